@@ -143,7 +143,10 @@ export function docs(folder) {
       const emit = (name, source) => this.emitFile({ type: 'asset', fileName: `docs/${name}`, source });
       emit('docs.css', STYLE);
       emit('docs.js', readFileSync(new URL('docs-page.js', import.meta.url)));
-      for (const { name, html } of docsPages(folder)) emit(name, html);
+      const pages = docsPages(folder);
+      for (const { name, html } of pages) emit(name, html);
+      // The command palette finds pages by their titles.
+      emit('pages.json', JSON.stringify(pages.map(({ name, title }) => ({ name, title }))));
       for (const { name, source } of docsImages(folder)) emit(name, source);
     },
   };

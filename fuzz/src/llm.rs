@@ -1,7 +1,7 @@
 //! Entries for the translation between LLM APIs: no request and no reply makes it panic, and what a client gets does not
 //! depend on how the upstream's bytes are split.
 
-use interflow_llm::event_stream::StreamFraming;
+use interflow_llm::event_stream::{EventReader, StreamFraming};
 use interflow_llm::translate::{
     ChatRequest, EventTranslator, ReplyHead, ReplyWriter, Target, WireFormat, parse_reply, whole_reply,
 };
@@ -61,13 +61,25 @@ pub fn llm_stream(data: &[u8]) {
             upstream,
         };
         let translate = |step: usize| {
-            let mut reader = EventTranslator::new(upstream, framing);
+            let mut events = EventReader::new(framing, 16 << 20);
+            let mut translator = EventTranslator::new(upstream);
             let mut writer = ReplyWriter::new(client, head.clone());
             let mut out = Vec::new();
-            for piece in raw.chunks(step) {
-                reader.push(piece).into_iter().for_each(|event| writer.write(event, &mut out));
+            'stream: for piece in raw.chunks(step) {
+                events.push(piece);
+                loop {
+                    let (chat, is_broken) = match events.next_event() {
+                        Ok(Some(event)) => (translator.read(&event), false),
+                        Ok(None) => break,
+                        Err(e) => (translator.fail_stream(&e.to_string()), true),
+                    };
+                    chat.into_iter().for_each(|event| writer.write(event, &mut out));
+                    if is_broken {
+                        break 'stream;
+                    }
+                }
             }
-            reader.finish().into_iter().for_each(|event| writer.write(event, &mut out));
+            translator.finish(events.finish().as_ref()).into_iter().for_each(|event| writer.write(event, &mut out));
             assert!(writer.has_ended());
             String::from_utf8(out).expect("a stream of text")
         };

@@ -32,6 +32,24 @@ async function write(method: string, address: string, fields: string, body: stri
   await field('Body').fill(body);
 }
 
+it('the query and the credentials have fields of their own', async () => {
+  await write('GET', `http://${world.origin}/echo?a=1`, 'Accept: */*', '');
+  await page.getByRole('tab', { name: /^Query/ }).click();
+  await page.getByLabel('Value of parameter 1').fill('1 & 2');
+  await page.getByLabel('Name of parameter 2').fill('b');
+  await page.getByLabel('Value of parameter 2').fill('x');
+  expect(await url().inputValue()).toBe(`http://${world.origin}/echo?a=1%20%26%202&b=x`);
+  await page.getByRole('button', { name: 'Remove parameter 2' }).click();
+  expect(await url().inputValue()).toBe(`http://${world.origin}/echo?a=1%20%26%202`);
+  await page.keyboard.press('Escape');
+  await page.getByRole('tab', { name: /^Query/ }).press('ArrowRight');
+  await page.getByLabel('Kind').selectOption('bearer');
+  await page.getByRole('textbox', { name: 'Token' }).fill('t0ken');
+  await page.getByRole('tab', { name: /^Headers/ }).click();
+  expect(await field('Header fields').inputValue()).toBe('Accept: */*\nAuthorization: Bearer t0ken');
+  await page.getByRole('button', { name: 'Clear' }).click();
+});
+
 describe('a request from nothing', () => {
   it('is sent with its variables, recorded, and shown beside the answer', async () => {
     await field('Variables').fill(`base = http://${world.origin}\nname = Zoë`);

@@ -60,6 +60,15 @@ describe('the list', () => {
     await expect.poll(() => page.locator('.entry').count()).toBe(2);
   });
 
+  it('is a table where the window is wide, and beside a conversation it is not', async () => {
+    const table = page.getByRole('table', { name: /^Conversations: / });
+    expect(await table.getByRole('columnheader').allTextContents()).toEqual(['Compare', 'Conversation', 'Client', 'Model', 'Turns', 'Input', 'Output', 'Cost', 'Lasted', 'Last request']);
+    await table.getByRole('button', { name: 'what is here?' }).click();
+    await expect.poll(() => table.count()).toBe(0);
+    await page.keyboard.press('Escape');
+    await table.waitFor();
+  });
+
   it('is filtered by a query in the URL', async () => {
     const box = page.getByLabel('Filter conversations');
     await box.fill('another');
@@ -128,7 +137,7 @@ describe('a thread', () => {
 
   it('names its figures', async () => {
     const bar = await page.locator('.thread .bar.soft').first().textContent();
-    for (const words of ['Input 2150, 93 % cached', 'Output 20', 'Cost $', 'First token', 'Duration', 'Stop: end_turn']) expect(bar).toContain(words);
+    for (const words of ['Input 2\u202f150, 93 % cached', 'Output 20', 'Cost $', 'First token', 'Duration', 'Stop: end_turn']) expect(bar).toContain(words);
   });
 
   it('explains what changed between two requests', async () => {
@@ -144,6 +153,7 @@ describe('a thread', () => {
 
   it('links to its flows, and they link back', async () => {
     await page.getByRole('link', { name: 'flow', exact: true }).first().click();
+    await page.getByRole('tab', { name: 'Overview' }).click();
     const link = page.getByRole('link', { name: 'conversation of claude-code' });
     await link.waitFor();
     expect(await page.locator('.drawn .model').first().textContent()).toContain('claude-sonnet-4-5');

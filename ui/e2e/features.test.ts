@@ -138,7 +138,7 @@ describe('approvals', () => {
     const third = ask('/held/three');
     await expect.poll(() => card.count(), { timeout: 8000 }).toBe(1);
     await page.keyboard.press('A');
-    await page.getByRole('button', { name: 'Allow always' }).click();
+    await page.getByRole('button', { name: 'Allow for 1 hour' }).click();
     expect(await third).toBe(502);
     expect(await ask('/held/four')).toBe(502);
     await expect.poll(() => page.getByRole('main').textContent(), { timeout: 12_000 }).toMatch(/allow.*deny.*allow/);

@@ -37,6 +37,7 @@ it('shows what guardrails found in a flow', async () => {
   await world.recorded(1, 'tag:guardrail:names');
   page = await world.page('/?q=tag%3Aguardrail%3Anames');
   await page.locator('.drawn .line[data-id]').first().click();
+  await page.getByRole('tab', { name: 'Overview' }).click();
   const list = page.getByRole('list', { name: 'Guardrails' });
   await list.waitFor();
   const items = await list.getByRole('listitem').allTextContents();

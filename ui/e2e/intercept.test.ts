@@ -43,11 +43,13 @@ const card = (title: string) => page.getByRole('region', { name: title, exact: t
 
 describe('the cards', () => {
   it('have the commands and addresses of this instance', async () => {
-    await card('Terminal').getByText('interflow exec -- COMMAND').waitFor();
+    // The data directory is not the default one.
+    const interflow = `interflow --data-dir ${world.home}`;
+    await card('Terminal').getByText(`${interflow} exec -- COMMAND`).waitFor();
     expect(await card('Terminal').textContent()).toContain(`export https_proxy=http://${world.proxy}`);
     await card('Terminal').getByRole('button', { name: 'fish' }).click();
-    expect(await card('Terminal').textContent()).toContain('interflow ca trust-env --shell fish | source');
-    expect(await card('Container').textContent()).toContain('interflow exec --docker -- docker run');
+    expect(await card('Terminal').textContent()).toContain(`${interflow} ca trust-env --shell fish | source`);
+    expect(await card('Container').textContent()).toContain(`${interflow} exec --docker -- docker run`);
     await card('Container').getByText('Without interflow exec').click();
     await expect.poll(() => card('Container').textContent()).toContain('http_proxy=http://container:');
     const container = (await card('Container').textContent()) ?? '';
@@ -59,7 +61,7 @@ describe('the cards', () => {
   });
 
   it('say how to admit a phone if the proxy listens on loopback', async () => {
-    expect(await card('Phone').textContent()).toContain(`interflow run --listen-proxy 0.0.0.0:${world.proxy.split(':')[1]}`);
+    expect(await card('Phone').textContent()).toContain(`interflow --data-dir ${world.home} run --listen-proxy 0.0.0.0:${world.proxy.split(':')[1]}`);
     expect(await card('Phone').getByRole('img').count()).toBe(0);
     expect(await card('Phone').getByText('Waiting').count()).toBe(0);
   });

@@ -17,6 +17,8 @@ beforeAll(async () => {
   });
   await world.recorded(6);
   page = await world.page('/');
+  // Each flow opens on the first tab that it would for a new user.
+  await page.addInitScript(() => localStorage.removeItem('flow.tab'));
 });
 
 afterAll(async () => {
@@ -81,7 +83,7 @@ const PROOFS: Record<Action, (key: string) => Promise<void>> = {
   },
   previousTab: async (key) => {
     await opened('path:/one', [key]);
-    await expect.poll(shownTab).toBe('Raw');
+    await expect.poll(shownTab).toBe('Overview');
   },
   tab1: turnsTo(/Overview/, 'path:/one'),
   tab2: turnsTo(/Request/, 'path:/one'),
@@ -92,6 +94,7 @@ const PROOFS: Record<Action, (key: string) => Promise<void>> = {
   // Plain HTTP has no TLS tab: the key does nothing.
   tab7: turnsTo(/Request/, 'path:/one'),
   tab8: turnsTo(/Raw/, 'path:/one'),
+  exchange: turnsTo(/Exchange/, 'path:/one'),
   palette: async (key) => {
     await at('', [key]);
     await dialog('Command palette').waitFor();
@@ -153,6 +156,8 @@ const PROOFS: Record<Action, (key: string) => Promise<void>> = {
     await world.recorded(1, `path:/gone-with/${key}`);
     await at(`path:/gone-with/${key}`, ['j', key]);
     await dialog('Delete this flow?').waitFor();
+    // Cancel has the focus.
+    await page.keyboard.press('Tab');
     await page.keyboard.press('Enter');
     await expect.poll(async () => (await world.api<{ count: number }>(`/flows/count?query=path:/gone-with/${key}`)).count).toBe(0);
   },
@@ -220,7 +225,7 @@ it('keys of Approvals decide the current item', async () => {
     if (key === key.toUpperCase()) {
       // Nothing is decided before scope and duration are confirmed.
       await page.getByRole('form', { name: 'Always' }).getByText(key === 'A' ? /^Allows all requests to/ : /^Denies all requests to/).waitFor();
-      await page.getByRole('button', { name: key === 'A' ? 'Allow always' : 'Deny always' }).click();
+      await page.getByRole('button', { name: key === 'A' ? 'Allow for 1 hour' : 'Deny for 1 hour' }).click();
     }
     expect(await answer, key).toBe(status);
   }

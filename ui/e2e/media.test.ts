@@ -37,6 +37,23 @@ it('a link does not reveal its destination', async () => {
   await page.getByText('No active streams').waitFor();
 });
 
+it('created links stay listed in the tab, to be played and copied', async () => {
+  const address = await link('File or stream, unchanged', '/film.mp4');
+  const row = page.getByRole('region', { name: 'Created links' }).getByRole('row', { name: /film\.mp4/ });
+  await row.getByRole('button', { name: 'Play' }).click();
+  const player = page.getByLabel('Player');
+  expect(await player.getAttribute('src')).toBe(address);
+  await expect.poll(() => world.strays.includes(address)).toBe(true);
+  // The gateway of the instance, and nothing else.
+  expect(world.strays.every((s) => new URL(s).host === world.gateway)).toBe(true);
+  world.strays.length = 0;
+  await page.getByRole('button', { name: 'Close the player' }).click();
+  await page.reload();
+  await row.getByRole('button', { name: 'Play' }).waitFor();
+  await page.getByRole('button', { name: 'Forget them' }).click();
+  await expect.poll(() => row.count()).toBe(0);
+});
+
 it('a link to a file plays the file, whole and in ranges', async () => {
   const address = await link('File or stream, unchanged', '/film.mp4');
   expect(address).toContain(world.gateway);
@@ -75,7 +92,7 @@ it('an invalid request reports an error', async () => {
 it('active streams are listed with their rate until they end', async () => {
   const address = await link('File or stream, unchanged', '/long.mp4');
   const playing = fetch(address).then((r) => r.arrayBuffer());
-  const row = page.getByRole('row', { name: /127\.0\.0\.1/ });
+  const row = page.getByRole('region', { name: 'Active streams' }).getByRole('row', { name: /127\.0\.0\.1/ });
   await expect.poll(() => row.count(), { timeout: 6000 }).toBe(1);
   await expect.poll(() => row.textContent(), { timeout: 5000 }).toMatch(/\d (kB|KiB|MB|MiB|B)\/s/);
   const rate = /([\d.,]+) ?(\w+)\/s/.exec((await row.textContent()) ?? '');

@@ -32,6 +32,14 @@ async function busiest(): Promise<{ index: number; count: number; total: number 
   return { index: cells.indexOf(count), count, total: cells.reduce((a, b) => a + b, 0) };
 }
 
+it('begins with the range of a young recording', async () => {
+  const other = await world.page('/overview');
+  await expect.poll(() => other.getByRole('button', { name: '15 min' }).getAttribute('aria-pressed')).toBe('true');
+  await other.getByRole('button', { name: '24 h' }).click();
+  await expect.poll(() => new URL(other.url()).searchParams.get('range')).toBe('24h');
+  await other.context().close();
+});
+
 it('counts recorded flows, by result, host and status', async () => {
   await chart('Requests').waitFor();
   expect(await busiest()).toMatchObject({ total: 6 });

@@ -115,6 +115,40 @@ it('traffic has a switch for the recording, which says what it did and takes it 
   await other.context().close();
 });
 
+it('a recording that is off is said across the table, and turned on there', async () => {
+  const other = await world.page('/');
+  await other.getByRole('switch', { name: 'Record', exact: true }).click();
+  const bar = other.getByText('New requests are forwarded, but not recorded.');
+  await bar.waitFor();
+  await other.getByRole('button', { name: 'Turn on' }).click();
+  await expect.poll(() => bar.count()).toBe(0);
+  await expect.poll(() => other.getByRole('switch', { name: 'Record', exact: true }).getAttribute('aria-checked')).toBe('true');
+  await other.context().close();
+});
+
+it('settings are found by a search, and their sections by the navigation', async () => {
+  const other = await world.page('/settings');
+  const search = other.getByRole('searchbox', { name: 'Search the settings' });
+  const sections = other.getByRole('navigation', { name: 'Sections' }).getByRole('link');
+  await sections.first().waitFor();
+  const all = await sections.count();
+  await search.fill('pinning');
+  await expect.poll(() => sections.allTextContents()).toEqual(['Interception', 'Pinning bypass']);
+  expect(await other.getByLabel('Record bodies', { exact: true }).count()).toBe(0);
+  await search.fill('logout');
+  await expect.poll(() => sections.allTextContents()).toEqual(['Access']);
+  await search.fill('nothing of that kind');
+  await other.getByRole('button', { name: 'Show all' }).click();
+  await expect.poll(() => sections.count()).toBe(all);
+  await other.getByRole('link', { name: 'Doctor' }).click();
+  await expect.poll(() => other.locator('#settings-doctor').evaluate((n) => n.getBoundingClientRect().top)).toBeLessThan(700);
+  // A list counts as changed while it is written.
+  await other.getByLabel('Hosts to intercept', { exact: true }).pressSequentially('a.test\nb');
+  await other.getByRole('region', { name: 'Changes', exact: true }).getByText('1 change').waitFor();
+  expect(await other.getByLabel('Hosts to intercept', { exact: true }).inputValue()).toBe('a.test\nb');
+  await other.context().close();
+});
+
 it('a wrong value is explained and nothing is written', async () => {
   const before = file();
   await page.getByLabel('Keep flows for', { exact: true }).fill('soon');

@@ -86,7 +86,7 @@ it('a rotated key keeps its old secret during the overlap', async () => {
 
 it('the overview lists the keys of its days, and leads to their requests', async () => {
   await world.recorded(1, 'tag:key:*');
-  await page.goto(`http://${world.admin}/overview`);
+  await page.goto(`http://${world.admin}/overview?range=24h`);
   const list = page.locator('.list', { has: page.getByRole('heading', { name: /^Virtual keys, \d{4}-\d\d-\d\d to / }) });
   const button = list.getByRole('row').nth(1).getByRole('button');
   const name = (await button.textContent()) ?? '';

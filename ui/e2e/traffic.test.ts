@@ -128,10 +128,26 @@ describe('keys', () => {
     expect(page.url()).not.toContain('id=');
   });
 
+  it('a flow opens with request and response side by side, then on the tab that was chosen last', async () => {
+    await page.evaluate(() => localStorage.removeItem('flow.tab'));
+    await fresh('path:/echo');
+    await press('j', 'Enter');
+    const [request, response] = [panel().getByRole('region', { name: 'Request' }), panel().getByRole('region', { name: 'Response' })];
+    await request.getByText('POST /echo?x=1 HTTP/1.1').waitFor();
+    await response.getByText('HTTP/1.1 200').waitFor();
+    const [left, right] = [await request.boundingBox(), await response.boundingBox()];
+    expect(right!.x).toBeGreaterThan(left!.x + left!.width);
+    await page.getByRole('tab', { name: 'Raw' }).click();
+    await fresh('path:/missing');
+    await press('j', 'Enter');
+    await page.getByRole('tab', { name: 'Raw', selected: true }).waitFor();
+    await page.evaluate(() => localStorage.removeItem('flow.tab'));
+  });
+
   it('switch tabs', async () => {
     await show('is:websocket');
     const current = () => page.locator('.pane [role=tab][aria-selected=true]').textContent();
-    for (const [key, name] of [['2', 'Request'], ['3', 'Response'], ['4', 'Messages'], ['1', 'Overview'], ['ArrowRight', 'Request'], ['l', 'Response'], ['h', 'Request'], ['ArrowLeft', 'Overview']] as const) {
+    for (const [key, name] of [['2', 'Request'], ['3', 'Response'], ['4', 'Messages'], ['1', 'Overview'], ['ArrowRight', 'Exchange'], ['l', 'Request'], ['h', 'Exchange'], ['ArrowLeft', 'Overview'], ['b', 'Exchange']] as const) {
       await press(key);
       expect(await current(), key).toContain(name);
     }
@@ -161,8 +177,8 @@ describe('keys', () => {
   it('Alt and a digit go to the pages', async () => {
     await fresh();
     for (const [key, path, title] of [
-      ['Alt+2', '/conversations', 'Conversations'], ['Alt+3', '/approvals', 'Approvals'], ['Alt+4', '/rules', 'Rules'], ['Alt+5', '/privacy', 'Privacy'],
-      ['Alt+6', '/media', 'Media'], ['Alt+7', '/overview', 'Overview'], ['Alt+8', '/settings', 'Settings'], ['Alt+1', '/', 'Traffic'],
+      ['Alt+2', '/intercept', 'Intercept'], ['Alt+4', '/conversations', 'Conversations'], ['Alt+5', '/approvals', 'Approvals'], ['Alt+6', '/rules', 'Rules'],
+      ['Alt+7', '/privacy', 'Privacy'], ['Alt+9', '/media', 'Media'], ['Alt+0', '/overview', 'Overview'], ['Alt+s', '/settings', 'Settings'], ['Alt+1', '/', 'Traffic'],
     ] as const) {
       await press(key);
       await page.getByRole('heading', { name: title, level: 1 }).waitFor({ state: 'attached' });
@@ -236,6 +252,31 @@ describe('the filter', () => {
     await expect.poll(() => rows().count()).toBe(all - 1);
   });
 
+  it('has the words of the cells and chips, and several values with commas', async () => {
+    for (const [query, least] of [['type:ws', 1], ['type:sse', 1], ['status:404,500', 2], ['status:ERR', 1], ['method:GET,POST', 10], ['time:today', 10], ['host:27', 0], ['host:=127.0.0.1', 10]] as const) {
+      const { count } = await world.api<{ count: number }>(`/flows/count?${new URLSearchParams({ query }).toString()}`);
+      expect(count, query).toBeGreaterThanOrEqual(least);
+    }
+    await fresh();
+    for (const chip of await page.getByRole('group', { name: 'Filters' }).locator('button.chip').all()) {
+      const term = (await chip.getAttribute('title')) ?? '';
+      const { ok } = await world.api<{ ok: boolean }>(`/query/check?${new URLSearchParams({ q: term }).toString()}`);
+      expect(ok, term).toBe(true);
+    }
+    await page.getByRole('button', { name: 'WebSocket', exact: true }).click();
+    await expect.poll(() => rows().count()).toBe(1);
+    expect(await rows().textContent()).toContain('/socket');
+  });
+
+  it('offers what was probably meant when nothing matches', async () => {
+    for (const [wrong, meant] of [['status>=500', 'status:>=500'], ['path:/missing or path:/broken', 'path:/missing OR path:/broken'], ['host=127.0.0.1', 'host:127.0.0.1']] as const) {
+      await page.goto(`${host()}/?${new URLSearchParams({ q: wrong }).toString()}`);
+      await page.getByRole('button', { name: meant, exact: true }).click();
+      await rows().first().waitFor();
+      expect(new URL(page.url()).searchParams.get('q')).toBe(meant);
+    }
+  });
+
   it('takes the model and agent of a call', async () => {
     const body = JSON.stringify({ model: 'claude-sonnet-4-5', messages: [{ role: 'user', content: 'hello' }] });
     const headers = { 'content-type': 'application/json', 'anthropic-version': '2023-06-01', 'user-agent': 'claude-cli/2.0.1 (external, cli)' };
@@ -246,6 +287,7 @@ describe('the filter', () => {
     await expect.poll(() => new URL(page.url()).searchParams.get('q')).toBe('path:/v1/messages model:claude-sonnet-4-5');
     await expect.poll(() => rows().count()).toBe(1);
     await rows().first().click();
+    await page.getByRole('tab', { name: 'Overview' }).click();
     const agent = panel().getByRole('row', { name: /^Agent/ });
     await agent.hover();
     await agent.getByRole('button', { name: 'Filter out agent:claude-code' }).click();
@@ -448,9 +490,10 @@ describe('actions', () => {
     await expect.poll(() => rows().count()).toBe(2);
     await press('j', 'd', 'Escape');
     expect(await rows().count()).toBe(2);
-    await press('d', 'Enter');
+    // Cancel has the focus.
+    await press('d', 'Tab', 'Enter');
     await expect.poll(() => rows().count()).toBe(1);
-    await press('Delete', 'Enter');
+    await press('Delete', 'Tab', 'Enter');
     await expect.poll(() => rows().count()).toBe(0);
     expect((await world.api<{ count: number }>('/flows/count?query=path:/doomed')).count).toBe(0);
   });

@@ -169,7 +169,7 @@ describe('stars, views and the palette', () => {
     await page.keyboard.press('Escape');
   });
 
-  it.each([['har', /^Export, clear or import/], ['breakpoint', /^Breakpoints/], ['ca cert', /CA certificate/], ['record', /^Recording/], ['dark', /Theme: dark/]])('Ctrl+K finds “%s” on any page', async (typed, entry) => {
+  it.each([['har', /^Export, clear or import/], ['breakpoint', /^Breakpoints/], ['ca cert', /CA certificate/], ['record', /^Settings: recording/], ['dark', /Theme: dark/]])('Ctrl+K finds “%s” on any page', async (typed, entry) => {
     await page.goto(`${host()}/media`);
     await page.getByRole('heading', { level: 1 }).waitFor();
     await page.keyboard.press('Control+k');

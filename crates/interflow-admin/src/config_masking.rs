@@ -41,7 +41,7 @@ fn mask_keys(config: &mut Value) {
     }
     // Its password may also be a parameter of the URL.
     if let Some(Value::String(store)) = config.pointer_mut("/record/store") {
-        *store = interflow_store::shared::masked(store);
+        *store = interflow_store::masked_url(store);
     }
     for pointer in ["/audit/key", "/admin/audit/key"] {
         config.pointer_mut(pointer).into_iter().for_each(mask_secret);

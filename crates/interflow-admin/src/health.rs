@@ -20,7 +20,7 @@ pub(crate) async fn readyz(State(state): State<Arc<AdminState>>) -> (StatusCode,
     if state.engine.is_draining() {
         return (StatusCode::SERVICE_UNAVAILABLE, "draining\n");
     }
-    match state.store.as_ref().map_or(RecordingState::Recording, |store| store.recording_state()) {
+    match state.records.store.as_ref().map_or(RecordingState::Recording, |store| store.recording_state()) {
         RecordingState::Recording => (StatusCode::OK, "ok\n"),
         RecordingState::CutOff => (StatusCode::OK, "ok, but flows wait on this machine's disk for the shared store\n"),
         RecordingState::Stalled => {

@@ -17,6 +17,7 @@ pub mod mcp;
 pub mod metrics;
 pub mod oidc;
 mod pending;
+mod records;
 mod reload;
 mod rule_proposals;
 mod serve;
@@ -28,8 +29,12 @@ mod status_page;
 mod ui;
 
 pub use api::edited::rules::flow_fixture;
+pub use api::operations::call::OperationCall;
+pub use api::operations::context::{OfflineDeps, RebuildFn, SpendReportFn};
+pub use api::operations::offline::{OfflineOperations, OperationRefusal};
 #[cfg(feature = "schema")]
-pub use api::openapi::generate_openapi;
+pub use api::operations::openapi::generate_openapi;
+pub use api::operations::table::OperationId;
 pub use api::system::tokens::parse_expiry as parse_token_expiry;
 pub use audit::last_editors::LastEditors;
 pub use config::{AdminAuditConfig, AdminConfig, SettingsAccess};

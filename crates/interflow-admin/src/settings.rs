@@ -2,9 +2,10 @@
 //! it in.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use interflow_files::EditTurn;
-use interflow_store::shared::SettingsStore;
+use interflow_store::shared_state::SettingsStore;
 use interflow_types::schema::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -190,7 +191,7 @@ pub enum SettingsError {
 
 /// The settings that replicas share, with their revisions.
 pub struct SharedSettings {
-    pub store: SettingsStore,
+    pub store: Arc<dyn SettingsStore>,
     /// Which are shared.
     pub names: Vec<String>,
     /// This replica, in the authors of revisions.

@@ -25,7 +25,7 @@ pub struct SetupFacts {
     pub ca_file: PathBuf,
     /// A file with the certificates of the system and of the CA.
     pub ca_bundle: PathBuf,
-    /// The browsers that are installed, by name.
+    /// The browsers that can be started, by name.
     pub browsers: Vec<String>,
 }
 

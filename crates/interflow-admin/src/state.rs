@@ -5,9 +5,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::http::StatusCode;
 use interflow_approvals::Approvals;
-use interflow_archive::hourly::ArchiveProgress;
+use interflow_archive::ArchiveProgress;
 use interflow_archive::view::ProtoSchemas;
 use interflow_conversations::conversations::indexer::IndexerHandle;
 use interflow_limits::{KeyStore, UsageLimiter};
@@ -35,20 +34,17 @@ use crate::identity::token_lifetimes::TokenLifetimes;
 use crate::metrics::sources::{MetricsSource, MetricsSources};
 use crate::pending::FleetPending;
 use crate::pending::queue::PendingQueue;
+use crate::records::{MAX_UPLOAD, Records};
 use crate::reload::{ActiveConfig, ReloadFn};
 use crate::rule_proposals::RuleProposals;
 use crate::serve::PortLimits;
 use crate::settings::{SettingsEditor, SharedSettings};
 use crate::setup::MachineSetup;
 
-/// Concurrent store queries; more wait.
-const MAX_QUERIES: usize = 16;
 /// Concurrent text checks; more wait.
 const MAX_CHECKS: usize = 2;
 /// Concurrent changes of files whose texts are not the client's; more wait.
 const MAX_EDITS: usize = 4;
-/// Concurrent exports, imports, searches and raw bodies; more are rejected.
-const MAX_TRANSFERS: usize = 32;
 
 pub struct AdminDeps {
     pub engine: Arc<ProxyServer>,
@@ -110,7 +106,7 @@ pub struct LimitDeps {
 
 pub struct AdminState {
     pub engine: Arc<ProxyServer>,
-    pub store: Option<Arc<dyn FlowStore>>,
+    pub(crate) records: Records,
     pub conversations: Option<IndexerHandle>,
     #[cfg(feature = "media")]
     pub media: Option<Arc<MediaService>>,
@@ -131,8 +127,6 @@ pub struct AdminState {
     pub(crate) shared_settings: Option<SharedSettings>,
     pub(crate) setup: Option<MachineSetup>,
     pub(crate) address: SocketAddr,
-    pub(crate) questions: Arc<Semaphore>,
-    pub(crate) transfers: Arc<Semaphore>,
     pub(crate) viewers: EventClients,
     pub(crate) metrics: MetricsSources,
     pub(crate) events_patience: Duration,
@@ -167,7 +161,7 @@ impl AdminState {
             pending: PendingQueue::new(deps.approvals.clone(), deps.rules.clone()),
             fleet_pending: deps.fleet_pending,
             engine: deps.engine,
-            store: deps.store,
+            records: Records::new(deps.store, MAX_UPLOAD),
             conversations: deps.conversations,
             #[cfg(feature = "media")]
             media: deps.media,
@@ -185,8 +179,6 @@ impl AdminState {
             shared_settings: deps.shared_settings,
             setup: deps.setup,
             address,
-            questions: Arc::new(Semaphore::new(MAX_QUERIES)),
-            transfers: Arc::new(Semaphore::new(MAX_TRANSFERS)),
             viewers: EventClients::default(),
             metrics: MetricsSources::new(deps.metrics),
             events_patience: config.events_write_timeout.0,
@@ -216,8 +208,6 @@ impl AdminState {
 
     /// The store, or an error if nothing is recorded.
     pub(crate) fn store(&self) -> Result<Arc<dyn FlowStore>, ApiError> {
-        self.store.clone().ok_or_else(|| {
-            ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "not_recording", "nothing is recorded by this instance")
-        })
+        self.records.store()
     }
 }

@@ -10,7 +10,7 @@ use crate::state::AdminState;
 /// The state of the instance, and how to get the web UI.
 pub(crate) async fn status(State(state): State<Arc<AdminState>>) -> Html<String> {
     let s = state.engine.snapshot();
-    let recording = if state.store.is_some() { "on" } else { "off" };
+    let recording = if state.records.store.is_some() { "on" } else { "off" };
     let addresses = |list: Vec<std::net::SocketAddr>| {
         list.iter().map(|a| format!("<code>{a}</code>")).collect::<Vec<_>>().join(", ")
     };

@@ -21,10 +21,22 @@ struct UiAssets;
 const INDEX: &str = "index.html";
 
 /// The UI loads nothing from other sites. Images in recorded bodies are displayed from memory, as `blob:`.
-const POLICY: HeaderValue = HeaderValue::from_static(
-    "default-src 'self'; img-src 'self' blob:; base-uri 'none'; form-action 'self'; frame-ancestors 'none'; \
-     object-src 'none'",
-);
+const POLICY: &str = "default-src 'self'; img-src 'self' blob:; base-uri 'none'; form-action 'self'; \
+                      frame-ancestors 'none'; object-src 'none'";
+
+/// The policy of pages; the player of media links loads from this instance's gateway, too.
+fn policy(state: &AdminState) -> HeaderValue {
+    let gateway = state.engine.gateway_addresses().first().copied();
+    let base = state.media.as_ref().zip(gateway).map(|(media, gateway)| media.base(gateway));
+    let origin = base.and_then(|base| {
+        let base: Uri = base.parse().ok()?;
+        // In a host name, these would end the directive.
+        let authority = base.authority().map(|a| a.as_str()).filter(|a| !a.contains([';', ',', '@']))?;
+        Some(format!("{POLICY}; media-src 'self' {}://{authority}", base.scheme_str()?))
+    });
+    let with_gateway = origin.and_then(|text| HeaderValue::try_from(text).ok());
+    with_gateway.unwrap_or(const { HeaderValue::from_static(POLICY) })
+}
 
 /// Precompressed content codings, best first: the name and the file extension.
 const CODINGS: [(&str, &str); 2] = [("br", ".br"), ("gzip", ".gz")];
@@ -43,7 +55,7 @@ pub(crate) async fn serve(
         return api::route_not_found(uri).await.into_response();
     }
     let name = if is_page(path) { INDEX } else { path };
-    match file(name, &headers) {
+    match file(name, &headers, &|| policy(&state)) {
         Some(response) => response,
         // The binary was built without the UI.
         None if name == INDEX => status_page::status(State(state)).await.into_response(),
@@ -57,7 +69,7 @@ pub(crate) fn is_page(path: &str) -> bool {
 }
 
 /// A file in the best coding that the client accepts.
-fn file(name: &str, asked: &HeaderMap) -> Option<Response> {
+fn file(name: &str, asked: &HeaderMap, policy: &dyn Fn() -> HeaderValue) -> Option<Response> {
     // A file of unknown type is not served, which keeps out files that the build left behind.
     let media = media_type::by_file_name(name)?;
     let accepted = asked.get(header::ACCEPT_ENCODING).and_then(|v| v.to_str().ok()).unwrap_or_default();
@@ -82,7 +94,7 @@ fn file(name: &str, asked: &HeaderMap) -> Option<Response> {
         headers.insert(header::CONTENT_ENCODING, HeaderValue::from_static(coding));
     }
     if name.ends_with(".html") {
-        headers.insert(header::CONTENT_SECURITY_POLICY, POLICY);
+        headers.insert(header::CONTENT_SECURITY_POLICY, policy());
         let features = HeaderValue::from_static("camera=(), geolocation=(), microphone=()");
         headers.insert(HeaderName::from_static("permissions-policy"), features);
     }
@@ -149,7 +161,7 @@ mod tests {
     #[test]
     fn precompressed_files_are_not_served_directly() {
         for name in ["assets/index.js.br", "index.html.gz", "../Cargo.toml", "noending"] {
-            assert!(file(name, &HeaderMap::new()).is_none(), "{name}");
+            assert!(file(name, &HeaderMap::new(), &|| HeaderValue::from_static(POLICY)).is_none(), "{name}");
         }
     }
 }

@@ -95,6 +95,10 @@ fn telemetry() -> String {
          A request is one span of kind *client*, named after operation and model, in OTLP over HTTP with JSON, by OpenTelemetry's \
          conventions for generative AI.\n\
          It continues the client's `traceparent`, if there is one.\n\
+         Where the gateway may repeat a request, each [attempt](../guides/llm-routing.md) is a child of that span, named after its \
+         deployment; its attributes are `server.address`, `server.port`, `url.path`, `http.response.status_code`, `error.type` and \
+         those of `interflow.attempt.` (`number`, `deployment`, `model`, `state`, `hedge`, `input_tokens`, `output_tokens`, \
+         `cost_usd`).\n\
          Attributes without a value are left out.\n\n\
          | attribute | meaning |\n|---|---|\n",
     );

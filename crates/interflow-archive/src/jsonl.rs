@@ -7,11 +7,8 @@ use interflow_types::schema::JsonSchema;
 use interflow_types::{Direction, Headers, Method};
 use serde::{Deserialize, Serialize};
 
-use super::{BodySource, FlowExporter, FlowSink, FlowWithBodies, ImportError, ImportReport};
+use super::{BodySource, FlowExporter, FlowSink, FlowWithBodies, ImportError, ImportReport, read_flow};
 use interflow_store::{FlowRecord, MessageRecord, RequestRecord, ResponseRecord, serde_repr};
-
-/// The version of the line format.
-const VERSION: u32 = 1;
 
 /// Maximum length of a line, in bytes.
 const MAX_LINE: u64 = 4 << 30;
@@ -67,11 +64,10 @@ impl<W: Write> FlowExporter for JsonlWriter<W> {
         // Unless requested, received versions that were not sent on are not exported.
         let sent = (row.original.is_some() && !self.originals).then(|| FlowRecord { original: None, ..row.clone() });
         let row = sent.as_ref().unwrap_or(row);
-        let FlowWithBodies { request_body, response_body, original_bodies, messages, .. } =
-            FlowWithBodies::read(row, contents)?;
+        let FlowWithBodies { request_body, response_body, original_bodies, messages, .. } = read_flow(row, contents)?;
         let [original_request_body, original_response_body] = original_bodies;
         let line = JsonlRecord {
-            interflow: VERSION,
+            interflow: FlowRecord::VERSION,
             flow: row,
             request_body,
             response_body,
@@ -129,7 +125,7 @@ fn parse(line: &[u8]) -> Result<FlowWithBodies, (usize, String)> {
         let problem = text.split(" at line ").next().unwrap_or(&text);
         (e.column(), format!("no flow of Interflow: {problem}"))
     })?;
-    if line.interflow != VERSION {
+    if line.interflow != FlowRecord::VERSION {
         let problem =
             format!("written by a newer Interflow (version {} of the format): update this one", line.interflow);
         return Err((1, problem));
@@ -145,11 +141,11 @@ fn parse(line: &[u8]) -> Result<FlowWithBodies, (usize, String)> {
         edited(Direction::Response, line.original_response_body),
     ];
     Ok(FlowWithBodies {
-        row: line.flow,
         request_body: line.request_body,
         response_body: line.response_body,
         original_bodies,
         messages: line.messages,
+        ..FlowWithBodies::new(line.flow)
     })
 }
 

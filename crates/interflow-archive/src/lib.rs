@@ -4,12 +4,12 @@
 //! [`BodySource`]; an import yields [`FlowWithBodies`].
 #![forbid(unsafe_code)]
 
+mod archive_progress;
 pub mod content_coding;
 pub mod diff;
 mod frames;
 pub mod fxzy;
 pub mod har;
-pub mod hourly;
 pub mod import_support;
 pub mod jsonl;
 mod mitm;
@@ -30,11 +30,13 @@ use std::fmt;
 use std::io::{self, BufRead, BufReader, Read, Seek, Write};
 use std::str::FromStr;
 
+pub use archive_progress::ArchiveProgress;
 use bytes::Bytes;
 use interflow_types::Direction;
-pub use readable_bodies::ReadableBodySource;
+pub use readable_bodies::{ReadableBodySource, is_damage};
 
-use interflow_store::{FlowRecord, FlowStore, MessageRecord, NewFlow, StoreError};
+pub use interflow_store::FlowWithBodies;
+use interflow_store::{FlowRecord, FlowStore, MessageRecord, StoreError};
 
 /// The bytes of recorded flows. A body may be read more than once, and each read starts at its beginning.
 pub trait BodySource {
@@ -60,48 +62,21 @@ pub trait BodySource {
     ) -> io::Result<Box<dyn Iterator<Item = io::Result<MessageRecord>> + 'a>>;
 }
 
-/// A flow with all its bytes in memory.
-#[derive(Clone, Debug, PartialEq)]
-pub struct FlowWithBodies {
-    pub row: FlowRecord,
-    /// The request's body, content coding kept.
-    pub request_body: Bytes,
-    /// The response's body, content coding kept.
-    pub response_body: Bytes,
-    /// The received bodies of request and response, where they were edited.
-    pub original_bodies: [Bytes; 2],
-    pub messages: Vec<MessageRecord>,
-}
-
-impl FlowWithBodies {
-    pub fn new(row: FlowRecord) -> Self {
-        let (request_body, response_body) = Default::default();
-        Self { row, request_body, response_body, original_bodies: Default::default(), messages: Vec::new() }
-    }
-
-    pub fn bytes(&self, direction: Direction) -> &Bytes {
-        match direction {
-            Direction::Request => &self.request_body,
-            Direction::Response => &self.response_body,
-        }
-    }
-
-    /// Loads a complete flow.
-    ///
-    /// # Errors
-    /// Its bytes cannot be read.
-    pub fn read(row: &FlowRecord, contents: &dyn BodySource) -> io::Result<Self> {
-        Ok(Self {
-            row: row.clone(),
-            request_body: all(contents.body(row, Direction::Request)?)?,
-            response_body: all(contents.body(row, Direction::Response)?)?,
-            original_bodies: [
-                all(contents.original_body(row, Direction::Request)?)?,
-                all(contents.original_body(row, Direction::Response)?)?,
-            ],
-            messages: contents.messages(row)?.collect::<io::Result<_>>()?,
-        })
-    }
+/// Loads a flow with all its bytes.
+///
+/// # Errors
+/// Its bytes cannot be read.
+pub fn read_flow(row: &FlowRecord, contents: &dyn BodySource) -> io::Result<FlowWithBodies> {
+    Ok(FlowWithBodies {
+        request_body: all(contents.body(row, Direction::Request)?)?,
+        response_body: all(contents.body(row, Direction::Response)?)?,
+        original_bodies: [
+            all(contents.original_body(row, Direction::Request)?)?,
+            all(contents.original_body(row, Direction::Response)?)?,
+        ],
+        messages: contents.messages(row)?.collect::<io::Result<_>>()?,
+        ..FlowWithBodies::new(row.clone())
+    })
 }
 
 fn all(mut reader: Box<dyn Read + '_>) -> io::Result<Bytes> {
@@ -127,14 +102,6 @@ impl BodySource for FlowWithBodies {
         _flow: &'a FlowRecord,
     ) -> io::Result<Box<dyn Iterator<Item = io::Result<MessageRecord>> + 'a>> {
         Ok(Box::new(self.messages.iter().cloned().map(Ok)))
-    }
-}
-
-impl From<FlowWithBodies> for NewFlow {
-    fn from(flow: FlowWithBodies) -> Self {
-        let FlowWithBodies { row, request_body, response_body, original_bodies, messages } = flow;
-        // No format of archives has certificates.
-        Self { row, request_body, response_body, original_bodies, certificates: [None, None], messages }
     }
 }
 

@@ -102,7 +102,7 @@ fn readable_bytes(opened: Result<BodyReader>) -> Result<u64> {
 }
 
 /// Whether bytes are damaged, or were deleted since the row was read.
-pub(crate) const fn is_damage(error: &StoreError) -> bool {
+pub const fn is_damage(error: &StoreError) -> bool {
     matches!(error, StoreError::Damaged { .. } | StoreError::NotFound(_))
 }
 

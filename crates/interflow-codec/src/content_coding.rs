@@ -117,6 +117,11 @@ impl ContentDecoder {
         Ok(Some(Self { layers: layers?, max, taken: 0, trailing: TrailingData::default() }))
     }
 
+    /// Sets another bound of the output in total.
+    pub const fn set_max(&mut self, max: u64) {
+        self.max = max;
+    }
+
     /// Drops what follows the end of the coded data, such as padding, instead of failing.
     #[must_use]
     pub fn ignoring_trailing_data(mut self) -> Self {

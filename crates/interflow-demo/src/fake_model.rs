@@ -1,10 +1,9 @@
 //! The fake LLM provider: finds the script that a history belongs to and answers with its next step in the API's format; without a script it
 //! repeats the last message.
 
-use interflow_llm::CallUsage;
 use interflow_llm::message::{ApiFormat, ChatMessage, ContentBlock, MessageRole, ModelReply, joined, parse};
 use interflow_llm::translate::{ChatEvent, ReplyHead, ReplyWriter, StopReason, WireFormat, whole_reply};
-use interflow_types::Timestamp;
+use interflow_types::{CallUsage, Timestamp};
 use serde_json::{Value, json};
 
 use crate::dialogue::{DialogueScript, DialogueStep, FIX, HELPERS, QUESTIONS, SUPPORT, TITLE};

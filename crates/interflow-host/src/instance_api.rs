@@ -5,17 +5,14 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use serde_json::Value;
-use ureq::http::Response;
-use ureq::{Agent, Body, SendBody};
+use ureq::http::{Request, Response};
+use ureq::{Agent, AsSendBody, Body, SendBody};
 
 use crate::CliError;
 use crate::data_dir::{DataDir, connect_address};
 
 /// Maximum response size, in bytes.
 const MAX_ANSWER: u64 = 64 << 20;
-
-/// How long a reader waits for the instance to write what it has recorded.
-const FLUSH_TIMEOUT: Duration = Duration::from_secs(5);
 
 pub struct InstanceApi {
     agent: Agent,
@@ -63,9 +60,39 @@ impl InstanceApi {
         format!("Bearer {}", self.token)
     }
 
-    pub fn get(&self, path: &str) -> Result<Value, CliError> {
-        let answer = self.agent.get(self.url(path)).header("Authorization", self.bearer()).call();
-        read(answer)
+    /// The JSON of the response; null if it has none.
+    ///
+    /// # Errors
+    /// The instance does not answer, or refuses the request.
+    pub fn send(&self, method: &str, path: &str, input: Option<&Value>) -> Result<Value, CliError> {
+        self.send_within(None, method, path, input)
+    }
+
+    /// As [`send`](Self::send), for at most this time.
+    ///
+    /// # Errors
+    /// As of [`send`](Self::send).
+    pub fn send_within(
+        &self,
+        limit: Option<Duration>,
+        method: &str,
+        path: &str,
+        input: Option<&Value>,
+    ) -> Result<Value, CliError> {
+        let request = Request::builder().method(method).uri(self.url(path)).header("Authorization", self.bearer());
+        match input {
+            Some(input) => self.run(limit, request.header("Content-Type", "application/json").body(input.to_string())),
+            None => self.run(limit, request.body(())),
+        }
+    }
+
+    fn run<S: AsSendBody>(
+        &self,
+        limit: Option<Duration>,
+        request: Result<Request<S>, ureq::http::Error>,
+    ) -> Result<Value, CliError> {
+        let request = request.map_err(|e| CliError::Failed(format!("the request cannot be made: {e}")))?;
+        read(self.agent.run(self.agent.configure_request(request).timeout_global(limit).build()))
     }
 
     /// A response that is not JSON, such as a body or an export.
@@ -78,35 +105,8 @@ impl InstanceApi {
         }
     }
 
-    pub fn post(&self, path: &str, input: &Value) -> Result<Value, CliError> {
-        let request = self.agent.post(self.url(path)).header("Authorization", self.bearer());
-        read(request.header("Content-Type", "application/json").send(input.to_string()))
-    }
-
-    pub fn put(&self, path: &str, input: &Value) -> Result<Value, CliError> {
-        let request = self.agent.put(self.url(path)).header("Authorization", self.bearer());
-        read(request.header("Content-Type", "application/json").send(input.to_string()))
-    }
-
-    pub fn patch(&self, path: &str, input: &Value) -> Result<Value, CliError> {
-        let request = self.agent.patch(self.url(path)).header("Authorization", self.bearer());
-        read(request.header("Content-Type", "application/json").send(input.to_string()))
-    }
-
-    pub fn delete(&self, path: &str) -> Result<Value, CliError> {
-        read(self.agent.delete(self.url(path)).header("Authorization", self.bearer()).call())
-    }
-
-    /// Waits until the instance has written everything that it has recorded so far, so that the store's files show it;
-    /// at most a few seconds, because what was written before can be read without it.
-    pub fn flush_recording(&self) -> Result<(), CliError> {
-        let request = self.agent.post(self.url("/flows/flush")).header("Authorization", self.bearer());
-        let limited = request.config().timeout_global(Some(FLUSH_TIMEOUT)).build();
-        read(limited.send_empty()).map(drop)
-    }
-
-    /// Streams a file of any size, without loading it.
-    pub fn upload(&self, path: &str, mut file: impl Read) -> Result<Value, CliError> {
+    /// Posts a file of any size, without loading it.
+    pub fn send_file(&self, path: &str, mut file: impl Read) -> Result<Value, CliError> {
         let request = self.agent.post(self.url(path)).header("Authorization", self.bearer());
         read(request.header("Content-Type", "application/octet-stream").send(SendBody::from_reader(&mut file)))
     }

@@ -103,13 +103,14 @@ mod tests {
     use super::*;
     use crate::admission::UsageEstimate;
     use crate::config::{QuotaConfig, RuleConfig};
-    use crate::prices::TokenCounts;
     use crate::rules::{Quota, RequestAttributes};
+    use interflow_types::CallUsage;
 
     fn limits() -> Arc<UsageLimiter> {
         let allow = Quota { tokens_per_month: Some(100), ..Quota::default() };
         let rule = RuleConfig { name: "all".into(), allow, ..RuleConfig::default() };
-        UsageLimiter::new(&QuotaConfig { rule: vec![rule], ..QuotaConfig::default() }, Path::new("/")).unwrap()
+        UsageLimiter::new(&QuotaConfig { rule: vec![rule], ..QuotaConfig::default() }, Path::new("/"), &crate::NoRedis)
+            .unwrap()
     }
 
     fn subject() -> RequestAttributes {
@@ -125,7 +126,7 @@ mod tests {
         assert!(!path.exists());
         let grant =
             first.admit(subject(), UsageEstimate { input: 10, max_output: Some(0), choices: 1 }).await.ok().unwrap();
-        grant.commit(&TokenCounts { input: 70, ..TokenCounts::default() });
+        grant.commit(&CallUsage { input: 70, ..CallUsage::default() });
         saved.write(&first);
         let second = limits();
         BudgetFile::restore(&second, &path);

@@ -48,12 +48,12 @@ impl ConnectionLimiter {
             clients: Mutex::new(HashMap::new()),
             rate: Mutex::new(None),
         };
-        new.set_limits(limits);
+        new.replace_limits(limits);
         Arc::new(new)
     }
 
     /// Replaces the limits; open connections are kept, even if there are more of them than the new limits allow.
-    pub fn set_limits(&self, limits: ConnectionLimits) {
+    pub fn replace_limits(&self, limits: ConnectionLimits) {
         *self.limits.lock() = limits;
         let per_second = f64::from(limits.accept_per_second);
         *self.rate.lock() =

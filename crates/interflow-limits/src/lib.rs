@@ -10,7 +10,7 @@ mod connections;
 mod counter_store;
 mod keys;
 mod prices;
-mod redis_client;
+mod redis;
 mod redis_durability;
 mod reservation;
 mod rules;
@@ -20,8 +20,8 @@ mod token_bucket;
 mod usage;
 
 pub use admission::{
-    AdmissionRejection, DeploymentUsage, LimitsError, PreparedLimits, UsageEstimate, UsageLimiter, UsageReservation,
-    redis_server,
+    AdmissionRejection, DeploymentUsage, LimiterDeps, LimitsError, PreparedLimits, UsageEstimate, UsageLimiter,
+    UsageReservation, redis_server,
 };
 pub use alerts::{AlertSender, AlertStats};
 pub use budget_file::BudgetFile;
@@ -29,8 +29,7 @@ pub use config::{AlertsConfig, KeysConfig, QuotaConfig, RuleConfig, SharedFailur
 pub use connections::{ClientConnectionPermit, ConnectionLimiter, ConnectionLimits, ConnectionRejection};
 pub use counter_store::{
     BudgetPeriod, CounterLimit, CounterRejection, CounterRequest, CounterSnapshot, CounterStore, CounterStoreError,
-    CounterTable, CounterValue, MemoryCounterStore, RedisCounterStore, RedisOptions, SharedCounterStore,
-    SharedStoreStatus,
+    CounterTable, CounterValue, MemoryCounterStore, SharedCounterStore, SharedStoreStatus,
 };
 pub use keys::{
     GroupChange, GroupLevel, KEY_PREFIX, KeyChange, KeyFileError, KeyGroup, KeyRejection, KeyScope, KeyState, KeyStore,
@@ -38,14 +37,14 @@ pub use keys::{
     parse_timestamp, revoke_key,
 };
 pub use keys::{KeyContext, KeyedEndpoint, any_matches};
-pub use prices::{ModelPrice, PriceList, PriceListDates, TokenCounts};
-pub use redis_client::{RedisClient, RedisServer};
+pub use prices::{ModelPrice, PriceList, PriceListDates};
+pub use redis::{NoRedis, RedisConnector, RedisOptions, RedisServer, RedisValues};
 pub use redis_durability::budget_losses;
 pub use rules::{
     CountBy, MCP_PROVIDER, Quota, QuotaRules, RateError, RateLimit, RequestAttributes, ServedModel, UsageAmount,
     UsageBounds,
 };
-pub use spend::{SpendBy, SpendDatabase, SpendError, SpendLedger, SpendQuery, SpendReport, SpendSums};
+pub use spend::{SpendBy, SpendDatabase, SpendError, SpendLedger, SpendQuery, SpendReport};
 pub use tags::{SHADOW_TAG, TAGS_HEADER, TagSet, parse_tags};
 pub use token_bucket::TokenBucket;
 pub use usage::{UsageRow, UsageSums, UsageTotals};

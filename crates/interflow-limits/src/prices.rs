@@ -3,34 +3,13 @@
 
 use std::collections::BTreeMap;
 
+use interflow_types::CallUsage;
 use interflow_types::schema::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::keys::any_matches;
 
 const BUILT_IN_PRICES: &str = include_str!("../data/prices.json");
-
-/// Token counts by price category. Providers count differently: `input` here always includes the cached tokens, as in
-/// OpenAI's `prompt_tokens`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct TokenCounts {
-    /// Input tokens, including those read from and written to a cache.
-    pub input: u64,
-    /// Output tokens.
-    pub output: u64,
-    /// The part of `input` read from a cache.
-    pub cache_read: u64,
-    /// The part of `input` written to a cache.
-    pub cache_write: u64,
-    /// The part of `cache_write` that is kept for an hour or longer.
-    pub cache_write_long: u64,
-}
-
-impl TokenCounts {
-    pub const fn total(&self) -> u64 {
-        self.input.saturating_add(self.output)
-    }
-}
 
 /// Prices in dollars per million tokens, as providers publish them.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -52,7 +31,7 @@ pub struct ModelPrice {
 
 impl ModelPrice {
     /// The cost in millionths of a dollar: dollars per million tokens equal micro-dollars per token.
-    fn micros(&self, t: &TokenCounts) -> u64 {
+    fn micros(&self, t: &CallUsage) -> u64 {
         // Saturating: some providers report cached tokens apart from the input, and the difference must not wrap
         // around.
         let plain = t.input.saturating_sub(t.cache_read).saturating_sub(t.cache_write);
@@ -250,7 +229,7 @@ impl PriceList {
     }
 
     /// The cost in millionths of a dollar; `None` if no price is known.
-    pub fn cost(&self, provider: &str, model: Option<&str>, tokens: &TokenCounts) -> Option<u64> {
+    pub fn cost(&self, provider: &str, model: Option<&str>, tokens: &CallUsage) -> Option<u64> {
         Some(self.for_model(provider, model?)?.micros(tokens))
     }
 }
@@ -270,7 +249,7 @@ mod tests {
             "docs/guides/virtual-keys.md tells another date than prices.json"
         );
         assert!(file._sources.len() > 3 && file._sources.iter().all(|s| s.starts_with("https://")));
-        assert_eq!(PriceList::default().cost("openai", Some("no-such-model"), &TokenCounts::default()), None);
+        assert_eq!(PriceList::default().cost("openai", Some("no-such-model"), &CallUsage::default()), None);
     }
 
     #[test]
@@ -339,15 +318,14 @@ mod tests {
     fn cached_tokens_are_charged_at_their_own_price() {
         let (cache_read, cache_write) = (Some(0.3), Some(3.75));
         let price = ModelPrice { input: 3.0, output: 15.0, cache_read, cache_write, cache_write_long: None };
-        let tokens =
-            TokenCounts { input: 1000, output: 100, cache_read: 600, cache_write: 200, ..TokenCounts::default() };
+        let tokens = CallUsage { input: 1000, output: 100, cache_read: 600, cache_write: 200, ..CallUsage::default() };
         // 200 plain, 600 read, 200 written, 100 out.
         assert_eq!(price.micros(&tokens), 600 + 180 + 750 + 1500);
     }
 
     #[test]
     fn cache_writes_cost_more_the_longer_they_are_kept() {
-        let tokens = TokenCounts { input: 1000, cache_write: 300, cache_write_long: 200, ..TokenCounts::default() };
+        let tokens = CallUsage { input: 1000, cache_write: 300, cache_write_long: 200, ..CallUsage::default() };
         for (cache_write, cache_write_long, cost) in [
             // 700 plain, 100 for minutes at 1.25 times the input, 200 for an hour at twice the input.
             (Some(3.75), None, 2100.0 + 375.0 + 1200.0),
@@ -358,7 +336,7 @@ mod tests {
             assert_eq!(price.micros(&tokens), cost as u64, "{price:?}");
         }
         // $5 per million: 2,000 at 1.25 times, 2,000 at twice the input.
-        let tokens = TokenCounts { input: 4000, cache_write: 4000, cache_write_long: 2000, ..TokenCounts::default() };
+        let tokens = CallUsage { input: 4000, cache_write: 4000, cache_write_long: 2000, ..CallUsage::default() };
         assert_eq!(PriceList::default().cost("anthropic", Some("claude-opus-4-5"), &tokens), Some(12_500 + 20_000));
     }
 

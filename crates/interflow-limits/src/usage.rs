@@ -1,29 +1,94 @@
-//! Usage totals by key, user, provider and model since the process started. For display only: limits are enforced by
-//! the counters.
+//! Sums of usage, and their totals by key, user, provider and model since the process started. The totals are for display
+//! only: limits are enforced by the counters.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use interflow_types::schema::JsonSchema;
 use parking_lot::Mutex;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
-use crate::prices::TokenCounts;
 use crate::rules::{MCP_PROVIDER, RequestAttributes};
+use interflow_types::CallUsage;
 
 /// Maximum number of rows; further combinations are summed in the row `other`.
 const MAX_ROWS: usize = 5_000;
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-struct UsageKey {
-    key: Option<Arc<str>>,
-    user: Option<Arc<str>>,
-    provider: Arc<str>,
-    model: Option<Arc<str>>,
+/// Sums of requests.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct UsageSums {
+    pub requests: u64,
+    /// Requests whose provider reported no usage, which are charged by an estimate.
+    pub estimated: u64,
+    pub input_tokens: u64,
+    pub output_tokens: u64,
+    /// The part of `input_tokens` read from a cache.
+    pub cached_tokens: u64,
+    /// Millionths of a dollar.
+    pub micro_dollars: u64,
+    /// Requests without a known price, which cost nothing here.
+    pub unpriced: u64,
 }
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, JsonSchema)]
-pub struct UsageSums {
+impl UsageSums {
+    /// What a deployment used for a request, which counts as this many `requests`: 0 for a further deployment. `micros` is
+    /// its cost in millionths of a dollar, or `None` if its model has no price.
+    pub(crate) fn of(tokens: &CallUsage, is_estimated: bool, micros: Option<u64>, requests: u64) -> Self {
+        // A request that used nothing costs nothing, price or not.
+        let charged = if tokens.total() > 0 { requests } else { 0 };
+        Self {
+            requests,
+            estimated: if is_estimated { charged } else { 0 },
+            input_tokens: tokens.input,
+            output_tokens: tokens.output,
+            cached_tokens: tokens.cache_read,
+            micro_dollars: micros.unwrap_or_default(),
+            unpriced: if micros.is_none() { charged } else { 0 },
+        }
+    }
+
+    pub(crate) fn add(&mut self, more: &Self) {
+        let (mut sums, more) = (self.to_array(), more.to_array());
+        for (sum, n) in sums.iter_mut().zip(more) {
+            *sum = sum.saturating_add(n);
+        }
+        *self = Self::from_array(sums);
+    }
+
+    /// In the order of the fields.
+    pub const fn to_array(self) -> [u64; 7] {
+        [
+            self.requests,
+            self.estimated,
+            self.input_tokens,
+            self.output_tokens,
+            self.cached_tokens,
+            self.micro_dollars,
+            self.unpriced,
+        ]
+    }
+
+    /// As [`to_array`](Self::to_array) gives them.
+    pub const fn from_array(sums: [u64; 7]) -> Self {
+        let [requests, estimated, input_tokens, output_tokens, cached_tokens, micro_dollars, unpriced] = sums;
+        Self { requests, estimated, input_tokens, output_tokens, cached_tokens, micro_dollars, unpriced }
+    }
+
+    pub fn dollars(&self) -> f64 {
+        self.micro_dollars as f64 / 1e6
+    }
+}
+
+/// The usage of a key, user, provider and model.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, JsonSchema)]
+pub struct UsageRow {
+    /// The virtual key's id.
+    pub key: Option<Arc<str>>,
+    /// The authenticated user, or the key's owner.
+    pub user: Option<Arc<str>>,
+    pub provider: Arc<str>,
+    /// The model as requested by the client.
+    pub model: Option<Arc<str>>,
     /// Requests that were admitted and have ended.
     pub requests: u64,
     /// The part of `requests` that were calls of the MCP gateway.
@@ -39,70 +104,49 @@ pub struct UsageSums {
     pub unpriced: u64,
 }
 
-#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
-pub struct UsageRow {
-    /// The virtual key's id.
-    pub key: Option<Arc<str>>,
-    /// The authenticated user, or the key's owner.
-    pub user: Option<Arc<str>>,
-    pub provider: Arc<str>,
-    /// The model as requested by the client.
-    pub model: Option<Arc<str>>,
-    #[serde(flatten)]
-    pub sums: UsageSums,
-}
+type UsageKey = (Option<Arc<str>>, Option<Arc<str>>, Arc<str>, Option<Arc<str>>);
 
+/// What was admitted and rejected, by key, user, provider and model.
 #[derive(Debug, Default)]
-pub struct UsageTotals(Mutex<HashMap<UsageKey, UsageSums>>);
+pub struct UsageTotals(Mutex<BTreeMap<UsageKey, (UsageSums, u64)>>);
 
 impl UsageTotals {
-    fn update_row(&self, subject: &RequestAttributes, change: impl FnOnce(&mut UsageSums)) {
-        let row = UsageKey {
-            key: subject.key.as_ref().map(|k| Arc::clone(&k.id)),
-            user: subject.user().map(Into::into),
-            provider: Arc::clone(&subject.provider),
-            model: subject.model.clone(),
-        };
+    fn update_row(&self, subject: &RequestAttributes, change: impl FnOnce(&mut (UsageSums, u64))) {
+        let (key, user) = (subject.key.as_ref().map(|k| Arc::clone(&k.id)), subject.user().map(Into::into));
+        let row = (key, user, Arc::clone(&subject.provider), subject.model.clone());
         let mut rows = self.0.lock();
         // Model names are chosen by clients, so the number of rows is bounded.
-        let full = rows.len() >= MAX_ROWS && !rows.contains_key(&row);
-        let row = if full { UsageKey { key: None, user: None, provider: "other".into(), model: None } } else { row };
+        let is_full = rows.len() >= MAX_ROWS && !rows.contains_key(&row);
+        let row = if is_full { (None, None, "other".into(), None) } else { row };
         change(rows.entry(row).or_default());
     }
 
-    /// Adds an ended request, or with 0 `requests` what a further deployment used for it. `micros` is its cost in
-    /// millionths of a dollar, or `None` if its model has no price.
-    pub fn record_usage(&self, subject: &RequestAttributes, tokens: &TokenCounts, micros: Option<u64>, requests: u64) {
-        self.update_row(subject, |s| {
-            s.requests += requests;
-            s.mcp_calls += if &*subject.provider == MCP_PROVIDER { requests } else { 0 };
-            s.input_tokens = s.input_tokens.saturating_add(tokens.input);
-            s.output_tokens = s.output_tokens.saturating_add(tokens.output);
-            s.cached_tokens = s.cached_tokens.saturating_add(tokens.cache_read);
-            match micros {
-                Some(micros) => s.dollars += micros as f64 / 1e6,
-                // A request that used nothing costs nothing, price or not.
-                None => s.unpriced += if tokens.total() > 0 { requests } else { 0 },
-            }
-        });
+    /// Adds an ended request, or what a further deployment used for it.
+    pub(crate) fn record_usage(&self, subject: &RequestAttributes, used: &UsageSums) {
+        self.update_row(subject, |(sums, _)| sums.add(used));
     }
 
     pub fn record_rejection(&self, subject: &RequestAttributes) {
-        self.update_row(subject, |s| s.refused += 1);
+        self.update_row(subject, |(_, refused)| *refused += 1);
     }
 
     /// Every row, sorted by key, user, provider and model. Sums may lag behind requests that are in progress.
     pub fn rows(&self) -> Vec<UsageRow> {
-        let mut rows: Vec<_> = self.0.lock().iter().map(|(r, s)| (r.clone(), *s)).collect();
-        rows.sort_by(|a, b| a.0.cmp(&b.0));
-        let usage_row = |(r, sums): (UsageKey, UsageSums)| UsageRow {
-            key: r.key,
-            user: r.user,
-            provider: r.provider,
-            model: r.model,
-            sums,
+        let row = |((key, user, provider, model), (sums, refused)): (&UsageKey, &(UsageSums, u64))| UsageRow {
+            key: key.clone(),
+            user: user.clone(),
+            provider: provider.clone(),
+            model: model.clone(),
+            requests: sums.requests,
+            mcp_calls: if &**provider == MCP_PROVIDER { sums.requests } else { 0 },
+            refused: *refused,
+            input_tokens: sums.input_tokens,
+            output_tokens: sums.output_tokens,
+            cached_tokens: sums.cached_tokens,
+            dollars: sums.dollars(),
+            unpriced: sums.unpriced,
         };
-        rows.into_iter().map(usage_row).collect()
+        self.0.lock().iter().map(row).collect()
     }
 }
 
@@ -119,18 +163,19 @@ mod tests {
             model: Some(model.into()),
             ..RequestAttributes::default()
         };
-        let tokens = TokenCounts { input: 10, output: 5, cache_read: 4, ..TokenCounts::default() };
-        book.record_usage(&subject("a"), &tokens, Some(2_000_000), 1);
-        book.record_usage(&subject("a"), &tokens, None, 1);
+        let tokens = CallUsage { input: 10, output: 5, cache_read: 4, ..CallUsage::default() };
+        book.record_usage(&subject("a"), &UsageSums::of(&tokens, false, Some(2_000_000), 1));
+        book.record_usage(&subject("a"), &UsageSums::of(&tokens, false, None, 1));
         book.record_rejection(&subject("a"));
-        let sums = book.rows()[0].sums;
+        let sums = book.rows().remove(0);
         assert_eq!((sums.requests, sums.refused, sums.input_tokens, sums.unpriced), (2, 1, 20, 1));
         assert_eq!(sums.dollars, 2.0);
-        let most = TokenCounts { input: u64::MAX, output: u64::MAX, cache_read: u64::MAX, ..TokenCounts::default() };
-        book.record_usage(&subject("a"), &most, None, 1);
-        let sums = book.rows()[0].sums;
+        let most = CallUsage { input: u64::MAX, output: u64::MAX, cache_read: u64::MAX, ..CallUsage::default() };
+        book.record_usage(&subject("a"), &UsageSums::of(&most, false, None, 1));
+        let sums = book.rows().remove(0);
         assert_eq!((sums.input_tokens, sums.output_tokens, sums.cached_tokens), (u64::MAX, u64::MAX, u64::MAX));
-        (0..MAX_ROWS + 100).for_each(|i| book.record_usage(&subject(&format!("m{i}")), &tokens, None, 1));
+        let used = UsageSums::of(&tokens, false, None, 1);
+        (0..MAX_ROWS + 100).for_each(|i| book.record_usage(&subject(&format!("m{i}")), &used));
         assert!(book.rows().len() <= MAX_ROWS + 1);
     }
 }

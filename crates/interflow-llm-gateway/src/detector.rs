@@ -3,27 +3,24 @@
 use std::sync::Arc;
 
 use interflow_types::{
-    Authority, Body, BodyFrame, ByteStr, CollectError, Direction, EarlyExit, EntryKind, Flow, FlowClock, MaybeFuture,
-    MessageKind, MessageVerdict, Method, Phase, PhaseSet, PlanScope, RequestHead, RequestId, RequestVerdict,
-    ResponseHead, Result, Stage, StatusCode, StreamMessage,
+    Authority, Body, ByteStr, CollectError, Direction, EarlyExit, EntryKind, Flow, FlowClock, MaybeFuture, MessageKind,
+    MessageVerdict, Method, Phase, PhaseSet, PlanScope, RequestHead, RequestId, RequestVerdict, ResponseHead, Result,
+    Stage, StatusCode, StreamMessage,
 };
 
-use bytes::Bytes;
-use interflow_codec::content_coding::{self as coding, ContentDecoder};
-
+use crate::exchange::response::stream::{self, EventObserver, ReadEnd};
+use crate::exchange::{self, ReadError, RequestBody};
 use crate::gateway::{LlmGateway, LlmUpstream};
 use interflow_llm::error_response::attach;
 use interflow_llm::event_stream::StreamFraming;
 use interflow_llm::message::{ApiFormat, Outline};
-use interflow_llm::usage::{self, UsageScanner};
+use interflow_llm::parsed_event::ParsedEvent;
+use interflow_llm::usage::{self, UsageReader};
 use interflow_llm::{
     CountedOutput, DetectedCall, LlmCall, LlmRefusal, Operation, Provider, ResponseProgress, TelemetryRule,
     detect_call, model_in_path, provider, realtime, spans,
 };
 
-/// Maximum decoded size of a stream up to which its usage is read. Protects against a compressed response that never
-/// ends.
-const MAX_DECODED_BYTES: u64 = 4 << 30;
 /// Maximum size of a body that is inspected on an unknown path; conversation assembly has the same limit.
 const MAX_UNKNOWN_BODY_BYTES: usize = 16 << 20;
 
@@ -129,7 +126,7 @@ impl ProviderDetector {
         let max = self.gateway.max_body();
         let most = if promising { max } else { max.min(MAX_UNKNOWN_BODY_BYTES) };
         MaybeFuture::pending(async move {
-            let raw = match body.collect(most).await {
+            let raw = match exchange::collect(flow, body, most).await {
                 Ok((raw, _)) => raw,
                 Err(CollectError::TooLarge(body)) if !(promising && strict) => return Ok(body),
                 Err(CollectError::TooLarge(body)) => {
@@ -140,26 +137,24 @@ impl ProviderDetector {
                 }
                 Err(CollectError::Broken(e)) => return Err(EarlyExit::Deny(e)),
             };
-            let plain = coding::decode_off_thread(&head.headers, &raw, max as u64).await;
-            // Out of memory is not the same as undecodable: passing the body would evade redaction exactly under
-            // load.
-            if let Some(e) = plain.as_ref().err().and_then(coding::budget_error) {
-                return Err(EarlyExit::Deny(e));
-            }
-            let (call, text) = match plain {
-                Ok(plain) => {
-                    let text = plain.unwrap_or_else(|| raw.clone());
-                    let (path, body) = (head.url.path.clone(), text.clone());
-                    let look = move || {
-                        let outline = Outline::read(&body)?;
+            let request = match RequestBody::decode(&head.headers, &raw, max).await {
+                // Out of memory is not the same as undecodable: passing the body would evade redaction exactly under
+                // load.
+                Err(ReadError::Overloaded(e)) => return Err(EarlyExit::Deny(e)),
+                decoded => decoded.ok().map(Arc::new),
+            };
+            let call = match &request {
+                Some(request) => {
+                    let path = head.url.path.clone();
+                    let look = move |body: &RequestBody| {
+                        let Some(outline) = Outline::read(body.plain()) else { return Ok(None) };
                         let by_members = || strict.then(|| provider::detect_by_members(&outline)).flatten();
-                        provider::detect_by_body(&path, &outline).or_else(by_members)
+                        Ok(provider::detect_by_body(&path, &outline).or_else(by_members))
                     };
-                    let call = spans::beside(text.len(), look).await.flatten();
-                    (call, text)
+                    request.read(look).await.ok().flatten()
                 }
                 // In strict mode, a body that cannot be decoded is treated as a call.
-                Err(_) => (strict.then(unknown_call), raw.clone()),
+                None => strict.then(unknown_call),
             };
             if let Some(call) = call {
                 let exchange = LlmCall {
@@ -173,10 +168,12 @@ impl ProviderDetector {
                     ..LlmCall::default()
                 };
                 attach(flow, exchange);
-                match read_request(flow.extension_mut::<LlmCall>(), &text).await {
-                    Err(spans::MarkError::Overloaded(e)) => return Err(EarlyExit::Deny(e)),
-                    Ok(()) | Err(spans::MarkError::Json(_)) => {}
+                if let Some(request) = &request {
+                    exchange::attach(flow, Arc::clone(request));
                 }
+                // Not even the coding need be true.
+                let as_sent = || Arc::new(RequestBody::plain_text(&head.headers, raw.clone()));
+                read_request(flow, &request.unwrap_or_else(as_sent), strict).await?;
             }
             Ok(Body::from(raw))
         })
@@ -251,23 +248,18 @@ impl Stage for ProviderDetector {
         }
         let max = self.gateway.max_body();
         MaybeFuture::pending(async move {
-            let raw = match body.collect(max).await {
+            let raw = match exchange::collect(flow, body, max).await {
                 Ok((raw, _)) => raw,
                 Err(CollectError::TooLarge(body)) => return Ok(body),
                 Err(CollectError::Broken(e)) => return Err(EarlyExit::Deny(e)),
             };
-            let plain = coding::decode_off_thread(&head.headers, &raw, max as u64).await;
-            if let Some(e) = plain.as_ref().err().and_then(coding::budget_error) {
-                return Err(EarlyExit::Deny(e));
-            }
-            if let Ok(plain) = plain {
-                let body = plain.as_ref().unwrap_or(&raw);
-                match read_request(flow.extension_mut::<LlmCall>(), body).await {
-                    Err(spans::MarkError::Overloaded(e)) => return Err(EarlyExit::Deny(e)),
-                    // Unreadable bodies yield no facts; stages that must understand them report the error.
-                    Ok(()) | Err(spans::MarkError::Json(_)) => {}
+            match exchange::request_body(flow, &head.headers, &raw, max).await {
+                Ok(request) => {
+                    read_request(flow, &request, self.gateway.inspects_everywhere(flow.transport)).await?;
+                    self.find_route(flow);
                 }
-                self.find_route(flow);
+                Err(ReadError::Overloaded(e)) => return Err(EarlyExit::Deny(e)),
+                Err(_) => {}
             }
             Ok(Body::from(raw))
         })
@@ -280,31 +272,17 @@ impl Stage for ProviderDetector {
         head: &'a mut ResponseHead,
         body: Body,
     ) -> MaybeFuture<'a, Result<Body, EarlyExit>> {
+        // The request may have been repeated until now.
+        exchange::release(flow);
         let Some(exchange) = flow.extension::<LlmCall>() else { return MaybeFuture::Ready(Ok(body)) };
         // Errors are not billed, and their format differs between providers.
         if !head.status.is_success() || body.is_empty() {
             return MaybeFuture::Ready(Ok(body));
         }
-        let Ok(decoder) = ContentDecoder::new(&head.headers, MAX_DECODED_BYTES) else {
-            let progress = ResponseProgress::Unreadable;
-            exchange.record_count(CountedOutput { progress, ..CountedOutput::default() });
-            return MaybeFuture::Ready(Ok(body));
-        };
-        let scanner = UsageScanner::new(StreamFraming::from_headers(&head.headers, exchange.grows));
-        let mut tap = UsageTap { decoder, scanner: Some(scanner), exchange: exchange.clone(), clock: flow.clock };
-        MaybeFuture::Ready(Ok(match body {
-            Body::Full(bytes) => {
-                tap.feed(&bytes);
-                tap.finish(ResponseProgress::Complete);
-                Body::Full(bytes)
-            }
-            body => body.inspect(move |frame| match frame {
-                Some(Ok(BodyFrame::Data(data))) => tap.feed(data),
-                Some(Ok(BodyFrame::Trailers(_))) => {}
-                None => tap.finish(ResponseProgress::Complete),
-                Some(Err(_)) => tap.finish(ResponseProgress::Partial),
-            }),
-        }))
+        let framing = StreamFraming::from_headers(&head.headers, exchange.grows);
+        let usage = Some(UsageReader::new(framing));
+        let observer = UsageObserver { usage, exchange: exchange.clone(), clock: flow.clock };
+        MaybeFuture::Ready(Ok(stream::observe(body, &head.headers, framing, observer)))
     }
 
     fn wants_messages(&self, flow: &Flow) -> bool {
@@ -348,64 +326,70 @@ fn read_message(exchange: &mut LlmCall, message: &StreamMessage) {
     }
 }
 
-/// Records the facts of a request body: model, whether it streams, and the estimate of input tokens.
-async fn read_request(exchange: &mut LlmCall, body: &Bytes) -> Result<(), spans::MarkError> {
-    let marked = spans::facts_held(body).await?;
-    exchange.estimated_input = marked.estimated_tokens();
+/// Records the facts of a request body: model, whether it streams, and the estimate of input tokens. `is_inspected` tells
+/// that later stages are going to look at its texts.
+async fn read_request(flow: &mut Flow, request: &Arc<RequestBody>, is_inspected: bool) -> Result<(), EarlyExit> {
+    let facts = match request.facts(is_inspected).await {
+        Ok(facts) => facts,
+        Err(ReadError::Overloaded(e)) => return Err(EarlyExit::Deny(e)),
+        // Unreadable bodies yield no facts; stages that must understand them report the error.
+        Err(_) => return Ok(()),
+    };
+    let call = flow.extension_mut::<LlmCall>();
+    call.estimated_input = facts.estimated_tokens();
     // If the path contains the model, the body's is ignored.
-    if exchange.model.is_none() {
-        let named = marked.model.and_then(|r| body.get(r)).and_then(|m| std::str::from_utf8(m).ok());
-        exchange.model = named.map(Into::into);
+    if call.model.is_none() {
+        let name = facts.model.clone().and_then(|r| request.plain().get(r)).and_then(|m| std::str::from_utf8(m).ok());
+        call.model = name.map(Into::into);
     }
     // Ollama streams unless told otherwise; all others the other way round.
-    exchange.stream = exchange.stream || marked.stream.unwrap_or(exchange.provider == interflow_llm::Provider::Ollama);
-    exchange.max_output = marked.max_output;
-    exchange.is_max_output_invalid = marked.is_max_output_invalid;
-    exchange.choices = marked.choices;
+    call.stream = call.stream || facts.stream.unwrap_or(call.provider == Provider::Ollama);
+    call.max_output = facts.max_output;
+    call.is_max_output_invalid = facts.is_max_output_invalid;
+    call.choices = facts.choices;
     Ok(())
 }
 
-/// Reads a response as it is relayed. A response that cannot be decoded is relayed all the same; its usage stays
-/// unknown.
-struct UsageTap {
-    decoder: Option<ContentDecoder>,
-    scanner: Option<UsageScanner>,
+/// Reads the usage of a response as it is relayed. A response that cannot be decoded is relayed all the same; its usage
+/// stays unknown.
+struct UsageObserver {
+    /// `None` after the end.
+    usage: Option<UsageReader>,
     exchange: LlmCall,
     clock: FlowClock,
 }
 
-impl UsageTap {
-    fn feed(&mut self, bytes: &[u8]) {
-        let Some(scanner) = &mut self.scanner else { return };
-        match &mut self.decoder {
-            None => scanner.push(bytes),
-            Some(decoder) => match decoder.push(bytes) {
-                Ok(plain) => scanner.push(&plain),
-                // The count so far stays, and the rest is charged by the estimate.
-                Err(_) => return self.finish(ResponseProgress::Unreadable),
-            },
-        }
-        if self.scanner.as_ref().is_some_and(UsageScanner::has_text) {
+impl EventObserver for UsageObserver {
+    fn event(&mut self, event: &ParsedEvent) {
+        let Some(usage) = &mut self.usage else { return };
+        usage.read(event);
+        if usage.has_text() {
             self.exchange.first_token.get_or_init(|| self.clock.micros());
         }
     }
 
-    fn finish(&mut self, progress: ResponseProgress) {
-        if let Some(mut scanner) = self.scanner.take() {
-            if let Some(rest) = self.decoder.as_mut().and_then(|d| d.finish().ok()) {
-                scanner.push(&rest);
-            }
-            let progress = if scanner.has_failed() { ResponseProgress::Unreadable } else { progress };
-            self.exchange.merge_summary(scanner.finish());
-            let unreported = scanner.unreported_output();
-            self.exchange.record_count(CountedOutput { unreported, progress, is_upstream: false });
-        }
+    /// Of what could not be read, the count so far stays, and the rest is charged by the estimate.
+    fn end(&mut self, end: ReadEnd) {
+        self.record(match end {
+            ReadEnd::Complete | ReadEnd::Truncated => ResponseProgress::Complete,
+            ReadEnd::Broken => ResponseProgress::Partial,
+            ReadEnd::Unreadable => ResponseProgress::Unreadable,
+        });
     }
 }
 
-impl Drop for UsageTap {
-    /// A client abort is charged for what was counted so far. `finish` does nothing when called again.
+impl UsageObserver {
+    fn record(&mut self, progress: ResponseProgress) {
+        let Some(usage) = self.usage.take() else { return };
+        self.exchange.merge_summary(usage.summary());
+        let unreported = usage.unreported_output();
+        self.exchange.record_count(CountedOutput { unreported, progress, is_upstream: false });
+    }
+}
+
+impl Drop for UsageObserver {
+    /// A client abort is charged for what was counted so far.
     fn drop(&mut self) {
-        self.finish(ResponseProgress::Partial);
+        self.record(ResponseProgress::Partial);
     }
 }

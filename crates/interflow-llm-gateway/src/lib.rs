@@ -4,6 +4,7 @@
 
 mod detector;
 pub mod environment;
+mod exchange;
 pub mod gateway;
 pub mod guardrails;
 pub mod limits;

@@ -62,6 +62,26 @@ impl StreamEvent {
     pub fn from_message(payload: Bytes) -> Self {
         Self { raw: payload.clone(), data: payload, at: Some(0), name: None, headers: Vec::new() }
     }
+
+    /// The event that these bytes, separators included, are in a stream of this framing.
+    pub fn from_raw(framing: StreamFraming, raw: Bytes) -> Self {
+        match framing {
+            StreamFraming::Sse => sse_event(raw),
+            StreamFraming::Messages => Self::from_message(raw),
+            StreamFraming::EventStream => {
+                match aws_event_stream::next_message(&mut BytesMut::from(&raw[..]), raw.len()) {
+                    Ok(Some(message)) => message_event(message),
+                    _ => Self::separator(raw),
+                }
+            }
+            StreamFraming::Whole | StreamFraming::Lines | StreamFraming::Array => json_event(raw),
+        }
+    }
+
+    /// Bytes between events.
+    pub const fn separator(raw: Bytes) -> Self {
+        Self { raw, data: Bytes::new(), at: None, name: None, headers: Vec::new() }
+    }
 }
 
 /// A stream that cannot be divided into events. What was read before remains valid.
@@ -141,13 +161,7 @@ impl EventReader {
                 Ok(Some(json_event(raw)))
             }
             ReaderKind::EventStream(buf) => match aws_event_stream::next_message(buf, max) {
-                Ok(message) => Ok(message.map(|m| {
-                    let name =
-                        m.header_str(":event-type").or_else(|| m.header_str(":exception-type")).map(ByteStr::from);
-                    // The payload may be forwarded changed: its place in `raw` is then needed.
-                    let at = offset_in(&m.raw, &m.payload);
-                    StreamEvent { raw: m.raw, data: m.payload, at, name, headers: m.headers }
-                })),
+                Ok(message) => Ok(message.map(message_event)),
                 Err(aws_event_stream::EventStreamError::TooLarge(_)) => Err(EventError::TooLarge(max)),
                 Err(e) => Err(EventError::Malformed(e.to_string())),
             },
@@ -169,14 +183,15 @@ impl EventReader {
             ReaderKind::EventStream(buf) | ReaderKind::Array(buf, _) => buf.split().freeze(),
             ReaderKind::Sse(parser) => return Some(parser.rest()).filter(|rest| !rest.is_empty()).map(sse_event),
         };
-        (!rest.is_empty()).then(|| StreamEvent {
-            raw: rest,
-            data: Bytes::new(),
-            at: None,
-            name: None,
-            headers: Vec::new(),
-        })
+        (!rest.is_empty()).then(|| StreamEvent::separator(rest))
     }
+}
+
+fn message_event(message: aws_event_stream::EventStreamMessage) -> StreamEvent {
+    let name = message.header_str(":event-type").or_else(|| message.header_str(":exception-type")).map(ByteStr::from);
+    // The payload may be forwarded changed: its place in `raw` is then needed.
+    let at = offset_in(&message.raw, &message.payload);
+    StreamEvent { raw: message.raw, data: message.payload, at, name, headers: message.headers }
 }
 
 fn check_size(buf: &BytesMut, max: usize) -> Result<(), EventError> {

@@ -12,6 +12,7 @@ mod guardrail_config;
 mod llm_call;
 pub mod message;
 pub mod otlp;
+pub mod parsed_event;
 pub mod provider;
 pub mod realtime;
 mod reply_error;
@@ -33,4 +34,3 @@ pub use reply_error::reply_error;
 pub use route_config::{
     DeploymentConfig, ExperimentConfig, ExperimentUnit, LlmRouteConfig, RouteStrategy, ShadowConfig, Stickiness,
 };
-pub use usage::CallUsage;

@@ -2,10 +2,9 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use interflow_types::ByteStr;
+use interflow_types::{ByteStr, CallUsage};
 
 use crate::provider::{Operation, Provider};
-use crate::usage::CallUsage;
 
 /// The flow extension of an LLM call. `provider` and `operation` are set from `RequestHead`, the model and the
 /// estimates from `RequestBody`, usage at `Done`. Present on every flow that was recognised as a call.

@@ -90,7 +90,7 @@ impl ProxyServer {
         // Before the first connection, so that no request pays for reading the platform's trust roots.
         settings.preload_roots();
         let shared = Arc::new(new_server_state(&config)?);
-        PROCESS_BUDGET.set_limit(config.limits.held_bytes.0);
+        PROCESS_BUDGET.resize(config.limits.held_bytes.0);
         let tls = ListenerTls::load(&config)?;
         let stats = ServerStats::new(count);
         let drain = DrainSignal::new();
@@ -139,8 +139,8 @@ impl ProxyServer {
     /// began with, but end if their user is no longer valid.
     pub fn activate(&self, PreparedConfig { settings, tls }: PreparedConfig) {
         let limits = &settings.config.limits;
-        self.shared.connections.set_limits(connection_limits(limits));
-        PROCESS_BUDGET.set_limit(limits.held_bytes.0);
+        self.shared.connections.replace_limits(connection_limits(limits));
+        PROCESS_BUDGET.resize(limits.held_bytes.0);
         let mut active = self.settings.lock();
         self.replace_active(&settings, |_| tls.clone());
         *active = settings;

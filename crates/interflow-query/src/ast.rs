@@ -231,12 +231,17 @@ pub enum TimeTest {
     Range(TimePoint, TimePoint),
 }
 
+/// Microseconds of a day.
+pub(crate) const DAY: u64 = 86_400_000_000;
+
 /// A point in time with the precision in which it was written: a date covers its whole day, so `time:2026-01-31`
 /// matches all of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TimePoint {
     /// This many microseconds before now; resolved when the query is evaluated.
     Ago(u64),
+    /// The day, in UTC, this many days before today; resolved when the query is evaluated.
+    Day(u64),
     /// A date or a time of day.
     At {
         /// Its first microsecond, since the Unix epoch.
@@ -251,6 +256,7 @@ impl TimePoint {
     fn extent(self, now: u64) -> (u64, u64) {
         let (start, lasts) = match self {
             Self::Ago(micros) => (now.saturating_sub(micros), 1),
+            Self::Day(days) => ((now / DAY).saturating_sub(days) * DAY, DAY),
             Self::At { start, lasts } => (start, lasts),
         };
         (start, start.saturating_add(lasts))

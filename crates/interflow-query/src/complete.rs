@@ -4,6 +4,8 @@ use std::fmt::Write;
 
 use crate::key::{FLAGS, KEYS, Key, ValueKind};
 use crate::tags::TAGS;
+use crate::value::DAYS;
+use crate::words::TABLE_WORDS;
 
 /// A completion for the end of the query.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -64,6 +66,7 @@ fn values(start: usize, key: Key, value: &str) -> Vec<Completion> {
             .iter()
             .filter(|f| has_prefix(f.name, value))
             .map(|f| Completion { start, text: f.name.to_owned(), doc: f.doc })
+            .chain(table_words(start, key, value))
             .collect(),
         ValueKind::Choice(choices) => choices
             .iter()
@@ -76,8 +79,16 @@ fn values(start: usize, key: Key, value: &str) -> Vec<Completion> {
             .filter(|t| has_prefix(t.name, value) && !t.name.contains(' '))
             .map(|t| Completion { start, text: t.name.to_owned() + if t.is_prefix() { "*" } else { "" }, doc: t.doc })
             .collect(),
-        _ => Vec::new(),
+        _ if key == Key::Time => (DAYS.iter().filter(|day| has_prefix(day, value)))
+            .map(|day| Completion { start, text: (*day).to_owned(), doc: "the day in UTC" })
+            .collect(),
+        _ => table_words(start, key, value).collect(),
     }
+}
+
+fn table_words(start: usize, key: Key, value: &str) -> impl Iterator<Item = Completion> {
+    let words = TABLE_WORDS.iter().filter(move |w| w.key == key && has_prefix(w.word, value));
+    words.map(move |w| Completion { start, text: w.word.to_owned(), doc: w.doc })
 }
 
 fn has_prefix(name: &str, prefix: &str) -> bool {
@@ -135,24 +146,26 @@ fn entry(out: &mut String, name: &str, text: &str) {
 pub const SYNTAX: &[(&str, &str)] = &[
     ("key:value", "a term; all terms must match"),
     ("a OR b, NOT a, -a", "alternatives and negation; parentheses group: (a OR b) c"),
-    ("key:(a OR b)", "several values of one key"),
+    ("key:(a OR b)", "several values of one key; those of the table also with commas: status:200,404 method:GET,POST"),
     ("word \"a phrase\"", "text in the URL or in a body"),
     ("/regex/ key:/regex/i", "regular expressions; i ignores case; \\s is a space in a path"),
     ("key:*", "any value"),
     ("key:=text", "exactly this text"),
     ("host:*.example.com", "* matches any characters"),
+    ("host:shop", "in a search, a part of the host name; with a dot, or in a rule, the whole name"),
     ("status:>=400", "a comparison (<, <=, >, >=, !=): dur:>2s, size:<=1.5MB"),
     ("status:4xx", "a class of status codes"),
     ("status:400..499", "a range, both ends included"),
     ("time:>=2026-01-31", "a date or time, such as 2026-01-31T12:00+01:00"),
-    ("time:-2h", "the last two hours"),
+    ("time:-2h", "the last two hours; time:today and time:yesterday are days in UTC"),
     ("header.name:value", "a header field by value; header:name by name; the prefix req. or resp. selects one side"),
 ];
 
 /// What holds for every query; one line each.
-pub const SYNTAX_NOTES: [&str; 3] = [
+pub const SYNTAX_NOTES: [&str; 4] = [
     "Case does not matter, except in regular expressions.",
     "Quote a value that contains spaces or parentheses: \"...\", with \\\" for a quote.",
+    "Words of the table are values: type:sse, type:ws, method:TUNNEL, status:ERR, is:llm.",
     "Filters with ~ operators are understood, too: ~m POST & ~d api | !(~c 404).",
 ];
 
@@ -187,6 +200,10 @@ mod tests {
             ("version:h2", 8, &["HTTP/2"]),
             ("tag:redacte", 4, &["redacted"]),
             ("tag:ref", 4, &["refused:*"]),
+            ("is:st", 3, &["starred"]),
+            ("type:s", 5, &["sse"]),
+            ("status:e", 7, &["ERR"]),
+            ("time:to", 5, &["today"]),
             ("host:ex", 0, &[]),
             ("nokey:x", 0, &[]),
             ("body:\"sta", 0, &[]),

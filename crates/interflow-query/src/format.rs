@@ -5,8 +5,9 @@ use std::fmt::{self, Write};
 use crate::ast::{Expr, RegexSource, Term, TermTest, TextPattern};
 use crate::key::Key;
 use crate::parse::operator_named;
-use crate::term::{is_special, is_special_start, regex_extent, takes_paths};
+use crate::term::{is_host_part, is_special, is_special_start, regex_extent, takes_list, takes_paths};
 use crate::value::{format_number, format_time, number_kind};
+use crate::words::find_word;
 
 impl fmt::Display for Expr {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -65,16 +66,16 @@ impl fmt::Display for Term {
 
 fn write_pattern(f: &mut fmt::Formatter<'_>, key: Key, pattern: &TextPattern) -> fmt::Result {
     match pattern {
-        TextPattern::Text(text) => write_text(f, text),
+        TextPattern::Text(text) => write_text(f, key, text),
         TextPattern::Exact(text) => {
             f.write_char('=')?;
-            write_text(f, text)
+            write_text(f, key, text)
         }
         TextPattern::Glob(pieces) => {
             let text = pieces
                 .iter()
                 .enumerate()
-                .map(|(i, piece)| escape_glob_piece(piece, i == 0))
+                .map(|(i, piece)| escape_glob_piece(key, piece, i == 0))
                 .collect::<Vec<_>>()
                 .join("*");
             // A glob that begins like a regex would be parsed as one.
@@ -87,12 +88,14 @@ fn write_pattern(f: &mut fmt::Formatter<'_>, key: Key, pattern: &TextPattern) ->
     }
 }
 
-fn write_text(f: &mut fmt::Formatter<'_>, text: &str) -> fmt::Result {
+fn write_text(f: &mut fmt::Formatter<'_>, key: Key, text: &str) -> fmt::Result {
     let plain = |c: char| c.is_alphanumeric() || matches!(c, '.' | '_' | '-' | '/' | '+' | '@' | '%' | ',');
     let first = |c: char| c.is_alphanumeric() || matches!(c, '.' | '_');
     let operator = operator_named(text).is_some();
+    // Unquoted, these mean something else with this key: several values, a word of the table, a part of a host name.
+    let special = takes_list(key) && text.contains(',') || find_word(key, text).is_some() || is_host_part(key, text);
     // The operators are words, so a search for them needs quotes; in lower case, a reader would take them for operators.
-    if !operator && text.starts_with(first) && text.chars().all(plain) {
+    if !operator && !special && text.starts_with(first) && text.chars().all(plain) {
         return f.write_str(text);
     }
     f.write_char('"')?;
@@ -106,11 +109,11 @@ fn write_text(f: &mut fmt::Formatter<'_>, text: &str) -> fmt::Result {
 }
 
 /// Escapes a piece of a glob with backslashes where it would be misread, at its start or anywhere.
-fn escape_glob_piece(piece: &str, leading: bool) -> String {
+fn escape_glob_piece(key: Key, piece: &str, leading: bool) -> String {
     let mut out = String::with_capacity(piece.len());
     for (i, c) in piece.chars().enumerate() {
         let starts = leading && i == 0 && is_special_start(c);
-        if starts || is_special(c) {
+        if starts || is_special(c) || c == ',' && takes_list(key) {
             out.push('\\');
         }
         out.push(c);

@@ -17,10 +17,12 @@ mod pattern;
 mod query;
 pub mod sql;
 mod subject;
+mod suggest;
 mod tags;
 mod term;
 mod tilde_syntax;
 mod value;
+mod words;
 
 pub use ast::{CompareOp, Expr, NumberTest, QuerySpan, RegexSource, Term, TermTest, TextPattern, TimePoint, TimeTest};
 pub use complete::{Completion, SYNTAX, SYNTAX_NOTES, complete, help};
@@ -31,3 +33,4 @@ pub use query::Query;
 pub use subject::{Fact, QuerySubject, Tristate};
 pub use tags::{TAGS, TagInfo};
 pub use tilde_syntax::operators as tilde_operators;
+pub use words::{TABLE_WORDS, TableWord};

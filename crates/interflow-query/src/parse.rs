@@ -15,11 +15,18 @@ pub(crate) type Result<T> = std::result::Result<T, QueryError>;
 /// An expression, and the first operator in lower case among its terms.
 pub(crate) type ParsedQuery = (Expr, Option<QueryError>);
 
+/// What a host without a dot is: in a search a part of the name, in a rule all of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum HostMatch {
+    Part,
+    Whole,
+}
+
 /// Parses a query in either syntax. Decides by the text which one it is in.
 ///
 /// # Errors
 /// The position, what was expected there, and the remedy.
-pub(crate) fn parse(text: &str) -> Result<ParsedQuery> {
+pub(crate) fn parse(text: &str, hosts: HostMatch) -> Result<ParsedQuery> {
     if text.len() > MAX_LENGTH {
         let message = format!("the query is longer than {MAX_LENGTH} bytes");
         return Err(
@@ -30,7 +37,8 @@ pub(crate) fn parse(text: &str) -> Result<ParsedQuery> {
     if tilde_syntax::starts_with_atom(text) {
         return tilde_syntax::parse(text);
     }
-    let mut parser = QueryParser { text, at: 0, depth: 0, terms: 0, keyed: false, foreign: false, lowercase: None };
+    let mut parser =
+        QueryParser { text, hosts, at: 0, depth: 0, terms: 0, keyed: false, foreign: false, lowercase: None };
     match parser.parse_all() {
         // The error of this syntax is the more useful one, unless the other syntax accepts the text.
         Err(error) if parser.foreign => tilde_syntax::parse(text).map_err(|_| error),
@@ -52,6 +60,7 @@ pub(crate) fn lowercase_operator_error(text: &str, span: QuerySpan, operator: &s
 
 pub(crate) struct QueryParser<'a> {
     pub(crate) text: &'a str,
+    pub(crate) hosts: HostMatch,
     pub(crate) at: usize,
     depth: usize,
     terms: usize,
@@ -224,7 +233,7 @@ impl<'a> QueryParser<'a> {
         Ok(inner)
     }
 
-    fn count_term(&mut self) -> Result<()> {
+    pub(crate) fn count_term(&mut self) -> Result<()> {
         self.terms += 1;
         if self.terms > MAX_TERMS {
             return Err(self

@@ -10,7 +10,7 @@ use crate::error::QueryError;
 use crate::key::{Flag, Key};
 use crate::limits::MAX_LENGTH;
 use crate::matcher::{self, CompiledExpr};
-use crate::parse::ParsedQuery;
+use crate::parse::{HostMatch, ParsedQuery};
 use crate::subject::{QuerySubject, Tristate};
 use crate::{parse, tilde_syntax};
 
@@ -54,7 +54,7 @@ impl Query {
     /// # Errors
     /// The column, what was expected there, and what to write instead.
     pub fn parse(text: &str) -> Result<Self, QueryError> {
-        parse::parse(text).map(Self::from_parsed)
+        parse::parse(text, HostMatch::Part).map(Self::from_parsed)
     }
 
     /// Parses a filter in the tilde syntax, in which a text without an operator is a regex on the URL.
@@ -73,16 +73,23 @@ impl Query {
         Self { lowercase_operator: lowercase_operator.map(Box::new), ..Self::from(expr) }
     }
 
-    /// As [`parse`](Self::parse), but an operator in lower case is an error, for queries that decide what is allowed,
-    /// blocked or deleted.
+    /// As [`parse`](Self::parse) for queries that decide what is allowed or blocked: an operator in lower case is an
+    /// error, and a host without a dot is the whole name.
     ///
     /// # Errors
     /// As [`parse`](Self::parse), and an operator in lower case outside quotes.
     pub fn parse_strict(text: &str) -> Result<Self, QueryError> {
-        let query = Self::parse(text)?;
-        match query.lowercase_operator {
+        parse::parse(text, HostMatch::Whole).map(Self::from_parsed)?.without_hint()
+    }
+
+    /// The query, unless something in it is probably not meant.
+    ///
+    /// # Errors
+    /// The [`hint`](Self::hint).
+    pub fn without_hint(self) -> Result<Self, QueryError> {
+        match self.lowercase_operator {
             Some(error) => Err(*error),
-            None => Ok(query),
+            None => Ok(self),
         }
     }
 

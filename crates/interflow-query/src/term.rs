@@ -6,7 +6,8 @@ use ipnet::IpNet;
 
 use crate::ast::{CompareOp, Expr, NumberTest, QuerySpan, RegexSource, Term, TermTest, TextPattern};
 use crate::key::{FLAGS, Flag, Key, ValueKind, closest_name};
-use crate::parse::{QueryParser, Result, TermSubject};
+use crate::parse::{HostMatch, QueryParser, Result, TermSubject};
+use crate::words::find_word;
 use crate::{pattern, value};
 
 /// Whether the character is special anywhere in an unquoted text, and needs a backslash to be literal.
@@ -75,13 +76,26 @@ impl QueryParser<'_> {
         let operators = key != Key::Word;
         if operators && self.rest().starts_with("!=") {
             self.at += 2;
-            return self.comparison(subject, start, true).map(Expr::not);
+            // Of numbers, several values may follow; a text is exact, with its commas.
+            let values = if takes_text(key) { Self::comparison } else { Self::alternatives_of };
+            return values(self, subject, start, true).map(Expr::not);
         }
         if operators && self.rest().starts_with('=') && takes_text(key) {
             self.at += 1;
             return self.comparison(subject, start, true);
         }
-        self.comparison(subject, start, false)
+        self.alternatives_of(subject, start, false)
+    }
+
+    /// One value, or several with commas between: `status:200,404`.
+    fn alternatives_of(&mut self, subject: &TermSubject, start: usize, exact: bool) -> Result<Expr> {
+        let mut values = vec![self.comparison(subject, start, exact)?];
+        while takes_list(subject.0) && self.peek() == Some(',') {
+            self.at += 1;
+            self.count_term()?;
+            values.push(self.comparison(subject, self.at, exact)?);
+        }
+        Ok(Expr::or(values))
     }
 
     fn comparison(&mut self, subject: &TermSubject, start: usize, exact: bool) -> Result<Expr> {
@@ -92,7 +106,7 @@ impl QueryParser<'_> {
         {
             self.regex(len, source)?
         } else {
-            let word = self.word(*key)?;
+            let word = self.word(*key, exact)?;
             if *key == Key::Word && word.is_star() {
                 return Ok(Expr::All);
             }
@@ -103,6 +117,15 @@ impl QueryParser<'_> {
                 && let Some(both) = self.host_and_port(&word, start)
             {
                 return Ok(both);
+            }
+            if !(exact && takes_text(*key))
+                && !word.quoted
+                && let Some(meant) = word.plain().and_then(|text| find_word(*key, text))
+            {
+                return Ok(match meant.expr() {
+                    Expr::Term(term) => Expr::Term(Term { span: QuerySpan::new(start, self.at), ..term }),
+                    other => other,
+                });
             }
             self.test(*key, word, exact)?
         };
@@ -120,9 +143,10 @@ impl QueryParser<'_> {
         }
     }
 
-    fn word(&mut self, key: Key) -> Result<TextToken> {
+    fn word(&mut self, key: Key, exact: bool) -> Result<TextToken> {
         let start = self.at;
-        let word = if self.peek() == Some('"') { self.quoted()? } else { self.unquoted()? };
+        let has_list = takes_list(key) && !(exact && takes_text(key));
+        let word = if self.peek() == Some('"') { self.quoted()? } else { self.unquoted(has_list)? };
         if word.span.start == word.span.end {
             let name = key.name();
             return Err(self
@@ -162,7 +186,8 @@ impl QueryParser<'_> {
             .with_remedy("add a quote at the end"))
     }
 
-    fn unquoted(&mut self) -> Result<TextToken> {
+    /// A text without quotes, up to a space or a parenthesis; in a list of values, up to the comma.
+    fn unquoted(&mut self, has_list: bool) -> Result<TextToken> {
         let start = self.at;
         let mut pieces = vec![String::new()];
         while let Some(c) = self.peek() {
@@ -170,6 +195,7 @@ impl QueryParser<'_> {
             let piece = pieces.last_mut().expect("there is always a piece");
             match c {
                 ')' => break,
+                ',' if has_list => break,
                 c if c.is_whitespace() => break,
                 '(' if self.at > start => {
                     return Err(self
@@ -187,7 +213,7 @@ impl QueryParser<'_> {
                 '\\' => {
                     let next = self.rest()[1..].chars().next();
                     // Before any other character a backslash is literal, as in a Windows path.
-                    match next.filter(|&n| is_special(n) || is_special_start(n) || n == '/') {
+                    match next.filter(|&n| is_special(n) || is_special_start(n) || n == '/' || n == ',' && has_list) {
                         Some(n) => {
                             piece.push(n);
                             self.at += n.len_utf8();
@@ -304,8 +330,43 @@ impl QueryParser<'_> {
                 .with_remedy("remove the '=' or write \\* for a star"));
         }
         let pattern = pattern_from_pieces(word.pieces).expect("a lone star was handled before");
-        Ok(TermTest::Text(if key == Key::Host && !quoted { lower_host(pattern) } else { pattern }))
+        Ok(TermTest::Text(match pattern {
+            TextPattern::Text(part) if !quoted && self.hosts == HostMatch::Part && is_host_part(key, &part) => {
+                TextPattern::Glob(vec![String::new(), part, String::new()])
+            }
+            pattern if key == Key::Host && !quoted => lower_host(pattern),
+            pattern => pattern,
+        }))
     }
+}
+
+/// Whether several values may be written with commas between, because a single one has none.
+pub(crate) fn takes_list(key: Key) -> bool {
+    match key.kind() {
+        ValueKind::Count
+        | ValueKind::Status
+        | ValueKind::Bytes
+        | ValueKind::Duration
+        | ValueKind::Choice(_)
+        | ValueKind::Flag
+        | ValueKind::Address => true,
+        _ => matches!(
+            key,
+            Key::Host
+                | Key::Method
+                | Key::Type
+                | Key::ReqType
+                | Key::RespType
+                | Key::Provider
+                | Key::Agent
+                | Key::Model
+        ),
+    }
+}
+
+/// Whether the text is a part of a host name where people search: it has no dot, and is no name or address by itself.
+pub(crate) fn is_host_part(key: Key, text: &str) -> bool {
+    key == Key::Host && !text.contains(['.', ':']) && !text.is_empty() && !text.eq_ignore_ascii_case("localhost")
 }
 
 /// Whether the key's value can be a text, a glob or a regex, rather than a number, a time or a flag.

@@ -5,7 +5,7 @@ use jiff::tz::TimeZone;
 
 use interflow_types::units::{SIZE_UNITS, TIME_UNITS, format_with_unit, parse_with_unit};
 
-use crate::ast::{CompareOp, NumberTest, TimePoint, TimeTest};
+use crate::ast::{CompareOp, DAY, NumberTest, TimePoint, TimeTest};
 use crate::key::{Key, ValueKind};
 
 /// Sizes may leave the `B` out; the units are decimal, as for `MB`.
@@ -13,9 +13,6 @@ const SHORT_SIZES: [(&str, u64); 4] = [("T", 1_000_000_000_000), ("G", 1_000_000
 
 /// Ages may be in weeks, beside the units of durations.
 const WEEKS: [(&str, u64); 1] = [("w", 7 * DAY)];
-
-/// Microseconds of a day.
-const DAY: u64 = 86_400_000_000;
 
 /// What was expected, if a value does not parse; becomes the remedy of the error.
 pub(crate) type ExpectedHint = &'static str;
@@ -116,11 +113,17 @@ pub(crate) fn time(text: &str) -> Result<TimeTest, ExpectedHint> {
 }
 
 const TIME: ExpectedHint = "expected a date (2026-01-31), a time (2026-01-31T12:00, +01:00 or Z behind it if you like) \
-                        or how long ago (-90s, -2h, -7d)";
+                        how long ago (-90s, -2h, -7d), today or yesterday";
+
+/// Days by name, from today backwards.
+pub(crate) const DAYS: [&str; 2] = ["today", "yesterday"];
 
 fn parse_time_point(text: &str) -> Result<TimePoint, ExpectedHint> {
     if text == "now" {
         return Ok(TimePoint::Ago(0));
+    }
+    if let Some(days) = DAYS.iter().position(|day| day.eq_ignore_ascii_case(text)) {
+        return Ok(TimePoint::Day(days as u64));
     }
     if let Some(age) = text.strip_prefix('-') {
         let micros = parse_with_unit(age, &TIME_UNITS).or_else(|| parse_with_unit(age, &WEEKS));
@@ -199,6 +202,10 @@ fn format_point(point: TimePoint) -> String {
         TimePoint::Ago(micros) => {
             let age = format_with_unit(micros, &WEEKS).or_else(|| format_with_unit(micros, &TIME_UNITS));
             return format!("-{}", age.unwrap_or_else(|| "0s".to_owned()));
+        }
+        TimePoint::Day(days) => {
+            let named = usize::try_from(days).ok().and_then(|days| DAYS.get(days));
+            return named.map_or_else(|| format!("-{days}d"), |day| (*day).to_owned());
         }
         TimePoint::At { start, lasts } => (start, lasts),
     };
@@ -284,6 +291,8 @@ mod tests {
             ("<-1.5h", Compare(CompareOp::Lt, TimePoint::Ago(5_400_000_000)), "<-90m"),
             ("-1w..now", Range(TimePoint::Ago(7 * DAY), TimePoint::Ago(0)), "-1w..now"),
             ("2026-01-01..", Compare(CompareOp::Ge, at(MIDNIGHT, DAY)), ">=2026-01-01"),
+            ("Today", Compare(CompareOp::Eq, TimePoint::Day(0)), "today"),
+            ("yesterday..today", Range(TimePoint::Day(1), TimePoint::Day(0)), "yesterday..today"),
         ] {
             assert_eq!(super::time(text), Ok(time), "{text}");
             assert_eq!(format_time(time), formatted, "{text}");
@@ -305,7 +314,7 @@ mod tests {
             "-",
             "1960-01-01",
             "2026-01-01é",
-            "yesterday",
+            "tomorrow",
         ] {
             assert!(time(text).is_err(), "{text}");
         }

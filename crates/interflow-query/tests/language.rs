@@ -142,6 +142,84 @@ fn keys_take_their_kinds_of_values() {
 }
 
 #[test]
+fn words_of_the_table_are_values() {
+    check(&[
+        ("type:sse", "is:sse"),
+        ("Type:WS -resp.type:websocket", "is:websocket -is:websocket"),
+        ("type:hls", "type:mpegurl"),
+        ("method:tunnel", "is:tunnel"),
+        ("status:ERR", "is:error"),
+        ("is:llm is:starred is:ws", "model:* tag:starred is:websocket"),
+        ("time:today", "time:today"),
+        ("type:\"sse\"", "type:\"sse\""),
+        ("method:=TUNNEL", "method:=\"TUNNEL\""),
+        ("req.type:sse", "req.type:sse"),
+    ]);
+}
+
+#[test]
+fn several_values_are_written_with_commas() {
+    check(&[
+        ("status:200,201", "status:200 OR status:201"),
+        ("status:ERR,5xx,>=600 host:a.b", "(is:error OR status:5xx OR status:>=600) host:a.b"),
+        ("-method:GET,POST", "-(method:GET OR method:POST)"),
+        ("status:!=200,404", "-(status:200 OR status:404)"),
+        ("host:*.a.com:443,b.com", "(host:*.a.com port:443) OR host:b.com"),
+        ("host:(a.b,c.d OR e.f)", "host:a.b OR host:c.d OR host:e.f"),
+        ("is:sse,ws", "is:sse OR is:websocket"),
+        // Texts that may contain a comma are not split.
+        ("path:/a,b", "path:\"/a,b\""),
+        ("tag:a,b", "tag:a,b"),
+        ("method:=a,b", "method:=\"a,b\""),
+        (r"model:a\,b", "model:\"a,b\""),
+    ]);
+    assert_eq!(
+        canonical("status:200,"),
+        "error: column 12: a value is missing after 'status:': write it without a space, as in status:4xx"
+    );
+    let many = format!("status:{}", vec!["1"; MAX_TERMS + 1].join(","));
+    assert!(canonical(&many).contains("more than"), "{many}");
+}
+
+#[test]
+fn a_host_without_a_dot_is_a_part_of_the_name_in_searches_only() {
+    check(&[
+        ("host:shop", "host:*shop*"),
+        ("host:shop,bank", "host:*shop* OR host:*bank*"),
+        ("host:=shop", "host:=\"shop\""),
+        ("host:\"shop\"", "host:\"shop\""),
+        ("host:shop.test", "host:shop.test"),
+        ("host:localhost", "host:localhost"),
+    ]);
+    let rule = Query::parse_strict("host:shop").unwrap();
+    assert_eq!(rule.to_string(), "host:\"shop\"");
+    assert_eq!(Query::parse_strict(&rule.to_string()).unwrap(), rule);
+}
+
+#[test]
+fn a_search_without_results_gets_a_better_query() {
+    for (text, better) in [
+        ("status>=400", Some("status:>=400")),
+        ("host=shop method:GET", Some("host:shop method:GET")),
+        ("header:server=demo", Some("header.server:demo")),
+        ("dur>2s -status=200", Some("dur:>2s -status:200")),
+        ("host:a.b or host:c.d", Some("host:a.b OR host:c.d")),
+        ("status>=400 or code==200", Some("status:>=400 OR status:200")),
+        ("host:shop.test", Some("host:*shop.test*")),
+        ("user:=ali é", Some("user:*ali* é")),
+        ("host:(a.b OR c.d)", None),
+        ("-host:a.b", None),
+        ("\"status>=400\"", None),
+        ("status>=abc", None),
+        ("page=2", None),
+        ("status:404", None),
+        ("", None),
+    ] {
+        assert_eq!(Query::parse(text).unwrap().did_you_mean(text).as_deref(), better, "{text}");
+    }
+}
+
+#[test]
 fn mitmproxy_filters_are_parsed() {
     check(&[
         ("~m POST & ~d api | !(~c 404)", "(method:/POST/i host:/api/i) OR -status:404"),

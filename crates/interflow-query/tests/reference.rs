@@ -4,7 +4,9 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 use interflow_query::key::{FLAGS, KEYS, KeyInfo, ValueKind};
-use interflow_query::{MAX_DEPTH, MAX_LENGTH, MAX_TERMS, Query, SYNTAX, SYNTAX_NOTES, TAGS, TagInfo, tilde_operators};
+use interflow_query::{
+    MAX_DEPTH, MAX_LENGTH, MAX_TERMS, Query, SYNTAX, SYNTAX_NOTES, TABLE_WORDS, TAGS, TagInfo, tilde_operators,
+};
 use interflow_testkit::docs::check_reference_page;
 
 #[test]
@@ -98,6 +100,14 @@ fn page() -> String {
     page.push_str("\n## Flags\n\n| flag | the flow |\n|---|---|\n");
     for info in FLAGS {
         let _ = writeln!(page, "| `is:{}` | {} |", info.name, info.doc);
+    }
+    page.push_str(
+        "\n## Words of the table\n\nThe words that the table of flows shows are values, too. A word in quotes is searched as a text: \
+         `type:\"sse\"`.\n\n| term | same as | the flow |\n|---|---|---|\n",
+    );
+    for word in TABLE_WORDS {
+        let same = code(&word.expr().to_string());
+        let _ = writeln!(page, "| `{}:{}` | {same} | {} |", word.key.name(), word.word, word.doc);
     }
     page.push_str(
         "\n## Tags\n\nInterflow sets these tags; rules, scripts, imports and people add others. NAME stands for the rest of a tag, for \

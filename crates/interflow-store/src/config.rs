@@ -109,6 +109,11 @@ impl RecordConfig {
     pub fn is_synchronous(&self) -> bool {
         self.synchronous.unwrap_or(self.store.is_some())
     }
+
+    /// Whether flows are kept until they are archived.
+    pub const fn keeps_unarchived(&self) -> bool {
+        self.archive.is_some() && self.archive_before_delete
+    }
 }
 
 impl Default for RecordConfig {

@@ -143,6 +143,9 @@ pub struct ConversationNote {
     pub comment: Option<String>,
 }
 
+/// A note with the id of its conversation.
+pub type NoteOf = (String, ConversationNote);
+
 impl ConversationNote {
     pub fn is_empty(&self) -> bool {
         self.tags.is_empty() && self.comment.is_none()
@@ -257,7 +260,7 @@ pub trait ConversationStore {
     ///
     /// # Errors
     /// The store is read-only, or the file cannot be written.
-    fn set_endpoints(&self, text: &str) -> Result<()>;
+    fn write_endpoints(&self, text: &str) -> Result<()>;
 
     /// Conversations that match the options, most recently active first.
     ///

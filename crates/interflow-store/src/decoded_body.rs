@@ -172,7 +172,7 @@ mod tests {
         let all = decoded_held(&headers("gzip"), body.clone(), 64 << 20, &mut held).unwrap();
         assert_eq!(all.bytes, text);
         assert!(held.bytes() >= text.len() as u64 && BUDGET.reserved() == held.bytes());
-        BUDGET.set_limit(BUDGET.reserved() + (1 << 20));
+        BUDGET.resize(BUDGET.reserved() + (1 << 20));
         let mut more = BUDGET.reserve(0).unwrap();
         let refused = decoded_held(&headers("gzip"), body, 64 << 20, &mut more).unwrap_err();
         assert_eq!(refused.kind(), interflow_types::ErrorKind::Overloaded);

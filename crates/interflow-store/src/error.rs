@@ -86,12 +86,12 @@ impl StoreError {
         }
     }
 
-    pub(crate) fn io(what: &'static str, path: impl Into<PathBuf>) -> impl FnOnce(std::io::Error) -> Self {
+    pub fn io(what: &'static str, path: impl Into<PathBuf>) -> impl FnOnce(std::io::Error) -> Self {
         let path = path.into();
         move |source| Self::Io { what, path, source }
     }
 
-    pub(crate) fn damaged(place: impl Into<String>, what: impl Into<String>) -> Self {
+    pub fn damaged(place: impl Into<String>, what: impl Into<String>) -> Self {
         Self::Damaged { place: place.into(), what: what.into() }
     }
 }

@@ -6,16 +6,19 @@ mod config;
 mod conversations;
 pub mod decoded_body;
 mod error;
+mod flow_subject;
 mod instances;
 mod model;
 mod originals;
 mod overview;
-mod record_store;
 mod recorder;
 mod retention_clock;
 pub mod serde_repr;
-pub mod shared;
+mod shared_address;
+pub mod shared_state;
 mod store;
+mod stored_flow;
+pub mod stored_form;
 mod subject;
 
 pub use config::{LargeBodies, OverflowPolicy, RecordConfig};
@@ -25,6 +28,7 @@ pub use conversations::{
     TotalsRange, UnindexedFlows, call_text_matches, call_tokens, single_line,
 };
 pub use error::{Result, StoreError};
+pub use flow_subject::flow_matches;
 pub use instances::{InstanceReport, InstanceRow};
 pub use model::{
     BodyRecord, ClientRecord, ClientTlsRecord, ErrorRecord, FlowKind, FlowRecord, FlowState, FlowSummary,
@@ -36,10 +40,10 @@ pub use overview::{
     FlowFigures, MAX_BUCKETS, ModelFigures, ModelSeries, NamedFigures, NamedSeries, Overview, OverviewIndexing,
     OverviewOptions, OverviewSample, OverviewSeries, PreviousFigures, StatusFigures,
 };
-pub use record_store::{RecordStore, shared_url};
 pub use recorder::StoreRecorder;
-pub use shared::SharedStore;
+pub use shared_address::masked_url;
 pub use store::{
-    BodyReader, CheckReport, FlowAnnotation, FlowFilterFn, FlowStore, HeaderMasker, ListOptions, ListOrder, NewFlow,
+    BodyReader, CheckReport, FlowAnnotation, FlowFilterFn, FlowStore, HeaderMasker, ListOptions, ListOrder,
     RecordingState, SearchProgress, SharedStoreStats, SqliteStore, StoreEvent, StoreRecovery, StoreStats, Subscription,
 };
+pub use stored_flow::{FlowWithBodies, StoredFlow};

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use interflow_types::schema::JsonSchema;
 use interflow_types::{
-    Authority, Direction, EntryKind, FlowId, FlowTimings, Headers, Host, MessageKind, Scheme, Timestamp,
+    Attempt, Authority, Direction, EntryKind, FlowId, FlowTimings, Headers, Host, MessageKind, Scheme, Timestamp,
 };
 use serde::{Deserialize, Serialize};
 
@@ -90,6 +90,10 @@ pub struct FlowRecord {
     #[serde(with = "serde_repr::timings")]
     #[schemars(with = "serde_repr::timings::TimingsRepr")]
     pub timings: FlowTimings,
+    /// The attempts at which a gateway sent the request, if it was the one that sent it: to several providers, or several
+    /// times.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub attempts: Vec<Attempt>,
     /// The error, if the flow failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<ErrorRecord>,
@@ -501,6 +505,10 @@ pub struct FlowSummary {
 }
 
 impl FlowRecord {
+    /// The version of its serialised form, which every line of an export names. A member may be added without a new one;
+    /// a member that is renamed, removed, or given another meaning needs one.
+    pub const VERSION: u32 = 1;
+
     /// A row with only the mandatory fields; importers fill in the rest.
     pub fn new(id: FlowId, started: Timestamp, transport: EntryKind, scheme: Scheme, authority: Authority) -> Self {
         Self {
@@ -518,6 +526,7 @@ impl FlowRecord {
             interim: Vec::new(),
             response: None,
             original: None,
+            attempts: Vec::new(),
             timings: FlowTimings::default(),
             error: None,
             tunnel: None,
@@ -616,7 +625,7 @@ pub fn media_type(headers: &Headers) -> Option<String> {
 }
 
 /// The URL of a request.
-pub(crate) fn url_of(scheme: Scheme, authority: &Authority, path: &str) -> String {
+pub fn url_of(scheme: Scheme, authority: &Authority, path: &str) -> String {
     // A server-wide OPTIONS has no path.
     let path = if path == "*" { "" } else { path };
     format!("{scheme}://{}{path}", authority.to_host_header(scheme))

@@ -84,7 +84,7 @@ impl Recorder for StoreRecorder {
             hashed: [request.hashed && !is_secret, false],
             ..PendingUpdates::default()
         };
-        let slot = Arc::new(PendingFlow { id: flow.id, news: Mutex::new(updates) });
+        let slot = Arc::new(PendingFlow { id: flow.id, updates: Mutex::new(updates) });
         // Charged before the push, so that the writer never releases more than was charged.
         self.queue.charge(charge);
         self.queue.push(slot.clone());
@@ -144,23 +144,23 @@ impl StoreCapture {
     /// Applies `change` to the pending updates; it returns the number of bytes added.
     fn update(&mut self, change: impl FnOnce(&mut PendingUpdates) -> usize) {
         let counted = std::mem::take(&mut self.counted);
-        let mut news = self.slot.news.lock();
-        let charge = change(&mut news);
+        let mut updates = self.slot.updates.lock();
+        let charge = change(&mut updates);
         // The writer subtracts the sum when it takes the updates.
-        news.charge += charge;
-        for (size, counted) in news.sizes.iter_mut().zip(counted) {
+        updates.charge += charge;
+        for (size, counted) in updates.sizes.iter_mut().zip(counted) {
             *size += counted;
         }
         // A client that is gone waits for nothing.
-        drop(news.withheld.take_if(|withheld| withheld.is_closed()));
-        let is_withheld = news.withheld.is_some();
+        drop(updates.withheld.take_if(|withheld| withheld.is_closed()));
+        let is_withheld = updates.withheld.is_some();
         // The flow is queued when it has a lot of data or has ended; otherwise the writer's periodic sweep picks it up.
-        let push = !news.queued && (news.charge >= FLUSH_BYTES || news.end.is_some() || is_withheld);
-        news.queued |= push;
+        let push = !updates.queued && (updates.charge >= FLUSH_BYTES || updates.end.is_some() || is_withheld);
+        updates.queued |= push;
         // Charged before the writer can take the updates.
         self.queue.charge(charge);
         // The lock is released before the push: the writer takes it while it drains.
-        drop(news);
+        drop(updates);
         if push {
             self.queue.push(self.slot.clone());
         }
@@ -168,7 +168,7 @@ impl StoreCapture {
             self.queue.request_urgent_batch();
             // The writer has ended, and nobody takes the updates any more.
             if self.queue.is_closed() {
-                self.slot.news.lock().withheld = None;
+                self.slot.updates.lock().withheld = None;
             }
         }
     }
@@ -199,8 +199,8 @@ impl StoreCapture {
         (original.remaining[at], original.reasons[at]) = (share.max_bytes, share.reason);
         original.over[at] = !self.bodies || share.max_bytes == 0;
         let withheld = original.over[at].then_some(if self.bodies { share.reason } else { MissingReason::Capped });
-        self.update(|news| {
-            let original = news.original.get_or_insert_default();
+        self.update(|updates| {
+            let original = updates.original.get_or_insert_default();
             original.hashed[at] = share.hashed;
             original.missing[at] = withheld;
             tell(original) + PIECE_OVERHEAD
@@ -244,23 +244,23 @@ impl FlowRecording for StoreCapture {
         let is_full = self.remaining[at] == 0;
         // From here on the body is only counted.
         self.over[at] = admitted.is_err() || is_full;
-        self.update(|news| {
+        self.update(|updates| {
             // An earlier part is missing, so later parts would leave a hole.
-            if news.missing[at].is_some() {
+            if updates.missing[at].is_some() {
                 return 1;
             }
             match admitted {
                 Err(why) => {
-                    news.missing[at] = Some(why);
+                    updates.missing[at] = Some(why);
                     1
                 }
                 Ok(keep) => {
                     if keep > 0 {
-                        news.data[at].push(chunk.slice(..keep));
+                        updates.data[at].push(chunk.slice(..keep));
                     }
                     // The reason has no effect if the body turns out not to exceed its allowance.
                     if is_full {
-                        news.missing[at] = Some(reason);
+                        updates.missing[at] = Some(reason);
                     }
                     keep + PIECE_OVERHEAD
                 }
@@ -269,15 +269,15 @@ impl FlowRecording for StoreCapture {
     }
 
     fn trailers(&mut self, direction: Direction, trailers: &Headers) {
-        self.update(|news| {
-            news.trailers[body_index(direction)] = Some(trailers.clone());
+        self.update(|updates| {
+            updates.trailers[body_index(direction)] = Some(trailers.clone());
             trailers.size() + PIECE_OVERHEAD
         });
     }
 
     fn interim(&mut self, head: &ResponseHead) {
-        self.update(|news| {
-            news.interim.push(head.clone());
+        self.update(|updates| {
+            updates.interim.push(head.clone());
             head.headers.size() + PIECE_OVERHEAD
         });
     }
@@ -288,11 +288,11 @@ impl FlowRecording for StoreCapture {
         // Decided anew: the allowance depends on the response's media type and length.
         self.over[1] = !self.bodies || share.max_bytes == 0;
         let withheld = (self.bodies && share.max_bytes == 0).then_some(share.reason);
-        self.update(|news| {
-            news.hashed[1] = share.hashed;
-            news.missing[1] = news.missing[1].or(withheld);
-            news.response = Some(head.clone());
-            news.set_snapshot(flow);
+        self.update(|updates| {
+            updates.hashed[1] = share.hashed;
+            updates.missing[1] = updates.missing[1].or(withheld);
+            updates.response = Some(head.clone());
+            updates.set_snapshot(flow);
             head.headers.size() + PIECE_OVERHEAD
         });
     }
@@ -302,16 +302,16 @@ impl FlowRecording for StoreCapture {
             true => BodyAllowance { max_bytes: 0, reason: MissingReason::Secret, hashed: false },
             false => self.heads.allowance(Direction::Request, &head.headers),
         };
-        self.begin_original(Direction::Request, share, |news| {
-            news.request = Some((head.url.clone(), RequestStart::from_head(head), body));
+        self.begin_original(Direction::Request, share, |updates| {
+            updates.request = Some((head.url.clone(), RequestStart::from_head(head), body));
             head.headers.size() + head.url.path.len()
         });
     }
 
     fn original_response(&mut self, flow: &Flow, head: &ResponseHead, body: bool) {
         let share = self.response_allowance(flow, head);
-        self.begin_original(Direction::Response, share, |news| {
-            news.response = Some((head.clone(), body));
+        self.begin_original(Direction::Response, share, |updates| {
+            updates.response = Some((head.clone(), body));
             head.headers.size()
         });
     }
@@ -334,8 +334,8 @@ impl FlowRecording for StoreCapture {
             }
             original.over[at] = missing.is_some();
         }
-        self.update(|news| {
-            let original = news.original.get_or_insert_default();
+        self.update(|updates| {
+            let original = updates.original.get_or_insert_default();
             original.sizes[at] += chunk.len() as u64;
             if original.missing[at].is_some() {
                 return 1;
@@ -353,8 +353,8 @@ impl FlowRecording for StoreCapture {
         if let Some(original) = &mut self.original {
             original.over[at] = true;
         }
-        self.update(|news| {
-            let original = news.original.get_or_insert_default();
+        self.update(|updates| {
+            let original = updates.original.get_or_insert_default();
             // The true length is unknown, but greater than zero.
             original.sizes[at] = original.sizes[at].max(1);
             original.missing[at] = Some(MissingReason::Dropped);
@@ -372,8 +372,8 @@ impl FlowRecording for StoreCapture {
         let size = message.payload.len();
         // The size is recorded beside it, so that a cut payload is recognised.
         stored.payload.truncate(keep);
-        self.update(|news| {
-            news.messages.push((stored, size as u64));
+        self.update(|updates| {
+            updates.messages.push((stored, size as u64));
             keep + PIECE_OVERHEAD
         });
     }
@@ -389,9 +389,9 @@ impl FlowRecording for StoreCapture {
 
     fn store_now(&mut self, flow: &Flow) {
         let Some(withheld) = self.withheld.take() else { return };
-        self.update(|news| {
-            news.withheld = Some(withheld);
-            news.set_snapshot(flow);
+        self.update(|updates| {
+            updates.withheld = Some(withheld);
+            updates.set_snapshot(flow);
             PIECE_OVERHEAD
         });
     }
@@ -400,10 +400,10 @@ impl FlowRecording for StoreCapture {
         self.ended = true;
         let end = FlowEnd::from_flow(flow, &outcome, self.is_tunnel);
         let withheld = self.withheld.take();
-        self.update(|news| {
-            news.end = Some(end);
-            news.withheld = withheld.or(news.withheld.take());
-            news.set_snapshot(flow);
+        self.update(|updates| {
+            updates.end = Some(end);
+            updates.withheld = withheld.or(updates.withheld.take());
+            updates.set_snapshot(flow);
             PIECE_OVERHEAD
         });
     }
@@ -417,9 +417,9 @@ impl Drop for StoreCapture {
         }
         // Dropped without an outcome: the request was cancelled, or its task panicked.
         let is_tunnel = self.is_tunnel;
-        self.update(|news| {
+        self.update(|updates| {
             let tunnel = is_tunnel.then(ByteCounts::default);
-            news.end = Some(FlowEnd { state: FlowState::Cut, tunnel, error: None, after: 0 });
+            updates.end = Some(FlowEnd { state: FlowState::Cut, tunnel, error: None, after: 0 });
             PIECE_OVERHEAD
         });
     }

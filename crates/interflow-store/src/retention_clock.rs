@@ -14,21 +14,21 @@ const LONGEST_STEP: u64 = 30 * 60_000_000;
 
 /// The time of retention, and what the clock showed at the last look. They differ while retention waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct RetentionClock {
-    pub(crate) time: u64,
-    pub(crate) seen: u64,
+pub struct RetentionClock {
+    pub time: u64,
+    pub seen: u64,
     /// How long the clock has been watched since it jumped.
-    pub(crate) watched: u64,
+    pub watched: u64,
 }
 
 impl RetentionClock {
-    pub(crate) const fn at(time: u64) -> Self {
+    pub const fn at(time: u64) -> Self {
         Self { time, seen: time, watched: 0 }
     }
 
     /// Takes over what the clock shows, for flows that are kept for `age`. Says in the log when retention begins or ends
     /// to wait.
-    pub(crate) fn look(&mut self, clock: u64, age: Duration) {
+    pub fn look(&mut self, clock: u64, age: Duration) {
         let was_waiting = self.is_waiting();
         // A step that makes a small part of the flows too old does no harm, and machines are switched off at night.
         let tolerance = (age.as_micros() as u64 / 4).max(DAY);
@@ -48,12 +48,12 @@ impl RetentionClock {
         }
     }
 
-    pub(crate) const fn is_waiting(&self) -> bool {
+    pub const fn is_waiting(&self) -> bool {
         self.seen > self.time
     }
 
     /// Why retention by age waits, if it does.
-    pub(crate) fn waits_because(&self) -> Option<String> {
+    pub fn waits_because(&self) -> Option<String> {
         let hours = (self.seen.checked_sub(self.time)? / 3_600_000_000) as f64;
         self.is_waiting().then(|| {
             format!(

@@ -1,13 +1,19 @@
-//! What several requests share and none of them owns: tokens that are fetched once for all callers, and child processes
-//! that speak in lines.
+//! What several requests share and none of them owns: tokens that are fetched once for all callers, child processes that
+//! speak in lines, queues of reports that are delivered in the background, and caches.
 #![forbid(unsafe_code)]
 
 mod backoff;
 mod cached_token;
+mod http_post;
 mod line_process;
 mod lines;
+mod sink_queue;
+mod weighed_cache;
 
 pub use backoff::Backoff;
 pub use cached_token::{CachedToken, FetchedToken, TokenPolicy};
+pub use http_post::{HttpPost, HttpSink, PostFormat, PostMessage, PostPolicy};
 pub use line_process::{ErrorOutput, LineProcess, ProcessExit, ProcessSpec};
 pub use lines::{LineError, LineReader, LineWriter};
+pub use sink_queue::{Sink, SinkBatch, SinkQueue, SinkWorker};
+pub use weighed_cache::WeighedCache;

@@ -34,8 +34,8 @@ impl MemoryBudget {
         Self { limit: AtomicU64::new(limit), held: AtomicU64::new(0), refused: AtomicU64::new(0) }
     }
 
-    /// Sets the limit; 0 means unlimited. Existing reservations are kept.
-    pub fn set_limit(&self, bytes: u64) {
+    /// Changes the limit; 0 means unlimited. Existing reservations are kept.
+    pub fn resize(&self, bytes: u64) {
         self.limit.store(bytes, Relaxed);
     }
 
@@ -188,14 +188,14 @@ mod tests {
         drop(part);
         assert_eq!(BUDGET.reserved(), 0);
         let mut some = BUDGET.reserve(0).unwrap();
-        BUDGET.set_limit(10_000);
+        BUDGET.resize(10_000);
         some.resize(9000).unwrap();
         some.resize(5000).unwrap();
         assert_eq!(BUDGET.reserved(), 5000);
         assert!(some.resize(10_001).is_err());
         some.resize(MIN_COUNTED_SIZE - 1).unwrap();
         assert_eq!(BUDGET.reserved(), 0, "small sizes are not counted");
-        BUDGET.set_limit(0);
+        BUDGET.resize(0);
         assert!(BUDGET.reserve(u64::MAX).is_ok());
         assert_eq!(BUDGET.reserved(), 0);
     }

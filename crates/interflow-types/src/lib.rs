@@ -31,11 +31,13 @@ pub mod secret_names;
 mod stage;
 mod terminal_controls;
 pub mod units;
+mod usage;
 pub mod wildcard;
 
 pub use bytestr::ByteStr;
 pub use certificates::CertificateChain;
 pub use error::{Error, ErrorKind, ErrorSource, Result, Retryable};
+pub use flow::attempts::{Attempt, AttemptHandle, AttemptState, Attempts};
 pub use flow::extensions::{
     BodyPreview, DeferredWork, ErrorRenderer, MessagePolicy, NotRecorded, OutlivesClient, ResolvedNames,
     ResponseHeadFilter, UsageLabel,
@@ -52,7 +54,7 @@ pub use flow::{
 };
 pub use host_pattern::{HostIndexKey, HostMatch, HostPattern, HostPatternError, HostPatterns};
 pub use messages::authority::{Authority, AuthorityError, Host, Scheme};
-pub use messages::body::{Body, BodyFrame, BodyStream, CollectError};
+pub use messages::body::{Body, BodyFrame, BodyStream, BodyTap, CollectError};
 pub use messages::forwarded::{ForwardedBy, client_address};
 pub use messages::headers::{HeaderNameMask, Headers, HeadersIter, InvalidHeader, name};
 pub use messages::http_client::{BoxFuture, HttpClient, ResponseFuture};
@@ -69,3 +71,4 @@ pub use stage::{
     PlanScope, RequestVerdict, Stage, TlsVersion, TunnelVerdict, UpstreamOverrides,
 };
 pub use terminal_controls::is_terminal_control;
+pub use usage::CallUsage;

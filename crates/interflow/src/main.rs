@@ -3,6 +3,11 @@
 
 mod cli;
 mod components;
+#[cfg(feature = "fleet")]
+mod fleet;
+#[cfg(not(feature = "fleet"))]
+#[path = "fleet_off.rs"]
+mod fleet;
 mod instance;
 
 use std::io::Write as _;

@@ -505,3 +505,43 @@ fn the_ca_of_the_configuration_takes_the_place_of_the_one_in_the_data_directory(
     assert_eq!(ok(home.path(), &["ca", "export"]), std::fs::read_to_string(home.path().join("next/ca.pem")).unwrap());
     assert!(ok(home.path(), &["ca", "rotate", "--from", "next", "--yes"]).contains("nothing was changed"));
 }
+
+/// What commands print that change the recording, tokens, conversations and reports of spending.
+fn changes_of(home: &Path) -> Vec<String> {
+    let head = r#""httpVersion":"HTTP/1.1","headers":[],"cookies":[],"headersSize":-1,"bodySize":0"#;
+    let har = format!(
+        r#"{{"log":{{"version":"1.2","creator":{{"name":"t","version":"1"}},"entries":[{{"startedDateTime":"2026-01-31T12:00:00Z",
+        "time":1,"request":{{"method":"GET","url":"http://a.test/x","queryString":[],{head}}},"response":{{"status":204,
+        "statusText":"","content":{{"size":0,"mimeType":""}},"redirectURL":"",{head}}},"cache":{{}},
+        "timings":{{"send":0,"wait":1,"receive":0}}}}]}}}}"#
+    );
+    std::fs::write(home.join("one.har"), har).unwrap();
+    let token = ok(home, &["tokens", "create", "--name", "ci", "--role", "viewer", "--expires", "never", "--json"]);
+    let token: Value = serde_json::from_str(&token).unwrap();
+    let id = token["token"]["id"].as_str().unwrap();
+    let all = [
+        &["tokens", "list"][..],
+        &["tokens", "revoke", id],
+        &["tokens", "list"],
+        &["flows", "import", "one.har"],
+        &["flows", "tag", "last", "slow", "--comment", "look"],
+        &["flows", "count", "tag:slow host:a.test"],
+        &["conversations", "rebuild"],
+        &["keys", "spend", "--by", "day", "--since", "2026-01", "--until", "2026-02"],
+        &["flows", "prune", "tag:slow", "--yes"],
+        &["flows", "count"],
+    ];
+    all.map(|words| ok(home, words).replace(id, "ID")).to_vec()
+}
+
+#[test]
+fn commands_do_the_same_without_an_instance_as_through_a_running_one() {
+    let (alone, beside) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let without = changes_of(alone.path());
+    let _running = Running::start(beside.path(), "", &[]);
+    assert_eq!(without, changes_of(beside.path()));
+    let [listed, revoked, none, imported, _, tagged, .., pruned, left] = &without[..] else { panic!("{without:?}") };
+    assert!(listed.contains("ci") && revoked == "ID is revoked\n" && none.starts_with("no tokens"), "{without:?}");
+    assert!(imported.contains("1 flow imported") && pruned == "1 flow deleted\n", "{without:?}");
+    assert_eq!((tagged.trim(), left.trim()), ("1", "0"));
+}

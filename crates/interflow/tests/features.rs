@@ -1,4 +1,4 @@
-//! Builds with and without the Cargo features `media`, `compat` and `demo`: each is a recording proxy, and has only the
+//! Builds with and without the Cargo features `media`, `compat`, `demo` and `fleet`: each is a recording proxy, and has only the
 //! commands and configuration sections of its features.
 
 use std::path::Path;
@@ -7,10 +7,11 @@ use std::process::{Command, Output, Stdio};
 use interflow_testkit::{Origin, client};
 
 /// Features with their commands and configuration sections.
-const FEATURES: [(&str, bool, Option<&str>, Option<&str>); 3] = [
+const FEATURES: [(&str, bool, Option<&str>, Option<&str>); 4] = [
     ("media", cfg!(feature = "media"), Some("media"), Some("media")),
     ("compat", cfg!(feature = "compat"), Some("import mitmproxy"), None),
     ("demo", cfg!(feature = "demo"), Some("demo"), None),
+    ("fleet", cfg!(feature = "fleet"), Some("fleet settings"), None),
 ];
 
 fn interflow(home: &Path, words: &[&str]) -> Command {
@@ -46,6 +47,25 @@ fn a_section_of_a_feature_that_is_left_out_is_refused_with_the_name_of_the_featu
         let (output, text) = output(interflow(home.path(), &["config", "check", "-c"]).arg(&file));
         assert_eq!(output.status.success(), built, "{feature}: {text}");
         assert!(built || text.contains(&format!("--features {feature}")), "{feature}: {text}");
+    }
+}
+
+#[test]
+fn keys_of_the_fleet_are_refused_without_it_with_their_names() {
+    let home = tempfile::tempdir().unwrap();
+    let built = cfg!(feature = "fleet");
+    let archive = format!("archive = \"file://{}\"", home.path().join("archive").display());
+    for (key, text) in [
+        ("record.store", "[record]\nstore = \"postgres://user@127.0.0.1:1/base\"\n"),
+        ("record.archive", &format!("[record]\n{archive}\n")),
+        ("quota.shared.redis", "[quota.shared]\nredis = \"redis://127.0.0.1:1\"\n"),
+        ("llm.cache.store", "[llm.cache]\nstore = \"redis\"\nredis = \"redis://127.0.0.1:1\"\n"),
+    ] {
+        let file = home.path().join("c.toml");
+        std::fs::write(&file, text).unwrap();
+        let (checked, text) = output(interflow(home.path(), &["config", "check", "-c"]).arg(&file));
+        assert_eq!(checked.status.success(), built, "{key}: {text}");
+        assert!(built || text.contains(key) && text.contains("--features fleet"), "{key}: {text}");
     }
 }
 

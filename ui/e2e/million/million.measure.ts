@@ -259,7 +259,7 @@ it('is written down', () => {
   };
   const table = [
     `\`${command}\` on ${machine}, Chromium ${world.browser.version()}:`, '',
-    '| measured | found | target | | |', '|---|---|---|---|---|', ...rows.map(line),
+    '| measured | found | target | result | remarks |', '|---|---|---|---|---|', ...rows.map(line),
   ].join('\n');
   const page = join(ROOT, 'docs/guides/web-ui.md');
   const text = readFileSync(page, 'utf8');

@@ -9,7 +9,7 @@ const used = (input: number, cost: number, unpriced = 0): Used => ({
 
 describe('figures', () => {
   it('are short', () => {
-    expect([9999, 12_345, 999_949, 999_950, 2_500_000].map(tokens)).toEqual(['9999', '12.3k', '999.9k', '1.00M', '2.50M']);
+    expect([9999, 12_345, 999_949, 999_950, 2_500_000].map(tokens)).toEqual(['9\u202f999', '12.3k', '999.9k', '1.00M', '2.50M']);
     expect([0, 0.00042, 0.0123, 0.5, 12.345].map(money)).toEqual(['$0', '$0.00042', '$0.012', '$0.500', '$12.35']);
     expect([0, 61, 7200, 200_000].map((s) => ago(1e12 - s * 1e6, 1e9))).toEqual(['0 s', '1 min', '2 h', '2 d']);
   });

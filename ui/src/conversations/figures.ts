@@ -1,9 +1,10 @@
 // Formats tokens, costs and totals.
+import { count } from '../lib/format';
 import type { Block, Exchange, Used } from './types';
 
-/** Short form of a token count: `950`, `12.3k`, `2.50M`. */
+/** Short form of a token count: `950`, `9 500`, `12.3k`, `2.50M`. */
 export function tokens(n: number): string {
-  if (n < 10_000) return String(n);
+  if (n < 10_000) return count(n);
   if (n < 999_950) return `${(n / 1000).toFixed(1)}k`;
   return `${(n / 1e6).toFixed(2)}M`;
 }

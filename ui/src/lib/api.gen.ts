@@ -204,6 +204,49 @@ export interface components {
             /** @description BLAKE3 of the data, the first 16 hexadecimal digits: equal for the same image. */
             hash?: string;
         };
+        /** @description One attempt at sending a client's request. */
+        Attempt: {
+            /** @description The provider, by its name in the configuration. */
+            provider: string;
+            /** @description The deployment's name in its route; for a provider without one, the provider's. */
+            deployment: string;
+            /** @description The model that was asked for there. */
+            model?: string;
+            /** @description Host of the request, and the port if it is not the scheme's. */
+            host: string;
+            /** @description Path of the request, without its query. */
+            path: string;
+            state: components["schemas"]["AttemptState"];
+            /**
+             * @description Whether it was sent beside an earlier one because that was slow.
+             * @default false
+             */
+            hedge: boolean;
+            /** @description Status of the response. */
+            status?: number;
+            /** @description The label of the error's kind, such as `upstream_timeout`. An attempt that served the client may have failed later. */
+            error?: string;
+            /** @description What failed; for a response, the provider's code of the error. */
+            message?: string;
+            /** @description When it was sent, in microseconds after the flow's start. */
+            started: number;
+            /** @description When the head of its response arrived, in microseconds after the flow's start. */
+            first_byte?: number;
+            /** @description When it ended, in microseconds after the flow's start. */
+            ended?: number;
+            /** @description Input tokens that are charged, those of a cache included. */
+            input_tokens?: number;
+            /** @description Output tokens that are charged. */
+            output_tokens?: number;
+            /**
+             * @description Whether the tokens were counted or estimated, because the provider did not report them.
+             * @default false
+             */
+            estimated: boolean;
+            /** @description Cost in millionths of a dollar, if the price is known. */
+            cost?: number;
+        };
+        AttemptState: "running" | "served" | "failed" | "cancelled";
         /** @description Lines of the audit trail, the latest first. */
         AuditPage: {
             records: components["schemas"]["AuditRecord"][];
@@ -527,6 +570,8 @@ export interface components {
             all?: boolean;
             /** @description What in it is probably not meant, such as an operator in lower case, which is searched as a word. */
             hint?: string;
+            /** @description A query that was probably meant, if this one selects nothing. */
+            did_you_mean?: string;
             error?: components["schemas"]["ErrorDetails"];
         };
         CheckedRules: {
@@ -1158,6 +1203,8 @@ export interface components {
             original?: components["schemas"]["Original"];
             /** @description Points in time in microseconds after `started`, and durations in microseconds. */
             timings: components["schemas"]["Timings"];
+            /** @description The attempts at which a gateway sent the request, if it was the one that sent it: to several providers, or several times. */
+            attempts?: components["schemas"]["Attempt"][];
             /** @description The error, if the flow failed. */
             error?: components["schemas"]["FlowError"];
             /** @description Bytes transferred through a tunnel. */
@@ -3111,7 +3158,7 @@ export interface components {
             ca_file: string;
             /** @description A file with the certificates of the system and of the CA. */
             ca_bundle: string;
-            /** @description The browsers that are installed, by name. */
+            /** @description The browsers that can be started, by name. */
             browsers: string[];
             /** @description Page with the certificate and the steps for a phone; null if other machines cannot reach the proxy. */
             phone_page: string | null;
@@ -3655,6 +3702,8 @@ export type Assertion = components['schemas']['Assertion'];
 export type AssertionInput = components['schemas']['AssertionInput'];
 export type AssertionKind = components['schemas']['AssertionKind'];
 export type Attachment = components['schemas']['Attachment'];
+export type Attempt = components['schemas']['Attempt'];
+export type AttemptState = components['schemas']['AttemptState'];
 export type AuditPage = components['schemas']['AuditPage'];
 export type AuditRecord = components['schemas']['AuditRecord'];
 export type Body = components['schemas']['Body'];

@@ -1,15 +1,16 @@
 // State shared by all pages: current page, theme, notices and recent statistics.
 import { get, errorMessage } from './api';
 import type { Action } from './keys';
+import { loadPref, savePref } from './prefs';
 import type { Stats } from './types';
+
+export { loadPref, savePref };
 
 export type Page = 'traffic' | 'conversations' | 'approvals' | 'rules' | 'privacy' | 'media' | 'overview' | 'settings' | 'compose' | 'intercept' | 'keys';
 export type Theme = 'system' | 'light' | 'dark';
 
-/** Pages in the order of their keys (Alt+1 ...). */
-export const PAGES: Page[] = ['traffic', 'conversations', 'approvals', 'rules', 'privacy', 'media', 'overview', 'settings', 'compose', 'intercept', 'keys'];
-/** The same in the order of the navigation. */
-export const NAVIGATION: Page[] = ['traffic', 'intercept', 'compose', 'conversations', 'approvals', 'rules', 'privacy', 'keys', 'media', 'overview', 'settings'];
+/** Pages in the order of the navigation, which is that of their keys (Alt+1 ...). */
+export const PAGES: Page[] = ['traffic', 'intercept', 'compose', 'conversations', 'approvals', 'rules', 'privacy', 'keys', 'media', 'overview', 'settings'];
 
 const PATHS: Record<Page, string> = {
   traffic: '/', conversations: '/conversations', approvals: '/approvals', rules: '/rules', privacy: '/privacy',
@@ -46,24 +47,6 @@ const SAMPLES = 150;
 function pageOf(path: string): Page {
   const found = (Object.keys(PATHS) as Page[]).find((p) => PATHS[p] === path);
   return found ?? 'traffic';
-}
-
-/** Reads from local storage, which may be disabled. */
-export function loadPref(key: string): string | null {
-  try {
-    return localStorage.getItem(key);
-  } catch {
-    return null;
-  }
-}
-
-export function savePref(key: string, value: string | null): void {
-  try {
-    if (value === null) localStorage.removeItem(key);
-    else localStorage.setItem(key, value);
-  } catch {
-    // Not persisted then.
-  }
 }
 
 class AppState {

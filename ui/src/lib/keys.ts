@@ -3,7 +3,7 @@
 export type Action =
   | 'next' | 'previous' | 'open' | 'close' | 'first' | 'last' | 'pageDown' | 'pageUp'
   | 'filter' | 'palette' | 'pause' | 'choose' | 'star' | 'compare' | 'replay' | 'edit' | 'delete' | 'copy' | 'tag' | 'menu'
-  | 'filterFor' | 'filterOut' | 'nextTab' | 'previousTab' | 'tab1' | 'tab2' | 'tab3' | 'tab4' | 'tab5' | 'tab6' | 'tab7' | 'tab8'
+  | 'filterFor' | 'filterOut' | 'nextTab' | 'previousTab' | 'tab1' | 'tab2' | 'tab3' | 'tab4' | 'tab5' | 'tab6' | 'tab7' | 'tab8' | 'exchange'
   | 'help' | 'theme' | 'goTraffic' | 'goConversations' | 'goApprovals' | 'goRules' | 'goPrivacy' | 'goMedia'
   | 'goOverview' | 'goSettings' | 'goCompose' | 'goIntercept' | 'goKeys';
 
@@ -40,6 +40,7 @@ export const BINDINGS: Binding[] = [
   bind('View', true, 'tab6', ['6'], 'privacy'),
   bind('View', true, 'tab7', ['7'], 'TLS and fingerprints'),
   bind('View', true, 'tab8', ['8'], 'raw'),
+  bind('View', true, 'exchange', ['b'], 'request and response side by side'),
   bind('Pages', false, 'palette', ['Ctrl+k'], 'command palette: find a page, an action or a saved view'),
   bind('Actions', true, 'filter', ['/'], 'focus the filter'),
   bind('Actions', true, 'filterFor', ['f'], 'only this host'),
@@ -55,16 +56,16 @@ export const BINDINGS: Binding[] = [
   bind('Actions', true, 'menu', ['.', 'Shift+F10', 'ContextMenu'], 'menu of the flow: copy, filter, new rule, export …'),
   bind('Actions', true, 'delete', ['d', 'Delete'], 'delete the selected flows, or this one'),
   bind('Pages', false, 'goTraffic', ['Alt+1'], 'Traffic'),
-  bind('Pages', false, 'goConversations', ['Alt+2'], 'Conversations'),
-  bind('Pages', false, 'goApprovals', ['Alt+3'], 'Approvals'),
-  bind('Pages', false, 'goRules', ['Alt+4'], 'Rules'),
-  bind('Pages', false, 'goPrivacy', ['Alt+5'], 'Privacy'),
-  bind('Pages', false, 'goMedia', ['Alt+6'], 'Media'),
-  bind('Pages', false, 'goOverview', ['Alt+7'], 'Overview'),
-  bind('Pages', false, 'goSettings', ['Alt+8'], 'Settings'),
-  bind('Pages', false, 'goCompose', ['Alt+9'], 'Compose'),
-  bind('Pages', false, 'goIntercept', ['Alt+0'], 'Intercept'),
-  bind('Pages', false, 'goKeys', ['Alt+k'], 'Keys & budgets'),
+  bind('Pages', false, 'goIntercept', ['Alt+2'], 'Intercept'),
+  bind('Pages', false, 'goCompose', ['Alt+3'], 'Compose'),
+  bind('Pages', false, 'goConversations', ['Alt+4'], 'Conversations'),
+  bind('Pages', false, 'goApprovals', ['Alt+5'], 'Approvals'),
+  bind('Pages', false, 'goRules', ['Alt+6'], 'Rules'),
+  bind('Pages', false, 'goPrivacy', ['Alt+7'], 'Privacy'),
+  bind('Pages', false, 'goKeys', ['Alt+8'], 'Keys & budgets'),
+  bind('Pages', false, 'goMedia', ['Alt+9'], 'Media'),
+  bind('Pages', false, 'goOverview', ['Alt+0'], 'Overview'),
+  bind('Pages', false, 'goSettings', ['Alt+s'], 'Settings'),
   bind('Pages', false, 'theme', ['T'], 'theme: light, dark or system'),
   bind('Pages', false, 'help', ['?'], 'help: keyboard shortcuts, filters, documentation'),
 ];

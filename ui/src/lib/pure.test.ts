@@ -84,7 +84,7 @@ describe('keys', () => {
   it.each([
     ['j', {}, 'next'], ['G', { shiftKey: true }, 'last'], ['k', { ctrlKey: true }, 'palette'], ['k', { metaKey: true }, 'palette'],
     [' ', { shiftKey: true }, 'pageUp'], ['r', { ctrlKey: true }, null], ['c', { metaKey: true }, null], ['ArrowDown', {}, 'next'],
-    ['3', { altKey: true }, 'goApprovals'], ['7', { altKey: true }, 'goOverview'], ['?', { shiftKey: true }, 'help'],
+    ['3', { altKey: true }, 'goCompose'], ['7', { altKey: true }, 'goPrivacy'], ['?', { shiftKey: true }, 'help'],
   ])('%j with %j is %s', (key, held, action) => expect(actionOf(press(key, held), true)).toBe(action));
   it('of flows work only on the traffic page', () => {
     expect(actionOf(press('d'), false)).toBeNull();

@@ -3,7 +3,7 @@ import type { Completion } from './types';
 
 /** Quotes a value if it contains characters with a meaning in the query language. */
 export function quote(value: string): string {
-  if (value !== '' && !/[\s"()|&!~*\\]/.test(value) && !/^[-=/<>:,]/.test(value) && !value.includes('..')) return value;
+  if (value !== '' && !/[\s"()|&!~*,\\]/.test(value) && !/^[-=/<>:,]/.test(value) && !value.includes('..')) return value;
   return `"${value.replace(/[\\"]/g, (c) => `\\${c}`)}"`;
 }
 

@@ -2,7 +2,7 @@
 import { get, errorMessage } from '../lib/api';
 import type { Overview, SpendReport } from '../lib/api.gen';
 import { app } from '../lib/app.svelte';
-import { DAY, readRange, sameRange, spanOf, widened, writeRange, zoomed, type Range, type Span } from './range';
+import { DAY, namesRange, presetFor, readRange, sameRange, spanOf, widened, writeRange, zoomed, type Range, type Span } from './range';
 
 /** Interval of the refresh, in milliseconds. */
 const AGAIN = 10_000;
@@ -22,6 +22,8 @@ export class OverviewState {
   /** Ranges to return to, the widest first. */
   private wider = $state.raw<Range[]>([]);
   private oldest: number | null = null;
+  /** No range was chosen yet: the age of the recording decides. */
+  private isRangeOpen = false;
   private turn = 0;
   private heldUntil = 0;
   private refreshed = 0;
@@ -55,6 +57,7 @@ export class OverviewState {
   private read() {
     const search = new URLSearchParams(location.search);
     this.range = readRange(search);
+    this.isRangeOpen = !namesRange(search);
     this.query = search.get('q') ?? '';
     this.wider = [];
   }
@@ -95,6 +98,7 @@ export class OverviewState {
   }
 
   private go(range: Range) {
+    this.isRangeOpen = false;
     if (sameRange(range, this.range)) return;
     this.range = range;
     this.write();
@@ -121,6 +125,11 @@ export class OverviewState {
     this.loading = true;
     try {
       const query = this.query || undefined;
+      if (this.isRangeOpen) {
+        const { from } = await get('/overview', { buckets: 1 }, signal);
+        if (mine !== this.turn) return;
+        [this.range, this.isRangeOpen] = [{ preset: presetFor(Date.now() * 1000 - from) }, false];
+      }
       const isAll = 'preset' in this.range && this.range.preset === 'all';
       // Where the recording begins decides into what buckets all of it is divided.
       if (isAll) this.oldest ??= (await get('/overview', { buckets: 1, query }, signal)).from;

@@ -1,6 +1,6 @@
 // Spans of time and the queries that select their flows.
 import { describe, expect, test } from 'vitest';
-import { alignDown, DAY, HOUR, joined, localOffset, MINUTE, niceStep, readRange, SECOND, spanOf, timeTerm, widened, writeRange, zoomed, type Range } from './range';
+import { alignDown, DAY, HOUR, joined, localOffset, MINUTE, niceStep, presetFor, readRange, SECOND, spanOf, timeTerm, widened, writeRange, zoomed, type Range } from './range';
 
 const NOON = Date.UTC(2026, 10, 23, 12) * 1000;
 
@@ -78,5 +78,12 @@ describe('the time of a query', () => {
   test('is joined with the filter, alternatives in parentheses', () => {
     expect(joined('time:a..b', 'host:x OR host:y', 'is:error')).toBe('time:a..b (host:x OR host:y) is:error');
     expect(joined('time:a..b', '', 'status:4xx')).toBe('time:a..b status:4xx');
+  });
+});
+
+describe('without a choice', () => {
+  test('the range is the shortest that has the whole recording, at most a day', () => {
+    const ages: [number, string][] = [[0, '15m'], [14 * MINUTE, '15m'], [16 * MINUTE, '1h'], [2 * HOUR, '6h'], [20 * HOUR, '24h'], [9 * DAY, '24h']];
+    for (const [age, preset] of ages) expect(presetFor(age), String(age)).toBe(preset);
   });
 });

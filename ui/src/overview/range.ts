@@ -80,10 +80,20 @@ export function readRange(search: URLSearchParams): Range {
   return { from, to };
 }
 
+/** Whether the parameters of the URL name a range. */
+export function namesRange(search: URLSearchParams): boolean {
+  return search.has('range') || search.has('from');
+}
+
+/** The shortest preset, up to a day, that contains all of a recording of this age: a young one fills its charts. */
+export function presetFor(age: number): Preset {
+  return PRESETS.find((p) => p.length >= age && p.length <= DAY && p.length > 0)?.id ?? '24h';
+}
+
 /** Writes a range into parameters of the URL. */
 export function writeRange(search: URLSearchParams, range: Range): void {
   if ('preset' in range) {
-    if (range.preset !== (DEFAULT as { preset: Preset }).preset) search.set('range', range.preset);
+    search.set('range', range.preset);
     return;
   }
   search.set('from', new Date(range.from / 1000).toISOString());

@@ -66,7 +66,7 @@ describe('the axis of time', () => {
 test('changes are told in percent, or as what they are', () => {
   expect(change(112, 100)).toEqual({ text: '+12 %', direction: 1 });
   expect(change(97, 100)).toEqual({ text: '−3.0 %', direction: -1 });
-  expect(change(5, 0)).toEqual({ text: 'new', direction: 1 });
+  expect(change(5, 0)).toEqual({ text: 'none before', direction: 1 });
   expect(change(0, 0)?.direction).toBe(0);
   expect(change(1000, 100)?.text).toBe('+900 %');
   expect(change(5000, 100)?.text).toBe('50 times');

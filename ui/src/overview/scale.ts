@@ -119,7 +119,7 @@ export function timeTicks(from: number, to: number, width: number): TimeTick[] {
 
 /** A change against a figure before: text, and whether it grew. Null if nothing can be said. */
 export function change(now: number, before: number): { text: string; direction: -1 | 0 | 1 } | null {
-  if (before === 0) return now === 0 ? { text: 'unchanged', direction: 0 } : { text: 'new', direction: 1 };
+  if (before === 0) return now === 0 ? { text: 'unchanged', direction: 0 } : { text: 'none before', direction: 1 };
   const share = (now - before) / before;
   if (Math.abs(share) < 0.005) return { text: 'unchanged', direction: 0 };
   const direction = share > 0 ? 1 : -1;

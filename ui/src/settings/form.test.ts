@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import type { Setting } from '../lib/api.gen';
-import { changesOf, edited, entriesOf, reset, shortText, UNSET, valueOf } from './form';
+import { changesOf, edited, entriesOf, isSettingFound, reset, shortText, UNSET, valueOf } from './form';
 
 const setting = (key: string, value: unknown, more: Partial<Setting> = {}): Setting => ({
   key, value, default: [], label: key, group: 'recording', description: '', kind: 'list', source: { kind: 'default' }, effect: 'now', ...more,
@@ -38,4 +38,13 @@ it('lists are written with commas, spaces or lines', () => {
 
 it('values have short texts', () => {
   expect([true, [], ['a', 'b'], null, '30d', [{ hosts: ['*'], via: [] }]].map(shortText)).toEqual(['on', 'none', 'a, b', 'not set', '30d', '* → direct']);
+});
+
+describe('the search of settings', () => {
+  const found = setting('record.bodies', true, { label: 'Record bodies', description: 'Whether bodies are kept.', choices: [{ value: 'all', description: 'every body' }] });
+
+  it('finds names, keys, descriptions, values and the title of the group, all words of it', () => {
+    for (const text of ['', 'bodies', 'record.bod', 'KEPT', 'every', 'recording bodies']) expect(isSettingFound(text, found, 'Recording'), text).toBe(true);
+    for (const text of ['tls', 'bodies tls']) expect(isSettingFound(text, found, 'Recording'), text).toBe(false);
+  });
 });

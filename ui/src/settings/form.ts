@@ -75,6 +75,18 @@ export function shortText(value: unknown): string {
   return String(value);
 }
 
+/** Whether all words of a search occur in these texts. */
+export function isFound(search: string, ...texts: (string | undefined)[]): boolean {
+  const text = texts.join(' ').toLowerCase();
+  return search.toLowerCase().split(/\s+/).every((word) => text.includes(word));
+}
+
+/** Whether a search finds a setting: by its name, its key, what it does or its values. */
+export function isSettingFound(search: string, setting: Setting, title: string): boolean {
+  const choices = (setting.choices ?? []).map((c) => `${c.value} ${c.description ?? ''}`);
+  return isFound(search, title, setting.label, setting.key, setting.description, ...choices);
+}
+
 /** Splits Markdown at its code spans: every second part is code. */
 export function codeParts(markdown: string): string[] {
   return markdown.split('`');

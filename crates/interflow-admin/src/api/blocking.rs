@@ -1,11 +1,7 @@
-//! Blocking work: store queries, and bodies that a thread writes or reads piece by piece. Work for clients that
-//! disconnect is cancelled.
+//! Blocking work: store queries, and bodies that a thread writes or reads piece by piece.
 
 use std::io::{self, Read, Write};
 use std::ops::ControlFlow;
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
-use std::sync::atomic::Ordering::Relaxed;
 
 use axum::body::{Body, BodyDataStream};
 use bytes::{Buf, Bytes, BytesMut};
@@ -14,6 +10,7 @@ use interflow_store::{FlowStore, StoreStats};
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 
 use crate::error::{ApiError, Result};
+use crate::records::{CancelFlag, blocking};
 use crate::state::AdminState;
 
 /// Pieces buffered between a thread and a client.
@@ -21,56 +18,18 @@ const PIECES: usize = 4;
 /// Size at which a piece is passed on, in bytes.
 const PIECE: usize = 64 << 10;
 
-/// Whether the client has gone away. Clones share the flag; the work reads it between its steps.
-#[derive(Clone, Default)]
-pub struct CancelFlag(Arc<AtomicBool>);
-
-impl CancelFlag {
-    /// `Break` once the client has gone away.
-    pub fn check(&self) -> ControlFlow<()> {
-        if self.0.load(Relaxed) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-    }
-}
-
-/// Sets the flag when dropped, with the request's future, because the client disconnected.
-struct CancelOnDrop(CancelFlag);
-
-impl Drop for CancelOnDrop {
-    fn drop(&mut self) {
-        self.0.0.store(true, Relaxed);
-    }
-}
-
-/// Runs a store query on a blocking thread. Concurrency is limited; others wait.
+/// Runs a query of the instance's recording on a blocking thread. Concurrency is limited; others wait.
 pub async fn run_query<T: Send + 'static>(
     state: &AdminState,
     work: impl FnOnce(&dyn FlowStore, &CancelFlag) -> Result<T> + Send + 'static,
 ) -> Result<T> {
-    let store = state.store()?;
-    // Acquired here and not on the thread, so that waiting requests take up no thread.
-    let permit = Arc::clone(&state.questions).acquire_owned().await.map_err(|_| ApiError::busy())?;
-    let waiting = CancelOnDrop(CancelFlag::default());
-    let cancel = waiting.0.clone();
-    // The thread cannot be aborted; it ends when the work reads the flag. The permit is released then, not when the
-    // client goes away.
-    let done = tokio::task::spawn_blocking(move || {
-        let _permit = permit;
-        work(&*store, &cancel)
-    });
-    done.await.map_err(|e| ApiError::internal(format!("the work was not finished: {e}")))?
+    state.records.query(work).await
 }
 
 /// Statistics of the store, if there is one. They do not wait for queries that run, which may wait for a database.
 pub async fn store_stats(state: &AdminState) -> Result<Option<StoreStats>> {
-    let Some(store) = state.store.clone() else { return Ok(None) };
-    let read = tokio::task::spawn_blocking(move || store.stats()).await;
-    Ok(Some(read.map_err(|e| ApiError::internal(format!("the statistics were not read: {e}")))??))
-}
-
-/// A permit for one long transfer. Refused at once if too many run, because a transfer may last as long as its client
-/// likes.
-pub(crate) fn transfer(state: &AdminState) -> Result<OwnedSemaphorePermit> {
-    Arc::clone(&state.transfers).try_acquire_owned().map_err(|_| ApiError::busy())
+    let Some(store) = state.records.store.clone() else { return Ok(None) };
+    Ok(Some(blocking(move || store.stats()).await??))
 }
 
 /// A body that a blocking thread writes as the client reads it. An error aborts the connection, so that a partial

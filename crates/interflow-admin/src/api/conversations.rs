@@ -18,23 +18,23 @@ use interflow_conversations::conversations::load::{self, ConversationView};
 use interflow_conversations::conversations::mcp_links::{self, CarriedToolCall};
 use interflow_conversations::conversations::prompt_cache as cache_report;
 use interflow_conversations::conversations::search::{self as text_search, TextSearchPage};
-use interflow_llm::CallUsage;
-use interflow_llm_gateway::gateway::token_counts;
 use interflow_store::{
     ConversationNote, ConversationOptions, ConversationSummary, ConversationTotal, FlowStore, TotalsRange,
 };
-use interflow_types::Timestamp;
 use interflow_types::schema::JsonSchema;
 use interflow_types::units::HumanDuration;
+use interflow_types::{CallUsage, Timestamp};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use crate::api::blocking::run_query;
 use crate::api::flows::AnnotationPatch;
 use crate::api::input::{StrictJson, StrictQuery, flow_id, query, query_warnings};
+use crate::api::operations::context::OperationContext;
 use crate::api::untrusted_content;
 use crate::error::{ApiError, Result};
 use crate::identity::caller::Caller;
+use crate::records::{CancelFlag, Records, blocking};
 use crate::state::AdminState;
 
 const MAX_PAGE: usize = 500;
@@ -182,14 +182,14 @@ pub(crate) struct ConversationNotes {
 }
 
 pub(crate) async fn annotate(
-    State(state): State<Arc<AdminState>>,
+    records: Records,
     Path(id): Path<String>,
     StrictJson(patch): StrictJson<ConversationPatch>,
 ) -> Result<Json<ConversationNotes>> {
     let message = patch.message.as_deref().map(message_key).transpose()?.map(|k| k.0);
     let marks = AnnotationPatch::new(patch.tags, [patch.add_tags, patch.remove_tags], patch.comment);
     marks.check()?;
-    run_query(&state, move |store, _| {
+    let work = move |store: &dyn FlowStore, _: &CancelFlag| {
         let id = resolve_id(store, &id)?;
         let summary = || store.conversation(&id)?.ok_or_else(|| not_found(&id));
         if let Some(key) = message
@@ -202,8 +202,8 @@ pub(crate) async fn annotate(
         let change = marks.into_annotation(now.note(message).map_or(&[], |n| &n.tags));
         store.annotate_conversation(&id, message, change)?;
         Ok(Json(ConversationNotes { notes: summary()?.notes }))
-    })
-    .await
+    };
+    records.query(work).await
 }
 
 fn message_key(text: &str) -> Result<MessageHash> {
@@ -306,7 +306,7 @@ pub(crate) async fn prompt_cache(
     run_query(&state, move |store, _| {
         let id = resolve_id(store, &id)?;
         let pricing = move |provider: &str, model: &str, usage: &CallUsage| {
-            Some(limits.as_ref()?.cost(provider, Some(model), &token_counts(usage))? as f64 / 1e6)
+            Some(limits.as_ref()?.cost(provider, Some(model), usage)? as f64 / 1e6)
         };
         let report = cache_report::report(store, &id, &pricing);
         Ok(Json(report?.ok_or_else(|| not_found(&id))?))
@@ -468,7 +468,7 @@ pub(crate) async fn set_endpoints(
     caller: Caller,
     StrictJson(given): StrictJson<EndpointOverrideList>,
 ) -> Result<Json<EndpointOverrideList>> {
-    caller.set_detail(json!({ "endpoints": given.endpoints }));
+    caller.record_detail(json!({ "endpoints": given.endpoints }));
     let endpoints = EndpointOverrides::new(given.endpoints).map_err(ApiError::bad_request)?;
     indexer(&state)?.save_endpoints(endpoints.clone()).await?;
     Ok(Json(EndpointOverrideList::of(&endpoints)))
@@ -487,6 +487,10 @@ pub(crate) struct RebuildResult {
 }
 
 /// `POST /conversations/rebuild`: returns when the whole store has been read again.
-pub(crate) async fn rebuild(State(state): State<Arc<AdminState>>) -> Result<Json<RebuildResult>> {
-    Ok(Json(RebuildResult { exchanges: indexer(&state)?.rebuild().await? }))
+pub(crate) async fn rebuild(context: OperationContext) -> Result<Json<RebuildResult>> {
+    let exchanges = match context {
+        OperationContext::Instance(state) => indexer(&state)?.rebuild().await?,
+        OperationContext::Offline(opened) => blocking(move || opened.rebuild()).await??,
+    };
+    Ok(Json(RebuildResult { exchanges }))
 }

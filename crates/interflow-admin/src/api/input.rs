@@ -1,27 +1,29 @@
 //! Strict request parsing: unknown parameters and fields are errors, and so is oversized input.
 
-use axum::body::Body;
-use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request};
+use axum::extract::Query;
 use axum::http::StatusCode;
-use axum::http::request::Parts;
+use interflow_types::schema::JsonSchema;
 use interflow_types::{Direction, FlowId};
 use serde::de::DeserializeOwned;
 
+#[cfg(feature = "schema")]
+use crate::api::operations::documentation::{ApiSchemas, OperationDoc};
+use crate::api::operations::handler::{OperationInput, OperationRequest};
 use crate::error::{ApiError, Result};
-
-/// Maximum size of a JSON body, in bytes; a replay request contains the body to send.
-const MAX_JSON: usize = 64 << 20;
 
 pub(crate) struct StrictQuery<T>(pub T);
 
-impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for StrictQuery<T> {
-    type Rejection = ApiError;
-
-    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self> {
-        Query::try_from_uri(&parts.uri).map(|Query(v)| Self(v)).map_err(|e| {
+impl<T: DeserializeOwned + JsonSchema> OperationInput for StrictQuery<T> {
+    fn read(request: &mut OperationRequest) -> Result<Self> {
+        Query::try_from_uri(&request.parts.uri).map(|Query(v)| Self(v)).map_err(|e| {
             let text = e.body_text();
             ApiError::bad_request(text).remedy("GET /api/v1/openapi.json lists the parameters of each route")
         })
+    }
+
+    #[cfg(feature = "schema")]
+    fn describe(operation: &mut OperationDoc, schemas: &mut ApiSchemas) {
+        operation.add_query::<T>(schemas);
     }
 }
 
@@ -29,55 +31,42 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for StrictQuery<T>
 /// send.
 pub(crate) struct StrictJson<T>(pub T);
 
-impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for StrictJson<T> {
-    type Rejection = ApiError;
+impl<T: DeserializeOwned + JsonSchema> OperationInput for StrictJson<T> {
+    const IS_JSON: bool = true;
 
-    async fn from_request(request: Request, _: &S) -> Result<Self> {
-        let media = media_type(&request);
-        let body = axum::body::to_bytes(request.into_body(), MAX_JSON)
-            .await
-            .map_err(|_| ApiError::too_large("the body", MAX_JSON as u64))?;
-        // Without a body there is no media type to check.
-        if body.is_empty() {
-            return serde_json::from_str("{}").map(Self).map_err(|e| invalid_json(&e));
-        }
-        if media.as_deref() != Some("application/json") {
-            let status = StatusCode::UNSUPPORTED_MEDIA_TYPE;
-            return Err(ApiError::new(status, "media_type", "the body must be application/json"));
-        }
-        serde_json::from_slice(&body).map(Self).map_err(|e| invalid_json(&e))
+    fn read(request: &mut OperationRequest) -> Result<Self> {
+        serde_json::from_slice(&request.json()?).map(Self).map_err(|e| invalid_json(&e))
+    }
+
+    #[cfg(feature = "schema")]
+    fn describe(operation: &mut OperationDoc, schemas: &mut ApiSchemas) {
+        operation.request = Some(("application/json", schemas.requests.subschema_for::<T>().into()));
     }
 }
 
-fn media_type(request: &axum::http::Request<Body>) -> Option<String> {
-    let value = request.headers().get(axum::http::header::CONTENT_TYPE)?.to_str().ok()?;
-    Some(value.split(';').next().unwrap_or_default().trim().to_ascii_lowercase())
-}
-
-fn invalid_json(error: &serde_json::Error) -> ApiError {
+pub(crate) fn invalid_json(error: &serde_json::Error) -> ApiError {
     ApiError::bad_request(format!("the body cannot be read: {error}"))
         .remedy("GET /api/v1/openapi.json describes the body of each route")
 }
 
 pub(crate) struct FlowIdPath(pub FlowId);
 
-impl<S: Send + Sync> FromRequestParts<S> for FlowIdPath {
-    type Rejection = ApiError;
+impl OperationInput for FlowIdPath {
+    fn read(request: &mut OperationRequest) -> Result<Self> {
+        flow_id(&request.path_value()?).map(Self)
+    }
 
-    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self> {
-        let Path(id) = Path::<String>::from_request_parts(parts, state).await.map_err(invalid_path)?;
-        flow_id(&id).map(Self)
+    #[cfg(feature = "schema")]
+    fn describe(operation: &mut OperationDoc, schemas: &mut ApiSchemas) {
+        operation.path.push(schemas.requests.subschema_for::<FlowId>().into());
     }
 }
 
 pub(crate) struct FlowSidePath(pub FlowId, pub Direction);
 
-impl<S: Send + Sync> FromRequestParts<S> for FlowSidePath {
-    type Rejection = ApiError;
-
-    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self> {
-        let Path((id, side)) =
-            Path::<(String, String)>::from_request_parts(parts, state).await.map_err(invalid_path)?;
+impl OperationInput for FlowSidePath {
+    fn read(request: &mut OperationRequest) -> Result<Self> {
+        let (id, side) = (request.path_value()?, request.path_value()?);
         let side = match side.as_str() {
             "request" => Direction::Request,
             "response" => Direction::Response,
@@ -88,24 +77,29 @@ impl<S: Send + Sync> FromRequestParts<S> for FlowSidePath {
         };
         Ok(Self(flow_id(&id)?, side))
     }
+
+    #[cfg(feature = "schema")]
+    fn describe(operation: &mut OperationDoc, schemas: &mut ApiSchemas) {
+        FlowIdPath::describe(operation, schemas);
+        operation.path.push(schemas.requests.subschema_for::<Direction>().into());
+    }
 }
 
 /// A flow id and the index of one of its messages in the path.
 pub(crate) struct MessagePath(pub FlowId, pub u64);
 
-impl<S: Send + Sync> FromRequestParts<S> for MessagePath {
-    type Rejection = ApiError;
-
-    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self> {
-        let Path((id, index)) =
-            Path::<(String, String)>::from_request_parts(parts, state).await.map_err(invalid_path)?;
+impl OperationInput for MessagePath {
+    fn read(request: &mut OperationRequest) -> Result<Self> {
+        let (id, index) = (request.path_value()?, request.path_value()?);
         let index = index.parse().map_err(|_| ApiError::bad_request(format!("`{index}` is not a message's number")))?;
         Ok(Self(flow_id(&id)?, index))
     }
-}
 
-fn invalid_path(rejection: axum::extract::rejection::PathRejection) -> ApiError {
-    ApiError::bad_request(rejection.body_text())
+    #[cfg(feature = "schema")]
+    fn describe(operation: &mut OperationDoc, schemas: &mut ApiSchemas) {
+        FlowIdPath::describe(operation, schemas);
+        operation.path.push(schemas.requests.subschema_for::<u64>().into());
+    }
 }
 
 pub(crate) fn flow_id(text: &str) -> Result<FlowId> {
@@ -119,7 +113,7 @@ pub(crate) fn query(text: &str) -> Result<interflow_query::Query> {
 /// A query whose result has no place for a warning, or decides what is deleted or allowed: what is probably not meant
 /// is an error.
 pub(crate) fn strict_query(text: &str) -> Result<interflow_query::Query> {
-    Ok(interflow_query::Query::parse_strict(text)?)
+    Ok(interflow_query::Query::parse(text)?.without_hint()?)
 }
 
 /// What in the query is probably not meant, for the `warnings` of an answer.

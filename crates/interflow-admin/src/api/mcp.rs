@@ -3,24 +3,20 @@
 use std::sync::Arc;
 
 use axum::Json;
-use axum::extract::State;
+use axum::extract::{Request, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
-use serde::Serialize;
-use serde::de::DeserializeOwned;
 use serde_json::Value;
 use tokio::time::{Instant, sleep};
 
 use crate::api::blocking::run_query;
-use crate::api::edited::{proposals, rules};
-use crate::api::flows::{self, replay};
-use crate::api::input::{FlowIdPath, StrictJson, StrictQuery};
-use crate::api::pending::{self, PendingParams};
-use crate::api::system::setup;
+use crate::api::input::invalid_json;
+use crate::api::operations::context::OperationContext;
+use crate::api::operations::handler::read_json;
 use crate::error::{ApiError, Result};
 use crate::identity::Rights;
 use crate::identity::caller::Caller;
-use crate::mcp::{self, RemoteToolCall, ToolAction, WAIT_POLL, WaitCall, WriteAccess};
+use crate::mcp::{self, RemoteToolCall, WAIT_POLL, WaitCall, WriteAccess};
 use crate::state::AdminState;
 
 /// How the audit trail names it.
@@ -29,10 +25,12 @@ const OPERATION: &str = "POST /mcp";
 /// `POST /mcp`: notifications have no answer, so a message or batch of only those is accepted with status 202.
 pub(crate) async fn post(
     State(state): State<Arc<AdminState>>,
-    caller: Caller,
     headers: HeaderMap,
-    StrictJson(message): StrictJson<Value>,
+    request: Request,
 ) -> Result<Response> {
+    let caller = Caller::of(request.extensions())?;
+    let body = read_json(&headers, request.into_body()).await?;
+    let message: Value = serde_json::from_slice(&body).map_err(|e| invalid_json(&e))?;
     // After initialization, clients send the negotiated version with every message.
     if let Some(version) = headers.get("mcp-protocol-version").map(|v| v.to_str().unwrap_or_default())
         && !mcp::is_supported_version(version)
@@ -122,31 +120,8 @@ async fn wait_for_flow(state: &Arc<AdminState>, call: WaitCall) -> Result<Value>
     }
 }
 
-/// Calls the same handlers as the REST API, so that both have the same checks and limits.
+/// Calls the same handlers as the REST API, so that both have the same checks and limits. A tool reports its errors as text
+/// to the model.
 async fn run_tool_call(state: &Arc<AdminState>, caller: &Caller, call: &RemoteToolCall) -> Result<Value, String> {
-    let (state, input) = (State(Arc::clone(state)), call.input.clone());
-    let id = || call.flow.map(FlowIdPath).ok_or_else(|| "the flow is not named".to_owned());
-    match call.verb {
-        ToolAction::ProposeRule => {
-            to_value(proposals::propose(state, caller.clone(), StrictJson(read_input(input)?))).await
-        }
-        ToolAction::ListRules => to_value(rules::list(state)).await,
-        ToolAction::ListPending => {
-            to_value(pending::list(state, caller.clone(), StrictQuery(PendingParams::default()))).await
-        }
-        ToolAction::Setup => to_value(async { setup::machine_facts(&state).await.map(Json) }).await,
-        ToolAction::ExplainRules => to_value(rules::explain_flow(state, id()?)).await,
-        ToolAction::Annotate => to_value(flows::annotate(state, id()?, StrictJson(read_input(input)?))).await,
-        ToolAction::Replay => to_value(replay::replay(state, id()?, StrictJson(read_input(input)?))).await,
-    }
-}
-
-fn read_input<T: DeserializeOwned>(input: Value) -> Result<T, String> {
-    serde_json::from_value(input).map_err(|e| e.to_string())
-}
-
-/// A tool reports its errors as text to the model.
-async fn to_value<T: Serialize>(operation: impl Future<Output = Result<Json<T>>>) -> Result<Value, String> {
-    let Json(result) = operation.await.map_err(|e| e.into_details().message)?;
-    serde_json::to_value(result).map_err(|e| e.to_string())
+    call.call().run(&OperationContext::Instance(Arc::clone(state)), caller).await.map_err(|e| e.into_details().message)
 }

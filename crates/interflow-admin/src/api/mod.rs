@@ -1,5 +1,5 @@
 //! The REST and WebSocket API under `/api/v1`. The router and the OpenAPI document are both generated from the table
-//! [`routes::all_routes`].
+//! [of operations](operations::table).
 
 mod blocking;
 mod conversations;
@@ -7,28 +7,22 @@ pub(crate) mod edited;
 pub(crate) mod flows;
 mod input;
 pub(crate) mod mcp;
-#[cfg(feature = "schema")]
-pub(crate) mod openapi;
-mod openapi_document;
-#[cfg(all(test, feature = "schema"))]
-mod openapi_page;
-#[cfg(feature = "schema")]
-pub(crate) mod operation;
 mod operation_name;
+pub(crate) mod operations;
 pub(crate) mod pending;
-mod routes;
 pub(crate) mod system;
 mod untrusted_content;
 
 use std::sync::Arc;
 
 use axum::Router;
-use axum::extract::Request;
+use axum::extract::{Request, State};
 use axum::http::{Method, StatusCode, Uri};
-use axum::middleware::{self, Next};
+use axum::routing::{MethodFilter, on};
 
+use crate::api::operations::context::OperationContext;
+use crate::api::operations::table::OperationId;
 use crate::error::ApiError;
-use crate::identity::enforce::enforce;
 use crate::state::AdminState;
 
 pub use blocking::store_stats;
@@ -38,14 +32,15 @@ pub(crate) const ROOT: &str = "/api/v1";
 
 pub(crate) fn router() -> Router<Arc<AdminState>> {
     let mut router = Router::new();
-    for route in routes::all_routes() {
-        let access = Arc::new(route.access());
-        let check = move |request: Request, next: Next| {
-            let access = Arc::clone(&access);
-            async move { enforce(&access, request, next).await }
+    for id in OperationId::ALL {
+        let operation = Arc::new(id.operation());
+        let path = format!("{ROOT}{}", operation.path);
+        let filter = MethodFilter::try_from(operation.method.clone()).expect("the table holds methods that axum knows");
+        let serve = move |State(state): State<Arc<AdminState>>, request: Request| {
+            let operation = Arc::clone(&operation);
+            async move { operation.serve(OperationContext::Instance(state), request).await }
         };
-        let handler = route.handler.route_layer(middleware::from_fn(check));
-        router = router.route(&format!("{ROOT}{}", route.path), handler);
+        router = router.route(&path, on(filter, serve));
     }
     router.method_not_allowed_fallback(method_not_allowed)
 }
@@ -67,9 +62,9 @@ mod tests {
     #[test]
     fn routes_are_unique() {
         assert!(router().has_routes());
-        let mut all: Vec<_> = routes::all_routes().iter().map(|r| (r.path, r.method.clone())).collect();
+        let mut all: Vec<_> = OperationId::ALL.iter().map(|id| id.route()).collect();
         let before = all.len();
-        all.sort_by_key(|(path, method)| (*path, method.to_string()));
+        all.sort_unstable();
         all.dedup();
         assert_eq!(all.len(), before);
     }

@@ -93,7 +93,8 @@ impl AdminAudit {
         })))
     }
 
-    fn with_store(store: Option<Box<dyn AuditStore>>) -> Self {
+    /// Writes to this store, or nowhere.
+    pub fn with_store(store: Option<Box<dyn AuditStore>>) -> Self {
         Self {
             store,
             last: Mutex::default(),

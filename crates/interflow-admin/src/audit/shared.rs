@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use interflow_files::{FileAccess, write_atomic};
 use interflow_llm_gateway::llm_telemetry::rfc3339;
-use interflow_store::shared::{IdentityStore, SharedAuditLine};
+use interflow_store::shared_state::{IdentityStore, SharedAuditLine};
 use interflow_types::Timestamp;
 use parking_lot::{Condvar, Mutex};
 
@@ -37,7 +37,7 @@ pub struct SharedAudit(Arc<Trail>);
 
 struct Trail {
     files: AuditFiles,
-    store: Arc<IdentityStore>,
+    store: Arc<dyn IdentityStore>,
     replica: String,
     max_age: Duration,
     cursor_file: PathBuf,
@@ -61,7 +61,7 @@ impl SharedAudit {
     /// The thread cannot be started.
     pub fn start(
         files: AuditFiles,
-        store: Arc<IdentityStore>,
+        store: Arc<dyn IdentityStore>,
         replica: String,
         max_age: Duration,
         data_dir: &Path,
@@ -106,7 +106,7 @@ impl AuditStore for SharedAudit {
             return self.0.files.newest(filter);
         }
         self.0.wait_until_sent();
-        newest_of_all(&self.0.store, filter)
+        newest_of_all(&*self.0.store, filter)
     }
 
     fn lost_lines(&self) -> u64 {
@@ -122,7 +122,7 @@ impl AuditStore for SharedAudit {
 ///
 /// # Errors
 /// The database does not answer.
-pub fn newest_of_all(store: &IdentityStore, filter: &AuditFilter) -> io::Result<Vec<AuditRecord>> {
+pub fn newest_of_all(store: &dyn IdentityStore, filter: &AuditFilter) -> io::Result<Vec<AuditRecord>> {
     let lines = store.newest_audit(&filter.text.to_lowercase(), filter.before, filter.limit);
     let lines = lines.map_err(|e| io::Error::other(e.to_string()))?;
     let parse = |line: SharedAuditLine| {

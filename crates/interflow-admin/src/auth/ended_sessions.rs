@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use interflow_files::{FileAccess, write_atomic};
-use interflow_store::shared::IdentityStore;
+use interflow_store::shared_state::IdentityStore;
 use interflow_types::Timestamp;
 use parking_lot::Mutex;
 
@@ -17,7 +17,7 @@ const FILE: &str = "admin-ended-sessions.json";
 enum Place {
     File(PathBuf),
     /// The database of the replicas.
-    Shared(Arc<IdentityStore>),
+    Shared(Arc<dyn IdentityStore>),
 }
 
 /// Ids of sessions, and when they would have expired, in seconds since the Unix epoch.
@@ -48,7 +48,7 @@ impl EndedSessions {
 
     /// # Errors
     /// The database does not answer.
-    pub fn open_shared(store: Arc<IdentityStore>) -> Result<Self, String> {
+    pub fn open_shared(store: Arc<dyn IdentityStore>) -> Result<Self, String> {
         let sessions = Self::with(Place::Shared(store), SessionEnds::new());
         sessions.refresh().map_err(|e| format!("the ended sessions cannot be read: {e}"))?;
         Ok(sessions)
@@ -80,12 +80,12 @@ impl EndedSessions {
             }
             Place::Shared(store) => {
                 self.unsaved.lock().insert(id.to_owned(), expiry);
-                self.save(store)
+                self.save(&**store)
             }
         }
     }
 
-    fn save(&self, store: &IdentityStore) -> io::Result<()> {
+    fn save(&self, store: &dyn IdentityStore) -> io::Result<()> {
         let unsaved = self.unsaved.lock().clone();
         for (id, expiry) in unsaved {
             store.end_session(&id, expiry).map_err(io::Error::other)?;
@@ -100,7 +100,7 @@ impl EndedSessions {
     /// The database does not answer.
     pub fn refresh(&self) -> io::Result<()> {
         let Place::Shared(store) = &self.place else { return Ok(()) };
-        self.save(store)?;
+        self.save(&**store)?;
         let stored = store.ended_sessions().map_err(io::Error::other)?;
         let mut ends = self.ends.lock();
         ends.extend(stored);

@@ -247,6 +247,7 @@ pub(crate) async fn check(State(guard): State<Arc<AuthGuard>>, request: Request,
         let address = from.address;
         let (audit, tokens) = (Arc::clone(&guard.access.audit), Arc::clone(&guard.access.tokens));
         let ended_sessions = Arc::clone(&guard.access.ended_sessions);
+        let (tokens, ended_sessions) = (Some(tokens), Some(ended_sessions));
         let caller = Caller { identity, address, audit, tokens, ended_sessions, detail: Arc::default() };
         request.extensions_mut().insert(caller);
     }

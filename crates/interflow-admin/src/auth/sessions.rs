@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use interflow_store::StoreError;
-use interflow_store::shared::IdentityStore;
+use interflow_store::shared_state::IdentityStore;
 use interflow_types::{Timestamp, random_bytes};
 use parking_lot::Mutex;
 use subtle::ConstantTimeEq as _;
@@ -57,7 +57,7 @@ pub(crate) struct BrowserSessions {
     /// Codes of this process: all, unless replicas share them.
     codes: Mutex<VecDeque<(String, Instant)>>,
     /// Where replicas share codes, so that a link may reach any of them.
-    shared: Option<Arc<IdentityStore>>,
+    shared: Option<Arc<dyn IdentityStore>>,
     /// Codes that are looked up in the database at a time: anybody may send one.
     lookups: Semaphore,
     attempts: Mutex<HashMap<IpAddr, (u32, Instant)>>,
@@ -70,7 +70,12 @@ impl std::fmt::Debug for BrowserSessions {
 }
 
 impl BrowserSessions {
-    pub(crate) fn new(token: &str, scope: CookieScope, duration: Duration, shared: Option<Arc<IdentityStore>>) -> Self {
+    pub(crate) fn new(
+        token: &str,
+        scope: CookieScope,
+        duration: Duration,
+        shared: Option<Arc<dyn IdentityStore>>,
+    ) -> Self {
         let key = blake3::derive_key("Interflow admin session cookie, 2026", token.as_bytes());
         let (codes, attempts) = (Mutex::default(), Mutex::default());
         Self { key, scope, duration, codes, shared, lookups: Semaphore::new(MAX_LOOKUPS), attempts }
@@ -199,10 +204,10 @@ impl BrowserSessions {
     /// Asks the database of the replicas, if there is one.
     async fn with_shared<T: Send + 'static>(
         &self,
-        ask: impl FnOnce(&IdentityStore) -> interflow_store::Result<T> + Send + 'static,
+        ask: impl FnOnce(&dyn IdentityStore) -> interflow_store::Result<T> + Send + 'static,
     ) -> Option<interflow_store::Result<T>> {
         let store = Arc::clone(self.shared.as_ref()?);
-        let result = tokio::task::spawn_blocking(move || ask(&store)).await;
+        let result = tokio::task::spawn_blocking(move || ask(&*store)).await;
         Some(result.unwrap_or(Err(StoreError::Closed)))
     }
 

@@ -3,8 +3,7 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use axum::extract::FromRequestParts;
-use axum::http::request::Parts;
+use axum::http::Extensions;
 use interflow_types::Timestamp;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
@@ -37,14 +36,19 @@ pub(crate) struct Caller {
     pub address: Option<IpAddr>,
     pub audit: Arc<AdminAudit>,
     /// To learn that the caller's token was revoked while a connection is open.
-    pub tokens: Arc<ApiTokens>,
+    pub tokens: Option<Arc<ApiTokens>>,
     /// Or that they logged out.
-    pub ended_sessions: Arc<EndedSessions>,
+    pub ended_sessions: Option<Arc<EndedSessions>>,
     /// What a handler adds to the audit trail's line of the request.
     pub detail: Arc<Mutex<Option<Value>>>,
 }
 
 impl Caller {
+    /// The caller of a request. The check of every request sets it; without it nothing is answered.
+    pub fn of(extensions: &Extensions) -> Result<Self, ApiError> {
+        extensions.get::<Self>().cloned().ok_or_else(|| ApiError::internal("the request has no caller"))
+    }
+
     /// # Errors
     /// The caller lacks one of these rights.
     pub fn require(&self, needed: Rights) -> Result<(), ApiError> {
@@ -56,8 +60,14 @@ impl Caller {
         self.identity.rights.contains(right)
     }
 
+    /// # Errors
+    /// The caller is at a command line that has not opened them.
+    pub fn tokens(&self) -> Result<Arc<ApiTokens>, ApiError> {
+        self.tokens.clone().ok_or_else(|| ApiError::internal("the API tokens are not open"))
+    }
+
     /// Adds to the audit trail's line of this request.
-    pub fn set_detail(&self, detail: Value) {
+    pub fn record_detail(&self, detail: Value) {
         *self.detail.lock() = Some(detail);
     }
 
@@ -76,8 +86,17 @@ impl Caller {
     /// Whether the credential is still valid, for connections that outlive their request.
     pub fn is_active(&self) -> bool {
         self.identity.until.is_none_or(|at| Timestamp::now() < at)
-            && self.identity.token.as_deref().is_none_or(|id| self.tokens.is_active(id))
-            && !self.identity.session.as_deref().is_some_and(|id| self.ended_sessions.is_ended(id))
+            && self
+                .identity
+                .token
+                .as_deref()
+                .is_none_or(|id| self.tokens.as_ref().is_some_and(|tokens| tokens.is_active(id)))
+            && !self
+                .identity
+                .session
+                .as_deref()
+                .zip(self.ended_sessions.as_ref())
+                .is_some_and(|(id, ended)| ended.is_ended(id))
     }
 }
 
@@ -110,13 +129,4 @@ pub(crate) fn missing_rights(missing: &[Right]) -> ApiError {
     let names: Vec<&str> = missing.iter().map(|right| right.as_str()).collect();
     let message = format!("this needs the right {}, which you do not have", names.join(" and "));
     ApiError::new(axum::http::StatusCode::FORBIDDEN, "missing_right", message)
-}
-
-impl<S: Send + Sync> FromRequestParts<S> for Caller {
-    type Rejection = ApiError;
-
-    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, ApiError> {
-        // The check of every request sets it; without it nothing is answered.
-        parts.extensions.get::<Self>().cloned().ok_or_else(|| ApiError::internal("the request has no caller"))
-    }
 }

@@ -1,8 +1,7 @@
 //! The check of each operation against the rights of its caller, and its line in the audit trail. What an operation
-//! needs is in the table of routes.
+//! needs is in the table.
 
 use axum::extract::{Query, Request};
-use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use interflow_types::Direction;
 use serde::Deserialize;
@@ -28,10 +27,14 @@ struct QueryParams {
 }
 
 /// Lets an operation run if the caller has the rights for it.
-pub(crate) async fn enforce(access: &OperationAccess, request: Request, next: Next) -> Response {
-    let Some(caller) = request.extensions().get::<Caller>().cloned() else {
-        // Not reachable behind the check of every request; nothing is answered without it.
-        return ApiError::internal("the request has no caller").into_response();
+pub(crate) async fn enforce<F: Future<Output = Result<Response, ApiError>>>(
+    access: &OperationAccess,
+    request: Request,
+    run: impl FnOnce(Request) -> F,
+) -> Response {
+    let caller = match Caller::of(request.extensions()) {
+        Ok(caller) => caller,
+        Err(e) => return e.into_response(),
     };
     let target = request.uri().path_and_query().map_or("", |p| p.as_str()).to_owned();
     let refusal = caller.require(access.needed).and_then(|()| check_query(&caller, &request)).err();
@@ -39,10 +42,11 @@ pub(crate) async fn enforce(access: &OperationAccess, request: Request, next: Ne
     if refusal.is_none() {
         caller.audit.editors.note(&access.name, &caller.identity);
     }
-    let response = match refusal {
-        Some(refusal) => refusal.into_response(),
-        None => next.run(request).await,
+    let outcome = match refusal {
+        Some(refusal) => Err(refusal),
+        None => run(request).await,
     };
+    let response = outcome.unwrap_or_else(IntoResponse::into_response);
     if let Some(line) = line {
         line.finish(response.status().as_u16());
     }

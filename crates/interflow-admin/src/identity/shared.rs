@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use interflow_store::shared::{IdentityStore, SharedToken};
+use interflow_store::shared_state::{IdentityStore, SharedToken};
 use interflow_types::Timestamp;
 
 use crate::auth::ended_sessions::EndedSessions;
@@ -21,13 +21,13 @@ const USES_EVERY: u32 = 60;
 /// The database in which replicas share tokens and audit trail.
 #[derive(Clone)]
 pub struct SharedIdentity {
-    pub store: Arc<IdentityStore>,
+    pub store: Arc<dyn IdentityStore>,
     /// The name of this replica in the audit trail.
     pub replica: String,
 }
 
 /// Tokens in the database.
-struct SharedTokenStore(Arc<IdentityStore>);
+struct SharedTokenStore(Arc<dyn IdentityStore>);
 
 impl TokenStore for SharedTokenStore {
     fn load(&self) -> io::Result<Vec<StoredToken>> {
@@ -64,7 +64,7 @@ impl ApiTokens {
     ///
     /// # Errors
     /// The database does not answer, or the file cannot be read or renamed.
-    pub fn open_shared(store: Arc<IdentityStore>, data_dir: &Path) -> Result<Self, String> {
+    pub fn open_shared(store: Arc<dyn IdentityStore>, data_dir: &Path) -> Result<Self, String> {
         let shared = SharedTokenStore(store);
         let file = data_dir.join(TOKENS_FILE);
         if file.exists() {

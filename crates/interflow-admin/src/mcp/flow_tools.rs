@@ -2,18 +2,17 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use interflow_archive::FlowWithBodies;
 use interflow_archive::diff::FlowDiff;
 use interflow_archive::text::{TextStyle, duration, size};
 use interflow_store::{
-    FlowRecord, FlowState, FlowStore, ListOptions, StoreError, TotalsRange, decoded_body, media_type,
+    FlowRecord, FlowState, FlowStore, FlowWithBodies, ListOptions, StoreError, TotalsRange, decoded_body, media_type,
 };
 use interflow_types::{Direction, FlowId, Headers, Timestamp};
 use serde_json::Value;
 
 use super::arguments::{moment, number, offset, query, text};
 use super::secret_masking::{mask_body, mask_header_values, mask_headers, mask_path};
-use super::tools::{MAX_ROWS, MAX_TEXT, ToolCallResult, error_text, text_window};
+use super::tool_text::{MAX_ROWS, MAX_TEXT, ToolCallResult, error_text, text_window};
 
 /// Bytes of a body that are decoded for display.
 const MAX_BODY: u64 = 16 << 20;

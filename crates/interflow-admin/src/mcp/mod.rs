@@ -5,11 +5,14 @@
 //! running instance are [`RemoteToolCall`]s. `interflow mcp` uses standard input and output, the admin port `/mcp`.
 
 mod arguments;
+mod conversation_tools;
 mod flow_tools;
+mod operation_texts;
 mod prompts;
 mod resources;
 pub(crate) mod secret_masking;
 mod tool_calls;
+mod tool_text;
 mod tools;
 mod wait;
 
@@ -18,8 +21,8 @@ use serde_json::{Value, json};
 
 pub use prompts::list as list_prompts;
 pub use resources::{list as list_resources, templates as list_resource_templates};
-pub use tool_calls::{RemoteToolCall, ToolAction, WriteAccess, remote_tool_call};
-pub use tools::list as list_tools;
+pub use tool_calls::{RemoteToolCall, remote_tool_call};
+pub use tools::{WriteAccess, list as list_tools};
 pub use wait::{WAIT_POLL, WaitCall, wait_call};
 
 /// Supported protocol versions; the latest one is offered to clients that request another.
@@ -124,7 +127,7 @@ mod tests {
     use super::*;
     use bytes::Bytes;
     use interflow_store::{
-        BodyRecord, FlowRecord, FlowState, NewFlow, RecordConfig, RequestRecord, ResponseRecord, SqliteStore,
+        BodyRecord, FlowRecord, FlowState, FlowWithBodies, RecordConfig, RequestRecord, ResponseRecord, SqliteStore,
     };
     use interflow_types::{EntryKind, FlowId, Headers, Scheme, Timestamp};
 
@@ -157,7 +160,7 @@ mod tests {
         let request_body = Bytes::from_static(br#"{"password": "sk-hidden4", "item": "lamp", "max_tokens": 9}"#);
         let response_body = Bytes::from_static(br#"{"order": 17, "auth": {"access_token": "sk-hidden5"}}"#);
         store
-            .insert(NewFlow {
+            .insert(FlowWithBodies {
                 row,
                 request_body,
                 response_body,
@@ -265,7 +268,9 @@ mod tests {
         let [request_body, response_body] = bodies.map(|b| Bytes::from_static(b.as_bytes()));
         let (original_bodies, messages) = Default::default();
         let certificates = [None, None];
-        store.insert(NewFlow { row, request_body, response_body, original_bodies, certificates, messages }).unwrap();
+        store
+            .insert(FlowWithBodies { row, request_body, response_body, original_bodies, certificates, messages })
+            .unwrap();
         let diff = tool(&store, "diff_flows", json!({"a": id.to_string(), "b": other.to_string()}));
         for words in ["status: 201", "status: 503", "item: \"lamp\"", "item: \"desk\"", "order: 17"] {
             assert!(diff.contains(words), "{words}: {diff}");

@@ -9,6 +9,7 @@ use serde_json::Value;
 use super::arguments::{moment, number};
 use super::{flow_tools, tool_result, tools};
 
+const NAME: &str = "wait_for_flow";
 /// Interval at which the store is looked at.
 pub const WAIT_POLL: Duration = Duration::from_millis(250);
 /// Default and longest wait, in seconds. Clients give up on calls that take much longer.
@@ -26,12 +27,12 @@ pub struct WaitCall {
 /// Parses a call of `wait_for_flow`, or returns what is wrong with it; `None` for every other message.
 pub fn wait_call(message: &Value) -> Option<Result<WaitCall, Value>> {
     let params = &message["params"];
-    if message["method"] != "tools/call" || params["name"] != "wait_for_flow" {
+    if message["method"] != "tools/call" || params["name"] != NAME {
         return None;
     }
     let id = message.get("id").filter(|id| !id.is_null())?.clone();
     let arguments = params["arguments"].clone();
-    let began = tools::check_arguments("wait_for_flow", &arguments).and_then(|()| moment(&arguments, "since"));
+    let began = tools::find(NAME)?.check_arguments(&arguments).and_then(|()| moment(&arguments, "since"));
     Some(match began {
         Ok(began) => Ok(WaitCall {
             id,

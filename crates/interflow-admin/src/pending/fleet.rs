@@ -8,8 +8,8 @@ use axum::http::StatusCode;
 use interflow_approvals::Approvals;
 use interflow_files::EditTurn;
 use interflow_rules::ActiveRules;
-use interflow_store::shared::{
-    MAX_PENDING_ITEM_BYTES, RemoteDecision, RemoteOutcome, RemotePending, RemotePendingItem, SharedPending, SharedStore,
+use interflow_store::shared_state::{
+    CarryOutFn, MAX_PENDING_ITEM_BYTES, RemoteDecision, RemoteOutcome, RemotePending, RemotePendingItem, SharedPending,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -29,7 +29,7 @@ const MAX_SHARED_BODIES: usize = 4 << 20;
 
 /// The requests of all replicas. Ends when dropped.
 pub struct FleetPending {
-    shared: Arc<SharedPending>,
+    shared: Arc<dyn SharedPending>,
     replica: String,
     task: AbortHandle,
 }
@@ -49,9 +49,9 @@ enum Reply {
 }
 
 impl FleetPending {
-    /// Begins to share what waits here, under the name of this replica.
+    /// Begins to share what waits here, under the name of this replica. `share` begins it in the store.
     pub fn start(
-        store: &SharedStore,
+        share: impl FnOnce(&str, CarryOutFn) -> Arc<dyn SharedPending>,
         replica: String,
         approvals: Arc<Approvals>,
         rules: Arc<ActiveRules>,
@@ -62,7 +62,7 @@ impl FleetPending {
             let reply = carry_out(&decided, &decision).map_or_else(|e| Reply::Refused(e.into()), Reply::Decided);
             serde_json::to_string(&reply).expect("a reply is plain data")
         };
-        let shared = Arc::new(store.share_pending(&replica, Arc::new(carry_out)));
+        let shared = share(&replica, Arc::new(carry_out));
         let task = tokio::spawn(publish(queue, Arc::clone(&shared))).abort_handle();
         Arc::new(Self { shared, replica, task })
     }
@@ -119,7 +119,7 @@ impl FleetPending {
 }
 
 /// Shows what waits here to the others, whenever it changes.
-async fn publish(queue: PendingQueue, shared: Arc<SharedPending>) {
+async fn publish(queue: PendingQueue, shared: Arc<dyn SharedPending>) {
     loop {
         // Read before the list: a change in between is shown twice rather than never.
         let versions = queue.versions();

@@ -8,7 +8,9 @@ use super::*;
 async fn redaction_can_be_tried_with_the_active_policy() {
     let it = Instance::start().await;
     let tried = it.post("/privacy/try", json!({"text": "Écrivez à anna@firm.com, merci."})).await.json();
-    assert_eq!(tried["output"], "Écrivez à {{{REDACTED-email-address}}}, merci.");
+    // A placeholder as in a conversation, under a key of its own.
+    let output = tried["output"].as_str().unwrap();
+    assert!(output.starts_with("Écrivez à EMAIL_") && output.ends_with(", merci."), "{output}");
     assert_eq!((&tried["spans"][0]["type"], &tried["spans"][0]["start"]), (&json!("email-address"), &json!(12)));
 }
 

@@ -26,7 +26,7 @@ const GROUP_ROWS: usize = 16 << 10;
 /// Bytes of a group's values at most, before compression; one row more may follow.
 const GROUP_BYTES: usize = 32 << 20;
 /// Longer bodies are null: readers hold a value in memory as a whole.
-pub(crate) const MAX_BODY_BYTES: u64 = 64 << 20;
+pub const MAX_BODY_BYTES: u64 = 64 << 20;
 const ZSTD_LEVEL: i32 = 3;
 
 /// Writes flows as rows.

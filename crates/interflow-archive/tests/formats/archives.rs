@@ -2,8 +2,8 @@
 
 use std::io::Write;
 
-use interflow_archive::{ArchiveFormat, FlowWithBodies};
-use interflow_store::FlowKind;
+use interflow_archive::ArchiveFormat;
+use interflow_store::{FlowKind, FlowWithBodies};
 use interflow_types::{Direction, Scheme};
 
 use super::{STARTED, body_row, exchange, export, gzipped, imported, samples, web_socket};

@@ -5,8 +5,8 @@ use std::net::TcpListener;
 use std::process::Command;
 use std::thread;
 
-use interflow_archive::{ArchiveFormat, FlowWithBodies};
-use interflow_store::{BodyRecord, MissingReason};
+use interflow_archive::ArchiveFormat;
+use interflow_store::{BodyRecord, FlowWithBodies, MissingReason};
 use interflow_types::{Headers, Scheme};
 
 use super::{exchange, export, exported, samples};

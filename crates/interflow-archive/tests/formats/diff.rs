@@ -1,8 +1,8 @@
 //! Differences between two flows.
 
-use interflow_archive::FlowWithBodies;
 use interflow_archive::diff::{BodyDiff, DiffSide, FlowDiff};
 use interflow_archive::text::TextStyle;
+use interflow_store::FlowWithBodies;
 
 use super::{exchange, gzipped};
 

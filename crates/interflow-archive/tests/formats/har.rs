@@ -2,8 +2,8 @@
 
 use std::io::Write;
 
-use interflow_archive::{ArchiveFormat, FlowWithBodies, content_coding};
-use interflow_store::{FlowKind, FlowState, MissingReason};
+use interflow_archive::{ArchiveFormat, content_coding};
+use interflow_store::{FlowKind, FlowState, FlowWithBodies, MissingReason};
 use interflow_types::{Direction, MessageKind};
 use serde_json::{Value, json};
 

@@ -2,8 +2,10 @@
 
 use bytes::Bytes;
 use interflow_archive::jsonl::JsonlWriter;
-use interflow_archive::{ArchiveFormat, FlowExporter, FlowWithBodies};
-use interflow_store::{OriginalRecord, OriginalRequestRecord, OriginalResponseRecord, RequestRecord, ResponseRecord};
+use interflow_archive::{ArchiveFormat, FlowExporter};
+use interflow_store::{
+    FlowWithBodies, OriginalRecord, OriginalRequestRecord, OriginalResponseRecord, RequestRecord, ResponseRecord,
+};
 use proptest::prelude::*;
 
 use super::{body_row, exchange, export, gzipped, headers, imported, samples};

@@ -5,21 +5,19 @@ mod code;
 mod commands;
 mod diff;
 mod har;
-mod hourly;
 mod jsonl;
 mod packets;
 mod parquet;
 mod replay;
 mod schema;
-mod shared_hourly;
 mod stored;
 mod text;
 
 use bytes::Bytes;
-use interflow_archive::{ArchiveFormat, FlowWithBodies, exporter, import};
+use interflow_archive::{ArchiveFormat, exporter, import};
 use interflow_store::{
-    BodyRecord, ClientTlsRecord, ErrorRecord, FlowKind, FlowRecord, FlowState, MessageRecord, MissingReason,
-    RequestRecord, ResponseRecord, TunnelRecord, UpstreamRecord,
+    BodyRecord, ClientTlsRecord, ErrorRecord, FlowKind, FlowRecord, FlowState, FlowWithBodies, MessageRecord,
+    MissingReason, RequestRecord, ResponseRecord, TunnelRecord, UpstreamRecord,
 };
 use interflow_types::{Direction, EntryKind, FlowId, FlowTimings, Headers, MessageKind, Scheme, Timestamp};
 

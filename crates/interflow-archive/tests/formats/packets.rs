@@ -4,8 +4,8 @@ use std::io::Write;
 use std::process::Command;
 
 use interflow_archive::pcapng::{PacketSides, PcapngOptions, PcapngWriter};
-use interflow_archive::{ArchiveFormat, FlowExporter, FlowWithBodies};
-use interflow_store::{ClientTlsRecord, FlowKind, InterimRecord, MissingReason};
+use interflow_archive::{ArchiveFormat, FlowExporter};
+use interflow_store::{ClientTlsRecord, FlowKind, FlowWithBodies, InterimRecord, MissingReason};
 use interflow_types::{Direction, EntryKind};
 
 use super::{body_row, exchange, export, headers, samples, web_socket};

@@ -1,9 +1,10 @@
 //! Parquet: every flow is a row, groups of rows are bounded, and what was recorded is what is read back.
 
+use interflow_store::FlowWithBodies;
 use std::io::Write;
 
 use bytes::Bytes;
-use interflow_archive::{ArchiveFormat, ExportOptions, FlowWithBodies, exporter_with};
+use interflow_archive::{ArchiveFormat, ExportOptions, exporter_with};
 use interflow_types::Direction;
 use parquet::basic::Compression;
 use parquet::file::reader::{FileReader, SerializedFileReader};

@@ -1,9 +1,8 @@
 //! Replaying requests with edits.
 
 use bytes::Bytes;
-use interflow_archive::FlowWithBodies;
 use interflow_archive::replay::{ReplayError, RequestEdits, masked_fields};
-use interflow_store::{BodyRecord, MissingReason};
+use interflow_store::{BodyRecord, FlowWithBodies, MissingReason};
 use interflow_types::{Body, HttpVersion, Request};
 
 use super::{exchange, samples, web_socket};

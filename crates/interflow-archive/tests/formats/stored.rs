@@ -1,10 +1,10 @@
 //! Import into and export from a store.
 
 use interflow_archive::{
-    ArchiveFormat, ExportOptions, FlowWithBodies, ReadableBodySource, StoreBodySource, exporter, exporter_with, import,
+    ArchiveFormat, ExportOptions, ReadableBodySource, StoreBodySource, exporter, exporter_with, import,
 };
 use interflow_query::Query;
-use interflow_store::{FlowStore, ListOptions, MessageRecord, RecordConfig, SqliteStore};
+use interflow_store::{FlowStore, FlowWithBodies, ListOptions, MessageRecord, RecordConfig, SqliteStore};
 use interflow_types::Direction;
 
 use super::jsonl::edited;

@@ -1,7 +1,8 @@
 //! Flows as text for terminals.
 
+use interflow_archive::ArchiveFormat;
 use interflow_archive::text::{TextStyle, detail, duration, heading, size, summary};
-use interflow_archive::{ArchiveFormat, FlowWithBodies};
+use interflow_store::FlowWithBodies;
 use interflow_types::Timestamp;
 
 use super::{exchange, exported, samples, web_socket};

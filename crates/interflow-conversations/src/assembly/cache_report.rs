@@ -6,8 +6,8 @@ use serde::Serialize;
 
 use super::diff::definition_text;
 use super::records::CallRecord;
-use interflow_llm::CallUsage;
 use interflow_llm::message::{ChatMessage, ContentBlock, ModelRequest};
+use interflow_types::CallUsage;
 
 /// Providers cache no prompt with fewer tokens than this.
 pub const MIN_CACHED_TOKENS: u64 = 1024;

@@ -6,8 +6,8 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::cache_report::{BreakCause, BreakReason, break_reason};
-use interflow_llm::CallUsage;
 use interflow_llm::message::{ChatMessage, ContentBlock, MessageRole, ModelRequest};
+use interflow_types::CallUsage;
 
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct RequestDiff {

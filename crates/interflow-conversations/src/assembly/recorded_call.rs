@@ -1,10 +1,9 @@
 //! A recorded LLM call, parsed and ready to be assembled.
 
-use interflow_types::{FlowId, Headers, Timestamp};
+use interflow_types::{CallUsage, FlowId, Headers, Timestamp};
 use serde_json::Value;
 
 use super::client_agent::{ClientAgent, detect_agent};
-use interflow_llm::CallUsage;
 use interflow_llm::message::{ApiFormat, ContentBlock, ModelReply, ModelRequest, parse};
 
 /// The recorded data of a call, before its bodies are parsed.

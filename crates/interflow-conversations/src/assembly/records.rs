@@ -1,12 +1,11 @@
 //! The stored rows of conversations, messages and calls.
 
 use interflow_types::schema::JsonSchema;
-use interflow_types::{FlowId, Timestamp};
+use interflow_types::{CallUsage, FlowId, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use super::call_purpose::CallPurpose;
 use super::content_part::PartBody;
-use interflow_llm::CallUsage;
 
 /// A message's hash, serialized as 32 hexadecimal digits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, JsonSchema)]

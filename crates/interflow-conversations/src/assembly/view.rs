@@ -3,14 +3,13 @@
 
 use std::collections::{HashMap, HashSet};
 
-use interflow_types::Timestamp;
 use interflow_types::schema::JsonSchema;
+use interflow_types::{CallUsage, Timestamp};
 use serde::Serialize;
 use serde_json::Value;
 
 use super::cache_report::MIN_CACHED_TOKENS;
 use super::records::{BranchReason, CallFacts, CallRecord, Conversation, MessageHash, MessageNode, SubagentLink};
-use interflow_llm::CallUsage;
 use interflow_llm::message::{Attachment, ContentBlock, MessageRole};
 
 /// A conversation laid out in turns along one path.

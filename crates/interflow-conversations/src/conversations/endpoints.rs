@@ -87,7 +87,7 @@ impl EndpointOverrides {
     /// # Errors
     /// The store refused.
     pub fn save(&self, store: &dyn FlowStore) -> Result<(), StoreError> {
-        store.set_endpoints(&serde_json::to_string_pretty(&self.0).unwrap_or_default())
+        store.write_endpoints(&serde_json::to_string_pretty(&self.0).unwrap_or_default())
     }
 
     pub fn list(&self) -> &[EndpointOverride] {

@@ -9,7 +9,7 @@ use interflow_store::{
     FlowKind, FlowRecord, FlowState, FlowStore, FlowSummary, MessageRecord, StoreError, decoded_body, media_type,
 };
 use interflow_types::budget::{MemoryReservation, PROCESS_BUDGET};
-use interflow_types::{Direction, Headers, Timestamp};
+use interflow_types::{Direction, EntryKind, Headers, Timestamp};
 use serde_json::Value;
 
 use super::endpoints::EndpointOverrides;
@@ -60,6 +60,10 @@ pub fn read_call(
     row: &FlowRecord,
     endpoints: &EndpointOverrides,
 ) -> Result<Option<(ParsedCall, MemoryReservation)>, StoreError> {
+    // A copy for a shadow, or an attempt at a call as it was recorded once: the call itself has a flow of its own.
+    if row.transport == EntryKind::Internal && row.tags.iter().any(|tag| tag.starts_with("deployment:")) {
+        return Ok(None);
+    }
     let mut held = MemoryReservation::default();
     let Some((shape, body)) = request_json(store, row, endpoints.format_for_row(row), &mut held)? else {
         return Ok(None);

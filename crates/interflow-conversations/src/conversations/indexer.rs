@@ -1,50 +1,58 @@
 //! Builds conversations as flows end: one thread parses each LLM call once, and stores the assembler's results.
 //!
 //! The order of calls matters, because a call continues what earlier ones said; it is the order in which they *ended*,
-//! since a client sends the next request after it has the reply. Notifications come in about this order, and a catch-up
-//! restores it from the recording.
-//!
-//! The cursor, stored together with the results, is the newest flow before which all calls are indexed. Flows that are
-//! still running hold it back. After a crash, or a gap in the notifications, everything after the cursor is read again;
+//! since a client sends the next request after it has the reply. Which flows come next is the matter of a [`FlowCursor`];
+//! what it stands for is stored together with the results. After a crash, or an error, everything after it is read again;
 //! calls that are already stored are recognised and skipped.
+//!
+//! Where several processes record to one store, a session whose calls went through different ones may become visible out
+//! of order, for instance after one of them could not reach the store for a while: its calls are added as they come, and a
+//! little later its conversations are put together again from all its flows, as a rebuild would do.
 
-use std::collections::BTreeMap;
+use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::assembly::{ConversationAssembler, ParsedCall};
 use arc_swap::ArcSwap;
-use interflow_query::Query;
 use interflow_store::{
-    ConversationUpdate, FlowFilterFn, FlowKind, FlowRecord, FlowState, FlowStore, FlowSummary, ListOptions, ListOrder,
-    StoreError, StoreEvent,
+    ConversationUpdate, FlowKind, FlowRecord, FlowState, FlowStore, IndexProgress, RecordedFlow, StoreError,
+    TotalsRange,
 };
-use interflow_types::{EntryKind, FlowId, Timestamp};
+use interflow_types::budget::MemoryReservation;
+use interflow_types::{FlowId, Timestamp};
 use tokio::sync::{mpsc, oneshot};
 
+use super::cursor::{FlowCursor, LocalCursor, SharedCursor};
 use super::endpoints::EndpointOverrides;
 use super::from_recording::{self, WebSocketCallReader};
+use super::late_sessions::LateSessions;
 use super::mapping::{self, CallPricing};
-use super::shared_indexer::{self, SharedIndexer};
 
-/// Flows read per query while catching up, which bounds the memory for rows.
-const PAGE_SIZE: usize = 500;
-/// Calls stored per transaction: each one waits for the disk.
+/// Calls stored per transaction at most: a local one waits for the disk.
 const BATCH_SIZE: usize = 64;
-/// Bound on flows that are re-checked after the clock was set back.
-const MAX_CLOCK_SKEW_FLOWS: usize = 10_000;
-/// How much earlier, in microseconds, a flow may have begun than one recorded before it: rows are written when flows
-/// end, or after a delay. More than that means that the clock was set back.
-const CLOCK_SKEW_MICROS: u64 = 2_000_000;
+/// Sessions with more flows are continued in the order in which their calls become visible.
+const MAX_REASSEMBLED_FLOWS: usize = 500;
 /// Delay before retrying after the store failed, while the cursor stays where it is.
-pub(super) const RETRY_DELAY: Duration = Duration::from_secs(5);
+const RETRY_DELAY: Duration = Duration::from_secs(5);
+/// How often endpoint overrides are read, which another process may have changed.
+const ENDPOINTS_INTERVAL: Duration = Duration::from_secs(2);
+/// How long a command waits for the process that indexes.
+const PATIENCE: Duration = Duration::from_secs(60);
+const WAIT_STEP: Duration = Duration::from_millis(50);
 
-pub enum IndexerCommand {
-    Rebuild(oneshot::Sender<Result<u64, StoreError>>),
-    /// Use other endpoint overrides for new flows.
-    SetEndpoints(EndpointOverrides, oneshot::Sender<Result<u64, StoreError>>),
-    /// Index everything recorded so far, and reply then.
-    Flush(oneshot::Sender<Result<u64, StoreError>>),
+/// What another thread asks of the indexer.
+type IndexerCommand = Box<dyn FnOnce(&mut ConversationIndexer<'_>) + Send>;
+
+/// What a step did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum IndexStep {
+    /// Another process indexes.
+    Following,
+    /// Nothing is left to index.
+    UpToDate,
+    /// Some flows were read, and there are more.
+    Underway,
 }
 
 /// A handle to the indexer thread, which ends when the last clone is dropped.
@@ -55,62 +63,22 @@ pub struct IndexerHandle {
 }
 
 impl IndexerHandle {
-    /// Starts the thread over a store that this process writes to.
+    /// Starts the thread over a store that this process writes to, alone or with others.
     ///
     /// # Errors
     /// The thread cannot be started.
     pub fn start(store: Arc<dyn FlowStore>, pricing: Arc<CallPricing>) -> std::io::Result<Self> {
-        let (commands, mut asked) = mpsc::channel::<IndexerCommand>(4);
+        let (sender, commands) = mpsc::channel::<IndexerCommand>(4);
         // The thread reports errors when it loads them.
         let endpoints = Arc::new(ArcSwap::from_pointee(EndpointOverrides::load(&*store).unwrap_or_default()));
-        // A runtime of its own: the indexer blocks on the store, which would hold up other tasks.
+        // A runtime of its own, only for waiting: the store blocks and must not be used within one.
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
-        let current_endpoints = Arc::clone(&endpoints);
+        let current = Arc::clone(&endpoints);
         std::thread::Builder::new().name("conversations".into()).spawn(move || {
-            if let Some(index) = store.shared_index() {
-                return shared_indexer::run(&*store, index, pricing, &mut asked, &current_endpoints, &runtime);
-            }
-            runtime.block_on(async move {
-                // Subscribed before catching up, so that no flow is missed.
-                let mut events = store.subscribe_to(flow_filter());
-                let mut indexer = ConversationIndexer::new(&*store, pricing);
-                // A start is like a gap: everything after the cursor is read first.
-                let mut behind = true;
-                loop {
-                    if behind {
-                        match indexer.catch_up(&mut |_| {}) {
-                            Ok(_) => behind = false,
-                            Err(StoreError::Closed | StoreError::ReadOnly) => return,
-                            Err(e) => {
-                                // Any other error may pass: a full disk, a locked file.
-                                tracing::warn!("conversations wait: {e}");
-                                // Whoever asks meanwhile gets an answer, if only the error.
-                                match tokio::time::timeout(RETRY_DELAY, asked.recv()).await {
-                                    Ok(Some(command)) => indexer.run_command(command),
-                                    Ok(None) => return,
-                                    Err(_) => {}
-                                }
-                                continue;
-                            }
-                        }
-                    }
-                    tokio::select! {
-                        event = events.next() => match event {
-                            // An error may leave half of the batch indexed; catching up starts from the cursor again.
-                            Some(StoreEvent::Flows(flows)) => behind = indexer.on_flows(&flows).is_err(),
-                            // Some notifications were lost, so the recording is read from the cursor on.
-                            Some(StoreEvent::Lagged(_)) => behind = true,
-                            None => return,
-                        },
-                        command = asked.recv() => match command {
-                            Some(command) => indexer.run_command(command),
-                            None => return,
-                        },
-                    }
-                }
-            });
+            let indexer = ConversationIndexer::with_endpoints(&*store, pricing, current, true);
+            indexer.run(commands, &runtime);
         })?;
-        Ok(Self { commands, endpoints })
+        Ok(Self { commands: sender, endpoints })
     }
 
     /// Deletes all conversations and rebuilds them; returns the number of calls.
@@ -118,7 +86,7 @@ impl IndexerHandle {
     /// # Errors
     /// The store failed, or the thread has ended.
     pub async fn rebuild(&self) -> Result<u64, StoreError> {
-        self.send_command(IndexerCommand::Rebuild).await
+        self.send_command(|indexer| indexer.rebuild(&mut |_| {})).await
     }
 
     /// Waits until everything recorded so far is indexed.
@@ -126,7 +94,7 @@ impl IndexerHandle {
     /// # Errors
     /// The store failed, or the thread has ended.
     pub async fn flush(&self) -> Result<(), StoreError> {
-        self.send_command(IndexerCommand::Flush).await.map(drop)
+        self.send_command(|indexer| indexer.catch_up(&mut |_| {}).map(drop)).await
     }
 
     /// Saves endpoint overrides and applies them to flows that end from now on; [`rebuild`](Self::rebuild) applies
@@ -135,11 +103,13 @@ impl IndexerHandle {
     /// # Errors
     /// The store failed, or the thread has ended.
     pub async fn save_endpoints(&self, endpoints: EndpointOverrides) -> Result<(), StoreError> {
-        let saved = Arc::new(endpoints.clone());
-        self.send_command(|reply| IndexerCommand::SetEndpoints(endpoints, reply)).await?;
-        // Published only when they are saved: both must agree after a restart.
-        self.endpoints.store(saved);
-        Ok(())
+        self.send_command(|indexer| {
+            endpoints.save(indexer.store)?;
+            // Published only when they are saved: both must agree after a restart.
+            indexer.endpoints.store(Arc::new(endpoints));
+            Ok(())
+        })
+        .await
     }
 
     /// The current endpoint overrides, also for requests in progress.
@@ -147,13 +117,14 @@ impl IndexerHandle {
         Arc::clone(&self.endpoints)
     }
 
-    async fn send_command(
+    async fn send_command<T: Send + 'static>(
         &self,
-        command: impl FnOnce(oneshot::Sender<Result<u64, StoreError>>) -> IndexerCommand,
-    ) -> Result<u64, StoreError> {
-        let (reply, answer) = oneshot::channel();
-        self.commands.send(command(reply)).await.map_err(|_| StoreError::Closed)?;
-        answer.await.map_err(|_| StoreError::Closed)?
+        command: impl FnOnce(&mut ConversationIndexer<'_>) -> Result<T, StoreError> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        let (reply, result) = oneshot::channel();
+        let command: IndexerCommand = Box::new(|indexer| drop(reply.send(command(indexer))));
+        self.commands.send(command).await.map_err(|_| StoreError::Closed)?;
+        result.await.map_err(|_| StoreError::Closed)?
     }
 }
 
@@ -161,302 +132,431 @@ impl IndexerHandle {
 pub struct ConversationIndexer<'s> {
     store: &'s dyn FlowStore,
     pricing: Arc<CallPricing>,
-    endpoints: EndpointOverrides,
+    endpoints: Arc<ArcSwap<EndpointOverrides>>,
+    endpoints_read: Option<Instant>,
+    cursor: Box<dyn FlowCursor + 's>,
     assembler: ConversationAssembler,
     findings: ConversationUpdate,
-    /// Flows in progress that may contain a call; WebSockets with their reading state.
-    running: BTreeMap<FlowId, Option<WebSocketCallReader>>,
-    newest: Option<FlowId>,
-    /// `newest` when the cursor was last stored.
-    marked: Option<FlowId>,
-}
-
-/// Selects flows whose request has a body, and WebSockets; no other flow can contain a call, and these properties
-/// never change. Also any flow once a minute, so that the cursor advances.
-pub fn flow_filter() -> FlowFilterFn {
-    let mut last = None;
-    Box::new(move |row| {
-        let may = row.kind == FlowKind::WebSocket || row.request.as_ref().is_some_and(|r| r.body.size > 0);
-        let by = may || last.is_none_or(|l| is_far_apart(l, row.id));
-        if by {
-            last = last.max(Some(row.id));
-        }
-        by
-    })
-}
-
-/// Whether the flow is an attempt of the LLM gateway, or a copy for a shadow: it repeats the call of a client, which has a
-/// flow of its own.
-pub(super) fn is_attempt(row: &FlowRecord) -> bool {
-    row.transport == EntryKind::Internal && row.tags.iter().any(|tag| tag.starts_with("deployment:"))
+    /// WebSockets that are open and were read in part.
+    sockets: HashMap<FlowId, WebSocketCallReader>,
+    /// Calls since this indexer began.
+    calls: u64,
+    late: LateSessions,
+    /// Those of them that the store does not know yet.
+    newly_late: Vec<String>,
+    /// The store refused what the last page held: its flows are stored one by one, to find the one that is the reason.
+    is_careful: bool,
 }
 
 impl<'s> ConversationIndexer<'s> {
     pub fn new(store: &'s dyn FlowStore, pricing: Arc<CallPricing>) -> Self {
+        Self::with_endpoints(store, pricing, Arc::default(), false)
+    }
+
+    fn with_endpoints(
+        store: &'s dyn FlowStore,
+        pricing: Arc<CallPricing>,
+        endpoints: Arc<ArcSwap<EndpointOverrides>>,
+        is_live: bool,
+    ) -> Self {
+        let cursor: Box<dyn FlowCursor + 's> = match store.shared_index() {
+            Some(index) => Box::new(SharedCursor::new(index)),
+            None => Box::new(LocalCursor::new(store, is_live)),
+        };
         Self {
             store,
             pricing,
-            endpoints: EndpointOverrides::default(),
+            endpoints,
+            endpoints_read: None,
+            cursor,
             assembler: ConversationAssembler::default(),
             findings: ConversationUpdate::default(),
-            running: BTreeMap::new(),
-            newest: None,
-            marked: None,
+            sockets: HashMap::new(),
+            calls: 0,
+            late: LateSessions::default(),
+            newly_late: Vec::new(),
+            is_careful: false,
         }
     }
 
-    /// Deletes all conversations and rebuilds them; returns the number of calls. `progress` is called with the count
-    /// so far.
+    /// Indexes until the store is closed, or the last handle is dropped.
+    fn run(mut self, mut commands: mpsc::Receiver<IndexerCommand>, runtime: &tokio::runtime::Runtime) {
+        let mut has_failed = false;
+        loop {
+            let step = self.step();
+            let delay = match &step {
+                Ok(IndexStep::Underway) => Some(Duration::ZERO),
+                Ok(IndexStep::Following | IndexStep::UpToDate) => None,
+                Err(StoreError::Closed | StoreError::ReadOnly) => return,
+                // Another process took over, or everything is read again.
+                Err(StoreError::Stale(_)) => Some(WAIT_STEP),
+                // Any other error may pass: a full disk, a locked file, a database that is restarted.
+                Err(error) => {
+                    // The first of a series is enough for the log.
+                    if !has_failed {
+                        tracing::warn!(%error, "cannot index conversations for now");
+                    }
+                    Some(RETRY_DELAY)
+                }
+            };
+            has_failed = matches!(step, Err(ref e) if !matches!(e, StoreError::Stale(_)));
+            // A command is answered also while the store fails, if only with the error.
+            let command = runtime.block_on(async {
+                let pause = async {
+                    match delay {
+                        Some(delay) => tokio::time::sleep(delay).await,
+                        None => self.cursor.wait().await,
+                    }
+                };
+                tokio::select! {
+                    command = commands.recv() => Some(command),
+                    () = pause => None,
+                }
+            });
+            match command {
+                None => {}
+                Some(Some(command)) => command(&mut self),
+                Some(None) => return,
+            }
+        }
+    }
+
+    /// Deletes all conversations and waits until they are built again, by this process or by the one whose turn it is;
+    /// returns the number of calls. `progress` is called with the count so far.
     ///
     /// # Errors
-    /// The store failed.
+    /// The store failed, or no process indexed for a minute.
     pub fn rebuild(&mut self, progress: &mut dyn FnMut(u64)) -> Result<u64, StoreError> {
-        if let Some(index) = self.store.shared_index() {
-            let rebuilt = SharedIndexer::new(self.store, index, Arc::clone(&self.pricing)).rebuild(progress);
-            // For those who index all the time, if it was this process's turn.
-            return index.resign().and(rebuilt);
-        }
         // Deleted first: ids are derived from the calls, so the new rows replace the old ones.
         self.store.forget_conversations()?;
-        *self = Self::new(self.store, Arc::clone(&self.pricing));
-        self.catch_up(progress)
+        self.reset();
+        self.catch_up(progress)?;
+        let ever = TotalsRange {
+            since: Timestamp::from_micros(0),
+            until: Timestamp::from_micros(i64::MAX as u64),
+            span: i64::MAX as u64,
+            offset: 0,
+        };
+        Ok(self.store.totals(ever)?.iter().map(|total| total.used.exchanges).sum())
     }
 
-    /// Indexes every call after the cursor that was not indexed before, in the order in which the calls ended.
+    /// Waits until every call recorded so far is indexed, and in order if this process indexes; returns how many it
+    /// indexed.
     ///
     /// # Errors
-    /// The store failed; results up to then are stored.
+    /// The store failed, or no process indexed for a minute; results up to then are stored.
     pub fn catch_up(&mut self, progress: &mut dyn FnMut(u64)) -> Result<u64, StoreError> {
-        self.endpoints = EndpointOverrides::load(self.store).unwrap_or_else(|e| {
-            tracing::warn!("the endpoint overrides are ignored: {e}");
-            EndpointOverrides::default()
-        });
-        // Results that were not stored yet are found again by reading.
-        self.assembler = ConversationAssembler::default();
-        self.findings = ConversationUpdate::default();
-        self.running.clear();
-        let mut ended: Vec<CompletedFlow> = Vec::new();
-        let mut after = self.store.cursor()?;
-        // Flows that were recorded after the cursor but begin before it, because the clock was set back.
-        for id in
-            after.map_or_else(|| Ok(Vec::new()), |cursor| self.store.rewind_cursor(cursor, MAX_CLOCK_SKEW_FLOWS))?
-        {
-            match self.store.get(id) {
-                Ok(row) if !row.imported => self.note_recorded_flow(&row, &mut ended)?,
-                Ok(_) | Err(StoreError::NotFound(_)) => {}
+        self.endpoints_read = None;
+        let (before, newest) = (self.calls, self.cursor.newest()?);
+        let (mut reached, mut since) = (0, Instant::now());
+        loop {
+            match self.step_with(&mut |calls| progress(calls - before)) {
+                Ok(IndexStep::Following) => std::thread::sleep(WAIT_STEP),
+                Ok(IndexStep::UpToDate | IndexStep::Underway) | Err(StoreError::Stale(_)) => {}
                 Err(e) => return Err(e),
             }
-        }
-        loop {
-            let page = ListOptions { query: Query::all(), order: ListOrder::Oldest, after, limit: PAGE_SIZE };
-            let rows = self.store.list(&page)?;
-            for row in &rows {
-                self.newest = self.newest.max(Some(row.id));
-                self.note_recorded_flow(row, &mut ended)?;
+            let indexed = self.cursor.indexed()?;
+            if indexed >= newest {
+                let ordered = self.put_in_order(true);
+                if ordered.is_err() {
+                    self.reset();
+                }
+                // Otherwise another process took over, and does that now.
+                if !matches!(ordered, Err(StoreError::Stale(_))) {
+                    return ordered.map(|()| self.calls - before);
+                }
             }
-            after = rows.last().map(|r| r.id);
-            if rows.len() < PAGE_SIZE {
-                break;
+            if indexed != reached {
+                (reached, since) = (indexed, Instant::now());
+            } else if since.elapsed() > PATIENCE {
+                let what = "no process has indexed conversations for a minute; see the log of the one whose turn it is";
+                return Err(StoreError::Shared(what.into()));
             }
         }
-        let mut done = 0;
-        for id in order_by_end(ended) {
-            done += self.on_flow_completed(id)?;
-            progress(done);
-        }
-        // Stores the cursor, even if no call was found.
-        self.save_findings()?;
-        Ok(done)
     }
 
-    /// Registers a recorded flow that may contain a call.
-    fn note_recorded_flow(&mut self, row: &FlowRecord, ended: &mut Vec<CompletedFlow>) -> Result<(), StoreError> {
-        let summary = row.summary(Timestamp::now());
-        if !from_recording::may_hold(&summary, &self.endpoints) {
-        } else if row.state == FlowState::Open {
-            // It will be indexed when it ends; until then it holds the cursor back.
-            self.running.insert(row.id, None);
-        } else {
-            let position = if row.imported { None } else { self.store.recorded_position(row.id)? };
-            ended.push(CompletedFlow {
-                id: row.id,
-                started: row.started.micros(),
-                duration: summary.duration,
-                place: position,
-            });
-        }
-        Ok(())
-    }
-
-    fn run_command(&mut self, command: IndexerCommand) {
-        match command {
-            IndexerCommand::Rebuild(reply) => drop(reply.send(self.rebuild(&mut |_| {}))),
-            IndexerCommand::SetEndpoints(endpoints, reply) => drop(reply.send(self.set_endpoints(endpoints))),
-            IndexerCommand::Flush(reply) => drop(reply.send(self.catch_up(&mut |_| {}))),
-        }
-    }
-
-    fn set_endpoints(&mut self, endpoints: EndpointOverrides) -> Result<u64, StoreError> {
-        endpoints.save(self.store)?;
-        self.endpoints = endpoints;
-        Ok(0)
-    }
-
-    /// Processes notifications of flows that began, continued or ended.
+    /// Indexes the next flows, if it is this process's turn.
     ///
     /// # Errors
-    /// The store failed: call [`catch_up`](Self::catch_up).
-    pub fn on_flows(&mut self, flows: &[FlowSummary]) -> Result<(), StoreError> {
-        let mut ended: Vec<(u64, FlowId)> = Vec::new();
-        for flow in flows {
-            self.newest = self.newest.max(Some(flow.id));
-            if !from_recording::may_hold(flow, &self.endpoints) {
-                // It may turn out to hold no call once its response is known.
-                self.running.remove(&flow.id);
-            } else if flow.state != FlowState::Open {
-                ended.push((flow.started.micros() + flow.duration, flow.id));
-            } else if flow.kind == FlowKind::WebSocket {
-                self.read_websocket(flow.id)?;
+    /// The store failed, or it is no longer this process's turn; the next step continues with what is stored.
+    pub fn step(&mut self) -> Result<IndexStep, StoreError> {
+        self.step_with(&mut |_| {})
+    }
+
+    fn step_with(&mut self, progress: &mut dyn FnMut(u64)) -> Result<IndexStep, StoreError> {
+        let was_careful = self.is_careful;
+        let step = self.follow_endpoints().and_then(|()| self.index_page(progress));
+        if step.is_err() {
+            // Results that were not stored are found again by reading.
+            self.reset();
+        }
+        match step {
+            Err(StoreError::Refused(_)) if !was_careful => {
+                self.is_careful = true;
+                Ok(IndexStep::Underway)
+            }
+            step => step,
+        }
+    }
+
+    /// Indexes flows as if the store had announced them.
+    #[cfg(test)]
+    pub(super) fn on_flows(&mut self, flows: &[interflow_store::FlowSummary]) -> Result<(), StoreError> {
+        if self.cursor.indexed()? == 0 {
+            self.step()?;
+        }
+        self.cursor.announce(flows);
+        self.step().map(drop)
+    }
+
+    fn index_page(&mut self, progress: &mut dyn FnMut(u64)) -> Result<IndexStep, StoreError> {
+        let endpoints = self.endpoints.load_full();
+        let Some(page) = self.cursor.next_page(&endpoints)? else {
+            self.reset();
+            return Ok(IndexStep::Following);
+        };
+        if let Some(late) = page.restart {
+            self.forget();
+            self.late.clear();
+            let now = Instant::now();
+            late.iter().for_each(|session| self.late.add_session(session, now));
+        }
+        for flow in &page.flows {
+            self.cursor.renew()?;
+            if self.is_careful {
+                self.index_flow_alone(flow)?;
             } else {
-                self.running.entry(flow.id).or_default();
+                self.index_flow(flow)?;
             }
+            progress(self.calls);
         }
-        // Ends within one notification are ordered; across notifications they come in about this order.
-        ended.sort_unstable();
-        for (_, id) in ended {
-            self.on_flow_completed(id)?;
-            // Removed only now: if indexing failed, the flow still holds the cursor back.
-            self.running.remove(&id);
+        if let Some((newest, position)) = self.cursor.end_page(!self.findings.is_empty()) {
+            self.findings.cursor = newest;
+            self.save(IndexProgress { position, ..IndexProgress::default() })?;
+            self.cursor.set_stored();
         }
-        // The cursor alone is stored only now and then.
-        if !self.findings.is_empty() || self.marked.is_none_or(|m| self.newest.is_some_and(|n| is_far_apart(m, n))) {
-            self.save_findings()?;
-        }
-        Ok(())
+        self.is_careful = false;
+        self.put_in_order(false)?;
+        Ok(if page.is_last { IndexStep::UpToDate } else { IndexStep::Underway })
     }
 
-    /// Indexes a completed flow; returns the number of calls.
-    fn on_flow_completed(&mut self, id: FlowId) -> Result<u64, StoreError> {
-        let row = match self.store.get(id) {
-            Ok(row) => row,
-            // Deleted by retention in the meantime.
-            Err(StoreError::NotFound(_)) => return Ok(0),
-            Err(e) => return Err(e),
-        };
-        // The call's memory is reserved until the assembler has consumed it.
-        let mut held = None;
-        let calls = match row.kind {
-            FlowKind::WebSocket => self.finish_websocket(&row),
-            _ if is_attempt(&row) => return Ok(0),
-            // Indexed before, for example before a crash.
-            _ if !self.store.exchanges_in(id)?.is_empty() => return Ok(0),
-            _ => from_recording::read_call(self.store, &row, &self.endpoints).map(|read| {
-                let (exchange, reserved) = read.unzip();
-                held = reserved;
-                exchange.into_iter().collect()
-            }),
-        };
-        let calls = match calls {
-            Ok(calls) => calls,
-            // A damaged record stays damaged: to stop here would stop all conversations.
-            Err(e @ StoreError::Damaged { .. }) => {
-                tracing::warn!(flow = %id, "an LLM call is skipped: {e}");
-                return Ok(0);
+    /// Forgets what it has in memory, and reads what is not stored again.
+    fn reset(&mut self) {
+        self.forget();
+        self.late.clear();
+        self.cursor.rewind();
+    }
+
+    fn forget(&mut self) {
+        self.assembler = ConversationAssembler::default();
+        self.findings = ConversationUpdate::default();
+        self.sockets.clear();
+        self.newly_late.clear();
+    }
+
+    /// Indexes and stores a flow that ended; leaves it out if the store refuses its calls: to stop there would stop the
+    /// conversations of all replicas.
+    fn index_flow_alone(&mut self, flow: &RecordedFlow) -> Result<(), StoreError> {
+        match self.index_flow(flow).and_then(|()| self.save(IndexProgress::default())) {
+            Err(StoreError::Refused(error)) => {
+                tracing::error!(flow = %flow.id, error, "cannot store the LLM calls of a flow: conversations lack them");
+                self.forget();
+                Ok(())
             }
-            Err(e) => return Err(e),
-        };
-        let n = calls.len() as u64;
-        calls.into_iter().try_for_each(|e| self.add_call(e))?;
-        drop(held);
-        Ok(n)
+            stored => stored,
+        }
     }
 
-    /// Reads the new messages of a WebSocket, whose calls end one by one while it is open.
-    fn read_websocket(&mut self, id: FlowId) -> Result<(), StoreError> {
-        let row = self.store.get(id)?;
-        let mut socket = match self.running.remove(&id).flatten() {
-            Some(socket) => socket,
-            None => self.resume_websocket(id)?,
+    /// Indexes a flow that ended, or what is new in a WebSocket, whose calls end one by one while it is open.
+    fn index_flow(&mut self, flow: &RecordedFlow) -> Result<(), StoreError> {
+        let Some(row) = self.row(flow.id)? else {
+            self.sockets.remove(&flow.id);
+            return Ok(());
         };
-        let calls = socket.read(self.store, &row, false)?;
-        // Kept before the calls are added: messages that were read must not be read again.
-        self.running.insert(id, Some(socket));
-        calls.into_iter().try_for_each(|e| self.add_call(e))
-    }
-
-    fn finish_websocket(&mut self, row: &FlowRecord) -> Result<Vec<ParsedCall>, StoreError> {
-        let mut socket = match self.running.remove(&row.id).flatten() {
-            Some(socket) => socket,
-            None => self.resume_websocket(row.id)?,
-        };
-        socket.read(self.store, row, true)
-    }
-
-    /// The state of a WebSocket some of whose calls may already be stored: reading continues after the last one.
-    fn resume_websocket(&self, id: FlowId) -> Result<WebSocketCallReader, StoreError> {
-        let exchanges = self.store.exchanges_in(id)?;
+        // Indexed before, for example before a crash, or before another process took over.
+        let stored = self.store.exchanges_in(flow.id)?;
+        if row.kind != FlowKind::WebSocket && !stored.is_empty() {
+            return Ok(());
+        }
         // The number of a call is the index of its request plus one, so reading continues right behind it.
-        Ok(WebSocketCallReader::starting_at(exchanges.iter().map(|e| e.part).max().unwrap_or_default()))
-    }
-
-    fn add_call(&mut self, exchange: ParsedCall) -> Result<(), StoreError> {
-        let Self { store, findings, assembler, pricing, .. } = self;
-        let update = assembler.add_call(exchange, |key| {
-            // The session is restored from the store, so pending results must be stored first.
-            if !findings.is_empty() {
-                store.save_update(std::mem::take(findings))?;
+        let next = stored.iter().map(|call| call.part).max().unwrap_or_default();
+        let (calls, reservation) = self.read_calls(&row, next)?;
+        for call in calls {
+            let session = call.key().to_owned();
+            let is_late = self.ended_before_its_session(&session, flow.ended)?;
+            self.add_call(call)?;
+            if self.late.add_call(&session, is_late, Instant::now()) {
+                self.newly_late.push(session);
             }
-            mapping::stored_session(*store, key, ConversationAssembler::MAX_THREADS)
-        })?;
+        }
+        drop(reservation);
+        Ok(())
+    }
+
+    /// The calls of a flow, and the memory that they take until the assembler has consumed them; of a WebSocket those
+    /// after what was read of it, or else from the message `next` on.
+    fn read_calls(
+        &mut self,
+        row: &FlowRecord,
+        next: u64,
+    ) -> Result<(Vec<ParsedCall>, Option<MemoryReservation>), StoreError> {
+        let read = if row.kind == FlowKind::WebSocket {
+            let is_over = row.state != FlowState::Open;
+            let known = self.sockets.remove(&row.id);
+            let mut reader = known.unwrap_or_else(|| WebSocketCallReader::starting_at(next));
+            let calls = reader.read(self.store, row, is_over);
+            if !is_over {
+                self.sockets.insert(row.id, reader);
+            }
+            calls.map(|calls| (calls, None))
+        } else {
+            from_recording::read_call(self.store, row, &self.endpoints.load()).map(|read| {
+                let (call, reservation) = read.unzip();
+                (call.into_iter().collect(), reservation)
+            })
+        };
+        read.or_else(|e| skip_damaged(row.id, e).map(|()| (Vec::new(), None)))
+    }
+
+    /// A flow that may contain a call; `None` if it does not, was deleted meanwhile, or is damaged.
+    fn row(&self, id: FlowId) -> Result<Option<FlowRecord>, StoreError> {
+        match self.store.get(id) {
+            Ok(row) => {
+                let may_hold = from_recording::may_hold(&row.summary(Timestamp::now()), &self.endpoints.load());
+                Ok(Some(row).filter(|_| may_hold))
+            }
+            Err(StoreError::NotFound(_)) => Ok(None),
+            Err(e) => skip_damaged(id, e).map(|()| None),
+        }
+    }
+
+    /// Whether calls of the session that ended later are indexed already. In a store that only this process writes to,
+    /// flows come in the order of their ends.
+    fn ended_before_its_session(&self, key: &str, ended: u64) -> Result<bool, StoreError> {
+        if self.store.shared_index().is_none() {
+            return Ok(false);
+        }
+        let latest = match self.assembler.last_activity(key) {
+            Some(latest) => Some(latest),
+            None => self.store.session(key, 1)?.pop().map(|row| row.updated),
+        };
+        Ok(latest.is_some_and(|latest| latest.micros() > ended))
+    }
+
+    /// Puts sessions in order that have calls out of order and are due, or all of them.
+    fn put_in_order(&mut self, all: bool) -> Result<(), StoreError> {
+        while let Some(session) = self.late.due(all, Instant::now()) {
+            let flows = match self.reassemble(&session) {
+                Err(StoreError::Refused(error)) => {
+                    tracing::error!(
+                        error,
+                        "cannot store a session in order: its calls stay in the order in which they came"
+                    );
+                    self.forget();
+                    None
+                }
+                flows => flows?,
+            };
+            if flows.is_none() {
+                self.save(IndexProgress { in_order: vec![session.clone()], ..IndexProgress::default() })?;
+            }
+            self.late.set_in_order(&session, flows);
+        }
+        Ok(())
+    }
+
+    /// Puts a session together again from all its flows; returns how many these are, or `None` if they are too many.
+    fn reassemble(&mut self, key: &str) -> Result<Option<usize>, StoreError> {
+        self.save(IndexProgress::default())?;
+        let Some(index) = self.store.shared_index() else { return Ok(None) };
+        let ids = index.flows_of_session(key, MAX_REASSEMBLED_FLOWS + 1)?;
+        if ids.len() > MAX_REASSEMBLED_FLOWS {
+            return Ok(None);
+        }
+        let count = ids.len();
+        let mut flows = Vec::new();
+        for id in ids {
+            if let Some(row) = self.row(id)? {
+                let ended = row.started.micros().saturating_add(row.duration().unwrap_or_default());
+                flows.push((ended, id, row));
+            }
+        }
+        flows.sort_unstable_by_key(|(ended, id, _)| (*ended, *id));
+        self.assembler.drop_session(key);
+        let mut is_first = true;
+        for (_, _, row) in flows {
+            self.cursor.renew()?;
+            let (calls, reservation) = self.read_calls(&row, 0)?;
+            for call in calls.into_iter().filter(|call| call.key() == key) {
+                let Self { store, findings, assembler, pricing, .. } = self;
+                let update = assembler.add_call(call, |key| match std::mem::take(&mut is_first) {
+                    // What is stored of the session is replaced.
+                    true => Ok(Vec::new()),
+                    false => mapping::stored_session(*store, key, ConversationAssembler::MAX_THREADS),
+                })?;
+                mapping::add_findings(findings, update, &**pricing);
+            }
+            drop(reservation);
+        }
+        let in_order = vec![key.to_owned()];
+        self.save(IndexProgress { reassembled: in_order.clone(), in_order, ..IndexProgress::default() })?;
+        Ok(Some(count))
+    }
+
+    fn add_call(&mut self, call: ParsedCall) -> Result<(), StoreError> {
+        if self.assembler.last_activity(call.key()).is_none() {
+            // The session is restored from the store, so pending results must be stored first.
+            self.save(IndexProgress::default())?;
+        }
+        let Self { store, findings, assembler, pricing, .. } = self;
+        let update =
+            assembler.add_call(call, |key| mapping::stored_session(*store, key, ConversationAssembler::MAX_THREADS))?;
         mapping::add_findings(findings, update, &**pricing);
-        if findings.exchanges.len() >= BATCH_SIZE {
-            store.save_update(std::mem::take(findings))?;
+        self.calls += 1;
+        if self.findings.exchanges.len() >= BATCH_SIZE {
+            self.save(IndexProgress::default())?;
         }
         Ok(())
     }
 
-    /// Stores the results and the cursor in one transaction.
-    fn save_findings(&mut self) -> Result<(), StoreError> {
-        let mut findings = std::mem::take(&mut self.findings);
-        // One less than the oldest running flow, which is then read again after a restart.
-        let oldest = self.running.keys().next().map(|id| FlowId::from_u128(id.to_u128().saturating_sub(1)));
-        findings.cursor = oldest.into_iter().chain(self.newest).min();
-        self.store.save_update(findings)?;
-        self.marked = self.newest;
+    /// Stores what was found, and how far the index is then.
+    fn save(&mut self, mut progress: IndexProgress) -> Result<(), StoreError> {
+        let findings = std::mem::take(&mut self.findings);
+        progress.late = std::mem::take(&mut self.newly_late);
+        if findings.is_empty() && progress == IndexProgress::default() {
+            return Ok(());
+        }
+        match self.store.shared_index() {
+            Some(index) => index.save(findings, progress),
+            None => self.store.save_update(findings),
+        }
+    }
+
+    /// Reads the endpoint overrides now and then, and publishes them for requests in progress.
+    fn follow_endpoints(&mut self) -> Result<(), StoreError> {
+        if self.endpoints_read.is_some_and(|at| at.elapsed() < ENDPOINTS_INTERVAL) {
+            return Ok(());
+        }
+        match EndpointOverrides::load(self.store) {
+            Ok(endpoints) if **self.endpoints.load() == endpoints => {}
+            Ok(endpoints) => self.endpoints.store(Arc::new(endpoints)),
+            Err(error @ (StoreError::Damaged { .. } | StoreError::Io { .. })) => {
+                tracing::warn!(%error, "cannot read the endpoint overrides: they are ignored");
+            }
+            Err(e) => return Err(e),
+        }
+        self.endpoints_read = Some(Instant::now());
         Ok(())
     }
 }
 
-/// A flow that has ended. Times are in microseconds, the start since the Unix epoch.
-struct CompletedFlow {
-    id: FlowId,
-    started: u64,
-    duration: u64,
-    /// Its position in recording order; `None` if it was imported.
-    place: Option<u64>,
-}
-
-/// Flows in the order in which they ended. If the clock was set back between two flows recorded in sequence, the
-/// later ones are ordered after the end of the earlier ones: a continuation must follow the response it continues.
-fn order_by_end(mut flows: Vec<CompletedFlow>) -> Vec<FlowId> {
-    flows.sort_unstable_by_key(|f| f.place);
-    let (mut latest, mut over, mut behind) = (0_u64, 0_u64, 0_u64);
-    // `behind` is by how much later times are corrected, `over` the latest end so far, `latest` the latest start.
-    for flow in flows.iter_mut().filter(|f| f.place.is_some()) {
-        let began = flow.started.saturating_add(behind);
-        // Earlier than a flow recorded before it, by more than rows are delayed: the clock was set back here.
-        if began.saturating_add(CLOCK_SKEW_MICROS) < latest {
-            behind = behind.saturating_add(over.saturating_sub(began));
+/// A damaged record stays damaged: to stop there would stop all conversations.
+fn skip_damaged(flow: FlowId, error: StoreError) -> Result<(), StoreError> {
+    match error {
+        error @ StoreError::Damaged { .. } => {
+            tracing::warn!(%flow, %error, "cannot read an LLM call: it is skipped");
+            Ok(())
         }
-        flow.started = flow.started.saturating_add(behind);
-        latest = latest.max(flow.started);
-        over = over.max(flow.started.saturating_add(flow.duration));
+        e => Err(e),
     }
-    flows.sort_unstable_by_key(|f| (f.started.saturating_add(f.duration), f.place, f.id));
-    flows.into_iter().map(|f| f.id).collect()
-}
-
-/// Whether `b` began more than a minute after `a`.
-const fn is_far_apart(a: FlowId, b: FlowId) -> bool {
-    b.unix_millis().saturating_sub(a.unix_millis()) > 60_000
 }

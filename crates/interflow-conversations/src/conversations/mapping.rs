@@ -1,10 +1,10 @@
 //! Converts between the assembler's types and rows of the store.
 
 use crate::assembly::{CallRecord, Conversation, MessageNode, PartBody, SessionUpdate, StoredConversation};
-use interflow_llm::CallUsage;
 use interflow_store::{
     ConversationRow, ConversationUpdate, ExchangeRow, FlowStore, MessageNodeRow, StoreError, TokenUsage,
 };
+use interflow_types::CallUsage;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 

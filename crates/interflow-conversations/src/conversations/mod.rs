@@ -1,8 +1,9 @@
 //! Conversations with language models, built from recorded flows.
 //!
 //! [`from_recording`] parses LLM calls from recorded flows, [`indexer`] feeds them to the assembler as flows end and
-//! stores its results ([`shared_indexer`] where several processes share a store), [`load`] turns a stored conversation into a view.
+//! stores its results, over a [`cursor`] for each kind of store, [`load`] turns a stored conversation into a view.
 
+mod cursor;
 pub mod endpoints;
 pub mod export;
 pub mod from_recording;
@@ -14,7 +15,6 @@ pub mod mcp_links;
 mod otel;
 pub mod prompt_cache;
 pub mod search;
-pub mod shared_indexer;
 mod weight;
 
 pub use mapping::CallPricing;

@@ -3,16 +3,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use interflow_store::shared::{PostgresTls, SharedAccess, TlsClient};
+use interflow_fleet::{BoxedStream, PostgresTls, SharedAccess, SharedStore, TlsClient, TlsHandshake};
 use interflow_store::{
-    ConversationOptions, ConversationStore, FlowStore, IndexProgress, NewFlow, RecordConfig, SharedStore, StoreError,
+    ConversationOptions, ConversationStore, FlowStore, FlowWithBodies, IndexProgress, RecordConfig, StoreError,
 };
 use interflow_testkit::{PostgresDatabase, PostgresServer};
 use serde_json::{Value, json};
 
 use super::endpoints::{EndpointOverride, EndpointOverrides};
-use super::indexer::{ConversationIndexer, IndexerHandle};
-use super::shared_indexer::{IndexStep, SharedIndexer};
+use super::indexer::{ConversationIndexer, IndexStep, IndexerHandle};
 use super::tests::{asked, everything, open_store, pricing};
 
 struct Replica {
@@ -31,7 +30,7 @@ fn replica(database: &PostgresDatabase) -> Replica {
 fn no_tls(_: &PostgresTls) -> Result<Arc<dyn TlsClient>, String> {
     struct NoTls;
     impl TlsClient for NoTls {
-        fn handshake(&self, _: &str, _: interflow_store::shared::BoxedStream) -> interflow_store::shared::TlsHandshake {
+        fn handshake(&self, _: &str, _: BoxedStream) -> TlsHandshake {
             Box::pin(async { Err(std::io::Error::other("no TLS")) })
         }
     }
@@ -40,13 +39,13 @@ fn no_tls(_: &PostgresTls) -> Result<Arc<dyn TlsClient>, String> {
 
 impl Replica {
     /// Records a flow, and moves it to where all replicas see it.
-    fn record(&self, flow: NewFlow) {
+    fn record(&self, flow: FlowWithBodies) {
         assert!(self.store.insert(flow).unwrap());
         self.store.flush_to_database().unwrap();
     }
 
-    fn indexer(&self) -> SharedIndexer<'_> {
-        SharedIndexer::new(&*self.store, self.store.shared_index().unwrap(), pricing())
+    fn indexer(&self) -> ConversationIndexer<'_> {
+        ConversationIndexer::new(&*self.store, pricing())
     }
 
     /// How many calls of all conversations are indexed, and in how many conversations.
@@ -58,7 +57,7 @@ impl Replica {
 }
 
 /// The calls of one session, each of which repeats the whole conversation before it.
-fn turns(count: u64) -> Vec<NewFlow> {
+fn turns(count: u64) -> Vec<FlowWithBodies> {
     let mut history: Vec<Value> = Vec::new();
     (1..=count)
         .map(|n| {
@@ -72,7 +71,7 @@ fn turns(count: u64) -> Vec<NewFlow> {
 }
 
 /// The conversations of an embedded store with these flows.
-fn expected(flows: &[NewFlow]) -> String {
+fn expected(flows: &[FlowWithBodies]) -> String {
     let (_dir, store) = open_store();
     flows.iter().for_each(|flow| assert!(store.insert(flow.clone()).unwrap()));
     ConversationIndexer::new(&store, pricing()).catch_up(&mut |_| {}).unwrap();
@@ -136,7 +135,7 @@ fn flows_of_a_replica_that_was_cut_off_take_their_place_in_the_conversation() {
     assert_eq!(a.calls().0, 7);
     assert_eq!(a.store.shared_index().unwrap().late_sessions().unwrap().len(), 1);
     a.store.shared_index().unwrap().resign().unwrap();
-    b.indexer().flush(&mut |_| {}).unwrap();
+    b.indexer().catch_up(&mut |_| {}).unwrap();
     assert_eq!(a.store.shared_index().unwrap().late_sessions().unwrap().len(), 0);
     b.store.shared_index().unwrap().resign().unwrap();
     assert_eq!(a.calls(), (7, 1));
@@ -172,7 +171,7 @@ fn a_session_whose_calls_all_come_out_of_order_costs_in_proportion_to_their_numb
         }
     }
     assert_eq!(a.calls().0, 120);
-    indexer.flush(&mut |_| {}).unwrap();
+    indexer.catch_up(&mut |_| {}).unwrap();
     let stored: usize = database.sql("SELECT last_value FROM interflow.stored_calls").parse().unwrap();
     assert!(stored < 7 * flows.len(), "{stored}");
     assert_eq!(everything(&*a.store), expected(&flows));
@@ -219,7 +218,7 @@ fn every_replica_can_rebuild_and_set_endpoints_for_all() {
 }
 
 /// A call of a session of its own.
-fn call_of(n: u64, session: &str, model: &str) -> NewFlow {
+fn call_of(n: u64, session: &str, model: &str) -> FlowWithBodies {
     let mut flow = asked(n, &json!([{"role": "user", "content": format!("question {n}")}]), &json!([]));
     let body = String::from_utf8(flow.request_body.to_vec()).unwrap();
     let body = body.replace("u_session_s1", &format!("u_session_{session}"));
@@ -256,7 +255,7 @@ fn sessions_with_long_ids_and_calls_that_the_store_refuses_do_not_stop_the_other
         a.record(call_of(n, &session, model));
     }
     let mut indexer = a.indexer();
-    indexer.flush(&mut |_| {}).unwrap();
+    indexer.catch_up(&mut |_| {}).unwrap();
     assert_eq!(a.calls(), (3, 3));
     // The refused call is passed, and what comes after it is indexed as before.
     a.record(call_of(5, "r", "claude-x"));

@@ -5,17 +5,18 @@ use std::sync::Arc;
 use crate::assembly::view::ItemKind;
 use bytes::Bytes;
 use interflow_store::{
-    BodyRecord, ConversationOptions, ConversationStore, FlowKind, FlowRecord, FlowState, FlowStore, MessageRecord,
-    NewFlow, RecordConfig, RequestRecord, ResponseRecord, SqliteStore,
+    BodyRecord, ConversationOptions, ConversationStore, FlowAnnotation, FlowKind, FlowRecord, FlowState, FlowStore,
+    FlowWithBodies, MessageRecord, RecordConfig, RequestRecord, ResponseRecord, SqliteStore,
 };
 use interflow_types::budget::PROCESS_BUDGET;
 use interflow_types::{Authority, Direction, EntryKind, FlowId, Headers, MessageKind, Scheme, Timestamp};
 use serde_json::{Value, json};
 
+use super::cursor::flow_filter;
 use super::endpoints::EndpointOverrides;
 use super::export::{self, ExportFormat};
 use super::from_recording;
-use super::indexer::{ConversationIndexer, IndexerHandle, flow_filter};
+use super::indexer::{ConversationIndexer, IndexerHandle};
 use super::load;
 use super::mapping::CallPricing;
 use super::mcp_links;
@@ -34,7 +35,7 @@ fn flow(
     status: u16,
     media: &str,
     response: impl Into<Bytes>,
-) -> NewFlow {
+) -> FlowWithBodies {
     let started = Timestamp::from_micros(1_700_000_000_000_000 + n * 1_000_000);
     let id = FlowId::from_u128(u128::from(started.micros() / 1000) << 80 | u128::from(n));
     let authority: Authority = format!("{host}:443").parse().unwrap();
@@ -59,17 +60,10 @@ fn flow(
         trailers: Headers::new(),
         body: BodyRecord::default(),
     });
-    NewFlow {
-        row,
-        request_body: request.into(),
-        response_body: response.into(),
-        original_bodies: Default::default(),
-        certificates: [None, None],
-        messages: Vec::new(),
-    }
+    FlowWithBodies { request_body: request.into(), response_body: response.into(), ..FlowWithBodies::new(row) }
 }
 
-pub(super) fn asked(n: u64, messages: &Value, answer: &Value) -> NewFlow {
+pub(super) fn asked(n: u64, messages: &Value, answer: &Value) -> FlowWithBodies {
     let request = json!({"model": "claude-x", "messages": messages, "metadata": {"user_id": "u_session_s1"}});
     let response = json!({"id": format!("m{n}"), "model": "claude-x", "content": answer, "stop_reason": "end_turn",
         "usage": {"input_tokens": 100, "output_tokens": 10}});
@@ -85,7 +79,7 @@ pub(super) fn asked(n: u64, messages: &Value, answer: &Value) -> NewFlow {
 }
 
 /// Three calls of one conversation, one of them with a tool.
-fn three() -> Vec<NewFlow> {
+fn three() -> Vec<FlowWithBodies> {
     let call = json!([{"type": "tool_use", "id": "t1", "name": "Bash", "input": {"command": "ls -l"}}]);
     let done = json!([{"type": "text", "text": "done"}]);
     let mut history = vec![json!({"role": "user", "content": "fix it"})];
@@ -136,7 +130,7 @@ fn exchanges_become_turns_with_tools_tokens_and_cost() {
 }
 
 /// A call whose system prompt ends in `system`, with the tokens that were read from the cache and written to it.
-fn cached_call(n: u64, system: &str, said: usize, tokens: [u64; 3]) -> NewFlow {
+fn cached_call(n: u64, system: &str, said: usize, tokens: [u64; 3]) -> FlowWithBodies {
     let history: Vec<Value> = (0..said).map(|i| json!({"role": "user", "content": format!("step {i}")})).collect();
     let request = json!({"model": "claude-x", "system": format!("Be brief. {system}"), "messages": history,
         "metadata": {"user_id": "u_session_s1"}});
@@ -217,7 +211,7 @@ fn attempts_of_the_gateway_are_no_calls_of_their_own() {
 }
 
 /// The same flow as if the clock had been set `back` microseconds before it.
-fn set_back(mut flow: NewFlow, back: u64) -> NewFlow {
+fn set_back(mut flow: FlowWithBodies, back: u64) -> FlowWithBodies {
     flow.row.started = Timestamp::from_micros(flow.row.started.micros() - back);
     flow.row.id = FlowId::from_u128(flow.row.id.to_u128() - (u128::from(back / 1000) << 80));
     flow
@@ -548,7 +542,7 @@ fn exchange_parsing_counts_against_memory_and_oversized_ones_are_skipped() {
     // Some megabytes of text, hundreds of them once parsed.
     let mut many = asked(2, &json!([]), &json!([]));
     many.request_body = format!("{{\"model\":\"m\",\"messages\":[{}0]}}", "0,".repeat(2_600_000)).into();
-    let read = |flow: NewFlow| {
+    let read = |flow: FlowWithBodies| {
         let id = flow.row.id;
         store.insert(flow).unwrap();
         from_recording::read_call(&store, &store.get(id).unwrap(), &EndpointOverrides::default()).unwrap()
@@ -560,7 +554,7 @@ fn exchange_parsing_counts_against_memory_and_oversized_ones_are_skipped() {
 }
 
 /// A call of the MCP gateway, `millis` after the calls' time 1.
-fn mcp_call(n: u64, millis: u64, tool: &str, arguments: &Value) -> NewFlow {
+fn mcp_call(n: u64, millis: u64, tool: &str, arguments: &Value) -> FlowWithBodies {
     let request = json!({"jsonrpc": "2.0", "id": n, "method": "tools/call",
         "params": {"name": format!("files__{tool}"), "arguments": arguments}});
     let mut flow = flow(1, "127.0.0.1", "/mcp", request.to_string(), 200, "application/json", "{}");
@@ -573,7 +567,7 @@ fn mcp_call(n: u64, millis: u64, tool: &str, arguments: &Value) -> NewFlow {
 /// The flows that carried the tool calls of a conversation: calls at time 1, their results in the request of time 2.
 fn carriers(
     calls: &Value,
-    carried: Vec<NewFlow>,
+    carried: Vec<FlowWithBodies>,
     user: Option<&str>,
 ) -> (SqliteStore, tempfile::TempDir, Vec<Option<String>>) {
     let (dir, store) = open_store();
@@ -667,4 +661,28 @@ fn commands_are_answered_while_the_store_fails() {
     }
     std::fs::rename(&away, &database).unwrap();
     flush().expect("an answer").unwrap();
+}
+
+#[test]
+fn flows_are_indexed_as_the_store_announces_them() {
+    let (_dir, store) = open_store();
+    let store = Arc::new(store);
+    let handle = IndexerHandle::start(Arc::clone(&store) as _, pricing()).unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+    runtime.block_on(handle.flush()).unwrap();
+    for flow in three() {
+        let id = flow.row.id;
+        assert!(store.insert(flow).unwrap());
+        // An imported flow is not announced, its annotation is.
+        let tag = FlowAnnotation { add_tags: vec!["new".into()], ..FlowAnnotation::default() };
+        store.annotate(id, tag).unwrap();
+        let patience = std::time::Instant::now() + std::time::Duration::from_secs(60);
+        while store.cursor().unwrap() != Some(id) {
+            assert!(std::time::Instant::now() < patience, "it is not indexed");
+            std::thread::sleep(std::time::Duration::from_millis(5));
+        }
+    }
+    let live = everything(&*store);
+    assert_eq!(runtime.block_on(handle.rebuild()).unwrap(), 3);
+    assert_eq!(everything(&*store), live);
 }

@@ -91,10 +91,15 @@ fn report_failure(status: ExitStatus, messages: &str) -> u8 {
     code
 }
 
+/// Whether a window can be opened: on Linux, if the variables of a display are set.
+pub fn has_display() -> bool {
+    let is_set = |name: &str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
+    !cfg!(target_os = "linux") || ["DISPLAY", "WAYLAND_DISPLAY"].into_iter().any(is_set)
+}
+
 fn require_display(args: &[String]) -> Result<(), CliError> {
     let headless = args.iter().any(|a| a.trim_start_matches('-').starts_with("headless"));
-    let display = ["DISPLAY", "WAYLAND_DISPLAY"].iter().any(|n| std::env::var_os(n).is_some_and(|v| !v.is_empty()));
-    if !cfg!(target_os = "linux") || headless || display {
+    if headless || has_display() {
         return Ok(());
     }
     Err(CliError::Failed(

@@ -11,4 +11,4 @@ mod relay;
 
 pub use desktop::open;
 pub use find::{BrowserFamily, FoundBrowser, find, installed};
-pub use launch::{BrowserLaunch, run_browser};
+pub use launch::{BrowserLaunch, has_display, run_browser};

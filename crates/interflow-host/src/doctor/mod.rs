@@ -12,8 +12,8 @@ use interflow_net::ingress::ProcessLookup;
 use interflow_types::ClientProcess;
 use rustls_pki_types::pem::PemObject as _;
 use serde::Serialize;
+use serde_json::Value;
 
-use crate::InstanceApi;
 use crate::data_dir::{DataDir, InstanceInfo, connect_address};
 
 #[derive(Debug, Serialize)]
@@ -41,11 +41,12 @@ pub enum CheckedPorts {
     Configured { listen: Vec<(&'static str, SocketAddr)>, warnings: Vec<String> },
 }
 
-pub fn findings(checked: &CheckedPorts, home: &DataDir) -> Vec<DoctorFinding> {
+/// `bypassed` is the response of the running instance about clients that bypass interception.
+pub fn findings(checked: &CheckedPorts, home: &DataDir, bypassed: Option<&Value>) -> Vec<DoctorFinding> {
     let mut findings = vec![data_folder(home), ca(home), clock(home), files(), disk(home)];
     findings.extend(ports(checked));
     findings.push(system_trust(home));
-    findings.extend(passthrough_finding(home));
+    findings.extend(bypassed.and_then(passthrough_finding));
     if let Ok(ca) = CertificateAuthority::open_or_create(&home.ca()) {
         findings.extend(runtimes::probe_runtimes(&ca, home.path()));
     }
@@ -182,9 +183,8 @@ fn listener(addr: SocketAddr) -> Option<Arc<ClientProcess>> {
 }
 
 /// Clients that bypass interception because they rejected the certificate.
-fn passthrough_finding(home: &DataDir) -> Option<DoctorFinding> {
-    let passing = InstanceApi::for_instance(home).ok()??.get("/passthrough").ok()?;
-    let passing = passing["clients"].as_array()?;
+fn passthrough_finding(bypassed: &Value) -> Option<DoctorFinding> {
+    let passing = bypassed["clients"].as_array()?;
     let Some(first) = passing.first() else {
         return Some(finding(
             "pinning",

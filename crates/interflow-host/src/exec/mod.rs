@@ -11,11 +11,10 @@ use std::net::SocketAddr;
 use std::process::Stdio;
 
 use interflow_types::percent;
-use serde_json::json;
 use tokio::process::{Child, Command};
 
 use crate::data_dir::{DataDir, connect_address};
-use crate::{CliError, CliExit, InstanceApi};
+use crate::{CliError, CliExit};
 
 pub use env::{EnvSetting, ProxyTarget, settings, trust_variables};
 pub use summary::print as print_summary;
@@ -32,34 +31,6 @@ impl ProxyLogin {
     /// As it precedes the address in a URL.
     fn in_url(&self) -> String {
         format!("{}:{}@", percent::encoded(&self.user), self.password)
-    }
-}
-
-/// Temporary credentials for the command, issued by the running instance and revoked when dropped.
-pub struct ExecCredential {
-    api: InstanceApi,
-    login: ProxyLogin,
-}
-
-impl ExecCredential {
-    /// `None` if the instance has no admin listener.
-    pub fn issue(home: &DataDir, user: &str) -> Result<Option<Self>, CliError> {
-        let Some(api) = InstanceApi::for_instance(home)? else { return Ok(None) };
-        let credentials = api.post("/credentials", &json!({ "user": user }))?;
-        let login = |p: &str| ProxyLogin { user: user.to_owned(), password: p.to_owned() };
-        Ok(credentials["password"].as_str().map(|p| Self { api, login: login(p) }))
-    }
-
-    pub const fn login(&self) -> &ProxyLogin {
-        &self.login
-    }
-}
-
-impl Drop for ExecCredential {
-    fn drop(&mut self) {
-        let ProxyLogin { user, password } = &self.login;
-        // If the instance has stopped, the credentials are gone.
-        let _ = self.api.post("/credentials/revoke", &json!({ "user": user, "password": password }));
     }
 }
 

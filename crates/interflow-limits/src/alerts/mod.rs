@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
+use bytes::Bytes;
 use interflow_files::resolve_secret_ref;
 use interflow_types::{HttpClient, Timestamp};
 use parking_lot::Mutex;
@@ -223,14 +224,14 @@ impl AlertSender {
     fn post_to_all(self: &Arc<Self>, settings: &AlertSettings, check: &PendingCheck, threshold: u8, used: f64) {
         let alert = BudgetAlert::new(check, threshold, used, Timestamp::now());
         tracing::warn!("{}", alert.text());
-        let body: Arc<str> = alert.to_json().into();
+        let body = Bytes::from(alert.to_json());
         for webhook in &settings.webhooks {
             if self.posting.fetch_add(1, Relaxed) >= MAX_POSTING {
                 self.posting.fetch_sub(1, Relaxed);
                 self.counts.dropped.fetch_add(1, Relaxed);
                 continue;
             }
-            let (sender, webhook, body) = (Arc::clone(self), Arc::clone(webhook), Arc::clone(&body));
+            let (sender, webhook, body) = (Arc::clone(self), Arc::clone(webhook), body.clone());
             tokio::spawn(async move {
                 match webhook.post(&*sender.client, &body).await {
                     Ok(()) => sender.counts.sent.fetch_add(1, Relaxed),

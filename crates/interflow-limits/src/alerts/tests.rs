@@ -3,14 +3,13 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use interflow_types::{Request, Response, ResponseFuture, ResponseHead, StatusCode};
+use interflow_types::{CallUsage, Request, Response, ResponseFuture, ResponseHead, StatusCode};
 use serde_json::Value;
 
 use super::*;
-use crate::admission::UsageEstimate;
+use crate::admission::{LimiterDeps, UsageEstimate};
 use crate::budget_file::BudgetFile;
 use crate::config::{QuotaConfig, RuleConfig};
-use crate::prices::TokenCounts;
 use crate::rules::Quota;
 
 /// Records what is posted, and answers with the statuses in turn, then with 200.
@@ -55,16 +54,16 @@ fn limits(receiver: &Arc<Receiver>) -> (Arc<UsageLimiter>, Arc<AlertSender>) {
     let alerts = AlertsConfig { webhooks: vec!["http://hook.test/a".into()], ..AlertsConfig::default() };
     let rule = RuleConfig { name: "all".into(), allow, ..RuleConfig::default() };
     let config = QuotaConfig { rule: vec![rule], alerts, ..QuotaConfig::default() };
-    let limits = UsageLimiter::new(&config, Path::new("/")).unwrap();
     let sender = AlertSender::new(Arc::clone(receiver) as _);
-    limits.set_alert_sender(Arc::clone(&sender));
+    let deps = LimiterDeps { alerts: Some(Arc::clone(&sender)), spend: None };
+    let limits = UsageLimiter::with_deps(&config, Path::new("/"), &crate::NoRedis, deps).unwrap();
     (limits, sender)
 }
 
 async fn spend(limits: &Arc<UsageLimiter>, tokens: u64) {
     let estimate = UsageEstimate { input: 0, max_output: Some(0), choices: 1 };
     let grant = limits.admit(RequestAttributes::default(), estimate).await.ok().unwrap();
-    grant.commit(&TokenCounts { input: tokens, ..TokenCounts::default() });
+    grant.commit(&CallUsage { input: tokens, ..CallUsage::default() });
 }
 
 #[tokio::test]
@@ -118,10 +117,10 @@ async fn reservations_of_requests_in_progress_raise_no_alert() {
     };
     let (small, large) = (admit(10).await.unwrap(), admit(85).await.unwrap());
     assert!(admit(10).await.is_err(), "it is reserved");
-    small.commit(&TokenCounts { output: 10, ..TokenCounts::default() });
+    small.commit(&CallUsage { output: 10, ..CallUsage::default() });
     sender.check(&limits).await;
     assert!(receiver.thresholds().is_empty(), "{:?}", receiver.thresholds());
-    large.commit(&TokenCounts { output: 45, ..TokenCounts::default() });
+    large.commit(&CallUsage { output: 45, ..CallUsage::default() });
     receiver.until(1).await;
     assert_eq!(receiver.thresholds(), [50]);
 }

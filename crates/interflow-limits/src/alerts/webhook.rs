@@ -6,19 +6,21 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use hmac::{Hmac, KeyInit, Mac};
-use interflow_types::{Body, ByteStr, Headers, HttpClient, HttpVersion, Method, Request, RequestHead, Url};
+use interflow_tasks::{HttpPost, PostPolicy};
+use interflow_types::{ByteStr, Headers, HttpClient, Url};
 use sha2::Sha256;
 
-/// Attempts at one alert; the pauses between them double from the first.
-const ATTEMPTS: u32 = 5;
-const FIRST_PAUSE: Duration = Duration::from_millis(500);
-const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(10);
-
-const SIGNATURE_HEADER: &[u8] = b"X-Interflow-Signature";
+const POLICY: PostPolicy = PostPolicy {
+    timeout: Duration::from_secs(10),
+    attempts: 5,
+    first_pause: Duration::from_millis(500),
+    // Other errors of the client's would be the same again.
+    may_retry: |status| status.is_server_error() || matches!(status.as_u16(), 408 | 429),
+};
 
 /// The operator's URL. It may contain a secret, as those of Slack do, and is not printed.
 pub(super) struct Webhook {
-    url: Url,
+    post: HttpPost,
     secret: Option<Arc<str>>,
 }
 
@@ -42,66 +44,31 @@ impl Webhook {
         if path.bytes().any(|b| b <= b' ' || b >= 0x7f) {
             return Err(wrong("its path has characters that must be percent-encoded"));
         }
-        Ok(Self { url: Url { scheme, authority, path: ByteStr::from(path) }, secret })
+        let url = Url { scheme, authority, path: ByteStr::from(path) };
+        let mut headers = Headers::new();
+        headers.append_unchecked(b"User-Agent", b"interflow");
+        Ok(Self { post: HttpPost::new("limits", url, headers, POLICY), secret })
     }
 
     pub fn host(&self) -> String {
-        self.url.authority.to_string()
+        self.post.host()
     }
 
-    /// `sha256=` and the HMAC of the body, as GitHub signs its webhooks.
-    fn signature(&self, body: &str) -> Option<String> {
-        let secret = self.secret.as_ref()?;
+    /// Adds `sha256=` and the HMAC of the body, as GitHub signs its webhooks.
+    fn sign(&self, body: &[u8], headers: &mut Headers) {
+        let Some(secret) = &self.secret else { return };
         let mut mac = Hmac::<Sha256>::new_from_slice(secret.as_bytes()).expect("HMAC takes keys of any length");
-        mac.update(body.as_bytes());
-        Some(format!("sha256={}", hex::encode(mac.finalize().into_bytes())))
-    }
-
-    fn request(&self, body: &str) -> Request {
-        let mut headers = Headers::new();
-        headers.append_unchecked(b"Content-Type", b"application/json");
-        headers.append_unchecked(b"User-Agent", b"interflow");
-        if let Some(signature) = self.signature(body) {
-            headers.append_unchecked(SIGNATURE_HEADER, signature.as_bytes());
-        }
-        let head = RequestHead {
-            method: Method::POST,
-            url: self.url.clone(),
-            version: HttpVersion::Http11,
-            headers,
-            protocol: None,
-        };
-        Request { head, body: Body::from(Bytes::from(body.to_owned())) }
+        mac.update(body);
+        let signature = format!("sha256={}", hex::encode(mac.finalize().into_bytes()));
+        headers.append_unchecked(b"X-Interflow-Signature", signature.as_bytes());
     }
 
     /// Posts the alert, several times if need be.
     ///
     /// # Errors
     /// Why the last attempt failed.
-    pub async fn post(&self, client: &dyn HttpClient, body: &str) -> Result<(), String> {
-        let mut pause = FIRST_PAUSE;
-        for attempt in 1.. {
-            let sent = tokio::time::timeout(ATTEMPT_TIMEOUT, client.send(self.request(body))).await;
-            let (why, is_final) = match sent {
-                Ok(Ok(answer)) if answer.head.status.is_success() => return Ok(()),
-                Ok(Ok(answer)) => {
-                    let status = answer.head.status;
-                    // Other errors of the client's would be the same again.
-                    (
-                        format!("it answered {status}"),
-                        !(status.is_server_error() || matches!(status.as_u16(), 408 | 429)),
-                    )
-                }
-                Ok(Err(e)) => (e.to_string(), false),
-                Err(_) => (format!("no response within {} s", ATTEMPT_TIMEOUT.as_secs()), false),
-            };
-            if is_final || attempt >= ATTEMPTS {
-                return Err(format!("{why} (attempt {attempt} of {ATTEMPTS})"));
-            }
-            tokio::time::sleep(pause.mul_f64(1.0 + fastrand::f64() / 2.0)).await;
-            pause *= 2;
-        }
-        Ok(())
+    pub async fn post(&self, client: &dyn HttpClient, body: &Bytes) -> Result<(), String> {
+        self.post.send(client, body, |headers| self.sign(body, headers)).await
     }
 }
 
@@ -130,10 +97,12 @@ mod tests {
     fn the_signature_is_the_hmac_of_the_body() {
         let webhook = Webhook::new("https://a.test/", Some("key".into())).unwrap();
         // The usual test vector of HMAC-SHA256.
-        let body = "The quick brown fox jumps over the lazy dog";
         let expected = "sha256=f7bc83f430538424b13298e6aa6fb143ef4d59a14946175997479dbc2d1a3cd8";
-        assert_eq!(webhook.signature(body).as_deref(), Some(expected));
-        assert_eq!(webhook.request(body).head.headers.get_str("x-interflow-signature"), Some(expected));
-        assert_eq!(Webhook::new("https://a.test/", None).unwrap().signature(body), None);
+        for (webhook, signature) in [(webhook, Some(expected)), (Webhook::new("https://a.test/", None).unwrap(), None)]
+        {
+            let mut headers = Headers::new();
+            webhook.sign(b"The quick brown fox jumps over the lazy dog", &mut headers);
+            assert_eq!(headers.get_str("x-interflow-signature"), signature);
+        }
     }
 }

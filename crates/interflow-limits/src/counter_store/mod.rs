@@ -3,12 +3,11 @@
 //!
 //! Three kinds of counters exist. Buckets refill continuously, slots are held until they are released or their lease
 //! expires, and budgets are sums within a calendar period. Each has one implementation in memory and one as Lua scripts
-//! in Redis, which must agree.
+//! in Redis (the fleet's), which must agree.
 
 mod calendar;
 mod counters;
 mod memory;
-mod redis;
 mod shared;
 
 use std::sync::Arc;
@@ -21,7 +20,6 @@ use serde::Serialize;
 pub use calendar::BudgetPeriod;
 pub use counters::{CounterTable, CounterValue};
 pub use memory::MemoryCounterStore;
-pub use redis::{RedisCounterStore, RedisOptions};
 pub use shared::{SharedCounterStore, SharedStoreStatus};
 
 /// The limit that a counter enforces. A bucket refills at `per_second` up to `burst`; a bucket of LLM tokens may be

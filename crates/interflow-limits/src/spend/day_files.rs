@@ -10,17 +10,17 @@ use interflow_files::{FileAccess, write_atomic};
 use jiff::civil::Date;
 use serde::{Deserialize, Serialize};
 
-use super::{SpendAccount, SpendSums};
+use super::{SpendAccount, UsageSums};
 
 #[derive(Serialize, Deserialize)]
 struct LedgerLine {
     #[serde(flatten)]
     account: SpendAccount,
     #[serde(flatten)]
-    sums: SpendSums,
+    sums: UsageSums,
 }
 
-pub(super) type DayRows = HashMap<SpendAccount, SpendSums>;
+pub(super) type DayRows = HashMap<SpendAccount, UsageSums>;
 
 pub(super) fn day_path(folder: &Path, date: Date) -> PathBuf {
     folder.join(format!("{date}.jsonl"))
@@ -125,7 +125,7 @@ pub(super) fn read_days(
     folder: &Path,
     since: Date,
     until: Date,
-) -> Result<Vec<(Date, SpendAccount, SpendSums)>, String> {
+) -> Result<Vec<(Date, SpendAccount, UsageSums)>, String> {
     let mut all = Vec::new();
     for (date, path) in day_files(folder)?.into_iter().filter(|(date, _)| (since..=until).contains(date)) {
         all.extend(read_rows(&path)?.into_iter().map(|(account, sums)| (date, account, sums)));

@@ -15,7 +15,7 @@ use super::day_files::{
     DayRows, day_files, day_path, read_days, read_rows, remove_old_file, set_aside, waiting_path, write_rows,
 };
 use super::shared_sums::{SharedSums, SpendDatabase};
-use super::{SpendAccount, SpendError, SpendQuery, SpendReport, SpendSums};
+use super::{SpendAccount, SpendError, SpendQuery, SpendReport, UsageSums};
 
 /// Bound on the rows of a day: clients choose tags. Further requests are summed without tags and model.
 const MAX_ROWS: usize = 10_000;
@@ -27,7 +27,7 @@ const SEND_INTERVAL: Duration = Duration::from_secs(5);
 /// A row of a day.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Row {
-    pub sums: SpendSums,
+    pub sums: UsageSums,
     /// Whether the database, if there is one, has exactly these sums.
     pub is_sent: bool,
 }
@@ -100,7 +100,8 @@ impl SpendLedger {
         }
     }
 
-    pub fn set_keep(&self, keep: Duration) {
+    /// Keeps days for so long from now on.
+    pub fn retain(&self, keep: Duration) {
         *self.keep.lock() = keep;
     }
 
@@ -111,7 +112,7 @@ impl SpendLedger {
     }
 
     /// Adds a request.
-    pub(crate) fn record(&self, account: SpendAccount, sums: SpendSums) {
+    pub(crate) fn record(&self, account: SpendAccount, sums: UsageSums) {
         let mut days = self.days.lock();
         let day = days.entry(today()).or_default();
         let is_full = day.rows.len() >= MAX_ROWS && !day.rows.contains_key(&account);

@@ -15,6 +15,7 @@ use jiff::civil::Date;
 use serde::{Deserialize, Serialize};
 
 use crate::tags::TagSet;
+use crate::usage::UsageSums;
 pub use ledger::SpendLedger;
 pub(crate) use ledger::today;
 pub use shared_sums::SpendDatabase;
@@ -52,55 +53,6 @@ pub(crate) struct SpendAccount {
 
 fn no_tags(tags: &Arc<TagSet>) -> bool {
     tags.is_empty()
-}
-
-/// Sums of requests.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct SpendSums {
-    pub requests: u64,
-    /// Requests whose provider reported no usage, which are charged by an estimate.
-    pub estimated: u64,
-    pub input_tokens: u64,
-    pub output_tokens: u64,
-    /// The part of `input_tokens` read from a cache.
-    pub cached_tokens: u64,
-    /// Millionths of a dollar.
-    pub micro_dollars: u64,
-    /// Requests without a known price, which cost nothing here.
-    pub unpriced: u64,
-}
-
-impl SpendSums {
-    fn add(&mut self, more: &Self) {
-        let (mut sums, more) = (self.to_array(), more.to_array());
-        for (sum, n) in sums.iter_mut().zip(more) {
-            *sum = sum.saturating_add(n);
-        }
-        *self = Self::from_array(sums);
-    }
-
-    /// In the order of the fields.
-    pub const fn to_array(self) -> [u64; 7] {
-        [
-            self.requests,
-            self.estimated,
-            self.input_tokens,
-            self.output_tokens,
-            self.cached_tokens,
-            self.micro_dollars,
-            self.unpriced,
-        ]
-    }
-
-    /// As [`to_array`](Self::to_array) gives them.
-    pub const fn from_array(sums: [u64; 7]) -> Self {
-        let [requests, estimated, input_tokens, output_tokens, cached_tokens, micro_dollars, unpriced] = sums;
-        Self { requests, estimated, input_tokens, output_tokens, cached_tokens, micro_dollars, unpriced }
-    }
-
-    pub fn dollars(&self) -> f64 {
-        self.micro_dollars as f64 / 1e6
-    }
 }
 
 /// A column by which a report is grouped.
@@ -199,7 +151,7 @@ pub struct SpendRow {
     pub group: BTreeMap<String, String>,
     pub dollars: f64,
     #[serde(flatten)]
-    pub sums: SpendSums,
+    pub sums: UsageSums,
 }
 
 /// Spending by key, team, tag or other columns.
@@ -229,9 +181,9 @@ impl SpendReport {
         Ok(Self::new(query, day_files::read_days(folder, query.since, query.until)?, false))
     }
 
-    fn new(query: &SpendQuery, sums: Vec<(Date, SpendAccount, SpendSums)>, all_replicas: bool) -> Self {
-        let mut rows: BTreeMap<Vec<Option<String>>, SpendSums> = BTreeMap::new();
-        let mut total = SpendSums::default();
+    fn new(query: &SpendQuery, sums: Vec<(Date, SpendAccount, UsageSums)>, all_replicas: bool) -> Self {
+        let mut rows: BTreeMap<Vec<Option<String>>, UsageSums> = BTreeMap::new();
+        let mut total = UsageSums::default();
         for (day, account, sums) in sums {
             total.add(&sums);
             for group in groups(&query.by, day, &account) {
@@ -239,7 +191,7 @@ impl SpendReport {
             }
         }
         let by: Vec<String> = query.by.iter().map(SpendBy::to_string).collect();
-        let row = |group: &[Option<String>], sums: SpendSums| SpendRow {
+        let row = |group: &[Option<String>], sums: UsageSums| SpendRow {
             group: by.iter().zip(group).filter_map(|(name, value)| Some((name.clone(), value.clone()?))).collect(),
             dollars: sums.dollars(),
             sums,
@@ -255,7 +207,7 @@ impl SpendReport {
     }
 
     /// The figures of a row, with their names, in the order of exports.
-    pub fn figures(sums: &SpendSums) -> [(&'static str, u64); 6] {
+    pub fn figures(sums: &UsageSums) -> [(&'static str, u64); 6] {
         [
             ("requests", sums.requests),
             ("estimated", sums.estimated),
@@ -268,7 +220,7 @@ impl SpendReport {
 
     /// As CSV (RFC 4180) with a header.
     pub fn to_csv(&self) -> String {
-        let names = Self::figures(&SpendSums::default()).map(|(name, _)| name.to_owned());
+        let names = Self::figures(&UsageSums::default()).map(|(name, _)| name.to_owned());
         let header = self.by.iter().cloned().chain(names).chain(["usd".to_owned()]);
         let mut text = header.map(|cell| csv_cell(&cell)).collect::<Vec<_>>().join(",") + "\r\n";
         for row in &self.rows {

@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 
 use super::day_files::{day_files, parse_rows, read_file, remove_old_file, set_aside, waiting_files, waiting_path};
 use super::ledger::{Day, today};
-use super::{SpendAccount, SpendBy, SpendQuery, SpendSums};
+use super::{SpendAccount, SpendBy, SpendQuery, UsageSums};
 
 /// The folder of files that wait for the database, in that of the ledger.
 const WAITING: &str = "waiting";
@@ -29,11 +29,11 @@ pub trait SpendDatabase: Send + Sync {
     ///
     /// # Errors
     /// Why the database did not take them, here and below.
-    fn put(&self, day: Date, writer: &str, rows: &[(String, SpendSums)]) -> Result<(), String>;
+    fn put(&self, day: Date, writer: &str, rows: &[(String, UsageSums)]) -> Result<(), String>;
 
     /// The sums of all writers by account for these days, both included; with `by_day` for each day, else under the
     /// first.
-    fn sums(&self, since: Date, until: Date, by_day: bool) -> Result<Vec<(Date, String, SpendSums)>, String>;
+    fn sums(&self, since: Date, until: Date, by_day: bool) -> Result<Vec<(Date, String, UsageSums)>, String>;
 
     /// Removes some sums of days before this one; returns whether all are removed.
     fn remove_before(&self, day: Date) -> Result<bool, String>;
@@ -105,7 +105,7 @@ impl SharedSums {
 
     /// Sends rows that changed since they were sent.
     fn send_memory(&self, days: &Mutex<BTreeMap<Date, Day>>) -> Result<(), String> {
-        let unsent: Vec<(Date, Vec<(SpendAccount, SpendSums)>)> = {
+        let unsent: Vec<(Date, Vec<(SpendAccount, UsageSums)>)> = {
             let days = days.lock();
             let unsent = |day: &Day| {
                 let rows = day.rows.iter().filter(|(_, row)| !row.is_sent);
@@ -158,7 +158,7 @@ impl SharedSums {
         Ok(())
     }
 
-    fn put(&self, date: Date, writer: &str, rows: &[(SpendAccount, SpendSums)]) -> Result<(), String> {
+    fn put(&self, date: Date, writer: &str, rows: &[(SpendAccount, UsageSums)]) -> Result<(), String> {
         let text = |account| serde_json::to_string(account).map_err(|e| e.to_string());
         let rows: Vec<_> =
             rows.iter().map(|(account, sums)| Ok((text(account)?, *sums))).collect::<Result<_, String>>()?;
@@ -166,10 +166,10 @@ impl SharedSums {
     }
 
     /// The rows of all replicas that a report adds up.
-    pub fn rows(&self, query: &SpendQuery) -> Result<Vec<(Date, SpendAccount, SpendSums)>, String> {
+    pub fn rows(&self, query: &SpendQuery) -> Result<Vec<(Date, SpendAccount, UsageSums)>, String> {
         let by_day = query.by.iter().any(|by| matches!(by, SpendBy::Day | SpendBy::Month));
         let rows = self.database.sums(query.since, query.until, by_day)?;
-        let parse = |(date, account, sums): (Date, String, SpendSums)| {
+        let parse = |(date, account, sums): (Date, String, UsageSums)| {
             let account = serde_json::from_str(&account).map_err(|e| format!("an account of {date}: {e}"))?;
             Ok((date, account, sums))
         };

@@ -15,7 +15,7 @@ const KEEP: Duration = Duration::from_secs(30 * 86_400);
 /// A table in memory, which may be away or lose its answers.
 #[derive(Default)]
 struct FakeDatabase {
-    rows: Mutex<BTreeMap<(Date, String, String), SpendSums>>,
+    rows: Mutex<BTreeMap<(Date, String, String), UsageSums>>,
     is_away: AtomicBool,
     loses_answers: AtomicBool,
 }
@@ -27,18 +27,18 @@ impl FakeDatabase {
 }
 
 impl SpendDatabase for FakeDatabase {
-    fn put(&self, day: Date, writer: &str, rows: &[(String, SpendSums)]) -> Result<(), String> {
+    fn put(&self, day: Date, writer: &str, rows: &[(String, UsageSums)]) -> Result<(), String> {
         self.answer()?;
         for (account, sums) in rows {
             let mut table = self.rows.lock();
             let row = table.entry((day, writer.to_owned(), account.clone())).or_default();
             let (old, new) = (row.to_array(), sums.to_array());
-            *row = SpendSums::from_array(std::array::from_fn(|i| old[i].max(new[i])));
+            *row = UsageSums::from_array(std::array::from_fn(|i| old[i].max(new[i])));
         }
         if self.loses_answers.load(SeqCst) { Err("the connection ended".into()) } else { Ok(()) }
     }
 
-    fn sums(&self, since: Date, until: Date, _: bool) -> Result<Vec<(Date, String, SpendSums)>, String> {
+    fn sums(&self, since: Date, until: Date, _: bool) -> Result<Vec<(Date, String, UsageSums)>, String> {
         self.answer()?;
         let rows = self.rows.lock();
         let of_days = rows.iter().filter(|((day, ..), _)| (since..=until).contains(day));
@@ -63,8 +63,8 @@ fn account(key: &str) -> SpendAccount {
     }
 }
 
-fn dollars(n: u64) -> SpendSums {
-    SpendSums { requests: 1, micro_dollars: n * 1_000_000, ..SpendSums::default() }
+fn dollars(n: u64) -> UsageSums {
+    UsageSums { requests: 1, micro_dollars: n * 1_000_000, ..UsageSums::default() }
 }
 
 /// The requests and dollars of a report of many years.

@@ -19,8 +19,8 @@ fn account(key: &str, team: &str, model: &str, tags: &[(&str, &str)]) -> SpendAc
     }
 }
 
-fn dollars(n: u64) -> SpendSums {
-    SpendSums { requests: 1, input_tokens: 10, micro_dollars: n * 1_000_000, ..SpendSums::default() }
+fn dollars(n: u64) -> UsageSums {
+    UsageSums { requests: 1, input_tokens: 10, micro_dollars: n * 1_000_000, ..UsageSums::default() }
 }
 
 fn ask(by: &str) -> SpendQuery {

@@ -2,11 +2,13 @@
 
 use std::borrow::Cow;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::task::{Context, Waker};
+use std::time::Instant;
 
 use bytes::Bytes;
 use interflow_types::{
-    Body, ByteStr, Error, ErrorKind, Flow, Method, Request, RequestHead, Response, Result, StatusCode,
+    Attempt, AttemptHandle, AttemptState, Attempts, Body, ByteStr, CallUsage, Error, ErrorKind, Flow, Method, Request,
+    RequestHead, Response, Result, StatusCode,
 };
 
 use super::credential_mask::SentCredentials;
@@ -15,14 +17,13 @@ use super::routing::{
 };
 use super::served::served_model;
 use super::translation::Translation;
+use super::upstream_error::{MAX_ERROR_TIME, error_code, read_error};
 use super::upstream_request::{
     OriginalRequest, model_in_body, rename_model_in_path, rewrite_model, sign, upstream_model,
 };
-use super::{
-    DeliveryState, LlmGateway, LlmUpstream, UpstreamTable, foreign_reasoning, resolve_alias, token_count, upstream,
-};
-use interflow_codec::content_coding as coding;
-use interflow_limits::{ServedModel, TokenCounts};
+use super::{LlmGateway, LlmUpstream, UpstreamTable, foreign_reasoning, resolve_alias, token_count, upstream};
+use crate::exchange::LlmExchange;
+use interflow_limits::ServedModel;
 use interflow_llm::translate::{Losses, WireFormat, without_call_signatures};
 use interflow_llm::{LlmCall, LlmRefusal, Operation};
 
@@ -31,16 +32,14 @@ pub(super) enum LastFailure {
     None,
     Failed(Error),
     Refused(LlmRefusal),
-    Answered(Response),
+    Answered(Response, AttemptHandle),
 }
 
 /// The later of two failures, unless it is less informative: a response beats an error, and an error a refusal of the
 /// gateway's own.
 pub(super) fn prefer_failure(before: LastFailure, now: LastFailure) -> LastFailure {
     match (before, now) {
-        (LastFailure::Answered(response), LastFailure::Failed(_) | LastFailure::Refused(_)) => {
-            LastFailure::Answered(response)
-        }
+        (answered @ LastFailure::Answered(..), LastFailure::Failed(_) | LastFailure::Refused(_)) => answered,
         (LastFailure::Failed(e), LastFailure::Refused(_)) => LastFailure::Failed(e),
         (before, now) => {
             before.discard();
@@ -49,19 +48,22 @@ pub(super) fn prefer_failure(before: LastFailure, now: LastFailure) -> LastFailu
     }
 }
 
-/// Bounds on an error response that is read although the client gets another.
-const MAX_DISCARDED_BYTES: usize = 256 << 10;
-const MAX_DISCARD_TIME: Duration = Duration::from_secs(5);
-
 /// Longest text of a provider's error that is passed on, in characters.
 const MAX_ERROR_LENGTH: usize = 500;
 
 impl LastFailure {
-    /// Reads a response that the client does not get in the background, so that it is recorded: it says why the attempt
-    /// failed.
+    /// Reads a response that the client does not get: its code says why the attempt failed. What has not arrived by now is
+    /// read in the background.
     pub fn discard(self) {
-        if let Self::Answered(response) = self {
-            tokio::spawn(tokio::time::timeout(MAX_DISCARD_TIME, response.body.collect(MAX_DISCARDED_BYTES)));
+        let Self::Answered(Response { head, body }, attempt) = self else { return };
+        let mut reading = Box::pin(async move {
+            let error = read_error(&head.headers, body, Instant::now() + MAX_ERROR_TIME).await;
+            if let Some(code) = error_code(&error) {
+                attempt.explain(code);
+            }
+        });
+        if reading.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending() {
+            tokio::spawn(reading);
         }
     }
 }
@@ -86,13 +88,14 @@ pub(super) struct RoutedRequest {
 }
 
 /// A request that is ready to be sent.
-pub(super) struct Attempt {
+pub(super) struct PreparedAttempt {
     request: Request,
     format: Option<WireFormat>,
     losses: Losses,
     stream: StreamKind,
     /// Whether the response is a model's reply, which may turn out to be an error.
     is_reply: bool,
+    is_hedge: bool,
 }
 
 /// Whether a stream was original for, and whether it has the form of a growing JSON array.
@@ -112,8 +115,17 @@ pub(super) struct SendLimits {
     pub holds: bool,
 }
 
+/// How a request to a deployment is recorded.
+pub(super) enum RecordedAs {
+    /// In the client's flow.
+    Attempt(AttemptHandle),
+    /// As a flow with these tags.
+    Copy(Vec<ByteStr>),
+}
+
 /// What became of an attempt. While it is kept, the request counts as in progress.
 pub(super) struct AttemptOutcome {
+    pub handle: AttemptHandle,
     /// The deployment, by its index in the route.
     pub index: usize,
     pub result: Result<Response>,
@@ -156,7 +168,7 @@ impl RoutedRequest {
     pub fn cost(&self, deployment: &Deployment) -> Option<u64> {
         let model = deployment.model.as_deref().or(self.call.model.as_deref())?;
         let output = self.call.max_output.unwrap_or(1_000).min(4_000);
-        let tokens = TokenCounts { input: self.call.estimated_input.max(1), output, ..TokenCounts::default() };
+        let tokens = CallUsage { input: self.call.estimated_input.max(1), output, ..CallUsage::default() };
         self.gateway.limits().cost(&deployment.upstream.name, Some(model), &tokens)
     }
 
@@ -165,7 +177,11 @@ impl RoutedRequest {
     ///
     /// # Errors
     /// A failure of the gateway's own, or none of this was possible until `deadline`, or within the time of one attempt.
-    pub async fn prepare(&mut self, deployment: &Deployment, deadline: Instant) -> Result<Result<Attempt, LlmRefusal>> {
+    pub async fn prepare(
+        &mut self,
+        deployment: &Deployment,
+        deadline: Instant,
+    ) -> Result<Result<PreparedAttempt, LlmRefusal>> {
         let until = deployment.limits.response_until(Instant::now(), false, deadline);
         // A token may have to be fetched, from an endpoint that does not answer.
         tokio::time::timeout_at(until.into(), self.prepare_unbounded(deployment)).await.unwrap_or_else(|_| {
@@ -175,7 +191,7 @@ impl RoutedRequest {
         })
     }
 
-    async fn prepare_unbounded(&mut self, deployment: &Deployment) -> Result<Result<Attempt, LlmRefusal>> {
+    async fn prepare_unbounded(&mut self, deployment: &Deployment) -> Result<Result<PreparedAttempt, LlmRefusal>> {
         let upstream = &deployment.upstream;
         let token = match upstream.token(self.gateway.token_egress()).await {
             Ok(token) => token,
@@ -201,14 +217,15 @@ impl RoutedRequest {
             }
             None => {
                 let mut losses = Losses::default();
-                (untranslated(&self.table, upstream, &original, &mut losses).await?, losses)
+                let exchange = self.translation.exchange();
+                (untranslated(exchange, &self.table, upstream, &original, &mut losses).await?, losses)
             }
         };
         let stream = StreamKind { is_stream: self.call.stream, grows: self.call.grows };
         // Other objects, such as a failed batch, have an error of their own and are good responses.
         let generates = matches!(self.call.operation, Operation::Chat | Operation::Responses | Operation::Completions);
         let is_reply = generates && self.head.method == Method::POST;
-        Ok(request.map(|request| Attempt { request, format, losses, stream, is_reply }))
+        Ok(request.map(|request| PreparedAttempt { request, format, losses, stream, is_reply, is_hedge: false }))
     }
 
     /// The answer to a client that asks for a number of tokens which this deployment's API cannot count.
@@ -244,8 +261,9 @@ impl RoutedRequest {
 
     /// The body without its content coding.
     pub async fn plain_body(&self) -> Bytes {
-        let plain = coding::decode_off_thread(&self.head.headers, &self.raw, self.table.max_body as u64).await;
-        plain.ok().flatten().unwrap_or_else(|| self.raw.clone())
+        let mut exchange = self.translation.exchange();
+        let request = exchange.request(&self.head.headers, &self.raw, self.table.max_body).await;
+        request.map_or_else(|_| self.raw.clone(), |request| request.plain().clone())
     }
 
     /// The call as presented to a deployment. One without a name for the client's model is sent the one of the upstream
@@ -270,17 +288,21 @@ impl RoutedRequest {
     /// the attempts after it, too.
     pub async fn failure(&mut self, outcome: AttemptOutcome, deadline: Instant) -> Result<LastFailure> {
         Ok(match outcome.result {
-            Ok(response) => LastFailure::Answered(match outcome.format {
-                Some(format) => self.translation.response(format, response, outcome.losses, deadline).await?,
-                None => response,
-            }),
+            Ok(response) => {
+                let response = match outcome.format {
+                    Some(format) => self.translation.response(format, response, outcome.losses, deadline).await?,
+                    None => response,
+                };
+                LastFailure::Answered(response, outcome.handle)
+            }
             Err(e) => LastFailure::Failed(e),
         })
     }
 
     /// The response for the client.
     pub async fn answer(&mut self, flow: &mut Flow, outcome: AttemptOutcome, deadline: Instant) -> Result<Response> {
-        let AttemptOutcome { index, result, format, losses, active } = outcome;
+        let AttemptOutcome { handle, index, result, format, losses, active } = outcome;
+        handle.adopt(flow);
         let pin = self.pin(&self.route.deployments[index]);
         let mut response = result?;
         if response.head.status.is_success() {
@@ -313,9 +335,10 @@ impl RoutedRequest {
 }
 
 impl AttemptOutcome {
-    /// How far the request came; the status of a response tells the rest.
-    pub fn delivery_state(&self) -> DeliveryState {
-        self.result.as_ref().err().map_or(DeliveryState::Unsent, |e| DeliveryState::after(e.kind()))
+    /// Says in the record what became of it. What `is_answer` is what the client gets.
+    pub fn settle(&self, is_answer: bool) {
+        let state = if is_answer { AttemptState::Served } else { AttemptState::Failed };
+        self.handle.settle(state, self.result.as_ref().err().map(Error::kind));
     }
 
     pub fn is_timeout(&self) -> bool {
@@ -323,7 +346,23 @@ impl AttemptOutcome {
     }
 }
 
-impl Attempt {
+impl PreparedAttempt {
+    /// Its entry in the client's flow, which it is sent for now.
+    pub fn record(&self, deployment: &Deployment, model: Option<String>, flow: &mut Flow) -> AttemptHandle {
+        let url = &self.request.head.url;
+        let attempt = Attempt {
+            provider: deployment.upstream.name.clone(),
+            deployment: deployment.name.to_string(),
+            model,
+            host: url.authority.to_host_header(url.scheme),
+            path: url.path_only().to_owned(),
+            hedge: self.is_hedge,
+            started: flow.clock.micros(),
+            ..Attempt::default()
+        };
+        flow.extension_mut::<Attempts>().begin(attempt)
+    }
+
     /// Sends the request. Its result goes to the deployment's health, timeouts included. Dropping the future cancels
     /// the request.
     pub async fn send(
@@ -331,15 +370,20 @@ impl Attempt {
         gateway: &LlmGateway,
         route: &Route,
         index: usize,
-        mut tags: Vec<String>,
+        handle: AttemptHandle,
         deadline: Instant,
     ) -> AttemptOutcome {
         let deployment = &route.deployments[index];
-        tags.push(format!("deployment:{}", deployment.name));
-        let Self { request, format, losses, stream, is_reply } = self;
+        let Self { request, format, losses, stream, is_reply, .. } = self;
         let limits = SendLimits { attempt: deployment.limits, stream, deadline, holds: is_reply };
-        let (active, result) = send(gateway, route, deployment, request, tags, limits).await;
-        AttemptOutcome { index, result, format, losses, active }
+        let recorded = RecordedAs::Attempt(handle.clone());
+        let (active, result) = send(gateway, route, deployment, request, recorded, limits).await;
+        AttemptOutcome { handle, index, result, format, losses, active }
+    }
+
+    /// The same, to be sent beside one that is slow.
+    pub fn into_hedge(self) -> Self {
+        Self { is_hedge: true, ..self }
     }
 
     pub fn into_request(self) -> Request {
@@ -353,7 +397,7 @@ pub(super) async fn send(
     route: &Route,
     deployment: &Deployment,
     request: Request,
-    tags: Vec<String>,
+    recorded: RecordedAs,
     limits: SendLimits,
 ) -> (ActiveRequest, Result<Response>) {
     let active = ActiveRequest::begin(&deployment.stats);
@@ -363,10 +407,13 @@ pub(super) async fn send(
     let credentials = SentCredentials::of(&request.head.headers);
     let late =
         |what: &str| Error::new(ErrorKind::UpstreamTimeout, format!("the upstream {name} did not {what} in time"));
-    let tags = tags.into_iter().map(ByteStr::from).collect();
     let until = attempt.response_until(now, stream.is_stream, deadline);
+    let sent = match recorded {
+        RecordedAs::Attempt(handle) => gateway.egress().send_attempt(request, handle, until),
+        RecordedAs::Copy(tags) => gateway.egress().send_until(request, tags, until),
+    };
     // The client records the limit; it need not know of one.
-    let sent = tokio::time::timeout_at(until.into(), gateway.egress().send_until(request, tags, until)).await;
+    let sent = tokio::time::timeout_at(until.into(), sent).await;
     let mut result = sent.unwrap_or_else(|_| Err(late("answer")));
     if let Ok(response) = result {
         result = match holds && response.head.status.is_success() {
@@ -436,6 +483,7 @@ impl Drop for PendingResult<'_> {
 /// The request for an upstream with the client's API. The inner error means that it has no URL for the path, or that the
 /// request cannot be signed.
 async fn untranslated(
+    mut shared: LlmExchange,
     table: &UpstreamTable,
     upstream: &LlmUpstream,
     original: &OriginalRequest<'_>,
@@ -471,7 +519,7 @@ async fn untranslated(
         Cow::Owned(plain) if is_plain => plain.into(),
         _ => raw.clone(),
     };
-    let raw = match foreign_reasoning::taken_out(upstream, table.max_body, &mut head, &raw).await? {
+    let raw = match foreign_reasoning::taken_out(&mut shared, upstream, table.max_body, &mut head, &raw).await? {
         Some(clean) => {
             losses.add(foreign_reasoning::LOST);
             clean
@@ -479,7 +527,7 @@ async fn untranslated(
         None => raw,
     };
     let body = match model_in_body(table, upstream, exchange, &head) {
-        Some(name) => Body::from(rewrite_model(table, &mut head, raw, name).await?),
+        Some(name) => Body::from(rewrite_model(&mut shared, table, &mut head, raw, name).await?),
         None => Body::from(raw),
     };
     if upstream.signs()

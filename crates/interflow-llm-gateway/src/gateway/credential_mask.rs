@@ -10,8 +10,9 @@ use interflow_limits::KeyContext;
 use interflow_llm::{LlmCall, realtime};
 use interflow_redact::{DecodedBody, Replacer, ReplacingBody, encoded_forms, replace_in_headers};
 use interflow_types::{
-    Body, Direction, EarlyExit, EntryKind, Error, ErrorKind, Flow, Headers, MaybeFuture, MessageVerdict, Method, Phase,
-    PhaseSet, PlanScope, RequestHead, RequestVerdict, ResponseHead, Result, Stage, StatusCode, StreamMessage,
+    AttemptHandle, Body, Direction, EarlyExit, EntryKind, Error, ErrorKind, Flow, Headers, MaybeFuture, MessageVerdict,
+    Method, Phase, PhaseSet, PlanScope, RequestHead, RequestVerdict, ResponseHead, Result, Stage, StatusCode,
+    StreamMessage,
 };
 use parking_lot::Mutex;
 
@@ -75,8 +76,11 @@ impl CredentialMask {
     /// What to replace in the response to a request; nothing if the request has no credentials.
     fn masks(&self, flow: &Flow, request: &RequestHead) -> MaskedForms {
         let is_sent_by_gateway = match flow.transport {
-            // An attempt at a deployment; a replay is the operator's own.
-            EntryKind::Internal => flow.parent.is_none() && flow.tags.iter().any(|tag| tag.starts_with("deployment:")),
+            // An attempt at a deployment, or a copy for a shadow; a replay is the operator's own.
+            EntryKind::Internal => {
+                let is_copy = || flow.parent.is_none() && flow.tags.iter().any(|tag| tag == "shadow");
+                flow.extension::<AttemptHandle>().is_some() || is_copy()
+            }
             EntryKind::Gateway => flow.extension::<LlmCall>().is_some(),
             _ => flow.extension::<KeyContext>().is_some_and(|context| context.key.is_some()),
         };

@@ -114,12 +114,13 @@ impl Dispatcher {
         let name = upstream.as_deref().and_then(|u| model_in_body(&table, u, exchange, head)).map(str::to_owned);
         match (name, body) {
             (name, Body::Full(raw)) if let Some(to) = upstream.clone() => MaybeFuture::pending(async move {
-                let clean = foreign_reasoning::taken_out(&to, table.max_body, head, &raw).await;
+                let clean = foreign_reasoning::taken_out(flow.extension_mut(), &to, table.max_body, head, &raw).await;
                 let clean = clean.map_err(EarlyExit::Deny)?;
                 flow.extension_mut::<DispatchState>().lost_reasoning = clean.is_some();
                 let mut body = clean.unwrap_or(raw);
                 if let Some(name) = name {
-                    body = rewrite_model(&table, head, body, &name).await.map_err(EarlyExit::Deny)?;
+                    let renamed = rewrite_model(flow.extension_mut(), &table, head, body, &name).await;
+                    body = renamed.map_err(EarlyExit::Deny)?;
                 }
                 self.sign_request(flow, head, upstream, Body::from(body))
             }),

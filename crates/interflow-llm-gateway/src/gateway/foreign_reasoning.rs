@@ -1,13 +1,13 @@
 //! Takes reasoning of other providers out of requests that upstreams are sent in the client's own format.
 
 use bytes::Bytes;
-use interflow_codec::content_coding as coding;
+use interflow_llm::Provider;
 use interflow_llm::translate::{Keeps, LOSS_HEADER, WireFormat, may_have_foreign_reasoning, without_foreign_reasoning};
-use interflow_llm::{Provider, spans};
 use interflow_types::budget::PROCESS_BUDGET;
 use interflow_types::{Headers, Method, RequestHead, Result};
 
 use super::LlmUpstream;
+use crate::exchange::{LlmExchange, ReadError};
 
 /// What a response names as lost.
 pub(super) const LOST: &str = "thinking";
@@ -30,23 +30,25 @@ impl LlmUpstream {
 
 /// The body without reasoning of other providers; `None` if it has none. A new body has no content coding.
 pub(super) async fn taken_out(
+    exchange: &mut LlmExchange,
     upstream: &LlmUpstream,
     max_body: usize,
     head: &mut RequestHead,
     raw: &Bytes,
 ) -> Result<Option<Bytes>> {
     let Some(format) = format_of(head) else { return Ok(None) };
-    let plain = match coding::decode_off_thread(&head.headers, raw, max_body as u64).await {
-        Ok(plain) => plain.unwrap_or_else(|| raw.clone()),
-        Err(e) => return coding::budget_error(&e).map_or(Ok(None), Err),
+    let request = match exchange.request(&head.headers, raw, max_body).await {
+        Ok(request) => request,
+        Err(ReadError::Overloaded(e)) => return Err(e),
+        Err(_) => return Ok(None),
     };
-    let (keeps, size) = (upstream.keeps(format), plain.len());
-    if !may_have_foreign_reasoning(format, keeps, &plain) {
+    let keeps = upstream.keeps(format);
+    if !may_have_foreign_reasoning(format, keeps, request.plain()) {
         return Ok(None);
     }
-    let held = PROCESS_BUDGET.reserve(size as u64)?;
-    let clean = spans::beside(size, move || without_foreign_reasoning(format, keeps, &plain)).await.flatten();
-    Ok(clean.map(|body| {
+    let held = PROCESS_BUDGET.reserve(request.plain().len() as u64)?;
+    let clean = request.read(move |body| Ok(without_foreign_reasoning(format, keeps, body.plain()))).await;
+    Ok(clean.ok().flatten().map(|body| {
         head.headers.remove("content-encoding");
         held.attach_to(body)
     }))

@@ -42,8 +42,7 @@ pub use response_cache::{CacheStats, PreparedCache, ResponseCache, SemanticStats
 pub use routes::UpstreamTable;
 pub(crate) use routes::is_known_upstream;
 pub use routing::{DeploymentRole, DeploymentState, DeploymentView, LlmRouteView};
-pub use served::token_counts;
-pub(crate) use served::{DeliveryState, ServedBy, UnansweredAttempt, UnansweredAttempts};
+pub(crate) use served::{DeliveryState, ListedAttempt};
 pub(crate) use stream_usage::StreamUsageWanted;
 pub use upstream::{LlmUpstream, SecretReader};
 

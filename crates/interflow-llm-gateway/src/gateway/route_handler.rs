@@ -8,11 +8,11 @@ use interflow_types::{
     BoxFuture, CollectError, Error, ErrorKind, Flow, LocalHandler, Request, Response, Result, StatusCode,
 };
 
-use super::attempt::{Attempt, AttemptOutcome, LastFailure, RoutedRequest, prefer_failure};
+use super::attempt::{AttemptOutcome, LastFailure, PreparedAttempt, RoutedRequest, prefer_failure};
 use super::circuit_breaker::{CircuitBreaker, circuit_open};
 use super::response_cache::CacheLookup;
 use super::routing::{Affinity, Backoff, Next, Pin, Route, Selection, retry_after};
-use super::{LlmGateway, LlmUpstream, ServedBy, UnansweredAttempts, shadow};
+use super::{LlmGateway, LlmUpstream, shadow};
 use interflow_llm::{ExperimentUnit, LlmCall, LlmRefusal, Stickiness};
 
 /// The deployment that answered, how many requests that took, and the route, in responses along a configured route.
@@ -102,7 +102,7 @@ impl RouteHandler {
             shadow::start(&request, flow, &tags);
         }
         let deadline = Instant::now() + route.timeout;
-        Ok(Ok(Delivery { request, route, selection, tags, deadline, sent: 0, retries: 0, is_granted: false }))
+        Ok(Ok(Delivery { request, route, selection, deadline, sent: 0, retries: 0, is_granted: false }))
     }
 }
 
@@ -153,8 +153,6 @@ struct Delivery {
     request: RoutedRequest,
     route: Arc<Route>,
     selection: Selection,
-    /// What the request and its attempts are tagged with.
-    tags: Vec<String>,
     deadline: Instant,
     sent: u32,
     retries: u32,
@@ -216,18 +214,17 @@ impl Delivery {
                 }
             };
             let outcomes = self.send(index, attempt, flow).await;
-            let unanswered = flow.extension_mut::<UnansweredAttempts>();
-            for outcome in &outcomes {
-                unanswered.end(&route.deployments[outcome.index].name, outcome.delivery_state());
-            }
+            outcomes.iter().for_each(|outcome| outcome.settle(self.is_answer(outcome)));
             for outcome in outcomes {
                 if self.is_answer(&outcome) {
                     last.discard();
                     return self.finish(flow, outcome).await;
                 }
                 self.respect_wait(&outcome);
+                let name = &route.deployments[outcome.index].name;
+                flow.tag(format!("attempt-failed:{name}"));
                 if outcome.is_timeout() {
-                    flow.tag(format!("attempt-timeout:{}", route.deployments[outcome.index].name));
+                    flow.tag(format!("attempt-timeout:{name}"));
                 }
                 // What the client gets if no other deployment answers.
                 last = prefer_failure(last, self.request.failure(outcome, self.deadline).await?);
@@ -254,9 +251,9 @@ impl Delivery {
     }
 
     /// Sends an attempt, the first with a hedge if the route has one. Of several outcomes an answer is the last.
-    async fn send(&mut self, index: usize, attempt: Attempt, flow: &mut Flow) -> Vec<AttemptOutcome> {
+    async fn send(&mut self, index: usize, attempt: PreparedAttempt, flow: &mut Flow) -> Vec<AttemptOutcome> {
         let hedge_after = self.route.hedge_after.filter(|_| self.sent == 0);
-        let first = self.begin(flow, index, attempt, false);
+        let first = self.begin(flow, index, attempt);
         let Some(after) = hedge_after else { return vec![first.await] };
         tokio::pin!(first);
         if let Ok(outcome) = tokio::time::timeout(after, &mut first).await {
@@ -270,7 +267,7 @@ impl Delivery {
         };
         let Some((index, attempt)) = hedge else { return vec![first.await] };
         flow.tag("hedged");
-        let second = self.begin(flow, index, attempt, true);
+        let second = self.begin(flow, index, attempt.into_hedge());
         tokio::pin!(second);
         // The request that loses is cancelled by its drop.
         tokio::select! {
@@ -281,7 +278,7 @@ impl Delivery {
 
     /// The deployment of a hedge, if one is free, the budget of retries allows it, and the request can be made: the
     /// first request does not depend on it.
-    async fn hedge(&mut self) -> Option<(usize, Attempt)> {
+    async fn hedge(&mut self) -> Option<(usize, PreparedAttempt)> {
         let Next::Deployment(index) = self.choose() else { return None };
         let route = Arc::clone(&self.route);
         let deployment = &route.deployments[index];
@@ -313,20 +310,16 @@ impl Delivery {
         &mut self,
         flow: &mut Flow,
         index: usize,
-        attempt: Attempt,
-        is_hedge: bool,
+        attempt: PreparedAttempt,
     ) -> impl Future<Output = AttemptOutcome> + Send + use<> {
         self.selection.count_attempt(index);
         self.is_granted = false;
         self.sent += 1;
         let deployment = &self.route.deployments[index];
-        let served = self.request.served_model(deployment);
-        flow.extension_mut::<UnansweredAttempts>().begin(deployment.name.clone(), served);
-        let mut tags = self.tags.clone();
-        tags.extend((self.retries > 0).then(|| format!("retry:{}", self.retries)));
-        tags.extend(is_hedge.then(|| "hedged".to_owned()));
+        let model = self.request.served_model(deployment).map(|served| served.model.to_string());
+        let handle = attempt.record(deployment, model, flow);
         let (gateway, route, deadline) = (Arc::clone(&self.request.gateway), Arc::clone(&self.route), self.deadline);
-        async move { attempt.send(&gateway, &route, index, tags, deadline).await }
+        async move { attempt.send(&gateway, &route, index, handle, deadline).await }
     }
 
     /// Anything but a status to be retried is an answer, also an error of the client's: the next deployment would say
@@ -352,7 +345,6 @@ impl Delivery {
         let route = Arc::clone(&self.route);
         let deployment = &route.deployments[outcome.index];
         flow.tag(format!("upstream:{}", deployment.upstream.name));
-        *flow.extension_mut() = ServedBy(self.request.served_model(deployment));
         if self.retries > 0 {
             flow.tag(format!("retry:{}", self.retries));
         }
@@ -372,7 +364,7 @@ impl Delivery {
             flow.tag(format!("retry:{}", self.retries));
         }
         let refusal = match last {
-            LastFailure::Answered(response) => return Ok(response),
+            LastFailure::Answered(response, _) => return Ok(response),
             LastFailure::Refused(refusal) => refusal,
             LastFailure::Failed(e) if e.kind() == ErrorKind::UpstreamTimeout => {
                 LlmRefusal::new(StatusCode::GATEWAY_TIMEOUT, "provider_error", "timeout", e.to_string())

@@ -1,22 +1,11 @@
 //! Which models may serve a request, which did, and which were sent it besides: limits price requests by them rather than
 //! by the client's name.
 
-use interflow_limits::{ServedModel, TokenCounts};
-use interflow_llm::CallUsage;
-use interflow_types::{ByteStr, ErrorKind};
+use interflow_limits::ServedModel;
+use interflow_types::{Attempt, AttemptState, Attempts, ErrorKind, Flow};
 
 use super::routing::{Deployment, Route};
 use super::{LlmGateway, LlmUpstream, UpstreamTable, resolve_alias};
-
-/// Usage in the categories that have prices.
-pub const fn token_counts(usage: &CallUsage) -> TokenCounts {
-    let CallUsage { input, output, cache_read, cache_write, cache_write_long, .. } = *usage;
-    TokenCounts { input, output, cache_read, cache_write, cache_write_long }
-}
-
-/// The deployment that served a flow, once it did.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct ServedBy(pub Option<ServedModel>);
 
 /// How far a request came that the gateway sends itself.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -39,43 +28,46 @@ impl DeliveryState {
             _ => Self::Unsent,
         }
     }
+
+    /// Of an attempt besides the one that served the client.
+    const fn of(attempt: &Attempt) -> Self {
+        match (attempt.state, attempt.error) {
+            (AttemptState::Running | AttemptState::Cancelled, _) => Self::Underway,
+            (AttemptState::Failed, Some(kind)) => Self::after(kind),
+            (AttemptState::Failed, None) | (AttemptState::Served, _) => Self::Unsent,
+        }
+    }
 }
 
-/// The attempts of a flow that a provider got, or may have got, without an answer for the client: those under way, those
-/// that failed or timed out, and hedges that lost.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct UnansweredAttempts(Vec<UnansweredAttempt>);
-
+/// An attempt with its place among those of its flow.
 #[derive(Clone, Debug)]
-pub(crate) struct UnansweredAttempt {
-    deployment: ByteStr,
+pub(crate) struct ListedAttempt {
+    pub index: usize,
     pub state: DeliveryState,
     pub served: Option<ServedModel>,
 }
 
-impl UnansweredAttempts {
-    /// Adds an attempt that is about to be sent.
-    pub fn begin(&mut self, deployment: ByteStr, served: Option<ServedModel>) {
-        self.0.push(UnansweredAttempt { deployment, state: DeliveryState::Underway, served });
+impl ListedAttempt {
+    fn new((index, attempt): (usize, &Attempt)) -> Self {
+        let served = attempt
+            .model
+            .as_deref()
+            .map(|model| ServedModel { provider: attempt.provider.as_str().into(), model: model.into() });
+        Self { index, state: DeliveryState::of(attempt), served }
     }
 
-    /// The latest attempt at this deployment ended; one that was answered or did not arrive is no longer among these.
-    pub fn end(&mut self, deployment: &str, state: DeliveryState) {
-        let Some(at) = self.0.iter().rposition(|attempt| attempt.deployment == *deployment) else { return };
-        match state {
-            DeliveryState::Unsent => drop(self.0.remove(at)),
-            state => self.0[at].state = state,
-        }
+    /// The attempt whose response went to the client, once one did.
+    pub fn serving(flow: &Flow) -> Option<Self> {
+        let attempts = flow.extension::<Attempts>()?.list();
+        attempts.iter().enumerate().find(|(_, attempt)| attempt.state == AttemptState::Served).map(Self::new)
     }
 
-    /// The one that came farthest, which counts as the request if none was answered.
-    pub fn farthest(&self) -> Option<&UnansweredAttempt> {
-        self.0.iter().max_by_key(|attempt| attempt.state)
-    }
-
-    /// The others.
-    pub fn besides<'a>(&'a self, one: Option<&'a UnansweredAttempt>) -> impl Iterator<Item = &'a UnansweredAttempt> {
-        self.0.iter().filter(move |attempt| one.is_none_or(|one| !std::ptr::eq(*attempt, one)))
+    /// The attempts that a provider got, or may have got, without an answer for the client: those under way, those that
+    /// failed or timed out, and hedges that lost.
+    pub fn unanswered(flow: &Flow) -> Vec<Self> {
+        let attempts = flow.extension::<Attempts>().map(Attempts::list).unwrap_or_default();
+        let listed = attempts.iter().enumerate().map(Self::new);
+        listed.filter(|attempt| attempt.state != DeliveryState::Unsent).collect()
     }
 }
 

@@ -5,15 +5,15 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use interflow_codec::content_coding::ContentDecoder;
-use interflow_limits::{DeploymentUsage, SHADOW_TAG, ServedModel, TagSet, TokenCounts};
+use interflow_limits::{DeploymentUsage, SHADOW_TAG, ServedModel, TagSet};
 use interflow_llm::event_stream::StreamFraming;
 use interflow_llm::usage::UsageScanner;
-use interflow_types::{BodyFrame, Flow};
+use interflow_types::{BodyFrame, ByteStr, Flow};
 
 use super::LlmGateway;
-use super::attempt::{RoutedRequest, SendLimits, StreamKind, send};
+use super::attempt::{RecordedAs, RoutedRequest, SendLimits, StreamKind, send};
 use super::routing::Deployment;
-use super::served::{DeliveryState, token_counts};
+use super::served::DeliveryState;
 
 /// Copies in progress per route; more are left out, so that a slow shadow does not hold memory without bound.
 const MAX_IN_PROGRESS: u32 = 16;
@@ -30,11 +30,11 @@ pub(super) fn start(request: &RoutedRequest, flow: &Flow, tags: &[String]) {
     if !is_sampled || deployment.stats.busy() >= MAX_IN_PROGRESS || !deployment.health.allows(Instant::now()) {
         return;
     }
-    let tags = tags.iter().cloned().chain(["shadow".to_owned(), format!("deployment:{}", deployment.name)]).collect();
-    tokio::spawn(run(request.copy(flow), tags));
+    let tags = tags.iter().cloned().chain(["shadow".to_owned(), format!("deployment:{}", deployment.name)]);
+    tokio::spawn(run(request.copy(flow), tags.map(ByteStr::from).collect()));
 }
 
-async fn run(mut request: RoutedRequest, tags: Vec<String>) {
+async fn run(mut request: RoutedRequest, tags: Vec<ByteStr>) {
     let route = Arc::clone(&request.route);
     let Some(shadow) = &route.shadow else { return };
     let deployment = &shadow.deployment;
@@ -53,7 +53,8 @@ async fn run(mut request: RoutedRequest, tags: Vec<String>) {
     };
     let deadline = Instant::now() + route.timeout;
     let limits = SendLimits { attempt: deployment.limits, stream: StreamKind::default(), deadline, holds: false };
-    let (active, result) = send(&request.gateway, &route, deployment, attempt.into_request(), tags, limits).await;
+    let (copy, tags) = (attempt.into_request(), RecordedAs::Copy(tags));
+    let (active, result) = send(&request.gateway, &route, deployment, copy, tags, limits).await;
     let served = request.served_model(deployment);
     let input = request.call.estimated_input;
     let (response, is_success) = match result {
@@ -100,8 +101,8 @@ fn record(
     scanner: &mut UsageScanner,
 ) {
     let summary = scanner.finish().clone();
-    let unreported = scanner.unreported_output();
-    let mut tokens = summary.usage.map_or_else(TokenCounts::default, |usage| token_counts(&usage));
+    let unreported = scanner.usage().unreported_output();
+    let mut tokens = summary.usage.unwrap_or_default();
     let is_estimated = tokens.input == 0 || unreported > 0;
     tokens.output = tokens.output.saturating_add(unreported);
     if tokens.input == 0 {

@@ -2,18 +2,17 @@
 //! clients that did not ask.
 
 use std::ops::Range;
-use std::task::{Context, Poll, ready};
 
-use bytes::Bytes;
-use interflow_codec::content_coding as coding;
 use interflow_codec::json::{JsonError, JsonReader, JsonToken};
-use interflow_llm::event_stream::{EventReader, StreamFraming};
+use interflow_llm::event_stream::StreamFraming;
+use interflow_llm::parsed_event::ParsedEvent;
 use interflow_llm::{LlmCall, Operation, Provider, spans};
 use interflow_types::budget::PROCESS_BUDGET;
-use interflow_types::{
-    Body, BodyFrame, BodyStream, EntryKind, Error, ErrorKind, Flow, RequestHead, ResponseHead, Result,
-};
+use interflow_types::{Body, EntryKind, Error, ErrorKind, Flow, RequestHead, ResponseHead, Result};
 use serde_json::Value;
+
+use crate::exchange::response::abort::StreamAbort;
+use crate::exchange::response::stream::{self, AbortCause, EventStep, StreamEnd};
 
 /// Whether a flow's usage is paid for: it has a key, or limits are configured.
 #[derive(Debug, Default)]
@@ -22,9 +21,6 @@ pub(crate) struct StreamUsageWanted(pub bool);
 /// Whether the client of a flow did not ask for the usage that its request now asks for.
 #[derive(Debug, Default)]
 struct HidesUsage(bool);
-
-/// Maximum size of an event of a stream whose usage is hidden.
-const MAX_EVENT_BYTES: usize = 16 << 20;
 
 /// Whether usage may have to be asked for: a stream of OpenAI's API at the gateway, whose usage is paid for. Mistral
 /// reports usage anyway, and refuses members that it does not know.
@@ -68,8 +64,9 @@ pub(super) fn hide(flow: &Flow, head: &mut ResponseHead, body: Body) -> Body {
     if !hides(flow) || !is_plain || StreamFraming::from_headers(&head.headers, false) != StreamFraming::Sse {
         return body;
     }
-    coding::strip_stale_headers(&mut head.headers);
-    Body::stream(UsageFilter { body, reader: Some(EventReader::new(StreamFraming::Sse, MAX_EVENT_BYTES)) })
+    // A body without a content coding needs no decoder, so that this cannot fail.
+    stream::rewrite(body, &mut head.headers, StreamFraming::Sse, u64::MAX, UsageFilter, StreamFraming::Sse)
+        .unwrap_or_default()
 }
 
 /// The body with `stream_options.include_usage`; `None` if it has it, or cannot be read.
@@ -137,47 +134,28 @@ fn find_options(body: &[u8]) -> Result<Option<StreamOptions>, JsonError> {
     Ok(has_members.then(|| found.unwrap_or(StreamOptions::None(start + 1))))
 }
 
-/// A stream without the event that only reports usage.
-struct UsageFilter {
-    body: Body,
-    /// `None` after the end.
-    reader: Option<EventReader>,
-}
+/// Leaves out the event that only reports usage.
+struct UsageFilter;
 
-impl BodyStream for UsageFilter {
-    fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<BodyFrame>>> {
-        while let Some(reader) = &mut self.reader {
-            let mut out = Vec::new();
-            match ready!(self.body.poll_frame(cx)) {
-                Some(Ok(BodyFrame::Data(data))) => {
-                    reader.push(&data);
-                    loop {
-                        match reader.next_event() {
-                            Ok(Some(event)) if only_reports_usage(&event.data) => {}
-                            Ok(Some(event)) => out.extend_from_slice(&event.raw),
-                            Ok(None) => break,
-                            Err(e) => {
-                                self.reader = None;
-                                return Poll::Ready(Some(Err(Error::new(ErrorKind::BadResponse, e.to_string()))));
-                            }
-                        }
-                    }
-                }
-                None => {
-                    let rest = self.reader.take().and_then(|mut reader| reader.finish());
-                    out.extend(
-                        rest.filter(|event| !only_reports_usage(&event.data))
-                            .map(|event| event.raw)
-                            .unwrap_or_default(),
-                    );
-                }
-                other => return Poll::Ready(other),
-            }
-            if !out.is_empty() {
-                return Poll::Ready(Some(Ok(BodyFrame::Data(Bytes::from(out)))));
-            }
+impl EventStep for UsageFilter {
+    fn event(&mut self, event: ParsedEvent, out: &mut Vec<ParsedEvent>) -> Result<(), StreamAbort> {
+        if !only_reports_usage(&event.event().data) {
+            out.push(event);
         }
-        Poll::Ready(None)
+        Ok(())
+    }
+
+    fn finish(
+        &mut self,
+        rest: Option<ParsedEvent>,
+        _out: &mut Vec<ParsedEvent>,
+    ) -> Result<Option<ParsedEvent>, StreamAbort> {
+        Ok(rest.filter(|event| !only_reports_usage(&event.event().data)))
+    }
+
+    fn abort(&mut self, cause: AbortCause, _is_begun: bool, _out: &mut Vec<ParsedEvent>) -> StreamEnd {
+        let cut = cause.into_abort().map(|halt| Error::new(ErrorKind::BadResponse, halt.message));
+        StreamEnd::Failed(cut.unwrap_or_else(|e| e))
     }
 }
 
@@ -193,6 +171,9 @@ fn only_reports_usage(data: &[u8]) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use bytes::Bytes;
+    use interflow_types::{BodyFrame, Headers};
+
     use super::*;
 
     #[test]
@@ -242,8 +223,15 @@ mod tests {
         for size in [1, 7, raw.len()] {
             let frames = raw.as_bytes().chunks(size).map(|part| Ok(BodyFrame::Data(Bytes::copy_from_slice(part))));
             let body = Body::replay(frames.collect(), Body::Empty);
-            let reader = Some(EventReader::new(StreamFraming::Sse, MAX_EVENT_BYTES));
-            let (left, _) = Body::stream(UsageFilter { body, reader }).collect(1 << 20).await.unwrap();
+            let body = stream::rewrite(
+                body,
+                &mut Headers::new(),
+                StreamFraming::Sse,
+                u64::MAX,
+                UsageFilter,
+                StreamFraming::Sse,
+            );
+            let (left, _) = body.unwrap().collect(1 << 20).await.unwrap();
             assert_eq!(String::from_utf8_lossy(&left), kept.concat(), "{size}");
         }
     }

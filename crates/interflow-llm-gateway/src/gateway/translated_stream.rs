@@ -1,26 +1,26 @@
-//! The stream of an upstream, translated while it is relayed.
+//! The step of an upstream's stream that makes it one in the client's format.
 
-use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use interflow_codec::content_coding::ContentDecoder;
-use interflow_types::{Body, BodyFrame, BodyStream, Error, ErrorKind, Result};
+use interflow_llm::event_stream::StreamFraming;
+use interflow_llm::parsed_event::ParsedEvent;
+use interflow_types::{Error, ErrorKind};
 use tokio::time::Instant;
 
 use interflow_llm::translate::{ChatEvent, EventTranslator, ReplyWriter, TranslatedError};
 use interflow_llm::usage::OutputCounter;
 use interflow_llm::{CountedOutput, LlmCall, ResponseProgress, ResponseSummary};
 
-/// A body in the client's format, made from the upstream's.
-pub(super) struct TranslatedStream {
-    body: Body,
-    decoder: Option<ContentDecoder>,
+use crate::exchange::response::abort::StreamAbort;
+use crate::exchange::response::stream::{AbortCause, EventStep, StreamEnd, for_each_event};
+
+/// Reads the events of the upstream, and writes those of the client.
+pub(super) struct TranslationStep {
     reader: EventTranslator,
     writer: ReplyWriter,
     /// Counted here, since a client's format may not report usage.
     call: LlmCall,
     output: OutputCounter,
-    over: bool,
     last_output: Instant,
     ping_after: Duration,
 }
@@ -28,19 +28,12 @@ pub(super) struct TranslatedStream {
 /// After so long without output a sign of life of the upstream becomes one for the client.
 const PING_AFTER: Duration = Duration::from_secs(5);
 
-impl TranslatedStream {
-    pub fn new(
-        body: Body,
-        decoder: Option<ContentDecoder>,
-        reader: EventTranslator,
-        writer: ReplyWriter,
-        call: LlmCall,
-    ) -> Self {
+impl TranslationStep {
+    pub fn new(reader: EventTranslator, writer: ReplyWriter, call: LlmCall) -> Self {
         let (output, last_output) = (OutputCounter::default(), Instant::now());
-        let stream =
-            Self { body, decoder, reader, writer, call, output, over: false, last_output, ping_after: PING_AFTER };
-        stream.record_count();
-        stream
+        let step = Self { reader, writer, call, output, last_output, ping_after: PING_AFTER };
+        step.record_count();
+        step
     }
 
     fn record_count(&self) {
@@ -48,32 +41,27 @@ impl TranslatedStream {
         self.call.record_count(CountedOutput { unreported, progress, is_upstream: true });
     }
 
-    fn feed(&mut self, data: &[u8]) -> Result<Vec<ChatEvent>> {
-        match &mut self.decoder {
-            None => Ok(self.reader.push(data)),
-            Some(decoder) => {
-                let plain = decoder.push(data).map_err(|e| {
-                    Error::new(ErrorKind::BadResponse, format!("the upstream's stream cannot be decoded: {e}"))
-                })?;
-                Ok(self.reader.push(&plain))
-            }
-        }
-    }
-
-    /// The end of the upstream's body.
-    fn finish(&mut self) -> Vec<ChatEvent> {
-        let rest = self.decoder.as_mut().and_then(|decoder| decoder.finish().ok()).unwrap_or_default();
-        let mut events = self.reader.push(&rest);
-        events.extend(self.reader.finish());
-        events
-    }
-
-    fn write(&mut self, events: Vec<ChatEvent>, out: &mut Vec<u8>) {
+    fn write(&mut self, events: Vec<ChatEvent>, out: &mut Vec<ParsedEvent>) {
+        let mut raw = Vec::new();
         for event in events {
             self.note(&event);
-            self.writer.write(event, out);
+            self.writer.write(event, &mut raw);
         }
         self.record_count();
+        self.send(&raw, out);
+    }
+
+    /// Passes on what was written, which is whole events.
+    fn send(&mut self, raw: &[u8], out: &mut Vec<ParsedEvent>) {
+        if raw.is_empty() {
+            return;
+        }
+        self.last_output = Instant::now();
+        let sent = for_each_event(StreamFraming::Sse, [raw], |event| {
+            out.push(event);
+            Ok(())
+        });
+        out.extend(sent.ok().flatten());
     }
 
     fn note(&mut self, event: &ChatEvent) {
@@ -97,55 +85,79 @@ impl TranslatedStream {
     }
 }
 
-impl BodyStream for TranslatedStream {
-    fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<BodyFrame>>> {
-        loop {
-            if self.over {
-                return Poll::Ready(None);
-            }
-            let mut out = Vec::new();
-            match ready!(self.body.poll_frame(cx)) {
-                Some(Ok(BodyFrame::Data(data))) => match self.feed(&data) {
-                    Ok(events) => self.write(events, &mut out),
-                    Err(e) => self.fail(&e, &mut out),
-                },
-                // Nothing in trailers belongs to another format.
-                Some(Ok(BodyFrame::Trailers(_))) => {}
-                Some(Err(e)) => self.fail(&e, &mut out),
-                None => {
-                    let events = self.finish();
-                    self.write(events, &mut out);
-                    self.over = true;
-                }
-            }
-            // What an upstream sends after its reply is of no use to the client.
-            self.over |= self.writer.has_ended();
-            if out.is_empty() && !self.over && self.last_output.elapsed() >= self.ping_after {
-                self.writer.ping(&mut out);
-            }
-            if !out.is_empty() {
-                self.last_output = Instant::now();
-                return Poll::Ready(Some(Ok(BodyFrame::Data(out.into()))));
-            }
-        }
+impl EventStep for TranslationStep {
+    fn event(&mut self, event: ParsedEvent, out: &mut Vec<ParsedEvent>) -> Result<(), StreamAbort> {
+        let events = self.reader.read(event.event());
+        self.write(events, out);
+        Ok(())
     }
-}
 
-impl TranslatedStream {
+    fn finish(
+        &mut self,
+        rest: Option<ParsedEvent>,
+        out: &mut Vec<ParsedEvent>,
+    ) -> Result<Option<ParsedEvent>, StreamAbort> {
+        let events = self.reader.finish(rest.as_ref().map(ParsedEvent::event));
+        self.write(events, out);
+        Ok(None)
+    }
+
+    /// The reply may be complete all the same.
+    fn finish_truncated(
+        &mut self,
+        _why: AbortCause,
+        rest: Option<ParsedEvent>,
+        out: &mut Vec<ParsedEvent>,
+    ) -> Result<(), AbortCause> {
+        self.finish(rest, out).map(|_| ()).map_err(AbortCause::Step)
+    }
+
     /// Ends the stream with an error event, which every SDK raises as an exception.
-    fn fail(&mut self, error: &Error, out: &mut Vec<u8>) {
-        let message = format!("the upstream's stream failed: {error}");
-        self.writer.fail(&TranslatedError { status: 502, kind: "response_cut".into(), message }, out);
-        self.over = true;
+    fn abort(&mut self, cause: AbortCause, _is_begun: bool, out: &mut Vec<ParsedEvent>) -> StreamEnd {
+        let error = match cause {
+            AbortCause::Transfer(e) => e,
+            AbortCause::Step(halt) => Error::new(ErrorKind::BadResponse, halt.message),
+            AbortCause::Coding(e) => {
+                Error::new(ErrorKind::BadResponse, format!("the upstream's stream cannot be decoded: {e}"))
+            }
+            AbortCause::Framing(e) => {
+                let events = self.reader.fail_stream(&e.to_string());
+                self.write(events, out);
+                return StreamEnd::Complete;
+            }
+        };
+        let (mut raw, message) = (Vec::new(), format!("the upstream's stream failed: {error}"));
+        self.writer.fail(&TranslatedError { status: 502, kind: "response_cut".into(), message }, &mut raw);
+        self.send(&raw, out);
+        StreamEnd::Complete
+    }
+
+    fn after_data(&mut self, out: &mut Vec<ParsedEvent>) -> bool {
+        // What an upstream sends after its reply is of no use to the client.
+        if self.writer.has_ended() {
+            return true;
+        }
+        if out.is_empty() && self.last_output.elapsed() >= self.ping_after {
+            let mut raw = Vec::new();
+            self.writer.ping(&mut raw);
+            self.send(&raw, out);
+        }
+        false
+    }
+
+    /// Nothing in trailers belongs to another format.
+    fn forwards_trailers(&self) -> bool {
+        false
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use interflow_llm::event_stream::StreamFraming;
     use interflow_llm::translate::{ReplyHead, WireFormat};
+    use interflow_types::{Body, BodyFrame, Headers};
 
     use super::*;
+    use crate::exchange::response::stream::rewrite;
 
     async fn translated(ping_after: Duration) -> String {
         let chunk = |delta: &str, reason: &str| {
@@ -168,11 +180,13 @@ mod tests {
             custom_tools: Vec::new(),
             upstream: WireFormat::OpenAiChat,
         };
-        let reader = EventTranslator::new(WireFormat::OpenAiChat, StreamFraming::Sse);
+        let reader = EventTranslator::new(WireFormat::OpenAiChat);
         let writer = ReplyWriter::new(WireFormat::Anthropic, head);
         let body = Body::replay(frames, Body::Empty);
-        let stream = TranslatedStream::new(body, None, reader, writer, LlmCall::default());
-        let (raw, _) = Body::stream(TranslatedStream { ping_after, ..stream }).collect(1 << 20).await.unwrap();
+        let step = TranslationStep { ping_after, ..TranslationStep::new(reader, writer, LlmCall::default()) };
+        let sse = StreamFraming::Sse;
+        let body = rewrite(body, &mut Headers::new(), sse, u64::MAX, step, sse).unwrap();
+        let (raw, _) = body.collect(1 << 20).await.unwrap();
         String::from_utf8(raw.to_vec()).unwrap()
     }
 

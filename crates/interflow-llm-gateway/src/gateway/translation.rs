@@ -1,21 +1,24 @@
 //! Requests that are translated for an upstream with another wire format than the client's, and the responses to them.
 
+use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::Bytes;
 use interflow_codec::content_coding as coding;
 use interflow_types::budget::PROCESS_BUDGET;
 use interflow_types::{
-    Body, CollectError, Error, ErrorKind, Flow, Headers, Method, Request, RequestHead, RequestId, Response, Result,
-    StatusCode,
+    Body, Error, ErrorKind, Flow, Headers, Method, Request, RequestHead, RequestId, Response, Result, StatusCode,
 };
 
-use super::translated_stream::TranslatedStream;
+use super::translated_stream::TranslationStep;
 use super::upstream::client_key;
 use super::upstream_error::{MAX_ERROR_BYTES, read_error};
 use super::upstream_request::{OriginalRequest, sign, upstream_model};
 use super::wire_format::ClientRequest;
 use super::{LlmUpstream, UpstreamTable, foreign_reasoning, token_count};
+use crate::exchange::response::stream;
+use crate::exchange::response::whole::{self, UnreadResponse};
+use crate::exchange::{LlmExchange, ReadError, RequestBody};
 use interflow_llm::event_stream::StreamFraming;
 use interflow_llm::message::ContentBlock;
 use interflow_llm::translate::{
@@ -45,9 +48,8 @@ pub(super) struct Translation {
     created: i64,
     max_body: usize,
     /// Parsed for the first upstream that needs it.
-    parsed: Option<std::result::Result<std::sync::Arc<ChatRequest>, LlmRefusal>>,
-    /// The body without its content coding, once it was parsed.
-    plain: Option<Bytes>,
+    parsed: Option<std::result::Result<Arc<ChatRequest>, LlmRefusal>>,
+    shared: LlmExchange,
     losses: Losses,
     /// The first upstream's provider.
     native: Option<Provider>,
@@ -67,10 +69,15 @@ impl Translation {
             created: jiff::Timestamp::now().as_second(),
             max_body: table.max_body,
             parsed: None,
-            plain: None,
+            shared: LlmExchange::of(flow),
             losses: Losses::default(),
             native: route.map(|route| route.upstream.provider),
         }
+    }
+
+    /// What is known of the client's request, shared by all that is made of it.
+    pub fn exchange(&self) -> LlmExchange {
+        self.shared.clone()
     }
 
     /// Whether a format is the client's own: the upstream takes its messages, though not its request.
@@ -119,16 +126,19 @@ impl Translation {
         if !is_near || self.native != Some(Provider::Mistral) {
             return Ok(false);
         }
-        let plain = match coding::decode_off_thread(&original.head.headers, original.raw, self.max_body as u64).await {
-            Ok(plain) => plain.unwrap_or_else(|| original.raw.clone()),
-            Err(e) => return coding::budget_error(&e).map_or(Ok(false), Err),
-        };
-        let _held = PROCESS_BUDGET.reserve(plain.len() as u64 * 2)?;
         let follows_tools = !upstream.assistant_after_tools;
-        let accepted = spans::beside(plain.len(), move || {
-            serde_json::from_slice(&plain).is_ok_and(|body| is_accepted_by_mistral(&body, follows_tools))
-        });
-        Ok(accepted.await.unwrap_or_default())
+        let look = move |body: &RequestBody| {
+            Ok(serde_json::from_slice(body.plain()).is_ok_and(|body| is_accepted_by_mistral(&body, follows_tools)))
+        };
+        let accepted = async { self.body(original).await?.read_tree(look).await };
+        match accepted.await {
+            Err(ReadError::Overloaded(e)) => Err(e),
+            accepted => Ok(accepted.unwrap_or_default()),
+        }
+    }
+
+    async fn body(&mut self, original: &OriginalRequest<'_>) -> std::result::Result<Arc<RequestBody>, ReadError> {
+        self.shared.request(&original.head.headers, original.raw, self.max_body).await
     }
 
     /// The translated request. The inner error is for the client, unless another upstream serves it.
@@ -156,16 +166,19 @@ impl Translation {
         let (is_openai, keeps) = (upstream.is_openai(), upstream.keeps(format));
         let (provider, max_tokens) = (upstream.provider, upstream.max_tokens);
         let assistant_after_tools = upstream.assistant_after_tools;
-        let own = self.plain.clone().filter(|_| self.is_own(format));
-        let written = spans::beside(original.raw.len(), move || {
+        let (is_own, body) = (self.is_own(format), self.body(original).await);
+        let not_written =
+            || Error::new(ErrorKind::Internal, "the request could not be translated; please report what it was");
+        let body = body.map_err(|_| not_written())?;
+        let written = body.read(move |body| {
             let target = Target { format, provider, model: &model, max_tokens, is_openai, assistant_after_tools };
             // A request in its client's own format loses nothing, whatever the model of messages knows.
-            let own = own.and_then(|plain| {
-                let (clean, mut losses) = (without_foreign_reasoning(format, keeps, &plain), Losses::default());
+            let own = is_own.then(|| body.plain()).and_then(|plain| {
+                let (clean, mut losses) = (without_foreign_reasoning(format, keeps, plain), Losses::default());
                 if clean.is_some() {
                     losses.add(foreign_reasoning::LOST);
                 }
-                let body = serde_json::from_slice::<serde_json::Value>(clean.as_deref().unwrap_or(&plain)).ok()?;
+                let body = serde_json::from_slice::<serde_json::Value>(clean.as_deref().unwrap_or(plain)).ok()?;
                 Some((body, losses))
             });
             let (mut body, losses) = own.unwrap_or_else(|| chat.write(&target));
@@ -174,11 +187,9 @@ impl Translation {
             } else if counts {
                 body = token_count::request(&target, body);
             }
-            (body.to_string(), losses)
+            Ok((body.to_string(), losses))
         });
-        let (body, mut losses) = written.await.ok_or_else(|| {
-            Error::new(ErrorKind::Internal, "the request could not be translated; please report what it was")
-        })?;
+        let (body, mut losses) = written.await.map_err(|_| not_written())?;
         let mut headers = headers(original.head, format, self.exchange.stream);
         match original.head.headers.get("anthropic-beta") {
             Some(betas) if self.is_own(format) => headers.append_unchecked(b"anthropic-beta", betas),
@@ -209,24 +220,19 @@ impl Translation {
     async fn chat(
         &mut self,
         original: &OriginalRequest<'_>,
-    ) -> Result<std::result::Result<std::sync::Arc<ChatRequest>, LlmRefusal>> {
+    ) -> Result<std::result::Result<Arc<ChatRequest>, LlmRefusal>> {
         if let Some(parsed) = &self.parsed {
             return Ok(parsed.clone());
         }
-        let parsed = match coding::decode_off_thread(&original.head.headers, original.raw, self.max_body as u64).await {
-            Ok(plain) => {
-                let (body, client) = (plain.unwrap_or_else(|| original.raw.clone()), self.client);
-                self.plain = Some(body.clone());
-                // The tree takes several times the size of the body.
-                let _held = PROCESS_BUDGET.reserve(body.len() as u64 * 2)?;
-                spans::beside(body.len(), move || parse(client, &body)).await.unwrap_or_else(|| Err(unreadable("")))
-            }
-            Err(e) => match coding::budget_error(&e) {
-                Some(e) => return Err(e),
-                None => Err(unreadable(&e.to_string())),
-            },
+        let client = self.client;
+        let look = move |body: &RequestBody| Ok(parse(client, body.plain()));
+        let parsed = async { self.body(original).await?.read_tree(look).await };
+        let parsed = match parsed.await {
+            Ok(parsed) => parsed.map(Arc::new),
+            Err(ReadError::Overloaded(e)) => return Err(e),
+            Err(ReadError::Undecodable(e)) => Err(unreadable(&e.to_string())),
+            Err(ReadError::Malformed(..)) => Err(unreadable("")),
         };
-        let parsed = parsed.map(std::sync::Arc::new);
         self.parsed = Some(parsed.clone());
         Ok(parsed)
     }
@@ -359,15 +365,14 @@ impl Translation {
             }
             (_, framing) => framing,
         };
-        let decoder = coding::ContentDecoder::new(headers, u64::MAX)
-            .map_err(|e| Error::new(ErrorKind::BadResponse, format!("the upstream's stream cannot be decoded: {e}")))?;
-        let reader = EventTranslator::new(format, framing);
         let writer = ReplyWriter::new(client, self.reply_head(format));
-        let stream = TranslatedStream::new(body, decoder, reader, writer, self.exchange.clone());
+        let step = TranslationStep::new(EventTranslator::new(format), writer, self.exchange.clone());
+        let body = stream::rewrite(body, &mut headers.clone(), framing, u64::MAX, step, StreamFraming::Sse)
+            .map_err(|e| Error::new(ErrorKind::BadResponse, format!("the upstream's stream cannot be decoded: {e}")))?;
         let mut response = Response::full(StatusCode::OK, EVENT_STREAM, Bytes::new());
         response.head.headers.remove("content-length");
         response.head.headers.append_unchecked(b"Cache-Control", b"no-cache");
-        response.body = Body::stream(stream);
+        response.body = body;
         Ok(response)
     }
 
@@ -442,17 +447,15 @@ fn is_passed_on(name: &[u8]) -> bool {
 
 /// A whole body without its content coding.
 async fn read(headers: &Headers, body: Body, max: usize) -> Result<Bytes> {
-    let raw = match body.collect(max).await {
-        Ok((raw, _)) => raw,
-        Err(CollectError::Broken(e)) => return Err(e),
-        Err(CollectError::TooLarge(_)) => {
+    match whole::read(headers, StreamFraming::Whole, body, max).await? {
+        Ok((_, plain)) => Ok(plain),
+        Err(UnreadResponse::TooLarge(_)) => {
             let message = "the upstream's response is larger than llm.max_body and cannot be translated";
-            return Err(Error::new(ErrorKind::BadResponse, message));
+            Err(Error::new(ErrorKind::BadResponse, message))
         }
-    };
-    let plain = coding::decode_off_thread(headers, &raw, max as u64).await.map_err(|e| {
-        let why = format!("the upstream's response cannot be decoded: {e}");
-        coding::budget_error(&e).unwrap_or_else(|| Error::new(ErrorKind::BadResponse, why))
-    })?;
-    Ok(plain.unwrap_or(raw))
+        Err(UnreadResponse::Undecodable(_, e)) => {
+            let why = format!("the upstream's response cannot be decoded: {e}");
+            Err(coding::budget_error(&e).unwrap_or_else(|| Error::new(ErrorKind::BadResponse, why)))
+        }
+    }
 }

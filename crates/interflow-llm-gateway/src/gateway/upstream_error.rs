@@ -5,15 +5,31 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use interflow_codec::content_coding as coding;
 use interflow_types::{Body, BodyFrame, Headers};
+use serde_json::Value;
 
 /// Maximum size of an error response that is read.
 pub(super) const MAX_ERROR_BYTES: usize = 1 << 20;
 /// How long an error response is read; what came until then is translated.
 pub(super) const MAX_ERROR_TIME: Duration = Duration::from_secs(2);
 
+/// Longest code of an error that is recorded, in bytes.
+const MAX_CODE: usize = 64;
+
 /// The body of an error without its content coding, as far as it came in [`MAX_ERROR_TIME`] and before the deadline.
 pub(super) async fn read_error(headers: &Headers, body: Body, deadline: Instant) -> Bytes {
     read_until(headers, body, MAX_ERROR_BYTES, deadline.min(Instant::now() + MAX_ERROR_TIME)).await
+}
+
+/// The provider's code of an error in JSON, such as `overloaded_error`. Nothing but identifiers: an error's words may
+/// repeat the request.
+pub(super) fn error_code(body: &[u8]) -> Option<String> {
+    let answer: Value = serde_json::from_slice(body).ok()?;
+    // Gemini's errors may be in a list.
+    let answer = answer.get(0).unwrap_or(&answer);
+    let error = answer.get("error").filter(|error| error.is_object()).unwrap_or(answer);
+    let code = ["code", "type", "status"].into_iter().find_map(|name| error.get(name)?.as_str())?;
+    let is_identifier = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-' | b'.');
+    (code.len() <= MAX_CODE && code.bytes().all(is_identifier)).then(|| code.to_owned())
 }
 
 /// A body without its content coding, as far as it came until then.

@@ -3,8 +3,6 @@
 use std::ops::Range;
 
 use bytes::Bytes;
-use interflow_codec::content_coding as coding;
-use interflow_llm::spans::MarkError;
 use interflow_llm::{LlmCall, LlmRefusal, model_in_path, spans};
 use interflow_types::budget::PROCESS_BUDGET;
 use interflow_types::percent::encoded_as;
@@ -13,6 +11,7 @@ use interflow_types::{Body, RequestHead, Result, StatusCode};
 use super::access_token::AccessToken;
 use super::wire_format::MODEL_IN_PATH;
 use super::{LlmUpstream, UpstreamTable, aws_signature, resolve_alias};
+use crate::exchange::{LlmExchange, ReadError};
 
 /// The request as received. Each attempt makes its own request from it, because key, model and signature differ.
 pub(super) struct OriginalRequest<'a> {
@@ -47,24 +46,25 @@ pub(super) fn model_in_body<'t>(
 /// The body with the mapped model name. A body that cannot be parsed is forwarded unchanged; the provider reports
 /// what is wrong with it.
 pub(super) async fn rewrite_model(
+    exchange: &mut LlmExchange,
     table: &UpstreamTable,
     head: &mut RequestHead,
     raw: Bytes,
     name: &str,
 ) -> Result<Bytes> {
-    let plain = match coding::decode_off_thread(&head.headers, &raw, table.max_body as u64).await {
-        Ok(plain) => plain,
-        Err(e) => return coding::budget_error(&e).map_or(Ok(raw), Err),
+    let read = async {
+        let request = exchange.request(&head.headers, &raw, table.max_body).await?;
+        let facts = request.facts(false).await?;
+        Ok::<_, ReadError>((request, facts.model.clone()))
     };
-    let body = plain.as_ref().unwrap_or(&raw);
-    let range = match spans::facts_held(body).await.map(|facts| facts.model) {
-        Ok(Some(range)) => range,
-        Ok(None) | Err(MarkError::Json(_)) => return Ok(raw),
-        Err(MarkError::Overloaded(e)) => return Err(e),
+    let (request, range) = match read.await {
+        Ok((request, Some(range))) => (request, range),
+        Err(ReadError::Overloaded(e)) => return Err(e),
+        Ok((_, None)) | Err(_) => return Ok(raw),
     };
-    let held = PROCESS_BUDGET.reserve(body.len() as u64)?;
+    let held = PROCESS_BUDGET.reserve(request.plain().len() as u64)?;
     head.headers.remove("content-encoding");
-    Ok(held.attach_to(replace_model(body, range, name)))
+    Ok(held.attach_to(replace_model(request.plain(), range, name)))
 }
 
 /// The path with the mapped model name, if the path contains the model.

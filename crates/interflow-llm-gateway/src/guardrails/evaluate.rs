@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use interflow_llm::{GuardrailAction, GuardrailFailure, LlmCall, LlmRefusal};
-use interflow_redact::{StopFlag, is_stop_requested};
+use interflow_redact::is_stop_requested;
 use interflow_types::budget::MemoryReservation;
 use interflow_types::{BoxFuture, DeferredWork, Direction, EarlyExit, Flow, MaybeFuture, RequestHead, StatusCode};
 use parking_lot::Mutex;
@@ -17,9 +17,7 @@ use super::check::{CallFacts, CheckResult, Finding};
 use super::record::{GuardrailRecord, GuardrailResult};
 use super::settings::Guard;
 use super::texts::{GuardText, TextEdit};
-
-/// Texts larger than this together are checked off the worker thread, which serves other requests.
-const MAX_INLINE_BYTES: usize = 64 << 10;
+use crate::exchange::off_worker;
 
 /// Characters around a finding that the person who decides is shown.
 const EXCERPT: usize = 60;
@@ -69,18 +67,7 @@ impl CheckJob {
         let job = self.clone();
         let names = guards.clone();
         let work = move || guards.into_iter().map(|guard| job.check_now(guard)).collect();
-        if size <= MAX_INLINE_BYTES {
-            return work();
-        }
-        let capacity = interflow_redact::scan_capacity::reserve(size).await;
-        // When nobody waits any more, this future is dropped, which stops the work.
-        let stop = StopFlag::default();
-        let _left = stop.on_drop();
-        let scan = move || {
-            let _capacity = capacity;
-            stop.run(work)
-        };
-        tokio::task::spawn_blocking(scan).await.unwrap_or_else(|_| {
+        off_worker(size, work).await.unwrap_or_else(|| {
             let failed = |guard| GuardOutcome { guard, result: Err("the check was cut short".into()) };
             names.into_iter().map(failed).collect()
         })

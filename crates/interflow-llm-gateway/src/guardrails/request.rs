@@ -3,23 +3,21 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use interflow_codec::content_coding as coding;
-use interflow_llm::spans::{self, multipart};
 use interflow_llm::{LlmCall, LlmRefusal};
 use interflow_types::budget::{MemoryReservation, PROCESS_BUDGET};
-use interflow_types::{Body, CollectError, Direction, EarlyExit, Flow, Headers, RequestHead, StatusCode};
+use interflow_types::{Body, Direction, EarlyExit, Flow, RequestHead, StatusCode};
 
 use super::evaluate::{BackgroundCheck, CheckJob, blocked_refusal};
 use super::record::GuardrailRecord;
 use super::settings::{ActiveGuards, Guard};
 use super::texts::{GuardText, body_edits, texts_of_form, texts_of_json};
 use super::{GuardrailService, GuardrailState};
-use crate::redaction::event_rewriter::splice;
-use crate::redaction::{overloaded, replace_request_body, request_identity_encoding, undecodable};
+use crate::exchange::response::event_rewriter::splice;
+use crate::exchange::{self, BodyShape, Collected, Pass, RequestBody, overloaded, request_identity_encoding};
 
-/// A body's texts, decoded, with the memory that they take.
+/// A body's texts, unescaped, with the memory that they take.
 struct ReadBody {
-    plain: Bytes,
+    request: Arc<RequestBody>,
     texts: Arc<Vec<GuardText>>,
     held: Arc<MemoryReservation>,
 }
@@ -41,27 +39,19 @@ pub(super) async fn check(
     if guards.is_empty() || body.is_empty() {
         return Ok(body);
     }
-    let strict = guards.iter().any(|g| g.is_strict());
-    let raw = match body.collect(max_body).await {
-        Ok((raw, _)) => raw,
-        Err(CollectError::Broken(e)) => return Err(EarlyExit::Deny(e)),
-        Err(CollectError::TooLarge(body)) if !strict => {
-            flow.tag("guardrail:unread");
-            return Ok(body);
-        }
-        Err(CollectError::TooLarge(_)) => {
-            let message =
-                format!("the body is larger than {max_body} bytes (llm.max_body), so that it cannot be checked");
-            let status = StatusCode::PAYLOAD_TOO_LARGE;
-            let refusal = LlmRefusal::new(status, "payload_too_large", "request_body_too_large", message);
-            return Err(service.refuse(flow, &refusal));
-        }
+    let (name, is_strict) = ("guardrail", guards.iter().any(|g| g.is_strict()));
+    let too_large = || format!("the body is larger than {max_body} bytes (llm.max_body), so that it cannot be checked");
+    let refuse = |flow: &mut Flow, refusal: &LlmRefusal| service.refuse(flow, refusal);
+    let pass = Pass { name, max_body, is_strict, too_large, refuse };
+    let raw = match pass.collect(flow, body).await? {
+        Collected::Whole(raw) => raw,
+        Collected::Unread(body) => return Ok(body),
     };
-    let read = match read_body(&head.headers, &raw, max_body).await {
+    let read = match read_body(flow, head, &raw, max_body).await {
         Ok(read) => read,
-        Err(refusal) if strict => return Err(service.refuse(flow, &refusal)),
+        Err(refusal) if is_strict => return Err(service.refuse(flow, &refusal)),
         Err(_) => {
-            flow.tag("guardrail:unread");
+            pass.tag_unread(flow);
             return Ok(raw.into());
         }
     };
@@ -79,16 +69,15 @@ pub(super) async fn check(
     if edits.is_empty() {
         return Ok(raw.into());
     }
-    match body_edits(&read.plain, &read.texts, edits) {
+    let plain = read.request.plain();
+    let masked = match body_edits(plain, &read.texts, edits) {
         Ok(edits) => {
             flow.extension_mut::<GuardrailState>().masked = true;
-            Ok(replace_request_body(head, splice(&read.plain, &edits)))
+            exchange::replace(flow, head, splice(plain, &edits))
         }
-        Err(_) => {
-            let refusal = unmaskable(&now, Direction::Request);
-            Err(service.refuse(flow, &refusal))
-        }
-    }
+        Err(_) => Err(unmaskable(&now, Direction::Request)),
+    };
+    masked.map_err(|refusal| service.refuse(flow, &refusal))
 }
 
 /// What was found cannot be replaced without breaking the JSON of a tool call: it is blocked.
@@ -100,29 +89,16 @@ pub(super) fn unmaskable(guards: &[Arc<Guard>], direction: Direction) -> LlmRefu
     }
 }
 
-async fn read_body(headers: &Headers, raw: &Bytes, max: usize) -> Result<ReadBody, LlmRefusal> {
-    let plain = coding::decode_off_thread(headers, raw, max as u64).await.map_err(undecodable)?;
-    let plain = plain.unwrap_or_else(|| raw.clone());
+async fn read_body(flow: &mut Flow, head: &RequestHead, raw: &Bytes, max: usize) -> Result<ReadBody, LlmRefusal> {
+    let request = exchange::request_body(flow, &head.headers, raw, max).await?;
     // The texts are copies.
-    let held = PROCESS_BUDGET.reserve(plain.len() as u64).map_err(|e| overloaded(&e))?;
-    let boundary = multipart::boundary(headers.get_str("content-type").unwrap_or_default());
-    let body = plain.clone();
-    let read = move || match boundary {
-        Some(boundary) => match multipart::parse(&body, &boundary) {
-            Ok(form) => Ok(texts_of_form(&body, &form)),
-            Err(e) => Err(bad_request("bad_form", e.to_string())),
-        },
-        None => match spans::mark_body(&body, true) {
-            Ok(marked) => Ok(texts_of_json(&body, &marked)),
-            Err(spans::MarkError::Overloaded(e)) => Err(overloaded(&e)),
-            Err(spans::MarkError::Json(e)) => Err(bad_request("bad_json", format!("the body cannot be read: {e}"))),
-        },
-    };
-    let broken = || bad_request("bad_json", "the work on the body was cut short".to_owned());
-    let texts = spans::beside(plain.len(), read).await.ok_or_else(broken)??;
-    Ok(ReadBody { plain, texts: Arc::new(texts), held: Arc::new(held) })
-}
-
-fn bad_request(code: &'static str, message: String) -> LlmRefusal {
-    LlmRefusal::new(StatusCode::BAD_REQUEST, "invalid_request", code, message)
+    let held = PROCESS_BUDGET.reserve(request.plain().len() as u64).map_err(|e| overloaded(&e))?;
+    let texts = request.read(|body| {
+        Ok(match &body.content_now(true)?.shape {
+            BodyShape::Form(form) => texts_of_form(body.plain(), form),
+            BodyShape::Json(marked) => texts_of_json(body.plain(), marked),
+        })
+    });
+    let texts = Arc::new(texts.await?);
+    Ok(ReadBody { request, texts, held: Arc::new(held) })
 }

@@ -2,13 +2,11 @@
 
 use std::sync::Arc;
 
-use bytes::Bytes;
-use interflow_codec::content_coding as coding;
 use interflow_llm::event_stream::StreamFraming;
 use interflow_llm::spans::{self, TextPlace};
 use interflow_llm::{GuardrailAction, LlmRefusal};
 use interflow_types::budget::{MemoryReservation, PROCESS_BUDGET};
-use interflow_types::{Body, CollectError, Direction, EarlyExit, Flow, RequestHead, ResponseHead, StatusCode};
+use interflow_types::{Body, Direction, EarlyExit, Flow, RequestHead, ResponseHead, StatusCode};
 use tokio::sync::oneshot;
 
 use super::evaluate::{BackgroundCheck, CheckJob};
@@ -18,11 +16,12 @@ use super::settings::{ActiveGuards, Guard};
 use super::stream::{CollectRewriter, CollectedTexts, EditRewriter, MatchRewriter, StreamedTexts};
 use super::texts::{GuardText, TextEdit, body_edits, texts_of_json, whole_text};
 use super::{GuardrailService, add_header};
-use crate::redaction::event_rewriter::{EventRewriter, StreamAbort, TextRewriter, splice};
-use crate::redaction::overloaded;
-use crate::redaction::response_body::{
-    ResponseScanContext, abort_refusal, is_text, replace_body as replace_response_body, unreadable,
-};
+use crate::exchange::overloaded;
+use crate::exchange::response::abort::StreamAbort;
+use crate::exchange::response::event_rewriter::splice;
+use crate::exchange::response::rewrite_step::{ResponseScanContext, rewrite_whole};
+use crate::exchange::response::whole::{UnreadResponse, WholeResponse, is_text, replace_body as replace_response_body};
+use crate::redaction::redacts_flow;
 
 /// The stage's step in phase `ResponseBody`.
 pub(super) async fn check(
@@ -75,31 +74,26 @@ async fn read_whole(
     service: &GuardrailService,
     flow: &mut Flow,
     active: &ActiveGuards,
+    framing: StreamFraming,
     head: &ResponseHead,
     body: Body,
-) -> Result<Result<(Bytes, Bytes), Body>, EarlyExit> {
+) -> Result<Result<WholeResponse, Body>, EarlyExit> {
     let max = active.max_body;
     let strict = active.output.iter().any(|g| g.is_strict());
-    let raw = match body.collect(max).await {
-        Ok((raw, _)) => raw,
-        Err(CollectError::Broken(e)) => return Err(EarlyExit::Deny(e)),
-        Err(CollectError::TooLarge(body)) if !strict => {
-            flow.tag("guardrail:unread");
-            return Ok(Err(body));
-        }
-        Err(CollectError::TooLarge(_)) => {
+    match WholeResponse::read(flow, framing, head, body, max).await? {
+        Ok(whole) => Ok(Ok(whole)),
+        Err(UnreadResponse::TooLarge(_)) if strict => {
             let message =
                 format!("the response is larger than {max} bytes (llm.max_body), so that it cannot be checked");
             let refusal = LlmRefusal::new(StatusCode::BAD_GATEWAY, "provider_error", "response_too_large", message);
-            return Err(service.refuse(flow, &refusal));
+            Err(service.refuse(flow, &refusal))
         }
-    };
-    match coding::decode_off_thread(&head.headers, &raw, max as u64).await {
-        Ok(plain) => Ok(Ok((plain.unwrap_or_else(|| raw.clone()), raw))),
-        Err(e) if strict => Err(service.refuse(flow, &abort_refusal(&unreadable(&e)))),
-        Err(_) => {
+        Err(UnreadResponse::Undecodable(_, e)) if strict => {
+            Err(service.refuse(flow, &StreamAbort::unreadable(&e).refusal()))
+        }
+        Err(unread) => {
             flow.tag("guardrail:unread");
-            Ok(Err(raw.into()))
+            Ok(Err(unread.into_body()))
         }
     }
 }
@@ -112,27 +106,28 @@ async fn check_whole(
     head: &mut ResponseHead,
     body: Body,
 ) -> Result<Body, EarlyExit> {
-    let (plain, raw) = match read_whole(service, flow, active, head, body).await? {
-        Ok(read) => read,
+    let mut whole = match read_whole(service, flow, active, StreamFraming::Whole, head, body).await? {
+        Ok(whole) => whole,
         Err(body) => return Ok(body),
     };
+    let plain = whole.plain().clone();
     // The texts are copies.
     let held = PROCESS_BUDGET.reserve(plain.len() as u64).map_err(|e| service.refuse(flow, &overloaded(&e)))?;
-    let texts = match texts_of_response(head, &plain).await {
+    let texts = match texts_of_response(head, &mut whole).await {
         Ok(texts) => texts,
         Err(halt) if active.output.iter().any(|g| g.is_strict()) => {
-            return Err(service.refuse(flow, &abort_refusal(&halt)));
+            return Err(service.refuse(flow, &halt.refusal()));
         }
         Err(_) => {
             flow.tag("guardrail:unread");
-            return Ok(raw.into());
+            return Ok(pass_on(flow, whole));
         }
     };
     let texts = Arc::new(texts);
     let edits = run(service, flow, request, active, Arc::clone(&texts), held).await?;
     add_output_header(flow, head);
     if edits.is_empty() {
-        return Ok(raw.into());
+        return Ok(pass_on(flow, whole));
     }
     match body_edits(&plain, &texts, edits) {
         Ok(edits) => Ok(replace_response_body(head, splice(&plain, &edits))),
@@ -140,20 +135,19 @@ async fn check_whole(
     }
 }
 
-async fn texts_of_response(head: &ResponseHead, plain: &Bytes) -> Result<Vec<GuardText>, StreamAbort> {
-    let as_text = || {
-        let text = std::str::from_utf8(plain).map_err(|e| unreadable(&e))?;
-        Ok(vec![whole_text(text, TextPlace::Assistant)])
-    };
+/// The body unchanged. What was read of it is kept for the stage that restores originals, if there is one.
+fn pass_on(flow: &mut Flow, whole: WholeResponse) -> Body {
+    if redacts_flow(flow).is_some() { whole.keep(flow) } else { whole.into_raw() }
+}
+
+async fn texts_of_response(head: &ResponseHead, whole: &mut WholeResponse) -> Result<Vec<GuardText>, StreamAbort> {
     if is_text(head) {
-        return as_text();
+        let text = std::str::from_utf8(whole.plain()).map_err(|e| StreamAbort::unreadable(&e))?;
+        return Ok(vec![whole_text(text, TextPlace::Assistant)]);
     }
-    let body = plain.clone();
-    let read = move || spans::mark_body(&body, true).map(|marked| texts_of_json(&body, &marked));
-    match spans::beside(plain.len(), read).await {
-        Some(texts) => texts.map_err(|e| unreadable(&e)),
-        None => Err(unreadable(&"the work on the body was cut short")),
-    }
+    let (marked, plain) = (whole.marked().await?, whole.plain().clone());
+    let texts = spans::beside(plain.len(), move || texts_of_json(&plain, &marked)).await;
+    texts.ok_or_else(|| StreamAbort::unreadable(&"the work on the body was cut short"))
 }
 
 /// Runs the guardrails of output over complete texts. Those that only flag and ask a service run beside.
@@ -192,31 +186,23 @@ async fn check_held_stream(
     head: &mut ResponseHead,
     body: Body,
 ) -> Result<Body, EarlyExit> {
-    let (plain, raw) = match read_whole(service, flow, active, head, body).await? {
-        Ok(read) => read,
+    let whole = match read_whole(service, flow, active, framing, head, body).await? {
+        Ok(whole) => whole,
         Err(body) => return Ok(body),
     };
+    let plain = whole.plain().clone();
     let held = PROCESS_BUDGET.reserve(plain.len() as u64).map_err(|e| service.refuse(flow, &overloaded(&e)))?;
     let collected = StreamedTexts::default();
-    rewrite(framing, &plain, CollectRewriter::new(collected.clone()))
-        .map_err(|halt| service.refuse(flow, &abort_refusal(&halt)))?;
+    rewrite_whole(framing, [&plain[..]], CollectRewriter::new(collected.clone()))
+        .map_err(|halt| service.refuse(flow, &halt.refusal()))?;
     let texts = Arc::new(collected.take());
     let edits = run(service, flow, request, active, Arc::clone(&texts), held).await?;
     add_output_header(flow, head);
     if edits.is_empty() {
-        return Ok(raw.into());
+        return Ok(whole.into_raw());
     }
-    match rewrite(framing, &plain, EditRewriter::new(edits)) {
+    match rewrite_whole(framing, [&plain[..]], EditRewriter::new(edits)) {
         Ok(out) => Ok(replace_response_body(head, out)),
-        Err(halt) => Err(service.refuse(flow, &abort_refusal(&halt))),
+        Err(halt) => Err(service.refuse(flow, &halt.refusal())),
     }
-}
-
-/// Passes a complete stream through a rewriter.
-fn rewrite<P: TextRewriter>(framing: StreamFraming, body: &[u8], rewriter: P) -> Result<Vec<u8>, StreamAbort> {
-    let mut out = Vec::new();
-    let mut editor = EventRewriter::new(framing, rewriter);
-    editor.feed(body, &mut out)?;
-    editor.finish(&mut out)?;
-    Ok(out)
 }

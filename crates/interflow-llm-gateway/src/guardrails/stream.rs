@@ -22,7 +22,8 @@ use super::kinds::normalize::NormalizedText;
 use super::record::{GuardrailRecord, GuardrailResult};
 use super::settings::Guard;
 use super::texts::{GuardText, TextEdit, merge_edits, streamed_text, text_of_span};
-use crate::redaction::event_rewriter::{StreamAbort, TextRewriter, splice};
+use crate::exchange::response::abort::StreamAbort;
+use crate::exchange::response::event_rewriter::{TextRewriter, splice};
 
 /// Bytes before the next fragment that look-behind may see.
 const MAX_CONTEXT: usize = 64;

@@ -19,9 +19,10 @@ use super::record::GuardrailRecord;
 use super::settings::Guard;
 use super::stream::{CollectRewriter, EditRewriter, MatchRewriter, StreamedTexts};
 use super::texts::{TextEdit, texts_of_json};
+use crate::exchange::response::event_rewriter::TextRewriter;
+use crate::exchange::response::rewrite_step::rewrite_whole;
 use crate::gateway::{GatewayDeps, LlmGateway};
-use crate::redaction::event_rewriter::{EventRewriter, TextRewriter};
-use interflow_limits::{QuotaConfig, UsageLimiter};
+use interflow_limits::{NoRedis, QuotaConfig, UsageLimiter};
 
 struct Nowhere;
 
@@ -36,7 +37,7 @@ fn service(guardrails: &[(&str, GuardrailConfig)]) -> Arc<GuardrailService> {
     let config = LlmConfig { guardrail, ..LlmConfig::default() };
     let table = LlmGateway::compile(&config, &|_| Err("none".into())).unwrap();
     let client: Arc<dyn HttpClient> = Arc::new(Nowhere);
-    let limits = UsageLimiter::new(&QuotaConfig::default(), std::path::Path::new(".")).unwrap();
+    let limits = UsageLimiter::new(&QuotaConfig::default(), std::path::Path::new("."), &NoRedis).unwrap();
     let deps = GatewayDeps {
         egress: Arc::clone(&client),
         unrecorded: Arc::clone(&client),
@@ -107,10 +108,7 @@ fn text_of(stream: &[u8]) -> String {
 }
 
 fn rewrite<P: TextRewriter>(stream: &str, rewriter: P) -> Vec<u8> {
-    let (mut out, mut editor) = (Vec::new(), EventRewriter::new(StreamFraming::Sse, rewriter));
-    editor.feed(stream.as_bytes(), &mut out).map_err(|e| e.message).unwrap();
-    editor.finish(&mut out).map_err(|e| e.message).unwrap();
-    out
+    rewrite_whole(StreamFraming::Sse, [stream.as_bytes()], rewriter).map_err(|e| e.message).unwrap()
 }
 
 fn pieces<'t>(text: &'t str, cuts: &[prop::sample::Index]) -> Vec<&'t str> {

@@ -8,7 +8,7 @@ use interflow_llm::spans::{MarkedText, SpanKind, TextPlace, TextSpan, multipart}
 use interflow_redact::escape_into;
 
 use super::escapes::{decode, raw_range};
-use crate::redaction::event_rewriter::ByteReplacement;
+use crate::exchange::response::event_rewriter::ByteReplacement;
 
 /// A text, and where it is in its body.
 #[derive(Clone, Debug)]
@@ -196,7 +196,7 @@ fn escaped(text: &str) -> String {
 }
 
 fn replaced(text: &str, edits: &[ByteReplacement]) -> String {
-    String::from_utf8(crate::redaction::event_rewriter::splice(text.as_bytes(), edits)).unwrap_or_default()
+    String::from_utf8(crate::exchange::response::event_rewriter::splice(text.as_bytes(), edits)).unwrap_or_default()
 }
 
 /// A text with these edits, which are sorted and do not overlap.
@@ -242,7 +242,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::redaction::event_rewriter::splice;
+    use crate::exchange::response::event_rewriter::splice;
 
     fn mask(body: &Value, find: &str) -> Result<Value, Unmaskable> {
         let bytes = body.to_string().into_bytes();

@@ -2,14 +2,12 @@
 
 use std::sync::Arc;
 
-use bytes::Bytes;
-use interflow_codec::content_coding as coding;
 use interflow_limits::UsageEstimate;
-use interflow_llm::{DetectedCall, LlmCall, Operation, Provider, detect_call, model_in_path, spans, usage};
+use interflow_llm::{DetectedCall, LlmCall, Operation, Provider, detect_call, model_in_path, usage};
 use interflow_types::{Flow, Headers, Host, RequestHead};
 
-use super::MAX_INSPECTED_BODY;
 use super::named_models::NamedModels;
+use crate::exchange::RequestBody;
 
 #[derive(Debug)]
 pub(super) struct LlmRequest {
@@ -148,16 +146,20 @@ pub(super) struct RequestedUsage {
     pub named: NamedModels,
 }
 
-/// Parses the usage that a JSON body requests. A duplicate `model` makes the model ambiguous, because the provider's
-/// parser might use the other value.
-pub(super) async fn requested_usage(headers: &Headers, body: &Bytes) -> RequestedUsage {
+/// Parses the usage that a JSON body of this length requests. A duplicate `model` makes the model ambiguous, because the
+/// provider's parser might use the other value.
+pub(super) async fn requested_usage(
+    headers: &Headers,
+    length: usize,
+    body: Option<Arc<RequestBody>>,
+) -> RequestedUsage {
     // The estimate is replaced by the provider's count at the end.
-    let estimated = estimated_by_length(headers, body.len());
+    let estimated = estimated_by_length(headers, length);
     let unclear = RequestedUsage { estimated, unclear: true, ..RequestedUsage::default() };
-    let Ok(plain) = coding::decode_off_thread(headers, body, MAX_INSPECTED_BODY as u64).await else { return unclear };
-    let plain = plain.as_ref().unwrap_or(body);
-    let Ok(named) = serde_json::from_slice::<NamedModels>(plain) else { return unclear };
-    let facts = spans::facts_held(plain).await.unwrap_or_default();
+    let Some(body) = body else { return unclear };
+    let named = body.read(|body| Ok(serde_json::from_slice::<NamedModels>(body.plain()).ok()));
+    let Ok(Some(named)) = named.await else { return unclear };
+    let facts = body.facts(false).await.unwrap_or_default();
     RequestedUsage {
         model: named.model.as_deref().map(Into::into),
         estimated,
@@ -180,7 +182,14 @@ pub(super) fn estimated_by_length(headers: &Headers, length: usize) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use bytes::Bytes;
+
     use super::*;
+
+    async fn usage_of(headers: &Headers, body: &'static str) -> RequestedUsage {
+        let request = RequestBody::decode(headers, &Bytes::from_static(body.as_bytes()), 1 << 20).await;
+        requested_usage(headers, body.len(), request.ok().map(Arc::new)).await
+    }
 
     #[tokio::test]
     async fn model_and_max_output_tokens_are_read_from_the_body() {
@@ -195,7 +204,7 @@ mod tests {
             ("", None, None),
             ("{", None, None),
         ] {
-            let w = requested_usage(&Headers::new(), &Bytes::from_static(body.as_bytes())).await;
+            let w = usage_of(&Headers::new(), body).await;
             assert_eq!((w.model.as_deref(), w.max_output), (model, most), "{body}");
             assert_eq!(w.estimated, body.len().div_ceil(4) as u64);
         }
@@ -204,9 +213,8 @@ mod tests {
     #[tokio::test]
     async fn body_that_cannot_be_decoded_is_marked_unclear() {
         let headers = |coding: &str| [("Content-Encoding", coding)].into_iter().collect::<Headers>();
-        let plain = Bytes::from_static(br#"{"model":"a"}"#);
         for (coding, model) in [("identity", Some("a")), ("gzip", None), ("rot13", None)] {
-            let w = requested_usage(&headers(coding), &plain).await;
+            let w = usage_of(&headers(coding), r#"{"model":"a"}"#).await;
             assert_eq!((w.model.as_deref(), w.unclear), (model, model.is_none()), "{coding}");
         }
     }

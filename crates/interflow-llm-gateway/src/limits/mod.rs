@@ -19,15 +19,16 @@ use arc_swap::ArcSwap;
 pub use interflow_limits::KeyContext;
 use interflow_limits::{
     KeyRejection, KeyStore, KeyedEndpoint, KeysConfig, MCP_PROVIDER, RequestAttributes, ServedModel, TAGS_HEADER,
-    TagSet, TokenCounts, UsageEstimate, UsageLimiter, UsageReservation, VirtualKey, VirtualKeyRing, parse_tags,
+    TagSet, UsageEstimate, UsageLimiter, UsageReservation, VirtualKey, VirtualKeyRing, parse_tags,
 };
 use interflow_llm::{LlmCall, Operation, Provider, provider};
 use interflow_types::{
-    Body, CollectError, EarlyExit, EntryKind, Flow, MaybeFuture, OutlivesClient, Phase, PhaseSet, PlanScope,
+    Body, CallUsage, CollectError, EarlyExit, EntryKind, Flow, MaybeFuture, OutlivesClient, Phase, PhaseSet, PlanScope,
     RequestHead, RequestVerdict, ResponseHead, Stage, StatusCode, UsageLabel,
 };
 use parking_lot::Mutex;
 
+use crate::exchange;
 use crate::gateway::{LlmGateway, StreamUsageWanted};
 use capacity::Capacity;
 use credentials::PresentedKey;
@@ -118,7 +119,7 @@ pub struct LimitStage {
 #[derive(Default)]
 struct FlowReservation {
     status: Option<StatusCode>,
-    reserved: Option<TokenCounts>,
+    reserved: Option<CallUsage>,
     /// Whether the provider answers before it generates, and so without usage.
     is_deferred: bool,
     grant: Mutex<Option<UsageReservation>>,
@@ -274,7 +275,7 @@ impl LimitStage {
         let starts_run = provider::starts_run(head.url.path_only());
         let (body, requested) = match listed || limited && !is_read || starts_run {
             false => (body, None),
-            true => read_requested_usage(head, body).await.map_err(|e| match e {
+            true => read_requested_usage(flow, head, body).await.map_err(|e| match e {
                 RequestBodyError::TooLarge => rejections::reject_too_large(flow, &called),
                 RequestBodyError::Broken(e) => EarlyExit::Deny(e),
             })?,
@@ -455,6 +456,7 @@ impl Stage for LimitStage {
         if let Some(ChargedUsage { usage, .. }) = charged_usage(flow).filter(|charged| charged.is_estimated) {
             flow.tag(format!("estimated:{}+{}", usage.input, usage.output));
         }
+        settlement::record_usage(flow, &self.limits);
     }
 
     fn done(&self, flow: &Flow) {
@@ -515,12 +517,14 @@ enum RequestBodyError {
 
 /// Parses the usage that the body requests; the body is forwarded unchanged, trailers included.
 async fn read_requested_usage(
+    flow: &mut Flow,
     head: &RequestHead,
     body: Body,
 ) -> Result<(Body, Option<llm_request::RequestedUsage>), RequestBodyError> {
-    match body.collect(MAX_INSPECTED_BODY).await {
+    match exchange::collect(flow, body, MAX_INSPECTED_BODY).await {
         Ok((bytes, trailers)) => {
-            let requested = llm_request::requested_usage(&head.headers, &bytes).await;
+            let request = exchange::request_body(flow, &head.headers, &bytes, MAX_INSPECTED_BODY).await.ok();
+            let requested = llm_request::requested_usage(&head.headers, bytes.len(), request).await;
             Ok((Body::with_trailers(bytes, trailers), Some(requested)))
         }
         Err(CollectError::TooLarge(_)) => Err(RequestBodyError::TooLarge),

@@ -1,11 +1,12 @@
 //! Filters model lists for keys that are restricted to some models.
 
-use bytes::Bytes;
-use interflow_codec::content_coding as coding;
 use interflow_limits::VirtualKey;
 use interflow_llm::LlmRefusal;
-use interflow_types::{Body, CollectError, Method, RequestHead, ResponseHead, StatusCode};
+use interflow_llm::event_stream::StreamFraming;
+use interflow_types::{Body, Method, RequestHead, ResponseHead, StatusCode};
 use serde_json::Value;
+
+use crate::exchange::response::whole::{self, UnreadResponse, replace_body};
 
 /// The largest list that is filtered. A larger one is rejected, because an unfiltered list would reveal models.
 const MAX_LIST_BYTES: usize = 16 << 20;
@@ -38,21 +39,18 @@ pub(super) fn requested_model(path: &str) -> Option<&str> {
 /// Filters the response to the models that the key and its levels allow. Fails closed: a list that cannot be read is not
 /// forwarded.
 pub(super) async fn filter_response(head: &mut ResponseHead, body: Body, key: &VirtualKey) -> Result<Body, LlmRefusal> {
-    let raw = match body.collect(MAX_LIST_BYTES).await {
-        Ok((raw, _)) => raw,
-        Err(CollectError::TooLarge(_)) => return Err(unreadable_list("it is too large")),
-        Err(CollectError::Broken(e)) => return Err(unreadable_list(&e.to_string())),
+    let (raw, plain) = match whole::read(&head.headers, StreamFraming::Whole, body, MAX_LIST_BYTES).await {
+        Ok(Ok(read)) => read,
+        Ok(Err(UnreadResponse::TooLarge(_))) => return Err(unreadable_list("it is too large")),
+        Ok(Err(UnreadResponse::Undecodable(_, e))) => return Err(unreadable_list(&e.to_string())),
+        Err(e) => return Err(unreadable_list(&e.to_string())),
     };
-    let plain = coding::decode_off_thread(&head.headers, &raw, MAX_LIST_BYTES as u64).await;
-    let plain = plain.map_err(|e| unreadable_list(&e.to_string()))?;
-    let mut list: Value =
-        serde_json::from_slice(plain.as_deref().unwrap_or(&raw)).map_err(|_| unreadable_list("it is not JSON"))?;
+    let mut list: Value = serde_json::from_slice(&plain).map_err(|_| unreadable_list("it is not JSON"))?;
     if !filter_models(&mut list, key) {
         return Ok(Body::from(raw));
     }
     // Length, coding and digest of the head describe the list as the provider sent it.
-    coding::strip_stale_headers(&mut head.headers);
-    Ok(Body::from(Bytes::from(list.to_string())))
+    Ok(replace_body(head, list.to_string().into_bytes()))
 }
 
 fn unreadable_list(why: &str) -> LlmRefusal {
@@ -102,6 +100,8 @@ fn model_names(model: &Value) -> impl Iterator<Item = &str> {
 
 #[cfg(test)]
 mod tests {
+    use bytes::Bytes;
+
     use super::*;
     use serde_json::json;
 

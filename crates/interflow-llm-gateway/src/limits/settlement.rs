@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use interflow_limits::{DeploymentUsage, TokenCounts};
-use interflow_llm::{CallUsage, LlmCall, Operation, Provider, ResponseProgress};
-use interflow_types::{EntryKind, ErrorSource, Flow, StatusCode};
+use interflow_limits::{DeploymentUsage, UsageLimiter};
+use interflow_llm::{LlmCall, Operation, Provider, ResponseProgress};
+use interflow_types::{Attempts, CallUsage, EntryKind, ErrorSource, Flow, StatusCode};
 
 use super::FlowReservation;
-use crate::gateway::{DeliveryState, ServedBy, UnansweredAttempt, UnansweredAttempts, response_cache, token_counts};
+use crate::gateway::{DeliveryState, ListedAttempt, response_cache};
 
 /// The usage that a request is charged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,29 +58,50 @@ pub(crate) fn charged_usage(flow: &Flow) -> Option<ChargedUsage> {
 /// What the request of a flow used, by deployment: first the request itself, then the attempts that a provider got besides,
 /// which are charged their input. Nothing of them reached the client.
 pub(super) fn deployment_usages(flow: &Flow) -> Vec<DeploymentUsage> {
+    listed_usages(flow).into_iter().map(|(_, usage)| usage).collect()
+}
+
+/// Adds to each attempt in the record of a flow what it is charged.
+pub(super) fn record_usage(flow: &Flow, limits: &UsageLimiter) {
+    let Some(attempts) = flow.extension::<Attempts>() else { return };
+    for (index, usage) in listed_usages(flow) {
+        let DeploymentUsage { tokens, served, answered, is_estimated } = usage;
+        let Some(index) = index.filter(|_| tokens.total() > 0) else { continue };
+        let cost = |model: Option<&str>| limits.cost(&served.as_ref()?.provider, model, &tokens);
+        attempts.edit(index, |attempt| {
+            // As budgets are charged.
+            attempt.cost = cost(attempt.model.as_deref()).or_else(|| cost(answered.as_deref()));
+            (attempt.input_tokens, attempt.output_tokens) = (Some(tokens.input), Some(tokens.output));
+            attempt.estimated = is_estimated;
+        });
+    }
+}
+
+/// As [`deployment_usages`], each with the place of its attempt.
+fn listed_usages(flow: &Flow) -> Vec<(Option<usize>, DeploymentUsage)> {
     let Some((call, charged)) = flow.extension::<LlmCall>().zip(charged_usage(flow)) else {
-        return vec![DeploymentUsage::default()];
+        return vec![(None, DeploymentUsage::default())];
     };
     let main = farthest_unanswered(flow);
+    let answered_by = ListedAttempt::serving(flow);
+    let main_index = answered_by.as_ref().or(main.as_ref()).map(|attempt| attempt.index);
     // A batch is priced by the models of its requests.
     let is_batch = call.operation == Operation::Batches;
-    let answered_by = flow.extension::<ServedBy>().and_then(|by| by.0.clone());
-    let served = answered_by.or_else(|| main?.served.clone()).filter(|_| !is_batch);
+    let served = answered_by.and_then(|attempt| attempt.served).or_else(|| main.as_ref()?.served.clone());
+    let served = served.filter(|_| !is_batch);
     let request = DeploymentUsage {
-        tokens: token_counts(&charged.usage),
+        tokens: charged.usage,
         served,
         answered: call.summary().model.map(|model| Arc::from(model.as_str())),
         is_estimated: charged.is_estimated,
     };
-    let input = TokenCounts { input: reserved(flow, call).input, ..TokenCounts::default() };
-    let unanswered = flow.extension::<UnansweredAttempts>().into_iter().flat_map(|attempts| attempts.besides(main));
-    let besides = unanswered.map(|attempt| DeploymentUsage {
-        tokens: input,
-        served: attempt.served.clone(),
-        answered: None,
-        is_estimated: true,
+    let input = CallUsage { input: reserved(flow, call).input, ..CallUsage::default() };
+    let unanswered = ListedAttempt::unanswered(flow).into_iter();
+    let besides = unanswered.filter(|attempt| main.as_ref().is_none_or(|main| main.index != attempt.index));
+    let besides = besides.map(|ListedAttempt { index, served, .. }| {
+        (Some(index), DeploymentUsage { tokens: input, served, answered: None, is_estimated: true })
     });
-    [request].into_iter().chain(besides).collect()
+    [(main_index, request)].into_iter().chain(besides).collect()
 }
 
 /// Whether a request reached a provider that may bill for what is neither reported nor counted: files, jobs, media.
@@ -106,15 +127,16 @@ pub(super) fn outlives_client(flow: &Flow) -> bool {
 }
 
 /// What was reserved for a request, or else the estimate of its input.
-fn reserved(flow: &Flow, call: &LlmCall) -> TokenCounts {
-    let estimated = TokenCounts { input: call.estimated_input, ..TokenCounts::default() };
+fn reserved(flow: &Flow, call: &LlmCall) -> CallUsage {
+    let estimated = CallUsage { input: call.estimated_input, ..CallUsage::default() };
     flow.extension::<FlowReservation>().and_then(|held| held.reserved).unwrap_or(estimated)
 }
 
 /// The attempt that counts as the request, since none was answered.
-fn farthest_unanswered(flow: &Flow) -> Option<&UnansweredAttempt> {
+fn farthest_unanswered(flow: &Flow) -> Option<ListedAttempt> {
     let is_answered = status(flow).is_some_and(is_answer);
-    flow.extension::<UnansweredAttempts>().filter(|_| !is_answered)?.farthest()
+    let unanswered = if is_answered { Vec::new() } else { ListedAttempt::unanswered(flow) };
+    unanswered.into_iter().max_by_key(|attempt| attempt.state)
 }
 
 /// The status with which the provider answered; without limits, that of the client's response.
@@ -145,9 +167,8 @@ fn reach(flow: &Flow) -> DeliveryState {
 
 #[cfg(test)]
 mod tests {
-    use interflow_limits::ServedModel;
     use interflow_llm::CountedOutput;
-    use interflow_types::{Authority, ClientInfo, ErrorKind, Scheme, Timestamp};
+    use interflow_types::{Attempt, AttemptState, Authority, ClientInfo, ErrorKind, Scheme, Timestamp};
 
     use super::*;
 
@@ -159,7 +180,7 @@ mod tests {
         let client = ClientInfo { connection, peer, local: peer, listener: "g".into(), accepted, process, container };
         let mut flow = Flow::begin(Arc::new(client), EntryKind::Gateway, Scheme::Http, at);
         *flow.extension_mut() = call;
-        let reserved = Some(TokenCounts { input: 10, output: 1_000, ..TokenCounts::default() });
+        let reserved = Some(CallUsage { input: 10, output: 1_000, ..CallUsage::default() });
         *flow.extension_mut() = FlowReservation { reserved, ..FlowReservation::default() };
         flow
     }
@@ -210,8 +231,19 @@ mod tests {
         }
     }
 
-    fn served(deployment: &str) -> Option<ServedModel> {
-        Some(ServedModel { provider: deployment.into(), model: "m".into() })
+    type AttemptEnd = (AttemptState, Option<ErrorKind>);
+
+    const SERVED: AttemptEnd = (AttemptState::Served, None);
+    const REJECTED: AttemptEnd = (AttemptState::Failed, None);
+    const UNSENT: AttemptEnd = (AttemptState::Failed, Some(ErrorKind::Connect));
+    const FAILED: AttemptEnd = (AttemptState::Failed, Some(ErrorKind::UpstreamClosed));
+    const LATE: AttemptEnd = (AttemptState::Failed, Some(ErrorKind::UpstreamTimeout));
+
+    /// An attempt at this provider; without an end, it is still running.
+    fn attempt(flow: &mut Flow, provider: &str, end: Option<AttemptEnd>) {
+        let attempt = Attempt { provider: provider.into(), model: Some("m".into()), ..Attempt::default() };
+        let handle = flow.extension_mut::<Attempts>().begin(attempt);
+        end.into_iter().for_each(|(state, error)| handle.settle(state, error));
     }
 
     /// The deployment, input and output of everything that is charged.
@@ -222,45 +254,37 @@ mod tests {
 
     #[test]
     fn attempts_of_the_gateway_are_charged_by_how_far_they_came() {
-        for (state, status, expected) in [
-            (DeliveryState::Unsent, Some(502), None),
-            (DeliveryState::Failed, Some(502), Some((10, 0, true))),
-            (DeliveryState::Underway, Some(504), Some((10, 1_000, true))),
-            (DeliveryState::Underway, None, Some((10, 1_000, true))),
-            (DeliveryState::Unsent, Some(429), None),
+        for (end, status, expected) in [
+            (UNSENT, Some(502), None),
+            (FAILED, Some(502), Some((10, 0, true))),
+            (LATE, Some(504), Some((10, 1_000, true))),
+            (LATE, None, Some((10, 1_000, true))),
+            (REJECTED, Some(429), None),
         ] {
             let mut flow = flow(LlmCall { operation: Operation::Chat, ..LlmCall::default() });
-            let attempts = flow.extension_mut::<UnansweredAttempts>();
-            attempts.begin("a".into(), served("a"));
-            attempts.end("a", state);
+            attempt(&mut flow, "a", Some(end));
             flow.extension_mut::<FlowReservation>().status = status.and_then(|s| StatusCode::from_u16(s).ok());
-            assert_eq!(charged(&flow), expected, "{state:?} {status:?}");
+            assert_eq!(charged(&flow), expected, "{end:?} {status:?}");
         }
     }
 
     #[test]
     fn every_attempt_that_a_provider_got_is_charged() {
-        let (late, failed, won) = (DeliveryState::Underway, DeliveryState::Failed, DeliveryState::Unsent);
         let all = |of: &[(&str, u64, u64)]| of.iter().map(|(a, b, c)| ((*a).to_owned(), *b, *c)).collect::<Vec<_>>();
         for (ends, status, expected) in [
             // One timed out, and the next one answered; `c` is a hedge that lost.
             (
-                vec![("a", Some(late)), ("c", None), ("b", Some(won))],
+                vec![("a", Some(LATE)), ("c", None), ("b", Some(SERVED))],
                 200,
                 all(&[("b", 9, 40), ("a", 10, 0), ("c", 10, 0)]),
             ),
-            (vec![("a", Some(failed)), ("b", Some(late))], 504, all(&[("b", 10, 1_000), ("a", 10, 0)])),
-            (vec![("a", Some(won)), ("b", Some(failed))], 502, all(&[("b", 10, 0)])),
-            (vec![("a", Some(won)), ("b", Some(won))], 429, all(&[("", 0, 0)])),
+            (vec![("a", Some(FAILED)), ("b", Some(LATE))], 504, all(&[("b", 10, 1_000), ("a", 10, 0)])),
+            (vec![("a", Some(UNSENT)), ("b", Some(FAILED))], 502, all(&[("b", 10, 0)])),
+            (vec![("a", Some(UNSENT)), ("b", Some(REJECTED))], 429, all(&[("", 0, 0)])),
         ] {
             let mut flow = flow(LlmCall { operation: Operation::Chat, ..LlmCall::default() });
-            let attempts = flow.extension_mut::<UnansweredAttempts>();
-            for (name, end) in ends {
-                attempts.begin(name.into(), served(name));
-                end.into_iter().for_each(|state| attempts.end(name, state));
-            }
+            ends.into_iter().for_each(|(name, end)| attempt(&mut flow, name, end));
             if status == 200 {
-                *flow.extension_mut() = ServedBy(served("b"));
                 let usage = Some(CallUsage { input: 9, output: 40, ..CallUsage::default() });
                 let call = flow.extension::<LlmCall>().unwrap();
                 call.merge_summary(&interflow_llm::ResponseSummary { usage, ..Default::default() });

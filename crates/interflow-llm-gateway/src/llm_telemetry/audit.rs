@@ -1,50 +1,66 @@
-//! The audit log: JSON lines written by a thread of their own, hash-chained, in files that are rotated by size.
+//! The audit log: JSON lines written in the background, hash-chained, in files that are rotated by size.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, Seek as _, SeekFrom, Write};
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::mpsc::sync_channel;
+use std::time::Duration;
 
 use interflow_files::owner_only;
+use interflow_tasks::{Sink, SinkQueue, SinkWorker};
 use interflow_types::Timestamp;
+use parking_lot::Mutex;
 use serde_json::{Value, json};
+use tokio::runtime::Handle;
 
 use super::audit_fields::{AUDIT_FIELDS, AuditLine, rfc3339};
-use super::hash_chain::{self, ChainHead, GENESIS_HASH};
+use super::hash_chain::ChainWriter;
 use super::{AuditConfig, CallTelemetry};
 
 /// Bytes that the hash chain adds to a line.
 const CHAIN_OVERHEAD_BYTES: usize = 160;
 /// Bound on lines queued for the writer.
 const MAX_QUEUED_LINES: usize = 10_000;
+/// How long a flush waits for the disk.
+const FLUSH_TIMEOUT: Duration = Duration::from_secs(5);
 
-enum AuditLogCommand {
-    Line(String),
-    Flush(SyncSender<()>),
+/// Lines in a file that is rotated by size, hash-chained, and written in the background.
+pub struct AuditLog {
+    lines: Arc<SinkQueue<AuditFile>>,
+    next: AtomicU64,
+    has_lost: AtomicBool,
 }
 
-/// Lines in a file that is rotated by size, hash-chained, and written by a thread of its own.
-pub struct AuditLog {
-    jobs: SyncSender<AuditLogCommand>,
-    next: AtomicU64,
-    lost: AtomicU64,
+/// The lines are written under the lock in which they are taken from the queue, so that their order stays.
+struct AuditFile(Mutex<AuditWriter>);
+
+impl Sink for AuditFile {
+    type Item = String;
+
+    fn start(mut worker: SinkWorker<Self>, runtime: &Handle) {
+        runtime.spawn_blocking(move || {
+            let queue = Arc::clone(worker.queue());
+            let mut writer = queue.sink().0.lock();
+            while let Some(mut batch) = worker.next() {
+                writer.write(&batch.items);
+                batch.settle(batch.items.len(), true);
+            }
+        });
+    }
 }
 
 impl AuditLog {
-    /// Opens the file and starts its writer.
+    /// Opens the file.
     ///
     /// # Errors
     /// The file cannot be opened, or the key cannot be resolved.
     pub fn open(config: &AuditConfig, home: &Path) -> Result<Self, String> {
         let key = resolve_key(config)?;
-        let writer = AuditWriter::open(config, home, key)?;
-        let (jobs, work) = sync_channel(MAX_QUEUED_LINES);
-        std::thread::Builder::new()
-            .name("audit".into())
-            .spawn(move || writer.run(&work))
-            .map_err(|e| format!("audit: cannot start its thread: {e}"))?;
-        Ok(Self { jobs, next: AtomicU64::new(1), lost: AtomicU64::new(0) })
+        let file = AuditFile(Mutex::new(AuditWriter::open(config, home, key)?));
+        let lines = SinkQueue::new(file, MAX_QUEUED_LINES);
+        Ok(Self { lines, next: AtomicU64::new(1), has_lost: AtomicBool::new(false) })
     }
 
     /// Whether the log could be opened, without opening it: its only writer may be another process.
@@ -88,7 +104,7 @@ impl AuditLog {
     /// Queues a line. If the queue is full it is lost, and the next line's sequence number reveals it.
     fn queue(&self, line: impl FnOnce(u64) -> String) {
         let seq = self.next.fetch_add(1, Relaxed);
-        if self.jobs.try_send(AuditLogCommand::Line(line(seq))).is_err() && self.lost.fetch_add(1, Relaxed) == 0 {
+        if !self.lines.push(line(seq)) && !self.has_lost.swap(true, Relaxed) {
             tracing::error!(
                 "audit: the disk is too slow, lines are lost; interflow_audit_lost_lines_total counts them"
             );
@@ -96,14 +112,33 @@ impl AuditLog {
     }
 
     pub fn lost_lines(&self) -> u64 {
-        self.lost.load(Relaxed)
+        self.lines.dropped()
     }
 
-    /// Waits until everything queued is written.
+    /// Waits until everything queued is written, at most five seconds.
     pub fn flush(&self) {
-        let (done, wait) = sync_channel(1);
-        if self.jobs.send(AuditLogCommand::Flush(done)).is_ok() {
-            let _ = wait.recv_timeout(std::time::Duration::from_secs(5));
+        let (done, written) = sync_channel(1);
+        let queue = Arc::clone(&self.lines);
+        // A thread of its own: a disk that hangs must not hold up whatever ends.
+        let thread = std::thread::Builder::new().name("audit".into()).spawn(move || {
+            let mut writer = queue.sink().0.lock();
+            let mut batch = queue.take();
+            writer.write(&batch.items);
+            batch.settle(batch.items.len(), true);
+            // The waiting side may have given up.
+            let _ = done.send(());
+        });
+        if thread.is_ok() {
+            let _ = written.recv_timeout(FLUSH_TIMEOUT);
+        }
+    }
+}
+
+/// What waits is written, also if no runtime is left for it.
+impl Drop for AuditLog {
+    fn drop(&mut self) {
+        if !self.lines.is_idle() {
+            self.flush();
         }
     }
 }
@@ -135,69 +170,6 @@ struct AuditWriter {
     failing: bool,
 }
 
-/// Writes the hash chain.
-struct ChainWriter {
-    key: Option<Vec<u8>>,
-    /// The current file, and the hash that the next line refers to.
-    head: ChainHead,
-    /// The `.head` file; none for standard output.
-    beside: Option<File>,
-}
-
-impl ChainWriter {
-    /// Continues at the end of the log. If the log is shorter than its `.head` file says, the chain continues as if
-    /// it were complete, so that verification finds the gap. Without that file nothing says where the log ended, and the
-    /// chain continues with a break.
-    fn open(path: Option<&Path>, key: Option<Vec<u8>>) -> Result<(Self, u64), String> {
-        let Some(path) = path else {
-            return Ok((
-                Self { key, head: ChainHead { file: 1, lines: 0, hash: GENESIS_HASH.into() }, beside: None },
-                0,
-            ));
-        };
-        let wrong = |e: io::Error| format!("audit.file: {} cannot be opened: {e}", path.display());
-        let mut is_end_known = ChainHead::path(path).exists();
-        let chain_head = ChainHead::read(path, key.as_deref()).unwrap_or_else(|broken| {
-            tracing::error!("audit: {broken}; the log goes on without it");
-            is_end_known = false;
-            None
-        });
-        let end = hash_chain::read_last_head(path).map_err(wrong)?;
-        let size = end.as_ref().map_or(0, |(_, size)| *size);
-        let head = match (chain_head, end.map(|(head, _)| head)) {
-            (Some(chain_head), Some(end)) if chain_head.file == end.file && chain_head.lines > end.lines => {
-                tracing::error!("audit: {}: the last lines are gone", path.display());
-                ChainHead { lines: end.lines, ..chain_head }
-            }
-            (None, Some(end)) if !is_end_known => {
-                let path = path.display();
-                tracing::error!("audit: {path}.head is missing or invalid: lines of {path} may have been cut off");
-                ChainHead { hash: GENESIS_HASH.into(), ..end }
-            }
-            (_, Some(end)) => end,
-            (Some(chain_head), None) => ChainHead { file: chain_head.file + 1, lines: 0, hash: chain_head.hash },
-            (None, None) => ChainHead { file: 1, lines: 0, hash: GENESIS_HASH.into() },
-        };
-        let mut options = OpenOptions::new();
-        options.write(true).create(true).truncate(false);
-        let beside = owner_only(&mut options).open(ChainHead::path(path)).map_err(wrong)?;
-        Ok((Self { key, head, beside: Some(beside) }, size))
-    }
-
-    fn seal_line(&mut self, open: &str) -> String {
-        let first = (self.head.lines == 0).then_some(self.head.file);
-        let (line, hash) = hash_chain::seal_line(open, first, &self.head.hash, self.key.as_deref());
-        self.head = ChainHead { file: self.head.file, lines: self.head.lines + 1, hash };
-        line
-    }
-
-    fn write_head(&mut self) -> io::Result<()> {
-        let Some(file) = self.beside.as_mut().filter(|_| self.head.lines > 0) else { return Ok(()) };
-        file.seek(SeekFrom::Start(0))?;
-        file.write_all(self.head.to_line(self.key.as_deref()).as_bytes())
-    }
-}
-
 impl AuditWriter {
     fn open(config: &AuditConfig, home: &Path, key: Option<Vec<u8>>) -> Result<Self, String> {
         let path = (config.file != Path::new("-")).then(|| home.join(&config.file));
@@ -220,24 +192,10 @@ impl AuditWriter {
         Ok(Self { path, out, size, rotate: config.rotate.0.max(1), keep: config.keep, chain, failing: false })
     }
 
-    fn run(mut self, work: &Receiver<AuditLogCommand>) {
-        while let Ok(job) = work.recv() {
-            let mut next = Some(job);
-            let mut waiting = Vec::new();
-            while let Some(job) = next {
-                match job {
-                    AuditLogCommand::Line(line) => self.write_line(&line),
-                    AuditLogCommand::Flush(done) => waiting.push(done),
-                }
-                next = work.try_recv().ok();
-            }
-            let flushed = self.out.flush().and_then(|()| self.chain.as_mut().map_or(Ok(()), ChainWriter::write_head));
-            self.log_write_result(flushed);
-            for done in waiting {
-                // The waiting side may have given up.
-                let _ = done.send(());
-            }
-        }
+    fn write<'l>(&mut self, lines: impl IntoIterator<Item = &'l String>) {
+        lines.into_iter().for_each(|line| self.write_line(line));
+        let flushed = self.out.flush().and_then(|()| self.chain.as_mut().map_or(Ok(()), ChainWriter::write_head));
+        self.log_write_result(flushed);
     }
 
     fn write_line(&mut self, open: &str) {
@@ -277,9 +235,7 @@ impl AuditWriter {
         fs::rename(&next, path)?;
         self.out = Box::new(io::BufWriter::new(out));
         self.size = 0;
-        if let Some(chain) = &mut self.chain {
-            chain.head = ChainHead { file: chain.head.file + 1, lines: 0, ..chain.head.clone() };
-        }
+        self.chain.iter_mut().for_each(ChainWriter::begin_file);
         Ok(())
     }
 
@@ -305,6 +261,7 @@ fn append(path: &Path) -> io::Result<File> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::hash_chain;
     use super::*;
 
     fn config(rotate: u64) -> AuditConfig {
@@ -319,7 +276,7 @@ mod tests {
     fn write(config: &AuditConfig, home: &Path, lines: usize) {
         let log = AuditLog::open(config, home).unwrap();
         for i in 0..lines {
-            log.jobs.send(AuditLogCommand::Line(format!("{{\"n\":{i}"))).unwrap();
+            assert!(log.lines.push(format!("{{\"n\":{i}")));
         }
         log.flush();
     }
@@ -362,6 +319,19 @@ mod tests {
         write(&config, dir.path(), 1);
         let now = hash_chain::verify(&log, None).unwrap();
         assert_eq!((now.lines, now.files), (failed.lines + 1, before.files + 1), "it goes on where it could not");
+    }
+
+    #[test]
+    fn no_line_is_lost_when_the_runtime_ends_before_the_log() {
+        let dir = tempfile::tempdir().unwrap();
+        let log = AuditLog::open(&config(1 << 20), dir.path()).unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        runtime.block_on(async { (0..3).for_each(|_| log.write_event("settings", [])) });
+        drop(runtime);
+        log.write_event("settings", []);
+        drop(log);
+        let verified = hash_chain::verify(&dir.path().join("audit.jsonl"), None).unwrap();
+        assert_eq!((verified.lines, verified.anchored), (4, true));
     }
 
     #[test]

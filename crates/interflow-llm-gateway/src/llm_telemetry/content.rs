@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use interflow_llm::LlmCall;
-use interflow_types::budget::{MemoryReservation, PROCESS_BUDGET};
 use interflow_types::{
     Body, BodyFrame, EarlyExit, EntryKind, Flow, Headers, MaybeFuture, Phase, PhaseSet, PlanScope, RequestHead,
     ResponseHead, Result, Stage,
@@ -12,7 +11,8 @@ use interflow_types::{
 use parking_lot::Mutex;
 
 use super::{ActiveRequestMarker, ContentMode, LlmTelemetry};
-use crate::redaction;
+use crate::exchange::response::body_copy::BodyCopy;
+use crate::{exchange, redaction};
 
 /// Maximum size of a request or response that is copied for a span; of a larger one the span has no content.
 const MAX_COPIED_BYTES: usize = 8 << 20;
@@ -37,7 +37,8 @@ pub struct ContentStage {
 /// What was copied of a flow.
 #[derive(Clone, Default)]
 pub(super) struct FlowContent {
-    pub request: Option<CopiedBody>,
+    /// Without its content coding.
+    pub request: Option<Bytes>,
     pub response: Option<CopiedBody>,
     pub path: String,
 }
@@ -47,36 +48,6 @@ pub(super) struct FlowContent {
 pub(super) struct CopiedBody {
     pub headers: Headers,
     pub bytes: Arc<Mutex<BodyCopy>>,
-}
-
-#[derive(Default)]
-pub(super) struct BodyCopy {
-    chunks: Vec<Bytes>,
-    length: usize,
-    /// The bytes count against the process's budget while they are held.
-    held: MemoryReservation,
-    is_given_up: bool,
-}
-
-impl BodyCopy {
-    fn push(&mut self, data: &Bytes) {
-        if self.is_given_up {
-            return;
-        }
-        self.length += data.len();
-        if self.length > MAX_COPIED_BYTES || self.held.resize(self.length).is_err() {
-            *self = Self { is_given_up: true, ..Self::default() };
-        } else {
-            self.chunks.push(data.clone());
-        }
-    }
-
-    /// The bytes with their reservation, once.
-    pub fn take(&mut self) -> Option<Bytes> {
-        let copy = std::mem::take(self);
-        let whole = if let [one] = &copy.chunks[..] { one.clone() } else { Bytes::from(copy.chunks.concat()) };
-        (!whole.is_empty()).then(|| copy.held.attach_to(whole))
-    }
 }
 
 impl CopiedBody {
@@ -135,14 +106,14 @@ impl Stage for ContentStage {
     ) -> MaybeFuture<'a, Result<Body, EarlyExit>> {
         // A call whose body is not there as a whole was too large for the stage that reads its model.
         if let Body::Full(bytes) = &body
+            && bytes.len() <= MAX_COPIED_BYTES
             && self.takes().0
             && self.may_copy(flow)
+            && let Some(request) = exchange::current(flow, &head.headers, bytes)
         {
-            let copied = CopiedBody::new(&head.headers);
-            copied.bytes.lock().push(bytes);
             let content = flow.extension_mut::<FlowContent>();
             content.path = str::to_owned(&head.url.path);
-            content.request = Some(copied);
+            content.request = Some(request.plain().clone());
         }
         MaybeFuture::Ready(Ok(body))
     }
@@ -161,12 +132,12 @@ impl Stage for ContentStage {
         flow.extension_mut::<FlowContent>().response = Some(copied.clone());
         MaybeFuture::Ready(Ok(match body {
             Body::Full(bytes) => {
-                copied.bytes.lock().push(&bytes);
+                copied.bytes.lock().push(&bytes, MAX_COPIED_BYTES);
                 Body::Full(bytes)
             }
             body => body.inspect(move |frame| {
                 if let Some(Ok(BodyFrame::Data(data))) = frame {
-                    copied.bytes.lock().push(data);
+                    copied.bytes.lock().push(data, MAX_COPIED_BYTES);
                 }
             }),
         }))
@@ -178,18 +149,16 @@ impl Stage for ContentStage {
 pub(super) struct SpanContent {
     pub path: String,
     pub status: u16,
-    pub request: Option<(Headers, Bytes)>,
+    /// Without its content coding.
+    pub request: Option<Bytes>,
     pub response: Option<(Headers, Bytes)>,
 }
 
 impl SpanContent {
     pub fn take(flow: &Flow, status: u16) -> Option<Self> {
         let content = flow.extension::<FlowContent>()?;
-        let copied_text = |copied: &Option<CopiedBody>| {
-            let copied = copied.as_ref()?;
-            Some((copied.headers.clone(), copied.bytes.lock().take()?))
-        };
-        let (request, response) = (copied_text(&content.request), copied_text(&content.response));
+        let copied = |copied: &CopiedBody| Some((copied.headers.clone(), copied.bytes.lock().take()?));
+        let (request, response) = (content.request.clone(), content.response.as_ref().and_then(copied));
         (request.is_some() || response.is_some()).then(|| Self {
             path: content.path.clone(),
             status,
@@ -199,14 +168,6 @@ impl SpanContent {
     }
 
     pub fn size(&self) -> usize {
-        let size = |body: &Option<(Headers, Bytes)>| body.as_ref().map_or(0, |(_, bytes)| bytes.len());
-        size(&self.request) + size(&self.response)
+        self.request.as_ref().map_or(0, Bytes::len) + self.response.as_ref().map_or(0, |(_, bytes)| bytes.len())
     }
-}
-
-/// Bytes that all spans in the queue may hold of contents.
-pub(super) fn may_queue(queued: usize, more: usize) -> bool {
-    const MAX_QUEUED_BYTES: usize = 64 << 20;
-    queued + more <= MAX_QUEUED_BYTES
-        && (PROCESS_BUDGET.limit() == 0 || (queued + more) as u64 <= PROCESS_BUDGET.limit() / 4)
 }

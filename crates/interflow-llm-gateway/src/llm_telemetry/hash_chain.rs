@@ -3,15 +3,16 @@
 //! truncated lines are therefore detected at either end.
 
 use std::fmt::Write as _;
-use std::fs::{self, File};
-use std::io::{self, BufRead, BufReader};
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, BufRead, BufReader, Seek as _, SeekFrom, Write as _};
 use std::path::{Path, PathBuf};
 
 use hmac::{Hmac, KeyInit, Mac};
+use interflow_files::owner_only;
 use sha2::{Digest, Sha256};
 
 /// The hash before the very first line.
-pub(super) const GENESIS_HASH: &str = "0000000000000000000000000000000000000000000000000000000000000000";
+const GENESIS_HASH: &str = "0000000000000000000000000000000000000000000000000000000000000000";
 
 const HASH_MARK: &str = ",\"hash\":\"";
 const FILE_MARK: &str = ",\"file\":";
@@ -19,7 +20,7 @@ const PREVIOUS_MARK: &str = ",\"prev\":\"";
 
 /// Completes a line: `open` is its JSON without the closing brace, `file` the file's number if this is its first
 /// line. Returns the line and its hash.
-pub(super) fn seal_line(open: &str, file: Option<u64>, before: &str, key: Option<&[u8]>) -> (String, String) {
+fn seal_line(open: &str, file: Option<u64>, before: &str, key: Option<&[u8]>) -> (String, String) {
     let mut line = open.to_owned();
     if let Some(file) = file {
         let _ = write!(line, "{FILE_MARK}{file}");
@@ -44,7 +45,7 @@ fn hash(bytes: &[u8], key: Option<&[u8]>) -> String {
 
 /// The last line of a log, as recorded in its `.head` file.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct ChainHead {
+struct ChainHead {
     /// The file's number.
     pub file: u64,
     /// The number of its lines.
@@ -82,14 +83,82 @@ impl ChainHead {
             return Ok(None);
         }
         let changed = || ChainError::at_line(&path, 1, "it was modified, or written with another key");
-        let (open, told) = text.trim_end().rsplit_once(HASH_MARK).ok_or_else(changed)?;
-        if told.strip_suffix("\"}") != Some(&hash(open.as_bytes(), key)) {
+        let (open, stored) = text.trim_end().rsplit_once(HASH_MARK).ok_or_else(changed)?;
+        if stored.strip_suffix("\"}") != Some(&hash(open.as_bytes(), key)) {
             return Err(changed());
         }
         let line: serde_json::Value = serde_json::from_str(&format!("{open}}}")).map_err(|_| changed())?;
         let number = |name: &str| line[name].as_u64().ok_or_else(changed);
         let hash = line["last"].as_str().ok_or_else(changed)?.to_owned();
         Ok(Some(Self { file: number("file")?, lines: number("lines")?, hash }))
+    }
+}
+
+/// Writes the hash chain.
+pub(super) struct ChainWriter {
+    key: Option<Vec<u8>>,
+    /// The current file, and the hash that the next line refers to.
+    head: ChainHead,
+    /// The `.head` file; none for standard output.
+    beside: Option<File>,
+}
+
+impl ChainWriter {
+    /// Continues at the end of the log. If the log is shorter than its `.head` file says, the chain continues as if
+    /// it were complete, so that verification finds the gap. Without that file nothing says where the log ended, and the
+    /// chain continues with a break.
+    pub fn open(path: Option<&Path>, key: Option<Vec<u8>>) -> Result<(Self, u64), String> {
+        let Some(path) = path else {
+            return Ok((
+                Self { key, head: ChainHead { file: 1, lines: 0, hash: GENESIS_HASH.into() }, beside: None },
+                0,
+            ));
+        };
+        let wrong = |e: io::Error| format!("audit.file: {} cannot be opened: {e}", path.display());
+        let mut is_end_known = ChainHead::path(path).exists();
+        let chain_head = ChainHead::read(path, key.as_deref()).unwrap_or_else(|broken| {
+            tracing::error!("audit: {broken}; the log goes on without it");
+            is_end_known = false;
+            None
+        });
+        let end = read_last_head(path).map_err(wrong)?;
+        let size = end.as_ref().map_or(0, |(_, size)| *size);
+        let head = match (chain_head, end.map(|(head, _)| head)) {
+            (Some(chain_head), Some(end)) if chain_head.file == end.file && chain_head.lines > end.lines => {
+                tracing::error!("audit: {}: the last lines are gone", path.display());
+                ChainHead { lines: end.lines, ..chain_head }
+            }
+            (None, Some(end)) if !is_end_known => {
+                let path = path.display();
+                tracing::error!("audit: {path}.head is missing or invalid: lines of {path} may have been cut off");
+                ChainHead { hash: GENESIS_HASH.into(), ..end }
+            }
+            (_, Some(end)) => end,
+            (Some(chain_head), None) => ChainHead { file: chain_head.file + 1, lines: 0, hash: chain_head.hash },
+            (None, None) => ChainHead { file: 1, lines: 0, hash: GENESIS_HASH.into() },
+        };
+        let mut options = OpenOptions::new();
+        options.write(true).create(true).truncate(false);
+        let beside = owner_only(&mut options).open(ChainHead::path(path)).map_err(wrong)?;
+        Ok((Self { key, head, beside: Some(beside) }, size))
+    }
+
+    pub fn seal_line(&mut self, open: &str) -> String {
+        let first = (self.head.lines == 0).then_some(self.head.file);
+        let (line, hash) = seal_line(open, first, &self.head.hash, self.key.as_deref());
+        self.head = ChainHead { file: self.head.file, lines: self.head.lines + 1, hash };
+        line
+    }
+
+    pub fn write_head(&mut self) -> io::Result<()> {
+        let Some(file) = self.beside.as_mut().filter(|_| self.head.lines > 0) else { return Ok(()) };
+        file.seek(SeekFrom::Start(0))?;
+        file.write_all(self.head.to_line(self.key.as_deref()).as_bytes())
+    }
+
+    /// The next line begins another file.
+    pub fn begin_file(&mut self) {
+        self.head = ChainHead { file: self.head.file + 1, lines: 0, ..self.head.clone() };
     }
 }
 
@@ -134,14 +203,14 @@ struct ChainLink {
 
 fn parse_link(line: &str, key: Option<&[u8]>) -> Result<ChainLink, &'static str> {
     let (open, rest) = line.rsplit_once(HASH_MARK).ok_or("it ends without a hash")?;
-    let told = rest.strip_suffix("\"}").filter(|h| h.len() == 64).ok_or("it ends without a hash")?;
-    if hash(open.as_bytes(), key) != told {
+    let stored = rest.strip_suffix("\"}").filter(|h| h.len() == 64).ok_or("it ends without a hash")?;
+    if hash(open.as_bytes(), key) != stored {
         return Err("it was modified, or written with another key");
     }
     let (before, prev) = open.rsplit_once(PREVIOUS_MARK).ok_or("it does not contain the previous line's hash")?;
     let prev = prev.strip_suffix('"').ok_or("it does not contain the previous line's hash")?;
     let file = before.rsplit_once(FILE_MARK).and_then(|(_, n)| n.parse().ok());
-    Ok(ChainLink { hash: told.to_owned(), prev: prev.to_owned(), file })
+    Ok(ChainLink { hash: stored.to_owned(), prev: prev.to_owned(), file })
 }
 
 /// Verifies a log and its rotated files (`LOG.1`, `LOG.2` and so on) as one chain.
@@ -216,7 +285,7 @@ impl ChainVerifier<'_> {
 ///
 /// # Errors
 /// The file cannot be read.
-pub(super) fn read_last_head(log: &Path) -> io::Result<Option<(ChainHead, u64)>> {
+fn read_last_head(log: &Path) -> io::Result<Option<(ChainHead, u64)>> {
     let file = match File::open(log) {
         Ok(file) => file,
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),

@@ -1,15 +1,16 @@
 //! Audit log, metrics, traces and webhooks for LLM traffic: Prometheus metrics, and spans by OpenTelemetry's GenAI
 //! conventions. Never any content, except in spans if the operator wants it there.
 
+mod attempt_spans;
 mod audit;
 mod audit_fields;
 mod config;
 mod content;
-mod events;
 mod hash_chain;
 mod metrics;
 mod otel_env;
 mod span_content;
+mod span_exporter;
 mod spans;
 mod webhook;
 
@@ -19,26 +20,25 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use interflow_limits::UsageLimiter;
-use interflow_llm::{CallUsage, LlmCall, Operation};
+use interflow_llm::{LlmCall, Operation};
 use interflow_types::{
-    EntryKind, Flow, HttpClient, MaybeFuture, Phase, PhaseSet, PlanScope, RequestHead, RequestVerdict, Stage,
+    CallUsage, EntryKind, Flow, HttpClient, MaybeFuture, Phase, PhaseSet, PlanScope, RequestHead, RequestVerdict, Stage,
 };
 use parking_lot::Mutex;
 
-use crate::gateway::{ServedBy, token_counts};
+use crate::gateway::ListedAttempt;
 use crate::limits::KeyContext;
 pub use audit::AuditLog;
 pub use audit_fields::{AUDIT_FIELDS, AuditField, rfc3339};
 pub use config::{AttributeSet, AuditConfig, ContentMode, TelemetryConfig, TelemetryWebhookConfig, WebhookEvent};
 pub use content::{ContentPosition, ContentStage};
-use events::Webhooks;
 pub use hash_chain::{ChainError, VerifiedChain, verify};
 use metrics::LlmMetrics;
 pub use metrics::{DurationHistogram, LabelValues, LabeledValues, LlmStats, REDACTION_BOUNDS, REQUEST_BOUNDS};
 use otel_env::ExportSettings;
-use spans::SpanExporter;
+use span_exporter::SpanExporter;
 pub use spans::{SPAN_ATTRIBUTES, SpanAttribute, TraceContext};
-pub use webhook::{WebhookSender, WebhookTarget};
+use webhook::Webhooks;
 
 /// What redaction found in a flow; set by the redaction stages.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -291,16 +291,16 @@ impl LlmTelemetry {
         }
     }
 
-    fn export(&self, facts: &CallTelemetry<'_>) {
-        self.metrics.count_request(facts);
+    fn export(&self, record: &CallTelemetry<'_>) {
+        self.metrics.count_request(record);
         let out = self.out.load();
         if let Some(audit) = &out.audit {
-            audit.write(facts);
+            audit.write(record);
         }
-        if let (Some(spans), Some(trace)) = (&out.spans, facts.trace) {
-            spans.add(facts, trace);
+        if let (Some(spans), Some(trace)) = (&out.spans, record.trace) {
+            spans.add(record, trace);
         }
-        out.webhooks.send(facts);
+        out.webhooks.send(record);
     }
 }
 
@@ -347,13 +347,12 @@ impl Stage for LlmTelemetryStage {
         let charged = || crate::limits::charged_usage(flow).map(|charged| charged.usage);
         let usage = if is_hit { exchange.usage() } else { charged().filter(|usage| usage.total() > 0) };
         let cost = usage.and_then(|u| {
-            let tokens = token_counts(&u);
             let name = exchange.upstream.as_ref().map_or(exchange.provider.as_str(), |n| n.as_str());
-            let cost = |model: Option<&str>| self.0.limits.cost(name, model, &tokens);
+            let cost = |model: Option<&str>| self.0.limits.cost(name, model, &u);
             let answered = exchange.summary().model;
             // By the deployment that served it, as budgets are charged.
-            let served = flow.extension::<ServedBy>().and_then(|by| by.0.as_ref());
-            let by_deployment = served.and_then(|s| self.0.limits.cost(&s.provider, Some(&s.model), &tokens));
+            let served = ListedAttempt::serving(flow).and_then(|attempt| attempt.served);
+            let by_deployment = served.as_ref().and_then(|s| self.0.limits.cost(&s.provider, Some(&s.model), &u));
             by_deployment.or_else(|| cost(exchange.model.as_deref())).or_else(|| cost(answered.as_deref()))
         });
         // The provider was paid for the response once.

@@ -13,7 +13,7 @@ use super::content::SpanContent;
 /// Messages that OpenInference's attributes list one by one: the latest.
 const MAX_LISTED_MESSAGES: usize = 64;
 /// Maximum size of a decoded body.
-const MAX_DECODED_BYTES: u64 = 32 << 20;
+const MAX_DECODED_BYTES: usize = 32 << 20;
 
 /// A parsed request with its response.
 struct ParsedContent {
@@ -39,14 +39,13 @@ pub(super) fn attributes(content: SpanContent, sets: &[AttributeSet], max: usize
 }
 
 fn decoded((headers, bytes): (Headers, Bytes)) -> Option<(Headers, Bytes)> {
-    let plain = coding::decode(&headers, &bytes, MAX_DECODED_BYTES).ok()?;
+    let plain = coding::decode(&headers, &bytes, MAX_DECODED_BYTES as u64).ok()?;
     Some((headers, plain.unwrap_or(bytes)))
 }
 
 impl ParsedContent {
     fn read(content: SpanContent) -> Option<Self> {
-        let (_, body) = decoded(content.request?)?;
-        let body: Value = serde_json::from_slice(&body).ok()?;
+        let body: Value = serde_json::from_slice(&content.request.filter(|b| b.len() <= MAX_DECODED_BYTES)?).ok()?;
         let format = ApiFormat::detect(&content.path, &body)?;
         let mut parameters = Map::new();
         let inner = ["generationConfig", "inferenceConfig", "options"].into_iter().filter_map(|name| body.get(name));
@@ -288,7 +287,8 @@ mod tests {
             let headers = [("Content-Type", "application/json")].into_iter().collect();
             Some((headers, Bytes::from(value.to_string())))
         };
-        SpanContent { path: "/v1/messages".into(), status: 200, request: json(request), response: json(response) }
+        let request = json(request).map(|(_, body)| body);
+        SpanContent { path: "/v1/messages".into(), status: 200, request, response: json(response) }
     }
 
     fn conversation() -> SpanContent {

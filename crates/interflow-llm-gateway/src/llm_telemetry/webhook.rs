@@ -1,171 +1,153 @@
-//! Webhooks: batches of events as JSON, posted in the background with the headers and the signature of Standard Webhooks.
-//! Nobody waits for one: events queue up to a bound, and beyond it they are counted and dropped.
+//! Webhooks: events of LLM traffic (what a request was and what became of it, without content) in batches of JSON, posted
+//! with the headers and the signature of Standard Webhooks.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use hmac::{Hmac, KeyInit, Mac};
-use interflow_types::{
-    Body, Headers, HttpClient, HttpVersion, Method, Request, RequestHead, Timestamp, Url, random_token,
-};
-use parking_lot::Mutex;
+use interflow_tasks::{HttpPost, HttpSink, PostFormat, PostMessage, PostPolicy, SinkQueue};
+use interflow_types::{Headers, HttpClient, Timestamp, Url, random_token};
 use serde_json::{Value, json};
 use sha2::Sha256;
 
-/// Events in one request.
+use super::{CallTelemetry, TelemetryWebhookConfig, WebhookEvent};
+
+/// Events in one message.
 const MAX_BATCH: usize = 100;
-/// Attempts to deliver a batch; the pauses between them double, from a second.
-const MAX_ATTEMPTS: u32 = 6;
+const ATTEMPTS: u32 = 6;
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 
-/// Where events are sent.
-pub struct WebhookTarget {
-    pub url: Url,
-    /// Further header fields.
-    pub headers: Headers,
-    /// The secret that batches are signed with.
-    pub secret: Option<Vec<u8>>,
-    /// How long events are collected before they are sent.
-    pub interval: Duration,
-    pub timeout: Duration,
-    /// Events that may wait.
-    pub max_queue: usize,
-}
+type EventQueue = Arc<SinkQueue<HttpSink<EventBatch>>>;
 
-/// Sends events to one target.
-pub struct WebhookSender {
-    target: WebhookTarget,
-    egress: Arc<dyn HttpClient>,
-    queue: Mutex<WebhookQueue>,
-    sent: AtomicU64,
-    dropped: AtomicU64,
-    failing: AtomicBool,
-}
+/// The webhooks of a configuration.
+#[derive(Clone, Default)]
+pub(super) struct Webhooks(Arc<[(Vec<WebhookEvent>, EventQueue)]>);
 
-#[derive(Default)]
-struct WebhookQueue {
-    events: VecDeque<Value>,
-    /// Whether a task delivers them.
-    is_running: bool,
-}
-
-impl WebhookSender {
-    /// Requests sent over `egress` must not be recorded.
-    pub fn new(target: WebhookTarget, egress: Arc<dyn HttpClient>) -> Arc<Self> {
-        let (queue, sent, dropped, failing) = Default::default();
-        Arc::new(Self { target, egress, queue, sent, dropped, failing })
+impl Webhooks {
+    /// # Errors
+    /// What is wrong, with its key.
+    pub fn new(configs: &[TelemetryWebhookConfig], client: &Arc<dyn HttpClient>) -> Result<Self, String> {
+        let all = configs.iter().enumerate().map(|(index, config)| {
+            let queue =
+                event_queue(config, Arc::clone(client)).map_err(|e| format!("telemetry.webhook[{index}].{e}"))?;
+            Ok((config.events.clone(), queue))
+        });
+        Ok(Self(all.collect::<Result<Vec<_>, String>>()?.into()))
     }
 
-    /// Events that were delivered.
-    pub fn sent(&self) -> u64 {
-        self.sent.load(Relaxed)
+    /// Events delivered and dropped.
+    pub fn counts(&self) -> (u64, u64) {
+        self.0.iter().fold((0, 0), |(sent, dropped), (_, queue)| (sent + queue.delivered(), dropped + queue.dropped()))
     }
 
-    /// Events that were not delivered: the queue was full, or the target did not accept them.
-    pub fn dropped(&self) -> u64 {
-        self.dropped.load(Relaxed)
-    }
-
-    /// Queues an event. Outside a runtime, which only tests are, it is dropped.
-    pub fn send(self: &Arc<Self>, event: Value) {
-        let Ok(runtime) = tokio::runtime::Handle::try_current() else {
-            self.dropped.fetch_add(1, Relaxed);
+    pub fn send(&self, f: &CallTelemetry<'_>) {
+        if self.0.is_empty() {
             return;
+        }
+        let kind = match f.refused {
+            Some(_) => WebhookEvent::Refused,
+            None if f.error().is_some() || f.status() >= 400 => WebhookEvent::Failed,
+            None => WebhookEvent::Request,
         };
-        let mut queue = self.queue.lock();
-        if queue.events.len() >= self.target.max_queue {
-            self.dropped.fetch_add(1, Relaxed);
-            return;
-        }
-        queue.events.push_back(event);
-        if !std::mem::replace(&mut queue.is_running, true) {
-            let sender = Arc::clone(self);
-            runtime.spawn(async move { sender.deliver().await });
+        let mut event: Option<Value> = None;
+        for (events, queue) in self.0.iter() {
+            if events.contains(&kind) || events.contains(&WebhookEvent::Request) {
+                queue.push(event.get_or_insert_with(|| describe(f, kind)).clone());
+            }
         }
     }
+}
 
-    async fn deliver(self: &Arc<Self>) {
-        loop {
-            tokio::time::sleep(self.target.interval).await;
-            let batch: Vec<Value> = {
-                let mut queue = self.queue.lock();
-                let count = queue.events.len().min(MAX_BATCH);
-                if count == 0 {
-                    queue.is_running = false;
-                    return;
-                }
-                queue.events.drain(..count).collect()
-            };
-            let count = batch.len() as u64;
-            let counter = if self.post_with_retries(&batch).await { &self.sent } else { &self.dropped };
-            counter.fetch_add(count, Relaxed);
-        }
+fn event_queue(config: &TelemetryWebhookConfig, client: Arc<dyn HttpClient>) -> Result<EventQueue, String> {
+    let secret = |key: &str, value: &str| interflow_files::resolve_secret_ref(value).map_err(|e| format!("{key}: {e}"));
+    let address = secret("url", &config.url)?;
+    let url = Url::of_service(&address).map_err(|e| format!("url: {e}; write it as https://host/path"))?;
+    let mut headers = Headers::new();
+    for (name, value) in &config.headers {
+        let key = format!("headers.{name}");
+        headers.append(name, secret(&key, value)?).map_err(|e| format!("{key}: {e}"))?;
     }
+    let key = config.secret.as_deref().map(|value| secret("secret", value)).transpose()?;
+    let key = key.map(|text| match text.strip_prefix("whsec_") {
+        Some(encoded) => {
+            STANDARD.decode(encoded.trim()).map_err(|_| "secret: what follows whsec_ is not Base64".to_owned())
+        }
+        None => Ok(text.into_bytes()),
+    });
+    if config.events.is_empty() {
+        return Err("events: empty; write request, refused or failed".into());
+    }
+    let may_retry = |_| true;
+    let policy = PostPolicy { timeout: config.timeout.0, attempts: ATTEMPTS, first_pause: FIRST_PAUSE, may_retry };
+    let post = HttpPost::new("webhook", url, headers, policy);
+    let format = Arc::new(EventBatch { secret: key.transpose()? });
+    Ok(SinkQueue::new(HttpSink { format, post, client, interval: config.interval.0 }, config.max_queue as usize))
+}
 
-    async fn post_with_retries(&self, batch: &[Value]) -> bool {
-        // The same id for each attempt, by which the receiver knows a batch that it has.
+/// Makes messages of events, and signs them if there is a secret.
+struct EventBatch {
+    secret: Option<Vec<u8>>,
+}
+
+impl PostFormat for EventBatch {
+    type Item = Value;
+
+    fn message(&self, events: &mut VecDeque<Value>) -> PostMessage {
+        let events: Vec<Value> = events.drain(..events.len().min(MAX_BATCH)).collect();
+        // By the id the receiver knows a batch that it has.
         let id = format!("msg_{}", random_token());
-        let body = json!({"type": "interflow.events", "id": id, "events": batch}).to_string();
-        let mut pause = FIRST_PAUSE;
-        for attempt in 1..=MAX_ATTEMPTS {
-            match self.post(&id, &body).await {
-                Ok(()) => {
-                    if self.failing.swap(false, Relaxed) {
-                        tracing::info!("webhook: {} accepts events again", self.target.url.authority);
-                    }
-                    return true;
-                }
-                Err(why) => {
-                    // The path of a webhook's URL is often its secret.
-                    if !self.failing.swap(true, Relaxed) {
-                        tracing::warn!("webhook: {} does not accept events: {why}", self.target.url.authority);
-                    }
-                }
-            }
-            if attempt < MAX_ATTEMPTS {
-                // Spread, so that several senders do not come back at once.
-                tokio::time::sleep(pause.mul_f64(0.5 + fastrand::f64())).await;
-                pause *= 2;
-            }
-        }
-        false
+        let body = json!({"type": "interflow.events", "id": id, "events": events}).to_string();
+        PostMessage { id, body: body.into() }
     }
 
-    async fn post(&self, id: &str, body: &str) -> Result<(), String> {
+    fn sign(&self, message: &PostMessage, headers: &mut Headers) {
         let seconds = (Timestamp::now().micros() / 1_000_000).to_string();
-        let mut headers = self.target.headers.clone();
-        headers.append_unchecked(b"Content-Type", b"application/json");
-        headers.append_unchecked(b"webhook-id", id.as_bytes());
+        headers.append_unchecked(b"webhook-id", message.id.as_bytes());
         headers.append_unchecked(b"webhook-timestamp", seconds.as_bytes());
-        if let Some(secret) = &self.target.secret {
-            headers.append_unchecked(b"webhook-signature", sign(secret, id, &seconds, body).as_bytes());
-        }
-        let head = RequestHead {
-            method: Method::POST,
-            url: self.target.url.clone(),
-            version: HttpVersion::Http11,
-            headers,
-            protocol: None,
-        };
-        let request = Request { head, body: Body::from(bytes::Bytes::copy_from_slice(body.as_bytes())) };
-        match tokio::time::timeout(self.target.timeout, self.egress.send(request)).await {
-            Ok(Ok(answer)) if answer.head.status.is_success() => Ok(()),
-            Ok(Ok(answer)) => Err(format!("it answered {}", answer.head.status)),
-            Ok(Err(e)) => Err(e.to_string()),
-            Err(_) => Err(format!("no response within {:?}", self.target.timeout)),
+        if let Some(secret) = &self.secret {
+            let signature = sign(secret, &message.id, &seconds, &message.body);
+            headers.append_unchecked(b"webhook-signature", signature.as_bytes());
         }
     }
 }
 
 /// The signature of Standard Webhooks: of id, time and body, so that an old batch cannot be replayed as a new one.
-fn sign(secret: &[u8], id: &str, seconds: &str, body: &str) -> String {
+fn sign(secret: &[u8], id: &str, seconds: &str, body: &[u8]) -> String {
     let mut mac = Hmac::<Sha256>::new_from_slice(secret).expect("HMAC takes keys of any length");
-    mac.update(format!("{id}.{seconds}.{body}").as_bytes());
+    mac.update(format!("{id}.{seconds}.").as_bytes());
+    mac.update(body);
     format!("v1,{}", STANDARD.encode(mac.finalize().into_bytes()))
+}
+
+fn describe(f: &CallTelemetry<'_>, kind: WebhookEvent) -> Value {
+    let usage = f.usage.unwrap_or_default();
+    let kind = match kind {
+        WebhookEvent::Request => "request.completed",
+        WebhookEvent::Refused => "request.refused",
+        WebhookEvent::Failed => "request.failed",
+    };
+    json!({
+        "type": kind,
+        "time": f.flow.clock.started_at().micros(),
+        "flow": f.flow.id.to_string(),
+        "provider": f.provider(),
+        "model": f.exchange.model.as_deref(),
+        "operation": f.exchange.operation.as_str(),
+        "user": f.flow.user.as_deref(),
+        "key": f.key,
+        "status": f.status(),
+        "error": f.error().map(|(_, code)| code),
+        "duration_ms": f.flow.timings.done.unwrap_or_default() / 1_000,
+        "input_tokens": usage.input,
+        "output_tokens": usage.output,
+        "cached_tokens": usage.cache_read,
+        "cost_usd": f.micros.map(|micros| micros as f64 / 1e6),
+        "entities": f.found.map_or(0, |found| found.request.values().chain(found.response.values()).sum::<u64>()),
+        "tags": f.flow.tags.iter().take(32).map(|tag| str::to_owned(tag)).collect::<Vec<_>>(),
+    })
 }
 
 #[cfg(test)]
@@ -176,7 +158,7 @@ mod tests {
     fn signature_is_that_of_standard_webhooks() {
         // The example of the specification.
         let secret = STANDARD.decode("MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw").unwrap();
-        let signature = sign(&secret, "msg_p5jXN8AQM9LWM0D4loKWxJek", "1614265330", "{\"test\": 2432232314}");
+        let signature = sign(&secret, "msg_p5jXN8AQM9LWM0D4loKWxJek", "1614265330", b"{\"test\": 2432232314}");
         assert_eq!(signature, "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE=");
     }
 }

@@ -8,8 +8,9 @@ use interflow_llm::spans::multipart::{Form, FormPart, HeadEncoding};
 use interflow_redact::MediaRule;
 use interflow_types::percent;
 
-use super::event_rewriter::{ByteReplacement, splice};
-use super::request_body::{RedactionRun, bad_request, blocked_media};
+use super::request_body::{RedactionRun, blocked_media};
+use crate::exchange::bad_request;
+use crate::exchange::response::event_rewriter::{ByteReplacement, splice};
 
 impl RedactionRun<'_> {
     pub fn form(&mut self, body: &[u8], form: &Form) -> Result<Option<Vec<u8>>, LlmRefusal> {

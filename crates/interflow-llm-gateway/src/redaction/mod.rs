@@ -8,7 +8,6 @@ mod background_scan;
 mod detector_findings;
 mod effective_policy;
 mod endpoint;
-pub(crate) mod event_rewriter;
 mod form_body;
 mod one_text;
 mod policy_files;
@@ -37,15 +36,13 @@ use interflow_types::{
 use parking_lot::Mutex;
 use serde::Serialize;
 
+use crate::exchange::response::whole;
 use crate::llm_telemetry::ResponseFindings;
 use effective_policy::EffectivePolicy;
 pub use effective_policy::RedactSettings;
 pub use endpoint::RedactionMount;
 pub use one_text::RedactedText;
 pub use policy_files::{PolicyFileView, PolicyUpdateError, RouteView};
-pub(crate) use request_body::{
-    overloaded, replace_body as replace_request_body, request_identity_encoding, undecodable,
-};
 pub(crate) use sessions::SESSION_HEADERS;
 use sessions::{SessionCache, SessionOwner, SharedSession};
 
@@ -328,7 +325,10 @@ impl Stage for RestoreStage {
         head: &'a mut ResponseHead,
         body: Body,
     ) -> MaybeFuture<'a, Result<Body, EarlyExit>> {
-        let Some((choice, session)) = Self::session(flow) else { return MaybeFuture::Ready(Ok(body)) };
+        let Some((choice, session)) = Self::session(flow) else {
+            whole::forget(flow);
+            return MaybeFuture::Ready(Ok(body));
+        };
         if body.is_empty() {
             return MaybeFuture::Ready(Ok(body));
         }

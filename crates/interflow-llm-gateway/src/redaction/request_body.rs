@@ -3,32 +3,36 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use interflow_codec::content_coding as coding;
-use interflow_llm::spans::{self, MarkedText, MediaSpan, SpanKind, multipart};
+use interflow_llm::spans::{MarkedText, MediaSpan, SpanKind};
 use interflow_llm::{LlmCall, LlmRefusal, Operation};
 use interflow_redact::{
     AdditionalFindings, JsonPart, JsonSpan, MediaRule, RedactError, RedactMode, RedactionSession, Replacement,
-    StopFlag, UnknownRule, decode_lossy, may_hold_json,
+    UnknownRule, decode_lossy, may_hold_json,
 };
 use interflow_types::budget::{MemoryReservation, PROCESS_BUDGET};
-use interflow_types::{Body, CollectError, EarlyExit, Flow, Headers, RequestHead, StatusCode};
+use interflow_types::{Body, EarlyExit, Flow, Headers, RequestHead, StatusCode};
 
+use crate::exchange::{
+    self, BodyContent, BodyShape, Collected, Pass, RequestBody, bad_request, mark_json, off_worker, overloaded,
+    request_identity_encoding,
+};
 use crate::llm_telemetry::RedactionFindings;
 
 use super::background_scan::BackgroundScan;
 use super::detector_findings;
 use super::effective_policy::{EffectivePolicy, MissingPolicy, RedactSettings};
-use super::event_rewriter::{ByteReplacement, splice};
 use super::sessions::{SessionOwner, SharedSession, conversation_session, one_way_session};
 use super::{RedactionService, RedactionState};
+use crate::exchange::response::event_rewriter::{ByteReplacement, splice};
 
-/// Larger bodies are processed off the worker thread, which serves other requests.
-const MAX_INLINE_BYTES: usize = 128 << 10;
+/// Larger bodies that are only flagged are scanned before they are sent, within the bound on scans.
+const MAX_BACKGROUND_BYTES: usize = 128 << 10;
 
 /// The result of redacting a body; `output` is `None` if it is unchanged.
 #[derive(Default)]
@@ -48,24 +52,6 @@ pub(super) fn missing_policy(missing: &MissingPolicy) -> LlmRefusal {
 /// A rejection with its cause; the status says whose fault it is.
 fn refusal(status: StatusCode, class: &'static str, code: &'static str, message: impl Into<String>) -> LlmRefusal {
     LlmRefusal::new(status, class, code, message)
-}
-
-/// The process's memory budget is used up: 503, and worth a retry.
-pub(crate) fn overloaded(e: &interflow_types::Error) -> LlmRefusal {
-    let mut refusal = refusal(StatusCode::SERVICE_UNAVAILABLE, "capacity", "overloaded", e.message());
-    refusal.retry_after = Some(Duration::from_secs(1));
-    refusal
-}
-
-pub(crate) fn undecodable(e: std::io::Error) -> LlmRefusal {
-    match coding::budget_error(&e) {
-        Some(e) => overloaded(&e),
-        None => bad_request("unsupported_content_encoding", format!("the body cannot be decoded: {e}")),
-    }
-}
-
-pub(super) fn bad_request(code: &'static str, message: impl Into<String>) -> LlmRefusal {
-    refusal(StatusCode::BAD_REQUEST, "invalid_request", code, message)
 }
 
 /// The stage's step in phase `RequestBody`: selects the policy, redacts URL and fields, then the body.
@@ -101,40 +87,36 @@ pub(super) async fn redact(
     if !exchange.operation.is_known() || exchange.operation == Operation::Lookup {
         return handle_unknown_shape(service, &settings, flow, strict, body);
     }
-    let raw = match body.collect(settings.max_body).await {
-        Ok((raw, _)) => raw,
-        Err(CollectError::Broken(e)) => return Err(EarlyExit::Deny(e)),
-        Err(CollectError::TooLarge(body)) if !strict => {
-            flow.tag("redact:unread");
-            return Ok(body);
-        }
-        Err(CollectError::TooLarge(_)) => {
-            let most = settings.max_body;
-            let message = format!("the body is larger than {most} bytes (redact.max_body)");
-            let refusal =
-                refusal(StatusCode::PAYLOAD_TOO_LARGE, "payload_too_large", "request_body_too_large", message);
-            return Err(service.refuse(flow, &refusal));
-        }
+    let (max_body, name) = (settings.max_body, "redact");
+    let too_large = || format!("the body is larger than {max_body} bytes (redact.max_body)");
+    let refuse = |flow: &mut Flow, refusal: &LlmRefusal| service.refuse(flow, refusal);
+    let pass = Pass { name, max_body, is_strict: strict, too_large, refuse };
+    let raw = match pass.collect(flow, body).await? {
+        Collected::Whole(raw) => raw,
+        Collected::Unread(body) => return Ok(body),
     };
     service.counters.requests.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
     // Flagging cannot change the request, so the scan runs while the request is already on its way.
     if !strict && !is_large_body(&head.headers, &raw) {
-        let (headers, body) = (head.headers.clone(), raw.clone());
+        let request = exchange::current(flow, &head.headers, &raw).ok_or_else(|| (head.headers.clone(), raw.clone()));
         let (settings, picked) = (Arc::clone(&settings), Arc::clone(&choice));
-        let look = move || scan(settings, picked, &headers, body).ok();
+        let look = move || scan(settings, picked, request).ok();
         flow.defer(BackgroundScan::start(Arc::clone(service), choice, raw.len(), look));
         return Ok(raw.into());
     }
     let begun = Instant::now();
     let owner = SessionOwner::of(flow, head);
-    let done = run_job(service, &settings, &choice, owner, head, &raw, strict).await;
+    let done = match exchange::request_body(flow, &head.headers, &raw, max_body).await {
+        Ok(request) => run_job(service, &settings, &choice, owner, head, request, strict).await,
+        Err(e) => Err(e.into()),
+    };
     let (outcome, session) = match done {
         Ok(done) => done,
         Err(refusal) => {
             if strict {
                 return Err(service.refuse(flow, &refusal));
             }
-            flow.tag("redact:unread");
+            pass.tag_unread(flow);
             return Ok(raw.into());
         }
     };
@@ -148,7 +130,8 @@ pub(super) async fn redact(
     if restores || outbound {
         request_identity_encoding(head);
     }
-    Ok(outcome.output.map_or_else(|| raw.into(), |output| replace_body(head, output)))
+    let Some(output) = outcome.output else { return Ok(raw.into()) };
+    exchange::replace(flow, head, output).map_err(|refusal| service.refuse(flow, &refusal))
 }
 
 /// Scans a request's URL and header fields; done before the body, and also if there is none.
@@ -187,61 +170,38 @@ pub(super) fn record_outcome(
     findings_of_flow.micros += micros;
 }
 
-/// Scans a small body without changing it. Runs beside the request, on whichever thread is free.
+/// Scans a small body without changing it. Runs beside the request, on whichever thread is free. A body that no stage has
+/// decoded comes with its fields.
 fn scan(
     settings: Arc<RedactSettings>,
     choice: Arc<EffectivePolicy>,
-    headers: &Headers,
-    raw: Bytes,
+    request: Result<Arc<RequestBody>, (Headers, Bytes)>,
 ) -> Result<RedactionOutcome, LlmRefusal> {
-    let plain = coding::decode(headers, &raw, settings.max_body as u64).map_err(undecodable)?;
-    let read = ParsedRequestBody::read(&settings, headers, raw, plain)?;
+    let max = settings.max_body;
+    let request = request.map_or_else(
+        |(headers, raw)| RequestBody::decode_now(&headers, &raw, max).map(Arc::new),
+        |request| request.within(max),
+    )?;
+    let content = request.content_now(settings.metadata)?;
     let session = one_way_session(&choice);
-    RedactionJob { settings, choice, session, read, findings: AdditionalFindings::default() }.run()
+    RedactionJob::new(settings, choice, session, request, content)?.run()
 }
 
-/// Parses a body, calls external detectors, and redacts it. Decoding and redaction of large bodies run on blocking
-/// threads.
+/// Parses a body, calls external detectors, and redacts it.
 async fn run_job(
     service: &RedactionService,
     settings: &Arc<RedactSettings>,
     choice: &Arc<EffectivePolicy>,
     owner: SessionOwner,
     head: &RequestHead,
-    raw: &Bytes,
+    request: Arc<RequestBody>,
     strict: bool,
 ) -> Result<(RedactionOutcome, SharedSession), LlmRefusal> {
-    let plain = coding::decode_off_thread(&head.headers, raw, settings.max_body as u64).await.map_err(undecodable)?;
-    let read = {
-        let (settings, headers, raw) = (Arc::clone(settings), head.headers.clone(), raw.clone());
-        let size = plain.as_ref().unwrap_or(&raw).len();
-        run_off_worker(size, move || ParsedRequestBody::read(&settings, &headers, raw, plain)).await?
-    };
-    let session = session(service, choice, owner, head, &read, strict);
-    let outcome = replace_request(settings, choice, &session, read, strict).await?;
+    let content = request.content(settings.metadata).await?;
+    let session = session(service, choice, owner, head, &request, &content, strict);
+    let job = RedactionJob::new(Arc::clone(settings), Arc::clone(choice), Arc::clone(&session), request, content)?;
+    let outcome = job.run_with_detectors(strict).await?;
     Ok((outcome, session))
-}
-
-/// Calls the detectors that are configured on a parsed body, and redacts it. Detectors get all texts together.
-async fn replace_request(
-    settings: &Arc<RedactSettings>,
-    choice: &Arc<EffectivePolicy>,
-    session: &SharedSession,
-    read: ParsedRequestBody,
-    strict: bool,
-) -> Result<RedactionOutcome, LlmRefusal> {
-    let size = read.body().len();
-    let mut job = RedactionJob {
-        settings: Arc::clone(settings),
-        choice: Arc::clone(choice),
-        session: Arc::clone(session),
-        read,
-        findings: AdditionalFindings::default(),
-    };
-    if strict && !settings.detectors.is_empty() {
-        job.findings = detector_findings::collect(settings, &job.texts()).await?;
-    }
-    run_off_worker(size, move || job.run()).await
 }
 
 /// Redacts a client's WebSocket event: what is sent in its place, and the findings.
@@ -252,52 +212,17 @@ pub(super) async fn redact_event(
     raw: Bytes,
     strict: bool,
 ) -> Result<RedactionOutcome, LlmRefusal> {
-    let shape = RequestBodyShape::Json(mark_spans(&raw, settings)?);
-    let read = ParsedRequestBody::with_reservation(raw, None, shape)?;
-    replace_request(settings, choice, session, read, strict).await
-}
-
-/// Runs the work on a body of `size` bytes here, or, if it takes long, off the worker thread and within the bound on scans.
-pub(super) async fn run_off_worker<T: Send + 'static>(
-    size: usize,
-    work: impl FnOnce() -> Result<T, LlmRefusal> + Send + 'static,
-) -> Result<T, LlmRefusal> {
-    if size <= MAX_INLINE_BYTES {
-        return work();
-    }
-    let capacity = interflow_redact::scan_capacity::reserve(size).await;
-    let cut = |_| bad_request("request_failed", "the work on the body was cut short");
-    // When the client disconnects, this future is dropped, which stops the work.
-    let stop = StopFlag::default();
-    let _left = stop.on_drop();
-    let scan = move || {
-        let _capacity = capacity;
-        stop.run(work)
-    };
-    tokio::task::spawn_blocking(scan).await.map_err(cut).flatten()
+    let request = Arc::new(RequestBody::plain_text(&Headers::new(), raw));
+    let content = request.content_now(settings.metadata)?;
+    let job = RedactionJob::new(Arc::clone(settings), Arc::clone(choice), Arc::clone(session), request, content)?;
+    job.run_with_detectors(strict).await
 }
 
 /// Whether a body is processed off the worker thread. With a content coding, its decoded size is unknown, so a ratio
 /// of 32 is assumed.
 fn is_large_body(headers: &Headers, raw: &[u8]) -> bool {
-    let most = if coding::has_content_coding(headers) { MAX_INLINE_BYTES / 32 } else { MAX_INLINE_BYTES };
-    raw.len() > most
-}
-
-/// Asks for a response without content coding, so that it can be inspected; most providers comply. The others'
-/// responses are decoded.
-pub(crate) fn request_identity_encoding(head: &mut RequestHead) {
-    head.headers.remove("accept-encoding");
-    head.headers.append_unchecked(b"Accept-Encoding", b"identity");
-}
-
-/// Returns the new body and removes the fields that describe the old one: coding and digests. The length is set when
-/// the request is sent.
-pub(crate) fn replace_body(head: &mut RequestHead, output: Vec<u8>) -> Body {
-    for name in ["content-encoding", "content-md5", "digest", "content-digest", "x-amz-content-sha256"] {
-        head.headers.remove(name);
-    }
-    Body::from(Bytes::from(output))
+    let ratio = if coding::has_content_coding(headers) { 32 } else { 1 };
+    raw.len() > MAX_BACKGROUND_BYTES / ratio
 }
 
 /// A request whose format is unknown, so that its texts cannot be located. `redact.unknown` decides; the default
@@ -350,88 +275,31 @@ fn session(
     choice: &EffectivePolicy,
     owner: SessionOwner,
     head: &RequestHead,
-    read: &ParsedRequestBody,
+    request: &RequestBody,
+    content: &BodyContent,
     strict: bool,
 ) -> SharedSession {
     if !strict {
         return one_way_session(choice);
     }
-    let (continues, first) = match &read.shape {
-        RequestBodyShape::Json(marked) => (marked.continues.clone(), marked.first_message.clone()),
-        RequestBodyShape::Form(_) => (None, None),
+    let (continues, first) = match &content.shape {
+        BodyShape::Json(marked) => (marked.continues.clone(), marked.first_message.clone()),
+        BodyShape::Form(_) => (None, None),
     };
-    let text = |range: Option<Range<usize>>| range.and_then(|r| read.body().get(r));
+    let text = |range: Option<Range<usize>>| range.and_then(|r| request.plain().get(r));
     conversation_session(service, choice, owner, head, text(continues), text(first).unwrap_or_default())
 }
 
-struct ParsedRequestBody {
-    raw: Bytes,
-    /// The body without its content codings, if it had any.
-    plain: Option<Bytes>,
-    shape: RequestBodyShape,
-    /// Memory reserved for processing it, released when the request is done.
-    _working: MemoryReservation,
-}
-
-enum RequestBodyShape {
-    Json(MarkedText),
-    Form(multipart::Form),
-}
-
-/// Memory per text during redaction: its span, its findings, its edit.  In bytes.
+/// Memory per text during redaction: its findings, its edit. In bytes.
 const WORK_PER_TEXT: usize = 136;
 
-impl RequestBodyShape {
-    /// Memory for processing a body of this length besides the body: a rewritten copy, and bookkeeping for each text.
-    fn working_bytes(&self, length: usize) -> u64 {
-        let texts = match self {
-            Self::Json(marked) => {
-                marked.spans.capacity() * size_of::<spans::TextSpan>() + marked.spans.len() * WORK_PER_TEXT
-            }
-            Self::Form(form) => {
-                let texts: usize = form.parts.iter().map(|part| part.texts.len()).sum();
-                form.parts.len() * (size_of::<multipart::FormPart>() + WORK_PER_TEXT) + texts * WORK_PER_TEXT
-            }
-        };
-        (length * 2 + texts) as u64
-    }
-}
-
-impl ParsedRequestBody {
-    fn read(
-        settings: &RedactSettings,
-        headers: &Headers,
-        raw: Bytes,
-        plain: Option<Bytes>,
-    ) -> Result<Self, LlmRefusal> {
-        let body = plain.as_deref().unwrap_or(&raw);
-        let media_type = headers.get_str("content-type").unwrap_or_default();
-        let shape = match multipart::boundary(media_type) {
-            Some(boundary) => RequestBodyShape::Form(
-                multipart::parse(body, &boundary).map_err(|e| bad_request("bad_form", e.to_string()))?,
-            ),
-            None => RequestBodyShape::Json(mark_spans(body, settings)?),
-        };
-        Self::with_reservation(raw, plain, shape)
-    }
-
-    /// Reserves the memory for processing it, from the budget of the process; fails if the budget is used up.
-    fn with_reservation(raw: Bytes, plain: Option<Bytes>, shape: RequestBodyShape) -> Result<Self, LlmRefusal> {
-        let length = plain.as_ref().unwrap_or(&raw).len();
-        let _working = PROCESS_BUDGET.reserve(shape.working_bytes(length)).map_err(|e| overloaded(&e))?;
-        Ok(Self { raw, plain, shape, _working })
-    }
-
-    fn body(&self) -> &[u8] {
-        self.plain.as_deref().unwrap_or(&self.raw)
-    }
-}
-
-fn mark_spans(body: &[u8], settings: &RedactSettings) -> Result<MarkedText, LlmRefusal> {
-    spans::mark_body(body, settings.metadata).map_err(|e| match e {
-        spans::MarkError::Overloaded(e) => overloaded(&e),
-        spans::MarkError::Json(e) => bad_request("bad_json", format!("the body cannot be read: {e}")),
-    })
+/// Memory for redacting a body of this length besides the body: a rewritten copy, and bookkeeping for each text.
+fn working_bytes(length: usize, content: &BodyContent) -> u64 {
+    let texts = match &content.shape {
+        BodyShape::Json(marked) => marked.spans.len(),
+        BodyShape::Form(form) => form.parts.iter().map(|part| part.texts.len() + 1).sum(),
+    };
+    (length * 2 + texts * WORK_PER_TEXT) as u64
 }
 
 /// Redacts one body, independently of its flow, so that it can run on another thread.
@@ -439,11 +307,37 @@ pub(super) struct RedactionJob {
     pub settings: Arc<RedactSettings>,
     pub choice: Arc<EffectivePolicy>,
     session: SharedSession,
-    read: ParsedRequestBody,
+    request: Arc<RequestBody>,
+    content: Arc<BodyContent>,
     findings: AdditionalFindings,
+    /// Memory reserved for it, released when the request is done.
+    _working: MemoryReservation,
 }
 
 impl RedactionJob {
+    /// # Errors
+    /// The memory budget is exhausted.
+    fn new(
+        settings: Arc<RedactSettings>,
+        choice: Arc<EffectivePolicy>,
+        session: SharedSession,
+        request: Arc<RequestBody>,
+        content: Arc<BodyContent>,
+    ) -> Result<Self, LlmRefusal> {
+        let working = working_bytes(request.plain().len(), &content);
+        let _working = PROCESS_BUDGET.reserve(working).map_err(|e| overloaded(&e))?;
+        Ok(Self { settings, choice, session, request, content, findings: AdditionalFindings::default(), _working })
+    }
+
+    /// Calls the detectors that are configured, and redacts. Detectors get all texts together.
+    async fn run_with_detectors(mut self, strict: bool) -> Result<RedactionOutcome, LlmRefusal> {
+        if strict && !self.settings.detectors.is_empty() {
+            self.findings = detector_findings::collect(&self.settings, &self.texts()).await?;
+        }
+        let cut = || bad_request("request_failed", "the work on the body was cut short");
+        off_worker(self.request.plain().len(), move || self.run()).await.ok_or_else(cut)?
+    }
+
     fn run(&self) -> Result<RedactionOutcome, LlmRefusal> {
         // Other requests of the conversation may wait for the session: findings of other detectors are for this one only.
         let mut session = self.session.lock();
@@ -461,11 +355,11 @@ impl RedactionJob {
     }
 
     fn redact_texts(&self, session: &mut RedactionSession) -> Result<RedactionOutcome, LlmRefusal> {
-        let body = self.read.body();
+        let body = self.request.plain();
         let mut work = RedactionRun { job: self, session, outcome: RedactionOutcome::default() };
-        let output = match &self.read.shape {
-            RequestBodyShape::Json(marked) => work.json(body, marked)?,
-            RequestBodyShape::Form(form) => work.form(body, form)?,
+        let output = match &self.content.shape {
+            BodyShape::Json(marked) => work.json(body, marked)?,
+            BodyShape::Form(form) => work.form(body, form)?,
         };
         let outcome = work.outcome;
         Ok(RedactionOutcome { output, ..outcome })
@@ -501,7 +395,7 @@ impl RedactionRun<'_> {
         }
         // Media go first. Their removal moves all texts, so the positions are determined anew.
         let edited = splice(body, &edits);
-        let marked = mark_spans(&edited, &self.job.settings)?;
+        let marked = mark_json(&edited, self.job.settings.metadata)?;
         Ok(self.texts(&edited, &marked)?.or(Some(edited)))
     }
 
@@ -581,7 +475,7 @@ impl RedactionRun<'_> {
             let (json, end) = line.split_at(line.len() - ends);
             let redacted = match json.as_bytes() {
                 [] => None,
-                json => self.json(json, &mark_spans(json, &self.job.settings)?)?,
+                json => self.json(json, &mark_json(json, self.job.settings.metadata)?)?,
             };
             changed |= redacted.is_some();
             match redacted.map(String::from_utf8).transpose() {
@@ -596,7 +490,7 @@ impl RedactionRun<'_> {
 }
 
 fn is_json_line(line: &str) -> bool {
-    line.trim().is_empty() || line.trim_start().starts_with('{') && spans::mark_body(line.as_bytes(), true).is_ok()
+    line.trim().is_empty() || line.trim_start().starts_with('{') && mark_json(line.as_bytes(), true).is_ok()
 }
 
 pub(super) fn blocked_media(word: &str) -> LlmRefusal {

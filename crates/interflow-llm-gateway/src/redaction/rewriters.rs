@@ -5,6 +5,8 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Instant;
 
+use crate::exchange::response::abort::StreamAbort;
+use crate::exchange::response::event_rewriter::TextRewriter;
 use crate::llm_telemetry::ResponseFindings;
 use interflow_llm::spans::SpanKind;
 use interflow_redact::{
@@ -13,7 +15,6 @@ use interflow_redact::{
 };
 
 use super::effective_policy::EffectivePolicy;
-use super::event_rewriter::{StreamAbort, TextRewriter};
 use super::{RedactionService, SharedSession};
 
 /// Restores originals. Keeps, for each text in progress, the beginning of what may be a placeholder.

@@ -19,10 +19,11 @@ use crate::llm_telemetry::ResponseFindings;
 
 use super::background_scan::BackgroundScan;
 use super::effective_policy::EffectivePolicy;
-use super::event_rewriter::{EventRewriter, TextRewriter};
 use super::request_body::{RedactionOutcome, json_spans};
 use super::rewriters::{RestoreRewriter, ScanRewriter};
 use super::{RedactionService, SharedSession};
+use crate::exchange::response::event_rewriter::{EventRewriter, TextRewriter};
+use crate::exchange::response::rewrite_step::rewrite_whole;
 
 const VALUES: [&str; 4] = ["anna.berg@firm.com", "123-45-6789", "4111 1111 1111 1111", "bob@example.org"];
 
@@ -108,11 +109,7 @@ fn texts(framing: StreamFraming, body: &[u8], pointer: &str) -> String {
 }
 
 fn edited(framing: StreamFraming, body: &[u8], step: usize, session: &SharedSession) -> Vec<u8> {
-    let mut editor = EventRewriter::new(framing, RestoreRewriter::new(Arc::clone(session)));
-    let mut out = Vec::new();
-    body.chunks(step).for_each(|piece| editor.feed(piece, &mut out).unwrap());
-    editor.finish(&mut out).unwrap();
-    out
+    rewrite_whole(framing, body.chunks(step), RestoreRewriter::new(Arc::clone(session))).unwrap()
 }
 
 fn scanning(mode: OutboundMode) -> ScanRewriter {
@@ -395,10 +392,8 @@ proptest! {
     ) {
         for (framing, event, pointer) in shapes() {
             let events: Vec<Value> = pieces(&text, &cuts).into_iter().map(event).collect();
-            let mut editor = EventRewriter::new(framing, scanning(OutboundMode::Redact));
-            let mut out = Vec::new();
-            stream(framing, &events).chunks(step).for_each(|piece| editor.feed(piece, &mut out).unwrap());
-            editor.finish(&mut out).unwrap();
+            let body = stream(framing, &events);
+            let out = rewrite_whole(framing, body.chunks(step), scanning(OutboundMode::Redact)).unwrap();
             let got = texts(framing, &out, pointer);
             prop_assert!(VALUES.iter().all(|v| !got.contains(v)), "{:?}: {}", framing, got);
             // Random letters may form a name: then both ways of scanning find it.
@@ -412,10 +407,7 @@ proptest! {
         let session = session();
         redacted(&session, VALUES[0]);
         for framing in [StreamFraming::Sse, StreamFraming::Lines, StreamFraming::Array, StreamFraming::EventStream] {
-            let mut editor = EventRewriter::new(framing, RestoreRewriter::new(Arc::clone(&session)));
-            let mut out = Vec::new();
-            let _ = bytes.chunks(step).try_for_each(|piece| editor.feed(piece, &mut out));
-            let _ = editor.finish(&mut out);
+            let _ = rewrite_whole(framing, bytes.chunks(step), RestoreRewriter::new(Arc::clone(&session)));
         }
     }
 }
@@ -590,9 +582,8 @@ async fn dropped_future_cancels_its_background_work() {
         };
         while again() {}
         ended.send(()).ok();
-        Ok(())
     };
-    let waiting = tokio::spawn(super::request_body::run_off_worker(1 << 20, work));
+    let waiting = tokio::spawn(crate::exchange::off_worker(1 << 20, work));
     begun.await.unwrap();
     waiting.abort();
     assert!(waiting.await.is_err());
@@ -613,10 +604,8 @@ fn unterminated_last_event_is_processed_and_a_truncated_one_is_an_error() {
         let whole = format!("{before}{event}");
         let out = String::from_utf8(edited(framing, whole.as_bytes(), 5, &session)).unwrap();
         assert!(out.contains(VALUES[0]) && !out.contains(&told), "{framing:?}: {out}");
-        let mut editor = EventRewriter::new(framing, RestoreRewriter::new(Arc::clone(&session)));
-        let mut out = Vec::new();
-        editor.feed(&whole.as_bytes()[..whole.len() - 3], &mut out).unwrap();
-        let halt = editor.finish(&mut out).unwrap_err();
+        let (cut, rewriter) = (&whole.as_bytes()[..whole.len() - 3], RestoreRewriter::new(Arc::clone(&session)));
+        let halt = rewrite_whole(framing, [cut], rewriter).unwrap_err();
         assert_eq!(halt.code, "response_cut", "{framing:?}");
     }
 }

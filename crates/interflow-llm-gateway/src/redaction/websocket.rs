@@ -13,11 +13,11 @@ use interflow_types::{
 };
 use parking_lot::Mutex;
 
+use crate::exchange::response::abort::StreamAbort;
+use crate::exchange::response::event_rewriter::{EventRewriter, TextRewriter};
 use crate::llm_telemetry::{RedactionFindings, ResponseFindings};
 
 use super::effective_policy::EffectivePolicy;
-use super::event_rewriter::{EventRewriter, StreamAbort, TextRewriter};
-use super::response_body::abort_refusal;
 use super::rewriters::{RestoreRewriter, ScanRewriter};
 use super::sessions::{SessionOwner, SharedSession, conversation_session, one_way_session};
 use super::{RedactionService, RedactionState, request_body};
@@ -199,7 +199,7 @@ fn apply_rewrite(
         }
         Ok(None) => MessageVerdict::Continue,
         Err(halt) => {
-            let refusal = abort_refusal(&halt);
+            let refusal = halt.refusal();
             let provider = socket_context(flow).map(|o| o.provider).unwrap_or_default();
             ahead.push(refusal.to_event(provider, StreamFraming::Messages, flow.id).into());
             flow.extension_mut::<ResponseFindings>().mark_cut(refusal.kind, refusal.code);

@@ -5,10 +5,9 @@ use std::time::Duration;
 use interflow_llm::{LlmConfig, LlmUpstreamConfig};
 use interflow_llm_gateway::gateway::{DeploymentView, LlmGateway};
 use interflow_testkit::{Answer, Ending, Origin, OriginBuilder, Reply};
-use interflow_types::ErrorKind;
+use interflow_types::{AttemptState, ErrorKind};
 use serde_json::{Value, json};
 
-use super::support::End;
 use super::{Gate, sse};
 
 const LONG: Duration = Duration::from_secs(600);
@@ -74,12 +73,41 @@ async fn an_attempt_that_does_not_begin_in_time_is_followed_by_another() {
     let slow = view(&gate, "a");
     assert_eq!((slow.errors, slow.timeouts, slow.cooldowns), (1, 1, 1));
     assert_eq!((view(&gate, "b").errors, view(&gate, "b").timeouts), (0, 0));
-    // The attempt is recorded as timed out, and the client's request names the deployment.
-    let flows = gate.proxy.flows(3).await;
-    let timed_out = |end: &Option<End>| matches!(end, Some(End::Failed(ErrorKind::UpstreamTimeout, ..)));
-    let late: Vec<_> = flows.iter().filter(|flow| timed_out(&flow.end)).collect();
-    assert!(late.len() == 1 && late[0].tags.iter().any(|t| t == "deployment:a"), "{flows:#?}");
-    assert_eq!(flows.iter().filter(|f| f.tags.iter().any(|t| t == "attempt-timeout:a")).count(), 1, "{flows:#?}");
+    // The attempt is recorded as timed out, and a tag names the deployment.
+    let flow = gate.proxy.flow().await;
+    let attempts: Vec<_> = flow.attempts.iter().map(|a| (a.deployment.as_str(), a.state, a.error)).collect();
+    let late = Some(ErrorKind::UpstreamTimeout);
+    assert_eq!(attempts, [("a", AttemptState::Failed, late), ("b", AttemptState::Served, None)]);
+    assert!(
+        flow.attempts[0].message.as_deref().is_some_and(|why| why.contains("did not begin to respond")),
+        "{flow:#?}"
+    );
+    assert!(flow.tags.iter().any(|tag| tag == "attempt-timeout:a"), "{flow:#?}");
+}
+
+#[tokio::test]
+async fn the_code_of_a_failed_attempt_is_recorded_and_nothing_that_may_repeat_the_request() {
+    for (error, code) in [
+        (
+            json!({"type": "error", "error": {"type": "overloaded_error", "message": "secret words"}}),
+            Some("overloaded_error"),
+        ),
+        (json!([{"error": {"code": 503, "status": "UNAVAILABLE", "message": "secret words"}}]), Some("UNAVAILABLE")),
+        (json!({"error": {"code": "secret words"}}), None),
+        (json!({"error": "secret"}), None),
+    ] {
+        let bad = Origin::http()
+            .answering(move |_| Reply::status(503).header("Content-Type", "application/json").body(error.to_string()))
+            .start()
+            .await;
+        let good =
+            Origin::http().answering(|_| Reply::json(&json!({})).delay(Duration::from_millis(100))).start().await;
+        let route = json!({"deployments": [{"provider": "a"}, {"provider": "b", "priority": 1}]});
+        let gate = gate(&[&bad, &good], route).await;
+        assert_eq!(chat(&gate, false).await.status, 200);
+        let failed = gate.proxy.flow().await.attempts.swap_remove(0);
+        assert_eq!((failed.status, failed.message.as_deref()), (Some(503), code));
+    }
 }
 
 #[tokio::test]

@@ -188,7 +188,7 @@ async fn run(case: Case) -> String {
         writeln!(out, "== flow of the {}\n{}", flow.transport, flow.tags.join("\n")).unwrap();
     }
     for row in gate.limits.usage().rows() {
-        let (s, model) = (row.sums, row.model.as_deref().unwrap_or("-"));
+        let (s, model) = (&row, row.model.as_deref().unwrap_or("-"));
         writeln!(
             out,
             "== usage\nprovider {} model {model}\nrequests {} input {} cached {} output {} dollars {:.6} unpriced {}",

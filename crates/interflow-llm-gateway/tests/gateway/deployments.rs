@@ -7,8 +7,10 @@ use std::time::Duration;
 use interflow_llm::LlmUpstreamConfig;
 use interflow_llm_gateway::gateway::{DeploymentState, DeploymentView};
 use interflow_testkit::{Answer, Ending, Origin, OriginBuilder, Reply};
+use interflow_types::{AttemptState, ErrorKind};
 use serde_json::{Value, json};
 
+use super::support::Kept;
 use super::{Gate, SSN, arrived};
 
 /// An origin that says its name.
@@ -69,12 +71,17 @@ async fn a_model_is_served_by_its_deployments_and_other_models_by_their_provider
     let got = b.only_request();
     assert!(arrived(&b).contains(r#""model":"gpt-5""#) && !arrived(&b).contains(SSN), "{}", arrived(&b));
     assert_eq!(got.header("x-api-key"), None, "the client's key is for the host that it addressed");
-    let all = tags(&gate, 2).await;
-    for tags in &all {
-        for tag in ["route:smart", "deployment:b/gpt-5"] {
-            assert!(tags.iter().any(|t| t == tag), "{tag}: {tags:?}");
-        }
+    let flow = gate.proxy.flow().await;
+    for tag in ["route:smart", "deployment:b/gpt-5"] {
+        assert!(flow.tags.iter().any(|t| t == tag), "{tag}: {flow:?}");
     }
+    let attempt = &flow.attempts[0];
+    assert_eq!((attempt.provider.as_str(), attempt.model.as_deref()), ("b", Some("gpt-5")));
+    assert_eq!(
+        (attempt.host.as_str(), attempt.path.as_str()),
+        (format!("localhost:{}", b.addr().port()).as_str(), "/v1/chat/completions")
+    );
+    assert_eq!(flow.upstream, Some(b.addr()), "the connection is that of the attempt which answered");
     let answer = ask_for(&gate, "other", "").await;
     assert_eq!((text(&answer).as_str(), answer.header("x-interflow-route")), ("a", None));
     assert_eq!(a.only_request().header("x-api-key"), Some("k"));
@@ -94,10 +101,14 @@ async fn a_failed_request_is_retried_elsewhere_and_the_deployment_cools_down() {
     let view = state(&gate, "b");
     assert_eq!((view.state, view.requests, view.errors, view.busy), (DeploymentState::Healthy, 3, 0, 0));
     assert!(view.latency_ms.is_some());
-    let failed = gate.proxy.flows(8).await.into_iter().filter(|flow| flow.status == Some(503));
-    assert!(failed.map(|flow| flow.received).eq([b"no", b"no"]), "what the failed attempts answered is recorded");
-    let all = tags(&gate, 8).await;
-    assert_eq!(all.iter().filter(|t| t.iter().any(|t| t == "retry:1")).count(), 4, "client's and attempt's: {all:?}");
+    let flows = gate.proxy.flows(3).await;
+    assert_eq!(flows.len(), 3, "one of each call: {flows:#?}");
+    let of = |flow: &Kept| flow.attempts.iter().map(|a| (a.state, a.status)).collect::<Vec<_>>();
+    let served = (AttemptState::Served, Some(200));
+    let both = vec![(AttemptState::Failed, Some(503)), served];
+    assert_eq!(flows.iter().map(of).collect::<Vec<_>>(), [both.clone(), both, vec![served]]);
+    let count = |tag: &str| flows.iter().filter(|flow| flow.tags.iter().any(|t| t == tag)).count();
+    assert_eq!((count("retry:1"), count("attempt-failed:a"), count("attempt-failed:b")), (2, 2, 0));
 }
 
 #[tokio::test]
@@ -170,7 +181,7 @@ async fn without_a_budget_of_retries_the_client_gets_the_failure() {
     let gate = gate(&[&a, &b], route).await;
     assert_eq!(ask(&gate).await.status, 503);
     assert_eq!((a.served(), b.served()), (1, 0));
-    assert!(tags(&gate, 2).await.iter().any(|tags| tags.iter().any(|t| t == "retry-budget")));
+    assert!(gate.proxy.flow().await.tags.iter().any(|tag| tag == "retry-budget"));
 }
 
 #[tokio::test]
@@ -211,11 +222,14 @@ async fn a_slow_request_is_hedged_and_the_loser_is_cancelled() {
     let gate = gate(&[&slow, &fast], route).await;
     let answer = ask(&gate).await;
     assert_eq!((text(&answer).as_str(), answer.header("x-interflow-attempts")), ("fast", Some("2")));
-    // Both attempts are over, although one of the origins has not answered; there is one flow of the client's.
-    let flows = gate.proxy.flows(3).await;
-    assert_eq!(flows.len(), 3);
-    let hedged = flows.iter().filter(|f| f.tags.iter().any(|t| t == "hedged")).count();
-    assert_eq!((hedged, flows.iter().filter(|f| f.status == Some(200)).count()), (2, 2), "{flows:#?}");
+    // Both attempts are over, although one of the origins has not answered.
+    let flow = gate.proxy.flow().await;
+    assert!(flow.tags.iter().any(|tag| tag == "hedged"), "{flow:#?}");
+    let attempts: Vec<_> = flow.attempts.iter().map(|a| (a.deployment.as_str(), a.state, a.hedge, a.status)).collect();
+    let (lost, won) = (AttemptState::Cancelled, AttemptState::Served);
+    assert_eq!(attempts, [("a", lost, false, None), ("b", won, true, Some(200))]);
+    assert!(flow.attempts.iter().all(|a| a.ended.is_some_and(|ended| ended > a.started)), "{:?}", flow.attempts);
+    assert!(flow.attempts[1].started >= 20_000, "after the first was slow: {:?}", flow.attempts);
     let view = state(&gate, "a");
     assert_eq!((view.busy, view.errors, view.state), (0, 0, DeploymentState::Healthy), "cancelled is not failed");
 }
@@ -239,7 +253,7 @@ async fn a_shadow_gets_the_redacted_request_and_never_affects_the_client() {
         assert!(copy.contains(r#""model":"new""#) && !copy.contains(SSN), "{copy}");
         assert_eq!(copies[0].header("x-api-key"), None);
         // What was recorded of the slow one is known when it ends.
-        let all = tags(&gate, if ends { 3 } else { continue }).await;
+        let all = tags(&gate, if ends { 2 } else { continue }).await;
         let shadows: Vec<_> = all.iter().filter(|tags| tags.iter().any(|t| t == "shadow")).collect();
         assert_eq!(shadows.len(), 1, "{all:?}");
         assert!(shadows[0].iter().any(|t| t == "deployment:b/new"), "{shadows:?}");
@@ -261,8 +275,12 @@ async fn nothing_is_retried_once_the_response_began() {
     let body = json!({"model": "smart", "stream": true, "messages": []}).to_string();
     // The client's response is cut as well, or ends early.
     let _ = gate.send("POST", "/v1/chat/completions", "Content-Type: application/json\r\n", body.as_bytes()).await;
-    gate.proxy.flows(2).await;
+    let flow = gate.proxy.flow().await;
     assert_eq!((a.served(), b.served(), state(&gate, "a").busy), (1, 0, 0));
+    // It served the client, and failed later.
+    let attempt = &flow.attempts[0];
+    assert_eq!((attempt.state, attempt.error, attempt.status), (AttemptState::Served, flow.error(), Some(200)));
+    assert_eq!(flow.error(), Some(ErrorKind::UpstreamClosed), "{flow:#?}");
 }
 
 #[tokio::test]
@@ -272,8 +290,8 @@ async fn an_experiment_assigns_sessions_and_tags_both_variants() {
         let route = json!({"deployments": [{"provider": "a"}], "experiment": {"provider": "b", "model": "new", "share": share}});
         let gate = gate(&[&a, &b], route).await;
         assert_eq!(ask(&gate).await.header("x-interflow-deployment"), Some(deployment));
-        let all = tags(&gate, 2).await;
-        assert!(all.iter().all(|tags| tags.iter().any(|t| t == tag)), "{tag}: {all:?}");
+        let flow = gate.proxy.flow().await;
+        assert!(flow.tags.iter().any(|t| t == tag), "{tag}: {flow:?}");
     }
 }
 

@@ -26,7 +26,7 @@ mod vectors;
 use std::path::Path;
 use std::sync::Arc;
 
-use interflow_limits::{KeyStore, KeysConfig, QuotaConfig, UsageLimiter};
+use interflow_limits::{KeyStore, KeysConfig, LimiterDeps, NoRedis, QuotaConfig, SpendLedger, UsageLimiter};
 use interflow_llm::{LlmConfig, LlmUpstreamConfig};
 use interflow_llm_gateway::ProviderDetector;
 use interflow_llm_gateway::gateway::{CredentialMask, Dispatcher, GatewayDeps, LlmGateway, LlmGatewayMount};
@@ -58,6 +58,7 @@ pub struct Components<'a> {
     /// Virtual keys, in the format of the keys file.
     pub keys: String,
     pub quota: QuotaConfig,
+    pub spend: Option<Arc<SpendLedger>>,
 }
 
 impl Gate {
@@ -72,6 +73,7 @@ impl Gate {
             trusted: Vec::new(),
             keys: String::new(),
             quota: QuotaConfig::default(),
+            spend: None,
         };
         for name in ["openai", "anthropic", "gemini", "ollama", "azure", "bedrock", "vertex", "cohere", "mistral"] {
             let at = LlmUpstreamConfig {
@@ -91,7 +93,10 @@ impl Gate {
         let redaction =
             RedactionService::new(&components.redact, Path::new("/"), [7; 32], Arc::new(local.clone())).unwrap();
         let service = Arc::clone(&redaction);
-        let limits = UsageLimiter::new(&components.quota, Path::new("/")).unwrap();
+        let limits = {
+            let deps = LimiterDeps { spend: components.spend.take(), alerts: None };
+            UsageLimiter::with_deps(&components.quota, Path::new("/"), &NoRedis, deps).unwrap()
+        };
         let deps = GatewayDeps {
             egress: Arc::new(local.clone()),
             unrecorded: Arc::new(local.clone()),

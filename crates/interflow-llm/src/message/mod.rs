@@ -30,7 +30,7 @@ pub(crate) use anthropic::REDACTED;
 pub(crate) use chat::{StreamedCalls, reply as chat_reply, thought_in};
 pub(crate) use json_access::{error_block, number, optional_number, take_list, take_string, take_value};
 
-use crate::CallUsage;
+use interflow_types::CallUsage;
 
 /// The author of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::*;
-use crate::CallUsage;
+use interflow_types::CallUsage;
 
 fn request(path: &str, body: Value) -> (ApiFormat, ModelRequest) {
     let shape = ApiFormat::detect(path, &body).expect("it is a question to a model");

@@ -20,7 +20,7 @@ use crate::usage::estimated_tokens;
 
 pub use fields::{FIELDS, FieldClass, FieldEntry};
 pub use media::{MediaKind, MediaSpan};
-pub use span_walker::{MarkError, beside, facts, facts_held, mark_body, mark_event};
+pub use span_walker::{MarkError, beside, facts, mark_body, mark_event};
 
 /// A string, or another value, that contains text. Positions refer to the body as it was parsed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -123,6 +123,8 @@ pub struct MarkedText {
     pub continues: Option<Range<usize>>,
     pub id: Option<Range<usize>>,
     pub text_bytes: usize,
+    /// The part of them in members that only describe the request, which [`facts`] leaves out.
+    pub metadata_bytes: usize,
     /// Estimated tokens of its media.
     pub media_tokens: u64,
     /// In an event: the texts that end with it, so that what was held back of them can be sent.
@@ -130,9 +132,10 @@ pub struct MarkedText {
 }
 
 impl MarkedText {
-    /// Estimates the tokens of the body: its text at about four bytes per token, and its media.
+    /// Estimates the tokens of the body: its text at about four bytes per token, and its media. Members that only describe
+    /// the request do not count, whether they were marked or not.
     pub const fn estimated_tokens(&self) -> u64 {
-        estimated_tokens(self.text_bytes).saturating_add(self.media_tokens)
+        estimated_tokens(self.text_bytes.saturating_sub(self.metadata_bytes)).saturating_add(self.media_tokens)
     }
 }
 

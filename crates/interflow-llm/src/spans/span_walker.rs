@@ -7,7 +7,6 @@
 use std::borrow::Cow;
 use std::ops::Range;
 
-use bytes::Bytes;
 use interflow_codec::json::{JsonError, JsonReader, JsonToken};
 use interflow_types::budget::MemoryReservation;
 use tokio::sync::Semaphore;
@@ -57,16 +56,6 @@ static MARK_PERMITS: Semaphore = Semaphore::const_new(2);
 pub fn facts(json: &[u8]) -> Result<MarkedText, MarkError> {
     let walk = SpanWalker { facts_only: true, ..SpanWalker::new(json, false, false) };
     walk.run(b"").map(|marked| MarkedText { spans: Vec::new(), ..marked })
-}
-
-/// As [`facts`], on a blocking thread if the body is large.
-///
-/// # Errors
-/// As [`mark_body`]; also if the work panicked.
-pub async fn facts_held(json: &Bytes) -> Result<MarkedText, MarkError> {
-    let broken = JsonError { at: 0, reason: "the work on the body was cut short" };
-    let held = json.clone();
-    beside(json.len(), move || facts(&held)).await.ok_or(broken)?
 }
 
 /// Runs work on a body of this length: inline, or on a blocking thread for large ones, with bounded concurrency. `None`
@@ -344,12 +333,13 @@ impl<'j> SpanWalker<'j> {
             StringRole::Id if words::is_id(self.bytes(&range)) => {}
             StringRole::Identifier if fields::is_opaque(self.bytes(&range)) => {}
             StringRole::Metadata | StringRole::Identifier if !self.metadata => {}
-            StringRole::Text
-            | StringRole::Address
-            | StringRole::Word
-            | StringRole::Id
-            | StringRole::Metadata
-            | StringRole::Identifier => self.push_span(range, Some(key), SpanKind::Text),
+            StringRole::Metadata | StringRole::Identifier => {
+                self.out.metadata_bytes += range.len();
+                self.push_span(range, Some(key), SpanKind::Text);
+            }
+            StringRole::Text | StringRole::Address | StringRole::Word | StringRole::Id => {
+                self.push_span(range, Some(key), SpanKind::Text);
+            }
             StringRole::Json => self.push_span(range, Some(key), SpanKind::Json),
             StringRole::Blob => self.blob(range, key),
         }

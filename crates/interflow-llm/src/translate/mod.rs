@@ -37,7 +37,8 @@ use foreign_reasoning::OPENAI_MARK;
 use serde_json::Value;
 
 use crate::message::{ApiFormat, Carried, ContentBlock, ModelReply, parse, take_value};
-use crate::{CallUsage, Provider, usage};
+use crate::{Provider, usage};
+use interflow_types::CallUsage;
 
 /// A wire format that requests are translated to. Clients speak the first three.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

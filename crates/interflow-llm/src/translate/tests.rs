@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::event_stream::StreamFraming;
+use crate::event_stream::{EventReader, StreamFraming};
 
 const FORMATS: [WireFormat; 7] = [
     WireFormat::Anthropic,
@@ -40,14 +40,30 @@ pub(super) fn head() -> ReplyHead {
 
 /// The stream of a client for the stream of an upstream.
 pub(super) fn streamed(client: WireFormat, upstream: WireFormat, framing: StreamFraming, raw: &[u8]) -> String {
-    let mut reader = EventTranslator::new(upstream, framing);
     let mut writer = ReplyWriter::new(client, head());
     let mut out = Vec::new();
-    for piece in raw.chunks(7) {
-        reader.push(piece).into_iter().for_each(|event| writer.write(event, &mut out));
-    }
-    reader.finish().into_iter().for_each(|event| writer.write(event, &mut out));
+    chat_events(upstream, framing, raw).into_iter().for_each(|event| writer.write(event, &mut out));
     String::from_utf8(out).unwrap()
+}
+
+fn chat_events(upstream: WireFormat, framing: StreamFraming, raw: &[u8]) -> Vec<ChatEvent> {
+    let (mut events, mut translator) = (EventReader::new(framing, 16 << 20), EventTranslator::new(upstream));
+    let mut all = Vec::new();
+    for piece in raw.chunks(7) {
+        events.push(piece);
+        loop {
+            match events.next_event() {
+                Ok(Some(event)) => all.extend(translator.read(&event)),
+                Ok(None) => break,
+                Err(e) => {
+                    all.extend(translator.fail_stream(&e.to_string()));
+                    return all;
+                }
+            }
+        }
+    }
+    all.extend(translator.finish(events.finish().as_ref()));
+    all
 }
 
 fn chunk(delta: Value, finish: Option<&str>) -> String {
@@ -515,9 +531,7 @@ proptest! {
         for upstream in FORMATS {
             let _ = whole_reply(WireFormat::OpenAiChat, &head(), &parse_reply(upstream, events.first().unwrap_or(&Value::Null).to_string().as_bytes()));
             for framing in [StreamFraming::Sse, StreamFraming::Lines, StreamFraming::EventStream, StreamFraming::Array] {
-                let mut reader = EventTranslator::new(upstream, framing);
-                let mut all = reader.push(&raw);
-                all.extend(reader.finish());
+                let all = chat_events(upstream, framing, &raw);
                 // It ends exactly once, whatever comes.
                 let ends = all.iter().filter(|e| matches!(e, ChatEvent::Done | ChatEvent::Error { .. })).count();
                 prop_assert_eq!(ends, 1);

@@ -5,73 +5,24 @@ mod scanner;
 
 use std::sync::LazyLock;
 
-use interflow_types::schema::JsonSchema;
 use memchr::memmem::Finder;
 use serde_json::Value;
 
-use interflow_types::ByteStr;
+use interflow_types::{ByteStr, CallUsage};
 
 pub use output_count::{OutputCounter, estimated_tokens};
-pub use scanner::UsageScanner;
+pub use scanner::{UsageReader, UsageScanner};
 
 use crate::ResponseSummary;
-
-/// Token usage of one call. Streams repeat it; the last count applies.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize, JsonSchema)]
-#[serde(default)]
-pub struct CallUsage {
-    /// Input tokens, including those read from and written to a cache.
-    pub input: u64,
-    /// Output tokens, including reasoning.
-    pub output: u64,
-    /// The part of `input` read from a cache.
-    pub cache_read: u64,
-    /// The part of `input` written to a cache.
-    pub cache_write: u64,
-    /// The part of `cache_write` that is kept for an hour or longer, at a higher price. Not stored with a conversation.
-    #[serde(skip)]
-    pub cache_write_long: u64,
-    /// The part of `output` used for reasoning.
-    pub reasoning: u64,
-}
 
 /// The most tokens that one call can use, far beyond what any model takes or writes. A report with a larger count is a
 /// mistake, and is read as if there were none: what was counted then applies.
 const MAX_TOKENS: u64 = 1_000_000_000;
 
-impl CallUsage {
-    pub const fn total(&self) -> u64 {
-        self.input.saturating_add(self.output)
-    }
-
-    /// Whether a call can have used as much.
-    fn is_plausible(&self) -> bool {
-        let Self { input, output, cache_read, cache_write, cache_write_long, reasoning } = *self;
-        [input, output, cache_read, cache_write, cache_write_long, reasoning].iter().all(|n| *n <= MAX_TOKENS)
-    }
-
-    /// Adds another call's counts, saturating.
-    pub const fn add(&mut self, other: Self) {
-        self.input = self.input.saturating_add(other.input);
-        self.output = self.output.saturating_add(other.output);
-        self.cache_read = self.cache_read.saturating_add(other.cache_read);
-        self.cache_write = self.cache_write.saturating_add(other.cache_write);
-        self.cache_write_long = self.cache_write_long.saturating_add(other.cache_write_long);
-        self.reasoning = self.reasoning.saturating_add(other.reasoning);
-    }
-
-    /// The larger of each count: streams report running totals.
-    #[must_use]
-    pub fn max(self, other: Self) -> Self {
-        Self {
-            input: self.input.max(other.input),
-            output: self.output.max(other.output),
-            cache_read: self.cache_read.max(other.cache_read),
-            cache_write: self.cache_write.max(other.cache_write),
-            cache_write_long: self.cache_write_long.max(other.cache_write_long),
-            reasoning: self.reasoning.max(other.reasoning),
-        }
-    }
+/// Whether a call can have used as much.
+fn is_plausible(usage: &CallUsage) -> bool {
+    let CallUsage { input, output, cache_read, cache_write, cache_write_long, reasoning } = *usage;
+    [input, output, cache_read, cache_write, cache_write_long, reasoning].iter().all(|n| *n <= MAX_TOKENS)
 }
 
 /// Every part of a response with usage contains one of these words. Most events of a stream have none, and are not
@@ -93,7 +44,7 @@ pub fn summary_from_json(json: &[u8]) -> Option<ResponseSummary> {
 pub fn summary_from_value(value: &Value) -> ResponseSummary {
     // Streams wrap the fields of a complete response: Anthropic, Responses, Bedrock, Cohere.
     let inner = [value, &value["message"], &value["response"], &value["metadata"], &value["delta"]];
-    let usage = inner.iter().find_map(|v| usage_in(v)).filter(CallUsage::is_plausible);
+    let usage = inner.iter().find_map(|v| usage_in(v)).filter(is_plausible);
     let text = |names: &[&str]| {
         let reported_model = inner.iter().take(3).find_map(|v| names.iter().find_map(|n| v[*n].as_str()));
         reported_model.map(ByteStr::from)

@@ -1,12 +1,9 @@
 //! Reads usage, model and id from a response while it is relayed, buffering as little as possible.
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
-
 use super::{OutputCounter, may_hold_usage, summary_from_json};
-use crate::event_stream::{EventReader, StreamEvent, StreamFraming};
-use crate::spans::{self, mark_event};
-use crate::{ResponseSummary, reply_error};
+use crate::event_stream::{EventReader, StreamFraming};
+use crate::parsed_event::ParsedEvent;
+use crate::{ResponseSummary, reply_error, spans};
 
 /// Maximum size of a complete response, or event, that is parsed; larger ones are relayed without usage.
 const MAX_EVENT_BYTES: usize = 16 << 20;
@@ -14,11 +11,9 @@ const MAX_EVENT_BYTES: usize = 16 << 20;
 /// Maximum number of events that are examined for the first text.
 const MAX_EXAMINED_EVENTS: u32 = 64;
 
-/// Scans one response while it is relayed; whatever it cannot read, it ignores.
+/// Reads the events of one response; what it cannot read, it ignores.
 #[derive(Debug)]
-pub struct UsageScanner {
-    /// `None` once the response cannot be scanned any further, or has ended.
-    reader: Option<EventReader>,
+pub struct UsageReader {
     settled: ResponseSummary,
     begun: bool,
     /// Whether it is one JSON value, rather than a stream.
@@ -31,10 +26,9 @@ pub struct UsageScanner {
     output: OutputCounter,
 }
 
-impl UsageScanner {
+impl UsageReader {
     pub fn new(framing: StreamFraming) -> Self {
         Self {
-            reader: Some(EventReader::new(framing, MAX_EVENT_BYTES)),
             settled: ResponseSummary::default(),
             begun: false,
             is_whole: framing == StreamFraming::Whole,
@@ -43,28 +37,6 @@ impl UsageScanner {
             error: None,
             output: OutputCounter::default(),
         }
-    }
-
-    /// Processes the next bytes, after content decoding.
-    pub fn push(&mut self, bytes: &[u8]) {
-        let Some(mut reader) = self.reader.take() else { return };
-        reader.push(bytes);
-        loop {
-            match reader.next_event() {
-                Ok(Some(event)) => self.read_event(&event),
-                Ok(None) => break,
-                Err(_) => return,
-            }
-        }
-        self.reader = Some(reader);
-    }
-
-    /// The end of the response: its summary. May be called again.
-    pub fn finish(&mut self) -> &ResponseSummary {
-        if let Some(event) = self.reader.take().and_then(|mut r| r.finish()) {
-            self.read_event(&event);
-        }
-        &self.settled
     }
 
     /// Whether a stream has delivered generated text, reasoning included: the events before only announce it.
@@ -79,16 +51,11 @@ impl UsageScanner {
 
     /// Whether the first text may still be noticed.
     pub const fn examines(&self) -> bool {
-        self.reader.is_some() && self.unexamined > 0
+        self.unexamined > 0
     }
 
     pub const fn summary(&self) -> &ResponseSummary {
         &self.settled
-    }
-
-    /// Whether nothing more can be read although the response has not ended: it is too large, or malformed.
-    pub const fn has_failed(&self) -> bool {
-        self.reader.is_none()
     }
 
     /// Output tokens of the text beside those that the provider reported, by count.
@@ -96,23 +63,23 @@ impl UsageScanner {
         self.output.tokens()
     }
 
-    fn read_event(&mut self, event: &StreamEvent) {
-        let inner = bedrock_chunk(&event.data);
-        let json = inner.as_deref().unwrap_or(&event.data);
+    /// Reads the next event.
+    pub fn read(&mut self, event: &ParsedEvent) {
+        let json = event.json();
         if json.is_empty() {
             return;
         }
         if !self.is_whole {
-            self.read_text(event, json);
+            self.read_text(event);
         }
         // The first event contains model and id.
         if (!self.begun || may_hold_usage(json))
-            && let Some(said) = summary_from_json(json)
+            && let Some(summary) = summary_from_json(json)
         {
-            self.begun |= said.model.is_some();
-            self.settled.merge(&said);
+            self.begun |= summary.model.is_some();
+            self.settled.merge(&summary);
             // A report covers the text of its own event.
-            self.output.add_report(said.usage.map_or(0, |usage| usage.output));
+            self.output.add_report(summary.usage.map_or(0, |usage| usage.output));
         }
         if self.is_whole
             && self.settled.usage.is_none_or(|usage| usage.output == 0)
@@ -123,8 +90,8 @@ impl UsageScanner {
     }
 
     /// Counts the text of an event of a stream, and notices the first, or the error in its place.
-    fn read_text(&mut self, event: &StreamEvent, json: &[u8]) {
-        let texts = mark_event(json, event.name.as_deref()).map(|marked| marked.spans).unwrap_or_default();
+    fn read_text(&mut self, event: &ParsedEvent) {
+        let texts = event.marked().map(|marked| &marked.spans[..]).unwrap_or_default();
         // Events that end a text repeat it, without a channel.
         let generated = texts.iter().filter(|s| s.channel.is_some() && !s.range.is_empty());
         let mut has_text = false;
@@ -135,7 +102,7 @@ impl UsageScanner {
         if self.unexamined > 0 {
             self.has_text = has_text;
             if !has_text {
-                self.error = reply_error(event.name.as_deref(), json);
+                self.error = reply_error(event.name(), event.json());
             }
             let is_decided = has_text || self.error.is_some();
             self.unexamined = if is_decided { 0 } else { self.unexamined - 1 };
@@ -143,17 +110,53 @@ impl UsageScanner {
     }
 }
 
-/// The JSON in InvokeModel's `{"bytes":"…"}`, which is base64; `None` for any other payload.
-pub(crate) fn bedrock_chunk(payload: &[u8]) -> Option<Vec<u8>> {
-    let text = payload.strip_prefix(b"{\"bytes\":\"")?;
-    let end = memchr::memchr(b'"', text)?;
-    STANDARD.decode(text.get(..end)?).ok()
+/// A [`UsageReader`] for bytes that are not divided into events yet.
+#[derive(Debug)]
+pub struct UsageScanner {
+    /// `None` once the response cannot be scanned any further, or has ended.
+    events: Option<EventReader>,
+    usage: UsageReader,
+}
+
+impl UsageScanner {
+    pub fn new(framing: StreamFraming) -> Self {
+        Self { events: Some(EventReader::new(framing, MAX_EVENT_BYTES)), usage: UsageReader::new(framing) }
+    }
+
+    /// Processes the next bytes, after content decoding.
+    pub fn push(&mut self, bytes: &[u8]) {
+        let Some(mut events) = self.events.take() else { return };
+        events.push(bytes);
+        loop {
+            match events.next_event() {
+                Ok(Some(event)) => self.usage.read(&event.into()),
+                Ok(None) => break,
+                Err(_) => return,
+            }
+        }
+        self.events = Some(events);
+    }
+
+    /// The end of the response: its summary. May be called again.
+    pub fn finish(&mut self) -> &ResponseSummary {
+        if let Some(event) = self.events.take().and_then(|mut events| events.finish()) {
+            self.usage.read(&event.into());
+        }
+        self.usage.summary()
+    }
+
+    pub const fn usage(&self) -> &UsageReader {
+        &self.usage
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use base64::Engine as _;
+    use base64::engine::general_purpose::STANDARD;
+
     use super::*;
-    use crate::CallUsage;
+    use interflow_types::CallUsage;
 
     fn scanned(framing: StreamFraming, raw: &[u8]) -> ResponseSummary {
         let mut scanner = UsageScanner::new(framing);
@@ -189,9 +192,9 @@ mod tests {
         ] {
             let mut scanner = UsageScanner::new(StreamFraming::Sse);
             scanner.push(announced.as_bytes());
-            assert!(!scanner.has_text(), "{announced}");
+            assert!(!scanner.usage().has_text(), "{announced}");
             scanner.push(text.as_bytes());
-            assert!(scanner.has_text(), "{text}");
+            assert!(scanner.usage().has_text(), "{text}");
         }
     }
 
@@ -258,7 +261,7 @@ mod tests {
             let mut scanner = UsageScanner::new(framing);
             raw.as_bytes().chunks(7).for_each(|c| scanner.push(c));
             scanner.finish();
-            assert_eq!(scanner.unreported_output(), counted, "{raw}");
+            assert_eq!(scanner.usage().unreported_output(), counted, "{raw}");
         }
     }
 

@@ -4,10 +4,10 @@
 //! 6.3.5): if one changed from one playlist to the next, it would play a segment twice or skip one. So the numbers of
 //! the last playlist are remembered, and segments are recognised by their start.
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
-use hashlink::LruCache;
+use hashlink::{LinkedHashMap, LruCache};
 use parking_lot::Mutex;
 
 use crate::dash::to_hls::PlaylistPeriod;
@@ -28,13 +28,8 @@ pub struct PlaylistPosition {
 /// The numbers assigned to the segments of recent tracks, by manifest URL, profile and language.
 #[derive(Default)]
 pub struct LiveTimelines {
-    histories: Mutex<TrackHistories>,
-}
-
-#[derive(Default)]
-struct TrackHistories {
-    tracks: HashMap<String, TrackHistory>,
-    order: VecDeque<String>,
+    /// The one that was listed longest ago first.
+    histories: Mutex<LinkedHashMap<String, TrackHistory>>,
 }
 
 struct TrackHistory {
@@ -52,15 +47,11 @@ impl LiveTimelines {
             .flat_map(|p| p.segments.iter().map(|s| ((p.period.start + s.start) * 1000.0).round() as i64))
             .collect();
         let mut histories = self.histories.lock();
-        let first = match histories.tracks.get(track) {
+        let first = match histories.get(track) {
             Some(history) => continued_sequence(history, &begins),
             None => first_sequence(parts),
         };
-        let known_periods = histories.tracks.remove(track).map(|t| t.periods);
-        if known_periods.is_none() {
-            histories.order.push_back(track.to_owned());
-        }
-        let mut periods = known_periods.unwrap_or_default();
+        let mut periods = histories.remove(track).map(|history| history.periods).unwrap_or_default();
         let mut ids: HashSet<String> = periods.iter().map(|(id, _)| id.clone()).collect();
         for part in parts {
             if ids.insert(part.period.id.clone()) {
@@ -74,10 +65,9 @@ impl LiveTimelines {
         let over = periods.len().saturating_sub(MAX_TRACKS);
         periods.drain(..over);
         let segments = begins.iter().enumerate().map(|(i, at)| (*at, first + i as u64)).collect();
-        histories.tracks.insert(track.to_owned(), TrackHistory { segments, periods });
-        while histories.tracks.len() > MAX_TRACKS {
-            let Some(oldest) = histories.order.pop_front() else { break };
-            histories.tracks.remove(&oldest);
+        histories.insert(track.to_owned(), TrackHistory { segments, periods });
+        while histories.len() > MAX_TRACKS {
+            histories.pop_front();
         }
         PlaylistPosition { sequence: first, discontinuities }
     }

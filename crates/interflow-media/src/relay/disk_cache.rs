@@ -1,7 +1,6 @@
 //! A bounded segment cache on disk that survives restarts. Files appear atomically and carry a checksum; remains of a
 //! crash are deleted.
 
-use std::collections::{HashMap, VecDeque};
 use std::fs;
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
@@ -10,6 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
+use hashlink::LinkedHashMap;
 use interflow_files::{AtomicFile, FileAccess, create_private_dir, is_leftover};
 use interflow_types::{ResponseHead, StatusCode, Url};
 use parking_lot::Mutex;
@@ -38,9 +38,8 @@ pub struct DiskCache {
 
 #[derive(Default)]
 struct DiskCacheIndex {
-    files: HashMap<CacheKey, (u64, SystemTime)>,
-    /// Keys in order of insertion, oldest first.
-    order: VecDeque<CacheKey>,
+    /// In order of insertion, oldest first.
+    files: LinkedHashMap<CacheKey, (u64, SystemTime)>,
     bytes: u64,
 }
 
@@ -186,11 +185,10 @@ impl DiskCache {
     fn add_to_index(&self, key: CacheKey, length: u64, at: SystemTime) {
         {
             let mut index = self.index.lock();
-            match index.files.insert(key, (length, at)) {
-                Some((old, _)) => index.bytes -= old,
-                None => index.order.push_back(key),
-            }
             index.bytes += length;
+            if let Some((earlier, _)) = index.files.insert(key, (length, at)) {
+                index.bytes -= earlier;
+            }
         }
         self.shrink(self.most);
     }
@@ -203,7 +201,7 @@ impl DiskCache {
                 if index.bytes <= most {
                     return;
                 }
-                index.order.front().copied()
+                index.files.front().map(|(key, _)| *key)
             };
             match oldest {
                 Some(key) => self.remove(&key),
@@ -216,12 +214,6 @@ impl DiskCache {
         let mut index = self.index.lock();
         if let Some((length, _)) = index.files.remove(key) {
             index.bytes -= length;
-            // Eviction takes the oldest, which is found at once; any other is searched for.
-            if index.order.front() == Some(key) {
-                index.order.pop_front();
-            } else {
-                index.order.retain(|k| k != key);
-            }
             let _ = fs::remove_file(self.path(key));
         }
     }

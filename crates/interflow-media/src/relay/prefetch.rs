@@ -1,9 +1,10 @@
 //! Prefetching: when a player requests a segment of a playlist, the following ones are fetched in advance.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
+use hashlink::LinkedHashMap;
 use parking_lot::Mutex;
 
 use super::address::parse;
@@ -28,8 +29,8 @@ pub struct Prefetcher {
 
 #[derive(Default)]
 struct KnownPlaylists {
-    lists: HashMap<String, Arc<PlaylistSegments>>,
-    order: VecDeque<String>,
+    /// The oldest first.
+    lists: LinkedHashMap<String, Arc<PlaylistSegments>>,
     /// Maps a segment to the playlist that contains it and its index there. A segment of several playlists belongs to
     /// the last one.
     places: HashMap<SegmentRef, (Arc<PlaylistSegments>, usize)>,
@@ -55,14 +56,13 @@ impl Prefetcher {
             playlists.forget(playlist);
         }
         while playlists.lists.len() >= MAX_PLAYLISTS {
-            let Some(oldest) = playlists.order.front().cloned() else { break };
+            let Some(oldest) = playlists.lists.front().map(|(playlist, _)| playlist.clone()) else { break };
             playlists.forget(&oldest);
         }
         let list = Arc::new(PlaylistSegments { pieces, busy: AtomicBool::new(false) });
         for (i, piece) in list.pieces.iter().enumerate() {
             playlists.places.insert(piece.clone(), (Arc::clone(&list), i));
         }
-        playlists.order.push_back(playlist.to_owned());
         playlists.lists.insert(playlist.to_owned(), list);
     }
 
@@ -115,7 +115,6 @@ impl Drop for PrefetchGuard {
 impl KnownPlaylists {
     fn forget(&mut self, playlist: &str) {
         let Some(list) = self.lists.remove(playlist) else { return };
-        self.order.retain(|p| p != playlist);
         for piece in &list.pieces {
             if self.places.get(piece).is_some_and(|(l, _)| Arc::ptr_eq(l, &list)) {
                 self.places.remove(piece);
@@ -181,10 +180,7 @@ mod tests {
             ahead.record_playlist(&n.to_string(), vec![piece(n), piece(n + 10_000)]);
         }
         let known = ahead.known.lock();
-        assert_eq!(
-            (known.lists.len(), known.order.len(), known.places.len()),
-            (MAX_PLAYLISTS, MAX_PLAYLISTS, MAX_PLAYLISTS * 2)
-        );
+        assert_eq!((known.lists.len(), known.places.len()), (MAX_PLAYLISTS, MAX_PLAYLISTS * 2));
         assert!(!known.places.contains_key(&piece(0)));
     }
 }

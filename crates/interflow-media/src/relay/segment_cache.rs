@@ -1,18 +1,18 @@
 //! Shared fetches with a bounded cache: concurrent requests for the same resource lead to one upstream request. Two
 //! requests are the same if URL and all sent fields are equal.
 
-use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use hashlink::LinkedHashMap;
 use interflow_types::{
     Body, BodyFrame, BoxFuture, Error, ErrorKind, Headers, Method, Response, ResponseHead, Result, StatusCode,
 };
 use parking_lot::Mutex;
 
-use super::disk_cache::DiskCache;
+use super::disk_cache::{CachedResponse, DiskCache};
 use super::fetch::{FetchRequest, FetchedDocument, FetchedResponse, MediaFetcher};
 use super::reader::SharedBodyReader;
 use super::resume::{RetryPolicy, resumable_body};
@@ -79,9 +79,8 @@ pub type CacheKey = [u8; 32];
 /// The index. Its lock is taken before that of a fetch's state, never the other way round.
 #[derive(Default)]
 struct SegmentCacheState {
-    flights: HashMap<CacheKey, Arc<SharedFetch>>,
-    /// Keys in order of insertion, which is also the order of eviction. Holds exactly the keys of `flights`.
-    order: VecDeque<CacheKey>,
+    /// In order of insertion, which is also the order of eviction.
+    flights: LinkedHashMap<CacheKey, Arc<SharedFetch>>,
     // Bodies and overhead of all entries; those of readers whose entry was evicted are not counted.
     bytes: u64,
     /// Time of the last removal of expired entries.
@@ -164,9 +163,10 @@ impl SegmentCache {
         work: Option<ResponseTransform>,
     ) -> Result<FetchedResponse> {
         let (shared, led) = (self.clone(), Arc::clone(flight));
-        let task = tokio::spawn(async move { shared.lead_fetch(key, led, ask, keep, work).await });
-        flight.set_task(task.abort_handle());
-        task.await
+        let fetch = async move { shared.lead_fetch(key, led, ask, keep, work).await };
+        flight
+            .run(fetch)
+            .await
             .unwrap_or_else(|e| Err(Error::new(ErrorKind::Internal, format!("a fetch for several ended early: {e}"))))
     }
 
@@ -218,7 +218,6 @@ impl SegmentCache {
         store.sweep(Instant::now());
         let flight = Arc::<SharedFetch>::default();
         store.flights.insert(key, Arc::clone(&flight));
-        store.order.push_back(key);
         store.bytes += ENTRY_OVERHEAD;
         (flight, true)
     }
@@ -237,11 +236,11 @@ impl SegmentCache {
         let mut guard = FetchLeader { store: &self.store, key, flight: &flight, end: Some(FetchStage::Left) };
         let disk = self.disk.as_ref().filter(|_| keep == CachePolicy::Segment && !ask.is_secret);
         if let Some(disk) = disk.filter(|_| work.is_none())
-            && let Some(kept) = disk.get(key).await
+            && let Some(CachedResponse { url, head, body }) = disk.get(key).await
         {
             guard.end = None;
-            let started = Arc::new(FetchHead { url: kept.url, head: kept.head, cookies: ask.cookies.clone() });
-            self.fill(key, &flight, &started, kept.body);
+            let started = Arc::new(FetchHead { url, head, cookies: ask.cookies.clone() });
+            self.fill(key, &flight, &started, body);
             return Ok(self.reader(&flight, started, ask, false));
         }
         // If the original is cached or to be cached, the transformation starts from it.
@@ -426,11 +425,6 @@ impl SegmentCacheState {
     fn forget(&mut self, key: &CacheKey) {
         if let Some(flight) = self.flights.remove(key) {
             self.bytes = self.bytes.saturating_sub(flight.state.lock().length + ENTRY_OVERHEAD);
-            if self.order.front() == Some(key) {
-                self.order.pop_front();
-            } else {
-                self.order.retain(|k| k != key);
-            }
         }
     }
 
@@ -456,11 +450,11 @@ impl SegmentCacheState {
     /// Evicts complete entries, oldest first. Those in progress are skipped: their readers would keep the memory
     /// anyway.
     fn shrink(&mut self, memory: u64) {
-        let mut at = 0;
+        let is_whole = |flight: &SharedFetch| matches!(flight.state.lock().stage, FetchStage::Whole(..));
         while self.bytes > memory {
-            let Some(key) = self.order.get(at).copied() else { return };
-            let whole = self.flights.get(&key).is_none_or(|f| matches!(f.state.lock().stage, FetchStage::Whole(..)));
-            if whole { self.forget(&key) } else { at += 1 }
+            let oldest = self.flights.iter().find(|(_, flight)| is_whole(flight)).map(|(key, _)| *key);
+            let Some(oldest) = oldest else { return };
+            self.forget(&oldest);
         }
     }
 }

@@ -14,7 +14,7 @@ use std::time::Instant;
 use bytes::Bytes;
 use interflow_types::{ErrorKind, ResponseHead, Url};
 use parking_lot::Mutex;
-use tokio::task::AbortHandle;
+use tokio::task::{AbortHandle, JoinError};
 
 use super::cookie_jar::CookieJar;
 
@@ -99,14 +99,21 @@ impl SharedFetch {
         wakers.into_iter().for_each(Waker::wake);
     }
 
-    /// Sets the task that requests the head, to be aborted when no client waits any more. Only before the head has
-    /// arrived.
-    pub(super) fn set_task(&self, task: AbortHandle) {
-        let mut state = self.state.lock();
-        // The task may have finished before its handle was set.
-        if matches!(state.stage, FetchStage::Asked) {
-            state.asking = Some(task);
+    /// Runs the fetch in a task of its own, so that it goes on for others if the first client disconnects. Until the head
+    /// has arrived, it is aborted when no client waits any more.
+    pub(super) async fn run<T: Send + 'static>(
+        &self,
+        fetch: impl Future<Output = T> + Send + 'static,
+    ) -> Result<T, JoinError> {
+        let task = tokio::spawn(fetch);
+        {
+            let mut state = self.state.lock();
+            // The task may have finished already.
+            if matches!(state.stage, FetchStage::Asked) {
+                state.asking = Some(task.abort_handle());
+            }
         }
+        task.await
     }
 
     /// Waits for the head or another outcome. Cancel-safe; hold a [`HeadWaiter`] while waiting.

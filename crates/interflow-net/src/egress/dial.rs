@@ -305,7 +305,7 @@ impl Dialer {
             _ => e,
         })?;
         add_elapsed(&mut times.connect, begun);
-        self.set_options(&tcp);
+        self.tune(&tcp);
         let ends = tcp.peer_addr().and_then(|peer| Ok((peer, tcp.local_addr()?)));
         let (peer, local) = ends.map_err(|e| {
             Error::new(ErrorKind::Connect, format!("{target} closed at once"))
@@ -316,7 +316,7 @@ impl Dialer {
     }
 
     /// Neither option is essential, so a system that refuses one does not fail the connection.
-    fn set_options(&self, tcp: &TcpStream) {
+    fn tune(&self, tcp: &TcpStream) {
         // Nagle's algorithm would hold back small writes, such as a request head, until earlier ones are
         // acknowledged.
         let _ = tcp.set_nodelay(true);

@@ -1,10 +1,10 @@
 //! Maps addresses to the names they were resolved from, bounded in number and time.
 
-use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use hashlink::LinkedHashMap;
 use interflow_codec::dns::AddressRecords;
 use parking_lot::Mutex;
 
@@ -25,9 +25,8 @@ pub struct AddressNames {
 
 #[derive(Debug, Default)]
 struct AddressNamesState {
-    known: HashMap<IpAddr, Vec<(Arc<str>, Instant)>>,
-    /// Addresses in the order in which they were first seen.
-    order: VecDeque<IpAddr>,
+    /// The address that was resolved longest ago first.
+    known: LinkedHashMap<IpAddr, Vec<(Arc<str>, Instant)>>,
 }
 
 impl AddressNames {
@@ -66,14 +65,9 @@ impl AddressNames {
 impl AddressNamesState {
     fn add(&mut self, address: IpAddr, name: &Arc<str>, until: Instant, most: usize) {
         if !self.known.contains_key(&address) {
-            while self.known.len() >= most {
-                // First seen, first out: a cheap approximation of LRU that needs no update on a hit.
-                let Some(oldest) = self.order.pop_front() else { break };
-                self.known.remove(&oldest);
-            }
-            self.order.push_back(address);
+            while self.known.len() >= most && self.known.pop_front().is_some() {}
         }
-        let names = self.known.entry(address).or_default();
+        let names = self.known.entry(address).or_insert_with(Vec::new);
         // Inserted again at the end, so that `names_for` returns the latest name first.
         names.retain(|(n, _)| n != name);
         if names.len() >= MAX_NAMES_PER_ADDRESS {

@@ -8,8 +8,8 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use interflow_net::egress::UpstreamReport;
 use interflow_types::{
-    Body, BodyFrame, BodyStream, BoxFuture, ByteCounts, Direction, Error, ErrorKind, Flow, FlowOutcome, FlowRecording,
-    FlowStored, NotRecorded, Phase, RequestHead, ResponseHead, Result, StreamMessage,
+    AttemptHandle, Attempts, Body, BodyFrame, BodyStream, BodyTap, BoxFuture, ByteCounts, Direction, Error, ErrorKind,
+    Flow, FlowOutcome, FlowRecording, FlowStored, NotRecorded, Phase, RequestHead, ResponseHead, Result, StreamMessage,
 };
 use tokio::sync::OwnedMutexGuard;
 
@@ -195,6 +195,9 @@ impl FlowGuard {
         self.flow.status = Some(head.status);
         // Taken even if it is not recorded: the extension must not keep the body alive.
         let original = original_messages::take_response(&mut self.flow, &self.plan);
+        if let Some(attempt) = self.flow.extension::<AttemptHandle>() {
+            attempt.observe(&self.flow);
+        }
         if !self.response_recorded {
             self.with_capture(|c, flow| c.response(flow, head));
             if let (Some(shared), Some(original)) = (&self.shared, original) {
@@ -213,7 +216,7 @@ impl FlowGuard {
             return body;
         }
         // A tap even for a body in memory: the stage may read it only in part.
-        Body::stream(PreRestoreTap { body, shared, messages: MessageTap::for_body(Direction::Response, &head.headers) })
+        body.tap(PreRestoreTap { shared, messages: MessageTap::for_body(Direction::Response, &head.headers) })
     }
 
     /// Wraps the response body sent to the client; the flow ends with it.
@@ -342,6 +345,9 @@ impl FlowGuard {
     fn finish_with_error(&mut self, error: &Error, bytes: ByteCounts) {
         self.counters.error(error);
         self.flow.error_kind = Some(error.kind());
+        if let Some(attempt) = self.flow.extension::<AttemptHandle>() {
+            attempt.fail(error);
+        }
         tracing::debug!(flow = %self.flow.id, kind = error.kind().as_str(), "{error}");
         self.finish(FlowOutcome::Failed(error, bytes));
     }
@@ -406,6 +412,15 @@ impl FlowGuard {
             }
         }
         self.flow.timings.done = Some(now);
+        if let Some(attempt) = self.flow.extension::<AttemptHandle>() {
+            attempt.observe(&self.flow);
+        }
+        let attempts = self.flow.extension::<Attempts>();
+        if let Some(attempts) = attempts {
+            attempts.close(now);
+        }
+        // Each attempt counted its own.
+        let has_own_times = attempts.is_none();
         if let Some(shared) = &self.shared {
             if let at @ 1.. = shared.request_body.load(Relaxed) {
                 self.flow.timings.request_body = Some(at);
@@ -416,7 +431,9 @@ impl FlowGuard {
             }
         }
         self.counters.active.fetch_sub(1, Relaxed);
-        self.counters.upstream_times(&self.flow.timings);
+        if has_own_times {
+            self.counters.upstream_times(&self.flow.timings);
+        }
         if self.tunnel {
             self.counters.tunnel_ended(now);
         } else {
@@ -524,23 +541,19 @@ impl BodyStream for RequestTap {
 
 /// Records a response body before stages restore secrets in it, which only the client may see.
 struct PreRestoreTap {
-    body: Body,
     shared: Arc<SharedCapture>,
     messages: Option<MessageTap>,
 }
 
-impl BodyStream for PreRestoreTap {
-    fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<BodyFrame>>> {
-        std::task::ready!(self.shared.poll_ready(cx));
-        let frame = std::task::ready!(self.body.poll_frame(cx));
-        if let Some(Ok(f)) = &frame {
-            self.shared.record_frame(Direction::Response, f, self.messages.as_mut());
-        }
-        Poll::Ready(frame)
+impl BodyTap for PreRestoreTap {
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        self.shared.poll_ready(cx)
     }
 
-    fn remaining(&self) -> Option<u64> {
-        self.body.remaining()
+    fn frame(&mut self, frame: Option<Result<&BodyFrame, &Error>>) {
+        if let Some(Ok(frame)) = frame {
+            self.shared.record_frame(Direction::Response, frame, self.messages.as_mut());
+        }
     }
 }
 

@@ -12,8 +12,8 @@ use interflow_net::egress::{UpstreamClient, UpstreamReport};
 use interflow_net::io::IoStream;
 use interflow_net::tls::{self, Alpn};
 use interflow_types::{
-    Authority, ByteStr, ClientInfo, EntryKind, Error, ErrorKind, Flow, FlowClock, FlowId, FlowTimings, HttpClient,
-    NotRecorded, Request, Response, ResponseFuture, Result, Scheme, SecretBodies, Timestamp,
+    AttemptHandle, Authority, ByteStr, ClientInfo, EntryKind, Error, ErrorKind, Flow, FlowClock, FlowId, FlowTimings,
+    HttpClient, NotRecorded, Request, Response, ResponseFuture, Result, Scheme, SecretBodies, Timestamp,
 };
 use ipnet::IpNet;
 use tokio::sync::SetOnce;
@@ -124,15 +124,14 @@ impl LocalClient {
     /// # Errors
     /// As for a client's request.
     pub async fn send_chosen(&self, request: Request, parent: Option<FlowId>) -> (FlowId, Result<Response>) {
-        self.send_flow(request, parent, Vec::new(), true, None).await
+        let origin = FlowOrigin { parent, is_chosen: true, ..FlowOrigin::default() };
+        self.send_flow(request, origin, None).await
     }
 
     async fn send_flow(
         &self,
         request: Request,
-        parent: Option<FlowId>,
-        tags: Vec<ByteStr>,
-        is_chosen: bool,
+        origin: FlowOrigin,
         until: Option<Instant>,
     ) -> (FlowId, Result<Response>) {
         let workers = match self.workers() {
@@ -145,11 +144,8 @@ impl LocalClient {
         let worker = Arc::clone(&workers.workers[index]);
         let config = worker.active_config();
         let filtered = self.filter.as_ref().map(|filter| filter.client(&workers, index, &config));
-        let (mut flow, client) = self.begin_flow(&worker, &request, parent);
-        if is_chosen && parent.is_none() {
-            flow.tag("composed");
-        }
-        tags.into_iter().for_each(|tag| flow.tag(tag));
+        let is_chosen = origin.is_chosen;
+        let (flow, client) = self.begin_flow(&worker, &request, origin);
         let id = flow.id;
         let is_direct = self.is_direct;
         let send = async move {
@@ -170,25 +166,27 @@ impl LocalClient {
         (id, workers.runtimes[index].spawn(send).await.unwrap_or_else(ended))
     }
 
-    fn begin_flow(
-        &self,
-        worker: &ProxyWorker,
-        request: &Request,
-        parent: Option<FlowId>,
-    ) -> (Box<Flow>, Arc<ClientInfo>) {
+    fn begin_flow(&self, worker: &ProxyWorker, request: &Request, origin: FlowOrigin) -> (Box<Flow>, Arc<ClientInfo>) {
         let client = Arc::new(internal_client(worker));
         let url = &request.head.url;
         let mut flow = Flow::begin(Arc::clone(&client), EntryKind::Internal, url.scheme, url.authority.clone());
+        let FlowOrigin { parent, is_chosen, tags, attempt } = origin;
         // Only replays have a parent.
         flow.parent = parent;
-        if parent.is_some() {
-            flow.tag("replay");
+        match parent {
+            Some(_) => flow.tag("replay"),
+            None if is_chosen => flow.tag("composed"),
+            None => {}
         }
-        if self.is_unrecorded {
+        tags.into_iter().for_each(|tag| flow.tag(tag));
+        if self.is_unrecorded || attempt.is_some() {
             flow.extension_mut::<NotRecorded>();
         }
         if self.has_secret_bodies {
             flow.extension_mut::<SecretBodies>();
+        }
+        if let Some(attempt) = attempt {
+            *flow.extension_mut() = attempt;
         }
         (Box::new(flow), client)
     }
@@ -214,16 +212,30 @@ impl LocalClient {
 
 impl HttpClient for LocalClient {
     fn send(&self, request: Request) -> ResponseFuture<'_> {
-        self.send_tagged(request, Vec::new())
-    }
-
-    fn send_tagged(&self, request: Request, tags: Vec<ByteStr>) -> ResponseFuture<'_> {
-        Box::pin(async move { self.send_flow(request, None, tags, false, None).await.1 })
+        Box::pin(async move { self.send_flow(request, FlowOrigin::default(), None).await.1 })
     }
 
     fn send_until(&self, request: Request, tags: Vec<ByteStr>, until: Instant) -> ResponseFuture<'_> {
-        Box::pin(async move { self.send_flow(request, None, tags, false, Some(until)).await.1 })
+        let origin = FlowOrigin { tags, ..FlowOrigin::default() };
+        Box::pin(async move { self.send_flow(request, origin, Some(until)).await.1 })
     }
+
+    fn send_attempt(&self, request: Request, attempt: AttemptHandle, until: Instant) -> ResponseFuture<'_> {
+        let origin = FlowOrigin { attempt: Some(attempt), ..FlowOrigin::default() };
+        Box::pin(async move { self.send_flow(request, origin, Some(until)).await.1 })
+    }
+}
+
+/// What a request of Interflow's own is sent for.
+#[derive(Default)]
+struct FlowOrigin {
+    /// The flow that it replays.
+    parent: Option<FlowId>,
+    /// The operator chose it.
+    is_chosen: bool,
+    tags: Vec<ByteStr>,
+    /// The attempt at a client's request that it is.
+    attempt: Option<AttemptHandle>,
 }
 
 fn internal_client(worker: &ProxyWorker) -> ClientInfo {

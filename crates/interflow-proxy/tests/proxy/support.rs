@@ -10,8 +10,8 @@ use interflow_net::ca::CertificateAuthority;
 use interflow_proxy::{LocalClient, ProxyServer, ProxyServerConfig, ServerDeps};
 use interflow_testkit::{Answer, H2Client, Origin, Wire, client, client_trusting};
 use interflow_types::{
-    ByteCounts, Direction, ErrorKind, Flow, FlowOutcome, FlowRecording, FlowStored, GatewayMount, Headers, Passthrough,
-    Recorder, RequestHead, ResponseHead, Stage, StreamMessage,
+    Attempt, Attempts, ByteCounts, Direction, ErrorKind, Flow, FlowOutcome, FlowRecording, FlowStored, GatewayMount,
+    Headers, Passthrough, Recorder, RequestHead, ResponseHead, Stage, StreamMessage,
 };
 use tempfile::TempDir;
 use tokio::sync::watch;
@@ -43,6 +43,9 @@ pub struct Kept {
     pub fingerprints: [Option<String>; 3],
     pub process: Option<(u32, String)>,
     pub passthrough: Option<Passthrough>,
+    pub attempts: Vec<Attempt>,
+    /// The address that it was sent to.
+    pub upstream: Option<SocketAddr>,
     #[cfg(feature = "impersonate")]
     pub connection: u64,
     /// The fingerprint impersonated upstream.
@@ -144,6 +147,8 @@ impl FlowRecording for Keeper {
             kept.imitated = tls.and_then(|t| t.fingerprint.as_ref()).map(ToString::to_string);
         }
         kept.passthrough = flow.passthrough;
+        kept.attempts = flow.extension::<Attempts>().map(Attempts::list).unwrap_or_default();
+        kept.upstream = flow.upstream.as_ref().and_then(|upstream| upstream.peer);
         kept.tags = flow.tags.iter().map(ToString::to_string).collect();
         kept.end = Some(match outcome {
             FlowOutcome::Complete => End::Complete,

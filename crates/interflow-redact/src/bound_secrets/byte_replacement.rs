@@ -179,7 +179,7 @@ impl<S: AsRef<Replacer> + Send + Sync + 'static, F: FnMut(usize) + Send + 'stati
     }
 }
 
-impl<S: AsRef<Replacer> + Send + Sync, F: FnMut(usize) + Send> BodyStream for ReplacingBody<S, F> {
+impl<S: AsRef<Replacer> + Send + Sync + 'static, F: FnMut(usize) + Send + 'static> BodyStream for ReplacingBody<S, F> {
     fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<BodyFrame>>> {
         loop {
             if self.over {

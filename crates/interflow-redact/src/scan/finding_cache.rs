@@ -1,13 +1,12 @@
 //! A cache of findings: conversations send their history again with every turn.
 //!
 //! The key contains the policy's fingerprint and everything else that findings depend on, so a changed policy finds no
-//! old entries. Entries are dropped by generation: when the younger half is full it becomes the older one, and what was
-//! not used since then is gone. A half is full by its number of texts or by the bytes of their findings, which count
-//! towards the [budget](interflow_types::budget) of the process.
+//! old entries. What was not used for longest is dropped first. The cache is full by its number of texts or by the bytes
+//! of their findings, which count towards the [budget](interflow_types::budget) of the process.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
+use interflow_tasks::WeighedCache;
 use interflow_types::budget::{MemoryReservation, PROCESS_BUDGET};
 use parking_lot::Mutex;
 
@@ -19,75 +18,54 @@ use crate::strategy::random;
 const MIN_CACHED_BYTES: usize = 256;
 
 /// Bytes of an entry besides its findings: its hash, its place in the table, and its allocation.
-const ENTRY_BYTES: usize = 96;
+const ENTRY_BYTES: usize = 112;
 
 /// A cache takes at most one part in so many of the process's budget.
 const BUDGET_SHARE: u64 = 8;
 
 /// Findings by the hash of their text, and the memory that they take.
 #[derive(Debug, Default)]
-struct FindingGeneration {
-    entries: HashMap<[u8; 32], Arc<[Finding]>>,
-    bytes: usize,
+struct CachedFindings {
+    entries: WeighedCache<[u8; 32], Arc<[Finding]>>,
     reserved: MemoryReservation,
 }
 
-impl FindingGeneration {
-    fn clear(&mut self) {
-        *self = Self::default();
-    }
-
-    fn remove(&mut self, key: &[u8; 32]) -> Option<Arc<[Finding]>> {
-        let entry = self.entries.remove(key)?;
-        self.bytes -= entry_bytes(&entry);
-        // Cannot fail: it becomes smaller.
-        let _ = self.reserved.resize(self.bytes);
-        Some(entry)
-    }
-}
-
-fn entry_bytes(found: &[Finding]) -> usize {
-    ENTRY_BYTES + size_of_val(found)
-}
-
-/// Findings by a keyed hash of the text; the texts themselves are not stored. Bounded: the older half is evicted when
-/// the younger one is full.
+/// Findings by a keyed hash of the text; the texts themselves are not stored. Bounded.
 #[derive(Debug)]
 pub struct FindingCache {
     key: [u8; 32],
-    /// Of one generation.
-    half: usize,
-    half_bytes: usize,
-    generations: Mutex<[FindingGeneration; 2]>,
+    max_entries: usize,
+    max_bytes: usize,
+    cached: Mutex<CachedFindings>,
 }
 
 impl FindingCache {
     /// The memory of a cache in bytes, if none is given: 32 MiB.
     pub const DEFAULT_MAX_BYTES: usize = 32 << 20;
 
-    /// A cache for about `entries` texts, of [`DEFAULT_MAX_BYTES`](Self::DEFAULT_MAX_BYTES). The key of its hash is random,
+    /// A cache for `entries` texts, of [`DEFAULT_MAX_BYTES`](Self::DEFAULT_MAX_BYTES). The key of its hash is random,
     /// so that stored hashes do not reveal texts.
     ///
     /// # Errors
     /// When there are no random bytes for its key.
     pub fn new(entries: usize) -> Result<Self, RedactError> {
-        let half_bytes = Self::DEFAULT_MAX_BYTES / 2;
-        Ok(Self { key: random()?, half: (entries / 2).max(1), half_bytes, generations: Mutex::default() })
+        let (max_entries, max_bytes) = (entries.max(1), Self::DEFAULT_MAX_BYTES);
+        Ok(Self { key: random()?, max_entries, max_bytes, cached: Mutex::default() })
     }
 
     /// Sets the memory that the findings may take, in bytes.
     #[must_use]
     pub fn with_max_bytes(self, bytes: usize) -> Self {
-        Self { half_bytes: bytes / 2, ..self }
+        Self { max_bytes: bytes, ..self }
     }
 
     /// The memory that the findings take, in bytes.
     pub fn bytes(&self) -> usize {
-        self.generations.lock().iter().map(|generation| generation.bytes).sum()
+        self.cached.lock().entries.weight() as usize
     }
 
     pub fn len(&self) -> usize {
-        self.generations.lock().iter().map(|generation| generation.entries.len()).sum()
+        self.cached.lock().entries.len()
     }
 
     pub fn is_empty(&self) -> bool {
@@ -101,8 +79,8 @@ impl FindingCache {
             return look().into();
         }
         let key = self.key_of(scope, text);
-        if let Some(known) = self.get_by_key(&key) {
-            return known;
+        if let Some(cached) = self.get_by_key(&key) {
+            return cached;
         }
         let findings: Arc<[Finding]> = look().into();
         // The findings of a cancelled scan are incomplete.
@@ -128,59 +106,37 @@ impl FindingCache {
     }
 
     /// Caches the findings of a text of any length.
-    pub(crate) fn insert_findings(&self, scope: &[&[u8]], text: &str, found: Arc<[Finding]>) {
-        self.insert_by_key(self.key_of(scope, text), found);
+    pub(crate) fn insert_findings(&self, scope: &[&[u8]], text: &str, findings: Arc<[Finding]>) {
+        self.insert_by_key(self.key_of(scope, text), findings);
     }
 
     fn get_by_key(&self, key: &[u8; 32]) -> Option<Arc<[Finding]>> {
-        let mut generations = self.generations.lock();
-        // A hit in the older half moves the entry to the younger one.
-        if let Some(entry) = generations[0].entries.get(key) {
-            return Some(entry.clone());
-        }
-        let entry = generations[1].remove(key)?;
-        self.insert(&mut generations, *key, entry.clone());
-        Some(entry)
+        self.cached.lock().entries.get(key).cloned()
     }
 
-    fn insert_by_key(&self, key: [u8; 32], found: Arc<[Finding]>) {
-        self.insert(&mut self.generations.lock(), key, found);
-    }
-
-    /// The memory of a half. A cache must not take from requests what a small budget has for them.
-    fn half_bytes_now(&self) -> usize {
+    /// The memory of the cache. It must not take from requests what a small budget has for them.
+    fn max_bytes_now(&self) -> usize {
         let share = match PROCESS_BUDGET.limit() {
             0 => u64::MAX,
-            limit => limit / BUDGET_SHARE / 2,
+            limit => limit / BUDGET_SHARE,
         };
-        self.half_bytes.min(usize::try_from(share).unwrap_or(usize::MAX))
+        self.max_bytes.min(usize::try_from(share).unwrap_or(usize::MAX))
     }
 
-    fn insert(&self, generations: &mut [FindingGeneration; 2], key: [u8; 32], found: Arc<[Finding]>) {
-        let bytes = entry_bytes(&found);
-        let half_bytes = self.half_bytes_now();
+    fn insert_by_key(&self, key: [u8; 32], findings: Arc<[Finding]>) {
+        let (bytes, max_bytes) = (ENTRY_BYTES + size_of_val(&*findings), self.max_bytes_now());
         // One text must not evict all others.
-        if bytes > half_bytes / 2 {
+        if bytes > max_bytes / 4 {
             return;
         }
-        let young = &generations[0];
-        if young.entries.len() >= self.half || young.bytes + bytes > half_bytes {
-            // The older half is dropped as a whole, which needs no order of use.
-            generations.swap(0, 1);
-            generations[0].clear();
-        }
-        let total = generations[0].bytes + bytes;
-        // Without memory, the older half makes room; what then still has none is not cached.
-        if generations[0].reserved.resize(total).is_err() {
-            generations[1].clear();
-            if generations[0].reserved.resize(total).is_err() {
-                return;
-            }
-        }
-        let young = &mut generations[0];
-        young.bytes += bytes;
-        if let Some(before) = young.entries.insert(key, found) {
-            young.bytes -= entry_bytes(&before);
+        let CachedFindings { entries, reserved } = &mut *self.cached.lock();
+        entries.insert(key, findings, bytes as u64);
+        // Without memory, the oldest make room, in the end also the new one.
+        while entries.len() > self.max_entries
+            || entries.weight() > max_bytes as u64
+            || reserved.resize(entries.weight() as usize).is_err()
+        {
+            entries.remove_oldest();
         }
     }
 }

@@ -156,7 +156,7 @@ impl<'a> LuaPatternMatcher<'a> {
                     // zero byte.
                     let before = if s == 0 { 0 } else { self.subject[s - 1] };
                     let here = self.subject.get(s).copied().unwrap_or(0);
-                    if self.set_contains(before, p, end - 1) || !self.set_contains(here, p, end - 1) {
+                    if self.is_in_set(before, p, end - 1) || !self.is_in_set(here, p, end - 1) {
                         return Ok(None);
                     }
                     p = end;
@@ -314,13 +314,13 @@ impl<'a> LuaPatternMatcher<'a> {
         match self.at(p) {
             b'.' => true,
             ESCAPE => class_contains(c, self.at(p + 1)),
-            b'[' => self.set_contains(c, p, end - 1),
+            b'[' => self.is_in_set(c, p, end - 1),
             plain => plain == c,
         }
     }
 
-    /// Whether the set from the `[` at `p` to the `]` at `last` contains the byte.
-    fn set_contains(&self, c: u8, mut p: usize, last: usize) -> bool {
+    /// Whether the byte is in the set from the `[` at `p` to the `]` at `last`.
+    fn is_in_set(&self, c: u8, mut p: usize, last: usize) -> bool {
         let mut positive = true;
         if self.at(p + 1) == b'^' {
             (positive, p) = (false, p + 1);

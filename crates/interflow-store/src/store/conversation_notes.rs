@@ -2,10 +2,10 @@
 
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
-use super::conversations::key_of;
+use super::conversation_rows::key_of;
 use super::sqlite_store::SqliteStore;
 use super::store_state::{FlowAnnotation, WriterCommand};
-use crate::conversations::ConversationNote;
+use crate::conversations::{ConversationNote, NoteOf};
 use crate::error::Result;
 use crate::store::recording::writer::StoreWriter;
 
@@ -51,9 +51,6 @@ impl StoreWriter {
     }
 }
 
-/// A note with the id of its conversation.
-pub(crate) type NoteOf = (String, ConversationNote);
-
 impl StoreWriter {
     /// Adds notes where there are none, also on conversations that are put together later; returns how many.
     pub(crate) fn add_notes(&mut self, notes: &[NoteOf]) -> Result<u64> {
@@ -70,12 +67,12 @@ impl StoreWriter {
 
 impl SqliteStore {
     /// Notes of all conversations in their order, after this one.
-    pub(crate) fn notes_after(&self, last: Option<&NoteOf>, limit: usize) -> Result<Vec<NoteOf>> {
+    pub fn notes_after(&self, last: Option<&NoteOf>, limit: usize) -> Result<Vec<NoteOf>> {
         self.read(|db| after(db, last, limit))
     }
 
     /// Adds notes where there are none; returns how many.
-    pub(crate) fn add_notes(&self, notes: Vec<NoteOf>) -> Result<u64> {
+    pub fn add_notes(&self, notes: Vec<NoteOf>) -> Result<u64> {
         self.shared()?.send_command(|reply| WriterCommand::AddNotes(notes, reply))
     }
 }

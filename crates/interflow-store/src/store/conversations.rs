@@ -3,69 +3,25 @@
 use std::collections::{HashMap, HashSet};
 
 use interflow_files::{FileAccess, write_atomic};
-use interflow_types::{FlowId, Timestamp};
-use rusqlite::types::ValueRef;
-use rusqlite::{Connection, OptionalExtension, Row, params};
+use interflow_types::FlowId;
+use rusqlite::{Connection, OptionalExtension, params};
 
 use super::conversation_notes;
+use super::conversation_rows::{
+    CONVERSATION, EXCHANGE, USAGE_SUMS, calls, compress_text, conversation, decompress_text, exchange, flow_of, key_of,
+    read_usage, time,
+};
 use super::sqlite_store::SqliteStore;
 use super::store_state::{FlowAnnotation, WriterCommand};
 use crate::conversations::{
     ConversationOptions, ConversationRow, ConversationStore, ConversationSummary, ConversationTotal,
-    ConversationUpdate, ExchangeRow, MessageNodeRow, TokenUsage, TotalsRange,
+    ConversationUpdate, ExchangeRow, MessageNodeRow, TotalsRange,
 };
 use crate::error::{Result, StoreError};
 use crate::store::recording::writer::StoreWriter;
 
-/// The tables. `facts` and `body` hold opaque JSON of the conversations component; long bodies are compressed.
-pub(crate) const TABLES: &str = "
-CREATE TABLE conversations(
-    id TEXT PRIMARY KEY, session TEXT NOT NULL, parent TEXT, started INTEGER NOT NULL, updated INTEGER NOT NULL,
-    agent TEXT NOT NULL, model TEXT NOT NULL, provider TEXT NOT NULL, host TEXT NOT NULL, user TEXT NOT NULL,
-    title TEXT NOT NULL, turns INTEGER NOT NULL, facts TEXT NOT NULL) WITHOUT ROWID;
-CREATE INDEX conversations_session ON conversations(session, updated);
-CREATE INDEX conversations_updated ON conversations(updated);
-CREATE INDEX conversations_parent ON conversations(parent) WHERE parent IS NOT NULL;
-
-CREATE TABLE conversation_nodes(
-    n INTEGER PRIMARY KEY, conversation TEXT NOT NULL, key BLOB NOT NULL, parent BLOB, at INTEGER NOT NULL,
-    facts TEXT NOT NULL, body BLOB NOT NULL);
-CREATE UNIQUE INDEX conversation_nodes_key ON conversation_nodes(conversation, key);
-
-CREATE TABLE conversation_exchanges(
-    flow BLOB NOT NULL, part INTEGER NOT NULL, conversation TEXT NOT NULL, started INTEGER NOT NULL, leaf BLOB,
-    agent TEXT NOT NULL, model TEXT NOT NULL, provider TEXT NOT NULL, input INTEGER NOT NULL, output INTEGER NOT NULL,
-    cache_read INTEGER NOT NULL, cache_write INTEGER NOT NULL, reasoning INTEGER NOT NULL, cost REAL,
-    facts TEXT NOT NULL, PRIMARY KEY(flow, part)) WITHOUT ROWID;
-CREATE INDEX conversation_exchanges_of ON conversation_exchanges(conversation, started);
-CREATE INDEX conversation_exchanges_started ON conversation_exchanges(started);
-
-CREATE TABLE conversation_cursor(one INTEGER PRIMARY KEY CHECK(one = 1), flow BLOB NOT NULL);
-";
-
-/// Added to the tables: whether an exchange failed, and what the operator notes.
-pub(crate) const NOTES: &str = "
-ALTER TABLE conversation_exchanges ADD COLUMN failed INTEGER NOT NULL DEFAULT 0;
-UPDATE conversation_exchanges SET failed = 1 WHERE json_valid(facts) AND json_extract(facts, '$.error') IS NOT NULL;
-
--- `message` is empty for the conversation as a whole; tags are separated by line breaks.
-CREATE TABLE conversation_notes(
-    conversation TEXT NOT NULL, message BLOB NOT NULL, tags TEXT NOT NULL, comment TEXT,
-    PRIMARY KEY(conversation, message)) WITHOUT ROWID;
-";
-
-const CONVERSATION: &str = "c.id, c.session, c.parent, c.started, c.updated, c.agent, c.model, c.provider, c.host, c.user, c.title, c.turns, c.facts";
-pub(crate) const USAGE_SUMS: &str = "count(*), coalesce(sum(input), 0), coalesce(sum(output), 0), coalesce(sum(cache_read), 0), \
-     coalesce(sum(cache_write), 0), coalesce(sum(reasoning), 0), coalesce(sum(cost), 0.0), \
-     coalesce(sum(cost IS NULL), 0)";
-const EXCHANGE: &str = "flow, part, conversation, started, leaf, agent, model, provider, input, output, cache_read, \
-     cache_write, reasoning, cost, facts, failed";
-
 /// The file, next to the database, with the operator's endpoint overrides.
 const ENDPOINTS: &str = "endpoints.json";
-const MIN_COMPRESSED_LEN: usize = 256;
-/// Maximum size of a body when read back, in bytes: bounds what a damaged length may allocate.
-const MAX_DECOMPRESSED_LEN: usize = 256 << 20;
 /// Conversations examined per step of a list.
 const STEP: usize = 200;
 
@@ -271,7 +227,7 @@ impl ConversationStore for SqliteStore {
         }
     }
 
-    fn set_endpoints(&self, text: &str) -> Result<()> {
+    fn write_endpoints(&self, text: &str) -> Result<()> {
         // Fails for a store that is open for reading only.
         self.shared()?;
         let path = self.dir().join(ENDPOINTS);
@@ -374,13 +330,6 @@ impl ConversationStore for SqliteStore {
     }
 }
 
-pub(crate) fn calls(db: &Connection, flow: FlowId) -> Result<Vec<ExchangeRow>> {
-    let sql = format!("SELECT {EXCHANGE} FROM conversation_exchanges WHERE flow = ? ORDER BY part");
-    let mut statement = db.prepare_cached(&sql)?;
-    let rows = statement.query_map([flow.to_u128().to_be_bytes()], exchange)?;
-    Ok(rows.collect::<Result<Vec<_>, _>>()?)
-}
-
 fn list(db: &Connection, options: &ConversationOptions) -> Result<Vec<ConversationSummary>> {
     let mut condition = String::from("1");
     if !options.all && options.parent.is_none() {
@@ -442,106 +391,4 @@ fn with_usage(db: &Connection, row: ConversationRow) -> Result<ConversationSumma
         .unsigned_abs();
     let notes = conversation_notes::of(db, &row.id)?;
     Ok(ConversationSummary { row, used, unredacted, notes })
-}
-
-fn conversation(r: &Row<'_>) -> rusqlite::Result<ConversationRow> {
-    Ok(ConversationRow {
-        id: r.get(0)?,
-        session: r.get(1)?,
-        parent: r.get(2)?,
-        started: time(r, 3)?,
-        updated: time(r, 4)?,
-        agent: r.get(5)?,
-        model: r.get(6)?,
-        provider: r.get(7)?,
-        host: r.get(8)?,
-        user: r.get(9)?,
-        title: r.get(10)?,
-        turns: r.get::<_, i64>(11)?.unsigned_abs(),
-        facts: r.get(12)?,
-    })
-}
-
-fn exchange(r: &Row<'_>) -> rusqlite::Result<ExchangeRow> {
-    let count = |i: usize| r.get::<_, i64>(i).map(i64::unsigned_abs);
-    let cost: Option<f64> = r.get(13)?;
-    Ok(ExchangeRow {
-        flow: flow_of(r.get(0)?),
-        part: count(1)?,
-        conversation: r.get(2)?,
-        started: time(r, 3)?,
-        leaf: r.get::<_, Option<[u8; 16]>>(4)?.map(u128::from_be_bytes),
-        agent: r.get(5)?,
-        model: r.get(6)?,
-        provider: r.get(7)?,
-        used: TokenUsage {
-            exchanges: 1,
-            input: count(8)?,
-            output: count(9)?,
-            cache_read: count(10)?,
-            cache_write: count(11)?,
-            reasoning: count(12)?,
-            cost: cost.unwrap_or_default(),
-            // A missing cost is counted rather than taken for zero.
-            unpriced: u64::from(cost.is_none()),
-        },
-        facts: r.get(14)?,
-        failed: r.get(15)?,
-    })
-}
-
-pub(crate) fn read_usage(r: &Row<'_>, at: usize) -> rusqlite::Result<TokenUsage> {
-    let count = |i: usize| r.get::<_, i64>(at + i).map(i64::unsigned_abs);
-    Ok(TokenUsage {
-        exchanges: count(0)?,
-        input: count(1)?,
-        output: count(2)?,
-        cache_read: count(3)?,
-        cache_write: count(4)?,
-        reasoning: count(5)?,
-        cost: r.get(at + 6)?,
-        unpriced: count(7)?,
-    })
-}
-
-fn time(r: &Row<'_>, at: usize) -> rusqlite::Result<Timestamp> {
-    r.get::<_, i64>(at).map(|t| Timestamp::from_micros(t.unsigned_abs()))
-}
-
-const fn flow_of(bytes: [u8; 16]) -> FlowId {
-    FlowId::from_u128(u128::from_be_bytes(bytes))
-}
-
-pub(super) fn key_of(value: ValueRef<'_>) -> Result<Option<u128>> {
-    let ValueRef::Blob(bytes) = value else { return Ok(None) };
-    let key =
-        bytes.try_into().map_err(|_| StoreError::damaged("a conversation's message", "its name is not a name"))?;
-    Ok(Some(u128::from_be_bytes(key)))
-}
-
-/// The first byte says whether the rest is compressed.
-pub(crate) fn compress_text(body: &str) -> Vec<u8> {
-    if body.len() > MIN_COMPRESSED_LEN
-        && let Ok(squeezed) = zstd::bulk::compress(body.as_bytes(), 3)
-        // The five bytes are the marker and the length.
-        && squeezed.len() + 5 < body.len()
-        && let Ok(length) = u32::try_from(body.len())
-    {
-        return [&[1][..], &length.to_be_bytes(), &squeezed].concat();
-    }
-    [&[0][..], body.as_bytes()].concat()
-}
-
-pub(crate) fn decompress_text(stored: &[u8]) -> Result<String> {
-    let damaged = || StoreError::damaged("a conversation's message", "its body cannot be read");
-    let bytes = match stored {
-        [0, plain @ ..] => plain.to_vec(),
-        [1, a, b, c, d, squeezed @ ..] => {
-            // A damaged length must not allocate gigabytes.
-            let length = (u32::from_be_bytes([*a, *b, *c, *d]) as usize).min(MAX_DECOMPRESSED_LEN);
-            zstd::bulk::decompress(squeezed, length).map_err(|_| damaged())?
-        }
-        _ => Vec::new(),
-    };
-    String::from_utf8(bytes).map_err(|_| damaged())
 }

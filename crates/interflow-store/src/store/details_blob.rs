@@ -34,13 +34,14 @@ mod tag {
     pub const ORIGINAL_RESPONSE: u8 = 17;
     pub const INLINE_ORIGINAL_REQUEST: u8 = 18;
     pub const INLINE_ORIGINAL_RESPONSE: u8 = 19;
+    pub const ATTEMPTS: u8 = 20;
     /// The tags of the inline body ends, by body index. Certificate chains have none.
     pub const INLINE: [u8; super::CERTIFICATES] =
         [INLINE_REQUEST, INLINE_RESPONSE, INLINE_ORIGINAL_REQUEST, INLINE_ORIGINAL_RESPONSE];
 }
 
 /// Writes the blob. `inline` are the ends of the bodies that are not part of a chunk.
-pub(crate) fn encode(row: &FlowRecord, inline: [&[u8]; SIDES]) -> Vec<u8> {
+pub fn encode(row: &FlowRecord, inline: [&[u8]; SIDES]) -> Vec<u8> {
     let mut out = Vec::with_capacity(1024);
     write_nested(&mut out, tag::CLIENT, |o| client(o, &row.client));
     if let Some(u) = &row.upstream {
@@ -87,6 +88,9 @@ pub(crate) fn encode(row: &FlowRecord, inline: [&[u8]; SIDES]) -> Vec<u8> {
     flag(&mut out, tag::IMPORTED, row.imported);
     if let Some(json) = row.archive.as_ref().and_then(|a| serde_json::to_vec(a).ok()) {
         write_field(&mut out, tag::ARCHIVE, &json);
+    }
+    if let Some(json) = Some(&row.attempts).filter(|all| !all.is_empty()).and_then(|all| serde_json::to_vec(all).ok()) {
+        write_field(&mut out, tag::ATTEMPTS, &json);
     }
     for (t, bytes) in tag::INLINE.into_iter().zip(inline) {
         if !bytes.is_empty() {
@@ -152,7 +156,7 @@ fn read_original_response(input: VarintReader<'_>) -> Result<OriginalResponseRec
 
 /// Reads the blob into the row and returns the inline ends of the bodies. The row's columns must be filled in before:
 /// `request` and `response` are present if the flow has them.
-pub(crate) fn decode(blob: &[u8], row: &mut FlowRecord) -> Result<[Bytes; SIDES]> {
+pub fn decode(blob: &[u8], row: &mut FlowRecord) -> Result<[Bytes; SIDES]> {
     let mut inline: [Bytes; SIDES] = Default::default();
     let mut input = VarintReader(blob);
     while let Some((t, field)) = input.field()? {
@@ -176,6 +180,7 @@ pub(crate) fn decode(blob: &[u8], row: &mut FlowRecord) -> Result<[Bytes; SIDES]
             }
             tag::IMPORTED => row.imported = true,
             tag::ARCHIVE => row.archive = serde_json::from_slice(field.0).ok().map(Arc::new),
+            tag::ATTEMPTS => row.attempts = serde_json::from_slice(field.0).unwrap_or_default(),
             tag::ORIGINAL_REQUEST => {
                 row.original.get_or_insert_default().request = Some(read_original_request(field)?);
             }
@@ -194,7 +199,7 @@ pub(crate) fn decode(blob: &[u8], row: &mut FlowRecord) -> Result<[Bytes; SIDES]
 }
 
 /// The lengths of the inline ends of the bodies in a blob, which is not read otherwise.
-pub(crate) fn inline_lengths(blob: &[u8]) -> Result<[u64; SIDES]> {
+pub fn inline_lengths(blob: &[u8]) -> Result<[u64; SIDES]> {
     let mut lengths = [0; SIDES];
     let mut input = VarintReader(blob);
     while let Some((t, field)) = input.field()? {
@@ -206,7 +211,7 @@ pub(crate) fn inline_lengths(blob: &[u8]) -> Result<[u64; SIDES]> {
 }
 
 /// The inline end of a body in a blob; empty if it has none.
-pub(crate) fn inline_end(blob: &[u8], side: usize) -> &[u8] {
+pub fn inline_end(blob: &[u8], side: usize) -> &[u8] {
     let (mut end, mut input) = (&blob[..0], VarintReader(blob));
     while let Ok(Some((t, field))) = input.field() {
         if tag::INLINE.get(side) == Some(&t) {
@@ -217,7 +222,7 @@ pub(crate) fn inline_end(blob: &[u8], side: usize) -> &[u8] {
 }
 
 /// A copy of a blob with another inline end of a body.
-pub(crate) fn with_inline(blob: &[u8], side: usize, bytes: &[u8]) -> Result<Vec<u8>> {
+pub fn with_inline(blob: &[u8], side: usize, bytes: &[u8]) -> Result<Vec<u8>> {
     let inline_tag = tag::INLINE.get(side).copied();
     let mut out = Vec::with_capacity(blob.len() + bytes.len() + 8);
     let mut input = VarintReader(blob);
@@ -458,7 +463,7 @@ fn read_process(mut input: VarintReader<'_>) -> Result<ProcessRecord> {
 }
 
 /// The name of the client's process, without reading the rest of the blob; `None` if it is unknown.
-pub(crate) fn process_name(blob: &[u8]) -> Option<String> {
+pub fn process_name(blob: &[u8]) -> Option<String> {
     let client = find_field(VarintReader(blob), tag::CLIENT)?;
     // The tags that `client` writes.
     let process = find_field(client, 8)?;

@@ -2,23 +2,24 @@
 
 mod connection_pool;
 pub(crate) mod conversation_notes;
-pub(crate) mod conversations;
-pub(crate) mod details_blob;
+pub mod conversation_rows;
+mod conversations;
+pub mod details_blob;
 #[cfg(test)]
 mod fault_tests;
-pub(crate) mod overview;
+pub mod overview;
 pub(crate) mod recording;
-pub(crate) mod rows;
+pub mod rows;
 mod schema;
 mod search;
-pub(crate) mod segments;
+pub mod segments;
 mod select;
-pub(crate) mod spool;
+pub mod spool;
 mod sqlite_store;
 mod startup;
 pub(crate) mod store_state;
 mod subscriptions;
-pub(crate) mod upkeep;
+pub mod upkeep;
 
 use std::ops::{ControlFlow, Range};
 use std::path::{Path, PathBuf};
@@ -32,8 +33,7 @@ pub use recording::header_masking::HeaderMasker;
 pub use segments::body::BodyReader;
 pub use select::{ListOptions, ListOrder, SearchProgress};
 pub use sqlite_store::SqliteStore;
-pub(crate) use store_state::keeps_unarchived;
-pub use store_state::{FlowAnnotation, NewFlow};
+pub use store_state::FlowAnnotation;
 pub use upkeep::recover::StoreRecovery;
 pub use upkeep::verify::CheckReport;
 
@@ -42,6 +42,7 @@ use crate::error::Result;
 use crate::instances::{InstanceReport, InstanceRow};
 use crate::model::{FlowRecord, FlowSummary, MessageRecord};
 use crate::overview::{Overview, OverviewOptions};
+use crate::stored_flow::FlowWithBodies;
 use interflow_types::schema::JsonSchema;
 
 /// The folder of the segment files.
@@ -226,7 +227,7 @@ pub trait FlowStore: ConversationStore + Send + Sync {
     ///
     /// # Errors
     /// The store is read-only or cannot be written.
-    fn insert(&self, flow: NewFlow) -> Result<bool>;
+    fn insert(&self, flow: FlowWithBodies) -> Result<bool>;
 
     /// Changes tags and comment.
     ///
@@ -321,6 +322,11 @@ pub enum StoreEvent {
 pub struct Subscription(pub(crate) broadcast::Receiver<Arc<[FlowSummary]>>);
 
 impl Subscription {
+    /// That of a store that has no events.
+    pub fn ended() -> Self {
+        Self(broadcast::channel(1).1)
+    }
+
     /// The next event; `None` once the store is closed. Cancel-safe.
     pub async fn next(&mut self) -> Option<StoreEvent> {
         match self.0.recv().await {

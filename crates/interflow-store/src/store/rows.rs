@@ -5,7 +5,6 @@ use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::LazyLock;
 
-use bytes::Bytes;
 use interflow_types::{Authority, FlowId, Headers, Host, Timestamp};
 use rusqlite::types::ValueRef;
 use rusqlite::{Connection, OptionalExtension, Row, Statement, ToSql, params};
@@ -17,20 +16,13 @@ use crate::originals::*;
 use crate::serde_repr;
 use crate::store::segments::chunk_refs;
 use crate::store::segments::chunk_refs::{ChunkRef, SIDES};
+use crate::stored_flow::StoredFlow;
 
-/// A row as stored, with the references to its bodies.
-pub(crate) struct StoredRow {
-    pub(crate) seq: i64,
-    pub(crate) row: FlowRecord,
-    pub(crate) refs: [Vec<ChunkRef>; SIDES],
-    pub(crate) inline: [Bytes; SIDES],
-}
-
-impl StoredRow {
-    /// The row in the form needed to write it again.
+impl StoredFlow {
+    /// The flow in the form needed to write it again.
     pub(crate) fn as_new(&self) -> NewRow<'_> {
         NewRow {
-            seq: self.seq,
+            seq: self.position,
             row: &self.row,
             refs: self.refs.each_ref().map(Vec::as_slice),
             inline: self.inline.each_ref().map(|b| &b[..]),
@@ -69,9 +61,8 @@ impl HostIds {
     }
 
     fn look_up(&mut self, db: &Connection, name: &str) -> Result<i64> {
-        let found =
-            db.prepare_cached("SELECT id FROM hosts WHERE name = ?")?.query_row([name], |r| r.get(0)).optional()?;
-        let number = match found {
+        let mut select = db.prepare_cached("SELECT id FROM hosts WHERE name = ?")?;
+        let number = match select.query_row([name], |r| r.get(0)).optional()? {
             Some(n) => n,
             None => db.prepare_cached("INSERT INTO hosts(name) VALUES(?)")?.insert([name])?,
         };
@@ -269,7 +260,7 @@ impl<'a> DerivedColumns<'a> {
 }
 
 /// Reads the columns of [`COLUMNS`]. An error names the row, so that lists can skip it and count it.
-pub(crate) fn read(r: &Row<'_>) -> Result<StoredRow> {
+pub(crate) fn read(r: &Row<'_>) -> Result<StoredFlow> {
     let text = |i: usize| -> Result<Option<String>> {
         Ok(match r.get_ref(i)? {
             // Text that is not UTF-8 is shown with replacement characters instead of making the row unreadable.
@@ -310,11 +301,11 @@ pub(crate) fn read(r: &Row<'_>) -> Result<StoredRow> {
         text(16)?.map(|t| t.split('\n').filter(|t| !t.is_empty()).map(str::to_owned).collect()).unwrap_or_default();
     let refs = chunk_refs::decode(r.get_ref(17)?.as_blob_or_null().map_err(rusqlite::Error::from)?)?;
     let inline = details_blob::decode(r.get_ref(18)?.as_blob().map_err(rusqlite::Error::from)?, &mut row)?;
-    Ok(StoredRow { seq, row, refs, inline })
+    Ok(StoredFlow { row, position: seq, refs, inline })
 }
 
 /// A flow by its id; without the index by id where that is damaged.
-pub(crate) fn get(db: &Connection, id: FlowId) -> Result<StoredRow> {
+pub(crate) fn get(db: &Connection, id: FlowId) -> Result<StoredFlow> {
     let get = |condition: &str| {
         let mut statement = db.prepare_cached(&format!("SELECT {COLUMNS} FROM {SOURCES} WHERE {condition}"))?;
         let mut rows = statement.query([id.to_u128().to_be_bytes()])?;
@@ -330,14 +321,14 @@ pub(crate) fn get(db: &Connection, id: FlowId) -> Result<StoredRow> {
 }
 
 /// A host as stored in `hosts`: IPv6 addresses without brackets.
-pub(crate) fn host(name: &str) -> Option<Host> {
+pub fn host(name: &str) -> Option<Host> {
     match name.parse() {
         Ok(ip) => Some(Host::Ip(ip)),
         Err(_) => Host::parse(name).ok(),
     }
 }
 
-pub(crate) fn version(text: String) -> StaticLabel {
+pub fn version(text: String) -> StaticLabel {
     // The usual versions need no allocation.
     for usual in ["HTTP/1.1", "HTTP/2", "HTTP/1.0"] {
         if text == usual {
@@ -364,7 +355,7 @@ pub(crate) const fn kind_number(k: FlowKind) -> i64 {
     }
 }
 
-pub(crate) const fn state_of(number: i64) -> FlowState {
+pub const fn state_of(number: i64) -> FlowState {
     match number {
         0 => FlowState::Open,
         1 => FlowState::Complete,
@@ -374,7 +365,7 @@ pub(crate) const fn state_of(number: i64) -> FlowState {
     }
 }
 
-pub(crate) const fn kind_of(number: i64) -> FlowKind {
+pub const fn kind_of(number: i64) -> FlowKind {
     match number {
         0 => FlowKind::Http,
         1 => FlowKind::WebSocket,

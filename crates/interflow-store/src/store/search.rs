@@ -115,8 +115,8 @@ impl SearchJob<'_> {
                 };
                 self.looked.fetch_add(1, Relaxed);
                 let read = read.map_err(StoreError::from).and_then(|read| read);
-                let Some(mut stored) = self.damages.skip_damaged(*seq, read)? else { continue };
-                let fits = self.residual.as_ref().is_none_or(|q| select::matches(&db, self.dir, &mut stored, q));
+                let Some(stored) = self.damages.skip_damaged(*seq, read)? else { continue };
+                let fits = self.residual.as_ref().is_none_or(|q| select::matches(&db, self.dir, &stored, q));
                 if fits {
                     self.found.fetch_add(1, Relaxed);
                     // The receiver is gone, so nobody waits for the rest.

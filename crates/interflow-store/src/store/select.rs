@@ -1,30 +1,27 @@
 //! Selects flows by query: as much as possible in SQL, the rest row by row, bodies last.
 
-use std::ops::ControlFlow;
+use std::ops::{ControlFlow, Range};
 
 use bytes::Bytes;
+use interflow_query::Query;
 use interflow_query::sql::{SqlCondition, SqlParam};
-use interflow_query::{Fact, Flag, Key, Query, QuerySubject, Tristate};
 use interflow_types::{Direction, FlowId};
 use rusqlite::types::Value;
 use rusqlite::{Connection, OptionalExtension as _, params_from_iter};
 
-use super::rows::{self, StoredRow};
-use crate::conversations::{call_text_matches, call_tokens};
-use crate::decoded_body;
+use super::rows;
+use crate::conversations::ExchangeRow;
 use crate::error::{Result, StoreError};
-use crate::model::FlowRecord;
-use crate::store::segments::body::{BodyReader, SegmentFiles, StoredBodyParts};
+use crate::flow_subject::{FlowContents, FlowSubject, MAX_SEARCHED_BODY};
+use crate::model::MessageRecord;
+use crate::store::overview::time_range;
+use crate::store::segments::body::{BodyReader, ChunkReader, SegmentFiles, StoredBodyParts};
 use crate::store::segments::chunk_refs::body_index;
 use crate::store::segments::messages;
 use crate::store::upkeep::damage::DamagedRows;
-use crate::store::{conversations, overview, segments_dir};
+use crate::store::{conversation_rows, segments_dir};
+use crate::stored_flow::StoredFlow;
 use crate::subject::SqliteTables;
-
-/// Maximum size of a decoded body that a search examines.
-const MAX_SEARCHED_BODY: usize = 64 << 20;
-/// Messages loaded at a time by a search.
-const MESSAGE_STEP: u64 = 256;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ListOrder {
@@ -67,7 +64,7 @@ pub(crate) fn for_each_match(
     source: RowSource<'_>,
     options: &ListOptions,
     watch: &mut dyn FnMut() -> ControlFlow<()>,
-    each: &mut dyn FnMut(StoredRow) -> ControlFlow<()>,
+    each: &mut dyn FnMut(StoredFlow) -> ControlFlow<()>,
 ) -> Result<()> {
     let mut rest = options.clone();
     let mut count = 0;
@@ -91,7 +88,7 @@ fn for_each_row(
     (db, dir, damages): RowSource<'_>,
     options: &ListOptions,
     watch: &mut dyn FnMut() -> ControlFlow<()>,
-    each: &mut dyn FnMut(StoredRow) -> ControlFlow<()>,
+    each: &mut dyn FnMut(StoredFlow) -> ControlFlow<()>,
 ) -> Result<()> {
     let mut one = db.prepare_cached(&format!("SELECT {} FROM {} WHERE f.seq = ?", rows::COLUMNS, rows::SOURCES))?;
     let (first, last) = row_numbers(db)?;
@@ -109,12 +106,12 @@ fn for_each_row(
         }
         let Some(read) = one.query_row([seq], |r| Ok(rows::read(r))).optional().transpose() else { continue };
         let read = read.map_err(StoreError::from).and_then(|read| read);
-        let Some(mut stored) = damages.skip_damaged(seq, read)? else { continue };
+        let Some(stored) = damages.skip_damaged(seq, read)? else { continue };
         let is_beyond = options.after.is_none_or(|after| match options.order {
             ListOrder::Newest => stored.row.id < after,
             ListOrder::Oldest => stored.row.id > after,
         });
-        if is_beyond && matches(db, dir, &mut stored, &options.query) {
+        if is_beyond && matches(db, dir, &stored, &options.query) {
             count += 1;
             if each(stored).is_break() {
                 break;
@@ -140,14 +137,14 @@ fn for_each_indexed(
     (db, dir, damages): RowSource<'_>,
     options: &ListOptions,
     watch: &mut dyn FnMut() -> ControlFlow<()>,
-    each: &mut dyn FnMut(StoredRow) -> ControlFlow<()>,
+    each: &mut dyn FnMut(StoredFlow) -> ControlFlow<()>,
 ) -> Result<()> {
     let SqlCondition { sql, params, residual } = options.query.to_sql(&SqliteTables);
     let values = values(params);
     // On the entries of the index by id, which have the row number, so that other rows are not read. The sign keeps
     // SQLite from choosing the rows by it, and then having to sort them.
-    let sql = match overview::candidate_rows(db, &options.query)? {
-        Some(ranges) => format!("{} AND {sql}", overview::condition("+f.seq", &ranges)),
+    let sql = match time_range::candidate_rows(db, &options.query)? {
+        Some(ranges) => format!("{} AND {sql}", time_range::condition("+f.seq", &ranges)),
         None => sql,
     };
     let (order, beyond) = match options.order {
@@ -186,7 +183,7 @@ fn for_each_indexed(
             }
             let seq = row.get::<_, i64>(0)?;
             let read = one.query_row([seq], |r| Ok(rows::read(r))).map_err(StoreError::from).and_then(|read| read);
-            let Some(mut stored) = damages.skip_damaged(seq, read)? else {
+            let Some(stored) = damages.skip_damaged(seq, read)? else {
                 skipped = true;
                 // The page is continued after this row if it turns out to be short.
                 after = row.get(1).ok();
@@ -194,7 +191,7 @@ fn for_each_indexed(
             };
             let selected = match &residual {
                 None => true,
-                Some(query) => matches(db, dir, &mut stored, query),
+                Some(query) => matches(db, dir, &stored, query),
             };
             if skipped {
                 after = row.get(1).ok();
@@ -216,7 +213,7 @@ fn for_each_indexed(
 /// The number of flows a query selects, if SQL alone can tell.
 pub(crate) fn count(db: &Connection, query: &Query) -> Result<(u64, bool)> {
     let SqlCondition { sql, params, residual } = query.to_sql(&SqliteTables);
-    let rows = overview::candidate_rows(db, query)?.map_or("1".to_owned(), |r| overview::condition("f.seq", &r));
+    let rows = time_range::candidate_rows(db, query)?.map_or("1".to_owned(), |r| time_range::condition("f.seq", &r));
     let text = format!("SELECT count(*) FROM flows f WHERE {rows} AND {sql}");
     let n = db.prepare_cached(&text)?.query_row(params_from_iter(values(params)), |r| r.get(0))?;
     // With a residual predicate the number is an upper bound only.
@@ -233,91 +230,29 @@ pub(crate) fn values(params: Vec<SqlParam>) -> Vec<Value> {
         .collect()
 }
 
-pub(crate) fn matches(db: &Connection, dir: &std::path::Path, stored: &mut StoredRow, query: &Query) -> bool {
-    query.matches(&LazyFlowSubject { db, dir, stored })
+pub(crate) fn matches(db: &Connection, dir: &std::path::Path, stored: &StoredFlow, query: &Query) -> bool {
+    query.matches(&FlowSubject { row: &stored.row, contents: RowContents { db, dir, stored } })
 }
 
-/// A row whose bodies and messages are loaded only if a query needs them.
-struct LazyFlowSubject<'a> {
+/// What the database and the segments have of a row.
+struct RowContents<'a> {
     db: &'a Connection,
     dir: &'a std::path::Path,
-    stored: &'a StoredRow,
+    stored: &'a StoredFlow,
 }
 
-impl LazyFlowSubject<'_> {
-    fn row(&self) -> &FlowRecord {
-        &self.stored.row
+impl FlowContents for RowContents<'_> {
+    fn calls(&self) -> Result<Vec<ExchangeRow>> {
+        conversation_rows::calls(self.db, self.stored.row.id)
     }
 
-    /// The decoded body, at most [`MAX_SEARCHED_BODY`] bytes; empty if it is damaged.
-    fn load(&self, direction: Direction) -> Result<Bytes> {
-        let at = body_index(direction);
-        let mut copy = StoredRow {
-            seq: self.stored.seq,
-            row: self.row().clone(),
-            refs: self.stored.refs.clone(),
-            inline: self.stored.inline.clone(),
-        };
-        let parts = StoredBodyParts::for_side(self.db, &mut copy, at)?;
-        // A search stops decoding at the bound; a match after it is not found.
-        let body = BodyReader::pieces(self.db, &segments_dir(self.dir), parts, MAX_SEARCHED_BODY)?;
-        Ok(match FlowRecord::headers(self.row(), direction) {
-            // Searched decoded, as a person sees the body.
-            Some(h) => decoded_body::decode_body(h, body, MAX_SEARCHED_BODY).bytes,
-            None => body,
-        })
+    fn body(&self, direction: Direction) -> Result<Bytes> {
+        let parts = StoredBodyParts::for_side(self.db, self.stored, body_index(direction))?;
+        BodyReader::pieces(self.db, &segments_dir(self.dir), parts, MAX_SEARCHED_BODY)
     }
 
-    fn any_message(&self, direction: Direction, fits: &mut dyn FnMut(&[u8]) -> bool) -> Result<bool> {
-        let mut files = SegmentFiles::default();
-        let segments = segments_dir(self.dir);
-        let mut reader = crate::store::segments::body::ChunkReader::new(self.db, &segments, &mut files);
-        let mut first = 0;
-        // Loaded in steps, so that a long stream is not held in memory as a whole.
-        while first < self.row().messages {
-            let block = messages::read(self.db, &mut reader, self.stored.seq, first..first + MESSAGE_STEP)?;
-            if block.iter().any(|m| m.direction == direction && fits(&m.payload)) {
-                return Ok(true);
-            }
-            first += MESSAGE_STEP;
-        }
-        Ok(false)
-    }
-}
-
-impl QuerySubject for LazyFlowSubject<'_> {
-    fn text(&self, key: Key, fits: &mut dyn FnMut(&str) -> bool) -> Tristate {
-        match key {
-            Key::Model | Key::Provider | Key::Agent => {
-                // An index that cannot be read means no match, not a failed search.
-                let calls = conversations::calls(self.db, self.row().id).unwrap_or_default();
-                call_text_matches(&calls, key, fits).unwrap_or(Tristate::Known(false))
-            }
-            key => self.row().text(key, fits),
-        }
-    }
-
-    fn number(&self, key: Key) -> Fact<u64> {
-        match key {
-            Key::Tokens => call_tokens(&conversations::calls(self.db, self.row().id).unwrap_or_default()),
-            key => self.row().number(key),
-        }
-    }
-
-    fn flag(&self, flag: Flag) -> Tristate {
-        self.row().flag(flag)
-    }
-
-    fn address(&self, key: Key) -> Fact<std::net::SocketAddr> {
-        self.row().address(key)
-    }
-
-    fn headers(&self, side: Direction, fits: &mut dyn FnMut(&[u8], &[u8]) -> bool) -> Tristate {
-        QuerySubject::headers(self.row(), side, fits)
-    }
-
-    fn body(&self, side: Direction, fits: &mut dyn FnMut(&[u8]) -> bool) -> Tristate {
-        let whole = self.row().body(side).is_some_and(|b| b.kept > 0) && self.load(side).is_ok_and(|b| fits(&b));
-        Tristate::Known(whole || self.any_message(side, fits).unwrap_or(false))
+    fn messages(&self, range: Range<u64>) -> Result<Vec<MessageRecord>> {
+        let (segments, mut files) = (segments_dir(self.dir), SegmentFiles::default());
+        messages::read(self.db, &mut ChunkReader::new(self.db, &segments, &mut files), self.stored.position, range)
     }
 }

@@ -1,24 +1,28 @@
 //! The embedded store as the spool of the shared one: what waits to be moved, and its removal afterwards.
 
-use std::collections::HashSet;
+use std::borrow::Cow;
+use std::collections::{BTreeSet, HashSet};
 use std::ops::{ControlFlow, Range};
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::sync::mpsc::Receiver;
 
+use bytes::Bytes;
 use interflow_query::Query;
-use interflow_types::Timestamp;
+use interflow_types::{FlowId, Timestamp};
+use rusqlite::types::ValueRef;
+use rusqlite::{Connection, Row};
 
 use super::rows;
 use super::select::{self, ListOptions};
 use super::sqlite_store::SqliteStore;
-use super::store_state::{ReplyReceiver, WriterCommand};
+use super::store_state::WriterCommand;
 use crate::error::Result;
-use crate::model::{FlowRecord, MessageRecord};
-use crate::shared::database::copy_format::CopyRows;
-use crate::shared::reading::running::RunningFlow;
-use crate::shared::shipping::spooled_flow::{MORE_COLUMNS, SpooledFlow};
+use crate::model::{FlowRecord, FlowState, MessageRecord};
+use crate::store::details_blob;
 use crate::store::segments::batch_chunks::BatchChunks;
-use crate::store::segments::body::{ChunkReader, SegmentFiles};
-use crate::store::segments::chunk_refs::ChunkRef;
+use crate::store::segments::body::{ChunkReader, SegmentFiles, StoredBodyParts};
+use crate::store::segments::chunk_refs;
+use crate::store::segments::chunk_refs::{ChunkRef, SIDES};
 use crate::store::segments::messages;
 use crate::store::segments_dir;
 
@@ -30,29 +34,149 @@ const MIN_FREE_BYTES: u64 = 64 << 20;
 
 /// Finished flows that wait for the shared store.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct SpoolTotals {
-    pub(crate) flows: u64,
-    pub(crate) bytes: u64,
+pub struct SpoolTotals {
+    pub flows: u64,
+    pub bytes: u64,
     /// When the oldest of them was stored, in microseconds since the Unix epoch.
-    pub(crate) oldest: Option<u64>,
+    pub oldest: Option<u64>,
+}
+
+/// The columns of [`SpooledRow`], after [`rows::COLUMNS`].
+const MORE_COLUMNS: &str =
+    "f.duration, f.status, f.client, f.request_size, f.response_size, f.request_type, f.response_type, f.kept";
+
+/// A flow in the spool, column by column, for another store to take over. Its details are handed over as they are, without
+/// being read: both stores have the same encoding of them.
+pub struct SpooledRow<'r> {
+    pub seq: i64,
+    pub id: FlowId,
+    pub state: i16,
+    pub kind: i16,
+    pub started: i64,
+    pub duration: Option<i64>,
+    pub transport: i16,
+    pub scheme: i16,
+    pub host: Cow<'r, str>,
+    pub port: u16,
+    pub method: Option<Cow<'r, str>>,
+    pub path: Option<Cow<'r, str>>,
+    pub version: Option<Cow<'r, str>>,
+    pub status: Option<i64>,
+    pub user: Option<Cow<'r, str>>,
+    pub client: Option<Cow<'r, str>>,
+    pub listener: Cow<'r, str>,
+    pub request_size: i64,
+    pub response_size: i64,
+    pub request_type: Option<Cow<'r, str>>,
+    pub response_type: Option<Cow<'r, str>>,
+    pub messages: u64,
+    pub error: Option<Cow<'r, str>>,
+    /// One per line.
+    pub tags: Cow<'r, str>,
+    /// Bytes of its bodies that are stored.
+    pub stored_bytes: i64,
+    pub chunks: [Vec<ChunkRef>; SIDES],
+    /// As `details_blob` encodes them.
+    pub detail: Vec<u8>,
+}
+
+/// Makes of a row what the other store needs.
+pub type ReadSpooledFn<'a, T> = &'a dyn Fn(SpooledRow<'_>) -> Result<T>;
+
+impl<'r> SpooledRow<'r> {
+    fn read(db: &Connection, r: &'r Row<'_>) -> Result<Self> {
+        let blob = |i: usize| r.get_ref(i)?.as_blob_or_null().map_err(rusqlite::Error::from);
+        let mut detail = blob(18)?.unwrap_or_default().to_vec();
+        let mut duration: Option<i64> = r.get(19)?;
+        if r.get::<_, i64>(2)? == rows::state_number(FlowState::Cut) {
+            let mut cut = rows::read(r)?;
+            duration = cut.row.duration().map(|d| d as i64);
+            // What a running flow saved is still in its place if the process was killed.
+            let sides: [_; SIDES] = std::array::from_fn(|side| StoredBodyParts::for_side(db, &mut cut, side));
+            let mut ends: [Bytes; SIDES] = Default::default();
+            for (end, side) in ends.iter_mut().zip(sides) {
+                *end = side?.tail;
+            }
+            detail = details_blob::encode(&cut.row, ends.each_ref().map(|end| &end[..]));
+        }
+        Ok(Self {
+            seq: r.get(0)?,
+            id: FlowId::from_u128(u128::from_be_bytes(r.get(1)?)),
+            state: r.get(2)?,
+            kind: r.get(3)?,
+            started: r.get(4)?,
+            duration,
+            transport: r.get(5)?,
+            scheme: r.get(6)?,
+            host: text(r, 7)?.unwrap_or_default(),
+            port: r.get(8)?,
+            method: text(r, 9)?,
+            path: text(r, 10)?,
+            version: text(r, 11)?,
+            status: r.get(20)?,
+            user: text(r, 12)?,
+            client: text(r, 21)?,
+            listener: text(r, 13)?.unwrap_or_default(),
+            request_size: r.get(22)?,
+            response_size: r.get(23)?,
+            request_type: text(r, 24)?,
+            response_type: text(r, 25)?,
+            messages: r.get(14)?,
+            error: text(r, 15)?,
+            tags: text(r, 16)?.unwrap_or_default(),
+            stored_bytes: r.get(26)?,
+            chunks: chunk_refs::decode(blob(17)?)?,
+            detail,
+        })
+    }
+}
+
+/// A text of a row. Bytes that are no UTF-8 become replacement characters, as wherever the row is read.
+fn text<'r>(r: &'r Row<'_>, column: usize) -> Result<Option<Cow<'r, str>>> {
+    Ok(match r.get_ref(column)? {
+        ValueRef::Text(bytes) | ValueRef::Blob(bytes) => Some(String::from_utf8_lossy(bytes)),
+        _ => None,
+    })
 }
 
 impl SqliteStore {
-    /// Finished flows with higher row numbers, in the order of recording, and the last row number read.
-    pub(crate) fn finished_after(&self, after: i64, limit: usize) -> Result<(Vec<SpooledFlow>, Option<i64>)> {
-        self.finished_between(after, i64::MAX, limit)
+    /// Finished flows with higher row numbers, in the order of recording, and the last row number read. Damaged ones are left
+    /// out.
+    ///
+    /// # Errors
+    /// A database error, here and below.
+    pub fn finished_after<T>(
+        &self,
+        after: i64,
+        limit: usize,
+        read: ReadSpooledFn<'_, T>,
+    ) -> Result<(Vec<T>, Option<i64>)> {
+        let mut last = None;
+        let flows = self.finished_between(
+            (after, i64::MAX),
+            limit,
+            &mut |seq| {
+                last = Some(seq);
+                true
+            },
+            read,
+        )?;
+        Ok((flows, last))
     }
 
-    /// Reads a batch of finished flows again, without those that were deleted meanwhile.
-    pub(crate) fn reread(&self, batch: &[SpooledFlow]) -> Result<Vec<SpooledFlow>> {
-        let (Some(first), Some(last)) = (batch.first(), batch.last()) else { return Ok(Vec::new()) };
-        let (mut flows, _) = self.finished_between(first.seq - 1, last.seq, usize::MAX)?;
-        let seqs: HashSet<i64> = batch.iter().map(|flow| flow.seq).collect();
-        flows.retain(|flow| seqs.contains(&flow.seq));
-        Ok(flows)
+    /// Reads finished flows again by their row numbers, without those that were deleted meanwhile.
+    pub fn finished_of<T>(&self, seqs: &BTreeSet<i64>, read: ReadSpooledFn<'_, T>) -> Result<Vec<T>> {
+        let (Some(first), Some(last)) = (seqs.first(), seqs.last()) else { return Ok(Vec::new()) };
+        self.finished_between((first - 1, *last), usize::MAX, &mut |seq| seqs.contains(&seq), read)
     }
 
-    fn finished_between(&self, after: i64, last: i64, limit: usize) -> Result<(Vec<SpooledFlow>, Option<i64>)> {
+    fn finished_between<T>(
+        &self,
+        (after, last): (i64, i64),
+        limit: usize,
+        selects: &mut dyn FnMut(i64) -> bool,
+        read: ReadSpooledFn<'_, T>,
+    ) -> Result<Vec<T>> {
         self.read(|db| {
             // The plus sign keeps SQLite from using the index of open flows for the opposite.
             let sql = format!(
@@ -63,25 +187,26 @@ impl SqliteStore {
             let mut statement = db.prepare_cached(&sql)?;
             let limit = i64::try_from(limit).unwrap_or(i64::MAX);
             let mut rows = statement.query(rusqlite::params![after, last, limit])?;
-            let (mut flows, mut last) = (Vec::new(), None);
+            let mut flows = Vec::new();
             while let Some(row) = rows.next()? {
                 let seq = row.get(0)?;
-                last = Some(seq);
-                flows.extend(self.damages().skip_damaged(seq, SpooledFlow::read(db, row))?);
+                if selects(seq) {
+                    flows.extend(self.damages().skip_damaged(seq, SpooledRow::read(db, row).and_then(read))?);
+                }
             }
-            Ok((flows, last))
+            Ok(flows)
         })
     }
 
-    /// Flows in progress that began before a time, those that have run for longest first, as they are published for other
-    /// replicas under the name `replica`; and those of `published`, by their rows, that have ended and are still here.
-    pub(crate) fn running_flows(
+    /// Flows in progress that began before a time, those that have run for longest first; and those of `published`, by their
+    /// rows, that have ended and are still here.
+    pub fn running_flows<T>(
         &self,
         before: Timestamp,
         published: &[i64],
         limit: usize,
-        replica: &str,
-    ) -> Result<(Vec<RunningFlow>, HashSet<i64>)> {
+        read: ReadSpooledFn<'_, T>,
+    ) -> Result<(Vec<T>, HashSet<i64>)> {
         self.read(|db| {
             let sql = format!(
                 "SELECT {}, {MORE_COLUMNS} FROM {} WHERE f.state = 0 AND f.started <= ? ORDER BY f.seq LIMIT ?",
@@ -92,18 +217,16 @@ impl SqliteStore {
             let limit = i64::try_from(limit).unwrap_or(i64::MAX);
             let before = i64::try_from(before.micros()).unwrap_or(i64::MAX);
             let mut rows = statement.query(rusqlite::params![before, limit])?;
-            let mut running = Vec::new();
+            let (mut running, mut open) = (Vec::new(), HashSet::new());
             while let Some(row) = rows.next()? {
                 let seq = row.get(0)?;
-                if let Some(flow) = self.damages().skip_damaged(seq, SpooledFlow::read(db, row))? {
-                    let mut row = CopyRows::with_capacity(1024);
-                    flow.write_head(&mut row, replica)?;
-                    running.push(RunningFlow { id: flow.uuid(), seq, row });
+                if let Some(flow) = self.damages().skip_damaged(seq, SpooledRow::read(db, row).and_then(read))? {
+                    running.push(flow);
+                    open.insert(seq);
                 }
             }
             // Afterwards, so that one that ends meanwhile is in either.
             let mut is_ended = db.prepare_cached("SELECT 1 FROM flows WHERE seq = ? AND +state <> 0")?;
-            let open: HashSet<i64> = running.iter().map(|flow| flow.seq).collect();
             let mut ended = HashSet::new();
             for seq in published.iter().filter(|seq| !open.contains(seq)) {
                 if is_ended.exists([seq])? {
@@ -115,12 +238,12 @@ impl SqliteStore {
     }
 
     /// Whether any flow is in progress.
-    pub(crate) fn has_open_flows(&self) -> bool {
+    pub fn has_open_flows(&self) -> bool {
         self.shared().is_ok_and(|s| s.open_flows.load(SeqCst) > 0)
     }
 
     /// Calls `each` for every flow that a query selects, the newest first, without collecting them.
-    pub(crate) fn for_each_selected(
+    pub fn for_each_selected(
         &self,
         query: &Query,
         watch: &mut dyn FnMut() -> ControlFlow<()>,
@@ -133,29 +256,29 @@ impl SqliteStore {
     }
 
     /// When the first of its flows began.
-    pub(crate) fn oldest_start(&self) -> Result<Option<u64>> {
+    pub fn oldest_start(&self) -> Result<Option<u64>> {
         let oldest: Option<i64> =
             self.read(|db| Ok(db.query_row("SELECT min(started) FROM flows", [], |r| r.get(0))?))?;
         Ok(oldest.map(i64::unsigned_abs))
     }
 
     /// The highest row number of a finished flow.
-    pub(crate) fn newest_finished(&self) -> Result<Option<i64>> {
+    pub fn newest_finished(&self) -> Result<Option<i64>> {
         self.read(|db| Ok(db.query_row("SELECT max(seq) FROM flows WHERE +state <> 0", [], |r| r.get(0))?))
     }
 
     /// The highest row number of any flow.
-    pub(crate) fn newest_row(&self) -> Result<Option<i64>> {
+    pub fn newest_row(&self) -> Result<Option<i64>> {
         self.read(|db| Ok(db.query_row("SELECT max(seq) FROM flows", [], |r| r.get(0))?))
     }
 
     /// Reads chunks of many bodies; `chunks` has each as often as it is read.
-    pub(crate) fn batch_chunks<'a>(&self, chunks: impl Iterator<Item = &'a ChunkRef>) -> Result<BatchChunks> {
+    pub fn batch_chunks<'a>(&self, chunks: impl Iterator<Item = &'a ChunkRef>) -> Result<BatchChunks> {
         BatchChunks::new(self.connection()?, segments_dir(self.dir()), chunks.map(|chunk| chunk.id))
     }
 
     /// Messages of the flow in a row.
-    pub(crate) fn stored_messages(&self, seq: i64, range: Range<u64>) -> Result<Vec<MessageRecord>> {
+    pub fn stored_messages(&self, seq: i64, range: Range<u64>) -> Result<Vec<MessageRecord>> {
         self.read(|db| {
             let (dir, mut files) = (segments_dir(self.dir()), SegmentFiles::default());
             messages::read(db, &mut ChunkReader::new(db, &dir, &mut files), seq, range)
@@ -164,16 +287,16 @@ impl SqliteStore {
 
     /// Begins to remove flows that are in the shared store now, by their rows in ascending order. What conversations know
     /// of them stays.
-    pub(crate) fn start_release(&self, rows: Vec<i64>) -> Result<ReplyReceiver<u64>> {
+    pub fn start_release(&self, rows: Vec<i64>) -> Result<Receiver<Result<u64>>> {
         self.shared()?.start_command(|reply| WriterCommand::Release(rows, reply))
     }
 
     /// Begins to free the disk space of what was removed.
-    pub(crate) fn start_collection(&self) -> Result<()> {
+    pub fn start_collection(&self) -> Result<()> {
         self.shared()?.start_command(WriterCommand::Collect).map(drop)
     }
 
-    pub(crate) fn spool_totals(&self) -> Result<SpoolTotals> {
+    pub fn spool_totals(&self) -> Result<SpoolTotals> {
         self.read(|db| {
             let sql = "SELECT count(*), coalesce(sum(kept + ?), 0), min(stored) FROM flows WHERE state <> 0";
             let number = |n: i64| n.unsigned_abs();
@@ -188,35 +311,35 @@ impl SqliteStore {
     }
 
     /// Whether the disk has next to no room, and would have some if it were not for this many bytes that wait.
-    pub(crate) fn is_disk_nearly_full(&self, waiting: u64) -> bool {
+    pub fn is_disk_nearly_full(&self, waiting: u64) -> bool {
         waiting > MIN_FREE_BYTES && fs4::available_space(self.dir()).is_ok_and(|free| free < MIN_FREE_BYTES)
     }
 
     /// Applies the policy for overflow to new flows, or ends that.
-    pub(crate) fn set_spool_full(&self, on: bool) {
+    pub fn apply_spool_full(&self, on: bool) {
         if let Ok(shared) = self.shared() {
-            shared.queue.set_spool_full(on);
+            shared.queue.apply_spool_full(on);
         }
     }
 
     /// Flows recorded to their end since the start: tells whether there may be something new.
-    pub(crate) fn recorded_flows(&self) -> u64 {
+    pub fn recorded_flows(&self) -> u64 {
         self.shared().map_or(0, |s| s.recorded_flows.load(Relaxed))
     }
 
     /// Counts flows that retention deleted from the shared store.
-    pub(crate) fn add_expired(&self, flows: u64) {
+    pub fn add_expired(&self, flows: u64) {
         if let Ok(shared) = self.shared() {
             shared.expired_flows.fetch_add(flows, Relaxed);
         }
     }
 
-    pub(crate) fn has_subscribers(&self) -> bool {
+    pub fn has_subscribers(&self) -> bool {
         self.shared().is_ok_and(|s| s.feeds.has_subscribers())
     }
 
     /// Sends flows of other replicas to the subscribers; `None` says that some were left out.
-    pub(crate) fn publish(&self, rows: Option<&[FlowRecord]>) {
+    pub fn publish(&self, rows: Option<&[FlowRecord]>) {
         let Ok(shared) = self.shared() else { return };
         match rows {
             Some(rows) => shared.feeds.publish(rows),

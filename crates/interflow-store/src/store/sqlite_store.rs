@@ -13,11 +13,10 @@ use interflow_query::Query;
 use interflow_types::{CertificateChain, Direction, FlowId};
 use parking_lot::Mutex;
 use rusqlite::Connection;
-use tokio::sync::broadcast;
 
 use super::connection_pool::{PooledConnection, ReadPool};
 use super::select::{self, ListOptions, ListOrder, SearchProgress};
-use super::store_state::{FlowAnnotation, NewFlow, StoreState, WriterCommand};
+use super::store_state::{FlowAnnotation, StoreState, WriterCommand};
 use crate::config::RecordConfig;
 use crate::error::{Result, StoreError};
 use crate::model::{FlowRecord, MessageRecord};
@@ -37,6 +36,7 @@ use crate::store::{
     CheckReport, FlowFilterFn, FlowStore, RecordingState, StoreStats, Subscription, overview, rows, schema, search,
     segments_dir, startup,
 };
+use crate::stored_flow::FlowWithBodies;
 
 /// Flows that [`FlowStore::prune`] deletes at a time.
 const PRUNE_STEP: usize = 1000;
@@ -141,7 +141,7 @@ impl SqliteStore {
     }
 
     /// Reports how far the archive is: with `archive_before_delete`, retention deletes no flow from this one on.
-    pub fn set_archived(&self, keep_from: FlowId) {
+    pub fn report_archived(&self, keep_from: FlowId) {
         let Some(w) = &self.writing else { return };
         let mut kept = w.shared.keep_from.lock();
         if kept.is_some() {
@@ -182,9 +182,9 @@ impl SqliteStore {
         // One snapshot for row and tails: the writer may cut chunks of a running stream concurrently.
         let parts = {
             let view = db.unchecked_transaction()?;
-            let mut stored = rows::get(&view, id)?;
+            let stored = rows::get(&view, id)?;
             let place = place(&stored.row);
-            StoredBodyParts::for_side(&view, &mut stored, place)?
+            StoredBodyParts::for_side(&view, &stored, place)?
         };
         Ok(BodyReader::new(db, segments_dir(&self.dir), parts, range))
     }
@@ -255,7 +255,7 @@ impl FlowStore for SqliteStore {
         self.read(|db| {
             let stored = rows::get(db, id)?;
             let (dir, mut files) = (segments_dir(&self.dir), SegmentFiles::default());
-            messages::read(db, &mut ChunkReader::new(db, &dir, &mut files), stored.seq, range)
+            messages::read(db, &mut ChunkReader::new(db, &dir, &mut files), stored.position, range)
         })
     }
 
@@ -276,7 +276,7 @@ impl FlowStore for SqliteStore {
         })
     }
 
-    fn insert(&self, flow: NewFlow) -> Result<bool> {
+    fn insert(&self, flow: FlowWithBodies) -> Result<bool> {
         self.shared()?.send_command(|reply| WriterCommand::Insert(Box::new(flow), reply))
     }
 
@@ -388,7 +388,7 @@ impl FlowStore for SqliteStore {
         match &self.writing {
             Some(w) => Subscription(w.shared.feeds.subscribe()),
             // A read-only store has no events: return a channel whose sender is dropped.
-            None => Subscription(broadcast::channel(1).1),
+            None => Subscription::ended(),
         }
     }
 

@@ -5,35 +5,19 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst};
 use std::sync::mpsc::{Receiver, SyncSender};
 
 use arc_swap::ArcSwap;
-use bytes::Bytes;
-use interflow_types::{CertificateChain, FlowId};
+use interflow_types::FlowId;
 use parking_lot::Mutex;
 
-use super::conversation_notes::NoteOf;
-use super::overview::EncodedBlock;
+use super::overview::columns::EncodedBlock;
 use super::subscriptions::Subscriptions;
 use crate::config::RecordConfig;
-use crate::conversations::ConversationUpdate;
+use crate::conversations::{ConversationUpdate, NoteOf};
 use crate::error::{Result, StoreError};
-use crate::model::{FlowRecord, MessageRecord};
 use crate::store::recording::queue::WriterQueue;
+use crate::stored_flow::FlowWithBodies;
 
 pub(crate) type ReplySender<T> = SyncSender<Result<T>>;
 pub(crate) type ReplyReceiver<T> = Receiver<Result<T>>;
-
-/// A flow to import, with all its data.
-#[derive(Clone, Debug)]
-pub struct NewFlow {
-    /// The row; body sizes are taken from it, the recorded bytes from the fields below.
-    pub row: FlowRecord,
-    pub request_body: Bytes,
-    pub response_body: Bytes,
-    /// The bodies of request and response as received, if the row says that they were edited.
-    pub original_bodies: [Bytes; 2],
-    /// The certificate chains shown to the client and by the origin.
-    pub certificates: [Option<CertificateChain>; 2],
-    pub messages: Vec<MessageRecord>,
-}
 
 /// A change of the annotations that the operator may edit: tags to add and to remove, and a new comment, of which an
 /// empty one removes the existing one.
@@ -49,7 +33,7 @@ pub struct FlowAnnotation {
 pub(crate) enum WriterCommand {
     Flush(ReplySender<()>),
     /// Store a flow; replies false if its id exists already.
-    Insert(Box<NewFlow>, ReplySender<bool>),
+    Insert(Box<FlowWithBodies>, ReplySender<bool>),
     Annotate(FlowId, FlowAnnotation, ReplySender<()>),
     /// Change the tags and the comment of a conversation, or of one of its messages.
     Note(String, Option<u128>, FlowAnnotation, ReplySender<()>),
@@ -108,7 +92,7 @@ impl StoreState {
             open_flows: AtomicUsize::new(0),
             segment: AtomicU64::new(0),
             // How far the archive is is known when it runs; until then nothing is deleted.
-            keep_from: Mutex::new(keeps_unarchived(config).then(|| FlowId::from_u128(0))),
+            keep_from: Mutex::new(config.keeps_unarchived().then(|| FlowId::from_u128(0))),
         }
     }
 
@@ -171,9 +155,4 @@ impl StoreState {
         self.open_flows.store(open, SeqCst);
         self.segment.store(segment, SeqCst);
     }
-}
-
-/// Whether flows are kept until they are archived.
-pub(crate) const fn keeps_unarchived(config: &RecordConfig) -> bool {
-    config.archive.is_some() && config.archive_before_delete
 }

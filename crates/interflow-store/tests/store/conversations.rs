@@ -1,7 +1,7 @@
 //! Conversations stored next to their flows.
 
+use interflow_fleet::{copy_from_shared, copy_to_shared};
 use interflow_query::Query;
-use interflow_store::shared::{copy_from_shared, copy_to_shared};
 use interflow_store::{
     ConversationOptions, ConversationRow, ConversationStore as _, ConversationUpdate, ExchangeRow, FlowAnnotation,
     FlowStore as _, MessageNodeRow, RecordConfig, SqliteStore, StoreError, TokenUsage, TotalsRange,

@@ -5,9 +5,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use interflow_objects::{ObjectAccess, ObjectStorage};
-use interflow_store::shared::{BoxedStream, PostgresTls, SharedAccess, TlsClient, TlsHandshake};
-use interflow_store::{FlowStore, RecordConfig, SharedStore, SqliteStore, StoreRecorder};
+use interflow_fleet::objects::{ObjectAccess, ObjectStorage};
+use interflow_fleet::{BoxedStream, PostgresTls, SharedAccess, SharedStore, TlsClient, TlsHandshake};
+use interflow_store::{FlowStore, RecordConfig, SqliteStore, StoreRecorder};
 use interflow_testkit::{PostgresDatabase, PostgresServer};
 use interflow_types::{Error, ErrorKind, HttpClient, Request, ResponseFuture};
 

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use interflow_fleet::SharedStore;
 use interflow_query::Query;
 use interflow_store::*;
 use interflow_testkit::PostgresServer;

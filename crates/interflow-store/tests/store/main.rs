@@ -15,6 +15,7 @@ mod overflow;
 mod overview;
 mod pending;
 mod postgres;
+mod record;
 mod retention;
 mod round_trip;
 mod savings;

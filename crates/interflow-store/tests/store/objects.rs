@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use interflow_fleet::{SharedStore, copy_from_shared, copy_to_shared};
 use interflow_query::Query;
-use interflow_store::shared::{copy_from_shared, copy_to_shared};
 use interflow_store::*;
 use interflow_types::units::{ByteSize, HumanDuration};
 use interflow_types::{CertificateChain, ClientTls, Direction, FlowId};
@@ -52,7 +52,7 @@ fn long(store: &TestStore, host: &str, seed: u64) -> (FlowId, Vec<u8>) {
 }
 
 /// An imported flow that began on 2026-01-05.
-fn old_flow(n: u128, body: Vec<u8>) -> NewFlow {
+fn old_flow(n: u128, body: Vec<u8>) -> FlowWithBodies {
     let started = Timestamp::from_micros(1_767_607_200_000_000);
     let id = FlowId::from_u128(u128::from(started.micros() / 1000) << 80 | n);
     let authority = "old.test:443".parse().unwrap();
@@ -66,14 +66,7 @@ fn old_flow(n: u128, body: Vec<u8>) -> NewFlow {
         trailers: Headers::new(),
         body: BodyRecord::default(),
     });
-    NewFlow {
-        row,
-        request_body: Bytes::new(),
-        response_body: body.into(),
-        original_bodies: Default::default(),
-        certificates: [None, None],
-        messages: Vec::new(),
-    }
+    FlowWithBodies { response_body: body.into(), ..FlowWithBodies::new(row) }
 }
 
 #[test]
@@ -189,12 +182,12 @@ fn a_commit_that_was_not_heard_of_is_repeated_without_a_trace() {
         copy_from_shared(store.shared(), &target, &mut |_, _| std::ops::ControlFlow::Continue(())).unwrap();
     }
     let spool = SqliteStore::open_read(copied.path()).unwrap();
-    let again = NewFlow {
+    let again = FlowWithBodies {
         request_body: Bytes::from_static(b"short"),
         response_body: body.clone().into(),
         ..old_flow(0, Vec::new())
     };
-    other.spool().insert(NewFlow { row: spool.get(id).unwrap(), ..again }).unwrap();
+    other.spool().insert(FlowWithBodies { row: spool.get(id).unwrap(), ..again }).unwrap();
     other.flush().unwrap();
     assert_eq!(number(&kind, "SELECT count(*) FROM interflow.flows"), 1);
     assert_eq!(number(&kind, "SELECT count(*) FROM interflow.objects WHERE pieces = 0"), 1);

@@ -87,14 +87,7 @@ fn insert(store: &dyn FlowStore, sample: &Sample) -> interflow_types::FlowId {
     if sample.failed {
         row.error = Some(ErrorRecord { kind: "timeout".into(), blame: "upstream".into(), message: String::new() });
     }
-    let new = NewFlow {
-        row,
-        request_body: Bytes::new(),
-        response_body: Bytes::new(),
-        original_bodies: Default::default(),
-        certificates: [None, None],
-        messages: Vec::new(),
-    };
+    let new = FlowWithBodies::new(row);
     assert!(store.insert(new).unwrap());
     id
 }

@@ -3,8 +3,11 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use interflow_store::shared::{CarryOutFn, MAX_PENDING_ITEM_BYTES, RemoteOutcome, RemotePendingItem, SharedPending};
-use interflow_store::{RecordConfig, SharedStore};
+use interflow_fleet::{PostgresPending, SharedStore};
+use interflow_store::RecordConfig;
+use interflow_store::shared_state::{
+    CarryOutFn, MAX_PENDING_ITEM_BYTES, RemoteOutcome, RemotePendingItem, SharedPending,
+};
 use interflow_testkit::{PostgresDatabase, PostgresServer};
 use parking_lot::Mutex;
 
@@ -14,7 +17,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A replica with what it was asked to carry out.
 struct Replica {
-    pending: Option<SharedPending>,
+    pending: Option<PostgresPending>,
     decisions: Arc<Mutex<Vec<(String, String, String)>>>,
     _store: SharedStore,
     _dir: tempfile::TempDir,
@@ -38,12 +41,13 @@ impl Replica {
         Self { pending, decisions, _store: store, _dir: dir }
     }
 
-    fn pending(&self) -> &SharedPending {
+    fn pending(&self) -> &PostgresPending {
         self.pending.as_ref().unwrap()
     }
 
     fn publish(&self, items: &[(&str, &str)]) {
-        self.pending().publish(items.iter().map(|(id, text)| ((*id).to_owned(), (*text).to_owned())));
+        let texts = items.iter().map(|(id, text)| ((*id).to_owned(), (*text).to_owned()));
+        self.pending().publish(texts.collect());
     }
 
     /// What others hold, once it is this: ids and texts.

@@ -3,6 +3,7 @@
 use std::net::TcpListener;
 use std::time::{Duration, Instant};
 
+use interflow_fleet::{SharedStore, copy_to_shared};
 use interflow_query::Query;
 use interflow_store::*;
 use interflow_testkit::{PostgresDatabase, PostgresServer};
@@ -23,7 +24,7 @@ fn refusal(url: &str) -> String {
 }
 
 /// A flow that began this long ago.
-fn old_flow(days: u64, body: &[u8]) -> NewFlow {
+fn old_flow(days: u64, body: &[u8]) -> FlowWithBodies {
     let started = Timestamp::from_micros(Timestamp::now().micros() - days * 86_400_000_000);
     let id = FlowId::new(started);
     let mut row = FlowRecord::new(id, started, EntryKind::Connect, Scheme::Https, "old.test:443".parse().unwrap());
@@ -31,7 +32,7 @@ fn old_flow(days: u64, body: &[u8]) -> NewFlow {
     let body_row = BodyRecord::whole(body.len() as u64);
     row.request =
         Some(RequestRecord { method: "GET".into(), path: "/".into(), body: body_row, ..RequestRecord::default() });
-    NewFlow {
+    FlowWithBodies {
         row,
         request_body: Bytes::copy_from_slice(body),
         response_body: Bytes::new(),
@@ -123,7 +124,7 @@ fn days_are_dropped_by_age_and_by_size_with_all_that_belongs_to_them() {
     embedded.flush().unwrap();
     let url = database.url().parse().unwrap();
     let progress = &mut |_, _| std::ops::ControlFlow::Continue(());
-    shared::copy_to_shared(&embedded, &url, access(None), progress).unwrap();
+    copy_to_shared(&embedded, &url, access(None), progress).unwrap();
     let days = |table: &str| {
         let sql = format!(
             "SELECT count(*) FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid \

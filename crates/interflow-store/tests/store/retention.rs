@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use interflow_fleet::SharedStore;
 use interflow_query::Query;
 use interflow_store::*;
 use interflow_types::units::{ByteSize, HumanDuration};
@@ -277,19 +278,19 @@ fn flows_that_wait_for_the_archive_outlive_the_limits() {
     let config = RecordConfig { archive, archive_before_delete: true, ..kept_for(1) };
     let store = SqliteStore::open(dir.path(), &config).unwrap();
     // Both are too old, and deleted in one step; the second is not archived.
-    store.set_archived(second.id);
+    store.report_archived(second.id);
     store.configure(&config);
     wait_until_deleted(&store, &first);
     assert_eq!(whole(&store, &second), b"second");
 }
 
 /// A flow that began on this day since 1970.
-fn flow_of_day(day: u64) -> NewFlow {
+fn flow_of_day(day: u64) -> FlowWithBodies {
     let started = Timestamp::from_micros(day * 86_400_000_000 + 5_000_000);
     let origin = "old.test:443".parse().unwrap();
     let mut row = FlowRecord::new(FlowId::new(started), started, EntryKind::Connect, Scheme::Https, origin);
     row.state = FlowState::Complete;
-    NewFlow {
+    FlowWithBodies {
         row,
         request_body: Bytes::new(),
         response_body: Bytes::new(),
@@ -329,7 +330,7 @@ fn days_of_a_shared_store_are_dropped_once_all_their_flows_are_archived() {
     };
     let first_of = |day: u64| FlowId::from_u128(u128::from(day * 86_400_000) << 80);
     let turn = store.archive_turn(place);
-    assert!(turn.claim(interflow_store::shared::ArchiveClaim::Free).unwrap());
+    assert!(turn.claim(interflow_fleet::ArchiveClaim::Free).unwrap());
     let lease = turn.begin().unwrap().unwrap();
     let archive = Some(place.to_owned());
     let config = RecordConfig { archive, archive_before_delete: true, ..kept_for(1) };
@@ -352,7 +353,7 @@ fn days_of_a_shared_store_are_dropped_once_all_their_flows_are_archived() {
     let position = insert_other();
     // Not before the archive is known.
     store.configure(&config);
-    store.set_archive_place(place);
+    store.begin_archiving(place);
     assert!(lease.save("{}", first_of(DAY), position).unwrap());
     until(("1", "0"));
     // The day is over for the archive, but a flow of it has arrived since.

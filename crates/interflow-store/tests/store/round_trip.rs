@@ -4,14 +4,15 @@ use bytes::Bytes;
 use interflow_query::Query;
 use interflow_store::*;
 use interflow_types::{
-    ByteCounts, CertificateChain, ClientInfo, ClientProcess, ClientTls, Direction, Error, ErrorKind, FlowId,
-    FlowOutcome, HttpVersion, MessageKind, Recorder, StatusCode, StreamMessage, Timestamp, UpstreamInfo, UpstreamTls,
+    Attempt, AttemptState, Attempts, ByteCounts, CertificateChain, ClientInfo, ClientProcess, ClientTls, Direction,
+    Error, ErrorKind, FlowId, FlowOutcome, HttpVersion, MessageKind, Recorder, StatusCode, StreamMessage, Timestamp,
+    UpstreamInfo, UpstreamTls,
 };
 
 use super::*;
 
 both_stores!(
-    identity_user_tags_and_timings_of_a_flow_round_trip,
+    identity_user_tags_attempts_and_timings_of_a_flow_round_trip,
     fingerprints_and_process_of_the_client_round_trip,
     certificate_chains_of_both_sides_round_trip,
     flows_are_found_by_process_and_fingerprint_of_the_client,
@@ -93,7 +94,30 @@ fn detailed_flow() -> Flow {
     flow.user = Some("alice".into());
     flow.parent = Some(FlowId::from_u128(5));
     flow.tag("redacted");
+    flow.extension_mut::<Attempts>().begin(detailed_attempt());
     flow
+}
+
+fn detailed_attempt() -> Attempt {
+    Attempt {
+        provider: "openai".into(),
+        deployment: "openai/gpt-5".into(),
+        model: Some("gpt-5".into()),
+        host: "api.openai.com".into(),
+        path: "/v1/chat/completions".into(),
+        state: AttemptState::Failed,
+        hedge: true,
+        status: Some(503),
+        error: Some(ErrorKind::UpstreamTimeout),
+        message: Some("late".into()),
+        started: 5,
+        first_byte: Some(6),
+        ended: Some(7),
+        input_tokens: Some(8),
+        output_tokens: Some(9),
+        estimated: true,
+        cost: Some(10),
+    }
 }
 
 fn detailed_upstream() -> UpstreamInfo {
@@ -117,7 +141,7 @@ fn detailed_upstream() -> UpstreamInfo {
     }
 }
 
-fn identity_user_tags_and_timings_of_a_flow_round_trip(kind: &StoreKind) {
+fn identity_user_tags_attempts_and_timings_of_a_flow_round_trip(kind: &StoreKind) {
     let DetailedExchange { row, flow, .. } = detailed_exchange(kind);
     assert_eq!(
         (row.id, row.state, row.kind, row.started),
@@ -127,6 +151,7 @@ fn identity_user_tags_and_timings_of_a_flow_round_trip(kind: &StoreKind) {
     assert_eq!(row.user.as_deref(), Some("alice"));
     assert_eq!(row.parent, flow.parent);
     assert_eq!(row.tags, ["redacted"]);
+    assert_eq!(row.attempts, [detailed_attempt()]);
     assert_eq!(row.timings, flow.timings);
 }
 
@@ -333,14 +358,7 @@ fn an_imported_flow_is_stored_once(kind: &StoreKind) {
         trailers: Headers::new(),
         body: BodyRecord::default(),
     });
-    let new = NewFlow {
-        row,
-        request_body: Bytes::new(),
-        response_body: noise(100_000, 4).into(),
-        original_bodies: Default::default(),
-        certificates: [None, None],
-        messages: vec![],
-    };
+    let new = FlowWithBodies { response_body: noise(100_000, 4).into(), ..FlowWithBodies::new(row) };
     assert!(store.insert(new.clone()).unwrap());
     assert!(!store.insert(new).unwrap());
     let back = store.get(FlowId::from_u128(99)).unwrap();

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use interflow_fleet::SharedStore;
 use interflow_store::*;
 use interflow_testkit::{PostgresDatabase, PostgresServer};
 use interflow_types::FlowId;
@@ -14,7 +15,7 @@ fn open(database: &PostgresDatabase, dir: &Path) -> SharedStore {
 }
 
 /// A flow with this id, as any replica has it, and a message.
-fn new_flow(id: FlowId, body: &[u8]) -> NewFlow {
+fn new_flow(id: FlowId, body: &[u8]) -> FlowWithBodies {
     let started = Timestamp::from_micros(id.unix_millis() * 1000);
     let mut row = FlowRecord::new(id, started, EntryKind::Connect, Scheme::Https, "a.test:443".parse().unwrap());
     row.state = FlowState::Complete;
@@ -30,7 +31,7 @@ fn new_flow(id: FlowId, body: &[u8]) -> NewFlow {
         size: 2,
         payload: Bytes::from_static(b"hi"),
     };
-    NewFlow {
+    FlowWithBodies {
         row,
         request_body: Bytes::copy_from_slice(body),
         response_body: Bytes::new(),

@@ -1,5 +1,6 @@
 //! [`Flow`]: one unit of traffic with its client, upstream, timings and extensions.
 
+pub mod attempts;
 pub mod extensions;
 pub mod id;
 pub mod original;

@@ -1,8 +1,9 @@
 //! Message bodies: empty, complete in memory, or a stream of data frames with optional trailers.
 
+use std::any::Any;
 use std::fmt;
 use std::future::poll_fn;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 use bytes::{Bytes, BytesMut};
 
@@ -39,14 +40,37 @@ pub enum BodyFrame {
 /// let body = Body::stream(Lines(vec!["a\n", "b\n"].into_iter()));
 /// assert_eq!(body.remaining(), None);
 /// ```
-pub trait BodyStream: Send {
+pub trait BodyStream: Any + Send {
     /// The next frame; `None` at the end. Must not be called again after `None` or an error.
     fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<BodyFrame, Error>>>;
+
+    /// Adds an observer of the bytes as they are at this body's end so far, before anything that is added to it later.
+    /// Returned by a body to which nothing can be added: it is wrapped instead ([`Body::tap`]).
+    fn add_tap(&mut self, tap: Box<dyn BodyTap>) -> Option<Box<dyn BodyTap>> {
+        Some(tap)
+    }
 
     /// The number of data bytes still to come, if known exactly: from `Content-Length`, or because the end was received.
     /// After 0, a reader need not poll again.
     fn remaining(&self) -> Option<u64> {
         None
+    }
+}
+
+/// Observes a body while it is relayed. A closure that takes the frames is one.
+pub trait BodyTap: Send {
+    /// Whether the next frame may come; until then the body waits, too.
+    fn poll_ready(&mut self, _cx: &mut Context<'_>) -> Poll<()> {
+        Poll::Ready(())
+    }
+
+    /// Every frame, and once the end (`None`) or the error. Trailers are reported if the end was not known before them.
+    fn frame(&mut self, frame: Option<Result<&BodyFrame, &Error>>);
+}
+
+impl<F: FnMut(Option<Result<&BodyFrame, &Error>>) + Send> BodyTap for F {
+    fn frame(&mut self, frame: Option<Result<&BodyFrame, &Error>>) {
+        self(frame);
     }
 }
 
@@ -185,11 +209,30 @@ impl Body {
         Ok((whole, trailers))
     }
 
-    /// Wraps the body so that `see` is called with every data frame, and once with the end (`None`) or the error. Trailers
-    /// are reported if the end was not known before them.
+    /// The stream, if it is of this type: then more can be added to it than by wrapping it.
+    pub fn stream_mut<S: BodyStream>(&mut self) -> Option<&mut S> {
+        match self {
+            Self::Stream(stream) => (&mut **stream as &mut dyn Any).downcast_mut(),
+            _ => None,
+        }
+    }
+
+    /// The body with an observer. One in memory becomes a stream.
+    #[must_use]
+    pub fn tap(self, tap: impl BodyTap + 'static) -> Self {
+        let Self::Stream(mut stream) = self else {
+            return Self::stream(TappedBody { body: self, tap: Box::new(tap), over: false });
+        };
+        match stream.add_tap(Box::new(tap)) {
+            None => Self::Stream(stream),
+            Some(tap) => Self::stream(TappedBody { body: Self::Stream(stream), tap, over: false }),
+        }
+    }
+
+    /// As [`tap`](Self::tap), for a closure.
     #[must_use]
     pub fn inspect(self, see: impl FnMut(Option<Result<&BodyFrame, &Error>>) + Send + 'static) -> Self {
-        Self::stream(InspectBody { body: self, see, over: false })
+        self.tap(see)
     }
 }
 
@@ -243,14 +286,15 @@ impl BodyStream for ReplayedBody {
     }
 }
 
-struct InspectBody<F> {
+struct TappedBody {
     body: Body,
-    see: F,
+    tap: Box<dyn BodyTap>,
     over: bool,
 }
 
-impl<F: FnMut(Option<Result<&BodyFrame, &Error>>) + Send> BodyStream for InspectBody<F> {
+impl BodyStream for TappedBody {
     fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<BodyFrame, Error>>> {
+        ready!(self.tap.poll_ready(cx));
         let polled = self.body.poll_frame(cx);
         // Polled first, so that the observer adds no delay.
         if let Poll::Ready(frame) = &polled
@@ -258,11 +302,11 @@ impl<F: FnMut(Option<Result<&BodyFrame, &Error>>) + Send> BodyStream for Inspect
         {
             // The end or the error is reported once, even if the reader polls again.
             self.over = !matches!(frame, Some(Ok(_)));
-            (self.see)(frame.as_ref().map(Result::as_ref));
+            self.tap.frame(frame.as_ref().map(Result::as_ref));
             // A reader that knows that nothing follows does not poll again.
             if !self.over && self.body.remaining() == Some(0) {
                 self.over = true;
-                (self.see)(None);
+                self.tap.frame(None);
             }
         }
         polled

@@ -3,7 +3,7 @@
 use std::pin::Pin;
 use std::time::Instant;
 
-use crate::{ByteStr, Request, Response, Result};
+use crate::{AttemptHandle, ByteStr, Request, Response, Result};
 
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
@@ -36,22 +36,23 @@ pub trait HttpClient: Send + Sync {
     /// Those of any flow: see [`ErrorKind`](crate::ErrorKind). A response with an error status is not an error.
     fn send(&self, request: Request) -> ResponseFuture<'_>;
 
-    /// Sends a request whose flow is recorded with these tags.
-    ///
-    /// # Errors
-    /// As [`send`](Self::send).
-    fn send_tagged(&self, request: Request, tags: Vec<ByteStr>) -> ResponseFuture<'_> {
-        let _ = tags;
-        self.send(request)
-    }
-
-    /// As [`send_tagged`](Self::send_tagged), but the response has to begin before `until`; else the flow is recorded
-    /// as timed out. A client that cannot do so does not limit: the caller bounds its wait in any case.
+    /// Sends a request whose flow is recorded with these tags. The response has to begin before `until`; else the flow is
+    /// recorded as timed out. A client that cannot do so does not limit: the caller bounds its wait in any case.
     ///
     /// # Errors
     /// As [`send`](Self::send), and [`ErrorKind::UpstreamTimeout`](crate::ErrorKind::UpstreamTimeout).
     fn send_until(&self, request: Request, tags: Vec<ByteStr>, until: Instant) -> ResponseFuture<'_> {
-        let _ = until;
-        self.send_tagged(request, tags)
+        let _ = (tags, until);
+        self.send(request)
+    }
+
+    /// Sends an attempt at a client's request, whose flow records it: the attempt's own is not recorded. The response has
+    /// to begin before `until`, as for [`send_until`](Self::send_until).
+    ///
+    /// # Errors
+    /// As [`send_until`](Self::send_until).
+    fn send_attempt(&self, request: Request, attempt: AttemptHandle, until: Instant) -> ResponseFuture<'_> {
+        let _ = attempt;
+        self.send_until(request, Vec::new(), until)
     }
 }

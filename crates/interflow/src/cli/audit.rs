@@ -8,14 +8,11 @@ use interflow_admin::audit::trail::{AuditFiles, AuditFilter, AuditRecord, AuditS
 use interflow_host::data_dir::DataDir;
 use interflow_host::pluralize::pluralize;
 use interflow_llm_gateway::llm_telemetry::verify;
-use interflow_store::shared::IdentityStore;
-use interflow_store::shared_url;
 use serde_json::json;
 
-use super::output::format_table;
-use super::output::{FormatArgs, TableFormat, TextFormat, print, print_json};
+use super::output::{FormatArgs, TableFormat, TextFormat, format_table, print_json};
 use crate::CliError;
-use crate::components::{record_store, store_tls};
+use crate::fleet;
 use crate::instance::config::InterflowConfig;
 
 /// The commands on audit logs.
@@ -61,7 +58,7 @@ pub fn run(
             let (config, home) = config_and_home()?;
             let filter =
                 AuditFilter { text: text.to_owned(), before: None, limit: (*limit).max(1), only_local: *local };
-            return list(&filter, format.is_json(), &config, &home);
+            return list(&filter, format, &config, &home);
         }
     };
     let key = key.as_deref().map(interflow_files::resolve_secret_ref).transpose().map_err(CliError::Usage)?;
@@ -97,22 +94,27 @@ pub fn run(
 
 /// Reads the files or the shared store themselves, so that the trail can be read without an instance. A running one has
 /// written each line within a moment.
-fn list(filter: &AuditFilter, json: bool, config: &InterflowConfig, home: &DataDir) -> Result<(), CliError> {
-    let shared = shared_url(&config.record)?.filter(|_| !filter.only_local);
+fn list(
+    filter: &AuditFilter,
+    format: &FormatArgs<TableFormat>,
+    config: &InterflowConfig,
+    home: &DataDir,
+) -> Result<(), CliError> {
+    let shared = if filter.only_local { None } else { fleet::open_identity(config, home)? };
     let records = match &shared {
-        Some(url) => newest_of_all(&IdentityStore::open(url, store_tls::client, record_store::row_key(home)?)?, filter),
+        Some(shared) => newest_of_all(&*shared.store, filter),
         None => AuditFiles::read_only(&config.admin.audit, home.path()).newest(filter),
     };
     let records = records.map_err(|e| format!("the audit trail cannot be read: {e}"))?;
-    if json {
-        return print_json(&records);
-    }
+    format.print(&records, || table(&records, shared.is_some()))
+}
+
+fn table(records: &[AuditRecord], is_shared: bool) -> String {
     if records.is_empty() {
-        print("no lines\n");
-        return Ok(());
+        return "no lines\n".to_owned();
     }
     let mut header = ["TIME", "WHO", "ROLE", "FROM", "STATUS", "OPERATION", "TARGET"].map(str::to_owned).to_vec();
-    if shared.is_some() {
+    if is_shared {
         header.insert(1, "REPLICA".to_owned());
     }
     let plain = |text: &str| text.chars().filter(|c| !c.is_control()).collect::<String>();
@@ -120,12 +122,11 @@ fn list(filter: &AuditFilter, json: bool, config: &InterflowConfig, home: &DataD
         let status = r.status.to_string();
         let mut cells = vec![&r.time, &r.actor, &r.role, &r.client_ip, &status, &r.operation, &r.target];
         let replica = r.replica.clone().unwrap_or_default();
-        if shared.is_some() {
+        if is_shared {
             cells.insert(1, &replica);
         }
         let printable = |cell: &String| if cell.is_empty() { "-".to_owned() } else { plain(cell) };
         cells.into_iter().map(printable).collect::<Vec<_>>()
     };
-    print(&format_table(&std::iter::once(header).chain(records.iter().map(row)).collect::<Vec<_>>()));
-    Ok(())
+    format_table(&std::iter::once(header).chain(records.iter().map(row)).collect::<Vec<_>>())
 }

@@ -9,8 +9,9 @@ use interflow_host::{InstanceApi, exec};
 use interflow_net::ca::{CaOptions, CertificateAuthority};
 use serde_json::json;
 
-use super::output::{FormatArgs, TextFormat, print_json};
+use super::output::{FormatArgs, TextFormat};
 use crate::CliError;
+use crate::cli::operations::{OperationId, Operations as _};
 
 #[derive(Debug, Subcommand)]
 pub enum CaCommand {
@@ -103,7 +104,7 @@ pub fn run(command: &CaCommand, home: &DataDir) -> Result<(), CliError> {
     home.create()?;
     let ca = || CertificateAuthority::open_or_create(&home.ca()).map_err(|e| e.to_string());
     match command {
-        CaCommand::Show { format } => show(&ca()?, home, format.is_json())?,
+        CaCommand::Show { format } => show(&ca()?, home, format)?,
         CaCommand::Export { format, output } => export(&ca()?, *format, output.as_deref())?,
         CaCommand::Create { folder } => {
             let ca = CertificateAuthority::create(folder).map_err(|e| e.to_string())?;
@@ -160,14 +161,10 @@ fn rotate(home: &DataDir, from: Option<&Path>, yes: bool) -> Result<(), CliError
 /// Makes the running instance intercept clients again that rejected the certificate.
 fn retry(home: &DataDir, host: Option<&str>) -> Result<(), CliError> {
     let api = InstanceApi::require(home)?;
-    let passing = api.get("/passthrough")?;
+    let passing = api.call(&OperationId::ListBypassedClients.call())?;
     let all = passing["clients"].as_array().map(Vec::as_slice).unwrap_or_default();
     let ended: Vec<_> = all.iter().filter(|p| host.is_none_or(|host| p["host"] == host)).collect();
-    let query = match host {
-        Some(host) => format!("?host={}", interflow_types::percent::encoded(host)),
-        None => String::new(),
-    };
-    api.delete(&format!("/passthrough{query}"))?;
+    api.call(&OperationId::ClearBypass.call().query_if("host", host))?;
     for p in &ended {
         let text = |key: &str| p[key].as_str().unwrap_or_default().to_owned();
         let program = if p["process"].is_string() { text("process") } else { text("ja4") };
@@ -182,22 +179,17 @@ fn retry(home: &DataDir, host: Option<&str>) -> Result<(), CliError> {
 /// Clears the pinning bypass of the running instance, if any, after trust in the CA has changed.
 fn forget_refusals(home: &DataDir) {
     if let Ok(Some(api)) = InstanceApi::for_instance(home) {
-        let _ = api.delete("/passthrough");
+        let _ = api.call(&OperationId::ClearBypass.call());
     }
 }
 
-fn show(ca: &CertificateAuthority, home: &DataDir, as_json: bool) -> Result<(), CliError> {
+fn show(ca: &CertificateAuthority, home: &DataDir, format: &FormatArgs<TextFormat>) -> Result<(), CliError> {
     let (days, file) = (ca.remaining().as_secs() / 86_400, home.ca().join("ca.pem"));
-    if as_json {
-        return print_json(&json!({
-            "name": ca.name(), "certificate": file, "sha256": ca.fingerprint_sha256(), "days_valid": days,
-        }));
-    }
-    interflow_host::outln!("name         {}", ca.name());
-    interflow_host::outln!("certificate  {}", file.display());
-    interflow_host::outln!("SHA-256      {}", ca.fingerprint_sha256());
-    interflow_host::outln!("valid for    {days} more days");
-    Ok(())
+    let (name, sha256) = (ca.name(), ca.fingerprint_sha256());
+    format.print(&json!({"name": name, "certificate": file, "sha256": sha256, "days_valid": days}), || {
+        let file = file.display();
+        format!("name         {name}\ncertificate  {file}\nSHA-256      {sha256}\nvalid for    {days} more days\n")
+    })
 }
 
 fn export(ca: &CertificateAuthority, format: CaFormat, output: Option<&Path>) -> Result<(), CliError> {

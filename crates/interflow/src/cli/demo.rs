@@ -10,7 +10,6 @@ use interflow_demo::ROUND_PAUSE;
 use interflow_demo::client::{self, DemoEndpoints};
 use interflow_demo::media_demo::MediaDemo;
 use interflow_demo::origins::{HOSTS, Origins};
-use interflow_host::InstanceApi;
 use interflow_host::data_dir::DataDir;
 #[cfg(feature = "media")]
 use interflow_media::endpoint::LinkRequest;
@@ -20,6 +19,7 @@ use serde_json::json;
 
 use crate::CliError;
 use crate::cli::instance::listen_address::parse_listen_address;
+use crate::cli::operations::{InstanceApi, OperationId, Operations as _};
 use crate::instance::config::{self, ConfigFile, InterflowConfig};
 use crate::instance::log;
 use crate::instance::reload::{ApplyFlagsFn, ConfigControl, ConfigReloader};
@@ -226,7 +226,7 @@ async fn print_banner(proxy: SocketAddr, admin: Option<SocketAddr>, home: DataDi
 async fn login_link(home: DataDir) -> Option<String> {
     let link = tokio::task::spawn_blocking(move || {
         let api = InstanceApi::require(&home).ok()?;
-        let link = api.post("/login-links", &serde_json::json!({})).ok()?;
+        let link = api.call(&OperationId::CreateLoginLink.call()).ok()?;
         Some(format!("http://{}{}", api.address(), link["path"].as_str()?))
     });
     link.await.ok().flatten()

@@ -2,17 +2,18 @@
 
 use clap::Subcommand;
 use interflow_admin::settings::SettingsDiffKind;
+use interflow_fleet::{PostgresSettings, shared_url};
 use interflow_host::data_dir::DataDir;
 use interflow_host::pluralize::pluralize;
 use interflow_net::ca::machine_name;
-use interflow_store::shared::{RollBack, SettingsStore};
-use interflow_store::shared_url;
+use interflow_store::shared_state::RollBack;
 use serde_json::json;
 
 use super::flows::table::moment;
-use super::output::{FormatArgs, TableFormat, print, print_json};
+use super::output::{FormatArgs, TableFormat, print};
 use crate::CliError;
-use crate::components::{record_store, store_tls};
+use crate::fleet::access::row_key;
+use crate::fleet::store_tls;
 use crate::instance::config::{InterflowConfig, SharedSetting};
 use crate::instance::settings::diff::diff_texts;
 
@@ -70,26 +71,17 @@ pub fn run(command: &FleetCommand, config: &InterflowConfig, home: &DataDir) -> 
     })?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|e| e.to_string())?;
     runtime.block_on(async {
-        let store = SettingsStore::open(&url, store_tls::client, record_store::row_key(home)?).await?;
+        let store = PostgresSettings::open(&url, store_tls::client, row_key(home)?).await?;
         match command {
             FleetCommand::Settings { format } => settings(&store, format).await,
             FleetCommand::History { name, limit, format } => {
                 let revisions = store.history(name.map(SharedSetting::as_str), i64::from(*limit)).await?;
-                if format.is_json() {
-                    return print_json(&json!({ "revisions": revisions }));
-                }
-                for r in revisions {
+                let lines = revisions.iter().map(|r| {
                     let restored = r.restores.map_or_else(String::new, |n| format!("  back to {n}"));
-                    let bytes = pluralize(r.bytes, "byte");
-                    print(&format!(
-                        "{:<10} {:>5}  {:.0}  {}  {bytes}{restored}\n",
-                        r.name,
-                        r.revision,
-                        moment(r.at),
-                        r.author
-                    ));
-                }
-                Ok(())
+                    let (at, bytes) = (moment(r.at), pluralize(r.bytes, "byte"));
+                    format!("{:<10} {:>5}  {at:.0}  {}  {bytes}{restored}\n", r.name, r.revision, r.author)
+                });
+                format.print(&json!({ "revisions": revisions }), || lines.collect())
             }
             FleetCommand::Show { name, revision } => {
                 let (_, content) = text_of(&store, *name, *revision).await?;
@@ -116,28 +108,33 @@ pub fn run(command: &FleetCommand, config: &InterflowConfig, home: &DataDir) -> 
     })
 }
 
-async fn settings(store: &SettingsStore, format: &FormatArgs<TableFormat>) -> Result<(), CliError> {
+async fn settings(store: &PostgresSettings, format: &FormatArgs<TableFormat>) -> Result<(), CliError> {
     let newest = store.newest().await?;
     let statuses = store.statuses().await?;
-    if format.is_json() {
-        return print_json(&json!({ "settings": newest, "replicas": statuses }));
-    }
-    for r in &newest {
-        print(&format!("{:<10} revision {}, {:.0} by {}\n", r.name, r.revision, moment(r.at), r.author));
-        for status in statuses.iter().filter(|s| s.name == r.name) {
-            let what = match &status.refused {
-                Some(why) => format!("refused revision {}: {why}", status.revision),
-                None if status.revision < r.revision => format!("has revision {}", status.revision),
-                None => continue,
-            };
-            print(&format!("  {}: {what}\n", status.replica));
+    let text = || {
+        let mut text = String::new();
+        for r in &newest {
+            text += &format!("{:<10} revision {}, {:.0} by {}\n", r.name, r.revision, moment(r.at), r.author);
+            for status in statuses.iter().filter(|s| s.name == r.name) {
+                let what = match &status.refused {
+                    Some(why) => format!("refused revision {}: {why}", status.revision),
+                    None if status.revision < r.revision => format!("has revision {}", status.revision),
+                    None => continue,
+                };
+                text += &format!("  {}: {what}\n", status.replica);
+            }
         }
-    }
-    Ok(())
+        text
+    };
+    format.print(&json!({ "settings": newest, "replicas": statuses }), text)
 }
 
 /// The text of a revision, or of the newest one, with its number.
-async fn text_of(store: &SettingsStore, name: SharedSetting, revision: Option<u32>) -> Result<(i64, String), CliError> {
+async fn text_of(
+    store: &PostgresSettings,
+    name: SharedSetting,
+    revision: Option<u32>,
+) -> Result<(i64, String), CliError> {
     let name = name.as_str();
     store.text(name, revision.map(i64::from)).await?.ok_or_else(|| match revision {
         Some(number) => no_revision(name, number),
@@ -149,7 +146,7 @@ fn no_revision(name: &str, number: u32) -> CliError {
     CliError::Failed(format!("{name} has no revision {number}; `interflow fleet history {name}` lists them"))
 }
 
-async fn rollback(store: &SettingsStore, name: SharedSetting, revision: u32) -> Result<(), CliError> {
+async fn rollback(store: &PostgresSettings, name: SharedSetting, revision: u32) -> Result<(), CliError> {
     let name = name.as_str();
     let user = ["USER", "USERNAME"].iter().find_map(|variable| std::env::var(variable).ok());
     let author = user.map_or_else(machine_name, |user| format!("{user}@{}", machine_name()));

@@ -1,12 +1,12 @@
 //! `interflow llm`: the LLM gateway of the running instance.
 
 use clap::Subcommand;
-use interflow_host::InstanceApi;
 use interflow_host::data_dir::DataDir;
 use serde_json::Value;
 
-use super::output::{FormatArgs, TableFormat, member, members, print, print_json};
+use super::output::{FormatArgs, TableFormat, format_table, member, members};
 use crate::CliError;
+use crate::cli::operations::{InstanceApi, OperationId, Operations as _};
 
 #[derive(Debug, Subcommand)]
 pub enum LlmCommand {
@@ -19,22 +19,18 @@ pub enum LlmCommand {
 
 pub fn run(command: LlmCommand, home: &DataDir) -> Result<(), CliError> {
     let LlmCommand::Routes { format } = command;
-    let routes = InstanceApi::require(home)?.get("/llm/routes")?;
-    if format.is_json() {
-        return print_json(&routes);
-    }
-    print(&table(&routes));
-    Ok(())
+    let routes = InstanceApi::require(home)?.call(&OperationId::ListLlmRoutes.call())?;
+    format.print(&routes, || table(&routes))
 }
 
 const HEAD: [&str; 8] = ["ROUTE", "DEPLOYMENT", "STATE", "BUSY", "LATENCY", "REQUESTS", "ERRORS", "USED"];
 
 fn table(routes: &Value) -> String {
-    let mut rows = vec![HEAD.map(str::to_owned)];
+    let mut rows = vec![HEAD.map(str::to_owned).to_vec()];
     for route in members(routes, "routes") {
         let fallbacks = if route["configured"] == true { "" } else { " (fallbacks)" };
         for deployment in members(route, "deployments") {
-            rows.push([
+            rows.push(vec![
                 member(route, "name") + fallbacks,
                 member(deployment, "name"),
                 state(deployment),
@@ -49,11 +45,7 @@ fn table(routes: &Value) -> String {
     if rows.len() == 1 {
         return "no routes; [llm.route.NAME] in the configuration makes one\n".to_owned();
     }
-    let widths: [usize; 8] = std::array::from_fn(|c| rows.iter().map(|r| r[c].chars().count()).max().unwrap_or(0));
-    rows.iter().fold(String::new(), |out, row| {
-        let cells: Vec<_> = row.iter().zip(widths).map(|(cell, w)| format!("{cell:<w$}")).collect();
-        out + cells.join("  ").trim_end() + "\n"
-    })
+    format_table(&rows)
 }
 
 fn state(deployment: &Value) -> String {

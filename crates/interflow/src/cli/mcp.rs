@@ -5,13 +5,13 @@ use std::thread;
 use std::time::Instant;
 
 use interflow_admin::mcp::{self, RemoteToolCall, WAIT_POLL, WaitCall, WriteAccess};
-use interflow_host::InstanceApi;
 use interflow_host::data_dir::DataDir;
 use interflow_store::FlowStore;
 use serde_json::Value;
 
 use crate::CliError;
 use crate::cli::flows::open_for_reading;
+use crate::cli::operations::{InstanceApi, Operations as _};
 use crate::instance::config::InterflowConfig;
 
 /// Maximum message size, in bytes.
@@ -96,13 +96,7 @@ fn forward_to_instance(call: &RemoteToolCall, home: &DataDir) -> Result<Value, S
     let message = |e: CliError| e.to_string();
     let none = "this needs a running instance: ask the operator to start `interflow run`";
     let api = InstanceApi::for_instance(home).map_err(message)?.ok_or(none)?;
-    let (method, path) = call.operation();
-    let done = match method {
-        "GET" => api.get(&path),
-        "PATCH" => api.patch(&path, &call.input),
-        _ => api.post(&path, &call.input),
-    };
-    done.map_err(message)
+    api.call(call.call()).map_err(message)
 }
 
 fn settings(home: &DataDir) -> Result<(), CliError> {

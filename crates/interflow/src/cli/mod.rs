@@ -7,6 +7,7 @@ mod config;
 mod conversations;
 #[cfg(feature = "demo")]
 mod demo;
+#[cfg(feature = "fleet")]
 mod fleet;
 pub mod flows;
 mod import;
@@ -17,8 +18,10 @@ pub mod manual;
 mod mcp;
 #[cfg(feature = "media")]
 mod media;
+mod operations;
 mod output;
 mod programs;
+#[cfg(feature = "fleet")]
 mod record;
 mod redact;
 mod rules;
@@ -89,6 +92,7 @@ pub enum CliCommand {
     /// Work with recorded flows: list, show, tail, export, import, replay, diff, prune, check.
     #[command(subcommand)]
     Flows(flows::FlowsCommand),
+    #[cfg(feature = "fleet")]
     /// Work with whole recordings: copy one to a shared store or back, archive one as Parquet files.
     #[command(subcommand)]
     Record(record::RecordCommand),
@@ -109,6 +113,7 @@ pub enum CliCommand {
     /// Work with rules: check, list, explain, test, schema; those that agents propose.
     #[command(subcommand)]
     Rules(rules::RuleFilesCommand),
+    #[cfg(feature = "fleet")]
     /// Show what replicas with a shared store share, and go back to earlier revisions.
     #[command(subcommand)]
     Fleet(fleet::FleetCommand),
@@ -193,6 +198,7 @@ pub fn dispatch(cli: Cli) -> Result<(), CliError> {
             config_and_home().and_then(|(config, home)| tokens::run(command, &config, &home))
         }
         CliCommand::Flows(command) => config_and_home().and_then(|(config, home)| flows::run(command, &config, &home)),
+        #[cfg(feature = "fleet")]
         CliCommand::Record(command) => {
             config_and_home().and_then(|(config, home)| record::run(&command, &config, &home))
         }
@@ -205,6 +211,7 @@ pub fn dispatch(cli: Cli) -> Result<(), CliError> {
         CliCommand::Sessions(args) => secrets::sessions(&args, &home()?),
         CliCommand::Rules(command) => config_and_home().and_then(|(config, home)| rules::run(&command, &config, &home)),
         CliCommand::Keys(command) => config_and_home().and_then(|(config, home)| keys::run(command, &config, &home)),
+        #[cfg(feature = "fleet")]
         CliCommand::Fleet(command) => config_and_home().and_then(|(config, home)| fleet::run(&command, &config, &home)),
         CliCommand::Llm(command) => llm::run(command, &home()?),
         CliCommand::Redact(args) => redact::run(&args),

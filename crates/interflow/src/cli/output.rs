@@ -20,6 +20,14 @@ impl<F: OutputFormat> FormatArgs<F> {
     pub fn is_json(&self) -> bool {
         self.0 == F::JSON
     }
+
+    /// Prints a value as JSON, or else this text.
+    pub fn print(&self, value: &impl serde::Serialize, text: impl FnOnce() -> String) -> Result<(), CliError> {
+        if self.is_json() {
+            return print_json(value);
+        }
+        ignore_broken_pipe(interflow_host::terminal::stdout().write_all(text().as_bytes()))
+    }
 }
 
 /// A set of output formats, of which one is JSON.

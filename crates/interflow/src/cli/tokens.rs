@@ -1,23 +1,19 @@
 //! `interflow tokens`: creates, lists and revokes the API tokens of services. A running instance knows a change when the
 //! command returns.
 
-use std::sync::Arc;
-
 use clap::{Args, Subcommand};
 use interflow_admin::identity::Role;
-use interflow_admin::identity::tokens::{ApiTokens, NewToken, TokenKind};
-use interflow_admin::{TokenLifetimes, parse_token_expiry};
-use interflow_host::InstanceApi;
+use interflow_admin::identity::tokens::{ApiTokens, TokenKind};
+use interflow_admin::{OfflineDeps, TokenLifetimes, parse_token_expiry};
 use interflow_host::data_dir::DataDir;
-use interflow_store::shared::IdentityStore;
-use interflow_store::shared_url;
 use interflow_types::Timestamp;
 use serde_json::{Value, json};
 
 use super::output::format_table;
 use super::output::{FormatArgs, TableFormat, TextFormat, member, print, print_json};
 use crate::CliError;
-use crate::components::{record_store, store_tls};
+use crate::cli::operations::{OperationId, Operations, operations};
+use crate::fleet;
 use crate::instance::config::InterflowConfig;
 
 #[derive(Debug, Subcommand)]
@@ -60,11 +56,7 @@ pub fn run(command: TokensCommand, config: &InterflowConfig, home: &DataDir) -> 
         TokensCommand::Create(args) => create(&args, config, home),
         TokensCommand::List { format } => {
             let tokens = list(config, home)?;
-            if format.is_json() {
-                return print_json(&tokens);
-            }
-            print(&table(&tokens));
-            Ok(())
+            format.print(&tokens, || table(tokens.as_array().map(Vec::as_slice).unwrap_or_default()))
         }
         TokensCommand::Revoke { id } => {
             revoke(&id, config, home)?;
@@ -76,40 +68,35 @@ pub fn run(command: TokensCommand, config: &InterflowConfig, home: &DataDir) -> 
 
 /// The tokens in the data directory or in the shared store, while no instance runs.
 fn open(config: &InterflowConfig, home: &DataDir) -> Result<ApiTokens, CliError> {
-    let opened = match shared_url(&config.record)? {
-        Some(url) => {
-            let store = IdentityStore::open(&url, store_tls::client, record_store::row_key(home)?)?;
-            ApiTokens::open_shared(Arc::new(store), home.path())
-        }
+    let opened = match fleet::open_identity(config, home)? {
+        Some(shared) => ApiTokens::open_shared(shared.store, home.path()),
         None => ApiTokens::open(home.path()),
     };
     opened.map_err(CliError::Failed)
 }
 
+/// The operations on tokens. A check that the running instance makes by itself comes before they are opened.
+fn on_tokens(
+    config: &InterflowConfig,
+    home: &DataDir,
+    check: impl FnOnce(&ApiTokens) -> Result<(), CliError>,
+) -> Result<Box<dyn Operations>, CliError> {
+    operations(config, home, || {
+        let tokens = open(config, home)?;
+        check(&tokens)?;
+        Ok(OfflineDeps { tokens: Some(tokens), ..OfflineDeps::default() })
+    })
+}
+
 fn create(args: &TokenCreateArgs, config: &InterflowConfig, home: &DataDir) -> Result<(), CliError> {
     let expires = Some(args.expires.as_str()).filter(|text| *text != "never");
     let parsed = expires.map(parse_token_expiry).transpose().map_err(|e| CliError::Usage(format!("--expires: {e}")))?;
-    let made = match InstanceApi::for_instance(home)? {
-        Some(api) => {
-            let input =
-                json!({"name": args.name, "role": args.role, "read_bodies": args.read_bodies, "expires": expires});
-            api.post("/tokens", &input)?
-        }
-        None => {
-            check_lifetime(config, parsed)?;
-            let new = NewToken {
-                name: args.name.clone(),
-                kind: TokenKind::Service,
-                role: args.role,
-                read_bodies: args.read_bodies || args.role == Role::Admin,
-                created_by: "command line".to_owned(),
-                subject: None,
-                expires: parsed,
-            };
-            let (token, secret) = open(config, home)?.create(new).map_err(CliError::Usage)?;
-            json!({"token": token, "secret": secret})
-        }
+    let check = |_: &ApiTokens| {
+        let checked = TokenLifetimes::new(&config.admin).check(TokenKind::Service, parsed);
+        checked.map_err(|why| CliError::Usage(format!("--expires: {why}")))
     };
+    let input = json!({"name": args.name, "role": args.role, "read_bodies": args.read_bodies, "expires": expires});
+    let made = on_tokens(config, home, check)?.call(&OperationId::CreateToken.call().body(input))?;
     if args.format.is_json() {
         return print_json(&made);
     }
@@ -120,32 +107,16 @@ fn create(args: &TokenCreateArgs, config: &InterflowConfig, home: &DataDir) -> R
     Ok(())
 }
 
-/// The instance does the same for its own.
-fn check_lifetime(config: &InterflowConfig, expires: Option<Timestamp>) -> Result<(), CliError> {
-    let check = TokenLifetimes::new(&config.admin).check(TokenKind::Service, expires);
-    check.map_err(|why| CliError::Usage(format!("--expires: {why}")))
-}
-
-fn list(config: &InterflowConfig, home: &DataDir) -> Result<Vec<Value>, CliError> {
-    if let Some(api) = InstanceApi::for_instance(home)? {
-        return Ok(api.get("/tokens")?["tokens"].as_array().cloned().unwrap_or_default());
-    }
-    let tokens = open(config, home)?.list();
-    Ok(tokens.iter().map(|token| json_with_state(token.is_expired(), serde_json::to_value(token))).collect())
-}
-
-fn json_with_state(expired: bool, token: serde_json::Result<Value>) -> Value {
-    let mut token = token.unwrap_or_default();
-    token["expired"] = expired.into();
-    token
+fn list(config: &InterflowConfig, home: &DataDir) -> Result<Value, CliError> {
+    Ok(on_tokens(config, home, |_| Ok(()))?.call(&OperationId::ListTokens.call())?["tokens"].take())
 }
 
 fn revoke(id: &str, config: &InterflowConfig, home: &DataDir) -> Result<(), CliError> {
-    let unknown = || CliError::Failed(format!("no such token: {id}; see `interflow tokens list`"));
-    if let Some(api) = InstanceApi::for_instance(home)? {
-        return api.delete(&format!("/tokens/{}", interflow_types::percent::encoded(id))).map(drop);
-    }
-    open(config, home)?.revoke(id).map_err(CliError::Failed)?.map(drop).ok_or_else(unknown)
+    let check = |tokens: &ApiTokens| match tokens.list().iter().any(|token| token.id == id) {
+        true => Ok(()),
+        false => Err(CliError::Failed(format!("no such token: {id}; see `interflow tokens list`"))),
+    };
+    on_tokens(config, home, check)?.call(&OperationId::RevokeToken.call().path(id)).map(drop)
 }
 
 fn table(tokens: &[Value]) -> String {

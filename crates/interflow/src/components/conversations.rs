@@ -6,9 +6,8 @@ use interflow_conversations::conversations::CallPricing;
 use interflow_conversations::conversations::indexer::IndexerHandle;
 use interflow_host::data_dir::DataDir;
 use interflow_limits::{PriceList, UsageLimiter};
-use interflow_llm_gateway::gateway::token_counts;
-use interflow_store::RecordStore;
 
+use crate::components::record_store::RecordStore;
 use crate::instance::config::InterflowConfig;
 
 /// Starts the thread that groups LLM exchanges into conversations as flows end.
@@ -18,7 +17,7 @@ use crate::instance::config::InterflowConfig;
 pub fn start(store: &Arc<RecordStore>, limits: &Arc<UsageLimiter>) -> Result<IndexerHandle, String> {
     let limits = Arc::clone(limits);
     let pricing: Arc<CallPricing> =
-        Arc::new(move |provider, model, usage| dollars(limits.cost(provider, Some(model), &token_counts(usage))));
+        Arc::new(move |provider, model, usage| dollars(limits.cost(provider, Some(model), usage)));
     IndexerHandle::start(store.flows(), pricing).map_err(|e| format!("cannot start the conversation indexer: {e}"))
 }
 
@@ -35,7 +34,7 @@ pub fn pricing(config: &InterflowConfig, home: &DataDir) -> Result<Arc<CallPrici
             PriceList::with_overrides(&text).map_err(|e| format!("quota.prices: {}: {e}", path.display()))?
         }
     };
-    Ok(Arc::new(move |provider, model, usage| dollars(prices.cost(provider, Some(model), &token_counts(usage)))))
+    Ok(Arc::new(move |provider, model, usage| dollars(prices.cost(provider, Some(model), usage))))
 }
 
 fn dollars(micros: Option<u64>) -> Option<f64> {

@@ -5,13 +5,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use interflow_host::data_dir::DataDir;
-use interflow_limits::{AlertSender, BudgetFile, KeyStore, SpendLedger, UsageLimiter, VirtualKeyRing};
+use interflow_limits::{BudgetFile, KeyStore, SpendDatabase, SpendLedger, UsageLimiter, VirtualKeyRing};
 use interflow_llm_gateway::gateway::LlmGateway;
 use interflow_llm_gateway::limits::{KeyRules, LimitStage};
-use interflow_store::shared::SpendStore;
-use interflow_types::HttpClient;
 
-use super::spend_database::SharedSpendDatabase;
 use super::{ApplyFn, Component};
 use crate::instance::config::InterflowConfig;
 
@@ -27,8 +24,6 @@ pub struct LimitsComponent {
 }
 
 impl LimitsComponent {
-    /// `unrecorded` posts budget alerts.
-    ///
     /// # Errors
     /// The configuration or the keys file is invalid.
     pub fn new(
@@ -36,23 +31,14 @@ impl LimitsComponent {
         home: &DataDir,
         limits: Arc<UsageLimiter>,
         gateway: &Arc<LlmGateway>,
-        unrecorded: Arc<dyn HttpClient>,
     ) -> Result<Self, String> {
         let keys = Arc::new(KeyStore::open(home.join(&config.keys.file)).map_err(|e| e.to_string())?);
         let (rules, most) = (KeyRules::new(&config.keys)?, config.gateway.max_concurrent_requests);
         let stage = LimitStage::new(Arc::clone(&keys), rules, Arc::clone(&limits), Arc::clone(gateway), most);
-        limits.set_alert_sender(AlertSender::new(unrecorded));
         let budgets = (!home.is_read_only()).then(|| BudgetFile::restore(&limits, &home.join("budgets.json")));
         let is_warned = Arc::new(AtomicBool::new(false));
         warn_once(&is_warned, separate_limits_warning(config, &keys.ring()));
         Ok(Self { home: home.path().to_owned(), keys, limits, stage: Arc::new(stage), budgets, is_warned })
-    }
-
-    /// Begins the ledger of spending, in the database that replicas share if there is one.
-    pub fn open_spend_ledger(&self, config: &InterflowConfig, home: &DataDir, shared: Option<SpendStore>) {
-        let ledger = spend_ledger(config, home, shared);
-        ledger.keep_sending();
-        self.limits.set_spend_ledger(ledger);
     }
 
     pub fn close(&self) {
@@ -93,11 +79,15 @@ fn warn_once(is_warned: &AtomicBool, warning: Option<String>) {
     }
 }
 
-/// The ledger of an instance, or of a command while none is running.
-pub fn spend_ledger(config: &InterflowConfig, home: &DataDir, shared: Option<SpendStore>) -> Arc<SpendLedger> {
+/// The ledger of an instance, or of a command while none is running: in the database that replicas share if there is one.
+pub fn spend_ledger(
+    config: &InterflowConfig,
+    home: &DataDir,
+    shared: Option<Arc<dyn SpendDatabase>>,
+) -> Arc<SpendLedger> {
     let (folder, keep) = (home.join("spend"), config.quota.keep_spend.0);
     match shared {
-        Some(store) => SpendLedger::open_shared(&folder, keep, Arc::new(SharedSpendDatabase(store))),
+        Some(store) => SpendLedger::open_shared(&folder, keep, store),
         None => SpendLedger::open(folder, keep),
     }
 }
@@ -120,7 +110,7 @@ impl Component for LimitsComponent {
             warn_once(&is_warned, warning);
             keys.set(path, ring);
             limits.activate(prepared);
-            limits.spend_ledger().iter().for_each(|ledger| ledger.set_keep(keep_spend));
+            limits.spend_ledger().iter().for_each(|ledger| ledger.retain(keep_spend));
             stage.activate(rules, capacity);
         }))
     }

@@ -17,6 +17,7 @@ use interflow_proxy::LocalClient;
 use interflow_types::{GatewayMount, Stage};
 
 use super::{ApplyFn, Component};
+use crate::fleet;
 use crate::instance::config::InterflowConfig;
 
 pub struct LlmComponent {
@@ -88,6 +89,9 @@ fn prepare_cache(gateway: &LlmGateway, config: &InterflowConfig, home: &DataDir)
         (None, shared) => shared,
     };
     let server = server.map(|server| RedisServer { timeout: cache.timeout.0, ..server });
+    let values =
+        server.map(|server| fleet::REDIS.values(&server, "the Redis server of the response cache")).transpose();
+    let values = values.map_err(|e| format!("llm.cache.redis cannot be used: {e}"))?;
     let secret = match &cache.redis_key {
         Some(key) => {
             interflow_files::resolve_secret_ref(key).map_err(|e| format!("llm.cache.redis_key: {e}"))?.into_bytes()
@@ -97,7 +101,7 @@ fn prepare_cache(gateway: &LlmGateway, config: &InterflowConfig, home: &DataDir)
     if secret.len() < 16 {
         return Err("llm.cache.redis_key: shorter than 16 characters".into());
     }
-    gateway.cache().prepare(cache, server, &secret)
+    gateway.cache().prepare(cache, values, &secret)
 }
 
 /// Writes what is counted of the response cache.

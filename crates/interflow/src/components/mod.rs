@@ -9,14 +9,11 @@ mod llm;
 mod mcp;
 #[cfg(feature = "media")]
 pub mod media;
-pub mod record_archive;
 pub mod record_store;
 mod recordings;
 mod redaction;
 mod rule_formats;
 mod rules;
-pub mod spend_database;
-pub mod store_tls;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -25,7 +22,7 @@ use interflow_admin::metrics::sources::MetricsSource;
 use interflow_admin::metrics::table;
 use interflow_conversations::conversations::indexer::IndexerHandle;
 use interflow_host::data_dir::DataDir;
-use interflow_limits::UsageLimiter;
+use interflow_limits::{AlertSender, LimiterDeps, SpendLedger, UsageLimiter};
 use interflow_llm_gateway::gateway::{CredentialMask, LlmGateway};
 use interflow_llm_gateway::guardrails::GuardrailService;
 use interflow_llm_gateway::llm_telemetry::ContentPosition;
@@ -35,14 +32,15 @@ use interflow_mcp_gateway::{McpMount, McpService};
 use interflow_media::{MediaMount, MediaService};
 use interflow_proxy::dns::{AddressNames, DnsNamesStage};
 use interflow_proxy::{LocalClient, ProxyServer};
-use interflow_store::RecordStore;
 use interflow_types::{GatewayMount, Stage};
 
 use crate::CliError;
+use crate::fleet;
 use crate::instance::config::InterflowConfig;
 use crate::instance::watched_files::FileStamps;
 
 use approvals::ApprovalsComponent;
+#[cfg(feature = "fleet")]
 pub use approvals::MODE_FILE;
 use audit::TelemetryComponent;
 use guardrails::GuardrailComponent;
@@ -51,6 +49,7 @@ use llm::LlmComponent;
 use mcp::McpComponent;
 #[cfg(feature = "media")]
 use media::MediaComponent;
+use record_store::RecordStore;
 pub use recordings::RecordingArchives;
 use redaction::RedactionComponent;
 pub use rule_formats::rule_formats;
@@ -80,6 +79,13 @@ pub fn named_files(config: &InterflowConfig, home: &DataDir) -> Vec<PathBuf> {
     files
 }
 
+/// What the components of a running instance use beside its configuration; a check has none of it.
+#[derive(Default)]
+pub struct ComponentDeps<'a> {
+    pub store: Option<&'a Arc<RecordStore>>,
+    pub spend: Option<Arc<SpendLedger>>,
+}
+
 pub struct ComponentSet {
     /// The versions of the files that the components read.
     pub stamps: FileStamps,
@@ -107,18 +113,21 @@ pub struct ComponentSet {
 impl ComponentSet {
     /// # Errors
     /// The configuration or a file that it names is invalid.
-    pub fn new(config: &InterflowConfig, home: &DataDir, store: Option<&Arc<RecordStore>>) -> Result<Self, CliError> {
+    pub fn new(config: &InterflowConfig, home: &DataDir, deps: &ComponentDeps<'_>) -> Result<Self, CliError> {
         rules::create_own_file(config, home);
         // Before anything is read.
         let stamps = FileStamps::take(named_files(config, home));
         let local = LocalClient::default();
         #[cfg(feature = "media")]
         let media = Arc::new(MediaComponent::new(&config.media, home, &local)?);
-        let limits = UsageLimiter::new(&config.quota, home.path()).map_err(|e| e.to_string())?;
+        let unrecorded = Arc::new(local.unrecorded());
+        let alerts = AlertSender::new(Arc::clone(&unrecorded) as _);
+        let limits = LimiterDeps { spend: deps.spend.clone(), alerts: Some(alerts) };
+        let limits =
+            UsageLimiter::with_deps(&config.quota, home.path(), fleet::REDIS, limits).map_err(|e| e.to_string())?;
         let redaction = Arc::new(RedactionComponent::new(config, home, &local)?);
         let llm = Arc::new(LlmComponent::new(config, home, &local, &limits, &redaction.redaction)?);
-        let unrecorded = Arc::new(local.unrecorded());
-        let limits = Arc::new(LimitsComponent::new(config, home, limits, &llm.gateway, Arc::clone(&unrecorded) as _)?);
+        let limits = Arc::new(LimitsComponent::new(config, home, limits, &llm.gateway)?);
         let accounts = Arc::new(TelemetryComponent::new(config, home, Arc::clone(&limits.limits), unrecorded)?);
         let approvals = Arc::new(ApprovalsComponent::new(config, home)?);
         let guardrails = Arc::new(GuardrailComponent::new(config, home, &local, &llm.gateway, &approvals.approvals)?);
@@ -132,7 +141,7 @@ impl ComponentSet {
         )?);
         let [mcp_oauth, mcp_prepare, mcp_restore] = mcp.service.stages();
         let [redact, restore] = redaction.redaction.stages();
-        let rules = Arc::new(RulesComponent::new(config, home, &local, store)?);
+        let rules = Arc::new(RulesComponent::new(config, home, &local, deps.store)?);
         let names = Arc::new(AddressNames::new(&config.dns));
         let stages: Vec<Arc<dyn Stage>> = vec![
             // Name resolution first: approval prompts must show the name that the client used, not an address.

@@ -1,92 +1,100 @@
-//! Opens the store that `[record]` describes, with the program's own TLS and HTTP client.
+//! The store that `[record]` describes: embedded, or shared by several replicas.
 
+use std::ops::Deref;
+use std::path::Path;
 use std::sync::Arc;
 
-use interflow_host::data_dir::DataDir;
-use interflow_net::egress::{StandaloneClient, StandaloneOptions};
-use interflow_objects::{ObjectAccess, ObjectStorage, ObjectUrl};
-use interflow_store::shared::{RowKey, SharedAccess};
-use interflow_store::{RecordConfig, RecordStore, StoreError};
+#[cfg(feature = "fleet")]
+use interflow_fleet::SharedStore;
+use interflow_store::{FlowStore, RecordConfig, Result, SqliteStore, StoreRecorder};
 
-use super::store_tls;
-use crate::instance::config::InterflowConfig;
+/// A store as `[record]` describes it.
+pub enum RecordStore {
+    Embedded(Arc<SqliteStore>),
+    #[cfg(feature = "fleet")]
+    Shared(Arc<SharedStore>),
+}
 
-/// Checks the keys of the shared store's bodies without a connection.
-///
-/// # Errors
-/// One is wrong; the message begins with it.
-pub fn check(config: &RecordConfig) -> Result<(), String> {
-    let Some(url) = &config.objects else { return Ok(()) };
-    url.parse::<ObjectUrl>().map_err(|e| format!("record.objects: {e}"))?;
-    match config.store {
-        Some(_) => Ok(()),
-        None => {
-            Err("record.objects: set record.store too: only the bodies of a shared store are in object storage".into())
+impl RecordStore {
+    /// Opens an embedded store for recording.
+    ///
+    /// # Errors
+    /// As for [`SqliteStore::open`].
+    pub fn open_embedded(dir: &Path, config: &RecordConfig) -> Result<Self> {
+        Ok(Self::Embedded(Arc::new(SqliteStore::open(dir, config)?)))
+    }
+
+    /// Opens an embedded store for reading, also while another process records there.
+    ///
+    /// # Errors
+    /// As for [`SqliteStore::open_read`].
+    pub fn read_embedded(dir: &Path) -> Result<Self> {
+        Ok(Self::Embedded(Arc::new(SqliteStore::open_read(dir)?)))
+    }
+
+    /// The store for those who share it.
+    pub fn flows(&self) -> Arc<dyn FlowStore> {
+        match self {
+            Self::Embedded(store) => Arc::clone(store) as _,
+            #[cfg(feature = "fleet")]
+            Self::Shared(store) => Arc::clone(store) as _,
+        }
+    }
+
+    /// The embedded store, if it is the whole of it.
+    pub const fn embedded(&self) -> Option<&Arc<SqliteStore>> {
+        match self {
+            Self::Embedded(store) => Some(store),
+            #[cfg(feature = "fleet")]
+            Self::Shared(_) => None,
+        }
+    }
+
+    fn local(&self) -> Option<&SqliteStore> {
+        match self {
+            Self::Embedded(store) => Some(store),
+            #[cfg(feature = "fleet")]
+            Self::Shared(store) => store.spool().map(|spool| &**spool),
+        }
+    }
+
+    /// The recorder for the request pipeline; `None` if the store was opened read-only.
+    pub fn recorder(&self) -> Option<StoreRecorder> {
+        self.local()?.recorder()
+    }
+
+    /// As [`SqliteStore::release_reserve`].
+    pub fn release_reserve(&self) -> bool {
+        self.local().is_some_and(SqliteStore::release_reserve)
+    }
+
+    /// Applies a changed configuration; where the store is stays as it was.
+    pub fn configure(&self, config: &RecordConfig) {
+        match self {
+            Self::Embedded(store) => store.configure(config),
+            #[cfg(feature = "fleet")]
+            Self::Shared(store) => store.configure(config),
+        }
+    }
+
+    /// Writes everything recorded so far and ends recording.
+    pub fn close(&self) {
+        match self {
+            Self::Embedded(store) => store.close(),
+            #[cfg(feature = "fleet")]
+            Self::Shared(store) => store.close(),
         }
     }
 }
 
-/// Opens the store for recording.
-///
-/// # Errors
-/// As for [`RecordStore::open`]; `record.objects` cannot be used.
-pub fn open(config: &InterflowConfig, home: &DataDir) -> Result<RecordStore, StoreError> {
-    check(&config.record).map_err(StoreError::Shared)?;
-    let mut access = access(config, config.record.objects.as_deref())?;
-    access.row_key = config.record.store.is_some().then(|| row_key(home)).transpose()?;
-    RecordStore::open_as(&home.join(&config.record.dir), &config.record, access, &config.fleet.replica_name())
-}
+impl Deref for RecordStore {
+    type Target = dyn FlowStore;
 
-/// Opens the store for reading.
-///
-/// # Errors
-/// As for [`RecordStore::open_read`]; `record.objects` cannot be used.
-pub fn open_read(config: &InterflowConfig, home: &DataDir) -> Result<RecordStore, StoreError> {
-    check(&config.record).map_err(StoreError::Shared)?;
-    let access = access(config, config.record.objects.as_deref())?;
-    RecordStore::open_read(&home.join(&config.record.dir), &config.record, access)
-}
-
-/// How a shared store is reached whose bodies are at `objects`.
-///
-/// # Errors
-/// `objects` cannot be used.
-pub fn access(config: &InterflowConfig, objects: Option<&str>) -> Result<SharedAccess, StoreError> {
-    let storage = objects.map(|url| storage(config, url)).transpose();
-    let objects = storage.map_err(|e| StoreError::Shared(format!("record.objects: {e}")))?.map(Arc::new);
-    Ok(SharedAccess { tls: store_tls::client, objects, row_key: None })
-}
-
-/// What rows of the fleet are recognised by in the database: it follows from the admin token, which all replicas have.
-///
-/// # Errors
-/// The admin token cannot be read.
-pub fn row_key(home: &DataDir) -> Result<RowKey, StoreError> {
-    home.admin_token().map(|token| RowKey::derive(&token)).map_err(StoreError::Shared)
-}
-
-/// Writes, reads and deletes an object where bodies are, if they are in object storage.
-///
-/// # Errors
-/// What failed, with the remedy.
-pub fn try_objects(config: &InterflowConfig) -> Result<(), String> {
-    let Some(url) = &config.record.objects else { return Ok(()) };
-    let tried = storage(config, url).and_then(|s| s.wait(s.check()).map_err(|e| e.to_string()));
-    tried.map_err(|e| format!("record.objects: {e}"))
-}
-
-fn storage(config: &InterflowConfig, url: &str) -> Result<ObjectStorage, String> {
-    let url: ObjectUrl = url.parse().map_err(|e: interflow_objects::ObjectError| e.to_string())?;
-    open_storage(config, &url)
-}
-
-/// Sets up a client of the place; nothing is sent.
-///
-/// # Errors
-/// A setting cannot be used.
-pub fn open_storage(config: &InterflowConfig, url: &ObjectUrl) -> Result<ObjectStorage, String> {
-    let extra_ca = config.upstream.extra_ca.clone();
-    let client = StandaloneClient::new(StandaloneOptions { extra_ca, ..StandaloneOptions::default() });
-    let client = client.map_err(|e| format!("upstream.extra_ca: {e}"))?;
-    ObjectStorage::open(url, &ObjectAccess::from_env(Arc::new(client))).map_err(|e| e.to_string())
+    fn deref(&self) -> &Self::Target {
+        match self {
+            Self::Embedded(store) => &**store,
+            #[cfg(feature = "fleet")]
+            Self::Shared(store) => &**store,
+        }
+    }
 }

@@ -7,11 +7,13 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use interflow_archive::replay::unmasked;
-use interflow_archive::{self, BodySource, FlowWithBodies, StoreBodySource, content_coding, fxzy};
+use interflow_archive::{self, BodySource, StoreBodySource, content_coding, fxzy};
 use interflow_query::Query;
 use interflow_rules::{RecordedExchange, RecordingSource};
-use interflow_store::{FlowRecord, ListOptions, ListOrder, RecordStore};
+use interflow_store::{FlowRecord, FlowWithBodies, ListOptions, ListOrder};
 use interflow_types::{Direction, Method, ResponseHead, StatusCode, Url};
+
+use crate::components::record_store::RecordStore;
 
 /// Maximum number of flows that one rule replays from.
 const MAX_FLOWS: usize = 100_000;
@@ -41,7 +43,7 @@ impl RecordingSource for RecordingArchives {
             Self::Running(store) => store.as_deref().ok_or("recording is disabled: set record.enabled")?,
             Self::Looking => return Ok(Vec::new()),
         };
-        let query = Query::parse(query).map_err(|e| e.render(query))?;
+        let query = Query::parse_strict(query).map_err(|e| e.render(query))?;
         let mut all = ExchangeCollector::default();
         let mut options = ListOptions { query, order: ListOrder::Oldest, after: None, limit: PAGE };
         loop {

@@ -7,10 +7,10 @@ use interflow_host::data_dir::DataDir;
 use interflow_host::pluralize::pluralize;
 use interflow_proxy::LocalClient;
 use interflow_rules::{ActiveRules, PrivateFiles, RuleRuntime, RulesConfig, ServiceTransport, TlsConnector};
-use interflow_store::RecordStore;
 use interflow_types::{Authority, BoxFuture, CertificateFiles, Error};
 
 use super::{ApplyFn, Component, RecordingArchives, rule_formats};
+use crate::components::record_store::RecordStore;
 use crate::instance::config::InterflowConfig;
 
 /// Rule file in the data directory that is used if the configuration names none. The web UI edits it.

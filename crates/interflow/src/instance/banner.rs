@@ -5,8 +5,8 @@ use std::net::SocketAddr;
 
 use interflow_host::data_dir;
 use interflow_host::pluralize::pluralize;
-use interflow_store::shared_url;
 
+use crate::fleet;
 use crate::instance::config::InterflowConfig;
 use crate::instance::exposure;
 use crate::instance::run::RunningInstance;
@@ -66,7 +66,7 @@ fn write(
     match running.store.as_ref().filter(|_| config.record.enabled) {
         Some(_) => {
             writeln!(out, "  record   {}", running.home.join(&config.record.dir).display())?;
-            if let Ok(Some(url)) = shared_url(&config.record) {
+            if let Ok(Some(url)) = fleet::shared_address(config) {
                 writeln!(out, "           moved to {url}")?;
                 if let Some(objects) = &config.record.objects {
                     let url = objects.split('?').next().unwrap_or_default();

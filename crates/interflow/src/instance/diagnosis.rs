@@ -2,94 +2,29 @@
 
 use std::sync::Arc;
 
-use interflow_admin::DoctorFn;
+use interflow_admin::{DoctorFn, OperationId};
+use interflow_host::InstanceApi;
 use interflow_host::data_dir::DataDir;
 use interflow_host::doctor::{CheckedPorts, DoctorFinding, FindingState};
 
-use interflow_limits::{KeyStore, RedisClient, RedisServer, budget_losses, redis_server};
-use interflow_store::{InstanceRow, RecordStore};
+use interflow_limits::KeyStore;
 
-use crate::components::{record_archive, record_store, separate_limits_warning};
+use crate::components::separate_limits_warning;
+use crate::fleet;
 use crate::instance::config::InterflowConfig;
 use crate::instance::exposure;
 
 pub fn findings(config: &InterflowConfig, home: &DataDir) -> Vec<DoctorFinding> {
-    let mut findings = interflow_host::doctor::findings(&checked_ports(config, home), home);
-    findings.extend(shared_store(config, home));
-    findings.extend(embedded_retention(config, home));
-    findings.extend(record_archive::finding(config, home));
-    findings.extend(separate_limits(config, home));
-    findings.extend(redis(config, home));
-    findings
-}
-
-/// Whether the Redis server of the limits answers, and keeps budgets.
-fn redis(config: &InterflowConfig, home: &DataDir) -> Vec<DoctorFinding> {
-    let finding = |state, text| DoctorFinding { what: "Redis".into(), state, text };
-    let info = match redis_server(&config.quota.shared, home.path()) {
-        Ok(None) => return Vec::new(),
-        Ok(Some(server)) => redis_info(&server),
-        Err(e) => Err(e.to_string()),
-    };
-    let losses = match info {
-        Ok(info) => budget_losses(&info),
-        Err(e) => return vec![finding(FindingState::Bad, e)],
-    };
-    if losses.is_empty() {
-        return vec![finding(FindingState::Good, "the server of the limits answers".into())];
-    }
-    let to_finding = |text| {
-        finding(FindingState::Notice, format!("the server of the limits (quota.shared.redis) answers, but {text}"))
-    };
-    losses.into_iter().map(to_finding).collect()
-}
-
-fn redis_info(server: &RedisServer) -> Result<String, String> {
-    let client = RedisClient::new(server, "the Redis server of the limits")?;
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|e| e.to_string())?;
-    runtime.block_on(client.info())
-}
-
-/// Whether the shared store answers, if one is configured, and what waits for it here.
-fn shared_store(config: &InterflowConfig, home: &DataDir) -> Vec<DoctorFinding> {
-    if config.record.store.is_none() {
-        return Vec::new();
-    }
-    let finding = |state, text| DoctorFinding { what: "shared store".into(), state, text };
-    let opened = record_store::open_read(config, home);
-    let figures = opened.and_then(|store| {
-        let figures = (store.stats()?, store.waiting_flows()?);
-        let RecordStore::Shared(shared) = &store else { return Ok((figures, true, 0)) };
-        Ok((figures, shared.has_text_index()?, shared.clock_ahead()? / 1000))
+    let bypassed = InstanceApi::for_instance(home).ok().flatten().and_then(|api| {
+        let (method, path) = OperationId::ListBypassedClients.route();
+        api.send(method, path, None).ok()
     });
-    let ((stats, waiting), has_text_index, clock_ahead) = match figures {
-        Ok(figures) => figures,
-        Err(e) => return vec![finding(FindingState::Bad, e.to_string())],
-    };
-    if let Err(error) = record_store::try_objects(config) {
-        return vec![finding(FindingState::Bad, error)];
-    }
-    let shared = stats.shared.unwrap_or_default();
-    let retention = stats.retention_waits.map(|why| finding(FindingState::Notice, why));
-    let mut findings = vec![match (shared.error, waiting) {
-        (Some(error), _) => finding(FindingState::Bad, error),
-        (None, 0) => finding(FindingState::Good, format!("{} answers", shared.address)),
-        (None, n) => finding(FindingState::Notice, format!("{} answers; {n} flows wait here for it", shared.address)),
-    }];
-    if !has_text_index {
-        let text = "parts of URLs are searched by reading all flows: the extension pg_trgm could not be made; an administrator \
-                    of the database makes it (CREATE EXTENSION pg_trgm SCHEMA public) and the index (CREATE INDEX \
-                    flows_url_trigrams ON flows USING gin(lower(url) gin_trgm_ops), with the search_path of the tables)";
-        findings.push(finding(FindingState::Notice, text.into()));
-    }
-    if clock_ahead.abs() > InstanceRow::MAX_CLOCK_DIFFERENCE_MILLIS {
-        let text = format!(
-            "this machine's clock differs by {:+.1} s from that of the shared store: set it, for example by NTP",
-            clock_ahead as f64 / 1000.0
-        );
-        findings.push(finding(FindingState::Bad, text));
-    }
-    findings.extend(retention);
+    let mut findings = interflow_host::doctor::findings(&checked_ports(config, home), home, bypassed.as_ref());
+    findings.extend(fleet::store_findings(config, home));
+    findings.extend(embedded_retention(config, home));
+    findings.extend(fleet::archive_finding(config, home));
+    findings.extend(separate_limits(config, home));
+    findings.extend(fleet::redis_findings(config, home));
     findings
 }
 
@@ -99,7 +34,7 @@ fn embedded_retention(config: &InterflowConfig, home: &DataDir) -> Option<Doctor
         return None;
     }
     // A recording that cannot be read is reported by those who read it.
-    let stats = record_store::open_read(config, home).ok()?.stats().ok()?;
+    let stats = fleet::read_store(config, home).ok()?.stats().ok()?;
     let text = stats.retention_waits?;
     Some(DoctorFinding { what: "recording".into(), state: FindingState::Notice, text })
 }

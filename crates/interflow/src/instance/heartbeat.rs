@@ -6,12 +6,13 @@ use std::time::Duration;
 
 use interflow_admin::AdminState;
 use interflow_proxy::ProxyServer;
-use interflow_store::{InstanceReport, RecordStore};
+use interflow_store::InstanceReport;
 use interflow_types::Timestamp;
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 use tokio::task::AbortHandle;
 
+use crate::components::record_store::RecordStore;
 use crate::instance::config::InterflowConfig;
 use crate::instance::exposure;
 

@@ -40,7 +40,8 @@ fn facts(home: &DataDir, proxy: &[SocketAddr], gateway: &[SocketAddr]) -> Result
         os: std::env::consts::OS.to_owned(),
         ca_file: trust.ca,
         ca_bundle: trust.bundle,
-        browsers: browser::installed().into_iter().map(|b| b.name).collect(),
+        // Without a display, starting one would fail.
+        browsers: (browser::has_display().then(browser::installed).into_iter().flatten()).map(|b| b.name).collect(),
     })
 }
 

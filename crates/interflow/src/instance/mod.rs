@@ -14,7 +14,6 @@ pub mod reload;
 pub mod restart;
 pub mod run;
 pub mod settings;
-pub mod shared_settings;
 pub mod shutdown_signal;
 pub mod start_check;
 #[cfg(unix)]

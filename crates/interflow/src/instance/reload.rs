@@ -11,11 +11,11 @@ use interflow_admin::{ActiveConfig, ReloadFn, ReloadReport};
 use interflow_codec::prometheus::MetricsPage;
 use interflow_host::data_dir::DataDir;
 use interflow_proxy::ProxyServer;
-use interflow_store::RecordStore;
 use interflow_types::Timestamp;
 use serde_json::Value;
 use tokio::sync::{mpsc, oneshot};
 
+use crate::components::record_store::RecordStore;
 use crate::components::{ApplyFn, ComponentSet, named_files};
 use crate::instance::config::{ConfigFile, InterflowConfig};
 use crate::instance::terminal::StartTerminal;
@@ -56,6 +56,7 @@ impl ReloadStatus {
     }
 
     /// How many reloads have succeeded since the start.
+    #[cfg(feature = "fleet")]
     pub fn succeeded(&self) -> u64 {
         self.succeeded.load(Relaxed)
     }

@@ -19,18 +19,17 @@ use interflow_net::ingress::mdns::{MdnsRegistration, MdnsService, register};
 use interflow_net::ingress::{ListenOptions, ListenSocket, ListenSockets};
 use interflow_proxy::config::InterceptConfig;
 use interflow_proxy::{ProxyServer, ServerDeps, dns};
-use interflow_store::shared::IdentityStore;
-use interflow_store::{RecordStore, StoreError, shared_url};
+use interflow_store::StoreError;
 use interflow_types::Recorder;
 
 use crate::CliError;
-use crate::components::record_archive::RecordArchiver;
-use crate::components::{ComponentSet, record_store, store_tls};
+use crate::components::record_store::RecordStore;
+use crate::components::{ComponentDeps, ComponentSet, spend_ledger};
+use crate::fleet::{self, RecordArchiver, SettingsSync};
 use crate::instance::config::{InterflowConfig, LogFormat};
 use crate::instance::heartbeat::Heartbeat;
 use crate::instance::reload::{ConfigControl, ReloadStatus, ReloadableKeys, ReloadedParts, prepare};
 use crate::instance::settings::{ConfigEditor, EditorDeps};
-use crate::instance::shared_settings::SettingsSync;
 use crate::instance::shutdown_signal::{ShutdownSignal, StopSignal};
 use crate::instance::{diagnosis, exposure, machine_setup};
 
@@ -137,9 +136,12 @@ pub async fn start_with(
     let reload_status = Arc::new(ReloadStatus::default());
     // Before the components read the files.
     let mut settings = SettingsSync::start(config, home, &reload_status).await?;
-    let components = Arc::new(build_components(config, home, store.as_ref(), &mut settings).await?);
-    let shared = shared_identity(config, home)?;
-    components.limits.open_spend_ledger(config, home, shared.as_ref().map(|shared| shared.store.spend()));
+    let (shared, spend) = fleet::open_identity(config, home)?.map(|identity| (identity.store, identity.spend)).unzip();
+    let shared = shared.map(|store| SharedIdentity { store, replica: config.fleet.replica_name() });
+    let spend = spend_ledger(config, home, spend);
+    spend.keep_sending();
+    let parts = ComponentDeps { store: store.as_ref(), spend: Some(spend) };
+    let components = Arc::new(build_components(config, home, &parts, &mut settings).await?);
     let parts = ServerDeps {
         ca,
         recorder,
@@ -158,13 +160,9 @@ pub async fn start_with(
     let conversations = store.as_ref().map(|s| components.conversations(s)).transpose()?;
     let dns = dns::start(&config.dns, &components.names).await.map_err(|e| e.to_string())?.map(|(addr, _)| addr);
     components.approvals.notify_desktop();
-    let fleet_pending = match store.as_deref() {
-        Some(RecordStore::Shared(shared)) if config.fleet.share_pending => {
-            let (approvals, rules) = (Arc::clone(&components.approvals.approvals), Arc::clone(&components.rules));
-            Some(FleetPending::start(shared, config.fleet.replica_name(), approvals, rules))
-        }
-        _ => None,
-    };
+    let fleet_pending = store
+        .as_deref()
+        .and_then(|store| fleet::share_pending(store, config, &components.approvals.approvals, &components.rules));
     let token = home.admin_token()?;
     let admin = match admin {
         Some(listener) => {
@@ -210,7 +208,7 @@ pub async fn start_with(
             "upstream certificates are NOT verified: anyone on the network path can read and modify all traffic"
         );
     }
-    let heartbeat = store.as_ref().filter(|store| matches!(***store, RecordStore::Shared(_))).map(|store| {
+    let heartbeat = store.as_ref().filter(|store| store.embedded().is_none()).map(|store| {
         let admin = admin.as_ref().map(|(admin, addr)| (*addr, admin.state()));
         Heartbeat::start(store, &engine, admin, config)
     });
@@ -263,12 +261,12 @@ fn metrics_sources(
 async fn build_components(
     config: &InterflowConfig,
     home: &DataDir,
-    store: Option<&Arc<RecordStore>>,
+    parts: &ComponentDeps<'_>,
     settings: &mut Option<SettingsSync>,
 ) -> Result<ComponentSet, CliError> {
     let mut first_error = None;
     loop {
-        let error = match (ComponentSet::new(config, home, store), settings.as_mut()) {
+        let error = match (ComponentSet::new(config, home, parts), settings.as_mut()) {
             (Ok(components), Some(settings)) => {
                 settings.accept_start(first_error.map(|e: CliError| e.to_string()).as_deref())?;
                 return Ok(components);
@@ -283,13 +281,6 @@ async fn build_components(
             return Err(std::mem::replace(error, CliError::Failed(String::new())));
         }
     }
-}
-
-/// Where replicas share API tokens, the audit trail and the spend, if their store is shared.
-fn shared_identity(config: &InterflowConfig, home: &DataDir) -> Result<Option<SharedIdentity>, CliError> {
-    let Some(url) = shared_url(&config.record)? else { return Ok(None) };
-    let store = Arc::new(IdentityStore::open(&url, store_tls::client, record_store::row_key(home)?)?);
-    Ok(Some(SharedIdentity { store, replica: config.fleet.replica_name() }))
 }
 
 pub fn bind_admin(sockets: &ListenSockets, addr: SocketAddr) -> Result<tokio::net::TcpListener, String> {
@@ -309,7 +300,7 @@ fn open_store(config: &InterflowConfig, home: &DataDir, usage: StoreUse) -> Resu
         return Ok(None);
     }
     let dir = home.join(&config.record.dir);
-    match record_store::open(config, home) {
+    match fleet::open_store(config, home) {
         Ok(store) => Ok(Some(Arc::new(store))),
         // The message names the shared store.
         Err(e @ StoreError::Shared(_)) => Err(e.into()),
@@ -363,7 +354,7 @@ impl RunningInstance {
         Ok(Some(registration))
     }
 
-    pub fn set_system_proxy(&self) -> Result<(), String> {
+    pub fn become_system_proxy(&self) -> Result<(), String> {
         let proxy = self.engine.proxy_addresses().first().copied().ok_or("there is no proxy port")?;
         system_proxy::set(&self.home, proxy, std::process::id()).map(drop)
     }

@@ -5,10 +5,9 @@ use interflow_admin::check_access;
 use interflow_host::data_dir::DataDir;
 use interflow_llm_gateway::gateway::LlmGateway;
 use interflow_net::ca::CertificateAuthority;
-use interflow_store::shared::PostgresUrl;
-use interflow_store::shared_url;
 
-use crate::components::{ComponentSet, record_archive, record_store};
+use crate::components::{ComponentDeps, ComponentSet};
+use crate::fleet;
 use crate::instance::config::InterflowConfig;
 use crate::instance::{log, run};
 
@@ -35,16 +34,9 @@ pub fn check_values(config: &InterflowConfig) -> Result<(), ConfigMistake> {
     config.media.check().map_err(|e| e.to_string())?;
     log::check(&config.log)?;
     config.mcp.check()?;
-    if let Some(url) = &config.record.store
-        && !url.starts_with("env:")
-        && !url.starts_with("file:")
-    {
-        url.parse::<PostgresUrl>().map_err(|e| e.to_string())?;
-    }
     config.fleet.check(&config.approvals)?;
     config.admin.oidc.iter().try_for_each(|oidc| oidc.check())?;
-    record_store::check(&config.record)?;
-    record_archive::check(&config.record)?;
+    fleet::check(config)?;
     // A secret may be missing here that is there where it runs.
     LlmGateway::compile(&config.llm, &|text| Ok(text.to_owned())).map_err(|e| e.to_string())?;
     Ok(())
@@ -59,7 +51,7 @@ pub fn check(config: &InterflowConfig, home: &DataDir) -> Result<(), ConfigMista
     check_values(config)?;
     let home = home.read_only();
     check_ca(config, &home)?;
-    let is_shared = shared_url(&config.record).map_err(|e| e.to_string())?.is_some();
+    let is_shared = fleet::shared_address(config).map_err(|e| e.to_string())?.is_some();
     home.admin_token()?;
     if config.admin.listen.is_some() {
         check_access(&config.admin, home.path(), is_shared)?;
@@ -73,7 +65,7 @@ pub fn check(config: &InterflowConfig, home: &DataDir) -> Result<(), ConfigMista
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|e| format!("the runtime could not be started: {e}"))?;
     let _inside = runtime.enter();
-    ComponentSet::new(config, &home, None).map_err(|e| e.to_string())?;
+    ComponentSet::new(config, &home, &ComponentDeps::default()).map_err(|e| e.to_string())?;
     Ok(())
 }
 

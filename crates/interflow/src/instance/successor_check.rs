@@ -9,10 +9,9 @@ use interflow_files::create_private_dir;
 use interflow_host::data_dir::DataDir;
 use interflow_net::ingress::ListenSockets;
 use interflow_proxy::{dns, try_bind};
-use interflow_store::shared::IdentityStore;
-use interflow_store::{SqliteStore, StoreError, shared_url};
+use interflow_store::{SqliteStore, StoreError};
 
-use crate::components::{record_store, store_tls};
+use crate::fleet;
 use crate::instance::config::InterflowConfig;
 use crate::instance::{run, start_check};
 
@@ -58,11 +57,7 @@ async fn check_ports(config: &InterflowConfig, home: &DataDir, sockets: &ListenS
 }
 
 fn check_stores(config: &InterflowConfig, home: &DataDir, record_dir: &Path) -> Result<(), String> {
-    let url = shared_url(&config.record).map_err(|e| e.to_string())?;
-    if let Some(url) = &url {
-        let key = record_store::row_key(home).map_err(|e| e.to_string())?;
-        IdentityStore::open(url, store_tls::client, key).map_err(|e| e.to_string())?;
-    }
+    let is_shared = fleet::open_identity(config, home).map_err(|e| e.to_string())?.is_some();
     // Without it, the start goes on if the recording cannot be opened.
     if !config.record.enabled {
         return Ok(());
@@ -76,8 +71,8 @@ fn check_stores(config: &InterflowConfig, home: &DataDir, record_dir: &Path) -> 
         return Err(at(&StoreError::Busy(dir.clone())));
     }
     // An empty directory has no recording yet.
-    if url.is_some() || dir.join("flows.db").exists() {
-        record_store::open_read(config, home).map_err(|e| at(&e))?;
+    if is_shared || dir.join("flows.db").exists() {
+        fleet::read_store(config, home).map_err(|e| at(&e))?;
     }
     Ok(())
 }

@@ -10,14 +10,14 @@ use regex::Regex;
 
 use crate::{assert_none, sources};
 
-/// Files of the largest import circle inside a crate (the goal is 3).
-const LARGEST_CIRCLE: usize = 18;
+/// Files of the largest import circle inside a crate.
+const LARGEST_CIRCLE: usize = 3;
 /// Files of all import circles together (the goal is 40).
-const FILES_IN_CIRCLES: usize = 116;
+const FILES_IN_CIRCLES: usize = 76;
 /// Source files in a folder, tests left out.
 const FILES_IN_FOLDER: usize = 20;
-/// Methods `set_…(&self)`: a value that is set after construction can be forgotten (the goal is 0).
-const LATE_SETTERS: usize = 18;
+/// Methods `set_…(&self)`: a value that is set after construction can be forgotten.
+const LATE_SETTERS: usize = 0;
 /// Lines of code in `crates/`, without tests, comments and blank lines (the goal is 142,000).
 const CODE_LINES: usize = 177_959;
 

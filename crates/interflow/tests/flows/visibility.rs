@@ -25,6 +25,20 @@ async fn a_list_prints_newest_last_in_columns_without_colours_in_a_pipe() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_list_without_flows_names_the_query_that_was_probably_meant() {
+    let home = Home::filled().await;
+    for (wrong, meant) in [("status>=400", "status:>=400"), ("status:404 or status:405", "status:404 OR status:405")] {
+        let said = home.flows(&["list", wrong]);
+        assert!(said.err.contains(&format!("did you mean '{meant}'?")), "{said:?}");
+        assert!(!said.out.contains("did you mean"), "{said:?}");
+    }
+    let found = home.flows(&["list", "status:404,405"]);
+    assert!(found.out.contains("404") && !found.err.contains("did you mean"), "{found:?}");
+    let nothing = home.flows(&["list", "status:418"]);
+    assert!(!nothing.err.contains("did you mean"), "{nothing:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn queries_select_and_negated_terms_need_no_quoting() {
     let home = Home::filled().await;
     for (words, count) in [

@@ -4,6 +4,7 @@
 mod accounts;
 #[cfg(unix)]
 mod admin_port;
+mod attempts;
 mod bad_input;
 mod budgets;
 mod clouds;

@@ -3,7 +3,7 @@
 use std::process::Stdio;
 use std::sync::Arc;
 
-use interflow_store::shared::{BoxedStream, NewSetting, RowKey, SettingsStore, TlsClient, TlsHandshake};
+use interflow_fleet::{BoxedStream, NewSetting, PostgresSettings, RowKey, TlsClient, TlsHandshake};
 use interflow_testkit::{PostgresDatabase, PostgresServer, until};
 use serde_json::Value;
 
@@ -46,7 +46,7 @@ fn publish_as_another_version(database: &PostgresDatabase, base: i64, content: &
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
         let key = RowKey::derive(ADMIN_TOKEN);
-        let store = SettingsStore::open(&url, |_| Ok(Arc::new(NoTls)), key).await.unwrap();
+        let store = PostgresSettings::open(&url, |_| Ok(Arc::new(NoTls)), key).await.unwrap();
         let new = NewSetting { name: "rules", base, content, author: "newer", restores: None };
         store.publish(&new).await.unwrap()
     })

@@ -137,7 +137,7 @@ pub(crate) async fn resolve(
 ) -> Result<Json<ResolutionResult>> {
     let action = answer.action;
     let done = edit(&state, move |approvals, turn| approvals.resolve(turn, id, &answer)).await?;
-    caller.set_detail(json!({ "action": action, "flows": done.flows, "rule": done.rule }));
+    caller.record_detail(json!({ "action": action, "flows": done.flows, "rule": done.rule }));
     Ok(Json(done))
 }
 
@@ -168,7 +168,7 @@ pub(crate) async fn mode(
     StrictJson(new): StrictJson<ModeRequest>,
 ) -> Result<Json<ModeView>> {
     let approvals = state.approvals()?;
-    caller.set_detail(json!({ "mode": new.mode, "for": new.lasting }));
+    caller.record_detail(json!({ "mode": new.mode, "for": new.lasting }));
     let mode = new.mode.map(|mode| (mode, new.lasting.map(|l| l.0)));
     edit(&state, move |approvals, turn| approvals.change_mode(turn, mode)).await?;
     Ok(Json(ModeView::of(approvals)))
@@ -188,7 +188,7 @@ pub(crate) async fn add_rule(
     caller: Caller,
     StrictJson(spec): StrictJson<RuleSpec>,
 ) -> Result<Json<RuleView>> {
-    caller.set_detail(json!({ "rule": spec }));
+    caller.record_detail(json!({ "rule": spec }));
     Ok(Json(edit(&state, move |approvals, turn| approvals.add_rule(turn, spec)).await?))
 }
 
@@ -213,7 +213,7 @@ pub(crate) async fn add_session(
 ) -> Result<Json<SessionView>> {
     // Its secrets by their labels, never with their values.
     let labels: Vec<&str> = spec.secrets.iter().map(|secret| secret.label.as_str()).collect();
-    caller.set_detail(json!({
+    caller.record_detail(json!({
         "id": spec.id, "agent": spec.agent, "user": spec.user, "client": spec.client, "pid": spec.pid,
         "process": spec.process, "secrets": labels,
     }));
@@ -245,7 +245,7 @@ pub(crate) async fn add_secret(
     StrictJson(spec): StrictJson<SecretSpec>,
 ) -> Result<Json<SecretView>> {
     // Never the value.
-    caller.set_detail(json!({ "label": spec.label, "hosts": spec.hosts, "plain_http": spec.plain_http }));
+    caller.record_detail(json!({ "label": spec.label, "hosts": spec.hosts, "plain_http": spec.plain_http }));
     Ok(Json(edit(&state, move |approvals, turn| approvals.add_secret(turn, spec)).await?))
 }
 

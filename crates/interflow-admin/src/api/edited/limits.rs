@@ -179,10 +179,10 @@ pub(crate) async fn make_key(
         tags: input.tags,
     };
     // Before it is written, so that the audit trail has it whatever becomes of the request.
-    caller.set_detail(detail.clone());
+    caller.record_detail(detail.clone());
     let (secret, id) = change_keys(&state, move |keys, turn| keys.add(turn, new)).await?;
     detail["key"] = json!(id.to_string());
-    caller.set_detail(detail);
+    caller.record_detail(detail);
     Ok(Json(CreatedKey { id: id.to_string(), key: secret.reveal().to_owned() }))
 }
 
@@ -224,7 +224,7 @@ pub(crate) async fn change_key(
     Path(id): Path<String>,
     StrictJson(input): StrictJson<KeyChangeInput>,
 ) -> Result<StatusCode> {
-    caller.set_detail(json!({
+    caller.record_detail(json!({
         "disabled": input.disabled, "expires": input.expires, "team": input.team, "tags": input.tags,
     }));
     let expires = match input.expires.as_deref() {

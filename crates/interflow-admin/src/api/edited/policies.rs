@@ -79,7 +79,7 @@ pub(crate) async fn save(
 ) -> Result<Json<Policies>> {
     let redaction = Arc::clone(state.redaction.as_ref().ok_or_else(redaction_disabled)?);
     let checked = text.text.clone();
-    caller.set_detail(json!({ "file": of.file, "sha256": hex::encode(Sha256::digest(&text.text)) }));
+    caller.record_detail(json!({ "file": of.file, "sha256": hex::encode(Sha256::digest(&text.text)) }));
     let work = move |turn: &EditTurn| {
         let PolicyTextInput { text, base } = text;
         let replaced = redaction.replace_policy(turn, &of.file, base.as_deref(), text);

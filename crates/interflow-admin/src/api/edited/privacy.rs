@@ -8,7 +8,7 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use interflow_llm_gateway::redaction::RedactionCounts;
 use interflow_query::{CompareOp, Expr, Key, Query, TermTest, TimePoint, TimeTest};
-use interflow_redact::{Policy, RedactionSession, Redactor, Replacement};
+use interflow_redact::{PlaceholderVault, Policy, RedactionSession, Redactor, Replacement, VaultKey};
 use interflow_store::{ListOptions, StoreError};
 use interflow_types::Timestamp;
 use interflow_types::schema::JsonSchema;
@@ -144,8 +144,9 @@ pub(crate) async fn try_policy(
         None => state.redaction.as_ref().ok_or_else(redaction_disabled)?.redactor(),
     };
     let work = tokio::task::spawn_blocking(move || {
-        // One way: placeholders of a trial are not remembered, so they cannot be restored later.
-        let done = redactor.redact_text(&trial.text, &mut RedactionSession::one_way())?;
+        // Placeholders as of a conversation, whose key is forgotten with the trial.
+        let vault = PlaceholderVault::new(&VaultKey::random()?);
+        let done = redactor.redact_text(&trial.text, &mut RedactionSession::reversible(vault))?;
         Ok::<_, interflow_redact::RedactError>((done.output.unwrap_or(trial.text), done.spans))
     });
     let (output, spans) =

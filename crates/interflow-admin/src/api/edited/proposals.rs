@@ -94,7 +94,7 @@ async fn try_rules(
     program: Arc<RuleProgram>,
     selected: &str,
 ) -> Result<(usize, Vec<ProposalMatch>)> {
-    if state.store.is_none() {
+    if state.records.store.is_none() {
         return Ok((0, Vec::new()));
     }
     let options = ListOptions { query: query(selected)?, limit: MAX_TRIED, ..ListOptions::default() };

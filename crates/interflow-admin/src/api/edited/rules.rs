@@ -230,7 +230,7 @@ pub(crate) async fn write_and_activate(
             let program = program.ok_or_else(|| not_editable(&rules.program(), &file))?;
             // Before it is written, so that the audit trail has it whatever becomes of the request.
             let names = program.rules.iter().filter(|r| r.file == file).map(|r| &r.name);
-            caller.set_detail(json!({ "file": file, "rules": listed(names) }));
+            caller.record_detail(json!({ "file": file, "rules": listed(names) }));
             Ok(program)
         };
         let activate = |program: Arc<RuleProgram>| {

@@ -4,9 +4,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use axum::Json;
-use axum::extract::{ConnectInfo, FromRequestParts, State};
+use axum::extract::{ConnectInfo, State};
 use axum::http::StatusCode;
-use axum::http::request::Parts;
 use interflow_files::EditTurn;
 use interflow_types::schema::JsonSchema;
 use serde::Deserialize;
@@ -14,10 +13,10 @@ use serde_json::json;
 
 use crate::api::edited::edits::run_edit;
 use crate::api::input::StrictJson;
-#[cfg(feature = "schema")]
-use crate::api::operation::{ApiSchemas, DescribeInput, Operation};
+use crate::api::operations::handler::{OperationInput, OperationRequest};
 use crate::error::{ApiError, Result};
 use crate::identity::caller::Caller;
+use crate::records::blocking;
 use crate::settings::{AppliedSettings, SettingChange, SettingsEditor, SettingsError, SettingsPreview, SettingsView};
 use crate::state::AdminState;
 
@@ -41,18 +40,12 @@ pub(crate) struct SettingsInput {
 /// The address of the client, for the audit log.
 pub(crate) struct ClientAddress(String);
 
-impl<S: Send + Sync> FromRequestParts<S> for ClientAddress {
-    type Rejection = std::convert::Infallible;
-
-    async fn from_request_parts(parts: &mut Parts, _: &S) -> std::result::Result<Self, Self::Rejection> {
+impl OperationInput for ClientAddress {
+    fn read(request: &mut OperationRequest) -> Result<Self> {
+        let parts = &request.parts;
         let peer = parts.extensions.get::<ConnectInfo<SocketAddr>>();
         Ok(Self(peer.map(|ConnectInfo(peer)| peer.ip().to_canonical().to_string()).unwrap_or_default()))
     }
-}
-
-#[cfg(feature = "schema")]
-impl DescribeInput for ClientAddress {
-    fn describe(_: &mut Operation, _: &mut ApiSchemas) {}
 }
 
 fn editor(state: &AdminState) -> Result<Arc<dyn SettingsEditor>> {
@@ -83,16 +76,15 @@ fn check_count(changes: &[SettingChange]) -> Result<()> {
 }
 
 /// Runs what reads files on a blocking thread.
-async fn blocking<T: Send + 'static>(
+async fn read_file<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, SettingsError> + Send + 'static,
 ) -> Result<Json<T>> {
-    let done = tokio::task::spawn_blocking(work).await.map_err(|e| ApiError::internal(e.to_string()))?;
-    done.map(Json).map_err(refused)
+    blocking(work).await?.map(Json).map_err(refused)
 }
 
 pub(crate) async fn list(State(state): State<Arc<AdminState>>) -> Result<Json<SettingsView>> {
     let editor = editor(&state)?;
-    blocking(move || editor.view()).await
+    read_file(move || editor.view()).await
 }
 
 /// `POST /settings/preview`: nothing is changed.
@@ -102,7 +94,7 @@ pub(crate) async fn preview(
 ) -> Result<Json<SettingsPreview>> {
     check_count(&draft.changes)?;
     let editor = editor(&state)?;
-    blocking(move || editor.preview(&draft.changes)).await
+    read_file(move || editor.preview(&draft.changes)).await
 }
 
 /// `POST /settings`: writes the file and reloads it, or changes nothing.
@@ -113,7 +105,7 @@ pub(crate) async fn change(
     StrictJson(input): StrictJson<SettingsInput>,
 ) -> Result<Json<AppliedSettings>> {
     check_count(&input.changes)?;
-    caller.set_detail(json!({ "keys": input.changes.iter().map(|c| &c.key).collect::<Vec<_>>() }));
+    caller.record_detail(json!({ "keys": input.changes.iter().map(|c| &c.key).collect::<Vec<_>>() }));
     let editor = editor(&state)?;
     let SettingsInput { changes, base } = input;
     let apply = move |turn: &EditTurn| editor.apply(turn, &base, &changes, &client).map(Json).map_err(refused);

@@ -6,7 +6,7 @@ use std::time::Duration;
 use axum::Json;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
-use interflow_store::shared::{RollBack, SettingRevision, SettingStatus};
+use interflow_store::shared_state::{RollBack, SettingRevision, SettingStatus};
 use interflow_types::schema::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -14,6 +14,7 @@ use serde_json::json;
 use crate::api::input::{StrictJson, StrictQuery};
 use crate::error::{ApiError, Result};
 use crate::identity::caller::Caller;
+use crate::records::blocking;
 use crate::settings::{SettingsDiffLine, SharedSettings};
 use crate::state::AdminState;
 
@@ -151,8 +152,7 @@ pub(crate) async fn diff(
     let (to, after) = text(params.to.map(i64::from)).await?;
     let diff = shared.diff;
     // Texts may have some megabytes.
-    let lines = tokio::task::spawn_blocking(move || diff(&before, &after)).await;
-    let lines = lines.map_err(|e| ApiError::internal(e.to_string()))?;
+    let lines = blocking(move || diff(&before, &after)).await?;
     Ok(Json(RevisionDiff { name, from, to, lines }))
 }
 
@@ -177,6 +177,6 @@ pub(crate) async fn roll_back(
                 .remedy("look at the newest revision first"));
         }
     };
-    caller.set_detail(json!({ "setting": name, "restores": restores, "revision": revision, "changed": changed }));
+    caller.record_detail(json!({ "setting": name, "restores": restores, "revision": revision, "changed": changed }));
     Ok(Json(RolledBack { revision, changed }))
 }

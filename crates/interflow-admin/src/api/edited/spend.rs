@@ -1,9 +1,6 @@
 //! Reports of spending by key, team, tag and other columns, from the ledger.
 
-use std::sync::Arc;
-
 use axum::Json;
-use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::Response;
 use interflow_limits::{SpendError, SpendQuery, SpendReport};
@@ -12,9 +9,10 @@ use serde::Deserialize;
 
 use crate::api::edited::limits::limit_deps;
 use crate::api::input::StrictQuery;
+use crate::api::operations::context::OperationContext;
 use crate::api::untrusted_content::file_response;
 use crate::error::{ApiError, Result};
-use crate::state::AdminState;
+use crate::records::blocking;
 
 #[derive(Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
@@ -28,15 +26,20 @@ pub(crate) struct SpendParams {
     until: Option<String>,
 }
 
-async fn report(state: &AdminState, params: SpendParams) -> Result<SpendReport> {
+async fn report(context: OperationContext, params: SpendParams) -> Result<SpendReport> {
     let query = SpendQuery::parse(params.by.as_deref(), params.since.as_deref(), params.until.as_deref())
         .map_err(ApiError::bad_request)?;
-    let ledger = limit_deps(state)?.limits.spend_ledger().cloned().ok_or_else(|| {
-        ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "no_limits", "this instance keeps no ledger of spending")
-    })?;
-    // Reads files or a database, and writes what is new.
-    let read = tokio::task::spawn_blocking(move || ledger.report(&query)).await;
-    read.map_err(|e| ApiError::internal(e.to_string()))?.map_err(|e| match e {
+    let read = match context {
+        OperationContext::Instance(state) => {
+            let ledger = limit_deps(&state)?.limits.spend_ledger().cloned().ok_or_else(|| {
+                ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "no_limits", "this instance keeps no ledger of spending")
+            })?;
+            // Reads files or a database, and writes what is new.
+            blocking(move || ledger.report(&query)).await
+        }
+        OperationContext::Offline(opened) => blocking(move || opened.spend(&query)).await,
+    };
+    read?.map_err(|e| match e {
         SpendError::File(e) => ApiError::internal(e),
         SpendError::Database(e) => ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "shared_store", e),
     })
@@ -44,18 +47,18 @@ async fn report(state: &AdminState, params: SpendParams) -> Result<SpendReport> 
 
 /// `GET /spend`
 pub(crate) async fn spend(
-    State(state): State<Arc<AdminState>>,
+    context: OperationContext,
     StrictQuery(params): StrictQuery<SpendParams>,
 ) -> Result<Json<SpendReport>> {
-    report(&state, params).await.map(Json)
+    report(context, params).await.map(Json)
 }
 
 /// `GET /spend.csv`
 pub(crate) async fn spend_csv(
-    State(state): State<Arc<AdminState>>,
+    context: OperationContext,
     StrictQuery(params): StrictQuery<SpendParams>,
 ) -> Result<Response> {
-    let report = report(&state, params).await?;
+    let report = report(context, params).await?;
     let file = format!("spend-{}-{}.csv", report.since, report.until);
     Ok(file_response("text/csv; charset=utf-8", &file, report.to_csv().into()))
 }

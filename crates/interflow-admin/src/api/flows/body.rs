@@ -13,7 +13,7 @@ use interflow_types::schema::JsonSchema;
 use interflow_types::{Direction, FlowId, Headers};
 use serde::{Deserialize, Serialize};
 
-use crate::api::blocking::{run_query, streamed_body, transfer};
+use crate::api::blocking::{run_query, streamed_body};
 use crate::api::flows::body_view;
 use crate::api::input::{FlowSidePath, StrictQuery};
 use crate::api::untrusted_content;
@@ -129,7 +129,7 @@ fn raw(
     headers: &HeaderMap,
 ) -> Result<Response> {
     let store = state.store()?;
-    let permit = transfer(state)?;
+    let permit = state.records.transfer()?;
     let range = headers.get(header::RANGE).and_then(|v| v.to_str().ok());
     let chosen = match range.map(|r| parse_range(r, known.kept)) {
         Some(ByteRange::Part(part)) => Some(part),

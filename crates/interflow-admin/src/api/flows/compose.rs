@@ -13,6 +13,7 @@ use crate::api::flows::replay::{ReplayBody, ReplayError, ReplayedResponse, send}
 use crate::api::input::{StrictJson, StrictQuery};
 use crate::collections::{Collection, CollectionEntry, ComposedRequest};
 use crate::error::{ApiError, Result};
+use crate::records::blocking;
 use crate::state::AdminState;
 
 /// A request to send, with every variable replaced.
@@ -59,7 +60,7 @@ pub(crate) async fn send_composed(
     if let Some(saved) = saved {
         let collections = Arc::clone(&state.collections);
         // The history is a convenience: the request is sent even if it cannot be written.
-        if let Err(e) = blocking(move || collections.remember(saved)).await {
+        if let Err(e) = blocking(move || collections.remember(saved)).await.and_then(|done| done) {
             tracing::warn!(error = e.into_details().message, "cannot write the history of composed requests");
         }
     }
@@ -103,7 +104,7 @@ pub(crate) struct Collections {
 
 pub(crate) async fn list(State(state): State<Arc<AdminState>>) -> Result<Json<Collections>> {
     let collections = Arc::clone(&state.collections);
-    Ok(Json(Collections { collections: blocking(move || collections.list()).await? }))
+    Ok(Json(Collections { collections: blocking(move || collections.list()).await?? }))
 }
 
 /// A collection, and what a change of it must be based on.
@@ -118,7 +119,7 @@ pub(crate) async fn read(
     Path(name): Path<String>,
 ) -> Result<Json<CollectionView>> {
     let collections = Arc::clone(&state.collections);
-    let (collection, revision) = blocking(move || collections.read(&name)).await?;
+    let (collection, revision) = blocking(move || collections.read(&name)).await??;
     Ok(Json(CollectionView { revision, collection }))
 }
 
@@ -143,13 +144,13 @@ pub(crate) async fn write(
     StrictJson(input): StrictJson<CollectionUpdate>,
 ) -> Result<Json<SavedCollection>> {
     let collections = Arc::clone(&state.collections);
-    let revision = blocking(move || collections.write(&name, &input.collection, input.revision.as_deref())).await?;
+    let revision = blocking(move || collections.write(&name, &input.collection, input.revision.as_deref())).await??;
     Ok(Json(SavedCollection { revision }))
 }
 
 pub(crate) async fn remove(State(state): State<Arc<AdminState>>, Path(name): Path<String>) -> Result<StatusCode> {
     let collections = Arc::clone(&state.collections);
-    blocking(move || collections.remove(&name)).await?;
+    blocking(move || collections.remove(&name)).await??;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -161,16 +162,11 @@ pub(crate) struct ComposeHistory {
 
 pub(crate) async fn history(State(state): State<Arc<AdminState>>) -> Result<Json<ComposeHistory>> {
     let collections = Arc::clone(&state.collections);
-    Ok(Json(ComposeHistory { requests: blocking(move || collections.history()).await? }))
+    Ok(Json(ComposeHistory { requests: blocking(move || collections.history()).await?? }))
 }
 
 pub(crate) async fn clear_history(State(state): State<Arc<AdminState>>) -> Result<StatusCode> {
     let collections = Arc::clone(&state.collections);
-    blocking(move || collections.clear_history()).await?;
+    blocking(move || collections.clear_history()).await??;
     Ok(StatusCode::NO_CONTENT)
-}
-
-async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
-    let done = tokio::task::spawn_blocking(work).await;
-    done.map_err(|e| ApiError::internal(format!("the work was not finished: {e}")))?
 }

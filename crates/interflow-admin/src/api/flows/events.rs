@@ -8,6 +8,7 @@
 //! disconnected.
 
 use std::collections::BTreeMap;
+use std::marker::PhantomData;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
@@ -16,18 +17,17 @@ use axum::extract::State;
 use axum::extract::ws::rejection::WebSocketUpgradeRejection;
 use axum::extract::ws::{CloseFrame, Message, WebSocket, WebSocketUpgrade, close_code};
 use axum::http::StatusCode;
-use axum::response::Response;
 use bytes::Bytes;
 use interflow_query::{Query, Tristate};
-use interflow_store::{FlowSummary, StoreEvent, Subscription};
+use interflow_store::{FlowSummary, StoreEvent, Subscription, flow_matches};
 use interflow_types::FlowId;
 use interflow_types::schema::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tokio::time::{Instant, MissedTickBehavior, interval, interval_at, timeout};
 
 use crate::api::blocking::run_query;
-use crate::api::flows::loaded::LoadedFlow;
 use crate::api::input::StrictQuery;
+use crate::api::operations::handler::Socket;
 use crate::error::{ApiError, ErrorDetails, Result};
 use crate::identity::caller::Caller;
 use crate::identity::enforce::check_query_rights;
@@ -79,13 +79,13 @@ pub(crate) async fn events(
     caller: Caller,
     StrictQuery(first): StrictQuery<FirstQuery>,
     upgrade: Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
-) -> Result<Response> {
+) -> Result<Socket<ClientCommand, EventMessage>> {
     let upgrade = upgrade.map_err(|e| ApiError::new(StatusCode::UPGRADE_REQUIRED, "websocket", e.body_text()))?;
     let slot = ClientSlot::acquire(&state)?;
     // Subscribed before the upgrade, so that no event between the two is missed.
     let events = state.store()?.subscribe();
     let upgrade = upgrade.max_message_size(MAX_MESSAGE).max_frame_size(MAX_MESSAGE);
-    Ok(upgrade.on_upgrade(move |socket| async move {
+    let response = upgrade.on_upgrade(move |socket| async move {
         let patience = slot.0.events_patience;
         let viewer = EventClient {
             socket,
@@ -97,7 +97,8 @@ pub(crate) async fn events(
             _seat: slot,
         };
         viewer.serve(events, first).await;
-    }))
+    });
+    Ok(Socket(response, PhantomData))
 }
 
 #[derive(Deserialize, JsonSchema)]
@@ -314,7 +315,7 @@ impl EventClient {
         }
         let selected = run_query(&self._seat.0, move |store, _| {
             // A flow that cannot be read is left out, for example because it was deleted.
-            requests.retain(|f| store.get(f.id).is_ok_and(|row| query.matches(&LoadedFlow { row: &row, store })));
+            requests.retain(|f| store.get(f.id).is_ok_and(|row| flow_matches(store, &row, &query)));
             Ok(requests)
         });
         if let Ok(selected) = selected.await {

@@ -5,7 +5,6 @@ pub(crate) mod body_view;
 pub(crate) mod certificates;
 pub(crate) mod compose;
 pub(crate) mod events;
-pub(crate) mod loaded;
 pub(crate) mod overview;
 pub(crate) mod query_assist;
 pub(crate) mod replay;
@@ -32,13 +31,14 @@ use interflow_types::{FlowId, MessageKind, Timestamp};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use crate::api::blocking::{CancelFlag, run_query};
+use crate::api::blocking::run_query;
 use crate::api::input::{
     FlowIdPath, MessagePath, StrictJson, StrictQuery, flow_id, query, query_warnings, strict_query,
 };
 use crate::api::untrusted_content;
 use crate::error::{ApiError, Result};
 use crate::identity::caller::{Caller, listed};
+use crate::records::{CancelFlag, Records};
 use crate::state::AdminState;
 
 const MAX_PAGE: usize = 1000;
@@ -254,17 +254,17 @@ impl AnnotationPatch {
 }
 
 pub(crate) async fn annotate(
-    State(state): State<Arc<AdminState>>,
+    records: Records,
     FlowIdPath(id): FlowIdPath,
     StrictJson(marks): StrictJson<AnnotationPatch>,
 ) -> Result<Json<FlowDetail>> {
     marks.check()?;
-    run_query(&state, move |store, _| {
+    let work = move |store: &dyn FlowStore, _: &CancelFlag| {
         let change = marks.into_annotation(&store.get(id)?.tags);
         store.annotate(id, change)?;
         Ok(FlowDetail::from_row(store.get(id)?))
-    })
-    .await
+    };
+    records.query(work).await
 }
 
 /// `DELETE /flows/{id}`: a running flow is not deleted, because its writer would not find it any more.
@@ -302,7 +302,7 @@ pub(crate) async fn delete_selected(
     StrictJson(chosen): StrictJson<FlowIdsInput>,
 ) -> Result<Json<DeletedFlows>> {
     let ids = chosen.ids()?;
-    caller.set_detail(json!({ "flows": listed(&ids) }));
+    caller.record_detail(json!({ "flows": listed(&ids) }));
     run_query(&state, move |store, _| Ok(Json(DeletedFlows { deleted: store.delete(&ids)? }))).await
 }
 
@@ -323,8 +323,8 @@ pub(crate) struct PrunedFlows {
 
 /// `POST /flows/flush`: returns once everything that was recorded before is written, so that readers of the store's
 /// files see it.
-pub(crate) async fn flush(State(state): State<Arc<AdminState>>) -> Result<Json<FlushedFlows>> {
-    run_query(&state, |store, _| Ok(store.flush().map(|()| Json(FlushedFlows { flushed: true }))?)).await
+pub(crate) async fn flush(records: Records) -> Result<Json<FlushedFlows>> {
+    records.query(|store, _| Ok(store.flush().map(|()| Json(FlushedFlows { flushed: true }))?)).await
 }
 
 #[derive(Serialize, JsonSchema)]
@@ -334,12 +334,12 @@ pub(crate) struct FlushedFlows {
 
 /// `POST /flows/prune`: an empty query needs `all`, so that a forgotten query cannot delete everything.
 pub(crate) async fn prune(
-    State(state): State<Arc<AdminState>>,
+    records: Records,
     caller: Caller,
     StrictJson(prune): StrictJson<PruneInput>,
 ) -> Result<Json<PrunedFlows>> {
     let mut selected = strict_query(&prune.query)?;
-    caller.set_detail(json!({ "query": prune.query, "older": prune.older, "all": prune.all }));
+    caller.record_detail(json!({ "query": prune.query, "older": prune.older, "all": prune.all }));
     if let Some(HumanDuration(age)) = prune.older {
         let before = Timestamp::now().micros().saturating_sub(age.as_micros() as u64);
         selected = selected.and(older_than(before));
@@ -347,7 +347,7 @@ pub(crate) async fn prune(
     if selected.is_all() && !prune.all {
         return Err(ApiError::bad_request("this would delete every flow").remedy("say so with {\"all\": true}"));
     }
-    run_query(&state, move |store, _| Ok(Json(PrunedFlows { pruned: store.prune(&selected)? }))).await
+    records.query(move |store, _| Ok(Json(PrunedFlows { pruned: store.prune(&selected)? }))).await
 }
 
 /// Flows that began before this time, in microseconds since the Unix epoch.

@@ -41,6 +41,9 @@ pub(crate) struct CheckedQuery {
     /// What in it is probably not meant, such as an operator in lower case, which is searched as a word.
     #[serde(skip_serializing_if = "Option::is_none")]
     hint: Option<String>,
+    /// A query that was probably meant, if this one selects nothing.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    did_you_mean: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<ErrorDetails>,
 }
@@ -66,6 +69,7 @@ pub(crate) async fn check(StrictQuery(typed): StrictQuery<CompletionParams>) -> 
             query: Some(query.to_string()),
             all: Some(query.is_all()),
             hint: query.hint().map(ToString::to_string),
+            did_you_mean: query.did_you_mean(&typed.q),
             ..CheckedQuery::default()
         },
         Err(e) => CheckedQuery { error: Some(ApiError::from(e).into_details()), ..CheckedQuery::default() },

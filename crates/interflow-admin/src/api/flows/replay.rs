@@ -11,8 +11,8 @@ use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use interflow_archive::diff::FlowDiff;
 use interflow_archive::replay::{RequestEdits, masked_fields};
-use interflow_archive::{BodySource, FlowWithBodies, OriginalBodySource, StoreBodySource};
-use interflow_store::{FlowRecord, FlowStore};
+use interflow_archive::{BodySource, OriginalBodySource, StoreBodySource, read_flow};
+use interflow_store::{FlowRecord, FlowStore, FlowWithBodies};
 use interflow_types::schema::JsonSchema;
 use interflow_types::{Body, BodyFrame, Direction, FlowId, Request, Response};
 use serde::{Deserialize, Serialize};
@@ -224,6 +224,6 @@ fn load_flow(store: &dyn FlowStore, id: FlowId, original: bool) -> Result<FlowWi
     let messageless = FlowRecord { messages: 0, original: None, ..row.clone() };
     let (sent, came) = (StoreBodySource(store), OriginalBodySource(store));
     let contents: &dyn BodySource = if original { &came } else { &sent };
-    let read = FlowWithBodies::read(&messageless, contents).map_err(failed)?;
+    let read = read_flow(&messageless, contents).map_err(failed)?;
     Ok(FlowWithBodies { row, ..read })
 }

@@ -1,6 +1,7 @@
 //! Export, import, and searches with progress: all responses are streamed.
 
 use std::io::{self, Write as _};
+use std::marker::PhantomData;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
@@ -17,17 +18,17 @@ use interflow_types::{FlowId, Timestamp};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use crate::api::blocking::{StreamWriter, read_upload, run_query, streamed_body, transfer};
+use crate::api::blocking::{StreamWriter, read_upload, run_query, streamed_body};
 use crate::api::input::{FlowIdPath, StrictJson, StrictQuery, flow_id, strict_query};
+use crate::api::operations::handler::JsonLines;
 use crate::api::untrusted_content;
 use crate::error::{ApiError, Result};
 use crate::identity::caller::{Caller, listed};
+use crate::records::Records;
 use crate::state::AdminState;
 
 /// Flows read from the store at a time.
 const PAGE: usize = 100;
-/// Maximum size of an upload, in bytes.
-const MAX_UPLOAD: u64 = 8 << 30;
 /// Flows examined between two progress reports of a search.
 const PROGRESS_STEP: u64 = 2000;
 
@@ -82,7 +83,7 @@ pub(crate) async fn export_one(
     let (format, chosen) = (params.read()?.unwrap_or(ArchiveFormat::Har), params.options()?);
     // Looked up before the stream begins, so that an unknown id is an error response.
     let row = run_query(&state, move |store, _| Ok(store.get(id)?)).await?;
-    let (store, permit) = (state.store()?, transfer(&state)?);
+    let (store, permit) = (state.store()?, state.records.transfer()?);
     let body = streamed_body(permit, move |pipe| {
         let mut exporter = interflow_archive::exporter_with(format, pipe, options(chosen))?;
         exporter.flow(&row, &StoreBodySource(&*store))?;
@@ -115,7 +116,7 @@ pub(crate) async fn export(
         FormatParam { format: params.format, leg: params.leg, originals: params.originals, bodies: params.bodies };
     let (format, chosen) = (formats.read()?.unwrap_or(ArchiveFormat::Har), formats.options()?);
     let query = strict_query(&params.query)?;
-    let (store, permit) = (state.store()?, transfer(&state)?);
+    let (store, permit) = (state.store()?, state.records.transfer()?);
     let body = streamed_body(permit, move |pipe| export_matching(&*store, query, (format, chosen), pipe));
     Ok(archive("flows", format, body))
 }
@@ -173,11 +174,11 @@ pub(crate) async fn export_by_ids(
         FormatParam { format: picked.format, leg: picked.leg, originals: picked.originals, bodies: picked.bodies };
     let (format, chosen) = (formats.read()?.unwrap_or(ArchiveFormat::Har), formats.options()?);
     let ids: Vec<FlowId> = picked.ids.iter().map(|t| flow_id(t)).collect::<Result<_>>()?;
-    caller.set_detail(json!({ "flows": listed(&ids), "bodies": picked.bodies, "originals": picked.originals }));
+    caller.record_detail(json!({ "flows": listed(&ids), "bodies": picked.bodies, "originals": picked.originals }));
     // Looked up in advance, so that an unknown id yields an error instead of a partial file.
     let rows: Vec<FlowRecord> =
         run_query(&state, move |store, _| ids.iter().map(|id| Ok(store.get(*id)?)).collect::<Result<_>>()).await?;
-    let (store, permit) = (state.store()?, transfer(&state)?);
+    let (store, permit) = (state.store()?, state.records.transfer()?);
     let body = streamed_body(permit, move |pipe| {
         let mut exporter = interflow_archive::exporter_with(format, pipe, options(chosen))?;
         for row in &rows {
@@ -202,13 +203,13 @@ pub(crate) struct ImportResult {
 /// `POST /import`: flows are stored while the upload is read. After an error, those before it stay, and the error
 /// says how many.
 pub(crate) async fn import(
-    State(state): State<Arc<AdminState>>,
+    records: Records,
     StrictQuery(params): StrictQuery<FormatParam>,
     body: Body,
 ) -> Result<Json<ImportResult>> {
     let format = params.read()?;
-    let (store, permit) = (state.store()?, transfer(&state)?);
-    read_upload(permit, body, MAX_UPLOAD, move |upload| {
+    let (store, permit) = (records.store()?, records.transfer()?);
+    read_upload(permit, body, records.max_upload, move |upload| {
         let (mut imported, mut present) = (0_u64, 0_u64);
         let report = interflow_archive::import(format, upload, &mut |flow| {
             let new = store.insert(flow.into()).map_err(io::Error::other)?;
@@ -251,12 +252,12 @@ pub(crate) enum SearchLine {
 pub(crate) async fn search(
     State(state): State<Arc<AdminState>>,
     StrictQuery(params): StrictQuery<SearchParams>,
-) -> Result<Response> {
+) -> Result<JsonLines<SearchLine>> {
     let query = strict_query(&params.query)?;
-    let (store, permit) = (state.store()?, transfer(&state)?);
+    let (store, permit) = (state.store()?, state.records.transfer()?);
     let limit = params.limit.unwrap_or(1000).max(1);
     let body = streamed_body(permit, move |pipe| stream_search(&*store, &query, limit, pipe));
-    Ok(untrusted_content::file_response("application/x-ndjson", "search.ndjson", body))
+    Ok(JsonLines(untrusted_content::file_response("application/x-ndjson", "search.ndjson", body), PhantomData))
 }
 
 fn stream_search(store: &dyn FlowStore, query: &Query, limit: u64, pipe: &mut StreamWriter) -> io::Result<()> {

@@ -119,7 +119,7 @@ pub(crate) async fn decide(
     Path(text): Path<String>,
     StrictJson(PendingDecisionInput(said)): StrictJson<PendingDecisionInput>,
 ) -> Result<Json<DecidedItem>> {
-    caller.set_detail(json!({ "action": said["action"] }));
+    caller.record_detail(json!({ "action": said["action"] }));
     let id: PendingId = text.parse().map_err(|()| not_found(&text))?;
     // Whoever decides needs the same rights wherever the request is held, so they are checked here.
     let action = PendingAction::parse(id.kind, said.clone())?;

@@ -9,6 +9,7 @@ use crate::api::input::StrictQuery;
 use crate::audit::trail::{AuditFilter, AuditRecord};
 use crate::error::{ApiError, Result};
 use crate::identity::caller::Caller;
+use crate::records::blocking;
 
 /// Lines of a page.
 const DEFAULT_LIMIT: usize = 100;
@@ -42,7 +43,7 @@ pub(crate) async fn list(caller: Caller, StrictQuery(params): StrictQuery<AuditP
     let audit = caller.audit;
     // The files are read on a thread that may block.
     let read = move || audit.store().map(|store| store.newest(&filter));
-    let read = tokio::task::spawn_blocking(read).await.map_err(|e| ApiError::internal(e.to_string()))?;
+    let read = blocking(read).await?;
     let off = || ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "no_audit", "this instance writes no audit trail");
     let disk = |e: std::io::Error| {
         ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "disk", format!("the audit trail cannot be read: {e}"))

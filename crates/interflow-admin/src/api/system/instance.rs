@@ -6,7 +6,7 @@ use std::sync::Arc;
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
-use interflow_archive::hourly::ArchiveProgress;
+use interflow_archive::ArchiveProgress;
 use interflow_proxy::observe::stats::{LATENCY_BOUNDS, StatsSnapshot};
 use interflow_proxy::tunnel::pinning_bypass::BypassedClient;
 use interflow_store::{InstanceRow, StoreStats};
@@ -21,6 +21,7 @@ use crate::auth::sessions::{CODE_LIFETIME, LOGIN_PATH};
 use crate::config_masking::mask_config;
 use crate::doctor::DoctorFinding;
 use crate::error::{ApiError, Result};
+use crate::records::blocking;
 use crate::reload::ReloadReport;
 use crate::state::AdminState;
 
@@ -89,7 +90,7 @@ pub(crate) struct InstanceList {
 
 /// `GET /instances`: the processes that record to the shared store.
 pub(crate) async fn instances(State(state): State<Arc<AdminState>>) -> Result<Json<InstanceList>> {
-    let instances = match state.store {
+    let instances = match state.records.store {
         Some(_) => run_query(&state, |store, _| Ok(store.instances()?)).await?,
         None => Vec::new(),
     };
@@ -220,7 +221,7 @@ pub(crate) async fn doctor(State(state): State<Arc<AdminState>>) -> Result<Json<
         return Err(ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "no_doctor", message));
     };
     // The checks read files and open connections.
-    let findings = tokio::task::spawn_blocking(move || look()).await.map_err(|e| ApiError::internal(e.to_string()))?;
+    let findings = blocking(move || look()).await?;
     Ok(Json(DoctorReport { findings }))
 }
 

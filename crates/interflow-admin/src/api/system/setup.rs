@@ -4,8 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use axum::Json;
-use axum::extract::{ConnectInfo, FromRequestParts, State};
-use axum::http::request::Parts;
+use axum::extract::{ConnectInfo, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
 use interflow_types::schema::JsonSchema;
@@ -14,9 +13,9 @@ use qrcode::render::svg;
 use serde::Serialize;
 
 use crate::api::input::StrictJson;
-#[cfg(feature = "schema")]
-use crate::api::operation::{ApiSchemas, DescribeInput, Operation};
+use crate::api::operations::handler::{OperationInput, OperationRequest};
 use crate::error::{ApiError, Result};
+use crate::records::blocking;
 use crate::setup::{BrowserRequest, MachineSetup, SetupFacts};
 use crate::state::AdminState;
 
@@ -36,18 +35,12 @@ pub(crate) struct SetupView {
 /// Whether a request comes from this machine, and not through a reverse proxy.
 pub(crate) struct IsLocal(bool);
 
-impl<S: Send + Sync> FromRequestParts<S> for IsLocal {
-    type Rejection = std::convert::Infallible;
-
-    async fn from_request_parts(parts: &mut Parts, _: &S) -> std::result::Result<Self, Self::Rejection> {
+impl OperationInput for IsLocal {
+    fn read(request: &mut OperationRequest) -> Result<Self> {
+        let parts = &request.parts;
         let peer = parts.extensions.get::<ConnectInfo<SocketAddr>>().map(|ConnectInfo(peer)| peer.ip());
         Ok(Self(peer.is_some_and(|ip| ip.to_canonical().is_loopback()) && !is_forwarded(&parts.headers)))
     }
-}
-
-#[cfg(feature = "schema")]
-impl DescribeInput for IsLocal {
-    fn describe(_: &mut Operation, _: &mut ApiSchemas) {}
 }
 
 /// A reverse proxy on this machine forwards requests of others.
@@ -58,8 +51,7 @@ fn is_forwarded(headers: &HeaderMap) -> bool {
 async fn facts(setup: &MachineSetup) -> Result<SetupFacts> {
     let facts = Arc::clone(&setup.facts);
     // It reads files and folders.
-    let result = tokio::task::spawn_blocking(move || facts()).await;
-    result.map_err(|e| ApiError::internal(e.to_string()))?.map_err(ApiError::internal)
+    blocking(move || facts()).await?.map_err(ApiError::internal)
 }
 
 fn machine(state: &AdminState) -> Result<&MachineSetup> {
@@ -67,11 +59,6 @@ fn machine(state: &AdminState) -> Result<&MachineSetup> {
         let message = "this instance does not know its machine";
         ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "no_setup", message)
     })
-}
-
-/// The same for callers within this crate.
-pub(crate) async fn machine_facts(state: &AdminState) -> Result<SetupFacts> {
-    facts(machine(state)?).await
 }
 
 fn phone_page(facts: &SetupFacts) -> Option<String> {

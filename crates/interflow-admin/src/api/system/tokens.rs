@@ -1,9 +1,7 @@
 //! API tokens: those of services, which admins make, and those that people make for programs of their own.
 
-use std::sync::Arc;
-
 use axum::Json;
-use axum::extract::{Path, State};
+use axum::extract::Path;
 use axum::http::StatusCode;
 use interflow_limits::parse_timestamp;
 use interflow_types::Timestamp;
@@ -15,9 +13,10 @@ use serde_json::json;
 use crate::api::input::StrictJson;
 use crate::error::{ApiError, Result};
 use crate::identity::caller::{Caller, missing_rights};
+use crate::identity::token_lifetimes::TokenLifetimes;
 use crate::identity::tokens::{ApiToken, NewToken, TokenKind};
 use crate::identity::{IdentityKind, Rights, Role};
-use crate::state::AdminState;
+use crate::records::blocking;
 
 #[derive(Serialize, JsonSchema)]
 pub(crate) struct TokenList {
@@ -66,15 +65,15 @@ fn is_own(caller: &Caller, token: &ApiToken) -> bool {
 }
 
 /// `GET /tokens`
-pub(crate) async fn list(caller: Caller) -> Json<TokenList> {
+pub(crate) async fn list(caller: Caller) -> Result<Json<TokenList>> {
     let sees_all = caller.has(Rights::ADMINISTER);
-    let tokens = caller.tokens.list().into_iter().filter(|token| sees_all || is_own(&caller, token));
-    Json(TokenList { tokens: tokens.map(|token| TokenView { expired: token.is_expired(), token }).collect() })
+    let tokens = caller.tokens()?.list().into_iter().filter(|token| sees_all || is_own(&caller, token));
+    Ok(Json(TokenList { tokens: tokens.map(|token| TokenView { expired: token.is_expired(), token }).collect() }))
 }
 
 /// `POST /tokens`: nobody's token has more rights than they have. Personal tokens end with the rights of their person.
 pub(crate) async fn create(
-    State(state): State<Arc<AdminState>>,
+    lifetimes: TokenLifetimes,
     caller: Caller,
     StrictJson(input): StrictJson<TokenInput>,
 ) -> Result<Json<CreatedToken>> {
@@ -89,7 +88,7 @@ pub(crate) async fn create(
     }
     let expires = input.expires.as_deref().map(parse_expiry).transpose().map_err(ApiError::bad_request)?;
     let kind = token_kind(&caller, input.kind)?;
-    state.token_lifetimes.check(kind, expires).map_err(ApiError::bad_request)?;
+    lifetimes.check(kind, expires).map_err(ApiError::bad_request)?;
     let new = NewToken {
         name: input.name,
         kind,
@@ -99,10 +98,9 @@ pub(crate) async fn create(
         subject: caller.identity.subject.clone(),
         expires,
     };
-    let tokens = Arc::clone(&caller.tokens);
-    let made = tokio::task::spawn_blocking(move || tokens.create(new)).await;
-    let (token, secret) = made.map_err(|e| ApiError::internal(e.to_string()))?.map_err(ApiError::bad_request)?;
-    caller.set_detail(json!({
+    let tokens = caller.tokens()?;
+    let (token, secret) = blocking(move || tokens.create(new)).await?.map_err(ApiError::bad_request)?;
+    caller.record_detail(json!({
         "token": token.id, "name": token.name, "kind": token.kind, "role": token.role,
         "read_bodies": token.read_bodies, "expires": token.expires,
     }));
@@ -128,21 +126,21 @@ fn token_kind(caller: &Caller, wanted: Option<TokenKind>) -> Result<TokenKind> {
 
 /// `DELETE /tokens/{id}`: one's own, or any for an admin.
 pub(crate) async fn revoke(caller: Caller, Path(id): Path<String>) -> Result<StatusCode> {
+    let message = format!("there is no API token {id}");
     let not_found = || {
-        let message = format!("there is no API token {id}");
+        let message = message.as_str();
         ApiError::new(StatusCode::NOT_FOUND, "not_found", message).remedy("GET /api/v1/tokens lists them")
     };
-    let token = caller.tokens.list().into_iter().find(|t| t.id == id).ok_or_else(not_found)?;
+    let tokens = caller.tokens()?;
+    let token = tokens.list().into_iter().find(|t| t.id == id).ok_or_else(not_found)?;
     // Others' tokens are not said to exist.
     let is_theirs = is_own(&caller, &token) && caller.identity.kind == IdentityKind::Person;
     if !caller.has(Rights::ADMINISTER) && !is_theirs {
         return Err(not_found());
     }
-    let (tokens, wanted) = (Arc::clone(&caller.tokens), id.clone());
-    let revoked = tokio::task::spawn_blocking(move || tokens.revoke(&wanted)).await;
-    let revoked = revoked.map_err(|e| ApiError::internal(e.to_string()))?;
+    let revoked = blocking(move || tokens.revoke(&id)).await?;
     let revoked = revoked.map_err(|e| ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "disk", e))?;
-    caller.set_detail(json!({ "name": revoked.ok_or_else(not_found)?.name }));
+    caller.record_detail(json!({ "name": revoked.ok_or_else(not_found)?.name }));
     Ok(StatusCode::NO_CONTENT)
 }
 

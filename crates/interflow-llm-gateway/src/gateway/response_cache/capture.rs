@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use interflow_codec::content_coding as coding;
-use interflow_llm::event_stream::{EventReader, StreamFraming};
+use interflow_llm::event_stream::{StreamEvent, StreamFraming};
+use interflow_llm::parsed_event::ParsedEvent;
 use interflow_types::budget::MemoryReservation;
-use interflow_types::{Body, BodyFrame, ResponseHead, StatusCode, Timestamp};
+use interflow_types::{Body, ResponseHead, StatusCode, Timestamp};
 use parking_lot::Mutex;
 use serde_json::Value;
 
@@ -15,6 +15,7 @@ use super::entry::StoredResponse;
 use super::in_flight::Leader;
 use super::key::CacheKey;
 use super::semantic::IndexedText;
+use crate::exchange::response::stream::{self, EventObserver, ReadEnd};
 
 /// Longer responses are examined off the worker thread.
 const MAX_INLINE_BYTES: usize = 64 << 10;
@@ -32,7 +33,7 @@ pub(crate) struct PendingEntry {
 
 #[derive(Default)]
 struct BodyCopy {
-    chunks: Vec<Bytes>,
+    events: Vec<StreamEvent>,
     length: usize,
     /// The bytes count against the process's budget while they are held.
     held: MemoryReservation,
@@ -75,20 +76,8 @@ impl PendingEntry {
         }
         self.head = Some(head.clone());
         let max = usize::try_from(self.cache.config.max_body.0).unwrap_or(usize::MAX);
-        let copy = Arc::clone(&self.copy);
-        if let Body::Full(bytes) = &body {
-            let mut copy = copy.lock();
-            copy.push(bytes, max);
-            copy.complete();
-            return body;
-        }
-        body.inspect(move |frame| match frame {
-            Some(Ok(BodyFrame::Data(data))) => copy.lock().push(data, max),
-            // Trailers are not stored; no provider sends any.
-            Some(Ok(BodyFrame::Trailers(_))) => {}
-            Some(Err(_)) => copy.lock().give_up(),
-            None => copy.lock().complete(),
-        })
+        let framing = StreamFraming::from_headers(&head.headers, self.grows);
+        stream::observe(body, &head.headers, framing, CopyObserver { copy: Arc::clone(&self.copy), max })
     }
 
     /// Stores the response if it is complete and good.
@@ -99,18 +88,12 @@ impl PendingEntry {
         let (cache, key, is_small) = (self.cache, self.key, copy.length <= MAX_INLINE_BYTES);
         let (framing, meaning) = (StreamFraming::from_headers(&head.headers, self.grows), self.meaning);
         let work = move || {
-            let max = cache.config.max_body.0;
-            let whole = Bytes::from(copy.chunks.concat());
-            // Stored without a content coding, so that every client can read it. Copied: what is decoded counts as held
-            // for a request, which ends.
-            let body = match coding::decode(&head.headers, &whole, max) {
-                Ok(None) => whole,
-                Ok(Some(plain)) => Bytes::copy_from_slice(&plain),
-                Err(_) => return leader.map_or((), Leader::release),
-            };
-            if !is_repeatable(framing, &body) {
+            if !is_repeatable(framing, &copy.events) {
                 return leader.map_or((), Leader::release);
             }
+            // Stored without a content coding, so that every client can read it.
+            let raw: Vec<&[u8]> = copy.events.iter().map(|event| &event.raw[..]).collect();
+            let body = Bytes::from(raw.concat());
             let (stored_at, headers) = (Timestamp::now().micros(), StoredResponse::headers_of(&head));
             let entry = StoredResponse { stored_at, headers, body };
             Arc::clone(&cache).put(key, entry.clone());
@@ -128,16 +111,36 @@ impl PendingEntry {
     }
 }
 
+/// Copies the events of a response.
+struct CopyObserver {
+    copy: Arc<Mutex<BodyCopy>>,
+    max: usize,
+}
+
+impl EventObserver for CopyObserver {
+    fn event(&mut self, event: &ParsedEvent) {
+        self.copy.lock().push(event.event(), self.max);
+    }
+
+    fn end(&mut self, end: ReadEnd) {
+        match end {
+            ReadEnd::Complete => self.copy.lock().complete(),
+            ReadEnd::Truncated | ReadEnd::Broken | ReadEnd::Unreadable => self.copy.lock().give_up(),
+        }
+    }
+}
+
 impl BodyCopy {
-    fn push(&mut self, data: &Bytes, max: usize) {
+    fn push(&mut self, event: &StreamEvent, max: usize) {
         if self.state != CopyState::Incomplete {
             return;
         }
-        self.length += data.len();
-        if self.length > max || self.held.resize(self.length).is_err() {
+        self.length += event.raw.len();
+        let held = self.length + (self.events.len() + 1) * size_of::<StreamEvent>();
+        if self.length > max || self.held.resize(held).is_err() {
             self.give_up();
         } else {
-            self.chunks.push(data.clone());
+            self.events.push(event.clone());
         }
     }
 
@@ -156,28 +159,18 @@ impl BodyCopy {
 }
 
 /// Whether a response with status 200 is a whole and good one: neither an error, nor cut off, nor a refusal.
-fn is_repeatable(framing: StreamFraming, body: &[u8]) -> bool {
+fn is_repeatable(framing: StreamFraming, events: &[StreamEvent]) -> bool {
     if framing == StreamFraming::Whole {
-        return serde_json::from_slice(body).is_ok_and(|value: Value| value.is_object() && !is_failure(&value));
+        let data = events.first().map(|event| &event.data[..]).unwrap_or_default();
+        return serde_json::from_slice(data).is_ok_and(|value: Value| value.is_object() && !is_failure(&value));
     }
-    let mut reader = EventReader::new(framing, body.len() + 4);
-    reader.push(body);
     let mut has_ended = false;
-    let mut examine = |name: Option<&str>, data: &[u8]| {
-        let value = serde_json::from_slice(data).unwrap_or_default();
-        has_ended |= data == b"[DONE]" || is_end(name, &value);
+    let is_good = events.iter().all(|event| {
+        let (name, value) = (event.name.as_deref(), serde_json::from_slice(&event.data).unwrap_or_default());
+        has_ended |= &event.data[..] == b"[DONE]" || is_end(name, &value);
         !(name == Some("error") || name.is_some_and(|n| n.ends_with("Exception")) || is_failure(&value))
-    };
-    while let Ok(event) = reader.next_event() {
-        let Some(event) = event else {
-            let is_good = reader.finish().is_none_or(|last| examine(last.name.as_deref(), &last.data));
-            return is_good && has_ended;
-        };
-        if !examine(event.name.as_deref(), &event.data) {
-            return false;
-        }
-    }
-    false
+    });
+    is_good && has_ended
 }
 
 /// The last event of a stream: of Anthropic, Responses, Cohere, Bedrock, Ollama, Gemini. That of Chat Completions is not
@@ -214,6 +207,20 @@ fn is_failure(value: &Value) -> bool {
 mod tests {
     use super::*;
 
+    fn events(framing: StreamFraming, body: &[u8]) -> Vec<StreamEvent> {
+        let mut events = Vec::new();
+        let rest = stream::for_each_event(framing, [body], |event| {
+            events.push(event.into_event());
+            Ok(())
+        });
+        events.extend(rest.unwrap().map(ParsedEvent::into_event));
+        events
+    }
+
+    fn repeats(framing: StreamFraming, body: &[u8]) -> bool {
+        is_repeatable(framing, &events(framing, body))
+    }
+
     #[test]
     fn whole_responses_are_repeated_unless_they_failed_or_were_filtered() {
         for (body, expected) in [
@@ -229,7 +236,7 @@ mod tests {
             (r#"{"choices":["#, false),
             ("<html>", false),
         ] {
-            assert_eq!(is_repeatable(StreamFraming::Whole, body.as_bytes()), expected, "{body}");
+            assert_eq!(repeats(StreamFraming::Whole, body.as_bytes()), expected, "{body}");
         }
     }
 
@@ -247,18 +254,18 @@ mod tests {
             ("data: {\"type\":\"response.failed\",\"response\":{}}\n\n".to_owned(), false),
             ("data: {\"candidates\":[{\"finishReason\":\"STOP\"}]}\n\n".to_owned(), true),
         ] {
-            assert_eq!(is_repeatable(StreamFraming::Sse, body.as_bytes()), expected, "{body}");
+            assert_eq!(repeats(StreamFraming::Sse, body.as_bytes()), expected, "{body}");
         }
-        assert!(is_repeatable(StreamFraming::Lines, b"{\"response\":\"a\"}\n{\"done\":true}\n"));
-        assert!(is_repeatable(StreamFraming::Array, b"[{\"candidates\":[{\"finishReason\":\"STOP\"}]}]"));
+        assert!(repeats(StreamFraming::Lines, b"{\"response\":\"a\"}\n{\"done\":true}\n"));
+        assert!(repeats(StreamFraming::Array, b"[{\"candidates\":[{\"finishReason\":\"STOP\"}]}]"));
     }
 
     #[test]
     fn a_copy_that_is_too_large_is_given_up() {
         let mut copy = BodyCopy::default();
-        copy.push(&Bytes::from_static(b"abc"), 4);
-        copy.push(&Bytes::from_static(b"de"), 4);
+        copy.push(&StreamEvent::separator(Bytes::from_static(b"abc")), 4);
+        copy.push(&StreamEvent::separator(Bytes::from_static(b"de")), 4);
         copy.complete();
-        assert!(copy.state == CopyState::GivenUp && copy.chunks.is_empty());
+        assert!(copy.state == CopyState::GivenUp && copy.events.is_empty());
     }
 }

@@ -1,7 +1,6 @@
 //! Responses in memory, bounded by their bytes: those that were not used for longest are dropped first.
 
-use std::collections::{BTreeMap, HashMap};
-
+use interflow_tasks::WeighedCache;
 use parking_lot::Mutex;
 
 use super::entry::StoredResponse;
@@ -9,38 +8,16 @@ use super::key::CacheKey;
 
 pub(super) struct MemoryStore {
     max: u64,
-    state: Mutex<MemoryState>,
-}
-
-#[derive(Default)]
-struct MemoryState {
-    entries: HashMap<CacheKey, MemoryEntry>,
-    /// Keys by their last use.
-    order: BTreeMap<u64, CacheKey>,
-    bytes: u64,
-    uses: u64,
-}
-
-struct MemoryEntry {
-    response: StoredResponse,
-    last_use: u64,
+    responses: Mutex<WeighedCache<CacheKey, StoredResponse>>,
 }
 
 impl MemoryStore {
     pub fn new(max: u64) -> Self {
-        Self { max, state: Mutex::default() }
+        Self { max, responses: Mutex::default() }
     }
 
     pub fn get(&self, key: &CacheKey) -> Option<StoredResponse> {
-        let mut state = self.state.lock();
-        state.uses += 1;
-        let now = state.uses;
-        let entry = state.entries.get_mut(key)?;
-        let before = std::mem::replace(&mut entry.last_use, now);
-        let response = entry.response.clone();
-        state.order.remove(&before);
-        state.order.insert(now, *key);
-        Some(response)
+        self.responses.lock().get(key).cloned()
     }
 
     /// Returns how many others were dropped for it.
@@ -49,36 +26,19 @@ impl MemoryStore {
         if size > self.max {
             return 0;
         }
-        let mut state = self.state.lock();
-        state.remove(&key);
+        let mut responses = self.responses.lock();
+        responses.insert(key, response, size);
         let mut dropped = 0;
-        while state.bytes + size > self.max {
-            let Some((_, oldest)) = state.order.first_key_value() else { break };
-            let oldest = *oldest;
-            state.remove(&oldest);
+        while responses.weight() > self.max && responses.remove_oldest() {
             dropped += 1;
         }
-        state.uses += 1;
-        let last_use = state.uses;
-        state.bytes += size;
-        state.order.insert(last_use, key);
-        state.entries.insert(key, MemoryEntry { response, last_use });
         dropped
     }
 
     /// Responses and their bytes.
     pub fn size(&self) -> (u64, u64) {
-        let state = self.state.lock();
-        (state.entries.len() as u64, state.bytes)
-    }
-}
-
-impl MemoryState {
-    fn remove(&mut self, key: &CacheKey) {
-        if let Some(entry) = self.entries.remove(key) {
-            self.order.remove(&entry.last_use);
-            self.bytes -= entry.response.size();
-        }
+        let responses = self.responses.lock();
+        (responses.len() as u64, responses.weight())
     }
 }
 

@@ -19,11 +19,12 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
-use interflow_limits::RedisServer;
+use interflow_limits::RedisValues;
 use interflow_llm::{CacheStoreKind, LlmCall, ResponseCacheConfig};
 use interflow_types::{ByteStr, Flow, Headers, Request, Response, Result, Timestamp};
 use parking_lot::Mutex;
 
+use crate::exchange;
 use crate::limits::KeyContext;
 use capture::PendingEntry;
 use entry::StoredResponse;
@@ -35,7 +36,6 @@ use semantic::{IndexedText, Match, SemanticCounters, SemanticIndex};
 pub use semantic::{SemanticStats, TextFeatures};
 
 use super::{LlmGateway, LlmUpstream};
-use interflow_codec::content_coding as coding;
 use interflow_types::wildcard;
 
 /// Says in every response that the cache could have served whether it did.
@@ -134,15 +134,15 @@ pub(super) enum CacheOutcome {
 }
 
 impl ResponseCache {
-    /// Validates another configuration. `server` is the Redis server, `secret` what names and contents there are derived
-    /// from. What is in memory is kept if the section did not change.
+    /// Validates another configuration. `redis` has the values on the Redis server, `secret` is what names and contents
+    /// there are derived from. What is in memory is kept if the section did not change.
     ///
     /// # Errors
     /// What is wrong, with its key.
     pub fn prepare(
         &self,
         config: &ResponseCacheConfig,
-        server: Option<RedisServer>,
+        redis: Option<Box<dyn RedisValues>>,
         secret: &[u8],
     ) -> std::result::Result<PreparedCache, String> {
         if let Some(active) = self.active.load_full().filter(|active| active.config == *config) {
@@ -160,8 +160,7 @@ impl ResponseCache {
             CacheStoreKind::Memory => CacheStore::Memory(MemoryStore::new(max)),
             CacheStoreKind::Redis => {
                 let missing = "llm.cache.redis: no server; write its URL, here or in quota.shared.redis";
-                let server = server.ok_or(missing)?;
-                CacheStore::Redis(Box::new(RedisStore::new(&server, config.prefix.clone())?))
+                CacheStore::Redis(Box::new(RedisStore::new(redis.ok_or(missing)?, config.prefix.clone())))
             }
         };
         let semantic = config.semantic.as_ref().map(SemanticIndex::new).transpose()?;
@@ -265,7 +264,7 @@ impl ActiveCache {
         }
         let Request { head, body } = request;
         let control = CacheControl::from_headers(&head.headers);
-        let (raw, _) = match body.collect(table.max_body).await {
+        let (raw, _) = match exchange::collect(flow, body, table.max_body).await {
             Ok(whole) => whole,
             Err(interflow_types::CollectError::Broken(e)) => return Err(e),
             // Refused where it is held to be sent.
@@ -273,13 +272,13 @@ impl ActiveCache {
                 return Ok(CacheLookup::Forward(Request { head, body }, CacheOutcome::None));
             }
         };
-        let plain = coding::decode_off_thread(&head.headers, &raw, table.max_body as u64).await;
-        let Ok(plain) = plain else { return Ok(self.bypass(flow, Request { head, body: raw.into() }, "unreadable")) };
-        let text = plain.unwrap_or_else(|| raw.clone());
+        let decoded = exchange::request_body(flow, &head.headers, &raw, table.max_body).await;
         let request = Request { head, body: raw.into() };
+        let Ok(decoded) = decoded else { return Ok(self.bypass(flow, request, "unreadable")) };
+        let facts = decoded.read(|body| Ok(RequestFacts::read(body.plain()))).await.ok().flatten();
         let has_experiment =
             call.route.as_deref().and_then(|name| table.routes.get(name)).is_some_and(|r| r.experiment.is_some());
-        let reason = match RequestFacts::read(&text) {
+        let reason = match facts {
             _ if control.no_store => Some("no-store"),
             // Its variant would be that of the first client.
             _ if has_experiment => Some("experiment"),
@@ -295,7 +294,8 @@ impl ActiveCache {
             return Ok(self.bypass(flow, request, reason));
         }
         let scope = key::scope_id(self.config.scope, flow, &request.head);
-        let parts = key::KeyParts { table, upstream, call: &call, scope: &scope, head: &request.head, body: &text };
+        let parts =
+            key::KeyParts { table, upstream, call: &call, scope: &scope, head: &request.head, body: decoded.plain() };
         let key = self.secrets.key(&parts);
         let mut leader = None;
         // A client that wants a fresh response neither waits for another's nor has others wait.

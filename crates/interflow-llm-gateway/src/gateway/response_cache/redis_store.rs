@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use aws_lc_rs::aead::{AES_256_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
-use interflow_limits::{RedisClient, RedisServer};
+use interflow_limits::RedisValues;
 
 use super::entry::StoredResponse;
 use super::key::{CacheKey, CacheSecrets};
@@ -11,14 +11,13 @@ use super::key::{CacheKey, CacheSecrets};
 const NONCE_BYTES: usize = 12;
 
 pub(super) struct RedisStore {
-    client: RedisClient,
+    values: Box<dyn RedisValues>,
     prefix: String,
 }
 
 impl RedisStore {
-    pub fn new(server: &RedisServer, prefix: String) -> Result<Self, String> {
-        let client = RedisClient::new(server, "the Redis server of the response cache");
-        Ok(Self { client: client.map_err(|e| format!("llm.cache.redis cannot be used: {e}"))?, prefix })
+    pub fn new(values: Box<dyn RedisValues>, prefix: String) -> Self {
+        Self { values, prefix }
     }
 
     fn name(&self, key: &CacheKey) -> Vec<u8> {
@@ -26,7 +25,7 @@ impl RedisStore {
     }
 
     pub async fn get(&self, secrets: &CacheSecrets, key: &CacheKey) -> Result<Option<StoredResponse>, String> {
-        let Some(sealed) = self.client.get(&self.name(key)).await? else { return Ok(None) };
+        let Some(sealed) = self.values.get(&self.name(key)).await? else { return Ok(None) };
         // Written by somebody with another secret, or changed: not a response to this request.
         Ok(open(secrets, key, sealed).and_then(StoredResponse::decode))
     }
@@ -39,7 +38,7 @@ impl RedisStore {
         ttl: Duration,
     ) -> Result<(), String> {
         let sealed = seal(secrets, key, entry.encode()).ok_or("llm.cache: a response cannot be encrypted")?;
-        self.client.set(&self.name(key), &sealed, ttl).await
+        self.values.set(&self.name(key), &sealed, ttl).await
     }
 }
 

@@ -3,17 +3,20 @@
 
 use std::time::{Duration, Instant};
 
-use interflow_codec::content_coding::{self as coding, ContentDecoder};
 use interflow_llm::event_stream::StreamFraming;
 use interflow_llm::reply_error;
-use interflow_llm::usage::UsageScanner;
+use interflow_llm::usage::UsageReader;
 use interflow_types::units::HumanDuration;
-use interflow_types::{Body, BodyFrame, Response};
+use interflow_types::{Response, ResponseHead};
+
+use crate::exchange::response::stream::{ReadAhead, ResponseStream};
 
 /// What is held at most while the first token is awaited; a response with more before it has begun.
 const MAX_HELD_BYTES: usize = 256 << 10;
 /// A whole reply that is larger is none that only reports an error.
 const MAX_ERROR_BYTES: usize = 64 << 10;
+/// Of one that is compressed, so much of its text is read.
+const MAX_DECODED_ERROR: usize = 16 * MAX_ERROR_BYTES;
 /// How long a stream without a time limit for its first token is held.
 const MAX_HOLD: Duration = Duration::from_secs(15);
 
@@ -88,84 +91,63 @@ pub(crate) async fn hold_until_content(
 ) -> Result<Response, HoldFailure> {
     let framing = StreamFraming::from_headers(&response.head.headers, grows);
     match framing {
-        StreamFraming::Whole => hold_whole(response, limits.deadline).await,
-        _ if is_stream => hold_stream(response, framing, limits).await,
+        StreamFraming::Whole if !may_be_error(&response.head) => Ok(response),
+        StreamFraming::Whole => hold(response, framing, limits.deadline, None, MAX_ERROR_BYTES).await,
+        _ if is_stream => {
+            let until = limits.first_token_until.unwrap_or_else(|| limits.deadline.min(Instant::now() + MAX_HOLD));
+            hold(response, framing, until, limits.first_token_until, MAX_HELD_BYTES).await
+        }
         _ => Ok(response),
     }
 }
 
-async fn hold_stream(response: Response, framing: StreamFraming, limits: HoldLimits) -> Result<Response, HoldFailure> {
-    let Response { head, mut body } = response;
-    let Ok(mut decoder) = ContentDecoder::new(&head.headers, MAX_HELD_BYTES as u64 * 16) else {
-        return Ok(Response { head, body });
+/// Whether a whole reply is short enough to be one that only reports an error.
+fn may_be_error(head: &ResponseHead) -> bool {
+    let media_type = head.headers.get_str("content-type").unwrap_or_default().to_ascii_lowercase();
+    let declared = head.headers.get_str("content-length").and_then(|length| length.trim().parse::<usize>().ok());
+    media_type.contains("json") && declared.is_none_or(|length| length <= MAX_ERROR_BYTES)
+}
+
+/// Reads ahead until the first text, an error, this many bytes, or `until`; what has to be there by `needed_until` and is
+/// not is late.
+async fn hold(
+    response: Response,
+    framing: StreamFraming,
+    until: Instant,
+    needed_until: Option<Instant>,
+    max: usize,
+) -> Result<Response, HoldFailure> {
+    let Response { head, body } = response;
+    let mut body = match ResponseStream::open(body, &head.headers, framing) {
+        Ok(body) => body,
+        Err((body, _)) => return Ok(Response { head, body }),
     };
-    let until = limits.first_token_until.unwrap_or_else(|| limits.deadline.min(Instant::now() + MAX_HOLD));
-    let (mut scanner, mut read, mut length) = (UsageScanner::new(framing), Vec::new(), 0);
+    let Some(stream) = body.stream_mut::<ResponseStream>() else { return Ok(Response { head, body }) };
+    let (mut usage, mut error, mut length) = (UsageReader::new(framing), None, 0);
     loop {
-        let Ok(frame) = tokio::time::timeout_at(until.into(), body.frame()).await else {
-            match limits.first_token_until {
+        let read = stream.read_ahead(|event| match framing {
+            StreamFraming::Whole if event.json().len() > MAX_DECODED_ERROR => {}
+            StreamFraming::Whole => error = reply_error(None, event.json()),
+            _ => usage.read(event),
+        });
+        let Ok(read) = tokio::time::timeout_at(until.into(), read).await else {
+            match needed_until {
                 Some(_) => return Err(HoldFailure::Late),
                 None => break,
             }
         };
-        let data = match frame {
-            None => {
-                body = Body::Empty;
-                break;
-            }
-            Some(Err(e)) => return Err(HoldFailure::Failed(e.to_string())),
-            Some(Ok(BodyFrame::Data(data))) => data,
-            Some(Ok(trailers)) => {
-                read.push(Ok(trailers));
-                continue;
-            }
-        };
-        length += data.len();
-        match &mut decoder {
-            None => scanner.push(&data),
-            Some(decoder) => scanner.push(&decoder.push(&data).unwrap_or_default()),
+        if let Some(error) = error.take().or_else(|| usage.error().map(str::to_owned)) {
+            return Err(HoldFailure::Failed(error));
         }
-        read.push(Ok(BodyFrame::Data(data)));
-        if let Some(error) = scanner.error() {
-            return Err(HoldFailure::Failed(error.to_owned()));
+        match read {
+            ReadAhead::Failed(why) => return Err(HoldFailure::Failed(why)),
+            ReadAhead::End | ReadAhead::Unreadable => break,
+            ReadAhead::Data(read) => length += read,
         }
-        if scanner.has_text() || !scanner.examines() || length > MAX_HELD_BYTES {
+        let is_decided = framing != StreamFraming::Whole && (usage.has_text() || !usage.examines());
+        if is_decided || length > max {
             break;
         }
     }
-    Ok(Response { head, body: Body::replay(read, body) })
-}
-
-async fn hold_whole(response: Response, deadline: Instant) -> Result<Response, HoldFailure> {
-    let Response { head, mut body } = response;
-    let media_type = head.headers.get_str("content-type").unwrap_or_default().to_ascii_lowercase();
-    let declared = head.headers.get_str("content-length").and_then(|length| length.trim().parse::<usize>().ok());
-    if !media_type.contains("json") || declared.is_some_and(|length| length > MAX_ERROR_BYTES) {
-        return Ok(Response { head, body });
-    }
-    let (mut read, mut raw) = (Vec::new(), Vec::new());
-    loop {
-        let Ok(frame) = tokio::time::timeout_at(deadline.into(), body.frame()).await else { break };
-        match frame {
-            None => {
-                body = Body::Empty;
-                let plain = coding::decode(&head.headers, &raw, MAX_ERROR_BYTES as u64 * 16).ok().flatten();
-                if let Some(error) = reply_error(None, plain.as_deref().unwrap_or(&raw)) {
-                    return Err(HoldFailure::Failed(error));
-                }
-                break;
-            }
-            Some(Err(e)) => return Err(HoldFailure::Failed(e.to_string())),
-            Some(Ok(frame)) => {
-                if let BodyFrame::Data(data) = &frame {
-                    raw.extend_from_slice(data);
-                }
-                read.push(Ok(frame));
-                if raw.len() > MAX_ERROR_BYTES {
-                    break;
-                }
-            }
-        }
-    }
-    Ok(Response { head, body: Body::replay(read, body) })
+    Ok(Response { head, body })
 }

@@ -5,14 +5,13 @@ use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 
-use interflow_codec::content_coding::ContentDecoder;
 use interflow_llm::event_stream::StreamFraming;
-use interflow_llm::usage::UsageScanner;
-use interflow_types::{Body, BodyFrame, ByteStr, Headers};
+use interflow_llm::parsed_event::ParsedEvent;
+use interflow_llm::usage::UsageReader;
+use interflow_types::{Body, ByteStr, Headers};
 use parking_lot::Mutex;
 
-/// Maximum decoded size of a response whose id is read.
-const MAX_DECODED_BYTES: u64 = 1 << 30;
+use crate::exchange::response::stream::{self, EventObserver, ReadEnd};
 
 /// The deployments of the latest responses, in this process. They outlive a reload.
 #[derive(Default)]
@@ -59,64 +58,38 @@ impl ResponsePins {
 
     /// The body that registers its response before the client can have read it.
     pub fn follow(self: &Arc<Self>, headers: &Headers, body: Body, pin: Pin, max: usize) -> Body {
-        let decoder = ContentDecoder::new(headers, MAX_DECODED_BYTES);
-        let (Ok(decoder), true) = (decoder, max > 0) else { return body };
-        let scanner = UsageScanner::new(StreamFraming::from_headers(headers, false));
-        let mut tap = IdTap { decoder, scanner: Some(scanner), pins: Arc::clone(self), pin: Some(pin), max };
-        match body {
-            Body::Full(bytes) => {
-                tap.feed(&bytes);
-                tap.finish();
-                Body::Full(bytes)
-            }
-            body => body.inspect(move |frame| match frame {
-                Some(Ok(BodyFrame::Data(data))) => tap.feed(data),
-                Some(Ok(BodyFrame::Trailers(_))) => {}
-                None | Some(Err(_)) => tap.finish(),
-            }),
+        if max == 0 {
+            return body;
         }
+        let framing = StreamFraming::from_headers(headers, false);
+        let observer = IdObserver { usage: UsageReader::new(framing), pins: Arc::clone(self), pin: Some(pin), max };
+        stream::observe(body, headers, framing, observer)
     }
 }
 
 /// Reads the id of a response while it is relayed.
-struct IdTap {
-    decoder: Option<ContentDecoder>,
-    /// `None` once the id is known, or cannot be.
-    scanner: Option<UsageScanner>,
+struct IdObserver {
+    usage: UsageReader,
     pins: Arc<ResponsePins>,
+    /// `None` once the id is known.
     pin: Option<Pin>,
     max: usize,
 }
 
-impl IdTap {
-    fn feed(&mut self, data: &[u8]) {
-        let Some(scanner) = &mut self.scanner else { return };
-        match self.decoder.as_mut().map(|decoder| decoder.push(data)) {
-            None => scanner.push(data),
-            Some(Ok(plain)) => scanner.push(&plain),
-            Some(Err(_)) => self.scanner = None,
+impl EventObserver for IdObserver {
+    fn event(&mut self, event: &ParsedEvent) {
+        if self.pin.is_none() {
+            return;
         }
-        self.register();
-    }
-
-    fn finish(&mut self) {
-        let rest = self.decoder.as_mut().and_then(|decoder| decoder.finish().ok()).unwrap_or_default();
-        let Some(scanner) = &mut self.scanner else { return };
-        scanner.push(&rest);
-        scanner.finish();
-        self.register();
-        self.scanner = None;
-    }
-
-    fn register(&mut self) {
-        let id = self.scanner.as_ref().and_then(|scanner| scanner.summary().id.clone());
-        if let Some(id) = id {
-            self.scanner = None;
-            if let Some(pin) = self.pin.take() {
-                self.pins.insert(&id, pin, self.max);
-            }
+        self.usage.read(event);
+        if let Some(id) = &self.usage.summary().id
+            && let Some(pin) = self.pin.take()
+        {
+            self.pins.insert(id, pin, self.max);
         }
     }
+
+    fn end(&mut self, _end: ReadEnd) {}
 }
 
 #[cfg(test)]
@@ -143,6 +116,8 @@ mod tests {
 
     #[test]
     fn a_response_is_registered_with_its_first_event_or_its_last_byte() {
+        use interflow_types::BodyFrame;
+
         let pins = Arc::new(ResponsePins::default());
         let sse: Headers = [("content-type", "text/event-stream")].into_iter().collect();
         let mut cx = std::task::Context::from_waker(std::task::Waker::noop());

@@ -8,23 +8,13 @@ use serde_json::Value;
 use super::json_answer::ANSWER_TOOL;
 use super::reply::{NO_ARGUMENTS, arguments_text};
 use super::{ChatEvent, DECLINED, StopReason, WireFormat, failure_message};
-use crate::event_stream::{EventError, EventReader, StreamEvent, StreamFraming};
+use crate::event_stream::StreamEvent;
 use crate::message::{ContentBlock, ModelReply, StreamedCalls, error_block};
 use crate::usage;
-
-/// Maximum size of an event of an upstream's stream.
-const MAX_EVENT_BYTES: usize = 16 << 20;
 
 /// Reads one reply. After an error or the end of the reply nothing more is read.
 #[derive(Debug)]
 pub struct EventTranslator {
-    reader: EventReader,
-    state: StreamState,
-}
-
-/// What a reader remembers between the events of a stream.
-#[derive(Debug)]
-struct StreamState {
     format: WireFormat,
     out: Vec<ChatEvent>,
     started: bool,
@@ -48,9 +38,8 @@ struct StreamState {
 const MAX_CALLS: u64 = 4_096;
 
 impl EventTranslator {
-    /// `framing` is that of the response (see [`StreamFraming::from_headers`]).
-    pub fn new(format: WireFormat, framing: StreamFraming) -> Self {
-        let state = StreamState {
+    pub fn new(format: WireFormat) -> Self {
+        Self {
             format,
             out: Vec::new(),
             started: false,
@@ -63,42 +52,35 @@ impl EventTranslator {
             chat_calls: StreamedCalls::default(),
             with_input: Vec::new(),
             without_input: Vec::new(),
-        };
-        Self { reader: EventReader::new(framing, MAX_EVENT_BYTES), state }
+        }
     }
 
-    /// Reads the next bytes, after content decoding.
-    pub fn push(&mut self, bytes: &[u8]) -> Vec<ChatEvent> {
-        if !self.state.over {
-            self.reader.push(bytes);
-            loop {
-                match self.reader.next_event() {
-                    Ok(Some(event)) => self.state.read(&event),
-                    Ok(None) => break,
-                    Err(e) => self.state.fail("invalid_stream", &unreadable(&e)),
-                }
-                if self.state.over {
-                    break;
-                }
-            }
+    /// Reads the next event.
+    pub fn read(&mut self, event: &StreamEvent) -> Vec<ChatEvent> {
+        if !self.over {
+            self.read_event(event);
         }
-        std::mem::take(&mut self.state.out)
+        std::mem::take(&mut self.out)
     }
 
-    /// The end of the input. A reply that did not end is an error.
-    pub fn finish(&mut self) -> Vec<ChatEvent> {
-        if !self.state.over
-            && let Some(event) = self.reader.finish()
-        {
-            self.state.read(&event);
+    /// The stream cannot be divided into events any further: why.
+    pub fn fail_stream(&mut self, why: &str) -> Vec<ChatEvent> {
+        self.fail("invalid_stream", &format!("the upstream's stream cannot be read: {why}"));
+        std::mem::take(&mut self.out)
+    }
+
+    /// The end of the input, and an event that it ended in. A reply that did not end is an error.
+    pub fn finish(&mut self, rest: Option<&StreamEvent>) -> Vec<ChatEvent> {
+        if let Some(event) = rest.filter(|_| !self.over) {
+            self.read_event(event);
         }
-        if !self.state.over {
-            match self.state.stopped {
-                Some(_) => self.state.end(),
-                None => self.state.fail("response_cut", "the upstream's stream ended before its reply did"),
+        if !self.over {
+            match self.stopped {
+                Some(_) => self.end(),
+                None => self.fail("response_cut", "the upstream's stream ended before its reply did"),
             }
         }
-        std::mem::take(&mut self.state.out)
+        std::mem::take(&mut self.out)
     }
 }
 
@@ -133,12 +115,8 @@ pub fn reply_events(reply: &ModelReply) -> Vec<ChatEvent> {
     out
 }
 
-fn unreadable(e: &EventError) -> String {
-    format!("the upstream's stream cannot be read: {e}")
-}
-
-impl StreamState {
-    fn read(&mut self, event: &StreamEvent) {
+impl EventTranslator {
+    fn read_event(&mut self, event: &StreamEvent) {
         if event.data.is_empty() {
             return;
         }

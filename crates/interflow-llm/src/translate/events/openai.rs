@@ -2,13 +2,13 @@
 
 use serde_json::Value;
 
-use super::StreamState;
+use super::EventTranslator;
 use crate::message::{number, take_list, take_string, take_value, thought_in};
 use crate::translate::ChatEvent;
 use crate::translate::foreign_reasoning::OPENAI_MARK;
 use crate::translate::unread::is_filled;
 
-impl StreamState {
+impl EventTranslator {
     pub(super) fn chat(&mut self, chunk: &mut Value) {
         let name = |key: &str| chunk[key].as_str().filter(|s| !s.is_empty()).map(str::to_owned);
         let (id, model) = (name("id"), name("model"));

@@ -2,13 +2,13 @@
 
 use serde_json::Value;
 
-use super::StreamState;
+use super::EventTranslator;
 use crate::message::{REDACTED, number, take_list, take_string, take_value};
 use crate::translate::call_signature::signed_id;
 use crate::translate::unread::is_grounded;
 use crate::translate::{ChatEvent, StopReason, failure_message};
 
-impl StreamState {
+impl EventTranslator {
     pub(super) fn anthropic(&mut self, event: &mut Value) {
         let index = number(event, &["index"]);
         match event["type"].as_str().unwrap_or_default() {

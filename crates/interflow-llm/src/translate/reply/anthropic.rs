@@ -3,10 +3,10 @@
 use serde_json::{Value, json};
 
 use super::{ReplyHead, call_id, completed_id, reply_id};
-use crate::CallUsage;
 use crate::message::{ContentBlock, ModelReply, REDACTED};
 use crate::translate::foreign_reasoning::unsigned;
 use crate::translate::{ChatEvent, StopReason};
+use interflow_types::CallUsage;
 
 /// Writes the events of a stream. Text and thinking are closed when something else begins; calls stay open to the end,
 /// because the pieces of parallel calls may alternate.

@@ -3,9 +3,9 @@
 use serde_json::{Value, json};
 
 use super::{ReplyHead, arguments_text, call_id, completed_id, custom_input, input_details, reply_id};
-use crate::CallUsage;
 use crate::message::{ContentBlock, ModelReply};
 use crate::translate::{ChatEvent, StopReason};
+use interflow_types::CallUsage;
 
 /// Writes the chunks of a stream.
 #[derive(Debug)]

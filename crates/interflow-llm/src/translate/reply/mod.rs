@@ -8,8 +8,8 @@ use serde_json::Value;
 
 use super::call_signature::completed_id;
 use super::{ChatEvent, LOSS_HEADER, StopReason, TranslatedError, WireFormat};
-use crate::CallUsage;
 use crate::message::{ContentBlock, ModelReply};
+use interflow_types::CallUsage;
 
 /// What a reply says about itself, where the upstream says nothing.
 #[derive(Clone, Debug)]

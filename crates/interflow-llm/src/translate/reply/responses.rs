@@ -5,10 +5,10 @@ use std::borrow::Cow;
 use serde_json::{Value, json};
 
 use super::{ReplyHead, arguments_text, call_id, completed_id, custom_input, input_details, reply_id};
-use crate::CallUsage;
 use crate::message::{Carried, ContentBlock, ModelReply};
 use crate::translate::foreign_reasoning::{ANTHROPIC_MARK, unsigned};
 use crate::translate::{ChatEvent, StopReason};
+use interflow_types::CallUsage;
 
 /// The last event of a stream repeats the whole reply, which has to be kept up to this size.
 const MAX_REPLY_BYTES: usize = 16 << 20;

@@ -71,17 +71,17 @@ impl Largest {
 
 /// The spans of time that are summed up, in microseconds.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Span {
-    pub(crate) from: u64,
-    pub(crate) to: u64,
-    pub(crate) step: u64,
+pub struct Span {
+    pub from: u64,
+    pub to: u64,
+    pub step: u64,
     /// Where the span before begins, if it is compared; `from` otherwise.
-    pub(crate) compared_from: u64,
+    pub compared_from: u64,
 }
 
 impl Span {
     /// The span of an overview that begins at `from`.
-    pub(crate) fn new(from: u64, options: &OverviewOptions) -> Self {
+    pub fn new(from: u64, options: &OverviewOptions) -> Self {
         let to = options.to.max(from.saturating_add(1));
         // More buckets than allowed would make their number a matter of the data's age.
         let least = (to - from).div_ceil(MAX_BUCKETS as u64);
@@ -93,17 +93,17 @@ impl Span {
         Self { from, to, step, compared_from }
     }
 
-    pub(crate) fn buckets(&self) -> usize {
+    pub fn buckets(&self) -> usize {
         (self.to - self.from).div_ceil(self.step) as usize
     }
 
     /// The bucket of a point in time within the span.
-    pub(crate) fn bucket(&self, at: u64) -> usize {
+    pub fn bucket(&self, at: u64) -> usize {
         (at.saturating_sub(self.from) / self.step) as usize
     }
 }
 
-pub(crate) struct Accumulator {
+pub struct Accumulator {
     span: Span,
     buckets: Vec<Period>,
     total: Period,
@@ -123,7 +123,7 @@ pub(crate) struct Accumulator {
 const UNKNOWN: u32 = u32::MAX;
 
 impl Accumulator {
-    pub(crate) fn new(span: Span) -> Self {
+    pub fn new(span: Span) -> Self {
         let n = span.buckets();
         Self {
             span,
@@ -154,7 +154,7 @@ impl Accumulator {
     }
 
     /// Adds flows that are in the spans of time.
-    pub(crate) fn add_flows(&mut self, flows: &[FlowColumns], texts: &TextNumbers) {
+    pub fn add_flows(&mut self, flows: &[FlowColumns], texts: &TextNumbers) {
         let texts = texts.texts();
         self.numbers.clear();
         self.numbers.resize(texts.len(), [UNKNOWN; 4]);
@@ -198,13 +198,13 @@ impl Accumulator {
     }
 
     /// The rows of the flows that stand out: the slowest and the largest.
-    pub(crate) fn outstanding(&self) -> [Vec<i64>; 2] {
+    pub fn outstanding(&self) -> [Vec<i64>; 2] {
         [self.slowest.seqs(), self.largest.seqs()]
     }
 
     /// The figures of flows; those of models and of single flows are left to the caller. Also returns the figures of
     /// the span before.
-    pub(crate) fn finish(self) -> (Overview, FlowFigures) {
+    pub fn finish(self) -> (Overview, FlowFigures) {
         let mut overview = Overview {
             from: self.span.from,
             to: self.span.to,

@@ -13,14 +13,9 @@ use crate::store::details_blob;
 use crate::store::segments::varint::{VarintReader, write_signed, write_varint};
 
 /// Rows per block, by their numbers.
-pub(crate) const BLOCK_ROWS: i64 = 1024;
+pub const BLOCK_ROWS: i64 = 1024;
 /// The encoding. Blocks of another one are made anew.
 const ENCODING: u8 = 1;
-
-/// Blocks with when their first and last flow began. A block may be absent at any time: it is made again from its rows.
-pub(crate) const TABLE: &str = "
-CREATE TABLE flow_columns(block INTEGER PRIMARY KEY, first INTEGER NOT NULL, last INTEGER NOT NULL, data BLOB NOT NULL);
-";
 
 const ROWS: &str = "SELECT f.seq, f.started, f.kind, f.state, f.status, f.duration, f.request_size, f.response_size, \
      f.error IS NOT NULL, h.name, f.user, f.error, d.detail \
@@ -29,42 +24,42 @@ const ROWS: &str = "SELECT f.seq, f.started, f.kind, f.state, f.status, f.durati
 
 /// A flow. Texts are numbers in the block's list, of which 0 is none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct FlowColumns {
-    pub(crate) seq: i64,
-    pub(crate) started: u64,
+pub struct FlowColumns {
+    pub seq: i64,
+    pub started: u64,
     /// Whether it is an HTTP exchange, rather than a WebSocket or a tunnel.
-    pub(crate) is_http: bool,
-    pub(crate) is_open: bool,
-    pub(crate) has_failed: bool,
+    pub is_http: bool,
+    pub is_open: bool,
+    pub has_failed: bool,
     /// 0 without a response, and while the flow is open.
-    pub(crate) status: u16,
-    pub(crate) duration: Option<u64>,
-    pub(crate) sent: u64,
-    pub(crate) received: u64,
-    pub(crate) host: u32,
-    pub(crate) user: u32,
-    pub(crate) process: u32,
-    pub(crate) error: u32,
+    pub status: u16,
+    pub duration: Option<u64>,
+    pub sent: u64,
+    pub received: u64,
+    pub host: u32,
+    pub user: u32,
+    pub process: u32,
+    pub error: u32,
 }
 
 /// A block in the form in which it is stored.
 #[derive(Clone, Debug)]
-pub(crate) struct EncodedBlock {
-    pub(crate) block: i64,
+pub struct EncodedBlock {
+    pub block: i64,
     /// When its flows began, the first and the last.
-    pub(crate) span: (u64, u64),
-    pub(crate) data: Vec<u8>,
+    pub span: (u64, u64),
+    pub data: Vec<u8>,
     /// What tells whether rows have changed since the block was made.
-    pub(crate) seal: BlockSeal,
+    pub seal: BlockSeal,
 }
 
 /// Count and sum of the row numbers, and how many of the flows are open.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct BlockSeal(i64, i64, i64);
+pub struct BlockSeal(i64, i64, i64);
 
 impl BlockSeal {
     /// The seal of a block's rows as they are now.
-    pub(crate) fn read(db: &Connection, block: i64) -> Result<Self> {
+    pub fn read(db: &Connection, block: i64) -> Result<Self> {
         let sql = "SELECT count(*), coalesce(sum(seq), 0), coalesce(sum(state = 0), 0) FROM flows \
                    WHERE seq >= ? AND seq < ?";
         let range = params![block * BLOCK_ROWS, (block + 1) * BLOCK_ROWS];
@@ -74,10 +69,10 @@ impl BlockSeal {
 
 /// The texts of a block while it is made.
 #[derive(Default)]
-pub(crate) struct TextNumbers(HashMap<String, u32>, Vec<String>);
+pub struct TextNumbers(HashMap<String, u32>, Vec<String>);
 
 impl TextNumbers {
-    pub(crate) fn number(&mut self, text: Option<String>) -> u32 {
+    pub fn number(&mut self, text: Option<String>) -> u32 {
         let Some(text) = text.filter(|t| !t.is_empty()) else { return 0 };
         if let Some(known) = self.0.get(&text) {
             return *known;
@@ -88,13 +83,13 @@ impl TextNumbers {
         number
     }
 
-    pub(crate) fn texts(&self) -> Vec<&str> {
+    pub fn texts(&self) -> Vec<&str> {
         self.1.iter().map(String::as_str).collect()
     }
 }
 
 /// Makes a block from its rows; `None` if there are none.
-pub(crate) fn read_rows(db: &Connection, block: i64) -> Result<Option<EncodedBlock>> {
+pub fn read_rows(db: &Connection, block: i64) -> Result<Option<EncodedBlock>> {
     let mut texts = TextNumbers::default();
     let mut flows = Vec::new();
     let mut statement = db.prepare_cached(ROWS)?;
@@ -183,7 +178,7 @@ fn encode(block: i64, flows: &[FlowColumns], texts: &[String]) -> Vec<u8> {
 }
 
 /// A stored block, opened: its texts, whose numbers begin at 1, and its flows.
-pub(crate) fn open<'a>(block: i64, data: &'a [u8]) -> Result<(Vec<&'a str>, FlowReader<'a>)> {
+pub fn open<'a>(block: i64, data: &'a [u8]) -> Result<(Vec<&'a str>, FlowReader<'a>)> {
     let mut input = VarintReader(data);
     if input.byte()? != ENCODING {
         return Err(damaged(block));
@@ -201,7 +196,7 @@ fn damaged(block: i64) -> StoreError {
 }
 
 /// Reads the flows of a block.
-pub(crate) struct FlowReader<'a> {
+pub struct FlowReader<'a> {
     block: i64,
     /// How many texts the block has.
     text_count: u64,
@@ -210,7 +205,7 @@ pub(crate) struct FlowReader<'a> {
 
 impl FlowReader<'_> {
     /// Calls `each` with every flow, in the order of their rows.
-    pub(crate) fn for_each(mut self, mut each: impl FnMut(&FlowColumns)) -> Result<()> {
+    pub fn for_each(mut self, mut each: impl FnMut(&FlowColumns)) -> Result<()> {
         let input = &mut self.input;
         let (mut seq, mut started) = (self.block * BLOCK_ROWS, 0i64);
         let text = |n: u64| if n <= self.text_count { Ok(n as u32) } else { Err(damaged(self.block)) };
@@ -244,6 +239,18 @@ impl FlowReader<'_> {
         }
         Ok(())
     }
+}
+
+/// The row number behind the last stored block.
+pub(crate) fn columns_end(db: &Connection) -> Result<i64> {
+    let last: Option<i64> = db.query_row("SELECT max(block) FROM flow_columns", [], |r| r.get(0))?;
+    Ok(last.map_or(0, |block| (block + 1) * BLOCK_ROWS))
+}
+
+/// Deletes the blocks of open flows, which are about to be marked as cut off.
+pub(crate) fn forget_open(db: &Connection) -> Result<()> {
+    let sql = "DELETE FROM flow_columns WHERE block IN (SELECT seq / ? FROM flows WHERE state = 0)";
+    Ok(db.execute(sql, [BLOCK_ROWS]).map(drop)?)
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use super::selection::RowSet;
 use crate::conversations::TokenUsage;
 use crate::error::Result;
 use crate::overview::{ModelFigures, ModelSeries, Overview};
-use crate::store::conversations::{USAGE_SUMS, read_usage};
+use crate::store::conversation_rows::{USAGE_SUMS, read_usage};
 
 const TOP: usize = 10;
 const TOP_SERIES: usize = 5;
@@ -24,16 +24,16 @@ struct ModelTotals {
 }
 
 /// Usage of the span, by bucket and model, and of the span before.
-pub(crate) struct LlmAccumulator {
+pub struct LlmAccumulator {
     span: Span,
     buckets: Vec<TokenUsage>,
     models: HashMap<Option<String>, ModelTotals>,
     total: TokenUsage,
-    pub(crate) previous: TokenUsage,
+    pub previous: TokenUsage,
 }
 
 impl LlmAccumulator {
-    pub(crate) fn new(span: Span) -> Self {
+    pub fn new(span: Span) -> Self {
         Self {
             span,
             buckets: vec![TokenUsage::default(); span.buckets()],
@@ -44,7 +44,7 @@ impl LlmAccumulator {
     }
 
     /// Adds all calls of the spans of time.
-    pub(crate) fn add_all(&mut self, db: &Connection) -> Result<()> {
+    pub fn add_all(&mut self, db: &Connection) -> Result<()> {
         let Span { from, to, step, compared_from } = self.span;
         let sql = format!(
             "SELECT {USAGE_SUMS}, (started - ?1) / ?2 AS bucket, model FROM conversation_exchanges \
@@ -84,7 +84,7 @@ impl LlmAccumulator {
         Ok(())
     }
 
-    pub(crate) fn add_used(&mut self, bucket: usize, model: String, used: &TokenUsage) {
+    pub fn add_used(&mut self, bucket: usize, model: String, used: &TokenUsage) {
         let Some(sum) = self.buckets.get_mut(bucket) else { return };
         add(sum, used);
         add(&mut self.total, used);
@@ -98,7 +98,7 @@ impl LlmAccumulator {
         of.cost[bucket] += used.cost;
     }
 
-    pub(crate) fn finish(self, found: &mut Overview) {
+    pub fn finish(self, found: &mut Overview) {
         found.llm = self.total;
         let series = &mut found.series;
         for used in &self.buckets {

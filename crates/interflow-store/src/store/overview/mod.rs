@@ -7,12 +7,12 @@
 //! The newest rows are in no stored block and are read each time.
 
 mod accumulate;
-mod columns;
+pub mod columns;
 mod histogram;
 mod llm;
 mod selection;
 mod tally;
-mod time_range;
+pub(crate) mod time_range;
 
 use std::collections::HashSet;
 use std::ops::ControlFlow;
@@ -31,27 +31,14 @@ use crate::overview::{Overview, OverviewIndexing, OverviewOptions, PreviousFigur
 use crate::store::recording::writer::StoreWriter;
 use crate::store::upkeep::damage::DamagedRows;
 
-pub(crate) use accumulate::{Accumulator, Span};
-pub(crate) use columns::{EncodedBlock, FlowColumns, TABLE, TextNumbers};
-pub(crate) use llm::LlmAccumulator;
-pub(crate) use time_range::{candidate_rows, condition};
+pub use accumulate::{Accumulator, Span};
+pub use columns::{EncodedBlock, FlowColumns, TextNumbers};
+pub use llm::LlmAccumulator;
 
 /// How long one call makes blocks from rows. The next call continues, so that nobody waits for a whole store.
 const INDEXING_TIME: Duration = Duration::from_millis(400);
 /// Blocks per transaction of the writer, which takes some milliseconds for so many.
 const BLOCKS_PER_SAVE: usize = 16;
-
-/// The row number behind the last stored block.
-pub(crate) fn columns_end(db: &Connection) -> Result<i64> {
-    let last: Option<i64> = db.query_row("SELECT max(block) FROM flow_columns", [], |r| r.get(0))?;
-    Ok(last.map_or(0, |block| (block + 1) * BLOCK_ROWS))
-}
-
-/// Deletes the blocks of open flows, which are about to be marked as cut off.
-pub(crate) fn forget_open(db: &Connection) -> Result<()> {
-    let sql = "DELETE FROM flow_columns WHERE block IN (SELECT seq / ? FROM flows WHERE state = 0)";
-    Ok(db.execute(sql, [BLOCK_ROWS]).map(drop)?)
-}
 
 impl StoreWriter {
     /// A row is new, has ended or goes: the block that holds it is no longer right.

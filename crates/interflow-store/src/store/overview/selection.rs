@@ -82,7 +82,7 @@ pub(crate) fn select(
                 },
                 &mut |stored| {
                     read += 1;
-                    take(stored.seq, stored.row.started.micros());
+                    take(stored.position, stored.row.started.micros());
                     ControlFlow::Continue(())
                 },
             );

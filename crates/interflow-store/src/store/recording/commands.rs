@@ -2,7 +2,6 @@
 
 use std::collections::HashSet;
 
-use bytes::Bytes;
 use interflow_types::{Direction, FlowId, StreamMessage};
 
 use crate::error::{Result, StoreError};
@@ -12,7 +11,8 @@ use crate::store::recording::write_batch::WriteBatch;
 use crate::store::recording::writer::StoreWriter;
 use crate::store::rows;
 use crate::store::segments::body_assembly::ChunkSink;
-use crate::store::store_state::{FlowAnnotation, NewFlow, WriterCommand};
+use crate::store::store_state::{FlowAnnotation, WriterCommand};
+use crate::stored_flow::FlowWithBodies;
 
 impl StoreWriter {
     pub(crate) fn run_command(&mut self, job: WriterCommand) {
@@ -59,8 +59,8 @@ impl StoreWriter {
     }
 
     /// Stores a complete flow; returns false if its id exists already.
-    pub(crate) fn insert(&mut self, new: NewFlow) -> Result<bool> {
-        let NewFlow { mut row, request_body, response_body, original_bodies, certificates, messages } = new;
+    pub(crate) fn insert(&mut self, new: FlowWithBodies) -> Result<bool> {
+        let FlowWithBodies { mut row, request_body, response_body, original_bodies, certificates, messages } = new;
         if self.open.contains_key(&row.id) || self.seq_of(row.id)?.is_some() {
             return Ok(false);
             // A running flow keeps its row until it ends.
@@ -72,18 +72,22 @@ impl StoreWriter {
         // Counted again below, as the messages are stored.
         row.messages = 0;
         self.mask_row(&mut row);
-        let said = [Direction::Request, Direction::Response].map(|d| row.body(d).copied().unwrap_or_default());
+        let recorded = [Direction::Request, Direction::Response].map(|d| row.body(d).copied().unwrap_or_default());
         let edited = [Direction::Request, Direction::Response]
             .map(|d| row.original.as_deref().and_then(|o| o.edited_body(d)).copied());
-        let [came, came_back] = original_bodies;
+        let [mut request_original, mut response_original] = original_bodies;
         // If nothing was edited, the body sent on is also the body received.
-        let came = if edited[0].is_some() { came } else { Bytes::new() };
-        let came_back = if edited[1].is_some() { came_back } else { Bytes::new() };
+        if edited[0].is_none() {
+            request_original.clear();
+        }
+        if edited[1].is_none() {
+            response_original.clear();
+        }
         let seq = self.seq();
         let mut flow = InFlightFlow::begin(None, row, seq);
         // Through the same assembly as live bodies, so that equal content shares its chunks.
         let chains = certificates.map(|chain| chain.map(|chain| chain.as_bytes().clone()).unwrap_or_default());
-        let bodies = [request_body, response_body, came, came_back].into_iter().chain(chains);
+        let bodies = [request_body, response_body, request_original, response_original].into_iter().chain(chains);
         for (side, body) in bodies.enumerate() {
             if !body.is_empty() {
                 let mut shelf = ChunkSink { db: &self.db, segments: &mut self.segments, chunks: &mut self.chunks };
@@ -91,11 +95,11 @@ impl StoreWriter {
             }
         }
         // An import may know a size without having the bytes.
-        let sizes = [0, 1].map(|side: usize| said[side].size.max(flow.bodies[side].stored_bytes()));
-        flow.measure(sizes, said.map(|b: BodyRecord| b.missing));
-        let came = edited.map(Option::unwrap_or_default);
-        let sizes = [0, 1].map(|side: usize| came[side].size.max(flow.bodies[2 + side].stored_bytes()));
-        flow.measure_originals(sizes, came.map(|b| b.missing));
+        let sizes = [0, 1].map(|side: usize| recorded[side].size.max(flow.bodies[side].stored_bytes()));
+        flow.measure(sizes, recorded.map(|b: BodyRecord| b.missing));
+        let originals = edited.map(Option::unwrap_or_default);
+        let sizes = [0, 1].map(|side: usize| originals[side].size.max(flow.bodies[2 + side].stored_bytes()));
+        flow.measure_originals(sizes, originals.map(|b| b.missing));
         let messages: Vec<(StreamMessage, u64)> = messages
             .into_iter()
             .map(|m| (StreamMessage { direction: m.direction, kind: m.kind, payload: m.payload, at: m.at }, m.size))
@@ -153,7 +157,7 @@ fn annotate(row: &mut FlowRecord, change: &FlowAnnotation) {
 }
 
 impl FlowAnnotation {
-    pub(crate) fn apply(&self, tags: &mut Vec<String>, said: &mut Option<String>) {
+    pub fn apply(&self, tags: &mut Vec<String>, recorded: &mut Option<String>) {
         tags.retain(|t| !self.remove_tags.contains(t));
         for tag in &self.add_tags {
             // Tags are separated by line breaks in the database.
@@ -165,7 +169,7 @@ impl FlowAnnotation {
         }
         if let Some(comment) = &self.comment {
             // An empty comment removes it.
-            *said = (!comment.is_empty()).then(|| comment.clone());
+            *recorded = (!comment.is_empty()).then(|| comment.clone());
         }
     }
 }

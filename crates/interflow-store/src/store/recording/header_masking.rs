@@ -35,7 +35,8 @@ impl HeaderMasker {
         Self::new(&config)
     }
 
-    pub(crate) fn new(config: &crate::RecordConfig) -> Self {
+    /// The rules of a configuration.
+    pub fn new(config: &crate::RecordConfig) -> Self {
         Self(MaskRules::new(&config.mask_headers, &config.mask_query))
     }
 

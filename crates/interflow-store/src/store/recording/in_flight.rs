@@ -67,31 +67,31 @@ impl InFlightFlow {
     }
 
     /// Applies updates of heads and state to the row.
-    pub(crate) fn apply_updates(&mut self, news: &mut PendingUpdates, mask: &MaskRules) {
+    pub(crate) fn apply_updates(&mut self, updates: &mut PendingUpdates, mask: &MaskRules) {
         self.dirty = true;
-        self.withheld = news.withheld.take().or(self.withheld.take());
-        for head in news.interim.drain(..) {
+        self.withheld = updates.withheld.take().or(self.withheld.take());
+        for head in updates.interim.drain(..) {
             self.row
                 .interim
                 .push(InterimRecord { status: head.status.as_u16(), headers: mask.mask_headers(head.headers) });
         }
-        if let Some(head) = news.response.take() {
+        if let Some(head) = updates.response.take() {
             self.row.response = Some(response(head, mask));
         }
-        if let Some(original) = news.original.as_mut() {
+        if let Some(original) = updates.original.as_mut() {
             self.apply_original_updates(original, mask);
         }
-        let [request, response] = &mut news.trailers;
+        let [request, response] = &mut updates.trailers;
         if let (Some(t), Some(r)) = (request.take(), &mut self.row.request) {
             r.trailers = mask.mask_headers(t);
         }
         if let (Some(t), Some(r)) = (response.take(), &mut self.row.response) {
             r.trailers = mask.mask_headers(t);
         }
-        if let Some(state) = news.state.take() {
+        if let Some(state) = updates.state.take() {
             self.apply_snapshot(state);
         }
-        if let Some(end) = news.end.take() {
+        if let Some(end) = updates.end.take() {
             self.end(end);
         }
     }
@@ -112,22 +112,22 @@ impl InFlightFlow {
     }
 
     /// Applies the sizes of all bodies to the row.
-    pub(crate) fn measure_all(&mut self, news: &PendingUpdates) {
-        self.measure(news.sizes, news.missing);
-        if let Some(original) = &news.original {
+    pub(crate) fn measure_all(&mut self, updates: &PendingUpdates) {
+        self.measure(updates.sizes, updates.missing);
+        if let Some(original) = &updates.original {
             self.measure_originals(original.sizes, original.missing);
         }
     }
 
-    fn apply_original_updates(&mut self, news: &mut OriginalUpdates, mask: &MaskRules) {
-        if let Some((url, head, body_edited)) = news.request.take() {
+    fn apply_original_updates(&mut self, updates: &mut OriginalUpdates, mask: &MaskRules) {
+        if let Some((url, head, body_edited)) = updates.request.take() {
             // The query of the received URL may contain the same secrets as the one that was sent.
             let url =
                 format!("{}://{}{}", url.scheme, url.authority.to_host_header(url.scheme), mask.mask_path(&url.path));
             let head = request(head, mask);
             self.row.original.get_or_insert_default().request = Some(OriginalRequestRecord { url, head, body_edited });
         }
-        if let Some((head, body_edited)) = news.response.take() {
+        if let Some((head, body_edited)) = updates.response.take() {
             let head = response(head, mask);
             self.row.original.get_or_insert_default().response = Some(OriginalResponseRecord { head, body_edited });
         }
@@ -162,7 +162,7 @@ impl InFlightFlow {
         self.measure(sizes.map(Option::unwrap_or_default), [Some(MissingReason::Dropped); 2]);
         self.measure_originals(originals, [Some(MissingReason::Dropped); 2]);
         if let Some(slot) = &self.slot {
-            slot.news.lock().mark_missing(MissingReason::Dropped);
+            slot.updates.lock().mark_missing(MissingReason::Dropped);
         }
     }
 
@@ -171,7 +171,7 @@ impl InFlightFlow {
         self.bodies.iter_mut().for_each(BodyAssembly::give_up);
         self.dirty = true;
         if let Some(slot) = &self.slot {
-            slot.news.lock().mark_missing(MissingReason::Dropped);
+            slot.updates.lock().mark_missing(MissingReason::Dropped);
             // Told to the capture too, so that it stops queueing bytes that would be rejected.
         }
     }
@@ -195,6 +195,7 @@ impl InFlightFlow {
                 self.row.tags.push(tag.clone());
             }
         }
+        self.row.attempts = s.attempts;
         self.row.passthrough = s.passthrough.map(|why| why.as_str().into());
         self.row.client.http2 = s.client_http2.map(|f| f.to_string());
         self.row.client.ja4h = s.ja4h.map(|f| f.to_string());

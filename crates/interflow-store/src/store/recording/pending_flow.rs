@@ -2,8 +2,9 @@
 
 use bytes::Bytes;
 use interflow_types::{
-    Authority, ByteCounts, ByteStr, ClientInfo, ClientTls, EntryKind, Flow, FlowId, FlowOutcome, FlowTimings, Headers,
-    HttpVersion, Method, Passthrough, RequestHead, ResponseHead, Scheme, StreamMessage, Timestamp, UpstreamInfo, Url,
+    Attempt, Attempts, Authority, ByteCounts, ByteStr, ClientInfo, ClientTls, EntryKind, Flow, FlowId, FlowOutcome,
+    FlowTimings, Headers, HttpVersion, Method, Passthrough, RequestHead, ResponseHead, Scheme, StreamMessage,
+    Timestamp, UpstreamInfo, Url,
 };
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -14,7 +15,7 @@ use crate::model::{ErrorRecord, FlowState, MissingReason};
 /// A flow being recorded; shared by its capture and the writer.
 pub(crate) struct PendingFlow {
     pub(crate) id: FlowId,
-    pub(crate) news: Mutex<PendingUpdates>,
+    pub(crate) updates: Mutex<PendingUpdates>,
 }
 
 /// Data received since the last drain, and the state needed to continue. Allocated as one block with its `PendingFlow`,
@@ -148,6 +149,7 @@ pub(crate) struct FlowSnapshot {
     pub(crate) timings: FlowTimings,
     pub(crate) tags: Vec<ByteStr>,
     pub(crate) passthrough: Option<Passthrough>,
+    pub(crate) attempts: Vec<Attempt>,
 }
 
 impl FlowSnapshot {
@@ -161,6 +163,7 @@ impl FlowSnapshot {
             timings: flow.timings,
             tags: flow.tags.clone(),
             passthrough: flow.passthrough,
+            attempts: flow.extension::<Attempts>().map(Attempts::list).unwrap_or_default(),
         }
     }
 }

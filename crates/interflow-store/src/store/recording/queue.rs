@@ -210,7 +210,7 @@ impl WriterQueue {
     }
 
     /// Whether what waits for the shared store has reached its bound: then the policy for overflow applies.
-    pub(crate) fn set_spool_full(&self, on: bool) {
+    pub(crate) fn apply_spool_full(&self, on: bool) {
         if self.spool_full.swap(on, Ordering::SeqCst) && !on {
             self.wake_all();
         }
@@ -286,7 +286,7 @@ mod tests {
             // The writer is about to take what is there.
             let taken: Vec<_> = queue.shards.iter().map(|shard| shard.lock()).collect();
             scope.spawn(|| {
-                queue.push(Arc::new(PendingFlow { id: FlowId::new(Timestamp::now()), news: Mutex::default() }));
+                queue.push(Arc::new(PendingFlow { id: FlowId::new(Timestamp::now()), updates: Mutex::default() }));
             });
             let begun = Instant::now();
             while queue.depth().1 == 0 {
@@ -308,7 +308,10 @@ mod tests {
             for _ in 0..4 {
                 scope.spawn(|| {
                     for _ in 0..FLOWS {
-                        queue.push(Arc::new(PendingFlow { id: FlowId::new(Timestamp::now()), news: Mutex::default() }));
+                        queue.push(Arc::new(PendingFlow {
+                            id: FlowId::new(Timestamp::now()),
+                            updates: Mutex::default(),
+                        }));
                     }
                 });
             }

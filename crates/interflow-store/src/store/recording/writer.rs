@@ -21,14 +21,15 @@ use rusqlite::{Connection, OptionalExtension};
 use crate::config::RecordConfig;
 use crate::error::Result;
 use crate::model::{FlowRecord, FlowState, MissingReason};
+use crate::store::overview::columns;
 use crate::store::recording::header_masking::MaskRules;
 use crate::store::recording::in_flight;
 use crate::store::recording::in_flight::InFlightFlow;
 use crate::store::recording::pending_flow::{PendingFlow, PendingUpdates};
-use crate::store::recording::reconfigure;
 use crate::store::recording::write_batch::WriteBatch;
 use crate::store::rows;
 use crate::store::rows::HostIds;
+use crate::store::schema;
 use crate::store::segments::body_assembly::{BodyAssembly, ChunkSink};
 use crate::store::segments::chunk_refs::{CERTIFICATES, SIDES};
 use crate::store::segments::chunks::ChunkWriter;
@@ -38,10 +39,9 @@ use crate::store::store_state::{StoreState, WriterCommand};
 use crate::store::upkeep::age_clock::AgeClock;
 use crate::store::upkeep::checkpoint::CheckpointNeed;
 use crate::store::upkeep::disk_reserve::DiskReserve;
-use crate::store::upkeep::disk_space;
 use crate::store::upkeep::garbage::GarbageMark;
-use crate::store::upkeep::retention::GarbageCollector;
-use crate::store::{overview, schema};
+use crate::store::upkeep::garbage_collector::GarbageCollector;
+use crate::store::upkeep::size_shares;
 
 /// How long updates are collected before they are written.
 const GATHER_INTERVAL: Duration = Duration::from_millis(20);
@@ -114,12 +114,12 @@ impl StoreWriter {
     ) -> Result<Self> {
         let chunks = ChunkWriter::open(&db, config.compress)?;
         let last: Option<i64> = db.query_row("SELECT max(seq) FROM flows", [], |r| r.get(0))?;
-        let columns_end = overview::columns_end(&db)?;
+        let columns_end = columns::columns_end(&db)?;
         // Row numbers continue after the highest that is left; they only need to grow.
         let next_seq = last.unwrap_or(0) + 1;
         let applied = Arc::new(config.clone());
-        config.segment_bytes.0 = disk_space::segment_bytes(&config);
-        reconfigure::limit_log(&db, &config)?;
+        config.segment_bytes.0 = size_shares::segment_bytes(&config);
+        size_shares::limit_log(&db, &config)?;
         let files = segment::list(&crate::store::segments_dir(&dir))?;
         let newest_flow = "SELECT stored FROM flows ORDER BY seq DESC LIMIT 1";
         let newest_flow = db.query_row(newest_flow, [], |r| r.get(0)).optional()?;
@@ -244,7 +244,7 @@ impl StoreWriter {
     fn sweep(&self, slots: &mut Vec<Arc<PendingFlow>>) {
         for flow in self.open.values() {
             let Some(slot) = &flow.slot else { continue };
-            let mut updates = slot.news.lock();
+            let mut updates = slot.updates.lock();
             if !updates.queued && !updates.is_empty() {
                 updates.queued = true;
                 slots.push(slot.clone());
@@ -374,14 +374,14 @@ impl StoreWriter {
     }
 
     fn take_updates(&mut self, slot: &Arc<PendingFlow>, batch: &mut WriteBatch) -> Result<()> {
-        let mut news = {
-            let mut updates = slot.news.lock();
+        let mut updates = {
+            let mut updates = slot.updates.lock();
             // Cleared under the lock, so that an update from now on queues the flow again.
             updates.queued = false;
             updates.take()
         };
-        batch.charge += news.charge;
-        let mut flow = match (self.open.remove(&slot.id), news.begin.take()) {
+        batch.charge += updates.charge;
+        let mut flow = match (self.open.remove(&slot.id), updates.begin.take()) {
             (Some(flow), _) => flow,
             (None, Some(begin)) => {
                 let row = in_flight::row_of(slot, begin, &self.mask);
@@ -392,8 +392,8 @@ impl StoreWriter {
             (None, None) => return Ok(()),
         };
         flow.touched = self.generation;
-        let over = news.end.is_some();
-        let applied = self.apply_updates(&mut flow, &mut news).and_then(|()| match &flow.withheld {
+        let over = updates.end.is_some();
+        let applied = self.apply_updates(&mut flow, &mut updates).and_then(|()| match &flow.withheld {
             _ if over => self.end(&mut flow),
             Some(_) => self.save_running(&mut flow),
             None => Ok(()),
@@ -411,8 +411,8 @@ impl StoreWriter {
         applied
     }
 
-    fn apply_updates(&mut self, flow: &mut InFlightFlow, news: &mut PendingUpdates) -> Result<()> {
-        flow.apply_updates(news, &self.mask);
+    fn apply_updates(&mut self, flow: &mut InFlightFlow, updates: &mut PendingUpdates) -> Result<()> {
+        flow.apply_updates(updates, &self.mask);
         for (side, (chain, stored)) in flow.certificates.iter_mut().enumerate() {
             if let (Some(chain), false) = (chain, *stored) {
                 let mut shelf = ChunkSink { db: &self.db, segments: &mut self.segments, chunks: &mut self.chunks };
@@ -420,14 +420,14 @@ impl StoreWriter {
                 *stored = true;
             }
         }
-        if !news.messages.is_empty() {
-            self.take_messages(flow, &news.messages)?;
+        if !updates.messages.is_empty() {
+            self.take_messages(flow, &updates.messages)?;
         }
         let mut cut = false;
-        let [request, response] = std::mem::take(&mut news.data);
-        let original = news.original.as_mut().map(|o| (std::mem::take(&mut o.data), o.hashed));
+        let [request, response] = std::mem::take(&mut updates.data);
+        let original = updates.original.as_mut().map(|o| (std::mem::take(&mut o.data), o.hashed));
         let ([came, came_back], came_hashed) = original.unwrap_or_default();
-        let ([a, b], [c, d]) = (news.hashed, came_hashed);
+        let ([a, b], [c, d]) = (updates.hashed, came_hashed);
         let hashed = [a, b, c, d];
         for (side, pieces) in [request, response, came, came_back].into_iter().enumerate() {
             if !pieces.is_empty() {
@@ -438,7 +438,7 @@ impl StoreWriter {
                 cut |= flow.bodies[side].push(&mut shelf, flow.seq, side, pieces)?;
             }
         }
-        flow.measure_all(news);
+        flow.measure_all(updates);
         // Chunks have been cut off the tail: the row must name them in the same transaction.
         if cut && flow.stored.is_some() && flow.row.state == FlowState::Open { self.save_running(flow) } else { Ok(()) }
     }
@@ -564,29 +564,29 @@ impl StoreWriter {
     /// While the disk refuses writes, updates are counted and dropped.
     fn discard(&mut self, slots: Vec<Arc<PendingFlow>>, batch: &mut WriteBatch) {
         for slot in slots {
-            let mut news = {
-                let mut news = slot.news.lock();
+            let mut updates = {
+                let mut updates = slot.updates.lock();
                 // Cleared here as well, or the flow would never be queued again.
-                news.queued = false;
+                updates.queued = false;
                 // Marked before the updates are taken, so that the reason survives in the retained state.
-                news.mark_missing(MissingReason::Dropped);
-                news.take()
+                updates.mark_missing(MissingReason::Dropped);
+                updates.take()
             };
-            batch.charge += news.charge;
-            let originals = news.original.iter().flat_map(|o| &o.data);
-            let bytes: usize = news.data.iter().chain(originals).flatten().map(Bytes::len).sum();
+            batch.charge += updates.charge;
+            let originals = updates.original.iter().flat_map(|o| &o.data);
+            let bytes: usize = updates.data.iter().chain(originals).flatten().map(Bytes::len).sum();
             self.shared.queue.dropped_bytes.fetch_add(bytes as u64, Relaxed);
             match self.open.get_mut(&slot.id) {
                 // Its row can still be written when space is available again.
                 Some(flow) => {
                     // A gap within a body cannot be represented, so nothing after it is recorded.
                     flow.bodies.iter_mut().for_each(BodyAssembly::give_up);
-                    flow.apply_updates(&mut news, &self.mask);
-                    flow.measure_all(&news);
+                    flow.apply_updates(&mut updates, &self.mask);
+                    flow.measure_all(&updates);
                     batch.withheld.extend(flow.withheld.take());
                 }
                 // A flow whose start is discarded is lost as a whole, and later updates of it are ignored.
-                None => drop(self.shared.lost_flows.fetch_add(u64::from(news.begin.is_some()), Relaxed)),
+                None => drop(self.shared.lost_flows.fetch_add(u64::from(updates.begin.is_some()), Relaxed)),
             }
         }
     }

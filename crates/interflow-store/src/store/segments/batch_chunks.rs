@@ -15,7 +15,7 @@ use crate::store::segments::segment::RecordLocation;
 /// Bytes of shared chunks that are kept.
 const MAX_KEPT: usize = 4 << 20;
 
-pub(crate) struct BatchChunks {
+pub struct BatchChunks {
     db: PooledConnection,
     dir: PathBuf,
     files: SegmentFiles,
@@ -50,7 +50,7 @@ impl BatchChunks {
         Ok(Self { db, dir, files: SegmentFiles::default(), chunks, kept: 0 })
     }
 
-    pub(crate) fn read(&mut self, chunk: ChunkRef) -> Result<Bytes> {
+    pub fn read(&mut self, chunk: ChunkRef) -> Result<Bytes> {
         let mut unknown = BatchChunk::default();
         let chunk_use = self.chunks.get_mut(&chunk.id).unwrap_or(&mut unknown);
         chunk_use.uses = chunk_use.uses.saturating_sub(1);

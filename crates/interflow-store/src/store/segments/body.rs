@@ -11,10 +11,10 @@ use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use crate::error::{Result, StoreError};
 use crate::store::connection_pool::PooledConnection;
-use crate::store::rows::StoredRow;
 use crate::store::segments::chunk_refs::ChunkRef;
 use crate::store::segments::segment;
 use crate::store::segments::segment::RecordLocation;
+use crate::stored_flow::StoredFlow;
 
 /// Segment files kept open by one reader.
 const OPEN_FILES: usize = 8;
@@ -104,14 +104,14 @@ pub(crate) struct StoredBodyParts {
 
 impl StoredBodyParts {
     /// Loads the parts of one body of a stored flow.
-    pub(crate) fn for_side(db: &Connection, flow: &mut StoredRow, side: usize) -> Result<Self> {
-        let chunks = std::mem::take(&mut flow.refs[side]);
-        let mut tail = std::mem::take(&mut flow.inline[side]);
+    pub(crate) fn for_side(db: &Connection, flow: &StoredFlow, side: usize) -> Result<Self> {
+        let chunks = flow.refs[side].clone();
+        let mut tail = flow.inline[side].clone();
         // An ended flow has its tail in its row, a running one in the table.
         if tail.is_empty() {
             let mut statement =
                 db.prepare_cached("SELECT bytes FROM tails WHERE seq = ? AND direction = ? ORDER BY at")?;
-            let mut rows = statement.query(params![flow.seq, side])?;
+            let mut rows = statement.query(params![flow.position, side])?;
             let mut all = Vec::new();
             while let Some(row) = rows.next()? {
                 all.extend_from_slice(row.get_ref(0)?.as_blob().map_err(rusqlite::Error::from)?);
@@ -165,7 +165,7 @@ impl BodyReader {
     }
 
     /// A reader of bytes that are fetched as they are read.
-    pub(crate) fn fetched(fetch: FetchPiece, range: Range<u64>) -> Self {
+    pub fn fetched(fetch: FetchPiece, range: Range<u64>) -> Self {
         let remaining = range.end.saturating_sub(range.start);
         Self { source: BodyPieces::Fetched(fetch), skip: range.start, left: remaining, current: Bytes::new() }
     }

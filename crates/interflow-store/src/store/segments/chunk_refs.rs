@@ -7,14 +7,14 @@ use crate::store::segments::varint::{VarintReader, write_signed, write_varint};
 
 /// A chunk of a body: `id` is its row in `chunks`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct ChunkRef {
-    pub(crate) id: u64,
+pub struct ChunkRef {
+    pub id: u64,
     /// Bytes of the body that it contains.
-    pub(crate) len: u64,
+    pub len: u64,
 }
 
 /// The index of a direction in pairs: requests first, as everywhere in the store.
-pub(crate) const fn body_index(direction: Direction) -> usize {
+pub const fn body_index(direction: Direction) -> usize {
     match direction {
         Direction::Request => 0,
         Direction::Response => 1,
@@ -23,20 +23,20 @@ pub(crate) const fn body_index(direction: Direction) -> usize {
 
 /// Bodies per flow: request and response as sent on, followed by the same two as received, if they were edited, and
 /// the certificate chains presented to the client and by the origin.
-pub(crate) const SIDES: usize = 6;
+pub const SIDES: usize = 6;
 
 /// The index of the chain presented to the client; the origin's follows.
-pub(crate) const CERTIFICATES: usize = 4;
+pub const CERTIFICATES: usize = 4;
 
 /// The index of a body as received, before it was edited.
-pub(crate) const fn original_body_index(direction: Direction) -> usize {
+pub const fn original_body_index(direction: Direction) -> usize {
     2 + body_index(direction)
 }
 
 /// Encodes the chunk lists of all bodies; `None` if all are empty. The lists after the first two are written only if one
 /// of them is not empty. Chunk numbers are stored as differences, because consecutive chunks usually have consecutive
 /// numbers.
-pub(crate) fn encode(refs: [&[ChunkRef]; SIDES]) -> Option<Vec<u8>> {
+pub fn encode(refs: [&[ChunkRef]; SIDES]) -> Option<Vec<u8>> {
     if refs.iter().all(|r| r.is_empty()) {
         return None;
     }
@@ -56,7 +56,7 @@ pub(crate) fn encode(refs: [&[ChunkRef]; SIDES]) -> Option<Vec<u8>> {
     Some(out)
 }
 
-pub(crate) fn decode(blob: Option<&[u8]>) -> Result<[Vec<ChunkRef>; SIDES]> {
+pub fn decode(blob: Option<&[u8]>) -> Result<[Vec<ChunkRef>; SIDES]> {
     let mut all: [Vec<ChunkRef>; SIDES] = Default::default();
     let Some(blob) = blob else { return Ok(all) };
     let mut input = VarintReader(blob);

@@ -6,20 +6,20 @@ const MIN_COMPRESSED_LEN: usize = 256;
 const LEVEL: i32 = 1;
 
 /// A compressor that reuses its working memory.
-pub(crate) struct Compressor {
+pub struct Compressor {
     zstd: Option<zstd::bulk::Compressor<'static>>,
     buffer: Vec<u8>,
 }
 
 impl Compressor {
     /// Creates a compressor; it does nothing if `on` is false or zstd cannot allocate memory.
-    pub(crate) fn new(on: bool) -> Self {
+    pub fn new(on: bool) -> Self {
         let zstd = if on { zstd::bulk::Compressor::new(LEVEL).ok() } else { None };
         Self { zstd, buffer: Vec::new() }
     }
 
     /// The compressed form, if it is at least an eighth smaller.
-    pub(crate) fn compress(&mut self, raw: &[u8]) -> Option<&[u8]> {
+    pub fn compress(&mut self, raw: &[u8]) -> Option<&[u8]> {
         let zstd = self.zstd.as_mut()?;
         if raw.len() < MIN_COMPRESSED_LEN || !looks_compressible(raw) {
             return None;

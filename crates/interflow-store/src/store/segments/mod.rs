@@ -1,12 +1,12 @@
 //! Bodies and messages: chunks in segment files, and what refers to them.
 
-pub(crate) mod batch_chunks;
+pub mod batch_chunks;
 pub(crate) mod body;
 pub(crate) mod body_assembly;
-pub(crate) mod chunk_refs;
+pub mod chunk_refs;
 pub(crate) mod chunker;
 pub(crate) mod chunks;
-pub(crate) mod compress;
+pub mod compress;
 pub(crate) mod messages;
 pub(crate) mod segment;
 pub(crate) mod varint;

@@ -37,7 +37,7 @@ impl DamagedRows {
 }
 
 /// Whether an error concerns a single row.
-pub(crate) fn is_of_row(error: &StoreError) -> bool {
+pub fn is_of_row(error: &StoreError) -> bool {
     match error {
         StoreError::Damaged { .. } => true,
         StoreError::Sql(e) => {

@@ -11,7 +11,6 @@ use std::time::Instant;
 
 use rusqlite::params;
 
-use crate::config::RecordConfig;
 use crate::error::{Result, StoreError};
 use crate::store::recording::write_batch::WriteBatch;
 use crate::store::recording::writer::{RETRY, StoreWriter};
@@ -19,14 +18,13 @@ use crate::store::schema;
 use crate::store::segments::{chunk_refs, segment};
 use crate::store::store_state::ReplySender;
 use crate::store::subscriptions::Notification;
-use crate::store::upkeep::checkpoint::CHECKPOINT_BYTES;
+use crate::store::upkeep::garbage_collector::ChunkBitmap;
 use crate::store::upkeep::quarantine;
-use crate::store::upkeep::retention::{ChunkBitmap, EARLY_PERCENT};
+use crate::store::upkeep::size_shares;
+use crate::store::upkeep::size_shares::EARLY_PERCENT;
 
 /// Flows deleted per transaction while the disk is full: its log must fit into the reserve.
 const STEP: usize = 32;
-/// Segments and the database's log are limited to a sixteenth of the size limit, but not below this.
-const MIN_SHARE: u64 = 512 << 10;
 
 impl StoreWriter {
     /// Deletes flows even if the disk is full; returns how many. `delete` removes their rows.
@@ -346,23 +344,6 @@ impl StoreWriter {
 
     /// Maximum size of the database's log before a checkpoint.
     pub(crate) fn log_bytes(&self) -> usize {
-        log_bytes(&self.config)
-    }
-}
-
-/// Segments are small compared to the size limit, so that expiring the oldest flows deletes whole files.
-pub(crate) fn segment_bytes(config: &RecordConfig) -> u64 {
-    share_of_limit(config, config.segment_bytes.0)
-}
-
-/// Maximum size of the database's log: small compared to the size limit.
-pub(crate) fn log_bytes(config: &RecordConfig) -> usize {
-    share_of_limit(config, CHECKPOINT_BYTES as u64) as usize
-}
-
-fn share_of_limit(config: &RecordConfig, usual: u64) -> u64 {
-    match config.retention_bytes.0 {
-        0 => usual,
-        bound => usual.min((bound / 16).max(MIN_SHARE)),
+        size_shares::log_bytes(&self.config)
     }
 }

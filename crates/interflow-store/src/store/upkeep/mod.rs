@@ -2,11 +2,13 @@
 
 pub(crate) mod age_clock;
 pub(crate) mod checkpoint;
-pub(crate) mod damage;
+pub mod damage;
 pub(crate) mod disk_reserve;
 pub(crate) mod disk_space;
 pub(crate) mod garbage;
+pub(crate) mod garbage_collector;
 pub(crate) mod quarantine;
 pub(crate) mod recover;
 pub(crate) mod retention;
+pub(crate) mod size_shares;
 pub(crate) mod verify;

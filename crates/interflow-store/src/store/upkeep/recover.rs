@@ -48,7 +48,7 @@ pub(crate) fn recover(dir: &Path, segments: &Path, db: &Connection) -> Result<(S
     // The marker exists from open to orderly close. Without it, the checks below, which read the whole newest segment,
     // are not needed.
     if recovery.unclean {
-        crate::store::overview::forget_open(db)?;
+        crate::store::overview::columns::forget_open(db)?;
         // In the database 3 is `Cut` and 0 is `Open`.
         recovery.cut_flows = db.execute("UPDATE flows SET state = 3 WHERE state = 0", [])? as u64;
         let lost = lost_chunks(segments, db, &files.into_iter().collect(), newest)?;
@@ -117,7 +117,7 @@ fn mark_lost(db: &Connection, lost: &HashSet<u64>) -> Result<u64> {
             let kept = refs.iter().map(|r| r.len).sum();
             // The inline end belongs after the lost part.
             stored.inline[side].clear();
-            db.execute("DELETE FROM tails WHERE seq = ? AND direction = ?", params![stored.seq, side])?;
+            db.execute("DELETE FROM tails WHERE seq = ? AND direction = ?", params![stored.position, side])?;
             let row = &mut stored.row;
             // Sides 0 and 1 are the bodies as sent, 2 and 3 as received, the rest certificates.
             let direction = if side % 2 == 0 { Direction::Request } else { Direction::Response };

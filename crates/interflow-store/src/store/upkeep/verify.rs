@@ -36,7 +36,7 @@ impl CheckReport {
         self.problem_count == 0
     }
 
-    pub(crate) fn problem(&mut self, what: String) {
+    pub fn problem(&mut self, what: String) {
         self.problem_count += 1;
         if self.problems.len() < Self::MAX_PROBLEMS {
             self.problems.push(what);

@@ -5,13 +5,13 @@ pub mod secrets;
 
 use clap::{Args, Subcommand, ValueEnum};
 use interflow_approvals::presets;
-use interflow_host::InstanceApi;
 use interflow_host::data_dir::DataDir;
+use interflow_types::Timestamp;
 use interflow_types::units::HumanDuration;
-use interflow_types::{Timestamp, percent};
 use serde_json::{Map, Value, json};
 
 use crate::CliError;
+use crate::cli::operations::{InstanceApi, OperationId, Operations as _};
 use crate::cli::output::{FormatArgs, TableFormat, clock, joined_values, member, members, print, print_json};
 
 #[derive(Debug, Subcommand)]
@@ -140,18 +140,15 @@ fn presets(name: Option<&str>, format: &FormatArgs<TableFormat>) -> Result<(), C
         Some(name) => vec![presets::find(name).map_err(CliError::Usage)?],
         None => presets::all().iter().collect(),
     };
-    if format.is_json() {
-        return print_json(&chosen);
-    }
-    for preset in chosen {
-        print(&format!("{:<18}  {}\n", preset.name, preset.about));
-        for rule in preset.rules.iter().filter(|_| name.is_some()) {
-            let any = |list: &[String], all: &str| if list.is_empty() { all.to_owned() } else { list.join(" ") };
-            let paths = any(&rule.paths, "");
-            print(&format!("    allow  {:<12} {} {paths}\n", any(&rule.methods, "any method"), rule.hosts.join(" ")));
-        }
-    }
-    Ok(())
+    let any = |list: &[String], all: &str| if list.is_empty() { all.to_owned() } else { list.join(" ") };
+    let text = |preset: &&presets::RulePreset| {
+        let rules = preset.rules.iter().filter(|_| name.is_some()).map(|rule| {
+            let (methods, paths) = (any(&rule.methods, "any method"), any(&rule.paths, ""));
+            format!("    allow  {methods:<12} {} {paths}\n", rule.hosts.join(" "))
+        });
+        format!("{:<18}  {}\n{}", preset.name, preset.about, rules.collect::<String>())
+    };
+    format.print(&chosen, || chosen.iter().map(text).collect())
 }
 
 /// Formats the active mode and its expiry.
@@ -173,11 +170,10 @@ pub fn mode_line(state: &Value) -> String {
 
 fn rules(api: &InstanceApi, command: ApprovalRulesCommand) -> Result<(), CliError> {
     match command {
-        ApprovalRulesCommand::List { format } if format.is_json() => {
-            print_json(&api.get("/approvals/rules")?["rules"])?;
-        }
-        ApprovalRulesCommand::List { .. } => {
-            members(&api.get("/approvals/rules")?, "rules").for_each(|rule| print(&format!("{}\n", rule_line(rule))));
+        ApprovalRulesCommand::List { format } => {
+            let response = api.call(&OperationId::ListApprovalRules.call())?;
+            let lines = || members(&response, "rules").map(|rule| rule_line(rule) + "\n").collect();
+            format.print(&response["rules"], lines)?;
         }
         ApprovalRulesCommand::Add(args) => {
             let mut rule = Map::new();
@@ -194,11 +190,11 @@ fn rules(api: &InstanceApi, command: ApprovalRulesCommand) -> Result<(), CliErro
             rule.extend(lists.into_iter().filter(|(_, l)| !l.is_empty()).map(|(name, l)| (name.to_owned(), json!(l))));
             let texts = [("until", args.until), ("note", args.note)];
             rule.extend(texts.into_iter().filter_map(|(name, text)| Some((name.to_owned(), text?.into()))));
-            let made = api.post("/approvals/rules", &Value::Object(rule))?;
+            let made = api.call(&OperationId::AddApprovalRule.call().body(Value::Object(rule)))?;
             print(&format!("{}\n", rule_line(&made)));
         }
         ApprovalRulesCommand::Remove { id } => {
-            api.delete(&format!("/approvals/rules/{}", percent::encoded(&id)))?;
+            api.call(&OperationId::RemoveApprovalRule.call().path(&id))?;
             print(&format!("{id} is removed\n"));
         }
     }
@@ -234,25 +230,25 @@ fn rule_line(rule: &Value) -> String {
 
 fn set_mode(api: &InstanceApi, mode: Option<ModeArg>, lasting: Option<HumanDuration>) -> Result<(), CliError> {
     let Some(mode) = mode else {
-        print(&format!("{}\n", mode_line(&api.get("/approvals")?)));
+        print(&format!("{}\n", mode_line(&api.call(&OperationId::ListApprovals.call())?)));
         return Ok(());
     };
     let mut input = json!({"mode": mode.to_json()});
     if let Some(lasting) = lasting {
         input["for"] = json!(lasting);
     }
-    print(&format!("{}\n", mode_line(&api.post("/approvals/mode", &input)?)));
+    print(&format!("{}\n", mode_line(&api.call(&OperationId::SetApprovalMode.call().body(input))?)));
     Ok(())
 }
 
 fn suggest(api: &InstanceApi, query: &str, apply: bool, as_json: bool) -> Result<(), CliError> {
-    let response = api.get(&format!("/approvals/suggestions?query={}", percent::encoded(query)))?;
+    let response = api.call(&OperationId::ApprovalSuggestions.call().query("query", query))?;
     if as_json {
         print_json(&response["suggestions"])?;
     }
     for suggested in members(&response, "suggestions") {
         if apply {
-            api.post("/approvals/rules", &suggested["rule"])?;
+            api.call(&OperationId::AddApprovalRule.call().body(suggested["rule"].clone()))?;
         }
         if !as_json {
             let rule = &suggested["rule"];

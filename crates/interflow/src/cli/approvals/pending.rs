@@ -4,7 +4,6 @@
 use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
-use interflow_host::InstanceApi;
 use interflow_host::data_dir::DataDir;
 use interflow_host::pluralize::pluralize;
 use interflow_types::Timestamp;
@@ -14,7 +13,8 @@ use serde_json::{Map, Value, json};
 use super::mode_line;
 use crate::CliError;
 use crate::cli::flows::read_body_argument;
-use crate::cli::output::{FormatArgs, TableFormat, clock, member, members, print, print_json};
+use crate::cli::operations::{InstanceApi, OperationId, Operations as _};
+use crate::cli::output::{FormatArgs, TableFormat, clock, member, members, print};
 
 #[derive(Debug, Subcommand)]
 pub enum PendingCommand {
@@ -138,21 +138,17 @@ pub fn run(command: PendingCommand, home: &DataDir) -> Result<(), CliError> {
 }
 
 fn list(api: &InstanceApi, follow: bool, format: &FormatArgs<TableFormat>) -> Result<(), CliError> {
-    let mut pending = api.get("/pending")?;
+    let mut pending = api.call(&OperationId::ListPending.call())?;
     loop {
-        let mut state = api.get("/approvals")?;
+        let mut state = api.call(&OperationId::ListApprovals.call())?;
         state["pending"] = pending["pending"].take();
-        if format.is_json() {
-            print_json(&state)?;
-        } else {
-            print(&table(&state));
-        }
+        format.print(&state, || table(&state))?;
         if !follow {
             return Ok(());
         }
         let version = member(&pending, "version");
         while member(&pending, "version") == version {
-            pending = api.get(&format!("/pending?after={version}&wait=30s"))?;
+            pending = api.call(&OperationId::ListPending.call().query("after", &version).query("wait", "30s"))?;
         }
     }
 }
@@ -227,7 +223,7 @@ fn resolve(api: &InstanceApi, action: &str, args: &ResolutionArgs, reason: Optio
         hold["reason"] = reason.into();
     }
     if args.id == "all" {
-        for pending in members(&api.get("/pending")?, "pending") {
+        for pending in members(&api.call(&OperationId::ListPending.call())?, "pending") {
             let id = member(pending, "id");
             // A rule created for an earlier request may already have decided this one.
             let _ = decide(api, &id, if is_rule_hold(&id) { &hold } else { &approval });
@@ -317,7 +313,7 @@ fn require_rule_hold(id: &str, why: &str) -> Result<(), CliError> {
 }
 
 fn decide(api: &InstanceApi, id: &str, decision: &Value) -> Result<(), CliError> {
-    let done = api.post(&format!("/pending/{id}"), decision)?;
+    let done = api.call(&OperationId::DecidePending.call().path(id).body(decision.clone()))?;
     let rule = done["rule"]["id"].as_str().map(|id| format!(", rule {id}")).unwrap_or_default();
     let flows = pluralize(done["flows"].as_u64().unwrap_or_default(), "flow");
     print(&format!("{id}: {}, {flows}{rule}\n", member(decision, "action")));

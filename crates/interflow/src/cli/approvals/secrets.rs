@@ -1,13 +1,13 @@
 //! `interflow secrets` and `interflow sessions`: secrets that replace placeholders, and the agent sessions that bring them.
 
 use clap::{Args, Subcommand};
-use interflow_host::InstanceApi;
 use interflow_host::data_dir::DataDir;
 use interflow_host::pluralize::pluralize;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::CliError;
-use crate::cli::output::{FormatArgs, TableFormat, joined_values, member, members, print, print_json};
+use crate::cli::operations::{InstanceApi, OperationId, Operations as _};
+use crate::cli::output::{FormatArgs, TableFormat, joined_values, member, members, print};
 
 #[derive(Debug, Subcommand)]
 pub enum SecretsCommand {
@@ -41,16 +41,13 @@ pub enum SecretsCommand {
 pub fn run(command: SecretsCommand, home: &DataDir) -> Result<(), CliError> {
     let api = InstanceApi::require(home)?;
     match command {
-        SecretsCommand::List { format } if format.is_json() => print_json(&api.get("/secrets")?["secrets"])?,
-        SecretsCommand::List { .. } => {
-            for s in members(&api.get("/secrets")?, "secrets") {
-                let (label, used) = (member(s, "label"), member(s, "used"));
-                print(&format!(
-                    "{label:<16}  {}  to {}  ({used} used)\n",
-                    member(s, "placeholder"),
-                    joined_values(s, "hosts")
-                ));
-            }
+        SecretsCommand::List { format } => {
+            let response = api.call(&OperationId::ListSecrets.call())?;
+            let line = |s: &Value| {
+                let [label, placeholder, used] = ["label", "placeholder", "used"].map(|name| member(s, name));
+                format!("{label:<16}  {placeholder}  to {}  ({used} used)\n", joined_values(s, "hosts"))
+            };
+            format.print(&response["secrets"], || members(&response, "secrets").map(line).collect())?;
         }
         SecretsCommand::Add { label, hosts, placeholder, plain_http } => {
             let value = std::io::read_to_string(std::io::stdin().lock()).map_err(|e| format!("standard input: {e}"))?;
@@ -59,16 +56,14 @@ pub fn run(command: SecretsCommand, home: &DataDir) -> Result<(), CliError> {
             if let Some(placeholder) = placeholder {
                 secret["placeholder"] = placeholder.into();
             }
-            let made = api.post("/secrets", &secret)?;
+            let made = api.call(&OperationId::AddSecret.call().body(secret))?;
             interflow_host::errln!(
                 "the placeholder is replaced by the secret in requests to {}",
                 joined_values(&made, "hosts")
             );
             print(&format!("{}\n", member(&made, "placeholder")));
         }
-        SecretsCommand::Remove { label } => {
-            drop(api.delete(&format!("/secrets/{}", interflow_types::percent::encoded(&label)))?)
-        }
+        SecretsCommand::Remove { label } => drop(api.call(&OperationId::RemoveSecret.call().path(label))?),
     }
     Ok(())
 }
@@ -81,15 +76,11 @@ pub struct SessionsArgs {
 
 /// Lists the agent sessions of the running instance.
 pub fn sessions(args: &SessionsArgs, home: &DataDir) -> Result<(), CliError> {
-    let response = InstanceApi::require(home)?.get("/sessions")?;
-    if args.format.is_json() {
-        return print_json(&response["sessions"]);
-    }
-    for s in members(&response, "sessions") {
+    let response = InstanceApi::require(home)?.call(&OperationId::ListSessions.call())?;
+    let line = |s: &Value| {
         let secrets = pluralize(s["secrets"].as_array().map_or(0, Vec::len) as u64, "secret");
-        let (id, agent, rules) =
-            (member(s, "id"), member(s, "agent"), pluralize(s["rules"].as_u64().unwrap_or_default(), "rule"));
-        print(&format!("{id:<24}  {agent:<12}  {rules}  {secrets}\n"));
-    }
-    Ok(())
+        let rules = pluralize(s["rules"].as_u64().unwrap_or_default(), "rule");
+        format!("{:<24}  {:<12}  {rules}  {secrets}\n", member(s, "id"), member(s, "agent"))
+    };
+    args.format.print(&response["sessions"], || members(&response, "sessions").map(line).collect())
 }

@@ -5,11 +5,11 @@ use std::path::Path;
 use interflow_admin::config_masking::mask_config;
 use interflow_admin::settings::SettingsDiffKind;
 use interflow_files::{EditError, EditTurn, EditedFile, FileAccess};
-use interflow_host::InstanceApi;
 use interflow_host::data_dir::DataDir;
-use serde_json::{Value as Json, json};
+use serde_json::Value as Json;
 
 use crate::CliError;
+use crate::cli::operations::{InstanceApi, OperationId, Operations as _};
 use crate::cli::output::{joined_values, print};
 use crate::instance::config::{ConfigFile, InterflowConfig, key_position, load_text};
 use crate::instance::settings::{access, catalog, diff, document};
@@ -134,7 +134,7 @@ fn write(path: &Path, old: Option<&str>, new: &str, data_dir: Option<&Path>) -> 
 fn reload(data_dir: Option<&Path>) -> Result<Option<Json>, CliError> {
     let Ok(home) = DataDir::find(data_dir) else { return Ok(None) };
     let Ok(Some(api)) = InstanceApi::for_instance(&home) else { return Ok(None) };
-    api.post("/reload", &json!({})).map(Some)
+    api.call(&OperationId::Reload.call()).map(Some)
 }
 
 fn is_same(a: &Path, b: &Path) -> bool {
@@ -144,6 +144,8 @@ fn is_same(a: &Path, b: &Path) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     #[test]

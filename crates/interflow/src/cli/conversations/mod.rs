@@ -9,16 +9,18 @@ mod tag;
 
 use std::io::Write as _;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use clap::builder::PossibleValue;
 use clap::{Args, Subcommand, ValueEnum};
+use interflow_admin::{OfflineDeps, RebuildFn};
 use interflow_conversations::conversations::indexer::ConversationIndexer;
 use interflow_conversations::conversations::{export::ExportFormat, load};
-use interflow_host::InstanceApi;
 use interflow_host::data_dir::DataDir;
 use interflow_store::FlowStore;
 
 use crate::cli::flows::{AnnotationArgs, ProgressDisplay, open_for_reading};
+use crate::cli::operations::{OperationId, open_to_write, operations};
 use crate::cli::output::{FormatArgs, ListFormat, OutputFormat, TextFormat, ignore_broken_pipe, one_of};
 use crate::instance::config::InterflowConfig;
 use crate::{CliError, components};
@@ -185,17 +187,17 @@ pub fn run(command: ConversationsCommand, config: &InterflowConfig, home: &DataD
 }
 
 fn rebuild(config: &InterflowConfig, home: &DataDir) -> Result<(), CliError> {
-    let exchanges = match InstanceApi::for_instance(home)? {
-        Some(api) => {
-            api.post("/conversations/rebuild", &serde_json::json!({}))?["exchanges"].as_u64().unwrap_or_default()
-        }
-        None => {
-            let pricing = components::conversations::pricing(config, home)?;
-            let store = components::record_store::open(config, home)?;
+    let open = || {
+        let pricing = components::conversations::pricing(config, home)?;
+        let store = open_to_write(config, home)?.flows();
+        let rebuild: RebuildFn = Box::new(move || {
             let mut progress = ProgressDisplay::new("reading exchanges");
-            ConversationIndexer::new(&*store, pricing).rebuild(&mut |n| progress.update(n, 0))?
-        }
+            ConversationIndexer::new(&*store, Arc::clone(&pricing)).rebuild(&mut |n| progress.update(n, 0))
+        });
+        Ok(OfflineDeps { rebuild: Some(rebuild), ..OfflineDeps::default() })
     };
+    let rebuilt = operations(config, home, open)?.call(&OperationId::RebuildConversations.call())?;
+    let exchanges = rebuilt["exchanges"].as_u64().unwrap_or_default();
     ignore_broken_pipe(writeln!(interflow_host::terminal::stdout(), "{exchanges} exchanges read"))
 }
 

@@ -2,15 +2,17 @@
 
 use interflow_conversations::assembly::MessageHash;
 use interflow_host::data_dir::DataDir;
+use serde_json::json;
 
 use super::{ConversationTagArgs, find};
 use crate::CliError;
-use crate::cli::flows::{StoreAccess, open_for_reading};
+use crate::cli::flows::open_for_reading;
+use crate::cli::operations::{OperationId, on_recording};
 use crate::instance::config::InterflowConfig;
 
 /// Changes tags and comment.
 pub fn tag(args: &ConversationTagArgs, config: &InterflowConfig, home: &DataDir) -> Result<(), CliError> {
-    let change = args.change.annotation("conversations tag ID regression")?;
+    let mut change = args.change.annotation("conversations tag ID regression")?;
     let key = |text: &String| {
         u128::from_str_radix(text, 16).map(MessageHash).map_err(|_| {
             CliError::Usage(format!(
@@ -27,5 +29,7 @@ pub fn tag(args: &ConversationTagArgs, config: &InterflowConfig, home: &DataDir)
         return Err(CliError::Failed(format!("the conversation {id} has no message with this key")));
     }
     drop(store);
-    StoreAccess::open(config, home)?.annotate_conversation(&id, message, change)
+    change["message"] = json!(message);
+    let annotate = OperationId::AnnotateConversation.call().path(id).body(change);
+    on_recording(config, home)?.call(&annotate).map(drop)
 }

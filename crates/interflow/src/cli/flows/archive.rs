@@ -14,10 +14,10 @@ use interflow_types::Direction;
 
 use super::compressed_output::CompressedOutput;
 use super::progress::ProgressDisplay;
-use super::store_access::StoreAccess;
 use super::{FlowExportArgs, open};
 use crate::CliError;
-use crate::cli::output::ignore_broken_pipe;
+use crate::cli::operations::{OperationCall, OperationId, Operations, on_recording};
+use crate::cli::output::{ignore_broken_pipe, members};
 use crate::instance::config::InterflowConfig;
 
 /// Flows per page.
@@ -157,10 +157,11 @@ pub fn import(
     config: &InterflowConfig,
     home: &DataDir,
 ) -> Result<(), CliError> {
-    let writing = StoreAccess::open(config, home)?;
+    let recording = on_recording(config, home)?;
+    let import = OperationId::ImportFlows.call().query_if("format", format.map(|f| f.name()));
     let mut refused = Vec::new();
     for path in files {
-        match import_one(&writing, path, format) {
+        match import_one(&*recording, path, &import) {
             Ok(report) => interflow_host::outln!("{}: {report}", path.display()),
             Err(why) => refused.push(format!("{}: {why}", path.display())),
         }
@@ -168,22 +169,23 @@ pub fn import(
     if refused.is_empty() { Ok(()) } else { Err(CliError::Failed(refused.join("\n"))) }
 }
 
-fn import_one(writing: &StoreAccess, path: &Path, format: Option<ArchiveFormat>) -> Result<String, CliError> {
+fn import_one(recording: &dyn Operations, path: &Path, import: &OperationCall) -> Result<String, CliError> {
     let cannot = |e: io::Error| CliError::Failed(format!("cannot be read: {e}"));
     let done = if path == Path::new("-") {
-        writing.import(io::stdin().lock(), format)?
+        recording.upload(import, Box::new(io::stdin()))?
     } else {
         let file = if path.is_dir() { fxzy::pack_to_temp_file(path) } else { File::open(path) };
         let file = file.map_err(cannot)?;
         let size = file.metadata().map_err(cannot)?.len();
         let reader = ProgressReader { file, read: 0, size, progress: ProgressDisplay::new("importing") };
-        writing.import(reader, format)?
+        recording.upload(import, Box::new(reader))?
     };
-    for reason in &done.reasons {
+    for reason in members(&done, "reasons").filter_map(|reason| reason.as_str()) {
         interflow_host::errln!("  left out: {reason}");
     }
-    let mut report = format!("{} imported", pluralize(done.imported, "flow"));
-    for (n, what) in [(done.present, "already present"), (done.skipped, "skipped")] {
+    let count = |name: &str| done[name].as_u64().unwrap_or_default();
+    let mut report = format!("{} imported", pluralize(count("imported"), "flow"));
+    for (n, what) in [(count("present"), "already present"), (count("skipped"), "skipped")] {
         if n > 0 {
             report.push_str(&format!(", {n} {what}"));
         }

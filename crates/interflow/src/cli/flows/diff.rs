@@ -2,7 +2,7 @@
 
 use interflow_archive::diff::FlowDiff;
 use interflow_archive::text::TextStyle;
-use interflow_archive::{FlowWithBodies, StoreBodySource};
+use interflow_archive::{StoreBodySource, read_flow};
 use interflow_store::FlowStore;
 
 use super::open;
@@ -12,8 +12,7 @@ use crate::cli::output::{ignore_broken_pipe, print_json};
 pub fn diff(store: &dyn FlowStore, a: &str, b: &str, json: bool) -> Result<(), CliError> {
     let read = |word: &str| {
         let row = open::find(store, word)?;
-        FlowWithBodies::read(&row, &StoreBodySource(store))
-            .map_err(|e| CliError::Failed(format!("flow {}: {e}", row.id)))
+        read_flow(&row, &StoreBodySource(store)).map_err(|e| CliError::Failed(format!("flow {}: {e}", row.id)))
     };
     let diff = FlowDiff::new(&read(a)?, &read(b)?);
     if json {

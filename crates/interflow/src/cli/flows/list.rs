@@ -24,16 +24,17 @@ pub fn list(store: &dyn FlowStore, args: &FlowListArgs) -> Result<(), CliError> 
 
 fn print(store: &dyn FlowStore, args: &FlowListArgs) -> Result<(), CliError> {
     let (query, format) = (open::query(&args.select.query)?, args.format.get());
+    let did_you_mean = query.did_you_mean(&args.select.query.join(" "));
     let newest = ListOptions { query, order: ListOrder::Newest, after: None, limit: args.limit };
     let all = || ListOptions { limit: usize::MAX, ..newest.clone() };
     let oldest = |options: ListOptions| ListOptions { order: ListOrder::Oldest, ..options };
     match (args.reverse, args.all) {
-        (true, true) => return print_pages(store, &all(), format),
-        (false, true) => return print_pages(store, &oldest(all()), format),
-        (true, false) if args.limit > MAX_HELD => return print_pages(store, &newest, format),
+        (true, true) => return print_pages(store, &all(), format, did_you_mean),
+        (false, true) => return print_pages(store, &oldest(all()), format, did_you_mean),
+        (true, false) if args.limit > MAX_HELD => return print_pages(store, &newest, format, did_you_mean),
         (false, false) if args.limit > MAX_HELD => {
             let after = before(store, &newest)?;
-            return print_pages(store, &oldest(ListOptions { after, ..newest }), format);
+            return print_pages(store, &oldest(ListOptions { after, ..newest }), format, did_you_mean);
         }
         _ => {}
     }
@@ -44,7 +45,7 @@ fn print(store: &dyn FlowStore, args: &FlowListArgs) -> Result<(), CliError> {
     let now = Timestamp::now();
     let table = FlowTable::for_flows(&flows.iter().map(|f| f.summary(now)).collect::<Vec<_>>());
     let mut out = io::BufWriter::new(interflow_host::terminal::stdout());
-    let mut writer = FlowWriter { format, table, written: 0 };
+    let mut writer = FlowWriter { format, table, did_you_mean, written: 0 };
     ignore_broken_pipe((|| {
         flows.iter().try_for_each(|flow| writer.flow(&mut out, flow))?;
         writer.finish(&mut out)
@@ -70,9 +71,14 @@ fn before(store: &dyn FlowStore, options: &ListOptions) -> Result<Option<FlowId>
 }
 
 /// Prints page by page, in constant memory.
-fn print_pages(store: &dyn FlowStore, options: &ListOptions, format: ListFormat) -> Result<(), CliError> {
+fn print_pages(
+    store: &dyn FlowStore,
+    options: &ListOptions,
+    format: ListFormat,
+    did_you_mean: Option<String>,
+) -> Result<(), CliError> {
     let mut out = io::BufWriter::new(interflow_host::terminal::stdout());
-    let mut writer = FlowWriter { format, table: FlowTable::streaming(true), written: 0 };
+    let mut writer = FlowWriter { format, table: FlowTable::streaming(true), did_you_mean, written: 0 };
     let (mut left, mut after) = (options.limit, options.after);
     loop {
         let page = ListOptions { after, limit: PAGE.min(left), ..options.clone() };
@@ -92,6 +98,8 @@ fn print_pages(store: &dyn FlowStore, options: &ListOptions, format: ListFormat)
 struct FlowWriter {
     format: ListFormat,
     table: FlowTable,
+    /// The query to name if there is no flow.
+    did_you_mean: Option<String>,
     written: u64,
 }
 
@@ -118,7 +126,11 @@ impl FlowWriter {
         if self.format == ListFormat::Json {
             out.write_all(if self.written == 0 { b"[]\n" } else { b"\n]\n" })?;
         }
-        out.flush()
+        out.flush()?;
+        if let Some(query) = self.did_you_mean.as_deref().filter(|_| self.written == 0) {
+            interflow_host::errln!("interflow: no flow matches; did you mean '{query}'?");
+        }
+        Ok(())
     }
 }
 

@@ -8,13 +8,14 @@ use interflow_host::data_dir::DataDir;
 use interflow_host::pluralize::pluralize;
 use interflow_host::{InstanceApi, confirmed};
 use interflow_query::{CompareOp, Expr, Key, Query, TermTest, TimePoint, TimeTest};
-use interflow_store::{FlowStore, StoreStats};
+use interflow_store::FlowStore;
 use interflow_types::{Direction, Timestamp};
+use serde_json::{Value, json};
 
 use super::progress::ProgressDisplay;
-use super::store_access::StoreAccess;
 use super::{CountArgs, PruneArgs, TagArgs, open};
 use crate::CliError;
+use crate::cli::operations::{OperationId, Operations as _, on_recording};
 use crate::cli::output::{ignore_broken_pipe, print_json};
 use crate::instance::config::InterflowConfig;
 
@@ -41,7 +42,8 @@ pub fn prune(args: &PruneArgs, config: &InterflowConfig, home: &DataDir) -> Resu
     if !args.yes {
         confirmed(&format!("{} will be deleted with all bodies.", pluralize(count, "flow")))?;
     }
-    let pruned = StoreAccess::open(config, home)?.prune(&query)?;
+    let prune = OperationId::PruneFlows.call().body(json!({"query": query.to_string(), "all": query.is_all()}));
+    let pruned = on_recording(config, home)?.call(&prune)?["pruned"].as_u64().unwrap_or_default();
     ignore_broken_pipe(writeln!(interflow_host::terminal::stdout(), "{} deleted", pluralize(pruned, "flow")))
 }
 
@@ -71,10 +73,7 @@ fn count_selected(store: &dyn FlowStore, query: &Query) -> Result<u64, CliError>
 /// Prints the number of flows that a query selects.
 pub fn count(store: &dyn FlowStore, args: &CountArgs) -> Result<(), CliError> {
     let n = count_selected(store, &open::query(&args.select.query)?)?;
-    if args.format.is_json() {
-        return print_json(&serde_json::json!({"flows": n}));
-    }
-    ignore_broken_pipe(writeln!(interflow_host::terminal::stdout(), "{n}"))
+    args.format.print(&json!({"flows": n}), || format!("{n}\n"))
 }
 
 /// Verifies the store.
@@ -106,45 +105,37 @@ pub fn check(store: &dyn FlowStore, json: bool) -> Result<(), CliError> {
 /// Prints store statistics, and recorder statistics if an instance is running.
 pub fn stats(json: bool, config: &InterflowConfig, home: &DataDir) -> Result<(), CliError> {
     if let Some(api) = InstanceApi::for_instance(home)? {
-        let stats = api.get("/stats")?;
+        let stats = api.call(&OperationId::Stats.call())?;
         if json {
             return print_json(&stats);
         }
         if let Some(store) = stats["store"].as_object() {
-            let mut out = interflow_host::terminal::stdout();
-            return ignore_broken_pipe(store.iter().try_for_each(|(name, value)| match value.as_u64() {
-                Some(n) => writeln!(out, "{:<16} {}", name.replace('_', " "), format_figure(name, n)),
-                None if value.is_null() => Ok(()),
-                None => writeln!(out, "{name:<16} {value}"),
-            }));
+            return print_figures(store.iter());
         }
     }
     let stats = open::open_for_reading(config, home)?.stats()?;
-    if json { print_json(&stats) } else { print_figures(&stats) }
+    if json {
+        return print_json(&stats);
+    }
+    let stats = serde_json::to_value(stats).unwrap_or_default();
+    // The others are those of a recorder.
+    let is_of_files = |name: &str| ["flows", "segments", "segment_bytes", "database_bytes"].contains(&name);
+    print_figures(stats.as_object().into_iter().flatten().filter(|(name, _)| is_of_files(name)))
 }
 
-fn print_figures(stats: &StoreStats) -> Result<(), CliError> {
+fn print_figures<'v>(mut figures: impl Iterator<Item = (&'v String, &'v Value)>) -> Result<(), CliError> {
     let mut out = interflow_host::terminal::stdout();
-    let lines = [
-        ("flows", stats.flows),
-        ("segments", stats.segments),
-        ("segment_bytes", stats.segment_bytes),
-        ("database_bytes", stats.database_bytes),
-    ];
-    ignore_broken_pipe(
-        lines
-            .iter()
-            .try_for_each(|(name, n)| writeln!(out, "{:<16} {}", name.replace('_', " "), format_figure(name, *n))),
-    )
-}
-
-fn format_figure(name: &str, n: u64) -> String {
-    if name.ends_with("_bytes") { size(n) } else { n.to_string() }
+    ignore_broken_pipe(figures.try_for_each(|(name, value)| match value.as_u64() {
+        Some(n) if name.ends_with("_bytes") => writeln!(out, "{:<16} {}", name.replace('_', " "), size(n)),
+        Some(n) => writeln!(out, "{:<16} {n}", name.replace('_', " ")),
+        None if value.is_null() => Ok(()),
+        None => writeln!(out, "{name:<16} {value}"),
+    }))
 }
 
 /// Changes tags and comment.
 pub fn tag(args: &TagArgs, config: &InterflowConfig, home: &DataDir) -> Result<(), CliError> {
     let change = args.change.annotation("flows tag ID slow")?;
     let id = open::find(&*open::open_for_reading(config, home)?, &args.id)?.id;
-    StoreAccess::open(config, home)?.annotate(id, change)
+    on_recording(config, home)?.call(&OperationId::AnnotateFlow.call().path(id).body(change)).map(drop)
 }

@@ -11,7 +11,6 @@ pub mod open;
 mod progress;
 mod replay;
 pub mod show;
-mod store_access;
 pub mod table;
 mod tail;
 
@@ -22,8 +21,8 @@ use interflow_archive::ArchiveFormat;
 use interflow_archive::pcapng::PacketSides;
 use interflow_archive::view::ProtoSchemas;
 use interflow_host::data_dir::DataDir;
-use interflow_store::FlowAnnotation;
 use interflow_types::units::HumanDuration;
+use serde_json::{Value, json};
 
 pub use archive::import as import_archives;
 pub use formats::{ShowFormat, TailFormat};
@@ -31,7 +30,6 @@ pub use negated_terms::normalize_negated_terms;
 pub use open::open_for_reading;
 pub use progress::ProgressDisplay;
 pub use replay::read_body_argument;
-pub use store_access::StoreAccess;
 pub use table::width;
 
 use super::output::{FormatArgs, ListFormat, TextFormat, one_of};
@@ -261,7 +259,7 @@ impl AnnotationArgs {
     ///
     /// # Errors
     /// Nothing to change, or a tag that is empty or has control characters.
-    pub fn annotation(&self, example: &str) -> Result<FlowAnnotation, CliError> {
+    pub fn annotation(&self, example: &str) -> Result<Value, CliError> {
         if self.tags.is_empty() && self.comment.is_none() {
             return Err(CliError::Usage(format!(
                 "nothing to change: `{example}` adds a tag, --remove removes it, --comment sets the comment"
@@ -272,7 +270,7 @@ impl AnnotationArgs {
         }
         let tags = self.tags.clone();
         let (add_tags, remove_tags) = if self.remove { (Vec::new(), tags) } else { (tags, Vec::new()) };
-        Ok(FlowAnnotation { add_tags, remove_tags, comment: self.comment.clone() })
+        Ok(json!({"add_tags": add_tags, "remove_tags": remove_tags, "comment": self.comment}))
     }
 }
 

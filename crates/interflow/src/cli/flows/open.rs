@@ -1,15 +1,20 @@
 //! Opens the store and finds flows in it.
 
-use interflow_host::InstanceApi;
+use std::time::Duration;
+
 use interflow_host::data_dir::DataDir;
 use interflow_query::Query;
-use interflow_store::{FlowRecord, FlowStore, ListOptions, RecordStore};
+use interflow_store::{FlowRecord, FlowStore, ListOptions};
 use interflow_types::FlowId;
 
 use crate::CliError;
-use crate::components::record_store;
+use crate::cli::operations::{InstanceApi, OperationId};
+use crate::components::record_store::RecordStore;
+use crate::fleet;
 use crate::instance::config::InterflowConfig;
 
+/// How long the instance may write what it has recorded: what was written before can be read without it.
+const FLUSH_TIMEOUT: Duration = Duration::from_secs(5);
 /// Number of newest flows searched for an ID suffix.
 const RECENT: usize = 10_000;
 
@@ -18,9 +23,10 @@ const RECENT: usize = 10_000;
 pub fn open_for_reading(config: &InterflowConfig, home: &DataDir) -> Result<RecordStore, CliError> {
     // Without an admin port, or if the instance cannot write, what is on disk is shown.
     if let Ok(Some(instance)) = InstanceApi::for_instance(home) {
-        let _ = instance.flush_recording();
+        let (method, path) = OperationId::FlushRecording.route();
+        let _ = instance.send_within(Some(FLUSH_TIMEOUT), method, path, None);
     }
-    Ok(record_store::open_read(config, home)?)
+    Ok(fleet::read_store(config, home)?)
 }
 
 /// Parses a query from command-line arguments.

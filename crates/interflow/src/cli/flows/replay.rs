@@ -7,7 +7,6 @@ use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use interflow_archive::replay::{RequestEdits, masked_fields};
 use interflow_archive::text::size;
-use interflow_host::InstanceApi;
 use interflow_host::data_dir::DataDir;
 use interflow_store::{FlowRecord, FlowStore};
 use interflow_types::{Body, BodyFrame, Direction, Error, FlowId, Request};
@@ -15,6 +14,7 @@ use serde_json::{Value, json};
 
 use super::{ReplayArgs, open};
 use crate::CliError;
+use crate::cli::operations::{InstanceApi, OperationId, Operations as _};
 use crate::cli::output::{ignore_broken_pipe, print_json};
 use crate::instance::config::InterflowConfig;
 use crate::instance::{log, run};
@@ -66,7 +66,7 @@ fn replay_by_instance(
     if let Some(body) = body {
         input["body"] = json!({"base64": STANDARD.encode(body)});
     }
-    api.post(&format!("/flows/{id}/replay"), &input)
+    api.call(&OperationId::ReplayFlow.call().path(id).body(input))
 }
 
 fn prepare(store: &dyn FlowStore, row: &FlowRecord, edits: &RequestEdits) -> Result<Request, CliError> {

@@ -6,7 +6,7 @@ use interflow_archive::text::{self, TextStyle, duration};
 use interflow_archive::view::ProtoSchemas;
 use interflow_archive::{self, BodySource, OriginalBodySource, StoreBodySource};
 use interflow_store::{FlowRecord, FlowStore, decoded_body};
-use interflow_types::{Direction, FlowTimings, Headers};
+use interflow_types::{Attempt, Direction, FlowTimings, Headers};
 
 use super::{FlowShowArgs, ShowFormat, open};
 use crate::CliError;
@@ -85,6 +85,9 @@ fn write_connections(out: &mut impl Write, flow: &FlowRecord) -> io::Result<()> 
     };
     line("client", client_lines(flow))?;
     line("upstream", upstream_lines(flow))?;
+    for (number, attempt) in (1..).zip(&flow.attempts) {
+        line(&format!("attempt {number}"), attempt_words(attempt))?;
+    }
     line("edited", edited_lines(flow))?;
     line("timing", timing_lines(&flow.timings))
 }
@@ -135,6 +138,27 @@ pub fn upstream_lines(flow: &FlowRecord) -> Vec<String> {
         words.extend(tls.unverified.then(|| "certificate NOT verified".to_owned()));
         words.extend(tls.problem.iter().map(|p| p.escape_default().to_string()));
     }
+    words
+}
+
+/// Where a gateway sent the request, what became of it, and what it cost.
+pub fn attempt_words(attempt: &Attempt) -> Vec<String> {
+    let mut words = vec![attempt.deployment.escape_default().to_string(), attempt.state.as_str().to_owned()];
+    words.extend(attempt.hedge.then(|| "hedge".to_owned()));
+    words.extend(attempt.status.map(|status| status.to_string()));
+    words.extend(attempt.error.map(|kind| kind.as_str().to_owned()));
+    words.extend(attempt.message.as_deref().map(|message| message.escape_default().to_string()));
+    words.push(format!("{}{}", attempt.host.escape_default(), attempt.path.escape_default()));
+    words.push(format!("sent at {}", duration(attempt.started)));
+    words.extend(attempt.first_byte.map(|at| format!("first byte at {}", duration(at))));
+    words.extend(attempt.ended.map(|at| format!("ended at {}", duration(at))));
+    let about = if attempt.estimated { "about " } else { "" };
+    words.extend(
+        attempt
+            .input_tokens
+            .map(|input| format!("{about}{input} tokens in, {} out", attempt.output_tokens.unwrap_or_default())),
+    );
+    words.extend(attempt.cost.map(|micros| format!("${:.6}", micros as f64 / 1e6)));
     words
 }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 use interflow_host::InstanceApi;
 use interflow_host::data_dir::DataDir;
 use interflow_query::Query;
-use interflow_store::{FlowState, ListOptions, ListOrder, RecordStore, StoreError};
+use interflow_store::{FlowState, ListOptions, ListOrder, StoreError};
 use interflow_types::{FlowId, Timestamp};
 use tokio::time::sleep;
 
@@ -17,6 +17,7 @@ use super::{TailArgs, TailFormat, list, open};
 use crate::CliError;
 use crate::cli::instance::event_socket::{EventSocket, SocketEvent};
 use crate::cli::output::ignore_broken_pipe;
+use crate::components::record_store::RecordStore;
 use crate::instance::config::InterflowConfig;
 
 /// Polling interval of the store.

@@ -4,12 +4,11 @@ use std::io::IsTerminal as _;
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use interflow_host::InstanceApi;
 use interflow_host::data_dir::DataDir;
 use interflow_types::units::HumanDuration;
-use serde_json::json;
 
 use crate::CliError;
+use crate::cli::operations::{InstanceApi, OperationId, Operations as _};
 use crate::cli::output::{FormatArgs, TextFormat, joined_values, members, print, print_json};
 
 /// Interval at which a stopping instance is looked for.
@@ -23,7 +22,7 @@ pub struct ReloadArgs {
 
 /// Reloads the configuration of the running instance.
 pub fn reload(args: &ReloadArgs, home: &DataDir) -> Result<(), CliError> {
-    let done = InstanceApi::require(home)?.post("/reload", &json!({}))?;
+    let done = InstanceApi::require(home)?.call(&OperationId::Reload.call())?;
     if args.format.is_json() {
         return print_json(&done);
     }

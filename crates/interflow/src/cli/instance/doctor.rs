@@ -5,7 +5,7 @@ use interflow_host::data_dir::DataDir;
 use interflow_host::doctor::{DoctorFinding, FindingState};
 
 use crate::CliError;
-use crate::cli::output::{FormatArgs, TextFormat, print_json};
+use crate::cli::output::{FormatArgs, TextFormat};
 use crate::instance::config::InterflowConfig;
 use crate::instance::diagnosis::findings;
 
@@ -18,11 +18,7 @@ pub struct DoctorArgs {
 /// Runs all checks; fails if one is bad.
 pub fn run(args: &DoctorArgs, config: &InterflowConfig, home: &DataDir) -> Result<(), CliError> {
     let findings = findings(config, home);
-    if args.format.is_json() {
-        print_json(&findings)?;
-    } else {
-        findings.iter().for_each(print);
-    }
+    args.format.print(&findings, || findings.iter().map(line).collect())?;
     let bad = findings.iter().filter(|f| f.state == FindingState::Bad).count();
     match bad {
         0 => Ok(()),
@@ -31,12 +27,12 @@ pub fn run(args: &DoctorArgs, config: &InterflowConfig, home: &DataDir) -> Resul
     }
 }
 
-fn print(finding: &DoctorFinding) {
+fn line(finding: &DoctorFinding) -> String {
     let (mark, colour) = match finding.state {
         FindingState::Good => ("ok  ", anstyle::AnsiColor::Green),
         FindingState::Notice => ("note", anstyle::AnsiColor::Yellow),
         FindingState::Bad => ("BAD ", anstyle::AnsiColor::Red),
     };
     let style = colour.on_default();
-    interflow_host::outln!("{style}{mark}{style:#}  {}: {}", finding.what, finding.text);
+    format!("{style}{mark}{style:#}  {}: {}\n", finding.what, finding.text)
 }

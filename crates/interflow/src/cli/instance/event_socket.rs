@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use futures_util::{SinkExt as _, StreamExt as _};
+use interflow_admin::OperationId;
 use interflow_host::InstanceApi;
 use interflow_store::FlowSummary;
 use serde::Deserialize;
@@ -35,8 +36,8 @@ pub enum SocketEvent {
 impl EventSocket {
     /// Subscribes to the flows of a query; `None` if the instance does not answer.
     pub async fn connect(api: &InstanceApi, query: &str, generation: u64) -> Option<Self> {
-        let query = interflow_types::percent::encoded(query);
-        let url = format!("ws://{}/api/v1/events?query={query}&generation={generation}", api.address());
+        let call = OperationId::Events.call().query("query", query).query("generation", generation);
+        let url = format!("ws://{}/api/v1{}", api.address(), call.parts().1);
         let mut request = url.into_client_request().ok()?;
         request.headers_mut().insert("Authorization", api.bearer().parse().ok()?);
         let tcp = TcpStream::connect(api.address()).await.ok()?;

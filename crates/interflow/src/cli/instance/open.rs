@@ -1,11 +1,10 @@
 //! `interflow open`: opens the web UI of the running instance in the browser, with a one-time login link.
 
 use clap::Args;
-use interflow_host::InstanceApi;
 use interflow_host::data_dir::DataDir;
-use serde_json::json;
 
 use crate::CliError;
+use crate::cli::operations::{InstanceApi, OperationId, Operations as _};
 
 #[derive(Debug, Args)]
 pub struct OpenArgs {
@@ -17,7 +16,7 @@ pub struct OpenArgs {
 /// Opens the browser, or prints the URL if there is none.
 pub fn run(args: &OpenArgs, home: &DataDir) -> Result<(), CliError> {
     let api = InstanceApi::require(home)?;
-    let link = api.post("/login-links", &json!({}))?;
+    let link = api.call(&OperationId::CreateLoginLink.call())?;
     let path = link["path"].as_str().unwrap_or("/login");
     let url = format!("http://{}{path}", api.address());
     if !args.print && interflow_host::browser::open(&url) {

@@ -176,7 +176,7 @@ pub fn run(
         let _mdns = running.register_mdns(&config)?;
         let _system_proxy = system_proxy::SystemProxyGuard::new(&home);
         if args.system_proxy {
-            running.set_system_proxy()?;
+            running.become_system_proxy()?;
         }
         if args.quiet == 0 {
             banner::print(&running, &config, args.has_origins());

@@ -11,7 +11,8 @@ use interflow_store::InstanceRow;
 use serde_json::{Map, Value, json};
 
 use crate::CliError;
-use crate::cli::output::{FormatArgs, TextFormat, print, print_json};
+use crate::cli::operations::{OperationId, Operations as _};
+use crate::cli::output::{FormatArgs, TextFormat, print_json};
 
 #[derive(Debug, Args)]
 pub struct StatusArgs {
@@ -34,18 +35,16 @@ pub fn run(args: &StatusArgs, home: &DataDir) -> Result<(), CliError> {
     // Without an admin port, only what the instance's file says is known.
     let (stats, fleet) = match InstanceApi::for_instance(home)? {
         // The instances come from the shared store, which may not answer while this instance does.
-        Some(api) => (api.get("/stats")?, api.get("/instances").unwrap_or_default()),
+        Some(api) => {
+            (api.call(&OperationId::Stats.call())?, api.call(&OperationId::ListInstances.call()).unwrap_or_default())
+        }
         None => (Value::Null, Value::Null),
     };
     let mut status = as_json(&instance, &stats, home, trusted);
     if fleet["instances"].as_array().is_some_and(|list| !list.is_empty()) {
         status["instances"] = fleet["instances"].clone();
     }
-    if args.format.is_json() {
-        return print_json(&status);
-    }
-    print(&as_text(&status));
-    Ok(())
+    args.format.print(&status, || as_text(&status))
 }
 
 fn as_json(instance: &InstanceInfo, stats: &Value, home: &DataDir, trusted: Option<bool>) -> Value {

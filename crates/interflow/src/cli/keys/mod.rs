@@ -7,7 +7,6 @@ mod spend;
 
 use clap::{Args, Subcommand};
 use interflow_files::EditTurn;
-use interflow_host::InstanceApi;
 use interflow_host::data_dir::DataDir;
 use interflow_limits::{
     GroupLevel, KeyChange, KeyScope, KeyStore, NewVirtualKey, Quota, RateLimit, TagSet, VirtualKey, parse_tags,
@@ -18,6 +17,7 @@ use jiff::Timestamp;
 use serde_json::json;
 
 use crate::CliError;
+use crate::cli::operations::{InstanceApi, OperationId, Operations as _};
 use crate::cli::output::{FormatArgs, TableFormat, TextFormat, format_table, print};
 use crate::instance::config::InterflowConfig;
 
@@ -260,7 +260,7 @@ fn parse_new_expiry(text: &str) -> Result<Option<Timestamp>, CliError> {
 /// Lets a running instance load the keys file now rather than when it next looks for changes.
 fn load_into_instance(home: &DataDir) {
     let reloaded =
-        InstanceApi::for_instance(home).and_then(|api| api.map(|a| a.post("/reload", &json!({}))).transpose());
+        InstanceApi::for_instance(home).and_then(|api| api.map(|a| a.call(&OperationId::Reload.call())).transpose());
     if let Err(e) = reloaded {
         interflow_host::errln!("warning: the keys file is written, but the running instance did not load it: {e}");
     }

@@ -8,7 +8,7 @@ use ::parquet::errors::ParquetError;
 use ::parquet::file::properties::WriterProperties;
 use ::parquet::file::writer::{SerializedColumnWriter, SerializedFileWriter};
 use ::parquet::schema::types::{Type, TypePtr};
-use interflow_limits::{SpendReport, SpendSums};
+use interflow_limits::{SpendReport, UsageSums};
 
 pub fn to_parquet(report: &SpendReport) -> Result<Vec<u8>, ParquetError> {
     let schema = Arc::new(schema(&report.by)?);
@@ -24,8 +24,8 @@ pub fn to_parquet(report: &SpendReport) -> Result<Vec<u8>, ParquetError> {
         column.typed::<ByteArrayType>().write_batch(&texts, Some(&levels), None)?;
         column.close()?;
     }
-    for i in 0..SpendReport::figures(&SpendSums::default()).len() {
-        let figure = |sums: &SpendSums| i64::try_from(SpendReport::figures(sums)[i].1).unwrap_or(i64::MAX);
+    for i in 0..SpendReport::figures(&UsageSums::default()).len() {
+        let figure = |sums: &UsageSums| i64::try_from(SpendReport::figures(sums)[i].1).unwrap_or(i64::MAX);
         let values: Vec<i64> = report.rows.iter().map(|row| figure(&row.sums)).collect();
         let mut column: SerializedColumnWriter<'_> = rows.next_column()?.expect(next);
         column.typed::<Int64Type>().write_batch(&values, None, None)?;
@@ -48,7 +48,7 @@ fn schema(by: &[String]) -> Result<Type, ParquetError> {
     };
     let number = |name: &str, of| Type::primitive_type_builder(name, of).with_repetition(Repetition::REQUIRED).build();
     let mut columns = by.iter().map(text).collect::<Result<Vec<_>, _>>()?;
-    for (name, _) in SpendReport::figures(&SpendSums::default()) {
+    for (name, _) in SpendReport::figures(&UsageSums::default()) {
         columns.push(number(name, PhysicalType::INT64)?);
     }
     columns.push(number("usd", PhysicalType::DOUBLE)?);

@@ -3,18 +3,17 @@
 use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
-use interflow_host::InstanceApi;
+use interflow_admin::{OfflineDeps, SpendReportFn};
 use interflow_host::data_dir::DataDir;
-use interflow_limits::{SpendQuery, SpendReport, SpendSums};
-use interflow_store::shared::SpendStore;
-use interflow_store::shared_url;
-use interflow_types::percent::{COMPONENT, encoded_as};
+use interflow_limits::{SpendError, SpendQuery, SpendReport, UsageSums};
 
 use super::parquet::to_parquet;
 use crate::CliError;
+use crate::cli::operations::{OperationId, operations};
 use crate::cli::output::format_table;
 use crate::cli::output::{FormatArgs, OutputFormat};
-use crate::components::{spend_ledger, store_tls};
+use crate::components::spend_ledger;
+use crate::fleet;
 use crate::instance::config::InterflowConfig;
 
 #[derive(Debug, Args)]
@@ -56,20 +55,11 @@ impl OutputFormat for SpendFormat {
 pub fn run(args: &SpendArgs, config: &InterflowConfig, home: &DataDir) -> Result<Option<String>, CliError> {
     let query = SpendQuery::parse(Some(&args.by), args.since.as_deref(), args.until.as_deref())
         .map_err(|e| CliError::Usage(format!("--{e}")))?;
-    let report = match InstanceApi::for_instance(home)? {
-        Some(api) => {
-            let by = encoded_as(&args.by, COMPONENT);
-            let answer = api.get(&format!("/spend?by={by}&since={}&until={}", query.since, query.until))?;
-            serde_json::from_value(answer).map_err(|e| format!("the running instance answered in another form: {e}"))?
-        }
-        None => match shared_url(&config.record)? {
-            Some(url) => {
-                let store = SpendStore::open(&url, store_tls::client)?;
-                spend_ledger(config, home, Some(store)).report(&query).map_err(|e| e.to_string())?
-            }
-            None => SpendReport::read(&home.join("spend"), &query)?,
-        },
-    };
+    let open = || Ok(OfflineDeps { spend: Some(spend_report(config, home)?), ..OfflineDeps::default() });
+    let call = OperationId::Spend.call().query("by", &args.by).query("since", query.since).query("until", query.until);
+    let report = operations(config, home, open)?.call(&call)?;
+    let report =
+        serde_json::from_value(report).map_err(|e| format!("the running instance answered in another form: {e}"))?;
     let text = match args.format.get() {
         SpendFormat::Table => table(&report),
         SpendFormat::Json => serde_json::to_string_pretty(&report).map_err(|e| e.to_string())? + "\n",
@@ -87,6 +77,16 @@ pub fn run(args: &SpendArgs, config: &InterflowConfig, home: &DataDir) -> Result
     Ok(None)
 }
 
+/// Reports from the ledger in the data directory, or in the database of the replicas.
+fn spend_report(config: &InterflowConfig, home: &DataDir) -> Result<SpendReportFn, CliError> {
+    let Some(store) = fleet::open_spend(config)? else {
+        let folder = home.join("spend");
+        return Ok(Box::new(move |query| SpendReport::read(&folder, query).map_err(SpendError::File)));
+    };
+    let ledger = spend_ledger(config, home, Some(store));
+    Ok(Box::new(move |query| ledger.report(query)))
+}
+
 fn write(path: &Path, content: &[u8]) -> Result<(), CliError> {
     Ok(std::fs::write(path, content).map_err(|e| format!("{} cannot be written: {e}", path.display()))?)
 }
@@ -95,7 +95,7 @@ fn table(report: &SpendReport) -> String {
     if report.rows.is_empty() {
         return format!("nothing was spent from {} to {}\n", report.since, report.until);
     }
-    let figures = |sums: &SpendSums, dollars: f64| {
+    let figures = |sums: &UsageSums, dollars: f64| {
         let unpriced =
             if sums.unpriced > 0 { format!("{} requests without a price", sums.unpriced) } else { String::new() };
         let numbers = [sums.requests, sums.input_tokens, sums.output_tokens].map(|n| n.to_string());

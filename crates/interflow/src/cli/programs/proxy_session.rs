@@ -4,17 +4,17 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::str::FromStr;
 
-use interflow_host::InstanceApi;
 use interflow_host::data_dir::{DataDir, InstanceInfo};
-use interflow_host::exec::{ExecCredential, ProxyLogin, print_summary};
+use interflow_host::exec::{ProxyLogin, print_summary};
 use interflow_redact::{RedactConfig, RedactMode};
 use interflow_store::{FlowStore, SqliteStore};
 use interflow_types::Timestamp;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::exec_choice::CHOICE_FILE;
 use crate::CliError;
 use crate::cli::flows::open_for_reading;
+use crate::cli::operations::{InstanceApi, OperationId, Operations as _};
 use crate::cli::output::members;
 use crate::instance::config::{InterflowConfig, LoadedConfig};
 use crate::instance::{log, run};
@@ -144,7 +144,7 @@ impl ProxySession<'_> {
         }
         let variables = self.placeholders(home, instance)?;
         let began = Timestamp::now();
-        let credential = match ExecCredential::issue(home, self.user) {
+        let credential = match ProgramCredential::issue(home, self.user) {
             Ok(Some(credential)) => Some(credential),
             Ok(None) if self.needs_login => {
                 return Err(CliError::Failed(format!(
@@ -162,7 +162,7 @@ impl ProxySession<'_> {
         if instance.proxy.is_empty() {
             return Err("the running instance has no proxy port".to_owned().into());
         }
-        let login = credential.as_ref().map(ExecCredential::login);
+        let login = credential.as_ref().map(|credential| &credential.login);
         let code = program(ProxyAccess { addresses: instance.proxy.clone(), login, variables }).await?;
         drop(credential);
         // Waits until the other process has written the last flows.
@@ -180,7 +180,7 @@ impl ProxySession<'_> {
         let api = InstanceApi::for_instance(home)?.ok_or_else(|| {
             format!("--secret: the running instance (process {}) has no admin port to ask: add --private", instance.pid)
         })?;
-        let answer = api.get("/secrets")?;
+        let answer = api.call(&OperationId::ListSecrets.call())?;
         let stored: Vec<_> = members(&answer, "secrets")
             .map(|s| (s["label"].as_str().unwrap_or_default(), s["placeholder"].as_str().unwrap_or_default()))
             .collect();
@@ -191,6 +191,31 @@ impl ProxySession<'_> {
         if !self.quiet {
             print_summary(store, began, aside);
         }
+    }
+}
+
+/// Temporary credentials for a program, issued by the running instance and revoked when dropped.
+struct ProgramCredential {
+    api: InstanceApi,
+    login: ProxyLogin,
+}
+
+impl ProgramCredential {
+    /// `None` if the instance has no admin listener.
+    fn issue(home: &DataDir, user: &str) -> Result<Option<Self>, CliError> {
+        let Some(api) = InstanceApi::for_instance(home)? else { return Ok(None) };
+        let issued = api.call(&OperationId::IssueCredential.call().body(json!({ "user": user })))?;
+        let login = |p: &str| ProxyLogin { user: user.to_owned(), password: p.to_owned() };
+        Ok(issued["password"].as_str().map(|p| Self { api, login: login(p) }))
+    }
+}
+
+impl Drop for ProgramCredential {
+    fn drop(&mut self) {
+        let ProxyLogin { user, password } = &self.login;
+        let revoke = OperationId::RevokeCredential.call().body(json!({ "user": user, "password": password }));
+        // If the instance has stopped, the credentials are gone.
+        let _ = self.api.call(&revoke);
     }
 }
 
@@ -265,7 +290,7 @@ pub fn instance_redacts(home: &DataDir) -> bool {
 
 /// The routes of the running instance; null if it has no admin port.
 fn active_policies(home: &DataDir) -> Result<Value, CliError> {
-    InstanceApi::for_instance(home)?.map_or(Ok(Value::Null), |api| api.get("/privacy/policies"))
+    InstanceApi::for_instance(home)?.map_or(Ok(Value::Null), |api| api.call(&OperationId::ListPolicies.call()))
 }
 
 /// Whether the routes of `GET /privacy/policies` redact every proxied request.

@@ -1,20 +1,21 @@
 //! `interflow record archive`: the archive of the record, by hand.
 
 use clap::Args;
-use interflow_archive::hourly::{ArchiveUntil, ArchivedRecord, HourlyArchive};
 use interflow_archive::text::size;
+use interflow_fleet::ArchiveClaim;
+use interflow_fleet::hourly::{ArchiveUntil, ArchivedRecord, HourlyArchive};
+use interflow_fleet::objects::ObjectUrl;
 use interflow_host::data_dir::DataDir;
 use interflow_host::pluralize::pluralize;
-use interflow_objects::ObjectUrl;
-use interflow_store::RecordStore;
-use interflow_store::shared::ArchiveClaim;
 use interflow_types::Timestamp;
 use serde_json::json;
 
 use crate::CliError;
 use crate::cli::flows::{ProgressDisplay, open_for_reading};
-use crate::cli::output::{FormatArgs, TextFormat, print, print_json};
-use crate::components::{record_archive, record_store};
+use crate::cli::output::{FormatArgs, TextFormat};
+use crate::components::record_store::RecordStore;
+use crate::fleet::access::open_storage;
+use crate::fleet::record_archive;
 use crate::instance::config::InterflowConfig;
 
 #[derive(Debug, Args)]
@@ -40,7 +41,7 @@ pub fn run(args: &RecordArchiveArgs, config: &InterflowConfig, home: &DataDir) -
     };
     let named = |e: String| CliError::Failed(format!("{name}: {e}"));
     let url: ObjectUrl = url.parse().map_err(|e| CliError::Usage(format!("{name}: {e}")))?;
-    let storage = record_store::open_storage(config, &url).map_err(named)?;
+    let storage = open_storage(config, &url).map_err(named)?;
     storage.wait(storage.check()).map_err(|e| named(e.to_string()))?;
     let store = open_for_reading(config, home)?;
     let dir = home.join(&config.record.dir);
@@ -72,15 +73,10 @@ pub fn run(args: &RecordArchiveArgs, config: &InterflowConfig, home: &DataDir) -
             done?
         }
     };
-    if args.format.is_json() {
-        return print_json(&json!({
-            "place": url.to_string(), "flows": done.flows, "files": done.files, "bytes": done.bytes,
-        }));
-    }
     let (flows, files) = (pluralize(done.flows, "flow"), pluralize(done.files, "file"));
-    print(&match done.flows {
+    let json = json!({"place": url.to_string(), "flows": done.flows, "files": done.files, "bytes": done.bytes});
+    args.format.print(&json, || match done.flows {
         0 => format!("nothing new for {url}\n"),
         _ => format!("{flows} in {files} ({}) to {url}\n", size(done.bytes)),
-    });
-    Ok(())
+    })
 }

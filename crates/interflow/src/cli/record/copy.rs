@@ -1,24 +1,23 @@
 //! `interflow record copy`: moves a whole recording into a shared store, or back to this machine.
 
-use std::io::Write as _;
 use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
 use interflow_files::resolve_secret_ref;
+use interflow_fleet::{CopyCounts, PostgresUrl, SharedStore, copy_from_shared, copy_to_shared};
 use interflow_host::data_dir::DataDir;
 use interflow_host::pluralize::pluralize;
 use interflow_query::Query;
-use interflow_store::shared::{CopyCounts, PostgresUrl, copy_from_shared, copy_to_shared};
-use interflow_store::{FlowStore as _, RecordConfig, SharedStore, SqliteStore};
+use interflow_store::{FlowStore as _, RecordConfig, SqliteStore};
 use interflow_types::units::{ByteSize, HumanDuration};
 use serde_json::json;
 
 use crate::CliError;
 use crate::cli::flows::ProgressDisplay;
-use crate::cli::output::{FormatArgs, TextFormat, ignore_broken_pipe, print_json};
-use crate::components::record_store;
+use crate::cli::output::{FormatArgs, TextFormat};
+use crate::fleet::access::access;
 use crate::instance::config::InterflowConfig;
 
 #[derive(Debug, Args)]
@@ -59,7 +58,7 @@ pub fn run(args: &CopyArgs, config: &InterflowConfig, home: &DataDir) -> Result<
         ControlFlow::Continue(())
     };
     let objects = args.objects.as_deref().or(config.record.objects.as_deref());
-    let access = record_store::access(config, objects)?;
+    let access = access(config, objects)?;
     let counts = match (Place::parse(&args.from, home)?, Place::parse(&args.to, home)?) {
         (Place::Folder(from), Place::Shared(to)) => {
             let source = SqliteStore::open_read(&from)?;
@@ -84,7 +83,7 @@ pub fn run(args: &CopyArgs, config: &InterflowConfig, home: &DataDir) -> Result<
         }
     };
     drop(bar);
-    print(counts, args.format.is_json())
+    print(counts, &args.format)
 }
 
 /// Replicas that record to the shared store delete what is older than their `record.retention_age`, copied or not.
@@ -105,19 +104,15 @@ fn warn_of_retention(source: &SqliteStore, config: &InterflowConfig) -> Result<(
     Ok(())
 }
 
-fn print(counts: CopyCounts, json: bool) -> Result<(), CliError> {
+fn print(counts: CopyCounts, format: &FormatArgs<TextFormat>) -> Result<(), CliError> {
     let CopyCounts { copied, present, failed, open, notes } = counts;
-    if json {
-        print_json(&json!({"copied": copied, "present": present, "failed": failed, "open": open, "notes": notes}))?;
-    } else {
-        let text =
-            format!("{} copied, {present} there already, {open} still running and left out", pluralize(copied, "flow"));
-        let text = match notes {
-            0 => text,
-            n => format!("{text}; {} on conversations copied", pluralize(n, "note")),
-        };
-        ignore_broken_pipe(writeln!(interflow_host::terminal::stdout(), "{text}"))?;
-    }
+    let json = json!({"copied": copied, "present": present, "failed": failed, "open": open, "notes": notes});
+    format.print(&json, || {
+        let notes =
+            if notes > 0 { format!("; {} on conversations copied", pluralize(notes, "note")) } else { String::new() };
+        let copied = pluralize(copied, "flow");
+        format!("{copied} copied, {present} there already, {open} still running and left out{notes}\n")
+    })?;
     match failed {
         0 => Ok(()),
         n => Err(CliError::Failed(format!("{} could not be copied; the log says why", pluralize(n, "flow")))),

@@ -4,7 +4,6 @@ use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use interflow_host::InstanceApi;
 use interflow_host::data_dir::DataDir;
 use interflow_host::pluralize::pluralize;
 use interflow_rules::action::ACTIONS;
@@ -16,7 +15,8 @@ use serde_json::{Value, json};
 use super::{ExplainArgs, FilesArgs, RuleListArgs};
 use crate::CliError;
 use crate::cli::flows::open;
-use crate::cli::output::{FormatArgs, TableFormat, print_json};
+use crate::cli::operations::{InstanceApi, OperationId, Operations as _};
+use crate::cli::output::{FormatArgs, TableFormat, members, print_json};
 use crate::components::{BuildCapabilities, RecordingArchives, rule_formats};
 use crate::instance::config::InterflowConfig;
 
@@ -87,43 +87,26 @@ pub fn list(args: &RuleListArgs, config: &InterflowConfig) -> Result<(), CliErro
             json!({ "name": r.name, "file": r.file, "line": r.line, "when": r.cond.describe(), "actions": actions, "enabled": r.enabled })
         })
         .collect();
-    if args.format.is_json() {
-        return print_json(&json!({ "rules": rules }));
-    }
-    table(&rules);
-    Ok(())
+    args.format.print(&json!({ "rules": rules }), || rules.iter().map(rule_lines).collect())
 }
 
-/// One rule per line: name, condition, actions.
-fn table(rules: &[Value]) {
+/// Name, place, condition and actions of a rule.
+fn rule_lines(rule: &Value) -> String {
     let bold = anstyle::Style::new().bold();
-    for rule in rules {
-        let text = |key: &str| rule[key].as_str().unwrap_or_default().to_owned();
-        let actions: Vec<String> = rule["actions"]
-            .as_array()
-            .into_iter()
-            .flatten()
-            .map(|a| {
-                format!("{} ({})", a["name"].as_str().unwrap_or_default(), a["phase"].as_str().unwrap_or_default())
-            })
-            .collect();
-        let off = if rule["enabled"] == false { "  off" } else { "" };
-        let matches = rule["matches"].as_u64().map(|n| format!("  {}", pluralize(n, "match"))).unwrap_or_default();
-        interflow_host::outln!("{bold}{}{bold:#}{off}{matches}", text("name"));
-        interflow_host::outln!("    {}:{}", text("file"), rule["line"]);
-        interflow_host::outln!("    when {}", text("when"));
-        interflow_host::outln!("    then {}", actions.join(", "));
-    }
+    let text = |value: &Value, key: &str| value[key].as_str().unwrap_or_default().to_owned();
+    let actions = members(rule, "actions").map(|a| format!("{} ({})", text(a, "name"), text(a, "phase")));
+    let actions = actions.collect::<Vec<_>>().join(", ");
+    let off = if rule["enabled"] == false { "  off" } else { "" };
+    let matches = rule["matches"].as_u64().map(|n| format!("  {}", pluralize(n, "match"))).unwrap_or_default();
+    let [name, file, when] = ["name", "file", "when"].map(|key| text(rule, key));
+    let line = &rule["line"];
+    format!("{bold}{name}{bold:#}{off}{matches}\n    {file}:{line}\n    when {when}\n    then {actions}\n")
 }
 
 /// `rules list` without files: the rules of the running instance.
 pub fn active_rules(format: &FormatArgs<TableFormat>, home: &DataDir) -> Result<(), CliError> {
-    let active = InstanceApi::require(home)?.get("/rules")?;
-    if format.is_json() {
-        return print_json(&active);
-    }
-    table(active["rules"].as_array().map(Vec::as_slice).unwrap_or_default());
-    Ok(())
+    let active = InstanceApi::require(home)?.call(&OperationId::ListRules.call())?;
+    format.print(&active, || members(&active, "rules").map(rule_lines).collect())
 }
 
 /// `rules list --actions`

@@ -3,24 +3,25 @@
 use std::fmt::Write as _;
 
 use interflow_archive::text::clean_lines;
-use interflow_host::InstanceApi;
 use interflow_host::data_dir::DataDir;
 use interflow_host::pluralize::pluralize;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::CliError;
-use crate::cli::output::{FormatArgs, TextFormat, member, members, print, print_json};
+use crate::cli::operations::{InstanceApi, OperationId, Operations as _};
+use crate::cli::output::{FormatArgs, TextFormat, member, members, print};
 
 /// Matches that the list shows of each proposal.
 const SHOWN: usize = 5;
 
 pub fn list(format: &FormatArgs<TextFormat>, home: &DataDir) -> Result<(), CliError> {
-    let response = InstanceApi::require(home)?.get("/rules/proposals")?;
-    if format.is_json() {
-        return print_json(&response);
-    }
+    let response = InstanceApi::require(home)?.call(&OperationId::ListProposals.call())?;
+    format.print(&response, || text(&response))
+}
+
+fn text(response: &Value) -> String {
     let mut text = String::new();
-    for proposal in members(&response, "proposals") {
+    for proposal in members(response, "proposals") {
         let (id, reason) = (member(proposal, "id"), member(proposal, "reason"));
         let matches: Vec<_> = members(proposal, "matches").collect();
         let tried = pluralize(proposal["tried"].as_u64().unwrap_or_default(), "flow");
@@ -44,18 +45,17 @@ pub fn list(format: &FormatArgs<TextFormat>, home: &DataDir) -> Result<(), CliEr
     if text.is_empty() {
         text.push_str("no rules are proposed\n");
     }
-    print(&text);
-    Ok(())
+    text
 }
 
 pub fn apply(id: u64, file: Option<&str>, home: &DataDir) -> Result<(), CliError> {
-    InstanceApi::require(home)?.post(&format!("/rules/proposals/{id}"), &json!({ "file": file }))?;
+    InstanceApi::require(home)?.call(&OperationId::ApplyProposal.call().path(id).body(json!({ "file": file })))?;
     print(&format!("proposal {id} is applied: `interflow rules list` shows the active rules\n"));
     Ok(())
 }
 
 pub fn dismiss(id: u64, home: &DataDir) -> Result<(), CliError> {
-    InstanceApi::require(home)?.delete(&format!("/rules/proposals/{id}"))?;
+    InstanceApi::require(home)?.call(&OperationId::DismissProposal.call().path(id))?;
     print(&format!("proposal {id} is dismissed\n"));
     Ok(())
 }

@@ -6,9 +6,7 @@ use std::thread;
 use std::time::Duration;
 
 use interflow_archive::text::size;
-use interflow_host::InstanceApi;
 use interflow_host::data_dir::DataDir;
-use interflow_types::percent::encoded;
 use interflow_types::{Direction, FlowId};
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
@@ -19,6 +17,7 @@ use super::hold_rule;
 use super::pane::{BODY_LIMIT, BodyText, HEX_LIMIT};
 use crate::CliError;
 use crate::cli::instance::event_socket::{EventSocket, SocketEvent};
+use crate::cli::operations::{self, InstanceApi, OperationCall, OperationId, Operations as _};
 
 /// Flows of a page.
 const PAGE: usize = 500;
@@ -142,11 +141,11 @@ struct Connection<'a> {
 }
 
 impl Connection<'_> {
-    fn get(&mut self, path: &str) -> Option<Value> {
+    fn call(&mut self, call: &OperationCall) -> Option<Value> {
         if self.api.is_none() {
             self.api = InstanceApi::for_instance(self.home).ok()?;
         }
-        let answer = self.api.as_ref()?.get(path).ok();
+        let answer = self.api.as_ref()?.call(call).ok();
         if answer.is_none() {
             self.api = None;
         }
@@ -157,7 +156,9 @@ impl Connection<'_> {
 fn watch_figures(home: &DataDir, events: &mpsc::Sender<TopEvent>) {
     let mut instance = Connection { home, api: None };
     loop {
-        let sent = instance.get("/stats").map(|stats| events.blocking_send(TopEvent::Stats(Box::new(stats))));
+        let sent = instance
+            .call(&OperationId::Stats.call())
+            .map(|stats| events.blocking_send(TopEvent::Stats(Box::new(stats))));
         if matches!(sent, Some(Err(_))) {
             return;
         }
@@ -167,11 +168,11 @@ fn watch_figures(home: &DataDir, events: &mpsc::Sender<TopEvent>) {
 
 fn watch_pending(home: &DataDir, events: &mpsc::Sender<TopEvent>) {
     let mut instance = Connection { home, api: None };
-    let mut path = "/pending".to_owned();
+    let mut call = OperationId::ListPending.call();
     loop {
-        match instance.get(&path) {
+        match instance.call(&call) {
             Some(mut answer) => {
-                path = format!("/pending?after={}&wait=30s", answer["version"]);
+                call = OperationId::ListPending.call().query("after", &answer["version"]).query("wait", "30s");
                 let items = match answer["pending"].take() {
                     Value::Array(items) => items,
                     _ => Vec::new(),
@@ -181,7 +182,7 @@ fn watch_pending(home: &DataDir, events: &mpsc::Sender<TopEvent>) {
                 }
             }
             None => {
-                "/pending".clone_into(&mut path);
+                call = OperationId::ListPending.call();
                 thread::sleep(RECONNECT);
             }
         }
@@ -197,7 +198,8 @@ fn outcome(home: &DataDir, command: TopCommand) -> TopEvent {
             TopEvent::Listed { generation, older: before.is_some(), page }
         }
         TopCommand::Check(query) => {
-            let checked = api().and_then(|api| api.get(&format!("/query/check?q={}", encoded(&query))).map_err(said));
+            let check = OperationId::CheckQuery.call().query("q", &query);
+            let checked = api().and_then(|api| api.call(&check).map_err(said));
             let error = match checked {
                 Ok(mut checked) => Some(checked["error"].take()).filter(|e| !e.is_null()),
                 Err(message) => Some(json!({ "message": message })),
@@ -209,13 +211,14 @@ fn outcome(home: &DataDir, command: TopCommand) -> TopEvent {
             TopEvent::Body { id, side, body: api().and_then(|api| body(&api, id, side, hex)) }
         }
         TopCommand::CopyAsCurl(id) => {
-            let path = format!("/flows/{id}/export?format=curl");
-            TopEvent::Copied(api().and_then(|api| api.get_text(&path).map_err(said)))
+            let export = OperationId::ExportFlow.call().path(id).query("format", "curl");
+            TopEvent::Copied(api().and_then(|api| operations::text(&api, &export).map_err(said)))
         }
         TopCommand::Replay(id) => TopEvent::Done(api().and_then(|api| replay(&api, id))),
         TopCommand::Decide { id, action } => TopEvent::Done(api().and_then(|api| decide(&api, &id, action))),
         TopCommand::Change { id, decision } => {
-            let sent = api().and_then(|api| api.post(&format!("/pending/{}", encoded(&id)), &decision).map_err(said));
+            let decide = OperationId::DecidePending.call().path(&id).body(decision);
+            let sent = api().and_then(|api| api.call(&decide).map_err(said));
             TopEvent::Done(sent.map(|_| format!("{id}: changed, and continues")))
         }
         TopCommand::AddHold(target) => match api().and_then(|api| hold_rule::add(&api, &target)) {
@@ -236,14 +239,14 @@ fn said(error: CliError) -> String {
 }
 
 fn list(api: &InstanceApi, query: &str, before: Option<FlowId>) -> Result<FlowPage, String> {
-    let after = before.map(|id| format!("&after={id}")).unwrap_or_default();
-    let mut page = api.get(&format!("/flows?query={}&limit={PAGE}{after}", encoded(query))).map_err(said)?;
+    let list = OperationId::ListFlows.call().query("query", query).query("limit", PAGE).query_if("after", before);
+    let mut page = api.call(&list).map_err(said)?;
     let flows = serde_json::from_value(page["flows"].take()).map_err(unreadable)?;
     Ok(FlowPage { flows, has_older: !page["next"].is_null() })
 }
 
 fn load(api: &InstanceApi, id: FlowId) -> Result<Box<interflow_store::FlowRecord>, String> {
-    let flow = api.get(&format!("/flows/{id}")).map_err(said)?;
+    let flow = api.call(&OperationId::ShowFlow.call().path(id)).map_err(said)?;
     serde_json::from_value(flow).map(Box::new).map_err(unreadable)
 }
 
@@ -255,7 +258,8 @@ fn unreadable(error: serde_json::Error) -> String {
 /// A body as text; as a hex dump if it is none, or the operator wants that.
 fn body(api: &InstanceApi, id: FlowId, side: Direction, hex: bool) -> Result<BodyText, String> {
     let view = |view: &str, limit: usize| {
-        api.get_text(&format!("/flows/{id}/{}/body?view={view}&limit={limit}", side.as_str())).map_err(said)
+        let body = OperationId::FlowBody.call().path(id).path(side.as_str());
+        operations::text(api, &body.query("view", view).query("limit", limit)).map_err(said)
     };
     let text = if hex { None } else { view("pretty", BODY_LIMIT).ok().filter(|text| is_text(text)) };
     match text {
@@ -273,7 +277,7 @@ fn is_text(text: &str) -> bool {
 }
 
 fn replay(api: &InstanceApi, id: FlowId) -> Result<String, String> {
-    let done = api.post(&format!("/flows/{id}/replay"), &json!({})).map_err(said)?;
+    let done = api.call(&OperationId::ReplayFlow.call().path(id)).map_err(said)?;
     let omitted: Vec<&str> = done["omitted"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
     let omitted = match omitted.is_empty() {
         true => String::new(),
@@ -293,7 +297,7 @@ fn decide(api: &InstanceApi, id: &str, action: &str) -> Result<String, String> {
     if !id.starts_with("rule-") {
         decision["scope"] = "once".into();
     }
-    api.post(&format!("/pending/{}", encoded(id)), &decision).map_err(said)?;
+    api.call(&OperationId::DecidePending.call().path(id).body(decision)).map_err(said)?;
     Ok(format!("{id}: {action}"))
 }
 

@@ -1,10 +1,9 @@
 //! A rule that holds the requests to one host and path: added to a rule file of the instance, and taken out again.
 
-use interflow_host::InstanceApi;
 use interflow_store::FlowSummary;
-use interflow_types::percent::encoded;
 use serde_json::{Value, json};
 
+use crate::cli::operations::{InstanceApi, OperationId, Operations as _};
 use crate::cli::output::members;
 
 /// What the rule holds.
@@ -62,17 +61,17 @@ impl HoldTarget {
 /// The instance has no rule file, or refuses the rule.
 pub fn add(api: &InstanceApi, target: &HoldTarget) -> Result<HoldRule, String> {
     let message = |e: crate::CliError| e.to_string();
-    let view = api.get("/rules").map_err(message)?;
+    let view = api.call(&OperationId::ListRules.call()).map_err(message)?;
     let file = view["files"][0].as_str().ok_or("the instance has no rule file: name one in rules.files")?.to_owned();
     if members(&view, "rules").any(|rule| rule["name"] == target.name().as_str()) {
         return Err(format!("{file} has the rule `{}` already", target.name()));
     }
     let before = source(api, &file)?;
     let proposal = json!({ "text": target.rule(&file), "reason": "hold, by `interflow top`" });
-    let proposal = api.post("/rules/proposals", &proposal).map_err(message)?;
-    let path = format!("/rules/proposals/{}", proposal["id"]);
-    if let Err(e) = api.post(&path, &json!({ "file": file })) {
-        let _ = api.delete(&path);
+    let proposal = api.call(&OperationId::ProposeRules.call().body(proposal)).map_err(message)?;
+    let id = &proposal["id"];
+    if let Err(e) = api.call(&OperationId::ApplyProposal.call().path(id).body(json!({ "file": file }))) {
+        let _ = api.call(&OperationId::DismissProposal.call().path(id));
         return Err(message(e));
     }
     let after = source(api, &file)?;
@@ -84,8 +83,9 @@ pub fn add(api: &InstanceApi, target: &HoldTarget) -> Result<HoldRule, String> {
 /// # Errors
 /// The file was changed, or cannot be written.
 pub fn remove(api: &InstanceApi, rule: &HoldRule) -> Result<String, String> {
-    let path = format!("/rules/source?file={}", encoded(&rule.file));
-    api.put(&path, &json!({ "text": rule.before, "base": rule.after })).map_err(|e| e.to_string())?;
+    let change = json!({ "text": rule.before, "base": rule.after });
+    let save = OperationId::SaveRules.call().query("file", &rule.file).body(change);
+    api.call(&save).map_err(|e| e.to_string())?;
     Ok(format!("removed from {}: {}", rule.file, rule.target.name()))
 }
 
@@ -96,7 +96,7 @@ pub fn added(rule: &HoldRule) -> String {
 
 /// The text of a rule file; a default one may not exist yet.
 fn source(api: &InstanceApi, file: &str) -> Result<String, String> {
-    let answer = api.get(&format!("/rules/source?file={}", encoded(file))).map_err(|e| e.to_string())?;
+    let answer = api.call(&OperationId::RuleSource.call().query("file", file)).map_err(|e| e.to_string())?;
     answer["text"].as_str().map(str::to_owned).ok_or_else(|| format!("{file} cannot be read"))
 }
 

@@ -7,7 +7,7 @@ use ratatui_core::style::{Color, Modifier, Style};
 use ratatui_core::text::{Line, Span};
 
 use super::wrap::wrap;
-use crate::cli::flows::show::{client_lines, edited_lines, upstream_lines};
+use crate::cli::flows::show::{attempt_words, client_lines, edited_lines, upstream_lines};
 
 /// Bytes of a body that are loaded as text.
 pub const BODY_LIMIT: usize = 256 << 10;
@@ -233,6 +233,7 @@ fn overview(flow: &FlowRecord) -> Vec<Line<'static>> {
     add("user", flow.user.as_deref().unwrap_or_default().to_owned());
     add("client", client_lines(flow).join(", "));
     add("upstream", upstream_lines(flow).join(", "));
+    flow.attempts.iter().for_each(|attempt| add("attempt", attempt_words(attempt).join(", ")));
     add("edited", edited_lines(flow).join(", "));
     add("tags", flow.tags.join(" "));
     add("comment", flow.comment.clone().unwrap_or_default());

@@ -67,6 +67,7 @@ pub enum SharedSetting {
     Secrets,
 }
 
+#[cfg(feature = "fleet")]
 impl SharedSetting {
     pub const fn as_str(self) -> &'static str {
         match self {

@@ -1,0 +1,323 @@
+//! Handlers of operations: async functions whose inputs say what is read from a request. Their types are erased here, so
+//! that the router, the checks and the reading of bodies exist once rather than for each handler.
+
+use std::marker::PhantomData;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use axum::Json;
+use axum::body::Body;
+use axum::extract::ws::WebSocketUpgrade;
+use axum::extract::ws::rejection::WebSocketUpgradeRejection;
+use axum::extract::{FromRequestParts as _, Path, RawPathParams, Request, State};
+use axum::http::request::Parts;
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse as _, Response};
+use bytes::Bytes;
+use futures_util::FutureExt as _;
+use interflow_types::schema::JsonSchema;
+use serde::Serialize;
+
+use crate::api::operations::context::OperationContext;
+#[cfg(feature = "schema")]
+use crate::api::operations::documentation::{ApiSchemas, OperationDoc};
+use crate::error::{ApiError, Result};
+use crate::identity::caller::Caller;
+use crate::identity::token_lifetimes::TokenLifetimes;
+use crate::records::Records;
+use crate::state::AdminState;
+
+/// Maximum size of a JSON body, in bytes; a replay request contains the body to send.
+const MAX_JSON: usize = 64 << 20;
+
+pub(crate) type OperationFuture = Pin<Box<dyn Future<Output = Result<Response>> + Send>>;
+
+/// A request, from which the inputs of a handler are taken.
+pub(crate) struct OperationRequest {
+    pub context: OperationContext,
+    pub parts: Parts,
+    body: Body,
+    path: std::vec::IntoIter<String>,
+    json: Option<Result<Bytes>>,
+}
+
+impl OperationRequest {
+    /// The next parameter of the path.
+    pub fn path_value(&mut self) -> Result<String> {
+        self.path.next().ok_or_else(|| ApiError::internal("the path has fewer parameters than the handler reads"))
+    }
+
+    /// The JSON body, `{}` if it is absent.
+    pub fn json(&mut self) -> Result<Bytes> {
+        self.json.take().unwrap_or_else(|| Err(ApiError::internal("the body was not read")))
+    }
+}
+
+pub(crate) trait OperationInput: Sized {
+    /// Whether it is read from a JSON body.
+    const IS_JSON: bool = false;
+
+    /// # Errors
+    /// The request does not hold the input.
+    fn read(request: &mut OperationRequest) -> Result<Self>;
+
+    #[cfg(feature = "schema")]
+    fn describe(_: &mut OperationDoc, _: &mut ApiSchemas) {}
+}
+
+/// What a handler returns.
+pub(crate) trait OperationOutput {
+    fn into_outcome(self) -> Result<Response>;
+
+    #[cfg(feature = "schema")]
+    fn describe(operation: &mut OperationDoc, schemas: &mut ApiSchemas);
+}
+
+/// A handler without its types.
+pub(crate) trait OperationHandler: Send + Sync {
+    fn reads_json(&self) -> bool;
+
+    fn start(&self, request: OperationRequest) -> OperationFuture;
+
+    #[cfg(feature = "schema")]
+    fn describe(&self, operation: &mut OperationDoc, schemas: &mut ApiSchemas);
+}
+
+impl dyn OperationHandler {
+    /// Answers a request whose caller has the rights for it.
+    ///
+    /// # Errors
+    /// The request is not as the handler reads it, or the handler refuses it.
+    pub async fn run(&self, context: OperationContext, request: Request) -> Result<Response> {
+        let (mut parts, mut body) = request.into_parts();
+        let invalid = |e: axum::extract::rejection::RawPathParamsRejection| {
+            ApiError::bad_request(format!("Invalid URL: {}", e.body_text()))
+        };
+        let (mut path, mut json) = (Vec::new(), None);
+        // What a program calls in this process has its path's values beside it.
+        if let Some(PathValues(values)) = parts.extensions.remove() {
+            path = values;
+        } else {
+            let params = RawPathParams::from_request_parts(&mut parts, &()).await.map_err(invalid)?;
+            path.extend(params.iter().map(|(_, value)| value.to_owned()));
+        }
+        if self.reads_json() {
+            json = Some(read_json(&parts.headers, std::mem::take(&mut body)).await);
+        }
+        self.start(OperationRequest { context, parts, body, path: path.into_iter(), json }).await
+    }
+}
+
+/// The values of a path's parameters, of a request that no router has matched.
+#[derive(Clone)]
+pub(crate) struct PathValues(pub Vec<String>);
+
+pub(crate) struct TypedHandler<F, Inputs>(F, PhantomData<fn() -> Inputs>);
+
+/// Erases the types of a handler.
+pub(crate) fn erase<F, Inputs>(handler: F) -> Arc<dyn OperationHandler>
+where
+    TypedHandler<F, Inputs>: OperationHandler + 'static,
+{
+    Arc::new(TypedHandler(handler, PhantomData))
+}
+
+macro_rules! typed_handler {
+    ($($input:ident),*) => {
+        impl<F, Fut, Out, $($input),*> OperationHandler for TypedHandler<F, ($($input,)*)>
+        where
+            F: Fn($($input),*) -> Fut + Copy + Send + Sync + 'static,
+            Fut: Future<Output = Out> + Send + 'static,
+            Out: OperationOutput + 'static,
+            $($input: OperationInput + Send + 'static,)*
+        {
+            fn reads_json(&self) -> bool {
+                false $(|| $input::IS_JSON)*
+            }
+
+            #[allow(non_snake_case, unused_mut, unused_variables, reason = "for any number of inputs")]
+            fn start(&self, mut request: OperationRequest) -> OperationFuture {
+                let handler = self.0;
+                $(let $input = match $input::read(&mut request) {
+                    Ok(input) => input,
+                    Err(e) => return Box::pin(std::future::ready(Err(e))),
+                };)*
+                Box::pin(async move { handler($($input),*).await.into_outcome() })
+            }
+
+            #[cfg(feature = "schema")]
+            fn describe(&self, operation: &mut OperationDoc, schemas: &mut ApiSchemas) {
+                Out::describe(operation, schemas);
+                $($input::describe(operation, schemas);)*
+            }
+        }
+    };
+}
+
+typed_handler!();
+typed_handler!(A);
+typed_handler!(A, B);
+typed_handler!(A, B, C);
+typed_handler!(A, B, C, D);
+
+/// Inputs that the document does not show.
+macro_rules! undocumented_inputs {
+    ($($input:ty: $read:expr,)*) => {$(
+        impl OperationInput for $input {
+            fn read(request: &mut OperationRequest) -> Result<Self> {
+                let read: fn(&OperationRequest) -> Result<Self> = $read;
+                read(request)
+            }
+        }
+    )*};
+}
+undocumented_inputs! {
+    State<Arc<AdminState>>: |request| request.context.instance().cloned().map(Self),
+    OperationContext: |request| Ok(request.context.clone()),
+    Records: |request| Ok(request.context.records().clone()),
+    TokenLifetimes: |request| Ok(request.context.token_lifetimes()),
+    Caller: |request| Self::of(&request.parts.extensions),
+    HeaderMap: |request| Ok(request.parts.headers.clone()),
+}
+
+impl OperationInput for Body {
+    fn read(request: &mut OperationRequest) -> Result<Self> {
+        Ok(std::mem::take(&mut request.body))
+    }
+
+    #[cfg(feature = "schema")]
+    fn describe(operation: &mut OperationDoc, _: &mut ApiSchemas) {
+        operation.request = Some(("application/octet-stream", serde_json::json!({})));
+    }
+}
+
+impl OperationInput for Path<String> {
+    fn read(request: &mut OperationRequest) -> Result<Self> {
+        request.path_value().map(Self)
+    }
+
+    #[cfg(feature = "schema")]
+    fn describe(operation: &mut OperationDoc, schemas: &mut ApiSchemas) {
+        operation.path.push(schemas.requests.subschema_for::<String>().into());
+    }
+}
+
+impl OperationInput for Path<u64> {
+    fn read(request: &mut OperationRequest) -> Result<Self> {
+        let text = request.path_value()?;
+        let invalid = || ApiError::bad_request(format!("Invalid URL: Cannot parse `{text}` to a `u64`"));
+        text.parse().map(Self).map_err(|_| invalid())
+    }
+
+    #[cfg(feature = "schema")]
+    fn describe(operation: &mut OperationDoc, schemas: &mut ApiSchemas) {
+        operation.path.push(schemas.requests.subschema_for::<u64>().into());
+    }
+}
+
+impl OperationInput for Result<WebSocketUpgrade, WebSocketUpgradeRejection> {
+    fn read(request: &mut OperationRequest) -> Result<Self> {
+        // It only looks at the head.
+        let upgrade = WebSocketUpgrade::from_request_parts(&mut request.parts, &()).now_or_never();
+        upgrade.ok_or_else(|| ApiError::internal("the upgrade waits"))
+    }
+}
+
+impl<T: Serialize + JsonSchema> OperationOutput for Json<T> {
+    fn into_outcome(self) -> Result<Response> {
+        let json = serde_json::to_vec(&self.0).map_err(|e| ApiError::internal(e.to_string()))?;
+        Ok(([(header::CONTENT_TYPE, HeaderValue::from_static("application/json"))], json).into_response())
+    }
+
+    #[cfg(feature = "schema")]
+    fn describe(operation: &mut OperationDoc, schemas: &mut ApiSchemas) {
+        operation.response = (200, Some(("application/json", schemas.responses.subschema_for::<T>().into())));
+    }
+}
+
+impl OperationOutput for StatusCode {
+    fn into_outcome(self) -> Result<Response> {
+        Ok(self.into_response())
+    }
+
+    #[cfg(feature = "schema")]
+    fn describe(operation: &mut OperationDoc, _: &mut ApiSchemas) {
+        operation.response = (Self::NO_CONTENT.as_u16(), None);
+    }
+}
+
+/// A response that a handler builds itself: its media type is known only at run time, so it is described as bytes.
+impl OperationOutput for Response {
+    fn into_outcome(self) -> Result<Response> {
+        Ok(self)
+    }
+
+    #[cfg(feature = "schema")]
+    fn describe(operation: &mut OperationDoc, _: &mut ApiSchemas) {
+        operation.response = (200, Some(("application/octet-stream", serde_json::json!({}))));
+    }
+}
+
+/// A response of JSON lines of this type.
+pub(crate) struct JsonLines<T>(pub Response, pub PhantomData<fn() -> T>);
+
+impl<T: JsonSchema> OperationOutput for JsonLines<T> {
+    fn into_outcome(self) -> Result<Response> {
+        Ok(self.0)
+    }
+
+    #[cfg(feature = "schema")]
+    fn describe(operation: &mut OperationDoc, schemas: &mut ApiSchemas) {
+        operation.response = (200, Some(("application/x-ndjson", schemas.responses.subschema_for::<T>().into())));
+    }
+}
+
+/// A WebSocket, whose messages are JSON of these types: the client's, and the server's.
+pub(crate) struct Socket<C, S>(pub Response, pub PhantomData<fn(C) -> S>);
+
+impl<C: JsonSchema, S: JsonSchema> OperationOutput for Socket<C, S> {
+    fn into_outcome(self) -> Result<Response> {
+        Ok(self.0)
+    }
+
+    #[cfg(feature = "schema")]
+    fn describe(operation: &mut OperationDoc, schemas: &mut ApiSchemas) {
+        operation.response = (StatusCode::SWITCHING_PROTOCOLS.as_u16(), None);
+        let client = schemas.requests.subschema_for::<C>().into();
+        operation.messages = Some((client, schemas.responses.subschema_for::<S>().into()));
+    }
+}
+
+impl<T: OperationOutput> OperationOutput for Result<T, ApiError> {
+    fn into_outcome(self) -> Result<Response> {
+        self?.into_outcome()
+    }
+
+    #[cfg(feature = "schema")]
+    fn describe(operation: &mut OperationDoc, schemas: &mut ApiSchemas) {
+        T::describe(operation, schemas);
+    }
+}
+
+/// Reads a JSON body; an absent one is `{}`.
+///
+/// # Errors
+/// It is too large, or not sent as JSON.
+pub(crate) async fn read_json(headers: &HeaderMap, body: Body) -> Result<Bytes> {
+    let body =
+        axum::body::to_bytes(body, MAX_JSON).await.map_err(|_| ApiError::too_large("the body", MAX_JSON as u64))?;
+    // Without a body there is no media type to check.
+    if body.is_empty() {
+        return Ok(Bytes::from_static(b"{}"));
+    }
+    if media_type(headers).as_deref() != Some("application/json") {
+        let status = StatusCode::UNSUPPORTED_MEDIA_TYPE;
+        return Err(ApiError::new(status, "media_type", "the body must be application/json"));
+    }
+    Ok(body)
+}
+
+fn media_type(headers: &HeaderMap) -> Option<String> {
+    let value = headers.get(header::CONTENT_TYPE)?.to_str().ok()?;
+    Some(value.split(';').next().unwrap_or_default().trim().to_ascii_lowercase())
+}

@@ -1,0 +1,13 @@
+//! `GET /openapi.json`: the committed document, which a test compares with the one generated from the table of operations.
+
+use std::sync::LazyLock;
+
+use axum::Json;
+use serde_json::Value;
+
+pub(crate) async fn document() -> Json<Value> {
+    static DOCUMENT: LazyLock<Value> = LazyLock::new(|| {
+        serde_json::from_str(include_str!("../../../../../docs/reference/openapi.json")).expect("a test parses it")
+    });
+    Json(DOCUMENT.clone())
+}

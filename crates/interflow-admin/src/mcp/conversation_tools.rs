@@ -1,0 +1,72 @@
+//! The tools on conversations: list, read, explain.
+
+use interflow_conversations::conversations::export::{self, ExportFormat};
+use interflow_conversations::conversations::{load, prompt_cache};
+use interflow_store::{ConversationOptions, FlowStore};
+use serde_json::Value;
+
+use super::arguments::{number, offset, query, text};
+use super::tool_text::{MAX_ROWS, MAX_TEXT, ToolCallResult, error_text, text_window};
+
+pub fn list_conversations(store: &dyn FlowStore, arguments: &Value) -> ToolCallResult {
+    let limit = number(arguments, "limit", 30, MAX_ROWS);
+    let options = ConversationOptions { query: query(arguments)?, limit, ..ConversationOptions::default() };
+    let conversations = store.conversations(&options).map_err(error_text)?;
+    if conversations.is_empty() {
+        return Ok("no conversation is selected".into());
+    }
+    let line = |l: &interflow_store::ConversationSummary| {
+        let (r, u) = (&l.row, &l.used);
+        // Without any known price there is nothing to show.
+        let cost = if u.exchanges > u.unpriced { format!(", ${:.4}", u.cost) } else { String::new() };
+        format!(
+            "{} {} {} ({} turns, {} exchanges, {} tokens in, {} cached, {} out{cost}): {}",
+            r.id, r.agent, r.model, r.turns, u.exchanges, u.input, u.cache_read, u.output, r.title
+        )
+    };
+    Ok(conversations.iter().map(line).collect::<Vec<_>>().join("\n"))
+}
+
+fn resolve_id(store: &dyn FlowStore, arguments: &Value) -> Result<String, String> {
+    let word = text(arguments, "id");
+    load::find_conversation(store, word)
+        .map_err(error_text)?
+        .ok_or_else(|| format!("there is no conversation `{word}`"))
+}
+
+pub fn read_conversation(store: &dyn FlowStore, arguments: &Value) -> ToolCallResult {
+    let id = resolve_id(store, arguments)?;
+    let tree =
+        export::load_tree(store, &id).map_err(error_text)?.ok_or_else(|| format!("the conversation {id} is gone"))?;
+    let most = number(arguments, "max_chars", 40_000, MAX_TEXT);
+    Ok(text_window(&export::write(&tree, ExportFormat::Markdown), offset(arguments), most, ""))
+}
+
+pub fn conversation_changes(store: &dyn FlowStore, arguments: &Value) -> ToolCallResult {
+    let id = resolve_id(store, arguments)?;
+    let opened = load::load_conversation(store, &id, None)
+        .map_err(error_text)?
+        .ok_or_else(|| format!("the conversation {id} is gone"))?;
+    let mut out = String::new();
+    // Side calls, such as for a title, have no predecessor in the conversation.
+    for e in opened.thread.exchanges.iter().filter(|e| !e.facts.purpose.is_side_call()) {
+        let Ok(flow) = e.flow.parse() else { continue };
+        if let Some(c) = load::request_diff(store, &id, flow, e.part).map_err(error_text)? {
+            out.push_str(&format!(
+                "turn {} flow {}: {} messages the same, {} removed, {} added. {}\n",
+                e.facts.turn,
+                e.flow,
+                c.same,
+                c.removed.len(),
+                c.added.len(),
+                c.cache
+            ));
+        }
+    }
+    let report = prompt_cache::report(store, &id, &|_, _, _| None).map_err(error_text)?.unwrap_or_default();
+    for advice in &report.advice {
+        let (breaks, tokens) = (advice.breaks, advice.lost_tokens);
+        out.push_str(&format!("prompt cache: {} ({breaks} breaks, {tokens} tokens paid again)\n", advice.text));
+    }
+    Ok(if out.is_empty() { "there is no request with one before it".into() } else { out })
+}

@@ -1,0 +1,420 @@
+//! The shared store as a store of flows: the flows of all replicas, merged with those that wait in this replica's spool.
+
+use std::collections::HashSet;
+use std::ops::{ControlFlow, Range};
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::time::Duration;
+
+use bytes::Bytes;
+use interflow_query::Query;
+use interflow_store::stored_form::chunk_refs::{CERTIFICATES, body_index, original_body_index};
+use interflow_store::{
+    BodyReader, CheckReport, ExchangeRow, FlowAnnotation, FlowFilterFn, FlowRecord, FlowStore, FlowWithBodies,
+    InstanceReport, InstanceRow, ListOptions, ListOrder, MessageRecord, Overview, OverviewOptions, RecordingState,
+    Result, SearchProgress, SqliteStore, StoreError, StoreStats, StoredFlow, Subscription,
+};
+use interflow_types::{CertificateChain, Direction, FlowId};
+use parking_lot::MutexGuard;
+
+use crate::change;
+use crate::database::rows::uuid_of;
+use crate::reading::select::{self, FlowTable, calls_in};
+use crate::reading::{bodies, overview, verify};
+use crate::shipping::objects;
+use crate::shipping::shipper::Shipper;
+use crate::state::instances::{self, OwnReport};
+use crate::store::SharedStore;
+
+/// Flows that are deleted at a time by a query that SQL alone cannot decide.
+const PRUNE_STEP: usize = 1000;
+/// How long a change of a flow waits until none is on its way to the database.
+const HOLD_LIMIT: Duration = Duration::from_secs(15);
+
+impl SharedStore {
+    /// A finished flow in the database.
+    fn stored(&self, id: FlowId) -> Result<StoredFlow> {
+        match select::get(&self.database, id)? {
+            Some((stored, None)) => Ok(stored),
+            Some((_, Some(replica))) => Err(StoreError::Elsewhere { id, replica }),
+            None => Err(StoreError::NotFound(id)),
+        }
+    }
+
+    /// The row of a flow in the database, which may be in progress at another replica.
+    fn found_row(&self, id: FlowId) -> Result<FlowRecord> {
+        match select::get(&self.database, id)? {
+            Some((stored, _)) => Ok(stored.row),
+            None => Err(StoreError::NotFound(id)),
+        }
+    }
+
+    /// Calls `each` for the flows in progress at other replicas that a query selects.
+    fn for_each_running(
+        &self,
+        options: &ListOptions,
+        watch: &mut dyn FnMut() -> ControlFlow<()>,
+        each: &mut dyn FnMut(FlowRecord) -> ControlFlow<()>,
+    ) -> Result<()> {
+        if !self.database.has_unlogged_tables() {
+            return Ok(());
+        }
+        let each = &mut |stored: StoredFlow| each(stored.row);
+        select::for_each_match_in(FlowTable::Running, &self.database, &self.calls(), options, watch, each)
+    }
+
+    /// Asks the spool first, then the database.
+    fn local_or<T>(
+        &self,
+        read: impl FnOnce(&SqliteStore) -> Result<T>,
+        stored: impl FnOnce() -> Result<T>,
+    ) -> Result<T> {
+        match self.spool.as_deref().map(read) {
+            Some(Err(StoreError::NotFound(_))) | None => stored(),
+            Some(done) => done,
+        }
+    }
+
+    /// Opens one of a flow's bodies in the database; `place` selects it by the row.
+    fn shared_body(
+        &self,
+        id: FlowId,
+        range: Range<u64>,
+        place: impl FnOnce(&FlowRecord) -> usize,
+    ) -> Result<BodyReader> {
+        let stored = self.stored(id)?;
+        let side = place(&stored.row);
+        Ok(bodies::reader(&self.database, id, side, stored.inline[side].clone(), range))
+    }
+
+    /// Keeps flows from moving while one is changed, which may be here or there.
+    fn hold<'s>(&self, shipper: &'s Shipper) -> Result<MutexGuard<'s, ()>> {
+        shipper.state.moving.try_lock_for(HOLD_LIMIT).ok_or_else(|| self.database.connector.no_answer())
+    }
+
+    /// Those of these flows that are in the database.
+    fn present(&self, ids: Vec<FlowId>) -> Result<u64> {
+        let ids: Vec<_> = ids.into_iter().map(uuid_of).collect();
+        let row = self.database.run(move |client| async move {
+            client.query_one("SELECT count(*) FROM flows WHERE id = ANY($1)", &[&ids]).await
+        })?;
+        Ok(row.get::<_, i64>(0).unsigned_abs())
+    }
+
+    fn calls(&self) -> impl Fn(FlowId) -> Vec<ExchangeRow> + '_ {
+        |flow| calls_in(Some(self), flow)
+    }
+}
+
+/// Lists in one order, with each flow once: as it is in the first list that has it.
+fn merge(lists: [Vec<FlowRecord>; 3], options: &ListOptions) -> Vec<FlowRecord> {
+    let mut all = lists.concat();
+    // Stable, so that rows of one flow stay in the order of the lists.
+    match options.order {
+        ListOrder::Newest => all.sort_by_key(|row| std::cmp::Reverse(row.id)),
+        ListOrder::Oldest => all.sort_by_key(|row| row.id),
+    }
+    all.dedup_by_key(|row| row.id);
+    all.truncate(options.limit);
+    all
+}
+
+impl FlowStore for SharedStore {
+    fn list_while(&self, options: &ListOptions, watch: &mut dyn FnMut() -> ControlFlow<()>) -> Result<Vec<FlowRecord>> {
+        // The spool first: a flow that leaves it meanwhile is in the database by then.
+        let local = match &self.spool {
+            Some(spool) => spool.list_while(options, watch)?,
+            None => Vec::new(),
+        };
+        // Then what runs elsewhere, for the same reason.
+        let mut running = Vec::new();
+        self.for_each_running(options, watch, &mut |row| {
+            running.push(row);
+            ControlFlow::Continue(())
+        })?;
+        let mut shared = Vec::new();
+        select::for_each_match(&self.database, &self.calls(), options, watch, &mut |stored| {
+            shared.push(stored.row);
+            ControlFlow::Continue(())
+        })?;
+        Ok(merge([local, shared, running], options))
+    }
+
+    fn search(
+        &self,
+        query: &Query,
+        progress: &(dyn Fn(SearchProgress) -> ControlFlow<()> + Sync),
+        each: &mut (dyn FnMut(FlowRecord) -> ControlFlow<()> + Send),
+    ) -> Result<()> {
+        let nothing = SearchProgress { looked: 0, found: 0, total: 0 };
+        // To count them would take longer than to find the first.
+        let total = select::estimate(&self.database, query)?;
+        let mut ids = HashSet::new();
+        let mut stopped = false;
+        if let Some(spool) = &self.spool {
+            spool.search(query, progress, &mut |row| {
+                ids.insert(row.id);
+                let next = each(row);
+                stopped = next.is_break();
+                next
+            })?;
+        }
+        if stopped {
+            return Ok(());
+        }
+        let options = ListOptions { query: query.clone(), limit: usize::MAX, ..ListOptions::default() };
+        self.for_each_running(&options, &mut || progress(nothing), &mut |row| {
+            if !ids.insert(row.id) {
+                return ControlFlow::Continue(());
+            }
+            let next = each(row);
+            stopped = next.is_break();
+            next
+        })?;
+        if stopped {
+            return Ok(());
+        }
+        let (looked, mut found) = (std::cell::Cell::new(0), ids.len() as u64);
+        let count = std::cell::Cell::new(found);
+        select::for_each_match(
+            &self.database,
+            &self.calls(),
+            &options,
+            &mut || {
+                looked.set(looked.get() + 1);
+                let total = total.max(looked.get());
+                progress(SearchProgress { looked: looked.get(), found: count.get(), total })
+            },
+            &mut |stored| {
+                if ids.contains(&stored.row.id) {
+                    return ControlFlow::Continue(());
+                }
+                found += 1;
+                count.set(found);
+                each(stored.row)
+            },
+        )
+    }
+
+    fn get(&self, id: FlowId) -> Result<FlowRecord> {
+        self.local_or(|spool| spool.get(id), || self.found_row(id))
+    }
+
+    fn body(&self, id: FlowId, direction: Direction, range: Range<u64>) -> Result<BodyReader> {
+        self.local_or(
+            |spool| spool.body(id, direction, range.clone()),
+            || self.shared_body(id, range.clone(), |_| body_index(direction)),
+        )
+    }
+
+    fn original_body(&self, id: FlowId, direction: Direction, range: Range<u64>) -> Result<BodyReader> {
+        self.local_or(
+            |spool| spool.original_body(id, direction, range.clone()),
+            || {
+                self.shared_body(id, range.clone(), |row| {
+                    match row.original.as_deref().and_then(|o| o.edited_body(direction)) {
+                        Some(_) => original_body_index(direction),
+                        None => body_index(direction),
+                    }
+                })
+            },
+        )
+    }
+
+    fn certificates(&self, id: FlowId) -> Result<[Option<CertificateChain>; 2]> {
+        let shared = || {
+            self.stored(id)?;
+            let read = |side: usize| -> Result<Option<CertificateChain>> {
+                let body = bodies::reader(&self.database, id, CERTIFICATES + side, Bytes::new(), 0..u64::MAX);
+                Ok(CertificateChain::from_bytes(body.read_all(CertificateChain::MAX_LEN)?))
+            };
+            Ok([read(0)?, read(1)?])
+        };
+        self.local_or(|spool| spool.certificates(id), shared)
+    }
+
+    fn messages(&self, id: FlowId, range: Range<u64>) -> Result<Vec<MessageRecord>> {
+        let shared = || {
+            self.stored(id)?;
+            bodies::messages(&self.database, id, range.clone())
+        };
+        self.local_or(|spool| spool.messages(id, range.clone()), shared)
+    }
+
+    fn count_while(&self, query: &Query, watch: &mut dyn FnMut() -> ControlFlow<()>) -> Result<u64> {
+        // The spool first, as for lists, and its ids alone. But not if the database does not answer, since then the spool
+        // may be large.
+        self.database.run(|client| async move { client.simple_query("SELECT 1").await.map(drop) })?;
+        let mut local = Vec::new();
+        if let Some(spool) = &self.spool {
+            spool.for_each_selected(query, watch, &mut |row| {
+                local.push(row.id);
+                ControlFlow::Continue(())
+            })?;
+        }
+        if let (shared, true) = select::count(&self.database, query, &local, watch)? {
+            return Ok(local.len() as u64 + shared);
+        }
+        let mut ids: HashSet<FlowId> = local.into_iter().collect();
+        let all = ListOptions { query: query.clone(), limit: usize::MAX, ..ListOptions::default() };
+        self.for_each_running(&all, watch, &mut |row| {
+            ids.insert(row.id);
+            ControlFlow::Continue(())
+        })?;
+        let mut matches = ids.len() as u64;
+        select::for_each_match(&self.database, &self.calls(), &all, watch, &mut |stored| {
+            matches += u64::from(!ids.contains(&stored.row.id));
+            ControlFlow::Continue(())
+        })?;
+        Ok(matches)
+    }
+
+    fn insert(&self, flow: FlowWithBodies) -> Result<bool> {
+        let (spool, _) = self.writable()?;
+        if self.present(vec![flow.row.id])? > 0 {
+            return Ok(false);
+        }
+        // From there it is moved as all others are.
+        spool.insert(flow)
+    }
+
+    fn annotate(&self, id: FlowId, change: FlowAnnotation) -> Result<()> {
+        let (spool, shipper) = self.writable()?;
+        let _still = self.hold(shipper)?;
+        match spool.annotate(id, change.clone()) {
+            Err(StoreError::NotFound(_)) => {
+                let Some(row) = change::annotate(&self.database, id, change)? else {
+                    return Err(self.stored(id).err().unwrap_or(StoreError::NotFound(id)));
+                };
+                spool.publish(Some(&[row]));
+                Ok(())
+            }
+            done => done,
+        }
+    }
+
+    fn delete(&self, ids: &[FlowId]) -> Result<u64> {
+        let (spool, shipper) = self.writable()?;
+        let deleted = {
+            let _still = self.hold(shipper)?;
+            spool.delete(ids)? + change::delete(&self.database, ids)?
+        };
+        objects::delete_now(&self.database);
+        Ok(deleted)
+    }
+
+    fn prune(&self, query: &Query) -> Result<u64> {
+        let (spool, shipper) = self.writable()?;
+        let mut pruned = {
+            let _still = self.hold(shipper)?;
+            spool.prune(query)?
+        };
+        // What is left of what was recorded before is in the database then, and nothing waits for its deletion, which may
+        // take long.
+        let mut after = None;
+        loop {
+            let page = ListOptions { query: query.clone(), order: ListOrder::Oldest, after, limit: PRUNE_STEP };
+            let mut ids = Vec::new();
+            select::for_each_match(
+                &self.database,
+                &self.calls(),
+                &page,
+                &mut || ControlFlow::Continue(()),
+                &mut |stored| {
+                    ids.push(stored.row.id);
+                    ControlFlow::Continue(())
+                },
+            )?;
+            let Some(last) = ids.last().copied() else { break };
+            after = Some(last);
+            pruned += change::delete(&self.database, &ids)?;
+        }
+        self.figures.lock().read = None;
+        objects::delete_now(&self.database);
+        Ok(pruned)
+    }
+
+    /// What is recorded is on this machine's disk then, or in the database already.
+    fn flush(&self) -> Result<()> {
+        self.writable()?.0.flush()
+    }
+
+    fn check(&self, progress: &mut dyn FnMut(u64, u64)) -> Result<CheckReport> {
+        let mut report = match &self.spool {
+            Some(spool) => spool.check(progress)?,
+            None => CheckReport::default(),
+        };
+        verify::check(&self.database, &mut report, progress)?;
+        Ok(report)
+    }
+
+    fn damaged_flows(&self) -> u64 {
+        let local = self.spool.as_ref().map_or(0, |spool| spool.damaged_flows());
+        local + self.database.damaged.load(Relaxed)
+    }
+
+    fn overview(&self, options: &OverviewOptions, watch: &mut dyn FnMut() -> ControlFlow<()>) -> Result<Overview> {
+        overview::read(&self.database, self.spool.as_deref(), &self.calls(), options, watch)
+    }
+
+    fn stats(&self) -> Result<StoreStats> {
+        let mut stats = match &self.spool {
+            Some(spool) => spool.stats()?,
+            None => StoreStats::default(),
+        };
+        let mut shared = self.shared_stats();
+        match self.figures() {
+            Ok(figures) => {
+                stats.flows += figures.flows;
+                stats.database_bytes = figures.database_bytes;
+                shared.object_bytes = figures.object_bytes;
+                stats.retention_waits = figures.retention_waits;
+            }
+            // The figures of this replica are worth having without those of the database.
+            Err(e) => drop(shared.error.get_or_insert_with(|| e.to_string())),
+        }
+        stats.damaged_flows += self.database.damaged.load(Relaxed);
+        stats.shared = Some(shared);
+        Ok(stats)
+    }
+
+    fn recording_state(&self) -> RecordingState {
+        match self.spool.as_ref().map_or(RecordingState::Recording, |spool| spool.recording_state()) {
+            RecordingState::Suspended { .. } => RecordingState::Suspended { shared: true },
+            RecordingState::Recording if self.is_cut_off() => RecordingState::CutOff,
+            state => state,
+        }
+    }
+
+    fn instances(&self) -> Result<Vec<InstanceRow>> {
+        instances::read_reports(&self.database)
+    }
+
+    fn report_instance(&self, report: InstanceReport) -> Result<()> {
+        let (spool, shipper) = self.writable()?;
+        if self.is_closed.load(SeqCst) {
+            return Ok(());
+        }
+        let waiting_flows = shipper.state.waiting.lock().flows;
+        let own = OwnReport { report, waiting_flows, holder: self.turn.holder };
+        let (ahead, is_any_silent) = instances::write_report(&self.database, own)?;
+        self.clock_ahead.store(ahead, Relaxed);
+        if is_any_silent {
+            spool.publish(None);
+        }
+        Ok(())
+    }
+
+    fn subscribe(&self) -> Subscription {
+        match &self.spool {
+            Some(spool) => spool.subscribe(),
+            None => Subscription::ended(),
+        }
+    }
+
+    fn subscribe_to(&self, wanted: FlowFilterFn) -> Subscription {
+        match &self.spool {
+            Some(spool) => spool.subscribe_to(wanted),
+            None => self.subscribe(),
+        }
+    }
+}

@@ -1,0 +1,180 @@
+//! Requests that wait for a decision, of all replicas: each shows its own in the database, and carries out what people
+//! decide about them at others. The texts of requests and decisions are opaque here.
+//!
+//! Nothing that waits for a decision waits for the database: what a replica holds is handed over in memory, and a task
+//! keeps the database equal to it (`pending_sync.rs`). While the database does not answer, each replica has its own
+//! requests only.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use interflow_store::shared_state::{
+    CarryOutFn, MAX_PENDING_ITEM_BYTES, RemoteOutcome, RemotePending, RemotePendingItem, SharedPending,
+};
+use interflow_store::{HeaderMasker, Result, StoreError};
+use tokio::sync::{Semaphore, watch};
+use tokio::task::AbortHandle;
+use tokio_postgres::Error;
+use uuid::Uuid;
+
+use interflow_types::BoxFuture;
+
+use crate::database::connect::PooledClient;
+use crate::database::pool::{Database, STATEMENT_PATIENCE};
+use crate::state::pending_sync::{CHANNEL, ItemTexts, PendingSync};
+use crate::store::SharedStore;
+
+/// What a replica shares: the oldest requests of all.
+const MAX_OWN_ITEMS: usize = 2000;
+const MAX_OWN_BYTES: usize = 8 << 20;
+/// How long a person waits for the replica that holds the request.
+const DECISION_PATIENCE: Duration = Duration::from_secs(5);
+/// How often the outcome of a decision is looked for without an announcement.
+const OUTCOME_POLL: Duration = Duration::from_millis(500);
+/// Decisions about requests of other replicas that may be under way.
+const MAX_DECISIONS: usize = 64;
+
+/// The requests of all replicas. Ends when dropped.
+pub struct PostgresPending {
+    database: Database,
+    own: watch::Sender<ItemTexts>,
+    others: watch::Receiver<RemotePending>,
+    /// Changes when any decision has an outcome.
+    outcomes: watch::Receiver<u64>,
+    places: Semaphore,
+    task: AbortHandle,
+}
+
+impl Drop for PostgresPending {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+impl SharedStore {
+    /// Begins to share requests that wait for a decision, under the name of this replica.
+    pub fn share_pending(&self, replica: &str, carry_out: CarryOutFn) -> PostgresPending {
+        let (own, published) = watch::channel(ItemTexts::default());
+        let (found, others) = watch::channel(RemotePending::default());
+        let (outcome, outcomes) = watch::channel(0);
+        let sync = PendingSync::new(&self.database, replica, carry_out, published, found, outcome);
+        let task = self.database.spawn_abortable(sync.run());
+        let places = Semaphore::new(MAX_DECISIONS);
+        PostgresPending { database: self.database.clone(), own, others, outcomes, places, task }
+    }
+}
+
+impl SharedPending for PostgresPending {
+    fn instance(&self) -> &str {
+        &self.database.replica
+    }
+
+    fn header_masker(&self) -> HeaderMasker {
+        HeaderMasker::new(&self.database.config.load())
+    }
+
+    fn publish(&self, items: Vec<(String, String)>) {
+        let (mut texts, mut bytes) = (BTreeMap::new(), 0);
+        for (id, text) in items.into_iter().filter(|(_, text)| text.len() <= MAX_PENDING_ITEM_BYTES) {
+            bytes += text.len();
+            if texts.len() >= MAX_OWN_ITEMS || bytes > MAX_OWN_BYTES {
+                tracing::debug!("requests beyond the limits are decided at this replica only");
+                break;
+            }
+            texts.insert(Arc::from(id), Arc::from(text));
+        }
+        self.own.send_if_modified(|own| {
+            let is_new = **own != texts;
+            if is_new {
+                *own = Arc::new(texts);
+            }
+            is_new
+        });
+    }
+
+    fn others(&self) -> RemotePending {
+        self.others.borrow().clone()
+    }
+
+    fn changed_since(&self, version: u64) -> BoxFuture<'_, ()> {
+        Box::pin(async move {
+            if self.others.clone().wait_for(|others| others.version != version).await.is_err() {
+                // The task has ended: nothing changes any more.
+                std::future::pending::<()>().await;
+            }
+        })
+    }
+
+    fn decide<'a>(
+        &'a self,
+        item: &'a RemotePendingItem,
+        decision: String,
+        actor: String,
+    ) -> BoxFuture<'a, Result<RemoteOutcome>> {
+        Box::pin(async move {
+            let Ok(_place) = self.places.try_acquire() else {
+                return Err(StoreError::Shared(format!(
+                    "{MAX_DECISIONS} decisions about requests of other replicas are under way already; try again"
+                )));
+            };
+            let (database, item, outcomes) = (self.database.clone(), item.clone(), self.outcomes.clone());
+            let deciding = self.database.run_async(async move {
+                let explain = |e: Error| database.connector.explain(&e);
+                let client = database.client().await?;
+                decide(&client, outcomes, &item, decision, actor).await.map_err(explain)
+            });
+            // Connecting may take longer than a person waits.
+            match tokio::time::timeout(DECISION_PATIENCE + STATEMENT_PATIENCE, deciding).await {
+                Ok(decided) => decided,
+                Err(_) => {
+                    Err(StoreError::Shared("the shared store does not answer; look whether it is decided".into()))
+                }
+            }
+        })
+    }
+}
+
+async fn decide(
+    client: &PooledClient,
+    mut outcomes: watch::Receiver<u64>,
+    item: &RemotePendingItem,
+    decision: String,
+    actor: String,
+) -> Result<RemoteOutcome, Error> {
+    let id = Uuid::from_u128(fastrand::u128(..));
+    let deadline = Instant::now() + DECISION_PATIENCE;
+    let patience = DECISION_PATIENCE.as_secs_f64();
+    outcomes.mark_unchanged();
+    let sql = "WITH given AS (INSERT INTO pending_decisions(id, instance, item, decision, actor, expires) \
+               SELECT $1, i.instance, i.id, $4, $5, clock_timestamp() + make_interval(secs => $6) \
+               FROM pending_items i JOIN pending_holders h USING (instance) \
+               WHERE i.instance = $2 AND i.id = $3 AND h.expires > clock_timestamp() RETURNING instance) \
+               SELECT pg_notify($7, 'decide ' || instance) FROM given";
+    let decided =
+        client.query(sql, &[&id, &&*item.instance, &&*item.id, &decision, &actor, &patience, &CHANNEL]).await?;
+    if decided.is_empty() {
+        return Ok(RemoteOutcome::Gone);
+    }
+    loop {
+        let remaining = deadline.saturating_duration_since(Instant::now());
+        if remaining.is_zero() {
+            break;
+        }
+        // An announcement is only sooner than the next look.
+        let announced = tokio::time::timeout(remaining.min(OUTCOME_POLL), outcomes.changed()).await;
+        if matches!(announced, Ok(Err(_))) {
+            tokio::time::sleep(remaining.min(OUTCOME_POLL)).await;
+        }
+        let sql = "DELETE FROM pending_decisions WHERE id = $1 AND outcome IS NOT NULL RETURNING outcome";
+        if let Some(row) = client.query_opt(sql, &[&id]).await? {
+            return Ok(RemoteOutcome::Decided(row.get(0)));
+        }
+    }
+    // Taken back, unless the holder has claimed it: then it may have acted on it.
+    let sql = "DELETE FROM pending_decisions WHERE id = $1 AND (NOT claimed OR outcome IS NOT NULL) RETURNING outcome";
+    Ok(match client.query_opt(sql, &[&id]).await? {
+        Some(row) => row.get::<_, Option<String>>(0).map_or(RemoteOutcome::Unanswered, RemoteOutcome::Decided),
+        None => RemoteOutcome::Unknown,
+    })
+}

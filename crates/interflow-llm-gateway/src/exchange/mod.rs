@@ -1,0 +1,162 @@
+//! The exchange of one LLM call, attached to its flow: the request's body is collected, decoded, charged and parsed here and
+//! nowhere else, and every stage works on the result.
+//!
+//! A stage that changes the body [replaces](replace) it, so that the next one decodes nothing. A body that changed in
+//! another way (a rule) is recognised by its bytes, and read anew.
+
+mod off_worker;
+mod refusal;
+mod request_body;
+pub(crate) mod response;
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use interflow_llm::LlmRefusal;
+use interflow_types::budget::PROCESS_BUDGET;
+use interflow_types::{Body, CollectError, EarlyExit, Flow, Headers, RequestHead, StatusCode};
+
+pub(crate) use off_worker::off_worker;
+pub(crate) use refusal::{bad_request, overloaded};
+pub(crate) use request_body::{BodyContent, BodyShape, ReadError, RequestBody, mark_json};
+
+/// What the stages of a flow share about its LLM call.
+#[derive(Clone, Default)]
+pub(crate) struct LlmExchange {
+    request: Option<Arc<RequestBody>>,
+}
+
+impl LlmExchange {
+    /// What the stages know of a flow's call so far, for work that goes on without the flow.
+    pub fn of(flow: &Flow) -> Self {
+        flow.extension::<Self>().cloned().unwrap_or_default()
+    }
+
+    /// The decoded body of a request with this head, of at most `max` bytes; decoded now unless it was before.
+    ///
+    /// # Errors
+    /// It cannot be decoded, or the memory budget is exhausted.
+    pub async fn request(&mut self, headers: &Headers, raw: &Bytes, max: usize) -> Result<Arc<RequestBody>, ReadError> {
+        if let Some(request) = self.request.as_ref().filter(|request| request.is_of(headers, raw)) {
+            return Arc::clone(request).within(max);
+        }
+        let request = Arc::new(RequestBody::decode(headers, raw, max).await?);
+        self.request = Some(Arc::clone(&request));
+        Ok(request)
+    }
+}
+
+/// How a pass takes the body of a request.
+pub(crate) struct Pass<F, R> {
+    /// Its name in the tag of a body that it did not read: `NAME:unread`.
+    pub name: &'static str,
+    pub max_body: usize,
+    /// Whether a body that it cannot read is refused, rather than passed on with the tag.
+    pub is_strict: bool,
+    /// What is refused about a body that is too large.
+    pub too_large: F,
+    /// Refuses a request in the pass's name.
+    pub refuse: R,
+}
+
+pub(crate) enum Collected {
+    Whole(Bytes),
+    /// Too large, and tagged.
+    Unread(Body),
+}
+
+impl<F: Fn() -> String, R: Fn(&mut Flow, &LlmRefusal) -> EarlyExit> Pass<F, R> {
+    /// Collects the body.
+    ///
+    /// # Errors
+    /// The transfer failed, or the body is too large for a strict pass.
+    pub async fn collect(&self, flow: &mut Flow, body: Body) -> Result<Collected, EarlyExit> {
+        match collect(flow, body, self.max_body).await {
+            Ok((raw, _)) => Ok(Collected::Whole(raw)),
+            Err(CollectError::Broken(e)) => Err(EarlyExit::Deny(e)),
+            Err(CollectError::TooLarge(_)) if self.is_strict => {
+                let (status, message) = (StatusCode::PAYLOAD_TOO_LARGE, (self.too_large)());
+                let refusal = LlmRefusal::new(status, "payload_too_large", "request_body_too_large", message);
+                Err((self.refuse)(flow, &refusal))
+            }
+            Err(CollectError::TooLarge(body)) => {
+                self.tag_unread(flow);
+                Ok(Collected::Unread(body))
+            }
+        }
+    }
+
+    /// Says in the record that the pass did not read the body.
+    pub fn tag_unread(&self, flow: &mut Flow) {
+        flow.tag(format!("{}:unread", self.name));
+    }
+}
+
+/// Collects a body of at most `max` bytes, and its trailers. One that the exchange holds is charged already.
+///
+/// # Errors
+/// As [`Body::collect`].
+pub(crate) async fn collect(flow: &Flow, body: Body, max: usize) -> Result<(Bytes, Option<Headers>), CollectError> {
+    if let Body::Full(raw) = &body
+        && raw.len() <= max
+        && let Some(request) = flow.extension::<LlmExchange>().and_then(|exchange| exchange.request.as_ref())
+        && request.has_bytes(raw)
+    {
+        return Ok((request.raw().clone(), None));
+    }
+    body.collect(max).await
+}
+
+/// The decoded body, if a stage read these bytes before.
+pub(crate) fn current(flow: &Flow, headers: &Headers, raw: &Bytes) -> Option<Arc<RequestBody>> {
+    let request = flow.extension::<LlmExchange>()?.request.as_ref()?;
+    request.is_of(headers, raw).then(|| Arc::clone(request))
+}
+
+/// The decoded body of a flow's request: see [`LlmExchange::request`].
+///
+/// # Errors
+/// It cannot be decoded.
+pub(crate) async fn request_body(
+    flow: &mut Flow,
+    headers: &Headers,
+    raw: &Bytes,
+    max: usize,
+) -> Result<Arc<RequestBody>, ReadError> {
+    flow.extension_mut::<LlmExchange>().request(headers, raw, max).await
+}
+
+/// Makes a body that was read before its call was known that of the exchange.
+pub(crate) fn attach(flow: &mut Flow, request: Arc<RequestBody>) {
+    flow.extension_mut::<LlmExchange>().request = Some(request);
+}
+
+/// Forgets the body: no stage reads it any more.
+pub(crate) fn release(flow: &mut Flow) {
+    if flow.extension::<LlmExchange>().is_some() {
+        flow.extension_mut::<LlmExchange>().request = None;
+    }
+}
+
+/// Replaces the body, and removes the fields that describe the old one: coding and digests. The length is set when the
+/// request is sent.
+///
+/// # Errors
+/// The memory budget is exhausted.
+pub(crate) fn replace(flow: &mut Flow, head: &mut RequestHead, output: Vec<u8>) -> Result<Body, LlmRefusal> {
+    for name in ["content-encoding", "content-md5", "digest", "content-digest", "x-amz-content-sha256"] {
+        head.headers.remove(name);
+    }
+    let bytes = PROCESS_BUDGET.reserve_bytes(Bytes::from(output)).map_err(|e| overloaded(&e))?;
+    attach(flow, Arc::new(RequestBody::plain_text(&head.headers, bytes.clone())));
+    Ok(Body::from(bytes))
+}
+
+/// Asks for a response without content coding, so that it can be inspected; most providers comply. The others'
+/// responses are decoded.
+pub(crate) fn request_identity_encoding(head: &mut RequestHead) {
+    head.headers.remove("accept-encoding");
+    head.headers.append_unchecked(b"Accept-Encoding", b"identity");
+}

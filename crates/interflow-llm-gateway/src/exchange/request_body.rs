@@ -1,0 +1,225 @@
+//! The body of a request, decoded, and what its readers make of it.
+
+use std::io;
+use std::sync::{Arc, OnceLock};
+
+use bytes::Bytes;
+use interflow_codec::content_coding::{self as coding, ContentCoding};
+use interflow_llm::LlmRefusal;
+use interflow_llm::spans::{self, MarkError, MarkedText, TextSpan, multipart};
+use interflow_types::budget::{MemoryReservation, PROCESS_BUDGET};
+use interflow_types::{Error, Headers};
+use parking_lot::Mutex;
+
+use super::off_worker::off_worker;
+use super::refusal::{bad_request, overloaded};
+
+/// A body without its content codings. What is read of it is kept for the stages that follow.
+pub(crate) struct RequestBody {
+    raw: Bytes,
+    codings: Vec<ContentCoding>,
+    /// That of a form.
+    boundary: Option<String>,
+    plain: Bytes,
+    /// Without the positions of texts, unless they were needed too.
+    facts: OnceLock<Arc<MarkedText>>,
+    /// The positions of texts, and whether those of members that only describe the request are among them.
+    content: Mutex<Option<(bool, Arc<BodyContent>)>>,
+}
+
+/// The positions of a body's texts, charged to the memory budget.
+pub(crate) struct BodyContent {
+    pub shape: BodyShape,
+    _held: MemoryReservation,
+}
+
+pub(crate) enum BodyShape {
+    Json(Arc<MarkedText>),
+    Form(multipart::Form),
+}
+
+/// Why a body cannot be read.
+#[derive(Debug)]
+pub(crate) enum ReadError {
+    Overloaded(Error),
+    Undecodable(io::Error),
+    Malformed(&'static str, String),
+}
+
+impl From<ReadError> for LlmRefusal {
+    fn from(e: ReadError) -> Self {
+        match e {
+            ReadError::Overloaded(e) => overloaded(&e),
+            ReadError::Undecodable(e) => {
+                bad_request("unsupported_content_encoding", format!("the body cannot be decoded: {e}"))
+            }
+            ReadError::Malformed(code, message) => bad_request(code, message),
+        }
+    }
+}
+
+impl From<io::Error> for ReadError {
+    fn from(e: io::Error) -> Self {
+        coding::budget_error(&e).map_or(Self::Undecodable(e), Self::Overloaded)
+    }
+}
+
+impl From<MarkError> for ReadError {
+    fn from(e: MarkError) -> Self {
+        match e {
+            MarkError::Overloaded(e) => Self::Overloaded(e),
+            MarkError::Json(e) => Self::Malformed("bad_json", format!("the body cannot be read: {e}")),
+        }
+    }
+}
+
+impl RequestBody {
+    /// Decodes the body of a request with this head; the result has at most `max` bytes.
+    ///
+    /// # Errors
+    /// As [`coding::decode`].
+    pub async fn decode(headers: &Headers, raw: &Bytes, max: usize) -> Result<Self, ReadError> {
+        Self::new(headers, raw, coding::decode_off_thread(headers, raw, max as u64).await?)
+    }
+
+    /// As [`decode`](Self::decode), on this thread.
+    pub fn decode_now(headers: &Headers, raw: &Bytes, max: usize) -> Result<Self, ReadError> {
+        Self::new(headers, raw, coding::decode(headers, raw, max as u64)?)
+    }
+
+    fn new(headers: &Headers, raw: &Bytes, plain: Option<Bytes>) -> Result<Self, ReadError> {
+        let codings = coding::parse_codings(headers)?;
+        let plain = plain.unwrap_or_else(|| raw.clone());
+        Ok(Self { codings, raw: raw.clone(), plain, ..Self::plain_text(headers, Bytes::new()) })
+    }
+
+    /// A body that has no content coding.
+    pub fn plain_text(headers: &Headers, raw: Bytes) -> Self {
+        let (plain, boundary) = (raw.clone(), boundary(headers));
+        Self { raw, codings: Vec::new(), boundary, plain, facts: OnceLock::new(), content: Mutex::default() }
+    }
+
+    /// The body as it was received.
+    pub fn raw(&self) -> &Bytes {
+        &self.raw
+    }
+
+    pub fn plain(&self) -> &Bytes {
+        &self.plain
+    }
+
+    /// Whether these are the very bytes of this body, which holds them, so that others cannot have their address.
+    pub fn has_bytes(&self, raw: &Bytes) -> bool {
+        std::ptr::eq(self.raw.as_ptr(), raw.as_ptr()) && self.raw.len() == raw.len()
+    }
+
+    /// Whether it is the body of a request with this head and these bytes.
+    pub fn is_of(&self, headers: &Headers, raw: &Bytes) -> bool {
+        self.has_bytes(raw)
+            && coding::parse_codings(headers).is_ok_and(|codings| codings == self.codings)
+            && boundary(headers) == self.boundary
+    }
+
+    /// The body, if it is no larger than another stage decodes it to.
+    ///
+    /// # Errors
+    /// That of the decoder.
+    pub fn within(self: Arc<Self>, max: usize) -> Result<Arc<Self>, ReadError> {
+        if self.codings.is_empty() || self.plain.len() <= max {
+            return Ok(self);
+        }
+        Err(io::Error::new(io::ErrorKind::FileTooLarge, "the decoded body exceeds its size limit").into())
+    }
+
+    /// What the body asks for. `marks` tells that a stage is going to need the positions of its texts, which are then
+    /// determined at once.
+    pub async fn facts(self: &Arc<Self>, marks: bool) -> Result<Arc<MarkedText>, ReadError> {
+        self.read(move |body| body.facts_now(marks)).await
+    }
+
+    fn facts_now(&self, marks: bool) -> Result<Arc<MarkedText>, ReadError> {
+        if let Some(facts) = self.facts.get() {
+            return Ok(Arc::clone(facts));
+        }
+        let marked = self.content.lock().as_ref().map(|(_, content)| Arc::clone(content));
+        // Marks may take more memory than there is for them; the facts do not.
+        let content = marked.or_else(|| marks.then(|| self.content_now(true).ok()).flatten());
+        let facts = match content.as_deref() {
+            Some(BodyContent { shape: BodyShape::Json(marked), .. }) => Arc::clone(marked),
+            _ => Arc::new(spans::facts(&self.plain)?),
+        };
+        Ok(Arc::clone(self.facts.get_or_init(|| facts)))
+    }
+
+    /// The positions of the body's texts. `metadata` includes those of members that only describe the request.
+    pub async fn content(self: &Arc<Self>, metadata: bool) -> Result<Arc<BodyContent>, ReadError> {
+        self.read(move |body| body.content_now(metadata)).await
+    }
+
+    /// As [`content`](Self::content), on this thread.
+    pub fn content_now(&self, metadata: bool) -> Result<Arc<BodyContent>, ReadError> {
+        if let Some((_, content)) = self.content.lock().as_ref().filter(|(own, _)| *own == metadata) {
+            return Ok(Arc::clone(content));
+        }
+        let shape = match &self.boundary {
+            Some(boundary) => multipart::parse(&self.plain, boundary)
+                .map(BodyShape::Form)
+                .map_err(|e| ReadError::Malformed("bad_form", e.to_string()))?,
+            None => BodyShape::Json(mark_json(&self.plain, metadata)?.into()),
+        };
+        let _held = PROCESS_BUDGET.reserve(shape.size()).map_err(ReadError::Overloaded)?;
+        let content = Arc::new(BodyContent { shape, _held });
+        *self.content.lock() = Some((metadata, Arc::clone(&content)));
+        Ok(content)
+    }
+
+    /// Reads the body with a parser of its stage's own.
+    ///
+    /// # Errors
+    /// That of the parser; also if it panicked.
+    pub async fn read<T: Send + 'static>(
+        self: &Arc<Self>,
+        read: impl FnOnce(&Self) -> Result<T, ReadError> + Send + 'static,
+    ) -> Result<T, ReadError> {
+        let body = Arc::clone(self);
+        let cut = || ReadError::Malformed("request_failed", "the work on the body was cut short".to_owned());
+        off_worker(self.plain.len(), move || read(&body)).await.unwrap_or_else(|| Err(cut()))
+    }
+}
+
+impl RequestBody {
+    /// As [`read`](Self::read), with a parser that makes a tree of the body. That takes several times its size.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read); also if the memory budget is exhausted.
+    pub async fn read_tree<T: Send + 'static>(
+        self: &Arc<Self>,
+        read: impl FnOnce(&Self) -> Result<T, ReadError> + Send + 'static,
+    ) -> Result<T, ReadError> {
+        let _held = PROCESS_BUDGET.reserve(self.plain.len() as u64 * 2).map_err(ReadError::Overloaded)?;
+        self.read(read).await
+    }
+}
+
+impl BodyShape {
+    fn size(&self) -> u64 {
+        let size = match self {
+            Self::Json(marked) => marked.spans.capacity() * size_of::<TextSpan>(),
+            Self::Form(form) => form.parts.len() * size_of::<multipart::FormPart>(),
+        };
+        size as u64
+    }
+}
+
+/// The boundary of a form.
+fn boundary(headers: &Headers) -> Option<String> {
+    multipart::boundary(headers.get_str("content-type").unwrap_or_default())
+}
+
+/// Marks the texts of JSON that is a body, or inside one.
+///
+/// # Errors
+/// As [`spans::mark_body`].
+pub(crate) fn mark_json(json: &[u8], metadata: bool) -> Result<MarkedText, ReadError> {
+    Ok(spans::mark_body(json, metadata)?)
+}

@@ -1,0 +1,99 @@
+//! A body is decoded and parsed once, and no stage works on what another has replaced.
+
+use std::io::Write as _;
+
+use interflow_types::{ClientInfo, EntryKind, HttpVersion, Method, Scheme, Timestamp, Url};
+
+use super::*;
+
+const CHAT: &str = r#"{"model":"gpt-5","metadata":{"note":"a long note of a client about its call"},"messages":[{"role":"user","content":"Hello, I am Anna Berg"}],"user":"anna berg of accounting","n":2}"#;
+
+fn flow() -> Flow {
+    let address = std::net::SocketAddr::from(([127, 0, 0, 1], 1));
+    let client = ClientInfo {
+        connection: 1,
+        peer: address,
+        local: address,
+        listener: "gateway".into(),
+        accepted: Timestamp::now(),
+        container: None,
+        process: None,
+    };
+    Flow::begin(client.into(), EntryKind::Gateway, Scheme::Http, "a.test:80".parse().unwrap())
+}
+
+fn gzip(text: &str) -> Bytes {
+    let mut writer = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
+    writer.write_all(text.as_bytes()).unwrap();
+    writer.finish().unwrap().into()
+}
+
+fn coded() -> Headers {
+    [("Content-Type", "application/json"), ("Content-Encoding", "gzip"), ("Content-MD5", "x")].into_iter().collect()
+}
+
+#[tokio::test]
+async fn a_body_is_decoded_once_for_all_stages_and_anew_where_it_changed() {
+    let (mut flow, headers, raw) = (flow(), coded(), gzip(CHAT));
+    let first = request_body(&mut flow, &headers, &raw, 1 << 20).await.unwrap();
+    assert_eq!(first.plain(), CHAT.as_bytes());
+    let (again, _) = collect(&flow, Body::Full(raw.clone()), 1 << 20).await.ok().unwrap();
+    let second = request_body(&mut flow, &headers, &again, 1 << 20).await.unwrap();
+    assert!(Arc::ptr_eq(&first, &second), "the same bytes are not decoded again");
+    assert!(Arc::ptr_eq(&first.content(true).await.unwrap(), &second.content(true).await.unwrap()));
+    // A rule that rewrites the body, and one that rewrites the field which says what it is.
+    let other = gzip(r#"{"model":"other"}"#);
+    assert!(current(&flow, &headers, &other).is_none());
+    assert!(current(&flow, &Headers::new(), &raw).is_none());
+    let form = [("Content-Type", "multipart/form-data; boundary=b"), ("Content-Encoding", "gzip")];
+    assert!(current(&flow, &form.into_iter().collect(), &raw).is_none());
+    let third = request_body(&mut flow, &headers, &other, 1 << 20).await.unwrap();
+    assert_eq!(third.plain(), &br#"{"model":"other"}"#[..]);
+    // Equal bytes elsewhere are another body.
+    assert!(current(&flow, &headers, &Bytes::copy_from_slice(&other)).is_none());
+    release(&mut flow);
+    assert!(current(&flow, &headers, &other).is_none());
+}
+
+#[tokio::test]
+async fn each_stage_keeps_its_own_bound_on_a_decoded_body() {
+    let (mut flow, headers, raw) = (flow(), coded(), gzip(CHAT));
+    request_body(&mut flow, &headers, &raw, 1 << 20).await.unwrap();
+    let shared = request_body(&mut flow, &headers, &raw, 100).await.err().unwrap();
+    let alone = RequestBody::decode(&headers, &raw, 100).await.err().unwrap();
+    assert_eq!(LlmRefusal::from(shared).message, LlmRefusal::from(alone).message);
+}
+
+#[tokio::test]
+async fn the_next_stage_works_on_the_replacement() {
+    let (mut flow, headers, raw) = (flow(), coded(), gzip(CHAT));
+    let old = request_body(&mut flow, &headers, &raw, 1 << 20).await.unwrap();
+    let url = Url { scheme: Scheme::Http, authority: "a.test:80".parse().unwrap(), path: "/v1/messages".into() };
+    let mut head = RequestHead { method: Method::POST, url, version: HttpVersion::Http11, headers, protocol: None };
+    let output = CHAT.replace("Anna Berg", "[PERSON_1]");
+    let body = replace(&mut flow, &mut head, output.clone().into_bytes()).unwrap();
+    assert!(!head.headers.contains("content-encoding") && !head.headers.contains("content-md5"));
+    let (raw, _) = collect(&flow, body, 1 << 20).await.ok().unwrap();
+    let new = current(&flow, &head.headers, &raw).expect("nothing has to be read again");
+    assert_eq!(new.plain(), output.as_bytes());
+    assert!(!Arc::ptr_eq(&old.content(true).await.unwrap(), &new.content(true).await.unwrap()));
+}
+
+#[tokio::test]
+async fn what_a_request_asks_for_does_not_depend_on_the_marks_of_its_texts() {
+    for marks in [false, true] {
+        let body = Arc::new(RequestBody::plain_text(&Headers::new(), CHAT.into()));
+        let facts = body.facts(marks).await.unwrap();
+        // The text, the model's name and the role are not counted, nor is what only describes the request.
+        assert_eq!(
+            (facts.estimated_tokens(), facts.choices),
+            ("Hello, I am Anna Berg".len().div_ceil(4) as u64, 2),
+            "{marks}"
+        );
+        assert_eq!(facts.model.clone().map(|range| &CHAT[range]), Some("gpt-5"));
+    }
+    let broken = Arc::new(RequestBody::plain_text(&Headers::new(), "{".into()));
+    for marks in [false, true] {
+        assert!(matches!(broken.facts(marks).await, Err(ReadError::Malformed("bad_json", _))));
+    }
+}
