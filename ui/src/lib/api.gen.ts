@@ -1203,7 +1203,10 @@ export interface components {
             original?: components["schemas"]["Original"];
             /** @description Points in time in microseconds after `started`, and durations in microseconds. */
             timings: components["schemas"]["Timings"];
-            /** @description The attempts at which a gateway sent the request, if it was the one that sent it: to several providers, or several times. */
+            /**
+             * @description The attempts at which a gateway sent the request, if it was the one that sent it: to several providers, or several
+             *     times.
+             */
             attempts?: components["schemas"]["Attempt"][];
             /** @description The error, if the flow failed. */
             error?: components["schemas"]["FlowError"];
@@ -3582,6 +3585,7 @@ export interface components {
             /** @description The impersonated fingerprint, if not Interflow's own. */
             fingerprint?: string;
         };
+        /** @description The usage of a key, user, provider and model. */
         UsageRow: {
             /** @description The virtual key's id. */
             key: string | null;
