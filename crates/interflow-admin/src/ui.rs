@@ -26,16 +26,21 @@ const POLICY: &str = "default-src 'self'; img-src 'self' blob:; base-uri 'none';
 
 /// The policy of pages; the player of media links loads from this instance's gateway, too.
 fn policy(state: &AdminState) -> HeaderValue {
-    let gateway = state.engine.gateway_addresses().first().copied();
-    let base = state.media.as_ref().zip(gateway).map(|(media, gateway)| media.base(gateway));
-    let origin = base.and_then(|base| {
-        let base: Uri = base.parse().ok()?;
-        // In a host name, these would end the directive.
-        let authority = base.authority().map(|a| a.as_str()).filter(|a| !a.contains([';', ',', '@']))?;
-        Some(format!("{POLICY}; media-src 'self' {}://{authority}", base.scheme_str()?))
-    });
-    let with_gateway = origin.and_then(|text| HeaderValue::try_from(text).ok());
-    with_gateway.unwrap_or(const { HeaderValue::from_static(POLICY) })
+    #[cfg(feature = "media")]
+    if let Some(policy) = media_policy(state) {
+        return policy;
+    }
+    let _ = state;
+    HeaderValue::from_static(POLICY)
+}
+
+#[cfg(feature = "media")]
+fn media_policy(state: &AdminState) -> Option<HeaderValue> {
+    let gateway = state.engine.gateway_addresses().first().copied()?;
+    let base: Uri = state.media.as_ref()?.base(gateway).parse().ok()?;
+    // In a host name, these would end the directive.
+    let authority = base.authority().map(|a| a.as_str()).filter(|a| !a.contains([';', ',', '@']))?;
+    HeaderValue::try_from(format!("{POLICY}; media-src 'self' {}://{authority}", base.scheme_str()?)).ok()
 }
 
 /// Precompressed content codings, best first: the name and the file extension.

@@ -118,8 +118,7 @@ impl QueryParser<'_> {
             {
                 return Ok(both);
             }
-            if !(exact && takes_text(*key))
-                && !word.quoted
+            if !(word.quoted || exact && takes_text(*key))
                 && let Some(meant) = word.plain().and_then(|text| find_word(*key, text))
             {
                 return Ok(match meant.expr() {

@@ -142,7 +142,7 @@ impl<F: PostFormat> HttpSink<F> {
         let Self { format, post, client, interval } = queue.sink();
         loop {
             tokio::time::sleep(*interval).await;
-            let Some(mut batch) = worker.next() else { return };
+            let Some(mut batch) = worker.next_batch() else { return };
             while !batch.items.is_empty() {
                 let (formatter, mut items) = (Arc::clone(format), std::mem::take(&mut batch.items));
                 let before = items.len();

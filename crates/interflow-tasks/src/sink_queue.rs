@@ -108,7 +108,7 @@ impl<S: Sink> SinkWorker<S> {
     ///
     /// # Races
     /// Both happen under one lock, so that no item is left without a worker.
-    pub fn next(&mut self) -> Option<SinkBatch<S>> {
+    pub fn next_batch(&mut self) -> Option<SinkBatch<S>> {
         let mut state = self.queue.state.lock();
         self.is_over = state.waiting.is_empty();
         state.has_worker = !self.is_over;
@@ -176,15 +176,15 @@ mod tests {
         let queue = SinkQueue::new(Workers::default(), 2);
         assert!(queue.push(1) && queue.push(2) && !queue.push(3));
         let mut worker = worker(&queue);
-        let mut batch = worker.next().unwrap();
+        let mut batch = worker.next_batch().unwrap();
         assert_eq!(batch.items, [1, 2]);
         assert!(!queue.push(4));
         batch.settle(1, true);
         assert!(queue.push(5));
         drop(batch);
         assert_eq!((queue.delivered(), queue.dropped()), (1, 3));
-        assert_eq!(worker.next().unwrap().items, [5]);
-        assert!(worker.next().is_none() && queue.is_idle());
+        assert_eq!(worker.next_batch().unwrap().items, [5]);
+        assert!(worker.next_batch().is_none() && queue.is_idle());
     }
 
     #[tokio::test]
@@ -194,14 +194,14 @@ mod tests {
         drop(worker(&queue));
         queue.push(2);
         let mut second = worker(&queue);
-        assert_eq!(second.next().unwrap().items, [1, 2]);
-        assert!(second.next().is_none());
+        assert_eq!(second.next_batch().unwrap().items, [1, 2]);
+        assert!(second.next_batch().is_none());
         queue.push(3);
         let mut third = worker(&queue);
         // The right of the third is not taken away by the end of the second.
         drop(second);
         queue.push(4);
-        assert_eq!(third.next().unwrap().items, [3, 4]);
+        assert_eq!(third.next_batch().unwrap().items, [3, 4]);
     }
 
     #[test]

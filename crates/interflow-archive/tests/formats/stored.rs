@@ -15,7 +15,7 @@ fn filled(flows: &[FlowWithBodies]) -> (tempfile::TempDir, SqliteStore) {
     let config = RecordConfig { mask_headers: Vec::new(), ..RecordConfig::default() };
     let store = SqliteStore::open(dir.path(), &config).unwrap();
     let report = import(None, &*export(ArchiveFormat::Jsonl, flows), &mut |flow| {
-        assert!(store.insert(flow.into()).map_err(std::io::Error::other)?);
+        assert!(store.insert(flow).map_err(std::io::Error::other)?);
         Ok(())
     });
     assert_eq!(report.unwrap().flows, flows.len() as u64);
@@ -50,7 +50,7 @@ fn export_from_the_store_equals_direct_export() {
 fn original_messages_round_trip_through_the_store() {
     let flow = edited();
     let (_dir, store) = filled(&samples()[..1]);
-    assert!(store.insert(flow.clone().into()).unwrap());
+    assert!(store.insert(flow.clone()).unwrap());
     store.flush().unwrap();
     let row = store.get(flow.row.id).unwrap();
     assert_eq!(row.original, flow.row.original);

@@ -59,7 +59,7 @@ impl Fixture {
         flow.row.started = Timestamp::from_micros(micros);
         flow.row.id = FlowId::new(flow.row.started);
         let id = flow.row.id;
-        assert!(self.store.insert(flow.into()).unwrap());
+        assert!(self.store.insert(flow).unwrap());
         id
     }
 

@@ -109,7 +109,7 @@ impl Replica {
         flow.row.started = Timestamp::from_micros(micros);
         flow.row.id = FlowId::new(flow.row.started);
         let id = flow.row.id;
-        assert!(self.store.insert(flow.into()).unwrap());
+        assert!(self.store.insert(flow).unwrap());
         (id.to_string(), hex::encode(Sha256::digest(body)))
     }
 }

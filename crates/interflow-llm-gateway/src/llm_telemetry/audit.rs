@@ -43,7 +43,7 @@ impl Sink for AuditFile {
         runtime.spawn_blocking(move || {
             let queue = Arc::clone(worker.queue());
             let mut writer = queue.sink().0.lock();
-            while let Some(mut batch) = worker.next() {
+            while let Some(mut batch) = worker.next_batch() {
                 writer.write(&batch.items);
                 batch.settle(batch.items.len(), true);
             }

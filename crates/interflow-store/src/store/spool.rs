@@ -89,10 +89,10 @@ impl<'r> SpooledRow<'r> {
         let mut detail = blob(18)?.unwrap_or_default().to_vec();
         let mut duration: Option<i64> = r.get(19)?;
         if r.get::<_, i64>(2)? == rows::state_number(FlowState::Cut) {
-            let mut cut = rows::read(r)?;
+            let cut = rows::read(r)?;
             duration = cut.row.duration().map(|d| d as i64);
             // What a running flow saved is still in its place if the process was killed.
-            let sides: [_; SIDES] = std::array::from_fn(|side| StoredBodyParts::for_side(db, &mut cut, side));
+            let sides: [_; SIDES] = std::array::from_fn(|side| StoredBodyParts::for_side(db, &cut, side));
             let mut ends: [Bytes; SIDES] = Default::default();
             for (end, side) in ends.iter_mut().zip(sides) {
                 *end = side?.tail;

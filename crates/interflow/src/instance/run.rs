@@ -479,7 +479,9 @@ impl RunningInstance {
         self.components.accounts.accounts.close();
         self.components.limits.close();
         // Before the store gives up this replica's turn to archive.
-        drop(self.archiver);
+        {
+            let _archiver = self.archiver;
+        }
         if let Some(store) = self.store {
             store.close();
         }

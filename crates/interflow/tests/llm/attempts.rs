@@ -58,7 +58,7 @@ deployments = [{ provider = "cut", model = "gpt-4o" }, { provider = "good", mode
 
 /// The only flow of this route.
 async fn flow_of(running: &Running, route: &str) -> Value {
-    let list = format!("/api/v1/flows?q=tag:route:{route}%20NOT%20is:open");
+    let list = format!("/api/v1/flows?query=tag:route:{route}%20-is:open");
     running.until(async || !running.admin("GET", &list, "").await.json()["flows"].as_array().unwrap().is_empty()).await;
     let flows = running.admin("GET", &list, "").await.json()["flows"].clone();
     assert_eq!(flows.as_array().unwrap().len(), 1, "{route}: {flows}");

@@ -212,7 +212,7 @@ pub(crate) async fn import(
     read_upload(permit, body, records.max_upload, move |upload| {
         let (mut imported, mut present) = (0_u64, 0_u64);
         let report = interflow_archive::import(format, upload, &mut |flow| {
-            let new = store.insert(flow.into()).map_err(io::Error::other)?;
+            let new = store.insert(flow).map_err(io::Error::other)?;
             *(if new { &mut imported } else { &mut present }) += 1;
             Ok(())
         })?;

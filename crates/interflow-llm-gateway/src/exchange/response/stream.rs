@@ -287,7 +287,10 @@ impl ResponseStream {
     fn read(&mut self, data: &[u8], batch: &mut Batch) {
         let Some(events) = &mut self.events else { return };
         let pushed = match &mut self.decoder {
-            None => Ok(events.push(data)),
+            None => {
+                events.push(data);
+                Ok(())
+            }
             Some(decoder) => decoder.push(data).map(|plain| events.push(&plain)),
         };
         batch.fault = pushed.err().map(AbortCause::Coding);
