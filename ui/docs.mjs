@@ -31,6 +31,9 @@ img { max-width: 100%; background: #fff; border-radius: 8px; }
 @media (max-width: 800px) { body { display: block; } nav { position: static; width: auto; height: auto; max-height: 40vh; border-right: 0; border-bottom: 1px solid var(--line); } main { padding: 18px 16px 60px; } }
 `;
 
+/** The title of the first page, and the end of all others. */
+const DOCUMENTATION = 'Interflow documentation';
+
 const escaped = (text) => text.replace(/[&<>"]/g, (c) => ({ '&': '&amp;', '<': '&lt;', '>': '&gt;', '"': '&quot;' })[c]);
 
 /** The anchor of a heading, as GitHub makes it. */
@@ -127,7 +130,7 @@ function outlineOf(headings) {
 
 function frame(title, contents, body, outline) {
   return `<!doctype html>
-<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1"><title>${escaped(title)} · Interflow documentation</title>
+<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1"><title>${escaped(title === DOCUMENTATION ? title : `${title} · ${DOCUMENTATION}`)}</title>
 <link rel="icon" href="/favicon.svg" type="image/svg+xml"><link rel="stylesheet" href="/docs/docs.css"><script src="/theme.js"></script><script type="module" src="/docs/docs.js"></script></head>
 <body><nav aria-label="Documentation"><a class="app" href="/">‹ Interflow</a><input type="search" placeholder="Search ( / )" aria-label="Search the documentation" hidden>
 <p class="status" role="status"></p><ul class="results"></ul><div class="contents">${contents}</div></nav><main>${body}</main>${outline}</body></html>

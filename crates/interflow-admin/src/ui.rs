@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use axum::extract::State;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri, header};
-use axum::response::{IntoResponse, Response};
+use axum::response::{IntoResponse, Redirect, Response};
 use interflow_types::media_type;
 use rust_embed::RustEmbed;
 
@@ -59,7 +59,11 @@ pub(crate) async fn serve(
     if !reads || path == "api" || path.starts_with("api/") {
         return api::route_not_found(uri).await.into_response();
     }
-    let name = if is_page(path) { INDEX } else { path };
+    let name = match path {
+        "docs" | "docs/" => return Redirect::permanent("/docs/index.html").into_response(),
+        path if is_page(path) => INDEX,
+        path => path,
+    };
     match file(name, &headers, &|| policy(&state)) {
         Some(response) => response,
         // The binary was built without the UI.

@@ -125,6 +125,14 @@ impl ParsedCall {
         self.is_estimated = true;
     }
 
+    /// Takes the tokens of the attempt that answered, if the client's response states none: it may have been translated.
+    pub fn complete_usage(&mut self, input: u64, output: u64, is_estimated: bool) {
+        if self.reply.usage.is_none_or(|usage| usage.total() == 0) && self.reply.cost.is_none() {
+            self.reply.usage = Some(CallUsage { input, output, ..CallUsage::default() });
+            self.is_estimated = is_estimated;
+        }
+    }
+
     /// The key that relates it to other calls: the client's session id, or the client's identity.
     pub fn key(&self) -> &str {
         &self.key

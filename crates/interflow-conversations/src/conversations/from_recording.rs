@@ -9,7 +9,7 @@ use interflow_store::{
     FlowKind, FlowRecord, FlowState, FlowStore, FlowSummary, MessageRecord, StoreError, decoded_body, media_type,
 };
 use interflow_types::budget::{MemoryReservation, PROCESS_BUDGET};
-use interflow_types::{Direction, EntryKind, Headers, Timestamp};
+use interflow_types::{AttemptState, Direction, EntryKind, Headers, Timestamp};
 use serde_json::Value;
 
 use super::endpoints::EndpointOverrides;
@@ -76,6 +76,12 @@ pub fn read_call(
     }
     if let Some((input, output)) = row.tags.iter().find_map(|tag| parse_estimate(tag)) {
         recorded.set_estimate(input, output);
+    }
+    let served = row.attempts.iter().find(|attempt| attempt.state == AttemptState::Served);
+    if let Some(attempt) = served
+        && let (Some(input), Some(output)) = (attempt.input_tokens, attempt.output_tokens)
+    {
+        recorded.complete_usage(input, output, attempt.estimated);
     }
     Ok(Some((recorded, held)))
 }

@@ -9,7 +9,9 @@ use interflow_store::{
     FlowWithBodies, MessageRecord, RecordConfig, RequestRecord, ResponseRecord, SqliteStore,
 };
 use interflow_types::budget::PROCESS_BUDGET;
-use interflow_types::{Authority, Direction, EntryKind, FlowId, Headers, MessageKind, Scheme, Timestamp};
+use interflow_types::{
+    Attempt, AttemptState, Authority, Direction, EntryKind, FlowId, Headers, MessageKind, Scheme, Timestamp,
+};
 use serde_json::{Value, json};
 
 use super::cursor::flow_filter;
@@ -198,6 +200,32 @@ fn a_call_that_the_gateway_estimated_has_its_tokens_and_cost() {
     let calls = store.exchanges(&listed[0].row.id).unwrap();
     let estimated: Vec<_> = calls.iter().map(|call| call.facts.contains("\"estimated\":true")).collect();
     assert_eq!((estimated, calls[2].used.output), (vec![false, false, true], 7));
+}
+
+#[test]
+fn a_call_whose_response_states_no_usage_has_that_of_the_attempt_that_answered() {
+    let (_dir, store) = open_store();
+    let mut flows = three();
+    let attempt = |state, tokens| Attempt {
+        state,
+        input_tokens: Some(tokens),
+        output_tokens: Some(tokens),
+        ..Attempt::default()
+    };
+    // The first response states its own.
+    flows[0].row.attempts = vec![attempt(AttemptState::Served, 1)];
+    flows[2].row.attempts = vec![attempt(AttemptState::Cancelled, 9000), attempt(AttemptState::Served, 50)];
+    flows[2].response_body = json!({"id": "m3", "model": "claude-x", "content": [{"type": "text", "text": "welcome"}],
+        "stop_reason": "end_turn"})
+    .to_string()
+    .into();
+    for flow in flows {
+        store.insert(flow).unwrap();
+    }
+    ConversationIndexer::new(&store, pricing()).rebuild(&mut |_| {}).unwrap();
+    let listed = store.conversations(&ConversationOptions { limit: 9, ..Default::default() }).unwrap();
+    let calls = store.exchanges(&listed[0].row.id).unwrap();
+    assert_eq!((calls[0].used.input, calls[2].used.input, calls[2].used.output), (100, 50, 50));
 }
 
 #[test]

@@ -147,8 +147,9 @@ async fn run_demo(
         }
     };
     if args.rounds.is_some() {
-        // Nothing of it is served that long.
         drop(banner);
+        // The admin port is not served that long.
+        print_banner(proxy, None, home.clone(), false).await;
         traffic.await;
         return running.flush_and_stop().await;
     }
