@@ -327,3 +327,10 @@ fn places_and_history_select_texts() {
     assert_eq!(selected(results), ["result"]);
     assert_eq!(selected(GuardrailConfig::default()), ["old", "result"], "injection: not what the operator wrote");
 }
+
+#[test]
+fn a_text_with_an_invalid_byte_is_read_all_the_same() {
+    let body = b"{\"model\":\"m\",\"messages\":[{\"role\":\"user\",\"content\":\"\xffBlue Heron\"}]}";
+    let texts = texts_of_json(body, &mark_body(body, true).unwrap());
+    assert!(texts.iter().any(|text| text.text.ends_with("Blue Heron")));
+}

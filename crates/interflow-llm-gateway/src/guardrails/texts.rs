@@ -55,7 +55,8 @@ pub(super) struct Unmaskable;
 
 /// The text of one span; `None` for media, and for files that cannot be decoded.
 pub(super) fn text_of_span(body: &[u8], span: &TextSpan) -> Option<GuardText> {
-    let raw = std::str::from_utf8(body.get(span.range.clone())?).ok()?;
+    // Providers read texts with invalid bytes as well, with a mark in their place.
+    let raw = &*String::from_utf8_lossy(body.get(span.range.clone())?);
     let (text, encoding) = match &span.kind {
         SpanKind::Media(_) => return None,
         SpanKind::Base64Text => (String::from_utf8(STANDARD.decode(raw).ok()?).ok()?, Encoding::Base64),

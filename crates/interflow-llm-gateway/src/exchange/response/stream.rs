@@ -343,9 +343,22 @@ impl ResponseStream {
         batch
     }
 
+    /// Lets go of observers that have not seen an end, because a step behind them ended the stream: what they counted is settled
+    /// before the body is dropped.
+    fn release_observers(&mut self) {
+        for station in &mut self.stations {
+            if let Station::Observer(observer) = station {
+                *observer = None;
+            }
+        }
+    }
+
     fn deliver(&mut self, batch: Batch) -> Option<Bytes> {
         let mut batch = self.run(batch);
         let bytes = batch.bytes();
+        if batch.end.is_some() {
+            self.release_observers();
+        }
         match batch.end {
             None => {}
             Some(StreamEnd::Complete) => self.is_over = true,

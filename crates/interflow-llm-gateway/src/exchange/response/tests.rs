@@ -35,6 +35,34 @@ impl EventObserver for Witness {
     }
 }
 
+/// Writes down when it is let go.
+struct Released(Log);
+
+impl EventObserver for Released {
+    fn event(&mut self, _: &ParsedEvent) {}
+
+    fn end(&mut self, end: ReadEnd) {
+        self.0.lock().push(format!("{end:?}"));
+    }
+}
+
+impl Drop for Released {
+    fn drop(&mut self) {
+        self.0.lock().push("released".to_owned());
+    }
+}
+
+#[tokio::test]
+async fn an_observer_is_let_go_when_a_step_behind_it_ends_the_stream() {
+    let (log, mut headers) = (Log::default(), Headers::new());
+    let observed = observe(body(EVENTS.concat().as_bytes(), 9), &headers, StreamFraming::Sse, Released(log.clone()));
+    let mut cut = swapped(observed, &mut headers, Swap("b", "!"));
+    while let Some(Ok(_)) = cut.frame().await {}
+    // Before the body is dropped: the flow may be settled first.
+    assert_eq!(*log.lock(), ["released"]);
+    drop(cut);
+}
+
 /// Writes a letter as another; the letter `!` cuts the stream off.
 struct Swap(&'static str, &'static str);
 
