@@ -42,9 +42,11 @@ impl TranslationStep {
     }
 
     fn write(&mut self, events: Vec<ChatEvent>, out: &mut Vec<ParsedEvent>) {
+        // A report covers the text of its own event, wherever the event has it.
+        let (reports, output): (Vec<_>, Vec<_>) = events.iter().partition(|e| matches!(e, ChatEvent::Usage(_)));
+        output.into_iter().chain(reports).for_each(|event| self.note(event));
         let mut raw = Vec::new();
         for event in events {
-            self.note(&event);
             self.writer.write(event, &mut raw);
         }
         self.record_count();
@@ -188,6 +190,28 @@ mod tests {
         let body = rewrite(body, &mut Headers::new(), sse, u64::MAX, step, sse).unwrap();
         let (raw, _) = body.collect(1 << 20).await.unwrap();
         String::from_utf8(raw.to_vec()).unwrap()
+    }
+
+    #[tokio::test]
+    async fn text_in_the_event_that_reports_the_usage_is_not_counted_besides() {
+        let call = LlmCall::default();
+        let event = "data: {\"candidates\":[{\"content\":{\"parts\":[{\"text\":\"twenty words or more\"}]},\"finishReason\":\"STOP\"}],\
+                     \"usageMetadata\":{\"promptTokenCount\":7,\"candidatesTokenCount\":100}}\n\n";
+        let head = ReplyHead {
+            id: "flow".into(),
+            model: "m".into(),
+            created: 0,
+            stream_usage: false,
+            custom_tools: Vec::new(),
+            upstream: WireFormat::Gemini,
+        };
+        let writer = ReplyWriter::new(WireFormat::OpenAiChat, head);
+        let step = TranslationStep::new(EventTranslator::new(WireFormat::Gemini), writer, call.clone());
+        let sse = StreamFraming::Sse;
+        let body = Body::from(bytes::Bytes::from_static(event.as_bytes()));
+        let body = rewrite(body, &mut Headers::new(), sse, u64::MAX, step, sse).unwrap();
+        body.collect(1 << 20).await.unwrap();
+        assert_eq!((call.summary().usage.unwrap().output, call.counted().unreported), (100, 0));
     }
 
     #[tokio::test]
