@@ -164,15 +164,13 @@ impl UrlScan<'_> {
             let (name, value) = pair.split_once('=').unwrap_or(("", pair));
             let known =
                 IGNORED_PARAMETERS.contains(&name) || name.get(..6).is_some_and(|n| n.eq_ignore_ascii_case("x-amz-"));
-            let with = if known { None } else { self.redact_encoded(name, value)? };
-            changed |= with.is_some();
-            match with {
-                Some(with) => {
-                    out.push_str(&pair[..pair.len() - value.len()]);
-                    out.push_str(&with);
-                }
-                None => out.push_str(pair),
-            }
+            // A name may be a value that a client put in the wrong place.
+            let new_name = if known { None } else { self.redact_encoded("", name)? };
+            let new_value = if known { None } else { self.redact_encoded(name, value)? };
+            changed |= new_name.is_some() || new_value.is_some();
+            out.push_str(new_name.as_deref().unwrap_or(name));
+            out.push_str(&pair[name.len()..pair.len() - value.len()]);
+            out.push_str(new_value.as_deref().unwrap_or(value));
         }
         Ok(changed.then(|| out.into()))
     }

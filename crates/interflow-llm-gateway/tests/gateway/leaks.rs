@@ -424,7 +424,8 @@ async fn urls_and_header_fields_are_scanned_or_refused() {
     let path = format!("/v1/chat/completions?user=anna.berg%40firm.com&key=AIzaSyD&id=req_012&note=SSN+{SSN}");
     let key = "sk-proj-Q7rT2mZx9KpLw4VbN8sYd3HfJ6gCa5EuR1tXoBiM0vPzWqSn";
     // The latter is base64 of an address.
-    let path = format!("{path}&with={key}&to=YW5uYS5iZXJnQGZpcm0uY29t");
+    let path =
+        format!("{path}&with={key}&to=YW5uYS5iZXJnQGZpcm0uY29t&anna.berg@firm.com=1&of%5Banna.berg@firm.com%5D=2");
     let fields = format!(
         "Content-Type: application/json\r\nX-User: {MAIL}\r\nX-Request-Id: 5f2-{SSN}\r\nBaggage: ssn={SSN}\r\nX-Note: {key}\r\n"
     );
