@@ -187,45 +187,25 @@ fn a_call_answered_by_the_gateways_cache_costs_nothing() {
 }
 
 #[test]
-fn a_call_that_the_gateway_estimated_has_its_tokens_and_cost() {
+fn calls_without_usage_have_the_tokens_that_the_gateway_counted() {
     let (_dir, store) = open_store();
     let mut flows = three();
+    // Those of the attempt that answered, or an estimate.
+    let silent = json!({"id": "m2", "model": "claude-x", "content": [{"type": "text", "text": "done"}]});
+    flows[1].response_body = silent.to_string().into();
+    let attempt =
+        Attempt { state: AttemptState::Served, input_tokens: Some(50), output_tokens: Some(5), ..Attempt::default() };
+    (flows[0].row.attempts, flows[1].row.attempts) = (vec![attempt.clone()], vec![attempt]);
     flows[2].row.tags.push("estimated:70+7".into());
     for flow in flows {
         store.insert(flow).unwrap();
     }
     ConversationIndexer::new(&store, pricing()).rebuild(&mut |_| {}).unwrap();
     let listed = store.conversations(&ConversationOptions { limit: 9, ..Default::default() }).unwrap();
-    assert_eq!((listed[0].used.input, listed[0].used.unpriced), (270, 0));
+    assert_eq!((listed[0].used.input, listed[0].used.unpriced), (100 + 50 + 70, 0));
     let calls = store.exchanges(&listed[0].row.id).unwrap();
     let estimated: Vec<_> = calls.iter().map(|call| call.facts.contains("\"estimated\":true")).collect();
-    assert_eq!((estimated, calls[2].used.output), (vec![false, false, true], 7));
-}
-
-#[test]
-fn a_call_whose_response_states_no_usage_has_that_of_the_attempt_that_answered() {
-    let (_dir, store) = open_store();
-    let mut flows = three();
-    let attempt = |state, tokens| Attempt {
-        state,
-        input_tokens: Some(tokens),
-        output_tokens: Some(tokens),
-        ..Attempt::default()
-    };
-    // The first response states its own.
-    flows[0].row.attempts = vec![attempt(AttemptState::Served, 1)];
-    flows[2].row.attempts = vec![attempt(AttemptState::Cancelled, 9000), attempt(AttemptState::Served, 50)];
-    flows[2].response_body = json!({"id": "m3", "model": "claude-x", "content": [{"type": "text", "text": "welcome"}],
-        "stop_reason": "end_turn"})
-    .to_string()
-    .into();
-    for flow in flows {
-        store.insert(flow).unwrap();
-    }
-    ConversationIndexer::new(&store, pricing()).rebuild(&mut |_| {}).unwrap();
-    let listed = store.conversations(&ConversationOptions { limit: 9, ..Default::default() }).unwrap();
-    let calls = store.exchanges(&listed[0].row.id).unwrap();
-    assert_eq!((calls[0].used.input, calls[2].used.input, calls[2].used.output), (100, 50, 50));
+    assert_eq!((estimated, calls[1].used.output, calls[2].used.output), (vec![false, false, true], 5, 7));
 }
 
 #[test]

@@ -148,6 +148,9 @@ async fn recorded_conversations_are_redacted_on_any_host_port_and_path() {
         ("/ask", json_type, json!({"contents": [{"parts": [{"text": prompt}]}]}).to_string()),
         ("/ask", json_type, json!({"messages": [{"role": "user", "content": [{"text": prompt}]}]}).to_string()),
         ("/lambda/invoke", json_type, json!({"messages": turn}).to_string()),
+        // A byte order mark, and half of a surrogate pair.
+        ("/ask", json_type, format!("\u{feff}{}", json!({"model": "m", "messages": turn}))),
+        ("/ask", json_type, format!(r#"{{"model":"m","messages":[{{"role":"user","content":"\ud83d {prompt}"}}]}}"#)),
     ];
     for (path, media_type, body) in cases {
         let mut wire = gate.proxy.tls(&origin.authority(), &["http/1.1"]).await;

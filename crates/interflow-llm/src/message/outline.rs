@@ -78,9 +78,14 @@ pub struct Outline {
 }
 
 impl Outline {
-    /// The outline of a body; `None` if it is not JSON.
+    /// The outline of a body; `None` if it is not JSON. What providers read all the same does not hide a call: a byte order mark,
+    /// bytes that are not UTF-8, and halves of surrogate pairs.
     pub fn read(json: &[u8]) -> Option<Self> {
-        serde_json::from_slice(json).ok()
+        serde_json::from_slice(json).ok().or_else(|| {
+            let text = String::from_utf8_lossy(json.strip_prefix(b"\xef\xbb\xbf").unwrap_or(json));
+            // Only the kind of a value counts here, not its characters.
+            serde_json::from_str(&text.replace("\\ud", "\\u0").replace("\\uD", "\\u0")).ok()
+        })
     }
 
     /// The outline of a body that is parsed already.
