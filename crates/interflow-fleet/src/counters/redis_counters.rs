@@ -81,8 +81,8 @@ impl RedisCounterStore {
         let client = RedisClient::new(&options.server, "the Redis server of the limits")?;
         // The scripts are sent by hash (`EVALSHA`), and in full only if the server does not know them.
         let scripts = RedisScripts {
-            take: Script::new(include_str!("take.lua")),
-            settle: Script::new(include_str!("settle.lua")),
+            take: Script::new(concat!(include_str!("month_of.lua"), include_str!("take.lua"))),
+            settle: Script::new(concat!(include_str!("month_of.lua"), include_str!("settle.lua"))),
             read: Script::new(include_str!("read.lua")),
             renew: Script::new(include_str!("renew.lua")),
             give_back: Script::new(include_str!("drop.lua")),

@@ -9,15 +9,6 @@ if state == 'ended' or (ARGV[4] == '1' and state ~= 'taken') then return 0 end
 local t = redis.call('TIME')
 local taken = math.floor((tonumber(t[1]) - tonumber(ARGV[2])) / 86400)
 
-local function month_of(day)
-  local z = day + 719468
-  local era = math.floor(z / 146097)
-  local of_era = z % 146097
-  local year = math.floor((of_era - math.floor(of_era / 1460) + math.floor(of_era / 36524) - math.floor(of_era / 146096)) / 365)
-  local of_year = of_era - (365 * year + math.floor(year / 4) - math.floor(year / 100))
-  return (era * 400 + year) * 12 + math.floor((5 * of_year + 2) / 153) + 2
-end
-
 for i = 1, #KEYS - 1 do
   local key = KEYS[i + 1]
   local at = 4 + (i - 1) * 5

@@ -11,15 +11,6 @@ local t = redis.call('TIME')
 local second = tonumber(t[1])
 local now = second * 1000000 + tonumber(t[2])
 
-local function month_of(day)
-  local z = day + 719468
-  local era = math.floor(z / 146097)
-  local of_era = z % 146097
-  local year = math.floor((of_era - math.floor(of_era / 1460) + math.floor(of_era / 36524) - math.floor(of_era / 146096)) / 365)
-  local of_year = of_era - (365 * year + math.floor(year / 4) - math.floor(year / 100))
-  return (era * 400 + year) * 12 + math.floor((5 * of_year + 2) / 153) + 2
-end
-
 local day = math.floor(second / 86400)
 local function period_of(kind)
   if kind == 'd' then return day, (day + 1) * 86400 end
