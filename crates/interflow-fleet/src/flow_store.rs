@@ -1,8 +1,12 @@
 //! The shared store as a store of flows: the flows of all replicas, merged with those that wait in this replica's spool.
 
+use std::cell::Cell;
 use std::collections::HashSet;
 use std::ops::{ControlFlow, Range};
-use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::sync::atomic::{
+    AtomicBool,
+    Ordering::{Relaxed, SeqCst},
+};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -149,32 +153,27 @@ impl FlowStore for SharedStore {
         // To count them would take longer than to find the first.
         let total = select::estimate(&self.database, query)?;
         let mut ids = HashSet::new();
-        let mut stopped = false;
-        if let Some(spool) = &self.spool {
-            spool.search(query, progress, &mut |row| {
-                ids.insert(row.id);
-                let next = each(row);
-                stopped = next.is_break();
-                next
-            })?;
-        }
-        if stopped {
-            return Ok(());
-        }
-        let options = ListOptions { query: query.clone(), limit: usize::MAX, ..ListOptions::default() };
-        self.for_each_running(&options, &mut || progress(nothing), &mut |row| {
+        let stopped = AtomicBool::new(false);
+        let mut each_once = |row: FlowRecord| {
             if !ids.insert(row.id) {
                 return ControlFlow::Continue(());
             }
             let next = each(row);
-            stopped = next.is_break();
+            stopped.store(next.is_break(), Relaxed);
             next
-        })?;
-        if stopped {
+        };
+        if let Some(spool) = &self.spool {
+            spool.search(query, progress, &mut each_once)?;
+        }
+        let options = ListOptions { query: query.clone(), limit: usize::MAX, ..ListOptions::default() };
+        if !stopped.load(Relaxed) {
+            self.for_each_running(&options, &mut || progress(nothing), &mut each_once)?;
+        }
+        if stopped.load(Relaxed) {
             return Ok(());
         }
-        let (looked, mut found) = (std::cell::Cell::new(0), ids.len() as u64);
-        let count = std::cell::Cell::new(found);
+        let (looked, mut found) = (Cell::new(0), ids.len() as u64);
+        let count = Cell::new(found);
         select::for_each_match(
             &self.database,
             &self.calls(),
