@@ -161,6 +161,25 @@ mod tests {
     use super::*;
     use crate::exchange::response::stream::rewrite;
 
+    fn translation(upstream: WireFormat, client: WireFormat, call: LlmCall) -> TranslationStep {
+        let head = ReplyHead {
+            id: "flow".into(),
+            model: "m".into(),
+            created: 0,
+            stream_usage: false,
+            custom_tools: Vec::new(),
+            upstream,
+        };
+        TranslationStep::new(EventTranslator::new(upstream), ReplyWriter::new(client, head), call)
+    }
+
+    async fn rewritten(body: Body, step: TranslationStep) -> String {
+        let sse = StreamFraming::Sse;
+        let body = rewrite(body, &mut Headers::new(), sse, u64::MAX, step, sse).unwrap();
+        let (raw, _) = body.collect(1 << 20).await.unwrap();
+        String::from_utf8(raw.to_vec()).unwrap()
+    }
+
     async fn translated(ping_after: Duration) -> String {
         let chunk = |delta: &str, reason: &str| {
             format!(
@@ -174,22 +193,8 @@ mod tests {
             "data: [DONE]\n\n".to_owned(),
         ];
         let frames = pieces.into_iter().map(|piece| Ok(BodyFrame::Data(piece.into()))).collect();
-        let head = ReplyHead {
-            id: "flow".into(),
-            model: "m".into(),
-            created: 0,
-            stream_usage: false,
-            custom_tools: Vec::new(),
-            upstream: WireFormat::OpenAiChat,
-        };
-        let reader = EventTranslator::new(WireFormat::OpenAiChat);
-        let writer = ReplyWriter::new(WireFormat::Anthropic, head);
-        let body = Body::replay(frames, Body::Empty);
-        let step = TranslationStep { ping_after, ..TranslationStep::new(reader, writer, LlmCall::default()) };
-        let sse = StreamFraming::Sse;
-        let body = rewrite(body, &mut Headers::new(), sse, u64::MAX, step, sse).unwrap();
-        let (raw, _) = body.collect(1 << 20).await.unwrap();
-        String::from_utf8(raw.to_vec()).unwrap()
+        let step = translation(WireFormat::OpenAiChat, WireFormat::Anthropic, LlmCall::default());
+        rewritten(Body::replay(frames, Body::Empty), TranslationStep { ping_after, ..step }).await
     }
 
     #[tokio::test]
@@ -197,20 +202,8 @@ mod tests {
         let call = LlmCall::default();
         let event = "data: {\"candidates\":[{\"content\":{\"parts\":[{\"text\":\"twenty words or more\"}]},\"finishReason\":\"STOP\"}],\
                      \"usageMetadata\":{\"promptTokenCount\":7,\"candidatesTokenCount\":100}}\n\n";
-        let head = ReplyHead {
-            id: "flow".into(),
-            model: "m".into(),
-            created: 0,
-            stream_usage: false,
-            custom_tools: Vec::new(),
-            upstream: WireFormat::Gemini,
-        };
-        let writer = ReplyWriter::new(WireFormat::OpenAiChat, head);
-        let step = TranslationStep::new(EventTranslator::new(WireFormat::Gemini), writer, call.clone());
-        let sse = StreamFraming::Sse;
-        let body = Body::from(bytes::Bytes::from_static(event.as_bytes()));
-        let body = rewrite(body, &mut Headers::new(), sse, u64::MAX, step, sse).unwrap();
-        body.collect(1 << 20).await.unwrap();
+        let step = translation(WireFormat::Gemini, WireFormat::OpenAiChat, call.clone());
+        rewritten(Body::from(bytes::Bytes::from_static(event.as_bytes())), step).await;
         assert_eq!((call.summary().usage.unwrap().output, call.counted().unreported), (100, 0));
     }
 
