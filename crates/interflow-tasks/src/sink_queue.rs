@@ -12,7 +12,7 @@ use tokio::runtime::Handle;
 pub trait Sink: Send + Sync + Sized + 'static {
     type Item: Send + 'static;
 
-    /// Starts the delivery on this runtime: of all that [`SinkWorker::next`] returns, until it returns `None`.
+    /// Starts the delivery on this runtime: of all that [`SinkWorker::next_batch`] returns, until it returns `None`.
     fn start(worker: SinkWorker<Self>, runtime: &Handle);
 }
 
