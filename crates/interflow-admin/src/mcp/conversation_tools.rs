@@ -48,20 +48,17 @@ pub fn conversation_changes(store: &dyn FlowStore, arguments: &Value) -> ToolCal
         .map_err(error_text)?
         .ok_or_else(|| format!("the conversation {id} is gone"))?;
     let mut out = String::new();
-    // Side calls, such as for a title, have no predecessor in the conversation.
-    for e in opened.thread.exchanges.iter().filter(|e| !e.facts.purpose.is_side_call()) {
-        let Ok(flow) = e.flow.parse() else { continue };
-        if let Some(c) = load::request_diff(store, &id, flow, e.part).map_err(error_text)? {
-            out.push_str(&format!(
-                "turn {} flow {}: {} messages the same, {} removed, {} added. {}\n",
-                e.facts.turn,
-                e.flow,
-                c.same,
-                c.removed.len(),
-                c.added.len(),
-                c.cache
-            ));
-        }
+    for diff in load::request_diffs(store, &opened) {
+        let (call, c) = diff.map_err(error_text)?;
+        out.push_str(&format!(
+            "turn {} flow {}: {} messages the same, {} removed, {} added. {}\n",
+            call.facts.turn,
+            call.flow,
+            c.same,
+            c.removed.len(),
+            c.added.len(),
+            c.cache
+        ));
     }
     let report = prompt_cache::report(store, &id, &|_, _, _| None).map_err(error_text)?.unwrap_or_default();
     for advice in &report.advice {

@@ -1,7 +1,7 @@
 //! Loads a stored conversation as a view.
 
 use crate::assembly::diff::{DiffContext, RequestDiff, diff_requests};
-use crate::assembly::view::{ChildThread, ThreadView, build_thread};
+use crate::assembly::view::{CallView, ChildThread, ThreadView, build_thread};
 use crate::assembly::{CallRecord, ConversationFacts, MessageHash, SubagentLink};
 use interflow_llm::message::ModelRequest;
 use interflow_query::Query;
@@ -115,6 +115,19 @@ pub fn request_diff(
     let around =
         DiffContext { before: before.usage, after: now.usage, pause: now.started.micros().saturating_sub(ended) };
     Ok(Some(diff_requests(&old, &new, &around)))
+}
+
+/// Each call of a conversation with the difference between its request and the previous one, in order. Side calls, such
+/// as for a title, have no predecessor.
+pub fn request_diffs<'a>(
+    store: &'a dyn FlowStore,
+    opened: &'a ConversationView,
+) -> impl Iterator<Item = Result<(&'a CallView, RequestDiff), StoreError>> {
+    let calls = opened.thread.exchanges.iter().filter(|call| !call.facts.purpose.is_side_call());
+    calls.filter_map(|call| {
+        let diff = request_diff(store, &opened.listed.row.id, call.flow.parse().ok()?, call.part).transpose()?;
+        Some(diff.map(|diff| (call, diff)))
+    })
 }
 
 pub(super) fn read_request(store: &dyn FlowStore, exchange: &CallRecord) -> Result<Option<ModelRequest>, StoreError> {

@@ -40,14 +40,13 @@ pub fn show(store: &dyn FlowStore, args: &ConversationShowArgs) -> Result<(), Cl
 fn changes(out: &mut impl Write, store: &dyn FlowStore, opened: &ConversationView) -> Result<(), CliError> {
     let bold = anstyle::Style::new().bold();
     ignore_broken_pipe(writeln!(out, "\n{bold}From request to request{bold:#}"))?;
-    for e in opened.thread.exchanges.iter().filter(|e| !e.facts.purpose.is_side_call()) {
-        let Ok(flow) = e.flow.parse() else { continue };
-        let Some(c) = load::request_diff(store, &opened.listed.row.id, flow, e.part)? else { continue };
+    for diff in load::request_diffs(store, opened) {
+        let (call, c) = diff?;
         let written = writeln!(
             out,
             "  turn {:<3} {}  {} same, {} removed, {} added; {}",
-            e.facts.turn,
-            e.flow,
+            call.facts.turn,
+            call.flow,
             c.same,
             c.removed.len(),
             c.added.len(),
