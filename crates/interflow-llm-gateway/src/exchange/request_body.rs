@@ -185,9 +185,7 @@ impl RequestBody {
         let cut = || ReadError::Malformed("request_failed", "the work on the body was cut short".to_owned());
         off_worker(self.plain.len(), move || read(&body)).await.unwrap_or_else(|| Err(cut()))
     }
-}
 
-impl RequestBody {
     /// As [`read`](Self::read), with a parser that makes a tree of the body. That takes several times its size.
     ///
     /// # Errors

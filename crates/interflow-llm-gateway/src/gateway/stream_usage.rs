@@ -6,11 +6,12 @@ use std::ops::Range;
 use interflow_codec::json::{JsonError, JsonReader, JsonToken};
 use interflow_llm::event_stream::StreamFraming;
 use interflow_llm::parsed_event::ParsedEvent;
-use interflow_llm::{LlmCall, Operation, Provider, spans};
+use interflow_llm::{LlmCall, Operation, Provider};
 use interflow_types::budget::PROCESS_BUDGET;
 use interflow_types::{Body, EntryKind, Error, ErrorKind, Flow, RequestHead, ResponseHead, Result};
 use serde_json::Value;
 
+use crate::exchange::off_worker;
 use crate::exchange::response::abort::StreamAbort;
 use crate::exchange::response::stream::{self, AbortCause, EventStep, StreamEnd};
 
@@ -43,7 +44,7 @@ pub(super) async fn ask(flow: &mut Flow, head: &mut RequestHead, body: Body) -> 
     let Body::Full(raw) = body else { return Ok(body) };
     let held = PROCESS_BUDGET.reserve(raw.len() as u64)?;
     let read = raw.clone();
-    let Some(Some(asking)) = spans::beside(raw.len(), move || with_demand(&read)).await else {
+    let Some(Some(asking)) = off_worker(raw.len(), move || with_demand(&read)).await else {
         return Ok(Body::Full(raw));
     };
     flow.extension_mut::<HidesUsage>().0 = true;

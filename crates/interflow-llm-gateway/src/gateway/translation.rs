@@ -18,14 +18,14 @@ use super::wire_format::ClientRequest;
 use super::{LlmUpstream, UpstreamTable, foreign_reasoning, token_count};
 use crate::exchange::response::stream;
 use crate::exchange::response::whole::{self, UnreadResponse};
-use crate::exchange::{LlmExchange, ReadError, RequestBody};
+use crate::exchange::{LlmExchange, ReadError, RequestBody, off_worker};
 use interflow_llm::event_stream::StreamFraming;
 use interflow_llm::message::ContentBlock;
 use interflow_llm::translate::{
     ChatRequest, EventTranslator, LOSS_HEADER, Losses, ReplyHead, ReplyWriter, Target, TranslatedError, WireFormat,
     is_accepted_by_mistral, lost_in_reply, parse_reply, reply_events, whole_reply, without_foreign_reasoning,
 };
-use interflow_llm::{LlmCall, LlmRefusal, Provider, ResponseSummary, spans};
+use interflow_llm::{LlmCall, LlmRefusal, Provider, ResponseSummary};
 
 /// Names the wire format of the upstream that answered.
 const FORMAT_HEADER: &[u8] = b"X-Interflow-Translated";
@@ -320,7 +320,7 @@ impl Translation {
     ) -> Result<Response> {
         let raw = read(headers, body, self.max_body).await?;
         let held = PROCESS_BUDGET.reserve(raw.len() as u64 * 2)?;
-        let parsed = spans::beside(raw.len(), move || (parse_reply(format, &raw), lost_in_reply(format, &raw)));
+        let parsed = off_worker(raw.len(), move || (parse_reply(format, &raw), lost_in_reply(format, &raw)));
         let (reply, lost) = parsed.await.unwrap_or_default();
         losses.merge(&lost);
         self.exchange.merge_summary(&ResponseSummary {

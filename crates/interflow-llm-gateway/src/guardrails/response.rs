@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use interflow_llm::event_stream::StreamFraming;
-use interflow_llm::spans::{self, TextPlace};
+use interflow_llm::spans::TextPlace;
 use interflow_llm::{GuardrailAction, LlmRefusal};
 use interflow_types::budget::{MemoryReservation, PROCESS_BUDGET};
 use interflow_types::{Body, Direction, EarlyExit, Flow, RequestHead, ResponseHead, StatusCode};
@@ -16,11 +16,11 @@ use super::settings::{ActiveGuards, Guard};
 use super::stream::{CollectRewriter, CollectedTexts, EditRewriter, MatchRewriter, StreamedTexts};
 use super::texts::{GuardText, TextEdit, body_edits, texts_of_json, whole_text};
 use super::{GuardrailService, add_header};
-use crate::exchange::overloaded;
 use crate::exchange::response::abort::StreamAbort;
 use crate::exchange::response::event_rewriter::splice;
 use crate::exchange::response::rewrite_step::{ResponseScanContext, rewrite_whole};
 use crate::exchange::response::whole::{UnreadResponse, WholeResponse, is_text, replace_body as replace_response_body};
+use crate::exchange::{off_worker, overloaded};
 use crate::redaction::redacts_flow;
 
 /// The stage's step in phase `ResponseBody`.
@@ -146,7 +146,7 @@ async fn texts_of_response(head: &ResponseHead, whole: &mut WholeResponse) -> Re
         return Ok(vec![whole_text(text, TextPlace::Assistant)]);
     }
     let (marked, plain) = (whole.marked().await?, whole.plain().clone());
-    let texts = spans::beside(plain.len(), move || texts_of_json(&plain, &marked)).await;
+    let texts = off_worker(plain.len(), move || texts_of_json(&plain, &marked)).await;
     texts.ok_or_else(|| StreamAbort::unreadable(&"the work on the body was cut short"))
 }
 

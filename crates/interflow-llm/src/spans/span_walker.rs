@@ -9,7 +9,6 @@ use std::ops::Range;
 
 use interflow_codec::json::{JsonError, JsonReader, JsonToken};
 use interflow_types::budget::MemoryReservation;
-use tokio::sync::Semaphore;
 
 use crate::realtime::unescaped;
 
@@ -42,12 +41,6 @@ pub fn mark_body(json: &[u8], metadata: bool) -> Result<MarkedText, MarkError> {
     SpanWalker::new(json, metadata, false).run(b"")
 }
 
-/// Buffered bodies up to this size are parsed on the calling thread.
-const MAX_INLINE_BYTES: usize = 128 << 10;
-
-/// How many large bodies are parsed at once; the blocking threads are shared with other work.
-static MARK_PERMITS: Semaphore = Semaphore::const_new(2);
-
 /// Reads the facts of a body without the positions of its text: model, text length, limits. Takes less memory than
 /// [`mark_body`].
 ///
@@ -56,22 +49,6 @@ static MARK_PERMITS: Semaphore = Semaphore::const_new(2);
 pub fn facts(json: &[u8]) -> Result<MarkedText, MarkError> {
     let walk = SpanWalker { facts_only: true, ..SpanWalker::new(json, false, false) };
     walk.run(b"").map(|marked| MarkedText { spans: Vec::new(), ..marked })
-}
-
-/// Runs work on a body of this length: inline, or on a blocking thread for large ones, with bounded concurrency. `None`
-/// if the work panicked. If dropped while waiting for a permit, the work never starts.
-pub async fn beside<T: Send + 'static>(length: usize, work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
-    if length <= MAX_INLINE_BYTES {
-        return Some(work());
-    }
-    let place = MARK_PERMITS.acquire().await.ok();
-    tokio::task::spawn_blocking(move || {
-        // The permit is held until the work ends, even if it was cancelled.
-        let _place = place;
-        work()
-    })
-    .await
-    .ok()
 }
 
 /// Marks the text of one stream event; `name` is the event's name if the payload does not contain it.

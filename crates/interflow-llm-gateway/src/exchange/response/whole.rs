@@ -12,6 +12,8 @@ use interflow_types::budget::MemoryReservation;
 use interflow_types::{Body, CollectError, Error, Flow, Headers, ResponseHead};
 use parking_lot::Mutex;
 
+use crate::exchange::off_worker;
+
 use super::abort::StreamAbort;
 use super::body_copy::BodyCopy;
 use super::stream::{EventObserver, ReadEnd, ResponseStream};
@@ -129,7 +131,7 @@ impl WholeResponse {
             return Ok(Arc::clone(marked));
         }
         let body = self.plain.clone();
-        let marked = match spans::beside(body.len(), move || spans::mark_body(&body, true)).await {
+        let marked = match off_worker(body.len(), move || spans::mark_body(&body, true)).await {
             Some(marked) => Arc::new(marked.map_err(|e| StreamAbort::unreadable(&e))?),
             None => return Err(StreamAbort::unreadable(&"the work on the body was cut short")),
         };
