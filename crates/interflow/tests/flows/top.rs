@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{Winsize, tcsetwinsize};
 
+use std::thread::JoinHandle;
 use std::time::Instant;
 
 use super::*;
@@ -20,6 +21,7 @@ struct Top {
     terminal: File,
     /// Everything that it wrote.
     written: Arc<Mutex<Vec<u8>>>,
+    reader: Option<JoinHandle<()>>,
 }
 
 impl Top {
@@ -52,14 +54,14 @@ impl Top {
         let terminal = File::from(terminal);
         let written = Arc::<Mutex<Vec<u8>>>::default();
         let (mut input, sink) = (terminal.try_clone().unwrap(), Arc::clone(&written));
-        std::thread::spawn(move || {
+        let reader = std::thread::spawn(move || {
             let mut bytes = [0; 4096];
             // An error is its end: the other side of the terminal was closed.
             while let Ok(n @ 1..) = input.read(&mut bytes) {
                 sink.lock().unwrap().extend_from_slice(&bytes[..n]);
             }
         });
-        Self { child, terminal, written }
+        Self { child, terminal, written, reader: Some(reader) }
     }
 
     fn press(&mut self, keys: &str) {
@@ -93,15 +95,13 @@ impl Top {
     #[track_caller]
     fn ended(&mut self) -> (Option<i32>, String) {
         let code = self.child.wait().unwrap().code();
-        let deadline = Instant::now() + Duration::from_secs(10);
-        loop {
-            let text = self.text();
-            if let Some((_, rest)) = text.rsplit_once("\u{1b}[?1049l") {
-                return (code, rest.to_owned());
-            }
-            assert!(Instant::now() < deadline, "the screen was not given back: {text:?}");
-            std::thread::sleep(Duration::from_millis(20));
-        }
+        // All that it wrote has been read only when the other side of the terminal is closed.
+        self.reader.take().expect("it ends once").join().unwrap();
+        let text = self.text();
+        let Some((_, rest)) = text.rsplit_once("\u{1b}[?1049l") else {
+            panic!("the screen was not given back: {text:?}")
+        };
+        (code, rest.to_owned())
     }
 }
 

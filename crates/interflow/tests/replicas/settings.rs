@@ -295,8 +295,15 @@ fn a_mistake_elsewhere_in_the_configuration_delays_changes_and_loses_none() {
     std::fs::write(home.path().join("extra.yaml"), "rules: []\n").unwrap();
     let more = format!("[rules]\nfiles = [{:?}]\n", home.path().join("extra.yaml"));
     let (a, b) = (start("a", &database), Replica::start_in(home, &(named("b", &database) + &more), Vec::new()));
-    a.write("rules.yaml", TAG_ALL);
-    until("b has the rules of a", || (b.file("rules.yaml") == TAG_ALL).then_some(()));
+    let first = publish_rules(&a, TAG_ALL);
+    // Not only in its file: a mistake that comes before the reload delays these rules, too.
+    until("b has the rules of a", || {
+        let seen = a.json(&["fleet", "settings", "--json"]);
+        let taken =
+            |s: &Value| (&s["replica"], &s["name"], &s["revision"]) == (&"b".into(), &"rules".into(), &first.into());
+        seen["replicas"].as_array().unwrap().iter().any(|s| taken(s) && s["refused"].is_null()).then_some(())
+    });
+    assert_eq!(b.file("rules.yaml"), TAG_ALL);
     b.write("extra.yaml", "rules: [");
     until("b cannot be reloaded", || b.log().contains("configuration not reloaded").then_some(()));
     // One change comes, and another one is made here.
@@ -308,6 +315,7 @@ fn a_mistake_elsewhere_in_the_configuration_delays_changes_and_loses_none() {
         (log.contains("waits until the configuration") && log.contains("the change of the shared keys stays here"))
             .then_some(())
     });
+    assert_eq!(b.file("rules.yaml"), TAG_ALL);
     let seen = a.json(&["fleet", "settings", "--json"]);
     assert!(seen["replicas"].to_string().contains("waits until the configuration"), "{seen}");
     b.write("extra.yaml", "rules: []\n");
