@@ -377,10 +377,16 @@ proptest! {
     ) {
         let session = session();
         redacted(&session, VALUES[0]);
-        for (framing, event, _) in shapes() {
+        for (framing, event, pointer) in shapes() {
             let events: Vec<Value> = pieces(&text, &cuts).into_iter().map(event).collect();
             let body = stream(framing, &events);
-            prop_assert_eq!(edited(framing, &body, step, &session), body);
+            let out = edited(framing, &body, step, &session);
+            // A backslash at the end of a fragment may begin an escape of JSON within the text: it waits for the next.
+            if text.contains('\\') {
+                prop_assert_eq!(&texts(framing, &out, pointer), &text, "{:?} {}", framing, pointer);
+            } else {
+                prop_assert_eq!(out, body);
+            }
         }
     }
 
