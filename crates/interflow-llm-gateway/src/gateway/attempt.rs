@@ -6,6 +6,7 @@ use std::task::{Context, Waker};
 use std::time::Instant;
 
 use bytes::Bytes;
+use interflow_codec::content_coding as coding;
 use interflow_types::{
     Attempt, AttemptHandle, AttemptState, Attempts, Body, ByteStr, CallUsage, Error, ErrorKind, Flow, Method, Request,
     RequestHead, Response, Result, StatusCode,
@@ -21,10 +22,13 @@ use super::upstream_error::{MAX_ERROR_TIME, error_code, read_error};
 use super::upstream_request::{
     OriginalRequest, model_in_body, rename_model_in_path, rewrite_model, sign, upstream_model,
 };
-use super::{LlmGateway, LlmUpstream, UpstreamTable, foreign_reasoning, resolve_alias, token_count, upstream};
+use super::{LlmGateway, LlmUpstream, UpstreamTable, reasoning, resolve_alias, token_count};
 use crate::exchange::LlmExchange;
+use crate::limits::credentials::remove_credentials;
 use interflow_limits::ServedModel;
-use interflow_llm::translate::{Losses, WireFormat, without_call_signatures};
+use interflow_llm::translate::{
+    Losses, WireFormat, is_bound_elsewhere, may_have_signed_thoughts, without_call_signatures,
+};
 use interflow_llm::{LlmCall, LlmRefusal, Operation};
 
 /// The result of the attempts so far: what the client gets if no attempt succeeds.
@@ -84,6 +88,8 @@ pub(super) struct RoutedRequest {
     pub call: LlmCall,
     pub head: RequestHead,
     pub raw: Bytes,
+    /// Whether thoughts in its history are bound to another.
+    pub is_unbound: bool,
     translation: Translation,
 }
 
@@ -147,7 +153,7 @@ impl RoutedRequest {
         flow: &Flow,
     ) -> Self {
         let translation = Translation::new(&table, &head, &call, flow);
-        Self { gateway, table, route, upstream, call, head, raw, translation }
+        Self { gateway, table, route, upstream, call, head, raw, is_unbound: false, translation }
     }
 
     /// The same request, to be prepared independently.
@@ -200,7 +206,8 @@ impl RoutedRequest {
         let exchange = self.call_at(deployment);
         let foreign = !upstream.is_same_host(&self.upstream);
         let (head, raw) = (&self.head, &self.raw);
-        let original = OriginalRequest { exchange: &exchange, head, raw, token: token.as_ref(), foreign };
+        let (token, is_unbound) = (token.as_ref(), self.is_unbound);
+        let original = OriginalRequest { exchange: &exchange, head, raw, token, foreign, is_unbound };
         let model = upstream_model(&self.table, upstream, &exchange).or(exchange.model.as_deref());
         let format = match self.translation.needed_for(upstream, model) {
             Ok(format) => format,
@@ -210,6 +217,7 @@ impl RoutedRequest {
             Some(format) if self.translation.is_accepted(upstream, format, &original).await? => None,
             format => format,
         };
+        let format = self.translation.moved_to_responses(upstream, format, model, &original).await?;
         let (request, losses) = match format {
             Some(format) => {
                 let request = self.translation.request(&self.table, upstream, format, &original).await?;
@@ -239,6 +247,19 @@ impl RoutedRequest {
     /// The model that a deployment serves the request with.
     pub fn served_model(&self, deployment: &Deployment) -> Option<ServedModel> {
         served_model(&self.table, &self.upstream, deployment, self.call.model.as_deref())
+    }
+
+    /// Whether a response refuses thoughts of the history because they are bound to another. Its body is read for that.
+    pub async fn refuses_thoughts(&self, outcome: &mut AttemptOutcome, deadline: Instant) -> bool {
+        let Ok(Response { head, body }) = &mut outcome.result else { return false };
+        if self.is_unbound || head.status != StatusCode::BAD_REQUEST || !may_have_signed_thoughts(&self.raw) {
+            return false;
+        }
+        let error = read_error(&head.headers, std::mem::take(body), deadline).await;
+        coding::strip_stale_headers(&mut head.headers);
+        let is_refused = is_bound_elsewhere(&error);
+        *body = Body::from(error);
+        is_refused
     }
 
     /// What to remember of a response: where only one of several deployments can continue it.
@@ -320,9 +341,7 @@ impl RoutedRequest {
                 self.translation.response(format, response, losses, deadline).await
             }
             None => {
-                if !losses.is_empty() {
-                    foreign_reasoning::name_loss(&mut response.head.headers);
-                }
+                reasoning::name_losses(&mut response.head.headers, &losses);
                 if token_count::is_asked(&self.call, &self.head) && token_count::has_no_endpoint(response.head.status) {
                     let Response { head, body } = &mut response;
                     let error = std::mem::replace(body, Body::Empty);
@@ -489,7 +508,7 @@ async fn untranslated(
     original: &OriginalRequest<'_>,
     losses: &mut Losses,
 ) -> Result<Result<Request, LlmRefusal>> {
-    let OriginalRequest { exchange, head, raw, token, foreign } = *original;
+    let OriginalRequest { exchange, head, raw, token, foreign, is_unbound } = *original;
     let model = upstream_model(table, upstream, exchange).or(exchange.model.as_deref());
     if let Some(Err(refusal)) = model.map(|model| upstream.check_model(model)) {
         return Ok(Err(refusal));
@@ -510,7 +529,7 @@ async fn untranslated(
     head.headers.remove("host");
     // The client's credentials are for the host that it addressed, and must not get to another.
     if foreign {
-        upstream::remove_credentials(&mut head);
+        remove_credentials(&mut head);
     }
     upstream.authorize(&mut head, token);
     // Ids of calls that a deployment of Gemini made are too long for other APIs.
@@ -519,13 +538,11 @@ async fn untranslated(
         Cow::Owned(plain) if is_plain => plain.into(),
         _ => raw.clone(),
     };
-    let raw = match foreign_reasoning::taken_out(&mut shared, upstream, table.max_body, &mut head, &raw).await? {
-        Some(clean) => {
-            losses.add(foreign_reasoning::LOST);
-            clean
-        }
-        None => raw,
-    };
+    let fit = reasoning::fitted(&mut shared, upstream, table.max_body, &mut head, &raw, is_unbound).await?;
+    let raw = fit.map_or(raw, |(fit, lost)| {
+        losses.merge(&lost);
+        fit
+    });
     let body = match model_in_body(table, upstream, exchange, &head) {
         Some(name) => Body::from(rewrite_model(&mut shared, table, &mut head, raw, name).await?),
         None => Body::from(raw),

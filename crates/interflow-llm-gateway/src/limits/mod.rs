@@ -2,7 +2,7 @@
 //! reserves usage, and settles the reservation at the end.
 
 mod capacity;
-mod credentials;
+pub(crate) mod credentials;
 mod llm_request;
 mod model_list;
 mod named_models;

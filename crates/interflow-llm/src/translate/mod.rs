@@ -22,6 +22,7 @@ mod request;
 mod settings;
 #[cfg(test)]
 mod tests;
+mod thought_binding;
 mod unread;
 
 pub use call_signature::without_call_signatures;
@@ -30,7 +31,8 @@ pub use events::{EventTranslator, reply_events};
 pub use foreign_reasoning::{Keeps, may_have_foreign_reasoning, without_foreign_reasoning};
 pub use mistral::is_accepted as is_accepted_by_mistral;
 pub use reply::{ReplyHead, ReplyWriter, whole_reply};
-pub use request::{ChatRequest, Target};
+pub use request::{ChatRequest, Target, binds_thoughts, may_need_responses};
+pub use thought_binding::{BINDING_BETA, is_bound_elsewhere, leave_out_unfitting_thoughts, may_have_signed_thoughts};
 pub use unread::lost_in_reply;
 
 use foreign_reasoning::OPENAI_MARK;
