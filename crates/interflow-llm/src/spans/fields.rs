@@ -48,7 +48,7 @@ macro_rules! fields {
 
 fields! {
     Word, "all", "the kind of an item, a word of the API":
-        "type" "role" "object" "status" "method" "p" "obfuscation";
+        "type" "event_type" "role" "object" "status" "method" "p" "obfuscation";
     Word, "all", "names of tools; a message's `name` is text":
         "name" "endpoint" "server_label";
     Exact, "all", "the model, which decides on the provider":
@@ -62,14 +62,15 @@ fields! {
         "encrypted_content" "encrypted_index" "encrypted_stdout" "redactedContent";
     Word, "all", "the form of a medium or of an answer":
         "media_type" "mediaType" "mime_type" "mimeType" "format" "detail" "size" "quality" "voice" "effort"
-        "encoding_format" "response_format" "truncation" "search_context_size";
+        "encoding_format" "response_format" "truncation" "search_context_size" "resolution" "thinking_level"
+        "thinking_summaries";
     Word, "all", "settings of a request":
         "anthropic_version" "anthropic_beta" "keep_alive" "container" "tool_choice" "completion_window"
         "prompt_cache_retention";
     Exact, "OpenAI, Anthropic", "a tool server's address and credentials, which it needs as they are":
         "authorization" "authorization_token" "server_url";
     Word, "OpenAI, Gemini", "where the provider finds a cache or a conversation of its own":
-        "cachedContent" "conversation";
+        "cachedContent" "cached_content" "continuation_token" "conversation";
     Identifier, "OpenAI", "routes a request to the machine that has its prefix cached; another value loses the cache":
         "prompt_cache_key";
     Identifier, "OpenAI, Anthropic", "the client's opaque id of a user or session, made to tell nothing of the person":
@@ -82,7 +83,7 @@ fields! {
         "include" "modalities" "responseModalities" "response_modalities" "stream_options" "safetySettings"
         "safety_settings" "logit_bias" "betas" "transforms" "turn_detection";
     Skip, "all", "numbers of an answer":
-        "logprobs" "top_logprobs" "logprobsResult" "usage" "usageMetadata" "embedding" "embeddings" "timings";
+        "logprobs" "top_logprobs" "logprobsResult" "usage" "step_usage" "usageMetadata" "embedding" "embeddings" "timings";
     Skip, "OpenAI", "header fields for a tool server, which it needs as they are":
         "headers";
 }
@@ -173,6 +174,9 @@ pub(super) fn is_known_container(key: &[u8]) -> bool {
             | "inputs"
             | "items"
             | "item"
+            | "interaction"
+            | "step"
+            | "steps"
             | "response"
             | "responses"
             | "session"

@@ -292,10 +292,12 @@ impl<'j> SpanWalker<'j> {
                 b"model" if depth == 1 => self.out.model = Some(range.clone()),
                 b"id" | b"responseId" if depth == 1 => self.out.id = Some(range.clone()),
                 // Several responses may be in flight on one connection.
-                b"response_id" if depth == 1 && self.events => {
+                b"response_id" | b"stream_id" if depth == 1 && self.events => {
                     frame.index = fnv1a(frame.index, self.json.get(range.clone()).unwrap_or_default());
                 }
-                b"previous_response_id" | b"conversation" if depth == 1 => self.out.continues = Some(range.clone()),
+                b"previous_response_id" | b"previous_interaction_id" | b"conversation" if depth == 1 => {
+                    self.out.continues = Some(range.clone());
+                }
                 _ => {}
             }
         }
@@ -476,7 +478,7 @@ impl<'j> SpanWalker<'j> {
         if self.out.first_message.is_none() && !self.events {
             let conversation = matches!(&*self.word(&name), b"messages" | b"contents" | b"input" | b"prompt");
             let in_list = depth == 2 && first && self.frames.last().is_some_and(|f| !f.object);
-            let alone = depth == 1 && self.json.get(range.start) == Some(&b'"');
+            let alone = depth == 1 && matches!(self.json.get(range.start), Some(b'"' | b'{'));
             if conversation && (in_list || alone) {
                 self.out.first_message = Some(range);
             }
@@ -511,7 +513,9 @@ impl<'j> SpanWalker<'j> {
         }
         // In a stream, the signature follows the text.
         let thinks = kind == b"thinking_delta" || kind == b"reasoning.text" && self.events;
-        if frame.signed || thinks || self.events && *self.word(&frame.key) == *b"reasoningContent" {
+        // What signs the thought of an interaction does not cover the summary of it.
+        if frame.signed && kind != b"thought" || thinks || self.events && *self.word(&frame.key) == *b"reasoningContent"
+        {
             for at in frame.first..self.out.spans.len() {
                 let name = self.optional_word(self.out.spans[at].name.as_ref());
                 let span = &mut self.out.spans[at];
