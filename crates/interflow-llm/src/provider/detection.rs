@@ -306,6 +306,17 @@ fn behind_version(path: &str) -> &str {
     rests.min().map_or("", |at| path.get(at..).unwrap_or_default())
 }
 
+/// The collection that a path is in, such as `/openai/v1/threads`: up to the segment behind the version, or the second
+/// one, without ids and names.
+pub fn endpoint_name(path: &str) -> String {
+    let is_word = |segment: &str| segment.bytes().all(|b| b.is_ascii_alphabetic() || matches!(b, b'_' | b'-'));
+    let is_version = |segment: &str| matches!(segment, "v1" | "v2" | "v1beta" | "v1beta1");
+    let segments: Vec<&str> = path.split('/').skip(1).collect();
+    let end = segments.iter().position(|segment| is_version(segment)).map_or(2, |at| at + 2);
+    let shown = segments.iter().take(end).map(|s| if is_word(s) || is_version(s) { s } else { "…" });
+    shown.fold(String::new(), |name, segment| name + "/" + segment)
+}
+
 /// Whether a path is one at which agents of this provider sign in. Credentials that are redacted are of no use.
 pub fn is_sign_in(provider: Provider, path: &str) -> bool {
     ENDPOINTS.iter().any(|endpoint| endpoint.1 == PathRule::SignsIn && endpoint.fits(provider, path))
@@ -591,6 +602,18 @@ mod tests {
         }
         assert_eq!(seen("api.openai.com", "POST", "/api/eval/sdk-x", None).map(|s| s.1), Some("other"));
         assert_eq!(seen("a.test", "POST", "/api/eval/sdk-x", None), None);
+    }
+
+    #[test]
+    fn names_of_endpoints_have_no_ids() {
+        for (path, name) in [
+            ("/openai/v1/threads/thread_1/runs", "/openai/v1/threads"),
+            ("/v1beta/anna@firm.com/x", "/v1beta/…"),
+            ("/api/unknown/anna", "/api/unknown"),
+            ("/", "/"),
+        ] {
+            assert_eq!(endpoint_name(path), name);
+        }
     }
 
     #[test]

@@ -5,8 +5,8 @@ mod detection;
 use interflow_types::ByteStr;
 
 pub use detection::{
-    by_shape, call_for_path, detect_by_body, detect_by_members, detect_call, is_bedrock, is_sign_in, may_be_call,
-    model_in_path, starts_run,
+    by_shape, call_for_path, detect_by_body, detect_by_members, detect_call, endpoint_name, is_bedrock, is_sign_in,
+    may_be_call, model_in_path, starts_run,
 };
 
 macro_rules! names {

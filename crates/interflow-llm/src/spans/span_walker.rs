@@ -41,6 +41,14 @@ pub fn mark_body(json: &[u8], metadata: bool) -> Result<MarkedText, MarkError> {
     SpanWalker::new(json, metadata, false).run(b"")
 }
 
+/// As [`mark_body`], for JSON of an unknown format: every string, number and name is text.
+///
+/// # Errors
+/// As [`mark_body`].
+pub fn mark_everything(json: &[u8]) -> Result<MarkedText, MarkError> {
+    SpanWalker { root: ContainerRule::Free, ..SpanWalker::new(json, true, false) }.run(b"")
+}
+
 /// Reads the facts of a body without the positions of its text: model, text length, limits. Takes less memory than
 /// [`mark_body`].
 ///
@@ -94,6 +102,8 @@ struct SpanWalker<'j> {
     json: &'j [u8],
     reader: JsonReader<'j>,
     frames: Vec<ContainerFrame>,
+    /// The rule of the outermost container.
+    root: ContainerRule,
     metadata: bool,
     events: bool,
     /// Whether only facts are wanted, not the positions of text.
@@ -111,6 +121,7 @@ impl<'j> SpanWalker<'j> {
             json,
             reader: JsonReader::new(json),
             frames: Vec::with_capacity(8),
+            root: ContainerRule::Known,
             metadata,
             events,
             facts_only: false,
@@ -201,8 +212,7 @@ impl<'j> SpanWalker<'j> {
         let name = &*self.word(&key);
         let around = self.frames.last();
         let parent = &*self.optional_word(around.map(|f| &f.key));
-        let span_place =
-            ContainerPosition { zone: around.map_or(ContainerRule::Known, |f| f.zone), key: name, parent, object };
+        let span_place = ContainerPosition { zone: around.map_or(self.root, |f| f.zone), key: name, parent, object };
         let zone = match around {
             // The rule of a list applies to its elements.
             Some(f) if !f.object => f.zone,
