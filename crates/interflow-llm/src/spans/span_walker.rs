@@ -83,6 +83,8 @@ struct ContainerFrame {
     media_type: Option<Range<usize>>,
     index: u64,
     in_delta: bool,
+    /// Whether it is an event of one of several responses that share a connection.
+    has_lane: bool,
     finished: bool,
     /// Media spans inside whose kind is not known yet.
     media: Vec<usize>,
@@ -232,6 +234,7 @@ impl<'j> SpanWalker<'j> {
             media_type: None,
             index: 0,
             in_delta,
+            has_lane: false,
             finished: false,
             media: Vec::new(),
             role: None,
@@ -303,6 +306,7 @@ impl<'j> SpanWalker<'j> {
                 b"id" | b"responseId" if depth == 1 => self.out.id = Some(range.clone()),
                 // Several responses may be in flight on one connection.
                 b"response_id" | b"stream_id" if depth == 1 && self.events => {
+                    frame.has_lane |= name == b"stream_id";
                     frame.index = fnv1a(frame.index, self.json.get(range.clone()).unwrap_or_default());
                 }
                 b"previous_response_id" | b"previous_interaction_id" | b"conversation" if depth == 1 => {
@@ -658,7 +662,12 @@ impl<'j> SpanWalker<'j> {
             // A finish reason ends the texts of its choice.
             self.out.ended.push(if root { EndedChannels::All } else { EndedChannels::Group(span_place) });
         }
-        if root && let Some(all) = container_rules::ends(kind) {
+        // The texts of a complete response have ended one by one, and those of another lane go on.
+        let is_of_lane = frame.has_lane && kind == b"response.completed";
+        if root
+            && !is_of_lane
+            && let Some(all) = container_rules::ends(kind)
+        {
             self.out.ended.push(if all { EndedChannels::All } else { EndedChannels::Group(span_place) });
         }
     }
