@@ -74,7 +74,7 @@ impl LastFailure {
 
 #[derive(serde::Deserialize)]
 struct Continuation {
-    #[serde(default)]
+    #[serde(default, alias = "previous_interaction_id")]
     previous_response_id: Option<String>,
 }
 

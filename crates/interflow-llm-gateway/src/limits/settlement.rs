@@ -20,7 +20,9 @@ pub(crate) struct ChargedUsage {
 /// The usage that the request of a flow is charged; `None` if it is free: it did not reach the provider, the provider
 /// rejected it, or another request paid for its response. Complete at `Done`.
 pub(crate) fn charged_usage(flow: &Flow) -> Option<ChargedUsage> {
-    let call = flow.extension::<LlmCall>().filter(|call| !call.operation.is_free())?;
+    // What keeps a cache is counted like the counting of tokens, but reports what it used.
+    let is_billed = |call: &LlmCall| call.operation == Operation::CountTokens && call.usage().is_some();
+    let call = flow.extension::<LlmCall>().filter(|call| !call.operation.is_free() || is_billed(call))?;
     if response_cache::is_hit(flow) {
         return None;
     }
@@ -109,7 +111,7 @@ pub(super) fn is_unaccounted(flow: &Flow) -> bool {
     let Some(call) = flow.extension::<LlmCall>() else { return false };
     let is_deferred = flow.extension::<FlowReservation>().is_some_and(|held| held.is_deferred);
     let is_reserved = is_deferred && reserved(flow, call).output > 0;
-    matches!(call.operation, Operation::Other | Operation::Batches)
+    matches!(call.operation, Operation::Other | Operation::Batches | Operation::Jobs)
         && call.usage().is_none()
         && call.counted().unreported == 0
         && !is_reserved

@@ -42,11 +42,12 @@ pub fn summary_from_json(json: &[u8]) -> Option<ResponseSummary> {
 
 /// Like [`summary_from_json`], for JSON that is parsed already.
 pub fn summary_from_value(value: &Value) -> ResponseSummary {
-    // Streams wrap the fields of a complete response: Anthropic, Responses, Bedrock, Cohere.
-    let inner = [value, &value["message"], &value["response"], &value["metadata"], &value["delta"]];
+    // Streams wrap the fields of a complete response: Anthropic, Responses, Interactions, Bedrock, Cohere.
+    let inner =
+        [value, &value["message"], &value["response"], &value["interaction"], &value["metadata"], &value["delta"]];
     let usage = inner.iter().find_map(|v| usage_in(v)).filter(is_plausible);
     let text = |names: &[&str]| {
-        let reported_model = inner.iter().take(3).find_map(|v| names.iter().find_map(|n| v[*n].as_str()));
+        let reported_model = inner.iter().take(4).find_map(|v| names.iter().find_map(|n| v[*n].as_str()));
         reported_model.map(ByteStr::from)
     };
     ResponseSummary { usage, model: text(&["model", "modelVersion"]), id: text(&["id", "responseId"]) }
@@ -55,7 +56,7 @@ pub fn summary_from_value(value: &Value) -> ResponseSummary {
 fn usage_in(value: &Value) -> Option<CallUsage> {
     let object = |name: &str| value.get(name).filter(|v| v.is_object());
     if let Some(usage) = object("usage") {
-        return parse_counts(usage);
+        return interaction_counts(usage).or_else(|| parse_counts(usage));
     }
     if let Some(gemini) = object("usageMetadata") {
         return Some(gemini_counts(gemini));
@@ -148,6 +149,19 @@ fn gemini_counts(usage: &Value) -> CallUsage {
     }
 }
 
+/// Google's Interactions count thoughts apart from the output, and prompts of tools apart from the input.
+fn interaction_counts(usage: &Value) -> Option<CallUsage> {
+    usage.get("total_input_tokens").or_else(|| usage.get("total_output_tokens"))?;
+    let reasoning = number(usage, &["total_thought_tokens"]);
+    Some(CallUsage {
+        input: number(usage, &["total_input_tokens"]).saturating_add(number(usage, &["total_tool_use_tokens"])),
+        output: number(usage, &["total_output_tokens"]).saturating_add(reasoning),
+        cache_read: number(usage, &["total_cached_tokens"]),
+        reasoning,
+        ..CallUsage::default()
+    })
+}
+
 fn number(value: &Value, names: &[&str]) -> u64 {
     let one = |v: &Value| v.as_u64().or_else(|| v.as_f64().filter(|f| *f >= 0.0).map(|f| f as u64));
     names.iter().find_map(|n| value.get(*n).and_then(one)).unwrap_or(0)
@@ -205,6 +219,12 @@ mod tests {
                 usage(9, 2, 0, 0, 0),
             ),
             (json!({"usage": {"prompt_tokens": 8, "total_tokens": 8}}), usage(8, 0, 0, 0, 0)),
+            (
+                json!({"event_type": "interaction.completed", "interaction": {"model": "m", "usage": {
+                    "total_input_tokens": 8, "total_cached_tokens": 6, "total_output_tokens": 1,
+                    "total_thought_tokens": 3, "total_tool_use_tokens": 2, "total_tokens": 14}}}),
+                usage(10, 4, 6, 0, 3),
+            ),
         ] {
             let settled = summary_from_value(&body);
             assert_eq!(settled.usage, Some(wanted), "{body}");
