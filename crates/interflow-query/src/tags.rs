@@ -90,6 +90,7 @@ pub const TAGS: &[TagInfo] = &[
         "redact:unread",
         "the request or the response could not be scanned, or the scan was stopped, and it was only to be flagged",
     ),
+    tag("restore:unread", "the response could not be read, and keeps its placeholders"),
     tag("found:", "entity type that was detected in the request"),
     tag("answer:", "entity type that was detected in the response"),
     tag("starred", "the flow was marked in the program from which it was imported"),

@@ -213,7 +213,12 @@ impl RequestBody {
         self: &Arc<Self>,
         read: impl FnOnce(&Self) -> Result<T, ReadError> + Send + 'static,
     ) -> Result<T, ReadError> {
-        let _held = PROCESS_BUDGET.reserve(self.plain.len() as u64 * 2).map_err(ReadError::Overloaded)?;
+        let held = PROCESS_BUDGET.reserve(self.plain.len() as u64 * 2).map_err(ReadError::Overloaded)?;
+        // It goes with the work, which may go on for a while after its future is dropped.
+        let read = move |body: &Self| {
+            let _held = held;
+            read(body)
+        };
         self.read(read).await
     }
 }

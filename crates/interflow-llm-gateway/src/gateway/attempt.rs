@@ -26,6 +26,7 @@ use super::{LlmGateway, LlmUpstream, UpstreamTable, reasoning, resolve_alias, to
 use crate::exchange::LlmExchange;
 use crate::limits::credentials::remove_credentials;
 use interflow_limits::ServedModel;
+use interflow_llm::event_stream::ResponseForm;
 use interflow_llm::translate::{
     Losses, WireFormat, is_bound_elsewhere, may_have_signed_thoughts, without_call_signatures,
 };
@@ -98,23 +99,16 @@ pub(super) struct PreparedAttempt {
     request: Request,
     format: Option<WireFormat>,
     losses: Losses,
-    stream: StreamKind,
+    form: ResponseForm,
     /// Whether the response is a model's reply, which may turn out to be an error.
     is_reply: bool,
     is_hedge: bool,
 }
 
-/// Whether a stream was original for, and whether it has the form of a growing JSON array.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct StreamKind {
-    is_stream: bool,
-    grows: bool,
-}
-
 /// When an attempt has to have succeeded.
 pub(super) struct SendLimits {
     pub attempt: AttemptLimits,
-    pub stream: StreamKind,
+    pub form: ResponseForm,
     /// Of all attempts together.
     pub deadline: Instant,
     /// Whether the response is held until it is known to be no error.
@@ -229,11 +223,10 @@ impl RoutedRequest {
                 (untranslated(exchange, &self.table, upstream, &original, &mut losses).await?, losses)
             }
         };
-        let stream = StreamKind { is_stream: self.call.stream, grows: self.call.grows };
+        let form = LlmCall { provider: upstream.provider, ..exchange }.response_form();
         // Other objects, such as a failed batch, have an error of their own and are good responses.
-        let generates = matches!(self.call.operation, Operation::Chat | Operation::Responses | Operation::Completions);
-        let is_reply = generates && self.head.method == Method::POST;
-        Ok(request.map(|request| PreparedAttempt { request, format, losses, stream, is_reply, is_hedge: false }))
+        let is_reply = form.is_reply && self.head.method == Method::POST;
+        Ok(request.map(|request| PreparedAttempt { request, format, losses, form, is_reply, is_hedge: false }))
     }
 
     /// The answer to a client that asks for a number of tokens which this deployment's API cannot count.
@@ -393,8 +386,8 @@ impl PreparedAttempt {
         deadline: Instant,
     ) -> AttemptOutcome {
         let deployment = &route.deployments[index];
-        let Self { request, format, losses, stream, is_reply, .. } = self;
-        let limits = SendLimits { attempt: deployment.limits, stream, deadline, holds: is_reply };
+        let Self { request, format, losses, form, is_reply, .. } = self;
+        let limits = SendLimits { attempt: deployment.limits, form, deadline, holds: is_reply };
         let recorded = RecordedAs::Attempt(handle.clone());
         let (active, result) = send(gateway, route, deployment, request, recorded, limits).await;
         AttemptOutcome { handle, index, result, format, losses, active }
@@ -421,12 +414,12 @@ pub(super) async fn send(
 ) -> (ActiveRequest, Result<Response>) {
     let active = ActiveRequest::begin(&deployment.stats);
     let pending = PendingResult { deployment, is_known: false };
-    let (now, SendLimits { attempt, stream, deadline, holds }) = (Instant::now(), limits);
+    let (now, SendLimits { attempt, form, deadline, holds }) = (Instant::now(), limits);
     let name = &deployment.upstream.name;
     let credentials = SentCredentials::of(&request.head.headers);
     let late =
         |what: &str| Error::new(ErrorKind::UpstreamTimeout, format!("the upstream {name} did not {what} in time"));
-    let until = attempt.response_until(now, stream.is_stream, deadline);
+    let until = attempt.response_until(now, form.is_stream, deadline);
     let sent = match recorded {
         RecordedAs::Attempt(handle) => gateway.egress().send_attempt(request, handle, until),
         RecordedAs::Copy(tags) => gateway.egress().send_until(request, tags, until),
@@ -437,9 +430,9 @@ pub(super) async fn send(
     if let Ok(response) = result {
         result = match holds && response.head.status.is_success() {
             true => {
-                let first_token_until = attempt.first_token_until(now, stream.is_stream, deadline);
+                let first_token_until = attempt.first_token_until(now, form.is_stream, deadline);
                 let limits = HoldLimits { first_token_until, deadline };
-                let held = hold_until_content(response, stream.grows, stream.is_stream, limits).await;
+                let held = hold_until_content(response, form, limits).await;
                 held.map_err(|failure| match failure {
                     HoldFailure::Late => late("begin its reply"),
                     HoldFailure::Failed(why) => {

@@ -19,7 +19,7 @@ use crate::exchange::response::stream;
 use crate::exchange::response::whole::{self, UnreadResponse};
 use crate::exchange::{LlmExchange, ReadError, RequestBody, off_worker};
 use crate::limits::credentials::provider_key;
-use interflow_llm::event_stream::StreamFraming;
+use interflow_llm::event_stream::{ResponseForm, StreamFraming};
 use interflow_llm::message::ContentBlock;
 use interflow_llm::translate::{
     ChatRequest, EventTranslator, Losses, ReplyHead, ReplyWriter, Target, TranslatedError, WireFormat,
@@ -344,8 +344,8 @@ impl Translation {
     ) -> Result<Response> {
         let raw = read(headers, body, self.max_body).await?;
         let held = PROCESS_BUDGET.reserve(raw.len() as u64 * 2)?;
-        let parsed = off_worker(raw.len(), move || (parse_reply(format, &raw), lost_in_reply(format, &raw)));
-        let (reply, lost) = parsed.await.unwrap_or_default();
+        let parsed = off_worker(raw.len(), move || (parse_reply(format, &raw), lost_in_reply(format, &raw), held));
+        let Some((reply, lost, held)) = parsed.await else { return Ok(self.unreadable(client)) };
         losses.merge(&lost);
         self.exchange.merge_summary(&ResponseSummary {
             usage: reply.usage,
@@ -380,15 +380,13 @@ impl Translation {
         body: Body,
         losses: &mut Losses,
     ) -> Result<Response> {
-        let framing = match (format, StreamFraming::from_headers(headers, false)) {
-            // Ollama's lines may come without their media type.
-            (WireFormat::Ollama, StreamFraming::Whole) => StreamFraming::Lines,
-            // Some servers give a whole reply although a stream was original for.
-            (_, StreamFraming::Whole) => {
-                return self.whole(client, format, headers, body, losses).await;
-            }
-            (_, framing) => framing,
-        };
+        let has_lines = format == WireFormat::Ollama;
+        let form = ResponseForm { is_stream: true, has_lines, is_reply: true, ..ResponseForm::default() };
+        let (body, framing, _) = stream::sniff(body, headers, form.framing(headers)).await;
+        if framing == StreamFraming::Whole {
+            // Some servers give a whole reply although a stream was asked for.
+            return self.whole(client, format, headers, body, losses).await;
+        }
         let writer = ReplyWriter::new(client, self.reply_head(format));
         let step = TranslationStep::new(EventTranslator::new(format), writer, self.exchange.clone());
         let body = stream::rewrite(body, &mut headers.clone(), framing, u64::MAX, step, StreamFraming::Sse)
@@ -471,7 +469,7 @@ fn is_passed_on(name: &[u8]) -> bool {
 
 /// A whole body without its content coding.
 async fn read(headers: &Headers, body: Body, max: usize) -> Result<Bytes> {
-    match whole::read(headers, StreamFraming::Whole, body, max).await? {
+    match whole::read(headers, body, max).await? {
         Ok((_, plain)) => Ok(plain),
         Err(UnreadResponse::TooLarge(_)) => {
             let message = "the upstream's response is larger than llm.max_body and cannot be translated";

@@ -152,7 +152,7 @@ pub(super) fn scan_message(
     let begin = || {
         Mutex::new(EventRewriter::new(
             StreamFraming::Messages,
-            ScanRewriter::new(Arc::clone(service), &choice, passing),
+            ScanRewriter::new(Arc::clone(service), &choice, true, passing),
         ))
     };
     let editor = flow.extension_mut::<RedactionState>().rewriters.scanning.get_or_insert_with(begin).get_mut();
@@ -169,7 +169,7 @@ pub(super) fn restore_message(flow: &mut Flow, message: &mut StreamMessage) -> M
     if !choice.restore || session.lock().vault().is_none_or(PlaceholderVault::is_empty) {
         return MessageVerdict::Continue;
     }
-    let begin = || Mutex::new(EventRewriter::new(StreamFraming::Messages, RestoreRewriter::new(session)));
+    let begin = || Mutex::new(EventRewriter::new(StreamFraming::Messages, RestoreRewriter::new(session, true)));
     let edited = rewrite(note.rewriters.restoring.get_or_insert_with(begin).get_mut(), message);
     apply_rewrite(flow, message, edited)
 }

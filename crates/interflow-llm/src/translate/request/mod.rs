@@ -244,7 +244,7 @@ impl ChatRequest {
     /// Anthropic's signature of a thought: clients of other formats got it with a mark in front.
     fn anthropic_signature<'s>(&self, signature: &'s str) -> Option<&'s str> {
         match self.client {
-            WireFormat::Anthropic => Some(signature).filter(|s| !has_mark(s)),
+            WireFormat::Anthropic => Some(signature).filter(|s| !has_mark(s.as_bytes())),
             WireFormat::OpenAiResponses => signature.split_once(':')?.1.strip_prefix(ANTHROPIC_MARK),
             _ => None,
         }
