@@ -243,9 +243,13 @@ pub(super) fn is_unit(word: &str) -> bool {
     UNITS.contains(&word)
 }
 
-/// Whether a unit follows the number: `826 kN`.
+/// Whether a unit follows the number: `826 kN`. Digits of a quantity are grouped in threes, those of cards and numbers of
+/// persons are not: `4111 1111 1111 1111 MW`.
 pub(super) fn is_quantity(scan: &ScanState<'_>, run: &DigitRun, k: usize, groups: usize) -> bool {
     let (_, end) = run.span(k, groups);
+    if groups > 2 && (k + 1..k + groups).any(|group| run.group_len(group) != 3) {
+        return false;
+    }
     let next = scan.token(run.first + k + groups);
     next.is_some_and(|t| t.start() == end + 1 && scan.byte_at(end) == b' ' && is_unit(scan.word(t)))
 }
