@@ -43,6 +43,7 @@ pub fn answer(path: &str, body: &[u8]) -> Option<ModelResponse> {
         ApiFormat::Anthropic => WireFormat::Anthropic,
         ApiFormat::Responses => WireFormat::OpenAiResponses,
         ApiFormat::Gemini => return Some(turn.gemini(request.stream)),
+        ApiFormat::Interactions => return None,
         ApiFormat::Ollama => return Some(turn.ollama(is_ollama_stream)),
         ApiFormat::Chat | ApiFormat::Converse => WireFormat::OpenAiChat,
     };

@@ -1,18 +1,20 @@
 //! The first LLM stage: detects calls to providers, records what they request, and reads the usage of responses.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 
 use interflow_types::{
-    Authority, Body, ByteStr, CollectError, Direction, EarlyExit, EntryKind, Flow, FlowClock, MaybeFuture, MessageKind,
-    MessageVerdict, Method, Phase, PhaseSet, PlanScope, RequestHead, RequestId, RequestVerdict, ResponseHead, Result,
-    Stage, StatusCode, StreamMessage,
+    Authority, Body, BodyFrame, ByteStr, CollectError, Direction, EarlyExit, EntryKind, Flow, FlowClock, MaybeFuture,
+    MessageKind, MessageVerdict, Method, Phase, PhaseSet, PlanScope, RequestHead, RequestId, RequestVerdict,
+    ResponseHead, Result, Stage, StatusCode, StreamMessage,
 };
 
 use crate::exchange::response::stream::{self, EventObserver, ReadEnd};
 use crate::exchange::{self, ReadError, RequestBody};
 use crate::gateway::{LlmGateway, LlmUpstream};
+use crate::limits::estimated_by_length;
 use interflow_llm::error_response::attach;
-use interflow_llm::event_stream::StreamFraming;
 use interflow_llm::message::{ApiFormat, Outline};
 use interflow_llm::parsed_event::ParsedEvent;
 use interflow_llm::usage::{self, UsageReader};
@@ -20,20 +22,37 @@ use interflow_llm::{
     CountedOutput, DetectedCall, LlmCall, LlmRefusal, Operation, Provider, ResponseProgress, TelemetryRule,
     detect_call, model_in_path, provider, realtime, spans,
 };
+use parking_lot::Mutex;
 
 /// Maximum size of a body that is inspected on an unknown path; conversation assembly has the same limit.
 const MAX_UNKNOWN_BODY_BYTES: usize = 16 << 20;
+
+/// Maximum number of unknown operations that the log names.
+const MAX_REPORTED: usize = 100;
 
 /// Finds out which requests are LLM calls, and attaches an [`LlmCall`] to their flow for the stages that follow.
 /// Reads bodies, but never changes them.
 pub struct ProviderDetector {
     gateway: Arc<LlmGateway>,
+    /// The unknown operations that the log has named.
+    reported: Mutex<BTreeSet<String>>,
 }
 
 impl ProviderDetector {
     /// The gateway determines the upstreams of its own flows, and holds the operator's overrides for the others.
     pub fn new(gateway: Arc<LlmGateway>) -> Self {
-        Self { gateway }
+        Self { gateway, reported: Mutex::default() }
+    }
+
+    /// Names an operation that is not known yet: in the tags of each flow, and once in the log.
+    fn report_unknown(&self, flow: &mut Flow, head: &RequestHead, provider: Provider) {
+        let name = provider::endpoint_name(head.url.path_only());
+        flow.tag(format!("unknown-operation:{name}"));
+        let mut reported = self.reported.lock();
+        if reported.len() < MAX_REPORTED && reported.insert(format!("{} {name}", provider.as_str())) {
+            let (provider, method) = (provider.as_str(), &head.method);
+            tracing::warn!(flow = %flow.id, "{method} {name} is an operation of {provider} that is not known: its texts cannot be located (redact.unknown), and it is metered by its size");
+        }
     }
 
     fn detect_call(&self, flow: &Flow, head: &RequestHead) -> Option<LlmCall> {
@@ -218,6 +237,9 @@ impl Stage for ProviderDetector {
             id.put(&mut head.headers);
             *flow.extension_mut() = id;
         }
+        if exchange.operation == Operation::Other {
+            self.report_unknown(flow, head, provider);
+        }
         let exempt = exchange.exempt || telemetry == Some(TelemetryRule::Pass);
         attach(flow, LlmCall { exempt, ..exchange });
         self.find_route(flow);
@@ -243,6 +265,12 @@ impl Stage for ProviderDetector {
         let is_read =
             flow.extension::<LlmCall>().is_some_and(|e| e.operation.is_known() && e.operation != Operation::Lookup);
         let form = head.headers.get_str("content-type").is_some_and(|t| t.trim_start().starts_with("multipart/"));
+        if flow.extension::<LlmCall>().is_some_and(|call| call.operation == Operation::Other) {
+            // What is not read is metered by its size.
+            let length = head.headers.get_str("content-length").and_then(|length| length.parse().ok());
+            let estimated = length.map_or(0, |length| estimated_by_length(&head.headers, length));
+            flow.extension_mut::<LlmCall>().estimated_input = estimated;
+        }
         if !is_read || form || body.is_empty() {
             return MaybeFuture::Ready(Ok(body));
         }
@@ -279,10 +307,21 @@ impl Stage for ProviderDetector {
         if !head.status.is_success() || body.is_empty() {
             return MaybeFuture::Ready(Ok(body));
         }
-        let framing = StreamFraming::from_headers(&head.headers, exchange.grows);
-        let usage = Some(UsageReader::new(framing));
-        let observer = UsageObserver { usage, exchange: exchange.clone(), clock: flow.clock };
-        MaybeFuture::Ready(Ok(stream::observe(body, &head.headers, framing, observer)))
+        let framing = exchange.response_form().framing(&head.headers);
+        let delivered = Arc::clone(&exchange.delivered);
+        let observer = UsageObserver::new(exchange.clone(), flow.clock);
+        let body = stream::observe(body, &head.headers, framing, observer);
+        MaybeFuture::Ready(Ok(match body {
+            Body::Full(bytes) => {
+                delivered.fetch_add(bytes.len() as u64, Relaxed);
+                bytes.into()
+            }
+            body => body.inspect(move |frame| {
+                if let Some(Ok(BodyFrame::Data(data))) = frame {
+                    delivered.fetch_add(data.len() as u64, Relaxed);
+                }
+            }),
+        }))
     }
 
     fn wants_messages(&self, flow: &Flow) -> bool {
@@ -303,6 +342,7 @@ fn read_message(exchange: &mut LlmCall, message: &StreamMessage) {
     if message.direction == Direction::Response {
         // Deltas carry no usage; the event that ends a response does.
         if usage::may_hold_usage(&message.payload)
+            && !realtime::is_interim_report(&message.payload)
             && let Some(summary) = usage::summary_from_json(&message.payload)
             && summary.usage.is_some()
         {
@@ -352,11 +392,17 @@ async fn read_request(flow: &mut Flow, request: &Arc<RequestBody>, is_inspected:
 
 /// Reads the usage of a response as it is relayed. A response that cannot be decoded is relayed all the same; its usage
 /// stays unknown.
-struct UsageObserver {
+pub(crate) struct UsageObserver {
     /// `None` after the end.
     usage: Option<UsageReader>,
     exchange: LlmCall,
     clock: FlowClock,
+}
+
+impl UsageObserver {
+    pub fn new(exchange: LlmCall, clock: FlowClock) -> Self {
+        Self { usage: Some(UsageReader::default()), exchange, clock }
+    }
 }
 
 impl EventObserver for UsageObserver {
@@ -368,7 +414,6 @@ impl EventObserver for UsageObserver {
         }
     }
 
-    /// Of what could not be read, the count so far stays, and the rest is charged by the estimate.
     fn end(&mut self, end: ReadEnd) {
         self.record(match end {
             ReadEnd::Complete | ReadEnd::Truncated => ResponseProgress::Complete,

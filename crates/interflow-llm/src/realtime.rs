@@ -1,42 +1,25 @@
-//! LLM APIs over WebSockets: OpenAI's Responses and Realtime, Gemini's Live. Each message is one JSON event.
+//! LLM APIs over WebSockets: OpenAI's Responses, Realtime and Live, Gemini's Live and Interactions. Each message is one
+//! JSON event.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::ops::Range;
+use std::sync::LazyLock;
 
 use interflow_codec::json::{JsonReader, JsonToken};
 use interflow_types::RequestHead;
 
 use crate::Provider;
 
-/// Client events of OpenAI's Realtime and Responses whose text locations are known.
-const OPENAI_EVENTS: [&[u8]; 15] = [
-    b"conversation.item.create",
-    b"conversation.item.delete",
-    b"conversation.item.retrieve",
-    b"conversation.item.truncate",
-    b"input_audio_buffer.append",
-    b"input_audio_buffer.clear",
-    b"input_audio_buffer.commit",
-    b"output_audio_buffer.clear",
-    b"ping",
-    b"response.cancel",
-    b"response.create",
-    b"session.close",
-    b"session.input_audio_buffer.append",
-    b"session.update",
-    b"transcription_session.update",
-];
+/// Client events whose text locations are known: the types of OpenAI's Realtime, Live and Responses, those of Google's
+/// Interactions, and the members that tell messages of Google's Live API.
+static CLIENT_EVENTS: LazyLock<BTreeMap<&'static str, Vec<&'static str>>> = LazyLock::new(|| {
+    serde_json::from_str(include_str!("../data/client_events.json")).expect("the built-in file is of this form")
+});
 
-/// Members that identify a message of Gemini's Live, in both accepted spellings.
-const GEMINI_EVENTS: [&[u8]; 7] = [
-    b"setup",
-    b"clientContent",
-    b"client_content",
-    b"realtimeInput",
-    b"realtime_input",
-    b"toolResponse",
-    b"tool_response",
-];
+fn is_listed(list: &str, word: &[u8]) -> bool {
+    CLIENT_EVENTS.get(list).is_some_and(|list| list.iter().any(|entry| entry.as_bytes() == word))
+}
 
 /// Whether the request opens a WebSocket, by upgrade or by extended CONNECT (RFC 8441).
 pub fn is_websocket(head: &RequestHead) -> bool {
@@ -47,36 +30,54 @@ pub fn is_websocket(head: &RequestHead) -> bool {
 /// redacted.
 pub fn is_supported(provider: Provider, path: &str) -> bool {
     let path = path.split('?').next().unwrap_or_default().trim_end_matches('/');
-    match provider {
-        Provider::Gemini | Provider::Vertex => path.ends_with("BidiGenerateContent"),
-        _ => path.ends_with("/responses") || path.ends_with("/realtime"),
-    }
+    let ends: &[&str] = match provider {
+        // Tokens for one session use the constrained method.
+        Provider::Gemini | Provider::Vertex => {
+            &["BidiGenerateContent", "BidiGenerateContentConstrained", "/interactions/live"]
+        }
+        _ => &["/responses", "/realtime", "/realtime/translations", "/live/sessions", "/attach", "/fork"],
+    };
+    ends.iter().any(|end| path.ends_with(end))
+        && (!path.ends_with("/attach") && !path.ends_with("/fork") || path.contains("/live/sessions/"))
 }
 
-/// Whether a client's event has a type with known text locations. False for anything but a JSON object. Reads tokens
-/// without building a tree, because every message is checked.
+/// Whether a client's event has a type with known text locations; of a batch of events, whether all have. False for
+/// anything but a JSON object. Reads tokens without building a tree, because every message is checked.
 pub fn is_known_event(provider: Provider, event: &[u8]) -> bool {
     let google = matches!(provider, Provider::Gemini | Provider::Vertex);
+    let (types, type_name) = match google {
+        true => ("google", &b"event_type"[..]),
+        false => ("openai", &b"type"[..]),
+    };
     let mut reader = JsonReader::new(event);
     let (mut depth, mut name) = (0_usize, Cow::Borrowed(&b""[..]));
-    let (mut known, mut types) = (false, 0);
+    let (mut verdict, mut types_at_root) = (None, 0);
     while let Ok(Some(token)) = reader.next_token() {
         match token {
             JsonToken::Object(_) | JsonToken::Array(_) => depth += 1,
             JsonToken::End(_) => depth = depth.saturating_sub(1),
-            JsonToken::Name(range) if depth == 1 => {
+            JsonToken::Name(range) => {
                 name = unescaped(event, &range);
-                known |= google && GEMINI_EVENTS.contains(&&*name);
+                if google && depth == 1 && is_listed("google_members", &name) {
+                    verdict.get_or_insert(true);
+                }
             }
-            JsonToken::Text(range) if depth == 1 && *name == *b"type" => {
-                types += 1;
-                known |= !google && OPENAI_EVENTS.contains(&&*unescaped(event, &range));
+            // Google's clients may send several events in one message: `{"events": [{…}]}`.
+            JsonToken::Text(range) if *name == *type_name && (depth == 1 || google && depth == 3) => {
+                types_at_root += usize::from(depth == 1);
+                verdict = Some(verdict.unwrap_or(true) && is_listed(types, &unescaped(event, &range)));
             }
-            JsonToken::Name(_) | JsonToken::Text(_) | JsonToken::Scalar(_) => {}
+            JsonToken::Text(_) | JsonToken::Scalar(_) => {}
         }
     }
     // With duplicate `type` members, the upstream's parser might use the other one.
-    known && types < 2
+    verdict == Some(true) && types_at_root < 2
+}
+
+/// Whether a server's event reports the usage of a response that is not over: it repeats what was reported before.
+pub fn is_interim_report(event: &[u8]) -> bool {
+    let kinds = [&b"\"step.stop\""[..], b"\"interaction.status_update\""];
+    kinds.iter().any(|kind| memchr::memmem::find(event, kind).is_some())
 }
 
 /// A name or a word of a JSON text as it reads: some encoders write letters as escapes.
@@ -112,6 +113,10 @@ mod tests {
                 true,
             ),
             (Provider::Gemini, "/v1/realtime", false),
+            (Provider::Gemini, "/v1beta/interactions/live", true),
+            (Provider::OpenAi, "/v1/live/sessions", true),
+            (Provider::OpenAi, "/v1/live/sessions/s_1/attach", true),
+            (Provider::OpenAi, "/v1/files/attach", false),
         ] {
             assert_eq!(is_supported(provider, path), spoken, "{path}");
         }
@@ -132,6 +137,14 @@ mod tests {
             (Provider::OpenAi, "junk", false),
             (Provider::Gemini, r#"{"clientContent":{"turns":[]}}"#, true),
             (Provider::Gemini, r#"{"type":"response.create"}"#, false),
+            (Provider::OpenAi, r#"{"type":"response.steer","input":[]}"#, true),
+            (Provider::OpenAi, r#"{"type":"session.commentary.append","text":"x"}"#, true),
+            (Provider::Gemini, r#"{"event_type":"input","content":[{"type":"text","text":"x"}]}"#, true),
+            (Provider::Gemini, r#"{"event_type":"new.thing"}"#, false),
+            (Provider::Gemini, r#"{"events":[{"event_type":"input"},{"event_type":"interaction.complete"}]}"#, true),
+            (Provider::Gemini, r#"{"events":[{"event_type":"input"},{"event_type":"new.thing"}]}"#, false),
+            (Provider::Gemini, r#"{"event_type":"input","event_type":"interaction.create"}"#, false),
+            (Provider::OpenAi, r#"{"events":[{"type":"response.create"}]}"#, false),
         ] {
             assert_eq!(is_known_event(provider, event.as_bytes()), known, "{event}");
         }

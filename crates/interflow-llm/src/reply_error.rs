@@ -38,8 +38,8 @@ pub fn reply_error(name: Option<&str>, data: &[u8]) -> Option<String> {
     if has_error(body) || body["type"] == "error" {
         return of(body);
     }
-    // Responses: a failed response, alone or in its event.
-    for response in [body, &body["response"]] {
+    // Responses, Interactions: a failed one, alone or in its event.
+    for response in [body, &body["response"], &body["interaction"]] {
         if response["status"] == "failed" && has_error(response) {
             return of(response);
         }

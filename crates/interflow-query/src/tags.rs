@@ -85,10 +85,12 @@ pub const TAGS: &[TagInfo] = &[
     tag("redact:media", "the request contained an image, audio or a document"),
     tag("redact:route:", "name of the `[[redact.route]]` that applied"),
     tag("redact:unknown", "the request has no known format, and `redact.unknown` let it pass"),
+    tag("unknown-operation:", "endpoint of a provider whose operation is not known; it is metered by its size"),
     tag(
         "redact:unread",
         "the request or the response could not be scanned, or the scan was stopped, and it was only to be flagged",
     ),
+    tag("restore:unread", "the response could not be read, and keeps its placeholders"),
     tag("found:", "entity type that was detected in the request"),
     tag("answer:", "entity type that was detected in the response"),
     tag("starred", "the flow was marked in the program from which it was imported"),

@@ -112,6 +112,9 @@ pub enum UnknownRule {
     /// It is rejected.
     #[default]
     Refuse,
+    /// All of it is text: every string, number and name of JSON, or the body as a whole. Rejected if it is neither JSON
+    /// nor a form nor UTF-8.
+    Scan,
     /// It is forwarded unchanged.
     Pass,
 }

@@ -61,7 +61,7 @@ pub use messages::http_client::{BoxFuture, HttpClient, ResponseFuture};
 pub use messages::message::{
     HttpVersion, Method, Request, RequestHead, RequestTarget, Response, ResponseHead, StatusCode, Url, UrlError,
 };
-pub use messages::mount::{EndpointId, GatewayMount, GatewayRequest, LocalHandler, MountTarget};
+pub use messages::mount::{EndpointId, GatewayMount, GatewayRequest, LocalHandler, MountTarget, ServedBy};
 pub use messages::request_id::RequestId;
 pub use messages::requested_range::RequestedRange;
 pub use process_environment::INHERITED_VARIABLES;

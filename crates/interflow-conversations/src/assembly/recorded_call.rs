@@ -148,7 +148,7 @@ const fn provider_of(shape: ApiFormat) -> &'static str {
     match shape {
         ApiFormat::Anthropic => "anthropic",
         ApiFormat::Chat | ApiFormat::Responses => "openai",
-        ApiFormat::Gemini => "gemini",
+        ApiFormat::Gemini | ApiFormat::Interactions => "gemini",
         ApiFormat::Converse => "bedrock",
         ApiFormat::Ollama => "ollama",
     }

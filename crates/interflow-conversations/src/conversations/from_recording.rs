@@ -198,10 +198,17 @@ fn with_raw_call<T>(row: &FlowRecord, f: impl FnOnce(&RawCall<'_>) -> T) -> T {
 /// remains for the call of an HTTP flow.
 pub struct WebSocketCallReader {
     next: u64,
-    under_way: Option<OpenWebSocketCall>,
+    /// One for each lane of the connection (`stream_id`).
+    under_way: Vec<OpenWebSocketCall>,
 }
 
 struct OpenWebSocketCall {
+    /// Empty if the client names none.
+    lane: String,
+    /// The id of the response, which a client steers by.
+    response: String,
+    /// What the client sent meanwhile to steer it: the request of the response that follows.
+    steer: Option<(u64, ModelRequest)>,
     part: u64,
     began: Timestamp,
     first: Option<Timestamp>,
@@ -218,7 +225,7 @@ impl Default for WebSocketCallReader {
 impl WebSocketCallReader {
     /// Starts at the message with this number.
     pub const fn starting_at(next: u64) -> Self {
-        Self { next, under_way: None }
+        Self { next, under_way: Vec::new() }
     }
 
     /// Continues reading; `over`: no more messages will follow.
@@ -235,59 +242,54 @@ impl WebSocketCallReader {
         }
         if over {
             let end = Timestamp::from_micros(row.started.micros() + row.duration().unwrap_or_default());
-            calls.extend(self.finish_call(row, end));
+            calls.extend(self.under_way.drain(..).map(|call| call.finish(row, end)));
         }
         Ok(calls)
     }
 
     fn on_message(&mut self, row: &FlowRecord, message: &MessageRecord, calls: &mut Vec<ParsedCall>) {
         // Messages that are no JSON belong to no call.
-        let Ok(mut value) = serde_json::from_slice::<Value>(&message.payload) else { return };
+        let Ok(value) = serde_json::from_slice::<Value>(&message.payload) else { return };
         match message.direction {
-            // A connection carries one response at a time: a new request ends the call before it.
+            // A lane carries one response at a time: a new request ends the call before it.
             Direction::Request if value["type"] == "response.create" => {
-                calls.extend(self.finish_call(row, message.at));
-                // Some clients wrap the request in `response`.
-                if value["response"].is_object() {
-                    value = value["response"].take();
-                }
-                let path = row.request.as_ref().map_or("", |r| &r.path);
-                self.under_way = Some(OpenWebSocketCall {
-                    part: message.index + 1,
-                    began: message.at,
-                    first: None,
-                    request: parse::request(ApiFormat::Responses, path, value),
-                    answer: ReplyAssembly::new(ApiFormat::Responses),
-                });
+                let lane = value["stream_id"].as_str().unwrap_or_default().to_owned();
+                let before = self.under_way.iter().position(|call| call.lane == lane);
+                calls.extend(before.map(|at| self.under_way.remove(at).finish(row, message.at)));
+                let request = websocket_request(row, value);
+                self.under_way.push(OpenWebSocketCall::new(lane, message.index + 1, message.at, request));
+            }
+            Direction::Request if value["type"] == "response.steer" => {
+                let steered = value["previous_response_id"].as_str().unwrap_or_default();
+                let Some(call) = self.under_way.iter_mut().find(|call| call.response == steered) else { return };
+                let model = call.request.model.clone();
+                call.steer = Some((message.index + 1, ModelRequest { model, ..websocket_request(row, value) }));
             }
             Direction::Request => {}
             Direction::Response => {
-                let Some(under_way) = &mut self.under_way else { return };
-                under_way.first.get_or_insert(message.at);
-                let event = ReplyEvent { name: String::new(), data: value, done: false };
-                if under_way.answer.event(event) {
-                    calls.extend(self.finish_call(row, message.at));
+                let lane = value["stream_id"].as_str().unwrap_or_default();
+                let is_alone = self.under_way.len() == 1;
+                let Some(at) = self.under_way.iter().position(|call| call.lane == lane || is_alone) else { return };
+                let call = &mut self.under_way[at];
+                call.first.get_or_insert(message.at);
+                match value["type"].as_str() {
+                    Some("response.created") => {
+                        call.response = value["response"]["id"].as_str().unwrap_or_default().to_owned();
+                    }
+                    Some("response.steer.failed") => call.steer = None,
+                    _ => {}
                 }
+                if !call.answer.event(ReplyEvent { name: String::new(), data: value, done: false }) {
+                    return;
+                }
+                let mut call = self.under_way.remove(at);
+                // The response that was steered ends, and another one follows unasked.
+                if let Some((part, request)) = call.steer.take() {
+                    self.under_way.push(OpenWebSocketCall::new(call.lane.clone(), part, message.at, request));
+                }
+                calls.push(call.finish(row, message.at));
             }
         }
-    }
-
-    /// Completes the call in progress, as far as its reply has come.
-    fn finish_call(&mut self, row: &FlowRecord, at: Timestamp) -> Option<ParsedCall> {
-        let u = self.under_way.take()?;
-        let after = |t: Timestamp| t.micros().saturating_sub(u.began.micros());
-        Some(with_raw_call(row, |call| {
-            let call = RawCall {
-                part: u.part,
-                started: u.began,
-                first_byte: u.first.map(after),
-                duration: after(at),
-                // The handshake had a status, the call has none of its own.
-                status: 200,
-                ..call.clone()
-            };
-            ParsedCall::from_parts(&call, u.request, u.answer.end(), ApiFormat::Responses)
-        }))
     }
 
     /// The request that a WebSocket message began, by the call's number.
@@ -299,10 +301,37 @@ impl WebSocketCallReader {
         let index = part.saturating_sub(1);
         let message = store.messages(row.id, index..index + 1)?.into_iter().next();
         let value = message.and_then(|m| serde_json::from_slice::<Value>(&m.payload).ok());
-        let path = row.request.as_ref().map_or("", |r| &r.path);
-        Ok(value.map(|mut value| {
-            let inner = if value["response"].is_object() { value["response"].take() } else { value };
-            parse::request(ApiFormat::Responses, path, inner)
-        }))
+        Ok(value.map(|value| websocket_request(row, value)))
+    }
+}
+
+/// The request in a client's event; some clients wrap it in `response`.
+fn websocket_request(row: &FlowRecord, mut value: Value) -> ModelRequest {
+    let path = row.request.as_ref().map_or("", |r| &r.path);
+    let inner = if value["response"].is_object() { value["response"].take() } else { value };
+    parse::request(ApiFormat::Responses, path, inner)
+}
+
+impl OpenWebSocketCall {
+    fn new(lane: String, part: u64, began: Timestamp, request: ModelRequest) -> Self {
+        let (response, answer) = (String::new(), ReplyAssembly::new(ApiFormat::Responses));
+        Self { lane, response, steer: None, part, began, first: None, request, answer }
+    }
+
+    /// Completes the call, as far as its reply has come.
+    fn finish(self, row: &FlowRecord, at: Timestamp) -> ParsedCall {
+        let after = |t: Timestamp| t.micros().saturating_sub(self.began.micros());
+        with_raw_call(row, |call| {
+            let call = RawCall {
+                part: self.part,
+                started: self.began,
+                first_byte: self.first.map(after),
+                duration: after(at),
+                // The handshake had a status, the call has none of its own.
+                status: 200,
+                ..call.clone()
+            };
+            ParsedCall::from_parts(&call, self.request, self.answer.end(), ApiFormat::Responses)
+        })
     }
 }

@@ -20,6 +20,8 @@ mod weight;
 pub use mapping::CallPricing;
 
 #[cfg(test)]
+mod format_tests;
+#[cfg(test)]
 mod shared_tests;
 #[cfg(test)]
 mod tests;

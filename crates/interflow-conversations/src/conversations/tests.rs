@@ -29,7 +29,7 @@ pub(super) fn pricing() -> Arc<CallPricing> {
     Arc::new(|_, _, usage, _| Some(usage.total() as f64))
 }
 
-fn flow(
+pub(super) fn flow(
     n: u64,
     host: &str,
     path: &str,

@@ -18,7 +18,7 @@ use interflow_llm::LlmRefusal;
 use interflow_types::budget::PROCESS_BUDGET;
 use interflow_types::{Body, CollectError, EarlyExit, Flow, Headers, RequestHead, StatusCode};
 
-pub(crate) use off_worker::off_worker;
+pub(crate) use off_worker::{is_inline, off_worker};
 pub(crate) use refusal::{bad_request, overloaded};
 pub(crate) use request_body::{BodyContent, BodyShape, ReadError, RequestBody, mark_json};
 

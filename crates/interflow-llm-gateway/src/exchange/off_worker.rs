@@ -2,8 +2,10 @@
 
 use interflow_redact::{StopFlag, scan_capacity};
 
-/// Bytes up to which a body is worked on where its stage runs: the worker serves other requests.
-const MAX_INLINE_BYTES: usize = 64 << 10;
+/// Whether work on so many bytes is done where its stage runs: the worker serves other requests.
+pub(crate) const fn is_inline(size: usize) -> bool {
+    size <= 64 << 10
+}
 
 /// Runs work on a body of `size` bytes. `None` if it panicked.
 ///
@@ -11,7 +13,7 @@ const MAX_INLINE_BYTES: usize = 64 << 10;
 /// A future that is dropped while it waits for the permit never starts the work; later, the work is told to stop by its
 /// [`StopFlag`], and holds the permit until it has.
 pub(crate) async fn off_worker<T: Send + 'static>(size: usize, work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
-    if size <= MAX_INLINE_BYTES {
+    if is_inline(size) {
         return Some(work());
     }
     let capacity = scan_capacity::reserve(size).await;

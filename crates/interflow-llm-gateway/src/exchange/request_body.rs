@@ -173,6 +173,25 @@ impl RequestBody {
         Ok(content)
     }
 
+    /// The positions of the texts of a body in an unknown format: all of it. One that is not JSON is like a form with a
+    /// single field.
+    ///
+    /// # Errors
+    /// It is a form that is malformed, or the memory budget is exhausted.
+    pub fn everything(&self) -> Result<Arc<BodyContent>, ReadError> {
+        let shape = match spans::mark_everything(&self.plain) {
+            _ if self.boundary.is_some() => return self.content_now(true),
+            Ok(marked) => BodyShape::Json(marked.into()),
+            Err(e @ MarkError::Overloaded(_)) => return Err(e.into()),
+            Err(MarkError::Json(_)) => {
+                let field = multipart::FormPart { range: 0..self.plain.len(), ..multipart::FormPart::default() };
+                BodyShape::Form(multipart::Form { parts: vec![field], ..multipart::Form::default() })
+            }
+        };
+        let _held = PROCESS_BUDGET.reserve(shape.size()).map_err(ReadError::Overloaded)?;
+        Ok(Arc::new(BodyContent { shape, _held }))
+    }
+
     /// Reads the body with a parser of its stage's own.
     ///
     /// # Errors
@@ -194,7 +213,12 @@ impl RequestBody {
         self: &Arc<Self>,
         read: impl FnOnce(&Self) -> Result<T, ReadError> + Send + 'static,
     ) -> Result<T, ReadError> {
-        let _held = PROCESS_BUDGET.reserve(self.plain.len() as u64 * 2).map_err(ReadError::Overloaded)?;
+        let held = PROCESS_BUDGET.reserve(self.plain.len() as u64 * 2).map_err(ReadError::Overloaded)?;
+        // It goes with the work, which may go on for a while after its future is dropped.
+        let read = move |body: &Self| {
+            let _held = held;
+            read(body)
+        };
         self.read(read).await
     }
 }

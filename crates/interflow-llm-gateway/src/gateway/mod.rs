@@ -7,7 +7,7 @@ pub mod aws_signature;
 mod circuit_breaker;
 mod credential_mask;
 mod dispatch;
-mod foreign_reasoning;
+mod reasoning;
 pub(crate) mod response_cache;
 mod route_handler;
 mod routes;
@@ -54,6 +54,7 @@ pub struct LlmGateway {
     endpoints: OnceLock<NamedEndpoints>,
     cache: ResponseCache,
     pins: Arc<routing::ResponsePins>,
+    unbound: reasoning::UnboundConversations,
 }
 
 /// What the gateway needs besides its configuration.
@@ -85,6 +86,7 @@ impl LlmGateway {
             endpoints: OnceLock::new(),
             cache: ResponseCache::default(),
             pins: Arc::default(),
+            unbound: reasoning::UnboundConversations::default(),
         })
     }
 

@@ -15,7 +15,9 @@ pub(crate) enum DeliveryState {
     Unsent,
     /// The provider failed instead of answering.
     Failed,
-    /// It is under way, or was given up: the provider may have generated a reply.
+    /// It was given up after its time. Nothing is known of a reply.
+    Late,
+    /// It is under way, or its client left: the provider may have generated a reply.
     Underway,
 }
 
@@ -23,7 +25,7 @@ impl DeliveryState {
     /// Of an attempt that ended with this error.
     pub(crate) const fn after(kind: ErrorKind) -> Self {
         match kind {
-            ErrorKind::UpstreamTimeout => Self::Underway,
+            ErrorKind::UpstreamTimeout => Self::Late,
             ErrorKind::UpstreamClosed | ErrorKind::BadResponse => Self::Failed,
             _ => Self::Unsent,
         }

@@ -31,6 +31,11 @@ impl LlmUpstream {
         self.provider != Provider::Vertex && self.formats.contains(&format)
     }
 
+    /// Whether it is OpenAI with both of its APIs, of which the newer takes what the older refuses.
+    pub(super) fn serves_responses(&self) -> bool {
+        self.is_openai() && self.formats.contains(&WireFormat::OpenAiResponses)
+    }
+
     /// The format that requests for a model are translated to.
     pub(super) fn format_for(&self, model: &str) -> Option<WireFormat> {
         let has_claude = self.provider == Provider::Vertex && self.formats.contains(&WireFormat::Anthropic);

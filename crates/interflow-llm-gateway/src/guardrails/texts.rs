@@ -119,15 +119,18 @@ fn is_within_message(between: &[u8]) -> bool {
 /// The fields and text files of a form, their names, and what is around the parts; binary parts have no text.
 pub(super) fn texts_of_form(body: &[u8], form: &multipart::Form) -> Vec<GuardText> {
     let text = |range: &Range<usize>, place| {
-        let text = std::str::from_utf8(body.get(range.clone())?).ok().filter(|text| !text.trim().is_empty())?;
-        let (text, range) = (text.to_owned(), range.clone());
+        let text = String::from_utf8_lossy(body.get(range.clone())?).into_owned();
+        let (text, range) = (Some(text).filter(|text| !text.trim().is_empty())?, range.clone());
         Some(GuardText { place, text, range, encoding: Encoding::Plain, is_history: false, continues: false })
     };
     let mut texts: Vec<GuardText> = form.around.iter().filter_map(|range| text(range, TextPlace::Unknown)).collect();
     for part in &form.parts {
         let place = if part.file.is_some() { TextPlace::Document } else { TextPlace::User };
         texts.extend(part.texts.iter().filter_map(|head| text(&head.range, place)));
-        texts.extend(text(&part.range, place));
+        // Providers read text files with invalid bytes as well; a zero byte is none of a text.
+        if part.file.is_none() || body.get(part.range.clone()).is_some_and(|file| memchr::memchr(0, file).is_none()) {
+            texts.extend(text(&part.range, place));
+        }
     }
     texts
 }

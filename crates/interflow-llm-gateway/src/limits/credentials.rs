@@ -1,15 +1,19 @@
 //! Where provider clients put their API keys, and how keys are removed and replaced.
 
+use std::net::IpAddr;
+
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use interflow_limits::KEY_PREFIX;
 use interflow_llm::Provider;
 use interflow_types::{ByteStr, RequestHead, percent};
 
-/// Header fields that carry a provider key, besides `Authorization`.
+/// Header fields that carry a provider key, besides `Authorization`. Clients of Anthropic's API use either.
 const KEY_HEADERS: [&str; 3] = ["x-api-key", "api-key", "x-goog-api-key"];
 
 /// A key that a client presented.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum PresentedKey {
+pub(crate) enum PresentedKey {
     /// In the header for this gateway's keys.
     Own(String),
     /// Where the provider's SDK puts its key.
@@ -56,8 +60,50 @@ fn presented_in_query(head: &RequestHead) -> impl Iterator<Item = String> {
     pairs.filter_map(|pair| pair.strip_prefix("key=")).map(percent::decoded_lossy)
 }
 
+/// The key of a client, which goes to the provider that it is of.
+pub(crate) fn provider_key(head: &RequestHead) -> Option<String> {
+    presented_in_fields(head).chain(presented_in_query(head)).find(|key| !key.is_empty())
+}
+
+/// Whether the request carries credentials, the client's or the operator's. A signature in the query counts.
+pub(crate) fn has_credentials(head: &RequestHead) -> bool {
+    let signed = |pair: &str| pair.starts_with("key=") || pair.starts_with("X-Amz-Signature=");
+    head.headers.contains("authorization")
+        || KEY_HEADERS.iter().any(|name| head.headers.contains(name))
+        || head.url.query().is_some_and(|query| query.split('&').any(signed))
+}
+
+/// What stays the same of a client's credentials throughout its conversations, in whichever field they are: its API key,
+/// or of those that are renewed (tokens of a sign-in, signatures) the account, else the client's address. `None` without
+/// credentials. It is not verified: it tells conversations apart, and gives no access to one.
+pub(crate) fn lasting_identity(head: &RequestHead, peer: IpAddr) -> Option<String> {
+    let peer = peer.to_canonical();
+    // A client on this machine may change between the two families.
+    let address = || if peer.is_loopback() { String::new() } else { peer.to_string() };
+    if let Some(key) = provider_key(head) {
+        return Some(match key.as_str() {
+            token if token.starts_with(SIGN_IN_TOKEN) || token.starts_with("ya29.") => address(),
+            token if token.starts_with("eyJ") => account_of(token).unwrap_or_else(address),
+            _ => key,
+        });
+    }
+    let key_id = head.headers.get_str("authorization")?.split("Credential=").nth(1)?.split('/').next();
+    // Temporary keys have ids of their own.
+    Some(key_id.filter(|id| !id.starts_with("ASIA")).map_or_else(address, str::to_owned))
+}
+
+/// Precedes the tokens of a sign-in at Anthropic. They are no API keys.
+const SIGN_IN_TOKEN: &str = "sk-ant-oat";
+
+/// Issuer and subject of a JSON Web Token.
+fn account_of(token: &str) -> Option<String> {
+    let claims = URL_SAFE_NO_PAD.decode(token.split('.').nth(1)?.trim_end_matches('=')).ok()?;
+    let claims: serde_json::Value = serde_json::from_slice(&claims).ok()?;
+    Some(format!("{} {}", claims["iss"].as_str().unwrap_or_default(), claims["sub"].as_str()?))
+}
+
 /// Removes the credentials from every place of [`presented_key`], not only from where the valid one was found.
-pub(super) fn remove_credentials(head: &mut RequestHead) {
+pub(crate) fn remove_credentials(head: &mut RequestHead) {
     head.headers.remove("authorization");
     for name in KEY_HEADERS {
         head.headers.remove(name);
@@ -78,14 +124,18 @@ pub(super) fn remove_credentials(head: &mut RequestHead) {
 /// The key is not a valid header value.
 pub(super) fn set_provider_key(head: &mut RequestHead, provider: Provider, key: &str) -> Result<(), ()> {
     remove_credentials(head);
-    let bearer = || format!("Bearer {key}");
-    let (name, value) = match provider {
-        Provider::Anthropic => ("x-api-key", key.to_owned()),
+    let (name, value) = key_field(provider, key);
+    head.headers.append(name, value).map_err(|_| ())
+}
+
+/// The field in which a provider expects a key.
+pub(crate) fn key_field(provider: Provider, key: &str) -> (&'static str, String) {
+    match provider {
+        Provider::Anthropic if !key.starts_with(SIGN_IN_TOKEN) => ("x-api-key", key.to_owned()),
         Provider::Azure => ("api-key", key.to_owned()),
         Provider::Gemini => ("x-goog-api-key", key.to_owned()),
-        _ => ("Authorization", bearer()),
-    };
-    head.headers.append(name, value).map_err(|_| ())
+        _ => ("Authorization", format!("Bearer {key}")),
+    }
 }
 
 #[cfg(test)]
@@ -134,11 +184,12 @@ mod tests {
             (Provider::OpenAi, "authorization", "Bearer sk"),
             (Provider::Bedrock, "authorization", "Bearer sk"),
             (Provider::Anthropic, "x-api-key", "sk"),
+            (Provider::Anthropic, "authorization", "Bearer sk-ant-oat01-t"),
             (Provider::Azure, "api-key", "sk"),
             (Provider::Gemini, "x-goog-api-key", "sk"),
         ] {
             let mut h = head("/p?key=ifk_1&alt=sse", &all);
-            set_provider_key(&mut h, provider, "sk").unwrap();
+            set_provider_key(&mut h, provider, value.trim_start_matches("Bearer ")).unwrap();
             assert_eq!(h.headers.get_str(name), Some(value));
             assert_eq!(h.headers.len(), 2);
             assert_eq!(h.url.path.as_str(), "/p?alt=sse");
@@ -147,5 +198,27 @@ mod tests {
         let mut h = head("/p?key=ifk_1", &[]);
         remove_credentials(&mut h);
         assert_eq!(h.url.path.as_str(), "/p");
+    }
+
+    #[test]
+    fn a_client_stays_the_same_when_its_credentials_change_their_field_or_are_renewed() {
+        let peer = IpAddr::from([127, 0, 0, 1]);
+        let of = |field: (&str, &str)| lasting_identity(&head("/", &[field]), peer);
+        let jwt = |claims: &str| format!("Bearer eyJ.{}.c2ln", URL_SAFE_NO_PAD.encode(claims));
+        let aws = |id: &str, signature: &str| {
+            format!("AWS4-HMAC-SHA256 Credential={id}/20261128/us-east-1/bedrock/aws4_request, Signature={signature}")
+        };
+        assert_eq!(of(("x-api-key", "sk-ant-api03-a")), of(("authorization", "Bearer sk-ant-api03-a")));
+        assert_ne!(of(("x-api-key", "sk-ant-api03-a")), of(("x-api-key", "sk-ant-api03-b")));
+        for (before, after) in [
+            ("Bearer sk-ant-oat01-a".to_owned(), "Bearer sk-ant-oat01-b".to_owned()),
+            (jwt(r#"{"iss":"i","sub":"u","exp":1}"#), jwt(r#"{"iss":"i","sub":"u","exp":2}"#)),
+            (aws("AKIA1", "a"), aws("AKIA1", "b")),
+            (aws("ASIA1", "a"), aws("ASIA2", "b")),
+        ] {
+            assert_eq!(of(("authorization", &before)), of(("authorization", &after)), "{before}");
+        }
+        assert_ne!(of(("authorization", &jwt(r#"{"sub":"u"}"#))), of(("authorization", &jwt(r#"{"sub":"v"}"#))));
+        assert_ne!(of(("authorization", &aws("AKIA1", "a"))), of(("authorization", &aws("AKIA2", "a"))));
     }
 }

@@ -175,7 +175,7 @@ pub(super) async fn requested_usage(
 const FORM_BYTES_PER_TOKEN: usize = 1_000;
 
 /// Input tokens of a body whose texts and media are not located.
-pub(super) fn estimated_by_length(headers: &Headers, length: usize) -> u64 {
+pub(crate) fn estimated_by_length(headers: &Headers, length: usize) -> u64 {
     let is_form = headers.get_str("content-type").is_some_and(|t| t.trim_start().starts_with("multipart/"));
     if is_form { length.div_ceil(FORM_BYTES_PER_TOKEN) as u64 } else { usage::estimated_tokens(length) }
 }

@@ -2,7 +2,7 @@
 //! reserves usage, and settles the reservation at the end.
 
 mod capacity;
-mod credentials;
+pub(crate) mod credentials;
 mod llm_request;
 mod model_list;
 mod named_models;
@@ -33,6 +33,7 @@ use crate::gateway::{LlmGateway, StreamUsageWanted};
 use capacity::Capacity;
 use credentials::PresentedKey;
 use llm_request::LlmRequest;
+pub(crate) use llm_request::estimated_by_length;
 pub(crate) use settlement::{ChargedUsage, charged_usage};
 
 /// Whether virtual keys are required, and the provider keys they stand for.
@@ -269,7 +270,8 @@ impl LimitStage {
         let listed = key.as_ref().is_some_and(|k| k.restricts_models());
         let limited = self.limits.has_rules() || key.as_ref().is_some_and(|k| k.has_limits());
         // If the scope has a list of models, the body itself is checked, whatever the extension says.
-        let is_deferrable = matches!(operation, Operation::Responses | Operation::Batches | Operation::Other);
+        let is_deferrable =
+            matches!(operation, Operation::Responses | Operation::Batches | Operation::Jobs | Operation::Other);
         let is_read = called.model.is_some() && called.estimated > 0 && !is_deferrable;
         // The body is read only if a scope, a limit or a reservation that is charged depends on what it requests.
         let starts_run = provider::starts_run(head.url.path_only());
@@ -306,7 +308,7 @@ impl LimitStage {
         if called.estimated == 0 && !operation.is_free() {
             // Its body was not read, or could not be.
             let length = head.headers.get_str("content-length").and_then(|text| text.parse().ok());
-            called.estimated = length.map_or(0, |length| llm_request::estimated_by_length(&head.headers, length));
+            called.estimated = length.map_or(0, |length| estimated_by_length(&head.headers, length));
         }
         let estimate = called.usage_estimate();
         // Other usage need not be asked for.

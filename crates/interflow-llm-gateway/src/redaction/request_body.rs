@@ -19,8 +19,8 @@ use interflow_types::budget::{MemoryReservation, PROCESS_BUDGET};
 use interflow_types::{Body, EarlyExit, Flow, Headers, RequestHead, StatusCode};
 
 use crate::exchange::{
-    self, BodyContent, BodyShape, Collected, Pass, RequestBody, bad_request, mark_json, off_worker, overloaded,
-    request_identity_encoding,
+    self, BodyContent, BodyShape, Collected, Pass, ReadError, RequestBody, bad_request, mark_json, off_worker,
+    overloaded, request_identity_encoding,
 };
 use crate::llm_telemetry::RedactionFindings;
 
@@ -75,6 +75,9 @@ pub(super) async fn redact(
         return Err(service.refuse(flow, &refusal));
     }
     let outbound = choice.outbound != interflow_redact::OutboundMode::Off;
+    if body.is_empty() && exchange.operation == Operation::Lookup && choice.mode == RedactMode::Redact {
+        resume_session(service, flow, head);
+    }
     if choice.mode == RedactMode::Off || body.is_empty() {
         // Compressed responses can be inspected too, but decoding costs time and memory.
         if outbound {
@@ -84,7 +87,8 @@ pub(super) async fn redact(
     }
     let strict = choice.mode == RedactMode::Redact;
     // Without a known format, texts cannot be told from ids, so nothing can be redacted reliably.
-    if !exchange.operation.is_known() || exchange.operation == Operation::Lookup {
+    let is_unknown = !exchange.operation.is_known() || exchange.operation == Operation::Lookup;
+    if is_unknown && settings.unknown != UnknownRule::Scan {
         return handle_unknown_shape(service, &settings, flow, strict, body);
     }
     let (max_body, name) = (settings.max_body, "redact");
@@ -100,14 +104,14 @@ pub(super) async fn redact(
     if !strict && !is_large_body(&head.headers, &raw) {
         let request = exchange::current(flow, &head.headers, &raw).ok_or_else(|| (head.headers.clone(), raw.clone()));
         let (settings, picked) = (Arc::clone(&settings), Arc::clone(&choice));
-        let look = move || scan(settings, picked, request).ok();
+        let look = move || scan(settings, picked, request, is_unknown).ok();
         flow.defer(BackgroundScan::start(Arc::clone(service), choice, raw.len(), look));
         return Ok(raw.into());
     }
     let begun = Instant::now();
     let owner = SessionOwner::of(flow, head);
     let done = match exchange::request_body(flow, &head.headers, &raw, max_body).await {
-        Ok(request) => run_job(service, &settings, &choice, owner, head, request, strict).await,
+        Ok(request) => run_job(service, &settings, &choice, owner, head, request, (strict, is_unknown)).await,
         Err(e) => Err(e.into()),
     };
     let (outcome, session) = match done {
@@ -176,13 +180,14 @@ fn scan(
     settings: Arc<RedactSettings>,
     choice: Arc<EffectivePolicy>,
     request: Result<Arc<RequestBody>, (Headers, Bytes)>,
+    is_unknown: bool,
 ) -> Result<RedactionOutcome, LlmRefusal> {
     let max = settings.max_body;
     let request = request.map_or_else(
         |(headers, raw)| RequestBody::decode_now(&headers, &raw, max).map(Arc::new),
         |request| request.within(max),
     )?;
-    let content = request.content_now(settings.metadata)?;
+    let content = content_now(&settings, &request, is_unknown)?;
     let session = one_way_session(&choice);
     RedactionJob::new(settings, choice, session, request, content)?.run()
 }
@@ -195,13 +200,25 @@ async fn run_job(
     owner: SessionOwner,
     head: &RequestHead,
     request: Arc<RequestBody>,
-    strict: bool,
+    (strict, is_unknown): (bool, bool),
 ) -> Result<(RedactionOutcome, SharedSession), LlmRefusal> {
-    let content = request.content(settings.metadata).await?;
+    let content = match is_unknown {
+        true => request.read(RequestBody::everything).await?,
+        false => request.content(settings.metadata).await?,
+    };
     let session = session(service, choice, owner, head, &request, &content, strict);
     let job = RedactionJob::new(Arc::clone(settings), Arc::clone(choice), Arc::clone(&session), request, content)?;
     let outcome = job.run_with_detectors(strict).await?;
     Ok((outcome, session))
+}
+
+/// The positions of a body's texts, on this thread.
+fn content_now(
+    settings: &RedactSettings,
+    request: &RequestBody,
+    is_unknown: bool,
+) -> Result<Arc<BodyContent>, ReadError> {
+    if is_unknown { request.everything() } else { request.content_now(settings.metadata) }
 }
 
 /// Redacts a client's WebSocket event: what is sent in its place, and the findings.
@@ -210,10 +227,10 @@ pub(super) async fn redact_event(
     choice: &Arc<EffectivePolicy>,
     session: &SharedSession,
     raw: Bytes,
-    strict: bool,
+    (strict, is_unknown): (bool, bool),
 ) -> Result<RedactionOutcome, LlmRefusal> {
     let request = Arc::new(RequestBody::plain_text(&Headers::new(), raw));
-    let content = request.content_now(settings.metadata)?;
+    let content = content_now(settings, &request, is_unknown)?;
     let job = RedactionJob::new(Arc::clone(settings), Arc::clone(choice), Arc::clone(session), request, content)?;
     job.run_with_detectors(strict).await
 }
@@ -235,11 +252,22 @@ fn handle_unknown_shape(
     body: Body,
 ) -> Result<Body, EarlyExit> {
     if strict && settings.unknown == UnknownRule::Refuse {
-        let message = "this request has no format that can be redacted reliably; redact.unknown = \"pass\" forwards such requests unchanged";
+        let message = "this request has no format that can be redacted reliably; redact.unknown = \"scan\" takes all of such requests for text, and \"pass\" forwards them unchanged";
         return Err(service.refuse(flow, &bad_request("unknown_operation", message)));
     }
     flow.tag("redact:unknown");
     Ok(body)
+}
+
+/// The session of a response that is asked for by its id: one that the provider made in the background.
+fn resume_session(service: &RedactionService, flow: &mut Flow, head: &mut RequestHead) {
+    let path = head.url.path_only();
+    let id = ["/responses/", "/interactions/"].iter().find_map(|list| path.split_once(list)?.1.split('/').next());
+    let owner = SessionOwner::of(flow, head);
+    let Some(session) = id.and_then(|id| service.kept.get(owner, id)) else { return };
+    let state = flow.extension_mut::<RedactionState>();
+    (state.session, state.owner) = (Some(session), Some(owner));
+    request_identity_encoding(head);
 }
 
 /// Tags the flow and counts the findings by type.
@@ -457,8 +485,8 @@ impl RedactionRun<'_> {
 
     /// Redacts a text file or a field: JSON, JSON lines (batch input), or plain text.
     pub fn file(&mut self, content: &[u8], is_file: bool) -> Result<Option<String>, LlmRefusal> {
-        let text =
-            std::str::from_utf8(content).map_err(|_| bad_request("bad_form", "a field of the form is not UTF-8"))?;
+        let text = std::str::from_utf8(content)
+            .map_err(|_| bad_request("bad_form", "a field of the form, or the body, is not UTF-8"))?;
         if is_file && text.trim_start().starts_with('{') && text.lines().all(is_json_line) {
             return self.lines(text);
         }

@@ -58,11 +58,14 @@ pub(super) fn open(
     if let Err(refusal) = request_body::redact_url_and_headers(service, &settings, &choice, flow, exchange, head) {
         return service.refuse(flow, &refusal).into();
     }
-    if exchange.operation != Operation::Realtime || !realtime::is_websocket(head) {
-        if !strict || settings.unknown == UnknownRule::Pass {
-            return RequestVerdict::Continue;
-        }
-        let message = "the format of this WebSocket is unknown, so it cannot be redacted; redact.unknown = \"pass\" forwards it unchanged";
+    let is_known = exchange.operation == Operation::Realtime && realtime::is_websocket(head);
+    if !is_known && (!strict || settings.unknown == UnknownRule::Pass) {
+        return RequestVerdict::Continue;
+    }
+    // Messages of an unknown format can be scanned, another protocol cannot.
+    let is_scanned = realtime::is_websocket(head) && settings.unknown == UnknownRule::Scan;
+    if !is_known && !is_scanned {
+        let message = "the format of this WebSocket is unknown, so it cannot be redacted; redact.unknown = \"scan\" takes all of its messages for text, and \"pass\" forwards it unchanged";
         let refusal = LlmRefusal::new(StatusCode::NOT_IMPLEMENTED, "invalid_request", "websocket_unscannable", message);
         return service.refuse(flow, &refusal).into();
     }
@@ -89,9 +92,10 @@ pub(super) async fn redact_message(
     let settings = service.settings();
     let strict = choice.mode == RedactMode::Redact;
     // The Realtime APIs add event types often; one that is not known may carry text in places that are not inspected.
-    if !realtime::is_known_event(opened.provider, &message.payload) {
+    let is_unknown = !realtime::is_known_event(opened.provider, &message.payload);
+    if is_unknown && settings.unknown != UnknownRule::Scan {
         if strict && settings.unknown == UnknownRule::Refuse {
-            let text = "this event has no type that can be redacted reliably; redact.unknown = \"pass\" forwards such events unchanged";
+            let text = "this event has no type that can be redacted reliably; redact.unknown = \"scan\" takes all of such events for text, and \"pass\" forwards them unchanged";
             let refusal = LlmRefusal::new(StatusCode::BAD_REQUEST, "invalid_request", "unknown_event", text);
             return refuse(service, flow, &opened, &refusal);
         }
@@ -100,15 +104,17 @@ pub(super) async fn redact_message(
     }
     let session = session(service, flow, &opened, &choice, &message.payload);
     let begun = Instant::now();
-    let outcome = match request_body::redact_event(&settings, &choice, &session, message.payload.clone(), strict).await
-    {
-        Ok(outcome) => outcome,
-        Err(refusal) if strict => return refuse(service, flow, &opened, &refusal),
-        Err(_) => {
-            flow.tag("redact:unread");
-            return MessageVerdict::Continue;
-        }
-    };
+    let outcome =
+        match request_body::redact_event(&settings, &choice, &session, message.payload.clone(), (strict, is_unknown))
+            .await
+        {
+            Ok(outcome) => outcome,
+            Err(refusal) if strict => return refuse(service, flow, &opened, &refusal),
+            Err(_) => {
+                flow.tag("redact:unread");
+                return MessageVerdict::Continue;
+            }
+        };
     request_body::tag_and_count(service, flow, &choice, &outcome);
     service.counters.requests.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
     record_findings(flow, &choice, &outcome, begun);
@@ -146,7 +152,7 @@ pub(super) fn scan_message(
     let begin = || {
         Mutex::new(EventRewriter::new(
             StreamFraming::Messages,
-            ScanRewriter::new(Arc::clone(service), &choice, passing),
+            ScanRewriter::new(Arc::clone(service), &choice, true, passing),
         ))
     };
     let editor = flow.extension_mut::<RedactionState>().rewriters.scanning.get_or_insert_with(begin).get_mut();
@@ -163,7 +169,7 @@ pub(super) fn restore_message(flow: &mut Flow, message: &mut StreamMessage) -> M
     if !choice.restore || session.lock().vault().is_none_or(PlaceholderVault::is_empty) {
         return MessageVerdict::Continue;
     }
-    let begin = || Mutex::new(EventRewriter::new(StreamFraming::Messages, RestoreRewriter::new(session)));
+    let begin = || Mutex::new(EventRewriter::new(StreamFraming::Messages, RestoreRewriter::new(session, true)));
     let edited = rewrite(note.rewriters.restoring.get_or_insert_with(begin).get_mut(), message);
     apply_rewrite(flow, message, edited)
 }

@@ -170,3 +170,21 @@ async fn unknown_requests_pass_if_configured() {
     assert_eq!(gate.post("/v1/threads", "no JSON").await.status, 200);
     assert_eq!(arrived(&origin), "no JSON");
 }
+
+#[tokio::test]
+async fn unknown_requests_are_scanned_as_text_if_configured() {
+    let origin = provider("application/json", "{}").await;
+    let gate = Gate::with(&origin, |r| r.redact.unknown = UnknownRule::Scan).await;
+    for body in [
+        json!({"model": MAIL, "type": SSN, "deep": [{"id": MAIL}]}).to_string(),
+        json!({ MAIL: 1 }).to_string(),
+        format!("no JSON, but {MAIL}"),
+    ] {
+        let answer = gate.post("/v1/threads", body.clone()).await;
+        assert_eq!(answer.status, 200, "{}", answer.text());
+        let got = arrived(&origin);
+        assert!(!got.contains(MAIL) && !got.contains(SSN) && got.contains("EMAIL_"), "{body}: {got}");
+    }
+    let binary = gate.post("/v1/threads", [&[0xff, 0xfe][..], MAIL.as_bytes()].concat()).await;
+    assert_eq!(binary.status, 400, "{}", binary.text());
+}

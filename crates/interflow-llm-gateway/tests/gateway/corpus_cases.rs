@@ -186,6 +186,55 @@ fn gemini_parts() -> Value {
         {"functionCall": {"name": "mail", "args": {"to": "$1$2"}}}])
 }
 
+fn interaction(stream: bool) -> Value {
+    json!({"model": "m", "stream": stream, "system_instruction": "Be brief.", "input": [
+        {"type": "user_input", "content": [{"type": "text", "text": PROMPT}]},
+        {"type": "function_result", "call_id": "c1", "name": "find", "result": {"name": "anna.berg@firm.com"}}]})
+}
+
+fn interaction_usage() -> Value {
+    json!({"total_input_tokens": 20, "total_cached_tokens": 5, "total_output_tokens": 3, "total_thought_tokens": 4,
+        "total_tokens": 27})
+}
+
+fn interaction_reply() -> Value {
+    json!({"id": "v1_a", "status": "completed", "model": "m", "usage": interaction_usage(), "steps": [
+        {"type": "thought", "signature": "c2lnbmF0dXJl", "summary": [{"type": "text", "text": ECHO}]},
+        {"type": "model_output", "content": [{"type": "text", "text": ECHO}]},
+        {"type": "function_call", "id": "c2", "name": "find", "arguments": {"mail": "$1$2"}}]})
+}
+
+fn interaction_events() -> Framing {
+    let interaction = |status: &str| json!({"id": "v1_a", "status": status, "model": "m"});
+    let started = |at: u64, step: Value| ("step.start", json!({"event_type": "step.start", "index": at, "step": step}));
+    let delta =
+        |at: u64, delta: Value| ("step.delta", json!({"event_type": "step.delta", "index": at, "delta": delta}));
+    let mut last = interaction("completed");
+    last["usage"] = interaction_usage();
+    Framing::NamedSse(vec![
+        (
+            "interaction.created",
+            json!({"event_type": "interaction.created", "interaction": interaction("in_progress"), "event_id": "e1"}),
+        ),
+        started(0, json!({"type": "thought"})),
+        delta(0, json!({"type": "thought_summary", "content": {"type": "text", "text": "Of $1"}})),
+        delta(0, json!({"type": "thought_summary", "content": {"type": "text", "text": "$2."}})),
+        delta(0, json!({"type": "thought_signature", "signature": "c2lnbmF0dXJl"})),
+        started(1, json!({"type": "model_output"})),
+        delta(1, json!({"type": "text", "text": "It is $1"})),
+        delta(1, json!({"type": "text", "text": "$2"})),
+        (
+            "step.stop",
+            json!({"event_type": "step.stop", "index": 1, "usage": {"total_input_tokens": 20, "total_output_tokens": 2}}),
+        ),
+        started(2, json!({"type": "function_call", "id": "c2", "name": "find"})),
+        delta(2, json!({"type": "arguments_delta", "arguments": "{\"mail\":\"$1"})),
+        delta(2, json!({"type": "arguments_delta", "arguments": "$2\"}"})),
+        ("step.stop", json!({"event_type": "step.stop", "index": 2})),
+        ("interaction.completed", json!({"event_type": "interaction.completed", "interaction": last})),
+    ])
+}
+
 fn gemini_events() -> Vec<Value> {
     vec![
         gemini_reply(json!([{"text": "Write to $1"}])),
@@ -349,6 +398,15 @@ pub fn cases() -> Vec<Case> {
             content_type: "multipart/form-data; boundary=b",
             ..new("openai-transcriptions", "/openai/v1/audio/transcriptions", &Value::Null, Json(json!({"text": ECHO})))
         },
+        new("openai-unknown", "/openai/v1/threads", &text(PROMPT), Json(json!({"id": "v"}))),
+        off(new("openai-unknown-off", "/openai/v1/threads/t_1/runs", &text(PROMPT), Json(json!({"id": "v"})))),
+        new(
+            "openai-decisions",
+            "/openai/v1/decisions",
+            &json!({"model": "m", "input": PROMPT, "questions": [{"type": "predicate", "question": "Is it Anna Berg?"}]}),
+            Json(json!({"id": "d", "model": "m", "decisions": [{"answer": true}],
+                "usage": {"input_tokens": 20, "output_tokens": 2, "total_tokens": 22}})),
+        ),
         new("openai-videos", "/openai/v1/videos", &text(PROMPT), Json(json!({"id": "v"}))),
         off(new("openai-videos-off", "/openai/v1/videos", &text(PROMPT), Json(json!({"id": "v"})))),
         off(new(
@@ -390,6 +448,8 @@ pub fn cases() -> Vec<Case> {
         )),
         new("gemini-generate", generate, &gemini(), Json(gemini_reply(gemini_parts()))),
         new("gemini-stream", "/gemini/v1beta/models/m:streamGenerateContent?alt=sse", &gemini(), Sse(gemini_events())),
+        new("gemini-interactions", "/gemini/v1beta/interactions", &interaction(false), Json(interaction_reply())),
+        new("gemini-interactions-stream", "/gemini/v1beta/interactions", &interaction(true), interaction_events()),
         new(
             "gemini-stream-array",
             "/gemini/v1beta/models/m:streamGenerateContent",

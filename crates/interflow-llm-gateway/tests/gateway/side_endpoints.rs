@@ -30,6 +30,51 @@ async fn other_endpoints_of_an_agent_are_redacted_wherever_they_have_text() {
 }
 
 #[tokio::test]
+async fn a_response_that_was_made_in_the_background_is_restored_for_its_owner() {
+    for (path, list) in [("/openai/v1/responses", "output"), ("/gemini/v1beta/interactions", "steps")] {
+        let said = std::sync::Mutex::new(String::new());
+        let origin = Origin::http().answering(move |request: &Request| {
+            let mut said = said.lock().unwrap();
+            if request.method == "POST" {
+                *said = String::from_utf8_lossy(&request.body).into_owned();
+                return Reply::json(&json!({ "id": "r_1", "status": "queued", "model": "m" }));
+            }
+            let body: Value = serde_json::from_str(&said).unwrap();
+            let content = json!([{ "type": "text", "text": body["input"] }]);
+            Reply::json(
+                &json!({ "id": "r_1", "status": "completed", list: [{ "type": "message", "content": content }] }),
+            )
+        });
+        let origin = origin.start().await;
+        let gate = Gate::start(&origin).await;
+        let asked = json!({ "model": "m", "background": true, "input": format!("I am {MAIL}") });
+        assert_eq!(gate.post(path, asked.to_string()).await.status, 200);
+        assert!(!arrived(&origin).contains(MAIL));
+        gate.proxy.flows(1).await;
+        for (key, restored) in [("", true), ("Authorization: Bearer other\r\n", false)] {
+            let answer = gate.send("GET", &format!("{path}/r_1"), key, b"").await.unwrap();
+            assert_eq!(answer.text().contains(MAIL), restored, "{path} {key}: {}", answer.text());
+        }
+    }
+}
+
+#[tokio::test]
+async fn zstd_coded_requests_are_read() {
+    let origin = vendor().await;
+    let gate = Gate::start(&origin).await;
+    let body = json!({ "model": "m", "input": format!("I am {MAIL}") }).to_string();
+    // One frame (RFC 8878 3.1) with one block as it is.
+    let mut coded = vec![0x28, 0xb5, 0x2f, 0xfd, 0x20, body.len() as u8];
+    coded.extend(&((body.len() as u32) << 3 | 1).to_le_bytes()[..3]);
+    coded.extend(body.as_bytes());
+    let fields = "Content-Type: application/json\r\nContent-Encoding: zstd\r\n";
+    let answer = gate.send("POST", "/openai/v1/responses", fields, &coded).await.unwrap();
+    assert_eq!(answer.status, 200, "{}", answer.text());
+    let got = arrived(&origin);
+    assert!(got.contains("EMAIL_") && !got.contains(MAIL), "{got}");
+}
+
+#[tokio::test]
 async fn credentials_of_a_sign_in_are_sent_as_they_are() {
     let origin = vendor().await;
     let gate = Gate::start(&origin).await;

@@ -6,8 +6,10 @@ use interflow_testkit::{Origin, Wire, llm};
 use serde_json::{Value, json};
 use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::Message as Frame;
+use tokio_tungstenite::tungstenite::client::IntoClientRequest;
 use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
 
+use super::key_scopes::key;
 use super::{Gate, MAIL, SSN};
 
 type Socket = WebSocketStream<Wire>;
@@ -18,6 +20,18 @@ async fn open(gate: &Gate, path: &str) -> Socket {
         tokio_tungstenite::client_async(format!("ws://gate{path}"), wire.patience(None)).await.unwrap();
     assert_eq!(answer.status(), 101);
     socket
+}
+
+/// As [`open`], with the virtual key of [`metered`].
+async fn open_metered(gate: &Gate, path: &str) -> Socket {
+    let wire = Wire::connect(gate.proxy.gateway()).await.unwrap();
+    let mut request = format!("ws://gate{path}").into_client_request().unwrap();
+    request.headers_mut().insert("authorization", "Bearer ifk_k".parse().unwrap());
+    tokio_tungstenite::client_async(request, wire.patience(None)).await.unwrap().0
+}
+
+async fn metered(origin: &Origin) -> Gate {
+    Gate::with(origin, |parts| parts.keys = key("k", "")).await
 }
 
 async fn tell(socket: &mut Socket, event: Value) {
@@ -83,6 +97,91 @@ async fn responses_over_a_websocket_are_redacted_and_restored() {
     }
 }
 
+/// The placeholder of the mail address in an event.
+fn placeholder(event: &str) -> &str {
+    let from = &event[event.find("EMAIL_").unwrap_or_else(|| panic!("no placeholder: {event}"))..];
+    from.split(|c: char| !c.is_ascii_alphanumeric() && c != '_').next().unwrap()
+}
+
+#[tokio::test]
+async fn lanes_of_a_websocket_are_restored_and_metered_apart_and_steering_is_redacted() {
+    // Answers the steering of two lanes with fragments of the mail address that alternate between them.
+    let talk = |text: &str| -> Vec<String> {
+        assert!(!text.contains(MAIL), "{text}");
+        if !text.contains("response.steer") {
+            return vec![json!({"type": "response.created", "stream_id": "a", "response": {"id": "r1"}}).to_string()];
+        }
+        let mail = placeholder(text);
+        let (first, second) = mail.split_at(8);
+        let delta = |lane: &str, delta: &str| json!({"type": "response.output_text.delta", "output_index": 0, "content_index": 0, "stream_id": lane, "delta": delta});
+        let done = |lane: &str| {
+            let usage = json!({"input_tokens": 10, "output_tokens": 2});
+            json!({"type": "response.completed", "stream_id": lane, "response": {"id": lane, "usage": usage}})
+        };
+        let events = [
+            delta("a", first),
+            delta("b", first),
+            delta("a", second),
+            delta("a", "."),
+            done("a"),
+            delta("b", second),
+            delta("b", "."),
+            done("b"),
+        ];
+        events.iter().map(Value::to_string).collect()
+    };
+    let origin = Origin::http().answering(move |_| interflow_testkit::Reply::websocket(talk)).start().await;
+    let gate = metered(&origin).await;
+    let mut socket = open_metered(&gate, "/openai/v1/responses").await;
+    tell(&mut socket, ask("plan it")).await;
+    until(&mut socket, "response.created").await;
+    let input = json!([{"type": "message", "role": "user", "content": [{"type": "input_text", "text": MAIL}]}]);
+    tell(&mut socket, json!({"type": "response.steer", "previous_response_id": "r1", "input": input})).await;
+    let mut events = until(&mut socket, "response.completed").await;
+    events.extend(until(&mut socket, "response.completed").await);
+    for lane in ["a", "b"] {
+        let own: Vec<Value> = events.iter().filter(|event| event["stream_id"] == lane).cloned().collect();
+        assert_eq!(deltas(&own), format!("{MAIL}."), "{events:?}");
+    }
+    socket.close(None).await.unwrap();
+    while socket.next().await.is_some() {}
+    gate.proxy.flow().await;
+    let used = gate.limits.usage().rows();
+    assert_eq!(used.iter().map(|row| (row.input_tokens, row.output_tokens)).collect::<Vec<_>>(), [(20, 4)]);
+}
+
+#[tokio::test]
+async fn live_interactions_are_redacted_and_their_running_totals_are_not_added_up() {
+    let talk = |text: &str| -> Vec<String> {
+        assert!(!text.contains(MAIL), "{text}");
+        let mail = placeholder(text);
+        let (first, second) = mail.split_at(8);
+        let delta =
+            |text: &str| json!({"event_type": "step.delta", "index": 0, "delta": {"type": "text", "text": text}});
+        let usage = |output: u64| json!({"total_input_tokens": 10, "total_output_tokens": output});
+        let events = [
+            delta(first),
+            delta(second),
+            json!({"event_type": "step.stop", "index": 0, "usage": usage(2)}),
+            json!({"event_type": "interaction.completed", "type": "last", "status": "completed", "usage": usage(3)}),
+        ];
+        events.iter().map(Value::to_string).collect()
+    };
+    let origin = Origin::http().answering(move |_| interflow_testkit::Reply::websocket(talk)).start().await;
+    let gate = metered(&origin).await;
+    let mut socket = open_metered(&gate, "/gemini/v1beta/interactions/live").await;
+    let event = json!({"event_type": "input", "content": [{"type": "text", "text": format!("I am {MAIL}")}]});
+    tell(&mut socket, json!({"events": [event, {"event_type": "interaction.complete"}]})).await;
+    let events = until(&mut socket, "last").await;
+    let said: String = events.iter().filter_map(|event| event["delta"]["text"].as_str()).collect();
+    assert_eq!(said, MAIL);
+    socket.close(None).await.unwrap();
+    while socket.next().await.is_some() {}
+    gate.proxy.flow().await;
+    let used = gate.limits.usage().rows();
+    assert_eq!(used.iter().map(|row| (row.input_tokens, row.output_tokens)).collect::<Vec<_>>(), [(10, 3)]);
+}
+
 #[tokio::test]
 async fn realtime_events_are_redacted_and_restored() {
     let (origin, received) = provider().await;
@@ -119,6 +218,12 @@ async fn unknown_realtime_event_is_refused_and_the_connection_stays_open() {
     tell(&mut socket, json!({"type": "new.thing", "text": "words"})).await;
     let answer = until(&mut socket, "error").await;
     assert_eq!(answer[0]["error"]["message"], "the event's type is not known", "the provider itself says so");
+
+    let gate = Gate::with(&origin, |r| r.redact.unknown = UnknownRule::Scan).await;
+    let mut socket = open(&gate, "/v1/realtime?model=m").await;
+    tell(&mut socket, json!({"type": "new.thing", "role": SSN})).await;
+    assert_eq!(until(&mut socket, "error").await[0]["error"]["message"], "the event's type is not known");
+    received.assert_nothing_leaked();
 }
 
 #[tokio::test]

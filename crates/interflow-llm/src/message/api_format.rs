@@ -14,6 +14,8 @@ pub enum ApiFormat {
     Chat,
     Responses,
     Gemini,
+    /// Google's Interactions.
+    Interactions,
     Converse,
     /// Ollama's native API.
     Ollama,
@@ -21,9 +23,11 @@ pub enum ApiFormat {
 
 /// Path suffixes, lower case and without the query, that identify a format. Prefixes vary between providers and
 /// resellers.
-const PATH_SUFFIXES: [(&str, ApiFormat); 18] = [
+const PATH_SUFFIXES: [(&str, ApiFormat); 20] = [
     ("/v1/messages", ApiFormat::Anthropic),
     ("/v1/messages/count_tokens", ApiFormat::Anthropic),
+    ("/v1/messages/cache_touch", ApiFormat::Anthropic),
+    ("/interactions", ApiFormat::Interactions),
     (":counttokens", ApiFormat::Gemini),
     ("/responses/input_tokens", ApiFormat::Responses),
     ("/chat/completions", ApiFormat::Chat),
@@ -69,6 +73,7 @@ impl ApiFormat {
             Self::Chat | Self::Ollama => body.messages.is_list() || body.prompt.is_given(),
             Self::Responses => body.input.is_text() || body.input.is_list() || body.previous_response_id.is_text(),
             Self::Gemini => body.contents.is_list() || body.inner_contents.is_list(),
+            Self::Interactions => body.input.is_given() && (body.model.is_text() || body.agent.is_text()),
         }
     }
 

@@ -56,7 +56,7 @@ fn message(mut content: Value) -> ChatMessage {
 
 /// Clients repeat the chunks of a streamed reply: as parts of one message, or as consecutive messages. Both forms
 /// must give the same message, so that conversations are recognised.
-fn joined(mut all: Vec<ChatMessage>, message: ChatMessage) -> Vec<ChatMessage> {
+pub(super) fn joined(mut all: Vec<ChatMessage>, message: ChatMessage) -> Vec<ChatMessage> {
     match all.last_mut() {
         Some(last) if last.role == MessageRole::Assistant && message.role == MessageRole::Assistant => {
             message.blocks.into_iter().for_each(|block| add(&mut last.blocks, block));

@@ -9,6 +9,7 @@ mod chat;
 mod converse;
 mod events;
 mod gemini;
+mod interactions;
 mod json_access;
 mod ollama;
 mod outline;

@@ -63,6 +63,7 @@ impl Seen {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Outline {
     pub(super) model: Seen,
+    pub(super) agent: Seen,
     pub(super) prompt: Seen,
     pub(super) instructions: Seen,
     pub(super) previous_response_id: Seen,
@@ -122,6 +123,7 @@ impl Outline {
     fn note(&mut self, name: Name, value: Found) {
         let at = match name {
             Name::Model => &mut self.model,
+            Name::Agent => &mut self.agent,
             Name::Prompt => &mut self.prompt,
             Name::Instructions => &mut self.instructions,
             Name::PreviousResponseId => &mut self.previous_response_id,
@@ -147,6 +149,7 @@ impl Outline {
 #[serde(field_identifier, rename_all = "snake_case")]
 enum Name {
     Model,
+    Agent,
     Prompt,
     Instructions,
     PreviousResponseId,

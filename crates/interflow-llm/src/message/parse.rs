@@ -6,7 +6,10 @@ use serde_json::Value;
 use super::events::{ReplyEvent, events};
 use crate::{ResponseSummary, usage};
 
-use super::{ApiFormat, ContentBlock, ModelReply, ModelRequest, anthropic, chat, converse, gemini, ollama, responses};
+use super::{
+    ApiFormat, ContentBlock, ModelReply, ModelRequest, anthropic, chat, converse, gemini, interactions, ollama,
+    responses,
+};
 
 /// Parses a request. `path` provides the model where the format has it there.
 pub fn request(shape: ApiFormat, path: &str, body: Value) -> ModelRequest {
@@ -22,6 +25,7 @@ pub fn request_with_data(shape: ApiFormat, path: &str, body: Value) -> ModelRequ
         ApiFormat::Chat => chat::request(body),
         ApiFormat::Responses => responses::request(body),
         ApiFormat::Gemini => gemini::request(body),
+        ApiFormat::Interactions => interactions::request(body),
         ApiFormat::Converse => converse::request(body),
         ApiFormat::Ollama => ollama::request(body),
     };
@@ -97,6 +101,7 @@ fn parse_whole(shape: ApiFormat, body: Value) -> ModelReply {
         ApiFormat::Chat => chat::reply(body),
         ApiFormat::Responses => responses::reply(body),
         ApiFormat::Gemini => gemini::reply(body),
+        ApiFormat::Interactions => interactions::reply(body),
         ApiFormat::Converse => converse::reply(body),
         ApiFormat::Ollama => {
             let mut assembly = ollama::OllamaAccumulator::default();
@@ -128,6 +133,7 @@ enum ReplyAccumulator {
     Chat(chat::ChatAccumulator),
     Responses(responses::ResponsesAccumulator),
     Gemini(gemini::GeminiAccumulator),
+    Interactions(interactions::InteractionsAccumulator),
     Converse(converse::ConverseAccumulator),
     Ollama(ollama::OllamaAccumulator),
 }
@@ -139,6 +145,7 @@ impl ReplyAssembly {
             ApiFormat::Chat => ReplyAccumulator::Chat(chat::ChatAccumulator::default()),
             ApiFormat::Responses => ReplyAccumulator::Responses(responses::ResponsesAccumulator::default()),
             ApiFormat::Gemini => ReplyAccumulator::Gemini(gemini::GeminiAccumulator::default()),
+            ApiFormat::Interactions => ReplyAccumulator::Interactions(interactions::InteractionsAccumulator::default()),
             ApiFormat::Converse => ReplyAccumulator::Converse(converse::ConverseAccumulator::default()),
             ApiFormat::Ollama => ReplyAccumulator::Ollama(ollama::OllamaAccumulator::default()),
         };
@@ -163,6 +170,7 @@ impl ReplyAssembly {
             ReplyAccumulator::Chat(s) => s.event(event.data),
             ReplyAccumulator::Responses(s) => return s.event(event.data),
             ReplyAccumulator::Gemini(s) => s.event(event.data),
+            ReplyAccumulator::Interactions(s) => s.event(event.data),
             ReplyAccumulator::Converse(s) => s.event(&event.name, event.data),
             ReplyAccumulator::Ollama(s) => s.event(event.data),
         }
@@ -176,6 +184,7 @@ impl ReplyAssembly {
             ReplyAccumulator::Chat(s) => s.end(),
             ReplyAccumulator::Responses(s) => s.end(),
             ReplyAccumulator::Gemini(s) => s.end(),
+            ReplyAccumulator::Interactions(s) => s.end(),
             ReplyAccumulator::Converse(s) => s.end(),
             ReplyAccumulator::Ollama(s) => s.end(),
         };

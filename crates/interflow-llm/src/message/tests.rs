@@ -52,6 +52,13 @@ fn equal_histories_parse_equally_in_every_format() {
             {"role": "user", "parts": [{"functionResponse": {"id": "t1", "name": "", "response": {"output": "a b"}}}]}]}),
         ),
         (
+            "/v1beta/interactions",
+            json!({"model": "m", "system_instruction": "be kind", "input": [
+            {"type": "user_input", "content": [{"type": "text", "text": "hi"}]},
+            {"type": "function_call", "id": "t1", "name": "ls", "arguments": {"p": "."}},
+            {"type": "function_result", "call_id": "t1", "result": "a b"}]}),
+        ),
+        (
             "/model/m/converse",
             json!({"system": [{"text": "be kind"}], "messages": [
             {"role": "user", "content": [{"text": "hi"}]},
@@ -387,4 +394,55 @@ fn repeated_gemini_text_parts_are_merged() {
         said(serde_json::json!([{"text": "Let "}, {"text": "me"}])), said(serde_json::json!([{"text": " look."}, call]))]});
     let read = |body| format!("{:?}", super::gemini::request(body).messages);
     assert_eq!(read(pieces), read(whole));
+}
+
+#[test]
+fn interactions_have_the_same_reply_whole_and_streamed() {
+    let steps = json!([
+        {"type": "thought", "signature": "c2ln", "summary": [{"type": "text", "text": "hm"}]},
+        {"type": "model_output", "content": [{"type": "text", "text": "Four are free."}]},
+        {"type": "function_call", "id": "t1", "name": "book", "arguments": {"room": "B2"}}]);
+    let usage = json!({"total_input_tokens": 120, "total_output_tokens": 9, "total_thought_tokens": 61});
+    let whole = json!({"id": "v1_a", "status": "requires_action", "model": "m", "steps": steps, "usage": usage});
+    let event = |kind: &str, rest: Value| {
+        let mut event = rest;
+        event["event_type"] = kind.into();
+        format!("event: {kind}\ndata: {event}\n\n")
+    };
+    let delta = |index: u64, delta: Value| event("step.delta", json!({"index": index, "delta": delta}));
+    let stream = [
+        event("interaction.created", json!({"interaction": {"id": "v1_a", "status": "in_progress", "model": "m"}})),
+        event("step.start", json!({"index": 0, "step": {"type": "thought"}})),
+        delta(0, json!({"type": "thought_summary", "content": {"type": "text", "text": "hm"}})),
+        delta(0, json!({"type": "thought_signature", "signature": "c2ln"})),
+        event("step.start", json!({"index": 1, "step": {"type": "model_output"}})),
+        delta(1, json!({"type": "text", "text": "Four are "})),
+        delta(1, json!({"type": "text", "text": "free."})),
+        event("step.stop", json!({"index": 1, "usage": {"total_input_tokens": 120, "total_output_tokens": 4}})),
+        event("step.start", json!({"index": 2, "step": {"type": "function_call", "id": "t1", "name": "book"}})),
+        delta(2, json!({"type": "arguments_delta", "arguments": "{\"room\":"})),
+        delta(2, json!({"type": "arguments_delta", "arguments": "\"B2\"}"})),
+        event(
+            "interaction.completed",
+            json!({"interaction": {"id": "v1_a", "status": "requires_action", "usage": usage}}),
+        ),
+        "data: [DONE]\n\n".to_owned(),
+    ];
+    let blocks =
+        vec![thinking("hm"), ContentBlock::text("Four are free."), use_of("t1", "book", json!({"room": "B2"}))];
+    let usage = CallUsage { input: 120, output: 70, reasoning: 61, ..CallUsage::default() };
+    for (media, body) in [("application/json", whole.to_string()), ("text/event-stream", stream.concat())] {
+        let reply = parse::reply(ApiFormat::Interactions, media, 200, body.as_bytes());
+        assert_eq!((&reply.blocks, reply.usage), (&blocks, Some(usage)), "{media}");
+        assert_eq!((reply.id.as_deref(), reply.stop.as_deref()), (Some("v1_a"), Some("requires_action")), "{media}");
+        assert!(reply.complete && reply.model.as_deref() == Some("m"), "{media}");
+    }
+    let cut = parse::reply(ApiFormat::Interactions, "text/event-stream", 200, stream[..6].concat().as_bytes());
+    assert_eq!((cut.blocks.last(), cut.complete), (Some(&ContentBlock::text("Four are ")), false));
+    let (_, continued) = request(
+        "/v1beta/interactions",
+        json!({"agent": "deep-research", "previous_interaction_id": "v1_a", "input": {"type": "text", "text": "and B3?"}}),
+    );
+    assert_eq!((continued.previous.as_deref(), &*continued.model), (Some("v1_a"), "deep-research"));
+    assert_eq!(continued.messages, [ChatMessage::text(MessageRole::User, "and B3?")]);
 }

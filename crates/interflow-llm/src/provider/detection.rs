@@ -4,8 +4,10 @@
 //! and letters, and path segments, exclude most of them before any name is compared.
 
 use std::ops::Range;
+use std::sync::LazyLock;
 
 use interflow_types::{Headers, Host, Method, percent};
+use serde::Deserialize;
 
 use super::{DetectedCall, Operation, Provider};
 use crate::message::{ApiFormat, Outline};
@@ -59,7 +61,7 @@ pub fn detect_call(host: &Host, port: u16, method: &Method, path: &str, headers:
     let spoken = match call.operation {
         Operation::Other => false,
         Operation::Telemetry => !mixed || only_path.contains("/codex/"),
-        Operation::Lookup => !mixed || operation_by_suffix(provider, only_path).is_known(),
+        Operation::Lookup => !mixed || operation_by_path(provider, only_path).is_known(),
         _ => true,
     };
     (spoken || by_host.is_some() && !mixed).then_some(call)
@@ -69,7 +71,7 @@ pub fn detect_call(host: &Host, port: u16, method: &Method, path: &str, headers:
 /// programs may use too.
 pub fn may_be_call(path: &str) -> bool {
     let path = path.split('?').next().unwrap_or_default().trim_end_matches('/');
-    ApiFormat::from_path(path).is_some() || OLLAMA.iter().any(|(end, _)| path.ends_with(end))
+    ApiFormat::from_path(path).is_some() || ["/api/embed", "/api/embeddings"].iter().any(|end| path.ends_with(end))
 }
 
 const fn of_shape(shape: ApiFormat) -> (Provider, Operation) {
@@ -78,6 +80,7 @@ const fn of_shape(shape: ApiFormat) -> (Provider, Operation) {
         ApiFormat::Chat => (Provider::OpenAi, Operation::Chat),
         ApiFormat::Responses => (Provider::OpenAi, Operation::Responses),
         ApiFormat::Gemini => (Provider::Gemini, Operation::Chat),
+        ApiFormat::Interactions => (Provider::Gemini, Operation::Responses),
         ApiFormat::Converse => (Provider::Bedrock, Operation::Chat),
         ApiFormat::Ollama => (Provider::Ollama, Operation::Chat),
     }
@@ -134,7 +137,7 @@ pub fn call_for_path(provider: Provider, method: &Method, path: &str, query: &st
     match provider {
         Provider::Gemini | Provider::Vertex => google(&mut call, path, query),
         Provider::Bedrock => bedrock(&mut call, path),
-        _ => call.operation = operation_by_suffix(provider, path),
+        _ => call.operation = operation_by_path(provider, path),
     }
     call.model =
         model_in_path(provider, path).and_then(|at| path.get(at)).map(|model| percent::decoded(model).as_ref().into());
@@ -217,7 +220,7 @@ fn provider_of_path(path: &str, port: u16, headers: &Headers) -> Option<Provider
     if path.contains("/projects/") && path.contains("/publishers/") && google_verb(path).is_some() {
         return Some(Provider::Vertex);
     }
-    if path.contains("/models/") && google_verb(path).is_some() {
+    if path.contains("/models/") && google_verb(path).is_some() || ends("/v1beta/interactions") {
         return Some(Provider::Gemini);
     }
     if bedrock_verb(path).is_some() {
@@ -244,133 +247,95 @@ fn provider_of_path(path: &str, port: u16, headers: &Headers) -> Option<Provider
 /// accepts.
 fn is_api_segment(segment: &[u8]) -> bool {
     match segment {
-        b"openai" | b"projects" | b"models" | b"model" | b"api" | b"completions" | b"responses" | b"realtime"
-        | b"embeddings" | b"moderations" | b"speech" | b"transcriptions" | b"generations" | b"edits"
+        b"openai" | b"projects" | b"models" | b"model" | b"api" | b"completions" | b"responses" | b"interactions"
+        | b"realtime" | b"embeddings" | b"moderations" | b"speech" | b"transcriptions" | b"generations" | b"edits"
         | b"variations" => true,
         _ => segment.starts_with(b"messages"),
     }
 }
 
-/// Operations by path suffix; the first match counts, so longer suffixes come before shorter ones.
-const PATH_SUFFIXES: [(&str, Operation); 27] = [
-    ("/chat/completions", Operation::Chat),
-    ("/agents/completions", Operation::Chat),
-    ("/v1/conversations", Operation::Chat),
-    ("/fim/completions", Operation::Completions),
-    ("/completions", Operation::Completions),
-    ("/responses/compact", Operation::Responses),
-    ("/responses/input_tokens", Operation::CountTokens),
-    ("/responses", Operation::Responses),
-    ("/embeddings", Operation::Embeddings),
-    ("/moderations", Operation::Moderations),
-    ("/images/generations", Operation::Images),
-    ("/images/edits", Operation::Images),
-    ("/images/variations", Operation::Images),
-    ("/audio/speech", Operation::Speech),
-    ("/audio/transcriptions", Operation::Transcriptions),
-    ("/audio/translations", Operation::Transcriptions),
-    ("/files", Operation::Files),
-    ("/rerank", Operation::Rerank),
-    ("/v1/messages", Operation::Chat),
-    ("/v1/messages/count_tokens", Operation::CountTokens),
-    // Keeps a prompt in the provider's cache, and contains it.
-    ("/v1/messages/cache_touch", Operation::CountTokens),
-    ("/v1/messages/batches", Operation::Batches),
-    ("/v1/complete", Operation::Completions),
-    ("/v1/batches", Operation::Batches),
-    ("/v1/tokenize", Operation::CountTokens),
-    ("/openai/batches", Operation::Batches),
-    ("/v1/batch/jobs", Operation::Batches),
-];
+/// How an operation is known by a path; where several rows fit, the later of these decides.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum PathRule {
+    /// The path behind the version, or the whole path, begins so: what lies below is of the same operation.
+    Begins,
+    /// The whole path begins so. Agents sign in there: bodies are credentials, and never prompts.
+    SignsIn,
+    Contains,
+    Ends,
+}
 
-/// Telemetry endpoints of agents and SDKs, by path: Claude Code, Codex, OpenAI's Agents SDK.
-const TELEMETRY: [(Provider, &str); 6] = [
-    (Provider::Anthropic, "/api/event_logging/"),
-    (Provider::Anthropic, "/api/claude_code/metrics"),
-    (Provider::Anthropic, "/api/claude_cli_feedback"),
-    (Provider::Anthropic, "/api/claude_code_shared_session_transcripts"),
-    (Provider::OpenAi, "/codex/analytics-events/"),
-    (Provider::OpenAi, "/v1/traces/ingest"),
-];
+/// Provider (`any` for all), rule, operation, path.
+#[derive(Deserialize)]
+struct Endpoint(&'static str, PathRule, &'static str, &'static str);
 
-/// Other endpoints of agents at their vendors, by path: Claude Code's features, settings, sessions, memories.
-const SIDE: [(Provider, &str); 12] = [
-    (Provider::Anthropic, "/api/eval/"),
-    (Provider::Anthropic, "/api/claude_cli/"),
-    (Provider::Anthropic, "/api/claude_code/"),
-    (Provider::Anthropic, "/api/organizations/"),
-    (Provider::Anthropic, "/v1/code/"),
-    (Provider::Anthropic, "/v1/environments"),
-    (Provider::Anthropic, "/v1/files/"),
-    (Provider::Anthropic, "/v1/mcp_servers"),
-    (Provider::Anthropic, "/v1/memory_stores"),
-    (Provider::Anthropic, "/v1/session_ingress/"),
-    (Provider::Anthropic, "/v1/sessions"),
-    (Provider::Anthropic, "/v1/skills"),
-];
+/// The operations of the providers by path.
+static ENDPOINTS: LazyLock<Vec<Endpoint>> = LazyLock::new(|| {
+    serde_json::from_str(include_str!("../../data/operations.json")).expect("the built-in file is of this form")
+});
 
-/// Endpoints at which agents sign in, by path: their bodies are credentials, and never prompts.
-const SIGN_IN: [(Provider, &str); 2] = [(Provider::Anthropic, "/v1/oauth/"), (Provider::Anthropic, "/api/oauth/")];
+impl Endpoint {
+    fn fits(&self, provider: Provider, path: &str) -> bool {
+        // Azure serves OpenAI's API.
+        let is_providers = match self.0 {
+            "any" => true,
+            "openai" => matches!(provider, Provider::OpenAi | Provider::Azure),
+            name => name == provider.as_str(),
+        };
+        // A path that an origin may read as another one, with `..` or an escape, is below none.
+        let is_plain = || path.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'/' | b'_' | b'-'));
+        let is_below = |path: &str| {
+            let rest = path.strip_prefix(self.3).filter(|_| is_plain());
+            rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/') || self.3.ends_with('/'))
+        };
+        is_providers
+            && match self.1 {
+                PathRule::Begins => is_below(path) || is_below(behind_version(path)),
+                PathRule::SignsIn => is_below(path),
+                PathRule::Contains => path.contains(self.3),
+                PathRule::Ends => path.ends_with(self.3),
+            }
+    }
+}
+
+/// The path behind its version: `/skills` of `/openai/v1/skills`.
+fn behind_version(path: &str) -> &str {
+    let rests =
+        ["/v1/", "/v1beta/", "/v1beta1/"].iter().filter_map(|version| Some(path.find(version)? + version.len() - 1));
+    rests.min().map_or("", |at| path.get(at..).unwrap_or_default())
+}
+
+/// The collection that a path is in, such as `/openai/v1/threads`: up to the segment behind the version, or the second
+/// one, without ids and names.
+pub fn endpoint_name(path: &str) -> String {
+    let is_word = |segment: &str| segment.bytes().all(|b| b.is_ascii_alphabetic() || matches!(b, b'_' | b'-'));
+    let is_version = |segment: &str| matches!(segment, "v1" | "v2" | "v1beta" | "v1beta1");
+    let segments: Vec<&str> = path.split('/').skip(1).collect();
+    let end = segments.iter().position(|segment| is_version(segment)).map_or(2, |at| at + 2);
+    let shown = segments.iter().take(end).map(|s| if is_word(s) || is_version(s) { s } else { "…" });
+    shown.fold(String::new(), |name, segment| name + "/" + segment)
+}
 
 /// Whether a path is one at which agents of this provider sign in. Credentials that are redacted are of no use.
 pub fn is_sign_in(provider: Provider, path: &str) -> bool {
-    // A path that an origin may read as another one, with `..` or an escape, is none of them.
-    let is_plain = path.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'/' | b'_' | b'-'));
-    is_plain && is_one_of(&SIGN_IN, provider, path)
+    ENDPOINTS.iter().any(|endpoint| endpoint.1 == PathRule::SignsIn && endpoint.fits(provider, path))
 }
 
-fn is_one_of(endpoints: &[(Provider, &str)], provider: Provider, path: &str) -> bool {
-    endpoints.iter().any(|(of, beginning)| *of == provider && path.starts_with(beginning))
-}
-
-/// Whether a path is a telemetry endpoint of this provider: its own, statsig's, OTLP's, or Sentry's envelope.
-pub fn is_telemetry(provider: Provider, path: &str) -> bool {
-    let statsig = path.ends_with("/v1/rgstr") || path.ends_with("/v1/log_event");
-    let otlp = ["/v1/traces", "/v1/metrics", "/v1/logs"].iter().any(|end| path.ends_with(end));
-    let own = TELEMETRY.iter().any(|(p, part)| *p == provider && path.contains(part));
-    own || statsig || otlp || path.ends_with("/envelope") && path.contains("/api/")
-}
-
-/// Ollama's native operations.
-const OLLAMA: [(&str, Operation); 4] = [
-    ("/api/chat", Operation::Chat),
-    ("/api/generate", Operation::Completions),
-    ("/api/embed", Operation::Embeddings),
-    ("/api/embeddings", Operation::Embeddings),
-];
-
-/// Cohere's operations; v1 and v2 differ in their paths.
-const COHERE: [(&str, Operation); 7] = [
-    ("/v2/chat", Operation::Chat),
-    ("/v1/chat", Operation::Chat),
-    ("/v1/generate", Operation::Completions),
-    ("/v2/embed", Operation::Embeddings),
-    ("/v1/embed", Operation::Embeddings),
-    ("/v1/classify", Operation::Moderations),
-    ("/v1/summarize", Operation::Completions),
-];
-
-fn operation_by_suffix(provider: Provider, path: &str) -> Operation {
-    let own: &[(&str, Operation)] = match provider {
-        Provider::Ollama => &OLLAMA,
-        Provider::Cohere => &COHERE,
-        _ => &[],
-    };
+fn operation_by_path(provider: Provider, path: &str) -> Operation {
     // The provider's own paths first, since some of them end like those of others.
-    let suffix = own.iter().chain(&PATH_SUFFIXES).find(|(ending, _)| path.ends_with(ending));
-    if suffix.is_none() && path.ends_with("/cancel") && path.contains("/batches/") {
+    let fitting = ENDPOINTS.iter().filter(|endpoint| endpoint.fits(provider, path));
+    let best = fitting.max_by_key(|endpoint| (endpoint.1, endpoint.0 != "any", endpoint.3.len()));
+    if best.is_none_or(|endpoint| endpoint.1 == PathRule::Begins)
+        && path.ends_with("/cancel")
+        && ["/batches/", "/responses/", "/interactions/"].iter().any(|list| path.contains(list))
+    {
         return Operation::Lookup;
     }
-    if suffix.is_none() && is_telemetry(provider, path) {
+    if best.is_none() && path.ends_with("/envelope") && path.contains("/api/") {
         return Operation::Telemetry;
     }
-    if suffix.is_none() && is_sign_in(provider, path) {
-        return Operation::Lookup;
-    }
-    if suffix.is_none() && is_one_of(&SIDE, provider, path) {
-        return Operation::Side;
-    }
-    suffix.map_or(Operation::Other, |(_, operation)| *operation)
+    best.and_then(|endpoint| Operation::from_name(endpoint.2)).unwrap_or_default()
 }
 
 /// Whether a path starts or continues a run of OpenAI's Assistants, which generates after it was answered.
@@ -402,7 +367,7 @@ fn google_verb(path: &str) -> Option<(&str, &str)> {
 fn google(call: &mut DetectedCall, path: &str, query: &str) {
     let Some((_, verb)) = google_verb(path) else {
         let predicts = path.ends_with(":predict");
-        call.operation = if predicts { Operation::Embeddings } else { operation_by_suffix(Provider::OpenAi, path) };
+        call.operation = if predicts { Operation::Embeddings } else { operation_by_path(call.provider, path) };
         return;
     };
     let sse = query.split('&').any(|pair| pair == "alt=sse");
@@ -511,6 +476,27 @@ mod tests {
             ("api.cohere.com", "/v2/chat", ("cohere", "chat", None)),
             ("api.mistral.ai", "/v1/fim/completions", ("mistral", "completions", None)),
             ("127.0.0.1:8000", "/v1/chat/completions", ("openai", "chat", None)),
+            ("generativelanguage.googleapis.com", "/v1beta/interactions", ("gemini", "responses", None)),
+            ("generativelanguage.googleapis.com", "/v1beta/interactions/v1_a/cancel", ("gemini", "lookup", None)),
+            ("generativelanguage.googleapis.com", "/v1beta/decisions", ("gemini", "moderations", None)),
+            (
+                "aiplatform.googleapis.com",
+                "/v1beta1/projects/p/locations/l/interactions?alt=sse",
+                ("vertex", "responses", None),
+            ),
+            ("127.0.0.1:8000", "/v1beta/interactions", ("gemini", "responses", None)),
+            ("api.openai.com", "/v1/decisions", ("openai", "moderations", None)),
+            ("api.openai.com", "/v1/videos", ("openai", "jobs", None)),
+            ("api.openai.com", "/v1/videos/v_1/remix", ("openai", "jobs", None)),
+            ("api.openai.com", "/v1/videos/characters", ("openai", "side", None)),
+            ("api.openai.com", "/v1/agents/sessions/s/events", ("openai", "jobs", None)),
+            ("api.openai.com", "/v1/agents", ("openai", "side", None)),
+            ("api.openai.com", "/v1/live/sessions", ("openai", "jobs", None)),
+            ("api.openai.com", "/v1/conversations/c/items", ("openai", "side", None)),
+            ("api.openai.com", "/v1/skills", ("openai", "side", None)),
+            ("api.openai.com", "/v1/responses/r_1/cancel", ("openai", "lookup", None)),
+            ("api.openai.com", "/v1/uploads/u_1/parts", ("openai", "files", None)),
+            ("x.openai.azure.com", "/openai/v1/containers", ("azure", "side", None)),
             ("10.0.0.1:80", "/model/m/invoke", ("bedrock", "chat", m("m"))),
         ] {
             assert_eq!(seen(host, "POST", path, None), Some(wanted), "{host}{path}");
@@ -597,6 +583,10 @@ mod tests {
         for (path, operation) in [
             ("/api/eval/sdk-zAZezfDKGoZuXXKe", "side"),
             ("/v1/memory_stores/ms_1/memories", "side"),
+            ("/v1/sessions/s_1/events", "jobs"),
+            ("/v1/deployments/d_1/run", "jobs"),
+            ("/v1/skills/../messages", "other"),
+            ("/v1/skillset", "other"),
             ("/v1/code/sessions/s/events?beta=true", "side"),
             ("/v1/skills", "side"),
             ("/v1/messages/cache_touch?beta=true", "count_tokens"),
@@ -612,6 +602,18 @@ mod tests {
         }
         assert_eq!(seen("api.openai.com", "POST", "/api/eval/sdk-x", None).map(|s| s.1), Some("other"));
         assert_eq!(seen("a.test", "POST", "/api/eval/sdk-x", None), None);
+    }
+
+    #[test]
+    fn names_of_endpoints_have_no_ids() {
+        for (path, name) in [
+            ("/openai/v1/threads/thread_1/runs", "/openai/v1/threads"),
+            ("/v1beta/anna@firm.com/x", "/v1beta/…"),
+            ("/api/unknown/anna", "/api/unknown"),
+            ("/", "/"),
+        ] {
+            assert_eq!(endpoint_name(path), name);
+        }
     }
 
     #[test]

@@ -5,8 +5,8 @@ mod detection;
 use interflow_types::ByteStr;
 
 pub use detection::{
-    by_shape, call_for_path, detect_by_body, detect_by_members, detect_call, is_bedrock, is_sign_in, may_be_call,
-    model_in_path, starts_run,
+    by_shape, call_for_path, detect_by_body, detect_by_members, detect_call, endpoint_name, is_bedrock, is_sign_in,
+    may_be_call, model_in_path, starts_run,
 };
 
 macro_rules! names {
@@ -55,7 +55,7 @@ names! {
     Operation {
         /// A conversation turn: Chat Completions, Messages, generateContent, Converse and similar.
         Chat = "chat",
-        /// OpenAI Responses.
+        /// OpenAI's Responses and Google's Interactions, which the provider keeps and continues by an id.
         Responses = "responses",
         /// Text completion: legacy completions, fill-in-the-middle, Ollama's generate.
         Completions = "completions",
@@ -83,7 +83,9 @@ names! {
         Lookup = "lookup",
         /// Telemetry of an agent to its vendor: events, metrics, traces.
         Telemetry = "telemetry",
-        /// Another endpoint of an agent at its vendor: settings, features, sessions, memories. Its JSON may have text
+        /// What the provider does after it has answered, and bills apart: videos, runs of agents, training.
+        Jobs = "jobs",
+        /// Another endpoint of a provider that uses no model: settings, features, skills, memories. Its JSON may have text
         /// anywhere.
         Side = "side",
         /// Anything else at a provider, whose texts cannot be located.
@@ -103,6 +105,11 @@ impl Operation {
         !matches!(self, Self::Other)
     }
 
+    /// Whether its response is a model's reply in text.
+    pub const fn is_reply(self) -> bool {
+        matches!(self, Self::Chat | Self::Responses | Self::Completions)
+    }
+
     /// Whether a request of it costs nothing.
     pub const fn is_free(self) -> bool {
         matches!(self, Self::CountTokens | Self::Files | Self::Lookup | Self::Telemetry | Self::Side)
@@ -110,7 +117,8 @@ impl Operation {
 
     /// Whether a response to it has output tokens.
     pub const fn generates(self) -> bool {
-        !self.is_free() && !matches!(self, Self::Embeddings | Self::Moderations | Self::Rerank | Self::Batches)
+        !self.is_free()
+            && !matches!(self, Self::Embeddings | Self::Moderations | Self::Rerank | Self::Batches | Self::Jobs)
     }
 
     /// Whether a request of it names a model, in its path or in a JSON body.

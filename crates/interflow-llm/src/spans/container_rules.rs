@@ -61,6 +61,9 @@ pub(super) fn container_rule(place: &ContainerPosition<'_>) -> ContainerRule {
             b"functionResponse" | b"function_response" => ContainerRule::Free,
             _ => ContainerRule::Known,
         },
+        // A part of the input of an interaction; elsewhere arguments of a tool.
+        (ContainerRule::Known, b"input") if place.parent.is_empty() => ContainerRule::Known,
+        (ContainerRule::Known, b"result") if place.object => ContainerRule::Free,
         (ContainerRule::Known, b"input" | b"data" | b"arguments" | b"args" | b"json" | b"variables" | b"documents") => {
             ContainerRule::Free
         }
@@ -172,14 +175,18 @@ pub(super) fn is_piece(kind: &[u8]) -> bool {
 /// Event types that end all texts (true), or those of their own block (false).
 pub(super) fn ends(kind: &[u8]) -> Option<bool> {
     match kind {
-        b"content_block_stop" | b"contentBlockStop" | b"content-end" | b"tool-call-end" | b"tool-plan-end" => {
-            Some(false)
-        }
+        b"content_block_stop"
+        | b"contentBlockStop"
+        | b"step.stop"
+        | b"content-end"
+        | b"tool-call-end"
+        | b"tool-plan-end" => Some(false),
         b"message_delta" | b"message_stop" | b"messageStop" | b"message-end" | b"error" | b"metadata" => Some(true),
         b"tool-calls-generation" | b"stream-end" | b"conversation.response.done" | b"conversation.response.error" => {
             Some(true)
         }
         b"response.completed" | b"response.incomplete" | b"response.failed" | b"response.done" => Some(true),
+        b"interaction.completed" | b"interaction.cancelled" | b"session.closed" => Some(true),
         _ if kind.ends_with(b"Exception") => Some(true),
         _ if kind.starts_with(b"response.") && kind.ends_with(b".done") => Some(false),
         b"conversation.item.input_audio_transcription.completed" => Some(false),

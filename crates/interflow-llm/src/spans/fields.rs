@@ -1,6 +1,9 @@
 //! Members of the providers' bodies that are not text, with the reason. A member that is not listed is text; see
 //! `docs/guides/prompt-redaction.md`.
 
+use std::collections::HashSet;
+use std::sync::LazyLock;
+
 use super::words;
 
 /// Why a member is not redacted as text. What is not listed is text, so a new member is inspected rather than passed
@@ -48,7 +51,7 @@ macro_rules! fields {
 
 fields! {
     Word, "all", "the kind of an item, a word of the API":
-        "type" "role" "object" "status" "method" "p" "obfuscation";
+        "type" "event_type" "role" "object" "status" "method" "p" "obfuscation";
     Word, "all", "names of tools; a message's `name` is text":
         "name" "endpoint" "server_label";
     Exact, "all", "the model, which decides on the provider":
@@ -62,14 +65,15 @@ fields! {
         "encrypted_content" "encrypted_index" "encrypted_stdout" "redactedContent";
     Word, "all", "the form of a medium or of an answer":
         "media_type" "mediaType" "mime_type" "mimeType" "format" "detail" "size" "quality" "voice" "effort"
-        "encoding_format" "response_format" "truncation" "search_context_size";
+        "encoding_format" "response_format" "truncation" "search_context_size" "resolution" "thinking_level"
+        "thinking_summaries";
     Word, "all", "settings of a request":
         "anthropic_version" "anthropic_beta" "keep_alive" "container" "tool_choice" "completion_window"
         "prompt_cache_retention";
     Exact, "OpenAI, Anthropic", "a tool server's address and credentials, which it needs as they are":
         "authorization" "authorization_token" "server_url";
     Word, "OpenAI, Gemini", "where the provider finds a cache or a conversation of its own":
-        "cachedContent" "conversation";
+        "cachedContent" "cached_content" "continuation_token" "conversation";
     Identifier, "OpenAI", "routes a request to the machine that has its prefix cached; another value loses the cache":
         "prompt_cache_key";
     Identifier, "OpenAI, Anthropic", "the client's opaque id of a user or session, made to tell nothing of the person":
@@ -82,7 +86,7 @@ fields! {
         "include" "modalities" "responseModalities" "response_modalities" "stream_options" "safetySettings"
         "safety_settings" "logit_bias" "betas" "transforms" "turn_detection";
     Skip, "all", "numbers of an answer":
-        "logprobs" "top_logprobs" "logprobsResult" "usage" "usageMetadata" "embedding" "embeddings" "timings";
+        "logprobs" "top_logprobs" "logprobsResult" "usage" "step_usage" "usageMetadata" "embedding" "embeddings" "timings";
     Skip, "OpenAI", "header fields for a tool server, which it needs as they are":
         "headers";
 }
@@ -152,193 +156,15 @@ pub(super) fn counts_choices(name: &[u8], depth: usize) -> bool {
     }
 }
 
+/// Containers that are known to the providers' APIs.
+static CONTAINERS: LazyLock<HashSet<&'static str>> = LazyLock::new(|| {
+    serde_json::from_str(include_str!("../../data/containers.json")).expect("the built-in file is a list of names")
+});
+
 /// Whether a container is known to the providers' APIs; all members of other containers are text, including their
-/// names and numbers. A match over literals, which compiles to a fast lookup.
+/// names and numbers.
 pub(super) fn is_known_container(key: &[u8]) -> bool {
-    let Ok(key) = std::str::from_utf8(key) else { return false };
-    matches!(
-        key,
-        "" | "messages"
-            | "message"
-            | "content"
-            | "contents"
-            | "parts"
-            | "part"
-            | "input"
-            | "output"
-            | "choices"
-            | "delta"
-            | "candidates"
-            | "outputs"
-            | "inputs"
-            | "items"
-            | "item"
-            | "response"
-            | "responses"
-            | "session"
-            | "tools"
-            | "tool"
-            | "function"
-            | "functions"
-            | "functionDeclarations"
-            | "function_declarations"
-            | "toolConfig"
-            | "tool_config"
-            | "toolSpec"
-            | "tool_choice"
-            | "toolChoice"
-            | "custom"
-            | "custom_tool_call"
-            | "functionCallingConfig"
-            | "function_calling_config"
-            | "allowed_tools"
-            | "allowedTools"
-            | "system"
-            | "systemInstruction"
-            | "system_instruction"
-            | "instructions"
-            | "source"
-            | "image_url"
-            | "video_url"
-            | "audio_url"
-            | "document_url"
-            | "inlineData"
-            | "inline_data"
-            | "fileData"
-            | "file_data"
-            | "file"
-            | "files"
-            | "input_audio"
-            | "audio"
-            | "document"
-            | "image"
-            | "images"
-            | "video"
-            | "toolUse"
-            | "toolResult"
-            | "tool_result"
-            | "reasoningContent"
-            | "reasoningText"
-            | "guardContent"
-            | "text"
-            | "functionCall"
-            | "function_call"
-            | "functionResponse"
-            | "function_response"
-            | "tool_calls"
-            | "toolCalls"
-            | "tool_call"
-            | "generationConfig"
-            | "generation_config"
-            | "thinkingConfig"
-            | "thinking_config"
-            | "speechConfig"
-            | "speech_config"
-            | "voiceConfig"
-            | "prebuiltVoiceConfig"
-            | "inferenceConfig"
-            | "guardrailConfig"
-            | "performanceConfig"
-            | "options"
-            | "reasoning"
-            | "reasoning_details"
-            | "thinking"
-            | "response_format"
-            | "format"
-            | "json_schema"
-            | "summary"
-            | "web_search_options"
-            | "filters"
-            | "ranking_options"
-            | "prediction"
-            | "context_management"
-            | "edits"
-            | "trigger"
-            | "keep"
-            | "clear_at_least"
-            | "mcp_servers"
-            | "tool_configuration"
-            | "requests"
-            | "params"
-            | "body"
-            | "instances"
-            | "texts"
-            | "chat_history"
-            | "citations"
-            | "annotations"
-            | "sources"
-            | "prompt"
-            | "prompts"
-            | "queries"
-            | "query"
-            | "error"
-            | "error_detail"
-            | "details"
-            | "metadata_filter"
-            | "output_config"
-            | "executableCode"
-            | "executable_code"
-            | "codeExecutionResult"
-            | "code_execution_result"
-            | "action"
-            | "actions"
-            | "results"
-            | "result"
-            | "groundingMetadata"
-            | "promptFeedback"
-            | "content_block"
-            | "chunk"
-            | "chunks"
-            | "serverContent"
-            | "clientContent"
-            | "realtimeInput"
-            | "modelTurn"
-            | "turns"
-            | "setup"
-            | "toolResponse"
-            | "functionResponses"
-            | "functionCalls"
-            | "toolCall"
-            | "setupComplete"
-            | "transcription"
-            | "inputTranscription"
-            | "outputTranscription"
-            | "input_audio_transcription"
-            | "input_audio_format"
-            | "conversation"
-            | "container"
-            | "skills"
-            | "title"
-            | "context"
-            | "stop"
-            | "stop_sequences"
-            | "stopSequences"
-            | "provider"
-            | "plugins"
-            | "models"
-            | "web_search"
-            | "google_search"
-            | "googleSearch"
-            | "urlContext"
-            | "codeExecution"
-            | "code_execution"
-            | "googleSearchRetrieval"
-            | "search_parameters"
-            | "embedding_types"
-            | "input_type"
-            | "dimensions"
-            | "truncate"
-            | "examples"
-            | "data"
-            | "output_text"
-            | "refusal"
-            | "encrypted_reasoning"
-            | "connectors"
-            | "outputConfig"
-            | "textFormat"
-            | "caller"
-            | "tool_uses"
-    )
+    std::str::from_utf8(key).is_ok_and(|key| CONTAINERS.contains(key))
 }
 
 /// Members that contain a client's fixed prompts, sent in every session. Their placeholders do not depend on the

@@ -19,7 +19,7 @@ pub(super) fn place_of_string(name: &[u8], at_root: bool) -> TextPlace {
     match name {
         b"thinking" | b"reasoning_content" | b"reasoning" => TextPlace::Thinking,
         b"arguments" | b"partial_json" => TextPlace::ToolCall,
-        b"system" | b"instructions" | b"preamble" if at_root => TextPlace::System,
+        b"system" | b"instructions" | b"system_instruction" | b"preamble" if at_root => TextPlace::System,
         b"prompt" | b"input" | b"message" if at_root => TextPlace::User,
         _ => TextPlace::Unknown,
     }
@@ -52,7 +52,11 @@ fn place_of_kind(kind: &[u8]) -> TextPlace {
             TextPlace::ToolCall
         }
         b"document" | b"search_result" | b"input_file" | b"file" => TextPlace::Document,
-        b"thinking" | b"thinking_delta" | b"reasoning" => TextPlace::Thinking,
+        b"thinking" | b"thinking_delta" | b"reasoning" | b"thought" | b"thought_summary" => TextPlace::Thinking,
+        // Steps of an interaction.
+        b"user_input" => TextPlace::User,
+        b"model_output" => TextPlace::Assistant,
+        kind if kind.ends_with(b"_result") => TextPlace::ToolResult,
         // Events of the Responses API.
         kind if kind.starts_with(b"response.reasoning") => TextPlace::Thinking,
         kind if kind.starts_with(b"response.") && memchr::memmem::find(kind, b"arguments").is_some() => {

@@ -11,6 +11,7 @@ use interflow_codec::json::{JsonError, JsonReader, JsonToken};
 use interflow_types::budget::MemoryReservation;
 
 use crate::realtime::unescaped;
+use crate::translate::has_mark;
 
 use super::container_rules::{self, ContainerPosition, ContainerRule, StringRole};
 use super::fields;
@@ -39,6 +40,14 @@ pub enum MarkError {
 /// The body is not JSON, is nested too deeply, or has too many texts; or the budget is exhausted.
 pub fn mark_body(json: &[u8], metadata: bool) -> Result<MarkedText, MarkError> {
     SpanWalker::new(json, metadata, false).run(b"")
+}
+
+/// As [`mark_body`], for JSON of an unknown format: every string, number and name is text.
+///
+/// # Errors
+/// As [`mark_body`].
+pub fn mark_everything(json: &[u8]) -> Result<MarkedText, MarkError> {
+    SpanWalker { root: ContainerRule::Free, ..SpanWalker::new(json, true, false) }.run(b"")
 }
 
 /// Reads the facts of a body without the positions of its text: model, text length, limits. Takes less memory than
@@ -75,6 +84,8 @@ struct ContainerFrame {
     media_type: Option<Range<usize>>,
     index: u64,
     in_delta: bool,
+    /// Whether it is an event of one of several responses that share a connection.
+    has_lane: bool,
     finished: bool,
     /// Media spans inside whose kind is not known yet.
     media: Vec<usize>,
@@ -94,6 +105,8 @@ struct SpanWalker<'j> {
     json: &'j [u8],
     reader: JsonReader<'j>,
     frames: Vec<ContainerFrame>,
+    /// The rule of the outermost container.
+    root: ContainerRule,
     metadata: bool,
     events: bool,
     /// Whether only facts are wanted, not the positions of text.
@@ -111,6 +124,7 @@ impl<'j> SpanWalker<'j> {
             json,
             reader: JsonReader::new(json),
             frames: Vec::with_capacity(8),
+            root: ContainerRule::Known,
             metadata,
             events,
             facts_only: false,
@@ -201,8 +215,7 @@ impl<'j> SpanWalker<'j> {
         let name = &*self.word(&key);
         let around = self.frames.last();
         let parent = &*self.optional_word(around.map(|f| &f.key));
-        let span_place =
-            ContainerPosition { zone: around.map_or(ContainerRule::Known, |f| f.zone), key: name, parent, object };
+        let span_place = ContainerPosition { zone: around.map_or(self.root, |f| f.zone), key: name, parent, object };
         let zone = match around {
             // The rule of a list applies to its elements.
             Some(f) if !f.object => f.zone,
@@ -222,6 +235,7 @@ impl<'j> SpanWalker<'j> {
             media_type: None,
             index: 0,
             in_delta,
+            has_lane: false,
             finished: false,
             media: Vec::new(),
             role: None,
@@ -284,7 +298,10 @@ impl<'j> SpanWalker<'j> {
             match name {
                 b"type" | b"event_type" => frame.kind = Some(range.clone()),
                 b"role" => frame.role = Some(range.clone()),
-                b"signature" => frame.signed |= range.len() >= MIN_SIGNATURE_LEN,
+                b"signature" => {
+                    let signature = self.json.get(range.clone()).unwrap_or_default();
+                    frame.signed |= range.len() >= MIN_SIGNATURE_LEN && !has_mark(signature);
+                }
                 b"media_type" | b"mediaType" | b"mimeType" | b"mime_type" | b"format" => {
                     frame.media_type = Some(range.clone())
                 }
@@ -292,10 +309,13 @@ impl<'j> SpanWalker<'j> {
                 b"model" if depth == 1 => self.out.model = Some(range.clone()),
                 b"id" | b"responseId" if depth == 1 => self.out.id = Some(range.clone()),
                 // Several responses may be in flight on one connection.
-                b"response_id" if depth == 1 && self.events => {
+                b"response_id" | b"stream_id" if depth == 1 && self.events => {
+                    frame.has_lane |= name == b"stream_id";
                     frame.index = fnv1a(frame.index, self.json.get(range.clone()).unwrap_or_default());
                 }
-                b"previous_response_id" | b"conversation" if depth == 1 => self.out.continues = Some(range.clone()),
+                b"previous_response_id" | b"previous_interaction_id" | b"conversation" if depth == 1 => {
+                    self.out.continues = Some(range.clone());
+                }
                 _ => {}
             }
         }
@@ -476,7 +496,7 @@ impl<'j> SpanWalker<'j> {
         if self.out.first_message.is_none() && !self.events {
             let conversation = matches!(&*self.word(&name), b"messages" | b"contents" | b"input" | b"prompt");
             let in_list = depth == 2 && first && self.frames.last().is_some_and(|f| !f.object);
-            let alone = depth == 1 && self.json.get(range.start) == Some(&b'"');
+            let alone = depth == 1 && matches!(self.json.get(range.start), Some(b'"' | b'{'));
             if conversation && (in_list || alone) {
                 self.out.first_message = Some(range);
             }
@@ -511,7 +531,9 @@ impl<'j> SpanWalker<'j> {
         }
         // In a stream, the signature follows the text.
         let thinks = kind == b"thinking_delta" || kind == b"reasoning.text" && self.events;
-        if frame.signed || thinks || self.events && *self.word(&frame.key) == *b"reasoningContent" {
+        // What signs the thought of an interaction does not cover the summary of it.
+        if frame.signed && kind != b"thought" || thinks || self.events && *self.word(&frame.key) == *b"reasoningContent"
+        {
             for at in frame.first..self.out.spans.len() {
                 let name = self.optional_word(self.out.spans[at].name.as_ref());
                 let span = &mut self.out.spans[at];
@@ -644,7 +666,12 @@ impl<'j> SpanWalker<'j> {
             // A finish reason ends the texts of its choice.
             self.out.ended.push(if root { EndedChannels::All } else { EndedChannels::Group(span_place) });
         }
-        if root && let Some(all) = container_rules::ends(kind) {
+        // The texts of a complete response have ended one by one, and those of another lane go on.
+        let is_of_lane = frame.has_lane && kind == b"response.completed";
+        if root
+            && !is_of_lane
+            && let Some(all) = container_rules::ends(kind)
+        {
             self.out.ended.push(if all { EndedChannels::All } else { EndedChannels::Group(span_place) });
         }
     }

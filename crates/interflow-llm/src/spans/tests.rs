@@ -175,6 +175,33 @@ fn gemini() {
 }
 
 #[test]
+fn interactions() {
+    check(
+        json!({
+            "model": "gemini-4-argon", "system_instruction": "sys", "previous_interaction_id": "v1_a", "store": false,
+            "input": [
+                {"type": "user_input", "content": [{"type": "text", "text": "part"},
+                    {"type": "document", "mime_type": "application/pdf", "uri": "https://files.test/v1beta/files/abc"}]},
+                {"type": "thought", "signature": "c2lnbmF0dXJl", "summary": [{"type": "text", "text": "summed up"}]},
+                {"type": "function_call", "id": "c1", "name": "ls", "arguments": {"of": "call"}},
+                {"type": "function_result", "call_id": "c1", "name": "ls", "result": {"name": "anna"}},
+                {"type": "function_result", "call_id": "c1", "name": "ls", "result": [{"type": "text", "text": "inner"}]}
+            ],
+            "tools": [{"type": "function", "name": "ls", "description": "desc", "parameters": {"type": "object"}}],
+            "generation_config": {"thinking_level": "high", "tool_choice": "auto", "stop_sequences": ["stop"]},
+            "service_tier": "flex"
+        }),
+        &["sys", "part", "summed up", "call", "anna", "inner", "desc", "stop"],
+    );
+    check(json!({"model": "m", "input": {"type": "text", "text": "alone"}}), &["alone"]);
+    let marked = mark_body(
+        br#"{"model":"m","input":{"type":"image","mime_type":"image/png","data":"iVBORw0KGgoAAAANSUhEUgAAAAEAAAAB"}}"#,
+        true,
+    );
+    assert!(matches!(marked.unwrap().spans[0].kind, SpanKind::Media(_)));
+}
+
+#[test]
 fn bedrock_ollama_cohere() {
     check(
         json!({

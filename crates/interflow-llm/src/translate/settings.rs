@@ -46,7 +46,7 @@ pub enum ToolChoice {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reasoning {
     Off,
-    /// `minimal`, `low`, `medium`, `high`, `xhigh`.
+    /// `minimal`, `low`, `medium`, `high`, `xhigh`, `max`.
     Effort(String),
     /// Tokens.
     Budget(u64),
@@ -92,8 +92,6 @@ impl Reasoning {
     fn from_effort(effort: &str) -> Self {
         match effort {
             "none" => Self::Off,
-            // Anthropic's highest.
-            "max" => Self::Effort("xhigh".to_owned()),
             effort => Self::Effort(effort.to_owned()),
         }
     }

@@ -12,7 +12,7 @@ use serde_json::Value;
 use interflow_types::{ByteStr, CallUsage};
 
 pub use output_count::{OutputCounter, estimated_tokens};
-pub use scanner::{UsageReader, UsageScanner};
+pub use scanner::UsageReader;
 
 use crate::ResponseSummary;
 use counts::usage_in;

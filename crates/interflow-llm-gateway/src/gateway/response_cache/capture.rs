@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use interflow_llm::event_stream::{StreamEvent, StreamFraming};
+use interflow_llm::event_stream::{ResponseForm, StreamEvent};
 use interflow_llm::parsed_event::ParsedEvent;
 use interflow_types::budget::MemoryReservation;
 use interflow_types::{Body, ResponseHead, StatusCode, Timestamp};
@@ -16,15 +16,13 @@ use super::in_flight::Leader;
 use super::key::CacheKey;
 use super::semantic::IndexedText;
 use crate::exchange::response::stream::{self, EventObserver, ReadEnd};
-
-/// Longer responses are examined off the worker thread.
-const MAX_INLINE_BYTES: usize = 64 << 10;
+use crate::exchange::{is_inline, off_worker};
 
 /// A response on its way to the client that may be stored once its flow has ended.
 pub(crate) struct PendingEntry {
     cache: Arc<ActiveCache>,
     key: CacheKey,
-    grows: bool,
+    form: ResponseForm,
     /// How other requests find it that mean the same.
     meaning: Option<IndexedText>,
     head: Option<ResponseHead>,
@@ -55,12 +53,12 @@ impl PendingEntry {
     pub(super) fn new(
         cache: Arc<ActiveCache>,
         key: CacheKey,
-        grows: bool,
+        form: ResponseForm,
         meaning: Option<IndexedText>,
         leader: Option<Leader>,
     ) -> Self {
         let copy = Arc::new(Mutex::new(BodyCopy { leader, ..BodyCopy::default() }));
-        Self { cache, key, grows, meaning, head: None, copy }
+        Self { cache, key, form, meaning, head: None, copy }
     }
 
     /// The response is not one to repeat: those that wait for it go on alone.
@@ -76,7 +74,7 @@ impl PendingEntry {
         }
         self.head = Some(head.clone());
         let max = usize::try_from(self.cache.config.max_body.0).unwrap_or(usize::MAX);
-        let framing = StreamFraming::from_headers(&head.headers, self.grows);
+        let framing = self.form.framing(&head.headers);
         stream::observe(body, &head.headers, framing, CopyObserver { copy: Arc::clone(&self.copy), max })
     }
 
@@ -85,10 +83,10 @@ impl PendingEntry {
         let mut copy = std::mem::take(&mut *self.copy.lock());
         let leader = copy.leader.take();
         let Some(head) = self.head.filter(|_| copy.state == CopyState::Complete) else { return };
-        let (cache, key, is_small) = (self.cache, self.key, copy.length <= MAX_INLINE_BYTES);
-        let (framing, meaning) = (StreamFraming::from_headers(&head.headers, self.grows), self.meaning);
+        let (cache, key, length) = (self.cache, self.key, copy.length);
+        let meaning = self.meaning;
         let work = move || {
-            if !is_repeatable(framing, &copy.events) {
+            if !is_repeatable(&copy.events) {
                 return leader.map_or((), Leader::release);
             }
             // Stored without a content coding, so that every client can read it.
@@ -103,10 +101,10 @@ impl PendingEntry {
                 leader.share(entry);
             }
         };
-        if is_small {
+        if is_inline(length) {
             work();
         } else if let Ok(runtime) = tokio::runtime::Handle::try_current() {
-            runtime.spawn_blocking(work);
+            runtime.spawn(off_worker(length, work));
         }
     }
 }
@@ -159,10 +157,11 @@ impl BodyCopy {
 }
 
 /// Whether a response with status 200 is a whole and good one: neither an error, nor cut off, nor a refusal.
-fn is_repeatable(framing: StreamFraming, events: &[StreamEvent]) -> bool {
-    if framing == StreamFraming::Whole {
-        let data = events.first().map(|event| &event.data[..]).unwrap_or_default();
-        return serde_json::from_slice(data).is_ok_and(|value: Value| value.is_object() && !is_failure(&value));
+fn is_repeatable(events: &[StreamEvent]) -> bool {
+    if let [whole] = events
+        && whole.is_whole
+    {
+        return serde_json::from_slice(&whole.data).is_ok_and(|value: Value| value.is_object() && !is_failure(&value));
     }
     let mut has_ended = false;
     let is_good = events.iter().all(|event| {
@@ -205,6 +204,8 @@ fn is_failure(value: &Value) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use interflow_llm::event_stream::StreamFraming;
+
     use super::*;
 
     fn events(framing: StreamFraming, body: &[u8]) -> Vec<StreamEvent> {
@@ -218,7 +219,7 @@ mod tests {
     }
 
     fn repeats(framing: StreamFraming, body: &[u8]) -> bool {
-        is_repeatable(framing, &events(framing, body))
+        is_repeatable(&events(framing, body))
     }
 
     #[test]

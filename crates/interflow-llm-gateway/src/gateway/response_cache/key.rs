@@ -15,9 +15,11 @@ use super::super::{LlmUpstream, UpstreamTable};
 use crate::limits::KeyContext;
 
 /// Header fields that change the meaning of a request.
-const MEANINGFUL_HEADERS: [&str; 6] = [
+const MEANINGFUL_HEADERS: [&str; 8] = [
     "anthropic-version",
     "anthropic-beta",
+    "anthropic-workspace-id",
+    "anthropic-user-profile-id",
     "openai-beta",
     "openai-organization",
     "openai-project",
