@@ -81,3 +81,64 @@ async fn fetch(client: &dyn HttpClient, url: &str) -> Result<Vec<u8>, String> {
     let (body, _) = response.body.collect(MAX_FILE).await.map_err(|_| "the answer cannot be read".to_owned())?;
     Ok(body.to_vec())
 }
+
+#[cfg(test)]
+mod tests {
+    use aws_lc_rs::signature::{Ed25519KeyPair, KeyPair as _};
+    use interflow_types::{Response, ResponseFuture, StatusCode};
+
+    use super::*;
+
+    /// Serves this file, or 404 without one.
+    struct Origin(Option<Vec<u8>>);
+
+    impl HttpClient for Origin {
+        fn send(&self, request: Request) -> ResponseFuture<'_> {
+            assert_eq!(request.head.url.to_string(), "https://mirror.test/catalog");
+            let (status, body) =
+                self.0.clone().map_or((StatusCode::NOT_FOUND, Vec::new()), |body| (StatusCode::OK, body));
+            Box::pin(async move { Ok(Response::full(status, "application/octet-stream", body)) })
+        }
+    }
+
+    #[tokio::test]
+    async fn a_signed_catalog_is_fetched_kept_and_used_without_the_network() {
+        let dir = tempfile::tempdir().unwrap();
+        let home = DataDir::find(Some(dir.path())).unwrap();
+        let pair = Ed25519KeyPair::generate().unwrap();
+        let mut file = include_bytes!("../../../interflow-models/data/catalog.zst").to_vec();
+        let signature = pair.sign(&file);
+        file.extend_from_slice(signature.as_ref());
+        let config = CatalogConfig { key: Some(hex::encode(pair.public_key())), ..CatalogConfig::default() };
+        let source = load(&config, &home).unwrap().unwrap();
+
+        let url = "https://mirror.test/catalog";
+        assert!(fetch(&Origin(None), url).await.unwrap_err().contains("404"));
+        let fetched = fetch(&Origin(Some(file.clone())), url).await.unwrap();
+        let before = interflow_models::current();
+        take(&source, &home, &fetched).unwrap();
+        assert!(!Arc::ptr_eq(&before, &interflow_models::current()));
+        assert_eq!(std::fs::read(home.join(FILE)).unwrap(), file);
+        let used = interflow_models::current();
+        load(&config, &home).unwrap();
+        assert!(!Arc::ptr_eq(&used, &interflow_models::current()), "it is read from the data directory");
+
+        // What is not taken leaves the file and the catalog in use.
+        let used = interflow_models::current();
+        file[0] ^= 1;
+        assert!(take(&source, &home, &file).unwrap_err().contains("signature"));
+        std::fs::write(home.join(FILE), &file).unwrap();
+        load(&config, &home).unwrap();
+        assert!(Arc::ptr_eq(&used, &interflow_models::current()));
+    }
+
+    #[test]
+    fn a_catalog_without_a_key_to_check_it_by_is_an_error_of_the_configuration() {
+        let home = DataDir::find(Some(std::path::Path::new("/nowhere"))).unwrap();
+        assert!(load(&CatalogConfig::default(), &home).unwrap().is_none());
+        let config = CatalogConfig { url: Some("https://mirror.test/".into()), ..CatalogConfig::default() };
+        assert!(load(&config, &home).unwrap_err().contains("quota.catalog: set key"));
+        let config = CatalogConfig { key: Some("abc".into()), ..config };
+        assert!(load(&config, &home).unwrap_err().contains("quota.catalog.key"));
+    }
+}

@@ -98,6 +98,22 @@ mod tests {
     use super::*;
 
     #[test]
+    fn the_age_of_prices_is_told_and_matters_only_where_newer_ones_are_fetched() {
+        let dir = tempfile::tempdir().unwrap();
+        let home = DataDir::find(Some(dir.path())).unwrap();
+        let mut config = InterflowConfig::default();
+        let finding = model_catalog(&config, &home);
+        assert_eq!(finding.state, FindingState::Good);
+        assert!(
+            finding.text.starts_with("catalog as of 20") && finding.text.ends_with(": built in"),
+            "{}",
+            finding.text
+        );
+        config.quota.catalog.url = Some("https://mirror.test/".into());
+        assert_eq!(model_catalog(&config, &home).state, FindingState::Bad, "it has no key");
+    }
+
+    #[test]
     fn ports_of_the_running_instance_are_checked_instead_of_the_configured_ones() {
         let dir = tempfile::tempdir().unwrap();
         let home = DataDir::find(Some(dir.path())).unwrap();
