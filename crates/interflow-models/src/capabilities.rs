@@ -2,31 +2,25 @@
 
 use std::collections::BTreeSet;
 
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 
 /// What a model can do. Words are plain text, so that a newer catalog may have new ones.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub struct Capabilities {
     /// APIs that serve the model at its maker, the preferred one first: `responses`, `chat`, `messages`, `realtime`,
     /// `generate_content`, `interactions`. Empty if not known.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub apis: Vec<String>,
     /// APIs that take function tools while the model thinks; all of `apis` if empty.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub tools_on: Vec<String>,
     /// Parameters that are an error or have no effect; see [`Capabilities::refuses`].
-    #[serde(skip_serializing_if = "BTreeSet::is_empty")]
     refuses: BTreeSet<String>,
     /// Those that are an error only while the model thinks.
-    #[serde(skip_serializing_if = "BTreeSet::is_empty")]
     refuses_while_thinking: BTreeSet<String>,
     /// The efforts that can be asked for; `None` if the model takes no effort.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub effort: Option<Effort>,
     pub thinking: ThinkingMode,
     /// What thoughts are bound to; they are then refused, or dropped, behind another history.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub bound_thinking: Option<ThinkingBinding>,
     /// Whether the API makes the answer follow a schema.
     pub structured_output: bool,
@@ -37,7 +31,7 @@ pub struct Capabilities {
 }
 
 /// When a model thinks.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ThinkingMode {
     /// It cannot.
@@ -52,7 +46,7 @@ pub enum ThinkingMode {
 }
 
 /// What signed thoughts are bound to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ThinkingBinding {
     /// All that precedes them, and the account.
@@ -62,20 +56,17 @@ pub enum ThinkingBinding {
 }
 
 /// The efforts of a model.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub struct Effort {
     /// From the lowest to the highest, without what turns thinking off.
     pub levels: Vec<String>,
     /// The one that applies if a request has none; `none` where thinking is off then. `None` if not known.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub default: Option<String>,
     /// What turns thinking off, or as far off as the model lets: the effort `none` (OpenAI, Mistral), or the type of
     /// `thinking` (Anthropic): `disabled`, `between_tools`. `None` if nothing does.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub off: Option<String>,
     /// The highest effort with which `off` is accepted; any if `None`.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub off_up_to: Option<String>,
 }
 

@@ -8,12 +8,14 @@ use std::collections::HashMap;
 use std::sync::{Arc, LazyLock};
 
 use arc_swap::ArcSwap;
-use interflow_types::wildcard;
+use interflow_types::{Timestamp, wildcard};
 use parking_lot::Mutex;
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
+use serde_json::Value;
 
 use crate::capabilities::Capabilities;
 use crate::names;
+use crate::price::Price;
 
 const BUILT_IN: &[u8] = include_bytes!("../data/catalog.zst");
 /// The form of the file that this version reads.
@@ -31,42 +33,43 @@ pub fn current() -> Arc<Catalog> {
     CURRENT.load_full()
 }
 
+/// Makes a catalog the one that applies, to all calls that end from now on.
+pub fn install(catalog: Catalog) {
+    CURRENT.store(Arc::new(catalog));
+}
+
 /// A model at a provider, or its maker's.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub struct Model {
     /// The name in the catalog, with the provider.
-    #[serde(skip_deserializing)]
+    #[serde(skip)]
     pub name: String,
-    /// What it is for, as LiteLLM names it: `chat`, `responses`, `embedding`, `realtime`, `image_generation`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub mode: Option<String>,
+    /// The last one that holds applies.
+    pub prices: Vec<Arc<Price>>,
     pub limits: Limits,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub capabilities: Option<Arc<Capabilities>>,
-    /// The day on which its provider ends it.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub ends: Option<String>,
-    /// The model that its provider names instead.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub successor: Option<String>,
+}
+
+impl Model {
+    /// The price at a time; `None` if it has none, or none yet.
+    pub fn price_at(&self, at: Timestamp) -> Option<Arc<Price>> {
+        self.prices.iter().rev().find(|price| price.holds_at(at)).cloned()
+    }
 }
 
 /// The most tokens of a request and of an answer.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub struct Limits {
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub input: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub output: Option<u64>,
     /// The fewest tokens that a cache keeps.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub cache_min: Option<u64>,
 }
 
 /// What the first line of the file says.
-#[derive(Clone, Debug, Deserialize, Serialize)]
+#[derive(Clone, Debug, Deserialize)]
 pub struct CatalogHeader {
     format: u32,
     /// The day of the data.
@@ -101,7 +104,26 @@ impl Catalog {
         if header.format != FORMAT {
             return Err(format!("it has the form {}, but this version reads {FORMAT}", header.format));
         }
+        if header.as_of.parse::<jiff::civil::Date>().is_err() {
+            return Err(format!("line 1: `as_of` is a day such as 2026-12-01, not `{}`", header.as_of));
+        }
         Ok(Self { header, text: text.into(), body, parsed: Mutex::default() })
+    }
+
+    /// Checks every line.
+    ///
+    /// # Errors
+    /// The first line that is out of order, cannot be read, or leads to no model.
+    pub fn check(&self) -> Result<(), String> {
+        let mut last = "";
+        for (number, line) in (2..).zip(self.text[self.body..].lines()) {
+            let name = line.split('\t').next().unwrap_or_default();
+            if name <= last || self.parse(name).is_none() {
+                return Err(format!("line {number} is out of order or cannot be read"));
+            }
+            last = name;
+        }
+        Ok(())
     }
 
     pub const fn header(&self) -> &CatalogHeader {
@@ -137,7 +159,7 @@ impl Catalog {
     }
 
     /// The model of this name of the catalog.
-    fn entry(&self, name: &str) -> Option<Arc<Model>> {
+    pub fn entry(&self, name: &str) -> Option<Arc<Model>> {
         if let Some(model) = self.parsed.lock().get(name) {
             return model.clone();
         }
@@ -151,13 +173,21 @@ impl Catalog {
     }
 
     fn parse(&self, name: &str) -> Option<Arc<Model>> {
-        let (mut name, mut value) = self.line(name)?;
-        // A name of another line, which has the model: never two steps.
-        if !value.starts_with('{') {
-            (name, value) = self.line(value)?;
-        }
+        let (name, value) = self.target(name)?;
         let model: Model = serde_json::from_str(value).ok()?;
         Some(Arc::new(Model { name: name.to_owned(), ..model }))
+    }
+
+    /// All that the catalog has about the model of this name, beside what [`Model`] has: its `mode`, when it `ends`, its
+    /// `successor`.
+    pub fn record(&self, name: &str) -> Option<Value> {
+        serde_json::from_str(self.target(name)?.1).ok()
+    }
+
+    /// The line of a model; a name may be that of another line, but never in two steps.
+    fn target(&self, name: &str) -> Option<(&str, &str)> {
+        let (name, value) = self.line(name)?;
+        if value.starts_with('{') { Some((name, value)) } else { self.line(value) }
     }
 
     /// The line of a name, by bisection.
@@ -185,17 +215,8 @@ mod tests {
     #[test]
     fn every_line_of_the_built_in_catalog_can_be_read_and_leads_to_a_model() {
         let catalog = current();
-        let mut last = "";
-        let lines: Vec<_> = catalog.text[catalog.body..].lines().map(|line| line.split_once('\t').unwrap()).collect();
-        for (name, value) in &lines {
-            assert!(last < *name, "{last} is before {name}");
-            last = name;
-            if value.starts_with('{') {
-                serde_json::from_str::<Model>(value).unwrap_or_else(|e| panic!("{name}: {e}"));
-            }
-            assert!(catalog.parse(name).is_some(), "{name}");
-        }
-        assert!(lines.len() > 4_000);
+        assert_eq!(catalog.check(), Ok(()));
+        assert!(catalog.names("").count() > 4_000);
         for (pattern, model) in &catalog.header.families {
             assert!(catalog.entry(model).is_some_and(|m| m.capabilities.is_some()), "{pattern}: {model}");
         }

@@ -1,39 +1,19 @@
 //! Names of models as clouds and resellers write them.
 
 /// Prefixes of model names: regions and vendors as written by clouds and resellers.
-const PREFIXES: [&str; 20] = [
-    "models/",
-    "global.",
-    "us-gov.",
-    "us.",
-    "eu.",
-    "apac.",
-    "jp.",
-    "au.",
-    "ca.",
-    "openai/",
-    "anthropic/",
-    "google/",
-    "mistralai/",
-    "deepseek/",
-    "cohere/",
-    "amazon/",
-    "anthropic.",
-    "amazon.",
-    "mistral.",
-    "cohere.",
-];
+const PREFIXES: &str = "models/ global. us-gov. us. eu. apac. jp. au. ca. openai/ anthropic/ google/ mistralai/ deepseek/ \
+                        cohere/ amazon/ anthropic. amazon. mistral. cohere.";
 
 /// A model's name without region, vendor and date: `us.anthropic.claude-sonnet-4-5-20250929-v1:0` becomes
 /// `claude-sonnet-4-5`. Nothing else is stripped: `gpt-4o-mini` and `gpt-4o-audio-preview` remain distinct from
 /// `gpt-4o`.
-pub(crate) fn base(model: &str) -> &str {
+pub fn base(model: &str) -> &str {
     let mut name = model;
     if name.starts_with("arn:") {
         name = name.rsplit('/').next().unwrap_or(name);
     }
     // A region precedes a vendor (`us.anthropic.`), so prefixes are removed until none is left.
-    while let Some(rest) = PREFIXES.iter().find_map(|b| name.strip_prefix(b)) {
+    while let Some(rest) = PREFIXES.split(' ').find_map(|prefix| name.strip_prefix(prefix)) {
         name = rest;
     }
     while let Some(rest) = without_date(name) {

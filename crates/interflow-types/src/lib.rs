@@ -71,4 +71,4 @@ pub use stage::{
     PlanScope, RequestVerdict, Stage, TlsVersion, TunnelVerdict, UpstreamOverrides,
 };
 pub use terminal_controls::is_terminal_control;
-pub use usage::CallUsage;
+pub use usage::{CallUsage, ServiceRegion, ServiceTier};

@@ -169,7 +169,7 @@ impl RoutedRequest {
         let model = deployment.model.as_deref().or(self.call.model.as_deref())?;
         let output = self.call.max_output.unwrap_or(1_000).min(4_000);
         let tokens = CallUsage { input: self.call.estimated_input.max(1), output, ..CallUsage::default() };
-        self.gateway.limits().cost(&deployment.upstream.name, Some(model), &tokens)
+        self.gateway.limits().prices().estimate_at(&deployment.upstream.name, model, &tokens)
     }
 
     /// The request for this deployment. The inner error means that it cannot be made: there are no credentials, no URL

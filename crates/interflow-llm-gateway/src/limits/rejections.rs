@@ -139,6 +139,13 @@ pub(super) fn reject_limit(flow: &mut Flow, provider: Provider, why: &AdmissionR
             message: limit_message(rule, counter, who, *is_reserved),
             retry_after: Some(*wait),
         },
+        AdmissionRejection::Unpriced { rule, model } => {
+            let message = format!(
+                "the price of {model} is not known, so the limit `{rule}` cannot count what it costs: the operator can add it to \
+                 the file of quota.prices, or set quota.unpriced = \"allow\""
+            );
+            LlmRefusal::new(StatusCode::FORBIDDEN, "forbidden", "model_unpriced", message)
+        }
         AdmissionRejection::Unavailable(e) => {
             tracing::error!(flow = %flow.id, "rejected, because limits fail closed: {e}");
             LlmRefusal {

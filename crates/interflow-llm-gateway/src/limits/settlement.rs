@@ -77,10 +77,11 @@ pub(super) fn record_usage(flow: &Flow, limits: &UsageLimiter) {
     for (index, usage) in listed_usages(flow) {
         let DeploymentUsage { tokens, served, answered, is_estimated } = usage;
         let Some(index) = index.filter(|_| tokens.total() > 0) else { continue };
-        let cost = |model: Option<&str>| limits.cost(&served.as_ref()?.provider, model, &tokens);
+        let answered = answered.as_deref();
+        let cost = |model: Option<&str>| limits.cost(&served.as_ref()?.provider, model, answered, &tokens);
         attempts.edit(index, |attempt| {
             // As budgets are charged.
-            attempt.cost = cost(attempt.model.as_deref()).or_else(|| cost(answered.as_deref()));
+            attempt.cost = cost(attempt.model.as_deref());
             (attempt.input_tokens, attempt.output_tokens) = (Some(tokens.input), Some(tokens.output));
             attempt.estimated = is_estimated;
         });

@@ -2,6 +2,7 @@
 
 mod approvals;
 mod audit;
+pub mod catalog;
 pub mod conversations;
 mod guardrails;
 mod limits;
