@@ -112,7 +112,7 @@ impl Dispatcher {
         let is_chat = call.operation == Operation::Chat;
         let may_move = is_chat && upstream.serves_responses() && may_need_responses(&upstream.name, model, has_tools);
         let may_repeat = || is_chat && upstream.takes(WireFormat::Anthropic) && may_have_signed_thoughts(raw);
-        if !may_move && !(may_repeat() && binds_thoughts(&upstream.name, model)) {
+        if !(may_move || may_repeat() && binds_thoughts(&upstream.name, model)) {
             return false;
         }
         let Some(rest) = upstream.path_within(&head.url) else { return false };

@@ -67,6 +67,9 @@ impl ModelRules {
                 ladder.levels.first().cloned()
             }
             (Reasoning::Off, ladder) => ladder.and_then(|ladder| ladder.off.clone()),
+            (Reasoning::Adaptive, Some(ladder)) if !self.thinks_by_default() => {
+                ladder.nearest("high").map(str::to_owned)
+            }
             (given, _) => self.level(given, losses),
         }
     }

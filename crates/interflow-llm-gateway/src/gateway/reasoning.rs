@@ -1,8 +1,6 @@
 //! Reasoning in requests that upstreams are sent in the client's own format: that of other providers is taken out, and
 //! that which is bound to another history is left out by the provider.
 
-mod unbound;
-
 use bytes::Bytes;
 use interflow_llm::Provider;
 use interflow_llm::translate::{
@@ -11,8 +9,6 @@ use interflow_llm::translate::{
 };
 use interflow_types::budget::PROCESS_BUDGET;
 use interflow_types::{Headers, Method, RequestHead, Result};
-
-pub(super) use unbound::UnboundConversations;
 
 use super::LlmUpstream;
 use crate::exchange::{LlmExchange, ReadError};
