@@ -170,6 +170,8 @@ impl Settings {
         self.verbosity = body["text"].get("verbosity").filter(|v| v.is_string()).cloned();
         let included = body["include"].as_array().into_iter().flatten().filter_map(Value::as_str);
         included.filter(|name| *name != "reasoning.encrypted_content").for_each(|name| losses.add(name));
+        let unknown = ["mode", "context"].into_iter().filter(|name| body["reasoning"][*name].is_string());
+        unknown.for_each(|name| losses.add(&format!("reasoning.{name}")));
     }
 
     fn read_anthropic(&mut self, body: &Value, losses: &mut Losses) {

@@ -41,7 +41,7 @@ pub fn write(chat: &ChatRequest, target: &Target<'_>, rules: &ModelRules, losses
     }
     set(&mut body, "temperature", sampling.temperature);
     set(&mut body, "top_p", sampling.top_p);
-    set(&mut body, if mistral { "random_seed" } else { "seed" }, sampling.seed);
+    set(&mut body, if mistral { "random_seed" } else { "seed" }, settings.seed.clone());
     set(&mut body, "frequency_penalty", sampling.frequency_penalty);
     set(&mut body, "presence_penalty", sampling.presence_penalty);
     set(&mut body, "stop", Some(sampling.stop).filter(|s| !s.is_empty()));
