@@ -65,6 +65,7 @@ pub const TAGS: &[TagInfo] = &[
     tag("attempt-timeout:", "deployment whose attempt exceeded `attempt_timeout` or `first_token_timeout`"),
     tag("pinned", "the request continues a response, and was sent to the deployment that made it"),
     tag("hedged", "a second request was sent because the first was slow"),
+    tag("thoughts-left-out", "the request was repeated because its thoughts did not fit its history"),
     tag("shadow", "copy of a request for a shadow deployment"),
     tag("experiment:", "variant of the route's experiment, `A` or `B`"),
     tag(

@@ -108,11 +108,10 @@ impl Dispatcher {
         let Some((upstream, call)) = sent.zip(flow.extension::<LlmCall>()) else { return false };
         let table = self.0.table();
         let Some(model) = upstream_model(&table, &upstream, call).or(call.model.as_deref()) else { return false };
-        let has_tools = memmem::find(raw, b"\"tools\"").is_some();
-        let is_chat = call.operation == Operation::Chat;
-        let may_move = is_chat && upstream.serves_responses() && may_need_responses(&upstream.name, model, has_tools);
-        let may_repeat = || is_chat && upstream.takes(WireFormat::Anthropic) && may_have_signed_thoughts(raw);
-        if !may_move && !(may_repeat() && binds_thoughts(&upstream.name, model)) {
+        let has_tools = || memmem::find(raw, b"\"tools\"").is_some();
+        let may_move = upstream.serves_responses() && may_need_responses(&upstream.name, model, has_tools);
+        let may_repeat = || upstream.takes(WireFormat::Anthropic) && binds_thoughts(&upstream.name, model);
+        if call.operation != Operation::Chat || !(may_move || may_repeat() && may_have_signed_thoughts(raw)) {
             return false;
         }
         let Some(rest) = upstream.path_within(&head.url) else { return false };

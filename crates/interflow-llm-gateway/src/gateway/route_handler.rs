@@ -70,8 +70,10 @@ impl RouteHandler {
         let route = route.unwrap_or_else(|| Arc::new(Route::of_upstream(&self.upstream, &table)));
         let (gateway, upstream) = (Arc::clone(&self.gateway), Arc::clone(&self.upstream));
         let mut request = RoutedRequest::new(gateway, table, Arc::clone(&route), upstream, call, head, raw, flow);
-        if !self.gateway.unbound.is_empty() && may_have_signed_thoughts(&request.raw) {
-            request.is_unbound = self.gateway.unbound.contains(session(&request, flow).await);
+        let is_any_unbound = !self.gateway.unbound.lock().is_empty();
+        if is_any_unbound && may_have_signed_thoughts(&request.raw) {
+            let conversation = session(&request, flow).await;
+            request.is_unbound = self.gateway.unbound.lock().get(&conversation.0).is_some();
         }
         let mut selection = Selection::new(&route, |d| request.suits(d));
         let mut tags = Vec::new();
@@ -292,7 +294,8 @@ impl Delivery {
         if !self.request.refuses_thoughts(last, self.deadline).await {
             return Ok(outcomes);
         }
-        self.request.gateway.unbound.insert(session(&self.request, flow).await);
+        let conversation = session(&self.request, flow).await;
+        self.request.gateway.unbound.lock().insert(conversation.0, ());
         self.request.is_unbound = true;
         let (route, index) = (Arc::clone(&self.route), last.index);
         if let Ok(attempt) = self.request.prepare(&route.deployments[index], self.deadline).await? {

@@ -172,6 +172,13 @@ impl LlmUpstream {
         }
     }
 
+    /// Whether it is a provider's own service: by its name, since a test may stand for it, or by its host, since an
+    /// operator may have several accounts.
+    pub(super) fn is_service(&self, name: &str, host: &str) -> bool {
+        let is_there = |target: &(Scheme, Authority, String)| target.1.host.name() == Some(host);
+        self.name == name || self.target.as_ref().is_some_and(is_there)
+    }
+
     /// Its target for messages.
     pub(super) fn target(&self) -> String {
         match &self.target {

@@ -110,7 +110,9 @@ impl LlmUpstream {
             WireFormat::Anthropic => Some("/v1/messages/count_tokens".to_owned()),
             WireFormat::Gemini => Some(self.gemini_path(model, "countTokens")),
             WireFormat::Bedrock => Some(format!("/model/{}/count-tokens", encoded_as(model, COMPONENT))),
-            WireFormat::OpenAiResponses if self.name == "openai" => Some("/v1/responses/input_tokens".to_owned()),
+            WireFormat::OpenAiResponses if self.is_service("openai", "api.openai.com") => {
+                Some("/v1/responses/input_tokens".to_owned())
+            }
             WireFormat::OpenAiChat
             | WireFormat::OpenAiResponses
             | WireFormat::Cohere

@@ -11,7 +11,7 @@ use sha2::{Digest, Sha256};
 use super::RedactionService;
 use super::effective_policy::EffectivePolicy;
 use crate::limits::KeyContext;
-use crate::limits::credentials::lasting_identity;
+use crate::limits::credentials::{CREDENTIAL_HEADERS, lasting_identity};
 
 /// Placeholders and originals of a conversation, shared by its request and response. Locked only while texts are
 /// processed, never across an await.
@@ -20,9 +20,6 @@ pub(crate) type SharedSession = Arc<Mutex<RedactionSession>>;
 /// Header fields by which clients identify conversations: Claude Code, Codex, and two conventions.
 pub(crate) const SESSION_HEADERS: [&str; 4] =
     ["x-claude-code-session-id", "session_id", "x-session-id", "x-conversation-id"];
-
-/// Header fields with credentials, by which clients without a virtual key are told apart.
-const CREDENTIALS: [&str; 4] = ["authorization", "x-api-key", "api-key", "x-goog-api-key"];
 
 /// Whose a conversation is: of a virtual key, else of the client's own credentials, and in each case of a user. Ids of
 /// conversations are in URLs and records, so that an id alone must not lead to the originals of another client.
@@ -49,7 +46,7 @@ impl SessionOwner {
             None => {
                 lasting.add(lasting_identity(head, flow.client.peer.ip()).unwrap_or_default().as_bytes());
                 parts.add(b"credentials");
-                CREDENTIALS.iter().for_each(|name| parts.add(head.headers.get(name).unwrap_or_default()));
+                CREDENTIAL_HEADERS.iter().for_each(|name| parts.add(head.headers.get(name).unwrap_or_default()));
                 let key = head.url.query().and_then(|q| q.split('&').find_map(|pair| pair.strip_prefix("key=")));
                 parts.add(key.unwrap_or_default().as_bytes());
             }

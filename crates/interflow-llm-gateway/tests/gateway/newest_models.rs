@@ -164,3 +164,34 @@ async fn tools_with_reasoning_are_moved_to_responses_and_the_client_reads_its_ow
     }
     assert_eq!(received.refused(), 0);
 }
+
+#[tokio::test]
+async fn what_is_moved_is_sent_with_the_gateways_key_and_charged_once() {
+    let (origin, received) = llm::start().await;
+    received.watch_for("ifk_k");
+    let gate = Gate::with(&origin, |parts| {
+        parts.keys = super::key_scopes::key("k", "");
+        let at = LlmUpstreamConfig { url: Some(origin.url("/~strict=1&tool=look")), ..LlmUpstreamConfig::default() };
+        parts.llm.provider.insert("openai".into(), at);
+    })
+    .await;
+    for stream in [false, true] {
+        let mut body = body(PATHS[1], "gpt-6.2-sol", "tools");
+        body["stream"] = stream.into();
+        let fields = "Authorization: Bearer ifk_k\r\nContent-Type: application/json\r\n";
+        let answer =
+            gate.send("POST", "/openai/v1/chat/completions", fields, body.to_string().as_bytes()).await.unwrap();
+        assert_eq!(answer.status, 200, "{}", answer.text());
+        // The client did not ask for usage.
+        assert!(!stream || !answer.text().contains("\"prompt_tokens\""), "{}", answer.text());
+        let sent = origin.requests().pop().unwrap();
+        assert_eq!(
+            (sent.header("authorization"), sent.path().ends_with("/v1/responses")),
+            (Some("Bearer sk-real"), true)
+        );
+    }
+    let charged = || gate.limits.usage().rows().iter().map(|row| (row.requests, row.input_tokens)).collect::<Vec<_>>();
+    super::support::until("the charge", || charged().iter().any(|(requests, input)| *requests == 2 && *input > 20))
+        .await;
+    received.assert_nothing_leaked();
+}

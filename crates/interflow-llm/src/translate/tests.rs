@@ -209,6 +209,14 @@ fn what_a_model_refuses_is_left_out_or_moved_and_named() {
 }
 
 #[test]
+fn ways_to_reason_that_only_openai_has_are_named() {
+    let ask =
+        json!({ "model": "m", "input": "q", "reasoning": { "effort": "low", "mode": "pro", "context": "all_turns" } });
+    let (_, losses) = written(WireFormat::OpenAiResponses, &target(WireFormat::Gemini, "gemini-4-argon"), ask);
+    assert_eq!(losses, "reasoning.context, reasoning.mode");
+}
+
+#[test]
 fn tools_with_reasoning_belong_to_the_responses_api_where_chat_completions_refuse_them() {
     let function = json!([{ "type": "function", "function": { "name": "f" } }]);
     let custom = json!([{ "type": "custom", "custom": { "name": "f" } }]);

@@ -35,7 +35,14 @@ pub(super) fn check(api: Api, request: &Request, model: &str, body: &Value) -> C
             claude(request, model, &flat, &fields["thinking"], &body["outputConfig"])
         }
         Api::Chat => openai(model, body, &body["reasoning_effort"], true),
-        Api::Responses => openai(model, body, &body["reasoning"]["effort"], false),
+        Api::Responses => {
+            // Reasoning of another provider, or of another's key, cannot be verified.
+            let is_foreign =
+                |item: &Value| item["type"] == "reasoning" && item["encrypted_content"] != super::responses::SEALED;
+            let items = body["input"].as_array().into_iter().flatten();
+            refuse(items.into_iter().any(is_foreign), || "The encrypted content could not be verified".into())?;
+            openai(model, body, &body["reasoning"]["effort"], false)
+        }
         Api::Gemini | Api::GeminiStream => gemini(model, &body["generationConfig"]),
         _ => Ok(()),
     }
@@ -142,6 +149,10 @@ fn claude(request: &Request, model: &str, body: &Value, thinking: &Value, config
             return Ok(());
         }
     }
+    let blocks = messages.iter().filter_map(|message| message["content"].as_array()).flatten();
+    let signatures = blocks.filter(|block| block["type"] == "thinking").map(|block| block["signature"].as_str());
+    let is_foreign = |signature: Option<&str>| signature.is_none_or(|s| s.is_empty() || s.contains(':'));
+    refuse(signatures.into_iter().any(is_foreign), || "Invalid `signature` in `thinking` block".into())?;
     if family >= Claude::Haiku55 { bound(body, messages) } else { Ok(()) }
 }
 

@@ -9,20 +9,16 @@ use super::{
 };
 use crate::Provider;
 use crate::message::{Attachment, Carried, ContentBlock, MessageRole};
-use crate::translate::mistral::{effort as mistral_effort, has_thoughts, thinks_always};
 use crate::translate::settings::{Reasoning, ToolChoice};
 use crate::translate::{Losses, WireFormat};
 
 pub fn write(chat: &ChatRequest, target: &Target<'_>, rules: &ModelRules, losses: &mut Losses) -> Value {
     let settings = &chat.settings;
     let mistral = is_mistral(target);
-    let effort = match mistral {
-        true => mistral_effort(settings.reasoning.as_ref(), target.model),
-        false => rules.effort(settings.reasoning.as_ref(), losses),
-    };
-    let reasons = effort.is_some() || rules.thinks_by_default() || mistral && thinks_always(target.model);
+    let effort = rules.effort(settings.reasoning.as_ref(), losses);
+    let reasons = effort.is_some() || rules.thinks_by_default();
     let sampling = rules.sampling(settings, rules.thinks_with(effort.as_deref()), losses);
-    let mut body = json!({ "model": target.model, "messages": messages(chat, target, losses) });
+    let mut body = json!({ "model": target.model, "messages": messages(chat, target, rules, losses) });
     let limit = if target.is_openai { "max_completion_tokens" } else { "max_tokens" };
     set(&mut body, limit, chat.request.max_tokens);
     if chat.request.stream {
@@ -45,7 +41,7 @@ pub fn write(chat: &ChatRequest, target: &Target<'_>, rules: &ModelRules, losses
     }
     set(&mut body, "temperature", sampling.temperature);
     set(&mut body, "top_p", sampling.top_p);
-    set(&mut body, if mistral { "random_seed" } else { "seed" }, sampling.seed);
+    set(&mut body, if mistral { "random_seed" } else { "seed" }, settings.seed.clone());
     set(&mut body, "frequency_penalty", sampling.frequency_penalty);
     set(&mut body, "presence_penalty", sampling.presence_penalty);
     set(&mut body, "stop", Some(sampling.stop).filter(|s| !s.is_empty()));
@@ -79,7 +75,7 @@ fn is_mistral(target: &Target<'_>) -> bool {
     target.format == WireFormat::Mistral || target.provider == Provider::Mistral
 }
 
-fn messages(chat: &ChatRequest, target: &Target<'_>, losses: &mut Losses) -> Vec<Value> {
+fn messages(chat: &ChatRequest, target: &Target<'_>, rules: &ModelRules, losses: &mut Losses) -> Vec<Value> {
     let mut out = Vec::new();
     let system = chat.system();
     if !system.is_empty() {
@@ -87,9 +83,8 @@ fn messages(chat: &ChatRequest, target: &Target<'_>, losses: &mut Losses) -> Vec
     }
     let mistral = is_mistral(target);
     let id_length = if mistral { MISTRAL_ID } else { LONGEST_ID };
-    let keeps = |signature: &Carried| {
-        mistral && has_thoughts(target.model) && chat.made_thought(target.format, signature.get())
-    };
+    let has_thoughts = rules.ladder().is_some() || rules.thinks_by_default();
+    let keeps = |signature: &Carried| mistral && has_thoughts && chat.made_thought(target.format, signature.get());
     for turn in chat.turns() {
         match turn.role {
             MessageRole::Assistant => out.extend(assistant(&turn, id_length, &keeps, losses)),

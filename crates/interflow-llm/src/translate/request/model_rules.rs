@@ -7,7 +7,7 @@ use interflow_models::{Capabilities, Effort, capabilities};
 use serde_json::{Value, json};
 
 use super::anthropic::{MIN_BUDGET, lacks_thinking};
-use super::{ChatRequest, Target, Turn};
+use super::{ChatRequest, Target, Turn, lose};
 use crate::translate::Losses;
 use crate::translate::settings::{Reasoning, Settings};
 
@@ -67,6 +67,9 @@ impl ModelRules {
                 ladder.levels.first().cloned()
             }
             (Reasoning::Off, ladder) => ladder.and_then(|ladder| ladder.off.clone()),
+            (Reasoning::Adaptive, Some(ladder)) if !self.thinks_by_default() => {
+                ladder.nearest("high").map(str::to_owned)
+            }
             (given, _) => self.level(given, losses),
         }
     }
@@ -92,28 +95,24 @@ impl ModelRules {
             }
             value.clone().filter(|_| !is_refused)
         };
-        let stop = Some(&settings.stop).filter(|stop| !stop.is_empty());
-        let is_stop_refused = stop.is_some() && self.refuses("stop", thinks);
-        if is_stop_refused {
-            losses.add("stop");
-        }
+        let is_stop_refused = !settings.stop.is_empty() && self.refuses("stop", thinks);
+        lose(losses, &[("stop", is_stop_refused)]);
         Settings {
             temperature: take("temperature", &settings.temperature, 1.0, losses),
             top_p: take("top_p", &settings.top_p, 1.0, losses),
             top_k: take("top_k", &settings.top_k, 0.0, losses),
             frequency_penalty: take("frequency_penalty", &settings.frequency_penalty, 0.0, losses),
             presence_penalty: take("presence_penalty", &settings.presence_penalty, 0.0, losses),
-            seed: settings.seed.clone(),
-            stop: stop.filter(|_| !is_stop_refused).cloned().unwrap_or_default(),
+            stop: if is_stop_refused { Vec::new() } else { settings.stop.clone() },
             ..Settings::default()
         }
     }
 }
 
 /// Whether [`ModelRules::needs_responses`] may apply, as far as it can be told without the request's settings.
-pub fn may_need_responses(upstream: &str, model: &str, has_tools: bool) -> bool {
+pub fn may_need_responses(upstream: &str, model: &str, has_tools: impl FnOnce() -> bool) -> bool {
     capabilities(upstream, model)
-        .is_some_and(|row| is_in_responses_only(&row) || has_tools && !row.takes_tools_on("chat"))
+        .is_some_and(|row| is_in_responses_only(&row) || !row.takes_tools_on("chat") && has_tools())
 }
 
 fn is_in_responses_only(row: &Capabilities) -> bool {

@@ -1,8 +1,6 @@
 //! Reasoning in requests that upstreams are sent in the client's own format: that of other providers is taken out, and
 //! that which is bound to another history is left out by the provider.
 
-mod unbound;
-
 use bytes::Bytes;
 use interflow_llm::Provider;
 use interflow_llm::translate::{
@@ -11,8 +9,6 @@ use interflow_llm::translate::{
 };
 use interflow_types::budget::PROCESS_BUDGET;
 use interflow_types::{Headers, Method, RequestHead, Result};
-
-pub(super) use unbound::UnboundConversations;
 
 use super::LlmUpstream;
 use crate::exchange::{LlmExchange, ReadError};
@@ -26,7 +22,9 @@ impl LlmUpstream {
     /// Which reasoning it may be sent in a request of this format.
     pub(super) fn keeps(&self, format: WireFormat) -> Keeps {
         let is_its_own = match format {
-            WireFormat::Anthropic => self.name == "anthropic" || self.provider == Provider::Vertex,
+            WireFormat::Anthropic => {
+                self.is_service("anthropic", "api.anthropic.com") || self.provider == Provider::Vertex
+            }
             _ => self.is_openai(),
         };
         if is_its_own { Keeps::ItsOwn } else { Keeps::Unmarked }
@@ -34,7 +32,7 @@ impl LlmUpstream {
 
     /// OpenAI itself, or its models on Azure: other servers have members of their own.
     pub(super) fn is_openai(&self) -> bool {
-        self.provider == Provider::Azure || self.name == "openai"
+        self.provider == Provider::Azure || self.is_service("openai", "api.openai.com")
     }
 }
 
@@ -108,5 +106,37 @@ fn format_of(head: &RequestHead) -> Option<WireFormat> {
             Some(WireFormat::OpenAiResponses)
         }
         () => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::gateway::LlmGateway;
+
+    #[test]
+    fn a_further_account_at_a_provider_is_the_provider_itself() {
+        let config = json!({ "provider": {
+            "second": { "url": "https://api.openai.com" },
+            "claude": { "url": "https://api.anthropic.com", "kind": "anthropic" },
+            "local": { "url": "http://127.0.0.1:8000" },
+        } });
+        let config = serde_json::from_value(config).unwrap();
+        let table = LlmGateway::compile(&config, &|text: &str| Ok(text.to_owned())).unwrap();
+        for (name, format, is_itself) in [
+            ("second", WireFormat::OpenAiChat, true),
+            ("openai", WireFormat::OpenAiChat, true),
+            ("claude", WireFormat::Anthropic, true),
+            ("local", WireFormat::OpenAiChat, false),
+            ("groq", WireFormat::OpenAiChat, false),
+        ] {
+            let upstream = table.get(name).unwrap();
+            assert_eq!(upstream.keeps(format) == Keeps::ItsOwn, is_itself, "{name}");
+            let moves_tools = is_itself && format == WireFormat::OpenAiChat;
+            assert_eq!(upstream.serves_responses(), moves_tools, "{name}");
+            assert_eq!(upstream.count_path(WireFormat::OpenAiResponses, "m").is_some(), moves_tools, "{name}");
+        }
     }
 }
