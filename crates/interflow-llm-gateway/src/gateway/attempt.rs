@@ -16,12 +16,13 @@ use super::routing::{
     ActiveRequest, AttemptLimits, Deployment, HoldFailure, HoldLimits, Pin, Route, hold_until_content, retry_after,
 };
 use super::served::served_model;
-use super::translation::Translation;
+use super::translation::{FORMAT_HEADER, Translation};
 use super::upstream_error::{MAX_ERROR_TIME, error_code, read_error};
 use super::upstream_request::{
     OriginalRequest, model_in_body, rename_model_in_path, rewrite_model, sign, upstream_model,
 };
-use super::{LlmGateway, LlmUpstream, UpstreamTable, foreign_reasoning, resolve_alias, token_count, upstream};
+use super::{LlmGateway, LlmUpstream, UpstreamTable, foreign_reasoning, resolve_alias, token_count};
+use crate::credentials::remove_credentials;
 use crate::exchange::LlmExchange;
 use interflow_limits::ServedModel;
 use interflow_llm::event_stream::ResponseForm;
@@ -298,6 +299,8 @@ impl RoutedRequest {
         handle.adopt(flow);
         let pin = self.pin(&self.route.deployments[index]);
         let mut response = result?;
+        // A provider must not say it of its own response.
+        response.head.headers.remove(FORMAT_HEADER);
         if response.head.status.is_success() {
             response.body = active.follow(response.body);
             if let Some(pin) = pin.filter(|_| format.is_none()) {
@@ -503,7 +506,7 @@ async fn untranslated(
     head.headers.remove("host");
     // The client's credentials are for the host that it addressed, and must not get to another.
     if foreign {
-        upstream::remove_credentials(&mut head);
+        remove_credentials(&mut head);
     }
     upstream.authorize(&mut head, token);
     // Ids of calls that a deployment of Gemini made are too long for other APIs.

@@ -18,9 +18,8 @@ use super::access_token::{AccessToken, AccessTokenSource};
 use super::circuit_breaker::circuit_open;
 use super::upstream_error::MAX_ERROR_TIME;
 use super::upstream_request::{model_in_body, rename_model_in_event, rename_model_in_path, rewrite_model, sign};
-use super::{
-    LlmGateway, LlmUpstream, aws_signature, foreign_reasoning, response_cache, stream_usage, token_count, upstream,
-};
+use super::{LlmGateway, LlmUpstream, aws_signature, foreign_reasoning, response_cache, stream_usage, token_count};
+use crate::credentials::has_credentials;
 use interflow_llm::{LlmCall, LlmRefusal, Operation, Provider};
 
 /// Prepares a request for its upstream; the last stage, because a signature must cover everything that the others
@@ -54,7 +53,7 @@ impl Dispatcher {
         let name = flow.extension::<LlmCall>().filter(|_| flow.transport == EntryKind::Gateway)?.upstream.clone()?;
         let table = self.0.table();
         let upstream = table.get(&name)?;
-        (upstream.is_unconfigured() && !upstream::has_credentials(head)).then(|| upstream.disabled())
+        (upstream.is_unconfigured() && !has_credentials(head)).then(|| upstream.disabled())
     }
 
     /// Whether a proxied request to Bedrock is signed with fetched credentials. Clients of the proxy port then need

@@ -10,6 +10,7 @@ use sha2::{Digest, Sha256};
 
 use super::RedactionService;
 use super::effective_policy::EffectivePolicy;
+use crate::credentials::CREDENTIALS;
 use crate::limits::KeyContext;
 
 /// Placeholders and originals of a conversation, shared by its request and response. Locked only while texts are
@@ -19,9 +20,6 @@ pub(crate) type SharedSession = Arc<Mutex<RedactionSession>>;
 /// Header fields by which clients identify conversations: Claude Code, Codex, and two conventions.
 pub(crate) const SESSION_HEADERS: [&str; 4] =
     ["x-claude-code-session-id", "session_id", "x-session-id", "x-conversation-id"];
-
-/// Header fields with credentials, by which clients without a virtual key are told apart.
-const CREDENTIALS: [&str; 4] = ["authorization", "x-api-key", "api-key", "x-goog-api-key"];
 
 /// Whose a conversation is: of a virtual key, else of the client's own credentials, and in each case of a user. Ids of
 /// conversations are in URLs and records, so that an id alone must not lead to the originals of another client.

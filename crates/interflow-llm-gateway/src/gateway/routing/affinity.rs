@@ -10,6 +10,7 @@ use serde::de::{IgnoredAny, SeqAccess, Visitor};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
+use crate::credentials::CREDENTIALS;
 use crate::redaction::SESSION_HEADERS;
 
 /// What a request is assigned by.
@@ -51,8 +52,7 @@ impl Parts {
     fn of_user(flow: &Flow, headers: &Headers) -> Self {
         let mut parts = Self(Sha256::new());
         let key = flow.tags.iter().find(|tag| tag.starts_with("key:"));
-        let credentials =
-            || ["authorization", "x-api-key", "api-key", "x-goog-api-key"].iter().find_map(|n| headers.get(n));
+        let credentials = || CREDENTIALS.iter().find_map(|n| headers.get(n));
         match (key, &flow.user, credentials()) {
             (Some(key), ..) => parts.add(key.as_bytes()),
             (None, Some(user), _) => parts.add(user.as_bytes()),
