@@ -311,17 +311,16 @@ impl Stage for ProviderDetector {
         let delivered = Arc::clone(&exchange.delivered);
         let observer = UsageObserver::new(exchange.clone(), flow.clock);
         let body = stream::observe(body, &head.headers, framing, observer);
-        MaybeFuture::Ready(Ok(match body {
-            Body::Full(bytes) => {
-                delivered.fetch_add(bytes.len() as u64, Relaxed);
-                bytes.into()
+        let count = move |data: &[u8]| delivered.fetch_add(data.len() as u64, Relaxed);
+        if let Body::Full(bytes) = &body {
+            count(bytes);
+            return MaybeFuture::Ready(Ok(body));
+        }
+        MaybeFuture::Ready(Ok(body.inspect(move |frame| {
+            if let Some(Ok(BodyFrame::Data(data))) = frame {
+                count(data);
             }
-            body => body.inspect(move |frame| {
-                if let Some(Ok(BodyFrame::Data(data))) = frame {
-                    delivered.fetch_add(data.len() as u64, Relaxed);
-                }
-            }),
-        }))
+        })))
     }
 
     fn wants_messages(&self, flow: &Flow) -> bool {

@@ -69,7 +69,6 @@ impl StreamFraming {
     /// The framing of a response that begins with these bytes and is expected to have this one: its media type may be
     /// wrong. `None` if more bytes are needed.
     pub fn sniff(self, begun: &[u8]) -> Option<Self> {
-        const FIELDS: [&[u8]; 5] = [b":", b"data:", b"event:", b"retry:", b"id:"];
         let is_events = matches!(self, Self::Sse | Self::EventStream);
         match first_text(begun) {
             [] => None,
@@ -77,14 +76,17 @@ impl StreamFraming {
             [b'{', ..] if is_events => Some(Self::Lines),
             // The length of a message is less than 16 MiB.
             text @ [0, ..] => has_prelude(text).map(|is_message| if is_message { Self::EventStream } else { self }),
-            text if FIELDS.iter().any(|field| text.starts_with(field)) => Some(Self::Sse),
-            text if FIELDS.iter().any(|field| field.starts_with(text)) => None,
+            text if SSE_FIELDS.iter().any(|field| text.starts_with(field)) => Some(Self::Sse),
+            text if SSE_FIELDS.iter().any(|field| field.starts_with(text)) => None,
             // Its text would be taken for fields without a meaning.
             _ if self == Self::Sse => Some(Self::Whole),
             _ => Some(self),
         }
     }
 }
+
+/// How the lines of server-sent events begin that have data.
+const SSE_FIELDS: [&[u8]; 5] = [b":", b"data:", b"event:", b"retry:", b"id:"];
 
 /// Whether a body begins as a JSON object or array does.
 pub fn begins_json(body: &[u8]) -> bool {
@@ -310,7 +312,7 @@ fn json_event(raw: Bytes) -> StreamEvent {
 /// by line feeds, as the specification demands, and then has no offset.
 fn sse_event(raw: Bytes) -> StreamEvent {
     let mut pieces: Vec<(usize, usize)> = Vec::new();
-    let mut name = None;
+    let (mut name, mut is_text) = (None, false);
     // A byte order mark may precede the first event.
     let mut at = if raw.starts_with(b"\xef\xbb\xbf") { 3 } else { 0 };
     while let Some(rest) = raw.get(at..).filter(|r| !r.is_empty()) {
@@ -325,10 +327,14 @@ fn sse_event(raw: Bytes) -> StreamEvent {
         } else if line.starts_with(b"event:") {
             let (from, to) = value_at(b"event:");
             name = ByteStr::from_utf8(raw.slice(from..to));
+        } else {
+            is_text |= !(line.is_empty() || SSE_FIELDS.iter().any(|field| line.starts_with(field)));
         }
         at += end + 1;
     }
     let (data, at) = match pieces.as_slice() {
+        // What is no field is nothing to clients of events, but those that read it as text see it.
+        [] if is_text => return StreamEvent { name, ..json_event(raw) },
         [] => (Bytes::new(), None),
         [(from, to)] => (raw.slice(*from..*to), Some(*from)),
         many => {
@@ -435,8 +441,8 @@ mod tests {
     fn events_of_every_framing_are_split_without_losing_bytes() {
         check(
             StreamFraming::Sse,
-            b"event: x\ndata: {\"a\":1}\n\n: ping\n\ndata:[DONE]\n\ncut",
-            &["{\"a\":1}", "", "[DONE]", ""],
+            b"event: x\ndata: {\"a\":1}\n\n: ping\n\n{\"b\":\n2}\n\ndata:[DONE]\n\ncut",
+            &["{\"a\":1}", "", "{\"b\":\n2}", "[DONE]", "cut"],
         );
         check(StreamFraming::Lines, b"{\"a\":1}\n{\"b\":2}\r\n{\"c\":3}", &["{\"a\":1}", "{\"b\":2}", "{\"c\":3}"]);
         check(

@@ -11,8 +11,7 @@ use interflow_types::budget::{MemoryReservation, PROCESS_BUDGET};
 use interflow_types::{Error, Headers};
 use parking_lot::Mutex;
 
-use super::off_worker::off_worker;
-use super::refusal::{bad_request, overloaded};
+use super::{bad_request, off_worker, overloaded};
 
 /// A body without its content codings. What is read of it is kept for the stages that follow.
 pub(crate) struct RequestBody {

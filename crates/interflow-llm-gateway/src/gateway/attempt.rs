@@ -17,14 +17,14 @@ use super::routing::{
     ActiveRequest, AttemptLimits, Deployment, HoldFailure, HoldLimits, Pin, Route, hold_until_content, retry_after,
 };
 use super::served::served_model;
-use super::translation::Translation;
+use super::translation::{FORMAT_HEADER, Translation};
 use super::upstream_error::{MAX_ERROR_TIME, error_code, read_error};
 use super::upstream_request::{
     OriginalRequest, model_in_body, rename_model_in_path, rewrite_model, sign, upstream_model,
 };
 use super::{LlmGateway, LlmUpstream, UpstreamTable, reasoning, resolve_alias, token_count};
+use crate::credentials::remove_credentials;
 use crate::exchange::LlmExchange;
-use crate::limits::credentials::remove_credentials;
 use interflow_limits::ServedModel;
 use interflow_llm::event_stream::ResponseForm;
 use interflow_llm::translate::{
@@ -319,6 +319,8 @@ impl RoutedRequest {
         handle.adopt(flow);
         let pin = self.pin(&self.route.deployments[index]);
         let mut response = result?;
+        // A provider must not say it of its own response.
+        response.head.headers.remove(FORMAT_HEADER);
         if response.head.status.is_success() {
             response.body = active.follow(response.body);
             if let Some(pin) = pin.filter(|_| format.is_none()) {

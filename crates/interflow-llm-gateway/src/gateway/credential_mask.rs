@@ -16,7 +16,7 @@ use interflow_types::{
 };
 use parking_lot::Mutex;
 
-use crate::limits::credentials::CREDENTIAL_HEADERS;
+use crate::credentials::SENT_CREDENTIALS;
 
 /// Shorter credentials are no secrets, such as `EMPTY` for a local server. They may be words of the response.
 const MIN_LENGTH: usize = 8;
@@ -103,7 +103,7 @@ fn credentials(headers: &Headers) -> Vec<Vec<u8>> {
     let secret = |name: &&str| {
         let value = headers.get(name)?.trim_ascii();
         let (scheme, secret) =
-            match value.iter().position(u8::is_ascii_whitespace).filter(|_| **name == *"authorization") {
+            match value.iter().position(u8::is_ascii_whitespace).filter(|_| **name == *SENT_CREDENTIALS[0]) {
                 Some(at) => (&value[..at], value[at..].trim_ascii_start()),
                 None => (&b""[..], value),
             };
@@ -111,7 +111,7 @@ fn credentials(headers: &Headers) -> Vec<Vec<u8>> {
         let is_key = secret.len() >= MIN_LENGTH && !scheme.starts_with(b"AWS4-");
         is_key.then(|| secret.to_vec())
     };
-    CREDENTIAL_HEADERS.iter().filter_map(secret).collect()
+    SENT_CREDENTIALS.iter().filter_map(secret).collect()
 }
 
 fn mask_head(swap: &Replacer, head: &mut ResponseHead) {

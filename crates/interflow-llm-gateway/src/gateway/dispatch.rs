@@ -23,7 +23,7 @@ use super::upstream_request::{
     model_in_body, rename_model_in_event, rename_model_in_path, rewrite_model, sign, upstream_model,
 };
 use super::{LlmGateway, LlmUpstream, aws_signature, reasoning, response_cache, stream_usage, token_count};
-use crate::limits::credentials::has_credentials;
+use crate::credentials::has_credentials;
 use interflow_llm::translate::{Losses, WireFormat, binds_thoughts, may_have_signed_thoughts, may_need_responses};
 use interflow_llm::{LlmCall, LlmRefusal, Operation, Provider};
 

@@ -12,6 +12,7 @@ use super::attempt::{AttemptOutcome, LastFailure, PreparedAttempt, RoutedRequest
 use super::circuit_breaker::{CircuitBreaker, circuit_open};
 use super::response_cache::CacheLookup;
 use super::routing::{Affinity, Backoff, Next, Pin, Route, Selection, retry_after};
+use super::translation::FORMAT_HEADER;
 use super::{LlmGateway, LlmUpstream, shadow};
 use interflow_llm::translate::may_have_signed_thoughts;
 use interflow_llm::{ExperimentUnit, LlmCall, LlmRefusal, Stickiness};
@@ -34,7 +35,11 @@ impl LocalHandler for RouteHandler {
             let cache = self.gateway.cache();
             let looked_up = cache.look_up(&self.gateway, &self.upstream, flow, request).await?;
             let (request, outcome) = match looked_up {
-                CacheLookup::Hit(response) => return Ok(response),
+                CacheLookup::Hit(response) => {
+                    let format = response.head.headers.get_str(FORMAT_HEADER);
+                    format.into_iter().for_each(|format| flow.tag(format!("translated:{format}")));
+                    return Ok(response);
+                }
                 CacheLookup::Forward(request, outcome) => (request, outcome),
             };
             let response = match self.start(flow, request).await {

@@ -47,6 +47,8 @@ pub(crate) struct ListedAttempt {
     pub index: usize,
     pub state: DeliveryState,
     pub served: Option<ServedModel>,
+    /// Whether its response has a status of success.
+    pub is_success: bool,
 }
 
 impl ListedAttempt {
@@ -55,7 +57,8 @@ impl ListedAttempt {
             .model
             .as_deref()
             .map(|model| ServedModel { provider: attempt.provider.as_str().into(), model: model.into() });
-        Self { index, state: DeliveryState::of(attempt), served }
+        let is_success = attempt.status.is_some_and(|status| (200..300).contains(&status));
+        Self { index, state: DeliveryState::of(attempt), served, is_success }
     }
 
     /// The attempt whose response went to the client, once one did.

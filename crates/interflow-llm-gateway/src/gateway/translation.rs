@@ -15,10 +15,10 @@ use super::upstream_error::{MAX_ERROR_BYTES, read_error};
 use super::upstream_request::{OriginalRequest, sign, upstream_model};
 use super::wire_format::ClientRequest;
 use super::{LlmUpstream, UpstreamTable, reasoning, token_count};
+use crate::credentials::client_keys;
 use crate::exchange::response::stream;
 use crate::exchange::response::whole::{self, UnreadResponse};
 use crate::exchange::{LlmExchange, ReadError, RequestBody, off_worker};
-use crate::limits::credentials::provider_key;
 use interflow_llm::event_stream::{ResponseForm, StreamFraming};
 use interflow_llm::message::ContentBlock;
 use interflow_llm::translate::{
@@ -29,7 +29,7 @@ use interflow_llm::translate::{
 use interflow_llm::{LlmCall, LlmRefusal, Provider, ResponseSummary};
 
 /// Names the wire format of the upstream that answered.
-const FORMAT_HEADER: &[u8] = b"X-Interflow-Translated";
+pub(super) const FORMAT_HEADER: &str = "X-Interflow-Translated";
 const EVENT_STREAM: &str = "text/event-stream; charset=utf-8";
 /// The version of Anthropic's API that requests are written for.
 const ANTHROPIC_VERSION: &str = "2023-06-01";
@@ -230,7 +230,7 @@ impl Translation {
         // The client's own key, only for the host that it addressed.
         if !original.foreign
             && !upstream.has_key()
-            && let Some(key) = provider_key(original.head)
+            && let Some(key) = client_keys(original.head).next()
         {
             upstream.put_key(&mut head, &key);
         }
@@ -305,7 +305,7 @@ impl Translation {
         for (name, value) in head.headers.iter().filter(|(name, _)| is_passed_on(name)) {
             headers.append_unchecked(name, value);
         }
-        headers.append_unchecked(FORMAT_HEADER, format.as_str().as_bytes());
+        headers.append_unchecked(FORMAT_HEADER.as_bytes(), format.as_str().as_bytes());
         reasoning::name_losses(headers, &losses);
         Ok(translated)
     }
@@ -344,7 +344,11 @@ impl Translation {
     ) -> Result<Response> {
         let raw = read(headers, body, self.max_body).await?;
         let held = PROCESS_BUDGET.reserve(raw.len() as u64 * 2)?;
-        let parsed = off_worker(raw.len(), move || (parse_reply(format, &raw), lost_in_reply(format, &raw), held));
+        let parsed = off_worker(raw.len(), move || {
+            // Clients that read the provider's reply themselves read one with a mark or invalid bytes, too.
+            let text = String::from_utf8_lossy(raw.strip_prefix(b"\xef\xbb\xbf").unwrap_or(&raw));
+            (parse_reply(format, text.as_bytes()), lost_in_reply(format, text.as_bytes()), held)
+        });
         let Some((reply, lost, held)) = parsed.await else { return Ok(self.unreadable(client)) };
         losses.merge(&lost);
         self.exchange.merge_summary(&ResponseSummary {

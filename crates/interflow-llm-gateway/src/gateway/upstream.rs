@@ -13,7 +13,7 @@ use super::ambient::TokenEgress;
 use super::aws_signature::AwsCredentials;
 use super::circuit_breaker::CircuitBreaker;
 use super::routing::AttemptLimits;
-use crate::limits::credentials::{key_field, remove_credentials};
+use crate::credentials::{key_field, remove_credentials};
 use interflow_llm::translate::WireFormat;
 use interflow_llm::{LlmRefusal, LlmUpstreamConfig, Provider};
 

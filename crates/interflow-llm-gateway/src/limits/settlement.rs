@@ -165,6 +165,8 @@ fn reach(flow: &Flow) -> DeliveryState {
     let farthest = || farthest_unanswered(flow).map_or(DeliveryState::Unsent, |attempt| attempt.state);
     match status(flow) {
         Some(status) if is_answer(status) => DeliveryState::Underway,
+        // The gateway's own: what the provider answered could not be translated.
+        Some(_) if ListedAttempt::serving(flow).is_some_and(|attempt| attempt.is_success) => DeliveryState::Failed,
         // The provider's, or the gateway's own after attempts that failed.
         Some(_) => farthest(),
         None if flow.timings.request_sent.is_none() => farthest(),

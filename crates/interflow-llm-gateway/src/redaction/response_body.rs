@@ -159,14 +159,6 @@ fn restore_json(rewriter: &mut RestoreRewriter, body: &[u8], marked: &MarkedText
     (!edits.is_empty()).then(|| splice(body, &edits))
 }
 
-/// Restores a text; invalid bytes stay as they are.
 fn restore_text(rewriter: &RestoreRewriter, body: &[u8]) -> Option<Vec<u8>> {
-    let (mut out, mut is_changed) = (Vec::with_capacity(body.len()), false);
-    for chunk in body.utf8_chunks() {
-        let restored = rewriter.restore_plain(chunk.valid());
-        is_changed |= restored.is_some();
-        out.extend_from_slice(restored.as_deref().unwrap_or(chunk.valid()).as_bytes());
-        out.extend_from_slice(chunk.invalid());
-    }
-    is_changed.then_some(out)
+    rewriter.restore_plain(std::str::from_utf8(body).ok()?).map(String::into_bytes)
 }

@@ -10,8 +10,8 @@ use sha2::{Digest, Sha256};
 
 use super::RedactionService;
 use super::effective_policy::EffectivePolicy;
+use crate::credentials::{SENT_CREDENTIALS, lasting_identity};
 use crate::limits::KeyContext;
-use crate::limits::credentials::{CREDENTIAL_HEADERS, lasting_identity};
 
 /// Placeholders and originals of a conversation, shared by its request and response. Locked only while texts are
 /// processed, never across an await.
@@ -46,7 +46,7 @@ impl SessionOwner {
             None => {
                 lasting.add(lasting_identity(head, flow.client.peer.ip()).unwrap_or_default().as_bytes());
                 parts.add(b"credentials");
-                CREDENTIAL_HEADERS.iter().for_each(|name| parts.add(head.headers.get(name).unwrap_or_default()));
+                SENT_CREDENTIALS.iter().for_each(|name| parts.add(head.headers.get(name).unwrap_or_default()));
                 let key = head.url.query().and_then(|q| q.split('&').find_map(|pair| pair.strip_prefix("key=")));
                 parts.add(key.unwrap_or_default().as_bytes());
             }

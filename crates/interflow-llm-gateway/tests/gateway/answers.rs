@@ -230,9 +230,16 @@ async fn thoughts_of_a_translated_reply_are_restored_and_come_back_redacted() {
         let ask = |messages: Value| {
             json!({"model": "mixed", "max_tokens": 9, "stream": is_stream, "messages": messages}).to_string()
         };
+        let cache = gate.gateway.cache();
+        let stored = serde_json::from_value(json!({"store": "memory"})).unwrap();
+        cache.activate(cache.prepare(&stored, None, &[7; 32]).unwrap());
         let user = json!({"role": "user", "content": MAIL});
-        let got = gate.post("/v1/messages", ask(json!([user]))).await.text();
-        assert!(!got.contains("EMAIL_") && got.matches(MAIL).count() == 2, "{got}");
+        for from in ["MISS", "HIT"] {
+            let got = gate.post("/v1/messages", ask(json!([user]))).await;
+            assert_eq!(got.header("x-interflow-cache"), Some(from));
+            let got = got.text();
+            assert!(!got.contains("EMAIL_") && got.matches(MAIL).count() == 2, "{from}: {got}");
+        }
         let thinking = json!({"type": "thinking", "thinking": MAIL, "signature": "interflow:openai_chat"});
         let back = json!([user, {"role": "assistant", "content": [thinking]}, user]);
         gate.post("/v1/messages", ask(back)).await;

@@ -138,6 +138,24 @@ async fn a_response_of_a_wrong_type_or_an_unknown_coding_is_charged_what_was_del
 }
 
 #[tokio::test]
+async fn a_reply_that_cannot_be_translated_is_charged_its_input() {
+    let coded = || Reply::json(&reply()).header("Content-Encoding", "x-new");
+    let text = || Reply::ok("no JSON").header("Content-Type", "text/plain");
+    let marked = || Reply::ok([b"\xef\xbb\xbf", reply().to_string().as_bytes()].concat());
+    let rejected = || Reply::status(400).body(json!({"error": {"message": "no"}}).to_string());
+    let answers: [(fn() -> Reply, _, _); 4] =
+        [(coded, 502, 100..130), (text, 502, 100..130), (marked, 200, 7..8), (rejected, 400, 0..1)];
+    for (answer, status, input) in answers {
+        let origin = Origin::http().answering(move |_| answer()).start().await;
+        let gate = gate(&[&origin], Value::Null, "limits = { tokens_per_day = 100000 }").await;
+        let got = post(&gate, "/openai/v1/messages", &chat(false)).await;
+        assert_eq!(got.status, status, "{}", got.text());
+        let sums = sums(&gate, |sums| sums.requests == 1).await;
+        assert!(input.contains(&sums.input_tokens), "{status}: {sums:?}");
+    }
+}
+
+#[tokio::test]
 async fn a_copy_for_a_shadow_is_counted_where_its_answer_states_no_usage() {
     let good = Origin::http().answering(|_| Reply::json(&reply())).start().await;
     let words = json!({"choices": [{"message": {"role": "assistant", "content": "word".repeat(200)}}]});

@@ -159,11 +159,12 @@ pub(crate) struct ResponseStream {
     ahead: VecDeque<Batch>,
     stations: Vec<Station>,
     has_steps: bool,
-    /// The framing of what leaves the last station, and the codings that its head names.
-    framing: StreamFraming,
+    /// The framing of what leaves the last station, as far as it is known: that of its media type, or of its first bytes.
+    pub framing: StreamFraming,
+    /// The codings that its head names.
     codings: Vec<Bytes>,
-    /// Whether it began as a JSON object or array does.
-    is_json: bool,
+    /// Whether it begins as a JSON object or array does.
+    pub is_json: bool,
     is_begun: bool,
     /// The stations know that the stream has ended.
     is_over: bool,
@@ -309,16 +310,6 @@ impl ResponseStream {
     pub fn of<'b>(body: &'b mut Body, headers: &Headers) -> Option<&'b mut Self> {
         let codings = codings(headers);
         body.stream_mut::<Self>().filter(|stream| !stream.is_begun && stream.codings == codings)
-    }
-
-    /// The framing, as far as it is known: that of its media type, or of its first bytes.
-    pub const fn framing(&self) -> StreamFraming {
-        self.framing
-    }
-
-    /// Whether it begins as a JSON object or array does.
-    pub const fn is_json(&self) -> bool {
-        self.is_json
     }
 
     /// Whether its first bytes may still tell that it is a stream, which its media type does not say.

@@ -12,8 +12,8 @@ use serde_json::Value;
 use sha2::{Digest, Sha256};
 
 use super::super::{LlmUpstream, UpstreamTable};
+use crate::credentials::SENT_CREDENTIALS;
 use crate::limits::KeyContext;
-use crate::limits::credentials::CREDENTIAL_HEADERS;
 
 /// Header fields that change the meaning of a request.
 const MEANINGFUL_HEADERS: [&str; 8] = [
@@ -124,7 +124,7 @@ pub(super) fn scope_id(scope: CacheScope, flow: &Flow, head: &RequestHead) -> Ve
         (_, None, None) => is_named = false,
     }
     // A provider may answer one client and reject another, so that different ones never share a response.
-    for name in CREDENTIAL_HEADERS {
+    for name in SENT_CREDENTIALS {
         for value in head.headers.get_all(name) {
             is_named |= key.is_none();
             add(name, value);

@@ -10,7 +10,7 @@ use serde::de::{IgnoredAny, SeqAccess, Visitor};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
-use crate::limits::credentials::lasting_identity;
+use crate::credentials::lasting_identity;
 use crate::redaction::SESSION_HEADERS;
 
 /// What a request is assigned by.

@@ -99,9 +99,9 @@ pub(crate) async fn hold_until_content(
     let first_token_until = limits.first_token_until.unwrap_or_else(|| limits.deadline.min(Instant::now() + MAX_HOLD));
     let (mut usage, mut error, mut length) = (UsageReader::default(), None, 0);
     loop {
-        let is_whole = stream.framing() == StreamFraming::Whole && !stream.is_undecided();
+        let is_whole = stream.framing == StreamFraming::Whole && !stream.is_undecided();
         let until = match is_whole {
-            true if is_short && stream.is_json() && length <= MAX_ERROR_BYTES => limits.deadline,
+            true if is_short && stream.is_json && length <= MAX_ERROR_BYTES => limits.deadline,
             false if form.is_stream && length <= MAX_HELD_BYTES => first_token_until,
             false if stream.is_undecided() => limits.deadline,
             _ => break,

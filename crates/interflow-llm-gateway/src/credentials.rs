@@ -6,10 +6,11 @@ use interflow_limits::KEY_PREFIX;
 use interflow_llm::Provider;
 use interflow_types::{ByteStr, RequestHead, percent};
 
-/// Header fields that carry a provider key, besides `Authorization`. Clients of Anthropic's API use either.
-const KEY_HEADERS: [&str; 3] = ["x-api-key", "api-key", "x-goog-api-key"];
-/// All of them, and those of signatures.
-pub(crate) const CREDENTIAL_HEADERS: [&str; 5] =
+/// Header fields with the credentials of providers' clients.
+pub(crate) const CREDENTIALS: [&str; 4] = ["authorization", "x-api-key", "api-key", "x-goog-api-key"];
+
+/// As [`CREDENTIALS`], of requests of the gateway itself, too.
+pub(crate) const SENT_CREDENTIALS: [&str; 5] =
     ["authorization", "x-api-key", "api-key", "x-goog-api-key", "x-amz-security-token"];
 
 /// A key that a client presented.
@@ -23,25 +24,29 @@ pub(crate) enum PresentedKey {
 
 /// Whether the text has the format of a virtual key. Such a text must never leave Interflow, whether or not the key
 /// exists.
-pub(super) fn is_virtual_key(text: &str) -> bool {
+pub(crate) fn is_virtual_key(text: &str) -> bool {
     text.starts_with(KEY_PREFIX)
 }
 
 /// The key in one of the places that provider SDKs use. A virtual key takes precedence, so that none is overlooked
 /// beside a second credential.
-pub(super) fn presented_key(head: &RequestHead) -> Option<PresentedKey> {
-    first_key(presented_in_fields(head).chain(presented_in_query(head)).collect())
+pub(crate) fn presented_key(head: &RequestHead) -> Option<PresentedKey> {
+    first_key(client_keys(head).collect())
 }
 
 /// As [`presented_key`], in a header field: an address gets into logs and histories.
-pub(super) fn presented_key_in_fields(head: &RequestHead) -> Option<PresentedKey> {
-    first_key(presented_in_fields(head).collect())
+pub(crate) fn presented_key_in_fields(head: &RequestHead) -> Option<PresentedKey> {
+    first_key(presented_in_fields(head).filter(|key| !key.is_empty()).collect())
 }
 
 fn first_key(mut all: Vec<String>) -> Option<PresentedKey> {
-    all.retain(|key| !key.is_empty());
     let ours = all.iter().position(|k| is_virtual_key(k)).unwrap_or(0);
     (!all.is_empty()).then(|| PresentedKey::Provider(all.swap_remove(ours)))
+}
+
+/// The keys with which a client authenticates, in whichever field its SDK puts them.
+pub(crate) fn client_keys(head: &RequestHead) -> impl Iterator<Item = String> {
+    presented_in_fields(head).chain(presented_in_query(head)).filter(|key| !key.is_empty())
 }
 
 /// The bearer token and the key fields.
@@ -51,8 +56,9 @@ fn presented_in_fields(head: &RequestHead) -> impl Iterator<Item = String> {
         let (scheme, key) = std::str::from_utf8(v).ok()?.trim().split_once(' ')?;
         scheme.eq_ignore_ascii_case("bearer").then(|| key.trim().to_owned())
     };
-    let fields = KEY_HEADERS.iter().flat_map(move |name| head.headers.get_all(name).filter_map(text));
-    head.headers.get_all("authorization").filter_map(bearer).chain(fields)
+    let [authorization, keys @ ..] = CREDENTIALS;
+    let fields = keys.into_iter().flat_map(move |name| head.headers.get_all(name).filter_map(text));
+    head.headers.get_all(authorization).filter_map(bearer).chain(fields)
 }
 
 /// Gemini's `key=` in the query.
@@ -61,15 +67,10 @@ fn presented_in_query(head: &RequestHead) -> impl Iterator<Item = String> {
     pairs.filter_map(|pair| pair.strip_prefix("key=")).map(percent::decoded_lossy)
 }
 
-/// The key of a client, which goes to the provider that it is of.
-pub(crate) fn provider_key(head: &RequestHead) -> Option<String> {
-    presented_in_fields(head).chain(presented_in_query(head)).find(|key| !key.is_empty())
-}
-
 /// Whether the request carries credentials, the client's or the operator's. A signature in the query counts.
 pub(crate) fn has_credentials(head: &RequestHead) -> bool {
     let signed = |pair: &str| pair.starts_with("key=") || pair.starts_with("X-Amz-Signature=");
-    CREDENTIAL_HEADERS.iter().any(|name| head.headers.contains(name))
+    CREDENTIALS.iter().any(|name| head.headers.contains(name))
         || head.url.query().is_some_and(|query| query.split('&').any(signed))
 }
 
@@ -80,7 +81,7 @@ pub(crate) fn lasting_identity(head: &RequestHead, peer: IpAddr) -> Option<Strin
     let peer = peer.to_canonical();
     // A client on this machine may change between the two families.
     let address = || if peer.is_loopback() { String::new() } else { peer.to_string() };
-    if let Some(key) = provider_key(head) {
+    if let Some(key) = client_keys(head).next() {
         let is_renewed = [SIGN_IN_TOKEN, "eyJ", "ya29."].iter().any(|start| key.starts_with(start));
         return Some(if is_renewed { address() } else { key });
     }
@@ -94,8 +95,7 @@ const SIGN_IN_TOKEN: &str = "sk-ant-oat";
 
 /// Removes the credentials from every place of [`presented_key`], not only from where the valid one was found.
 pub(crate) fn remove_credentials(head: &mut RequestHead) {
-    head.headers.remove("authorization");
-    for name in KEY_HEADERS {
+    for name in CREDENTIALS {
         head.headers.remove(name);
     }
     if let Some(query) = head.url.query()
@@ -108,17 +108,7 @@ pub(crate) fn remove_credentials(head: &mut RequestHead) {
     }
 }
 
-/// Replaces any credential by the provider's own key, in the field that the provider documents.
-///
-/// # Errors
-/// The key is not a valid header value.
-pub(super) fn set_provider_key(head: &mut RequestHead, provider: Provider, key: &str) -> Result<(), ()> {
-    remove_credentials(head);
-    let (name, value) = key_field(provider, key);
-    head.headers.append(name, value).map_err(|_| ())
-}
-
-/// The field in which a provider expects a key.
+/// The field in which a provider expects a key, and its value.
 pub(crate) fn key_field(provider: Provider, key: &str) -> (&'static str, String) {
     match provider {
         Provider::Anthropic if !key.starts_with(SIGN_IN_TOKEN) => ("x-api-key", key.to_owned()),
@@ -126,6 +116,16 @@ pub(crate) fn key_field(provider: Provider, key: &str) -> (&'static str, String)
         Provider::Gemini => ("x-goog-api-key", key.to_owned()),
         _ => ("Authorization", format!("Bearer {key}")),
     }
+}
+
+/// Replaces any credential by the provider's own key, in the field that the provider documents.
+///
+/// # Errors
+/// The key is not a valid header value.
+pub(crate) fn set_provider_key(head: &mut RequestHead, provider: Provider, key: &str) -> Result<(), ()> {
+    remove_credentials(head);
+    let (name, value) = key_field(provider, key);
+    head.headers.append(name, value).map_err(|_| ())
 }
 
 #[cfg(test)]
