@@ -109,6 +109,7 @@ fn telemetry() -> String {
     };
     of_set(&mut page, AttributeSet::GenAi);
     for (name, title, set) in [
+        ("gen_ai_legacy", "OpenTelemetry, until August 2026", AttributeSet::GenAiLegacy),
         ("openinference", "OpenInference", AttributeSet::OpenInference),
         ("langfuse", "Langfuse", AttributeSet::Langfuse),
     ] {

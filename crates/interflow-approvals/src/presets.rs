@@ -84,6 +84,7 @@ mod tests {
     #[test]
     fn unknown_preset_error_lists_the_existing_ones() {
         assert_eq!(find("npm").unwrap().rules[0].ports, ["443"]);
+        assert_eq!(find("npm").unwrap().rules[0].methods, ["GET", "HEAD", "QUERY"], "what is only read");
         let error = find("nmp").unwrap_err();
         assert!(error.contains("`nmp`") && error.contains("claude-code, codex"), "{error}");
     }

@@ -26,7 +26,7 @@ pub async fn run_agents(world: &DemoEndpoints, round: u32) {
 /// A client that sends a customer's letter, with personal data, to a model.
 async fn support(world: &DemoEndpoints) {
     let content = format!("{}\n\n{LETTER}", SUPPORT.prompt);
-    let body = json!({"model": "gpt-4.1-mini", "messages": [{"role": "user", "content": content}]});
+    let body = json!({"model": "gpt-6.1-terra", "messages": [{"role": "user", "content": content}]});
     let headers = [("User-Agent", "OpenAI/Python 1.109.1"), ("Authorization", "Bearer sk-demo")];
     post(world, "api.openai.com", "/v1/chat/completions", &headers, &body).await;
 }
@@ -58,7 +58,7 @@ const CLAUDE: [(&str, &str); 4] = [
 /// A coding agent on Anthropic's API. It sends a title request first, as such agents do, and starts two sub-agents.
 async fn coder(world: &DemoEndpoints, session: &str, script: &DialogueScript) {
     let user = json!({"user_id": format!("user_demo_account__session_{session}")});
-    let title = json!({"model": "claude-haiku-4-5", "max_tokens": 128, "metadata": user,
+    let title = json!({"model": "claude-haiku-5-5", "max_tokens": 128, "metadata": user,
         "system": "Analyze if this message indicates a new conversation topic (isNewTopic) and give it a title.",
         "messages": [{"role": "user", "content": script.prompt}]});
     post(world, "api.anthropic.com", "/v1/messages?beta=true", &CLAUDE, &title).await;
@@ -82,7 +82,7 @@ fn run_steps<'a>(
         let mut history = vec![json!({"role": "user", "content": [
             {"type": "text", "text": reminder}, {"type": "text", "text": script.prompt}]})];
         for (n, step) in script.steps.iter().enumerate() {
-            let body = json!({"model": "claude-sonnet-4-5", "max_tokens": 32000, "stream": true, "system": [{"type": "text", "text": system}],
+            let body = json!({"model": "claude-sonnet-5-5", "max_tokens": 32000, "stream": true, "system": [{"type": "text", "text": system}],
                 "tools": tools, "messages": history, "metadata": {"user_id": format!("user_demo_account__session_{session}")}});
             post(world, "api.anthropic.com", "/v1/messages?beta=true", &CLAUDE, &body).await;
             let (said, results) = step_messages(n, step);
@@ -130,7 +130,7 @@ async fn chat(world: &DemoEndpoints, script: &DialogueScript) {
         json!({"role": "user", "content": script.prompt}),
     ];
     for (n, step) in script.steps.iter().enumerate() {
-        let body = json!({"model": "gpt-4.1-mini", "messages": history, "tools": [tool]});
+        let body = json!({"model": "gpt-6.1-terra", "messages": history, "tools": [tool]});
         post(world, "api.openai.com", "/v1/chat/completions", &headers, &body).await;
         let calls: Vec<Value> = step.calls.iter().enumerate().map(|(i, (name, input, _))| {
             json!({"id": call_id(n, i), "type": "function", "function": {"name": name, "arguments": input}})
@@ -151,7 +151,7 @@ async fn codex(world: &DemoEndpoints, session: &str, script: &DialogueScript) {
     let mut input =
         vec![json!({"type": "message", "role": "user", "content": [{"type": "input_text", "text": script.prompt}]})];
     for (n, step) in script.steps.iter().enumerate() {
-        let body = json!({"model": "gpt-5-codex", "stream": true, "instructions": "You are Codex, a coding agent.", "input": input,
+        let body = json!({"model": "gpt-6.1-sol", "stream": true, "instructions": "You are Codex, a coding agent.", "input": input,
             "prompt_cache_key": format!("{session}-codex"), "tools": [{"type": "function", "name": "shell"}, {"type": "function", "name": "update_plan"}]});
         post(world, "api.openai.com", "/v1/responses", &headers, &body).await;
         for (i, (name, arguments, back)) in step.calls.iter().enumerate() {
@@ -163,10 +163,10 @@ async fn codex(world: &DemoEndpoints, session: &str, script: &DialogueScript) {
 }
 
 async fn gemini(world: &DemoEndpoints, script: &DialogueScript) {
-    let headers = [("User-Agent", "GeminiCLI/0.8.1/gemini-2.5-flash (linux; x64)"), ("x-goog-api-key", "demo")];
+    let headers = [("User-Agent", "GeminiCLI/0.61.0/gemini-3.8-flash (linux; x64)"), ("x-goog-api-key", "demo")];
     let picture = json!({"inlineData": {"mimeType": "image/png", "data": "iVBORw0KGgo="}});
     let body = json!({"contents": [{"role": "user", "parts": [{"text": script.prompt}, picture]}]});
-    let path = "/v1beta/models/gemini-2.5-flash:streamGenerateContent?alt=sse";
+    let path = "/v1beta/models/gemini-3.8-flash:streamGenerateContent?alt=sse";
     post(world, "generativelanguage.googleapis.com", path, &headers, &body).await;
 }
 

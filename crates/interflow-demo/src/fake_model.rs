@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use crate::dialogue::{DialogueScript, DialogueStep, FIX, HELPERS, QUESTIONS, SUPPORT, TITLE};
 
 /// The models of its list; it answers for any other name too.
-pub const NAMES: [&str; 4] = ["claude-sonnet-4-5", "gpt-5-mini", "gemini-2.5-flash", "llama3.2"];
+pub const NAMES: [&str; 4] = ["claude-sonnet-5-5", "gpt-6-luna", "gemini-3.8-flash", "llama3.2"];
 
 pub struct ModelResponse {
     pub media: &'static str,

@@ -1,6 +1,7 @@
 //! The first LLM stage: detects calls to providers, records what they request, and reads the usage of responses.
 
 use std::collections::BTreeSet;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -26,6 +27,9 @@ use parking_lot::Mutex;
 
 /// Maximum size of a body that is inspected on an unknown path; conversation assembly has the same limit.
 const MAX_UNKNOWN_BODY_BYTES: usize = 16 << 20;
+
+/// Maximum length of a word of an API that traces have.
+const MAX_WORD: usize = 24;
 
 /// Maximum number of unknown operations that the log names.
 const MAX_REPORTED: usize = 100;
@@ -381,6 +385,12 @@ async fn read_request(flow: &mut Flow, request: &Arc<RequestBody>, is_inspected:
         let name = facts.model.clone().and_then(|r| request.plain().get(r)).and_then(|m| std::str::from_utf8(m).ok());
         call.model = name.map(Into::into);
     }
+    let plain = request.plain();
+    let word = |range: &Option<Range<usize>>| {
+        let word = std::str::from_utf8(plain.get(range.clone()?)?).ok()?;
+        (word.len() <= MAX_WORD && word.bytes().all(|b| b.is_ascii_lowercase() || b == b'_')).then(|| word.into())
+    };
+    (call.reasoning_level, call.service_tier) = (word(&facts.effort), word(&facts.service_tier));
     // Ollama streams unless told otherwise; all others the other way round.
     call.stream = call.stream || facts.stream.unwrap_or(call.provider == Provider::Ollama);
     call.max_output = facts.max_output;

@@ -24,6 +24,9 @@ pub struct LlmCall {
     pub others: Vec<ByteStr>,
     /// The model as requested by the client.
     pub model: Option<ByteStr>,
+    /// How much the model is asked to think, and the service tier, by the words of the client's API.
+    pub reasoning_level: Option<ByteStr>,
+    pub service_tier: Option<ByteStr>,
     /// Exempt from redaction by the operator's configuration.
     pub exempt: bool,
     /// The mapped model name, once determined by the dispatcher.
@@ -58,6 +61,10 @@ pub struct ResponseSummary {
     pub usage: Option<CallUsage>,
     pub model: Option<ByteStr>,
     pub id: Option<ByteStr>,
+    /// What became of the response, where it may go on in the background: `completed`, `queued`.
+    pub status: Option<ByteStr>,
+    /// The service tier that answered.
+    pub service_tier: Option<ByteStr>,
 }
 
 /// What was counted of a response while it passed: of a stream that is cut, no usage report tells.
@@ -151,6 +158,9 @@ impl ResponseSummary {
         if self.id.is_none() {
             self.id.clone_from(&later.id);
         }
+        // The last ones count: a response begins in progress, at a tier that the provider has yet to choose.
+        self.status = later.status.clone().or(self.status.take());
+        self.service_tier = later.service_tier.clone().or(self.service_tier.take());
     }
 }
 
@@ -169,7 +179,7 @@ mod tests {
         exchange.merge_summary(&ResponseSummary {
             usage: Some(CallUsage { output: 7, ..CallUsage::default() }),
             model: Some("m".into()),
-            id: None,
+            ..ResponseSummary::default()
         });
         assert_eq!(seen.usage(), Some(CallUsage { input: 5, output: 7, ..CallUsage::default() }));
         assert_eq!(seen.summary().model, Some("m".into()));

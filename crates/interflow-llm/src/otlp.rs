@@ -14,8 +14,12 @@ pub mod name {
     pub const INPUT: &str = "gen_ai.usage.input_tokens";
     pub const OUTPUT: &str = "gen_ai.usage.output_tokens";
     pub const CACHE_READ: &str = "gen_ai.usage.cache_read.input_tokens";
-    pub const CACHE_WRITE: &str = "gen_ai.usage.cache_creation.input_tokens";
+    pub const CACHE_WRITE: &str = "gen_ai.usage.cache_write.input_tokens";
+    /// What it was called until August 2026.
+    pub const CACHE_CREATION: &str = "gen_ai.usage.cache_creation.input_tokens";
     pub const REASONING: &str = "gen_ai.usage.reasoning.output_tokens";
+    pub const REASONING_LEVEL: &str = "gen_ai.request.reasoning.level";
+    pub const STATUS: &str = "gen_ai.response.status";
     pub const CONVERSATION: &str = "gen_ai.conversation.id";
     pub const STREAM: &str = "gen_ai.request.stream";
     pub const FIRST_CHUNK: &str = "gen_ai.response.time_to_first_chunk";

@@ -253,7 +253,7 @@ fn mcp_client_can_read_the_recording() {
     assert_eq!(answers.len(), 4, "{out:?}");
     let text = |n: usize| answers[n]["result"]["content"][0]["text"].as_str().expect("a text").to_owned();
     let id = text(1).split(' ').next().expect("an id").to_owned();
-    assert!(text(2).contains("gpt-5-codex") && text(3).starts_with("# "));
+    assert!(text(2).contains("gpt-6.1-sol") && text(3).starts_with("# "));
     let read = interflow(HOME.path(), &["mcp"], &format!("{}\n", call(9, "read_flow", json!({ "id": id }))));
     let read = String::from_utf8_lossy(&read.stdout).into_owned();
     assert!(read.contains("user=demo") && !read.contains("hunter2"), "{read}");

@@ -111,6 +111,13 @@ describe('events', () => {
       delta(2, { toolUse: { input: '{}' } }), data({ contentBlockIndex: 2 }),
     ])).toEqual([{ kind: 'thinking', text: 'hm' }, { kind: 'text', text: 'Hello' }, { kind: 'tool input', text: '{}' }]);
   });
+  it('of Interactions are joined by step', () => {
+    const delta = (index: number, delta: object) => data({ event_type: 'step.delta', index, delta });
+    expect(assemble([
+      data({ event_type: 'step.start', index: 0, step: { type: 'thought' } }), delta(0, { type: 'thought_summary', content: { type: 'text', text: 'hm' } }),
+      delta(1, { type: 'text', text: 'Hel' }), delta(1, { type: 'text', text: 'lo' }), delta(2, { type: 'arguments_delta', arguments: '{}' }),
+    ])).toEqual([{ kind: 'thinking', text: 'hm' }, { kind: 'text', text: 'Hello' }, { kind: 'tool input', text: '{}' }]);
+  });
   it('are split at blank lines', () => {
     expect(splitEvents('event: a\ndata: 1\ndata: 2\n\n\ndata: 3\r\n\r\n: byte 9: cut\n')).toEqual(['event: a\ndata: 1\ndata: 2', 'data: 3', ': byte 9: cut\n']);
     expect(splitEvents('\n\n')).toEqual([]);

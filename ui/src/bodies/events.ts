@@ -26,6 +26,14 @@ function pieces(event: Json): [string, string][] {
     add(`${block} tool input`, delta['partial_json']);
     return out;
   }
+  // Google's Interactions, by step.
+  if (event['event_type'] === 'step.delta' && isObject(delta)) {
+    const step = String(event['index'] ?? 0);
+    add(`${step} text`, delta['text']);
+    add(`${step} tool input`, delta['arguments']);
+    if (isObject(delta['content'])) add(`${step} thinking`, delta['content']['text']);
+    return out;
+  }
   // Bedrock's Converse, by block.
   if (typeof event['contentBlockIndex'] === 'number' && isObject(delta)) {
     const block = String(event['contentBlockIndex']);

@@ -50,7 +50,7 @@ export interface components {
             comment?: string | null;
         };
         /** @description An API format, named after its creator; other providers may use it. */
-        ApiFormat: ("anthropic" | "chat" | "responses" | "gemini" | "converse") | "ollama";
+        ApiFormat: ("anthropic" | "chat" | "responses" | "gemini" | "converse") | "interactions" | "ollama";
         /** @description A token without its secret. */
         ApiToken: {
             id: string;

@@ -19,7 +19,7 @@ export function mayCall(flow: Summary): boolean {
   if (flow.kind === 'websocket') return /\/responses(\?|$)/.test(flow.path ?? '');
   if (flow.method !== 'POST' || flow.state === 'open') return false;
   const type = flow.response_type ?? '';
-  return /json|stream$/.test(type) || /\/(messages|completions|responses|chat|converse|invoke)|generateContent/i.test(flow.path ?? '');
+  return /json|stream$/.test(type) || /\/(messages|completions|responses|interactions|chat|converse|invoke)|generateContent/i.test(flow.path ?? '');
 }
 
 export class Models {

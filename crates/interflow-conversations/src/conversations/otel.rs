@@ -128,8 +128,8 @@ impl ConversationTrace {
             all.extend(tokens([u.input, u.output, u.cache_read, u.cache_write, u.reasoning]));
         }
         all.extend(e.cost.map(|c| real("interflow.cost_usd", c)));
-        all.extend(e.speed.map(|s| real("gen_ai.server.tokens_per_second", s)));
-        all.extend(e.facts.first_byte.map(|us| real("gen_ai.server.time_to_first_token", us as f64 / 1e6)));
+        all.extend(e.speed.map(|s| real("interflow.tokens_per_second", s)));
+        all.extend(e.facts.first_byte.map(|us| real(attribute::FIRST_CHUNK, us as f64 / 1e6)));
         all.extend(e.facts.stop.as_deref().map(|stop| {
             json!({"key": "gen_ai.response.finish_reasons", "value": {"arrayValue": {"values": [{"stringValue": stop}]}}})
         }));

@@ -79,7 +79,7 @@ impl TranslationStep {
             ChatEvent::Start { id, model } => ResponseSummary {
                 id: id.as_deref().map(Into::into),
                 model: model.as_deref().map(Into::into),
-                usage: None,
+                ..ResponseSummary::default()
             },
             _ => return,
         };

@@ -355,6 +355,7 @@ impl Translation {
             usage: reply.usage,
             model: reply.model.as_deref().map(Into::into),
             id: reply.id.as_deref().map(Into::into),
+            ..ResponseSummary::default()
         });
         let failed = reply.blocks.iter().find_map(|block| match block {
             ContentBlock::Error { kind, message } => Some((kind.clone(), message.clone())),

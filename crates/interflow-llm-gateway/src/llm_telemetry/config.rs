@@ -60,6 +60,9 @@ pub enum AttributeSet {
     /// OpenTelemetry's conventions for generative AI.
     #[serde(rename = "gen_ai")]
     GenAi,
+    /// Names that these conventions had before August 2026.
+    #[serde(rename = "gen_ai_legacy")]
+    GenAiLegacy,
     /// OpenInference's, for Arize Phoenix and others.
     OpenInference,
     /// Langfuse's.
@@ -134,7 +137,7 @@ pub struct TelemetryConfig {
     pub content: ContentMode,
     /// Maximum size of an attribute with texts; of a conversation the latest messages stay.
     pub max_content: ByteSize,
-    /// Names of attributes: `gen_ai`, and beside it `openinference`, `langfuse`.
+    /// Names of attributes: `gen_ai`, and beside it `gen_ai_legacy`, `openinference`, `langfuse`.
     pub attributes: Vec<AttributeSet>,
     /// Webhooks for events, independent of the collector.
     #[serde(skip_serializing_if = "Vec::is_empty")]

@@ -31,6 +31,7 @@ pub(super) fn attributes(content: SpanContent, sets: &[AttributeSet], max: usize
     for set in sets {
         match set {
             AttributeSet::GenAi => all.extend(parsed.gen_ai(max)),
+            AttributeSet::GenAiLegacy => {}
             AttributeSet::OpenInference => all.extend(parsed.open_inference(max)),
             AttributeSet::Langfuse => all.extend(parsed.langfuse(max)),
         }
@@ -48,7 +49,9 @@ impl ParsedContent {
         let body: Value = serde_json::from_slice(&content.request.filter(|b| b.len() <= MAX_DECODED_BYTES)?).ok()?;
         let format = ApiFormat::detect(&content.path, &body)?;
         let mut parameters = Map::new();
-        let inner = ["generationConfig", "inferenceConfig", "options"].into_iter().filter_map(|name| body.get(name));
+        let inner = ["generationConfig", "generation_config", "inferenceConfig", "options"]
+            .into_iter()
+            .filter_map(|name| body.get(name));
         for object in inner.chain([&body]).filter_map(Value::as_object) {
             let is_plain = |value: &Value| value.is_number() || value.is_boolean();
             parameters.extend(object.iter().filter(|(_, value)| is_plain(value)).map(|(k, v)| (k.clone(), v.clone())));

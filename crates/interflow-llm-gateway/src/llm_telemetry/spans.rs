@@ -2,7 +2,7 @@
 
 use interflow_llm::otlp::{boolean, list, name, number, real, text};
 use interflow_llm::{Operation, Provider};
-use interflow_types::{Flow, RequestHead};
+use interflow_types::{ByteStr, Flow, RequestHead};
 use serde_json::{Value, json};
 
 use super::otel_env::Sampler;
@@ -63,9 +63,14 @@ fn parse_traceparent(text: &str) -> Option<(String, String, bool)> {
 pub(super) fn build_span(f: &CallTelemetry<'_>, trace: &TraceContext, sets: &[AttributeSet]) -> Value {
     let operation = operation_name(f.exchange.operation, f.exchange.provider);
     let includes = |of: AttributeSet| of == AttributeSet::GenAi || sets.contains(&of);
+    // Two sets may have a name in common.
+    let is_first =
+        |at: usize| !SPAN_ATTRIBUTES[..at].iter().any(|a| a.name == SPAN_ATTRIBUTES[at].name && includes(a.set));
     let attributes: Vec<Value> = SPAN_ATTRIBUTES
         .iter()
-        .filter(|attribute| includes(attribute.set))
+        .enumerate()
+        .filter(|(at, attribute)| includes(attribute.set) && is_first(*at))
+        .map(|(_, attribute)| attribute)
         .filter_map(|attribute| match (attribute.value)(f)? {
             AttributeValue::Text(value) => Some(text(attribute.name, &value)),
             AttributeValue::Number(value) => Some(number(attribute.name, value)),
@@ -167,6 +172,18 @@ const fn span_kind(operation: Operation) -> &'static str {
     }
 }
 
+/// A service tier, whose attributes are OpenAI's.
+fn openai_tier(f: &CallTelemetry<'_>, tier: Option<&ByteStr>) -> Option<AttributeValue> {
+    tier.filter(|_| matches!(f.exchange.provider, Provider::OpenAi | Provider::Azure))
+        .map(|tier| as_text(tier.as_str()))
+}
+
+/// When the first text of a stream came, as a JSON string (RFC 3339).
+fn first_text_time(f: &CallTelemetry<'_>) -> Option<AttributeValue> {
+    let at = f.flow.clock.started_at().micros() + f.exchange.first_token.get()?;
+    Some(as_text(json!(super::audit_fields::rfc3339(at)).to_string()))
+}
+
 fn as_text(value: impl AsRef<str>) -> AttributeValue {
     AttributeValue::Text(value.as_ref().to_owned())
 }
@@ -189,7 +206,12 @@ pub const SPAN_ATTRIBUTES: &[SpanAttribute] = &[
     attribute(name::OUTPUT, "tokens of the answer", |f| f.usage.map(|u| AttributeValue::Number(u.output))),
     attribute(name::CACHE_READ, "tokens read from the provider's cache", |f| f.usage.map(|u| AttributeValue::Number(u.cache_read))),
     attribute(name::CACHE_WRITE, "tokens written to the provider's cache", |f| f.usage.map(|u| AttributeValue::Number(u.cache_write))),
+    attribute(name::CACHE_CREATION, "tokens written to the provider's cache", |f| f.usage.map(|u| AttributeValue::Number(u.cache_write))).of(AttributeSet::GenAiLegacy),
     attribute(name::REASONING, "tokens of the answer that are reasoning", |f| f.usage.filter(|u| u.reasoning > 0).map(|u| AttributeValue::Number(u.reasoning))),
+    attribute(name::REASONING_LEVEL, "how much the model is asked to think", |f| f.exchange.reasoning_level.as_deref().map(as_text)),
+    attribute(name::STATUS, "what became of a response of Responses or Interactions, such as `queued`", |f| f.exchange.summary().status.as_deref().map(as_text)),
+    attribute("openai.request.service_tier", "service tier in the request", |f| openai_tier(f, f.exchange.service_tier.as_ref())),
+    attribute("openai.response.service_tier", "service tier that answered", |f| openai_tier(f, f.exchange.summary().service_tier.as_ref())),
     attribute(name::STREAM, "whether the client asked for a stream", |f| f.exchange.stream.then_some(AttributeValue::Flag(true))),
     attribute(name::FIRST_CHUNK, "seconds until the first text of a stream", |f| f.exchange.first_token.get().map(|us| AttributeValue::Real(*us as f64 / 1e6))),
     attribute(name::CONVERSATION, "the client's id of the conversation, from its session header", session),
@@ -202,6 +224,8 @@ pub const SPAN_ATTRIBUTES: &[SpanAttribute] = &[
     attribute("llm.system", "API of the provider", |f| Some(as_text(f.exchange.provider.as_str()))).of(AttributeSet::OpenInference),
     attribute("llm.provider", "the gateway's name of the provider", |f| Some(as_text(f.provider()))).of(AttributeSet::OpenInference),
     attribute("llm.model_name", "model that answered, else the one asked for", |f| f.exchange.summary().model.or_else(|| f.exchange.model.clone()).as_deref().map(as_text)).of(AttributeSet::OpenInference),
+    attribute("llm.request.model_name", "model that the client asked for", |f| f.exchange.model.as_deref().map(as_text)).of(AttributeSet::OpenInference),
+    attribute("llm.response.model_name", "model that answered", |f| f.exchange.summary().model.as_deref().map(as_text)).of(AttributeSet::OpenInference),
     attribute("llm.token_count.prompt", "tokens of the prompt", |f| f.usage.map(|u| AttributeValue::Number(u.input))).of(AttributeSet::OpenInference),
     attribute("llm.token_count.completion", "tokens of the answer", |f| f.usage.map(|u| AttributeValue::Number(u.output))).of(AttributeSet::OpenInference),
     attribute("llm.token_count.total", "both", total).of(AttributeSet::OpenInference),
@@ -217,8 +241,8 @@ pub const SPAN_ATTRIBUTES: &[SpanAttribute] = &[
     attribute("langfuse.observation.cost_details", "cost in US dollars, as JSON", |f| dollars(f).map(|cost| as_text(json!({"total": cost}).to_string()))).of(AttributeSet::Langfuse),
     attribute("langfuse.observation.level", "`ERROR` if it failed", |f| f.error().map(|_| as_text("ERROR"))).of(AttributeSet::Langfuse),
     attribute("langfuse.observation.status_message", "[code or kind](errors.md) of the error", |f| f.error().map(|e| as_text(e.1))).of(AttributeSet::Langfuse),
-    attribute("langfuse.session.id", "the client's id of the conversation", session).of(AttributeSet::Langfuse),
-    attribute("langfuse.user.id", "the authenticated user", |f| f.flow.user.as_deref().map(as_text)).of(AttributeSet::Langfuse),
+    attribute("langfuse.observation.completion_start_time", "when the first text of a stream came, as JSON", first_text_time).of(AttributeSet::Langfuse),
+    attribute("session.id", "the client's id of the conversation", session).of(AttributeSet::Langfuse),
     attribute("langfuse.trace.tags", "tags of the flow", tags).of(AttributeSet::Langfuse),
 ];
 

@@ -29,11 +29,12 @@ const IGNORED_PARAMETERS: [&str; 14] = [
 
 /// Header fields defined by HTTP, a provider or its SDK, and credentials. A trailing `*` matches any suffix.
 /// Everything else is scanned.
-const IGNORED_HEADERS: [&str; 62] = [
+const IGNORED_HEADERS: [&str; 63] = [
     "authorization",
     "proxy-authorization",
     "x-api-key",
     "api-key",
+    "api-revision",
     "x-goog-*",
     "x-amz-*",
     "amz-*",

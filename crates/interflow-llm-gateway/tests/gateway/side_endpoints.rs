@@ -3,6 +3,7 @@
 use interflow_testkit::{Origin, Reply, Request};
 use serde_json::{Value, json};
 
+use super::key_scopes::key;
 use super::{Gate, MAIL, SSN, arrived};
 
 async fn vendor() -> Origin {
@@ -55,6 +56,26 @@ async fn a_response_that_was_made_in_the_background_is_restored_for_its_owner() 
             let answer = gate.send("GET", &format!("{path}/r_1"), key, b"").await.unwrap();
             assert_eq!(answer.text().contains(MAIL), restored, "{path} {key}: {}", answer.text());
         }
+    }
+}
+
+#[tokio::test]
+async fn what_keeps_a_cache_is_charged_as_far_as_the_provider_reports_it() {
+    for (reported, charged) in [
+        (json!({ "usage": { "input_tokens": 0, "cache_read_input_tokens": 90, "output_tokens": 0 } }), vec![90]),
+        (json!({ "input_tokens": 90 }), vec![]),
+    ] {
+        let answer = reported.clone();
+        let origin = Origin::http().answering(move |_| Reply::json(&answer)).start().await;
+        let gate = Gate::with(&origin, |parts| parts.keys = key("k", "")).await;
+        let body = json!({ "model": "m", "messages": [{ "role": "user", "content": "hello" }] }).to_string();
+        let fields = "Authorization: Bearer ifk_k\r\nContent-Type: application/json\r\n";
+        let answer = gate.send("POST", "/anthropic/v1/messages/cache_touch", fields, body.as_bytes()).await.unwrap();
+        assert_eq!(answer.status, 200, "{}", answer.text());
+        gate.proxy.flows(1).await;
+        let rows = gate.limits.usage().rows();
+        let inputs: Vec<u64> = rows.iter().map(|row| row.input_tokens).filter(|n| *n > 0).collect();
+        assert_eq!(inputs, charged, "{reported}");
     }
 }
 

@@ -284,7 +284,8 @@ impl Endpoint {
             name => name == provider.as_str(),
         };
         // A path that an origin may read as another one, with `..` or an escape, is below none.
-        let is_plain = || path.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'/' | b'_' | b'-'));
+        let is_of_path = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'/' | b'_' | b'-' | b'.' | b':');
+        let is_plain = || path.bytes().all(is_of_path) && !path.contains("..");
         let is_below = |path: &str| {
             let rest = path.strip_prefix(self.3).filter(|_| is_plain());
             rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/') || self.3.ends_with('/'))

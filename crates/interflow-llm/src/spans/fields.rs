@@ -66,7 +66,7 @@ fields! {
     Word, "all", "the form of a medium or of an answer":
         "media_type" "mediaType" "mime_type" "mimeType" "format" "detail" "size" "quality" "voice" "effort"
         "encoding_format" "response_format" "truncation" "search_context_size" "resolution" "thinking_level"
-        "thinking_summaries";
+        "thinkingLevel" "thinking_summaries" "reasoning_effort";
     Word, "all", "settings of a request":
         "anthropic_version" "anthropic_beta" "keep_alive" "container" "tool_choice" "completion_window"
         "prompt_cache_retention";

@@ -114,6 +114,9 @@ pub struct MarkedText {
     pub max_output: Option<u64>,
     /// Whether a limit on output tokens is not a whole number that an API takes: negative, a fraction, too large, a word.
     pub is_max_output_invalid: bool,
+    /// How much the model is asked to think, by the word of its API.
+    pub effort: Option<Range<usize>>,
+    pub service_tier: Option<Range<usize>>,
     /// How many choices are asked for; 0 if the body does not say.
     pub choices: u64,
     /// The first message of the conversation, which identifies it in clients that send no id.

@@ -313,6 +313,10 @@ impl<'j> SpanWalker<'j> {
                     frame.has_lane |= name == b"stream_id";
                     frame.index = fnv1a(frame.index, self.json.get(range.clone()).unwrap_or_default());
                 }
+                b"effort" | b"reasoning_effort" | b"thinking_level" | b"thinkingLevel" if depth <= 3 => {
+                    self.out.effort.get_or_insert_with(|| range.clone());
+                }
+                b"service_tier" if depth == 1 => self.out.service_tier = Some(range.clone()),
                 b"previous_response_id" | b"previous_interaction_id" | b"conversation" if depth == 1 => {
                     self.out.continues = Some(range.clone());
                 }

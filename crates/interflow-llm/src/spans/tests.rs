@@ -175,6 +175,23 @@ fn gemini() {
 }
 
 #[test]
+fn the_level_of_reasoning_and_the_tier_of_a_request_are_read() {
+    for (body, effort, tier) in [
+        (json!({"reasoning": {"effort": "xhigh"}, "service_tier": "flex"}), Some("xhigh"), Some("flex")),
+        (json!({"reasoning_effort": "low"}), Some("low"), None),
+        (json!({"output_config": {"effort": "max"}}), Some("max"), None),
+        (json!({"generation_config": {"thinking_level": "high"}}), Some("high"), None),
+        (json!({"generationConfig": {"thinkingConfig": {"thinkingLevel": "low"}}}), Some("low"), None),
+        (json!({"messages": [{"content": [{"effort": "none"}]}], "x": {"service_tier": "y"}}), None, None),
+    ] {
+        let text = body.to_string();
+        let marked = facts(text.as_bytes()).unwrap();
+        let word = |range: Option<Range<usize>>| range.map(|range| text[range].to_owned());
+        assert_eq!((word(marked.effort).as_deref(), word(marked.service_tier).as_deref()), (effort, tier), "{body}");
+    }
+}
+
+#[test]
 fn interactions() {
     check(
         json!({

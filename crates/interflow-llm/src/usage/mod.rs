@@ -51,7 +51,8 @@ pub fn summary_from_value(value: &Value) -> ResponseSummary {
         let reported_model = inner.iter().take(4).find_map(|v| names.iter().find_map(|n| v[*n].as_str()));
         reported_model.map(ByteStr::from)
     };
-    ResponseSummary { usage, model: text(&["model", "modelVersion"]), id: text(&["id", "responseId"]) }
+    let (model, id) = (text(&["model", "modelVersion"]), text(&["id", "responseId"]));
+    ResponseSummary { usage, model, id, status: text(&["status"]), service_tier: text(&["service_tier"]) }
 }
 
 #[cfg(test)]

@@ -142,6 +142,14 @@ mod tests {
     }
 
     #[test]
+    fn the_status_and_the_tier_of_a_response_are_those_of_its_end() {
+        let raw = b"data: {\"type\":\"response.created\",\"response\":{\"id\":\"r\",\"model\":\"m\",\"status\":\"in_progress\",\"service_tier\":\"auto\"}}\n\n\
+            data: {\"type\":\"response.completed\",\"response\":{\"id\":\"r\",\"status\":\"completed\",\"service_tier\":\"flex\",\"usage\":{\"input_tokens\":9,\"output_tokens\":1}}}\n\n";
+        let settled = scanned(StreamFraming::Sse, raw);
+        assert_eq!((settled.status, settled.service_tier), (Some("completed".into()), Some("flex".into())));
+    }
+
+    #[test]
     fn the_first_text_of_a_stream_is_noticed_but_not_its_announcement() {
         for (announced, text) in [
             (

@@ -264,6 +264,11 @@ async fn a_session_is_resumed_only_for_the_same_certificate() {
     }
 }
 
+#[test]
+fn the_hybrid_key_exchange_is_preferred() {
+    assert_eq!(crate::tls::provider().kx_groups[0].name(), rustls::NamedGroup::X25519MLKEM768);
+}
+
 #[tokio::test]
 async fn aes_128_is_preferred_unless_the_client_prefers_chacha() {
     use rustls::CipherSuite as S;

@@ -109,6 +109,19 @@ pub(crate) fn clean_request(head: &mut RequestHead) {
     head.protocol = upgrade;
 }
 
+/// Declines responses that are compressed with a dictionary (RFC 9842): without it, nothing in them can be read.
+pub(crate) fn decline_dictionaries(headers: &mut Headers) {
+    headers.remove("available-dictionary");
+    headers.remove("dictionary-id");
+    let is_other = |item: &&[u8]| !item.starts_with(b"dcb") && !item.starts_with(b"dcz");
+    if headers.list_items("accept-encoding").all(|item| is_other(&item)) {
+        return;
+    }
+    let rest: Vec<_> = headers.list_items("accept-encoding").filter(is_other).collect();
+    let list = if rest.is_empty() { b"identity".to_vec() } else { rest.join(&b", "[..]) };
+    let _ = headers.set("Accept-Encoding", list);
+}
+
 /// The protocol that an HTTP/1.1 client wants to upgrade to. `h2c` is ignored, as RFC 9113 3.1 allows: only prior
 /// knowledge is supported.
 fn requested_upgrade(head: &RequestHead) -> Option<ByteStr> {
@@ -220,6 +233,25 @@ mod tests {
     fn every_hop_by_hop_field_is_recognised_in_any_case() {
         for name in HOP_FIELDS {
             assert!(is_hop_field(name.to_ascii_uppercase().as_bytes()), "{name}");
+        }
+    }
+
+    #[test]
+    fn responses_that_only_a_dictionary_decodes_are_declined() {
+        for (accepted, left) in [
+            ("gzip, deflate, br, zstd, dcb, dcz", Some("gzip, deflate, br, zstd")),
+            ("dcb;q=1, *;q=0.1", Some("*;q=0.1")),
+            ("dcz", Some("identity")),
+            ("gzip, br", Some("gzip, br")),
+        ] {
+            let fields = [
+                ("Accept-Encoding", accepted),
+                ("Available-Dictionary", ":pZGm1Av0IEBKARczz7exkNYsZb8LzaMrV7J32a2fFG4=:"),
+                ("Dictionary-ID", "\"d1\""),
+            ];
+            let mut headers: Headers = fields.into_iter().collect();
+            decline_dictionaries(&mut headers);
+            assert_eq!((headers.get_str("accept-encoding"), names(&headers).len()), (left, 1), "{accepted}");
         }
     }
 

@@ -298,6 +298,7 @@ async fn request_phases(
 ) -> Result<(Body, Option<PendingExpectation>), EarlyExit> {
     // Before any stage, so that stages see only end-to-end fields.
     hop_by_hop::clean_request(head);
+    hop_by_hop::decline_dictionaries(&mut head.headers);
     // The URL's authority wins over `Host`; what a stage then sets in `Host` is kept (RFC 9112 3.2.2).
     hop_by_hop::set_host_for(head, guard.flow.transport);
     guard.flow.has_request_body = Some(!body.is_empty());

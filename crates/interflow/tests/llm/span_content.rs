@@ -79,7 +79,7 @@ async fn openinference_and_langfuse_attributes_stand_beside_those_of_opentelemet
         ("llm.input_messages.0.message.role", "user"),
         ("llm.output_messages.0.message.role", "assistant"),
         ("langfuse.observation.type", "generation"),
-        ("langfuse.session.id", "s-7"),
+        ("session.id", "s-7"),
     ] {
         assert_eq!(attribute(&span, name), Some(expected.into()), "{name}: {span}");
     }
@@ -92,6 +92,29 @@ async fn openinference_and_langfuse_attributes_stand_beside_those_of_opentelemet
     let input = attribute(&span, "langfuse.observation.input").unwrap();
     assert!(input.as_str().unwrap().contains("EMAIL_"), "{input}");
     running.stop();
+}
+
+#[tokio::test]
+async fn spans_have_the_names_of_today_and_former_ones_by_choice() {
+    for (sets, has_former) in [("\"gen_ai\"", false), ("\"gen_ai\", \"gen_ai_legacy\"", true)] {
+        let (home, collector) = (Home::new().await, Origin::http().answering(|_| Reply::ok("{}")).start().await);
+        let running = home.start(&config(&home, &collector, &format!("attributes = [{sets}]")));
+        let body = r#"{"model": "m", "input": "hello", "reasoning": {"effort": "high"}, "service_tier": "flex"}"#;
+        let answer = running.post("/openai/v1/responses", "Authorization: Bearer k\r\n", body).await;
+        assert_eq!(answer.status, 200, "{answer:?}");
+        let span = span(&collector).await;
+        for (name, expected) in [
+            ("gen_ai.request.reasoning.level", "high"),
+            ("gen_ai.response.status", "completed"),
+            ("openai.request.service_tier", "flex"),
+        ] {
+            assert_eq!(attribute(&span, name), Some(expected.into()), "{name}: {span}");
+        }
+        assert!(attribute(&span, "gen_ai.usage.cache_write.input_tokens").is_some(), "{span}");
+        let former = attribute(&span, "gen_ai.usage.cache_creation.input_tokens");
+        assert_eq!(former.is_some(), has_former, "{span}");
+        running.stop();
+    }
 }
 
 #[tokio::test]

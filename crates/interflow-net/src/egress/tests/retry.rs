@@ -23,11 +23,11 @@ async fn forgetful() -> Origin {
 
 #[tokio::test]
 async fn idempotent_request_on_a_dead_reused_connection_is_retried_once() {
-    for method in ["GET", "PUT", "DELETE"] {
+    for method in ["GET", "PUT", "DELETE", "QUERY"] {
         let origin = forgetful().await;
         let (egress, route) = (egress(), origin.route());
         fetch(&egress, &route).await;
-        let body = if method == "PUT" { Body::Full("hello".into()) } else { Body::Empty };
+        let body = if matches!(method, "PUT" | "QUERY") { Body::Full("hello".into()) } else { Body::Empty };
         let mut probe = UpstreamProbe::new();
         let request = request(&route, method.parse().unwrap(), "/", &[], body);
         let answer = soon(probe.send(&egress, &route, request)).await.unwrap();

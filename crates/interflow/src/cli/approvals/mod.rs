@@ -144,7 +144,7 @@ fn presets(name: Option<&str>, format: &FormatArgs<TableFormat>) -> Result<(), C
     let text = |preset: &&presets::RulePreset| {
         let rules = preset.rules.iter().filter(|_| name.is_some()).map(|rule| {
             let (methods, paths) = (any(&rule.methods, "any method"), any(&rule.paths, ""));
-            format!("    allow  {methods:<12} {} {paths}\n", rule.hosts.join(" "))
+            format!("    allow  {methods:<14} {} {paths}\n", rule.hosts.join(" "))
         });
         format!("{:<18}  {}\n{}", preset.name, preset.about, rules.collect::<String>())
     };
