@@ -20,7 +20,6 @@ mod opt_in_kinds;
 mod phone;
 mod secrets;
 mod tables;
-pub(crate) mod word_lists;
 
 pub(crate) use self::byte_runs::ByteRunCache;
 pub(crate) use self::names::{Feature, LanguageSums, ModelVotes, NameModel, is_weighed, name_candidates};

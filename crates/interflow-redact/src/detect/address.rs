@@ -10,9 +10,9 @@ use self::corner::corner;
 use super::numbers::is_house_number;
 use super::{ScanState, number_context};
 use crate::Kind;
-use crate::detect::word_lists::{WordList, WordSet, words};
 use crate::lexicon::{CaseFolded, mark, topic};
 use crate::text::token::{TokenShape, WordToken};
+use crate::word_lists::{WordList, WordSet, words};
 
 /// Suffixes of one-word street names, folded: German, Dutch, Nordic, Finnish, Hungarian.
 static COMPOUND_SUFFIXES: WordList = WordList::new(|| words("compound_suffixes"));

@@ -3,9 +3,9 @@
 use super::ScanState;
 use super::digit_run::{DigitRun, NumberMatch};
 use crate::Kind;
-use crate::detect::word_lists::{WordSet, words};
 use crate::lexicon::{mark, topic};
 use crate::text::token::{TokenShape, WordToken};
+use crate::word_lists::{WordSet, words};
 
 /// Years of dates that concern living people or their records.
 const YEARS: std::ops::RangeInclusive<u32> = 1800..=2199;

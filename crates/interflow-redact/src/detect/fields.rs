@@ -5,9 +5,9 @@ use std::sync::LazyLock;
 
 use super::ScanState;
 use super::tables::is_name;
-use super::word_lists::{self, WordList, words};
 use crate::Kind::{self, *};
 use crate::text::token::{TokenShape, WordToken};
+use crate::word_lists::{self, WordList, words};
 
 /// Maximum length of a key and of a value in bytes.
 const MAX_FIELD_LEN: usize = 80;

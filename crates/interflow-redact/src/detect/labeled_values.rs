@@ -7,10 +7,11 @@ use std::sync::LazyLock;
 
 use serde::Deserialize;
 
-use super::{ScanState, word_lists};
+use super::ScanState;
 use crate::Kind::{self, DriversLicense, Passport, TrackingNumber};
 use crate::lexicon::topic;
 use crate::text::token::{TokenShape, WordToken};
+use crate::word_lists;
 
 /// The expected format of a label's value.
 #[derive(Deserialize)]

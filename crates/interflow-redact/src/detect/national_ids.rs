@@ -3,11 +3,12 @@
 use std::collections::HashMap;
 use std::sync::LazyLock;
 
+use super::ScanState;
 use super::digit_run::{DigitRun, NumberMatch};
-use super::{ScanState, word_lists};
 use crate::Kind::{self, *};
 use crate::detect::check_digits::{luhn, mod11_10, verhoeff, weighted};
 use crate::lexicon::topic;
+use crate::word_lists;
 
 /// The format of one country's id. Many nine- and eleven-digit numbers satisfy some country's check digit, so it is
 /// taken for an id only with its own grouping or one of its words nearby.

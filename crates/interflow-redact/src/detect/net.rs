@@ -2,7 +2,7 @@
 
 use super::ScanState;
 use crate::Kind;
-use crate::detect::word_lists::{WordList, WordSet, words};
+use crate::word_lists::{WordList, WordSet, words};
 
 /// Bytes of the local part of an address (RFC 5322 3.2.3), and letters beyond ASCII (RFC 6531).
 const fn is_local_part_byte(b: u8) -> bool {

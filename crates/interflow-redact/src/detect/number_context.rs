@@ -2,9 +2,9 @@
 
 use super::ScanState;
 use super::digit_run::DigitRun;
-use crate::detect::word_lists::{WordList, WordSet, words};
 use crate::lexicon::{mark, topic};
 use crate::text::token::WordToken;
+use crate::word_lists::{WordList, WordSet, words};
 
 /// Number of bytes of the line examined on either side of a number.
 const MAX_LINE_BYTES: usize = 96;

@@ -3,8 +3,8 @@
 
 use super::ScanState;
 use crate::Kind;
-use crate::detect::word_lists::{WordSet, words};
 use crate::text::token::TokenShape;
+use crate::word_lists::{WordSet, words};
 
 /// ISO 4217 codes that stand beside amounts.
 const CURRENCY_CODES: &[&str] =

@@ -9,9 +9,9 @@ pub(super) use self::secret_locations::pgpass;
 use super::ScanState;
 use super::byte_runs::RunClass;
 use crate::Kind;
-use crate::detect::word_lists::{WordSet, words};
 use crate::lexicon::{mark, topic};
 use crate::text::token::{TokenShape, WordToken};
+use crate::word_lists::{WordSet, words};
 
 #[cfg(test)]
 pub(crate) fn known_prefixes() -> impl Iterator<Item = &'static str> {

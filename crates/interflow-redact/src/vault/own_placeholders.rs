@@ -5,8 +5,8 @@ use std::collections::HashSet;
 use std::ops::Range;
 
 use crate::detect::Finding;
-use crate::detect::word_lists::{WordList, words};
 use crate::vault::{CODE_LENGTH, is_code};
+use crate::word_lists::{WordList, words};
 
 /// Removes the placeholders in a text from its findings. The rest of a finding that contains one remains a finding.
 pub(crate) fn exclude_placeholders(text: &str, labels: &HashSet<String>, found: &mut Vec<Finding>) {

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use crate::schema::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// A point in wall-clock time: microseconds since the Unix epoch, also in its serialised form.
+/// A point in wall-clock time: microseconds since the Unix epoch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize, JsonSchema)]
 #[schemars(extend("format" = "unix-micros"))]
 pub struct Timestamp(u64);
@@ -99,7 +99,7 @@ impl FlowClock {
     }
 }
 
-/// Events of a flow, in microseconds after its start. `None` if the event did not occur (a reused connection has no
+/// Events of a flow, in microseconds after its start; absent if the event did not occur (a reused connection has no
 /// `dns`, `connect` or `tls`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]

@@ -2,10 +2,10 @@
 
 use super::super::ScanState;
 use super::person_cues::{PersonCue, Surroundings};
-use crate::detect::word_lists::{WordSet, words};
 use crate::lexicon::mark::*;
 use crate::lexicon::topic;
 use crate::text::token::{TokenShape, WordToken, short_lower};
+use crate::word_lists::{WordSet, words};
 
 /// Evidence from the preceding and following words.
 pub(super) struct ContextCues {

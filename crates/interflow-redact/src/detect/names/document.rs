@@ -5,10 +5,10 @@ use super::features::Feature;
 use super::run_bounds::{has_clean_end, has_clean_start};
 use super::software::{described, technical};
 use super::{CONFIDENT_SCORE, MIN_REPORTED_SCORE, NameCandidate};
-use crate::detect::word_lists::{WordList, words};
 use crate::lexicon::hash_letters;
 use crate::lexicon::mark::*;
 use crate::text::token::{TokenShape, WordToken};
+use crate::word_lists::{WordList, words};
 
 /// A person from here on is certain enough to search the text for parts of the name.
 const CERTAIN_SCORE: i16 = 55;

@@ -2,9 +2,9 @@
 
 use super::super::ScanState;
 use super::context_cues::{context_cues, has_location_cue, is_eponym};
-use crate::detect::word_lists::{WordSet, words};
 use crate::lexicon::mark::*;
 use crate::text::token::{TokenShape, WordToken, short_lower};
+use crate::word_lists::{WordSet, words};
 
 /// Maximum number of names in a compound.
 const MAX_PARTS: usize = 5;

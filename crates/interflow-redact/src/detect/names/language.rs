@@ -1,10 +1,10 @@
 //! The language of a passage: common words of other languages than English are names in some other text.
 
 use super::super::ScanState;
-use crate::detect::word_lists::{WordSet, words};
 use crate::lexicon::mark::*;
 use crate::lexicon::topic;
 use crate::text::token::{TokenShape, WordToken};
+use crate::word_lists::{WordSet, words};
 
 /// Whether the context is in a language that the lexicon does not cover: then an unknown word is not evidence.
 pub(super) fn is_foreign_text(scan: &ScanState<'_>, first: usize, last: usize) -> bool {

@@ -8,10 +8,10 @@ use super::language::{is_foreign_text, is_other_language, is_other_word};
 use super::lexicon_strength::{first_name_score, is_foreign_word, last_name_score};
 use super::run_bounds::{has_clean_end, has_clean_start};
 use super::software::technical;
-use crate::detect::word_lists::{WordList, words};
 use crate::lexicon::mark::*;
 use crate::lexicon::{look_up, topic};
 use crate::text::token::{TokenShape, WordToken};
+use crate::word_lists::{WordList, words};
 
 /// Lower case: names after a cue, and a known first name followed by a last name.
 pub(super) fn lowercase_name(

@@ -3,10 +3,10 @@
 use super::super::ScanState;
 use super::context_cues::is_in_code;
 use crate::Kind;
-use crate::detect::word_lists::{WordList, WordSet, words};
 use crate::lexicon::look_up;
 use crate::lexicon::mark::*;
 use crate::text::token::{TokenShape, short_lower};
+use crate::word_lists::{WordList, WordSet, words};
 
 /// Reports the nationality at token `i`: surer when it is said of a person than as the name of a language.
 pub(super) fn report_nationality(scan: &mut ScanState<'_>, i: usize) {

@@ -9,10 +9,10 @@ use super::features::Feature;
 use super::language::is_other_language;
 use super::lexicon_strength::{first_name_score, is_foreign_word, last_name_score};
 use super::run_bounds::{has_clean_end, is_initial, run_end};
-use crate::detect::word_lists::{WordList, WordSet, words};
 use crate::lexicon::mark::*;
 use crate::lexicon::topic;
 use crate::text::token::{TokenShape, WordToken};
+use crate::word_lists::{WordList, WordSet, words};
 
 /// Maximum number of partners in a firm's name.
 const MAX_PARTNERS: usize = 12;

@@ -2,10 +2,10 @@
 
 use super::super::ScanState;
 use super::features::Feature;
-use crate::detect::word_lists::{WordSet, words};
 use crate::lexicon::mark::*;
 use crate::lexicon::topic;
 use crate::text::token::{TokenShape, WordToken, short_lower};
+use crate::word_lists::{WordSet, words};
 
 /// The evidence for a person in the words around, the strongest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

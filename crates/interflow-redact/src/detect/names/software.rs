@@ -1,10 +1,10 @@
 //! Detects software contexts and identifiers, where a capitalized word is rarely a person's name.
 
 use super::super::ScanState;
-use crate::detect::word_lists::{WordSet, words};
 use crate::lexicon::mark::*;
 use crate::lexicon::topic;
 use crate::text::token::{TokenShape, WordToken};
+use crate::word_lists::{WordSet, words};
 
 /// Number of tokens on either side examined by [`technical`].
 const PASSAGE: usize = 40;

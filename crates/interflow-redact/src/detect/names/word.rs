@@ -10,9 +10,9 @@ use super::organisations::{company_form, context_feature};
 use super::person_cues::PersonCue;
 use super::software::{described, identifier, technical};
 use super::weights::NameModel;
-use crate::detect::word_lists::{WordList, words};
 use crate::lexicon::mark::*;
 use crate::text::token::{TokenShape, WordToken};
+use crate::word_lists::{WordList, words};
 
 /// What the lexicon says of a word.
 struct WordFacts {

@@ -7,8 +7,8 @@ use std::sync::LazyLock;
 use aho_corasick::AhoCorasick;
 use serde::Deserialize;
 
-use super::super::word_lists;
 use crate::Kind;
+use crate::word_lists;
 
 /// A known key prefix, as in `data/secrets.toml`.
 #[derive(Debug, Deserialize)]

@@ -38,7 +38,7 @@ mod tests {
 
     #[test]
     fn every_list_of_the_file_is_read_under_its_name() {
-        let lists: HashMap<String, Vec<String>> = parse(include_str!("../../data/word_lists.toml"));
+        let lists: HashMap<String, Vec<String>> = parse(include_str!("../data/word_lists.toml"));
         let mut folders = vec![std::path::PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/src"))];
         let mut names = HashSet::new();
         while let Some(folder) = folders.pop() {
