@@ -17,6 +17,7 @@
 pub mod budget;
 mod bytestr;
 mod certificates;
+pub mod data_file;
 mod error;
 mod flow;
 pub mod host_pattern;
@@ -30,6 +31,7 @@ pub mod schema;
 pub mod secret_names;
 mod stage;
 mod terminal_controls;
+mod text_form;
 pub mod units;
 mod usage;
 pub mod wildcard;

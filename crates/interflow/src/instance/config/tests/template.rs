@@ -1,17 +1,18 @@
-//! Generates an annotated configuration file, made from the same definitions as the reference: every section and key with
+//! The annotated configuration file, made from the same definitions as the reference: every section and key with
 //! its description and default, commented out.
 
-use interflow_codec::json_schema::resolve;
+use interflow_testkit::json_schema::resolve;
 use serde_json::Value as Json;
 
-use super::InterflowConfig;
-use super::reference::{items, join, map_values, meaning, sentence};
+use crate::instance::config::InterflowConfig;
+use crate::instance::config::load::parse;
+use crate::instance::config::tests::reference::{items, join, map_values, meaning, sentence};
 
 /// Maximum width of a comment, in characters.
 const WIDTH: usize = 100;
 
 /// The file. All of it is comments, so it is valid as it is, and equal to the defaults.
-pub fn annotated() -> String {
+fn annotated() -> String {
     let schema = InterflowConfig::schema();
     let defaults = serde_json::to_value(InterflowConfig::default()).expect("a config is plain data");
     let mut file = String::from(
@@ -92,50 +93,51 @@ fn toml_value(value: &Json) -> Option<String> {
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::instance::config::load::parse;
+/// The keys and sections of the file, with the `#` before them removed.
+fn uncommented() -> String {
+    let code = |l: &&str| l.starts_with('#') && !l.starts_with("# ");
+    annotated().lines().filter(code).map(|l| &l[1..]).collect::<Vec<_>>().join("\n")
+}
 
-    /// The keys and sections of the file, with the `#` before them removed.
-    fn uncommented() -> String {
-        let code = |l: &&str| l.starts_with('#') && !l.starts_with("# ");
-        annotated().lines().filter(code).map(|l| &l[1..]).collect::<Vec<_>>().join("\n")
-    }
+#[test]
+fn the_annotated_file_is_valid_and_equals_the_defaults() {
+    assert_eq!(parse(&annotated(), "c.toml", None, &[]), Ok(InterflowConfig::default()));
+}
 
-    #[test]
-    fn the_annotated_file_is_valid_and_equals_the_defaults() {
-        assert_eq!(parse(&annotated(), "c.toml", None, &[]), Ok(InterflowConfig::default()));
-    }
-
-    #[test]
-    fn every_default_of_the_annotated_file_is_accepted_when_it_is_uncommented() {
-        // Optional tables and lists of tables need keys that have no default.
-        let (mut in_list, mut section, mut text) = (false, None, Vec::new());
-        let lines = uncommented();
-        for line in lines.lines() {
-            if line.starts_with('[') {
-                in_list = line.starts_with("[[") || line.ends_with(".NAME]");
-                section = Some(line);
-            } else if !in_list && !line.ends_with('=') {
-                text.extend(section.take());
-                text.push(line);
-            }
-        }
-        assert!(text.len() > 150, "{}", text.len());
-        assert_eq!(parse(&text.join("\n"), "c.toml", None, &[]), Ok(InterflowConfig::default()));
-    }
-
-    #[test]
-    fn every_section_of_the_configuration_is_in_the_annotated_file() {
-        let file = annotated();
-        for section in
-            ["[proxy]", "[gateway]", "[redact]", "[record]", "[[access.rule]]", "[approvals]", "[llm.provider.NAME]"]
-        {
-            assert!(file.lines().any(|l| l == format!("#{section}")), "{section}");
-        }
-        for line in file.lines() {
-            assert!(line.is_empty() || line.starts_with('#'), "{line}");
+#[test]
+fn every_default_of_the_annotated_file_is_accepted_when_it_is_uncommented() {
+    // Optional tables and lists of tables need keys that have no default.
+    let (mut in_list, mut section, mut text) = (false, None, Vec::new());
+    let lines = uncommented();
+    for line in lines.lines() {
+        if line.starts_with('[') {
+            in_list = line.starts_with("[[") || line.ends_with(".NAME]");
+            section = Some(line);
+        } else if !in_list && !line.ends_with('=') {
+            text.extend(section.take());
+            text.push(line);
         }
     }
+    assert!(text.len() > 150, "{}", text.len());
+    assert_eq!(parse(&text.join("\n"), "c.toml", None, &[]), Ok(InterflowConfig::default()));
+}
+
+#[test]
+fn every_section_of_the_configuration_is_in_the_annotated_file() {
+    let file = annotated();
+    for section in
+        ["[proxy]", "[gateway]", "[redact]", "[record]", "[[access.rule]]", "[approvals]", "[llm.provider.NAME]"]
+    {
+        assert!(file.lines().any(|l| l == format!("#{section}")), "{section}");
+    }
+    for line in file.lines() {
+        assert!(line.is_empty() || line.starts_with('#'), "{line}");
+    }
+}
+
+/// The file describes the whole product.
+#[cfg(all(feature = "media", feature = "compat"))]
+#[test]
+fn the_annotated_file_among_the_reference_is_current() {
+    interflow_testkit::docs::check_reference_page("interflow.toml", &annotated());
 }

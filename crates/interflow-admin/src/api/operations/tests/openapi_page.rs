@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use interflow_codec::json_schema::cell;
+use interflow_testkit::json_schema::cell;
 use serde_json::Value;
 
 use crate::api::ROOT;

@@ -1,12 +1,12 @@
-//! Generates the configuration reference from the JSON Schema of the configuration.
+//! The configuration reference from the JSON Schema of the configuration.
 
-use interflow_codec::json_schema::{self, Property, cell, code, default_text, resolve};
+use interflow_testkit::json_schema::{self, Property, cell, code, default_text, resolve};
 use serde_json::Value as Json;
 
-use super::InterflowConfig;
+use crate::instance::config::InterflowConfig;
 
 /// The page for this schema of the configuration.
-pub fn markdown(schema: &Json) -> String {
+fn markdown(schema: &Json) -> String {
     let defaults = serde_json::to_value(InterflowConfig::default()).expect("a config is plain data");
     let mut page = String::from(
         "# Configuration reference\n\n\
@@ -124,41 +124,36 @@ pub(super) fn meaning(schema: &Json, root: &Json) -> String {
     text.replace('|', "\\|").trim().to_owned()
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+/// The page describes the whole product.
+#[cfg(all(feature = "media", feature = "compat"))]
+#[test]
+fn docs_config_reference_is_up_to_date() {
+    let schema = InterflowConfig::generate_schema();
+    interflow_testkit::docs::check_schema("config.json", &schema);
+    interflow_testkit::docs::check_reference_page("configuration.md", &markdown(&schema));
+}
 
-    /// The page describes the whole product.
-    #[cfg(all(feature = "media", feature = "compat"))]
-    #[test]
-    fn docs_config_reference_is_up_to_date() {
-        let schema = InterflowConfig::generate_schema();
-        interflow_testkit::docs::check_schema("config.json", &schema);
-        interflow_testkit::docs::check_reference_page("configuration.md", &markdown(&schema));
+/// Every key that the schema has anywhere, also in lists, in maps and in tables inside them.
+#[test]
+fn every_key_of_every_table_is_listed() {
+    let schema = InterflowConfig::schema();
+    let tables = schema["$defs"].as_object().into_iter().flatten().map(|(_, def)| def).chain([schema]);
+    let keys: Vec<&String> = tables.filter_map(|t| t["properties"].as_object()).flat_map(|p| p.keys()).collect();
+    let page = markdown(schema);
+    let missing = keys.iter().filter(|key| {
+        let (row, table) = (format!("| `{key}` |"), format!("{key}]`"));
+        !page.lines().any(|l| l.starts_with(&row) || l.starts_with('#') && l.ends_with(&table))
+    });
+    assert_eq!(missing.collect::<Vec<_>>(), Vec::<&&String>::new());
+    assert!(keys.len() > 300, "only {} keys", keys.len());
+    for heading in ["[llm.provider.NAME]", "[quota.rule.allow]", "[[redact.backend]]"] {
+        assert!(page.contains(&format!("# `{heading}`")), "{heading}");
     }
+}
 
-    /// Every key that the schema has anywhere, also in lists, in maps and in tables inside them.
-    #[test]
-    fn every_key_of_every_table_is_listed() {
-        let schema = InterflowConfig::schema();
-        let tables = schema["$defs"].as_object().into_iter().flatten().map(|(_, def)| def).chain([schema]);
-        let keys: Vec<&String> = tables.filter_map(|t| t["properties"].as_object()).flat_map(|p| p.keys()).collect();
-        let page = markdown(schema);
-        let missing = keys.iter().filter(|key| {
-            let (row, table) = (format!("| `{key}` |"), format!("{key}]`"));
-            !page.lines().any(|l| l.starts_with(&row) || l.starts_with('#') && l.ends_with(&table))
-        });
-        assert_eq!(missing.collect::<Vec<_>>(), Vec::<&&String>::new());
-        assert!(keys.len() > 300, "only {} keys", keys.len());
-        for heading in ["[llm.provider.NAME]", "[quota.rule.allow]", "[[redact.backend]]"] {
-            assert!(page.contains(&format!("# `{heading}`")), "{heading}");
-        }
-    }
-
-    #[test]
-    fn every_key_has_a_description() {
-        for line in markdown(InterflowConfig::schema()).lines().filter(|l| l.starts_with("| `")) {
-            assert!(!line.ends_with("|  |"), "no meaning: {line}");
-        }
+#[test]
+fn every_key_has_a_description() {
+    for line in markdown(InterflowConfig::schema()).lines().filter(|l| l.starts_with("| `")) {
+        assert!(!line.ends_with("|  |"), "no meaning: {line}");
     }
 }

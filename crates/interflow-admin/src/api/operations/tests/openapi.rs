@@ -4,8 +4,8 @@ use serde_json::{Map, Value, json};
 
 use crate::api::ROOT;
 use crate::api::operations::Operation;
-use crate::api::operations::documentation::{ApiSchemas, OperationDoc};
 use crate::api::operations::table::OperationId;
+use crate::api::operations::tests::documentation::{ApiSchemas, OperationDoc};
 use crate::error::ErrorBody;
 
 /// Descriptions of path parameters, by their name in the path.
@@ -17,7 +17,7 @@ const PATH_PARAMETERS: [(&str, &str); 4] = [
 ];
 
 /// The document of all operations.
-pub fn generate_openapi() -> Value {
+fn generate_openapi() -> Value {
     let mut schemas = ApiSchemas::new();
     let error = content("application/json", schemas.responses.subschema_for::<ErrorBody>().into());
     let mut paths = Map::new();
@@ -123,110 +123,101 @@ fn content(media: &str, schema: Value) -> Value {
     content.into()
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+/// The committed document, from which the UI's types are generated.
+const COMMITTED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/reference/openapi.json");
 
-    /// The committed document, from which the UI's types are generated.
-    const COMMITTED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/reference/openapi.json");
+#[test]
+fn the_committed_document_is_current() {
+    let text = render(&generate_openapi());
+    if std::env::var_os("UPDATE_DOCS").is_some() {
+        std::fs::write(COMMITTED, &text).unwrap();
+    }
+    let committed = std::fs::read_to_string(COMMITTED).unwrap_or_default();
+    let differing = committed.lines().zip(text.lines()).find(|(old, new)| old != new);
+    assert!(committed == text, "docs/reference/openapi.json is not current, first at {differing:?}: run `make docs`");
+}
 
-    #[test]
-    fn the_committed_document_is_current() {
-        let text = render(&generate_openapi());
-        if std::env::var_os("UPDATE_DOCS").is_some() {
-            std::fs::write(COMMITTED, &text).unwrap();
+#[test]
+fn the_committed_page_of_operations_is_current() {
+    let page = crate::api::operations::tests::openapi_page::render(&generate_openapi());
+    interflow_testkit::docs::check_reference_page("http-api-operations.md", &page);
+}
+
+/// JSON with one path or schema per line, so that changes of it can be reviewed.
+fn render(document: &Value) -> String {
+    let mut document = document.clone();
+    let mut lines = |section: &str| {
+        let members = document.pointer_mut(section).unwrap().take();
+        let line = |(name, value): (&String, &Value)| format!("{}: {value}", Value::from(name.as_str()));
+        members.as_object().unwrap().iter().map(line).collect::<Vec<_>>().join(",\n")
+    };
+    let (paths, schemas) = (lines("/paths"), lines("/components/schemas"));
+    let frame = serde_json::to_string_pretty(&document).unwrap() + "\n";
+    let frame = frame.replace("\"paths\": null", &format!("\"paths\": {{\n{paths}\n}}"));
+    frame.replace("\"schemas\": null", &format!("\"schemas\": {{\n{schemas}\n}}"))
+}
+
+fn visit<'v>(value: &'v Value, found: &mut impl FnMut(&'v str, &'v Value)) {
+    match value {
+        Value::Object(map) => map.iter().for_each(|(name, v)| {
+            found(name, v);
+            visit(v, found);
+        }),
+        Value::Array(list) => list.iter().for_each(|v| visit(v, found)),
+        _ => {}
+    }
+}
+
+#[test]
+fn every_schema_is_used_and_named_once() {
+    let document = generate_openapi();
+    let schemas = document["components"]["schemas"].as_object().unwrap();
+    let mut used = std::collections::BTreeSet::new();
+    visit(&document, &mut |name, value| {
+        if name == "$ref" {
+            used.extend(value.as_str().unwrap().strip_prefix("#/components/schemas/"));
         }
-        let committed = std::fs::read_to_string(COMMITTED).unwrap_or_default();
-        let differing = committed.lines().zip(text.lines()).find(|(old, new)| old != new);
-        assert!(
-            committed == text,
-            "docs/reference/openapi.json is not current, first at {differing:?}: run `make docs`"
-        );
-    }
+    });
+    assert_eq!(used, schemas.keys().map(String::as_str).collect());
+    // The generator numbers types of the same name.
+    let numbered: Vec<_> = schemas.keys().filter(|name| name.ends_with(char::is_numeric)).collect();
+    assert!(numbered.is_empty(), "two types have one name: {numbered:?}");
+}
 
-    #[test]
-    fn the_committed_page_of_operations_is_current() {
-        let page = crate::api::operations::openapi_page::render(&generate_openapi());
-        interflow_testkit::docs::check_reference_page("http-api-operations.md", &page);
-    }
-
-    /// JSON with one path or schema per line, so that changes of it can be reviewed.
-    fn render(document: &Value) -> String {
-        let mut document = document.clone();
-        let mut lines = |section: &str| {
-            let members = document.pointer_mut(section).unwrap().take();
-            let line = |(name, value): (&String, &Value)| format!("{}: {value}", Value::from(name.as_str()));
-            members.as_object().unwrap().iter().map(line).collect::<Vec<_>>().join(",\n")
-        };
-        let (paths, schemas) = (lines("/paths"), lines("/components/schemas"));
-        let frame = serde_json::to_string_pretty(&document).unwrap() + "\n";
-        let frame = frame.replace("\"paths\": null", &format!("\"paths\": {{\n{paths}\n}}"));
-        frame.replace("\"schemas\": null", &format!("\"schemas\": {{\n{schemas}\n}}"))
-    }
-
-    fn visit<'v>(value: &'v Value, found: &mut impl FnMut(&'v str, &'v Value)) {
-        match value {
-            Value::Object(map) => map.iter().for_each(|(name, v)| {
-                found(name, v);
-                visit(v, found);
-            }),
-            Value::Array(list) => list.iter().for_each(|v| visit(v, found)),
-            _ => {}
+/// Whether a path of the page, with placeholders in capitals, is one of the document; `…` stands for a beginning.
+fn is_route(document: &Value, page_path: &str) -> bool {
+    let path = page_path.split('?').next().unwrap_or_default();
+    let is_placeholder = |part: &str| part.chars().all(|c| c.is_ascii_uppercase());
+    let fits = |(template, part): (&str, &str)| template == part || template.starts_with('{') || is_placeholder(part);
+    document["paths"].as_object().unwrap().keys().any(|template| {
+        let mut template: Vec<&str> = template.trim_start_matches(ROOT).split('/').skip(1).collect();
+        let parts: Vec<&str> = path.split('/').skip(1).collect();
+        if path.starts_with('…') {
+            template.drain(..template.len().saturating_sub(parts.len()));
         }
-    }
+        template.len() == parts.len() && template.into_iter().zip(parts).all(fits)
+    })
+}
 
-    #[test]
-    fn every_schema_is_used_and_named_once() {
-        let document = generate_openapi();
-        let schemas = document["components"]["schemas"].as_object().unwrap();
-        let mut used = std::collections::BTreeSet::new();
-        visit(&document, &mut |name, value| {
-            if name == "$ref" {
-                used.extend(value.as_str().unwrap().strip_prefix("#/components/schemas/"));
-            }
-        });
-        assert_eq!(used, schemas.keys().map(String::as_str).collect());
-        // The generator numbers types of the same name.
-        let numbered: Vec<_> = schemas.keys().filter(|name| name.ends_with(char::is_numeric)).collect();
-        assert!(numbered.is_empty(), "two types have one name: {numbered:?}");
-    }
+#[test]
+fn the_page_of_the_api_names_routes_that_exist() {
+    let (document, page) = (generate_openapi(), include_str!("../../../../../../docs/reference/http-api.md"));
+    let cells = page.lines().filter_map(|line| line.strip_prefix("| `")?.split(" | ").next());
+    let spans = cells.flat_map(|cell| cell.split('`').step_by(2));
+    let named = spans.filter_map(|span| match span.split_once(' ') {
+        Some((method, path)) if method.chars().all(|c| c.is_ascii_uppercase()) => Some(path),
+        _ => span.starts_with('…').then_some(span),
+    });
+    let named: Vec<&str> = named.collect();
+    assert!(named.len() > 50, "{named:?}");
+    let unknown: Vec<_> = named.iter().filter(|path| !is_route(&document, path)).collect();
+    assert!(unknown.is_empty(), "docs/reference/http-api.md names {unknown:?}");
+}
 
-    /// Whether a path of the page, with placeholders in capitals, is one of the document; `…` stands for a beginning.
-    fn is_route(document: &Value, page_path: &str) -> bool {
-        let path = page_path.split('?').next().unwrap_or_default();
-        let is_placeholder = |part: &str| part.chars().all(|c| c.is_ascii_uppercase());
-        let fits =
-            |(template, part): (&str, &str)| template == part || template.starts_with('{') || is_placeholder(part);
-        document["paths"].as_object().unwrap().keys().any(|template| {
-            let mut template: Vec<&str> = template.trim_start_matches(ROOT).split('/').skip(1).collect();
-            let parts: Vec<&str> = path.split('/').skip(1).collect();
-            if path.starts_with('…') {
-                template.drain(..template.len().saturating_sub(parts.len()));
-            }
-            template.len() == parts.len() && template.into_iter().zip(parts).all(fits)
-        })
-    }
-
-    #[test]
-    fn the_page_of_the_api_names_routes_that_exist() {
-        let (document, page) = (generate_openapi(), include_str!("../../../../../docs/reference/http-api.md"));
-        let cells = page.lines().filter_map(|line| line.strip_prefix("| `")?.split(" | ").next());
-        let spans = cells.flat_map(|cell| cell.split('`').step_by(2));
-        let named = spans.filter_map(|span| match span.split_once(' ') {
-            Some((method, path)) if method.chars().all(|c| c.is_ascii_uppercase()) => Some(path),
-            _ => span.starts_with('…').then_some(span),
-        });
-        let named: Vec<&str> = named.collect();
-        assert!(named.len() > 50, "{named:?}");
-        let unknown: Vec<_> = named.iter().filter(|path| !is_route(&document, path)).collect();
-        assert!(unknown.is_empty(), "docs/reference/http-api.md names {unknown:?}");
-    }
-
-    #[test]
-    fn descriptions_do_not_refer_to_the_source() {
-        visit(&generate_openapi(), &mut |name, value| {
-            let text = value.as_str().unwrap_or_default();
-            assert!(name != "description" || !(text.contains("[`") || text.contains("::")), "{text}");
-        });
-    }
+#[test]
+fn descriptions_do_not_refer_to_the_source() {
+    visit(&generate_openapi(), &mut |name, value| {
+        let text = value.as_str().unwrap_or_default();
+        assert!(name != "description" || !(text.contains("[`") || text.contains("::")), "{text}");
+    });
 }
