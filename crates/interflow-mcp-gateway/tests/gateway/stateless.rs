@@ -1,10 +1,13 @@
 //! Clients and servers of the version without sessions, in all combinations with those that have some.
 
+use std::sync::Mutex;
+
 use bytes::Bytes;
 use futures_util::StreamExt as _;
-use futures_util::stream::{iter, pending};
+use futures_util::stream::{iter, once, pending, unfold};
 use interflow_testkit::{Answer, Origin, Reply, Request};
 use serde_json::{Value, json};
+use tokio::sync::{broadcast, mpsc};
 
 use crate::server::{MAIL, OTHER_MAIL, over_http, over_stdio};
 use crate::{EventStream, Gate, Log, request, web};
@@ -321,6 +324,74 @@ async fn a_server_with_sessions_asks_a_client_without_one() {
     assert_eq!((&url["url"], &url["elicitationId"]), (&json!("https://login.test/"), &Value::Null), "{answer}");
     let recorded = gate.recorded(10).await;
     assert!(!recorded.contains(MAIL) && !recorded.contains(OTHER_MAIL), "{recorded}");
+}
+
+/// A server with sessions that asks on its stream outside of requests.
+async fn server_that_asks_on_its_own_stream() -> Origin {
+    let (asks, asked) = mpsc::unbounded_channel::<Bytes>();
+    let (answers, _) = broadcast::channel::<Value>(4);
+    let asked = Mutex::new(Some(asked));
+    let answer = move |request: &Request| {
+        let message: Value = serde_json::from_slice(&request.body).unwrap_or_default();
+        let reply = |result: Value| json!({ "jsonrpc": "2.0", "id": message["id"], "result": result });
+        if request.method == "GET" {
+            let events = Reply::status(200).header("Content-Type", "text/event-stream");
+            // There is one such stream in a session.
+            return match asked.lock().unwrap().take() {
+                Some(asked) => events.stream(unfold(asked, |mut all| async move { Some((all.recv().await?, all)) })),
+                None => Reply::status(409),
+            };
+        }
+        match message["method"].as_str() {
+            Some("initialize") => {
+                let hello = json!({ "protocolVersion": "2025-11-25", "capabilities": { "tools": {} } });
+                Reply::json(&reply(hello)).header("Mcp-Session-Id", "s1")
+            }
+            Some("tools/list") => Reply::json(&reply(json!({ "tools": [{ "name": "ask" }] }))),
+            Some("tools/call") => {
+                let form = json!({ "message": "well?", "requestedSchema": { "type": "object" } });
+                let question = json!({ "jsonrpc": "2.0", "id": "q", "method": "elicitation/create", "params": form });
+                let changed = json!({ "jsonrpc": "2.0", "method": "notifications/tools/list_changed" });
+                for message in [changed, question] {
+                    asks.send(format!("data: {message}\n\n").into()).unwrap();
+                }
+                let (mut answered, id) = (answers.subscribe(), message["id"].clone());
+                let done = async move {
+                    let text = answered.recv().await.unwrap()["result"].to_string();
+                    let result = json!({ "content": [{ "type": "text", "text": text }] });
+                    let done = json!({ "jsonrpc": "2.0", "id": id, "result": result });
+                    Bytes::from(format!("data: {done}\n\n"))
+                };
+                Reply::status(200).header("Content-Type", "text/event-stream").stream(once(done))
+            }
+            None if message["id"] == "q" => {
+                answers.send(message).unwrap();
+                Reply::status(202)
+            }
+            Some("notifications/initialized") => Reply::status(202),
+            _ => Reply::status(400),
+        }
+    };
+    Origin::http().answering(answer).start().await
+}
+
+#[tokio::test]
+async fn what_a_server_with_sessions_sends_outside_of_requests_reaches_calls_and_listeners() {
+    let origin = server_that_asks_on_its_own_stream().await;
+    let gate = Gate::at("/mcp/web", &web(&origin, "")).await;
+    let capabilities = json!({ "elicitation": {} });
+    let wanted = json!({ "notifications": { "toolsListChanged": true } });
+    let (fields, body) = message(7, "subscriptions/listen", &wanted, &capabilities);
+    let mut stream = gate.stream_with("POST", &fields, &body).await;
+    assert_eq!(stream.next().await.unwrap()["method"], "notifications/subscriptions/acknowledged");
+    let mut params = call("ask", json!({}));
+    let asked = round(&gate, &params).await["result"].clone();
+    let (key, question) = asked["inputRequests"].as_object().and_then(|all| all.iter().next()).unwrap();
+    assert_eq!(question["params"]["message"], "well?");
+    assert_eq!(stream.next().await.unwrap()["method"], "notifications/tools/list_changed");
+    params["requestState"] = asked["requestState"].clone();
+    params["inputResponses"] = json!({ key: { "action": "decline" } });
+    assert_eq!(said(&round(&gate, &params).await["result"]), r#"{"action":"decline"}"#);
 }
 
 #[tokio::test]
