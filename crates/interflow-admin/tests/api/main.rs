@@ -115,7 +115,9 @@ impl Instance {
         let active = ActiveConfig::default();
         active.replace(serde_json::json!({"record": {"enabled": true}, "vault": {"passphrase": "hunter2"}}));
         let parts = AdminDeps {
-            conversations: store.clone().map(|s| IndexerHandle::start(s as _, Arc::new(|_, _, _| Some(0.5))).unwrap()),
+            conversations: store
+                .clone()
+                .map(|s| IndexerHandle::start(s as _, Arc::new(|_, _, _, _| Some(0.5))).unwrap()),
             rules,
             engine: Arc::clone(&engine),
             store: store.clone().map(|s| s as Arc<dyn FlowStore>),
