@@ -30,7 +30,6 @@ struct PriceFile {
 /// Dates of the price lists: a day, or the text in the operator's list.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct PriceListDates {
-    /// That of the catalog of models.
     pub built_in: String,
     /// That of the operator's list; empty if it has none.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -24,6 +24,8 @@ const FORMAT: u32 = 1;
 const MAX_TEXT: usize = 10 << 20;
 /// The most names whose models are kept parsed. Clients choose the names.
 const MAX_PARSED: usize = 2_048;
+/// The longest name in bytes, twice what the catalog has.
+const MAX_NAME: usize = 256;
 
 static CURRENT: LazyLock<ArcSwap<Catalog>> =
     LazyLock::new(|| ArcSwap::from_pointee(Catalog::read(BUILT_IN).expect("a test reads the built-in catalog")));
@@ -138,8 +140,9 @@ impl Catalog {
         at_provider(model)
             .or_else(|| at_provider(base))
             .or_else(|| at_provider("*"))
-            .or_else(|| self.entry(model))
-            .or_else(|| self.entry(base))
+            // A client must not name the line for all models of a provider.
+            .or_else(|| self.entry(model).filter(|_| !model.contains('*')))
+            .or_else(|| self.entry(base).filter(|_| !base.contains('*')))
     }
 
     /// What a model can do, by its own entry, its maker's, or its family's.
@@ -160,6 +163,9 @@ impl Catalog {
 
     /// The model of this name of the catalog.
     pub fn entry(&self, name: &str) -> Option<Arc<Model>> {
+        if name.len() > MAX_NAME {
+            return None;
+        }
         if let Some(model) = self.parsed.lock().get(name) {
             return model.clone();
         }
@@ -241,6 +247,7 @@ mod tests {
             ("any", "nova-pro", Some("bedrock/amazon.nova-pro-v1:0")),
             ("ollama", "whatever", Some("ollama/*")),
             ("mine", "whatever", None),
+            ("mine", "ollama/*", None),
         ] {
             assert_eq!(
                 catalog.model(provider, model).map(|m| m.name.clone()).as_deref(),

@@ -75,6 +75,8 @@ pub type Rates = BTreeMap<Unit, Option<f64>>;
 /// The prices of a model from a day on.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
 pub struct Price {
+    #[serde(flatten)]
+    pub rates: Rates,
     /// The first day on which it holds, as `2026-12-01`; always if unset.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub from: Option<String>,
@@ -90,8 +92,6 @@ pub struct Price {
     /// Factors of all tokens by region: `us`, `eu`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub regions: BTreeMap<ServiceRegion, f64>,
-    #[serde(flatten)]
-    pub rates: Rates,
 }
 
 /// Hours of some days of the week, in UTC.

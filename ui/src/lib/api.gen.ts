@@ -397,10 +397,10 @@ export interface components {
             change?: components["schemas"]["ExcerptChange"];
         };
         CallPurpose: "step" | "compact" | "title" | "probe" | "utility";
-        /** @description Token usage of one call. Streams repeat it; the last count applies. */
+        /** @description Usage of one call. Streams repeat it; the last count applies. */
         CallUsage: {
             /**
-             * @description Input tokens, including those read from and written to a cache.
+             * @description Input tokens, including those read from and written to a cache, and those of images and audio.
              * @default 0
              */
             input: number;
@@ -2235,7 +2235,7 @@ export interface components {
             totals: components["schemas"]["FlowFigures"];
             llm: components["schemas"]["TokenUsage"];
         };
-        /** @description Dates of the price lists: a year and a month, or the text in the operator's list. */
+        /** @description Dates of the price lists: a day, or the text in the operator's list. */
         PriceListDates: {
             built_in: string;
             /** @description That of the operator's list; empty if it has none. */

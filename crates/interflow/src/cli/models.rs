@@ -52,9 +52,11 @@ fn one(catalog: &Catalog, provider: Option<&str>, name: &str) -> Option<(String,
 /// A model with the price that applies now.
 fn shown(catalog: &Catalog, prices: &PriceList, provider: &str, name: &str) -> Value {
     let model = name.split_once('/').map(|(_, model)| model);
-    let mut shown = catalog.record(name).unwrap_or_default();
-    shown["name"] = json!(name);
-    shown["price"] = json!(prices.for_call(provider, model, None, Timestamp::now()));
+    let price = prices.for_call(provider, model, None, Timestamp::now());
+    let mut shown = json!({ "name": name, "price": price });
+    if let (Some(members), Some(Value::Object(record))) = (shown.as_object_mut(), catalog.record(name)) {
+        members.extend(record);
+    }
     shown
 }
 
@@ -74,7 +76,7 @@ fn outline(value: &Value) -> String {
     let lines = text.lines().map(|line| line.replace(['"', '{', '}', '[', ']', ','], ""));
     lines
         .filter(|line| !line.trim().is_empty())
-        .map(|line| format!("{}\n", line.trim_start_matches("  ").trim_end()))
+        .map(|line| format!("{}\n", line.strip_prefix("  ").unwrap_or(line).trim_end()))
         .collect()
 }
 
