@@ -9,8 +9,6 @@ use crate::translate::Losses;
 use crate::translate::json_answer::{JsonAnswer, fits};
 use crate::translate::settings::ToolChoice;
 
-/// Smallest budget that the API accepts.
-pub const MIN_BUDGET: u64 = 1_024;
 /// The most tools of a request whose calls the API makes follow their schemas.
 const MAX_STRICT_TOOLS: usize = 20;
 
@@ -81,17 +79,6 @@ pub const CONTINUE: &str = "Continue.";
 /// Whether a model cannot be made to call a tool.
 pub fn refuses_forced(rules: &ModelRules, thinks: bool) -> bool {
     if rules.is_known() { rules.refuses("tool_choice.forced", thinks) } else { thinks }
-}
-
-/// Whether the turn in progress called tools without the signed thoughts before them: the API then refuses thinking.
-pub fn lacks_thinking(chat: &ChatRequest, turns: &[Turn<'_>]) -> bool {
-    let last = turns.iter().rev().find(|turn| turn.role == MessageRole::Assistant);
-    let answered = turns.last().is_some_and(|t| t.blocks.iter().any(|b| matches!(b, ContentBlock::ToolResult { .. })));
-    let signed = |b: &&ContentBlock| match b {
-        ContentBlock::Thinking { signature, .. } => signature.get().and_then(|s| chat.anthropic_signature(s)).is_some(),
-        _ => false,
-    };
-    answered && last.is_some_and(|turn| !turn.blocks.iter().any(signed))
 }
 
 fn message(chat: &ChatRequest, turn: &Turn<'_>, losses: &mut Losses) -> Option<Value> {

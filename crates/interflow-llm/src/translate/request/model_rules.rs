@@ -6,11 +6,13 @@ use std::sync::Arc;
 use interflow_models::{Capabilities, Effort, capabilities};
 use serde_json::{Value, json};
 
-use super::anthropic::{MIN_BUDGET, lacks_thinking};
 use super::{ChatRequest, Target, Turn, lose};
+use crate::message::{ContentBlock, MessageRole};
 use crate::translate::Losses;
 use crate::translate::settings::{Reasoning, Settings};
 
+/// Smallest budget that the API accepts.
+const MIN_BUDGET: u64 = 1_024;
 /// The effort that turns reasoning off at OpenAI.
 const NO_EFFORT: &str = "none";
 /// What a request says instead of the effort that its client asked for.
@@ -177,4 +179,15 @@ impl ClaudeThinking {
         }
         Self { member: Some(json!({ "type": off })), thinks: !is_off, ..unset }
     }
+}
+
+/// Whether the turn in progress called tools without the signed thoughts before them: the API then refuses thinking.
+fn lacks_thinking(chat: &ChatRequest, turns: &[Turn<'_>]) -> bool {
+    let last = turns.iter().rev().find(|turn| turn.role == MessageRole::Assistant);
+    let answered = turns.last().is_some_and(|t| t.blocks.iter().any(|b| matches!(b, ContentBlock::ToolResult { .. })));
+    let signed = |b: &&ContentBlock| match b {
+        ContentBlock::Thinking { signature, .. } => signature.get().and_then(|s| chat.anthropic_signature(s)).is_some(),
+        _ => false,
+    };
+    answered && last.is_some_and(|turn| !turn.blocks.iter().any(signed))
 }
