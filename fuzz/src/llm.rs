@@ -32,6 +32,7 @@ pub fn llm_request(data: &[u8]) {
         let Ok(chat) = ChatRequest::parse(client, body.clone()) else { continue };
         for format in UPSTREAMS {
             let target = Target {
+                upstream: "fuzz",
                 format,
                 provider: format.provider(),
                 model: "model",

@@ -32,8 +32,6 @@ pub use api::edited::rules::flow_fixture;
 pub use api::operations::call::OperationCall;
 pub use api::operations::context::{OfflineDeps, RebuildFn, SpendReportFn};
 pub use api::operations::offline::{OfflineOperations, OperationRefusal};
-#[cfg(feature = "schema")]
-pub use api::operations::openapi::generate_openapi;
 pub use api::operations::table::OperationId;
 pub use api::system::tokens::parse_expiry as parse_token_expiry;
 pub use audit::last_editors::LastEditors;

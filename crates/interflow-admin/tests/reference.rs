@@ -4,10 +4,10 @@ use std::fmt::Write as _;
 
 use interflow_admin::error_kinds::API_ERROR_KINDS;
 use interflow_admin::mcp::{WriteAccess, list_prompts, list_resource_templates, list_resources, list_tools};
-use interflow_codec::json_schema::{self, cell};
 use interflow_llm::error_codes::LLM_ERROR_CODES;
 use interflow_llm_gateway::llm_telemetry::{AUDIT_FIELDS, AttributeSet, SPAN_ATTRIBUTES};
 use interflow_testkit::docs::check_reference_page;
+use interflow_testkit::json_schema::{self, cell};
 use interflow_types::{ErrorKind, ErrorSource};
 
 const GENERATED: &str = "<!-- Generated from the code by `make docs`; do not edit. -->";
@@ -66,9 +66,9 @@ fn errors() -> String {
          A response may name a closer remedy than the one here.\n\n\
          | kind | status | meaning | remedy |\n|---|---|---|---|\n",
     );
-    for kind in API_ERROR_KINDS {
+    for kind in API_ERROR_KINDS.iter() {
         let _ =
-            writeln!(page, "| `{}` | {} | {} | {} |", kind.name, statuses(kind.statuses), kind.meaning, kind.remedy);
+            writeln!(page, "| `{}` | {} | {} | {} |", kind.name, statuses(&kind.statuses), kind.meaning, kind.remedy);
     }
     page
 }

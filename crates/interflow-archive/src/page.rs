@@ -20,20 +20,7 @@ const MAX_MESSAGES: usize = 1000;
 const MAX_MESSAGE: usize = 16 << 10;
 
 /// The policy forbids scripts and requests even if a browser were to find any.
-const START: &str = r#"<!doctype html>
-<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">
-<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'; img-src data:">
-<meta name="referrer" content="no-referrer"><title>Recorded flows</title><style>
-:root { color-scheme: light dark; --line: light-dark(#dbe2e2, #2a3236); --sunk: light-dark(#f1f4f4, #171c1f); --soft: light-dark(#566664, #93a3a3); }
-body { font: 14px/1.5 system-ui, sans-serif; margin: 0 auto; max-width: 1000px; padding: 24px 16px; background: light-dark(#fff, #101416); }
-h1 { font-size: 18px; overflow-wrap: anywhere; } h2 { font-size: 15px; margin: 24px 0 8px; } .soft { color: var(--soft); }
-article + article { border-top: 2px solid var(--line); margin-top: 40px; padding-top: 16px; }
-table { border-collapse: collapse; width: 100%; table-layout: fixed; } th { width: 30%; text-align: left; font-weight: 500; color: var(--soft); }
-th, td { padding: 2px 8px 2px 0; vertical-align: top; overflow-wrap: anywhere; font: 12px/1.5 ui-monospace, monospace; }
-pre { background: var(--sunk); border-radius: 6px; padding: 10px; white-space: pre-wrap; overflow-wrap: anywhere; font: 12px/1.5 ui-monospace, monospace; unicode-bidi: isolate; }
-img { max-width: 100%; }
-</style></head><body>
-"#;
+const START: &str = include_str!("../data/page_start.html");
 
 pub(crate) struct PageWriter<W> {
     out: W,

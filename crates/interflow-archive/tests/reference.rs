@@ -2,8 +2,8 @@
 
 use std::fmt::Write as _;
 
-use interflow_codec::json_schema::{cell, markdown_table, type_name};
 use interflow_testkit::docs::check_reference_page;
+use interflow_testkit::json_schema::{cell, markdown_table, type_name};
 
 #[test]
 fn the_page_of_the_jsonl_format_is_current() {

@@ -61,19 +61,25 @@ impl EventStreamMessage {
     }
 }
 
+/// Whether bytes begin with the prelude of a message; `None` if they are too few to tell.
+pub fn has_prelude(begun: &[u8]) -> Option<bool> {
+    let (lengths, checksum) = begun.first_chunk::<PRELUDE>()?.split_at(PRELUDE - 4);
+    Some(Cursor(checksum).u32() == Some(crc32fast::hash(lengths)))
+}
+
 /// Takes the next message of at most `max` bytes in total from the front of `buf`, without copying its payload;
 /// `None` if it is incomplete.
 ///
 /// # Errors
 /// An invalid checksum, length or header, or a length over `max`. The buffer is left unchanged.
 pub fn next_message(buf: &mut BytesMut, max: usize) -> Result<Option<EventStreamMessage>, EventStreamError> {
-    let Some(prelude) = buf.first_chunk::<PRELUDE>() else { return Ok(None) };
-    let (lengths, checksum) = prelude.split_at(PRELUDE - 4);
     // Checked before the lengths are trusted: a damaged length would make the stream wait for gigabytes.
-    if Cursor(checksum).u32() != Some(crc32fast::hash(lengths)) {
-        return Err(EventStreamError::PreludeChecksum);
+    match has_prelude(buf) {
+        None => return Ok(None),
+        Some(false) => return Err(EventStreamError::PreludeChecksum),
+        Some(true) => {}
     }
-    let mut c = Cursor(lengths);
+    let mut c = Cursor(buf);
     let (total, headers) = c.u32().zip(c.u32()).ok_or(EventStreamError::Length)?;
     // Refused as soon as the length is known, before any of the message is buffered.
     let size = usize::try_from(total).ok().filter(|&n| n <= max).ok_or(EventStreamError::TooLarge(total))?;

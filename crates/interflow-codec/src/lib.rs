@@ -19,7 +19,6 @@ pub mod http2_frame;
 pub mod http2_preface;
 pub mod ja4h;
 pub mod json;
-pub mod json_schema;
 pub mod prometheus;
 pub mod proxy_protocol;
 pub mod socks5;

@@ -89,7 +89,7 @@ fn the_client_hello_of_rfc_8448_is_parsed() {
     assert_eq!((h.versions.as_slice(), h.highest_version()), (&[0x0304][..], 0x0304));
     assert_eq!(h.groups, [0x1d, 0x17, 0x18, 0x19, 0x100, 0x101, 0x102, 0x103, 0x104]);
     assert_eq!(h.signature_algorithms.len(), 15);
-    assert!(h.alpn.is_empty() && !h.offers_ech());
+    assert!(h.alpn.is_empty());
     assert_eq!(h.ja3_text(), "771,4865-4867-4866,0-65281-10-35-51-43-13-45-28,29-23-24-25-256-257-258-259-260,");
 }
 

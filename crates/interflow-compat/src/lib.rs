@@ -1,7 +1,9 @@
 //! Importers of other programs' settings and rules.
 #![forbid(unsafe_code)]
 
+mod draft;
 pub mod fluxzy;
+pub mod litellm;
 #[cfg(feature = "media")]
 mod mediaflow;
 pub mod mitmproxy;
@@ -9,6 +11,7 @@ pub mod philter;
 
 use std::sync::Arc;
 
+pub use draft::ImportedConfig;
 use interflow_rules::format::RuleFormat;
 #[cfg(feature = "media")]
 pub use mediaflow::{MediaSections, SettingError, apply_environment};

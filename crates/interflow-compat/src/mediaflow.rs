@@ -1,8 +1,10 @@
 //! Reads the settings of mediaflow-proxy (flat variables) and of its Rust port (`APP__SECTION__KEY`, TOML file at
 //! `CONFIG_PATH`) if `media.compat.mediaflow` is on. Interflow's own configuration takes precedence.
 
+use interflow_types::data_file;
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
+use std::sync::LazyLock;
 
 use interflow_media::MediaConfig;
 use interflow_media::config::{MediaCompatConfig, SegmentRoute};
@@ -98,27 +100,9 @@ const DEFAULT_LIVE_START: f64 = -18.0;
 const DEFAULT_PREFETCH: u64 = 5;
 
 /// Settings that cannot be honoured: the flat name or its beginning (`telegram_*`), and what becomes of them.
-const WITHOUT_EFFECT: [(&str, &str); 15] = [
-    ("enable_telegram", "Telegram is not supported"),
-    ("telegram_*", "Telegram is not supported"),
-    ("enable_acestream", "Acestream is not supported"),
-    ("acestream_*", "Acestream is not supported"),
-    ("enable_transcode", "nothing is transcoded: `transcode=true` is answered with 501"),
-    ("transcode_*", "nothing is transcoded: `transcode=true` is answered with 501"),
-    ("redis_url", "Redis is not used: the cache is in memory, and on disk with media.cache.disk"),
-    ("cache_namespace", "Redis is not used: the cache is in memory, and on disk with media.cache.disk"),
-    ("byparr_*", "there are no extractors"),
-    ("flaresolverr_*", "there are no extractors"),
-    ("public_ip", "/proxy/ip asks a service for the address; set media.public_url for the address in links"),
-    (
-        "forward_allowed_hosts",
-        "/proxy/forward reaches every public host for clients with the password: restrict them with links that name \
-         `hosts`, or with [[access.rule]]",
-    ),
-    ("gunicorn_*", "there are no worker processes"),
-    ("web_concurrency", "there are no worker processes"),
-    ("dash_*", "segments of DASH are shared and cached as those of HLS: see [media.cache]"),
-];
+static WITHOUT_EFFECT: LazyLock<Vec<(&str, &str)>> = LazyLock::new(|| {
+    data_file::records(include_str!("../data/mediaflow_without_effect.txt")).map(<(_, _)>::from).collect()
+});
 
 /// Settings by flat name, in lower case.
 struct MediaflowSettings(BTreeMap<String, String>);

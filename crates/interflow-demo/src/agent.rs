@@ -5,7 +5,7 @@ use std::pin::Pin;
 use serde_json::{Value, json};
 
 use crate::client::{DemoEndpoints, DemoRequest};
-use crate::dialogue::{DialogueScript, DialogueStep, FIX, HELPERS, LETTER, QUESTIONS, SUPPORT};
+use crate::dialogue::{DIALOGUES, DialogueScript, DialogueStep, ToolCall};
 use crate::fake_model::call_id;
 
 /// Runs all agents concurrently.
@@ -13,11 +13,11 @@ pub async fn run_agents(world: &DemoEndpoints, round: u32) {
     // The same session id within a round, so that the calls belong to one conversation.
     let session = format!("0000demo-{round:04}-4000-8000-000000000000");
     tokio::join!(
-        coder(world, &session, &FIX),
-        chat(world, &QUESTIONS[0]),
-        codex(world, &session, &QUESTIONS[1]),
-        gemini(world, &QUESTIONS[2]),
-        ollama(world, &QUESTIONS[3]),
+        coder(world, &session, &DIALOGUES.fix),
+        chat(world, &DIALOGUES.questions[0]),
+        codex(world, &session, &DIALOGUES.questions[1]),
+        gemini(world, &DIALOGUES.questions[2]),
+        ollama(world, &DIALOGUES.questions[3]),
         overloaded(world),
         support(world),
     );
@@ -25,7 +25,7 @@ pub async fn run_agents(world: &DemoEndpoints, round: u32) {
 
 /// A client that sends a customer's letter, with personal data, to a model.
 async fn support(world: &DemoEndpoints) {
-    let content = format!("{}\n\n{LETTER}", SUPPORT.prompt);
+    let content = format!("{}\n\n{}", DIALOGUES.support.prompt, DIALOGUES.letter);
     let body = json!({"model": "gpt-6.1-terra", "messages": [{"role": "user", "content": content}]});
     let headers = [("User-Agent", "OpenAI/Python 1.109.1"), ("Authorization", "Bearer sk-demo")];
     post(world, "api.openai.com", "/v1/chat/completions", &headers, &body).await;
@@ -45,7 +45,7 @@ fn arguments(text: &str) -> Value {
 }
 
 fn subagent_script(input: &Value) -> Option<&'static DialogueScript> {
-    HELPERS.iter().find(|h| input["prompt"] == h.prompt)
+    DIALOGUES.helpers.iter().find(|h| input["prompt"] == h.prompt)
 }
 
 const CLAUDE: [(&str, &str); 4] = [
@@ -87,7 +87,7 @@ fn run_steps<'a>(
             post(world, "api.anthropic.com", "/v1/messages?beta=true", &CLAUDE, &body).await;
             let (said, results) = step_messages(n, step);
             history.push(json!({"role": "assistant", "content": said}));
-            let helpers = step.calls.iter().filter_map(|(_, input, _)| subagent_script(&arguments(input)));
+            let helpers = step.calls.iter().filter_map(|call| subagent_script(&arguments(&call.arguments)));
             let helpers =
                 helpers.map(|h| run_steps(world, session, h, "You are a sub-agent that explores code and reports."));
             // Sub-agents run at the same time, as with real agents.
@@ -112,11 +112,11 @@ fn step_messages(n: usize, step: &DialogueStep) -> (Vec<Value>, Vec<Value>) {
         turns.push(json!({"type": "text", "text": step.says}));
     }
     let mut results = Vec::new();
-    for (i, (name, input, back)) in step.calls.iter().enumerate() {
+    for (i, ToolCall { tool, arguments: input, result }) in step.calls.iter().enumerate() {
         let id = call_id(n, i);
-        turns.push(json!({"type": "tool_use", "id": id, "name": name, "input": arguments(input)}));
-        let failed = back.contains("FAILED");
-        results.push(json!({"type": "tool_result", "tool_use_id": id, "content": back, "is_error": failed}));
+        turns.push(json!({"type": "tool_use", "id": id, "name": tool, "input": arguments(input)}));
+        let failed = result.contains("FAILED");
+        results.push(json!({"type": "tool_result", "tool_use_id": id, "content": result, "is_error": failed}));
     }
     (turns, results)
 }
@@ -132,12 +132,12 @@ async fn chat(world: &DemoEndpoints, script: &DialogueScript) {
     for (n, step) in script.steps.iter().enumerate() {
         let body = json!({"model": "gpt-6.1-terra", "messages": history, "tools": [tool]});
         post(world, "api.openai.com", "/v1/chat/completions", &headers, &body).await;
-        let calls: Vec<Value> = step.calls.iter().enumerate().map(|(i, (name, input, _))| {
-            json!({"id": call_id(n, i), "type": "function", "function": {"name": name, "arguments": input}})
+        let calls: Vec<Value> = step.calls.iter().enumerate().map(|(i, call)| {
+            json!({"id": call_id(n, i), "type": "function", "function": {"name": call.tool, "arguments": call.arguments}})
         }).collect();
         history.push(json!({"role": "assistant", "content": step.says, "tool_calls": calls}));
-        for (i, (_, _, back)) in step.calls.iter().enumerate() {
-            history.push(json!({"role": "tool", "tool_call_id": call_id(n, i), "content": back}));
+        for (i, call) in step.calls.iter().enumerate() {
+            history.push(json!({"role": "tool", "tool_call_id": call_id(n, i), "content": call.result}));
         }
     }
 }
@@ -154,10 +154,10 @@ async fn codex(world: &DemoEndpoints, session: &str, script: &DialogueScript) {
         let body = json!({"model": "gpt-6.1-sol", "stream": true, "instructions": "You are Codex, a coding agent.", "input": input,
             "prompt_cache_key": format!("{session}-codex"), "tools": [{"type": "function", "name": "shell"}, {"type": "function", "name": "update_plan"}]});
         post(world, "api.openai.com", "/v1/responses", &headers, &body).await;
-        for (i, (name, arguments, back)) in step.calls.iter().enumerate() {
+        for (i, ToolCall { tool, arguments, result }) in step.calls.iter().enumerate() {
             let id = call_id(n, i);
-            input.push(json!({"type": "function_call", "call_id": id, "name": name, "arguments": arguments}));
-            input.push(json!({"type": "function_call_output", "call_id": id, "output": back}));
+            input.push(json!({"type": "function_call", "call_id": id, "name": tool, "arguments": arguments}));
+            input.push(json!({"type": "function_call_output", "call_id": id, "output": result}));
         }
     }
 }

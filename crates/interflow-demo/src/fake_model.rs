@@ -6,7 +6,7 @@ use interflow_llm::translate::{ChatEvent, ReplyHead, ReplyWriter, StopReason, Wi
 use interflow_types::{CallUsage, Timestamp};
 use serde_json::{Value, json};
 
-use crate::dialogue::{DialogueScript, DialogueStep, FIX, HELPERS, QUESTIONS, SUPPORT, TITLE};
+use crate::dialogue::{DIALOGUES, DialogueScript, DialogueStep, Dialogues};
 
 /// The models of its list; it answers for any other name too.
 pub const NAMES: [&str; 4] = ["claude-sonnet-5-5", "gpt-6-luna", "gemini-3.8-flash", "llama3.2"];
@@ -31,7 +31,7 @@ pub fn answer(path: &str, body: &[u8]) -> Option<ModelResponse> {
     }
     let (mut step, number) = step(&request.messages);
     if request.system.iter().any(|s| s.contains("isNewTopic")) {
-        step = Some(&TITLE);
+        step = Some(&DIALOGUES.title);
     }
     let repeated = request.messages.last().map(|message| joined(&message.blocks)).unwrap_or_default();
     // About three characters per token, which is close enough for a demo.
@@ -55,8 +55,9 @@ fn step(messages: &[ChatMessage]) -> (Option<&'static DialogueStep>, usize) {
     let first = messages.first().map(|m| joined(&m.blocks)).unwrap_or_default();
     // The number of answers in the history is the number of the step.
     let answered = messages.iter().filter(|m| m.role == MessageRole::Assistant).count();
-    let scripts = [&FIX, &SUPPORT].into_iter().chain(&HELPERS).chain(&QUESTIONS);
-    let script: Option<&'static DialogueScript> = scripts.into_iter().find(|s| first.contains(s.prompt));
+    let Dialogues { fix, helpers, support, questions, .. } = &*DIALOGUES;
+    let scripts = [fix, support].into_iter().chain(helpers).chain(questions);
+    let script: Option<&'static DialogueScript> = scripts.into_iter().find(|s| first.contains(&s.prompt));
     (script.and_then(|s| s.steps.get(answered)), answered)
 }
 
@@ -77,16 +78,16 @@ struct ModelTurn {
 
 impl ModelTurn {
     fn thinking(&self) -> &'static str {
-        self.step.map_or("", |step| step.thinks)
+        self.step.map_or("", |step| &step.thinks)
     }
 
     fn text(&self) -> &str {
-        self.step.map_or(&self.repeated, |step| step.says)
+        self.step.map_or(&self.repeated, |step| &step.says)
     }
 
     fn calls(&self) -> Vec<(String, &'static str, &'static str)> {
-        let calls = self.step.map_or(&[][..], |s| s.calls);
-        calls.iter().enumerate().map(|(i, (name, input, _))| (call_id(self.number, i), *name, *input)).collect()
+        let calls = self.step.map_or(&[][..], |s| &s.calls);
+        calls.iter().enumerate().map(|(i, c)| (call_id(self.number, i), &*c.tool, &*c.arguments)).collect()
     }
 
     fn usage(&self) -> CallUsage {

@@ -18,11 +18,11 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use interflow_files::resolve_secret_ref;
-use interflow_types::{CallUsage, random_bytes};
+use interflow_types::{CallUsage, Timestamp, random_bytes};
 use parking_lot::Mutex;
 
 use crate::alerts::{AlertSender, AlertSettings, AlertStats};
-use crate::config::{QuotaConfig, SharedQuotaConfig};
+use crate::config::{QuotaConfig, SharedQuotaConfig, UnpricedModels};
 use crate::counter_store::{
     CounterLimit, CounterRequest, CounterSnapshot, CounterStore, CounterStoreError, MemoryCounterStore,
     SharedCounterStore, SharedStoreStatus,
@@ -80,6 +80,11 @@ pub enum AdmissionRejection {
         wait: Duration,
         is_reserved: bool,
     },
+    /// A budget counts money, and a model that may serve the request, as `provider/model`, has no price.
+    Unpriced {
+        rule: Arc<str>,
+        model: String,
+    },
     /// The shared counter store is unreachable and `quota.shared.failure` is `closed`.
     Unavailable(CounterStoreError),
 }
@@ -114,7 +119,7 @@ pub struct PreparedLimits(Arc<LimiterState>);
 struct LimiterState {
     config: QuotaConfig,
     rules: QuotaRules,
-    prices: PriceList,
+    prices: Arc<PriceList>,
     ledger: CounterBackend,
     alerts: Arc<AlertSettings>,
 }
@@ -228,14 +233,22 @@ impl UsageLimiter {
         let least_output = estimate.max_output.unwrap_or(LEAST_OUTPUT).min(most_output);
         let tokens = tokens_of(most_output);
         let amount = |tokens: CallUsage| {
-            // All of the input may be written to a cache, which costs more.
-            let tokens = CallUsage { cache_write: tokens.input, ..tokens };
-            state.price_usage(&subject, &tokens, None, None).0
+            let micros = state.prices.estimate(&subject, &tokens);
+            UsageAmount { tokens: tokens.total(), micros }
         };
         let most = amount(tokens);
         let least = if least_output == most_output { most } else { amount(tokens_of(least_output)) };
         let bounds = UsageBounds { least, most };
         let asks: Arc<[CounterRequest]> = state.rules.counter_requests(&subject, bounds).into();
+        let is_money = |ask: &&CounterRequest| matches!(ask.counter, CounterLimit::MoneyBudget { .. });
+        if state.config.unpriced == UnpricedModels::Refuse
+            && tokens.total() > 0
+            && let Some(ask) = asks.iter().find(is_money)
+            && let Some(model) = state.prices.unpriced(&subject)
+        {
+            let refusal = AdmissionRejection::Unpriced { rule: Arc::clone(&ask.rule), model };
+            return Err(self.reject(&subject, &asks, refusal));
+        }
         // A request to which no counter applies never waits for the store.
         let held = match asks.is_empty() {
             true => None,
@@ -290,9 +303,8 @@ impl UsageLimiter {
             tags: Arc::new(tags),
             ..RequestAttributes::default()
         };
-        let answered = usage.answered.as_deref();
-        let (used, is_priced) = self.state.load().price_usage(&subject, &usage.tokens, Some(served), answered);
-        let sums = UsageSums::of(&usage.tokens, usage.is_estimated, is_priced.then_some(used.micros), 1);
+        let charge = self.state.load().prices.charge(&subject, usage);
+        let sums = UsageSums::of(&usage.tokens, usage.is_estimated, charge.cost, 1);
         self.record_spend(&subject, usage, sums);
     }
 
@@ -319,6 +331,7 @@ impl UsageLimiter {
     fn count_rejection(&self, rejection: &AdmissionRejection) {
         let (rule, counter) = match rejection {
             AdmissionRejection::Limit { rule, counter, .. } => (Arc::clone(rule), counter.as_str()),
+            AdmissionRejection::Unpriced { rule, .. } => (Arc::clone(rule), "unpriced"),
             AdmissionRejection::Unavailable(_) => ("".into(), "unavailable"),
         };
         let mut rejected = self.rejected.lock();
@@ -364,14 +377,19 @@ impl UsageLimiter {
         Ok(asks.iter().zip(levels).map(|(ask, level)| counter_snapshot(ask, level.level)).collect())
     }
 
-    /// Cost of these tokens in millionths of a dollar; `None` if the model has no price, which is not the same as a
-    /// price of zero.
-    pub fn cost(&self, provider: &str, model: Option<&str>, tokens: &CallUsage) -> Option<u64> {
-        self.state.load().prices.cost(provider, model, tokens)
+    /// The price list that applies now.
+    pub fn prices(&self) -> Arc<PriceList> {
+        Arc::clone(&self.state.load().prices)
+    }
+
+    /// The cost of a call that ends now, in millionths of a dollar; `None` if it is not known, which is not the same as a
+    /// cost of zero.
+    pub fn cost(&self, provider: &str, asked: Option<&str>, answered: Option<&str>, usage: &CallUsage) -> Option<u64> {
+        self.state.load().prices.cost(provider, asked, answered, usage, Timestamp::now())
     }
 
     pub fn prices_as_of(&self) -> PriceListDates {
-        self.state.load().prices.as_of().clone()
+        self.state.load().prices.as_of()
     }
 
     pub fn memory_store(&self) -> &MemoryCounterStore {
@@ -400,47 +418,15 @@ impl LimiterState {
         before: Option<&Self>,
     ) -> Result<Self, LimitsError> {
         let rules = QuotaRules::new(&config.rule).map_err(LimitsError)?;
-        let prices = match &config.prices {
-            None => PriceList::default(),
-            Some(path) => {
-                let text = read_file(&home.join(path), "quota.prices")?;
-                let wrong = |e| LimitsError(format!("quota.prices: {}: {e}", home.join(path).display()));
-                PriceList::with_overrides(&String::from_utf8_lossy(&text)).map_err(wrong)?
-            }
-        };
+        let own = config.prices.as_ref().map(|path| PriceList::from_file(&home.join(path)));
+        let prices = own.transpose().map_err(LimitsError)?.unwrap_or_default();
         // Reused if nothing about it changed, so that a reload does not lose counts or connections.
         let ledger = match before {
             Some(b) if b.config.shared == config.shared && b.config.slot_lease == config.slot_lease => b.ledger.clone(),
             _ => counter_backend(config, home, memory, redis)?,
         };
         let alerts = AlertSettings::new(&config.alerts).map_err(|e| LimitsError(format!("quota.alerts.{e}")))?;
-        Ok(Self { config: config.clone(), rules, prices, ledger, alerts: Arc::new(alerts) })
-    }
-
-    /// Converts token counts to usage; the flag says whether the price is known. The price is that of the deployment
-    /// which served the request (`served`), then of the model that answered. While neither is known, the most expensive
-    /// deployment counts, so that a budget is not overrun.
-    fn price_usage(
-        &self,
-        subject: &RequestAttributes,
-        tokens: &CallUsage,
-        served: Option<&ServedModel>,
-        answered: Option<&str>,
-    ) -> (UsageAmount, bool) {
-        let cost = |provider: &str, model: Option<&str>| self.prices.cost(provider, model, tokens);
-        let of = |deployment: &ServedModel| cost(&deployment.provider, Some(&deployment.model));
-        let most = || match served {
-            Some(_) => None,
-            None => subject.deployments.iter().filter_map(of).max(),
-        };
-        let micros = served
-            .or_else(|| subject.sole_deployment())
-            .and_then(|deployment| of(deployment).or_else(|| cost(&deployment.provider, answered)))
-            .or_else(most)
-            .or_else(|| cost(&subject.provider, subject.model.as_deref()))
-            // A model alias has no price of its own; the model that answered has.
-            .or_else(|| cost(&subject.provider, answered));
-        (UsageAmount { tokens: tokens.total(), micros: micros.unwrap_or_default() }, micros.is_some())
+        Ok(Self { config: config.clone(), rules, prices: Arc::new(prices), ledger, alerts: Arc::new(alerts) })
     }
 }
 
@@ -545,15 +531,13 @@ impl UsageReservation {
         let state = limits.state.load();
         let mut used = UsageAmount::default();
         for (i, usage) in usages.iter().enumerate() {
-            let (served, answered) = (usage.served.as_ref(), usage.answered.as_deref());
-            let (amount, is_priced) = state.price_usage(subject, &usage.tokens, served, answered);
+            let charge = state.prices.charge(subject, usage);
             // Requests are counted, of which further deployments are none.
-            let (micros, requests) = (is_priced.then_some(amount.micros), u64::from(i == 0));
-            let sums = UsageSums::of(&usage.tokens, usage.is_estimated, micros, requests);
+            let sums = UsageSums::of(&usage.tokens, usage.is_estimated, charge.cost, u64::from(i == 0));
             limits.usage.record_usage(subject, &sums);
             limits.record_spend(subject, usage, sums);
-            used.tokens = used.tokens.saturating_add(amount.tokens);
-            used.micros = used.micros.saturating_add(amount.micros);
+            used.tokens = used.tokens.saturating_add(usage.tokens.total());
+            used.micros = used.micros.saturating_add(charge.micros);
         }
         let Some(taken) = held else { return };
         let costs: Vec<u64> = taken.asks().iter().map(|a| counter_cost(&a.counter, used)).collect();
@@ -662,14 +646,38 @@ mod tests {
             answered: Some(answered.into()),
             is_estimated: false,
         };
-        reservation.commit_all(&[usage(Some(at("gpt-4.1-nano")), "gpt-4o")]);
+        reservation.commit_all(&[usage(Some(at("gpt-4.1-nano")), "alias")]);
         assert_eq!(l.snapshot(&subject()).await.unwrap()[0].used, 0.0005, "the one that served it is charged");
-        l.admit(named(vec![at("no-price")]), ask).await.unwrap().commit_all(&[usage(None, "gpt-4.1-nano")]);
+        l.admit(named(both.clone()), ask).await.unwrap().commit_all(&[usage(None, "gpt-4.1-nano")]);
         assert_eq!(l.snapshot(&subject()).await.unwrap()[0].used, 0.001, "or else the model that answered");
         let besides = usage(Some(at("gpt-4.1-mini")), "");
         l.admit(named(both), ask).await.unwrap().commit_all(&[usage(Some(at("gpt-4.1-nano")), ""), besides]);
         assert_eq!(l.snapshot(&subject()).await.unwrap()[0].used, 0.0035, "and what others used besides");
         assert_eq!(l.usage().rows().iter().map(|row| row.requests).sum::<u64>(), 3);
+    }
+
+    #[tokio::test]
+    async fn model_without_a_price_is_refused_where_money_is_counted_unless_the_operator_allows_it() {
+        let named = |model: &str| RequestAttributes { model: Some(model.into()), ..subject() };
+        let l = limits(Quota { money_per_day: Some(1.0), ..Quota::default() });
+        let refused = l.admit(named("no-price"), ASK).await.err();
+        assert_eq!(refused, Some(AdmissionRejection::Unpriced { rule: "all".into(), model: "openai/no-price".into() }));
+        assert_eq!(l.rejections().into_iter().collect::<Vec<_>>(), [(("all".into(), "unpriced"), 1)]);
+        // What uses no tokens costs nothing, and one deployment without a price is enough.
+        let free = UsageEstimate { max_output: Some(0), ..UsageEstimate::default() };
+        assert!(l.admit(named("no-price"), free).await.is_ok());
+        let at = |model: &str| ServedModel { provider: "mine".into(), model: model.into() };
+        let route = RequestAttributes { deployments: vec![at("gpt-4o"), at("no-price")], ..subject() };
+        assert!(
+            matches!(l.admit(route, ASK).await, Err(AdmissionRejection::Unpriced { model, .. }) if model == "mine/no-price")
+        );
+        assert_eq!(l.snapshot(&subject()).await.unwrap()[0].used, 0.0);
+
+        let config = QuotaConfig { unpriced: UnpricedModels::Allow, ..l.config() };
+        l.activate(l.prepare(&config, Path::new("/")).unwrap());
+        assert!(l.admit(named("no-price"), ASK).await.is_ok());
+        let tokens = limits(Quota { tokens_per_day: Some(1000), ..Quota::default() });
+        assert!(tokens.admit(named("no-price"), ASK).await.is_ok(), "tokens are counted without a price");
     }
 
     #[tokio::test]

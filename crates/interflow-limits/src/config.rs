@@ -45,9 +45,13 @@ impl Default for KeysConfig {
 pub struct QuotaConfig {
     /// The rules; a request must be admitted by every rule that matches it.
     pub rule: Vec<RuleConfig>,
-    /// A price list (JSON) that overrides the built-in one; relative to the data folder.
+    /// A price list (JSON) laid over the catalog of models; relative to the data folder.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub prices: Option<PathBuf>,
+    /// A newer catalog of models than the built-in one.
+    pub catalog: CatalogConfig,
+    /// What happens to requests for a model without a price where a limit counts money.
+    pub unpriced: UnpricedModels,
     /// Output tokens reserved in budgets, until its usage is known, for a request that states no maximum; it is admitted if
     /// 1,000 of them are left, and rates reserve 1,000. One that states a maximum (`max_tokens` and the like) reserves it,
     /// for each of the choices that it asks for.
@@ -68,6 +72,8 @@ impl Default for QuotaConfig {
         Self {
             rule: Vec::new(),
             prices: None,
+            catalog: CatalogConfig::default(),
+            unpriced: UnpricedModels::Refuse,
             reserve_output: 32_000,
             slot_lease: HumanDuration::from_secs(1_800),
             keep_spend: HumanDuration::from_secs(800 * 86_400),
@@ -75,6 +81,32 @@ impl Default for QuotaConfig {
             shared: SharedQuotaConfig::default(),
         }
     }
+}
+
+/// Where newer catalogs of models come from. The built-in one, and `catalog.signed` in the data directory, need no network.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct CatalogConfig {
+    /// A newer catalog is fetched from this URL once a day; none is if unset.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub url: Option<String>,
+    /// The public key by which it is signed: Ed25519, 64 hexadecimal digits.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub key: Option<String>,
+    /// The only file that is taken, by its digest: `sha256:` and 64 hexadecimal digits.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pin: Option<String>,
+}
+
+/// What happens to requests whose cost a budget of money cannot count.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum UnpricedModels {
+    /// They are rejected with 403.
+    #[default]
+    Refuse,
+    /// They are admitted, and the budget is not charged for them.
+    Allow,
 }
 
 /// Alerts by webhook when a budget reaches a part of its limit: each once per budget and period.

@@ -25,7 +25,10 @@ pub use admission::{
 };
 pub use alerts::{AlertSender, AlertStats};
 pub use budget_file::BudgetFile;
-pub use config::{AlertsConfig, KeysConfig, QuotaConfig, RuleConfig, SharedFailureMode, SharedQuotaConfig};
+pub use config::{
+    AlertsConfig, CatalogConfig, KeysConfig, QuotaConfig, RuleConfig, SharedFailureMode, SharedQuotaConfig,
+    UnpricedModels,
+};
 pub use connections::{ClientConnectionPermit, ConnectionLimiter, ConnectionLimits, ConnectionRejection};
 pub use counter_store::{
     BudgetPeriod, CounterLimit, CounterRejection, CounterRequest, CounterSnapshot, CounterStore, CounterStoreError,
@@ -37,7 +40,7 @@ pub use keys::{
     parse_timestamp, revoke_key,
 };
 pub use keys::{KeyContext, KeyedEndpoint, any_matches};
-pub use prices::{ModelPrice, PriceList, PriceListDates};
+pub use prices::{CallCharge, PriceList, PriceListDates};
 pub use redis::{NoRedis, RedisConnector, RedisOptions, RedisServer, RedisValues};
 pub use redis_durability::budget_losses;
 pub use rules::{

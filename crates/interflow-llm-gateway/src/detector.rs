@@ -3,11 +3,12 @@
 use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 
 use interflow_types::{
-    Authority, Body, ByteStr, CollectError, Direction, EarlyExit, EntryKind, Flow, FlowClock, MaybeFuture, MessageKind,
-    MessageVerdict, Method, Phase, PhaseSet, PlanScope, RequestHead, RequestId, RequestVerdict, ResponseHead, Result,
-    Stage, StatusCode, StreamMessage,
+    Authority, Body, BodyFrame, ByteStr, CollectError, Direction, EarlyExit, EntryKind, Flow, FlowClock, MaybeFuture,
+    MessageKind, MessageVerdict, Method, Phase, PhaseSet, PlanScope, RequestHead, RequestId, RequestVerdict,
+    ResponseHead, Result, Stage, StatusCode, StreamMessage,
 };
 
 use crate::exchange::response::stream::{self, EventObserver, ReadEnd};
@@ -15,7 +16,6 @@ use crate::exchange::{self, ReadError, RequestBody};
 use crate::gateway::{LlmGateway, LlmUpstream};
 use crate::limits::estimated_by_length;
 use interflow_llm::error_response::attach;
-use interflow_llm::event_stream::StreamFraming;
 use interflow_llm::message::{ApiFormat, Outline};
 use interflow_llm::parsed_event::ParsedEvent;
 use interflow_llm::usage::{self, UsageReader};
@@ -311,10 +311,20 @@ impl Stage for ProviderDetector {
         if !head.status.is_success() || body.is_empty() {
             return MaybeFuture::Ready(Ok(body));
         }
-        let framing = StreamFraming::from_headers(&head.headers, exchange.grows);
-        let usage = Some(UsageReader::new(framing));
-        let observer = UsageObserver { usage, exchange: exchange.clone(), clock: flow.clock };
-        MaybeFuture::Ready(Ok(stream::observe(body, &head.headers, framing, observer)))
+        let framing = exchange.response_form().framing(&head.headers);
+        let delivered = Arc::clone(&exchange.delivered);
+        let observer = UsageObserver::new(exchange.clone(), flow.clock);
+        let body = stream::observe(body, &head.headers, framing, observer);
+        let count = move |data: &[u8]| delivered.fetch_add(data.len() as u64, Relaxed);
+        if let Body::Full(bytes) = &body {
+            count(bytes);
+            return MaybeFuture::Ready(Ok(body));
+        }
+        MaybeFuture::Ready(Ok(body.inspect(move |frame| {
+            if let Some(Ok(BodyFrame::Data(data))) = frame {
+                count(data);
+            }
+        })))
     }
 
     fn wants_messages(&self, flow: &Flow) -> bool {
@@ -391,11 +401,17 @@ async fn read_request(flow: &mut Flow, request: &Arc<RequestBody>, is_inspected:
 
 /// Reads the usage of a response as it is relayed. A response that cannot be decoded is relayed all the same; its usage
 /// stays unknown.
-struct UsageObserver {
+pub(crate) struct UsageObserver {
     /// `None` after the end.
     usage: Option<UsageReader>,
     exchange: LlmCall,
     clock: FlowClock,
+}
+
+impl UsageObserver {
+    pub fn new(exchange: LlmCall, clock: FlowClock) -> Self {
+        Self { usage: Some(UsageReader::default()), exchange, clock }
+    }
 }
 
 impl EventObserver for UsageObserver {
@@ -407,7 +423,6 @@ impl EventObserver for UsageObserver {
         }
     }
 
-    /// Of what could not be read, the count so far stays, and the rest is charged by the estimate.
     fn end(&mut self, end: ReadEnd) {
         self.record(match end {
             ReadEnd::Complete | ReadEnd::Truncated => ResponseProgress::Complete,

@@ -2,6 +2,7 @@
 //! limits and virtual keys, telemetry and the audit log.
 #![forbid(unsafe_code)]
 
+pub(crate) mod credentials;
 mod detector;
 pub mod environment;
 mod exchange;

@@ -7,6 +7,7 @@ use interflow_types::{ByteStr, Flow, FlowId, RequestId, Response, StatusCode};
 use serde_json::{Value, json};
 
 use crate::event_stream::StreamFraming;
+use crate::translate::{TranslatedError, WireFormat};
 use crate::{Provider, error_codes};
 
 /// A request that was not sent to its provider, or a response that was not sent to its client, with the reason that
@@ -67,6 +68,12 @@ impl LlmRefusal {
             StreamFraming::Messages => body.to_string().into_bytes(),
             StreamFraming::Whole => Vec::new(),
         }
+    }
+
+    /// As [`to_event`](Self::to_event), for a stream of OpenAI's Responses API.
+    pub fn to_responses_event(&self, sequence: u64) -> Vec<u8> {
+        let (status, kind, message) = (self.status.as_u16(), self.code.to_owned(), self.message.clone());
+        TranslatedError { status, kind, message }.event(WireFormat::OpenAiResponses, sequence).into_bytes()
     }
 
     /// The response in the provider's error format, with the ids of the flow. It must not be cached.

@@ -54,6 +54,7 @@ pub const LLM_ERROR_CODES: &[LlmErrorCode] = &[
     code("unsupported_content_type", &[415], "the redaction API takes text", "send it as `text/plain`"),
     code("daily_quota_exceeded", &[429], "the budget of the day is used up, does not cover the maximum of the request (`max_tokens`), or is reserved by requests in progress", "see `[[quota.rule]]` and the key's limits"),
     code("monthly_quota_exceeded", &[429], "the budget of the month is used up, does not cover the maximum of the request (`max_tokens`), or is reserved by requests in progress", "see `[[quota.rule]]` and the key's limits"),
+    code("model_unpriced", &[403], "a limit counts money, and the price of a model that may serve the request is not known", "add it to the file of `quota.prices`, or set `quota.unpriced = \"allow\"`"),
     code("rate_limit_exceeded", &[429], "too many requests or tokens in the period", "wait for `Retry-After`"),
     code("concurrency_exceeded", &[429, 503], "too many requests at the same time: of a quota (429), or of the gateway, the origin's connections or a shutdown (503)", "wait for `Retry-After`; see `gateway.max_concurrent_requests`"),
     code("internal_error", &[500], "a bug in Interflow, or a stage that failed", "see the log"),

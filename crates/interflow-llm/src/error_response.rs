@@ -56,7 +56,7 @@ const fn class_of(kind: ErrorKind) -> (&'static str, &'static str, bool) {
         | ErrorKind::ClientTls
         | ErrorKind::Loop => ("invalid_request", "bad_request", false),
         ErrorKind::ClientGone | ErrorKind::ClientTimeout => ("invalid_request", "body_read", false),
-        ErrorKind::Denied => ("forbidden", "denied", false),
+        ErrorKind::Denied | ErrorKind::Dropped => ("forbidden", "denied", false),
         ErrorKind::Unauthorized => ("unauthorized", "invalid_api_key", false),
         ErrorKind::StageFailed | ErrorKind::Internal => ("internal_error", "internal_error", false),
     }

@@ -2,7 +2,7 @@
 //! returned in an event's `raw` or in the rest, so that a relay can forward what it inspected.
 
 use bytes::{Bytes, BytesMut};
-use interflow_codec::aws_event_stream::{self, HeaderValue};
+use interflow_codec::aws_event_stream::{self, HeaderValue, has_prelude};
 use interflow_codec::sse::SseParser;
 use interflow_types::{ByteStr, Headers};
 
@@ -24,10 +24,36 @@ pub enum StreamFraming {
     Messages,
 }
 
+/// What a request says about the form of its response.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ResponseForm {
+    pub is_stream: bool,
+    /// Whether a stream has the form of a growing JSON array (Gemini without `alt=sse`), whose media type is that of plain
+    /// JSON.
+    pub grows: bool,
+    /// Whether the provider's streams are lines of JSON, which may come without their media type.
+    pub has_lines: bool,
+    /// Whether it is a model's reply rather than a file, which may be anything.
+    pub is_reply: bool,
+}
+
+impl ResponseForm {
+    /// The framing to expect of a response with this head.
+    pub fn framing(self, headers: &Headers) -> StreamFraming {
+        let file = || headers.get_str("content-type").is_some_and(|t| t.trim_start().starts_with("application/octet"));
+        match StreamFraming::from_headers(headers) {
+            StreamFraming::Whole if self.grows => StreamFraming::Array,
+            StreamFraming::Whole if self.is_stream && self.has_lines && self.is_reply => StreamFraming::Lines,
+            // It may be the results of a batch.
+            StreamFraming::Whole if !self.is_reply && file() => StreamFraming::Lines,
+            framing => framing,
+        }
+    }
+}
+
 impl StreamFraming {
-    /// The framing of a response by its media type; `grows` means that the request asked for a stream in the form of
-    /// a growing array, whose media type is that of plain JSON.
-    pub fn from_headers(headers: &Headers, grows: bool) -> Self {
+    /// The framing of a response by its media type.
+    fn from_headers(headers: &Headers) -> Self {
         let media_type = headers.get_str("content-type").unwrap_or_default();
         let media_type = media_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
         match media_type.as_str() {
@@ -36,10 +62,40 @@ impl StreamFraming {
                 Self::Lines
             }
             "application/vnd.amazon.eventstream" => Self::EventStream,
-            "application/json" if grows => Self::Array,
             _ => Self::Whole,
         }
     }
+
+    /// The framing of a response that begins with these bytes and is expected to have this one: its media type may be
+    /// wrong. `None` if more bytes are needed.
+    pub fn sniff(self, begun: &[u8]) -> Option<Self> {
+        let is_events = matches!(self, Self::Sse | Self::EventStream);
+        match first_text(begun) {
+            [] => None,
+            [b'[', ..] if is_events => Some(Self::Array),
+            [b'{', ..] if is_events => Some(Self::Lines),
+            // The length of a message is less than 16 MiB.
+            text @ [0, ..] => has_prelude(text).map(|is_message| if is_message { Self::EventStream } else { self }),
+            text if SSE_FIELDS.iter().any(|field| text.starts_with(field)) => Some(Self::Sse),
+            text if SSE_FIELDS.iter().any(|field| field.starts_with(text)) => None,
+            // Its text would be taken for fields without a meaning.
+            _ if self == Self::Sse => Some(Self::Whole),
+            _ => Some(self),
+        }
+    }
+}
+
+/// How the lines of server-sent events begin that have data.
+const SSE_FIELDS: [&[u8]; 5] = [b":", b"data:", b"event:", b"retry:", b"id:"];
+
+/// Whether a body begins as a JSON object or array does.
+pub fn begins_json(body: &[u8]) -> bool {
+    matches!(first_text(body), [b'{' | b'[', ..])
+}
+
+/// A text without a byte order mark and spaces before it.
+fn first_text(body: &[u8]) -> &[u8] {
+    body.strip_prefix(b"\xef\xbb\xbf").unwrap_or(body).trim_ascii_start()
 }
 
 /// One event of a response. `raw` has all bytes as received, separators included, so that the concatenation of all
@@ -55,12 +111,14 @@ pub struct StreamEvent {
     pub name: Option<ByteStr>,
     /// The headers of an AWS event stream message.
     pub headers: Vec<(ByteStr, HeaderValue)>,
+    /// Whether it is a whole response.
+    pub is_whole: bool,
 }
 
 impl StreamEvent {
     /// An event for a WebSocket message, which needs no framing.
     pub fn from_message(payload: Bytes) -> Self {
-        Self { raw: payload.clone(), data: payload, at: Some(0), name: None, headers: Vec::new() }
+        Self { raw: payload.clone(), data: payload, at: Some(0), name: None, headers: Vec::new(), is_whole: false }
     }
 
     /// The event that these bytes, separators included, are in a stream of this framing.
@@ -80,7 +138,7 @@ impl StreamEvent {
 
     /// Bytes between events.
     pub const fn separator(raw: Bytes) -> Self {
-        Self { raw, data: Bytes::new(), at: None, name: None, headers: Vec::new() }
+        Self { raw, data: Bytes::new(), at: None, name: None, headers: Vec::new(), is_whole: false }
     }
 }
 
@@ -99,42 +157,77 @@ pub enum EventError {
 /// [`finish`](Self::finish) at the end. After an error the stream cannot be divided any further.
 #[derive(Debug)]
 pub struct EventReader {
+    framing: StreamFraming,
+    is_json: bool,
     kind: ReaderKind,
     max: usize,
 }
 
 #[derive(Debug)]
 enum ReaderKind {
+    /// The framing is not known yet.
+    Unknown(BytesMut),
     Whole(BytesMut),
     Sse(SseParser),
-    Lines(BytesMut, usize),
+    Lines(BytesMut, JsonScanner),
     EventStream(BytesMut),
-    Array(BytesMut, ArrayScanner),
+    Array(BytesMut, JsonScanner),
 }
 
 impl EventReader {
-    /// `max` is the maximum size of an event in bytes, which also bounds what is buffered.
-    pub fn new(framing: StreamFraming, max: usize) -> Self {
-        let kind = match framing {
-            StreamFraming::Whole | StreamFraming::Messages => ReaderKind::Whole(BytesMut::new()),
-            StreamFraming::Sse => ReaderKind::Sse(SseParser::new(max)),
-            StreamFraming::Lines => ReaderKind::Lines(BytesMut::new(), 0),
-            StreamFraming::EventStream => ReaderKind::EventStream(BytesMut::new()),
-            StreamFraming::Array => ReaderKind::Array(BytesMut::new(), ArrayScanner::default()),
+    /// `expected` is the framing unless the first bytes have another; `max` is the maximum size of an event in bytes, which
+    /// also bounds what is buffered.
+    pub fn new(expected: StreamFraming, max: usize) -> Self {
+        let mut reader = Self { framing: expected, is_json: false, kind: ReaderKind::Unknown(BytesMut::new()), max };
+        if expected == StreamFraming::Messages {
+            reader.begin(expected);
+        }
+        reader
+    }
+
+    /// The framing; `None` until enough bytes came to tell.
+    pub fn framing(&self) -> Option<StreamFraming> {
+        (!matches!(self.kind, ReaderKind::Unknown(_))).then_some(self.framing)
+    }
+
+    /// Whether the body begins as a JSON object or array does.
+    pub const fn is_json(&self) -> bool {
+        self.is_json
+    }
+
+    fn begin(&mut self, framing: StreamFraming) {
+        let ReaderKind::Unknown(begun) = &mut self.kind else { return };
+        let begun = begun.split();
+        (self.framing, self.is_json) = (framing, begins_json(&begun));
+        self.kind = match framing {
+            StreamFraming::Whole | StreamFraming::Messages => ReaderKind::Whole(begun),
+            StreamFraming::Sse => {
+                let mut parser = SseParser::new(self.max);
+                parser.push(&begun);
+                ReaderKind::Sse(parser)
+            }
+            StreamFraming::Lines => ReaderKind::Lines(begun, JsonScanner::default()),
+            StreamFraming::EventStream => ReaderKind::EventStream(begun),
+            StreamFraming::Array => ReaderKind::Array(begun, JsonScanner::default()),
         };
-        Self { kind, max }
     }
 
     /// Adds received bytes. Take all events before adding more: the size limit is checked only then.
     pub fn push(&mut self, bytes: &[u8]) {
         match &mut self.kind {
-            ReaderKind::Whole(buf)
+            ReaderKind::Unknown(buf)
+            | ReaderKind::Whole(buf)
             | ReaderKind::Lines(buf, _)
             | ReaderKind::EventStream(buf)
             | ReaderKind::Array(buf, _) => {
                 buf.extend_from_slice(bytes);
             }
             ReaderKind::Sse(parser) => parser.push(bytes),
+        }
+        if let ReaderKind::Unknown(begun) = &self.kind
+            && let Some(framing) = self.framing.sniff(begun)
+        {
+            self.begin(framing);
         }
     }
 
@@ -146,20 +239,14 @@ impl EventReader {
         let max = self.max;
         match &mut self.kind {
             // A whole body is an event only at its end, see `finish`.
-            ReaderKind::Whole(buf) => check_size(buf, max).map(|()| None),
+            ReaderKind::Unknown(buf) | ReaderKind::Whole(buf) => check_size(buf, max).map(|()| None),
             ReaderKind::Sse(parser) => {
                 Ok(parser.next_event().map_err(|_| EventError::TooLarge(max))?.map(|e| sse_event(e.raw)))
             }
-            ReaderKind::Lines(buf, searched) => {
-                // Bytes that were searched before are not searched again when more arrive.
-                let Some(end) = memchr::memchr(b'\n', buf.get(*searched..).unwrap_or_default()) else {
-                    *searched = buf.len();
-                    return check_size(buf, max).map(|()| None);
-                };
-                let raw = buf.split_to(*searched + end + 1).freeze();
-                *searched = 0;
-                Ok(Some(json_event(raw)))
-            }
+            ReaderKind::Lines(buf, scan) => match scan.next_line(buf) {
+                Some(end) => Ok(Some(json_event(buf.split_to(end).freeze()))),
+                None => check_size(buf, max).map(|()| None),
+            },
             ReaderKind::EventStream(buf) => match aws_event_stream::next_message(buf, max) {
                 Ok(message) => Ok(message.map(message_event)),
                 Err(aws_event_stream::EventStreamError::TooLarge(_)) => Err(EventError::TooLarge(max)),
@@ -174,9 +261,11 @@ impl EventReader {
 
     /// The end of input: the rest, as an event if it can be one (a body read as a whole, a last line).
     pub fn finish(&mut self) -> Option<StreamEvent> {
+        self.begin(self.framing);
         let rest = match &mut self.kind {
-            ReaderKind::Whole(buf) | ReaderKind::Lines(buf, _) => {
-                return (!buf.is_empty()).then(|| json_event(buf.split().freeze()));
+            ReaderKind::Unknown(buf) | ReaderKind::Whole(buf) | ReaderKind::Lines(buf, _) => {
+                let is_whole = self.framing == StreamFraming::Whole;
+                return (!buf.is_empty()).then(|| StreamEvent { is_whole, ..json_event(buf.split().freeze()) });
             }
             // Some servers reply with a single object although an array was requested.
             ReaderKind::Array(buf, _) if buf.contains(&b'{') => return Some(json_event(buf.split().freeze())),
@@ -191,7 +280,7 @@ fn message_event(message: aws_event_stream::EventStreamMessage) -> StreamEvent {
     let name = message.header_str(":event-type").or_else(|| message.header_str(":exception-type")).map(ByteStr::from);
     // The payload may be forwarded changed: its place in `raw` is then needed.
     let at = offset_in(&message.raw, &message.payload);
-    StreamEvent { raw: message.raw, data: message.payload, at, name, headers: message.headers }
+    StreamEvent { raw: message.raw, data: message.payload, at, name, headers: message.headers, is_whole: false }
 }
 
 fn check_size(buf: &BytesMut, max: usize) -> Result<(), EventError> {
@@ -216,14 +305,14 @@ fn json_event(raw: Bytes) -> StreamEvent {
     };
     let data = raw.slice(start..);
     let data = data.slice(..data.trim_ascii_end().len());
-    StreamEvent { raw, data, at: Some(start), name: None, headers: Vec::new() }
+    StreamEvent { raw, data, at: Some(start), name: None, headers: Vec::new(), is_whole: false }
 }
 
 /// Parses the fields of an SSE block; a payload on one line is given by its offset. Data on several lines is joined
 /// by line feeds, as the specification demands, and then has no offset.
 fn sse_event(raw: Bytes) -> StreamEvent {
     let mut pieces: Vec<(usize, usize)> = Vec::new();
-    let mut name = None;
+    let (mut name, mut is_text) = (None, false);
     // A byte order mark may precede the first event.
     let mut at = if raw.starts_with(b"\xef\xbb\xbf") { 3 } else { 0 };
     while let Some(rest) = raw.get(at..).filter(|r| !r.is_empty()) {
@@ -238,10 +327,14 @@ fn sse_event(raw: Bytes) -> StreamEvent {
         } else if line.starts_with(b"event:") {
             let (from, to) = value_at(b"event:");
             name = ByteStr::from_utf8(raw.slice(from..to));
+        } else {
+            is_text |= !(line.is_empty() || SSE_FIELDS.iter().any(|field| line.starts_with(field)));
         }
         at += end + 1;
     }
     let (data, at) = match pieces.as_slice() {
+        // What is no field is nothing to clients of events, but those that read it as text see it.
+        [] if is_text => return StreamEvent { name, ..json_event(raw) },
         [] => (Bytes::new(), None),
         [(from, to)] => (raw.slice(*from..*to), Some(*from)),
         many => {
@@ -249,13 +342,12 @@ fn sse_event(raw: Bytes) -> StreamEvent {
             (lines.join(&b'\n').into(), None)
         }
     };
-    StreamEvent { raw, data, at, name, headers: Vec::new() }
+    StreamEvent { raw, data, at, name, headers: Vec::new(), is_whole: false }
 }
 
-/// Finds the end of the next element of a growing array. Its state survives between chunks, so no byte is examined
-/// twice.
+/// Finds the ends of JSON values that follow one another. Its state survives between chunks, so no byte is examined twice.
 #[derive(Debug, Default)]
-struct ArrayScanner {
+struct JsonScanner {
     at: usize,
     depth: usize,
     in_string: bool,
@@ -264,33 +356,48 @@ struct ArrayScanner {
     alone: bool,
 }
 
-impl ArrayScanner {
-    /// The offset after the next element that is an object.
+impl JsonScanner {
+    /// The offset after the next element of a growing array that is an object.
     fn next_element(&mut self, buf: &[u8]) -> Option<usize> {
         for (i, &byte) in buf.iter().enumerate().skip(self.at) {
             self.at = i + 1;
-            // Brackets within strings do not count, and quotes after a backslash do not end them.
-            match byte {
-                _ if self.escaped => self.escaped = false,
-                b'\\' if self.in_string => self.escaped = true,
-                b'"' => self.in_string = !self.in_string,
-                _ if self.in_string => {}
-                b'{' | b'[' => {
-                    self.alone |= self.depth == 0 && byte == b'{';
-                    self.depth += 1;
-                }
-                b'}' | b']' => {
-                    self.depth = self.depth.saturating_sub(1);
-                    if self.depth == 1 && byte == b'}' && !self.alone {
-                        let end = self.at;
-                        self.at = 0;
-                        return Some(end);
-                    }
-                }
-                _ => {}
+            self.alone |= self.depth == 0 && byte == b'{' && !self.in_string;
+            let is_closed = self.read(byte);
+            if is_closed && self.depth == 1 && byte == b'}' && !self.alone {
+                return Some(std::mem::take(&mut self.at));
             }
         }
         None
+    }
+
+    /// The offset after the next line: a value may have several, but none ends in a string.
+    fn next_line(&mut self, buf: &[u8]) -> Option<usize> {
+        for (i, &byte) in buf.iter().enumerate().skip(self.at) {
+            self.at = i + 1;
+            if byte == b'\n' && (self.depth == 0 || self.in_string) {
+                return Some(std::mem::take(self).at);
+            }
+            self.read(byte);
+        }
+        None
+    }
+
+    /// Whether the byte closes an object or array. Brackets within strings do not count, and quotes after a backslash do not
+    /// end them.
+    fn read(&mut self, byte: u8) -> bool {
+        match byte {
+            _ if self.escaped => self.escaped = false,
+            b'\\' if self.in_string => self.escaped = true,
+            b'"' => self.in_string = !self.in_string,
+            _ if self.in_string => {}
+            b'{' | b'[' => self.depth += 1,
+            b'}' | b']' => {
+                self.depth = self.depth.saturating_sub(1);
+                return true;
+            }
+            _ => {}
+        }
+        false
     }
 }
 
@@ -334,8 +441,8 @@ mod tests {
     fn events_of_every_framing_are_split_without_losing_bytes() {
         check(
             StreamFraming::Sse,
-            b"event: x\ndata: {\"a\":1}\n\n: ping\n\ndata:[DONE]\n\ncut",
-            &["{\"a\":1}", "", "[DONE]", ""],
+            b"event: x\ndata: {\"a\":1}\n\n: ping\n\n{\"b\":\n2}\n\ndata:[DONE]\n\ncut",
+            &["{\"a\":1}", "", "{\"b\":\n2}", "[DONE]", "cut"],
         );
         check(StreamFraming::Lines, b"{\"a\":1}\n{\"b\":2}\r\n{\"c\":3}", &["{\"a\":1}", "{\"b\":2}", "{\"c\":3}"]);
         check(
@@ -344,6 +451,27 @@ mod tests {
             &["{\"a\":\"}]\"}", "{\"b\":[{}]}", ""],
         );
         check(StreamFraming::Whole, b" {\"a\":1}\n", &["{\"a\":1}"]);
+    }
+
+    #[test]
+    fn the_first_bytes_decide_on_the_framing_whatever_the_type_says() {
+        let (sse, json) = (b": hi\n\ndata: {\"a\":1}\n\n", b"\xef\xbb\xbf {\n\"a\": [1,\n2]\n}\n{\"b\":2}\n");
+        for expected in [StreamFraming::Whole, StreamFraming::Lines, StreamFraming::EventStream] {
+            check(expected, sse, &["", "{\"a\":1}"]);
+        }
+        for expected in [StreamFraming::Lines, StreamFraming::Sse, StreamFraming::EventStream] {
+            check(expected, &json[4..], &["{\n\"a\": [1,\n2]\n}", "{\"b\":2}"]);
+            assert_eq!(expected.sniff(json), Some(StreamFraming::Lines));
+        }
+        check(StreamFraming::Sse, b"[{\"a\":1},{\"b\":2}]", &["{\"a\":1}", "{\"b\":2}", ""]);
+        check(StreamFraming::Sse, b"a text\n\nof lines", &["a text\n\nof lines"]);
+        let mut message = Vec::new();
+        aws_event_stream::write_message(&mut message, &[], b"{}").unwrap();
+        check(StreamFraming::Whole, &message, &["{}"]);
+        check(StreamFraming::Whole, b"\0\0\0 no message", &["\0\0\0 no message"]);
+        for undecided in [&b""[..], b" \n", b"dat", b"\0\0\0\x40", b"\xef\xbb\xbf"] {
+            assert_eq!(StreamFraming::Whole.sniff(undecided), None, "{undecided:?}");
+        }
     }
 
     #[test]
@@ -377,12 +505,16 @@ mod tests {
 
     #[test]
     fn stream_framing_is_selected_by_media_type() {
-        let of =
-            |value: &str, grows| StreamFraming::from_headers(&[("Content-Type", value)].into_iter().collect(), grows);
+        let of = |value: &str, grows| {
+            let form = ResponseForm { grows, ..ResponseForm::default() };
+            form.framing(&[("Content-Type", value)].into_iter().collect())
+        };
         assert_eq!(of("text/event-stream; charset=utf-8", false), StreamFraming::Sse);
         assert_eq!(of("application/x-ndjson", false), StreamFraming::Lines);
         assert_eq!(of("application/vnd.amazon.eventstream", false), StreamFraming::EventStream);
         assert_eq!(of("application/json; charset=UTF-8", true), StreamFraming::Array);
         assert_eq!(of("application/json", false), StreamFraming::Whole);
+        assert_eq!(of("", true), StreamFraming::Array);
+        assert_eq!(of("application/octet-stream", false), StreamFraming::Lines, "the results of a batch");
     }
 }

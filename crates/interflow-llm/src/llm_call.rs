@@ -1,9 +1,11 @@
 //! The LLM call of a flow: a flow extension, created with the request and completed by the response.
 
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use interflow_types::{ByteStr, CallUsage};
 
+use crate::event_stream::ResponseForm;
 use crate::provider::{Operation, Provider};
 
 /// The flow extension of an LLM call. `provider` and `operation` are set from `RequestHead`, the model and the
@@ -47,6 +49,8 @@ pub struct LlmCall {
     pub summary: Arc<Mutex<ResponseSummary>>,
     /// What was counted of the response; see [`record_count`](Self::record_count).
     pub count: Arc<Mutex<CountedOutput>>,
+    /// Bytes of the response that passed, read or not.
+    pub delivered: Arc<AtomicU64>,
     /// When the first text of a streamed response arrived, in microseconds after the flow's start.
     pub first_token: Arc<OnceLock<u64>>,
 }
@@ -87,6 +91,16 @@ pub enum ResponseProgress {
 }
 
 impl LlmCall {
+    /// What it says about the form of the response.
+    pub const fn response_form(&self) -> ResponseForm {
+        ResponseForm {
+            is_stream: self.stream,
+            grows: self.grows,
+            has_lines: matches!(self.provider, Provider::Ollama | Provider::Cohere),
+            is_reply: self.operation.is_reply(),
+        }
+    }
+
     /// The summary so far: complete at `Done`, or when the response was relayed.
     pub fn summary(&self) -> ResponseSummary {
         self.lock().clone()

@@ -96,7 +96,7 @@ impl ParsedEvent {
             let after = event.raw.get(at + event.data.len()..).unwrap_or_default();
             let raw = Bytes::from([before, data, after].concat());
             let data = raw.slice(at..at + data.len());
-            return Ok(StreamEvent { raw, data, at: Some(at), name: event.name.clone(), headers: Vec::new() });
+            return Ok(StreamEvent { raw, data, at: Some(at), name: event.name.clone(), ..event.clone() });
         }
         let text = std::str::from_utf8(data).map_err(|_| "an event is not UTF-8".to_owned())?;
         let (name, data) = (event.name.as_ref().map(ByteStr::to_string), Some(text.to_owned()));

@@ -13,6 +13,8 @@ pub(crate) enum Offer<'a> {
     Prompts,
     /// They may be about anything that it does.
     LogMessages,
+    /// What it tells the model of the client.
+    Instructions,
 }
 
 /// Checks whether a client may use what a server offers.
@@ -29,6 +31,7 @@ pub(crate) fn check(server: &McpServer, key: Option<&VirtualKey>, offer: Offer<'
         Offer::Resources => (config.resources, "the resources".to_owned()),
         Offer::Prompts => (config.prompts, "the prompts".to_owned()),
         Offer::LogMessages => (true, "the log messages".to_owned()),
+        Offer::Instructions => (true, "the instructions".to_owned()),
     };
     if !is_offered {
         let message = format!("{what} of the MCP server {name} may not be used (mcp.server.{name})");

@@ -11,7 +11,9 @@ use interflow_types::{
 use crate::exchange::{Endpoint, McpExchange};
 use crate::methods::{answer, standing_stream};
 use crate::protected_resource::{METADATA_PATH, ProtectedResource};
+use crate::protocol::header_values::VERSION_HEADER;
 use crate::protocol::responses::{json_response, refusal};
+use crate::protocol::versions::STATELESS;
 use crate::service::McpService;
 
 const PATH: &str = "/mcp";
@@ -81,7 +83,14 @@ impl LocalHandler for EndpointHandler {
             let Request { head, body } = request;
             // The stage has read it.
             drop(body);
+            let has_session = head.headers.get_str(VERSION_HEADER) != Some(STATELESS);
             Ok(match head.method {
+                method if method != Method::POST && !has_session => {
+                    let mut response =
+                        refusal(StatusCode::METHOD_NOT_ALLOWED, "use POST: this version has no sessions");
+                    response.head.headers.append_unchecked(b"Allow", b"POST");
+                    response
+                }
                 Method::POST => answer::answer(&self.service, flow, &head).await,
                 Method::GET => standing_stream::open(&self.service, flow, &head, &self.endpoint),
                 Method::DELETE => answer::end_session(&self.service, flow, &head, &self.endpoint).await,

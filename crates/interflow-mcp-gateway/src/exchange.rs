@@ -6,18 +6,22 @@ use interflow_limits::{KeyContext, VirtualKey};
 use interflow_redact::ValuePolicy;
 use interflow_types::{Flow, RequestHead, Response, StatusCode};
 use parking_lot::Mutex;
+use serde_json::json;
 
 use crate::protocol::client_message::ClientMessage;
+use crate::protocol::envelope::Envelope;
 use crate::protocol::jsonrpc::RpcError;
+use crate::protocol::log_level::LogLevel;
 use crate::protocol::responses::refusal;
 use crate::redaction::values::Findings;
 use crate::service::{CallGuard, McpService};
 use crate::session::client_session::McpSession;
+use crate::session::request_state::{RequestState, StateBinding};
+use crate::session::session_table::STATELESS_ID;
 use crate::settings::McpSettings;
 use crate::upstream::server::McpServer;
 
 const SESSION_HEADER: &str = "mcp-session-id";
-pub(crate) const VERSION_HEADER: &str = "mcp-protocol-version";
 
 /// An endpoint: of one server, or of all.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -75,12 +79,58 @@ pub(crate) struct PreparedRequest {
     pub policy: ValuePolicy,
     pub key: Option<Arc<VirtualKey>>,
     pub guard: Option<Arc<dyn CallGuard>>,
+    /// What the client gave back of an earlier answer to its request.
+    pub state: RequestState,
+    /// What the state of a call is bound to.
+    pub binding: Option<Arc<StateBinding>>,
+    /// The resources of a request for notifications.
+    pub subscriptions: Vec<Subscription>,
+}
+
+/// A resource of whose changes the client wants to know.
+pub(crate) struct Subscription {
+    pub server: Arc<McpServer>,
+    /// As it is recorded.
+    pub uri: String,
+    /// As the client sent it, if the server gets more than the recording.
+    pub original: Option<String>,
 }
 
 /// To whom a session of this request belongs: the holder of its virtual key or of its access token.
 pub(crate) fn session_holder(flow: &Flow) -> Option<Arc<str>> {
     let key = flow.extension::<KeyContext>().and_then(|context| context.key.as_ref());
     key.map(|key| Arc::clone(&key.id)).or_else(|| flow.extension::<McpExchange>()?.holder.clone())
+}
+
+/// To whom what the requests without a session share belongs: the holder, or else the user or the address.
+pub(crate) fn stateless_holder(flow: &Flow) -> Arc<str> {
+    let user = || flow.user.as_ref().map(|user| format!("user:{user}").into());
+    session_holder(flow).or_else(user).unwrap_or_else(|| format!("address:{}", flow.client.peer.ip()).into())
+}
+
+/// What the requests of a client share that have this envelope.
+pub(crate) fn stateless_session(
+    service: &Arc<McpService>,
+    settings: &McpSettings,
+    flow: &Flow,
+    endpoint: &Endpoint,
+    envelope: &Envelope,
+    context: &str,
+) -> Arc<McpSession> {
+    let holder = stateless_holder(flow);
+    let (capabilities, level) = (envelope.capabilities.to_value(), envelope.log_level.map(LogLevel::name));
+    let named = blake3::hash(json!([holder, endpoint.0, capabilities, level]).to_string().as_bytes());
+    let id = format!("{STATELESS_ID}{context}\0{}", named.to_hex());
+    match service.sessions.find_stateless(&id, &holder) {
+        Ok(session) => session,
+        Err(other) => {
+            let other = other.filter(|other| other.id.starts_with(&format!("{STATELESS_ID}{context}\0")));
+            let (endpoint, secret) = (endpoint.0.clone(), (context, &service.deps.master));
+            let session = Arc::new(McpSession::stateless(id, &holder, endpoint, secret, envelope, other.as_deref()));
+            service.begin_session(Arc::clone(&session), settings);
+            session
+        }
+    }
 }
 
 /// The session that a request names.

@@ -8,11 +8,13 @@ use arc_swap::ArcSwap;
 use interflow_redact::ValuePolicy;
 use interflow_types::{BoxFuture, Direction, EarlyExit, Flow, HttpClient, RequestHead};
 use parking_lot::Mutex;
+use tokio::sync::watch;
 
 use crate::config::McpConfig;
 use crate::protected_resource::AccessTokenSource;
 use crate::redaction::values::Findings;
 use crate::session::client_session::McpSession;
+use crate::session::request_state::StateSealer;
 use crate::session::session_table::{Insertion, SessionTable};
 use crate::settings::McpSettings;
 use crate::upstream::stdio::StdioRuntime;
@@ -58,6 +60,8 @@ pub struct McpDeps {
     /// After redaction: guards see what servers and recorder get.
     pub guard: GuardSource,
     pub tokens: AccessTokenSource,
+    /// The secret of the installation, the same on all replicas.
+    pub master: [u8; 32],
 }
 
 /// Counters since the process started.
@@ -74,6 +78,9 @@ pub struct McpService {
     settings: ArcSwap<McpSettings>,
     runtime: Arc<StdioRuntime>,
     pub(crate) sessions: SessionTable,
+    pub(crate) sealer: StateSealer,
+    /// Tells the streams without a session to end.
+    pub(crate) stream_ends: watch::Sender<()>,
     calls: Mutex<BTreeMap<(String, &'static str), u64>>,
 }
 
@@ -126,6 +133,8 @@ impl McpService {
     /// The configuration is invalid.
     pub fn new(config: &McpConfig, deps: McpDeps) -> Result<Arc<Self>, String> {
         let service = Self {
+            sealer: StateSealer::new(&deps.master),
+            stream_ends: watch::Sender::new(()),
             deps,
             settings: ArcSwap::default(),
             runtime: Arc::default(),
@@ -156,6 +165,7 @@ impl McpService {
 
     /// Ends the streams that clients hold open, so that their connections can end.
     pub fn close_streams(&self) {
+        self.stream_ends.send_replace(());
         self.sessions.close_streams();
     }
 

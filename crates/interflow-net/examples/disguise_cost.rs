@@ -39,7 +39,7 @@ fn main() {
     let plain = TlsProfile::new(trusting).expect("the authority can be trusted");
     let addr = origin(&ca);
     let mut ways = vec![("plain", Arc::clone(&plain))];
-    for profile in PROFILES {
+    for profile in PROFILES.iter() {
         let like = plain.with_fingerprint(profile.name, profile.fingerprint(), false).expect("a build by `make`");
         ways.push((profile.name, like));
     }

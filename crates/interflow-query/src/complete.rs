@@ -1,6 +1,8 @@
 //! Completion of a query being typed, and the help text; both are derived from the table of keys.
 
+use interflow_types::data_file;
 use std::fmt::Write;
+use std::sync::LazyLock;
 
 use crate::key::{FLAGS, KEYS, Key, ValueKind};
 use crate::tags::TAGS;
@@ -143,23 +145,8 @@ fn entry(out: &mut String, name: &str, text: &str) {
 }
 
 /// Forms of a query, and what they mean.
-pub const SYNTAX: &[(&str, &str)] = &[
-    ("key:value", "a term; all terms must match"),
-    ("a OR b, NOT a, -a", "alternatives and negation; parentheses group: (a OR b) c"),
-    ("key:(a OR b)", "several values of one key; those of the table also with commas: status:200,404 method:GET,POST"),
-    ("word \"a phrase\"", "text in the URL or in a body"),
-    ("/regex/ key:/regex/i", "regular expressions; i ignores case; \\s is a space in a path"),
-    ("key:*", "any value"),
-    ("key:=text", "exactly this text"),
-    ("host:*.example.com", "* matches any characters"),
-    ("host:shop", "in a search, a part of the host name; with a dot, or in a rule, the whole name"),
-    ("status:>=400", "a comparison (<, <=, >, >=, !=): dur:>2s, size:<=1.5MB"),
-    ("status:4xx", "a class of status codes"),
-    ("status:400..499", "a range, both ends included"),
-    ("time:>=2026-01-31", "a date or time, such as 2026-01-31T12:00+01:00"),
-    ("time:-2h", "the last two hours; time:today and time:yesterday are days in UTC"),
-    ("header.name:value", "a header field by value; header:name by name; the prefix req. or resp. selects one side"),
-];
+pub static SYNTAX: LazyLock<Vec<(&str, &str)>> =
+    LazyLock::new(|| data_file::records(include_str!("../data/syntax.txt")).map(<(_, _)>::from).collect());
 
 /// What holds for every query; one line each.
 pub const SYNTAX_NOTES: [&str; 4] = [

@@ -7,7 +7,7 @@ use ipnet::IpNet;
 use crate::ast::{CompareOp, Expr, NumberTest, QuerySpan, RegexSource, Term, TermTest, TextPattern};
 use crate::key::{FLAGS, Flag, Key, ValueKind, closest_name};
 use crate::parse::{HostMatch, QueryParser, Result, TermSubject};
-use crate::words::find_word;
+use crate::words::{TABLE_WORDS, find_word};
 use crate::{pattern, value};
 
 /// Whether the character is special anywhere in an unquoted text, and needs a backslash to be literal.
@@ -287,9 +287,11 @@ impl QueryParser<'_> {
         let name = raw.unwrap_or("*");
         Flag::find(name).map(TermTest::Flag).ok_or_else(|| {
             let error = self.error(span, format!("unknown flag '{name}'"));
-            match closest_name(name, FLAGS.iter().map(|f| f.name)) {
+            let words = TABLE_WORDS.iter().filter(|word| word.key == Key::Is).map(|word| word.word);
+            let names = || FLAGS.iter().map(|f| f.name).chain(words.clone());
+            match closest_name(name, names()) {
                 Some(meant) => error.with_remedy(format!("did you mean 'is:{meant}'?")),
-                None => error.with_remedy(list_names("flags", FLAGS.iter().map(|f| f.name))),
+                None => error.with_remedy(list_names("flags", names())),
             }
         })
     }

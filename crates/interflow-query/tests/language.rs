@@ -265,6 +265,7 @@ fn errors_have_column_cause_and_remedy() {
             "column 7: '>2' does not fit 'dur': expected a duration with its unit, such as 2s, 500ms, 80us, 1.5m or 1h",
         ),
         ("size:>1XB", "column 6: '>1XB' does not fit 'size': expected bytes such as 512, 64KiB or 1.5MB"),
+        ("is:lllm", "column 4: unknown flag 'lllm': did you mean 'is:llm'?"),
         ("is:websoket", "column 4: unknown flag 'websoket': did you mean 'is:websocket'?"),
         ("scheme:htp", "column 8: unknown value 'htp': did you mean 'http'?"),
         (

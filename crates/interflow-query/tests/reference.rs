@@ -16,7 +16,7 @@ fn the_reference_page_is_current() {
 
 #[test]
 fn every_form_of_the_syntax_table_is_a_query() {
-    for (form, _) in SYNTAX {
+    for (form, _) in SYNTAX.iter() {
         // `key` and `name` stand for a key and a field, and a comma separates forms.
         for one in form.split(", ") {
             let query = one.replace("key:", "host:").replace("name", "server");
@@ -75,7 +75,7 @@ fn page() -> String {
          A query selects flows: in `interflow flows list` and other commands, the search field of the web UI, the HTTP API, and `when` of \
          a [rule](rules.md).\n`interflow help query` prints a summary.\n\n## Syntax\n\n| form | meaning |\n|---|---|\n",
     );
-    for (form, meaning) in SYNTAX {
+    for (form, meaning) in SYNTAX.iter() {
         let _ = writeln!(page, "| {} | {} |", code(form), meaning.replace('|', "\\|").replace('*', "\\*"));
     }
     page.push('\n');
@@ -113,7 +113,7 @@ fn page() -> String {
         "\n## Tags\n\nInterflow sets these tags; rules, scripts, imports and people add others. NAME stands for the rest of a tag, for \
          which `*` can be written: `tag:found:*`.\n\n| tag | meaning |\n|---|---|\n",
     );
-    for tag in TAGS {
+    for tag in TAGS.iter() {
         let rest = if tag.is_prefix() { "NAME" } else { "" };
         let _ = writeln!(page, "| `{}{rest}` | {} |", tag.name, tag.doc);
     }

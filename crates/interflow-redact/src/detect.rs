@@ -210,13 +210,13 @@ impl<'t> ScanState<'t> {
     }
 
     /// Whether one of these words (lower case) occurs near token `i`.
-    pub fn near_word(&self, i: usize, words: &[&str], back: usize, ahead: usize) -> bool {
+    pub fn near_word(&self, i: usize, words: &[impl AsRef<str>], back: usize, ahead: usize) -> bool {
         let list = self.list();
         let before = list.get(i.saturating_sub(back)..i).unwrap_or_default();
         let after = list.get((i + 1).min(list.len())..(i + 1 + ahead).min(list.len())).unwrap_or_default();
         before.iter().chain(after).any(|t| {
             let word = self.word(t);
-            words.iter().any(|w| word.eq_ignore_ascii_case(w))
+            words.iter().any(|w| word.eq_ignore_ascii_case(w.as_ref()))
         })
     }
 }

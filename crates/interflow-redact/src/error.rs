@@ -22,8 +22,8 @@ pub enum RedactError {
     /// The vault has reached its maximum number of placeholders.
     #[error("the vault is full: {limit} placeholders in one conversation")]
     VaultFull { limit: usize },
-    /// A sealed vault cannot be decrypted: wrong key, or modified data.
-    #[error("the sealed vault cannot be opened: the key is wrong or its bytes were changed")]
+    /// The key of the policy does not encrypt the value.
+    #[error("a value cannot be encrypted with the key of the policy")]
     Seal,
     /// An external detector failed, and is configured to fail closed.
     #[error("{0}")]

@@ -17,6 +17,7 @@ mod strategy;
 mod text;
 mod value_policy;
 mod vault;
+mod word_lists;
 
 pub use additional_detectors::{AdditionalDetectors, AdditionalFindings};
 pub use bound_secrets::byte_replacement::{Replacer, ReplacingBody, replace_in_headers};

@@ -171,7 +171,7 @@ fn key_bytes(text: &str, place: &str) -> Result<Vec<u8>, RedactError> {
 }
 
 /// AES-GCM with a nonce of 12 bytes; the tag is at the end. `None` for a nonce of another length.
-pub(crate) fn encrypt(key: &[u8], nonce: &[u8], plain: &[u8]) -> Option<Vec<u8>> {
+fn encrypt(key: &[u8], nonce: &[u8], plain: &[u8]) -> Option<Vec<u8>> {
     let nonce = &aes_gcm::Nonce::try_from(nonce).ok()?;
     match key.len() {
         16 => Aes128Gcm::new_from_slice(key).ok()?.encrypt(nonce, plain).ok(),
@@ -180,7 +180,7 @@ pub(crate) fn encrypt(key: &[u8], nonce: &[u8], plain: &[u8]) -> Option<Vec<u8>>
 }
 
 /// The inverse of [`encrypt`]; `None` for a wrong key or modified data.
-pub(crate) fn decrypt_bytes(key: &[u8], nonce: &[u8], sealed: &[u8]) -> Option<Vec<u8>> {
+fn decrypt_bytes(key: &[u8], nonce: &[u8], sealed: &[u8]) -> Option<Vec<u8>> {
     let nonce = &aes_gcm::Nonce::try_from(nonce).ok()?;
     match key.len() {
         16 => Aes128Gcm::new_from_slice(key).ok()?.decrypt(nonce, sealed).ok(),

@@ -83,6 +83,9 @@ fn adjacent_values_are_all_found() {
     assert_eq!(values("SSNs 123-45-6789 987-65-4320"), ["123-45-6789", "987-65-4320"]);
     assert_eq!(values("from date 2024-06-01-2024-06-30"), ["2024-06-01", "2024-06-30"]);
     assert_eq!(values("cards 4111 1111 1111 1111 5500 0000 0000 0004"), ["4111 1111 1111 1111", "5500 0000 0000 0004"]);
+    // No quantity is grouped like this, although a unit follows.
+    let texts = "4111 1111 1111 1111 MW, 5500-0000-0000-0004 kg, 123-45-6789 Pa";
+    assert_eq!(values(texts), ["4111 1111 1111 1111", "5500-0000-0000-0004", "123-45-6789"]);
 }
 
 #[test]

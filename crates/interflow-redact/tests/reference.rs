@@ -3,9 +3,9 @@
 
 use std::fmt::Write as _;
 
-use interflow_codec::json_schema::{self, cell};
 use interflow_redact::{DEFAULT_CONFIDENCE, Kind, Policy, RedactionSession, Redactor};
 use interflow_testkit::docs::{check_reference_page, check_schema};
+use interflow_testkit::json_schema::{self, cell};
 use serde_json::Value;
 
 /// A text with a gap, and the value in it. In two parts where a secret scanner would report this file.

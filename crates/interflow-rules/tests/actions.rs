@@ -397,6 +397,7 @@ async fn held_flow_continues_as_decided() {
     let cases = [
         (r#"{"action":"continue"}"#, "GET http://a/ -> 200 body"),
         (r#"{"action":"deny","reason":"no"}"#, "denied"),
+        (r#"{"action":"drop"}"#, "dropped"),
         (r#"{"action":"answer","status":418,"body":"tea"}"#, "answered 418 tea"),
         (
             r#"{"action":"change","method":"PUT","url":"http://b/x","headers":[["X-A","1"]],"body":"new"}"#,
@@ -416,7 +417,7 @@ async fn held_flow_continues_as_decided() {
         holds.decide(holds.list()[0].id, decision.clone()).unwrap();
         let trial = waiting.await.unwrap();
         let shown = match (&trial.denied, trial.answered, &trial.request, &trial.response) {
-            (Some(_), ..) => "denied".to_owned(),
+            (Some(e), ..) => e.kind().as_str().to_owned(),
             (_, true, _, Some((head, body))) => {
                 format!("answered {} {}", head.status.as_u16(), String::from_utf8_lossy(body))
             }

@@ -3,10 +3,10 @@
 
 use std::fmt::Write as _;
 
-use interflow_codec::json_schema::{self, cell, resolve};
 use interflow_rules::action::{ACTIONS, ActionInfo};
 use interflow_rules::{TEMPLATE_FACTS, TEMPLATE_FAMILIES, generate_schema, phase_names};
 use interflow_testkit::docs::{check_reference_page, check_schema};
+use interflow_testkit::json_schema::{self, cell, resolve};
 use serde_json::Value;
 
 const BEGINNING: &str = "\
@@ -86,7 +86,7 @@ fn variables(page: &mut String) {
          unknown variable is an error, and `$${` is a plain `${`. A *replacement* may also contain `$1` for the first group of the \
          regex.\n\n| variable | value |\n|---|---|\n",
     );
-    for (name, doc) in TEMPLATE_FACTS {
+    for (name, doc) in TEMPLATE_FACTS.iter() {
         let _ = writeln!(page, "| `${{{name}}}` | {} |", cell(doc));
     }
     for family in TEMPLATE_FAMILIES {

@@ -9,7 +9,6 @@ use interflow_types::{FlowId, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use crate::error::Result;
-use crate::serde_repr;
 use crate::store::FlowAnnotation;
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -21,12 +20,8 @@ pub struct ConversationRow {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parent: Option<String>,
     /// When its first exchange started.
-    #[serde(with = "serde_repr::micros")]
-    #[schemars(with = "Timestamp")]
     pub started: Timestamp,
     /// When its last exchange ended, by which lists are sorted.
-    #[serde(with = "serde_repr::micros")]
-    #[schemars(with = "Timestamp")]
     pub updated: Timestamp,
     /// The client program, such as `claude-code`.
     pub agent: String,

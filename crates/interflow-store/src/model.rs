@@ -50,23 +50,13 @@ pub enum FlowKind {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "Flow")]
 pub struct FlowRecord {
-    #[serde(with = "serde_repr::text")]
-    #[schemars(with = "FlowId")]
     pub id: FlowId,
     pub state: FlowState,
     pub kind: FlowKind,
-    #[serde(with = "serde_repr::micros")]
-    #[schemars(with = "Timestamp")]
     pub started: Timestamp,
     /// How the client addressed the proxy.
-    #[serde(with = "serde_repr::transport")]
-    #[schemars(with = "EntryKind")]
     pub transport: EntryKind,
-    #[serde(with = "serde_repr::scheme")]
-    #[schemars(with = "Scheme")]
     pub scheme: Scheme,
-    #[serde(with = "serde_repr::text")]
-    #[schemars(with = "String")]
     pub authority: Authority,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user: Option<Arc<str>>,
@@ -87,8 +77,6 @@ pub struct FlowRecord {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub original: Option<Box<OriginalRecord>>,
     /// Points in time in microseconds after `started`, and durations in microseconds.
-    #[serde(with = "serde_repr::timings")]
-    #[schemars(with = "serde_repr::timings::TimingsRepr")]
     pub timings: FlowTimings,
     /// The attempts at which a gateway sent the request, if it was the one that sent it: to several providers, or several
     /// times.
@@ -113,8 +101,7 @@ pub struct FlowRecord {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub comment: Option<String>,
     /// The flow that this one replays.
-    #[serde(default, with = "serde_repr::maybe_text", skip_serializing_if = "Option::is_none")]
-    #[schemars(with = "Option<FlowId>")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parent: Option<FlowId>,
     /// Whether the flow was imported from an archive.
     #[serde(default)]
@@ -133,8 +120,6 @@ pub struct ClientRecord {
     /// The local address that accepted the connection.
     pub local: Option<SocketAddr>,
     pub listener: Arc<str>,
-    #[serde(with = "serde_repr::micros")]
-    #[schemars(with = "Timestamp")]
     pub accepted: Timestamp,
     /// TLS parameters, if TLS was terminated here; absent for plain HTTP and for tunnels that were passed through.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -350,17 +335,7 @@ impl std::str::FromStr for Sha256Digest {
     }
 }
 
-impl Serialize for Sha256Digest {
-    fn serialize<S: serde::Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        to.collect_str(self)
-    }
-}
-
-impl<'de> Deserialize<'de> for Sha256Digest {
-    fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        String::deserialize(from)?.parse().map_err(serde::de::Error::custom)
-    }
-}
+interflow_types::serialize_as_text!(Sha256Digest);
 
 /// Why a body is not recorded in full.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
@@ -434,15 +409,9 @@ pub struct TunnelRecord {
 pub struct MessageRecord {
     /// Its position among the flow's messages, from 0.
     pub index: u64,
-    #[serde(with = "serde_repr::direction")]
-    #[schemars(with = "Direction")]
     pub direction: Direction,
-    #[serde(with = "serde_repr::message_kind")]
-    #[schemars(with = "MessageKind")]
     pub kind: MessageKind,
     /// When its last byte arrived.
-    #[serde(with = "serde_repr::micros")]
-    #[schemars(with = "Timestamp")]
     pub at: Timestamp,
     /// Size of the payload as transferred.
     pub size: u64,
@@ -455,21 +424,13 @@ pub struct MessageRecord {
 /// The summary of a flow for live views; contains no headers or bodies.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct FlowSummary {
-    #[serde(with = "serde_repr::text")]
-    #[schemars(with = "FlowId")]
     pub id: FlowId,
     pub state: FlowState,
     pub kind: FlowKind,
-    #[serde(with = "serde_repr::micros")]
-    #[schemars(with = "Timestamp")]
     pub started: Timestamp,
     /// Duration in microseconds, up to now while the flow is open.
     pub duration: u64,
-    #[serde(with = "serde_repr::scheme")]
-    #[schemars(with = "Scheme")]
     pub scheme: Scheme,
-    #[serde(with = "serde_repr::text")]
-    #[schemars(with = "String")]
     pub authority: Authority,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub method: Option<String>,
@@ -499,8 +460,7 @@ pub struct FlowSummary {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tags: Vec<String>,
     /// The flow that this one replays.
-    #[serde(default, with = "serde_repr::maybe_text", skip_serializing_if = "Option::is_none")]
-    #[schemars(with = "Option<FlowId>")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parent: Option<FlowId>,
 }
 

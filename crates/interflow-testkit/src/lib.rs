@@ -28,6 +28,7 @@
 pub mod client;
 pub mod cpu;
 pub mod docs;
+pub mod json_schema;
 pub mod llm;
 mod message;
 pub mod object_server;

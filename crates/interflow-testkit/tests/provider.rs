@@ -116,3 +116,47 @@ async fn equal_requests_get_equal_bytes_unless_stamped() {
     assert!(times.len() == 2 && times[0] < times[1] && times[1] <= now, "{times:?} {now}");
     assert!(now - times[0] < 60_000_000_000, "{times:?} {now}");
 }
+
+#[tokio::test]
+async fn models_refuse_what_their_providers_document() {
+    let (origin, received) = llm::start().await;
+    let messages = |more: Value| {
+        let mut body =
+            json!({ "model": "claude-opus-5-5", "max_tokens": 9, "messages": [{ "role": "user", "content": "q" }] });
+        body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        body
+    };
+    let tool = json!([{ "type": "function", "function": { "name": "f", "parameters": { "type": "object" } } }]);
+    let chat = |model: &str, effort: Value| {
+        let mut body = json!({ "model": model, "tools": tool, "messages": [{ "role": "user", "content": "q" }] });
+        if !effort.is_null() {
+            body["reasoning_effort"] = effort;
+        }
+        body
+    };
+    let thought = json!([{ "role": "user", "content": "q" }, { "role": "assistant", "content": [
+        { "type": "thinking", "thinking": "", "signature": "EqQB" }, { "type": "text", "text": "a" },
+    ] }, { "role": "user", "content": "more" }]);
+    for (path, body, why) in [
+        ("/v1/messages", messages(json!({ "temperature": 1 })), "temperature"),
+        ("/v1/messages", messages(json!({ "thinking": { "type": "disabled" } })), "thinking"),
+        ("/v1/messages", messages(json!({ "messages": thought })), "bound to a different conversation"),
+        ("/v1/chat/completions", chat("gpt-6.2-sol", Value::Null), "Function tools"),
+        ("/v1/chat/completions", chat("gpt-6.2-sol", json!("none")), "reasoning_effort"),
+        ("/v1/chat/completions", chat("gpt-5.4", Value::Null), ""),
+        ("/v1/messages", messages(json!({ "thinking": { "type": "adaptive" } })), ""),
+    ] {
+        let version = "anthropic-version: 2026-10-21\r\nx-strict: 1\r\n";
+        let body = body.to_string();
+        let mut wire = Wire::connect(origin.addr()).await.unwrap();
+        let length = body.len();
+        let head = format!(
+            "POST {path} HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer k\r\n{version}Content-Length: {length}\r\n\r\n"
+        );
+        wire.send(head + &body).await.unwrap();
+        let answer = wire.answer().await.unwrap();
+        assert_eq!(answer.status, if why.is_empty() { 200 } else { 400 }, "{body}: {}", answer.text());
+        assert!(answer.text().contains(why), "{}", answer.text());
+    }
+    assert_eq!(received.refused(), 5);
+}

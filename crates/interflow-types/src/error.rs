@@ -88,6 +88,8 @@ error_kinds! {
     Loop "loop" LOOP_DETECTED Client;
     /// The client disconnected. It rarely sees the status, which is for the records.
     ClientGone "client_gone" REQUEST_TIMEOUT Client;
+    /// A rule, or a person who was asked, closed the client's connection without a response.
+    Dropped "dropped" FORBIDDEN Config;
     /// The client did not send in time.
     ClientTimeout "client_timeout" REQUEST_TIMEOUT Client;
     /// The client rejected Interflow's certificate, or its TLS handshake failed otherwise.

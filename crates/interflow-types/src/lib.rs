@@ -17,6 +17,7 @@
 pub mod budget;
 mod bytestr;
 mod certificates;
+pub mod data_file;
 mod error;
 mod flow;
 pub mod host_pattern;
@@ -30,6 +31,7 @@ pub mod schema;
 pub mod secret_names;
 mod stage;
 mod terminal_controls;
+mod text_form;
 pub mod units;
 mod usage;
 pub mod wildcard;
@@ -61,7 +63,7 @@ pub use messages::http_client::{BoxFuture, HttpClient, ResponseFuture};
 pub use messages::message::{
     HttpVersion, Method, Request, RequestHead, RequestTarget, Response, ResponseHead, StatusCode, Url, UrlError,
 };
-pub use messages::mount::{EndpointId, GatewayMount, GatewayRequest, LocalHandler, MountTarget};
+pub use messages::mount::{EndpointId, GatewayMount, GatewayRequest, LocalHandler, MountTarget, ServedBy};
 pub use messages::request_id::RequestId;
 pub use messages::requested_range::RequestedRange;
 pub use process_environment::INHERITED_VARIABLES;
@@ -71,4 +73,4 @@ pub use stage::{
     PlanScope, RequestVerdict, Stage, TlsVersion, TunnelVerdict, UpstreamOverrides,
 };
 pub use terminal_controls::is_terminal_control;
-pub use usage::CallUsage;
+pub use usage::{CallUsage, ServiceRegion, ServiceTier};

@@ -1,24 +1,137 @@
-//! Token usage of a call of a language model, in the categories that have prices.
+//! Usage of a call of a language model, in the categories that have prices.
+
+use serde::de::value::BorrowedStrDeserializer;
 
 use crate::schema::JsonSchema;
 
-/// Token usage of one call. Streams repeat it; the last count applies.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize, JsonSchema)]
-#[serde(default)]
-pub struct CallUsage {
-    /// Input tokens, including those read from and written to a cache.
-    pub input: u64,
+macro_rules! usage {
+    ($($(#[$attribute:meta])* $count:ident,)*) => {
+        /// Usage of one call. Streams repeat it; the last count applies.
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize, JsonSchema)]
+        #[serde(default)]
+        pub struct CallUsage {
+            $($(#[$attribute])* pub $count: u64,)*
+            /// The level of service that the answer names; standard if it names none.
+            #[serde(skip)]
+            pub tier: Option<ServiceTier>,
+            /// Where the answer says that it was made, if that has a price of its own.
+            #[serde(skip)]
+            pub region: Option<ServiceRegion>,
+        }
+
+        impl CallUsage {
+            /// Each count of both calls by a function; the level of service and region of `other`, if it has them.
+            fn zip(self, other: Self, count: impl Fn(u64, u64) -> u64) -> Self {
+                let (tier, region) = (other.tier.or(self.tier), other.region.or(self.region));
+                Self { $($count: count(self.$count, other.$count),)* tier, region }
+            }
+
+            /// All counts.
+            pub const fn counts(&self) -> [u64; [$(stringify!($count)),*].len()] {
+                [$(self.$count),*]
+            }
+        }
+    };
+}
+
+// What is skipped is not stored with a conversation: its cost is computed before.
+usage! {
+    /// Input tokens, including those read from and written to a cache, and those of images and audio.
+    input,
     /// Output tokens, including reasoning.
-    pub output: u64,
+    output,
     /// The part of `input` read from a cache.
-    pub cache_read: u64,
+    cache_read,
     /// The part of `input` written to a cache.
-    pub cache_write: u64,
-    /// The part of `cache_write` that is kept for an hour or longer, at a higher price. Not stored with a conversation.
+    cache_write,
+    /// The part of `cache_write` that is kept for an hour or longer, at a higher price.
     #[serde(skip)]
-    pub cache_write_long: u64,
+    cache_write_long,
     /// The part of `output` used for reasoning.
-    pub reasoning: u64,
+    reasoning,
+    /// The part of `input` that is audio, without what is read from a cache.
+    #[serde(skip)]
+    audio_input,
+    /// The part of `cache_read` that is audio.
+    #[serde(skip)]
+    audio_cache_read,
+    /// The part of `output` that is audio.
+    #[serde(skip)]
+    audio_output,
+    /// The part of `input` that is images, without what is read from a cache.
+    #[serde(skip)]
+    image_input,
+    /// The part of `cache_read` that is images.
+    #[serde(skip)]
+    image_cache_read,
+    /// The part of `output` that is images.
+    #[serde(skip)]
+    image_output,
+    /// The part of `input` that is video.
+    #[serde(skip)]
+    video_input,
+    /// Searches of the web that the provider made, or searches of documents (Cohere).
+    #[serde(skip)]
+    searches,
+    /// Queries of maps that the provider made.
+    #[serde(skip)]
+    maps,
+    /// Seconds of audio or video taken in, where those are what is billed.
+    #[serde(skip)]
+    seconds,
+}
+
+/// Levels of service that have prices of their own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ServiceTier {
+    #[serde(skip)]
+    Standard,
+    Batch,
+    Flex,
+    Priority,
+    Ultrafast,
+    /// Anthropic's `speed`.
+    Fast,
+    Balanced,
+    /// Any other, whose price is not known.
+    #[serde(skip)]
+    Other,
+}
+
+impl ServiceTier {
+    /// By the name in an answer of any provider.
+    pub fn from_name(name: &str) -> Self {
+        let name = name.to_ascii_lowercase();
+        match name.as_str() {
+            // `auto` is what was asked for: the end of the stream says what was used.
+            "" | "auto" | "default" | "standard" | "on_demand" | "traffic_type_unspecified" => Self::Standard,
+            name => named(name.trim_start_matches("on_demand_")).unwrap_or(Self::Other),
+        }
+    }
+}
+
+/// Regions that have prices of their own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ServiceRegion {
+    Us,
+    Eu,
+    /// Any other, whose price is not known.
+    #[serde(skip)]
+    Other,
+}
+
+impl ServiceRegion {
+    /// By the name in an answer; `None` for none in particular.
+    pub fn from_name(name: &str) -> Option<Self> {
+        (!matches!(name, "" | "global" | "not_available")).then(|| named(name).unwrap_or(Self::Other))
+    }
+}
+
+/// The variant of this name in price lists.
+fn named<'n, T: serde::Deserialize<'n>>(name: &'n str) -> Option<T> {
+    T::deserialize(BorrowedStrDeserializer::<serde::de::value::Error>::new(name)).ok()
 }
 
 impl CallUsage {
@@ -27,25 +140,13 @@ impl CallUsage {
     }
 
     /// Adds another call's counts, saturating.
-    pub const fn add(&mut self, other: Self) {
-        self.input = self.input.saturating_add(other.input);
-        self.output = self.output.saturating_add(other.output);
-        self.cache_read = self.cache_read.saturating_add(other.cache_read);
-        self.cache_write = self.cache_write.saturating_add(other.cache_write);
-        self.cache_write_long = self.cache_write_long.saturating_add(other.cache_write_long);
-        self.reasoning = self.reasoning.saturating_add(other.reasoning);
+    pub fn add(&mut self, other: Self) {
+        *self = self.zip(other, u64::saturating_add);
     }
 
     /// The larger of each count: streams report running totals.
     #[must_use]
     pub fn max(self, other: Self) -> Self {
-        Self {
-            input: self.input.max(other.input),
-            output: self.output.max(other.output),
-            cache_read: self.cache_read.max(other.cache_read),
-            cache_write: self.cache_write.max(other.cache_write),
-            cache_write_long: self.cache_write_long.max(other.cache_write_long),
-            reasoning: self.reasoning.max(other.reasoning),
-        }
+        self.zip(other, u64::max)
     }
 }

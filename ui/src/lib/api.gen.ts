@@ -286,6 +286,8 @@ export interface components {
             /** @description The replica that answered, where several share a store. */
             replica?: string;
         };
+        /** @description Host and port of an origin, both known: a missing port was replaced by the scheme's default. */
+        Authority: string;
         /** @description Metadata of a body; its bytes are read separately by flow id and direction. */
         Body: {
             /** @description Size as transferred: transfer coding removed, content coding kept. */
@@ -1188,7 +1190,7 @@ export interface components {
             /** @description How the client addressed the proxy. */
             transport: components["schemas"]["EntryKind"];
             scheme: components["schemas"]["Scheme"];
-            authority: string;
+            authority: components["schemas"]["Authority"];
             user?: string;
             client: components["schemas"]["Client"];
             /** @description The upstream side, if a connection was made. */
@@ -1302,7 +1304,7 @@ export interface components {
             /** @description Duration in microseconds, up to now while the flow is open. */
             duration: number;
             scheme: components["schemas"]["Scheme"];
-            authority: string;
+            authority: components["schemas"]["Authority"];
             method?: string;
             path?: string;
             status?: number;
@@ -3455,17 +3457,30 @@ export interface components {
          * @description A point in wall-clock time: microseconds since the Unix epoch.
          */
         Timestamp: UnixMicros;
-        /** @description Points in time in microseconds after the start of the flow, and durations in microseconds; only those that are known. */
+        /**
+         * @description Events of a flow, in microseconds after its start; absent if the event did not occur (a reused connection has no
+         *     `dns`, `connect` or `tls`).
+         */
         Timings: {
+            /** @description The request head was complete. */
             request_head?: number;
+            /** @description The last byte of the request body was received. */
             request_body?: number;
+            /** @description How long the request waited for a pooled connection after `request_head` (a duration). */
             blocked?: number;
+            /** @description How long name resolution took (a duration). */
             dns?: number;
+            /** @description How long the TCP connection took, including an upstream proxy's handshake (a duration). */
             connect?: number;
+            /** @description How long the TLS handshake with the upstream took (a duration). */
             tls?: number;
+            /** @description The request was written to the upstream. */
             request_sent?: number;
+            /** @description The response head was received from the upstream. */
             first_byte?: number;
+            /** @description The last byte of the response was received. */
             last_byte?: number;
+            /** @description The flow ended on both sides. */
             done?: number;
         };
         TokenInput: {
@@ -3710,6 +3725,7 @@ export type Attempt = components['schemas']['Attempt'];
 export type AttemptState = components['schemas']['AttemptState'];
 export type AuditPage = components['schemas']['AuditPage'];
 export type AuditRecord = components['schemas']['AuditRecord'];
+export type Authority = components['schemas']['Authority'];
 export type Body = components['schemas']['Body'];
 export type BodyDiff = components['schemas']['BodyDiff'];
 export type BodyView = components['schemas']['BodyView'];

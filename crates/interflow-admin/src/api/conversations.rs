@@ -305,8 +305,8 @@ pub(crate) async fn prompt_cache(
     let limits = state.limits.as_ref().map(|deps| Arc::clone(&deps.limits));
     run_query(&state, move |store, _| {
         let id = resolve_id(store, &id)?;
-        let pricing = move |provider: &str, model: &str, usage: &CallUsage| {
-            Some(limits.as_ref()?.cost(provider, Some(model), usage)? as f64 / 1e6)
+        let pricing = move |provider: &str, model: &str, usage: &CallUsage, at: Timestamp| {
+            limits.as_ref()?.prices().dollars(provider, model, usage, at)
         };
         let report = cache_report::report(store, &id, &pricing);
         Ok(Json(report?.ok_or_else(|| not_found(&id))?))

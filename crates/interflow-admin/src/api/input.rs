@@ -6,9 +6,9 @@ use interflow_types::schema::JsonSchema;
 use interflow_types::{Direction, FlowId};
 use serde::de::DeserializeOwned;
 
-#[cfg(feature = "schema")]
-use crate::api::operations::documentation::{ApiSchemas, OperationDoc};
 use crate::api::operations::handler::{OperationInput, OperationRequest};
+#[cfg(all(test, feature = "schema"))]
+use crate::api::operations::tests::documentation::{ApiSchemas, OperationDoc};
 use crate::error::{ApiError, Result};
 
 pub(crate) struct StrictQuery<T>(pub T);
@@ -21,7 +21,7 @@ impl<T: DeserializeOwned + JsonSchema> OperationInput for StrictQuery<T> {
         })
     }
 
-    #[cfg(feature = "schema")]
+    #[cfg(all(test, feature = "schema"))]
     fn describe(operation: &mut OperationDoc, schemas: &mut ApiSchemas) {
         operation.add_query::<T>(schemas);
     }
@@ -38,7 +38,7 @@ impl<T: DeserializeOwned + JsonSchema> OperationInput for StrictJson<T> {
         serde_json::from_slice(&request.json()?).map(Self).map_err(|e| invalid_json(&e))
     }
 
-    #[cfg(feature = "schema")]
+    #[cfg(all(test, feature = "schema"))]
     fn describe(operation: &mut OperationDoc, schemas: &mut ApiSchemas) {
         operation.request = Some(("application/json", schemas.requests.subschema_for::<T>().into()));
     }
@@ -56,7 +56,7 @@ impl OperationInput for FlowIdPath {
         flow_id(&request.path_value()?).map(Self)
     }
 
-    #[cfg(feature = "schema")]
+    #[cfg(all(test, feature = "schema"))]
     fn describe(operation: &mut OperationDoc, schemas: &mut ApiSchemas) {
         operation.path.push(schemas.requests.subschema_for::<FlowId>().into());
     }
@@ -78,7 +78,7 @@ impl OperationInput for FlowSidePath {
         Ok(Self(flow_id(&id)?, side))
     }
 
-    #[cfg(feature = "schema")]
+    #[cfg(all(test, feature = "schema"))]
     fn describe(operation: &mut OperationDoc, schemas: &mut ApiSchemas) {
         FlowIdPath::describe(operation, schemas);
         operation.path.push(schemas.requests.subschema_for::<Direction>().into());
@@ -95,7 +95,7 @@ impl OperationInput for MessagePath {
         Ok(Self(flow_id(&id)?, index))
     }
 
-    #[cfg(feature = "schema")]
+    #[cfg(all(test, feature = "schema"))]
     fn describe(operation: &mut OperationDoc, schemas: &mut ApiSchemas) {
         FlowIdPath::describe(operation, schemas);
         operation.path.push(schemas.requests.subschema_for::<u64>().into());

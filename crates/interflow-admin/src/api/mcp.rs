@@ -13,10 +13,10 @@ use crate::api::blocking::run_query;
 use crate::api::input::invalid_json;
 use crate::api::operations::context::OperationContext;
 use crate::api::operations::handler::read_json;
-use crate::error::{ApiError, Result};
+use crate::error::Result;
 use crate::identity::Rights;
 use crate::identity::caller::Caller;
-use crate::mcp::{self, RemoteToolCall, WAIT_POLL, WaitCall, WriteAccess};
+use crate::mcp::{self, RemoteToolCall, RoutingFields, WAIT_POLL, WaitCall, WriteAccess};
 use crate::state::AdminState;
 
 /// How the audit trail names it.
@@ -31,12 +31,11 @@ pub(crate) async fn post(
     let caller = Caller::of(request.extensions())?;
     let body = read_json(&headers, request.into_body()).await?;
     let message: Value = serde_json::from_slice(&body).map_err(|e| invalid_json(&e))?;
-    // After initialization, clients send the negotiated version with every message.
-    if let Some(version) = headers.get("mcp-protocol-version").map(|v| v.to_str().unwrap_or_default())
-        && !mcp::is_supported_version(version)
-    {
-        return Err(ApiError::bad_request(format!("version `{version}` of the protocol is not spoken")));
-    }
+    // After initialization, clients send the negotiated version with every message; without sessions, more than that.
+    let is_stateless = match mcp::is_stateless(&message, Some(&routing_fields(&headers))) {
+        Ok(is_stateless) => is_stateless,
+        Err(answer) => return Ok((StatusCode::BAD_REQUEST, Json(answer)).into_response()),
+    };
     // The tools show contents, and search in them.
     if let Err(refusal) = caller.require(Rights::VIEW.and(Rights::READ_BODIES)) {
         caller.record(OPERATION, "/mcp", StatusCode::FORBIDDEN.as_u16());
@@ -48,15 +47,20 @@ pub(crate) async fn post(
         Ok(messages) => messages,
         Err(answer) => return Ok(Json(answer).into_response()),
     };
+    let sent = is_stateless.then(|| messages.first().cloned()).flatten();
     let mut answers = Vec::new();
     // One after the other: a batch may contain calls that depend on each other.
     for message in messages {
         let line = recorded_target(&message).map(|target| caller.begin_record(OPERATION, &target));
-        let answer = answer_message(&state, &caller, access, message).await;
+        let answer = answer_message(&state, &caller, access, is_stateless, message).await;
         if let Some(line) = line {
             line.finish(answer.as_ref().map_or(StatusCode::SERVICE_UNAVAILABLE, |a| status_of(a.as_ref())).as_u16());
         }
         answers.extend(answer?);
+    }
+    if let (Some(message), Some(answer)) = (sent, answers.pop_if(|_| is_stateless)) {
+        let (status, answer) = mcp::finish_stateless(&message, answer);
+        return Ok((StatusCode::from_u16(status).unwrap_or_default(), Json(answer)).into_response());
     }
     Ok(match (answers.len(), many) {
         (0, _) => StatusCode::ACCEPTED.into_response(),
@@ -65,10 +69,19 @@ pub(crate) async fn post(
     })
 }
 
+fn routing_fields(headers: &HeaderMap) -> RoutingFields {
+    let names = ["mcp-protocol-version", "mcp-method", "mcp-name"];
+    let field = |name| headers.get(name).map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned());
+    let [version, method, name] = names.map(field);
+    let is_ambiguous = names.iter().any(|name| headers.get_all(*name).iter().count() > 1);
+    RoutingFields { version, method, name, is_ambiguous }
+}
+
 async fn answer_message(
     state: &Arc<AdminState>,
     caller: &Caller,
     access: WriteAccess,
+    is_stateless: bool,
     message: Value,
 ) -> Result<Option<Value>> {
     if let Some(call) = mcp::wait_call(&message) {
@@ -81,7 +94,7 @@ async fn answer_message(
         // Calls that need the running instance; everything else is answered from the store.
         Some(Ok(call)) => Ok(Some(call.answer(run_tool_call(state, caller, &call).await))),
         Some(Err(refused)) => Ok(Some(refused)),
-        None => run_query(state, move |store, _| Ok(mcp::answer(store, &message, access))).await,
+        None => run_query(state, move |store, _| Ok(mcp::answer(store, &message, access, is_stateless))).await,
     }
 }
 

@@ -8,7 +8,7 @@ use interflow_files::{FileAccess, write_atomic};
 use interflow_types::schema::JsonSchema;
 use interflow_types::{Timestamp, random_bytes};
 use parking_lot::Mutex;
-use serde::{Deserialize, Deserializer, Serialize};
+use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq as _;
 
@@ -50,13 +50,12 @@ pub struct ApiToken {
     /// The person as the issuer names them: whose personal token it is, or who made it for a service.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub subject: Option<String>,
-    #[serde(deserialize_with = "from_micros")]
     pub created: Timestamp,
     /// Absent if it does not expire.
-    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "some_from_micros")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires: Option<Timestamp>,
     /// Its last use, to a minute; absent if it was never used.
-    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "some_from_micros")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_used: Option<Timestamp>,
 }
 
@@ -379,14 +378,6 @@ impl ApiTokens {
         (*tokens, *saved) = (loaded, version);
         Ok(())
     }
-}
-
-fn from_micros<'de, D: Deserializer<'de>>(from: D) -> Result<Timestamp, D::Error> {
-    u64::deserialize(from).map(Timestamp::from_micros)
-}
-
-fn some_from_micros<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Timestamp>, D::Error> {
-    from_micros(from).map(Some)
 }
 
 fn hash(secret: &str) -> String {

@@ -60,7 +60,7 @@ pub fn conversation_changes(store: &dyn FlowStore, arguments: &Value) -> ToolCal
             c.cache
         ));
     }
-    let report = prompt_cache::report(store, &id, &|_, _, _| None).map_err(error_text)?.unwrap_or_default();
+    let report = prompt_cache::report(store, &id, &|_, _, _, _| None).map_err(error_text)?.unwrap_or_default();
     for advice in &report.advice {
         let (breaks, tokens) = (advice.breaks, advice.lost_tokens);
         out.push_str(&format!("prompt cache: {} ({breaks} breaks, {tokens} tokens paid again)\n", advice.text));

@@ -24,7 +24,6 @@ mod extension {
     pub(super) const SUPPORTED_VERSIONS: u16 = 43;
     pub(super) const KEY_SHARE: u16 = 51;
     pub(super) const TRUST_ANCHORS: u16 = 0xca34;
-    pub(super) const ENCRYPTED_CLIENT_HELLO: u16 = 0xfe0d;
 }
 
 /// The contents of a ClientHello. Lists are in wire order and include GREASE values (RFC 8701). Fields are named after
@@ -99,12 +98,6 @@ impl ClientHello {
 
     pub fn has_extension(&self, number: u16) -> bool {
         self.extensions.contains(&number)
-    }
-
-    /// Whether Encrypted ClientHello is offered (RFC 9849). The plaintext name is then that of the fronting server,
-    /// unless the offer is GREASE.
-    pub fn offers_ech(&self) -> bool {
-        self.has_extension(extension::ENCRYPTED_CLIENT_HELLO)
     }
 
     pub fn highest_version(&self) -> u16 {

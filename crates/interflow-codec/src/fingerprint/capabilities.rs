@@ -1,43 +1,16 @@
 //! What the TLS library of impersonated connections (a patched BoringSSL) can send.
 
+use std::sync::LazyLock;
+
+use interflow_types::data_file;
+
 use super::{SCSV, TlsFingerprint, extension};
 
 /// Cipher suites that can be sent, with their IANA names; those of TLS 1.3 first.
-pub const CIPHERS: [(u16, &str); 33] = [
-    (0x1301, "TLS_AES_128_GCM_SHA256"),
-    (0x1302, "TLS_AES_256_GCM_SHA384"),
-    (0x1303, "TLS_CHACHA20_POLY1305_SHA256"),
-    (0x002f, "TLS_RSA_WITH_AES_128_CBC_SHA"),
-    (0x0033, "TLS_DHE_RSA_WITH_AES_128_CBC_SHA"),
-    (0x0035, "TLS_RSA_WITH_AES_256_CBC_SHA"),
-    (0x0039, "TLS_DHE_RSA_WITH_AES_256_CBC_SHA"),
-    (0x003c, "TLS_RSA_WITH_AES_128_CBC_SHA256"),
-    (0x003d, "TLS_RSA_WITH_AES_256_CBC_SHA256"),
-    (0x0067, "TLS_DHE_RSA_WITH_AES_128_CBC_SHA256"),
-    (0x006b, "TLS_DHE_RSA_WITH_AES_256_CBC_SHA256"),
-    (0x009c, "TLS_RSA_WITH_AES_128_GCM_SHA256"),
-    (0x009d, "TLS_RSA_WITH_AES_256_GCM_SHA384"),
-    (0x009e, "TLS_DHE_RSA_WITH_AES_128_GCM_SHA256"),
-    (0x009f, "TLS_DHE_RSA_WITH_AES_256_GCM_SHA384"),
-    (0x000a, "TLS_RSA_WITH_3DES_EDE_CBC_SHA"),
-    (0xc008, "TLS_ECDHE_ECDSA_WITH_3DES_EDE_CBC_SHA"),
-    (0xc009, "TLS_ECDHE_ECDSA_WITH_AES_128_CBC_SHA"),
-    (0xc00a, "TLS_ECDHE_ECDSA_WITH_AES_256_CBC_SHA"),
-    (0xc012, "TLS_ECDHE_RSA_WITH_3DES_EDE_CBC_SHA"),
-    (0xc013, "TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA"),
-    (0xc014, "TLS_ECDHE_RSA_WITH_AES_256_CBC_SHA"),
-    (0xc023, "TLS_ECDHE_ECDSA_WITH_AES_128_CBC_SHA256"),
-    (0xc024, "TLS_ECDHE_ECDSA_WITH_AES_256_CBC_SHA384"),
-    (0xc027, "TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA256"),
-    (0xc028, "TLS_ECDHE_RSA_WITH_AES_256_CBC_SHA384"),
-    (0xc02b, "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256"),
-    (0xc02c, "TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384"),
-    (0xc02f, "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256"),
-    (0xc030, "TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384"),
-    (0xcca8, "TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256"),
-    (0xcca9, "TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256"),
-    (0xccaa, "TLS_DHE_RSA_WITH_CHACHA20_POLY1305_SHA256"),
-];
+pub static CIPHERS: LazyLock<Vec<(u16, &str)>> = LazyLock::new(|| {
+    let records = data_file::records(include_str!("../../data/ciphers.txt"));
+    records.map(|[number, name]| (u16::from_str_radix(number, 16).expect("a number of IANA"), name)).collect()
+});
 
 /// Groups that can be negotiated, with their names.
 pub const GROUPS: [(u16, &str); 8] = [

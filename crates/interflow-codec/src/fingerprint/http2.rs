@@ -3,6 +3,8 @@
 use std::fmt;
 use std::str::FromStr;
 
+use serde::Deserialize;
+
 /// What a client sends before its first request, and how that request begins: SETTINGS in order, the increment of the
 /// connection's window (0 if no WINDOW_UPDATE is sent), priorities, the order of pseudo-header fields, and the id of
 /// the first stream.
@@ -19,7 +21,7 @@ pub struct Http2Fingerprint {
 
 /// The priority of a stream (RFC 7540 5.3.1 and 5.3.2, deprecated by RFC 9113, but still sent by browsers). `stream` is
 /// 0 in the priority of a HEADERS frame; `weight` is as on the wire, one less than its value.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Deserialize)]
 pub struct StreamPriority {
     pub stream: u32,
     pub exclusive: bool,

@@ -9,6 +9,7 @@ mod target;
 
 use bytes::Bytes;
 use interflow_types::{ByteStr, Headers};
+use serde::Deserialize;
 
 pub use capabilities::{CIPHERS, EXTENSIONS, GROUPS, cipher_name};
 pub use http2::{Http2Fingerprint, PseudoHeader, StreamPriority};
@@ -33,7 +34,8 @@ pub struct ConnectionFingerprint {
 /// The contents of a ClientHello (RFC 8446 4.1.2), except values that are random per connection. Lists are in order;
 /// `ciphers`, `extensions` and `groups` are without GREASE, and `signature_algorithms` may contain [`GREASE`]. A list
 /// is empty, and `record_size_limit` is 0, if the extension is not sent.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Deserialize)]
+#[serde(default = "profiles::modern_tls", deny_unknown_fields)]
 pub struct TlsFingerprint {
     pub ciphers: Vec<u16>,
     /// Padding (21) is listed here too, but sent only if the ClientHello's length requires it.
@@ -50,10 +52,12 @@ pub struct TlsFingerprint {
     pub signature_algorithms: Vec<u16>,
     pub lowest_version: u16,
     pub highest_version: u16,
+    #[serde(skip)]
     pub alpn: Vec<Bytes>,
     pub certificate_compression: Vec<u16>,
     pub delegated_credentials: Vec<u16>,
     pub record_size_limit: u16,
+    #[serde(deserialize_with = "profiles::hexadecimal")]
     pub trust_anchors: Bytes,
 }
 

@@ -33,7 +33,7 @@ impl FromStr for FingerprintTarget {
         }
         let profile = PROFILES.iter().find(|p| p.name.eq_ignore_ascii_case(text));
         profile.map(Self::Profile).ok_or_else(|| {
-            let names: Vec<_> = PROFILES.iter().map(|p| p.name).collect();
+            let names: Vec<_> = PROFILES.iter().map(|p| p.name.as_str()).collect();
             format!("`{text}` is not a fingerprint: use mirror, {}, or ja3: followed by a JA3 string", names.join(", "))
         })
     }
@@ -43,7 +43,7 @@ impl fmt::Display for FingerprintTarget {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Mirror => f.write_str("mirror"),
-            Self::Profile(profile) => f.write_str(profile.name),
+            Self::Profile(profile) => f.write_str(&profile.name),
             Self::Ja3(_, text) => write!(f, "ja3:{text}"),
         }
     }

@@ -19,12 +19,12 @@ fn hello(shape: &TlsFingerprint) -> ClientHello {
 
 #[test]
 fn every_profile_has_the_fingerprints_that_were_published_and_can_be_sent() {
-    for profile in PROFILES {
+    for profile in PROFILES.iter() {
         let fingerprint = profile.fingerprint();
         let hello = hello(&fingerprint.tls);
         assert_eq!(hello.ja4(), profile.ja4, "{}", profile.name);
-        if let Some(ja3) = profile.ja3 {
-            assert_eq!(hello.ja3_text(), ja3, "{}", profile.name);
+        if let Some(ja3) = &profile.ja3 {
+            assert_eq!(&hello.ja3_text(), ja3, "{}", profile.name);
         }
         assert_eq!(fingerprint.http2.unwrap().to_string(), profile.akamai, "{}", profile.name);
         assert_eq!(fingerprint.tls.unsupported_parts(), [""; 0], "{}", profile.name);
@@ -66,8 +66,8 @@ fn ja3_text_round_trips_through_a_client_hello() {
         "771,4865-4866-4867-49195-49199,0-23-65281-10-11-35-16-5-13-18-51-45-43-27-21,29-23-24,0",
         "771,49195-49199-156,0-10-11-13-16-23,29-23-24,0",
         "771,4866-4865,0-10-13-51-43-45,29-23,",
-        PROFILES[4].ja3.unwrap(),
-        PROFILES[8].ja3.unwrap(),
+        PROFILES[4].ja3.as_deref().unwrap(),
+        PROFILES[8].ja3.as_deref().unwrap(),
     ] {
         let Ok(FingerprintTarget::Ja3(shape, kept)) = format!("ja3:{text}").parse() else { panic!("{text}") };
         assert_eq!(hello(&shape).ja3_text(), text);

@@ -1,6 +1,8 @@
 //! Translation of Fluxzy's actions into Interflow's.
 
+use interflow_types::data_file;
 use std::path::PathBuf;
+use std::sync::LazyLock;
 
 use interflow_rules::action::Action;
 use interflow_rules::format::{OneOrManyStrings, ReplacementTemplate, TextTemplate, unknown_key_message};
@@ -17,64 +19,8 @@ use super::import_log::{ImportLog, phase_by_name};
 use super::node::FluxzyNode;
 
 /// Every action by its `typeKind` without the suffix, in lower case.
-pub const KINDS: &[&str] = &[
-    "skipssltunneling",
-    "skipremotecertificatevalidation",
-    "forcehttp11",
-    "forcehttp2",
-    "servehttp11",
-    "forceremoteport",
-    "spoofdns",
-    "upstreamproxy",
-    "setclientcertificate",
-    "usecertificate",
-    "addrequestheader",
-    "updaterequestheader",
-    "deleterequestheader",
-    "setuseragent",
-    "setrequestcookie",
-    "addauthorizationbasic",
-    "addbasicauthentication",
-    "addauthorizationbearer",
-    "changerequestmethod",
-    "changerequestpath",
-    "forward",
-    "removecache",
-    "abort",
-    "reject",
-    "rejectwithstatuscode",
-    "rejectwithmessage",
-    "mockedresponse",
-    "servedirectory",
-    "averagethrottle",
-    "impersonate",
-    "setja3fingerprint",
-    "forcetlsversion",
-    "usednsoverhttps",
-    "pinupstreamconnection",
-    "setvariable",
-    "capturesession",
-    "applysession",
-    "clearsession",
-    "applytag",
-    "transformrequestbody",
-    "mountcertificateauthority",
-    "mountwelcomepage",
-    "noop",
-    "addresponseheader",
-    "updateresponseheader",
-    "deleteresponseheader",
-    "setresponsecookie",
-    "removeresponsecookie",
-    "injecthtmltag",
-    "delay",
-    "applycomment",
-    "transformresponsebody",
-    "stdout",
-    "stderr",
-    "fileappend",
-    "breakpoint",
-];
+pub static KINDS: LazyLock<Vec<&str>> =
+    LazyLock::new(|| data_file::lines(include_str!("../../data/fluxzy_actions.txt")).collect());
 
 type ConvertedActions = Vec<(Option<Phase>, Action)>;
 
@@ -87,7 +33,7 @@ pub(super) fn read(ledger: &mut ImportLog<'_>, node: &FluxzyNode<'_>) -> Convert
         .or_else(|| response(ledger, node, &kind))
         .or_else(|| any_phase_action(ledger, node, &kind));
     let Some(made) = made else {
-        ledger.problem(node, unknown_key_message("action", &kind, KINDS));
+        ledger.problem(node, unknown_key_message("action", &kind, &KINDS));
         return Vec::new();
     };
     node.report_unknown(ledger);

@@ -1,6 +1,8 @@
 //! Translation of Fluxzy's filters into conditions.
 
+use interflow_types::data_file;
 use std::sync::Arc;
+use std::sync::LazyLock;
 use std::time::Duration;
 
 use interflow_query::{CompareOp, Expr, Flag, Key, NumberTest, Query, TermTest};
@@ -12,68 +14,8 @@ use super::import_log::{ImportLog, comment_condition};
 use super::node::{FluxzyNode, template};
 
 /// Every filter by its `typeKind` without the suffix, in lower case.
-pub const KINDS: &[&str] = &[
-    "any",
-    "no",
-    "host",
-    "authority",
-    "issecure",
-    "ipingress",
-    "ipegress",
-    "filtercollection",
-    "isself",
-    "connection",
-    "exec",
-    "agentlabel",
-    "agent",
-    "processid",
-    "processname",
-    "absoluteuri",
-    "path",
-    "querystring",
-    "method",
-    "get",
-    "post",
-    "put",
-    "patch",
-    "delete",
-    "requestheader",
-    "hasauthorization",
-    "hasauthorizationbearer",
-    "hasanycookieonrequest",
-    "hascookieonrequest",
-    "formurlencodedrequest",
-    "multipartdatarequest",
-    "formrequest",
-    "jsonrequest",
-    "protobufrequest",
-    "isgrpc",
-    "iswebsocket",
-    "h11trafficonly",
-    "h2trafficonly",
-    "hasrequestbody",
-    "statuscode",
-    "statuscodesuccess",
-    "statuscoderedirection",
-    "statuscodeclienterror",
-    "statuscodeservererror",
-    "networkerror",
-    "responseheader",
-    "contenttypexml",
-    "cssstyle",
-    "font",
-    "htmlresponse",
-    "image",
-    "jsonresponse",
-    "protobufresponse",
-    "protobuf",
-    "hassetcookieonresponse",
-    "hascomment",
-    "hastag",
-    "commentsearch",
-    "tagcontains",
-    "searchtext",
-];
+pub static KINDS: LazyLock<Vec<&str>> =
+    LazyLock::new(|| data_file::lines(include_str!("../../data/fluxzy_filters.txt")).collect());
 
 /// Time limit of a filter program; Fluxzy itself has none.
 const EXEC_LIMIT: Duration = Duration::from_secs(2);
@@ -82,7 +24,7 @@ pub(super) fn read(ledger: &mut ImportLog<'_>, node: &FluxzyNode<'_>) -> Conditi
     let Some(kind) = node.kind(ledger, "filter") else { return ConditionExpr::Always(false) };
     let inverted = node.bool_value(ledger, "inverted", false);
     let Some(cond) = convert_filter(ledger, node, &kind) else {
-        ledger.problem(node, unknown_key_message("filter", &kind, KINDS));
+        ledger.problem(node, unknown_key_message("filter", &kind, &KINDS));
         return ConditionExpr::Always(false);
     };
     node.report_unknown(ledger);

@@ -6,28 +6,20 @@ mod known_keys;
 use serde_json::Value as Yaml;
 use toml::{Table, Value};
 
-/// The converted configuration, and notes on what must be done manually.
-pub struct PhilterImport {
-    /// Configuration as TOML.
-    pub text: String,
-    /// Client keys in the format of the keys file, if there are any.
-    pub keys: Option<String>,
-    /// Notes, one sentence each.
-    pub notes: Vec<String>,
-}
+use crate::draft::{ConfigDraft, ImportedConfig};
 
 /// Translates a configuration file of philter-ai-proxy.
 ///
 /// # Errors
 /// The input is not valid YAML, or its schema version is not 1.
-pub fn import(yaml: &str) -> Result<PhilterImport, String> {
+pub fn import(yaml: &str) -> Result<ImportedConfig, String> {
     let root: Yaml = interflow_codec::yaml::from_str(yaml).map_err(|e| format!("invalid YAML: {e}"))?;
     if root.get("version").is_some_and(|v| v.as_u64() != Some(1)) {
         return Err("only schema version 1 is supported".into());
     }
     let mut import = PhilterImporter::default();
     for key in known_keys::unknown(&root) {
-        import.note(format!("{key}: unknown key; ignored"));
+        import.draft.note(format!("{key}: unknown key; ignored"));
     }
     import.listen(&root["listen"]);
     import.providers(&root["providers"]);
@@ -37,46 +29,21 @@ pub fn import(yaml: &str) -> Result<PhilterImport, String> {
     let keys = import.keys(&root["auth"]);
     import.import_telemetry(&root);
     import.note_removed(&root);
-    let text = toml::to_string_pretty(&import.config).map_err(|e| e.to_string())?;
-    Ok(PhilterImport { text, keys, notes: import.notes })
+    import.draft.finish(keys)
 }
 
 #[derive(Default)]
 struct PhilterImporter {
-    config: Table,
-    notes: Vec<String>,
+    draft: ConfigDraft,
 }
 
 impl PhilterImporter {
-    fn note(&mut self, note: impl Into<String>) {
-        self.notes.push(note.into());
-    }
-
-    fn set(&mut self, section: &str, key: &str, value: impl Into<Value>) {
-        self.section(section).insert(key.into(), value.into());
-    }
-
-    fn section(&mut self, name: &str) -> &mut Table {
-        let section = self.config.entry(name).or_insert_with(|| Table::new().into());
-        section.as_table_mut().expect("sections are tables")
-    }
-
-    fn push(&mut self, section: &str, key: &str, value: impl Into<Value>) {
-        let list = self.section(section).entry(key).or_insert(Value::Array(Vec::new()));
-        if let Value::Array(list) = list {
-            let value = value.into();
-            if !list.contains(&value) {
-                list.push(value);
-            }
-        }
-    }
-
     /// Resolves `${NAME}` and `file:PATH` references, as philter-ai-proxy does at startup.
     fn value(&mut self, theirs: &str) -> Option<String> {
         if let Some(path) = theirs.strip_prefix("file:") {
             match std::fs::read_to_string(path) {
                 Ok(text) => return Some(text.trim().to_owned()),
-                Err(e) => self.note(format!("{path} cannot be read: {e}")),
+                Err(e) => self.draft.note(format!("{path} cannot be read: {e}")),
             }
             return None;
         }
@@ -85,7 +52,8 @@ impl PhilterImporter {
         while let Some((before, (name, after))) = rest.split_once("${").and_then(|(b, r)| Some((b, r.split_once('}')?)))
         {
             let Ok(value) = std::env::var(name) else {
-                self.note(format!("the environment variable {name} is not set, so `{theirs}` cannot be resolved"));
+                self.draft
+                    .note(format!("the environment variable {name} is not set, so `{theirs}` cannot be resolved"));
                 return None;
             };
             out.push_str(before);
@@ -97,32 +65,33 @@ impl PhilterImporter {
 
     fn listen(&mut self, listen: &Yaml) {
         let port = listen["port"].as_u64().unwrap_or(8080);
-        self.push("gateway", "listen", format!("0.0.0.0:{port}"));
+        self.draft.push("gateway", "listen", format!("0.0.0.0:{port}"));
         if let (Some(certificate), Some(key)) = (listen["cert"].as_str(), listen["key"].as_str()) {
             let tls = [("certificate".to_owned(), certificate.into()), ("key".to_owned(), key.into())];
-            self.set("gateway", "tls", Table::from_iter(tls));
+            self.draft.set("gateway", "tls", Table::from_iter(tls));
         } else if listen["devSelfSignedCert"].as_bool() == Some(true) {
-            self.set("gateway", "tls_self_signed", true);
-            self.note("listen.devSelfSignedCert: certificates are signed by Interflow's CA, which clients must trust");
+            self.draft.set("gateway", "tls_self_signed", true);
+            self.draft
+                .note("listen.devSelfSignedCert: certificates are signed by Interflow's CA, which clients must trust");
         } else {
-            self.note("listen: without cert and key the gateway serves plain HTTP");
+            self.draft.note("listen: without cert and key the gateway serves plain HTTP");
         }
         if let Some(authorities) = listen["clientCA"].as_str() {
-            self.push("gateway", "client_ca", authorities);
+            self.draft.push("gateway", "client_ca", authorities);
         }
         for trusted in listen["trustedProxies"].as_array().into_iter().flatten().filter_map(Yaml::as_str) {
-            self.push("gateway", "trusted_proxies", trusted);
-            self.note("listen.trustedProxies: the client is the right-most address of X-Forwarded-For that is not one of them, not the left-most");
+            self.draft.push("gateway", "trusted_proxies", trusted);
+            self.draft.note("listen.trustedProxies: the client is the right-most address of X-Forwarded-For that is not one of them, not the left-most");
         }
         if let Some(bytes) = listen["maxRequestBodyBytes"].as_u64() {
-            self.set("redact", "max_body", bytes.to_string());
-            self.set("llm", "max_body", bytes.to_string());
+            self.draft.set("redact", "max_body", bytes.to_string());
+            self.draft.set("llm", "max_body", bytes.to_string());
         }
         if let Some(bytes) = listen["maxHeaderBytes"].as_u64() {
-            self.set("limits", "max_header_bytes", bytes.to_string());
+            self.draft.set("limits", "max_header_bytes", bytes.to_string());
         }
         if let Some(most) = listen["maxConcurrentRequests"].as_u64().filter(|n| *n > 0) {
-            self.set("gateway", "max_concurrent_requests", Value::Integer(most as i64));
+            self.draft.set("gateway", "max_concurrent_requests", Value::Integer(most as i64));
         }
         for (theirs, key) in [
             ("readHeaderTimeoutMs", "header_timeout"),
@@ -130,15 +99,15 @@ impl PhilterImporter {
             ("tlsHandshakeTimeoutMs", "handshake"),
         ] {
             if let Some(ms) = listen[theirs].as_u64().filter(|ms| *ms > 0) {
-                self.set("timeouts", key, format!("{ms}ms"));
+                self.draft.set("timeouts", key, format!("{ms}ms"));
             }
         }
         let drain = &listen["shutdownTimeout"];
         if let Some(span) = drain.as_str().map(str::to_owned).or_else(|| drain.as_u64().map(|s| format!("{s}s"))) {
-            self.set("proxy", "drain_timeout", span);
+            self.draft.set("proxy", "drain_timeout", span);
         }
         if !listen["maxConcurrentTLSHandshakes"].is_null() {
-            self.note("listen.maxConcurrentTLSHandshakes: limits.connections and limits.accept_rate limit connections instead");
+            self.draft.note("listen.maxConcurrentTLSHandshakes: limits.connections and limits.accept_rate limit connections instead");
         }
     }
 
@@ -157,7 +126,7 @@ impl PhilterImporter {
             upstreams.insert(name.clone(), upstream.into());
         }
         if !upstreams.is_empty() {
-            self.set("llm", "provider", upstreams);
+            self.draft.set("llm", "provider", upstreams);
         }
         let all: Vec<&Yaml> = providers.as_object().into_iter().flatten().map(|(_, own)| own).collect();
         let compatible = providers["openaiCompatible"].as_object().into_iter().flatten().map(|(_, own)| own);
@@ -169,14 +138,14 @@ impl PhilterImporter {
             ("idleConnMs", "upstream", "idle_timeout"),
         ] {
             if let Some(ms) = longest(theirs).filter(|ms| *ms > 0) {
-                self.set(section, key, format!("{ms}ms"));
-                self.note(format!(
+                self.draft.set(section, key, format!("{ms}ms"));
+                self.draft.note(format!(
                     "providers.*.timeouts.{theirs}: the longest one applies to all providers, as {section}.{key}"
                 ));
             }
         }
         if longest("tlsHandshakeMs").is_some() {
-            self.note("providers.*.timeouts.tlsHandshakeMs: timeouts.handshake applies to clients and upstreams");
+            self.draft.note("providers.*.timeouts.tlsHandshakeMs: timeouts.handshake applies to clients and upstreams");
         }
     }
 
@@ -186,8 +155,8 @@ impl PhilterImporter {
             return;
         }
         match url.and_then(|t| t.split("://").nth(1)?.split(['/', ':']).next()) {
-            Some(host) => self.push("upstream", "danger_insecure_hosts", host),
-            None => self.note(format!("{at}.tlsVerify: the provider's own certificate is still verified")),
+            Some(host) => self.draft.push("upstream", "danger_insecure_hosts", host),
+            None => self.draft.note(format!("{at}.tlsVerify: the provider's own certificate is still verified")),
         }
     }
 
@@ -205,7 +174,7 @@ impl PhilterImporter {
         let entra = own["entraID"].as_bool() == Some(true);
         if entra || matches!(name, "bedrock" | "vertex") && !own.is_null() {
             upstream.insert("credentials".into(), "ambient".into());
-            self.note(format!("providers.{name}: credentials come from the environment of the process (credentials = \"ambient\"), entraID and roles included"));
+            self.draft.note(format!("providers.{name}: credentials come from the environment of the process (credentials = \"ambient\"), entraID and roles included"));
         }
         if let Some(role) = own["roleArn"].as_str().filter(|_| name == "bedrock") {
             upstream.insert("role_arn".into(), role.into());
@@ -217,7 +186,7 @@ impl PhilterImporter {
         let Some(endpoint) = philter["endpoint"].as_str().and_then(|v| self.value(v)) else { return };
         self.verify(philter, Some(&endpoint), "philter");
         if let Some(ca) = philter["caCert"].as_str() {
-            self.push("upstream", "extra_ca", ca);
+            self.draft.push("upstream", "extra_ca", ca);
         }
         let mut backend = Table::new();
         backend.insert("kind".into(), "philter".into());
@@ -233,31 +202,31 @@ impl PhilterImporter {
         let breaker = &philter["circuitBreaker"];
         if breaker["enabled"].as_bool() == Some(true) && breaker["fallback"].as_str() == Some("passthrough") {
             backend.insert("failure".into(), "open".into());
-            self.note("philter.circuitBreaker.fallback passthrough: the backend's failure = \"open\"; the built-in detectors still apply");
+            self.draft.note("philter.circuitBreaker.fallback passthrough: the backend's failure = \"open\"; the built-in detectors still apply");
         }
         if !philter["retry"].is_null() || !breaker.is_null() {
-            self.note(
+            self.draft.note(
                 "philter.retry, philter.circuitBreaker: the server is called once; if it fails, the request is refused",
             );
         }
-        self.push("redact", "backend", backend);
-        self.note("philter.endpoint: the server is called in addition to the built-in detectors; remove redact.backend to disable it, or set redact.backend.token for Philter 4");
+        self.draft.push("redact", "backend", backend);
+        self.draft.note("philter.endpoint: the server is called in addition to the built-in detectors; remove redact.backend to disable it, or set redact.backend.token for Philter 4");
     }
 
     fn defaults(&mut self, defaults: &Yaml) {
         if let Some(context) = defaults["context"].as_str().filter(|c| *c != "none") {
-            self.set("redact", "context", context);
+            self.draft.set("redact", "context", context);
         }
-        self.set("redact", "responses", response_mode(&defaults["outbound"]));
-        self.set("redact", "restore", false);
+        self.draft.set("redact", "responses", response_mode(&defaults["outbound"]));
+        self.draft.set("redact", "restore", false);
         if defaults["outbound"]["allowUnscannedStreams"].as_bool() == Some(true) {
-            self.note("defaults.outbound.allowUnscannedStreams: streams are scanned as they pass");
+            self.draft.note("defaults.outbound.allowUnscannedStreams: streams are scanned as they pass");
         }
-        self.note(
+        self.draft.note(
             "redact.restore is off, because philter-ai-proxy leaves responses redacted; remove the line to restore original values",
         );
         if let Some(policy) = defaults["policy"].as_str() {
-            self.note(format!(
+            self.draft.note(format!(
                 "defaults.policy: save the policy {policy} as JSON from Philter and name its file in redact.policy"
             ));
         }
@@ -274,7 +243,7 @@ impl PhilterImporter {
                 }
             }
             if matches["path"].is_string() {
-                self.note(format!("routes[{i}].match.path: it also matches the paths below it"));
+                self.draft.note(format!("routes[{i}].match.path: it also matches the paths below it"));
             }
             if let (Some(header), Some(value)) = (matches["header"].as_str(), matches["value"].as_str()) {
                 let mut headers = Table::new();
@@ -287,14 +256,14 @@ impl PhilterImporter {
             // In philter-ai-proxy, a route does not inherit from the defaults.
             route.insert("responses".into(), response_mode(&theirs["outbound"]).into());
             if let Some(policy) = theirs["policy"].as_str() {
-                self.note(format!(
+                self.draft.note(format!(
                     "routes[{i}].policy: save the policy {policy} as JSON and name its file in redact.route[{i}].policy"
                 ));
             }
             all.push(Value::Table(route));
         }
         if !all.is_empty() {
-            self.set("redact", "route", all);
+            self.draft.set("redact", "route", all);
         }
     }
 
@@ -302,36 +271,36 @@ impl PhilterImporter {
     fn keys(&mut self, auth: &Yaml) -> Option<String> {
         let keys = auth["apiKeys"].as_array().filter(|keys| !keys.is_empty())?;
         let required = auth["enabled"].as_bool() != Some(false);
-        self.set("keys", "require_virtual_key", required);
+        self.draft.set("keys", "require_virtual_key", required);
         if required {
             // Every client presents a key, which a web page does not have, so DNS rebinding needs no host check.
-            self.set("gateway", "hosts", vec!["*"]);
+            self.draft.set("gateway", "hosts", vec!["*"]);
         }
-        self.set("keys", "header", auth["header"].as_str().unwrap_or("x-philter-proxy-key"));
+        self.draft.set("keys", "header", auth["header"].as_str().unwrap_or("x-philter-proxy-key"));
         let imported = keys::file(keys, &mut |theirs| self.value(theirs));
-        self.notes.extend(imported.notes);
+        self.draft.notes.extend(imported.notes);
         if !imported.policies.is_empty() {
-            self.set("redact", "policies", imported.policies);
+            self.draft.set("redact", "policies", imported.policies);
         }
         Some(imported.file)
     }
 
     fn import_telemetry(&mut self, root: &Yaml) {
         if root["logging"]["enabled"].as_bool() != Some(false) {
-            self.set("audit", "enabled", true);
-            self.set("audit", "file", root["logging"]["file"].as_str().unwrap_or("-"));
+            self.draft.set("audit", "enabled", true);
+            self.draft.set("audit", "file", root["logging"]["file"].as_str().unwrap_or("-"));
         }
         let tracing = &root["tracing"];
         if tracing["enabled"].as_bool() == Some(true) {
             if let Some(service) = tracing["serviceName"].as_str() {
-                self.set("telemetry", "service", service);
+                self.draft.set("telemetry", "service", service);
             }
-            self.note(
+            self.draft.note(
                 "tracing: the collector is the one in OTEL_EXPORTER_OTLP_ENDPOINT; without it write telemetry.endpoint",
             );
         }
         if root["metrics"]["enabled"].as_bool() != Some(false) {
-            self.note("metrics: they are at /metrics of the admin port, under Interflow's names, which docs/migration/philter-ai-proxy.md compares; admin.public_metrics lets them be read without the token");
+            self.draft.note("metrics: they are at /metrics of the admin port, under Interflow's names, which docs/migration/philter-ai-proxy.md compares; admin.public_metrics lets them be read without the token");
         }
     }
 
@@ -346,7 +315,7 @@ impl PhilterImporter {
             ("cache", "answers are not cached"),
         ] {
             if !root[section].is_null() {
-                self.note(format!("{section}: not imported; {instead}"));
+                self.draft.note(format!("{section}: not imported; {instead}"));
             }
         }
     }

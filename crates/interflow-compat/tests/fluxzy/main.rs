@@ -65,7 +65,7 @@ async fn holds(filter: &str, change: &str) -> bool {
 #[tokio::test]
 async fn every_filter_matches_and_rejects() {
     let named: Vec<&str> = FILTERS.iter().map(|(n, ..)| *n).collect();
-    assert_eq!(named, FILTER_KINDS, "one row for each filter");
+    assert_eq!(named, *FILTER_KINDS, "one row for each filter");
     assert_eq!(FILTER_KINDS.len(), 60);
     for (name, yes, change, no, other) in FILTERS {
         assert!(holds(yes, change).await, "{name}: {yes} with {change:?}");
@@ -102,7 +102,7 @@ async fn actions_have_fluxzys_defaults() {
 #[tokio::test]
 async fn every_action_has_its_effect() {
     let named: Vec<&str> = ACTIONS.iter().map(|(n, ..)| *n).collect();
-    assert_eq!(named, ACTION_KINDS, "one row for each action");
+    assert_eq!(named, *ACTION_KINDS, "one row for each action");
     assert_eq!(ACTION_KINDS.len(), 56);
     for (name, action, outcome) in ACTIONS {
         let text = format!("rules:\n- name: r\n  filter: {{typeKind: any}}\n  actions:\n  - {action}\n");

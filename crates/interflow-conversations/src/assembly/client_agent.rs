@@ -1,6 +1,8 @@
 //! Identifies the agent (client program) and its session by header fields, else by the content.
 
 use interflow_types::Headers;
+use interflow_types::data_file;
+use std::sync::LazyLock;
 
 use interflow_llm::message::ModelRequest;
 
@@ -15,32 +17,8 @@ pub struct ClientAgent {
 }
 
 /// Prefix of a `User-Agent` product, in lower case, and the agent's name.
-const KNOWN_PRODUCTS: [(&str, &str); 24] = [
-    ("claude-cli/", "claude-code"),
-    ("claude-code/", "claude-code"),
-    ("codex_", "codex"),
-    ("codex-", "codex"),
-    ("codex/", "codex"),
-    ("opencode/", "opencode"),
-    ("geminicli", "gemini-cli"),
-    ("cursor/", "cursor"),
-    ("connect-es/", "cursor"),
-    ("copilot/", "copilot"),
-    ("copilot-cli/", "copilot-cli"),
-    ("githubcopilotchat/", "copilot"),
-    ("githubcopilotcli/", "copilot-cli"),
-    ("aider/", "aider"),
-    ("litellm/", "litellm"),
-    ("zed/", "zed"),
-    ("openai/python", "openai-python"),
-    ("asyncopenai/python", "openai-python"),
-    ("openai/js", "openai-js"),
-    ("anthropic/python", "anthropic-python"),
-    ("asyncanthropic/python", "anthropic-python"),
-    ("anthropic/js", "anthropic-js"),
-    ("google-genai-sdk/", "google-genai"),
-    ("ollama", "ollama"),
-];
+static KNOWN_PRODUCTS: LazyLock<Vec<(&str, &str)>> =
+    LazyLock::new(|| data_file::records(include_str!("../../data/known_products.txt")).map(<(_, _)>::from).collect());
 
 const SESSION_HEADERS: [&str; 6] =
     ["x-claude-code-session-id", "session_id", "session-id", "x-session-id", "x-session-affinity", "x-conversation-id"];
@@ -76,7 +54,7 @@ fn agent_from_headers(headers: &Headers) -> Option<(&'static str, String)> {
         return Some(("codex", product_version(&value("user-agent"), "codex")));
     }
     let agent = value("user-agent");
-    for (start, name) in KNOWN_PRODUCTS {
+    for &(start, name) in KNOWN_PRODUCTS.iter() {
         if agent.split([' ', '(', ';', ',']).any(|product| product.starts_with(start)) || agent.starts_with(start) {
             return Some((name, product_version(&agent, start)));
         }

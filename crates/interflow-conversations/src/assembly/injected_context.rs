@@ -2,25 +2,13 @@
 //! Injected context is stored, collapsed in the UI, and ignored when histories are compared, since agents add and drop
 //! it between requests.
 
+use interflow_types::data_file;
 use std::borrow::Cow;
+use std::sync::LazyLock;
 
 /// Prefixes of the names of elements that agents inject.
-const CONTEXT_ELEMENTS: [&str; 14] = [
-    "system-reminder",
-    "environment_context",
-    "environment_details",
-    "user_instructions",
-    "permissions",
-    "local-command",
-    "command-",
-    "available-deferred-tools",
-    "session_context",
-    "extension_context",
-    "loaded_context",
-    "ide_",
-    "collaboration_mode",
-    "turn_aborted",
-];
+static CONTEXT_ELEMENTS: LazyLock<Vec<&str>> =
+    LazyLock::new(|| data_file::lines(include_str!("../../data/context_elements.txt")).collect());
 
 /// Prefixes of texts that are injected as a whole.
 const CONTEXT_PREFIXES: [&str; 6] = [

@@ -271,18 +271,7 @@ fn jsonl(out: &mut String, tree: &ConversationTree) -> fmt::Result {
     children.into_iter().try_for_each(|child| jsonl(out, child))
 }
 
-const STYLE: &str = "
-:root{color-scheme:light dark;--line:#8884;--soft:#8881}
-body{font:15px/1.55 system-ui,sans-serif;max-width:56rem;margin:2rem auto;padding:0 1rem;overflow-wrap:anywhere}
-h1{font-size:1.4rem}h2{font-size:1rem;margin-top:2rem;border-top:1px solid var(--line);padding-top:.8rem;opacity:.7}
-.facts{opacity:.7}.user{border-left:3px solid #3b82f6;padding-left:.8rem;margin:.8rem 0}
-.text{white-space:pre-wrap}.error{border-left:3px solid #dc2626;padding-left:.8rem;white-space:pre-wrap}
-.note{border-left:3px solid #d97706;padding-left:.8rem;white-space:pre-wrap}
-.mark{opacity:.6;font-style:italic;text-align:center}
-details{border:1px solid var(--line);border-radius:6px;margin:.5rem 0;padding:.3rem .7rem}
-summary{cursor:pointer}summary b{font-family:ui-monospace,monospace}
-pre{white-space:pre-wrap;background:var(--soft);padding:.6rem;border-radius:6px;font:12.5px/1.45 ui-monospace,monospace}
-section section{border-left:2px solid var(--line);padding-left:1rem;margin-left:.3rem}";
+const STYLE: &str = include_str!("../../data/export.css");
 
 fn html(out: &mut String, tree: &ConversationTree) -> fmt::Result {
     let title = escape(&tree.opened.listed.row.title);

@@ -4,12 +4,12 @@ use crate::assembly::{CallRecord, Conversation, MessageNode, PartBody, SessionUp
 use interflow_store::{
     ConversationRow, ConversationUpdate, ExchangeRow, FlowStore, MessageNodeRow, StoreError, TokenUsage,
 };
-use interflow_types::CallUsage;
+use interflow_types::{CallUsage, Timestamp};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-/// Cost of a call in US dollars, by provider, model and usage.
-pub type CallPricing = dyn Fn(&str, &str, &CallUsage) -> Option<f64> + Send + Sync;
+/// Cost of a call in US dollars, by provider, model, usage and time.
+pub type CallPricing = dyn Fn(&str, &str, &CallUsage, Timestamp) -> Option<f64> + Send + Sync;
 
 /// Adds a call's changes; of each conversation only the last state is kept.
 pub fn add_findings(findings: &mut ConversationUpdate, found: SessionUpdate, pricing: &CallPricing) {
@@ -98,7 +98,7 @@ pub fn node(row: MessageNodeRow) -> Option<MessageNode> {
 fn call_row(e: CallRecord, pricing: &CallPricing) -> ExchangeRow {
     let usage = e.usage.unwrap_or_default();
     // The provider's own figure is more exact than a price list.
-    let cost = e.cost.or_else(|| pricing(&e.provider, &e.model, &e.usage?));
+    let cost = e.cost.or_else(|| pricing(&e.provider, &e.model, &e.usage?, e.started));
     let used = TokenUsage {
         exchanges: 1,
         input: usage.input,

@@ -52,7 +52,7 @@ fn cache_break(
 ) -> Result<CacheBreak, StoreError> {
     let (before, after) = (&calls[pair.before], &calls[pair.after]);
     let usage = after.usage.unwrap_or_default();
-    let price = |usage| pricing(&after.provider, &after.model, usage);
+    let price = |usage| pricing(&after.provider, &after.model, usage, after.started);
     let paid_more = price(&usage).zip(price(&usage_without_break(&usage, pair.lost))).map(|(a, b)| (a - b).max(0.0));
     Ok(CacheBreak {
         flow: after.flow.to_string(),

@@ -26,7 +26,7 @@ use super::prompt_cache;
 use crate::assembly::cache_report::BreakCause;
 
 pub(super) fn pricing() -> Arc<CallPricing> {
-    Arc::new(|_, _, usage| Some(usage.total() as f64))
+    Arc::new(|_, _, usage, _| Some(usage.total() as f64))
 }
 
 pub(super) fn flow(
@@ -160,7 +160,7 @@ fn prompt_cache_report_names_the_change_and_its_price() {
     let listed = store.conversations(&ConversationOptions { all: true, limit: 9, ..Default::default() }).unwrap();
     assert_eq!(listed.len(), 1);
     // A dollar per token that did not come from the cache.
-    let price: &CallPricing = &|_, _, usage| Some((usage.input - usage.cache_read) as f64);
+    let price: &CallPricing = &|_, _, usage, _| Some((usage.input - usage.cache_read) as f64);
     let report = prompt_cache::report(&store, &listed[0].row.id, price).unwrap().unwrap();
     assert_eq!((report.calls, report.input_tokens, report.cached_tokens), (4, 20_600, 10_000));
     assert_eq!((report.lost_tokens, report.lost_cost), (5_000, 5_000.0));

@@ -2,10 +2,9 @@
 
 use std::borrow::Cow;
 
-use interflow_store::serde_repr;
 use interflow_store::stored_form::{details_blob, host, kind_of, state_of, version};
 use interflow_store::{BodyRecord, ErrorRecord, FlowRecord, RequestRecord, Result, StoreError, StoredFlow};
-use interflow_types::{Authority, FlowId, Headers, Timestamp};
+use interflow_types::{Authority, EntryKind, FlowId, Headers, Scheme, Timestamp};
 use tokio_postgres::Row;
 use uuid::Uuid;
 
@@ -51,8 +50,8 @@ fn read_columns(r: &Row) -> Result<StoredFlow, ReadError> {
     let damaged = |what: &str| ReadError::Row(StoreError::damaged(format!("flow {id}"), what));
     let started = Timestamp::from_micros(r.try_get::<_, i64>(4)? as u64);
     let index = |n: i16| usize::try_from(n).unwrap_or(usize::MAX);
-    let transport = *serde_repr::transport::ALL.get(index(small(5)?)).ok_or_else(|| damaged("unknown transport"))?;
-    let scheme = *serde_repr::scheme::ALL.get(index(small(6)?)).ok_or_else(|| damaged("unknown scheme"))?;
+    let transport = *EntryKind::ALL.get(index(small(5)?)).ok_or_else(|| damaged("unknown transport"))?;
+    let scheme = *Scheme::ALL.get(index(small(6)?)).ok_or_else(|| damaged("unknown scheme"))?;
     let host = host(r.try_get::<_, &str>(7)?).ok_or_else(|| damaged("its host is none"))?;
     let port = u16::try_from(r.try_get::<_, i64>(8)?).map_err(|_| damaged("its port is none"))?;
     let mut row = FlowRecord::new(id, started, transport, scheme, Authority::new(host, port));

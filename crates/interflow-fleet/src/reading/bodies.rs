@@ -3,9 +3,8 @@
 use std::ops::Range;
 
 use bytes::{Buf, Bytes};
-use interflow_store::serde_repr;
 use interflow_store::{BodyReader, MessageRecord, Result, StoreError};
-use interflow_types::{FlowId, Timestamp};
+use interflow_types::{Direction, FlowId, MessageKind, Timestamp};
 
 use crate::database::pool::Database;
 use crate::database::rows::uuid_of;
@@ -91,10 +90,10 @@ pub(crate) fn messages(database: &Database, id: FlowId, range: Range<u64>) -> Re
     let damaged = || StoreError::damaged(format!("a message of flow {id}"), "its kind is unknown");
     rows.iter()
         .map(|row| {
-            let kind = usize::try_from(row.get::<_, i16>(2)).ok().and_then(|k| serde_repr::message_kind::ALL.get(k));
+            let kind = usize::try_from(row.get::<_, i16>(2)).ok().and_then(|k| MessageKind::ALL.get(k));
             Ok(MessageRecord {
                 index: row.get::<_, i64>(0) as u64,
-                direction: serde_repr::direction::ALL[usize::from(row.get::<_, i16>(1) == 1)],
+                direction: Direction::ALL[usize::from(row.get::<_, i16>(1) == 1)],
                 kind: *kind.ok_or_else(damaged)?,
                 at: Timestamp::from_micros(row.get::<_, i64>(3) as u64),
                 size: row.get::<_, i64>(4) as u64,

@@ -8,11 +8,10 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::time::Duration;
 
-use interflow_store::serde_repr;
 use interflow_store::stored_form::chunk_refs;
 use interflow_store::stored_form::chunk_refs::SIDES;
 use interflow_store::{SqliteStore, StoreError};
-use interflow_types::Timestamp;
+use interflow_types::{MessageKind, Timestamp};
 use tokio_postgres::{Error, Transaction};
 
 use crate::database::connect::PooledClient;
@@ -284,7 +283,7 @@ async fn copy_messages(
         while first < flow.messages {
             let block = source.stored_messages(flow.seq, first..first + MESSAGE_STEP).map_err(InsertError::Flow)?;
             for m in block {
-                let kind = serde_repr::message_kind::ALL.iter().position(|k| *k == m.kind).unwrap_or_default();
+                let kind = MessageKind::ALL.iter().position(|k| *k == m.kind).unwrap_or_default();
                 let rows = &mut writer.rows;
                 rows.row(7);
                 rows.uuid(flow.uuid());

@@ -4,11 +4,10 @@
 use std::borrow::Cow;
 
 use bytes::Bytes;
-use interflow_store::serde_repr;
 use interflow_store::stored_form::chunk_refs::{CERTIFICATES, ChunkRef, SIDES};
 use interflow_store::stored_form::{self, SpooledRow, details_blob};
 use interflow_store::{Result, StoreError};
-use interflow_types::{Authority, FlowId};
+use interflow_types::{Authority, EntryKind, FlowId, Scheme};
 use uuid::Uuid;
 
 use crate::database::copy_format::CopyRows;
@@ -124,8 +123,8 @@ impl SpooledFlow {
 fn encode_columns(row: &SpooledRow<'_>) -> Result<CopyRows> {
     let damaged = |what: &str| StoreError::damaged(format!("row {}", row.seq), what);
     let index = |n: i16| usize::try_from(n).unwrap_or(usize::MAX);
-    let scheme = *serde_repr::scheme::ALL.get(index(row.scheme)).ok_or_else(|| damaged("unknown scheme"))?;
-    if index(row.transport) >= serde_repr::transport::ALL.len() {
+    let scheme = *Scheme::ALL.get(index(row.scheme)).ok_or_else(|| damaged("unknown scheme"))?;
+    if index(row.transport) >= EntryKind::ALL.len() {
         return Err(damaged("unknown transport"));
     }
     let host = stored_form::host(&row.host).ok_or_else(|| damaged("its host is none"))?;

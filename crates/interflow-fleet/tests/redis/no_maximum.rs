@@ -12,8 +12,7 @@ use crate::{Server, limits, subject};
 
 const OPEN: UsageEstimate = UsageEstimate { input: 10, max_output: None, choices: 1 };
 /// $0.08 at $10 per million output tokens.
-const USED: CallUsage =
-    CallUsage { input: 0, output: 8_000, cache_read: 0, cache_write: 0, cache_write_long: 0, reasoning: 0 };
+const USED: CallUsage = CallUsage { output: 8_000, ..CallUsage::default() };
 
 /// The limits in the server, and the same in memory.
 fn both(server: &Server, allow: Quota) -> [Arc<UsageLimiter>; 2] {

@@ -2,6 +2,9 @@
 
 use std::env;
 use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
+
+use interflow_types::data_file;
 
 use crate::CliError;
 
@@ -17,7 +20,7 @@ struct KnownBrowser {
     name: &'static str,
     family: BrowserFamily,
     /// Names of the program on Linux and other Unix systems.
-    programs: &'static [&'static str],
+    programs: Vec<&'static str>,
     /// Its id as a Flatpak, which is the name of the program in [`FLATPAK_FOLDERS`].
     flatpak: &'static str,
     /// Below `/Applications` on macOS.
@@ -30,48 +33,18 @@ struct KnownBrowser {
 const FLATPAK_FOLDERS: [&str; 2] = ["/var/lib/flatpak/exports/bin", "flatpak/exports/bin"];
 
 /// In order of preference.
-const KNOWN_BROWSERS: [KnownBrowser; 5] = [
-    KnownBrowser {
-        name: "chrome",
-        family: BrowserFamily::Chromium,
-        programs: &["google-chrome", "google-chrome-stable", "google-chrome-beta"],
-        flatpak: "com.google.Chrome",
-        mac: "Google Chrome.app/Contents/MacOS/Google Chrome",
-        windows: r"Google\Chrome\Application\chrome.exe",
-    },
-    KnownBrowser {
-        name: "chromium",
-        family: BrowserFamily::Chromium,
-        programs: &["chromium", "chromium-browser"],
-        flatpak: "org.chromium.Chromium",
-        mac: "Chromium.app/Contents/MacOS/Chromium",
-        windows: r"Chromium\Application\chrome.exe",
-    },
-    KnownBrowser {
-        name: "edge",
-        family: BrowserFamily::Chromium,
-        programs: &["microsoft-edge", "microsoft-edge-stable"],
-        flatpak: "com.microsoft.Edge",
-        mac: "Microsoft Edge.app/Contents/MacOS/Microsoft Edge",
-        windows: r"Microsoft\Edge\Application\msedge.exe",
-    },
-    KnownBrowser {
-        name: "brave",
-        family: BrowserFamily::Chromium,
-        programs: &["brave-browser", "brave"],
-        flatpak: "com.brave.Browser",
-        mac: "Brave Browser.app/Contents/MacOS/Brave Browser",
-        windows: r"BraveSoftware\Brave-Browser\Application\brave.exe",
-    },
-    KnownBrowser {
-        name: "firefox",
-        family: BrowserFamily::Firefox,
-        programs: &["firefox", "firefox-esr"],
-        flatpak: "org.mozilla.firefox",
-        mac: "Firefox.app/Contents/MacOS/firefox",
-        windows: r"Mozilla Firefox\firefox.exe",
-    },
-];
+static KNOWN_BROWSERS: LazyLock<Vec<KnownBrowser>> = LazyLock::new(|| {
+    let records = data_file::records(include_str!("../../data/browsers.txt"));
+    let browser = |[name, family, programs, flatpak, mac, windows]: [&'static str; 6]| KnownBrowser {
+        name,
+        family: if family == "firefox" { BrowserFamily::Firefox } else { BrowserFamily::Chromium },
+        programs: programs.split(' ').collect(),
+        flatpak,
+        mac,
+        windows,
+    };
+    records.map(browser).collect()
+});
 
 /// A browser on this machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -126,7 +99,7 @@ fn installed_in(folders: &[PathBuf]) -> Vec<FoundBrowser> {
 /// # Errors
 /// It is not installed; the error names what is.
 pub fn find(wanted: Option<&str>) -> Result<FoundBrowser, CliError> {
-    let names = || KNOWN_BROWSERS.map(|known| known.name).join(", ");
+    let names = || KNOWN_BROWSERS.iter().map(|known| known.name).collect::<Vec<_>>().join(", ");
     let all = installed();
     let Some(wanted) = wanted else {
         return all.into_iter().next().ok_or_else(|| {

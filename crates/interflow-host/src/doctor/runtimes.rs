@@ -176,7 +176,8 @@ async fn serve(listener: TcpListener, ca: &CertificateAuthority, host: Host) -> 
     ProbeOutcome::Request
 }
 
-#[cfg(all(test, unix))]
+#[cfg(test)]
+#[cfg(unix)]
 mod tests {
     use super::*;
 

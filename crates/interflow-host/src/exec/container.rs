@@ -1,6 +1,8 @@
 //! `interflow exec --docker`: a command of Docker or Podman whose containers use the proxy and trust the CA.
 
+use interflow_types::data_file;
 use std::path::Path;
+use std::sync::LazyLock;
 
 use super::compose::ComposeCommand;
 use super::container_settings::{
@@ -11,48 +13,12 @@ use crate::CliError;
 use crate::data_dir::DataDir;
 
 /// Options of the engines that precede the command and take a value as their next argument.
-const ENGINE_VALUES: [&str; 18] = [
-    "--config",
-    "--context",
-    "-c",
-    "--host",
-    "-H",
-    "--log-level",
-    "-l",
-    "--tlscacert",
-    "--tlscert",
-    "--tlskey",
-    "--root",
-    "--runroot",
-    "--url",
-    "--connection",
-    "--identity",
-    "--storage-driver",
-    "--namespace",
-    "--address",
-];
+static ENGINE_VALUES: LazyLock<Vec<&str>> =
+    LazyLock::new(|| data_file::lines(include_str!("../../data/container_engine_values.txt")).collect());
 
 /// Options of `run` and `create` that take no value. Another one is followed by its value, unless that is behind `=`.
-const RUN_FLAGS: [&str; 18] = [
-    "--detach",
-    "--disable-content-trust",
-    "--help",
-    "--init",
-    "--interactive",
-    "--no-healthcheck",
-    "--no-hosts",
-    "--no-hostname",
-    "--oom-kill-disable",
-    "--privileged",
-    "--publish-all",
-    "--quiet",
-    "--read-only",
-    "--replace",
-    "--rm",
-    "--rmi",
-    "--tty",
-    "--use-api-socket",
-];
+static RUN_FLAGS: LazyLock<Vec<&str>> =
+    LazyLock::new(|| data_file::lines(include_str!("../../data/container_run_flags.txt")).collect());
 
 /// Makes the command one whose containers use the proxy.
 ///

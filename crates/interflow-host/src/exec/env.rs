@@ -1,6 +1,8 @@
 //! Environment variables that make runtimes use the proxy and trust its CA.
 
+use interflow_types::data_file;
 use std::path::Path;
+use std::sync::LazyLock;
 
 use super::TrustFiles;
 
@@ -32,28 +34,8 @@ impl ProxyTarget<'_> {
 }
 
 /// Variables that name a CA bundle. It replaces the runtime's own CAs, so it has the platform's and Interflow's.
-const BUNDLES: [&str; 18] = [
-    // OpenSSL and compatible: Python, Ruby, Go, .NET, uv, httpx, Composer, rustls with the platform's store.
-    "SSL_CERT_FILE",
-    "CURL_CA_BUNDLE",
-    "REQUESTS_CA_BUNDLE",
-    "GIT_SSL_CAINFO",
-    "AWS_CA_BUNDLE",
-    "CLOUDSDK_CORE_CUSTOM_CA_CERTS_FILE",
-    "CARGO_HTTP_CAINFO",
-    "PIP_CERT",
-    "HTTPLIB2_CA_CERTS",
-    "GRPC_DEFAULT_SSL_ROOTS_FILE_PATH",
-    // npm and pnpm; Yarn 1; Yarn 2 and 3; Yarn 4.
-    "npm_config_cafile",
-    "YARN_CAFILE",
-    "YARN_CA_FILE_PATH",
-    "YARN_HTTPS_CA_FILE_PATH",
-    "BUNDLE_SSL_CA_CERT",
-    "HEX_CACERTS_PATH",
-    "NIX_SSL_CERT_FILE",
-    "PERL_LWP_SSL_CA_FILE",
-];
+static BUNDLES: LazyLock<Vec<&str>> =
+    LazyLock::new(|| data_file::lines(include_str!("../../data/ca_bundle_variables.txt")).collect());
 
 /// Variables that add Interflow's CA to the runtime's own.
 const ADDITIONS: [&str; 2] = ["NODE_EXTRA_CA_CERTS", "DENO_CERT"];

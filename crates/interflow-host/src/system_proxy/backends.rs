@@ -222,7 +222,8 @@ fn plain_number(data: &str) -> String {
     number.map_or_else(|| data.to_owned(), |n| n.to_string())
 }
 
-#[cfg(all(test, unix))]
+#[cfg(test)]
+#[cfg(unix)]
 mod tests {
     use super::*;
     use std::os::unix::fs::PermissionsExt;

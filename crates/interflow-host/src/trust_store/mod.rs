@@ -97,7 +97,8 @@ fn succeeds(command: &[String]) -> bool {
     quiet.is_ok_and(|status| status.success())
 }
 
-#[cfg(all(test, unix))]
+#[cfg(test)]
+#[cfg(unix)]
 mod tests {
     use super::*;
 

@@ -4,22 +4,20 @@
 //! A stage that changes the body [replaces](replace) it, so that the next one decodes nothing. A body that changed in
 //! another way (a rule) is recognised by its bytes, and read anew.
 
-mod off_worker;
-mod refusal;
 mod request_body;
 pub(crate) mod response;
 #[cfg(test)]
 mod tests;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use interflow_llm::LlmRefusal;
 use interflow_types::budget::PROCESS_BUDGET;
-use interflow_types::{Body, CollectError, EarlyExit, Flow, Headers, RequestHead, StatusCode};
+use interflow_types::{Body, CollectError, EarlyExit, Error, Flow, Headers, RequestHead, StatusCode};
 
-pub(crate) use off_worker::off_worker;
-pub(crate) use refusal::{bad_request, overloaded};
+pub(crate) use interflow_redact::scan_capacity::{is_inline, off_worker};
 pub(crate) use request_body::{BodyContent, BodyShape, ReadError, RequestBody, mark_json};
 
 /// What the stages of a flow share about its LLM call.
@@ -159,4 +157,15 @@ pub(crate) fn replace(flow: &mut Flow, head: &mut RequestHead, output: Vec<u8>) 
 pub(crate) fn request_identity_encoding(head: &mut RequestHead) {
     head.headers.remove("accept-encoding");
     head.headers.append_unchecked(b"Accept-Encoding", b"identity");
+}
+
+/// The process's memory budget is used up: 503, and worth a retry.
+pub(crate) fn overloaded(e: &Error) -> LlmRefusal {
+    let mut refusal = LlmRefusal::new(StatusCode::SERVICE_UNAVAILABLE, "capacity", "overloaded", e.message());
+    refusal.retry_after = Some(Duration::from_secs(1));
+    refusal
+}
+
+pub(crate) fn bad_request(code: &'static str, message: impl Into<String>) -> LlmRefusal {
+    LlmRefusal::new(StatusCode::BAD_REQUEST, "invalid_request", code, message)
 }

@@ -11,8 +11,7 @@ use interflow_types::budget::{MemoryReservation, PROCESS_BUDGET};
 use interflow_types::{Error, Headers};
 use parking_lot::Mutex;
 
-use super::off_worker::off_worker;
-use super::refusal::{bad_request, overloaded};
+use super::{bad_request, off_worker, overloaded};
 
 /// A body without its content codings. What is read of it is kept for the stages that follow.
 pub(crate) struct RequestBody {
@@ -213,7 +212,12 @@ impl RequestBody {
         self: &Arc<Self>,
         read: impl FnOnce(&Self) -> Result<T, ReadError> + Send + 'static,
     ) -> Result<T, ReadError> {
-        let _held = PROCESS_BUDGET.reserve(self.plain.len() as u64 * 2).map_err(ReadError::Overloaded)?;
+        let held = PROCESS_BUDGET.reserve(self.plain.len() as u64 * 2).map_err(ReadError::Overloaded)?;
+        // It goes with the work, which may go on for a while after its future is dropped.
+        let read = move |body: &Self| {
+            let _held = held;
+            read(body)
+        };
         self.read(read).await
     }
 }

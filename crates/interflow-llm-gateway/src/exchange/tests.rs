@@ -97,3 +97,29 @@ async fn what_a_request_asks_for_does_not_depend_on_the_marks_of_its_texts() {
         assert!(matches!(broken.facts(marks).await, Err(ReadError::Malformed("bad_json", _))));
     }
 }
+
+#[tokio::test]
+async fn the_memory_of_work_on_a_body_is_held_until_the_work_ends() {
+    let body = Arc::new(RequestBody::plain_text(&Headers::new(), vec![0; 150 << 20].into()));
+    let (begins, begun) = tokio::sync::oneshot::channel();
+    let (ends, end) = std::sync::mpsc::channel::<()>();
+    let work = move |_: &RequestBody| {
+        begins.send(()).ok();
+        end.recv().ok();
+        Ok(())
+    };
+    let reading = tokio::spawn(async move { body.read_tree(work).await.is_ok() });
+    begun.await.unwrap();
+    reading.abort();
+    assert!(reading.await.is_err());
+    let fits = || PROCESS_BUDGET.reserve(300 << 20).is_ok();
+    assert!(!fits());
+    drop(ends);
+    for _ in 0..1_000 {
+        if fits() {
+            return;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+    }
+    panic!("the memory is still held");
+}

@@ -6,6 +6,7 @@ use std::task::{Context, Waker};
 use std::time::Instant;
 
 use bytes::Bytes;
+use interflow_codec::content_coding as coding;
 use interflow_types::{
     Attempt, AttemptHandle, AttemptState, Attempts, Body, ByteStr, CallUsage, Error, ErrorKind, Flow, Method, Request,
     RequestHead, Response, Result, StatusCode,
@@ -16,15 +17,19 @@ use super::routing::{
     ActiveRequest, AttemptLimits, Deployment, HoldFailure, HoldLimits, Pin, Route, hold_until_content, retry_after,
 };
 use super::served::served_model;
-use super::translation::Translation;
+use super::translation::{FORMAT_HEADER, Translation};
 use super::upstream_error::{MAX_ERROR_TIME, error_code, read_error};
 use super::upstream_request::{
     OriginalRequest, model_in_body, rename_model_in_path, rewrite_model, sign, upstream_model,
 };
-use super::{LlmGateway, LlmUpstream, UpstreamTable, foreign_reasoning, resolve_alias, token_count, upstream};
+use super::{LlmGateway, LlmUpstream, UpstreamTable, reasoning, resolve_alias, token_count};
+use crate::credentials::remove_credentials;
 use crate::exchange::LlmExchange;
 use interflow_limits::ServedModel;
-use interflow_llm::translate::{Losses, WireFormat, without_call_signatures};
+use interflow_llm::event_stream::ResponseForm;
+use interflow_llm::translate::{
+    Losses, WireFormat, is_bound_elsewhere, may_have_signed_thoughts, without_call_signatures,
+};
 use interflow_llm::{LlmCall, LlmRefusal, Operation};
 
 /// The result of the attempts so far: what the client gets if no attempt succeeds.
@@ -84,6 +89,8 @@ pub(super) struct RoutedRequest {
     pub call: LlmCall,
     pub head: RequestHead,
     pub raw: Bytes,
+    /// Whether thoughts in its history are bound to another.
+    pub is_unbound: bool,
     translation: Translation,
 }
 
@@ -92,23 +99,16 @@ pub(super) struct PreparedAttempt {
     request: Request,
     format: Option<WireFormat>,
     losses: Losses,
-    stream: StreamKind,
+    form: ResponseForm,
     /// Whether the response is a model's reply, which may turn out to be an error.
     is_reply: bool,
     is_hedge: bool,
 }
 
-/// Whether a stream was original for, and whether it has the form of a growing JSON array.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct StreamKind {
-    is_stream: bool,
-    grows: bool,
-}
-
 /// When an attempt has to have succeeded.
 pub(super) struct SendLimits {
     pub attempt: AttemptLimits,
-    pub stream: StreamKind,
+    pub form: ResponseForm,
     /// Of all attempts together.
     pub deadline: Instant,
     /// Whether the response is held until it is known to be no error.
@@ -147,7 +147,7 @@ impl RoutedRequest {
         flow: &Flow,
     ) -> Self {
         let translation = Translation::new(&table, &head, &call, flow);
-        Self { gateway, table, route, upstream, call, head, raw, translation }
+        Self { gateway, table, route, upstream, call, head, raw, is_unbound: false, translation }
     }
 
     /// The same request, to be prepared independently.
@@ -169,7 +169,7 @@ impl RoutedRequest {
         let model = deployment.model.as_deref().or(self.call.model.as_deref())?;
         let output = self.call.max_output.unwrap_or(1_000).min(4_000);
         let tokens = CallUsage { input: self.call.estimated_input.max(1), output, ..CallUsage::default() };
-        self.gateway.limits().cost(&deployment.upstream.name, Some(model), &tokens)
+        self.gateway.limits().prices().estimate_at(&deployment.upstream.name, model, &tokens)
     }
 
     /// The request for this deployment. The inner error means that it cannot be made: there are no credentials, no URL
@@ -200,7 +200,8 @@ impl RoutedRequest {
         let exchange = self.call_at(deployment);
         let foreign = !upstream.is_same_host(&self.upstream);
         let (head, raw) = (&self.head, &self.raw);
-        let original = OriginalRequest { exchange: &exchange, head, raw, token: token.as_ref(), foreign };
+        let (token, is_unbound) = (token.as_ref(), self.is_unbound);
+        let original = OriginalRequest { exchange: &exchange, head, raw, token, foreign, is_unbound };
         let model = upstream_model(&self.table, upstream, &exchange).or(exchange.model.as_deref());
         let format = match self.translation.needed_for(upstream, model) {
             Ok(format) => format,
@@ -210,6 +211,7 @@ impl RoutedRequest {
             Some(format) if self.translation.is_accepted(upstream, format, &original).await? => None,
             format => format,
         };
+        let format = self.translation.moved_to_responses(upstream, format, model, &original).await?;
         let (request, losses) = match format {
             Some(format) => {
                 let request = self.translation.request(&self.table, upstream, format, &original).await?;
@@ -221,11 +223,10 @@ impl RoutedRequest {
                 (untranslated(exchange, &self.table, upstream, &original, &mut losses).await?, losses)
             }
         };
-        let stream = StreamKind { is_stream: self.call.stream, grows: self.call.grows };
+        let form = LlmCall { provider: upstream.provider, ..exchange }.response_form();
         // Other objects, such as a failed batch, have an error of their own and are good responses.
-        let generates = matches!(self.call.operation, Operation::Chat | Operation::Responses | Operation::Completions);
-        let is_reply = generates && self.head.method == Method::POST;
-        Ok(request.map(|request| PreparedAttempt { request, format, losses, stream, is_reply, is_hedge: false }))
+        let is_reply = form.is_reply && self.head.method == Method::POST;
+        Ok(request.map(|request| PreparedAttempt { request, format, losses, form, is_reply, is_hedge: false }))
     }
 
     /// The answer to a client that asks for a number of tokens which this deployment's API cannot count.
@@ -239,6 +240,19 @@ impl RoutedRequest {
     /// The model that a deployment serves the request with.
     pub fn served_model(&self, deployment: &Deployment) -> Option<ServedModel> {
         served_model(&self.table, &self.upstream, deployment, self.call.model.as_deref())
+    }
+
+    /// Whether a response refuses thoughts of the history because they are bound to another. Its body is read for that.
+    pub async fn refuses_thoughts(&self, outcome: &mut AttemptOutcome, deadline: Instant) -> bool {
+        let Ok(Response { head, body }) = &mut outcome.result else { return false };
+        if self.is_unbound || head.status != StatusCode::BAD_REQUEST || !may_have_signed_thoughts(&self.raw) {
+            return false;
+        }
+        let error = read_error(&head.headers, std::mem::take(body), deadline).await;
+        coding::strip_stale_headers(&mut head.headers);
+        let is_refused = is_bound_elsewhere(&error);
+        *body = Body::from(error);
+        is_refused
     }
 
     /// What to remember of a response: where only one of several deployments can continue it.
@@ -305,6 +319,8 @@ impl RoutedRequest {
         handle.adopt(flow);
         let pin = self.pin(&self.route.deployments[index]);
         let mut response = result?;
+        // A provider must not say it of its own response.
+        response.head.headers.remove(FORMAT_HEADER);
         if response.head.status.is_success() {
             response.body = active.follow(response.body);
             if let Some(pin) = pin.filter(|_| format.is_none()) {
@@ -320,9 +336,7 @@ impl RoutedRequest {
                 self.translation.response(format, response, losses, deadline).await
             }
             None => {
-                if !losses.is_empty() {
-                    foreign_reasoning::name_loss(&mut response.head.headers);
-                }
+                reasoning::name_losses(&mut response.head.headers, &losses);
                 if token_count::is_asked(&self.call, &self.head) && token_count::has_no_endpoint(response.head.status) {
                     let Response { head, body } = &mut response;
                     let error = std::mem::replace(body, Body::Empty);
@@ -374,8 +388,8 @@ impl PreparedAttempt {
         deadline: Instant,
     ) -> AttemptOutcome {
         let deployment = &route.deployments[index];
-        let Self { request, format, losses, stream, is_reply, .. } = self;
-        let limits = SendLimits { attempt: deployment.limits, stream, deadline, holds: is_reply };
+        let Self { request, format, losses, form, is_reply, .. } = self;
+        let limits = SendLimits { attempt: deployment.limits, form, deadline, holds: is_reply };
         let recorded = RecordedAs::Attempt(handle.clone());
         let (active, result) = send(gateway, route, deployment, request, recorded, limits).await;
         AttemptOutcome { handle, index, result, format, losses, active }
@@ -402,12 +416,12 @@ pub(super) async fn send(
 ) -> (ActiveRequest, Result<Response>) {
     let active = ActiveRequest::begin(&deployment.stats);
     let pending = PendingResult { deployment, is_known: false };
-    let (now, SendLimits { attempt, stream, deadline, holds }) = (Instant::now(), limits);
+    let (now, SendLimits { attempt, form, deadline, holds }) = (Instant::now(), limits);
     let name = &deployment.upstream.name;
     let credentials = SentCredentials::of(&request.head.headers);
     let late =
         |what: &str| Error::new(ErrorKind::UpstreamTimeout, format!("the upstream {name} did not {what} in time"));
-    let until = attempt.response_until(now, stream.is_stream, deadline);
+    let until = attempt.response_until(now, form.is_stream, deadline);
     let sent = match recorded {
         RecordedAs::Attempt(handle) => gateway.egress().send_attempt(request, handle, until),
         RecordedAs::Copy(tags) => gateway.egress().send_until(request, tags, until),
@@ -418,9 +432,9 @@ pub(super) async fn send(
     if let Ok(response) = result {
         result = match holds && response.head.status.is_success() {
             true => {
-                let first_token_until = attempt.first_token_until(now, stream.is_stream, deadline);
+                let first_token_until = attempt.first_token_until(now, form.is_stream, deadline);
                 let limits = HoldLimits { first_token_until, deadline };
-                let held = hold_until_content(response, stream.grows, stream.is_stream, limits).await;
+                let held = hold_until_content(response, form, limits).await;
                 held.map_err(|failure| match failure {
                     HoldFailure::Late => late("begin its reply"),
                     HoldFailure::Failed(why) => {
@@ -489,7 +503,7 @@ async fn untranslated(
     original: &OriginalRequest<'_>,
     losses: &mut Losses,
 ) -> Result<Result<Request, LlmRefusal>> {
-    let OriginalRequest { exchange, head, raw, token, foreign } = *original;
+    let OriginalRequest { exchange, head, raw, token, foreign, is_unbound } = *original;
     let model = upstream_model(table, upstream, exchange).or(exchange.model.as_deref());
     if let Some(Err(refusal)) = model.map(|model| upstream.check_model(model)) {
         return Ok(Err(refusal));
@@ -510,7 +524,7 @@ async fn untranslated(
     head.headers.remove("host");
     // The client's credentials are for the host that it addressed, and must not get to another.
     if foreign {
-        upstream::remove_credentials(&mut head);
+        remove_credentials(&mut head);
     }
     upstream.authorize(&mut head, token);
     // Ids of calls that a deployment of Gemini made are too long for other APIs.
@@ -519,13 +533,11 @@ async fn untranslated(
         Cow::Owned(plain) if is_plain => plain.into(),
         _ => raw.clone(),
     };
-    let raw = match foreign_reasoning::taken_out(&mut shared, upstream, table.max_body, &mut head, &raw).await? {
-        Some(clean) => {
-            losses.add(foreign_reasoning::LOST);
-            clean
-        }
-        None => raw,
-    };
+    let fit = reasoning::fitted(&mut shared, upstream, table.max_body, &mut head, &raw, is_unbound).await?;
+    let raw = fit.map_or(raw, |(fit, lost)| {
+        losses.merge(&lost);
+        fit
+    });
     let body = match model_in_body(table, upstream, exchange, &head) {
         Some(name) => Body::from(rewrite_model(&mut shared, table, &mut head, raw, name).await?),
         None => Body::from(raw),

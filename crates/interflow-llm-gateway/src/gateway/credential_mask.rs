@@ -16,8 +16,8 @@ use interflow_types::{
 };
 use parking_lot::Mutex;
 
-/// Header fields in which the gateway sends credentials.
-const FIELDS: [&str; 5] = ["authorization", "x-api-key", "api-key", "x-goog-api-key", "x-amz-security-token"];
+use crate::credentials::SENT_CREDENTIALS;
+
 /// Shorter credentials are no secrets, such as `EMPTY` for a local server. They may be words of the response.
 const MIN_LENGTH: usize = 8;
 /// As [`MIN_LENGTH`], for responses that are no errors: what a model says must not be changed by chance.
@@ -102,15 +102,16 @@ impl CredentialMask {
 fn credentials(headers: &Headers) -> Vec<Vec<u8>> {
     let secret = |name: &&str| {
         let value = headers.get(name)?.trim_ascii();
-        let (scheme, secret) = match value.iter().position(u8::is_ascii_whitespace).filter(|_| **name == *FIELDS[0]) {
-            Some(at) => (&value[..at], value[at..].trim_ascii_start()),
-            None => (&b""[..], value),
-        };
+        let (scheme, secret) =
+            match value.iter().position(u8::is_ascii_whitespace).filter(|_| **name == *SENT_CREDENTIALS[0]) {
+                Some(at) => (&value[..at], value[at..].trim_ascii_start()),
+                None => (&b""[..], value),
+            };
         // A signature is worth nothing in another request.
         let is_key = secret.len() >= MIN_LENGTH && !scheme.starts_with(b"AWS4-");
         is_key.then(|| secret.to_vec())
     };
-    FIELDS.iter().filter_map(secret).collect()
+    SENT_CREDENTIALS.iter().filter_map(secret).collect()
 }
 
 fn mask_head(swap: &Replacer, head: &mut ResponseHead) {

@@ -11,16 +11,20 @@ use std::time::{Duration, Instant};
 use interflow_types::{
     Authority, Body, BoxFuture, Direction, EarlyExit, EntryKind, ErrorKind, ErrorSource, Flow, LocalHandler,
     MaybeFuture, MessageVerdict, Phase, PhaseSet, PlanScope, Request, RequestHead, RequestVerdict, Response,
-    ResponseHead, Result, Stage, StatusCode, StreamMessage,
+    ResponseHead, Result, ServedBy, Stage, StatusCode, StreamMessage,
 };
+use memchr::memmem;
 
 use super::access_token::{AccessToken, AccessTokenSource};
 use super::circuit_breaker::circuit_open;
+use super::route_handler::RouteHandler;
 use super::upstream_error::MAX_ERROR_TIME;
-use super::upstream_request::{model_in_body, rename_model_in_event, rename_model_in_path, rewrite_model, sign};
-use super::{
-    LlmGateway, LlmUpstream, aws_signature, foreign_reasoning, response_cache, stream_usage, token_count, upstream,
+use super::upstream_request::{
+    model_in_body, rename_model_in_event, rename_model_in_path, rewrite_model, sign, upstream_model,
 };
+use super::{LlmGateway, LlmUpstream, aws_signature, reasoning, response_cache, stream_usage, token_count};
+use crate::credentials::has_credentials;
+use interflow_llm::translate::{Losses, WireFormat, binds_thoughts, may_have_signed_thoughts, may_need_responses};
 use interflow_llm::{LlmCall, LlmRefusal, Operation, Provider};
 
 /// Prepares a request for its upstream; the last stage, because a signature must cover everything that the others
@@ -34,8 +38,8 @@ struct DispatchState {
     upstream: Option<Arc<LlmUpstream>>,
     token: Option<AccessToken>,
     answered: bool,
-    /// Whether reasoning of another provider was taken out of the request.
-    lost_reasoning: bool,
+    /// What the request was sent without.
+    losses: Losses,
 }
 
 impl Dispatcher {
@@ -54,7 +58,7 @@ impl Dispatcher {
         let name = flow.extension::<LlmCall>().filter(|_| flow.transport == EntryKind::Gateway)?.upstream.clone()?;
         let table = self.0.table();
         let upstream = table.get(&name)?;
-        (upstream.is_unconfigured() && !upstream::has_credentials(head)).then(|| upstream.disabled())
+        (upstream.is_unconfigured() && !has_credentials(head)).then(|| upstream.disabled())
     }
 
     /// Whether a proxied request to Bedrock is signed with fetched credentials. Clients of the proxy port then need
@@ -96,6 +100,30 @@ impl Dispatcher {
 }
 
 impl Dispatcher {
+    /// Hands a request to the route handler, if its body shows that it may have to be translated or repeated: calls of
+    /// tools that OpenAI takes in its Responses API only, and thoughts that are bound to the history before them.
+    fn hand_over(&self, flow: &mut Flow, head: &RequestHead, body: &Body) -> bool {
+        let Body::Full(raw) = body else { return false };
+        let sent = flow.extension::<DispatchState>().and_then(|sent| sent.upstream.clone());
+        let Some((upstream, call)) = sent.zip(flow.extension::<LlmCall>()) else { return false };
+        let table = self.0.table();
+        let Some(model) = upstream_model(&table, &upstream, call).or(call.model.as_deref()) else { return false };
+        let has_tools = || memmem::find(raw, b"\"tools\"").is_some();
+        let may_move = upstream.serves_responses() && may_need_responses(&upstream.name, model, has_tools);
+        let may_repeat = || upstream.takes(WireFormat::Anthropic) && binds_thoughts(&upstream.name, model);
+        if call.operation != Operation::Chat || !(may_move || may_repeat() && may_have_signed_thoughts(raw)) {
+            return false;
+        }
+        let Some(rest) = upstream.path_within(&head.url) else { return false };
+        let path = format!("/{}{rest}", upstream.name);
+        // The handler asks it again.
+        upstream.breaker.abandon_request();
+        *flow.extension_mut() = DispatchState::default();
+        let handler = RouteHandler { gateway: Arc::clone(&self.0), upstream };
+        flow.extension_mut::<ServedBy>().0 = Some(Arc::new(HandedOver { handler, path }));
+        true
+    }
+
     /// The body as the upstream takes it: with its name of the model, and signed.
     fn prepare_body<'a>(
         &'a self,
@@ -103,6 +131,9 @@ impl Dispatcher {
         head: &'a mut RequestHead,
         body: Body,
     ) -> MaybeFuture<'a, Result<Body, EarlyExit>> {
+        if self.hand_over(flow, head, &body) {
+            return MaybeFuture::Ready(Ok(body));
+        }
         let Some(exchange) = flow.extension::<LlmCall>() else { return MaybeFuture::Ready(Ok(body)) };
         let upstream = flow.extension::<DispatchState>().and_then(|s| s.upstream.clone());
         let table = self.0.table();
@@ -114,10 +145,9 @@ impl Dispatcher {
         let name = upstream.as_deref().and_then(|u| model_in_body(&table, u, exchange, head)).map(str::to_owned);
         match (name, body) {
             (name, Body::Full(raw)) if let Some(to) = upstream.clone() => MaybeFuture::pending(async move {
-                let clean = foreign_reasoning::taken_out(flow.extension_mut(), &to, table.max_body, head, &raw).await;
-                let clean = clean.map_err(EarlyExit::Deny)?;
-                flow.extension_mut::<DispatchState>().lost_reasoning = clean.is_some();
-                let mut body = clean.unwrap_or(raw);
+                let fit = reasoning::fitted(flow.extension_mut(), &to, table.max_body, head, &raw, false).await;
+                let (mut body, losses) = fit.map_err(EarlyExit::Deny)?.unwrap_or_else(|| (raw, Losses::default()));
+                flow.extension_mut::<DispatchState>().losses = losses;
                 if let Some(name) = name {
                     let renamed = rewrite_model(flow.extension_mut(), &table, head, body, &name).await;
                     body = renamed.map_err(EarlyExit::Deny)?;
@@ -216,9 +246,7 @@ impl Stage for Dispatcher {
             // fault.
             upstream.breaker.record_result(!head.status.is_server_error(), Instant::now());
         }
-        if sent.lost_reasoning {
-            foreign_reasoning::name_loss(&mut head.headers);
-        }
+        reasoning::name_losses(&mut head.headers, &sent.losses);
         MaybeFuture::Ready(RequestVerdict::Continue)
     }
 
@@ -288,6 +316,19 @@ fn is_bedrock(scope: &PlanScope<'_>) -> bool {
 fn unsigned_error() -> LlmRefusal {
     let message = "the request was changed, so that its signature no longer holds: give the gateway credentials of its own with llm.provider.bedrock.access_key and secret_key";
     LlmRefusal::new(StatusCode::INTERNAL_SERVER_ERROR, "internal_error", "bedrock_sign_failed", message)
+}
+
+/// Serves a request at the path of its endpoint, since its head has become that of the upstream.
+struct HandedOver {
+    handler: RouteHandler,
+    path: String,
+}
+
+impl LocalHandler for HandedOver {
+    fn serve<'a>(&'a self, flow: &'a mut Flow, mut request: Request) -> BoxFuture<'a, Result<Response>> {
+        request.head.url.path = self.path.as_str().into();
+        self.handler.serve(flow, request)
+    }
 }
 
 /// Answers every request with the same error. A local handler, so that the error is recorded and counted as a flow.

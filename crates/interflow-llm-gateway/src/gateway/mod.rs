@@ -7,7 +7,7 @@ pub mod aws_signature;
 mod circuit_breaker;
 mod credential_mask;
 mod dispatch;
-mod foreign_reasoning;
+mod reasoning;
 pub(crate) mod response_cache;
 mod route_handler;
 mod routes;
@@ -27,10 +27,13 @@ use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 use arc_swap::ArcSwap;
+use hashlink::LruCache;
 use interflow_types::{
     Authority, ByteStr, EndpointId, EntryKind, Flow, GatewayMount, GatewayRequest, Headers, HttpClient, HttpVersion,
     Method, MountTarget, Request, RequestHead, StatusCode, Url,
 };
+
+use parking_lot::Mutex;
 
 use interflow_limits::UsageLimiter;
 use interflow_llm::message::ApiFormat;
@@ -46,6 +49,10 @@ pub(crate) use served::{DeliveryState, ListedAttempt};
 pub(crate) use stream_usage::StreamUsageWanted;
 pub use upstream::{LlmUpstream, SecretReader};
 
+/// Conversations that are remembered because their thoughts do not fit; those not used for the longest time are forgotten
+/// first.
+const MAX_UNBOUND: usize = 10_000;
+
 /// The gateway. One per process; its upstream table changes with the configuration, and requests in progress keep
 /// theirs.
 pub struct LlmGateway {
@@ -54,6 +61,9 @@ pub struct LlmGateway {
     endpoints: OnceLock<NamedEndpoints>,
     cache: ResponseCache,
     pins: Arc<routing::ResponsePins>,
+    /// Conversations whose thoughts do not fit their history any more. A request of one that is forgotten is refused
+    /// once more, and repeated.
+    unbound: Mutex<LruCache<u64, ()>>,
 }
 
 /// What the gateway needs besides its configuration.
@@ -85,6 +95,7 @@ impl LlmGateway {
             endpoints: OnceLock::new(),
             cache: ResponseCache::default(),
             pins: Arc::default(),
+            unbound: Mutex::new(LruCache::new(MAX_UNBOUND)),
         })
     }
 

@@ -12,7 +12,9 @@ use super::attempt::{AttemptOutcome, LastFailure, PreparedAttempt, RoutedRequest
 use super::circuit_breaker::{CircuitBreaker, circuit_open};
 use super::response_cache::CacheLookup;
 use super::routing::{Affinity, Backoff, Next, Pin, Route, Selection, retry_after};
+use super::translation::FORMAT_HEADER;
 use super::{LlmGateway, LlmUpstream, shadow};
+use interflow_llm::translate::may_have_signed_thoughts;
 use interflow_llm::{ExperimentUnit, LlmCall, LlmRefusal, Stickiness};
 
 /// The deployment that answered, how many requests that took, and the route, in responses along a configured route.
@@ -33,7 +35,11 @@ impl LocalHandler for RouteHandler {
             let cache = self.gateway.cache();
             let looked_up = cache.look_up(&self.gateway, &self.upstream, flow, request).await?;
             let (request, outcome) = match looked_up {
-                CacheLookup::Hit(response) => return Ok(response),
+                CacheLookup::Hit(response) => {
+                    let format = response.head.headers.get_str(FORMAT_HEADER);
+                    format.into_iter().for_each(|format| flow.tag(format!("translated:{format}")));
+                    return Ok(response);
+                }
                 CacheLookup::Forward(request, outcome) => (request, outcome),
             };
             let response = match self.start(flow, request).await {
@@ -68,7 +74,12 @@ impl RouteHandler {
         // The endpoint may be gone since the request arrived.
         let route = route.unwrap_or_else(|| Arc::new(Route::of_upstream(&self.upstream, &table)));
         let (gateway, upstream) = (Arc::clone(&self.gateway), Arc::clone(&self.upstream));
-        let request = RoutedRequest::new(gateway, table, Arc::clone(&route), upstream, call, head, raw, flow);
+        let mut request = RoutedRequest::new(gateway, table, Arc::clone(&route), upstream, call, head, raw, flow);
+        let is_any_unbound = !self.gateway.unbound.lock().is_empty();
+        if is_any_unbound && may_have_signed_thoughts(&request.raw) {
+            let conversation = session(&request, flow).await;
+            request.is_unbound = self.gateway.unbound.lock().get(&conversation.0).is_some();
+        }
         let mut selection = Selection::new(&route, |d| request.suits(d));
         let mut tags = Vec::new();
         if route.is_configured {
@@ -76,7 +87,7 @@ impl RouteHandler {
         }
         selection.sticky = match route.sticky {
             Stickiness::None => None,
-            Stickiness::User => Some(Affinity::of_user(flow, &request.head.headers)),
+            Stickiness::User => Some(Affinity::of_user(flow, &request.head)),
             Stickiness::Session => Some(session(&request, flow).await),
         };
         let pinned = request.pinned().await;
@@ -87,7 +98,7 @@ impl RouteHandler {
             }
         } else if let (Some(experiment), Some(variant)) = (&route.experiment, route.variant()) {
             let unit = match experiment.by {
-                ExperimentUnit::User => Affinity::of_user(flow, &request.head.headers),
+                ExperimentUnit::User => Affinity::of_user(flow, &request.head),
                 ExperimentUnit::Session => session(&request, flow).await,
             };
             let is_b = unit.position("experiment") < experiment.share && request.suits(&route.deployments[variant]);
@@ -107,7 +118,7 @@ impl RouteHandler {
 }
 
 async fn session(request: &RoutedRequest, flow: &Flow) -> Affinity {
-    Affinity::of_session(flow, &request.head.headers, &request.plain_body().await)
+    Affinity::of_session(flow, &request.head, &request.plain_body().await)
 }
 
 fn refused(flow: &mut Flow, upstream: &LlmUpstream, refusal: &LlmRefusal) -> Response {
@@ -214,6 +225,7 @@ impl Delivery {
                 }
             };
             let outcomes = self.send(index, attempt, flow).await;
+            let outcomes = self.without_unfitting_thoughts(outcomes, flow).await?;
             outcomes.iter().for_each(|outcome| outcome.settle(self.is_answer(outcome)));
             for outcome in outcomes {
                 if self.is_answer(&outcome) {
@@ -274,6 +286,30 @@ impl Delivery {
             outcome = &mut first => if self.is_answer(&outcome) { vec![outcome] } else { vec![outcome, second.await] },
             outcome = &mut second => if self.is_answer(&outcome) { vec![outcome] } else { vec![outcome, first.await] },
         }
+    }
+
+    /// A history whose thoughts are bound to another is refused as long as the conversation lasts: its request is repeated
+    /// at once, and the provider leaves them out, now and later.
+    async fn without_unfitting_thoughts(
+        &mut self,
+        mut outcomes: Vec<AttemptOutcome>,
+        flow: &mut Flow,
+    ) -> Result<Vec<AttemptOutcome>> {
+        let Some(last) = outcomes.last_mut() else { return Ok(outcomes) };
+        if !self.request.refuses_thoughts(last, self.deadline).await {
+            return Ok(outcomes);
+        }
+        let conversation = session(&self.request, flow).await;
+        self.request.gateway.unbound.lock().insert(conversation.0, ());
+        self.request.is_unbound = true;
+        let (route, index) = (Arc::clone(&self.route), last.index);
+        if let Ok(attempt) = self.request.prepare(&route.deployments[index], self.deadline).await? {
+            last.settle(false);
+            flow.tag("thoughts-left-out");
+            let repeated = self.begin(flow, index, attempt);
+            *last = repeated.await;
+        }
+        Ok(outcomes)
     }
 
     /// The deployment of a hedge, if one is free, the budget of retries allows it, and the request can be made: the

@@ -15,7 +15,9 @@ pub(crate) enum DeliveryState {
     Unsent,
     /// The provider failed instead of answering.
     Failed,
-    /// It is under way, or was given up: the provider may have generated a reply.
+    /// It was given up after its time. Nothing is known of a reply.
+    Late,
+    /// It is under way, or its client left: the provider may have generated a reply.
     Underway,
 }
 
@@ -23,7 +25,7 @@ impl DeliveryState {
     /// Of an attempt that ended with this error.
     pub(crate) const fn after(kind: ErrorKind) -> Self {
         match kind {
-            ErrorKind::UpstreamTimeout => Self::Underway,
+            ErrorKind::UpstreamTimeout => Self::Late,
             ErrorKind::UpstreamClosed | ErrorKind::BadResponse => Self::Failed,
             _ => Self::Unsent,
         }
@@ -45,6 +47,8 @@ pub(crate) struct ListedAttempt {
     pub index: usize,
     pub state: DeliveryState,
     pub served: Option<ServedModel>,
+    /// Whether its response has a status of success.
+    pub is_success: bool,
 }
 
 impl ListedAttempt {
@@ -53,7 +57,8 @@ impl ListedAttempt {
             .model
             .as_deref()
             .map(|model| ServedModel { provider: attempt.provider.as_str().into(), model: model.into() });
-        Self { index, state: DeliveryState::of(attempt), served }
+        let is_success = attempt.status.is_some_and(|status| (200..300).contains(&status));
+        Self { index, state: DeliveryState::of(attempt), served, is_success }
     }
 
     /// The attempt whose response went to the client, once one did.

@@ -4,21 +4,20 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use interflow_codec::content_coding::ContentDecoder;
 use interflow_limits::{DeploymentUsage, SHADOW_TAG, ServedModel, TagSet};
-use interflow_llm::event_stream::StreamFraming;
-use interflow_llm::usage::UsageScanner;
-use interflow_types::{BodyFrame, ByteStr, Flow};
+use interflow_llm::LlmCall;
+use interflow_llm::event_stream::ResponseForm;
+use interflow_types::{ByteStr, Flow, FlowClock, Response};
 
 use super::LlmGateway;
-use super::attempt::{RecordedAs, RoutedRequest, SendLimits, StreamKind, send};
+use super::attempt::{RecordedAs, RoutedRequest, SendLimits, send};
 use super::routing::Deployment;
 use super::served::DeliveryState;
+use crate::detector::UsageObserver;
+use crate::exchange::response::stream;
 
 /// Copies in progress per route; more are left out, so that a slow shadow does not hold memory without bound.
 const MAX_IN_PROGRESS: u32 = 16;
-/// Bound on the decoded size of a copy's response, whose usage is read.
-const MAX_DECODED_BYTES: u64 = 1 << 30;
 /// Time limit of a copy's whole response.
 const MAX_RESPONSE: Duration = Duration::from_secs(600);
 
@@ -52,61 +51,45 @@ async fn run(mut request: RoutedRequest, tags: Vec<ByteStr>) {
         }
     };
     let deadline = Instant::now() + route.timeout;
-    let limits = SendLimits { attempt: deployment.limits, stream: StreamKind::default(), deadline, holds: false };
+    let limits = SendLimits { attempt: deployment.limits, form: ResponseForm::default(), deadline, holds: false };
     let (copy, tags) = (attempt.into_request(), RecordedAs::Copy(tags));
     let (active, result) = send(&request.gateway, &route, deployment, copy, tags, limits).await;
-    let served = request.served_model(deployment);
-    let input = request.call.estimated_input;
-    let (response, is_success) = match result {
-        Ok(response) => {
-            let is_success = response.head.status.is_success();
-            (response, is_success)
-        }
-        Err(e) => {
-            if DeliveryState::after(e.kind()) != DeliveryState::Unsent {
-                record(&request.gateway, deployment, served, input, &mut UsageScanner::new(StreamFraming::Whole));
+    // Read anew: the client's call is another.
+    let LlmCall { provider, operation, stream, grows, estimated_input, .. } = request.call;
+    let call = LlmCall { provider, operation, stream, grows, estimated_input, ..LlmCall::default() };
+    let is_charged = match result {
+        Ok(Response { head, mut body }) => {
+            let is_success = head.status.is_success();
+            if is_success {
+                let usage = UsageObserver::new(call.clone(), FlowClock::start());
+                body = stream::observe(
+                    active.follow(body),
+                    &head.headers,
+                    call.response_form().framing(&head.headers),
+                    usage,
+                );
             }
-            return;
+            // To its end, so that it is recorded as a whole.
+            let read = async { while let Some(Ok(_)) = body.frame().await {} };
+            let _ = tokio::time::timeout(MAX_RESPONSE, read).await;
+            drop(body);
+            is_success
         }
+        Err(e) => DeliveryState::after(e.kind()) != DeliveryState::Unsent,
     };
-    let mut body = if is_success { active.follow(response.body) } else { response.body };
-    let mut decoder = ContentDecoder::new(&response.head.headers, MAX_DECODED_BYTES).ok().flatten();
-    let mut scanner = UsageScanner::new(StreamFraming::from_headers(&response.head.headers, request.call.grows));
-    // Read to its end, so that it is recorded as a whole.
-    let read = async {
-        while let Some(Ok(frame)) = body.frame().await {
-            let (BodyFrame::Data(data), true) = (frame, is_success) else { continue };
-            match &mut decoder {
-                None => scanner.push(&data),
-                // What cannot be decoded has no usage.
-                Some(decoder) => scanner.push(&decoder.push(&data).unwrap_or_default()),
-            }
-        }
-        if let Some(rest) = decoder.as_mut().and_then(|decoder| decoder.finish().ok()) {
-            scanner.push(&rest);
-        }
-    };
-    let _ = tokio::time::timeout(MAX_RESPONSE, read).await;
-    if is_success {
-        record(&request.gateway, deployment, served, input, &mut scanner);
+    if is_charged {
+        record(&request.gateway, deployment, request.served_model(deployment), &call);
     }
 }
 
 /// Counts what a copy used. The provider bills it to the operator; the client's key did not ask for it.
-fn record(
-    gateway: &LlmGateway,
-    deployment: &Deployment,
-    served: Option<ServedModel>,
-    input: u64,
-    scanner: &mut UsageScanner,
-) {
-    let summary = scanner.finish().clone();
-    let unreported = scanner.usage().unreported_output();
+fn record(gateway: &LlmGateway, deployment: &Deployment, served: Option<ServedModel>, call: &LlmCall) {
+    let (summary, unreported) = (call.summary(), call.counted().unreported);
     let mut tokens = summary.usage.unwrap_or_default();
     let is_estimated = tokens.input == 0 || unreported > 0;
     tokens.output = tokens.output.saturating_add(unreported);
     if tokens.input == 0 {
-        tokens.input = input;
+        tokens.input = call.estimated_input;
     }
     let answered = summary.model.map(|model| Arc::from(model.as_str()));
     let tags = TagSet::from([(SHADOW_TAG.to_owned(), deployment.name.to_string())]);

@@ -4,7 +4,7 @@
 use std::ops::Range;
 
 use interflow_codec::json::{JsonError, JsonReader, JsonToken};
-use interflow_llm::event_stream::StreamFraming;
+use interflow_llm::event_stream::{ResponseForm, StreamFraming};
 use interflow_llm::parsed_event::ParsedEvent;
 use interflow_llm::{LlmCall, Operation, Provider};
 use interflow_types::budget::PROCESS_BUDGET;
@@ -60,9 +60,11 @@ pub(super) fn hides(flow: &Flow) -> bool {
 }
 
 /// The response without the report, if its client did not ask.
-pub(super) fn hide(flow: &Flow, head: &mut ResponseHead, body: Body) -> Body {
+pub(super) fn hide(flow: &Flow, head: &mut ResponseHead, mut body: Body) -> Body {
     let is_plain = !head.headers.contains("content-encoding");
-    if !hides(flow) || !is_plain || StreamFraming::from_headers(&head.headers, false) != StreamFraming::Sse {
+    let expected = ResponseForm::default().framing(&head.headers);
+    let is_sse = stream::known_framing(&mut body, &head.headers, expected).0 == StreamFraming::Sse;
+    if !hides(flow) || !is_plain || !is_sse {
         return body;
     }
     // A body without a content coding needs no decoder, so that this cannot fail.

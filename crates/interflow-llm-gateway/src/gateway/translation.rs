@@ -11,24 +11,25 @@ use interflow_types::{
 };
 
 use super::translated_stream::TranslationStep;
-use super::upstream::client_key;
 use super::upstream_error::{MAX_ERROR_BYTES, read_error};
 use super::upstream_request::{OriginalRequest, sign, upstream_model};
 use super::wire_format::ClientRequest;
-use super::{LlmUpstream, UpstreamTable, foreign_reasoning, token_count};
+use super::{LlmUpstream, UpstreamTable, reasoning, token_count};
+use crate::credentials::client_keys;
 use crate::exchange::response::stream;
 use crate::exchange::response::whole::{self, UnreadResponse};
 use crate::exchange::{LlmExchange, ReadError, RequestBody, off_worker};
-use interflow_llm::event_stream::StreamFraming;
+use interflow_llm::event_stream::{ResponseForm, StreamFraming};
 use interflow_llm::message::ContentBlock;
 use interflow_llm::translate::{
-    ChatRequest, EventTranslator, LOSS_HEADER, Losses, ReplyHead, ReplyWriter, Target, TranslatedError, WireFormat,
-    is_accepted_by_mistral, lost_in_reply, parse_reply, reply_events, whole_reply, without_foreign_reasoning,
+    ChatRequest, EventTranslator, Losses, ReplyHead, ReplyWriter, Target, TranslatedError, WireFormat,
+    is_accepted_by_mistral, leave_out_unfitting_thoughts, lost_in_reply, parse_reply, reply_events, whole_reply,
+    without_foreign_reasoning,
 };
 use interflow_llm::{LlmCall, LlmRefusal, Provider, ResponseSummary};
 
 /// Names the wire format of the upstream that answered.
-const FORMAT_HEADER: &[u8] = b"X-Interflow-Translated";
+pub(super) const FORMAT_HEADER: &str = "X-Interflow-Translated";
 const EVENT_STREAM: &str = "text/event-stream; charset=utf-8";
 /// The version of Anthropic's API that requests are written for.
 const ANTHROPIC_VERSION: &str = "2023-06-01";
@@ -137,6 +138,21 @@ impl Translation {
         }
     }
 
+    /// The format in place of this one for requests that OpenAI refuses in Chat Completions. One that cannot be parsed
+    /// stays as it is: the provider reports what is wrong with it.
+    pub async fn moved_to_responses(
+        &mut self,
+        upstream: &LlmUpstream,
+        format: Option<WireFormat>,
+        model: Option<&str>,
+        original: &OriginalRequest<'_>,
+    ) -> Result<Option<WireFormat>> {
+        let is_chat = format.or(self.client) == Some(WireFormat::OpenAiChat);
+        let Some(model) = model.filter(|_| is_chat && upstream.serves_responses()) else { return Ok(format) };
+        let is_moved = self.chat(original).await?.is_ok_and(|chat| chat.needs_responses(&upstream.name, model));
+        Ok(if is_moved { Some(WireFormat::OpenAiResponses) } else { format })
+    }
+
     async fn body(&mut self, original: &OriginalRequest<'_>) -> std::result::Result<Arc<RequestBody>, ReadError> {
         self.shared.request(&original.head.headers, original.raw, self.max_body).await
     }
@@ -164,26 +180,33 @@ impl Translation {
         };
         let Some(url) = upstream.url(&path, &original.head.headers) else { return Ok(Err(upstream.disabled())) };
         let (is_openai, keeps) = (upstream.is_openai(), upstream.keeps(format));
-        let (provider, max_tokens) = (upstream.provider, upstream.max_tokens);
+        let (provider, max_tokens, name) = (upstream.provider, upstream.max_tokens, upstream.name.clone());
         let assistant_after_tools = upstream.assistant_after_tools;
+        let is_unbound =
+            original.is_unbound && matches!(format, WireFormat::Anthropic | WireFormat::Bedrock) && !self.counts_tokens;
         let (is_own, body) = (self.is_own(format), self.body(original).await);
         let not_written =
             || Error::new(ErrorKind::Internal, "the request could not be translated; please report what it was");
         let body = body.map_err(|_| not_written())?;
         let written = body.read(move |body| {
-            let target = Target { format, provider, model: &model, max_tokens, is_openai, assistant_after_tools };
+            let (model, upstream) = (model.as_str(), name.as_str());
+            let target = Target { format, provider, upstream, model, max_tokens, is_openai, assistant_after_tools };
             // A request in its client's own format loses nothing, whatever the model of messages knows.
             let own = is_own.then(|| body.plain()).and_then(|plain| {
                 let (clean, mut losses) = (without_foreign_reasoning(format, keeps, plain), Losses::default());
                 if clean.is_some() {
-                    losses.add(foreign_reasoning::LOST);
+                    losses.add(reasoning::LOST);
                 }
                 let body = serde_json::from_slice::<serde_json::Value>(clean.as_deref().unwrap_or(plain)).ok()?;
                 Some((body, losses))
             });
-            let (mut body, losses) = own.unwrap_or_else(|| chat.write(&target));
+            let (mut body, mut losses) = own.unwrap_or_else(|| chat.write(&target));
+            if is_unbound {
+                leave_out_unfitting_thoughts(format, &mut body);
+                losses.add(reasoning::UNBOUND);
+            }
             if provider == Provider::Vertex && format == WireFormat::Anthropic {
-                claude_on_vertex(&mut body, counts.then_some(&model));
+                claude_on_vertex(&mut body, counts.then_some(model));
             } else if counts {
                 body = token_count::request(&target, body);
             }
@@ -196,6 +219,9 @@ impl Translation {
             Some(_) => losses.add("anthropic-beta"),
             None => {}
         }
+        if is_unbound && format == WireFormat::Anthropic {
+            reasoning::ask_for_binding(&mut headers);
+        }
         self.losses = losses;
         let held = PROCESS_BUDGET.reserve(body.len() as u64)?;
         let body = Body::from(held.attach_to(body.into_bytes()));
@@ -204,7 +230,7 @@ impl Translation {
         // The client's own key, only for the host that it addressed.
         if !original.foreign
             && !upstream.has_key()
-            && let Some(key) = client_key(original.head)
+            && let Some(key) = client_keys(original.head).next()
         {
             upstream.put_key(&mut head, &key);
         }
@@ -279,10 +305,8 @@ impl Translation {
         for (name, value) in head.headers.iter().filter(|(name, _)| is_passed_on(name)) {
             headers.append_unchecked(name, value);
         }
-        headers.append_unchecked(FORMAT_HEADER, format.as_str().as_bytes());
-        if !losses.is_empty() {
-            headers.append_unchecked(LOSS_HEADER.as_bytes(), losses.to_string().as_bytes());
-        }
+        headers.append_unchecked(FORMAT_HEADER.as_bytes(), format.as_str().as_bytes());
+        reasoning::name_losses(headers, &losses);
         Ok(translated)
     }
 
@@ -320,8 +344,12 @@ impl Translation {
     ) -> Result<Response> {
         let raw = read(headers, body, self.max_body).await?;
         let held = PROCESS_BUDGET.reserve(raw.len() as u64 * 2)?;
-        let parsed = off_worker(raw.len(), move || (parse_reply(format, &raw), lost_in_reply(format, &raw)));
-        let (reply, lost) = parsed.await.unwrap_or_default();
+        let parsed = off_worker(raw.len(), move || {
+            // Clients that read the provider's reply themselves read one with a mark or invalid bytes, too.
+            let text = String::from_utf8_lossy(raw.strip_prefix(b"\xef\xbb\xbf").unwrap_or(&raw));
+            (parse_reply(format, text.as_bytes()), lost_in_reply(format, text.as_bytes()), held)
+        });
+        let Some((reply, lost, held)) = parsed.await else { return Ok(self.unreadable(client)) };
         losses.merge(&lost);
         self.exchange.merge_summary(&ResponseSummary {
             usage: reply.usage,
@@ -357,15 +385,13 @@ impl Translation {
         body: Body,
         losses: &mut Losses,
     ) -> Result<Response> {
-        let framing = match (format, StreamFraming::from_headers(headers, false)) {
-            // Ollama's lines may come without their media type.
-            (WireFormat::Ollama, StreamFraming::Whole) => StreamFraming::Lines,
-            // Some servers give a whole reply although a stream was original for.
-            (_, StreamFraming::Whole) => {
-                return self.whole(client, format, headers, body, losses).await;
-            }
-            (_, framing) => framing,
-        };
+        let has_lines = format == WireFormat::Ollama;
+        let form = ResponseForm { is_stream: true, has_lines, is_reply: true, ..ResponseForm::default() };
+        let (body, framing, _) = stream::sniff(body, headers, form.framing(headers)).await;
+        if framing == StreamFraming::Whole {
+            // Some servers give a whole reply although a stream was asked for.
+            return self.whole(client, format, headers, body, losses).await;
+        }
         let writer = ReplyWriter::new(client, self.reply_head(format));
         let step = TranslationStep::new(EventTranslator::new(format), writer, self.exchange.clone());
         let body = stream::rewrite(body, &mut headers.clone(), framing, u64::MAX, step, StreamFraming::Sse)
@@ -407,10 +433,10 @@ fn untranslatable(message: impl Into<String>) -> LlmRefusal {
 
 /// Makes a request of Anthropic's API one of Vertex AI, whose path names the model and whose body the version. Only a
 /// count of tokens names its model in the body.
-fn claude_on_vertex(body: &mut serde_json::Value, model: Option<&String>) {
+fn claude_on_vertex(body: &mut serde_json::Value, model: Option<&str>) {
     let Some(members) = body.as_object_mut() else { return };
     match model {
-        Some(model) => drop(members.insert("model".to_owned(), model.as_str().into())),
+        Some(model) => drop(members.insert("model".to_owned(), model.into())),
         None => drop(members.shift_remove("model")),
     }
     members.insert("anthropic_version".to_owned(), VERTEX_VERSION.into());
@@ -448,7 +474,7 @@ fn is_passed_on(name: &[u8]) -> bool {
 
 /// A whole body without its content coding.
 async fn read(headers: &Headers, body: Body, max: usize) -> Result<Bytes> {
-    match whole::read(headers, StreamFraming::Whole, body, max).await? {
+    match whole::read(headers, body, max).await? {
         Ok((_, plain)) => Ok(plain),
         Err(UnreadResponse::TooLarge(_)) => {
             let message = "the upstream's response is larger than llm.max_body and cannot be translated";

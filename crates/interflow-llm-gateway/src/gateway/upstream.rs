@@ -13,6 +13,7 @@ use super::ambient::TokenEgress;
 use super::aws_signature::AwsCredentials;
 use super::circuit_breaker::CircuitBreaker;
 use super::routing::AttemptLimits;
+use crate::credentials::{key_field, remove_credentials};
 use interflow_llm::translate::WireFormat;
 use interflow_llm::{LlmRefusal, LlmUpstreamConfig, Provider};
 
@@ -171,6 +172,13 @@ impl LlmUpstream {
         }
     }
 
+    /// Whether it is a provider's own service: by its name, since a test may stand for it, or by its host, since an
+    /// operator may have several accounts.
+    pub(super) fn is_service(&self, name: &str, host: &str) -> bool {
+        let is_there = |target: &(Scheme, Authority, String)| target.1.host.name() == Some(host);
+        self.name == name || self.target.as_ref().is_some_and(is_there)
+    }
+
     /// Its target for messages.
     pub(super) fn target(&self) -> String {
         match &self.target {
@@ -283,54 +291,9 @@ impl LlmUpstream {
 
     /// Puts a key where the provider expects it.
     pub(super) fn put_key(&self, head: &mut RequestHead, key: &str) {
-        let (name, value) = match self.provider {
-            Provider::Anthropic => ("x-api-key", key.to_owned()),
-            Provider::Azure => ("api-key", key.to_owned()),
-            Provider::Gemini => ("x-goog-api-key", key.to_owned()),
-            _ => ("Authorization", format!("Bearer {key}")),
-        };
+        let (name, value) = key_field(self.provider, key);
         head.headers.append_unchecked(name.as_bytes(), value.as_bytes());
     }
-}
-
-/// The key with which a client authenticates, in whichever field its SDK puts it.
-pub(super) fn client_key(head: &RequestHead) -> Option<String> {
-    let field = |name: &str| head.headers.get_str(name).map(|v| v.trim().to_owned());
-    let bearer = field("authorization").and_then(|v| {
-        let (scheme, key) = v.split_once(' ')?;
-        scheme.eq_ignore_ascii_case("bearer").then(|| key.trim().to_owned())
-    });
-    let query = || {
-        let mut pairs = head.url.query()?.split('&');
-        pairs.find_map(|pair| pair.strip_prefix("key=")).map(interflow_types::percent::decoded_lossy)
-    };
-    let in_field = bearer.or_else(|| ["x-api-key", "api-key", "x-goog-api-key"].iter().find_map(|name| field(name)));
-    in_field.or_else(query).filter(|key| !key.is_empty())
-}
-
-/// Whether the request carries credentials, the client's or the operator's. A signature in the query counts.
-pub(super) fn has_credentials(head: &RequestHead) -> bool {
-    let fields = ["authorization", "x-api-key", "api-key", "x-goog-api-key"];
-    let signed = |pair: &str| pair.starts_with("key=") || pair.starts_with("X-Amz-Signature=");
-    fields.iter().any(|name| head.headers.contains(name))
-        || head.url.query().is_some_and(|query| query.split('&').any(signed))
-}
-
-/// Removes the credentials of all providers' clients.
-pub(super) fn remove_credentials(head: &mut RequestHead) {
-    for name in ["authorization", "x-api-key", "api-key", "x-goog-api-key"] {
-        head.headers.remove(name);
-    }
-    if head.url.query().is_some_and(|q| q.split('&').any(|pair| pair.starts_with("key="))) {
-        head.url.path = without_key(&head.url.path).into();
-    }
-}
-
-/// The path without the client's `key=` in its query.
-fn without_key(path: &str) -> String {
-    let Some((path, query)) = path.split_once('?') else { return path.to_owned() };
-    let rest: Vec<&str> = query.split('&').filter(|pair| !pair.starts_with("key=")).collect();
-    if rest.is_empty() { path.to_owned() } else { format!("{path}?{}", rest.join("&")) }
 }
 
 /// The formats that an upstream is sent: the configured one, or those of its API, the first for translations.

@@ -16,8 +16,20 @@ pub(super) const MAX_ERROR_TIME: Duration = Duration::from_secs(2);
 const MAX_CODE: usize = 64;
 
 /// The body of an error without its content coding, as far as it came in [`MAX_ERROR_TIME`] and before the deadline.
-pub(super) async fn read_error(headers: &Headers, body: Body, deadline: Instant) -> Bytes {
-    read_until(headers, body, MAX_ERROR_BYTES, deadline.min(Instant::now() + MAX_ERROR_TIME)).await
+pub(super) async fn read_error(headers: &Headers, mut body: Body, deadline: Instant) -> Bytes {
+    let (until, mut raw) = (deadline.min(Instant::now() + MAX_ERROR_TIME), Vec::new());
+    while raw.len() < MAX_ERROR_BYTES
+        && let Ok(Some(Ok(frame))) = tokio::time::timeout_at(until.into(), body.frame()).await
+    {
+        if let BodyFrame::Data(data) = frame {
+            raw.extend_from_slice(&data);
+        }
+    }
+    let raw = Bytes::from(raw);
+    match coding::decode_off_thread(headers, &raw, MAX_ERROR_BYTES as u64).await {
+        Ok(plain) => plain.unwrap_or(raw),
+        Err(_) => Bytes::new(),
+    }
 }
 
 /// The provider's code of an error in JSON, such as `overloaded_error`. Nothing but identifiers: an error's words may
@@ -30,21 +42,4 @@ pub(super) fn error_code(body: &[u8]) -> Option<String> {
     let code = ["code", "type", "status"].into_iter().find_map(|name| error.get(name)?.as_str())?;
     let is_identifier = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-' | b'.');
     (code.len() <= MAX_CODE && code.bytes().all(is_identifier)).then(|| code.to_owned())
-}
-
-/// A body without its content coding, as far as it came until then.
-async fn read_until(headers: &Headers, mut body: Body, max: usize, until: Instant) -> Bytes {
-    let mut raw = Vec::new();
-    while raw.len() < max
-        && let Ok(Some(Ok(frame))) = tokio::time::timeout_at(until.into(), body.frame()).await
-    {
-        if let BodyFrame::Data(data) = frame {
-            raw.extend_from_slice(&data);
-        }
-    }
-    let raw = Bytes::from(raw);
-    match coding::decode_off_thread(headers, &raw, max as u64).await {
-        Ok(plain) => plain.unwrap_or(raw),
-        Err(_) => Bytes::new(),
-    }
 }

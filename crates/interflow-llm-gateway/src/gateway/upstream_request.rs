@@ -21,6 +21,8 @@ pub(super) struct OriginalRequest<'a> {
     pub token: Option<&'a AccessToken>,
     /// Whether its credentials are meant for a host other than its target, and have to be removed.
     pub foreign: bool,
+    /// Whether the provider is to leave out thoughts that are bound to another history.
+    pub is_unbound: bool,
 }
 
 /// The model's name at an upstream, if it differs from the client's. A name taken over from the first upstream wins.

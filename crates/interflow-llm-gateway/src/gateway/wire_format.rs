@@ -31,6 +31,11 @@ impl LlmUpstream {
         self.provider != Provider::Vertex && self.formats.contains(&format)
     }
 
+    /// Whether it is OpenAI with both of its APIs, of which the newer takes what the older refuses.
+    pub(super) fn serves_responses(&self) -> bool {
+        self.is_openai() && self.formats.contains(&WireFormat::OpenAiResponses)
+    }
+
     /// The format that requests for a model are translated to.
     pub(super) fn format_for(&self, model: &str) -> Option<WireFormat> {
         let has_claude = self.provider == Provider::Vertex && self.formats.contains(&WireFormat::Anthropic);
@@ -105,7 +110,9 @@ impl LlmUpstream {
             WireFormat::Anthropic => Some("/v1/messages/count_tokens".to_owned()),
             WireFormat::Gemini => Some(self.gemini_path(model, "countTokens")),
             WireFormat::Bedrock => Some(format!("/model/{}/count-tokens", encoded_as(model, COMPONENT))),
-            WireFormat::OpenAiResponses if self.name == "openai" => Some("/v1/responses/input_tokens".to_owned()),
+            WireFormat::OpenAiResponses if self.is_service("openai", "api.openai.com") => {
+                Some("/v1/responses/input_tokens".to_owned())
+            }
             WireFormat::OpenAiChat
             | WireFormat::OpenAiResponses
             | WireFormat::Cohere

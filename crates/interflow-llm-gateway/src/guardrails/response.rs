@@ -19,7 +19,7 @@ use super::{GuardrailService, add_header};
 use crate::exchange::response::abort::StreamAbort;
 use crate::exchange::response::event_rewriter::splice;
 use crate::exchange::response::rewrite_step::{ResponseScanContext, rewrite_whole};
-use crate::exchange::response::whole::{UnreadResponse, WholeResponse, is_text, replace_body as replace_response_body};
+use crate::exchange::response::whole::{UnreadResponse, WholeResponse, replace_body as replace_response_body};
 use crate::exchange::{off_worker, overloaded};
 use crate::redaction::redacts_flow;
 
@@ -33,7 +33,8 @@ pub(super) async fn check(
     body: Body,
 ) -> Result<Body, EarlyExit> {
     let max = active.max_body;
-    let Some(context) = ResponseScanContext::for_response(flow, head, max as u64) else { return Ok(body) };
+    let (context, body) = ResponseScanContext::for_response(flow, head, body, max as u64).await;
+    let Some(context) = context else { return Ok(body) };
     if context.framing() == StreamFraming::Whole {
         return check_whole(service, flow, request, &active, head, body).await;
     }
@@ -74,13 +75,12 @@ async fn read_whole(
     service: &GuardrailService,
     flow: &mut Flow,
     active: &ActiveGuards,
-    framing: StreamFraming,
     head: &ResponseHead,
     body: Body,
 ) -> Result<Result<WholeResponse, Body>, EarlyExit> {
     let max = active.max_body;
     let strict = active.output.iter().any(|g| g.is_strict());
-    match WholeResponse::read(flow, framing, head, body, max).await? {
+    match WholeResponse::read(flow, head, body, max).await? {
         Ok(whole) => Ok(Ok(whole)),
         Err(UnreadResponse::TooLarge(_)) if strict => {
             let message =
@@ -106,7 +106,7 @@ async fn check_whole(
     head: &mut ResponseHead,
     body: Body,
 ) -> Result<Body, EarlyExit> {
-    let mut whole = match read_whole(service, flow, active, StreamFraming::Whole, head, body).await? {
+    let mut whole = match read_whole(service, flow, active, head, body).await? {
         Ok(whole) => whole,
         Err(body) => return Ok(body),
     };
@@ -141,11 +141,10 @@ fn pass_on(flow: &mut Flow, whole: WholeResponse) -> Body {
 }
 
 async fn texts_of_response(head: &ResponseHead, whole: &mut WholeResponse) -> Result<Vec<GuardText>, StreamAbort> {
-    if is_text(head) {
-        let text = std::str::from_utf8(whole.plain()).map_err(|e| StreamAbort::unreadable(&e))?;
-        return Ok(vec![whole_text(text, TextPlace::Assistant)]);
-    }
-    let (marked, plain) = (whole.marked().await?, whole.plain().clone());
+    let Some(marked) = whole.marked_unless_text(head).await? else {
+        return Ok(vec![whole_text(&String::from_utf8_lossy(whole.plain()), TextPlace::Assistant)]);
+    };
+    let plain = whole.plain().clone();
     let texts = off_worker(plain.len(), move || texts_of_json(&plain, &marked)).await;
     texts.ok_or_else(|| StreamAbort::unreadable(&"the work on the body was cut short"))
 }
@@ -186,7 +185,7 @@ async fn check_held_stream(
     head: &mut ResponseHead,
     body: Body,
 ) -> Result<Body, EarlyExit> {
-    let whole = match read_whole(service, flow, active, framing, head, body).await? {
+    let whole = match read_whole(service, flow, active, head, body).await? {
         Ok(whole) => whole,
         Err(body) => return Ok(body),
     };

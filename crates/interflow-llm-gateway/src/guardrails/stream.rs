@@ -7,7 +7,6 @@ use std::sync::Arc;
 
 use interflow_llm::GuardrailAction;
 use interflow_llm::spans::{SpanKind, TextPlace, TextSpan};
-use interflow_redact::escape_into;
 use interflow_types::Direction;
 use interflow_types::budget::MemoryReservation;
 use parking_lot::Mutex;
@@ -21,7 +20,7 @@ use super::kinds::matcher::{MatcherCaches, TextMatcher};
 use super::kinds::normalize::NormalizedText;
 use super::record::{GuardrailRecord, GuardrailResult};
 use super::settings::Guard;
-use super::texts::{GuardText, TextEdit, merge_edits, streamed_text, text_of_span};
+use super::texts::{GuardText, TextEdit, escaped, merge_edits, replaced, streamed_text, text_of_span};
 use crate::exchange::response::abort::StreamAbort;
 use crate::exchange::response::event_rewriter::{TextRewriter, splice};
 
@@ -247,11 +246,6 @@ impl TextRewriter for EditRewriter {
 
 /// Replaces parts of the decoded form of a raw text.
 fn edit_raw(raw: &str, is_json: bool, edits: &[(Range<usize>, String)]) -> String {
-    let escaped = |text: &str| {
-        let mut out = String::new();
-        escape_into(text, &mut out);
-        out
-    };
     let level = decode(raw);
     let edits: Vec<(Range<usize>, String)> = edits
         .iter()
@@ -260,7 +254,7 @@ fn edit_raw(raw: &str, is_json: bool, edits: &[(Range<usize>, String)]) -> Strin
             false => (raw_range(raw, range), escaped(with)),
         })
         .collect();
-    String::from_utf8(splice(raw.as_bytes(), &edits)).unwrap_or_default()
+    replaced(raw, &edits)
 }
 
 /// Finds matches in fragments as they pass. Holds back what may be part of a match where one is masked or blocks.
@@ -423,14 +417,14 @@ impl MatchRewriter {
         let parts: Vec<(Range<usize>, String)> = edits
             .into_iter()
             .map(|e| match text.is_json {
-                true => (raw_range(&text.text, &e.range), escape(&e.with)),
+                true => (raw_range(&text.text, &e.range), escaped(&e.with)),
                 false => (e.range, e.with),
             })
             .filter(|(range, _)| range.start >= text.held)
             .map(|(range, with)| (range.start - text.held..range.end - text.held, with))
             .collect();
         let sent = text.text.get(text.held..cut.max(text.held)).unwrap_or_default();
-        let out = String::from_utf8(splice(sent.as_bytes(), &parts)).unwrap_or_default();
+        let out = replaced(sent, &parts);
         text.held = cut.max(text.held);
         let forget = text.text.floor_char_boundary(text.held.saturating_sub(MAX_CONTEXT));
         let forget = forget - open_escape(&text.text[..forget]);
@@ -438,12 +432,6 @@ impl MatchRewriter {
         text.held -= forget;
         Ok(out)
     }
-}
-
-fn escape(text: &str) -> String {
-    let mut out = String::new();
-    escape_into(text, &mut out);
-    out
 }
 
 impl TextRewriter for MatchRewriter {
@@ -504,7 +492,7 @@ impl TextRewriter for MatchRewriter {
         text.text.push_str(&open);
         let unchanged =
             |sent: &str| !was_held && later.is_empty() && text.held == text.text.len() && *sent == *decode(raw);
-        let out = sent.map(|sent| (!unchanged(&sent)).then(|| escape(&sent)));
+        let out = sent.map(|sent| (!unchanged(&sent)).then(|| escaped(&sent)));
         let is_signed = text.is_signed;
         self.texts.insert(channel, text);
         match out? {
@@ -518,7 +506,7 @@ impl TextRewriter for MatchRewriter {
         let Some(mut text) = self.texts.remove(&channel) else { return Ok(()) };
         let sent = self.release(&mut text, true)?;
         if self.strict && !text.is_signed {
-            out.push_str(&escape(&sent));
+            out.push_str(&escaped(&sent));
             out.push_str(&text.rest);
         }
         Ok(())

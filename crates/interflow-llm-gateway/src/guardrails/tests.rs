@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use interflow_llm::event_stream::StreamFraming;
-use interflow_llm::spans::{TextPlace, mark_body};
+use interflow_llm::spans::{TextPlace, mark_body, multipart};
 use interflow_llm::{
     GuardrailAction, GuardrailConfig, GuardrailDirection, GuardrailKind, GuardrailMessages, LlmConfig,
 };
@@ -18,7 +18,7 @@ use super::evaluate::CheckJob;
 use super::record::GuardrailRecord;
 use super::settings::Guard;
 use super::stream::{CollectRewriter, EditRewriter, MatchRewriter, StreamedTexts};
-use super::texts::{TextEdit, texts_of_json};
+use super::texts::{TextEdit, body_edits, texts_of_form, texts_of_json};
 use crate::exchange::response::event_rewriter::TextRewriter;
 use crate::exchange::response::rewrite_step::rewrite_whole;
 use crate::gateway::{GatewayDeps, LlmGateway};
@@ -333,4 +333,13 @@ fn a_text_with_an_invalid_byte_is_read_all_the_same() {
     let body = b"{\"model\":\"m\",\"messages\":[{\"role\":\"user\",\"content\":\"\xffBlue Heron\"}]}";
     let texts = texts_of_json(body, &mark_body(body, true).unwrap());
     assert!(texts.iter().any(|text| text.text.ends_with("Blue Heron")));
+    let form = b"--b\r\nContent-Disposition: form-data; name=\"prompt\"\r\n\r\n\xffBlue Heron\r\n\
+        --b\r\nContent-Disposition: form-data; name=\"f\"; filename=\"f\"\r\n\r\n\xff text\r\n\
+        --b\r\nContent-Disposition: form-data; name=\"g\"; filename=\"g\"\r\n\r\n\xff\0 image\r\n--b--\r\n";
+    let texts = texts_of_form(form, &multipart::parse(form, "b").unwrap());
+    let has = |end: &str| texts.iter().any(|text| text.text.ends_with(end));
+    assert!(has(" text") && !has(" image"));
+    let at = texts.iter().position(|text| text.text.ends_with("Blue Heron")).unwrap();
+    let edit = TextEdit { text: at, range: 0..3, with: "x".into() };
+    assert!(body_edits(form, &texts, vec![edit]).is_err(), "what is found in it cannot be replaced");
 }

@@ -76,7 +76,7 @@ pub(super) fn text_of_span(body: &[u8], span: &TextSpan) -> Option<GuardText> {
         (SpanKind::Signed, TextPlace::Unknown) => TextPlace::Thinking,
         (_, place) => place,
     };
-    Some(GuardText { place, text, range: span.range.clone(), encoding, is_history: false, continues: false })
+    Some(GuardText::new(place, text, span.range.clone(), encoding))
 }
 
 /// Whether a text is itself JSON with escapes, as tool results often are: a phrase after an escaped line break would
@@ -119,39 +119,39 @@ fn is_within_message(between: &[u8]) -> bool {
 /// The fields and text files of a form, their names, and what is around the parts; binary parts have no text.
 pub(super) fn texts_of_form(body: &[u8], form: &multipart::Form) -> Vec<GuardText> {
     let text = |range: &Range<usize>, place| {
-        let text = std::str::from_utf8(body.get(range.clone())?).ok().filter(|text| !text.trim().is_empty())?;
-        let (text, range) = (text.to_owned(), range.clone());
-        Some(GuardText { place, text, range, encoding: Encoding::Plain, is_history: false, continues: false })
+        let text = String::from_utf8_lossy(body.get(range.clone())?).into_owned();
+        let (text, range) = (Some(text).filter(|text| !text.trim().is_empty())?, range.clone());
+        Some(GuardText::new(place, text, range, Encoding::Plain))
     };
     let mut texts: Vec<GuardText> = form.around.iter().filter_map(|range| text(range, TextPlace::Unknown)).collect();
     for part in &form.parts {
         let place = if part.file.is_some() { TextPlace::Document } else { TextPlace::User };
         texts.extend(part.texts.iter().filter_map(|head| text(&head.range, place)));
-        texts.extend(text(&part.range, place));
+        // Providers read text files with invalid bytes as well; a zero byte is none of a text.
+        if part.file.is_none() || body.get(part.range.clone()).is_some_and(|file| memchr::memchr(0, file).is_none()) {
+            texts.extend(text(&part.range, place));
+        }
     }
     texts
 }
 
 /// A body that is one text.
 pub(super) fn whole_text(body: &str, place: TextPlace) -> GuardText {
-    GuardText {
-        place,
-        text: body.to_owned(),
-        range: 0..body.len(),
-        encoding: Encoding::Plain,
-        is_history: false,
-        continues: false,
-    }
+    GuardText::new(place, body.to_owned(), 0..body.len(), Encoding::Plain)
 }
 
 /// A text that was put together from a stream, and is not a part of a body.
 pub(super) fn streamed_text(text: &str, place: TextPlace, is_json: bool, is_signed: bool) -> GuardText {
     let text = if is_json { decode(text).into_owned() } else { text.to_owned() };
     let encoding = if is_signed { Encoding::Signed } else { Encoding::Plain };
-    GuardText { place, text, range: 0..0, encoding, is_history: false, continues: false }
+    GuardText::new(place, text, 0..0, encoding)
 }
 
 impl GuardText {
+    fn new(place: TextPlace, text: String, range: Range<usize>, encoding: Encoding) -> Self {
+        Self { place, text, range, encoding, is_history: false, continues: false }
+    }
+
     /// Whether parts of it can be replaced.
     pub fn is_editable(&self) -> bool {
         self.encoding != Encoding::Signed
@@ -190,13 +190,13 @@ fn is_json(text: &str) -> bool {
     serde_json::from_str::<serde::de::IgnoredAny>(text).is_ok()
 }
 
-fn escaped(text: &str) -> String {
+pub(super) fn escaped(text: &str) -> String {
     let mut out = String::new();
     escape_into(text, &mut out);
     out
 }
 
-fn replaced(text: &str, edits: &[ByteReplacement]) -> String {
+pub(super) fn replaced(text: &str, edits: &[ByteReplacement]) -> String {
     String::from_utf8(crate::exchange::response::event_rewriter::splice(text.as_bytes(), edits)).unwrap_or_default()
 }
 

@@ -2,7 +2,6 @@
 //! reserves usage, and settles the reservation at the end.
 
 mod capacity;
-mod credentials;
 mod llm_request;
 mod model_list;
 mod named_models;
@@ -28,10 +27,10 @@ use interflow_types::{
 };
 use parking_lot::Mutex;
 
+use crate::credentials::{self, PresentedKey};
 use crate::exchange;
 use crate::gateway::{LlmGateway, StreamUsageWanted};
 use capacity::Capacity;
-use credentials::PresentedKey;
 use llm_request::LlmRequest;
 pub(crate) use llm_request::estimated_by_length;
 pub(crate) use settlement::{ChargedUsage, charged_usage};
@@ -206,21 +205,10 @@ impl LimitStage {
             tags.iter().map(|(name, value)| format!("{name}={value}")).for_each(|tag| flow.tag(tag));
         }
         let required = rules.requires_key(flow, self.gateway_adds_key(&called));
-        let key = match &presented {
-            None if required => {
-                return Err(rejections::reject_key(flow, called.call.provider, &KeyRejection::Missing));
-            }
-            None => return Ok(()),
-            Some(PresentedKey::Own(text)) => ring.find_now(text),
-            Some(PresentedKey::Provider(text)) => match ring.find_now(text) {
-                // The client's own provider key, which the operator allows.
-                Err(KeyRejection::Unknown) if !(credentials::is_virtual_key(text) || required) => {
-                    return Ok(());
-                }
-                other => other,
-            },
+        let key = find_key(ring, presented.as_ref(), required);
+        let Some(key) = key.map_err(|why| rejections::reject_key(flow, called.call.provider, &why))? else {
+            return Ok(());
         };
-        let key = key.map_err(|why| rejections::reject_key(flow, called.call.provider, &why))?;
         // The operator's tags win: a client cannot have another project pay.
         tags.extend(key.tags.iter().map(|(name, value)| (name.clone(), value.clone())));
         *flow.extension_mut() = KeyContext { key: Some(Arc::clone(&key)), tags: Arc::new(tags) };
@@ -468,6 +456,24 @@ impl Stage for LimitStage {
     }
 }
 
+/// The virtual key that was presented; `None` if there is none, and it is not required.
+fn find_key(
+    ring: &VirtualKeyRing,
+    presented: Option<&PresentedKey>,
+    is_required: bool,
+) -> Result<Option<Arc<VirtualKey>>, KeyRejection> {
+    match presented {
+        None if is_required => Err(KeyRejection::Missing),
+        None => Ok(None),
+        Some(PresentedKey::Own(text)) => ring.find_now(text).map(Some),
+        Some(PresentedKey::Provider(text)) => match ring.find_now(text) {
+            // The client's own credentials, which the operator allows.
+            Err(KeyRejection::Unknown) if !(is_required || credentials::is_virtual_key(text)) => Ok(None),
+            other => other.map(Some),
+        },
+    }
+}
+
 /// Checks the key of a request to an endpoint that this process serves, and removes it. Where the endpoint
 /// `uses_credentials` of the operator, a key is required as at a provider's.
 fn check_endpoint_key(
@@ -479,17 +485,10 @@ fn check_endpoint_key(
     uses_credentials: bool,
 ) -> Result<(), EarlyExit> {
     let required = rules.requires_key(flow, uses_credentials);
-    let key = match rules.presented_in_fields(head) {
-        None if required => Err(KeyRejection::Missing),
-        None => return Ok(()),
-        Some(PresentedKey::Own(text)) => ring.find_now(&text),
-        Some(PresentedKey::Provider(text)) => match ring.find_now(&text) {
-            // A credential that is not for this gateway; it goes nowhere.
-            Err(KeyRejection::Unknown) if !(required || credentials::is_virtual_key(&text)) => return Ok(()),
-            other => other,
-        },
+    let key = find_key(ring, rules.presented_in_fields(head).as_ref(), required);
+    let Some(key) = key.map_err(|why| rejections::reject_key(flow, Provider::Unknown, &why))? else {
+        return Ok(());
     };
-    let key = key.map_err(|why| rejections::reject_key(flow, Provider::Unknown, &why))?;
     scope::allowed_path(&key, name, None, head.url.path_only())
         .map_err(|why| rejections::reject_endpoint_scope(flow, &key, why))?;
     identify_user(flow, &key);

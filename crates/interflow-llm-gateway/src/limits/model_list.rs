@@ -2,7 +2,6 @@
 
 use interflow_limits::VirtualKey;
 use interflow_llm::LlmRefusal;
-use interflow_llm::event_stream::StreamFraming;
 use interflow_types::{Body, Method, RequestHead, ResponseHead, StatusCode};
 use serde_json::Value;
 
@@ -39,7 +38,7 @@ pub(super) fn requested_model(path: &str) -> Option<&str> {
 /// Filters the response to the models that the key and its levels allow. Fails closed: a list that cannot be read is not
 /// forwarded.
 pub(super) async fn filter_response(head: &mut ResponseHead, body: Body, key: &VirtualKey) -> Result<Body, LlmRefusal> {
-    let (raw, plain) = match whole::read(&head.headers, StreamFraming::Whole, body, MAX_LIST_BYTES).await {
+    let (raw, plain) = match whole::read(&head.headers, body, MAX_LIST_BYTES).await {
         Ok(Ok(read)) => read,
         Ok(Err(UnreadResponse::TooLarge(_))) => return Err(unreadable_list("it is too large")),
         Ok(Err(UnreadResponse::Undecodable(_, e))) => return Err(unreadable_list(&e.to_string())),

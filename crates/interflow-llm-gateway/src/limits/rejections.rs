@@ -21,9 +21,7 @@ pub(super) fn reject(flow: &mut Flow, provider: Provider, refusal: &LlmRefusal) 
 
 /// The key is missing, unknown, expired or revoked: 401, which SDKs do not retry.
 pub(super) fn reject_key(flow: &mut Flow, provider: Provider, why: &KeyRejection) -> EarlyExit {
-    let (kind, code) = ("unauthorized", why.code());
-    let refusal =
-        LlmRefusal { status: StatusCode::UNAUTHORIZED, kind, code, message: why.to_string(), retry_after: None };
+    let refusal = LlmRefusal::new(StatusCode::UNAUTHORIZED, "unauthorized", why.code(), why.to_string());
     reject(flow, provider, &refusal)
 }
 
@@ -91,13 +89,7 @@ pub(super) fn reject_endpoint_scope(flow: &mut Flow, key: &Arc<VirtualKey>, why:
 /// A virtual key on a request to no known provider: forwarding would leak it, so the request ends with 403.
 pub(super) fn reject_unknown_provider(flow: &mut Flow) -> EarlyExit {
     let message = "a request with a key of this gateway does not go to a known provider; it was not forwarded";
-    let refusal = LlmRefusal {
-        status: StatusCode::FORBIDDEN,
-        kind: "forbidden",
-        code: "scope_denied_provider",
-        message: message.into(),
-        retry_after: None,
-    };
+    let refusal = LlmRefusal::new(StatusCode::FORBIDDEN, "forbidden", "scope_denied_provider", message);
     reject(flow, Provider::Unknown, &refusal)
 }
 
@@ -106,25 +98,15 @@ pub(super) fn reject_missing_provider_key(flow: &mut Flow, called: &LlmRequest) 
     let name = called.route.as_deref().map_or_else(|| flow.authority.host.to_string(), str::to_owned);
     let message = format!("the gateway has no key for {name}: its operator can set keys.provider.\"{name}\"");
     tracing::error!("{message}");
-    let refusal = LlmRefusal {
-        status: StatusCode::INTERNAL_SERVER_ERROR,
-        kind: "internal_error",
-        code: "provider_key_missing",
-        message,
-        retry_after: None,
-    };
+    let status = StatusCode::INTERNAL_SERVER_ERROR;
+    let refusal = LlmRefusal::new(status, "internal_error", "provider_key_missing", message);
     reject(flow, called.call.provider, &refusal)
 }
 
 /// The body is too large to be parsed for its model: 413.
 pub(super) fn reject_too_large(flow: &mut Flow, called: &LlmRequest) -> EarlyExit {
-    let refusal = LlmRefusal {
-        status: StatusCode::PAYLOAD_TOO_LARGE,
-        kind: "payload_too_large",
-        code: "request_body_too_large",
-        message: "the request is too large to determine its model".into(),
-        retry_after: None,
-    };
+    let (status, message) = (StatusCode::PAYLOAD_TOO_LARGE, "the request is too large to determine its model");
+    let refusal = LlmRefusal::new(status, "payload_too_large", "request_body_too_large", message);
     reject(flow, called.call.provider, &refusal)
 }
 
@@ -139,6 +121,13 @@ pub(super) fn reject_limit(flow: &mut Flow, provider: Provider, why: &AdmissionR
             message: limit_message(rule, counter, who, *is_reserved),
             retry_after: Some(*wait),
         },
+        AdmissionRejection::Unpriced { rule, model } => {
+            let message = format!(
+                "the price of {model} is not known, so the limit `{rule}` cannot count what it costs: the operator can add it to \
+                 the file of quota.prices, or set quota.unpriced = \"allow\""
+            );
+            LlmRefusal::new(StatusCode::FORBIDDEN, "forbidden", "model_unpriced", message)
+        }
         AdmissionRejection::Unavailable(e) => {
             tracing::error!(flow = %flow.id, "rejected, because limits fail closed: {e}");
             LlmRefusal {

@@ -1,8 +1,10 @@
 //! What a request is charged when it ends: as the provider reports, and by count whatever no report covers.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 
 use interflow_limits::{DeploymentUsage, UsageLimiter};
+use interflow_llm::usage::estimated_tokens;
 use interflow_llm::{LlmCall, Operation, Provider, ResponseProgress};
 use interflow_types::{Attempts, CallUsage, EntryKind, ErrorSource, Flow, StatusCode};
 
@@ -45,7 +47,13 @@ pub(crate) fn charged_usage(flow: &Flow) -> Option<ChargedUsage> {
     // A provider generates a whole reply, and bills it, whether or not its client is still there.
     let is_unknown = match counted.progress {
         ResponseProgress::Complete => false,
-        ResponseProgress::Unreadable => true,
+        ResponseProgress::Unreadable => {
+            // By the length of what was delivered, which has more than the text.
+            let delivered = estimated_tokens(call.delivered.load(Relaxed) as usize).min(reserved.output);
+            usage.output = usage.output.max(delivered);
+            is_estimated = true;
+            false
+        }
         ResponseProgress::None | ResponseProgress::Partial => {
             !call.stream && call.operation != Operation::Realtime && reach == DeliveryState::Underway
         }
@@ -69,10 +77,11 @@ pub(super) fn record_usage(flow: &Flow, limits: &UsageLimiter) {
     for (index, usage) in listed_usages(flow) {
         let DeploymentUsage { tokens, served, answered, is_estimated } = usage;
         let Some(index) = index.filter(|_| tokens.total() > 0) else { continue };
-        let cost = |model: Option<&str>| limits.cost(&served.as_ref()?.provider, model, &tokens);
+        let answered = answered.as_deref();
+        let cost = |model: Option<&str>| limits.cost(&served.as_ref()?.provider, model, answered, &tokens);
         attempts.edit(index, |attempt| {
             // As budgets are charged.
-            attempt.cost = cost(attempt.model.as_deref()).or_else(|| cost(answered.as_deref()));
+            attempt.cost = cost(attempt.model.as_deref());
             (attempt.input_tokens, attempt.output_tokens) = (Some(tokens.input), Some(tokens.output));
             attempt.estimated = is_estimated;
         });
@@ -115,7 +124,7 @@ pub(super) fn is_unaccounted(flow: &Flow) -> bool {
         && call.usage().is_none()
         && call.counted().unreported == 0
         && !is_reserved
-        && reach(flow) == DeliveryState::Underway
+        && reach(flow) >= DeliveryState::Late
 }
 
 /// Whether a request of the gateway is answered, and billed, as a whole though its client leaves: not a stream. Ollama's
@@ -156,6 +165,8 @@ fn reach(flow: &Flow) -> DeliveryState {
     let farthest = || farthest_unanswered(flow).map_or(DeliveryState::Unsent, |attempt| attempt.state);
     match status(flow) {
         Some(status) if is_answer(status) => DeliveryState::Underway,
+        // The gateway's own: what the provider answered could not be translated.
+        Some(_) if ListedAttempt::serving(flow).is_some_and(|attempt| attempt.is_success) => DeliveryState::Failed,
         // The provider's, or the gateway's own after attempts that failed.
         Some(_) => farthest(),
         None if flow.timings.request_sent.is_none() => farthest(),
@@ -221,7 +232,7 @@ mod tests {
             (false, Some(ErrorKind::ClientGone), false, None),
             (false, Some(ErrorKind::ClientGone), true, Some((10, 1_000, true))),
             (true, Some(ErrorKind::ClientGone), true, Some((10, 0, true))),
-            (false, Some(ErrorKind::UpstreamTimeout), true, Some((10, 1_000, true))),
+            (false, Some(ErrorKind::UpstreamTimeout), true, Some((10, 0, true))),
             (false, Some(ErrorKind::UpstreamClosed), true, Some((10, 0, true))),
             // A connection of the pool was closed, and the next one refused.
             (false, Some(ErrorKind::Connect), true, None),
@@ -259,8 +270,8 @@ mod tests {
         for (end, status, expected) in [
             (UNSENT, Some(502), None),
             (FAILED, Some(502), Some((10, 0, true))),
-            (LATE, Some(504), Some((10, 1_000, true))),
-            (LATE, None, Some((10, 1_000, true))),
+            (LATE, Some(504), Some((10, 0, true))),
+            (LATE, None, Some((10, 0, true))),
             (REJECTED, Some(429), None),
         ] {
             let mut flow = flow(LlmCall { operation: Operation::Chat, ..LlmCall::default() });
@@ -280,7 +291,7 @@ mod tests {
                 200,
                 all(&[("b", 9, 40), ("a", 10, 0), ("c", 10, 0)]),
             ),
-            (vec![("a", Some(FAILED)), ("b", Some(LATE))], 504, all(&[("b", 10, 1_000), ("a", 10, 0)])),
+            (vec![("a", Some(FAILED)), ("b", Some(LATE))], 504, all(&[("b", 10, 0), ("a", 10, 0)])),
             (vec![("a", Some(UNSENT)), ("b", Some(FAILED))], 502, all(&[("b", 10, 0)])),
             (vec![("a", Some(UNSENT)), ("b", Some(REJECTED))], 429, all(&[("", 0, 0)])),
         ] {
@@ -306,11 +317,13 @@ mod tests {
             (true, None, 700, cut, Some((10, 700, true))),
             (false, None, 700, ResponseProgress::Complete, Some((10, 700, true))),
             (false, None, 0, cut, Some((10, 1_000, true))),
-            (true, None, 5, ResponseProgress::Unreadable, Some((10, 1_000, true))),
+            (true, None, 5, ResponseProgress::Unreadable, Some((10, 300, true))),
+            (true, None, 500, ResponseProgress::Unreadable, Some((10, 500, true))),
         ] {
             let call = LlmCall { stream, operation: Operation::Chat, ..LlmCall::default() };
             call.merge_summary(&interflow_llm::ResponseSummary { usage: reported, ..Default::default() });
             call.record_count(CountedOutput { unreported, progress, is_upstream: false });
+            call.delivered.store(1_200, Relaxed);
             let mut flow = flow(call);
             flow.extension_mut::<FlowReservation>().status = Some(StatusCode::OK);
             assert_eq!(charged(&flow), expected, "{stream} {reported:?} {unreported} {progress:?}");

@@ -348,12 +348,12 @@ impl Stage for LlmTelemetryStage {
         let usage = if is_hit { exchange.usage() } else { charged().filter(|usage| usage.total() > 0) };
         let cost = usage.and_then(|u| {
             let name = exchange.upstream.as_ref().map_or(exchange.provider.as_str(), |n| n.as_str());
-            let cost = |model: Option<&str>| self.0.limits.cost(name, model, &u);
             let answered = exchange.summary().model;
+            let cost = |name: &str, model: Option<&str>| self.0.limits.cost(name, model, answered.as_deref(), &u);
             // By the deployment that served it, as budgets are charged.
             let served = ListedAttempt::serving(flow).and_then(|attempt| attempt.served);
-            let by_deployment = served.as_ref().and_then(|s| self.0.limits.cost(&s.provider, Some(&s.model), &u));
-            by_deployment.or_else(|| cost(exchange.model.as_deref())).or_else(|| cost(answered.as_deref()))
+            let by_deployment = served.as_ref().and_then(|s| cost(&s.provider, Some(&s.model)));
+            by_deployment.or_else(|| cost(name, exchange.model.as_deref()))
         });
         // The provider was paid for the response once.
         let saved = is_hit.then(|| (usage.unwrap_or_default(), cost));

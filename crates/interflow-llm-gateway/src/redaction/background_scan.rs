@@ -9,12 +9,11 @@ use interflow_types::{BoxFuture, DeferredWork, ErrorKind, Flow};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
+use crate::exchange::{is_inline, off_worker};
+
 use super::RedactionService;
 use super::effective_policy::EffectivePolicy;
 use super::request_body::{self, RedactionOutcome};
-
-/// Larger bodies are scanned on another thread; smaller ones on the worker while the origin works.
-const MAX_INLINE_BYTES: usize = 16 << 10;
 
 /// The findings and the scan time in microseconds; `None` if the body could not be parsed.
 pub(super) type ScanOutcome = (Option<RedactionOutcome>, u64);
@@ -52,16 +51,12 @@ impl BackgroundScan {
             service,
             choice,
             state: Mutex::new(ScanProgress::Waiting(Box::new(look))),
-            inline: size <= MAX_INLINE_BYTES,
+            inline: is_inline(size),
             told: Notify::new(),
             stop: StopFlag::default(),
         });
         let other = Arc::clone(&aside);
-        if aside.inline {
-            tokio::spawn(async move { other.run() });
-        } else {
-            tokio::task::spawn_blocking(move || other.run());
-        }
+        tokio::spawn(off_worker(size, move || other.run()));
         aside
     }
 

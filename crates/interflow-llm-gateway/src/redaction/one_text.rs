@@ -5,11 +5,12 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use interflow_llm::LlmRefusal;
-use interflow_redact::{RedactionSession, Replacement, StopFlag, ValuePolicy};
+use interflow_redact::{RedactionSession, Replacement, ValuePolicy};
 use interflow_types::{Direction, EntryKind, Flow, StatusCode};
 
 use super::RedactionService;
 use super::detector_findings;
+use crate::exchange::off_worker;
 use crate::limits::KeyContext;
 use crate::llm_telemetry::RedactionFindings;
 
@@ -88,16 +89,8 @@ impl RedactionService {
             let done = redactor.redact_text(&text, &mut session);
             (text, redactor, done)
         };
-        // Runs off the worker thread, which serves other requests.
-        let stop = StopFlag::default();
-        let _left = stop.on_drop();
-        let capacity = interflow_redact::scan_capacity::reserve(size).await;
-        let scan = move || {
-            let _capacity = capacity;
-            stop.run(work)
-        };
-        let work = tokio::task::spawn_blocking(scan).await;
-        let (original, redactor, done) = work.map_err(|_| failed("the work was cut short"))?;
+        let work = off_worker(size, work).await;
+        let (original, redactor, done) = work.ok_or_else(|| failed("the work was cut short"))?;
         let done = done.map_err(|e| failed(e.to_string()))?;
         let policy = redactor.policy();
         let name = if policy.name().is_empty() { "default" } else { policy.name() };

@@ -164,7 +164,21 @@ pub(super) fn record_outcome(
     outcome: &RedactionOutcome,
     micros: u64,
 ) {
-    tag_and_count(service, flow, choice, outcome);
+    if outcome.media {
+        flow.tag("redact:media");
+    }
+    if !outcome.found.is_empty() {
+        if choice.mode == RedactMode::Redact {
+            flow.tag("redacted");
+        } else {
+            flow.tag("redact:flagged");
+            // How many findings the prompt still contains.
+            flow.tag(format!("unredacted:{}", outcome.found.values().sum::<u64>()));
+        }
+        flow.tag(format!("redact:route:{}", choice.route));
+        outcome.found.keys().for_each(|kind| flow.tag(format!("found:{kind}")));
+        service.add_counts(interflow_types::Direction::Request, &outcome.found);
+    }
     let findings_of_flow = flow.extension_mut::<RedactionFindings>();
     let policy = choice.redactor.policy().name();
     findings_of_flow.policy = if policy.is_empty() { "default" } else { policy }.to_owned();
@@ -268,33 +282,6 @@ fn resume_session(service: &RedactionService, flow: &mut Flow, head: &mut Reques
     let state = flow.extension_mut::<RedactionState>();
     (state.session, state.owner) = (Some(session), Some(owner));
     request_identity_encoding(head);
-}
-
-/// Tags the flow and counts the findings by type.
-pub(super) fn tag_and_count(
-    service: &RedactionService,
-    flow: &mut Flow,
-    choice: &EffectivePolicy,
-    outcome: &RedactionOutcome,
-) {
-    if outcome.media {
-        flow.tag("redact:media");
-    }
-    if outcome.found.is_empty() {
-        return;
-    }
-    if choice.mode == RedactMode::Redact {
-        flow.tag("redacted");
-    } else {
-        flow.tag("redact:flagged");
-        // How many findings the prompt still contains.
-        flow.tag(format!("unredacted:{}", outcome.found.values().sum::<u64>()));
-    }
-    flow.tag(format!("redact:route:{}", choice.route));
-    for kind in outcome.found.keys() {
-        flow.tag(format!("found:{kind}"));
-    }
-    service.add_counts(interflow_types::Direction::Request, &outcome.found);
 }
 
 /// The session of this request, and whose it is: shared with its conversation, if the provider continues it by an id.

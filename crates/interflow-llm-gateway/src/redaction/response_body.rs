@@ -7,13 +7,14 @@ use std::time::Instant;
 use bytes::Bytes;
 use interflow_llm::event_stream::StreamFraming;
 use interflow_llm::spans::{MarkedText, SpanKind};
+use interflow_llm::translate::WireFormat;
 use interflow_redact::OutboundMode;
 use interflow_types::{Body, EarlyExit, Flow, ResponseHead, Result};
 
 use crate::exchange::response::abort::StreamAbort;
 use crate::exchange::response::event_rewriter::{ByteReplacement, TextRewriter, span_text, splice};
 use crate::exchange::response::rewrite_step::ResponseScanContext;
-use crate::exchange::response::whole::{UnreadResponse, WholeResponse, is_text, replace_body};
+use crate::exchange::response::whole::{UnreadResponse, WholeResponse, replace_body};
 use crate::llm_telemetry::ResponseFindings;
 
 use super::effective_policy::EffectivePolicy;
@@ -31,20 +32,21 @@ pub(super) async fn restore(
     body: Body,
 ) -> Result<Body, EarlyExit> {
     let max_body = service.settings().max_body as u64;
-    let Some(answer) = ResponseScanContext::for_response(flow, head, max_body) else { return Ok(body) };
-    let mut rewriter = RestoreRewriter::new(session);
+    let (answer, body) = ResponseScanContext::for_response(flow, head, body, max_body).await;
+    let Some(answer) = answer else { return Ok(body) };
+    let mut rewriter = RestoreRewriter::new(session, may_be_signed(flow));
     if answer.framing() != StreamFraming::Whole {
         return answer.rewrite_stream(head, body, rewriter).map_err(|r| service.refuse(flow, &r));
     }
-    let mut whole =
-        match WholeResponse::read(flow, StreamFraming::Whole, head, body, service.settings().max_body).await? {
-            Ok(whole) => whole,
-            // A response that cannot be read keeps its placeholders: that reveals nothing.
-            Err(UnreadResponse::TooLarge(body)) => return Ok(body),
-            Err(UnreadResponse::Undecodable(raw, _)) => return Ok(raw.into()),
-        };
-    let marked = if is_text(head) { None } else { whole.marked().await.ok() };
-    let restored = match marked {
+    let mut whole = match WholeResponse::read(flow, head, body, service.settings().max_body).await? {
+        Ok(whole) => whole,
+        // A response that cannot be read keeps its placeholders: that reveals nothing.
+        Err(unread) => {
+            flow.tag("restore:unread");
+            return Ok(unread.into_body());
+        }
+    };
+    let restored = match whole.marked_unless_text(head).await.unwrap_or_default() {
         Some(marked) => restore_json(&mut rewriter, whole.plain(), &marked),
         // A body that is not JSON is plain text.
         None => restore_text(&rewriter, whole.plain()),
@@ -65,15 +67,16 @@ pub(super) async fn scan(
     body: Body,
 ) -> Result<Body, EarlyExit> {
     let max_body = service.settings().max_body as u64;
-    let Some(answer) = ResponseScanContext::for_response(flow, head, max_body) else { return Ok(body) };
+    let (answer, body) = ResponseScanContext::for_response(flow, head, body, max_body).await;
+    let Some(answer) = answer else { return Ok(body) };
     let passing = flow.extension_mut::<ResponseFindings>().clone();
-    let mut rewriter = ScanRewriter::new(Arc::clone(service), &choice, passing.clone());
+    let mut rewriter = ScanRewriter::new(Arc::clone(service), &choice, may_be_signed(flow), passing.clone());
     if answer.framing() != StreamFraming::Whole {
         return answer.rewrite_stream(head, body, rewriter).map_err(|r| service.refuse(flow, &r));
     }
     let strict = choice.outbound != OutboundMode::Flag;
     let max = service.settings().max_body;
-    let mut whole = match WholeResponse::read(flow, StreamFraming::Whole, head, body, max).await? {
+    let mut whole = match WholeResponse::read(flow, head, body, max).await? {
         Ok(whole) => whole,
         Err(UnreadResponse::TooLarge(_)) if strict => {
             let message = format!("the response is larger than {max} bytes (redact.max_body)");
@@ -87,7 +90,7 @@ pub(super) async fn scan(
             return Ok(unread.into_body());
         }
     };
-    let marked = if is_text(head) { None } else { Some(whole.marked().await) };
+    let marked = whole.marked_unless_text(head).await;
     let begun = Instant::now();
     let looked = scan_whole(&mut rewriter, &choice, head, whole.plain(), marked);
     passing.add_scan_time(begun.elapsed().as_micros() as u64);
@@ -109,15 +112,15 @@ fn scan_whole(
     choice: &EffectivePolicy,
     head: &ResponseHead,
     body: &Bytes,
-    marked: Option<Result<Arc<MarkedText>, StreamAbort>>,
+    marked: Result<Option<Arc<MarkedText>>, StreamAbort>,
 ) -> Result<Option<Vec<u8>>, StreamAbort> {
     // One-way: what a response contains is replaced for good, since the client never had the original.
     let mut session = interflow_redact::RedactionSession::one_way().in_context(choice.context.clone());
     let marked = match marked {
-        Some(Ok(marked)) => marked,
-        Some(Err(halt)) if head.status.is_success() => return Err(halt),
+        Ok(Some(marked)) => marked,
+        Err(halt) if head.status.is_success() => return Err(halt),
         // Errors may be plain text whatever their media type.
-        Some(Err(_)) | None => {
+        Err(_) | Ok(None) => {
             let text = std::str::from_utf8(body).map_err(|e| StreamAbort::unreadable(&e))?;
             let redaction = choice.redactor.redact_text(text, &mut session).map_err(|e| StreamAbort::unreadable(&e))?;
             rewriter.record_findings(&redaction.spans)?;
@@ -135,6 +138,13 @@ fn scan_whole(
     let redaction = choice.redactor.redact_spans(body, spans, &mut session).map_err(|e| StreamAbort::unreadable(&e))?;
     rewriter.record_findings(&redaction.spans)?;
     Ok(redaction.output)
+}
+
+/// Whether the provider may have signed the thoughts in a response: the events of a stream do not tell. By the flow's own tag,
+/// since a provider must not decide which texts it gets back unredacted.
+fn may_be_signed(flow: &Flow) -> bool {
+    let translated = flow.tags.iter().find_map(|tag| WireFormat::from_name(tag.strip_prefix("translated:")?));
+    translated.is_none_or(WireFormat::signs_thoughts)
 }
 
 /// Restores every text of a JSON response.

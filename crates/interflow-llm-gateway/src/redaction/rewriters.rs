@@ -20,12 +20,20 @@ use super::{RedactionService, SharedSession};
 /// Restores originals. Keeps, for each text in progress, the beginning of what may be a placeholder.
 pub(super) struct RestoreRewriter {
     session: SharedSession,
+    /// Whether thoughts may be signed by their provider.
+    signed: bool,
     texts: HashMap<u64, PlaceholderRestorer>,
 }
 
 impl RestoreRewriter {
-    pub fn new(session: SharedSession) -> Self {
-        Self { session, texts: HashMap::new() }
+    pub fn new(session: SharedSession, signed: bool) -> Self {
+        Self { session, signed, texts: HashMap::new() }
+    }
+
+    /// Whether a text is never rewritten for the client: one signed by the provider, which the client sends back, or a
+    /// number.
+    fn is_final(&self, kind: &SpanKind) -> bool {
+        *kind == SpanKind::Number || *kind == SpanKind::Signed && self.signed
     }
 
     /// Restores plain text, outside of JSON, where nothing has to be escaped; `None` if it is unchanged.
@@ -38,7 +46,7 @@ impl RestoreRewriter {
 
 impl TextRewriter for RestoreRewriter {
     fn rewrite_whole(&mut self, raw: &str, kind: &SpanKind) -> Result<Option<String>, StreamAbort> {
-        if is_final(kind) {
+        if self.is_final(kind) {
             return Ok(None);
         }
         let session = self.session.lock();
@@ -54,7 +62,7 @@ impl TextRewriter for RestoreRewriter {
     }
 
     fn rewrite_piece(&mut self, channel: u64, raw: &str, kind: &SpanKind) -> Result<Option<String>, StreamAbort> {
-        if is_final(kind) {
+        if self.is_final(kind) {
             return Ok(None);
         }
         let session = self.session.lock();
@@ -79,12 +87,6 @@ impl TextRewriter for RestoreRewriter {
     fn is_strict(&self) -> bool {
         false
     }
-}
-
-/// Kinds that are never rewritten for the client: text signed by the provider, which the client sends back, and
-/// numbers.
-const fn is_final(kind: &SpanKind) -> bool {
-    matches!(kind, SpanKind::Signed | SpanKind::Number)
 }
 
 /// High surrogates at the end of a fragment, by channel. JSON escapes a character outside the BMP as two `\u` escapes
@@ -114,6 +116,8 @@ pub(super) struct ScanRewriter {
     service: Arc<RedactionService>,
     redactor: Arc<Redactor>,
     mode: OutboundMode,
+    /// Whether thoughts may be signed by their provider.
+    signed: bool,
     session: RedactionSession,
     texts: HashMap<u64, StreamRedactor>,
     halves: SurrogateHalves,
@@ -123,11 +127,16 @@ pub(super) struct ScanRewriter {
 }
 
 impl ScanRewriter {
-    pub fn new(service: Arc<RedactionService>, choice: &EffectivePolicy, passing: ResponseFindings) -> Self {
+    pub fn new(
+        service: Arc<RedactionService>,
+        choice: &EffectivePolicy,
+        signed: bool,
+        passing: ResponseFindings,
+    ) -> Self {
         let session = RedactionSession::one_way().in_context(choice.context.clone());
         let (redactor, mode) = (Arc::clone(&choice.redactor), choice.outbound);
         let (texts, halves, found) = (HashMap::new(), SurrogateHalves::default(), BTreeMap::new());
-        Self { service, redactor, mode, session, texts, halves, found, passing }
+        Self { service, redactor, mode, signed, session, texts, halves, found, passing }
     }
 
     /// Counts the findings; with `block`, the first one ends the response.
@@ -147,7 +156,7 @@ impl ScanRewriter {
     /// Text signed by a provider is not changed: the client sends it back, and the provider rejects it if its
     /// signature does not match.
     fn leaves_unchanged(&self, kind: &SpanKind) -> bool {
-        self.mode == OutboundMode::Redact && *kind == SpanKind::Signed
+        self.mode == OutboundMode::Redact && self.signed && *kind == SpanKind::Signed
     }
 
     fn scan_error(e: RedactError) -> StreamAbort {

@@ -10,6 +10,7 @@ use sha2::{Digest, Sha256};
 
 use super::RedactionService;
 use super::effective_policy::EffectivePolicy;
+use crate::credentials::{SENT_CREDENTIALS, lasting_identity};
 use crate::limits::KeyContext;
 
 /// Placeholders and originals of a conversation, shared by its request and response. Locked only while texts are
@@ -20,38 +21,43 @@ pub(crate) type SharedSession = Arc<Mutex<RedactionSession>>;
 pub(crate) const SESSION_HEADERS: [&str; 4] =
     ["x-claude-code-session-id", "session_id", "x-session-id", "x-conversation-id"];
 
-/// Header fields with credentials, by which clients without a virtual key are told apart.
-const CREDENTIALS: [&str; 4] = ["authorization", "x-api-key", "api-key", "x-goog-api-key"];
-
 /// Whose a conversation is: of a virtual key, else of the client's own credentials, and in each case of a user. Ids of
 /// conversations are in URLs and records, so that an id alone must not lead to the originals of another client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct SessionOwner([u8; 32]);
+pub(crate) struct SessionOwner {
+    id: [u8; 32],
+    /// The same without what changes when credentials are renewed: placeholders are derived from it, since thoughts are
+    /// signed over them. Originals of another client cannot be had by it.
+    lasting: [u8; 32],
+}
 
 impl SessionOwner {
     pub fn of(flow: &Flow, head: &RequestHead) -> Self {
         let mut parts = HashedParts::default();
         parts.add(flow.user.as_deref().unwrap_or_default().as_bytes());
+        let mut lasting = parts.clone();
         match flow.extension::<KeyContext>().and_then(|context| context.key.as_deref()) {
             // The provider's key is the same for all virtual keys, and a client may present its own in several fields.
             Some(key) => {
                 parts.add(b"key");
                 parts.add(key.id.as_bytes());
+                lasting = parts.clone();
             }
             None => {
+                lasting.add(lasting_identity(head, flow.client.peer.ip()).unwrap_or_default().as_bytes());
                 parts.add(b"credentials");
-                CREDENTIALS.iter().for_each(|name| parts.add(head.headers.get(name).unwrap_or_default()));
+                SENT_CREDENTIALS.iter().for_each(|name| parts.add(head.headers.get(name).unwrap_or_default()));
                 let key = head.url.query().and_then(|q| q.split('&').find_map(|pair| pair.strip_prefix("key=")));
                 parts.add(key.unwrap_or_default().as_bytes());
             }
         }
-        Self(parts.finish())
+        Self { id: parts.finish(), lasting: lasting.finish() }
     }
 
     /// The key of a conversation's vault, by the id that the client gave it, or its first message.
     fn vault_key(&self, service: &RedactionService, head: &RequestHead, first: &[u8]) -> VaultKey {
         let mut parts = HashedParts::default();
-        parts.add(&self.0);
+        parts.add(&self.lasting);
         match SESSION_HEADERS.iter().find_map(|name| head.headers.get(name)) {
             Some(named) => parts.add(named),
             None => parts.add(first),
@@ -61,7 +67,7 @@ impl SessionOwner {
 }
 
 /// A hash of parts, each preceded by its length, so that no two lists of parts collide.
-#[derive(Default)]
+#[derive(Clone, Default)]
 struct HashedParts(Sha256);
 
 impl HashedParts {
@@ -100,7 +106,7 @@ impl SessionCache {
 
     fn key(owner: SessionOwner, id: &str) -> [u8; 32] {
         let mut parts = HashedParts::default();
-        parts.add(&owner.0);
+        parts.add(&owner.id);
         parts.add(id.as_bytes());
         parts.finish()
     }
@@ -142,7 +148,8 @@ mod tests {
 
     #[test]
     fn a_session_that_is_used_outlives_one_that_is_not() {
-        let (cache, owner, other) = (SessionCache::default(), SessionOwner([1; 32]), SessionOwner([2; 32]));
+        let of = |id: u8| SessionOwner { id: [id; 32], lasting: [0; 32] };
+        let (cache, owner, other) = (SessionCache::default(), of(1), of(2));
         cache.insert(owner, "used", session(), 2);
         cache.insert(owner, "idle", session(), 2);
         assert!(cache.get(owner, "used").is_some());

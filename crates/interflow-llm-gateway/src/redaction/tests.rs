@@ -109,11 +109,11 @@ fn texts(framing: StreamFraming, body: &[u8], pointer: &str) -> String {
 }
 
 fn edited(framing: StreamFraming, body: &[u8], step: usize, session: &SharedSession) -> Vec<u8> {
-    rewrite_whole(framing, body.chunks(step), RestoreRewriter::new(Arc::clone(session))).unwrap()
+    rewrite_whole(framing, body.chunks(step), RestoreRewriter::new(Arc::clone(session), true)).unwrap()
 }
 
 fn scanning(mode: OutboundMode) -> ScanRewriter {
-    ScanRewriter::new(service(), &choice(mode), ResponseFindings::default())
+    ScanRewriter::new(service(), &choice(mode), true, ResponseFindings::default())
 }
 
 fn service() -> Arc<RedactionService> {
@@ -197,7 +197,7 @@ fn raw_events(event: &Value, pieces: &[String]) -> Vec<String> {
 
 /// The events of the restored stream.
 fn through(framing: StreamFraming, events: &[String], step: usize, session: &SharedSession) -> Vec<String> {
-    let rewriter = RestoreRewriter::new(Arc::clone(session));
+    let rewriter = RestoreRewriter::new(Arc::clone(session), true);
     let string = |b: &[u8]| String::from_utf8(b.to_vec()).unwrap();
     if framing == StreamFraming::Messages {
         let mut editor = EventRewriter::new(framing, rewriter);
@@ -364,7 +364,7 @@ proptest! {
         let session = session();
         let told = json!(redacted(&session, &text)).to_string();
         let raw = &told[1..told.len() - 1];
-        let restored = RestoreRewriter::new(session).rewrite_whole(raw, &SpanKind::Text).unwrap();
+        let restored = RestoreRewriter::new(session, true).rewrite_whole(raw, &SpanKind::Text).unwrap();
         let json = format!("\"{}\"", restored.as_deref().unwrap_or(raw));
         prop_assert_eq!(serde_json::from_str::<String>(&json).unwrap(), text);
     }
@@ -377,10 +377,16 @@ proptest! {
     ) {
         let session = session();
         redacted(&session, VALUES[0]);
-        for (framing, event, _) in shapes() {
+        for (framing, event, pointer) in shapes() {
             let events: Vec<Value> = pieces(&text, &cuts).into_iter().map(event).collect();
             let body = stream(framing, &events);
-            prop_assert_eq!(edited(framing, &body, step, &session), body);
+            let out = edited(framing, &body, step, &session);
+            // A backslash at the end of a fragment may begin an escape of JSON within the text: it waits for the next.
+            if text.contains('\\') {
+                prop_assert_eq!(&texts(framing, &out, pointer), &text, "{:?} {}", framing, pointer);
+            } else {
+                prop_assert_eq!(out, body);
+            }
         }
     }
 
@@ -407,7 +413,7 @@ proptest! {
         let session = session();
         redacted(&session, VALUES[0]);
         for framing in [StreamFraming::Sse, StreamFraming::Lines, StreamFraming::Array, StreamFraming::EventStream] {
-            let _ = rewrite_whole(framing, bytes.chunks(step), RestoreRewriter::new(Arc::clone(&session)));
+            let _ = rewrite_whole(framing, bytes.chunks(step), RestoreRewriter::new(Arc::clone(&session), true));
         }
     }
 }
@@ -604,7 +610,7 @@ fn unterminated_last_event_is_processed_and_a_truncated_one_is_an_error() {
         let whole = format!("{before}{event}");
         let out = String::from_utf8(edited(framing, whole.as_bytes(), 5, &session)).unwrap();
         assert!(out.contains(VALUES[0]) && !out.contains(&told), "{framing:?}: {out}");
-        let (cut, rewriter) = (&whole.as_bytes()[..whole.len() - 3], RestoreRewriter::new(Arc::clone(&session)));
+        let (cut, rewriter) = (&whole.as_bytes()[..whole.len() - 3], RestoreRewriter::new(Arc::clone(&session), true));
         let halt = rewrite_whole(framing, [cut], rewriter).unwrap_err();
         assert_eq!(halt.code, "response_cut", "{framing:?}");
     }

@@ -15,7 +15,7 @@ use parking_lot::Mutex;
 
 use crate::exchange::response::abort::StreamAbort;
 use crate::exchange::response::event_rewriter::{EventRewriter, TextRewriter};
-use crate::llm_telemetry::{RedactionFindings, ResponseFindings};
+use crate::llm_telemetry::ResponseFindings;
 
 use super::effective_policy::EffectivePolicy;
 use super::rewriters::{RestoreRewriter, ScanRewriter};
@@ -115,28 +115,12 @@ pub(super) async fn redact_message(
                 return MessageVerdict::Continue;
             }
         };
-    request_body::tag_and_count(service, flow, &choice, &outcome);
+    request_body::record_outcome(service, flow, &choice, &outcome, begun.elapsed().as_micros() as u64);
     service.counters.requests.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-    record_findings(flow, &choice, &outcome, begun);
     if let Some(output) = outcome.output.filter(|_| strict) {
         message.payload = output.into();
     }
     MessageVerdict::Continue
-}
-
-fn record_findings(
-    flow: &mut Flow,
-    choice: &EffectivePolicy,
-    outcome: &request_body::RedactionOutcome,
-    begun: Instant,
-) {
-    let findings_of_flow = flow.extension_mut::<RedactionFindings>();
-    let policy = choice.redactor.policy().name();
-    findings_of_flow.policy = if policy.is_empty() { "default" } else { policy }.to_owned();
-    findings_of_flow.micros += begun.elapsed().as_micros() as u64;
-    for (kind, n) in &outcome.found {
-        *findings_of_flow.request.entry(kind.clone()).or_default() += n;
-    }
 }
 
 /// Scans a server event, if `redact.responses` is on.
@@ -149,12 +133,8 @@ pub(super) fn scan_message(
         return MessageVerdict::Continue;
     };
     let passing = flow.extension_mut::<ResponseFindings>().clone();
-    let begin = || {
-        Mutex::new(EventRewriter::new(
-            StreamFraming::Messages,
-            ScanRewriter::new(Arc::clone(service), &choice, passing),
-        ))
-    };
+    let scan = || ScanRewriter::new(Arc::clone(service), &choice, true, passing);
+    let begin = || Mutex::new(EventRewriter::new(StreamFraming::Messages, scan()));
     let editor = flow.extension_mut::<RedactionState>().rewriters.scanning.get_or_insert_with(begin).get_mut();
     let edited = rewrite(editor, message);
     apply_rewrite(flow, message, edited)
@@ -169,7 +149,7 @@ pub(super) fn restore_message(flow: &mut Flow, message: &mut StreamMessage) -> M
     if !choice.restore || session.lock().vault().is_none_or(PlaceholderVault::is_empty) {
         return MessageVerdict::Continue;
     }
-    let begin = || Mutex::new(EventRewriter::new(StreamFraming::Messages, RestoreRewriter::new(session)));
+    let begin = || Mutex::new(EventRewriter::new(StreamFraming::Messages, RestoreRewriter::new(session, true)));
     let edited = rewrite(note.rewriters.restoring.get_or_insert_with(begin).get_mut(), message);
     apply_rewrite(flow, message, edited)
 }

@@ -21,6 +21,16 @@ async fn streaming(media_type: &'static str, pieces: impl Fn(&str) -> Vec<u8> + 
     Origin::http().answering(answer).start().await
 }
 
+/// As [`streaming`], of any type or none.
+async fn typed(media_type: &'static str, pieces: impl Fn(&str) -> Vec<u8> + Send + Sync + 'static) -> Origin {
+    let answer = move |r: &interflow_testkit::Request| {
+        let text = String::from_utf8_lossy(&r.body).into_owned();
+        let reply = Reply::ok(pieces(text.find("EMAIL_").map_or("", |at| &text[at..at + 14])));
+        if media_type.is_empty() { reply } else { reply.header("Content-Type", media_type) }
+    };
+    Origin::http().answering(answer).start().await
+}
+
 fn delta(text: &str) -> Value {
     json!({"choices": [{"index": 0, "delta": {"content": text}, "finish_reason": null}]})
 }
@@ -93,6 +103,148 @@ async fn blocked_stream_ends_with_the_providers_error_format() {
         for tag in ["answer:ssn", "refused:outbound_blocked"] {
             assert!(flow.tags.iter().any(|t| t == tag), "{:?}", flow.tags);
         }
+    }
+}
+
+const WRONG_TYPES: [&str; 7] = [
+    "",
+    "application/octet-stream",
+    "text/plain",
+    "text/html",
+    "audio/mpeg",
+    "text/event-stream",
+    "application/vnd.amazon.eventstream",
+];
+
+#[tokio::test]
+async fn a_wrong_media_type_hides_no_text_from_restoring() {
+    for media_type in WRONG_TYPES {
+        for is_stream in [true, false] {
+            let whole = |p: &str| {
+                json!({"choices": [{"message": {"role": "assistant", "content": format!("{p}\n\"E\"")}}]})
+                    .to_string()
+                    .into()
+            };
+            let events = |p: &str| sse(&[delta(&p[..4]), delta(&p[4..]), delta("\n\"E\"")]);
+            let origin = typed(media_type, move |p| if is_stream { events(p) } else { whole(p) }).await;
+            let gate = Gate::start(&origin).await;
+            for asks in [true, false] {
+                let body = json!({"model": "m", "stream": asks, "messages": [{"role": "user", "content": MAIL}]});
+                let answer = gate.post("/v1/chat/completions", body.to_string()).await;
+                let text = match is_stream {
+                    true => chat_text(&answer.text()),
+                    false => answer.json()["choices"][0]["message"]["content"].as_str().unwrap().to_owned(),
+                };
+                assert_eq!(text, format!("{MAIL}\n\"E\""), "{media_type} {is_stream} {asks}");
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_wrong_media_type_hides_no_text_from_a_block() {
+    let end = json!({"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]});
+    let stream = sse(&[delta("It is 123-45"), delta("-6789, is it not?"), end]);
+    let whole = json!({"choices": [{"message": {"role": "assistant", "content": "123-45-6789"}}]}).to_string();
+    for body in [stream, whole.into_bytes(), b"\xff\x00 123-45-6789".into(), b"My number is 123-45-6789".into()] {
+        for media_type in WRONG_TYPES.into_iter().chain(["application/json", "application/x-ndjson"]) {
+            let sent = body.clone();
+            let origin = typed(media_type, move |_| sent.clone()).await;
+            let gate = Gate::with(&origin, |r| r.redact.responses = OutboundMode::Block).await;
+            for (n, asks) in [true, false].into_iter().enumerate() {
+                let request = json!({"model": "m", "stream": asks, "messages": [{"role": "user", "content": "hi"}]});
+                let head = "Content-Type: application/json\r\n";
+                let answer = gate.send("POST", "/v1/chat/completions", head, request.to_string().as_bytes()).await;
+                let got = answer.map(|answer| answer.text()).unwrap_or_default();
+                assert!(!got.contains("6789"), "{media_type} {asks}: {got}");
+                let tags = gate.proxy.flows(n + 1).await.remove(n).tags;
+                assert!(tags.iter().any(|tag| tag.starts_with("refused:")), "{media_type} {asks}: {tags:?}");
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_cannot_be_read_of_a_reply_is_tagged() {
+    let origin = typed("application/octet-stream", |_| b"\xff\x00 123-45-6789".into()).await;
+    let gate = Gate::with(&origin, |r| r.redact.responses = OutboundMode::Flag).await;
+    let got = gate.post("/v1/chat/completions", r#"{"model":"m","messages":[]}"#).await;
+    assert_eq!(got.body, b"\xff\x00 123-45-6789"[..]);
+    let tags = gate.proxy.flow().await.tags;
+    assert!(tags.iter().any(|tag| tag == "redact:unread"), "{tags:?}");
+    // A file is not a reply.
+    let gate = Gate::with(&origin, |r| r.redact.responses = OutboundMode::Block).await;
+    let got = gate.send("GET", "/openai/v1/files/f/content", "", b"").await.unwrap();
+    assert_eq!((got.status, &got.body[..]), (200, &b"\xff\x00 123-45-6789"[..]));
+}
+
+#[tokio::test]
+async fn the_results_of_a_batch_are_read() {
+    let line = |text: &str| format!("{}\n", json!({"custom_id": "1", "response": {"body": {"output_text": text}}}));
+    let file = [line("My number is 123-45-6789"), line("fine")].concat();
+    let origin = super::provider("application/octet-stream", file.clone()).await;
+    for (mode, is_read) in [(OutboundMode::Off, true), (OutboundMode::Redact, false)] {
+        let gate = Gate::with(&origin, |r| r.redact.responses = mode).await;
+        let got = gate.send("GET", "/openai/v1/files/f/content", "", b"").await.unwrap().text();
+        assert_eq!((got.contains("6789"), got.lines().count()), (is_read, 2), "{got}");
+    }
+}
+
+#[tokio::test]
+async fn an_error_event_of_a_responses_stream_has_the_type_of_one() {
+    let delta = |text: &str| json!({"type": "response.output_text.delta", "item_id": "i", "delta": text});
+    let origin = super::provider("text/event-stream", sse(&[delta("123-45"), delta("-6789 is it. ")])).await;
+    let gate = Gate::with(&origin, |r| r.redact.responses = OutboundMode::Block).await;
+    let got = gate.post("/v1/responses", r#"{"model":"m","stream":true,"input":"hi"}"#).await.text();
+    let event = got.split("event: error\ndata: ").nth(1).and_then(|data| data.lines().next()).expect(&got);
+    let event: Value = serde_json::from_str(event).unwrap();
+    assert_eq!((&event["type"], &event["code"]), (&json!("error"), &json!("outbound_blocked")), "{got}");
+    assert!(event["message"].is_string() && event["sequence_number"].is_u64(), "{got}");
+}
+
+#[tokio::test]
+async fn thoughts_of_a_translated_reply_are_restored_and_come_back_redacted() {
+    for is_stream in [true, false] {
+        let thought = move |p: &str| match is_stream {
+            true => {
+                let delta = |d: Value| json!({"choices": [{"index": 0, "delta": d, "finish_reason": null}]});
+                let end = json!({"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]});
+                sse(&[
+                    delta(json!({"reasoning_content": &p[..5]})),
+                    delta(json!({"reasoning_content": format!("{} it is", &p[5..])})),
+                    delta(json!({"content": p})),
+                    end,
+                ])
+            }
+            false => {
+                let message = json!({"role": "assistant", "reasoning_content": p, "content": p});
+                json!({"choices": [{"message": message, "finish_reason": "stop"}]}).to_string().into_bytes()
+            }
+        };
+        let origin = typed(if is_stream { "text/event-stream" } else { "application/json" }, thought).await;
+        let gate = Gate::with(&origin, |parts| {
+            let route = json!({ "deployments": [{ "provider": "openai" }] });
+            parts.llm.route.insert("mixed".into(), serde_json::from_value(route).unwrap());
+        })
+        .await;
+        let ask = |messages: Value| {
+            json!({"model": "mixed", "max_tokens": 9, "stream": is_stream, "messages": messages}).to_string()
+        };
+        let cache = gate.gateway.cache();
+        let stored = serde_json::from_value(json!({"store": "memory"})).unwrap();
+        cache.activate(cache.prepare(&stored, None, &[7; 32]).unwrap());
+        let user = json!({"role": "user", "content": MAIL});
+        for from in ["MISS", "HIT"] {
+            let got = gate.post("/v1/messages", ask(json!([user]))).await;
+            assert_eq!(got.header("x-interflow-cache"), Some(from));
+            let got = got.text();
+            assert!(!got.contains("EMAIL_") && got.matches(MAIL).count() == 2, "{from}: {got}");
+        }
+        let thinking = json!({"type": "thinking", "thinking": MAIL, "signature": "interflow:openai_chat"});
+        let back = json!([user, {"role": "assistant", "content": [thinking]}, user]);
+        gate.post("/v1/messages", ask(back)).await;
+        let sent = super::arrived(&origin);
+        assert!(!sent.contains(MAIL), "{sent}");
     }
 }
 

@@ -110,6 +110,52 @@ async fn hedges_that_lose_and_attempts_that_fail_are_charged_their_input() {
 }
 
 #[tokio::test]
+async fn a_response_of_a_wrong_type_or_an_unknown_coding_is_charged_what_was_delivered() {
+    let whole = |text: &str| json!({"choices": [{"message": {"role": "assistant", "content": text}}]});
+    let delta = |text: &str| json!({"choices": [{"index": 0, "delta": {"content": text}}]});
+    let end = json!({"choices": [], "usage": {"prompt_tokens": 7, "completion_tokens": 3}});
+    let words = "word".repeat(200);
+    for (body, fields, output) in [
+        (reply().to_string().into_bytes(), ("Content-Type", "text/event-stream"), 3..=3),
+        (reply().to_string().into_bytes(), ("Content-Type", "application/octet-stream"), 3..=3),
+        (sse(&[delta("hi"), end.clone()]), ("Content-Type", "text/plain"), 3..=3),
+        (sse(&[delta("hi"), end]), ("Content-Type", "application/json"), 3..=3),
+        (sse(&[delta(&words)]), ("Content-Type", "application/octet-stream"), 200..=200),
+        (whole(&words).to_string().into_bytes(), ("Content-Type", "audio/mpeg"), 200..=200),
+        (whole(&words).to_string().into_bytes(), ("Content-Encoding", "x-new"), 200..=240),
+        (whole("hi").to_string().into_bytes(), ("Content-Encoding", "gzip"), 10..=40),
+    ] {
+        for route in [Value::Null, json!({"deployments": [{"provider": "a"}]})] {
+            let sent = body.clone();
+            let origin = Origin::http().answering(move |_| Reply::ok(sent.clone()).header(fields.0, fields.1));
+            let origin = origin.start().await;
+            let gate = gate(&[&origin], route.clone(), "limits = { tokens_per_day = 100000 }").await;
+            post(&gate, "/openai/v1/chat/completions", &json!({"model": "smart", "messages": []})).await;
+            let sums = sums(&gate, |sums| sums.requests == 1).await;
+            assert!(output.contains(&sums.output_tokens), "{fields:?} {route}: {sums:?}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_reply_that_cannot_be_translated_is_charged_its_input() {
+    let coded = || Reply::json(&reply()).header("Content-Encoding", "x-new");
+    let text = || Reply::ok("no JSON").header("Content-Type", "text/plain");
+    let marked = || Reply::ok([b"\xef\xbb\xbf", reply().to_string().as_bytes()].concat());
+    let rejected = || Reply::status(400).body(json!({"error": {"message": "no"}}).to_string());
+    let answers: [(fn() -> Reply, _, _); 4] =
+        [(coded, 502, 100..130), (text, 502, 100..130), (marked, 200, 7..8), (rejected, 400, 0..1)];
+    for (answer, status, input) in answers {
+        let origin = Origin::http().answering(move |_| answer()).start().await;
+        let gate = gate(&[&origin], Value::Null, "limits = { tokens_per_day = 100000 }").await;
+        let got = post(&gate, "/openai/v1/messages", &chat(false)).await;
+        assert_eq!(got.status, status, "{}", got.text());
+        let sums = sums(&gate, |sums| sums.requests == 1).await;
+        assert!(input.contains(&sums.input_tokens), "{status}: {sums:?}");
+    }
+}
+
+#[tokio::test]
 async fn a_copy_for_a_shadow_is_counted_where_its_answer_states_no_usage() {
     let good = Origin::http().answering(|_| Reply::json(&reply())).start().await;
     let words = json!({"choices": [{"message": {"role": "assistant", "content": "word".repeat(200)}}]});

@@ -26,10 +26,6 @@ pub const PROMPT: &str = "I am Anna Berg, anna.berg@firm.com, SSN 123-45-6789.";
 /// What the provider must get, and nobody else.
 const OPERATOR_KEY: &str = "sk-operator-0123456789";
 
-/// Cases whose answers keep placeholders: reasoning of a provider without signatures becomes a block that is signed for
-/// its way back, and what is signed is not changed.
-const SIGNED: [&str; 2] = ["messages-to-openai", "messages-to-openai-stream"];
-
 /// How a provider writes its answer. In its JSON, `$1` and `$2` are the halves of the mail address as it arrived.
 pub enum Framing {
     Json(Value),
@@ -210,7 +206,7 @@ fn stable(text: &str) -> String {
 fn check(name: &str, mode: RedactMode, origin: &Origin, answer: &Answer, flows: &[super::support::Kept]) {
     let answered = shown(&answer.headers, &answer.body);
     let stays = answered.contains("EMAIL_") || answered.contains("SSN_");
-    assert_eq!(stays, SIGNED.contains(&name), "{name}: placeholders stay: {answered}");
+    assert!(!stays, "{name}: placeholders stay: {answered}");
     assert!(!answered.contains(OPERATOR_KEY), "{name}: the operator's key: {answered}");
     for request in origin.requests() {
         let arrived = shown(&request.headers, &request.body);

@@ -3,6 +3,7 @@
 mod answers;
 mod attempts;
 mod bad_input;
+mod bound_thinking;
 mod charges;
 mod coalescing;
 mod corpus;
@@ -12,6 +13,7 @@ mod deployments;
 mod key_scopes;
 mod leaks;
 mod mixed_histories;
+mod newest_models;
 mod owners;
 mod routing;
 mod side_endpoints;

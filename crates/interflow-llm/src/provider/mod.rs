@@ -105,6 +105,11 @@ impl Operation {
         !matches!(self, Self::Other)
     }
 
+    /// Whether its response is a model's reply in text.
+    pub const fn is_reply(self) -> bool {
+        matches!(self, Self::Chat | Self::Responses | Self::Completions)
+    }
+
     /// Whether a request of it costs nothing.
     pub const fn is_free(self) -> bool {
         matches!(self, Self::CountTokens | Self::Files | Self::Lookup | Self::Telemetry | Self::Side)

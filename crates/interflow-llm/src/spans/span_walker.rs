@@ -11,6 +11,7 @@ use interflow_codec::json::{JsonError, JsonReader, JsonToken};
 use interflow_types::budget::MemoryReservation;
 
 use crate::realtime::unescaped;
+use crate::translate::has_mark;
 
 use super::container_rules::{self, ContainerPosition, ContainerRule, StringRole};
 use super::fields;
@@ -297,7 +298,10 @@ impl<'j> SpanWalker<'j> {
             match name {
                 b"type" | b"event_type" => frame.kind = Some(range.clone()),
                 b"role" => frame.role = Some(range.clone()),
-                b"signature" => frame.signed |= range.len() >= MIN_SIGNATURE_LEN,
+                b"signature" => {
+                    let signature = self.json.get(range.clone()).unwrap_or_default();
+                    frame.signed |= range.len() >= MIN_SIGNATURE_LEN && !has_mark(signature);
+                }
                 b"media_type" | b"mediaType" | b"mimeType" | b"mime_type" | b"format" => {
                     frame.media_type = Some(range.clone())
                 }

@@ -32,8 +32,8 @@ pub(super) fn unsigned(upstream: WireFormat) -> Cow<'static, str> {
 }
 
 /// Whether the gateway made this signature. Those of providers are base64, which has no colon.
-pub(super) fn has_mark(signature: &str) -> bool {
-    [OPENAI_MARK, ANTHROPIC_MARK, UNSIGNED_MARK].iter().any(|mark| signature.starts_with(mark))
+pub(crate) fn has_mark(signature: &[u8]) -> bool {
+    [OPENAI_MARK, ANTHROPIC_MARK, UNSIGNED_MARK].iter().any(|mark| signature.starts_with(mark.as_bytes()))
 }
 
 /// Which reasoning an upstream may be sent.
@@ -123,7 +123,7 @@ impl Thought<'_> {
             _ => return false,
         };
         let signature = signature.unwrap_or_default();
-        has_mark(signature) || signature.is_empty() && keeps == Keeps::ItsOwn
+        has_mark(signature.as_bytes()) || signature.is_empty() && keeps == Keeps::ItsOwn
     }
 }
 
@@ -215,7 +215,7 @@ fn edits_of_input(body: &[u8]) -> Result<Vec<Edit>, JsonError> {
         let Ok(item) = serde_json::from_slice::<Item<'_>>(&body[range.clone()]) else { return false };
         let is_ours = item.id.as_deref().is_some_and(is_own_id);
         match item.kind.as_deref() {
-            Some("reasoning") => is_ours || item.encrypted_content.as_deref().is_some_and(has_mark),
+            Some("reasoning") => is_ours || item.encrypted_content.as_deref().is_some_and(|s| has_mark(s.as_bytes())),
             Some("item_reference") => is_ours,
             _ => false,
         }

@@ -3,7 +3,7 @@
 
 use serde_json::{Value, json};
 
-use super::settings::{JsonOutput, ToolChoice};
+use super::settings::{JsonOutput, ToolChoice, has_word};
 use crate::message::{ContentBlock, ModelReply};
 
 /// The tool. Its name is reserved: a call of it is text to every client.
@@ -60,21 +60,8 @@ pub(super) fn to_text(reply: &mut ModelReply) {
 }
 
 /// Keywords that structured outputs of Claude refuse.
-const UNSUPPORTED: [&str; 13] = [
-    "minimum",
-    "maximum",
-    "exclusiveMinimum",
-    "exclusiveMaximum",
-    "multipleOf",
-    "minLength",
-    "maxLength",
-    "maxItems",
-    "uniqueItems",
-    "oneOf",
-    "not",
-    "patternProperties",
-    "propertyNames",
-];
+const UNSUPPORTED: &str = "minimum maximum exclusiveMinimum exclusiveMaximum multipleOf minLength maxLength maxItems uniqueItems oneOf \
+    not patternProperties propertyNames";
 
 /// Whether structured outputs take a schema: each object says that it has no further members, and no keyword is one
 /// that they refuse.
@@ -96,7 +83,7 @@ pub(super) fn fits(schema: &Value) -> bool {
         "properties" | "$defs" | "definitions" => inner.as_object().is_some_and(|all| all.values().all(fits)),
         "anyOf" | "allOf" => inner.as_array().is_some_and(|all| all.iter().all(fits)),
         "items" => fits(inner),
-        name => !UNSUPPORTED.contains(&name),
+        name => !has_word(UNSUPPORTED, name),
     })
 }
 

@@ -3,54 +3,24 @@
 
 use serde_json::Value;
 
-use super::settings::Reasoning;
+use super::settings::has_word;
 
 /// Members that OpenAI's Chat Completions do not have, or that mean nothing to the other APIs; they go to Mistral as they
 /// are.
-const OWN: [&str; 11] = [
-    "random_seed",
-    "safe_prompt",
-    "prompt_mode",
-    "guardrails",
-    "min_tokens",
-    "repetition_penalty",
-    "prediction",
-    "prompt_cache_key",
-    "metadata",
-    "document_image_limit",
-    "document_page_limit",
-];
+const OWN: &str = "random_seed safe_prompt prompt_mode guardrails min_tokens repetition_penalty prediction prompt_cache_key \
+    metadata document_image_limit document_page_limit";
 /// The members that both have.
-const SHARED: [&str; 19] = [
-    "model",
-    "messages",
-    "temperature",
-    "top_p",
-    "max_tokens",
-    "stream",
-    "stop",
-    "response_format",
-    "tools",
-    "tool_choice",
-    "presence_penalty",
-    "frequency_penalty",
-    "n",
-    "parallel_tool_calls",
-    "reasoning_effort",
-    "top_k",
-    "logprobs",
-    "top_logprobs",
-    "service_tier",
-];
+const SHARED: &str = "model messages temperature top_p max_tokens stream stop response_format tools tool_choice presence_penalty \
+    frequency_penalty n parallel_tool_calls reasoning_effort top_k logprobs top_logprobs service_tier";
 
 pub(super) fn is_own_member(name: &str) -> bool {
-    OWN.contains(&name)
+    has_word(OWN, name)
 }
 
 /// Whether Mistral takes a body of Chat Completions as it is: it refuses members that it does not know, ids of calls that
 /// are not nine letters and digits, and some orders of messages. `follows_tools`: the user may speak right after a tool.
 pub fn is_accepted(body: &Value, follows_tools: bool) -> bool {
-    let is_known = |name: &String| SHARED.contains(&name.as_str()) || is_own_member(name);
+    let is_known = |name: &String| has_word(SHARED, name) || is_own_member(name);
     let messages = body["messages"].as_array().map_or(&[][..], Vec::as_slice);
     let breaks_order = |pair: &[Value]| !follows_tools && pair[0]["role"] == "tool" && pair[1]["role"] == "user";
     let ends_well = messages.last().is_none_or(|last| last["role"] != "assistant" || last["prefix"] == true);
@@ -98,42 +68,6 @@ fn is_tool(tool: &Value) -> bool {
 
 fn has_only(object: &Value, known: &[&str]) -> bool {
     object.as_object().is_some_and(|members| members.keys().all(|name| known.contains(&name.as_str())))
-}
-
-/// Models whose reasoning can be set; by a number of their version, since the names of earlier ones begin alike.
-fn is_adjustable(model: &str) -> bool {
-    is_graded(model)
-        || model.starts_with("mistral-medium-3-5")
-        || matches!(model, "mistral-small-latest" | "mistral-small-2603")
-}
-
-/// Models that know degrees of effort, not just `none` and `high`.
-fn is_graded(model: &str) -> bool {
-    model.starts_with("mistral-large-4")
-}
-
-/// Models that reason whatever the request says.
-pub(super) fn thinks_always(model: &str) -> bool {
-    model.starts_with("magistral-")
-}
-
-/// Whether a model reads its earlier thoughts in the history.
-pub(super) fn has_thoughts(model: &str) -> bool {
-    is_adjustable(model) || thinks_always(model)
-}
-
-/// The effort for a model that has one.
-pub(super) fn effort(reasoning: Option<&Reasoning>, model: &str) -> Option<String> {
-    let effort = match reasoning? {
-        Reasoning::Off => "none",
-        Reasoning::Adaptive => "high",
-        given => match given.effort()? {
-            "minimal" | "low" if is_graded(model) => "low",
-            "medium" if is_graded(model) => "medium",
-            _ => "high",
-        },
-    };
-    is_adjustable(model).then(|| effort.to_owned())
 }
 
 #[cfg(test)]
@@ -244,9 +178,9 @@ mod tests {
     #[test]
     fn effort_takes_the_values_that_a_model_has() {
         for (model, effort, expected, lost) in [
-            ("mistral-small-latest", "low", json!("high"), ""),
+            ("mistral-small-latest", "low", json!("high"), "reasoning.effort"),
             ("mistral-small-2603", "none", json!("none"), ""),
-            ("mistral-large-4-0", "minimal", json!("low"), ""),
+            ("mistral-large-4", "low", json!("high"), "reasoning.effort"),
             ("mistral-large-2512", "high", Value::Null, "reasoning"),
             ("magistral-small-2509", "high", Value::Null, ""),
         ] {

@@ -22,15 +22,18 @@ mod request;
 mod settings;
 #[cfg(test)]
 mod tests;
+mod thought_binding;
 mod unread;
 
 pub use call_signature::without_call_signatures;
 pub use error::TranslatedError;
 pub use events::{EventTranslator, reply_events};
+pub(crate) use foreign_reasoning::has_mark;
 pub use foreign_reasoning::{Keeps, may_have_foreign_reasoning, without_foreign_reasoning};
 pub use mistral::is_accepted as is_accepted_by_mistral;
 pub use reply::{ReplyHead, ReplyWriter, whole_reply};
-pub use request::{ChatRequest, Target};
+pub use request::{ChatRequest, Target, binds_thoughts, may_need_responses};
+pub use thought_binding::{BINDING_BETA, is_bound_elsewhere, leave_out_unfitting_thoughts, may_have_signed_thoughts};
 pub use unread::lost_in_reply;
 
 use foreign_reasoning::OPENAI_MARK;
@@ -73,6 +76,11 @@ const NAMES: [(&str, WireFormat); 8] = [
 ];
 
 impl WireFormat {
+    /// Whether providers sign the text of thoughts, which must come back as it was.
+    pub const fn signs_thoughts(self) -> bool {
+        matches!(self, Self::Anthropic | Self::Bedrock)
+    }
+
     /// The name in configuration, tags and messages.
     pub fn as_str(self) -> &'static str {
         NAMES.iter().find(|(_, format)| *format == self).map_or("", |(name, _)| name)

@@ -46,7 +46,7 @@ pub enum ToolChoice {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reasoning {
     Off,
-    /// `minimal`, `low`, `medium`, `high`, `xhigh`.
+    /// `minimal`, `low`, `medium`, `high`, `xhigh`, `max`.
     Effort(String),
     /// Tokens.
     Budget(u64),
@@ -92,82 +92,22 @@ impl Reasoning {
     fn from_effort(effort: &str) -> Self {
         match effort {
             "none" => Self::Off,
-            // Anthropic's highest.
-            "max" => Self::Effort("xhigh".to_owned()),
             effort => Self::Effort(effort.to_owned()),
         }
     }
 }
 
 /// Members of each format that the message model or the settings hold, or that mean nothing to another provider.
-const CHAT: [&str; 20] = [
-    "model",
-    "messages",
-    "tools",
-    "max_tokens",
-    "max_completion_tokens",
-    "stream",
-    "stream_options",
-    "temperature",
-    "top_p",
-    "top_k",
-    "seed",
-    "frequency_penalty",
-    "presence_penalty",
-    "stop",
-    "tool_choice",
-    "parallel_tool_calls",
-    "reasoning_effort",
-    "response_format",
-    "verbosity",
-    "session_id",
-];
-const RESPONSES: [&str; 14] = [
-    "model",
-    "input",
-    "instructions",
-    "tools",
-    "max_output_tokens",
-    "stream",
-    "temperature",
-    "top_p",
-    "tool_choice",
-    "parallel_tool_calls",
-    "reasoning",
-    "text",
-    "include",
-    "stream_options",
-];
-const ANTHROPIC: [&str; 16] = [
-    "model",
-    "messages",
-    "system",
-    "tools",
-    "max_tokens",
-    "stream",
-    "temperature",
-    "top_p",
-    "top_k",
-    "stop_sequences",
-    "tool_choice",
-    "thinking",
-    "output_config",
-    "output_format",
-    "metadata",
-    "service_tier",
-];
+const CHAT: &str = "model messages tools max_tokens max_completion_tokens stream stream_options temperature top_p top_k seed \
+    frequency_penalty presence_penalty stop tool_choice parallel_tool_calls reasoning_effort response_format \
+    verbosity session_id";
+const RESPONSES: &str = "model input instructions tools max_output_tokens stream temperature top_p tool_choice parallel_tool_calls \
+    reasoning text include stream_options";
+const ANTHROPIC: &str = "model messages system tools max_tokens stream temperature top_p top_k stop_sequences tool_choice thinking \
+    output_config output_format metadata service_tier";
 /// Members of both of OpenAI's APIs. Other APIs have some of them in other forms.
-const OPENAI: [&str; 9] = [
-    "metadata",
-    "moderation",
-    "prompt_cache_key",
-    "prompt_cache_options",
-    "prompt_cache_retention",
-    "safety_identifier",
-    "service_tier",
-    "store",
-    "user",
-];
+const OPENAI: &str = "metadata moderation prompt_cache_key prompt_cache_options prompt_cache_retention safety_identifier \
+    service_tier store user";
 
 impl Settings {
     pub fn read(client: WireFormat, body: &Value, losses: &mut Losses) -> Self {
@@ -175,15 +115,15 @@ impl Settings {
         let text = |key: &str| body[key].as_str().map(str::to_owned);
         let mut settings =
             Self { temperature: value("temperature"), top_p: value("top_p"), top_k: value("top_k"), ..Self::default() };
-        let members: &[&str] = match client {
+        let members = match client {
             WireFormat::Anthropic => {
                 settings.read_anthropic(body, losses);
-                &ANTHROPIC
+                ANTHROPIC
             }
             WireFormat::OpenAiResponses => {
                 settings.read_responses(body, losses);
                 settings.user = text("safety_identifier").or_else(|| text("user"));
-                &RESPONSES
+                RESPONSES
             }
             _ => {
                 settings.seed = value("seed");
@@ -191,17 +131,17 @@ impl Settings {
                 settings.presence_penalty = value("presence_penalty");
                 settings.read_chat(body, losses);
                 settings.user = text("safety_identifier").or_else(|| text("user"));
-                &CHAT
+                CHAT
             }
         };
         for (name, value) in body.as_object().into_iter().flatten() {
-            if client != WireFormat::Anthropic && OPENAI.contains(&name.as_str()) {
+            if client != WireFormat::Anthropic && has_word(OPENAI, name) {
                 if !value.is_null() {
                     settings.openai.insert(name.clone(), value.clone());
                 }
             } else if client == WireFormat::OpenAiChat && is_own_member(name) {
                 settings.mistral.insert(name.clone(), value.clone());
-            } else if !members.contains(&name.as_str()) && !is_default(name, value) {
+            } else if !has_word(members, name) && !is_default(name, value) {
                 losses.add(name);
             }
         }
@@ -230,6 +170,8 @@ impl Settings {
         self.verbosity = body["text"].get("verbosity").filter(|v| v.is_string()).cloned();
         let included = body["include"].as_array().into_iter().flatten().filter_map(Value::as_str);
         included.filter(|name| *name != "reasoning.encrypted_content").for_each(|name| losses.add(name));
+        let unknown = ["mode", "context"].into_iter().filter(|name| body["reasoning"][*name].is_string());
+        unknown.for_each(|name| losses.add(&format!("reasoning.{name}")));
     }
 
     fn read_anthropic(&mut self, body: &Value, losses: &mut Losses) {
@@ -262,6 +204,11 @@ impl Settings {
             if body["output_format"].is_object() { &body["output_format"] } else { &body["output_config"]["format"] };
         self.output = json_output(format, format);
     }
+}
+
+/// Whether a name is in a list whose names are divided by spaces.
+pub(super) fn has_word(list: &str, name: &str) -> bool {
+    list.split(' ').any(|word| word == name)
 }
 
 /// Whether a member has the value that it would have if absent.

@@ -19,7 +19,8 @@ const CLIENTS: [WireFormat; 3] = [WireFormat::Anthropic, WireFormat::OpenAiChat,
 
 pub(super) fn target(format: WireFormat, model: &str) -> Target<'_> {
     let provider = format.provider();
-    Target { format, provider, model, max_tokens: 8_192, is_openai: false, assistant_after_tools: false }
+    let upstream = "test";
+    Target { format, provider, upstream, model, max_tokens: 8_192, is_openai: false, assistant_after_tools: false }
 }
 
 pub(super) fn written(client: WireFormat, target: &Target<'_>, body: Value) -> (Value, String) {
@@ -136,7 +137,27 @@ fn reasoning_takes_the_form_of_the_model() {
         (WireFormat::Anthropic, "claude-sonnet-4-20250514", "medium", "/max_tokens", json!(16_384)),
         (WireFormat::Anthropic, "claude-opus-4-6", "medium", "/output_config/effort", json!("medium")),
         (WireFormat::Anthropic, "claude-opus-4-6", "none", "/thinking", Value::Null),
+        (WireFormat::Anthropic, "claude-opus-4-6", "max", "/output_config/effort", json!("max")),
+        (WireFormat::Anthropic, "claude-opus-4-6", "xhigh", "/output_config/effort", json!("high")),
+        (WireFormat::Anthropic, "claude-opus-5-5", "xhigh", "/output_config/effort", json!("xhigh")),
+        (WireFormat::Anthropic, "claude-opus-5-5", "none", "/output_config/effort", json!("low")),
+        (WireFormat::Anthropic, "claude-sonnet-5-5", "none", "/thinking/type", json!("between_tools")),
+        (WireFormat::Anthropic, "claude-haiku-5-5", "none", "/thinking/type", json!("disabled")),
+        (WireFormat::Bedrock, "us.anthropic.claude-opus-5-5", "max", "/outputConfig/effort", json!("max")),
         (WireFormat::OpenAiResponses, "gpt-4o", "medium", "/reasoning", Value::Null),
+        (WireFormat::OpenAiResponses, "gpt-6.2-astra", "max", "/reasoning/effort", json!("max")),
+        (WireFormat::OpenAiResponses, "gpt-6.2-astra", "none", "/reasoning/effort", json!("low")),
+        (WireFormat::OpenAiResponses, "gpt-6-sol", "none", "/reasoning/effort", json!("none")),
+        (WireFormat::OpenAiChat, "gpt-5-mini", "minimal", "/reasoning_effort", json!("minimal")),
+        (WireFormat::OpenAiChat, "gpt-5.6-sol", "minimal", "/reasoning_effort", json!("low")),
+        (
+            WireFormat::Gemini,
+            "gemini-4-argon",
+            "medium",
+            "/generationConfig/thinkingConfig/thinkingLevel",
+            json!("medium"),
+        ),
+        (WireFormat::Gemini, "gemini-4-argon", "none", "/generationConfig/thinkingConfig/thinkingLevel", json!("low")),
         (
             WireFormat::Gemini,
             "gemini-2.5-flash",
@@ -149,6 +170,73 @@ fn reasoning_takes_the_form_of_the_model() {
     ] {
         let (body, _) = written(WireFormat::OpenAiChat, &target(format, model), ask(effort));
         assert_eq!(body.pointer(pointer).cloned().unwrap_or_default(), expected, "{model} {pointer}: {body}");
+    }
+}
+
+#[test]
+fn what_a_model_refuses_is_left_out_or_moved_and_named() {
+    let ask = json!({
+        "model": "m", "temperature": 0.3, "top_p": 0.9, "stop": ["x"], "presence_penalty": 1, "tool_choice": "required",
+        "tools": [{ "type": "function", "function": { "name": "f" } }],
+        "messages": [{ "role": "user", "content": "q" }, { "role": "assistant", "content": "Well" }],
+    });
+    for (format, model, lost) in [
+        (WireFormat::Anthropic, "claude-sonnet-4-5", "presence_penalty, top_p"),
+        (WireFormat::Anthropic, "claude-haiku-5-5", "messages.prefill, presence_penalty, temperature, top_p"),
+        (
+            WireFormat::Anthropic,
+            "claude-opus-5-5",
+            "messages.prefill, presence_penalty, temperature, tool_choice, top_p",
+        ),
+        (
+            WireFormat::Bedrock,
+            "anthropic.claude-opus-5-5",
+            "messages.prefill, presence_penalty, temperature, tool_choice, top_p",
+        ),
+        (WireFormat::OpenAiChat, "gpt-5.4", ""),
+        (WireFormat::OpenAiChat, "gpt-6.2-astra", "presence_penalty, stop, temperature, top_p"),
+        (WireFormat::OpenAiResponses, "gpt-6.2-astra", "presence_penalty, stop, temperature, top_p"),
+        (WireFormat::Gemini, "gemini-4-argon", "temperature, top_p"),
+        (WireFormat::OpenAiChat, "a-model-of-ours", ""),
+    ] {
+        let (body, losses) = written(WireFormat::OpenAiChat, &target(format, model), ask.clone());
+        assert_eq!(losses, lost, "{model}: {body}");
+        assert_eq!(body.to_string().contains("0.3"), !lost.contains("temperature"), "{model}: {body}");
+        assert_eq!(body.to_string().contains("Continue."), lost.contains("prefill"), "{model}: {body}");
+        let is_forced = ["\"required\"", "\"any\"", "\"ANY\""].iter().any(|any| body.to_string().contains(any));
+        assert_eq!(is_forced, !lost.contains("tool_choice"), "{model}: {body}");
+    }
+}
+
+#[test]
+fn ways_to_reason_that_only_openai_has_are_named() {
+    let ask =
+        json!({ "model": "m", "input": "q", "reasoning": { "effort": "low", "mode": "pro", "context": "all_turns" } });
+    let (_, losses) = written(WireFormat::OpenAiResponses, &target(WireFormat::Gemini, "gemini-4-argon"), ask);
+    assert_eq!(losses, "reasoning.context, reasoning.mode");
+}
+
+#[test]
+fn tools_with_reasoning_belong_to_the_responses_api_where_chat_completions_refuse_them() {
+    let function = json!([{ "type": "function", "function": { "name": "f" } }]);
+    let custom = json!([{ "type": "custom", "custom": { "name": "f" } }]);
+    for (model, tools, effort, needs) in [
+        ("gpt-6.2-sol", &function, Value::Null, true),
+        ("gpt-6.2-sol", &function, json!("none"), true),
+        ("gpt-6.2-sol", &custom, Value::Null, false),
+        ("gpt-6.2-sol", &json!([]), json!("high"), false),
+        ("gpt-6-sol", &function, json!("none"), false),
+        ("gpt-5.6-sol", &function, Value::Null, true),
+        ("gpt-5.4", &function, Value::Null, false),
+        ("gpt-5.4", &function, json!("low"), true),
+        ("gpt-5.1", &function, json!("low"), false),
+        ("gpt-5.5-pro", &json!([]), Value::Null, true),
+        ("gpt-4o", &function, Value::Null, false),
+        ("a-model-of-ours", &function, json!("high"), false),
+    ] {
+        let ask = json!({ "model": "m", "tools": tools, "reasoning_effort": effort, "messages": [{ "role": "user", "content": "q" }] });
+        let chat = ChatRequest::parse(WireFormat::OpenAiChat, ask).unwrap();
+        assert_eq!(chat.needs_responses("openai", model), needs, "{model} {tools} {effort}");
     }
 }
 

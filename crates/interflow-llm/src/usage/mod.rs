@@ -1,5 +1,6 @@
 //! Token usage of a response, normalized across providers, which count cached and reasoning tokens differently.
 
+mod counts;
 mod output_count;
 mod scanner;
 
@@ -11,9 +12,10 @@ use serde_json::Value;
 use interflow_types::{ByteStr, CallUsage};
 
 pub use output_count::{OutputCounter, estimated_tokens};
-pub use scanner::{UsageReader, UsageScanner};
+pub use scanner::UsageReader;
 
 use crate::ResponseSummary;
+use counts::usage_in;
 
 /// The most tokens that one call can use, far beyond what any model takes or writes. A report with a larger count is a
 /// mistake, and is read as if there were none: what was counted then applies.
@@ -21,8 +23,7 @@ const MAX_TOKENS: u64 = 1_000_000_000;
 
 /// Whether a call can have used as much.
 fn is_plausible(usage: &CallUsage) -> bool {
-    let CallUsage { input, output, cache_read, cache_write, cache_write_long, reasoning } = *usage;
-    [input, output, cache_read, cache_write, cache_write_long, reasoning].iter().all(|n| *n <= MAX_TOKENS)
+    usage.counts().iter().all(|n| *n <= MAX_TOKENS)
 }
 
 /// Every part of a response with usage contains one of these words. Most events of a stream have none, and are not
@@ -54,123 +55,10 @@ pub fn summary_from_value(value: &Value) -> ResponseSummary {
     ResponseSummary { usage, model, id, status: text(&["status"]), service_tier: text(&["service_tier"]) }
 }
 
-fn usage_in(value: &Value) -> Option<CallUsage> {
-    let object = |name: &str| value.get(name).filter(|v| v.is_object());
-    if let Some(usage) = object("usage") {
-        return interaction_counts(usage).or_else(|| parse_counts(usage));
-    }
-    if let Some(gemini) = object("usageMetadata") {
-        return Some(gemini_counts(gemini));
-    }
-    if let Some(metrics) = object("amazon-bedrock-invocationMetrics") {
-        return Some(CallUsage {
-            input: number(metrics, &["inputTokenCount"]),
-            output: number(metrics, &["outputTokenCount"]),
-            ..CallUsage::default()
-        });
-    }
-    if value.get("eval_count").is_some() || value.get("prompt_eval_count").is_some() {
-        return Some(CallUsage {
-            input: number(value, &["prompt_eval_count"]),
-            output: number(value, &["eval_count"]),
-            ..CallUsage::default()
-        });
-    }
-    // Cohere v1 reports it under `meta`.
-    object("meta").and_then(|m| m.get("tokens")).and_then(parse_counts)
-}
-
-/// Counts under the names of OpenAI, Anthropic, Bedrock and Cohere; `None` if there is none of them.
-fn parse_counts(usage: &Value) -> Option<CallUsage> {
-    let cohere = usage.get("tokens").or_else(|| usage.get("billed_units"));
-    let usage = cohere.filter(|v| v.is_object()).unwrap_or(usage);
-    let names = [
-        "input_tokens",
-        "output_tokens",
-        "prompt_tokens",
-        "completion_tokens",
-        "inputTokens",
-        "outputTokens",
-        "total_tokens",
-    ];
-    if names.iter().all(|n| usage.get(*n).is_none_or(Value::is_null)) {
-        return None;
-    }
-    let mut input = number(usage, &["input_tokens", "prompt_tokens", "inputTokens"]);
-    let output = number(usage, &["output_tokens", "completion_tokens", "outputTokens"]);
-    let details = ["input_tokens_details", "prompt_tokens_details"].iter().find_map(|n| usage.get(*n));
-    let detail = |name: &str| details.map_or(0, |d| number(d, &[name]));
-    let inside = detail("cached_tokens").max(number(usage, &["prompt_cache_hit_tokens"]));
-    // Anthropic and Bedrock count cached tokens separately; OpenAI includes them in the input.
-    let beside = number(usage, &["cache_read_input_tokens", "cacheReadInputTokens"]);
-    let (written, written_long) = cache_writes(usage);
-    input = input.saturating_add(beside).saturating_add(written);
-    let (written_inside, long_inside) = (detail("cache_write_tokens"), details.map_or(0, long_writes_of_openai));
-    let details = ["output_tokens_details", "completion_tokens_details"].iter().find_map(|n| usage.get(*n));
-    let reasoning = details.map_or(0, |d| number(d, &["reasoning_tokens"]));
-    let cache_write = written.max(written_inside);
-    Some(CallUsage {
-        input,
-        output,
-        cache_read: inside.max(beside),
-        cache_write,
-        cache_write_long: written_long.max(long_inside).min(cache_write),
-        reasoning,
-    })
-}
-
-/// Tokens written to a cache, and those of them that are kept for an hour, as Anthropic and Bedrock count them.
-fn cache_writes(usage: &Value) -> (u64, u64) {
-    let total = number(usage, &["cache_creation_input_tokens", "cacheWriteInputTokens"]);
-    let by_ttl = &usage["cache_creation"];
-    let (short, long) =
-        (number(by_ttl, &["ephemeral_5m_input_tokens"]), number(by_ttl, &["ephemeral_1h_input_tokens"]));
-    let long_of_bedrock = || {
-        let details = usage["cacheDetails"].as_array();
-        let long = details.into_iter().flatten().filter(|part| part["ttl"] == "1h");
-        long.fold(0u64, |sum, part| sum.saturating_add(number(part, &["inputTokens"])))
-    };
-    (total.max(short.saturating_add(long)), long.max(long_of_bedrock()))
-}
-
-/// Tokens written to a cache for twelve hours rather than half an hour.
-fn long_writes_of_openai(details: &Value) -> u64 {
-    number(&details["cache_write_tokens_details"], &["ttl_12h_tokens"])
-}
-
-/// Gemini counts thoughts apart from the candidates, and prompts of tools apart from the prompt.
-fn gemini_counts(usage: &Value) -> CallUsage {
-    let reasoning = number(usage, &["thoughtsTokenCount"]);
-    CallUsage {
-        input: number(usage, &["promptTokenCount"]).saturating_add(number(usage, &["toolUsePromptTokenCount"])),
-        output: number(usage, &["candidatesTokenCount"]).saturating_add(reasoning),
-        cache_read: number(usage, &["cachedContentTokenCount"]),
-        reasoning,
-        ..CallUsage::default()
-    }
-}
-
-/// Google's Interactions count thoughts apart from the output, and prompts of tools apart from the input.
-fn interaction_counts(usage: &Value) -> Option<CallUsage> {
-    usage.get("total_input_tokens").or_else(|| usage.get("total_output_tokens"))?;
-    let reasoning = number(usage, &["total_thought_tokens"]);
-    Some(CallUsage {
-        input: number(usage, &["total_input_tokens"]).saturating_add(number(usage, &["total_tool_use_tokens"])),
-        output: number(usage, &["total_output_tokens"]).saturating_add(reasoning),
-        cache_read: number(usage, &["total_cached_tokens"]),
-        reasoning,
-        ..CallUsage::default()
-    })
-}
-
-fn number(value: &Value, names: &[&str]) -> u64 {
-    let one = |v: &Value| v.as_u64().or_else(|| v.as_f64().filter(|f| *f >= 0.0).map(|f| f as u64));
-    names.iter().find_map(|n| value.get(*n).and_then(one)).unwrap_or(0)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use interflow_types::{ServiceRegion, ServiceTier};
     use serde_json::json;
 
     #[test]
@@ -180,8 +68,8 @@ mod tests {
             output,
             cache_read,
             cache_write,
-            cache_write_long: 0,
             reasoning,
+            ..CallUsage::default()
         };
         for (body, wanted) in [
             (
@@ -275,6 +163,81 @@ mod tests {
         ] {
             let read = summary_from_value(&json!({ "usage": usage })).usage.unwrap();
             assert_eq!((read.input, read.cache_write, read.cache_write_long), (input, written, long), "{usage}");
+        }
+    }
+
+    #[test]
+    fn what_is_priced_apart_is_read_under_the_names_of_each_provider() {
+        let usage = |usage: Value| summary_from_value(&usage).usage.unwrap();
+        let anthropic = usage(json!({"model": "m", "usage": {"input_tokens": 40, "output_tokens": 700,
+            "output_tokens_details": {"thinking_tokens": 400}, "server_tool_use": {"web_search_requests": 2},
+            "service_tier": "standard", "speed": "fast", "inference_geo": "us",
+            "iterations": [{"type": "message", "model": "m", "input_tokens": 40, "output_tokens": 700},
+                {"type": "compaction", "input_tokens": 9, "output_tokens": 1}]}}));
+        let (tier, region) = (Some(ServiceTier::Fast), Some(ServiceRegion::Us));
+        let read =
+            CallUsage { input: 49, output: 701, reasoning: 400, searches: 2, tier, region, ..CallUsage::default() };
+        assert_eq!(anthropic, read);
+        let advised = json!({"model": "m", "usage": {"input_tokens": 1, "output_tokens": 1, "service_tier": "standard",
+            "iterations": [{"type": "advisor_message", "model": "other", "input_tokens": 9, "output_tokens": 9}]}});
+        assert_eq!(usage(advised).tier, Some(ServiceTier::Other), "another model has another price");
+
+        let responses = usage(json!({"response": {"model": "m", "service_tier": "flex", "tool_usage": {
+            "image_gen": {"total_tokens": 0}, "web_search": {"num_requests": 3}},
+            "usage": {"input_tokens": 9, "output_tokens": 4}}}));
+        assert_eq!((responses.searches, responses.tier), (3, Some(ServiceTier::Flex)));
+        let realtime =
+            usage(json!({"type": "response.done", "response": {"usage": {"input_tokens": 100, "output_tokens": 50,
+            "input_token_details": {"text_tokens": 30, "audio_tokens": 60, "image_tokens": 10, "cached_tokens": 40,
+                "cached_tokens_details": {"text_tokens": 10, "audio_tokens": 25, "image_tokens": 5}},
+            "output_token_details": {"text_tokens": 20, "audio_tokens": 30}}}}));
+        let read = CallUsage {
+            input: 100,
+            output: 50,
+            cache_read: 40,
+            audio_input: 35,
+            audio_cache_read: 25,
+            audio_output: 30,
+            image_input: 5,
+            image_cache_read: 5,
+            ..CallUsage::default()
+        };
+        assert_eq!(realtime, read);
+        assert_eq!(usage(json!({"text": "a", "usage": {"type": "duration", "seconds": 11.2}})).seconds, 12);
+        assert_eq!(usage(json!({"results": [], "meta": {"billed_units": {"search_units": 2}}})).searches, 2);
+
+        let gemini = usage(
+            json!({"modelVersion": "m", "candidates": [{"groundingMetadata": {"webSearchQueries": ["a", "b"]}}],
+            "usageMetadata": {"promptTokenCount": 100, "candidatesTokenCount": 20, "cachedContentTokenCount": 30,
+                "trafficType": "ON_DEMAND_PRIORITY",
+                "promptTokensDetails": [{"modality": "TEXT", "tokenCount": 40}, {"modality": "AUDIO", "tokenCount": 60}],
+                "cacheTokensDetails": [{"modality": "AUDIO", "tokenCount": 30}],
+                "candidatesTokensDetails": [{"modality": "IMAGE", "tokenCount": 15}]}}),
+        );
+        let tier = Some(ServiceTier::Priority);
+        let read = CallUsage {
+            input: 100,
+            output: 20,
+            cache_read: 30,
+            audio_input: 30,
+            audio_cache_read: 30,
+            image_output: 15,
+            searches: 2,
+            tier,
+            ..CallUsage::default()
+        };
+        assert_eq!(gemini, read);
+        let interaction = usage(json!({"usage": {"total_input_tokens": 9, "total_output_tokens": 1,
+            "input_tokens_by_modality": [{"modality": "video", "tokens": 4}],
+            "grounding_tool_count": [{"type": "google_search", "count": 3}, {"type": "google_maps", "count": 1}]}}));
+        assert_eq!((interaction.video_input, interaction.searches, interaction.maps), (4, 3, 1));
+        let converse = json!({"usage": {"inputTokens": 8, "outputTokens": 4}, "serviceTier": {"type": "flex"}});
+        assert_eq!(usage(converse).tier, Some(ServiceTier::Flex));
+        for (name, tier) in
+            [("default", ServiceTier::Standard), ("on_demand", ServiceTier::Standard), ("scale", ServiceTier::Other)]
+        {
+            let body = json!({"service_tier": name, "usage": {"prompt_tokens": 1}});
+            assert_eq!(usage(body).tier, Some(tier), "{name}");
         }
     }
 

@@ -1,12 +1,8 @@
 //! Reads usage, model and id from a response while it is relayed, buffering as little as possible.
 
 use super::{OutputCounter, may_hold_usage, summary_from_json};
-use crate::event_stream::{EventReader, StreamFraming};
 use crate::parsed_event::ParsedEvent;
 use crate::{ResponseSummary, reply_error, spans};
-
-/// Maximum size of a complete response, or event, that is parsed; larger ones are relayed without usage.
-const MAX_EVENT_BYTES: usize = 16 << 20;
 
 /// Maximum number of events that are examined for the first text.
 const MAX_EXAMINED_EVENTS: u32 = 64;
@@ -16,29 +12,27 @@ const MAX_EXAMINED_EVENTS: u32 = 64;
 pub struct UsageReader {
     settled: ResponseSummary,
     begun: bool,
-    /// Whether it is one JSON value, rather than a stream.
-    is_whole: bool,
-    /// Events that may still be examined for the first text: a whole response has none, and a stream of an unknown
-    /// format is not examined to its end.
+    /// Events that may still be examined for the first text: a stream of an unknown format is not examined to its end.
     unexamined: u32,
     has_text: bool,
     error: Option<String>,
     output: OutputCounter,
 }
 
-impl UsageReader {
-    pub fn new(framing: StreamFraming) -> Self {
+impl Default for UsageReader {
+    fn default() -> Self {
         Self {
             settled: ResponseSummary::default(),
             begun: false,
-            is_whole: framing == StreamFraming::Whole,
-            unexamined: if framing == StreamFraming::Whole { 0 } else { MAX_EXAMINED_EVENTS },
+            unexamined: MAX_EXAMINED_EVENTS,
             has_text: false,
             error: None,
             output: OutputCounter::default(),
         }
     }
+}
 
+impl UsageReader {
     /// Whether a stream has delivered generated text, reasoning included: the events before only announce it.
     pub const fn has_text(&self) -> bool {
         self.has_text
@@ -69,7 +63,8 @@ impl UsageReader {
         if json.is_empty() {
             return;
         }
-        if !self.is_whole {
+        let is_whole = event.event().is_whole;
+        if !is_whole {
             self.read_text(event);
         }
         // The first event contains model and id.
@@ -81,7 +76,7 @@ impl UsageReader {
             // A report covers the text of its own event.
             self.output.add_report(summary.usage.map_or(0, |usage| usage.output));
         }
-        if self.is_whole
+        if is_whole
             && self.settled.usage.is_none_or(|usage| usage.output == 0)
             && let Ok(facts) = spans::facts(json)
         {
@@ -110,58 +105,30 @@ impl UsageReader {
     }
 }
 
-/// A [`UsageReader`] for bytes that are not divided into events yet.
-#[derive(Debug)]
-pub struct UsageScanner {
-    /// `None` once the response cannot be scanned any further, or has ended.
-    events: Option<EventReader>,
-    usage: UsageReader,
-}
-
-impl UsageScanner {
-    pub fn new(framing: StreamFraming) -> Self {
-        Self { events: Some(EventReader::new(framing, MAX_EVENT_BYTES)), usage: UsageReader::new(framing) }
-    }
-
-    /// Processes the next bytes, after content decoding.
-    pub fn push(&mut self, bytes: &[u8]) {
-        let Some(mut events) = self.events.take() else { return };
-        events.push(bytes);
-        loop {
-            match events.next_event() {
-                Ok(Some(event)) => self.usage.read(&event.into()),
-                Ok(None) => break,
-                Err(_) => return,
-            }
-        }
-        self.events = Some(events);
-    }
-
-    /// The end of the response: its summary. May be called again.
-    pub fn finish(&mut self) -> &ResponseSummary {
-        if let Some(event) = self.events.take().and_then(|mut events| events.finish()) {
-            self.usage.read(&event.into());
-        }
-        self.usage.summary()
-    }
-
-    pub const fn usage(&self) -> &UsageReader {
-        &self.usage
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use base64::Engine as _;
     use base64::engine::general_purpose::STANDARD;
 
     use super::*;
+    use crate::event_stream::{EventReader, StreamFraming};
     use interflow_types::CallUsage;
 
+    /// What is read of a response in pieces of this size.
+    fn read(framing: StreamFraming, raw: &[u8], size: usize) -> UsageReader {
+        let (mut events, mut usage) = (EventReader::new(framing, 16 << 20), UsageReader::default());
+        for piece in raw.chunks(size) {
+            events.push(piece);
+            while let Ok(Some(event)) = events.next_event() {
+                usage.read(&event.into());
+            }
+        }
+        events.finish().into_iter().for_each(|event| usage.read(&event.into()));
+        usage
+    }
+
     fn scanned(framing: StreamFraming, raw: &[u8]) -> ResponseSummary {
-        let mut scanner = UsageScanner::new(framing);
-        raw.chunks(7).for_each(|c| scanner.push(c));
-        scanner.finish().clone()
+        read(framing, raw, 7).summary().clone()
     }
 
     #[test]
@@ -198,11 +165,9 @@ mod tests {
                 "data: {\"id\":\"c\",\"choices\":[{\"index\":0,\"delta\":{\"content\":\"a\"}}]}\n\n",
             ),
         ] {
-            let mut scanner = UsageScanner::new(StreamFraming::Sse);
-            scanner.push(announced.as_bytes());
-            assert!(!scanner.usage().has_text(), "{announced}");
-            scanner.push(text.as_bytes());
-            assert!(scanner.usage().has_text(), "{text}");
+            let has_text = |raw: String| read(StreamFraming::Sse, raw.as_bytes(), raw.len()).has_text();
+            assert!(!has_text(announced.to_owned()), "{announced}");
+            assert!(has_text([announced, text].concat()), "{text}");
         }
     }
 
@@ -266,10 +231,7 @@ mod tests {
             (StreamFraming::Whole, "{\"data\":[{\"embedding\":[0.1,0.2]}]}".to_owned(), 0),
             (StreamFraming::Whole, "<html>".to_owned(), 0),
         ] {
-            let mut scanner = UsageScanner::new(framing);
-            raw.as_bytes().chunks(7).for_each(|c| scanner.push(c));
-            scanner.finish();
-            assert_eq!(scanner.usage().unreported_output(), counted, "{raw}");
+            assert_eq!(read(framing, raw.as_bytes(), 7).unreported_output(), counted, "{raw}");
         }
     }
 

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use interflow_types::{Body, Flow, RequestHead, Response, ResponseHead, StatusCode};
 use serde_json::{Value, json};
 
-use super::{call, capabilities, lists, log_messages};
+use super::{call, capabilities, listen, lists, log_messages};
 use crate::exchange::{Endpoint, McpExchange, PreparedRequest, find_session};
 use crate::protocol::client_message::{ClientMessage, ClientMethod, ClientRequest};
 use crate::protocol::jsonrpc::{METHOD_NOT_FOUND, RpcError, response};
-use crate::protocol::responses::{json_response, refusal};
+use crate::protocol::responses::{accepted, json_response, refusal, rpc_response};
 use crate::protocol::versions::VERSIONS;
 use crate::service::McpService;
 use crate::session::client_session::McpSession;
@@ -23,7 +23,7 @@ pub(crate) async fn answer(service: &Arc<McpService>, flow: &mut Flow, head: &Re
         return refusal(StatusCode::INTERNAL_SERVER_ERROR, "the request was not inspected");
     };
     match prepared.message {
-        ClientMessage::Ignored => accepted(),
+        ClientMessage::Notice | ClientMessage::Ignored => accepted(),
         ClientMessage::Response(id, result) => {
             let result = match prepared.original {
                 Some(ClientMessage::Response(_, original)) => original,
@@ -41,10 +41,6 @@ pub(crate) async fn answer(service: &Arc<McpService>, flow: &mut Flow, head: &Re
             answer_request(service, flow, head, &endpoint, &session, prepared, request).await
         }
     }
-}
-
-fn accepted() -> Response {
-    Response { head: ResponseHead::new(StatusCode::ACCEPTED), body: Body::Empty }
 }
 
 async fn answer_request(
@@ -66,6 +62,13 @@ async fn answer_request(
             let mut response = json_response(StatusCode::OK, response(&id, &Ok(result)));
             response.head.headers.append_unchecked(b"Mcp-Session-Id", session.id.as_bytes());
             return response;
+        }
+        ClientMethod::Discover => {
+            let (only, key) = (endpoint.0.as_deref(), prepared.key.as_deref());
+            Ok(capabilities::discovery(&prepared.settings, session, only, key).await)
+        }
+        ClientMethod::Listen(filter) => {
+            return listen::open(service, flow, head, endpoint, session, prepared, id, filter).await;
         }
         ClientMethod::Ping => Ok("{}".to_owned()),
         ClientMethod::List(kind) => {
@@ -95,7 +98,7 @@ async fn answer_request(
     if result.is_err() {
         flow.tag("mcp-error");
     }
-    json_response(StatusCode::OK, response(&id, &result))
+    rpc_response(session.is_stateless(), &id, result)
 }
 
 fn initialize_result(version: &str, capabilities: &Value) -> String {

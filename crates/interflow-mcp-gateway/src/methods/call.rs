@@ -2,21 +2,26 @@
 
 use std::sync::Arc;
 
-use interflow_types::{Flow, RequestHead, Response, StatusCode};
+use interflow_types::{BoxFuture, Flow, RequestHead, Response};
+use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
-use super::call_context::{CallContext, ReviewedRequest};
+use super::call_context::{CallContext, Delivery};
 use super::server_call::ServerCall;
 use super::server_events::ProgressTranslator;
-use crate::access::{may_log, needs_approval};
+use crate::access::needs_approval;
 use crate::exchange::{McpExchange, PreparedRequest};
 use crate::protocol::client_message::{ClientMessage, ClientMethod, ClientRequest};
-use crate::protocol::event_stream::StreamedReply;
-use crate::protocol::jsonrpc::{CANCELLED, RpcError, response, shown_arguments};
-use crate::protocol::responses::json_response;
+use crate::protocol::event_stream::{KEEP_ALIVE, StreamedReply};
+use crate::protocol::jsonrpc::{CANCELLED, INVALID_PARAMS, RpcError, response, shown_arguments};
+use crate::protocol::responses::{rpc_response, stateless_result};
 use crate::service::McpService;
 use crate::session::client_session::McpSession;
+use crate::session::request_state::{RequestState, StateBinding};
+use crate::session::running_requests::RunningRequest;
+use crate::session::waiting_calls::{CallStep, RunningCall};
 use crate::upstream::event_sink::EventSink;
+use crate::upstream::server::McpServer;
 
 /// Bound on messages of a call that wait for a slow client.
 const MAX_MESSAGES: usize = 64;
@@ -30,95 +35,184 @@ pub(super) async fn answer(
     prepared: PreparedRequest,
     request: ClientRequest,
 ) -> Response {
-    let ClientRequest { id, method, progress_token } = request;
-    let refused = |flow: &mut Flow, e: RpcError| {
-        flow.tag("mcp-error");
-        json_response(StatusCode::OK, response(&id, &Err(e)))
-    };
-    let (server, name) = match prepared.target {
-        Some(Ok(target)) => target,
-        Some(Err(e)) => return refused(flow, e),
-        None => return refused(flow, RpcError::server("not a request that a server answers")),
-    };
-    let running = session.running.begin(&id);
-    if let ClientMethod::CallTool(_, arguments) = &method
-        && needs_approval(&server, &name)
-    {
-        flow.tag("held");
-        let review = (service.deps.review)(flow, head, approval_reason(&server.name, &name, arguments));
-        let decided = tokio::select! {
-            decided = review => decided.map_err(|why| {
-                RpcError::not_allowed(format!("the call of {name} of the MCP server {} was not approved: {why}", server.name))
-            }),
-            () = running.cancelled.notified() => Err(cancelled()),
-        };
-        if let Err(e) = decided {
-            service.count_call(&server.name, "refused");
-            return refused(flow, e);
+    let id = request.id.clone();
+    let wants_progress = request.progress_token.is_some();
+    let CallStart { running, context, binding } = match begin(service, flow, head, session, prepared, request).await {
+        Ok(start) => start,
+        Err(e) => {
+            flow.tag("mcp-error");
+            return rpc_response(session.is_stateless(), &id, Err(e));
         }
-    }
-    let context = Arc::new(CallContext {
-        service: Arc::clone(service),
-        session: Arc::clone(session),
-        may_log: may_log(&server, prepared.key.as_deref()),
-        server,
-        policy: prepared.policy,
-        guard: prepared.guard,
-        outcome: Arc::clone(&flow.extension_mut::<McpExchange>().outcome),
-        review: ReviewedRequest::new(flow, head),
-    });
-    let original = match prepared.original {
-        Some(ClientMessage::Request(request)) => Some(request.method),
-        _ => None,
     };
-    let call = ServerCall { context: Arc::clone(&context), name, method, original };
-    if !accepts_events(head) {
-        let result = tokio::select! {
-            result = call.run(None) => result,
-            () = running.cancelled.notified() => Err(cancelled()),
-        };
-        return json_response(StatusCode::OK, response(&id, &result));
-    }
-    let wants_progress = progress_token.is_some();
-    let translate = progress_token.map(|token| Box::new(call.progress_translator(token)) as ProgressTranslator);
-    let (sink, events) = EventSink::new(wants_progress);
-    let (out, mut messages) = mpsc::channel(MAX_MESSAGES);
-    let mut reply = Box::pin(async move {
-        let dispatched = context.dispatch(events, out, translate);
-        let call = call.run(Some(sink));
-        tokio::pin!(dispatched, call);
-        let mut is_dispatched = false;
-        let result = loop {
-            tokio::select! {
-                result = &mut call => break result,
-                () = running.cancelled.notified() => {
-                    is_dispatched = true;
-                    break Err(cancelled());
-                }
-                // The server sends nothing more, and its response is inspected.
-                () = &mut dispatched, if !is_dispatched => is_dispatched = true,
-            }
-        };
-        // What the server sent before its response.
-        if !is_dispatched {
-            dispatched.await;
+    let (has_events, is_stateless) = (accepts_events(head), session.is_stateless());
+    let (mut reply, mut messages): (BoxFuture<'static, _>, _) = match is_stateless {
+        true => {
+            let (out, messages) = mpsc::channel(MAX_MESSAGES);
+            (Box::pin(reply_without_session(running, has_events.then_some(out), context, binding)), messages)
         }
-        response(&id, &result)
-    });
+        false => (running.call, running.messages),
+    };
     let mut first = None;
-    if !wants_progress {
+    if !has_events || !wants_progress || is_stateless {
         // Most calls send nothing before their response, which then needs no stream.
         tokio::select! {
-            text = &mut reply => return json_response(StatusCode::OK, text),
+            result = &mut reply => match messages.try_recv() {
+                Ok(text) => (first, reply) = (Some(text), Box::pin(std::future::ready(result))),
+                Err(_) => return rpc_response(is_stateless, &id, result),
+            },
             Some(text) = messages.recv() => first = Some(text),
+            // What is between takes a connection for dead on which nothing comes.
+            () = tokio::time::sleep(KEEP_ALIVE), if has_events && is_stateless => {}
         }
     }
     flow.extension_mut::<McpExchange>().is_stream = true;
-    StreamedReply { call: reply, messages, first }.into_response()
+    let call = Box::pin(async move { response(&id, &reply.await) });
+    StreamedReply { call, messages, first }.into_response()
 }
 
-fn cancelled() -> RpcError {
-    RpcError::new(CANCELLED, "the client cancelled the request")
+struct CallStart {
+    running: RunningCall,
+    context: Arc<CallContext>,
+    binding: Arc<StateBinding>,
+}
+
+/// Begins a call, or goes on with one that waited for the client.
+async fn begin(
+    service: &Arc<McpService>,
+    flow: &mut Flow,
+    head: &RequestHead,
+    session: &Arc<McpSession>,
+    prepared: PreparedRequest,
+    request: ClientRequest,
+) -> Result<CallStart, RpcError> {
+    let ClientRequest { id, method, progress_token, envelope } = request;
+    let not_a_call = || RpcError::server("not a request that a server answers");
+    let (server, name) = prepared.target.ok_or_else(not_a_call)??;
+    let binding = prepared.binding.ok_or_else(not_a_call)?;
+    let (original, original_envelope) = match prepared.original {
+        Some(ClientMessage::Request(request)) => (Some(request.method), request.envelope),
+        _ => (None, None),
+    };
+    let envelope = original_envelope.or(envelope);
+    let is_first = prepared.state == RequestState::default();
+    let cancellation = session.running.begin(&id);
+    if let ClientMethod::CallTool(_, arguments) = &method
+        && is_first
+        && needs_approval(&server, &name)
+        && let Err(e) = approve(service, flow, head, &cancellation, &server, &name, arguments).await
+    {
+        service.count_call(&server.name, "refused");
+        return Err(e);
+    }
+    let delivery = if session.is_stateless() { Delivery::Request } else { Delivery::Session };
+    let key = prepared.key.as_deref();
+    let context =
+        CallContext::new(service, flow, head, session, server, key, prepared.policy, prepared.guard, delivery);
+    let context = Arc::new(context);
+    if let Some(name) = &prepared.state.waiting {
+        let gone = || RpcError::new(INVALID_PARAMS, "the call does not wait any more; begin it anew");
+        let mut running = session.waiting.take(name).ok_or_else(gone)?;
+        running.answer(&session.questions, envelope.as_ref().ok_or_else(not_a_call)?);
+        flow.extension_mut::<McpExchange>().outcome = Arc::clone(&running.outcome);
+        return Ok(CallStart { running, context, binding });
+    }
+    let passed = envelope.map(|envelope| envelope.passed);
+    let (state, bound) = (prepared.state.of_server, Arc::clone(&binding));
+    let call = ServerCall { context: Arc::clone(&context), name, method, original, passed, state, binding: bound };
+    let (out, messages) = mpsc::channel(MAX_MESSAGES);
+    if !accepts_events(head) && !session.is_stateless() {
+        let call = Box::pin(async move { unless_cancelled(&cancellation, call.run(None, None)).await });
+        let running = RunningCall::new(call, messages, Arc::clone(&context.outcome));
+        return Ok(CallStart { running, context, binding });
+    }
+    let translate = progress_token.map(|token| Box::new(call.progress_translator(token)) as ProgressTranslator);
+    let (sink, events) = EventSink::new(translate.is_some());
+    let dispatcher = Arc::clone(&context);
+    let work = async move {
+        let dispatched = dispatcher.dispatch(events, out.clone(), translate);
+        let call = call.run(Some(sink), Some(out));
+        tokio::pin!(dispatched, call);
+        tokio::select! {
+            result = &mut call => {
+                // What the server sent before its response.
+                dispatched.await;
+                result
+            }
+            // The server sends nothing more, and its response is inspected.
+            () = &mut dispatched => call.await,
+        }
+    };
+    let call = Box::pin(async move { unless_cancelled(&cancellation, work).await });
+    let running = RunningCall::new(call, messages, Arc::clone(&context.outcome));
+    Ok(CallStart { running, context, binding })
+}
+
+async fn approve(
+    service: &McpService,
+    flow: &mut Flow,
+    head: &RequestHead,
+    cancellation: &RunningRequest,
+    server: &McpServer,
+    tool: &str,
+    arguments: &str,
+) -> Result<(), RpcError> {
+    flow.tag("held");
+    let name = &server.name;
+    let review = (service.deps.review)(flow, head, approval_reason(name, tool, arguments));
+    let refused =
+        |why| RpcError::not_allowed(format!("the call of {tool} of the MCP server {name} was not approved: {why}"));
+    unless_cancelled(cancellation, async { review.await.map_err(refused) }).await
+}
+
+async fn unless_cancelled<T>(
+    request: &RunningRequest,
+    work: impl Future<Output = Result<T, RpcError>>,
+) -> Result<T, RpcError> {
+    tokio::select! {
+        result = work => result,
+        () = request.cancelled.notified() => Err(RpcError::new(CANCELLED, "the client cancelled the request")),
+    }
+}
+
+/// The result of a call, after what the server sends before it. A client without a session gets what the server asks as
+/// the result, and the call waits for the answers.
+async fn reply_without_session(
+    mut running: RunningCall,
+    out: Option<mpsc::Sender<String>>,
+    context: Arc<CallContext>,
+    binding: Arc<StateBinding>,
+) -> Result<String, RpcError> {
+    loop {
+        match running.step().await {
+            CallStep::Message(text) => {
+                if let Some(out) = &out {
+                    let _ = out.send(text).await;
+                }
+            }
+            CallStep::Done(result) => {
+                for text in running.rest() {
+                    // A client that reads slowly misses some.
+                    let _ = out.as_ref().map(|out| out.try_send(text));
+                }
+                return stateless_result(result);
+            }
+            CallStep::Asked => {
+                let (requests, ttl) = (running.input_requests(), context.server.config.client_timeout.0);
+                let waiting = context.session.waiting.add(running, ttl)?;
+                let state = context.seal(RequestState::waiting(waiting), &binding)?;
+                return Ok(input_required(&requests, Some(state)));
+            }
+        }
+    }
+}
+
+/// The result that asks a client without a session.
+pub(super) fn input_required(requests: &Value, state: Option<String>) -> String {
+    let mut result = json!({ "resultType": "input_required", "inputRequests": requests });
+    if let Some(state) = state {
+        result["requestState"] = state.into();
+    }
+    result.to_string()
 }
 
 fn accepts_events(head: &RequestHead) -> bool {

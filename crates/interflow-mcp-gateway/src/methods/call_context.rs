@@ -3,16 +3,21 @@
 
 use std::sync::Arc;
 
+use interflow_limits::VirtualKey;
 use interflow_redact::{RedactMode, ValuePolicy};
 use interflow_types::{Direction, Flow, RequestHead};
 use parking_lot::Mutex;
+use serde_json::Value;
 
-use crate::exchange::CallOutcome;
+use crate::access::may_log;
+use crate::exchange::{CallOutcome, McpExchange};
 use crate::protocol::jsonrpc::RpcError;
+use crate::protocol::listen_filter::ListenFilter;
 use crate::redaction::results::redact_result;
 use crate::redaction::values::Findings;
 use crate::service::{CallGuard, McpService};
 use crate::session::client_session::McpSession;
+use crate::session::request_state::{RequestState, StateBinding};
 use crate::upstream::server::McpServer;
 
 pub(crate) struct CallContext {
@@ -25,6 +30,17 @@ pub(crate) struct CallContext {
     pub review: Arc<ReviewedRequest>,
     /// Whether the client gets the log messages of the server.
     pub may_log: bool,
+    pub delivery: Delivery,
+}
+
+/// Where a client gets what a server sends beside its responses.
+pub(crate) enum Delivery {
+    /// On the stream of its session, and requests of the server on that of its call.
+    Session,
+    /// Without a session: on the stream of its request.
+    Request,
+    /// The stream is that of a request for these notifications, with this id.
+    Listen(Arc<ListenFilter>, Value),
 }
 
 /// What a person is told of the client's request.
@@ -44,6 +60,44 @@ impl ReviewedRequest {
 }
 
 impl CallContext {
+    #[allow(clippy::too_many_arguments)]
+    pub fn new(
+        service: &Arc<McpService>,
+        flow: &mut Flow,
+        head: &RequestHead,
+        session: &Arc<McpSession>,
+        server: Arc<McpServer>,
+        key: Option<&VirtualKey>,
+        policy: ValuePolicy,
+        guard: Option<Arc<dyn CallGuard>>,
+        delivery: Delivery,
+    ) -> Self {
+        Self {
+            service: Arc::clone(service),
+            session: Arc::clone(session),
+            may_log: may_log(&server, key),
+            server,
+            policy,
+            guard,
+            outcome: Arc::clone(&flow.extension_mut::<McpExchange>().outcome),
+            review: ReviewedRequest::new(flow, head),
+            delivery,
+        }
+    }
+
+    /// Whether the client has no session.
+    pub fn is_stateless(&self) -> bool {
+        self.session.is_stateless()
+    }
+
+    /// Seals what the client sends back with its next request, for as long as a client may take to answer.
+    ///
+    /// # Errors
+    /// It is too long.
+    pub fn seal(&self, state: RequestState, binding: &StateBinding) -> Result<String, RpcError> {
+        self.service.sealer.seal(state, binding, self.server.config.client_timeout.0)
+    }
+
     /// Redacts what the server sent for the client, and has the guard check it.
     ///
     /// # Errors

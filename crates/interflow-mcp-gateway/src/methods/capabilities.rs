@@ -6,12 +6,16 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use interflow_limits::VirtualKey;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use crate::access::{self, Offer, may_log};
+use crate::protocol::client_capabilities::TASKS_EXTENSION;
+use crate::protocol::envelope::SERVER_INFO_KEY;
+use crate::protocol::versions::supported;
 use crate::session::client_session::McpSession;
 use crate::settings::McpSettings;
 use crate::upstream::server::McpServer;
+use crate::upstream::server_hello::ServerHello;
 
 /// How long the beginning of a session waits for a server of which nothing is known yet.
 const MAX_WAIT: Duration = Duration::from_secs(10);
@@ -54,28 +58,68 @@ async fn optional_of_server(
         // It is not even started.
         return names;
     }
-    let capabilities = capabilities_of(server, session).await;
+    let capabilities = known_hello(server, session).await.capabilities;
     names.retain(|name| capabilities.get(name).is_some_and(|c| !c.is_null()));
     names
 }
 
-/// What a server declared, as far as it is known within a time limit; null if nothing is.
-pub(crate) async fn capabilities_of(server: &Arc<McpServer>, session: &Arc<McpSession>) -> Value {
-    if let Some(capabilities) = server.known.get() {
-        return capabilities;
+/// What a client without a session learns of the gateway: its versions and capabilities, and what servers tell the model
+/// of the client.
+pub(crate) async fn discovery(
+    settings: &McpSettings,
+    session: &Arc<McpSession>,
+    only: Option<&str>,
+    key: Option<&VirtualKey>,
+) -> String {
+    let mut capabilities = declared(settings, session, only, key).await;
+    let servers = settings.of_endpoint(only);
+    let servers = servers.iter().filter(|server| access::check(server, key, Offer::Instructions).is_ok());
+    let hellos =
+        join_all(servers.map(|server| async move { (&server.name, known_hello(server, session).await) })).await;
+    let (mut extensions, mut instructions) = (Map::new(), Vec::new());
+    for (name, hello) in &hellos {
+        extensions.extend(hello.capabilities["extensions"].as_object().cloned().unwrap_or_default());
+        let text = hello.instructions.as_ref();
+        instructions.extend(text.map(|text| if only.is_some() { text.clone() } else { format!("{name}: {text}") }));
+    }
+    extensions.remove(TASKS_EXTENSION);
+    if !extensions.is_empty() {
+        capabilities["extensions"] = Value::Object(extensions);
+    }
+    let mut result = json!({ "supportedVersions": supported(), "capabilities": capabilities });
+    if !instructions.is_empty() {
+        result["instructions"] = instructions.join("\n\n").into();
+    }
+    with_hints(result, 0)
+}
+
+/// A result of the gateway itself for a client without a session: what it is, and how long the client may keep it for
+/// itself, in milliseconds.
+pub(crate) fn with_hints(mut result: Value, ttl: u64) -> String {
+    result["ttlMs"] = ttl.into();
+    // What a client gets depends on its key.
+    result["cacheScope"] = "private".into();
+    result["_meta"] = json!({ SERVER_INFO_KEY: { "name": "interflow", "version": env!("CARGO_PKG_VERSION") } });
+    result.to_string()
+}
+
+/// What a server said of itself, as far as it is known within a time limit; nothing if it failed.
+pub(crate) async fn known_hello(server: &Arc<McpServer>, session: &Arc<McpSession>) -> ServerHello {
+    if let Some(hello) = server.known.get() {
+        return hello;
     }
     // A start that takes longer goes on, for the first request to the server.
     let (owned, session) = (Arc::clone(server), Arc::clone(session));
-    let hello = tokio::spawn(async move { owned.hello(&session).await.map(|hello| hello.capabilities) });
+    let hello = tokio::spawn(async move { owned.hello(&session).await });
     match tokio::time::timeout(MAX_WAIT, hello).await {
-        Ok(Ok(Ok(capabilities))) => capabilities,
+        Ok(Ok(Ok(hello))) => hello,
         Ok(Ok(Err(e))) => {
             tracing::warn!("cannot read the capabilities of an MCP server: {e}");
-            Value::Null
+            ServerHello::default()
         }
         Ok(Err(_)) | Err(_) => {
             tracing::warn!("MCP server {}: timed out reading its capabilities", server.name);
-            Value::Null
+            ServerHello::default()
         }
     }
 }

@@ -6,6 +6,7 @@ use futures_util::future::join_all;
 use interflow_limits::VirtualKey;
 use serde_json::{Value, json};
 
+use super::capabilities::with_hints;
 use crate::access::{self, Offer};
 use crate::protocol::client_message::ListKind;
 use crate::protocol::jsonrpc::RpcError;
@@ -24,6 +25,13 @@ pub(crate) struct MergedList {
     pub failed: Vec<Arc<str>>,
 }
 
+/// The list of one server.
+pub(crate) struct ServerList {
+    items: Vec<Value>,
+    /// How long a client may keep it, in milliseconds.
+    ttl: u64,
+}
+
 /// The list of an endpoint. With several servers, those that fail are left out.
 ///
 /// # Errors
@@ -37,11 +45,12 @@ pub(crate) async fn list(
 ) -> Result<MergedList, RpcError> {
     let servers: Vec<_> = settings.of_endpoint(only).into_iter().filter(|s| may_list(s, key, kind)).collect();
     let lists = join_all(servers.iter().map(|server| list_of_server(server, session, kind))).await;
-    let (mut items, mut failed) = (Vec::new(), Vec::new());
+    let (mut items, mut failed, mut ttl) = (Vec::new(), Vec::new(), None::<u64>);
     for (server, list) in servers.iter().zip(lists) {
         match list {
             Ok(list) => {
-                items.extend(list.into_iter().filter_map(|item| offered(server, session, only, key, kind, item)))
+                ttl = Some(ttl.unwrap_or(list.ttl).min(list.ttl));
+                items.extend(list.items.into_iter().filter_map(|item| offered(server, session, only, key, kind, item)));
             }
             Err(e) if only.is_some() => return Err(e),
             Err(e) => {
@@ -50,7 +59,13 @@ pub(crate) async fn list(
             }
         }
     }
-    Ok(MergedList { result: json!({ kind.member(): items }).to_string(), failed })
+    let result = json!({ kind.member(): items });
+    let result = match session.is_stateless() {
+        // A list without that of a server which failed is not for keeping.
+        true => with_hints(result, ttl.filter(|_| failed.is_empty()).unwrap_or_default()),
+        false => result.to_string(),
+    };
+    Ok(MergedList { result, failed })
 }
 
 fn may_list(server: &McpServer, key: Option<&VirtualKey>, kind: ListKind) -> bool {
@@ -93,26 +108,28 @@ pub(crate) async fn list_of_server(
     server: &McpServer,
     session: &McpSession,
     kind: ListKind,
-) -> Result<Vec<Value>, RpcError> {
+) -> Result<ServerList, RpcError> {
+    let mut list = ServerList { items: Vec::new(), ttl: u64::MAX };
     if !server.hello(session).await?.offers(kind.capability()) {
-        return Ok(Vec::new());
+        return Ok(ServerList { ttl: 0, ..list });
     }
-    let (mut items, mut cursor) = (Vec::new(), None::<String>);
+    let mut cursor = None::<String>;
     for _ in 0..MAX_PAGES {
         let params = cursor.take().map_or_else(|| json!({}), |cursor| json!({ "cursor": cursor })).to_string();
-        let page = server.request(session, kind.method(), &|_| params.clone(), None).await?;
+        let page = server.request(session, kind.method(), &params, None).await?;
         let mut page: Value = serde_json::from_str(&page).map_err(|e| RpcError::server(e.to_string()))?;
         if let Some(Value::Array(more)) = page.get_mut(kind.member()).map(Value::take) {
-            items.extend(more);
+            list.items.extend(more);
         }
+        list.ttl = list.ttl.min(page["ttlMs"].as_u64().unwrap_or_default());
         cursor = page["nextCursor"].as_str().map(str::to_owned);
         if cursor.is_none() {
             if matches!(kind, ListKind::Tools | ListKind::Prompts) {
-                session.listed.remember(&server.name, kind, &items);
+                session.listed.remember(&server.name, kind, &list.items);
             }
-            return Ok(items);
+            return Ok(list);
         }
-        if items.len() > MAX_ITEMS {
+        if list.items.len() > MAX_ITEMS {
             break;
         }
     }

@@ -6,9 +6,10 @@ use std::sync::Arc;
 use futures_util::future::join_all;
 use interflow_limits::VirtualKey;
 use serde_json::{Value, json};
+use tokio::sync::mpsc;
 
-use super::call_context::CallContext;
-use super::capabilities::capabilities_of;
+use super::call_context::{CallContext, Delivery};
+use super::capabilities::known_hello;
 use crate::access::may_log;
 use crate::protocol::jsonrpc::{METHOD_NOT_FOUND, RpcError, notification};
 use crate::protocol::log_level::{LOG_MESSAGE, LogLevel, SET_LEVEL};
@@ -30,16 +31,16 @@ pub(crate) async fn set_level(
     level: LogLevel,
 ) -> Result<String, RpcError> {
     let servers: Vec<_> = settings.of_endpoint(only).into_iter().filter(|server| may_log(server, key)).collect();
-    let capabilities = join_all(servers.iter().map(|server| capabilities_of(server, session))).await;
-    let logging: Vec<_> =
-        servers.iter().zip(&capabilities).filter(|(_, declared)| declared["logging"].is_object()).collect();
+    let hellos = join_all(servers.iter().map(|server| known_hello(server, session))).await;
+    let logging: Vec<_> = servers.iter().zip(&hellos).filter(|(_, hello)| hello.offers("logging")).collect();
     if logging.is_empty() {
         return Err(RpcError::new(METHOD_NOT_FOUND, "no server of this gateway has log messages for this client"));
     }
     *session.log_level.lock() = Some(level);
     let params = level.params();
-    let requests = logging.iter().map(|(server, _)| async {
-        if let Err(e) = server.request(session, SET_LEVEL, &|_| params.clone(), None).await {
+    // One without sessions is told with each request.
+    let requests = logging.iter().filter(|(_, hello)| !hello.is_stateless()).map(|(server, _)| async {
+        if let Err(e) = server.request(session, SET_LEVEL, &params, None).await {
             // Its messages below the level are left out in any case.
             tracing::warn!("{SET_LEVEL} failed: {e}");
         }
@@ -49,12 +50,17 @@ pub(crate) async fn set_level(
 }
 
 impl CallContext {
-    /// Passes a log message on to the stream of the session. One that cannot be inspected is left out.
-    pub(crate) async fn pass_log_message(&self, params: &Value) {
+    /// Passes a log message on to the client. One that cannot be inspected is left out.
+    pub(crate) async fn pass_log_message(&self, params: &Value, out: &mpsc::Sender<String>) {
         let level = params["level"].as_str().and_then(LogLevel::parse);
         let Some(level) = level.filter(|_| self.may_log) else { return };
-        let is_wanted = self.session.log_level.lock().is_none_or(|lowest| level >= lowest);
-        if !is_wanted || !self.session.standing.keeps_events() {
+        let lowest = *self.session.log_level.lock();
+        let is_wanted = match self.delivery {
+            Delivery::Session => lowest.is_none_or(|lowest| level >= lowest) && self.session.standing.keeps_events(),
+            Delivery::Request => lowest.is_some_and(|lowest| level >= lowest),
+            Delivery::Listen(..) => false,
+        };
+        if !is_wanted {
             return;
         }
         let name = &self.server.name;
@@ -63,7 +69,12 @@ impl CallContext {
                 let logger = message["logger"].as_str();
                 let logger = logger.map_or_else(|| name.to_string(), |logger| format!("{name}/{logger}"));
                 let message = json!({ "level": level.name(), "logger": logger, "data": message["data"] });
-                self.session.standing.push(notification(LOG_MESSAGE, &message));
+                let text = notification(LOG_MESSAGE, &message);
+                match self.delivery {
+                    Delivery::Session => self.session.standing.push(text),
+                    // A client that reads slowly misses some.
+                    Delivery::Request | Delivery::Listen(..) => drop(out.try_send(text)),
+                }
             }
             Err(e) => tracing::warn!("cannot pass on a log message of the MCP server {name}: {e}"),
         }

@@ -1,15 +1,21 @@
 //! A call that a server answers: of a tool, a prompt or a resource.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use interflow_redact::RedactMode;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
+use tokio::sync::mpsc;
 
+use super::call::input_required;
 use super::call_context::CallContext;
+use crate::protocol::client_capabilities::ClientRequestKind;
 use crate::protocol::client_message::{ClientMethod, CompletionRef, completion_params, named_params};
-use crate::protocol::jsonrpc::{METHOD_NOT_FOUND, RpcError};
+use crate::protocol::envelope::Envelope;
+use crate::protocol::jsonrpc::{METHOD_NOT_FOUND, RpcError, merged, object};
 use crate::redaction::restoring::restore_for_server;
 use crate::redaction::values::{Findings, redact_text};
+use crate::session::request_state::{RequestState, StateBinding};
 use crate::upstream::event_sink::EventSink;
 
 /// A call with all that it needs, so that it can go on while its response is already being sent.
@@ -21,21 +27,45 @@ pub(crate) struct ServerCall {
     pub method: ClientMethod,
     /// As the client sent it, if the server gets more than the recording.
     pub original: Option<ClientMethod>,
+    /// Further params of a client without a session, for the server.
+    pub passed: Option<String>,
+    /// What the server gave the client with an earlier answer to the same request.
+    pub state: Option<String>,
+    /// What such a state is bound to.
+    pub binding: Arc<StateBinding>,
 }
+
+/// What comes of a call.
+enum Answer {
+    Result(String),
+    /// What the client is asked, inspected.
+    Asked(String),
+}
+
+/// Bound on how often a server may ask before the result, and the pause before a request that it wants only repeated.
+const MAX_ROUNDS: usize = 16;
+const ROUND_PAUSE: Duration = Duration::from_millis(200);
 
 impl ServerCall {
     /// Sends the call and redacts what comes back.
-    pub async fn run(self, sink: Option<EventSink>) -> Result<String, RpcError> {
+    pub async fn run(self, sink: Option<EventSink>, out: Option<mpsc::Sender<String>>) -> Result<String, RpcError> {
         let context = &self.context;
-        let result = match self.send(sink).await {
-            Ok(result) => context.inspect(result).await,
+        let result = match self.send(sink, out.as_ref()).await {
+            Ok(Answer::Asked(result)) => return Ok(result),
+            Ok(Answer::Result(result)) => context.inspect(result).await.map(|result| self.with_cache_hints(result)),
             Err(e) => {
                 let (vault, mut findings) = (&context.session.from_servers, Findings::new());
                 let message =
                     redact_text(&context.policy, context.result_mode(), vault, &e.message, &mut findings).await;
                 context.count(findings);
-                let data = context.required_urls(&e).await;
-                data.and_then(|data| Err(RpcError { message, data: data.map(Box::new), received_data: None, ..e }))
+                match context.required_urls(&e).await {
+                    Ok(Some(urls)) if context.is_stateless() => return Ok(ask_for_urls(&urls)),
+                    Ok(urls) => {
+                        let data = urls.or(self.error_data(&e).await).map(Box::new);
+                        Err(RpcError { message, data, received_data: None, ..e })
+                    }
+                    Err(e) => Err(e),
+                }
             }
         };
         let is_error = result.as_deref().map_or(true, is_tool_error);
@@ -44,7 +74,23 @@ impl ServerCall {
         result
     }
 
-    async fn send(&self, sink: Option<EventSink>) -> Result<String, RpcError> {
+    /// The data of an error for a client without a session, redacted.
+    async fn error_data(&self, error: &RpcError) -> Option<Value> {
+        let data = error.received_data.as_ref().filter(|_| self.context.is_stateless())?;
+        serde_json::from_str(&self.context.inspect(data.to_string()).await.ok()?).ok()
+    }
+
+    /// A resource is redacted for one client, so no other may have it of a cache.
+    fn with_cache_hints(&self, result: String) -> String {
+        match (&self.method, self.context.is_stateless()) {
+            (ClientMethod::ReadResource(_), true) => {
+                merged(&merged(r#"{"ttlMs":0}"#, &result), r#"{"cacheScope":"private"}"#)
+            }
+            _ => result,
+        }
+    }
+
+    async fn send(&self, sink: Option<EventSink>, out: Option<&mpsc::Sender<String>>) -> Result<Answer, RpcError> {
         let context = &*self.context;
         // After the recorder took its copy of the request.
         let restored = |json: String| restore_for_server(&context.server, &context.policy, &context.session, json);
@@ -53,24 +99,86 @@ impl ServerCall {
             ClientMethod::CallTool(_, arguments) => ("tools/call", restored(arguments.clone())),
             ClientMethod::GetPrompt(_, arguments) => ("prompts/get", restored(arguments.clone())),
             ClientMethod::ReadResource(uri) => ("resources/read", uri_json(uri)),
-            ClientMethod::Subscribe(uri) => return self.subscribe(&uri_json(uri)).await,
-            ClientMethod::Unsubscribe(uri) => return self.unsubscribe(&uri_json(uri)).await,
+            ClientMethod::Subscribe(uri) => return self.subscribe(&uri_json(uri)).await.map(Answer::Result),
+            ClientMethod::Unsubscribe(uri) => return self.unsubscribe(&uri_json(uri)).await.map(Answer::Result),
             ClientMethod::Complete(CompletionRef::Prompt(_), values) => {
                 // By its name at the server.
-                return self.complete(&CompletionRef::Prompt(self.name.clone()), &restored(values.clone())).await;
+                let reference = CompletionRef::Prompt(self.name.clone());
+                return self.complete(&reference, &restored(values.clone())).await.map(Answer::Result);
             }
             ClientMethod::Complete(CompletionRef::Resource(uri), values) => {
                 let uri = serde_json::from_str(&uri_json(uri)).map_err(|e| RpcError::server(e.to_string()))?;
-                return self.complete(&CompletionRef::Resource(uri), &restored(values.clone())).await;
+                let reference = CompletionRef::Resource(uri);
+                return self.complete(&reference, &restored(values.clone())).await.map(Answer::Result);
             }
             _ => return Err(RpcError::server("not a request that a server answers")),
         };
-        let is_resource = method == "resources/read";
-        let params = |token: Option<u64>| match is_resource {
+        let mut params = match method == "resources/read" {
             true => format!(r#"{{"uri":{values}}}"#),
-            false => named_params(&self.name, &values, token),
+            false => named_params(&self.name, &values),
         };
-        context.server.request(&context.session, method, &params, sink).await
+        if let Some(passed) = &self.passed {
+            let passed = restored(passed.clone());
+            let is_stateless = context.server.hello(&context.session).await?.is_stateless();
+            params = merged(&params, &if is_stateless { passed } else { Envelope::without_responses(&passed) });
+        }
+        if let Some(state) = &self.state {
+            params = merged(&params, &json!({ "requestState": state }).to_string());
+        }
+        self.ask_and_repeat(method, params, sink, out).await
+    }
+
+    /// Sends a request. If the server asks something before the result, a client with a session is asked here, and one
+    /// without gets that as the result.
+    async fn ask_and_repeat(
+        &self,
+        method: &str,
+        params: String,
+        sink: Option<EventSink>,
+        out: Option<&mpsc::Sender<String>>,
+    ) -> Result<Answer, RpcError> {
+        let (context, mut sent, mut urls) = (&*self.context, params.clone(), Vec::new());
+        for _ in 0..MAX_ROUNDS {
+            let result = context.server.request(&context.session, method, &sent, sink.clone()).await?;
+            // The user is done with what was opened before.
+            if let Some(out) = out {
+                urls.drain(..).for_each(|url| context.pass_completion(&url, out));
+            }
+            let Some(required) = InputRequired::parse(&result) else { return Ok(Answer::Result(result)) };
+            if context.is_stateless() {
+                return self.pass_questions(required).await.map(Answer::Asked);
+            }
+            let mut responses = Vec::new();
+            for (key, question, asked) in &required.requests {
+                let unasked = || RpcError::not_allowed(format!("{question}: the client accepts no event stream"));
+                let (response, asked) = context.ask(question, asked, out.ok_or_else(unasked)?).await?;
+                responses.push((key, response));
+                urls.extend(serde_json::from_str::<Value>(&asked).ok().filter(|asked| asked["mode"] == "url"));
+            }
+            if responses.is_empty() {
+                tokio::time::sleep(ROUND_PAUSE).await;
+            }
+            let responses = object(responses.iter().map(|(key, response)| (key, response.as_str())));
+            sent = merged(&params, &object([("inputResponses", responses.as_str())]));
+            if let Some(state) = required.state {
+                sent = merged(&sent, &json!({ "requestState": state }).to_string());
+            }
+        }
+        let name = &context.server.name;
+        Err(RpcError::server(format!("MCP server {name}: it asked {MAX_ROUNDS} times and gave no result")))
+    }
+
+    /// What a client without a session is asked.
+    async fn pass_questions(&self, required: InputRequired) -> Result<String, RpcError> {
+        let mut requests = Map::new();
+        for (key, method, params) in required.requests {
+            let params = self.context.question(&method, &params).await?;
+            let params: Value = serde_json::from_str(&params).map_err(|e| RpcError::server(e.to_string()))?;
+            requests.insert(key, json!({ "method": method, "params": params }));
+        }
+        let seal = |state| self.context.seal(RequestState::of_server(state), &self.binding);
+        let sealed = required.state.map(seal);
+        Ok(input_required(&Value::Object(requests), sealed.transpose()?))
     }
 
     /// Asks the server for values of an argument.
@@ -81,13 +189,14 @@ impl ServerCall {
             return Err(RpcError::new(METHOD_NOT_FOUND, format!("the MCP server {name} completes no arguments")));
         }
         let params = completion_params(reference, values);
-        context.server.request(&context.session, "completion/complete", &|_| params.clone(), None).await
+        context.server.request(&context.session, "completion/complete", &params, None).await
     }
 
     /// Asks the server to tell of changes to a resource. `sent` is its URI as JSON.
     async fn subscribe(&self, sent: &str) -> Result<String, RpcError> {
         let context = &*self.context;
-        if !context.server.hello(&context.session).await?.has_subscriptions() {
+        let hello = context.server.hello(&context.session).await?;
+        if !hello.has_subscriptions() {
             let name = &context.server.name;
             return Err(RpcError::new(
                 METHOD_NOT_FOUND,
@@ -102,7 +211,10 @@ impl ServerCall {
         // Before the server may tell of the first change.
         context.session.subscriptions.add(&context.server.name, &plain, client_uri)?;
         let params = format!(r#"{{"uri":{sent}}}"#);
-        let done = context.server.request(&context.session, "resources/subscribe", &|_| params.clone(), None).await;
+        let done = match hello.is_stateless() {
+            true => context.server.renew_subscriptions(&context.session).await,
+            false => context.server.request(&context.session, "resources/subscribe", &params, None).await.map(drop),
+        };
         if done.is_err() {
             context.session.subscriptions.remove(&context.server.name, &plain);
         }
@@ -117,8 +229,11 @@ impl ServerCall {
         if context.service.sessions.is_subscribed_elsewhere(&context.session, &context.server.name, &plain) {
             return Ok("{}".to_owned());
         }
+        if context.server.hello(&context.session).await?.is_stateless() {
+            return context.server.renew_subscriptions(&context.session).await.map(|()| "{}".to_owned());
+        }
         let params = format!(r#"{{"uri":{sent}}}"#);
-        let done = context.server.request(&context.session, "resources/unsubscribe", &|_| params.clone(), None).await;
+        let done = context.server.request(&context.session, "resources/unsubscribe", &params, None).await;
         done.map(|_| "{}".to_owned())
     }
 
@@ -151,6 +266,39 @@ impl ServerCall {
             out
         }
     }
+}
+
+/// What a server without sessions asks before the result (MCP 2026-07-28, multi round-trip requests).
+struct InputRequired {
+    /// Key, method and params of each request.
+    requests: Vec<(String, String, String)>,
+    state: Option<String>,
+}
+
+impl InputRequired {
+    /// `None` if it is another result.
+    fn parse(result: &str) -> Option<Self> {
+        if !result.contains("input_required") {
+            return None;
+        }
+        let value: Value = serde_json::from_str(result).ok()?;
+        if value["resultType"] != "input_required" {
+            return None;
+        }
+        let requests = value["inputRequests"].as_object().into_iter().flatten().map(|(key, request)| {
+            let params = request.get("params").map(Value::to_string).unwrap_or_default();
+            (key.clone(), request["method"].as_str().unwrap_or_default().to_owned(), params)
+        });
+        Some(Self { requests: requests.collect(), state: value["requestState"].as_str().map(str::to_owned) })
+    }
+}
+
+/// The result that has a client without a session open the URLs of an error.
+fn ask_for_urls(urls: &Value) -> String {
+    let urls = urls["elicitations"].as_array().into_iter().flatten().enumerate();
+    let method = ClientRequestKind::Elicitation.method();
+    let requests = urls.map(|(n, params)| (format!("url-{n}"), json!({ "method": method, "params": params })));
+    input_required(&requests.collect(), None)
 }
 
 /// Bound on the message of a progress notification.

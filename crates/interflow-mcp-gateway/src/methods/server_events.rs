@@ -8,9 +8,10 @@ use interflow_types::BoxFuture;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
-use super::call_context::CallContext;
+use super::call_context::{CallContext, Delivery};
 use super::url_elicitation;
 use crate::protocol::client_capabilities::{ClientCapabilities, ClientRequestKind};
+use crate::protocol::envelope::SUBSCRIPTION_ID_KEY;
 use crate::protocol::jsonrpc::{INVALID_PARAMS, METHOD_NOT_FOUND, RpcError, notification, request, shown_arguments};
 use crate::protocol::log_level::LOG_MESSAGE;
 use crate::redaction::restoring::restore_for_server;
@@ -42,27 +43,49 @@ impl CallContext {
                     }
                 }
                 Some(ServerEvent::Notification { method, params }) if method == LOG_MESSAGE => {
-                    self.pass_log_message(&params).await;
+                    self.pass_log_message(&params, &out).await;
                 }
                 Some(ServerEvent::Notification { method, params }) if method == url_elicitation::COMPLETE => {
                     self.pass_completion(&params, &out);
                 }
                 Some(ServerEvent::Notification { method, params }) => {
-                    self.session.notify(&self.server.name, &method, &params);
+                    self.pass_notification(&method, &params, &out);
+                }
+                Some(ServerEvent::Request(request)) if matches!(self.delivery, Delivery::Listen(..)) => {
+                    let _ = request.reply.send(Err(RpcError::server("the client has no call in progress")));
                 }
                 Some(ServerEvent::Request(request)) => {
                     let out = out.clone();
                     questions.push(Box::pin(async move {
                         let ServerRequest { method, params, reply } = request;
-                        let _ = reply.send(self.ask(&method, &params, &out).await);
+                        let _ = reply.send(self.ask(&method, &params, &out).await.map(|(answer, _)| answer));
                     }));
                 }
             }
         }
     }
 
+    fn pass_notification(&self, method: &str, params: &Value, out: &mpsc::Sender<String>) {
+        match &self.delivery {
+            Delivery::Session => self.session.notify(&self.server.name, method, params),
+            Delivery::Request => drop(self.session.notification_params(&self.server.name, method, params)),
+            Delivery::Listen(filter, id) => {
+                let params = self.session.notification_params(&self.server.name, method, params);
+                if let Some(mut params) = params.filter(|params| filter.admits(method, params)) {
+                    params["_meta"] = json!({ SUBSCRIPTION_ID_KEY: id });
+                    // A client that reads slowly misses some.
+                    let _ = out.try_send(notification(method, &params));
+                }
+            }
+        }
+    }
+
     /// Tells the client that the user is done with a URL that it was sent.
-    fn pass_completion(&self, params: &Value, out: &mpsc::Sender<String>) {
+    pub(super) fn pass_completion(&self, params: &Value, out: &mpsc::Sender<String>) {
+        if self.is_stateless() {
+            // It learns of it by its next request.
+            return;
+        }
         let id = params["elicitationId"].as_str();
         let Some(id) = id.and_then(|id| self.session.elicitations.take(&self.server.name, id)) else { return };
         let text = notification(url_elicitation::COMPLETE, &json!({ "elicitationId": id }));
@@ -73,23 +96,42 @@ impl CallContext {
         }
     }
 
-    /// Asks the client; the result is for the server.
-    async fn ask(&self, method: &str, params: &str, out: &mpsc::Sender<String>) -> Result<String, RpcError> {
+    /// What the client is asked, redacted, after a person approved it if that is needed.
+    ///
+    /// # Errors
+    /// It is not asked, and why.
+    pub(super) async fn question(&self, method: &str, params: &str) -> Result<String, RpcError> {
         let (session, config) = (&self.session, &self.server.config);
         let kind = ClientRequestKind::from_method(method);
         let kind =
             kind.filter(|kind| config.client_requests.contains(kind) && session.capabilities.kinds.contains(kind));
         let kind =
             kind.ok_or_else(|| RpcError::new(METHOD_NOT_FOUND, format!("the client has no method `{method}`")))?;
-        let (params, is_url) = known_params(kind, params, &session.capabilities)?;
+        let (params, is_url) = known_params(kind, params, &session.capabilities, self.is_stateless())?;
         let redacted = self.inspect(params.clone()).await?;
         if is_url {
             url_elicitation::admit(&self.policy, session, &self.server.name, &params, &redacted)?;
         }
-        let _waiting = session.clock.begin();
         if any_matches(&config.approve, method) {
+            let _waiting = session.clock.begin();
             self.review(method, &shown_arguments(&redacted)).await?;
         }
+        Ok(redacted)
+    }
+
+    /// Asks the client. The result is for the server; with what the client was asked.
+    ///
+    /// # Errors
+    /// It was not asked, or did not answer with a result.
+    pub(super) async fn ask(
+        &self,
+        method: &str,
+        params: &str,
+        out: &mpsc::Sender<String>,
+    ) -> Result<(String, String), RpcError> {
+        let (session, config) = (&self.session, &self.server.config);
+        let redacted = self.question(method, params).await?;
+        let _waiting = session.clock.begin();
         let mut question = session.questions.begin(&self.server)?;
         let gone = || RpcError::server("the client does not listen any more");
         out.send(request(question.id, method, &redacted)).await.map_err(|_| gone())?;
@@ -100,7 +142,7 @@ impl CallContext {
             return Err(RpcError::server(format!("the client did not answer within {limit} (client_timeout)")));
         };
         let answer = answer.unwrap_or_else(|| Err(gone()))?;
-        Ok(restore_for_server(&self.server, &self.policy, session, answer))
+        Ok((restore_for_server(&self.server, &self.policy, session, answer), redacted))
     }
 }
 
@@ -109,6 +151,7 @@ fn known_params(
     kind: ClientRequestKind,
     params: &str,
     client: &ClientCapabilities,
+    is_stateless: bool,
 ) -> Result<(String, bool), RpcError> {
     let invalid = |why: &str| RpcError::new(INVALID_PARAMS, format!("{}: {why}", kind.method()));
     let params: Value = serde_json::from_str(if params.is_empty() { "{}" } else { params })
@@ -117,7 +160,7 @@ fn known_params(
         match params.get("mode").map_or(Some("form"), Value::as_str) {
             Some("form") if client.forms => {}
             Some("url") if client.urls => {
-                return url_elicitation::known_members(&params)
+                return url_elicitation::known_members(&params, is_stateless)
                     .map(|members| (members.to_string(), true))
                     .map_err(invalid);
             }
@@ -140,19 +183,19 @@ mod tests {
         let client = ClientCapabilities::parse(&json!({ "elicitation": {}, "sampling": {} }));
         let form =
             r#"{"message":"m","requestedSchema":{"type":"object"},"mode":"form","_meta":{"a":1},"task":{"ttl":1}}"#;
-        let params = known_params(ClientRequestKind::Elicitation, form, &client).unwrap();
+        let params = known_params(ClientRequestKind::Elicitation, form, &client, false).unwrap();
         assert_eq!(params, (r#"{"message":"m","requestedSchema":{"type":"object"}}"#.to_owned(), false));
         for (kind, params) in [
             (ClientRequestKind::Elicitation, r#"{"mode":"url","url":"https://a.test"}"#),
             (ClientRequestKind::Sampling, r#"{"messages":[],"tools":[]}"#),
             (ClientRequestKind::Sampling, "["),
         ] {
-            assert_eq!(known_params(kind, params, &client).unwrap_err().code, INVALID_PARAMS, "{params}");
+            assert_eq!(known_params(kind, params, &client, false).unwrap_err().code, INVALID_PARAMS, "{params}");
         }
-        assert_eq!(known_params(ClientRequestKind::Roots, "", &client), Ok(("{}".to_owned(), false)));
+        assert_eq!(known_params(ClientRequestKind::Roots, "", &client, false), Ok(("{}".to_owned(), false)));
         let opens = ClientCapabilities::parse(&json!({ "elicitation": { "url": {} } }));
         let url = r#"{"mode":"url","url":"https://a.test","elicitationId":"1","message":"m"}"#;
-        assert!(known_params(ClientRequestKind::Elicitation, url, &opens).unwrap().1);
-        assert!(known_params(ClientRequestKind::Elicitation, form, &opens).is_err());
+        assert!(known_params(ClientRequestKind::Elicitation, url, &opens, false).unwrap().1);
+        assert!(known_params(ClientRequestKind::Elicitation, form, &opens, false).is_err());
     }
 }

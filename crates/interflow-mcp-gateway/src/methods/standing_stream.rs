@@ -14,10 +14,10 @@ use tokio::sync::mpsc;
 use tokio::task::AbortHandle;
 use tokio::time::Interval;
 
-use super::call_context::{CallContext, ReviewedRequest};
-use crate::access::may_log;
-use crate::exchange::{Endpoint, McpExchange, VERSION_HEADER, find_session};
+use super::call_context::{CallContext, Delivery};
+use crate::exchange::{Endpoint, McpExchange, find_session};
 use crate::protocol::event_stream::{KEEP_ALIVE_COMMENT, event_stream_head, keep_alive, numbered_event};
+use crate::protocol::header_values::VERSION_HEADER;
 use crate::protocol::responses::refusal;
 use crate::protocol::versions::PRIMED_SINCE;
 use crate::service::McpService;
@@ -47,16 +47,9 @@ pub(crate) fn open(service: &Arc<McpService>, flow: &mut Flow, head: &RequestHea
             Err(why) => return refusal(StatusCode::INTERNAL_SERVER_ERROR, why),
         };
         flow.extension_mut::<McpExchange>().begin_stream(&session, policy.restore);
-        contexts.push(CallContext {
-            service: Arc::clone(service),
-            session: Arc::clone(&session),
-            guard: (service.deps.guard)(flow, &server.name),
-            may_log: may_log(&server, key.as_deref()),
-            server,
-            policy,
-            outcome: Arc::clone(&flow.extension_mut::<McpExchange>().outcome),
-            review: ReviewedRequest::new(flow, head),
-        });
+        let (guard, key) = ((service.deps.guard)(flow, &server.name), key.as_deref());
+        let delivery = Delivery::Session;
+        contexts.push(CallContext::new(service, flow, head, &session, server, key, policy, guard, delivery));
     }
     let opened = session.standing.open(head.headers.get_str("last-event-id"), &settings);
     if !opened.has_listeners {

@@ -22,11 +22,12 @@ const MAX_ID: usize = 256;
 /// Bound on the elicitations of one error.
 const MAX_REQUIRED: usize = 16;
 
-/// The known members of an elicitation.
+/// The known members of an elicitation. For a client with a session it gets an id if the server gave it none, as servers
+/// without sessions do; a client without one learns by its next request when the user is done, and needs none.
 ///
 /// # Errors
 /// What is wrong with it.
-pub(crate) fn known_members(params: &Value) -> Result<Value, &'static str> {
+pub(crate) fn known_members(params: &Value, is_stateless: bool) -> Result<Value, &'static str> {
     let text = |name: &str, max: usize| params[name].as_str().filter(|text| !text.is_empty() && text.len() <= max);
     let url = text("url", MAX_URL).ok_or("it has no `url`, or one of more than 8192 bytes")?;
     // Others could make the client run or read something.
@@ -40,9 +41,15 @@ pub(crate) fn known_members(params: &Value) -> Result<Value, &'static str> {
     if !url.bytes().all(|b| b.is_ascii_graphic()) {
         return Err("its `url` has characters that a URL cannot have (RFC 3986)");
     }
-    let id = text("elicitationId", MAX_ID).ok_or("it has no `elicitationId`, or one of more than 256 bytes")?;
     let message = params["message"].as_str().ok_or("it has no `message`")?;
-    Ok(json!({ "mode": "url", "message": message, "url": url, "elicitationId": id }))
+    let mut known = json!({ "mode": "url", "message": message, "url": url });
+    if !is_stateless {
+        known["elicitationId"] = match params.get("elicitationId") {
+            None => interflow_types::random_token().into(),
+            Some(_) => text("elicitationId", MAX_ID).ok_or("its `elicitationId` has more than 256 bytes")?.into(),
+        };
+    }
+    Ok(known)
 }
 
 /// Lets an elicitation pass whose URL and id reach the client as the server wrote them, and remembers it.
@@ -58,7 +65,7 @@ pub(crate) fn admit(
 ) -> Result<(), RpcError> {
     let parse = |json: &str| serde_json::from_str::<Value>(json).map_err(|e| RpcError::server(e.to_string()));
     let (sent, redacted) = (parse(sent)?, parse(redacted)?);
-    for name in ["url", "elicitationId"] {
+    for name in ["url", "elicitationId"].into_iter().filter(|name| sent.get(*name).is_some()) {
         let original = sent[name].to_string();
         // What the client sent itself is restored for it.
         let arrives = redacted[name] == sent[name]
@@ -103,7 +110,7 @@ impl CallContext {
             if elicitation["mode"] != "url" {
                 return Err(invalid("their mode is not `url`"));
             }
-            let sent = known_members(elicitation).map_err(invalid)?.to_string();
+            let sent = known_members(elicitation, self.is_stateless()).map_err(invalid)?.to_string();
             let checked = self.inspect(sent.clone()).await?;
             admit(&self.policy, session, name, &sent, &checked)?;
             elicitations.push(serde_json::from_str::<Value>(&checked).map_err(|e| RpcError::server(e.to_string()))?);
@@ -126,7 +133,7 @@ mod tests {
     fn an_elicitation_has_a_web_address_an_id_and_a_message() {
         let good = json!({ "url": "https://a.test/x", "elicitationId": "1", "message": "m", "more": 1 });
         let known = json!({ "mode": "url", "url": "https://a.test/x", "elicitationId": "1", "message": "m" });
-        assert_eq!(known_members(&good), Ok(known));
+        assert_eq!(known_members(&good, false), Ok(known));
         for (name, value) in [
             ("url", json!("javascript:alert(1)")),
             ("url", json!("file:///etc/passwd")),
@@ -142,7 +149,7 @@ mod tests {
         ] {
             let mut bad = good.clone();
             bad[name] = value;
-            assert!(known_members(&bad).is_err(), "{bad}");
+            assert!(known_members(&bad, false).is_err(), "{bad}");
         }
     }
 }

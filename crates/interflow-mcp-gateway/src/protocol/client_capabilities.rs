@@ -4,6 +4,9 @@ use interflow_types::schema::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
+/// Its methods are those of a server, and this gateway does not have them.
+pub(crate) const TASKS_EXTENSION: &str = "io.modelcontextprotocol/tasks";
+
 /// What a server may ask of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
@@ -69,6 +72,8 @@ pub(crate) struct ClientCapabilities {
     /// Its modes of elicitation: it shows forms, and has users open URLs.
     pub forms: bool,
     pub urls: bool,
+    /// Extensions by their ids, but for that of tasks.
+    pub extensions: Map<String, Value>,
 }
 
 impl ClientCapabilities {
@@ -81,7 +86,18 @@ impl ClientCapabilities {
             declared[kind.capability()].is_object() && (*kind != ClientRequestKind::Elicitation || forms || urls)
         };
         let kinds = ClientRequestKind::ALL.into_iter().filter(offers).collect();
-        Self { kinds, tools: declared["sampling"]["tools"].is_object(), forms, urls }
+        let mut extensions = declared["extensions"].as_object().cloned().unwrap_or_default();
+        extensions.remove(TASKS_EXTENSION);
+        Self { kinds, tools: declared["sampling"]["tools"].is_object(), forms, urls, extensions }
+    }
+
+    /// All of them.
+    pub fn to_value(&self) -> Value {
+        let mut value = self.declared(&ClientRequestKind::ALL);
+        if !self.extensions.is_empty() {
+            value["extensions"] = Value::Object(self.extensions.clone());
+        }
+        value
     }
 
     /// As they are declared to a server that may ask for these.

@@ -3,12 +3,17 @@
 use serde_json::{Value, json};
 
 use super::client_capabilities::{ClientCapabilities, ClientRequestKind};
-use super::jsonrpc::{INVALID_PARAMS, INVALID_REQUEST, PARSE_ERROR, RpcError, ServerMessage, member, response};
+use super::envelope::Envelope;
+use super::header_values::RoutingFields;
+use super::jsonrpc::{INVALID_PARAMS, INVALID_REQUEST, PARSE_ERROR, RpcError, ServerMessage, member, merged, response};
+use super::listen_filter::{LISTEN, ListenFilter};
 use super::log_level::{self, LogLevel};
 
 /// Longest name of a tool or a prompt, and longest URI, in bytes.
 pub(crate) const MAX_NAME: usize = 256;
 const MAX_URI: usize = 8192;
+
+pub(crate) const DISCOVER: &str = "server/discover";
 
 /// A message of a client.
 #[derive(Clone, Debug, PartialEq)]
@@ -16,6 +21,8 @@ pub(crate) enum ClientMessage {
     Request(ClientRequest),
     /// The client no longer wants the response to the request with this id.
     Cancel(Value),
+    /// A notification of a version without sessions, in which none needs anything to be done.
+    Notice,
     /// The response to a request of a server: the id that this gateway gave it, and the result or the error.
     Response(u64, Result<String, RpcError>),
     /// A notification that needs nothing to be done, or a response to a request that was never sent.
@@ -29,12 +36,18 @@ pub(crate) struct ClientRequest {
     pub method: ClientMethod,
     /// The token of the progress notifications that the client wants.
     pub progress_token: Option<Value>,
+    /// Of a version without sessions.
+    pub envelope: Option<Envelope>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum ClientMethod {
     /// With the version that the client wants, its name and version, and what it can be asked.
     Initialize(String, Value, ClientCapabilities),
+    /// What the gateway is and has, for clients of the version without sessions.
+    Discover,
+    /// A stream of notifications, for clients of the version without sessions.
+    Listen(ListenFilter),
     Ping,
     /// A list: `tools/list` and the like, one page.
     List(ListKind),
@@ -130,7 +143,13 @@ impl ClientMethod {
                     uri.clear();
                 }
             }
-            Self::Initialize(..) | Self::Ping | Self::List(_) | Self::SetLogLevel(_) | Self::Unknown(_) => {}
+            Self::Listen(filter) => filter.resources.clear(),
+            Self::Initialize(..)
+            | Self::Discover
+            | Self::Ping
+            | Self::List(_)
+            | Self::SetLogLevel(_)
+            | Self::Unknown(_) => {}
         }
     }
 }
@@ -141,7 +160,7 @@ pub(crate) type InvalidMessage = (Value, RpcError);
 impl ClientMessage {
     /// # Errors
     /// The message is invalid.
-    pub fn parse(raw: &str) -> Result<Self, InvalidMessage> {
+    pub fn parse(raw: &str, fields: &RoutingFields) -> Result<Self, InvalidMessage> {
         let message: Value = serde_json::from_str(raw)
             .map_err(|e| (Value::Null, RpcError::new(PARSE_ERROR, format!("the body is invalid JSON: {e}"))))?;
         let invalid = |id: Value, why: &str| (id, RpcError::new(INVALID_REQUEST, why));
@@ -155,9 +174,11 @@ impl ClientMessage {
         if message["jsonrpc"] != "2.0" {
             return Err(invalid(id.unwrap_or_default(), "not a message of JSON-RPC 2.0"));
         }
+        let invalid_envelope = |e| (id.clone().unwrap_or_default(), e);
+        let envelope = Envelope::parse(raw, &message, fields).map_err(invalid_envelope)?;
         let Some(method) = message["method"].as_str() else {
             let is_response = message.get("result").is_some() || message.get("error").is_some();
-            return if is_response {
+            return if is_response && envelope.is_none() {
                 Ok(parse_response(raw))
             } else {
                 Err(invalid(id.unwrap_or_default(), "no method"))
@@ -165,14 +186,17 @@ impl ClientMessage {
         };
         let params = &message["params"];
         let Some(id) = id else {
+            if envelope.is_some() {
+                return Ok(Self::Notice);
+            }
             let cancelled = params.get("requestId").filter(|id| id.is_string() || id.is_number());
             let cancelled = cancelled.filter(|_| method == "notifications/cancelled").cloned();
             return Ok(cancelled.map_or(Self::Ignored, Self::Cancel));
         };
-        let method = parse_method(raw, method, params)
+        let method = parse_method(raw, method, params, envelope.is_some())
             .map_err(|why| (id.clone(), RpcError::new(INVALID_PARAMS, format!("{method}: {why}"))))?;
         let token = params["_meta"].get("progressToken").filter(|t| t.is_string() || t.is_number()).cloned();
-        Ok(Self::Request(ClientRequest { id, method, progress_token: token }))
+        Ok(Self::Request(ClientRequest { id, method, progress_token: token, envelope }))
     }
 
     /// The message as it is recorded: without what was not understood, and thus not redacted.
@@ -184,7 +208,7 @@ impl ClientMessage {
             })
             .to_string(),
             Self::Response(id, result) => response(&json!(id), result),
-            Self::Ignored => r#"{"jsonrpc":"2.0"}"#.to_owned(),
+            Self::Notice | Self::Ignored => r#"{"jsonrpc":"2.0"}"#.to_owned(),
         }
     }
 }
@@ -197,10 +221,12 @@ impl ClientRequest {
                 let params = json!({ "protocolVersion": version, "capabilities": capabilities, "clientInfo": client });
                 ("initialize", params.to_string())
             }
+            ClientMethod::Discover => (DISCOVER, "{}".to_owned()),
+            ClientMethod::Listen(filter) => (LISTEN, json!({ "notifications": filter.to_value() }).to_string()),
             ClientMethod::Ping => ("ping", "{}".to_owned()),
             ClientMethod::List(kind) => (kind.method(), "{}".to_owned()),
-            ClientMethod::CallTool(name, arguments) => ("tools/call", named_params(name, arguments, None)),
-            ClientMethod::GetPrompt(name, arguments) => ("prompts/get", named_params(name, arguments, None)),
+            ClientMethod::CallTool(name, arguments) => ("tools/call", named_params(name, arguments)),
+            ClientMethod::GetPrompt(name, arguments) => ("prompts/get", named_params(name, arguments)),
             ClientMethod::ReadResource(uri) => ("resources/read", json!({ "uri": uri }).to_string()),
             ClientMethod::Subscribe(uri) => ("resources/subscribe", json!({ "uri": uri }).to_string()),
             ClientMethod::Unsubscribe(uri) => ("resources/unsubscribe", json!({ "uri": uri }).to_string()),
@@ -208,14 +234,17 @@ impl ClientRequest {
             ClientMethod::SetLogLevel(level) => (log_level::SET_LEVEL, level.params()),
             ClientMethod::Unknown(method) => (method.as_str(), "{}".to_owned()),
         };
+        let params = match &self.envelope {
+            Some(envelope) => merged(&merged(&params, &envelope.passed), &envelope.recorded()),
+            None => params,
+        };
         format!(r#"{{"jsonrpc":"2.0","id":{},"method":{},"params":{params}}}"#, self.id, Value::from(method))
     }
 }
 
 /// The params of `tools/call` and `prompts/get`.
-pub(crate) fn named_params(name: &str, arguments: &str, progress_token: Option<u64>) -> String {
-    let meta = progress_token.map(|token| format!(r#","_meta":{{"progressToken":{token}}}"#)).unwrap_or_default();
-    format!(r#"{{"name":{},"arguments":{arguments}{meta}}}"#, Value::from(name))
+pub(crate) fn named_params(name: &str, arguments: &str) -> String {
+    format!(r#"{{"name":{},"arguments":{arguments}}}"#, Value::from(name))
 }
 
 /// The params of `completion/complete`.
@@ -251,11 +280,19 @@ fn parse_completion(params: &Value) -> Result<ClientMethod, &'static str> {
     Ok(ClientMethod::Complete(reference, values.to_string()))
 }
 
-fn parse_method(raw: &str, method: &str, params: &Value) -> Result<ClientMethod, &'static str> {
+/// Methods that only versions with sessions have.
+const OF_SESSIONS: [&str; 5] =
+    ["initialize", "ping", "resources/subscribe", "resources/unsubscribe", log_level::SET_LEVEL];
+
+fn parse_method(raw: &str, method: &str, params: &Value, is_stateless: bool) -> Result<ClientMethod, &'static str> {
     let text = |name: &str, max: usize| params[name].as_str().filter(|text| text.len() <= max).map(str::to_owned);
     let name = || text("name", MAX_NAME).ok_or("it needs the name of what is called, of 256 bytes at most");
     let uri = || text("uri", MAX_URI).ok_or("it needs the URI of a resource, of 8192 bytes at most");
+    let unknown = || ClientMethod::Unknown(method.chars().take(100).collect());
     Ok(match method {
+        _ if is_stateless && OF_SESSIONS.contains(&method) => unknown(),
+        DISCOVER if is_stateless => ClientMethod::Discover,
+        LISTEN if is_stateless => ClientMethod::Listen(ListenFilter::parse(params)?),
         "initialize" => {
             let part =
                 |name: &str| params["clientInfo"][name].as_str().map(|t| t.chars().take(200).collect::<String>());
@@ -279,7 +316,7 @@ fn parse_method(raw: &str, method: &str, params: &Value) -> Result<ClientMethod,
             ClientMethod::SetLogLevel(level.ok_or(levels)?)
         }
         "completion/complete" => parse_completion(params)?,
-        other => ClientMethod::Unknown(other.chars().take(100).collect()),
+        _ => unknown(),
     })
 }
 
@@ -307,7 +344,7 @@ mod tests {
     #[test]
     fn a_call_is_parsed_with_its_arguments_as_they_were_written() {
         let raw = r#"{"jsonrpc":"2.0","id":"a","method":"tools/call","params":{"arguments":{"n":1.50},"name":"s__t","x":"ann@example.com","_meta":{"progressToken":4}}}"#;
-        let message = ClientMessage::parse(raw).unwrap();
+        let message = ClientMessage::parse(raw, &RoutingFields::default()).unwrap();
         let ClientMessage::Request(request) = &message else { panic!("a request") };
         assert_eq!(request.method, ClientMethod::CallTool("s__t".into(), r#"{"n":1.50}"#.into()));
         assert_eq!(request.progress_token, Some(json!(4)));
@@ -320,9 +357,8 @@ mod tests {
     #[test]
     fn a_completion_is_parsed_with_its_known_members_only() {
         let parse = |params: &str| {
-            ClientMessage::parse(&format!(
-                r#"{{"jsonrpc":"2.0","id":1,"method":"completion/complete","params":{params}}}"#
-            ))
+            let raw = format!(r#"{{"jsonrpc":"2.0","id":1,"method":"completion/complete","params":{params}}}"#);
+            ClientMessage::parse(&raw, &RoutingFields::default())
         };
         let known = r#"{"ref":{"name":"s__p","type":"ref/prompt"},"argument":{"name":"a","value":"b"},"context":{"arguments":{"x":"y"}}}"#;
         let message = parse(&known.replace(r#""value":"b""#, r#""value":"b","more":1"#)).unwrap();
@@ -354,7 +390,7 @@ mod tests {
                 "not an object",
             ),
         ] {
-            let (found, error) = ClientMessage::parse(raw).unwrap_err();
+            let (found, error) = ClientMessage::parse(raw, &RoutingFields::default()).unwrap_err();
             assert_eq!((found, error.code), (id, code), "{raw}");
             assert!(error.message.contains(says), "{raw}: {error}");
         }
@@ -362,7 +398,7 @@ mod tests {
 
     #[test]
     fn notifications_and_responses_are_not_answered() {
-        let parse = |raw: &str| ClientMessage::parse(raw).unwrap();
+        let parse = |raw: &str| ClientMessage::parse(raw, &RoutingFields::default()).unwrap();
         assert_eq!(parse(r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#), ClientMessage::Ignored);
         assert_eq!(parse(r#"{"jsonrpc":"2.0","id":"a","result":{}}"#), ClientMessage::Ignored);
         assert_eq!(
@@ -370,7 +406,8 @@ mod tests {
             ClientMessage::Response(1, Ok(r#"{"n":1.0}"#.into()))
         );
         let refused = parse(r#"{"jsonrpc":"2.0","id":1,"error":{"code":-1,"message":"no","data":"x"}}"#);
-        assert_eq!(refused, ClientMessage::Response(1, Err(RpcError::new(-1, "no"))));
+        let ClientMessage::Response(1, Err(e)) = refused else { panic!("a response") };
+        assert_eq!((e.code, e.message.as_str()), (-1, "no"));
         let cancel = r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":7,"reason":"x"}}"#;
         assert_eq!(parse(cancel), ClientMessage::Cancel(json!(7)));
     }

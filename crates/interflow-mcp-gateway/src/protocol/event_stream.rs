@@ -10,7 +10,7 @@ use tokio::sync::mpsc;
 use tokio::time::{Interval, MissedTickBehavior};
 
 /// A comment is sent this often, so that no proxy between takes the connection for dead.
-const KEEP_ALIVE: Duration = Duration::from_secs(15);
+pub(crate) const KEEP_ALIVE: Duration = Duration::from_secs(15);
 pub(crate) const KEEP_ALIVE_COMMENT: &[u8] = b": waiting\n\n";
 
 pub(crate) struct StreamedReply {
@@ -39,6 +39,8 @@ pub(crate) fn event_stream_head() -> ResponseHead {
     ResponseHead::new(StatusCode::OK)
         .with_header("Content-Type", "text/event-stream")
         .with_header("Cache-Control", "no-store")
+        // Some servers between would collect events until there are many.
+        .with_header("X-Accel-Buffering", "no")
 }
 
 pub(crate) fn keep_alive() -> Interval {

@@ -20,6 +20,13 @@ pub(crate) const NOT_ALLOWED: i64 = -32010;
 pub(crate) const NOT_INSPECTED: i64 = -32011;
 /// The user has to open a URL before the request can succeed (MCP 2025-11-25, elicitation).
 pub(crate) const URL_ELICITATION_REQUIRED: i64 = -32042;
+/// A header field that says what is in the body is missing, occurs twice or differs (MCP 2026-07-28, transports).
+pub(crate) const HEADER_MISMATCH: i64 = -32020;
+/// The server needs what the client did not declare on the request.
+pub(crate) const MISSING_CAPABILITY: i64 = -32021;
+pub(crate) const UNSUPPORTED_VERSION: i64 = -32022;
+/// The resource is unknown, as servers before MCP 2026-07-28 say it.
+pub(crate) const RESOURCE_NOT_FOUND: i64 = -32002;
 /// The client cancelled the request.
 pub(crate) const CANCELLED: i64 = -32800;
 
@@ -125,45 +132,86 @@ impl ServerMessage {
     }
 }
 
-/// The data of an error may be anything; only code and message are passed on, and URLs that the user has to open.
-fn server_error(error: &Value) -> RpcError {
+/// The error of a response. Its data may be anything, and has to be redacted.
+pub(crate) fn server_error(error: &Value) -> RpcError {
     let message = error["message"].as_str().unwrap_or("an error without a message");
     let code = error["code"].as_i64().unwrap_or(INTERNAL_ERROR);
-    let received_data = error.get("data").filter(|_| code == URL_ELICITATION_REQUIRED);
-    RpcError { received_data: received_data.cloned().map(Box::new), ..RpcError::new(code, message) }
+    RpcError { received_data: error.get("data").cloned().map(Box::new), ..RpcError::new(code, message) }
 }
 
 /// The range of a member's value in an object; of several with one name, the last, as parsers of values have it.
 pub(crate) fn member(json: &str, name: &str) -> Option<Range<usize>> {
-    let mut reader = JsonReader::new(json.as_bytes());
-    let Ok(Some(JsonToken::Object(_))) = reader.next_token() else { return None };
-    let (mut depth, mut is_named, mut start, mut value) = (1_usize, false, 0, None);
+    members(json).into_iter().rfind(|(other, _)| other == name).map(|(_, range)| range)
+}
+
+/// A member that is a string.
+pub(crate) fn text_member(json: &str, name: &str) -> Option<String> {
+    serde_json::from_str(json.get(member(json, name)?)?).ok()
+}
+
+/// The members of an object: their names, and the ranges of their values.
+pub(crate) fn members(json: &str) -> Vec<(String, Range<usize>)> {
+    let (mut members, mut reader) = (Vec::new(), JsonReader::new(json.as_bytes()));
+    let Ok(Some(JsonToken::Object(_))) = reader.next_token() else { return members };
+    let (mut depth, mut name, mut start) = (1_usize, String::new(), 0);
     while let Ok(Some(token)) = reader.next_token() {
-        match token {
+        let value = match token {
             JsonToken::Name(range) if depth == 1 => {
-                is_named = json.get(range).is_some_and(|raw| decode_lossy(raw).0 == name);
+                name = json.get(range).map(|raw| decode_lossy(raw).0.into_owned()).unwrap_or_default();
+                None
             }
             JsonToken::Object(at) | JsonToken::Array(at) => {
                 if depth == 1 {
                     start = at;
                 }
                 depth += 1;
+                None
             }
             JsonToken::End(end) => {
                 depth -= 1;
-                if depth == 1 && is_named {
-                    value = Some(start..end);
-                }
+                (depth == 1).then_some(start..end)
             }
-            JsonToken::Text(range) if depth == 1 && is_named => value = Some(range.start - 1..range.end + 1),
-            JsonToken::Scalar(range) if depth == 1 && is_named => value = Some(range),
-            JsonToken::Name(_) | JsonToken::Text(_) | JsonToken::Scalar(_) => {}
-        }
+            JsonToken::Text(range) if depth == 1 => Some(range.start - 1..range.end + 1),
+            JsonToken::Scalar(range) if depth == 1 => Some(range),
+            JsonToken::Name(_) | JsonToken::Text(_) | JsonToken::Scalar(_) => None,
+        };
+        members.extend(value.map(|range| (std::mem::take(&mut name), range)));
         if depth == 0 {
             break;
         }
     }
-    value
+    members
+}
+
+/// An object of members whose values are raw JSON.
+pub(crate) fn object<'v>(members: impl IntoIterator<Item = (impl AsRef<str>, &'v str)>) -> String {
+    let mut out = String::from("{");
+    for (name, value) in members {
+        if out.len() > 1 {
+            out.push(',');
+        }
+        out.push_str(&Value::from(name.as_ref()).to_string());
+        out.push(':');
+        out.push_str(value);
+    }
+    out.push('}');
+    out
+}
+
+/// An object with the members of two. A member of the second wins, but for `_meta`, which has the members of both.
+pub(crate) fn merged(first: &str, second: &str) -> String {
+    let (own, more) = (members(first), members(second));
+    let value = |json: &str, range: &Range<usize>| json.get(range.clone()).unwrap_or_default().to_owned();
+    let mut all: Vec<(String, String)> = own.iter().map(|(name, range)| (name.clone(), value(first, range))).collect();
+    for (name, range) in more {
+        let text = value(second, &range);
+        match all.iter_mut().find(|(other, _)| *other == name) {
+            Some((_, before)) if name == "_meta" => *before = merged(before, &text),
+            Some((_, before)) => *before = text,
+            None => all.push((name, text)),
+        }
+    }
+    object(all.iter().map(|(name, value)| (name, value.as_str())))
 }
 
 /// Bound on the arguments that a person is shown.
@@ -197,13 +245,21 @@ mod tests {
     }
 
     #[test]
+    fn members_of_two_objects_are_merged_as_they_were_written() {
+        let (first, second) =
+            (r#"{"a": 1.50, "_meta": {"x": 1}}"#, r#"{"_meta": {"y": 2.0, "x": 3}, "b": "\u0041", "a": []}"#);
+        assert_eq!(merged(first, second), r#"{"a":[],"_meta":{"x":3,"y":2.0},"b":"\u0041"}"#);
+        assert_eq!(merged("{}", "{}"), "{}");
+    }
+
+    #[test]
     fn responses_keep_the_bytes_of_the_result() {
         let raw = r#"{"jsonrpc":"2.0","id":7,"result":{"n":1.10,"big":12345678901234567890123}}"#;
         let Ok(ServerMessage::Response(7, result)) = ServerMessage::parse(raw) else { panic!("a response") };
         assert_eq!(response(&json!("x"), &result), raw.replace("7,", "\"x\","));
         let error = r#"{"jsonrpc":"2.0","id":7,"error":{"code":-5,"message":"no","data":"secret"}}"#;
         let Ok(ServerMessage::Response(7, Err(e))) = ServerMessage::parse(error) else { panic!("an error") };
-        assert_eq!(e, RpcError::new(-5, "no"));
+        assert!(!response(&json!(1), &Err(e)).contains("secret"), "its data has to be redacted first");
         let urls =
             r#"{"jsonrpc":"2.0","id":7,"error":{"code":-32042,"message":"no","data":{"elicitations":"secret"}}}"#;
         let Ok(ServerMessage::Response(7, Err(e))) = ServerMessage::parse(urls) else { panic!("an error") };

@@ -2,8 +2,11 @@
 
 pub(crate) mod client_capabilities;
 pub(crate) mod client_message;
+pub(crate) mod envelope;
 pub(crate) mod event_stream;
+pub(crate) mod header_values;
 pub(crate) mod jsonrpc;
+pub(crate) mod listen_filter;
 pub(crate) mod log_level;
 pub(crate) mod responses;
 pub(crate) mod uri_template;

@@ -1,9 +1,12 @@
 //! Responses of the endpoints over HTTP.
 
-use interflow_types::{Response, StatusCode};
+use interflow_types::{Body, Response, ResponseHead, StatusCode};
 use serde_json::Value;
 
-use super::jsonrpc::{INVALID_REQUEST, RpcError, response};
+use super::jsonrpc::{
+    HEADER_MISMATCH, INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND, MISSING_CAPABILITY, PARSE_ERROR,
+    RESOURCE_NOT_FOUND, RpcError, UNSUPPORTED_VERSION, member, response,
+};
 
 /// A response without a request that it could belong to.
 pub(crate) fn refusal(status: StatusCode, message: impl Into<String>) -> Response {
@@ -14,4 +17,40 @@ pub(crate) fn json_response(status: StatusCode, body: String) -> Response {
     let mut response = Response::full(status, "application/json", body);
     response.head.headers.append_unchecked(b"Cache-Control", b"no-store");
     response
+}
+
+/// The response to a message that is not answered.
+pub(crate) fn accepted() -> Response {
+    Response { head: ResponseHead::new(StatusCode::ACCEPTED), body: Body::Empty }
+}
+
+/// The response to a request of a client with or without a session.
+pub(crate) fn rpc_response(is_stateless: bool, id: &Value, result: Result<String, RpcError>) -> Response {
+    if !is_stateless {
+        return json_response(StatusCode::OK, response(id, &result));
+    }
+    let result = stateless_result(result);
+    json_response(stateless_status(&result), response(id, &result))
+}
+
+/// The status of a result or an error for a client of the version without sessions.
+fn stateless_status(result: &Result<String, RpcError>) -> StatusCode {
+    match result.as_ref().map_err(|e| e.code) {
+        Err(METHOD_NOT_FOUND) => StatusCode::NOT_FOUND,
+        Err(
+            PARSE_ERROR | INVALID_REQUEST | INVALID_PARAMS | HEADER_MISMATCH | MISSING_CAPABILITY | UNSUPPORTED_VERSION,
+        ) => StatusCode::BAD_REQUEST,
+        Ok(_) | Err(_) => StatusCode::OK,
+    }
+}
+
+/// A result or an error as clients of the version without sessions expect it.
+pub(crate) fn stateless_result(result: Result<String, RpcError>) -> Result<String, RpcError> {
+    match result {
+        Ok(json) if member(&json, "resultType").is_none() => {
+            Ok(super::jsonrpc::merged(r#"{"resultType":"complete"}"#, &json))
+        }
+        Err(e) if e.code == RESOURCE_NOT_FOUND => Err(RpcError { code: INVALID_PARAMS, ..e }),
+        other => other,
+    }
 }

@@ -3,17 +3,13 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use interflow_redact::{
-    RedactMode, RedactionResult, RedactionSession, Redactor, StopFlag, ValuePolicy, json_parts, scan_capacity,
-};
+use interflow_redact::scan_capacity::off_worker;
+use interflow_redact::{RedactMode, RedactionResult, RedactionSession, Redactor, ValuePolicy, json_parts};
 use serde_json::Value;
 
 use crate::protocol::jsonrpc::{NOT_INSPECTED, RpcError};
 use crate::session::client_session::SharedVault;
 use crate::session::listed_names::SchemaValues;
-
-/// Larger values are scanned off the worker thread, which serves other requests.
-const MAX_INLINE: usize = 32 << 10;
 
 /// Findings by type.
 pub(crate) type Findings = BTreeMap<String, u64>;
@@ -101,19 +97,8 @@ async fn scan(
         }
         redact_unlisted(&redactor, &json, &listed, session)
     };
-    let done = if size <= MAX_INLINE {
-        work()?
-    } else {
-        // When the client disconnects, this future is dropped, which stops the work.
-        let stop = StopFlag::default();
-        let _stop_on_drop = stop.on_drop();
-        let capacity = scan_capacity::reserve(size).await;
-        let scan = move || {
-            let _capacity = capacity;
-            stop.run(work)
-        };
-        tokio::task::spawn_blocking(scan).await.map_err(|_| "the scan was cut short".to_owned())??
-    };
+    // When the client disconnects, this future is dropped, which stops the work.
+    let done = off_worker(size, work).await.ok_or("the scan was cut short")??;
     for span in &done.spans {
         *findings.entry(span.type_name.clone()).or_default() += 1;
     }

@@ -1,5 +1,5 @@
 //! The session of a client (MCP 2025-11-25, session management): it has placeholders of its own, and sessions of its own
-//! with servers over HTTP.
+//! with servers over HTTP. The requests of one holder in a version without sessions share what a session has, too.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -8,20 +8,25 @@ use std::time::{Duration, Instant};
 use interflow_redact::{PlaceholderVault, RedactError, RedactionSession, VaultKey};
 use parking_lot::Mutex;
 use serde_json::Value;
+use tokio::task::JoinSet;
 
 use super::client_questions::ClientQuestions;
 use super::listed_names::ListedNames;
 use super::resource_owners::ResourceOwners;
 use super::running_requests::RunningRequests;
 use super::sent_elicitations::SentElicitations;
+use super::session_table::STATELESS_ID;
 use super::standing_events::StandingEvents;
 use super::subscriptions::Subscriptions;
 use super::wait_clock::WaitClock;
+use super::waiting_calls::WaitingCalls;
 use crate::protocol::client_capabilities::ClientCapabilities;
 use crate::protocol::client_message::ListKind;
+use crate::protocol::envelope::Envelope;
 use crate::protocol::jsonrpc::notification;
+use crate::protocol::listen_filter::RESOURCE_UPDATED;
 use crate::upstream::http::HttpSession;
-use crate::upstream::server::McpServer;
+use crate::upstream::server::{McpServer, ServerTransport};
 use crate::upstream::server_hello::{SharedLogLevel, UpstreamClient};
 use crate::upstream::stdio::StdioServer;
 
@@ -57,16 +62,25 @@ pub(crate) struct McpSession {
     pub clock: WaitClock,
     http: Mutex<HashMap<Arc<str>, Arc<HttpSession>>>,
     stdio: Mutex<HashMap<Arc<str>, OwnProcess>>,
+    /// What listens to servers over HTTP for requests without a session.
+    relays: Mutex<JoinSet<()>>,
     /// The events of the stream outside of calls.
     pub standing: StandingEvents,
     /// What servers wait for.
     pub questions: ClientQuestions,
-    pub subscriptions: Subscriptions,
+    /// Calls without a session that wait for the answers of the client.
+    pub waiting: WaitingCalls,
+    pub subscriptions: Arc<Subscriptions>,
     /// The servers of the resources that were listed in it.
     pub resources: ResourceOwners,
     pub running: RunningRequests,
     last_use: Mutex<Instant>,
+    /// Shared with the streams without a session that are open.
+    open_streams: Arc<()>,
 }
+
+/// How full the vault of a holder without sessions may be before another takes its place, in placeholders.
+const MAX_SHARED_PLACEHOLDERS: usize = 50_000;
 
 impl McpSession {
     /// # Errors
@@ -77,18 +91,42 @@ impl McpSession {
         context: &str,
         capabilities: ClientCapabilities,
     ) -> Result<Self, RedactError> {
-        // One key for both, so that a value has one placeholder, whichever side named it first.
-        let vault_key = VaultKey::random()?;
-        let vault = || {
-            let session = RedactionSession::reversible(PlaceholderVault::new(&vault_key));
-            Arc::new(Mutex::new(session.in_context(context)))
+        let vaults = new_vaults(&VaultKey::random()?, context);
+        Ok(Self::with_vaults(interflow_types::random_token(), key, endpoint, vaults, capabilities))
+    }
+
+    /// What the requests of a holder share that have the same envelope, with the vaults of another envelope if there are
+    /// any. `master` is the secret of the installation, so that placeholders are the same on all replicas.
+    pub fn stateless(
+        id: String,
+        holder: &Arc<str>,
+        endpoint: Option<Arc<str>>,
+        (context, master): (&str, &[u8; 32]),
+        envelope: &Envelope,
+        other: Option<&Self>,
+    ) -> Self {
+        let vaults = match other {
+            Some(other) => (Arc::clone(&other.from_client), Arc::clone(&other.from_servers)),
+            None => new_vaults(&VaultKey::for_conversation(master, format!("mcp\0{holder}").as_bytes()), context),
         };
-        Ok(Self {
-            id: interflow_types::random_token(),
+        let session = Self::with_vaults(id, Some(Arc::clone(holder)), endpoint, vaults, envelope.capabilities.clone());
+        *session.log_level.lock() = envelope.log_level;
+        session
+    }
+
+    fn with_vaults(
+        id: String,
+        key: Option<Arc<str>>,
+        endpoint: Option<Arc<str>>,
+        (from_client, from_servers): (SharedVault, SharedVault),
+        capabilities: ClientCapabilities,
+    ) -> Self {
+        Self {
+            id,
             key,
             endpoint,
-            from_client: vault(),
-            from_servers: vault(),
+            from_client,
+            from_servers,
             capabilities,
             elicitations: SentElicitations::default(),
             listed: ListedNames::default(),
@@ -96,18 +134,38 @@ impl McpSession {
             clock: WaitClock::default(),
             http: Mutex::default(),
             stdio: Mutex::default(),
+            relays: Mutex::default(),
             standing: StandingEvents::default(),
             questions: ClientQuestions::default(),
-            subscriptions: Subscriptions::default(),
+            waiting: WaitingCalls::default(),
+            subscriptions: Arc::default(),
             resources: ResourceOwners::default(),
             running: RunningRequests::default(),
             last_use: Mutex::new(Instant::now()),
-        })
+            open_streams: Arc::default(),
+        }
+    }
+
+    /// Whether it is what requests without a session share.
+    pub fn is_stateless(&self) -> bool {
+        self.id.starts_with(STATELESS_ID)
+    }
+
+    /// Whether its vaults have room for the requests of further hours.
+    pub fn has_room(&self) -> bool {
+        let has_room = |vault: &SharedVault| vault.lock().vault().is_none_or(|v| v.len() < MAX_SHARED_PLACEHOLDERS);
+        has_room(&self.from_client) && has_room(&self.from_servers)
     }
 
     /// The session with a server over HTTP, begun or not.
     pub fn http(&self, server: &McpServer) -> Arc<HttpSession> {
-        let begin = || Arc::new(HttpSession::new(self.upstream_client(server)));
+        let begin = || {
+            let begun = Arc::new(HttpSession::new(self.upstream_client(server)));
+            if let (ServerTransport::Http(target), true) = (&server.transport, self.is_stateless()) {
+                self.relays.lock().spawn(target.clone().relay(Arc::clone(&begun)));
+            }
+            begun
+        };
         Arc::clone(self.http.lock().entry(Arc::clone(&server.name)).or_insert_with(begin))
     }
 
@@ -124,9 +182,15 @@ impl McpSession {
     }
 
     /// What a server is told of the client.
-    fn upstream_client(&self, server: &McpServer) -> UpstreamClient {
-        let capabilities = self.capabilities.declared(&server.config.client_requests);
-        UpstreamClient { capabilities, log_level: Arc::clone(&self.log_level) }
+    pub fn upstream_client(&self, server: &McpServer) -> UpstreamClient {
+        UpstreamClient {
+            server: Arc::clone(&server.name),
+            is_stateless: self.is_stateless(),
+            capabilities: self.capabilities.declared(&server.config.client_requests),
+            extensions: self.capabilities.extensions.clone(),
+            log_level: Arc::clone(&self.log_level),
+            subscriptions: Arc::clone(&self.subscriptions),
+        }
     }
 
     /// Its sessions with servers over HTTP.
@@ -152,29 +216,49 @@ impl McpSession {
         self.key.as_ref() == key && self.endpoint.as_deref() == endpoint
     }
 
-    /// A session whose client listens is in use.
-    pub fn is_expired(&self, timeout: Duration) -> bool {
-        self.last_use.lock().elapsed() > timeout && !self.standing.is_open()
+    /// It is in use until this is dropped.
+    pub fn use_for_long(&self) -> Arc<()> {
+        Arc::clone(&self.open_streams)
     }
 
-    /// Passes a notification on to the client, if it is of a kind that is known.
-    pub fn notify(&self, server: &Arc<str>, method: &str, params: &Value) {
+    /// A session whose client listens is in use.
+    pub fn is_expired(&self, timeout: Duration) -> bool {
+        let is_listening = self.standing.is_open() || Arc::strong_count(&self.open_streams) > 1;
+        self.last_use.lock().elapsed() > timeout && !is_listening
+    }
+
+    /// The params for the client of a notification, if it is of a kind that is known.
+    pub fn notification_params(&self, server: &Arc<str>, method: &str, params: &Value) -> Option<Value> {
         for kind in [ListKind::Tools, ListKind::Prompts] {
             if method == kind.changed_method() {
                 self.listed.forget(server, kind);
             }
         }
-        let text = match method {
+        match method {
             "notifications/tools/list_changed"
             | "notifications/prompts/list_changed"
-            | "notifications/resources/list_changed" => notification(method, &Value::Object(serde_json::Map::new())),
-            "notifications/resources/updated" => {
-                let Some(uri) = params["uri"].as_str() else { return };
-                let Some(uri) = self.subscriptions.client_uri(server, uri) else { return };
-                notification(method, &serde_json::json!({ "uri": uri }))
+            | "notifications/resources/list_changed" => Some(Value::Object(serde_json::Map::new())),
+            RESOURCE_UPDATED => {
+                let uri = self.subscriptions.client_uri(server, params["uri"].as_str()?)?;
+                Some(serde_json::json!({ "uri": uri }))
             }
-            _ => return,
-        };
-        self.standing.push(text);
+            _ => None,
+        }
     }
+
+    /// Passes a notification on to the stream of the session, if it is of a kind that is known.
+    pub fn notify(&self, server: &Arc<str>, method: &str, params: &Value) {
+        if let Some(params) = self.notification_params(server, method, params) {
+            self.standing.push(notification(method, &params));
+        }
+    }
+}
+
+/// One key for both, so that a value has one placeholder, whichever side named it first.
+fn new_vaults(key: &VaultKey, context: &str) -> (SharedVault, SharedVault) {
+    let vault = || {
+        let session = RedactionSession::reversible(PlaceholderVault::new(key));
+        Arc::new(Mutex::new(session.in_context(context)))
+    };
+    (vault(), vault())
 }

@@ -9,6 +9,7 @@ use parking_lot::Mutex;
 use serde_json::Value;
 
 use crate::protocol::client_message::{ListKind, MAX_NAME};
+use crate::protocol::header_values::MirroredParam;
 
 /// Bounds on the values of one schema that are remembered, and on each of them in bytes. Further ones are redacted.
 const MAX_VALUES: usize = 10_000;
@@ -19,7 +20,15 @@ const MAX_VALUE: usize = 1024;
 pub(crate) struct ListedNames(Mutex<HashMap<(Arc<str>, ListKind), NameList>>);
 
 /// A list: the values of the schema of each name.
-type NameList = HashMap<String, Arc<SchemaValues>>;
+type NameList = HashMap<String, Arc<ListedSchema>>;
+
+/// What of a tool's schema is remembered; of a prompt, nothing.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct ListedSchema {
+    pub values: Arc<SchemaValues>,
+    /// The parameters that header fields repeat.
+    pub mirrored: Vec<MirroredParam>,
+}
 
 /// The values that a schema names: the server knows them, and takes no others in their place.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -30,7 +39,9 @@ impl ListedNames {
     pub fn remember(&self, server: &Arc<str>, kind: ListKind, items: &[Value]) {
         let named = items.iter().filter_map(|item| {
             let name = item["name"].as_str().filter(|name| is_usable(name))?;
-            Some((name.to_owned(), Arc::new(SchemaValues::of_schema(&item["inputSchema"]))))
+            let schema = &item["inputSchema"];
+            let (values, mirrored) = (Arc::new(SchemaValues::of_schema(schema)), MirroredParam::of_schema(schema));
+            Some((name.to_owned(), Arc::new(ListedSchema { values, mirrored })))
         });
         self.0.lock().insert((Arc::clone(server), kind), named.collect());
     }
@@ -40,8 +51,8 @@ impl ListedNames {
         self.0.lock().remove(&(Arc::clone(server), kind));
     }
 
-    /// The values of a tool's schema, or of none for a prompt; `None` if the server did not list just this name.
-    pub fn find(&self, server: &Arc<str>, kind: ListKind, name: &str) -> Option<Arc<SchemaValues>> {
+    /// What is known of the schema of a name; `None` if the server did not list just this name.
+    pub fn find(&self, server: &Arc<str>, kind: ListKind, name: &str) -> Option<Arc<ListedSchema>> {
         self.0.lock().get(&(Arc::clone(server), kind))?.get(name).cloned()
     }
 }

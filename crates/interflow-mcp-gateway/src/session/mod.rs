@@ -3,6 +3,7 @@
 pub(crate) mod client_questions;
 pub(crate) mod client_session;
 pub(crate) mod listed_names;
+pub(crate) mod request_state;
 pub(crate) mod resource_owners;
 pub(crate) mod running_requests;
 pub(crate) mod sent_elicitations;
@@ -11,3 +12,4 @@ pub(crate) mod session_table;
 pub(crate) mod standing_events;
 pub(crate) mod subscriptions;
 pub(crate) mod wait_clock;
+pub(crate) mod waiting_calls;

@@ -6,7 +6,8 @@ use std::time::Duration;
 use interflow_types::BoxFuture;
 
 use super::client_session::McpSession;
-use crate::protocol::jsonrpc::RpcError;
+use crate::protocol::client_message::ListKind;
+use crate::protocol::jsonrpc::{RpcError, text_member};
 use crate::settings::McpSettings;
 use crate::upstream::event_sink::EventSink;
 use crate::upstream::server::{McpServer, ServerTransport};
@@ -14,8 +15,7 @@ use crate::upstream::server_hello::ServerHello;
 use crate::upstream::stdio::StdioServer;
 
 impl McpServer {
-    /// Sends a request within the time limit. The params are made from the token for progress notifications, if the sink
-    /// wants them. If the future is dropped, the server is told that the request is cancelled.
+    /// Sends a request within the time limit, with a token for progress notifications if the sink wants them. If the future is dropped, the server is told that the request is cancelled.
     ///
     /// # Errors
     /// The server's error, or why it did not answer.
@@ -23,7 +23,7 @@ impl McpServer {
         &self,
         session: &McpSession,
         method: &str,
-        params: &(dyn Fn(Option<u64>) -> String + Sync),
+        params: &str,
         sink: Option<EventSink>,
     ) -> Result<String, RpcError> {
         // The start has a time limit of its own.
@@ -32,15 +32,36 @@ impl McpServer {
         let sent = async {
             match &self.transport {
                 ServerTransport::Stdio(server) => {
-                    self.process(session, server).request(start, method, params, sink).await
+                    let client = session.upstream_client(self);
+                    self.process(session, server).request(&client, start, method, params, sink).await
                 }
-                ServerTransport::Http(server) => server.request(&session.http(self), start, method, params, sink).await,
+                ServerTransport::Http(server) => {
+                    let name = text_member(params, "name").filter(|_| method == "tools/call");
+                    let listed = name.and_then(|name| session.listed.find(&self.name, ListKind::Tools, &name));
+                    let mirrored = listed.as_ref().map(|listed| listed.mirrored.as_slice()).unwrap_or_default();
+                    server.request(&session.http(self), start, method, params, mirrored, sink).await
+                }
             }
         };
         let limit = self.config.timeout.0;
         let answered = within(limit, session, sent).await;
         let answered = answered.unwrap_or_else(|| Err(RpcError::server(timed_out(limit))));
         answered.map_err(|e| RpcError { message: format!("MCP server {}: {}", self.name, e.message), ..e })
+    }
+
+    /// Asks a server without sessions to tell of changes to the resources that the session subscribed to.
+    ///
+    /// # Errors
+    /// It cannot be reached.
+    pub async fn renew_subscriptions(&self, session: &McpSession) -> Result<(), RpcError> {
+        match &self.transport {
+            ServerTransport::Http(_) => session.http(self).renew_stream(),
+            ServerTransport::Stdio(server) => {
+                let (client, start) = (session.upstream_client(self), self.config.start_timeout.0);
+                self.process(session, server).subscribe(&client, start).await?;
+            }
+        }
+        Ok(())
     }
 
     /// What the server declared at the beginning.
@@ -53,7 +74,7 @@ impl McpServer {
             ServerTransport::Stdio(server) => self.process(session, server).hello(start).await,
             ServerTransport::Http(server) => server.hello(&session.http(self), start).await,
         };
-        self.known.record(hello.as_ref().ok().map(|hello| hello.capabilities.clone()));
+        self.known.record(hello.as_ref().ok().cloned());
         hello.map_err(|e| RpcError { message: format!("MCP server {}: {}", self.name, e.message), ..e })
     }
 
@@ -69,6 +90,11 @@ impl McpServer {
         match &self.transport {
             ServerTransport::Stdio(server) => {
                 self.process(session, server).listen(sink);
+                Box::pin(std::future::ready(()))
+            }
+            ServerTransport::Http(_) if session.is_stateless() => {
+                let needs_stream = self.known.get().is_some_and(|hello| hello.is_stateless());
+                session.http(self).add_listener(sink, needs_stream);
                 Box::pin(std::future::ready(()))
             }
             ServerTransport::Http(server) => {

@@ -8,6 +8,9 @@ use parking_lot::Mutex;
 
 use super::client_session::McpSession;
 
+/// What the id of the shared state of requests without sessions begins with: no header field can have it.
+pub(crate) const STATELESS_ID: &str = "\0";
+
 /// All sessions, at most so many.
 #[derive(Default)]
 pub(crate) struct SessionTable(Mutex<TableState>);
@@ -49,6 +52,18 @@ impl SessionTable {
         Some(Arc::clone(session))
     }
 
+    /// What the requests of a holder share that have the same envelope, if it is there; and otherwise what those with
+    /// another share. Their ids begin with [`STATELESS_ID`].
+    pub fn find_stateless(&self, id: &str, holder: &str) -> Result<Arc<McpSession>, Option<Arc<McpSession>>> {
+        let state = self.0.lock();
+        if let Some(session) = state.sessions.get(id).filter(|session| session.has_room()) {
+            session.touch();
+            return Ok(Arc::clone(session));
+        }
+        let is_other = |s: &&Arc<McpSession>| s.key() == Some(holder) && s.is_stateless() && s.id != id && s.has_room();
+        Err(state.sessions.values().find(is_other).cloned())
+    }
+
     /// Adds a session. If there are too many, the holder of the most sessions makes room with the one that it did not use
     /// for longest, so that a key cannot end the sessions of others by beginning many.
     pub fn insert(&self, session: Arc<McpSession>, most: usize) -> Insertion {
@@ -58,7 +73,7 @@ impl SessionTable {
             let Some(id) = state.session_to_remove(&session) else { break };
             removed.extend(state.sessions.remove(&id));
         }
-        state.sessions.insert(session.id.clone(), session);
+        removed.extend(state.sessions.insert(session.id.clone(), session));
         Insertion { removed, needs_sweeper: !std::mem::replace(&mut state.has_sweeper, true) }
     }
 

@@ -32,6 +32,14 @@ impl Subscriptions {
         self.0.lock().remove(&(Arc::clone(server), uri.to_owned()));
     }
 
+    /// The URIs of a server's resources, as it knows them.
+    pub fn of_server(&self, server: &str) -> Vec<String> {
+        let all = self.0.lock();
+        let mut uris: Vec<_> = all.keys().filter(|(owner, _)| **owner == *server).map(|(_, uri)| uri.clone()).collect();
+        uris.sort_unstable();
+        uris
+    }
+
     pub fn contains(&self, server: &Arc<str>, uri: &str) -> bool {
         self.client_uri(server, uri).is_some()
     }

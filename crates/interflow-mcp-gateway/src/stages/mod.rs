@@ -4,6 +4,7 @@ mod oauth;
 mod prepare;
 mod request_redaction;
 mod restore;
+mod subscribed;
 mod target;
 
 use std::sync::Arc;

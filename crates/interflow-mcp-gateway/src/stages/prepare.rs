@@ -9,15 +9,18 @@ use interflow_types::{
 };
 use serde_json::Value;
 
-use super::request_redaction::{redact_answer, redact_refusal, redact_values};
-use super::target::{find_target, schema_values, tag_target};
-use crate::exchange::{Endpoint, McpExchange, PreparedRequest, VERSION_HEADER, find_session, session_holder};
+use super::request_redaction::{redact_answer, redact_passed, redact_refusal, redact_values};
+use super::subscribed::{list_resources, subscribed};
+use super::target::{find_target, listed_schema, tag_target};
+use crate::exchange::{Endpoint, McpExchange, PreparedRequest, find_session, session_holder, stateless_session};
 use crate::protocol::client_message::{ClientMessage, ClientMethod, ClientRequest};
+use crate::protocol::header_values::RoutingFields;
 use crate::protocol::jsonrpc::{INTERNAL_ERROR, RpcError, response};
-use crate::protocol::responses::{json_response, refusal};
-use crate::protocol::versions::VERSIONS;
+use crate::protocol::responses::{accepted, json_response, refusal, rpc_response};
 use crate::service::McpService;
 use crate::session::client_session::McpSession;
+use crate::session::listed_names::ListedSchema;
+use crate::session::request_state::{RequestState, StateBinding};
 
 pub(crate) struct PrepareStage(pub Arc<McpService>);
 
@@ -76,18 +79,24 @@ async fn prepare(
     if let Some(name) = endpoint.0.as_deref().filter(|name| settings.get(name).is_none()) {
         return Err(answer(refusal(StatusCode::NOT_FOUND, format!("there is no MCP server {name}"))));
     }
+    let fields = RoutingFields::take(head);
     let text = read_body(head, body, settings.max_message).await.map_err(answer)?;
     let invalid = |(id, e): (Value, RpcError)| answer(json_response(StatusCode::BAD_REQUEST, response(&id, &Err(e))));
-    let mut message = ClientMessage::parse(&text).map_err(invalid)?;
-    check_version(head).map_err(EarlyExit::Answer)?;
+    let mut message = ClientMessage::parse(&text, &fields).map_err(invalid)?;
     let key = flow.extension::<KeyContext>().and_then(|context| context.key.clone());
     let id = match &message {
         ClientMessage::Request(request) => request.id.clone(),
         _ => Value::Null,
     };
-    let failed = |e: RpcError| answer(json_response(StatusCode::OK, response(&id, &Err(e))));
+    let is_stateless = matches!(&message, ClientMessage::Request(request) if request.envelope.is_some());
+    let failed = |e: RpcError| answer(rpc_response(is_stateless, &id, Err(e)));
     let no_policy = |why: String| failed(RpcError::new(INTERNAL_ERROR, why));
     let session = match &message {
+        ClientMessage::Notice => return Err(answer(accepted())),
+        ClientMessage::Request(ClientRequest { envelope: Some(envelope), .. }) => {
+            let policy = (service.deps.policy)(flow, None).map_err(no_policy)?;
+            stateless_session(service, &settings, flow, endpoint, envelope, &policy.context)
+        }
         ClientMessage::Request(ClientRequest { method: ClientMethod::Initialize(_, _, capabilities), .. }) => {
             let policy = (service.deps.policy)(flow, None).map_err(no_policy)?;
             let session =
@@ -98,7 +107,13 @@ async fn prepare(
     };
     let mut target = None;
     if let ClientMessage::Request(request) = &message {
-        target = find_target(&settings, &session, endpoint, key.as_deref(), &request.method);
+        let find = || find_target(&settings, &session, endpoint, key.as_deref(), &request.method);
+        target = find();
+        // Another replica may have listed the resource for the client.
+        if is_stateless && matches!((&target, &request.method), (Some(Err(_)), ClientMethod::ReadResource(_))) {
+            list_resources(&settings, &session, endpoint, key.as_deref()).await;
+            target = find();
+        }
     }
     let server = target.as_ref().and_then(|target| target.as_ref().ok()).map(|(server, _)| Arc::clone(server));
     if server.is_some() {
@@ -107,17 +122,28 @@ async fn prepare(
     }
     let own_policy = server.as_ref().and_then(|server| server.config.policy.as_deref());
     let policy = (service.deps.policy)(flow, own_policy).map_err(no_policy)?;
-    let mut listed = Arc::default();
+    let mut listed = Arc::<ListedSchema>::default();
     if let (Some(Ok((server, name))), ClientMessage::Request(request)) = (&target, &mut message)
         && let Some((kind, _)) = request.method.listed_name()
     {
-        match schema_values(service, &session, server, &policy, kind, name).await {
-            Ok(values) => listed = values,
+        match listed_schema(service, &session, server, &policy, kind, name).await {
+            Ok(schema) => listed = schema,
             Err(e) => {
                 flow.tag(format!("mcp:{}", server.name));
                 target = Some(Err(e));
             }
         }
+    }
+    let (mut state, mut binding) = (RequestState::default(), None);
+    if let (Some(Ok((server, _))), ClientMessage::Request(request)) = (&target, &message) {
+        if let (true, ClientMethod::CallTool(_, arguments)) = (is_stateless, &request.method) {
+            fields.check_params(&listed.mirrored, arguments).map_err(&failed)?;
+        }
+        let bound = StateBinding::of_request(session.key().unwrap_or_default(), &server.name, &request.method);
+        if let Some(sealed) = request.envelope.as_ref().and_then(|envelope| envelope.request_state.as_deref()) {
+            state = service.sealer.open(sealed, &bound).map_err(&failed)?;
+        }
+        binding = Some(Arc::new(bound));
     }
     let mut original = None;
     let mut guard = None;
@@ -126,7 +152,10 @@ async fn prepare(
             tag_target(flow, server, &request.method, name);
             let sent = request.clone();
             let method = &mut request.method;
-            redact_values(service, flow, server, &policy, &session, &listed, method).await.map_err(&failed)?;
+            redact_values(service, flow, server, &policy, &session, &listed.values, method).await.map_err(&failed)?;
+            if let Some(envelope) = &mut request.envelope {
+                redact_passed(service, flow, server, &policy, &session, &mut envelope.passed).await.map_err(&failed)?;
+            }
             guard = (service.deps.guard)(flow, &server.name);
             let mut is_masked = false;
             if let (
@@ -140,6 +169,14 @@ async fn prepare(
                 let checked = checked.map_err(|why| failed(RpcError::not_allowed(why)))?;
                 is_masked = checked != *arguments;
                 *arguments = checked;
+            }
+            if let (Some(guard), Some(envelope)) = (&guard, &mut request.envelope)
+                && envelope.passed != "{}"
+            {
+                let checked = guard.check_arguments(flow, head, envelope.passed.clone()).await;
+                let checked = checked.map_err(|why| failed(RpcError::not_allowed(why)))?;
+                is_masked |= checked != envelope.passed;
+                envelope.passed = checked;
             }
             // What a guard masked reaches no server.
             let is_restored = server.arguments_are_restored(&policy) && !is_masked && sent != *request;
@@ -165,13 +202,38 @@ async fn prepare(
             None => ClientMessage::Ignored,
         };
     }
+    let mut subscriptions = Vec::new();
+    if let ClientMessage::Request(request) = &mut message
+        && target.is_none()
+    {
+        // What goes to no server is of no use, and was not inspected.
+        if let Some(envelope) = &mut request.envelope {
+            envelope.passed = "{}".to_owned();
+        }
+        if let ClientMethod::Listen(filter) = &mut request.method {
+            let key = key.as_deref();
+            subscriptions =
+                subscribed(service, flow, &settings, &session, endpoint, key, filter).await.map_err(&failed)?;
+        }
+    }
     let recorded = message.to_json();
     // It described the body that came.
     head.headers.remove("content-length");
     let exchange = flow.extension_mut::<McpExchange>();
     exchange.restores = policy.restore;
     exchange.session = Some(session);
-    exchange.prepared = Some(PreparedRequest { settings, message, original, target, policy, key, guard });
+    exchange.prepared = Some(PreparedRequest {
+        settings,
+        message,
+        original,
+        target,
+        policy,
+        key,
+        guard,
+        state,
+        binding,
+        subscriptions,
+    });
     Ok(Body::from(bytes::Bytes::from(recorded)))
 }
 
@@ -192,15 +254,4 @@ async fn read_body(head: &RequestHead, body: Body, max: usize) -> Result<String,
         Err(CollectError::Broken(e)) => return Err(refusal(StatusCode::BAD_REQUEST, e.to_string())),
     };
     String::from_utf8(bytes.into()).map_err(|_| refusal(StatusCode::BAD_REQUEST, "the message is not UTF-8"))
-}
-
-/// Clients before 2025-06-18 do not send the header.
-fn check_version(head: &RequestHead) -> Result<(), Box<Response>> {
-    match head.headers.get_str(VERSION_HEADER).filter(|version| !VERSIONS.contains(version)) {
-        None => Ok(()),
-        Some(_) => {
-            let message = format!("MCP-Protocol-Version: supported are {}", VERSIONS.join(", "));
-            Err(refusal(StatusCode::BAD_REQUEST, message).into())
-        }
-    }
 }

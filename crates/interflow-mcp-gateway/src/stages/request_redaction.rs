@@ -22,6 +22,9 @@ pub(super) async fn redact_refusal(
     error: &mut RpcError,
 ) {
     request.method.clear_values();
+    if let Some(envelope) = &mut request.envelope {
+        envelope.passed = "{}".to_owned();
+    }
     let Some((_, name)) = request.method.listed_name() else { return };
     let (vault, mut findings) = (&session.from_client, Findings::new());
     let redacted = redact_text(policy, policy.mode, vault, name, &mut findings).await;
@@ -29,6 +32,22 @@ pub(super) async fn redact_refusal(
         error.message = redact_text(policy, policy.mode, vault, &error.message, &mut findings).await;
         *name = redacted;
     }
+}
+
+/// Redacts the params of a client without a session that have no meaning for the gateway itself.
+pub(super) async fn redact_passed(
+    service: &McpService,
+    flow: &mut Flow,
+    server: &McpServer,
+    policy: &ValuePolicy,
+    session: &McpSession,
+    passed: &mut String,
+) -> Result<(), RpcError> {
+    let (mode, mut findings) = (server.argument_mode(policy), Findings::new());
+    *passed = redact_json(policy, mode, &session.from_client, std::mem::take(passed), &mut findings).await?;
+    service.count_findings(Direction::Request, &findings);
+    tag_findings(flow, mode, &findings);
+    Ok(())
 }
 
 /// Redacts what the client sends to the server.

@@ -14,7 +14,7 @@ use crate::protocol::jsonrpc::{INVALID_PARAMS, RpcError};
 use crate::redaction::values::{Findings, redact_text};
 use crate::service::McpService;
 use crate::session::client_session::McpSession;
-use crate::session::listed_names::SchemaValues;
+use crate::session::listed_names::ListedSchema;
 use crate::settings::McpSettings;
 use crate::upstream::server::McpServer;
 
@@ -75,22 +75,22 @@ pub(super) fn tag_target(flow: &mut Flow, server: &McpServer, method: &ClientMet
     }
 }
 
-/// What the schema of a tool names; of a prompt, nothing. Asks the server for its list if it is not known yet that it has
+/// What is known of the schema of a tool; of a prompt, nothing. Asks the server for its list if it is not known yet that it has
 /// this name: another one could be read by the server as that of a tool which the client may not use.
 ///
 /// # Errors
 /// The server did not list just this name, or failed.
-pub(super) async fn schema_values(
+pub(super) async fn listed_schema(
     service: &McpService,
     session: &McpSession,
     server: &McpServer,
     policy: &ValuePolicy,
     kind: ListKind,
     name: &str,
-) -> Result<Arc<SchemaValues>, RpcError> {
+) -> Result<Arc<ListedSchema>, RpcError> {
     let listed = || session.listed.find(&server.name, kind, name);
-    if let Some(values) = listed() {
-        return Ok(values);
+    if let Some(schema) = listed() {
+        return Ok(schema);
     }
     if let Err(e) = lists::list_of_server(server, session, kind).await {
         service.count_call(&server.name, "error");

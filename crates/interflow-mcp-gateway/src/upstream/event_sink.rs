@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use parking_lot::Mutex;
 use serde_json::Value;
 use tokio::sync::{mpsc, oneshot};
 
@@ -66,7 +67,11 @@ impl EventSink {
             "notifications/progress" => return,
             _ => ServerEvent::Notification { method, params },
         };
-        // A client that reads slowly misses some.
+        self.pass(event);
+    }
+
+    /// Passes on what was sent to another sink. A client that reads slowly misses some.
+    pub fn pass(&self, event: ServerEvent) {
         let _ = self.events.try_send(event);
     }
 
@@ -76,6 +81,23 @@ impl EventSink {
         let unasked = || RpcError::server("the client cannot be asked any more");
         self.events.try_send(ServerEvent::Request(ServerRequest { method, params, reply })).map_err(|_| unasked())?;
         answered.await.unwrap_or_else(|_| Err(unasked()))
+    }
+}
+
+/// Those who listen outside of their requests.
+#[derive(Default)]
+pub(super) struct Listeners(Mutex<Vec<EventSink>>);
+
+impl Listeners {
+    pub fn add(&self, sink: EventSink) {
+        self.open();
+        self.0.lock().push(sink);
+    }
+
+    pub fn open(&self) -> Vec<EventSink> {
+        let mut all = self.0.lock();
+        all.retain(|sink| !sink.is_closed());
+        all.clone()
     }
 }
 

@@ -1,9 +1,9 @@
-//! Servers over HTTP: the streamable HTTP transport (MCP 2025-11-25, transports). Each session of a client has a session
-//! of its own with the server.
+//! Servers over HTTP: the streamable HTTP transport (MCP 2025-11-25 and 2026-07-28, transports). Each session of a client
+//! has a session of its own with a server that has sessions.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -16,10 +16,13 @@ use serde_json::{Value, json};
 use tokio::sync::{Mutex, watch};
 
 use super::client_credentials::AuthorizedClient;
-use super::event_sink::{EventSink, own_answer};
+use super::event_sink::{EventSink, Listeners, ServerEvent, own_answer};
 use super::server_hello::{ServerHello, UpstreamClient, initialize_params};
 use crate::config::McpClientCredentials;
-use crate::protocol::jsonrpc::{self, INTERNAL_ERROR, RpcError, ServerMessage};
+use crate::protocol::client_message::DISCOVER;
+use crate::protocol::header_values::{MirroredParam, routing_fields};
+use crate::protocol::jsonrpc::{self, RpcError, ServerMessage, server_error};
+use crate::protocol::listen_filter::LISTEN;
 use crate::protocol::log_level;
 
 const SESSION_HEADER: &str = "mcp-session-id";
@@ -36,7 +39,12 @@ struct HttpServerParts {
     max_message: usize,
     client: Arc<dyn HttpClient>,
     next_id: AtomicU64,
+    /// It was found to have sessions, so that it is not asked again.
+    has_sessions: AtomicBool,
 }
+
+/// How long a server may take to say whether it has no sessions. Some with sessions do not answer a request before one.
+pub(super) const DISCOVERY_WAIT: Duration = Duration::from_secs(5);
 
 /// The pause before a stream is opened again, unless the server names another, and bounds on it.
 const RECONNECT_PAUSE: Duration = Duration::from_secs(1);
@@ -56,12 +64,25 @@ pub(crate) struct HttpSession {
     streams_needed: watch::Sender<u64>,
     /// How many of these streams the server has opened, has not, or has not in time.
     streams_settled: watch::Sender<u64>,
+    /// The calls in progress of a client without a session, by id.
+    calls: parking_lot::Mutex<BTreeMap<u64, EventSink>>,
+    /// Who listens without a session.
+    listeners: Listeners,
 }
 
 impl HttpSession {
     pub fn new(client: UpstreamClient) -> Self {
         let (streams_needed, streams_settled) = (watch::Sender::new(0), watch::Sender::new(0));
-        Self { open: Mutex::default(), client, streams_needed, streams_settled }
+        let (open, calls, listeners) = Default::default();
+        Self { open, client, streams_needed, streams_settled, calls, listeners }
+    }
+
+    /// Adds a listener to those of [`HttpServer::relay`].
+    pub fn add_listener(&self, sink: EventSink, needs_stream: bool) {
+        self.listeners.add(sink);
+        if needs_stream {
+            self.renew_stream();
+        }
     }
 
     /// Announces a listener: from now on, requests wait until it can hear the server.
@@ -69,6 +90,14 @@ impl HttpSession {
         let needed = self.streams_needed.subscribe();
         self.streams_needed.send_modify(|count| *count += 1);
         needed
+    }
+
+    /// The stream outside of requests is needed anew: for other resources than before.
+    pub fn renew_stream(&self) {
+        self.streams_needed.send_if_modified(|count| {
+            *count += 1;
+            true
+        });
     }
 
     /// If somebody listens, waits until the stream is open: what a server sends before, many servers drop.
@@ -157,7 +186,8 @@ impl HttpServer {
         };
         tracing::debug!("MCP server {name} at {url}");
         let next_id = AtomicU64::new(1);
-        Ok(Self(Arc::new(HttpServerParts { url, headers: fields, max_message, client, next_id })))
+        let has_sessions = AtomicBool::new(false);
+        Ok(Self(Arc::new(HttpServerParts { url, headers: fields, max_message, client, next_id, has_sessions })))
     }
 
     /// # Errors
@@ -175,16 +205,21 @@ impl HttpServer {
         session: &HttpSession,
         start: Duration,
         method: &str,
-        params: &(dyn Fn(Option<u64>) -> String + Sync),
+        params: &str,
+        mirrored: &[MirroredParam],
         sink: Option<EventSink>,
     ) -> Result<String, RpcError> {
         for is_second in [false, true] {
             let open = self.open(session, start).await?;
             let id = self.0.next_id.fetch_add(1, Relaxed);
             let token = sink.as_ref().is_some_and(|sink| sink.wants_progress).then_some(id);
-            let text = jsonrpc::request(id, method, &params(token));
-            let mut cancel = CancelOnDrop(Some((self.clone(), open.clone(), id)));
-            let done = self.exchange(id, text, Some(&open), sink.as_ref()).await;
+            let is_stateless = open.hello.is_stateless();
+            let text = jsonrpc::request(id, method, &session.client.params(&open.hello, params, token));
+            let fields = if is_stateless { routing_fields(method, params, mirrored) } else { Vec::new() };
+            // Without a session, the end of the response is enough.
+            let mut cancel = CancelOnDrop(Some((self.clone(), open.clone(), id)).filter(|_| !is_stateless));
+            let _call = sink.as_ref().map(|sink| CallInProgress::begin(session, id, sink));
+            let done = self.exchange(id, text, &fields, Some(&open), sink.as_ref()).await;
             cancel.0 = None;
             match done {
                 Ok((_, result)) => return Ok(result),
@@ -222,12 +257,17 @@ impl HttpServer {
             return Ok(open.clone());
         }
         let begin = async {
+            let has_sessions = self.0.has_sessions.swap(false, Relaxed);
+            if !has_sessions && let Some(hello) = self.discover(&session.client).await {
+                return Ok(OpenSession { id: None, hello });
+            }
             let id = self.0.next_id.fetch_add(1, Relaxed);
             let text = jsonrpc::request(id, "initialize", &initialize_params(&session.client.capabilities));
-            let (session_id, result) = self.exchange(id, text, None, None).await.map_err(|failure| match failure {
-                Failure::Rpc(e) => e,
-                Failure::SessionGone => RpcError::server("there is no MCP server at its URL: status 404"),
-            })?;
+            let (session_id, result) =
+                self.exchange(id, text, &[], None, None).await.map_err(|failure| match failure {
+                    Failure::Rpc(e) => e,
+                    Failure::SessionGone => RpcError::server("there is no MCP server at its URL: status 404"),
+                })?;
             let open = OpenSession { id: session_id, hello: ServerHello::parse(&result)? };
             let text = jsonrpc::notification("notifications/initialized", &json!({}));
             self.notify(text, &open).await.map_err(|e| RpcError::server(e.to_string()))?;
@@ -235,8 +275,9 @@ impl HttpServer {
                 let id = self.0.next_id.fetch_add(1, Relaxed);
                 let text = jsonrpc::request(id, log_level::SET_LEVEL, &params);
                 // Without it the server sends more than the client gets.
-                let _ = self.exchange(id, text, Some(&open), None).await;
+                let _ = self.exchange(id, text, &[], Some(&open), None).await;
             }
+            self.0.has_sessions.store(true, Relaxed);
             Ok(open)
         };
         let limit = interflow_types::units::HumanDuration(start);
@@ -245,6 +286,17 @@ impl HttpServer {
         *slot = Some(open.clone());
         session.streams_needed.send_modify(|count| *count += 1);
         Ok(open)
+    }
+
+    /// What the server says of itself, if it has no sessions. Any other answer, or none, means that it has.
+    async fn discover(&self, client: &UpstreamClient) -> Option<ServerHello> {
+        let id = self.0.next_id.fetch_add(1, Relaxed);
+        let open = OpenSession { id: None, hello: ServerHello::stateless() };
+        let text = jsonrpc::request(id, DISCOVER, &client.params(&open.hello, "{}", None));
+        let fields = routing_fields(DISCOVER, "{}", &[]);
+        let answered = self.exchange(id, text, &fields, Some(&open), None);
+        let (_, result) = tokio::time::timeout(DISCOVERY_WAIT, answered).await.ok()?.ok()?;
+        ServerHello::parse_discovery(&result)
     }
 
     /// Sends a message that is not answered.
@@ -269,15 +321,31 @@ impl HttpServer {
         Request { head: RequestHead { method, url, version: HttpVersion::Http11, headers, protocol: None }, body }
     }
 
+    /// A message with header fields that repeat what is in it.
+    fn routed_request(
+        &self,
+        text: String,
+        fields: &[(String, String)],
+        open: Option<&OpenSession>,
+    ) -> Result<Request, RpcError> {
+        let mut request = self.http_request(Method::POST, Bytes::from(text).into(), open);
+        for (name, value) in fields {
+            let invalid = |_| RpcError::server(format!("the header field {name} cannot have its value"));
+            request.head.headers.append(name, value).map_err(invalid)?;
+        }
+        Ok(request)
+    }
+
     /// Sends a request and reads until its response. Returns the session's id, too, if the server names one.
     async fn exchange(
         &self,
         id: u64,
         text: String,
+        fields: &[(String, String)],
         open: Option<&OpenSession>,
         sink: Option<&EventSink>,
     ) -> Result<(Option<String>, String), Failure> {
-        let request = self.http_request(Method::POST, Bytes::from(text).into(), open);
+        let request = self.routed_request(text, fields, open)?;
         let response = self.0.client.send(request).await.map_err(|e| RpcError::server(e.to_string()))?;
         let status = response.head.status;
         if status == StatusCode::NOT_FOUND && open.is_none_or(|open| open.id.is_some()) {
@@ -318,9 +386,9 @@ impl HttpServer {
                 // Some servers explain themselves by a JSON-RPC error.
                 let text = self.read_text(body).await.unwrap_or_default();
                 let value: serde_json::Value = serde_json::from_str(&text).unwrap_or_default();
-                match value["error"]["message"].as_str() {
-                    Some(message) => RpcError::new(value["error"]["code"].as_i64().unwrap_or(INTERNAL_ERROR), message),
-                    None => RpcError::server(format!("status {status}")),
+                match value["error"]["message"].is_string() {
+                    true => server_error(&value["error"]),
+                    false => RpcError::server(format!("status {status}")),
                 }
             }
         }
@@ -354,6 +422,8 @@ impl HttpServer {
                 Ok(Some(result)) => return Ok(result),
                 Err(e) if resumption.last_event.is_none() => return Err(e),
                 Ok(None) if resumption.last_event.is_none() => break,
+                // Without a session, the request is lost.
+                _ if open.is_some_and(|open| open.hello.is_stateless()) => break,
                 // It broke off or was ended, and can be resumed.
                 Ok(None) | Err(_) => {}
             }
@@ -408,7 +478,7 @@ impl HttpServer {
         open: Option<&OpenSession>,
         sink: Option<&EventSink>,
     ) {
-        let Some(open) = open.cloned() else { return };
+        let Some(open) = open.filter(|open| !open.hello.is_stateless()).cloned() else { return };
         let (server, sink) = (self.clone(), sink.cloned());
         tokio::spawn(async move {
             let answer = match (own_answer(&method, sink.is_some()), sink) {
@@ -428,7 +498,11 @@ impl HttpServer {
         open: Option<&OpenSession>,
         last_event: Option<&str>,
     ) -> Result<Option<Body>, RpcError> {
-        let mut request = self.http_request(Method::GET, Body::Empty, open);
+        let request = self.http_request(Method::GET, Body::Empty, open);
+        self.read_stream(request, last_event).await
+    }
+
+    async fn read_stream(&self, mut request: Request, last_event: Option<&str>) -> Result<Option<Body>, RpcError> {
         if let Some(id) = last_event {
             let invalid = |_| RpcError::server("the id of its event is not a valid HTTP header value");
             request.head.headers.append("Last-Event-ID", id).map_err(invalid)?;
@@ -438,6 +512,13 @@ impl HttpServer {
         let media_type = headers.get_str("content-type").unwrap_or_default().to_ascii_lowercase();
         let is_stream = response.head.status.is_success() && media_type.trim_start().starts_with("text/event-stream");
         Ok((is_stream && !headers.contains("content-encoding")).then_some(response.body))
+    }
+
+    /// The stream for what belongs to no request of a server without sessions.
+    async fn open_subscription(&self, client: &UpstreamClient, open: &OpenSession) -> Result<Option<Body>, RpcError> {
+        let id = self.0.next_id.fetch_add(1, Relaxed);
+        let text = jsonrpc::request(id, LISTEN, &client.listen_params(&open.hello));
+        self.read_stream(self.routed_request(text, &routing_fields(LISTEN, "{}", &[]), Some(open))?, None).await
     }
 
     /// Passes on what the server sends outside of requests, from the beginning of the session with it. A session that the
@@ -450,8 +531,16 @@ impl HttpServer {
             let mut resumption = Resumption::default();
             let reading = async {
                 let Some(open) = open else { return std::future::pending().await };
+                // A client without a session may not listen at all.
+                if open.hello.is_stateless() && session.client.is_stateless && session.listeners.open().is_empty() {
+                    session.settle_streams(number);
+                    return std::future::pending().await;
+                }
                 loop {
-                    let body = self.open_stream(Some(&open), resumption.last_event.as_deref()).await;
+                    let body = match open.hello.is_stateless() {
+                        true => self.open_subscription(&session.client, &open).await,
+                        false => self.open_stream(Some(&open), resumption.last_event.as_deref()).await,
+                    };
                     session.settle_streams(number);
                     // A server that has no such stream is not asked again in this session.
                     let Ok(Some(body)) = body else { break };
@@ -465,6 +554,51 @@ impl HttpServer {
                 changed = needed.changed() => if changed.is_err() { return },
             }
         }
+    }
+}
+
+impl HttpServer {
+    /// For a client without a session, passes on what the server sends outside of requests: its own requests to the latest
+    /// call, and the rest to all listeners. The stream counts as needed from this call on.
+    pub fn relay(self, session: Arc<HttpSession>) -> impl Future<Output = ()> + Send {
+        let needed = session.announce_listener();
+        async move {
+            let (sink, mut events) = EventSink::new(false);
+            let passing = async {
+                while let Some(event) = events.recv().await {
+                    match event {
+                        ServerEvent::Request(_) => {
+                            let call = session.calls.lock().last_key_value().map(|(_, sink)| sink.clone());
+                            if let Some(call) = call {
+                                call.pass(event);
+                            }
+                        }
+                        ServerEvent::Notification { method, params } => {
+                            let listeners = session.listeners.open();
+                            listeners.iter().for_each(|sink| sink.notify(method.clone(), params.clone()));
+                        }
+                        ServerEvent::Progress(_) => {}
+                    }
+                }
+            };
+            tokio::join!(self.listen(&session, needed, &sink), passing);
+        }
+    }
+}
+
+/// A call of a client without a session, to which the server may have requests.
+struct CallInProgress<'s>(&'s HttpSession, u64);
+
+impl<'s> CallInProgress<'s> {
+    fn begin(session: &'s HttpSession, id: u64, sink: &EventSink) -> Self {
+        session.calls.lock().insert(id, sink.clone());
+        Self(session, id)
+    }
+}
+
+impl Drop for CallInProgress<'_> {
+    fn drop(&mut self) {
+        self.0.calls.lock().remove(&self.1);
     }
 }
 

@@ -1,27 +1,28 @@
-//! What is known of the capabilities of a server.
+//! What is known of a server.
 
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use serde_json::Value;
+
+use super::server_hello::ServerHello;
 
 /// How long a server that failed is taken to have nothing, without being asked again.
 const RETRY: Duration = Duration::from_secs(30);
 
-/// What a server declared the last time that a session with it began; `None` if it failed.
+/// What a server said the last time that it was greeted; `None` if it failed.
 #[derive(Default)]
-pub(crate) struct KnownCapabilities(Mutex<Option<(Option<Value>, Instant)>>);
+pub(crate) struct KnownCapabilities(Mutex<Option<(Option<ServerHello>, Instant)>>);
 
 impl KnownCapabilities {
-    pub fn record(&self, capabilities: Option<Value>) {
-        *self.0.lock() = Some((capabilities, Instant::now()));
+    pub fn record(&self, hello: Option<ServerHello>) {
+        *self.0.lock() = Some((hello, Instant::now()));
     }
 
     /// What is known; `None` if the server has to be asked.
-    pub fn get(&self) -> Option<Value> {
+    pub fn get(&self) -> Option<ServerHello> {
         match &*self.0.lock() {
-            Some((Some(capabilities), _)) => Some(capabilities.clone()),
-            Some((None, at)) if at.elapsed() < RETRY => Some(Value::Null),
+            Some((Some(hello), _)) => Some(hello.clone()),
+            Some((None, at)) if at.elapsed() < RETRY => Some(ServerHello::default()),
             _ => None,
         }
     }
@@ -35,11 +36,12 @@ mod tests {
 
     #[test]
     fn a_server_that_failed_is_not_asked_again_at_once() {
+        let hello = json!({ "supportedVersions": ["2026-07-28"], "capabilities": { "logging": {} } });
         let capabilities = KnownCapabilities::default();
-        assert_eq!(capabilities.get(), None);
+        assert!(capabilities.get().is_none());
         capabilities.record(None);
-        assert_eq!(capabilities.get(), Some(Value::Null));
-        capabilities.record(Some(json!({ "logging": {} })));
-        assert_eq!(capabilities.get(), Some(json!({ "logging": {} })));
+        assert!(!capabilities.get().unwrap().offers("logging"));
+        capabilities.record(ServerHello::parse_discovery(&hello.to_string()));
+        assert!(capabilities.get().unwrap().offers("logging"));
     }
 }

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use interflow_tasks::{Backoff, ErrorOutput, LineError, LineProcess, LineWriter, ProcessSpec};
@@ -13,10 +13,13 @@ use tokio::process::ChildStdin;
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::sync::{mpsc, oneshot};
 
-use super::event_sink::{EventSink, own_answer};
+use super::event_sink::{EventSink, Listeners, own_answer};
+use super::http::DISCOVERY_WAIT;
 use super::server_hello::{ServerHello, UpstreamClient, initialize_params};
 use crate::config::McpServerConfig;
+use crate::protocol::client_message::DISCOVER;
 use crate::protocol::jsonrpc::{self, RpcError, ServerMessage};
+use crate::protocol::listen_filter::LISTEN;
 use crate::protocol::log_level;
 
 /// The pauses before a process is started again, and how long it has to run for them to begin anew.
@@ -78,19 +81,9 @@ pub(crate) struct StdioServer {
     /// The client of its session; `None` if several sessions share it.
     client: Option<UpstreamClient>,
     listeners: Arc<Listeners>,
+    /// It was found to have sessions, so that it is not asked again.
+    has_sessions: Arc<AtomicBool>,
     state: tokio::sync::Mutex<ProcessState>,
-}
-
-/// The sessions that listen outside of their requests.
-#[derive(Default)]
-struct Listeners(Mutex<Vec<EventSink>>);
-
-impl Listeners {
-    fn open(&self) -> Vec<EventSink> {
-        let mut all = self.0.lock();
-        all.retain(|sink| !sink.is_closed());
-        all.clone()
-    }
 }
 
 struct ProcessState {
@@ -124,20 +117,21 @@ impl StdioServer {
             errors: ErrorOutput::Log(format!("MCP server {name}").into()),
         };
         let (name, process) = (Arc::clone(name), Arc::new(process));
-        Self { name, process, runtime, client: None, listeners: Arc::default(), state: Default::default() }
+        let (listeners, has_sessions, state) = Default::default();
+        Self { name, process, runtime, client: None, listeners, has_sessions, state }
     }
 
     /// The same server with a process for one session, of this client.
     pub fn fork(&self, client: UpstreamClient) -> Self {
         let (name, process) = (Arc::clone(&self.name), Arc::clone(&self.process));
         let (runtime, client) = (Arc::clone(&self.runtime), Some(client));
-        Self { name, process, runtime, client, listeners: Arc::default(), state: Default::default() }
+        let (listeners, state) = Default::default();
+        Self { name, process, runtime, client, listeners, has_sessions: Arc::clone(&self.has_sessions), state }
     }
 
     /// Passes on what the process sends outside of requests, until the sink is closed. Does not start the process.
     pub fn listen(&self, sink: EventSink) {
-        self.listeners.open();
-        self.listeners.0.lock().push(sink);
+        self.listeners.add(sink);
     }
 
     pub async fn hello(&self, start: Duration) -> Result<ServerHello, RpcError> {
@@ -146,12 +140,21 @@ impl StdioServer {
 
     pub async fn request(
         &self,
+        client: &UpstreamClient,
         start: Duration,
         method: &str,
-        params: &(dyn Fn(Option<u64>) -> String + Sync),
+        params: &str,
         sink: Option<EventSink>,
     ) -> Result<String, RpcError> {
-        self.connection(start).await?.link.request(method, params, sink).await
+        let connection = self.connection(start).await?;
+        let params = |token| client.params(&connection.hello, params, token);
+        connection.link.request(method, &params, sink).await
+    }
+
+    /// Asks a process without sessions to tell of changes to the resources of a client.
+    pub async fn subscribe(&self, client: &UpstreamClient, start: Duration) -> Result<(), RpcError> {
+        let connection = self.connection(start).await?;
+        connection.link.tell(LISTEN, &client.listen_params(&connection.hello)).await
     }
 
     /// The running process, started if need be. Requests wait here together.
@@ -175,10 +178,11 @@ impl StdioServer {
         }
         let (process, name) = (Arc::clone(&self.process), Arc::clone(&self.name));
         let (client, listeners) = (self.client.clone(), Arc::clone(&self.listeners));
+        let has_sessions = Arc::clone(&self.has_sessions);
         let starting = self
             .runtime
             .handle()?
-            .spawn(async move { StdioConnection::start(&process, name, client, listeners).await });
+            .spawn(async move { StdioConnection::start(&process, name, client, listeners, &has_sessions).await });
         let limit = interflow_types::units::HumanDuration(start);
         let started = match tokio::time::timeout(start, AbortOnDrop(starting)).await {
             Ok(Ok(started)) => started,
@@ -257,14 +261,19 @@ impl StdioConnection {
         name: Arc<str>,
         client: Option<UpstreamClient>,
         listeners: Arc<Listeners>,
+        has_sessions: &AtomicBool,
     ) -> Result<Self, String> {
-        let process = process.start()?;
-        let (outgoing, queued) = mpsc::channel(MAX_QUEUED);
-        let link = StdioLink { outgoing, pending: Arc::default(), next_id: Arc::new(AtomicU64::new(1)) };
-        let (pending, answers) = (Arc::clone(&link.pending), link.outgoing.downgrade());
         let is_shared = client.is_none();
-        let incoming = Incoming { name, pending, answers, listeners, is_shared };
-        tokio::spawn(supervise(incoming, process, queued));
+        let mut link = StdioLink::start(process, &name, &listeners, is_shared)?;
+        if !has_sessions.swap(false, Relaxed) {
+            if let Some(hello) = link.discover(client.as_ref()).await {
+                return Ok(Self { link, hello, began: Instant::now() });
+            }
+            // Some servers end with a first message that they do not know.
+            if !link.is_open() {
+                link = StdioLink::start(process, &name, &listeners, is_shared)?;
+            }
+        }
         let capabilities = client.as_ref().map_or_else(|| json!({}), |client| client.capabilities.clone());
         let params = initialize_params(&capabilities);
         let result = link.request("initialize", &|_| params.clone(), None).await.map_err(|e| e.message)?;
@@ -274,11 +283,45 @@ impl StdioConnection {
             // Without it the server sends more than the client gets.
             let _ = link.request(log_level::SET_LEVEL, &|_| params.clone(), None).await;
         }
+        has_sessions.store(true, Relaxed);
         Ok(Self { link, hello, began: Instant::now() })
     }
 }
 
 impl StdioLink {
+    fn start(
+        process: &ProcessSpec,
+        name: &Arc<str>,
+        listeners: &Arc<Listeners>,
+        is_shared: bool,
+    ) -> Result<Self, String> {
+        let process = process.start()?;
+        let (outgoing, queued) = mpsc::channel(MAX_QUEUED);
+        let link = Self { outgoing, pending: Arc::default(), next_id: Arc::new(AtomicU64::new(1)) };
+        let (pending, answers) = (Arc::clone(&link.pending), link.outgoing.downgrade());
+        let (name, listeners) = (Arc::clone(name), Arc::clone(listeners));
+        tokio::spawn(supervise(Incoming { name, pending, answers, listeners, is_shared }, process, queued));
+        Ok(link)
+    }
+
+    /// What a process without sessions says of itself, which is then asked to tell of changes. Any other answer, or none,
+    /// means that it has sessions.
+    async fn discover(&self, client: Option<&UpstreamClient>) -> Option<ServerHello> {
+        let shared = UpstreamClient::default();
+        let (client, hello) = (client.unwrap_or(&shared), ServerHello::stateless());
+        let params = |token| client.params(&hello, "{}", token);
+        let answered = self.request(DISCOVER, &params, None);
+        let result = tokio::time::timeout(DISCOVERY_WAIT, answered).await.ok()?.ok()?;
+        let hello = ServerHello::parse_discovery(&result)?;
+        self.tell(LISTEN, &client.listen_params(&hello)).await.ok()?;
+        Some(hello)
+    }
+
+    /// Sends a request whose response is of no consequence.
+    async fn tell(&self, method: &str, params: &str) -> Result<(), RpcError> {
+        self.send(jsonrpc::request(self.next_id.fetch_add(1, Relaxed), method, params)).await
+    }
+
     fn is_open(&self) -> bool {
         self.pending.lock().ended.is_none()
     }

@@ -7,6 +7,7 @@ mod redaction;
 mod resuming;
 mod server;
 mod sessions;
+mod stateless;
 /// The harness of the proxy's own tests, partly used.
 #[allow(dead_code, unexpected_cfgs)]
 #[path = "../../../interflow-proxy/tests/proxy/support.rs"]
@@ -81,6 +82,7 @@ impl Gate {
             count: Box::new(|_, _| ()),
             guard: Box::new(|_, _| None),
             tokens: Box::new(|_, _| Err("no issuer".into())),
+            master: [7; 32],
         };
         let service = McpService::new(&config, deps).unwrap();
         let mount = Arc::new(McpMount(Arc::clone(&service)));

@@ -279,6 +279,9 @@ pub async fn over_http(forgets_after: usize) -> Origin {
                 let number = sessions.fetch_add(1, Relaxed);
                 return reply(act(&message)).header("Mcp-Session-Id", format!("s{number}"));
             }
+            if message["method"] == "server/discover" {
+                return Reply::status(400);
+            }
             let is_first = request.header("mcp-session-id") == Some("s0");
             if is_first && requests.fetch_add(1, Relaxed) >= forgets_after {
                 return Reply::status(404);

@@ -32,7 +32,7 @@ async fn requests_need_a_session_that_exists() {
         log.text().lines().map(|m| serde_json::from_str::<Value>(m).unwrap()["method"].clone()).collect();
     assert_eq!(
         methods,
-        ["initialize", "notifications/initialized"],
+        ["server/discover", "initialize", "notifications/initialized"],
         "the server was asked what it has, and nothing else"
     );
 }

@@ -7,7 +7,7 @@ use super::auxiliary::is_senc;
 use super::error::CencError;
 use super::groups::{descriptions, is_seig};
 use super::keys::{ContentKeyRing, KeyId};
-use super::protection::{PsshBox, SampleProtection, scheme_of, sinfs};
+use super::protection::{PsshBox, SampleProtection, sinfs};
 use crate::bmff::{BoxRef, FourCc, Movie, boxes};
 
 /// An init segment, parsed once and shared by the decrypters of its segments.
@@ -161,12 +161,6 @@ impl InitSegment {
     fn first_missing_key(&self, keys: &ContentKeyRing) -> Option<ProtectedEntry> {
         let is_named = |e: &ProtectedEntry| e.protection.protected && e.protection.kid != KeyId([0; 16]);
         self.protected().find(|e| is_named(e) && keys.find(e.protection.kid).is_none())
-    }
-
-    /// The schemes named by `schm`, including unknown ones, by track id, for diagnostics.
-    pub fn scheme_names(movie: &Movie) -> Vec<(u32, FourCc)> {
-        let entries = movie.tracks.iter().flat_map(|t| t.entries.iter().map(|e| (t.id, e)));
-        entries.flat_map(|(id, e)| sinfs(e).filter_map(move |s| scheme_of(&s).map(|k| (id, k)))).collect()
     }
 }
 

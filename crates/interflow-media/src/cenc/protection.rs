@@ -5,7 +5,7 @@ use std::fmt;
 use super::cipher::CipherBlock;
 use super::error::CencError;
 use super::keys::KeyId;
-use crate::bmff::{BoxError, BoxReader, BoxRef, FourCc, child, find};
+use crate::bmff::{BoxError, BoxReader, BoxRef, FourCc, child};
 
 /// `uuid` of PIFF's track encryption box, the predecessor of `tenc`.
 const PIFF_TENC: [u8; 16] = *b"\x89\x74\xdb\xce\x7b\xe7\x4c\x51\x84\xf9\x71\x48\xf9\x88\x25\x54";
@@ -234,12 +234,6 @@ pub fn padded(iv: &[u8]) -> CipherBlock {
 /// The `sinf` boxes of an entry; several if the content may be decrypted under several schemes.
 pub fn sinfs(entry: &crate::bmff::SampleEntry) -> impl Iterator<Item = BoxRef<'_>> {
     entry.children().flatten().filter(|b| b.kind() == b"sinf")
-}
-
-/// The scheme that a `sinf` names, for display.
-pub fn scheme_of(sinf: &BoxRef<'_>) -> Option<FourCc> {
-    let schm = find(sinf, &[b"schm"]).ok()??;
-    FourCc::at(schm.content(), 4)
 }
 
 #[cfg(test)]

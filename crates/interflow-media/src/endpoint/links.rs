@@ -1,6 +1,8 @@
 //! `/generate_url(s)`: creates links for users and programs.
 
+use interflow_types::data_file;
 use std::net::IpAddr;
+use std::sync::LazyLock;
 
 use interflow_types::schema::JsonSchema;
 use interflow_types::{Body, HostPattern, Timestamp};
@@ -191,66 +193,12 @@ impl LinkRequest {
 }
 
 /// The endpoints that links may refer to, for error messages and completion. A file name may follow `/proxy/stream`.
-pub const ENDPOINTS: [&str; 18] = [
-    "/proxy/stream",
-    "/proxy/forward",
-    "/proxy/epg",
-    "/proxy/ip",
-    "/proxy/hls/manifest.m3u8",
-    "/proxy/hls/manifest",
-    "/proxy/hls/playlist.m3u8",
-    "/proxy/hls/playlist",
-    "/proxy/hls/key_proxy/manifest.m3u8",
-    "/proxy/mpd/manifest.m3u8",
-    "/proxy/mpd/manifest.mpd",
-    "/proxy/mpd/manifest",
-    "/proxy/mpd/playlist.m3u8",
-    "/proxy/mpd/playlist",
-    "/proxy/mpd/init.mp4",
-    "/proxy/mpd/segment.mp4",
-    "/playlist/playlist",
-    "/playlist/builder",
-];
+pub static ENDPOINTS: LazyLock<Vec<&str>> =
+    LazyLock::new(|| data_file::lines(include_str!("../../data/endpoints.txt")).collect());
 
 /// The parameters of endpoints, besides `h_NAME`, `r_NAME`, `rp_NAME` and `v_NAME`.
-pub const PARAMETERS: [&str; 36] = [
-    "cache_ttl",
-    "filename",
-    "d",
-    "url",
-    "key",
-    "key_id",
-    "key_url",
-    "key_only_proxy",
-    "keys",
-    "resolution",
-    "max_res",
-    "language",
-    "skip",
-    "start_offset",
-    "segments",
-    "no_proxy",
-    "force_playlist_proxy",
-    "x_headers",
-    "transformer",
-    "remux_to_ts",
-    "mime_type",
-    "profile_id",
-    "kind",
-    "lang",
-    "init_url",
-    "init_alt",
-    "init_range",
-    "segment_url",
-    "segment_range",
-    "alt",
-    "pattern",
-    "method",
-    "iv",
-    "k",
-    "use_map",
-    "ratelimit",
-];
+pub static PARAMETERS: LazyLock<Vec<&str>> =
+    LazyLock::new(|| data_file::lines(include_str!("../../data/parameters.txt")).collect());
 
 impl LinkRequest {
     /// Checks the names of the endpoint and the parameters. Only for people who type them: programs may send

@@ -2,7 +2,9 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD_NO_PAD, URL_SAFE_NO_PAD};
+use interflow_types::data_file;
 use interflow_types::{Error, ErrorKind, Headers, Result};
+use std::sync::LazyLock;
 
 use super::error::MediaError;
 use crate::cenc::ContentKeyRing;
@@ -13,27 +15,8 @@ use crate::token::QueryPairs;
 
 /// Parameters inherited by the resources of a playlist or manifest, besides `h_…`, `rp_…` and `v_…`. Others concern
 /// the playlist alone.
-const INHERITED: [&str; 19] = [
-    "cookies",
-    "x_headers",
-    "transformer",
-    "no_proxy",
-    "key_only_proxy",
-    "key_url",
-    "max_res",
-    "resolution",
-    "skip",
-    "start_offset",
-    "key_id",
-    "key",
-    "remux_to_ts",
-    "keys",
-    "language",
-    "subtitles",
-    "use_map",
-    "segments",
-    "ratelimit",
-];
+static INHERITED: LazyLock<Vec<&str>> =
+    LazyLock::new(|| data_file::lines(include_str!("../../data/inherited_parameters.txt")).collect());
 
 /// Parameters in order, decoded. A name may occur several times.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

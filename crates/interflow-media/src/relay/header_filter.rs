@@ -1,6 +1,8 @@
 //! Filters header fields in both directions.
 
+use interflow_types::data_file;
 use interflow_types::{Headers, ResponseHead, StatusCode};
+use std::sync::LazyLock;
 
 /// Client fields sent upstream: range and conditional requests, and the client's language. Everything else identifies
 /// the client's program and stays here.
@@ -8,56 +10,16 @@ const FORWARDED_HEADERS: [&str; 7] =
     ["Range", "If-Range", "If-None-Match", "If-Modified-Since", "If-Match", "If-Unmodified-Since", "Accept-Language"];
 
 /// Fields of the origin's response that are returned to the client; all others are dropped, cookies among them.
-const RETURNED_HEADERS: [&str; 14] = [
-    "Accept-Ranges",
-    "Content-Type",
-    "Content-Length",
-    "Content-Range",
-    "Content-Encoding",
-    "Content-Language",
-    "Content-Disposition",
-    "Last-Modified",
-    "ETag",
-    "Cache-Control",
-    "Expires",
-    "Vary",
-    "Age",
-    "Retry-After",
-];
+static RETURNED_HEADERS: LazyLock<Vec<&str>> =
+    LazyLock::new(|| data_file::lines(include_str!("../../data/returned_headers.txt")).collect());
 
 /// Fields that a link may not send upstream, because they affect framing or routing (RFC 9110 7.6.1).
-const FORBIDDEN_REQUEST_HEADERS: [&str; 12] = [
-    "host",
-    "connection",
-    "content-length",
-    "transfer-encoding",
-    "upgrade",
-    "te",
-    "trailer",
-    "keep-alive",
-    "expect",
-    "proxy-authorization",
-    "proxy-connection",
-    "http2-settings",
-];
+static FORBIDDEN_REQUEST_HEADERS: LazyLock<Vec<&str>> =
+    LazyLock::new(|| data_file::lines(include_str!("../../data/forbidden_request_headers.txt")).collect());
 
 /// Fields that a link may not set on a response, because they affect framing or the security of the embedding page.
-const FORBIDDEN_RESPONSE_HEADERS: [&str; 14] = [
-    "connection",
-    "content-length",
-    "content-security-policy",
-    "content-security-policy-report-only",
-    "keep-alive",
-    "location",
-    "proxy-authenticate",
-    "refresh",
-    "service-worker-allowed",
-    "set-cookie",
-    "set-cookie2",
-    "strict-transport-security",
-    "transfer-encoding",
-    "upgrade",
-];
+static FORBIDDEN_RESPONSE_HEADERS: LazyLock<Vec<&str>> =
+    LazyLock::new(|| data_file::lines(include_str!("../../data/forbidden_response_headers.txt")).collect());
 
 fn contains_name(name: &str, list: &[&str]) -> bool {
     list.iter().any(|l| l.eq_ignore_ascii_case(name))
@@ -86,7 +48,7 @@ pub fn copy_request_headers(client: &Headers, to: &mut Headers) {
 /// The response head for an origin's response: its status, and the returned fields.
 pub fn response_head(origin: &ResponseHead) -> ResponseHead {
     let mut head = ResponseHead::new(origin.status);
-    for name in RETURNED_HEADERS {
+    for name in RETURNED_HEADERS.iter() {
         for value in origin.headers.get_all(name) {
             head.headers.append_unchecked(name.as_bytes(), value);
         }

@@ -225,5 +225,6 @@ fn now() -> u64 {
     Timestamp::now().secs()
 }
 
-#[cfg(all(test, unix))]
+#[cfg(test)]
+#[cfg(unix)]
 mod tests;

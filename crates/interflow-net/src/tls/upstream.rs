@@ -157,10 +157,6 @@ impl TlsProfile {
         self.id
     }
 
-    pub fn accepts_invalid(&self) -> bool {
-        self.danger
-    }
-
     /// Reads the platform's roots now, so that the first handshake need not wait for it.
     pub fn preload(&self) {
         self.configs();

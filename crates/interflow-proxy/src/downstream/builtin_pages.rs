@@ -151,7 +151,7 @@ pub(crate) fn max_forwards_response(head: &RequestHead) -> Response {
         let mut text = format!("TRACE {} {}\r\n", head.url, head.version).into_bytes();
         let mut fields = head.headers.clone();
         // The response repeats the request where scripts may read it, so credentials are left out (RFC 9110 9.3.8).
-        for secret in SECRET_HEADERS {
+        for secret in SECRET_HEADERS.iter() {
             fields.remove(secret);
         }
         fields.write_to(&mut text);

@@ -129,7 +129,8 @@ fn list_containers(_: &std::path::Path) -> std::io::Result<Value> {
     Err(std::io::ErrorKind::Unsupported.into())
 }
 
-#[cfg(all(test, unix))]
+#[cfg(test)]
+#[cfg(unix)]
 mod tests {
     use super::*;
     use std::io::{Read as _, Write as _};

@@ -9,7 +9,7 @@ use interflow_net::ingress::{IncomingRequest, InformationalSender, ServiceReply}
 use interflow_types::{
     Body, Direction, EarlyExit, EndpointId, EntryKind, Error, Flow, FlowClock, ForwardedBy, LocalHandler, MaybeFuture,
     NotRecorded, OutlivesClient, Phase, Request, RequestHead, RequestId, RequestVerdict, Response, ResponseHead,
-    ResponseHeadFilter, Result, TunnelVerdict,
+    ResponseHeadFilter, Result, ServedBy, TunnelVerdict,
 };
 
 use crate::downstream::access::{AccessRequest, Login};
@@ -184,6 +184,7 @@ async fn exchange(
         Err(end) => return exit_early(guard, &config, &head, end),
     };
     let outlives = guard.flow.extension::<OutlivesClient>().filter(|outlives| outlives.limit.is_some()).cloned();
+    let handler = handler.or_else(|| guard.flow.extension::<ServedBy>()?.0.clone());
     if let Some(handler) = handler {
         let login = guard.login().cloned();
         let served = serve_locally(guard, config, head, body, handler);

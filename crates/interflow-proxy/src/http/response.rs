@@ -71,12 +71,12 @@ pub(crate) fn exit_early(
     }
 }
 
-/// Ends the flow with an error and answers the client. If the client is gone, its connection is aborted instead.
+/// Ends the flow with an error and answers the client. If the client is gone, or is not to be answered, its connection is aborted
+/// instead.
 pub(crate) fn fail(mut guard: FlowGuard, config: &ActiveConfig, request: &RequestHead, error: &Error) -> ServiceReply {
-    // Nobody is left to read a response.
-    if error.kind() == ErrorKind::ClientGone {
+    if matches!(error.kind(), ErrorKind::ClientGone | ErrorKind::Dropped) {
         guard.fail(error);
-        return ServiceReply::Abort(Error::new(ErrorKind::ClientGone, error.message()));
+        return ServiceReply::Abort(Error::new(error.kind(), error.message()));
     }
     let html = request.headers.get_str("accept").is_some_and(|a| a.contains("text/html"));
     // A browser gets the page even on an API path, since a person reads it.

@@ -78,7 +78,7 @@ mod with_the_feature {
 
     #[tokio::test]
     async fn configured_fingerprint_profile_is_sent_to_its_hosts() {
-        for profile in PROFILES {
+        for profile in PROFILES.iter() {
             let (origin, watcher) = watched().await;
             let proxy = before(&watcher, Vec::new(), |c| {
                 like(c, "elsewhere.test", "mirror");

@@ -29,6 +29,7 @@ const ALL: [Phase; 10] = [
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Says {
     Deny,
+    Drop,
     Answer,
     Intercept,
     Tunnel,
@@ -57,6 +58,7 @@ impl Says {
         match says {
             None => RequestVerdict::Continue,
             Some(Self::Deny) => RequestVerdict::Deny(Self::error()),
+            Some(Self::Drop) => RequestVerdict::Deny(Error::new(ErrorKind::Dropped, "the stage drops it")),
             Some(Self::Answer) => RequestVerdict::Answer(Self::response()),
             Some(other) => panic!("a request has no verdict {other:?}"),
         }
@@ -232,6 +234,18 @@ async fn a_stage_may_deny_or_answer_at_each_phase_of_a_request() {
             assert_eq!(flow.status, Some(status), "{phase:?}");
             assert_eq!(noted.take().iter().filter(|p| **p == Phase::Done).count(), 2, "{phase:?}");
         }
+    }
+}
+
+#[tokio::test]
+async fn a_stage_may_close_the_connection_without_a_response() {
+    let origin = Origin::http().start().await;
+    for phase in [Phase::RequestHead, Phase::ResponseHead] {
+        let proxy = Proxy::with(vec![Noted::saying(phase, Says::Drop)], |_| ()).await;
+        let mut wire = proxy.connect().await;
+        wire.send(request("GET", &origin.url("/"), "")).await.unwrap();
+        assert!(wire.answer().await.is_err(), "{phase:?}");
+        assert_eq!(proxy.flow().await.error(), Some(ErrorKind::Dropped), "{phase:?}");
     }
 }
 

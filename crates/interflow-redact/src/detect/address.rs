@@ -12,21 +12,13 @@ use super::{ScanState, number_context};
 use crate::Kind;
 use crate::lexicon::{CaseFolded, mark, topic};
 use crate::text::token::{TokenShape, WordToken};
+use crate::word_lists::{WordList, WordSet, words};
 
 /// Suffixes of one-word street names, folded: German, Dutch, Nordic, Finnish, Hungarian.
-#[rustfmt::skip]
-const COMPOUND_SUFFIXES: &[&str] = &[
-    "strasse", "stra\u{df}e", "gasse", "weg", "platz", "allee", "ufer", "damm", "laan", "straat", "plein", "gracht",
-    "kade", "dijk", "singel", "gade", "vej", "vagen", "v\u{e4}gen", "gatan", "vegen", "veien", "gata", "gaten",
-    "katu", "tie", "kuja", "polku", "utca", "ulica", "straede", "str\u{e6}de",
-];
+static COMPOUND_SUFFIXES: WordList = WordList::new(|| words("compound_suffixes"));
 
 /// Street words that rarely mean anything else.
-#[rustfmt::skip]
-const STRONG_SUFFIXES: &[&str] = &[
-    "street", "avenue", "ave", "road", "rd", "boulevard", "blvd", "lane", "ln", "parkway", "pkwy", "highway", "hwy",
-    "strasse", "straße", "crescent", "terrace", "turnpike", "utca", "ulica", "ulice", "katu", "gatan", "straat",
-];
+static STRONG_SUFFIXES: WordSet = WordSet::new(|| words("strong_suffixes"));
 
 /// Street prefixes that are also written in lower case.
 const LOWERCASE_PREFIXES: &[&str] =
@@ -326,7 +318,7 @@ fn suffixed_street(scan: &ScanState<'_>, i: usize, token: &WordToken) -> Option<
         return None;
     }
     let word = scan.word(token).to_lowercase();
-    let strong = STRONG_SUFFIXES.contains(&word.as_str());
+    let strong = STRONG_SUFFIXES.contains(word.as_str());
     let after = number_after(scan, i).filter(|_| token.is_capital());
     let capital = token.is_capital();
     // A second number before the street: `71 34 Avenue`, a house and its entrance.
@@ -435,35 +427,10 @@ fn prefixed_street(scan: &ScanState<'_>, i: usize, token: &WordToken) -> Option<
     }
 }
 
+static CONNECTIVES: WordSet = WordSet::new(|| words("connectives"));
+
 fn is_connective(word: &str) -> bool {
-    matches!(
-        word,
-        "de" | "des"
-            | "du"
-            | "la"
-            | "le"
-            | "les"
-            | "del"
-            | "della"
-            | "dei"
-            | "degli"
-            | "delle"
-            | "das"
-            | "dos"
-            | "da"
-            | "do"
-            | "e"
-            | "y"
-            | "et"
-            | "al"
-            | "van"
-            | "der"
-            | "den"
-            | "von"
-            | "los"
-            | "las"
-            | "i"
-    )
+    CONNECTIVES.contains(word)
 }
 
 /// `Apt. 434`, `PO Box 12`, with the preceding street line if it consists of a number and words.

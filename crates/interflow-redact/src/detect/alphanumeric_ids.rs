@@ -1,5 +1,10 @@
 //! Alphanumeric identifiers: IBANs, VINs, cryptocurrency addresses and national ids with letters.
 
+use std::collections::HashMap;
+use std::sync::LazyLock;
+
+use interflow_types::data_file;
+
 use super::id_formats::{digits, dni_letter, has_pattern, hetu, mbi, nino};
 use super::{ScanState, id_formats, labeled_values, national_ids, net, number_context};
 use crate::Kind;
@@ -143,29 +148,14 @@ fn mac(scan: &mut ScanState<'_>, i: usize, token: &WordToken) -> Option<usize> {
 }
 
 /// IBAN length by country (ISO 13616 registry).
-fn iban_length(country: &[u8]) -> Option<usize> {
-    Some(match country {
-        b"NO" => 15,
-        b"BE" => 16,
-        b"DK" | b"FI" | b"FO" | b"GL" | b"NL" | b"SD" | b"FK" => 18,
-        b"MK" | b"SI" => 19,
-        b"AT" | b"BA" | b"EE" | b"KZ" | b"LT" | b"LU" | b"MN" | b"XK" => 20,
-        b"CH" | b"HR" | b"LI" | b"LV" => 21,
-        b"BG" | b"BH" | b"CR" | b"DE" | b"GB" | b"GE" | b"IE" | b"ME" | b"RS" | b"VA" => 22,
-        b"AE" | b"GI" | b"IL" | b"IQ" | b"TL" | b"OM" | b"SO" => 23,
-        b"AD" | b"CZ" | b"ES" | b"MD" | b"PK" | b"RO" | b"SA" | b"SE" | b"SK" | b"TN" | b"VG" => 24,
-        b"LY" | b"PT" | b"ST" => 25,
-        b"IS" | b"TR" => 26,
-        b"BI" | b"DJ" | b"FR" | b"GR" | b"IT" | b"MC" | b"MR" | b"SM" => 27,
-        b"AL" | b"AZ" | b"BY" | b"CY" | b"DO" | b"GT" | b"HU" | b"LB" | b"NI" | b"PL" | b"SV" => 28,
-        b"BR" | b"EG" | b"PS" | b"QA" | b"UA" => 29,
-        b"JO" | b"KW" | b"MU" | b"YE" => 30,
-        b"MT" | b"SC" => 31,
-        b"LC" => 32,
-        b"RU" => 33,
-        _ => return None,
-    })
-}
+static IBAN_LENGTHS: LazyLock<HashMap<&[u8], usize>> = LazyLock::new(|| {
+    let records = data_file::records(include_str!("../../data/iban_lengths.txt"));
+    let countries = |[length, countries]: [&'static str; 2]| {
+        let length = length.parse().expect("a number");
+        countries.split(' ').map(move |country| (country.as_bytes(), length))
+    };
+    records.flat_map(countries).collect()
+});
 
 /// An IBAN in one piece or in groups; returns the next token to examine.
 fn iban(scan: &mut ScanState<'_>, i: usize, token: &WordToken) -> Option<usize> {
@@ -174,7 +164,8 @@ fn iban(scan: &mut ScanState<'_>, i: usize, token: &WordToken) -> Option<usize> 
     if !word.get(2..4)?.iter().all(u8::is_ascii_digit) || is_glued(scan, token) {
         return None;
     }
-    let length = iban_length(&country).filter(|_| !number_context::is_hex_dump_line(scan, token.start()))?;
+    let length =
+        IBAN_LENGTHS.get(&*country).copied().filter(|_| !number_context::is_hex_dump_line(scan, token.start()))?;
     let mut compact = Vec::with_capacity(length);
     let mut at = i;
     let mut end = token.end();

@@ -5,9 +5,13 @@ use super::digit_run::{DigitRun, NumberMatch};
 use crate::Kind;
 use crate::lexicon::{mark, topic};
 use crate::text::token::{TokenShape, WordToken};
+use crate::word_lists::{WordSet, words};
 
 /// Years of dates that concern living people or their records.
 const YEARS: std::ops::RangeInclusive<u32> = 1800..=2199;
+
+/// Numbers in words, as in an age.
+static NUMBER_WORDS: WordSet = WordSet::new(|| words("number_words"));
 
 /// A numeric date that begins at group `k`.
 pub(super) fn numeric_date(scan: &ScanState<'_>, run: &DigitRun, k: usize) -> Option<NumberMatch> {
@@ -281,7 +285,7 @@ fn age_phrase(scan: &mut ScanState<'_>, i: usize) {
                 matches!(scan.word(t).to_ascii_lowercase().as_str(), "old" | "o") && near_gap(scan.gap(i))
             }) || lower == "yo";
             let before = scan.list()[i - 1];
-            let worded = !before.is_digits() && is_number_word(&scan.word(&before).to_ascii_lowercase());
+            let worded = !before.is_digits() && NUMBER_WORDS.contains(scan.word(&before).to_ascii_lowercase().as_str());
             if old && (number(scan, i - 1) || worded) {
                 let end = if lower == "yo" { token.end() } else { scan.list()[i + 1].end() };
                 scan.push(Kind::Age, before.start(), end, 85);
@@ -380,38 +384,4 @@ fn foreign_age(scan: &mut ScanState<'_>, i: usize, word: &str) {
         let end = if behind { scan.token(i + 1).map_or(number.end(), WordToken::end) } else { scan.list()[i].end() };
         scan.push(Kind::Age, number.start(), end, 75);
     }
-}
-
-fn is_number_word(word: &str) -> bool {
-    matches!(
-        word,
-        "one"
-            | "two"
-            | "three"
-            | "four"
-            | "five"
-            | "six"
-            | "seven"
-            | "eight"
-            | "nine"
-            | "ten"
-            | "eleven"
-            | "twelve"
-            | "thirteen"
-            | "fourteen"
-            | "fifteen"
-            | "sixteen"
-            | "seventeen"
-            | "eighteen"
-            | "nineteen"
-            | "twenty"
-            | "thirty"
-            | "forty"
-            | "fifty"
-            | "sixty"
-            | "seventy"
-            | "eighty"
-            | "ninety"
-            | "hundred"
-    )
 }

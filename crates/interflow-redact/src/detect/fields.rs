@@ -1,148 +1,30 @@
 //! Fields whose key determines the kind of the value: `"last_name": "Berg"`, `zip: 2450`, `nationality = "Danish"`.
 
+use std::collections::HashMap;
+use std::sync::LazyLock;
+
 use super::ScanState;
 use super::tables::is_name;
 use crate::Kind::{self, *};
 use crate::text::token::{TokenShape, WordToken};
+use crate::word_lists::{self, WordList, words};
 
 /// Maximum length of a key and of a value in bytes.
 const MAX_FIELD_LEN: usize = 80;
 
-/// Keys without `_`, `-` and capitals, sorted.
-static FIELD_KINDS: &[(&str, Kind)] = &[
-    ("accountholder", Person),
-    ("achternaam", Person),
-    ("address", StreetAddress),
-    ("address1", StreetAddress),
-    ("addressline1", StreetAddress),
-    ("addressline2", StreetAddress),
-    ("adresse", StreetAddress),
-    ("anschrift", StreetAddress),
-    ("apellido", Person),
-    ("apellidos", Person),
-    ("applicantname", Person),
-    ("beneficiaryname", Person),
-    ("billingaddress", StreetAddress),
-    ("birthdate", Date),
-    ("birthday", Date),
-    ("birthplace", Location),
-    ("cardholdername", Person),
-    ("citizenship", Nationality),
-    ("cityofbirth", Location),
-    ("codepostal", ZipCode),
-    ("codigopostal", ZipCode),
-    ("cognome", Person),
-    ("companylegalname", Organization),
-    ("companyname", Organization),
-    ("contactfirstname", Person),
-    ("contactlastname", Person),
-    ("contactname", Person),
-    ("customerfirstname", Person),
-    ("customerlastname", Person),
-    ("customername", Person),
-    ("datanascimento", Date),
-    ("datedenaissance", Date),
-    ("dateofbirth", Date),
-    ("direccion", StreetAddress),
-    ("dob", Date),
-    ("doctorname", Person),
-    ("efternamn", Person),
-    ("efternavn", Person),
-    ("emergencycontact", Person),
-    ("emergencycontactname", Person),
-    ("employeefullname", Person),
-    ("employeename", Person),
-    ("employer", Organization),
-    ("employername", Organization),
-    ("ethnicgroup", Nationality),
-    ("ethnicity", Nationality),
-    ("familyname", Person),
-    ("fathername", Person),
-    ("fechanacimiento", Date),
-    ("firstname", Person),
-    ("fname", Person),
-    ("fornamn", Person),
-    ("fornavn", Person),
-    ("fullname", Person),
-    ("geburtsdatum", Date),
-    ("geburtsname", Person),
-    ("givenname", Person),
-    ("guardianname", Person),
-    ("guestname", Person),
-    ("holdername", Person),
-    ("homeaddress", StreetAddress),
-    ("homecity", Location),
-    ("hometown", Location),
-    ("lastname", Person),
-    ("legalname", Person),
-    ("lname", Person),
-    ("maidenname", Person),
-    ("mailingaddress", StreetAddress),
-    ("membername", Person),
-    ("middlename", Person),
-    ("mothername", Person),
-    ("mothersmaidenname", Person),
-    ("nachname", Person),
-    ("naissance", Date),
-    ("nationalitaet", Nationality),
-    ("nationality", Nationality),
-    ("nazwisko", Person),
-    ("nombre", Person),
-    ("nomdefamille", Person),
-    ("organisationname", Organization),
-    ("organizationname", Organization),
-    ("ownername", Person),
-    ("passport", Passport),
-    ("passportid", Passport),
-    ("passportno", Passport),
-    ("passportnumber", Passport),
-    ("patientdob", Date),
-    ("patientfirstname", Person),
-    ("patientlastname", Person),
-    ("patientname", Person),
-    ("physicianname", Person),
-    ("placeofbirth", Location),
-    ("plz", ZipCode),
-    ("postalcode", ZipCode),
-    ("postcode", ZipCode),
-    ("postleitzahl", ZipCode),
-    ("preferredname", Person),
-    ("prenom", Person),
-    ("primerapellido", Person),
-    ("recipientname", Person),
-    ("religion", Nationality),
-    ("secondlastname", Person),
-    ("secondname", Person),
-    ("segundoapellido", Person),
-    ("sendername", Person),
-    ("shippingaddress", StreetAddress),
-    ("sobrenome", Person),
-    ("spousename", Person),
-    ("staatsangehoerigkeit", Nationality),
-    ("street", StreetAddress),
-    ("street1", StreetAddress),
-    ("streetaddress", StreetAddress),
-    ("streetline1", StreetAddress),
-    ("studentname", Person),
-    ("surname", Person),
-    ("tenantname", Person),
-    ("userfirstname", Person),
-    ("userlastname", Person),
-    ("voornaam", Person),
-    ("vorname", Person),
-    ("workplace", Organization),
-    ("zip", ZipCode),
-    ("zipcode", ZipCode),
-];
+/// The kinds of keys without `_`, `-` and capitals.
+static FIELD_KINDS: LazyLock<HashMap<String, Kind>> = LazyLock::new(|| {
+    let file: HashMap<String, Vec<String>> =
+        word_lists::parse(include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/data/fields.toml")));
+    let by_key = file.into_iter().flat_map(|(kind, keys)| {
+        let kind = Kind::from_name(&kind).expect("data/fields.toml names kinds");
+        keys.into_iter().map(move |key| (key, kind))
+    });
+    by_key.collect()
+});
 
 /// Type names in place of a value, in a schema or an example.
-#[rustfmt::skip]
-const TYPE_NAMES: &[&str] = &[
-    "string", "str", "text", "integer", "int", "number", "varchar", "char", "null", "none", "nil", "true", "false",
-    "required", "optional", "example", "unknown", "todo", "any", "object", "date", "datetime", "default", "undefined",
-    "first", "last", "street", "city", "address", "country", "nationality", "religion", "value", "char", "boolean",
-    "company", "employer", "test", "array", "field", "label", "key", "type",
-];
+static TYPE_NAMES: WordList = WordList::new(|| words("type_names"));
 
 /// The values of known keys anywhere in the text.
 pub(super) fn fields(scan: &mut ScanState<'_>) {
@@ -218,7 +100,7 @@ fn kind_for_key(scan: &ScanState<'_>, i: usize, end: usize, buffer: &mut [u8; 24
         let quoted = matches!(scan.byte_at(end), b'"' | b'\'');
         return (quoted && scan.near_word(i, &[beside], 4, 4)).then_some(Person);
     }
-    FIELD_KINDS.binary_search_by(|(k, _)| (*k).cmp(word)).ok().map(|n| FIELD_KINDS[n].1)
+    FIELD_KINDS.get(word).copied()
 }
 
 /// Unquoted values: capitalized words or digits, unlike types and variables.
@@ -248,15 +130,5 @@ fn fits_kind(kind: Kind, value: &str) -> bool {
         }
         StreetAddress => digits >= 1 && value.contains(' ') && value.chars().filter(|c| c.is_alphabetic()).count() >= 4,
         _ => false,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn field_keys_are_sorted() {
-        assert!(FIELD_KINDS.windows(2).all(|w| w[0].0 < w[1].0));
     }
 }

@@ -3,207 +3,40 @@
 //! These formats vary too much between countries, or are too plain, to be recognised by themselves. A label within
 //! three or four words before the value is required, and the value's length must fit the label's kind.
 
+use std::sync::LazyLock;
+
+use serde::Deserialize;
+
 use super::ScanState;
-use crate::Kind::{self, *};
+use crate::Kind::{self, DriversLicense, Passport, TrackingNumber};
 use crate::lexicon::topic;
 use crate::text::token::{TokenShape, WordToken};
+use crate::word_lists;
 
 /// The expected format of a label's value.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
 struct ValueLabel {
+    #[serde(deserialize_with = "word_lists::kind")]
     kind: Kind,
-    words: &'static [&'static str],
-    /// Number of letters and digits, separators not counted.
-    length: std::ops::RangeInclusive<usize>,
+    words: Vec<String>,
+    /// Least and most letters and digits, separators not counted.
+    length: (usize, usize),
     /// Minimum number of digits among them, which excludes words after the label.
     digits: usize,
     /// Groups may be joined by spaces: `34 ABC 123`.
+    #[serde(default)]
     spaced: bool,
 }
 
-const fn label(
-    kind: Kind,
-    words: &'static [&'static str],
-    least: usize,
-    most: usize,
-    digits: usize,
-    spaced: bool,
-) -> ValueLabel {
-    ValueLabel { kind, words, length: least..=most, digits, spaced }
+#[derive(Deserialize)]
+struct LabelFile {
+    labels: Vec<ValueLabel>,
 }
 
 /// In order of decreasing specificity: the first label that fits determines the kind.
-static LABELS: &[ValueLabel] = &[
-    label(
-        Passport,
-        &[
-            "passport",
-            "passports",
-            "passeport",
-            "reisepass",
-            "pasaporte",
-            "passaporto",
-            "paspoort",
-            "passnummer",
-            "pasaport",
-        ],
-        6,
-        9,
-        1,
-        false,
-    ),
-    label(
-        LicensePlate,
-        &[
-            "plate",
-            "plates",
-            "kennzeichen",
-            "plaka",
-            "targa",
-            "matricula",
-            "matrícula",
-            "immatriculation",
-            "kenteken",
-            "numberplate",
-            "registration",
-            "reg",
-        ],
-        5,
-        9,
-        1,
-        true,
-    ),
-    label(
-        DriversLicense,
-        &[
-            "license",
-            "licence",
-            "dl",
-            "licences",
-            "permit",
-            "führerschein",
-            "fuehrerschein",
-            "führerscheinnummer",
-            "fuehrerscheinnummer",
-            "patente",
-            "permis",
-            "rijbewijs",
-            "rijbewijsnummer",
-            "körkort",
-            "conducir",
-            "driver",
-            "drivers",
-            "driving",
-        ],
-        5,
-        18,
-        4,
-        false,
-    ),
-    label(
-        SocialInsurance,
-        &[
-            "rentenversicherungsnummer",
-            "sozialversicherungsnummer",
-            "svnr",
-            "rvnr",
-            "sozialversicherung",
-            "rentenversicherung",
-        ],
-        9,
-        12,
-        8,
-        true,
-    ),
-    label(
-        VatNumber,
-        &["vat", "ust", "ustid", "ustidnr", "umsatzsteuer", "mwst", "btw", "tva", "moms", "uid"],
-        8,
-        14,
-        6,
-        false,
-    ),
-    label(
-        CompanyNumber,
-        &[
-            "uen",
-            "handelsregister",
-            "hrb",
-            "hra",
-            "handelsregisternummer",
-            "krs",
-            "regon",
-            "kvk",
-            "cvr",
-            "companies",
-            "registernummer",
-        ],
-        5,
-        14,
-        4,
-        false,
-    ),
-    label(TaxNumber, &["steuernummer", "utr", "tin", "sars", "steuernr", "taxpayer"], 8, 14, 8, false),
-    label(
-        HealthInsurance,
-        &[
-            "member",
-            "subscriber",
-            "claim",
-            "prescription",
-            "rx",
-            "referral",
-            "authorization",
-            "kvnr",
-            "lanr",
-            "bsnr",
-            "krankenversichertennummer",
-            "versichertennummer",
-            "medicaid",
-            "policyholder",
-            "beneficiary",
-            "betriebsstättennummer",
-            "arztnummer",
-            "krankenversicherung",
-        ],
-        6,
-        18,
-        5,
-        false,
-    ),
-    label(MedicalRecord, &["mrn", "medical"], 5, 14, 4, false),
-    label(TrackingNumber, &["tracking", "track", "parcel", "package", "shipment"], 8, 26, 4, false),
-    label(
-        NationalId,
-        &[
-            "personalausweis",
-            "ausweis",
-            "ausweisnummer",
-            "identity",
-            "national",
-            "identità",
-            "identita",
-            "nin",
-            "umid",
-            "frn",
-            "cedula",
-            "cédula",
-            "dui",
-            "kimlik",
-            "aima",
-            "identification",
-            "alien",
-            "nationalid",
-            "carte",
-            "dowód",
-            "dowod",
-            "traffic",
-        ],
-        6,
-        14,
-        4,
-        false,
-    ),
-];
+static LABELS: LazyLock<LabelFile> =
+    LazyLock::new(|| word_lists::parse(include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/data/value_labels.toml"))));
 
 /// Topics of which one must be near before the labels are compared.
 const LABEL_TOPICS: u32 = topic::PASSPORT
@@ -222,8 +55,8 @@ pub(super) fn detect_labeled(scan: &mut ScanState<'_>, i: usize) -> Option<usize
     if scan.topics_near(i, 5, 0) & LABEL_TOPICS == 0 || !is_standalone(scan, i, &token) {
         return None;
     }
-    for label in LABELS.iter().filter(|l| scan.wants(l.kind)) {
-        if !scan.near_word(i, label.words, if label.spaced { 3 } else { 4 }, 0) {
+    for label in LABELS.labels.iter().filter(|l| scan.wants(l.kind)) {
+        if !scan.near_word(i, &label.words, if label.spaced { 3 } else { 4 }, 0) {
             continue;
         }
         let Some(last) = value_end(scan, i, label) else { continue };
@@ -274,7 +107,7 @@ fn value_end(scan: &ScanState<'_>, i: usize, label: &ValueLabel) -> Option<usize
         digits += count;
         letters += token.len() - count;
         // The longest value that fits is taken; shorter ones are its beginning.
-        if label.length.contains(&(digits + letters)) && digits >= label.digits {
+        if (label.length.0..=label.length.1).contains(&(digits + letters)) && digits >= label.digits {
             best = Some(at);
         }
     }

@@ -1,10 +1,14 @@
 //! National ids made of digits only: length, grouping, check digit, and the words that identify them.
 
+use std::collections::HashMap;
+use std::sync::LazyLock;
+
 use super::ScanState;
 use super::digit_run::{DigitRun, NumberMatch};
 use crate::Kind::{self, *};
 use crate::detect::check_digits::{luhn, mod11_10, verhoeff, weighted};
 use crate::lexicon::topic;
+use crate::word_lists;
 
 /// The format of one country's id. Many nine- and eleven-digit numbers satisfy some country's check digit, so it is
 /// taken for an id only with its own grouping or one of its words nearby.
@@ -14,16 +18,20 @@ struct IdentifierRule {
     /// A grouping that is unique to this id, with its separators.
     grouping: Option<(&'static [usize], &'static [u8])>,
     check: fn(&[u8]) -> bool,
-    /// Words that identify it, in the languages of its country.
-    words: &'static [&'static str],
+    /// The list of [`ID_WORDS`] that identifies it, in the languages of its country.
+    words: &'static str,
 }
+
+/// The words of the ids, by name.
+static ID_WORDS: LazyLock<HashMap<String, Vec<String>>> =
+    LazyLock::new(|| word_lists::parse(include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/data/national_ids.toml"))));
 
 const fn rule(
     kind: Kind,
     digits: usize,
     grouping: Option<(&'static [usize], &'static [u8])>,
     check: fn(&[u8]) -> bool,
-    words: &'static [&'static str],
+    words: &'static str,
 ) -> IdentifierRule {
     IdentifierRule { kind, digits, grouping, check, words }
 }
@@ -33,127 +41,61 @@ const fn always(_: &[u8]) -> bool {
 }
 
 static RULES: &[IdentifierRule] = &[
-    rule(Cpf, 11, Some((&[3, 3, 3, 2], b".-")), cpf, &["cpf", "contribuinte"]),
-    rule(Cnpj, 14, Some((&[2, 3, 3, 4, 2], b"./-")), cnpj, &["cnpj"]),
-    rule(
-        Nir,
-        15,
-        Some((&[1, 2, 2, 2, 3, 3, 2], b" ")),
-        nir,
-        &["nir", "insee", "sécurité", "securite", "sociale", "vitale", "secu", "sécu"],
-    ),
-    rule(Nhs, 10, Some((&[3, 3, 4], b"")), nhs, &["nhs", "patient"]),
-    rule(
-        Sin,
-        9,
-        Some((&[3, 3, 3], b"- ")),
-        |d| d[0] != 0 && d[0] != 8 && luhn(d),
-        &["sin", "insurance", "social", "canada", "canadian", "nas"],
-    ),
-    rule(
-        Tfn,
-        9,
-        Some((&[3, 3, 3], b"")),
-        |d| weighted(d, &[1, 4, 3, 7, 5, 8, 6, 9, 10]).is_multiple_of(11),
-        &["tfn", "tax"],
-    ),
-    rule(Abn, 11, Some((&[2, 3, 3, 3], b" ")), abn, &["abn", "business"]),
-    rule(Acn, 9, Some((&[3, 3, 3], b"")), acn, &["acn", "company"]),
-    rule(AuMedicare, 10, Some((&[4, 5, 1], b" ")), au_medicare, &["medicare"]),
-    rule(Aadhaar, 12, Some((&[4, 4, 4], b" -")), |d| d[0] > 1 && verhoeff(d), &["aadhaar", "aadhar", "uidai", "uid"]),
-    rule(Pesel, 11, None, pesel, &["pesel"]),
-    rule(Nip, 10, Some((&[3, 3, 2, 2], b"-")), nip, &["nip", "podatkowy"]),
-    rule(
-        Personnummer,
-        10,
-        Some((&[6, 4], b"-")),
-        personnummer,
-        &["personnummer", "samordningsnummer", "swedish", "sweden"],
-    ),
-    rule(
-        Personnummer,
-        12,
-        Some((&[8, 4], b"-")),
-        |d| personnummer(&d[2..]),
-        &["personnummer", "samordningsnummer", "swedish", "sweden"],
-    ),
-    rule(
-        Fodselsnummer,
-        11,
-        Some((&[6, 5], b"")),
-        fodselsnummer,
-        &["fødselsnummer", "fodselsnummer", "fnr", "personnummer", "norwegian"],
-    ),
-    rule(Cpr, 10, Some((&[6, 4], b"")), birth_dmy, &["cpr", "personnummer", "danish"]),
-    rule(Bsn, 9, None, bsn, &["bsn", "burgerservicenummer", "sofinummer"]),
-    rule(
-        BeNationalNumber,
-        11,
-        Some((&[2, 2, 2, 3, 2], b".-")),
-        be_number,
-        &["rijksregisternummer", "national", "registre", "insz", "niss", "belgian"],
-    ),
-    rule(
-        SteuerId,
-        11,
-        Some((&[2, 3, 3, 3], b"")),
-        steuer_id,
-        &["steuer", "idnr", "steueridentifikationsnummer", "steuernummer", "identifikationsnummer", "tax"],
-    ),
-    rule(Ahv, 13, Some((&[3, 4, 4, 2], b".")), ahv, &["ahv", "avs", "oasi"]),
-    rule(PartitaIva, 11, None, luhn, &["partita", "iva", "piva", "vat"]),
-    rule(PtNif, 9, None, pt_nif, &["nif", "contribuinte", "nipc"]),
-    rule(Rrn, 13, Some((&[6, 7], b"-")), rrn, &["rrn", "resident", "korean", "주민등록번호"]),
-    rule(CnId, 18, None, cn_id, &["resident", "identity", "id", "身份证", "chinese", "shenfenzheng"]),
-    rule(MyNumber, 12, Some((&[4, 4, 4], b"")), my_number, &["my", "mynumber", "マイナンバー", "individual"]),
-    rule(ThId, 13, Some((&[1, 4, 5, 2, 1], b"- ")), th_id, &["thai", "thailand", "citizen", "national"]),
-    rule(ZaId, 13, None, |d| birth_ymd(d) && d[10] < 2 && luhn(d), &["south", "african", "rsa", "identity", "id"]),
-    rule(Tckn, 11, None, tckn, &["tckn", "kimlik", "tc", "turkish"]),
-    rule(IlId, 9, None, luhn, &["israeli", "teudat", "zehut", "israel"]),
-    rule(Egn, 10, None, egn, &["egn", "bulgarian", "егн"]),
-    rule(Cnp, 13, None, cnp, &["cnp", "romanian"]),
-    rule(Oib, 11, None, mod11_10, &["oib"]),
-    rule(
-        RodneCislo,
-        10,
-        Some((&[6, 4], b"/")),
-        |d| number(d).is_multiple_of(11),
-        &["rodné", "rodne", "číslo", "cislo", "rč", "rc"],
-    ),
-    rule(Isikukood, 11, None, isikukood, &["isikukood", "asmens", "kodas", "estonian", "lithuanian"]),
-    rule(Cuit, 11, Some((&[2, 8, 1], b"-")), cuit, &["cuit", "cuil"]),
-    rule(Rut, 9, Some((&[2, 3, 3, 1], b".-")), |d| rut_check(&d[..8]) == u32::from(d[8]), &["rut", "run", "rol"]),
-    rule(CompanyNumber, 10, Some((&[3, 2, 5], b"-")), kr_brn, &["brn", "business", "사업자등록번호", "korean"]),
-    rule(
-        CompanyNumber,
-        10,
-        Some((&[6, 4], b"-")),
-        |d| d[2] > 1 && luhn(d),
-        &["organisationsnummer", "orgnr", "organisation"],
-    ),
-    rule(
-        CompanyNumber,
-        12,
-        Some((&[4, 6, 2], b"/")),
-        |d| matches!(two(d, 0), 19 | 20),
-        &["registration", "company", "reg"],
-    ),
-    rule(CompanyNumber, 9, Some((&[3, 3, 3], b" ")), luhn, &["siren"]),
-    rule(CompanyNumber, 14, Some((&[3, 3, 3, 5], b" ")), luhn, &["siret"]),
-    rule(TaxNumber, 12, Some((&[3, 3, 3, 3], b"-")), always, &["tin"]),
-    rule(TaxNumber, 9, Some((&[3, 3, 3], b"-")), always, &["tin"]),
-    rule(TaxNumber, 10, Some((&[2, 3, 5], b"/")), always, &["steuernummer", "steuernr"]),
-    rule(TaxNumber, 11, Some((&[3, 3, 5], b"/")), always, &["steuernummer", "steuernr"]),
-    rule(TaxNumber, 10, None, always, &["utr", "sars"]),
-    rule(VatNumber, 10, None, |d| d[0] == 4, &["vat"]),
-    rule(NationalId, 12, Some((&[4, 7, 1], b"-")), always, &["umid", "crn"]),
-    rule(NationalId, 11, None, always, &["nin"]),
-    rule(DriversLicense, 12, Some((&[2, 2, 6, 2], b"-")), always, &["license", "licence", "driver", "driving"]),
-    rule(Rut, 8, Some((&[1, 3, 3, 1], b".-")), |d| rut_check(&d[..7]) == u32::from(d[7]), &["rut", "run", "rol"]),
-    rule(Npi, 10, None, npi, &["npi", "provider"]),
-    rule(BankRouting, 9, None, aba, &["routing", "aba", "rtn"]),
-    rule(Ein, 9, Some((&[2, 7], b"-")), ein_prefix, &["ein", "fein", "employer", "tax"]),
-    rule(Itin, 9, None, |d| d[0] == 9 && matches!(two(d, 3), 50..=65 | 70..=88 | 90..=92 | 94..=99), &["itin"]),
+    rule(Cpf, 11, Some((&[3, 3, 3, 2], b".-")), cpf, "cpf"),
+    rule(Cnpj, 14, Some((&[2, 3, 3, 4, 2], b"./-")), cnpj, "cnpj"),
+    rule(Nir, 15, Some((&[1, 2, 2, 2, 3, 3, 2], b" ")), nir, "nir"),
+    rule(Nhs, 10, Some((&[3, 3, 4], b"")), nhs, "nhs"),
+    rule(Sin, 9, Some((&[3, 3, 3], b"- ")), |d| d[0] != 0 && d[0] != 8 && luhn(d), "sin"),
+    rule(Tfn, 9, Some((&[3, 3, 3], b"")), |d| weighted(d, &[1, 4, 3, 7, 5, 8, 6, 9, 10]).is_multiple_of(11), "tfn"),
+    rule(Abn, 11, Some((&[2, 3, 3, 3], b" ")), abn, "abn"),
+    rule(Acn, 9, Some((&[3, 3, 3], b"")), acn, "acn"),
+    rule(AuMedicare, 10, Some((&[4, 5, 1], b" ")), au_medicare, "au_medicare"),
+    rule(Aadhaar, 12, Some((&[4, 4, 4], b" -")), |d| d[0] > 1 && verhoeff(d), "aadhaar"),
+    rule(Pesel, 11, None, pesel, "pesel"),
+    rule(Nip, 10, Some((&[3, 3, 2, 2], b"-")), nip, "nip"),
+    rule(Personnummer, 10, Some((&[6, 4], b"-")), personnummer, "personnummer"),
+    rule(Personnummer, 12, Some((&[8, 4], b"-")), |d| personnummer(&d[2..]), "personnummer"),
+    rule(Fodselsnummer, 11, Some((&[6, 5], b"")), fodselsnummer, "fodselsnummer"),
+    rule(Cpr, 10, Some((&[6, 4], b"")), birth_dmy, "cpr"),
+    rule(Bsn, 9, None, bsn, "bsn"),
+    rule(BeNationalNumber, 11, Some((&[2, 2, 2, 3, 2], b".-")), be_number, "be_national_number"),
+    rule(SteuerId, 11, Some((&[2, 3, 3, 3], b"")), steuer_id, "steuer_id"),
+    rule(Ahv, 13, Some((&[3, 4, 4, 2], b".")), ahv, "ahv"),
+    rule(PartitaIva, 11, None, luhn, "partita_iva"),
+    rule(PtNif, 9, None, pt_nif, "pt_nif"),
+    rule(Rrn, 13, Some((&[6, 7], b"-")), rrn, "rrn"),
+    rule(CnId, 18, None, cn_id, "cn_id"),
+    rule(MyNumber, 12, Some((&[4, 4, 4], b"")), my_number, "my_number"),
+    rule(ThId, 13, Some((&[1, 4, 5, 2, 1], b"- ")), th_id, "th_id"),
+    rule(ZaId, 13, None, |d| birth_ymd(d) && d[10] < 2 && luhn(d), "za_id"),
+    rule(Tckn, 11, None, tckn, "tckn"),
+    rule(IlId, 9, None, luhn, "il_id"),
+    rule(Egn, 10, None, egn, "egn"),
+    rule(Cnp, 13, None, cnp, "cnp"),
+    rule(Oib, 11, None, mod11_10, "oib"),
+    rule(RodneCislo, 10, Some((&[6, 4], b"/")), |d| number(d).is_multiple_of(11), "rodne_cislo"),
+    rule(Isikukood, 11, None, isikukood, "isikukood"),
+    rule(Cuit, 11, Some((&[2, 8, 1], b"-")), cuit, "cuit"),
+    rule(Rut, 9, Some((&[2, 3, 3, 1], b".-")), |d| rut_check(&d[..8]) == u32::from(d[8]), "rut"),
+    rule(CompanyNumber, 10, Some((&[3, 2, 5], b"-")), kr_brn, "company_number"),
+    rule(CompanyNumber, 10, Some((&[6, 4], b"-")), |d| d[2] > 1 && luhn(d), "company_number_organisationsnummer"),
+    rule(CompanyNumber, 12, Some((&[4, 6, 2], b"/")), |d| matches!(two(d, 0), 19 | 20), "company_number_registration"),
+    rule(CompanyNumber, 9, Some((&[3, 3, 3], b" ")), luhn, "company_number_siren"),
+    rule(CompanyNumber, 14, Some((&[3, 3, 3, 5], b" ")), luhn, "company_number_siret"),
+    rule(TaxNumber, 12, Some((&[3, 3, 3, 3], b"-")), always, "tax_number"),
+    rule(TaxNumber, 9, Some((&[3, 3, 3], b"-")), always, "tax_number"),
+    rule(TaxNumber, 10, Some((&[2, 3, 5], b"/")), always, "tax_number_steuernummer"),
+    rule(TaxNumber, 11, Some((&[3, 3, 5], b"/")), always, "tax_number_steuernummer"),
+    rule(TaxNumber, 10, None, always, "tax_number_utr"),
+    rule(VatNumber, 10, None, |d| d[0] == 4, "vat_number"),
+    rule(NationalId, 12, Some((&[4, 7, 1], b"-")), always, "national_id"),
+    rule(NationalId, 11, None, always, "national_id_nin"),
+    rule(DriversLicense, 12, Some((&[2, 2, 6, 2], b"-")), always, "drivers_license"),
+    rule(Rut, 8, Some((&[1, 3, 3, 1], b".-")), |d| rut_check(&d[..7]) == u32::from(d[7]), "rut"),
+    rule(Npi, 10, None, npi, "npi"),
+    rule(BankRouting, 9, None, aba, "bank_routing"),
+    rule(Ein, 9, Some((&[2, 7], b"-")), ein_prefix, "ein"),
+    rule(Itin, 9, None, |d| d[0] == 9 && matches!(two(d, 3), 50..=65 | 70..=88 | 90..=92 | 94..=99), "itin"),
 ];
 
 /// The id that begins at group `k`, if a rule matches.
@@ -184,7 +126,7 @@ pub(super) fn numeric_id(scan: &ScanState<'_>, run: &DigitRun, k: usize) -> Opti
             if !(rule.check)(&digits) {
                 continue;
             }
-            let named = scan.near_word(at, rule.words, 6, 3);
+            let named = scan.near_word(at, &ID_WORDS[rule.words], 6, 3);
             let Some(confidence) = confidence(rule, run, k, n, named, topics, spoken) else { continue };
             let better = |b: &NumberMatch| confidence > b.confidence || confidence == b.confidence && n > b.groups;
             if best.as_ref().is_none_or(better) {
@@ -465,6 +407,12 @@ fn ein_prefix(d: &[u8]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn every_rule_names_words_of_the_file() {
+        let named: std::collections::HashSet<&str> = RULES.iter().map(|rule| rule.words).collect();
+        assert_eq!(named, ID_WORDS.keys().map(String::as_str).collect());
+    }
 
     #[test]
     fn national_id_check_digits_accept_issued_and_reject_changed_numbers() {

@@ -1,10 +1,8 @@
 //! E-mail addresses, URLs, host names, IPv6 and hardware addresses.
 
-use std::collections::HashSet;
-use std::sync::LazyLock;
-
 use super::ScanState;
 use crate::Kind;
+use crate::word_lists::{WordList, WordSet, words};
 
 /// Bytes of the local part of an address (RFC 5322 3.2.3), and letters beyond ASCII (RFC 6531).
 const fn is_local_part_byte(b: u8) -> bool {
@@ -161,32 +159,10 @@ fn is_in_url(scan: &ScanState<'_>, at: usize) -> bool {
 }
 
 /// Well-known public hosts: a link to them reveals nothing personal.
-#[rustfmt::skip]
-const PUBLIC_HOSTS: &[&str] = &[
-    "w3.org", "schema.org", "json-schema.org", "xmlsoap.org", "openxmlformats.org", "purl.org", "ietf.org",
-    "rfc-editor.org", "iana.org", "wikipedia.org", "wikimedia.org", "mozilla.org", "python.org", "rust-lang.org",
-    "docs.rs", "crates.io", "pypi.org", "npmjs.com", "npmjs.org", "nodejs.org", "golang.org", "go.dev", "pkg.go.dev",
-    "apache.org", "gnu.org", "kernel.org", "debian.org", "ubuntu.com", "docker.com", "docker.io", "kubernetes.io",
-    "k8s.io", "github.com", "github.io", "githubusercontent.com", "gitlab.com", "bitbucket.org", "stackoverflow.com",
-    "readthedocs.io", "readthedocs.org", "googleapis.com", "gstatic.com", "google.com", "microsoft.com", "apple.com",
-    "amazonaws.com", "cloudflare.com", "openai.com", "anthropic.com", "huggingface.co", "jsdelivr.net", "unpkg.com",
-    "opensource.org", "creativecommons.org", "openapis.org", "swagger.io", "oracle.com", "eclipse.org", "maven.org",
-    "gradle.org", "spring.io", "postgresql.org", "mysql.com", "redis.io", "mongodb.com", "elastic.co", "nginx.org",
-    "whatwg.org", "ecma-international.org", "unicode.org", "shields.io", "travis-ci.org", "codecov.io", "discord.gg",
-    "discord.com", "opencollective.com", "reddit.com", "tokio.rs", "serde.rs", "json.org", "coveralls.io",
-    "zulipchat.com", "httpbin.org", "badssl.com", "git-scm.com", "npm.im", "ipify.org", "medium.com", "netlify.app",
-    "vercel.app", "heroku.com", "slack.com", "atlassian.com", "sonatype.org", "openjdk.org", "ruby-lang.org",
-    "rubygems.org", "php.net", "packagist.org", "nuget.org", "dotnet.com", "haskell.org", "scala-lang.org",
-    "kotlinlang.org", "swift.org", "webpack.js.org", "babeljs.io", "jestjs.io", "vitejs.dev", "vite.dev",
-    "tailwindcss.com", "getbootstrap.com", "jquery.com", "d3js.org", "pytorch.org", "tensorflow.org", "numpy.org",
-    "scipy.org", "pandas.pydata.org", "djangoproject.com", "palletsprojects.com", "fastapi.tiangolo.com",
-    "pytest.org", "letsencrypt.org", "owasp.org", "mitre.org", "nist.gov", "cncf.io", "helm.sh", "terraform.io",
-    "hashicorp.com", "ansible.com", "prometheus.io", "grafana.com", "opentelemetry.io", "sentry.io",
-    "stackexchange.com", "superuser.com", "serverfault.com", "askubuntu.com", "archlinux.org", "fedoraproject.org",
-    "redhat.com", "suse.com", "gitbook.io", "semver.org", "keepachangelog.com", "editorconfig.org", "prettier.io",
-    "eslint.org", "reactjs.org", "react.dev", "vuejs.org", "angular.io", "svelte.dev", "typescriptlang.org",
-    "jetbrains.com", "visualstudio.com", "arxiv.org", "doi.org", "youtube.com",
-];
+static PUBLIC_HOSTS: WordSet = WordSet::new(|| words("public_hosts"));
+
+/// Hosts of examples: these and what is below them.
+static EXAMPLE_HOSTS: WordList = WordList::new(|| words("example_hosts"));
 
 /// Names reserved for examples and local use (RFC 2606, RFC 6761).
 fn is_reserved_host(host: &str) -> bool {
@@ -200,37 +176,15 @@ fn is_reserved_host(host: &str) -> bool {
             last,
             "test" | "invalid" | "localhost" | "local" | "internal" | "example" | "svc" | "cluster" | "lan"
         )
-        || [
-            "example.com",
-            "example.org",
-            "example.net",
-            "foo.com",
-            "bar.com",
-            "baz.com",
-            "a.com",
-            "b.com",
-            "x.com",
-            "mycorp.com",
-            "mycompany.com",
-            "yourcompany.com",
-            "yourdomain.com",
-            "mydomain.com",
-            "domain.com",
-            "site.com",
-            "host.com",
-            "test.com",
-        ]
-        .iter()
-        .any(|h| host.strip_suffix(h).is_some_and(|rest| rest.is_empty() || rest.ends_with('.')))
+        || EXAMPLE_HOSTS.iter().any(|h| host.strip_suffix(h).is_some_and(|rest| rest.is_empty() || rest.ends_with('.')))
 }
 
 /// Whether a host or one of its parent domains is well known.
 fn is_public_host(host: &str) -> bool {
-    static HOSTS: LazyLock<HashSet<&str>> = LazyLock::new(|| PUBLIC_HOSTS.iter().copied().collect());
     let host = host.to_ascii_lowercase();
     let mut rest = host.as_str();
     loop {
-        if HOSTS.contains(rest) {
+        if PUBLIC_HOSTS.contains(rest) {
             return true;
         }
         match rest.split_once('.') {

@@ -4,6 +4,7 @@ use super::ScanState;
 use super::digit_run::DigitRun;
 use crate::lexicon::{mark, topic};
 use crate::text::token::WordToken;
+use crate::word_lists::{WordList, WordSet, words};
 
 /// Number of bytes of the line examined on either side of a number.
 const MAX_LINE_BYTES: usize = 96;
@@ -119,31 +120,10 @@ pub(super) fn is_tabular(scan: &ScanState<'_>, run: &DigitRun) -> bool {
 }
 
 /// Telephone terms that often have another meaning.
-const AMBIGUOUS_PHONE_WORDS: &[&str] = &[
-    "number",
-    "call",
-    "calling",
-    "cell",
-    "text",
-    "office",
-    "contact",
-    "reach",
-    "ring",
-    "rang",
-    "handy",
-    "answer",
-    "answering",
-    "mob",
-    "ph",
-    "cel",
-];
+static AMBIGUOUS_PHONE_WORDS: WordList = WordList::new(|| words("ambiguous_phone_words"));
 
 /// Words that give such a term another meaning: `call stack`, `number of`, `cell count`.
-#[rustfmt::skip]
-const NON_PHONE_FOLLOWERS: &[&str] = &[
-    "of", "stack", "stacks", "site", "sites", "graph", "count", "counts", "line", "lines", "type", "types", "culture",
-    "cultures", "volume", "density", "field", "file", "editor", "format", "generator", "theory", "id", "ids",
-];
+static NON_PHONE_FOLLOWERS: WordList = WordList::new(|| words("non_phone_followers"));
 
 /// Words for those who can be called.
 const CALLABLE_WORDS: &[&str] = &[
@@ -162,10 +142,10 @@ pub(super) fn has_phone_context(scan: &ScanState<'_>, i: usize, back: usize, ahe
         let is = |token: Option<&WordToken>, words: &[&str]| {
             token.is_some_and(|t| words.iter().any(|w| scan.word(t).eq_ignore_ascii_case(w)))
         };
-        if !is(scan.token(n), AMBIGUOUS_PHONE_WORDS) {
+        if !is(scan.token(n), &AMBIGUOUS_PHONE_WORDS) {
             return true;
         }
-        if is(scan.token(n + 1), NON_PHONE_FOLLOWERS) && scan.gap(n) == " " {
+        if is(scan.token(n + 1), &NON_PHONE_FOLLOWERS) && scan.gap(n) == " " {
             return false;
         }
         let number = is(scan.token(n), &["number"]);
@@ -232,20 +212,20 @@ pub(super) fn has_serial_label(scan: &ScanState<'_>, run: &DigitRun, k: usize) -
 }
 
 /// Units of measurement after a number.
-const UNITS: &[&str] = &[
-    "mm", "cm", "km", "nm", "kg", "mg", "kN", "Nm", "kV", "mV", "mA", "kW", "MW", "kWh", "Hz", "kHz", "MHz", "GHz",
-    "Pa", "kPa", "hPa", "MPa", "ms", "ns", "us", "psi", "rpm", "dB", "kB", "MB", "GB", "KiB", "MiB", "GiB", "bytes",
-    "counts", "units", "cycles", "steps", "pulses", "pcs", "pieces", "blocks", "rows",
-];
+static UNITS: WordSet = WordSet::new(|| words("units"));
 
 /// Whether the word is a unit that is written like no word of a name or a street.
 pub(super) fn is_unit(word: &str) -> bool {
-    UNITS.contains(&word)
+    UNITS.contains(word)
 }
 
-/// Whether a unit follows the number: `826 kN`.
+/// Whether a unit follows the number: `826 kN`. Digits of a quantity are grouped in threes, those of cards and numbers of
+/// persons are not: `4111 1111 1111 1111 MW`.
 pub(super) fn is_quantity(scan: &ScanState<'_>, run: &DigitRun, k: usize, groups: usize) -> bool {
     let (_, end) = run.span(k, groups);
+    if groups > 2 && (k + 1..k + groups).any(|group| run.group_len(group) != 3) {
+        return false;
+    }
     let next = scan.token(run.first + k + groups);
     next.is_some_and(|t| t.start() == end + 1 && scan.byte_at(end) == b' ' && is_unit(scan.word(t)))
 }

@@ -4,17 +4,14 @@
 use super::ScanState;
 use crate::Kind;
 use crate::text::token::TokenShape;
+use crate::word_lists::{WordSet, words};
 
 /// ISO 4217 codes that stand beside amounts.
 const CURRENCY_CODES: &[&str] =
     &["USD", "EUR", "GBP", "JPY", "CHF", "CAD", "AUD", "INR", "CNY", "SEK", "NOK", "DKK", "PLN", "BRL", "MXN"];
 
 /// US states and territories, by their postal abbreviations (ISO 3166-2:US).
-const US_STATES: &[&str] = &[
-    "AL", "AK", "AZ", "AR", "CA", "CO", "CT", "DE", "FL", "GA", "HI", "ID", "IL", "IN", "IA", "KS", "KY", "LA", "ME",
-    "MD", "MA", "MI", "MN", "MS", "MO", "MT", "NE", "NV", "NH", "NJ", "NM", "NY", "NC", "ND", "OH", "OK", "OR", "PA",
-    "RI", "SC", "SD", "TN", "TX", "UT", "VT", "VA", "WA", "WV", "WI", "WY", "DC", "PR", "GU", "VI",
-];
+static US_STATES: WordSet = WordSet::new(|| words("us_states"));
 
 /// Detects the kinds of this file that the policy enables.
 pub(super) fn detect_opt_in(scan: &mut ScanState<'_>) {
@@ -66,7 +63,7 @@ fn money(scan: &mut ScanState<'_>, i: usize) {
 /// A state's abbreviation; a following postal code raises the confidence.
 fn state(scan: &mut ScanState<'_>, i: usize) {
     let token = scan.list()[i];
-    if token.len() == 2 && US_STATES.contains(&scan.word(&token)) {
+    if token.len() == 2 && US_STATES.contains(scan.word(&token)) {
         let coded = scan.gap(i) == " " && scan.token(i + 1).is_some_and(|t| t.is_digits() && t.len() == 5);
         scan.push(Kind::StateAbbreviation, token.start(), token.end(), if coded { 80 } else { 25 });
     }

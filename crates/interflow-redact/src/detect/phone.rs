@@ -1,5 +1,9 @@
 //! Telephone numbers: international (E.164), North American, and the national formats with a leading zero.
 
+use std::sync::LazyLock;
+
+use interflow_types::data_file;
+
 use super::digit_run::{DigitRun, NumberMatch};
 use super::{ScanState, number_context};
 use crate::Kind;
@@ -185,26 +189,10 @@ fn is_round_hundreds(scan: &ScanState<'_>, run: &DigitRun, a: usize) -> bool {
 }
 
 /// National numbers without a leading zero: region, number of digits, and valid first digits.
-const REGIONAL: &[(&[u8; 2], usize, &[u8])] = &[
-    (b"ES", 9, b"6789"),
-    (b"PT", 9, b"29"),
-    (b"PL", 9, b"12345678"),
-    (b"CZ", 9, b"234567"),
-    (b"SK", 9, b"9"),
-    (b"GR", 10, b"26"),
-    (b"IT", 10, b"3"),
-    (b"NO", 8, b"23456789"),
-    (b"DK", 8, b"23456789"),
-    (b"SG", 8, b"3689"),
-    (b"HK", 8, b"2356789"),
-    (b"IN", 10, b"6789"),
-    (b"MX", 10, b"23456789"),
-    (b"BR", 10, b"123456789"),
-    (b"BR", 11, b"123456789"),
-    (b"AR", 10, b"12389"),
-    (b"CO", 10, b"36"),
-    (b"CL", 9, b"29"),
-];
+static REGIONAL: LazyLock<Vec<(&[u8], usize, &[u8])>> = LazyLock::new(|| {
+    let records = data_file::records(include_str!("../../data/regional_phone_numbers.txt"));
+    records.map(|[region, n, first]| (region.as_bytes(), n.parse().expect("a number"), first.as_bytes())).collect()
+});
 
 /// Grouped digits that are a national number of a region in the policy.
 fn regional(scan: &ScanState<'_>, run: &DigitRun, k: usize) -> Option<NumberMatch> {
@@ -214,7 +202,9 @@ fn regional(scan: &ScanState<'_>, run: &DigitRun, k: usize) -> Option<NumberMatc
         let digits: usize = (k..k + n).map(|i| run.group_len(i)).sum();
         let sep = |i: usize| matches!(run.separator_after(i), b' ' | b'-' | b'.' | b'(');
         (k..k + n - 1).all(sep)
-            && REGIONAL.iter().any(|(r, d, first)| *d == digits && first.contains(&start) && regions.contains(r))
+            && REGIONAL
+                .iter()
+                .any(|(r, d, first)| *d == digits && first.contains(&start) && regions.iter().any(|region| region == r))
     };
     let n = (2..=(run.groups.len() - k).min(6)).find(fits)?;
     (k + n == run.groups.len() || run.separator_after(k + n - 1) == b' ').then(|| NumberMatch::new(n, Kind::Phone, 65))

@@ -11,6 +11,7 @@ use super::byte_runs::RunClass;
 use crate::Kind;
 use crate::lexicon::{mark, topic};
 use crate::text::token::{TokenShape, WordToken};
+use crate::word_lists::{WordSet, words};
 
 #[cfg(test)]
 pub(crate) fn known_prefixes() -> impl Iterator<Item = &'static str> {
@@ -316,13 +317,7 @@ fn detect_announced(scan: &mut ScanState<'_>, i: usize, topics: u32) {
 }
 
 /// Accounts of machines and examples, whose names reveal nothing.
-#[rustfmt::skip]
-const MACHINE_ACCOUNTS: &[&str] = &[
-    "user", "username", "name", "me", "you", "root", "admin", "ubuntu", "debian", "runner", "node", "app", "vscode",
-    "ec2-user", "circleci", "travis", "jenkins", "public", "shared", "default", "git", "www", "www-data", "linuxbrew",
-    "work", "dev", "vagrant", "pi", "builder", "docker", "test", "some", "foo", "bar", "your", "myuser", "guest",
-    "coder", "gitpod", "nobody",
-];
+static MACHINE_ACCOUNTS: WordSet = WordSet::new(|| words("machine_accounts"));
 
 /// The account in `/home/anna/…`, `/Users/anna/…`, `C:\\Users\\anna\\…`.
 fn home_folder(scan: &mut ScanState<'_>, token: &WordToken) {
@@ -336,7 +331,7 @@ fn home_folder(scan: &mut ScanState<'_>, token: &WordToken) {
     let len = name.bytes().take_while(|b| is_key_byte(*b) || *b == b'.').count();
     let name = name[..len].trim_end_matches('.');
     if (2..=32).contains(&name.len())
-        && !MACHINE_ACCOUNTS.contains(&name.to_ascii_lowercase().as_str())
+        && !MACHINE_ACCOUNTS.contains(name.to_ascii_lowercase().as_str())
         && !is_placeholder(name)
     {
         scan.push(Kind::Username, from, from + name.len(), 65);

@@ -76,11 +76,11 @@ fn column_kind(cell: &str) -> Option<Kind> {
     let person = look_up(last).marks & mark::NAME_CUE != 0 && !matches!(last, "called" | "known" | "contact")
         || matches!(cell.as_str(), "patient" | "customer" | "employee" | "firstname" | "lastname" | "author");
     match last {
-        _ if ORG_LABELS.contains(&last) && !matches!(last, "customer" | "client" | "store" | "carrier") => {
+        _ if ORG_LABELS.contains(last) && !matches!(last, "customer" | "client" | "store" | "carrier") => {
             Some(Kind::Organization)
         }
         _ if person => Some(Kind::Person),
-        _ if PLACE_LABELS.contains(&last) && !matches!(last, "state" | "place" | "where" | "origin" | "land") => {
+        _ if PLACE_LABELS.contains(last) && !matches!(last, "state" | "place" | "where" | "origin" | "land") => {
             Some(Kind::Location)
         }
         _ => None,

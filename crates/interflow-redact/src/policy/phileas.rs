@@ -1,5 +1,8 @@
 //! Import of Phileas's policy JSON: the same keys, the same defaults, the same names in `%t`.
 
+use std::sync::LazyLock;
+
+use interflow_types::data_file;
 use serde_json::{Map, Value};
 
 use super::file::{custom_rule, label_from, regions, suggestion};
@@ -9,67 +12,16 @@ use crate::strategy::{DateShift, MaskLength, PolicyKeys, RandomReplacement, Reda
 use crate::{Kind, KindSet, RedactError};
 
 /// A Phileas identifier: its key, the kinds here, its `filterType`, the key of its strategies.
-struct PhileasIdentifier(&'static str, &'static [Kind], &'static str, &'static str);
+struct PhileasIdentifier(&'static str, Vec<Kind>, &'static str, &'static str);
 
 /// The identifiers that Phileas knows, by its key. Several may have the same kind here.
-const IDENTIFIERS: &[PhileasIdentifier] = &[
-    PhileasIdentifier("age", &[Kind::Age], "age", "ageFilterStrategies"),
-    PhileasIdentifier(
-        "bankRoutingNumber",
-        &[Kind::BankRouting],
-        "bank-routing-number",
-        "bankRoutingNumberFilterStrategies",
-    ),
-    PhileasIdentifier("bitcoinAddress", &[Kind::Bitcoin], "bitcoin-address", "bitcoinFilterStrategies"),
-    PhileasIdentifier("city", &[Kind::Location], "city", "cityFilterStrategies"),
-    PhileasIdentifier("county", &[Kind::Location], "county", "countyFilterStrategies"),
-    PhileasIdentifier("state", &[Kind::Location], "state", "stateFilterStrategies"),
-    PhileasIdentifier("hospital", &[Kind::Organization], "hospital", "hospitalFilterStrategies"),
-    PhileasIdentifier(
-        "hospitalAbbreviation",
-        &[Kind::Organization],
-        "hospital-abbreviation",
-        "hospitalAbbreviationFilterStrategies",
-    ),
-    PhileasIdentifier("firstName", &[Kind::Person], "first-name", "firstNameFilterStrategies"),
-    PhileasIdentifier("surname", &[Kind::Person], "surname", "surnameFilterStrategies"),
-    PhileasIdentifier("physicianName", &[Kind::Person], "physician-name", "physicianNameFilterStrategies"),
-    PhileasIdentifier("person", &[Kind::Person], "person", "personFilterStrategies"),
-    PhileasIdentifier("creditCard", &[Kind::CreditCard], "credit-card", "creditCardFilterStrategies"),
-    PhileasIdentifier("currency", &[Kind::Currency], "currency", "currencyFilterStrategies"),
-    PhileasIdentifier("date", &[Kind::Date], "date", "dateFilterStrategies"),
-    PhileasIdentifier(
-        "driversLicense",
-        &[Kind::DriversLicense],
-        "drivers-license-number",
-        "driversLicenseFilterStrategies",
-    ),
-    PhileasIdentifier("ein", &[Kind::Ein], "ein", "einFilterStrategies"),
-    PhileasIdentifier("emailAddress", &[Kind::Email], "email-address", "emailAddressFilterStrategies"),
-    PhileasIdentifier("ibanCode", &[Kind::Iban], "iban-code", "ibanCodeFilterStrategies"),
-    PhileasIdentifier("ipAddress", &[Kind::IpAddress], "ip-address", "ipAddressFilterStrategies"),
-    PhileasIdentifier("macAddress", &[Kind::MacAddress], "mac-address", "macAddressFilterStrategies"),
-    PhileasIdentifier("passportNumber", &[Kind::Passport], "passport-number", "passportNumberFilterStrategies"),
-    PhileasIdentifier("phoneNumber", &[Kind::Phone], "phone-number", "phoneNumberFilterStrategies"),
-    PhileasIdentifier(
-        "phoneNumberExtension",
-        &[Kind::PhoneExtension],
-        "phone-number-extension",
-        "phoneNumberExtensionFilterStrategies",
-    ),
-    PhileasIdentifier("ssn", &[Kind::Ssn, Kind::Itin], "ssn", "ssnFilterStrategies"),
-    PhileasIdentifier(
-        "stateAbbreviation",
-        &[Kind::StateAbbreviation],
-        "state-abbreviation",
-        "stateAbbreviationFilterStrategies",
-    ),
-    PhileasIdentifier("streetAddress", &[Kind::StreetAddress], "street-address", "streetAddressFilterStrategies"),
-    PhileasIdentifier("trackingNumber", &[Kind::TrackingNumber], "tracking-number", "trackingNumberFilterStrategies"),
-    PhileasIdentifier("url", &[Kind::Url, Kind::Domain], "url", "urlFilterStrategies"),
-    PhileasIdentifier("vin", &[Kind::Vin], "vin", "vinFilterStrategies"),
-    PhileasIdentifier("zipCode", &[Kind::ZipCode], "zip-code", "zipCodeFilterStrategy"),
-];
+static IDENTIFIERS: LazyLock<Vec<PhileasIdentifier>> = LazyLock::new(|| {
+    let records = data_file::records(include_str!("../../data/phileas_identifiers.txt"));
+    let identifier = |[key, kinds, name, strategies]: [&'static str; 4]| {
+        PhileasIdentifier(key, kinds.split(' ').filter_map(Kind::from_name).collect(), name, strategies)
+    };
+    records.map(identifier).collect()
+});
 
 /// Keys of custom rule lists, or without meaning for text.
 const OTHER_KEYS: &[&str] = &["dictionaries", "identifiers", "sections", "pheyes", "medicalCondition"];
@@ -96,7 +48,7 @@ pub(super) fn compile_policy(json: &str) -> Result<Policy, RedactError> {
             "sections" => each(value, key, |v| section(v, &mut builder))?,
             "pheyes" => each(value, key, |v| {
                 identifier(
-                    &PhileasIdentifier("pheyes", &[Kind::Person], "person", "phEyeFilterStrategies"),
+                    &PhileasIdentifier("pheyes", vec![Kind::Person], "person", "phEyeFilterStrategies"),
                     v,
                     &mut builder,
                 )
@@ -145,7 +97,7 @@ fn identifier(
         }
         _ => {}
     }
-    for kind in *kinds {
+    for kind in kinds {
         builder.wants.kinds.insert(*kind);
         let rule = KindRule {
             name: (*name).to_owned(),

@@ -17,7 +17,7 @@ use std::sync::OnceLock;
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
 
-use crate::strategy::{decrypt_bytes, encrypt, random};
+use crate::strategy::random;
 use crate::{Kind, RedactError};
 
 /// Maximum number of placeholders in one vault.
@@ -309,32 +309,6 @@ impl PlaceholderVault {
         out.push_str(&text[copied..]);
         out.into()
     }
-
-    /// The vault encrypted for storage: AES-256-GCM under another key, so that the conversation's key is not stored
-    /// with it.
-    ///
-    /// # Errors
-    /// There are no random bytes for the nonce.
-    pub fn seal(&self, key: &[u8; 32]) -> Result<Vec<u8>, RedactError> {
-        let plain = serde_json::to_vec(&self.originals).map_err(|_| RedactError::Seal)?;
-        let nonce = random::<12>()?;
-        let sealed = encrypt(key, &nonce, &plain).ok_or(RedactError::Seal)?;
-        Ok([nonce.as_slice(), &sealed].concat())
-    }
-
-    /// Decrypts a sealed vault. The conversation's key derives further placeholders.
-    ///
-    /// # Errors
-    /// A wrong key, or modified data.
-    pub fn unseal(vault_key: &VaultKey, key: &[u8; 32], sealed: &[u8]) -> Result<Self, RedactError> {
-        let (nonce, body) = sealed.split_at_checked(12).ok_or(RedactError::Seal)?;
-        let plain = decrypt_bytes(key, nonce, body).ok_or(RedactError::Seal)?;
-        let originals: HashMap<String, String> = serde_json::from_slice(&plain).map_err(|_| RedactError::Seal)?;
-        let mut vault = Self::new(vault_key);
-        originals.keys().for_each(|k| vault.index_first_bytes(k));
-        vault.originals = originals;
-        Ok(vault)
-    }
 }
 
 /// The result of matching at the beginning of a text.
@@ -402,17 +376,6 @@ mod tests {
         vault.placeholder(Kind::Person, "PERSON", "Anna").expect("room");
         assert!(matches!(vault.placeholder(Kind::Person, "PERSON", "Berta"), Err(RedactError::VaultFull { limit: 1 })));
         assert!(vault.placeholder(Kind::Person, "PERSON", "Anna").is_ok());
-    }
-
-    #[test]
-    fn a_sealed_vault_opens_with_its_key_only() {
-        let mut vault = vault();
-        let p = vault.placeholder(Kind::Person, "PERSON", "Anna").expect("room");
-        let sealed = vault.seal(&[9; 32]).expect("random bytes");
-        assert!(!sealed.windows(4).any(|w| w == b"Anna"));
-        let again = PlaceholderVault::unseal(&VaultKey([7; 32]), &[9; 32], &sealed).expect("the right key");
-        assert_eq!(again.restore(&p), "Anna");
-        assert!(PlaceholderVault::unseal(&VaultKey([7; 32]), &[8; 32], &sealed).is_err());
     }
 
     #[test]

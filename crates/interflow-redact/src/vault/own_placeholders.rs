@@ -6,6 +6,7 @@ use std::ops::Range;
 
 use crate::detect::Finding;
 use crate::vault::{CODE_LENGTH, is_code};
+use crate::word_lists::{WordList, words};
 
 /// Removes the placeholders in a text from its findings. The rest of a finding that contains one remains a finding.
 pub(crate) fn exclude_placeholders(text: &str, labels: &HashSet<String>, found: &mut Vec<Finding>) {
@@ -65,18 +66,7 @@ fn ranges_with_label(text: &str, is_label: impl Fn(&str) -> bool) -> Vec<Range<u
 }
 
 /// Phrases before the current date, or a model's knowledge cutoff, in system prompts; in lower case.
-const TODAY_PHRASES: [&str; 10] = [
-    "today's date",
-    "today\u{2019}s date",
-    "today",
-    "current date",
-    "current_date",
-    "currentdate",
-    "current time",
-    "current_time",
-    "current date and time",
-    "knowledge cutoff",
-];
+static TODAY_PHRASES: WordList = WordList::new(|| words("today_phrases"));
 /// Number of bytes examined before a date: a phrase and a few words.
 const MAX_LOOKBACK: usize = 48;
 

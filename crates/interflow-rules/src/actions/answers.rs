@@ -67,7 +67,7 @@ pub(super) fn apply(
 
 /// The verdict that closes the connection without a response.
 pub(super) fn abort_verdict(rule: &CompiledRule) -> RuleVerdict {
-    RuleVerdict::Deny(Error::new(ErrorKind::ClientGone, format!("rule `{}` closed the connection", rule.name)))
+    RuleVerdict::Deny(Error::new(ErrorKind::Dropped, format!("rule `{}` closed the connection", rule.name)))
 }
 
 fn response_head(status: u16) -> ResponseHead {

@@ -1,9 +1,11 @@
 //! Text templates: texts with `${…}` variables, which `render` fills in from the current flow.
 
 use base64::Engine as _;
+use interflow_types::data_file;
 #[cfg(feature = "schema")]
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+use std::sync::LazyLock;
 
 use crate::error::closest_name;
 
@@ -44,31 +46,8 @@ pub(crate) enum TemplateVariable {
 }
 
 /// The predefined facts with their descriptions.
-pub const TEMPLATE_FACTS: &[(&str, &str)] = &[
-    ("host", "host of the origin"),
-    ("port", "port of the origin"),
-    ("scheme", "http or https"),
-    ("secure", "true over TLS, else false"),
-    ("url", "whole URL"),
-    ("method", "request method"),
-    ("path", "path without the query"),
-    ("target", "path with the query"),
-    ("query", "query without the question mark"),
-    ("status", "status code of the response"),
-    ("flow.id", "id of the flow"),
-    ("phase", "phase in which the rule runs"),
-    ("client.ip", "address of the client"),
-    ("user", "authenticated user of the proxy"),
-    ("listener", "name of the listener"),
-    ("time", "now, as 2026-01-31T12:00:00Z"),
-    ("time.unix", "now, in seconds since 1970"),
-    ("time.ms", "now, in milliseconds since 1970"),
-    ("random", "32 random hexadecimal digits"),
-    ("uuid", "a random UUID"),
-    ("req.body", "body of the request, where the phase has it"),
-    ("resp.body", "body of the response, where the phase has it"),
-    ("message", "message of a WebSocket, event stream or gRPC stream, in the phase message"),
-];
+pub static TEMPLATE_FACTS: LazyLock<Vec<(&str, &str)>> =
+    LazyLock::new(|| data_file::records(include_str!("../../data/template_facts.txt")).map(<(_, _)>::from).collect());
 
 /// Variables of which there is one for each name.
 #[derive(Debug)]

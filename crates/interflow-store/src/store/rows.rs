@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::LazyLock;
 
-use interflow_types::{Authority, FlowId, Headers, Host, Timestamp};
+use interflow_types::{Authority, EntryKind, FlowId, Headers, Host, Scheme, Timestamp};
 use rusqlite::types::ValueRef;
 use rusqlite::{Connection, OptionalExtension, Row, Statement, ToSql, params};
 
@@ -13,7 +13,6 @@ use super::details_blob;
 use crate::error::{Result, StoreError};
 use crate::model::*;
 use crate::originals::*;
-use crate::serde_repr;
 use crate::store::segments::chunk_refs;
 use crate::store::segments::chunk_refs::{ChunkRef, SIDES};
 use crate::stored_flow::StoredFlow;
@@ -171,8 +170,8 @@ fn bind(
         &kind_number(row.kind),
         &(row.started.micros() as i64),
         &c.duration,
-        &number_of(serde_repr::transport::ALL, row.transport),
-        &number_of(serde_repr::scheme::ALL, row.scheme),
+        &number_of(&EntryKind::ALL, row.transport),
+        &number_of(&Scheme::ALL, row.scheme),
         &host,
         &row.authority.port,
         &request.map(|r| r.method.as_str()),
@@ -272,9 +271,8 @@ pub(crate) fn read(r: &Row<'_>) -> Result<StoredFlow> {
     let damaged = |what: &str| StoreError::damaged(format!("row {seq}"), what);
     let id = FlowId::from_u128(u128::from_be_bytes(r.get(1)?));
     let started = Timestamp::from_micros(r.get::<_, i64>(4)? as u64);
-    let transport =
-        *serde_repr::transport::ALL.get(r.get::<_, usize>(5)?).ok_or_else(|| damaged("unknown transport"))?;
-    let scheme = *serde_repr::scheme::ALL.get(r.get::<_, usize>(6)?).ok_or_else(|| damaged("unknown scheme"))?;
+    let transport = *EntryKind::ALL.get(r.get::<_, usize>(5)?).ok_or_else(|| damaged("unknown transport"))?;
+    let scheme = *Scheme::ALL.get(r.get::<_, usize>(6)?).ok_or_else(|| damaged("unknown scheme"))?;
     let host = host(&text(7)?.unwrap_or_default()).ok_or_else(|| damaged("its host is none"))?;
     let mut row = FlowRecord::new(id, started, transport, scheme, Authority::new(host, r.get(8)?));
     row.state = state_of(r.get(2)?);

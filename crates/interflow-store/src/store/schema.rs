@@ -8,82 +8,15 @@ use rusqlite::{Connection, OpenFlags};
 
 use crate::error::{Result, StoreError};
 
-/// The tables of conversations. `facts` and `body` hold opaque JSON of the conversations component; long bodies are compressed.
-const CONVERSATIONS: &str = "
-CREATE TABLE conversations(
-    id TEXT PRIMARY KEY, session TEXT NOT NULL, parent TEXT, started INTEGER NOT NULL, updated INTEGER NOT NULL,
-    agent TEXT NOT NULL, model TEXT NOT NULL, provider TEXT NOT NULL, host TEXT NOT NULL, user TEXT NOT NULL,
-    title TEXT NOT NULL, turns INTEGER NOT NULL, facts TEXT NOT NULL) WITHOUT ROWID;
-CREATE INDEX conversations_session ON conversations(session, updated);
-CREATE INDEX conversations_updated ON conversations(updated);
-CREATE INDEX conversations_parent ON conversations(parent) WHERE parent IS NOT NULL;
-
-CREATE TABLE conversation_nodes(
-    n INTEGER PRIMARY KEY, conversation TEXT NOT NULL, key BLOB NOT NULL, parent BLOB, at INTEGER NOT NULL,
-    facts TEXT NOT NULL, body BLOB NOT NULL);
-CREATE UNIQUE INDEX conversation_nodes_key ON conversation_nodes(conversation, key);
-
-CREATE TABLE conversation_exchanges(
-    flow BLOB NOT NULL, part INTEGER NOT NULL, conversation TEXT NOT NULL, started INTEGER NOT NULL, leaf BLOB,
-    agent TEXT NOT NULL, model TEXT NOT NULL, provider TEXT NOT NULL, input INTEGER NOT NULL, output INTEGER NOT NULL,
-    cache_read INTEGER NOT NULL, cache_write INTEGER NOT NULL, reasoning INTEGER NOT NULL, cost REAL,
-    facts TEXT NOT NULL, PRIMARY KEY(flow, part)) WITHOUT ROWID;
-CREATE INDEX conversation_exchanges_of ON conversation_exchanges(conversation, started);
-CREATE INDEX conversation_exchanges_started ON conversation_exchanges(started);
-
-CREATE TABLE conversation_cursor(one INTEGER PRIMARY KEY CHECK(one = 1), flow BLOB NOT NULL);
-";
-
-/// Added to these tables: whether an exchange failed, and what the operator notes.
-const CONVERSATION_NOTES: &str = "
-ALTER TABLE conversation_exchanges ADD COLUMN failed INTEGER NOT NULL DEFAULT 0;
-UPDATE conversation_exchanges SET failed = 1 WHERE json_valid(facts) AND json_extract(facts, '$.error') IS NOT NULL;
-
--- `message` is empty for the conversation as a whole; tags are separated by line breaks.
-CREATE TABLE conversation_notes(
-    conversation TEXT NOT NULL, message BLOB NOT NULL, tags TEXT NOT NULL, comment TEXT,
-    PRIMARY KEY(conversation, message)) WITHOUT ROWID;
-";
-
-/// Blocks with when their first and last flow began. A block may be absent at any time: it is made again from its rows.
-const FLOW_COLUMNS: &str = "
-CREATE TABLE flow_columns(block INTEGER PRIMARY KEY, first INTEGER NOT NULL, last INTEGER NOT NULL, data BLOB NOT NULL);
-";
-
 /// Each entry migrates the schema to the next version; the database's `user_version` counts them.
-const MIGRATIONS: [&str; 6] = ["
-CREATE TABLE hosts(id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE);
-
--- What lists and queries look at. `chunks` names what lies in segments: see refs.rs.
-CREATE TABLE flows(
-    seq INTEGER PRIMARY KEY, id BLOB NOT NULL, state INTEGER NOT NULL, kind INTEGER NOT NULL, started INTEGER NOT NULL,
-    duration INTEGER, transport INTEGER NOT NULL, scheme INTEGER NOT NULL, host INTEGER NOT NULL, port INTEGER NOT NULL,
-    method TEXT, path TEXT, status INTEGER, version TEXT, user TEXT, client TEXT, listener TEXT,
-    request_size INTEGER NOT NULL, response_size INTEGER NOT NULL, request_type TEXT, response_type TEXT,
-    messages INTEGER NOT NULL, error TEXT, tags TEXT, stored INTEGER NOT NULL, kept INTEGER NOT NULL, chunks BLOB);
-CREATE UNIQUE INDEX flows_id ON flows(id);
-CREATE INDEX flows_host ON flows(host, id);
-CREATE INDEX flows_open ON flows(seq) WHERE state = 0;
-
--- Everything else of a flow: see detail.rs.
-CREATE TABLE details(seq INTEGER PRIMARY KEY, detail BLOB NOT NULL);
-
--- The end of a body that is still coming, until it is long enough to be cut.
-CREATE TABLE tails(seq INTEGER, direction INTEGER, at INTEGER, bytes BLOB NOT NULL, PRIMARY KEY(seq, direction, at)) WITHOUT ROWID;
-
--- Blocks of messages: `meta` lists them, their payloads lie end to end in `payload` or in chunks: see messages.rs.
-CREATE TABLE messages(seq INTEGER, first INTEGER, count INTEGER NOT NULL, meta BLOB NOT NULL, payload BLOB, chunks BLOB,
-    PRIMARY KEY(seq, first)) WITHOUT ROWID;
-
--- Where chunks lie. Those of long bodies have their hash here, to be found when the same bytes come again.
-CREATE TABLE chunks(id INTEGER PRIMARY KEY, segment INTEGER NOT NULL, offset INTEGER NOT NULL, len INTEGER NOT NULL, hash BLOB);
-CREATE INDEX chunks_hash ON chunks(hash) WHERE hash IS NOT NULL;
-", CONVERSATIONS, "
--- `flows.chunks` may name two more bodies, as they came in before they were edited: whoever does not know them would take their
--- chunks for garbage.
-", FLOW_COLUMNS, CONVERSATION_NOTES, "
--- As above: after these bodies, `flows.chunks` may name two certificate chains.
-"];
+const MIGRATIONS: [&str; 6] = [
+    include_str!("schema/1_flows.sql"),
+    include_str!("schema/2_conversations.sql"),
+    include_str!("schema/3_edited_bodies.sql"),
+    include_str!("schema/4_flow_columns.sql"),
+    include_str!("schema/5_conversation_notes.sql"),
+    include_str!("schema/6_certificates.sql"),
+];
 
 /// How long SQLite waits for a lock held by another connection.
 pub(crate) const BUSY_TIMEOUT: Duration = Duration::from_secs(5);

@@ -2,13 +2,13 @@
 
 use serde_json::{Value, json};
 
-use crate::llm::knobs::{THOUGHT, TOOL_ARGUMENTS, Turn};
+use crate::llm::knobs::{TOOL_ARGUMENTS, Turn};
 use crate::llm::sse;
 
 pub(super) fn whole(turn: &Turn) -> Value {
     let mut content = Vec::new();
     if turn.thinking {
-        content.push(json!({ "type": "thinking", "thinking": THOUGHT, "signature": "c2lnbmVk" }));
+        content.push(json!({ "type": "thinking", "thinking": turn.thought, "signature": turn.signature }));
     }
     content.push(json!({ "type": "text", "text": turn.text }));
     for (i, tool) in turn.tools.iter().enumerate() {
@@ -28,8 +28,10 @@ pub(super) fn events(turn: &Turn) -> Vec<String> {
     let mut open = event(json!({ "type": "message_start", "message": envelope(turn) }));
     if turn.thinking {
         open += &start(index, json!({ "type": "thinking", "thinking": "", "signature": "" }));
-        open += &delta(index, json!({ "type": "thinking_delta", "thinking": THOUGHT }));
-        open += &delta(index, json!({ "type": "signature_delta", "signature": "c2lnbmVk" }));
+        if !turn.thought.is_empty() {
+            open += &delta(index, json!({ "type": "thinking_delta", "thinking": turn.thought }));
+        }
+        open += &delta(index, json!({ "type": "signature_delta", "signature": turn.signature }));
         open += &stop(index);
         index += 1;
     }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::llm::STAMP;
+use crate::llm::{STAMP, refusals};
 use crate::message::Request;
 
 /// The settings of a request, by query parameter or `x-` header.
@@ -82,6 +82,9 @@ pub(super) struct Turn {
     /// The tools that are called, in order.
     pub tools: Vec<String>,
     pub thinking: bool,
+    /// Of Claude: what is shown of its thought, and the signature.
+    pub thought: &'static str,
+    pub signature: String,
     pub signed: bool,
     pub input_tokens: usize,
     pub output_tokens: usize,
@@ -101,10 +104,12 @@ impl Turn {
             let stamp = String::from_utf8_lossy(STAMP);
             pieces.iter_mut().for_each(|p| p.insert_str(0, &stamp));
         }
+        let model = body["model"].as_str().map_or_else(|| model_in_path(request.path()), str::to_owned);
         Self {
             // Derived from the body, so that equal requests get equal ids.
             id: format!("{:016x}", fnv1a(&request.body)),
-            model: body["model"].as_str().map_or_else(|| model_in_path(request.path()), str::to_owned),
+            thought: if refusals::omits_thoughts(&model, body) { "" } else { THOUGHT },
+            model,
             // Four bytes per token, a rough estimate that is the same every time.
             input_tokens: request.body.len().div_ceil(4),
             output_tokens: text.len().div_ceil(4),
@@ -112,6 +117,7 @@ impl Turn {
             pieces,
             tools: knobs.tool.iter().flat_map(|tool| std::iter::repeat_n(tool.clone(), knobs.calls)).collect(),
             thinking: knobs.thinking,
+            signature: refusals::signature(body, usize::MAX),
             signed: knobs.signed,
             stream_usage: knobs.mistral || body["stream_options"]["include_usage"] == true,
             mistral: knobs.mistral,
@@ -159,12 +165,12 @@ fn cut(text: &str, n: usize) -> Vec<String> {
 }
 
 /// The model in a path of Gemini or Bedrock.
-fn model_in_path(path: &str) -> String {
+pub(super) fn model_in_path(path: &str) -> String {
     let rest = ["/models/", "/model/"].iter().find_map(|mark| path.split_once(mark)).map_or("", |(_, rest)| rest);
     rest.split(['/', ':']).next().unwrap_or_default().to_owned()
 }
 
-fn fnv1a(bytes: &[u8]) -> u64 {
+pub(super) fn fnv1a(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, |h, b| (h ^ u64::from(*b)).wrapping_mul(0x100_0000_01b3))
 }
 

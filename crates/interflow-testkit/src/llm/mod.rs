@@ -31,6 +31,7 @@ mod gemini;
 mod knobs;
 mod live;
 mod ollama;
+mod refusals;
 mod responses;
 mod strict;
 
@@ -247,8 +248,12 @@ fn answer(api: Api, request: &Request) -> Result<Reply, Box<Reply>> {
         return Err(refuse(400, "invalid_request_error", &format!("model or {needed} is missing")));
     }
     let knobs = Knobs::of(request);
+    let model = body["model"].as_str().map_or_else(|| knobs::model_in_path(request.path()), str::to_owned);
+    let refused = || {
+        strict::check(api, request, &body, knobs.mistral).and_then(|()| refusals::check(api, request, &model, &body))
+    };
     if knobs.strict
-        && let Err(why) = strict::check(api, request, &body, knobs.mistral)
+        && let Err(why) = refused()
     {
         return Err(refuse(400, "invalid_request_error", &why));
     }

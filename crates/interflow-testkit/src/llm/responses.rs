@@ -5,6 +5,9 @@ use serde_json::{Value, json};
 use crate::llm::knobs::{THOUGHT, TOOL_ARGUMENTS, Turn};
 use crate::llm::sse;
 
+/// Reasoning that only this provider reads.
+pub(super) const SEALED: &str = "c2VhbGVk";
+
 pub(super) fn whole(turn: &Turn) -> Value {
     let mut output = Vec::new();
     if turn.thinking {
@@ -115,7 +118,7 @@ fn part(text: &str) -> Value {
 
 fn reasoning(turn: &Turn) -> Value {
     let summary = json!([{ "type": "summary_text", "text": THOUGHT }]);
-    json!({ "id": format!("rs_{}", turn.id), "type": "reasoning", "summary": summary, "encrypted_content": "c2VhbGVk" })
+    json!({ "id": format!("rs_{}", turn.id), "type": "reasoning", "summary": summary, "encrypted_content": SEALED })
 }
 
 fn call(turn: &Turn, index: usize, tool: &str, status: &str, arguments: &str) -> Value {

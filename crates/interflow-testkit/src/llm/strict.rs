@@ -22,8 +22,13 @@ enum Dialect {
 pub(super) fn check(api: Api, request: &Request, body: &Value, mistral: bool) -> Checked {
     match api {
         Api::Anthropic => {
-            demand(request.header("anthropic-version") == Some("2023-06-01"), "anthropic-version: header is required")?;
-            demand(request.header("x-api-key").is_some(), "x-api-key: header is required")?;
+            let version = request.header("anthropic-version");
+            demand(
+                matches!(version, Some("2023-06-01" | "2026-10-21")),
+                "anthropic-version: \"2023-06-01\" or \"2026-10-21\" is required",
+            )?;
+            let bearer = request.header("authorization").is_some_and(|value| value.starts_with("Bearer "));
+            demand(bearer || request.header("x-api-key").is_some(), "authentication: a key is required")?;
             anthropic(body)
         }
         Api::VertexClaude => vertex_claude(request, body),
@@ -444,9 +449,12 @@ fn bedrock(body: &Value) -> Checked {
         "",
     )?;
     if let Some(config) = body.get("outputConfig") {
-        let schema = config["textFormat"]["structure"]["jsonSchema"]["schema"].as_str().unwrap_or_default();
-        let is_schema = serde_json::from_str::<Value>(schema).is_ok_and(|schema| schema.is_object());
-        demand(config["textFormat"]["type"] == "json_schema" && is_schema, "outputConfig.textFormat")?;
+        only(config, &["textFormat", "effort"], "outputConfig")?;
+        if config.get("textFormat").is_some() {
+            let schema = config["textFormat"]["structure"]["jsonSchema"]["schema"].as_str().unwrap_or_default();
+            let is_schema = serde_json::from_str::<Value>(schema).is_ok_and(|schema| schema.is_object());
+            demand(config["textFormat"]["type"] == "json_schema" && is_schema, "outputConfig.textFormat")?;
+        }
     }
     if body.get("inferenceConfig").is_some() {
         only(&body["inferenceConfig"], &["maxTokens", "temperature", "topP", "stopSequences"], "inferenceConfig")?;

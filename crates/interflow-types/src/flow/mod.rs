@@ -11,6 +11,8 @@ use std::any::Any;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
+
 use crate::schema::JsonSchema;
 
 use crate::{
@@ -19,8 +21,8 @@ use crate::{
 };
 
 /// How a request or tunnel reached the proxy.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, JsonSchema)]
-#[schemars(rename_all = "lowercase")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
 pub enum EntryKind {
     /// A proxy request in absolute-form.
     Absolute,
@@ -39,6 +41,10 @@ pub enum EntryKind {
 }
 
 impl EntryKind {
+    /// In the order of their stored numbers.
+    pub const ALL: [Self; 7] =
+        [Self::Absolute, Self::Connect, Self::Socks5, Self::Transparent, Self::Reverse, Self::Gateway, Self::Internal];
+
     /// The name in records and queries, which must not change.
     pub const fn as_str(self) -> &'static str {
         match self {

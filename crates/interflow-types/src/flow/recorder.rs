@@ -3,20 +3,25 @@
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
+use serde::{Deserialize, Serialize};
+
 use crate::schema::JsonSchema;
 use bytes::Bytes;
 
 use crate::{Error, Flow, Headers, RequestHead, ResponseHead, Timestamp};
 
 /// The direction in which data travels, seen from the client: requests go to the origin, responses come from it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, JsonSchema)]
-#[schemars(rename_all = "lowercase")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
 pub enum Direction {
     Request,
     Response,
 }
 
 impl Direction {
+    /// In the order of their stored numbers.
+    pub const ALL: [Self; 2] = [Self::Request, Self::Response];
+
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Request => "request",
@@ -33,8 +38,8 @@ impl Direction {
     }
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, JsonSchema)]
-#[schemars(rename_all = "lowercase")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
 pub enum MessageKind {
     /// A WebSocket text message.
     Text,
@@ -50,6 +55,11 @@ pub enum MessageKind {
     Event,
     /// A gRPC message without its five-byte prefix, decompressed if `grpc-encoding` is gzip or deflate.
     Grpc,
+}
+
+impl MessageKind {
+    /// In the order of their stored numbers.
+    pub const ALL: [Self; 7] = [Self::Text, Self::Binary, Self::Ping, Self::Pong, Self::Close, Self::Event, Self::Grpc];
 }
 
 /// One message of a WebSocket, an event stream or a gRPC stream.

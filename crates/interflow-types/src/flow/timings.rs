@@ -4,10 +4,10 @@ use std::sync::OnceLock;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use crate::schema::JsonSchema;
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde::{Deserialize, Serialize};
 
 /// A point in wall-clock time: microseconds since the Unix epoch.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize, JsonSchema)]
 #[schemars(extend("format" = "unix-micros"))]
 pub struct Timestamp(u64);
 
@@ -66,33 +66,14 @@ impl Timestamp {
     }
 }
 
-/// Serialized, like all timestamps of the API, as microseconds since the Unix epoch.
-impl Serialize for Timestamp {
-    fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
-        s.serialize_u64(self.0)
-    }
-}
-
-impl<'de> Deserialize<'de> for Timestamp {
-    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
-        u64::deserialize(d).map(Self)
-    }
-}
-
 /// A duration in microseconds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Default, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, JsonSchema)]
 #[schemars(extend("format" = "micros"))]
 pub struct Microseconds(u64);
 
 impl From<Duration> for Microseconds {
     fn from(span: Duration) -> Self {
         Self(u64::try_from(span.as_micros()).unwrap_or(u64::MAX))
-    }
-}
-
-impl Serialize for Microseconds {
-    fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
-        s.serialize_u64(self.0)
     }
 }
 
@@ -118,29 +99,41 @@ impl FlowClock {
     }
 }
 
-/// Events of a flow, in microseconds after its start. `None` if the event did not occur (a reused connection has no
+/// Events of a flow, in microseconds after its start; absent if the event did not occur (a reused connection has no
 /// `dns`, `connect` or `tls`).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+#[schemars(rename = "Timings")]
 pub struct FlowTimings {
     /// The request head was complete.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub request_head: Option<u64>,
     /// The last byte of the request body was received.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub request_body: Option<u64>,
     /// How long the request waited for a pooled connection after `request_head` (a duration).
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub blocked: Option<u64>,
     /// How long name resolution took (a duration).
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub dns: Option<u64>,
     /// How long the TCP connection took, including an upstream proxy's handshake (a duration).
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub connect: Option<u64>,
     /// How long the TLS handshake with the upstream took (a duration).
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub tls: Option<u64>,
     /// The request was written to the upstream.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub request_sent: Option<u64>,
     /// The response head was received from the upstream.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub first_byte: Option<u64>,
     /// The last byte of the response was received.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub last_byte: Option<u64>,
     /// The flow ended on both sides.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub done: Option<u64>,
 }
 

@@ -5,17 +5,22 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::str::FromStr;
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
+
 use crate::schema::JsonSchema;
 
 /// `http` or `https`; `ws` and `wss` are the same on the wire.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, JsonSchema)]
-#[schemars(rename_all = "lowercase")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
 pub enum Scheme {
     Http,
     Https,
 }
 
 impl Scheme {
+    /// In the order of their stored numbers.
+    pub const ALL: [Self; 2] = [Self::Http, Self::Https];
+
     /// The port used if the authority has none (RFC 9110 4.2).
     pub const fn default_port(self) -> u16 {
         match self {
@@ -169,7 +174,8 @@ impl fmt::Display for Host {
 }
 
 /// Host and port of an origin, both known: a missing port was replaced by the scheme's default.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, JsonSchema)]
+#[schemars(with = "String")]
 pub struct Authority {
     pub host: Host,
     pub port: u16,

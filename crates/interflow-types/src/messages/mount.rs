@@ -35,6 +35,11 @@ pub enum MountTarget {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EndpointId(pub Option<ByteStr>);
 
+/// Who answers a request in its origin's place: an extension of its flow, which a stage may set as long as the request is
+/// not sent. For requests whose body decides on it.
+#[derive(Clone, Default)]
+pub struct ServedBy(pub Option<Arc<dyn LocalHandler>>);
+
 /// Claims requests on the gateway listener, by path, host or header. Routes configured by the operator take
 /// precedence.
 ///

@@ -29,36 +29,10 @@ use crate::instance::watched_files::FileStamps;
 
 /// The configuration file, so that settings can be changed. Not `interflow.toml`, which `interflow run` reads.
 const CONFIG_FILE: &str = "demo.toml";
-const CONFIG: &str = r#"# The demo's configuration: change it here or on the Settings page.
-[log]
-level = "warn"
-
-[redact]
-proxied = "redact"
-
-[approvals]
-mode = "ask"
-timeout = "15m"
-
-# Every other host: names with a dot, and addresses.
-[[approvals.rule]]
-action = "allow"
-hosts = ["*.*", "::/0"]
-note = "the demo asks only about its warehouse"
-"#;
+const CONFIG: &str = include_str!("../../data/demo.toml");
 
 /// Sample rules.
-const RULES: &str = r#"# The demo's rules: change them, save, and look at what comes next.
-rules:
-  - name: mark what failed
-    when: status:>=500
-    then:
-      - tag: broken
-  - name: shop without caches
-    when: host:shop.example path:/products
-    then:
-      - set_response_header: { Cache-Control: no-store }
-"#;
+const RULES: &str = include_str!("../../data/demo_rules.yaml");
 
 #[derive(Debug, clap::Args)]
 pub struct DemoArgs {

@@ -64,16 +64,33 @@ fn answer_message(store: &dyn FlowStore, text: &str, access: WriteAccess, home: 
         Ok(messages) => messages,
         Err(answer) => return Some(answer),
     };
-    let one = |message: &Value| match (mcp::wait_call(message), mcp::remote_tool_call(message, access)) {
-        (Some(Ok(call)), _) => Some(wait_for_flow(store, &call)),
-        (_, Some(Ok(call))) => Some(call.answer(forward_to_instance(&call, home))),
-        (Some(Err(refused)), _) | (_, Some(Err(refused))) => Some(refused),
-        (None, None) => mcp::answer(store, message, access),
+    let one = |message: &Value| match mcp::is_stateless(message, None) {
+        Ok(false) => answer_one(store, message, access, home, false),
+        Ok(true) => {
+            let answer = answer_one(store, message, access, home, true)?;
+            Some(mcp::finish_stateless(message, answer).1)
+        }
+        Err(answer) => Some(answer),
     };
     let mut answers: Vec<Value> = messages.iter().filter_map(one).collect();
     match many {
         true => (!answers.is_empty()).then(|| answers.into()),
         false => answers.pop(),
+    }
+}
+
+fn answer_one(
+    store: &dyn FlowStore,
+    message: &Value,
+    access: WriteAccess,
+    home: &DataDir,
+    is_stateless: bool,
+) -> Option<Value> {
+    match (mcp::wait_call(message), mcp::remote_tool_call(message, access)) {
+        (Some(Ok(call)), _) => Some(wait_for_flow(store, &call)),
+        (_, Some(Ok(call))) => Some(call.answer(forward_to_instance(&call, home))),
+        (Some(Err(refused)), _) | (_, Some(Err(refused))) => Some(refused),
+        (None, None) => mcp::answer(store, message, access, is_stateless),
     }
 }
 

@@ -18,6 +18,7 @@ pub mod manual;
 mod mcp;
 #[cfg(feature = "media")]
 mod media;
+mod models;
 mod operations;
 mod output;
 mod programs;
@@ -123,6 +124,8 @@ pub enum CliCommand {
     /// Show the LLM gateway of the running instance: routes and their deployments.
     #[command(subcommand)]
     Llm(llm::LlmCommand),
+    /// Show models: prices, capabilities and end dates, as the catalog and your own price list have them.
+    Models(models::ModelsArgs),
     /// Replace personal data and secrets in text or JSON.
     Redact(redact::RedactArgs),
     /// Show the audit trail (who looked at contents and changed what), or verify the hash chain of an audit log.
@@ -214,6 +217,7 @@ pub fn dispatch(cli: Cli) -> Result<(), CliError> {
         #[cfg(feature = "fleet")]
         CliCommand::Fleet(command) => config_and_home().and_then(|(config, home)| fleet::run(&command, &config, &home)),
         CliCommand::Llm(command) => llm::run(command, &home()?),
+        CliCommand::Models(args) => config_and_home().and_then(|(config, home)| models::run(&args, &config, &home)),
         CliCommand::Redact(args) => redact::run(&args),
         CliCommand::Audit(command) => audit::run(&command, config_and_home),
         #[cfg(feature = "media")]

@@ -7,6 +7,7 @@ use interflow_conversations::conversations::indexer::IndexerHandle;
 use interflow_host::data_dir::DataDir;
 use interflow_limits::{PriceList, UsageLimiter};
 
+use crate::components::catalog;
 use crate::components::record_store::RecordStore;
 use crate::instance::config::InterflowConfig;
 
@@ -17,8 +18,18 @@ use crate::instance::config::InterflowConfig;
 pub fn start(store: &Arc<RecordStore>, limits: &Arc<UsageLimiter>) -> Result<IndexerHandle, String> {
     let limits = Arc::clone(limits);
     let pricing: Arc<CallPricing> =
-        Arc::new(move |provider, model, usage| dollars(limits.cost(provider, Some(model), usage)));
+        Arc::new(move |provider, model, usage, at| limits.prices().dollars(provider, model, usage, at));
     IndexerHandle::start(store.flows(), pricing).map_err(|e| format!("cannot start the conversation indexer: {e}"))
+}
+
+/// The price list of the configuration.
+///
+/// # Errors
+/// The operator's own list is invalid.
+pub fn price_list(config: &InterflowConfig, home: &DataDir) -> Result<PriceList, String> {
+    catalog::load(&config.quota.catalog, home)?;
+    let own = config.quota.prices.as_ref().map(|path| PriceList::from_file(&home.join(path)));
+    Ok(own.transpose()?.unwrap_or_default())
 }
 
 /// Loads the price list for commands that run without the proxy.
@@ -26,17 +37,6 @@ pub fn start(store: &Arc<RecordStore>, limits: &Arc<UsageLimiter>) -> Result<Ind
 /// # Errors
 /// The configured price list is invalid.
 pub fn pricing(config: &InterflowConfig, home: &DataDir) -> Result<Arc<CallPricing>, String> {
-    let prices = match &config.quota.prices {
-        None => PriceList::default(),
-        Some(path) => {
-            let path = home.join(path);
-            let text = std::fs::read_to_string(&path).map_err(|e| format!("quota.prices: {}: {e}", path.display()))?;
-            PriceList::with_overrides(&text).map_err(|e| format!("quota.prices: {}: {e}", path.display()))?
-        }
-    };
-    Ok(Arc::new(move |provider, model, usage| dollars(prices.cost(provider, Some(model), usage))))
-}
-
-fn dollars(micros: Option<u64>) -> Option<f64> {
-    micros.map(|m| m as f64 / 1e6)
+    let prices = price_list(config, home)?;
+    Ok(Arc::new(move |provider, model, usage, at| prices.dollars(provider, model, usage, at)))
 }

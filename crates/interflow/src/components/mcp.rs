@@ -6,6 +6,7 @@ use interflow_admin::metrics::table;
 use interflow_admin::oidc::{AccessToken, AccessTokenChecker, AccessTokenError};
 use interflow_approvals::Approvals;
 use interflow_codec::prometheus::MetricsPage;
+use interflow_host::data_dir::DataDir;
 use interflow_llm_gateway::guardrails::{GuardrailService, McpCallGuards};
 use interflow_llm_gateway::limits::LimitStage;
 use interflow_llm_gateway::redaction::RedactionService;
@@ -15,6 +16,7 @@ use interflow_mcp_gateway::{
 use interflow_proxy::LocalClient;
 use interflow_types::{BoxFuture, Flow, HttpClient, RequestHead};
 
+use super::redaction::master_secret;
 use super::{ApplyFn, Component};
 use crate::instance::config::InterflowConfig;
 
@@ -27,6 +29,7 @@ impl McpComponent {
     /// The section `[mcp]` is invalid.
     pub fn new(
         config: &InterflowConfig,
+        home: &DataDir,
         local: &LocalClient,
         redaction: &Arc<RedactionService>,
         approvals: &Arc<Approvals>,
@@ -41,6 +44,7 @@ impl McpComponent {
         let issuer = Arc::clone(&http);
         let deps = McpDeps {
             http,
+            master: master_secret(config, home)?,
             tokens: Box::new(move |name, audience| {
                 let checker = AccessTokenChecker::new(name, audience, Arc::clone(&issuer))?;
                 Ok(Arc::new(IssuerTokens(checker)) as Arc<dyn AccessTokens>)

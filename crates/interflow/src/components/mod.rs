@@ -2,6 +2,7 @@
 
 mod approvals;
 mod audit;
+pub mod catalog;
 pub mod conversations;
 mod guardrails;
 mod limits;
@@ -133,6 +134,7 @@ impl ComponentSet {
         let guardrails = Arc::new(GuardrailComponent::new(config, home, &local, &llm.gateway, &approvals.approvals)?);
         let mcp = Arc::new(McpComponent::new(
             config,
+            home,
             &local,
             &redaction.redaction,
             &approvals.approvals,

@@ -59,7 +59,7 @@ fn check_keys(config: &InterflowConfig, home: &Path) -> Result<(), String> {
 }
 
 /// The configured secret, or one that is created once in the data directory.
-fn master_secret(config: &InterflowConfig, home: &DataDir) -> Result<[u8; 32], String> {
+pub fn master_secret(config: &InterflowConfig, home: &DataDir) -> Result<[u8; 32], String> {
     let text = match &config.redact.secret {
         Some(secret) => {
             let text = interflow_files::resolve_secret_ref(secret).map_err(|e| format!("redact.secret: {e}"))?;

@@ -8,8 +8,9 @@ use interflow_host::data_dir::DataDir;
 use interflow_host::doctor::{CheckedPorts, DoctorFinding, FindingState};
 
 use interflow_limits::KeyStore;
+use interflow_types::Timestamp;
 
-use crate::components::separate_limits_warning;
+use crate::components::{catalog, separate_limits_warning};
 use crate::fleet;
 use crate::instance::config::InterflowConfig;
 use crate::instance::exposure;
@@ -25,6 +26,7 @@ pub fn findings(config: &InterflowConfig, home: &DataDir) -> Vec<DoctorFinding> 
     findings.extend(fleet::archive_finding(config, home));
     findings.extend(separate_limits(config, home));
     findings.extend(fleet::redis_findings(config, home));
+    findings.push(model_catalog(config, home));
     findings
 }
 
@@ -37,6 +39,21 @@ fn embedded_retention(config: &InterflowConfig, home: &DataDir) -> Option<Doctor
     let stats = fleet::read_store(config, home).ok()?.stats().ok()?;
     let text = stats.retention_waits?;
     Some(DoctorFinding { what: "recording".into(), state: FindingState::Notice, text })
+}
+
+/// How old the prices are. Only those that are fetched should be new.
+fn model_catalog(config: &InterflowConfig, home: &DataDir) -> DoctorFinding {
+    let week_ago = Timestamp::from_secs(Timestamp::now().secs().saturating_sub(7 * 86_400));
+    let is_fetched = config.quota.catalog.url.is_some();
+    let (state, text) = match catalog::load(&config.quota.catalog, home) {
+        Err(e) => (FindingState::Bad, e),
+        Ok(_) if is_fetched && interflow_models::current().header().as_of < interflow_models::day(week_ago) => {
+            (FindingState::Notice, "more than a week old, though quota.catalog.url is set: see the log".to_owned())
+        }
+        Ok(_) => (FindingState::Good, if is_fetched { "fetched" } else { "built in" }.to_owned()),
+    };
+    let text = format!("catalog as of {}: {text}", interflow_models::current().header().as_of);
+    DoctorFinding { what: "models".into(), state, text }
 }
 
 /// Whether limits hold for each replica by itself.
@@ -79,6 +96,22 @@ mod tests {
     use interflow_host::data_dir::InstanceInfo;
 
     use super::*;
+
+    #[test]
+    fn the_age_of_prices_is_told_and_matters_only_where_newer_ones_are_fetched() {
+        let dir = tempfile::tempdir().unwrap();
+        let home = DataDir::find(Some(dir.path())).unwrap();
+        let mut config = InterflowConfig::default();
+        let finding = model_catalog(&config, &home);
+        assert_eq!(finding.state, FindingState::Good);
+        assert!(
+            finding.text.starts_with("catalog as of 20") && finding.text.ends_with(": built in"),
+            "{}",
+            finding.text
+        );
+        config.quota.catalog.url = Some("https://mirror.test/".into());
+        assert_eq!(model_catalog(&config, &home).state, FindingState::Bad, "it has no key");
+    }
 
     #[test]
     fn ports_of_the_running_instance_are_checked_instead_of_the_configured_ones() {

@@ -13,7 +13,8 @@ pub fn missing(section: &str, feature: &str) -> String {
     format!("`{section}` needs the feature `{feature}`, which this build leaves out: build with `--features {feature}`")
 }
 
-#[cfg(all(test, not(feature = "media")))]
+#[cfg(test)]
+#[cfg(not(feature = "media"))]
 mod tests {
     use crate::instance::config::parse;
 

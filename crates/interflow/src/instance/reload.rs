@@ -1,7 +1,9 @@
 //! Configuration reload: when the configuration file or a file it refers to changes, on SIGHUP, and when the API asks.
 
+use interflow_types::data_file;
 use std::any::Any;
 use std::sync::Arc;
+use std::sync::LazyLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
@@ -142,42 +144,8 @@ type ReloadRequest = oneshot::Sender<Result<ReloadReport, String>>;
 const MAX_REQUESTS: usize = 8;
 
 /// Sections and keys that are read at the start only.
-const FIXED: [&str; 34] = [
-    "/log/format",
-    "/log/max_size",
-    "/admin",
-    "/dns",
-    "/record/dir",
-    "/record/store",
-    "/record/objects",
-    "/record/overflow",
-    "/record/queue_bytes",
-    "/record/queue_flows",
-    "/record/compress",
-    "/record/schemas",
-    "/approvals/secrets_key",
-    "/approvals/secrets_key_command",
-    "/fleet",
-    "/record/archive",
-    "/record/archive_bodies",
-    "/record/archive_delay",
-    "/record/archive_file_bytes",
-    "/record/archive_before_delete",
-    "/intercept/leaf_cache_size",
-    "/intercept/leaf_validity_days",
-    "/intercept/persist_leaves",
-    "/intercept/ca_certificate",
-    "/intercept/ca_key",
-    "/workers",
-    "/data_dir",
-    "/proxy/listen",
-    "/proxy/transparent",
-    "/proxy/reverse",
-    "/proxy/mdns_name",
-    "/gateway/listen",
-    "/media/compat/port",
-    "/upstream/max_connections_per_host",
-];
+static FIXED: LazyLock<Vec<&str>> =
+    LazyLock::new(|| data_file::lines(include_str!("../../data/keys_that_need_a_restart.txt")).collect());
 
 /// Which keys a reload can change.
 #[derive(Clone, Copy, Debug)]
@@ -192,7 +160,7 @@ impl ReloadableKeys {
     }
 
     fn fixed(self) -> impl Iterator<Item = &'static str> {
-        FIXED.into_iter().chain((!self.has_store).then_some("/record"))
+        FIXED.iter().copied().chain((!self.has_store).then_some("/record"))
     }
 
     /// When a change of this key takes effect.

@@ -24,7 +24,7 @@ use interflow_types::Recorder;
 
 use crate::CliError;
 use crate::components::record_store::RecordStore;
-use crate::components::{ComponentDeps, ComponentSet, spend_ledger};
+use crate::components::{ComponentDeps, ComponentSet, catalog, spend_ledger};
 use crate::fleet::{self, RecordArchiver, SettingsSync};
 use crate::instance::config::{InterflowConfig, LogFormat};
 use crate::instance::heartbeat::Heartbeat;
@@ -208,6 +208,7 @@ pub async fn start_with(
             "upstream certificates are NOT verified: anyone on the network path can read and modify all traffic"
         );
     }
+    catalog::start(&config.quota.catalog, home, Arc::new(components.local.unrecorded()))?;
     let heartbeat = store.as_ref().filter(|store| store.embedded().is_none()).map(|store| {
         let admin = admin.as_ref().map(|(admin, addr)| (*addr, admin.state()));
         Heartbeat::start(store, &engine, admin, config)

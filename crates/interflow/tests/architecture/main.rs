@@ -17,12 +17,12 @@ const FEATURES: [&str; 5] = ["llm-gateway", "mcp-gateway", "approvals", "convers
 
 /// What each crate may depend on. A new crate must be added here and in ARCHITECTURE.md first.
 fn allowed(name: &str) -> Option<BTreeSet<&'static str>> {
-    let base = ["types", "codec", "query", "files", "tasks"];
+    let base = ["types", "codec", "query", "files", "tasks", "models"];
     let crates: Vec<&str> = match name {
         // The macro of builds without JSON Schemas.
         "schema-off" | "files" => vec![],
         "types" => vec!["schema-off"],
-        "codec" | "query" | "tasks" | "testkit" => vec!["types"],
+        "codec" | "query" | "tasks" | "models" | "testkit" => vec!["types"],
         "net" => vec!["types", "codec", "files"],
         library if LIBRARIES.contains(&library) => base.to_vec(),
         "archive" => [&base[..], &["store"]].concat(),

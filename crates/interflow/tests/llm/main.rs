@@ -189,6 +189,29 @@ async fn quota_rules_limit_cost_and_are_reloaded() {
 }
 
 #[tokio::test]
+async fn model_without_a_price_is_refused_where_money_is_counted_and_nothing_is_sent() {
+    let home = Home::new().await;
+    let rule = "[[quota.rule]]\nname = \"all\"\nallow = { money_per_day = 5 }\n";
+    let running = home.start(rule);
+    let ask = async || {
+        let body = CHAT.replace("gpt-4o", "nobody-knows");
+        running.post("/v1/chat/completions", "Authorization: Bearer sk-own\r\n", &body).await
+    };
+    let refused = ask().await;
+    assert_eq!((refused.status, code(&refused).as_str()), (403, "model_unpriced"));
+    let message = refused.json()["error"]["message"].as_str().unwrap_or_default().to_owned();
+    for part in ["nobody-knows", "the limit `all`", "quota.prices", "quota.unpriced = \"allow\""] {
+        assert!(message.contains(part), "{part}: {message}");
+    }
+    assert!(home.provider.requests().is_empty());
+    let usage = running.admin("GET", "/api/v1/limits", "").await.json();
+    assert_eq!((&usage["usage"][0]["refused"], &usage["usage"][0]["input_tokens"]), (&1.into(), &0.into()), "{usage}");
+    home.write_config(&format!("[quota]\nunpriced = \"allow\"\n{rule}"));
+    running.until(async || ask().await.status == 200).await;
+    running.stop();
+}
+
+#[tokio::test]
 async fn invalid_keys_rules_and_prices_are_reported_at_startup() {
     let home = Home::new().await;
     for (file, text, config, says) in [

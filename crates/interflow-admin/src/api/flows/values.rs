@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::State;
-use interflow_store::serde_repr::timings;
 use interflow_store::{FlowRecord, ListOptions, ListOrder, StoreError};
 use interflow_types::schema::JsonSchema;
 use interflow_types::{Direction, FlowTimings};
@@ -117,8 +116,6 @@ pub(crate) struct RowDetailsById {
 /// What a row of the table shows beyond the summary.
 #[derive(Serialize, JsonSchema)]
 struct RowDetails {
-    #[serde(serialize_with = "timings::serialize")]
-    #[schemars(with = "timings::TimingsRepr")]
     timings: FlowTimings,
     /// The client's program, if it is known.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -19,8 +19,8 @@ use interflow_types::schema::JsonSchema;
 use serde::Serialize;
 
 use crate::api::operations::context::OperationContext;
-#[cfg(feature = "schema")]
-use crate::api::operations::documentation::{ApiSchemas, OperationDoc};
+#[cfg(all(test, feature = "schema"))]
+use crate::api::operations::tests::documentation::{ApiSchemas, OperationDoc};
 use crate::error::{ApiError, Result};
 use crate::identity::caller::Caller;
 use crate::identity::token_lifetimes::TokenLifetimes;
@@ -61,7 +61,7 @@ pub(crate) trait OperationInput: Sized {
     /// The request does not hold the input.
     fn read(request: &mut OperationRequest) -> Result<Self>;
 
-    #[cfg(feature = "schema")]
+    #[cfg(all(test, feature = "schema"))]
     fn describe(_: &mut OperationDoc, _: &mut ApiSchemas) {}
 }
 
@@ -69,7 +69,7 @@ pub(crate) trait OperationInput: Sized {
 pub(crate) trait OperationOutput {
     fn into_outcome(self) -> Result<Response>;
 
-    #[cfg(feature = "schema")]
+    #[cfg(all(test, feature = "schema"))]
     fn describe(operation: &mut OperationDoc, schemas: &mut ApiSchemas);
 }
 
@@ -79,7 +79,7 @@ pub(crate) trait OperationHandler: Send + Sync {
 
     fn start(&self, request: OperationRequest) -> OperationFuture;
 
-    #[cfg(feature = "schema")]
+    #[cfg(all(test, feature = "schema"))]
     fn describe(&self, operation: &mut OperationDoc, schemas: &mut ApiSchemas);
 }
 
@@ -145,7 +145,7 @@ macro_rules! typed_handler {
                 Box::pin(async move { handler($($input),*).await.into_outcome() })
             }
 
-            #[cfg(feature = "schema")]
+            #[cfg(all(test, feature = "schema"))]
             fn describe(&self, operation: &mut OperationDoc, schemas: &mut ApiSchemas) {
                 Out::describe(operation, schemas);
                 $($input::describe(operation, schemas);)*
@@ -185,7 +185,7 @@ impl OperationInput for Body {
         Ok(std::mem::take(&mut request.body))
     }
 
-    #[cfg(feature = "schema")]
+    #[cfg(all(test, feature = "schema"))]
     fn describe(operation: &mut OperationDoc, _: &mut ApiSchemas) {
         operation.request = Some(("application/octet-stream", serde_json::json!({})));
     }
@@ -196,7 +196,7 @@ impl OperationInput for Path<String> {
         request.path_value().map(Self)
     }
 
-    #[cfg(feature = "schema")]
+    #[cfg(all(test, feature = "schema"))]
     fn describe(operation: &mut OperationDoc, schemas: &mut ApiSchemas) {
         operation.path.push(schemas.requests.subschema_for::<String>().into());
     }
@@ -209,7 +209,7 @@ impl OperationInput for Path<u64> {
         text.parse().map(Self).map_err(|_| invalid())
     }
 
-    #[cfg(feature = "schema")]
+    #[cfg(all(test, feature = "schema"))]
     fn describe(operation: &mut OperationDoc, schemas: &mut ApiSchemas) {
         operation.path.push(schemas.requests.subschema_for::<u64>().into());
     }
@@ -229,7 +229,7 @@ impl<T: Serialize + JsonSchema> OperationOutput for Json<T> {
         Ok(([(header::CONTENT_TYPE, HeaderValue::from_static("application/json"))], json).into_response())
     }
 
-    #[cfg(feature = "schema")]
+    #[cfg(all(test, feature = "schema"))]
     fn describe(operation: &mut OperationDoc, schemas: &mut ApiSchemas) {
         operation.response = (200, Some(("application/json", schemas.responses.subschema_for::<T>().into())));
     }
@@ -240,7 +240,7 @@ impl OperationOutput for StatusCode {
         Ok(self.into_response())
     }
 
-    #[cfg(feature = "schema")]
+    #[cfg(all(test, feature = "schema"))]
     fn describe(operation: &mut OperationDoc, _: &mut ApiSchemas) {
         operation.response = (Self::NO_CONTENT.as_u16(), None);
     }
@@ -252,7 +252,7 @@ impl OperationOutput for Response {
         Ok(self)
     }
 
-    #[cfg(feature = "schema")]
+    #[cfg(all(test, feature = "schema"))]
     fn describe(operation: &mut OperationDoc, _: &mut ApiSchemas) {
         operation.response = (200, Some(("application/octet-stream", serde_json::json!({}))));
     }
@@ -266,7 +266,7 @@ impl<T: JsonSchema> OperationOutput for JsonLines<T> {
         Ok(self.0)
     }
 
-    #[cfg(feature = "schema")]
+    #[cfg(all(test, feature = "schema"))]
     fn describe(operation: &mut OperationDoc, schemas: &mut ApiSchemas) {
         operation.response = (200, Some(("application/x-ndjson", schemas.responses.subschema_for::<T>().into())));
     }
@@ -280,7 +280,7 @@ impl<C: JsonSchema, S: JsonSchema> OperationOutput for Socket<C, S> {
         Ok(self.0)
     }
 
-    #[cfg(feature = "schema")]
+    #[cfg(all(test, feature = "schema"))]
     fn describe(operation: &mut OperationDoc, schemas: &mut ApiSchemas) {
         operation.response = (StatusCode::SWITCHING_PROTOCOLS.as_u16(), None);
         let client = schemas.requests.subschema_for::<C>().into();
@@ -293,7 +293,7 @@ impl<T: OperationOutput> OperationOutput for Result<T, ApiError> {
         self?.into_outcome()
     }
 
-    #[cfg(feature = "schema")]
+    #[cfg(all(test, feature = "schema"))]
     fn describe(operation: &mut OperationDoc, schemas: &mut ApiSchemas) {
         T::describe(operation, schemas);
     }

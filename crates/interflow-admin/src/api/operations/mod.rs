@@ -2,16 +2,12 @@
 
 pub(crate) mod call;
 pub(crate) mod context;
-#[cfg(feature = "schema")]
-pub(crate) mod documentation;
 pub(crate) mod handler;
 pub(crate) mod offline;
-#[cfg(feature = "schema")]
-pub(crate) mod openapi;
 mod openapi_document;
-#[cfg(all(test, feature = "schema"))]
-mod openapi_page;
 pub(crate) mod table;
+#[cfg(all(test, feature = "schema"))]
+pub(crate) mod tests;
 
 use std::sync::Arc;
 
@@ -30,7 +26,7 @@ pub(crate) struct Operation {
     pub path: &'static str,
     pub access: OperationAccess,
     pub handler: Arc<dyn OperationHandler>,
-    #[cfg_attr(not(feature = "schema"), expect(dead_code, reason = "only the document shows it"))]
+    #[cfg_attr(not(all(test, feature = "schema")), expect(dead_code, reason = "only the document shows it"))]
     pub summary: &'static str,
 }
 

@@ -14,10 +14,10 @@ pub(crate) struct BodyCopy {
 }
 
 impl BodyCopy {
-    /// Adds bytes; with more than `max` in all, or without memory for them, there is no copy.
-    pub fn push(&mut self, data: &Bytes, max: usize) {
+    /// Adds bytes; with more than `max` in all, or without memory for them, there is no copy. Whether there is one.
+    pub fn push(&mut self, data: &Bytes, max: usize) -> bool {
         if self.is_given_up {
-            return;
+            return false;
         }
         self.length += data.len();
         if self.length > max || self.held.resize(self.length).is_err() {
@@ -25,6 +25,7 @@ impl BodyCopy {
         } else {
             self.chunks.push(data.clone());
         }
+        !self.is_given_up
     }
 
     pub fn give_up(&mut self) {

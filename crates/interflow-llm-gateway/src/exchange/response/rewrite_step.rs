@@ -2,7 +2,7 @@
 
 use interflow_llm::event_stream::{StreamEvent, StreamFraming};
 use interflow_llm::parsed_event::ParsedEvent;
-use interflow_llm::{LlmCall, LlmRefusal, Provider};
+use interflow_llm::{LlmCall, LlmRefusal, Operation, Provider};
 use interflow_types::{Body, Error, ErrorKind, Flow, FlowId, ResponseHead};
 
 use super::abort::StreamAbort;
@@ -14,23 +14,27 @@ use crate::llm_telemetry::ResponseFindings;
 pub(crate) struct ResponseScanContext {
     framing: StreamFraming,
     provider: Provider,
+    operation: Operation,
     flow: FlowId,
     max: u64,
     passing: ResponseFindings,
 }
 
 impl ResponseScanContext {
-    /// `None` if it has no text: audio, an image, or another binary type.
-    pub fn for_response(flow: &mut Flow, head: &ResponseHead, max: u64) -> Option<Self> {
+    /// `None` beside the body if it has no text: audio, an image, or another file that is not JSON. A model's reply has text,
+    /// whatever its media type says.
+    pub async fn for_response(flow: &mut Flow, head: &ResponseHead, body: Body, max: u64) -> (Option<Self>, Body) {
+        let Some(call) = flow.extension::<LlmCall>() else { return (None, body) };
+        let (provider, operation, form) = (call.provider, call.operation, call.response_form());
+        let (body, framing, is_json) = stream::sniff(body, &head.headers, form.framing(&head.headers)).await;
         let media_type = head.headers.get_str("content-type").unwrap_or_default().to_ascii_lowercase();
         let silent = ["audio/", "image/", "video/", "application/octet-stream", "application/pdf"];
-        if silent.iter().any(|s| media_type.starts_with(s)) {
-            return None;
+        let is_stream = !matches!(framing, StreamFraming::Whole | StreamFraming::Lines);
+        if !(form.is_reply || is_json || is_stream) && silent.iter().any(|s| media_type.starts_with(s)) {
+            return (None, body);
         }
-        let exchange = flow.extension::<LlmCall>()?;
-        let (framing, provider) = (StreamFraming::from_headers(&head.headers, exchange.grows), exchange.provider);
         let passing = flow.extension_mut::<ResponseFindings>().clone();
-        Some(Self { framing, provider, flow: flow.id, max, passing })
+        (Some(Self { framing, provider, operation, flow: flow.id, max, passing }), body)
     }
 
     pub const fn framing(&self) -> StreamFraming {
@@ -45,7 +49,7 @@ impl ResponseScanContext {
     ) -> Result<Body, LlmRefusal> {
         // A stream may be unlimited in length; only the expansion of each chunk is bounded.
         let (framing, max) = (self.framing, self.max.saturating_mul(64));
-        let step = RewriteStep { rewriter: EventRewriter::new(framing, rewriter), context: self };
+        let step = RewriteStep { rewriter: EventRewriter::new(framing, rewriter), context: self, events: 0 };
         stream::rewrite(body, &mut head.headers, framing, max, step, framing)
             .map_err(|e| StreamAbort::unreadable(&e).refusal())
     }
@@ -72,10 +76,13 @@ pub(crate) fn rewrite_whole<'b>(
 struct RewriteStep<P> {
     rewriter: EventRewriter<P>,
     context: ResponseScanContext,
+    /// So many were read.
+    events: u64,
 }
 
 impl<P: TextRewriter> EventStep for RewriteStep<P> {
     fn event(&mut self, event: ParsedEvent, out: &mut Vec<ParsedEvent>) -> Result<(), StreamAbort> {
+        self.events += u64::from(!event.event().data.is_empty());
         self.rewriter.rewrite(event, out)
     }
 
@@ -97,7 +104,10 @@ impl<P: TextRewriter> EventStep for RewriteStep<P> {
             Ok(halt) => (halt, None),
         };
         let refusal = halt.refusal();
-        let mut raw = refusal.to_event(context.provider, context.framing, context.flow);
+        let mut raw = match (context.operation, context.framing) {
+            (Operation::Responses, StreamFraming::Sse) => refusal.to_responses_event(self.events),
+            _ => refusal.to_event(context.provider, context.framing, context.flow),
+        };
         if context.framing == StreamFraming::Array {
             if !is_begun {
                 // There is no element before it.

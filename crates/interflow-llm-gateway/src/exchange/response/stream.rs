@@ -1,5 +1,6 @@
 //! The body of a streamed response, with the steps that its events go through.
 
+use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::io;
@@ -7,7 +8,7 @@ use std::task::{Context, Poll, Waker, ready};
 
 use bytes::Bytes;
 use interflow_codec::content_coding::{self as coding, ContentDecoder};
-use interflow_llm::event_stream::{EventError, EventReader, StreamFraming};
+use interflow_llm::event_stream::{EventError, EventReader, StreamFraming, begins_json};
 use interflow_llm::parsed_event::ParsedEvent;
 use interflow_types::{Body, BodyFrame, BodyStream, BodyTap, Error, Headers, Result};
 
@@ -19,6 +20,8 @@ const MAX_EVENT_BYTES: usize = 16 << 20;
 /// Maximum decoded size of a stream up to which it is read, if nothing in it is rewritten. Protects against a compressed
 /// response that never ends.
 const MAX_DECODED_BYTES: u64 = 4 << 30;
+/// Of a compressed body in memory, so much is decoded to learn how it begins.
+const MAX_SNIFFED: usize = 256 << 10;
 
 /// Reads events, and changes nothing.
 pub(crate) trait EventObserver: Send {
@@ -156,8 +159,12 @@ pub(crate) struct ResponseStream {
     ahead: VecDeque<Batch>,
     stations: Vec<Station>,
     has_steps: bool,
-    /// The form of what leaves the last station: its framing, and the codings that its head names.
-    form: (StreamFraming, Vec<Bytes>),
+    /// The framing of what leaves the last station, as far as it is known: that of its media type, or of its first bytes.
+    pub framing: StreamFraming,
+    /// The codings that its head names.
+    codings: Vec<Bytes>,
+    /// Whether it begins as a JSON object or array does.
+    pub is_json: bool,
     is_begun: bool,
     /// The stations know that the stream has ended.
     is_over: bool,
@@ -167,6 +174,30 @@ pub(crate) struct ResponseStream {
 /// The content codings that a head names.
 fn codings(headers: &Headers) -> Vec<Bytes> {
     headers.list_items("content-encoding").map(Bytes::copy_from_slice).collect()
+}
+
+/// The body, the framing that it has, and whether it begins as JSON does: its media type may be wrong. Unless that is the type
+/// of a stream, the first bytes are awaited.
+pub(crate) async fn sniff(mut body: Body, headers: &Headers, expected: StreamFraming) -> (Body, StreamFraming, bool) {
+    if !matches!(body, Body::Full(_)) {
+        body = ResponseStream::open(body, headers, expected).unwrap_or_else(|(body, _)| body);
+    }
+    if let Some(stream) = ResponseStream::of(&mut body, headers) {
+        while stream.is_undecided() && matches!(stream.read_ahead(|_| {}).await, ReadAhead::Data(_)) {}
+    }
+    let (framing, is_json) = known_framing(&mut body, headers, expected);
+    (body, framing, is_json)
+}
+
+/// The framing of a body as far as it was read, and whether it begins as JSON does.
+pub(crate) fn known_framing(body: &mut Body, headers: &Headers, expected: StreamFraming) -> (StreamFraming, bool) {
+    if let Body::Full(bytes) = body {
+        let begun = bytes.get(..MAX_SNIFFED).unwrap_or(bytes);
+        let decoder = ContentDecoder::new(headers, MAX_DECODED_BYTES).ok().flatten();
+        let begun = decoder.and_then(|mut d| d.push(begun).ok()).map_or(Cow::Borrowed(begun), Cow::Owned);
+        return (expected.sniff(&begun).unwrap_or(expected), begins_json(&begun));
+    }
+    ResponseStream::of(body, headers).map_or((expected, false), |stream| (stream.framing, stream.is_json))
 }
 
 /// The body with an observer of its events. One in memory is read at once; one in an unknown coding stays unread.
@@ -220,7 +251,7 @@ pub(crate) fn rewrite(
     if let Some(stream) = body.stream_mut::<ResponseStream>() {
         stream.stations.push(Station::Step(Box::new(step), false));
         stream.has_steps = true;
-        stream.form = (sent, Vec::new());
+        (stream.framing, stream.codings) = (sent, Vec::new());
         if let Some(decoder) = &mut stream.decoder {
             decoder.set_max(max_decoded);
         }
@@ -257,26 +288,34 @@ impl ResponseStream {
             ahead: VecDeque::new(),
             stations: Vec::new(),
             has_steps: false,
-            form: (framing, codings(headers)),
+            framing,
+            codings: codings(headers),
+            is_json: false,
             is_begun: false,
             is_over: false,
             failure: None,
         })
     }
 
-    /// The body as such a stream. One that is one already, and of the same form at its end, stays the same: it is neither
-    /// decoded nor divided into events again.
-    pub fn open(mut body: Body, headers: &Headers, framing: StreamFraming) -> Result<Body, (Body, io::Error)> {
-        if Self::of_form(&mut body, headers, framing).is_some() {
+    /// The body as such a stream. One that is one already, and of the same coding at its end, stays the same: it is neither
+    /// decoded nor divided into events again. Of another, this framing is expected.
+    pub fn open(mut body: Body, headers: &Headers, expected: StreamFraming) -> Result<Body, (Body, io::Error)> {
+        if Self::of(&mut body, headers).is_some() {
             return Ok(body);
         }
-        Self::new(body, headers, framing).map(Body::stream)
+        Self::new(body, headers, expected).map(Body::stream)
     }
 
     /// The body, if it is such a stream to which more can be added.
-    pub fn of_form<'b>(body: &'b mut Body, headers: &Headers, framing: StreamFraming) -> Option<&'b mut Self> {
-        let form = (framing, codings(headers));
-        body.stream_mut::<Self>().filter(|stream| !stream.is_begun && stream.form == form)
+    pub fn of<'b>(body: &'b mut Body, headers: &Headers) -> Option<&'b mut Self> {
+        let codings = codings(headers);
+        body.stream_mut::<Self>().filter(|stream| !stream.is_begun && stream.codings == codings)
+    }
+
+    /// Whether its first bytes may still tell that it is a stream, which its media type does not say.
+    pub fn is_undecided(&self) -> bool {
+        let is_unread = || self.events.as_ref().is_some_and(|events| events.framing().is_none());
+        matches!(self.framing, StreamFraming::Whole | StreamFraming::Lines) && !self.has_steps && is_unread()
     }
 
     pub fn observe(&mut self, observer: impl EventObserver + 'static) {
@@ -294,6 +333,9 @@ impl ResponseStream {
             Some(decoder) => decoder.push(data).map(|plain| events.push(&plain)),
         };
         batch.fault = pushed.err().map(AbortCause::Coding);
+        if let Some(framing) = events.framing().filter(|_| !self.has_steps) {
+            (self.framing, self.is_json) = (framing, events.is_json());
+        }
         if batch.fault.is_none() {
             self.take_events(batch);
         }

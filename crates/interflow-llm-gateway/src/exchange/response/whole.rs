@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use interflow_codec::content_coding as coding;
-use interflow_llm::event_stream::StreamFraming;
+use interflow_llm::event_stream::begins_json;
 use interflow_llm::parsed_event::ParsedEvent;
 use interflow_llm::spans::{self, MarkedText, TextSpan};
 use interflow_types::budget::MemoryReservation;
@@ -50,14 +50,13 @@ struct KeptResponse(Option<WholeResponse>);
 /// Collects a body of at most `max` bytes and decodes it to as many: as it was received, and without its content coding.
 pub(crate) async fn read(
     headers: &Headers,
-    framing: StreamFraming,
     mut body: Body,
     max: usize,
 ) -> Result<Result<(Bytes, Bytes), UnreadResponse>, Error> {
     // A stage that reads the body as it passes decodes it.
     let decoded = DecodedText { max, ..DecodedText::default() };
     if coding::has_content_coding(headers)
-        && let Some(stream) = ResponseStream::of_form(&mut body, headers, framing)
+        && let Some(stream) = ResponseStream::of(&mut body, headers)
     {
         stream.observe(decoded.clone());
     }
@@ -101,7 +100,6 @@ impl WholeResponse {
     /// Reads a response, unless the stage before kept what it read of the same bytes.
     pub async fn read(
         flow: &mut Flow,
-        framing: StreamFraming,
         head: &ResponseHead,
         body: Body,
         max: usize,
@@ -113,7 +111,7 @@ impl WholeResponse {
         {
             return Ok(Ok(kept));
         }
-        let read = read(&head.headers, framing, body, max).await?;
+        let read = read(&head.headers, body, max).await?;
         Ok(read.map(|(raw, plain)| Self { raw, plain, marked: None, held: MemoryReservation::default() }))
     }
 
@@ -142,6 +140,20 @@ impl WholeResponse {
         Ok(marked)
     }
 
+    /// As [`marked`](Self::marked); `None` if it is plain text, such as a transcript (`response_format=text`).
+    ///
+    /// # Errors
+    /// It is neither JSON nor text.
+    pub async fn marked_unless_text(&mut self, head: &ResponseHead) -> Result<Option<Arc<MarkedText>>, StreamAbort> {
+        let media_type = head.headers.get_str("content-type").unwrap_or_default();
+        let is_text = media_type.trim_start().to_ascii_lowercase().starts_with("text/");
+        if is_text && !begins_json(&self.plain) {
+            return Ok(None);
+        }
+        let marked = self.marked().await.map(Some);
+        if is_text { Ok(marked.unwrap_or_default()) } else { marked }
+    }
+
     /// The body as it was received.
     pub fn into_raw(self) -> Body {
         self.raw.into()
@@ -160,12 +172,6 @@ pub(crate) fn forget(flow: &mut Flow) {
     if flow.extension::<KeptResponse>().is_some_and(|kept| kept.0.is_some()) {
         flow.extension_mut::<KeptResponse>().0 = None;
     }
-}
-
-/// Whether the response is plain text rather than JSON, such as a transcript (`response_format=text`).
-pub(crate) fn is_text(head: &ResponseHead) -> bool {
-    let media_type = head.headers.get_str("content-type").unwrap_or_default();
-    media_type.trim_start().to_ascii_lowercase().starts_with("text/")
 }
 
 /// Replaces a response's body.

@@ -3,9 +3,8 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use interflow_llm::event_stream::{StreamEvent, StreamFraming};
+use interflow_llm::event_stream::{ResponseForm, StreamFraming};
 use interflow_llm::parsed_event::ParsedEvent;
-use interflow_types::budget::MemoryReservation;
 use interflow_types::{Body, ResponseHead, StatusCode, Timestamp};
 use parking_lot::Mutex;
 use serde_json::Value;
@@ -15,52 +14,39 @@ use super::entry::StoredResponse;
 use super::in_flight::Leader;
 use super::key::CacheKey;
 use super::semantic::IndexedText;
+use crate::exchange::response::body_copy::BodyCopy;
 use crate::exchange::response::stream::{self, EventObserver, ReadEnd};
-
-/// Longer responses are examined off the worker thread.
-const MAX_INLINE_BYTES: usize = 64 << 10;
+use crate::exchange::{is_inline, off_worker};
 
 /// A response on its way to the client that may be stored once its flow has ended.
 pub(crate) struct PendingEntry {
     cache: Arc<ActiveCache>,
     key: CacheKey,
-    grows: bool,
+    form: ResponseForm,
     /// How other requests find it that mean the same.
     meaning: Option<IndexedText>,
     head: Option<ResponseHead>,
-    copy: Arc<Mutex<BodyCopy>>,
+    copy: Arc<Mutex<CopiedResponse>>,
 }
 
 #[derive(Default)]
-struct BodyCopy {
-    events: Vec<StreamEvent>,
-    length: usize,
-    /// The bytes count against the process's budget while they are held.
-    held: MemoryReservation,
-    state: CopyState,
+struct CopiedResponse {
+    body: BodyCopy,
+    is_complete: bool,
     /// Others wait for this response.
     leader: Option<Leader>,
-}
-
-#[derive(Clone, Copy, Default, PartialEq)]
-enum CopyState {
-    #[default]
-    Incomplete,
-    Complete,
-    /// Too large, failed, or not one to store at all.
-    GivenUp,
 }
 
 impl PendingEntry {
     pub(super) fn new(
         cache: Arc<ActiveCache>,
         key: CacheKey,
-        grows: bool,
+        form: ResponseForm,
         meaning: Option<IndexedText>,
         leader: Option<Leader>,
     ) -> Self {
-        let copy = Arc::new(Mutex::new(BodyCopy { leader, ..BodyCopy::default() }));
-        Self { cache, key, grows, meaning, head: None, copy }
+        let copy = Arc::new(Mutex::new(CopiedResponse { leader, ..CopiedResponse::default() }));
+        Self { cache, key, form, meaning, head: None, copy }
     }
 
     /// The response is not one to repeat: those that wait for it go on alone.
@@ -76,26 +62,24 @@ impl PendingEntry {
         }
         self.head = Some(head.clone());
         let max = usize::try_from(self.cache.config.max_body.0).unwrap_or(usize::MAX);
-        let framing = StreamFraming::from_headers(&head.headers, self.grows);
+        let framing = self.form.framing(&head.headers);
         stream::observe(body, &head.headers, framing, CopyObserver { copy: Arc::clone(&self.copy), max })
     }
 
     /// Stores the response if it is complete and good.
     pub fn store(self) {
-        let mut copy = std::mem::take(&mut *self.copy.lock());
-        let leader = copy.leader.take();
-        let Some(head) = self.head.filter(|_| copy.state == CopyState::Complete) else { return };
-        let (cache, key, is_small) = (self.cache, self.key, copy.length <= MAX_INLINE_BYTES);
-        let (framing, meaning) = (StreamFraming::from_headers(&head.headers, self.grows), self.meaning);
+        let CopiedResponse { mut body, is_complete, leader } = std::mem::take(&mut *self.copy.lock());
+        let Some((head, body)) = self.head.filter(|_| is_complete).zip(body.take()) else { return };
+        let (cache, key, meaning, length) = (self.cache, self.key, self.meaning, body.len());
+        let framing = self.form.framing(&head.headers);
         let work = move || {
-            if !is_repeatable(framing, &copy.events) {
+            if !is_repeatable(framing, &body) {
                 return leader.map_or((), Leader::release);
             }
             // Stored without a content coding, so that every client can read it.
-            let raw: Vec<&[u8]> = copy.events.iter().map(|event| &event.raw[..]).collect();
-            let body = Bytes::from(raw.concat());
             let (stored_at, headers) = (Timestamp::now().micros(), StoredResponse::headers_of(&head));
-            let entry = StoredResponse { stored_at, headers, body };
+            // The copy's memory is that of requests in progress.
+            let entry = StoredResponse { stored_at, headers, body: Bytes::copy_from_slice(&body) };
             Arc::clone(&cache).put(key, entry.clone());
             cache.index(meaning, key);
             // After it was stored, so that later requests find it there.
@@ -103,66 +87,58 @@ impl PendingEntry {
                 leader.share(entry);
             }
         };
-        if is_small {
+        if is_inline(length) {
             work();
         } else if let Ok(runtime) = tokio::runtime::Handle::try_current() {
-            runtime.spawn_blocking(work);
+            runtime.spawn(off_worker(length, work));
         }
     }
 }
 
 /// Copies the events of a response.
 struct CopyObserver {
-    copy: Arc<Mutex<BodyCopy>>,
+    copy: Arc<Mutex<CopiedResponse>>,
     max: usize,
 }
 
 impl EventObserver for CopyObserver {
     fn event(&mut self, event: &ParsedEvent) {
-        self.copy.lock().push(event.event(), self.max);
+        let mut copy = self.copy.lock();
+        if !copy.body.push(event.raw(), self.max) {
+            copy.give_up();
+        }
     }
 
     fn end(&mut self, end: ReadEnd) {
         match end {
-            ReadEnd::Complete => self.copy.lock().complete(),
+            ReadEnd::Complete => self.copy.lock().is_complete = true,
             ReadEnd::Truncated | ReadEnd::Broken | ReadEnd::Unreadable => self.copy.lock().give_up(),
         }
     }
 }
 
-impl BodyCopy {
-    fn push(&mut self, event: &StreamEvent, max: usize) {
-        if self.state != CopyState::Incomplete {
-            return;
-        }
-        self.length += event.raw.len();
-        let held = self.length + (self.events.len() + 1) * size_of::<StreamEvent>();
-        if self.length > max || self.held.resize(held).is_err() {
-            self.give_up();
-        } else {
-            self.events.push(event.clone());
-        }
-    }
-
-    fn complete(&mut self) {
-        if self.state == CopyState::Incomplete {
-            self.state = CopyState::Complete;
-        }
-    }
-
+impl CopiedResponse {
     fn give_up(&mut self) {
         if let Some(leader) = self.leader.take() {
             leader.release();
         }
-        *self = Self { state: CopyState::GivenUp, ..Self::default() };
+        self.body.give_up();
     }
 }
 
 /// Whether a response with status 200 is a whole and good one: neither an error, nor cut off, nor a refusal.
-fn is_repeatable(framing: StreamFraming, events: &[StreamEvent]) -> bool {
-    if framing == StreamFraming::Whole {
-        let data = events.first().map(|event| &event.data[..]).unwrap_or_default();
-        return serde_json::from_slice(data).is_ok_and(|value: Value| value.is_object() && !is_failure(&value));
+fn is_repeatable(framing: StreamFraming, body: &[u8]) -> bool {
+    let mut events = Vec::new();
+    let rest = stream::for_each_event(framing, [body], |event| {
+        events.push(event.into_event());
+        Ok(())
+    });
+    let Ok(rest) = rest else { return false };
+    events.extend(rest.map(ParsedEvent::into_event));
+    if let [whole] = &events[..]
+        && whole.is_whole
+    {
+        return serde_json::from_slice(&whole.data).is_ok_and(|value: Value| value.is_object() && !is_failure(&value));
     }
     let mut has_ended = false;
     let is_good = events.iter().all(|event| {
@@ -207,20 +183,6 @@ fn is_failure(value: &Value) -> bool {
 mod tests {
     use super::*;
 
-    fn events(framing: StreamFraming, body: &[u8]) -> Vec<StreamEvent> {
-        let mut events = Vec::new();
-        let rest = stream::for_each_event(framing, [body], |event| {
-            events.push(event.into_event());
-            Ok(())
-        });
-        events.extend(rest.unwrap().map(ParsedEvent::into_event));
-        events
-    }
-
-    fn repeats(framing: StreamFraming, body: &[u8]) -> bool {
-        is_repeatable(framing, &events(framing, body))
-    }
-
     #[test]
     fn whole_responses_are_repeated_unless_they_failed_or_were_filtered() {
         for (body, expected) in [
@@ -236,7 +198,7 @@ mod tests {
             (r#"{"choices":["#, false),
             ("<html>", false),
         ] {
-            assert_eq!(repeats(StreamFraming::Whole, body.as_bytes()), expected, "{body}");
+            assert_eq!(is_repeatable(StreamFraming::Whole, body.as_bytes()), expected, "{body}");
         }
     }
 
@@ -254,18 +216,20 @@ mod tests {
             ("data: {\"type\":\"response.failed\",\"response\":{}}\n\n".to_owned(), false),
             ("data: {\"candidates\":[{\"finishReason\":\"STOP\"}]}\n\n".to_owned(), true),
         ] {
-            assert_eq!(repeats(StreamFraming::Sse, body.as_bytes()), expected, "{body}");
+            assert_eq!(is_repeatable(StreamFraming::Sse, body.as_bytes()), expected, "{body}");
         }
-        assert!(repeats(StreamFraming::Lines, b"{\"response\":\"a\"}\n{\"done\":true}\n"));
-        assert!(repeats(StreamFraming::Array, b"[{\"candidates\":[{\"finishReason\":\"STOP\"}]}]"));
+        assert!(is_repeatable(StreamFraming::Lines, b"{\"response\":\"a\"}\n{\"done\":true}\n"));
+        assert!(is_repeatable(StreamFraming::Array, b"[{\"candidates\":[{\"finishReason\":\"STOP\"}]}]"));
     }
 
     #[test]
-    fn a_copy_that_is_too_large_is_given_up() {
-        let mut copy = BodyCopy::default();
-        copy.push(&StreamEvent::separator(Bytes::from_static(b"abc")), 4);
-        copy.push(&StreamEvent::separator(Bytes::from_static(b"de")), 4);
-        copy.complete();
-        assert!(copy.state == CopyState::GivenUp && copy.events.is_empty());
+    fn a_response_that_is_too_large_is_not_kept() {
+        let copy = Arc::new(Mutex::new(CopiedResponse::default()));
+        let mut observer = CopyObserver { copy: Arc::clone(&copy), max: 4 };
+        for text in ["abc", "de"] {
+            observer.event(&interflow_llm::event_stream::StreamEvent::separator(text.into()).into());
+        }
+        observer.end(ReadEnd::Complete);
+        assert_eq!(copy.lock().body.take(), None);
     }
 }

@@ -12,21 +12,20 @@ use serde_json::Value;
 use sha2::{Digest, Sha256};
 
 use super::super::{LlmUpstream, UpstreamTable};
+use crate::credentials::SENT_CREDENTIALS;
 use crate::limits::KeyContext;
 
 /// Header fields that change the meaning of a request.
-const MEANINGFUL_HEADERS: [&str; 6] = [
+const MEANINGFUL_HEADERS: [&str; 8] = [
     "anthropic-version",
     "anthropic-beta",
+    "anthropic-workspace-id",
+    "anthropic-user-profile-id",
     "openai-beta",
     "openai-organization",
     "openai-project",
     "x-goog-user-project",
 ];
-
-/// Header fields with credentials. A provider may answer one client and reject another, so that different ones never
-/// share a response.
-const CREDENTIALS: [&str; 5] = ["authorization", "x-api-key", "api-key", "x-goog-api-key", "x-amz-security-token"];
 
 /// The name of a response in the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -124,7 +123,8 @@ pub(super) fn scope_id(scope: CacheScope, flow: &Flow, head: &RequestHead) -> Ve
         (_, Some(user), None) => add("user", user.as_bytes()),
         (_, None, None) => is_named = false,
     }
-    for name in CREDENTIALS {
+    // A provider may answer one client and reject another, so that different ones never share a response.
+    for name in SENT_CREDENTIALS {
         for value in head.headers.get_all(name) {
             is_named |= key.is_none();
             add(name, value);

@@ -340,7 +340,7 @@ impl ActiveCache {
         }
         self.counters.misses.fetch_add(1, Relaxed);
         flow.tag("cache:miss");
-        let pending = PendingEntry::new(self, key, call.grows, meaning, leader);
+        let pending = PendingEntry::new(self, key, call.response_form(), meaning, leader);
         Ok(CacheLookup::Forward(request, CacheOutcome::Miss(Box::new(pending))))
     }
 

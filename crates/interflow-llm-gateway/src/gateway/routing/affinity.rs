@@ -4,12 +4,13 @@
 use std::fmt;
 
 use bytes::Bytes;
-use interflow_types::{Flow, Headers};
+use interflow_types::{Flow, RequestHead};
 use serde::Deserialize;
 use serde::de::{IgnoredAny, SeqAccess, Visitor};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
+use crate::credentials::lasting_identity;
 use crate::redaction::SESSION_HEADERS;
 
 /// What a request is assigned by.
@@ -18,14 +19,14 @@ pub(crate) struct Affinity(pub u64);
 
 impl Affinity {
     /// The virtual key or user; without one, the credentials that the client sent, or else its address.
-    pub fn of_user(flow: &Flow, headers: &Headers) -> Self {
-        Self(Parts::of_user(flow, headers).finish())
+    pub fn of_user(flow: &Flow, head: &RequestHead) -> Self {
+        Self(Parts::of_user(flow, head).finish())
     }
 
     /// The session: by a header field, the body's session id, or its first messages. `body` is decoded JSON.
-    pub fn of_session(flow: &Flow, headers: &Headers, body: &Bytes) -> Self {
-        let mut parts = Parts::of_user(flow, headers);
-        match SESSION_HEADERS.iter().find_map(|name| headers.get(name)) {
+    pub fn of_session(flow: &Flow, head: &RequestHead, body: &Bytes) -> Self {
+        let mut parts = Parts::of_user(flow, head);
+        match SESSION_HEADERS.iter().find_map(|name| head.headers.get(name)) {
             Some(named) => parts.add(named),
             None => parts.add(&session_in_body(body)),
         }
@@ -48,16 +49,16 @@ impl Affinity {
 struct Parts(Sha256);
 
 impl Parts {
-    fn of_user(flow: &Flow, headers: &Headers) -> Self {
+    fn of_user(flow: &Flow, head: &RequestHead) -> Self {
         let mut parts = Self(Sha256::new());
         let key = flow.tags.iter().find(|tag| tag.starts_with("key:"));
-        let credentials =
-            || ["authorization", "x-api-key", "api-key", "x-goog-api-key"].iter().find_map(|n| headers.get(n));
-        match (key, &flow.user, credentials()) {
-            (Some(key), ..) => parts.add(key.as_bytes()),
-            (None, Some(user), _) => parts.add(user.as_bytes()),
-            (None, None, Some(credentials)) => parts.add(credentials),
-            (None, None, None) => parts.add(flow.client.peer.ip().to_string().as_bytes()),
+        match (key, &flow.user) {
+            (Some(key), _) => parts.add(key.as_bytes()),
+            (None, Some(user)) => parts.add(user.as_bytes()),
+            (None, None) => {
+                let peer = flow.client.peer.ip();
+                parts.add(lasting_identity(head, peer).unwrap_or_else(|| peer.to_string()).as_bytes());
+            }
         }
         parts
     }

@@ -3,11 +3,11 @@
 
 use std::time::{Duration, Instant};
 
-use interflow_llm::event_stream::StreamFraming;
+use interflow_llm::event_stream::{ResponseForm, StreamFraming};
 use interflow_llm::reply_error;
 use interflow_llm::usage::UsageReader;
+use interflow_types::Response;
 use interflow_types::units::HumanDuration;
-use interflow_types::{Response, ResponseHead};
 
 use crate::exchange::response::stream::{ReadAhead, ResponseStream};
 
@@ -85,53 +85,34 @@ pub(crate) enum HoldFailure {
 /// too.
 pub(crate) async fn hold_until_content(
     response: Response,
-    grows: bool,
-    is_stream: bool,
+    form: ResponseForm,
     limits: HoldLimits,
 ) -> Result<Response, HoldFailure> {
-    let framing = StreamFraming::from_headers(&response.head.headers, grows);
-    match framing {
-        StreamFraming::Whole if !may_be_error(&response.head) => Ok(response),
-        StreamFraming::Whole => hold(response, framing, limits.deadline, None, MAX_ERROR_BYTES).await,
-        _ if is_stream => {
-            let until = limits.first_token_until.unwrap_or_else(|| limits.deadline.min(Instant::now() + MAX_HOLD));
-            hold(response, framing, until, limits.first_token_until, MAX_HELD_BYTES).await
-        }
-        _ => Ok(response),
-    }
-}
-
-/// Whether a whole reply is short enough to be one that only reports an error.
-fn may_be_error(head: &ResponseHead) -> bool {
-    let media_type = head.headers.get_str("content-type").unwrap_or_default().to_ascii_lowercase();
-    let declared = head.headers.get_str("content-length").and_then(|length| length.trim().parse::<usize>().ok());
-    media_type.contains("json") && declared.is_none_or(|length| length <= MAX_ERROR_BYTES)
-}
-
-/// Reads ahead until the first text, an error, this many bytes, or `until`; what has to be there by `needed_until` and is
-/// not is late.
-async fn hold(
-    response: Response,
-    framing: StreamFraming,
-    until: Instant,
-    needed_until: Option<Instant>,
-    max: usize,
-) -> Result<Response, HoldFailure> {
     let Response { head, body } = response;
-    let mut body = match ResponseStream::open(body, &head.headers, framing) {
+    let mut body = match ResponseStream::open(body, &head.headers, form.framing(&head.headers)) {
         Ok(body) => body,
         Err((body, _)) => return Ok(Response { head, body }),
     };
     let Some(stream) = body.stream_mut::<ResponseStream>() else { return Ok(Response { head, body }) };
-    let (mut usage, mut error, mut length) = (UsageReader::new(framing), None, 0);
+    let declared = head.headers.get_str("content-length").and_then(|length| length.trim().parse::<usize>().ok());
+    let is_short = declared.is_none_or(|length| length <= MAX_ERROR_BYTES);
+    let first_token_until = limits.first_token_until.unwrap_or_else(|| limits.deadline.min(Instant::now() + MAX_HOLD));
+    let (mut usage, mut error, mut length) = (UsageReader::default(), None, 0);
     loop {
-        let read = stream.read_ahead(|event| match framing {
-            StreamFraming::Whole if event.json().len() > MAX_DECODED_ERROR => {}
-            StreamFraming::Whole => error = reply_error(None, event.json()),
-            _ => usage.read(event),
+        let is_whole = stream.framing == StreamFraming::Whole && !stream.is_undecided();
+        let until = match is_whole {
+            true if is_short && stream.is_json && length <= MAX_ERROR_BYTES => limits.deadline,
+            false if form.is_stream && length <= MAX_HELD_BYTES => first_token_until,
+            false if stream.is_undecided() => limits.deadline,
+            _ => break,
+        };
+        let read = stream.read_ahead(|event| match event.event().is_whole {
+            true if event.json().len() > MAX_DECODED_ERROR => {}
+            true => error = reply_error(None, event.json()),
+            false => usage.read(event),
         });
         let Ok(read) = tokio::time::timeout_at(until.into(), read).await else {
-            match needed_until {
+            match limits.first_token_until.filter(|_| !is_whole) {
                 Some(_) => return Err(HoldFailure::Late),
                 None => break,
             }
@@ -144,8 +125,7 @@ async fn hold(
             ReadAhead::End | ReadAhead::Unreadable => break,
             ReadAhead::Data(read) => length += read,
         }
-        let is_decided = framing != StreamFraming::Whole && (usage.has_text() || !usage.examines());
-        if is_decided || length > max {
+        if !is_whole && (usage.has_text() || !usage.examines()) {
             break;
         }
     }

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 
-use interflow_llm::event_stream::StreamFraming;
+use interflow_llm::event_stream::ResponseForm;
 use interflow_llm::parsed_event::ParsedEvent;
 use interflow_llm::usage::UsageReader;
 use interflow_types::{Body, ByteStr, Headers};
@@ -61,9 +61,8 @@ impl ResponsePins {
         if max == 0 {
             return body;
         }
-        let framing = StreamFraming::from_headers(headers, false);
-        let observer = IdObserver { usage: UsageReader::new(framing), pins: Arc::clone(self), pin: Some(pin), max };
-        stream::observe(body, headers, framing, observer)
+        let observer = IdObserver { usage: UsageReader::default(), pins: Arc::clone(self), pin: Some(pin), max };
+        stream::observe(body, headers, ResponseForm::default().framing(headers), observer)
     }
 }
 

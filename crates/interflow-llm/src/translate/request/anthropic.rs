@@ -2,49 +2,53 @@
 
 use serde_json::{Value, json};
 
+use super::model_rules::{ClaudeThinking, ModelRules};
 use super::{ChatRequest, LONGEST_ID, Target, Turn, input_object, is_blank, lose, object, set, set_list, tool_id};
 use crate::message::{Attachment, ContentBlock, MessageRole, REDACTED};
 use crate::translate::Losses;
 use crate::translate::json_answer::{JsonAnswer, fits};
-use crate::translate::settings::{Reasoning, ToolChoice};
+use crate::translate::settings::ToolChoice;
 
 /// Smallest budget that the API accepts.
 pub const MIN_BUDGET: u64 = 1_024;
 /// The most tools of a request whose calls the API makes follow their schemas.
 const MAX_STRICT_TOOLS: usize = 20;
 
-pub fn write(chat: &ChatRequest, target: &Target<'_>, losses: &mut Losses) -> Value {
+pub fn write(chat: &ChatRequest, target: &Target<'_>, rules: &ModelRules, losses: &mut Losses) -> Value {
     let settings = &chat.settings;
     let turns = chat.turns_from_user(losses);
-    let thinks = settings.reasoning.as_ref().is_some_and(|r| *r != Reasoning::Off);
-    let unsigned = thinks && lacks_thinking(chat, &turns);
-    if unsigned {
-        losses.add("reasoning");
+    let ClaudeThinking { member, effort, limit, thinks } = ClaudeThinking::new(chat, &turns, target, rules, losses);
+    let mut messages: Vec<Value> = turns.iter().filter_map(|turn| message(chat, turn, losses)).collect();
+    if messages.last().is_some_and(|last| last["role"] == "assistant") && rules.refuses("prefill", thinks) {
+        losses.add("messages.prefill");
+        messages.push(json!({ "role": "user", "content": CONTINUE }));
     }
-    let messages: Vec<Value> = turns.iter().filter_map(|turn| message(chat, turn, losses)).collect();
     let mut body = json!({
         "model": target.model,
-        "max_tokens": chat.request.max_tokens.unwrap_or(target.max_tokens),
+        "max_tokens": limit.unwrap_or(target.max_tokens),
         "messages": messages,
     });
     set(&mut body, "system", Some(chat.system()).filter(|s| !s.is_empty()));
-    let thinking = if unsigned { None } else { settings.reasoning.as_ref() };
-    let thinks = set_thinking(&mut body, thinking, chat, target, losses);
+    set(&mut body, "thinking", member);
     let choice = settings.tool_choice.as_ref();
+    let may_force = !refuses_forced(rules, thinks);
     let answer = settings.output.as_ref();
-    let answer = answer.map(|output| JsonAnswer::new(output, has_structured_outputs(target.model), !thinks, choice));
+    let answer = answer.map(|output| JsonAnswer::new(output, rules.is_structured(), may_force, choice));
     let answer_tool = answer.as_ref().and_then(JsonAnswer::tool);
-    set_list(&mut body, "tools", tools(chat, target, answer_tool, losses));
-    set_tool_choice(&mut body, chat, thinks, answer_tool.map(|(name, ..)| name), losses);
+    set_list(&mut body, "tools", tools(chat, rules, answer_tool, losses));
+    set_tool_choice(&mut body, chat, may_force, answer_tool.map(|(name, ..)| name), losses);
     if chat.request.stream {
         body["stream"] = true.into();
     }
     set(&mut body, "stop_sequences", Some(settings.stop.clone()).filter(|s| !s.is_empty()));
     set(&mut body, "metadata", settings.user.as_ref().map(|user| json!({ "user_id": user })));
     // Sampling cannot be set while the model thinks, nor temperature above 1, nor both for newer models.
-    let temperature = settings.temperature.as_ref().filter(|t| t.as_f64().is_some_and(|t| t <= 1.0) && !thinks);
+    let takes = |name: &str| !thinks && !rules.refuses(name, thinks);
+    let temperature = settings.temperature.as_ref().filter(|t| t.as_f64().is_some_and(|t| t <= 1.0));
+    let temperature = temperature.filter(|_| takes("temperature"));
     set(&mut body, "temperature", temperature.cloned());
-    let top_p = settings.top_p.clone().filter(|_| !thinks && temperature.is_none());
+    let top_p = settings.top_p.clone().filter(|_| takes("top_p") && temperature.is_none());
+    let top_k = settings.top_k.clone().filter(|_| takes("top_k"));
     lose(
         losses,
         &[
@@ -53,26 +57,30 @@ pub fn write(chat: &ChatRequest, target: &Target<'_>, losses: &mut Losses) -> Va
                 settings.temperature.as_ref().is_some_and(|t| t.as_f64() != Some(1.0)) && temperature.is_none(),
             ),
             ("top_p", settings.top_p.as_ref().is_some_and(|t| t.as_f64() != Some(1.0)) && top_p.is_none()),
-            ("top_k", settings.top_k.is_some() && thinks),
+            ("top_k", settings.top_k.is_some() && top_k.is_none()),
             ("seed", settings.seed.is_some()),
             ("frequency_penalty", settings.frequency_penalty.as_ref().is_some_and(|p| p.as_f64() != Some(0.0))),
             ("presence_penalty", settings.presence_penalty.as_ref().is_some_and(|p| p.as_f64() != Some(0.0))),
         ],
     );
     set(&mut body, "top_p", top_p);
-    set(&mut body, "top_k", settings.top_k.clone().filter(|_| !thinks));
+    set(&mut body, "top_k", top_k);
+    let mut config = object(json!({ "effort": effort }));
     match answer {
-        Some(JsonAnswer::Structured(schema)) => {
-            let format = json!({ "type": "json_schema", "schema": schema });
-            match body["output_config"].as_object_mut() {
-                Some(config) => drop(config.insert("format".to_owned(), format)),
-                None => body["output_config"] = json!({ "format": format }),
-            }
-        }
+        Some(JsonAnswer::Structured(schema)) => config["format"] = json!({ "type": "json_schema", "schema": schema }),
         Some(JsonAnswer::Lost) => losses.add("response_format"),
         Some(JsonAnswer::Tool(_)) | None => {}
     }
+    set(&mut body, "output_config", Some(config).filter(|c| c.as_object().is_some_and(|c| !c.is_empty())));
     body
+}
+
+/// The user's words after a last turn of the assistant, for models that do not go on with one.
+pub const CONTINUE: &str = "Continue.";
+
+/// Whether a model cannot be made to call a tool.
+pub fn refuses_forced(rules: &ModelRules, thinks: bool) -> bool {
+    if rules.is_known() { rules.refuses("tool_choice.forced", thinks) } else { thinks }
 }
 
 /// Whether the turn in progress called tools without the signed thoughts before them: the API then refuses thinking.
@@ -84,61 +92,6 @@ pub fn lacks_thinking(chat: &ChatRequest, turns: &[Turn<'_>]) -> bool {
         _ => false,
     };
     answered && last.is_some_and(|turn| !turn.blocks.iter().any(signed))
-}
-
-/// Sets `thinking`; returns whether the model thinks.
-fn set_thinking(
-    body: &mut Value,
-    reasoning: Option<&Reasoning>,
-    chat: &ChatRequest,
-    target: &Target<'_>,
-    losses: &mut Losses,
-) -> bool {
-    let Some(reasoning) = reasoning else { return false };
-    let Some(budget) = reasoning.budget() else { return false };
-    if is_adaptive(target.model) {
-        body["thinking"] = json!({ "type": "adaptive" });
-        if let Some(effort) = reasoning.effort() {
-            let effort = match effort {
-                "minimal" => "low",
-                "xhigh" => "max",
-                effort => effort,
-            };
-            body["output_config"] = json!({ "effort": effort });
-        }
-        return true;
-    }
-    // The limit includes the thoughts: without one, room is made for both.
-    let limit = chat.request.max_tokens.unwrap_or(target.max_tokens.saturating_add(budget));
-    let budget = budget.min(limit.saturating_sub(1)).max(MIN_BUDGET);
-    if budget >= limit {
-        losses.add("reasoning");
-        return false;
-    }
-    body["max_tokens"] = limit.into();
-    body["thinking"] = json!({ "type": "enabled", "budget_tokens": budget });
-    true
-}
-
-/// Whether a model takes an effort in place of a budget: Claude 4.6 and later.
-fn is_adaptive(model: &str) -> bool {
-    let (major, minor) = version(model);
-    major > 4 && major < 100 || major == 4 && (6..100).contains(&minor)
-}
-
-/// Whether a model has structured outputs: Claude 4.5 and later. One under another name is taken to have them.
-pub fn has_structured_outputs(model: &str) -> bool {
-    let (major, minor) = version(model);
-    let is_old = model.contains("claude-3") || model.contains("claude-2") || major == 4 && !(5..100).contains(&minor);
-    !is_old
-}
-
-/// Major and minor version in the name of a model; 0 for a number that it does not have.
-fn version(model: &str) -> (u32, u32) {
-    let name = model.rsplit(['/', '.']).find(|part| part.starts_with("claude-")).unwrap_or_default();
-    // `claude-opus-4-6`, `claude-opus-4-20250514`; older names begin with the version.
-    let mut numbers = name.split('-').skip(2).map(|part| part.parse::<u32>().ok());
-    (numbers.next().flatten().unwrap_or(0), numbers.next().flatten().unwrap_or(0))
 }
 
 fn message(chat: &ChatRequest, turn: &Turn<'_>, losses: &mut Losses) -> Option<Value> {
@@ -220,12 +173,12 @@ fn source(file: &Attachment, losses: &mut Losses) -> Option<Value> {
 
 fn tools(
     chat: &ChatRequest,
-    target: &Target<'_>,
+    rules: &ModelRules,
     answer: Option<(&str, &str, &Value)>,
     losses: &mut Losses,
 ) -> Vec<Value> {
     let functions = chat.functions(losses).into_iter();
-    let enforces = has_structured_outputs(target.model);
+    let enforces = rules.is_structured();
     let mut strict_tools = 0;
     let answer = answer
         .map(|(name, description, schema)| json!({ "name": name, "description": description, "input_schema": schema }));
@@ -243,7 +196,7 @@ fn tools(
         .collect()
 }
 
-fn set_tool_choice(body: &mut Value, chat: &ChatRequest, thinks: bool, answer: Option<&str>, losses: &mut Losses) {
+fn set_tool_choice(body: &mut Value, chat: &ChatRequest, may_force: bool, answer: Option<&str>, losses: &mut Losses) {
     let Some(tools) = body["tools"].as_array() else { return };
     if let Some(answer) = answer {
         // The client's own tools may be called instead, unless it forbids that.
@@ -256,11 +209,11 @@ fn set_tool_choice(body: &mut Value, chat: &ChatRequest, thinks: bool, answer: O
         return;
     }
     let forced = |choice: Value, losses: &mut Losses| {
-        if thinks {
-            // Not allowed while the model thinks.
-            losses.add("tool_choice");
+        if may_force {
+            return choice;
         }
-        if thinks { json!({ "type": "auto" }) } else { choice }
+        losses.add("tool_choice");
+        json!({ "type": "auto" })
     };
     let choice = match &chat.settings.tool_choice {
         Some(ToolChoice::None) => json!({ "type": "none" }),

@@ -4,61 +4,63 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 
-use super::anthropic::{MIN_BUDGET, has_structured_outputs, lacks_thinking};
+use super::anthropic::{CONTINUE, refuses_forced};
 use super::cache_marks::CacheMarks;
+use super::model_rules::{ClaudeThinking, ModelRules};
 use super::{ChatRequest, LONGEST_ID, Target, Turn, input_object, is_blank, lose, object, set, set_list, tool_id};
 use crate::message::{Attachment, ContentBlock, MessageRole, REDACTED};
 use crate::translate::Losses;
 use crate::translate::json_answer::JsonAnswer;
 use crate::translate::settings::ToolChoice;
 
-pub fn write(chat: &ChatRequest, target: &Target<'_>, losses: &mut Losses) -> Value {
+pub fn write(chat: &ChatRequest, target: &Target<'_>, rules: &ModelRules, losses: &mut Losses) -> Value {
     let settings = &chat.settings;
     let claude = target.model.contains("anthropic");
     let turns = chat.turns_from_user(losses);
-    let messages: Vec<Value> = turns.iter().filter_map(|turn| message(chat, turn, target, losses)).collect();
+    let mut messages: Vec<Value> = turns.iter().filter_map(|turn| message(chat, turn, target, losses)).collect();
+    let thinking =
+        if claude { ClaudeThinking::new(chat, &turns, target, rules, losses) } else { ClaudeThinking::default() };
+    let thinks = thinking.thinks;
+    if messages.last().is_some_and(|last| last["role"] == "assistant") && rules.refuses("prefill", thinks) {
+        losses.add("messages.prefill");
+        messages.push(json!({ "role": "user", "content": [{ "text": CONTINUE }] }));
+    }
     let mut body = json!({ "messages": messages });
     let caches = CacheUse::of(target.model);
     if !chat.cache_marks.is_empty() && !caches.carries(&chat.cache_marks) {
         losses.add("cache_control");
     }
     set_list(&mut body, "system", system(chat, caches));
-    let (mut extra, mut limit) = (json!({}), chat.request.max_tokens);
-    let budget =
-        settings.reasoning.as_ref().and_then(|r| r.budget()).filter(|_| claude && !lacks_thinking(chat, &turns));
-    // The limit includes the thoughts.
-    let most = limit.unwrap_or(target.max_tokens.saturating_add(budget.unwrap_or_default()));
-    let budget = budget.map(|b| b.min(most.saturating_sub(1))).filter(|b| *b >= MIN_BUDGET);
-    if let Some(budget) = budget {
-        extra["thinking"] = json!({ "type": "enabled", "budget_tokens": budget });
-        limit = Some(most);
-    }
-    let thinks = budget.is_some();
+    let mut extra = object(json!({ "thinking": thinking.member }));
+    let limit = if claude { thinking.limit } else { chat.request.max_tokens };
     let nova = target.model.contains("amazon.nova");
-    let is_structured = if claude { has_structured_outputs(target.model) } else { !nova };
+    let is_structured = if claude { rules.is_structured() } else { !nova };
+    let may_force = if claude { !refuses_forced(rules, thinks) } else { nova };
     let choice = settings.tool_choice.as_ref();
     let answer = settings.output.as_ref();
-    let answer = answer.map(|output| JsonAnswer::new(output, is_structured, (claude || nova) && !thinks, choice));
+    let answer = answer.map(|output| JsonAnswer::new(output, is_structured, may_force, choice));
     if let (Some(JsonAnswer::Structured(schema)), Some(output)) = (&answer, &settings.output) {
         let definition = json!({ "name": output.name, "schema": schema.to_string() });
         let format = json!({ "type": "json_schema", "structure": { "jsonSchema": definition } });
         body["outputConfig"] = json!({ "textFormat": format });
     }
-    let mut config = object(json!({
-        "maxTokens": limit,
-        "temperature": settings.temperature.as_ref().filter(|_| !thinks),
-        "topP": settings.top_p.as_ref().filter(|_| !thinks && settings.temperature.is_none()),
-    }));
+    if let Some(effort) = thinking.effort {
+        body["outputConfig"]["effort"] = effort.into();
+    }
+    let takes = |name: &str| !thinks && !rules.refuses(name, thinks);
+    let temperature = settings.temperature.as_ref().filter(|_| takes("temperature"));
+    let top_p = settings.top_p.as_ref().filter(|_| takes("top_p") && temperature.is_none());
+    let mut config = object(json!({ "maxTokens": limit, "temperature": temperature, "topP": top_p }));
     set(&mut config, "stopSequences", Some(settings.stop.clone()).filter(|s| !s.is_empty()));
     set(&mut body, "inferenceConfig", Some(config).filter(|c| c.as_object().is_some_and(|c| !c.is_empty())));
-    let top_k = settings.top_k.clone().filter(|_| claude && !thinks);
+    let top_k = settings.top_k.clone().filter(|_| claude && takes("top_k"));
     lose(
         losses,
         &[
-            ("temperature", settings.temperature.is_some() && thinks),
-            ("top_p", settings.top_p.is_some() && (thinks || settings.temperature.is_some())),
+            ("temperature", settings.temperature.is_some() && temperature.is_none()),
+            ("top_p", settings.top_p.is_some() && top_p.is_none()),
             ("top_k", settings.top_k.is_some() && top_k.is_none()),
-            ("reasoning", settings.reasoning.as_ref().is_some_and(|r| r.budget().is_some()) && !thinks),
+            ("reasoning", !claude && settings.reasoning.as_ref().is_some_and(|r| r.budget().is_some())),
             ("seed", settings.seed.is_some()),
             ("frequency_penalty", settings.frequency_penalty.is_some()),
             ("presence_penalty", settings.presence_penalty.is_some()),
@@ -74,13 +76,13 @@ pub fn write(chat: &ChatRequest, target: &Target<'_>, losses: &mut Losses) -> Va
         Some(extra).filter(|e| e.as_object().is_some_and(|e| !e.is_empty())),
     );
     let answer = answer.as_ref().and_then(JsonAnswer::tool);
-    set_tools(&mut body, chat, &turns, &ToolUse { thinks, caches, answer }, losses);
+    set_tools(&mut body, chat, &turns, &ToolUse { may_force: !claude || may_force, caches, answer }, losses);
     body
 }
 
 /// What the tools of a request depend on.
 struct ToolUse<'a> {
-    thinks: bool,
+    may_force: bool,
     caches: CacheUse,
     /// Name, description and schema of the tool whose arguments are the answer.
     answer: Option<(&'static str, &'static str, &'a Value)>,
@@ -88,7 +90,7 @@ struct ToolUse<'a> {
 
 /// Converse has no choice `none`: then tools are left out, unless the history has calls, which demand them.
 fn set_tools(body: &mut Value, chat: &ChatRequest, turns: &[Turn<'_>], with: &ToolUse<'_>, losses: &mut Losses) {
-    let ToolUse { thinks, caches, answer } = *with;
+    let ToolUse { may_force, caches, answer } = *with;
     let is_call = |b: &&ContentBlock| matches!(b, ContentBlock::ToolUse { .. } | ContentBlock::ToolResult { .. });
     let called = turns.iter().any(|turn| turn.blocks.iter().any(&is_call));
     let mut functions = chat.functions(losses);
@@ -117,8 +119,8 @@ fn set_tools(body: &mut Value, chat: &ChatRequest, turns: &[Turn<'_>], with: &To
     let mut config = json!({ "tools": tools });
     let choice = match &chat.settings.tool_choice {
         Some(ToolChoice::Auto) => Some(json!({ "auto": {} })),
-        Some(ToolChoice::Required) if !thinks => Some(json!({ "any": {} })),
-        Some(ToolChoice::Named(name)) if !thinks => Some(json!({ "tool": { "name": name } })),
+        Some(ToolChoice::Required) if may_force => Some(json!({ "any": {} })),
+        Some(ToolChoice::Named(name)) if may_force => Some(json!({ "tool": { "name": name } })),
         Some(_) => {
             losses.add("tool_choice");
             None

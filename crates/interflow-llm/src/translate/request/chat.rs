@@ -2,20 +2,23 @@
 
 use serde_json::{Value, json};
 
+use super::model_rules::ModelRules;
 use super::{
     ChatRequest, LONGEST_ID, MISTRAL_ID, Target, Turn, data_url, images, input_text, lose, object, result_text, set,
     set_list, tool_id, user_message,
 };
 use crate::Provider;
 use crate::message::{Attachment, Carried, ContentBlock, MessageRole};
-use crate::translate::mistral::{effort as mistral_effort, has_thoughts, thinks_always};
 use crate::translate::settings::{Reasoning, ToolChoice};
 use crate::translate::{Losses, WireFormat};
 
-pub fn write(chat: &ChatRequest, target: &Target<'_>, losses: &mut Losses) -> Value {
+pub fn write(chat: &ChatRequest, target: &Target<'_>, rules: &ModelRules, losses: &mut Losses) -> Value {
     let settings = &chat.settings;
     let mistral = is_mistral(target);
-    let mut body = json!({ "model": target.model, "messages": messages(chat, target, losses) });
+    let effort = rules.effort(settings.reasoning.as_ref(), losses);
+    let reasons = effort.is_some() || rules.thinks_by_default();
+    let sampling = rules.sampling(settings, rules.thinks_with(effort.as_deref()), losses);
+    let mut body = json!({ "model": target.model, "messages": messages(chat, target, rules, losses) });
     let limit = if target.is_openai { "max_completion_tokens" } else { "max_tokens" };
     set(&mut body, limit, chat.request.max_tokens);
     if chat.request.stream {
@@ -36,20 +39,15 @@ pub fn write(chat: &ChatRequest, target: &Target<'_>, losses: &mut Losses) -> Va
         set(&mut body, "tool_choice", choice);
         set(&mut body, "parallel_tool_calls", settings.parallel_tools);
     }
-    set(&mut body, "temperature", settings.temperature.clone());
-    set(&mut body, "top_p", settings.top_p.clone());
+    set(&mut body, "temperature", sampling.temperature);
+    set(&mut body, "top_p", sampling.top_p);
     set(&mut body, if mistral { "random_seed" } else { "seed" }, settings.seed.clone());
-    set(&mut body, "frequency_penalty", settings.frequency_penalty.clone());
-    set(&mut body, "presence_penalty", settings.presence_penalty.clone());
-    set(&mut body, "stop", Some(settings.stop.clone()).filter(|s| !s.is_empty()));
+    set(&mut body, "frequency_penalty", sampling.frequency_penalty);
+    set(&mut body, "presence_penalty", sampling.presence_penalty);
+    set(&mut body, "stop", Some(sampling.stop).filter(|s| !s.is_empty()));
     // Servers of open models know it, OpenAI and Mistral do not.
     let knows_top_k = !target.is_openai && !mistral;
-    set(&mut body, "top_k", settings.top_k.clone().filter(|_| knows_top_k));
-    let effort = match mistral {
-        true => mistral_effort(settings.reasoning.as_ref(), target.model),
-        false => effort(settings.reasoning.as_ref(), target),
-    };
-    let reasons = effort.is_some() || mistral && thinks_always(target.model);
+    set(&mut body, "top_k", sampling.top_k.filter(|_| knows_top_k));
     lose(
         losses,
         &[
@@ -77,13 +75,7 @@ fn is_mistral(target: &Target<'_>) -> bool {
     target.format == WireFormat::Mistral || target.provider == Provider::Mistral
 }
 
-/// The effort, for models that reason: the others refuse it.
-pub fn effort(reasoning: Option<&Reasoning>, target: &Target<'_>) -> Option<String> {
-    let plain = ["gpt-4", "gpt-3", "chatgpt"].iter().any(|old| target.model.starts_with(old));
-    reasoning.and_then(Reasoning::effort).filter(|_| !plain).map(str::to_owned)
-}
-
-fn messages(chat: &ChatRequest, target: &Target<'_>, losses: &mut Losses) -> Vec<Value> {
+fn messages(chat: &ChatRequest, target: &Target<'_>, rules: &ModelRules, losses: &mut Losses) -> Vec<Value> {
     let mut out = Vec::new();
     let system = chat.system();
     if !system.is_empty() {
@@ -91,9 +83,8 @@ fn messages(chat: &ChatRequest, target: &Target<'_>, losses: &mut Losses) -> Vec
     }
     let mistral = is_mistral(target);
     let id_length = if mistral { MISTRAL_ID } else { LONGEST_ID };
-    let keeps = |signature: &Carried| {
-        mistral && has_thoughts(target.model) && chat.made_thought(target.format, signature.get())
-    };
+    let has_thoughts = rules.ladder().is_some() || rules.thinks_by_default();
+    let keeps = |signature: &Carried| mistral && has_thoughts && chat.made_thought(target.format, signature.get());
     for turn in chat.turns() {
         match turn.role {
             MessageRole::Assistant => out.extend(assistant(&turn, id_length, &keeps, losses)),

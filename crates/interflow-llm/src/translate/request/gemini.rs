@@ -4,7 +4,8 @@ use std::collections::HashMap;
 
 use serde_json::{Value, json};
 
-use super::{ChatRequest, Target, Turn, images, input_object, lose, object, result_text, set, tool_names};
+use super::model_rules::ModelRules;
+use super::{ChatRequest, Turn, images, input_object, lose, object, result_text, set, tool_names};
 use crate::message::{Attachment, ContentBlock, MessageRole};
 use crate::translate::Losses;
 use crate::translate::call_signature::signature_in;
@@ -13,11 +14,11 @@ use crate::translate::settings::{Reasoning, ToolChoice};
 /// What Google documents for calls without a signature, which another model made, or which came from another client.
 const NO_SIGNATURE: &str = "skip_thought_signature_validator";
 
-pub fn write(chat: &ChatRequest, target: &Target<'_>, losses: &mut Losses) -> Value {
+pub fn write(chat: &ChatRequest, rules: &ModelRules, losses: &mut Losses) -> Value {
     let settings = &chat.settings;
     let turns = chat.turns();
     let names = tool_names(&turns);
-    let contents: Vec<Value> = turns.iter().filter_map(|turn| content(turn, &names, target, losses)).collect();
+    let contents: Vec<Value> = turns.iter().filter_map(|turn| content(turn, &names, rules, losses)).collect();
     let mut body = json!({ "contents": contents });
     let system = chat.system();
     if !system.is_empty() {
@@ -38,56 +39,48 @@ pub fn write(chat: &ChatRequest, target: &Target<'_>, losses: &mut Losses) -> Va
         }
     }
     lose(losses, &[("parallel_tool_calls", settings.parallel_tools == Some(false)), ("user", settings.user.is_some())]);
-    let config = generation(chat, target);
+    let config = generation(chat, rules, losses);
     if config.as_object().is_some_and(|c| !c.is_empty()) {
         body["generationConfig"] = config;
     }
     body
 }
 
-fn generation(chat: &ChatRequest, target: &Target<'_>) -> Value {
+fn generation(chat: &ChatRequest, rules: &ModelRules, losses: &mut Losses) -> Value {
     let settings = &chat.settings;
+    let sampling = rules.sampling(settings, rules.thinks_by_default(), losses);
     let mut config = object(json!({
-        "temperature": settings.temperature,
-        "topP": settings.top_p,
-        "topK": settings.top_k,
+        "temperature": sampling.temperature,
+        "topP": sampling.top_p,
+        "topK": sampling.top_k,
         "maxOutputTokens": chat.request.max_tokens,
         "seed": settings.seed,
-        "frequencyPenalty": settings.frequency_penalty,
-        "presencePenalty": settings.presence_penalty,
+        "frequencyPenalty": sampling.frequency_penalty,
+        "presencePenalty": sampling.presence_penalty,
     }));
-    set(&mut config, "stopSequences", Some(settings.stop.clone()).filter(|s| !s.is_empty()));
+    set(&mut config, "stopSequences", Some(sampling.stop).filter(|s| !s.is_empty()));
     if let Some(output) = &settings.output {
         config["responseMimeType"] = "application/json".into();
         set(&mut config, "responseJsonSchema", output.schema.clone());
     }
-    let thinking = match settings.reasoning.as_ref() {
-        None => None,
-        // Pro models cannot stop thinking.
-        Some(Reasoning::Off) => (!target.model.contains("pro")).then(|| json!({ "thinkingBudget": 0 })),
-        Some(Reasoning::Adaptive) => Some(json!({ "includeThoughts": true })),
-        Some(reasoning) if has_levels(target.model) => {
-            let level = if matches!(reasoning.effort(), Some("minimal" | "low")) { "low" } else { "high" };
-            Some(json!({ "includeThoughts": true, "thinkingLevel": level }))
+    let thinking = match (settings.reasoning.as_ref(), rules.ladder()) {
+        (None, _) => None,
+        (Some(Reasoning::Off), _) if !rules.refuses("thinking.disabled", false) => Some(json!({ "thinkingBudget": 0 })),
+        (Some(Reasoning::Off), ladder) => {
+            losses.add("reasoning");
+            ladder.and_then(|ladder| ladder.levels.first()).map(|level| json!({ "thinkingLevel": level }))
         }
-        Some(reasoning) => Some(json!({ "includeThoughts": true, "thinkingBudget": reasoning.budget() })),
+        (Some(reasoning), Some(_)) => {
+            Some(object(json!({ "includeThoughts": true, "thinkingLevel": rules.level(reasoning, losses) })))
+        }
+        (Some(Reasoning::Adaptive), None) => Some(json!({ "includeThoughts": true })),
+        (Some(reasoning), None) => Some(json!({ "includeThoughts": true, "thinkingBudget": reasoning.budget() })),
     };
     set(&mut config, "thinkingConfig", thinking);
     config
 }
 
-/// Whether a model thinks by levels and demands signatures on calls: Gemini 3 and later.
-fn has_levels(model: &str) -> bool {
-    let version = model.split("gemini-").nth(1).and_then(|rest| rest.split(['.', '-']).next());
-    version.and_then(|v| v.parse::<u32>().ok()).is_some_and(|v| v >= 3)
-}
-
-fn content(
-    turn: &Turn<'_>,
-    names: &HashMap<String, String>,
-    target: &Target<'_>,
-    losses: &mut Losses,
-) -> Option<Value> {
+fn content(turn: &Turn<'_>, names: &HashMap<String, String>, rules: &ModelRules, losses: &mut Losses) -> Option<Value> {
     let role = if turn.role == MessageRole::Assistant { "model" } else { "user" };
     let mut parts = Vec::new();
     for block in &turn.blocks {
@@ -95,11 +88,11 @@ fn content(
             ContentBlock::Text { text } => parts.push(json!({ "text": text })),
             ContentBlock::ToolUse { id, name, input } => {
                 let mut part = json!({ "functionCall": { "name": name, "args": input_object(input) } });
-                // The first of parallel calls carries the signature.
+                // The first of parallel calls carries the signature, which models that think by levels demand.
                 let first = !parts.iter().any(|p: &Value| p.get("functionCall").is_some());
                 match signature_in(id) {
                     Some(signature) => part["thoughtSignature"] = signature.into(),
-                    None if first && has_levels(target.model) => part["thoughtSignature"] = NO_SIGNATURE.into(),
+                    None if first && rules.ladder().is_some() => part["thoughtSignature"] = NO_SIGNATURE.into(),
                     None => {}
                 }
                 parts.push(part);

@@ -6,6 +6,7 @@ mod cache_marks;
 mod chat;
 mod cohere;
 mod gemini;
+mod model_rules;
 mod ollama;
 mod options;
 mod responses;
@@ -21,6 +22,8 @@ use super::{Losses, WireFormat, unread};
 use crate::Provider;
 use crate::message::{Attachment, ChatMessage, ContentBlock, MessageRole, ModelRequest, ToolDefinition, joined, parse};
 use cache_marks::{CacheMark, CacheMarks};
+use model_rules::ModelRules;
+pub use model_rules::{binds_thoughts, may_need_responses};
 
 /// A chat request in the message model, with its settings.
 #[derive(Clone, Debug)]
@@ -38,6 +41,8 @@ pub struct ChatRequest {
 pub struct Target<'a> {
     pub format: WireFormat,
     pub provider: Provider,
+    /// The upstream's name in the configuration.
+    pub upstream: &'a str,
     /// The model's name at the upstream.
     pub model: &'a str,
     /// Sent to APIs that require a limit on output tokens if the client has none.
@@ -75,6 +80,13 @@ impl ChatRequest {
         Ok(chat)
     }
 
+    /// Whether OpenAI serves this request in its Responses API only.
+    pub fn needs_responses(&self, upstream: &str, model: &str) -> bool {
+        let is_function = |tool: &ToolDefinition| !self.is_custom(tool);
+        let has_functions = self.request.tools.iter().any(is_function);
+        ModelRules::of(upstream, model).needs_responses(self.settings.reasoning.as_ref(), has_functions)
+    }
+
     /// The body for an upstream, and what it lacks.
     pub fn write(&self, target: &Target<'_>) -> (Value, Losses) {
         let mut losses = self.losses.clone();
@@ -99,12 +111,13 @@ impl ChatRequest {
     }
 
     fn body(&self, target: &Target<'_>, losses: &mut Losses) -> Value {
+        let rules = ModelRules::of(target.upstream, target.model);
         let mut body = match target.format {
-            WireFormat::Anthropic => anthropic::write(self, target, losses),
-            WireFormat::OpenAiChat | WireFormat::Mistral => chat::write(self, target, losses),
-            WireFormat::OpenAiResponses => responses::write(self, target, losses),
-            WireFormat::Gemini => gemini::write(self, target, losses),
-            WireFormat::Bedrock => bedrock::write(self, target, losses),
+            WireFormat::Anthropic => anthropic::write(self, target, &rules, losses),
+            WireFormat::OpenAiChat | WireFormat::Mistral => chat::write(self, target, &rules, losses),
+            WireFormat::OpenAiResponses => responses::write(self, target, &rules, losses),
+            WireFormat::Gemini => gemini::write(self, &rules, losses),
+            WireFormat::Bedrock => bedrock::write(self, target, &rules, losses),
             WireFormat::Cohere => cohere::write(self, target, losses),
             WireFormat::Ollama => ollama::write(self, target, losses),
         };
@@ -231,7 +244,7 @@ impl ChatRequest {
     /// Anthropic's signature of a thought: clients of other formats got it with a mark in front.
     fn anthropic_signature<'s>(&self, signature: &'s str) -> Option<&'s str> {
         match self.client {
-            WireFormat::Anthropic => Some(signature).filter(|s| !has_mark(s)),
+            WireFormat::Anthropic => Some(signature).filter(|s| !has_mark(s.as_bytes())),
             WireFormat::OpenAiResponses => signature.split_once(':')?.1.strip_prefix(ANTHROPIC_MARK),
             _ => None,
         }

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::chat::effort;
+use super::model_rules::ModelRules;
 use super::{
     ChatRequest, LONGEST_ID, Target, Turn, data_url, images, input_text, lose, object, result_text, set, set_list,
     tool_id,
@@ -14,7 +14,7 @@ use crate::translate::{Losses, WireFormat};
 /// Smallest limit that the API accepts.
 const MIN_OUTPUT_TOKENS: u64 = 16;
 
-pub fn write(chat: &ChatRequest, target: &Target<'_>, losses: &mut Losses) -> Value {
+pub fn write(chat: &ChatRequest, target: &Target<'_>, rules: &ModelRules, losses: &mut Losses) -> Value {
     let settings = &chat.settings;
     let input: Vec<Value> = chat.turns().iter().flat_map(|turn| items(chat, turn, losses)).collect();
     // The client sends its whole history with each request, so that nothing need be kept for it.
@@ -36,9 +36,10 @@ pub fn write(chat: &ChatRequest, target: &Target<'_>, losses: &mut Losses) -> Va
         set(&mut body, "tool_choice", choice);
         set(&mut body, "parallel_tool_calls", settings.parallel_tools);
     }
-    set(&mut body, "temperature", settings.temperature.clone());
-    set(&mut body, "top_p", settings.top_p.clone());
-    let effort = effort(settings.reasoning.as_ref(), target);
+    let effort = rules.effort(settings.reasoning.as_ref(), losses);
+    let sampling = rules.sampling(settings, rules.thinks_with(effort.as_deref()), losses);
+    set(&mut body, "temperature", sampling.temperature);
+    set(&mut body, "top_p", sampling.top_p);
     let reasons = settings.reasoning.as_ref().is_some_and(|r| *r != Reasoning::Off);
     if let Some(effort) = &effort {
         body["reasoning"] = json!({ "effort": effort });
@@ -51,7 +52,7 @@ pub fn write(chat: &ChatRequest, target: &Target<'_>, losses: &mut Losses) -> Va
     lose(
         losses,
         &[
-            ("reasoning", reasons && effort.is_none()),
+            ("reasoning", reasons && effort.is_none() && !rules.thinks_by_default()),
             ("top_k", settings.top_k.is_some()),
             ("seed", settings.seed.is_some()),
             ("stop", !settings.stop.is_empty()),

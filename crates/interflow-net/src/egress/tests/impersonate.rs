@@ -92,7 +92,7 @@ const FIELDS: &[(&str, &str)] =
 
 #[tokio::test]
 async fn each_profile_sends_the_http2_preface_of_its_client() {
-    for profile in PROFILES {
+    for profile in PROFILES.iter() {
         let (_origin, route, sent) = listening(Alpn::Both).await;
         let all = ask(&egress(), &like(&route, profile.name), &sent).await;
         assert_eq!(

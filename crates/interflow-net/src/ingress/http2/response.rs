@@ -94,7 +94,7 @@ fn set_length_headers(headers: &mut http::HeaderMap, head: &ResponseHead, conten
 fn reset_reason(error: &Error) -> Reason {
     match error.kind() {
         ErrorKind::Draining => Reason::REFUSED_STREAM,
-        ErrorKind::ClientGone | ErrorKind::ClientTimeout => Reason::CANCEL,
+        ErrorKind::ClientGone | ErrorKind::ClientTimeout | ErrorKind::Dropped => Reason::CANCEL,
         ErrorKind::Limited => Reason::ENHANCE_YOUR_CALM,
         _ => Reason::INTERNAL_ERROR,
     }

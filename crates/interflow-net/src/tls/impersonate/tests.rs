@@ -63,7 +63,7 @@ async fn each_profile_sends_the_client_hello_of_its_client() {
         "built by `make impersonate-test`"
     );
     let (_ca, server, base) = place();
-    for profile in PROFILES {
+    for profile in PROFILES.iter() {
         let like = impersonating(&base, profile.name);
         let greeting = greet(&server, &like, "a.example", Alpn::Both).await;
         assert_eq!(greeting.hello.ja4(), profile.ja4, "{}: {:?}", profile.name, greeting.hello);
@@ -111,7 +111,7 @@ async fn chromium_hello_is_randomized_per_connection() {
 #[tokio::test]
 async fn a_client_hello_is_mirrored() {
     let (_ca, server, base) = place();
-    for profile in PROFILES {
+    for profile in PROFILES.iter() {
         let first = greet(&server, &impersonating(&base, profile.name), "a.example", Alpn::Both).await.hello;
         let mirror = base.with_fingerprint("mirror", ConnectionFingerprint::from_client(&first, None), true).unwrap();
         let second = greet(&server, &mirror, "a.example", Alpn::Both).await;

@@ -5,6 +5,7 @@ use super::person_cues::{PersonCue, Surroundings};
 use crate::lexicon::mark::*;
 use crate::lexicon::topic;
 use crate::text::token::{TokenShape, WordToken, short_lower};
+use crate::word_lists::{WordSet, words};
 
 /// Evidence from the preceding and following words.
 pub(super) struct ContextCues {
@@ -86,7 +87,7 @@ pub(super) fn has_location_cue(scan: &ScanState<'_>, first: usize) -> bool {
     let spoken_to =
         first.checked_sub(2).and_then(|p| list.get(p)).is_some_and(|t| t.has(SAY)) && matches!(word, "at" | "to");
     let direct = gap == " " && before.has(PREP) && !matches!(word, "of" | "via") && !spoken_to;
-    let labelled = gap.contains([':', '>', '=']) && !gap.contains('\n') && PLACE_LABELS.contains(&word);
+    let labelled = gap.contains([':', '>', '=']) && !gap.contains('\n') && PLACE_LABELS.contains(word);
     let tied = gap == " "
         && word == "of"
         && scan.near_word(
@@ -111,29 +112,13 @@ pub(super) fn has_location_cue(scan: &ScanState<'_>, first: usize) -> bool {
 }
 
 /// Labels whose value is the name of an organisation.
-#[rustfmt::skip]
-pub(in super::super) const ORG_LABELS: &[&str] = &[
-    "company", "employer", "organization", "organisation", "org", "firm", "vendor", "supplier", "merchant",
-    "university", "school", "institution", "bank", "client", "hospital", "insurer", "carrier", "affiliation",
-    "workplace", "manufacturer", "publisher", "brand", "store", "customer", "firma", "empresa", "azienda",
-    "entreprise", "societe", "arbeitgeber",
-];
+pub(in super::super) static ORG_LABELS: WordSet = WordSet::new(|| words("org_labels"));
 
 /// Labels whose value is the name of a place.
-#[rustfmt::skip]
-pub(in super::super) const PLACE_LABELS: &[&str] = &[
-    "where", "location", "city", "country", "town", "place", "state", "region", "province", "county", "birthplace",
-    "residence", "hometown", "destination", "origin", "wohnort", "geburtsort", "ort", "stadt", "land", "ciudad",
-    "ville", "pays", "pais", "citta", "cidade", "stad", "woonplaats", "miasto",
-];
+pub(in super::super) static PLACE_LABELS: WordSet = WordSet::new(|| words("place_labels"));
 
 /// Words directly followed by an organisation's name.
-#[rustfmt::skip]
-const OBJECT_LABELS: &[&str] = &[
-    "client", "merchant", "employer", "company", "acquire", "acquired", "acquires", "acquiring", "joined", "join",
-    "joins", "joining", "supplier", "vendor", "startup", "firm", "sued", "insurer", "publisher", "competitor",
-    "rival", "conglomerate", "retailer", "manufacturer",
-];
+static OBJECT_LABELS: WordSet = WordSet::new(|| words("object_labels"));
 
 /// Whether the preceding punctuation separates a label from its value.
 fn is_object_label(scan: &ScanState<'_>, first: usize) -> bool {
@@ -143,7 +128,7 @@ fn is_object_label(scan: &ScanState<'_>, first: usize) -> bool {
     }
     let Some(before) = first.checked_sub(1).and_then(|p| scan.token(p)) else { return false };
     let word = scan.word(before).to_ascii_lowercase();
-    before.has(NAME_CUE) || ORG_LABELS.contains(&word.as_str()) || PLACE_LABELS.contains(&word.as_str())
+    before.has(NAME_CUE) || ORG_LABELS.contains(word.as_str()) || PLACE_LABELS.contains(word.as_str())
 }
 
 /// Whether a preposition or a word such as `joined` precedes the run.
@@ -152,7 +137,7 @@ fn follows_at_organisation(scan: &ScanState<'_>, first: usize) -> bool {
     // `arrived at Norwood`
     let reached = || word == "at" && scan.near_word(first, &["arrive", "arrives", "arrived", "arriving"], 2, 0);
     scan.gap_before(first) == " "
-        && (matches!(word, "at" | "from" | "for") && !reached() || OBJECT_LABELS.contains(&word))
+        && (matches!(word, "at" | "from" | "for") && !reached() || OBJECT_LABELS.contains(word))
 }
 
 /// `a 78 year old man from`: followed by a town.
@@ -196,7 +181,7 @@ pub(super) fn org_cue(scan: &ScanState<'_>, first: usize, last: usize) -> u8 {
     let Some(before) = first.checked_sub(1).map(|p| &list[p]) else { return 0 };
     let mut buffer = [0; 16];
     let word = short_lower(scan.word(before), &mut buffer);
-    if gap_before.contains([':', '>', '=', '|']) && !gap_before.contains('\n') && ORG_LABELS.contains(&word) {
+    if gap_before.contains([':', '>', '=', '|']) && !gap_before.contains('\n') && ORG_LABELS.contains(word) {
         return 3;
     }
     // `the address of Norwood is`
@@ -208,7 +193,7 @@ pub(super) fn org_cue(scan: &ScanState<'_>, first: usize, last: usize) -> u8 {
         back.iter().any(|t| t.topics & topic::ORG_NEAR != 0 || t.has(JOB))
     };
     match gap_before {
-        " " if OBJECT_LABELS.contains(&word) => return 3,
+        " " if OBJECT_LABELS.contains(word) => return 3,
         // `spent a year at Foo`, `which later became Foo`
         " " if word == "at" && scan.near_word(first, &["year", "years", "stint", "internship", "tenure"], 3, 0) => {
             return 3;
@@ -241,27 +226,7 @@ pub(super) fn org_cue(scan: &ScanState<'_>, first: usize, last: usize) -> u8 {
 pub(super) const DEFINED: u8 = 4;
 
 /// Nouns that say of their subject that it is an organisation, and nothing else.
-const DEFINING_NOUNS: &[&str] = &[
-    "agency",
-    "airline",
-    "association",
-    "bank",
-    "bookmaker",
-    "brewery",
-    "charity",
-    "clinic",
-    "consultancy",
-    "foundation",
-    "hospital",
-    "hotel",
-    "institute",
-    "nonprofit",
-    "organisation",
-    "organization",
-    "restaurant",
-    "supermarket",
-    "university",
-];
+static DEFINING_NOUNS: WordSet = WordSet::new(|| words("defining_nouns"));
 
 /// `a design agency based in`, `an American multinational investment bank`: an article and an institution's noun at the
 /// end of its phrase.
@@ -269,7 +234,7 @@ fn is_defined_as_organisation(scan: &ScanState<'_>, at: usize) -> bool {
     const MAX_WORDS: usize = 6;
     let article = scan.token(at).is_some_and(|t| matches!(scan.word(t), "a" | "an"));
     let noun = |n: &usize| {
-        scan.token(*n).is_some_and(|t| t.has(ORG_CUE) || DEFINING_NOUNS.contains(&scan.word(t)))
+        scan.token(*n).is_some_and(|t| t.has(ORG_CUE) || DEFINING_NOUNS.contains(scan.word(t)))
             && scan
                 .token(n + 1)
                 .is_none_or(|t| t.has(STOP | PREP | LIVE_CUE) || scan.gap(*n) != " " || scan.word(t) == "based")
@@ -316,15 +281,7 @@ pub(super) fn is_near_code(scan: &ScanState<'_>, at: usize) -> bool {
 }
 
 /// Nouns of discoveries, illnesses and methods, which are named after well-known people.
-#[rustfmt::skip]
-const EPONYMS: &[&str] = &[
-    "algorithm", "algorithms", "chain", "coding", "coefficient", "conjecture", "constant", "convention", "curve",
-    "cycle", "diagram", "disease", "distance", "distribution", "effect", "elimination", "equation", "equations",
-    "filter", "filters", "formula", "function", "hypothesis", "index", "inequality", "integral", "law", "laws",
-    "lemma", "machine", "matrix", "method", "model", "notation", "number", "numbers", "operator", "paradox",
-    "principle", "process", "razor", "rule", "sequence", "series", "space", "syndrome", "test", "theorem", "theory",
-    "transform", "tree", "trees",
-];
+static EPONYMS: WordSet = WordSet::new(|| words("eponyms"));
 
 /// `Moore's law`, `the Laplace operator`: not a reference to a person.
 pub(super) fn is_eponym(scan: &ScanState<'_>, last: usize) -> bool {
@@ -335,7 +292,7 @@ pub(super) fn is_eponym(scan: &ScanState<'_>, last: usize) -> bool {
         // `Bayes' theorem`
         let near = matches!(scan.gap(at + n - 1), " " | "' " | "’ ");
         let word = list.get(at + n).filter(|_| near).map_or("", |t| scan.word(t));
-        EPONYMS.binary_search(&word.to_ascii_lowercase().as_str()).is_ok()
+        EPONYMS.contains(word.to_ascii_lowercase().as_str())
     };
     // `Newton's second law`
     called(1) || owned && called(2)

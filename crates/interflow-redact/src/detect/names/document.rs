@@ -8,6 +8,7 @@ use super::{CONFIDENT_SCORE, MIN_REPORTED_SCORE, NameCandidate};
 use crate::lexicon::hash_letters;
 use crate::lexicon::mark::*;
 use crate::text::token::{TokenShape, WordToken};
+use crate::word_lists::{WordList, words};
 
 /// A person from here on is certain enough to search the text for parts of the name.
 const CERTAIN_SCORE: i16 = 55;
@@ -46,33 +47,14 @@ fn mark_towns(scan: &ScanState<'_>, candidates: &mut [NameCandidate]) {
 const SURE_PERSON: i16 = 75;
 
 /// Nouns that announce a list of organisations.
-const GROUP_WORDS: &[&str] = &[
-    "agencies",
-    "airlines",
-    "banks",
-    "brands",
-    "companies",
-    "competitors",
-    "employers",
-    "firms",
-    "insurers",
-    "manufacturers",
-    "organisations",
-    "organizations",
-    "retailers",
-    "sponsors",
-    "startups",
-    "suppliers",
-    "universities",
-    "vendors",
-];
+static GROUP_WORDS: WordList = WordList::new(|| words("group_words"));
 
 /// `the suppliers are: Foo, Bar and Baz`: a list after a colon whose sentence names the kind.
 fn mark_listed(scan: &ScanState<'_>, chunks: &mut [NameCandidate]) {
     let mut at = 0;
     while at < chunks.len() {
         let first = chunks[at].first;
-        if scan.gap_before(first) != ": " || !scan.near_word(first, GROUP_WORDS, 24, 0) {
+        if scan.gap_before(first) != ": " || !scan.near_word(first, &GROUP_WORDS, 24, 0) {
             at += 1;
             continue;
         }

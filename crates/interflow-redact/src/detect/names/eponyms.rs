@@ -4,25 +4,13 @@ use super::super::ScanState;
 use super::context_cues::{context_cues, has_location_cue, is_eponym};
 use crate::lexicon::mark::*;
 use crate::text::token::{TokenShape, WordToken, short_lower};
+use crate::word_lists::{WordSet, words};
 
 /// Maximum number of names in a compound.
 const MAX_PARTS: usize = 5;
 
 /// Nouns named after scholars, besides those that any name can precede.
-#[rustfmt::skip]
-const EPONYM_NOUNS: &[&str] = &[
-    "algebra", "algebras", "approximation", "approximations", "basis", "bound", "bounds", "bracket", "channel",
-    "condition", "conditions", "constants", "correlation", "counts", "criterion", "decomposition", "dynamics",
-    "entropy", "estimate", "estimates", "estimator", "exchange", "expansion", "exponent", "exponents", "factor",
-    "factorization", "factors", "field", "fields", "group", "groups", "heuristic", "identity", "integration",
-    "integrator", "integrators", "iteration", "iterations", "kernel", "kernels", "kinetics", "manifold", "measure",
-    "methods", "metric", "network", "networks", "noise", "norm", "optimiser", "optimizer", "plot", "plots",
-    "polynomial", "polynomials", "posterior", "prior", "priors", "problem", "problems", "procedure", "product",
-    "protocol", "random", "regression", "ring", "sampler", "sampling", "scale", "scheme", "schemes", "search", "set",
-    "sets", "smoothing", "solver", "solvers", "spaces", "statistic", "statistics", "step", "steps", "sum", "sums",
-    "tensor", "theorems", "transforms", "trial", "trials", "triangulation", "update", "updates", "variable",
-    "variables", "walk", "weights",
-];
+static EPONYM_NOUNS: WordSet = WordSet::new(|| words("eponym_nouns"));
 
 /// The last token of an eponymous term that begins at token `i`.
 pub(super) fn named_after(scan: &ScanState<'_>, i: usize) -> Option<usize> {
@@ -72,7 +60,7 @@ fn is_followed_by_noun(scan: &ScanState<'_>, last: usize) -> bool {
         .filter_map(|n| scan.token(n))
         .any(|t| {
             let mut buffer = [0; 24];
-            EPONYM_NOUNS.binary_search(&short_lower(scan.word(t), &mut buffer)).is_ok()
+            EPONYM_NOUNS.contains(short_lower(scan.word(t), &mut buffer))
         })
 }
 
@@ -82,14 +70,4 @@ fn monte_carlo(scan: &ScanState<'_>, i: usize) -> Option<usize> {
     let goes_on = scan.gap(i + 1) == " " && scan.token(i + 2).is_some_and(|t| t.shape == TokenShape::Lower);
     let tree = scan.token(i + 2).is_some_and(|t| t.has(COMMON | WORD) && !t.has(STOP | PREP));
     (second.shape == TokenShape::Title && (goes_on && tree || !has_location_cue(scan, i))).then_some(i + 1)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn eponym_nouns_are_sorted() {
-        assert!(EPONYM_NOUNS.windows(2).all(|w| w[0] < w[1]));
-    }
 }

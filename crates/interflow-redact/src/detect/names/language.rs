@@ -4,6 +4,7 @@ use super::super::ScanState;
 use crate::lexicon::mark::*;
 use crate::lexicon::topic;
 use crate::text::token::{TokenShape, WordToken};
+use crate::word_lists::{WordSet, words};
 
 /// Whether the context is in a language that the lexicon does not cover: then an unknown word is not evidence.
 pub(super) fn is_foreign_text(scan: &ScanState<'_>, first: usize, last: usize) -> bool {
@@ -111,17 +112,7 @@ pub(super) fn is_other_language(scan: &ScanState<'_>, first: usize, last: usize)
 
 /// Words of other languages that are names without their accents, or in another language: the lexicon folds accents.
 /// Sorted.
-const ACCENTED_WORDS: &[&str] = &[
-    "kierr\u{e4}",
-    "neli\u{f6}",
-    "s\u{ed}la",
-    "v\u{e1}ha",
-    "\u{159}adit",
-    "\u{159}e\u{161}\u{ed}",
-    "\u{159}\u{e1}dek",
-    "\u{159}\u{ed}k\u{e1}",
-    "\u{161}ed\u{e1}",
-];
+static ACCENTED_WORDS: WordSet = WordSet::new(|| words("accented_words"));
 
 /// Turkish words that are given names in languages of western Europe.
 const TURKISH_WORDS: &[&str] = &["alan", "ana"];
@@ -140,7 +131,7 @@ pub(super) fn is_other_word_at(scan: &ScanState<'_>, i: usize) -> bool {
         // Finnish for `cancel`.
         true if word == "Peru" => is_finnish(scan, token.start()),
         true => TURKISH_WORDS.iter().any(|w| word.eq_ignore_ascii_case(w)) && is_turkish(scan, token.start()),
-        false => ACCENTED_WORDS.binary_search(&word.to_lowercase().as_str()).is_ok(),
+        false => ACCENTED_WORDS.contains(word.to_lowercase().as_str()),
     }
 }
 
@@ -161,14 +152,4 @@ fn is_turkish(scan: &ScanState<'_>, at: usize) -> bool {
     let around = bytes_near(scan, at);
     // ğ, İ, ı, ş
     [[0xc4, 0x9f], [0xc4, 0xb0], [0xc4, 0xb1], [0xc5, 0x9f]].iter().any(|l| memchr::memmem::find(around, l).is_some())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn accented_words_are_sorted() {
-        assert!(ACCENTED_WORDS.windows(2).all(|w| w[0] < w[1]));
-    }
 }

@@ -11,6 +11,7 @@ use super::software::technical;
 use crate::lexicon::mark::*;
 use crate::lexicon::{look_up, topic};
 use crate::text::token::{TokenShape, WordToken};
+use crate::word_lists::{WordList, words};
 
 /// Lower case: names after a cue, and a known first name followed by a last name.
 pub(super) fn lowercase_name(
@@ -103,12 +104,7 @@ fn lower_case_form(scan: &ScanState<'_>, i: usize, family: i32, cue: bool) -> Op
 }
 
 /// Words before `_name` that refer to a person.
-#[rustfmt::skip]
-const PEOPLE_WORDS: &[&str] = &[
-    "first", "last", "full", "middle", "maiden", "family", "given", "customer", "client", "patient", "employee",
-    "contact", "holder", "owner", "billing", "shipping", "sender", "recipient", "author", "cardholder", "account",
-    "display", "legal", "user", "person", "member", "student", "guest", "nick", "pet", "mother", "father", "spouse",
-];
+static PEOPLE_WORDS: WordList = WordList::new(|| words("people_words"));
 
 /// `my name is`, `call me`, `on behalf of`: a name follows, whatever its case.
 fn has_cue_at(scan: &ScanState<'_>, i: usize) -> bool {
@@ -126,7 +122,7 @@ fn has_cue_at(scan: &ScanState<'_>, i: usize) -> bool {
     let any = |n: usize, words: &[&str]| words.iter().any(|w| word(n).eq_ignore_ascii_case(w));
     // `model_name: llama`: the name of a thing.
     let glued = i > 1 && any(1, &["name", "names"]) && matches!(scan.gap_before(i - 1), "_" | "-" | ".");
-    if glued && !any(2, PEOPLE_WORDS) {
+    if glued && !any(2, &PEOPLE_WORDS) {
         return false;
     }
     any(1, &["named", "nicknamed", "surname", "firstname", "lastname", "mr", "mrs"])

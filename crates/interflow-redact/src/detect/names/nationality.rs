@@ -6,6 +6,7 @@ use crate::Kind;
 use crate::lexicon::look_up;
 use crate::lexicon::mark::*;
 use crate::text::token::{TokenShape, short_lower};
+use crate::word_lists::{WordList, WordSet, words};
 
 /// Reports the nationality at token `i`: surer when it is said of a person than as the name of a language.
 pub(super) fn report_nationality(scan: &mut ScanState<'_>, i: usize) {
@@ -42,28 +43,12 @@ pub(super) fn report_stated_nationality(scan: &mut ScanState<'_>, i: usize) {
     }
 }
 
+/// Nouns after a nationality that make it that of a person.
+static PERSON_NOUNS: WordList = WordList::new(|| words("person_nouns"));
+
 /// `I am Swedish`, `a Spanish citizen`, `nationality: Greek`: about a person, not a language or a dish.
 fn belongs_to_person(scan: &ScanState<'_>, i: usize) -> bool {
     let of = ["nationality", "citizenship", "religion", "ethnicity", "am", "m", "born", "practicing", "devout"];
-    let who = [
-        "citizen",
-        "citizens",
-        "man",
-        "woman",
-        "men",
-        "women",
-        "national",
-        "passport",
-        "people",
-        "girl",
-        "boy",
-        "descent",
-        "origin",
-        "immigrant",
-        "immigrants",
-        "family",
-        "parents",
-    ];
     let pronoun = scan.near_word(i, &["he", "she", "they", "who", "i", "we"], 3, 0)
         && scan.near_word(i, &["is", "was", "are", "am", "were", "m", "re", "s"], 2, 0);
     let next = scan.token(i + 1).filter(|_| scan.gap(i) == " ");
@@ -72,97 +57,11 @@ fn belongs_to_person(scan: &ScanState<'_>, i: usize) -> bool {
     let aside = matches!(scan.gap(i), ", " | "." | "; ")
         && scan.near_word(i, &["is", "was", "am", "are", "old"], 5, 0)
         && !scan.near_word(i, &["in", "into", "from", "language", "languages", "to", "speaks", "spoken"], 4, 2);
-    scan.near_word(i, &of, 2, 0) || scan.near_word(i, &who, 0, 1) || pronoun || worker || aside
+    scan.near_word(i, &of, 2, 0) || scan.near_word(i, &PERSON_NOUNS, 0, 1) || pronoun || worker || aside
 }
 
 /// Whether the nationality's name is more often that of a language.
 fn is_language_name(word: &str) -> bool {
-    const LANGUAGE_NAMES: &[&str] = &[
-        "english",
-        "french",
-        "german",
-        "spanish",
-        "italian",
-        "portuguese",
-        "dutch",
-        "polish",
-        "czech",
-        "slovak",
-        "hungarian",
-        "romanian",
-        "bulgarian",
-        "greek",
-        "turkish",
-        "russian",
-        "ukrainian",
-        "belarusian",
-        "lithuanian",
-        "latvian",
-        "estonian",
-        "finnish",
-        "swedish",
-        "norwegian",
-        "danish",
-        "icelandic",
-        "irish",
-        "welsh",
-        "chinese",
-        "japanese",
-        "korean",
-        "vietnamese",
-        "thai",
-        "indonesian",
-        "nepali",
-        "persian",
-        "maori",
-        "albanian",
-        "serbian",
-        "croatian",
-        "bosnian",
-        "slovenian",
-        "macedonian",
-        "georgian",
-        "armenian",
-        "kazakh",
-        "uzbek",
-        "mongolian",
-        "kurdish",
-        "orthodox",
-        "latin",
-        "christian",
-        "american",
-        "british",
-        "european",
-        "african",
-        "asian",
-        "indian",
-        "swiss",
-        "arab",
-        "canadian",
-        "australian",
-        "methodist",
-        "baptist",
-        "evangelical",
-        "mexican",
-        "republican",
-        "democrat",
-        "independent",
-        "catalan",
-        "basque",
-        "maltese",
-        "tatar",
-        "turkmen",
-        "kyrgyz",
-        "tajik",
-        "burmese",
-        "malagasy",
-        "luxembourgish",
-        "tibetan",
-        "greenlandic",
-        "faroese",
-        "samoan",
-        "tongan",
-        "fijian",
-    ];
-    LANGUAGE_NAMES.contains(&word.to_ascii_lowercase().as_str())
+    static LANGUAGE_NAMES: WordSet = WordSet::new(|| words("language_names"));
+    LANGUAGE_NAMES.contains(word.to_ascii_lowercase().as_str())
 }

@@ -12,6 +12,7 @@ use super::run_bounds::{has_clean_end, is_initial, run_end};
 use crate::lexicon::mark::*;
 use crate::lexicon::topic;
 use crate::text::token::{TokenShape, WordToken};
+use crate::word_lists::{WordList, WordSet, words};
 
 /// Maximum number of partners in a firm's name.
 const MAX_PARTNERS: usize = 12;
@@ -162,16 +163,7 @@ fn extend_to_company_form(scan: &ScanState<'_>, last: usize) -> (usize, bool) {
 }
 
 /// Institutions that are named `of` something, also in other languages.
-#[rustfmt::skip]
-const ORGANISATION_NOUNS: &[&str] = &[
-    "bank", "university", "college", "institute", "institution", "ministry", "department", "agency", "association",
-    "foundation", "society", "federation", "committee", "commission", "council", "authority", "bureau", "union",
-    "party", "church", "hospital", "clinic", "school", "academy", "museum", "library", "office", "board", "chamber",
-    "court", "league", "club", "embassy", "consulate", "parliament", "faculty", "centre", "center", "confederation",
-    "house", "universidad", "universidade", "universita", "universite", "universitat", "banco", "banque", "banca",
-    "ministerio", "ministere", "ayuntamiento", "conservatory", "observatory", "diocese", "archdiocese", "order",
-    "guild", "cathedral",
-];
+static ORGANISATION_NOUNS: WordSet = WordSet::new(|| words("organisation_nouns"));
 
 /// The end of the institution whose noun ends the run `first..=last`: `Bank of Norwood`, `Padua Chamber of Commerce`.
 pub(super) fn organisation_of(scan: &ScanState<'_>, first: usize, last: usize) -> Option<NameCandidate> {
@@ -181,7 +173,7 @@ pub(super) fn organisation_of(scan: &ScanState<'_>, first: usize, last: usize) -
     if kind.shape != TokenShape::Title
         || scan.gap(last) != " "
         || !scan.token(last + 1).is_some_and(linked)
-        || !ORGANISATION_NOUNS.contains(&scan.word(kind).to_lowercase().as_str())
+        || !ORGANISATION_NOUNS.contains(scan.word(kind).to_lowercase().as_str())
     {
         return None;
     }
@@ -227,20 +219,7 @@ pub(super) fn organisation_of(scan: &ScanState<'_>, first: usize, last: usize) -
 }
 
 /// Company forms with full stops, slashes or small words.
-#[rustfmt::skip]
-const COMPANY_FORMS: &[&str] = &[
-    " S.A.U", " S.L.N.E", " S.L.U.", " S.L.", " S.A.", " S.C.P", " S.p.A.", " S.r.l.", " S.R.L.", " S.P.A.", " S.C.",
-    " S.n.c.", " Sp. z o.o.", " sp. z o.o.", " s.r.o.", " a.s.", " s.c.", " e.V.", " e.G.", " d.o.o.", " d.d.",
-    " o.p.s.", " k.s.", " v.o.s.", " & Co. KG", " GmbH & Co. KG", " AG & Co. KG", " GmbH & Co. KGaA", " & Co. KGaA",
-    " & Sons", " and Sons", " & Söhne", " & Cie", " & Co.", " & Co", " et Fils", " e Figli", " e Hijos",
-    " y Asociados", " & Hijos", " & Associates", " and Associates", " & Partners", " and Partners", " and Company",
-    " & Company", " and Brothers", " & Brothers", " and Daughters", " & Daughters", ", Inc.", ", Inc", ", LLC",
-    ", L.L.C.", ", LLP", ", Ltd.", ", Ltd", ", Limited", ", Co.", ", Corp.", ", PLC", ", P.C.", ", P.A.", ", S.A.",
-    ", N.A.", " Inc.", " Ltd.", " Corp.", " Co.", " L.L.C.", " L.P.", " L.L.P.", " N.V.", " B.V.", " C.V.", " V.O.F.",
-    " P.L.C.", " A/S", " I/S", " K/S", " Pty Ltd", " Pty. Ltd.", " Pvt. Ltd.", " Pvt Ltd", " Pte. Ltd.", " Pte Ltd",
-    " Sdn Bhd", " Sdn. Bhd.", " Co., Ltd.", " Co. Ltd.", " K.K.", " Kft.", " Zrt.", " Nyrt.", " Bt.", " LLC", " Ltd",
-    " S.A", " SpA", " Ges.m.b.H.", " ApS", " Ltda.", " Ltda",
-];
+static COMPANY_FORMS: WordList = WordList::new(|| words("company_forms"));
 
 /// The forms by their second byte, so that few are compared at each name.
 static FORMS_BY_SECOND_BYTE: LazyLock<Vec<Vec<&str>>> = LazyLock::new(|| {
@@ -267,38 +246,14 @@ pub(super) fn company_form(scan: &ScanState<'_>, end: usize) -> Option<usize> {
     Some(end + form.len())
 }
 
+/// Short company forms that rarely mean anything else in this spelling.
+static HELD_FORMS: WordSet = WordSet::new(|| words("held_forms"));
+
 /// Forms that rarely mean anything else in this spelling.
 fn is_held_word(word: &str) -> bool {
     match word.len() {
         0 | 1 => false,
-        2 | 3 => {
-            word.bytes().all(|b| b.is_ascii_uppercase())
-                || matches!(
-                    word,
-                    "Inc"
-                        | "Ltd"
-                        | "Plc"
-                        | "Kft"
-                        | "Oyj"
-                        | "ApS"
-                        | "Srl"
-                        | "Sas"
-                        | "SpA"
-                        | "GbR"
-                        | "Pty"
-                        | "Co"
-                        | "Oy"
-                        | "Ab"
-                        | "mbH"
-                        | "inc"
-                        | "llc"
-                        | "ltd"
-                        | "plc"
-                        | "llp"
-                        | "Zrt"
-                        | "Bhd"
-                )
-        }
+        2 | 3 => word.bytes().all(|b| b.is_ascii_uppercase()) || HELD_FORMS.contains(word),
         _ => !matches!(word, "Cooperative" | "Syndicate" | "Conglomerate" | "Coop"),
     }
 }

@@ -5,6 +5,7 @@ use super::features::Feature;
 use crate::lexicon::mark::*;
 use crate::lexicon::topic;
 use crate::text::token::{TokenShape, WordToken, short_lower};
+use crate::word_lists::{WordSet, words};
 
 /// The evidence for a person in the words around, the strongest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -61,21 +62,10 @@ impl PersonCue {
 }
 
 /// Verbs of personal action, which rarely have another subject.
-#[rustfmt::skip]
-const DEEDS: &[&str] = &[
-    "shouted", "whispered", "laughed", "smiled", "sighed", "cried", "wept", "nodded", "shrugged", "spent", "grew",
-    "married", "divorced", "graduated", "retired", "apologized", "apologised", "complained", "resigned", "quit",
-    "insisted", "begged", "yelled", "screamed", "giggled", "yawned", "texted", "phoned", "emailed",
-];
+static DEEDS: WordSet = WordSet::new(|| words("deeds"));
 
 /// What belongs to a person: `Sumaya's kid`.
-#[rustfmt::skip]
-const KIN: &[&str] = &[
-    "kid", "kids", "son", "sons", "daughter", "daughters", "child", "children", "baby", "mother", "father", "mom",
-    "mum", "dad", "wife", "husband", "brother", "sister", "sisters", "brothers", "uncle", "aunt", "cousin", "friend",
-    "friends", "boyfriend", "girlfriend", "neighbour", "neighbor", "boss", "birthday", "funeral", "wedding",
-    "apartment", "salary", "diagnosis", "doctor", "therapist", "lawyer",
-];
+static KIN: WordSet = WordSet::new(|| words("kin"));
 
 /// The words and the punctuation beside a run.
 pub(super) struct Surroundings<'s, 't> {
@@ -170,12 +160,12 @@ impl<'s, 't> Surroundings<'s, 't> {
             "lives" | "lived" => matches!(self.word_after(2), "in" | "at" | "on" | "near" | "with"),
             // `Tomomi is from Norwood`
             "is" => self.word_after(2) == "from" && self.after(3).is_some_and(|t| t.shape == TokenShape::Title),
-            deed => DEEDS.contains(&deed),
+            deed => DEEDS.contains(deed),
         };
         match self.gap_after {
             ", " => hailed() && self.begins_sentence(),
             " " => human() && self.begins_sentence(),
-            "'" | "’" | "\\'" => self.word_after(1) == "s" && KIN.contains(&self.word_after(2)),
+            "'" | "’" | "\\'" => self.word_after(1) == "s" && KIN.contains(self.word_after(2)),
             _ => false,
         }
     }

@@ -4,6 +4,7 @@ use super::super::ScanState;
 use crate::lexicon::mark::*;
 use crate::lexicon::topic;
 use crate::text::token::{TokenShape, WordToken};
+use crate::word_lists::{WordSet, words};
 
 /// Number of tokens on either side examined by [`technical`].
 const PASSAGE: usize = 40;
@@ -32,17 +33,7 @@ pub(super) fn described(scan: &ScanState<'_>, i: usize) -> bool {
 }
 
 /// Suffixes of names of types, errors and functions.
-#[rustfmt::skip]
-const TYPE_ENDS: &[&str] = &[
-    "Adapter", "Args", "Array", "Buffer", "Builder", "Callback", "Client", "Config", "Context", "Controller", "Count",
-    "Data", "Entry", "Enum", "Error", "Event", "Exception", "Factory", "Failure", "Fault", "Field", "Filter", "Flag",
-    "Flags", "Format", "Handle", "Handler", "Id", "Impl", "Index", "Info", "Interface", "Interrupt", "Item", "Iter",
-    "Iterator", "Key", "List", "Listener", "Literal", "Manager", "Map", "Mode", "Model", "Module", "Name", "Node",
-    "Object", "Option", "Options", "Parser", "Path", "Pointer", "Policy", "Pool", "Provider", "Queue", "Reader",
-    "Record", "Ref", "Request", "Resource", "Response", "Result", "Rule", "Schema", "Serializer", "Service",
-    "Session", "Set", "Size", "Spec", "State", "Status", "Stream", "String", "Struct", "Table", "Task", "Template",
-    "Test", "Token", "Trait", "Tuple", "Type", "Util", "Utils", "Value", "Vec", "View", "Warning", "Widget", "Writer",
-];
+static TYPE_ENDS: WordSet = WordSet::new(|| words("type_ends"));
 
 /// `ValueError`, `PendingReview`, `OSs`: identifiers, and plural abbreviations.
 pub(super) fn identifier(scan: &ScanState<'_>, token: &WordToken) -> bool {
@@ -56,15 +47,5 @@ pub(super) fn identifier(scan: &ScanState<'_>, token: &WordToken) -> bool {
     let word = scan.word(token);
     let plural = word.strip_suffix('s').is_some_and(|w| w.len() >= 2 && w.bytes().all(|b| b.is_ascii_uppercase()));
     let hump = word.bytes().rposition(|b| b.is_ascii_uppercase()).unwrap_or(0);
-    plural || hump > 0 && word.get(hump..).is_some_and(|end| TYPE_ENDS.binary_search(&end).is_ok())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn type_suffixes_are_sorted() {
-        assert!(TYPE_ENDS.windows(2).all(|w| w[0] < w[1]));
-    }
+    plural || hump > 0 && word.get(hump..).is_some_and(|end| TYPE_ENDS.contains(end))
 }

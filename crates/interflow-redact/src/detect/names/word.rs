@@ -12,6 +12,7 @@ use super::software::{described, identifier, technical};
 use super::weights::NameModel;
 use crate::lexicon::mark::*;
 use crate::text::token::{TokenShape, WordToken};
+use crate::word_lists::{WordList, words};
 
 /// What the lexicon says of a word.
 struct WordFacts {
@@ -300,31 +301,8 @@ fn software_features(scan: &ScanState<'_>, i: usize, word: &WordFacts, cues: &Co
 
 /// Suffixes of towns that surnames rarely have.
 fn has_town_suffix(word: &str) -> bool {
-    const ENDS: &[&str] = &[
-        "ville",
-        "burgh",
-        "stad",
-        "stadt",
-        "mouth",
-        "hausen",
-        "borough",
-        "polis",
-        "grad",
-        "abad",
-        "chester",
-        "haven",
-        "sund",
-        "fjord",
-        "koping",
-        "k\u{f6}ping",
-        "minster",
-        "nagar",
-        "shire",
-        "kirchen",
-        "kirche",
-        "hafen",
-    ];
-    word.len() >= 7 && ENDS.iter().any(|e| word.ends_with(e))
+    static TOWN_SUFFIXES: WordList = WordList::new(|| words("town_suffixes"));
+    word.len() >= 7 && TOWN_SUFFIXES.iter().any(|end| word.ends_with(end))
 }
 
 /// `lives in PUNKAHARJU`, `I am in`: a verb of residence or movement, with the word in capitals.

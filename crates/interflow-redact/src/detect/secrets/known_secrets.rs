@@ -5,9 +5,10 @@ use std::cmp::Reverse;
 use std::sync::LazyLock;
 
 use aho_corasick::AhoCorasick;
-use serde::{Deserialize, Deserializer};
+use serde::Deserialize;
 
 use crate::Kind;
+use crate::word_lists;
 
 /// A known key prefix, as in `data/secrets.toml`.
 #[derive(Debug, Deserialize)]
@@ -16,7 +17,7 @@ pub(super) struct KnownPrefix {
     pub prefix: Box<str>,
     /// Least and most characters after the prefix, both included.
     length: (usize, usize),
-    #[serde(deserialize_with = "kind")]
+    #[serde(deserialize_with = "word_lists::kind")]
     pub kind: Kind,
     /// Dots and slashes belong to the key.
     #[serde(default)]
@@ -34,11 +35,6 @@ impl KnownPrefix {
     pub fn fits_length(&self, len: usize) -> bool {
         (self.length.0..=self.length.1).contains(&len)
     }
-}
-
-fn kind<'de, D: Deserializer<'de>>(from: D) -> Result<Kind, D::Error> {
-    let name = String::deserialize(from)?;
-    Kind::from_name(&name).ok_or_else(|| serde::de::Error::custom(format!("`{name}` is not a kind")))
 }
 
 /// The file of known secrets.
@@ -59,8 +55,8 @@ struct SecretTables {
 
 /// Parsed on first use. The file is part of the program, so an error in it shows in the tests.
 static TABLES: LazyLock<SecretTables> = LazyLock::new(|| {
-    let text = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/data/secrets.toml"));
-    let mut file: SecretsFile = toml::from_str(text).expect("data/secrets.toml has this form");
+    let mut file: SecretsFile =
+        word_lists::parse(include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/data/secrets.toml")));
     file.prefixes.sort_by_key(|known| Reverse(known.prefix.len()));
     let mut by_first = [const { Vec::new() }; 256];
     for known in file.prefixes {

@@ -1,12 +1,11 @@
 //! Storage of WebSocket and event stream messages in blocks, one block per sweep of the writer.
 
 use bytes::{Bytes, BytesMut};
-use interflow_types::{StreamMessage, Timestamp};
+use interflow_types::{Direction, MessageKind, StreamMessage, Timestamp};
 use rusqlite::{Connection, params};
 
 use crate::error::{Result, StoreError};
 use crate::model::MessageRecord;
-use crate::serde_repr;
 use crate::store::segments::body::ChunkReader;
 use crate::store::segments::body_assembly::{ChunkSink, MAX_INLINE_TAIL};
 use crate::store::segments::chunk_refs;
@@ -24,7 +23,7 @@ pub(crate) fn insert(shelf: &mut ChunkSink<'_>, seq: i64, first: u64, block: &[(
     let mut last = 0;
     for (m, size) in block {
         // The kind is the upper bits and the direction the lowest one, so both fit into one byte.
-        let kind = serde_repr::message_kind::ALL.iter().position(|k| *k == m.kind).unwrap_or_default() as u8;
+        let kind = MessageKind::ALL.iter().position(|k| *k == m.kind).unwrap_or_default() as u8;
         meta.push(kind << 1 | chunk_refs::body_index(m.direction) as u8);
         let at = m.at.micros() as i64;
         // Times are stored as differences, which take one or two bytes for messages in quick succession.
@@ -122,8 +121,8 @@ fn decode(
         if range.contains(&index) {
             found.push(MessageRecord {
                 index,
-                direction: serde_repr::direction::ALL[usize::from(kind & 1)],
-                kind: *serde_repr::message_kind::ALL.get(usize::from(kind >> 1)).ok_or_else(damaged)?,
+                direction: Direction::ALL[usize::from(kind & 1)],
+                kind: *MessageKind::ALL.get(usize::from(kind >> 1)).ok_or_else(damaged)?,
                 at: Timestamp::from_micros(at as u64),
                 size,
                 payload,

@@ -12,11 +12,14 @@ use interflow_limits::VirtualKeyRing;
 use crate::CliError;
 use crate::cli::output::{print, print_json};
 use crate::components::separate_limits_warning;
-use crate::instance::config::{
-    ConfigFile, InterflowConfig, LoadError, LoadedConfig, key_position, mistakes, reference, template,
-};
+use crate::instance::config::{ConfigFile, InterflowConfig, LoadError, LoadedConfig, key_position, mistakes};
 use crate::instance::start_check::ConfigMistake;
 use crate::instance::{exposure, start_check};
+
+/// Every key with its description and default. All of it is comments, so it is valid as it is, and equal to the defaults.
+/// This and the page are made from the schema of the configuration, and a test compares them with it.
+const ANNOTATED_FILE: &str = include_str!("../../../../../docs/reference/interflow.toml");
+const REFERENCE_PAGE: &str = include_str!("../../../../../docs/reference/configuration.md");
 
 #[derive(Debug, Subcommand)]
 pub enum ConfigCommand {
@@ -98,7 +101,7 @@ pub fn run(
 ) -> Result<(), CliError> {
     let text = match command {
         ConfigCommand::Init { file: Some(file) } => return init(file),
-        ConfigCommand::Init { file: None } => template::annotated(),
+        ConfigCommand::Init { file: None } => ANNOTATED_FILE.to_owned(),
         ConfigCommand::Env => crate::cli::manual::environment_variables(),
         ConfigCommand::Check { file: given, values_only } => {
             let read = given.as_deref().or_else(|| file.to_load());
@@ -135,7 +138,7 @@ pub fn run(
         ConfigCommand::Schema => {
             serde_json::to_string_pretty(InterflowConfig::schema()).expect("a schema is JSON") + "\n"
         }
-        ConfigCommand::Reference => reference::markdown(InterflowConfig::schema()),
+        ConfigCommand::Reference => REFERENCE_PAGE.to_owned(),
     };
     print(&text);
     Ok(())
@@ -160,7 +163,7 @@ fn init(file: &Path) -> Result<(), CliError> {
         CliError::Failed(format!("{} is not written: {why}", file.display()))
     };
     let mut out = std::fs::File::create_new(file).map_err(failed)?;
-    out.write_all(template::annotated().as_bytes()).map_err(failed)?;
+    out.write_all(ANNOTATED_FILE.as_bytes()).map_err(failed)?;
     let path = file.display();
     interflow_host::errln!("interflow: {path} is written; `interflow -c {path} run` uses it");
     Ok(())

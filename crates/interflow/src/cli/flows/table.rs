@@ -198,7 +198,7 @@ pub fn width() -> Option<usize> {
 
 pub fn status(flow: &FlowSummary) -> (String, AnsiColor) {
     match (flow.status, flow.state) {
-        (Some(status), FlowState::Failed | FlowState::Cut) => (status.to_string(), AnsiColor::Red),
+        (Some(status), FlowState::Failed | FlowState::Cut) => (format!("{status}!"), AnsiColor::Red),
         (Some(status), _) => {
             let colour = match status {
                 200..300 => AnsiColor::Green,
@@ -261,6 +261,12 @@ mod tests {
         let mut out = Vec::new();
         table.line(&mut out, flow).unwrap();
         anstream::adapter::strip_str(std::str::from_utf8(&out).unwrap()).to_string()
+    }
+
+    #[test]
+    fn a_response_that_failed_has_a_mark() {
+        let failed = FlowSummary { state: FlowState::Cut, ..row("/") };
+        assert!(drawn(None, &failed).contains(" 404! ") && drawn(None, &row("/")).contains(" 404  "));
     }
 
     #[test]

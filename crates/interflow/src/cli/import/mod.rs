@@ -1,9 +1,9 @@
 //! `interflow import`: data and configuration of other programs.
 
 #[cfg(feature = "compat")]
-mod mitmproxy;
+mod config;
 #[cfg(feature = "compat")]
-mod philter;
+mod mitmproxy;
 
 use std::path::PathBuf;
 
@@ -19,7 +19,10 @@ use crate::instance::config::InterflowConfig;
 pub enum ImportCommand {
     #[cfg(feature = "compat")]
     /// Convert the configuration of philter-ai-proxy; print the result as TOML.
-    Philter(philter::PhilterArgs),
+    Philter(config::ConfigArgs),
+    #[cfg(feature = "compat")]
+    /// Convert the `config.yaml` of LiteLLM's proxy; print the result as TOML.
+    Litellm(config::ConfigArgs),
     #[cfg(feature = "compat")]
     /// Import mitmproxy's recorded flows, or convert its options to a rule file.
     Mitmproxy(mitmproxy::MitmproxyArgs),
@@ -56,7 +59,9 @@ pub fn run(
     };
     match command {
         #[cfg(feature = "compat")]
-        ImportCommand::Philter(args) => philter::run(args),
+        ImportCommand::Philter(args) => config::run(args, interflow_compat::philter::import),
+        #[cfg(feature = "compat")]
+        ImportCommand::Litellm(args) => config::run(args, interflow_compat::litellm::import),
         #[cfg(feature = "compat")]
         ImportCommand::Mitmproxy(args) => setup().and_then(|(config, home)| mitmproxy::run(args, &config, &home)),
         ImportCommand::Fluxzy(args) => {

@@ -1,7 +1,7 @@
 //! `interflow help`, `man` and `completions`: everything that is made from the definition of the command line.
 
 #[cfg(test)]
-mod reference;
+mod reference_tests;
 pub mod welcome;
 
 use std::io::{self, IsTerminal as _, Write as _};

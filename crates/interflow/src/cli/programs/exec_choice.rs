@@ -1,8 +1,10 @@
 //! The choice at the first `interflow exec` of a coding agent: whether its prompts are redacted or only flagged. Asked
 //! once, on a terminal only, and stored in the data directory.
 
+use interflow_types::data_file;
 use std::io::{self, BufRead, IsTerminal as _, Write as _};
 use std::path::Path;
+use std::sync::LazyLock;
 
 use interflow_files::{FileAccess, write_atomic};
 use interflow_host::data_dir::DataDir;
@@ -11,22 +13,8 @@ use interflow_redact::RedactConfig;
 use crate::instance::config::LoadedConfig;
 
 /// Programs whose prompts contain what is on this machine, by the name of their command.
-const AGENTS: [&str; 14] = [
-    "aider",
-    "amp",
-    "claude",
-    "cline",
-    "codex",
-    "copilot",
-    "crush",
-    "cursor-agent",
-    "droid",
-    "gemini",
-    "goose",
-    "kilocode",
-    "opencode",
-    "qwen",
-];
+static AGENTS: LazyLock<Vec<&str>> =
+    LazyLock::new(|| data_file::lines(include_str!("../../../data/agents.txt")).collect());
 
 /// The file in the data directory that holds the choice.
 pub const CHOICE_FILE: &str = "exec-prompts";
@@ -81,7 +69,7 @@ pub fn choose(command: &[String], quiet: bool, loaded: &LoadedConfig, home: &Dat
 fn known_agent(program: &str) -> Option<&'static str> {
     let name = Path::new(program).file_name()?.to_str()?;
     let name = [".exe", ".cmd", ".bat"].iter().find_map(|end| name.strip_suffix(end)).unwrap_or(name);
-    AGENTS.into_iter().find(|agent| *agent == name)
+    AGENTS.iter().copied().find(|agent| *agent == name)
 }
 
 /// Whether the configuration says what is done with proxied prompts, be it the default.

@@ -26,7 +26,7 @@ pub fn text() -> String {
         line(&mut out, a.name, &format!("({}) {}", phase_names::name(a.natural), a.doc.trim()));
     }
     out.push_str("\nValues in texts (`${host}`):\n");
-    for (name, meaning) in TEMPLATE_FACTS {
+    for (name, meaning) in TEMPLATE_FACTS.iter() {
         line(&mut out, name, meaning);
     }
     out.push_str("\n`interflow rules schema` describes the parameters of each action.\n");

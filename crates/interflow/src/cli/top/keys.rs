@@ -1,6 +1,8 @@
 //! The keys of `interflow top`.
 
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
+use interflow_types::data_file;
+use std::sync::LazyLock;
 
 use super::app::{Screen, TopApp, TopCommand};
 use super::hold_rule::HoldTarget;
@@ -8,27 +10,8 @@ use super::pane::PaneTab;
 use super::query_input::{InputStep, QueryInput};
 
 /// The keys, for the help screen and the documentation.
-pub const KEYS: [(&str, &str); 19] = [
-    ("j k, arrows", "next and previous flow; in a pane, down and up"),
-    ("PgDn PgUp", "a page down and up (also Ctrl-D, Ctrl-U, space)"),
-    ("g G, Home End", "first and last flow; the last one is followed as flows arrive"),
-    ("/", "filter with the query language; Enter applies, Esc keeps the old filter"),
-    ("Enter", "open the selected flow"),
-    ("Esc", "close what is open"),
-    ("Tab, left right", "next tab of the pane; 1 to 4 select one"),
-    ("J K", "next and previous flow while a pane is open"),
-    ("b", "bodies as text or as a hex dump"),
-    ("p", "pause and resume the table; the instance goes on"),
-    ("h", "pending requests: those that await approval and those held by rules"),
-    ("a, c", "there: allow the selected one once, or let it continue"),
-    ("d", "there: deny it once"),
-    ("x", "there: drop a held message"),
-    ("e", "there: change what a rule holds in $EDITOR, and let it continue"),
-    ("y", "copy the request as a curl command"),
-    ("r", "send the request again"),
-    ("B", "hold requests to this host and path by a rule; again removes the rule"),
-    ("? q", "this help; quit"),
-];
+pub static KEYS: LazyLock<Vec<(&str, &str)>> =
+    LazyLock::new(|| data_file::records(include_str!("../../../data/keys_of_top.txt")).map(<(_, _)>::from).collect());
 
 impl TopApp {
     pub(super) fn on_key(&mut self, key: KeyEvent) -> Vec<TopCommand> {

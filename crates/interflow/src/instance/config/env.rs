@@ -108,7 +108,7 @@ fn walk(schema: &Json, root: &Json, path: &mut Vec<String>, found: &mut Vec<(Str
 }
 
 /// Follows `$ref` and selects the non-null alternative of `anyOf`.
-fn resolve<'a>(schema: &'a Json, root: &'a Json) -> &'a Json {
+pub fn resolve<'a>(schema: &'a Json, root: &'a Json) -> &'a Json {
     if let Some(pointer) = schema["$ref"].as_str().and_then(|r| r.strip_prefix('#')) {
         return root.pointer(pointer).unwrap_or(schema);
     }

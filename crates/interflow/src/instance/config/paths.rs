@@ -1,7 +1,9 @@
 //! Relative paths in a configuration file start from its directory, wherever the process was started. Those that the reference
 //! describes as relative to the data directory are left as they are.
 
+use interflow_types::data_file;
 use std::path::Path;
+use std::sync::LazyLock;
 
 use toml::{Table, Value};
 
@@ -23,42 +25,8 @@ const PATHS: [&str; 13] = [
 ];
 
 /// Keys of values that may be `file:PATH`.
-const SECRETS: [&str; 34] = [
-    "admin.audit.key",
-    "admin.oidc.client_secret",
-    "approvals.secrets_key",
-    "audit.key",
-    "intercept.ca_certificate",
-    "intercept.ca_key",
-    "keys.provider.*",
-    "llm.cache.redis",
-    "llm.cache.redis_key",
-    "llm.guardrail.*.token",
-    "llm.provider.*.access_key",
-    "llm.provider.*.api_key",
-    "llm.provider.*.client_secret",
-    "llm.provider.*.secret_key",
-    "llm.provider.*.service_account",
-    "llm.provider.*.session_token",
-    "mcp.server.*.env.*",
-    "mcp.server.*.headers.*",
-    "mcp.server.*.oauth.client_secret",
-    "media.api_password",
-    "media.link_key.*.secret",
-    "media.user.*.password",
-    "quota.alerts.secret",
-    "quota.alerts.webhooks.*",
-    "quota.shared.redis",
-    "record.store",
-    "redact.backend.*.token",
-    "redact.secret",
-    "telemetry.headers.*",
-    "telemetry.webhook.*.headers.*",
-    "telemetry.webhook.*.secret",
-    "telemetry.webhook.*.url",
-    "upstream.client_certificate.*.password",
-    "upstream.proxy.*.via.*",
-];
+static SECRETS: LazyLock<Vec<&str>> =
+    LazyLock::new(|| data_file::lines(include_str!("../../../data/secret_keys.txt")).collect());
 
 /// Makes the relative paths in what a file says those of its directory.
 pub(super) fn resolve(config: &mut Table, directory: &Path) {
@@ -154,7 +122,7 @@ mod tests {
         let schema = InterflowConfig::schema();
         let mut found = Vec::new();
         keys(schema, schema, "", "", &mut found);
-        for key in PATHS.iter().chain(&SECRETS) {
+        for key in PATHS.iter().chain(SECRETS.iter()) {
             assert!(found.iter().any(|(name, _)| name == key), "{key} is not a key");
         }
         for (key, _) in found.iter().filter(|(_, about)| about.contains("file:PATH")) {

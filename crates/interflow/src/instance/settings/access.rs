@@ -51,7 +51,8 @@ fn foreign_owner(path: &Path, meta: &fs::Metadata) -> Option<String> {
     (owner != own).then(|| format!("{} belongs to another user (uid {owner}, this is uid {own})", path.display()))
 }
 
-#[cfg(all(test, unix))]
+#[cfg(test)]
+#[cfg(unix)]
 mod tests {
     use std::os::unix::fs::{PermissionsExt as _, symlink};
 

@@ -3,9 +3,9 @@
 
 use interflow_admin::settings::{SettingChoice, SettingGroup, SettingKind};
 use interflow_approvals::presets;
-use interflow_codec::json_schema::resolve;
 use serde_json::Value as Json;
 
+use crate::instance::config::env::resolve;
 use SettingGroup::{Interception, Logging, Notifications, Privacy, Recording, Upstream};
 use SettingKind::{Choice, Duration, List, Number, Proxies, Size, Switch, Text};
 

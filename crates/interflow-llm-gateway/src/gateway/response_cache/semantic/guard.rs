@@ -1,147 +1,25 @@
 //! The lexical guard: two texts with a high similarity still ask for different things if they differ in a number, a
 //! negation, an identifier or a name, which embeddings hardly notice.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::sync::LazyLock;
 
-/// Words that deny, of the languages that embedding models are mostly asked in.
-const NEGATIONS: [&str; 40] = [
-    "not",
-    "no",
-    "never",
-    "without",
-    "none",
-    "nothing",
-    "nobody",
-    "nowhere",
-    "neither",
-    "nor",
-    "cannot",
-    "except",
-    "unless",
-    "excluding",
-    "avoid",
-    "nicht",
-    "kein",
-    "keine",
-    "keinen",
-    "keiner",
-    "nie",
-    "niemals",
-    "ohne",
-    "außer",
-    "pas",
-    "jamais",
-    "sans",
-    "sauf",
-    "aucun",
-    "aucune",
-    "nunca",
-    "sin",
-    "jamás",
-    "excepto",
-    "mai",
-    "senza",
-    "non",
-    "não",
-    "sem",
-    "niet",
-];
+use serde::Deserialize;
 
-/// Numbers in words, as the digits that they stand for.
-const NUMBER_WORDS: [(&str, &str); 44] = [
-    ("zero", "0"),
-    ("one", "1"),
-    ("two", "2"),
-    ("three", "3"),
-    ("four", "4"),
-    ("five", "5"),
-    ("six", "6"),
-    ("seven", "7"),
-    ("eight", "8"),
-    ("nine", "9"),
-    ("ten", "10"),
-    ("eleven", "11"),
-    ("twelve", "12"),
-    ("thirteen", "13"),
-    ("fourteen", "14"),
-    ("fifteen", "15"),
-    ("sixteen", "16"),
-    ("seventeen", "17"),
-    ("eighteen", "18"),
-    ("nineteen", "19"),
-    ("twenty", "20"),
-    ("thirty", "30"),
-    ("forty", "40"),
-    ("fifty", "50"),
-    ("sixty", "60"),
-    ("seventy", "70"),
-    ("eighty", "80"),
-    ("ninety", "90"),
-    ("hundred", "100"),
-    ("thousand", "1000"),
-    ("million", "1000000"),
-    ("billion", "1000000000"),
-    ("first", "1"),
-    ("second", "2"),
-    ("third", "3"),
-    ("fourth", "4"),
-    ("fifth", "5"),
-    ("sixth", "6"),
-    ("seventh", "7"),
-    ("eighth", "8"),
-    ("ninth", "9"),
-    ("tenth", "10"),
-    ("half", "1/2"),
-    ("double", "x2"),
-];
+/// Words that change what a text asks for.
+#[derive(Deserialize)]
+struct GuardWords {
+    /// Words that deny, of the languages that embedding models are mostly asked in.
+    negations: HashSet<String>,
+    /// Numbers in words, with the digits that they stand for.
+    numbers: HashMap<String, String>,
+    /// Words of which one turns a question into that for the other.
+    opposites: Vec<(String, String)>,
+}
 
-/// Words of which one turns a question into that for the other.
-const OPPOSITES: [(&str, &str); 44] = [
-    ("increase", "decrease"),
-    ("increase", "reduce"),
-    ("before", "after"),
-    ("enable", "disable"),
-    ("start", "stop"),
-    ("minimum", "maximum"),
-    ("min", "max"),
-    ("last", "next"),
-    ("buy", "sell"),
-    ("left", "right"),
-    ("north", "south"),
-    ("east", "west"),
-    ("hot", "cold"),
-    ("import", "export"),
-    ("upload", "download"),
-    ("encrypt", "decrypt"),
-    ("encode", "decode"),
-    ("add", "remove"),
-    ("create", "delete"),
-    ("true", "false"),
-    ("on", "off"),
-    ("over", "under"),
-    ("above", "below"),
-    ("more", "less"),
-    ("most", "least"),
-    ("best", "worst"),
-    ("highest", "lowest"),
-    ("largest", "smallest"),
-    ("longest", "shortest"),
-    ("oldest", "youngest"),
-    ("newest", "oldest"),
-    ("fastest", "slowest"),
-    ("open", "close"),
-    ("lock", "unlock"),
-    ("install", "uninstall"),
-    ("allow", "deny"),
-    ("accept", "reject"),
-    ("win", "lose"),
-    ("advantages", "disadvantages"),
-    ("pros", "cons"),
-    ("ascending", "descending"),
-    ("today", "tomorrow"),
-    ("today", "yesterday"),
-    ("with", "without"),
-];
+static WORDS: LazyLock<GuardWords> = LazyLock::new(|| {
+    serde_json::from_str(include_str!("../../../../data/cache_guard.json")).expect("a test reads the words")
+});
 
 /// What two texts have to share to be taken for the same question.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -196,7 +74,7 @@ impl TextFeatures {
         let has = |text: &Self, word: &str| text.words.iter().any(|w| w == word);
         let only =
             |one: &Self, two: &Self, a: &str, b: &str| has(one, a) && !has(one, b) && has(two, b) && !has(two, a);
-        let turned = OPPOSITES.iter().any(|(a, b)| only(self, other, a, b) || only(other, self, a, b));
+        let turned = WORDS.opposites.iter().any(|(a, b)| only(self, other, a, b) || only(other, self, a, b));
         turned.then_some("opposite")
     }
 
@@ -211,13 +89,9 @@ impl TextFeatures {
             return self.add_number(word, &lower);
         }
         let parts: Vec<&str> = lower.split('-').filter(|part| !part.is_empty()).collect();
-        for part in &parts {
-            if let Some((_, digits)) = NUMBER_WORDS.iter().find(|(name, _)| name == part) {
-                self.numbers.push((*digits).to_owned());
-            }
-        }
+        self.numbers.extend(parts.iter().filter_map(|part| WORDS.numbers.get(*part).cloned()));
         let plain = lower.replace('’', "'");
-        if NEGATIONS.contains(&plain.as_str()) || plain.ends_with("n't") {
+        if WORDS.negations.contains(&plain) || plain.ends_with("n't") {
             self.negations += 1;
         }
         if is_identifier(word) {

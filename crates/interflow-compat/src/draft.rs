@@ -1,0 +1,53 @@
+//! A configuration of Interflow that is made from another program's.
+
+use toml::{Table, Value};
+
+/// The converted configuration, and notes on what must be done manually.
+#[derive(Debug)]
+pub struct ImportedConfig {
+    /// Configuration as TOML.
+    pub text: String,
+    /// Client keys in the format of the keys file, if there are any.
+    pub keys: Option<String>,
+    /// Notes, one sentence each.
+    pub notes: Vec<String>,
+}
+
+#[derive(Default)]
+pub(crate) struct ConfigDraft {
+    config: Table,
+    pub notes: Vec<String>,
+}
+
+impl ConfigDraft {
+    pub fn note(&mut self, note: impl Into<String>) {
+        self.notes.push(note.into());
+    }
+
+    pub fn set(&mut self, section: &str, key: &str, value: impl Into<Value>) {
+        self.section(section).insert(key.into(), value.into());
+    }
+
+    pub fn section(&mut self, name: &str) -> &mut Table {
+        let section = self.config.entry(name).or_insert_with(|| Table::new().into());
+        section.as_table_mut().expect("sections are tables")
+    }
+
+    /// Adds to a list that holds each value once.
+    pub fn push(&mut self, section: &str, key: &str, value: impl Into<Value>) {
+        let list = self.section(section).entry(key).or_insert(Value::Array(Vec::new()));
+        if let Value::Array(list) = list {
+            let value = value.into();
+            if !list.contains(&value) {
+                list.push(value);
+            }
+        }
+    }
+
+    /// # Errors
+    /// The configuration cannot be written as TOML.
+    pub fn finish(self, keys: Option<String>) -> Result<ImportedConfig, String> {
+        let text = toml::to_string_pretty(&self.config).map_err(|e| e.to_string())?;
+        Ok(ImportedConfig { text, keys, notes: self.notes })
+    }
+}

@@ -1,0 +1,401 @@
+//! Converts the `config.yaml` of LiteLLM's proxy, with notes on settings that have no counterpart.
+
+use std::collections::BTreeMap;
+use std::sync::LazyLock;
+
+use serde_json::Value as Yaml;
+use toml::{Table, Value};
+
+use crate::draft::{ConfigDraft, ImportedConfig};
+
+/// Names of LiteLLM's providers and settings, and what Interflow has in their place.
+static NAMES: LazyLock<Yaml> = LazyLock::new(|| {
+    serde_json::from_str(include_str!("../data/litellm.json")).expect("the names of LiteLLM's settings are valid JSON")
+});
+
+/// A reference to a variable of the environment.
+const VARIABLE: &str = "os.environ/";
+
+/// Translates a configuration file of LiteLLM's proxy. Secrets are not copied: the result names variables for them.
+///
+/// # Errors
+/// The input is not valid YAML, or it has no models and no MCP servers.
+pub fn import(yaml: &str) -> Result<ImportedConfig, String> {
+    let root: Yaml = interflow_codec::yaml::from_str(yaml).map_err(|e| format!("invalid YAML: {e}"))?;
+    if root["model_list"].is_null() && root["mcp_servers"].is_null() {
+        return Err("neither model_list nor mcp_servers: is it a config.yaml of LiteLLM's proxy?".into());
+    }
+    let mut importer = LitellmImporter::default();
+    importer.draft.set("gateway", "listen", vec!["127.0.0.1:4000"]);
+    importer.draft.note("gateway.listen: clients on this machine only; LiteLLM's proxy listens on all addresses");
+    for (i, entry) in items(&root["model_list"]).enumerate() {
+        importer.model(entry, &format!("model_list[{i}]"));
+    }
+    importer.routing(&root);
+    importer.limits(&root);
+    importer.mcp_servers(&root["mcp_servers"]);
+    importer.note_rest(&root);
+    let keys = importer.master_key(&root["general_settings"]["master_key"]);
+    importer.draft.finish(keys)
+}
+
+#[derive(Default)]
+struct LitellmImporter {
+    draft: ConfigDraft,
+    /// Upstreams by name.
+    upstreams: BTreeMap<String, Table>,
+    /// Deployments by the model name of the clients.
+    routes: BTreeMap<String, Vec<Table>>,
+    /// `rpm`, `tpm` and `max_parallel_requests` by the model name of the clients: sums over its deployments.
+    limits: BTreeMap<String, [u64; 3]>,
+}
+
+fn items(list: &Yaml) -> impl Iterator<Item = &Yaml> {
+    list.as_array().into_iter().flatten()
+}
+
+fn members(object: &Yaml) -> impl Iterator<Item = (&String, &Yaml)> {
+    object.as_object().into_iter().flatten()
+}
+
+/// The value of the first section that has this setting.
+fn setting<'y>(root: &'y Yaml, sections: &[&str], key: &str) -> &'y Yaml {
+    sections.iter().map(|s| &root[s][key]).find(|v| !v.is_null()).unwrap_or(&Yaml::Null)
+}
+
+fn seconds(value: &Yaml) -> Option<String> {
+    value.as_f64().filter(|s| *s > 0.0).map(|s| format!("{}ms", (s * 1000.0).round()))
+}
+
+impl LitellmImporter {
+    /// A text that may be a reference to the environment, which is read now.
+    fn text(&mut self, value: &Yaml, at: &str) -> Option<String> {
+        let text = value.as_str()?;
+        let Some(name) = text.strip_prefix(VARIABLE) else { return Some(text.to_owned()) };
+        let value = std::env::var(name).ok();
+        if value.is_none() {
+            self.draft.note(format!("{at}: the environment variable {name} is not set; set it and import again"));
+        }
+        value
+    }
+
+    /// A reference to a secret. One in the file is not copied: it goes to this variable.
+    fn secret(&mut self, value: &Yaml, variable: &str, at: &str) -> Option<String> {
+        let text = value.as_str()?;
+        if let Some(name) = text.strip_prefix(VARIABLE) {
+            return Some(format!("env:{name}"));
+        }
+        if at.ends_with("vertex_credentials") && !text.trim_start().starts_with('{') {
+            return Some(format!("file:{text}"));
+        }
+        self.draft.note(format!("{at}: the secret is not copied; put it in the environment variable {variable}"));
+        Some(format!("env:{variable}"))
+    }
+
+    fn model(&mut self, entry: &Yaml, at: &str) {
+        let params = &entry["litellm_params"];
+        let (Some(name), Some(model)) = (entry["model_name"].as_str(), params["model"].as_str()) else {
+            return self.draft.note(format!("{at}: model_name or litellm_params.model is missing; left out"));
+        };
+        let known = |prefix: &str| NAMES["providers"].get(prefix).map(|_| prefix.to_owned());
+        let maker = || items(&NAMES["makers"]).find(|m| m[0].as_str().is_some_and(|start| model.starts_with(start)));
+        let (prefix, rest) = match model.split_once('/').and_then(|(prefix, rest)| Some((known(prefix)?, rest))) {
+            Some(both) => both,
+            None => match maker().and_then(|m| m[1].as_str()) {
+                Some(prefix) => (prefix.to_owned(), model),
+                None => return self.draft.note(format!("{at}: the provider of `{model}` is not supported; left out")),
+            },
+        };
+        let model = ["converse/", "invoke/", "responses/"].iter().fold(rest, |m, p| m.strip_prefix(p).unwrap_or(m));
+        let Some(upstream) = self.upstream(&prefix, params, at) else { return };
+        let mut deployment = Table::from_iter([("provider".to_owned(), Value::from(upstream))]);
+        if model != "*" && model != name {
+            deployment.insert("model".into(), model.into());
+        }
+        for (theirs, key) in [("weight", "weight"), ("order", "priority")] {
+            if let Some(n) = params[theirs].as_u64().filter(|n| *n > 0) {
+                deployment.insert(key.into(), Value::Integer(n as i64));
+            }
+        }
+        for (theirs, key) in [("timeout", "attempt_timeout"), ("stream_timeout", "first_token_timeout")] {
+            if let Some(time) = seconds(&params[theirs]) {
+                deployment.insert(key.into(), time.into());
+            }
+        }
+        self.routes.entry(name.to_owned()).or_default().push(deployment);
+        for (i, limit) in ["rpm", "tpm", "max_parallel_requests"].iter().enumerate() {
+            let amount = params[*limit].as_u64().or(entry[*limit].as_u64()).unwrap_or(0);
+            self.limits.entry(name.to_owned()).or_default()[i] += amount;
+        }
+        for (key, _) in members(params) {
+            let has_place = ["upstream", "secrets"].iter().any(|table| NAMES[table].get(key).is_some());
+            if !has_place && !items(&NAMES["model_params"]).any(|k| k == key) {
+                let instead =
+                    if key.contains("cost_per") { "write it in the file of quota.prices" } else { "left out" };
+                self.draft.note(format!("{at}.litellm_params.{key}: {instead}"));
+            }
+        }
+    }
+
+    /// The upstream with these settings: the one of an earlier model, or a new one.
+    fn upstream(&mut self, prefix: &str, params: &Yaml, at: &str) -> Option<String> {
+        let (ours, usual_key) = (NAMES["providers"][prefix][0].as_str()?, NAMES["providers"][prefix][1].as_str());
+        let is_listed = usual_key.is_some() || ["vertex", "bedrock", "ollama"].contains(&ours);
+        let mut settings = Table::new();
+        let base = if params["api_base"].is_null() { &params["base_url"] } else { &params["api_base"] };
+        if let Some(url) = self.text(base, &format!("{at}.litellm_params.api_base")) {
+            let url = url.trim_end_matches('/');
+            settings.insert("url".into(), url.strip_suffix("/v1").unwrap_or(url).into());
+        } else if !is_listed {
+            self.draft.note(format!("{at}: `{prefix}` needs api_base; left out"));
+            return None;
+        }
+        for (theirs, key) in members(&NAMES["upstream"]).filter_map(|(theirs, key)| Some((theirs, key.as_str()?))) {
+            if let Some(value) = self.text(&params[theirs], &format!("{at}.litellm_params.{theirs}")) {
+                settings.insert(key.into(), value.into());
+            }
+        }
+        for (theirs, key) in members(&NAMES["secrets"]).filter_map(|(theirs, key)| Some((theirs, key.as_str()?))) {
+            let variable = format!("{}_{}", ours.replace('-', "_"), key).to_ascii_uppercase();
+            let variable = usual_key.filter(|_| key == "api_key").unwrap_or(&variable);
+            let place = format!("{at}.litellm_params.{theirs}");
+            if let Some(reference) = self.secret(&params[theirs], variable, &place) {
+                settings.insert(key.into(), reference.into());
+            }
+        }
+        let has_secret =
+            members(&NAMES["secrets"]).any(|(_, key)| key.as_str().is_some_and(|k| settings.contains_key(k)));
+        if !has_secret {
+            match (ours, usual_key) {
+                ("bedrock" | "vertex", _) => _ = settings.insert("credentials".into(), "ambient".into()),
+                // LiteLLM's proxy takes it from the same variable.
+                (_, Some(name)) if base.is_null() => {
+                    _ = settings.insert("api_key".into(), format!("env:{name}").into())
+                }
+                _ => {}
+            }
+        }
+        let name = (1..).map(|n| if n == 1 { ours.to_owned() } else { format!("{ours}-{n}") }).find(|name| {
+            let mut same = settings.clone();
+            if name != ours || !is_listed {
+                same.insert("kind".into(), (if is_listed { upstream_kind(ours) } else { "openai" }).into());
+            }
+            *self.upstreams.entry(name.clone()).or_insert_with(|| same.clone()) == same
+        });
+        name
+    }
+
+    fn routing(&mut self, root: &Yaml) {
+        const SECTIONS: [&str; 2] = ["router_settings", "litellm_settings"];
+        let mut settings = Table::new();
+        for (theirs, key) in [("num_retries", "retries"), ("allowed_fails", "cooldown_failures")] {
+            if let Some(n) = setting(root, &SECTIONS, theirs).as_u64() {
+                settings.insert(key.into(), Value::Integer(n as i64));
+            }
+        }
+        let timeout = seconds(setting(root, &SECTIONS, "timeout"));
+        let timeout = timeout.or_else(|| seconds(setting(root, &SECTIONS, "request_timeout")));
+        let stream_timeout = seconds(setting(root, &SECTIONS, "stream_timeout"));
+        let cooldown = seconds(setting(root, &SECTIONS, "cooldown_time"));
+        for (key, time) in [("timeout", timeout), ("first_token_timeout", stream_timeout), ("cooldown", cooldown)] {
+            if let Some(time) = time {
+                settings.insert(key.into(), time.into());
+            }
+        }
+        if let Some(theirs) = root["router_settings"]["routing_strategy"].as_str() {
+            match NAMES["strategies"][theirs].as_str() {
+                Some(ours) => _ = settings.insert("strategy".into(), ours.into()),
+                None => self.draft.note(format!("router_settings.routing_strategy: `{theirs}` has no counterpart")),
+            }
+        }
+        let mut aliases = Table::new();
+        for (name, target) in members(&root["router_settings"]["model_group_alias"]) {
+            if let Some(target) = target.as_str().or_else(|| target["model"].as_str()) {
+                aliases.insert(name.clone(), target.into());
+            }
+        }
+        if !aliases.is_empty() {
+            self.draft.set("llm", "aliases", aliases);
+        }
+        let own = self.routes.clone();
+        for section in SECTIONS {
+            for (model, others) in items(&root[section]["fallbacks"]).flat_map(members) {
+                self.fall_back(model, others, &own, section);
+            }
+            let general = &root[section]["default_fallbacks"];
+            for model in own.keys().filter(|_| !general.is_null()) {
+                self.fall_back(model, general, &own, section);
+            }
+        }
+        let mut routes = Table::new();
+        for (model, deployments) in std::mem::take(&mut self.routes) {
+            let mut route = settings.clone();
+            route.insert("deployments".into(), deployments.into());
+            routes.insert(model, route.into());
+        }
+        let upstreams = std::mem::take(&mut self.upstreams).into_iter().map(|(name, own)| (name, Value::Table(own)));
+        let llm = [("route", routes), ("provider", upstreams.collect::<Table>())];
+        for (key, table) in llm.into_iter().filter(|(_, table)| !table.is_empty()) {
+            self.draft.set("llm", key, table);
+        }
+    }
+
+    /// The deployments of other models follow those of this one, each model with the next priority.
+    fn fall_back(&mut self, model: &str, others: &Yaml, own: &BTreeMap<String, Vec<Table>>, section: &str) {
+        for other in items(others).filter_map(Yaml::as_str).filter(|other| *other != model) {
+            let (Some(deployments), Some(route)) = (own.get(other), self.routes.get_mut(model)) else {
+                self.draft.note(format!("{section}.fallbacks: `{model}` or `{other}` has no deployment; left out"));
+                continue;
+            };
+            let priority = |d: &Table| d.get("priority").and_then(Value::as_integer).unwrap_or(0);
+            let next = route.iter().map(priority).max().unwrap_or(0) + 1;
+            for deployment in deployments {
+                let mut copy = deployment.clone();
+                copy.entry("model").or_insert_with(|| other.into());
+                copy.insert("priority".into(), Value::Integer(next + priority(deployment)));
+                route.push(copy);
+            }
+        }
+    }
+
+    fn limits(&mut self, root: &Yaml) {
+        let mut rules = Vec::new();
+        let mut add = |name: String, count_by: &str, models: Option<&str>, allow: Table| {
+            if !allow.is_empty() {
+                let mut rule = Table::from_iter([("name".to_owned(), Value::from(name))]);
+                rule.insert("count_by".into(), count_by.into());
+                models.into_iter().for_each(|m| _ = rule.insert("models".into(), vec![m].into()));
+                rule.insert("allow".into(), allow.into());
+                rules.push(Value::Table(rule));
+            }
+        };
+        let whole = |value: &Yaml| value.as_u64().filter(|n| *n > 0).map(|n| Value::Integer(n as i64));
+        for (model, [requests, tokens, concurrent]) in &self.limits {
+            let mut allow = Table::new();
+            for (key, amount) in [("requests", requests), ("tokens", tokens)] {
+                if *amount > 0 {
+                    allow.insert(key.into(), format!("{amount}/m").into());
+                }
+            }
+            whole(&(*concurrent).into()).into_iter().for_each(|n| _ = allow.insert("concurrent".into(), n));
+            add(format!("model {model}"), "global", Some(model), allow);
+        }
+        let general = &root["general_settings"];
+        for (theirs, count_by) in [("max_parallel_requests", "key"), ("global_max_parallel_requests", "global")] {
+            let allow = whole(&general[theirs]).map(|n| ("concurrent".to_owned(), n));
+            add(format!("parallel requests, {count_by}"), count_by, None, allow.into_iter().collect());
+        }
+        let budget = &root["litellm_settings"];
+        if let Some(dollars) = budget["max_budget"].as_f64().filter(|d| *d > 0.0) {
+            let key = match budget["budget_duration"].as_str() {
+                Some("1d" | "24h") => Some("money_per_day"),
+                Some("30d" | "31d" | "1mo" | "1m") | None => Some("money_per_month"),
+                Some(_) => None,
+            };
+            match key {
+                Some(key) => add("budget".into(), "global", None, Table::from_iter([(key.to_owned(), dollars.into())])),
+                None => self.draft.note("litellm_settings.budget_duration: budgets are per day or per month; left out"),
+            }
+        }
+        if !rules.is_empty() {
+            self.draft.set("quota", "rule", rules);
+        }
+        if let Some(size) = general["max_request_size_mb"].as_u64().filter(|n| *n > 0) {
+            self.draft.set("llm", "max_body", format!("{size}MiB"));
+        }
+    }
+
+    fn mcp_servers(&mut self, servers: &Yaml) {
+        let mut all = Table::new();
+        for (name, theirs) in members(servers) {
+            let at = format!("mcp_servers.{name}");
+            let mut server = Table::new();
+            if theirs["transport"].as_str() == Some("sse") {
+                self.draft.note(format!("{at}.transport: the HTTP+SSE transport is not supported; left out"));
+                continue;
+            }
+            for key in ["url", "command"] {
+                if let Some(value) = self.text(&theirs[key], &format!("{at}.{key}")) {
+                    server.insert(key.into(), value.into());
+                }
+            }
+            for (theirs, key) in [
+                (&theirs["args"], "args"),
+                (&theirs["allowed_tools"], "tools"),
+                (&theirs["disallowed_tools"], "deny_tools"),
+            ] {
+                let list: Vec<Value> = items(theirs).filter_map(Yaml::as_str).map(Value::from).collect();
+                if !list.is_empty() {
+                    server.insert(key.into(), list.into());
+                }
+            }
+            let variable = |key: &str| format!("MCP_{name}_{key}").replace('-', "_").to_ascii_uppercase();
+            for (own, key) in [("env", "env"), ("static_headers", "headers"), ("extra_headers", "headers")] {
+                let mut values = Table::new();
+                for (member, value) in members(&theirs[own]) {
+                    if let Some(reference) = self.secret(value, &variable(member), &format!("{at}.{own}.{member}")) {
+                        values.insert(member.clone(), reference.into());
+                    }
+                }
+                if !values.is_empty() {
+                    server.insert(key.into(), values.into());
+                }
+            }
+            if theirs["auth_type"].as_str().is_some_and(|kind| kind != "none") {
+                self.draft.note(format!("{at}.auth_type: write headers, with a reference to the secret, or oauth"));
+            }
+            all.insert(name.clone(), server.into());
+        }
+        if !all.is_empty() {
+            self.draft.set("mcp", "server", all);
+        }
+    }
+
+    /// A keys file with the master key, which clients may send as before.
+    fn master_key(&mut self, key: &Yaml) -> Option<String> {
+        if key.is_null() {
+            return None;
+        }
+        self.draft.set("keys", "require_virtual_key", true);
+        // Every client presents a key, which a web page does not have, so DNS rebinding needs no host check.
+        self.draft.set("gateway", "hosts", vec!["*"]);
+        self.draft
+            .note("general_settings.master_key: it remains a key of clients; the admin API has a token of its own");
+        let key = self.text(key, "general_settings.master_key")?;
+        let entry = [("id", "master".to_owned()), ("hash", interflow_limits::hash_key(&key))];
+        let entry: Table = entry.into_iter().map(|(name, value)| (name.to_owned(), Value::from(value))).collect();
+        toml::to_string_pretty(&Table::from_iter([("key".to_owned(), Value::from(vec![entry]))])).ok()
+    }
+
+    /// What has no counterpart, so that it is not missed silently.
+    fn note_rest(&mut self, root: &Yaml) {
+        for (section, settings) in members(root) {
+            match section.as_str() {
+                "model_list" | "mcp_servers" => {}
+                "litellm_settings" | "router_settings" | "general_settings" => {
+                    for (key, _) in
+                        members(settings).filter(|(key, _)| !items(&NAMES["settings"][section]).any(|k| k == *key))
+                    {
+                        let place = format!("{section}.{key}");
+                        let instead = NAMES["instead"][&place].as_str().unwrap_or("it has no counterpart");
+                        self.draft.note(format!("{place}: left out; {instead}"));
+                    }
+                }
+                "environment_variables" => {
+                    self.draft.note("environment_variables: left out; set them where Interflow is started");
+                }
+                "guardrails" => self.draft.note(
+                    "guardrails: left out; personal data is redacted by default, and [llm.guardrail.NAME] checks texts",
+                ),
+                "include" => self.draft.note("include: left out; import each file by itself"),
+                _ => self.draft.note(format!("{section}: left out; it has no counterpart")),
+            }
+        }
+    }
+}
+
+/// The API of a provider that Interflow knows by name.
+fn upstream_kind(name: &str) -> &str {
+    let own = ["azure", "anthropic", "gemini", "vertex", "bedrock", "ollama", "cohere", "mistral"];
+    if own.contains(&name) { name } else { "openai" }
+}

@@ -1,0 +1,180 @@
+//! What a model takes, by its row in the catalog: settings that it refuses are left out, or take the form that it has for
+//! them, and are named as losses. Nothing here reads the version in a model's name.
+
+use std::sync::Arc;
+
+use interflow_models::{Capabilities, Effort, capabilities};
+use serde_json::{Value, json};
+
+use super::anthropic::{MIN_BUDGET, lacks_thinking};
+use super::{ChatRequest, Target, Turn, lose};
+use crate::translate::Losses;
+use crate::translate::settings::{Reasoning, Settings};
+
+/// The effort that turns reasoning off at OpenAI.
+const NO_EFFORT: &str = "none";
+/// What a request says instead of the effort that its client asked for.
+const OTHER_EFFORT: &str = "reasoning.effort";
+
+/// The row of a model; a model that is not in the catalog is taken to refuse nothing.
+pub struct ModelRules(Option<Arc<Capabilities>>);
+
+impl ModelRules {
+    pub fn of(upstream: &str, model: &str) -> Self {
+        Self(capabilities(upstream, model))
+    }
+
+    pub const fn is_known(&self) -> bool {
+        self.0.is_some()
+    }
+
+    pub fn refuses(&self, parameter: &str, thinks: bool) -> bool {
+        self.0.as_ref().is_some_and(|row| row.refuses(parameter, thinks))
+    }
+
+    /// Whether the API makes the answer follow a schema.
+    pub fn is_structured(&self) -> bool {
+        self.0.as_ref().is_none_or(|row| row.structured_output)
+    }
+
+    pub fn ladder(&self) -> Option<&Effort> {
+        self.0.as_ref()?.effort.as_ref()
+    }
+
+    pub fn thinks_by_default(&self) -> bool {
+        self.0.as_ref().is_some_and(|row| row.thinks_by_default())
+    }
+
+    /// The level for an effort that a client asks for, and whether it is another.
+    pub fn level(&self, reasoning: &Reasoning, losses: &mut Losses) -> Option<String> {
+        let asked = reasoning.effort()?;
+        let level = self.ladder().and_then(|ladder| ladder.nearest(asked)).unwrap_or(asked);
+        if level != asked {
+            losses.add(OTHER_EFFORT);
+        }
+        Some(level.to_owned())
+    }
+
+    /// The effort in the form of OpenAI's APIs; models without efforts refuse it.
+    pub fn effort(&self, reasoning: Option<&Reasoning>, losses: &mut Losses) -> Option<String> {
+        let reasoning = reasoning?;
+        if self.is_known() && self.ladder().is_none() {
+            return None;
+        }
+        match (reasoning, self.ladder()) {
+            (Reasoning::Off, Some(ladder)) if ladder.off.is_none() && self.thinks_by_default() => {
+                losses.add(OTHER_EFFORT);
+                ladder.levels.first().cloned()
+            }
+            (Reasoning::Off, ladder) => ladder.and_then(|ladder| ladder.off.clone()),
+            (Reasoning::Adaptive, Some(ladder)) if !self.thinks_by_default() => {
+                ladder.nearest("high").map(str::to_owned)
+            }
+            (given, _) => self.level(given, losses),
+        }
+    }
+
+    /// Whether a model thinks with this effort in the form of OpenAI's APIs.
+    pub fn thinks_with(&self, effort: Option<&str>) -> bool {
+        effort.map_or_else(|| self.thinks_by_default(), |effort| effort != NO_EFFORT)
+    }
+
+    /// Whether the model is in the Responses API only, or takes this request only there.
+    pub fn needs_responses(&self, reasoning: Option<&Reasoning>, has_functions: bool) -> bool {
+        let Some(row) = &self.0 else { return false };
+        let effort = self.effort(reasoning, &mut Losses::default());
+        is_in_responses_only(row) || has_functions && !row.takes_tools_on("chat") && self.thinks_with(effort.as_deref())
+    }
+
+    /// The sampling that the model takes: of what it refuses only the default goes unnamed.
+    pub fn sampling(&self, settings: &Settings, thinks: bool, losses: &mut Losses) -> Settings {
+        let take = |name: &str, value: &Option<Value>, default: f64, losses: &mut Losses| {
+            let is_refused = value.is_some() && self.refuses(name, thinks);
+            if is_refused && value.as_ref().and_then(Value::as_f64) != Some(default) {
+                losses.add(name);
+            }
+            value.clone().filter(|_| !is_refused)
+        };
+        let is_stop_refused = !settings.stop.is_empty() && self.refuses("stop", thinks);
+        lose(losses, &[("stop", is_stop_refused)]);
+        Settings {
+            temperature: take("temperature", &settings.temperature, 1.0, losses),
+            top_p: take("top_p", &settings.top_p, 1.0, losses),
+            top_k: take("top_k", &settings.top_k, 0.0, losses),
+            frequency_penalty: take("frequency_penalty", &settings.frequency_penalty, 0.0, losses),
+            presence_penalty: take("presence_penalty", &settings.presence_penalty, 0.0, losses),
+            stop: if is_stop_refused { Vec::new() } else { settings.stop.clone() },
+            ..Settings::default()
+        }
+    }
+}
+
+/// Whether [`ModelRules::needs_responses`] may apply, as far as it can be told without the request's settings.
+pub fn may_need_responses(upstream: &str, model: &str, has_tools: impl FnOnce() -> bool) -> bool {
+    capabilities(upstream, model)
+        .is_some_and(|row| is_in_responses_only(&row) || !row.takes_tools_on("chat") && has_tools())
+}
+
+fn is_in_responses_only(row: &Capabilities) -> bool {
+    let is_at = |api: &str| row.apis.iter().any(|known| known == api);
+    is_at("responses") && !is_at("chat")
+}
+
+/// Whether the thoughts of a model are bound to all that precedes them.
+pub fn binds_thoughts(upstream: &str, model: &str) -> bool {
+    capabilities(upstream, model).is_some_and(|row| row.bound_thinking.is_some())
+}
+
+/// How Claude is told to think.
+#[derive(Default)]
+pub struct ClaudeThinking {
+    /// The member `thinking`.
+    pub member: Option<Value>,
+    pub effort: Option<String>,
+    /// Limit of output tokens, which includes the thoughts.
+    pub limit: Option<u64>,
+    /// Whether it thinks.
+    pub thinks: bool,
+}
+
+impl ClaudeThinking {
+    pub fn new(
+        chat: &ChatRequest,
+        turns: &[Turn<'_>],
+        target: &Target<'_>,
+        rules: &ModelRules,
+        losses: &mut Losses,
+    ) -> Self {
+        let limit = chat.request.max_tokens;
+        let unset = Self { limit, thinks: rules.thinks_by_default(), ..Self::default() };
+        let Some(reasoning) = &chat.settings.reasoning else { return unset };
+        let Some(budget) = reasoning.budget() else { return Self::off(unset, rules, losses) };
+        if rules.ladder().is_some() && !rules.refuses("thinking.adaptive", false) {
+            let effort = rules.level(reasoning, losses);
+            return Self { member: Some(json!({ "type": "adaptive" })), effort, limit, thinks: true };
+        }
+        // The limit includes the thoughts: without one, room is made for both.
+        let limit = limit.unwrap_or(target.max_tokens.saturating_add(budget));
+        let budget = budget.min(limit.saturating_sub(1)).max(MIN_BUDGET);
+        if budget >= limit || rules.refuses("thinking.budget", false) || lacks_thinking(chat, turns) {
+            losses.add("reasoning");
+            return unset;
+        }
+        let member = json!({ "type": "enabled", "budget_tokens": budget });
+        Self { member: Some(member), limit: Some(limit), thinks: true, ..Self::default() }
+    }
+
+    /// Thinking that the client does not want: turned off, or as far down as the model lets.
+    fn off(unset: Self, rules: &ModelRules, losses: &mut Losses) -> Self {
+        let Some(ladder) = rules.ladder().filter(|_| unset.thinks) else { return unset };
+        let Some(off) = ladder.off.as_deref() else {
+            losses.add("reasoning");
+            return Self { effort: ladder.levels.first().cloned(), ..unset };
+        };
+        let is_off = off == "disabled";
+        if !is_off {
+            losses.add("reasoning");
+        }
+        Self { member: Some(json!({ "type": off })), thinks: !is_off, ..unset }
+    }
+}

@@ -1,0 +1,116 @@
+//! The stream of notifications of a client without a session (MCP 2026-07-28, `subscriptions/listen`). It ends when the
+//! client closes it, or with the process.
+
+use std::sync::Arc;
+
+use futures_util::FutureExt as _;
+use futures_util::future::join_all;
+use interflow_types::{BoxFuture, Flow, RequestHead, Response, StatusCode};
+use serde_json::{Value, json};
+use tokio::sync::mpsc;
+
+use super::call_context::{CallContext, Delivery};
+use super::server_call::ServerCall;
+use crate::exchange::{Endpoint, McpExchange, PreparedRequest, Subscription};
+use crate::protocol::client_message::ClientMethod;
+use crate::protocol::envelope::SUBSCRIPTION_ID_KEY;
+use crate::protocol::event_stream::StreamedReply;
+use crate::protocol::jsonrpc::{notification, response};
+use crate::protocol::listen_filter::{ACKNOWLEDGED, ListenFilter};
+use crate::protocol::responses::refusal;
+use crate::service::McpService;
+use crate::session::client_session::McpSession;
+use crate::session::request_state::StateBinding;
+use crate::upstream::event_sink::EventSink;
+
+/// Bound on notifications that wait for a slow client.
+const MAX_QUEUED: usize = 256;
+
+/// Opens the stream, once the servers tell of what the client wants to know.
+#[allow(clippy::too_many_arguments)]
+pub(super) async fn open(
+    service: &Arc<McpService>,
+    flow: &mut Flow,
+    head: &RequestHead,
+    endpoint: &Endpoint,
+    session: &Arc<McpSession>,
+    prepared: PreparedRequest,
+    id: Value,
+    filter: ListenFilter,
+) -> Response {
+    let filter = Arc::new(filter);
+    let (out, messages) = mpsc::channel(MAX_QUEUED);
+    let key = prepared.key.as_deref();
+    let mut listening: Vec<BoxFuture<'static, ()>> = Vec::new();
+    let mut contexts = Vec::new();
+    for server in prepared.settings.of_endpoint(endpoint.0.as_deref()) {
+        let policy = match (service.deps.policy)(flow, server.config.policy.as_deref()) {
+            Ok(policy) => policy,
+            Err(why) => return refusal(StatusCode::INTERNAL_SERVER_ERROR, why),
+        };
+        let guard = (service.deps.guard)(flow, &server.name);
+        let delivery = Delivery::Listen(Arc::clone(&filter), id.clone());
+        let context = CallContext::new(service, flow, head, session, server, key, policy, guard, delivery);
+        let context = Arc::new(context);
+        // A server can ask nothing on this stream.
+        let (sink, events) = EventSink::outside_of_calls(|| false);
+        let heard = context.server.listen(session, sink);
+        let (dispatcher, out) = (Arc::clone(&context), out.clone());
+        listening.push(Box::pin(async move {
+            tokio::join!(heard, dispatcher.dispatch(events, out, None));
+        }));
+        contexts.push(context);
+    }
+    // From now on each server can be heard; and it is asked for what the client wants before the client is told so.
+    let mut listening = join_all(listening).fuse();
+    let subscribed = subscribe(&contexts, prepared.subscriptions);
+    tokio::pin!(subscribed);
+    let resources = tokio::select! {
+        resources = &mut subscribed => resources,
+        _ = &mut listening => subscribed.await,
+    };
+    let mut accepted = ListenFilter::clone(&filter);
+    accepted.resources = resources;
+    let tagged = |mut params: Value| {
+        params["_meta"] = json!({ SUBSCRIPTION_ID_KEY: id });
+        params
+    };
+    let first = notification(ACKNOWLEDGED, &tagged(json!({ "notifications": accepted.to_value() })));
+    let last = response(&id, &Ok(tagged(json!({ "resultType": "complete" })).to_string()));
+    let (mut ends, in_use) = (service.stream_ends.subscribe(), session.use_for_long());
+    let call = Box::pin(async move {
+        let _in_use = in_use;
+        let heard = async {
+            listening.await;
+            std::future::pending().await
+        };
+        tokio::select! {
+            _ = ends.changed() => last,
+            last = heard => last,
+        }
+    });
+    flow.extension_mut::<McpExchange>().begin_stream(session, prepared.policy.restore);
+    StreamedReply { call, messages, first: Some(first) }.into_response()
+}
+
+/// Reaches every server, and subscribes to resources. Returns those that a server tells of.
+async fn subscribe(contexts: &[Arc<CallContext>], subscriptions: Vec<Subscription>) -> Vec<String> {
+    let calls = subscriptions.into_iter().filter_map(|Subscription { server, uri, original }| {
+        let context = contexts.iter().find(|context| Arc::ptr_eq(&context.server, &server))?;
+        let (binding, original) = (StateBinding::new("", "", "", ""), original.map(ClientMethod::Subscribe));
+        let call = ServerCall {
+            context: Arc::clone(context),
+            name: uri.clone(),
+            method: ClientMethod::Subscribe(uri.clone()),
+            original,
+            passed: None,
+            state: None,
+            binding: Arc::new(binding),
+        };
+        Some(async move { call.run(None, None).await.is_ok().then_some(uri) })
+    });
+    let accepted = join_all(calls).await.into_iter().flatten().collect();
+    // One that fails is missing, as in lists.
+    join_all(contexts.iter().map(|context| context.server.hello(&context.session))).await;
+    accepted
+}

@@ -1,0 +1,145 @@
+//! What a request of a version without sessions says of itself in `_meta` (MCP 2026-07-28, basic).
+
+use serde_json::{Map, Value, json};
+
+use super::client_capabilities::{ClientCapabilities, ClientRequestKind};
+use super::header_values::RoutingFields;
+use super::jsonrpc::{INVALID_PARAMS, RpcError, UNSUPPORTED_VERSION, member, members, object};
+use super::log_level::LogLevel;
+use super::versions::{STATELESS, VERSIONS, supported};
+
+const VERSION_KEY: &str = "io.modelcontextprotocol/protocolVersion";
+const CAPABILITIES_KEY: &str = "io.modelcontextprotocol/clientCapabilities";
+const CLIENT_INFO_KEY: &str = "io.modelcontextprotocol/clientInfo";
+const LOG_LEVEL_KEY: &str = "io.modelcontextprotocol/logLevel";
+pub(crate) const SERVER_INFO_KEY: &str = "io.modelcontextprotocol/serverInfo";
+pub(crate) const SUBSCRIPTION_ID_KEY: &str = "io.modelcontextprotocol/subscriptionId";
+/// Those of `_meta` that the gateway answers for: a server gets its own, not those of the client.
+const OWN_META: [&str; 5] = [VERSION_KEY, CAPABILITIES_KEY, CLIENT_INFO_KEY, LOG_LEVEL_KEY, "progressToken"];
+/// Params that have a meaning for the gateway itself.
+const OWN_PARAMS: [&str; 10] =
+    ["name", "arguments", "uri", "cursor", "ref", "argument", "context", "notifications", "requestState", "_meta"];
+
+/// The envelope of a request.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Envelope {
+    pub capabilities: ClientCapabilities,
+    /// The level from which on the client wants log messages on the stream of this request.
+    pub log_level: Option<LogLevel>,
+    /// What an earlier answer to the same request gave the client.
+    pub request_state: Option<String>,
+    /// Params that are passed on as they are: `inputResponses`, `_meta`, and what this version does not know. Raw JSON, an
+    /// object.
+    pub passed: String,
+}
+
+impl Envelope {
+    /// The envelope of a message; `None` if it is of a version with sessions. The order of the checks is that of the
+    /// published SDKs, because clients react to the first error.
+    ///
+    /// # Errors
+    /// The envelope is invalid, the header fields disagree with the body, or the version is not supported.
+    pub fn parse(raw: &str, message: &Value, fields: &RoutingFields) -> Result<Option<Self>, RpcError> {
+        let (params, method) = (&message["params"], message["method"].as_str().unwrap_or_default());
+        let meta = params["_meta"].as_object();
+        let version = meta.and_then(|meta| meta.get(VERSION_KEY));
+        if version.is_none() && fields.version.as_deref() != Some(STATELESS) {
+            return match fields.version.as_deref().filter(|version| !VERSIONS.contains(version)) {
+                Some(other) => Err(unsupported(other)),
+                None => Ok(None),
+            };
+        }
+        if message.get("id").is_none_or(Value::is_null) {
+            // A notification has no envelope.
+            return match version.and_then(Value::as_str).or(fields.version.as_deref()) {
+                Some(STATELESS) => Ok(Some(Self::empty())),
+                other => Err(unsupported(other.unwrap_or_default())),
+            };
+        }
+        let invalid = |why: String| RpcError::new(INVALID_PARAMS, why);
+        let lacks = |key: &str| invalid(format!("`_meta` of the params has no {key}"));
+        let version = version.ok_or_else(|| lacks(VERSION_KEY))?;
+        let declared = meta.and_then(|meta| meta.get(CAPABILITIES_KEY)).ok_or_else(|| lacks(CAPABILITIES_KEY))?;
+        fields.check(version, method, params)?;
+        match version.as_str() {
+            Some(STATELESS) => {}
+            other => return Err(unsupported(other.unwrap_or_default())),
+        }
+        let log_level = match meta.and_then(|meta| meta.get(LOG_LEVEL_KEY)) {
+            None => None,
+            Some(level) => {
+                let level = level.as_str().and_then(LogLevel::parse);
+                Some(level.ok_or_else(|| invalid(format!("{LOG_LEVEL_KEY} is not a level of log messages")))?)
+            }
+        };
+        let responses = params.get("inputResponses");
+        if responses.is_some_and(|all| !all.as_object().is_some_and(|all| all.values().all(Value::is_object))) {
+            return Err(invalid("`inputResponses` is not an object of objects".to_owned()));
+        }
+        let state = params.get("requestState");
+        if state.is_some_and(|state| !state.is_string()) {
+            return Err(invalid("`requestState` is not a string".to_owned()));
+        }
+        Ok(Some(Self {
+            capabilities: ClientCapabilities::parse(declared),
+            log_level,
+            request_state: state.and_then(Value::as_str).map(str::to_owned),
+            passed: passed(raw),
+        }))
+    }
+
+    fn empty() -> Self {
+        let passed = "{}".to_owned();
+        Self { capabilities: ClientCapabilities::default(), log_level: None, request_state: None, passed }
+    }
+
+    /// Raw JSON of the answer with this key to what the client was asked.
+    pub fn input_response(&self, key: &str) -> Option<&str> {
+        let responses = member(&self.passed, "inputResponses").and_then(|range| self.passed.get(range))?;
+        responses.get(member(responses, key)?)
+    }
+
+    /// What is passed on to a server with sessions: it does not know of answers.
+    pub fn without_responses(passed: &str) -> String {
+        let others = members(passed).into_iter().filter(|(name, _)| name != "inputResponses");
+        object(others.filter_map(|(name, range)| Some((name, passed.get(range)?))))
+    }
+
+    /// What of the envelope is recorded, as a member of the params.
+    pub fn recorded(&self) -> String {
+        let capabilities = self.capabilities.declared(&ClientRequestKind::ALL);
+        json!({ "_meta": { VERSION_KEY: STATELESS, CAPABILITIES_KEY: capabilities } }).to_string()
+    }
+}
+
+/// What a server is told with each request.
+pub(crate) fn server_meta(capabilities: &Value, log_level: Option<LogLevel>) -> Map<String, Value> {
+    let mut meta = Map::new();
+    meta.insert(VERSION_KEY.to_owned(), STATELESS.into());
+    meta.insert(CLIENT_INFO_KEY.to_owned(), json!({ "name": "interflow", "version": env!("CARGO_PKG_VERSION") }));
+    meta.insert(CAPABILITIES_KEY.to_owned(), capabilities.clone());
+    if let Some(level) = log_level {
+        meta.insert(LOG_LEVEL_KEY.to_owned(), level.name().into());
+    }
+    meta
+}
+
+fn unsupported(requested: &str) -> RpcError {
+    let supported = supported();
+    let message = format!("MCP {requested:?} is not supported; supported are {}", supported.join(", "));
+    let data = json!({ "supported": supported, "requested": requested });
+    RpcError { data: Some(Box::new(data)), ..RpcError::new(UNSUPPORTED_VERSION, message) }
+}
+
+fn passed(raw: &str) -> String {
+    let part = |json: &str, own: &[&str], meta: &str| {
+        let others = members(json).into_iter().filter(|(name, _)| !own.contains(&name.as_str()));
+        let others = others.filter_map(|(name, range)| Some((name, json.get(range)?.to_owned())));
+        let meta = Some(("_meta".to_owned(), meta.to_owned())).filter(|(_, meta)| meta.len() > 2);
+        let all: Vec<_> = others.chain(meta).collect();
+        object(all.iter().map(|(name, value)| (name, value.as_str())))
+    };
+    let params = member(raw, "params").and_then(|range| raw.get(range)).unwrap_or_default();
+    let meta = member(params, "_meta").and_then(|range| params.get(range)).unwrap_or_default();
+    part(params, &OWN_PARAMS, &part(meta, &OWN_META, ""))
+}

@@ -1,0 +1,65 @@
+//! What a client wants to be told outside of its other requests (MCP 2026-07-28, `subscriptions/listen`).
+
+use serde_json::{Value, json};
+
+use super::client_message::ListKind;
+
+pub(crate) const LISTEN: &str = "subscriptions/listen";
+pub(crate) const ACKNOWLEDGED: &str = "notifications/subscriptions/acknowledged";
+pub(crate) const RESOURCE_UPDATED: &str = "notifications/resources/updated";
+/// Bound on the resources of one request.
+const MAX_RESOURCES: usize = 1_000;
+
+/// The members for lists that change, and the lists.
+const LISTS: [(&str, ListKind); 3] = [
+    ("toolsListChanged", ListKind::Tools),
+    ("promptsListChanged", ListKind::Prompts),
+    ("resourcesListChanged", ListKind::Resources),
+];
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct ListenFilter {
+    lists: Vec<ListKind>,
+    pub resources: Vec<String>,
+}
+
+impl ListenFilter {
+    /// # Errors
+    /// What is wrong with it.
+    pub fn parse(params: &Value) -> Result<Self, &'static str> {
+        let wanted = params["notifications"].as_object().ok_or("`notifications` is not an object")?;
+        let lists = LISTS.into_iter().filter(|(name, _)| wanted.get(*name) == Some(&Value::Bool(true)));
+        let uris = match wanted.get("resourceSubscriptions") {
+            None => Some(Vec::new()),
+            Some(uris) => uris.as_array().map(|all| all.iter().map(|uri| uri.as_str().map(str::to_owned)).collect()),
+        };
+        let resources: Option<Vec<_>> = uris.ok_or("`resourceSubscriptions` is not an array")?.into_iter().collect();
+        let resources = resources.filter(|all| all.len() <= MAX_RESOURCES);
+        let resources =
+            resources.ok_or("`resourceSubscriptions` has more than 1000 URIs, or one that is not a string")?;
+        Ok(Self { lists: lists.map(|(_, kind)| kind).collect(), resources })
+    }
+
+    /// What a server without sessions is asked for on behalf of a client: all lists, and these resources.
+    pub fn of_resources(resources: Vec<String>) -> Self {
+        Self { lists: LISTS.map(|(_, kind)| kind).to_vec(), resources }
+    }
+
+    /// As the member `notifications` of the params.
+    pub fn to_value(&self) -> Value {
+        let lists = LISTS.iter().filter(|(_, kind)| self.lists.contains(kind));
+        let mut value: Value = lists.map(|(name, _)| ((*name).to_owned(), Value::Bool(true))).collect();
+        if !self.resources.is_empty() {
+            value["resourceSubscriptions"] = json!(self.resources);
+        }
+        value
+    }
+
+    /// Whether the client wants to know of this; the params are those for the client.
+    pub fn admits(&self, method: &str, params: &Value) -> bool {
+        match method {
+            RESOURCE_UPDATED => params["uri"].as_str().is_some_and(|uri| self.resources.iter().any(|own| own == uri)),
+            _ => self.lists.iter().any(|kind| kind.changed_method() == method),
+        }
+    }
+}

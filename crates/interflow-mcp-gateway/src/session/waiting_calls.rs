@@ -1,0 +1,126 @@
+//! Calls at servers with sessions that wait for the answers of a client without one: its request ended with what it is
+//! asked, and it sends the request again.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use interflow_types::{BoxFuture, random_token};
+use parking_lot::Mutex;
+use serde_json::{Value, json};
+use tokio::sync::mpsc;
+
+use super::client_questions::ClientQuestions;
+use crate::exchange::CallOutcome;
+use crate::protocol::envelope::Envelope;
+use crate::protocol::jsonrpc::RpcError;
+
+/// Bound on the calls of one client that wait.
+const MAX_WAITING: usize = 64;
+
+/// A call in progress.
+pub(crate) struct RunningCall {
+    pub call: BoxFuture<'static, Result<String, RpcError>>,
+    /// What the client gets before the result: notifications, and requests of the server.
+    pub messages: mpsc::Receiver<String>,
+    pub outcome: Arc<Mutex<CallOutcome>>,
+    /// The requests of the server that the client has not answered, by id.
+    questions: Vec<(u64, Value)>,
+}
+
+#[derive(Default)]
+pub(crate) struct WaitingCalls(Arc<Mutex<HashMap<String, RunningCall>>>);
+
+/// What becomes of a call.
+pub(crate) enum CallStep {
+    Done(Result<String, RpcError>),
+    Message(String),
+    /// The server asks the client.
+    Asked,
+}
+
+impl RunningCall {
+    pub fn new(
+        call: BoxFuture<'static, Result<String, RpcError>>,
+        messages: mpsc::Receiver<String>,
+        outcome: Arc<Mutex<CallOutcome>>,
+    ) -> Self {
+        Self { call, messages, outcome, questions: Vec::new() }
+    }
+
+    /// The next step. What the server sent before its response comes before that.
+    pub async fn step(&mut self) -> CallStep {
+        if !self.questions.is_empty() {
+            return CallStep::Asked;
+        }
+        tokio::select! {
+            biased;
+            Some(text) = self.messages.recv() => self.message(text),
+            result = &mut self.call => CallStep::Done(result),
+        }
+    }
+
+    /// What is still to be sent after the response came.
+    pub fn rest(&mut self) -> Vec<String> {
+        std::iter::from_fn(|| self.messages.try_recv().ok()).collect()
+    }
+
+    fn message(&mut self, text: String) -> CallStep {
+        let mut message: Value = serde_json::from_str(&text).unwrap_or_default();
+        let Some(id) = message["id"].as_u64() else { return CallStep::Message(text) };
+        self.questions.push((id, json!({ "method": message["method"].take(), "params": message["params"].take() })));
+        // Those that came with it, unless a notification is between.
+        while let Ok(text) = self.messages.try_recv() {
+            if let CallStep::Message(text) = self.message(text) {
+                return CallStep::Message(text);
+            }
+        }
+        CallStep::Asked
+    }
+
+    /// What the client is asked, by key.
+    pub fn input_requests(&self) -> Value {
+        self.questions.iter().map(|(id, question)| (key(*id), question.clone())).collect()
+    }
+
+    /// Gives the server the answers of the client.
+    pub fn answer(&mut self, questions: &ClientQuestions, envelope: &Envelope) {
+        self.questions.retain(|(id, _)| {
+            let response = envelope.input_response(&key(*id)).map(str::to_owned);
+            response.is_none_or(|response| {
+                questions.answer(&(*id).into(), Ok(response));
+                false
+            })
+        });
+    }
+}
+
+fn key(question: u64) -> String {
+    format!("request-{question}")
+}
+
+impl WaitingCalls {
+    /// Keeps a call until it is taken or this time is over; it is cancelled then. Returns its name.
+    ///
+    /// # Errors
+    /// Too many calls of the client wait.
+    pub fn add(&self, call: RunningCall, ttl: Duration) -> Result<String, RpcError> {
+        let mut all = self.0.lock();
+        if all.len() >= MAX_WAITING {
+            return Err(RpcError::server(format!("{MAX_WAITING} calls wait for the client already")));
+        }
+        let name = random_token();
+        all.insert(name.clone(), call);
+        let (calls, expiring) = (Arc::downgrade(&self.0), name.clone());
+        tokio::spawn(async move {
+            tokio::time::sleep(ttl).await;
+            let expired = calls.upgrade().and_then(|calls| calls.lock().remove(&expiring));
+            drop(expired);
+        });
+        Ok(name)
+    }
+
+    pub fn take(&self, name: &str) -> Option<RunningCall> {
+        self.0.lock().remove(name)
+    }
+}

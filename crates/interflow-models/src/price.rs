@@ -1,0 +1,262 @@
+//! What a call costs: the sum of its parts, each by the length of the prompt, the level of service and the region.
+
+use std::collections::BTreeMap;
+
+use interflow_types::{CallUsage, ServiceRegion, ServiceTier, Timestamp};
+use serde::{Deserialize, Serialize};
+
+use crate::day;
+
+/// What is counted. Tokens are priced in dollars per million, everything else in dollars each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Unit {
+    Input,
+    Output,
+    /// As `output` if unset.
+    Reasoning,
+    /// As `input` if unset; so are the other kinds of input.
+    CacheRead,
+    /// Input written to a cache for minutes.
+    CacheWrite,
+    /// Input written to a cache for an hour or longer; if unset, twice `input` where `cache_write` is set, as Anthropic
+    /// charges it, else `input`.
+    CacheWriteLong,
+    AudioInput,
+    /// As `cache_read` if unset.
+    AudioCacheRead,
+    /// As `output` if unset.
+    AudioOutput,
+    ImageInput,
+    /// As `cache_read` if unset.
+    ImageCacheRead,
+    /// As `output` if unset.
+    ImageOutput,
+    VideoInput,
+    /// A search of the web, or of documents.
+    Search,
+    /// A query of maps.
+    Maps,
+    /// A second of audio or video taken in.
+    SecondInput,
+    /// A second of audio or video made.
+    SecondOutput,
+    /// A picture made.
+    Image,
+    /// A character of text to speech.
+    Character,
+    Page,
+    /// A request, beside its tokens.
+    Request,
+    /// A session of a code interpreter.
+    Session,
+}
+
+impl Unit {
+    /// What is charged for tokens whose own price is not in the list.
+    const fn in_place(self) -> Option<Self> {
+        Some(match self {
+            Self::Reasoning | Self::AudioOutput | Self::ImageOutput => Self::Output,
+            Self::AudioCacheRead | Self::ImageCacheRead => Self::CacheRead,
+            Self::CacheRead | Self::CacheWrite | Self::CacheWriteLong => Self::Input,
+            Self::AudioInput | Self::ImageInput | Self::VideoInput => Self::Input,
+            _ => return None,
+        })
+    }
+
+    const fn is_token(self) -> bool {
+        matches!(self, Self::Input | Self::Output) || self.in_place().is_some()
+    }
+}
+
+/// Prices by unit; `null` is a price that the provider has not published.
+pub type Rates = BTreeMap<Unit, Option<f64>>;
+
+/// The prices of a model from a day on.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
+pub struct Price {
+    /// The first day on which it holds, as `2026-12-01`; always if unset.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub from: Option<String>,
+    /// The hours in which it holds, before the price without hours; always if empty.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub hours: Vec<PriceHours>,
+    /// What all tokens of a request cost whose prompt is longer.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub over: Vec<LongPrompt>,
+    /// By level of service: `batch`, `flex`, `priority`, `ultrafast`, `fast`, `balanced`.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub tiers: BTreeMap<ServiceTier, TierPrice>,
+    /// Factors of all tokens by region: `us`, `eu`.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub regions: BTreeMap<ServiceRegion, f64>,
+    #[serde(flatten)]
+    pub rates: Rates,
+}
+
+/// Hours of some days of the week, in UTC.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct PriceHours {
+    /// From 1, Monday, to 7.
+    pub weekdays: Vec<u8>,
+    /// Minutes after midnight.
+    pub begin: u16,
+    pub end: u16,
+}
+
+/// Prices that apply to prompts of more `tokens`; what is not in them costs the same as in shorter ones.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
+pub struct LongPrompt {
+    pub tokens: u64,
+    #[serde(flatten)]
+    pub rates: Rates,
+}
+
+/// A level of service: prices of its own, and a factor for all tokens that have none.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
+pub struct TierPrice {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub factor: Option<f64>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub over: Vec<LongPrompt>,
+    #[serde(flatten)]
+    pub rates: Rates,
+}
+
+impl Price {
+    /// Whether it holds at a time.
+    pub fn holds_at(&self, at: Timestamp) -> bool {
+        let minutes = at.secs() / 60;
+        // The first of January 1970 was a Thursday.
+        let (weekday, minute) = ((minutes / 1440 + 3) % 7 + 1, minutes % 1440);
+        let holds = |hours: &PriceHours| {
+            hours.weekdays.iter().any(|day| u64::from(*day) == weekday)
+                && (u64::from(hours.begin)..u64::from(hours.end)).contains(&minute)
+        };
+        self.from.as_deref().is_none_or(|from| from <= day(at).as_str())
+            && (self.hours.is_empty() || self.hours.iter().any(holds))
+    }
+
+    /// Checks what an operator wrote.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn check(&self) -> Result<(), String> {
+        if let Some(from) = self.from.as_ref().filter(|from| from.parse::<jiff::civil::Date>().is_err()) {
+            return Err(format!("`from` is a day such as 2026-12-01, not `{from}`"));
+        }
+        let long = |rows: &[LongPrompt]| rows.iter().flat_map(|row| row.rates.values().copied()).collect::<Vec<_>>();
+        let tiers =
+            self.tiers.values().flat_map(|tier| [tier.rates.values().copied().collect(), long(&tier.over)].concat());
+        let mut prices = self.rates.values().copied().chain(long(&self.over)).chain(tiers).flatten();
+        if prices.any(|price| !(0.0..=1e6).contains(&price)) {
+            return Err("a price is a number of dollars, per million tokens or each, from 0 to 1000000".to_owned());
+        }
+        let mut factors = self.tiers.values().filter_map(|tier| tier.factor).chain(self.regions.values().copied());
+        if factors.any(|factor| !(0.0..=1e3).contains(&factor)) {
+            return Err("a factor is a number from 0 to 1000".to_owned());
+        }
+        if self.rates.is_empty() || self.rates.contains_key(&Unit::Input) != self.rates.contains_key(&Unit::Output) {
+            return Err("a price has both `input` and `output`, or other units alone".to_owned());
+        }
+        Ok(())
+    }
+
+    /// The cost in dollars; `None` if the price of any part is not known.
+    pub fn cost(&self, usage: &CallUsage) -> Option<f64> {
+        self.bill(usage).into_iter().try_fold(0.0, |sum, (unit, count, price)| Some(sum + dollars(unit, count, price?)))
+    }
+
+    /// An upper bound of the cost before the call, in dollars: all input may be written to a cache, which costs more.
+    /// Prices that are not known are left out, and what a prompt of this length costs is replaced by the plain price if
+    /// it is not known.
+    pub fn estimate(&self, usage: &CallUsage) -> f64 {
+        let rate = |unit| self.plain_rate(unit, usage.input).or_else(|| self.plain_rate(unit, 0));
+        let most = |units: [Unit; 2], count| {
+            let costs = units.into_iter().filter_map(|unit| Some(dollars(unit, count, rate(unit)?)));
+            costs.fold(0.0, f64::max)
+        };
+        most([Unit::Input, Unit::CacheWrite], usage.input) + most([Unit::Output, Unit::Reasoning], usage.output)
+    }
+
+    /// The parts of a call that are charged: how many of a unit at which price, `None` if that is not known.
+    fn bill(&self, usage: &CallUsage) -> Vec<(Unit, u64, Option<f64>)> {
+        let u = usage;
+        // Saturating: some providers report a part that the whole does not include.
+        let less = |whole: u64, parts: &[u64]| parts.iter().fold(whole, |rest, part| rest.saturating_sub(*part));
+        let parts = [
+            (Unit::Input, less(u.input, &[u.cache_read, u.cache_write, u.audio_input, u.image_input, u.video_input])),
+            (Unit::CacheRead, less(u.cache_read, &[u.audio_cache_read, u.image_cache_read])),
+            (Unit::CacheWrite, less(u.cache_write, &[u.cache_write_long])),
+            (Unit::CacheWriteLong, u.cache_write_long.min(u.cache_write)),
+            (Unit::AudioInput, u.audio_input),
+            (Unit::AudioCacheRead, u.audio_cache_read),
+            (Unit::ImageInput, u.image_input),
+            (Unit::ImageCacheRead, u.image_cache_read),
+            (Unit::VideoInput, u.video_input),
+            (Unit::Output, less(u.output, &[u.reasoning, u.audio_output, u.image_output])),
+            (Unit::Reasoning, u.reasoning.min(u.output)),
+            (Unit::AudioOutput, u.audio_output),
+            (Unit::ImageOutput, u.image_output),
+            (Unit::Search, u.searches),
+            (Unit::Maps, u.maps),
+            (Unit::SecondInput, u.seconds),
+            (Unit::Request, u64::from(self.rates.contains_key(&Unit::Request))),
+        ];
+        let used = parts.into_iter().filter(|(_, count)| *count > 0);
+        used.map(|(unit, count)| (unit, count, self.rate(unit, usage))).collect()
+    }
+
+    /// The price of a unit in a call; `None` if it is not known.
+    fn rate(&self, unit: Unit, usage: &CallUsage) -> Option<f64> {
+        let plain = || self.plain_rate(unit, usage.input);
+        let price = match usage.tier.filter(|tier| *tier != ServiceTier::Standard) {
+            None => plain()?,
+            Some(tier) => match (self.tiers.get(&tier), unit.is_token()) {
+                (Some(tier), _) if let Some(own) = self.tier_rate(tier, unit, usage.input) => own?,
+                (Some(TierPrice { factor: Some(factor), .. }), true) => factor * plain()?,
+                (_, true) => return None,
+                // Searches cost the same at each level.
+                (_, false) => plain()?,
+            },
+        };
+        match usage.region.filter(|_| unit.is_token()) {
+            None => Some(price),
+            Some(region) => Some(price * self.regions.get(&region)?),
+        }
+    }
+
+    /// The price of a unit that a level of service has of its own; inside, `None` if it is not known.
+    #[expect(clippy::option_option, reason = "a list may say that a price is not known")]
+    fn tier_rate(&self, tier: &TierPrice, unit: Unit, prompt: u64) -> Option<Option<f64>> {
+        let rates = match longest(&self.over, prompt) {
+            None => &tier.rates,
+            // Its short prompts say nothing about long ones.
+            Some(_) => &longest(&tier.over, prompt)?.rates,
+        };
+        rates.get(&unit).copied()
+    }
+
+    /// The standard price of a unit behind a prompt of this length.
+    fn plain_rate(&self, unit: Unit, prompt: u64) -> Option<f64> {
+        let longer = longest(&self.over, prompt).and_then(|row| row.rates.get(&unit));
+        if let Some(own) = longer.or_else(|| self.rates.get(&unit)) {
+            return *own;
+        }
+        if unit == Unit::CacheWriteLong && self.rates.contains_key(&Unit::CacheWrite) {
+            return Some(2.0 * self.plain_rate(Unit::Input, prompt)?);
+        }
+        self.plain_rate(unit.in_place()?, prompt)
+    }
+}
+
+/// The prices of the longest prompt that this one exceeds.
+fn longest(rows: &[LongPrompt], prompt: u64) -> Option<&LongPrompt> {
+    rows.iter().filter(|row| prompt > row.tokens).max_by_key(|row| row.tokens)
+}
+
+/// Dollars of so many of a unit.
+fn dollars(unit: Unit, count: u64, price: f64) -> f64 {
+    count as f64 * price / if unit.is_token() { 1e6 } else { 1.0 }
+}

@@ -1,0 +1,2 @@
+-- `flows.chunks` may name two more bodies, as they came in before they were edited: whoever does not know them would take their
+-- chunks for garbage.

@@ -1,0 +1,1 @@
+-- As with edited bodies: after these bodies, `flows.chunks` may name two certificate chains.

@@ -1,0 +1,22 @@
+//! Types whose serialised form is their text.
+
+/// Implements `Serialize` by `Display` and `Deserialize` by `FromStr`.
+#[macro_export]
+macro_rules! serialize_as_text {
+    ($($type:ty),+) => {$(
+        impl serde::Serialize for $type {
+            fn serialize<S: serde::Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+                to.collect_str(self)
+            }
+        }
+
+        impl<'de> serde::Deserialize<'de> for $type {
+            fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+                let text = <std::borrow::Cow<'de, str> as serde::Deserialize>::deserialize(from)?;
+                text.parse().map_err(serde::de::Error::custom)
+            }
+        }
+    )+};
+}
+
+serialize_as_text!(crate::FlowId, crate::Authority);
