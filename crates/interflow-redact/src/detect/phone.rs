@@ -188,8 +188,11 @@ fn is_round_hundreds(scan: &ScanState<'_>, run: &DigitRun, a: usize) -> bool {
     [a, a + 1].iter().all(|g| run.number(scan.bytes, *g).is_multiple_of(100))
 }
 
-/// National numbers without a leading zero: region, number of digits, and valid first digits.
-static REGIONAL: LazyLock<Vec<(&[u8], usize, &[u8])>> = LazyLock::new(|| {
+/// Region, number of digits, and valid first digits.
+type RegionalFormat = (&'static [u8], usize, &'static [u8]);
+
+/// National numbers without a leading zero.
+static REGIONAL: LazyLock<Vec<RegionalFormat>> = LazyLock::new(|| {
     let records = data_file::records(include_str!("../../data/regional_phone_numbers.txt"));
     records.map(|[region, n, first]| (region.as_bytes(), n.parse().expect("a number"), first.as_bytes())).collect()
 });
