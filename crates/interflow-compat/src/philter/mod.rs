@@ -21,7 +21,7 @@ pub struct PhilterImport {
 /// # Errors
 /// The input is not valid YAML, or its schema version is not 1.
 pub fn import(yaml: &str) -> Result<PhilterImport, String> {
-    let root: Yaml = interflow_codec::yaml::from_str(yaml).map_err(|e| format!("invalid YAML: {e}"))?;
+    let root: Yaml = interflow_codec::document::from_yaml(yaml).map_err(|e| format!("invalid YAML: {e}"))?;
     if root.get("version").is_some_and(|v| v.as_u64() != Some(1)) {
         return Err("only schema version 1 is supported".into());
     }

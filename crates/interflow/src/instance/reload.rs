@@ -141,43 +141,8 @@ type ReloadRequest = oneshot::Sender<Result<ReloadReport, String>>;
 /// Pending requests of the admin API; more wait.
 const MAX_REQUESTS: usize = 8;
 
-/// Sections and keys that are read at the start only.
-const FIXED: [&str; 34] = [
-    "/log/format",
-    "/log/max_size",
-    "/admin",
-    "/dns",
-    "/record/dir",
-    "/record/store",
-    "/record/objects",
-    "/record/overflow",
-    "/record/queue_bytes",
-    "/record/queue_flows",
-    "/record/compress",
-    "/record/schemas",
-    "/approvals/secrets_key",
-    "/approvals/secrets_key_command",
-    "/fleet",
-    "/record/archive",
-    "/record/archive_bodies",
-    "/record/archive_delay",
-    "/record/archive_file_bytes",
-    "/record/archive_before_delete",
-    "/intercept/leaf_cache_size",
-    "/intercept/leaf_validity_days",
-    "/intercept/persist_leaves",
-    "/intercept/ca_certificate",
-    "/intercept/ca_key",
-    "/workers",
-    "/data_dir",
-    "/proxy/listen",
-    "/proxy/transparent",
-    "/proxy/reverse",
-    "/proxy/mdns_name",
-    "/gateway/listen",
-    "/media/compat/port",
-    "/upstream/max_connections_per_host",
-];
+/// Sections and keys that are read at the start only, as JSON Pointers.
+const FIXED: &str = include_str!("../../data/fixed_keys.txt");
 
 /// Which keys a reload can change.
 #[derive(Clone, Copy, Debug)]
@@ -192,7 +157,7 @@ impl ReloadableKeys {
     }
 
     fn fixed(self) -> impl Iterator<Item = &'static str> {
-        FIXED.into_iter().chain((!self.has_store).then_some("/record"))
+        FIXED.lines().chain((!self.has_store).then_some("/record"))
     }
 
     /// When a change of this key takes effect.
@@ -441,7 +406,7 @@ mod tests {
     #[test]
     fn sections_that_need_a_restart_exist() {
         let schema = InterflowConfig::schema().to_string();
-        for name in FIXED.iter().flat_map(|path| path[1..].split('/')) {
+        for name in FIXED.lines().flat_map(|path| path[1..].split('/')) {
             assert!(schema.contains(&format!("\"{name}\"")), "{name}");
         }
     }

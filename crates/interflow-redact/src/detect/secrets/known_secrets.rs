@@ -60,7 +60,7 @@ struct SecretTables {
 /// Parsed on first use. The file is part of the program, so an error in it shows in the tests.
 static TABLES: LazyLock<SecretTables> = LazyLock::new(|| {
     let text = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/data/secrets.toml"));
-    let mut file: SecretsFile = toml::from_str(text).expect("data/secrets.toml has this form");
+    let mut file: SecretsFile = interflow_codec::document::from_toml(text).expect("data/secrets.toml has this form");
     file.prefixes.sort_by_key(|known| Reverse(known.prefix.len()));
     let mut by_first = [const { Vec::new() }; 256];
     for known in file.prefixes {
