@@ -38,7 +38,7 @@ run: ## Build Interflow and start it with embedded defaults (ARGS="..." is passe
 	@scripts/setup build
 	@scripts/ui build
 	@$(PREPARE)
-	@scripts/say "building Interflow: some 450 crates, with TLS, SQLite and Lua in C; about 10 minutes on 2 cores the first time, seconds later"
+	@scripts/say "building Interflow: some 410 crates, with TLS, SQLite and Lua in C; about 10 minutes on 2 cores the first time, seconds later"
 	@$(CARGO_ENV) $(CARGO) build --locked --release -p interflow $(FEATURE_FLAGS)
 	@scripts/say "starting $(INTERFLOW) run $(ARGS)"
 	@exec $(INTERFLOW) run $(ARGS)
@@ -73,7 +73,7 @@ fleet: ## Start two replicas behind HAProxy with PostgreSQL, Redis and an S3 ser
 
 .PHONY: docs
 docs: ## Generate what is made from the code: the pages of docs/reference, docs/reference/openapi.json, the UI's types of the API
-	@said=$$(UPDATE_DOCS=1 $(CARGO) test --locked -q -p interflow --bin interflow reference) || { echo "$$said"; exit 1; }
+	@said=$$(UPDATE_DOCS=1 $(CARGO) test --locked -q -p interflow --lib reference) || { echo "$$said"; exit 1; }
 	@said=$$(UPDATE_DOCS=1 $(CARGO) test --locked -q -p interflow-query -p interflow-redact -p interflow-rules -p interflow-archive -p interflow-admin --test reference) || { echo "$$said"; exit 1; }
 	@said=$$(UPDATE_DOCS=1 $(CARGO) test --locked -q -p interflow-compat --test fluxzy the_reference_page) || { echo "$$said"; exit 1; }
 	@said=$$(UPDATE_DOCS=1 $(CARGO) test --locked -q -p interflow-admin --lib the_committed_) || { echo "$$said"; exit 1; }

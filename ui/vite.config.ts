@@ -2,7 +2,7 @@
 import { svelte } from '@sveltejs/vite-plugin-svelte';
 import { readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { brotliCompressSync, constants, gzipSync } from 'node:zlib';
+import { brotliCompressSync, constants } from 'node:zlib';
 import type { Plugin } from 'vite';
 import { defineConfig } from 'vitest/config';
 import { docs } from './docs.mjs';
@@ -13,7 +13,7 @@ const MAX_FIRST_LOAD = 200_000;
 /** Minimum file size for compression, in bytes. */
 const WORTHWHILE = 600;
 
-/** Writes `.br` and `.gz` variants of every text file, so that the server does not compress. */
+/** Writes a `.br` variant of every text file, which the binary embeds in its place. */
 function precompress(folder: string): Plugin {
   return {
     name: 'precompress',
@@ -26,7 +26,6 @@ function precompress(folder: string): Plugin {
         if (bytes.length < WORTHWHILE) continue;
         const hint = { [constants.BROTLI_PARAM_SIZE_HINT]: bytes.length };
         writeFileSync(`${path}.br`, brotliCompressSync(bytes, { params: hint }));
-        writeFileSync(`${path}.gz`, gzipSync(bytes, { level: 9 }));
       }
     },
   };

@@ -1,21 +1,21 @@
-//! The embedded web UI: files with their compressed variants, and the index page for all other paths.
+//! The embedded web UI: its files, compressed, and the index page for all other paths.
 
-use std::borrow::Cow;
 use std::sync::Arc;
 
 use axum::extract::State;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Redirect, Response};
-use interflow_types::media_type;
-use rust_embed::RustEmbed;
+use bytes::Bytes;
+use interflow_codec::content_coding;
+use interflow_types::{Headers, media_type};
 
 use crate::state::AdminState;
 use crate::{api, status_page};
 
-#[derive(RustEmbed)]
-#[folder = "../../ui/dist"]
-#[allow_missing = true]
-struct UiAssets;
+/// Names and contents; `.br` follows the name of a file that is compressed.
+static ASSETS: &[(&str, &[u8])] = &include!(concat!(env!("OUT_DIR"), "/ui_assets.rs"));
+/// The largest file of the UI, in bytes.
+const MAX_ASSET: u64 = 16 << 20;
 
 /// The page shared by all paths of the UI.
 const INDEX: &str = "index.html";
@@ -42,9 +42,6 @@ fn media_policy(state: &AdminState) -> Option<HeaderValue> {
     let authority = base.authority().map(|a| a.as_str()).filter(|a| !a.contains([';', ',', '@']))?;
     HeaderValue::try_from(format!("{POLICY}; media-src 'self' {}://{authority}", base.scheme_str()?)).ok()
 }
-
-/// Precompressed content codings, best first: the name and the file extension.
-const CODINGS: [(&str, &str); 2] = [("br", ".br"), ("gzip", ".gz")];
 
 /// Handles all paths without another route: a file of the UI, or its index page.
 pub(crate) async fn serve(
@@ -77,23 +74,19 @@ pub(crate) fn is_page(path: &str) -> bool {
     path == INDEX || !path.rsplit('/').next().unwrap_or_default().contains('.')
 }
 
-/// A file in the best coding that the client accepts.
+/// A file, as it is embedded if the client accepts that.
 fn file(name: &str, asked: &HeaderMap, policy: &dyn Fn() -> HeaderValue) -> Option<Response> {
     // A file of unknown type is not served, which keeps out files that the build left behind.
     let media = media_type::by_file_name(name)?;
     let accepted = asked.get(header::ACCEPT_ENCODING).and_then(|v| v.to_str().ok()).unwrap_or_default();
-    let coded = CODINGS
-        .iter()
-        .filter(|(coding, _)| accepts(accepted, coding))
-        .find_map(|(coding, ending)| Some((Some(*coding), UiAssets::get(&format!("{name}{ending}"))?)));
-    let (coding, found) = match coded {
-        Some(coded) => coded,
-        None => (None, UiAssets::get(name)?),
-    };
-    // Embedded in a release build, read from the disk in a debug build.
-    let body = match found.data {
-        Cow::Borrowed(bytes) => bytes::Bytes::from_static(bytes),
-        Cow::Owned(bytes) => bytes.into(),
+    let embedded = |name: &str| ASSETS.iter().find(|(asset, _)| *asset == name).map(|(_, bytes)| *bytes);
+    let (coding, body) = match embedded(&format!("{name}.br")) {
+        None => (None, Bytes::from_static(embedded(name)?)),
+        Some(compressed) if accepts(accepted, "br") => (Some("br"), Bytes::from_static(compressed)),
+        Some(compressed) => {
+            let coding: Headers = [("content-encoding", "br")].into_iter().collect();
+            (None, content_coding::decode(&coding, compressed, MAX_ASSET).ok()??)
+        }
     };
     let mut response = ([(header::CONTENT_TYPE, media), (header::CACHE_CONTROL, lifetime(name))], body).into_response();
     let headers = response.headers_mut();
@@ -135,14 +128,14 @@ mod tests {
 
     #[test]
     fn accept_encoding_matches_by_name_unless_its_weight_is_zero() {
-        for (field, br, gzip) in [
-            ("gzip, deflate, br, zstd", true, true),
-            ("BR;q=0.5", true, false),
-            ("br;q=0, gzip;q=0.1", false, true),
-            ("brotli", false, false),
-            ("", false, false),
+        for (field, br) in [
+            ("gzip, deflate, br, zstd", true),
+            ("BR;q=0.5", true),
+            ("br;q=0, gzip;q=0.1", false),
+            ("brotli", false),
+            ("", false),
         ] {
-            assert_eq!((accepts(field, "br"), accepts(field, "gzip")), (br, gzip), "{field}");
+            assert_eq!(accepts(field, "br"), br, "{field}");
         }
     }
 
@@ -164,6 +157,20 @@ mod tests {
     fn only_hashed_assets_are_cached_as_immutable() {
         for (name, kept) in [("index.html", "no-store"), ("theme.js", "600"), ("assets/index-abc.js", "immutable")] {
             assert!(lifetime(name).contains(kept), "{name}: {}", lifetime(name));
+        }
+    }
+
+    #[test]
+    fn a_client_without_brotli_gets_the_decoded_file() {
+        for (name, _) in ASSETS.iter().filter(|(name, _)| name.ends_with(".html.br")) {
+            let mut asked = HeaderMap::new();
+            let mut served = |name: &str, codings| {
+                asked.insert(header::ACCEPT_ENCODING, HeaderValue::from_static(codings));
+                let response = file(name, &asked, &|| HeaderValue::from_static(POLICY)).unwrap();
+                response.headers().contains_key(header::CONTENT_ENCODING)
+            };
+            let name = name.trim_end_matches(".br");
+            assert_eq!((served(name, "br"), served(name, "gzip")), (true, false), "{name}");
         }
     }
 

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
+use interflow_codec::document::from_toml;
 use serde::{Deserialize, Serialize};
 
 use super::config::{ApprovalAction, RuleSpec};
@@ -35,7 +36,7 @@ struct PresetAllowRule {
 
 static ALL: LazyLock<Vec<RulePreset>> = LazyLock::new(|| {
     let written: BTreeMap<String, PresetEntry> =
-        toml::from_str(include_str!("presets.toml")).expect("the presets that come with the program are right");
+        from_toml(include_str!("presets.toml")).expect("the presets that come with the program are right");
     let preset = |(name, w): (String, PresetEntry)| {
         let rule = |a: PresetAllowRule| RuleSpec {
             hosts: a.hosts,

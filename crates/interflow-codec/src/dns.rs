@@ -1,6 +1,7 @@
-//! DNS messages (RFC 1035), as far as a forwarder needs them: the addresses in a response, and error responses.
+//! DNS messages (RFC 1035), as far as a forwarder and a client need them: queries, the addresses in a response, and error
+//! responses.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::IpAddr;
 
 use crate::cursor::Cursor;
 
@@ -8,14 +9,17 @@ use crate::cursor::Cursor;
 const HEADER_LEN: usize = 12;
 /// The longest name, in bytes (RFC 1035 2.3.4).
 const MAX_NAME_LEN: usize = 255;
+const MAX_LABEL_LEN: u8 = 63;
 /// Records of one response that are examined; more are ignored. Real answers have a few dozen.
 const MAX_RECORDS: usize = 256;
 
 /// RCODE 2 (RFC 1035 4.1.1): the server failed.
 pub const SERVFAIL: u8 = 2;
+/// RCODE 3: the name does not exist.
+pub const NXDOMAIN: u8 = 3;
 pub const REFUSED: u8 = 5;
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DnsQuestion {
     /// The message id, which matches a response to its query.
     pub id: u16,
@@ -26,10 +30,33 @@ pub struct DnsQuestion {
 }
 
 /// The addresses in a response, each with its time to live in seconds.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AddressRecords {
     pub question: DnsQuestion,
     pub addresses: Vec<(IpAddr, u32)>,
+    /// The RCODE; 0 without an error.
+    pub code: u8,
+    /// The shortest time to live of the answer's records.
+    pub ttl: u32,
+    /// For how long the absence of records may be cached (RFC 2308 5).
+    pub negative_ttl: Option<u32>,
+}
+
+/// A query for the records of this type; `None` if the name is not one of DNS.
+pub fn write_query(id: u16, name: &str, kind: u16) -> Option<Vec<u8>> {
+    // The flag RD, and one question.
+    let mut out = [&id.to_be_bytes()[..], &[1, 0, 0, 1, 0, 0, 0, 0, 0, 0]].concat();
+    for label in name.strip_suffix('.').unwrap_or(name).split('.') {
+        out.push(u8::try_from(label.len()).ok().filter(|n| (1..=MAX_LABEL_LEN).contains(n))?);
+        out.extend_from_slice(label.as_bytes());
+    }
+    out.push(0);
+    (out.len() - HEADER_LEN <= MAX_NAME_LEN).then(|| [&out[..], &kind.to_be_bytes(), &[0, 1]].concat())
+}
+
+/// Whether a response is cut to what a datagram holds: the query is repeated over TCP (RFC 2181 9).
+pub fn is_truncated(message: &[u8]) -> bool {
+    message.get(2).is_some_and(|flags| flags & 2 != 0)
 }
 
 /// Parses the question of a query or a response; `None` if there is not exactly one, or it is malformed.
@@ -44,24 +71,24 @@ pub fn parse_addresses(message: &[u8]) -> Option<AddressRecords> {
     // The QR bit (RFC 1035 4.1.1).
     let is_response = message.get(2)? & 0x80 != 0;
     let question = read_question(message, &mut reader).filter(|_| is_response)?;
-    let count = usize::from(u16::from_be_bytes([*message.get(6)?, *message.get(7)?])).min(MAX_RECORDS);
-    let mut addresses = Vec::new();
-    for _ in 0..count {
-        reader.name()?;
-        let mut rest = Cursor(message.get(reader.at..)?);
-        let (kind, class, ttl) = (rest.u16()?, rest.u16()?, rest.u32()?);
-        let data = rest.counted16()?;
-        // Type, class, TTL and data length take ten bytes.
-        reader.at += 10 + data.len();
-        let address = match (class, kind) {
-            (1, 1) => <[u8; 4]>::try_from(data).ok().map(|a| IpAddr::V4(Ipv4Addr::from(a))),
-            (1, 28) => <[u8; 16]>::try_from(data).ok().map(|a| IpAddr::V6(Ipv6Addr::from(a))),
-            _ => None,
-        };
-        // A TTL with its most significant bit set is treated as 0 (RFC 2181 8).
-        addresses.extend(address.map(|a| (a, if ttl > i32::MAX as u32 { 0 } else { ttl })));
+    let count = |at| usize::from(u16::from_be_bytes([message[at], message[at + 1]])).min(MAX_RECORDS);
+    let (answers, authorities) = (count(6), count(8));
+    let (mut addresses, mut shortest, mut negative_ttl) = (Vec::new(), None, None);
+    for index in 0..answers + authorities {
+        let (kind, class, ttl, data) = reader.record()?;
+        match (index < answers, class, kind) {
+            (true, 1, 1) => addresses.extend(<[u8; 4]>::try_from(data).ok().map(|a| (IpAddr::V4(a.into()), ttl))),
+            (true, 1, 28) => addresses.extend(<[u8; 16]>::try_from(data).ok().map(|a| (IpAddr::V6(a.into()), ttl))),
+            // SOA, whose last field limits negative answers.
+            (false, 1, 6) => negative_ttl = data.last_chunk().map(|last| ttl.min(u32::from_be_bytes(*last))),
+            _ => {}
+        }
+        if index < answers {
+            shortest = Some(shortest.map_or(ttl, |shortest: u32| shortest.min(ttl)));
+        }
     }
-    Some(AddressRecords { question, addresses })
+    let code = message[3] & 0x0f;
+    Some(AddressRecords { question, addresses, code, ttl: shortest.unwrap_or(0), negative_ttl })
 }
 
 /// An error response to a query; `None` if the query cannot be answered at all.
@@ -100,6 +127,18 @@ struct DnsReader<'a> {
 impl<'a> DnsReader<'a> {
     fn new(message: &'a [u8]) -> Option<Self> {
         (message.len() >= HEADER_LEN).then_some(Self { message, at: HEADER_LEN })
+    }
+
+    /// Type, class, time to live and data of the record at this position (RFC 1035 4.1.3).
+    fn record(&mut self) -> Option<(u16, u16, u32, &'a [u8])> {
+        self.name()?;
+        let mut rest = Cursor(self.message.get(self.at..)?);
+        let (kind, class, ttl) = (rest.u16()?, rest.u16()?, rest.u32()?);
+        let data = rest.counted16()?;
+        // Type, class, TTL and data length take ten bytes.
+        self.at += 10 + data.len();
+        // A TTL with its most significant bit set is treated as 0 (RFC 2181 8).
+        Some((kind, class, if ttl > i32::MAX as u32 { 0 } else { ttl }, data))
     }
 
     /// The name at this position (RFC 1035 4.1.4). Compression pointers must point backwards, which guarantees
@@ -147,6 +186,8 @@ impl<'a> DnsReader<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::net::Ipv6Addr;
+
     use proptest::prelude::*;
 
     fn name(text: &str) -> Vec<u8> {
@@ -184,10 +225,32 @@ mod tests {
         let records = parse_addresses(&message).unwrap();
         assert_eq!(records.question, DnsQuestion { id: 0xabcd, name: "www.shop.test".into(), kind: 1 });
         assert_eq!(records.addresses, [("192.0.2.7".parse().unwrap(), 60), ("192.0.2.8".parse().unwrap(), 0)]);
+        assert_eq!((records.code, records.ttl), (0, 0));
         let six = "2001:db8::1".parse::<Ipv6Addr>().unwrap();
         let message = response("v6.test", 28, &[(back, 28, 5, &six.octets())]);
         assert_eq!(parse_addresses(&message).unwrap().addresses, [(IpAddr::V6(six), 5)]);
         assert_eq!(parse_addresses(&query("a.test", 1)), None, "a query has no addresses");
+    }
+
+    #[test]
+    fn a_query_has_one_question_of_valid_labels() {
+        assert_eq!(write_query(0xabcd, "WWW.shop.test.", 28), Some(query("WWW.shop.test", 28)));
+        for wrong in ["", ".", "a..test", &"x".repeat(64), &format!("{0}.{0}.{0}.{0}.{0}", "x".repeat(60))] {
+            assert_eq!(write_query(1, wrong, 1), None, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_negative_response_says_for_how_long_it_holds() {
+        let soa = [&[0, 0][..], &[0; 16], &30_u32.to_be_bytes()].concat();
+        let mut message = response("gone.test", 1, &[(&[0xc0, 12], 6, 60, &soa)]);
+        message.swap(7, 9);
+        message[3] = NXDOMAIN;
+        let records = parse_addresses(&message).unwrap();
+        assert_eq!((records.code, records.negative_ttl, records.ttl), (NXDOMAIN, Some(30), 0));
+        assert!(!is_truncated(&message));
+        message[2] |= 2;
+        assert!(is_truncated(&message));
     }
 
     #[test]

@@ -21,7 +21,7 @@ const VARIABLE: &str = "os.environ/";
 /// # Errors
 /// The input is not valid YAML, or it has no models and no MCP servers.
 pub fn import(yaml: &str) -> Result<ImportedConfig, String> {
-    let root: Yaml = interflow_codec::yaml::from_str(yaml).map_err(|e| format!("invalid YAML: {e}"))?;
+    let root: Yaml = interflow_codec::document::from_yaml(yaml).map_err(|e| format!("invalid YAML: {e}"))?;
     if root["model_list"].is_null() && root["mcp_servers"].is_null() {
         return Err("neither model_list nor mcp_servers: is it a config.yaml of LiteLLM's proxy?".into());
     }

@@ -185,7 +185,7 @@ type OptionValues = (String, Vec<String>);
 /// # Errors
 /// A text that is not a YAML map, or an invalid value.
 pub fn config_options(text: &str) -> Result<(Vec<OptionValues>, Vec<String>), String> {
-    let all: Map<String, Value> = interflow_codec::yaml::from_str(text).map_err(|e| e.to_string())?;
+    let all: Map<String, Value> = interflow_codec::document::from_yaml(text).map_err(|e| e.to_string())?;
     let (mut found, mut notes) = (Vec::new(), Vec::new());
     for (option, value) in &all {
         // `server_replay` depends on other options of the file.
@@ -234,7 +234,7 @@ const UNSUPPORTED_OPTIONS: &[(&str, &str)] = &[
 /// # Errors
 /// A text that is not a YAML map, or an option with an invalid value.
 pub fn server_replay(text: &str) -> Result<Vec<Value>, String> {
-    let all: Map<String, Value> = interflow_codec::yaml::from_str(text).map_err(|e| e.to_string())?;
+    let all: Map<String, Value> = interflow_codec::document::from_yaml(text).map_err(|e| e.to_string())?;
     let files: Vec<String> = match all.get("server_replay") {
         Some(Value::Array(list)) => list.iter().filter_map(|f| f.as_str().map(ToOwned::to_owned)).collect(),
         Some(Value::String(file)) => vec![file.clone()],
@@ -299,7 +299,7 @@ pub fn to_yaml(mut rules: Vec<Value>) -> String {
         let n = counts.entry(base.clone()).and_modify(|n| *n += 1).or_insert(1);
         rule["name"] = format!("{base} {n}").into();
     }
-    interflow_codec::yaml::to_string(&json!({ "rules": rules }))
+    interflow_codec::document::to_yaml(&json!({ "rules": rules }))
 }
 
 /// A rule for this side; `None` if the filter can never match there.

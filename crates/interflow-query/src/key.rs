@@ -243,9 +243,10 @@ impl Flag {
 }
 
 /// The most similar name, for a suggestion; `None` if more than a third of the letters differ.
-pub(crate) fn closest_name<'a>(written: &str, names: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+pub fn closest_name<'a>(written: &str, names: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let written = written.to_ascii_lowercase();
     names
+        .into_iter()
         .filter(|n| !n.is_empty())
         .map(|n| (strsim::damerau_levenshtein(&written, &n.to_ascii_lowercase()), n))
         .filter(|(distance, n)| *distance <= (n.len().max(written.len()) / 3).max(1))

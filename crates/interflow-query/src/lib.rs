@@ -27,7 +27,7 @@ mod words;
 pub use ast::{CompareOp, Expr, NumberTest, QuerySpan, RegexSource, Term, TermTest, TextPattern, TimePoint, TimeTest};
 pub use complete::{Completion, SYNTAX, SYNTAX_NOTES, complete, help};
 pub use error::QueryError;
-pub use key::{Flag, Key};
+pub use key::{Flag, Key, closest_name};
 pub use limits::{MAX_DEPTH, MAX_LENGTH, MAX_TERMS};
 pub use query::Query;
 pub use subject::{Fact, QuerySubject, Tristate};

@@ -222,15 +222,17 @@ impl Default for RedactConfig {
 
 #[cfg(test)]
 mod tests {
+    use interflow_codec::document::from_toml;
+
     use super::*;
 
     #[test]
     fn default_modes_are_redact_for_gateway_and_flag_for_proxied() {
-        let config: RedactConfig = toml::from_str("").unwrap();
+        let config: RedactConfig = from_toml("").unwrap();
         assert_eq!(config, RedactConfig::default());
         assert_eq!((config.gateway, config.proxied), (RedactMode::Redact, RedactMode::Flag));
-        assert!(toml::from_str::<RedactConfig>("intercept = 'off'").is_err());
-        let route: RedactConfig = toml::from_str("[[route]]\nmodel = 'x*'\nresponses = 'block'").unwrap();
+        assert!(from_toml::<RedactConfig>("intercept = 'off'").is_err());
+        let route: RedactConfig = from_toml("[[route]]\nmodel = 'x*'\nresponses = 'block'").unwrap();
         assert_eq!((route.route[0].responses, route.route[0].mode), (Some(OutboundMode::Block), None));
     }
 }

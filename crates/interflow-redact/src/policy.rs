@@ -9,6 +9,7 @@ mod source_location;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
+use interflow_codec::document::from_toml;
 use regex::{Regex, RegexBuilder};
 
 pub(crate) use condition::ConditionInput;
@@ -112,7 +113,7 @@ impl Policy {
     /// As [`parse`](Self::parse).
     pub fn from_toml(text: &str) -> Result<Self, RedactError> {
         let file: PolicyFile =
-            toml::from_str(text).map_err(|e| RedactError::Policy(file::with_suggestion(&e.to_string())))?;
+            from_toml(text).map_err(|e| RedactError::Policy(file::with_suggestion(&e.to_string())))?;
         file.compile(text.as_bytes())
     }
 

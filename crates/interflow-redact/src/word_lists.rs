@@ -23,7 +23,7 @@ pub fn words<Words: FromIterator<&'static str>>(name: &str) -> Words {
 
 /// A file of `data/`.
 pub fn parse<Table: DeserializeOwned>(text: &str) -> Table {
-    toml::from_str(text).expect("the files of data/ have the form that their tables declare")
+    interflow_codec::document::from_toml(text).expect("the files of data/ have the form that their tables declare")
 }
 
 /// A kind by its name.

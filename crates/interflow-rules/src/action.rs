@@ -301,7 +301,7 @@ impl Action {
 /// The error for an unknown name, with the closest known one.
 fn unknown_action<E: de::Error>(name: &str) -> E {
     let names: Vec<&str> = ACTIONS.iter().map(|a| a.name).collect();
-    match crate::error::closest_name(name, names.iter().copied()) {
+    match interflow_query::closest_name(name, names.iter().copied()) {
         Some(_) => E::custom(unknown_key_message("action", name, &names)),
         None => E::custom(format!("unknown action `{name}`: `interflow rules list --actions` names them all")),
     }
@@ -409,7 +409,7 @@ mod tests {
     use super::*;
 
     fn read(text: &str) -> Result<Vec<Action>, String> {
-        interflow_codec::yaml::from_str::<ActionList>(text).map(|a| a.0).map_err(|e| e.to_string())
+        interflow_codec::document::from_yaml::<ActionList>(text).map(|a| a.0).map_err(|e| e.to_string())
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use interflow_query::closest_name;
 use interflow_types::schema::JsonSchema;
 use serde::Serialize;
 
@@ -60,17 +61,6 @@ impl From<RuleProblem> for RuleLoadError {
     fn from(problem: RuleProblem) -> Self {
         Self { problems: vec![problem], notes: Vec::new() }
     }
-}
-
-/// The known name closest to what was written; `None` if more than a third of the letters differ.
-pub(crate) fn closest_name<'a>(written: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
-    let lower = written.to_ascii_lowercase();
-    known
-        .into_iter()
-        .map(|k| (strsim::damerau_levenshtein(&lower, &k.to_ascii_lowercase()), k))
-        .filter(|(distance, k)| *distance <= (k.len().max(written.len()) / 3).max(1))
-        .min()
-        .map(|(_, k)| k)
 }
 
 /// `unknown key ...`, with the closest known key or the list of known keys.

@@ -72,7 +72,7 @@ fn the_dashboard_names_only_families_and_labels_that_exist() {
 #[test]
 fn the_alerts_name_only_families_and_labels_that_exist() {
     let text = std::fs::read_to_string(root().join("deploy/prometheus/alerts.yaml")).unwrap();
-    let alerts: Value = interflow_codec::yaml::from_str(&text).unwrap();
+    let alerts: Value = interflow_codec::document::from_yaml(&text).unwrap();
     let mut found = Vec::new();
     collect(&alerts, &["expr"], &mut found);
     assert!(found.len() > 15, "only {} expressions", found.len());

@@ -50,7 +50,7 @@ impl FingerprintProfile {
 
 /// All profiles, in the order of the documentation.
 pub static PROFILES: LazyLock<Vec<FingerprintProfile>> = LazyLock::new(|| {
-    crate::yaml::from_str(include_str!("../../data/fingerprints.yaml")).expect("a test reads the file")
+    crate::document::from_yaml(include_str!("../../data/fingerprints.yaml")).expect("a test reads the file")
 });
 
 /// What profiles have in common.

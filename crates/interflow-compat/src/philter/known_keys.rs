@@ -74,7 +74,7 @@ mod tests {
 
     #[test]
     fn unknown_philter_keys_are_named() {
-        let root: Yaml = interflow_codec::yaml::from_str(
+        let root: Yaml = interflow_codec::document::from_yaml(
             r#"
 version: 1
 listen: { port: 8080, prot: 1, trustedProxies: ["10.0.0.0/8"] }

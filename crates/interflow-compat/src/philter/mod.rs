@@ -13,7 +13,7 @@ use crate::draft::{ConfigDraft, ImportedConfig};
 /// # Errors
 /// The input is not valid YAML, or its schema version is not 1.
 pub fn import(yaml: &str) -> Result<ImportedConfig, String> {
-    let root: Yaml = interflow_codec::yaml::from_str(yaml).map_err(|e| format!("invalid YAML: {e}"))?;
+    let root: Yaml = interflow_codec::document::from_yaml(yaml).map_err(|e| format!("invalid YAML: {e}"))?;
     if root.get("version").is_some_and(|v| v.as_u64() != Some(1)) {
         return Err("only schema version 1 is supported".into());
     }

@@ -9,16 +9,13 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use hickory_resolver::config::{ConnectionConfig, LookupIpStrategy, NameServerConfig, ResolverConfig};
-use hickory_resolver::net::runtime::TokioRuntimeProvider;
-use hickory_resolver::net::{DnsError, NetError};
-use hickory_resolver::{ResolverBuilder, TokioResolver};
 use interflow_types::{Error, ErrorKind, Host, Retryable};
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::doh::{DohClient, DohServer};
+use super::name_servers::{self, DnsAnswer, LookupFailure, NameServers};
 
 #[derive(Clone, Debug)]
 pub struct ResolverOptions {
@@ -213,14 +210,16 @@ impl ResolverState {
         // Failures are cached too, but briefly: without that, every request to a dead name would wait for the timeout.
         let o = &self.options;
         match tokio::time::timeout(o.timeout, self.try_all(name)).await {
-            Ok(Ok((addrs, ttl))) if !addrs.is_empty() => (Ok(addrs.into()), ttl.clamp(o.min_ttl, o.max_ttl)),
-            Ok(Ok(_)) => (Err("it has no address".into()), o.negative_ttl),
-            Ok(Err(failure)) => {
-                // The zone's SOA may shorten the negative answer, but never lengthen it beyond the configured
-                // maximum.
-                let ttl = failure.ttl.map_or(o.negative_ttl, |ttl| ttl.min(o.negative_ttl)).max(o.min_ttl);
-                (Err(failure.why.into()), ttl)
+            Ok(Ok(DnsAnswer { addrs, ttl })) if !addrs.is_empty() => {
+                (Ok(addrs.into()), ttl.clamp(o.min_ttl, o.max_ttl))
             }
+            Ok(Ok(_)) => (Err("it has no address".into()), o.negative_ttl),
+            // The zone's SOA may shorten the negative answer, but never lengthen it beyond the configured maximum.
+            Ok(Err(LookupFailure::NoSuchName(ttl))) => {
+                let ttl = ttl.map_or(o.negative_ttl, |ttl| ttl.min(o.negative_ttl)).max(o.min_ttl);
+                (Err("the name does not exist".into()), ttl)
+            }
+            Ok(Err(LookupFailure::Server(why))) => (Err(why.into()), o.min_ttl),
             Err(_) => {
                 let why = format!("no name server answered within {} s", o.timeout.as_secs_f32());
                 // The shortest time: the next request should try again soon.
@@ -229,62 +228,28 @@ impl ResolverState {
         }
     }
 
-    async fn try_all(&self, name: &str) -> Result<(Vec<IpAddr>, Duration), LookupFailure> {
+    async fn try_all(&self, name: &str) -> Result<DnsAnswer, LookupFailure> {
         // Names of the local network are often known only to mDNS or NSS.
         let is_local = !name.trim_end_matches('.').contains('.') || name.ends_with(".local");
         if let Some(https) = self.https.as_ref().filter(|_| !is_local) {
             return https.look_up(name).await;
         }
-        let Some(dns) = self.system.resolver(&self.options) else { return lookup_with_getaddrinfo(name).await };
-        let failure = match dns.lookup_ip(name).await {
-            Ok(found) => {
-                let ttl = found.valid_until().saturating_duration_since(std::time::Instant::now());
-                return Ok((found.iter().collect(), ttl));
-            }
-            Err(error) => LookupFailure::from(error),
-        };
+        let Some(servers) = self.system.servers(&self.options) else { return lookup_with_getaddrinfo(name).await };
+        let answer = servers.look_up(name).await;
         // Name servers that the operator configured are the only ones asked.
         if is_local
             && self.options.name_servers.is_empty()
-            && let Ok(found) = lookup_with_getaddrinfo(name).await
+            && !answer.as_ref().is_ok_and(|answer| !answer.addrs.is_empty())
+            && let Ok(local) = lookup_with_getaddrinfo(name).await
         {
-            return Ok(found);
+            return Ok(local);
         }
-        Err(failure)
-    }
-}
-
-/// A failed lookup, and for how long its zone allows it to be cached (RFC 2308).
-pub(super) struct LookupFailure {
-    pub why: String,
-    pub ttl: Option<Duration>,
-}
-
-impl LookupFailure {
-    pub fn new(why: String, ttl: Option<Duration>) -> Self {
-        Self { why, ttl }
-    }
-}
-
-impl From<NetError> for LookupFailure {
-    fn from(error: NetError) -> Self {
-        let nx = error.is_nx_domain();
-        match error {
-            NetError::Dns(DnsError::NoRecordsFound(none)) => Self {
-                why: if nx { "the name does not exist".to_owned() } else { "it has no address".to_owned() },
-                ttl: none.negative_ttl.map(|s| Duration::from_secs(s.into())),
-            },
-            NetError::Timeout => Self { why: "no name server answered in time".to_owned(), ttl: Some(Duration::ZERO) },
-            NetError::NoConnections => {
-                Self { why: "no name server can be reached".to_owned(), ttl: Some(Duration::ZERO) }
-            }
-            error => Self { why: error.to_string(), ttl: Some(Duration::ZERO) },
-        }
+        answer
     }
 }
 
 /// Calls `getaddrinfo` on a blocking thread. It returns no TTL.
-async fn lookup_with_getaddrinfo(name: &str) -> Result<(Vec<IpAddr>, Duration), LookupFailure> {
+async fn lookup_with_getaddrinfo(name: &str) -> Result<DnsAnswer, LookupFailure> {
     match tokio::net::lookup_host((name, 0)).await {
         Ok(found) => {
             let mut addrs = Vec::new();
@@ -295,9 +260,9 @@ async fn lookup_with_getaddrinfo(name: &str) -> Result<(Vec<IpAddr>, Duration), 
                 }
             }
             // The C library reports no TTL; half a minute limits both the load and the staleness.
-            Ok((addrs, Duration::from_secs(30)))
+            Ok(DnsAnswer { addrs, ttl: Duration::from_secs(30) })
         }
-        Err(error) => Err(LookupFailure { why: error.to_string(), ttl: Some(Duration::ZERO) }),
+        Err(error) => Err(LookupFailure::Server(error.to_string())),
     }
 }
 
@@ -308,7 +273,7 @@ struct SystemResolver(Mutex<Option<LoadedResolver>>);
 
 struct LoadedResolver {
     /// `None` if there is no usable configuration.
-    resolver: Option<TokioResolver>,
+    servers: Option<Arc<NameServers>>,
     files: [Option<SystemTime>; 2],
     checked: Instant,
 }
@@ -316,68 +281,41 @@ struct LoadedResolver {
 impl SystemResolver {
     const CHECK_EVERY: Duration = Duration::from_secs(5);
 
-    fn resolver(&self, options: &ResolverOptions) -> Option<TokioResolver> {
+    fn servers(&self, options: &ResolverOptions) -> Option<Arc<NameServers>> {
         let mut loaded = self.0.lock();
         if let Some(loaded) = &mut *loaded {
             if loaded.checked.elapsed() < Self::CHECK_EVERY {
                 // At most every five seconds, because every uncached lookup comes through here.
-                return loaded.resolver.clone();
+                return loaded.servers.clone();
             }
             // Set before the files are read, so that a failure does not repeat at every lookup.
             loaded.checked = Instant::now();
             if loaded.files == Self::files() {
-                return loaded.resolver.clone();
+                return loaded.servers.clone();
             }
         }
-        let resolver = build(options);
-        *loaded = Some(LoadedResolver { resolver: resolver.clone(), files: Self::files(), checked: Instant::now() });
-        resolver
+        let servers = if options.name_servers.is_empty() {
+            NameServers::of_system()
+                .inspect_err(|error| {
+                    tracing::warn!(%error, "the system's DNS configuration cannot be used; the C library resolves names");
+                })
+                .ok()
+        } else {
+            Some(NameServers::new(options.name_servers.clone()))
+        };
+        let servers = servers.map(Arc::new);
+        *loaded = Some(LoadedResolver { servers: servers.clone(), files: Self::files(), checked: Instant::now() });
+        servers
     }
 
     fn files() -> [Option<SystemTime>; 2] {
-        ["/etc/resolv.conf", "/etc/hosts"].map(|path| Path::new(path).metadata().ok()?.modified().ok())
+        name_servers::FILES.map(|path| Path::new(path).metadata().ok()?.modified().ok())
     }
 }
 
-fn build(options: &ResolverOptions) -> Option<TokioResolver> {
-    let mut builder = if options.name_servers.is_empty() {
-        match TokioResolver::builder_tokio() {
-            Ok(builder) => builder,
-            Err(error) => {
-                tracing::warn!(%error, "the system's DNS configuration cannot be used; the C library resolves names");
-                return None;
-            }
-        }
-    } else {
-        with_servers(&options.name_servers)
-    };
-    let opts = builder.options_mut();
-    // Addresses of both families, for Happy Eyeballs.
-    opts.ip_strategy = LookupIpStrategy::Ipv6AndIpv4;
-    // Addresses are cached here; a second cache below would hold whole messages.
-    opts.cache_size = 0;
-    opts.try_tcp_on_error = true;
-    match builder.build() {
-        Ok(resolver) => Some(resolver),
-        Err(error) => {
-            tracing::warn!(%error, "the DNS client could not be set up; the C library resolves names");
-            None
-        }
-    }
-}
-
-fn with_servers(servers: &[SocketAddr]) -> ResolverBuilder<TokioRuntimeProvider> {
-    let server = |addr: &SocketAddr| {
-        // UDP first; TCP for answers that were truncated.
-        let on_port = |mut connection: ConnectionConfig| {
-            connection.port = addr.port();
-            connection
-        };
-        let connections = vec![on_port(ConnectionConfig::udp()), on_port(ConnectionConfig::tcp())];
-        NameServerConfig::new(addr.ip(), true, connections)
-    };
-    let config = ResolverConfig::from_parts(None, Vec::new(), servers.iter().map(server).collect());
-    TokioResolver::builder_with_config(config, TokioRuntimeProvider::default())
+/// The system's name servers; empty if they cannot be determined.
+pub fn system_name_servers() -> Vec<SocketAddr> {
+    NameServers::of_system().map(|system| system.servers).unwrap_or_default()
 }
 
 #[cfg(test)]

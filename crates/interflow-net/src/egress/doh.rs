@@ -1,20 +1,18 @@
 //! DNS over HTTPS (RFC 8484): a lookup is two requests over a verified connection, which is kept for later ones.
 
 use std::fmt;
-use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use hickory_resolver::Hosts;
-use hickory_resolver::proto::op::{Message, Query, ResponseCode};
-use hickory_resolver::proto::rr::{Name, RData, Record, RecordType};
+use interflow_codec::dns;
 use interflow_types::{
     Authority, Body, Error, FlowClock, FlowTimings, Headers, HttpVersion, Method, Request, RequestHead, Scheme,
     StatusCode, Url,
 };
 
 use super::dial::{AllowAllAddresses, Dialer, DialerOptions};
-use super::dns::{DnsResolver, LookupFailure, ResolverOptions};
+use super::dns::{DnsResolver, ResolverOptions};
+use super::name_servers::{DnsAnswer, HostsFile, LookupFailure, look_up_both};
 use super::{EgressOptions, EgressShared, Isolation, UpstreamClient, UpstreamProtocol, UpstreamReport, UpstreamRoute};
 use crate::tls::TlsProfile;
 
@@ -81,7 +79,7 @@ pub(super) struct DohClient {
     route: UpstreamRoute,
     egress: UpstreamClient,
     /// The hosts file takes precedence here too.
-    hosts: Hosts,
+    hosts: HostsFile,
 }
 
 impl DohClient {
@@ -102,44 +100,30 @@ impl DohClient {
             resolver: None,
             connect_via: None,
         };
-        Self { server, route, egress, hosts: Hosts::from_system().unwrap_or_default() }
+        Self { server, route, egress, hosts: HostsFile::read() }
     }
 
-    /// The addresses of a name, and for how long they may be cached.
-    pub async fn look_up(&self, name: &str) -> Result<(Vec<IpAddr>, Duration), LookupFailure> {
-        let mut name =
-            Name::from_ascii(name).map_err(|e| LookupFailure::new(format!("it is not a DNS name: {e}"), None))?;
-        name.set_fqdn(true);
-        // Concurrently: over HTTP/2 one connection carries both.
-        let (v6, v4) = tokio::join!(self.ask(&name, RecordType::AAAA), self.ask(&name, RecordType::A));
-        match (v6, v4) {
-            (Ok(v6), Ok(v4)) => Ok(merge_answers(v6, v4)),
-            // One family is enough to connect; a failure counts only if nothing was found.
-            (Ok(found), Err(_)) | (Err(_), Ok(found)) if !found.addrs.is_empty() => Ok((found.addrs, found.ttl)),
-            (Err(failure), _) | (_, Err(failure)) => Err(failure),
-        }
-    }
-
-    async fn ask(&self, name: &Name, kind: RecordType) -> Result<DohAnswer, LookupFailure> {
-        let query = Query::query(name.clone(), kind);
+    /// The addresses of a name; over HTTP/2 one connection carries the queries for both families.
+    pub async fn look_up(&self, name: &str) -> Result<DnsAnswer, LookupFailure> {
         // As the system's resolver does: entries there are meant to override DNS.
-        if let Some(found) = self.hosts.lookup_static_host(&query) {
-            return Ok(DohAnswer::from_records(found.answers(), 0));
+        match self.hosts.look_up(name) {
+            Some(answer) => Ok(answer),
+            None => look_up_both(|kind| self.ask(name, kind)).await,
         }
-        let mut message = Message::query();
+    }
+
+    async fn ask(&self, name: &str, kind: u16) -> Result<DnsAnswer, LookupFailure> {
         // A constant id makes equal queries equal in bytes, so that HTTP caches can respond (RFC 8484 4.1).
-        message.metadata.id = 0;
-        message.metadata.recursion_desired = true;
-        message.add_query(query);
-        let bytes =
-            message.to_vec().map_err(|e| LookupFailure::new(format!("the question cannot be written: {e}"), None))?;
-        let answered = match self.post(bytes).await {
-            Ok((answer, age)) => parse_answer(&answer, age),
-            Err(e) => Err(DohFailure::Server(e.to_string())),
+        let Some(query) = dns::write_query(0, name, kind) else {
+            return Err(LookupFailure::Server("it is not a DNS name".to_owned()));
         };
-        answered.map_err(|failed| match failed {
-            DohFailure::NoSuchName(ttl) => LookupFailure::new("the name does not exist".to_owned(), ttl),
-            DohFailure::Server(why) => LookupFailure::new(format!("{}: {why}", self.server.url), Some(Duration::ZERO)),
+        let answer = match self.post(query).await {
+            Ok((answer, age)) => DnsAnswer::parse(&answer, age),
+            Err(e) => Err(LookupFailure::Server(e.to_string())),
+        };
+        answer.map_err(|failure| match failure {
+            LookupFailure::Server(why) => LookupFailure::Server(format!("{}: {why}", self.server.url)),
+            absent => absent,
         })
     }
 
@@ -175,61 +159,6 @@ impl DohClient {
         // Bounded: the server could send without end otherwise.
         let (bytes, _) = answer.body.collect(MAX_RESPONSE_BYTES).await.map_err(|e| broken(e.to_string()))?;
         Ok((bytes.to_vec(), age))
-    }
-}
-
-#[derive(Debug, Default)]
-struct DohAnswer {
-    addrs: Vec<IpAddr>,
-    ttl: Duration,
-}
-
-impl DohAnswer {
-    /// All addresses in the answer section, whatever their names; the age in caches is subtracted from TTLs (RFC 8484
-    /// 5.1).
-    fn from_records(records: &[Record], age: u32) -> Self {
-        let addrs = records.iter().filter_map(|r| match &r.data {
-            RData::A(a) => Some(IpAddr::V4(a.0)),
-            RData::AAAA(a) => Some(IpAddr::V6(a.0)),
-            _ => None,
-        });
-        let ttl = records.iter().map(|r| r.ttl).min().unwrap_or(0).saturating_sub(age);
-        Self { addrs: addrs.collect(), ttl: Duration::from_secs(ttl.into()) }
-    }
-}
-
-fn merge_answers(v6: DohAnswer, v4: DohAnswer) -> (Vec<IpAddr>, Duration) {
-    // An empty answer does not limit for how long the other may be cached.
-    let ttl = match (v6.addrs.is_empty(), v4.addrs.is_empty()) {
-        // Both are cached under one name, so the shorter TTL counts.
-        (false, false) => v6.ttl.min(v4.ttl),
-        (false, true) => v6.ttl,
-        _ => v4.ttl,
-    };
-    (v6.addrs.into_iter().chain(v4.addrs).collect(), ttl)
-}
-
-#[derive(Debug)]
-enum DohFailure {
-    /// The name does not exist; its zone limits for how long that may be cached (RFC 2308 5).
-    NoSuchName(Option<Duration>),
-    /// The server itself failed, or the connection to it; the name may well exist.
-    Server(String),
-}
-
-/// Parses a response that is this many seconds old.
-fn parse_answer(bytes: &[u8], age: u32) -> Result<DohAnswer, DohFailure> {
-    let message =
-        Message::from_vec(bytes).map_err(|e| DohFailure::Server(format!("its response cannot be parsed: {e}")))?;
-    let negative = message.authorities.iter().find_map(|r| match &r.data {
-        // RFC 2308 section 5: the minimum of the SOA's own TTL and its MINIMUM field.
-        RData::SOA(soa) => Some(Duration::from_secs(r.ttl.min(soa.minimum).saturating_sub(age).into())),
-        _ => None,
-    });
-    match message.metadata.response_code {
-        ResponseCode::NoError => Ok(DohAnswer::from_records(&message.answers, age)),
-        ResponseCode::NXDomain => Err(DohFailure::NoSuchName(negative)),
-        code => Err(DohFailure::Server(format!("it responded with {code}"))),
     }
 }
 

@@ -5,9 +5,11 @@
 
 pub mod dial;
 pub mod dns;
+pub(crate) mod dns_exchange;
 pub mod doh;
 mod http1;
 mod http2;
+mod name_servers;
 mod pool;
 pub mod proxy;
 mod route;

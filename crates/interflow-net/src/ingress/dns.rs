@@ -2,17 +2,20 @@
 //! addresses.
 
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use interflow_codec::dns::{self, AddressRecords};
 use interflow_types::{Error, ErrorKind};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpListener, TcpStream, UdpSocket};
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
+use crate::egress::dns_exchange::{length_prefixed, query_tcp, query_udp, read_length_prefixed};
+
+/// The largest query over UDP.
 const MAX_UDP_BYTES: usize = 4096;
 /// The most queries on one TCP connection.
 const MAX_QUERIES_PER_CONNECTION: usize = 1000;
@@ -37,19 +40,6 @@ pub struct DnsOptions {
 pub struct DnsListener {
     udp: UdpSocket,
     tcp: TcpListener,
-}
-
-/// The system's name servers; empty if they cannot be determined.
-pub fn system_name_servers() -> Vec<SocketAddr> {
-    let Ok((config, _)) = hickory_resolver::system_conf::read_system_conf() else { return Vec::new() };
-    let mut servers: Vec<SocketAddr> = Vec::new();
-    for server in config.name_servers() {
-        let addr = SocketAddr::new(server.ip, 53);
-        if !servers.contains(&addr) {
-            servers.push(addr);
-        }
-    }
-    servers
 }
 
 impl DnsListener {
@@ -184,44 +174,6 @@ impl ForwarderState {
         // All servers failed: the client learns it now instead of waiting for its own timeout.
         dns::error_response(query, dns::SERVFAIL)
     }
-}
-
-/// Uses a new socket per query, so that an attacker has to guess its port too (RFC 5452).
-async fn query_udp(server: SocketAddr, query: &[u8], question: &dns::DnsQuestion) -> io::Result<Vec<u8>> {
-    let any: IpAddr = if server.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
-    let socket = UdpSocket::bind((any, 0)).await?;
-    // A connected socket: the kernel drops datagrams from other addresses.
-    socket.connect(server).await?;
-    socket.send(query).await?;
-    // A response may be larger than 4,096 bytes if the client's EDNS allows it.
-    let mut buffer = vec![0; MAX_UDP_BYTES.max(usize::from(u16::MAX))];
-    loop {
-        let n = socket.recv(&mut buffer).await?;
-        // Anything else is a late or forged response (RFC 5452); the right one may still follow.
-        if dns::parse_question(&buffer[..n]).as_ref() == Some(question) {
-            return Ok(buffer[..n].to_vec());
-        }
-    }
-}
-
-async fn query_tcp(server: SocketAddr, query: &[u8]) -> io::Result<Vec<u8>> {
-    let mut stream = TcpStream::connect(server).await?;
-    stream.write_all(&length_prefixed(query)).await?;
-    read_length_prefixed(&mut stream).await
-}
-
-/// A message with its length prefix (RFC 1035 4.2.2).
-async fn read_length_prefixed(stream: &mut TcpStream) -> io::Result<Vec<u8>> {
-    let length = stream.read_u16().await?;
-    // At most 64 KiB, by the type of the prefix.
-    let mut message = vec![0; usize::from(length)];
-    stream.read_exact(&mut message).await?;
-    Ok(message)
-}
-
-fn length_prefixed(message: &[u8]) -> Vec<u8> {
-    let length = u16::try_from(message.len()).unwrap_or(u16::MAX);
-    [&length.to_be_bytes(), &message[..usize::from(length)]].concat()
 }
 
 #[cfg(test)]

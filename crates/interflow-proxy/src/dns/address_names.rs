@@ -87,6 +87,7 @@ mod tests {
         AddressRecords {
             question: DnsQuestion { id: 1, name: name.into(), kind: 1 },
             addresses: addresses.iter().map(|a| (a.parse().unwrap(), 0)).collect(),
+            ..AddressRecords::default()
         }
     }
 

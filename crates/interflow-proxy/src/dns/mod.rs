@@ -8,7 +8,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use interflow_net::ingress::dns::{DnsListener, DnsOptions, system_name_servers};
+use interflow_net::egress::dns::system_name_servers;
+use interflow_net::ingress::dns::{DnsListener, DnsOptions};
 use interflow_types::Error;
 
 pub use address_names::AddressNames;

@@ -1,5 +1,6 @@
 //! Locates errors in a policy's text by line and column.
 
+use interflow_codec::document::from_toml;
 use interflow_types::schema::JsonSchema;
 use serde::Serialize;
 
@@ -38,15 +39,15 @@ impl Policy {
 
 /// The first error of the TOML parser; `None` if it accepts the text.
 fn in_toml(text: &str) -> Option<PolicyProblem> {
-    let error = toml::from_str::<PolicyFile>(text).err()?;
+    let error = from_toml::<PolicyFile>(text).err()?;
     let problem = file::with_suggestion(error.message());
     // The list of all valid names is omitted if there is a suggestion.
     let message = match (problem.split_once(", expected"), problem.split_once("; did you mean")) {
         (Some((what, _)), Some((_, meant))) => format!("{what}; did you mean{meant}"),
         _ => problem,
     };
-    let at = error.span().map_or(0, |s| s.start);
-    Some(at_byte(text, at, message))
+    let (line, column) = error.position().unwrap_or((1, 1));
+    Some(PolicyProblem { line, column, message })
 }
 
 /// The first error of the JSON parser; `None` if it accepts the text.
@@ -65,11 +66,6 @@ fn by_name(text: &str, error: &RedactError) -> PolicyProblem {
         other => other.to_string(),
     };
     let at = message.split('`').skip(1).step_by(2).find_map(|word| text.find(word)).unwrap_or_default();
-    at_byte(text, at, message)
-}
-
-/// The problem at a byte offset.
-fn at_byte(text: &str, at: usize, message: String) -> PolicyProblem {
     let before = text.get(..at.min(text.len())).unwrap_or_default();
     let line_start = before.rfind('\n').map_or(0, |n| n + 1);
     PolicyProblem {

@@ -261,7 +261,7 @@ impl<'c> Compiler<'c> {
                 continue;
             }
             let known = self.set.iter().map(String::as_str);
-            place.message = match crate::error::closest_name(&name, known) {
+            place.message = match interflow_query::closest_name(&name, known) {
                 Some(near) => format!("nothing sets the variable `{name}`: did you mean `{near}`?"),
                 None => format!(
                     "nothing sets the variable `{name}`: set it with set_variable, capture, a named group, or under `variables`"

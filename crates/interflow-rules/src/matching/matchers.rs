@@ -246,7 +246,7 @@ mod tests {
     use crate::flow::fixture::FlowFixture;
 
     fn read(text: &str) -> Result<ConditionExpr, String> {
-        interflow_codec::yaml::from_str::<RuleCondition>(text).map(|w| w.0).map_err(|e| e.to_string())
+        interflow_codec::document::from_yaml::<RuleCondition>(text).map(|w| w.0).map_err(|e| e.to_string())
     }
 
     #[test]

@@ -77,28 +77,37 @@ mod tests {
     #[test]
     fn parameters_have_a_short_form() {
         assert_eq!(
-            interflow_codec::yaml::from_str::<DelayParams>("200ms").unwrap().time,
+            interflow_codec::document::from_yaml::<DelayParams>("200ms").unwrap().time,
             HumanDuration::from_millis(200)
         );
-        assert_eq!(interflow_codec::yaml::from_str::<BlockParams>("404").unwrap().status, 404);
-        assert_eq!(interflow_codec::yaml::from_str::<ByteOffsetParams>("1KiB").unwrap().after, ByteSize(1024));
-        assert!(matches!(interflow_codec::yaml::from_str::<EditParams>("hello").unwrap(), EditParams::Set(_)));
+        assert_eq!(interflow_codec::document::from_yaml::<BlockParams>("404").unwrap().status, 404);
+        assert_eq!(interflow_codec::document::from_yaml::<ByteOffsetParams>("1KiB").unwrap().after, ByteSize(1024));
+        assert!(matches!(interflow_codec::document::from_yaml::<EditParams>("hello").unwrap(), EditParams::Set(_)));
     }
 
     #[test]
     fn invalid_parameters_are_refused() {
         for (wrong, part) in [
-            (interflow_codec::yaml::from_str::<AnswerParams>("{body: a, json: 1}").map(drop), "one of body"),
-            (interflow_codec::yaml::from_str::<AnswerParams>("{status: 100}").map(drop), "final status"),
-            (interflow_codec::yaml::from_str::<RedirectParams>("{to: /x, status: 200}").map(drop), "not a redirect"),
-            (interflow_codec::yaml::from_str::<ThrottleParams>("{}").map(drop), "speed is needed"),
-            (interflow_codec::yaml::from_str::<ThrottleParams>("0").map(drop), "never end"),
-            (interflow_codec::yaml::from_str::<EditParams>("{find: a, set: b}").map(drop), "an edit has one"),
-            (interflow_codec::yaml::from_str::<EditParams>("{json_set: {a: 1}}").map(drop), "not a valid JSONPath"),
-            (interflow_codec::yaml::from_str::<EditParams>("{json_patch: [{op: x}]}").map(drop), "unknown variant `x`"),
-            (interflow_codec::yaml::from_str::<MapRemoteParams>("nowhere").map(drop), "not a URL"),
-            (interflow_codec::yaml::from_str::<NoParams>("{a: 1}").map(drop), "no parameters"),
-            (interflow_codec::yaml::from_str::<DelayParams>("2h").map(drop), "longer than an hour"),
+            (interflow_codec::document::from_yaml::<AnswerParams>("{body: a, json: 1}").map(drop), "one of body"),
+            (interflow_codec::document::from_yaml::<AnswerParams>("{status: 100}").map(drop), "final status"),
+            (
+                interflow_codec::document::from_yaml::<RedirectParams>("{to: /x, status: 200}").map(drop),
+                "not a redirect",
+            ),
+            (interflow_codec::document::from_yaml::<ThrottleParams>("{}").map(drop), "speed is needed"),
+            (interflow_codec::document::from_yaml::<ThrottleParams>("0").map(drop), "never end"),
+            (interflow_codec::document::from_yaml::<EditParams>("{find: a, set: b}").map(drop), "an edit has one"),
+            (
+                interflow_codec::document::from_yaml::<EditParams>("{json_set: {a: 1}}").map(drop),
+                "not a valid JSONPath",
+            ),
+            (
+                interflow_codec::document::from_yaml::<EditParams>("{json_patch: [{op: x}]}").map(drop),
+                "unknown variant `x`",
+            ),
+            (interflow_codec::document::from_yaml::<MapRemoteParams>("nowhere").map(drop), "not a URL"),
+            (interflow_codec::document::from_yaml::<NoParams>("{a: 1}").map(drop), "no parameters"),
+            (interflow_codec::document::from_yaml::<DelayParams>("2h").map(drop), "longer than an hour"),
         ] {
             let error = wrong.unwrap_err().to_string();
             assert!(error.contains(part), "{part}: {error}");

@@ -7,8 +7,6 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use std::sync::LazyLock;
 
-use crate::error::closest_name;
-
 /// A parsed template with its source, which error messages and the API show.
 #[derive(Clone, Debug, Default)]
 pub struct TextTemplate {
@@ -264,7 +262,7 @@ fn parse_variable(name: &str) -> Result<TemplateVariable, String> {
     }
     let is_known =
         TEMPLATE_FACTS.iter().map(|(f, _)| *f).chain(TEMPLATE_FAMILIES.iter().map(|f| f.prefix)).chain(["previous"]);
-    Err(match closest_name(name, is_known) {
+    Err(match interflow_query::closest_name(name, is_known) {
         Some(near) => format!("unknown variable `${{{name}}}`: did you mean `${{{near}}}`?"),
         None => format!(
             "unknown variable `${{{name}}}`: facts such as ${{host}}, ${{req.header.NAME}}, ${{env.NAME}}, and ${{var.NAME}} for what rules set"

@@ -14,20 +14,24 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use axum::extract::State;
-use axum::extract::ws::rejection::WebSocketUpgradeRejection;
-use axum::extract::ws::{CloseFrame, Message, WebSocket, WebSocketUpgrade, close_code};
-use axum::http::StatusCode;
 use bytes::Bytes;
+use futures_util::{SinkExt as _, StreamExt as _};
+use hyper::upgrade::Upgraded;
+use hyper_util::rt::TokioIo;
 use interflow_query::{Query, Tristate};
 use interflow_store::{FlowSummary, StoreEvent, Subscription, flow_matches};
 use interflow_types::FlowId;
 use interflow_types::schema::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tokio::time::{Instant, MissedTickBehavior, interval, interval_at, timeout};
+use tokio_tungstenite::WebSocketStream;
+use tokio_tungstenite::tungstenite::Message;
+use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
+use tokio_tungstenite::tungstenite::protocol::{CloseFrame, Role, WebSocketConfig};
 
 use crate::api::blocking::run_query;
 use crate::api::input::StrictQuery;
-use crate::api::operations::handler::Socket;
+use crate::api::operations::handler::{Socket, SocketUpgrade};
 use crate::error::{ApiError, ErrorDetails, Result};
 use crate::identity::caller::Caller;
 use crate::identity::enforce::check_query_rights;
@@ -78,14 +82,16 @@ pub(crate) async fn events(
     State(state): State<Arc<AdminState>>,
     caller: Caller,
     StrictQuery(first): StrictQuery<FirstQuery>,
-    upgrade: Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
+    SocketUpgrade(response, connection): SocketUpgrade,
 ) -> Result<Socket<ClientCommand, EventMessage>> {
-    let upgrade = upgrade.map_err(|e| ApiError::new(StatusCode::UPGRADE_REQUIRED, "websocket", e.body_text()))?;
     let slot = ClientSlot::acquire(&state)?;
     // Subscribed before the upgrade, so that no event between the two is missed.
     let events = state.store()?.subscribe();
-    let upgrade = upgrade.max_message_size(MAX_MESSAGE).max_frame_size(MAX_MESSAGE);
-    let response = upgrade.on_upgrade(move |socket| async move {
+    let limits = WebSocketConfig::default().max_message_size(Some(MAX_MESSAGE)).max_frame_size(Some(MAX_MESSAGE));
+    tokio::spawn(async move {
+        // A client that left meanwhile.
+        let Ok(connection) = connection.await else { return };
+        let socket = WebSocketStream::from_raw_socket(TokioIo::new(connection), Role::Server, Some(limits)).await;
         let patience = slot.0.events_patience;
         let viewer = EventClient {
             socket,
@@ -188,7 +194,7 @@ struct EventSelection {
 }
 
 struct EventClient {
-    socket: WebSocket,
+    socket: WebSocketStream<TokioIo<Upgraded>>,
     caller: Caller,
     patience: Duration,
     /// `None` until the client has sent a query; events are ignored until then.
@@ -217,11 +223,11 @@ impl EventClient {
             going = tokio::select! {
                 event = news.next() => match event {
                     Some(event) => { self.add_event(event); Ok(()) }
-                    None => self.close(close_code::AWAY, "recording has ended").await,
+                    None => self.close(CloseCode::Away, "recording has ended").await,
                 },
                 // Kept back while paused: the backlog is bounded, and its latest state is sent afterwards.
                 _ = gathered.tick(), if !self.paused && !self.waiting.is_empty() => self.send_pending().await,
-                said = self.socket.recv() => {
+                said = self.socket.next() => {
                     heard = Instant::now();
                     match said {
                         Some(Ok(Message::Text(text))) => self.handle_command(text.as_str()).await,
@@ -232,7 +238,7 @@ impl EventClient {
                 }
                 _ = ping.tick() => {
                     if heard.elapsed() > PING_INTERVAL * 3 {
-                        self.close(close_code::POLICY, "no answer to pings").await
+                        self.close(CloseCode::Policy, "no answer to pings").await
                     } else {
                         self.send(Message::Ping(Bytes::new())).await
                     }
@@ -285,7 +291,7 @@ impl EventClient {
     async fn send_pending(&mut self) -> Result<(), Disconnected> {
         // A token may be revoked while the socket is open; nothing is sent from then on.
         if !self.caller.is_active() {
-            return self.close(close_code::POLICY, "the token was revoked, or the session has ended").await;
+            return self.close(CloseCode::Policy, "the token was revoked, or the session has ended").await;
         }
         self.resolve_uncertain().await;
         let Some(generation) = self.selection.as_ref().map(|s| s.generation) else { return Ok(()) };
@@ -339,7 +345,7 @@ impl EventClient {
         }
     }
 
-    async fn close(&mut self, code: u16, reason: &'static str) -> Result<(), Disconnected> {
+    async fn close(&mut self, code: CloseCode, reason: &'static str) -> Result<(), Disconnected> {
         let frame = CloseFrame { code, reason: reason.into() };
         // Whether the frame arrives does not matter: the connection is closed in any case.
         let _ = self.send(Message::Close(Some(frame))).await;

@@ -7,16 +7,15 @@ use std::sync::Arc;
 
 use axum::Json;
 use axum::body::Body;
-use axum::extract::ws::WebSocketUpgrade;
-use axum::extract::ws::rejection::WebSocketUpgradeRejection;
 use axum::extract::{FromRequestParts as _, Path, RawPathParams, Request, State};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
 use bytes::Bytes;
-use futures_util::FutureExt as _;
+use hyper::upgrade::OnUpgrade;
 use interflow_types::schema::JsonSchema;
 use serde::Serialize;
+use tokio_tungstenite::tungstenite::handshake::server::create_response_with_body;
 
 use crate::api::operations::context::OperationContext;
 #[cfg(all(test, feature = "schema"))]
@@ -215,11 +214,16 @@ impl OperationInput for Path<u64> {
     }
 }
 
-impl OperationInput for Result<WebSocketUpgrade, WebSocketUpgradeRejection> {
+/// The response that opens a WebSocket, and the connection that it opens.
+pub(crate) struct SocketUpgrade(pub Response, pub OnUpgrade);
+
+impl OperationInput for SocketUpgrade {
     fn read(request: &mut OperationRequest) -> Result<Self> {
-        // It only looks at the head.
-        let upgrade = WebSocketUpgrade::from_request_parts(&mut request.parts, &()).now_or_never();
-        upgrade.ok_or_else(|| ApiError::internal("the upgrade waits"))
+        let refused = |why| ApiError::new(StatusCode::UPGRADE_REQUIRED, "websocket", why);
+        let connection = request.parts.extensions.remove::<OnUpgrade>();
+        let connection = connection.ok_or_else(|| refused("this connection cannot be upgraded".to_owned()))?;
+        let response = create_response_with_body(&Request::from_parts(request.parts.clone(), ()), Body::empty);
+        response.map(|response| Self(response, connection)).map_err(|e| refused(e.to_string()))
     }
 }
 

@@ -6,8 +6,8 @@ use std::net::IpAddr;
 use std::path::Path;
 use std::sync::Arc;
 
-use argon2::Argon2;
-use argon2::password_hash::{PasswordHash, PasswordVerifier};
+use argon2::password_hash::phc::PasswordHash;
+use argon2::{Argon2, PasswordVerifier as _};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use hashlink::LruCache;
@@ -215,7 +215,7 @@ fn matches_hash(password: &str, hash: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use argon2::password_hash::{PasswordHasher, SaltString};
+    use argon2::PasswordHasher as _;
 
     fn credentials(name: &str, password: &str) -> BasicCredentials {
         BasicCredentials { name: name.into(), password: password.into() }
@@ -223,8 +223,7 @@ mod tests {
 
     fn users() -> UserDatabase {
         let bcrypt = bcrypt::hash("b-pass", 4).unwrap();
-        let salt = SaltString::encode_b64(b"0123456789abcdef").unwrap();
-        let argon = Argon2::default().hash_password(b"a-pass", &salt).unwrap();
+        let argon = Argon2::default().hash_password_with_salt(b"a-pass", b"0123456789abcdef").unwrap();
         UserDatabase::parse(&format!("# team\nbob:{bcrypt}\n\nann:{argon}\n"), "users").unwrap()
     }
 

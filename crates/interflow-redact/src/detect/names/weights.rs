@@ -113,7 +113,7 @@ impl NameWeights {
     /// # Errors
     /// The text is not TOML, or it names a model, a feature or a kind that does not exist.
     pub fn parse(text: &str) -> Result<Self, String> {
-        let file: WeightsFile = toml::from_str(text).map_err(|e| e.to_string())?;
+        let file: WeightsFile = interflow_codec::document::from_toml(text).map_err(|e| e.to_string())?;
         let mut weights = Self::zero();
         for (model, features) in file {
             let section = NameModel::ALL.into_iter().find(|m| m.name() == model);

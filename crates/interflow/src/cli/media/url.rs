@@ -91,10 +91,8 @@ pub fn run(args: &UrlArgs, config: &InterflowConfig, home: &DataDir) -> Result<(
 
 /// Error for an unknown name, with the most similar known one.
 fn unknown(e: &UnknownName) -> String {
-    let distance = |known: &str| strsim::damerau_levenshtein(known, &e.name);
-    let near = e.known.iter().map(|known| (distance(known), known)).min();
-    match near.filter(|(distance, _)| *distance <= (e.name.len() / 3).max(1)) {
-        Some((_, known)) => format!("unknown {} `{}`: did you mean `{known}`?", e.what, e.name),
+    match interflow_query::closest_name(&e.name, e.known.iter().copied()) {
+        Some(known) => format!("unknown {} `{}`: did you mean `{known}`?", e.what, e.name),
         None => format!("unknown {} `{}`: known are {}", e.what, e.name, e.known.join(", ")),
     }
 }

@@ -1,5 +1,6 @@
 //! Environment variables `INTERFLOW_SECTION_KEY`, one for each key of the configuration file.
 
+use interflow_query::closest_name;
 use serde_json::Value as Json;
 use toml::Value;
 
@@ -49,17 +50,9 @@ fn unknown(name: &str, keys: &[(String, Vec<String>)]) -> String {
     if let Some(feature) = features::left_out(&section) {
         return format!("the environment variable {name} is ignored: {}", features::missing(&section, feature));
     }
-    let own = |name: &str| name[PREFIX.len()..].to_owned();
-    let suffix = own(name);
-    let near = keys
-        .iter()
-        .map(|(known, _)| known.as_str())
-        .chain(environment::OWN.iter().map(|(name, _)| *name))
-        .map(|known| (strsim::damerau_levenshtein(&own(known), &suffix), known))
-        // A third of the letters may differ, but at least one.
-        .filter(|(distance, known)| *distance <= (suffix.len().max(known.len() - PREFIX.len()) / 3).max(1))
-        .min();
-    let near = near.map(|(_, known)| format!(": did you mean {known}?")).unwrap_or_default();
+    let suffixes = keys.iter().map(|(key, _)| key.as_str()).chain(environment::OWN.iter().map(|(own, _)| *own));
+    let near = closest_name(&name[PREFIX.len()..], suffixes.map(|known| &known[PREFIX.len()..]));
+    let near = near.map(|suffix| format!(": did you mean {PREFIX}{suffix}?")).unwrap_or_default();
     format!("the environment variable {name} is not a configuration key and is ignored{near}")
 }
 

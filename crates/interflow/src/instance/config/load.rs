@@ -3,6 +3,8 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 
+use interflow_codec::document::{self, DocumentError};
+use interflow_query::closest_name;
 use toml::de::DeTable;
 use toml::{Spanned, Table, Value};
 
@@ -103,12 +105,12 @@ pub fn parse(
     directory: Option<&Path>,
     overrides: &[EnvOverride],
 ) -> Result<InterflowConfig, LoadError> {
-    let config: InterflowConfig = toml::from_str(text).map_err(|e| describe(&e, text, place))?;
+    let config: InterflowConfig = document::from_toml(text).map_err(|e| describe(&e, place))?;
     let directory = directory.filter(|d| !d.as_os_str().is_empty());
     if overrides.is_empty() && directory.is_none() {
         return Ok(config);
     }
-    let mut base: Table = toml::from_str(text).map_err(|e| describe(&e, text, place))?;
+    let mut base: Table = document::from_toml(text).map_err(|e| describe(&e, place))?;
     if let Some(directory) = directory {
         paths::resolve(&mut base, directory);
     }
@@ -117,7 +119,7 @@ pub fn parse(
         for (_, path, value) in overrides.iter().filter(|(name, ..)| left_out != Some(name)) {
             set(&mut table, path, value.clone());
         }
-        table.try_into::<InterflowConfig>()
+        document::from_toml::<InterflowConfig>(&toml::to_string(&table).expect("it was read from TOML"))
     };
     // Overrides are validated together, because some keys need each other (`tls.certificate`, `tls.key`). The one whose
     // removal fixes the error is reported.
@@ -142,12 +144,8 @@ fn set(table: &mut Table, path: &[String], value: Value) {
     }
 }
 
-pub(super) fn describe(error: &toml::de::Error, text: &str, place: &str) -> LoadError {
-    let at = error.span().map_or(0, |s| s.start.min(text.len()));
-    // A byte offset within a character, from a damaged file, must not panic.
-    let before = &text[..text.floor_char_boundary(at)];
-    let line = before.matches('\n').count() + 1;
-    let column = before.chars().rev().take_while(|&c| c != '\n').count() + 1;
+pub(super) fn describe(error: &DocumentError, place: &str) -> LoadError {
+    let (line, column) = error.position().unwrap_or((1, 1));
     LoadError { place: format!("{place}:{line}:{column}"), what: suggest(error.message()) }
 }
 
@@ -167,24 +165,14 @@ fn suggest(message: &str) -> String {
     {
         return features::missing(unknown, feature);
     }
-    let near = names
-        .iter()
-        .map(|k| (strsim::damerau_levenshtein(unknown, k), *k))
-        .filter(|(distance, k)| *distance <= (k.len().max(unknown.len()) / 3).max(1))
-        .min();
-    match near {
-        Some((_, near)) => format!("unknown {what} `{unknown}`: did you mean `{near}`?"),
+    match closest_name(unknown, names.iter().copied()) {
+        Some(near) => format!("unknown {what} `{unknown}`: did you mean `{near}`?"),
         None => format!("unknown {what} `{unknown}`: known {what}s are {}", names.join(", ")),
     }
 }
 
 fn short_message(message: &str) -> String {
-    let first = suggest_or_first_line(message);
-    first.trim_end_matches('.').to_owned()
-}
-
-fn suggest_or_first_line(message: &str) -> &str {
-    message.lines().next().unwrap_or(message)
+    message.lines().next().unwrap_or(message).trim_end_matches('.').to_owned()
 }
 
 /// Line and column of a key such as `upstream.proxy`, for errors that are found after parsing.

@@ -1,7 +1,7 @@
 //! All mistakes of a configuration file, for `interflow config check`: what is wrong is left out, and the rest read again.
 
+use interflow_codec::document::Document;
 use serde::Deserialize as _;
-use toml::de::{DeTable, DeValue, Deserializer};
 
 use super::InterflowConfig;
 use super::load::{LoadError, describe};
@@ -13,33 +13,14 @@ const MAX_MISTAKES: usize = 20;
 /// syntax only the first is known.
 pub fn mistakes(text: &str, place: &str) -> Vec<LoadError> {
     let mut mistakes = Vec::new();
-    let Ok(mut document) = DeTable::parse(text) else { return mistakes };
+    let Ok(mut document) = Document::parse_toml(text) else { return mistakes };
     while mistakes.len() < MAX_MISTAKES {
-        let Err(error) = InterflowConfig::deserialize(Deserializer::from(document.clone())) else { break };
-        mistakes.push(describe(&error, text, place));
-        if !error.span().is_some_and(|span| leave_out(document.get_mut(), span.start)) {
-            break;
-        }
+        let Err(error) = InterflowConfig::deserialize(document.deserializer()) else { break };
+        mistakes.push(describe(&error, place));
+        let Some(rest) = error.position().and_then(|place| document.without(place)) else { break };
+        document = rest;
     }
     mistakes
-}
-
-/// Removes the innermost key that has this position in it or in its value; false if there is none.
-fn leave_out(table: &mut DeTable<'_>, at: usize) -> bool {
-    let within = table.iter_mut().any(|(_, value)| match value.get_mut() {
-        DeValue::Table(inner) => leave_out(inner, at),
-        DeValue::Array(list) => list.iter_mut().any(|element| match element.get_mut() {
-            DeValue::Table(inner) => leave_out(inner, at),
-            _ => false,
-        }),
-        _ => false,
-    });
-    if within {
-        return true;
-    }
-    let wrong = table.iter().find(|(key, value)| key.span().contains(&at) || value.span().contains(&at));
-    let Some(name) = wrong.map(|(key, _)| key.get_ref().to_string()) else { return false };
-    table.remove(name.as_str()).is_some()
 }
 
 #[cfg(test)]

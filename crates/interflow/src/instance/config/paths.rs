@@ -1,37 +1,20 @@
 //! Relative paths in a configuration file start from its directory, wherever the process was started. Those that the reference
 //! describes as relative to the data directory are left as they are.
 
-use interflow_types::data_file;
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::LazyLock;
 
 use toml::{Table, Value};
 
-/// Keys of files and directories; `*` stands for each element of a list or table.
-const PATHS: [&str; 13] = [
-    "data_dir",
-    "auth.users",
-    "gateway.client_ca.*",
-    "gateway.tls.certificate",
-    "gateway.tls.key",
-    "mcp.server.*.directory",
-    "proxy.container_sockets.*",
-    "proxy.tls.certificate",
-    "proxy.tls.key",
-    "rules.files.*",
-    "upstream.client_certificate.*.certificate",
-    "upstream.client_certificate.*.key",
-    "upstream.extra_ca.*",
-];
-
-/// Keys of values that may be `file:PATH`.
-static SECRETS: LazyLock<Vec<&str>> =
-    LazyLock::new(|| data_file::lines(include_str!("../../../data/secret_keys.txt")).collect());
+/// Keys whose values are paths, by what precedes the path in the value; `*` stands for each element of a list or table.
+static PATH_KEYS: LazyLock<BTreeMap<&str, Vec<&str>>> =
+    LazyLock::new(|| serde_json::from_str(include_str!("../../../data/path_keys.json")).expect("a test parses it"));
 
 /// Makes the relative paths in what a file says those of its directory.
 pub(super) fn resolve(config: &mut Table, directory: &Path) {
     let absolute = |text: &str| directory.join(text).to_string_lossy().into_owned();
-    for (keys, prefix) in [(&PATHS[..], ""), (&SECRETS[..], "file:")] {
+    for (prefix, keys) in &*PATH_KEYS {
         for key in keys {
             let (section, rest) = key.split_once('.').unwrap_or((key, ""));
             let path: Vec<&str> = rest.split('.').filter(|part| !part.is_empty()).collect();
@@ -122,11 +105,11 @@ mod tests {
         let schema = InterflowConfig::schema();
         let mut found = Vec::new();
         keys(schema, schema, "", "", &mut found);
-        for key in PATHS.iter().chain(SECRETS.iter()) {
+        for key in PATH_KEYS.values().flatten() {
             assert!(found.iter().any(|(name, _)| name == key), "{key} is not a key");
         }
         for (key, _) in found.iter().filter(|(_, about)| about.contains("file:PATH")) {
-            assert!(SECRETS.contains(&key.as_str()), "{key} is missing");
+            assert!(PATH_KEYS["file:"].contains(&key.as_str()), "{key} is missing");
         }
     }
 }

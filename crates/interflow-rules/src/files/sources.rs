@@ -1,13 +1,10 @@
 //! Reads rule files: format, includes, and the location of errors.
 
-mod source_location;
-
-use std::cell::{Cell, OnceCell};
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use interflow_codec::yaml::{self, YamlDocument};
+use interflow_codec::document::{Document, DocumentError};
 use serde::Deserialize;
 
 use crate::error::{RuleLoadError, RuleProblem, with_suggestion};
@@ -15,8 +12,7 @@ use crate::files::rule_file::RuleFile;
 use crate::files::rule_format::RuleFormat;
 use crate::state::runtime::RuleRuntime;
 
-pub use source_location::PathSegment;
-pub(crate) use source_location::locate;
+pub use interflow_codec::document::PathSegment;
 
 /// Maximum size of a rule file in bytes: 16 MiB.
 const MAX_FILE_SIZE: u64 = 16 << 20;
@@ -64,17 +60,9 @@ pub struct RuleFileSource {
 #[derive(Debug)]
 pub struct ParsedRuleFile {
     pub(crate) source: RuleFileSource,
-    form: RuleFileFormat,
+    document: Document,
     pub(crate) content: RuleFileContent,
-    /// The location of each rule, computed in one pass on first use.
-    places: OnceCell<Vec<(usize, usize)>>,
-    /// How many locations inside rules were computed individually.
-    looked: Cell<usize>,
 }
-
-/// In a file with more rules than this, only this many locations inside rules are computed, since each one parses the
-/// file again. Further errors give the location of the rule.
-const MAX_LOCATED: usize = 200;
 
 #[derive(Debug)]
 pub(crate) enum RuleFileContent {
@@ -86,22 +74,9 @@ pub(crate) enum RuleFileContent {
 impl ParsedRuleFile {
     /// An error at a path into the file.
     pub fn problem(&self, path: &[PathSegment<'_>], rule: Option<&str>, message: impl Into<String>) -> RuleProblem {
-        let (line, column) = self.locate(path);
+        let (line, column) = self.document.locate(path);
         let (file, rule) = (self.source.name.clone(), rule.map(ToOwned::to_owned));
         RuleProblem { file, line, column, rule, message: message.into() }
-    }
-
-    fn locate(&self, path: &[PathSegment<'_>]) -> (usize, usize) {
-        let exactly = || locate(&self.source.text, self.form, path).unwrap_or_default();
-        // Only paths below a rule are frequent enough for the table; others are located by parsing again.
-        let [PathSegment::Key("rules"), PathSegment::Index(i), inside @ ..] = path else { return exactly() };
-        let places = self.places.get_or_init(|| source_location::locate_rules(&self.source.text, self.form));
-        let Some(place) = places.get(*i) else { return exactly() };
-        if inside.is_empty() {
-            return *place;
-        }
-        self.looked.set(self.looked.get() + 1);
-        if places.len() > MAX_LOCATED && self.looked.get() > MAX_LOCATED { *place } else { exactly() }
     }
 }
 
@@ -128,32 +103,42 @@ impl RuleFileSource {
 
     /// Parses the text alone: nothing that it names is read.
     pub(crate) fn parse(self, formats: &[Arc<dyn RuleFormat>]) -> Result<ParsedRuleFile, RuleProblem> {
-        let form = RuleFileFormat::detect(&self.name, &self.text);
-        let content = match form {
-            RuleFileFormat::Toml => toml::from_str(&self.text).map(RuleFileContent::Own).map_err(|e| {
-                let at = e.span().map_or(0, |s| s.start.min(self.text.len()));
-                let (line, column) = source_location::line_and_column(&self.text, at);
-                RuleProblem { file: self.name.clone(), line, column, rule: None, message: with_suggestion(e.message()) }
-            }),
-            RuleFileFormat::Yaml => parse_yaml(&self.text, formats).map_err(|e| {
+        let read = || {
+            let (document, content) = match RuleFileFormat::detect(&self.name, &self.text) {
+                RuleFileFormat::Toml => (Document::parse_toml(&self.text)?, None),
+                RuleFileFormat::Yaml => {
+                    let document = Document::parse_yaml(&self.text)?;
+                    let content = foreign_content(&document, formats)?;
+                    (document, content)
+                }
+            };
+            let content = match content {
+                Some(content) => content,
+                None => RuleFileContent::Own(RuleFile::deserialize(document.deserializer())?),
+            };
+            Ok((document, content))
+        };
+        match read() {
+            Ok((document, content)) => Ok(ParsedRuleFile { source: self, document, content }),
+            Err(e) => {
+                let e: DocumentError = e;
                 let (line, column) = e.position().unwrap_or_default();
-                RuleProblem { file: self.name.clone(), line, column, rule: None, message: with_suggestion(e.message()) }
-            }),
-        }?;
-        Ok(ParsedRuleFile { source: self, form, content, places: OnceCell::new(), looked: Cell::new(0) })
+                Err(RuleProblem { file: self.name, line, column, rule: None, message: with_suggestion(e.message()) })
+            }
+        }
     }
 }
 
-fn parse_yaml(text: &str, formats: &[Arc<dyn RuleFormat>]) -> Result<RuleFileContent, yaml::YamlError> {
-    let document = YamlDocument::parse(text)?;
+/// The content of another program's file, and of an empty one.
+fn foreign_content(
+    document: &Document,
+    formats: &[Arc<dyn RuleFormat>],
+) -> Result<Option<RuleFileContent>, DocumentError> {
     let value = serde_json::Value::deserialize(document.deserializer())?;
     if let Some(format) = formats.iter().find(|f| f.detect(&value)) {
-        return Ok(RuleFileContent::Foreign(Arc::clone(format), value));
+        return Ok(Some(RuleFileContent::Foreign(Arc::clone(format), value)));
     }
-    if value.is_null() {
-        return Ok(RuleFileContent::Own(RuleFile::default()));
-    }
-    RuleFile::deserialize(document.deserializer()).map(RuleFileContent::Own)
+    Ok(value.is_null().then(|| RuleFileContent::Own(RuleFile::default())))
 }
 
 /// Reads sources and their includes; an included file precedes the one that includes it.

@@ -8,16 +8,16 @@ use serde::de::{
     Visitor,
 };
 
-use super::{YamlDocument, YamlError, YamlNode, YamlNodeKind};
+use super::{Document, DocumentError, DocumentNode, NodeKind};
 
-impl de::Error for YamlError {
+impl de::Error for DocumentError {
     fn custom<T: std::fmt::Display>(message: T) -> Self {
         Self { message: message.to_string(), place: None }
     }
 }
 
-impl YamlError {
-    fn with_position_of(mut self, node: &YamlNode) -> Self {
+impl DocumentError {
+    fn with_position_of(mut self, node: &DocumentNode) -> Self {
         self.place.get_or_insert(node.place);
         self
     }
@@ -25,7 +25,7 @@ impl YamlError {
 
 /// The type of a plain (unquoted) scalar.
 #[derive(Clone, Copy, Debug)]
-enum PlainScalar<'a> {
+pub(super) enum PlainScalar<'a> {
     Null,
     Bool(bool),
     Unsigned(u64),
@@ -82,25 +82,26 @@ fn resolve_scalar(text: &str) -> PlainScalar<'_> {
     }
 }
 
-impl YamlDocument {
-    pub fn deserializer(&self) -> impl for<'de> Deserializer<'de, Error = YamlError> {
+impl Document {
+    pub fn deserializer(&self) -> impl for<'de> Deserializer<'de, Error = DocumentError> {
         &*self.0
     }
 }
 
-impl YamlNode {
+impl DocumentNode {
     fn resolve_plain(&self) -> Option<PlainScalar<'_>> {
         match &self.kind {
-            YamlNodeKind::Scalar { text, plain: true } => Some(resolve_scalar(text)),
-            YamlNodeKind::Scalar { text, plain: false } => Some(PlainScalar::Text(text)),
+            NodeKind::Scalar { text, plain: true } => Some(resolve_scalar(text)),
+            NodeKind::Scalar { text, plain: false } => Some(PlainScalar::Text(text)),
+            NodeKind::Typed(scalar) => Some(*scalar),
             _ => None,
         }
     }
 
-    fn visit<'de, V: Visitor<'de>>(&self, visitor: V) -> Result<V::Value, YamlError> {
+    fn visit<'de, V: Visitor<'de>>(&self, visitor: V) -> Result<V::Value, DocumentError> {
         let visited = match (&self.kind, self.resolve_plain()) {
-            (YamlNodeKind::Sequence(all), _) => visitor.visit_seq(SequenceItems { all, next: 0 }),
-            (YamlNodeKind::Mapping(all), _) => visitor.visit_map(MappingMembers { all, next: 0 }),
+            (NodeKind::Sequence(all), _) => visitor.visit_seq(SequenceItems { all, next: 0 }),
+            (NodeKind::Mapping(all), _) => visitor.visit_map(MappingMembers { all, next: 0 }),
             (_, Some(PlainScalar::Bool(b))) => visitor.visit_bool(b),
             (_, Some(PlainScalar::Unsigned(n))) => visitor.visit_u64(n),
             (_, Some(PlainScalar::Signed(n))) => visitor.visit_i64(n),
@@ -113,86 +114,67 @@ impl YamlNode {
 
     /// Whether the value is missing, as after `key:`; deserializes as an empty collection where one is expected.
     fn is_blank(&self) -> bool {
-        matches!(&self.kind, YamlNodeKind::Scalar { text, plain: true } if text.is_empty())
+        matches!(&self.kind, NodeKind::Scalar { text, plain: true } if text.is_empty())
     }
 
     /// Visits a scalar as text, whatever type its form implies.
-    fn visit_text<'de, V: Visitor<'de>>(&self, visitor: V) -> Result<V::Value, YamlError> {
+    fn visit_text<'de, V: Visitor<'de>>(&self, visitor: V) -> Result<V::Value, DocumentError> {
         match &self.kind {
-            YamlNodeKind::Scalar { text, .. } => {
-                visitor.visit_str(text).map_err(|e: YamlError| e.with_position_of(self))
+            NodeKind::Scalar { text, .. } => {
+                visitor.visit_str(text).map_err(|e: DocumentError| e.with_position_of(self))
             }
             _ => self.visit(visitor),
         }
     }
 }
 
-macro_rules! any {
-    ($($name:ident)*) => {$(
-        fn $name<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, YamlError> {
-            self.visit(visitor)
-        }
-    )*};
-}
-
 macro_rules! text {
     ($($name:ident)*) => {$(
-        fn $name<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, YamlError> {
+        fn $name<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, DocumentError> {
             self.visit_text(visitor)
         }
     )*};
 }
 
-impl<'de> Deserializer<'de> for &YamlNode {
-    type Error = YamlError;
+impl<'de> Deserializer<'de> for &DocumentNode {
+    type Error = DocumentError;
 
-    any! {
-        deserialize_any deserialize_bool deserialize_i8 deserialize_i16 deserialize_i32 deserialize_i64 deserialize_i128
-        deserialize_u8 deserialize_u16 deserialize_u32 deserialize_u64 deserialize_u128 deserialize_f32 deserialize_f64
-        deserialize_bytes deserialize_byte_buf deserialize_unit
+    serde::forward_to_deserialize_any! {
+        bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 bytes byte_buf unit unit_struct tuple tuple_struct
     }
+    fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, DocumentError> {
+        self.visit(visitor)
+    }
+
     text! { deserialize_char deserialize_str deserialize_string deserialize_identifier }
 
-    fn deserialize_seq<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, YamlError> {
+    fn deserialize_seq<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, DocumentError> {
         // `key:` without a value is an empty list where one is expected.
         if self.is_blank() { visitor.visit_seq(SequenceItems { all: &[], next: 0 }) } else { self.visit(visitor) }
     }
 
-    fn deserialize_map<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, YamlError> {
+    fn deserialize_map<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, DocumentError> {
         if !self.is_blank() {
             return self.visit(visitor);
         }
-        visitor.visit_map(MappingMembers { all: &[], next: 0 }).map_err(|e: YamlError| e.with_position_of(self))
+        visitor.visit_map(MappingMembers { all: &[], next: 0 }).map_err(|e: DocumentError| e.with_position_of(self))
     }
 
-    fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, YamlError> {
+    fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, DocumentError> {
         match self.resolve_plain() {
             Some(PlainScalar::Null) => visitor.visit_none(),
             _ => visitor.visit_some(self),
         }
-        .map_err(|e: YamlError| e.with_position_of(self))
+        .map_err(|e: DocumentError| e.with_position_of(self))
         // YAML null is `None`, whatever the type.
     }
 
-    fn deserialize_unit_struct<V: Visitor<'de>>(self, _: &'static str, visitor: V) -> Result<V::Value, YamlError> {
-        self.visit(visitor)
-    }
-
-    fn deserialize_newtype_struct<V: Visitor<'de>>(self, _: &'static str, visitor: V) -> Result<V::Value, YamlError> {
-        visitor.visit_newtype_struct(self).map_err(|e: YamlError| e.with_position_of(self))
-    }
-
-    fn deserialize_tuple<V: Visitor<'de>>(self, _: usize, visitor: V) -> Result<V::Value, YamlError> {
-        self.visit(visitor)
-    }
-
-    fn deserialize_tuple_struct<V: Visitor<'de>>(
+    fn deserialize_newtype_struct<V: Visitor<'de>>(
         self,
         _: &'static str,
-        _: usize,
         visitor: V,
-    ) -> Result<V::Value, YamlError> {
-        self.visit(visitor)
+    ) -> Result<V::Value, DocumentError> {
+        visitor.visit_newtype_struct(self).map_err(|e: DocumentError| e.with_position_of(self))
     }
 
     fn deserialize_struct<V: Visitor<'de>>(
@@ -200,7 +182,7 @@ impl<'de> Deserializer<'de> for &YamlNode {
         _: &'static str,
         _: &'static [&'static str],
         visitor: V,
-    ) -> Result<V::Value, YamlError> {
+    ) -> Result<V::Value, DocumentError> {
         self.deserialize_map(visitor)
     }
 
@@ -209,40 +191,40 @@ impl<'de> Deserializer<'de> for &YamlNode {
         _: &'static str,
         _: &'static [&'static str],
         visitor: V,
-    ) -> Result<V::Value, YamlError> {
+    ) -> Result<V::Value, DocumentError> {
         // A unit variant is a name; others are a mapping of one name to its content.
         let visited = match &self.kind {
-            YamlNodeKind::Scalar { text, .. } => {
-                let name: StrDeserializer<'_, YamlError> = (&**text).into_deserializer();
+            NodeKind::Scalar { text, .. } => {
+                let name: StrDeserializer<'_, DocumentError> = (&**text).into_deserializer();
                 visitor.visit_enum(name)
             }
-            YamlNodeKind::Mapping(all) if let [(name, value)] = &all[..] => {
-                visitor.visit_enum(EnumVariant { name, value })
-            }
-            YamlNodeKind::Mapping(_) => {
-                Err(de::Error::invalid_type(Unexpected::Map, &"a name, or one name with its value"))
-            }
-            YamlNodeKind::Sequence(_) => {
-                Err(de::Error::invalid_type(Unexpected::Seq, &"a name, or one name with its value"))
+            NodeKind::Mapping(all) if let [(name, value)] = &all[..] => visitor.visit_enum(EnumVariant { name, value }),
+            kind => {
+                let unexpected = match kind {
+                    NodeKind::Mapping(_) => Unexpected::Map,
+                    NodeKind::Sequence(_) => Unexpected::Seq,
+                    _ => Unexpected::Other("value"),
+                };
+                Err(de::Error::invalid_type(unexpected, &"a name, or one name with its value"))
             }
         };
         visited.map_err(|e| e.with_position_of(self))
     }
 
-    fn deserialize_ignored_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, YamlError> {
+    fn deserialize_ignored_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, DocumentError> {
         visitor.visit_unit()
     }
 }
 
 struct SequenceItems<'a> {
-    all: &'a [Arc<YamlNode>],
+    all: &'a [Arc<DocumentNode>],
     next: usize,
 }
 
 impl<'de> SeqAccess<'de> for SequenceItems<'_> {
-    type Error = YamlError;
+    type Error = DocumentError;
 
-    fn next_element_seed<T: DeserializeSeed<'de>>(&mut self, seed: T) -> Result<Option<T::Value>, YamlError> {
+    fn next_element_seed<T: DeserializeSeed<'de>>(&mut self, seed: T) -> Result<Option<T::Value>, DocumentError> {
         let Some(node) = self.all.get(self.next) else { return Ok(None) };
         self.next += 1;
         seed.deserialize(&**node).map(Some).map_err(|e| e.with_position_of(node))
@@ -254,20 +236,20 @@ impl<'de> SeqAccess<'de> for SequenceItems<'_> {
 }
 
 struct MappingMembers<'a> {
-    all: &'a [(Arc<YamlNode>, Arc<YamlNode>)],
+    all: &'a [(Arc<DocumentNode>, Arc<DocumentNode>)],
     next: usize,
 }
 
 impl<'de> MapAccess<'de> for MappingMembers<'_> {
-    type Error = YamlError;
+    type Error = DocumentError;
 
-    fn next_key_seed<K: DeserializeSeed<'de>>(&mut self, seed: K) -> Result<Option<K::Value>, YamlError> {
+    fn next_key_seed<K: DeserializeSeed<'de>>(&mut self, seed: K) -> Result<Option<K::Value>, DocumentError> {
         let Some((key, _)) = self.all.get(self.next) else { return Ok(None) };
         self.next += 1;
         seed.deserialize(&**key).map(Some).map_err(|e| e.with_position_of(key))
     }
 
-    fn next_value_seed<T: DeserializeSeed<'de>>(&mut self, seed: T) -> Result<T::Value, YamlError> {
+    fn next_value_seed<T: DeserializeSeed<'de>>(&mut self, seed: T) -> Result<T::Value, DocumentError> {
         let Some((_, value)) = self.next.checked_sub(1).and_then(|i| self.all.get(i)) else {
             return Err(de::Error::custom("a value is asked for before its key"));
         };
@@ -280,38 +262,42 @@ impl<'de> MapAccess<'de> for MappingMembers<'_> {
 }
 
 struct EnumVariant<'a> {
-    name: &'a YamlNode,
-    value: &'a YamlNode,
+    name: &'a DocumentNode,
+    value: &'a DocumentNode,
 }
 
 impl<'de, 'a> EnumAccess<'de> for EnumVariant<'a> {
-    type Error = YamlError;
-    type Variant = &'a YamlNode;
+    type Error = DocumentError;
+    type Variant = &'a DocumentNode;
 
-    fn variant_seed<V: DeserializeSeed<'de>>(self, seed: V) -> Result<(V::Value, &'a YamlNode), YamlError> {
+    fn variant_seed<V: DeserializeSeed<'de>>(self, seed: V) -> Result<(V::Value, &'a DocumentNode), DocumentError> {
         Ok((seed.deserialize(self.name)?, self.value))
     }
 }
 
-impl<'de> VariantAccess<'de> for &YamlNode {
-    type Error = YamlError;
+impl<'de> VariantAccess<'de> for &DocumentNode {
+    type Error = DocumentError;
 
-    fn unit_variant(self) -> Result<(), YamlError> {
+    fn unit_variant(self) -> Result<(), DocumentError> {
         match self.resolve_plain() {
             Some(PlainScalar::Null) => Ok(()),
-            _ => Err(YamlError::at("this name takes no value", self.place)),
+            _ => Err(DocumentError::at("this name takes no value", self.place)),
         }
     }
 
-    fn newtype_variant_seed<T: DeserializeSeed<'de>>(self, seed: T) -> Result<T::Value, YamlError> {
+    fn newtype_variant_seed<T: DeserializeSeed<'de>>(self, seed: T) -> Result<T::Value, DocumentError> {
         seed.deserialize(self).map_err(|e| e.with_position_of(self))
     }
 
-    fn tuple_variant<V: Visitor<'de>>(self, _: usize, visitor: V) -> Result<V::Value, YamlError> {
+    fn tuple_variant<V: Visitor<'de>>(self, _: usize, visitor: V) -> Result<V::Value, DocumentError> {
         self.visit(visitor)
     }
 
-    fn struct_variant<V: Visitor<'de>>(self, _: &'static [&'static str], visitor: V) -> Result<V::Value, YamlError> {
+    fn struct_variant<V: Visitor<'de>>(
+        self,
+        _: &'static [&'static str],
+        visitor: V,
+    ) -> Result<V::Value, DocumentError> {
         self.visit(visitor)
     }
 }

@@ -1,0 +1,72 @@
+//! The command line, and the instance that it starts: all of the binary but its entry, so that the last crate to be compiled is small.
+#![forbid(unsafe_code)]
+
+mod cli;
+mod components;
+#[cfg(feature = "fleet")]
+mod fleet;
+#[cfg(not(feature = "fleet"))]
+#[path = "fleet_off.rs"]
+mod fleet;
+mod instance;
+
+use std::io::Write as _;
+use std::process::ExitCode;
+
+use clap::Parser;
+use interflow_host::CliError;
+
+use cli::Cli;
+use instance::config;
+
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+impl From<config::LoadError> for CliError {
+    fn from(error: config::LoadError) -> Self {
+        Self::Usage(error.to_string())
+    }
+}
+
+/// Runs the command of this process.
+pub fn main() -> ExitCode {
+    let words = cli::flows::normalize_negated_terms(std::env::args_os());
+    let cli = match Cli::try_parse_from(&words) {
+        Ok(cli) => cli,
+        Err(e) if cli::manual::welcome::replaces(&e, &words) => return ExitCode::SUCCESS,
+        Err(e) => e.exit(),
+    };
+    match cli::dispatch(cli) {
+        Ok(()) => end_process(0),
+        Err(error) => {
+            if !matches!(error, CliError::Child(_)) {
+                print_error(&error.to_string());
+            }
+            end_process(error.code())
+        }
+    }
+}
+
+/// Ends the process without running the destructors of C libraries. AWS-LC frees its random number generator in one of
+/// them, and aborts the process if a thread that is still running needs it after that: a worker, or the thread that
+/// generates keys in advance.
+fn end_process(code: u8) -> ! {
+    // Whoever reads the output may have closed it.
+    let _ = std::io::stdout().flush();
+    #[cfg(unix)]
+    signal_hook::low_level::exit(code.into());
+    // Windows ends all other threads before it runs destructors.
+    #[cfg(not(unix))]
+    std::process::exit(code.into());
+}
+
+fn print_error(text: &str) {
+    let red = anstyle::AnsiColor::Red.on_default().bold();
+    interflow_host::errln!("{red}interflow:{red:#} {text}");
+}
+
+/// Prints a warning to stderr.
+pub fn warn(text: &str) {
+    let yellow = anstyle::AnsiColor::Yellow.on_default().bold();
+    interflow_host::errln!("interflow: {yellow}warning:{yellow:#} {text}");
+}
