@@ -37,13 +37,13 @@ pub(crate) struct ClientRequest {
     /// The token of the progress notifications that the client wants.
     pub progress_token: Option<Value>,
     /// Of a version without sessions.
-    pub envelope: Option<Envelope>,
+    pub envelope: Option<Box<Envelope>>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum ClientMethod {
     /// With the version that the client wants, its name and version, and what it can be asked.
-    Initialize(String, Value, ClientCapabilities),
+    Initialize(String, Value, Box<ClientCapabilities>),
     /// What the gateway is and has, for clients of the version without sessions.
     Discover,
     /// A stream of notifications, for clients of the version without sessions.
@@ -196,7 +196,7 @@ impl ClientMessage {
         let method = parse_method(raw, method, params, envelope.is_some())
             .map_err(|why| (id.clone(), RpcError::new(INVALID_PARAMS, format!("{method}: {why}"))))?;
         let token = params["_meta"].get("progressToken").filter(|t| t.is_string() || t.is_number()).cloned();
-        Ok(Self::Request(ClientRequest { id, method, progress_token: token, envelope }))
+        Ok(Self::Request(ClientRequest { id, method, progress_token: token, envelope: envelope.map(Box::new) }))
     }
 
     /// The message as it is recorded: without what was not understood, and thus not redacted.
@@ -297,7 +297,7 @@ fn parse_method(raw: &str, method: &str, params: &Value, is_stateless: bool) -> 
             let part =
                 |name: &str| params["clientInfo"][name].as_str().map(|t| t.chars().take(200).collect::<String>());
             let client = json!({ "name": part("name"), "version": part("version") });
-            let capabilities = ClientCapabilities::parse(&params["capabilities"]);
+            let capabilities = Box::new(ClientCapabilities::parse(&params["capabilities"]));
             ClientMethod::Initialize(text("protocolVersion", MAX_NAME).unwrap_or_default(), client, capabilities)
         }
         "ping" => ClientMethod::Ping,
