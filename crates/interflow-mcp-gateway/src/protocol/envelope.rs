@@ -122,6 +122,15 @@ fn check_version(message: &Value, fields: Option<&RoutingFields>) -> Result<bool
     }
 }
 
+/// The result that asks a client without a session.
+pub(crate) fn input_required(requests: &Value, state: Option<String>) -> String {
+    let mut result = json!({ "resultType": "input_required", "inputRequests": requests });
+    if let Some(state) = state {
+        result["requestState"] = state.into();
+    }
+    result.to_string()
+}
+
 /// What a server is told with each request.
 pub(crate) fn server_meta(capabilities: &Value, log_level: Option<LogLevel>) -> Map<String, Value> {
     let mut meta = Map::new();
