@@ -13,11 +13,10 @@ use crate::protocol::envelope::Envelope;
 use crate::protocol::jsonrpc::RpcError;
 use crate::protocol::log_level::LogLevel;
 use crate::protocol::responses::refusal;
-use crate::redaction::values::Findings;
 use crate::service::{CallGuard, McpService};
-use crate::session::client_session::McpSession;
+use crate::session::call_outcome::CallOutcome;
+use crate::session::client_session::{McpSession, STATELESS_ID};
 use crate::session::request_state::{RequestState, StateBinding};
-use crate::session::session_table::STATELESS_ID;
 use crate::settings::McpSettings;
 use crate::upstream::server::McpServer;
 
@@ -49,22 +48,6 @@ impl McpExchange {
         self.session = Some(Arc::clone(session));
         (self.restores, self.is_stream) = (restores, true);
     }
-}
-
-impl CallOutcome {
-    pub fn add(&mut self, findings: Findings) {
-        for (kind, count) in findings {
-            *self.findings.entry(kind).or_default() += count;
-        }
-    }
-}
-
-/// What became of a call, possibly after its response began.
-#[derive(Default)]
-pub(crate) struct CallOutcome {
-    /// Findings in the result.
-    pub findings: Findings,
-    pub is_error: bool,
 }
 
 /// A request that was parsed and redacted.

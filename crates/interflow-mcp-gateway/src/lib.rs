@@ -24,5 +24,9 @@ pub use config::{ArgumentMode, McpClientCredentials, McpConfig, McpOAuthConfig, 
 pub use endpoint::McpMount;
 pub use protected_resource::{AccessIdentity, AccessRefusal, AccessTokenSource, AccessTokens};
 pub use protocol::client_capabilities::ClientRequestKind;
+pub use protocol::envelope::is_stateless;
+pub use protocol::header_values::RoutingFields;
+pub use protocol::responses::stateless_status;
+pub use protocol::versions::{VERSIONS, supported as supported_versions};
 pub use service::{CallGuard, McpCallCounts, McpDeps, McpService};
 pub use settings::McpSettings;

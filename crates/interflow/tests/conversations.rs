@@ -467,7 +467,7 @@ fn mcp_that_may_write_replays_flows_and_reports_failures() {
 #[test]
 fn mcp_over_http_speaks_every_version_of_the_protocol() {
     let mcp = McpInstance::start();
-    for version in ["2024-11-05", "2025-03-26", "2025-06-18"] {
+    for version in ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25"] {
         let greeting =
             json!({"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": {"protocolVersion": version}});
         assert!(mcp.post(&greeting, "").contains(&format!("\"protocolVersion\":\"{version}\"")), "{version}");
@@ -476,6 +476,39 @@ fn mcp_over_http_speaks_every_version_of_the_protocol() {
     assert!(mcp.post(&mcp.explain(), "MCP-Protocol-Version: 1999-01-01\r\n").starts_with("HTTP/1.1 400"));
     let initialized = json!({"jsonrpc": "2.0", "method": "notifications/initialized"});
     assert!(mcp.post(&initialized, "").starts_with("HTTP/1.1 202"));
+}
+
+#[test]
+fn mcp_without_sessions_is_spoken_over_http_and_on_standard_streams() {
+    let mcp = McpInstance::start();
+    let version = "2026-07-28";
+    let stateless = |mut message: Value| {
+        message["params"]["_meta"] = json!({
+            "io.modelcontextprotocol/protocolVersion": version, "io.modelcontextprotocol/clientCapabilities": {}
+        });
+        message
+    };
+    let fields = |method: &str, name: &str| {
+        format!("MCP-Protocol-Version: {version}\r\nMcp-Method: {method}\r\nMcp-Name: {name}\r\n")
+    };
+    let discover = stateless(json!({"jsonrpc": "2.0", "id": 1, "method": "server/discover"}));
+    let found = mcp.post(&discover, &fields("server/discover", ""));
+    assert!(found.contains("\"supportedVersions\":[\"2026-07-28\"") && found.contains("\"ttlMs\""), "{found}");
+    let explain = stateless(mcp.explain());
+    let tool = explain["params"]["name"].as_str().expect("a name").to_owned();
+    let answer = mcp.post(&explain, &fields("tools/call", &tool));
+    assert!(answer.contains("marks") && answer.contains("\"resultType\":\"complete\""), "{answer}");
+    for (message, fields, status, code) in [
+        (&explain, fields("tools/call", "another"), 400, -32020),
+        (&mcp.explain(), fields("tools/call", &tool), 400, -32602),
+        (&stateless(json!({"id": 1, "method": "ping"})), fields("ping", ""), 404, -32601),
+    ] {
+        let refused = mcp.post(message, &fields);
+        let expected = (format!("HTTP/1.1 {status}"), format!("\"code\":{code}"));
+        assert!(refused.starts_with(&expected.0) && refused.contains(&expected.1), "{refused}");
+    }
+    let found = mcp.to_command(&["mcp"], &discover);
+    assert_eq!(found["result"]["supportedVersions"][0], version, "{found}");
 }
 
 #[test]

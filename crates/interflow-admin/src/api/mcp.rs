@@ -6,6 +6,7 @@ use axum::Json;
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
+use interflow_mcp_gateway::RoutingFields;
 use serde_json::Value;
 use tokio::time::{Instant, sleep};
 
@@ -16,7 +17,7 @@ use crate::api::operations::handler::read_json;
 use crate::error::Result;
 use crate::identity::Rights;
 use crate::identity::caller::Caller;
-use crate::mcp::{self, RemoteToolCall, RoutingFields, WAIT_POLL, WaitCall, WriteAccess};
+use crate::mcp::{self, RemoteToolCall, WAIT_POLL, WaitCall, WriteAccess};
 use crate::state::AdminState;
 
 /// How the audit trail names it.
@@ -32,7 +33,8 @@ pub(crate) async fn post(
     let body = read_json(&headers, request.into_body()).await?;
     let message: Value = serde_json::from_slice(&body).map_err(|e| invalid_json(&e))?;
     // After initialization, clients send the negotiated version with every message; without sessions, more than that.
-    let is_stateless = match mcp::is_stateless(&message, Some(&routing_fields(&headers))) {
+    let fields = RoutingFields::of(headers.iter().map(|(name, value)| (name.as_str().as_bytes(), value.as_bytes())));
+    let is_stateless = match mcp::is_stateless(&message, Some(&fields)) {
         Ok(is_stateless) => is_stateless,
         Err(answer) => return Ok((StatusCode::BAD_REQUEST, Json(answer)).into_response()),
     };
@@ -67,14 +69,6 @@ pub(crate) async fn post(
         (_, true) => Json(Value::from(answers)).into_response(),
         (_, false) => Json(answers.swap_remove(0)).into_response(),
     })
-}
-
-fn routing_fields(headers: &HeaderMap) -> RoutingFields {
-    let names = ["mcp-protocol-version", "mcp-method", "mcp-name"];
-    let field = |name| headers.get(name).map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned());
-    let [version, method, name] = names.map(field);
-    let is_ambiguous = names.iter().any(|name| headers.get_all(*name).iter().count() > 1);
-    RoutingFields { version, method, name, is_ambiguous }
 }
 
 async fn answer_message(

@@ -17,18 +17,17 @@ mod tool_text;
 mod tools;
 mod wait;
 
+use interflow_mcp_gateway::VERSIONS;
+pub use interflow_mcp_gateway::is_stateless;
 use interflow_store::FlowStore;
 use serde_json::{Value, json};
 
 pub use prompts::list as list_prompts;
 pub use resources::{list as list_resources, templates as list_resource_templates};
-pub use stateless::{RoutingFields, finish as finish_stateless, is_stateless};
+pub use stateless::finish as finish_stateless;
 pub use tool_calls::{RemoteToolCall, remote_tool_call};
 pub use tools::{WriteAccess, list as list_tools};
 pub use wait::{WAIT_POLL, WaitCall, wait_call};
-
-/// Supported protocol versions with sessions; the latest one is offered to clients that request another.
-const VERSIONS: [&str; 4] = ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25"];
 
 const INSTRUCTIONS: &str = "Interflow records HTTP traffic that passes through it, and puts calls of language models \
     together into conversations. Search flows with its query language (query_help explains it), then read the one you \

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use interflow_types::{BoxFuture, Flow, RequestHead, Response};
-use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
 use super::call_context::{CallContext, Delivery};
@@ -12,6 +11,7 @@ use super::server_events::ProgressTranslator;
 use crate::access::needs_approval;
 use crate::exchange::{McpExchange, PreparedRequest};
 use crate::protocol::client_message::{ClientMessage, ClientMethod, ClientRequest};
+use crate::protocol::envelope::input_required;
 use crate::protocol::event_stream::{KEEP_ALIVE, StreamedReply};
 use crate::protocol::jsonrpc::{CANCELLED, INVALID_PARAMS, RpcError, response, shown_arguments};
 use crate::protocol::responses::{rpc_response, stateless_result};
@@ -204,15 +204,6 @@ async fn reply_without_session(
             }
         }
     }
-}
-
-/// The result that asks a client without a session.
-pub(super) fn input_required(requests: &Value, state: Option<String>) -> String {
-    let mut result = json!({ "resultType": "input_required", "inputRequests": requests });
-    if let Some(state) = state {
-        result["requestState"] = state.into();
-    }
-    result.to_string()
 }
 
 fn accepts_events(head: &RequestHead) -> bool {

@@ -10,12 +10,13 @@ use parking_lot::Mutex;
 use serde_json::Value;
 
 use crate::access::may_log;
-use crate::exchange::{CallOutcome, McpExchange};
+use crate::exchange::McpExchange;
 use crate::protocol::jsonrpc::RpcError;
 use crate::protocol::listen_filter::ListenFilter;
 use crate::redaction::results::redact_result;
 use crate::redaction::values::Findings;
 use crate::service::{CallGuard, McpService};
+use crate::session::call_outcome::CallOutcome;
 use crate::session::client_session::McpSession;
 use crate::session::request_state::{RequestState, StateBinding};
 use crate::upstream::server::McpServer;

@@ -7,11 +7,10 @@ use interflow_redact::RedactMode;
 use serde_json::{Map, Value, json};
 use tokio::sync::mpsc;
 
-use super::call::input_required;
 use super::call_context::CallContext;
 use crate::protocol::client_capabilities::ClientRequestKind;
 use crate::protocol::client_message::{ClientMethod, CompletionRef, completion_params, named_params};
-use crate::protocol::envelope::Envelope;
+use crate::protocol::envelope::{Envelope, input_required};
 use crate::protocol::jsonrpc::{METHOD_NOT_FOUND, RpcError, merged, object};
 use crate::redaction::restoring::restore_for_server;
 use crate::redaction::values::{Findings, redact_text};

@@ -6,6 +6,7 @@ use super::client_capabilities::{ClientCapabilities, ClientRequestKind};
 use super::envelope::Envelope;
 use super::header_values::RoutingFields;
 use super::jsonrpc::{INVALID_PARAMS, INVALID_REQUEST, PARSE_ERROR, RpcError, ServerMessage, member, merged, response};
+pub(crate) use super::list_kind::ListKind;
 use super::listen_filter::{LISTEN, ListenFilter};
 use super::log_level::{self, LogLevel};
 
@@ -37,13 +38,13 @@ pub(crate) struct ClientRequest {
     /// The token of the progress notifications that the client wants.
     pub progress_token: Option<Value>,
     /// Of a version without sessions.
-    pub envelope: Option<Envelope>,
+    pub envelope: Option<Box<Envelope>>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum ClientMethod {
     /// With the version that the client wants, its name and version, and what it can be asked.
-    Initialize(String, Value, ClientCapabilities),
+    Initialize(String, Value, Box<ClientCapabilities>),
     /// What the gateway is and has, for clients of the version without sessions.
     Discover,
     /// A stream of notifications, for clients of the version without sessions.
@@ -71,53 +72,6 @@ pub(crate) enum CompletionRef {
     Prompt(String),
     /// The template of a resource.
     Resource(String),
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum ListKind {
-    Tools,
-    Prompts,
-    Resources,
-    ResourceTemplates,
-}
-
-impl ListKind {
-    pub const fn method(self) -> &'static str {
-        match self {
-            Self::Tools => "tools/list",
-            Self::Prompts => "prompts/list",
-            Self::Resources => "resources/list",
-            Self::ResourceTemplates => "resources/templates/list",
-        }
-    }
-
-    /// The notification that the list changed.
-    pub const fn changed_method(self) -> &'static str {
-        match self {
-            Self::Tools => "notifications/tools/list_changed",
-            Self::Prompts => "notifications/prompts/list_changed",
-            Self::Resources | Self::ResourceTemplates => "notifications/resources/list_changed",
-        }
-    }
-
-    /// The member of the result that has the list.
-    pub const fn member(self) -> &'static str {
-        match self {
-            Self::Tools => "tools",
-            Self::Prompts => "prompts",
-            Self::Resources => "resources",
-            Self::ResourceTemplates => "resourceTemplates",
-        }
-    }
-
-    /// The capability that a server with such a list declares.
-    pub const fn capability(self) -> &'static str {
-        match self {
-            Self::Tools => "tools",
-            Self::Prompts => "prompts",
-            Self::Resources | Self::ResourceTemplates => "resources",
-        }
-    }
 }
 
 impl ClientMethod {
@@ -196,7 +150,7 @@ impl ClientMessage {
         let method = parse_method(raw, method, params, envelope.is_some())
             .map_err(|why| (id.clone(), RpcError::new(INVALID_PARAMS, format!("{method}: {why}"))))?;
         let token = params["_meta"].get("progressToken").filter(|t| t.is_string() || t.is_number()).cloned();
-        Ok(Self::Request(ClientRequest { id, method, progress_token: token, envelope }))
+        Ok(Self::Request(ClientRequest { id, method, progress_token: token, envelope: envelope.map(Box::new) }))
     }
 
     /// The message as it is recorded: without what was not understood, and thus not redacted.
@@ -297,7 +251,7 @@ fn parse_method(raw: &str, method: &str, params: &Value, is_stateless: bool) -> 
             let part =
                 |name: &str| params["clientInfo"][name].as_str().map(|t| t.chars().take(200).collect::<String>());
             let client = json!({ "name": part("name"), "version": part("version") });
-            let capabilities = ClientCapabilities::parse(&params["capabilities"]);
+            let capabilities = Box::new(ClientCapabilities::parse(&params["capabilities"]));
             ClientMethod::Initialize(text("protocolVersion", MAX_NAME).unwrap_or_default(), client, capabilities)
         }
         "ping" => ClientMethod::Ping,

@@ -4,7 +4,7 @@ use serde_json::{Map, Value, json};
 
 use super::client_capabilities::{ClientCapabilities, ClientRequestKind};
 use super::header_values::RoutingFields;
-use super::jsonrpc::{INVALID_PARAMS, RpcError, UNSUPPORTED_VERSION, member, members, object};
+use super::jsonrpc::{INVALID_PARAMS, INVALID_REQUEST, RpcError, UNSUPPORTED_VERSION, member, members, merged, object};
 use super::log_level::LogLevel;
 use super::versions::{STATELESS, VERSIONS, supported};
 
@@ -14,11 +14,9 @@ const CLIENT_INFO_KEY: &str = "io.modelcontextprotocol/clientInfo";
 const LOG_LEVEL_KEY: &str = "io.modelcontextprotocol/logLevel";
 pub(crate) const SERVER_INFO_KEY: &str = "io.modelcontextprotocol/serverInfo";
 pub(crate) const SUBSCRIPTION_ID_KEY: &str = "io.modelcontextprotocol/subscriptionId";
-/// Those of `_meta` that the gateway answers for: a server gets its own, not those of the client.
+/// Members of `_meta` that the gateway answers for, and params that have a meaning for it.
 const OWN_META: [&str; 5] = [VERSION_KEY, CAPABILITIES_KEY, CLIENT_INFO_KEY, LOG_LEVEL_KEY, "progressToken"];
-/// Params that have a meaning for the gateway itself.
-const OWN_PARAMS: [&str; 10] =
-    ["name", "arguments", "uri", "cursor", "ref", "argument", "context", "notifications", "requestState", "_meta"];
+const OWN_PARAMS: &str = "name arguments uri cursor ref argument context notifications requestState _meta";
 
 /// The envelope of a request.
 #[derive(Clone, Debug, PartialEq)]
@@ -40,32 +38,12 @@ impl Envelope {
     /// # Errors
     /// The envelope is invalid, the header fields disagree with the body, or the version is not supported.
     pub fn parse(raw: &str, message: &Value, fields: &RoutingFields) -> Result<Option<Self>, RpcError> {
-        let (params, method) = (&message["params"], message["method"].as_str().unwrap_or_default());
-        let meta = params["_meta"].as_object();
-        let version = meta.and_then(|meta| meta.get(VERSION_KEY));
-        if version.is_none() && fields.version.as_deref() != Some(STATELESS) {
-            return match fields.version.as_deref().filter(|version| !VERSIONS.contains(version)) {
-                Some(other) => Err(unsupported(other)),
-                None => Ok(None),
-            };
+        if !check_version(message, Some(fields))? {
+            return Ok(None);
         }
-        if message.get("id").is_none_or(Value::is_null) {
-            // A notification has no envelope.
-            return match version.and_then(Value::as_str).or(fields.version.as_deref()) {
-                Some(STATELESS) => Ok(Some(Self::empty())),
-                other => Err(unsupported(other.unwrap_or_default())),
-            };
-        }
+        let (params, meta) = (&message["params"], &message["params"]["_meta"]);
         let invalid = |why: String| RpcError::new(INVALID_PARAMS, why);
-        let lacks = |key: &str| invalid(format!("`_meta` of the params has no {key}"));
-        let version = version.ok_or_else(|| lacks(VERSION_KEY))?;
-        let declared = meta.and_then(|meta| meta.get(CAPABILITIES_KEY)).ok_or_else(|| lacks(CAPABILITIES_KEY))?;
-        fields.check(version, method, params)?;
-        match version.as_str() {
-            Some(STATELESS) => {}
-            other => return Err(unsupported(other.unwrap_or_default())),
-        }
-        let log_level = match meta.and_then(|meta| meta.get(LOG_LEVEL_KEY)) {
+        let log_level = match meta.get(LOG_LEVEL_KEY) {
             None => None,
             Some(level) => {
                 let level = level.as_str().and_then(LogLevel::parse);
@@ -81,16 +59,11 @@ impl Envelope {
             return Err(invalid("`requestState` is not a string".to_owned()));
         }
         Ok(Some(Self {
-            capabilities: ClientCapabilities::parse(declared),
+            capabilities: ClientCapabilities::parse(&meta[CAPABILITIES_KEY]),
             log_level,
             request_state: state.and_then(Value::as_str).map(str::to_owned),
             passed: passed(raw),
         }))
-    }
-
-    fn empty() -> Self {
-        let passed = "{}".to_owned();
-        Self { capabilities: ClientCapabilities::default(), log_level: None, request_state: None, passed }
     }
 
     /// Raw JSON of the answer with this key to what the client was asked.
@@ -101,8 +74,7 @@ impl Envelope {
 
     /// What is passed on to a server with sessions: it does not know of answers.
     pub fn without_responses(passed: &str) -> String {
-        let others = members(passed).into_iter().filter(|(name, _)| name != "inputResponses");
-        object(others.filter_map(|(name, range)| Some((name, passed.get(range)?))))
+        without(passed, |name| name == "inputResponses")
     }
 
     /// What of the envelope is recorded, as a member of the params.
@@ -110,6 +82,53 @@ impl Envelope {
         let capabilities = self.capabilities.declared(&ClientRequestKind::ALL);
         json!({ "_meta": { VERSION_KEY: STATELESS, CAPABILITIES_KEY: capabilities } }).to_string()
     }
+}
+
+/// Whether a message is of the version without sessions. `fields` are those of HTTP.
+///
+/// # Errors
+/// The JSON-RPC error response to a message whose envelope is invalid, whose header fields disagree with its body, or
+/// whose version is not supported.
+pub fn is_stateless(message: &Value, fields: Option<&RoutingFields>) -> Result<bool, Value> {
+    check_version(message, fields).map_err(|e| {
+        let error = json!({ "code": e.code, "message": e.message, "data": e.data });
+        json!({ "jsonrpc": "2.0", "id": message.get("id"), "error": error })
+    })
+}
+
+fn check_version(message: &Value, fields: Option<&RoutingFields>) -> Result<bool, RpcError> {
+    let (params, method) = (&message["params"], message["method"].as_str().unwrap_or_default());
+    let (version, header) = (params["_meta"].get(VERSION_KEY), fields.and_then(|fields| fields.version.as_deref()));
+    if version.is_none() && header != Some(STATELESS) {
+        return match header.filter(|version| !VERSIONS.contains(version)) {
+            Some(other) => Err(unsupported(other)),
+            None => Ok(false),
+        };
+    }
+    if message.is_array() {
+        return Err(RpcError::new(INVALID_REQUEST, "batches are not supported: send one message"));
+    }
+    // A notification has no envelope.
+    let is_request = message.get("id").is_some_and(|id| !id.is_null());
+    if is_request {
+        if let Some(key) = [VERSION_KEY, CAPABILITIES_KEY].iter().find(|key| params["_meta"].get(**key).is_none()) {
+            return Err(RpcError::new(INVALID_PARAMS, format!("`_meta` of the params has no {key}")));
+        }
+        fields.map_or(Ok(()), |fields| fields.check(&params["_meta"][VERSION_KEY], method, params))?;
+    }
+    match version.and_then(Value::as_str).or(header.filter(|_| !is_request)) {
+        Some(STATELESS) => Ok(true),
+        other => Err(unsupported(other.unwrap_or_default())),
+    }
+}
+
+/// The result that asks a client without a session.
+pub(crate) fn input_required(requests: &Value, state: Option<String>) -> String {
+    let mut result = json!({ "resultType": "input_required", "inputRequests": requests });
+    if let Some(state) = state {
+        result["requestState"] = state.into();
+    }
+    result.to_string()
 }
 
 /// What a server is told with each request.
@@ -132,14 +151,14 @@ fn unsupported(requested: &str) -> RpcError {
 }
 
 fn passed(raw: &str) -> String {
-    let part = |json: &str, own: &[&str], meta: &str| {
-        let others = members(json).into_iter().filter(|(name, _)| !own.contains(&name.as_str()));
-        let others = others.filter_map(|(name, range)| Some((name, json.get(range)?.to_owned())));
-        let meta = Some(("_meta".to_owned(), meta.to_owned())).filter(|(_, meta)| meta.len() > 2);
-        let all: Vec<_> = others.chain(meta).collect();
-        object(all.iter().map(|(name, value)| (name, value.as_str())))
-    };
     let params = member(raw, "params").and_then(|range| raw.get(range)).unwrap_or_default();
     let meta = member(params, "_meta").and_then(|range| params.get(range)).unwrap_or_default();
-    part(params, &OWN_PARAMS, &part(meta, &OWN_META, ""))
+    let meta = without(meta, |name| OWN_META.contains(&name));
+    let params = without(params, |name| OWN_PARAMS.split(' ').any(|own| own == name));
+    if meta == "{}" { params } else { merged(&params, &object([("_meta", meta.as_str())])) }
+}
+
+fn without(json: &str, is_left_out: impl Fn(&str) -> bool) -> String {
+    let others = members(json).into_iter().filter(|(name, _)| !is_left_out(name));
+    object(others.filter_map(|(name, range)| Some((name, json.get(range)?))))
 }

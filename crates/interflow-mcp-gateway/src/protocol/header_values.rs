@@ -2,6 +2,7 @@
 //! route by them: their values, and whether they agree with the body.
 
 use std::borrow::Cow;
+use std::collections::HashMap;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -18,41 +19,46 @@ const ENCODED: (&str, &str) = ("=?base64?", "?=");
 
 /// The header fields of a request that repeat what is in its body.
 #[derive(Debug, Default)]
-pub(crate) struct RoutingFields {
-    pub version: Option<String>,
+pub struct RoutingFields {
+    pub(crate) version: Option<String>,
     method: Option<String>,
     name: Option<String>,
     /// By the rest of their names, in lower case.
-    params: Vec<(String, String)>,
+    params: HashMap<String, String>,
     /// A field that occurs twice: readers of the first and of the last would disagree.
     duplicate: Option<String>,
 }
 
 impl RoutingFields {
     /// Takes the fields off a head. Those that repeat values do not stay: they would be recorded without redaction.
-    pub fn take(head: &mut RequestHead) -> Self {
+    pub(crate) fn take(head: &mut RequestHead) -> Self {
+        let fields = Self::of(head.headers.iter());
+        head.headers.retain(|name, _| {
+            let name = name.to_ascii_lowercase();
+            name != NAME_HEADER.as_bytes() && !name.starts_with(PARAM_PREFIX.as_bytes())
+        });
+        fields
+    }
+
+    /// Those of the fields of a request.
+    pub fn of<'f>(all: impl Iterator<Item = (&'f [u8], &'f [u8])>) -> Self {
         let mut fields = Self::default();
-        let text = |value: &[u8]| String::from_utf8_lossy(value).trim().to_owned();
-        head.headers.retain(|name, value| {
-            let name = text(name).to_ascii_lowercase();
-            let slot = match name.as_str() {
-                VERSION_HEADER => &mut fields.version,
-                METHOD_HEADER => &mut fields.method,
-                NAME_HEADER => &mut fields.name,
+        for (name, value) in all {
+            let name = String::from_utf8_lossy(name).to_ascii_lowercase();
+            let value = String::from_utf8_lossy(value).trim().to_owned();
+            let before = match name.as_str() {
+                VERSION_HEADER => fields.version.replace(value),
+                METHOD_HEADER => fields.method.replace(value),
+                NAME_HEADER => fields.name.replace(value),
                 _ => {
-                    let Some(param) = name.strip_prefix(PARAM_PREFIX) else { return true };
-                    if fields.params.iter().any(|(other, _)| other == param) {
-                        fields.duplicate = Some(name.clone());
-                    }
-                    fields.params.push((param.to_owned(), text(value)));
-                    return false;
+                    let Some(param) = name.strip_prefix(PARAM_PREFIX) else { continue };
+                    fields.params.insert(param.to_owned(), value)
                 }
             };
-            if slot.replace(text(value)).is_some() {
-                fields.duplicate = Some(name.clone());
+            if before.is_some() {
+                fields.duplicate = Some(name);
             }
-            matches!(name.as_str(), VERSION_HEADER | METHOD_HEADER)
-        });
+        }
         fields
     }
 
@@ -60,7 +66,7 @@ impl RoutingFields {
     ///
     /// # Errors
     /// A field is missing, occurs twice or differs.
-    pub fn check(&self, version: &Value, method: &str, params: &Value) -> Result<(), RpcError> {
+    pub(crate) fn check(&self, version: &Value, method: &str, params: &Value) -> Result<(), RpcError> {
         if let Some(name) = &self.duplicate {
             return Err(mismatch(name, "occurs twice"));
         }
@@ -81,14 +87,13 @@ impl RoutingFields {
     ///
     /// # Errors
     /// As [`check`](Self::check).
-    pub fn check_params(&self, mirrored: &[MirroredParam], arguments: &str) -> Result<(), RpcError> {
+    pub(crate) fn check_params(&self, mirrored: &[MirroredParam], arguments: &str) -> Result<(), RpcError> {
         if mirrored.is_empty() {
             return Ok(());
         }
         let arguments: Value = serde_json::from_str(arguments).unwrap_or_default();
         for param in mirrored {
-            let field = self.params.iter().find(|(name, _)| name.eq_ignore_ascii_case(&param.token));
-            let sent = field.map(|(_, value)| decoded(value));
+            let sent = self.params.get(&param.token.to_ascii_lowercase()).map(|value| decoded(value));
             let agrees = match (param.value(&arguments), sent) {
                 (None, None) => true,
                 (Some(value), Some(Some(sent))) => is_same(&value, &sent),

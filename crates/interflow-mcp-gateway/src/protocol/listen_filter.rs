@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::client_message::ListKind;
+use super::list_kind::ListKind;
 
 pub(crate) const LISTEN: &str = "subscriptions/listen";
 pub(crate) const ACKNOWLEDGED: &str = "notifications/subscriptions/acknowledged";

@@ -6,6 +6,7 @@ pub(crate) mod envelope;
 pub(crate) mod event_stream;
 pub(crate) mod header_values;
 pub(crate) mod jsonrpc;
+pub(crate) mod list_kind;
 pub(crate) mod listen_filter;
 pub(crate) mod log_level;
 pub(crate) mod responses;

@@ -30,17 +30,18 @@ pub(crate) fn rpc_response(is_stateless: bool, id: &Value, result: Result<String
         return json_response(StatusCode::OK, response(id, &result));
     }
     let result = stateless_result(result);
-    json_response(stateless_status(&result), response(id, &result))
+    let status = result.as_ref().map_or_else(|e| stateless_status(e.code), |_| StatusCode::OK);
+    json_response(status, response(id, &result))
 }
 
-/// The status of a result or an error for a client of the version without sessions.
-fn stateless_status(result: &Result<String, RpcError>) -> StatusCode {
-    match result.as_ref().map_err(|e| e.code) {
-        Err(METHOD_NOT_FOUND) => StatusCode::NOT_FOUND,
-        Err(
-            PARSE_ERROR | INVALID_REQUEST | INVALID_PARAMS | HEADER_MISMATCH | MISSING_CAPABILITY | UNSUPPORTED_VERSION,
-        ) => StatusCode::BAD_REQUEST,
-        Ok(_) | Err(_) => StatusCode::OK,
+/// The status of an error for a client of the version without sessions.
+pub fn stateless_status(code: i64) -> StatusCode {
+    match code {
+        METHOD_NOT_FOUND => StatusCode::NOT_FOUND,
+        PARSE_ERROR | INVALID_REQUEST | INVALID_PARAMS | HEADER_MISMATCH | MISSING_CAPABILITY | UNSUPPORTED_VERSION => {
+            StatusCode::BAD_REQUEST
+        }
+        _ => StatusCode::OK,
     }
 }
 

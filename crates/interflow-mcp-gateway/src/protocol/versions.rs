@@ -1,7 +1,7 @@
 //! Versions of the Model Context Protocol.
 
 /// Supported versions with sessions, the latest last.
-pub(crate) const VERSIONS: [&str; 4] = ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25"];
+pub const VERSIONS: [&str; 4] = ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25"];
 
 /// The supported version without sessions: each request says what it needs.
 pub(crate) const STATELESS: &str = "2026-07-28";
@@ -10,6 +10,6 @@ pub(crate) const STATELESS: &str = "2026-07-28";
 pub(crate) const PRIMED_SINCE: &str = "2025-11-25";
 
 /// All supported versions, the latest first.
-pub(crate) fn supported() -> Vec<&'static str> {
+pub fn supported() -> Vec<&'static str> {
     std::iter::once(STATELESS).chain(VERSIONS.into_iter().rev()).collect()
 }

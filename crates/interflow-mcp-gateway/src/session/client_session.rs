@@ -15,7 +15,6 @@ use super::listed_names::ListedNames;
 use super::resource_owners::ResourceOwners;
 use super::running_requests::RunningRequests;
 use super::sent_elicitations::SentElicitations;
-use super::session_table::STATELESS_ID;
 use super::standing_events::StandingEvents;
 use super::subscriptions::Subscriptions;
 use super::wait_clock::WaitClock;
@@ -78,6 +77,9 @@ pub(crate) struct McpSession {
     /// Shared with the streams without a session that are open.
     open_streams: Arc<()>,
 }
+
+/// What the id of what requests without sessions share begins with: no header field can have it.
+pub(crate) const STATELESS_ID: &str = "\0";
 
 /// How full the vault of a holder without sessions may be before another takes its place, in placeholders.
 const MAX_SHARED_PLACEHOLDERS: usize = 50_000;

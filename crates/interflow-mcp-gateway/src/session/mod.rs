@@ -1,5 +1,6 @@
 //! Sessions of clients, and what each remembers.
 
+pub(crate) mod call_outcome;
 pub(crate) mod client_questions;
 pub(crate) mod client_session;
 pub(crate) mod listed_names;

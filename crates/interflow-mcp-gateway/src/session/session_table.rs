@@ -8,9 +8,6 @@ use parking_lot::Mutex;
 
 use super::client_session::McpSession;
 
-/// What the id of the shared state of requests without sessions begins with: no header field can have it.
-pub(crate) const STATELESS_ID: &str = "\0";
-
 /// All sessions, at most so many.
 #[derive(Default)]
 pub(crate) struct SessionTable(Mutex<TableState>);
@@ -53,7 +50,7 @@ impl SessionTable {
     }
 
     /// What the requests of a holder share that have the same envelope, if it is there; and otherwise what those with
-    /// another share. Their ids begin with [`STATELESS_ID`].
+    /// another share.
     pub fn find_stateless(&self, id: &str, holder: &str) -> Result<Arc<McpSession>, Option<Arc<McpSession>>> {
         let state = self.0.lock();
         if let Some(session) = state.sessions.get(id).filter(|session| session.has_room()) {

@@ -10,13 +10,16 @@ use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
+use super::call_outcome::CallOutcome;
 use super::client_questions::ClientQuestions;
-use crate::exchange::CallOutcome;
 use crate::protocol::envelope::Envelope;
 use crate::protocol::jsonrpc::RpcError;
 
 /// Bound on the calls of one client that wait.
 const MAX_WAITING: usize = 64;
+
+/// How long further requests of a server may take that come with one.
+const QUESTION_PAUSE: Duration = Duration::from_millis(100);
 
 /// A call in progress.
 pub(crate) struct RunningCall {
@@ -50,13 +53,17 @@ impl RunningCall {
 
     /// The next step. What the server sent before its response comes before that.
     pub async fn step(&mut self) -> CallStep {
-        if !self.questions.is_empty() {
-            return CallStep::Asked;
-        }
-        tokio::select! {
-            biased;
-            Some(text) = self.messages.recv() => self.message(text),
-            result = &mut self.call => CallStep::Done(result),
+        loop {
+            tokio::select! {
+                biased;
+                Some(text) = self.messages.recv() => {
+                    if let Some(text) = self.note_question(text) {
+                        return CallStep::Message(text);
+                    }
+                }
+                result = &mut self.call => return CallStep::Done(result),
+                () = tokio::time::sleep(QUESTION_PAUSE), if !self.questions.is_empty() => return CallStep::Asked,
+            }
         }
     }
 
@@ -65,17 +72,12 @@ impl RunningCall {
         std::iter::from_fn(|| self.messages.try_recv().ok()).collect()
     }
 
-    fn message(&mut self, text: String) -> CallStep {
+    /// Notes a request of the server; gives anything else back.
+    fn note_question(&mut self, text: String) -> Option<String> {
         let mut message: Value = serde_json::from_str(&text).unwrap_or_default();
-        let Some(id) = message["id"].as_u64() else { return CallStep::Message(text) };
+        let Some(id) = message["id"].as_u64() else { return Some(text) };
         self.questions.push((id, json!({ "method": message["method"].take(), "params": message["params"].take() })));
-        // Those that came with it, unless a notification is between.
-        while let Ok(text) = self.messages.try_recv() {
-            if let CallStep::Message(text) = self.message(text) {
-                return CallStep::Message(text);
-            }
-        }
-        CallStep::Asked
+        None
     }
 
     /// What the client is asked, by key.

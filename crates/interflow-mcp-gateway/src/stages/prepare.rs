@@ -100,7 +100,7 @@ async fn prepare(
         ClientMessage::Request(ClientRequest { method: ClientMethod::Initialize(_, _, capabilities), .. }) => {
             let policy = (service.deps.policy)(flow, None).map_err(no_policy)?;
             let session =
-                McpSession::new(session_holder(flow), endpoint.0.clone(), &policy.context, capabilities.clone());
+                McpSession::new(session_holder(flow), endpoint.0.clone(), &policy.context, (**capabilities).clone());
             Arc::new(session.map_err(|e| failed(RpcError::new(INTERNAL_ERROR, e.to_string())))?)
         }
         _ => find_session(service, &settings, flow, head, endpoint).map_err(EarlyExit::Answer)?,
