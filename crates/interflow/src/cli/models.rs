@@ -76,7 +76,7 @@ fn outline(value: &Value) -> String {
     let lines = text.lines().map(|line| line.replace(['"', '{', '}', '[', ']', ','], ""));
     lines
         .filter(|line| !line.trim().is_empty())
-        .map(|line| format!("{}\n", line.strip_prefix("  ").unwrap_or(line).trim_end()))
+        .map(|line| format!("{}\n", line.strip_prefix("  ").unwrap_or(&line).trim_end()))
         .collect()
 }
 
