@@ -175,14 +175,13 @@ impl LitellmImporter {
                 _ => {}
             }
         }
-        let name = (1..).map(|n| if n == 1 { ours.to_owned() } else { format!("{ours}-{n}") }).find(|name| {
+        (1..).map(|n| if n == 1 { ours.to_owned() } else { format!("{ours}-{n}") }).find(|name| {
             let mut same = settings.clone();
             if name != ours || !is_listed {
                 same.insert("kind".into(), (if is_listed { upstream_kind(ours) } else { "openai" }).into());
             }
             *self.upstreams.entry(name.clone()).or_insert_with(|| same.clone()) == same
-        });
-        name
+        })
     }
 
     fn routing(&mut self, root: &Yaml) {

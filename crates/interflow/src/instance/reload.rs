@@ -409,7 +409,7 @@ mod tests {
     #[test]
     fn sections_that_need_a_restart_exist() {
         let schema = InterflowConfig::schema().to_string();
-        for name in FIXED.lines().flat_map(|path| path[1..].split('/')) {
+        for name in FIXED.iter().flat_map(|path| path[1..].split('/')) {
             assert!(schema.contains(&format!("\"{name}\"")), "{name}");
         }
     }
