@@ -33,7 +33,7 @@ use crate::reservation::{TakenCounters, run_commit};
 use crate::rules::{QuotaRules, RequestAttributes, ServedModel, UsageAmount, UsageBounds};
 use crate::spend::{SpendAccount, SpendLedger};
 use crate::tags::TagSet;
-use crate::usage::{UsageSums, UsageTotals};
+use crate::usage::{DeploymentUsage, UsageSums, UsageTotals};
 
 /// Bound on the rules that rejections are counted by: a reload may name others. Further ones are counted as `other`.
 const MAX_REJECTION_ROWS: usize = 1000;
@@ -53,19 +53,6 @@ pub struct UsageEstimate {
     pub input: u64,
     pub max_output: Option<u64>,
     pub choices: u64,
-}
-
-/// What a deployment used for a request.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct DeploymentUsage {
-    pub tokens: CallUsage,
-    /// The deployment, by which it is priced; `None` if it is not known.
-    pub served: Option<ServedModel>,
-    /// The model that the response names; its price is used when the deployment or the requested model is an alias or has
-    /// no price.
-    pub answered: Option<Arc<str>>,
-    /// Whether the tokens were counted or estimated, since the provider did not report them.
-    pub is_estimated: bool,
 }
 
 /// Why a request was rejected. For a limit, `rule` and `counter` name what is exhausted, `who` is the party counted

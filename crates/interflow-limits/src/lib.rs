@@ -20,8 +20,8 @@ mod token_bucket;
 mod usage;
 
 pub use admission::{
-    AdmissionRejection, DeploymentUsage, LimiterDeps, LimitsError, PreparedLimits, UsageEstimate, UsageLimiter,
-    UsageReservation, redis_server,
+    AdmissionRejection, LimiterDeps, LimitsError, PreparedLimits, UsageEstimate, UsageLimiter, UsageReservation,
+    redis_server,
 };
 pub use alerts::{AlertSender, AlertStats};
 pub use budget_file::BudgetFile;
@@ -50,4 +50,4 @@ pub use rules::{
 pub use spend::{SpendBy, SpendDatabase, SpendError, SpendLedger, SpendQuery, SpendReport};
 pub use tags::{SHADOW_TAG, TAGS_HEADER, TagSet, parse_tags};
 pub use token_bucket::TokenBucket;
-pub use usage::{UsageRow, UsageSums, UsageTotals};
+pub use usage::{DeploymentUsage, UsageRow, UsageSums, UsageTotals};

@@ -10,9 +10,9 @@ use interflow_types::schema::JsonSchema;
 use interflow_types::{CallUsage, Timestamp};
 use serde::{Deserialize, Serialize};
 
-use crate::admission::DeploymentUsage;
 use crate::keys::any_matches;
 use crate::rules::{RequestAttributes, ServedModel};
+use crate::usage::DeploymentUsage;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]

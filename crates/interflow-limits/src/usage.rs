@@ -8,11 +8,24 @@ use interflow_types::schema::JsonSchema;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
-use crate::rules::{MCP_PROVIDER, RequestAttributes};
+use crate::rules::{MCP_PROVIDER, RequestAttributes, ServedModel};
 use interflow_types::CallUsage;
 
 /// Maximum number of rows; further combinations are summed in the row `other`.
 const MAX_ROWS: usize = 5_000;
+
+/// What a deployment used for a request.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DeploymentUsage {
+    pub tokens: CallUsage,
+    /// The deployment, by which it is priced; `None` if it is not known.
+    pub served: Option<ServedModel>,
+    /// The model that the response names; its price is used when the deployment or the requested model is an alias or has
+    /// no price.
+    pub answered: Option<Arc<str>>,
+    /// Whether the tokens were counted or estimated, since the provider did not report them.
+    pub is_estimated: bool,
+}
 
 /// Sums of requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

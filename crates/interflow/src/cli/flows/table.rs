@@ -198,7 +198,9 @@ pub fn width() -> Option<usize> {
 
 pub fn status(flow: &FlowSummary) -> (String, AnsiColor) {
     match (flow.status, flow.state) {
-        (Some(status), FlowState::Failed | FlowState::Cut) => (format!("{status}!"), AnsiColor::Red),
+        // What the status does not say.
+        (Some(status), FlowState::Failed | FlowState::Cut) if status < 400 => (format!("{status}!"), AnsiColor::Red),
+        (Some(status), FlowState::Failed | FlowState::Cut) => (status.to_string(), AnsiColor::Red),
         (Some(status), _) => {
             let colour = match status {
                 200..300 => AnsiColor::Green,
@@ -265,8 +267,8 @@ mod tests {
 
     #[test]
     fn a_response_that_failed_has_a_mark() {
-        let failed = FlowSummary { state: FlowState::Cut, ..row("/") };
-        assert!(drawn(None, &failed).contains(" 404! ") && drawn(None, &row("/")).contains(" 404  "));
+        let cut = |status| FlowSummary { state: FlowState::Cut, status: Some(status), ..row("/") };
+        assert!(drawn(None, &cut(200)).contains(" 200! ") && drawn(None, &cut(403)).contains(" 403  "));
     }
 
     #[test]
