@@ -30,7 +30,7 @@ use crate::counter_store::{
 use crate::prices::{PriceList, PriceListDates};
 use crate::redis::{RedisConnector, RedisOptions, RedisServer};
 use crate::reservation::{TakenCounters, run_commit};
-use crate::rules::{QuotaRules, RequestAttributes, ServedModel, UsageAmount, UsageBounds};
+use crate::rules::{QuotaRules, RequestAttributes, UsageAmount, UsageBounds};
 use crate::spend::{SpendAccount, SpendLedger};
 use crate::tags::TagSet;
 use crate::usage::{DeploymentUsage, UsageSums, UsageTotals};
@@ -560,7 +560,7 @@ const fn counter_cost(counter: &CounterLimit, used: UsageAmount) -> u64 {
 mod tests {
     use super::*;
     use crate::config::RuleConfig;
-    use crate::rules::{CountBy, Quota};
+    use crate::rules::{CountBy, Quota, ServedModel};
 
     fn limits(allow: Quota) -> Arc<UsageLimiter> {
         let rule = RuleConfig { name: "all".into(), count_by: CountBy::Global, allow, ..RuleConfig::default() };
