@@ -22,8 +22,8 @@ const VARIABLE: &str = "os.environ/";
 /// The input is not valid YAML, or it has no models and no MCP servers.
 pub fn import(yaml: &str) -> Result<ImportedConfig, String> {
     let root: Yaml = interflow_codec::document::from_yaml(yaml).map_err(|e| format!("invalid YAML: {e}"))?;
-    if root["model_list"].is_null() && root["mcp_servers"].is_null() {
-        return Err("neither model_list nor mcp_servers: is it a config.yaml of LiteLLM's proxy?".into());
+    if !root["model_list"].is_array() && !root["mcp_servers"].is_object() {
+        return Err("neither a list model_list nor a map mcp_servers: is it a config.yaml of LiteLLM's proxy?".into());
     }
     let mut importer = LitellmImporter::default();
     importer.draft.set("gateway", "listen", vec!["127.0.0.1:4000"]);
@@ -48,6 +48,8 @@ struct LitellmImporter {
     routes: BTreeMap<String, Vec<Table>>,
     /// `rpm`, `tpm` and `max_parallel_requests` by the model name of the clients: sums over its deployments.
     limits: BTreeMap<String, [u64; 3]>,
+    /// Secrets in the file, by the variable that each goes to.
+    secrets: BTreeMap<String, String>,
 }
 
 fn items(list: &Yaml) -> impl Iterator<Item = &Yaml> {
@@ -63,9 +65,8 @@ fn setting<'y>(root: &'y Yaml, sections: &[&str], key: &str) -> &'y Yaml {
     sections.iter().map(|s| &root[s][key]).find(|v| !v.is_null()).unwrap_or(&Yaml::Null)
 }
 
-fn seconds(value: &Yaml) -> Option<String> {
-    value.as_f64().filter(|s| *s > 0.0).map(|s| format!("{}ms", (s * 1000.0).round()))
-}
+/// The largest amount of a setting: most of Interflow's have 32 bits.
+const MAX_AMOUNT: f64 = u32::MAX as f64;
 
 impl LitellmImporter {
     /// A text that may be a reference to the environment, which is read now.
@@ -79,7 +80,33 @@ impl LitellmImporter {
         value
     }
 
-    /// A reference to a secret. One in the file is not copied: it goes to this variable.
+    /// A positive number, which may be written as a text. Another value is reported.
+    fn amount(&mut self, value: &Yaml, at: &str) -> Option<f64> {
+        if value.is_null() {
+            return None;
+        }
+        let number = value.as_f64().or_else(|| value.as_str()?.trim().parse().ok());
+        let amount = number.filter(|n| *n > 0.0 && *n <= MAX_AMOUNT);
+        if amount.is_none() && number != Some(0.0) {
+            self.draft.note(format!("{at}: `{value}` is not a positive number up to {MAX_AMOUNT}; left out"));
+        }
+        amount
+    }
+
+    fn count(&mut self, value: &Yaml, at: &str) -> Option<u64> {
+        let amount = self.amount(value, at)?;
+        if amount.fract() != 0.0 {
+            self.draft.note(format!("{at}: `{value}` is not a whole number; left out"));
+        }
+        (amount.fract() == 0.0).then_some(amount as u64)
+    }
+
+    fn seconds(&mut self, value: &Yaml, at: &str) -> Option<String> {
+        self.amount(value, at).map(|seconds| format!("{}ms", (seconds * 1000.0).round()))
+    }
+
+    /// A reference to a secret. One in the file is not copied: it goes to a variable of its own, because the same variable
+    /// for two secrets would send one of them to the other's provider.
     fn secret(&mut self, value: &Yaml, variable: &str, at: &str) -> Option<String> {
         let text = value.as_str()?;
         if let Some(name) = text.strip_prefix(VARIABLE) {
@@ -88,8 +115,25 @@ impl LitellmImporter {
         if at.ends_with("vertex_credentials") && !text.trim_start().starts_with('{') {
             return Some(format!("file:{text}"));
         }
+        let numbered =
+            (1..).map(|n| if n == 1 { format!("LITELLM_{variable}") } else { format!("LITELLM_{variable}_{n}") });
+        let variable = numbered.into_iter().find(|name| self.secrets.get(name).is_none_or(|secret| secret == text))?;
+        self.secrets.insert(variable.clone(), text.to_owned());
         self.draft.note(format!("{at}: the secret is not copied; put it in the environment variable {variable}"));
         Some(format!("env:{variable}"))
+    }
+
+    /// A URL without the secrets that it may contain.
+    fn url(&mut self, value: &Yaml, at: &str) -> Option<String> {
+        let text = self.text(value, at)?;
+        let plain = text.split(['?', '#']).next().unwrap_or_default();
+        let (scheme, rest) = plain.split_once("://").unwrap_or(("https", plain));
+        let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
+        let host = authority.rsplit('@').next().unwrap_or_default();
+        if plain.len() < text.len() || host.len() < authority.len() {
+            self.draft.note(format!("{at}: name, password and query of the URL are not copied"));
+        }
+        Some(format!("{scheme}://{host}{path}").trim_end_matches('/').to_owned())
     }
 
     fn model(&mut self, entry: &Yaml, at: &str) {
@@ -113,18 +157,24 @@ impl LitellmImporter {
             deployment.insert("model".into(), model.into());
         }
         for (theirs, key) in [("weight", "weight"), ("order", "priority")] {
-            if let Some(n) = params[theirs].as_u64().filter(|n| *n > 0) {
+            if let Some(n) = self.count(&params[theirs], &format!("{at}.litellm_params.{theirs}")) {
                 deployment.insert(key.into(), Value::Integer(n as i64));
             }
         }
         for (theirs, key) in [("timeout", "attempt_timeout"), ("stream_timeout", "first_token_timeout")] {
-            if let Some(time) = seconds(&params[theirs]) {
+            if let Some(time) = self.seconds(&params[theirs], &format!("{at}.litellm_params.{theirs}")) {
                 deployment.insert(key.into(), time.into());
             }
         }
-        self.routes.entry(name.to_owned()).or_default().push(deployment);
+        let route = self.routes.entry(name.to_owned()).or_default();
+        let same = |d: &Table| ["provider", "model"].iter().all(|key| d.get(*key) == deployment.get(*key));
+        match route.iter().any(same) {
+            true => self.draft.note(format!("{at}: the same model of the same account is listed before; left out")),
+            false => route.push(deployment),
+        }
         for (i, limit) in ["rpm", "tpm", "max_parallel_requests"].iter().enumerate() {
-            let amount = params[*limit].as_u64().or(entry[*limit].as_u64()).unwrap_or(0);
+            let theirs = if params[*limit].is_null() { &entry[*limit] } else { &params[*limit] };
+            let amount = self.count(theirs, &format!("{at}.{limit}")).unwrap_or(0);
             self.limits.entry(name.to_owned()).or_default()[i] += amount;
         }
         for (key, _) in members(params) {
@@ -143,10 +193,9 @@ impl LitellmImporter {
         let is_listed = usual_key.is_some() || ["vertex", "bedrock", "ollama"].contains(&ours);
         let mut settings = Table::new();
         let base = if params["api_base"].is_null() { &params["base_url"] } else { &params["api_base"] };
-        if let Some(url) = self.text(base, &format!("{at}.litellm_params.api_base")) {
-            let url = url.trim_end_matches('/');
-            settings.insert("url".into(), url.strip_suffix("/v1").unwrap_or(url).into());
-        } else if !is_listed {
+        if let Some(url) = self.url(base, &format!("{at}.litellm_params.api_base")) {
+            settings.insert("url".into(), url.strip_suffix("/v1").unwrap_or(&url).into());
+        } else if !is_listed || ours == "azure" {
             self.draft.note(format!("{at}: `{prefix}` needs api_base; left out"));
             return None;
         }
@@ -157,9 +206,8 @@ impl LitellmImporter {
         }
         for (theirs, key) in members(&NAMES["secrets"]).filter_map(|(theirs, key)| Some((theirs, key.as_str()?))) {
             let variable = format!("{}_{}", ours.replace('-', "_"), key).to_ascii_uppercase();
-            let variable = usual_key.filter(|_| key == "api_key").unwrap_or(&variable);
             let place = format!("{at}.litellm_params.{theirs}");
-            if let Some(reference) = self.secret(&params[theirs], variable, &place) {
+            if let Some(reference) = self.secret(&params[theirs], &variable, &place) {
                 settings.insert(key.into(), reference.into());
             }
         }
@@ -179,6 +227,11 @@ impl LitellmImporter {
             let mut same = settings.clone();
             if name != ours || !is_listed {
                 same.insert("kind".into(), (if is_listed { upstream_kind(ours) } else { "openai" }).into());
+                if let Some(url) = NAMES["urls"][ours].as_str() {
+                    let region = same.get("region").and_then(Value::as_str).unwrap_or("us-east-1");
+                    let url = url.replace("{region}", region);
+                    same.entry("url").or_insert_with(|| url.into());
+                }
             }
             *self.upstreams.entry(name.clone()).or_insert_with(|| same.clone()) == same
         })
@@ -188,14 +241,16 @@ impl LitellmImporter {
         const SECTIONS: [&str; 2] = ["router_settings", "litellm_settings"];
         let mut settings = Table::new();
         for (theirs, key) in [("num_retries", "retries"), ("allowed_fails", "cooldown_failures")] {
-            if let Some(n) = setting(root, &SECTIONS, theirs).as_u64() {
+            let value = setting(root, &SECTIONS, theirs);
+            if value == 0 {
+                settings.insert(key.into(), Value::Integer(0));
+            } else if let Some(n) = self.count(value, theirs) {
                 settings.insert(key.into(), Value::Integer(n as i64));
             }
         }
-        let timeout = seconds(setting(root, &SECTIONS, "timeout"));
-        let timeout = timeout.or_else(|| seconds(setting(root, &SECTIONS, "request_timeout")));
-        let stream_timeout = seconds(setting(root, &SECTIONS, "stream_timeout"));
-        let cooldown = seconds(setting(root, &SECTIONS, "cooldown_time"));
+        let mut time = |key: &str| self.seconds(setting(root, &SECTIONS, key), key);
+        let timeout = time("timeout").or_else(|| time("request_timeout"));
+        let (stream_timeout, cooldown) = (time("stream_timeout"), time("cooldown_time"));
         for (key, time) in [("timeout", timeout), ("first_token_timeout", stream_timeout), ("cooldown", cooldown)] {
             if let Some(time) = time {
                 settings.insert(key.into(), time.into());
@@ -241,9 +296,13 @@ impl LitellmImporter {
 
     /// The deployments of other models follow those of this one, each model with the next priority.
     fn fall_back(&mut self, model: &str, others: &Yaml, own: &BTreeMap<String, Vec<Table>>, section: &str) {
-        for other in items(others).filter_map(Yaml::as_str).filter(|other| *other != model) {
-            let (Some(deployments), Some(route)) = (own.get(other), self.routes.get_mut(model)) else {
-                self.draft.note(format!("{section}.fallbacks: `{model}` or `{other}` has no deployment; left out"));
+        for other in items(others).filter_map(Yaml::as_str) {
+            let (Some(deployments), Some(route)) =
+                (own.get(other).filter(|_| other != model), self.routes.get_mut(model))
+            else {
+                self.draft.note(format!(
+                    "{section}.fallbacks: `{model}` to `{other}`: they are the same, or one has no deployment; left out"
+                ));
                 continue;
             };
             let priority = |d: &Table| d.get("priority").and_then(Value::as_integer).unwrap_or(0);
@@ -252,7 +311,9 @@ impl LitellmImporter {
                 let mut copy = deployment.clone();
                 copy.entry("model").or_insert_with(|| other.into());
                 copy.insert("priority".into(), Value::Integer(next + priority(deployment)));
-                route.push(copy);
+                if !route.iter().any(|d| ["provider", "model"].iter().all(|key| d.get(*key) == copy.get(*key))) {
+                    route.push(copy);
+                }
             }
         }
     }
@@ -268,7 +329,9 @@ impl LitellmImporter {
                 rules.push(Value::Table(rule));
             }
         };
-        let whole = |value: &Yaml| value.as_u64().filter(|n| *n > 0).map(|n| Value::Integer(n as i64));
+        let whole = |value: &Yaml| {
+            value.as_u64().filter(|n| *n > 0 && *n <= MAX_AMOUNT as u64).map(|n| Value::Integer(n as i64))
+        };
         for (model, [requests, tokens, concurrent]) in &self.limits {
             let mut allow = Table::new();
             for (key, amount) in [("requests", requests), ("tokens", tokens)] {
@@ -313,10 +376,20 @@ impl LitellmImporter {
                 self.draft.note(format!("{at}.transport: the HTTP+SSE transport is not supported; left out"));
                 continue;
             }
-            for key in ["url", "command"] {
-                if let Some(value) = self.text(&theirs[key], &format!("{at}.{key}")) {
+            let is_plain = name.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_".contains(&b));
+            if !is_plain || name.contains("__") || name.ends_with('_') {
+                self.draft.note(format!("{at}: a name has letters, digits, `-` and single `_` only; left out"));
+                continue;
+            }
+            let command = self.text(&theirs["command"], &format!("{at}.command"));
+            let url = self.url(&theirs["url"], &format!("{at}.url"));
+            for (key, value) in [("command", command), ("url", url)] {
+                if let Some(value) = value {
                     server.insert(key.into(), value.into());
                 }
+            }
+            if !theirs["args"].is_null() {
+                self.draft.note(format!("{at}.args: they are copied as they are; move secrets to env"));
             }
             for (theirs, key) in [
                 (&theirs["args"], "args"),

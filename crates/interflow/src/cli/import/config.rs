@@ -183,7 +183,10 @@ guardrails: [ {} ]
         let limits = toml::to_string(&config.quota.rule).unwrap_or_else(|_| format!("{:?}", config.quota.rule));
         assert!(limits.contains("model fast") && limits.contains("money_per_day: Some(50.0)"), "{limits}");
         let server = &config.mcp.server["files"];
-        assert_eq!((server.env["TOKEN"].as_str(), server.env["HOME"].as_str()), ("env:MCP_FILES_TOKEN", "env:HOME"));
+        assert_eq!(
+            (server.env["TOKEN"].as_str(), server.env["HOME"].as_str()),
+            ("env:LITELLM_MCP_FILES_TOKEN", "env:HOME")
+        );
         assert_eq!((&server.args[..], &server.tools[..]), (&["-y".into(), "server".into()][..], &["read".into()][..]));
         assert!(!config.mcp.server.contains_key("old"));
         let ring = interflow_limits::VirtualKeyRing::parse(imported.keys.as_deref().unwrap()).unwrap();
@@ -192,7 +195,7 @@ guardrails: [ {} ]
             assert!(!imported.text.contains(secret), "{}", imported.text);
         }
         for says in [
-            "model_list[1].litellm_params.api_key: the secret is not copied; put it in the environment variable AZURE_API_KEY",
+            "model_list[1].litellm_params.api_key: the secret is not copied; put it in the environment variable LITELLM_AZURE_API_KEY",
             "model_list[2].litellm_params.input_cost_per_token: write it in the file of quota.prices",
             "the provider of `replicate/x` is not supported",
             "mcp_servers.old.transport",
@@ -203,6 +206,51 @@ guardrails: [ {} ]
             assert!(imported.notes.iter().any(|n| n.contains(says)), "{says}: {:#?}", imported.notes);
         }
         assert!(!imported.notes.iter().any(|n| n.contains("drop_params")), "{:#?}", imported.notes);
-        assert!(litellm::import("version: 1").is_err());
+        assert!(litellm::import("version: 1").is_err() && litellm::import("model_list: 5").is_err());
+    }
+
+    #[test]
+    fn secrets_of_one_provider_are_never_another_ones_and_odd_values_are_reported() {
+        let imported = litellm::import(
+            r#"
+model_list:
+  - { model_name: a, litellm_params: { model: openai/x, api_key: sk-third, api_base: "http://me:pw@third.example/v1?key=sk-q" } }
+  - { model_name: a, litellm_params: { model: openai/x, api_key: os.environ/OPENAI_API_KEY, rpm: -5, tpm: 1.5 } }
+  - { model_name: a, litellm_params: { model: openai/x, api_key: sk-second, timeout: "30" } }
+  - { model_name: a, litellm_params: { model: openai/x, api_key: sk-second } }
+  - { model_name: b, litellm_params: { model: azure/x } }
+  - { model_name: c, litellm_params: { model: bedrock/x, aws_region_name: eu-west-1 } }
+  - { model_name: c, litellm_params: { model: bedrock/x, aws_region_name: eu-west-2 } }
+router_settings: { num_retries: -1, allowed_fails: 99999999999, fallbacks: [ { a: [a] } ] }
+mcp_servers: { "bad name": { url: "https://x.example" }, s: { command: x, args: ["--token=sk-arg"] } }
+"#,
+        )
+        .unwrap();
+        let config: InterflowConfig =
+            toml::from_str(&imported.text).unwrap_or_else(|e| panic!("{e}\n{}", imported.text));
+        let of = |name: &str| {
+            let provider = &config.llm.provider[name];
+            (provider.url.as_deref().unwrap_or_default(), provider.api_key.as_deref().unwrap_or_default())
+        };
+        assert_eq!(of("openai"), ("http://third.example", "env:LITELLM_OPENAI_API_KEY"));
+        assert_eq!(of("openai-2"), ("https://api.openai.com", "env:OPENAI_API_KEY"));
+        assert_eq!(of("openai-3"), ("https://api.openai.com", "env:LITELLM_OPENAI_API_KEY_2"));
+        assert_eq!(of("bedrock-2").0, "https://bedrock-runtime.eu-west-2.amazonaws.com");
+        assert_eq!(config.llm.route["a"].deployments.len(), 3);
+        for says in [
+            "model_list[0].litellm_params.api_base: name, password and query",
+            "model_list[1].rpm: `-5` is not a positive number",
+            "model_list[1].tpm: `1.5` is not a whole number",
+            "model_list[3]: the same model of the same account",
+            "model_list[4]: `azure` needs api_base",
+            "num_retries: `-1` is not",
+            "allowed_fails: `99999999999` is not",
+            "`a` to `a`",
+            "mcp_servers.bad name: a name has",
+            "mcp_servers.s.args: they are copied",
+        ] {
+            assert!(imported.notes.iter().any(|n| n.contains(says)), "{says}: {:#?}", imported.notes);
+        }
+        assert!(!imported.text.contains("sk-q") && !imported.text.contains("pw@"), "{}", imported.text);
     }
 }
