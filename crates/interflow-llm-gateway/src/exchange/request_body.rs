@@ -263,6 +263,19 @@ pub(crate) fn utf8_text(bytes: &[u8]) -> Option<&str> {
     std::str::from_utf8(bytes).ok().filter(|text| !text.contains('\0'))
 }
 
+/// Whether a part is a file that is no text: neither its type nor its name says so, and it is none in another charset
+/// than UTF-8 either. Those have no control characters, besides UTF-16 and UTF-32, which begin with a byte order mark.
+pub(crate) fn is_binary_file(part: &multipart::FormPart, content: &[u8]) -> bool {
+    let Some(file) = &part.file else { return false };
+    let formats = [part.media_type.as_deref(), file.rsplit('.').next()];
+    let control = |b: &u8| matches!(b, 1..=6 | 0x0e..=0x19 | 0x1c..=0x1f | 0x7f);
+    let is_wide = [&b"\xff\xfe"[..], b"\xfe\xff", b"\0\0\xfe\xff"].iter().any(|mark| content.starts_with(mark));
+    !formats.into_iter().flatten().any(spans::is_text_format)
+        && !is_wide
+        && std::str::from_utf8(content).is_err()
+        && content.iter().any(control)
+}
+
 /// Marks the texts of JSON that is a body, or inside one.
 ///
 /// # Errors

@@ -3,14 +3,14 @@
 use std::ops::Range;
 
 use interflow_llm::LlmRefusal;
+use interflow_llm::spans::MediaKind;
 use interflow_llm::spans::multipart::{Form, FormPart, HeadEncoding};
-use interflow_llm::spans::{MediaKind, is_text_format};
 use interflow_redact::{MediaRule, Replacement};
 use interflow_types::percent;
 
 use super::request_body::{RedactionRun, blocked_media};
 use crate::exchange::response::event_rewriter::{ByteReplacement, splice};
-use crate::exchange::{URL_ENCODED, bad_request, utf8_text};
+use crate::exchange::{URL_ENCODED, bad_request, is_binary_file, utf8_text};
 
 impl RedactionRun<'_> {
     pub fn form(&mut self, body: &[u8], form: &Form) -> Result<Option<Vec<u8>>, LlmRefusal> {
@@ -98,17 +98,6 @@ fn media_kind(part: &FormPart, content: &[u8]) -> Option<(MediaKind, &'static st
     } else if media_type.starts_with("image/") {
         Some((MediaKind::Image, "image"))
     } else {
-        let is_text =
-            |name: &str| is_text_format(media_type) || is_text_format(name.rsplit('.').next().unwrap_or(name));
-        let is_binary = part.file.as_deref().is_some_and(|name| !is_text(name) && is_binary(content));
-        is_binary.then_some((MediaKind::Document, "document"))
+        is_binary_file(part, content).then_some((MediaKind::Document, "document"))
     }
-}
-
-/// Whether a file that does not claim to be text is none in another charset either: those have no control characters,
-/// besides those of UTF-16 and UTF-32 behind their byte order mark.
-fn is_binary(content: &[u8]) -> bool {
-    let control = |b: &u8| matches!(b, 1..=6 | 0x0e..=0x19 | 0x1c..=0x1f | 0x7f);
-    let is_wide = [&b"\xff\xfe"[..], b"\xfe\xff", b"\0\0\xfe\xff"].iter().any(|mark| content.starts_with(mark));
-    std::str::from_utf8(content).is_err() && !is_wide && content.iter().any(control)
 }
