@@ -22,7 +22,7 @@ pub const LLM_ERROR_CODES: &[LlmErrorCode] = &[
     code("bad_request", &[400, 501, 508], "the request is malformed, has an unsupported method or would come back to this proxy", "see the message"),
     code("bad_json", &[400], "the body is not valid JSON, so that it cannot be redacted", "send valid JSON"),
     code("bad_form", &[400], "a form cannot be parsed, or a field of it is not UTF-8", "send a valid form"),
-    code("bad_file", &[400], "a text file in the request is not base64 of UTF-8, so that it cannot be redacted", "send it as UTF-8"),
+    code("bad_file", &[400], "a text file in the request is not UTF-8, or not base64 of it, so that it cannot be redacted", "send it as UTF-8"),
     code("bad_text", &[400], "a text for the redaction API is not UTF-8", "send it as UTF-8"),
     code("body_read", &[400, 408], "the request's body did not arrive completely", "send it again"),
     code("path_not_canonical", &[400], "the path, or the name of a model that belongs in it, contains `//`, `.` or `..`; for a key with paths or models, also in any encoding", "send the path or model that is meant"),

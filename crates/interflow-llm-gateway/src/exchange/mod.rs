@@ -18,7 +18,9 @@ use interflow_types::budget::PROCESS_BUDGET;
 use interflow_types::{Body, CollectError, EarlyExit, Error, Flow, Headers, RequestHead, StatusCode};
 
 pub(crate) use interflow_redact::scan_capacity::{is_inline, off_worker};
-pub(crate) use request_body::{BodyContent, BodyShape, ReadError, RequestBody, mark_json};
+pub(crate) use request_body::{
+    BodyContent, BodyShape, ReadError, RequestBody, URL_ENCODED, is_binary_file, mark_json, utf8_text,
+};
 
 /// What the stages of a flow share about its LLM call.
 #[derive(Clone, Default)]

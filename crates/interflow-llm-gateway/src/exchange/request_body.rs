@@ -19,6 +19,7 @@ pub(crate) struct RequestBody {
     codings: Vec<ContentCoding>,
     /// That of a form.
     boundary: Option<String>,
+    is_url_encoded: bool,
     plain: Bytes,
     /// Without the positions of texts, unless they were needed too.
     facts: OnceLock<Arc<MarkedText>>,
@@ -95,7 +96,16 @@ impl RequestBody {
     /// A body that has no content coding.
     pub fn plain_text(headers: &Headers, raw: Bytes) -> Self {
         let (plain, boundary) = (raw.clone(), boundary(headers));
-        Self { raw, codings: Vec::new(), boundary, plain, facts: OnceLock::new(), content: Mutex::default() }
+        let is_url_encoded = is_url_encoded(headers);
+        Self {
+            raw,
+            codings: Vec::new(),
+            boundary,
+            is_url_encoded,
+            plain,
+            facts: OnceLock::new(),
+            content: Mutex::default(),
+        }
     }
 
     /// The body as it was received.
@@ -117,6 +127,7 @@ impl RequestBody {
         self.has_bytes(raw)
             && coding::parse_codings(headers).is_ok_and(|codings| codings == self.codings)
             && boundary(headers) == self.boundary
+            && is_url_encoded(headers) == self.is_url_encoded
     }
 
     /// The body, if it is no larger than another stage decodes it to.
@@ -183,7 +194,9 @@ impl RequestBody {
             Ok(marked) => BodyShape::Json(marked.into()),
             Err(e @ MarkError::Overloaded(_)) => return Err(e.into()),
             Err(MarkError::Json(_)) => {
-                let field = multipart::FormPart { range: 0..self.plain.len(), ..multipart::FormPart::default() };
+                let media_type = self.is_url_encoded.then(|| URL_ENCODED.to_owned());
+                let field =
+                    multipart::FormPart { range: 0..self.plain.len(), media_type, ..multipart::FormPart::default() };
                 BodyShape::Form(multipart::Form { parts: vec![field], ..multipart::Form::default() })
             }
         };
@@ -235,6 +248,32 @@ impl BodyShape {
 /// The boundary of a form.
 fn boundary(headers: &Headers) -> Option<String> {
     multipart::boundary(headers.get_str("content-type").unwrap_or_default())
+}
+
+/// The media type of forms in the syntax of a URL's query.
+pub(crate) const URL_ENCODED: &str = "application/x-www-form-urlencoded";
+
+fn is_url_encoded(headers: &Headers) -> bool {
+    let media_type = headers.get_str("content-type").unwrap_or_default().split(';').next().unwrap_or_default();
+    media_type.trim().eq_ignore_ascii_case(URL_ENCODED)
+}
+
+/// The text in UTF-8. A NUL character shows that it is UTF-16 or UTF-32, in which detectors find nothing.
+pub(crate) fn utf8_text(bytes: &[u8]) -> Option<&str> {
+    std::str::from_utf8(bytes).ok().filter(|text| !text.contains('\0'))
+}
+
+/// Whether a part is a file that is no text: neither its type nor its name says so, and it is none in another charset
+/// than UTF-8 either. Those have no control characters, besides UTF-16 and UTF-32, which begin with a byte order mark.
+pub(crate) fn is_binary_file(part: &multipart::FormPart, content: &[u8]) -> bool {
+    let Some(file) = &part.file else { return false };
+    let formats = [part.media_type.as_deref(), file.rsplit('.').next()];
+    let control = |b: &u8| matches!(b, 1..=6 | 0x0e..=0x19 | 0x1c..=0x1f | 0x7f);
+    let is_wide = [&b"\xff\xfe"[..], b"\xfe\xff", b"\0\0\xfe\xff"].iter().any(|mark| content.starts_with(mark));
+    !formats.into_iter().flatten().any(spans::is_text_format)
+        && !is_wide
+        && std::str::from_utf8(content).is_err()
+        && content.iter().any(control)
 }
 
 /// Marks the texts of JSON that is a body, or inside one.

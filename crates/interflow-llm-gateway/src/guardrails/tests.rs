@@ -335,10 +335,18 @@ fn a_text_with_an_invalid_byte_is_read_all_the_same() {
     assert!(texts.iter().any(|text| text.text.ends_with("Blue Heron")));
     let form = b"--b\r\nContent-Disposition: form-data; name=\"prompt\"\r\n\r\n\xffBlue Heron\r\n\
         --b\r\nContent-Disposition: form-data; name=\"f\"; filename=\"f\"\r\n\r\n\xff text\r\n\
-        --b\r\nContent-Disposition: form-data; name=\"g\"; filename=\"g\"\r\n\r\n\xff\0 image\r\n--b--\r\n";
+        --b\r\nContent-Disposition: form-data; name=\"g\"; filename=\"g\"\r\n\r\n\xff\0\x01 image\r\n\
+        --b\r\nContent-Disposition: form-data; name=\"h\"; filename=\"h.txt\"\r\n\r\nw\0i\0d\0e\0\r\n--b--\r\n";
     let texts = texts_of_form(form, &multipart::parse(form, "b").unwrap());
     let has = |end: &str| texts.iter().any(|text| text.text.ends_with(end));
     assert!(has(" text") && !has(" image"));
+    let wide = texts.iter().position(|text| text.text == "wide").expect("UTF-16 is read");
+    let edit = TextEdit { text: wide, range: 0..4, with: "x".into() };
+    assert!(body_edits(form, &texts, vec![edit]).is_err(), "what is found in it cannot be replaced");
+    let file = json!({"type": "base64", "media_type": "text/csv", "data": "dwBpAGQAZQAgAHcAaQBkAGUAIAB3AGkAZABlACAAdwBpAGQAZQAgAHcAaQBkAGUAIAB3AGkAZABlACAAdwBpAGQAZQAgAHcAaQBkAGUAIAA="});
+    let body = json!({"messages": [{"role": "user", "content": [{"type": "document", "source": file}]}]}).to_string();
+    let of_json = texts_of_json(body.as_bytes(), &mark_body(body.as_bytes(), true).unwrap());
+    assert!(of_json.iter().any(|text| text.text.starts_with("wide wide")), "{of_json:?}");
     let at = texts.iter().position(|text| text.text.ends_with("Blue Heron")).unwrap();
     let edit = TextEdit { text: at, range: 0..3, with: "x".into() };
     assert!(body_edits(form, &texts, vec![edit]).is_err(), "what is found in it cannot be replaced");

@@ -9,6 +9,7 @@ use interflow_redact::escape_into;
 
 use super::escapes::{decode, raw_range};
 use crate::exchange::response::event_rewriter::ByteReplacement;
+use crate::exchange::{is_binary_file, utf8_text};
 
 /// A text, and where it is in its body.
 #[derive(Clone, Debug)]
@@ -59,7 +60,10 @@ pub(super) fn text_of_span(body: &[u8], span: &TextSpan) -> Option<GuardText> {
     let raw = &*String::from_utf8_lossy(body.get(span.range.clone())?);
     let (text, encoding) = match &span.kind {
         SpanKind::Media(_) => return None,
-        SpanKind::Base64Text => (String::from_utf8(STANDARD.decode(raw).ok()?).ok()?, Encoding::Base64),
+        // UTF-16 is ASCII with NUL characters.
+        SpanKind::Base64Text => {
+            (String::from_utf8(STANDARD.decode(raw).ok()?).ok()?.replace('\0', ""), Encoding::Base64)
+        }
         SpanKind::Number => (raw.to_owned(), Encoding::Number),
         SpanKind::Signed => (decode(raw).into_owned(), Encoding::Signed),
         SpanKind::Json => (decode(&decode(raw)).into_owned(), Encoding::NestedJson),
@@ -119,7 +123,7 @@ fn is_within_message(between: &[u8]) -> bool {
 /// The fields and text files of a form, their names, and what is around the parts; binary parts have no text.
 pub(super) fn texts_of_form(body: &[u8], form: &multipart::Form) -> Vec<GuardText> {
     let text = |range: &Range<usize>, place| {
-        let text = String::from_utf8_lossy(body.get(range.clone())?).into_owned();
+        let text = String::from_utf8_lossy(body.get(range.clone())?).replace('\0', "");
         let (text, range) = (Some(text).filter(|text| !text.trim().is_empty())?, range.clone());
         Some(GuardText::new(place, text, range, Encoding::Plain))
     };
@@ -127,8 +131,8 @@ pub(super) fn texts_of_form(body: &[u8], form: &multipart::Form) -> Vec<GuardTex
     for part in &form.parts {
         let place = if part.file.is_some() { TextPlace::Document } else { TextPlace::User };
         texts.extend(part.texts.iter().filter_map(|head| text(&head.range, place)));
-        // Providers read text files with invalid bytes as well; a zero byte is none of a text.
-        if part.file.is_none() || body.get(part.range.clone()).is_some_and(|file| memchr::memchr(0, file).is_none()) {
+        // Providers read text files with invalid bytes as well, and those in UTF-16.
+        if body.get(part.range.clone()).is_some_and(|content| !is_binary_file(part, content)) {
             texts.extend(text(&part.range, place));
         }
     }
@@ -159,7 +163,7 @@ impl GuardText {
 
     /// The edit of the body that makes these edits of the text, which are sorted and do not overlap.
     fn edit(&self, body: &[u8], edits: &[&TextEdit]) -> Result<Vec<ByteReplacement>, Unmaskable> {
-        let raw = body.get(self.range.clone()).and_then(|b| std::str::from_utf8(b).ok()).ok_or(Unmaskable)?;
+        let raw = body.get(self.range.clone()).and_then(utf8_text).ok_or(Unmaskable)?;
         let at = |range: Range<usize>| range.start + self.range.start..range.end + self.range.start;
         match self.encoding {
             Encoding::Plain => Ok(edits.iter().map(|e| (at(e.range.clone()), e.with.clone())).collect()),

@@ -5,12 +5,12 @@ use std::ops::Range;
 use interflow_llm::LlmRefusal;
 use interflow_llm::spans::MediaKind;
 use interflow_llm::spans::multipart::{Form, FormPart, HeadEncoding};
-use interflow_redact::MediaRule;
+use interflow_redact::{MediaRule, Replacement};
 use interflow_types::percent;
 
 use super::request_body::{RedactionRun, blocked_media};
-use crate::exchange::bad_request;
 use crate::exchange::response::event_rewriter::{ByteReplacement, splice};
+use crate::exchange::{URL_ENCODED, bad_request, is_binary_file, utf8_text};
 
 impl RedactionRun<'_> {
     pub fn form(&mut self, body: &[u8], form: &Form) -> Result<Option<Vec<u8>>, LlmRefusal> {
@@ -31,7 +31,10 @@ impl RedactionRun<'_> {
                 }
                 continue;
             }
-            if let Some(with) = self.file(content, part.file.is_some())? {
+            let is_url_encoded = part.file.is_none() && part.media_type.as_deref() == Some(URL_ENCODED);
+            let redacted =
+                if is_url_encoded { self.url_encoded(content)? } else { self.file(content, part.file.is_some())? };
+            if let Some(with) = redacted {
                 edits.push((part.range.clone(), with));
             }
         }
@@ -47,26 +50,44 @@ impl RedactionRun<'_> {
         encoding: HeadEncoding,
         edits: &mut Vec<ByteReplacement>,
     ) -> Result<(), LlmRefusal> {
-        let raw = std::str::from_utf8(body.get(range.clone()).unwrap_or_default())
-            .map_err(|_| bad_request("bad_form", "a name or a field of a part of the form is not UTF-8"))?;
+        let wrong = || bad_request("bad_form", "a name or a field of a part of the form is not UTF-8");
+        let raw = std::str::from_utf8(body.get(range.clone()).unwrap_or_default()).map_err(|_| wrong())?;
         let is_percent = encoding == HeadEncoding::Percent;
         let text = if is_percent { percent::decoded_lossy(raw) } else { raw.to_owned() };
-        let redaction = self.job.choice.redactor.redact_text(&text, self.session).map_err(Self::redaction_error)?;
+        let text = utf8_text(text.as_bytes()).ok_or_else(wrong)?;
+        let redaction = self.job.choice.redactor.redact_text(text, self.session).map_err(Self::redaction_error)?;
         self.record_findings(&redaction.spans);
-        let (mut out, mut at) = (String::new(), 0);
-        for span in &redaction.spans {
-            out.push_str(&text[at..span.start]);
-            // A replacement must not end the quoted string or the line.
-            let with = &span.replacement;
-            out.push_str(&with.replace('"', "%22").replace('\r', "%0D").replace('\n', "%0A").replace('\\', "%5C"));
-            at = span.end;
-        }
-        if !redaction.spans.is_empty() {
-            out.push_str(&text[at..]);
+        // A replacement must not end the quoted string or the line.
+        let quoted =
+            |with: &str| with.replace('"', "%22").replace('\r', "%0D").replace('\n', "%0A").replace('\\', "%5C");
+        if let Some(out) = replaced(text, &redaction.spans, quoted) {
             edits.push((range.clone(), if is_percent { percent::encoded(&out) } else { out }));
         }
         Ok(())
     }
+
+    /// Redacts a form in the syntax of a URL's query. The detectors decode what is percent-encoded.
+    fn url_encoded(&mut self, content: &[u8]) -> Result<Option<String>, LlmRefusal> {
+        let raw = utf8_text(content).filter(|raw| !raw.contains("%00"));
+        let raw = raw.ok_or_else(|| bad_request("bad_form", "the form is not text in UTF-8"))?;
+        // At the beginning of a value, it is the sign of a phone number that was not encoded.
+        let text = raw.replace('+', " ").replace("= ", "=+");
+        let redaction = self.job.choice.redactor.redact_text(&text, self.session).map_err(Self::redaction_error)?;
+        self.record_findings(&redaction.spans);
+        Ok(replaced(raw, &redaction.spans, percent::encoded))
+    }
+}
+
+/// The text with its replacements, encoded; `None` if there are none.
+fn replaced(text: &str, spans: &[Replacement], encode: impl Fn(&str) -> String) -> Option<String> {
+    let (mut out, mut at) = (String::new(), 0);
+    for span in spans {
+        out.push_str(&text[at..span.start]);
+        out.push_str(&encode(&span.replacement));
+        at = span.end;
+    }
+    out.push_str(&text[at..]);
+    (!spans.is_empty()).then_some(out)
 }
 
 /// The kind of a part's content that is not text, and its name in errors.
@@ -77,7 +98,6 @@ fn media_kind(part: &FormPart, content: &[u8]) -> Option<(MediaKind, &'static st
     } else if media_type.starts_with("image/") {
         Some((MediaKind::Image, "image"))
     } else {
-        let is_binary = part.file.is_some() && std::str::from_utf8(content).is_err();
-        is_binary.then_some((MediaKind::Document, "document"))
+        is_binary_file(part, content).then_some((MediaKind::Document, "document"))
     }
 }

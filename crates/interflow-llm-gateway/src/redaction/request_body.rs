@@ -20,7 +20,7 @@ use interflow_types::{Body, EarlyExit, Flow, Headers, RequestHead, StatusCode};
 
 use crate::exchange::{
     self, BodyContent, BodyShape, Collected, Pass, ReadError, RequestBody, bad_request, mark_json, off_worker,
-    overloaded, request_identity_encoding,
+    overloaded, request_identity_encoding, utf8_text,
 };
 use crate::llm_telemetry::RedactionFindings;
 
@@ -464,16 +464,18 @@ impl RedactionRun<'_> {
         // Some encoders of JSON write `/` as `\/`.
         let (text, cut) = decode_lossy(std::str::from_utf8(text).map_err(|_| wrong())?);
         let bytes = STANDARD.decode(text.as_bytes()).ok().filter(|_| cut.is_empty()).ok_or_else(wrong)?;
-        let text = String::from_utf8(bytes).map_err(|_| wrong())?;
-        let redaction = self.job.choice.redactor.redact_text(&text, self.session).map_err(Self::redaction_error)?;
+        let text = utf8_text(&bytes).ok_or_else(wrong)?;
+        let redaction = self.job.choice.redactor.redact_text(text, self.session).map_err(Self::redaction_error)?;
         self.record_findings(&redaction.spans);
         Ok(redaction.output.map(|output| STANDARD.encode(output)))
     }
 
     /// Redacts a text file or a field: JSON, JSON lines (batch input), or plain text.
     pub fn file(&mut self, content: &[u8], is_file: bool) -> Result<Option<String>, LlmRefusal> {
-        let text = std::str::from_utf8(content)
-            .map_err(|_| bad_request("bad_form", "a field of the form, or the body, is not UTF-8"))?;
+        let text = utf8_text(content).ok_or_else(|| match is_file {
+            true => bad_request("bad_file", "a text file in the form is not UTF-8, so that it cannot be redacted"),
+            false => bad_request("bad_form", "a field of the form, or the body, is not text in UTF-8"),
+        })?;
         if is_file && text.trim_start().starts_with('{') && text.lines().all(is_json_line) {
             return self.lines(text);
         }

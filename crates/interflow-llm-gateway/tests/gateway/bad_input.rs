@@ -188,3 +188,93 @@ async fn unknown_requests_are_scanned_as_text_if_configured() {
     let binary = gate.post("/v1/threads", [&[0xff, 0xfe][..], MAIL.as_bytes()].concat()).await;
     assert_eq!(binary.status, 400, "{}", binary.text());
 }
+
+/// The bytes of a text in UTF-16, little endian, without a byte order mark.
+fn utf16(text: &str) -> Vec<u8> {
+    text.encode_utf16().flat_map(u16::to_le_bytes).collect()
+}
+
+#[tokio::test]
+async fn form_files_of_text_that_is_not_utf8_are_refused() {
+    let origin = provider("application/json", "{}").await;
+    let gate = Gate::start(&origin).await;
+    let post = async |path, head: &str, content: &[u8]| {
+        let head = format!("--B\r\nContent-Disposition: form-data; {head}\r\n\r\n");
+        let body = [head.as_bytes(), content, b"\r\n--B--\r\n"].concat();
+        let answer = gate.send("POST", path, "Content-Type: multipart/form-data; boundary=B\r\n", &body).await.unwrap();
+        (answer.status, answer.json()["error"]["code"].as_str().map(str::to_owned))
+    };
+    let refused = |code: &str| (400, Some(code.to_owned()));
+    let latin = b"M\xfcller,anna@firm.com,4111111111111111\n";
+    let batch = b"{\"body\":{\"messages\":[{\"content\":\"\xff anna@firm.com\"}]}}\n";
+    let marked = [b"\xff\xfe".to_vec(), utf16("M\u{fc}ller,\u{142},anna@firm.com")].concat();
+    for path in ["/v1/files", "/anthropic/v1/files"] {
+        for (head, content) in [
+            ("name=\"file\"; filename=\"a.csv\"\r\nContent-Type: text/csv", &latin[..]),
+            ("name=\"file\"; filename=\"a\"\r\nContent-Type: text/csv", b"\x01\xfc anna@firm.com"),
+            ("name=\"file\"; filename=\"a.csv\"\r\nContent-Type: application/vnd.ms-excel", b"\x01\xfc anna@firm.com"),
+            ("name=\"file\"; filename=\"a\"\r\nContent-Type: application/octet-stream", &latin[..]),
+            ("name=\"file\"; filename=\"b.jsonl\"", &batch[..]),
+            ("name=\"file\"; filename=\"a\"", &marked),
+            ("name=\"file\"; filename=\"a\"", &utf16("M\u{fc}ller,anna@firm.com")),
+            ("name=\"file\"; filename=\"a\"", &utf16("anna@firm.com")),
+        ] {
+            assert_eq!(post(path, head, content).await, refused("bad_file"), "{path} {head}");
+        }
+    }
+    let field = "name=\"prompt\"\r\nContent-Type: text/plain; charset=utf-16le";
+    assert_eq!(post("/v1/images/edits", field, &utf16(MAIL)).await, refused("bad_form"));
+    let name = "name=\"file\"; filename*=UTF-16LE''a%00n%00n%00a%00";
+    assert_eq!(post("/v1/files", name, b"text").await, refused("bad_form"));
+    assert_eq!(origin.served(), 0);
+    let pdf = "name=\"file\"; filename=\"a.pdf\"\r\nContent-Type: application/pdf";
+    assert_eq!(post("/v1/files", pdf, b"%PDF-1.7\n\xe2\xe3\x01\0").await.0, 200, "a document is none of a text");
+}
+
+#[tokio::test]
+async fn base64_of_text_in_utf16_is_refused() {
+    use base64::Engine as _;
+    let data = base64::engine::general_purpose::STANDARD.encode(utf16(&format!("name,mail\nAnna,{MAIL}\n")));
+    let origin = provider("application/json", "{}").await;
+    let gate = Gate::start(&origin).await;
+    let user = |part| json!([{"role": "user", "content": [part]}]);
+    let source = json!({"type": "base64", "media_type": "text/csv", "data": data});
+    let file = json!({"type": "input_file", "file_data": format!("data:text/csv;base64,{data}")});
+    for (path, body) in [
+        ("/v1/messages", json!({"model": "m", "messages": user(json!({"type": "document", "source": source}))})),
+        ("/v1/responses", json!({"model": "m", "input": user(file)})),
+        (
+            "/v1beta/models/m:generateContent",
+            json!({"contents": [{"parts": [{"inlineData": {"mimeType": "text/csv", "data": data}}]}]}),
+        ),
+    ] {
+        let answer = gate.post(path, body.to_string()).await;
+        assert!(
+            answer.status == 400 && answer.text().contains("a text file in the request is not base64 of UTF-8"),
+            "{path}"
+        );
+    }
+    assert_eq!(origin.served(), 0);
+}
+
+#[tokio::test]
+async fn unknown_bodies_in_utf16_are_refused_and_url_encoded_ones_are_read() {
+    let origin = provider("application/json", "{}").await;
+    let gate = Gate::with(&origin, |r| r.redact.unknown = UnknownRule::Scan).await;
+    for text in [format!("mail {MAIL}"), json!({"mail": MAIL}).to_string()] {
+        let answer = gate.post("/v1/threads", utf16(&text)).await;
+        assert_eq!((answer.status, answer.json()["error"]["code"].as_str()), (400, Some("bad_form")), "{text}");
+    }
+    assert_eq!(origin.served(), 0);
+    let fields = "Content-Type: application/x-www-form-urlencoded; charset=utf-8\r\n";
+    let wide = gate.send("POST", "/v1/threads", fields, b"mail=a%00n%00n%00a%00").await.unwrap();
+    assert_eq!((wide.status, origin.served()), (400, 0), "{}", wide.text());
+    let body = "a=b+c&card=4111+1111+1111+1111&mail=anna%40firm.com&phone=+493012345678&d=%C3%BC+e";
+    let answer = gate.send("POST", "/v1/threads", fields, body.as_bytes()).await.unwrap();
+    assert_eq!(answer.status, 200, "{}", answer.text());
+    let got = arrived(&origin);
+    let values: Vec<_> = got.split('&').collect();
+    assert!(values.len() == 5 && values[0] == "a=b+c" && values[4] == "d=%C3%BC+e", "{got}");
+    assert!(!got.contains("1111") && !got.contains("anna") && !got.contains("3012"), "{got}");
+    assert!(values[1].starts_with("card=CARD_") && values[2].starts_with("mail=EMAIL_"), "{got}");
+}

@@ -171,6 +171,11 @@ fn names_signer(name: &[u8]) -> bool {
     name.starts_with(b"x-goog-") || name == b"googleaccessid"
 }
 
+/// Whether a file of this media type, or with this extension, is text.
+pub fn is_text_format(format: &str) -> bool {
+    media_span_kind(format.as_bytes(), b"").is_ok()
+}
+
 /// The kind of base64 data by its media type or, for Bedrock, its format; `key` is the nearest meaningful name.
 pub(super) fn media_span_kind(media_type: &[u8], key: &[u8]) -> Result<SpanKind, MediaKind> {
     let t = media_type.to_ascii_lowercase();
@@ -181,6 +186,8 @@ pub(super) fn media_span_kind(media_type: &[u8], key: &[u8]) -> Result<SpanKind,
             b"application/json"
                 | b"application/xml"
                 | b"application/x-ndjson"
+                | b"application/jsonl"
+                | b"jsonl"
                 | b"txt"
                 | b"md"
                 | b"csv"
