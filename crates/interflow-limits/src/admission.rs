@@ -30,7 +30,7 @@ use crate::counter_store::{
 use crate::prices::{PriceList, PriceListDates};
 use crate::redis::{RedisConnector, RedisOptions, RedisServer};
 use crate::reservation::{TakenCounters, run_commit};
-use crate::rules::{QuotaRules, RequestAttributes, UsageAmount, UsageBounds};
+use crate::rules::{QuotaRules, RequestAttributes, ServedModel, UsageAmount, UsageBounds};
 use crate::spend::{SpendAccount, SpendLedger};
 use crate::tags::TagSet;
 use crate::usage::{DeploymentUsage, UsageSums, UsageTotals};
@@ -47,12 +47,14 @@ const LEAST_OUTPUT: u64 = 1_000;
 pub struct LimitsError(pub String);
 
 /// Upper bound of what a request will use, computed before it is sent: its input tokens, its `max_tokens` if set, and how
-/// many choices it asks for (0 counts as 1).
+/// many choices it asks for (0 counts as 1). `needs_model`: it is billed by the price of a model, so that the cost of one
+/// that names none is not known.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct UsageEstimate {
     pub input: u64,
     pub max_output: Option<u64>,
     pub choices: u64,
+    pub needs_model: bool,
 }
 
 /// Why a request was rejected. For a limit, `rule` and `counter` name what is exhausted, `who` is the party counted
@@ -67,10 +69,11 @@ pub enum AdmissionRejection {
         wait: Duration,
         is_reserved: bool,
     },
-    /// A budget counts money, and a model that may serve the request, as `provider/model`, has no price.
+    /// A budget counts money, and a model that may serve the request, as `provider/model`, has no price; `None` if the
+    /// request names no model.
     Unpriced {
         rule: Arc<str>,
-        model: String,
+        model: Option<String>,
     },
     /// The shared counter store is unreachable and `quota.shared.failure` is `closed`.
     Unavailable(CounterStoreError),
@@ -227,13 +230,9 @@ impl UsageLimiter {
         let least = if least_output == most_output { most } else { amount(tokens_of(least_output)) };
         let bounds = UsageBounds { least, most };
         let asks: Arc<[CounterRequest]> = state.rules.counter_requests(&subject, bounds).into();
-        let is_money = |ask: &&CounterRequest| matches!(ask.counter, CounterLimit::MoneyBudget { .. });
-        if state.config.unpriced == UnpricedModels::Refuse
-            && tokens.total() > 0
-            && let Some(ask) = asks.iter().find(is_money)
-            && let Some(model) = state.prices.unpriced(&subject)
+        if (tokens.total() > 0 || estimate.needs_model)
+            && let Some(refusal) = state.unpriced(&asks, &subject, estimate.needs_model)
         {
-            let refusal = AdmissionRejection::Unpriced { rule: Arc::clone(&ask.rule), model };
             return Err(self.reject(&subject, &asks, refusal));
         }
         // A request to which no counter applies never waits for the store.
@@ -415,6 +414,12 @@ impl LimiterState {
         let alerts = AlertSettings::new(&config.alerts).map_err(|e| LimitsError(format!("quota.alerts.{e}")))?;
         Ok(Self { config: config.clone(), rules, prices: Arc::new(prices), ledger, alerts: Arc::new(alerts) })
     }
+
+    fn unpriced(&self, asks: &[CounterRequest], of: &RequestAttributes, needs: bool) -> Option<AdmissionRejection> {
+        let refuses = self.config.unpriced == UnpricedModels::Refuse;
+        let ask = asks.iter().find(|ask| refuses && matches!(ask.counter, CounterLimit::MoneyBudget { .. }))?;
+        Some(AdmissionRejection::Unpriced { rule: Arc::clone(&ask.rule), model: self.prices.unpriced(of, needs)? })
+    }
 }
 
 fn counter_backend(
@@ -487,6 +492,21 @@ impl UsageReservation {
 
     pub fn estimated(&self) -> CallUsage {
         self.estimated
+    }
+
+    /// Whether an event of a WebSocket may use the model that it names, which these deployments serve.
+    ///
+    /// # Errors
+    /// A budget counts money, and the model has no price; or none is named, and `needs_model`.
+    pub fn admit_model(
+        &self,
+        (model, deployments): (Option<Arc<str>>, Vec<ServedModel>),
+        needs_model: bool,
+    ) -> Result<(), AdmissionRejection> {
+        let Some(taken) = self.held.as_ref().and_then(Option::as_ref) else { return Ok(()) };
+        let subject = RequestAttributes { model, deployments, ..self.subject.clone() };
+        let refusal = self.limits.state.load().unpriced(taken.asks(), &subject, needs_model);
+        refusal.map_or(Ok(()), |refusal| Err(self.limits.reject(&subject, taken.asks(), refusal)))
     }
 
     /// Whether it holds a place of limited concurrency and no usage is limited: then it ends with its client, so that the
@@ -572,7 +592,7 @@ mod tests {
         RequestAttributes { provider: "openai".into(), model: Some("gpt-4o".into()), ..RequestAttributes::default() }
     }
 
-    const ASK: UsageEstimate = UsageEstimate { input: 100, max_output: Some(50), choices: 1 };
+    const ASK: UsageEstimate = UsageEstimate { input: 100, max_output: Some(50), choices: 1, needs_model: false };
 
     #[tokio::test]
     async fn dropped_reservation_releases_its_slot_and_keeps_its_estimate() {
@@ -595,7 +615,7 @@ mod tests {
         // 1,000 tokens in at 2.50 and 500 out at 10 dollars per million: 0.0075 dollars.
         l.admit(subject(), ASK).await.unwrap().commit(&CallUsage { input: 1000, output: 500, ..CallUsage::default() });
         assert_eq!(l.snapshot(&subject()).await.unwrap()[0].used, 0.0075);
-        let big = UsageEstimate { input: 2000, max_output: Some(0), choices: 1 };
+        let big = UsageEstimate { input: 2000, max_output: Some(0), choices: 1, needs_model: false };
         let Err(AdmissionRejection::Limit { wait, .. }) = l.admit(subject(), big).await else { panic!("let in") };
         assert!(wait <= Duration::from_secs(86_400) && wait > Duration::ZERO);
         assert_eq!(l.usage().rows()[0].dollars, 0.0075);
@@ -623,7 +643,7 @@ mod tests {
         let both = vec![at("gpt-4.1-nano"), at("gpt-4.1-mini")];
         let l = limits(Quota { money_per_day: Some(1.0), ..Quota::default() });
         // 1,000 tokens at 0.40 and 1,000 at 1.60 dollars per million.
-        let ask = UsageEstimate { input: 1000, max_output: Some(1000), choices: 1 };
+        let ask = UsageEstimate { input: 1000, max_output: Some(1000), choices: 1, needs_model: false };
         let reservation = l.admit(named(both.clone()), ask).await.unwrap();
         assert_eq!(l.snapshot(&subject()).await.unwrap()[0].used, 0.002, "the more expensive one is reserved");
         let used = CallUsage { input: 1000, output: 1000, ..CallUsage::default() };
@@ -648,7 +668,10 @@ mod tests {
         let named = |model: &str| RequestAttributes { model: Some(model.into()), ..subject() };
         let l = limits(Quota { money_per_day: Some(1.0), ..Quota::default() });
         let refused = l.admit(named("no-price"), ASK).await.err();
-        assert_eq!(refused, Some(AdmissionRejection::Unpriced { rule: "all".into(), model: "openai/no-price".into() }));
+        assert_eq!(
+            refused,
+            Some(AdmissionRejection::Unpriced { rule: "all".into(), model: Some("openai/no-price".into()) })
+        );
         assert_eq!(l.rejections().into_iter().collect::<Vec<_>>(), [(("all".into(), "unpriced"), 1)]);
         // What uses no tokens costs nothing, and one deployment without a price is enough.
         let free = UsageEstimate { max_output: Some(0), ..UsageEstimate::default() };
@@ -656,7 +679,7 @@ mod tests {
         let at = |model: &str| ServedModel { provider: "mine".into(), model: model.into() };
         let route = RequestAttributes { deployments: vec![at("gpt-4o"), at("no-price")], ..subject() };
         assert!(
-            matches!(l.admit(route, ASK).await, Err(AdmissionRejection::Unpriced { model, .. }) if model == "mine/no-price")
+            matches!(l.admit(route, ASK).await, Err(AdmissionRejection::Unpriced { model: Some(model), .. }) if model == "mine/no-price")
         );
         assert_eq!(l.snapshot(&subject()).await.unwrap()[0].used, 0.0);
 

@@ -124,8 +124,11 @@ mod tests {
         let first = limits();
         let saved = BudgetFile::restore(&first, &path);
         assert!(!path.exists());
-        let grant =
-            first.admit(subject(), UsageEstimate { input: 10, max_output: Some(0), choices: 1 }).await.ok().unwrap();
+        let grant = first
+            .admit(subject(), UsageEstimate { input: 10, max_output: Some(0), choices: 1, needs_model: false })
+            .await
+            .ok()
+            .unwrap();
         grant.commit(&CallUsage { input: 70, ..CallUsage::default() });
         saved.write(&first);
         let second = limits();

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
-use interflow_models::Price;
+use interflow_models::{Price, Unit};
 use interflow_types::schema::JsonSchema;
 use interflow_types::{CallUsage, Timestamp};
 use serde::{Deserialize, Serialize};
@@ -177,12 +177,18 @@ impl PriceList {
         Some(micros(self.for_call(provider, Some(model), None, Timestamp::now())?.estimate(usage)))
     }
 
-    /// The first model that may serve a request and has no price, as `provider/model`.
-    pub(crate) fn unpriced(&self, subject: &RequestAttributes) -> Option<String> {
+    /// The first model that may serve a request and has no price, as `provider/model`; `Some(None)` if the request names
+    /// none and `needs_model`. A price whose input or output is not known is none: either would be free.
+    pub(crate) fn unpriced(&self, subject: &RequestAttributes, needs_model: bool) -> Option<Option<String>> {
         let now = Timestamp::now();
+        let has_gap = |price: Arc<Price>| [Unit::Input, Unit::Output].iter().any(|u| price.rates.get(u) == Some(&None));
+        let mut models = candidates(subject).peekable();
+        if models.peek().is_none() {
+            return needs_model.then_some(None);
+        }
         let first =
-            candidates(subject).find(|(provider, model)| self.for_call(provider, Some(model), None, now).is_none());
-        first.map(|(provider, model)| format!("{provider}/{model}"))
+            models.find(|(provider, model)| self.for_call(provider, Some(model), None, now).is_none_or(has_gap));
+        first.map(|(provider, model)| Some(format!("{provider}/{model}")))
     }
 }
 
@@ -209,7 +215,7 @@ mod tests {
 
     /// The dollars per million tokens of input on a day on which no model of these tests changes its price.
     fn input(prices: &PriceList, provider: &str, model: &str) -> Option<f64> {
-        prices.for_call(provider, Some(model), None, at("2026-11-28"))?.rates[&interflow_models::Unit::Input]
+        prices.for_call(provider, Some(model), None, at("2026-11-28"))?.rates[&Unit::Input]
     }
 
     fn own(prices: &str) -> Result<PriceList, String> {
@@ -299,6 +305,23 @@ mod tests {
         assert_eq!(charge(cached), CallCharge { micros: 3000, cost: None }, "its cache has no published price");
         let long = CallUsage { input: 300_000, ..plain };
         assert_eq!(charge(long), CallCharge { micros: 601_000, cost: None }, "nor have its long prompts");
+    }
+
+    #[test]
+    fn a_model_whose_input_or_output_has_an_unknown_price_is_unpriced() {
+        let own = own(
+            r#"{"a": {"input": 1, "output": null}, "b": {"input": null, "output": 1}, "c": {"input": 0, "output": 1},
+            "d": {"second_input": 1}}"#,
+        );
+        let unpriced = |model: &str| {
+            let subject =
+                RequestAttributes { provider: "p".into(), model: Some(model.into()), ..RequestAttributes::default() };
+            own.as_ref().unwrap().unpriced(&subject, true).flatten()
+        };
+        let names = ["a", "b", "c", "d"].map(|model| unpriced(model).unwrap_or_default());
+        assert_eq!(names, ["p/a", "p/b", "", ""]);
+        let unnamed = |needs_model| PriceList::default().unpriced(&RequestAttributes::default(), needs_model);
+        assert_eq!((unnamed(true), unnamed(false)), (Some(None), None));
     }
 
     #[test]

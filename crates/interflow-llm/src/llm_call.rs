@@ -65,6 +65,19 @@ pub struct ResponseSummary {
     pub status: Option<ByteStr>,
     /// The service tier that answered.
     pub service_tier: Option<ByteStr>,
+    /// Of several responses (of a WebSocket): what each model used.
+    pub by_model: Vec<ModelUsage>,
+}
+
+/// The most models of a WebSocket that are counted apart; what others use is added to the first.
+const MAX_MODELS: usize = 64;
+
+/// What the responses used for which the client asked for one model, and which another may have answered.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ModelUsage {
+    pub asked: Option<ByteStr>,
+    pub answered: Option<ByteStr>,
+    pub usage: CallUsage,
 }
 
 /// What was counted of a response while it passed: of a stream that is cut, no usage report tells.
@@ -122,6 +135,14 @@ impl LlmCall {
         let mut settled = self.lock();
         if let Some(more) = summary.usage {
             settled.usage.get_or_insert_default().add(more);
+            let (asked, answered) = (self.model.clone(), summary.model.clone());
+            let is_full = settled.by_model.len() >= MAX_MODELS;
+            let same =
+                settled.by_model.iter_mut().find(|own| is_full || own.asked == asked && own.answered == answered);
+            match same {
+                Some(own) => own.usage.add(more),
+                None => settled.by_model.push(ModelUsage { asked, answered, usage: more }),
+            }
         }
         settled.model = summary.model.clone().or(settled.model.take());
         settled.id = summary.id.clone().or(settled.id.take());

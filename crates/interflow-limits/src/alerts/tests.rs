@@ -61,7 +61,7 @@ fn limits(receiver: &Arc<Receiver>) -> (Arc<UsageLimiter>, Arc<AlertSender>) {
 }
 
 async fn spend(limits: &Arc<UsageLimiter>, tokens: u64) {
-    let estimate = UsageEstimate { input: 0, max_output: Some(0), choices: 1 };
+    let estimate = UsageEstimate { input: 0, max_output: Some(0), choices: 1, needs_model: false };
     let grant = limits.admit(RequestAttributes::default(), estimate).await.ok().unwrap();
     grant.commit(&CallUsage { input: tokens, ..CallUsage::default() });
 }
@@ -102,7 +102,12 @@ async fn each_threshold_is_sent_once_also_after_a_restart() {
     assert_eq!(receiver.thresholds(), [50, 80], "they were sent before the restart");
     // A request that does not fit: the budget rejects, although a rest is left.
     let subject = RequestAttributes::default();
-    assert!(second.admit(subject, UsageEstimate { input: 50, max_output: Some(0), choices: 1 }).await.is_err());
+    assert!(
+        second
+            .admit(subject, UsageEstimate { input: 50, max_output: Some(0), choices: 1, needs_model: false })
+            .await
+            .is_err()
+    );
     receiver.until(3).await;
     let last = receiver.posts.lock().last().cloned().unwrap();
     assert_eq!((&last["threshold"], &last["rejecting"], &last["used"]), (&100.into(), &true.into(), &91.0.into()));
@@ -113,7 +118,10 @@ async fn reservations_of_requests_in_progress_raise_no_alert() {
     let receiver = Arc::new(Receiver::default());
     let (limits, sender) = limits(&receiver);
     let admit = |max_output| {
-        limits.admit(RequestAttributes::default(), UsageEstimate { input: 0, max_output: Some(max_output), choices: 1 })
+        limits.admit(
+            RequestAttributes::default(),
+            UsageEstimate { input: 0, max_output: Some(max_output), choices: 1, needs_model: false },
+        )
     };
     let (small, large) = (admit(10).await.unwrap(), admit(85).await.unwrap());
     assert!(admit(10).await.is_err(), "it is reserved");

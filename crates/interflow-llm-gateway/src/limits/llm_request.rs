@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 
-use interflow_limits::UsageEstimate;
+use interflow_limits::{UsageEstimate, VirtualKey};
+use interflow_llm::provider::starts_run;
 use interflow_llm::{DetectedCall, LlmCall, Operation, Provider, detect_call, model_in_path, usage};
 use interflow_types::{Flow, Headers, Host, RequestHead};
 
 use super::named_models::NamedModels;
-use crate::exchange::RequestBody;
+use crate::exchange::{BodyShape, RequestBody};
 
 #[derive(Debug)]
 pub(super) struct LlmRequest {
@@ -96,7 +97,20 @@ impl LlmRequest {
             operation if operation.generates() => self.max_output,
             _ => Some(0),
         };
-        UsageEstimate { input: self.estimated, max_output, choices: self.choices }
+        UsageEstimate { input: self.estimated, max_output, choices: self.choices, needs_model: false }
+    }
+
+    /// Whether the request is billed by the price of a model. It may still name none: then the provider takes one of an
+    /// agent, a stored prompt or its own choice. A key with a list of paths may use files of batches.
+    pub fn needs_model(&self, key: Option<&VirtualKey>, path: &str) -> bool {
+        /// What ends or stops a job.
+        const CONTROLS: [&str; 4] = ["/cancel", "/archive", "/pause", "/hangup"];
+        let path = path.trim_end_matches('/');
+        match self.call.operation {
+            Operation::Batches => key.is_none_or(|key| key.scope.paths.is_empty()),
+            Operation::Jobs => !CONTROLS.iter().any(|end| path.ends_with(end)),
+            operation => operation.is_billed_by_model() || starts_run(path),
+        }
     }
 
     /// Names under which a provider key for this request may be stored: the upstream's, the host's, and the
@@ -157,6 +171,10 @@ pub(super) async fn requested_usage(
     let estimated = estimated_by_length(headers, length);
     let unclear = RequestedUsage { estimated, unclear: true, ..RequestedUsage::default() };
     let Some(body) = body else { return unclear };
+    if is_form(headers) {
+        let model = body.read(|body| Ok(model_of_form(body))).await.ok().flatten();
+        return RequestedUsage { model, ..unclear };
+    }
     let named = body.read(|body| Ok(serde_json::from_slice::<NamedModels>(body.plain()).ok()));
     let Ok(Some(named)) = named.await else { return unclear };
     let facts = body.facts(false).await.unwrap_or_default();
@@ -174,10 +192,23 @@ pub(super) async fn requested_usage(
 /// Bytes of a form per token: most of it is audio, or an image.
 const FORM_BYTES_PER_TOKEN: usize = 1_000;
 
+fn is_form(headers: &Headers) -> bool {
+    headers.get_str("content-type").is_some_and(|t| t.trim_start().starts_with("multipart/"))
+}
+
+/// The model that a form names, once. Limits price the request by it; for a scope it stays unclear, because parsers of forms
+/// differ.
+fn model_of_form(body: &RequestBody) -> Option<Arc<str>> {
+    let content = body.content_now(false).ok()?;
+    let BodyShape::Form(form) = &content.shape else { return None };
+    let mut models = form.parts.iter().filter(|part| part.name == "model" && part.file.is_none());
+    let (Some(model), None) = (models.next(), models.next()) else { return None };
+    std::str::from_utf8(body.plain().get(model.range.clone())?).ok().map(Into::into)
+}
+
 /// Input tokens of a body whose texts and media are not located.
 pub(crate) fn estimated_by_length(headers: &Headers, length: usize) -> u64 {
-    let is_form = headers.get_str("content-type").is_some_and(|t| t.trim_start().starts_with("multipart/"));
-    if is_form { length.div_ceil(FORM_BYTES_PER_TOKEN) as u64 } else { usage::estimated_tokens(length) }
+    if is_form(headers) { length.div_ceil(FORM_BYTES_PER_TOKEN) as u64 } else { usage::estimated_tokens(length) }
 }
 
 #[cfg(test)]

@@ -20,10 +20,12 @@ use interflow_limits::{
     KeyRejection, KeyStore, KeyedEndpoint, KeysConfig, MCP_PROVIDER, RequestAttributes, ServedModel, TAGS_HEADER,
     TagSet, UsageEstimate, UsageLimiter, UsageReservation, VirtualKey, VirtualKeyRing, parse_tags,
 };
-use interflow_llm::{LlmCall, Operation, Provider, provider};
+use interflow_llm::event_stream::StreamFraming;
+use interflow_llm::{LlmCall, Operation, Provider, provider, spans};
 use interflow_types::{
-    Body, CallUsage, CollectError, EarlyExit, EntryKind, Flow, MaybeFuture, OutlivesClient, Phase, PhaseSet, PlanScope,
-    RequestHead, RequestVerdict, ResponseHead, Stage, StatusCode, UsageLabel,
+    Body, ByteStr, CallUsage, CollectError, Direction, EarlyExit, EntryKind, Flow, InjectedMessages, MaybeFuture,
+    MessageKind, MessageVerdict, OutlivesClient, Phase, PhaseSet, PlanScope, RequestHead, RequestVerdict, ResponseHead,
+    Stage, StatusCode, StreamMessage, UsageLabel,
 };
 use parking_lot::Mutex;
 
@@ -122,6 +124,8 @@ struct FlowReservation {
     reserved: Option<CallUsage>,
     /// Whether the provider answers before it generates, and so without usage.
     is_deferred: bool,
+    /// Of a WebSocket: the model named last that was admitted.
+    socket_model: Option<ByteStr>,
     grant: Mutex<Option<UsageReservation>>,
 }
 
@@ -298,7 +302,8 @@ impl LimitStage {
             let length = head.headers.get_str("content-length").and_then(|text| text.parse().ok());
             called.estimated = length.map_or(0, |length| estimated_by_length(&head.headers, length));
         }
-        let estimate = called.usage_estimate();
+        let needs_model = called.needs_model(subject.key.as_deref(), head.url.path_only());
+        let estimate = UsageEstimate { needs_model, ..called.usage_estimate() };
         // Other usage need not be asked for.
         flow.extension_mut::<StreamUsageWanted>().0 = limited || subject.key.is_some();
         // Reserved by estimate now, and settled with the actual usage when the flow ends.
@@ -309,6 +314,7 @@ impl LimitStage {
                 held.hold(grant);
                 let is_batch = operation == Operation::Batches && named.states_every_maximum();
                 held.is_deferred = named.is_background || is_batch || starts_run;
+                held.socket_model = called.model.as_deref().map(ByteStr::from);
                 if !is_slot_only && settlement::outlives_client(flow) {
                     flow.extension_mut::<OutlivesClient>().limit = Some(MAX_ABANDONED);
                 }
@@ -324,6 +330,36 @@ impl LimitStage {
         let (Some(model), Some(upstream)) = (&called.model, &called.route) else { return Vec::new() };
         let route = flow.extension::<LlmCall>().and_then(|call| call.route.as_deref());
         self.gateway.deployments_of(upstream, route, model)
+    }
+
+    /// Checks the model of a client's event, which the detector has read. An event that is refused is answered with an error
+    /// event; the connection stays open.
+    fn admit_event(&self, flow: &mut Flow, message: &StreamMessage) -> MessageVerdict {
+        let Some((call, held)) = flow.extension::<LlmCall>().zip(flow.extension::<FlowReservation>()) else {
+            return MessageVerdict::Continue;
+        };
+        let (provider, asked) = (call.provider, call.model.clone());
+        let named = call.upstream.as_deref().zip(asked.as_deref());
+        let deployments = named.map(|(at, model)| self.gateway.deployments_of(at, call.route.as_deref(), model));
+        // Google's events name their model in other ways, which are not read.
+        let needs_model = !matches!(provider, Provider::Gemini | Provider::Vertex);
+        let model = asked.as_deref().map(Arc::from);
+        let admit = |grant: &UsageReservation| grant.admit_model((model, deployments.unwrap_or_default()), needs_model);
+        let Some(Err(why)) = held.grant.lock().as_ref().map(admit) else {
+            flow.extension_mut::<FlowReservation>().socket_model = asked;
+            return MessageVerdict::Continue;
+        };
+        let refusal = rejections::admission_refusal(flow, &why);
+        drop(rejections::reject(flow, provider, &refusal));
+        let before = flow.extension_mut::<FlowReservation>().socket_model.clone();
+        let call = flow.extension_mut::<LlmCall>();
+        call.model = before;
+        // It is not sent, and so not charged.
+        let input = spans::facts(&message.payload).map_or(0, |facts| facts.estimated_tokens());
+        call.estimated_input = call.estimated_input.saturating_sub(input);
+        let event = refusal.to_event(provider, StreamFraming::Messages, flow.id);
+        flow.extension_mut::<InjectedMessages>().reply.push(event.into());
+        MessageVerdict::Drop
     }
 
     /// Reserves usage for a request that a component answers itself.
@@ -376,6 +412,7 @@ impl Stage for LimitStage {
         let all = PhaseSet::from_phase(Phase::RequestHead)
             .with(Phase::RequestBody)
             .with(Phase::ResponseHead)
+            .with(Phase::Message)
             .with(Phase::Done);
         // Responses are buffered only if some key has to have model lists filtered.
         if self.keys.ring().restricts_models() { all.with(Phase::ResponseBody) } else { all }
@@ -429,6 +466,18 @@ impl Stage for LimitStage {
             let narrowed = model_list::filter_response(head, body, &key).await;
             narrowed.map_err(|refusal| rejections::reject(flow, provider, &refusal))
         })
+    }
+
+    fn wants_messages(&self, flow: &Flow) -> bool {
+        flow.extension::<LlmCall>().is_some_and(|call| call.operation == Operation::Realtime)
+    }
+
+    fn message<'a>(&'a self, flow: &'a mut Flow, message: &'a mut StreamMessage) -> MaybeFuture<'a, MessageVerdict> {
+        let is_event = matches!(message.kind, MessageKind::Text | MessageKind::Binary);
+        if !is_event || message.direction == Direction::Response {
+            return MaybeFuture::Ready(MessageVerdict::Continue);
+        }
+        MaybeFuture::Ready(self.admit_event(flow, message))
     }
 
     /// What is charged by an estimate is not in the recorded response: conversations take it from the tag.

@@ -113,7 +113,21 @@ pub(super) fn reject_too_large(flow: &mut Flow, called: &LlmRequest) -> EarlyExi
 /// A limit is reached (429), or the counters are unavailable (503). `Retry-After` is the earliest time at which a
 /// retry can succeed.
 pub(super) fn reject_limit(flow: &mut Flow, provider: Provider, why: &AdmissionRejection) -> EarlyExit {
-    let refusal = match why {
+    let refusal = admission_refusal(flow, why);
+    let mut verdict = reject(flow, provider, &refusal);
+    // SDKs retry after a short pause whatever Retry-After says, which is pointless until tomorrow.
+    if let (AdmissionRejection::Limit { counter, is_reserved: false, .. }, EarlyExit::Answer(response)) =
+        (why, &mut verdict)
+        && counter.period().is_some()
+    {
+        response.head.headers.append_unchecked(b"X-Should-Retry", b"false");
+    }
+    verdict
+}
+
+/// What a client is told when it is not admitted.
+pub(super) fn admission_refusal(flow: &Flow, why: &AdmissionRejection) -> LlmRefusal {
+    match why {
         AdmissionRejection::Limit { rule, counter, who, wait, is_reserved } => LlmRefusal {
             status: StatusCode::TOO_MANY_REQUESTS,
             kind: "rate_limit_error",
@@ -122,10 +136,16 @@ pub(super) fn reject_limit(flow: &mut Flow, provider: Provider, why: &AdmissionR
             retry_after: Some(*wait),
         },
         AdmissionRejection::Unpriced { rule, model } => {
-            let message = format!(
-                "the price of {model} is not known, so the limit `{rule}` cannot count what it costs: the operator can add it to \
-                 the file of quota.prices, or set quota.unpriced = \"allow\""
-            );
+            let message = match model {
+                Some(model) => format!(
+                    "the price of {model} is not known, so the limit `{rule}` cannot count what it costs: the operator can add it to \
+                     the file of quota.prices, or set quota.unpriced = \"allow\""
+                ),
+                None => format!(
+                    "the request names no model, so the limit `{rule}` cannot count what it costs: name one in `model`, or the \
+                     operator can set quota.unpriced = \"allow\""
+                ),
+            };
             LlmRefusal::new(StatusCode::FORBIDDEN, "forbidden", "model_unpriced", message)
         }
         AdmissionRejection::Unavailable(e) => {
@@ -138,16 +158,7 @@ pub(super) fn reject_limit(flow: &mut Flow, provider: Provider, why: &AdmissionR
                 retry_after: Some(Duration::from_secs(1)),
             }
         }
-    };
-    let mut verdict = reject(flow, provider, &refusal);
-    // SDKs retry after a short pause whatever Retry-After says, which is pointless until tomorrow.
-    if let (AdmissionRejection::Limit { counter, is_reserved: false, .. }, EarlyExit::Answer(response)) =
-        (why, &mut verdict)
-        && counter.period().is_some()
-    {
-        response.head.headers.append_unchecked(b"X-Should-Retry", b"false");
     }
-    verdict
 }
 
 const fn limit_code(counter: &CounterLimit) -> &'static str {

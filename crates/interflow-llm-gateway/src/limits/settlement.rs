@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use interflow_limits::{DeploymentUsage, UsageLimiter};
+use interflow_limits::{DeploymentUsage, ServedModel, UsageLimiter};
 use interflow_llm::usage::estimated_tokens;
 use interflow_llm::{LlmCall, Operation, Provider, ResponseProgress};
-use interflow_types::{Attempts, CallUsage, EntryKind, ErrorSource, Flow, StatusCode};
+use interflow_types::{Attempts, ByteStr, CallUsage, EntryKind, ErrorSource, Flow, StatusCode};
 
 use super::FlowReservation;
 use crate::gateway::{DeliveryState, ListedAttempt, response_cache};
@@ -106,6 +106,9 @@ fn listed_usages(flow: &Flow) -> Vec<(Option<usize>, DeploymentUsage)> {
         answered: call.summary().model.map(|model| Arc::from(model.as_str())),
         is_estimated: charged.is_estimated,
     };
+    if call.operation == Operation::Realtime {
+        return socket_usages(call, request).into_iter().map(|usage| (main_index, usage)).collect();
+    }
     let input = CallUsage { input: reserved(flow, call).input, ..CallUsage::default() };
     let unanswered = ListedAttempt::unanswered(flow).into_iter();
     let besides = unanswered.filter(|attempt| main.as_ref().is_none_or(|main| main.index != attempt.index));
@@ -113,6 +116,30 @@ fn listed_usages(flow: &Flow) -> Vec<(Option<usize>, DeploymentUsage)> {
         (Some(index), DeploymentUsage { tokens: input, served, answered: None, is_estimated: true })
     });
     [(main_index, request)].into_iter().chain(besides).collect()
+}
+
+/// What the responses of a WebSocket used, each by its own model; then what no report covers.
+fn socket_usages(call: &LlmCall, whole: DeploymentUsage) -> Vec<DeploymentUsage> {
+    let served = |asked: &Option<ByteStr>| {
+        let provider = call.upstream.as_deref().unwrap_or(call.provider.as_str()).into();
+        Some(ServedModel { provider, model: asked.as_deref()?.into() })
+    };
+    let reports = call.summary().by_model;
+    let reported = reports.iter().map(|own| DeploymentUsage {
+        tokens: own.usage,
+        served: served(&own.asked),
+        answered: own.answered.as_deref().map(Arc::from),
+        is_estimated: false,
+    });
+    let mut usages: Vec<_> = reported.collect();
+    let (input, output) = (call.estimated_input, call.counted().unreported);
+    if usages.is_empty() {
+        usages.push(DeploymentUsage { served: whole.served.clone().or_else(|| served(&call.model)), ..whole });
+    } else if input > 0 || output > 0 {
+        let tokens = CallUsage { input, output, ..CallUsage::default() };
+        usages.push(DeploymentUsage { tokens, served: served(&call.model), answered: None, is_estimated: true });
+    }
+    usages
 }
 
 /// Whether a request reached a provider that may bill for what is neither reported nor counted: files, jobs, media.

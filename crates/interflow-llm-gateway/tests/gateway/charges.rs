@@ -302,3 +302,61 @@ async fn an_answer_is_read_to_its_end_for_its_usage_when_its_client_has_left() {
         assert!(flow.tags.iter().any(|tag| tag == "client-left"), "{route} {begins}: {flow:#?}");
     }
 }
+
+#[tokio::test]
+async fn a_request_that_names_no_model_is_refused_where_money_is_counted_if_it_is_billed() {
+    let origin = Origin::http().answering(|_| Reply::json(&json!({"id": "x"}))).start().await;
+    let gate = gate(&[&origin], Value::Null, "limits = { money_per_day = 5.0 }").await;
+    let turn = json!([{"role": "user", "content": "x"}]);
+    for (path, body) in [
+        ("/openai/v1/images/generations", json!({"prompt": "x"})),
+        ("/openai/v1/chat/completions", json!({"messages": turn})),
+        ("/openai/v1/chat/completions", json!({"model": null, "messages": turn})),
+        ("/openai/v1/chat/completions", json!({"model": ["gpt-4o"], "messages": turn})),
+        ("/anthropic/v1/messages", json!({"max_tokens": 9, "messages": turn})),
+        ("/anthropic/v1/sessions", json!({"agent": "a", "environment_id": "e"})),
+        ("/openai/v1/responses", json!({"input": "x"})),
+        ("/openai/v1/responses", json!({"prompt": {"id": "pmpt_1"}})),
+        ("/openai/v1/videos", json!({"prompt": "x"})),
+        ("/openai/v1/embeddings", json!({"input": "x"})),
+        ("/openai/v1/threads/t_1/runs", json!({"assistant_id": "a"})),
+        ("/gemini/v1beta/interactions", json!({"agent": "a", "input": "x"})),
+    ] {
+        let refused = post(&gate, path, &body).await;
+        let text = refused.text();
+        assert_eq!(refused.status, 403, "{path} {body}: {text}");
+        for part in ["the request names no model", "name one in `model`", "quota.unpriced"] {
+            assert!(text.contains(part), "{path}: {text}");
+        }
+    }
+    let form = |model: &str| {
+        format!(
+            "--b\r\nContent-Disposition: form-data; name=\"file\"; filename=\"a.wav\"\r\n\r\nRIFF\r\n{model}--b--\r\n"
+        )
+    };
+    let model = "--b\r\nContent-Disposition: form-data; name=\"model\"\r\n\r\ngpt-4o-transcribe\r\n";
+    let fields = "Authorization: Bearer ifk_k\r\nContent-Type: multipart/form-data; boundary=b\r\n";
+    for (model, status) in [("", 403), (model, 200)] {
+        let form = form(model);
+        let answer = gate.send("POST", "/openai/v1/audio/transcriptions", fields, form.as_bytes()).await.unwrap();
+        assert_eq!(answer.status, status, "{model}: {}", answer.text());
+    }
+    for (method, path, body) in [
+        ("GET", "/openai/v1/models", ""),
+        ("GET", "/anthropic/v1/sessions", ""),
+        ("DELETE", "/openai/v1/responses/resp_1", ""),
+        ("POST", "/anthropic/v1/sessions/s_1/archive", "{}"),
+        ("POST", "/openai/v1/responses/resp_1/cancel", "{}"),
+        ("POST", "/openai/v1/moderations", r#"{"input": "x"}"#),
+        ("POST", "/openai/v1/responses/input_tokens", r#"{"input": "x"}"#),
+        ("POST", "/openai/v1/uploads", r#"{"filename": "x"}"#),
+        ("POST", "/openai/v1/vector_stores", r#"{"name": "x"}"#),
+        ("POST", "/openai/v1/threads", "{}"),
+        ("POST", "/gemini/v1beta/models/gemini-2.5-flash:generateContent", r#"{"contents": []}"#),
+        ("POST", "/openai/v1/chat/completions", r#"{"model": "gpt-4o", "messages": []}"#),
+    ] {
+        let fields = "Authorization: Bearer ifk_k\r\nContent-Type: application/json\r\n";
+        let answer = gate.send(method, path, fields, body.as_bytes()).await.unwrap();
+        assert_eq!(answer.status, 200, "{method} {path}: {}", answer.text());
+    }
+}

@@ -146,6 +146,7 @@ async fn lanes_of_a_websocket_are_restored_and_metered_apart_and_steering_is_red
     socket.close(None).await.unwrap();
     while socket.next().await.is_some() {}
     gate.proxy.flow().await;
+    super::support::until("the charge", || !gate.limits.usage().rows().is_empty()).await;
     let used = gate.limits.usage().rows();
     assert_eq!(used.iter().map(|row| (row.input_tokens, row.output_tokens)).collect::<Vec<_>>(), [(20, 4)]);
 }
@@ -178,6 +179,7 @@ async fn live_interactions_are_redacted_and_their_running_totals_are_not_added_u
     socket.close(None).await.unwrap();
     while socket.next().await.is_some() {}
     gate.proxy.flow().await;
+    super::support::until("the charge", || !gate.limits.usage().rows().is_empty()).await;
     let used = gate.limits.usage().rows();
     assert_eq!(used.iter().map(|row| (row.input_tokens, row.output_tokens)).collect::<Vec<_>>(), [(10, 3)]);
 }
@@ -291,4 +293,48 @@ async fn an_intercepted_websocket_is_flagged_or_redacted_as_configured() {
         let flow = gate.proxy.flow().await;
         assert!(flow.tags.iter().any(|t| t == tag), "{:?}", flow.tags);
     }
+}
+
+/// A provider that answers each `response.create` with 1,000 tokens of input and of output of the model that it names.
+async fn billing_provider() -> Origin {
+    let talk = |text: &str| -> Vec<String> {
+        let event: Value = serde_json::from_str(text).unwrap();
+        let usage = json!({"input_tokens": 1000, "output_tokens": 1000, "total_tokens": 2000});
+        let response = json!({"id": "r", "model": event["model"], "usage": usage});
+        vec![json!({"type": "response.completed", "response": response}).to_string()]
+    };
+    Origin::http().answering(move |_| interflow_testkit::Reply::websocket(talk)).start().await
+}
+
+fn create(model: &Value) -> Value {
+    json!({"type": "response.create", "model": model, "input": [{"type": "message", "role": "user", "content": [{"type": "input_text", "text": "x"}]}]})
+}
+
+#[tokio::test]
+async fn each_event_of_a_websocket_needs_a_model_with_a_price_and_is_charged_by_it() {
+    let origin = billing_provider().await;
+    let gate = Gate::with(&origin, |parts| parts.keys = key("k", "limits = { money_per_day = 5.0 }")).await;
+    let mut socket = open_metered(&gate, "/openai/v1/responses").await;
+    for (model, part) in [(json!("unk"), "the price of openai/unk is not known"), (Value::Null, "names no model")] {
+        tell(&mut socket, create(&model)).await;
+        let refused = &until(&mut socket, "error").await[0]["error"];
+        assert_eq!(refused["code"], "model_unpriced", "{refused}");
+        assert!(refused["message"].as_str().unwrap().contains(part), "{refused}");
+    }
+    // $2.50 and $10 per million tokens of input and of output, then $0.15 and $0.60.
+    for model in ["gpt-4o", "gpt-4o-mini"] {
+        tell(&mut socket, create(&json!(model))).await;
+        until(&mut socket, "response.completed").await;
+    }
+    tell(&mut socket, create(&json!("unk"))).await;
+    until(&mut socket, "error").await;
+    socket.close(None).await.unwrap();
+    while socket.next().await.is_some() {}
+    gate.proxy.flow().await;
+    super::support::until("the charge", || gate.limits.usage().rows().iter().any(|row| row.requests == 1)).await;
+    let rows = gate.limits.usage().rows();
+    let sum = |count: fn(&interflow_limits::UsageRow) -> f64| rows.iter().map(count).sum::<f64>();
+    assert_eq!((sum(|s| s.input_tokens as f64), sum(|s| s.output_tokens as f64)), (2000.0, 2000.0), "{rows:?}");
+    let dollars = sum(|s| s.dollars);
+    assert!((dollars - 0.01325).abs() < 1e-9, "{dollars}: {rows:?}");
 }

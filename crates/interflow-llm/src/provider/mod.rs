@@ -121,6 +121,12 @@ impl Operation {
             && !matches!(self, Self::Embeddings | Self::Moderations | Self::Rerank | Self::Batches | Self::Jobs)
     }
 
+    /// Whether a provider bills a request of it by the price of a model.
+    pub const fn is_billed_by_model(self) -> bool {
+        self.has_model() && !matches!(self, Self::Moderations | Self::CountTokens)
+            || matches!(self, Self::Transcriptions | Self::Batches | Self::Jobs)
+    }
+
     /// Whether a request of it names a model, in its path or in a JSON body.
     pub const fn has_model(self) -> bool {
         matches!(
