@@ -64,24 +64,26 @@ impl ProviderDetector {
         let named = if flow.transport == EntryKind::Gateway { self.gateway.identify(flow, url) } else { None };
         let others = |u: &LlmUpstream| self.gateway.table().fallback_order(u);
         let mut translated = None;
-        let is_sign_in;
-        let (call, upstream, others) = match named {
+        let signs_in = |call: &DetectedCall, path: &str| {
+            call.operation == Operation::Lookup && provider::is_sign_in(call.provider, path)
+        };
+        let (call, exempt, upstream, others) = match named {
             Some((upstream, rest)) => {
                 let (path, query) = rest.split_once('?').unwrap_or((&rest, ""));
                 // A request that is translated has the format of its client.
                 translated = upstream.translates(&head.method, &rest);
                 let provider = upstream.client_api(translated);
                 let call = provider::call_for_path(provider, &head.method, path, query);
-                is_sign_in = provider::is_sign_in(provider, path);
-                (call, Some(ByteStr::from(upstream.name.as_str())), others(&upstream))
+                let exempt = signs_in(&call, path);
+                (call, exempt, Some(ByteStr::from(upstream.name.as_str())), others(&upstream))
             }
             None => {
                 let (host, port) = (&url.authority.host, url.authority.port);
                 let call = detect_call(host, port, &head.method, &url.path, &head.headers);
-                let provider = call.as_ref().map_or(Provider::Unknown, |call| call.provider);
-                is_sign_in = provider::is_sign_in(provider, url.path_only());
                 // Known host or path first, then a Responses WebSocket on any host, then the operator's override.
-                (call.or_else(|| detect_websocket(head)).or_else(|| self.named(head))?, None, Vec::new())
+                let call = call.or_else(|| detect_websocket(head)).or_else(|| self.named(head))?;
+                let exempt = signs_in(&call, url.path_only());
+                (call, exempt, None, Vec::new())
             }
         };
         let live = realtime::is_websocket(head) && realtime::is_supported(call.provider, &url.path);
@@ -95,7 +97,7 @@ impl ProviderDetector {
             stream: call.stream.unwrap_or_default(),
             grows: call.grows,
             translated: translated.is_some(),
-            exempt: call.operation == Operation::Lookup && is_sign_in,
+            exempt,
             ..LlmCall::default()
         })
     }
@@ -140,10 +142,13 @@ impl ProviderDetector {
         head: &'a mut RequestHead,
         body: Body,
     ) -> MaybeFuture<'a, Result<Body, EarlyExit>> {
+        if head.method != Method::POST || body.is_empty() {
+            return MaybeFuture::Ready(Ok(body));
+        }
         let promising = provider::may_be_call(&head.url.path);
         let strict = self.gateway.inspects_everywhere(flow.transport);
         let json = head.headers.get_str("content-type").is_some_and(|t| t.contains("json"));
-        if head.method != Method::POST || body.is_empty() || !(promising || strict && json) {
+        if !(promising || strict && json) {
             return MaybeFuture::Ready(Ok(body));
         }
         let max = self.gateway.max_body();

@@ -109,10 +109,13 @@ pub(crate) fn clean_request(head: &mut RequestHead) {
     head.protocol = upgrade;
 }
 
-/// Declines responses that are compressed with a dictionary (RFC 9842): without it, nothing in them can be read.
+/// Declines responses that are compressed with a dictionary (RFC 9842): without it, nothing in them can be read. An origin
+/// may use one only for a request that names a dictionary (section 2.2).
 pub(crate) fn decline_dictionaries(headers: &mut Headers) {
-    headers.remove("available-dictionary");
     headers.remove("dictionary-id");
+    if headers.remove("available-dictionary") == 0 {
+        return;
+    }
     let is_other = |item: &&[u8]| !item.starts_with(b"dcb") && !item.starts_with(b"dcz");
     if headers.list_items("accept-encoding").all(|item| is_other(&item)) {
         return;
