@@ -10,6 +10,7 @@ mod access;
 mod config;
 mod endpoint;
 mod exchange;
+mod introspection;
 mod methods;
 mod protected_resource;
 mod protocol;
@@ -20,7 +21,9 @@ mod settings;
 mod stages;
 mod upstream;
 
-pub use config::{ArgumentMode, McpClientCredentials, McpConfig, McpOAuthConfig, McpServerConfig};
+pub use config::{
+    ArgumentMode, McpClientCredentials, McpConfig, McpGrant, McpIntrospection, McpOAuthConfig, McpServerConfig,
+};
 pub use endpoint::McpMount;
 pub use protected_resource::{AccessIdentity, AccessRefusal, AccessTokenSource, AccessTokens};
 pub use protocol::client_capabilities::ClientRequestKind;

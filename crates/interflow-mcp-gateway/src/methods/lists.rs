@@ -93,6 +93,10 @@ fn offered(
                 access::check(server, key, Offer::Tool(&name)).ok()?;
             }
             item["name"] = server.offered_name(only, &name).into();
+            // Tasks of versions with sessions, which others do not have.
+            if let (true, Some(members)) = (session.is_stateless(), item.as_object_mut()) {
+                members.remove("execution");
+            }
         }
         ListKind::Resources => session.resources.add_resource(item["uri"].as_str()?, &server.name),
         ListKind::ResourceTemplates => session.resources.add_template(item["uriTemplate"].as_str()?, &server.name),

@@ -10,6 +10,7 @@ use interflow_types::RequestHead;
 use serde_json::Value;
 
 use super::jsonrpc::{HEADER_MISMATCH, RpcError, member, text_member};
+use super::task_method::TaskMethod;
 
 pub(crate) const VERSION_HEADER: &str = "mcp-protocol-version";
 const METHOD_HEADER: &str = "mcp-method";
@@ -121,7 +122,7 @@ pub(crate) fn name_member(method: &str) -> Option<&'static str> {
     match method {
         "tools/call" | "prompts/get" => Some("name"),
         "resources/read" => Some("uri"),
-        _ => None,
+        _ => TaskMethod::from_name(method).map(|_| "taskId"),
     }
 }
 

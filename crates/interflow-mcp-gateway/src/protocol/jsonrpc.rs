@@ -198,6 +198,12 @@ pub(crate) fn object<'v>(members: impl IntoIterator<Item = (impl AsRef<str>, &'v
     out
 }
 
+/// An object without some of its members.
+pub(crate) fn without(json: &str, is_left_out: impl Fn(&str) -> bool) -> String {
+    let others = members(json).into_iter().filter(|(name, _)| !is_left_out(name));
+    object(others.filter_map(|(name, range)| Some((name, json.get(range)?))))
+}
+
 /// An object with the members of two. A member of the second wins, but for `_meta`, which has the members of both.
 pub(crate) fn merged(first: &str, second: &str) -> String {
     let (own, more) = (members(first), members(second));
