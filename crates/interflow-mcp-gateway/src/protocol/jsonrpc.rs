@@ -51,6 +51,12 @@ impl RpcError {
         Self::new(SERVER_FAILED, message)
     }
 
+    /// Whether it is the refusal of a version by a server that has this one.
+    pub fn supports(&self, version: &str) -> bool {
+        let supported = self.received_data.as_ref().and_then(|data| data["supported"].as_array());
+        self.code == UNSUPPORTED_VERSION && supported.is_some_and(|all| all.iter().any(|own| own == version))
+    }
+
     pub fn not_allowed(message: impl Into<String>) -> Self {
         Self::new(NOT_ALLOWED, message)
     }

@@ -27,6 +27,7 @@ use crate::protocol::header_values::{MirroredParam, routing_fields};
 use crate::protocol::jsonrpc::{self, RpcError, ServerMessage, server_error};
 use crate::protocol::listen_filter::LISTEN;
 use crate::protocol::log_level;
+use crate::protocol::versions::STATELESS;
 
 const SESSION_HEADER: &str = "mcp-session-id";
 /// Bound on the length of a session's id at a server.
@@ -330,13 +331,20 @@ impl HttpServer {
 
     /// What the server says of itself, if it has no sessions. Any other answer, or none, means that it has.
     async fn discover(&self, client: &UpstreamClient) -> Option<ServerHello> {
-        let id = self.0.next_id.fetch_add(1, Relaxed);
         let open = OpenSession { id: None, hello: ServerHello::stateless() };
-        let text = jsonrpc::request(id, DISCOVER, &client.params(&open.hello, "{}", None));
-        let fields = routing_fields(DISCOVER, "{}", &[]);
-        let answered = self.exchange(id, text, &fields, Some(&open), None);
-        let (_, result) = tokio::time::timeout(DISCOVERY_WAIT, answered).await.ok()?.ok()?;
-        ServerHello::parse_discovery(&result)
+        for _ in 0..2 {
+            let id = self.0.next_id.fetch_add(1, Relaxed);
+            let text = jsonrpc::request(id, DISCOVER, &client.params(&open.hello, "{}", None));
+            let fields = routing_fields(DISCOVER, "{}", &[]);
+            let answered = self.exchange(id, text, &fields, Some(&open), None);
+            match tokio::time::timeout(DISCOVERY_WAIT, answered).await.ok()? {
+                Ok((_, result)) => return ServerHello::parse_discovery(&result),
+                // It has the version after all, as it says itself.
+                Err(Failure::Rpc(e)) if e.supports(STATELESS) => {}
+                Err(_) => break,
+            }
+        }
+        None
     }
 
     /// Sends a message that is not answered.

@@ -1,6 +1,6 @@
 //! What versions with and without sessions do not have in common, and sessions that another replica began.
 
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
@@ -37,6 +37,7 @@ pub fn section(name: &str, origin: &Origin, more: &str) -> String {
 #[tokio::test]
 async fn a_result_has_the_members_of_the_clients_version_whatever_the_server_speaks() {
     let info = json!({ "io.modelcontextprotocol/serverInfo": { "name": "theirs" }, "trace": 1.50 });
+    let asked = AtomicBool::new(false);
     let server = modern(move |method, params, _| {
         let hints = json!({ "resultType": "complete", "ttlMs": 9, "cacheScope": "public", "_meta": info.clone() });
         let with = |name: &str, value: Value| {
@@ -45,10 +46,18 @@ async fn a_result_has_the_members_of_the_clients_version_whatever_the_server_spe
             result
         };
         match (method, params["name"].as_str().unwrap_or_default()) {
+            ("server/discover", _) if !asked.swap(true, Relaxed) => {
+                let data = json!({ "supported": [VERSION], "requested": VERSION });
+                json!({ "code": -32022, "message": "try again", "data": data })
+            }
             ("server/discover", _) => {
                 json!({ "supportedVersions": [VERSION], "capabilities": { "tools": {}, "resources": {}, "prompts": {} } })
             }
-            ("tools/list", _) => json!({ "tools": [{ "name": "echo" }, { "name": "mismatch" }, { "name": "need" }] }),
+            ("tools/list", _) => {
+                let annotated = json!({ "properties": { "a": { "type": "number", "x-mcp-header": "A" } } });
+                let invalid = json!({ "name": "invalid", "inputSchema": annotated });
+                json!({ "tools": [{ "name": "echo" }, invalid, { "name": "mismatch" }, { "name": "need" }] })
+            }
             ("tools/call", "mismatch") => json!({ "code": -32020, "message": "the header fields differ" }),
             ("tools/call", "need") => json!({ "code": -32021, "message": "sampling" }),
             ("tools/call", _) => with("content", json!([{ "type": "text", "text": "x", "ttlMs": 1 }])),
@@ -59,6 +68,9 @@ async fn a_result_has_the_members_of_the_clients_version_whatever_the_server_spe
     })
     .await;
     let gate = Gate::at("/mcp/new", &section("new", &server, "")).await;
+    // A client leaves out a tool whose annotations are invalid, and so does the gateway.
+    assert_eq!(gate.names("tools/list", "tools").await, ["echo", "mismatch", "need"]);
+    assert!(gate.call_error("invalid", json!({})).await.contains("lists no tool"));
     let content = json!([{ "type": "text", "text": "x", "ttlMs": 1 }]);
     let meta = json!({ "trace": 1.5 });
     let called = gate.rpc("tools/call", call("echo", json!({}))).await;
