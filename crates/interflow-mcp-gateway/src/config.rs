@@ -53,9 +53,11 @@ pub struct McpOAuthConfig {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct McpIntrospection {
+    /// The URL of the endpoint.
     pub url: String,
+    /// The id of the gateway at the issuer.
     pub client_id: String,
-    /// A reference: `env:NAME` or `file:PATH`; or the secret itself.
+    /// Its secret. A reference: `env:NAME` or `file:PATH`; or the secret itself.
     pub client_secret: String,
     /// How long an answer is used. A token that is revoked is accepted for so long.
     pub cache: HumanDuration,
@@ -176,7 +178,7 @@ pub struct McpClientCredentials {
     pub client_id: String,
     /// Its secret. A reference: `env:NAME` or `file:PATH`; or the secret itself.
     pub client_secret: String,
-    /// Whose tokens they are: `client_credentials` (the gateway's) or `token_exchange` (each user's).
+    /// Whose tokens they are: the gateway's (`client_credentials`, the default) or each user's (`token_exchange`).
     #[serde(skip_serializing_if = "McpGrant::is_default")]
     pub grant: McpGrant,
     /// Scopes that are asked for.

@@ -16,7 +16,7 @@ pub const VERSION: &str = "2026-07-28";
 const SUBSCRIPTION: &str = "io.modelcontextprotocol/subscriptionId";
 
 /// A server without sessions. It checks that each request says what it needs.
-async fn stateless_server() -> Origin {
+pub async fn stateless_server() -> Origin {
     let answer = |request: &Request| {
         let message: Value = serde_json::from_slice(&request.body).unwrap_or_default();
         let (method, params) = (message["method"].as_str().unwrap_or_default(), &message["params"]);

@@ -13,7 +13,7 @@ use crate::stateless::{ACCEPTS, VERSION, ask_with, call, message};
 const EXTENSION: &str = "io.modelcontextprotocol/tasks";
 
 /// A server whose only tool begins a task, which asks something and then has a result.
-async fn server() -> Origin {
+pub async fn server() -> Origin {
     let answers = AtomicUsize::new(0);
     modern(move |method, params, request| {
         let declared = &params["_meta"]["io.modelcontextprotocol/clientCapabilities"]["extensions"];
@@ -55,7 +55,7 @@ async fn server() -> Origin {
     .await
 }
 
-fn able() -> Value {
+pub fn able() -> Value {
     json!({ "elicitation": {}, "extensions": { EXTENSION: {} } })
 }
 

@@ -10,7 +10,8 @@ use interflow_types::BoxFuture;
 use serde_json::{Value, json};
 
 use crate::eras::section;
-use crate::stateless::{ACCEPTS, call, message, said};
+use crate::stateless::{ACCEPTS, ask_with, call, message, said, stateless_server};
+use crate::tasks;
 use crate::{Gate, request};
 
 /// Stands for the check of JWTs: `eyJ`, the subject, `.`, the scopes, `.`, and a serial number.
@@ -226,4 +227,40 @@ async fn opaque_tokens_are_checked_by_asking_their_issuer() {
     assert_eq!(who(&gate, "revoked-soon").await.status, 200);
     tokio::time::sleep(Duration::from_millis(400)).await;
     assert_eq!(who(&gate, "revoked-soon").await.status, 401, "and no longer");
+}
+
+#[tokio::test]
+async fn what_a_client_holds_for_one_user_is_of_no_use_to_another() {
+    let (running, asking) = (tasks::server().await, stateless_server().await);
+    let servers = format!("{}{}", section("run", &running, ""), section("new", &asking, ""));
+    let gate = Gate::without_session("/mcp", &format!("{OAUTH}{servers}")).await;
+    let of = |user: &'static str, method: &'static str, params: Value| {
+        let gate = &gate;
+        async move {
+            let bearer = format!("Authorization: Bearer eyJ{user}.mcp.1\r\n");
+            ask_with(gate, method, &params, &tasks::able(), &bearer).await.json()
+        }
+    };
+    let begun = of("anna", "tools/call", call("run__slow", json!({}))).await;
+    let task = json!({ "taskId": begun["result"]["taskId"] });
+    let mut again = call("new__ask", json!({ "to": "x" }));
+    let asked = of("anna", "tools/call", again.clone()).await;
+    again["requestState"] = asked["result"]["requestState"].clone();
+    again["inputResponses"] = json!({ "confirm": { "action": "accept" } });
+    // What either server is asked to do.
+    let work = || {
+        let all = [running.requests(), asking.requests()].concat();
+        all.iter()
+            .filter_map(|r| r.header("mcp-method"))
+            .filter(|m| *m == "tools/call" || m.starts_with("tasks/"))
+            .count()
+    };
+    let before = work();
+    for (method, params) in [("tasks/get", &task), ("tasks/cancel", &task), ("tools/call", &again)] {
+        let refused = of("bob", method, params.clone()).await;
+        assert_eq!(refused["error"]["code"], -32602, "{method}: {refused}");
+    }
+    assert_eq!(work(), before, "nothing is forwarded");
+    assert_eq!(of("anna", "tasks/get", task).await["result"]["status"], "input_required");
+    assert!(of("anna", "tools/call", again).await["result"]["content"].is_array());
 }
