@@ -11,8 +11,8 @@ use interflow_types::{BoxFuture, HttpClient, Url};
 use parking_lot::Mutex;
 use serde_json::Value;
 
+use crate::access_identity::{AccessIdentity, AccessRefusal, AccessTokens};
 use crate::config::{McpIntrospection, McpOAuthConfig, oauth_endpoint};
-use crate::protected_resource::{AccessIdentity, AccessRefusal, AccessTokens};
 use crate::protocol::oauth_form::{form_request, response_of};
 
 /// Bound on the tokens whose answers are kept.

@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 mod access;
+mod access_identity;
 mod config;
 mod endpoint;
 mod exchange;
@@ -21,11 +22,11 @@ mod settings;
 mod stages;
 mod upstream;
 
+pub use access_identity::{AccessIdentity, AccessRefusal, AccessTokenSource, AccessTokens};
 pub use config::{
     ArgumentMode, McpClientCredentials, McpConfig, McpGrant, McpIntrospection, McpOAuthConfig, McpServerConfig,
 };
 pub use endpoint::McpMount;
-pub use protected_resource::{AccessIdentity, AccessRefusal, AccessTokenSource, AccessTokens};
 pub use protocol::client_capabilities::ClientRequestKind;
 pub use protocol::envelope::is_stateless;
 pub use protocol::header_values::RoutingFields;

@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
-use interflow_types::{BoxFuture, HttpClient, Response, StatusCode, Url};
+use interflow_types::{HttpClient, Response, StatusCode, Url};
 use serde_json::json;
 
+use crate::access_identity::{AccessTokenSource, AccessTokens};
 use crate::config::McpOAuthConfig;
 use crate::introspection::IntrospectedTokens;
 use crate::protocol::responses::refusal;
@@ -14,30 +15,6 @@ pub(crate) const METADATA_PATH: &str = "/.well-known/oauth-protected-resource";
 
 /// In seconds, while the issuer cannot be reached.
 const RETRY_AFTER: &[u8] = b"10";
-
-/// Subject and scopes of an access token.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct AccessIdentity {
-    pub subject: String,
-    pub scopes: Vec<String>,
-}
-
-/// Why an access token is not accepted.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum AccessRefusal {
-    /// Why, for the client.
-    InvalidToken(String),
-    /// It cannot be checked, because the issuer's keys are not there and cannot be fetched.
-    IssuerUnavailable,
-}
-
-/// Checks access tokens of one issuer for one audience.
-pub trait AccessTokens: Send + Sync {
-    fn check<'a>(&'a self, token: &'a str) -> BoxFuture<'a, Result<AccessIdentity, AccessRefusal>>;
-}
-
-/// Makes the check for an issuer and an audience.
-pub type AccessTokenSource = Box<dyn Fn(&str, &str) -> Result<Arc<dyn AccessTokens>, String> + Send + Sync>;
 
 /// The compiled `[mcp.oauth]` section.
 pub(crate) struct ProtectedResource {

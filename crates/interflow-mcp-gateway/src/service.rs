@@ -10,8 +10,8 @@ use interflow_types::{BoxFuture, Direction, EarlyExit, Flow, HttpClient, Request
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
+use crate::access_identity::AccessTokenSource;
 use crate::config::McpConfig;
-use crate::protected_resource::AccessTokenSource;
 use crate::redaction::values::Findings;
 use crate::session::client_session::McpSession;
 use crate::session::request_state::StateSealer;

@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use interflow_types::HttpClient;
 
+use crate::access_identity::AccessTokenSource;
 use crate::config::{McpConfig, McpOAuthConfig, McpServerConfig};
-use crate::protected_resource::{AccessTokenSource, ProtectedResource};
+use crate::protected_resource::ProtectedResource;
 use crate::upstream::http::HttpServer;
 use crate::upstream::server::{McpServer, SEPARATOR, ServerSecrets};
 use crate::upstream::stdio::StdioRuntime;

@@ -8,8 +8,8 @@ use interflow_types::{
     EntryKind, Flow, MaybeFuture, Phase, PhaseSet, PlanScope, RequestHead, RequestVerdict, Stage, StatusCode,
 };
 
+use crate::access_identity::AccessRefusal;
 use crate::exchange::McpExchange;
-use crate::protected_resource::AccessRefusal;
 use crate::service::McpService;
 use crate::upstream::access_tokens::UserToken;
 

@@ -13,8 +13,8 @@ use parking_lot::Mutex;
 use serde::Deserialize;
 use serde_json::json;
 
+use crate::access_identity::AccessIdentity;
 use crate::config::{McpClientCredentials, McpGrant};
-use crate::protected_resource::AccessIdentity;
 use crate::protocol::oauth_form::{form_request, response_of};
 
 const LIFETIMES: TokenPolicy = TokenPolicy {

@@ -41,7 +41,7 @@ struct HttpServerParts {
     url: Url,
     headers: Headers,
     max_message: usize,
-    /// What gets the access tokens of users.
+    /// What gets access tokens.
     exchange: Option<Arc<AuthorizedClient>>,
     next_id: AtomicU64,
     /// It was found to have sessions, so that it is not asked again.
@@ -212,11 +212,9 @@ impl HttpServer {
         for (field, value) in headers {
             fields.append(field, value).map_err(|_| format!("headers.{field}: invalid HTTP header field"))?;
         }
-        let oauth = oauth.map(|oauth| AuthorizedClient::new(oauth, secret, Arc::clone(client)).map(Arc::new));
-        let (exchange, client) = match oauth.transpose()? {
-            Some(own) => (Some(Arc::clone(&own)), own as Arc<dyn HttpClient>),
-            None => (None, Arc::clone(client)),
-        };
+        let exchange = oauth.map(|oauth| AuthorizedClient::new(oauth, secret, Arc::clone(client)).map(Arc::new));
+        let exchange = exchange.transpose()?;
+        let client = exchange.clone().map_or_else(|| Arc::clone(client), |own| own as Arc<dyn HttpClient>);
         tracing::debug!("MCP server {name} at {url}");
         let next_id = AtomicU64::new(1);
         let has_sessions = AtomicBool::new(false);
