@@ -41,9 +41,33 @@ pub struct McpOAuthConfig {
     /// The audience (`aud`) of the tokens. If unset, `resource`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub audience: Option<String>,
+    /// Where tokens that are no JWTs are checked. If unset, they are refused.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub introspection: Option<McpIntrospection>,
     /// Scopes that a token has to have, all of them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub scopes: Vec<String>,
+}
+
+/// The introspection endpoint of the issuer (RFC 7662), with the credentials of the gateway there.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct McpIntrospection {
+    /// The URL of the endpoint.
+    pub url: String,
+    /// The id of the gateway at the issuer.
+    pub client_id: String,
+    /// Its secret. A reference: `env:NAME` or `file:PATH`; or the secret itself.
+    pub client_secret: String,
+    /// How long an answer is used. A token that is revoked is accepted for so long.
+    pub cache: HumanDuration,
+}
+
+impl Default for McpIntrospection {
+    fn default() -> Self {
+        let (url, client_id, client_secret) = Default::default();
+        Self { url, client_id, client_secret, cache: HumanDuration::from_secs(30) }
+    }
 }
 
 /// An MCP server: `url` or `command`.
@@ -133,7 +157,18 @@ pub enum ArgumentMode {
     Off,
 }
 
-/// OAuth client credentials of the gateway at a server (RFC 6749, section 4.4).
+/// How access tokens for a server are got.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum McpGrant {
+    /// The gateway has one of its own, for all clients (RFC 6749, section 4.4).
+    #[default]
+    ClientCredentials,
+    /// The issuer gives one of the user for the access token that the client showed (RFC 8693), which needs `[mcp.oauth]`.
+    TokenExchange,
+}
+
+/// The gateway as an OAuth client, for access tokens for a server.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct McpClientCredentials {
@@ -143,12 +178,31 @@ pub struct McpClientCredentials {
     pub client_id: String,
     /// Its secret. A reference: `env:NAME` or `file:PATH`; or the secret itself.
     pub client_secret: String,
+    /// Whose tokens they are: the gateway's (`client_credentials`, the default) or each user's (`token_exchange`).
+    #[serde(skip_serializing_if = "McpGrant::is_default")]
+    pub grant: McpGrant,
     /// Scopes that are asked for.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub scopes: Vec<String>,
     /// The resource that the token is for (RFC 8707), if the issuer asks for it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub resource: Option<String>,
+    /// The name of the server at the issuer (RFC 8693), if the issuer asks for that.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub audience: Option<String>,
+}
+
+impl McpServerConfig {
+    /// Whether each user has access tokens of the server.
+    pub(crate) fn exchanges(&self) -> bool {
+        self.oauth.as_ref().is_some_and(|oauth| oauth.grant == McpGrant::TokenExchange)
+    }
+}
+
+impl McpGrant {
+    fn is_default(&self) -> bool {
+        *self == Self::default()
+    }
 }
 
 impl McpClientCredentials {
@@ -158,16 +212,23 @@ impl McpClientCredentials {
         if self.client_id.is_empty() || self.client_secret.is_empty() {
             return Err("oauth: it needs `client_id` and `client_secret`".to_owned());
         }
-        let url = Url::of_service(&self.token_url)
-            .map_err(|e| format!("oauth.token_url: `{}` is not a URL: {e}", self.token_url))?;
-        let is_local = match &url.authority.host {
-            Host::Name(name) => &**name == "localhost",
-            Host::Ip(ip) => ip.is_loopback(),
-        };
-        match url.scheme == Scheme::Http && !is_local {
-            true => Err("oauth.token_url: it is without TLS; http is for issuers on this machine only".to_owned()),
-            false => Ok(url),
-        }
+        oauth_endpoint(&self.token_url).map_err(|why| format!("oauth.token_url: {why}"))
+    }
+}
+
+/// The URL of an endpoint that gets secrets.
+///
+/// # Errors
+/// It is none, or has no TLS.
+pub(crate) fn oauth_endpoint(text: &str) -> Result<Url, String> {
+    let url = Url::of_service(text).map_err(|e| format!("`{text}` is not a URL: {e}"))?;
+    let is_local = match &url.authority.host {
+        Host::Name(name) => &**name == "localhost",
+        Host::Ip(ip) => ip.is_loopback(),
+    };
+    match url.scheme == Scheme::Http && !is_local {
+        true => Err("it is without TLS; http is for issuers on this machine only".to_owned()),
+        false => Ok(url),
     }
 }
 

@@ -8,6 +8,7 @@ use interflow_types::{Flow, RequestHead, Response, StatusCode};
 use parking_lot::Mutex;
 use serde_json::json;
 
+use crate::protocol::client_capabilities::ClientCapabilities;
 use crate::protocol::client_message::ClientMessage;
 use crate::protocol::envelope::Envelope;
 use crate::protocol::jsonrpc::RpcError;
@@ -18,9 +19,13 @@ use crate::session::call_outcome::CallOutcome;
 use crate::session::client_session::{McpSession, STATELESS_ID};
 use crate::session::request_state::{RequestState, StateBinding};
 use crate::settings::McpSettings;
+use crate::upstream::access_tokens::UserToken;
 use crate::upstream::server::McpServer;
 
 const SESSION_HEADER: &str = "mcp-session-id";
+
+/// Bound on what a session's id says of the client, in bytes.
+const MAX_SEALED: usize = 2048;
 
 /// An endpoint: of one server, or of all.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -35,6 +40,8 @@ pub(crate) struct McpExchange {
     pub session: Option<Arc<McpSession>>,
     /// The subject of the access token of the request.
     pub holder: Option<Arc<str>>,
+    /// That token, if a server is shown another one for it.
+    pub user: Option<UserToken>,
     /// What the client sent is restored in the response.
     pub restores: bool,
     /// The response is a stream: what has to be restored in it may be known only later.
@@ -102,23 +109,86 @@ pub(crate) fn stateless_session(
 ) -> Arc<McpSession> {
     let holder = stateless_holder(flow);
     let (capabilities, level) = (envelope.capabilities.to_value(), envelope.log_level.map(LogLevel::name));
-    let named = blake3::hash(json!([holder, endpoint.0, capabilities, level]).to_string().as_bytes());
+    let user = flow.extension::<McpExchange>().and_then(|exchange| exchange.user.clone());
+    let grant = user.as_ref().map(|user| &user.grant);
+    let named = blake3::hash(json!([holder, endpoint.0, capabilities, level, grant]).to_string().as_bytes());
     let id = format!("{STATELESS_ID}{context}\0{}", named.to_hex());
-    match service.sessions.find_stateless(&id, &holder) {
+    let session = match service.sessions.find_stateless(&id, &holder) {
         Ok(session) => session,
         Err(other) => {
             let other = other.filter(|other| other.id.starts_with(&format!("{STATELESS_ID}{context}\0")));
             let (endpoint, secret) = (endpoint.0.clone(), (context, &service.deps.master));
             let session = Arc::new(McpSession::stateless(id, &holder, endpoint, secret, envelope, other.as_deref()));
-            service.begin_session(Arc::clone(&session), settings);
-            session
+            service.begin_session(session, settings)
         }
-    }
+    };
+    *session.user.lock() = user;
+    session
+}
+
+/// What the id of a session is bound to.
+fn session_binding(holder: Option<&Arc<str>>, endpoint: &Endpoint) -> StateBinding {
+    StateBinding::new(
+        holder.map_or("", |holder| &**holder),
+        endpoint.0.as_deref().unwrap_or_default(),
+        "initialize",
+        "",
+    )
+}
+
+/// A session for a client of this request. Its id says what the client can be asked, sealed, so that another replica goes
+/// on with it.
+pub(crate) fn new_session(
+    service: &McpService,
+    flow: &Flow,
+    endpoint: &Endpoint,
+    capabilities: ClientCapabilities,
+    context: &str,
+) -> Result<Arc<McpSession>, RpcError> {
+    let (holder, declared) = (session_holder(flow), capabilities.to_value().to_string());
+    let binding = session_binding(holder.as_ref(), endpoint);
+    let id = match declared.len() <= MAX_SEALED {
+        true => service.sealer.seal_bytes(declared.as_bytes(), &binding)?,
+        // Too long for a header field.
+        false => interflow_types::random_token(),
+    };
+    Ok(Arc::new(session_with_id(service, flow, endpoint, id, capabilities, context)))
+}
+
+fn session_with_id(
+    service: &McpService,
+    flow: &Flow,
+    endpoint: &Endpoint,
+    id: String,
+    capabilities: ClientCapabilities,
+    context: &str,
+) -> McpSession {
+    let (holder, secret) = (session_holder(flow), (context, &service.deps.master));
+    let session = McpSession::new(id, holder, endpoint.0.clone(), secret, capabilities);
+    *session.user.lock() = flow.extension::<McpExchange>().and_then(|exchange| exchange.user.clone());
+    session
+}
+
+/// The session of this id that the same client began at another replica, or before a restart.
+fn resumed_session(
+    service: &Arc<McpService>,
+    settings: &McpSettings,
+    flow: &Flow,
+    endpoint: &Endpoint,
+    id: &str,
+) -> Option<Arc<McpSession>> {
+    let binding = session_binding(session_holder(flow).as_ref(), endpoint);
+    let declared = service.sealer.open_bytes(id, &binding).filter(|_| service.sessions.is_new(id))?;
+    let capabilities = ClientCapabilities::parse(&serde_json::from_slice(&declared).ok()?);
+    let context = (service.deps.policy)(flow, None).ok()?.context;
+    let mut session = session_with_id(service, flow, endpoint, id.to_owned(), capabilities, &context);
+    session.is_resumed = true;
+    Some(service.begin_session(Arc::new(session), settings))
 }
 
 /// The session that a request names.
 pub(crate) fn find_session(
-    service: &McpService,
+    service: &Arc<McpService>,
     settings: &McpSettings,
     flow: &Flow,
     head: &RequestHead,
@@ -130,7 +200,9 @@ pub(crate) fn find_session(
     };
     let session =
         service.sessions.find(id, session_holder(flow).as_ref(), endpoint.0.as_deref(), settings.session_timeout);
-    session.ok_or_else(|| {
+    let session = session.or_else(|| resumed_session(service, settings, flow, endpoint, id));
+    let user = flow.extension::<McpExchange>().and_then(|exchange| exchange.user.as_ref());
+    session.filter(|session| session.take_user(user)).ok_or_else(|| {
         refusal(StatusCode::NOT_FOUND, "there is no such session, or it ended: begin one with `initialize`").into()
     })
 }

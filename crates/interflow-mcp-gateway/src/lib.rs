@@ -7,9 +7,11 @@
 #![forbid(unsafe_code)]
 
 mod access;
+mod access_identity;
 mod config;
 mod endpoint;
 mod exchange;
+mod introspection;
 mod methods;
 mod protected_resource;
 mod protocol;
@@ -20,9 +22,11 @@ mod settings;
 mod stages;
 mod upstream;
 
-pub use config::{ArgumentMode, McpClientCredentials, McpConfig, McpOAuthConfig, McpServerConfig};
+pub use access_identity::{AccessIdentity, AccessRefusal, AccessTokenSource, AccessTokens};
+pub use config::{
+    ArgumentMode, McpClientCredentials, McpConfig, McpGrant, McpIntrospection, McpOAuthConfig, McpServerConfig,
+};
 pub use endpoint::McpMount;
-pub use protected_resource::{AccessIdentity, AccessRefusal, AccessTokenSource, AccessTokens};
 pub use protocol::client_capabilities::ClientRequestKind;
 pub use protocol::envelope::is_stateless;
 pub use protocol::header_values::RoutingFields;

@@ -2,10 +2,12 @@
 
 use std::sync::Arc;
 
-use interflow_types::{BoxFuture, Response, StatusCode, Url};
+use interflow_types::{HttpClient, Response, StatusCode, Url};
 use serde_json::json;
 
+use crate::access_identity::{AccessTokenSource, AccessTokens};
 use crate::config::McpOAuthConfig;
+use crate::introspection::IntrospectedTokens;
 use crate::protocol::responses::refusal;
 
 /// Where clients learn of the issuer.
@@ -13,30 +15,6 @@ pub(crate) const METADATA_PATH: &str = "/.well-known/oauth-protected-resource";
 
 /// In seconds, while the issuer cannot be reached.
 const RETRY_AFTER: &[u8] = b"10";
-
-/// Subject and scopes of an access token.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct AccessIdentity {
-    pub subject: String,
-    pub scopes: Vec<String>,
-}
-
-/// Why an access token is not accepted.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum AccessRefusal {
-    /// Why, for the client.
-    InvalidToken(String),
-    /// It cannot be checked, because the issuer's keys are not there and cannot be fetched.
-    IssuerUnavailable,
-}
-
-/// Checks access tokens of one issuer for one audience.
-pub trait AccessTokens: Send + Sync {
-    fn check<'a>(&'a self, token: &'a str) -> BoxFuture<'a, Result<AccessIdentity, AccessRefusal>>;
-}
-
-/// Makes the check for an issuer and an audience.
-pub type AccessTokenSource = Box<dyn Fn(&str, &str) -> Result<Arc<dyn AccessTokens>, String> + Send + Sync>;
 
 /// The compiled `[mcp.oauth]` section.
 pub(crate) struct ProtectedResource {
@@ -48,10 +26,17 @@ pub(crate) struct ProtectedResource {
 impl ProtectedResource {
     /// # Errors
     /// What is wrong, with its key.
-    pub fn new(config: &McpOAuthConfig, source: &AccessTokenSource) -> Result<Self, String> {
+    pub fn new(
+        config: &McpOAuthConfig,
+        source: &AccessTokenSource,
+        http: &Arc<dyn HttpClient>,
+    ) -> Result<Self, String> {
         config.check()?;
         let audience = config.audience.as_ref().unwrap_or(&config.resource);
-        let tokens = source(&config.issuer, audience).map_err(|why| format!("mcp.oauth.issuer: {why}"))?;
+        let mut tokens = source(&config.issuer, audience).map_err(|why| format!("mcp.oauth.issuer: {why}"))?;
+        if let Some(introspection) = &config.introspection {
+            tokens = Arc::new(IntrospectedTokens::new(config, introspection, tokens, Arc::clone(http))?);
+        }
         // RFC 9728, section 3.1: the path of the resource follows the well-known one.
         let origin = config.resource.find("://").map_or(0, |at| at + 3);
         let path = config.resource[origin..].find('/').map_or(config.resource.len(), |at| origin + at);
@@ -117,6 +102,7 @@ impl McpOAuthConfig {
                 return Err(format!("mcp.oauth.{name}: `{text}` is not a supported URL; write {example}"));
             }
         }
+        self.introspection.as_ref().map_or(Ok(()), |introspection| introspection.check().map(drop))?;
         let is_scope =
             |scope: &String| !scope.is_empty() && scope.chars().all(|c| c.is_ascii_graphic() && !"\"\\".contains(c));
         match self.scopes.iter().find(|scope| !is_scope(scope)) {

@@ -10,8 +10,8 @@ use interflow_types::{BoxFuture, Direction, EarlyExit, Flow, HttpClient, Request
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
+use crate::access_identity::AccessTokenSource;
 use crate::config::McpConfig;
-use crate::protected_resource::AccessTokenSource;
 use crate::redaction::values::Findings;
 use crate::session::client_session::McpSession;
 use crate::session::request_state::StateSealer;
@@ -175,16 +175,17 @@ impl McpService {
     }
 
     /// Adds a session. Those that make room for it, and later those that expire, are ended at their servers, too.
-    pub(crate) fn begin_session(self: &Arc<Self>, session: Arc<McpSession>, settings: &McpSettings) {
-        let Insertion { removed, needs_sweeper } = self.sessions.insert(session, settings.max_sessions);
+    pub(crate) fn begin_session(self: &Arc<Self>, session: Arc<McpSession>, settings: &McpSettings) -> Arc<McpSession> {
+        let Insertion { session, removed, needs_sweeper } = self.sessions.insert(session, settings.max_sessions);
         let sweeper = needs_sweeper.then(|| SessionSweeper { service: Arc::downgrade(self), is_over: false });
-        let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
+        let Ok(runtime) = tokio::runtime::Handle::try_current() else { return session };
         if !removed.is_empty() {
             runtime.spawn(end_sessions(self.settings(), removed));
         }
         if let Some(sweeper) = sweeper {
             runtime.spawn(sweeper.run());
         }
+        session
     }
 
     pub(crate) fn settings(&self) -> Arc<McpSettings> {

@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use interflow_types::HttpClient;
 
-use crate::config::{McpConfig, McpOAuthConfig};
-use crate::protected_resource::{AccessTokenSource, ProtectedResource};
+use crate::access_identity::AccessTokenSource;
+use crate::config::{McpConfig, McpOAuthConfig, McpServerConfig};
+use crate::protected_resource::ProtectedResource;
 use crate::upstream::http::HttpServer;
 use crate::upstream::server::{McpServer, SEPARATOR, ServerSecrets};
 use crate::upstream::stdio::StdioRuntime;
@@ -20,6 +21,8 @@ const MAX_NAME: usize = 32;
 #[derive(Default)]
 pub struct McpSettings {
     servers: BTreeMap<Arc<str>, Arc<McpServer>>,
+    /// A server is shown tokens of users.
+    pub(crate) exchanges: bool,
     pub(crate) max_sessions: usize,
     pub(crate) session_timeout: Duration,
     pub(crate) max_message: usize,
@@ -58,10 +61,11 @@ impl McpSettings {
         let oauth = match (&config.oauth, &before.oauth) {
             (None, _) => None,
             // It keeps the issuer's keys.
-            (Some(own), Some(same)) if same.config == *own => Some(Arc::clone(same)),
-            (Some(own), _) => Some(Arc::new(ProtectedResource::new(own, tokens)?)),
+            (Some(own), Some(same)) if same.config == *own && own.introspection.is_none() => Some(Arc::clone(same)),
+            (Some(own), _) => Some(Arc::new(ProtectedResource::new(own, tokens, http)?)),
         };
-        Ok(Self { servers, max_sessions, session_timeout, max_message, oauth })
+        let exchanges = config.server.values().any(McpServerConfig::exchanges);
+        Ok(Self { exchanges, servers, max_sessions, session_timeout, max_message, oauth })
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -120,6 +124,9 @@ impl McpConfig {
                     return Err(format!("{key}.oauth: a server has either `oauth` or `Authorization` in `headers`"));
                 }
                 oauth.check().map_err(|why| format!("{key}.{why}"))?;
+                if server.exchanges() && self.oauth.is_none() {
+                    return Err(format!("{key}.oauth.grant: tokens of users come by OAuth: add [mcp.oauth]"));
+                }
             }
             if server.process_per_session && server.command.is_none() {
                 return Err(format!("{key}.process_per_session: this is for servers with `command`"));

@@ -91,7 +91,8 @@ async fn answer_request(
         | ClientMethod::ReadResource(_)
         | ClientMethod::Subscribe(_)
         | ClientMethod::Unsubscribe(_)
-        | ClientMethod::Complete(..) => {
+        | ClientMethod::Complete(..)
+        | ClientMethod::Task(..) => {
             return call::answer(service, flow, head, session, prepared, request).await;
         }
     };
@@ -109,7 +110,7 @@ fn initialize_result(version: &str, capabilities: &Value) -> String {
 
 /// Ends a session, and its sessions with servers.
 pub(crate) async fn end_session(
-    service: &McpService,
+    service: &Arc<McpService>,
     flow: &Flow,
     head: &RequestHead,
     endpoint: &Endpoint,

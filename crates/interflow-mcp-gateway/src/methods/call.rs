@@ -14,7 +14,7 @@ use crate::protocol::client_message::{ClientMessage, ClientMethod, ClientRequest
 use crate::protocol::envelope::input_required;
 use crate::protocol::event_stream::{KEEP_ALIVE, StreamedReply};
 use crate::protocol::jsonrpc::{CANCELLED, INVALID_PARAMS, RpcError, response, shown_arguments};
-use crate::protocol::responses::{rpc_response, stateless_result};
+use crate::protocol::responses::{result_of_version, rpc_response};
 use crate::service::McpService;
 use crate::session::client_session::McpSession;
 use crate::session::request_state::{RequestState, StateBinding};
@@ -66,7 +66,7 @@ pub(super) async fn answer(
         }
     }
     flow.extension_mut::<McpExchange>().is_stream = true;
-    let call = Box::pin(async move { response(&id, &reply.await) });
+    let call = Box::pin(async move { response(&id, &result_of_version(is_stateless, reply.await)) });
     StreamedReply { call, messages, first }.into_response()
 }
 
@@ -194,7 +194,7 @@ async fn reply_without_session(
                     // A client that reads slowly misses some.
                     let _ = out.as_ref().map(|out| out.try_send(text));
                 }
-                return stateless_result(result);
+                return result;
             }
             CallStep::Asked => {
                 let (requests, ttl) = (running.input_requests(), context.server.config.client_timeout.0);

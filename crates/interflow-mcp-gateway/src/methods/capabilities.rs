@@ -10,7 +10,6 @@ use serde_json::{Map, Value, json};
 
 use crate::access::{self, Offer, may_log};
 use crate::protocol::client_capabilities::TASKS_EXTENSION;
-use crate::protocol::envelope::SERVER_INFO_KEY;
 use crate::protocol::versions::supported;
 use crate::session::client_session::McpSession;
 use crate::settings::McpSettings;
@@ -78,11 +77,13 @@ pub(crate) async fn discovery(
         join_all(servers.map(|server| async move { (&server.name, known_hello(server, session).await) })).await;
     let (mut extensions, mut instructions) = (Map::new(), Vec::new());
     for (name, hello) in &hellos {
-        extensions.extend(hello.capabilities["extensions"].as_object().cloned().unwrap_or_default());
+        let own = hello.capabilities["extensions"].as_object().into_iter().flatten();
+        // Those of a server with sessions are other tasks.
+        let own = own.filter(|(id, _)| hello.is_stateless() || *id != TASKS_EXTENSION);
+        extensions.extend(own.map(|(id, value)| (id.clone(), value.clone())));
         let text = hello.instructions.as_ref();
         instructions.extend(text.map(|text| if only.is_some() { text.clone() } else { format!("{name}: {text}") }));
     }
-    extensions.remove(TASKS_EXTENSION);
     if !extensions.is_empty() {
         capabilities["extensions"] = Value::Object(extensions);
     }
@@ -93,13 +94,12 @@ pub(crate) async fn discovery(
     with_hints(result, 0)
 }
 
-/// A result of the gateway itself for a client without a session: what it is, and how long the client may keep it for
-/// itself, in milliseconds.
+/// A result of the gateway itself for a client without a session: how long the client may keep it for itself, in
+/// milliseconds.
 pub(crate) fn with_hints(mut result: Value, ttl: u64) -> String {
     result["ttlMs"] = ttl.into();
     // What a client gets depends on its key.
     result["cacheScope"] = "private".into();
-    result["_meta"] = json!({ SERVER_INFO_KEY: { "name": "interflow", "version": env!("CARGO_PKG_VERSION") } });
     result.to_string()
 }
 

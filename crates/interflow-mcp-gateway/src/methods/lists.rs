@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use super::capabilities::with_hints;
 use crate::access::{self, Offer};
 use crate::protocol::client_message::ListKind;
+use crate::protocol::header_values::MirroredParam;
 use crate::protocol::jsonrpc::RpcError;
 use crate::session::client_session::McpSession;
 use crate::session::listed_names::is_usable;
@@ -93,6 +94,10 @@ fn offered(
                 access::check(server, key, Offer::Tool(&name)).ok()?;
             }
             item["name"] = server.offered_name(only, &name).into();
+            // Tasks of versions with sessions, which others do not have.
+            if let (true, Some(members)) = (session.is_stateless(), item.as_object_mut()) {
+                members.remove("execution");
+            }
         }
         ListKind::Resources => session.resources.add_resource(item["uri"].as_str()?, &server.name),
         ListKind::ResourceTemplates => session.resources.add_template(item["uriTemplate"].as_str()?, &server.name),
@@ -110,7 +115,8 @@ pub(crate) async fn list_of_server(
     kind: ListKind,
 ) -> Result<ServerList, RpcError> {
     let mut list = ServerList { items: Vec::new(), ttl: u64::MAX };
-    if !server.hello(session).await?.offers(kind.capability()) {
+    let hello = server.hello(session).await?;
+    if !hello.offers(kind.capability()) {
         return Ok(ServerList { ttl: 0, ..list });
     }
     let mut cursor = None::<String>;
@@ -119,7 +125,9 @@ pub(crate) async fn list_of_server(
         let page = server.request(session, kind.method(), &params, None).await?;
         let mut page: Value = serde_json::from_str(&page).map_err(|e| RpcError::server(e.to_string()))?;
         if let Some(Value::Array(more)) = page.get_mut(kind.member()).map(Value::take) {
-            list.items.extend(more);
+            let has_fields = kind == ListKind::Tools && hello.is_stateless();
+            let is_valid = |item: &Value| !has_fields || MirroredParam::of_schema(&item["inputSchema"]).is_some();
+            list.items.extend(more.into_iter().filter(is_valid));
         }
         list.ttl = list.ttl.min(page["ttlMs"].as_u64().unwrap_or_default());
         cursor = page["nextCursor"].as_str().map(str::to_owned);

@@ -10,4 +10,5 @@ mod log_messages;
 mod server_call;
 mod server_events;
 pub(crate) mod standing_stream;
+pub(crate) mod tasks;
 mod url_elicitation;

@@ -8,9 +8,11 @@ use serde_json::{Map, Value, json};
 use tokio::sync::mpsc;
 
 use super::call_context::CallContext;
+use super::tasks::is_task;
 use crate::protocol::client_capabilities::ClientRequestKind;
 use crate::protocol::client_message::{ClientMethod, CompletionRef, completion_params, named_params};
 use crate::protocol::envelope::{Envelope, input_required};
+use crate::protocol::header_values::name_member;
 use crate::protocol::jsonrpc::{METHOD_NOT_FOUND, RpcError, merged, object};
 use crate::redaction::restoring::restore_for_server;
 use crate::redaction::values::{Findings, redact_text};
@@ -51,7 +53,11 @@ impl ServerCall {
         let context = &self.context;
         let result = match self.send(sink, out.as_ref()).await {
             Ok(Answer::Asked(result)) => return Ok(result),
-            Ok(Answer::Result(result)) => context.inspect(result).await.map(|result| self.with_cache_hints(result)),
+            Ok(Answer::Result(result)) => match &self.method {
+                ClientMethod::Task(_, id) => return context.task(id, &result).await,
+                ClientMethod::CallTool(..) if is_task(&result) => context.begun_task(&self.name, &result).await,
+                _ => context.inspect(result).await.map(|result| self.with_cache_hints(result)),
+            },
             Err(e) => {
                 let (vault, mut findings) = (&context.session.from_servers, Findings::new());
                 let message =
@@ -98,6 +104,7 @@ impl ServerCall {
             ClientMethod::CallTool(_, arguments) => ("tools/call", restored(arguments.clone())),
             ClientMethod::GetPrompt(_, arguments) => ("prompts/get", restored(arguments.clone())),
             ClientMethod::ReadResource(uri) => ("resources/read", uri_json(uri)),
+            ClientMethod::Task(method, _) => (method.name(), Value::from(self.name.as_str()).to_string()),
             ClientMethod::Subscribe(uri) => return self.subscribe(&uri_json(uri)).await.map(Answer::Result),
             ClientMethod::Unsubscribe(uri) => return self.unsubscribe(&uri_json(uri)).await.map(Answer::Result),
             ClientMethod::Complete(CompletionRef::Prompt(_), values) => {
@@ -112,9 +119,9 @@ impl ServerCall {
             }
             _ => return Err(RpcError::server("not a request that a server answers")),
         };
-        let mut params = match method == "resources/read" {
-            true => format!(r#"{{"uri":{values}}}"#),
-            false => named_params(&self.name, &values),
+        let mut params = match name_member(method) {
+            Some(member @ ("uri" | "taskId")) => object([(member, values.as_str())]),
+            _ => named_params(&self.name, &values),
         };
         if let Some(passed) = &self.passed {
             let passed = restored(passed.clone());

@@ -4,7 +4,7 @@ use interflow_types::schema::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-/// Its methods are those of a server, and this gateway does not have them.
+/// Calls that go on after their response, in the version without sessions.
 pub(crate) const TASKS_EXTENSION: &str = "io.modelcontextprotocol/tasks";
 
 /// What a server may ask of a client.
@@ -72,7 +72,7 @@ pub(crate) struct ClientCapabilities {
     /// Its modes of elicitation: it shows forms, and has users open URLs.
     pub forms: bool,
     pub urls: bool,
-    /// Extensions by their ids, but for that of tasks.
+    /// Extensions by their ids.
     pub extensions: Map<String, Value>,
 }
 
@@ -86,8 +86,7 @@ impl ClientCapabilities {
             declared[kind.capability()].is_object() && (*kind != ClientRequestKind::Elicitation || forms || urls)
         };
         let kinds = ClientRequestKind::ALL.into_iter().filter(offers).collect();
-        let mut extensions = declared["extensions"].as_object().cloned().unwrap_or_default();
-        extensions.remove(TASKS_EXTENSION);
+        let extensions = declared["extensions"].as_object().cloned().unwrap_or_default();
         Self { kinds, tools: declared["sampling"]["tools"].is_object(), forms, urls, extensions }
     }
 

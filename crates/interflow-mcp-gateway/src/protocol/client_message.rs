@@ -2,13 +2,14 @@
 
 use serde_json::{Value, json};
 
-use super::client_capabilities::{ClientCapabilities, ClientRequestKind};
+use super::client_capabilities::{ClientCapabilities, ClientRequestKind, TASKS_EXTENSION};
 use super::envelope::Envelope;
 use super::header_values::RoutingFields;
 use super::jsonrpc::{INVALID_PARAMS, INVALID_REQUEST, PARSE_ERROR, RpcError, ServerMessage, member, merged, response};
 pub(crate) use super::list_kind::ListKind;
 use super::listen_filter::{LISTEN, ListenFilter};
 use super::log_level::{self, LogLevel};
+use super::task_method::TaskMethod;
 
 /// Longest name of a tool or a prompt, and longest URI, in bytes.
 pub(crate) const MAX_NAME: usize = 256;
@@ -63,6 +64,8 @@ pub(crate) enum ClientMethod {
     Complete(CompletionRef, String),
     /// The level from which on the client wants log messages.
     SetLogLevel(LogLevel),
+    /// What is done with a task, and its id.
+    Task(TaskMethod, String),
     Unknown(String),
 }
 
@@ -98,6 +101,7 @@ impl ClientMethod {
                 }
             }
             Self::Listen(filter) => filter.resources.clear(),
+            Self::Task(_, id) => id.clear(),
             Self::Initialize(..)
             | Self::Discover
             | Self::Ping
@@ -186,6 +190,7 @@ impl ClientRequest {
             ClientMethod::Unsubscribe(uri) => ("resources/unsubscribe", json!({ "uri": uri }).to_string()),
             ClientMethod::Complete(reference, values) => ("completion/complete", completion_params(reference, values)),
             ClientMethod::SetLogLevel(level) => (log_level::SET_LEVEL, level.params()),
+            ClientMethod::Task(method, id) => (method.name(), json!({ "taskId": id }).to_string()),
             ClientMethod::Unknown(method) => (method.as_str(), "{}".to_owned()),
         };
         let params = match &self.envelope {
@@ -251,7 +256,9 @@ fn parse_method(raw: &str, method: &str, params: &Value, is_stateless: bool) -> 
             let part =
                 |name: &str| params["clientInfo"][name].as_str().map(|t| t.chars().take(200).collect::<String>());
             let client = json!({ "name": part("name"), "version": part("version") });
-            let capabilities = Box::new(ClientCapabilities::parse(&params["capabilities"]));
+            let mut capabilities = Box::new(ClientCapabilities::parse(&params["capabilities"]));
+            // It is of the version without sessions.
+            capabilities.extensions.remove(TASKS_EXTENSION);
             ClientMethod::Initialize(text("protocolVersion", MAX_NAME).unwrap_or_default(), client, capabilities)
         }
         "ping" => ClientMethod::Ping,
@@ -270,7 +277,13 @@ fn parse_method(raw: &str, method: &str, params: &Value, is_stateless: bool) -> 
             ClientMethod::SetLogLevel(level.ok_or(levels)?)
         }
         "completion/complete" => parse_completion(params)?,
-        _ => unknown(),
+        _ => match TaskMethod::from_name(method).filter(|_| is_stateless) {
+            Some(task) => {
+                let id = text("taskId", MAX_URI).ok_or("it needs the id of a task, of 8192 bytes at most")?;
+                ClientMethod::Task(task, id)
+            }
+            None => unknown(),
+        },
     })
 }
 

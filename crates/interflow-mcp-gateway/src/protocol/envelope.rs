@@ -4,7 +4,7 @@ use serde_json::{Map, Value, json};
 
 use super::client_capabilities::{ClientCapabilities, ClientRequestKind};
 use super::header_values::RoutingFields;
-use super::jsonrpc::{INVALID_PARAMS, INVALID_REQUEST, RpcError, UNSUPPORTED_VERSION, member, members, merged, object};
+use super::jsonrpc::{INVALID_PARAMS, INVALID_REQUEST, RpcError, UNSUPPORTED_VERSION, member, merged, object, without};
 use super::log_level::LogLevel;
 use super::versions::{STATELESS, VERSIONS, supported};
 
@@ -16,7 +16,7 @@ pub(crate) const SERVER_INFO_KEY: &str = "io.modelcontextprotocol/serverInfo";
 pub(crate) const SUBSCRIPTION_ID_KEY: &str = "io.modelcontextprotocol/subscriptionId";
 /// Members of `_meta` that the gateway answers for, and params that have a meaning for it.
 const OWN_META: [&str; 5] = [VERSION_KEY, CAPABILITIES_KEY, CLIENT_INFO_KEY, LOG_LEVEL_KEY, "progressToken"];
-const OWN_PARAMS: &str = "name arguments uri cursor ref argument context notifications requestState _meta";
+const OWN_PARAMS: &str = "name arguments uri cursor ref argument context notifications requestState taskId _meta";
 
 /// The envelope of a request.
 #[derive(Clone, Debug, PartialEq)]
@@ -158,7 +158,7 @@ fn passed(raw: &str) -> String {
     if meta == "{}" { params } else { merged(&params, &object([("_meta", meta.as_str())])) }
 }
 
-fn without(json: &str, is_left_out: impl Fn(&str) -> bool) -> String {
-    let others = members(json).into_iter().filter(|(name, _)| !is_left_out(name));
-    object(others.filter_map(|(name, range)| Some((name, json.get(range)?))))
+/// What the gateway says of itself in the `_meta` of its results.
+pub(crate) fn own_meta() -> Value {
+    json!({ SERVER_INFO_KEY: { "name": "interflow", "version": env!("CARGO_PKG_VERSION") } })
 }

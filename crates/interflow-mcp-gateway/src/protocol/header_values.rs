@@ -10,6 +10,7 @@ use interflow_types::RequestHead;
 use serde_json::Value;
 
 use super::jsonrpc::{HEADER_MISMATCH, RpcError, member, text_member};
+use super::task_method::TaskMethod;
 
 pub(crate) const VERSION_HEADER: &str = "mcp-protocol-version";
 const METHOD_HEADER: &str = "mcp-method";
@@ -121,7 +122,7 @@ pub(crate) fn name_member(method: &str) -> Option<&'static str> {
     match method {
         "tools/call" | "prompts/get" => Some("name"),
         "resources/read" => Some("uri"),
-        _ => None,
+        _ => TaskMethod::from_name(method).map(|_| "taskId"),
     }
 }
 
@@ -147,13 +148,10 @@ pub(crate) struct MirroredParam {
 }
 
 impl MirroredParam {
-    /// Those of a schema; none if one of its annotations is invalid, because clients then leave the tool out.
-    pub fn of_schema(schema: &Value) -> Vec<Self> {
+    /// Those of a schema; `None` if one of its annotations is invalid, because clients then leave the tool out.
+    pub fn of_schema(schema: &Value) -> Option<Vec<Self>> {
         let mut all = Vec::new();
-        if !add_mirrored(schema, &mut Vec::new(), &mut all) {
-            all.clear();
-        }
-        all
+        add_mirrored(schema, &mut Vec::new(), &mut all).then_some(all)
     }
 
     /// The value as the field has it before it is encoded; `None` if it has none.
@@ -239,7 +237,7 @@ mod tests {
             "region": { "type": "string", "x-mcp-header": "Region" },
             "of": { "properties": { "n": { "type": "integer", "x-mcp-header": "N" } } },
         } });
-        let all = MirroredParam::of_schema(&schema);
+        let all = MirroredParam::of_schema(&schema).unwrap();
         let arguments = json!({ "region": "é", "of": { "n": 42 } });
         let fields: Vec<_> = all.iter().filter_map(|param| param.field(&arguments)).collect();
         let field = |name: &str, value: &str| (format!("Mcp-Param-{name}"), value.to_owned());
@@ -253,14 +251,15 @@ mod tests {
         ] {
             let mut schema = schema.clone();
             schema["properties"]["wrong"] = wrong;
-            assert!(MirroredParam::of_schema(&schema).is_empty(), "{schema}");
+            assert!(MirroredParam::of_schema(&schema).is_none(), "{schema}");
         }
     }
 
     #[test]
     fn fields_of_parameters_agree_with_the_arguments() {
         let all =
-            MirroredParam::of_schema(&json!({ "properties": { "n": { "type": "integer", "x-mcp-header": "N" } } }));
+            MirroredParam::of_schema(&json!({ "properties": { "n": { "type": "integer", "x-mcp-header": "N" } } }))
+                .unwrap();
         for (field, arguments, agrees) in [
             (Some("42"), r#"{"n":42}"#, true),
             (Some("42.0"), r#"{"n":42}"#, true),

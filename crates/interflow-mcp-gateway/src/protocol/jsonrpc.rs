@@ -51,6 +51,12 @@ impl RpcError {
         Self::new(SERVER_FAILED, message)
     }
 
+    /// Whether it is the refusal of a version by a server that has this one.
+    pub fn supports(&self, version: &str) -> bool {
+        let supported = self.received_data.as_ref().and_then(|data| data["supported"].as_array());
+        self.code == UNSUPPORTED_VERSION && supported.is_some_and(|all| all.iter().any(|own| own == version))
+    }
+
     pub fn not_allowed(message: impl Into<String>) -> Self {
         Self::new(NOT_ALLOWED, message)
     }
@@ -196,6 +202,12 @@ pub(crate) fn object<'v>(members: impl IntoIterator<Item = (impl AsRef<str>, &'v
     }
     out.push('}');
     out
+}
+
+/// An object without some of its members.
+pub(crate) fn without(json: &str, is_left_out: impl Fn(&str) -> bool) -> String {
+    let others = members(json).into_iter().filter(|(name, _)| !is_left_out(name));
+    object(others.filter_map(|(name, range)| Some((name, json.get(range)?))))
 }
 
 /// An object with the members of two. A member of the second wins, but for `_meta`, which has the members of both.

@@ -9,6 +9,8 @@ pub(crate) mod jsonrpc;
 pub(crate) mod list_kind;
 pub(crate) mod listen_filter;
 pub(crate) mod log_level;
+pub(crate) mod oauth_form;
 pub(crate) mod responses;
+pub(crate) mod task_method;
 pub(crate) mod uri_template;
 pub(crate) mod versions;

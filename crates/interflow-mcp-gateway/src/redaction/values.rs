@@ -135,7 +135,6 @@ mod tests {
     use interflow_redact::AdditionalDetectors;
 
     use super::*;
-    use crate::protocol::client_capabilities::ClientCapabilities;
     use crate::redaction::restoring::restore_json;
     use crate::session::client_session::McpSession;
 
@@ -152,7 +151,7 @@ mod tests {
 
     #[tokio::test]
     async fn values_are_replaced_by_placeholders_and_restored_from_their_vault_alone() {
-        let session = McpSession::new(None, None, "", ClientCapabilities::default()).unwrap();
+        let session = McpSession::of_test(None, None);
         let json = r#"{"to": "ann.lee@example.com", "n": 1.50, "inner": "{\"mail\": \"ann.lee@example.com\"}"}"#;
         let mut findings = Findings::new();
         let redacted =
@@ -165,7 +164,7 @@ mod tests {
 
     #[tokio::test]
     async fn what_is_only_flagged_stays_and_cannot_be_restored() {
-        let session = McpSession::new(None, None, "", ClientCapabilities::default()).unwrap();
+        let session = McpSession::of_test(None, None);
         let json = r#"{"to": "ann.lee@example.com"}"#;
         let mut findings = Findings::new();
         let same = redact_json(&policy(), RedactMode::Flag, &session.from_client, json.into(), &mut findings).await;
@@ -175,7 +174,7 @@ mod tests {
 
     #[tokio::test]
     async fn what_cannot_be_inspected_is_refused() {
-        let session = McpSession::new(None, None, "", ClientCapabilities::default()).unwrap();
+        let session = McpSession::of_test(None, None);
         let small = ValuePolicy { max_size: 4, ..policy() };
         for (policy, json) in [(&small, r#"{"a": "b"}"#), (&policy(), "no json")] {
             let mut findings = Findings::new();

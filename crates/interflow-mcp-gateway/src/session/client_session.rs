@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use interflow_redact::{PlaceholderVault, RedactError, RedactionSession, VaultKey};
+use interflow_redact::{PlaceholderVault, RedactionSession, VaultKey};
 use parking_lot::Mutex;
 use serde_json::Value;
 use tokio::task::JoinSet;
@@ -18,15 +18,16 @@ use super::sent_elicitations::SentElicitations;
 use super::standing_events::StandingEvents;
 use super::subscriptions::Subscriptions;
 use super::wait_clock::WaitClock;
-use super::waiting_calls::WaitingCalls;
+use super::waiting_calls::{MAX_WAITING, WaitingCalls};
 use crate::protocol::client_capabilities::ClientCapabilities;
 use crate::protocol::client_message::ListKind;
 use crate::protocol::envelope::Envelope;
-use crate::protocol::jsonrpc::notification;
+use crate::protocol::jsonrpc::{RpcError, notification};
 use crate::protocol::listen_filter::RESOURCE_UPDATED;
-use crate::upstream::http::HttpSession;
+use crate::upstream::access_tokens::{SharedUserToken, UserToken};
+use crate::upstream::http::{HttpSession, LeasedSession};
 use crate::upstream::server::{McpServer, ServerTransport};
-use crate::upstream::server_hello::{SharedLogLevel, UpstreamClient};
+use crate::upstream::server_hello::{ServerHello, SharedLogLevel, UpstreamClient};
 use crate::upstream::stdio::StdioServer;
 
 /// Placeholders and originals, of values from one side. Locked only while texts are processed, never across an await.
@@ -41,6 +42,8 @@ struct OwnProcess {
 
 pub(crate) struct McpSession {
     pub id: String,
+    /// It was begun at another replica, which listed things for the client.
+    pub is_resumed: bool,
     /// The virtual key, or the holder of the access token, that began it. No other may use it.
     key: Option<Arc<str>>,
     /// The server of its endpoint; `None` for all of them.
@@ -59,7 +62,11 @@ pub(crate) struct McpSession {
     pub log_level: SharedLogLevel,
     /// For how long calls did not go on because the client was asked.
     pub clock: WaitClock,
+    /// The access token of its user, for servers that are shown one of theirs for it.
+    pub user: SharedUserToken,
     http: Mutex<HashMap<Arc<str>, Arc<HttpSession>>>,
+    /// Further sessions with servers, for calls at the same time.
+    further_http: Mutex<Vec<(Arc<str>, Arc<HttpSession>)>>,
     stdio: Mutex<HashMap<Arc<str>, OwnProcess>>,
     /// What listens to servers over HTTP for requests without a session.
     relays: Mutex<JoinSet<()>>,
@@ -67,6 +74,8 @@ pub(crate) struct McpSession {
     pub standing: StandingEvents,
     /// What servers wait for.
     pub questions: ClientQuestions,
+    /// What tasks asked the client, inspected.
+    pub task_questions: Mutex<HashMap<blake3::Hash, Value>>,
     /// Calls without a session that wait for the answers of the client.
     pub waiting: WaitingCalls,
     pub subscriptions: Arc<Subscriptions>,
@@ -85,16 +94,16 @@ pub(crate) const STATELESS_ID: &str = "\0";
 const MAX_SHARED_PLACEHOLDERS: usize = 50_000;
 
 impl McpSession {
-    /// # Errors
-    /// There are no random bytes.
+    /// With this id, and placeholders that are the same on all replicas: `master` is the secret of the installation.
     pub fn new(
+        id: String,
         key: Option<Arc<str>>,
         endpoint: Option<Arc<str>>,
-        context: &str,
+        (context, master): (&str, &[u8; 32]),
         capabilities: ClientCapabilities,
-    ) -> Result<Self, RedactError> {
-        let vaults = new_vaults(&VaultKey::random()?, context);
-        Ok(Self::with_vaults(interflow_types::random_token(), key, endpoint, vaults, capabilities))
+    ) -> Self {
+        let vaults = new_vaults(&VaultKey::for_conversation(master, format!("mcp session\0{id}").as_bytes()), context);
+        Self::with_vaults(id, key, endpoint, vaults, capabilities)
     }
 
     /// What the requests of a holder share that have the same envelope, with the vaults of another envelope if there are
@@ -125,6 +134,7 @@ impl McpSession {
     ) -> Self {
         Self {
             id,
+            is_resumed: false,
             key,
             endpoint,
             from_client,
@@ -134,11 +144,14 @@ impl McpSession {
             listed: ListedNames::default(),
             log_level: SharedLogLevel::default(),
             clock: WaitClock::default(),
+            user: SharedUserToken::default(),
             http: Mutex::default(),
+            further_http: Mutex::default(),
             stdio: Mutex::default(),
             relays: Mutex::default(),
             standing: StandingEvents::default(),
             questions: ClientQuestions::default(),
+            task_questions: Mutex::default(),
             waiting: WaitingCalls::default(),
             subscriptions: Arc::default(),
             resources: ResourceOwners::default(),
@@ -161,14 +174,38 @@ impl McpSession {
 
     /// The session with a server over HTTP, begun or not.
     pub fn http(&self, server: &McpServer) -> Arc<HttpSession> {
-        let begin = || {
-            let begun = Arc::new(HttpSession::new(self.upstream_client(server)));
-            if let (ServerTransport::Http(target), true) = (&server.transport, self.is_stateless()) {
-                self.relays.lock().spawn(target.clone().relay(Arc::clone(&begun)));
-            }
-            begun
-        };
-        Arc::clone(self.http.lock().entry(Arc::clone(&server.name)).or_insert_with(begin))
+        Arc::clone(self.http.lock().entry(Arc::clone(&server.name)).or_insert_with(|| self.begin_http(server)))
+    }
+
+    /// The session with a server over HTTP for a call during which the server may ask the client. Without a session of the
+    /// client, each call has one for itself: a server with sessions may ask on a stream that is that of no call.
+    ///
+    /// # Errors
+    /// Too many calls of the client are in progress.
+    pub fn http_of_call(&self, server: &McpServer, hello: &ServerHello) -> Result<LeasedSession, RpcError> {
+        let first = self.http(server);
+        if !self.is_stateless() || hello.is_stateless() || self.capabilities.kinds.is_empty() {
+            return Ok(first.shared());
+        }
+        let mut further = self.further_http.lock();
+        let own = further.iter().filter(|(name, _)| *name == server.name);
+        if let Some(leased) = std::iter::once(&first).chain(own.map(|(_, http)| http)).find_map(HttpSession::lease) {
+            return Ok(leased);
+        }
+        if further.len() >= MAX_WAITING {
+            return Err(RpcError::server(format!("{MAX_WAITING} calls of the client are in progress already")));
+        }
+        let begun = self.begin_http(server);
+        further.push((Arc::clone(&server.name), Arc::clone(&begun)));
+        Ok(begun.lease().unwrap_or_else(|| begun.shared()))
+    }
+
+    fn begin_http(&self, server: &McpServer) -> Arc<HttpSession> {
+        let begun = Arc::new(HttpSession::new(self.upstream_client(server)));
+        if let (ServerTransport::Http(target), true) = (&server.transport, self.is_stateless()) {
+            self.relays.lock().spawn(target.clone().relay(Arc::clone(&begun)));
+        }
+        begun
     }
 
     /// The process of its own at a server with the stdio transport, started or not.
@@ -192,12 +229,15 @@ impl McpSession {
             extensions: self.capabilities.extensions.clone(),
             log_level: Arc::clone(&self.log_level),
             subscriptions: Arc::clone(&self.subscriptions),
+            user: Arc::clone(&self.user),
         }
     }
 
     /// Its sessions with servers over HTTP.
-    pub fn take_http(&self) -> HashMap<Arc<str>, Arc<HttpSession>> {
-        std::mem::take(&mut self.http.lock())
+    pub fn take_http(&self) -> Vec<(Arc<str>, Arc<HttpSession>)> {
+        let mut all = std::mem::take(&mut *self.further_http.lock());
+        all.extend(std::mem::take(&mut *self.http.lock()));
+        all
     }
 
     /// It is in use now.
@@ -216,6 +256,16 @@ impl McpSession {
     /// Whether it was begun with this key, or by this holder of an access token, at this endpoint.
     pub fn is_of(&self, key: Option<&Arc<str>>, endpoint: Option<&str>) -> bool {
         self.key.as_ref() == key && self.endpoint.as_deref() == endpoint
+    }
+
+    /// Takes the access token of a request of its holder; `false` if it is of another user, or allows something else.
+    pub fn take_user(&self, user: Option<&UserToken>) -> bool {
+        let mut own = self.user.lock();
+        let is_same = own.as_ref().map(|own| &own.grant) == user.map(|user| &user.grant);
+        if is_same {
+            *own = user.cloned();
+        }
+        is_same
     }
 
     /// It is in use until this is dropped.
@@ -263,4 +313,12 @@ fn new_vaults(key: &VaultKey, context: &str) -> (SharedVault, SharedVault) {
         Arc::new(Mutex::new(session.in_context(context)))
     };
     (vault(), vault())
+}
+
+#[cfg(test)]
+impl McpSession {
+    pub fn of_test(key: Option<&str>, endpoint: Option<&str>) -> Self {
+        let (id, key, endpoint) = (interflow_types::random_token(), key.map(Into::into), endpoint.map(Into::into));
+        Self::new(id, key, endpoint, ("", &[7; 32]), ClientCapabilities::default())
+    }
 }

@@ -40,7 +40,8 @@ impl ListedNames {
         let named = items.iter().filter_map(|item| {
             let name = item["name"].as_str().filter(|name| is_usable(name))?;
             let schema = &item["inputSchema"];
-            let (values, mirrored) = (Arc::new(SchemaValues::of_schema(schema)), MirroredParam::of_schema(schema));
+            let (values, mirrored) =
+                (Arc::new(SchemaValues::of_schema(schema)), MirroredParam::of_schema(schema).unwrap_or_default());
             Some((name.to_owned(), Arc::new(ListedSchema { values, mirrored })))
         });
         self.0.lock().insert((Arc::clone(server), kind), named.collect());

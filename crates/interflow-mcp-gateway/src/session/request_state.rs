@@ -61,22 +61,33 @@ impl StateSealer {
         if text.len() > MAX_STATE {
             return Err(RpcError::server(format!("its `requestState` is larger than {MAX_STATE} bytes")));
         }
+        self.seal_bytes(&text, binding)
+    }
+
+    /// Seals what only the holder in the binding can give back.
+    ///
+    /// # Errors
+    /// The cipher failed.
+    pub fn seal_bytes(&self, text: &[u8], binding: &StateBinding) -> Result<String, RpcError> {
         // A nonce must not be used twice with one key; 96 random bits suffice for all states of an installation.
         let nonce = random_bytes::<NONCE>();
-        let sealed = self.0.encrypt(&Nonce::from(nonce), Payload { msg: &text, aad: &binding.0 });
-        let sealed = sealed.map_err(|_| RpcError::server("its `requestState` cannot be sealed"))?;
+        let sealed = self.0.encrypt(&Nonce::from(nonce), Payload { msg: text, aad: &binding.0 });
+        let sealed = sealed.map_err(|_| RpcError::server("what the client keeps cannot be sealed"))?;
         Ok(URL_SAFE_NO_PAD.encode([nonce.as_slice(), &sealed].concat()))
+    }
+
+    /// What was sealed with this binding.
+    pub fn open_bytes(&self, sealed: &str, binding: &StateBinding) -> Option<Vec<u8>> {
+        let bytes = URL_SAFE_NO_PAD.decode(sealed).ok()?;
+        let (nonce, text) = bytes.split_at_checked(NONCE)?;
+        self.0.decrypt(&Nonce::try_from(nonce).ok()?, Payload { msg: text, aad: &binding.0 }).ok()
     }
 
     /// # Errors
     /// The state was altered, is of another client, server or request, or expired.
     pub fn open(&self, sealed: &str, binding: &StateBinding) -> Result<RequestState, RpcError> {
         let opened = || {
-            let bytes = URL_SAFE_NO_PAD.decode(sealed).ok()?;
-            let (nonce, text) = bytes.split_at_checked(NONCE)?;
-            let nonce = Nonce::try_from(nonce).ok()?;
-            let text = self.0.decrypt(&nonce, Payload { msg: text, aad: &binding.0 }).ok()?;
-            let state: RequestState = serde_json::from_slice(&text).ok()?;
+            let state: RequestState = serde_json::from_slice(&self.open_bytes(sealed, binding)?).ok()?;
             (state.expires > now()).then_some(state)
         };
         opened().ok_or_else(|| {

@@ -7,7 +7,9 @@ use interflow_types::BoxFuture;
 
 use super::client_session::McpSession;
 use crate::protocol::client_message::ListKind;
-use crate::protocol::jsonrpc::{RpcError, text_member};
+use crate::protocol::jsonrpc::{
+    HEADER_MISMATCH, MISSING_CAPABILITY, RpcError, SERVER_FAILED, UNSUPPORTED_VERSION, text_member,
+};
 use crate::settings::McpSettings;
 use crate::upstream::event_sink::EventSink;
 use crate::upstream::server::{McpServer, ServerTransport};
@@ -27,7 +29,7 @@ impl McpServer {
         sink: Option<EventSink>,
     ) -> Result<String, RpcError> {
         // The start has a time limit of its own.
-        self.hello(session).await?;
+        let hello = self.hello(session).await?;
         let start = self.config.start_timeout.0;
         let sent = async {
             match &self.transport {
@@ -39,14 +41,27 @@ impl McpServer {
                     let name = text_member(params, "name").filter(|_| method == "tools/call");
                     let listed = name.and_then(|name| session.listed.find(&self.name, ListKind::Tools, &name));
                     let mirrored = listed.as_ref().map(|listed| listed.mirrored.as_slice()).unwrap_or_default();
-                    server.request(&session.http(self), start, method, params, mirrored, sink).await
+                    let leased = match sink {
+                        Some(_) => session.http_of_call(self, &hello)?,
+                        None => session.http(self).shared(),
+                    };
+                    server.request(&leased.session, start, method, params, mirrored, sink).await
                 }
             }
         };
         let limit = self.config.timeout.0;
         let answered = within(limit, session, sent).await;
         let answered = answered.unwrap_or_else(|| Err(RpcError::server(timed_out(limit))));
-        answered.map_err(|e| RpcError { message: format!("MCP server {}: {}", self.name, e.message), ..e })
+        answered.map_err(|e| RpcError {
+            message: format!("MCP server {}: {}", self.name, e.message),
+            code: match e.code {
+                // They are about the gateway's own request, and would make the client change its.
+                HEADER_MISMATCH | UNSUPPORTED_VERSION => SERVER_FAILED,
+                MISSING_CAPABILITY if !session.is_stateless() => SERVER_FAILED,
+                code => code,
+            },
+            ..e
+        })
     }
 
     /// Asks a server without sessions to tell of changes to the resources that the session subscribed to.
@@ -74,7 +89,10 @@ impl McpServer {
             ServerTransport::Stdio(server) => self.process(session, server).hello(start).await,
             ServerTransport::Http(server) => server.hello(&session.http(self), start).await,
         };
-        self.known.record(hello.as_ref().ok().cloned());
+        // That one user cannot use it says nothing of the others.
+        if hello.is_ok() || !self.config.exchanges() {
+            self.known.record(hello.as_ref().ok().cloned());
+        }
         hello.map_err(|e| RpcError { message: format!("MCP server {}: {}", self.name, e.message), ..e })
     }
 
@@ -149,11 +167,10 @@ fn timed_out(limit: Duration) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::protocol::client_capabilities::ClientCapabilities;
 
     #[tokio::test]
     async fn a_time_limit_does_not_run_while_the_client_is_asked() {
-        let session = McpSession::new(None, None, "", ClientCapabilities::default()).unwrap();
+        let session = McpSession::of_test(None, None);
         let limit = Duration::from_millis(1);
         assert_eq!(within(limit, &session, std::future::pending::<()>()).await, None);
         let waiting = session.clock.begin();

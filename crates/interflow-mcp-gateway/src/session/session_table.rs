@@ -1,12 +1,15 @@
 //! The sessions of all clients: at most so many, and each for its holder alone.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
 
 use super::client_session::McpSession;
+
+/// Bound on the sessions that ended and are remembered.
+const MAX_ENDED: usize = 10_000;
 
 /// All sessions, at most so many.
 #[derive(Default)]
@@ -15,12 +18,16 @@ pub(crate) struct SessionTable(Mutex<TableState>);
 #[derive(Default)]
 struct TableState {
     sessions: HashMap<String, Arc<McpSession>>,
+    /// The hashes of the ids of those that ended, the latest last: only what another replica began is begun here again.
+    ended: VecDeque<blake3::Hash>,
     /// Whether a task ends sessions that expired.
     has_sweeper: bool,
 }
 
 /// What a session that begins makes necessary.
 pub(crate) struct Insertion {
+    /// The session, or the one with its id that another request added meanwhile.
+    pub session: Arc<McpSession>,
     /// The sessions that made room for it, which have to be ended at their servers.
     pub removed: Vec<Arc<McpSession>>,
     /// No task ends sessions that expired: one has to be started.
@@ -65,21 +72,25 @@ impl SessionTable {
     /// for longest, so that a key cannot end the sessions of others by beginning many.
     pub fn insert(&self, session: Arc<McpSession>, most: usize) -> Insertion {
         let mut state = self.0.lock();
+        if let Some(same) = state.sessions.get(&session.id).filter(|same| !same.is_stateless() || same.has_room()) {
+            return Insertion { session: Arc::clone(same), removed: Vec::new(), needs_sweeper: false };
+        }
         let mut removed = Vec::new();
         while state.sessions.len() >= most.max(1) {
             let Some(id) = state.session_to_remove(&session) else { break };
             removed.extend(state.sessions.remove(&id));
         }
-        removed.extend(state.sessions.insert(session.id.clone(), session));
-        Insertion { removed, needs_sweeper: !std::mem::replace(&mut state.has_sweeper, true) }
+        removed.extend(state.sessions.insert(session.id.clone(), Arc::clone(&session)));
+        Insertion { session, removed, needs_sweeper: !std::mem::replace(&mut state.has_sweeper, true) }
     }
 
     /// Removes the sessions that were not used for so long, which have to be ended at their servers; and whether there are
     /// no others, so that the task which calls this is not needed any more.
     pub fn take_expired(&self, timeout: Duration) -> (Vec<Arc<McpSession>>, bool) {
         let mut state = self.0.lock();
-        let expired =
+        let expired: Vec<_> =
             state.sessions.extract_if(|_, session| session.is_expired(timeout)).map(|(_, session)| session).collect();
+        expired.iter().for_each(|session| state.note_end(&session.id));
         let is_over = state.sessions.is_empty();
         // In the same moment: the next session begins another.
         state.has_sweeper = !is_over;
@@ -106,7 +117,15 @@ impl SessionTable {
     }
 
     pub fn remove(&self, id: &str) {
-        self.0.lock().sessions.remove(id);
+        let mut state = self.0.lock();
+        state.sessions.remove(id);
+        state.note_end(id);
+    }
+
+    /// Whether there was never a session with this id, as far as is remembered.
+    pub fn is_new(&self, id: &str) -> bool {
+        let state = self.0.lock();
+        !state.sessions.contains_key(id) && !state.ended.contains(&blake3::hash(id.as_bytes()))
     }
 
     pub fn len(&self) -> usize {
@@ -115,6 +134,13 @@ impl SessionTable {
 }
 
 impl TableState {
+    fn note_end(&mut self, id: &str) {
+        if self.ended.len() >= MAX_ENDED {
+            self.ended.pop_front();
+        }
+        self.ended.push_back(blake3::hash(id.as_bytes()));
+    }
+
     /// The session that makes room for another one: of the holder with the most sessions, the one that begins counted; of
     /// several such holders, of the one that begins another.
     fn session_to_remove(&self, beginning: &McpSession) -> Option<String> {
@@ -133,12 +159,9 @@ impl TableState {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::protocol::client_capabilities::ClientCapabilities;
 
     fn session(key: Option<&str>, endpoint: Option<&str>) -> Arc<McpSession> {
-        Arc::new(
-            McpSession::new(key.map(Into::into), endpoint.map(Into::into), "", ClientCapabilities::default()).unwrap(),
-        )
+        Arc::new(McpSession::of_test(key, endpoint))
     }
 
     #[test]

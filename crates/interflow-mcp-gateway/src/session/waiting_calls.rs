@@ -16,7 +16,7 @@ use crate::protocol::envelope::Envelope;
 use crate::protocol::jsonrpc::RpcError;
 
 /// Bound on the calls of one client that wait.
-const MAX_WAITING: usize = 64;
+pub(crate) const MAX_WAITING: usize = 64;
 
 /// How long further requests of a server may take that come with one.
 const QUESTION_PAUSE: Duration = Duration::from_millis(100);

@@ -8,9 +8,10 @@ use interflow_types::{
     EntryKind, Flow, MaybeFuture, Phase, PhaseSet, PlanScope, RequestHead, RequestVerdict, Stage, StatusCode,
 };
 
+use crate::access_identity::AccessRefusal;
 use crate::exchange::McpExchange;
-use crate::protected_resource::AccessRefusal;
 use crate::service::McpService;
+use crate::upstream::access_tokens::UserToken;
 
 /// Checks access tokens before virtual keys are: a request has one of the two if tokens are configured.
 pub(crate) struct OAuthStage(pub Arc<McpService>);
@@ -59,6 +60,9 @@ impl Stage for OAuthStage {
                 return refused(StatusCode::FORBIDDEN, "insufficient_scope", why);
             }
             head.headers.remove("authorization");
+            if self.0.settings().exchanges {
+                flow.extension_mut::<McpExchange>().user = Some(UserToken::new(token.into(), &identity));
+            }
             // On the gateway, another name can only be that of the connection's certificate.
             flow.user = Some(identity.subject.as_str().into());
             flow.extension_mut::<McpExchange>().holder = Some(format!("token:{}", identity.subject).into());

@@ -12,13 +12,13 @@ use serde_json::Value;
 use super::request_redaction::{redact_answer, redact_passed, redact_refusal, redact_values};
 use super::subscribed::{list_resources, subscribed};
 use super::target::{find_target, listed_schema, tag_target};
-use crate::exchange::{Endpoint, McpExchange, PreparedRequest, find_session, session_holder, stateless_session};
+use crate::exchange::{Endpoint, McpExchange, PreparedRequest, find_session, new_session, stateless_session};
+use crate::methods::tasks::TaskHandle;
 use crate::protocol::client_message::{ClientMessage, ClientMethod, ClientRequest};
 use crate::protocol::header_values::RoutingFields;
 use crate::protocol::jsonrpc::{INTERNAL_ERROR, RpcError, response};
 use crate::protocol::responses::{accepted, json_response, refusal, rpc_response};
 use crate::service::McpService;
-use crate::session::client_session::McpSession;
 use crate::session::listed_names::ListedSchema;
 use crate::session::request_state::{RequestState, StateBinding};
 
@@ -99,24 +99,32 @@ async fn prepare(
         }
         ClientMessage::Request(ClientRequest { method: ClientMethod::Initialize(_, _, capabilities), .. }) => {
             let policy = (service.deps.policy)(flow, None).map_err(no_policy)?;
-            let session =
-                McpSession::new(session_holder(flow), endpoint.0.clone(), &policy.context, (**capabilities).clone());
-            Arc::new(session.map_err(|e| failed(RpcError::new(INTERNAL_ERROR, e.to_string())))?)
+            new_session(service, flow, endpoint, (**capabilities).clone(), &policy.context).map_err(&failed)?
         }
         _ => find_session(service, &settings, flow, head, endpoint).map_err(EarlyExit::Answer)?,
     };
-    let mut target = None;
+    let (mut target, mut is_metered) = (None, true);
     if let ClientMessage::Request(request) = &message {
         let find = || find_target(&settings, &session, endpoint, key.as_deref(), &request.method);
-        target = find();
+        target = match &request.method {
+            ClientMethod::Task(_, id) => {
+                // It was counted when it began.
+                is_metered = false;
+                let handle = TaskHandle::open(service, &session, id).map_err(&failed)?;
+                flow.tag(format!("mcp-tool:{}", handle.tool));
+                Some(handle.target(&settings, endpoint, key.as_deref()))
+            }
+            _ => find(),
+        };
         // Another replica may have listed the resource for the client.
-        if is_stateless && matches!((&target, &request.method), (Some(Err(_)), ClientMethod::ReadResource(_))) {
+        let is_of_resource = matches!(&request.method, ClientMethod::ReadResource(_) | ClientMethod::Subscribe(_));
+        if (is_stateless || session.is_resumed) && is_of_resource && matches!(&target, Some(Err(_))) {
             list_resources(&settings, &session, endpoint, key.as_deref()).await;
             target = find();
         }
     }
     let server = target.as_ref().and_then(|target| target.as_ref().ok()).map(|(server, _)| Arc::clone(server));
-    if server.is_some() {
+    if server.is_some() && is_metered {
         // Before the arguments are scanned, so that a call over a limit costs nothing more.
         (service.deps.admit)(flow).await?;
     }

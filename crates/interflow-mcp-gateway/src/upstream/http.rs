@@ -3,7 +3,10 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{
+    AtomicBool, AtomicU64,
+    Ordering::{Acquire, Relaxed, Release},
+};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -15,7 +18,7 @@ use interflow_types::{
 use serde_json::{Value, json};
 use tokio::sync::{Mutex, watch};
 
-use super::client_credentials::AuthorizedClient;
+use super::access_tokens::AuthorizedClient;
 use super::event_sink::{EventSink, Listeners, ServerEvent, own_answer};
 use super::server_hello::{ServerHello, UpstreamClient, initialize_params};
 use crate::config::McpClientCredentials;
@@ -24,6 +27,7 @@ use crate::protocol::header_values::{MirroredParam, routing_fields};
 use crate::protocol::jsonrpc::{self, RpcError, ServerMessage, server_error};
 use crate::protocol::listen_filter::LISTEN;
 use crate::protocol::log_level;
+use crate::protocol::versions::STATELESS;
 
 const SESSION_HEADER: &str = "mcp-session-id";
 /// Bound on the length of a session's id at a server.
@@ -31,13 +35,14 @@ const MAX_SESSION_ID: usize = 1024;
 
 /// Everything that requests to one server have in common. Cheap to clone, for requests that go on by themselves.
 #[derive(Clone)]
-pub(crate) struct HttpServer(Arc<HttpServerParts>);
+pub(crate) struct HttpServer(Arc<HttpServerParts>, Arc<dyn HttpClient>);
 
 struct HttpServerParts {
     url: Url,
     headers: Headers,
     max_message: usize,
-    client: Arc<dyn HttpClient>,
+    /// What gets access tokens.
+    exchange: Option<Arc<AuthorizedClient>>,
     next_id: AtomicU64,
     /// It was found to have sessions, so that it is not asked again.
     has_sessions: AtomicBool,
@@ -68,13 +73,40 @@ pub(crate) struct HttpSession {
     calls: parking_lot::Mutex<BTreeMap<u64, EventSink>>,
     /// Who listens without a session.
     listeners: Listeners,
+    /// A call has it for itself.
+    is_leased: AtomicBool,
+}
+
+/// A session with a server that a call uses. It may have it for itself, until this is dropped.
+pub(crate) struct LeasedSession {
+    pub session: Arc<HttpSession>,
+    is_exclusive: bool,
+}
+
+impl Drop for LeasedSession {
+    fn drop(&mut self) {
+        if self.is_exclusive {
+            self.session.is_leased.store(false, Release);
+        }
+    }
 }
 
 impl HttpSession {
     pub fn new(client: UpstreamClient) -> Self {
         let (streams_needed, streams_settled) = (watch::Sender::new(0), watch::Sender::new(0));
-        let (open, calls, listeners) = Default::default();
-        Self { open, client, streams_needed, streams_settled, calls, listeners }
+        let (open, calls, listeners, is_leased) = Default::default();
+        Self { open, client, streams_needed, streams_settled, calls, listeners, is_leased }
+    }
+
+    /// For a call that does not need it for itself.
+    pub fn shared(self: Arc<Self>) -> LeasedSession {
+        LeasedSession { session: self, is_exclusive: false }
+    }
+
+    /// For a call alone, unless another one has it.
+    pub fn lease(self: &Arc<Self>) -> Option<LeasedSession> {
+        let is_free = !self.is_leased.swap(true, Acquire);
+        is_free.then(|| LeasedSession { session: Arc::clone(self), is_exclusive: true })
     }
 
     /// Adds a listener to those of [`HttpServer::relay`].
@@ -180,14 +212,20 @@ impl HttpServer {
         for (field, value) in headers {
             fields.append(field, value).map_err(|_| format!("headers.{field}: invalid HTTP header field"))?;
         }
-        let client = match oauth {
-            Some(oauth) => Arc::new(AuthorizedClient::new(oauth, secret, Arc::clone(client))?) as Arc<dyn HttpClient>,
-            None => Arc::clone(client),
-        };
+        let exchange = oauth.map(|oauth| AuthorizedClient::new(oauth, secret, Arc::clone(client)).map(Arc::new));
+        let exchange = exchange.transpose()?;
+        let client = exchange.clone().map_or_else(|| Arc::clone(client), |own| own as Arc<dyn HttpClient>);
         tracing::debug!("MCP server {name} at {url}");
         let next_id = AtomicU64::new(1);
         let has_sessions = AtomicBool::new(false);
-        Ok(Self(Arc::new(HttpServerParts { url, headers: fields, max_message, client, next_id, has_sessions })))
+        let parts = HttpServerParts { url, headers: fields, max_message, exchange, next_id, has_sessions };
+        Ok(Self(Arc::new(parts), client))
+    }
+
+    /// As the user of a session reaches it.
+    fn of(&self, session: &HttpSession) -> Self {
+        let user = |own: &Arc<AuthorizedClient>| own.of_user(Arc::clone(&session.client.user));
+        Self(Arc::clone(&self.0), self.0.exchange.as_ref().map_or_else(|| Arc::clone(&self.1), user))
     }
 
     /// # Errors
@@ -197,7 +235,7 @@ impl HttpServer {
     }
 
     pub async fn hello(&self, session: &HttpSession, start: Duration) -> Result<ServerHello, RpcError> {
-        self.open(session, start).await.map(|open| open.hello)
+        self.of(session).open(session, start).await.map(|open| open.hello)
     }
 
     pub async fn request(
@@ -209,17 +247,18 @@ impl HttpServer {
         mirrored: &[MirroredParam],
         sink: Option<EventSink>,
     ) -> Result<String, RpcError> {
+        let server = self.of(session);
         for is_second in [false, true] {
-            let open = self.open(session, start).await?;
+            let open = server.open(session, start).await?;
             let id = self.0.next_id.fetch_add(1, Relaxed);
             let token = sink.as_ref().is_some_and(|sink| sink.wants_progress).then_some(id);
             let is_stateless = open.hello.is_stateless();
             let text = jsonrpc::request(id, method, &session.client.params(&open.hello, params, token));
             let fields = if is_stateless { routing_fields(method, params, mirrored) } else { Vec::new() };
             // Without a session, the end of the response is enough.
-            let mut cancel = CancelOnDrop(Some((self.clone(), open.clone(), id)).filter(|_| !is_stateless));
+            let mut cancel = CancelOnDrop(Some((server.clone(), open.clone(), id)).filter(|_| !is_stateless));
             let _call = sink.as_ref().map(|sink| CallInProgress::begin(session, id, sink));
-            let done = self.exchange(id, text, &fields, Some(&open), sink.as_ref()).await;
+            let done = server.exchange(id, text, &fields, Some(&open), sink.as_ref()).await;
             cancel.0 = None;
             match done {
                 Ok((_, result)) => return Ok(result),
@@ -241,7 +280,7 @@ impl HttpServer {
     pub async fn end(&self, session: &HttpSession) {
         let Some(open) = session.open.lock().await.take().filter(|s| s.id.is_some()) else { return };
         let request = self.http_request(Method::DELETE, Body::Empty, Some(&open));
-        let _ = tokio::time::timeout(Duration::from_secs(5), self.0.client.send(request)).await;
+        let _ = tokio::time::timeout(Duration::from_secs(5), self.of(session).1.send(request)).await;
     }
 
     /// The session, which begins with the first request, when a client that listens can hear the server.
@@ -290,18 +329,25 @@ impl HttpServer {
 
     /// What the server says of itself, if it has no sessions. Any other answer, or none, means that it has.
     async fn discover(&self, client: &UpstreamClient) -> Option<ServerHello> {
-        let id = self.0.next_id.fetch_add(1, Relaxed);
         let open = OpenSession { id: None, hello: ServerHello::stateless() };
-        let text = jsonrpc::request(id, DISCOVER, &client.params(&open.hello, "{}", None));
-        let fields = routing_fields(DISCOVER, "{}", &[]);
-        let answered = self.exchange(id, text, &fields, Some(&open), None);
-        let (_, result) = tokio::time::timeout(DISCOVERY_WAIT, answered).await.ok()?.ok()?;
-        ServerHello::parse_discovery(&result)
+        for _ in 0..2 {
+            let id = self.0.next_id.fetch_add(1, Relaxed);
+            let text = jsonrpc::request(id, DISCOVER, &client.params(&open.hello, "{}", None));
+            let fields = routing_fields(DISCOVER, "{}", &[]);
+            let answered = self.exchange(id, text, &fields, Some(&open), None);
+            match tokio::time::timeout(DISCOVERY_WAIT, answered).await.ok()? {
+                Ok((_, result)) => return ServerHello::parse_discovery(&result),
+                // It has the version after all, as it says itself.
+                Err(Failure::Rpc(e)) if e.supports(STATELESS) => {}
+                Err(_) => break,
+            }
+        }
+        None
     }
 
     /// Sends a message that is not answered.
     async fn notify(&self, text: String, open: &OpenSession) -> interflow_types::Result<Response> {
-        self.0.client.send(self.http_request(Method::POST, Bytes::from(text).into(), Some(open))).await
+        self.1.send(self.http_request(Method::POST, Bytes::from(text).into(), Some(open))).await
     }
 
     fn http_request(&self, method: Method, body: Body, open: Option<&OpenSession>) -> Request {
@@ -346,7 +392,7 @@ impl HttpServer {
         sink: Option<&EventSink>,
     ) -> Result<(Option<String>, String), Failure> {
         let request = self.routed_request(text, fields, open)?;
-        let response = self.0.client.send(request).await.map_err(|e| RpcError::server(e.to_string()))?;
+        let response = self.1.send(request).await.map_err(|e| RpcError::server(e.to_string()))?;
         let status = response.head.status;
         if status == StatusCode::NOT_FOUND && open.is_none_or(|open| open.id.is_some()) {
             return Err(Failure::SessionGone);
@@ -507,7 +553,7 @@ impl HttpServer {
             let invalid = |_| RpcError::server("the id of its event is not a valid HTTP header value");
             request.head.headers.append("Last-Event-ID", id).map_err(invalid)?;
         }
-        let response = self.0.client.send(request).await.map_err(|e| RpcError::server(e.to_string()))?;
+        let response = self.1.send(request).await.map_err(|e| RpcError::server(e.to_string()))?;
         let headers = &response.head.headers;
         let media_type = headers.get_str("content-type").unwrap_or_default().to_ascii_lowercase();
         let is_stream = response.head.status.is_success() && media_type.trim_start().starts_with("text/event-stream");
@@ -524,6 +570,7 @@ impl HttpServer {
     /// Passes on what the server sends outside of requests, from the beginning of the session with it. A session that the
     /// client does not begin is not begun for this. `needed` is of [`HttpSession::announce_listener`].
     pub async fn listen(&self, session: &HttpSession, mut needed: watch::Receiver<u64>, sink: &EventSink) {
+        let server = self.of(session);
         loop {
             let slot = session.open.lock().await;
             let (open, number) = (slot.clone(), *needed.borrow_and_update());
@@ -538,13 +585,13 @@ impl HttpServer {
                 }
                 loop {
                     let body = match open.hello.is_stateless() {
-                        true => self.open_subscription(&session.client, &open).await,
-                        false => self.open_stream(Some(&open), resumption.last_event.as_deref()).await,
+                        true => server.open_subscription(&session.client, &open).await,
+                        false => server.open_stream(Some(&open), resumption.last_event.as_deref()).await,
                     };
                     session.settle_streams(number);
                     // A server that has no such stream is not asked again in this session.
                     let Ok(Some(body)) = body else { break };
-                    let _ = self.read_events(None, body, Some(&open), Some(sink), &mut resumption).await;
+                    let _ = server.read_events(None, body, Some(&open), Some(sink), &mut resumption).await;
                     tokio::time::sleep(resumption.pause).await;
                 }
                 std::future::pending::<()>().await;
@@ -558,8 +605,8 @@ impl HttpServer {
 }
 
 impl HttpServer {
-    /// For a client without a session, passes on what the server sends outside of requests: its own requests to the latest
-    /// call, and the rest to all listeners. The stream counts as needed from this call on.
+    /// For a client without a session, passes on what the server sends outside of requests: its own requests to the call
+    /// that has the session, and the rest to all listeners. The stream counts as needed from this call on.
     pub fn relay(self, session: Arc<HttpSession>) -> impl Future<Output = ()> + Send {
         let needed = session.announce_listener();
         async move {

@@ -1,6 +1,6 @@
 //! Connections to MCP servers: this gateway is their client.
 
-pub(crate) mod client_credentials;
+pub(crate) mod access_tokens;
 pub(crate) mod event_sink;
 pub(crate) mod http;
 pub(crate) mod known_capabilities;

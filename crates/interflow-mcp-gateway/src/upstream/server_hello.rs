@@ -11,6 +11,7 @@ use crate::protocol::listen_filter::ListenFilter;
 use crate::protocol::log_level::LogLevel;
 use crate::protocol::versions::{STATELESS, VERSIONS};
 use crate::session::subscriptions::Subscriptions;
+use crate::upstream::access_tokens::SharedUserToken;
 
 /// The level that a client set, which its sessions with servers begin with; `None` if it set none.
 pub(crate) type SharedLogLevel = Arc<Mutex<Option<LogLevel>>>;
@@ -36,12 +37,14 @@ pub(crate) struct UpstreamClient {
     pub extensions: Map<String, Value>,
     pub log_level: SharedLogLevel,
     pub subscriptions: Arc<Subscriptions>,
+    pub user: SharedUserToken,
 }
 
 impl Default for UpstreamClient {
     fn default() -> Self {
-        let (extensions, log_level, subscriptions) = Default::default();
-        Self { server: "".into(), is_stateless: false, capabilities: json!({}), extensions, log_level, subscriptions }
+        let (extensions, log_level, subscriptions, user) = Default::default();
+        let capabilities = json!({});
+        Self { server: "".into(), is_stateless: false, capabilities, extensions, log_level, subscriptions, user }
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod asking;
 mod completion;
+mod eras;
 mod log_messages;
 mod redaction;
 mod resuming;
@@ -12,8 +13,10 @@ mod stateless;
 #[allow(dead_code, unexpected_cfgs)]
 #[path = "../../../interflow-proxy/tests/proxy/support.rs"]
 mod support;
+mod tasks;
 mod tools;
 mod url_elicitation;
+mod users;
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
@@ -56,6 +59,21 @@ impl Gate {
 
     /// With a client that can be asked so much.
     pub async fn of_client(path: &str, config: &str, capabilities: Value) -> Self {
+        let mut gate = Self::without_session(path, config).await;
+        gate.begin(capabilities, "").await;
+        gate
+    }
+
+    /// Begins the session, with further header fields.
+    pub async fn begin(&mut self, capabilities: Value, fields: &str) {
+        let params = json!({ "protocolVersion": "2025-11-25", "capabilities": capabilities });
+        let begun = self.post(&request(0, "initialize", &params), fields).await;
+        assert_eq!(begun.status, 200, "{}", begun.text());
+        self.capabilities = begun.json()["result"]["capabilities"].clone();
+        self.session = begun.header("mcp-session-id").unwrap().to_owned();
+    }
+
+    pub async fn without_session(path: &str, config: &str) -> Self {
         let config: McpConfig = toml::from_str::<toml::Table>(config).unwrap()["mcp"].clone().try_into().unwrap();
         let local = LocalClient::default();
         let asked = Arc::<Mutex<Vec<String>>>::default();
@@ -81,24 +99,13 @@ impl Gate {
             shows_key: Box::new(|_| false),
             count: Box::new(|_, _| ()),
             guard: Box::new(|_, _| None),
-            tokens: Box::new(|_, _| Err("no issuer".into())),
+            tokens: Box::new(|_, _| Ok(Arc::new(users::SignedTokens))),
             master: [7; 32],
         };
         let service = McpService::new(&config, deps).unwrap();
         let mount = Arc::new(McpMount(Arc::clone(&service)));
         let proxy = Proxy::with_components(&[], service.stages().into(), vec![mount], local, |_| ());
-        let mut gate =
-            Self { proxy, service, asked, capabilities: Value::Null, path: path.into(), session: String::new() };
-        let begun = gate
-            .post(
-                &request(0, "initialize", &json!({ "protocolVersion": "2025-11-25", "capabilities": capabilities })),
-                "",
-            )
-            .await;
-        assert_eq!(begun.status, 200, "{}", begun.text());
-        gate.capabilities = begun.json()["result"]["capabilities"].clone();
-        gate.session = begun.header("mcp-session-id").unwrap().to_owned();
-        gate
+        Self { proxy, service, asked, capabilities: Value::Null, path: path.into(), session: String::new() }
     }
 
     pub async fn post(&self, message: &Value, fields: &str) -> Answer {

@@ -6,6 +6,7 @@
 mod archive;
 mod faults;
 mod identity;
+mod mcp;
 mod pending;
 mod replica;
 mod running;

@@ -1,22 +1,22 @@
-//! Access tokens of the gateway at a server (RFC 6749, section 4.4): fetched when they are needed, by one request for all,
-//! and kept until they expire.
+//! Access tokens for a server: of the gateway (RFC 6749, section 4.4), or of each user, for whose own access token the issuer
+//! gives another (RFC 8693). Fetched when they are needed, by one request for all, and kept until they expire.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use interflow_tasks::{CachedToken, FetchedToken, TokenPolicy};
+use interflow_tasks::{CachedToken, FetchedToken, TokenPolicy, WeighedCache};
 use interflow_types::percent::encoded;
 use interflow_types::{
-    Body, Error, ErrorKind, Headers, HttpClient, HttpVersion, Method, Request, RequestHead, Response, ResponseFuture,
-    Result, StatusCode, Url,
+    Body, Error, ErrorKind, HttpClient, Request, RequestHead, Response, ResponseFuture, Result, StatusCode, Url,
 };
+use parking_lot::Mutex;
 use serde::Deserialize;
+use serde_json::json;
 
-use crate::config::McpClientCredentials;
+use crate::access_identity::AccessIdentity;
+use crate::config::{McpClientCredentials, McpGrant};
+use crate::protocol::oauth_form::{form_request, response_of};
 
-/// Bound on a response of the token endpoint, in bytes.
-const MAX_RESPONSE: usize = 64 << 10;
-const TIMEOUT: Duration = Duration::from_secs(10);
 const LIFETIMES: TokenPolicy = TokenPolicy {
     default_lifetime: Duration::from_secs(300),
     max_lifetime: Duration::from_secs(86_400),
@@ -24,19 +24,47 @@ const LIFETIMES: TokenPolicy = TokenPolicy {
     failure_ttl: Duration::from_secs(1),
     renewal_failure_ttl: Duration::from_secs(1),
 };
+/// Bound on the users whose tokens are kept.
+const MAX_USERS: usize = 10_000;
+
+/// The access token that a client showed.
+#[derive(Clone)]
+pub(crate) struct UserToken {
+    pub token: Arc<str>,
+    /// Of its user and what it allows: another token of the same user may allow less.
+    pub grant: Arc<str>,
+}
+
+impl UserToken {
+    pub fn new(token: Arc<str>, identity: &AccessIdentity) -> Self {
+        let mut scopes = identity.scopes.clone();
+        scopes.sort_unstable();
+        let grant = blake3::hash(json!([identity.subject, scopes]).to_string().as_bytes());
+        Self { token, grant: grant.to_hex().as_str().into() }
+    }
+}
+
+/// The latest token of a user.
+pub(crate) type SharedUserToken = Arc<Mutex<Option<UserToken>>>;
 
 /// Sends requests with an access token. A token that the server refuses is fetched anew, once.
 pub(super) struct AuthorizedClient {
     inner: Arc<dyn HttpClient>,
     token_url: Url,
+    grant: McpGrant,
     /// With the client's secret.
     form: String,
-    token: CachedToken<String>,
+    /// By the grant of the user; of the gateway itself, by none.
+    tokens: Mutex<WeighedCache<Arc<str>, CachedToken<String>>>,
 }
+
+/// A client for the requests of a user.
+struct UserClient(Arc<AuthorizedClient>, SharedUserToken);
 
 #[derive(Deserialize)]
 struct TokenResponse {
     access_token: String,
+    token_type: Option<String>,
     expires_in: Option<u64>,
 }
 
@@ -49,28 +77,52 @@ impl AuthorizedClient {
         inner: Arc<dyn HttpClient>,
     ) -> std::result::Result<Self, String> {
         let token_url = config.check()?;
-        let mut form = format!(
-            "grant_type=client_credentials&client_id={}&client_secret={}",
-            encoded(&config.client_id),
-            encoded(secret)
-        );
-        let scope = config.scopes.join(" ");
-        for (name, value) in [("scope", Some(&scope).filter(|s| !s.is_empty())), ("resource", config.resource.as_ref())]
-        {
+        let grant = match config.grant {
+            McpGrant::ClientCredentials => "client_credentials",
+            McpGrant::TokenExchange => "urn%3Aietf%3Aparams%3Aoauth%3Agrant-type%3Atoken-exchange",
+        };
+        let mut form =
+            format!("grant_type={grant}&client_id={}&client_secret={}", encoded(&config.client_id), encoded(secret));
+        let scope = Some(config.scopes.join(" ")).filter(|scope| !scope.is_empty());
+        for (name, value) in [("scope", &scope), ("resource", &config.resource), ("audience", &config.audience)] {
             if let Some(value) = value {
                 form += &format!("&{name}={}", encoded(value));
             }
         }
-        Ok(Self { inner, token_url, form, token: CachedToken::new(LIFETIMES) })
+        Ok(Self { inner, token_url, grant: config.grant, form, tokens: Mutex::default() })
     }
 
-    async fn token(&self) -> Result<String> {
-        let token = self.token.get(|| {
-            let (inner, request) = (Arc::clone(&self.inner), self.token_request());
-            async move {
-                let fetched = tokio::time::timeout(TIMEOUT, fetch(&*inner, request)).await;
-                fetched.unwrap_or_else(|_| Err("it did not answer in time".to_owned()))
+    /// A client for the requests of a user.
+    pub fn of_user(self: &Arc<Self>, user: SharedUserToken) -> Arc<dyn HttpClient> {
+        Arc::new(UserClient(Arc::clone(self), user))
+    }
+
+    fn cached(&self, user: Option<&UserToken>) -> CachedToken<String> {
+        let grant = user.map_or_else(|| Arc::from(""), |user| Arc::clone(&user.grant));
+        let mut tokens = self.tokens.lock();
+        if let Some(token) = tokens.get(&grant) {
+            return token.clone();
+        }
+        if tokens.len() >= MAX_USERS {
+            tokens.remove_oldest();
+        }
+        let token = CachedToken::new(LIFETIMES);
+        tokens.insert(grant, token.clone(), 1);
+        token
+    }
+
+    async fn token(&self, cached: &CachedToken<String>, user: Option<&UserToken>) -> Result<String> {
+        let token = cached.get(|| {
+            let mut form = self.form.clone();
+            if let Some(user) = user {
+                let access_token = "urn%3Aietf%3Aparams%3Aoauth%3Atoken-type%3Aaccess_token";
+                form += &format!(
+                    "&subject_token={}&subject_token_type={access_token}&requested_token_type={access_token}",
+                    encoded(&user.token)
+                );
             }
+            let request = form_request(&self.token_url, form);
+            fetch(Arc::clone(&self.inner), request, user.map(|user| Arc::clone(&user.token)))
         });
         token.await.map_err(|why| {
             let message = format!("no access token from its token endpoint (oauth.token_url): {why}");
@@ -78,17 +130,15 @@ impl AuthorizedClient {
         })
     }
 
-    fn token_request(&self) -> Request {
-        let mut headers = Headers::new();
-        headers.append_unchecked(b"Accept", b"application/json");
-        headers.append_unchecked(b"Content-Type", b"application/x-www-form-urlencoded");
-        let (method, url) = (Method::POST, self.token_url.clone());
-        let head = RequestHead { method, url, version: HttpVersion::Http11, headers, protocol: None };
-        Request { head, body: Body::from(bytes::Bytes::from(self.form.clone())) }
-    }
-
-    async fn send_with_token(&self, request: Request) -> Result<Response> {
-        let token = self.token().await?;
+    async fn send_with_token(&self, request: Request, user: Option<UserToken>) -> Result<Response> {
+        let user = user.filter(|_| self.grant == McpGrant::TokenExchange);
+        if user.is_none() && self.grant == McpGrant::TokenExchange {
+            let message = "it is reached with the access token of a user (oauth.grant), and the client showed none: a \
+                           virtual key is not enough; log in by OAuth";
+            return Err(Error::new(ErrorKind::BadResponse, message));
+        }
+        let cached = self.cached(user.as_ref());
+        let token = self.token(&cached, user.as_ref()).await?;
         let Request { head, body } = request;
         let again = match &body {
             Body::Empty => Body::Empty,
@@ -101,15 +151,22 @@ impl AuthorizedClient {
         if response.head.status != StatusCode::UNAUTHORIZED {
             return Ok(response);
         }
-        self.token.discard(&token);
-        let token = self.token().await?;
+        cached.discard(&token);
+        let token = self.token(&cached, user.as_ref()).await?;
         self.inner.send(Request { head: authorized(&head, &token), body: again }).await
     }
 }
 
 impl HttpClient for AuthorizedClient {
     fn send(&self, request: Request) -> ResponseFuture<'_> {
-        Box::pin(self.send_with_token(request))
+        Box::pin(self.send_with_token(request, None))
+    }
+}
+
+impl HttpClient for UserClient {
+    fn send(&self, request: Request) -> ResponseFuture<'_> {
+        let user = self.1.lock().clone();
+        Box::pin(self.0.send_with_token(request, user))
     }
 }
 
@@ -120,26 +177,32 @@ fn authorized(head: &RequestHead, token: &str) -> RequestHead {
     head
 }
 
-async fn fetch(client: &dyn HttpClient, request: Request) -> std::result::Result<FetchedToken<String>, String> {
-    let response = client.send(request).await.map_err(|e| e.to_string())?;
-    if !response.head.status.is_success() {
-        return Err(format!("status {}", response.head.status.as_u16()));
-    }
-    let (raw, _) = response.body.collect(MAX_RESPONSE).await.map_err(|_| "its response broke off")?;
+async fn fetch(
+    client: Arc<dyn HttpClient>,
+    request: Request,
+    exchanged: Option<Arc<str>>,
+) -> std::result::Result<FetchedToken<String>, String> {
+    let raw = response_of(&*client, request).await?;
     // The response is a secret: nothing of it is part of the error.
-    let token: TokenResponse = serde_json::from_slice(&raw).map_err(|_| "its response has no token")?;
-    let is_token = !token.access_token.is_empty() && token.access_token.bytes().all(|b| b.is_ascii_graphic());
-    if !is_token {
+    let TokenResponse { access_token, token_type, expires_in } =
+        serde_json::from_slice(&raw).map_err(|_| "its response has no token")?;
+    if access_token.is_empty() || !access_token.bytes().all(|b| b.is_ascii_graphic()) {
         return Err("its response has no token".to_owned());
     }
-    Ok(FetchedToken { value: token.access_token, lifetime: token.expires_in.map(Duration::from_secs) })
+    if token_type.is_some_and(|kind| !kind.eq_ignore_ascii_case("bearer")) {
+        return Err("its token is no bearer token (token_type)".to_owned());
+    }
+    if exchanged.is_some_and(|own| *own == *access_token) {
+        return Err("it gave the user's own token back, which goes to no server".to_owned());
+    }
+    Ok(FetchedToken { value: access_token, lifetime: expires_in.map(Duration::from_secs) })
 }
 
 #[cfg(test)]
 mod tests {
     use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
-    use interflow_types::StatusCode;
+    use interflow_types::{Headers, HttpVersion, Method};
 
     use super::*;
 
