@@ -17,7 +17,8 @@ use memchr::memmem;
 
 use super::access_token::{AccessToken, AccessTokenSource};
 use super::circuit_breaker::circuit_open;
-use super::route_handler::RouteHandler;
+use super::route_handler::{RouteHandler, response_of_another};
+use super::routing::{ResponseOwner, response_in_path};
 use super::upstream_error::MAX_ERROR_TIME;
 use super::upstream_request::{
     model_in_body, rename_model_in_event, rename_model_in_path, rewrite_model, sign, upstream_model,
@@ -50,6 +51,13 @@ impl Dispatcher {
         // So is every request whose authority is local.
         let straight = flow.authority != Authority::from(flow.client.local);
         self.0.table().get(&name).filter(|_| straight).cloned()
+    }
+
+    /// Why a request for a response that the provider keeps is rejected: another client's request made it.
+    fn of_another(&self, flow: &Flow, head: &RequestHead) -> Option<LlmRefusal> {
+        let id = response_in_path(head.url.path_only()).filter(|_| flow.transport == EntryKind::Gateway)?;
+        let pin = self.0.pins.get(id)?;
+        (pin.owner != ResponseOwner::of(flow)).then(|| response_of_another(id))
     }
 
     /// Why a request to an unconfigured cloud upstream is rejected: without credentials of the gateway or the client,
@@ -187,7 +195,7 @@ impl Stage for Dispatcher {
     }
 
     fn request_head<'a>(&'a self, flow: &'a mut Flow, head: &'a mut RequestHead) -> MaybeFuture<'a, RequestVerdict> {
-        if let Some(refusal) = self.disabled(flow, head) {
+        if let Some(refusal) = self.of_another(flow, head).or_else(|| self.disabled(flow, head)) {
             flow.tag(format!("refused:{}", refusal.code));
             return MaybeFuture::Ready(RequestVerdict::Answer(Box::new(refusal.to_response(provider_of(flow), flow))));
         }

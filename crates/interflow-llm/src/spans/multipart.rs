@@ -148,12 +148,10 @@ fn read_head(body: &[u8], head: Range<usize>) -> FormPart {
 
 /// Whether a media type names no charset, or one in which ASCII is itself and what is valid UTF-8 can be read.
 pub fn has_readable_charset(media_type: &str) -> bool {
-    let mut charsets = media_type.split(';').skip(1).filter_map(|parameter| {
-        let (name, value) = parameter.split_once('=')?;
-        name.trim().eq_ignore_ascii_case("charset").then(|| value.trim().trim_matches('"').to_ascii_lowercase())
-    });
-    let readable = ["utf-8", "utf8", "us-ascii", "ascii", "iso-8859-", "windows-125"];
-    charsets.all(|charset| readable.iter().any(|known| charset.starts_with(known)))
+    const READABLE: [&str; 6] = ["utf-8", "utf8", "us-ascii", "ascii", "iso-8859-", "windows-125"];
+    let media_type = media_type.to_ascii_lowercase();
+    let mut charsets = media_type.split("charset=").skip(1).map(|rest| rest.trim_start_matches([' ', '"']));
+    charsets.all(|charset| READABLE.iter().any(|known| charset.starts_with(known)))
 }
 
 const fn plain(range: Range<usize>) -> HeadText {
