@@ -364,6 +364,7 @@ fn read_message(exchange: &mut LlmCall, message: &StreamMessage) {
     }
     let Ok(marked) = spans::facts(&message.payload) else { return };
     exchange.estimated_input = exchange.estimated_input.saturating_add(marked.estimated_tokens());
+    exchange.continues = string_at(&message.payload, marked.continues);
     let named = match exchange.provider {
         Provider::Gemini | Provider::Vertex => marked.session_model.or(marked.model),
         _ => marked.model.or(marked.session_model),
@@ -372,6 +373,12 @@ fn read_message(exchange: &mut LlmCall, message: &StreamMessage) {
         // Google's Live API has its path: `models/gemini-3`.
         exchange.model = Some(model.rsplit("models/").next().unwrap_or(model).into());
     }
+}
+
+/// A string of a JSON text, by the range between its quotes.
+fn string_at(json: &[u8], range: Option<Range<usize>>) -> Option<ByteStr> {
+    let quoted = range.and_then(|range| json.get(range.start.checked_sub(1)?..range.end + 1))?;
+    serde_json::from_slice::<String>(quoted).ok().map(ByteStr::from)
 }
 
 /// Records the facts of a request body: model, whether it streams, and the estimate of input tokens. `is_inspected` tells
@@ -385,6 +392,7 @@ async fn read_request(flow: &mut Flow, request: &Arc<RequestBody>, is_inspected:
     };
     let call = flow.extension_mut::<LlmCall>();
     call.estimated_input = facts.estimated_tokens();
+    call.continues = string_at(request.plain(), facts.continues.clone());
     // If the path contains the model, the body's is ignored.
     if call.model.is_none() {
         let named = facts.model.clone().or(facts.session_model.clone());

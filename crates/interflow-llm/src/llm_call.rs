@@ -24,6 +24,8 @@ pub struct LlmCall {
     pub others: Vec<ByteStr>,
     /// The model as requested by the client.
     pub model: Option<ByteStr>,
+    /// The response that the request, or the last event of a WebSocket, continues at its provider.
+    pub continues: Option<ByteStr>,
     /// How much the model is asked to think, and the service tier, by the words of the client's API.
     pub reasoning_level: Option<ByteStr>,
     pub service_tier: Option<ByteStr>,

@@ -75,12 +75,6 @@ impl LastFailure {
     }
 }
 
-#[derive(serde::Deserialize)]
-struct Continuation {
-    #[serde(default, alias = "previous_interaction_id")]
-    previous_response_id: Option<String>,
-}
-
 /// A client's request with all that its attempts need.
 pub(super) struct RoutedRequest {
     pub gateway: Arc<LlmGateway>,
@@ -268,12 +262,8 @@ impl RoutedRequest {
     }
 
     /// The deployment of the response that this request continues, and its id.
-    pub async fn pinned(&self) -> Option<(String, Pin)> {
-        if self.call.operation != Operation::Responses {
-            return None;
-        }
-        let body = self.plain_body().await;
-        let id = serde_json::from_slice::<Continuation>(&body).ok()?.previous_response_id?;
+    pub fn pinned(&self) -> Option<(ByteStr, Pin)> {
+        let id = self.call.continues.clone().filter(|_| self.call.operation == Operation::Responses)?;
         let pin = self.gateway.pins.get(&id)?;
         Some((id, pin))
     }

@@ -90,12 +90,9 @@ impl RouteHandler {
             Stickiness::User => Some(Affinity::of_user(flow, &request.head)),
             Stickiness::Session => Some(session(&request, flow).await),
         };
-        let pinned = request.pinned().await;
+        let pinned = request.pinned();
         if let Some((id, pin)) = &pinned {
             tags.push("pinned".to_owned());
-            if pin.owner != request.owner {
-                return Ok(Err(response_of_another(id)));
-            }
             if !selection.pin(&route, pin, |d| request.suits(d)) {
                 return Ok(Err(deployment_gone(&route, id, pin)));
             }
@@ -128,13 +125,6 @@ fn refused(flow: &mut Flow, upstream: &LlmUpstream, refusal: &LlmRefusal) -> Res
     flow.tag(format!("refused:{}", refusal.code));
     let provider = flow.extension::<LlmCall>().map_or(upstream.provider, |call| call.provider);
     refusal.to_response(provider, flow)
-}
-
-/// Why a response is not shown or continued: another client's request made it.
-pub(super) fn response_of_another(id: &str) -> LlmRefusal {
-    let message =
-        format!("there is no response {id} that this key may use: send the whole conversation without its id");
-    LlmRefusal::new(StatusCode::NOT_FOUND, "invalid_request_error", "previous_response_not_found", message)
 }
 
 /// Why a response cannot be continued: the configuration changed since it was made.

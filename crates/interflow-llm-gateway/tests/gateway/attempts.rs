@@ -475,6 +475,8 @@ async fn a_response_is_continued_and_fetched_with_the_key_that_made_it_alone() {
     let served = a.served() + b.served();
     for (method, path, body) in [
         ("POST", "/v1/responses".to_owned(), turn(Some(&id))),
+        // At an endpoint whose requests are not routed.
+        ("POST", "/a/v1/responses".to_owned(), json!({"model": "m", "input": "hi", "previous_response_id": id})),
         ("GET", format!("/v1/responses/{id}"), Value::Null),
         ("GET", format!("/openai/v1/responses/{id}/input_items"), Value::Null),
         ("DELETE", format!("/v1/responses/{id}"), Value::Null),

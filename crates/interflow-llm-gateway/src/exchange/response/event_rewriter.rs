@@ -116,16 +116,20 @@ impl<P: TextRewriter> EventRewriter<P> {
         if self.framing != StreamFraming::Sse {
             return Ok(event);
         }
-        let mut lines = Vec::with_capacity(event.raw().len());
+        let (mut at, mut dropped) = (0, Vec::new());
         for line in event.raw().split_inclusive(|b| matches!(b, b'\r' | b'\n')) {
+            let range = at..at + line.len();
+            at = range.end;
             let field = line.strip_prefix(b"\xef\xbb\xbf").unwrap_or(line).trim_ascii();
             let is_beside = !field.starts_with(b"data:") && !matches!(field, b"" | b"data");
-            if !(is_beside && self.rewriter.drops(&String::from_utf8_lossy(field))?) {
-                lines.extend_from_slice(line);
+            if is_beside && self.rewriter.drops(&String::from_utf8_lossy(field))? {
+                dropped.push((range, String::new()));
             }
         }
-        let is_changed = lines.len() < event.raw().len();
-        Ok(if is_changed { StreamEvent::from_raw(self.framing, lines.into()).into() } else { event })
+        if dropped.is_empty() {
+            return Ok(event);
+        }
+        Ok(StreamEvent::from_raw(self.framing, splice(event.raw(), &dropped).into()).into())
     }
 
     /// Rewrites a WebSocket message: the messages to send before it, and its new payload.
