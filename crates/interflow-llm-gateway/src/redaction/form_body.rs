@@ -3,14 +3,14 @@
 use std::ops::Range;
 
 use interflow_llm::LlmRefusal;
-use interflow_llm::spans::MediaKind;
-use interflow_llm::spans::multipart::{Form, FormPart, HeadEncoding};
+use interflow_llm::spans::multipart::{Form, HeadEncoding};
 use interflow_redact::{MediaRule, Replacement};
 use interflow_types::percent;
 
 use super::request_body::{RedactionRun, blocked_media};
+use super::upload::media_kind;
 use crate::exchange::response::event_rewriter::{ByteReplacement, splice};
-use crate::exchange::{URL_ENCODED, bad_request, check_encoding, is_binary_file, utf8_text};
+use crate::exchange::{URL_ENCODED, bad_request, check_encoding, utf8_text};
 
 impl RedactionRun<'_> {
     pub fn form(&mut self, body: &[u8], form: &Form) -> Result<Option<Vec<u8>>, LlmRefusal> {
@@ -89,30 +89,4 @@ fn replaced(text: &str, spans: &[Replacement], encode: impl Fn(&str) -> String) 
     }
     out.push_str(&text[at..]);
     (!spans.is_empty()).then_some(out)
-}
-
-/// The kind of a part's content that is not text, and its name in errors.
-pub(super) fn media_kind(part: &FormPart, content: &[u8]) -> Option<(MediaKind, &'static str)> {
-    let media_type = part.media_type.as_deref().unwrap_or_default();
-    if media_type.starts_with("audio/") || media_type.starts_with("video/") {
-        Some((MediaKind::Audio, "audio"))
-    } else if media_type.starts_with("image/") {
-        Some((MediaKind::Image, "image"))
-    } else {
-        is_binary_file(part, content).then(|| kind_of_bytes(content))
-    }
-}
-
-/// The kind of a file of an unknown type, by its first bytes.
-fn kind_of_bytes(content: &[u8]) -> (MediaKind, &'static str) {
-    let begins = |marks: &[&[u8]]| marks.iter().any(|mark| content.starts_with(mark));
-    let inner = content.get(4..12).unwrap_or_default();
-    let riff = |form: &[u8]| begins(&[b"RIFF"]) && inner.ends_with(form);
-    if begins(&[b"\x89PNG", b"\xff\xd8\xff", b"GIF8"]) || riff(b"WEBP") {
-        (MediaKind::Image, "image")
-    } else if begins(&[b"ID3", b"OggS", b"fLaC", b"\xff\xfb"]) || riff(b"WAVE") || inner.starts_with(b"ftyp") {
-        (MediaKind::Audio, "audio")
-    } else {
-        (MediaKind::Document, "document")
-    }
 }

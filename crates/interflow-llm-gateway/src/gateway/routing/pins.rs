@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 
+use interflow_limits::KeyContext;
 use interflow_llm::event_stream::ResponseForm;
 use interflow_llm::parsed_event::ParsedEvent;
 use interflow_llm::usage::UsageReader;
@@ -12,7 +13,6 @@ use interflow_types::{Body, ByteStr, Flow, Headers};
 use parking_lot::Mutex;
 
 use crate::exchange::response::stream::{self, EventObserver, ReadEnd};
-use crate::limits::KeyContext;
 
 /// The deployments of the latest responses, in this process. They outlive a reload.
 #[derive(Default)]
