@@ -57,8 +57,8 @@ fn errors() -> String {
          A path that no route or provider serves is answered with 404 and the code `no_route`.\n\n\
          | code | status | cause | remedy |\n|---|---|---|---|\n",
     );
-    for code in LLM_ERROR_CODES {
-        let _ = writeln!(page, "| `{}` | {} | {} | {} |", code.code, statuses(code.statuses), code.cause, code.remedy);
+    for code in LLM_ERROR_CODES.iter() {
+        let _ = writeln!(page, "| `{}` | {} | {} | {} |", code.code, statuses(&code.statuses), code.cause, code.remedy);
     }
     page.push_str(
         "\n## API\n\n\
@@ -207,7 +207,7 @@ fn every_code_of_the_table_of_llm_errors_is_used() {
     let crates = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let used = ["llm", "llm-gateway", "limits", "compat"].map(|c| sources(&crates.join(format!("interflow-{c}/src"))));
     let is_used = |code: &str| used.iter().any(|text| text.contains(&format!("\"{code}\"")));
-    let unused: Vec<_> = LLM_ERROR_CODES.iter().filter(|c| !is_used(c.code)).collect();
+    let unused: Vec<_> = LLM_ERROR_CODES.iter().filter(|c| !is_used(&c.code)).collect();
     assert!(unused.is_empty(), "{unused:?}");
 }
 

@@ -61,7 +61,7 @@ impl ProviderDetector {
 
     fn detect_call(&self, flow: &Flow, head: &RequestHead) -> Option<LlmCall> {
         let url = &head.url;
-        let named = if flow.transport == EntryKind::Gateway { self.gateway.identify(flow, url) } else { None };
+        let named = if flow.transport == EntryKind::Gateway { self.gateway.identify(flow, head) } else { None };
         let others = |u: &LlmUpstream| self.gateway.table().fallback_order(u);
         let mut translated = None;
         let signs_in = |call: &DetectedCall, path: &str| {
@@ -369,9 +369,21 @@ fn read_message(exchange: &mut LlmCall, message: &StreamMessage) {
     }
     let Ok(marked) = spans::facts(&message.payload) else { return };
     exchange.estimated_input = exchange.estimated_input.saturating_add(marked.estimated_tokens());
-    if let Some(model) = marked.model.and_then(|r| message.payload.get(r)).and_then(|m| std::str::from_utf8(m).ok()) {
-        exchange.model = Some(model.into());
+    exchange.continues = string_at(&message.payload, marked.continues);
+    let named = match exchange.provider {
+        Provider::Gemini | Provider::Vertex => marked.session_model.or(marked.model),
+        _ => marked.model.or(marked.session_model),
+    };
+    if let Some(model) = named.and_then(|r| message.payload.get(r)).and_then(|m| std::str::from_utf8(m).ok()) {
+        // Google's Live API has its path: `models/gemini-3`.
+        exchange.model = Some(model.rsplit("models/").next().unwrap_or(model).into());
     }
+}
+
+/// A string of a JSON text, by the range between its quotes.
+fn string_at(json: &[u8], range: Option<Range<usize>>) -> Option<ByteStr> {
+    let quoted = range.and_then(|range| json.get(range.start.checked_sub(1)?..range.end + 1))?;
+    serde_json::from_slice::<String>(quoted).ok().map(ByteStr::from)
 }
 
 /// Records the facts of a request body: model, whether it streams, and the estimate of input tokens. `is_inspected` tells
@@ -385,9 +397,11 @@ async fn read_request(flow: &mut Flow, request: &Arc<RequestBody>, is_inspected:
     };
     let call = flow.extension_mut::<LlmCall>();
     call.estimated_input = facts.estimated_tokens();
+    call.continues = string_at(request.plain(), facts.continues.clone());
     // If the path contains the model, the body's is ignored.
     if call.model.is_none() {
-        let name = facts.model.clone().and_then(|r| request.plain().get(r)).and_then(|m| std::str::from_utf8(m).ok());
+        let named = facts.model.clone().or(facts.session_model.clone());
+        let name = named.and_then(|r| request.plain().get(r)).and_then(|m| std::str::from_utf8(m).ok());
         call.model = name.map(Into::into);
     }
     let plain = request.plain();

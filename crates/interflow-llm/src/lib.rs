@@ -30,7 +30,7 @@ pub use guardrail_config::{
 };
 pub use llm_call::{CountedOutput, LlmCall, ModelUsage, ResponseProgress, ResponseSummary};
 pub use provider::{DetectedCall, Operation, Provider, detect_call, model_in_path};
-pub use reply_error::reply_error;
+pub use reply_error::{error_status, reply_error};
 pub use route_config::{
     DeploymentConfig, ExperimentConfig, ExperimentUnit, LlmRouteConfig, RouteStrategy, ShadowConfig, Stickiness,
 };

@@ -3,7 +3,7 @@
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use interflow_types::{ByteStr, CallUsage};
+use interflow_types::{ByteStr, CallUsage, ServiceTier};
 
 use crate::event_stream::ResponseForm;
 use crate::provider::{Operation, Provider};
@@ -24,6 +24,8 @@ pub struct LlmCall {
     pub others: Vec<ByteStr>,
     /// The model as requested by the client.
     pub model: Option<ByteStr>,
+    /// The response that the request, or the last event of a WebSocket, continues at its provider.
+    pub continues: Option<ByteStr>,
     /// How much the model is asked to think, and the service tier, by the words of the client's API.
     pub reasoning_level: Option<ByteStr>,
     pub service_tier: Option<ByteStr>,
@@ -182,6 +184,12 @@ impl ResponseSummary {
         // The last ones count: a response begins in progress, at a tier that the provider has yet to choose.
         self.status = later.status.clone().or(self.status.take());
         self.service_tier = later.service_tier.clone().or(self.service_tier.take());
+        // The price depends on it, whichever event names it.
+        if let Some(usage) = &mut self.usage {
+            let named =
+                later.usage.and_then(|usage| usage.tier).or(later.service_tier.as_deref().map(ServiceTier::from_name));
+            usage.tier = named.or(usage.tier).or(self.service_tier.as_deref().map(ServiceTier::from_name));
+        }
     }
 }
 

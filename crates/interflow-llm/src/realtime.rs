@@ -8,6 +8,7 @@ use std::sync::LazyLock;
 
 use interflow_codec::json::{JsonReader, JsonToken};
 use interflow_types::RequestHead;
+use serde::Deserialize;
 
 use crate::Provider;
 
@@ -72,6 +73,17 @@ pub fn is_known_event(provider: Provider, event: &[u8]) -> bool {
     }
     // With duplicate `type` members, the upstream's parser might use the other one.
     verdict == Some(true) && types_at_root < 2
+}
+
+/// Whether a client's event may come before any that names a model: Google's Interactions have some that only manage the
+/// connection.
+pub fn may_lack_model(provider: Provider, event: &[u8]) -> bool {
+    #[derive(Deserialize)]
+    struct Event<'e> {
+        event_type: &'e str,
+    }
+    let is_google = matches!(provider, Provider::Gemini | Provider::Vertex);
+    is_google && serde_json::from_slice::<Event<'_>>(event).is_ok_and(|event| event.event_type != "interaction.create")
 }
 
 /// Whether a server's event reports the usage of a response that is not over: it repeats what was reported before.

@@ -56,10 +56,44 @@ pub fn reply_error(name: Option<&str>, data: &[u8]) -> Option<String> {
     Some(format!("{reason}: {why}").trim_end_matches(": ").to_owned())
 }
 
+/// The status that says the same as an error of [`reply_error`], if another attempt may succeed: by its kind, or the number
+/// in its place.
+pub fn error_status(error: &str) -> Option<u16> {
+    let kind = error.split(':').next().unwrap_or_default();
+    if let Ok(status) = kind.parse() {
+        return Some(status).filter(|status| matches!(status, 429 | 500..=599));
+    }
+    Some(match kind.to_ascii_lowercase().as_str() {
+        "overloaded_error" => 529,
+        "unavailable" | "server_is_overloaded" | "serviceunavailableexception" => 503,
+        "rate_limit_error" | "rate_limit_exceeded" | "resource_exhausted" | "throttlingexception" => 429,
+        "api_error" | "server_error" | "internal" | "internalserverexception" => 500,
+        "timeout_error" | "timeout" | "deadline_exceeded" | "modeltimeoutexception" => 504,
+        _ => return None,
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use serde_json::json;
+
+    #[test]
+    fn errors_that_pass_have_the_status_of_their_kind() {
+        for (error, status) in [
+            ("overloaded_error: Overloaded", Some(529)),
+            ("503: busy", Some(503)),
+            ("UNAVAILABLE: m", Some(503)),
+            ("throttlingException: slow down", Some(429)),
+            ("server_error: m", Some(500)),
+            ("TIMEOUT", Some(504)),
+            ("400: m", None),
+            ("invalid_request_error: m", None),
+            ("model not loaded", None),
+        ] {
+            assert_eq!(error_status(error), status, "{error}");
+        }
+    }
 
     #[test]
     fn errors_in_a_successful_response_are_told_from_replies_that_speak_of_errors() {

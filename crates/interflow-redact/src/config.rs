@@ -38,8 +38,8 @@ pub struct RedactConfig {
     pub responses: OutboundMode,
     /// Whether members that only describe a request (`metadata`, `user`, `labels`) are inspected too.
     pub metadata: bool,
-    /// What is done with personal data and secrets in the path and query of a provider's URL. The model's name and the
-    /// parameters that the API defines are not inspected.
+    /// What is done with personal data and secrets in the path and query of a provider's URL. The model's name is
+    /// not inspected.
     pub url: AddressRule,
     /// What is done with personal data and secrets in header fields that neither HTTP nor the provider nor its SDK
     /// defines. Credentials are not inspected.

@@ -111,6 +111,10 @@ fn names_and_addresses_in_unusual_spellings_are_found() {
         ("password: %s7Kd!q2vv", Password, "%s7Kd!q2vv"),
         ("write to anna.berg (at) nordmail.com today", Email, "anna.berg (at) nordmail.com"),
         ("write to anna.berg [at] nordmail [dot] com today", Email, "anna.berg [at] nordmail [dot] com"),
+        ("play anna@firm.com.mp3 now", Email, "anna@firm.com"),
+        ("unpack anna.berg@nordmail.com.tar.7z.1", Email, "anna.berg@nordmail.com.tar"),
+        ("play anna.berg=40nordmail.com.mp3 now", Email, "anna.berg=40nordmail.com"),
+        ("play anna.berg [at] nordmail [dot] com.mp4 now", Email, "anna.berg [at] nordmail [dot] com"),
     ]);
     assert_nothing(&[
         "<Box width={3}>",
@@ -118,5 +122,6 @@ fn names_and_addresses_in_unusual_spellings_are_found() {
         "password: %s",
         "password: #optional",
         "meet me (at) noon",
+        "npm install lodash@4.17.21 react@18.3.0-rc.1 next@canary.7",
     ]);
 }

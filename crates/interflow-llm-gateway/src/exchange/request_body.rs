@@ -20,6 +20,8 @@ pub(crate) struct RequestBody {
     /// That of a form.
     boundary: Option<String>,
     is_url_encoded: bool,
+    /// It is a file, or a piece of one.
+    is_upload: bool,
     plain: Bytes,
     /// Without the positions of texts, unless they were needed too.
     facts: OnceLock<Arc<MarkedText>>,
@@ -102,6 +104,7 @@ impl RequestBody {
             codings: Vec::new(),
             boundary,
             is_url_encoded,
+            is_upload: is_upload(headers),
             plain,
             facts: OnceLock::new(),
             content: Mutex::default(),
@@ -128,6 +131,7 @@ impl RequestBody {
             && coding::parse_codings(headers).is_ok_and(|codings| codings == self.codings)
             && boundary(headers) == self.boundary
             && is_url_encoded(headers) == self.is_url_encoded
+            && is_upload(headers) == self.is_upload
     }
 
     /// The body, if it is no larger than another stage decodes it to.
@@ -194,10 +198,10 @@ impl RequestBody {
             Ok(marked) => BodyShape::Json(marked.into()),
             Err(e @ MarkError::Overloaded(_)) => return Err(e.into()),
             Err(MarkError::Json(_)) => {
-                let media_type = self.is_url_encoded.then(|| URL_ENCODED.to_owned());
-                let field =
-                    multipart::FormPart { range: 0..self.plain.len(), media_type, ..multipart::FormPart::default() };
-                BodyShape::Form(multipart::Form { parts: vec![field], ..multipart::Form::default() })
+                let media_type = (self.is_url_encoded && !self.is_upload).then(|| URL_ENCODED.to_owned());
+                let (range, file) = (0..self.plain.len(), self.is_upload.then(String::new));
+                let part = multipart::FormPart { range, media_type, file, ..multipart::FormPart::default() };
+                BodyShape::Form(multipart::Form { parts: vec![part], ..multipart::Form::default() })
             }
         };
         let _held = PROCESS_BUDGET.reserve(shape.size()).map_err(ReadError::Overloaded)?;
@@ -258,9 +262,35 @@ fn is_url_encoded(headers: &Headers) -> bool {
     media_type.trim().eq_ignore_ascii_case(URL_ENCODED)
 }
 
+/// Whether a request of Google's upload protocols has the bytes of a file in its body.
+pub(crate) fn is_upload(headers: &Headers) -> bool {
+    let has = |name, word| headers.get_str(name).is_some_and(|value| value.to_ascii_lowercase().contains(word));
+    has("x-goog-upload-command", "upload") || has("x-goog-upload-protocol", "raw")
+}
+
+/// Refuses a part whose text is not read as it is.
+pub(crate) fn check_encoding(part: &multipart::FormPart) -> Result<(), ReadError> {
+    let message = "a part of the form has a Content-Transfer-Encoding or a charset in which it is not read: send it as UTF-8, without a transfer encoding";
+    if part.is_encoded { Err(ReadError::Malformed("bad_form", message.to_owned())) } else { Ok(()) }
+}
+
 /// The text in UTF-8. A NUL character shows that it is UTF-16 or UTF-32, in which detectors find nothing.
 pub(crate) fn utf8_text(bytes: &[u8]) -> Option<&str> {
-    std::str::from_utf8(bytes).ok().filter(|text| !text.contains('\0'))
+    std::str::from_utf8(bytes).ok().filter(|text| !text.contains('\0') && !is_utf16(bytes))
+}
+
+/// Whether bytes without NUL are UTF-16, in either order: control characters are then the high bytes of letters beyond
+/// Latin, or parts of nothing but letters.
+fn is_utf16(bytes: &[u8]) -> bool {
+    let is_control = |b: &u8| matches!(b, 1..=8 | 0x0e..=0x1f);
+    let is_letter =
+        |unit: u16| char::from_u32(unit.into()).is_some_and(char::is_alphabetic) || matches!(unit, 0x3001 | 0x3002);
+    bytes.iter().any(is_control)
+        && [u16::from_le_bytes, u16::from_be_bytes].iter().any(|read| {
+            let units = || bytes.chunks_exact(2).map(|pair| read([pair[0], pair[1]]));
+            let high = units().filter(|unit| is_control(&unit.to_be_bytes()[0])).count();
+            high * 4 > bytes.len() || units().all(is_letter)
+        })
 }
 
 /// Whether a part is a file that is no text: neither its type nor its name says so, and it is none in another charset

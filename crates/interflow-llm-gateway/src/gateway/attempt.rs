@@ -9,12 +9,13 @@ use bytes::Bytes;
 use interflow_codec::content_coding as coding;
 use interflow_types::{
     Attempt, AttemptHandle, AttemptState, Attempts, Body, ByteStr, CallUsage, Error, ErrorKind, Flow, Method, Request,
-    RequestHead, Response, Result, StatusCode,
+    RequestHead, Response, ResponseHead, Result, Scheme, StatusCode, Url,
 };
 
 use super::credential_mask::SentCredentials;
 use super::routing::{
-    ActiveRequest, AttemptLimits, Deployment, HoldFailure, HoldLimits, Pin, Route, hold_until_content, retry_after,
+    ActiveRequest, AttemptLimits, Deployment, HoldFailure, HoldLimits, Pin, ResponseOwner, Route, hold_until_content,
+    retry_after,
 };
 use super::served::served_model;
 use super::translation::{FORMAT_HEADER, Translation};
@@ -30,7 +31,8 @@ use interflow_llm::event_stream::ResponseForm;
 use interflow_llm::translate::{
     Losses, WireFormat, is_bound_elsewhere, may_have_signed_thoughts, without_call_signatures,
 };
-use interflow_llm::{LlmCall, LlmRefusal, Operation};
+use interflow_llm::{LlmCall, LlmRefusal, Operation, error_status};
+use serde_json::json;
 
 /// The result of the attempts so far: what the client gets if no attempt succeeds.
 pub(super) enum LastFailure {
@@ -73,12 +75,6 @@ impl LastFailure {
     }
 }
 
-#[derive(serde::Deserialize)]
-struct Continuation {
-    #[serde(default, alias = "previous_interaction_id")]
-    previous_response_id: Option<String>,
-}
-
 /// A client's request with all that its attempts need.
 pub(super) struct RoutedRequest {
     pub gateway: Arc<LlmGateway>,
@@ -91,6 +87,7 @@ pub(super) struct RoutedRequest {
     pub raw: Bytes,
     /// Whether thoughts in its history are bound to another.
     pub is_unbound: bool,
+    pub owner: ResponseOwner,
     translation: Translation,
 }
 
@@ -147,7 +144,8 @@ impl RoutedRequest {
         flow: &Flow,
     ) -> Self {
         let translation = Translation::new(&table, &head, &call, flow);
-        Self { gateway, table, route, upstream, call, head, raw, is_unbound: false, translation }
+        let owner = ResponseOwner::of(flow);
+        Self { gateway, table, route, upstream, call, head, raw, is_unbound: false, owner, translation }
     }
 
     /// The same request, to be prepared independently.
@@ -259,16 +257,13 @@ impl RoutedRequest {
     fn pin(&self, deployment: &Deployment) -> Option<Pin> {
         let has_choice = self.route.deployments.len() > 1 && self.call.operation == Operation::Responses;
         let upstream = deployment.upstream.name.as_str().into();
-        has_choice.then(|| Pin { deployment: deployment.name.clone(), upstream })
+        let owner = self.owner.clone();
+        has_choice.then(|| Pin { deployment: deployment.name.clone(), upstream, owner })
     }
 
     /// The deployment of the response that this request continues, and its id.
-    pub async fn pinned(&self) -> Option<(String, Pin)> {
-        if self.call.operation != Operation::Responses {
-            return None;
-        }
-        let body = self.plain_body().await;
-        let id = serde_json::from_slice::<Continuation>(&body).ok()?.previous_response_id?;
+    pub fn pinned(&self) -> Option<(ByteStr, Pin)> {
+        let id = self.call.continues.clone().filter(|_| self.call.operation == Operation::Responses)?;
         let pin = self.gateway.pins.get(&id)?;
         Some((id, pin))
     }
@@ -313,6 +308,20 @@ impl RoutedRequest {
         })
     }
 
+    /// Has the URL that a file is to be sent to (Google's resumable uploads) lead to this gateway: the file would pass it by.
+    fn lead_upload_here(&self, flow: &Flow, index: usize, head: &mut ResponseHead) {
+        let Some(url) = head.headers.get_str("x-goog-upload-url").map(str::to_owned) else { return };
+        head.headers.remove("x-goog-upload-url");
+        let upstream = &self.route.deployments[index].upstream;
+        let there = Url::of_service(&url).ok().and_then(|url| upstream.path_within(&url));
+        if let Some((path, host)) = there.zip(self.head.headers.get_str("host")) {
+            let is_tls = flow.client_tls.is_some() || self.head.headers.get_str("x-forwarded-proto") == Some("https");
+            let scheme = if is_tls { Scheme::Https } else { Scheme::Http };
+            let here = format!("{scheme}://{host}/{}{path}", upstream.name);
+            head.headers.append_unchecked(b"X-Goog-Upload-URL", here.as_bytes());
+        }
+    }
+
     /// The response for the client.
     pub async fn answer(&mut self, flow: &mut Flow, outcome: AttemptOutcome, deadline: Instant) -> Result<Response> {
         let AttemptOutcome { handle, index, result, format, losses, active } = outcome;
@@ -337,6 +346,7 @@ impl RoutedRequest {
             }
             None => {
                 reasoning::name_losses(&mut response.head.headers, &losses);
+                self.lead_upload_here(flow, index, &mut response.head);
                 if token_count::is_asked(&self.call, &self.head) && token_count::has_no_endpoint(response.head.status) {
                     let Response { head, body } = &mut response;
                     let error = std::mem::replace(body, Body::Empty);
@@ -435,11 +445,12 @@ pub(super) async fn send(
                 let first_token_until = attempt.first_token_until(now, form.is_stream, deadline);
                 let limits = HoldLimits { first_token_until, deadline };
                 let held = hold_until_content(response, form, limits).await;
-                held.map_err(|failure| match failure {
-                    HoldFailure::Late => late("begin its reply"),
+                held.or_else(|failure| match failure {
+                    HoldFailure::Late => Err(late("begin its reply")),
                     HoldFailure::Failed(why) => {
                         let why = credentials.masked(&why, MAX_ERROR_LENGTH);
-                        Error::new(ErrorKind::BadResponse, format!("the upstream {name} reported an error: {why}"))
+                        let error = format!("the upstream {name} reported an error: {why}");
+                        late_status(&why).ok_or_else(|| Error::new(ErrorKind::BadResponse, error))
                     }
                 })
             }
@@ -454,6 +465,14 @@ pub(super) async fn send(
     }
     pending.record(route, &result);
     (active, result)
+}
+
+/// The response that a provider would have given, had it known the error before it answered with success.
+fn late_status(error: &str) -> Option<Response> {
+    let status = error_status(error).and_then(|status| StatusCode::from_u16(status).ok())?;
+    let (kind, message) = error.split_once(": ").unwrap_or((error, error));
+    let body = json!({ "type": "error", "error": { "type": kind, "code": kind, "message": message } });
+    Some(Response::full(status, "application/json", body.to_string()))
 }
 
 /// An attempt whose result is not known yet. If it is dropped, the request was cancelled, which says nothing about the

@@ -9,21 +9,23 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use interflow_types::{
-    Authority, Body, BoxFuture, Direction, EarlyExit, EntryKind, ErrorKind, ErrorSource, Flow, LocalHandler,
-    MaybeFuture, MessageVerdict, Phase, PhaseSet, PlanScope, Request, RequestHead, RequestVerdict, Response,
-    ResponseHead, Result, ServedBy, Stage, StatusCode, StreamMessage,
+    Authority, Body, BoxFuture, Direction, EarlyExit, EntryKind, ErrorKind, ErrorSource, Flow, InjectedMessages,
+    LocalHandler, MaybeFuture, MessageVerdict, Phase, PhaseSet, PlanScope, Request, RequestHead, RequestVerdict,
+    Response, ResponseHead, Result, ServedBy, Stage, StatusCode, StreamMessage,
 };
 use memchr::memmem;
 
 use super::access_token::{AccessToken, AccessTokenSource};
 use super::circuit_breaker::circuit_open;
 use super::route_handler::RouteHandler;
+use super::routing::{ResponseOwner, response_in_path};
 use super::upstream_error::MAX_ERROR_TIME;
 use super::upstream_request::{
     model_in_body, rename_model_in_event, rename_model_in_path, rewrite_model, sign, upstream_model,
 };
 use super::{LlmGateway, LlmUpstream, aws_signature, reasoning, response_cache, stream_usage, token_count};
 use crate::credentials::has_credentials;
+use interflow_llm::event_stream::StreamFraming;
 use interflow_llm::translate::{Losses, WireFormat, binds_thoughts, may_have_signed_thoughts, may_need_responses};
 use interflow_llm::{LlmCall, LlmRefusal, Operation, Provider};
 
@@ -50,6 +52,16 @@ impl Dispatcher {
         // So is every request whose authority is local.
         let straight = flow.authority != Authority::from(flow.client.local);
         self.0.table().get(&name).filter(|_| straight).cloned()
+    }
+
+    /// Why a request for a response that its provider keeps is rejected: another client's request made it.
+    fn of_another(&self, flow: &Flow, id: Option<&str>) -> Option<LlmRefusal> {
+        let id = id.filter(|_| flow.transport == EntryKind::Gateway)?;
+        self.0.pins.get(id).filter(|pin| pin.owner != ResponseOwner::of(flow))?;
+        let message =
+            format!("there is no response {id} that this key may use: send the whole conversation without its id");
+        let class = "invalid_request_error";
+        Some(LlmRefusal::new(StatusCode::NOT_FOUND, class, "previous_response_not_found", message))
     }
 
     /// Why a request to an unconfigured cloud upstream is rejected: without credentials of the gateway or the client,
@@ -187,7 +199,8 @@ impl Stage for Dispatcher {
     }
 
     fn request_head<'a>(&'a self, flow: &'a mut Flow, head: &'a mut RequestHead) -> MaybeFuture<'a, RequestVerdict> {
-        if let Some(refusal) = self.disabled(flow, head) {
+        let named = response_in_path(head.url.path_only());
+        if let Some(refusal) = self.of_another(flow, named).or_else(|| self.disabled(flow, head)) {
             flow.tag(format!("refused:{}", refusal.code));
             return MaybeFuture::Ready(RequestVerdict::Answer(Box::new(refusal.to_response(provider_of(flow), flow))));
         }
@@ -224,6 +237,12 @@ impl Stage for Dispatcher {
         head: &'a mut RequestHead,
         body: Body,
     ) -> MaybeFuture<'a, Result<Body, EarlyExit>> {
+        let continued = flow.extension::<LlmCall>().and_then(|call| call.continues.as_deref());
+        if let Some(refusal) = self.of_another(flow, continued) {
+            flow.tag(format!("refused:{}", refusal.code));
+            let response = refusal.to_response(provider_of(flow), flow);
+            return MaybeFuture::Ready(Err(EarlyExit::Answer(Box::new(response))));
+        }
         if !stream_usage::applies(flow, head, &body) {
             return self.prepare_body(flow, head, body);
         }
@@ -284,6 +303,12 @@ impl Stage for Dispatcher {
     }
 
     fn message<'a>(&'a self, flow: &'a mut Flow, message: &'a mut StreamMessage) -> MaybeFuture<'a, MessageVerdict> {
+        let call = flow.extension::<LlmCall>().filter(|_| message.direction == Direction::Request);
+        if let Some(refusal) = self.of_another(flow, call.and_then(|call| call.continues.as_deref())) {
+            let event = refusal.to_event(provider_of(flow), StreamFraming::Messages, flow.id);
+            flow.extension_mut::<InjectedMessages>().reply.push(event.into());
+            return MaybeFuture::Ready(MessageVerdict::Drop);
+        }
         if message.direction == Direction::Request
             && let Some(upstream) = flow.extension::<DispatchState>().and_then(|s| s.upstream.as_deref())
             && let Some(renamed) = rename_model_in_event(&self.0.table(), upstream, &message.payload)

@@ -44,6 +44,7 @@ pub use dispatch::Dispatcher;
 pub use response_cache::{CacheStats, PreparedCache, ResponseCache, SemanticStats, TextFeatures};
 pub use routes::UpstreamTable;
 pub(crate) use routes::is_known_upstream;
+pub(crate) use routing::response_in_path;
 pub use routing::{DeploymentRole, DeploymentState, DeploymentView, LlmRouteView};
 pub(crate) use served::{DeliveryState, ListedAttempt};
 pub(crate) use stream_usage::StreamUsageWanted;
@@ -221,11 +222,12 @@ impl LlmGateway {
     }
 
     /// The upstream of a flow of the gateway port, and the path at the upstream.  Falls back to the target URL.
-    pub(crate) fn identify(&self, flow: &Flow, url: &Url) -> Option<(Arc<LlmUpstream>, String)> {
-        let table = self.table();
+    pub(crate) fn identify(&self, flow: &Flow, head: &RequestHead) -> Option<(Arc<LlmUpstream>, String)> {
+        let (table, url) = (self.table(), &head.url);
         // A request handled by the route handler still has the local authority.
         if flow.transport == EntryKind::Gateway && flow.authority == Authority::from(flow.client.local) {
-            let route = table.find_route(&url.path, false)?;
+            // As the mount found it: the upstreams that the request may be sent to depend on it.
+            let route = table.find_route(&url.path, head.headers.contains("anthropic-version"))?;
             return Some((route.upstream, route.rest.to_owned()));
         }
         // Upstreams may share a target: then only the endpoint determines keys and model names.
@@ -271,8 +273,10 @@ impl GatewayMount for LlmGatewayMount {
         let upgrade = request.headers.contains("upgrade") || *request.method == Method::CONNECT;
         let translated = route.upstream.translates(request.method, route.rest).is_some();
         let routed = || table.may_be_routed(&route, request.method);
+        // The answer has the URL that the file is sent to, which has to lead here.
+        let announces = request.headers.get_str("x-goog-upload-command").is_some_and(|c| c.contains("start"));
         let cached = || self.0.cache.may_serve(&route.upstream.name, route.call(request.method).operation);
-        if (route.upstream.may_retry() || translated || routed() || cached()) && !upgrade {
+        if (route.upstream.may_retry() || translated || announces || routed() || cached()) && !upgrade {
             return Some(MountTarget::Serve(Arc::new(route_handler::RouteHandler {
                 gateway: Arc::clone(&self.0),
                 upstream: route.upstream,

@@ -90,7 +90,7 @@ impl RouteHandler {
             Stickiness::User => Some(Affinity::of_user(flow, &request.head)),
             Stickiness::Session => Some(session(&request, flow).await),
         };
-        let pinned = request.pinned().await;
+        let pinned = request.pinned();
         if let Some((id, pin)) = &pinned {
             tags.push("pinned".to_owned());
             if !selection.pin(&route, pin, |d| request.suits(d)) {

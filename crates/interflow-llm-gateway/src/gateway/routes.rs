@@ -294,7 +294,7 @@ fn native_upstream(path: &str, anthropic: bool) -> Option<&'static str> {
     if path.contains("/projects/") && path.contains("/locations/") {
         return Some("vertex");
     }
-    if lower.contains("generatecontent") || path.starts_with("/v1beta/") {
+    if lower.contains("generatecontent") || path.starts_with("/v1beta/") || path.starts_with("/upload/v1beta/") {
         return Some("gemini");
     }
     if path.starts_with("/api/generate") || path.starts_with("/api/chat") || path.starts_with("/api/embed") {

@@ -91,11 +91,16 @@ pub(super) fn unmaskable(guards: &[Arc<Guard>], direction: Direction) -> LlmRefu
 
 async fn read_body(flow: &mut Flow, head: &RequestHead, raw: &Bytes, max: usize) -> Result<ReadBody, LlmRefusal> {
     let request = exchange::request_body(flow, &head.headers, raw, max).await?;
+    let is_upload = exchange::is_upload(&head.headers);
     // The texts are copies.
     let held = PROCESS_BUDGET.reserve(request.plain().len() as u64).map_err(|e| overloaded(&e))?;
-    let texts = request.read(|body| {
-        Ok(match &body.content_now(true)?.shape {
-            BodyShape::Form(form) => texts_of_form(body.plain(), form),
+    let texts = request.read(move |body| {
+        let content = if is_upload { body.everything()? } else { body.content_now(true)? };
+        Ok(match &content.shape {
+            BodyShape::Form(form) => {
+                form.parts.iter().try_for_each(exchange::check_encoding)?;
+                texts_of_form(body.plain(), form)
+            }
             BodyShape::Json(marked) => texts_of_json(body.plain(), marked),
         })
     });

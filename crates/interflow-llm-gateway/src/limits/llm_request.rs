@@ -201,9 +201,15 @@ fn is_form(headers: &Headers) -> bool {
 fn model_of_form(body: &RequestBody) -> Option<Arc<str>> {
     let content = body.content_now(false).ok()?;
     let BodyShape::Form(form) = &content.shape else { return None };
-    let mut models = form.parts.iter().filter(|part| part.name == "model" && part.file.is_none());
-    let (Some(model), None) = (models.next(), models.next()) else { return None };
-    std::str::from_utf8(body.plain().get(model.range.clone())?).ok().map(Into::into)
+    let field = |name: &str| {
+        let mut fields = form.parts.iter().filter(|part| part.name == name && part.file.is_none());
+        let (Some(field), None) = (fields.next(), fields.next()) else { return None };
+        std::str::from_utf8(body.plain().get(field.range.clone())?).ok()
+    };
+    // A call of the Realtime API names it in the settings of its session.
+    let of_session =
+        || serde_json::from_str::<serde_json::Value>(field("session")?).ok()?["model"].as_str().map(Into::into);
+    field("model").map(Into::into).or_else(of_session)
 }
 
 /// Input tokens of a body whose texts and media are not located.

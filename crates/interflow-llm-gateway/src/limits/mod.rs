@@ -21,7 +21,7 @@ use interflow_limits::{
     TagSet, UsageEstimate, UsageLimiter, UsageReservation, VirtualKey, VirtualKeyRing, parse_tags,
 };
 use interflow_llm::event_stream::StreamFraming;
-use interflow_llm::{LlmCall, Operation, Provider, provider, spans};
+use interflow_llm::{LlmCall, Operation, Provider, provider, realtime, spans};
 use interflow_types::{
     Body, ByteStr, CallUsage, CollectError, Direction, EarlyExit, EntryKind, Flow, InjectedMessages, MaybeFuture,
     MessageKind, MessageVerdict, OutlivesClient, Phase, PhaseSet, PlanScope, RequestHead, RequestVerdict, ResponseHead,
@@ -341,8 +341,7 @@ impl LimitStage {
         let (provider, asked) = (call.provider, call.model.clone());
         let named = call.upstream.as_deref().zip(asked.as_deref());
         let deployments = named.map(|(at, model)| self.gateway.deployments_of(at, call.route.as_deref(), model));
-        // Google's events name their model in other ways, which are not read.
-        let needs_model = !matches!(provider, Provider::Gemini | Provider::Vertex);
+        let needs_model = !realtime::may_lack_model(provider, &message.payload);
         let model = asked.as_deref().map(Arc::from);
         let admit = |grant: &UsageReservation| grant.admit_model((model, deployments.unwrap_or_default()), needs_model);
         let Some(Err(why)) = held.grant.lock().as_ref().map(admit) else {

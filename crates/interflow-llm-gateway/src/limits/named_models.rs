@@ -49,7 +49,7 @@ impl<'de> Deserialize<'de> for NamedModels {
             }
 
             fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<NamedModels, A::Error> {
-                let (mut named, mut names) = (NamedModels::default(), 0u32);
+                let (mut named, mut names, mut of_session) = (NamedModels::default(), 0u32, None);
                 while let Some(name) = members.next_key::<String>()? {
                     // Ollama's parser ignores the case of names.
                     match name.to_ascii_lowercase().as_str() {
@@ -61,6 +61,13 @@ impl<'de> Deserialize<'de> for NamedModels {
                             add_all(&members.next_value()?, &mut named.others);
                         }
                         "tools" | "plugins" => add_of_tools(&members.next_value()?, &mut named.others),
+                        // What a session is going to use, which is opened with a secret that this request asks for.
+                        "session" | "input_audio_transcription" => {
+                            let (session, before) = (members.next_value::<Value>()?, named.others.len());
+                            add_members(&session, &mut named.others);
+                            let first = || named.others.get(before).cloned();
+                            of_session = session["model"].as_str().map(str::to_owned).or_else(first);
+                        }
                         "preset" | "agent_id" | "assistant_id" => {
                             named.is_unclear |= !members.next_value::<Value>()?.is_null();
                         }
@@ -88,6 +95,9 @@ impl<'de> Deserialize<'de> for NamedModels {
                             members.next_value::<IgnoredAny>()?;
                         }
                     }
+                }
+                if names == 0 {
+                    named.model = of_session;
                 }
                 // Parsers differ in which one they take.
                 if names > 1 {
@@ -208,6 +218,14 @@ mod tests {
                 false,
             ),
             (r#"{"model":"a","preset":"p"}"#, Some("a"), vec![], true),
+            (
+                r#"{"session":{"audio":{"input":{"transcription":{"model":"b"}}},"model":"a"}}"#,
+                Some("a"),
+                vec!["b", "a"],
+                false,
+            ),
+            (r#"{"session":{"audio":{"input":{"transcription":{"model":"b"}}}}}"#, Some("b"), vec!["b"], false),
+            (r#"{"model":"a","session":{"model":"b"}}"#, Some("a"), vec!["b"], false),
             (r#"{"model":"a@preset/p"}"#, Some("a@preset/p"), vec![], true),
             (r#"{"model":"a","tools":[{"type":"image_generation"}]}"#, Some("a"), vec![IMAGE_TOOL_MODEL], false),
             (

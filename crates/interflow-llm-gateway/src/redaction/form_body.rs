@@ -3,14 +3,14 @@
 use std::ops::Range;
 
 use interflow_llm::LlmRefusal;
-use interflow_llm::spans::MediaKind;
-use interflow_llm::spans::multipart::{Form, FormPart, HeadEncoding};
+use interflow_llm::spans::multipart::{Form, HeadEncoding};
 use interflow_redact::{MediaRule, Replacement};
 use interflow_types::percent;
 
 use super::request_body::{RedactionRun, blocked_media};
+use super::upload::media_kind;
 use crate::exchange::response::event_rewriter::{ByteReplacement, splice};
-use crate::exchange::{URL_ENCODED, bad_request, is_binary_file, utf8_text};
+use crate::exchange::{URL_ENCODED, bad_request, check_encoding, utf8_text};
 
 impl RedactionRun<'_> {
     pub fn form(&mut self, body: &[u8], form: &Form) -> Result<Option<Vec<u8>>, LlmRefusal> {
@@ -31,6 +31,7 @@ impl RedactionRun<'_> {
                 }
                 continue;
             }
+            check_encoding(part)?;
             let is_url_encoded = part.file.is_none() && part.media_type.as_deref() == Some(URL_ENCODED);
             let redacted =
                 if is_url_encoded { self.url_encoded(content)? } else { self.file(content, part.file.is_some())? };
@@ -88,16 +89,4 @@ fn replaced(text: &str, spans: &[Replacement], encode: impl Fn(&str) -> String) 
     }
     out.push_str(&text[at..]);
     (!spans.is_empty()).then_some(out)
-}
-
-/// The kind of a part's content that is not text, and its name in errors.
-fn media_kind(part: &FormPart, content: &[u8]) -> Option<(MediaKind, &'static str)> {
-    let media_type = part.media_type.as_deref().unwrap_or_default();
-    if media_type.starts_with("audio/") || media_type.starts_with("video/") {
-        Some((MediaKind::Audio, "audio"))
-    } else if media_type.starts_with("image/") {
-        Some((MediaKind::Image, "image"))
-    } else {
-        is_binary_file(part, content).then_some((MediaKind::Document, "document"))
-    }
 }

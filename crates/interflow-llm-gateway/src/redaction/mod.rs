@@ -17,6 +17,7 @@ mod rewriters;
 mod sessions;
 #[cfg(test)]
 mod tests;
+mod upload;
 mod url_and_headers;
 mod websocket;
 

@@ -16,19 +16,20 @@ use interflow_redact::{
     UnknownRule, decode_lossy, may_hold_json,
 };
 use interflow_types::budget::{MemoryReservation, PROCESS_BUDGET};
-use interflow_types::{Body, EarlyExit, Flow, Headers, RequestHead, StatusCode};
+use interflow_types::{Body, EarlyExit, Flow, Headers, Method, RequestHead, StatusCode};
 
 use crate::exchange::{
     self, BodyContent, BodyShape, Collected, Pass, ReadError, RequestBody, bad_request, mark_json, off_worker,
     overloaded, request_identity_encoding, utf8_text,
 };
+use crate::gateway::response_in_path;
 use crate::llm_telemetry::RedactionFindings;
 
 use super::background_scan::BackgroundScan;
 use super::detector_findings;
 use super::effective_policy::{EffectivePolicy, MissingPolicy, RedactSettings};
 use super::sessions::{SessionOwner, SharedSession, conversation_session, one_way_session};
-use super::{RedactionService, RedactionState};
+use super::{RedactionService, RedactionState, upload};
 use crate::exchange::response::event_rewriter::{ByteReplacement, splice};
 
 /// Larger bodies that are only flagged are scanned before they are sent, within the bound on scans.
@@ -75,7 +76,10 @@ pub(super) async fn redact(
         return Err(service.refuse(flow, &refusal));
     }
     let outbound = choice.outbound != interflow_redact::OutboundMode::Off;
-    if body.is_empty() && exchange.operation == Operation::Lookup && choice.mode == RedactMode::Redact {
+    let is_lookup = exchange.operation == Operation::Lookup;
+    // What cancels a response or a batch has an empty body, or none: any text in it is read.
+    let is_cancel = is_lookup && head.method == Method::POST;
+    if (body.is_empty() && is_lookup || is_cancel) && choice.mode == RedactMode::Redact {
         resume_session(service, flow, head);
     }
     if choice.mode == RedactMode::Off || body.is_empty() {
@@ -87,10 +91,17 @@ pub(super) async fn redact(
     }
     let strict = choice.mode == RedactMode::Redact;
     // Without a known format, texts cannot be told from ids, so nothing can be redacted reliably.
-    let is_unknown = !exchange.operation.is_known() || exchange.operation == Operation::Lookup;
-    if is_unknown && settings.unknown != UnknownRule::Scan {
+    let is_unknown = !exchange.operation.is_known() || is_lookup;
+    if is_unknown && !is_cancel && settings.unknown != UnknownRule::Scan {
         return handle_unknown_shape(service, &settings, flow, strict, body);
     }
+    let is_upload = upload::is_upload(exchange.provider, head);
+    if is_upload && strict {
+        // The text of the file that is announced is going to change.
+        head.headers.remove("x-goog-upload-header-content-length");
+    }
+    let is_upload = is_upload && exchange::is_upload(&head.headers);
+    let is_unknown = is_unknown || is_upload;
     let (max_body, name) = (settings.max_body, "redact");
     let too_large = || format!("the body is larger than {max_body} bytes (redact.max_body)");
     let refuse = |flow: &mut Flow, refusal: &LlmRefusal| service.refuse(flow, refusal);
@@ -111,7 +122,10 @@ pub(super) async fn redact(
     let begun = Instant::now();
     let owner = SessionOwner::of(flow, head);
     let done = match exchange::request_body(flow, &head.headers, &raw, max_body).await {
-        Ok(request) => run_job(service, &settings, &choice, owner, head, request, (strict, is_unknown)).await,
+        Ok(request) => match upload::check_piece(head, is_upload, request.plain()) {
+            Ok(()) => run_job(service, &settings, &choice, owner, head, request, (strict, is_unknown)).await,
+            Err(refusal) => Err(refusal),
+        },
         Err(e) => Err(e.into()),
     };
     let (outcome, session) = match done {
@@ -130,7 +144,9 @@ pub(super) async fn redact(
     }
     let restores = session.lock().vault().is_some_and(|v| !v.is_empty());
     let state = flow.extension_mut::<RedactionState>();
-    (state.session, state.owner) = (Some(session), Some(owner));
+    if !is_cancel || state.session.is_none() {
+        (state.session, state.owner) = (Some(session), Some(owner));
+    }
     if restores || outbound {
         request_identity_encoding(head);
     }
@@ -275,8 +291,7 @@ fn handle_unknown_shape(
 
 /// The session of a response that is asked for by its id: one that the provider made in the background.
 fn resume_session(service: &RedactionService, flow: &mut Flow, head: &mut RequestHead) {
-    let path = head.url.path_only();
-    let id = ["/responses/", "/interactions/"].iter().find_map(|list| path.split_once(list)?.1.split('/').next());
+    let id = response_in_path(head.url.path_only());
     let owner = SessionOwner::of(flow, head);
     let Some(session) = id.and_then(|id| service.kept.get(owner, id)) else { return };
     let state = flow.extension_mut::<RedactionState>();

@@ -15,6 +15,7 @@ use interflow_redact::{
 };
 
 use super::effective_policy::EffectivePolicy;
+use super::url_and_headers::{MIN_PERSONAL_DIGITS, is_identifier_like};
 use super::{RedactionService, SharedSession};
 
 /// Restores originals. Keeps, for each text in progress, the beginning of what may be a placeholder.
@@ -255,6 +256,25 @@ impl TextRewriter for ScanRewriter {
 
     fn skipped(&mut self) {
         self.passing.mark_unread();
+    }
+
+    fn drops(&mut self, field: &str) -> Result<bool, StreamAbort> {
+        let (name, value) = field.split_once(':').unwrap_or(("", field));
+        let is_counter = value.trim().len() < MIN_PERSONAL_DIGITS && value.trim().bytes().all(|b| b.is_ascii_digit());
+        if matches!(name, "" | "event" | "id" | "retry") && (is_counter || is_identifier_like(value.trim())) {
+            return Ok(false);
+        }
+        match self.redactor.redact_text(field, &mut self.session) {
+            Ok(redaction) => {
+                self.record_findings(&redaction.spans)?;
+                Ok(self.mode == OutboundMode::Redact && !redaction.spans.is_empty())
+            }
+            Err(_) if self.mode == OutboundMode::Flag => {
+                self.passing.mark_unread();
+                Ok(false)
+            }
+            Err(e) => Err(Self::scan_error(e)),
+        }
     }
 }
 

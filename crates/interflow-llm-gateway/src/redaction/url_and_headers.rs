@@ -8,92 +8,12 @@ use interflow_types::{ByteStr, Flow, RequestHead, StatusCode, percent};
 
 use super::effective_policy::{EffectivePolicy, RedactSettings};
 
-/// Query parameters that belong to the API, or credentials that the provider needs unchanged. Everything else is
-/// scanned.
-const IGNORED_PARAMETERS: [&str; 14] = [
-    "key",
-    "api_key",
-    "api-key",
-    "access_token",
-    "api-version",
-    "alt",
-    "$alt",
-    "beta",
-    "model",
-    "purpose",
-    "order",
-    "after",
-    "before",
-    "limit",
-];
+/// Query parameters with credentials that the provider needs unchanged. Everything else is scanned.
+const IGNORED_PARAMETERS: [&str; 4] = ["key", "api_key", "api-key", "access_token"];
 
 /// Header fields defined by HTTP, a provider or its SDK, and credentials. A trailing `*` matches any suffix.
 /// Everything else is scanned.
-const IGNORED_HEADERS: [&str; 63] = [
-    "authorization",
-    "proxy-authorization",
-    "x-api-key",
-    "api-key",
-    "api-revision",
-    "x-goog-*",
-    "x-amz-*",
-    "amz-*",
-    "x-ms-*",
-    "cookie",
-    "host",
-    "user-agent",
-    "accept*",
-    "content-*",
-    "connection",
-    "te",
-    "trailer",
-    "transfer-encoding",
-    "upgrade",
-    "via",
-    "keep-alive",
-    "expect",
-    "date",
-    "if-*",
-    "range",
-    "origin",
-    "cache-control",
-    "pragma",
-    "priority",
-    "dnt",
-    "sec-*",
-    "proxy-connection",
-    "max-forwards",
-    "digest",
-    "idempotency-key",
-    "x-idempotency-key",
-    "traceparent",
-    "tracestate",
-    "x-request-id",
-    "request-id",
-    "x-client-request-id",
-    "x-correlation-id",
-    "x-trace-id",
-    "b3",
-    "x-b3-*",
-    "x-datadog-*",
-    "sentry-trace",
-    "anthropic-*",
-    "openai-*",
-    "chatgpt-*",
-    "x-stainless-*",
-    "x-claude-*",
-    "x-codex-*",
-    "x-app",
-    "x-github-*",
-    "copilot-*",
-    "editor-*",
-    "originator",
-    "version",
-    "session_id",
-    "conversation_id",
-    "x-session-id",
-    "x-conversation-id",
-];
+const IGNORED_HEADERS: &str = include_str!("../../data/known_headers.txt");
 
 /// Scans a request's URL and header fields, and redacts or rejects it. Findings are counted in `found`, also when
 /// they are only flagged.
@@ -163,8 +83,9 @@ impl UrlScan<'_> {
         for (i, pair) in query.into_iter().flat_map(|q| q.split('&')).enumerate() {
             out.push(if i == 0 { '?' } else { '&' });
             let (name, value) = pair.split_once('=').unwrap_or(("", pair));
-            let known =
-                IGNORED_PARAMETERS.contains(&name) || name.get(..6).is_some_and(|n| n.eq_ignore_ascii_case("x-amz-"));
+            let known = name == "model" && is_model_name(&percent::decoded_lossy(value))
+                || IGNORED_PARAMETERS.contains(&name)
+                || name.get(..6).is_some_and(|n| n.eq_ignore_ascii_case("x-amz-"));
             // A name may be a value that a client put in the wrong place.
             let new_name = if known { None } else { self.redact_encoded("", name)? };
             let new_value = if known { None } else { self.redact_encoded(name, value)? };
@@ -182,8 +103,9 @@ impl UrlScan<'_> {
         for (name, value) in head.headers.iter() {
             let (Ok(name), Ok(value)) = (std::str::from_utf8(name), std::str::from_utf8(value)) else { continue };
             let small = name.to_ascii_lowercase();
-            let is_known = |f: &&str| f.strip_suffix('*').map_or(small == **f, |start| small.starts_with(start));
-            if IGNORED_HEADERS.iter().any(is_known) {
+            let is_known = |f: &str| f.strip_suffix('*').map_or(small == f, |start| small.starts_with(start));
+            // Google's uploads name the file in a field of theirs.
+            if small != "x-goog-upload-file-name" && IGNORED_HEADERS.lines().any(is_known) {
                 continue;
             }
             if let Some(with) = self.redact_value(name, value)? {
@@ -231,9 +153,15 @@ impl UrlScan<'_> {
     }
 }
 
+/// Whether a text may name a model: some of them have the names of people.
+fn is_model_name(text: &str) -> bool {
+    text.bytes().any(|b| b.is_ascii_alphabetic())
+        && text.bytes().all(|b| b.is_ascii_alphanumeric() || b"._:/-".contains(&b))
+}
+
 /// An API word or identifier: letters, no long run of digits even across separators, and no part as long as a key or
 /// base64. Saves the scan of most segments and avoids false findings in ids.
-fn is_identifier_like(text: &str) -> bool {
+pub(super) fn is_identifier_like(text: &str) -> bool {
     if text.split(['-', '.', '_', ':']).any(|part| part.len() > MAX_IDENTIFIER_PART) {
         return false;
     }
@@ -256,6 +184,6 @@ fn is_identifier_like(text: &str) -> bool {
 }
 
 /// Runs of at least this many digits may be a personal number; shorter ones are most often versions or counters.
-const MIN_PERSONAL_DIGITS: usize = 7;
+pub(super) const MIN_PERSONAL_DIGITS: usize = 7;
 /// Longer parts of a value may be a key or encoded.
 const MAX_IDENTIFIER_PART: usize = 15;

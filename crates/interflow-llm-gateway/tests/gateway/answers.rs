@@ -343,3 +343,39 @@ async fn ids_and_names_in_a_response_are_not_restored() {
         assert!(stays.as_str().unwrap().starts_with("EMAIL_"), "{got}");
     }
 }
+
+#[tokio::test]
+async fn what_stands_beside_the_data_of_events_is_scanned_too() {
+    let data = format!("data: {}\n\n", delta("fine"));
+    for (beside, is_clean) in [
+        (format!(": told by {MAIL}\n"), false),
+        (format!("event: {MAIL}\n"), false),
+        (format!("id: {MAIL}\n"), false),
+        (format!("note: {MAIL}\n"), false),
+        (format!("data-note: {MAIL}\r\n"), false),
+        (
+            ": OPENROUTER PROCESSING\n\n: ping\n\nevent: response.output_text.delta\nid: 17\nretry: 3000\n".to_owned(),
+            true,
+        ),
+    ] {
+        let mut orders = vec![format!("{beside}{data}"), format!("{data}{beside}\n")];
+        // An unknown field that does not end makes the stream one that was cut.
+        orders.extend((!beside.contains("note")).then(|| format!("{data}{beside}")));
+        for order in orders {
+            let raw = order + if is_clean { "\n" } else { "" };
+            let origin = super::provider("text/event-stream", raw.clone()).await;
+            for mode in [OutboundMode::Redact, OutboundMode::Block, OutboundMode::Flag] {
+                let gate = Gate::with(&origin, |parts| parts.redact.responses = mode).await;
+                let body = json!({"model": "m", "stream": true, "messages": [{"role": "user", "content": "x"}]});
+                let got = gate.post("/v1/chat/completions", body.to_string()).await.text();
+                let shows = got.contains(MAIL);
+                assert_eq!(shows, mode == OutboundMode::Flag && !is_clean, "{mode:?} {raw}: {got}");
+                assert_eq!(got.contains("outbound_blocked"), mode == OutboundMode::Block && !is_clean, "{raw}: {got}");
+                assert!(!is_clean || beside.lines().all(|line| got.contains(line)), "{mode:?}: {got}");
+                let flow = gate.proxy.flow().await;
+                let found = flow.tags.iter().any(|tag| tag.contains("email-address"));
+                assert_eq!(found, !is_clean, "{mode:?} {raw}: {:?}", flow.tags);
+            }
+        }
+    }
+}

@@ -168,7 +168,7 @@ async fn an_error_in_place_of_a_whole_reply_is_followed_by_another_deployment() 
     // Where nobody else answers, the client learns what the provider said.
     let alone = gate(&[&bad], json!({"deployments": [{"provider": "a"}], "retries": 0})).await;
     let answer = chat(&alone, false).await;
-    assert_eq!((answer.status, answer.text().contains("the model is loading")), (502, true), "{}", answer.text());
+    assert_eq!((answer.status, answer.text().contains("the model is loading")), (503, true), "{}", answer.text());
 }
 
 #[tokio::test]
@@ -431,4 +431,62 @@ async fn a_response_whose_deployment_is_gone_or_down_is_not_continued_elsewhere(
     let error = answer.json();
     assert_eq!(error["error"]["code"], "previous_response_not_found");
     assert!(error["error"]["message"].as_str().unwrap().contains("was made by a,"), "{error}");
+}
+
+#[tokio::test]
+async fn an_error_at_the_beginning_of_a_stream_has_the_status_that_its_kind_has() {
+    for (kind, to_openai, to_anthropic) in
+        [("overloaded_error", 503, 529), ("rate_limit_error", 429, 429), ("invalid_request_error", 502, 502)]
+    {
+        let event = json!({"type": "error", "error": {"type": kind, "message": "not now"}});
+        let bad = Origin::http().answering(move |_| {
+            Reply::ok(format!("event: error\ndata: {event}\n\n")).header("Content-Type", "text/event-stream")
+        });
+        let bad = bad.start().await;
+        let route = json!({"deployments": [{"provider": "anthropic", "model": "claude"}], "retries": 0, "cooldown_failures": 9});
+        let gate = gate(&[&bad], route).await;
+        let answer = chat(&gate, true).await;
+        assert_eq!((answer.status, answer.text().contains("not now")), (to_openai, true), "{kind}: {}", answer.text());
+        let body =
+            json!({"model": "smart", "stream": true, "max_tokens": 9, "messages": [{"role": "user", "content": "hi"}]});
+        let answer = post(&gate, "/anthropic/v1/messages", body).await;
+        assert_eq!(answer.status, to_anthropic, "{kind}: {}", answer.text());
+        if to_openai != 502 {
+            assert_eq!(answer.json()["error"]["type"], kind, "{}", answer.text());
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_response_is_continued_and_fetched_with_the_key_that_made_it_alone() {
+    let (a, b) = (responses("a").start().await, responses("b").start().await);
+    let gate = Gate::with(&a, |parts| {
+        configure(&mut parts.llm, &[&a, &b], json!({"deployments": [{"provider": "a"}, {"provider": "b"}]}));
+        parts.keys = super::key_scopes::key("k", "") + &super::key_scopes::key("l", "");
+    })
+    .await;
+    let ask = async |key: &str, method: &str, path: &str, body: Value| {
+        let fields = format!("Content-Type: application/json\r\nAuthorization: Bearer ifk_{key}\r\n");
+        let body = if body.is_null() { String::new() } else { body.to_string() };
+        gate.send(method, path, &fields, body.as_bytes()).await.unwrap()
+    };
+    let turn = |previous: Option<&str>| json!({"model": "smart", "input": "hi", "previous_response_id": previous});
+    let id = id_of(&ask("k", "POST", "/v1/responses", turn(None)).await);
+    let served = a.served() + b.served();
+    for (method, path, body) in [
+        ("POST", "/v1/responses".to_owned(), turn(Some(&id))),
+        // At an endpoint whose requests are not routed.
+        ("POST", "/a/v1/responses".to_owned(), json!({"model": "m", "input": "hi", "previous_response_id": id})),
+        ("GET", format!("/v1/responses/{id}"), Value::Null),
+        ("GET", format!("/openai/v1/responses/{id}/input_items"), Value::Null),
+        ("DELETE", format!("/v1/responses/{id}"), Value::Null),
+        ("POST", format!("/v1/responses/{id}/cancel"), Value::Null),
+    ] {
+        let refused = ask("l", method, &path, body).await;
+        let code = refused.json()["error"]["code"].clone();
+        assert_eq!((refused.status, code), (404, "previous_response_not_found".into()), "{method} {path}");
+    }
+    assert_eq!(a.served() + b.served(), served, "no provider was asked");
+    assert_eq!(ask("k", "POST", "/v1/responses", turn(Some(&id))).await.status, 200);
+    assert_eq!(ask("k", "GET", &format!("/v1/responses/{id}"), Value::Null).await.status, 200);
 }

@@ -222,6 +222,31 @@ async fn form_files_of_text_that_is_not_utf8_are_refused() {
             assert_eq!(post(path, head, content).await, refused("bad_file"), "{path} {head}");
         }
     }
+    let bytes = |words: &str, order: fn(u16) -> [u8; 2]| words.encode_utf16().flat_map(order).collect::<Vec<u8>>();
+    for words in [
+        "\u{418}\u{432}\u{430}\u{43d}\u{43e}\u{432}",
+        "\u{674e}\u{660e}",
+        "\u{391}\u{3bd}\u{3bd}\u{3b1}\u{2014}\u{391}",
+    ] {
+        for content in [bytes(words, u16::to_le_bytes), bytes(words, u16::to_be_bytes)] {
+            assert_eq!(
+                post("/v1/files", "name=\"file\"; filename=\"a.txt\"", &content).await,
+                refused("bad_file"),
+                "{words}"
+            );
+        }
+    }
+    let encoded = "name=\"file\"; filename=\"a.txt\"\r\nContent-Transfer-Encoding: ";
+    for (encoding, content) in [("quoted-printable", &b"SSN 123=2D45=2D6789"[..]), ("base64", b"U1NOIDEyMy00NS02Nzg5")]
+    {
+        assert_eq!(
+            post("/v1/files", &format!("{encoded}{encoding}"), content).await,
+            refused("bad_form"),
+            "{encoding}"
+        );
+    }
+    let charset = "name=\"file\"; filename=\"a.txt\"\r\nContent-Type: text/plain; charset=utf-7";
+    assert_eq!(post("/v1/files", charset, b"+AGEAbgBuAGE-").await, refused("bad_form"));
     let field = "name=\"prompt\"\r\nContent-Type: text/plain; charset=utf-16le";
     assert_eq!(post("/v1/images/edits", field, &utf16(MAIL)).await, refused("bad_form"));
     let name = "name=\"file\"; filename*=UTF-16LE''a%00n%00n%00a%00";
@@ -229,6 +254,9 @@ async fn form_files_of_text_that_is_not_utf8_are_refused() {
     assert_eq!(origin.served(), 0);
     let pdf = "name=\"file\"; filename=\"a.pdf\"\r\nContent-Type: application/pdf";
     assert_eq!(post("/v1/files", pdf, b"%PDF-1.7\n\xe2\xe3\x01\0").await.0, 200, "a document is none of a text");
+    for text in [&b"\x1b[1mbold\x1b[0m and 8=FIX.4.4\x0135=D\x01"[..], b"a\nb\nc\n"] {
+        assert_eq!(post("/v1/files", &format!("{encoded}8bit"), text).await.0, 200, "controls in a text of ASCII");
+    }
 }
 
 #[tokio::test]

@@ -318,6 +318,7 @@ async fn a_request_that_names_no_model_is_refused_where_money_is_counted_if_it_i
         ("/openai/v1/responses", json!({"input": "x"})),
         ("/openai/v1/responses", json!({"prompt": {"id": "pmpt_1"}})),
         ("/openai/v1/videos", json!({"prompt": "x"})),
+        ("/openai/v1/realtime/client_secrets", json!({"session": {"type": "realtime"}})),
         ("/openai/v1/embeddings", json!({"input": "x"})),
         ("/openai/v1/threads/t_1/runs", json!({"assistant_id": "a"})),
         ("/gemini/v1beta/interactions", json!({"agent": "a", "input": "x"})),
@@ -341,6 +342,9 @@ async fn a_request_that_names_no_model_is_refused_where_money_is_counted_if_it_i
         let answer = gate.send("POST", "/openai/v1/audio/transcriptions", fields, form.as_bytes()).await.unwrap();
         assert_eq!(answer.status, status, "{model}: {}", answer.text());
     }
+    let session = "--b\r\nContent-Disposition: form-data; name=\"session\"\r\n\r\n{\"type\":\"realtime\",\"model\":\"gpt-realtime\"}\r\n--b--\r\n";
+    let answer = gate.send("POST", "/openai/v1/realtime/calls", fields, session.as_bytes()).await.unwrap();
+    assert_eq!(answer.status, 200, "{}", answer.text());
     for (method, path, body) in [
         ("GET", "/openai/v1/models", ""),
         ("GET", "/anthropic/v1/sessions", ""),
@@ -352,6 +356,7 @@ async fn a_request_that_names_no_model_is_refused_where_money_is_counted_if_it_i
         ("POST", "/openai/v1/uploads", r#"{"filename": "x"}"#),
         ("POST", "/openai/v1/vector_stores", r#"{"name": "x"}"#),
         ("POST", "/openai/v1/threads", "{}"),
+        ("POST", "/openai/v1/realtime/client_secrets", r#"{"session": {"type": "realtime", "model": "gpt-realtime"}}"#),
         ("POST", "/gemini/v1beta/models/gemini-2.5-flash:generateContent", r#"{"contents": []}"#),
         ("POST", "/openai/v1/chat/completions", r#"{"model": "gpt-4o", "messages": []}"#),
     ] {

@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use tokio_tungstenite::tungstenite::Message as Frame;
 use tokio_tungstenite::tungstenite::client::IntoClientRequest;
 
+use super::key_scopes::key;
 use super::{Gate, MAIL};
 
 /// A provider that repeats what it was told first, over HTTP and in WebSockets.
@@ -40,6 +41,11 @@ async fn ask(gate: &Gate, input: &str, previous: Option<&str>, fields: &str) -> 
 }
 
 async fn ask_by_websocket(gate: &Gate, key: &str) -> String {
+    let told = event_of_websocket(gate, key).await;
+    told["response"]["output"][0]["content"][0]["text"].as_str().unwrap().to_owned()
+}
+
+async fn event_of_websocket(gate: &Gate, key: &str) -> Value {
     let wire = Wire::connect(gate.proxy.gateway()).await.unwrap();
     let mut request = "ws://gate/openai/v1/responses".into_client_request().unwrap();
     request.headers_mut().insert("x-api-key", key.parse().unwrap());
@@ -48,8 +54,7 @@ async fn ask_by_websocket(gate: &Gate, key: &str) -> String {
         json!({"type": "response.create", "model": "m", "input": "who am I?", "previous_response_id": "resp_7"});
     socket.send(Frame::text(event.to_string())).await.unwrap();
     let told = socket.next().await.expect("an event").unwrap();
-    let told: Value = serde_json::from_str(told.to_text().unwrap()).unwrap();
-    told["response"]["output"][0]["content"][0]["text"].as_str().unwrap().to_owned()
+    serde_json::from_str(told.to_text().unwrap()).unwrap()
 }
 
 #[tokio::test]
@@ -65,4 +70,23 @@ async fn another_clients_response_id_does_not_lead_to_its_originals() {
     assert!(other.starts_with("I am EMAIL_"), "{other}");
     assert_eq!(ask(&gate, "who am I?", Some("resp_7"), "").await, said, "the owner's own");
     assert_eq!(ask_by_websocket(&gate, "k").await, said, "the owner's own");
+}
+
+#[tokio::test]
+async fn a_websocket_does_not_continue_the_response_of_another_key() {
+    let origin = elephant().await;
+    let gate = Gate::with(&origin, |parts| {
+        let deployments = json!([{"provider": "openai", "model": "m"}, {"provider": "openai", "model": "n"}]);
+        let route = json!({ "deployments": deployments });
+        parts.llm.route.insert("smart".into(), serde_json::from_value(route).unwrap());
+        parts.keys = key("k", "") + &key("l", "");
+    })
+    .await;
+    let body = json!({"model": "smart", "input": "hello"}).to_string();
+    let fields = "Content-Type: application/json\r\nAuthorization: Bearer ifk_k\r\n";
+    let wire = gate.send("POST", "/v1/responses", fields, body.as_bytes()).await.unwrap();
+    assert_eq!(wire.json()["id"], "resp_7", "{}", wire.text());
+    let refused = event_of_websocket(&gate, "ifk_l").await;
+    assert_eq!(refused["error"]["code"], "previous_response_not_found", "{refused}");
+    assert_eq!(event_of_websocket(&gate, "ifk_k").await["response"]["id"], "resp_7");
 }

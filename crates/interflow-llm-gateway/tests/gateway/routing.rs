@@ -333,3 +333,27 @@ async fn cloud_tokens_are_fetched_once_and_replace_the_clients_key() {
     assert_eq!((answer.status, answer.json()["error"]["code"].as_str()), (502, Some("azure_auth_failed")));
     assert!(!answer.text().contains("hush") && origin.requests().len() == before);
 }
+
+#[tokio::test]
+async fn a_route_is_followed_to_its_end_whichever_api_the_client_says_it_speaks() {
+    let bad = Origin::http().answering(|_| Reply::status(503)).start().await;
+    let good = provider("application/json", r#"{"choices":[{"message":{"role":"assistant","content":"x"}}]}"#).await;
+    let gate = Gate::with(&bad, |r| {
+        r.llm.provider.insert("first".into(), at(&bad, ""));
+        r.llm.provider.insert("openai".into(), at(&good, ""));
+        let route = json!({"deployments": [{"provider": "first"}, {"provider": "openai", "priority": 1}]});
+        r.llm.route.insert("smart".into(), serde_json::from_value(route).unwrap());
+    })
+    .await;
+    let body = json!({"model": "smart", "messages": [{"role": "user", "content": "x"}]}).to_string();
+    for version in ["", "anthropic-version: 2023-06-01\r\n"] {
+        let fields = format!("Content-Type: application/json\r\n{version}");
+        let answer = gate.send("POST", "/v1/chat/completions", &fields, body.as_bytes()).await.unwrap();
+        assert_eq!(
+            (answer.status, answer.header("x-interflow-deployment")),
+            (200, Some("openai")),
+            "{version}: {}",
+            answer.text()
+        );
+    }
+}

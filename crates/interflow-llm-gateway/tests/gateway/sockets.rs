@@ -338,3 +338,30 @@ async fn each_event_of_a_websocket_needs_a_model_with_a_price_and_is_charged_by_
     let dollars = sum(|s| s.dollars);
     assert!((dollars - 0.01325).abs() < 1e-9, "{dollars}: {rows:?}");
 }
+
+#[tokio::test]
+async fn a_session_of_gemini_live_needs_a_model_with_a_price_before_anything_is_sent() {
+    let talk = |text: &str| vec![json!({"heard": text}).to_string()];
+    let origin = Origin::http().answering(move |_| interflow_testkit::Reply::websocket(talk)).start().await;
+    let path = "/gemini/ws/google.ai.generativelanguage.v1beta.GenerativeService.BidiGenerateContent";
+    let said = json!({"clientContent": {"turns": []}});
+    let setup = |model: &str| json!({"setup": {"model": model}});
+    for (events, query, passes) in [
+        (vec![said.clone()], "", false),
+        (vec![said.clone()], "?model=gemini-2.5-flash", true),
+        (vec![json!({"setup": {}})], "", false),
+        (vec![setup("models/unk")], "?model=gemini-2.5-flash", false),
+        (vec![json!({"model": "gemini-2.5-flash", "setup": {"model": "models/unk"}})], "", false),
+        (vec![setup("models/gemini-2.5-flash"), said.clone()], "", true),
+    ] {
+        let gate = Gate::with(&origin, |parts| parts.keys = key("k", "limits = { money_per_day = 5.0 }")).await;
+        let mut socket = open_metered(&gate, &format!("{path}{query}")).await;
+        for event in events {
+            tell(&mut socket, event.clone()).await;
+            let message = socket.next().await.expect("an event").unwrap();
+            let answer: Value = serde_json::from_str(message.to_text().unwrap()).unwrap();
+            assert_eq!(answer.get("heard").is_some(), passes, "{event} {query}: {answer}");
+            assert!(passes || answer.to_string().contains("model_unpriced"), "{answer}");
+        }
+    }
+}

@@ -328,7 +328,7 @@ fn operation_by_path(provider: Provider, path: &str) -> Operation {
     let fitting = ENDPOINTS.iter().filter(|endpoint| endpoint.fits(provider, path));
     let best = fitting.max_by_key(|endpoint| (endpoint.1, endpoint.0 != "any", endpoint.3.len()));
     if best.is_none_or(|endpoint| endpoint.1 == PathRule::Begins)
-        && path.ends_with("/cancel")
+        && (path.ends_with("/cancel") || path.ends_with(":cancel"))
         && ["/batches/", "/responses/", "/interactions/"].iter().any(|list| path.contains(list))
     {
         return Operation::Lookup;

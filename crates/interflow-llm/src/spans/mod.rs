@@ -109,6 +109,8 @@ pub struct TextChannel {
 pub struct MarkedText {
     pub spans: Vec<TextSpan>,
     pub model: Option<Range<usize>>,
+    /// The model of the session that a request or an event sets up (`session.model`, `setup.model`).
+    pub session_model: Option<Range<usize>>,
     pub stream: Option<bool>,
     /// The largest limit on output tokens: an API may know several names for it.
     pub max_output: Option<u64>,

@@ -1,4 +1,4 @@
-//! Parts of `multipart/form-data` (RFC 7578), located without copying their content.
+//! Parts of `multipart/form-data` (RFC 7578) and of `multipart/related`, located without copying their content.
 
 use std::ops::Range;
 
@@ -16,10 +16,12 @@ pub struct Form {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FormPart {
     pub name: String,
-    /// The file's name, if the part is a file (RFC 7578 4.2).
+    /// The file's name, if the part is a file (RFC 7578 4.2); empty for a part of `multipart/related`, which has none.
     pub file: Option<String>,
     /// The media type, lower case, without parameters.
     pub media_type: Option<String>,
+    /// Whether a transfer encoding or a charset is named in which the content is not read.
+    pub is_encoded: bool,
     /// The range of the content, without the part's fields.
     pub range: Range<usize>,
     /// The texts among the part's fields: its names, and the values of fields that no standard defines.
@@ -51,11 +53,12 @@ pub struct MultipartError {
     pub reason: &'static str,
 }
 
-/// The boundary in a `Content-Type` of `multipart/form-data`; `None` for another type, or a boundary that is too
+/// The boundary in a `Content-Type` of `multipart/form-data` or `multipart/related`; `None` for another type, or a boundary that is too
 /// long.
 pub fn boundary(content_type: &str) -> Option<String> {
     let mut params = content_type.split(';');
-    if !params.next()?.trim().eq_ignore_ascii_case("multipart/form-data") {
+    let media_type = params.next()?.trim();
+    if !["multipart/form-data", "multipart/related"].iter().any(|form| media_type.eq_ignore_ascii_case(form)) {
         return None;
     }
     let value = params.find_map(|p| {
@@ -105,7 +108,7 @@ pub fn parse(body: &[u8], boundary: &str) -> Result<Form, MultipartError> {
 }
 
 fn read_head(body: &[u8], head: Range<usize>) -> FormPart {
-    let mut part = FormPart::default();
+    let mut part = FormPart { file: Some(String::new()), ..FormPart::default() };
     let mut at = head.start;
     for line in body.get(head).unwrap_or_default().split(|b| *b == b'\n') {
         let line_at = at;
@@ -119,20 +122,36 @@ fn read_head(body: &[u8], head: Range<usize>) -> FormPart {
         let (name, value) =
             (line[..colon].trim_ascii().to_ascii_lowercase(), line_at + colon + 1..line_at + line.len());
         match name.as_slice() {
-            b"content-disposition" => read_disposition(body, value, &mut part),
+            b"content-disposition" => {
+                part.file = part.file.filter(|name| !name.is_empty());
+                read_disposition(body, value, &mut part);
+            }
             b"content-type" => {
                 let text = String::from_utf8_lossy(&body[value.clone()]).into_owned();
                 part.media_type = text.split(';').next().map(|t| t.trim().to_ascii_lowercase());
+                part.is_encoded |= !has_readable_charset(&text);
                 // Clients write a file's name here, too.
                 let mut parameters = FormPart::default();
                 read_disposition(body, value, &mut parameters);
                 part.texts.append(&mut parameters.texts);
             }
-            b"content-transfer-encoding" | b"content-length" => {}
+            b"content-transfer-encoding" => {
+                let encoding = body[value].trim_ascii().to_ascii_lowercase();
+                part.is_encoded |= !matches!(encoding.as_slice(), b"" | b"7bit" | b"8bit" | b"binary");
+            }
+            b"content-length" => {}
             _ => part.texts.push(plain(value)),
         }
     }
     part
+}
+
+/// Whether a media type names no charset, or one in which ASCII is itself and what is valid UTF-8 can be read.
+pub fn has_readable_charset(media_type: &str) -> bool {
+    const READABLE: [&str; 6] = ["utf-8", "utf8", "us-ascii", "ascii", "iso-8859-", "windows-125"];
+    let media_type = media_type.to_ascii_lowercase();
+    let mut charsets = media_type.split("charset=").skip(1).map(|rest| rest.trim_start_matches([' ', '"']));
+    charsets.all(|charset| READABLE.iter().any(|known| charset.starts_with(known)))
 }
 
 const fn plain(range: Range<usize>) -> HeadText {
@@ -221,6 +240,29 @@ mod tests {
     }
 
     #[test]
+    fn contents_that_are_not_read_as_they_are_are_known_by_their_fields() {
+        for (fields, is_encoded) in [
+            ("Content-Transfer-Encoding: Quoted-Printable", true),
+            ("content-transfer-encoding : base64", true),
+            ("Content-Transfer-Encoding: 8BIT", false),
+            ("Content-Type: text/plain; charset=\"UTF-8\"", false),
+            ("Content-Type: text/plain; charset=iso-8859-1", false),
+            ("Content-Type: text/plain; format=flowed; charset=utf-16le", true),
+            ("Content-Type: text/plain; charset=utf-8; charset=utf-7", true),
+        ] {
+            let body = format!("--XX\r\n{fields}\r\nContent-Disposition: form-data; name=a\r\n\r\nx\r\n--XX--");
+            assert_eq!(parse(body.as_bytes(), "XX").unwrap().parts[0].is_encoded, is_encoded, "{fields}");
+        }
+    }
+
+    #[test]
+    fn parts_without_a_disposition_are_files() {
+        let body = b"--XX\r\nContent-Type: text/plain\r\n\r\nx\r\n--XX\r\nContent-Disposition: form-data; name=a\r\n\r\ny\r\n--XX--";
+        let files = parse(body, "XX").unwrap().parts.into_iter().map(|part| part.file);
+        assert_eq!(files.collect::<Vec<_>>(), [Some(String::new()), None]);
+    }
+
+    #[test]
     fn truncated_multipart_is_an_error() {
         for body in ["", "x", "--XX", "--XX\r\n", "--XX\r\nContent-Disposition: form-data; name=a\r\n\r\nAnna"] {
             assert!(parse(body.as_bytes(), "XX").is_err(), "{body:?}");
@@ -231,6 +273,7 @@ mod tests {
     fn multipart_boundary_is_parsed() {
         assert_eq!(boundary("multipart/form-data; boundary=\"a b\"").as_deref(), Some("a b"));
         assert_eq!(boundary("Multipart/Form-Data;Boundary=x; charset=utf-8").as_deref(), Some("x"));
+        assert_eq!(boundary("multipart/related; boundary=x").as_deref(), Some("x"));
         assert_eq!(boundary("application/json"), None);
     }
 }

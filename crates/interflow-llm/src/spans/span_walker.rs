@@ -290,6 +290,7 @@ impl<'j> SpanWalker<'j> {
         let key = self.key();
         let name = &*self.word(&key);
         let depth = self.frames.len();
+        let parent = &*self.optional_word(self.frames.last().filter(|_| depth == 2).map(|frame| &frame.key));
         let Some(frame) = self.frames.last_mut() else {
             return self.push_span(range, None, SpanKind::Text);
         };
@@ -307,6 +308,9 @@ impl<'j> SpanWalker<'j> {
                 }
                 b"finish_reason" | b"finishReason" if !range.is_empty() => frame.finished = true,
                 b"model" if depth == 1 => self.out.model = Some(range.clone()),
+                b"model" if matches!(parent, b"session" | b"setup" | b"interaction") => {
+                    self.out.session_model = Some(range.clone());
+                }
                 b"id" | b"responseId" if depth == 1 => self.out.id = Some(range.clone()),
                 // Several responses may be in flight on one connection.
                 b"response_id" | b"stream_id" if depth == 1 && self.events => {

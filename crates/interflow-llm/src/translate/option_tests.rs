@@ -145,3 +145,46 @@ fn tokens_written_to_a_cache_are_told_to_every_client() {
     let responses = whole_reply(WireFormat::OpenAiResponses, &super::tests::head(), &reply);
     assert_eq!(responses["usage"]["input_tokens_details"], details);
 }
+
+#[test]
+fn thoughts_are_asked_for_where_the_model_decides_how_much_to_think() {
+    let ask = |model| {
+        let to = Target { model, ..at(WireFormat::OpenAiResponses, Provider::OpenAi) };
+        let body = chat(json!({ "max_tokens": 50, "thinking": { "type": "adaptive" } }));
+        written(WireFormat::Anthropic, &to, body)
+    };
+    for model in ["gpt-6.1-sol", "a-model-that-the-catalog-lacks"] {
+        let (body, losses) = ask(model);
+        assert_eq!(body["reasoning"], json!({ "summary": "auto" }), "{model}");
+        assert_eq!(body["include"], json!(["reasoning.encrypted_content"]), "{model}");
+        assert!(losses.is_empty(), "{model}: {losses:?}");
+    }
+    assert_eq!(ask("gpt-4o").0.get("reasoning"), None);
+}
+
+#[test]
+fn messages_without_content_are_left_out_and_a_request_of_nothing_else_is_refused() {
+    let user = |content: Value| json!({ "role": "user", "content": content });
+    for body in [
+        json!({ "messages": [] }),
+        json!({ "messages": [user("".into())] }),
+        json!({ "messages": [user(json!([]))] }),
+        json!({ "messages": [user(Value::Null), { "role": "assistant", "content": " " }] }),
+    ] {
+        for client in [WireFormat::OpenAiChat, WireFormat::Anthropic] {
+            let refused = ChatRequest::parse(client, body.clone()).unwrap_err();
+            assert!(refused.contains("none with content"), "{body}: {refused}");
+        }
+    }
+    for input in [json!(""), json!([]), json!([user("".into())])] {
+        assert!(ChatRequest::parse(WireFormat::OpenAiResponses, json!({ "input": input })).is_err(), "{input}");
+    }
+    let silent = json!({ "messages": [user("a".into()), { "role": "assistant", "content": "" }, user("b".into())] });
+    let (body, _) = written(WireFormat::OpenAiChat, &at(WireFormat::Gemini, Provider::Gemini), silent);
+    assert_eq!(body["contents"].as_array().map(Vec::len), Some(1), "roles alternate: {body}");
+    let call = json!([{ "id": "c", "type": "function", "function": { "name": "f", "arguments": "{}" } }]);
+    let calls = json!({ "messages": [user("a".into()), { "role": "assistant", "content": null, "tool_calls": call },
+        { "role": "tool", "tool_call_id": "c", "content": "" }] });
+    let (body, _) = written(WireFormat::OpenAiChat, &at(WireFormat::Anthropic, Provider::Anthropic), calls);
+    assert_eq!(body["messages"][1]["content"][0]["type"], "tool_use", "{body}");
+}

@@ -150,6 +150,37 @@ mod tests {
     }
 
     #[test]
+    fn the_tier_that_any_event_names_last_is_that_of_the_usage() {
+        use interflow_types::ServiceTier;
+
+        let chunk =
+            |tier: &str, rest: &str| format!("data: {{\"id\":\"c\",\"model\":\"m\"{tier},\"choices\":[]{rest}}}\n\n");
+        let usage = ",\"usage\":{\"prompt_tokens\":9,\"completion_tokens\":1}";
+        let (flex, default) = (",\"service_tier\":\"flex\"", ",\"service_tier\":\"default\"");
+        for (first, last, tier) in [
+            (flex, "", Some(ServiceTier::Flex)),
+            (flex, default, Some(ServiceTier::Standard)),
+            (default, flex, Some(ServiceTier::Flex)),
+            ("", "", None),
+        ] {
+            let raw = chunk(first, "") + &chunk(last, usage);
+            let settled = scanned(StreamFraming::Sse, raw.as_bytes());
+            assert_eq!(settled.usage.unwrap().tier, tier, "{raw}");
+            let mut translator = crate::translate::EventTranslator::new(crate::translate::WireFormat::OpenAiChat);
+            let mut events = EventReader::new(StreamFraming::Sse, 1 << 20);
+            events.push(raw.as_bytes());
+            let mut last = None;
+            while let Ok(Some(event)) = events.next_event() {
+                last = translator.read(&event).into_iter().find_map(|event| match event {
+                    crate::translate::ChatEvent::Usage(usage) => Some(usage.tier),
+                    _ => last,
+                });
+            }
+            assert_eq!(last, Some(tier), "translated: {raw}");
+        }
+    }
+
+    #[test]
     fn the_first_text_of_a_stream_is_noticed_but_not_its_announcement() {
         for (announced, text) in [
             (

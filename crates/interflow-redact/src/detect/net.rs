@@ -67,16 +67,29 @@ pub(super) fn emails(scan: &mut ScanState<'_>) {
     }
     for at in &scan.tokens.ats {
         let at = *at as usize;
-        let end = host_end(scan, at + 1);
-        let host = scan.text.get(at + 1..end).unwrap_or_default();
-        let Some((labels, tld)) = host.rsplit_once('.') else { continue };
-        // A top-level domain has no digits, unless it is in Punycode (RFC 3492).
-        let tld_ok = tld.len() >= 2 && tld.chars().all(|c| c.is_alphabetic() || c == '-') || tld.starts_with("xn--");
-        if labels.is_empty() || !tld_ok || labels.contains("..") {
+        let host = scan.text.get(at + 1..host_end(scan, at + 1)).unwrap_or_default();
+        let Some((labels, tld)) = split_domain(host) else { continue };
+        if labels.is_empty() || labels.contains("..") {
             continue;
         }
         let Some(start) = local_start(scan, at) else { continue };
+        let end = at + 1 + labels.len() + 1 + tld.len();
         scan.push(Kind::Email, start, end, 95);
+    }
+}
+
+/// The labels of a host name and its top-level domain, which has no digits, unless it is in Punycode (RFC 3492). What
+/// follows it belongs to a file's name: `anna@nordmail.com.mp3`.
+fn split_domain(mut host: &str) -> Option<(&str, &str)> {
+    let is_top = |label: &str| {
+        label.len() >= 2 && label.chars().all(|c| c.is_alphabetic() || c == '-') || label.starts_with("xn--")
+    };
+    loop {
+        let (labels, last) = host.rsplit_once('.')?;
+        if is_top(last) {
+            return Some((labels, last));
+        }
+        host = labels;
     }
 }
 
@@ -86,9 +99,10 @@ pub(super) fn quoted_printable_email(scan: &mut ScanState<'_>, i: usize) {
     if scan.byte_before(token.start()) != b'=' || !scan.word(&token).starts_with("40") {
         return;
     }
-    let end = host_end(scan, token.start() + 2);
-    let host = scan.text.get(token.start() + 2..end).unwrap_or_default();
-    let Some((labels, tld)) = host.rsplit_once('.') else { return };
+    let from = token.start() + 2;
+    let host = scan.text.get(from..host_end(scan, from)).unwrap_or_default();
+    let Some((labels, tld)) = split_domain(host) else { return };
+    let end = from + labels.len() + 1 + tld.len();
     let Some(start) = local_start(scan, token.start() - 1) else { return };
     let named = scan.text.get(start..token.start() - 1).is_some_and(|l| l.contains(['.', '_', '-']) || l.len() >= 5);
     if named && labels.len() >= 3 && !labels.contains("..") && SAFE_TLDS.contains(&tld.to_ascii_lowercase().as_str()) {
@@ -108,7 +122,7 @@ pub(super) fn spelled_email(scan: &mut ScanState<'_>, i: usize) {
     };
     let Some(left) = i.checked_sub(1).and_then(|p| scan.token(p)).filter(|_| bracketed(i)) else { return };
     let Some(start) = local_start(scan, left.end()).filter(|s| *s < token.start()) else { return };
-    let (mut last, mut dots) = (i + 1, 0);
+    let (mut last, mut end) = (i + 1, None);
     while let Some(next) = scan.token(last + 1) {
         if scan.gap(last) == "." {
             last += 1;
@@ -117,10 +131,9 @@ pub(super) fn spelled_email(scan: &mut ScanState<'_>, i: usize) {
         } else {
             break;
         }
-        dots += 1;
+        end = scan.token(last).filter(|t| t.is_word() && t.len() >= 2).map(|t| t.end()).or(end);
     }
-    if let Some(tld) = scan.token(last).filter(|t| dots > 0 && t.is_word() && t.len() >= 2) {
-        let end = tld.end();
+    if let Some(end) = end {
         scan.push(Kind::Email, start, end, 90);
     }
 }

@@ -35,6 +35,11 @@ pub(crate) trait TextRewriter: Send {
     /// Something passes that could not be read.
     fn skipped(&mut self) {}
 
+    /// Whether a field or a comment beside the data of an event is left out.
+    fn drops(&mut self, _field: &str) -> Result<bool, StreamAbort> {
+        Ok(false)
+    }
+
     /// The span of the text or fragment that is rewritten next.
     fn next_span(&mut self, _span: &TextSpan) {}
 }
@@ -103,7 +108,28 @@ impl<P: TextRewriter> EventRewriter<P> {
         if !idle {
             return Err(StreamAbort::new("response_cut", "the stream ended inside an event"));
         }
-        Ok(Some(rest))
+        self.without_dropped(rest).map(Some)
+    }
+
+    /// The event without those comments, names and ids that are left out.
+    fn without_dropped(&mut self, event: ParsedEvent) -> Result<ParsedEvent, StreamAbort> {
+        if self.framing != StreamFraming::Sse {
+            return Ok(event);
+        }
+        let (mut at, mut dropped) = (0, Vec::new());
+        for line in event.raw().split_inclusive(|b| matches!(b, b'\r' | b'\n')) {
+            let range = at..at + line.len();
+            at = range.end;
+            let field = line.strip_prefix(b"\xef\xbb\xbf").unwrap_or(line).trim_ascii();
+            let is_beside = !field.starts_with(b"data:") && !matches!(field, b"" | b"data");
+            if is_beside && self.rewriter.drops(&String::from_utf8_lossy(field))? {
+                dropped.push((range, String::new()));
+            }
+        }
+        if dropped.is_empty() {
+            return Ok(event);
+        }
+        Ok(StreamEvent::from_raw(self.framing, splice(event.raw(), &dropped).into()).into())
     }
 
     /// Rewrites a WebSocket message: the messages to send before it, and its new payload.
@@ -123,6 +149,7 @@ impl<P: TextRewriter> EventRewriter<P> {
 
     /// Rewrites an event; appends what is sent in its place, which ends with the event itself.
     pub fn rewrite(&mut self, event: ParsedEvent, out: &mut Vec<ParsedEvent>) -> Result<(), StreamAbort> {
+        let event = self.without_dropped(event)?;
         // Comments and keep-alives carry no data.
         if event.event().data.is_empty() {
             out.push(event);

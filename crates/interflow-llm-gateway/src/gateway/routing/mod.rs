@@ -23,7 +23,8 @@ use super::{LlmUpstream, UpstreamTable};
 
 pub(super) use affinity::Affinity;
 pub(super) use attempt_limits::{AttemptLimits, HoldFailure, HoldLimits, hold_until_content};
-pub(super) use pins::{Pin, ResponsePins};
+pub(crate) use pins::response_in_path;
+pub(super) use pins::{Pin, ResponseOwner, ResponsePins};
 pub(super) use retry::{Backoff, RetryBudget, retry_after};
 pub(super) use selection::{Next, Selection};
 pub(super) use stats::{ActiveRequest, DeploymentStats};

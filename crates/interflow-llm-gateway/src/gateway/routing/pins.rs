@@ -5,10 +5,11 @@ use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 
+use interflow_limits::KeyContext;
 use interflow_llm::event_stream::ResponseForm;
 use interflow_llm::parsed_event::ParsedEvent;
 use interflow_llm::usage::UsageReader;
-use interflow_types::{Body, ByteStr, Headers};
+use interflow_types::{Body, ByteStr, Flow, Headers};
 use parking_lot::Mutex;
 
 use crate::exchange::response::stream::{self, EventObserver, ReadEnd};
@@ -34,6 +35,25 @@ pub(crate) struct Pin {
     pub deployment: ByteStr,
     /// Responses are kept per account: another model there can continue it, too.
     pub upstream: ByteStr,
+    /// Whose it is.
+    pub owner: ResponseOwner,
+}
+
+/// The virtual key of a client, else its user. Ids of responses are in URLs and records, so that one alone must not lead to
+/// what another client said. A client with credentials of its own has what its provider keeps for those.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct ResponseOwner(Option<Arc<str>>);
+
+impl ResponseOwner {
+    pub fn of(flow: &Flow) -> Self {
+        let key = flow.extension::<KeyContext>().and_then(|context| context.key.as_ref());
+        Self(key.map(|key| Arc::clone(&key.id)).or_else(|| flow.user.clone()))
+    }
+}
+
+/// The response that a path names (`/v1/responses/ID`).
+pub(crate) fn response_in_path(path: &str) -> Option<&str> {
+    ["/responses/", "/interactions/"].iter().find_map(|list| path.split_once(list)?.1.split('/').next())
 }
 
 impl ResponsePins {
@@ -96,7 +116,7 @@ mod tests {
     use super::*;
 
     fn pin(name: &str) -> Pin {
-        Pin { deployment: name.into(), upstream: name.into() }
+        Pin { deployment: name.into(), upstream: name.into(), owner: ResponseOwner::default() }
     }
 
     #[test]

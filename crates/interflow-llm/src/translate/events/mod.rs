@@ -10,7 +10,7 @@ use super::reply::{NO_ARGUMENTS, arguments_text};
 use super::{ChatEvent, DECLINED, StopReason, WireFormat, failure_message};
 use crate::event_stream::StreamEvent;
 use crate::message::{ContentBlock, ModelReply, StreamedCalls, error_block};
-use crate::usage;
+use crate::{ResponseSummary, usage};
 
 /// Reads one reply. After an error or the end of the reply nothing more is read.
 #[derive(Debug)]
@@ -25,6 +25,8 @@ pub struct EventTranslator {
     /// The upstream's index of a call whose arguments are the answer.
     answer_call: Option<u64>,
     over: bool,
+    /// What the upstream reported so far.
+    reported: ResponseSummary,
     /// Index of the last call of a tool, for formats that do not count them.
     calls: u64,
     chat_calls: StreamedCalls,
@@ -48,6 +50,7 @@ impl EventTranslator {
             declines: false,
             answer_call: None,
             over: false,
+            reported: ResponseSummary::default(),
             calls: 0,
             chat_calls: StreamedCalls::default(),
             with_input: Vec::new(),
@@ -133,8 +136,10 @@ impl EventTranslator {
         if let Some(ContentBlock::Error { kind, message }) = self.error_in(name, &data) {
             return self.fail(&kind, &message);
         }
-        if let Some(usage) = usage::summary_from_value(&data).usage {
-            self.out.push(ChatEvent::Usage(usage));
+        let report = usage::summary_from_value(&data);
+        self.reported.merge(&report);
+        if report.usage.is_some() {
+            self.out.extend(self.reported.usage.map(ChatEvent::Usage));
         }
         match self.format {
             WireFormat::Anthropic => self.anthropic(&mut data),

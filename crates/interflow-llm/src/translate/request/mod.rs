@@ -67,15 +67,15 @@ impl ChatRequest {
                 ));
             }
         }
-        let has_messages = body["messages"].as_array().is_some_and(|list| !list.is_empty()) || !body["input"].is_null();
         let mut losses = Losses::default();
         let settings = Settings::read(client, &body, &mut losses);
         let cache_marks = CacheMarks::read(client, &body);
         unread::name_in_request(client, &body, &mut losses);
         let request = parse::request_with_data(api, "", body);
         let chat = Self { client, request, settings, losses, cache_marks };
-        if !has_messages && !chat.is_lone_system() {
-            return Err("the request has no messages".to_owned());
+        // Every API refuses it, each in words of its own.
+        if chat.turns().is_empty() && !chat.is_lone_system() {
+            return Err("the request has no messages, or none with content".to_owned());
         }
         Ok(chat)
     }
@@ -142,6 +142,9 @@ impl ChatRequest {
         let mut turns: Vec<Turn<'_>> = Vec::new();
         for (m, message) in self.request.messages.iter().enumerate() {
             let blocks = message.blocks.iter().enumerate().filter(|(_, b)| !is_blank(b));
+            if blocks.clone().next().is_none() {
+                continue;
+            }
             let marks: Vec<_> = blocks.clone().map(|(b, _)| self.cache_marks.of_block(m, b)).collect();
             let blocks = blocks.map(|(_, block)| block);
             match turns.last_mut().filter(|turn| turn.role == message.role) {
@@ -152,7 +155,6 @@ impl ChatRequest {
                 None => turns.push(Turn { role: message.role, blocks: blocks.collect(), cached: marks }),
             }
         }
-        turns.retain(|turn| !turn.blocks.is_empty());
         turns
     }
 

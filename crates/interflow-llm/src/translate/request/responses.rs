@@ -41,8 +41,10 @@ pub fn write(chat: &ChatRequest, target: &Target<'_>, rules: &ModelRules, losses
     set(&mut body, "temperature", sampling.temperature);
     set(&mut body, "top_p", sampling.top_p);
     let reasons = settings.reasoning.as_ref().is_some_and(|r| *r != Reasoning::Off);
-    if let Some(effort) = &effort {
-        body["reasoning"] = json!({ "effort": effort });
+    // One that decides itself how much to think is asked for its thoughts all the same.
+    let thinks = effort.is_some() || reasons && (rules.thinks_by_default() || !rules.is_known());
+    if thinks {
+        body["reasoning"] = object(json!({ "effort": effort }));
         // Only Anthropic's clients show thoughts and return them.
         if chat.client == WireFormat::Anthropic {
             body["reasoning"]["summary"] = "auto".into();
@@ -52,7 +54,7 @@ pub fn write(chat: &ChatRequest, target: &Target<'_>, rules: &ModelRules, losses
     lose(
         losses,
         &[
-            ("reasoning", reasons && effort.is_none() && !rules.thinks_by_default()),
+            ("reasoning", reasons && !thinks),
             ("top_k", settings.top_k.is_some()),
             ("seed", settings.seed.is_some()),
             ("stop", !settings.stop.is_empty()),
