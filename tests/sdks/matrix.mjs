@@ -171,7 +171,8 @@ async function ai(url, model, maker) {
     }
   };
   const format = { openai: "responses", anthropic: "messages", google: "generate" }[maker] ?? "chat";
-  const cases = {
+  return {
+    [format]: {
       whole: () => conversation(false),
       streamed: () => conversation(true),
       "reasoning high": () => conversation(true, { reasoning: "high" }),
@@ -188,10 +189,8 @@ async function ai(url, model, maker) {
         const result = streamText({ ...common, prompt: ASK, abortSignal: stop.signal, onError: () => {} });
         for await (const _ of result.textStream) stop.abort();
       },
+    },
   };
-  // Anthropic's package demands a call for it, of which the provider makes two.
-  if (maker === "anthropic") delete cases["structured output"];
-  return { [format]: cases };
 }
 
 const casesAt = (url, model) => (sdk.startsWith("ai/") ? ai(url, model, sdk.slice(3)) : SDKS[sdk](url, model));

@@ -113,6 +113,9 @@ impl Turn {
             pieces.iter_mut().for_each(|p| p.insert_str(0, &stamp));
         }
         let model = body["model"].as_str().map_or_else(|| model_in_path(request.path()), str::to_owned);
+        let is_single =
+            body["parallel_tool_calls"] == false || body["tool_choice"]["disable_parallel_tool_use"] == true;
+        let calls = if is_single { 1 } else { knobs.calls };
         let shell = knobs.shell.as_deref().and_then(|command| shell_call(body, command));
         let (tool, arguments) = match (shell, knobs.tool.as_deref()) {
             (Some((tool, arguments)), _) => (Some(tool), arguments),
@@ -129,7 +132,7 @@ impl Turn {
             output_tokens: text.len().div_ceil(4),
             text,
             pieces,
-            tools: tool.into_iter().flat_map(|tool| std::iter::repeat_n(tool, knobs.calls)).collect(),
+            tools: tool.into_iter().flat_map(|tool| std::iter::repeat_n(tool, calls)).collect(),
             arguments,
             thinking: knobs.thinking,
             signature: refusals::signature(body, usize::MAX),
