@@ -30,8 +30,8 @@ const SCHEMA = {
 };
 const PNG = "iVBORw0KGgo=";
 
-function check(holds, seen) {
-  if (!holds) throw new Error(`unexpected: ${JSON.stringify(seen)?.slice(0, 400)}`);
+function check(holds, value) {
+  if (!holds) throw new Error(`unexpected: ${JSON.stringify(value)?.slice(0, 400)}`);
 }
 
 const same = (value) => JSON.stringify(value) === ARGUMENTS;
@@ -159,12 +159,12 @@ async function ai(url, model, maker) {
   const loop = { ...common, tools, stopWhen: (stepCountIs ?? isStepCount)(3) };
   const user = (content) => ({ role: "user", content });
   const conversation = async (stream, more = {}) => {
-    let seen;
+    let streamError;
     const messages = [user(ASK)];
     for (let turn = 0; turn < 2; turn++) {
       executed.length = 0;
-      const result = stream ? streamText({ ...loop, messages, onError: ({ error }) => (seen = error), ...more }) : await generateText({ ...loop, messages, ...more });
-      const text = await Promise.resolve(result.text).catch((error) => Promise.reject(seen ?? error));
+      const result = stream ? streamText({ ...loop, messages, onError: ({ error }) => (streamError = error), ...more }) : await generateText({ ...loop, messages, ...more });
+      const text = await Promise.resolve(result.text).catch((error) => Promise.reject(streamError ?? error));
       check(text && executed.length === 2 && executed.every(same), [text, executed]);
       const response = await result.response;
       messages.push(...response.messages, user("And tomorrow?"));

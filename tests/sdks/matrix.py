@@ -72,13 +72,13 @@ class Chat:
         return final.choices[0].message
 
     @staticmethod
-    def kept(message):
+    def for_history(message):
         """What stays in the history: also thoughts, which this SDK has as a member that it does not know."""
-        kept = message.model_dump(include={"role", "content", "tool_calls"}, exclude_none=True)
-        for call in kept.get("tool_calls", []):
+        turn = message.model_dump(include={"role", "content", "tool_calls"}, exclude_none=True)
+        for call in turn.get("tool_calls", []):
             call["function"].pop("parsed_arguments", None)
         thoughts = {"reasoning_content"} & set(message.model_extra or {})
-        return {**kept, **{name: message.model_extra[name] for name in thoughts}}
+        return {**turn, **{name: message.model_extra[name] for name in thoughts}}
 
     def loop(self, model, stream=False, **more):
         messages = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": ASK}]
@@ -86,11 +86,11 @@ class Chat:
             answer = self.say(model, messages, stream, tools=self.tools, **more)
             assert len(answer.tool_calls or []) == 2, answer
             assert all(json.loads(call.function.arguments) == ARGUMENTS for call in answer.tool_calls), answer
-            messages.append(self.kept(answer))
+            messages.append(self.for_history(answer))
             messages += [{"role": "tool", "tool_call_id": call.id, "content": "rain"} for call in answer.tool_calls]
             answer = self.say(model, messages, stream, tools=self.tools, **more)
             assert answer.content and not answer.tool_calls, answer
-            messages += [self.kept(answer), {"role": "user", "content": f"And tomorrow? {turn}"}]
+            messages += [self.for_history(answer), {"role": "user", "content": f"And tomorrow? {turn}"}]
 
     def cases(self, model):
         user = [{"role": "user", "content": ASK}]

@@ -245,6 +245,28 @@ async fn thoughts_return_to_models_that_demand_them_of_the_history() {
 }
 
 #[tokio::test]
+async fn what_a_model_refuses_in_its_own_format_is_a_tag_of_the_refused_request() {
+    let (origin, _) = llm::start().await;
+    let gate = Gate::with(&origin, |parts| {
+        let at = LlmUpstreamConfig { url: Some(origin.url("/~strict=1")), ..LlmUpstreamConfig::default() };
+        parts.llm.provider.insert("anthropic".into(), at);
+    })
+    .await;
+    let mut flows = 0;
+    for (model, status, tags) in
+        [("claude-opus-5-5", 400, &["temperature", "top_p", "top_k"][..]), ("claude-haiku-4-5", 200, &[])]
+    {
+        let sent = body(PATHS[0], model, "sampling").to_string();
+        assert_eq!(gate.post("/anthropic/v1/messages", sent.clone()).await.status, status, "{model}");
+        assert_eq!(origin.requests().pop().unwrap().body, sent.as_bytes(), "its bytes are the client's");
+        let flow = gate.proxy.flows(flows + 1).await.remove(flows);
+        let own: Vec<_> = flow.tags.iter().filter_map(|tag| tag.strip_prefix("unsupported:")).collect();
+        assert_eq!(own, tags, "{model}");
+        flows += 1;
+    }
+}
+
+#[tokio::test]
 async fn what_is_moved_is_sent_with_the_gateways_key_and_charged_once() {
     let (origin, received) = llm::start().await;
     received.watch_for("ifk_k");

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use interflow_models::{Capabilities, Effort, capabilities};
+use memchr::memmem;
 use serde_json::{Value, json};
 
 use super::{ChatRequest, Target, Turn, lose};
@@ -139,6 +140,21 @@ impl ModelRules {
 pub fn may_need_responses(upstream: &str, model: &str, has_tools: impl FnOnce() -> bool) -> bool {
     capabilities(upstream, model)
         .is_some_and(|row| is_in_responses_only(&row) || !row.takes_tools_on("chat") && has_tools())
+}
+
+/// The settings of a request in the model's own format that the model refuses by its row.
+pub fn refused_settings(upstream: &str, model: &str, body: &[u8]) -> Vec<&'static str> {
+    let rules = ModelRules::of(upstream, model);
+    let is_written = |name: &str| memmem::find(body, format!("\"{name}\"").as_bytes()).is_some();
+    let names = ["temperature", "top_p", "top_k", "frequency_penalty", "presence_penalty", "stop"].into_iter();
+    let mut refused: Vec<_> =
+        names.filter(|name| rules.refuses(name, rules.thinks_by_default()) && is_written(name)).collect();
+    if !refused.is_empty() {
+        // The name may be that of something else within the body.
+        let body: Value = serde_json::from_slice(body).unwrap_or_default();
+        refused.retain(|name| body.get(*name).is_some());
+    }
+    refused
 }
 
 fn is_in_responses_only(row: &Capabilities) -> bool {
