@@ -257,7 +257,9 @@ async fn what_a_model_refuses_in_its_own_format_is_a_tag_of_the_refused_request(
         [("claude-opus-5-5", 400, &["temperature", "top_p", "top_k"][..]), ("claude-haiku-4-5", 200, &[])]
     {
         let sent = body(PATHS[0], model, "sampling").to_string();
-        assert_eq!(gate.post("/anthropic/v1/messages", sent.clone()).await.status, status, "{model}");
+        let fields = "Content-Type: application/json\r\nanthropic-version: 2023-06-01\r\nx-api-key: k\r\n";
+        let answer = gate.send("POST", "/anthropic/v1/messages", fields, sent.as_bytes()).await.unwrap();
+        assert_eq!(answer.status, status, "{model}: {}", answer.text());
         assert_eq!(origin.requests().pop().unwrap().body, sent.as_bytes(), "its bytes are the client's");
         let flow = gate.proxy.flows(flows + 1).await.remove(flows);
         let own: Vec<_> = flow.tags.iter().filter_map(|tag| tag.strip_prefix("unsupported:")).collect();
