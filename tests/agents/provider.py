@@ -122,7 +122,7 @@ class Provider(FakeProvider):
         items = [{"role": "user", "content": given}] if isinstance(given, str) else given
         last = items[-1]
         is_result = last.get("type") == "function_call_output"
-        results = " ".join(i["output"] for i in items if i.get("type") == "function_call_output")
+        results = last.get("output", "")
         content = last.get("content", "")
         text = content if isinstance(content, str) else " ".join(p["text"] for p in content)
         thought, text, calls = script(results if is_result else text, is_result)

@@ -30,6 +30,8 @@ const MAX_UNKNOWN_BODY_BYTES: usize = 16 << 20;
 
 /// Maximum length of a word of an API that traces have.
 const MAX_WORD: usize = 24;
+/// Maximum length of an id of a response that traces have.
+const MAX_ID: usize = 256;
 
 /// Maximum number of unknown operations that the log names.
 const MAX_REPORTED: usize = 100;
@@ -410,6 +412,9 @@ async fn read_request(flow: &mut Flow, request: &Arc<RequestBody>, is_inspected:
         (word.len() <= MAX_WORD && word.bytes().all(|b| b.is_ascii_lowercase() || b == b'_')).then(|| word.into())
     };
     (call.reasoning_level, call.service_tier) = (word(&facts.effort), word(&facts.service_tier));
+    let previous = facts.previous_response.clone().and_then(|range| plain.get(range));
+    let previous = previous.filter(|id| id.len() <= MAX_ID && id.iter().all(u8::is_ascii_graphic));
+    call.previous_response = previous.and_then(|id| std::str::from_utf8(id).ok()).map(Into::into);
     // Ollama streams unless told otherwise; all others the other way round.
     call.stream = call.stream || facts.stream.unwrap_or(call.provider == Provider::Ollama);
     call.max_output = facts.max_output;

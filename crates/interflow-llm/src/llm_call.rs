@@ -29,6 +29,8 @@ pub struct LlmCall {
     /// How much the model is asked to think, and the service tier, by the words of the client's API.
     pub reasoning_level: Option<ByteStr>,
     pub service_tier: Option<ByteStr>,
+    /// The response that the request continues at the provider.
+    pub previous_response: Option<ByteStr>,
     /// Exempt from redaction by the operator's configuration.
     pub exempt: bool,
     /// The mapped model name, once determined by the dispatcher.

@@ -17,6 +17,16 @@ pub mod name {
     pub const CACHE_WRITE: &str = "gen_ai.usage.cache_write.input_tokens";
     /// What it was called until August 2026.
     pub const CACHE_CREATION: &str = "gen_ai.usage.cache_creation.input_tokens";
+    pub const TEXT_INPUT: &str = "gen_ai.usage.text.input_tokens";
+    pub const TEXT_CACHE_READ: &str = "gen_ai.usage.text.cache_read.input_tokens";
+    pub const TEXT_OUTPUT: &str = "gen_ai.usage.text.output_tokens";
+    pub const AUDIO_INPUT: &str = "gen_ai.usage.audio.input_tokens";
+    pub const AUDIO_CACHE_READ: &str = "gen_ai.usage.audio.cache_read.input_tokens";
+    pub const AUDIO_OUTPUT: &str = "gen_ai.usage.audio.output_tokens";
+    pub const IMAGE_INPUT: &str = "gen_ai.usage.image.input_tokens";
+    pub const IMAGE_CACHE_READ: &str = "gen_ai.usage.image.cache_read.input_tokens";
+    pub const IMAGE_OUTPUT: &str = "gen_ai.usage.image.output_tokens";
+    pub const PREVIOUS_RESPONSE: &str = "gen_ai.request.previous_response.id";
     pub const REASONING: &str = "gen_ai.usage.reasoning.output_tokens";
     pub const REASONING_LEVEL: &str = "gen_ai.request.reasoning.level";
     pub const STATUS: &str = "gen_ai.response.status";

@@ -22,6 +22,8 @@ pub struct Capabilities {
     pub thinking: ThinkingMode,
     /// What thoughts are bound to; they are then refused, or dropped, behind another history.
     pub bound_thinking: Option<ThinkingBinding>,
+    /// Whether Chat Completions refuse a turn of the assistant without its thoughts while the model thinks.
+    pub thinking_in_history: bool,
     /// Whether the API makes the answer follow a schema.
     pub structured_output: bool,
     /// What it reads: `text`, `image`, `audio`, `video`, `pdf`.
@@ -74,6 +76,11 @@ pub struct Effort {
 const EFFORTS: [&str; 6] = ["minimal", "low", "medium", "high", "xhigh", "max"];
 
 impl Effort {
+    /// Whether it is one of the levels, or turns thinking off.
+    pub fn takes(&self, effort: &str) -> bool {
+        self.off.as_deref() == Some(effort) || self.levels.iter().any(|level| level == effort)
+    }
+
     /// The level for an effort that a request asks for: the same, else the next lower one, else the lowest. `None` for
     /// an effort that no model has.
     pub fn nearest(&self, asked: &str) -> Option<&str> {
@@ -117,6 +124,9 @@ mod tests {
             ("gpt-5.6-sol", "minimal", Some("low")),
             ("claude-opus-4-6", "xhigh", Some("high")),
             ("gemini-4-argon", "xhigh", Some("high")),
+            ("kimi-k3.1-pro", "medium", Some("low")),
+            ("deepseek-v4-pro", "low", Some("high")),
+            ("glm-5.3", "xhigh", Some("high")),
             ("gpt-6.1-sol", "extreme", None),
         ] {
             let capabilities = capabilities("any", model).unwrap();
@@ -146,6 +156,11 @@ mod tests {
             ("gpt-5.4", false, &["max_tokens"], &["temperature", "top_p"]),
             ("gpt-4o", false, &[], &["temperature", "max_tokens", "stop"]),
             ("gemini-4-argon", true, &["temperature", "cached_content"], &["tools"]),
+            ("deepseek-v4-pro", true, &["temperature", "tool_choice.forced"], &["tools", "stop"]),
+            ("deepseek-v4-pro", false, &[], &["temperature", "tool_choice.forced"]),
+            ("kimi-k3.1-pro", true, &["temperature", "top_p", "thinking.disabled"], &["tools", "stop"]),
+            ("grok-4.7", true, &["presence_penalty", "stop"], &["temperature", "tool_choice.forced"]),
+            ("qwen3.8-max", true, &["tool_choice.forced"], &["temperature"]),
         ] {
             let capabilities = capabilities("any", model).unwrap();
             for parameter in refused {

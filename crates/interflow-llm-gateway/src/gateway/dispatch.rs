@@ -26,7 +26,9 @@ use super::upstream_request::{
 use super::{LlmGateway, LlmUpstream, aws_signature, reasoning, response_cache, stream_usage, token_count};
 use crate::credentials::has_credentials;
 use interflow_llm::event_stream::StreamFraming;
-use interflow_llm::translate::{Losses, WireFormat, binds_thoughts, may_have_signed_thoughts, may_need_responses};
+use interflow_llm::translate::{
+    Losses, WireFormat, binds_thoughts, may_have_signed_thoughts, may_need_responses, refused_settings,
+};
 use interflow_llm::{LlmCall, LlmRefusal, Operation, Provider};
 
 /// Prepares a request for its upstream; the last stage, because a signature must cover everything that the others
@@ -42,6 +44,8 @@ struct DispatchState {
     answered: bool,
     /// What the request was sent without.
     losses: Losses,
+    /// Its settings that the model refuses.
+    refused: Vec<&'static str>,
 }
 
 impl Dispatcher {
@@ -157,6 +161,10 @@ impl Dispatcher {
         let name = upstream.as_deref().and_then(|u| model_in_body(&table, u, exchange, head)).map(str::to_owned);
         match (name, body) {
             (name, Body::Full(raw)) if let Some(to) = upstream.clone() => MaybeFuture::pending(async move {
+                let call = flow.extension_mut::<LlmCall>();
+                let model = upstream_model(&table, &to, call).or(call.model.as_deref()).unwrap_or_default();
+                let refused = refused_settings(&to.name, model, &raw);
+                flow.extension_mut::<DispatchState>().refused = refused;
                 let fit = reasoning::fitted(flow.extension_mut(), &to, table.max_body, head, &raw, false).await;
                 let (mut body, losses) = fit.map_err(EarlyExit::Deny)?.unwrap_or_else(|| (raw, Losses::default()));
                 flow.extension_mut::<DispatchState>().losses = losses;
@@ -266,6 +274,9 @@ impl Stage for Dispatcher {
             upstream.breaker.record_result(!head.status.is_server_error(), Instant::now());
         }
         reasoning::name_losses(&mut head.headers, &sent.losses);
+        if head.status == StatusCode::BAD_REQUEST {
+            std::mem::take(&mut sent.refused).into_iter().for_each(|name| flow.tag(format!("unsupported:{name}")));
+        }
         MaybeFuture::Ready(RequestVerdict::Continue)
     }
 

@@ -2,7 +2,7 @@
 
 use interflow_llm::otlp::{boolean, list, name, number, real, text};
 use interflow_llm::{Operation, Provider};
-use interflow_types::{ByteStr, Flow, RequestHead};
+use interflow_types::{ByteStr, CallUsage, Flow, RequestHead};
 use serde_json::{Value, json};
 
 use super::otel_env::Sampler;
@@ -150,6 +150,18 @@ fn total(f: &CallTelemetry<'_>) -> Option<AttributeValue> {
     f.usage.map(|u| AttributeValue::Number(u.total()))
 }
 
+/// A part of the tokens by what they stand for, of calls that had more than text.
+fn modality(f: &CallTelemetry<'_>, tokens: fn(&CallUsage) -> u64) -> Option<AttributeValue> {
+    let u = f.usage?;
+    let has_more = beside_text(&u) + u.audio_output + u.image_output > 0;
+    Some(tokens(&u)).filter(|count| has_more && *count > 0).map(AttributeValue::Number)
+}
+
+/// The tokens of the prompt that are not text.
+const fn beside_text(u: &CallUsage) -> u64 {
+    u.audio_input + u.audio_cache_read + u.image_input + u.image_cache_read + u.video_input
+}
+
 /// Usage with the names of Langfuse, in which no token is counted twice.
 fn usage_details(f: &CallTelemetry<'_>) -> Option<AttributeValue> {
     let u = f.usage?;
@@ -207,6 +219,16 @@ pub const SPAN_ATTRIBUTES: &[SpanAttribute] = &[
     attribute(name::CACHE_READ, "tokens read from the provider's cache", |f| f.usage.map(|u| AttributeValue::Number(u.cache_read))),
     attribute(name::CACHE_WRITE, "tokens written to the provider's cache", |f| f.usage.map(|u| AttributeValue::Number(u.cache_write))),
     attribute(name::CACHE_CREATION, "tokens written to the provider's cache", |f| f.usage.map(|u| AttributeValue::Number(u.cache_write))).of(AttributeSet::GenAiLegacy),
+    attribute(name::TEXT_INPUT, "the part of the prompt's tokens that is text, of calls with audio, images or video; so the following", |f| modality(f, |u| u.input.saturating_sub(beside_text(u)))),
+    attribute(name::TEXT_CACHE_READ, "tokens of text read from the provider's cache", |f| modality(f, |u| u.cache_read.saturating_sub(u.audio_cache_read + u.image_cache_read))),
+    attribute(name::TEXT_OUTPUT, "tokens of the answer that are text", |f| modality(f, |u| u.output.saturating_sub(u.audio_output + u.image_output))),
+    attribute(name::AUDIO_INPUT, "tokens of audio in the prompt, with those from the cache", |f| modality(f, |u| u.audio_input + u.audio_cache_read)),
+    attribute(name::AUDIO_CACHE_READ, "tokens of audio read from the provider's cache", |f| modality(f, |u| u.audio_cache_read)),
+    attribute(name::AUDIO_OUTPUT, "tokens of the answer that are audio", |f| modality(f, |u| u.audio_output)),
+    attribute(name::IMAGE_INPUT, "tokens of images in the prompt, with those from the cache", |f| modality(f, |u| u.image_input + u.image_cache_read)),
+    attribute(name::IMAGE_CACHE_READ, "tokens of images read from the provider's cache", |f| modality(f, |u| u.image_cache_read)),
+    attribute(name::IMAGE_OUTPUT, "tokens of the answer that are images", |f| modality(f, |u| u.image_output)),
+    attribute(name::PREVIOUS_RESPONSE, "response that the request continues at the provider", |f| f.exchange.previous_response.as_deref().map(as_text)),
     attribute(name::REASONING, "tokens of the answer that are reasoning", |f| f.usage.filter(|u| u.reasoning > 0).map(|u| AttributeValue::Number(u.reasoning))),
     attribute(name::REASONING_LEVEL, "how much the model is asked to think", |f| f.exchange.reasoning_level.as_deref().map(as_text)),
     attribute(name::STATUS, "what became of a response of Responses or Interactions, such as `queued`", |f| f.exchange.summary().status.as_deref().map(as_text)),

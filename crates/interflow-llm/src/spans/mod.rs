@@ -126,6 +126,8 @@ pub struct MarkedText {
     /// The response or conversation that this request continues at the provider (`previous_response_id`,
     /// `conversation`).
     pub continues: Option<Range<usize>>,
+    /// Of these, the response.
+    pub previous_response: Option<Range<usize>>,
     pub id: Option<Range<usize>>,
     pub text_bytes: usize,
     /// The part of them in members that only describe the request, which [`facts`] leaves out.

@@ -321,7 +321,9 @@ impl<'j> SpanWalker<'j> {
                     self.out.effort.get_or_insert_with(|| range.clone());
                 }
                 b"service_tier" if depth == 1 => self.out.service_tier = Some(range.clone()),
-                b"previous_response_id" | b"previous_interaction_id" | b"conversation" if depth == 1 => {
+                b"conversation" if depth == 1 => self.out.continues = Some(range.clone()),
+                b"previous_response_id" | b"previous_interaction_id" if depth == 1 => {
+                    self.out.previous_response = Some(range.clone());
                     self.out.continues = Some(range.clone());
                 }
                 _ => {}

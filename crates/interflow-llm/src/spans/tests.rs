@@ -316,6 +316,7 @@ fn request_facts_are_extracted() {
     let json = r#"{"model":"m","stream":true,"max_tokens":9,"previous_response_id":"r","messages":[{"content":"first"},{"content":"second"}]}"#;
     let marked = mark_body(json.as_bytes(), false).unwrap();
     assert_eq!(&json[marked.model.unwrap()], "m");
+    assert_eq!(marked.continues, marked.previous_response);
     assert_eq!(&json[marked.continues.unwrap()], "r");
     assert_eq!(&json[marked.first_message.unwrap()], "{\"content\":\"first\"}");
     assert_eq!((marked.stream, marked.max_output, marked.text_bytes), (Some(true), Some(9), 11));

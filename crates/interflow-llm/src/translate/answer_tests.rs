@@ -45,7 +45,7 @@ fn an_answer_in_json_is_demanded_as_the_model_can_be_made_to_give_it() {
             "claude-sonnet-4-5",
             any.clone(),
             "/tool_choice",
-            json!({ "type": "tool", "name": "interflow_json_answer" }),
+            json!({ "type": "tool", "name": "interflow_json_answer", "disable_parallel_tool_use": true }),
         ),
         (
             WireFormat::Bedrock,

@@ -1,6 +1,7 @@
 //! What Mistral's chat completions take of OpenAI's, and what they have of their own. A request for them that fits is
 //! sent as it is; any other is translated.
 
+use interflow_models::capabilities;
 use serde_json::Value;
 
 use super::settings::has_word;
@@ -29,6 +30,12 @@ pub fn is_accepted(body: &Value, follows_tools: bool) -> bool {
         && !messages.windows(2).any(breaks_order)
         && ends_well
         && body["tools"].as_array().into_iter().flatten().all(is_tool)
+        && body["reasoning_effort"].as_str().is_none_or(|effort| takes_effort(&body["model"], effort))
+}
+
+fn takes_effort(model: &Value, effort: &str) -> bool {
+    let row = model.as_str().and_then(|model| capabilities("mistral", model));
+    row.is_none_or(|row| row.effort.as_ref().is_some_and(|ladder| ladder.takes(effort)))
 }
 
 fn is_message(message: &Value) -> bool {
@@ -100,6 +107,9 @@ mod tests {
             (with(json!({})), true),
             (with(json!({ "random_seed": 1, "safe_prompt": true, "tool_choice": "any" })), true),
             (with(json!({ "seed": 1 })), false),
+            (with(json!({ "model": "mistral-large-4", "reasoning_effort": "high" })), true),
+            (with(json!({ "model": "mistral-large-4", "reasoning_effort": "none" })), true),
+            (with(json!({ "model": "mistral-large-4", "reasoning_effort": "low" })), false),
             (with(json!({ "max_completion_tokens": 1 })), false),
             (with(json!({ "stream": true, "stream_options": { "include_usage": true } })), false),
             (with(json!({ "user": "u" })), false),

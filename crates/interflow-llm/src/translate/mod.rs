@@ -32,7 +32,7 @@ pub(crate) use foreign_reasoning::has_mark;
 pub use foreign_reasoning::{Keeps, may_have_foreign_reasoning, without_foreign_reasoning};
 pub use mistral::is_accepted as is_accepted_by_mistral;
 pub use reply::{ReplyHead, ReplyWriter, whole_reply};
-pub use request::{ChatRequest, Target, binds_thoughts, may_need_responses};
+pub use request::{ChatRequest, Target, binds_thoughts, may_need_responses, refused_settings};
 pub use thought_binding::{BINDING_BETA, is_bound_elsewhere, leave_out_unfitting_thoughts, may_have_signed_thoughts};
 pub use unread::lost_in_reply;
 

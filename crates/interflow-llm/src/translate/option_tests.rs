@@ -62,6 +62,22 @@ fn what_both_apis_of_openai_have_is_carried_between_them() {
 }
 
 #[test]
+fn what_is_openais_alone_does_not_go_to_other_servers_with_its_api() {
+    let ask = responses(json!({
+        "prompt_cache_key": "k", "prompt_cache_options": { "ttl": "30m" }, "safety_identifier": "s", "user": "u",
+        "service_tier": "flex", "metadata": { "team": "blue" }, "store": false, "text": { "verbosity": "low" },
+        "stream": true, "stream_options": { "include_obfuscation": false },
+    }));
+    let to = Target { is_openai: false, upstream: "groq", ..at(WireFormat::OpenAiChat, Provider::OpenAi) };
+    let (body, losses) = written(WireFormat::OpenAiResponses, &to, ask);
+    let mut names: Vec<_> = body.as_object().unwrap().keys().map(String::as_str).collect();
+    names.sort_unstable();
+    assert_eq!(names, ["messages", "metadata", "model", "service_tier", "stream", "stream_options", "user"], "{body}");
+    assert_eq!(body["stream_options"], json!({ "include_usage": true }));
+    assert_eq!(losses, "prompt_cache_options, text.verbosity");
+}
+
+#[test]
 fn a_request_is_stored_only_where_its_client_says_so() {
     let to = at(WireFormat::OpenAiResponses, Provider::OpenAi);
     for (ask, stored) in [(json!({}), false), (json!({ "store": false }), false), (json!({ "store": true }), true)] {

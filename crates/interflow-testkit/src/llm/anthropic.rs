@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::llm::knobs::{TOOL_ARGUMENTS, Turn};
+use crate::llm::knobs::Turn;
 use crate::llm::sse;
 
 pub(super) fn whole(turn: &Turn) -> Value {
@@ -12,7 +12,7 @@ pub(super) fn whole(turn: &Turn) -> Value {
     }
     content.push(json!({ "type": "text", "text": turn.text }));
     for (i, tool) in turn.tools.iter().enumerate() {
-        let input: Value = serde_json::from_str(TOOL_ARGUMENTS).unwrap_or_default();
+        let input: Value = serde_json::from_str(&turn.arguments).unwrap_or_default();
         content.push(json!({ "type": "tool_use", "id": tool_id(turn, i), "name": tool, "input": input }));
     }
     let mut message = envelope(turn);
@@ -44,7 +44,7 @@ pub(super) fn events(turn: &Turn) -> Vec<String> {
         index += 1;
         close += &start(index, json!({ "type": "tool_use", "id": tool_id(turn, i), "name": tool, "input": {} }));
         // In two parts, so that a reader has to join them.
-        for half in [&TOOL_ARGUMENTS[..10], &TOOL_ARGUMENTS[10..]] {
+        for half in [&turn.arguments[..10], &turn.arguments[10..]] {
             close += &delta(index, json!({ "type": "input_json_delta", "partial_json": half }));
         }
         close += &stop(index);

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use serde_json::{Value, json};
 
-use crate::llm::knobs::{THOUGHT, TOOL_ARGUMENTS, Turn};
+use crate::llm::knobs::{THOUGHT, Turn};
 
 pub(super) fn whole(turn: &Turn) -> Value {
     let mut content = Vec::new();
@@ -13,7 +13,7 @@ pub(super) fn whole(turn: &Turn) -> Value {
     }
     content.push(json!({ "text": turn.text }));
     for (i, tool) in turn.tools.iter().enumerate() {
-        let input: Value = serde_json::from_str(TOOL_ARGUMENTS).unwrap_or_default();
+        let input: Value = serde_json::from_str(&turn.arguments).unwrap_or_default();
         content.push(json!({ "toolUse": { "toolUseId": tool_id(turn, i), "name": tool, "input": input } }));
     }
     json!({
@@ -41,7 +41,7 @@ pub(super) fn events(turn: &Turn) -> Vec<Bytes> {
         let index = index + 1 + i;
         let start = json!({ "toolUse": { "toolUseId": tool_id(turn, i), "name": tool } });
         out.push(event("contentBlockStart", json!({ "contentBlockIndex": index, "start": start })));
-        for half in [&TOOL_ARGUMENTS[..10], &TOOL_ARGUMENTS[10..]] {
+        for half in [&turn.arguments[..10], &turn.arguments[10..]] {
             let delta = json!({ "toolUse": { "input": half } });
             out.push(event("contentBlockDelta", json!({ "contentBlockIndex": index, "delta": delta })));
         }

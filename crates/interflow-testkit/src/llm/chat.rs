@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::llm::knobs::{THOUGHT, TOOL_ARGUMENTS, Turn};
+use crate::llm::knobs::{THOUGHT, Turn};
 use crate::llm::sse;
 
 pub(super) fn whole(turn: &Turn) -> Value {
@@ -14,7 +14,7 @@ pub(super) fn whole(turn: &Turn) -> Value {
         message["reasoning_content"] = THOUGHT.into();
     }
     if !turn.tools.is_empty() {
-        let calls = turn.tools.iter().enumerate().map(|(i, tool)| call(turn, i, tool, TOOL_ARGUMENTS));
+        let calls = turn.tools.iter().enumerate().map(|(i, tool)| call(turn, i, tool, &turn.arguments));
         message["tool_calls"] = calls.collect::<Vec<_>>().into();
     }
     json!({
@@ -46,7 +46,7 @@ pub(super) fn events(turn: &Turn) -> Vec<String> {
         let mut first = call(turn, i, tool, "");
         first["index"] = i.into();
         close += &chunk(turn, json!({ "tool_calls": [first] }), None);
-        for half in [&TOOL_ARGUMENTS[..10], &TOOL_ARGUMENTS[10..]] {
+        for half in [&turn.arguments[..10], &turn.arguments[10..]] {
             let part = json!({ "index": i, "function": { "arguments": half } });
             close += &chunk(turn, json!({ "tool_calls": [part] }), None);
         }

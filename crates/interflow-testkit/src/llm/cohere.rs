@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::llm::knobs::{THOUGHT, TOOL_ARGUMENTS, Turn};
+use crate::llm::knobs::{THOUGHT, Turn};
 use crate::llm::sse;
 
 pub(super) fn whole(turn: &Turn) -> Value {
@@ -13,7 +13,7 @@ pub(super) fn whole(turn: &Turn) -> Value {
     content.push(json!({ "type": "text", "text": turn.text }));
     let mut message = json!({ "role": "assistant", "content": content });
     if !turn.tools.is_empty() {
-        let calls = turn.tools.iter().enumerate().map(|(i, tool)| call(turn, i, tool, TOOL_ARGUMENTS));
+        let calls = turn.tools.iter().enumerate().map(|(i, tool)| call(turn, i, tool, &turn.arguments));
         message["tool_calls"] = calls.collect::<Vec<_>>().into();
     }
     json!({ "id": turn.id, "message": message, "finish_reason": finish_reason(turn), "usage": usage(turn) })
@@ -41,7 +41,7 @@ pub(super) fn events(turn: &Turn) -> Vec<String> {
             event(json!({ "type": name, "index": i, "delta": { "message": { "tool_calls": call } } }))
         };
         out.push(at("tool-call-start", call(turn, i, tool, "")));
-        for half in [&TOOL_ARGUMENTS[..10], &TOOL_ARGUMENTS[10..]] {
+        for half in [&turn.arguments[..10], &turn.arguments[10..]] {
             out.push(at("tool-call-delta", json!({ "function": { "arguments": half } })));
         }
         out.push(event(json!({ "type": "tool-call-end", "index": i })));

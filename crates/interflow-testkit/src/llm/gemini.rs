@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::llm::knobs::{THOUGHT, TOOL_ARGUMENTS, Turn};
+use crate::llm::knobs::{THOUGHT, Turn};
 use crate::llm::{CALL_SIGNATURE, sse};
 
 pub(super) fn whole(turn: &Turn) -> Value {
@@ -27,7 +27,7 @@ fn thoughts(turn: &Turn) -> Vec<Value> {
 }
 
 fn calls(turn: &Turn) -> Vec<Value> {
-    let args: Value = serde_json::from_str(TOOL_ARGUMENTS).unwrap_or_default();
+    let args: Value = serde_json::from_str(&turn.arguments).unwrap_or_default();
     let call = |(i, tool): (usize, &String)| {
         let mut part = json!({ "functionCall": { "name": tool, "args": args } });
         // The first of parallel calls has it.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::llm::{STAMP, refusals};
 use crate::message::Request;
@@ -24,8 +24,12 @@ pub struct Knobs {
     pub text: Option<String>,
     /// `echo=1`: the text is that of the last user message, as a provider repeats a placeholder.
     pub echo: bool,
-    /// `tool`: also calls the tool of this name, with the arguments `{"city":"Paris","days":3}`.
+    /// `tool`: also calls the tool of this name, with the arguments `{"city":"Paris","days":3}`; `tool=*`: the first one
+    /// that the request offers, unless it ends with the result of a call, or forbids calls.
     pub tool: Option<String>,
+    /// `shell`: a command; of the tools that the request offers, the one that runs commands is called with it, unless the
+    /// request ends with the result of a call. For agents.
+    pub shell: Option<String>,
     /// `calls`: how often it calls `tool`, 1 unless set.
     pub calls: usize,
     /// `strict=1`: refuses what the real provider refuses; see `strict`.
@@ -59,6 +63,7 @@ impl Knobs {
             text: text("text"),
             echo: number("echo") == Some(1),
             tool: text("tool"),
+            shell: text("shell"),
             calls: number("calls").unwrap_or(1).clamp(1, 8) as usize,
             strict: number("strict") == Some(1),
             mistral: number("mistral") == Some(1),
@@ -69,7 +74,8 @@ impl Knobs {
     }
 }
 
-pub(super) const TOOL_ARGUMENTS: &str = r#"{"city":"Paris","days":3}"#;
+/// What tools are called with.
+const TOOL_ARGUMENTS: &str = r#"{"city":"Paris","days":3}"#;
 
 pub(super) const THOUGHT: &str = "The user wants a short answer.";
 
@@ -81,6 +87,8 @@ pub(super) struct Turn {
     pub pieces: Vec<String>,
     /// The tools that are called, in order.
     pub tools: Vec<String>,
+    /// With this, as JSON.
+    pub arguments: String,
     pub thinking: bool,
     /// Of Claude: what is shown of its thought, and the signature.
     pub thought: &'static str,
@@ -105,6 +113,15 @@ impl Turn {
             pieces.iter_mut().for_each(|p| p.insert_str(0, &stamp));
         }
         let model = body["model"].as_str().map_or_else(|| model_in_path(request.path()), str::to_owned);
+        let is_single =
+            body["parallel_tool_calls"] == false || body["tool_choice"]["disable_parallel_tool_use"] == true;
+        let calls = if is_single { 1 } else { knobs.calls };
+        let shell = knobs.shell.as_deref().and_then(|command| shell_call(body, command));
+        let (tool, arguments) = match (shell, knobs.tool.as_deref()) {
+            (Some((tool, arguments)), _) => (Some(tool), arguments),
+            (None, Some("*")) => (offered_tools(body).next().map(|(name, _)| name), TOOL_ARGUMENTS.to_owned()),
+            (None, tool) => (tool.map(str::to_owned), TOOL_ARGUMENTS.to_owned()),
+        };
         Self {
             // Derived from the body, so that equal requests get equal ids.
             id: format!("{:016x}", fnv1a(&request.body)),
@@ -115,7 +132,8 @@ impl Turn {
             output_tokens: text.len().div_ceil(4),
             text,
             pieces,
-            tools: knobs.tool.iter().flat_map(|tool| std::iter::repeat_n(tool.clone(), knobs.calls)).collect(),
+            tools: tool.into_iter().flat_map(|tool| std::iter::repeat_n(tool, calls)).collect(),
+            arguments,
             thinking: knobs.thinking,
             signature: refusals::signature(body, usize::MAX),
             signed: knobs.signed,
@@ -139,20 +157,55 @@ fn path_settings(request: &Request) -> Vec<(&str, &str)> {
     first.split('&').filter_map(|pair| pair.split_once('=')).collect()
 }
 
-/// The text of the last user message in any of the three API formats.
+/// The text of the last user message that has one, in any of the API formats.
 fn last_user_text(body: &Value) -> String {
     if let Some(text) = body["input"].as_str() {
         return text.to_owned();
     }
     let lists = ["messages", "input", "contents"];
     let messages = lists.iter().find_map(|name| body[*name].as_array());
-    let last = messages.into_iter().flatten().rfind(|m| m["role"] == "user");
-    let content = |m: &'_ Value| if m["parts"].is_array() { m["parts"].clone() } else { m["content"].clone() };
-    match last.map(content) {
-        Some(Value::String(text)) => text,
-        Some(Value::Array(parts)) => parts.iter().filter_map(|p| p["text"].as_str()).collect(),
+    let users = messages.into_iter().flatten().rev().filter(|m| m["role"] == "user");
+    let text = |m: &Value| match if m["parts"].is_array() { &m["parts"] } else { &m["content"] } {
+        Value::String(text) => text.clone(),
+        Value::Array(parts) => parts.iter().filter_map(|p| p["text"].as_str()).collect(),
         _ => String::new(),
-    }
+    };
+    users.map(text).find(|text| !text.is_empty()).unwrap_or_default()
+}
+
+/// The tools that a request in any format offers, with the schemas of their arguments; none if it ends with the result of
+/// a call, or forbids calls.
+fn offered_tools(body: &Value) -> impl Iterator<Item = (String, &Value)> {
+    let lists = ["messages", "input", "contents"];
+    let last = lists.iter().find_map(|name| body[*name].as_array()?.last()).map(Value::to_string).unwrap_or_default();
+    let results =
+        ["\"role\":\"tool\"", "\"tool_result\"", "\"function_call_output\"", "\"functionResponse\"", "\"toolResult\""];
+    let is_forbidden = body["tool_choice"] == "none" || body["tool_choice"]["type"] == "none";
+    let offers = !is_forbidden && !results.iter().any(|mark| last.contains(mark));
+    let lists = [&body["tools"], &body["toolConfig"]["tools"]].into_iter().filter_map(Value::as_array);
+    let tools = lists.flatten().flat_map(|tool| match tool["functionDeclarations"].as_array() {
+        Some(functions) => functions.iter().collect(),
+        None => vec![tool],
+    });
+    tools.filter(move |_| offers).filter_map(|tool| {
+        let inner = ["function", "toolSpec"].iter().find_map(|name| tool.get(*name)).unwrap_or(tool);
+        let schemas = ["/parameters", "/input_schema", "/parametersJsonSchema", "/inputSchema/json"];
+        let schema = schemas.iter().find_map(|at| inner.pointer(at)).unwrap_or(&Value::Null);
+        Some((inner["name"].as_str()?.to_owned(), schema))
+    })
+}
+
+/// A call of the tool that runs commands, by its name and the members of its schema.
+fn shell_call(body: &Value, command: &str) -> Option<(String, String)> {
+    let is_shell = |name: &str| ["bash", "shell", "exec_command", "run_shell_command"].contains(&name);
+    let (name, schema) = offered_tools(body).find(|(name, _)| is_shell(&name.to_ascii_lowercase()))?;
+    let members = &schema["properties"];
+    let arguments = match () {
+        () if members.get("cmd").is_some() => json!({ "cmd": command }),
+        () if members["command"]["type"] == "array" => json!({ "command": ["bash", "-c", command] }),
+        () => json!({ "command": command, "description": "Runs it" }),
+    };
+    Some((name, arguments.to_string()))
 }
 
 /// Splits text into at most `n` pieces of about the same number of characters.
@@ -177,7 +230,6 @@ pub(super) fn fnv1a(bytes: &[u8]) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
 
     #[test]
     fn text_is_split_at_character_boundaries_without_loss() {

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::llm::knobs::{THOUGHT, TOOL_ARGUMENTS, Turn};
+use crate::llm::knobs::{THOUGHT, Turn};
 
 pub(super) fn whole(turn: &Turn) -> Value {
     let mut message = json!({ "role": "assistant", "content": turn.text });
@@ -30,7 +30,7 @@ pub(super) fn events(turn: &Turn) -> Vec<String> {
 }
 
 fn calls(turn: &Turn) -> Value {
-    let arguments: Value = serde_json::from_str(TOOL_ARGUMENTS).unwrap_or_default();
+    let arguments: Value = serde_json::from_str(&turn.arguments).unwrap_or_default();
     turn.tools.iter().map(|tool| json!({ "function": { "name": tool, "arguments": arguments } })).collect()
 }
 

@@ -34,7 +34,7 @@ pub(super) fn check(api: Api, request: &Request, model: &str, body: &Value) -> C
             };
             claude(request, model, &flat, &fields["thinking"], &body["outputConfig"])
         }
-        Api::Chat => openai(model, body, &body["reasoning_effort"], true),
+        Api::Chat => openai(model, body, &body["reasoning_effort"], true).and(others(model, body)),
         Api::Responses => {
             // Reasoning of another provider, or of another's key, cannot be verified.
             let is_foreign =
@@ -229,6 +229,46 @@ fn openai(model: &str, body: &Value, effort: &Value, is_chat: bool) -> Checked {
     }
     refuse(is_set(body, "max_tokens") && !has(&["gpt-4"]), || "Unsupported parameter: 'max_tokens'".into())?;
     refuse(is_set(body, "stop") && has(&["gpt-6-astra", "gpt-6.2-astra"]), || "Unsupported parameter: 'stop'".into())
+}
+
+/// Efforts, the default, and what turns thinking off, of models with OpenAI's API at their makers.
+fn others(model: &str, body: &Value) -> Checked {
+    let has = |parts: &[&str]| parts.iter().any(|part| model.starts_with(part));
+    let (levels, default, may_disable): (&[&str], &str, bool) = match () {
+        () if has(&["deepseek-v4"]) => (&["high", "max"], "high", true),
+        () if has(&["kimi-k3"]) => (&["low", "high", "max"], "max", false),
+        () if has(&["kimi-k2.6"]) => (&[], "on", true),
+        () if has(&["grok-4.5", "grok-4.7"]) => (&["low", "medium", "high"], "high", false),
+        () if has(&["glm-5.3"]) => (&["low", "high", "max"], "max", false),
+        () if has(&["qwen3.8-"]) => (&["low", "medium", "high", "xhigh", "max"], "on", false),
+        () if has(&["mistral-large-4", "mistral-medium-3.5"]) => (&["none", "high"], "none", false),
+        () => return Ok(()),
+    };
+    let effort = body["reasoning_effort"].as_str();
+    refuse(effort.is_some_and(|effort| !levels.contains(&effort)), || {
+        format!("reasoning_effort: please use one of {levels:?}")
+    })?;
+    let disabled = body["thinking"]["type"] == "disabled";
+    refuse(disabled && !may_disable, || "This model always engages in thinking and cannot be disabled".into())?;
+    let thinks = !disabled && effort.unwrap_or(default) != "none";
+    let is_forced = body["tool_choice"] == "required" || body["tool_choice"].is_object();
+    refuse(is_forced && thinks && has(&["deepseek", "kimi", "qwen"]), || {
+        "Thinking mode does not support this tool_choice".into()
+    })?;
+    let sampling = ["temperature", "top_p", "presence_penalty", "frequency_penalty"];
+    let is_unknown = is_set(body, "top_k") && !has(&["qwen"]);
+    refuse(is_unknown, || "top_k: unknown parameter".into())?;
+    let fixed = sampling.into_iter().find(|name| is_set(body, name)).filter(|_| has(&["kimi"]));
+    fixed.map_or(Ok(()), |name| Err(format!("invalid {name}: only 1 is allowed for this model")))?;
+    let refused = ["presence_penalty", "frequency_penalty", "stop"].into_iter().find(|name| is_set(body, name));
+    let refused = refused.filter(|_| has(&["grok-4"]));
+    refused.map_or(Ok(()), |name| Err(format!("Model {model} does not support parameter {name}.")))?;
+    let messages = body["messages"].as_array().into_iter().flatten();
+    let mut turns = messages.filter(|message| message["role"] == "assistant");
+    let lacks = |turn: &Value| turn["reasoning_content"].as_str().is_none_or(str::is_empty);
+    refuse(thinks && has(&["deepseek", "kimi"]) && turns.any(lacks), || {
+        "The `reasoning_content` in the thinking mode must be passed back to the API.".into()
+    })
 }
 
 fn gemini(model: &str, config: &Value) -> Checked {

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::llm::knobs::{THOUGHT, TOOL_ARGUMENTS, Turn};
+use crate::llm::knobs::{THOUGHT, Turn};
 use crate::llm::sse;
 
 /// Reasoning that only this provider reads.
@@ -15,7 +15,7 @@ pub(super) fn whole(turn: &Turn) -> Value {
     }
     output.push(message(turn, "completed", json!([part(&turn.text)])));
     let calls = turn.tools.iter().enumerate();
-    output.extend(calls.map(|(i, tool)| call(turn, i, tool, "completed", TOOL_ARGUMENTS)));
+    output.extend(calls.map(|(i, tool)| call(turn, i, tool, "completed", &turn.arguments)));
     envelope(turn, "completed", output.into())
 }
 
@@ -78,13 +78,13 @@ fn tool_call(turn: &Turn, nth: usize, tool: &str, index: usize, log: &mut Log) -
     let item = call(turn, nth, tool, "in_progress", "");
     let id = item["id"].clone();
     let mut out = log.event("response.output_item.added", json!({ "output_index": index, "item": item }));
-    for half in [&TOOL_ARGUMENTS[..10], &TOOL_ARGUMENTS[10..]] {
+    for half in [&turn.arguments[..10], &turn.arguments[10..]] {
         let data = json!({ "item_id": id, "output_index": index, "delta": half });
         out += &log.event("response.function_call_arguments.delta", data);
     }
-    let data = json!({ "item_id": id, "output_index": index, "arguments": TOOL_ARGUMENTS });
+    let data = json!({ "item_id": id, "output_index": index, "arguments": turn.arguments });
     out += &log.event("response.function_call_arguments.done", data);
-    let item = call(turn, nth, tool, "completed", TOOL_ARGUMENTS);
+    let item = call(turn, nth, tool, "completed", &turn.arguments);
     out + &log.event("response.output_item.done", json!({ "output_index": index, "item": item }))
 }
 

@@ -16,6 +16,8 @@ enum Dialect {
     OpenAi,
     Mistral,
     Cohere,
+    /// DeepSeek, Kimi, Qwen, GLM, Grok: OpenAI's, with thoughts in the history.
+    Thinking,
 }
 
 /// Checks a request; the error says what is wrong. Chat Completions are Mistral's if `mistral` is set.
@@ -33,7 +35,18 @@ pub(super) fn check(api: Api, request: &Request, body: &Value, mistral: bool) ->
         }
         Api::VertexClaude => vertex_claude(request, body),
         Api::VertexClaudeCount => demand(body["model"].is_string(), "model: field required"),
-        Api::Chat => chat(body, if mistral { Dialect::Mistral } else { Dialect::OpenAi }),
+        Api::Chat => {
+            let thinks =
+                |name: &str| ["deepseek", "kimi", "qwen", "glm", "grok"].iter().any(|maker| name.starts_with(maker));
+            chat(
+                body,
+                match body["model"].as_str() {
+                    _ if mistral => Dialect::Mistral,
+                    Some(name) if thinks(name) => Dialect::Thinking,
+                    _ => Dialect::OpenAi,
+                },
+            )
+        }
         Api::Responses => responses(body),
         Api::ResponsesCount => {
             only(
@@ -155,12 +168,15 @@ fn anthropic(body: &Value) -> Checked {
             "top_k",
             "thinking",
             "output_config",
+            "cache_control",
+            "service_tier",
+            "context_management",
         ],
         "",
     )?;
     let limit = body["max_tokens"].as_u64().filter(|n| *n > 0).ok_or("max_tokens: field required")?;
     for tool in body["tools"].as_array().into_iter().flatten() {
-        function(tool, &["name", "description", "input_schema", "strict"], "/input_schema")?;
+        function(tool, &["type", "name", "description", "input_schema", "strict", "cache_control"], "/input_schema")?;
     }
     demand(body.get("tool_choice").is_none() || body.get("tools").is_some(), "tool_choice without tools")?;
     if body["thinking"]["type"] == "enabled" {
@@ -175,7 +191,10 @@ fn anthropic(body: &Value) -> Checked {
     for message in messages {
         only(message, &["role", "content"], "message")?;
         let assistant = message["role"] == "assistant";
-        demand(assistant || message["role"] == "user", "message.role")?;
+        // Models before 5 have no words of the operator in the middle.
+        let is_older = body["model"].as_str().is_some_and(|name| name.contains("-4-") || name.contains("-3-"));
+        let is_system = message["role"] == "system" && !is_older;
+        demand(assistant || is_system || message["role"] == "user", "message.role")?;
         if message["content"].is_string() {
             text(&message["content"], "content")?;
             calls.settled()?;
@@ -206,7 +225,7 @@ fn anthropic_block(block: &Value, assistant: bool, calls: &mut Calls) -> Checked
             }
         }
         Some("document") if !assistant => {
-            only(block, &["type", "source", "title"], "document")?;
+            only(block, &["type", "source", "title", "context", "citations", "cache_control"], "document")?;
             let source = &block["source"];
             match source["type"].as_str() {
                 Some("url") => text(&source["url"], "source.url"),
@@ -226,7 +245,7 @@ fn anthropic_block(block: &Value, assistant: bool, calls: &mut Calls) -> Checked
             calls.call(&block["id"], 128, "_-")
         }
         Some("tool_result") if !assistant => {
-            only(block, &["type", "tool_use_id", "content", "is_error"], "tool_result")?;
+            only(block, &["type", "tool_use_id", "content", "is_error", "cache_control"], "tool_result")?;
             calls.answer(&block["tool_use_id"])?;
             let inner = block["content"].as_array().into_iter().flatten();
             inner.into_iter().try_for_each(|b| anthropic_block(b, false, &mut Calls::default()))
@@ -257,6 +276,12 @@ fn chat(body: &Value, dialect: Dialect) -> Checked {
         Dialect::Mistral => ["random_seed", "safe_prompt", "prompt_mode", "prompt_cache_key"],
         _ => ["max_completion_tokens", "stream_options", "seed", "user"],
     });
+    // What OpenAI has beside the models' settings; other servers need not know it.
+    if body["model"].as_str().is_some_and(|model| model.starts_with("gpt-")) {
+        known.extend(["store", "prompt_cache_key", "prompt_cache_options", "service_tier", "metadata", "verbosity"]);
+    }
+    let more: &[&str] = if dialect == Dialect::Thinking { &["thinking", "top_k"] } else { &[] };
+    known.extend(more);
     only(body, &known, "")?;
     demand(body.get("stream_options").is_none() || body["stream"] == true, "stream_options without stream")?;
     for tool in body["tools"].as_array().into_iter().flatten() {
@@ -306,9 +331,13 @@ fn openai_messages(messages: &Value, parts: &[&str], dialect: Dialect) -> Checke
             }
             "assistant" => {
                 let own = if dialect == Dialect::Mistral { "prefix" } else { "tool_plan" };
-                only(message, &["role", "content", "tool_calls", own], "assistant")?;
+                let mut known = vec!["role", "content", "tool_calls", own];
+                known.extend(["reasoning_content"].into_iter().filter(|_| dialect == Dialect::Thinking));
+                only(message, &known, "assistant")?;
                 let called = message["tool_calls"].as_array().into_iter().flatten();
-                demand(message["content"].is_string() || message["tool_calls"].is_array(), "assistant: no content")?;
+                let has_parts = dialect == Dialect::Mistral && message["content"].is_array();
+                let has_content = message["content"].is_string() || has_parts;
+                demand(has_content || message["tool_calls"].is_array(), "assistant: no content")?;
                 for call in called {
                     let arguments = call["function"]["arguments"].as_str().unwrap_or_default();
                     demand(serde_json::from_str::<Value>(arguments).is_ok(), "arguments: no JSON in a string")?;
@@ -318,7 +347,7 @@ fn openai_messages(messages: &Value, parts: &[&str], dialect: Dialect) -> Checke
                             demand(call["id"].as_str().is_some_and(|id| id.len() == 9), "tool_call.id")?;
                             calls.call(&call["id"], 9, "")?;
                         }
-                        Dialect::OpenAi => calls.call(&call["id"], 64, "_-.:")?,
+                        Dialect::OpenAi | Dialect::Thinking => calls.call(&call["id"], 64, "_-.:")?,
                         Dialect::Cohere => calls.call(&call["id"], 200, "_-.:")?,
                     }
                 }
@@ -353,11 +382,18 @@ fn responses(body: &Value) -> Checked {
             "reasoning",
             "include",
             "text",
+            "prompt_cache_key",
+            "prompt_cache_options",
+            "service_tier",
+            "metadata",
+            "stream_options",
+            "client_metadata",
         ],
         "",
     )?;
     demand(body["max_output_tokens"].as_u64().is_none_or(|n| n >= 16), "max_output_tokens below 16")?;
-    for tool in body["tools"].as_array().into_iter().flatten() {
+    let tools = body["tools"].as_array().into_iter().flatten();
+    for tool in tools.filter(|tool| tool["type"] == "function") {
         function(tool, &["type", "name", "description", "parameters", "strict"], "/parameters")?;
     }
     if body["input"].is_string() {
@@ -371,7 +407,7 @@ fn responses(body: &Value) -> Checked {
                 calls.settled()?;
                 let kinds: &[&str] = match item["role"].as_str() {
                     Some("assistant") => &["output_text"],
-                    Some("user") => &["input_text", "input_image", "input_file"],
+                    Some("user" | "developer" | "system") => &["input_text", "input_image", "input_file"],
                     _ => return Err("message.role".into()),
                 };
                 for part in list(&item["content"], "content")? {
@@ -387,6 +423,8 @@ fn responses(body: &Value) -> Checked {
                 calls.answer(&item["call_id"])?;
             }
             Some("reasoning") => text(&item["encrypted_content"], "encrypted_content")?,
+            // To an item of an earlier response.
+            Some("item_reference") => text(&item["id"], "id")?,
             other => return Err(format!("an item {other:?}")),
         }
     }
@@ -412,7 +450,13 @@ fn gemini(body: &Value) -> Checked {
         only(&body["generationConfig"], &known, "generationConfig")?;
     }
     for tool in body["tools"][0]["functionDeclarations"].as_array().into_iter().flatten() {
-        function(tool, &["name", "description", "parametersJsonSchema"], "/parametersJsonSchema")?;
+        // Names in snake case are taken, too.
+        let schema = if tool.get("parameters_json_schema").is_some() {
+            "parameters_json_schema"
+        } else {
+            "parametersJsonSchema"
+        };
+        function(tool, &["name", "description", schema], &format!("/{schema}"))?;
     }
     let mut open = Vec::new();
     for content in list(&body["contents"], "contents")? {
@@ -430,7 +474,7 @@ fn gemini(body: &Value) -> Checked {
             } else if let Some(data) = part.get("inlineData") {
                 text(&data["mimeType"], "mimeType").and(text(&data["data"], "data"))?;
             } else if part.get("fileData").is_none() {
-                text(&part["text"], "part")?;
+                demand(part["text"].is_string(), "part")?;
             }
         }
         if !model {

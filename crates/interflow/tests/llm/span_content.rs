@@ -99,13 +99,14 @@ async fn spans_have_the_names_of_today_and_former_ones_by_choice() {
     for (sets, has_former) in [("\"gen_ai\"", false), ("\"gen_ai\", \"gen_ai_legacy\"", true)] {
         let (home, collector) = (Home::new().await, Origin::http().answering(|_| Reply::ok("{}")).start().await);
         let running = home.start(&config(&home, &collector, &format!("attributes = [{sets}]")));
-        let body = r#"{"model": "m", "input": "hello", "reasoning": {"effort": "high"}, "service_tier": "flex"}"#;
+        let body = r#"{"model": "m", "input": "hello", "previous_response_id": "resp_1", "reasoning": {"effort": "high"}, "service_tier": "flex"}"#;
         let answer = running.post("/openai/v1/responses", "Authorization: Bearer k\r\n", body).await;
         assert_eq!(answer.status, 200, "{answer:?}");
         let span = span(&collector).await;
         for (name, expected) in [
             ("gen_ai.request.reasoning.level", "high"),
             ("gen_ai.response.status", "completed"),
+            ("gen_ai.request.previous_response.id", "resp_1"),
             ("openai.request.service_tier", "flex"),
         ] {
             assert_eq!(attribute(&span, name), Some(expected.into()), "{name}: {span}");

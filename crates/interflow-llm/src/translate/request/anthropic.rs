@@ -190,7 +190,8 @@ fn set_tool_choice(body: &mut Value, chat: &ChatRequest, may_force: bool, answer
         let is_only = tools.len() == 1 || chat.forbids_tools();
         body["tool_choice"] =
             if is_only { json!({ "type": "tool", "name": answer }) } else { json!({ "type": "any" }) };
-        if chat.settings.parallel_tools == Some(false) {
+        // There is one answer.
+        if is_only || chat.settings.parallel_tools == Some(false) {
             body["tool_choice"]["disable_parallel_tool_use"] = true.into();
         }
         return;

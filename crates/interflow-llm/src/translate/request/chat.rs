@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::model_rules::ModelRules;
+use super::model_rules::{ModelRules, NO_THINKING};
 use super::{
     ChatRequest, LONGEST_ID, MISTRAL_ID, Target, Turn, data_url, images, input_text, lose, object, result_text, set,
     set_list, tool_id, user_message,
@@ -17,8 +17,9 @@ pub fn write(chat: &ChatRequest, target: &Target<'_>, rules: &ModelRules, losses
     let mistral = is_mistral(target);
     let effort = rules.effort(settings.reasoning.as_ref(), losses);
     let reasons = effort.is_some() || rules.thinks_by_default();
-    let sampling = rules.sampling(settings, rules.thinks_with(effort.as_deref()), losses);
-    let mut body = json!({ "model": target.model, "messages": messages(chat, target, rules, losses) });
+    let thinks = rules.thinks_with(effort.as_deref());
+    let sampling = rules.sampling(settings, thinks, losses);
+    let mut body = json!({ "model": target.model, "messages": messages(chat, target, rules, thinks, losses) });
     let limit = if target.is_openai { "max_completion_tokens" } else { "max_tokens" };
     set(&mut body, limit, chat.request.max_tokens);
     if chat.request.stream {
@@ -30,7 +31,7 @@ pub fn write(chat: &ChatRequest, target: &Target<'_>, rules: &ModelRules, losses
     }
     set_list(&mut body, "tools", tools(chat, target.is_openai, losses));
     if body.get("tools").is_some() {
-        let choice = settings.tool_choice.as_ref().map(|choice| match choice {
+        let choice = rules.tool_choice(settings.tool_choice.as_ref(), thinks, losses).map(|choice| match choice {
             ToolChoice::Auto => json!("auto"),
             ToolChoice::None => json!("none"),
             ToolChoice::Required => json!(if mistral { "any" } else { "required" }),
@@ -56,7 +57,10 @@ pub fn write(chat: &ChatRequest, target: &Target<'_>, rules: &ModelRules, losses
             ("user", settings.user.is_some() && mistral),
         ],
     );
-    set(&mut body, "reasoning_effort", effort);
+    match effort {
+        Some(off) if off == NO_THINKING => body["thinking"] = json!({ "type": off }),
+        effort => set(&mut body, "reasoning_effort", effort),
+    }
     let format = settings.output.as_ref().map(|output| match &output.schema {
         None => json!({ "type": "json_object" }),
         Some(schema) => {
@@ -75,7 +79,13 @@ fn is_mistral(target: &Target<'_>) -> bool {
     target.format == WireFormat::Mistral || target.provider == Provider::Mistral
 }
 
-fn messages(chat: &ChatRequest, target: &Target<'_>, rules: &ModelRules, losses: &mut Losses) -> Vec<Value> {
+fn messages(
+    chat: &ChatRequest,
+    target: &Target<'_>,
+    rules: &ModelRules,
+    thinks: bool,
+    losses: &mut Losses,
+) -> Vec<Value> {
     let mut out = Vec::new();
     let system = chat.system();
     if !system.is_empty() {
@@ -83,11 +93,15 @@ fn messages(chat: &ChatRequest, target: &Target<'_>, rules: &ModelRules, losses:
     }
     let mistral = is_mistral(target);
     let id_length = if mistral { MISTRAL_ID } else { LONGEST_ID };
-    let has_thoughts = rules.ladder().is_some() || rules.thinks_by_default();
-    let keeps = |signature: &Carried| mistral && has_thoughts && chat.made_thought(target.format, signature.get());
+    let has_thoughts = mistral && (rules.ladder().is_some() || rules.thinks_by_default());
+    let demands_thoughts = !mistral && rules.demands_thoughts(thinks);
+    let keeps =
+        |signature: &Carried| (has_thoughts || demands_thoughts) && chat.made_thought(target.format, signature.get());
     for turn in chat.turns() {
         match turn.role {
-            MessageRole::Assistant => out.extend(assistant(&turn, id_length, &keeps, losses)),
+            MessageRole::Assistant => {
+                out.extend(assistant(&turn, id_length, demands_thoughts, &keeps, losses));
+            }
             MessageRole::User => {
                 let words = user(&turn, id_length, losses, &mut out);
                 if words.is_some() && target.assistant_after_tools && out.last().is_some_and(|m| m["role"] == "tool") {
@@ -107,10 +121,15 @@ fn messages(chat: &ChatRequest, target: &Target<'_>, rules: &ModelRules, losses:
 /// Stands between the results of tools and the user's words, for APIs that refuse the one after the other.
 const AFTER_TOOLS: &str = "OK.";
 
-/// `keeps`: whether the upstream gets a thought with this signature.
+/// Stands for the thoughts of a turn that has none, for APIs that refuse such a turn; Kimi takes an empty one for none.
+const NO_THOUGHTS: &str = " ";
+
+/// `keeps`: whether the upstream gets a thought with this signature; it is a member of its own if the upstream demands
+/// one of each turn.
 fn assistant(
     turn: &Turn<'_>,
     id_length: usize,
+    demands_thoughts: bool,
     keeps: &dyn Fn(&Carried) -> bool,
     losses: &mut Losses,
 ) -> Option<Value> {
@@ -124,9 +143,7 @@ fn assistant(
                 "function": { "name": name, "arguments": input_text(input) },
             })),
             ContentBlock::Thinking { text, signature } if keeps(signature) && !text.is_empty() => {
-                thoughts.push(json!({
-                    "type": "thinking", "thinking": [{ "type": "text", "text": text }],
-                }))
+                thoughts.push(text.as_str())
             }
             ContentBlock::Thinking { .. } => losses.add("thinking"),
             ContentBlock::Other { kind, .. } => losses.add(kind),
@@ -138,15 +155,15 @@ fn assistant(
         return None;
     }
     let text = (!text.is_empty()).then(|| text.join("\n\n"));
-    let content = match text {
-        Some(text) if !thoughts.is_empty() => {
-            thoughts.push(json!({ "type": "text", "text": text }));
-            thoughts.into()
-        }
-        None if !thoughts.is_empty() => thoughts.into(),
-        text => text.map_or(Value::Null, Value::from),
-    };
-    let mut message = json!({ "role": "assistant", "content": content });
+    let mut message = json!({ "role": "assistant", "content": text });
+    if demands_thoughts {
+        let is_missing = thoughts.is_empty();
+        message["reasoning_content"] = if is_missing { NO_THOUGHTS.into() } else { thoughts.join("\n\n").into() };
+    } else if !thoughts.is_empty() {
+        let part = |text| json!({ "type": "thinking", "thinking": [{ "type": "text", "text": text }] });
+        let text = text.map(|text| json!({ "type": "text", "text": text }));
+        message["content"] = thoughts.into_iter().map(part).chain(text).collect();
+    }
     set_list(&mut message, "tool_calls", calls);
     Some(message)
 }

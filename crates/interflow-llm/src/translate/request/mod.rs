@@ -23,7 +23,7 @@ use crate::Provider;
 use crate::message::{Attachment, ChatMessage, ContentBlock, MessageRole, ModelRequest, ToolDefinition, joined, parse};
 use cache_marks::{CacheMark, CacheMarks};
 use model_rules::ModelRules;
-pub use model_rules::{binds_thoughts, may_need_responses};
+pub use model_rules::{binds_thoughts, may_need_responses, refused_settings};
 
 /// A chat request in the message model, with its settings.
 #[derive(Clone, Debug)]

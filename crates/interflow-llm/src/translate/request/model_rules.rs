@@ -4,17 +4,20 @@
 use std::sync::Arc;
 
 use interflow_models::{Capabilities, Effort, capabilities};
+use memchr::memmem;
 use serde_json::{Value, json};
 
 use super::{ChatRequest, Target, Turn, lose};
 use crate::message::{ContentBlock, MessageRole};
 use crate::translate::Losses;
-use crate::translate::settings::{Reasoning, Settings};
+use crate::translate::settings::{Reasoning, Settings, ToolChoice};
 
 /// Smallest budget that the API accepts.
 const MIN_BUDGET: u64 = 1_024;
 /// The effort that turns reasoning off at OpenAI.
-const NO_EFFORT: &str = "none";
+pub const NO_EFFORT: &str = "none";
+/// The type of `thinking` that turns it off: at Anthropic, and in the Chat Completions of DeepSeek, Kimi and GLM.
+pub const NO_THINKING: &str = "disabled";
 /// What a request says instead of the effort that its client asked for.
 const OTHER_EFFORT: &str = "reasoning.effort";
 
@@ -50,6 +53,10 @@ impl ModelRules {
     /// The level for an effort that a client asks for, and whether it is another.
     pub fn level(&self, reasoning: &Reasoning, losses: &mut Losses) -> Option<String> {
         let asked = reasoning.effort()?;
+        if self.ladder().is_some_and(|ladder| ladder.levels.is_empty()) {
+            losses.add(OTHER_EFFORT);
+            return None;
+        }
         let level = self.ladder().and_then(|ladder| ladder.nearest(asked)).unwrap_or(asked);
         if level != asked {
             losses.add(OTHER_EFFORT);
@@ -78,7 +85,25 @@ impl ModelRules {
 
     /// Whether a model thinks with this effort in the form of OpenAI's APIs.
     pub fn thinks_with(&self, effort: Option<&str>) -> bool {
-        effort.map_or_else(|| self.thinks_by_default(), |effort| effort != NO_EFFORT)
+        effort.map_or_else(|| self.thinks_by_default(), |effort| effort != NO_EFFORT && effort != NO_THINKING)
+    }
+
+    /// The choice of tools, in the forms of OpenAI's APIs, unless the model cannot be made to call one.
+    pub fn tool_choice<'c>(
+        &self,
+        choice: Option<&'c ToolChoice>,
+        thinks: bool,
+        losses: &mut Losses,
+    ) -> Option<&'c ToolChoice> {
+        let is_forced = matches!(choice, Some(ToolChoice::Required | ToolChoice::Named(_)));
+        let is_refused = is_forced && self.refuses("tool_choice.forced", thinks);
+        lose(losses, &[("tool_choice", is_refused)]);
+        choice.filter(|_| !is_refused)
+    }
+
+    /// Whether Chat Completions refuse a turn of the assistant without its thoughts.
+    pub fn demands_thoughts(&self, thinks: bool) -> bool {
+        thinks && self.0.as_ref().is_some_and(|row| row.thinking_in_history)
     }
 
     /// Whether the model is in the Responses API only, or takes this request only there.
@@ -115,6 +140,21 @@ impl ModelRules {
 pub fn may_need_responses(upstream: &str, model: &str, has_tools: impl FnOnce() -> bool) -> bool {
     capabilities(upstream, model)
         .is_some_and(|row| is_in_responses_only(&row) || !row.takes_tools_on("chat") && has_tools())
+}
+
+/// The settings of a request in the model's own format that the model refuses by its row.
+pub fn refused_settings(upstream: &str, model: &str, body: &[u8]) -> Vec<&'static str> {
+    let rules = ModelRules::of(upstream, model);
+    let is_written = |name: &str| memmem::find(body, format!("\"{name}\"").as_bytes()).is_some();
+    let names = ["temperature", "top_p", "top_k", "frequency_penalty", "presence_penalty", "stop"].into_iter();
+    let mut refused: Vec<_> =
+        names.filter(|name| rules.refuses(name, rules.thinks_by_default()) && is_written(name)).collect();
+    if !refused.is_empty() {
+        // The name may be that of something else within the body.
+        let body: Value = serde_json::from_slice(body).unwrap_or_default();
+        refused.retain(|name| body.get(*name).is_some());
+    }
+    refused
 }
 
 fn is_in_responses_only(row: &Capabilities) -> bool {
@@ -173,7 +213,7 @@ impl ClaudeThinking {
             losses.add("reasoning");
             return Self { effort: ladder.levels.first().cloned(), ..unset };
         };
-        let is_off = off == "disabled";
+        let is_off = off == NO_THINKING;
         if !is_off {
             losses.add("reasoning");
         }

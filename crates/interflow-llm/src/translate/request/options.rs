@@ -9,6 +9,8 @@ use crate::translate::{Losses, WireFormat};
 
 /// What Mistral has of them.
 const MISTRAL: [&str; 3] = ["metadata", "prompt_cache_key", "service_tier"];
+/// What other servers with OpenAI's API may have.
+const OTHERS: [&str; 2] = ["metadata", "service_tier"];
 /// What Chat Completions know of `prompt_cache_options`.
 const CHAT_CACHE_OPTIONS: [&str; 2] = ["mode", "ttl"];
 /// Entries of Bedrock's `requestMetadata`, and characters of a name or a value.
@@ -50,7 +52,8 @@ pub fn write(chat: &ChatRequest, target: &Target<'_>, body: &mut Value, losses: 
             lose_others(chat, &options, losses);
         }
     }
-    let has_verbosity = !is_mistral && matches!(target.format, WireFormat::OpenAiChat | WireFormat::OpenAiResponses);
+    let has_verbosity =
+        target.is_openai && matches!(target.format, WireFormat::OpenAiChat | WireFormat::OpenAiResponses);
     let verbosity = if chat.client == WireFormat::OpenAiResponses { "text.verbosity" } else { "verbosity" };
     lose(losses, &[(verbosity, settings.verbosity.is_some() && !has_verbosity)]);
 }
@@ -58,12 +61,14 @@ pub fn write(chat: &ChatRequest, target: &Target<'_>, body: &mut Value, losses: 
 fn to_openai(chat: &ChatRequest, target: &Target<'_>, body: &mut Value, losses: &mut Losses) {
     let settings = &chat.settings;
     let is_chat = target.format == WireFormat::OpenAiChat;
-    // Other servers need not know what the client did not write.
-    let may_have = |name: &str| name == "user" || target.is_openai || chat.client != WireFormat::Anthropic;
+    // Other servers need not know what is OpenAI's, nor what the client did not write.
+    let is_known = |name: &str| {
+        target.is_openai || name == "user" || OTHERS.contains(&name) && chat.client != WireFormat::Anthropic
+    };
     for (name, value) in &settings.openai {
         let mut value = value.clone();
-        if is_chat && name == "service_tier" && value == "ultrafast" || !may_have(name) {
-            losses.add(name);
+        if is_chat && name == "service_tier" && value == "ultrafast" || !is_known(name) {
+            lose(losses, &[(name, target.is_openai || !concerns_openai(name))]);
             continue;
         }
         if is_chat
@@ -77,6 +82,9 @@ fn to_openai(chat: &ChatRequest, target: &Target<'_>, body: &mut Value, losses: 
             });
         }
         set(body, name, Some(value));
+    }
+    if !target.is_openai {
+        return;
     }
     if let Some(verbosity) = settings.verbosity.clone() {
         match (is_chat, body["text"].as_object_mut()) {
@@ -95,13 +103,17 @@ fn to_openai(chat: &ChatRequest, target: &Target<'_>, body: &mut Value, losses: 
     }
 }
 
-/// Names what an API has no place for. Whether OpenAI keeps the response, and how it finds its cache, concerns OpenAI
-/// only; the user is named where it is written.
+/// Whether a setting says how OpenAI keeps the response and finds its cache, which concerns OpenAI only; the user is
+/// named where it is written.
+fn concerns_openai(name: &str) -> bool {
+    matches!(name, "store" | "prompt_cache_key" | "user" | "safety_identifier")
+}
+
+/// Names what an API has no place for.
 fn lose_others(chat: &ChatRequest, options: &Map<String, Value>, losses: &mut Losses) {
     for (name, value) in options {
-        let concerns_openai = matches!(name.as_str(), "store" | "prompt_cache_key" | "user" | "safety_identifier");
         let is_default = name == "service_tier" && *value == "auto" || name == "metadata" && *value == json!({});
-        lose(losses, &[(name, !concerns_openai && !is_default && chat.client != WireFormat::Anthropic)]);
+        lose(losses, &[(name, !concerns_openai(name) && !is_default && chat.client != WireFormat::Anthropic)]);
     }
 }
 

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::model_rules::ModelRules;
+use super::model_rules::{ModelRules, NO_EFFORT, NO_THINKING};
 use super::{
     ChatRequest, LONGEST_ID, Target, Turn, data_url, images, input_text, lose, object, result_text, set, set_list,
     tool_id,
@@ -25,9 +25,12 @@ pub fn write(chat: &ChatRequest, target: &Target<'_>, rules: &ModelRules, losses
     if chat.request.stream {
         body["stream"] = true.into();
     }
+    let effort = rules.effort(settings.reasoning.as_ref(), losses);
+    let thinks = rules.thinks_with(effort.as_deref());
+    let sampling = rules.sampling(settings, thinks, losses);
     set_list(&mut body, "tools", tools(chat, target.is_openai, losses));
     if body.get("tools").is_some() {
-        let choice = settings.tool_choice.as_ref().map(|choice| match choice {
+        let choice = rules.tool_choice(settings.tool_choice.as_ref(), thinks, losses).map(|choice| match choice {
             ToolChoice::Auto => json!("auto"),
             ToolChoice::None => json!("none"),
             ToolChoice::Required => json!("required"),
@@ -36,14 +39,13 @@ pub fn write(chat: &ChatRequest, target: &Target<'_>, rules: &ModelRules, losses
         set(&mut body, "tool_choice", choice);
         set(&mut body, "parallel_tool_calls", settings.parallel_tools);
     }
-    let effort = rules.effort(settings.reasoning.as_ref(), losses);
-    let sampling = rules.sampling(settings, rules.thinks_with(effort.as_deref()), losses);
     set(&mut body, "temperature", sampling.temperature);
     set(&mut body, "top_p", sampling.top_p);
     let reasons = settings.reasoning.as_ref().is_some_and(|r| *r != Reasoning::Off);
     // One that decides itself how much to think is asked for its thoughts all the same.
-    let thinks = effort.is_some() || reasons && (rules.thinks_by_default() || !rules.is_known());
-    if thinks {
+    let asks = effort.is_some() || reasons && (rules.thinks_by_default() || !rules.is_known());
+    if asks {
+        let effort = effort.map(|effort| if effort == NO_THINKING { NO_EFFORT.into() } else { effort });
         body["reasoning"] = object(json!({ "effort": effort }));
         // Only Anthropic's clients show thoughts and return them.
         if chat.client == WireFormat::Anthropic {
@@ -54,7 +56,7 @@ pub fn write(chat: &ChatRequest, target: &Target<'_>, rules: &ModelRules, losses
     lose(
         losses,
         &[
-            ("reasoning", reasons && !thinks),
+            ("reasoning", reasons && !asks),
             ("top_k", settings.top_k.is_some()),
             ("seed", settings.seed.is_some()),
             ("stop", !settings.stop.is_empty()),
