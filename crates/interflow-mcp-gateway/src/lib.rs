@@ -11,6 +11,7 @@ mod config;
 mod endpoint;
 mod exchange;
 mod methods;
+mod policy;
 mod protected_resource;
 mod protocol;
 mod redaction;
@@ -20,7 +21,9 @@ mod settings;
 mod stages;
 mod upstream;
 
-pub use config::{ArgumentMode, McpClientCredentials, McpConfig, McpOAuthConfig, McpServerConfig};
+pub use config::{
+    ArgumentMode, ArgumentTest, CallAction, CallRule, McpClientCredentials, McpConfig, McpOAuthConfig, McpServerConfig,
+};
 pub use endpoint::McpMount;
 pub use protected_resource::{AccessIdentity, AccessRefusal, AccessTokenSource, AccessTokens};
 pub use protocol::client_capabilities::ClientRequestKind;

@@ -7,6 +7,7 @@ use std::time::Duration;
 use interflow_types::HttpClient;
 
 use crate::config::{McpConfig, McpOAuthConfig};
+use crate::policy::CallRules;
 use crate::protected_resource::{AccessTokenSource, ProtectedResource};
 use crate::upstream::http::HttpServer;
 use crate::upstream::server::{McpServer, SEPARATOR, ServerSecrets};
@@ -23,6 +24,7 @@ pub struct McpSettings {
     pub(crate) max_sessions: usize,
     pub(crate) session_timeout: Duration,
     pub(crate) max_message: usize,
+    pub(crate) search_tools_above: Option<usize>,
     pub(crate) oauth: Option<Arc<ProtectedResource>>,
 }
 
@@ -61,7 +63,8 @@ impl McpSettings {
             (Some(own), Some(same)) if same.config == *own => Some(Arc::clone(same)),
             (Some(own), _) => Some(Arc::new(ProtectedResource::new(own, tokens)?)),
         };
-        Ok(Self { servers, max_sessions, session_timeout, max_message, oauth })
+        let search_tools_above = config.search_tools_above;
+        Ok(Self { servers, max_sessions, session_timeout, max_message, search_tools_above, oauth })
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -121,6 +124,7 @@ impl McpConfig {
                 }
                 oauth.check().map_err(|why| format!("{key}.{why}"))?;
             }
+            CallRules::new(server).map_err(|why| format!("{key}.{why}"))?;
             if server.process_per_session && server.command.is_none() {
                 return Err(format!("{key}.process_per_session: this is for servers with `command`"));
             }

@@ -10,4 +10,5 @@ mod log_messages;
 mod server_call;
 mod server_events;
 pub(crate) mod standing_stream;
+mod tool_search;
 mod url_elicitation;

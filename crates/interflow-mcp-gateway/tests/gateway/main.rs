@@ -3,6 +3,7 @@
 mod asking;
 mod completion;
 mod log_messages;
+mod policy;
 mod redaction;
 mod resuming;
 mod server;
@@ -12,6 +13,7 @@ mod stateless;
 #[allow(dead_code, unexpected_cfgs)]
 #[path = "../../../interflow-proxy/tests/proxy/support.rs"]
 mod support;
+mod tool_search;
 mod tools;
 mod url_elicitation;
 

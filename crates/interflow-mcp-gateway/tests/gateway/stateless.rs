@@ -16,7 +16,7 @@ const VERSION: &str = "2026-07-28";
 const SUBSCRIPTION: &str = "io.modelcontextprotocol/subscriptionId";
 
 /// A server without sessions. It checks that each request says what it needs.
-async fn stateless_server() -> Origin {
+pub async fn stateless_server() -> Origin {
     let answer = |request: &Request| {
         let message: Value = serde_json::from_slice(&request.body).unwrap_or_default();
         let (method, params) = (message["method"].as_str().unwrap_or_default(), &message["params"]);
@@ -82,7 +82,7 @@ async fn stateless_server() -> Origin {
 }
 
 /// The header fields of a request, and its body. The client can be asked so much.
-fn message(id: u64, method: &str, params: &Value, capabilities: &Value) -> (String, String) {
+pub fn message(id: u64, method: &str, params: &Value, capabilities: &Value) -> (String, String) {
     let mut params = params.clone();
     params["_meta"]["io.modelcontextprotocol/protocolVersion"] = VERSION.into();
     params["_meta"]["io.modelcontextprotocol/clientCapabilities"] = capabilities.clone();
@@ -92,25 +92,25 @@ fn message(id: u64, method: &str, params: &Value, capabilities: &Value) -> (Stri
     (fields, request(id, method, &params).to_string())
 }
 
-const ACCEPTS: &str = "Content-Type: application/json\r\nAccept: application/json, text/event-stream\r\n";
+pub const ACCEPTS: &str = "Content-Type: application/json\r\nAccept: application/json, text/event-stream\r\n";
 
-async fn ask_with(gate: &Gate, method: &str, params: &Value, capabilities: &Value, more: &str) -> Answer {
+pub async fn ask_with(gate: &Gate, method: &str, params: &Value, capabilities: &Value, more: &str) -> Answer {
     let (fields, body) = message(7, method, params, capabilities);
     gate.send("POST", &format!("{ACCEPTS}{fields}{more}"), &body).await
 }
 
-async fn ask(gate: &Gate, method: &str, params: Value) -> Value {
+pub async fn ask(gate: &Gate, method: &str, params: Value) -> Value {
     let answer = ask_with(gate, method, &params, &json!({}), "").await;
     let body = answer.json();
     assert_eq!((answer.status, answer.header("mcp-session-id"), &body["id"]), (200, None, &json!(7)), "{body}");
     body["result"].clone()
 }
 
-fn call(tool: &str, arguments: Value) -> Value {
+pub fn call(tool: &str, arguments: Value) -> Value {
     json!({ "name": tool, "arguments": arguments })
 }
 
-fn said(result: &Value) -> &str {
+pub fn said(result: &Value) -> &str {
     result["content"][0]["text"].as_str().unwrap_or_else(|| panic!("{result}"))
 }
 
