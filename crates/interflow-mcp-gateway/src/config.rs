@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use interflow_limits::any_matches;
 use interflow_redact::{MediaRule, RedactMode};
 use interflow_types::schema::JsonSchema;
 use interflow_types::units::{ByteSize, HumanDuration};
@@ -12,9 +11,7 @@ use interflow_types::{Host, Scheme, Url};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::policy::{CallRules, any_looks_like};
 use crate::protocol::client_capabilities::ClientRequestKind;
-use crate::protocol::list_kind::ListKind;
 
 /// Servers of the Model Context Protocol behind one endpoint: `/mcp` on the gateway listener, or `/mcp/NAME` for one of
 /// them.
@@ -242,31 +239,6 @@ impl McpClientCredentials {
             true => Err("oauth.token_url: it is without TLS; http is for issuers on this machine only".to_owned()),
             false => Ok(url),
         }
-    }
-}
-
-impl McpConfig {
-    /// What is decided on a call of a tool, whatever the client's key, and the part of the configuration that decides.
-    ///
-    /// # Errors
-    /// There is no such server, or the arguments are invalid JSON.
-    pub fn explain_call(&self, server: &str, tool: &str, arguments: &str) -> Result<String, String> {
-        let config = self.server.get(server).ok_or_else(|| format!("there is no MCP server `{server}`"))?;
-        let arguments = serde_json::from_str(arguments).map_err(|e| format!("the arguments are invalid JSON: {e}"))?;
-        let (action, rule) = CallRules::new(config)?.decide(ListKind::Tools, tool, &arguments);
-        let (action, rule) = match action {
-            _ if !config.offers_tool(tool) => (CallAction::Deny, "tools and deny_tools".to_owned()),
-            CallAction::Allow if any_looks_like(&config.approve, tool) => (CallAction::Ask, "approve".to_owned()),
-            _ => (action, rule),
-        };
-        Ok(format!("{}: {rule} of mcp.server.{server}", format!("{action:?}").to_lowercase()))
-    }
-}
-
-impl McpServerConfig {
-    /// Whether clients may use a tool, as far as its name alone decides.
-    pub(crate) fn offers_tool(&self, tool: &str) -> bool {
-        (self.tools.is_empty() || any_matches(&self.tools, tool)) && !any_looks_like(&self.deny_tools, tool)
     }
 }
 

@@ -7,7 +7,6 @@ use interflow_limits::VirtualKey;
 use serde_json::{Value, json};
 
 use super::capabilities::with_hints;
-use super::tool_search;
 use crate::access::{self, Offer};
 use crate::exchange::ClientView;
 use crate::protocol::client_message::ListKind;
@@ -43,7 +42,7 @@ pub(crate) struct ServerList {
 /// The only server failed.
 pub(crate) async fn list(view: ClientView<'_>, kind: ListKind) -> Result<(String, Vec<Arc<str>>), RpcError> {
     let CollectedLists { mut lists, failed, ttl } = collect(view, kind).await?;
-    let hides_tools = kind == ListKind::Tools && tool_search::hide_tools(view, &mut lists);
+    let hides_tools = kind == ListKind::Tools && hide_tools(view, &mut lists);
     let search_tool = hides_tools.then(|| serde_json::from_str(SEARCH_TOOL).ok()).flatten();
     let items: Vec<_> = search_tool.into_iter().chain(lists.into_iter().flat_map(|(_, items)| items)).collect();
     let result = json!({ kind.member(): items });
@@ -53,6 +52,24 @@ pub(crate) async fn list(view: ClientView<'_>, kind: ListKind) -> Result<(String
         false => result.to_string(),
     };
     Ok((result, failed))
+}
+
+/// Leaves those tools out of lists that the client has to search for, and did not find yet. Whether there are any.
+fn hide_tools(view: ClientView<'_>, lists: &mut [(Arc<McpServer>, Vec<Value>)]) -> bool {
+    let own_limit = |server: &McpServer| server.config.search_tools_above;
+    let shared = lists.iter().filter(|(server, _)| own_limit(server).is_none()).map(|(_, tools)| tools.len()).sum();
+    let (listed, mut is_hidden) = (view.session.found_tools.borrow(), false);
+    for (server, tools) in lists {
+        let (limit, count) = match own_limit(server) {
+            Some(limit) => (Some(limit), tools.len()),
+            None => (view.settings.search_tools_above, shared),
+        };
+        if limit.is_some_and(|limit| count > limit) {
+            is_hidden |= !tools.is_empty();
+            tools.retain(|tool| tool["name"].as_str().is_some_and(|name| listed.iter().any(|other| other == name)));
+        }
+    }
+    is_hidden
 }
 
 /// What the servers of an endpoint offer the client. With several servers, those that fail are left out.

@@ -1,7 +1,7 @@
 //! The search for tools: where there are many, a client sees a tool that searches, and the tools that it found.
 
 use std::collections::HashMap;
-use std::sync::{Arc, LazyLock};
+use std::sync::LazyLock;
 
 use regex::Regex;
 use serde_json::{Value, json};
@@ -10,30 +10,11 @@ use super::lists;
 use crate::exchange::ClientView;
 use crate::protocol::client_message::ListKind;
 use crate::protocol::jsonrpc::{INVALID_PARAMS, RpcError, notification};
-use crate::upstream::server::McpServer;
 
 const DEFAULT_RESULTS: u64 = 5;
 const MAX_RESULTS: u64 = 20;
 /// Bound on the tools that are in a list because they were found; the oldest make room. They can still be called.
 const MAX_FOUND: usize = 200;
-
-/// Leaves those tools out of lists that the client has to search for, and did not find yet. Whether there are any.
-pub(super) fn hide_tools(view: ClientView<'_>, lists: &mut [(Arc<McpServer>, Vec<Value>)]) -> bool {
-    let own_limit = |server: &McpServer| server.config.search_tools_above;
-    let shared = lists.iter().filter(|(server, _)| own_limit(server).is_none()).map(|(_, tools)| tools.len()).sum();
-    let (listed, mut is_hidden) = (view.session.found_tools.borrow(), false);
-    for (server, tools) in lists {
-        let (limit, count) = match own_limit(server) {
-            Some(limit) => (Some(limit), tools.len()),
-            None => (view.settings.search_tools_above, shared),
-        };
-        if limit.is_some_and(|limit| count > limit) {
-            is_hidden |= !tools.is_empty();
-            tools.retain(|tool| tool["name"].as_str().is_some_and(|name| listed.iter().any(|other| other == name)));
-        }
-    }
-    is_hidden
-}
 
 /// The tools that match best, of those that the client may use; they are in its list from now on.
 ///

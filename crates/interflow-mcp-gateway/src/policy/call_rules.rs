@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::argument_test::CompiledTest;
 use super::readings::{Match, PathPatterns, any_looks_like};
-use crate::config::{CallAction, CallRule, McpServerConfig};
+use crate::config::{CallAction, CallRule, McpConfig, McpServerConfig};
 use crate::protocol::list_kind::ListKind;
 
 /// The compiled rules of a server.
@@ -101,6 +101,31 @@ impl CompiledRule {
             matches = Match { any: matches.any && any, all: matches.all && all };
         }
         matches
+    }
+}
+
+impl McpConfig {
+    /// What is decided on a call of a tool, whatever the client's key, and the part of the configuration that decides.
+    ///
+    /// # Errors
+    /// There is no such server, or the arguments are invalid JSON.
+    pub fn explain_call(&self, server: &str, tool: &str, arguments: &str) -> Result<String, String> {
+        let config = self.server.get(server).ok_or_else(|| format!("there is no MCP server `{server}`"))?;
+        let arguments = serde_json::from_str(arguments).map_err(|e| format!("the arguments are invalid JSON: {e}"))?;
+        let (action, rule) = CallRules::new(config)?.decide(ListKind::Tools, tool, &arguments);
+        let (action, rule) = match action {
+            _ if !config.offers_tool(tool) => (CallAction::Deny, "tools and deny_tools".to_owned()),
+            CallAction::Allow if any_looks_like(&config.approve, tool) => (CallAction::Ask, "approve".to_owned()),
+            _ => (action, rule),
+        };
+        Ok(format!("{}: {rule} of mcp.server.{server}", format!("{action:?}").to_lowercase()))
+    }
+}
+
+impl McpServerConfig {
+    /// Whether clients may use a tool, as far as its name alone decides.
+    pub(crate) fn offers_tool(&self, tool: &str) -> bool {
+        (self.tools.is_empty() || any_matches(&self.tools, tool)) && !any_looks_like(&self.deny_tools, tool)
     }
 }
 
