@@ -1,6 +1,6 @@
 //! What a client may use: by the configuration of a server, and by the client's virtual key.
 
-use interflow_limits::{VirtualKey, any_matches};
+use interflow_limits::VirtualKey;
 
 use crate::protocol::jsonrpc::RpcError;
 use crate::upstream::server::McpServer;
@@ -24,10 +24,7 @@ pub(crate) enum Offer<'a> {
 pub(crate) fn check(server: &McpServer, key: Option<&VirtualKey>, offer: Offer<'_>) -> Result<(), RpcError> {
     let (name, config) = (&server.name, &server.config);
     let (is_offered, what) = match offer {
-        Offer::Tool(tool) => {
-            let listed = config.tools.is_empty() || any_matches(&config.tools, tool);
-            (listed && !any_matches(&config.deny_tools, tool), format!("the tool `{tool}`"))
-        }
+        Offer::Tool(tool) => (config.offers_tool(tool), format!("the tool `{tool}`")),
         Offer::Resources => (config.resources, "the resources".to_owned()),
         Offer::Prompts => (config.prompts, "the prompts".to_owned()),
         Offer::LogMessages => (true, "the log messages".to_owned()),
@@ -45,11 +42,6 @@ pub(crate) fn check(server: &McpServer, key: Option<&VirtualKey>, offer: Offer<'
         ))),
         None => Ok(()),
     }
-}
-
-/// Whether calls of a tool wait for a person.
-pub(crate) fn needs_approval(server: &McpServer, tool: &str) -> bool {
-    any_matches(&server.config.approve, tool)
 }
 
 /// Whether a client with this key gets the log messages of a server.

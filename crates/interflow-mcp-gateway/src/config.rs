@@ -9,6 +9,7 @@ use interflow_types::schema::JsonSchema;
 use interflow_types::units::{ByteSize, HumanDuration};
 use interflow_types::{Host, Scheme, Url};
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use crate::protocol::client_capabilities::ClientRequestKind;
 
@@ -23,6 +24,10 @@ pub struct McpConfig {
     pub session_timeout: HumanDuration,
     /// Maximum size of a message of a client or a server.
     pub max_message: ByteSize,
+    /// With more tools than this, of all servers without a number of their own, a client sees a tool that searches them
+    /// and those that it found. If unset, it sees all.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub search_tools_above: Option<usize>,
     /// Access tokens of an OAuth issuer, which clients may show in place of virtual keys.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub oauth: Option<McpOAuthConfig>,
@@ -103,10 +108,20 @@ pub struct McpServerConfig {
     /// Tools that clients may not use, whatever `tools` says.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub deny_tools: Vec<String>,
+    /// With more tools of this server than this, a client sees a tool that searches them and those that it found. If unset,
+    /// `mcp.search_tools_above` decides.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub search_tools_above: Option<usize>,
     /// Tools whose calls wait until a person approves them, for `approvals.timeout` at most; also requests of the server to
     /// the client, by their method: `sampling/createMessage`, `elicitation/create`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub approve: Vec<String>,
+    /// Rules about calls by tool and arguments. The first that matches decides, within what `tools`, `deny_tools` and the
+    /// client's key leave; calls in `approve` wait for a person in any case.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub rules: Vec<CallRule>,
+    /// What happens to a call that no rule matches. With `ask`, it waits until a person approves it.
+    pub default_action: CallAction,
     /// Whether clients may read the server's resources.
     pub resources: bool,
     /// Whether clients may use the server's prompts.
@@ -140,6 +155,62 @@ pub struct McpServerConfig {
     pub client_timeout: HumanDuration,
     /// Time limit for the start of the server, or for the beginning of a session with it.
     pub start_timeout: HumanDuration,
+}
+
+/// What happens to a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum CallAction {
+    Allow,
+    Ask,
+    Deny,
+}
+
+/// A rule about calls: of the tools, prompts and resources that it names, or of all if it names none.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct CallRule {
+    /// What errors, approvals and tags call the rule. If unset, `rules[N]`, counted from 0.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// `allow` needs every reading of the call to match; for `ask` and `deny`, one suffices.
+    pub action: CallAction,
+    /// Names of tools, with `*` for any characters.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub tools: Vec<String>,
+    /// Names of prompts, with `*` for any characters.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub prompts: Vec<String>,
+    /// URIs of resources: `*` within a segment, `**` across segments.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub resources: Vec<String>,
+    /// Tests of arguments, all of which have to hold, by the name of the argument, or by a JSON pointer to what is in it
+    /// (`/options/depth`), with `*` for all members or items (`/files/*/path`). A test is `equals`, `one_of`, `glob`, `regex`,
+    /// `path`, `host`, `range` or `absent`.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub arguments: BTreeMap<String, ArgumentTest>,
+}
+
+/// A test of an argument. A list holds if one of its items does.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub enum ArgumentTest {
+    /// This string, number or boolean.
+    Equals(Value),
+    /// One of these.
+    OneOf(Vec<Value>),
+    /// A text, with `*` for any characters.
+    Glob(Vec<String>),
+    /// A regular expression: for the whole text with `allow`, and otherwise for a part of it, in any case.
+    Regex(String),
+    /// A path or a URI, resolved: `*` within a segment, `**` across segments.
+    Path(Vec<String>),
+    /// A URL with a host, or a host: host patterns.
+    Host(Vec<String>),
+    /// A number: at least `min`, at most `max`.
+    Range { min: Option<f64>, max: Option<f64> },
+    /// Whether there is no such argument.
+    Absent(bool),
 }
 
 /// What is done with the arguments for a server.
@@ -238,6 +309,7 @@ impl Default for McpConfig {
             max_sessions: 1_000,
             session_timeout: HumanDuration::from_secs(3600),
             max_message: ByteSize(16 << 20),
+            search_tools_above: None,
             oauth: None,
             server: BTreeMap::new(),
         }
@@ -256,7 +328,10 @@ impl Default for McpServerConfig {
             directory: None,
             tools: Vec::new(),
             deny_tools: Vec::new(),
+            search_tools_above: None,
             approve: Vec::new(),
+            rules: Vec::new(),
+            default_action: CallAction::Allow,
             resources: true,
             prompts: true,
             arguments: None,

@@ -84,21 +84,19 @@ impl LocalHandler for EndpointHandler {
             // The stage has read it.
             drop(body);
             let has_session = head.headers.get_str(VERSION_HEADER) != Some(STATELESS);
+            let not_allowed = |message: &str, allowed: &[u8]| {
+                let mut response = refusal(StatusCode::METHOD_NOT_ALLOWED, message);
+                response.head.headers.append_unchecked(b"Allow", allowed);
+                response
+            };
             Ok(match head.method {
-                method if method != Method::POST && !has_session => {
-                    let mut response =
-                        refusal(StatusCode::METHOD_NOT_ALLOWED, "use POST: this version has no sessions");
-                    response.head.headers.append_unchecked(b"Allow", b"POST");
-                    response
-                }
                 Method::POST => answer::answer(&self.service, flow, &head).await,
+                _ if !has_session => not_allowed("use POST: this version has no sessions", b"POST"),
                 Method::GET => standing_stream::open(&self.service, flow, &head, &self.endpoint),
                 Method::DELETE => answer::end_session(&self.service, flow, &head, &self.endpoint).await,
                 _ => {
                     let message = "use POST, GET for the stream of a session, or DELETE to end a session";
-                    let mut response = refusal(StatusCode::METHOD_NOT_ALLOWED, message);
-                    response.head.headers.append_unchecked(b"Allow", b"GET, POST, DELETE");
-                    response
+                    not_allowed(message, b"GET, POST, DELETE")
                 }
             })
         })

@@ -31,6 +31,22 @@ const MAX_SEALED: usize = 2048;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Endpoint(pub Option<Arc<str>>);
 
+/// What a client sees of the servers: those of its endpoint, as far as its key allows.
+#[derive(Clone, Copy)]
+pub(crate) struct ClientView<'a> {
+    pub settings: &'a McpSettings,
+    pub session: &'a Arc<McpSession>,
+    /// The server of the endpoint; `None` for all of them.
+    pub only: Option<&'a str>,
+    pub key: Option<&'a VirtualKey>,
+}
+
+impl ClientView<'_> {
+    pub fn servers(&self) -> Vec<Arc<McpServer>> {
+        self.settings.of_endpoint(self.only)
+    }
+}
+
 /// The state of a request to an endpoint, kept with its flow.
 #[derive(Default)]
 pub(crate) struct McpExchange {
@@ -66,6 +82,8 @@ pub(crate) struct PreparedRequest {
     pub original: Option<ClientMessage>,
     /// The server of a call, and the name of the tool or prompt there; or why the call is refused.
     pub target: Option<Result<(Arc<McpServer>, String), RpcError>>,
+    /// The rule by which a person is asked about the call.
+    pub asks: Option<String>,
     pub policy: ValuePolicy,
     pub key: Option<Arc<VirtualKey>>,
     pub guard: Option<Arc<dyn CallGuard>>,

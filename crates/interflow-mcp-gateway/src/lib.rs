@@ -13,6 +13,7 @@ mod endpoint;
 mod exchange;
 mod introspection;
 mod methods;
+mod policy;
 mod protected_resource;
 mod protocol;
 mod redaction;
@@ -24,7 +25,8 @@ mod upstream;
 
 pub use access_identity::{AccessIdentity, AccessRefusal, AccessTokenSource, AccessTokens};
 pub use config::{
-    ArgumentMode, McpClientCredentials, McpConfig, McpGrant, McpIntrospection, McpOAuthConfig, McpServerConfig,
+    ArgumentMode, ArgumentTest, CallAction, CallRule, McpClientCredentials, McpConfig, McpGrant, McpIntrospection,
+    McpOAuthConfig, McpServerConfig,
 };
 pub use endpoint::McpMount;
 pub use protocol::client_capabilities::ClientRequestKind;

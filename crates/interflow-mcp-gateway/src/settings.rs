@@ -8,6 +8,7 @@ use interflow_types::HttpClient;
 
 use crate::access_identity::AccessTokenSource;
 use crate::config::{McpConfig, McpOAuthConfig, McpServerConfig};
+use crate::policy::CallRules;
 use crate::protected_resource::ProtectedResource;
 use crate::upstream::http::HttpServer;
 use crate::upstream::server::{McpServer, SEPARATOR, ServerSecrets};
@@ -26,6 +27,7 @@ pub struct McpSettings {
     pub(crate) max_sessions: usize,
     pub(crate) session_timeout: Duration,
     pub(crate) max_message: usize,
+    pub(crate) search_tools_above: Option<usize>,
     pub(crate) oauth: Option<Arc<ProtectedResource>>,
 }
 
@@ -65,7 +67,8 @@ impl McpSettings {
             (Some(own), _) => Some(Arc::new(ProtectedResource::new(own, tokens, http)?)),
         };
         let exchanges = config.server.values().any(McpServerConfig::exchanges);
-        Ok(Self { exchanges, servers, max_sessions, session_timeout, max_message, oauth })
+        let search_tools_above = config.search_tools_above;
+        Ok(Self { exchanges, servers, max_sessions, session_timeout, max_message, search_tools_above, oauth })
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -128,6 +131,7 @@ impl McpConfig {
                     return Err(format!("{key}.oauth.grant: tokens of users come by OAuth: add [mcp.oauth]"));
                 }
             }
+            CallRules::new(server).map_err(|why| format!("{key}.{why}"))?;
             if server.process_per_session && server.command.is_none() {
                 return Err(format!("{key}.process_per_session: this is for servers with `command`"));
             }

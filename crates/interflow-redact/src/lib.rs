@@ -40,6 +40,7 @@ pub use scan::redactor::{RedactionResult, RedactionSession, Redactor, Replacemen
 pub use scan::scan_capacity;
 pub use scan::stop_flag::{StopFlag, StopOnDrop, is_stop_requested};
 pub use scan::stream::{EscapeLevel, StreamRedactor};
+pub use text::appearance::{NormalizedText, looks_of};
 pub use text::decoded_body::DecodedBody;
 pub use text::json::{
     JsonEscape, JsonPart, JsonSpan, decode_lossy, escape_into, json_escape, json_parts, may_hold_json, string_values,

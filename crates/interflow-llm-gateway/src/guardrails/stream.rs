@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use interflow_llm::GuardrailAction;
 use interflow_llm::spans::{SpanKind, TextPlace, TextSpan};
+use interflow_redact::NormalizedText;
 use interflow_types::Direction;
 use interflow_types::budget::MemoryReservation;
 use parking_lot::Mutex;
@@ -17,7 +18,6 @@ use super::check::Finding;
 use super::escapes::{decode, open_escape, raw_range};
 use super::evaluate::blocked_refusal;
 use super::kinds::matcher::{MatcherCaches, TextMatcher};
-use super::kinds::normalize::NormalizedText;
 use super::record::{GuardrailRecord, GuardrailResult};
 use super::settings::Guard;
 use super::texts::{GuardText, TextEdit, escaped, merge_edits, replaced, streamed_text, text_of_span};

@@ -5,14 +5,14 @@ use std::sync::Arc;
 use interflow_types::{Body, Flow, RequestHead, Response, ResponseHead, StatusCode};
 use serde_json::{Value, json};
 
-use super::{call, capabilities, listen, lists, log_messages};
-use crate::exchange::{Endpoint, McpExchange, PreparedRequest, find_session};
+use super::call_context::AnsweredRequest;
+use super::{call, capabilities, listen, lists, log_messages, tool_search};
+use crate::exchange::{ClientView, Endpoint, McpExchange, PreparedRequest, find_session};
 use crate::protocol::client_message::{ClientMessage, ClientMethod, ClientRequest};
 use crate::protocol::jsonrpc::{METHOD_NOT_FOUND, RpcError, response};
 use crate::protocol::responses::{accepted, json_response, refusal, rpc_response};
 use crate::protocol::versions::VERSIONS;
 use crate::service::McpService;
-use crate::session::client_session::McpSession;
 
 /// Answers a message that the stage prepared.
 pub(crate) async fn answer(service: &Arc<McpService>, flow: &mut Flow, head: &RequestHead) -> Response {
@@ -38,51 +38,39 @@ pub(crate) async fn answer(service: &Arc<McpService>, flow: &mut Flow, head: &Re
         }
         ClientMessage::Request(ref request) => {
             let request = request.clone();
-            answer_request(service, flow, head, &endpoint, &session, prepared, request).await
+            let answered = AnsweredRequest { service, flow, head, session: &session };
+            answer_request(answered, &endpoint, prepared, request).await
         }
     }
 }
 
 async fn answer_request(
-    service: &Arc<McpService>,
-    flow: &mut Flow,
-    head: &RequestHead,
+    answered: AnsweredRequest<'_>,
     endpoint: &Endpoint,
-    session: &Arc<McpSession>,
     prepared: PreparedRequest,
     request: ClientRequest,
 ) -> Response {
+    let session = answered.session;
+    let (settings, key) = (&prepared.settings, prepared.key.as_deref());
+    let view = ClientView { settings, session, only: endpoint.0.as_deref(), key };
     let id = request.id.clone();
     let result = match request.method {
         ClientMethod::Initialize(version, ..) => {
-            service.begin_session(Arc::clone(session), &prepared.settings);
-            let (only, key) = (endpoint.0.as_deref(), prepared.key.as_deref());
-            let capabilities = capabilities::declared(&prepared.settings, session, only, key).await;
-            let result = initialize_result(&version, &capabilities);
+            answered.service.begin_session(Arc::clone(session), &prepared.settings);
+            let result = initialize_result(&version, &capabilities::declared(view).await);
             let mut response = json_response(StatusCode::OK, response(&id, &Ok(result)));
             response.head.headers.append_unchecked(b"Mcp-Session-Id", session.id.as_bytes());
             return response;
         }
-        ClientMethod::Discover => {
-            let (only, key) = (endpoint.0.as_deref(), prepared.key.as_deref());
-            Ok(capabilities::discovery(&prepared.settings, session, only, key).await)
-        }
-        ClientMethod::Listen(filter) => {
-            return listen::open(service, flow, head, endpoint, session, prepared, id, filter).await;
-        }
+        ClientMethod::Discover => Ok(capabilities::discovery(view).await),
+        ClientMethod::Listen(filter) => return listen::open(answered, endpoint, prepared, id, filter).await,
         ClientMethod::Ping => Ok("{}".to_owned()),
-        ClientMethod::List(kind) => {
-            let only = endpoint.0.as_deref();
-            let listed = lists::list(&prepared.settings, session, only, prepared.key.as_deref(), kind).await;
-            listed.map(|list| {
-                list.failed.iter().for_each(|name| flow.tag(format!("mcp-unavailable:{name}")));
-                list.result
-            })
-        }
-        ClientMethod::SetLogLevel(level) => {
-            let (only, key) = (endpoint.0.as_deref(), prepared.key.as_deref());
-            log_messages::set_level(&prepared.settings, session, only, key, level).await
-        }
+        ClientMethod::List(kind) => lists::list(view, kind).await.map(|(list, failed)| {
+            failed.iter().for_each(|name| answered.flow.tag(format!("mcp-unavailable:{name}")));
+            list
+        }),
+        ClientMethod::SearchTools(arguments) => tool_search::search(view, &arguments).await,
+        ClientMethod::SetLogLevel(level) => log_messages::set_level(view, level).await,
         ClientMethod::Unknown(method) => {
             Err(RpcError::new(METHOD_NOT_FOUND, format!("the gateway has no method `{method}`")))
         }
@@ -92,12 +80,10 @@ async fn answer_request(
         | ClientMethod::Subscribe(_)
         | ClientMethod::Unsubscribe(_)
         | ClientMethod::Complete(..)
-        | ClientMethod::Task(..) => {
-            return call::answer(service, flow, head, session, prepared, request).await;
-        }
+        | ClientMethod::Task(..) => return call::answer(answered, prepared, request).await,
     };
     if result.is_err() {
-        flow.tag("mcp-error");
+        answered.flow.tag("mcp-error");
     }
     rpc_response(session.is_stateless(), &id, result)
 }

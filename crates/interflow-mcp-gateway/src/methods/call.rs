@@ -2,21 +2,19 @@
 
 use std::sync::Arc;
 
-use interflow_types::{BoxFuture, Flow, RequestHead, Response};
+use interflow_types::{BoxFuture, RequestHead, Response};
 use tokio::sync::mpsc;
 
-use super::call_context::{CallContext, Delivery};
+use super::call_context::{AnsweredRequest, CallContext, Delivery};
 use super::server_call::ServerCall;
 use super::server_events::ProgressTranslator;
-use crate::access::needs_approval;
 use crate::exchange::{McpExchange, PreparedRequest};
+use crate::policy::any_looks_like;
 use crate::protocol::client_message::{ClientMessage, ClientMethod, ClientRequest};
 use crate::protocol::envelope::input_required;
 use crate::protocol::event_stream::{KEEP_ALIVE, StreamedReply};
 use crate::protocol::jsonrpc::{CANCELLED, INVALID_PARAMS, RpcError, response, shown_arguments};
 use crate::protocol::responses::{result_of_version, rpc_response};
-use crate::service::McpService;
-use crate::session::client_session::McpSession;
 use crate::session::request_state::{RequestState, StateBinding};
 use crate::session::running_requests::RunningRequest;
 use crate::session::waiting_calls::{CallStep, RunningCall};
@@ -28,23 +26,20 @@ const MAX_MESSAGES: usize = 64;
 
 /// Answers a call of a tool, a prompt or a resource, after a person approved it if that is needed.
 pub(super) async fn answer(
-    service: &Arc<McpService>,
-    flow: &mut Flow,
-    head: &RequestHead,
-    session: &Arc<McpSession>,
+    mut answered: AnsweredRequest<'_>,
     prepared: PreparedRequest,
     request: ClientRequest,
 ) -> Response {
     let id = request.id.clone();
     let wants_progress = request.progress_token.is_some();
-    let CallStart { running, context, binding } = match begin(service, flow, head, session, prepared, request).await {
+    let CallStart { running, context, binding } = match begin(&mut answered, prepared, request).await {
         Ok(start) => start,
         Err(e) => {
-            flow.tag("mcp-error");
-            return rpc_response(session.is_stateless(), &id, Err(e));
+            answered.flow.tag("mcp-error");
+            return rpc_response(answered.session.is_stateless(), &id, Err(e));
         }
     };
-    let (has_events, is_stateless) = (accepts_events(head), session.is_stateless());
+    let (has_events, is_stateless) = (accepts_events(answered.head), answered.session.is_stateless());
     let (mut reply, mut messages): (BoxFuture<'static, _>, _) = match is_stateless {
         true => {
             let (out, messages) = mpsc::channel(MAX_MESSAGES);
@@ -65,7 +60,7 @@ pub(super) async fn answer(
             () = tokio::time::sleep(KEEP_ALIVE), if has_events && is_stateless => {}
         }
     }
-    flow.extension_mut::<McpExchange>().is_stream = true;
+    answered.flow.extension_mut::<McpExchange>().is_stream = true;
     let call = Box::pin(async move { response(&id, &result_of_version(is_stateless, reply.await)) });
     StreamedReply { call, messages, first }.into_response()
 }
@@ -78,14 +73,12 @@ struct CallStart {
 
 /// Begins a call, or goes on with one that waited for the client.
 async fn begin(
-    service: &Arc<McpService>,
-    flow: &mut Flow,
-    head: &RequestHead,
-    session: &Arc<McpSession>,
+    answered: &mut AnsweredRequest<'_>,
     prepared: PreparedRequest,
     request: ClientRequest,
 ) -> Result<CallStart, RpcError> {
     let ClientRequest { id, method, progress_token, envelope } = request;
+    let session = answered.session;
     let not_a_call = || RpcError::server("not a request that a server answers");
     let (server, name) = prepared.target.ok_or_else(not_a_call)??;
     let binding = prepared.binding.ok_or_else(not_a_call)?;
@@ -96,31 +89,30 @@ async fn begin(
     let envelope = original_envelope.or(envelope);
     let is_first = prepared.state == RequestState::default();
     let cancellation = session.running.begin(&id);
-    if let ClientMethod::CallTool(_, arguments) = &method
-        && is_first
-        && needs_approval(&server, &name)
-        && let Err(e) = approve(service, flow, head, &cancellation, &server, &name, arguments).await
+    let in_list = matches!(method, ClientMethod::CallTool(..)) && any_looks_like(&server.config.approve, &name);
+    if is_first
+        && (in_list || prepared.asks.is_some())
+        && let Err(e) = approve(answered, &cancellation, &server, &name, &method, prepared.asks).await
     {
-        service.count_call(&server.name, "refused");
+        answered.service.count_call(&server.name, "refused");
         return Err(e);
     }
     let delivery = if session.is_stateless() { Delivery::Request } else { Delivery::Session };
     let key = prepared.key.as_deref();
-    let context =
-        CallContext::new(service, flow, head, session, server, key, prepared.policy, prepared.guard, delivery);
+    let context = CallContext::new(answered, server, key, (prepared.policy, prepared.guard), delivery);
     let context = Arc::new(context);
     if let Some(name) = &prepared.state.waiting {
         let gone = || RpcError::new(INVALID_PARAMS, "the call does not wait any more; begin it anew");
         let mut running = session.waiting.take(name).ok_or_else(gone)?;
         running.answer(&session.questions, envelope.as_ref().ok_or_else(not_a_call)?);
-        flow.extension_mut::<McpExchange>().outcome = Arc::clone(&running.outcome);
+        answered.flow.extension_mut::<McpExchange>().outcome = Arc::clone(&running.outcome);
         return Ok(CallStart { running, context, binding });
     }
     let passed = envelope.map(|envelope| envelope.passed);
     let (state, bound) = (prepared.state.of_server, Arc::clone(&binding));
     let call = ServerCall { context: Arc::clone(&context), name, method, original, passed, state, binding: bound };
     let (out, messages) = mpsc::channel(MAX_MESSAGES);
-    if !accepts_events(head) && !session.is_stateless() {
+    if !accepts_events(answered.head) && !session.is_stateless() {
         let call = Box::pin(async move { unless_cancelled(&cancellation, call.run(None, None)).await });
         let running = RunningCall::new(call, messages, Arc::clone(&context.outcome));
         return Ok(CallStart { running, context, binding });
@@ -148,19 +140,25 @@ async fn begin(
 }
 
 async fn approve(
-    service: &McpService,
-    flow: &mut Flow,
-    head: &RequestHead,
+    answered: &mut AnsweredRequest<'_>,
     cancellation: &RunningRequest,
     server: &McpServer,
-    tool: &str,
-    arguments: &str,
+    name: &str,
+    method: &ClientMethod,
+    rule: Option<String>,
 ) -> Result<(), RpcError> {
-    flow.tag("held");
-    let name = &server.name;
-    let review = (service.deps.review)(flow, head, approval_reason(name, tool, arguments));
-    let refused =
-        |why| RpcError::not_allowed(format!("the call of {tool} of the MCP server {name} was not approved: {why}"));
+    answered.flow.tag("held");
+    let server = &server.name;
+    let (what, values) = match method {
+        ClientMethod::CallTool(_, arguments) => (format!("call of the tool {name}"), arguments.clone()),
+        ClientMethod::GetPrompt(_, arguments) => (format!("use of the prompt {name}"), arguments.clone()),
+        ClientMethod::ReadResource(uri) | ClientMethod::Subscribe(uri) => ("use of a resource".to_owned(), uri.clone()),
+        _ => ("call".to_owned(), "{}".to_owned()),
+    };
+    let rule = rule.map_or_else(String::new, |rule| format!(", by the rule {rule}"));
+    let reason = format!("{what} of the MCP server {server} with {}{rule}", shown_arguments(&values));
+    let review = (answered.service.deps.review)(answered.flow, answered.head, reason);
+    let refused = |why| RpcError::not_allowed(format!("the {what} of the MCP server {server} was not approved: {why}"));
     unless_cancelled(cancellation, async { review.await.map_err(refused) }).await
 }
 
@@ -208,9 +206,4 @@ async fn reply_without_session(
 
 fn accepts_events(head: &RequestHead) -> bool {
     head.headers.list_items("accept").any(|item| item.starts_with(b"text/event-stream"))
-}
-
-/// What a person is shown, with redacted arguments.
-fn approval_reason(server: &str, tool: &str, arguments: &str) -> String {
-    format!("call of the tool {tool} of the MCP server {server} with {}", shown_arguments(arguments))
 }

@@ -21,6 +21,34 @@ use crate::session::client_session::McpSession;
 use crate::session::request_state::{RequestState, StateBinding};
 use crate::upstream::server::McpServer;
 
+/// A request of a client that is being answered.
+pub(crate) struct AnsweredRequest<'a> {
+    pub service: &'a Arc<McpService>,
+    pub flow: &'a mut Flow,
+    pub head: &'a RequestHead,
+    pub session: &'a Arc<McpSession>,
+}
+
+impl AnsweredRequest<'_> {
+    /// What is needed for a stream of what these servers send.
+    ///
+    /// # Errors
+    /// One has no policy.
+    pub fn stream_contexts(
+        &mut self,
+        servers: Vec<Arc<McpServer>>,
+        key: Option<&VirtualKey>,
+        delivery: impl Fn() -> Delivery,
+    ) -> Result<Vec<CallContext>, String> {
+        let context = |server: Arc<McpServer>| {
+            let policy = (self.service.deps.policy)(self.flow, server.config.policy.as_deref())?;
+            let guard = (self.service.deps.guard)(self.flow, &server.name);
+            Ok(CallContext::new(self, server, key, (policy, guard), delivery()))
+        };
+        servers.into_iter().map(context).collect()
+    }
+}
+
 pub(crate) struct CallContext {
     pub service: Arc<McpService>,
     pub session: Arc<McpSession>,
@@ -61,27 +89,24 @@ impl ReviewedRequest {
 }
 
 impl CallContext {
-    #[allow(clippy::too_many_arguments)]
+    /// `inspection` is the policy and the guard for what the server sends.
     pub fn new(
-        service: &Arc<McpService>,
-        flow: &mut Flow,
-        head: &RequestHead,
-        session: &Arc<McpSession>,
+        request: &mut AnsweredRequest<'_>,
         server: Arc<McpServer>,
         key: Option<&VirtualKey>,
-        policy: ValuePolicy,
-        guard: Option<Arc<dyn CallGuard>>,
+        inspection: (ValuePolicy, Option<Arc<dyn CallGuard>>),
         delivery: Delivery,
     ) -> Self {
+        let (policy, guard) = inspection;
         Self {
-            service: Arc::clone(service),
-            session: Arc::clone(session),
+            service: Arc::clone(request.service),
+            session: Arc::clone(request.session),
             may_log: may_log(&server, key),
             server,
             policy,
             guard,
-            outcome: Arc::clone(&flow.extension_mut::<McpExchange>().outcome),
-            review: ReviewedRequest::new(flow, head),
+            outcome: Arc::clone(&request.flow.extension_mut::<McpExchange>().outcome),
+            review: ReviewedRequest::new(request.flow, request.head),
             delivery,
         }
     }

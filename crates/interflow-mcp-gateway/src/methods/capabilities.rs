@@ -9,10 +9,10 @@ use interflow_limits::VirtualKey;
 use serde_json::{Map, Value, json};
 
 use crate::access::{self, Offer, may_log};
+use crate::exchange::ClientView;
 use crate::protocol::client_capabilities::TASKS_EXTENSION;
 use crate::protocol::versions::supported;
 use crate::session::client_session::McpSession;
-use crate::settings::McpSettings;
 use crate::upstream::server::McpServer;
 use crate::upstream::server_hello::ServerHello;
 
@@ -20,19 +20,14 @@ use crate::upstream::server_hello::ServerHello;
 const MAX_WAIT: Duration = Duration::from_secs(10);
 
 /// The capabilities for a client of an endpoint with this key.
-pub(crate) async fn declared(
-    settings: &McpSettings,
-    session: &Arc<McpSession>,
-    only: Option<&str>,
-    key: Option<&VirtualKey>,
-) -> Value {
+pub(crate) async fn declared(view: ClientView<'_>) -> Value {
     let mut declared = json!({
         "tools": { "listChanged": true },
         "resources": { "subscribe": true, "listChanged": true },
         "prompts": { "listChanged": true },
     });
-    let servers = settings.of_endpoint(only);
-    let optional = join_all(servers.iter().map(|server| optional_of_server(server, session, key))).await;
+    let servers = view.servers();
+    let optional = join_all(servers.iter().map(|server| optional_of_server(server, view.session, view.key))).await;
     for name in optional.into_iter().flatten() {
         declared[name] = json!({});
     }
@@ -64,17 +59,12 @@ async fn optional_of_server(
 
 /// What a client without a session learns of the gateway: its versions and capabilities, and what servers tell the model
 /// of the client.
-pub(crate) async fn discovery(
-    settings: &McpSettings,
-    session: &Arc<McpSession>,
-    only: Option<&str>,
-    key: Option<&VirtualKey>,
-) -> String {
-    let mut capabilities = declared(settings, session, only, key).await;
-    let servers = settings.of_endpoint(only);
-    let servers = servers.iter().filter(|server| access::check(server, key, Offer::Instructions).is_ok());
+pub(crate) async fn discovery(view: ClientView<'_>) -> String {
+    let mut capabilities = declared(view).await;
+    let servers = view.servers();
+    let servers = servers.iter().filter(|server| access::check(server, view.key, Offer::Instructions).is_ok());
     let hellos =
-        join_all(servers.map(|server| async move { (&server.name, known_hello(server, session).await) })).await;
+        join_all(servers.map(|server| async move { (&server.name, known_hello(server, view.session).await) })).await;
     let (mut extensions, mut instructions) = (Map::new(), Vec::new());
     for (name, hello) in &hellos {
         let own = hello.capabilities["extensions"].as_object().into_iter().flatten();
@@ -82,7 +72,8 @@ pub(crate) async fn discovery(
         let own = own.filter(|(id, _)| hello.is_stateless() || *id != TASKS_EXTENSION);
         extensions.extend(own.map(|(id, value)| (id.clone(), value.clone())));
         let text = hello.instructions.as_ref();
-        instructions.extend(text.map(|text| if only.is_some() { text.clone() } else { format!("{name}: {text}") }));
+        instructions
+            .extend(text.map(|text| if view.only.is_some() { text.clone() } else { format!("{name}: {text}") }));
     }
     if !extensions.is_empty() {
         capabilities["extensions"] = Value::Object(extensions);

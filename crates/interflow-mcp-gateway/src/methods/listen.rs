@@ -5,21 +5,19 @@ use std::sync::Arc;
 
 use futures_util::FutureExt as _;
 use futures_util::future::join_all;
-use interflow_types::{BoxFuture, Flow, RequestHead, Response, StatusCode};
+use interflow_types::{BoxFuture, Response, StatusCode};
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
-use super::call_context::{CallContext, Delivery};
+use super::call_context::{AnsweredRequest, CallContext, Delivery};
 use super::server_call::ServerCall;
 use crate::exchange::{Endpoint, McpExchange, PreparedRequest, Subscription};
-use crate::protocol::client_message::ClientMethod;
+use crate::protocol::client_message::{ClientMethod, ListKind};
 use crate::protocol::envelope::SUBSCRIPTION_ID_KEY;
 use crate::protocol::event_stream::StreamedReply;
 use crate::protocol::jsonrpc::{notification, response};
 use crate::protocol::listen_filter::{ACKNOWLEDGED, ListenFilter};
 use crate::protocol::responses::refusal;
-use crate::service::McpService;
-use crate::session::client_session::McpSession;
 use crate::session::request_state::StateBinding;
 use crate::upstream::event_sink::EventSink;
 
@@ -27,40 +25,32 @@ use crate::upstream::event_sink::EventSink;
 const MAX_QUEUED: usize = 256;
 
 /// Opens the stream, once the servers tell of what the client wants to know.
-#[allow(clippy::too_many_arguments)]
 pub(super) async fn open(
-    service: &Arc<McpService>,
-    flow: &mut Flow,
-    head: &RequestHead,
+    mut request: AnsweredRequest<'_>,
     endpoint: &Endpoint,
-    session: &Arc<McpSession>,
     prepared: PreparedRequest,
     id: Value,
     filter: ListenFilter,
 ) -> Response {
     let filter = Arc::new(filter);
     let (out, messages) = mpsc::channel(MAX_QUEUED);
-    let key = prepared.key.as_deref();
-    let mut listening: Vec<BoxFuture<'static, ()>> = Vec::new();
-    let mut contexts = Vec::new();
-    for server in prepared.settings.of_endpoint(endpoint.0.as_deref()) {
-        let policy = match (service.deps.policy)(flow, server.config.policy.as_deref()) {
-            Ok(policy) => policy,
-            Err(why) => return refusal(StatusCode::INTERNAL_SERVER_ERROR, why),
-        };
-        let guard = (service.deps.guard)(flow, &server.name);
-        let delivery = Delivery::Listen(Arc::clone(&filter), id.clone());
-        let context = CallContext::new(service, flow, head, session, server, key, policy, guard, delivery);
-        let context = Arc::new(context);
+    let session = request.session;
+    let servers = prepared.settings.of_endpoint(endpoint.0.as_deref());
+    let delivery = || Delivery::Listen(Arc::clone(&filter), id.clone());
+    let contexts: Vec<_> = match request.stream_contexts(servers, prepared.key.as_deref(), delivery) {
+        Ok(contexts) => contexts.into_iter().map(Arc::new).collect(),
+        Err(why) => return refusal(StatusCode::INTERNAL_SERVER_ERROR, why),
+    };
+    let listening = contexts.iter().map(|context| {
         // A server can ask nothing on this stream.
         let (sink, events) = EventSink::outside_of_calls(|| false);
         let heard = context.server.listen(session, sink);
-        let (dispatcher, out) = (Arc::clone(&context), out.clone());
-        listening.push(Box::pin(async move {
+        let (dispatcher, out) = (Arc::clone(context), out.clone());
+        let listening: BoxFuture<'static, ()> = Box::pin(async move {
             tokio::join!(heard, dispatcher.dispatch(events, out, None));
-        }));
-        contexts.push(context);
-    }
+        });
+        listening
+    });
     // From now on each server can be heard; and it is asked for what the client wants before the client is told so.
     let mut listening = join_all(listening).fuse();
     let subscribed = subscribe(&contexts, prepared.subscriptions);
@@ -71,17 +61,28 @@ pub(super) async fn open(
     };
     let mut accepted = ListenFilter::clone(&filter);
     accepted.resources = resources;
-    let tagged = |mut params: Value| {
+    let last_id = id.clone();
+    let tagged = move |mut params: Value| {
         params["_meta"] = json!({ SUBSCRIPTION_ID_KEY: id });
         params
     };
     let first = notification(ACKNOWLEDGED, &tagged(json!({ "notifications": accepted.to_value() })));
-    let last = response(&id, &Ok(tagged(json!({ "resultType": "complete" })).to_string()));
-    let (mut ends, in_use) = (service.stream_ends.subscribe(), session.use_for_long());
+    let last = response(&last_id, &Ok(tagged(json!({ "resultType": "complete" })).to_string()));
+    let mut searches = session.found_tools.subscribe();
+    let (mut ends, in_use) = (request.service.stream_ends.subscribe(), session.use_for_long());
     let call = Box::pin(async move {
         let _in_use = in_use;
+        let searched = async {
+            while searches.changed().await.is_ok() {
+                let method = ListKind::Tools.changed_method();
+                if filter.admits(method, &json!({})) {
+                    // A client that reads slowly misses some.
+                    let _ = out.try_send(notification(method, &tagged(json!({}))));
+                }
+            }
+        };
         let heard = async {
-            listening.await;
+            tokio::join!(listening, searched);
             std::future::pending().await
         };
         tokio::select! {
@@ -89,7 +90,7 @@ pub(super) async fn open(
             last = heard => last,
         }
     });
-    flow.extension_mut::<McpExchange>().begin_stream(session, prepared.policy.restore);
+    request.flow.extension_mut::<McpExchange>().begin_stream(session, prepared.policy.restore);
     StreamedReply { call, messages, first: Some(first) }.into_response()
 }
 

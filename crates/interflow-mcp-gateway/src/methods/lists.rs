@@ -8,22 +8,26 @@ use serde_json::{Value, json};
 
 use super::capabilities::with_hints;
 use crate::access::{self, Offer};
+use crate::exchange::ClientView;
 use crate::protocol::client_message::ListKind;
 use crate::protocol::header_values::MirroredParam;
 use crate::protocol::jsonrpc::RpcError;
 use crate::session::client_session::McpSession;
 use crate::session::listed_names::is_usable;
-use crate::settings::McpSettings;
 use crate::upstream::server::McpServer;
 
+/// The definition of the tool that searches.
+const SEARCH_TOOL: &str = include_str!("../../data/search-tool.json");
 /// Bounds on the pages and the items of a list of one server.
 const MAX_PAGES: usize = 100;
 const MAX_ITEMS: usize = 10_000;
 
-/// A list, and the servers of which it has nothing because they failed.
-pub(crate) struct MergedList {
-    pub result: String,
+/// The lists of servers, and the servers of which there is none because they failed.
+pub(crate) struct CollectedLists {
+    pub lists: Vec<(Arc<McpServer>, Vec<Value>)>,
     pub failed: Vec<Arc<str>>,
+    /// How long a client may keep them, in milliseconds.
+    ttl: u64,
 }
 
 /// The list of one server.
@@ -33,40 +37,65 @@ pub(crate) struct ServerList {
     ttl: u64,
 }
 
-/// The list of an endpoint. With several servers, those that fail are left out.
+/// The list of an endpoint, and the servers that are missing in it.
 ///
 /// # Errors
 /// The only server failed.
-pub(crate) async fn list(
-    settings: &McpSettings,
-    session: &McpSession,
-    only: Option<&str>,
-    key: Option<&VirtualKey>,
-    kind: ListKind,
-) -> Result<MergedList, RpcError> {
-    let servers: Vec<_> = settings.of_endpoint(only).into_iter().filter(|s| may_list(s, key, kind)).collect();
-    let lists = join_all(servers.iter().map(|server| list_of_server(server, session, kind))).await;
-    let (mut items, mut failed, mut ttl) = (Vec::new(), Vec::new(), None::<u64>);
-    for (server, list) in servers.iter().zip(lists) {
+pub(crate) async fn list(view: ClientView<'_>, kind: ListKind) -> Result<(String, Vec<Arc<str>>), RpcError> {
+    let CollectedLists { mut lists, failed, ttl } = collect(view, kind).await?;
+    let hides_tools = kind == ListKind::Tools && hide_tools(view, &mut lists);
+    let search_tool = hides_tools.then(|| serde_json::from_str(SEARCH_TOOL).ok()).flatten();
+    let items: Vec<_> = search_tool.into_iter().chain(lists.into_iter().flat_map(|(_, items)| items)).collect();
+    let result = json!({ kind.member(): items });
+    let result = match view.session.is_stateless() {
+        // A list without that of a server which failed is not for keeping, and one of tools that were found grows.
+        true => with_hints(result, if hides_tools || !failed.is_empty() { 0 } else { ttl }),
+        false => result.to_string(),
+    };
+    Ok((result, failed))
+}
+
+/// Leaves those tools out of lists that the client has to search for, and did not find yet. Whether there are any.
+fn hide_tools(view: ClientView<'_>, lists: &mut [(Arc<McpServer>, Vec<Value>)]) -> bool {
+    let own_limit = |server: &McpServer| server.config.search_tools_above;
+    let shared = lists.iter().filter(|(server, _)| own_limit(server).is_none()).map(|(_, tools)| tools.len()).sum();
+    let (listed, mut is_hidden) = (view.session.found_tools.borrow(), false);
+    for (server, tools) in lists {
+        let (limit, count) = match own_limit(server) {
+            Some(limit) => (Some(limit), tools.len()),
+            None => (view.settings.search_tools_above, shared),
+        };
+        if limit.is_some_and(|limit| count > limit) {
+            is_hidden |= !tools.is_empty();
+            tools.retain(|tool| tool["name"].as_str().is_some_and(|name| listed.iter().any(|other| other == name)));
+        }
+    }
+    is_hidden
+}
+
+/// What the servers of an endpoint offer the client. With several servers, those that fail are left out.
+///
+/// # Errors
+/// The only server failed.
+pub(super) async fn collect(view: ClientView<'_>, kind: ListKind) -> Result<CollectedLists, RpcError> {
+    let servers: Vec<_> = view.servers().into_iter().filter(|server| may_list(server, view.key, kind)).collect();
+    let answers = join_all(servers.iter().map(|server| list_of_server(server, view.session, kind))).await;
+    let (mut lists, mut failed, mut ttl) = (Vec::new(), Vec::new(), None::<u64>);
+    for (server, list) in servers.into_iter().zip(answers) {
         match list {
             Ok(list) => {
                 ttl = Some(ttl.unwrap_or(list.ttl).min(list.ttl));
-                items.extend(list.items.into_iter().filter_map(|item| offered(server, session, only, key, kind, item)));
+                let items = list.items.into_iter().filter_map(|item| offered(&server, view, kind, item)).collect();
+                lists.push((server, items));
             }
-            Err(e) if only.is_some() => return Err(e),
+            Err(e) if view.only.is_some() => return Err(e),
             Err(e) => {
                 tracing::warn!("{} failed, and is left out: {e}", kind.method());
                 failed.push(Arc::clone(&server.name));
             }
         }
     }
-    let result = json!({ kind.member(): items });
-    let result = match session.is_stateless() {
-        // A list without that of a server which failed is not for keeping.
-        true => with_hints(result, ttl.filter(|_| failed.is_empty()).unwrap_or_default()),
-        false => result.to_string(),
-    };
-    Ok(MergedList { result, failed })
+    Ok(CollectedLists { lists, failed, ttl: ttl.unwrap_or_default() })
 }
 
 fn may_list(server: &McpServer, key: Option<&VirtualKey>, kind: ListKind) -> bool {
@@ -79,30 +108,31 @@ fn may_list(server: &McpServer, key: Option<&VirtualKey>, kind: ListKind) -> boo
 }
 
 /// An item under the name that clients of the endpoint use; `None` if the client may not use it.
-fn offered(
-    server: &Arc<McpServer>,
-    session: &McpSession,
-    only: Option<&str>,
-    key: Option<&VirtualKey>,
-    kind: ListKind,
-    mut item: Value,
-) -> Option<Value> {
-    match kind {
+fn offered(server: &Arc<McpServer>, view: ClientView<'_>, kind: ListKind, mut item: Value) -> Option<Value> {
+    let resources = &view.session.resources;
+    let name = match kind {
         ListKind::Tools | ListKind::Prompts => {
             let name = item["name"].as_str().filter(|name| is_usable(name))?.to_owned();
             if kind == ListKind::Tools {
-                access::check(server, key, Offer::Tool(&name)).ok()?;
+                access::check(server, view.key, Offer::Tool(&name)).ok()?;
             }
-            item["name"] = server.offered_name(only, &name).into();
+            item["name"] = server.offered_name(view.only, &name).into();
             // Tasks of versions with sessions, which others do not have.
-            if let (true, Some(members)) = (session.is_stateless(), item.as_object_mut()) {
+            if let (true, Some(members)) = (view.session.is_stateless(), item.as_object_mut()) {
                 members.remove("execution");
             }
+            name
         }
-        ListKind::Resources => session.resources.add_resource(item["uri"].as_str()?, &server.name),
-        ListKind::ResourceTemplates => session.resources.add_template(item["uriTemplate"].as_str()?, &server.name),
-    }
-    Some(item)
+        ListKind::Resources => {
+            resources.add_resource(item["uri"].as_str()?, &server.name);
+            item["uri"].as_str()?.to_owned()
+        }
+        ListKind::ResourceTemplates => {
+            resources.add_template(item["uriTemplate"].as_str()?, &server.name);
+            item["uriTemplate"].as_str()?.to_owned()
+        }
+    };
+    server.rules.may_call(kind, &name).then_some(item)
 }
 
 /// The list of one server, which the session remembers.

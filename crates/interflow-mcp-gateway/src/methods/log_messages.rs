@@ -1,20 +1,16 @@
 //! Log messages of servers (`notifications/message`) and the level from which on a client wants them
 //! (`logging/setLevel`). A session has one level for all its servers.
 
-use std::sync::Arc;
-
 use futures_util::future::join_all;
-use interflow_limits::VirtualKey;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
 use super::call_context::{CallContext, Delivery};
 use super::capabilities::known_hello;
 use crate::access::may_log;
+use crate::exchange::ClientView;
 use crate::protocol::jsonrpc::{METHOD_NOT_FOUND, RpcError, notification};
 use crate::protocol::log_level::{LOG_MESSAGE, LogLevel, SET_LEVEL};
-use crate::session::client_session::McpSession;
-use crate::settings::McpSettings;
 
 /// Bound on the name of a server's logger, in bytes.
 const MAX_LOGGER: usize = 256;
@@ -23,14 +19,9 @@ const MAX_LOGGER: usize = 256;
 ///
 /// # Errors
 /// No server has any for this client.
-pub(crate) async fn set_level(
-    settings: &McpSettings,
-    session: &Arc<McpSession>,
-    only: Option<&str>,
-    key: Option<&VirtualKey>,
-    level: LogLevel,
-) -> Result<String, RpcError> {
-    let servers: Vec<_> = settings.of_endpoint(only).into_iter().filter(|server| may_log(server, key)).collect();
+pub(crate) async fn set_level(view: ClientView<'_>, level: LogLevel) -> Result<String, RpcError> {
+    let session = view.session;
+    let servers: Vec<_> = view.servers().into_iter().filter(|server| may_log(server, view.key)).collect();
     let hellos = join_all(servers.iter().map(|server| known_hello(server, session))).await;
     let logging: Vec<_> = servers.iter().zip(&hellos).filter(|(_, hello)| hello.offers("logging")).collect();
     if logging.is_empty() {

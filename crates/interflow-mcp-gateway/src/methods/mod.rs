@@ -11,4 +11,5 @@ mod server_call;
 mod server_events;
 pub(crate) mod standing_stream;
 pub(crate) mod tasks;
+mod tool_search;
 mod url_elicitation;

@@ -14,7 +14,7 @@ use tokio::sync::mpsc;
 use tokio::task::AbortHandle;
 use tokio::time::Interval;
 
-use super::call_context::{CallContext, Delivery};
+use super::call_context::{AnsweredRequest, CallContext, Delivery};
 use crate::exchange::{Endpoint, McpExchange, find_session};
 use crate::protocol::event_stream::{KEEP_ALIVE_COMMENT, event_stream_head, keep_alive, numbered_event};
 use crate::protocol::header_values::VERSION_HEADER;
@@ -40,16 +40,14 @@ pub(crate) fn open(service: &Arc<McpService>, flow: &mut Flow, head: &RequestHea
         return refusal(StatusCode::NOT_ACCEPTABLE, "the stream of a session has the media type text/event-stream");
     }
     let key = flow.extension::<KeyContext>().and_then(|context| context.key.clone());
-    let mut contexts = Vec::new();
-    for server in settings.of_endpoint(endpoint.0.as_deref()) {
-        let policy = match (service.deps.policy)(flow, server.config.policy.as_deref()) {
-            Ok(policy) => policy,
-            Err(why) => return refusal(StatusCode::INTERNAL_SERVER_ERROR, why),
-        };
-        flow.extension_mut::<McpExchange>().begin_stream(&session, policy.restore);
-        let (guard, key) = ((service.deps.guard)(flow, &server.name), key.as_deref());
-        let delivery = Delivery::Session;
-        contexts.push(CallContext::new(service, flow, head, &session, server, key, policy, guard, delivery));
+    let servers = settings.of_endpoint(endpoint.0.as_deref());
+    let mut request = AnsweredRequest { service, flow, head, session: &session };
+    let contexts = match request.stream_contexts(servers, key.as_deref(), || Delivery::Session) {
+        Ok(contexts) => contexts,
+        Err(why) => return refusal(StatusCode::INTERNAL_SERVER_ERROR, why),
+    };
+    if let Some(context) = contexts.last() {
+        flow.extension_mut::<McpExchange>().begin_stream(&session, context.policy.restore);
     }
     let opened = session.standing.open(head.headers.get_str("last-event-id"), &settings);
     if !opened.has_listeners {

@@ -11,6 +11,7 @@ use super::call_context::CallContext;
 use crate::access::{self, Offer};
 use crate::exchange::Endpoint;
 use crate::protocol::client_capabilities::TASKS_EXTENSION;
+use crate::protocol::client_message::ListKind;
 use crate::protocol::jsonrpc::{INVALID_PARAMS, RpcError, merged, text_member, without};
 use crate::service::McpService;
 use crate::session::client_session::McpSession;
@@ -58,6 +59,9 @@ impl TaskHandle {
             settings.get(&self.server).filter(|_| endpoint.0.as_deref().is_none_or(|only| only == self.server));
         let server = server.ok_or_else(|| RpcError::new(INVALID_PARAMS, "the server of the task is not here"))?;
         access::check(server, key, Offer::Tool(&self.tool))?;
+        if !server.rules.may_call(ListKind::Tools, &self.tool) {
+            return Err(RpcError::not_allowed(format!("MCP server {}: the rules deny the task's tool", self.server)));
+        }
         Ok((Arc::clone(server), self.id))
     }
 }

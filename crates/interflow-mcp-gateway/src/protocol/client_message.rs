@@ -15,6 +15,9 @@ use super::task_method::TaskMethod;
 pub(crate) const MAX_NAME: usize = 256;
 const MAX_URI: usize = 8192;
 
+/// The tool of the gateway itself that finds others.
+pub(crate) const SEARCH_TOOL: &str = "interflow_search_tools";
+
 pub(crate) const DISCOVER: &str = "server/discover";
 
 /// A message of a client.
@@ -55,6 +58,8 @@ pub(crate) enum ClientMethod {
     List(ListKind),
     /// A tool's name, and its arguments as raw JSON.
     CallTool(String, String),
+    /// The arguments of the gateway's own tool, as raw JSON.
+    SearchTools(String),
     GetPrompt(String, String),
     ReadResource(String),
     /// The URI of a resource whose changes the client wants to know, or does not want to know any more.
@@ -92,7 +97,9 @@ impl ClientMethod {
     /// Removes what may have to be redacted.
     pub fn clear_values(&mut self) {
         match self {
-            Self::CallTool(_, arguments) | Self::GetPrompt(_, arguments) => *arguments = "{}".to_owned(),
+            Self::CallTool(_, arguments) | Self::GetPrompt(_, arguments) | Self::SearchTools(arguments) => {
+                *arguments = "{}".to_owned();
+            }
             Self::ReadResource(uri) | Self::Subscribe(uri) | Self::Unsubscribe(uri) => uri.clear(),
             Self::Complete(reference, values) => {
                 *values = "{}".to_owned();
@@ -184,6 +191,7 @@ impl ClientRequest {
             ClientMethod::Ping => ("ping", "{}".to_owned()),
             ClientMethod::List(kind) => (kind.method(), "{}".to_owned()),
             ClientMethod::CallTool(name, arguments) => ("tools/call", named_params(name, arguments)),
+            ClientMethod::SearchTools(arguments) => ("tools/call", named_params(SEARCH_TOOL, arguments)),
             ClientMethod::GetPrompt(name, arguments) => ("prompts/get", named_params(name, arguments)),
             ClientMethod::ReadResource(uri) => ("resources/read", json!({ "uri": uri }).to_string()),
             ClientMethod::Subscribe(uri) => ("resources/subscribe", json!({ "uri": uri }).to_string()),
@@ -266,6 +274,7 @@ fn parse_method(raw: &str, method: &str, params: &Value, is_stateless: bool) -> 
         "prompts/list" => ClientMethod::List(ListKind::Prompts),
         "resources/list" => ClientMethod::List(ListKind::Resources),
         "resources/templates/list" => ClientMethod::List(ListKind::ResourceTemplates),
+        "tools/call" if params["name"] == SEARCH_TOOL => ClientMethod::SearchTools(arguments(raw)?),
         "tools/call" => ClientMethod::CallTool(name()?, arguments(raw)?),
         "prompts/get" => ClientMethod::GetPrompt(name()?, arguments(raw)?),
         "resources/read" => ClientMethod::ReadResource(uri()?),

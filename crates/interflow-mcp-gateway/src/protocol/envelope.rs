@@ -1,5 +1,6 @@
 //! What a request of a version without sessions says of itself in `_meta` (MCP 2026-07-28, basic).
 
+use interflow_redact::looks_of;
 use serde_json::{Map, Value, json};
 
 use super::client_capabilities::{ClientCapabilities, ClientRequestKind};
@@ -154,7 +155,8 @@ fn passed(raw: &str) -> String {
     let params = member(raw, "params").and_then(|range| raw.get(range)).unwrap_or_default();
     let meta = member(params, "_meta").and_then(|range| params.get(range)).unwrap_or_default();
     let meta = without(meta, |name| OWN_META.contains(&name));
-    let params = without(params, |name| OWN_PARAMS.split(' ').any(|own| own == name));
+    // Some servers would take `Arguments` for `arguments`.
+    let params = without(params, |name| OWN_PARAMS.split(' ').any(|own| looks_of(own) == looks_of(name)));
     if meta == "{}" { params } else { merged(&params, &object([("_meta", meta.as_str())])) }
 }
 

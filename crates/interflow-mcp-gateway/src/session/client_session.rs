@@ -1,13 +1,14 @@
 //! The session of a client (MCP 2025-11-25, session management): it has placeholders of its own, and sessions of its own
 //! with servers over HTTP. The requests of one holder in a version without sessions share what a session has, too.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use interflow_redact::{PlaceholderVault, RedactionSession, VaultKey};
 use parking_lot::Mutex;
 use serde_json::Value;
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use super::client_questions::ClientQuestions;
@@ -56,6 +57,8 @@ pub(crate) struct McpSession {
     pub capabilities: ClientCapabilities,
     /// The URLs that it was sent for its user.
     pub elicitations: SentElicitations,
+    /// The tools that searches of the client returned, which are in its list.
+    pub found_tools: watch::Sender<VecDeque<String>>,
     /// The tools and prompts that servers listed in it.
     pub listed: ListedNames,
     /// The level from which on the client wants log messages.
@@ -141,6 +144,7 @@ impl McpSession {
             from_servers,
             capabilities,
             elicitations: SentElicitations::default(),
+            found_tools: watch::Sender::default(),
             listed: ListedNames::default(),
             log_level: SharedLogLevel::default(),
             clock: WaitClock::default(),

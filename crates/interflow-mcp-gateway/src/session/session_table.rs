@@ -45,13 +45,8 @@ impl SessionTable {
         timeout: Duration,
     ) -> Option<Arc<McpSession>> {
         let state = self.0.lock();
-        let session = state.sessions.get(id)?;
-        if session.is_expired(timeout) {
-            return None;
-        }
-        if !session.is_of(key, endpoint) {
-            return None;
-        }
+        let is_usable = |session: &&Arc<McpSession>| !session.is_expired(timeout) && session.is_of(key, endpoint);
+        let session = state.sessions.get(id).filter(is_usable)?;
         session.touch();
         Some(Arc::clone(session))
     }
@@ -104,11 +99,8 @@ impl SessionTable {
 
     /// Whether another session subscribed to a resource.
     pub fn is_subscribed_elsewhere(&self, than: &McpSession, server: &Arc<str>, uri: &str) -> bool {
-        self.0
-            .lock()
-            .sessions
-            .values()
-            .any(|session| session.id != than.id && session.subscriptions.contains(server, uri))
+        let is_subscribed = |other: &Arc<McpSession>| other.id != than.id && other.subscriptions.contains(server, uri);
+        self.0.lock().sessions.values().any(is_subscribed)
     }
 
     /// Ends the streams of all sessions, which would keep their connections open.

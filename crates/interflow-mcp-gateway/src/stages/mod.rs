@@ -1,5 +1,6 @@
 //! The stages of requests to the endpoints.
 
+mod call_policy;
 mod oauth;
 mod prepare;
 mod request_redaction;

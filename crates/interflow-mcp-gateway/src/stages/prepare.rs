@@ -9,12 +9,15 @@ use interflow_types::{
 };
 use serde_json::Value;
 
-use super::request_redaction::{redact_answer, redact_passed, redact_refusal, redact_values};
+use super::call_policy::check_rules;
+use super::request_redaction::{redact_answer, redact_further, redact_refusal, redact_values};
 use super::subscribed::{list_resources, subscribed};
 use super::target::{find_target, listed_schema, tag_target};
-use crate::exchange::{Endpoint, McpExchange, PreparedRequest, find_session, new_session, stateless_session};
+use crate::exchange::{
+    ClientView, Endpoint, McpExchange, PreparedRequest, find_session, new_session, stateless_session,
+};
 use crate::methods::tasks::TaskHandle;
-use crate::protocol::client_message::{ClientMessage, ClientMethod, ClientRequest};
+use crate::protocol::client_message::{ClientMessage, ClientMethod, ClientRequest, SEARCH_TOOL};
 use crate::protocol::header_values::RoutingFields;
 use crate::protocol::jsonrpc::{INTERNAL_ERROR, RpcError, response};
 use crate::protocol::responses::{accepted, json_response, refusal, rpc_response};
@@ -103,9 +106,10 @@ async fn prepare(
         }
         _ => find_session(service, &settings, flow, head, endpoint).map_err(EarlyExit::Answer)?,
     };
+    let view = ClientView { settings: &settings, session: &session, only: endpoint.0.as_deref(), key: key.as_deref() };
     let (mut target, mut is_metered) = (None, true);
     if let ClientMessage::Request(request) = &message {
-        let find = || find_target(&settings, &session, endpoint, key.as_deref(), &request.method);
+        let find = || find_target(view, &request.method);
         target = match &request.method {
             ClientMethod::Task(_, id) => {
                 // It was counted when it began.
@@ -119,7 +123,7 @@ async fn prepare(
         // Another replica may have listed the resource for the client.
         let is_of_resource = matches!(&request.method, ClientMethod::ReadResource(_) | ClientMethod::Subscribe(_));
         if (is_stateless || session.is_resumed) && is_of_resource && matches!(&target, Some(Err(_))) {
-            list_resources(&settings, &session, endpoint, key.as_deref()).await;
+            list_resources(view).await;
             target = find();
         }
     }
@@ -153,42 +157,49 @@ async fn prepare(
         }
         binding = Some(Arc::new(bound));
     }
-    let mut original = None;
-    let mut guard = None;
+    let (mut original, mut guard, mut asks) = (None, None, None);
     match (&mut target, &mut message) {
         (Some(Ok((server, name))), ClientMessage::Request(request)) => {
             tag_target(flow, server, &request.method, name);
             let sent = request.clone();
+            let checked = check_rules(service, flow, server, &policy, &session, name, &request.method);
             let method = &mut request.method;
             redact_values(service, flow, server, &policy, &session, &listed.values, method).await.map_err(&failed)?;
             if let Some(envelope) = &mut request.envelope {
-                redact_passed(service, flow, server, &policy, &session, &mut envelope.passed).await.map_err(&failed)?;
+                let mode = server.argument_mode(&policy);
+                redact_further(service, flow, mode, &policy, &session, &mut envelope.passed).await.map_err(&failed)?;
             }
-            guard = (service.deps.guard)(flow, &server.name);
+            guard = checked.is_ok().then(|| (service.deps.guard)(flow, &server.name)).flatten();
             let mut is_masked = false;
-            if let (
-                Some(guard),
+            let mut values = match method {
                 ClientMethod::CallTool(_, arguments)
                 | ClientMethod::GetPrompt(_, arguments)
-                | ClientMethod::Complete(_, arguments),
-            ) = (&guard, method)
-            {
-                let checked = guard.check_arguments(flow, head, arguments.clone()).await;
+                | ClientMethod::Complete(_, arguments) => vec![arguments],
+                _ => Vec::new(),
+            };
+            values.extend(
+                request.envelope.as_mut().map(|envelope| &mut envelope.passed).filter(|passed| *passed != "{}"),
+            );
+            for value in values {
+                let Some(guard) = &guard else { break };
+                let checked = guard.check_arguments(flow, head, value.clone()).await;
                 let checked = checked.map_err(|why| failed(RpcError::not_allowed(why)))?;
-                is_masked = checked != *arguments;
-                *arguments = checked;
+                is_masked |= checked != *value;
+                *value = checked;
             }
-            if let (Some(guard), Some(envelope)) = (&guard, &mut request.envelope)
-                && envelope.passed != "{}"
-            {
-                let checked = guard.check_arguments(flow, head, envelope.passed.clone()).await;
-                let checked = checked.map_err(|why| failed(RpcError::not_allowed(why)))?;
-                is_masked |= checked != envelope.passed;
-                envelope.passed = checked;
-            }
+            let checked = match checked {
+                // The server gets other values.
+                Ok(rule) if is_masked => check_rules(service, flow, server, &policy, &session, name, &request.method)
+                    .map(|other| rule.or(other)),
+                checked => checked,
+            };
             // What a guard masked reaches no server.
             let is_restored = server.arguments_are_restored(&policy) && !is_masked && sent != *request;
             original = is_restored.then_some(ClientMessage::Request(sent));
+            match checked {
+                Ok(rule) => asks = rule,
+                Err(e) => target = Some(Err(e)),
+            }
         }
         (Some(Err(e)), ClientMessage::Request(request)) => redact_refusal(&policy, &session, request, e).await,
         _ => {}
@@ -218,10 +229,13 @@ async fn prepare(
         if let Some(envelope) = &mut request.envelope {
             envelope.passed = "{}".to_owned();
         }
+        if let ClientMethod::SearchTools(arguments) = &mut request.method {
+            (service.deps.admit)(flow).await?;
+            flow.tag(format!("mcp-tool:{SEARCH_TOOL}"));
+            redact_further(service, flow, policy.mode, &policy, &session, arguments).await.map_err(&failed)?;
+        }
         if let ClientMethod::Listen(filter) = &mut request.method {
-            let key = key.as_deref();
-            subscriptions =
-                subscribed(service, flow, &settings, &session, endpoint, key, filter).await.map_err(&failed)?;
+            subscriptions = subscribed(service, flow, view, filter).await.map_err(&failed)?;
         }
     }
     let recorded = message.to_json();
@@ -235,6 +249,7 @@ async fn prepare(
         message,
         original,
         target,
+        asks,
         policy,
         key,
         guard,

@@ -34,16 +34,16 @@ pub(super) async fn redact_refusal(
     }
 }
 
-/// Redacts the params of a client without a session that have no meaning for the gateway itself.
-pub(super) async fn redact_passed(
+/// Redacts what is not for one server, or has no meaning for the gateway.
+pub(super) async fn redact_further(
     service: &McpService,
     flow: &mut Flow,
-    server: &McpServer,
+    mode: RedactMode,
     policy: &ValuePolicy,
     session: &McpSession,
     passed: &mut String,
 ) -> Result<(), RpcError> {
-    let (mode, mut findings) = (server.argument_mode(policy), Findings::new());
+    let mut findings = Findings::new();
     *passed = redact_json(policy, mode, &session.from_client, std::mem::take(passed), &mut findings).await?;
     service.count_findings(Direction::Request, &findings);
     tag_findings(flow, mode, &findings);

@@ -2,12 +2,11 @@
 
 use std::sync::Arc;
 
-use interflow_limits::VirtualKey;
 use interflow_redact::ValuePolicy;
 use interflow_types::Flow;
 
 use crate::access::{self, Offer};
-use crate::exchange::Endpoint;
+use crate::exchange::ClientView;
 use crate::methods::lists;
 use crate::protocol::client_message::{ClientMethod, CompletionRef, ListKind};
 use crate::protocol::jsonrpc::{INVALID_PARAMS, RpcError};
@@ -15,21 +14,17 @@ use crate::redaction::values::{Findings, redact_text};
 use crate::service::McpService;
 use crate::session::client_session::McpSession;
 use crate::session::listed_names::ListedSchema;
-use crate::settings::McpSettings;
 use crate::upstream::server::McpServer;
 
 /// The server of a call, if it is one, and the name there.
 pub(super) fn find_target(
-    settings: &McpSettings,
-    session: &McpSession,
-    endpoint: &Endpoint,
-    key: Option<&VirtualKey>,
+    view: ClientView<'_>,
     method: &ClientMethod,
 ) -> Option<Result<(Arc<McpServer>, String), RpcError>> {
-    let only = endpoint.0.as_deref();
+    let (settings, session) = (view.settings, view.session);
     let unknown = |what: &str, name: &str| RpcError::new(INVALID_PARAMS, format!("there is no {what} `{name}`"));
     let named = |what: &str, name: &str| {
-        let target = settings.resolve(only, name).map(|(server, name)| (Arc::clone(server), name.to_owned()));
+        let target = settings.resolve(view.only, name).map(|(server, name)| (Arc::clone(server), name.to_owned()));
         target.ok_or_else(|| unknown(what, name))
     };
     let target = match method {
@@ -46,7 +41,7 @@ pub(super) fn find_target(
                 _ => session.resources.of_resource(uri).or_else(|| session.resources.of_template(uri)),
             };
             let listed = listed.and_then(|server| settings.get(&server).cloned());
-            let servers = settings.of_endpoint(only);
+            let servers = view.servers();
             let single = || servers.first().filter(|_| servers.len() == 1).cloned();
             let target = listed.or_else(single).map(|server| (server, uri.clone()));
             target.ok_or_else(|| {
@@ -63,7 +58,7 @@ pub(super) fn find_target(
             ClientMethod::GetPrompt(..) | ClientMethod::Complete(CompletionRef::Prompt(_), _) => Offer::Prompts,
             _ => Offer::Resources,
         };
-        access::check(&server, key, offer)?;
+        access::check(&server, view.key, offer)?;
         Ok((server, name))
     }))
 }

@@ -10,6 +10,7 @@ use super::http::HttpServer;
 use super::known_capabilities::KnownCapabilities;
 use super::stdio::{StdioRuntime, StdioServer};
 use crate::config::{ArgumentMode, McpServerConfig};
+use crate::policy::CallRules;
 
 /// What separates the name of a server from that of its tool.
 pub(crate) const SEPARATOR: &str = "__";
@@ -18,6 +19,7 @@ pub(crate) const SEPARATOR: &str = "__";
 pub(crate) struct McpServer {
     pub name: Arc<str>,
     pub config: McpServerConfig,
+    pub rules: CallRules,
     secrets: ServerSecrets,
     max_message: usize,
     pub transport: ServerTransport,
@@ -77,8 +79,8 @@ impl McpServer {
             }
             _ => return Err("url: a server has either `url` or `command`".into()),
         };
-        let (config, known) = (config.clone(), KnownCapabilities::default());
-        Ok(Self { name, config, secrets, max_message, transport, known })
+        let (rules, config, known) = (CallRules::new(config)?, config.clone(), KnownCapabilities::default());
+        Ok(Self { name, config, rules, secrets, max_message, transport, known })
     }
 
     /// Whether it was made of the same, so that it can be kept with its connections.

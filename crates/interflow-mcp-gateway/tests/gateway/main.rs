@@ -4,6 +4,7 @@ mod asking;
 mod completion;
 mod eras;
 mod log_messages;
+mod policy;
 mod redaction;
 mod resuming;
 mod server;
@@ -14,6 +15,7 @@ mod stateless;
 #[path = "../../../interflow-proxy/tests/proxy/support.rs"]
 mod support;
 mod tasks;
+mod tool_search;
 mod tools;
 mod url_elicitation;
 mod users;

@@ -60,7 +60,9 @@ async fn only_names_that_the_server_listed_reach_it() {
         ["delete ", " delete", "delete\0", "delete\n", "Delete", "d\u{435}lete", "delete\u{200b}", MAIL, "unknown", ""];
     for (server, name) in names.iter().flat_map(|name| [("web", name), ("local", name)]) {
         let answer = gate.call_error(&format!("{server}__{name}"), json!({ "of": OTHER_MAIL })).await;
-        assert_eq!(answer, format!("the MCP server {server} lists no tool `{name}`"));
+        // What looks like a tool that is denied is denied.
+        let denied = format!("the tool `{name}` of the MCP server {server} may not be used (mcp.server.{server})");
+        assert!(answer == denied || answer == format!("the MCP server {server} lists no tool `{name}`"), "{answer}");
         let prompt = gate.error("prompts/get", json!({ "name": format!("{server}__{name}") })).await;
         assert_eq!(prompt, format!("the MCP server {server} lists no prompt `{name}`"));
     }

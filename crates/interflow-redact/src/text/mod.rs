@@ -1,5 +1,6 @@
 //! Texts as they are sent, and what they stand for: encodings, escapes, JSON, and the tokens of a plain text.
 
+pub(crate) mod appearance;
 pub(crate) mod decoded_body;
 pub(crate) mod encoded_text;
 pub(crate) mod escape_layers;

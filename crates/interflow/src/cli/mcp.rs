@@ -12,6 +12,7 @@ use serde_json::Value;
 use crate::CliError;
 use crate::cli::flows::open_for_reading;
 use crate::cli::operations::{InstanceApi, Operations as _};
+use crate::cli::output::{print, print_json};
 use crate::instance::config::InterflowConfig;
 
 /// Maximum message size, in bytes.
@@ -25,12 +26,20 @@ pub struct McpArgs {
     /// Also offer tools with side effects: tagging, comments, and replaying requests.
     #[arg(long, conflicts_with = "http")]
     pub write: bool,
+    /// Print what the rules of an MCP server of the gateway decide on a call of a tool, and exit. The arguments are JSON.
+    #[arg(long, num_args = 2..=3, value_names = ["SERVER", "TOOL", "ARGUMENTS"], conflicts_with_all = ["http", "write"])]
+    pub check: Vec<String>,
 }
 
 /// Serves until stdin is closed.
 pub fn run(args: &McpArgs, config: &InterflowConfig, home: &DataDir) -> Result<(), CliError> {
     if args.http {
         return settings(home);
+    }
+    if let [server, tool, arguments @ ..] = args.check.as_slice() {
+        let arguments = arguments.first().map_or("{}", String::as_str);
+        print(&format!("{}\n", config.mcp.explain_call(server, tool, arguments)?));
+        return Ok(());
     }
     let store = open_for_reading(config, home)?;
     let access = if args.write { WriteAccess::Writes } else { WriteAccess::ReadOnly };
@@ -118,11 +127,9 @@ fn forward_to_instance(call: &RemoteToolCall, home: &DataDir) -> Result<Value, S
 
 fn settings(home: &DataDir) -> Result<(), CliError> {
     let api = InstanceApi::require(home)?;
-    let settings = serde_json::json!({"mcpServers": {"interflow": {
+    print_json(&serde_json::json!({"mcpServers": {"interflow": {
         "type": "http",
         "url": format!("http://{}/mcp", api.address()),
         "headers": {"Authorization": api.bearer()},
-    }}});
-    let text = serde_json::to_string_pretty(&settings).map_err(|e| e.to_string())?;
-    writeln!(io::stdout(), "{text}").map_err(|e| CliError::Failed(format!("could not write: {e}")))
+    }}}))
 }

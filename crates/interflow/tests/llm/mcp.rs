@@ -321,6 +321,56 @@ async fn calls_wait_for_the_operator_and_are_recorded_redacted() {
 }
 
 #[tokio::test]
+async fn rules_decide_on_calls_by_arguments_and_are_reloaded_and_explained() {
+    let (home, origin) = (Home::new().await, server().await);
+    let key = home.keys(&["add", "--id", "agent"]).ok();
+    let rules = "default_action = \"deny\"\n\
+        [[mcp.server.notes.rules]]\nname = \"mine\"\naction = \"allow\"\ntools = [\"get\"]\narguments = { of = { glob = [\"*@firm.com\"] } }\n\
+        [[mcp.server.notes.rules]]\nname = \"reviewed\"\naction = \"ask\"\ntools = [\"delete\"]\narguments = { \"/a/*/n\" = { range = { max = 3 } } }\n";
+    let running = home.start_with_log(&config(&origin, rules));
+    let client = Client::new(&running, key.trim()).await;
+    let listed = client.post("tools/list", json!({})).await.json().to_string();
+    assert!(listed.contains("notes__get") && listed.contains("notes__delete") && !listed.contains("notes__list"));
+    let message = |answer: Value| answer["error"]["message"].as_str().unwrap_or_default().to_owned();
+    assert_eq!(message(client.call("get", json!({ "of": "anna.berg@firm.com" })).await), "");
+    for arguments in [json!({ "of": "anna.berg@evil.com" }), json!({ "of": ["anna.berg@firm.com"] }), json!({})] {
+        let refused = message(client.call("get", arguments).await);
+        let why = "MCP server notes: no rule allows these arguments of the tool `get`; \
+                   use others, or ask the operator to change mcp.server.notes.rules";
+        assert_eq!(refused, why);
+    }
+    let decide = async {
+        let mut id = String::new();
+        running
+            .until(async || {
+                let first = running.admin("GET", "/api/v1/pending", "").await.json()["pending"][0].clone();
+                id = first["id"].as_str().unwrap_or_default().to_owned();
+                first["note"].as_str().is_some_and(|n| n.ends_with("by the rule reviewed") && !n.contains("anna.berg"))
+            })
+            .await;
+        home.say(&["pending", "allow", &id]).ok();
+    };
+    let asked = json!({ "a": [{ "n": 1 }, { "n": 3 }], "of": "anna.berg@firm.com" });
+    let (answer, ()) = tokio::join!(client.call("delete", asked), decide);
+    assert_eq!(message(answer), "");
+    assert!(message(client.call("delete", json!({ "a": [{ "n": 4 }] })).await).contains("no rule allows"));
+    let flows = || home.say(&["flows", "list", "tag:mcp-rule:default_action", "--format", "jsonl"]).ok();
+    running.until(async || flows().lines().count() == 4).await;
+    // A rule that changed decides on the next call.
+    home.write_config(&config(&origin, &rules.replace("*@firm.com", "*@evil.com")));
+    running.until(async || message(client.call("get", json!({ "of": "anna.berg@evil.com" })).await).is_empty()).await;
+    let file = home.dir.path().join("config.toml").display().to_string();
+    let check = |arguments: &str| home.say(&["-c", &file, "mcp", "--check", "notes", "get", arguments]).ok();
+    assert_eq!(check(r#"{"of": "x@evil.com"}"#), "allow: mine of mcp.server.notes\n");
+    assert_eq!(check(r#"{"of": "x@EVIL.com"}"#), "deny: default_action of mcp.server.notes\n");
+    home.write_config(&config(&origin, &rules.replace("glob", "path").replace("*@firm.com", "/a/../b")));
+    let refused = home.say(&["-c", &file, "config", "check"]).fails(1);
+    assert!(refused.contains("mcp.server.notes.rules[0].arguments.of: `/a/../b` is not plain"), "{refused}");
+    assert!(!home.file("log").contains("anna.berg"), "{}", home.file("log"));
+    running.stop();
+}
+
+#[tokio::test]
 async fn limits_of_a_key_count_calls_but_not_sessions_and_lists() {
     let (home, origin) = (Home::new().await, server().await);
     let key = home.keys(&["add", "--id", "agent", "--requests", "2/d", "--tokens-per-day", "1"]).ok();

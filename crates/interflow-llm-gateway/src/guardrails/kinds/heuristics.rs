@@ -8,11 +8,11 @@ use std::ops::Range;
 use std::sync::LazyLock;
 
 use interflow_llm::spans::TextPlace;
+use interflow_redact::NormalizedText;
 use interflow_types::MaybeFuture;
 use regex::{Regex, RegexSet};
 
 use super::super::check::{CheckInput, CheckResult, Finding, Guardrail};
-use super::normalize::NormalizedText;
 use patterns::{ABOUT, JAILBREAK, PROMPT_INJECTION, PatternRow};
 
 /// The score from which a text is a finding, unless configured.

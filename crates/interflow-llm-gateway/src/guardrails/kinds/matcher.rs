@@ -4,13 +4,13 @@ use std::borrow::Cow;
 use std::collections::HashSet;
 use std::ops::Range;
 
+use interflow_redact::NormalizedText;
 use interflow_types::MaybeFuture;
 use regex::Regex;
 use regex_automata::hybrid::dfa::{Cache, DFA};
 use regex_automata::{Anchored, Input};
 
 use super::super::check::{CheckInput, CheckResult, Finding, Guardrail};
-use super::normalize::NormalizedText;
 
 /// Memory for one compiled expression, in bytes.
 const MAX_REGEX_BYTES: usize = 4 << 20;

@@ -5,7 +5,6 @@ mod http;
 mod json_schema;
 pub(super) mod matcher;
 mod moderation;
-pub(super) mod normalize;
 mod schema;
 mod service_call;
 

@@ -7,7 +7,7 @@ use unicode_normalization::UnicodeNormalization as _;
 use unicode_normalization::char::{compose, is_combining_mark};
 
 /// A normalised text.
-pub(in crate::guardrails) struct NormalizedText {
+pub struct NormalizedText {
     pub text: String,
     /// The offset in the original of each byte, and of the end.
     map: Vec<u32>,
@@ -17,6 +17,12 @@ pub(in crate::guardrails) struct NormalizedText {
     pub has_tags: bool,
     /// Words with letters of two scripts that look alike.
     pub mixed_scripts: usize,
+}
+
+/// How a name or a value looks, whatever its script: of two with the same looks, one may be in disguise.
+pub fn looks_of(original: &str) -> String {
+    let text = NormalizedText::read(original, Builder::default(), true).text;
+    text.trim().to_owned()
 }
 
 impl NormalizedText {
@@ -56,8 +62,11 @@ impl NormalizedText {
         Self::built(original, Builder { folding, ..Builder::default() })
     }
 
-    fn built(original: &str, mut builder: Builder) -> Self {
-        let latin = has_latin_words(original);
+    fn built(original: &str, builder: Builder) -> Self {
+        Self::read(original, builder, has_latin_words(original))
+    }
+
+    fn read(original: &str, mut builder: Builder, latin: bool) -> Self {
         for (at, c) in original.char_indices() {
             builder.push(at, c, latin);
         }

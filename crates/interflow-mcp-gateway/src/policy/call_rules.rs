@@ -1,0 +1,413 @@
+//! The rules of a server, and what they decide.
+
+use interflow_codec::json::{JsonReader, JsonToken};
+use interflow_limits::any_matches;
+use serde_json::Value;
+
+use super::argument_test::CompiledTest;
+use super::readings::{Match, PathPatterns, any_looks_like};
+use crate::config::{CallAction, CallRule, McpConfig, McpServerConfig};
+use crate::protocol::list_kind::ListKind;
+
+/// The compiled rules of a server.
+pub(crate) struct CallRules {
+    rules: Vec<CompiledRule>,
+    default: CallAction,
+}
+
+struct CompiledRule {
+    /// As it is named to clients and operators.
+    label: String,
+    action: CallAction,
+    names: CallRule,
+    resources: PathPatterns,
+    tests: Vec<CompiledTest>,
+}
+
+impl CallRules {
+    /// # Errors
+    /// A rule is invalid; the message begins with its key.
+    pub fn new(config: &McpServerConfig) -> Result<Self, String> {
+        let rules = config.rules.iter().enumerate();
+        let rules = rules.map(|(n, rule)| CompiledRule::new(n, rule).map_err(|why| format!("rules[{n}].{why}")));
+        Ok(Self { rules: rules.collect::<Result<_, _>>()?, default: config.default_action })
+    }
+
+    /// What happens to a call, and the rule that decides. Arguments are an object; of a resource, with the member `uri`.
+    pub fn decide(&self, kind: ListKind, name: &str, arguments: &Value) -> (CallAction, String) {
+        let mut asked = None;
+        for rule in &self.rules {
+            let matches = rule.matches(kind, name, Some(arguments));
+            let verdict = || (rule.action, rule.label.clone());
+            match rule.action {
+                CallAction::Allow | CallAction::Ask if matches.all => return asked.unwrap_or_else(verdict),
+                CallAction::Deny if matches.any => return verdict(),
+                // A person is asked, unless a rule further down denies.
+                CallAction::Ask if matches.any => asked = asked.or_else(|| Some(verdict())),
+                _ => {}
+            }
+        }
+        let default = (self.default, "default_action".to_owned());
+        asked.filter(|_| self.default != CallAction::Deny).unwrap_or(default)
+    }
+
+    /// Whether there are arguments with which it may be called. Of a template, URIs may be allowed that it does not show.
+    pub fn may_call(&self, kind: ListKind, name: &str) -> bool {
+        for rule in &self.rules {
+            let Match { any, all } = rule.matches(kind, name, None);
+            match rule.action {
+                CallAction::Allow if all => return true,
+                CallAction::Ask if any => return true,
+                CallAction::Deny if any && rule.tests.is_empty() => return false,
+                _ => {}
+            }
+        }
+        let may_allow = |rule: &CompiledRule| rule.action != CallAction::Deny && !rule.names.resources.is_empty();
+        self.default != CallAction::Deny || kind == ListKind::ResourceTemplates && self.rules.iter().any(may_allow)
+    }
+}
+
+impl CompiledRule {
+    fn new(n: usize, rule: &CallRule) -> Result<Self, String> {
+        let tests = rule.arguments.iter().map(|(argument, test)| {
+            CompiledTest::new(argument, test).map_err(|why| format!("arguments.{argument}: {why}"))
+        });
+        Ok(Self {
+            label: rule.name.clone().unwrap_or_else(|| format!("rules[{n}]")),
+            action: rule.action,
+            resources: PathPatterns::new(&rule.resources).map_err(|why| format!("resources: {why}"))?,
+            tests: tests.collect::<Result<_, _>>()?,
+            names: rule.clone(),
+        })
+    }
+
+    /// Whether the rule matches; without arguments, whether it does with some.
+    fn matches(&self, kind: ListKind, name: &str, arguments: Option<&Value>) -> Match {
+        let names = &self.names;
+        let by_name =
+            |patterns: &[String]| Match { any: any_looks_like(patterns, name), all: any_matches(patterns, name) };
+        let mut matches = match kind {
+            _ if names.tools.is_empty() && names.prompts.is_empty() && names.resources.is_empty() => {
+                Match { any: true, all: true }
+            }
+            ListKind::Tools => by_name(&names.tools),
+            ListKind::Prompts => by_name(&names.prompts),
+            _ if names.resources.is_empty() => Match { any: false, all: false },
+            ListKind::Resources | ListKind::ResourceTemplates => self.resources.matches(name),
+        };
+        for test in &self.tests {
+            let Some(arguments) = arguments.filter(|_| matches.any) else { break };
+            let Match { any, all } = test.matches(arguments);
+            matches = Match { any: matches.any && any, all: matches.all && all };
+        }
+        matches
+    }
+}
+
+impl McpConfig {
+    /// What is decided on a call of a tool, whatever the client's key, and the part of the configuration that decides.
+    ///
+    /// # Errors
+    /// There is no such server, or the arguments are invalid JSON.
+    pub fn explain_call(&self, server: &str, tool: &str, arguments: &str) -> Result<String, String> {
+        let config = self.server.get(server).ok_or_else(|| format!("there is no MCP server `{server}`"))?;
+        let arguments = serde_json::from_str(arguments).map_err(|e| format!("the arguments are invalid JSON: {e}"))?;
+        let (action, rule) = CallRules::new(config)?.decide(ListKind::Tools, tool, &arguments);
+        let (action, rule) = match action {
+            _ if !config.offers_tool(tool) => (CallAction::Deny, "tools and deny_tools".to_owned()),
+            CallAction::Allow if any_looks_like(&config.approve, tool) => (CallAction::Ask, "approve".to_owned()),
+            _ => (action, rule),
+        };
+        Ok(format!("{}: {rule} of mcp.server.{server}", format!("{action:?}").to_lowercase()))
+    }
+}
+
+impl McpServerConfig {
+    /// Whether clients may use a tool, as far as its name alone decides.
+    pub(crate) fn offers_tool(&self, tool: &str) -> bool {
+        (self.tools.is_empty() || any_matches(&self.tools, tool)) && !any_looks_like(&self.deny_tools, tool)
+    }
+}
+
+/// Whether an object in a JSON text has a name twice: of its values, servers use one or the other.
+pub(crate) fn repeats_names(json: &str, value: &Value) -> bool {
+    let count = |json: &str| {
+        let mut reader = JsonReader::new(json.as_bytes());
+        let tokens = std::iter::from_fn(|| reader.next_token().ok().flatten());
+        tokens.filter(|token| matches!(token, JsonToken::Name(_))).count()
+    };
+    count(json) != count(&value.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn rules(toml: &str) -> CallRules {
+        CallRules::new(&toml::from_str(toml).unwrap()).unwrap_or_else(|e| panic!("{toml}: {e}"))
+    }
+
+    fn action(rules: &CallRules, tool: &str, arguments: &str) -> CallAction {
+        rules.decide(ListKind::Tools, tool, &serde_json::from_str(arguments).unwrap()).0
+    }
+
+    /// What a test decides with each action of its rule: whether it is allowed, asked about, or denied.
+    fn decides(test: &str, argument: &str) -> (bool, bool, bool) {
+        let holds = |is: &str, other: &str, action_then: CallAction| {
+            let rules = rules(&format!(
+                "default_action = '{other}'\n[[rules]]\naction = '{is}'\narguments = {{ a = {{ {test} }} }}"
+            ));
+            action(&rules, "t", argument) == action_then
+        };
+        (
+            holds("allow", "deny", CallAction::Allow),
+            holds("ask", "allow", CallAction::Ask),
+            holds("deny", "allow", CallAction::Deny),
+        )
+    }
+
+    #[test]
+    fn allow_needs_every_reading_and_ask_and_deny_need_one() {
+        let (yes, no, unsure) = ((true, true, true), (false, false, false), (false, true, true));
+        for (test, arguments, expected) in [
+            ("equals = 'main'", r#"{"a":"main"}"#, yes),
+            ("equals = 'main'", r#"{"a":"m\u0061in"}"#, yes),
+            ("equals = 'main'", r#"{"a":"MAIN"}"#, unsure),
+            ("equals = 'main'", r#"{"a":"ｍａｉｎ"}"#, unsure),
+            ("equals = 'main'", r#"{"a":"mаin"}"#, unsure),
+            ("equals = 'main'", r#"{"a":"mai\u200bn"}"#, unsure),
+            ("equals = 'main'", r#"{"a":" main "}"#, unsure),
+            ("equals = 'main'", r#"{"a":"%6dain"}"#, unsure),
+            ("equals = 'main'", r#"{"a":"%256dain"}"#, unsure),
+            ("equals = 'main'", r#"{"a":["main"]}"#, unsure),
+            ("equals = 'main'", r#"{"a":[["x",{"y":"main"}]]}"#, unsure),
+            ("equals = 'main'", r#"{"a":{"main":1}}"#, unsure),
+            ("equals = 'main'", r#"{"a":"[\"main\"]"}"#, unsure),
+            ("equals = 'main'", r#"{"A":"main"}"#, unsure),
+            ("equals = 'main'", r#"{"a":"main","A":"x"}"#, unsure),
+            ("equals = 'main'", r#"{"\u0430":"main"}"#, unsure),
+            ("equals = 'main'", r#"{"a":"x","ａ":"main"}"#, unsure),
+            ("equals = 'main'", r#"{"b":"main"}"#, no),
+            ("equals = 'main'", r#"{"a":"maine"}"#, no),
+            ("equals = 'main'", r#"{"a":null}"#, no),
+            ("equals = 5", r#"{"a":5}"#, yes),
+            ("equals = 5", r#"{"a":5.0}"#, yes),
+            ("equals = 5", r#"{"a":"5"}"#, unsure),
+            ("equals = 5", r#"{"a":"0x5"}"#, unsure),
+            ("equals = 5", r#"{"a":6}"#, no),
+            ("equals = true", r#"{"a":true}"#, yes),
+            ("equals = true", r#"{"a":"true"}"#, unsure),
+            ("equals = true", r#"{"a":1}"#, unsure),
+            ("equals = true", r#"{"a":false}"#, no),
+            ("one_of = ['x', 'y']", r#"{"a":"y"}"#, yes),
+            ("one_of = ['x', 'y']", r#"{"a":"z"}"#, no),
+            ("range = { max = 100 }", r#"{"a":100}"#, yes),
+            ("range = { max = 100 }", r#"{"a":1e2}"#, yes),
+            ("range = { max = 100 }", r#"{"a":-1e300}"#, yes),
+            ("range = { max = 100 }", r#"{"a":101}"#, no),
+            ("range = { max = 100 }", r#"{"a":"99"}"#, unsure),
+            ("range = { max = 100 }", r#"{"a":"101"}"#, no),
+            ("range = { min = 100 }", r#"{"a":"1_000"}"#, unsure),
+            ("range = { min = 100 }", r#"{"a":"１０００"}"#, unsure),
+            ("range = { min = 100 }", r#"{"a":"NaN"}"#, unsure),
+            ("range = { min = 100 }", r#"{"a":[1000]}"#, unsure),
+            ("range = { min = 100 }", r#"{"a":"[1000]"}"#, unsure),
+            ("range = { min = 100 }", r#"{"a":true}"#, unsure),
+            ("range = { min = 100 }", r#"{"a":"99.5"}"#, no),
+            ("range = { min = 1, max = 5 }", r#"{"a":3}"#, yes),
+            ("glob = ['*@firm.test']", r#"{"a":"ann@firm.test"}"#, yes),
+            ("glob = ['*@firm.test']", r#"{"a":"ann@FIRM.test"}"#, unsure),
+            ("glob = ['*@firm.test']", r#"{"a":"ann@firm.test.evil"}"#, no),
+            ("glob = ['*@firm.test']", r#"{"a":["ann@firm.test","eve@evil"]}"#, unsure),
+            ("regex = 'drop\\s+table'", r#"{"a":"x; DROP  TABLE y"}"#, unsure),
+            ("regex = 'drop\\s+table'", r#"{"a":"drop table"}"#, yes),
+            ("regex = '[a-z]+'", r#"{"a":"ok\nrm"}"#, unsure),
+            ("regex = '[a-z]+|x'", r#"{"a":"abc!"}"#, unsure),
+            ("absent = true", r#"{}"#, yes),
+            ("absent = true", r#"{"a":null}"#, unsure),
+            ("absent = true", r#"{"A":1}"#, unsure),
+            ("absent = true", r#"{"a":1}"#, no),
+            ("absent = false", r#"{"a":1}"#, yes),
+            ("absent = false", r#"{"A":1}"#, unsure),
+            ("absent = false", r#"{"b":1}"#, no),
+        ] {
+            let test = test.replace('\'', "\"").replace("\\s", "\\\\s");
+            assert_eq!(decides(&test, arguments), expected, "{test} {arguments}");
+        }
+    }
+
+    #[test]
+    fn paths_and_hosts_are_compared_resolved() {
+        let (yes, no, unsure) = ((true, true, true), (false, false, false), (false, true, true));
+        let cases: [(&str, &[&str], _); 12] = [
+            ("path = ['/work/**']", &["/work/a", "/work/a/../b", "/work//a", "/work/./a", "/work/a%20b"], yes),
+            (
+                "path = ['/work/**']",
+                &[
+                    "/WORK/a",
+                    "/x/../work/a",
+                    "work/a",
+                    "work/a://b",
+                    "/%77ork/a",
+                    "/w\u{043e}rk/a",
+                    "file:///work/a",
+                    "file://h/work/a",
+                ],
+                unsure,
+            ),
+            (
+                "path = ['/work/**']",
+                &[
+                    "/work/../etc/a",
+                    "/work/..%2fetc/a",
+                    "/work/%2e%2e/etc",
+                    "/work/%252e%252e/x",
+                    "/work/..;/etc",
+                    "/work/\u{ff0e}\u{ff0e}/etc",
+                    "/work/a\u{ff0f}..\u{ff0f}..\u{ff0f}etc/x",
+                    "/work/%EF%BC%8F%EF%BC%8E./..%EF%BC%8Fetc",
+                ],
+                unsure,
+            ),
+            ("path = ['/work/**']", &["/work\\..\\..\\etc", "/etc/passwd", "/workx/a", "/w", "etc/work/a"], no),
+            (
+                "path = ['/etc/**']",
+                &[
+                    "/etc",
+                    "/work/../etc/passwd",
+                    "../../../etc/passwd",
+                    "../passwd",
+                    "../a://../passwd",
+                    "x/%2e%2e/passwd",
+                    "x/\u{ff0e}\u{ff0e}/passwd",
+                    ".//etc/x",
+                    "etc/passwd",
+                    "~/x",
+                    "$HOME/x",
+                    "/a\0b",
+                    "/%c0%ae/x",
+                    "file:/etc/x",
+                    "/ETC/passwd",
+                    "/%2565tc/x",
+                    "/\u{ff45}tc/x",
+                    "//etc/x",
+                    "/./etc/x",
+                ],
+                unsure,
+            ),
+            ("path = ['/work/*.txt']", &["/work/a.txt"], yes),
+            ("path = ['/work/*.txt']", &["/work/a/b.txt"], unsure),
+            ("path = ['src/**']", &["src/a", "./src/a"], yes),
+            ("path = ['src/**']", &["src/../../src/a", "/src/a", "../src/a"], unsure),
+            (
+                "host = ['*.firm.test', '10.0.0.0/8']",
+                &["https://a.firm.test/x", "A.firm.test:80", "http://10.1.1.1", "167837953"],
+                yes,
+            ),
+            (
+                "host = ['*.firm.test']",
+                &[
+                    "https://a.firm.test@evil.test/",
+                    "https://evil.test\\@a.firm.test",
+                    "https:a.firm.test",
+                    "https:///a.firm.test",
+                    "https://a.firm.t\u{435}st/",
+                    " https://a.firm.test",
+                    "https://evil%2etest/",
+                    "https://a.firm.test:99999",
+                ],
+                unsure,
+            ),
+            (
+                "host = ['*.firm.test', '127.0.0.0/8']",
+                &["https://evil.test/?a.firm.test", "firm.test.evil", "http://128.0.0.1"],
+                no,
+            ),
+        ];
+        for (test, values, expected) in cases {
+            for value in values {
+                let arguments = json!({ "a": value }).to_string();
+                assert_eq!(decides(&test.replace('\'', "\""), &arguments), expected, "{test} {value:?}");
+            }
+        }
+        for local in [
+            "http://2130706433/",
+            "http://0x7f.1",
+            "http://0177.0.0.1",
+            "http://[::ffff:127.0.0.1]",
+            "::1",
+            "http://0/",
+        ] {
+            let arguments = json!({ "a": local }).to_string();
+            assert_eq!(decides(r#"host = ["127.0.0.0/8", "::1"]"#, &arguments), yes, "{local}");
+        }
+    }
+
+    #[test]
+    fn the_first_rule_that_matches_decides() {
+        let rules = rules(
+            r#"
+            default_action = "deny"
+            rules = [
+                { name = "secrets", action = "deny", arguments = { path = { path = ["/work/secret/**"] } } },
+                { action = "allow", tools = ["read_*"], arguments = { path = { path = ["/work/**"] }, "/options/*/n" = { range = { max = 3 } } } },
+                { action = "ask", tools = ["write_file"], arguments = { path = { path = ["/work/**"] } } },
+                { action = "allow", tools = ["list"] },
+                { action = "deny", tools = ["never"] },
+                { action = "allow", resources = ["file:///work/**"], prompts = ["p*"] },
+            ]"#,
+        );
+        for (tool, arguments, expected, rule) in [
+            ("read_file", r#"{"path":"/work/a","options":[{"n":3},{"n":1}]}"#, CallAction::Allow, "rules[1]"),
+            ("read_file", r#"{"path":"/work/a","options":[{"n":3},{"n":4}]}"#, CallAction::Deny, "default_action"),
+            ("read_file", r#"{"path":"/work/a","options":[]}"#, CallAction::Deny, "default_action"),
+            ("read_file", r#"{"path":"/work/SECRET/a","options":[{"n":1}]}"#, CallAction::Deny, "secrets"),
+            ("READ_file", r#"{"path":"/work/a","options":[{"n":1}]}"#, CallAction::Deny, "default_action"),
+            ("write_file", r#"{"path":"/work/a"}"#, CallAction::Ask, "rules[2]"),
+            // What may be asked about is denied by the default, as long as it may be something else.
+            ("write_file", r#"{"path":"/work/../etc/a"}"#, CallAction::Deny, "default_action"),
+            ("list", "{}", CallAction::Allow, "rules[3]"),
+        ] {
+            let (action, name) = rules.decide(ListKind::Tools, tool, &serde_json::from_str(arguments).unwrap());
+            assert_eq!((action, name.as_str()), (expected, rule), "{tool} {arguments}");
+        }
+        let may = |kind, name| rules.may_call(kind, name);
+        for (tool, may_call) in
+            [("read_x", true), ("write_file", true), ("list", true), ("never", false), ("other", false)]
+        {
+            assert_eq!(may(ListKind::Tools, tool), may_call, "{tool}");
+        }
+        assert!(may(ListKind::Prompts, "pp") && !may(ListKind::Prompts, "q"));
+        assert!(may(ListKind::Resources, "file:///work/a") && !may(ListKind::Resources, "file:///work/../etc"));
+        assert!(may(ListKind::ResourceTemplates, "file:///{path}") && !may(ListKind::Resources, "file:///{path}"));
+    }
+
+    #[test]
+    fn what_is_invalid_is_named_with_its_key() {
+        for (rule, says) in [
+            ("arguments = { a = { equals = [1] } }", "rules[0].arguments.a: a value is"),
+            ("arguments = { '/a/b' = { regex = '(' } }", "rules[0].arguments./a/b: regex parse error"),
+            ("arguments = { a = { path = ['/a/../b'] } }", "rules[0].arguments.a: `/a/../b` is not plain"),
+            ("arguments = { a = { host = ['https://a'] } }", "rules[0].arguments.a: `https://a` is not"),
+            ("resources = ['[']", "rules[0].resources: `[` is not a glob"),
+        ] {
+            let config = toml::from_str(&format!("rules = [{{ action = 'deny', {rule} }}]")).unwrap();
+            let error = CallRules::new(&config).err().unwrap_or_default();
+            assert!(error.starts_with(says), "{rule}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_name_that_an_object_repeats_is_noticed() {
+        for (json, repeats) in [
+            (r#"{"a":1,"b":{"a":2},"c":[{"a":1},{"a":2}]}"#, false),
+            (r#"{"a":1,"\u0061":2}"#, true),
+            (r#"{"x":[{"a":1,"b":[],"a":2}]}"#, true),
+            ("{}", false),
+        ] {
+            assert_eq!(repeats_names(json, &serde_json::from_str(json).unwrap()), repeats, "{json}");
+        }
+    }
+}
