@@ -188,14 +188,14 @@ pub fn fit(text: &str, width: usize) -> String {
     if text_width(text) <= width {
         return text.to_owned();
     }
-    let (mut fitted, mut used, mut is_colour) = (String::new(), 0, false);
+    let (mut fitted, mut used, mut is_colour, mut is_cut) = (String::new(), 0, false, width == 0);
     for c in text.chars() {
         is_colour |= c == '\u{1b}';
         used += if is_colour { 0 } else { text_width(c.encode_utf8(&mut [0; 4])) };
         // Colours behind the end still pass: the last one may be a reset.
         if is_colour || used < width {
             fitted.push(c);
-        } else if !fitted.contains('…') && width > 0 {
+        } else if !std::mem::replace(&mut is_cut, true) {
             fitted.push('…');
         }
         is_colour &= c != 'm';
@@ -279,6 +279,7 @@ mod tests {
             ("abcd", 3, "ab…"),
             ("日本語", 5, "日本…"),
             ("日本語", 4, "日…"),
+            ("a… bc", 4, "a… …"),
             ("\u{1b}[1mbold\u{1b}[0m x", 3, "\u{1b}[1mbo…\u{1b}[0m"),
             ("abc", 0, ""),
         ] {
