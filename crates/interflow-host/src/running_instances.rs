@@ -45,8 +45,10 @@ pub fn register(home: &DataDir) -> Option<InstanceRegistration> {
     if home.is_default() {
         return None;
     }
-    let file = registry()?.join(std::process::id().to_string());
-    let registered = create_private_dir(file.parent()?).and_then(|()| {
+    let registry = registry()?;
+    files(&registry).for_each(drop);
+    let file = registry.join(std::process::id().to_string());
+    let registered = create_private_dir(&registry).and_then(|()| {
         let path = std::path::absolute(home.path())?;
         write_atomic(&file, path.to_string_lossy().as_bytes(), FileAccess::Private)
     });
@@ -56,13 +58,19 @@ pub fn register(home: &DataDir) -> Option<InstanceRegistration> {
     registered.is_ok().then_some(InstanceRegistration(file))
 }
 
-/// The registered instances that run, with their data directories. Files of those that have ended are removed.
+/// The registered instances that run, with their data directories.
 pub fn running() -> Vec<(DataDir, InstanceInfo)> {
     let Some(registry) = registry().filter(|dir| is_private(dir)) else { return Vec::new() };
-    let files = fs::read_dir(registry).into_iter().flatten().flatten();
-    let mut instances: Vec<_> = files.filter_map(|file| running_instance(&file.path())).collect();
+    let mut instances: Vec<_> = files(&registry).filter_map(|(file, pid)| running_instance(&file, pid)).collect();
     instances.sort_by_key(|(_, instance)| instance.pid);
     instances
+}
+
+/// The files of processes that exist; those of others are removed.
+fn files(registry: &Path) -> impl Iterator<Item = (PathBuf, u32)> {
+    let paths = fs::read_dir(registry).into_iter().flatten().flatten().map(|entry| entry.path());
+    let files = paths.filter_map(|path| Some((path.clone(), path.file_name()?.to_str()?.parse().ok()?)));
+    files.filter(|(path, pid)| is_process_alive(*pid) || fs::remove_file(path).is_err())
 }
 
 /// A line for each instance: how commands for it begin, its process and its address.
@@ -75,12 +83,7 @@ pub fn list(instances: &[(DataDir, InstanceInfo)]) -> String {
     instances.iter().map(line).collect::<Vec<_>>().join("\n")
 }
 
-fn running_instance(file: &Path) -> Option<(DataDir, InstanceInfo)> {
-    let pid: u32 = file.file_name()?.to_str()?.parse().ok()?;
-    if !is_process_alive(pid) {
-        let _ = fs::remove_file(file);
-        return None;
-    }
+fn running_instance(file: &Path, pid: u32) -> Option<(DataDir, InstanceInfo)> {
     let home = DataDir::find(Some(Path::new(&fs::read_to_string(file).ok()?))).ok()?;
     let instance = home.running_instance().filter(|instance| instance.pid == pid)?;
     Some((home, instance))
