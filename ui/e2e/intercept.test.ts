@@ -60,6 +60,14 @@ describe('the cards', () => {
     await expect.poll(() => page.evaluate(() => navigator.clipboard.readText())).toBe(`OPENAI_BASE_URL=http://${world.gateway}/openai/v1`);
   });
 
+  it('begin their commands as those of other pages do', async () => {
+    for (const [path, command] of [['/rules', 'run --rules FILE'], ['/settings', 'doctor']] as const) {
+      const other = await world.page(path);
+      await other.getByText(`interflow --data-dir ${world.home} ${command}`).first().waitFor();
+      await other.close();
+    }
+  });
+
   it('say how to admit a phone if the proxy listens on loopback', async () => {
     expect(await card('Phone').textContent()).toContain(`interflow --data-dir ${world.home} run --listen-proxy 0.0.0.0:${world.proxy.split(':')[1]}`);
     expect(await card('Phone').getByRole('img').count()).toBe(0);

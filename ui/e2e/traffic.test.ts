@@ -294,6 +294,19 @@ describe('the filter', () => {
     await page.getByText('No matching flows').waitFor();
   });
 
+  it('suggests what was probably meant where nothing matches', async () => {
+    for (const [written, meant] of [
+      ['status>=200', 'status:>=200'],
+      ['host=127.0.0.1', 'host:127.0.0.1'],
+      ['path:/orders or path:/nowhere', 'path:/orders OR path:/nowhere'],
+    ] as const) {
+      await page.goto(`${host()}/?${new URLSearchParams({ q: written })}`);
+      await page.getByRole('button', { name: meant, exact: true }).click();
+      await expect.poll(() => new URL(page.url()).searchParams.get('q')).toBe(meant);
+      await expect.poll(() => rows().count()).toBeGreaterThan(0);
+    }
+  });
+
   it('f and F filter by host, chips by common terms', async () => {
     await fresh('path:/orders');
     await press('j', 'f');

@@ -122,12 +122,21 @@ impl DataDir {
 
     /// `interflow`, with the option that selects this directory if commands would otherwise use another one. For a POSIX shell.
     pub fn command(&self) -> String {
-        let is_default = Self::find(None).is_ok_and(|default| default.path() == self.path());
-        if is_default {
+        if self.is_default() {
             "interflow".to_owned()
         } else {
             format!("interflow --data-dir {}", shell_argument(self.path()))
         }
+    }
+
+    /// The text with this [`command`](Self::command) where it names one in backquotes.
+    pub fn in_commands(&self, text: &str) -> String {
+        text.replace("`interflow ", &format!("`{} ", self.command()))
+    }
+
+    /// Whether commands use it without an option.
+    pub fn is_default(&self) -> bool {
+        Self::find(None).is_ok_and(|default| default.path() == self.path())
     }
 
     /// Creates the directory with mode 0700 if it does not exist. An existing directory keeps its mode: it may be shared

@@ -10,6 +10,7 @@ use ureq::{Agent, AsSendBody, Body, SendBody};
 
 use crate::CliError;
 use crate::data_dir::{DataDir, connect_address};
+use crate::running_instances;
 
 /// Maximum response size, in bytes.
 const MAX_ANSWER: u64 = 64 << 20;
@@ -18,6 +19,17 @@ pub struct InstanceApi {
     agent: Agent,
     address: SocketAddr,
     token: String,
+}
+
+/// No instance runs with this data directory.
+pub fn not_running(home: &DataDir) -> CliError {
+    let shown = home.path().display();
+    let mut text = format!("no instance is running with the data directory {shown}: start one with `interflow run`");
+    let others = running_instances::running();
+    if !others.is_empty() {
+        text.push_str(&format!("; or use one of these:\n{}", running_instances::list(&others)));
+    }
+    CliError::NotRunning(text)
 }
 
 impl InstanceApi {
@@ -45,10 +57,7 @@ impl InstanceApi {
                 "the running instance (process {}) has no admin port: set admin.listen in its configuration",
                 instance.pid
             )),
-            None => CliError::NotRunning(format!(
-                "no instance is running with the data directory {}: start one with `interflow run`",
-                home.path().display()
-            )),
+            None => not_running(home),
         })
     }
 

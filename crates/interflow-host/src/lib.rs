@@ -12,10 +12,12 @@ mod error;
 pub mod exec;
 mod instance_api;
 pub mod pluralize;
+pub mod running_instances;
+pub mod service;
 pub mod system_proxy;
 pub mod terminal;
 pub mod trust_store;
 
 pub use confirm::confirmed;
 pub use error::{CliError, CliExit};
-pub use instance_api::InstanceApi;
+pub use instance_api::{InstanceApi, not_running};

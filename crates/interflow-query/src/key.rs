@@ -201,6 +201,7 @@ flags! {
     Replay "replay", Authority, "was replayed by Interflow";
     Imported "imported", Authority, "was imported from an archive";
     Open "open", Authority, "is still in progress";
+    Cut "cut", Done, "was not recorded to its end";
     Redacted "redacted", Done, "has redacted content";
     Held "held", Done, "waits or waited for a decision";
 }

@@ -291,6 +291,9 @@ impl QueryParser<'_> {
             let names = || FLAGS.iter().map(|f| f.name).chain(words.clone());
             match closest_name(name, names()) {
                 Some(meant) => error.with_remedy(format!("did you mean 'is:{meant}'?")),
+                None if value::number(value::number_kind(Key::Status), name).is_ok() => {
+                    error.with_remedy(format!("did you mean 'status:{name}'?"))
+                }
                 None => error.with_remedy(list_names("flags", names())),
             }
         })

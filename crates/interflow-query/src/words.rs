@@ -34,6 +34,7 @@ pub const TABLE_WORDS: &[TableWord] = &[
     word(Key::Type, "tunnel", WordMeaning::Flag(Flag::Tunnel), "is a tunnel passed through without inspection"),
     word(Key::Method, "TUNNEL", WordMeaning::Flag(Flag::Tunnel), "is a tunnel passed through without inspection"),
     word(Key::Status, "ERR", WordMeaning::Flag(Flag::Error), "failed"),
+    word(Key::Status, "CUT", WordMeaning::Flag(Flag::Cut), "was not recorded to its end"),
     word(Key::Is, "llm", WordMeaning::Present(Key::Model), "is an LLM call"),
     word(Key::Is, "ws", WordMeaning::Flag(Flag::Websocket), "is a WebSocket"),
     word(Key::Is, "starred", WordMeaning::Text(Key::Tag, "starred"), "is starred"),

@@ -149,6 +149,7 @@ fn words_of_the_table_are_values() {
         ("type:hls", "type:mpegurl"),
         ("method:tunnel", "is:tunnel"),
         ("status:ERR", "is:error"),
+        ("status:cut", "is:cut"),
         ("is:llm is:starred is:ws", "model:* tag:starred is:websocket"),
         ("time:today", "time:today"),
         ("type:\"sse\"", "type:\"sse\""),
@@ -266,6 +267,7 @@ fn errors_have_column_cause_and_remedy() {
         ),
         ("size:>1XB", "column 6: '>1XB' does not fit 'size': expected bytes such as 512, 64KiB or 1.5MB"),
         ("is:lllm", "column 4: unknown flag 'lllm': did you mean 'is:llm'?"),
+        ("is:4xx", "column 4: unknown flag '4xx': did you mean 'status:4xx'?"),
         ("is:websoket", "column 4: unknown flag 'websoket': did you mean 'is:websocket'?"),
         ("scheme:htp", "column 8: unknown value 'htp': did you mean 'http'?"),
         (

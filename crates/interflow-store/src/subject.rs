@@ -98,6 +98,7 @@ impl QuerySubject for FlowRecord {
             Flag::Replay => self.parent.is_some(),
             Flag::Imported => self.imported,
             Flag::Open => self.state == FlowState::Open,
+            Flag::Cut => self.state == FlowState::Cut,
             Flag::Redacted => self.tags.iter().any(|t| t == "redacted"),
             Flag::Held => self.tags.iter().any(|t| t == "held"),
             _ => false,
@@ -185,6 +186,7 @@ impl QuerySubject for FlowSummary {
             Flag::Sse => self.is_type(Direction::Response, |t| t == "text/event-stream"),
             Flag::Grpc => self.is_type(Direction::Request, |t| t.starts_with("application/grpc")),
             Flag::Open => self.state == FlowState::Open,
+            Flag::Cut => self.state == FlowState::Cut,
             Flag::Redacted => self.tags.iter().any(|t| t == "redacted"),
             Flag::Held => self.tags.iter().any(|t| t == "held"),
             _ => return Tristate::NotYet,
@@ -248,6 +250,7 @@ impl SqlColumns for SqliteTables {
             Flag::Answered => "(f.status IS NOT NULL)",
             Flag::Error => "(f.state = 2 OR f.error IS NOT NULL)",
             Flag::Open => "(f.state = 0)",
+            Flag::Cut => "(f.state = 3)",
             _ => return None,
         })
     }

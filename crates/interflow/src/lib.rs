@@ -10,11 +10,14 @@ mod fleet;
 mod fleet;
 mod instance;
 
+use std::borrow::Cow;
 use std::io::Write as _;
 use std::process::ExitCode;
+use std::sync::OnceLock;
 
 use clap::Parser;
 use interflow_host::CliError;
+use interflow_host::data_dir::DataDir;
 
 use cli::Cli;
 use instance::config;
@@ -34,7 +37,10 @@ pub fn main() -> ExitCode {
     let cli = match Cli::try_parse_from(&words) {
         Ok(cli) => cli,
         Err(e) if cli::manual::welcome::replaces(&e, &words) => return ExitCode::SUCCESS,
-        Err(e) => e.exit(),
+        Err(mut e) => {
+            cli::manual::suggest_nested(&mut e, &words);
+            e.exit()
+        }
     };
     match cli::dispatch(cli) {
         Ok(()) => end_process(0),
@@ -45,6 +51,12 @@ pub fn main() -> ExitCode {
             end_process(error.code())
         }
     }
+}
+
+/// A runtime of this thread alone.
+fn runtime() -> Result<tokio::runtime::Runtime, String> {
+    let built = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    built.map_err(|e| format!("the runtime could not be started: {e}"))
 }
 
 /// Ends the process without running the destructors of C libraries. AWS-LC frees its random number generator in one of
@@ -62,11 +74,32 @@ fn end_process(code: u8) -> ! {
 
 fn print_error(text: &str) {
     let red = anstyle::AnsiColor::Red.on_default().bold();
-    interflow_host::errln!("{red}interflow:{red:#} {text}");
+    interflow_host::errln!("{red}interflow:{red:#} {}", in_commands(text));
 }
 
 /// Prints a warning to stderr.
 pub fn warn(text: &str) {
     let yellow = anstyle::AnsiColor::Yellow.on_default().bold();
-    interflow_host::errln!("interflow: {yellow}warning:{yellow:#} {text}");
+    interflow_host::errln!("interflow: {yellow}warning:{yellow:#} {}", in_commands(text));
+}
+
+/// The data directory that commands in messages have to name, since the shell of this process does not.
+static NAMED_DATA_DIR: OnceLock<DataDir> = OnceLock::new();
+
+/// From now on, commands in messages name the data directory, unless the environment of this process does.
+fn name_data_dir(home: &DataDir) {
+    let variable = std::env::var_os("INTERFLOW_DATA_DIR").unwrap_or_default();
+    if variable != home.path() {
+        let _ = NAMED_DATA_DIR.set(home.clone());
+    }
+}
+
+/// How a command for the data directory of this process begins.
+pub fn command() -> Cow<'static, str> {
+    NAMED_DATA_DIR.get().map_or("interflow".into(), |home| home.command().into())
+}
+
+/// The text with each command in it, as in "`interflow open`", for the data directory of this process.
+pub fn in_commands(text: &str) -> Cow<'_, str> {
+    NAMED_DATA_DIR.get().map_or(text.into(), |home| home.in_commands(text).into())
 }

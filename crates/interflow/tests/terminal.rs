@@ -11,6 +11,7 @@ use std::process::{Command, Output, Stdio};
 use interflow_testkit::{KilledOnDrop, Origin, client, until};
 use rustix::process::{Pid, Signal, kill_process};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+use rustix::termios::{Winsize, tcsetwinsize};
 use serde_json::Value;
 
 const ADDRESSES: [&str; 6] = ["--listen-proxy", "0", "--listen-gateway", "0", "--listen-admin", "0"];
@@ -140,4 +141,81 @@ fn an_instance_under_nohup_outlives_its_terminal() {
     assert!(ok(home, &["reload"]).starts_with("reloaded"));
     ok(home, &["stop"]);
     assert_eq!(running.0.0.wait().unwrap().code(), Some(0));
+}
+
+/// What a command writes to a terminal of this many columns, without colours.
+fn shown(home: &Path, columns: u16, words: &[&str]) -> String {
+    let (master, slave) = terminal();
+    tcsetwinsize(&master, Winsize { ws_row: 24, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 }).unwrap();
+    let mut command = command(home, &[&[env!("CARGO_BIN_EXE_interflow")], words].concat());
+    command.env_remove("COLUMNS").stderr(Stdio::piped());
+    command.stdout(slave.try_clone().unwrap());
+    let mut child = command.spawn().unwrap();
+    drop((command, slave));
+    let mut text = Vec::new();
+    // Its end is an error: the other side of the terminal was closed.
+    let _ = File::from(master).read_to_end(&mut text);
+    assert!(child.wait().unwrap().success(), "{words:?}");
+    String::from_utf8(text).unwrap().replace('\r', "")
+}
+
+/// Columns of a line on a terminal.
+fn columns(line: &str) -> usize {
+    line.chars().map(|c| if ('\u{2e80}'..'\u{fffd}').contains(&c) || c > '\u{ffff}' { 2 } else { 1 }).sum()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn lists_fit_a_narrow_terminal_whatever_is_in_them() {
+    let home = tempfile::tempdir().unwrap();
+    let home = home.path();
+    let origin = Origin::http().start().await;
+    std::fs::write(
+        home.join("rules.yaml"),
+        format!("rules:\n- name: {}\n  when: {{path: /held}}\n  then: hold\n", "long ".repeat(30)),
+    )
+    .unwrap();
+    let (_running, proxy) = Running::start(home, &[], &[], |command| {
+        command.stdout(Stdio::null()).stderr(Stdio::null());
+    });
+    let wide = "%E6%97%A5".repeat(60);
+    for path in
+        ["/", "/\u{65e5}\u{672c}\u{8a9e}", &format!("/{wide}"), &format!("/{}", "long".repeat(500)), "/%1b]0;x%07"]
+    {
+        let _ = client::get_through(proxy, &origin.url(path)).await;
+    }
+    client::get_through(proxy, "http://127.0.0.1:1/").await.unwrap();
+    let held = origin.url(&format!("/held?{}", "q".repeat(300)));
+    tokio::spawn(async move { client::get_through(proxy, &held).await });
+    until("nothing is held", || ok(home, &["pending", "list"]).contains("/held").then_some(()));
+    ok(home, &["keys", "add", "--owner", &"\u{6f22}\u{5b57}".repeat(30), "--model", "claude-opus-5-5,gpt-6-luna"]);
+    ok(home, &["tokens", "create", "--name", &"name".repeat(24), "--role", "viewer"]);
+    let hosts = (0..20).map(|n| format!("host-{n}.example")).collect::<Vec<_>>();
+    let hosts: Vec<&str> = hosts.iter().map(String::as_str).collect();
+    ok(home, &[&["approvals", "rules", "add", "allow"][..], &hosts].concat());
+    for words in [
+        &["flows", "list"][..],
+        &["pending", "list"],
+        &["approvals", "rules", "list"],
+        &["approvals", "presets"],
+        &["rules", "list"],
+        &["rules", "list", "--actions"],
+        &["keys", "list"],
+        &["tokens", "list"],
+        &["models"],
+        &["audit", "list"],
+    ] {
+        for width in [60, 80] {
+            let text = shown(home, width, words);
+            assert!(text.lines().count() > 0, "{words:?}");
+            for line in text.lines() {
+                assert!(columns(line) <= usize::from(width), "{words:?} at {width}: {} {line}", columns(line));
+                assert!(!line.contains(['\u{1b}', '\u{7}']), "{words:?}: {line:?}");
+            }
+        }
+    }
+    let list = shown(home, 80, &["flows", "list"]);
+    assert!(list.contains('\u{65e5}') || list.contains("%E6"), "{list}");
+    let pending = shown(home, 80, &["pending", "list"]);
+    assert!(pending.contains("held by lo") && pending.trim_end().ends_with('\u{2026}'), "{pending}");
+    assert!(ok(home, &["flows", "list"]).contains(&"long".repeat(500)), "a pipe gets the whole");
 }

@@ -63,7 +63,7 @@ export function badgesOf(flow: Summary): Badge[] {
   if (flow.response_type === 'text/event-stream') found.push(badge('sse', 'an event stream', 'is:sse', 'info'));
   if (flow.request_type?.startsWith('application/grpc')) found.push(badge('grpc', 'a gRPC call', 'is:grpc', 'info'));
   if (flow.parent) found.push(badge('↻', 'replayed by Interflow', 'is:replay', 'info'));
-  if (flow.state === 'cut') found.push(badge('cut', 'the recording is incomplete', '-is:open', 'bad'));
+  if (flow.state === 'cut') found.push(badge('cut', 'the recording is incomplete', 'is:cut', 'bad'));
   const tags = flow.tags ?? [];
   if (tags.includes(STARRED)) found.unshift(badge('★', 'starred', term('tag', STARRED), 'tag'));
   for (const [tag, label, title, tone] of SIGNS) {

@@ -149,7 +149,8 @@ impl BrowserSessions {
     /// A code that starts one session, within [`CODE_LIFETIME`]: at any replica, or at this one only while their database
     /// does not answer.
     pub(crate) async fn issue_code(&self) -> String {
-        let code = interflow_types::random_token();
+        // 128 bits, for a link that fits a line of a terminal.
+        let code = interflow_types::random_token()[..32].to_owned();
         let added = self.with_shared({
             let code = code.clone();
             move |store| store.add_login_code(&code, CODE_LIFETIME)

@@ -20,25 +20,7 @@ use interflow_net::tls::{Alpn, accept_tls};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 
-use site::Site;
-
-/// Host patterns of the origins.
-pub const HOSTS: [&str; 14] = [
-    "example.com",
-    "*.example.com",
-    "example.org",
-    "*.example.org",
-    "shop.test",
-    crate::SHOP,
-    crate::CDN,
-    crate::BANK,
-    crate::WAREHOUSE,
-    "api.anthropic.com",
-    "api.openai.com",
-    "generativelanguage.googleapis.com",
-    "llm.example",
-    "ollama.example",
-];
+use site::{HOSTS, Site};
 
 /// Port that echoes what it receives.
 pub const ECHO_PORT: u16 = 7;
@@ -71,7 +53,12 @@ impl Origins {
         Ok(Self { address, ca: directory.join("ca.pem") })
     }
 
-    /// The URL for `upstream.proxy` of the [`HOSTS`].
+    /// The patterns of their hosts, for `upstream.proxy`.
+    pub fn hosts() -> Vec<String> {
+        HOSTS.iter().map(|(pattern, _)| (*pattern).to_owned()).collect()
+    }
+
+    /// The URL for `upstream.proxy` of the [`hosts`](Self::hosts).
     pub fn proxy_url(&self) -> String {
         format!("socks5h://{}", self.address)
     }

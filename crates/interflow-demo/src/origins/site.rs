@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::pin::Pin;
+use std::sync::LazyLock;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -20,6 +21,10 @@ use tokio_tungstenite::tungstenite::protocol::Role;
 
 use super::pages;
 use crate::fake_model::{self, ModelResponse};
+
+/// Host patterns of the origins, each with the kind of its site.
+pub static HOSTS: LazyLock<Vec<(&str, &str)>> =
+    LazyLock::new(|| include_str!("../../data/hosts.txt").lines().filter_map(|line| line.split_once(' ')).collect());
 
 /// Maximum size of a request's body, in bytes.
 const MAX_BODY: usize = 16 << 20;
@@ -40,13 +45,9 @@ enum SiteKind {
 
 impl Site {
     pub fn new(host: &str) -> Self {
-        let kind = match host {
-            "api.anthropic.com"
-            | "api.openai.com"
-            | "generativelanguage.googleapis.com"
-            | "llm.example"
-            | "ollama.example" => SiteKind::Provider,
-            crate::SHOP | crate::CDN | crate::BANK | crate::WAREHOUSE => SiteKind::Shop,
+        let kind = match HOSTS.iter().find(|(name, _)| *name == host) {
+            Some((_, "models")) => SiteKind::Provider,
+            Some((_, "shop")) => SiteKind::Shop,
             _ => SiteKind::Example,
         };
         Self { kind }

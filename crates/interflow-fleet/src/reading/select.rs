@@ -87,6 +87,7 @@ impl SqlColumns for PostgresTables {
             Flag::Answered => "(f.status IS NOT NULL)",
             Flag::Error => "(f.state = 2 OR f.error IS NOT NULL)",
             Flag::Open => "(f.state = 0)",
+            Flag::Cut => "(f.state = 3)",
             Flag::Redacted => "(cardinality(f.tags) > 0 AND f.tags @> ARRAY['redacted'])",
             Flag::Held => "(cardinality(f.tags) > 0 AND f.tags @> ARRAY['held'])",
             _ => return None,

@@ -22,8 +22,8 @@ struct HostSummary {
 }
 
 /// Prints a table to stderr, so that the command's stdout stays clean. `aside` is the directory of a separate recording,
-/// if one was used.
-pub fn print(store: &dyn FlowStore, began: Timestamp, aside: Option<&Path>) {
+/// if one was used, `command` how commands begin.
+pub fn print(store: &dyn FlowStore, began: Timestamp, aside: Option<&Path>, command: &str) {
     let options = ListOptions { query: Query::all(), order: ListOrder::Newest, after: None, limit: 10_000 };
     let Ok(rows) = store.list(&options) else { return };
     let now = Timestamp::now();
@@ -48,7 +48,7 @@ pub fn print(store: &dyn FlowStore, began: Timestamp, aside: Option<&Path>) {
     if refused > 0 {
         crate::errln!(
             "{dim}  {} refused or abandoned by the client: it probably does not trust the CA (see \
-             `interflow flows list error:client_tls`){dim:#}",
+             `{command} flows list error:client_tls`){dim:#}",
             if refused == 1 { "1 TLS handshake was".to_owned() } else { format!("{refused} TLS handshakes were") }
         );
     }
@@ -58,13 +58,13 @@ pub fn print(store: &dyn FlowStore, began: Timestamp, aside: Option<&Path>) {
         }
     }
     let unredacted = unredacted(rows.iter().filter(|r| r.started >= began).map(|r| r.tags.as_slice()));
-    if let Some(warning) = unredacted.warning() {
+    if let Some(warning) = unredacted.warning(command) {
         let yellow = anstyle::AnsiColor::Yellow.on_default().bold();
         crate::errln!("{yellow}  {warning}{yellow:#}");
     }
     let variable = aside.map(|dir| format!("INTERFLOW_RECORD_DIR={} ", dir.display())).unwrap_or_default();
     let them = if flows.len() == 1 { "it" } else { "them" };
-    crate::errln!("{dim}  {variable}interflow flows list shows {them}{dim:#}");
+    crate::errln!("{dim}  {variable}{command} flows list shows {them}{dim:#}");
 }
 
 fn by_host(flows: &[FlowSummary]) -> BTreeMap<String, HostSummary> {
@@ -106,11 +106,11 @@ fn unredacted<'t>(tags_of_flows: impl Iterator<Item = &'t [String]>) -> Unredact
 }
 
 impl UnredactedRequests {
-    fn warning(&self) -> Option<String> {
+    fn warning(&self, command: &str) -> Option<String> {
         let kinds = self.kinds.iter().map(String::as_str).collect::<Vec<_>>().join(", ");
         (self.requests > 0).then(|| {
             format!(
-                "{} left with {} unredacted ({kinds}): `interflow exec --redact` replaces them; \
+                "{} left with {} unredacted ({kinds}): `{command} exec --redact` replaces them; \
                  `redact.proxied = \"redact\"` in the configuration does so for all clients",
                 pluralize(self.requests, "prompt"),
                 pluralize(self.findings, "finding"),
@@ -143,10 +143,10 @@ mod tests {
             tags(&[]),
         ];
         let left = unredacted(flows.iter().map(Vec::as_slice));
-        let warning = left.warning().unwrap();
+        let warning = left.warning("interflow").unwrap();
         assert!(warning.starts_with("2 prompts left with 7 findings unredacted"), "{warning}");
         assert!(warning.contains("(email-address, ssn)") && warning.contains("exec --redact"), "{warning}");
-        assert_eq!(unredacted(flows[2..].iter().map(Vec::as_slice)).warning(), None);
+        assert_eq!(unredacted(flows[2..].iter().map(Vec::as_slice)).warning("interflow"), None);
     }
 
     #[test]

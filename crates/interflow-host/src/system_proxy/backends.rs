@@ -16,7 +16,7 @@ pub struct SystemCommands {
 }
 
 impl SystemCommands {
-    fn has(&self, program: &str) -> bool {
+    pub(crate) fn has(&self, program: &str) -> bool {
         let Some(path) = self.path.clone().or_else(|| std::env::var_os("PATH")) else { return false };
         let name = if cfg!(windows) { format!("{program}.exe") } else { program.to_owned() };
         std::env::split_paths(&path).any(|dir| dir.join(&name).is_file())
@@ -36,7 +36,7 @@ impl SystemCommands {
         Err(format!("`{}` ended with {}: {}", words.join(" "), out.status, stderr.trim()))
     }
 
-    fn run(&self, words: &[&str]) -> Result<(), String> {
+    pub(crate) fn run(&self, words: &[&str]) -> Result<(), String> {
         self.output(words).map(drop)
     }
 }

@@ -10,7 +10,8 @@ use interflow_files::{FileAccess, write_atomic};
 use serde::{Deserialize, Serialize};
 
 use crate::data_dir::{DataDir, connect_address};
-use backends::{ProxySetting, SystemCommands};
+use backends::ProxySetting;
+pub use backends::SystemCommands;
 
 /// Previous settings, saved until they are restored.
 #[derive(Debug, Serialize, Deserialize)]

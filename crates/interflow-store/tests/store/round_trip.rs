@@ -312,6 +312,10 @@ fn a_capture_dropped_without_an_end_is_recorded_as_cut(kind: &StoreKind) {
     drop(store.recorder().unwrap().begin(&cut, Some(&request(&cut, "GET", "/"))).unwrap());
     store.flush().unwrap();
     assert_eq!(store.get(cut.id).unwrap().state, FlowState::Cut);
+    // By the columns of the store, and row by row.
+    for (query, n) in [("is:cut", 1), ("is:cut -header:x-none", 1), ("-is:cut", 0), ("is:error", 0)] {
+        assert_eq!(store.count(&Query::parse(query).unwrap()).unwrap(), n, "{query}");
+    }
 }
 
 fn an_unknown_flow_is_not_found(kind: &StoreKind) {

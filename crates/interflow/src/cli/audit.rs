@@ -128,5 +128,8 @@ fn table(records: &[AuditRecord], is_shared: bool) -> String {
         let printable = |cell: &String| if cell.is_empty() { "-".to_owned() } else { plain(cell) };
         cells.into_iter().map(printable).collect::<Vec<_>>()
     };
-    format_table(&std::iter::once(header).chain(records.iter().map(row)).collect::<Vec<_>>())
+    format_table(
+        &std::iter::once(header).chain(records.iter().map(row)).collect::<Vec<_>>(),
+        &["FROM", "ROLE", "REPLICA"],
+    )
 }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use interflow_demo::ROUND_PAUSE;
 use interflow_demo::client::{self, DemoEndpoints};
 use interflow_demo::media_demo::MediaDemo;
-use interflow_demo::origins::{HOSTS, Origins};
+use interflow_demo::origins::Origins;
 use interflow_host::data_dir::DataDir;
 #[cfg(feature = "media")]
 use interflow_media::endpoint::LinkRequest;
@@ -78,10 +78,7 @@ pub fn run(args: &DemoArgs, data_dir: Option<&Path>) -> Result<(), CliError> {
     let file = ConfigFile::find(Some(&path), None);
     let stamps = file.stamps();
     let config = config::load(Some(&path)).map_err(|e| e.to_string())?.config;
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .map_err(|e| format!("the runtime could not be started: {e}"))?;
+    let runtime = crate::runtime()?;
     log::start(&config.log)?;
     let done = runtime.block_on(run_demo(args, config, (file, stamps), &home));
     drop(demo_dir);
@@ -143,7 +140,7 @@ pub async fn start_origins(home: &DataDir) -> Result<Origins, CliError> {
 
 /// Leads requests for the hosts of the origins to them.
 pub fn lead_to_origins(origins: &Origins, config: &mut InterflowConfig) {
-    let hosts = HOSTS.map(str::to_owned).into();
+    let hosts = Origins::hosts();
     config.upstream.proxy.insert(0, UpstreamProxyRule { hosts, via: vec![origins.proxy_url()] });
     config.upstream.extra_ca.push(origins.ca().to_owned());
 }

@@ -45,7 +45,7 @@ fn table(routes: &Value) -> String {
     if rows.len() == 1 {
         return "no routes; [llm.route.NAME] in the configuration makes one\n".to_owned();
     }
-    format_table(&rows)
+    format_table(&rows, &["BUSY", "USED", "LATENCY", "ERRORS"])
 }
 
 fn state(deployment: &Value) -> String {

@@ -26,6 +26,7 @@ mod programs;
 mod record;
 mod redact;
 mod rules;
+mod service;
 mod system_proxy;
 mod tokens;
 mod top;
@@ -38,7 +39,7 @@ use interflow_host::data_dir::DataDir;
 use crate::instance::config::{ConfigFile, LoadError, LoadedConfig, key_position, load};
 use crate::{CliError, warn};
 use approvals::{pending, secrets};
-use instance::{control, doctor, open, run, status};
+use instance::{choice, control, doctor, open, run, status};
 use programs::{browser, exec};
 
 /// Intercepting HTTP(S) proxy and LLM gateway: inspect, record, rewrite, replay and redact traffic.
@@ -146,6 +147,9 @@ pub enum CliCommand {
     /// Set or restore the system's proxy settings: on, off, status.
     #[command(subcommand)]
     SystemProxy(system_proxy::SystemProxyCommand),
+    /// Run Interflow as a service of this user: install, status, uninstall.
+    #[command(subcommand)]
+    Service(service::ServiceCommand),
     /// Create, check or print the configuration, its JSON Schema or its reference page.
     #[command(subcommand)]
     Config(config::ConfigCommand),
@@ -162,6 +166,10 @@ pub enum CliCommand {
 /// Runs the command. Configuration and data directory are read only by commands that need them.
 pub fn dispatch(cli: Cli) -> Result<(), CliError> {
     let Cli { config: file, data_dir, command } = cli;
+    let data_dir = match (data_dir, &file) {
+        (None, None) => choice::data_dir_of_instance(&command)?,
+        (given, _) => given,
+    };
     let file = ConfigFile::find(file.as_deref(), data_dir.as_deref());
     let load = || load_and_warn(file.to_load());
     let with_home = || -> Result<(LoadedConfig, DataDir), CliError> {
@@ -170,6 +178,7 @@ pub fn dispatch(cli: Cli) -> Result<(), CliError> {
             refuse_data_dir(&loaded)?;
         }
         let home = DataDir::find(data_dir.as_deref().or(loaded.config.data_dir.as_deref()))?;
+        crate::name_data_dir(&home);
         Ok((loaded, home))
     };
     let home = || Ok::<_, CliError>(with_home()?.1);
@@ -226,6 +235,7 @@ pub fn dispatch(cli: Cli) -> Result<(), CliError> {
         CliCommand::Import(command) => import::run(&command, config_and_home),
         CliCommand::Ca(command) => ca::run(&command, &home()?),
         CliCommand::SystemProxy(command) => system_proxy::run(&command, &home()?),
+        CliCommand::Service(command) => service::run(&command, &file, &home()?),
         CliCommand::Doctor(args) => config_and_home().and_then(|(config, home)| doctor::run(&args, &config, &home)),
     }
 }

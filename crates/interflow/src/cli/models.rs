@@ -67,7 +67,10 @@ fn table(models: &[Value]) -> String {
         [&[member(model, "name")], &price[..], &[member(&model["limits"], "input"), member(model, "ends")]].concat()
     };
     let rows: Vec<_> = [head].into_iter().chain(models.iter().map(row)).collect();
-    format!("{}dollars per million tokens; `interflow models NAME` shows all prices\n", format_table(&rows))
+    format!(
+        "{}dollars per million tokens; `interflow models NAME` shows all prices\n",
+        format_table(&rows, &["ENDS", "CACHE WRITE", "CACHE READ", "CONTEXT"])
+    )
 }
 
 /// A value as an outline: its JSON without the marks.

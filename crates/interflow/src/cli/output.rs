@@ -1,9 +1,10 @@
 //! Output formats: `--format` of every command that prints data, with `--json` as its shorthand, and writing to stdout.
 
-use std::io::{self, Write as _};
+use std::io::{self, IsTerminal as _, Write as _};
 
 use clap::builder::{EnumValueParser, PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches, ValueEnum};
+use ratatui_core::text::Span;
 use serde_json::Value;
 
 use crate::CliError;
@@ -26,8 +27,18 @@ impl<F: OutputFormat> FormatArgs<F> {
         if self.is_json() {
             return print_json(value);
         }
-        ignore_broken_pipe(interflow_host::terminal::stdout().write_all(text().as_bytes()))
+        if F::HAS_ROWS { print_rows(&text()) } else { print_text(&text()) }
     }
+}
+
+/// Prints lines, each cut at the width of the terminal. A pipe gets the whole.
+pub fn print_rows(text: &str) -> Result<(), CliError> {
+    let Some(width) = terminal_width() else { return print_text(text) };
+    print_text(&text.lines().map(|line| fit(line, width) + "\n").collect::<String>())
+}
+
+fn print_text(text: &str) -> Result<(), CliError> {
+    ignore_broken_pipe(interflow_host::terminal::stdout().write_all(text.as_bytes()))
 }
 
 /// A set of output formats, of which one is JSON.
@@ -35,6 +46,8 @@ pub trait OutputFormat: ValueEnum + Copy + PartialEq + Send + Sync + 'static {
     const JSON: Self;
     /// The name of the default format.
     const DEFAULT: &'static str;
+    /// Whether each line of its text is a row, which is cut at the width of the terminal.
+    const HAS_ROWS: bool = false;
 }
 
 // By hand, because clap's derived defaults are statics, which all instances of a generic type share.
@@ -76,6 +89,7 @@ pub enum TableFormat {
 impl OutputFormat for TableFormat {
     const JSON: Self = Self::Json;
     const DEFAULT: &'static str = "table";
+    const HAS_ROWS: bool = true;
 }
 
 /// Formats of commands that print text.
@@ -155,20 +169,121 @@ pub fn joined_values(value: &Value, name: &str) -> String {
     members(value, name).filter_map(Value::as_str).collect::<Vec<_>>().join(" ")
 }
 
-/// Left-aligned columns.
-pub fn format_table(rows: &[Vec<String>]) -> String {
-    let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
-    let width = |c: usize| rows.iter().filter_map(|r| r.get(c)).map(|cell| cell.chars().count()).max().unwrap_or(0);
-    let widths: Vec<usize> = (0..columns).map(width).collect();
-    rows.iter().fold(String::new(), |mut out, row| {
-        let line: Vec<_> = row.iter().zip(&widths).map(|(cell, w)| format!("{cell:<w$}", w = *w)).collect();
-        out.push_str(line.join("  ").trim_end());
-        out.push('\n');
-        out
+/// The columns of the terminal on standard output, if there is one.
+pub fn terminal_width() -> Option<usize> {
+    if !io::stdout().is_terminal() {
+        return None;
+    }
+    let columns = std::env::var("COLUMNS").ok().and_then(|c| c.parse().ok());
+    columns.or_else(|| terminal_size::terminal_size().map(|(width, _)| usize::from(width.0)))
+}
+
+/// The columns that a text takes on a terminal: wide characters take two. Colours take none.
+pub fn text_width(text: &str) -> usize {
+    Span::raw(anstream::adapter::strip_str(text).to_string()).width()
+}
+
+/// Truncates to a number of columns, with an ellipsis.
+pub fn fit(text: &str, width: usize) -> String {
+    if text_width(text) <= width {
+        return text.to_owned();
+    }
+    let (mut fitted, mut used, mut is_colour, mut is_cut) = (String::new(), 0, false, width == 0);
+    for c in text.chars() {
+        is_colour |= c == '\u{1b}';
+        used += if is_colour { 0 } else { text_width(c.encode_utf8(&mut [0; 4])) };
+        // Colours behind the end still pass: the last one may be a reset.
+        if is_colour || used < width {
+            fitted.push(c);
+        } else if !std::mem::replace(&mut is_cut, true) {
+            fitted.push('…');
+        }
+        is_colour &= c != 'm';
+    }
+    fitted
+}
+
+/// Truncates and pads to a number of columns.
+pub fn pad(text: &str, width: usize) -> String {
+    let text = fit(text, width);
+    let padding = width - text_width(&text);
+    text + &" ".repeat(padding)
+}
+
+/// Width of a cell below which other columns are left out rather than this one truncated.
+const MIN_CELL: usize = 24;
+/// Titles of columns that are aligned to the right.
+const NUMBERS: [&str; 4] = ["TURNS", "IN", "OUT", "COST"];
+
+/// Columns below their titles. What does not fit the terminal is left out, these columns first in their order, and then
+/// truncated.
+pub fn format_table(rows: &[Vec<String>], leave_out: &[&str]) -> String {
+    format_table_within(rows, leave_out, terminal_width())
+}
+
+fn format_table_within(rows: &[Vec<String>], leave_out: &[&str], terminal: Option<usize>) -> String {
+    let Some(titles) = rows.first() else { return String::new() };
+    let width = |c: usize| rows.iter().filter_map(|r| r.get(c)).map(|cell| text_width(cell)).max().unwrap_or(0);
+    let mut columns: Vec<(usize, usize)> = (0..titles.len()).map(|c| (c, width(c))).collect();
+    let terminal = terminal.unwrap_or(usize::MAX);
+    let total = |columns: &[(usize, usize)], most: usize| {
+        columns.iter().map(|(_, width)| (*width).min(most) + 2).sum::<usize>().saturating_sub(2)
+    };
+    for title in leave_out {
+        if total(&columns, MIN_CELL) > terminal {
+            columns.retain(|(c, _)| titles[*c] != *title);
+        }
+    }
+    while total(&columns, usize::MAX) > terminal
+        && let Some((_, widest)) = columns.iter_mut().max_by_key(|(_, width)| *width).filter(|(_, width)| *width > 1)
+    {
+        *widest -= 1;
+    }
+    let cell = |row: &[String], (c, width): (usize, usize)| {
+        let text = row.get(c).map(String::as_str).unwrap_or_default();
+        if NUMBERS.contains(&&*titles[c]) { format!("{text:>width$}") } else { pad(text, width) }
+    };
+    rows.iter().fold(String::new(), |out, row| {
+        let line: Vec<_> = columns.iter().map(|column| cell(row, *column)).collect();
+        out + line.join("  ").trim_end() + "\n"
     })
 }
 
 /// Formats seconds as `minutes:seconds`.
 pub fn clock(seconds: u64) -> String {
     format!("{}:{:02}", seconds / 60, seconds % 60)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_table_fits_the_terminal_by_leaving_out_columns_and_truncating_the_widest() {
+        let row = |cells: [&str; 4]| cells.map(str::to_owned).to_vec();
+        let title = "漢字かな交じり文の長い題名".repeat(3);
+        let rows = [row(["ID", "MODEL", "COST", "TITLE"]), row(["c1", "claude-opus-5-5", "$0.1", &title])];
+        for width in 5..140 {
+            let table = format_table_within(&rows, &["COST", "MODEL"], Some(width));
+            assert!(table.lines().all(|line| text_width(line) <= width), "{width}: {table}");
+            assert_eq!(table.contains("claude-opus-5-5"), width >= 45, "{width}: {table}");
+            assert_eq!(table.contains("$0.1"), width >= 51, "{width}: {table}");
+        }
+        assert!(format_table_within(&rows, &["COST"], None).contains(&title), "a pipe gets the whole");
+    }
+
+    #[test]
+    fn a_line_is_truncated_by_columns_and_its_colours_end() {
+        for (text, width, fitted) in [
+            ("abc", 3, "abc"),
+            ("abcd", 3, "ab…"),
+            ("日本語", 5, "日本…"),
+            ("日本語", 4, "日…"),
+            ("a… bc", 4, "a… …"),
+            ("\u{1b}[1mbold\u{1b}[0m x", 3, "\u{1b}[1mbo…\u{1b}[0m"),
+            ("abc", 0, ""),
+        ] {
+            assert_eq!(fit(text, width), fitted, "{text} in {width}");
+        }
+    }
 }

@@ -134,7 +134,7 @@ fn table(tokens: &[Value]) -> String {
         vec![id, name, kind, role, bodies.to_owned(), expires, day(&token["last_used"])]
     };
     let rows: Vec<_> = std::iter::once(header).chain(tokens.iter().map(row)).collect();
-    format_table(&rows)
+    format_table(&rows, &["LAST USED", "BODIES", "KIND"])
 }
 
 /// The day of a time in microseconds; `never` if it is absent.

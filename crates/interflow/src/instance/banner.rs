@@ -55,7 +55,8 @@ fn write(
             } else {
                 let file = running.home.admin_token_file();
                 let source = file.map_or("INTERFLOW_TOKEN".into(), |f| f.display().to_string());
-                writeln!(out, "  admin    http://{addr}/   token in {source}; `interflow open` logs in")?;
+                let open = format!("{} open", running.home.command());
+                writeln!(out, "  admin    http://{addr}/   token in {source}; `{open}` logs in")?;
             }
         }
     }

@@ -66,16 +66,16 @@ fn separate_limits(config: &InterflowConfig, home: &DataDir) -> Option<DoctorFin
 
 pub fn for_admin(config: &InterflowConfig, home: &DataDir) -> DoctorFn {
     let (config, home) = (config.clone(), home.clone());
-    Arc::new(move || findings(&config, &home).into_iter().map(api_finding).collect())
+    Arc::new(move || findings(&config, &home).into_iter().map(|finding| api_finding(&home, finding)).collect())
 }
 
-fn api_finding(DoctorFinding { what, state, text }: DoctorFinding) -> interflow_admin::DoctorFinding {
+fn api_finding(home: &DataDir, DoctorFinding { what, state, text }: DoctorFinding) -> interflow_admin::DoctorFinding {
     let state = match state {
         FindingState::Good => interflow_admin::FindingState::Good,
         FindingState::Notice => interflow_admin::FindingState::Notice,
         FindingState::Bad => interflow_admin::FindingState::Bad,
     };
-    interflow_admin::DoctorFinding { what, state, text }
+    interflow_admin::DoctorFinding { what, state, text: home.in_commands(&text) }
 }
 
 fn checked_ports(config: &InterflowConfig, home: &DataDir) -> CheckedPorts {

@@ -13,7 +13,8 @@ use interflow_conversations::conversations::indexer::IndexerHandle;
 use interflow_files::resolve_secret_ref;
 use interflow_host::data_dir::{DataDir, InstanceInfo};
 use interflow_host::pluralize::pluralize;
-use interflow_host::{data_dir, system_proxy};
+use interflow_host::running_instances::InstanceRegistration;
+use interflow_host::{data_dir, running_instances, system_proxy};
 use interflow_net::ca::{CaOptions, CertificateAuthority};
 use interflow_net::ingress::mdns::{MdnsRegistration, MdnsService, register};
 use interflow_net::ingress::{ListenOptions, ListenSocket, ListenSockets};
@@ -58,6 +59,12 @@ pub struct RunningInstance {
     pub(super) home: DataDir,
     /// What replicas share beside the store.
     settings: Option<SettingsSync>,
+}
+
+/// What other commands find the instance by, until it is dropped.
+pub struct AnnouncedInstance {
+    _file: data_dir::InstanceFileGuard,
+    _registration: Option<InstanceRegistration>,
 }
 
 /// Starts all servers and components. The admin ports are bound first, because the proxy must know and refuse them.
@@ -316,7 +323,7 @@ fn open_store(config: &InterflowConfig, home: &DataDir, usage: StoreUse) -> Resu
 impl RunningInstance {
     /// Writes `instance.json` unless another instance uses the data directory. A full disk does not stop the instance:
     /// the store's reserve is released first, and if that does not help, other commands do not find it.
-    pub fn write_instance_file(&self) -> Option<data_dir::InstanceFileGuard> {
+    pub fn write_instance_file(&self) -> Option<AnnouncedInstance> {
         let instance = InstanceInfo {
             pid: std::process::id(),
             proxy: self.engine.proxy_addresses(),
@@ -330,7 +337,9 @@ impl RunningInstance {
             _ => Err(e),
         });
         match written {
-            Ok(Some(announced)) => Some(announced),
+            Ok(Some(file)) => {
+                Some(AnnouncedInstance { _file: file, _registration: running_instances::register(&self.home) })
+            }
             Ok(None) => {
                 tracing::warn!("another instance is running with this data directory: other commands use that one");
                 None

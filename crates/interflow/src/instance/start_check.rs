@@ -62,8 +62,7 @@ pub fn check(config: &InterflowConfig, home: &DataDir) -> Result<(), ConfigMista
     }
     run::schemas(config, &home).map_err(|e| e.to_string())?;
     // Some components expect to be made within a runtime.
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let runtime = runtime.map_err(|e| format!("the runtime could not be started: {e}"))?;
+    let runtime = crate::runtime()?;
     let _inside = runtime.enter();
     ComponentSet::new(config, &home, &ComponentDeps::default()).map_err(|e| e.to_string())?;
     Ok(())

@@ -12,7 +12,9 @@ use serde_json::{Map, Value, json};
 
 use crate::CliError;
 use crate::cli::operations::{InstanceApi, OperationId, Operations as _};
-use crate::cli::output::{FormatArgs, TableFormat, clock, joined_values, member, members, print, print_json};
+use crate::cli::output::{
+    FormatArgs, TableFormat, clock, joined_values, member, members, print, print_json, print_rows,
+};
 
 #[derive(Debug, Subcommand)]
 pub enum ApprovalsCommand {
@@ -258,7 +260,7 @@ fn suggest(api: &InstanceApi, query: &str, apply: bool, as_json: bool) -> Result
                 member(suggested, "flows"),
                 joined_values(rule, "methods")
             );
-            print(&line);
+            print_rows(&line)?;
         }
     }
     Ok(())

@@ -14,7 +14,7 @@ use super::mode_line;
 use crate::CliError;
 use crate::cli::flows::read_body_argument;
 use crate::cli::operations::{InstanceApi, OperationId, Operations as _};
-use crate::cli::output::{FormatArgs, TableFormat, clock, member, members, print};
+use crate::cli::output::{FormatArgs, TableFormat, clock, fit, member, members, print, terminal_width, text_width};
 
 #[derive(Debug, Subcommand)]
 pub enum PendingCommand {
@@ -40,6 +40,9 @@ pub enum PendingCommand {
         id: String,
     },
 }
+
+/// Columns of a request that are never cut for what is behind it.
+const MIN_PLACE: usize = 24;
 
 /// How a pending request is selected on the command line.
 const ID: &str = "ID shown by `pending list`: `3`, or `rule-5` if a rule holds it; with `@` and more if several replicas share the recording";
@@ -142,7 +145,7 @@ fn list(api: &InstanceApi, follow: bool, format: &FormatArgs<TableFormat>) -> Re
     loop {
         let mut state = api.call(&OperationId::ListApprovals.call())?;
         state["pending"] = pending["pending"].take();
-        format.print(&state, || table(&state))?;
+        format.print(&state, || table(&state, terminal_width()))?;
         if !follow {
             return Ok(());
         }
@@ -153,14 +156,18 @@ fn list(api: &InstanceApi, follow: bool, format: &FormatArgs<TableFormat>) -> Re
     }
 }
 
-fn table(state: &Value) -> String {
+fn table(state: &Value, terminal: Option<usize>) -> String {
     let mut text = format!("mode {}\n", mode_line(state));
     let now = Timestamp::now().micros();
     for held in members(state, "pending") {
         let PendingLine { id, left, waiting, who, place, by, replica } = PendingLine::from_json(held, now);
         let (left, by) = (clock(left), by.map(|by| format!("  {by}")).unwrap_or_default());
         let replica = replica.map(|name| format!("  at {name}")).unwrap_or_default();
-        text.push_str(&format!("{id:>6}  {left:>5} left  {waiting} waiting  {who}  {place}{by}{replica}\n"));
+        let before = format!("{id:>6}  {left:>5} left  {waiting} waiting  {who}  ");
+        // What holds it stays visible behind a long URL.
+        let rest = terminal.map(|width| width.saturating_sub(text_width(&format!("{before}{by}{replica}"))));
+        let place = rest.map_or_else(|| place.clone(), |width| fit(&place, width.max(MIN_PLACE)));
+        text.push_str(&format!("{before}{place}{by}{replica}\n"));
     }
     if state["pending"].as_array().is_none_or(Vec::is_empty) {
         text.push_str("nothing is pending\n");
@@ -346,11 +353,13 @@ mod tests {
              "client": {"address": "192.0.2.1"}, "waiting": 1, "until": 0},
         ]});
         assert_eq!(
-            table(&state),
+            table(&state, None),
             "mode ask\n     3   0:00 left  2 waiting  curl  GET https://a.test/x[1m?q=1\n     4   0:00 left  1 waiting  \
              192.0.2.1  tunnel b.test:22\nrule-5   0:00 left  1 waiting  192.0.2.1  GET http://c.test/ answered 200  held by look: why\n\
              6@8c2f01aa   0:00 left  1 waiting  192.0.2.1  tunnel d.test:22  at gateway-2\n"
         );
-        assert_eq!(table(&json!({"mode": "observe", "pending": []})), "mode observe\nnothing is pending\n");
+        let narrow = table(&state, Some(60));
+        assert!(narrow.contains("GET http://c.test/ answ…  held by look: why"), "{narrow}");
+        assert_eq!(table(&json!({"mode": "observe", "pending": []}), None), "mode observe\nnothing is pending\n");
     }
 }

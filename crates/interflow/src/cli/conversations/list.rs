@@ -1,6 +1,6 @@
 //! `interflow conversations list`.
 
-use std::io::{self, Write};
+use std::io::Write as _;
 
 use interflow_store::{ConversationOptions, ConversationSummary, FlowStore};
 use interflow_types::Timestamp;
@@ -8,8 +8,7 @@ use interflow_types::Timestamp;
 use super::ConversationListArgs;
 use crate::CliError;
 use crate::cli::flows::open::parse_query;
-use crate::cli::flows::width;
-use crate::cli::output::{ListFormat, ignore_broken_pipe, print_json};
+use crate::cli::output::{ListFormat, format_table, ignore_broken_pipe, print_json};
 
 /// Prints the newest conversations of a query, newest last unless reversed.
 pub fn list(store: &dyn FlowStore, args: &ConversationListArgs) -> Result<(), CliError> {
@@ -22,9 +21,12 @@ pub fn list(store: &dyn FlowStore, args: &ConversationListArgs) -> Result<(), Cl
     }
     if conversations.is_empty() && args.format.get() == ListFormat::Table {
         let why = if text.is_empty() {
-            "there are no conversations yet; send an agent through the proxy: interflow exec -- claude"
+            format!(
+                "there are no conversations yet; send an agent through the proxy: {} exec -- claude",
+                crate::command()
+            )
         } else {
-            "no conversation matches"
+            "no conversation matches".to_owned()
         };
         interflow_host::errln!("interflow: {why}");
         return Ok(());
@@ -33,38 +35,32 @@ pub fn list(store: &dyn FlowStore, args: &ConversationListArgs) -> Result<(), Cl
     ignore_broken_pipe(match args.format.get() {
         ListFormat::Json => return print_json(&conversations),
         ListFormat::Jsonl => conversations.iter().try_for_each(|l| writeln!(out, "{}", serde_json::to_string(l)?)),
-        ListFormat::Table => table(&mut out, &conversations),
+        ListFormat::Table => out.write_all(table(&conversations).as_bytes()),
     })
 }
 
-fn table(out: &mut impl Write, found: &[ConversationSummary]) -> io::Result<()> {
-    let dim = anstyle::Style::new().dimmed();
-    let width = width().map_or(120, |w| w.saturating_sub(96).max(20));
-    writeln!(
-        out,
-        "{dim}{:<16}  {:<6} {:<12} {:<22} {:>5} {:>8} {:>7} {:>8}  TITLE{dim:#}",
-        "ID", "AGO", "AGENT", "MODEL", "TURNS", "IN", "OUT", "COST"
-    )?;
+fn table(conversations: &[ConversationSummary]) -> String {
+    let titles = ["ID", "AGO", "AGENT", "MODEL", "TURNS", "IN", "OUT", "COST", "TITLE"].map(str::to_owned);
     let now = Timestamp::now().micros();
-    for listed @ ConversationSummary { row, used, .. } in found {
+    let row = |listed: &ConversationSummary| {
+        let ConversationSummary { row, used, .. } = listed;
         let cost = if used.exchanges > used.unpriced { format!("${:.3}", used.cost) } else { String::new() };
         let nested = if row.parent.is_some() { "└ " } else { "" };
         let tags: String = listed.tags().iter().map(|t| format!("[{}] ", truncate(t, 20))).collect();
-        writeln!(
-            out,
-            "{:<16}  {:<6} {:<12} {:<22} {:>5} {:>8} {:>7} {:>8}  {nested}{tags}{}",
-            row.id,
+        vec![
+            row.id.clone(),
             format_age(now.saturating_sub(row.updated.micros())),
             truncate(&row.agent, 12),
             truncate(&row.model, 22),
-            row.turns,
+            row.turns.to_string(),
             count(used.input),
             count(used.output),
             cost,
-            truncate(&row.title, width),
-        )?;
-    }
-    Ok(())
+            format!("{nested}{tags}{}", truncate(&row.title, 120)),
+        ]
+    };
+    let rows: Vec<_> = std::iter::once(titles.to_vec()).chain(conversations.iter().map(row)).collect();
+    format_table(&rows, &["OUT", "IN", "AGENT", "TURNS", "MODEL", "COST"])
 }
 
 /// Formats an age in the largest fitting unit.

@@ -10,7 +10,7 @@ use super::ConversationSearchArgs;
 use super::list::truncate;
 use crate::CliError;
 use crate::cli::flows::open::parse_query;
-use crate::cli::output::{ListFormat, ignore_broken_pipe, print_json};
+use crate::cli::output::{ListFormat, ignore_broken_pipe, print_json, print_rows};
 
 /// Prints the conversations that contain a text, newest first, with the places.
 pub fn search(store: &dyn FlowStore, args: &ConversationSearchArgs) -> Result<(), CliError> {
@@ -38,25 +38,26 @@ pub fn search(store: &dyn FlowStore, args: &ConversationSearchArgs) -> Result<()
                 .iter()
                 .try_for_each(|l| writeln!(out, "{}", serde_json::to_string(l).map_err(std::io::Error::other)?)),
         ),
-        ListFormat::Table => ignore_broken_pipe(conversations.iter().try_for_each(|c| print_one(&mut out, c))),
+        ListFormat::Table => print_rows(&conversations.iter().map(text_of).collect::<String>()),
     }
 }
 
-fn print_one(out: &mut impl Write, found: &FoundConversation) -> std::io::Result<()> {
+fn text_of(found: &FoundConversation) -> String {
     let (bold, dim) = (anstyle::Style::new().bold(), anstyle::Style::new().dimmed());
     let row = &found.listed.row;
-    writeln!(out, "{bold}{}{bold:#}  {dim}{} {}{dim:#}  {}", row.id, row.agent, row.model, truncate(&row.title, 80))?;
+    let (agent, model, title) = (&row.agent, &row.model, truncate(&row.title, 80));
+    let mut text = format!("{bold}{}{bold:#}  {dim}{agent} {model}{dim:#}  {title}\n", row.id);
     for e in &found.excerpts {
         let who = match e.role {
             interflow_llm::message::MessageRole::User => "user",
             _ => "assistant",
         };
         // Control characters are replaced already.
-        writeln!(out, "  {dim}{who:<9}{dim:#} …{}{bold}{}{bold:#}{}…", e.before, e.found, e.after)?;
+        text += &format!("  {dim}{who:<9}{dim:#} …{}{bold}{}{bold:#}{}…\n", e.before, e.found, e.after);
     }
     let rest = found.hits.saturating_sub(found.excerpts.len() as u64);
     if rest > 0 {
-        writeln!(out, "  {dim}and {rest} more{dim:#}")?;
+        text += &format!("  {dim}and {rest} more{dim:#}\n");
     }
-    Ok(())
+    text
 }

@@ -30,7 +30,6 @@ pub use negated_terms::normalize_negated_terms;
 pub use open::open_for_reading;
 pub use progress::ProgressDisplay;
 pub use replay::read_body_argument;
-pub use table::width;
 
 use super::output::{FormatArgs, ListFormat, TextFormat, one_of};
 use crate::CliError;

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use interflow_host::data_dir::DataDir;
-use interflow_query::Query;
+use interflow_host::pluralize::pluralize;
+use interflow_query::{Query, QueryError};
 use interflow_store::{FlowRecord, FlowStore, ListOptions};
 use interflow_types::FlowId;
 
@@ -48,13 +49,18 @@ pub fn query_to_delete(words: &[String]) -> Result<Query, CliError> {
     let text = words.join(" ");
     match Query::parse_strict(&text) {
         Ok(_) => query(words),
-        Err(e) => Err(CliError::Usage(e.render(&text))),
+        Err(e) => Err(wrong_query(&e, &text)),
     }
+}
+
+/// On lines of its own, so that the mark is below its place.
+fn wrong_query(error: &QueryError, text: &str) -> CliError {
+    CliError::Usage(format!("the query cannot be read\n{}", error.render(text)))
 }
 
 /// Parses a query, and says on stderr what in it is probably not meant.
 pub fn parse_query(text: &str) -> Result<Query, CliError> {
-    let query = Query::parse(text).map_err(|e| CliError::Usage(e.render(text)))?;
+    let query = Query::parse(text).map_err(|e| wrong_query(&e, text))?;
     if let Some(hint) = query.hint() {
         interflow_host::errln!("interflow: {hint}");
     }
@@ -68,7 +74,9 @@ pub fn find(store: &dyn FlowStore, word: &str) -> Result<FlowRecord, CliError> {
     }
     if let Some(back) = back_from_last(word) {
         let latest = store.list(&ListOptions { limit: back + 1, ..ListOptions::default() })?;
-        return latest.into_iter().nth(back).ok_or_else(|| CliError::Failed(format!("no flow `{word}`")));
+        let recorded = pluralize(latest.len() as u64, "flow");
+        let missing = || CliError::Failed(format!("no flow `{word}`: the recording has {recorded}"));
+        return latest.into_iter().nth(back).ok_or_else(missing);
     }
     let recent = store.list(&ListOptions { limit: RECENT, ..ListOptions::default() })?;
     let end = word.to_ascii_uppercase();
@@ -88,7 +96,7 @@ pub fn warn_of_damage(store: &dyn FlowStore) {
         0 => {}
         n => interflow_host::errln!(
             "interflow: {} damaged on disk and skipped; `interflow flows check` lists them",
-            interflow_host::pluralize::pluralize(n, "flow")
+            pluralize(n, "flow")
         ),
     }
 }

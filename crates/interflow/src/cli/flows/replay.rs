@@ -94,10 +94,7 @@ fn replay_locally(
     config.make_private();
     config.record.enabled = true;
     config.upstream.danger_insecure |= args.danger_insecure_upstream;
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .map_err(|e| format!("the runtime could not be started: {e}"))?;
+    let runtime = crate::runtime()?;
     runtime.block_on(async {
         let running = run::start(&config, home).await?;
         let (id, sent) = running.engine.send(request, Some(row.id)).await;

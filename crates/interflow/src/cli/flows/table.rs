@@ -1,6 +1,6 @@
 //! Formats flows as table rows, truncated to the terminal's width.
 
-use std::io::{self, IsTerminal as _, Write};
+use std::io::{self, Write};
 
 use anstyle::{AnsiColor, Style};
 use interflow_archive::text::{duration, size};
@@ -8,6 +8,8 @@ use interflow_host::terminal::printable;
 use interflow_store::{FlowKind, FlowState, FlowSummary};
 use interflow_types::{Passthrough, Timestamp};
 use jiff::tz::TimeZone;
+
+use crate::cli::output::{fit, pad, terminal_width, text_width};
 
 /// Length of the ID suffix shown; enough to select a flow.
 const ID: usize = 8;
@@ -96,7 +98,7 @@ impl Layout {
 impl FlowTable {
     /// Layout for flows that are not known in advance.
     pub fn streaming(dated: bool) -> Self {
-        Self { zone: TimeZone::system(), layout: Layout::new(width(), dated, MAX_FILL / 2, MIN_MARKS_WIDTH) }
+        Self { zone: TimeZone::system(), layout: Layout::new(terminal_width(), dated, MAX_FILL / 2, MIN_MARKS_WIDTH) }
     }
 
     /// Layout for these flows.
@@ -104,9 +106,8 @@ impl FlowTable {
         let zone = TimeZone::system();
         let today = day(Timestamp::now(), &zone);
         let dated = flows.iter().any(|f| day(f.started, &zone) != today);
-        let longest =
-            |text: fn(&FlowSummary) -> String| flows.iter().map(|f| text(f).chars().count()).max().unwrap_or(0);
-        Self { zone, layout: Layout::new(width(), dated, longest(target), longest(marks)) }
+        let longest = |text: fn(&FlowSummary) -> String| flows.iter().map(|f| text_width(&text(f))).max().unwrap_or(0);
+        Self { zone, layout: Layout::new(terminal_width(), dated, longest(target), longest(marks)) }
     }
 
     /// Writes the header row.
@@ -115,7 +116,7 @@ impl FlowTable {
         let Layout { target, .. } = self.layout;
         let columns = self.columns(["ID", "TIME", "STAT", "METHOD", "TYPE", "SIZE", "TOOK"].map(str::to_owned));
         let [id, time, status, method, media_type, size, duration] = columns;
-        let target = format!("{:<target$}", fit("HOST AND PATH", target));
+        let target = pad("HOST AND PATH", target);
         let marks = self.layout.limits.map_or("MARKS".to_owned(), |(_, width)| fit("MARKS", width));
         let line = format!("{id}{time}{status}{method}{target}{media_type}{size}{duration}  {marks}");
         writeln!(out, "{bold}{}{bold:#}", line.trim_end())
@@ -132,8 +133,8 @@ impl FlowTable {
             id[id.len() - ID..].to_owned(),
             time.strftime(form).to_string(),
             status,
-            fit(&printable(flow.method.as_deref().unwrap_or("-")), METHOD),
-            fit(&kind(flow), MEDIA_TYPE),
+            pad(&printable(method(flow)), METHOD),
+            pad(&kind(flow), MEDIA_TYPE),
             size(flow.response_size),
             duration(flow.duration),
         ]);
@@ -142,9 +143,9 @@ impl FlowTable {
             target = fit(&target, target_width);
             marks = fit(&marks, marks_width);
         }
-        let width = self.layout.target;
+        target += &" ".repeat(self.layout.target.saturating_sub(text_width(&target)));
         let line = format!(
-            "{dim}{id}{time}{dim:#}{colour}{status}{colour:#}{method}{target:<width$}{media_type}{response_size}{dim}{took}{dim:#}  {marks}"
+            "{dim}{id}{time}{dim:#}{colour}{status}{colour:#}{method}{target}{media_type}{response_size}{dim}{took}{dim:#}  {marks}"
         );
         writeln!(out, "{}", line.trim_end())
     }
@@ -188,14 +189,6 @@ fn day(at: Timestamp, zone: &TimeZone) -> jiff::civil::Date {
     moment(at).to_zoned(zone.clone()).date()
 }
 
-pub fn width() -> Option<usize> {
-    if !io::stdout().is_terminal() {
-        return None;
-    }
-    let columns = std::env::var("COLUMNS").ok().and_then(|c| c.parse().ok());
-    columns.or_else(|| terminal_size::terminal_size().map(|(w, _)| usize::from(w.0)))
-}
-
 pub fn status(flow: &FlowSummary) -> (String, AnsiColor) {
     match (flow.status, flow.state) {
         // What the status does not say.
@@ -217,7 +210,12 @@ pub fn status(flow: &FlowSummary) -> (String, AnsiColor) {
     }
 }
 
-/// Short name of the response's media type; for a failed flow, the error kind.
+/// The method, as the query `method:` knows it.
+pub fn method(flow: &FlowSummary) -> &str {
+    flow.method.as_deref().unwrap_or(if flow.kind == FlowKind::Tunnel { "TUNNEL" } else { "-" })
+}
+
+/// Short name of the response's media type, as the query `type:` knows it; for a failed flow, the error kind.
 pub fn kind(flow: &FlowSummary) -> String {
     match (flow.kind, &flow.error, flow.response_type.as_deref()) {
         (_, Some(error), None) => error.to_string(),
@@ -225,21 +223,18 @@ pub fn kind(flow: &FlowSummary) -> String {
             Some(why) => why.short_label().to_owned(),
             None => "tunnel".to_owned(),
         },
-        (FlowKind::WebSocket, ..) => "websocket".to_owned(),
+        (FlowKind::WebSocket, ..) => "ws".to_owned(),
+        _ if flow.request_type.as_deref().is_some_and(|media| media.starts_with("application/grpc")) => {
+            "grpc".to_owned()
+        }
+        (_, _, Some("text/event-stream")) => "sse".to_owned(),
+        (_, _, Some(media)) if media.ends_with("mpegurl") => "hls".to_owned(),
         (_, _, Some(media)) => {
             let sub = media.rsplit('/').next().unwrap_or(media);
             printable(sub.split('+').next().unwrap_or(sub).trim_start_matches("x-"))
         }
         (_, None, None) => "-".to_owned(),
     }
-}
-
-/// Truncates to a width, with an ellipsis.
-fn fit(text: &str, width: usize) -> String {
-    if text.chars().count() <= width || width == 0 {
-        return text.chars().take(width).collect();
-    }
-    text.chars().take(width.saturating_sub(1)).chain(['…']).collect()
 }
 
 #[cfg(test)]

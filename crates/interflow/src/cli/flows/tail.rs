@@ -28,10 +28,7 @@ const MAX_RECENT: usize = 500;
 /// Prints flows until the output is closed.
 pub fn tail(args: &TailArgs, config: &InterflowConfig, home: &DataDir) -> Result<(), CliError> {
     let query = open::query(&args.select.query)?;
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .map_err(|e| format!("the runtime could not be started: {e}"))?;
+    let runtime = crate::runtime()?;
     let table = FlowTable::streaming(false);
     let mut follower =
         FlowFollower { query, form: args.format, table, config, home, seen: BTreeSet::new(), began: Timestamp::now() };

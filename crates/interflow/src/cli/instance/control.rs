@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use interflow_host::data_dir::DataDir;
+use interflow_host::not_running;
 use interflow_types::units::HumanDuration;
 
 use crate::CliError;
@@ -77,10 +78,6 @@ pub fn restart(args: &RestartArgs, home: &DataDir) -> Result<(), CliError> {
     }
     print(&format!("restarted (process {pid})\n"));
     Ok(())
-}
-
-fn not_running(home: &DataDir) -> CliError {
-    CliError::NotRunning(format!("no instance is running with the data directory {}", home.path().display()))
 }
 
 #[derive(Debug, Args)]

@@ -34,5 +34,5 @@ fn line(finding: &DoctorFinding) -> String {
         FindingState::Bad => ("BAD ", anstyle::AnsiColor::Red),
     };
     let style = colour.on_default();
-    format!("{style}{mark}{style:#}  {}: {}\n", finding.what, finding.text)
+    format!("{style}{mark}{style:#}  {}: {}\n", finding.what, crate::in_commands(&finding.text))
 }

@@ -1,5 +1,6 @@
 //! Commands that start, control and examine an instance.
 
+pub mod choice;
 pub mod control;
 pub mod doctor;
 pub mod event_socket;

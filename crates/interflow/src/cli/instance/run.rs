@@ -7,12 +7,13 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use clap::Args;
-use interflow_host::data_dir::DataDir;
-use interflow_host::system_proxy;
+use interflow_host::data_dir::{DataDir, InstanceInfo};
+use interflow_host::{running_instances, system_proxy};
 use interflow_net::ingress::ListenSockets;
 use interflow_proxy::config::InterceptMode;
 
 use super::listen_address::parse_listen_address;
+use super::status::duration;
 use crate::CliError;
 use crate::instance::config::{ConfigFile, InterflowConfig, LoadedConfig};
 use crate::instance::reload::{ApplyFlagsFn, ConfigControl, ConfigReloader};
@@ -146,10 +147,7 @@ pub fn run(
         return check_start(&config, &home, &sockets, record_dir);
     }
     log::start_with_level(&config.log, args.log_level())?;
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .map_err(|e| format!("the runtime could not be started: {e}"))?;
+    let runtime = crate::runtime()?;
     #[cfg(unix)]
     let successor = Successor::new(&file, &home, &sockets, home.join(&config.record.dir)).map(Arc::new);
     let held = runtime.block_on(async {
@@ -201,12 +199,27 @@ pub fn run(
 
 /// The error of a start, with the instance that runs with this data directory already, if there is one.
 fn name_other(error: CliError, home: &DataDir) -> CliError {
-    let (Some(other), CliError::Failed(why)) = (home.running_instance(), &error) else { return error };
+    let CliError::Failed(why) = &error else { return error };
+    let Some(other) = home.running_instance() else {
+        let with_address = |(_, instance): &(DataDir, InstanceInfo)| {
+            let mut words = why.split([' ', ';']).map(|word| word.trim_end_matches(':'));
+            words.any(|word| instance.addresses().any(|(_, address)| address.to_string() == word))
+        };
+        let default = DataDir::find(None).ok().and_then(|home| Some((home.clone(), home.running_instance()?)));
+        let Some(other) = default.into_iter().chain(running_instances::running()).find(with_address) else {
+            return error;
+        };
+        return CliError::Failed(format!(
+            "{why}\nAnother instance has this address:\n{}",
+            running_instances::list(&[other])
+        ));
+    };
     let addresses: Vec<_> = other.addresses().map(|(name, address)| format!("{name} {address}")).collect();
-    let command = home.command();
+    let since = home.instance_file_time().and_then(|at| at.elapsed().ok());
+    let since = since.map(|for_| format!(" for {}", duration(for_.as_secs()))).unwrap_or_default();
     CliError::Failed(format!(
-        "{why}\nAn instance already runs with this data directory: process {}, {}.\n`{command} open` shows it and `{command} stop` \
-         ends it; a second one needs a --data-dir and listen addresses of its own.",
+        "an instance already runs with this data directory: process {}{since}, {}\n`interflow open` shows it and `interflow stop` \
+         ends it; a second one needs a --data-dir and listen addresses of its own\n({why})",
         other.pid,
         addresses.join(", "),
     ))
@@ -235,10 +248,7 @@ fn check_start(
     sockets: &ListenSockets,
     record_dir: &Path,
 ) -> Result<(), CliError> {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .map_err(|e| format!("the runtime could not be started: {e}"))?;
+    let runtime = crate::runtime()?;
     Ok(runtime.block_on(successor_check::check_start(config, home, sockets, record_dir))?)
 }
 

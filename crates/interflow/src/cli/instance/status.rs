@@ -6,7 +6,7 @@ use clap::Args;
 use interflow_archive::text::size;
 use interflow_host::data_dir::{DataDir, InstanceInfo};
 use interflow_host::pluralize::pluralize;
-use interflow_host::{InstanceApi, doctor};
+use interflow_host::{InstanceApi, doctor, not_running};
 use interflow_store::InstanceRow;
 use serde_json::{Map, Value, json};
 
@@ -27,10 +27,7 @@ pub fn run(args: &StatusArgs, home: &DataDir) -> Result<(), CliError> {
         if args.format.is_json() {
             print_json(&json!({"running": false, "data_dir": home.path(), "ca_trusted": trusted}))?;
         }
-        return Err(CliError::NotRunning(format!(
-            "no instance is running with the data directory {}",
-            home.path().display()
-        )));
+        return Err(not_running(home));
     };
     // Without an admin port, only what the instance's file says is known.
     let (stats, fleet) = match InstanceApi::for_instance(home)? {
@@ -44,7 +41,7 @@ pub fn run(args: &StatusArgs, home: &DataDir) -> Result<(), CliError> {
     if fleet["instances"].as_array().is_some_and(|list| !list.is_empty()) {
         status["instances"] = fleet["instances"].clone();
     }
-    args.format.print(&status, || as_text(&status))
+    args.format.print(&status, || crate::in_commands(&as_text(&status)).into_owned())
 }
 
 fn as_json(instance: &InstanceInfo, stats: &Value, home: &DataDir, trusted: Option<bool>) -> Value {
@@ -173,7 +170,7 @@ fn instance_line(instance: &Value) -> String {
 }
 
 /// `2d 3h`, `3h 20m`, `20m 5s`, `5s`.
-fn duration(total: u64) -> String {
+pub fn duration(total: u64) -> String {
     match total {
         0..60 => format!("{total}s"),
         60..3600 => format!("{}m {}s", total / 60, total % 60),

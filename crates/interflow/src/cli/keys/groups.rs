@@ -182,7 +182,7 @@ fn show(level: GroupLevel, store: &KeyStore, is_json: bool) -> Result<String, Cl
     if level == GroupLevel::Organisation {
         rows.iter_mut().for_each(|row| drop(row.remove(1)));
     }
-    Ok(format_table(&rows))
+    Ok(format_table(&rows, &["TAGS", "EXPIRES", "MODELS"]))
 }
 
 fn format_tags(tags: &TagSet) -> String {

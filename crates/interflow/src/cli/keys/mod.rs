@@ -306,7 +306,7 @@ fn parse_expiry(text: &str) -> Result<Timestamp, String> {
                 .and_then(|at| Timestamp::from_microsecond(at).ok())
                 .ok_or_else(|| format!("`{text}` is too far in the future"))
         }
-        Err(_) => parse_timestamp(text),
+        Err(_) => parse_timestamp(text).map_err(|e| format!("{e}, or for how long: 90d")),
     }
 }
 
@@ -352,7 +352,7 @@ fn table(store: &KeyStore) -> String {
             ends.map(|end| end.map_or_else(|| "-".into(), |end| end.to_string())),
         );
     }
-    format_table(&rows)
+    format_table(&rows, &["OLD KEY UNTIL", "MCP", "PROVIDERS", "MODELS", "EXPIRES", "TEAM"])
 }
 
 fn insert_column(rows: &mut [Vec<String>], at: usize, name: &str, values: impl Iterator<Item = String>) {

@@ -111,5 +111,6 @@ fn table(report: &SpendReport) -> String {
     sum[0] = "TOTAL".into();
     sum.extend(figures(&report.total.sums, report.total.dollars));
     rows.push(sum);
-    format_table(&rows) + if report.all_replicas { "These are the sums of all replicas.\n" } else { "" }
+    format_table(&rows, &["INPUT", "OUTPUT"])
+        + if report.all_replicas { "These are the sums of all replicas.\n" } else { "" }
 }

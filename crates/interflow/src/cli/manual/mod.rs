@@ -4,9 +4,11 @@
 mod reference_tests;
 pub mod welcome;
 
+use std::ffi::OsString;
 use std::io::{self, IsTerminal as _, Write as _};
 use std::path::PathBuf;
 
+use clap::error::{ContextKind, ContextValue};
 use clap::{Args, Command, CommandFactory as _, ValueEnum};
 use clap_complete::Shell;
 use interflow_host::CliExit;
@@ -83,6 +85,21 @@ pub fn help(args: &HelpArgs) -> Result<(), CliError> {
         text.push_str(&rules::topic::text());
     }
     ignore_broken_pipe(write!(interflow_host::terminal::stdout(), "{text}"))
+}
+
+/// Has the error of an unknown command name those of its name inside other commands: `flows replay` for `replay`.
+pub fn suggest_nested(error: &mut clap::Error, words: &[OsString]) {
+    let Some(ContextValue::String(word)) = error.get(ContextKind::InvalidSubcommand) else { return };
+    let cli = Cli::command();
+    let before = words.iter().take_while(|given| given.as_os_str() != word.as_str());
+    if before.clone().any(|given| cli.find_subcommand(given).is_some()) {
+        return;
+    }
+    let inside = |outer: &Command| Some(format!("{} {}", outer.get_name(), outer.find_subcommand(word)?.get_name()));
+    let names: Vec<String> = cli.get_subcommands().filter_map(inside).collect();
+    if !names.is_empty() {
+        error.insert(ContextKind::SuggestedSubcommand, ContextValue::Strings(names));
+    }
 }
 
 /// The whole command line, with the full path of every command in its usage.

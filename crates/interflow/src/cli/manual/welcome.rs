@@ -6,6 +6,7 @@ use std::path::Path;
 
 use clap::error::ErrorKind;
 use interflow_host::data_dir::{DataDir, InstanceInfo, connect_address};
+use interflow_host::running_instances;
 
 use crate::cli::output::print;
 use crate::instance::config::load;
@@ -21,7 +22,15 @@ pub fn replaces(error: &clap::Error, words: &[std::ffi::OsString]) -> bool {
     // An invalid configuration is reported by the commands that need it.
     let configured = load(file.as_deref().map(Path::new)).ok().and_then(|loaded| loaded.config.data_dir);
     let Ok(home) = DataDir::find(data_dir.as_deref().map(Path::new).or(configured.as_deref())) else { return false };
-    print(&overview(home.running_instance().as_ref(), home.path()));
+    let (instance, home) = match (home.running_instance(), data_dir.or(file)) {
+        // Commands use the only one that runs.
+        (None, None) => match &running_instances::running()[..] {
+            [(home, instance)] => (Some(instance.clone()), home.clone()),
+            _ => (None, home),
+        },
+        (instance, _) => (instance, home),
+    };
+    print(&overview(instance.as_ref(), home.path()));
     true
 }
 

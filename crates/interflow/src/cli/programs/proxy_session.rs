@@ -69,10 +69,7 @@ impl ProxySession<'_> {
             config.log.level = "warn".into();
         }
         log::start(&config.log)?;
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()
-            .map_err(|e| format!("the runtime could not be started: {e}"))?;
+        let runtime = crate::runtime()?;
         let code = runtime.block_on(async {
             match home.running_instance() {
                 Some(instance) if !self.private => self.with_instance(home, &instance, &config, program).await,
@@ -189,7 +186,7 @@ impl ProxySession<'_> {
 
     fn summarise(&self, store: &dyn FlowStore, began: Timestamp, aside: Option<&Path>) {
         if !self.quiet {
-            print_summary(store, began, aside);
+            print_summary(store, began, aside, &crate::command());
         }
     }
 }

@@ -111,17 +111,16 @@ pub fn active_rules(format: &FormatArgs<TableFormat>, home: &DataDir) -> Result<
 
 /// `rules list --actions`
 pub fn actions(format: &FormatArgs<TableFormat>) -> Result<(), CliError> {
-    if format.is_json() {
-        let one = |a: &interflow_rules::action::ActionInfo| {
-            let [earliest, natural, latest] = [a.earliest, a.natural, a.latest].map(phase_names::name);
-            json!({ "name": a.name, "earliest": earliest, "natural": natural, "latest": latest, "doc": a.doc.trim() })
+    let one = |a: &interflow_rules::action::ActionInfo| {
+        let [earliest, natural, latest] = [a.earliest, a.natural, a.latest].map(phase_names::name);
+        json!({ "name": a.name, "earliest": earliest, "natural": natural, "latest": latest, "doc": a.doc.trim() })
+    };
+    format.print(&ACTIONS.iter().map(one).collect::<Vec<_>>(), || {
+        let line = |a: &interflow_rules::action::ActionInfo| {
+            format!("{:<26} {:<14} {}\n", a.name, phase_names::name(a.natural), a.doc.trim())
         };
-        return print_json(&ACTIONS.iter().map(one).collect::<Vec<_>>());
-    }
-    for a in ACTIONS {
-        interflow_host::outln!("{:<26} {:<14} {}", a.name, phase_names::name(a.natural), a.doc.trim());
-    }
-    Ok(())
+        ACTIONS.iter().map(line).collect()
+    })
 }
 
 /// `rules explain FLOW`
@@ -162,8 +161,7 @@ pub fn test(args: &FilesArgs, config: &InterflowConfig) -> Result<(), CliError> 
     if program.tests.is_empty() {
         return Err(CliError::Failed("no tests: add them under `tests` in the rule files".into()));
     }
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let runtime = runtime.map_err(|e| format!("the runtime could not be started: {e}"))?;
+    let runtime = crate::runtime()?;
     let mut failed = 0;
     let mut results = Vec::new();
     for test in &program.tests {

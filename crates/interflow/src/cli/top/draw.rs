@@ -217,6 +217,15 @@ fn help(buffer: &mut Buffer, area: Rect) {
     }
 }
 
+/// The hints that there is room for: the last two, which lead out, and the first ones before them.
+fn fitted(hints: &str, width: u16) -> String {
+    let mut hints: Vec<&str> = hints.split("  ").collect();
+    while hints.join("  ").len() > usize::from(width) && hints.len() > 2 {
+        hints.remove(hints.len() - 3);
+    }
+    hints.join("  ")
+}
+
 fn footer(buffer: &mut Buffer, area: Rect, app: &TopApp) {
     let hints = match (app.screen, &app.pane) {
         (Screen::Flows, None) => HINTS,
@@ -229,7 +238,7 @@ fn footer(buffer: &mut Buffer, area: Rect, app: &TopApp) {
             let color = if *failed { Color::Red } else { Color::Green };
             Line::styled(clean(text).into_owned(), color)
         }
-        None => Line::styled(hints, Modifier::DIM),
+        None => Line::styled(fitted(hints, area.width), Modifier::DIM),
     };
     line(buffer, area, &text);
 }

@@ -11,7 +11,7 @@ use ratatui_core::style::{Color, Modifier, Style};
 use ratatui_core::text::Span;
 
 use super::flow_list::FlowList;
-use crate::cli::flows::table::{kind, moment, status};
+use crate::cli::flows::table::{kind, method, moment, status};
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Column {
@@ -129,7 +129,7 @@ fn cell(flow: &FlowSummary, column: Column, zone: &TimeZone) -> (String, Style) 
     let dim = plain.add_modifier(Modifier::DIM);
     match column {
         Column::Time => (time(flow.started, zone), dim),
-        Column::Method => (clean(flow.method.as_deref().unwrap_or("-")).into_owned(), plain),
+        Column::Method => (clean(method(flow)).into_owned(), plain),
         Column::Target => (host(flow) + &path(flow), plain),
         Column::Host => (host(flow), plain),
         Column::Path => (path(flow), plain),

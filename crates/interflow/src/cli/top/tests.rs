@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 
 use super::app::{FlowPage, TopApp, TopCommand, TopEvent};
 use super::hold_rule::HoldTarget;
+use super::keys::KEYS;
 use super::pane::BodyText;
 
 const FLOWS: &str = include_str!("testdata/flows.json");
@@ -81,6 +82,15 @@ fn table_fits_every_width_and_shows_the_most_telling_columns() {
     let wide = drawn(&mut app(), 200, 24);
     assert!(wide[2].contains("HOST  ") && wide[2].ends_with("MARKS"), "{}", wide[2]);
     assert_eq!(drawn(&mut app(), 12, 3)[0], "too small: 2");
+}
+
+#[test]
+fn hints_and_help_fit_80_columns_and_the_way_out_is_always_shown() {
+    for width in [40, 60, 80] {
+        let lines = drawn(&mut app(), width, 24);
+        assert!(lines.last().unwrap().trim_end().ends_with("? help  q quit"), "{width}: {lines:?}");
+    }
+    assert!(KEYS.iter().all(|(keys, meaning)| keys.len() <= 16 && meaning.len() <= 63), "{:?}", *KEYS);
 }
 
 #[test]

@@ -1,6 +1,9 @@
 //! The command line of the built binary: control of a running instance, exit codes, generated files, help topics, and
 //! redaction by `exec`.
 
+#[cfg(unix)]
+mod instances;
+
 use std::net::SocketAddr;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
@@ -544,4 +547,18 @@ fn commands_do_the_same_without_an_instance_as_through_a_running_one() {
     assert!(listed.contains("ci") && revoked == "ID is revoked\n" && none.starts_with("no tokens"), "{without:?}");
     assert!(imported.contains("1 flow imported") && pruned == "1 flow deleted\n", "{without:?}");
     assert_eq!((tagged.trim(), left.trim()), ("1", "0"));
+}
+
+#[test]
+fn a_command_that_is_inside_another_is_suggested_with_its_path() {
+    let home = tempfile::tempdir().unwrap();
+    for (words, tip) in [
+        (&["replay", "last"][..], "'flows replay'"),
+        (&["--data-dir", "x", "prune"], "'flows prune'"),
+        (&["relaod"], "'reload'"),
+        (&["flows", "lst"], "'list'"),
+    ] {
+        let (code, _, err) = run(home.path(), words);
+        assert!(code == 2 && err.contains(tip), "{words:?}: {err}");
+    }
 }

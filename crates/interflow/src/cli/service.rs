@@ -1,0 +1,83 @@
+//! `interflow service`: Interflow as a service of this user, which systemd or launchd starts.
+
+use std::path::Path;
+
+use clap::{Parser as _, Subcommand};
+use interflow_host::data_dir::DataDir;
+use interflow_host::service::UserService;
+use serde_json::json;
+
+use super::Cli;
+use super::output::{FormatArgs, TextFormat, print};
+use crate::CliError;
+use crate::instance::config::ConfigFile;
+
+#[derive(Debug, Subcommand)]
+pub enum ServiceCommand {
+    /// Start Interflow now and at each login, by systemd's user manager or launchd.
+    Install {
+        /// Options of `interflow run`, after `--`: `-- --listen-proxy 7080`.
+        #[arg(last = true, value_name = "OPTIONS")]
+        options: Vec<String>,
+    },
+    /// Show whether the service is installed and runs.
+    Status {
+        #[command(flatten)]
+        format: FormatArgs<TextFormat>,
+    },
+    /// Stop the service and remove it. The data directory stays.
+    Uninstall,
+}
+
+pub fn run(command: &ServiceCommand, file: &ConfigFile, home: &DataDir) -> Result<(), CliError> {
+    let service = UserService::find()?;
+    if file.is_stdin() {
+        return Err(CliError::Usage("a service cannot read its configuration from standard input".to_owned()));
+    }
+    let shown = service.file().display();
+    match command {
+        ServiceCommand::Install { options } => {
+            if let Some(other) = home.running_instance().filter(|_| !service.is_active()) {
+                let pid = other.pid;
+                return Err(format!("process {pid} runs with this data directory: `interflow stop` ends it").into());
+            }
+            service.install(&start_command(options, file, home)?)?;
+            let text =
+                format!("{shown} is written; Interflow runs now and after each login\n`interflow status` shows it\n");
+            print(&crate::in_commands(&text));
+        }
+        ServiceCommand::Status { format } => {
+            let (installed, active) = (service.is_installed(), service.is_active());
+            let status = json!({ "installed": installed, "active": active, "file": service.file() });
+            format.print(&status, || format!("file       {shown}\ninstalled  {installed}\nactive     {active}\n"))?;
+            if !active {
+                return Err(CliError::NotRunning("the service does not run".to_owned()));
+            }
+        }
+        ServiceCommand::Uninstall => {
+            service.uninstall()?;
+            print(&format!("{shown} is removed; the data stays in {}\n", home.path().display()));
+        }
+    }
+    Ok(())
+}
+
+/// The words that start this binary with the configuration and the data directory of this command.
+fn start_command(options: &[String], file: &ConfigFile, home: &DataDir) -> Result<Vec<String>, CliError> {
+    let program = std::env::current_exe().map_err(|e| format!("this program cannot be found: {e}"))?;
+    let absolute = |path: &Path| {
+        let path = std::path::absolute(path).map_err(|e| format!("{}: {e}", path.display()))?;
+        path.to_str().map(str::to_owned).ok_or_else(|| format!("{} is not UTF-8", path.display()))
+    };
+    let mut words = vec![absolute(&program)?];
+    if !home.is_default() {
+        words.extend(["--data-dir".to_owned(), absolute(home.path())?]);
+    }
+    if let Some(path) = file.to_load().filter(|_| file.is_given()) {
+        words.extend(["--config".to_owned(), absolute(path)?]);
+    }
+    words.push("run".to_owned());
+    words.extend_from_slice(options);
+    Cli::try_parse_from(&words).map_err(|e| CliError::Usage(e.render().to_string().trim_end().to_owned()))?;
+    Ok(words)
+}
