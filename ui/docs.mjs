@@ -26,7 +26,7 @@ a { color: var(--accent); } a:focus-visible { outline: 2px solid var(--accent); 
 code, pre { font: 13px/1.5 ui-monospace, 'SF Mono', Menlo, Consolas, monospace; } code { background: var(--sunk); padding: 1px 4px; border-radius: 4px; }
 pre { background: var(--sunk); border: 1px solid var(--line); border-radius: 8px; padding: 10px 14px; overflow-x: auto; } pre code { padding: 0; background: none; }
 .wide { overflow-x: auto; } table { border-collapse: collapse; margin: 10px 0; } th, td { border: 1px solid var(--line); padding: 5px 10px; text-align: left; vertical-align: top; } th { background: var(--sunk); }
-img { max-width: 100%; background: #fff; border-radius: 8px; }
+img { max-width: 100%; border-radius: 8px; }
 @media (max-width: 1200px) { aside { display: none; } }
 @media (max-width: 800px) { body { display: block; } nav { position: static; width: auto; height: auto; max-height: 40vh; border-right: 0; border-bottom: 1px solid var(--line); } main { padding: 18px 16px 60px; } }
 `;

@@ -226,12 +226,7 @@ impl LitellmImporter {
         (1..).map(|n| if n == 1 { ours.to_owned() } else { format!("{ours}-{n}") }).find(|name| {
             let mut same = settings.clone();
             if name != ours || !is_listed {
-                same.insert("kind".into(), (if is_listed { upstream_kind(ours) } else { "openai" }).into());
-                if let Some(url) = NAMES["urls"][ours].as_str() {
-                    let region = same.get("region").and_then(Value::as_str).unwrap_or("us-east-1");
-                    let url = url.replace("{region}", region);
-                    same.entry("url").or_insert_with(|| url.into());
-                }
+                same.insert("kind".into(), (if is_listed { ours } else { "openai" }).into());
             }
             *self.upstreams.entry(name.clone()).or_insert_with(|| same.clone()) == same
         })
@@ -376,9 +371,8 @@ impl LitellmImporter {
                 self.draft.note(format!("{at}.transport: the HTTP+SSE transport is not supported; left out"));
                 continue;
             }
-            let is_plain = name.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_".contains(&b));
-            if !is_plain || name.contains("__") || name.ends_with('_') {
-                self.draft.note(format!("{at}: a name has letters, digits, `-` and single `_` only; left out"));
+            if let Err(why) = interflow_limits::check_mcp_name(name) {
+                self.draft.note(format!("{at}: {why}; left out"));
                 continue;
             }
             let command = self.text(&theirs["command"], &format!("{at}.command"));
@@ -464,10 +458,4 @@ impl LitellmImporter {
             }
         }
     }
-}
-
-/// The API of a provider that Interflow knows by name.
-fn upstream_kind(name: &str) -> &str {
-    let own = ["azure", "anthropic", "gemini", "vertex", "bedrock", "ollama", "cohere", "mistral"];
-    if own.contains(&name) { name } else { "openai" }
 }

@@ -403,6 +403,7 @@ impl LimiterState {
         redis: &dyn RedisConnector,
         before: Option<&Self>,
     ) -> Result<Self, LimitsError> {
+        config.check().map_err(LimitsError)?;
         let rules = QuotaRules::new(&config.rule).map_err(LimitsError)?;
         let own = config.prices.as_ref().map(|path| PriceList::from_file(&home.join(path)));
         let prices = own.transpose().map_err(LimitsError)?.unwrap_or_default();
@@ -429,10 +430,6 @@ fn counter_backend(
     redis: &dyn RedisConnector,
 ) -> Result<CounterBackend, LimitsError> {
     let shared = &config.shared;
-    // Checked even without Redis: the renewal period would otherwise become invalid on the day someone adds the URL.
-    if !(Duration::from_millis(100)..=Duration::from_secs(600)).contains(&shared.heartbeat.0) {
-        return Err(LimitsError("quota.shared.heartbeat: write a time from 100ms to 10m".into()));
-    }
     let Some(server) = redis_server(shared, home)? else { return Ok(CounterBackend::Memory(Arc::clone(memory))) };
     let options = RedisOptions {
         server,
@@ -442,7 +439,7 @@ fn counter_backend(
     };
     let failure = shared.failure;
     let opened = redis.counters(options);
-    let shared = opened.map_err(|e| LimitsError(format!("quota.shared.redis cannot be used: {e}")))?;
+    let shared = opened.map_err(|e| LimitsError(format!("quota.shared.redis: {e}; write it as redis://host:6379")))?;
     // Used only while Redis is unreachable and the failure mode is `local`. Separate from the process's own store,
     // whose budgets are written to the budget file.
     let local = MemoryCounterStore::new(config.slot_lease.0);

@@ -2,12 +2,15 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::time::Duration;
 
+use interflow_models::CatalogSource;
+use interflow_types::Url;
 use interflow_types::schema::JsonSchema;
 use interflow_types::units::HumanDuration;
 use serde::{Deserialize, Serialize};
 
-use crate::rules::{CountBy, Quota};
+use crate::rules::{CountBy, Quota, QuotaRules};
 
 /// Virtual keys: what clients present to the gateway in place of a provider's key.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -83,6 +86,24 @@ impl Default for QuotaConfig {
     }
 }
 
+impl QuotaConfig {
+    /// Checks what can be checked without the files and servers that it names.
+    ///
+    /// # Errors
+    /// What is wrong, with its key.
+    pub fn check(&self) -> Result<(), String> {
+        // Without Redis, too: the renewal period would otherwise become invalid on the day someone adds the URL.
+        if !(Duration::from_millis(100)..=Duration::from_secs(600)).contains(&self.shared.heartbeat.0) {
+            return Err("quota.shared.heartbeat: write a time from 100ms to 10m".into());
+        }
+        if let Some(wrong) = self.alerts.thresholds.iter().find(|percent| !(1..=100).contains(*percent)) {
+            return Err(format!("quota.alerts.thresholds: {wrong} is not a percentage from 1 to 100"));
+        }
+        self.catalog.source()?;
+        QuotaRules::new(&self.rule).map(drop)
+    }
+}
+
 /// Where newer catalogs of models come from. The built-in one, and `catalog.signed` in the data directory, need no network.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
@@ -96,6 +117,25 @@ pub struct CatalogConfig {
     /// The only file that is taken, by its digest: `sha256:` and 64 hexadecimal digits.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pin: Option<String>,
+}
+
+impl CatalogConfig {
+    /// Whose catalogs are taken; `None` if only the built-in one is.
+    ///
+    /// # Errors
+    /// A key of the configuration that is wrong or missing.
+    pub fn source(&self) -> Result<Option<CatalogSource>, String> {
+        if let Some((url, Err(e))) = self.url.as_ref().map(|url| (url, Url::split_service(url))) {
+            return Err(format!("quota.catalog.url: `{url}`: {e}"));
+        }
+        if self.key.is_none() && (self.url.is_some() || self.pin.is_some()) {
+            return Err(
+                "quota.catalog.key: it is missing: a catalog is used only if it is signed; write its signer's key"
+                    .into(),
+            );
+        }
+        self.key.as_ref().map(|key| CatalogSource::new(key, self.pin.as_deref())).transpose()
+    }
 }
 
 /// What happens to requests whose cost a budget of money cannot count.
@@ -226,4 +266,31 @@ pub enum SharedFailureMode {
     Open,
     /// Requests are counted in this process only.
     Local,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_that_are_wrong_are_named_without_files_and_servers() {
+        let check = |text: &str| toml::from_str::<QuotaConfig>(text).unwrap().check();
+        let rule = "[[rule]]\nname = 'a'\nallow = { requests = '5/m' }\n[[rule]]\nname = 'b'\n";
+        for (text, error) in [
+            (&*format!("{rule}allow = {{ money_per_day = -5 }}"), "quota.rule[1].allow.money_per_day: dollars"),
+            (&*format!("{rule}allow = {{ burst = 5 }}"), "quota.rule[1].allow.burst: "),
+            (rule, "quota.rule[1]: it limits nothing"),
+            ("alerts = { thresholds = [0] }", "quota.alerts.thresholds: 0 is not"),
+            ("alerts = { thresholds = [101] }", "quota.alerts.thresholds: 101 is not"),
+            ("shared = { heartbeat = '1ms' }", "quota.shared.heartbeat: "),
+            ("catalog = { url = 'https://mirror.test/x' }", "quota.catalog.key: it is missing"),
+            ("catalog = { pin = 'sha256:00' }", "quota.catalog.key: it is missing"),
+            ("catalog = { key = 'abc' }", "quota.catalog.key: write"),
+            ("catalog = { url = 'nonsense', key = 'abc' }", "quota.catalog.url: `nonsense`"),
+        ] {
+            let e = check(text).unwrap_err();
+            assert!(e.starts_with(error), "{text}: {e}");
+        }
+        assert_eq!(check(""), Ok(()));
+    }
 }

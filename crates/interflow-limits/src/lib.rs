@@ -9,6 +9,7 @@ mod config;
 mod connections;
 mod counter_store;
 mod keys;
+mod models;
 mod prices;
 mod redis;
 mod redis_durability;
@@ -36,10 +37,11 @@ pub use counter_store::{
 };
 pub use keys::{
     GroupChange, GroupLevel, KEY_PREFIX, KeyChange, KeyFileError, KeyGroup, KeyRejection, KeyScope, KeyState, KeyStore,
-    NewVirtualKey, PlaintextKey, ScopeRequest, ScopeViolation, VirtualKey, VirtualKeyRing, add_key, hash_key,
-    parse_timestamp, revoke_key,
+    MCP_SEPARATOR, NewVirtualKey, PlaintextKey, ScopeRequest, ScopeViolation, VirtualKey, VirtualKeyRing, add_key,
+    check_mcp_name, hash_key, parse_timestamp, revoke_key,
 };
 pub use keys::{KeyContext, KeyedEndpoint, any_matches};
+pub use models::{ModelListing, ModelView};
 pub use prices::{CallCharge, PriceList, PriceListDates};
 pub use redis::{NoRedis, RedisConnector, RedisOptions, RedisServer, RedisValues};
 pub use redis_durability::budget_losses;

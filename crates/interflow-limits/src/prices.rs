@@ -5,9 +5,14 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
+use std::time::Duration;
+
+use interflow_codec::document::{Document, DocumentError, PathSegment};
 use interflow_models::{Price, Unit};
+use interflow_query::with_suggestion;
 use interflow_types::schema::JsonSchema;
 use interflow_types::{CallUsage, Timestamp};
+use jiff::civil::Date;
 use serde::{Deserialize, Serialize};
 
 use crate::keys::any_matches;
@@ -44,9 +49,9 @@ pub struct PriceList {
 }
 
 #[derive(Debug, Clone)]
-struct PriceEntry {
-    pattern: String,
-    price: Arc<Price>,
+pub struct PriceEntry {
+    pub pattern: String,
+    pub price: Arc<Price>,
 }
 
 impl PriceEntry {
@@ -76,20 +81,35 @@ impl PriceList {
     /// # Errors
     /// The file cannot be read; or what is wrong with it, with its line.
     pub fn from_file(path: &Path) -> Result<Self, String> {
-        let text = std::fs::read_to_string(path).map_err(|e| e.to_string());
-        text.and_then(|text| Self::with_overrides(&text)).map_err(|e| {
-            format!("quota.prices: {}: {e}; docs/guides/prices.md lists what a price may have", path.display())
-        })
+        let at = path.display();
+        let text = std::fs::read_to_string(path).map_err(|e| format!("quota.prices: {at}: {e}"))?;
+        let guide = "docs/guides/prices.md lists what a price may have";
+        Self::with_overrides(&text).map_err(|e| format!("quota.prices: {at}:{e}; {guide}"))
     }
 
     /// As [`from_file`](Self::from_file), of the file's text.
     ///
     /// # Errors
-    /// What is wrong, with its line; or a price that is negative or above a million dollars.
+    /// Where and what is wrong: `3:5: …`.
     pub fn with_overrides(text: &str) -> Result<Self, String> {
-        let file: PriceFile = serde_json::from_str(text).map_err(|e| e.to_string())?;
+        let at = |(line, column): (usize, usize), what: &str| format!("{line}:{column}: {}", with_suggestion(what));
+        // JSON is YAML, whose parser knows the places of all values and refuses a key that is there twice.
+        let document = Document::parse_yaml(text);
+        let wrong = |e: &DocumentError| at(e.position().unwrap_or((1, 1)), e.message());
+        let document = document.map_err(|e| wrong(&e))?;
+        let file = PriceFile::deserialize(document.deserializer()).map_err(|e| wrong(&e))?;
+        let today = interflow_models::day(Timestamp::now().after(Duration::from_secs(86_400)));
+        let is_day = format!("{}-01", file.as_of)[..].parse::<Date>().or(file.as_of.parse::<Date>()).is_ok();
+        if !file.as_of.is_empty() && (!is_day || file.as_of > today) {
+            let what = format!(
+                "`as_of` is a day or a month that is not in the future, such as 2026-11-28 or 2026-11, not `{}`",
+                file.as_of
+            );
+            return Err(at(document.locate(&[PathSegment::Key("as_of")]), &what));
+        }
         for (pattern, price) in &file.prices {
-            price.check().map_err(|e| format!("`{pattern}`: {e}"))?;
+            let place = document.locate(&[PathSegment::Key("prices"), PathSegment::Key(pattern)]);
+            price.check().map_err(|e| at(place, &format!("`{pattern}`: {e}")))?;
         }
         let entry = |(pattern, price)| PriceEntry { pattern, price: Arc::new(price) };
         let mut own: Vec<_> = file.prices.into_iter().map(entry).collect();
@@ -102,6 +122,16 @@ impl PriceList {
         PriceListDates { built_in: interflow_models::current().header().as_of.clone(), own: self.as_of.clone() }
     }
 
+    /// The entry of the operator's own list that applies to a model at a time.
+    pub(crate) fn own_entry(&self, provider: &str, model: &str, at: Timestamp) -> Option<&PriceEntry> {
+        self.own.iter().find(|entry| entry.fits(provider, model) && entry.price.holds_at(at))
+    }
+
+    /// The names and patterns of the operator's own list.
+    pub(crate) fn own_names(&self) -> impl Iterator<Item = &str> {
+        self.own.iter().map(|entry| &*entry.pattern)
+    }
+
     /// The price of a call at this time: the operator's own of the model that was asked for, then of the one that
     /// answered; then the catalog's, of the one that answered first. A provider may answer with another model than was
     /// asked for, and bills that.
@@ -112,10 +142,7 @@ impl PriceList {
         answered: Option<&str>,
         at: Timestamp,
     ) -> Option<Arc<Price>> {
-        let own = |model: &str| {
-            let entry = self.own.iter().find(|entry| entry.fits(provider, model) && entry.price.holds_at(at));
-            entry.map(|entry| Arc::clone(&entry.price))
-        };
+        let own = |model: &str| self.own_entry(provider, model, at).map(|entry| Arc::clone(&entry.price));
         let catalog = interflow_models::current();
         let listed = |model: &str| catalog.model(provider, model)?.price_at(at);
         asked
@@ -274,6 +301,57 @@ mod tests {
     }
 
     #[test]
+    fn each_mistake_of_the_own_list_is_one_error_with_its_place() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("prices.json");
+        let error = |text: &str| {
+            std::fs::write(&path, text).unwrap();
+            PriceList::from_file(&path).unwrap_err()
+        };
+        let entry = |members: &str| {
+            format!("{{\n  \"prices\": {{\n\t\"m\": {{\"input\": 1, \"output\": 2}},\n    \"x\": {members}\n  }}\n}}")
+        };
+        for (text, place, why) in [
+            (entry(r#"{"input": -1, "output": 2}"#), "4:10", "`x`: the price -1 is out of range"),
+            (entry(r#"{"input": 1, "output": 2, "tiers": {"batch": {"factor": -1}}}"#), "4:10", "the factor -1 is out"),
+            (entry(r#"{"input": 1}"#), "4:10", "both `input` and `output`"),
+            (entry(r#"{"inptu": 1, "output": 2}"#), "4:", "unknown value `inptu`: did you mean `input`?"),
+            (entry(r#"{"input": "1", "output": 2}"#), "4:", "text"),
+            (entry(r#"{"input": 1, "output": 2, "tiers": {"bach": {"factor": 1}}}"#), "4:", "did you mean `batch`?"),
+            (entry(r#"{"input": 1, "output": 2, "from": "2026-13-01"}"#), "4:10", "`from` is a day"),
+            (
+                entry(r#"{"input": 1, "output": 2, "hours": [{"weekdays": [9], "begin": 0, "end": 60}]}"#),
+                "4:10",
+                "not [9], 0 to 60",
+            ),
+            (
+                entry(r#"{"input": 1, "output": 2, "hours": [{"weekdays": [1], "begin": 60, "end": 60}]}"#),
+                "4:10",
+                "60 and 60",
+            ),
+            (
+                entry("{\"input\": 1, \"output\": 2},\n    \"m\": {\"input\": 3, \"output\": 4}"),
+                "5:5",
+                "duplicate key `m`",
+            ),
+            ("{\"as_of\": \"soon\", \"prices\": {}}".into(), "1:11", "not `soon`"),
+            ("{\"as_of\": \"2999-01\", \"prices\": {}}".into(), "1:11", "not in the future"),
+            ("{\"as_of\": \"2026-11\"}".into(), "1:1", "the key `prices` is missing"),
+            ("{\"price\": {}}".into(), "1:2", "unknown key `price`: did you mean `prices`?"),
+            ("{".into(), "2:", "expected"),
+        ] {
+            let e = error(&text);
+            let start = format!("quota.prices: {}:{place}", path.display());
+            assert!(e.starts_with(&start) && e.contains(why) && e.contains("docs/guides/prices.md"), "{text}\n{e}");
+        }
+        let tabs = "{\n\t\"as_of\": \"2026-11-28\",\n\t\"prices\": {\n\t\t\"m\": {\"input\": 1e0, \"output\": 2.5, \"cache_read\": null}\n\t}\n}\n";
+        assert!(PriceList::with_overrides(tabs).is_ok());
+        std::fs::remove_file(&path).unwrap();
+        let missing = PriceList::from_file(&path).unwrap_err();
+        assert!(missing.contains(&format!("quota.prices: {}: No such file", path.display())), "{missing}");
+    }
+
+    #[test]
     fn a_call_has_the_price_of_its_day_and_of_the_model_that_answered() {
         let prices = PriceList::default();
         let usage = CallUsage { input: 1_000_000, output: 100_000, ..CallUsage::default() };
@@ -332,26 +410,21 @@ mod tests {
     #[test]
     fn invalid_price_list_is_reported_with_its_position_and_a_remedy() {
         for (prices, parts) in [
-            (r#"{"a": {"inptu": 1}}"#, &["unknown variant `inptu`", "`input`", "line 1"][..]),
+            (r#"{"a": {"inptu": 1}}"#, &["unknown value `inptu`", "`input`", "1:"][..]),
             (r#"{"a": {"input": 1}}"#, &["`a`", "both `input` and `output`"]),
             (r#"{"a": {}}"#, &["`a`", "or other units"]),
             (r#"{"a": {"input": -1, "output": 0}}"#, &["`a`", "0 to 1000000"]),
             (r#"{"a": {"input": 1000000.1, "output": 0}}"#, &["`a`", "0 to 1000000"]),
             (r#"{"a": {"input": 1, "output": 0, "over": [{"tokens": 9, "input": -1}]}}"#, &["`a`", "0 to 1000000"]),
-            (r#"{"a": {"input": 1, "output": 0, "tiers": {"cheap": {"factor": 0.5}}}}"#, &["`cheap`", "`batch`"]),
+            (r#"{"a": {"input": 1, "output": 0, "tiers": {"cheap": {"factor": 0.5}}}}"#, &["`cheap`", "batch"]),
             (r#"{"a": {"input": 1, "output": 0, "tiers": {"flex": {"factor": -1}}}}"#, &["factor", "0 to 1000"]),
-            (r#"{"a": {"input": 1, "output": 0, "regions": {"mars": 2}}}"#, &["`mars`", "`us`"]),
+            (r#"{"a": {"input": 1, "output": 0, "regions": {"mars": 2}}}"#, &["`mars`", "us"]),
             (r#"{"a": {"input": 1, "output": 0, "from": "soon"}}"#, &["`soon`", "2026-12-01"]),
-            ("nonsense", &["line 1"]),
+            ("nonsense", &["1:"]),
         ] {
             let error = own(prices).unwrap_err();
             assert!(parts.iter().all(|part| error.contains(part)), "{prices}: {error}");
         }
         assert!(own(r#"{"a": {"input": 1000000, "output": 0}, "b": {"second_input": 0.01}}"#).is_ok());
-        let error = PriceList::from_file(Path::new("/no/such/prices.json")).unwrap_err();
-        assert!(
-            error.contains("quota.prices: /no/such/prices.json") && error.contains("docs/guides/prices.md"),
-            "{error}"
-        );
     }
 }

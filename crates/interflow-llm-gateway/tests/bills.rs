@@ -13,6 +13,8 @@ struct Bill {
     model: String,
     /// A day, or a day with a time, in UTC.
     day: String,
+    /// The host that answered, if that matters.
+    host: String,
     body: Value,
     /// `None` if a price is not published.
     usd: Option<f64>,
@@ -27,8 +29,8 @@ fn at(day: &str) -> Timestamp {
 fn usage_of_every_provider_costs_what_its_published_prices_say() {
     let (mut bills, mut unknown, mut wrong) = (0, 0, Vec::new());
     for line in include_str!("bills.jsonl").lines() {
-        let Bill { provider, model, day, body, usd } = serde_json::from_str(line).unwrap();
-        let usage = summary_from_value(&body).usage.unwrap_or_default();
+        let Bill { provider, model, day, host, body, usd } = serde_json::from_str(line).unwrap();
+        let usage = summary_from_value(&body).usage.unwrap_or_default().at_host(&host);
         let price = current().model(&provider, &model).and_then(|model| model.price_at(at(&day)));
         let cost = price.unwrap_or_else(|| panic!("{provider}/{model} has no price")).cost(&usage);
         let is_equal = match (cost, usd) {

@@ -65,8 +65,8 @@ pub enum CredentialsMode {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct LlmUpstreamConfig {
-    /// Its API: `openai`, `azure`, `anthropic`, `gemini`, `vertex`, `bedrock`, `ollama`, `cohere`, `mistral`. Derived
-    /// from its name if unset, else from its format, else `openai`.
+    /// Its API: `openai`, `azure`, `anthropic`, `gemini`, `vertex`, `bedrock`, `ollama`, `cohere`, `mistral`; or another
+    /// predefined provider, such as `groq`. Derived from its name if unset, else from its format, else `openai`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kind: Option<String>,
     /// The wire format of chat requests sent to it: `anthropic`, `openai_chat`, `openai_responses`, `gemini`, `bedrock`,

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use interflow_limits::{MCP_SEPARATOR, check_mcp_name};
 use interflow_types::HttpClient;
 
 use crate::access_identity::AccessTokenSource;
@@ -11,12 +12,8 @@ use crate::config::{McpConfig, McpOAuthConfig, McpServerConfig};
 use crate::policy::CallRules;
 use crate::protected_resource::ProtectedResource;
 use crate::upstream::http::HttpServer;
-use crate::upstream::server::{McpServer, SEPARATOR, ServerSecrets};
+use crate::upstream::server::{McpServer, ServerSecrets};
 use crate::upstream::stdio::StdioRuntime;
-
-/// Longest name of a server. Names of tools, with that of their server before them, have 64 characters at some
-/// providers of models.
-const MAX_NAME: usize = 32;
 
 /// The servers of a configuration. Immutable: a reload makes another, and requests in progress keep theirs.
 #[derive(Default)]
@@ -89,7 +86,7 @@ impl McpSettings {
         match only {
             Some(server) => Some((self.get(server)?, name)),
             None => {
-                let (server, name) = name.split_once(SEPARATOR)?;
+                let (server, name) = name.split_once(MCP_SEPARATOR)?;
                 Some((self.get(server)?, name))
             }
         }
@@ -108,7 +105,7 @@ impl McpConfig {
         self.oauth.as_ref().map_or(Ok(()), McpOAuthConfig::check)?;
         for (name, server) in &self.server {
             let key = format!("mcp.server.{name}");
-            check_name(name).map_err(|why| format!("{key}: {why}"))?;
+            check_mcp_name(name).map_err(|why| format!("{key}: {why}"))?;
             match (&server.url, &server.command) {
                 (Some(url), None) => HttpServer::check_url(url).map_err(|why| format!("{key}.url: {why}"))?,
                 (None, Some(_)) => {}
@@ -138,18 +135,6 @@ impl McpConfig {
         }
         Ok(())
     }
-}
-
-fn check_name(name: &str) -> Result<(), String> {
-    let valid = |c: char| c.is_ascii_alphanumeric() || "-_".contains(c);
-    let is_valid = !name.is_empty()
-        && name.len() <= MAX_NAME
-        && name.chars().all(valid)
-        && !name.contains(SEPARATOR)
-        && !name.ends_with('_');
-    is_valid
-        .then_some(())
-        .ok_or_else(|| format!("a name has letters, digits, `-` and single `_` within, and at most {MAX_NAME} of them"))
 }
 
 #[cfg(test)]
@@ -191,22 +176,6 @@ mod tests {
             let config: McpConfig = toml::from_str(toml).unwrap();
             let error = config.check().err().unwrap_or_default();
             assert!(error.starts_with(says) && error.is_empty() == says.is_empty(), "{toml}: {error}");
-        }
-    }
-
-    #[test]
-    fn names_of_servers_can_be_told_from_those_of_their_tools() {
-        for (name, is_valid) in [
-            ("github", true),
-            ("a_b-2", true),
-            ("_a", true),
-            ("a__b", false),
-            ("a_", false),
-            ("", false),
-            ("a.b", false),
-            ("a23456789012345678901234567890123", false),
-        ] {
-            assert_eq!(check_name(name).is_ok(), is_valid, "{name}");
         }
     }
 }

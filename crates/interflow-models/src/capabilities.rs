@@ -1,12 +1,15 @@
 //! What a model takes and refuses: translation goes by it, never by the version in a model's name.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::LazyLock;
 
+use interflow_types::schema::JsonSchema;
 use serde::Deserialize;
 
 /// What a model can do. Words are plain text, so that a newer catalog may have new ones.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(default)]
+#[schemars(rename = "ModelCapabilities")]
 pub struct Capabilities {
     /// APIs that serve the model at its maker, the preferred one first: `responses`, `chat`, `messages`, `realtime`,
     /// `generate_content`, `interactions`. Empty if not known.
@@ -33,7 +36,7 @@ pub struct Capabilities {
 }
 
 /// When a model thinks.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ThinkingMode {
     /// It cannot.
@@ -48,7 +51,7 @@ pub enum ThinkingMode {
 }
 
 /// What signed thoughts are bound to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ThinkingBinding {
     /// All that precedes them, and the account.
@@ -58,8 +61,9 @@ pub enum ThinkingBinding {
 }
 
 /// The efforts of a model.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(default)]
+#[schemars(rename = "ModelEfforts")]
 pub struct Effort {
     /// From the lowest to the highest, without what turns thinking off.
     pub levels: Vec<String>,
@@ -91,7 +95,32 @@ impl Effort {
     }
 }
 
+/// What translation does with parameters that a model refuses; all others are left out. Tests of `interflow-llm` compare
+/// it with what requests become.
+static TRANSLATION: LazyLock<BTreeMap<String, String>> =
+    LazyLock::new(|| serde_json::from_str(include_str!("../data/translation.json")).expect("a test reads it"));
+
 impl Capabilities {
+    /// What translation does with what a request has and the model refuses, each as `parameter: what`.
+    pub fn translation(&self) -> Vec<String> {
+        let (levels, off) = self.effort.as_ref().map(|e| (&e.levels[..], e.off.as_deref())).unwrap_or_default();
+        let off = off.or(levels.first().map(String::as_str)).unwrap_or("the default");
+        let what = |name: &str| TRANSLATION.get(name).map_or("left out".to_owned(), |text| text.replace("{off}", off));
+        let mut lines: Vec<_> = self.refuses.iter().map(|name| format!("{name}: {}", what(name))).collect();
+        let thinking = self.refuses_while_thinking.difference(&self.refuses);
+        lines.extend(thinking.map(|name| format!("{name}: {} while it thinks", what(name))));
+        let nearest = |asked| Some((asked, self.effort.as_ref()?.nearest(asked)?));
+        let moved = EFFORTS.into_iter().filter_map(nearest).filter(|(asked, level)| asked != level);
+        lines.extend(moved.map(|(asked, level)| format!("effort {asked}: becomes {level}")));
+        if self.effort.is_none() && self.thinking == ThinkingMode::Never {
+            lines.push("effort: left out".to_owned());
+        }
+        if !self.takes_tools_on("chat") && self.takes_tools_on("responses") {
+            lines.push("tools with reasoning in Chat Completions: sent to Responses".to_owned());
+        }
+        lines
+    }
+
     /// Whether a parameter is an error or has no effect, as the model thinks or not. The names are those of OpenAI's
     /// Chat Completions (`temperature`, `top_p`, `logprobs`, `frequency_penalty`, `presence_penalty`, `stop`, and
     /// `max_tokens`, in place of which `max_completion_tokens` is taken), and `top_k`, `tools`, `prefill` (a last turn
@@ -117,6 +146,31 @@ mod tests {
     use crate::capabilities;
 
     #[test]
+    fn what_translation_does_follows_from_what_a_model_refuses() {
+        for (model, expected) in [
+            (
+                "claude-opus-5-5",
+                &["temperature: left out", "tool_choice.forced: becomes auto", "thinking.disabled: becomes low"][..],
+            ),
+            ("claude-sonnet-5-5", &["thinking.disabled: becomes between_tools", "effort minimal: becomes low"]),
+            ("claude-opus-4-6", &["temperature: left out while it thinks", "effort xhigh: becomes high"]),
+            (
+                "gpt-6.1-sol",
+                &[
+                    "max_tokens: sent as max_completion_tokens",
+                    "tools with reasoning in Chat Completions: sent to Responses",
+                ],
+            ),
+            ("gpt-4o", &["effort: left out"]),
+        ] {
+            let lines = capabilities("any", model).unwrap().translation();
+            for line in expected {
+                assert!(lines.iter().any(|l| l == line), "{model}: no `{line}` in {lines:?}");
+            }
+        }
+    }
+
+    #[test]
     fn effort_that_a_model_lacks_becomes_the_next_lower_one() {
         for (model, asked, expected) in [
             ("gpt-6.1-sol", "max", Some("max")),
@@ -131,6 +185,66 @@ mod tests {
         ] {
             let capabilities = capabilities("any", model).unwrap();
             assert_eq!(capabilities.effort.as_ref().unwrap().nearest(asked), expected, "{model} {asked}");
+        }
+    }
+
+    /// A model of each family in the table of the guide.
+    const FAMILIES: [(&str, &[&str]); 14] = [
+        ("Claude Fable 5.1", &["claude-fable-5-1", "claude-fable-5-2", "claude-mythos-5-2", "claude-opus-5-5"]),
+        ("Claude Sonnet 5.5", &["claude-sonnet-5-5"]),
+        ("Claude Haiku 5.5", &["claude-haiku-5-5"]),
+        ("Claude Opus 5, Sonnet 5", &["claude-opus-5", "claude-sonnet-5"]),
+        ("Claude 4.7, 4.8", &["claude-opus-4-7", "claude-opus-4-8"]),
+        ("Claude 4.6", &["claude-opus-4-6", "claude-sonnet-4-6"]),
+        ("Claude 4.5", &["claude-sonnet-4-5", "claude-haiku-4-5"]),
+        ("GPT-6.2, GPT-6.1 Sol", &["gpt-6.2-sol", "gpt-6.2-astra", "gpt-6.1-sol", "gpt-6-astra"]),
+        ("other GPT-6", &["gpt-6-luna", "gpt-5.6-sol", "gpt-5.5", "gpt-5.4"]),
+        ("GPT-5 ", &["gpt-5", "gpt-5-mini"]),
+        ("Gemini 4", &["gemini-4-argon", "gemini-3.8-flash"]),
+        ("Gemini 3 ", &["gemini-3.1-pro-preview", "gemini-3.5-flash"]),
+        ("Gemini 2.5", &["gemini-2.5-pro", "gemini-2.5-flash"]),
+        ("Mistral Medium", &["mistral-medium-latest", "mistral-small-latest"]),
+    ];
+
+    #[test]
+    fn the_guide_says_of_each_family_what_its_models_refuse() {
+        let page = include_str!("../../../docs/guides/llm-translation.md");
+        let table = page.split("| models | sampling |").nth(1).unwrap().split("\n\n").next().unwrap();
+        let rows: Vec<_> = table.lines().skip(2).collect();
+        assert_eq!(rows.len(), FAMILIES.len(), "{rows:#?}");
+        for (row, (family, models)) in rows.into_iter().zip(FAMILIES) {
+            let cells: Vec<_> = row.trim_matches('|').split('|').map(str::trim).collect();
+            let [label, sampling, reasoning, forced, prefill] = cells[..] else { panic!("{row}") };
+            assert!(format!("{label} ").starts_with(family), "{row}");
+            for model in models {
+                let known = capabilities("any", model).unwrap();
+                let refused = |parameter| match (known.refuses(parameter, false), known.refuses(parameter, true)) {
+                    (true, _) => "always",
+                    (false, true) => "while",
+                    (false, false) => "kept",
+                };
+                let says = |cell: &str, always| match cell {
+                    "kept" => "kept",
+                    _ if cell.contains("while") => "while",
+                    _ if cell.starts_with(always) => "always",
+                    _ => "unclear",
+                };
+                // A model that always thinks refuses both alike.
+                let thinks = known.thinking == crate::ThinkingMode::Always;
+                let alike = |state| if thinks && state == "while" { "always" } else { state };
+                assert_eq!(alike(refused("temperature")), alike(says(sampling, "left out")), "{model}: {row}");
+                assert_eq!(refused("tool_choice.forced"), says(forced, "`auto`"), "{model}: {row}");
+                assert_eq!(known.refuses("prefill", false), prefill != "kept", "{model}: {row}");
+                match &known.effort {
+                    None => assert!(reasoning.starts_with("a budget"), "{model}: {row}"),
+                    Some(effort) => {
+                        let off = effort.off.as_deref().unwrap_or(&effort.levels[0]);
+                        let off = if off == effort.levels[0] { [off, "the lowest"] } else { [off, off] };
+                        let says_off = !reasoning.contains("off") || off.iter().any(|word| reasoning.contains(word));
+                        assert!(says_off, "{model}, off is {off:?}: {row}");
+                    }
+                }
+            }
         }
     }
 

@@ -8,10 +8,11 @@ use std::collections::HashMap;
 use std::sync::{Arc, LazyLock};
 
 use arc_swap::ArcSwap;
+use interflow_types::schema::JsonSchema;
 use interflow_types::{Timestamp, wildcard};
 use parking_lot::Mutex;
 use serde::Deserialize;
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use crate::capabilities::Capabilities;
 use crate::names;
@@ -41,16 +42,23 @@ pub fn install(catalog: Catalog) {
 }
 
 /// A model at a provider, or its maker's.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, JsonSchema)]
 #[serde(default)]
+#[schemars(rename = "CatalogModel")]
 pub struct Model {
     /// The name in the catalog, with the provider.
     #[serde(skip)]
     pub name: String,
+    /// What it is for: `chat`, `responses`, `embedding`, `image_generation` and others.
+    pub mode: Option<String>,
     /// The last one that holds applies.
     pub prices: Vec<Arc<Price>>,
     pub limits: Limits,
     pub capabilities: Option<Arc<Capabilities>>,
+    /// The last day on which its provider serves it.
+    pub ends: Option<String>,
+    /// What its provider names in its place.
+    pub successor: Option<String>,
 }
 
 impl Model {
@@ -61,8 +69,9 @@ impl Model {
 }
 
 /// The most tokens of a request and of an answer.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(default)]
+#[schemars(rename = "ModelLimits")]
 pub struct Limits {
     pub input: Option<u64>,
     pub output: Option<u64>,
@@ -184,9 +193,8 @@ impl Catalog {
         Some(Arc::new(Model { name: name.to_owned(), ..model }))
     }
 
-    /// All that the catalog has about the model of this name, beside what [`Model`] has: its `mode`, when it `ends`, its
-    /// `successor`.
-    pub fn record(&self, name: &str) -> Option<Value> {
+    /// The model of this name as the catalog has it: a [`Model`] without what it lacks.
+    pub fn record(&self, name: &str) -> Option<Map<String, Value>> {
         serde_json::from_str(self.target(name)?.1).ok()
     }
 

@@ -2,13 +2,14 @@
 
 use std::collections::BTreeMap;
 
+use interflow_types::schema::JsonSchema;
 use interflow_types::{CallUsage, ServiceRegion, ServiceTier, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use crate::day;
 
 /// What is counted. Tokens are priced in dollars per million, everything else in dollars each.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Unit {
     Input,
@@ -73,7 +74,8 @@ impl Unit {
 pub type Rates = BTreeMap<Unit, Option<f64>>;
 
 /// The prices of a model from a day on.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[schemars(rename = "ModelPrice")]
 pub struct Price {
     #[serde(flatten)]
     pub rates: Rates,
@@ -95,7 +97,7 @@ pub struct Price {
 }
 
 /// Hours of some days of the week, in UTC.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PriceHours {
     /// From 1, Monday, to 7.
@@ -106,7 +108,7 @@ pub struct PriceHours {
 }
 
 /// Prices that apply to prompts of more `tokens`; what is not in them costs the same as in shorter ones.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
 pub struct LongPrompt {
     pub tokens: u64,
     #[serde(flatten)]
@@ -114,7 +116,7 @@ pub struct LongPrompt {
 }
 
 /// A level of service: prices of its own, and a factor for all tokens that have none.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
 pub struct TierPrice {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub factor: Option<f64>,
@@ -150,12 +152,23 @@ impl Price {
         let tiers =
             self.tiers.values().flat_map(|tier| [tier.rates.values().copied().collect(), long(&tier.over)].concat());
         let mut prices = self.rates.values().copied().chain(long(&self.over)).chain(tiers).flatten();
-        if prices.any(|price| !(0.0..=1e6).contains(&price)) {
-            return Err("a price is a number of dollars, per million tokens or each, from 0 to 1000000".to_owned());
+        if let Some(wrong) = prices.find(|price| !(0.0..=1e6).contains(price)) {
+            return Err(format!(
+                "the price {wrong} is out of range: dollars per million tokens, or each, from 0 to 1000000"
+            ));
+        }
+        let is_wrong = |hours: &&PriceHours| {
+            let are_days = !hours.weekdays.is_empty() && hours.weekdays.iter().all(|day| (1..=7).contains(day));
+            !are_days || hours.begin >= hours.end || hours.end > 1440
+        };
+        if let Some(PriceHours { weekdays, begin, end }) = self.hours.iter().find(is_wrong) {
+            return Err(format!(
+                "`hours` are days from 1, Monday, to 7, and minutes from 0 to 1440, not {weekdays:?}, {begin} to {end}"
+            ));
         }
         let mut factors = self.tiers.values().filter_map(|tier| tier.factor).chain(self.regions.values().copied());
-        if factors.any(|factor| !(0.0..=1e3).contains(&factor)) {
-            return Err("a factor is a number from 0 to 1000".to_owned());
+        if let Some(wrong) = factors.find(|factor| !(0.0..=1e3).contains(factor)) {
+            return Err(format!("the factor {wrong} is out of range: from 0 to 1000"));
         }
         if self.rates.is_empty() || self.rates.contains_key(&Unit::Input) != self.rates.contains_key(&Unit::Output) {
             return Err("a price has both `input` and `output`, or other units alone".to_owned());
@@ -202,6 +215,7 @@ impl Price {
             (Unit::Search, u.searches),
             (Unit::Maps, u.maps),
             (Unit::SecondInput, u.seconds),
+            (Unit::Page, u.pages),
             (Unit::Request, u64::from(self.rates.contains_key(&Unit::Request))),
         ];
         let used = parts.into_iter().filter(|(_, count)| *count > 0);

@@ -243,18 +243,6 @@ impl Flag {
     }
 }
 
-/// The most similar name, for a suggestion; `None` if more than a third of the letters differ.
-pub fn closest_name<'a>(written: &str, names: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
-    let written = written.to_ascii_lowercase();
-    names
-        .into_iter()
-        .filter(|n| !n.is_empty())
-        .map(|n| (strsim::damerau_levenshtein(&written, &n.to_ascii_lowercase()), n))
-        .filter(|(distance, n)| *distance <= (n.len().max(written.len()) / 3).max(1))
-        .min_by_key(|(distance, _)| *distance)
-        .map(|(_, n)| n)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -275,14 +263,6 @@ mod tests {
             let mut keys = Vec::new();
             query.expr().visit(&mut |t| keys.push(t.key));
             assert_eq!(keys, [info.key], "{}", info.example);
-        }
-    }
-
-    #[test]
-    fn misspelled_keys_get_a_suggestion() {
-        let names = || KEYS.iter().map(|k| k.name);
-        for (slip, meant) in [("stats", Some("status")), ("hots", Some("host")), ("zzzzzz", None)] {
-            assert_eq!(closest_name(slip, names()), meant, "{slip}");
         }
     }
 }

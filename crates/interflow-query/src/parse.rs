@@ -6,8 +6,9 @@
 
 use crate::ast::{Expr, QuerySpan};
 use crate::error::QueryError;
-use crate::key::{FLAGS, KEYS, Key, ValueKind, closest_name};
+use crate::key::{FLAGS, KEYS, Key, ValueKind};
 use crate::limits::{MAX_DEPTH, MAX_LENGTH, MAX_TERMS};
+use crate::suggestion::closest_name;
 use crate::tilde_syntax;
 
 pub(crate) type Result<T> = std::result::Result<T, QueryError>;

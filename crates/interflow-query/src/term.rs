@@ -5,8 +5,9 @@ use std::net::IpAddr;
 use ipnet::IpNet;
 
 use crate::ast::{CompareOp, Expr, NumberTest, QuerySpan, RegexSource, Term, TermTest, TextPattern};
-use crate::key::{FLAGS, Flag, Key, ValueKind, closest_name};
+use crate::key::{FLAGS, Flag, Key, ValueKind};
 use crate::parse::{HostMatch, QueryParser, Result, TermSubject};
+use crate::suggestion::closest_name;
 use crate::words::{TABLE_WORDS, find_word};
 use crate::{pattern, value};
 

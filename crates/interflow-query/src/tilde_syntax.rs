@@ -3,10 +3,11 @@
 
 use crate::ast::{CompareOp, Expr, NumberTest, QuerySpan, RegexSource, Term, TermTest, TextPattern};
 use crate::error::QueryError;
-use crate::key::{Flag, Key, closest_name};
+use crate::key::{Flag, Key};
 use crate::limits::{MAX_DEPTH, MAX_TERMS};
 use crate::parse::{ParsedQuery, lowercase_operator_error, operator_named};
 use crate::pattern;
+use crate::suggestion::closest_name;
 
 type Result<T> = std::result::Result<T, QueryError>;
 

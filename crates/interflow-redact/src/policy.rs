@@ -113,7 +113,7 @@ impl Policy {
     /// As [`parse`](Self::parse).
     pub fn from_toml(text: &str) -> Result<Self, RedactError> {
         let file: PolicyFile =
-            from_toml(text).map_err(|e| RedactError::Policy(file::with_suggestion(&e.to_string())))?;
+            from_toml(text).map_err(|e| RedactError::Policy(interflow_query::with_suggestion(&e.to_string())))?;
         file.compile(text.as_bytes())
     }
 

@@ -336,7 +336,7 @@ fn ignored_finding_does_not_uncover_values_inside_it() {
 #[test]
 fn policy_mistakes_are_reported_with_a_suggestion() {
     for (policy, words) in [
-        ("kind = 1", "invalid type"),
+        ("kind = 1", "it is the number `1`"),
         ("kinds = [\"emial-address\"]", "did you mean `email-address`?"),
         ("stratgy = { use = \"redact\" }", "did you mean `strategy`?"),
         ("strategy = { use = \"encrypt\" }", "crypto.key"),

@@ -9,7 +9,6 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::value::MapDeserializer;
 use serde::{Deserialize, Deserializer, de};
 
-use crate::error::unknown_key_message;
 use crate::params::{
     AnswerParams, AppendFileParams, BasicAuthParams, BlockParams, ByteOffsetParams, CaptureParams, CertificateParams,
     ConnectToParams, CookieLine, DelayParams, DnsServerParam, EditParams, FingerprintParam, HoldParams,
@@ -19,6 +18,7 @@ use crate::params::{
 };
 use crate::text::string_list::OneOrManyStrings;
 use crate::text::template::TextTemplate;
+use interflow_query::unknown_key_message;
 
 /// Static metadata of an action, from which parser, help, schema and reference page are derived.
 #[derive(Debug)]

@@ -2,7 +2,6 @@
 
 use std::fmt;
 
-use interflow_query::closest_name;
 use interflow_types::schema::JsonSchema;
 use serde::Serialize;
 
@@ -63,26 +62,6 @@ impl From<RuleProblem> for RuleLoadError {
     }
 }
 
-/// `unknown key ...`, with the closest known key or the list of known keys.
-pub fn unknown_key_message(what: &str, written: &str, known: &[&str]) -> String {
-    match closest_name(written, known.iter().copied()) {
-        Some(near) => format!("unknown {what} `{written}`: did you mean `{near}`?"),
-        None => format!("unknown {what} `{written}`: known here are {}", known.join(", ")),
-    }
-}
-
-/// Turns serde's list of expected keys into a suggestion; any other message is returned as it is.
-pub(crate) fn with_suggestion(message: &str) -> String {
-    let message = message.lines().next().unwrap_or(message);
-    for (start, what) in [("unknown field `", "key"), ("unknown variant `", "value")] {
-        let Some((_, rest)) = message.split_once(start) else { continue };
-        let Some((written, expected)) = rest.split_once('`') else { continue };
-        let names: Vec<&str> = expected.split('`').skip(1).step_by(2).collect();
-        return unknown_key_message(what, written, &names);
-    }
-    message.to_owned()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -93,16 +72,5 @@ mod tests {
         assert_eq!(p.to_string(), "r.toml: no");
         (p.line, p.column, p.rule) = (3, 7, Some("a".into()));
         assert_eq!(p.to_string(), "r.toml:3:7: rule `a`: no");
-    }
-
-    #[test]
-    fn serde_field_lists_become_suggestions() {
-        let message = "rules[0]: unknown field `naem`, expected one of `name`, `when`";
-        assert_eq!(with_suggestion(message), "unknown key `naem`: did you mean `name`?");
-        assert_eq!(
-            with_suggestion("unknown field `zzzzzz`, expected `name` or `when`"),
-            "unknown key `zzzzzz`: known here are name, when"
-        );
-        assert_eq!(with_suggestion("missing field `to`"), "missing field `to`");
     }
 }

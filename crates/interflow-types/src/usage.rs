@@ -79,10 +79,13 @@ usage! {
     /// Seconds of audio or video taken in, where those are what is billed.
     #[serde(skip)]
     seconds,
+    /// Pages that were read (Mistral's OCR).
+    #[serde(skip)]
+    pages,
 }
 
 /// Levels of service that have prices of their own.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Serialize, serde::Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Serialize, serde::Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ServiceTier {
     #[serde(skip)]
@@ -112,7 +115,7 @@ impl ServiceTier {
 }
 
 /// Regions that have prices of their own.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Serialize, serde::Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Serialize, serde::Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ServiceRegion {
     Us,
@@ -137,6 +140,13 @@ fn named<'n, T: serde::Deserialize<'n>>(name: &'n str) -> Option<T> {
 impl CallUsage {
     pub const fn total(&self) -> u64 {
         self.input.saturating_add(self.output)
+    }
+
+    /// With the region of the provider's host, if the answer names none: `eu.api.openai.com`.
+    #[must_use]
+    pub fn at_host(self, host: &str) -> Self {
+        let region = host.strip_suffix(".api.openai.com").and_then(ServiceRegion::from_name);
+        Self { region: self.region.or(region), ..self }
     }
 
     /// Adds another call's counts, saturating.

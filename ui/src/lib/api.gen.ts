@@ -1823,6 +1823,12 @@ export interface components {
             /** @description Seconds until it is no longer valid. */
             expires_in: number;
         };
+        /** @description Prices that apply to prompts of more `tokens`; what is not in them costs the same as in shorter ones. */
+        LongPrompt: {
+            tokens: number;
+        } & {
+            [key: string]: number | null;
+        };
         Me: {
             name: string;
             kind: components["schemas"]["IdentityKind"];
@@ -1884,14 +1890,159 @@ export interface components {
             mode_until: components["schemas"]["Timestamp"] | null;
             mode_is_configured: boolean;
         };
+        /** @description What a model can do. Words are plain text, so that a newer catalog may have new ones. */
+        ModelCapabilities: {
+            /**
+             * @description APIs that serve the model at its maker, the preferred one first: `responses`, `chat`, `messages`, `realtime`,
+             *     `generate_content`, `interactions`. Empty if not known.
+             * @default []
+             */
+            apis: string[];
+            /**
+             * @description APIs that take function tools while the model thinks; all of `apis` if empty.
+             * @default []
+             */
+            tools_on: string[];
+            /**
+             * @description Parameters that are an error or have no effect; see [`Capabilities::refuses`].
+             * @default []
+             */
+            refuses: string[];
+            /**
+             * @description Those that are an error only while the model thinks.
+             * @default []
+             */
+            refuses_while_thinking: string[];
+            /** @description The efforts that can be asked for; `None` if the model takes no effort. */
+            effort: components["schemas"]["ModelEfforts"] | null;
+            thinking: components["schemas"]["ThinkingMode"];
+            /** @description What thoughts are bound to; they are then refused, or dropped, behind another history. */
+            bound_thinking: components["schemas"]["ThinkingBinding"] | null;
+            /**
+             * @description Whether the API makes the answer follow a schema.
+             * @default false
+             */
+            structured_output: boolean;
+            /**
+             * @description What it reads: `text`, `image`, `audio`, `video`, `pdf`.
+             * @default []
+             */
+            input: string[];
+            /**
+             * @description What it writes.
+             * @default []
+             */
+            output: string[];
+        };
+        /** @description The efforts of a model. */
+        ModelEfforts: {
+            /**
+             * @description From the lowest to the highest, without what turns thinking off.
+             * @default []
+             */
+            levels: string[];
+            /**
+             * @description The one that applies if a request has none; `none` where thinking is off then. `None` if not known.
+             * @default null
+             */
+            default: string | null;
+            /**
+             * @description What turns thinking off, or as far off as the model lets: the effort `none` (OpenAI, Mistral), or the type of
+             *     `thinking` (Anthropic): `disabled`, `between_tools`. `None` if nothing does.
+             * @default null
+             */
+            off: string | null;
+            /**
+             * @description The highest effort with which `off` is accepted; any if `None`.
+             * @default null
+             */
+            off_up_to: string | null;
+        };
         ModelFigures: {
             name: string | null;
             used: components["schemas"]["TokenUsage"];
+        };
+        /** @description The most tokens of a request and of an answer. */
+        ModelLimits: {
+            /** @default null */
+            input: number | null;
+            /** @default null */
+            output: number | null;
+            /**
+             * @description The fewest tokens that a cache keeps.
+             * @default null
+             */
+            cache_min: number | null;
+        };
+        /** @description Models that were asked for. */
+        ModelListing: {
+            /**
+             * @description The model of exactly this name at the provider, as a call would be charged: also one whose name the catalog has
+             *     without region, vendor and date.
+             */
+            named: components["schemas"]["ModelView"] | null;
+            /** @description Those whose names contain the text, up to the limit. */
+            models: components["schemas"]["ModelView"][];
+            /** @description How many there are. */
+            total: number;
+            as_of: components["schemas"]["PriceListDates"];
+        };
+        /** @description The prices of a model from a day on. */
+        ModelPrice: {
+            /** @description The first day on which it holds, as `2026-12-01`; always if unset. */
+            from?: string;
+            /** @description The hours in which it holds, before the price without hours; always if empty. */
+            hours?: components["schemas"]["PriceHours"][];
+            /** @description What all tokens of a request cost whose prompt is longer. */
+            over?: components["schemas"]["LongPrompt"][];
+            /** @description By level of service: `batch`, `flex`, `priority`, `ultrafast`, `fast`, `balanced`. */
+            tiers?: {
+                [key: string]: components["schemas"]["TierPrice"];
+            };
+            /** @description Factors of all tokens by region: `us`, `eu`. */
+            regions?: {
+                [key: string]: number;
+            };
+        } & {
+            [key: string]: number | null;
         };
         ModelSeries: {
             name: string | null;
             tokens: number[];
             cost: number[];
+        };
+        /** @description A model with the price that applies now. */
+        ModelView: {
+            /** @description Provider and model, as the catalog has them, or the entry of the operator's own list. */
+            name: string;
+            /** @description `null` if it has none; so are prices in it that the provider has not published. */
+            price: components["schemas"]["ModelPrice"] | null;
+            /** @description The entry of the operator's own list that the price is of. */
+            own?: string;
+            /** @description What translation leaves out, moves or changes in requests for it. */
+            translation?: string[];
+            /**
+             * @description What it is for: `chat`, `responses`, `embedding`, `image_generation` and others.
+             * @default null
+             */
+            mode: string | null;
+            /**
+             * @description The last one that holds applies.
+             * @default []
+             */
+            prices: components["schemas"]["ModelPrice"][];
+            limits: components["schemas"]["ModelLimits"];
+            capabilities: components["schemas"]["ModelCapabilities"] | null;
+            /**
+             * @description The last day on which its provider serves it.
+             * @default null
+             */
+            ends: string | null;
+            /**
+             * @description What its provider names in its place.
+             * @default null
+             */
+            successor: string | null;
         };
         NamedFigures: {
             /** @description Absent for the sum of all that were too many to be told apart. */
@@ -2234,6 +2385,14 @@ export interface components {
         PreviousFigures: {
             totals: components["schemas"]["FlowFigures"];
             llm: components["schemas"]["TokenUsage"];
+        };
+        /** @description Hours of some days of the week, in UTC. */
+        PriceHours: {
+            /** @description From 1, Monday, to 7. */
+            weekdays: number[];
+            /** @description Minutes after midnight. */
+            begin: number;
+            end: number;
         };
         /** @description Dates of the price lists: a day, or the text in the operator's list. */
         PriceListDates: {
@@ -3366,6 +3525,10 @@ export interface components {
             /** @description The cursor behind which the search continues; null once all conversations were searched. */
             next: string | null;
         };
+        /** @description What signed thoughts are bound to. */
+        ThinkingBinding: "transcript" | "model";
+        /** @description When a model thinks. */
+        ThinkingMode: "never" | "optional" | "default" | "always";
         ThreadBranch: {
             /** @description A message's hash, serialized as 32 hexadecimal digits. */
             leaf: string;
@@ -3449,6 +3612,14 @@ export interface components {
             /** @description Its calls in order of their start, including those of other branches. */
             exchanges: components["schemas"]["CallView"][];
             branches: components["schemas"]["ThreadBranch"][];
+        };
+        /** @description A level of service: prices of its own, and a factor for all tokens that have none. */
+        TierPrice: {
+            /** Format: double */
+            factor?: number;
+            over?: components["schemas"]["LongPrompt"][];
+        } & {
+            [key: string]: number | null;
         };
         /** @enum {string} */
         TimeoutAction: "deny" | "continue";
@@ -3847,6 +4018,7 @@ export type ListenAddresses = components['schemas']['ListenAddresses'];
 export type LlmRouteView = components['schemas']['LlmRouteView'];
 export type LlmRoutes = components['schemas']['LlmRoutes'];
 export type LoginLink = components['schemas']['LoginLink'];
+export type LongPrompt = components['schemas']['LongPrompt'];
 export type Me = components['schemas']['Me'];
 export type MediaLink = components['schemas']['MediaLink'];
 export type Message = components['schemas']['Message'];
@@ -3857,8 +4029,14 @@ export type Microseconds = components['schemas']['Microseconds'];
 export type MissingReason = components['schemas']['MissingReason'];
 export type ModeRequest = components['schemas']['ModeRequest'];
 export type ModeView = components['schemas']['ModeView'];
+export type ModelCapabilities = components['schemas']['ModelCapabilities'];
+export type ModelEfforts = components['schemas']['ModelEfforts'];
 export type ModelFigures = components['schemas']['ModelFigures'];
+export type ModelLimits = components['schemas']['ModelLimits'];
+export type ModelListing = components['schemas']['ModelListing'];
+export type ModelPrice = components['schemas']['ModelPrice'];
 export type ModelSeries = components['schemas']['ModelSeries'];
+export type ModelView = components['schemas']['ModelView'];
 export type NamedFigures = components['schemas']['NamedFigures'];
 export type NamedSeries = components['schemas']['NamedSeries'];
 export type NewKeyInput = components['schemas']['NewKeyInput'];
@@ -3886,6 +4064,7 @@ export type PolicySchema = components['schemas']['PolicySchema'];
 export type PolicySource = components['schemas']['PolicySource'];
 export type PolicyTextInput = components['schemas']['PolicyTextInput'];
 export type PreviousFigures = components['schemas']['PreviousFigures'];
+export type PriceHours = components['schemas']['PriceHours'];
 export type PriceListDates = components['schemas']['PriceListDates'];
 export type Process = components['schemas']['Process'];
 export type PromptCacheReport = components['schemas']['PromptCacheReport'];
@@ -3985,10 +4164,13 @@ export type TextChange = components['schemas']['TextChange'];
 export type TextExcerpt = components['schemas']['TextExcerpt'];
 export type TextProblem = components['schemas']['TextProblem'];
 export type TextSearchPage = components['schemas']['TextSearchPage'];
+export type ThinkingBinding = components['schemas']['ThinkingBinding'];
+export type ThinkingMode = components['schemas']['ThinkingMode'];
 export type ThreadBranch = components['schemas']['ThreadBranch'];
 export type ThreadItem = components['schemas']['ThreadItem'];
 export type ThreadTurn = components['schemas']['ThreadTurn'];
 export type ThreadView = components['schemas']['ThreadView'];
+export type TierPrice = components['schemas']['TierPrice'];
 export type TimeoutAction = components['schemas']['TimeoutAction'];
 export type Timestamp = components['schemas']['Timestamp'];
 export type Timings = components['schemas']['Timings'];
@@ -4094,6 +4276,7 @@ export interface ApiCalls {
     'GET /media/streams': { request: unknown; response: StreamsView };
     'POST /media/links': { request: LinkRequest; response: MediaLink };
     'GET /llm/routes': { request: unknown; response: LlmRoutes };
+    'GET /models': { request: unknown; response: ModelListing };
     'GET /limits': { request: unknown; response: LimitsView };
     'GET /keys': { request: unknown; response: VirtualKeys };
     'POST /keys': { request: NewKeyInput; response: CreatedKey };

@@ -115,6 +115,14 @@ pub fn proposal(result: &Value) -> String {
     out
 }
 
+/// The model that was named, or else the names of those that were listed.
+pub fn models(result: &Value) -> String {
+    let (named, as_of) = (&result["named"], &result["as_of"]["built_in"]);
+    let names: Vec<_> = result["models"].as_array().into_iter().flatten().filter_map(|m| m["name"].as_str()).collect();
+    let found = if named.is_object() { format!("{named:#}") } else { names.join("\n") };
+    format!("{found}\n{} in all, as of {as_of}; prices of tokens are in dollars per million", result["total"])
+}
+
 /// How a program on the machine of the instance is routed through it.
 pub fn setup(result: &Value) -> String {
     let text = |name: &str| result[name].as_str().unwrap_or_default();

@@ -53,7 +53,13 @@ fn operation_call(tool: &Tool, operation: OperationId, arguments: &Value) -> Res
         let flow: FlowId = text.parse().map_err(|_| format!("`{text}` is not a flow id: search_flows lists them"))?;
         call = call.path(flow);
     }
-    Ok(if method == "GET" { call } else { call.body(tool.body(arguments)) })
+    let parameters = tool.body(arguments);
+    if method != "GET" {
+        return Ok(call.body(parameters));
+    }
+    let texts = parameters.as_object().into_iter().flatten();
+    Ok(texts
+        .fold(call, |call, (name, value)| call.query(name, value.as_str().map_or(value.to_string(), str::to_owned))))
 }
 
 impl RemoteToolCall {
@@ -97,6 +103,9 @@ mod tests {
             assert!(refused["result"]["content"][0]["text"].as_str().unwrap().contains("`strange`"), "{refused}");
         }
         assert!(remote_tool_call(&call("explain_rules", json!({"id": id})), WriteAccess::ReadOnly).unwrap().is_ok());
+        let models = call("list_models", json!({"query": "opus 5", "limit": 3}));
+        let allowed = remote_tool_call(&models, WriteAccess::ReadOnly).unwrap().unwrap();
+        assert_eq!(allowed.call.parts().1, "/models?limit=3&query=opus%205");
         let wrong =
             remote_tool_call(&call("explain_rules", json!({"id": 4})), WriteAccess::ReadOnly).unwrap().unwrap_err();
         assert_eq!(wrong["result"]["isError"], true);

@@ -223,6 +223,12 @@ tools! {
     "how_to_route", "Route a program through the proxy", Reads, Operation(OperationId::Setup, operation_texts::setup):
         "Gives the addresses of proxy and gateway, the files of the CA, and the environment with which a program is \
          recorded. Needs a running instance." =>;
+    "list_models", "Look up models", Reads, Operation(OperationId::ListModels, operation_texts::models):
+        "Gives the price of a language model, what it takes and refuses, and what translation changes in requests for \
+         it; or lists models. Needs a running instance." =>
+        text("query", "a model, or a part of names: gpt-6.1-sol, bedrock/us.anthropic.claude-opus-5-5, opus"),
+        text("provider", "only models at this provider"),
+        number("limit", "maximum number of models; default 50");
     "query_help", "Explain the query language", Reads, Store(|_, _| Ok(interflow_query::help().to_owned())):
         "The query language on a page." =>;
     "propose_rule", "Propose rules", Writes, Operation(OperationId::ProposeRules, operation_texts::proposal):

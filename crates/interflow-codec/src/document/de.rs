@@ -1,7 +1,8 @@
 //! Deserializes a document with serde; an error has the position of the innermost node in which it occurred.
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
+use interflow_types::data_file;
 use serde::de::value::StrDeserializer;
 use serde::de::{
     self, DeserializeSeed, Deserializer, EnumAccess, IntoDeserializer, MapAccess, SeqAccess, Unexpected, VariantAccess,
@@ -14,6 +15,34 @@ impl de::Error for DocumentError {
     fn custom<T: std::fmt::Display>(message: T) -> Self {
         Self { message: message.to_string(), place: None }
     }
+
+    fn invalid_type(given: Unexpected<'_>, expected: &dyn de::Expected) -> Self {
+        Self::custom(format_args!(
+            "it is {}, but {} belongs here",
+            plain(&given.to_string()),
+            plain(&expected.to_string())
+        ))
+    }
+
+    fn invalid_value(given: Unexpected<'_>, expected: &dyn de::Expected) -> Self {
+        Self::invalid_type(given, expected)
+    }
+
+    fn missing_field(field: &'static str) -> Self {
+        Self::custom(format_args!("the key `{field}` is missing"))
+    }
+}
+
+/// serde's words for types, in plain ones.
+static PLAIN_WORDS: LazyLock<Vec<[&str; 2]>> =
+    LazyLock::new(|| data_file::records(include_str!("../../data/type_words.txt")).collect());
+
+fn plain(words: &str) -> String {
+    // Behind the name of a type is the value.
+    let (name, value) = words.split_at(words.find(['`', '"']).map_or(words.len(), |at| at.saturating_sub(1)));
+    let name = if name.starts_with("struct ") { "map" } else { name };
+    let known = PLAIN_WORDS.iter().find(|[own, _]| *own == name);
+    known.map_or(name, |[_, plain]| *plain).to_owned() + value
 }
 
 impl DocumentError {
@@ -189,7 +218,7 @@ impl<'de> Deserializer<'de> for &DocumentNode {
     fn deserialize_enum<V: Visitor<'de>>(
         self,
         _: &'static str,
-        _: &'static [&'static str],
+        names: &'static [&'static str],
         visitor: V,
     ) -> Result<V::Value, DocumentError> {
         // A unit variant is a name; others are a mapping of one name to its content.
@@ -203,9 +232,9 @@ impl<'de> Deserializer<'de> for &DocumentNode {
                 let unexpected = match kind {
                     NodeKind::Mapping(_) => Unexpected::Map,
                     NodeKind::Sequence(_) => Unexpected::Seq,
-                    _ => Unexpected::Other("value"),
+                    _ => Unexpected::Other("no text"),
                 };
-                Err(de::Error::invalid_type(unexpected, &"a name, or one name with its value"))
+                Err(de::Error::invalid_type(unexpected, &&*format!("one of {}", names.join(", "))))
             }
         };
         visited.map_err(|e| e.with_position_of(self))

@@ -15,9 +15,10 @@ impl Document {
     /// Invalid TOML, with its position.
     pub fn parse_toml(text: &str) -> Result<Self, DocumentError> {
         let lines = LineStarts::new(text);
-        let table = DeTable::parse(text).map_err(|e| DocumentError {
-            message: e.message().to_owned(),
-            place: e.span().map(|span| lines.position(span.start)),
+        let table = DeTable::parse(text).map_err(|e| {
+            let what = e.span().filter(|_| e.message() == "duplicate key").and_then(|span| text.get(span));
+            let message = what.map_or(e.message().to_owned(), |key| format!("duplicate key `{}`", key.trim()));
+            DocumentError { message, place: e.span().map(|span| lines.position(span.start)) }
         })?;
         let kind = mapping(table.get_ref(), &lines)?;
         Ok(Self(Arc::new(node(kind, lines.position(table.span().start)))))
@@ -106,6 +107,7 @@ mod tests {
         }
         for (text, place) in [
             ("x = = 1", (1, 5)),
+            ("[a]\nnumber = 1\nnumber = 2", (3, 1)),
             ("['é']\nnumbr = 1", (2, 1)),
             ("'é' = { number = 300 }", (1, 18)),
             ("[a]\nnumber = 1\n[b]\n", (3, 1)),

@@ -644,7 +644,7 @@ fn call_record(seen: &ParsedCall, conversation: &str, leaf: Option<u128>, facts:
         agent: seen.agent.name.clone(),
         model: seen.model().to_owned(),
         provider: seen.provider.clone(),
-        usage: seen.reply.usage,
+        usage: seen.reply.usage.map(|usage| usage.at_host(&seen.host)),
         cost: seen.reply.cost,
         facts,
     }

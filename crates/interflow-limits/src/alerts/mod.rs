@@ -44,9 +44,6 @@ impl AlertSettings {
     /// Resolves the references of a configuration.
     pub fn new(config: &AlertsConfig) -> Result<Self, String> {
         let mut thresholds = config.thresholds.clone();
-        if let Some(wrong) = thresholds.iter().find(|t| !(1..=100).contains(*t)) {
-            return Err(format!("thresholds: {wrong} is not a percentage from 1 to 100"));
-        }
         thresholds.sort_unstable();
         thresholds.dedup();
         let secret =

@@ -22,7 +22,7 @@ pub use scope::any_matches;
 pub use group::{GroupLevel, KeyGroup};
 pub use group_file::GroupChange;
 pub use key_file::{KeyChange, KeyFileError, NewVirtualKey, add_key, parse_timestamp, revoke_key};
-pub use scope::{KeyScope, ScopeRequest, ScopeViolation};
+pub use scope::{KeyScope, MCP_SEPARATOR, ScopeRequest, ScopeViolation, check_mcp_name};
 pub use secret::{KEY_PREFIX, PlaintextKey};
 pub use store::KeyStore;
 

@@ -22,6 +22,28 @@ pub struct KeyScope {
     pub mcp: Vec<String>,
 }
 
+/// What separates the name of a server from that of its tool.
+pub const MCP_SEPARATOR: &str = "__";
+/// Longest name of a server. Names of tools, with that of their server before them, have 64 characters at some
+/// providers of models.
+const MAX_MCP_NAME: usize = 32;
+
+/// Checks the name of an MCP server.
+///
+/// # Errors
+/// What a name may have.
+pub fn check_mcp_name(name: &str) -> Result<(), String> {
+    let valid = |c: char| c.is_ascii_alphanumeric() || "-_".contains(c);
+    let is_valid = !name.is_empty()
+        && name.len() <= MAX_MCP_NAME
+        && name.chars().all(valid)
+        && !name.contains(MCP_SEPARATOR)
+        && !name.ends_with('_');
+    is_valid.then_some(()).ok_or_else(|| {
+        format!("a name has letters, digits, `-` and single `_` within, and at most {MAX_MCP_NAME} of them")
+    })
+}
+
 #[derive(Clone, Copy, Debug)]
 pub struct ScopeRequest<'a> {
     pub provider: &'a str,
@@ -123,6 +145,22 @@ fn matches(pattern: &str, text: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn names_of_servers_can_be_told_from_those_of_their_tools() {
+        for (name, is_valid) in [
+            ("github", true),
+            ("a_b-2", true),
+            ("_a", true),
+            ("a__b", false),
+            ("a_", false),
+            ("", false),
+            ("a.b", false),
+            ("a23456789012345678901234567890123", false),
+        ] {
+            assert_eq!(check_mcp_name(name).is_ok(), is_valid, "{name}");
+        }
+    }
 
     #[test]
     fn wildcard_patterns_match_as_documented() {

@@ -152,7 +152,7 @@ impl QuotaRules {
             if rules[..i].iter().any(|r| r.name == rules[i].name) {
                 return Err(wrong(&format!("there is another rule of the name `{}`", rules[i].name)));
             }
-            rules[i].allow.check().map_err(|why| wrong(&why))?;
+            rules[i].allow.check().map_err(|why| format!("quota.rule[{i}].allow.{why}"))?;
             if rules[i].allow == Quota::default() {
                 return Err(wrong("it limits nothing: give it requests, tokens, concurrent or a budget"));
             }

@@ -1,9 +1,10 @@
 //! The table of upstreams and the routing of paths to them.
 
-use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, LazyLock};
 
-use interflow_types::{ByteStr, Method, Url};
+use interflow_query::unknown_key_message;
+use interflow_types::{ByteStr, Method, Url, data_file};
 
 use super::routing::{Route, RouteTable};
 use super::upstream::{LlmUpstream, SecretReader};
@@ -13,30 +14,21 @@ use interflow_llm::{DetectedCall, LlmConfig, LlmUpstreamConfig, Provider, Teleme
 use sha2::{Digest, Sha256};
 
 /// Predefined upstreams: name, API, target. Configuration under the same name overrides single settings of them.
-const BUILT_IN_UPSTREAMS: [(&str, Provider, Option<&str>); 18] = [
-    ("openai", Provider::OpenAi, Some("https://api.openai.com")),
-    ("anthropic", Provider::Anthropic, Some("https://api.anthropic.com")),
-    ("gemini", Provider::Gemini, Some("https://generativelanguage.googleapis.com")),
-    ("vertex", Provider::Vertex, Some("https://aiplatform.googleapis.com")),
-    ("azure", Provider::Azure, None),
-    ("bedrock", Provider::Bedrock, Some("https://bedrock-runtime.us-east-1.amazonaws.com")),
-    ("ollama", Provider::Ollama, Some("http://127.0.0.1:11434")),
-    ("cohere", Provider::Cohere, Some("https://api.cohere.com")),
-    ("mistral", Provider::Mistral, Some("https://api.mistral.ai")),
-    ("groq", Provider::OpenAi, Some("https://api.groq.com/openai")),
-    ("together", Provider::OpenAi, Some("https://api.together.xyz")),
-    ("openrouter", Provider::OpenAi, Some("https://openrouter.ai/api")),
-    ("deepseek", Provider::OpenAi, Some("https://api.deepseek.com")),
-    ("xai", Provider::OpenAi, Some("https://api.x.ai")),
-    ("fireworks", Provider::OpenAi, Some("https://api.fireworks.ai/inference")),
-    ("perplexity", Provider::OpenAi, Some("https://api.perplexity.ai")),
-    ("cerebras", Provider::OpenAi, Some("https://api.cerebras.ai")),
-    ("moonshot", Provider::OpenAi, Some("https://api.moonshot.ai")),
-];
+static BUILT_IN_UPSTREAMS: LazyLock<Vec<(&str, Provider, Option<&str>)>> = LazyLock::new(|| {
+    let rows = data_file::records(include_str!("../../data/upstreams.txt"));
+    rows.map(|[name, api, url]| {
+        (name, Provider::from_name(api).expect("the table names APIs"), Some(url).filter(|url| !url.is_empty()))
+    })
+    .collect()
+});
+
+fn built_in(name: &str) -> Option<&'static (&'static str, Provider, Option<&'static str>)> {
+    BUILT_IN_UPSTREAMS.iter().find(|row| row.0 == name)
+}
 
 /// Whether there is an upstream of this name, predefined or configured.
 pub(crate) fn is_known_upstream(config: &LlmConfig, name: &str) -> bool {
-    config.provider.contains_key(name) || BUILT_IN_UPSTREAMS.iter().any(|b| b.0 == name)
+    config.provider.contains_key(name) || built_in(name).is_some()
 }
 
 /// Reserved names: they begin the providers' own paths (`/v1/…`), which would then be ambiguous.
@@ -79,25 +71,24 @@ impl UpstreamTable {
     pub(super) fn new(config: &LlmConfig, secret: &SecretReader<'_>) -> Result<Self, String> {
         let mut upstreams = BTreeMap::new();
         let none = LlmUpstreamConfig::default();
-        for (name, provider, target) in BUILT_IN_UPSTREAMS {
+        let predefined = BUILT_IN_UPSTREAMS.iter().map(|row| row.0);
+        for name in predefined.chain(config.provider.keys().map(String::as_str)).collect::<BTreeSet<_>>() {
             let own = config.provider.get(name).unwrap_or(&none);
-            let provider =
-                provider_kind(own).unwrap_or(Ok(provider)).map_err(|e| format!("llm.provider.{name}.{e}"))?;
-            let upstream = LlmUpstream::new(name, provider, target, own, secret);
-            upstreams.insert(name.to_owned(), Arc::new(upstream.map_err(|e| format!("llm.provider.{name}.{e}"))?));
-        }
-        for (name, own) in config.provider.iter().filter(|(name, _)| !BUILT_IN_UPSTREAMS.iter().any(|b| b.0 == *name)) {
             let at = |e: String| format!("llm.provider.{name}.{e}");
-            if RESERVED_NAMES.contains(&name.as_str()) || name.is_empty() || name.contains(['/', '\\', '?', '#', '%']) {
+            if RESERVED_NAMES.contains(&name) || name.is_empty() || name.contains(['/', '\\', '?', '#', '%']) {
                 return Err(format!("llm.provider.{name}: an upstream cannot have this name"));
             }
-            if own.url.is_none() {
+            // One of a predefined kind has its URL.
+            let target = built_in(name).or_else(|| own.kind.as_deref().and_then(built_in)).and_then(|row| row.2);
+            if built_in(name).is_none() && own.url.is_none() && target.is_none() {
                 return Err(at("url: it is missing; write it as https://host/path".into()));
             }
-            // The format says which API it is, unless the kind does.
-            let by_format = own.format.as_deref().and_then(WireFormat::from_name).map(WireFormat::provider);
-            let provider = provider_kind(own).unwrap_or(Ok(by_format.unwrap_or(Provider::OpenAi))).map_err(at)?;
-            upstreams.insert(name.clone(), Arc::new(LlmUpstream::new(name, provider, None, own, secret).map_err(at)?));
+            // The format says which API it is, unless the name or the kind does.
+            let by_format = || own.format.as_deref().and_then(WireFormat::from_name).map(WireFormat::provider);
+            let usual = built_in(name).map(|row| row.1).or_else(by_format).unwrap_or(Provider::OpenAi);
+            let provider = provider_kind(own).unwrap_or(Ok(usual)).map_err(at)?;
+            upstreams
+                .insert(name.to_owned(), Arc::new(LlmUpstream::new(name, provider, target, own, secret).map_err(at)?));
         }
         let mut table = Self {
             upstreams,
@@ -273,8 +264,8 @@ fn digest(config: &LlmConfig) -> [u8; 32] {
 
 fn provider_kind(config: &LlmUpstreamConfig) -> Option<Result<Provider, String>> {
     let name = config.kind.as_deref()?;
-    let provider = Provider::from_name(name).filter(|p| *p != Provider::Unknown);
-    Some(provider.ok_or_else(|| format!("kind: `{name}` is not an API that is known; write openai, azure, anthropic, gemini, vertex, bedrock, ollama, cohere or mistral")))
+    let names: Vec<_> = BUILT_IN_UPSTREAMS.iter().map(|row| row.0).collect();
+    Some(built_in(name).map(|row| row.1).ok_or_else(|| format!("kind: {}", unknown_key_message("kind", name, &names))))
 }
 
 /// Splits a path into its first segment and the rest, which begins with `/` or `?`, or is empty.
@@ -310,4 +301,24 @@ fn native_upstream(path: &str, anthropic: bool) -> Option<&'static str> {
         return Some("cohere");
     }
     path.starts_with("/v1/").then_some("openai")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_provider_of_a_predefined_kind_has_its_url() {
+        let config = r#"{"provider": {"groq-2": {"kind": "groq"}, "far": {"kind": "bedrock", "region": "eu-west-1"},
+            "own": {"kind": "groq", "url": "http://127.0.0.1:8000"}}}"#;
+        let table = UpstreamTable::new(&serde_json::from_str(config).unwrap(), &|text| Ok(text.to_owned())).unwrap();
+        let path = |name: &str, url: &str| {
+            let (scheme, authority, path) = Url::split(url).unwrap();
+            table.get(name).unwrap().path_within(&Url { scheme, authority, path: path.into() })
+        };
+        assert_eq!(path("groq-2", "https://api.groq.com/openai/v1/models").as_deref(), Some("/v1/models"));
+        assert_eq!(path("own", "https://api.groq.com/openai/v1/models"), None);
+        assert_eq!(table.get("groq-2").unwrap().provider, Provider::OpenAi);
+        assert_eq!(table.get("far").unwrap().provider, Provider::Bedrock);
+    }
 }

@@ -34,13 +34,13 @@ pub(crate) fn charged_usage(flow: &Flow) -> Option<ChargedUsage> {
         return None;
     }
     let reserved = reserved(flow, call);
-    let mut usage = reported.unwrap_or_default();
+    let mut usage = reported.unwrap_or_default().at_host(&provider_host(flow));
     let mut is_estimated = reported.is_none() || counted.unreported > 0;
     usage.output = usage.output.saturating_add(counted.unreported);
     if call.operation == Operation::Realtime {
         // Its messages add up: these are the ones after the last report.
         usage.input = usage.input.saturating_add(call.estimated_input);
-    } else if usage.input == 0 {
+    } else if [usage.input, usage.seconds, usage.searches, usage.pages] == [0; 4] {
         usage.input = reserved.input;
         is_estimated = true;
     }
@@ -63,6 +63,13 @@ pub(crate) fn charged_usage(flow: &Flow) -> Option<ChargedUsage> {
         usage.output = usage.output.max(reserved.output);
     }
     Some(ChargedUsage { usage, is_estimated })
+}
+
+/// The host that answered, or that was asked.
+fn provider_host(flow: &Flow) -> String {
+    let answered = ListedAttempt::serving(flow).zip(flow.extension::<Attempts>());
+    let host = answered.and_then(|(serving, attempts)| Some(attempts.list().get(serving.index)?.host.clone()));
+    host.unwrap_or_else(|| flow.authority.host.to_string())
 }
 
 /// What the request of a flow used, by deployment: first the request itself, then the attempts that a provider got besides,
@@ -208,7 +215,7 @@ fn reach(flow: &Flow) -> DeliveryState {
 #[cfg(test)]
 mod tests {
     use interflow_llm::CountedOutput;
-    use interflow_types::{Attempt, AttemptState, Authority, ClientInfo, ErrorKind, Scheme, Timestamp};
+    use interflow_types::{Attempt, AttemptState, Authority, ClientInfo, ErrorKind, Scheme, ServiceRegion, Timestamp};
 
     use super::*;
 
@@ -331,6 +338,30 @@ mod tests {
             }
             flow.extension_mut::<FlowReservation>().status = StatusCode::from_u16(status).ok();
             assert_eq!(usages(&flow), expected, "{status}");
+        }
+    }
+
+    #[test]
+    fn a_regional_host_is_charged_its_own_price_and_what_is_not_in_tokens_no_input() {
+        let usage = CallUsage { input: 9, output: 40, ..CallUsage::default() };
+        let pages = CallUsage { pages: 3, ..CallUsage::default() };
+        for (host, reported, region) in [
+            ("eu.api.openai.com", usage, Some(ServiceRegion::Eu)),
+            ("api.openai.com", usage, None),
+            ("api.mistral.ai", pages, None),
+        ] {
+            let call = LlmCall { operation: Operation::Chat, ..LlmCall::default() };
+            call.merge_summary(&interflow_llm::ResponseSummary { usage: Some(reported), ..Default::default() });
+            let mut flow = flow(call);
+            let attempt = Attempt { provider: "p".into(), host: host.into(), ..Attempt::default() };
+            flow.extension_mut::<Attempts>().begin(attempt).settle(AttemptState::Served, None);
+            flow.extension_mut::<FlowReservation>().status = Some(StatusCode::OK);
+            let charged = charged_usage(&flow).unwrap();
+            assert_eq!(
+                charged,
+                ChargedUsage { usage: CallUsage { region, ..reported }, is_estimated: false },
+                "{host}"
+            );
         }
     }
 

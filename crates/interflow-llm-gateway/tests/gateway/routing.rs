@@ -249,7 +249,8 @@ fn invalid_config_is_reported_with_its_key() {
             r#"{"provider":{"openai":{"url":"ftp://a"}}}"#,
             "llm.provider.openai.url: `ftp://a` is not a URL of a provider",
         ),
-        (r#"{"provider":{"openai":{"kind":"opnai"}}}"#, "llm.provider.openai.kind: `opnai`"),
+        (r#"{"provider":{"x":{"kind":"azure"}}}"#, "llm.provider.x.url: it is missing"),
+        (r#"{"provider":{"openai":{"kind":"opnai"}}}"#, "openai.kind: unknown kind `opnai`: did you mean `openai`?"),
         (r#"{"provider":{"openai":{"fallback":["vertex"]}}}"#, "vertex speaks vertex, not openai"),
         (
             r#"{"provider":{"openai":{"format":"gemini"}}}"#,

@@ -204,3 +204,59 @@ fn messages_without_content_are_left_out_and_a_request_of_nothing_else_is_refuse
     let (body, _) = written(WireFormat::OpenAiChat, &at(WireFormat::Anthropic, Provider::Anthropic), calls);
     assert_eq!(body["messages"][1]["content"][0]["type"], "tool_use", "{body}");
 }
+
+#[test]
+fn what_a_model_is_said_to_refuse_is_what_translation_does() {
+    let tool = json!([{ "type": "function", "function": { "name": "f", "parameters": { "type": "object" } } }]);
+    let mut checked = 0;
+    for (model, format) in [
+        ("claude-fable-5-2", WireFormat::Anthropic),
+        ("claude-sonnet-5-5", WireFormat::Anthropic),
+        ("claude-haiku-5-5", WireFormat::Anthropic),
+        ("claude-opus-5", WireFormat::Anthropic),
+        ("claude-opus-4-6", WireFormat::Anthropic),
+        ("gpt-6-astra", WireFormat::OpenAiChat),
+        ("gpt-5.6-sol", WireFormat::OpenAiChat),
+        ("gemini-4-argon", WireFormat::Gemini),
+    ] {
+        let to = Target { is_openai: format == WireFormat::OpenAiChat, ..target(format, model) };
+        for line in interflow_models::capabilities("test", model).unwrap().translation() {
+            let (parameter, what) = line.split_once(": ").unwrap();
+            let mut ask = chat(json!({ "max_completion_tokens": 9_000 }));
+            if what.ends_with("while it thinks") {
+                ask["reasoning_effort"] = "high".into();
+            }
+            let lost = match parameter {
+                "temperature" | "top_p" | "frequency_penalty" => {
+                    ask[parameter] = json!(0.4375);
+                    parameter
+                }
+                "tool_choice.forced" => {
+                    (ask["tools"], ask["tool_choice"]) = (tool.clone(), "required".into());
+                    "tool_choice"
+                }
+                "prefill" => {
+                    ask["messages"].as_array_mut().unwrap().push(json!({ "role": "assistant", "content": "Well" }));
+                    "messages.prefill"
+                }
+                "thinking.disabled" => {
+                    ask["reasoning_effort"] = "none".into();
+                    "reasoning"
+                }
+                _ if parameter.starts_with("effort ") => {
+                    ask["reasoning_effort"] = parameter["effort ".len()..].into();
+                    "reasoning.effort"
+                }
+                _ => continue,
+            };
+            let (body, losses) = written(WireFormat::OpenAiChat, &to, ask);
+            let text = body.to_string();
+            assert!(losses.contains(lost) && !text.contains("0.4375"), "{model} {line}: {losses}: {body}");
+            let becomes = what.strip_prefix("becomes ").filter(|_| !parameter.starts_with("tool_choice"));
+            assert!(becomes.is_none_or(|word| text.contains(&format!("\"{word}\""))), "{model} {line}: {body}");
+            assert!(parameter != "tool_choice.forced" || !text.contains("\"any\""), "{model} {line}: {body}");
+            checked += 1;
+        }
+    }
+    assert!(checked > 25, "{checked}");
+}

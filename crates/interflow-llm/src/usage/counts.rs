@@ -32,6 +32,9 @@ fn counts_in(value: &Value) -> Option<CallUsage> {
     if let Some(usage) = object("usage") {
         return interaction_counts(usage).or_else(|| parse_counts(usage));
     }
+    if let Some(ocr) = object("usage_info") {
+        return Some(CallUsage { pages: number(ocr, &["pages_processed"]), ..CallUsage::default() });
+    }
     if let Some(gemini) = object("usageMetadata") {
         return Some(gemini_counts(gemini));
     }

@@ -212,6 +212,7 @@ mod tests {
         assert_eq!(realtime, read);
         assert_eq!(usage(json!({"text": "a", "usage": {"type": "duration", "seconds": 11.2}})).seconds, 12);
         assert_eq!(usage(json!({"results": [], "meta": {"billed_units": {"search_units": 2}}})).searches, 2);
+        assert_eq!(usage(json!({"pages": [], "usage_info": {"pages_processed": 3, "doc_size_bytes": 9}})).pages, 3);
 
         let gemini = usage(
             json!({"modelVersion": "m", "candidates": [{"groundingMetadata": {"webSearchQueries": ["a", "b"]}}],

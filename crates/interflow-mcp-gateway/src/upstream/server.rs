@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use interflow_limits::MCP_SEPARATOR;
 use interflow_redact::{RedactMode, ValuePolicy};
 use interflow_types::HttpClient;
 
@@ -11,9 +12,6 @@ use super::known_capabilities::KnownCapabilities;
 use super::stdio::{StdioRuntime, StdioServer};
 use crate::config::{ArgumentMode, McpServerConfig};
 use crate::policy::CallRules;
-
-/// What separates the name of a server from that of its tool.
-pub(crate) const SEPARATOR: &str = "__";
 
 /// A server with its connection.
 pub(crate) struct McpServer {
@@ -122,6 +120,6 @@ impl McpServer {
 
     /// The name of a tool or a prompt for clients of an endpoint.
     pub fn offered_name(&self, only: Option<&str>, name: &str) -> String {
-        if only.is_some() { name.to_owned() } else { format!("{}{SEPARATOR}{name}", self.name) }
+        if only.is_some() { name.to_owned() } else { format!("{}{MCP_SEPARATOR}{name}", self.name) }
     }
 }

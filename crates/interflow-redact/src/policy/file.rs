@@ -332,16 +332,7 @@ fn kind_named(name: &str) -> Result<Kind, RedactError> {
 
 /// The closest known word as a suggestion; empty if none is close.
 pub(super) fn suggestion<'a>(word: &str, known: impl Iterator<Item = &'a str>) -> String {
-    let near = known.map(|k| (strsim::jaro_winkler(word, k), k)).max_by(|a, b| a.0.total_cmp(&b.0));
-    near.filter(|(score, _)| *score > 0.75).map_or_else(String::new, |(_, k)| format!("; did you mean `{k}`?"))
-}
-
-/// Adds the closest known key to serde's message on an unknown key.
-pub(super) fn with_suggestion(message: &str) -> String {
-    let unknown = message.split_once("unknown field `").or_else(|| message.split_once("unknown variant `"));
-    let Some((word, rest)) = unknown.and_then(|(_, rest)| rest.split_once('`')) else { return message.to_owned() };
-    let names = rest.lines().next().unwrap_or_default().split('`').skip(1).step_by(2);
-    format!("{}{}", message.trim_end(), suggestion(word, names))
+    interflow_query::closest_name(word, known).map_or_else(String::new, |k| format!("; did you mean `{k}`?"))
 }
 
 impl PolicyFile {

@@ -1,10 +1,11 @@
 //! Locates errors in a policy's text by line and column.
 
 use interflow_codec::document::from_toml;
+use interflow_query::with_suggestion;
 use interflow_types::schema::JsonSchema;
 use serde::Serialize;
 
-use super::{Policy, PolicyFile, file};
+use super::{Policy, PolicyFile};
 use crate::RedactError;
 
 /// An error in a policy's text.
@@ -40,14 +41,8 @@ impl Policy {
 /// The first error of the TOML parser; `None` if it accepts the text.
 fn in_toml(text: &str) -> Option<PolicyProblem> {
     let error = from_toml::<PolicyFile>(text).err()?;
-    let problem = file::with_suggestion(error.message());
-    // The list of all valid names is omitted if there is a suggestion.
-    let message = match (problem.split_once(", expected"), problem.split_once("; did you mean")) {
-        (Some((what, _)), Some((_, meant))) => format!("{what}; did you mean{meant}"),
-        _ => problem,
-    };
     let (line, column) = error.position().unwrap_or((1, 1));
-    Some(PolicyProblem { line, column, message })
+    Some(PolicyProblem { line, column, message: with_suggestion(error.message()) })
 }
 
 /// The first error of the JSON parser; `None` if it accepts the text.
@@ -82,7 +77,7 @@ mod tests {
     #[test]
     fn policy_errors_have_a_position_and_a_suggestion() {
         let table: &[(&str, usize, usize, &str)] = &[
-            ("name = \"x\"\nexept = [\"date\"]\n", 2, 1, "unknown field `exept`; did you mean `except`?"),
+            ("name = \"x\"\nexept = [\"date\"]\n", 2, 1, "unknown key `exept`: did you mean `except`?"),
             ("kinds = [\"ssn\",\n  \"emial-address\"]\n", 2, 4, "did you mean `email-address`?"),
             ("[[patterns]]\nname = \"é\"\npattern = \"(a\"\n", 3, 12, "the pattern `(a` cannot be used"),
             ("name = \n", 1, 8, ""),

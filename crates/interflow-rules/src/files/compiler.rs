@@ -188,7 +188,7 @@ impl<'c> Compiler<'c> {
         let message = match &names.0[..] {
             [name] if known.contains(&name.as_str()) => return,
             [name] if known.is_empty() => format!("there is no service `{name}`: write it under `services`"),
-            [name] => crate::error::unknown_key_message("service", name, &known),
+            [name] => interflow_query::unknown_key_message("service", name, &known),
             _ => "`call` takes the name of one service".into(),
         };
         self.problems.push(parsed.problem(at, Some(rule), message));

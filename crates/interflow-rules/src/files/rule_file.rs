@@ -58,7 +58,7 @@ impl<'de> Deserialize<'de> for PhaseName {
         let text = String::deserialize(d)?;
         phase_names::find(&text).map(Self).ok_or_else(|| {
             let names: Vec<&str> = phase_names::PHASES.iter().map(|p| p.name).collect();
-            de::Error::custom(crate::error::unknown_key_message("phase", &text, &names))
+            de::Error::custom(interflow_query::unknown_key_message("phase", &text, &names))
         })
     }
 }

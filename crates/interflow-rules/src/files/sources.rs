@@ -7,10 +7,11 @@ use std::sync::Arc;
 use interflow_codec::document::{Document, DocumentError};
 use serde::Deserialize;
 
-use crate::error::{RuleLoadError, RuleProblem, with_suggestion};
+use crate::error::{RuleLoadError, RuleProblem};
 use crate::files::rule_file::RuleFile;
 use crate::files::rule_format::RuleFormat;
 use crate::state::runtime::RuleRuntime;
+use interflow_query::with_suggestion;
 
 pub use interflow_codec::document::PathSegment;
 

@@ -22,15 +22,7 @@ const MAX_FILE: usize = 8 << 20;
 /// # Errors
 /// The configuration is wrong. A file that is not taken is only reported.
 pub fn load(config: &CatalogConfig, home: &DataDir) -> Result<Option<CatalogSource>, String> {
-    let Some(key) = &config.key else {
-        let unsigned = config.url.is_none() && config.pin.is_none();
-        return if unsigned {
-            Ok(None)
-        } else {
-            Err("quota.catalog: set key, by which a catalog is signed".to_owned())
-        };
-    };
-    let source = CatalogSource::new(key, config.pin.as_deref())?;
+    let Some(source) = config.source()? else { return Ok(None) };
     if let Ok(file) = std::fs::read(home.join(FILE)) {
         match source.open(&file, Timestamp::now()) {
             Ok(catalog) => interflow_models::install(catalog),
@@ -137,8 +129,10 @@ mod tests {
         let home = DataDir::find(Some(std::path::Path::new("/nowhere"))).unwrap();
         assert!(load(&CatalogConfig::default(), &home).unwrap().is_none());
         let config = CatalogConfig { url: Some("https://mirror.test/".into()), ..CatalogConfig::default() };
-        assert!(load(&config, &home).unwrap_err().contains("quota.catalog: set key"));
-        let config = CatalogConfig { key: Some("abc".into()), ..config };
+        assert!(load(&config, &home).unwrap_err().contains("quota.catalog.key: it is missing"));
+        let config = CatalogConfig { url: Some("nonsense".into()), ..config };
+        assert!(load(&config, &home).unwrap_err().contains("quota.catalog.url"));
+        let config = CatalogConfig { key: Some("abc".into()), ..CatalogConfig::default() };
         assert!(load(&config, &home).unwrap_err().contains("quota.catalog.key"));
     }
 }

@@ -38,7 +38,11 @@ fn write(
         }
     }
     let gateway = list(running.engine.gateway_addresses());
-    writeln!(out, "  gateway  {gateway}   {}", pluralize(config.gateway.route.len() as u64, "route"))?;
+    let routes = match config.gateway.route.len() as u64 {
+        0 => String::new(),
+        n => format!("   {}", pluralize(n, "route")),
+    };
+    writeln!(out, "  gateway  {gateway}{routes}")?;
     if config.gateway.tls_self_signed && config.gateway.tls.is_none() {
         let print = running.engine.ca().fingerprint_sha256();
         writeln!(out, "           https too, by Interflow's own CA (SHA-256 {print})")?;

@@ -72,7 +72,13 @@ pub fn start_with_level(config: &LogConfig, level: Option<&str>) -> Result<(), S
 /// # Errors
 /// It is not.
 pub fn check(config: &LogConfig) -> Result<(), String> {
+    const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
     let level = &config.level;
+    // The filter would take another word for a module, and log nothing else.
+    let is_word = |part: &&str| !part.contains(['=', ':', '[']) && !LEVELS.iter().any(|l| l.eq_ignore_ascii_case(part));
+    if let Some(word) = level.split(',').map(str::trim).find(is_word) {
+        return Err(format!("log.level: {}", interflow_query::unknown_key_message("level", word, &LEVELS)));
+    }
     EnvFilter::try_new(level).map(drop).map_err(|e| format!("log.level: the log level `{level}` is invalid: {e}"))
 }
 

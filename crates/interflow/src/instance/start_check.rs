@@ -33,6 +33,7 @@ pub fn check_values(config: &InterflowConfig) -> Result<(), ConfigMistake> {
     #[cfg(feature = "media")]
     config.media.check().map_err(|e| e.to_string())?;
     log::check(&config.log)?;
+    config.quota.check()?;
     config.mcp.check()?;
     config.fleet.check(&config.approvals)?;
     config.admin.oidc.iter().try_for_each(|oidc| oidc.check())?;

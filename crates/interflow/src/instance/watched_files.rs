@@ -3,7 +3,7 @@
 //! Files are polled by path. Directory watches would report every file nearby (such as the log), and miss changes on file
 //! systems without events, mounted config maps and replaced symlinks.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
@@ -79,7 +79,9 @@ impl WatchedFiles {
             let stamp = former.get(&path).cloned().unwrap_or_else(|| read.read_version(&path));
             (path, stamp)
         };
-        *watched = paths.into_iter().map(stamped).collect();
+        // A file may be named and found.
+        let mut first = HashSet::new();
+        *watched = paths.into_iter().filter(|path| first.insert(path.clone())).map(stamped).collect();
     }
 
     /// Whether a file has another version than it had last.
@@ -127,6 +129,16 @@ mod tests {
         assert!(watched.poll() && !watched.poll());
         std::fs::write(path("missing"), "").unwrap();
         assert!(watched.poll() && !watched.poll());
+    }
+
+    #[test]
+    fn a_file_that_is_named_twice_is_listed_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let [named, other] = ["rules.yaml", "other"].map(|name| folder.path().join(name));
+        for path in [&named, &other] {
+            std::fs::write(path, "a").unwrap();
+        }
+        assert_eq!(watched(&[named.clone(), other.clone(), named.clone()]).existing(), [named, other]);
     }
 
     #[test]

@@ -233,6 +233,94 @@ fn relative_paths_of_a_configuration_file_start_from_its_directory() {
 }
 
 #[test]
+fn models_have_the_price_that_is_charged_also_of_the_own_list_and_unknown_providers_are_named() {
+    let home = tempfile::tempdir().unwrap();
+    let home = home.path();
+    let prices = r#"{"prices": {"local/*": {"input": 0.5, "output": 1}, "bedrock/us.*": {"input": 9, "output": 9},
+        "gpt-zeta": {"input": 3, "output": 4}}}"#;
+    std::fs::write(home.join("prices.json"), prices).unwrap();
+    std::fs::write(home.join("interflow.toml"), "[quota]\nprices = \"prices.json\"\n").unwrap();
+    let show = |words: &[&str]| ok(home, &[&["models"], words].concat());
+    let lines = |text: &str, expected: &[&str]| {
+        for line in expected {
+            assert!(text.lines().any(|l| l == *line), "no `{line}`: {text}");
+        }
+    };
+    let all = [
+        "name: openai/gpt-6.2-sol",
+        "  input: 2.0",
+        "  cache_write: not known",
+        "      tokens: 272000",
+        "    responses",
+    ];
+    lines(&show(&["gpt-6.2-sol"]), &all);
+    lines(&show(&["gpt-zeta"]), &["name: gpt-zeta", "  input: 3.0", "own: gpt-zeta"]);
+    lines(&show(&["whatever", "--provider", "local"]), &["name: local/whatever", "  input: 0.5", "own: local/*"]);
+    let name = "us.anthropic.claude-opus-5-5";
+    lines(&show(&[name, "--provider", "bedrock"]), &["  input: 9.0", "own: bedrock/us.*", "mode: chat"]);
+    lines(&show(&["claude-opus-5-5"]), &["  tool_choice.forced: becomes auto", "  temperature: left out"]);
+    let listed = show(&["loca"]);
+    assert!(listed.starts_with("NAME ") && listed.contains("\nlocal/*  0.5 "), "{listed}");
+    assert!(show(&["gpt-6.1", "--provider", "openai"]).contains("openai/gpt-6.1-sol    2.0    10.0"));
+    for (provider, says) in
+        [("opnai", "did you mean `openai`? (a provider of"), ("nope-at-all", "known providers are ")]
+    {
+        let (code, _, err) = run(home, &["models", "--provider", provider]);
+        assert_eq!(code, 2, "{err}");
+        assert!(err.contains(&format!("unknown provider `{provider}`: {says}")), "{err}");
+    }
+    std::fs::write(home.join("prices.json"), prices.replace("\"gpt-zeta\"", "\"local/*\"")).unwrap();
+    for words in [&["models", "x"][..], &["config", "check"]] {
+        let (_, _, err) = run(home, words);
+        assert!(err.contains("prices.json:2:9: duplicate key `local/*`"), "{words:?}: {err}");
+    }
+}
+
+#[test]
+fn config_check_names_place_and_remedy_of_each_mistake() {
+    let home = tempfile::tempdir().unwrap();
+    let home = home.path();
+    let rule = "[[quota.rule]]\nname = \"a\"\nallow = { concurrent = 1 }\n[[quota.rule]]\nname = \"b\"\n";
+    for (text, says) in [
+        (
+            &*format!("{rule}allow = {{ money_per_day = -5 }}"),
+            "6:11: quota.rule[1].allow.money_per_day: dollars from 0",
+        ),
+        (rule, "4:1: quota.rule[1]: it limits nothing"),
+        ("[quota]\nunpriced = 1", "2:12: it is no text, but one of refuse, allow belongs here"),
+        ("[quota]\nrule = {}", "2:8: it is a table, but a list belongs here: write [value, …], or [[section]]"),
+        ("[quota.catalog]\nurl = \"https://x.test/c\"", "1:8: quota.catalog.key: it is missing"),
+        ("[quota.catalog]\nurl = \"x\"", "2:1: quota.catalog.url: `x`"),
+        ("[quota]\nslot_lease = \"1s\"\nslot_lease = \"2s\"", "3:1: duplicate key `slot_lease`"),
+        ("[quota]\nslot_lease = \"1s\"\n[quota]\n", "3:2: duplicate key `quota`"),
+        (
+            "[[llm.guardrail]]\nkind = \"words\"",
+            "1:1: it is a list, but a table belongs here: write [section] or [section.NAME]",
+        ),
+        ("workers = 5", "1:11: it is the number `5`, but a table belongs here"),
+        ("[workers]\ncount = -1", "2:9: it is the number `-1`, but a whole number from 0 belongs here"),
+        ("[quota.alerts]\nthresholds = [300]", "2:15: it is the number `300`, but a whole number from 0 to 255"),
+        ("[limits]\nconnections = 1.5", "2:15: it is the number `1.5`, but a whole number from 0 belongs here"),
+        ("[record]\ndir = 5", "2:7: it is the number `5`, but a text belongs here"),
+        ("[rules]\nfiles = \"x.yaml\"", "2:9: it is the text \"x.yaml\", but a list belongs here: write [value, …]"),
+        ("[intercept]\nmode = true", "2:8: it is no text, but one of "),
+        ("[proxy]\nlisten = [\"nowhere\"]", "2:11: invalid socket address syntax: write an address with a port"),
+        ("[proxy.tls]\ncertificate = \"c\"", "1:1: the key `key` is missing"),
+        ("[log]\nlevel = \"loud\"", "2:1: log.level: unknown level `loud`: known levels are off, error"),
+        ("[mcp.server.a]\n", "1:13: mcp.server.a.url: it is missing"),
+        (
+            "[llm.provider.a]\nkind = \"openia\"",
+            "2:1: llm.provider.a.kind: unknown kind `openia`: did you mean `openai`?",
+        ),
+    ] {
+        let path = home.join("c.toml");
+        std::fs::write(&path, text).unwrap();
+        let (code, out, err) = run(home, &["config", "check", "--values-only", "c.toml"]);
+        assert!(code != 0 && err.contains(&format!("c.toml:{says}")), "{text}\n{out}{err}");
+    }
+}
+
+#[test]
 fn config_env_names_every_variable() {
     let home = tempfile::tempdir().unwrap();
     let names = ok(home.path(), &["config", "env"]);

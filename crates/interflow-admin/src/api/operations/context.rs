@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use interflow_limits::{SpendError, SpendQuery, SpendReport};
+use interflow_limits::{PriceList, SpendError, SpendQuery, SpendReport};
 use interflow_store::{FlowStore, StoreError};
 
 use crate::error::{ApiError, Result};
@@ -23,6 +23,7 @@ pub struct OfflineDeps {
     pub rebuild: Option<RebuildFn>,
     pub tokens: Option<ApiTokens>,
     pub spend: Option<SpendReportFn>,
+    pub prices: Arc<PriceList>,
 }
 
 pub(crate) struct OfflineContext {
@@ -30,6 +31,7 @@ pub(crate) struct OfflineContext {
     pub rebuild: Option<RebuildFn>,
     pub spend: Option<SpendReportFn>,
     pub token_lifetimes: TokenLifetimes,
+    pub prices: Arc<PriceList>,
 }
 
 impl OfflineContext {
@@ -64,6 +66,13 @@ impl OperationContext {
         match self {
             Self::Instance(state) => &state.records,
             Self::Offline(opened) => &opened.records,
+        }
+    }
+
+    pub fn prices(&self) -> Arc<PriceList> {
+        match self {
+            Self::Instance(state) => state.limits.as_ref().map(|deps| deps.limits.prices()).unwrap_or_default(),
+            Self::Offline(opened) => Arc::clone(&opened.prices),
         }
     }
 

@@ -47,7 +47,7 @@ impl OfflineOperations {
     /// # Errors
     /// The runtime cannot be started.
     pub fn new(config: &AdminConfig, deps: OfflineDeps) -> io::Result<Self> {
-        let OfflineDeps { store, rebuild, tokens, spend } = deps;
+        let OfflineDeps { store, rebuild, tokens, spend, prices } = deps;
         let caller = Caller {
             identity: Arc::new(Identity { name: "command line".to_owned(), ..Identity::admin_token() }),
             address: None,
@@ -57,7 +57,7 @@ impl OfflineOperations {
             detail: Arc::default(),
         };
         let records = Records::new(store, u64::MAX);
-        let opened = OfflineContext { records, rebuild, spend, token_lifetimes: TokenLifetimes::new(config) };
+        let opened = OfflineContext { records, rebuild, spend, prices, token_lifetimes: TokenLifetimes::new(config) };
         let runtime = Builder::new_current_thread().enable_all().build()?;
         Ok(Self { context: OperationContext::Offline(Arc::new(opened)), caller, runtime })
     }

@@ -228,6 +228,8 @@ operations! {
     // Keys, limits and spending.
     ListLlmRoutes: GET "/llm/routes", VIEW, llm::routes,
         "Routes of models to deployments, with the state of each deployment";
+    ListModels: GET "/models", VIEW, llm::models,
+        "Models with their prices, what they take, and what translation changes in requests for them";
     ShowLimits: GET "/limits", VIEW, limits::limits, "Rules, counters, and usage since the start";
     ListKeys: GET "/keys", VIEW, limits::keys, "The virtual keys, without the keys themselves";
     CreateKey: POST "/keys", ADMINISTER, limits::make_key, "Create a virtual key; it is shown this once";

@@ -233,9 +233,12 @@ mcp_servers: { "bad name": { url: "https://x.example" }, s: { command: x, args: 
             (provider.url.as_deref().unwrap_or_default(), provider.api_key.as_deref().unwrap_or_default())
         };
         assert_eq!(of("openai"), ("http://third.example", "env:LITELLM_OPENAI_API_KEY"));
-        assert_eq!(of("openai-2"), ("https://api.openai.com", "env:OPENAI_API_KEY"));
-        assert_eq!(of("openai-3"), ("https://api.openai.com", "env:LITELLM_OPENAI_API_KEY_2"));
-        assert_eq!(of("bedrock-2").0, "https://bedrock-runtime.eu-west-2.amazonaws.com");
+        assert_eq!(of("openai-2"), ("", "env:OPENAI_API_KEY"));
+        assert_eq!(of("openai-3"), ("", "env:LITELLM_OPENAI_API_KEY_2"));
+        let second = &config.llm.provider["bedrock-2"];
+        assert_eq!((second.kind.as_deref(), second.region.as_deref()), (Some("bedrock"), Some("eu-west-2")));
+        let compiled = interflow_llm_gateway::gateway::LlmGateway::compile(&config.llm, &|text| Ok(text.to_owned()));
+        assert!(compiled.is_ok(), "{:?}", compiled.err());
         assert_eq!(config.llm.route["a"].deployments.len(), 3);
         for says in [
             "model_list[0].litellm_params.api_base: name, password and query",

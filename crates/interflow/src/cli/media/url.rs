@@ -91,10 +91,7 @@ pub fn run(args: &UrlArgs, config: &InterflowConfig, home: &DataDir) -> Result<(
 
 /// Error for an unknown name, with the most similar known one.
 fn unknown(e: &UnknownName) -> String {
-    match interflow_query::closest_name(&e.name, e.known.iter().copied()) {
-        Some(known) => format!("unknown {} `{}`: did you mean `{known}`?", e.what, e.name),
-        None => format!("unknown {} `{}`: known are {}", e.what, e.name, e.known.join(", ")),
-    }
+    interflow_query::unknown_key_message(e.what, &e.name, &e.known)
 }
 
 fn link_request(args: &UrlArgs) -> Result<LinkRequest, CliError> {

@@ -4,9 +4,9 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 use interflow_codec::document::{self, DocumentError};
-use interflow_query::closest_name;
-use toml::de::DeTable;
-use toml::{Spanned, Table, Value};
+use interflow_query::with_suggestion;
+use toml::de::{DeTable, DeValue};
+use toml::{Table, Value};
 
 use super::env::{EnvOverride, EnvOverrides};
 use super::{InterflowConfig, env, paths};
@@ -125,7 +125,7 @@ pub fn parse(
     // removal fixes the error is reported.
     laid(None).map_err(|e| {
         let culprit = overrides.iter().map(|(name, ..)| name).find(|name| laid(Some(name)).is_ok());
-        LoadError { place: culprit.cloned().unwrap_or_else(|| place.into()), what: short_message(e.message()) }
+        LoadError { place: culprit.cloned().unwrap_or_else(|| place.into()), what: suggest(e.message()) }
     })
 }
 
@@ -149,45 +149,41 @@ pub(super) fn describe(error: &DocumentError, place: &str) -> LoadError {
     LoadError { place: format!("{place}:{line}:{column}"), what: suggest(error.message()) }
 }
 
-/// Turns serde's list of expected keys into a suggestion.
+/// The message of serde in plain words, with a remedy.
 fn suggest(message: &str) -> String {
-    let Some(rest) = message.strip_prefix("unknown field `").or_else(|| message.strip_prefix("unknown variant `"))
-    else {
-        return short_message(message);
-    };
-    let what = if message.starts_with("unknown field") { "key" } else { "value" };
-    let Some((unknown, expected)) = rest.split_once('`') else { return short_message(message) };
-    // The names are in backticks: every second part.
-    let names: Vec<&str> = expected.split('`').skip(1).step_by(2).collect();
     // Only the top level knows `gateway`: there, the section may belong to a feature.
-    if names.contains(&"gateway")
-        && let Some(feature) = features::left_out(unknown)
+    let unknown = message.strip_prefix("unknown field `").and_then(|rest| rest.split('`').next());
+    if message.contains("`gateway`")
+        && let Some((unknown, feature)) = unknown.and_then(|name| Some((name, features::left_out(name)?)))
     {
         return features::missing(unknown, feature);
     }
-    match closest_name(unknown, names.iter().copied()) {
-        Some(near) => format!("unknown {what} `{unknown}`: did you mean `{near}`?"),
-        None => format!("unknown {what} `{unknown}`: known {what}s are {}", names.join(", ")),
-    }
-}
-
-fn short_message(message: &str) -> String {
-    message.lines().next().unwrap_or(message).trim_end_matches('.').to_owned()
-}
-
-/// Line and column of a key such as `upstream.proxy`, for errors that are found after parsing.
-pub fn key_position(text: &str, key: &str) -> Option<(usize, usize)> {
-    let table = DeTable::parse(text).ok()?;
-    let mut table: &DeTable<'_> = table.get_ref();
-    let mut at = None;
-    // Indexes of lists (`[0]`) are left out: the position of the list is given.
-    for part in key.split(['.', '[']).filter(|p| !p.ends_with(']')) {
-        let (name, value) = table.iter().find(|(name, _)| name.get_ref().as_ref() == part)?;
-        at = Some(Spanned::span(name).start);
-        match value.get_ref() {
-            toml::de::DeValue::Table(inner) => table = inner,
-            _ => break,
+    let remedy = match message {
+        "invalid socket address syntax" => ": write an address with a port, such as 127.0.0.1:8080",
+        _ if message.ends_with("but a list belongs here") => ": write [value, …], or [[section]] for each table",
+        _ if message.ends_with("but a table belongs here") => {
+            ": write [section] or [section.NAME], and its keys below it"
         }
+        _ => "",
+    };
+    with_suggestion(message) + remedy
+}
+
+/// Line and column of a key such as `upstream.extra_ca` or `quota.rule[1].allow`, or of its deepest part that the text has.
+pub fn key_position(text: &str, key: &str) -> Option<(usize, usize)> {
+    let document = DeTable::parse(text).ok()?;
+    let (mut table, mut at) = (document.get_ref(), None);
+    for part in key.split('.') {
+        let (part, index) = part.split_once('[').unwrap_or((part, ""));
+        let Some((name, mut value)) = table.iter().find(|(name, _)| name.get_ref().as_ref() == part) else { break };
+        at = Some(name.span().start);
+        if let DeValue::Array(all) = value.get_ref()
+            && let Some(item) = index.trim_end_matches(']').parse().ok().and_then(|i: usize| all.get(i))
+        {
+            (value, at) = (item, Some(item.span().start));
+        }
+        let DeValue::Table(inner) = value.get_ref() else { break };
+        table = inner;
     }
     let before = &text[..at?];
     Some((before.matches('\n').count() + 1, before.chars().rev().take_while(|&c| c != '\n').count() + 1))
@@ -259,5 +255,9 @@ mod tests {
     fn key_position_is_found_in_the_text() {
         assert_eq!(key_position("a = 1\n[upstream]\nextra_ca = []\n", "upstream.extra_ca"), Some((3, 1)));
         assert_eq!(key_position("", "upstream.extra_ca"), None);
+        assert_eq!(key_position("[a]\n", "a.b.c"), Some((1, 2)), "the deepest part that there is");
+        let rules = "[[quota.rule]]\nname = \"a\"\n\n[[quota.rule]]\nname = \"b\"\nallow = { burst = 1 }\n";
+        assert_eq!(key_position(rules, "quota.rule[1]"), Some((4, 1)));
+        assert_eq!(key_position(rules, "quota.rule[1].allow.burst"), Some((6, 11)));
     }
 }
