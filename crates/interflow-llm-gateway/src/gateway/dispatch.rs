@@ -78,7 +78,9 @@ impl Dispatcher {
         upstream: Option<Arc<LlmUpstream>>,
         body: Body,
     ) -> Result<Body, EarlyExit> {
-        if flow.extension::<LlmCall>().is_none_or(|e| e.provider != Provider::Bedrock) {
+        // The route handler signs what it sends, which need not go to Bedrock.
+        let is_handled = flow.transport == EntryKind::Gateway && upstream.is_none();
+        if is_handled || flow.extension::<LlmCall>().is_none_or(|e| e.provider != Provider::Bedrock) {
             return Ok(body);
         }
         let signer = upstream.or_else(|| self.0.table().get("bedrock").cloned());
@@ -313,7 +315,7 @@ fn is_bedrock(scope: &PlanScope<'_>) -> bool {
     scope.authority.host.name().is_some_and(|h| h.starts_with("bedrock-runtime."))
 }
 
-fn unsigned_error() -> LlmRefusal {
+pub(super) fn unsigned_error() -> LlmRefusal {
     let message = "the request was changed, so that its signature no longer holds: give the gateway credentials of its own with llm.provider.bedrock.access_key and secret_key";
     LlmRefusal::new(StatusCode::INTERNAL_SERVER_ERROR, "internal_error", "bedrock_sign_failed", message)
 }

@@ -51,7 +51,7 @@ use crate::origin::{Origin, OriginBuilder};
 use crate::reply::Reply;
 
 /// The thought signature of a call of Gemini's tools.
-pub const CALL_SIGNATURE: &str = "CiQB4/+signature/of+a/call==";
+pub const CALL_SIGNATURE: &str = "CiQB4/+signature/of+a/calg==";
 
 /// Placeholder for a send time: 19 digits of nanoseconds since 1970.
 const STAMP: &[u8] = b"STAMP-STAMP-STAMP-1";

@@ -407,12 +407,20 @@ fn gemini(body: &Value) -> Checked {
             "presencePenalty",
             "responseMimeType",
             "responseJsonSchema",
+            "responseSchema",
             "thinkingConfig",
         ];
         only(&body["generationConfig"], &known, "generationConfig")?;
     }
     for tool in body["tools"][0]["functionDeclarations"].as_array().into_iter().flatten() {
-        function(tool, &["name", "description", "parametersJsonSchema"], "/parametersJsonSchema")?;
+        let mut tool = tool.clone();
+        // The older member has a schema of OpenAPI, with types in capitals.
+        if tool["parameters"]["type"] == "OBJECT" {
+            tool["parameters"]["type"] = "object".into();
+            function(&tool, &["name", "description", "parameters"], "/parameters")?;
+        } else {
+            function(&tool, &["name", "description", "parametersJsonSchema"], "/parametersJsonSchema")?;
+        }
     }
     let mut open = Vec::new();
     for content in list(&body["contents"], "contents")? {
@@ -428,7 +436,9 @@ fn gemini(body: &Value) -> Checked {
                 demand(!model && response["response"].is_object(), "functionResponse.response")?;
                 answered.push(response["name"].clone());
             } else if let Some(data) = part.get("inlineData") {
-                text(&data["mimeType"], "mimeType").and(text(&data["data"], "data"))?;
+                // The API takes both, and its newest SDK sends either.
+                let media_type = data.get("mime_type").unwrap_or(&data["mimeType"]);
+                text(media_type, "mimeType").and(text(&data["data"], "data"))?;
             } else if part.get("fileData").is_none() {
                 text(&part["text"], "part")?;
             }

@@ -6,11 +6,11 @@ use interflow_testkit::{Answer, Origin, Reply};
 use serde_json::{Value, json};
 
 use crate::instance::{Home, Running};
-use crate::translated_replies::Client::{self, Anthropic, Chat, Responses};
+use crate::translated_replies::Client::{self, Anthropic, Chat, Converse, Gemini, Interactions, Responses};
 
 async fn ask(running: &Running, upstream: &str, client: Client, body: &Value) -> Answer {
     let fields = if client == Anthropic { "anthropic-version: 2023-06-01\r\n" } else { "" };
-    running.post(&format!("/{upstream}{}", client.path()), fields, &body.to_string()).await
+    running.post(&format!("/{upstream}{}", client.path(false)), fields, &body.to_string()).await
 }
 
 /// Path and body of the last request that the provider got.
@@ -112,6 +112,15 @@ fn with_result(client: Client, call: &(String, String, Value)) -> Value {
                 { "role": "user", "content": [{ "type": "tool_result", "tool_use_id": id, "content": "rain" }] },
             ],
         }),
+        Interactions => json!({
+            "model": "gemini-3-pro", "tools": [{ "type": "function", "name": name, "parameters": schema }],
+            "input": [
+                { "type": "user_input", "content": "Weather?" },
+                { "type": "function_call", "id": id, "name": name, "arguments": input },
+                { "type": "function_result", "call_id": id, "name": name, "result": "rain" },
+            ],
+        }),
+        Gemini | Converse => panic!("not a client of this test"),
     }
 }
 
@@ -120,7 +129,7 @@ async fn thought_signatures_return_to_gemini_with_the_calls_of_every_client() {
     let home = Home::new().await;
     let url = |knobs: &str| home.provider.url(&format!("/~strict=1{knobs}"));
     let running = home.start(&format!(
-        "[llm.provider.gem]\nkind = \"gemini\"\nurl = \"{}\"\napi_key = \"k\"\n\
+        "[llm.provider.gem]\nkind = \"gemini\"\nformat = \"gemini\"\nurl = \"{}\"\napi_key = \"k\"\n\
          [llm.provider.chat]\nformat = \"openai_chat\"\nurl = \"{}\"\napi_key = \"k\"\n\
          [llm.provider.claude]\nkind = \"anthropic\"\nurl = \"{}\"\napi_key = \"k\"\n\
          [llm.route.own]\ndeployments = [{{ provider = \"chat\" }}]\n",
@@ -128,7 +137,7 @@ async fn thought_signatures_return_to_gemini_with_the_calls_of_every_client() {
         url(""),
         url(""),
     ));
-    for client in [Chat, Responses, Anthropic] {
+    for client in [Chat, Responses, Anthropic, Interactions] {
         for stream in [false, true] {
             let call = (String::from("call_1"), "weather".to_owned(), json!({ "city": "Paris", "days": 3 }));
             let mut first = with_result(client, &call);

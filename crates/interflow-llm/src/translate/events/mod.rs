@@ -5,6 +5,7 @@ mod others;
 
 use serde_json::Value;
 
+use super::citations::{CITATIONS, Citation, Cited};
 use super::json_answer::ANSWER_TOOL;
 use super::reply::{NO_ARGUMENTS, arguments_text};
 use super::{ChatEvent, DECLINED, StopReason, WireFormat, failure_message};
@@ -25,6 +26,7 @@ pub struct EventTranslator {
     /// The upstream's index of a call whose arguments are the answer.
     answer_call: Option<u64>,
     over: bool,
+    cited: Cited,
     /// Index of the last call of a tool, for formats that do not count them.
     calls: u64,
     chat_calls: StreamedCalls,
@@ -48,6 +50,7 @@ impl EventTranslator {
             declines: false,
             answer_call: None,
             over: false,
+            cited: Cited::default(),
             calls: 0,
             chat_calls: StreamedCalls::default(),
             with_input: Vec::new(),
@@ -106,6 +109,7 @@ pub fn reply_events(reply: &ModelReply) -> Vec<ChatEvent> {
             _ => {}
         }
     }
+    out.extend(Citation::in_blocks(&reply.blocks).map(ChatEvent::Citation));
     out.extend(reply.usage.map(ChatEvent::Usage));
     let reason = match reply.stop.as_deref().map(StopReason::from_name) {
         Some(StopReason::EndTurn) | None if calls > 0 => StopReason::ToolUse,
@@ -136,14 +140,25 @@ impl EventTranslator {
         if let Some(usage) = usage::summary_from_value(&data).usage {
             self.out.push(ChatEvent::Usage(usage));
         }
+        let before = self.cited.pages.len();
+        if Cited::is_possible(&event.data) {
+            self.cited.read(&data);
+        }
         match self.format {
             WireFormat::Anthropic => self.anthropic(&mut data),
             WireFormat::OpenAiChat | WireFormat::Mistral => self.chat(&mut data),
             WireFormat::OpenAiResponses => self.responses(&mut data),
+            // No upstream is asked for interactions.
+            WireFormat::Interactions => {}
             WireFormat::Gemini => self.gemini(&mut data),
             WireFormat::Bedrock => self.converse(name, &mut data),
             WireFormat::Cohere => self.cohere(&mut data),
             WireFormat::Ollama => self.ollama(&mut data),
+        }
+        let pages = self.cited.pages.iter().skip(before).cloned().map(ChatEvent::Citation);
+        self.out.extend(pages);
+        if std::mem::take(&mut self.cited.has_others) {
+            self.out.push(ChatEvent::Loss(CITATIONS));
         }
     }
 

@@ -43,8 +43,8 @@ pub fn write(chat: &ChatRequest, target: &Target<'_>, rules: &ModelRules, losses
     let reasons = settings.reasoning.as_ref().is_some_and(|r| *r != Reasoning::Off);
     if let Some(effort) = &effort {
         body["reasoning"] = json!({ "effort": effort });
-        // Only Anthropic's clients show thoughts and return them.
-        if chat.client == WireFormat::Anthropic {
+        // Clients of OpenAI's APIs do not return them.
+        if chat.client.returns_thoughts() {
             body["reasoning"]["summary"] = "auto".into();
             body["include"] = json!(["reasoning.encrypted_content"]);
         }
@@ -173,6 +173,7 @@ fn file_part(file: &Attachment, losses: &mut Losses) -> Option<Value> {
 }
 
 fn tools(chat: &ChatRequest, is_openai: bool, losses: &mut Losses) -> Vec<Value> {
+    let own = chat.provider_tools(WireFormat::OpenAiResponses, losses);
     let functions = chat.openai_functions(is_openai, losses).into_iter();
     functions
         .map(|f| {
@@ -183,5 +184,6 @@ fn tools(chat: &ChatRequest, is_openai: bool, losses: &mut Losses) -> Vec<Value>
                 "type": "function", "name": f.name, "description": description, "parameters": f.schema, "strict": strict,
             }))
         })
+        .chain(own)
         .collect()
 }
