@@ -13,7 +13,6 @@ use interflow_types::{
 };
 
 use super::credential_mask::SentCredentials;
-use super::dispatch::unsigned_error;
 use super::routing::{
     ActiveRequest, AttemptLimits, Deployment, HoldFailure, HoldLimits, Pin, Route, hold_until_content, retry_after,
 };
@@ -21,7 +20,7 @@ use super::served::served_model;
 use super::translation::{FORMAT_HEADER, Translation};
 use super::upstream_error::{MAX_ERROR_TIME, error_code, read_error};
 use super::upstream_request::{
-    OriginalRequest, model_in_body, rename_model_in_path, rewrite_model, sign, upstream_model,
+    OriginalRequest, model_in_body, rename_model_in_path, rewrite_model, sign, unsigned_error, upstream_model,
 };
 use super::{LlmGateway, LlmUpstream, UpstreamTable, aws_signature, reasoning, resolve_alias, token_count};
 use crate::credentials::remove_credentials;

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use interflow_types::{
     Authority, Body, BoxFuture, Direction, EarlyExit, EntryKind, ErrorKind, ErrorSource, Flow, LocalHandler,
     MaybeFuture, MessageVerdict, Phase, PhaseSet, PlanScope, Request, RequestHead, RequestVerdict, Response,
-    ResponseHead, Result, ServedBy, Stage, StatusCode, StreamMessage,
+    ResponseHead, Result, ServedBy, Stage, StreamMessage,
 };
 use memchr::memmem;
 
@@ -20,7 +20,7 @@ use super::circuit_breaker::circuit_open;
 use super::route_handler::RouteHandler;
 use super::upstream_error::MAX_ERROR_TIME;
 use super::upstream_request::{
-    model_in_body, rename_model_in_event, rename_model_in_path, rewrite_model, sign, upstream_model,
+    model_in_body, rename_model_in_event, rename_model_in_path, rewrite_model, sign, unsigned_error, upstream_model,
 };
 use super::{LlmGateway, LlmUpstream, aws_signature, reasoning, response_cache, stream_usage, token_count};
 use crate::credentials::has_credentials;
@@ -55,7 +55,9 @@ impl Dispatcher {
     /// Why a request to an unconfigured cloud upstream is rejected: without credentials of the gateway or the client,
     /// the cloud would return a misleading error.
     fn disabled(&self, flow: &Flow, head: &RequestHead) -> Option<LlmRefusal> {
-        let name = flow.extension::<LlmCall>().filter(|_| flow.transport == EntryKind::Gateway)?.upstream.clone()?;
+        // A route leads elsewhere.
+        let direct = |call: &&LlmCall| flow.transport == EntryKind::Gateway && call.route.is_none();
+        let name = flow.extension::<LlmCall>().filter(direct)?.upstream.clone()?;
         let table = self.0.table();
         let upstream = table.get(&name)?;
         (upstream.is_unconfigured() && !has_credentials(head)).then(|| upstream.disabled())
@@ -313,11 +315,6 @@ fn provider_of(flow: &Flow) -> Provider {
 
 fn is_bedrock(scope: &PlanScope<'_>) -> bool {
     scope.authority.host.name().is_some_and(|h| h.starts_with("bedrock-runtime."))
-}
-
-pub(super) fn unsigned_error() -> LlmRefusal {
-    let message = "the request was changed, so that its signature no longer holds: give the gateway credentials of its own with llm.provider.bedrock.access_key and secret_key";
-    LlmRefusal::new(StatusCode::INTERNAL_SERVER_ERROR, "internal_error", "bedrock_sign_failed", message)
 }
 
 /// Serves a request at the path of its endpoint, since its head has become that of the upstream.

@@ -176,6 +176,10 @@ impl Translation {
         let counts = self.counts_tokens;
         let path = match counts {
             true => upstream.count_path(format, &model).unwrap_or_default(),
+            // A client of Gemini gets the stream as it comes.
+            false if self.exchange.grows && self.is_own(format) => {
+                upstream.chat_path(format, &model, true).replace("?alt=sse", "")
+            }
             false => upstream.chat_path(format, &model, chat.request.stream),
         };
         let Some(url) = upstream.url(&path, &original.head.headers) else { return Ok(Err(upstream.disabled())) };
@@ -254,8 +258,8 @@ impl Translation {
         let (model, stream) = (self.exchange.model.clone(), self.exchange.stream);
         let look = move |body: &RequestBody| {
             Ok(parse(client, body.plain()).map(|mut chat| {
-                // The path says it, where the body does not.
-                if let Some(model) = model.filter(|_| chat.request.model.is_empty()) {
+                // Limits and routes were told this one, which the path may name.
+                if let Some(model) = model {
                     chat.request.model = model.to_string();
                 }
                 chat.request.stream |= stream;

@@ -28,7 +28,9 @@ pub fn request(mut body: Value) -> ModelRequest {
         messages,
         session: take_non_empty(inner, "session_id").or_else(|| take_non_empty(inner, "sessionId")),
         previous: None,
-        max_tokens: inner["generationConfig"]["maxOutputTokens"].as_u64(),
+        max_tokens: ["/generationConfig/maxOutputTokens", "/generation_config/max_output_tokens"]
+            .iter()
+            .find_map(|limit| inner.pointer(limit)?.as_u64()),
         stream: false,
     }
 }

@@ -3,9 +3,10 @@
 use memchr::memmem;
 use serde_json::{Value, json};
 
-use super::WireFormat;
 use super::foreign_reasoning::unsigned;
 use super::unread::is_filled;
+use super::{Losses, WireFormat};
+use crate::message::ContentBlock;
 
 /// A block of a reply with its [`Citation`]s.
 pub(super) const CITATIONS: &str = "citations";
@@ -59,9 +60,9 @@ impl Citation {
     }
 
     /// The citations in a block of a reply.
-    pub fn in_blocks(blocks: &[crate::message::ContentBlock]) -> impl Iterator<Item = Self> {
+    pub fn in_blocks(blocks: &[ContentBlock]) -> impl Iterator<Item = Self> {
         blocks.iter().flat_map(|block| match block {
-            crate::message::ContentBlock::Other { kind, value } if kind == CITATIONS => Cited::in_value(value).pages,
+            ContentBlock::Other { kind, value } if kind == CITATIONS => Cited::in_value(value).pages,
             _ => Vec::new(),
         })
     }
@@ -109,4 +110,14 @@ impl Cited {
             _ => false,
         }
     }
+}
+
+/// What a whole reply has that its client does not get. A stream names it by [`ChatEvent::Loss`](super::ChatEvent).
+pub fn lost_in_reply(body: &[u8]) -> Losses {
+    let mut losses = Losses::default();
+    // Most replies have none, and need not be parsed for it.
+    if Cited::is_possible(body) && Cited::in_value(&serde_json::from_slice(body).unwrap_or_default()).has_others {
+        losses.add(CITATIONS);
+    }
+    losses
 }

@@ -48,7 +48,7 @@ impl TranslatedError {
         match client {
             WireFormat::Anthropic => json!({ "type": "error", "error": self.anthropic(), "request_id": request_id }),
             WireFormat::Gemini | WireFormat::Interactions => json!({
-                "error": { "code": self.status, "message": self.message, "status": google_status(self.status) },
+                "error": { "code": self.status_for(client), "message": self.message, "status": google_status(self.status) },
             }),
             WireFormat::Bedrock => json!({ "__type": aws_exception(self.status), "message": self.message }),
             _ => json!({ "error": self.openai() }),

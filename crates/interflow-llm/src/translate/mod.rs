@@ -11,6 +11,8 @@ mod answer_tests;
 mod argument_tests;
 mod call_signature;
 mod citations;
+#[cfg(test)]
+mod client_tests;
 mod error;
 mod events;
 mod foreign_reasoning;
@@ -27,6 +29,7 @@ mod thought_binding;
 mod unread;
 
 pub use call_signature::without_call_signatures;
+pub use citations::lost_in_reply;
 pub use error::TranslatedError;
 pub use events::{EventTranslator, reply_events};
 pub(crate) use foreign_reasoning::has_mark;
@@ -35,7 +38,6 @@ pub use mistral::is_accepted as is_accepted_by_mistral;
 pub use reply::{ReplyHead, ReplyWriter, whole_reply};
 pub use request::{ChatRequest, Target, binds_thoughts, may_need_responses};
 pub use thought_binding::{BINDING_BETA, is_bound_elsewhere, leave_out_unfitting_thoughts, may_have_signed_thoughts};
-pub use unread::lost_in_reply;
 
 use citations::{CITATIONS, Citation, Cited};
 use foreign_reasoning::OPENAI_MARK;

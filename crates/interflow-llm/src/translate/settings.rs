@@ -3,10 +3,9 @@
 
 use std::sync::LazyLock;
 
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 use super::mistral::is_own_member;
-use super::request::to_json_schema;
 use super::{Losses, WireFormat};
 use crate::message::optional_number;
 
@@ -331,6 +330,38 @@ fn google_tool_choice(mode: &Value, names: &Value, losses: &mut Losses) -> Optio
         losses.add("tool_choice");
     }
     Some(choice)
+}
+
+/// Makes a schema of OpenAPI, with types in capitals, one of JSON Schema.
+pub fn to_json_schema(schema: &mut Value) {
+    match schema {
+        Value::Array(all) => all.iter_mut().for_each(to_json_schema),
+        Value::Object(members) => {
+            members.shift_remove("propertyOrdering");
+            let is_nullable = members.shift_remove("nullable") == Some(Value::Bool(true));
+            if let Some(Value::String(kind)) = members.get_mut("type") {
+                kind.make_ascii_lowercase();
+                if is_nullable {
+                    let kinds = json!([kind, "null"]);
+                    members.insert("type".to_owned(), kinds);
+                }
+            }
+            for (name, value) in members {
+                match (name.as_str(), value) {
+                    // Google writes long numbers as text.
+                    ("minItems" | "maxItems" | "minLength" | "maxLength", value) => {
+                        if let Some(number) = value.as_str().and_then(|text| text.parse::<u64>().ok()) {
+                            *value = number.into();
+                        }
+                    }
+                    ("properties" | "$defs", Value::Object(all)) => all.values_mut().for_each(to_json_schema),
+                    ("items" | "anyOf" | "prefixItems" | "additionalProperties", value) => to_json_schema(value),
+                    _ => {}
+                }
+            }
+        }
+        _ => {}
+    }
 }
 
 /// Whether a name is in a list whose names are divided by spaces.

@@ -1,8 +1,7 @@
-//! Members of messages that no other API has a place for, in requests and in replies: they are named as losses.
+//! Members of messages that no other API has a place for: they are named as losses.
 
 use serde_json::Value;
 
-use super::citations::{CITATIONS, Cited};
 use super::{Losses, WireFormat};
 
 /// Names what the messages of a client's request have that is not carried to any other API.
@@ -65,14 +64,4 @@ fn name_in_blocks(content: &Value, losses: &mut Losses) {
 
 pub(super) fn is_filled(list: &Value) -> bool {
     list.as_array().is_some_and(|list| !list.is_empty())
-}
-
-/// What a whole reply has that its client does not get. A stream names it by [`ChatEvent::Loss`](super::ChatEvent).
-pub fn lost_in_reply(body: &[u8]) -> Losses {
-    let mut losses = Losses::default();
-    // Most replies have none, and need not be parsed for it.
-    if Cited::is_possible(body) && Cited::in_value(&serde_json::from_slice(body).unwrap_or_default()).has_others {
-        losses.add(CITATIONS);
-    }
-    losses
 }

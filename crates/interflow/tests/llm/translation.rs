@@ -269,6 +269,15 @@ fn with_json_output(client: Client) -> Value {
     }
 }
 
+fn with_temperature(client: Client) -> Value {
+    match client {
+        Gemini => json!({ "generationConfig": { "maxOutputTokens": 8000, "temperature": 0.5 } }),
+        Interactions => json!({ "generation_config": { "max_output_tokens": 8000, "temperature": 0.5 } }),
+        Converse => json!({ "inferenceConfig": { "maxTokens": 8000, "temperature": 0.5 } }),
+        Chat | Responses | Anthropic => json!({ "temperature": 0.5 }),
+    }
+}
+
 fn with_thinking(client: Client) -> Value {
     match client {
         Chat => json!({ "reasoning_effort": "low" }),
@@ -302,7 +311,7 @@ async fn every_client_format_reaches_every_upstream_format() {
     let home = Home::new().await;
     let running = home.start(&config(&home));
     let cases: [(&str, &str, RequestPart); 8] = [
-        ("text", "text", |_| json!({ "temperature": 0.5 })),
+        ("text", "text", with_temperature),
         ("history of tools", "text", with_tools),
         ("tool", "tool", with_tools),
         ("parallel tools", "parallel", with_tools),
@@ -329,6 +338,10 @@ async fn every_client_format_reaches_every_upstream_format() {
                     assert_eq!(said.calls.len(), calls, "{at}: {said:?}");
                     for (id, name, input) in &said.calls {
                         assert_eq!((name.as_str(), input), ("weather", &json!({ "city": "Paris", "days": 3 })), "{at}");
+                        // The fake Gemini gives its calls no ids, and its client gets what it says.
+                        if client == Gemini && upstream.starts_with("gemini") {
+                            continue;
+                        }
                         assert!(!id.is_empty() && said.calls.iter().filter(|c| c.0 == *id).count() == 1, "{at}: {id}");
                     }
                     let stop = match (client, calls) {

@@ -17,7 +17,7 @@ use serde_json::{Map, Value, json};
 
 use super::call_signature::plain_id;
 use super::foreign_reasoning::{ANTHROPIC_MARK, OPENAI_MARK, has_mark, opened, unsigned};
-use super::settings::{Settings, ToolChoice};
+use super::settings::{Settings, ToolChoice, to_json_schema};
 use super::{Losses, WireFormat, unread};
 use crate::Provider;
 use crate::message::{
@@ -97,6 +97,7 @@ impl ChatRequest {
         if matches!(client, WireFormat::Gemini | WireFormat::Interactions) {
             from_google(&mut request);
         }
+        request.messages.iter_mut().flat_map(|message| &mut message.blocks).for_each(write_out_result);
         let chat = Self { client, request, settings, losses, cache_marks };
         if !has_messages && !chat.is_lone_system() {
             return Err("the request has no messages".to_owned());
@@ -344,35 +345,15 @@ fn from_google(request: &mut ModelRequest) {
     }
 }
 
-/// Makes a schema of OpenAPI, with types in capitals, one of JSON Schema.
-pub fn to_json_schema(schema: &mut Value) {
-    match schema {
-        Value::Array(all) => all.iter_mut().for_each(to_json_schema),
-        Value::Object(members) => {
-            members.shift_remove("propertyOrdering");
-            let is_nullable = members.shift_remove("nullable") == Some(Value::Bool(true));
-            if let Some(Value::String(kind)) = members.get_mut("type") {
-                kind.make_ascii_lowercase();
-                if is_nullable {
-                    let kinds = json!([kind, "null"]);
-                    members.insert("type".to_owned(), kinds);
-                }
-            }
-            for (name, value) in members {
-                match (name.as_str(), value) {
-                    // Google writes long numbers as text.
-                    ("minItems" | "maxItems" | "minLength" | "maxLength", value) => {
-                        if let Some(number) = value.as_str().and_then(|text| text.parse::<u64>().ok()) {
-                            *value = number.into();
-                        }
-                    }
-                    ("properties" | "$defs", Value::Object(all)) => all.values_mut().for_each(to_json_schema),
-                    ("items" | "anyOf" | "prefixItems" | "additionalProperties", value) => to_json_schema(value),
-                    _ => {}
-                }
-            }
+/// Makes a tool's structured result a text, since most APIs have no other.
+fn write_out_result(block: &mut ContentBlock) {
+    let ContentBlock::ToolResult { content, .. } = block else { return };
+    for inner in content {
+        if let ContentBlock::Other { kind, value } = inner
+            && ["response", "result", "output", "json"].contains(&kind.as_str())
+        {
+            *inner = ContentBlock::text(value.to_string());
         }
-        _ => {}
     }
 }
 
