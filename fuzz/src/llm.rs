@@ -5,6 +5,7 @@ use interflow_llm::event_stream::{EventReader, StreamFraming};
 use interflow_llm::translate::{
     ChatRequest, EventTranslator, ReplyHead, ReplyWriter, Target, WireFormat, parse_reply, whole_reply,
 };
+use interflow_types::Timestamp;
 
 /// One entry over the inputs of one target.
 pub type Entry = fn(&[u8]);
@@ -12,7 +13,14 @@ pub type Entry = fn(&[u8]);
 /// Every entry with the name of its target.
 pub const ENTRIES: [(&str, Entry); 2] = [("llm_request", llm_request), ("llm_stream", llm_stream)];
 
-const CLIENTS: [WireFormat; 3] = [WireFormat::Anthropic, WireFormat::OpenAiChat, WireFormat::OpenAiResponses];
+const CLIENTS: [WireFormat; 6] = [
+    WireFormat::Anthropic,
+    WireFormat::OpenAiChat,
+    WireFormat::OpenAiResponses,
+    WireFormat::Interactions,
+    WireFormat::Gemini,
+    WireFormat::Bedrock,
+];
 const UPSTREAMS: [WireFormat; 7] = [
     WireFormat::Anthropic,
     WireFormat::OpenAiChat,
@@ -56,7 +64,9 @@ pub fn llm_stream(data: &[u8]) {
         let head = ReplyHead {
             id: "id".into(),
             model: "model".into(),
-            created: 1_700_000_000,
+            // No time has passed since then, whenever it is asked.
+            created: Timestamp::from_micros(u64::MAX),
+            grows: framing == StreamFraming::Array,
             stream_usage: true,
             custom_tools: Vec::new(),
             upstream,
@@ -82,7 +92,7 @@ pub fn llm_stream(data: &[u8]) {
             }
             translator.finish(events.finish().as_ref()).into_iter().for_each(|event| writer.write(event, &mut out));
             assert!(writer.has_ended());
-            String::from_utf8(out).expect("a stream of text")
+            out
         };
         assert_eq!(translate(raw.len().max(1)), translate(5));
         assert!(whole_reply(client, &head, &parse_reply(upstream, raw)).is_object());

@@ -275,6 +275,95 @@ def use_gemini():
     config = types.GenerateContentConfig(tools=[types.Tool(function_declarations=[weather])])
     called = client.models.generate_content(model="m", contents=SAID, config=config)
     same(called.function_calls[0].args["said"], "a tool's argument")
+    if configured:
+        translated_gemini(genai)
+        translated_interactions(genai)
+
+
+UPSTREAMS = ["claude", "gpt", "reasoner", "gem", "vgem", "converse", "command", "llama", "vclaude", "mistral"]
+
+
+def fails(call, code, place):
+    """The exception of Google's and Amazon's SDKs, which have one for all statuses."""
+    try:
+        call()
+    except Exception as error:
+        status = getattr(error, "code", None) or getattr(error, "status_code", None) or error.response["ResponseMetadata"]["HTTPStatusCode"]
+        assert status == code, f"{place}: {error!r}"
+        return
+    raise AssertionError(f"{place}: no error")
+
+
+def translated_gemini(genai):
+    """Google's SDK with upstreams of other formats."""
+    types = genai.types
+    weather = types.FunctionDeclaration(name="weather", parameters=types.Schema(type="OBJECT", properties={"city": types.Schema(type="STRING", nullable=True)}))
+    config = types.GenerateContentConfig(tools=[types.Tool(function_declarations=[weather])], max_output_tokens=4000, system_instruction="Be brief.")
+    for upstream in UPSTREAMS:
+        # A client closes its connections when nothing refers to it.
+        variants = ["", "-parallel", "-plain", "-thinking", "-limited", "-overloaded", "-broken"]
+        options = lambda variant: types.HttpOptions(base_url=at(f"/{upstream}{variant}"))
+        clients = {variant: genai.Client(api_key="k", http_options=options(variant)) for variant in variants}
+        at_variant = clients.get
+        client = at_variant("")
+        answer = client.models.generate_content(model="m", contents=SAID, config=config)
+        same("".join(part.text or "" for part in answer.candidates[0].content.parts if not part.thought), f"{upstream}, generateContent")
+        call = answer.function_calls[0]
+        assert call.args == {"city": "Paris", "days": 3} and answer.usage_metadata.total_token_count > 0, f"{upstream}: {answer}"
+        result = types.Part.from_function_response(name="weather", response={"output": "rain"})
+        turns = [types.UserContent(SAID), answer.candidates[0].content, types.Content(role="user", parts=[result])]
+        client.models.generate_content(model="m", contents=turns, config=config)
+        chunks = list(client.models.generate_content_stream(model="m", contents=SAID, config=config))
+        parts = [part for chunk in chunks for part in chunk.candidates[0].content.parts]
+        same("".join(part.text or "" for part in parts if not part.thought), f"{upstream}, stream")
+        calls = [part.function_call for part in parts if part.function_call]
+        assert len(calls) == 1 and calls[0].args == {"city": "Paris", "days": 3}, f"{upstream}, stream: {calls}"
+        assert chunks[-1].candidates[0].finish_reason == "STOP", f"{upstream}: {chunks[-1]}"
+        assert client.models.count_tokens(model="m", contents=SAID).total_tokens > 0, upstream
+
+        calls = at_variant("-parallel").models.generate_content(model="m", contents=SAID, config=config).function_calls
+        assert len(calls) == 2 and len({call.id for call in calls} - {None}) in (0, 2), f"{upstream}, parallel: {calls}"
+        plain = at_variant("-plain")
+        image = types.Part.from_bytes(data=b"\x89PNG\r\n\x1a\n", mime_type="image/png")
+        same(plain.models.generate_content(model="m", contents=[SAID, image]).text, f"{upstream}, image")
+        Place = place_model()
+        asked = types.GenerateContentConfig(response_mime_type="application/json", response_schema={"type": "OBJECT", "properties": {"city": {"type": "STRING"}, "days": {"type": "INTEGER"}}, "required": ["city", "days"]})
+        parsed = plain.models.generate_content(model="m", contents=PLACE, config=asked)
+        assert Place.model_validate_json(parsed.text) == Place(city="Paris", days=3), f"{upstream}, JSON: {parsed.text}"
+        chat = at_variant("-thinking").chats.create(model="m", config=types.GenerateContentConfig(max_output_tokens=8000, thinking_config=types.ThinkingConfig(include_thoughts=True, thinking_budget=2048)))
+        thought = [part.text for part in chat.send_message(SAID).candidates[0].content.parts if part.thought and part.text]
+        assert upstream in ["gpt", "reasoner"] or thought == [THOUGHT], f"{upstream}, thinking: {thought}"
+        # The history has the thought and its signature.
+        list(chat.send_message_stream(SAID))
+        chat.send_message(SAID)
+        for variant, status in [("limited", 429), ("overloaded", 503), ("broken", 500)]:
+            status = 529 if status == 503 and upstream == "gem" else status
+            fails(lambda: at_variant(f"-{variant}").models.generate_content(model="m", contents=SAID), status, f"{upstream}, {variant}")
+
+
+def translated_interactions(genai):
+    types = genai.types
+    tools = [{"type": "function", "name": "weather", "parameters": TOOL}]
+    for upstream in UPSTREAMS:
+        options = types.HttpOptions(base_url=at(f"/{upstream}"), retry_options=types.HttpRetryOptions(attempts=1))
+        client = genai.Client(api_key="k", http_options=options)
+        text = lambda steps: "".join(part.text for step in steps if step.type == "model_output" for part in step.content)
+        answer = client.interactions.create(model="m", input=SAID, tools=tools, system_instruction="Be brief.")
+        same(text(answer.steps), f"{upstream}, interactions")
+        call = answer.steps[-1]
+        assert answer.status == "requires_action" and call.arguments == {"city": "Paris", "days": 3}, f"{upstream}: {answer}"
+        result = {"type": "function_result", "call_id": call.id, "name": "weather", "result": "rain"}
+        steps = [step.model_dump(exclude_none=True) for step in answer.steps]
+        client.interactions.create(model="m", input=[{"type": "user_input", "content": [{"type": "text", "text": SAID}]}, *steps, result], tools=tools)
+        events = list(client.interactions.create(model="m", input=SAID, tools=tools, stream=True))
+        deltas = [event.delta for event in events if event.event_type == "step.delta"]
+        same("".join(delta.text for delta in deltas if delta.type == "text"), f"{upstream}, interactions, stream")
+        arguments = "".join(delta.arguments for delta in deltas if delta.type == "arguments_delta")
+        assert json.loads(arguments) == {"city": "Paris", "days": 3}, f"{upstream}, interactions, stream: {arguments}"
+        last = [event for event in events if event.event_type == "interaction.completed"][-1].interaction
+        assert last.status == "requires_action" and last.usage.total_tokens > 0, f"{upstream}: {last}"
+        limited = genai.Client(api_key="k", http_options=types.HttpOptions(base_url=at(f"/{upstream}-limited"), retry_options=types.HttpRetryOptions(attempts=1)))
+        fails(lambda: limited.interactions.create(model="m", input=SAID), 429, f"{upstream}, interactions, limited")
 
 
 def use_ollama():
@@ -301,6 +390,55 @@ def use_bedrock():
     tools = {"tools": [{"toolSpec": {"name": "weather", "inputSchema": {"json": TOOL}}}]}
     content = client.converse(**ask, toolConfig=tools)["output"]["message"]["content"]
     same(content[0]["toolUse"]["input"]["said"], "a tool's argument")
+    if configured:
+        translated_bedrock(boto3, tools)
+
+
+def translated_bedrock(boto3, tools):
+    """Amazon's SDK with upstreams of other formats."""
+    from botocore import UNSIGNED
+    from botocore.config import Config
+
+    def at_variant(variant):
+        config = Config(retries={"max_attempts": 1}, signature_version=UNSIGNED)
+        client = boto3.client("bedrock-runtime", endpoint_url=at(f"/{upstream}{variant}"), config=config, region_name="us-east-1")
+        # As it sends AWS_BEARER_TOKEN_BEDROCK, but by HTTPS only.
+        client.meta.events.register("before-send.bedrock-runtime", lambda request, **_: request.headers.update(Authorization="Bearer k"))
+        return client
+
+    message = {"role": "user", "content": [{"text": SAID}]}
+    ask = {"modelId": "m", "messages": [message], "system": [{"text": "Be brief."}], "inferenceConfig": {"maxTokens": 4000}}
+    text = lambda content: "".join(block.get("text", "") for block in content)
+    for upstream in [name for name in UPSTREAMS if name != "converse"]:
+        client = at_variant("")
+        answer = client.converse(**ask, toolConfig=tools)
+        content = answer["output"]["message"]["content"]
+        same(text(content), f"{upstream}, converse")
+        call = content[-1]["toolUse"]
+        assert answer["stopReason"] == "tool_use" and call["input"] == {"city": "Paris", "days": 3}, f"{upstream}: {answer}"
+        assert answer["usage"]["totalTokens"] > 0, f"{upstream}: {answer}"
+        result = {"toolResult": {"toolUseId": call["toolUseId"], "content": [{"text": "rain"}]}}
+        turns = [message, answer["output"]["message"], {"role": "user", "content": [result]}]
+        client.converse(**{**ask, "messages": turns}, toolConfig=tools)
+        events = list(client.converse_stream(**ask, toolConfig=tools)["stream"])
+        deltas = [event["contentBlockDelta"]["delta"] for event in events if "contentBlockDelta" in event]
+        same(text(deltas), f"{upstream}, converse-stream")
+        arguments = "".join(delta["toolUse"]["input"] for delta in deltas if "toolUse" in delta)
+        assert json.loads(arguments) == {"city": "Paris", "days": 3}, f"{upstream}, converse-stream: {arguments}"
+        assert events[-2]["messageStop"]["stopReason"] == "tool_use" and events[-1]["metadata"]["usage"]["totalTokens"] > 0, events[-2:]
+        counted = client.count_tokens(modelId="m", input={"converse": {"messages": [message]}})
+        assert counted["inputTokens"] > 0, f"{upstream}: {counted}"
+        image = {"image": {"format": "png", "source": {"bytes": b"\x89PNG\r\n\x1a\n"}}}
+        shown = at_variant("-plain").converse(**{**ask, "messages": [{"role": "user", "content": [{"text": SAID}, image]}]})
+        same(text(shown["output"]["message"]["content"]), f"{upstream}, image")
+        thinking = {"thinking": {"type": "enabled", "budget_tokens": 2048}}
+        answer = at_variant("-thinking").converse(**ask, additionalModelRequestFields=thinking)
+        thought = answer["output"]["message"]["content"][0].get("reasoningContent", {}).get("reasoningText", {})
+        assert upstream in ["gpt"] or thought["text"] == THOUGHT, f"{upstream}, thinking: {answer}"
+        turns = [message, answer["output"]["message"], message]
+        at_variant("-thinking").converse(**{**ask, "messages": turns}, additionalModelRequestFields=thinking)
+        for variant, status in [("limited", 429), ("overloaded", 503), ("broken", 500)]:
+            fails(lambda: at_variant(f"-{variant}").converse(**ask), status, f"{upstream}, {variant}")
 
 
 def use_litellm():

@@ -109,7 +109,8 @@ impl ModelTurn {
         ReplyHead {
             id: format!("demo_{}_{}", self.number, self.input),
             model: self.model.clone(),
-            created: Timestamp::now().secs() as i64,
+            created: Timestamp::now(),
+            grows: false,
             stream_usage: true,
             custom_tools: Vec::new(),
             upstream: WireFormat::Anthropic,

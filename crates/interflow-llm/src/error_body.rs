@@ -45,19 +45,7 @@ impl LlmRefusal {
             StreamFraming::Lines => format!("{body}\n").into_bytes(),
             // Closes the array as well, so that what the client received is valid JSON.
             StreamFraming::Array => format!(",{body}]").into_bytes(),
-            StreamFraming::EventStream => {
-                let text = |t: &str| HeaderValue::String(ByteStr::from(t));
-                let headers = [
-                    (ByteStr::from(":message-type"), text("exception")),
-                    (ByteStr::from(":exception-type"), text("modelStreamErrorException")),
-                    (ByteStr::from(":content-type"), text("application/json")),
-                ];
-                let mut out = Vec::new();
-                let payload = json!({ "message": self.message }).to_string();
-                // Fails only if names or values are too long for their fields.
-                let _ = aws_event_stream::write_message(&mut out, &headers, payload.as_bytes());
-                out
-            }
+            StreamFraming::EventStream => exception_event(&self.message),
             StreamFraming::Messages if matches!(provider, Provider::OpenAi | Provider::Azure) => {
                 let error = json!({ "type": self.kind, "code": self.code, "message": self.message, "param": null });
                 let status = self.status.as_u16();
@@ -102,7 +90,7 @@ impl LlmRefusal {
         }
         if provider == Provider::Bedrock {
             // AWS SDKs take the exception's name from this field.
-            headers.append_unchecked(b"X-Amzn-ErrorType", self.aws().as_bytes());
+            headers.append_unchecked(b"X-Amzn-ErrorType", aws_exception(self.status.as_u16()).as_bytes());
         }
         response
     }
@@ -119,7 +107,7 @@ impl LlmRefusal {
                 "error": {
                     "code": status.as_u16(),
                     "message": message,
-                    "status": self.google(),
+                    "status": google_status(status.as_u16()),
                     "details": [{
                         "@type": "type.googleapis.com/google.rpc.ErrorInfo",
                         "reason": code,
@@ -136,33 +124,48 @@ impl LlmRefusal {
             }),
         }
     }
+}
 
-    /// Google's canonical codes (`google.rpc.Code`) by status.
-    fn google(&self) -> &'static str {
-        match self.status.as_u16() {
-            401 => "UNAUTHENTICATED",
-            403 => "PERMISSION_DENIED",
-            404 => "NOT_FOUND",
-            429 => "RESOURCE_EXHAUSTED",
-            501 => "UNIMPLEMENTED",
-            502 | 503 => "UNAVAILABLE",
-            504 => "DEADLINE_EXCEEDED",
-            500.. => "INTERNAL",
-            _ => "INVALID_ARGUMENT",
-        }
+/// The last message of an AWS event stream that failed.
+pub(crate) fn exception_event(message: &str) -> Vec<u8> {
+    let text = |t: &str| HeaderValue::String(ByteStr::from(t));
+    let headers = [
+        (ByteStr::from(":message-type"), text("exception")),
+        (ByteStr::from(":exception-type"), text("modelStreamErrorException")),
+        (ByteStr::from(":content-type"), text("application/json")),
+    ];
+    let mut out = Vec::new();
+    // Fails only if names or values are too long for their fields.
+    let payload = json!({ "message": message }).to_string();
+    let _ = aws_event_stream::write_message(&mut out, &headers, payload.as_bytes());
+    out
+}
+
+/// Google's canonical codes (`google.rpc.Code`) by status.
+pub(crate) const fn google_status(status: u16) -> &'static str {
+    match status {
+        401 => "UNAUTHENTICATED",
+        403 => "PERMISSION_DENIED",
+        404 => "NOT_FOUND",
+        429 => "RESOURCE_EXHAUSTED",
+        501 => "UNIMPLEMENTED",
+        502 | 503 | 529 => "UNAVAILABLE",
+        504 => "DEADLINE_EXCEEDED",
+        500.. => "INTERNAL",
+        _ => "INVALID_ARGUMENT",
     }
+}
 
-    /// Exceptions of Bedrock's runtime by status.
-    fn aws(&self) -> &'static str {
-        match self.status.as_u16() {
-            401 | 403 => "AccessDeniedException",
-            404 => "ResourceNotFoundException",
-            429 => "ThrottlingException",
-            502 | 503 => "ServiceUnavailableException",
-            504 => "ModelTimeoutException",
-            500.. => "InternalServerException",
-            _ => "ValidationException",
-        }
+/// Exceptions of Bedrock's runtime by status.
+pub(crate) const fn aws_exception(status: u16) -> &'static str {
+    match status {
+        401 | 403 => "AccessDeniedException",
+        404 => "ResourceNotFoundException",
+        429 => "ThrottlingException",
+        502 | 503 | 529 => "ServiceUnavailableException",
+        504 => "ModelTimeoutException",
+        500.. => "InternalServerException",
+        _ => "ValidationException",
     }
 }
 

@@ -21,9 +21,9 @@ use super::served::served_model;
 use super::translation::{FORMAT_HEADER, Translation};
 use super::upstream_error::{MAX_ERROR_TIME, error_code, read_error};
 use super::upstream_request::{
-    OriginalRequest, model_in_body, rename_model_in_path, rewrite_model, sign, upstream_model,
+    OriginalRequest, model_in_body, rename_model_in_path, rewrite_model, sign, unsigned_error, upstream_model,
 };
-use super::{LlmGateway, LlmUpstream, UpstreamTable, reasoning, resolve_alias, token_count};
+use super::{LlmGateway, LlmUpstream, UpstreamTable, aws_signature, reasoning, resolve_alias, token_count};
 use crate::credentials::remove_credentials;
 use crate::exchange::LlmExchange;
 use interflow_limits::ServedModel;
@@ -232,7 +232,7 @@ impl RoutedRequest {
         let upstream = &deployment.upstream;
         let format = self.translation.needed_for(upstream, self.call.model.as_deref()).ok().flatten()?;
         let estimates = self.translation.has_to_estimate(upstream, format);
-        estimates.then(|| token_count::response(self.call.estimated_input.max(1), "estimate"))
+        estimates.then(|| token_count::response(self.call.provider, self.call.estimated_input.max(1), "estimate"))
     }
 
     /// The model that a deployment serves the request with.
@@ -561,10 +561,9 @@ async fn untranslated(
         Some(name) => Body::from(rewrite_model(&mut shared, table, &mut head, raw, name).await?),
         None => Body::from(raw),
     };
-    if upstream.signs()
-        && let Err(refusal) = sign(upstream, token, &mut head, &body)
-    {
-        return Ok(Err(refusal));
+    match upstream.signs() {
+        true => Ok(sign(upstream, token, &mut head, &body).map(|()| Request { head, body })),
+        false if aws_signature::is_signed(&head) => Ok(Err(unsigned_error())),
+        false => Ok(Ok(Request { head, body })),
     }
-    Ok(Ok(Request { head, body }))
 }

@@ -21,7 +21,7 @@ use super::route_handler::RouteHandler;
 use super::routing::{ResponseOwner, response_in_path};
 use super::upstream_error::MAX_ERROR_TIME;
 use super::upstream_request::{
-    model_in_body, rename_model_in_event, rename_model_in_path, rewrite_model, sign, upstream_model,
+    model_in_body, rename_model_in_event, rename_model_in_path, rewrite_model, sign, unsigned_error, upstream_model,
 };
 use super::{LlmGateway, LlmUpstream, aws_signature, reasoning, response_cache, stream_usage, token_count};
 use crate::credentials::has_credentials;
@@ -71,7 +71,9 @@ impl Dispatcher {
     /// Why a request to an unconfigured cloud upstream is rejected: without credentials of the gateway or the client,
     /// the cloud would return a misleading error.
     fn disabled(&self, flow: &Flow, head: &RequestHead) -> Option<LlmRefusal> {
-        let name = flow.extension::<LlmCall>().filter(|_| flow.transport == EntryKind::Gateway)?.upstream.clone()?;
+        // A route leads elsewhere.
+        let direct = |call: &&LlmCall| flow.transport == EntryKind::Gateway && call.route.is_none();
+        let name = flow.extension::<LlmCall>().filter(direct)?.upstream.clone()?;
         let table = self.0.table();
         let upstream = table.get(&name)?;
         (upstream.is_unconfigured() && !has_credentials(head)).then(|| upstream.disabled())
@@ -94,7 +96,9 @@ impl Dispatcher {
         upstream: Option<Arc<LlmUpstream>>,
         body: Body,
     ) -> Result<Body, EarlyExit> {
-        if flow.extension::<LlmCall>().is_none_or(|e| e.provider != Provider::Bedrock) {
+        // The route handler signs what it sends, which need not go to Bedrock.
+        let is_handled = flow.transport == EntryKind::Gateway && upstream.is_none();
+        if is_handled || flow.extension::<LlmCall>().is_none_or(|e| e.provider != Provider::Bedrock) {
             return Ok(body);
         }
         let signer = upstream.or_else(|| self.0.table().get("bedrock").cloned());
@@ -347,11 +351,6 @@ fn provider_of(flow: &Flow) -> Provider {
 
 fn is_bedrock(scope: &PlanScope<'_>) -> bool {
     scope.authority.host.name().is_some_and(|h| h.starts_with("bedrock-runtime."))
-}
-
-fn unsigned_error() -> LlmRefusal {
-    let message = "the request was changed, so that its signature no longer holds: give the gateway credentials of its own with llm.provider.bedrock.access_key and secret_key";
-    LlmRefusal::new(StatusCode::INTERNAL_SERVER_ERROR, "internal_error", "bedrock_sign_failed", message)
 }
 
 /// Serves a request at the path of its endpoint, since its head has become that of the upstream.

@@ -105,6 +105,9 @@ fn format_of(head: &RequestHead) -> Option<WireFormat> {
         () if ends(&["/responses", "/responses/input_tokens", "/responses/compact"]) => {
             Some(WireFormat::OpenAiResponses)
         }
+        () if ends(&[":generateContent", ":streamGenerateContent"]) => Some(WireFormat::Gemini),
+        () if ends(&["/interactions"]) => Some(WireFormat::Interactions),
+        () if ends(&["/converse", "/converse-stream"]) => Some(WireFormat::Bedrock),
         () => None,
     }
 }

@@ -285,7 +285,11 @@ fn native_upstream(path: &str, anthropic: bool) -> Option<&'static str> {
     if path.contains("/projects/") && path.contains("/locations/") {
         return Some("vertex");
     }
-    if lower.contains("generatecontent") || path.starts_with("/v1beta/") || path.starts_with("/upload/v1beta/") {
+    if lower.contains("generatecontent")
+        || path.ends_with(":countTokens")
+        || ["/v1beta/", "/upload/v1beta/"].iter().any(|start| path.starts_with(start))
+        || path == "/v1/interactions"
+    {
         return Some("gemini");
     }
     if path.starts_with("/api/generate") || path.starts_with("/api/chat") || path.starts_with("/api/embed") {

@@ -49,6 +49,16 @@ pub(super) fn request(target: &Target<'_>, mut chat: Value) -> Value {
     }
 }
 
+/// The chat request in a body that counts.
+pub(super) fn counted(client: WireFormat, mut body: Value) -> Value {
+    let inner = match client {
+        WireFormat::Gemini => body.get_mut("generateContentRequest"),
+        WireFormat::Bedrock => body.pointer_mut("/input/converse"),
+        _ => None,
+    };
+    inner.map(Value::take).unwrap_or(body)
+}
+
 /// Members of a request that `/v1/responses/input_tokens` takes; those about the answer are errors there.
 const COUNTED_BY_OPENAI: [&str; 8] =
     ["input", "instructions", "model", "parallel_tool_calls", "reasoning", "text", "tool_choice", "tools"];
@@ -80,7 +90,7 @@ pub(super) fn is_asked(call: &LlmCall, request: &RequestHead) -> bool {
 /// The estimate in place of an error of an upstream [without the endpoint](has_no_endpoint); `None` if the error is about
 /// the model, which is the client's mistake.
 pub(super) fn estimate_unless_model(call: &LlmCall, error: &[u8]) -> Option<Response> {
-    (!names_model(error)).then(|| response(call.estimated_input.max(1), "estimate"))
+    (!names_model(error)).then(|| response(call.provider, call.estimated_input.max(1), "estimate"))
 }
 
 /// As [`estimate_unless_model`], of an upstream that was sent the client's own request.
@@ -100,8 +110,14 @@ pub(super) fn parse(body: &[u8]) -> Option<u64> {
     ["totalTokens", "inputTokens", "input_tokens"].iter().find_map(|name| body[*name].as_u64())
 }
 
-pub(super) fn response(tokens: u64, source: &str) -> Response {
-    let body = json!({ "input_tokens": tokens }).to_string();
+/// The answer in the format of a client of this API.
+pub(super) fn response(client: Provider, tokens: u64, source: &str) -> Response {
+    let name = match client {
+        Provider::Gemini | Provider::Vertex => "totalTokens",
+        Provider::Bedrock => "inputTokens",
+        _ => "input_tokens",
+    };
+    let body = json!({ name: tokens }).to_string();
     let mut response = Response::full(StatusCode::OK, "application/json", body);
     response.head.headers.append_unchecked(COUNT_HEADER, source.as_bytes());
     response

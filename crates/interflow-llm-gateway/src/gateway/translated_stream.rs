@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use interflow_llm::event_stream::StreamFraming;
+use interflow_llm::event_stream::EventReader;
 use interflow_llm::parsed_event::ParsedEvent;
 use interflow_types::{Error, ErrorKind};
 use tokio::time::Instant;
@@ -12,12 +12,14 @@ use interflow_llm::usage::OutputCounter;
 use interflow_llm::{CountedOutput, LlmCall, ResponseProgress, ResponseSummary};
 
 use crate::exchange::response::abort::StreamAbort;
-use crate::exchange::response::stream::{AbortCause, EventStep, StreamEnd, for_each_event};
+use crate::exchange::response::stream::{AbortCause, EventStep, StreamEnd};
 
 /// Reads the events of the upstream, and writes those of the client.
 pub(super) struct TranslationStep {
     reader: EventTranslator,
     writer: ReplyWriter,
+    /// Divides what was written into events.
+    written: EventReader,
     /// Counted here, since a client's format may not report usage.
     call: LlmCall,
     output: OutputCounter,
@@ -31,7 +33,8 @@ const PING_AFTER: Duration = Duration::from_secs(5);
 impl TranslationStep {
     pub fn new(reader: EventTranslator, writer: ReplyWriter, call: LlmCall) -> Self {
         let (output, last_output) = (OutputCounter::default(), Instant::now());
-        let step = Self { reader, writer, call, output, last_output, ping_after: PING_AFTER };
+        let written = EventReader::new(writer.framing(), usize::MAX);
+        let step = Self { reader, writer, written, call, output, last_output, ping_after: PING_AFTER };
         step.record_count();
         step
     }
@@ -59,11 +62,13 @@ impl TranslationStep {
             return;
         }
         self.last_output = Instant::now();
-        let sent = for_each_event(StreamFraming::Sse, [raw], |event| {
-            out.push(event);
-            Ok(())
-        });
-        out.extend(sent.ok().flatten());
+        self.written.push(raw);
+        while let Ok(Some(event)) = self.written.next_event() {
+            out.push(event.into());
+        }
+        if self.writer.has_ended() {
+            out.extend(self.written.finish().map(ParsedEvent::from));
+        }
     }
 
     fn note(&mut self, event: &ChatEvent) {
@@ -155,6 +160,7 @@ impl EventStep for TranslationStep {
 
 #[cfg(test)]
 mod tests {
+    use interflow_llm::event_stream::StreamFraming;
     use interflow_llm::translate::{ReplyHead, WireFormat};
     use interflow_types::{Body, BodyFrame, Headers};
 
@@ -165,7 +171,8 @@ mod tests {
         let head = ReplyHead {
             id: "flow".into(),
             model: "m".into(),
-            created: 0,
+            created: interflow_types::Timestamp::from_secs(0),
+            grows: false,
             stream_usage: false,
             custom_tools: Vec::new(),
             upstream,

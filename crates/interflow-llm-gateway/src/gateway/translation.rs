@@ -8,6 +8,7 @@ use interflow_codec::content_coding as coding;
 use interflow_types::budget::PROCESS_BUDGET;
 use interflow_types::{
     Body, Error, ErrorKind, Flow, Headers, Method, Request, RequestHead, RequestId, Response, Result, StatusCode,
+    Timestamp,
 };
 
 use super::translated_stream::TranslationStep;
@@ -30,7 +31,6 @@ use interflow_llm::{LlmCall, LlmRefusal, Provider, ResponseSummary};
 
 /// Names the wire format of the upstream that answered.
 pub(super) const FORMAT_HEADER: &str = "X-Interflow-Translated";
-const EVENT_STREAM: &str = "text/event-stream; charset=utf-8";
 /// The version of Anthropic's API that requests are written for.
 const ANTHROPIC_VERSION: &str = "2023-06-01";
 /// The version of Anthropic's API on Vertex AI.
@@ -38,15 +38,15 @@ const VERTEX_VERSION: &str = "vertex-2023-10-16";
 
 /// The translation of one client request, for as many upstreams as are tried.
 pub(super) struct Translation {
-    /// The client's format; `None` if its requests cannot be translated.
-    client: Option<WireFormat>,
+    /// What the client asks for; `None` if its requests cannot be translated.
+    client: Option<ClientRequest>,
     /// The client only asks for the number of tokens.
     counts_tokens: bool,
     /// The provider of the upstream that the client addressed, whose requests need no translation.
     exchange: LlmCall,
     request_id: String,
     flow_id: String,
-    created: i64,
+    created: Timestamp,
     max_body: usize,
     /// Parsed for the first upstream that needs it.
     parsed: Option<std::result::Result<Arc<ChatRequest>, LlmRefusal>>,
@@ -62,12 +62,12 @@ impl Translation {
         let client = route.as_ref().and_then(|route| ClientRequest::from_path(route.rest));
         let client = client.filter(|_| head.method == Method::POST);
         Self {
-            client: client.map(|client| client.format),
+            client,
             counts_tokens: client.is_some_and(|client| client.counts_tokens),
             exchange: exchange.clone(),
             request_id: RequestId::of(flow),
             flow_id: flow.id.to_string(),
-            created: jiff::Timestamp::now().as_second(),
+            created: Timestamp::now(),
             max_body: table.max_body,
             parsed: None,
             shared: LlmExchange::of(flow),
@@ -83,7 +83,7 @@ impl Translation {
 
     /// Whether a format is the client's own: the upstream takes its messages, though not its request.
     pub fn is_own(&self, format: WireFormat) -> bool {
-        self.client == Some(format)
+        self.client.is_some_and(|client| client.format == format)
     }
 
     /// Whether the client asks for a number of tokens that an upstream of this format cannot tell.
@@ -101,7 +101,7 @@ impl Translation {
         model: Option<&str>,
     ) -> std::result::Result<Option<WireFormat>, LlmRefusal> {
         match (self.client, upstream.format_for(model.unwrap_or_default())) {
-            (Some(client), _) if upstream.takes(client) => Ok(None),
+            (Some(client), _) if upstream.takes_from(client) => Ok(None),
             (Some(_), Some(format)) => match upstream.missing_for_translation() {
                 Some(missing) => Err(untranslatable(format!("requests are not translated for it: {missing}"))),
                 // Only the newer of OpenAI's two APIs counts.
@@ -110,7 +110,7 @@ impl Translation {
             },
             _ if self.native == Some(upstream.provider) => Ok(None),
             _ => Err(untranslatable(format!(
-                "the upstream {} has another API, and only chat requests of OpenAI's and Anthropic's API are translated",
+                "the upstream {} has another API, and only chat requests of OpenAI's, Anthropic's and Gemini's API, Interactions and Converse are translated",
                 upstream.name
             ))),
         }
@@ -123,7 +123,7 @@ impl Translation {
         format: WireFormat,
         original: &OriginalRequest<'_>,
     ) -> Result<bool> {
-        let is_near = format == WireFormat::Mistral && self.client == Some(WireFormat::OpenAiChat);
+        let is_near = format == WireFormat::Mistral && self.is_own(WireFormat::OpenAiChat);
         if !is_near || self.native != Some(Provider::Mistral) {
             return Ok(false);
         }
@@ -147,7 +147,7 @@ impl Translation {
         model: Option<&str>,
         original: &OriginalRequest<'_>,
     ) -> Result<Option<WireFormat>> {
-        let is_chat = format.or(self.client) == Some(WireFormat::OpenAiChat);
+        let is_chat = format.or(self.client.map(|client| client.format)) == Some(WireFormat::OpenAiChat);
         let Some(model) = model.filter(|_| is_chat && upstream.serves_responses()) else { return Ok(format) };
         let is_moved = self.chat(original).await?.is_ok_and(|chat| chat.needs_responses(&upstream.name, model));
         Ok(if is_moved { Some(WireFormat::OpenAiResponses) } else { format })
@@ -176,6 +176,10 @@ impl Translation {
         let counts = self.counts_tokens;
         let path = match counts {
             true => upstream.count_path(format, &model).unwrap_or_default(),
+            // A client of Gemini gets the stream as it comes.
+            false if self.exchange.grows && self.is_own(format) => {
+                upstream.chat_path(format, &model, true).replace("?alt=sse", "")
+            }
             false => upstream.chat_path(format, &model, chat.request.stream),
         };
         let Some(url) = upstream.url(&path, &original.head.headers) else { return Ok(Err(upstream.disabled())) };
@@ -251,7 +255,17 @@ impl Translation {
             return Ok(parsed.clone());
         }
         let client = self.client;
-        let look = move |body: &RequestBody| Ok(parse(client, body.plain()));
+        let (model, stream) = (self.exchange.model.clone(), self.exchange.stream);
+        let look = move |body: &RequestBody| {
+            Ok(parse(client, body.plain()).map(|mut chat| {
+                // Limits and routes were told this one, which the path may name.
+                if let Some(model) = model {
+                    chat.request.model = model.to_string();
+                }
+                chat.request.stream |= stream;
+                chat
+            }))
+        };
         let parsed = async { self.body(original).await?.read_tree(look).await };
         let parsed = match parsed.await {
             Ok(parsed) => parsed.map(Arc::new),
@@ -277,7 +291,7 @@ impl Translation {
         mut losses: Losses,
         deadline: Instant,
     ) -> Result<Response> {
-        let client = self.client.unwrap_or(WireFormat::OpenAiChat);
+        let client = self.client.map_or(WireFormat::OpenAiChat, |client| client.format);
         // An error may be the cloud's, in a format of its own.
         if self.is_own(format) && response.head.status.is_success() {
             return Ok(response);
@@ -291,7 +305,7 @@ impl Translation {
         } else if self.counts_tokens && head.status.is_success() {
             let raw = read(&head.headers, body, MAX_ERROR_BYTES).await?;
             match token_count::parse(&raw) {
-                Some(tokens) => token_count::response(tokens, "exact"),
+                Some(tokens) => token_count::response(client.provider(), tokens, "exact"),
                 None => self.unreadable(client),
             }
         } else if !head.status.is_success() {
@@ -347,7 +361,7 @@ impl Translation {
         let parsed = off_worker(raw.len(), move || {
             // Clients that read the provider's reply themselves read one with a mark or invalid bytes, too.
             let text = String::from_utf8_lossy(raw.strip_prefix(b"\xef\xbb\xbf").unwrap_or(&raw));
-            (parse_reply(format, text.as_bytes()), lost_in_reply(format, text.as_bytes()), held)
+            (parse_reply(format, text.as_bytes()), lost_in_reply(text.as_bytes()), held)
         });
         let Some((reply, lost, held)) = parsed.await else { return Ok(self.unreadable(client)) };
         losses.merge(&lost);
@@ -370,7 +384,7 @@ impl Translation {
         let (media_type, body) = if self.exchange.stream {
             let (mut writer, mut out) = (ReplyWriter::new(client, self.reply_head(format)), Vec::new());
             reply_events(&reply).into_iter().for_each(|event| writer.write(event, &mut out));
-            (EVENT_STREAM, out)
+            (media_type(writer.framing()), out)
         } else {
             ("application/json", whole_reply(client, &self.reply_head(format), &reply).to_string().into_bytes())
         };
@@ -393,10 +407,11 @@ impl Translation {
             return self.whole(client, format, headers, body, losses).await;
         }
         let writer = ReplyWriter::new(client, self.reply_head(format));
+        let sent = writer.framing();
         let step = TranslationStep::new(EventTranslator::new(format), writer, self.exchange.clone());
-        let body = stream::rewrite(body, &mut headers.clone(), framing, u64::MAX, step, StreamFraming::Sse)
+        let body = stream::rewrite(body, &mut headers.clone(), framing, u64::MAX, step, sent)
             .map_err(|e| Error::new(ErrorKind::BadResponse, format!("the upstream's stream cannot be decoded: {e}")))?;
-        let mut response = Response::full(StatusCode::OK, EVENT_STREAM, Bytes::new());
+        let mut response = Response::full(StatusCode::OK, media_type(sent), Bytes::new());
         response.head.headers.remove("content-length");
         response.head.headers.append_unchecked(b"Cache-Control", b"no-cache");
         response.body = body;
@@ -409,6 +424,7 @@ impl Translation {
             id: self.flow_id.to_ascii_lowercase(),
             model: self.exchange.model.as_deref().unwrap_or_default().to_owned(),
             created: self.created,
+            grows: self.exchange.grows,
             stream_usage: chat.is_some_and(|chat| chat.settings.stream_usage),
             custom_tools: chat.map(|chat| chat.custom_tools()).unwrap_or_default(),
             upstream,
@@ -416,10 +432,21 @@ impl Translation {
     }
 }
 
-fn parse(client: Option<WireFormat>, body: &[u8]) -> std::result::Result<ChatRequest, LlmRefusal> {
+fn parse(client: Option<ClientRequest>, body: &[u8]) -> std::result::Result<ChatRequest, LlmRefusal> {
     let Some(client) = client else { return Err(untranslatable("requests of this API are not translated")) };
-    let body = serde_json::from_slice(body).map_err(|e| unreadable(&e.to_string()))?;
-    ChatRequest::parse(client, body).map_err(untranslatable)
+    let mut body = serde_json::from_slice(body).map_err(|e| unreadable(&e.to_string()))?;
+    if client.counts_tokens {
+        body = token_count::counted(client.format, body);
+    }
+    ChatRequest::parse(client.format, body).map_err(untranslatable)
+}
+
+const fn media_type(framing: StreamFraming) -> &'static str {
+    match framing {
+        StreamFraming::EventStream => "application/vnd.amazon.eventstream",
+        StreamFraming::Array => "application/json; charset=UTF-8",
+        _ => "text/event-stream; charset=utf-8",
+    }
 }
 
 fn unreadable(why: &str) -> LlmRefusal {

@@ -305,7 +305,7 @@ fn formats(provider: Provider, configured: Option<&str>) -> Result<Vec<WireForma
         Provider::OpenAi | Provider::Azure => &[WireFormat::OpenAiChat, WireFormat::OpenAiResponses],
         Provider::Mistral => &[WireFormat::Mistral, WireFormat::OpenAiChat],
         Provider::Anthropic => &[WireFormat::Anthropic],
-        Provider::Gemini => &[WireFormat::Gemini],
+        Provider::Gemini => &[WireFormat::Gemini, WireFormat::Interactions],
         // Claude is there too, by its model's name.
         Provider::Vertex => &[WireFormat::Gemini, WireFormat::Anthropic],
         Provider::Bedrock => &[WireFormat::Bedrock],
@@ -322,7 +322,8 @@ fn formats(provider: Provider, configured: Option<&str>) -> Result<Vec<WireForma
         format!("format: `{name}` is not a wire format that is known; write one of {}", WireFormat::names())
     })?;
     if !spoken.contains(&format) {
-        let names: Vec<&str> = spoken.iter().map(|f| f.as_str()).collect();
+        let names = spoken.iter().map(|f| f.as_str()).filter(|name| WireFormat::from_name(name).is_some());
+        let names: Vec<&str> = names.collect();
         let (kind, names) = (provider.as_str(), names.join(" or "));
         return Err(format!("format: an upstream of the kind {kind} speaks {names}, not {name}; set kind as well"));
     }

@@ -135,3 +135,9 @@ pub(super) fn sign(
     );
     Ok(())
 }
+
+/// Why a request that its client signed cannot be sent on.
+pub(super) fn unsigned_error() -> LlmRefusal {
+    let message = "the request was changed, so that its signature no longer holds: give the gateway credentials of its own with llm.provider.bedrock.access_key and secret_key";
+    LlmRefusal::new(StatusCode::INTERNAL_SERVER_ERROR, "internal_error", "bedrock_sign_failed", message)
+}

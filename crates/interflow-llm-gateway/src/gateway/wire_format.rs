@@ -4,6 +4,7 @@ use interflow_types::percent::{AsciiSet, COMPONENT, encoded_as};
 use interflow_types::{Method, StatusCode};
 
 use super::upstream::LlmUpstream;
+use interflow_llm::provider::verb_in_path;
 use interflow_llm::translate::WireFormat;
 use interflow_llm::{LlmRefusal, Provider};
 
@@ -13,8 +14,8 @@ pub(super) const MODEL_IN_PATH: &AsciiSet = &COMPONENT.remove(b'@');
 impl LlmUpstream {
     /// The client's format, if a request has to be translated from it; `path` is the one at the upstream.
     pub(crate) fn translates(&self, method: &Method, path: &str) -> Option<WireFormat> {
-        let client = ClientRequest::from_path(path).filter(|_| *method == Method::POST)?.format;
-        (!self.takes(client)).then_some(client)
+        let client = ClientRequest::from_path(path).filter(|_| *method == Method::POST)?;
+        (!self.takes_from(client)).then_some(client.format)
     }
 
     /// The API whose errors and events a client reads, if its request may have to be translated from `client`.
@@ -26,7 +27,12 @@ impl LlmUpstream {
         }
     }
 
-    /// Whether it takes requests of this format at the client's path. Vertex AI has no path of Anthropic's API.
+    /// Whether it takes a client's request as it is.
+    pub(super) fn takes_from(&self, client: ClientRequest) -> bool {
+        if client.is_vertex { self.provider == Provider::Vertex } else { self.takes(client.format) }
+    }
+
+    /// Whether it takes requests of this format at the client's path. Vertex AI has no path of another API.
     pub(super) fn takes(&self, format: WireFormat) -> bool {
         self.provider != Provider::Vertex && self.formats.contains(&format)
     }
@@ -88,7 +94,7 @@ impl LlmUpstream {
             },
             WireFormat::OpenAiChat | WireFormat::Mistral => "/v1/chat/completions".to_owned(),
             WireFormat::OpenAiResponses => "/v1/responses".to_owned(),
-            WireFormat::Gemini => {
+            WireFormat::Gemini | WireFormat::Interactions => {
                 let verb = if stream { "streamGenerateContent?alt=sse" } else { "generateContent" };
                 self.gemini_path(model, verb)
             }
@@ -108,7 +114,7 @@ impl LlmUpstream {
                 Some(self.vertex_path("anthropic", "count-tokens", "rawPredict"))
             }
             WireFormat::Anthropic => Some("/v1/messages/count_tokens".to_owned()),
-            WireFormat::Gemini => Some(self.gemini_path(model, "countTokens")),
+            WireFormat::Gemini | WireFormat::Interactions => Some(self.gemini_path(model, "countTokens")),
             WireFormat::Bedrock => Some(format!("/model/{}/count-tokens", encoded_as(model, COMPONENT))),
             WireFormat::OpenAiResponses if self.is_service("openai", "api.openai.com") => {
                 Some("/v1/responses/input_tokens".to_owned())
@@ -149,14 +155,28 @@ pub(crate) struct ClientRequest {
     pub format: WireFormat,
     /// It only asks how many tokens a chat request has.
     pub counts_tokens: bool,
+    /// It has Vertex AI's path of Gemini's API.
+    pub is_vertex: bool,
 }
 
 impl ClientRequest {
     /// `None` if requests to this path are not translated.
     pub fn from_path(path: &str) -> Option<Self> {
-        if path.split('?').next() == Some("/v1/messages/count_tokens") {
-            return Some(Self { format: WireFormat::Anthropic, counts_tokens: true });
-        }
-        WireFormat::of_client(path).map(|format| Self { format, counts_tokens: false })
+        let path = path.split('?').next().unwrap_or_default();
+        let (format, counts_tokens) = match path {
+            "/v1/messages" => (WireFormat::Anthropic, false),
+            "/v1/messages/count_tokens" => (WireFormat::Anthropic, true),
+            "/v1/chat/completions" | "/chat/completions" => (WireFormat::OpenAiChat, false),
+            "/v1/responses" | "/responses" => (WireFormat::OpenAiResponses, false),
+            "/v1beta/interactions" | "/v1/interactions" => (WireFormat::Interactions, false),
+            _ => match verb_in_path(path)? {
+                "generateContent" | "streamGenerateContent" => (WireFormat::Gemini, false),
+                "countTokens" => (WireFormat::Gemini, true),
+                "converse" | "converse-stream" => (WireFormat::Bedrock, false),
+                "count-tokens" => (WireFormat::Bedrock, true),
+                _ => return None,
+            },
+        };
+        Some(Self { format, counts_tokens, is_vertex: path.contains("/publishers/") || path.contains("/projects/") })
     }
 }

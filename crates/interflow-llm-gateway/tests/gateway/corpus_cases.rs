@@ -529,6 +529,33 @@ pub fn cases() -> Vec<Case> {
         anthropic(new("messages-to-openai", "/openai/v1/messages", &messages(false), Json(chat_reply()))),
         anthropic(new("messages-to-openai-stream", "/openai/v1/messages", &messages(true), chat_events())),
         anthropic(new("messages-to-ollama", "/ollama/v1/messages", &messages(false), Json(ollama_line(ECHO, true)))),
+        new("gemini-to-anthropic", "/anthropic/v1beta/models/m:generateContent", &gemini(), Json(message())),
+        new(
+            "gemini-to-anthropic-stream",
+            "/anthropic/v1beta/models/m:streamGenerateContent?alt=sse",
+            &gemini(),
+            message_events(),
+        ),
+        new("gemini-to-openai-array", "/openai/v1/models/m:streamGenerateContent", &gemini(), chat_events()),
+        new(
+            "gemini-to-anthropic-count",
+            "/anthropic/v1beta/models/m:countTokens",
+            &gemini(),
+            Json(json!({"input_tokens": 90})),
+        ),
+        new("interactions-to-openai", "/openai/v1beta/interactions", &interaction(false), Json(chat_reply())),
+        new("interactions-to-anthropic-stream", "/anthropic/v1/interactions", &interaction(true), message_events()),
+        new("converse-to-openai", "/openai/model/m/converse", &converse(), Json(chat_reply())),
+        new("converse-to-anthropic-stream", "/anthropic/model/m/converse-stream", &converse(), message_events()),
+        error(
+            429,
+            new(
+                "converse-to-openai-error",
+                "/openai/model/m/converse",
+                &converse(),
+                Json(json!({"error": {"type": "rate_limit_error", "message": "not $1$2"}})),
+            ),
+        ),
         error(
             400,
             new(

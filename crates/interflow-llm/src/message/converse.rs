@@ -5,10 +5,23 @@ use serde_json::Value;
 
 use super::anthropic::REDACTED;
 use super::json_access::{
-    arguments, attachment_block, base64_attachment, error_block, other_block, take_list, take_non_empty, take_string,
-    take_value,
+    arguments, attachment_block, base64_attachment, data_attachment, error_block, other_block, take_list,
+    take_non_empty, take_string, take_value,
 };
 use super::{Attachment, Carried, ChatMessage, ContentBlock, MessageRole, ModelReply, ModelRequest, ToolDefinition};
+
+/// The formats of documents, and their media types.
+pub(crate) const DOCUMENTS: [(&str, &str); 9] = [
+    ("pdf", "application/pdf"),
+    ("md", "text/markdown"),
+    ("html", "text/html"),
+    ("csv", "text/csv"),
+    ("doc", "application/msword"),
+    ("docx", "application/vnd.openxmlformats-officedocument.wordprocessingml.document"),
+    ("xls", "application/vnd.ms-excel"),
+    ("xlsx", "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet"),
+    ("txt", "text/plain"),
+];
 
 pub fn request(mut body: Value) -> ModelRequest {
     let mut config = take_value(&mut body, "toolConfig");
@@ -16,7 +29,11 @@ pub fn request(mut body: Value) -> ModelRequest {
         take_list(&mut body, "system").into_iter().filter_map(|mut p| take_non_empty(&mut p, "text")).collect();
     ModelRequest {
         system,
-        tools: take_list(&mut config, "tools").into_iter().filter(|t| t.get("toolSpec").is_some()).map(tool).collect(),
+        tools: take_list(&mut config, "tools")
+            .into_iter()
+            .filter(|t| t.get("cachePoint").is_none())
+            .map(tool)
+            .collect(),
         messages: take_list(&mut body, "messages").into_iter().map(message).collect(),
         max_tokens: body["inferenceConfig"]["maxTokens"].as_u64(),
         ..ModelRequest::default()
@@ -24,7 +41,10 @@ pub fn request(mut body: Value) -> ModelRequest {
 }
 
 fn tool(mut tool: Value) -> ToolDefinition {
-    let definition = take_value(&mut tool, "toolSpec");
+    let Some(definition) = tool.get_mut("toolSpec").map(Value::take) else {
+        let name = tool.as_object().and_then(|o| o.keys().next().cloned()).unwrap_or_default();
+        return ToolDefinition { name, description: String::new(), definition: tool };
+    };
     let text = |key: &str| definition[key].as_str().unwrap_or_default().to_owned();
     ToolDefinition { name: text("name"), description: text("description"), definition }
 }
@@ -59,12 +79,20 @@ fn block(mut b: Value) -> Option<ContentBlock> {
         "image" | "document" | "video" => {
             let format = take_string(&mut inner, "format");
             let title = take_string(&mut inner, "name");
-            let family = if kind == "document" { "application" } else { kind.as_str() };
             let mut source = take_value(&mut inner, "source");
-            let media = format!("{family}/{format}");
-            let bytes = base64_attachment(media, take_string(&mut source, "bytes"));
+            let media = match DOCUMENTS.iter().find(|(name, _)| kind == "document" && *name == format) {
+                Some((_, media)) => (*media).to_owned(),
+                None => format!("{kind}/{format}"),
+            };
             let url = source["s3Location"]["uri"].as_str().unwrap_or_default().to_owned();
-            attachment_block(Attachment { title, url, ..bytes })
+            let texts =
+                take_list(&mut source, "content").into_iter().filter_map(|mut p| take_non_empty(&mut p, "text"));
+            let text = take_non_empty(&mut source, "text").unwrap_or_else(|| texts.collect::<Vec<_>>().join("\n\n"));
+            let file = match text.is_empty() {
+                true => base64_attachment(media, take_string(&mut source, "bytes")),
+                false => data_attachment("text/plain".to_owned(), text),
+            };
+            attachment_block(Attachment { title, url, ..file })
         }
         // It marks the end of a cached prefix and has no content.
         "cachePoint" => return None,

@@ -5,7 +5,7 @@ use serde_json::Value;
 use super::json_access::{
     attachment_block, base64_attachment, error_block, other_block, take_list, take_non_empty, take_string, take_value,
 };
-use super::{Attachment, ChatMessage, ContentBlock, MessageRole, ModelReply, ModelRequest, ToolDefinition};
+use super::{Attachment, Carried, ChatMessage, ContentBlock, MessageRole, ModelReply, ModelRequest, ToolDefinition};
 
 /// Parses a request of `generateContent`. Members exist in camel case and in snake case; both are accepted, as by the
 /// API.
@@ -28,7 +28,9 @@ pub fn request(mut body: Value) -> ModelRequest {
         messages,
         session: take_non_empty(inner, "session_id").or_else(|| take_non_empty(inner, "sessionId")),
         previous: None,
-        max_tokens: inner["generationConfig"]["maxOutputTokens"].as_u64(),
+        max_tokens: ["/generationConfig/maxOutputTokens", "/generation_config/max_output_tokens"]
+            .iter()
+            .find_map(|limit| inner.pointer(limit)?.as_u64()),
         stream: false,
     }
 }
@@ -74,7 +76,7 @@ fn part(mut p: Value) -> Option<ContentBlock> {
         Some("text") => {
             let text = take_string(&mut p, "text");
             match p["thought"].as_bool() {
-                Some(true) => ContentBlock::thinking(text),
+                Some(true) => thought(text, &mut p),
                 _ if text.is_empty() => return None,
                 _ => ContentBlock::Text { text },
             }
@@ -100,6 +102,7 @@ fn part(mut p: Value) -> Option<ContentBlock> {
             let url = take_non_empty(&mut file, "fileUri").unwrap_or_else(|| take_string(&mut file, "file_uri"));
             attachment_block(Attachment { media_type, url, ..Attachment::default() })
         }
+        None if p["thought"] == true => thought(String::new(), &mut p),
         // A part may contain only a thought signature, which has no content.
         None if p.get("thoughtSignature").is_some() => return None,
         None => {
@@ -107,6 +110,11 @@ fn part(mut p: Value) -> Option<ContentBlock> {
             other_block(&kind, p)
         }
     })
+}
+
+fn thought(text: String, part: &mut Value) -> ContentBlock {
+    let signature = take_non_empty(part, "thoughtSignature").unwrap_or_else(|| take_string(part, "thought_signature"));
+    ContentBlock::Thinking { text, signature: Carried::new(signature) }
 }
 
 /// The result of a tool. A response with a single text member is reduced to the text.
@@ -178,9 +186,12 @@ impl GeminiAccumulator {
 /// Chunks of one text arrive as separate text parts, which are joined.
 fn add(blocks: &mut Vec<ContentBlock>, block: ContentBlock) {
     match (blocks.last_mut(), block) {
-        (Some(ContentBlock::Text { text }), ContentBlock::Text { text: more })
-        | (Some(ContentBlock::Thinking { text, .. }), ContentBlock::Thinking { text: more, .. }) => {
-            text.push_str(&more)
+        (Some(ContentBlock::Text { text }), ContentBlock::Text { text: more }) => text.push_str(&more),
+        (Some(ContentBlock::Thinking { text, signature }), ContentBlock::Thinking { text: more, signature: last }) => {
+            text.push_str(&more);
+            if last.get().is_some() {
+                *signature = last;
+            }
         }
         (_, block) => blocks.push(block),
     }

@@ -8,7 +8,7 @@ use super::json_access::{
     arguments, attachment_block, base64_attachment, error_block, number, other_block, take_list, take_non_empty,
     take_string, take_value,
 };
-use super::{Attachment, ChatMessage, ContentBlock, MessageRole, ModelReply, ModelRequest};
+use super::{Attachment, Carried, ChatMessage, ContentBlock, MessageRole, ModelReply, ModelRequest};
 
 /// Parses a request. `input` is a text, one part, or a list of parts or steps.
 pub fn request(mut body: Value) -> ModelRequest {
@@ -49,7 +49,9 @@ fn step(mut step: Value) -> (MessageRole, Vec<ContentBlock>) {
         "model_output" => (MessageRole::Assistant, parts(&mut step, "content")),
         "thought" => {
             let summary = take_list(&mut step, "summary").into_iter().map(|mut part| take_string(&mut part, "text"));
-            (MessageRole::Assistant, vec![ContentBlock::thinking(summary.collect::<Vec<_>>().join("\n\n"))])
+            let text = summary.collect::<Vec<_>>().join("\n\n");
+            let signature = Carried::new(take_string(&mut step, "signature"));
+            (MessageRole::Assistant, vec![ContentBlock::Thinking { text, signature }])
         }
         k if k.ends_with("_call") => {
             let id = take_string(&mut step, "id");

@@ -29,7 +29,8 @@ pub use outline::Outline;
 
 pub(crate) use anthropic::REDACTED;
 pub(crate) use chat::{StreamedCalls, reply as chat_reply, thought_in};
-pub(crate) use json_access::{error_block, number, optional_number, take_list, take_string, take_value};
+pub(crate) use converse::DOCUMENTS;
+pub(crate) use json_access::{arguments, error_block, number, optional_number, take_list, take_string, take_value};
 
 use interflow_types::CallUsage;
 

@@ -346,9 +346,10 @@ pub fn starts_run(path: &str) -> bool {
     is_run && path.contains("/threads/")
 }
 
-/// Splits `…/models/{model}:{verb}` of Gemini and Vertex; `None` for an unknown verb.
+/// Splits `…/models/{model}:{verb}` of Gemini and Vertex; `None` for an unknown verb. A model of another provider may have
+/// slashes in its name.
 fn google_verb(path: &str) -> Option<(&str, &str)> {
-    let last = path.rsplit('/').next()?;
+    let last = path.rsplit_once("/models/").map_or_else(|| path.rsplit('/').next(), |(_, last)| Some(last))?;
     let (model, verb) = last.rsplit_once(':')?;
     let is_known = matches!(
         verb,
@@ -363,6 +364,12 @@ fn google_verb(path: &str) -> Option<(&str, &str)> {
             | "streamRawPredict"
     );
     is_known.then_some((model, verb))
+}
+
+/// What a path of Google or of Bedrock does with the model that it names: `generateContent`, `converse`.
+pub fn verb_in_path(path: &str) -> Option<&str> {
+    let google = google_verb(path).filter(|_| path.contains("/models/"));
+    google.or_else(|| bedrock_verb(path)).map(|(_, verb)| verb)
 }
 
 fn google(call: &mut DetectedCall, path: &str, query: &str) {

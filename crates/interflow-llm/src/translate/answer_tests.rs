@@ -303,21 +303,21 @@ fn what_no_other_api_has_is_named_and_the_detail_of_an_image_is_carried() {
 
 #[test]
 fn citations_in_a_reply_are_named() {
-    for (format, body, name) in [
+    for (_format, body, name) in [
         (
             WireFormat::Anthropic,
             json!({ "content": [{ "type": "text", "text": "t", "citations": [{}] }] }),
             "citations",
         ),
         (WireFormat::Anthropic, json!({ "content": [{ "type": "text", "text": "t", "citations": null }] }), ""),
-        (WireFormat::OpenAiChat, json!({ "choices": [{ "message": { "annotations": [{}] } }] }), "annotations"),
-        (WireFormat::OpenAiResponses, json!({ "output": [{ "content": [{ "annotations": [{}] }] }] }), "annotations"),
+        (WireFormat::OpenAiChat, json!({ "choices": [{ "message": { "annotations": [{}] } }] }), "citations"),
+        (WireFormat::OpenAiResponses, json!({ "output": [{ "content": [{ "annotations": [{}] }] }] }), "citations"),
         (WireFormat::OpenAiResponses, json!({ "output": [{ "content": [{ "annotations": [] }] }] }), ""),
-        (WireFormat::Gemini, json!({ "candidates": [{ "groundingMetadata": { "a": 1 } }] }), "groundingMetadata"),
+        (WireFormat::Gemini, json!({ "candidates": [{ "groundingMetadata": { "a": 1 } }] }), "citations"),
         (WireFormat::Gemini, json!({ "usageMetadata": {} }), ""),
         (WireFormat::Cohere, json!({ "message": { "citations": [{}] } }), "citations"),
     ] {
-        assert_eq!(lost_in_reply(format, body.to_string().as_bytes()).to_string(), name, "{body}");
+        assert_eq!(lost_in_reply(body.to_string().as_bytes()).to_string(), name, "{body}");
     }
 }
 
@@ -333,9 +333,9 @@ fn citations_in_a_stream_are_named_once_in_a_comment() {
         json!({ "choices": [{ "index": 0, "delta": { "content": [{ "type": "reference", "reference_ids": [1] }] } }] });
     for (format, event, name) in [
         (WireFormat::Anthropic, cited, "citations"),
-        (WireFormat::OpenAiChat, chat, "annotations"),
-        (WireFormat::OpenAiResponses, added, "annotations"),
-        (WireFormat::Gemini, grounded, "groundingMetadata"),
+        (WireFormat::OpenAiChat, chat, "citations"),
+        (WireFormat::OpenAiResponses, added, "citations"),
+        (WireFormat::Gemini, grounded, "citations"),
         (WireFormat::Cohere, json!({ "type": "citation-start", "index": 0 }), "citations"),
         (WireFormat::Mistral, reference, "citations"),
     ] {

@@ -10,6 +10,8 @@ use memchr::memmem;
 
 /// Separates an id from the signature behind it.
 const MARK: &str = "__thought__";
+/// What Google documents for calls without a signature, which another model made, or which came from another client.
+pub(super) const NO_SIGNATURE: &str = "skip_thought_signature_validator";
 /// Longer signatures are not carried: the call then has none.
 const MAX_SIGNATURE: usize = 64 << 10;
 

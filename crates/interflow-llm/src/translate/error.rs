@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::WireFormat;
-use crate::error_body::anthropic_error_type;
+use crate::error_body::{anthropic_error_type, aws_exception, google_status};
 use crate::message::{ContentBlock, error_block};
 
 /// An error that the client of another API understands.
@@ -38,7 +38,7 @@ impl TranslatedError {
     pub const fn status_for(&self, client: WireFormat) -> u16 {
         match (client, self.status) {
             (WireFormat::Anthropic, 503) => 529,
-            (WireFormat::OpenAiChat | WireFormat::OpenAiResponses, 529) => 503,
+            (client, 529) if !matches!(client, WireFormat::Anthropic) => 503,
             (_, status) => status,
         }
     }
@@ -47,11 +47,15 @@ impl TranslatedError {
     pub fn body(&self, client: WireFormat, request_id: &str) -> Value {
         match client {
             WireFormat::Anthropic => json!({ "type": "error", "error": self.anthropic(), "request_id": request_id }),
+            WireFormat::Gemini | WireFormat::Interactions => json!({
+                "error": { "code": self.status_for(client), "message": self.message, "status": google_status(self.status) },
+            }),
+            WireFormat::Bedrock => json!({ "__type": aws_exception(self.status), "message": self.message }),
             _ => json!({ "error": self.openai() }),
         }
     }
 
-    /// The last event of a stream.
+    /// The last event of a stream for a client of Anthropic or OpenAI.
     pub fn event(&self, client: WireFormat, sequence: u64) -> String {
         match client {
             WireFormat::Anthropic => {

@@ -7,6 +7,8 @@
 use std::borrow::Cow;
 use std::ops::Range;
 
+use base64::Engine;
+use base64::engine::general_purpose::{STANDARD, STANDARD_NO_PAD};
 use interflow_codec::json::{JsonError, JsonReader, JsonToken};
 use interflow_types::FlowId;
 use memchr::memmem;
@@ -21,6 +23,8 @@ pub(super) const OPENAI_MARK: &str = "openai:";
 pub(super) const ANTHROPIC_MARK: &str = "anthropic:";
 /// Precedes the format of the upstream that made a thought without a signature.
 const UNSIGNED_MARK: &str = "interflow:";
+/// How marked signatures begin in base64.
+const SEALED_MARKS: [&str; 3] = ["\"b3BlbmFpO", "\"YW50aHJvcGljO", "\"aW50ZXJmbG93O"];
 /// Precedes the id of an item of reasoning in the Responses API.
 const REASONING_ID: &str = "rs_";
 /// Characters of a flow's id, of which the gateway makes ids of items.
@@ -34,6 +38,21 @@ pub(super) fn unsigned(upstream: WireFormat) -> Cow<'static, str> {
 /// Whether the gateway made this signature. Those of providers are base64, which has no colon.
 pub(crate) fn has_mark(signature: &[u8]) -> bool {
     [OPENAI_MARK, ANTHROPIC_MARK, UNSIGNED_MARK].iter().any(|mark| signature.starts_with(mark.as_bytes()))
+}
+
+/// The signature of a thought at a client of Google's APIs, whose signatures are base64: with a mark in front, unless it
+/// has one.
+pub(super) fn sealed(signature: &str) -> String {
+    let mark = if has_mark(signature.as_bytes()) { "" } else { ANTHROPIC_MARK };
+    STANDARD.encode(format!("{mark}{signature}"))
+}
+
+/// A signature that such a client returns as a client of Anthropic's API would; `None` if Google made it.
+pub(super) fn opened(sealed: &str) -> Option<String> {
+    let standard = sealed.trim_end_matches('=').replace('-', "+").replace('_', "/");
+    let text = String::from_utf8(STANDARD_NO_PAD.decode(standard).ok()?).ok()?;
+    let own = text.strip_prefix(ANTHROPIC_MARK).map(str::to_owned);
+    own.or_else(|| Some(text).filter(|text| has_mark(text.as_bytes())))
 }
 
 /// Which reasoning an upstream may be sent.
@@ -52,6 +71,9 @@ pub fn without_foreign_reasoning(format: WireFormat, keeps: Keeps, body: &[u8]) 
     }
     let edits = match format {
         WireFormat::Anthropic => edits_of_messages(body, keeps),
+        WireFormat::Bedrock => edits_of_turns(body, ("messages", "content"), &is_foreign_in_converse),
+        WireFormat::Gemini => edits_of_turns(body, ("contents", "parts"), &|part| is_sealed(&part["thoughtSignature"])),
+        WireFormat::Interactions => edits_of_list(body, "input", &|step| is_sealed(&step["signature"])),
         WireFormat::OpenAiResponses => edits_of_input(body),
         WireFormat::OpenAiChat => edits_of_chat(body),
         _ => return None,
@@ -77,6 +99,8 @@ pub fn may_have_foreign_reasoning(format: WireFormat, keeps: Keeps, body: &[u8])
             any(&["\"openai:", "\"interflow:"]) || keeps == Keeps::ItsOwn && has_empty_signature(body)
         }
         WireFormat::OpenAiResponses => any(&["\"anthropic:", "\"interflow:"]) || has_own_id(body),
+        WireFormat::Bedrock => any(&["\"openai:", "\"interflow:"]),
+        WireFormat::Gemini | WireFormat::Interactions => any(&SEALED_MARKS),
         WireFormat::OpenAiChat => {
             let members = ["\"reasoning_content\"", "\"reasoning\"", "\"reasoning_details\"", "\"thinking\""];
             keeps == Keeps::ItsOwn && (any(&members) || has("\"extra_content\""))
@@ -91,6 +115,15 @@ fn has_empty_signature(body: &[u8]) -> bool {
         let mut rest = body.get(at + NAME.len()..).unwrap_or_default().iter().filter(|b| !b.is_ascii_whitespace());
         b":\"\"".iter().all(|expected| rest.next() == Some(expected))
     })
+}
+
+fn is_sealed(signature: &Value) -> bool {
+    signature.as_str().and_then(opened).is_some()
+}
+
+fn is_foreign_in_converse(block: &Value) -> bool {
+    let signature = block["reasoningContent"]["reasoningText"]["signature"].as_str();
+    signature.is_some_and(|signature| has_mark(signature.as_bytes()))
 }
 
 /// Whether an id may be one of [`is_own_id`]. Those of providers have a single underscore.
@@ -149,7 +182,8 @@ fn edits_of_messages(body: &[u8], keeps: Keeps) -> Result<Vec<Edit>, JsonError> 
         let (others, own): (Vec<_>, Vec<_>) = all.into_iter().partition(foreign);
         let has = |kinds: &[&str]| own.iter().filter_map(thought).any(|block| kinds.contains(&&*block.kind));
         is_bare = !others.is_empty() && has(&["tool_use"]) && !has(&["thinking", "redacted_thinking"]);
-        if others.is_empty() {
+        let clean: Vec<_> = own.iter().map(|range| without_marked_citations(&body[range.clone()])).collect();
+        if others.is_empty() && clean.iter().all(Option::is_none) {
             kept.push(Cow::Borrowed(&body[message]));
             continue;
         }
@@ -157,7 +191,8 @@ fn edits_of_messages(body: &[u8], keeps: Keeps) -> Result<Vec<Edit>, JsonError> 
         if own.is_empty() {
             continue;
         }
-        let content_bytes = list(own.iter().map(|range| &body[range.clone()]));
+        let blocks = own.iter().zip(&clean).map(|(range, clean)| clean.as_deref().unwrap_or(&body[range.clone()]));
+        let content_bytes = list(blocks);
         let edit = Edit { range: content, bytes: content_bytes };
         kept.push(Cow::Owned(spliced(body, message, edit)));
     }
@@ -170,6 +205,16 @@ fn edits_of_messages(body: &[u8], keeps: Keeps) -> Result<Vec<Edit>, JsonError> 
     }
     edits.sort_by_key(|edit| edit.range.start);
     Ok(edits)
+}
+
+/// A block without citations of pages that another provider read; `None` if it has none.
+fn without_marked_citations(block: &[u8]) -> Option<Vec<u8>> {
+    memmem::find(block, b"\"interflow:")?;
+    let mut block: Value = serde_json::from_slice(block).ok()?;
+    let is_marked = |page: &Value| page["encrypted_index"].as_str().is_some_and(|index| has_mark(index.as_bytes()));
+    block["citations"].as_array().filter(|pages| pages.iter().any(is_marked))?;
+    block.as_object_mut()?.shift_remove("citations");
+    Some(block.to_string().into_bytes())
 }
 
 /// A turn in which tools were called without thoughts cannot go on with thoughts of a budget. Nor can a request without
@@ -195,36 +240,51 @@ fn edits_without_thinking(body: &[u8], request: &Object) -> Result<Vec<Edit>, Js
     Ok(edits)
 }
 
-#[derive(Deserialize)]
-struct Item<'b> {
-    #[serde(default, rename = "type", borrow)]
-    kind: Option<Cow<'b, str>>,
-    #[serde(default, borrow)]
-    id: Option<Cow<'b, str>>,
-    #[serde(default, borrow)]
-    encrypted_content: Option<Cow<'b, str>>,
-}
-
 /// The input of the Responses API without items of reasoning that the gateway made.
 fn edits_of_input(body: &[u8]) -> Result<Vec<Edit>, JsonError> {
-    let request = Object::read(body, 0..body.len())?;
-    let input = request.value(body, "input").filter(|range| body.get(range.start) == Some(&b'['));
-    let Some(input) = input else { return Ok(Vec::new()) };
-    let all = elements(body, input.clone())?;
-    let foreign = |range: &Range<usize>| {
-        let Ok(item) = serde_json::from_slice::<Item<'_>>(&body[range.clone()]) else { return false };
-        let is_ours = item.id.as_deref().is_some_and(is_own_id);
-        match item.kind.as_deref() {
-            Some("reasoning") => is_ours || item.encrypted_content.as_deref().is_some_and(|s| has_mark(s.as_bytes())),
+    edits_of_list(body, "input", &|item| {
+        let is_ours = item["id"].as_str().is_some_and(is_own_id);
+        match item["type"].as_str() {
+            Some("reasoning") => is_ours || item["encrypted_content"].as_str().is_some_and(|s| has_mark(s.as_bytes())),
             Some("item_reference") => is_ours,
             _ => false,
         }
-    };
-    let own: Vec<_> = all.iter().filter(|range| !foreign(range)).collect();
+    })
+}
+
+/// The turns of a history without foreign parts. A turn of nothing else is left out.
+fn edits_of_turns(
+    body: &[u8],
+    (turns, parts): (&str, &str),
+    is_foreign: &dyn Fn(&Value) -> bool,
+) -> Result<Vec<Edit>, JsonError> {
+    let request = Object::read(body, 0..body.len())?;
+    let Some(turns) = request.value(body, turns) else { return Ok(Vec::new()) };
+    let (mut kept, mut is_changed) = (Vec::new(), false);
+    for turn in elements(body, turns.clone())? {
+        let mut edits = edits_of_list(&body[turn.clone()], parts, is_foreign)?;
+        is_changed |= !edits.is_empty();
+        kept.extend(match edits.pop() {
+            None => Some(Cow::Borrowed(&body[turn])),
+            Some(edit) if edit.bytes == b"[]" => None,
+            Some(edit) => Some(Cow::Owned(spliced(&body[turn.clone()], 0..turn.len(), edit))),
+        });
+    }
+    let edit = Edit { bytes: list(kept.iter().map(|turn| &**turn)), range: turns };
+    Ok(if is_changed { vec![edit] } else { Vec::new() })
+}
+
+/// A list that is a member of an object, without its foreign elements; no edit if it has none.
+fn edits_of_list(body: &[u8], name: &str, is_foreign: &dyn Fn(&Value) -> bool) -> Result<Vec<Edit>, JsonError> {
+    let list_in = Object::read(body, 0..body.len())?.value(body, name);
+    let Some(range) = list_in.filter(|range| body.get(range.start) == Some(&b'[')) else { return Ok(Vec::new()) };
+    let all = elements(body, range.clone())?;
+    let foreign = |at: &Range<usize>| serde_json::from_slice(&body[at.clone()]).is_ok_and(|v: Value| is_foreign(&v));
+    let own: Vec<_> = all.iter().filter(|at| !foreign(at)).collect();
     if own.len() == all.len() {
         return Ok(Vec::new());
     }
-    Ok(vec![Edit { bytes: list(own.into_iter().map(|range| &body[range.clone()])), range: input }])
+    Ok(vec![Edit { bytes: list(own.into_iter().map(|at| &body[at.clone()])), range }])
 }
 
 /// Whether an item of reasoning has an id that the gateway made: of a flow's id and the item's position.

@@ -10,6 +10,9 @@ mod answer_tests;
 #[cfg(test)]
 mod argument_tests;
 mod call_signature;
+mod citations;
+#[cfg(test)]
+mod client_tests;
 mod error;
 mod events;
 mod foreign_reasoning;
@@ -26,6 +29,7 @@ mod thought_binding;
 mod unread;
 
 pub use call_signature::without_call_signatures;
+pub use citations::lost_in_reply;
 pub use error::TranslatedError;
 pub use events::{EventTranslator, reply_events};
 pub(crate) use foreign_reasoning::has_mark;
@@ -34,16 +38,17 @@ pub use mistral::is_accepted as is_accepted_by_mistral;
 pub use reply::{ReplyHead, ReplyWriter, whole_reply};
 pub use request::{ChatRequest, Target, binds_thoughts, may_need_responses, refused_settings};
 pub use thought_binding::{BINDING_BETA, is_bound_elsewhere, leave_out_unfitting_thoughts, may_have_signed_thoughts};
-pub use unread::lost_in_reply;
 
+use citations::{CITATIONS, Citation, Cited};
 use foreign_reasoning::OPENAI_MARK;
 use serde_json::Value;
 
+use crate::event_stream::StreamFraming;
 use crate::message::{ApiFormat, Carried, ContentBlock, ModelReply, parse, take_value};
 use crate::{Provider, usage};
 use interflow_types::CallUsage;
 
-/// A wire format that requests are translated to. Clients speak the first three.
+/// A wire format that requests are translated to. Clients speak all but the last three.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum WireFormat {
     /// Anthropic Messages.
@@ -52,6 +57,8 @@ pub enum WireFormat {
     OpenAiChat,
     /// OpenAI Responses.
     OpenAiResponses,
+    /// Google's Interactions, which no request is translated to.
+    Interactions,
     /// `generateContent` of Gemini and Vertex AI.
     Gemini,
     /// Bedrock Converse.
@@ -64,7 +71,8 @@ pub enum WireFormat {
     Mistral,
 }
 
-const NAMES: [(&str, WireFormat); 8] = [
+const NAMES: [(&str, WireFormat); 9] = [
+    ("interactions", WireFormat::Interactions),
     ("anthropic", WireFormat::Anthropic),
     ("openai_chat", WireFormat::OpenAiChat),
     ("openai_responses", WireFormat::OpenAiResponses),
@@ -86,23 +94,27 @@ impl WireFormat {
         NAMES.iter().find(|(_, format)| *format == self).map_or("", |(name, _)| name)
     }
 
+    /// The format of upstreams by its name in the configuration.
     pub fn from_name(name: &str) -> Option<Self> {
-        NAMES.iter().find(|(known, _)| *known == name).map(|(_, format)| *format)
+        NAMES.iter().skip(1).find(|(known, _)| *known == name).map(|(_, format)| *format)
     }
 
     /// All names, for messages.
     pub fn names() -> String {
-        NAMES.map(|(name, _)| name).join(", ")
+        NAMES[1..].iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ")
     }
 
-    /// The format of a client's request by its path within an upstream (a query may follow); `None` if it is not the
-    /// chat endpoint of a format that clients may speak.
-    pub fn of_client(path: &str) -> Option<Self> {
-        match path.split('?').next().unwrap_or_default() {
-            "/v1/messages" => Some(Self::Anthropic),
-            "/v1/chat/completions" | "/chat/completions" => Some(Self::OpenAiChat),
-            "/v1/responses" | "/responses" => Some(Self::OpenAiResponses),
-            _ => None,
+    /// Whether replies to a client have signatures of thoughts, by which it returns them to their provider.
+    pub(crate) const fn returns_thoughts(self) -> bool {
+        !matches!(self, Self::OpenAiChat | Self::OpenAiResponses)
+    }
+
+    /// The framing of the streams that a client gets; `grows` is Gemini's without `alt=sse`.
+    pub const fn framing(self, grows: bool) -> StreamFraming {
+        match self {
+            Self::Bedrock => StreamFraming::EventStream,
+            Self::Gemini if grows => StreamFraming::Array,
+            _ => StreamFraming::Sse,
         }
     }
 
@@ -111,7 +123,7 @@ impl WireFormat {
         match self {
             Self::Anthropic => Provider::Anthropic,
             Self::OpenAiChat | Self::OpenAiResponses => Provider::OpenAi,
-            Self::Gemini => Provider::Gemini,
+            Self::Gemini | Self::Interactions => Provider::Gemini,
             Self::Bedrock => Provider::Bedrock,
             Self::Cohere => Provider::Cohere,
             Self::Ollama => Provider::Ollama,
@@ -125,6 +137,7 @@ impl WireFormat {
             Self::Anthropic => Some(ApiFormat::Anthropic),
             Self::OpenAiChat | Self::Mistral => Some(ApiFormat::Chat),
             Self::OpenAiResponses => Some(ApiFormat::Responses),
+            Self::Interactions => Some(ApiFormat::Interactions),
             Self::Gemini => Some(ApiFormat::Gemini),
             Self::Bedrock => Some(ApiFormat::Converse),
             Self::Ollama => Some(ApiFormat::Ollama),
@@ -257,6 +270,8 @@ pub enum ChatEvent {
         index: u64,
         json: String,
     },
+    /// A page that the text before it rests on.
+    Citation(Citation),
     /// The upstream sent something that clients do not get, by its name.
     Loss(&'static str),
     /// Counts so far, running totals.
@@ -295,6 +310,14 @@ pub fn parse_reply(format: WireFormat, body: &[u8]) -> ModelReply {
         reply.stop = Some(DECLINED.to_owned());
     }
     json_answer::to_text(&mut reply);
+    // Calls of tools that the provider ran itself.
+    let is_own = |id: &str| ["srvtoolu_", "ws_", "ci_"].iter().any(|prefix| id.starts_with(prefix));
+    reply.blocks.retain(|block| !matches!(block, ContentBlock::ToolUse { id, .. } if is_own(id)));
+    if Cited::is_possible(body) {
+        let pages = Cited::in_value(&serde_json::from_slice(body).unwrap_or_default()).pages;
+        let value: Value = pages.iter().map(|page| page.location(format)).collect();
+        reply.blocks.push(ContentBlock::Other { kind: CITATIONS.to_owned(), value });
+    }
     reply
 }
 

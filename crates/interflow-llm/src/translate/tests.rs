@@ -32,7 +32,8 @@ pub(super) fn head() -> ReplyHead {
     ReplyHead {
         id: "flow".into(),
         model: "asked".into(),
-        created: 1_700_000_000,
+        created: interflow_types::Timestamp::from_secs(1_700_000_000),
+        grows: false,
         stream_usage: true,
         custom_tools: vec!["patch".into()],
         upstream: WireFormat::OpenAiChat,

@@ -12,7 +12,9 @@ pub const BINDING_BETA: &str = "thinking-binding-controls-2026-08-01";
 
 /// Whether a history may have signed thoughts, of a client of any format. A fast scan.
 pub fn may_have_signed_thoughts(body: &[u8]) -> bool {
-    [&b"\"signature\""[..], b"\"redacted_thinking\"", b"\"anthropic:"].iter().any(|m| memmem::find(body, m).is_some())
+    [&b"\"signature\""[..], b"\"redacted_thinking\"", b"\"anthropic:", b"\"YW50aHJvcGljO"]
+        .iter()
+        .any(|m| memmem::find(body, m).is_some())
 }
 
 /// Whether an error says that a thought is bound to another history.

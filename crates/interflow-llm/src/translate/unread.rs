@@ -1,14 +1,20 @@
-//! Members of messages that no other API has a place for, in requests and in replies: they are named as losses.
+//! Members of messages that no other API has a place for: they are named as losses.
 
-use memchr::memmem;
 use serde_json::Value;
 
 use super::{Losses, WireFormat};
 
 /// Names what the messages of a client's request have that is not carried to any other API.
 pub(super) fn name_in_request(client: WireFormat, body: &Value, losses: &mut Losses) {
-    let key = if client == WireFormat::OpenAiResponses { "input" } else { "messages" };
+    let key = match client {
+        WireFormat::OpenAiResponses | WireFormat::Interactions => "input",
+        _ => "messages",
+    };
     let mut is_history = false;
+    if client == WireFormat::Bedrock && [&body["system"], &body["toolConfig"]["tools"]].into_iter().any(has_cache_point)
+    {
+        losses.add("cachePoint");
+    }
     for message in body[key].as_array().into_iter().flatten() {
         let role = message["role"].as_str().unwrap_or_default();
         let is_system = matches!(role, "system" | "developer");
@@ -25,10 +31,17 @@ pub(super) fn name_in_request(client: WireFormat, body: &Value, losses: &mut Los
                 losses.add("messages.audio");
             }
         }
+        if client == WireFormat::Bedrock && has_cache_point(&message["content"]) {
+            losses.add("cachePoint");
+        }
         if client == WireFormat::Anthropic {
             name_in_blocks(&message["content"], losses);
         }
     }
+}
+
+fn has_cache_point(list: &Value) -> bool {
+    list.as_array().is_some_and(|list| list.iter().any(|block| block["cachePoint"].is_object()))
 }
 
 fn name_in_blocks(content: &Value, losses: &mut Losses) {
@@ -51,47 +64,4 @@ fn name_in_blocks(content: &Value, losses: &mut Losses) {
 
 pub(super) fn is_filled(list: &Value) -> bool {
     list.as_array().is_some_and(|list| !list.is_empty())
-}
-
-/// Whether a candidate of Gemini names what its text rests on.
-pub(super) fn is_grounded(candidate: &Value) -> bool {
-    candidate["groundingMetadata"].as_object().is_some_and(|metadata| !metadata.is_empty())
-        || is_filled(&candidate["citationMetadata"]["citationSources"])
-}
-
-/// What a whole reply has that its client does not get. A stream names it by [`ChatEvent::Loss`](super::ChatEvent).
-pub fn lost_in_reply(format: WireFormat, body: &[u8]) -> Losses {
-    let mut losses = Losses::default();
-    let (mark, name) = match format {
-        WireFormat::Anthropic | WireFormat::Cohere => (&b"\"citations\""[..], "citations"),
-        WireFormat::OpenAiChat | WireFormat::OpenAiResponses => (&b"\"annotations\""[..], "annotations"),
-        WireFormat::Gemini => (&b"etadata\""[..], "groundingMetadata"),
-        WireFormat::Mistral => (&b"\"reference\""[..], "citations"),
-        WireFormat::Bedrock | WireFormat::Ollama => return losses,
-    };
-    // Most replies have none, and need not be parsed for it.
-    if memmem::find(body, mark).is_none() {
-        return losses;
-    }
-    let Ok(body) = serde_json::from_slice::<Value>(body) else { return losses };
-    let any = |list: &Value, member: &str| {
-        list.as_array().is_some_and(|list| list.iter().any(|part| is_filled(&part[member])))
-    };
-    let is_lost = match format {
-        WireFormat::Anthropic => any(&body["content"], "citations"),
-        WireFormat::Cohere => is_filled(&body["message"]["citations"]),
-        WireFormat::OpenAiChat => is_filled(&body["choices"][0]["message"]["annotations"]),
-        WireFormat::OpenAiResponses => {
-            body["output"].as_array().is_some_and(|items| items.iter().any(|item| any(&item["content"], "annotations")))
-        }
-        WireFormat::Mistral => {
-            let parts = body["choices"][0]["message"]["content"].as_array();
-            parts.is_some_and(|parts| parts.iter().any(|part| part["type"] == "reference"))
-        }
-        _ => is_grounded(&body["candidates"][0]),
-    };
-    if is_lost {
-        losses.add(name);
-    }
-    losses
 }

@@ -445,18 +445,20 @@ fn gemini(body: &Value) -> Checked {
             "presencePenalty",
             "responseMimeType",
             "responseJsonSchema",
+            "responseSchema",
             "thinkingConfig",
         ];
         only(&body["generationConfig"], &known, "generationConfig")?;
     }
     for tool in body["tools"][0]["functionDeclarations"].as_array().into_iter().flatten() {
-        // Names in snake case are taken, too.
-        let schema = if tool.get("parameters_json_schema").is_some() {
-            "parameters_json_schema"
-        } else {
-            "parametersJsonSchema"
-        };
-        function(tool, &["name", "description", schema], &format!("/{schema}"))?;
+        let mut tool = tool.clone();
+        // The older member has a schema of OpenAPI, with types in capitals; names in snake case are taken, too.
+        let names = ["parametersJsonSchema", "parameters_json_schema", "parameters"];
+        let schema = names.into_iter().find(|name| tool.get(name).is_some()).unwrap_or(names[0]);
+        if tool["parameters"]["type"] == "OBJECT" {
+            tool["parameters"]["type"] = "object".into();
+        }
+        function(&tool, &["name", "description", schema], &format!("/{schema}"))?;
     }
     let mut open = Vec::new();
     for content in list(&body["contents"], "contents")? {
@@ -472,7 +474,9 @@ fn gemini(body: &Value) -> Checked {
                 demand(!model && response["response"].is_object(), "functionResponse.response")?;
                 answered.push(response["name"].clone());
             } else if let Some(data) = part.get("inlineData") {
-                text(&data["mimeType"], "mimeType").and(text(&data["data"], "data"))?;
+                // The API takes both, and its newest SDK sends either.
+                let media_type = data.get("mime_type").unwrap_or(&data["mimeType"]);
+                text(media_type, "mimeType").and(text(&data["data"], "data"))?;
             } else if part.get("fileData").is_none() {
                 demand(part["text"].is_string(), "part")?;
             }

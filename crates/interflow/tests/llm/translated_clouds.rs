@@ -6,11 +6,12 @@ use interflow_testkit::{Answer, Origin, Reply};
 use serde_json::{Value, json};
 
 use crate::instance::{Home, Running};
-use crate::translated_replies::Client::{self, Anthropic, Chat, Responses};
+use crate::translated_replies::Client::{self, Anthropic, Chat, Converse, Gemini, Interactions, Responses};
+use crate::translated_replies::gemini as gemini_chunks;
 
 async fn ask(running: &Running, upstream: &str, client: Client, body: &Value) -> Answer {
     let fields = if client == Anthropic { "anthropic-version: 2023-06-01\r\n" } else { "" };
-    running.post(&format!("/{upstream}{}", client.path()), fields, &body.to_string()).await
+    running.post(&format!("/{upstream}{}", client.path(false)), fields, &body.to_string()).await
 }
 
 /// Path and body of the last request that the provider got.
@@ -112,6 +113,15 @@ fn with_result(client: Client, call: &(String, String, Value)) -> Value {
                 { "role": "user", "content": [{ "type": "tool_result", "tool_use_id": id, "content": "rain" }] },
             ],
         }),
+        Interactions => json!({
+            "model": "gemini-3-pro", "tools": [{ "type": "function", "name": name, "parameters": schema }],
+            "input": [
+                { "type": "user_input", "content": "Weather?" },
+                { "type": "function_call", "id": id, "name": name, "arguments": input },
+                { "type": "function_result", "call_id": id, "name": name, "result": "rain" },
+            ],
+        }),
+        Gemini | Converse => panic!("not a client of this test"),
     }
 }
 
@@ -120,7 +130,7 @@ async fn thought_signatures_return_to_gemini_with_the_calls_of_every_client() {
     let home = Home::new().await;
     let url = |knobs: &str| home.provider.url(&format!("/~strict=1{knobs}"));
     let running = home.start(&format!(
-        "[llm.provider.gem]\nkind = \"gemini\"\nurl = \"{}\"\napi_key = \"k\"\n\
+        "[llm.provider.gem]\nkind = \"gemini\"\nformat = \"gemini\"\nurl = \"{}\"\napi_key = \"k\"\n\
          [llm.provider.chat]\nformat = \"openai_chat\"\nurl = \"{}\"\napi_key = \"k\"\n\
          [llm.provider.claude]\nkind = \"anthropic\"\nurl = \"{}\"\napi_key = \"k\"\n\
          [llm.route.own]\ndeployments = [{{ provider = \"chat\" }}]\n",
@@ -128,7 +138,7 @@ async fn thought_signatures_return_to_gemini_with_the_calls_of_every_client() {
         url(""),
         url(""),
     ));
-    for client in [Chat, Responses, Anthropic] {
+    for client in [Chat, Responses, Anthropic, Interactions] {
         for stream in [false, true] {
             let call = (String::from("call_1"), "weather".to_owned(), json!({ "city": "Paris", "days": 3 }));
             let mut first = with_result(client, &call);
@@ -261,5 +271,54 @@ async fn tokens_are_counted_by_the_upstream_or_estimated_and_marked() {
             assert!(sent(&home).0.ends_with(path), "{upstream}: {}", sent(&home).0);
         }
     }
+    running.stop();
+}
+
+#[tokio::test]
+async fn a_model_in_a_path_leads_to_its_route_with_a_key_where_the_api_has_it() {
+    let home = Home::new().await;
+    let key = home.keys(&["add", "--id", "ann", "--owner", "Ann"]).ok().trim().to_owned();
+    let (broken, good) = (home.provider.url("/~strict=1&status=500"), home.provider.url("/~strict=1"));
+    let running = home.start(&format!(
+        "[keys]\nrequire_virtual_key = true\n[llm.provider.first]\nurl = \"{broken}\"\napi_key = \"k\"\n\
+         [llm.provider.second]\nformat = \"anthropic\"\nurl = \"{good}\"\napi_key = \"other\"\n\
+         [llm.route.smart]\ndeployments = [{{ provider = \"first\" }}, {{ provider = \"second\", model = \"claude\" }}]\n"
+    ));
+    let gemini = json!({ "contents": [{ "parts": [{ "text": "Hello" }] }] });
+    let converse = json!({ "messages": [{ "role": "user", "content": [{ "text": "Hello" }] }] });
+    let interaction = json!({ "model": "smart", "input": "Hello" });
+    let (google, bearer) = (format!("x-goog-api-key: {key}\r\n"), format!("Authorization: Bearer {key}\r\n"));
+    let in_query = format!("/v1beta/models/smart:generateContent?key={key}");
+    for (client, stream, path, fields, body) in [
+        (Gemini, false, "/v1/models/smart:generateContent", &google, &gemini),
+        (Gemini, true, "/v1beta/models/smart:streamGenerateContent?alt=sse", &google, &gemini),
+        (Gemini, false, in_query.as_str(), &String::new(), &gemini),
+        (Interactions, false, "/v1/interactions", &google, &interaction),
+        (Converse, false, "/model/smart/converse", &bearer, &converse),
+        (Converse, true, "/model/smart/converse-stream", &bearer, &converse),
+    ] {
+        let answer = running.post(path, fields, &body.to_string()).await;
+        assert_eq!(answer.status, 200, "{path}: {}", answer.text());
+        assert!(client.read(&answer, stream).text.starts_with("The quick"), "{path}");
+        assert_eq!(answer.header("x-interflow-deployment"), Some("second/claude"), "{path}");
+        let request = home.provider.requests().pop().unwrap();
+        assert_eq!(request.header("x-api-key"), Some("other"), "{path}");
+        assert!(!format!("{request:?}").contains("ifk_"), "{path}");
+        assert_eq!(sent(&home).1["model"], "claude", "{path}");
+    }
+    // The path decides, not a member of the body that the API does not have.
+    let sly = json!({ "model": "other", "contents": [{ "parts": [{ "text": "Hello" }] }] });
+    let answer = running.post("/second/v1beta/models/cheap:generateContent", &google, &sly.to_string()).await;
+    assert_eq!((answer.status, &sent(&home).1["model"]), (200, &json!("cheap")));
+    // Without `alt=sse` a stream is one list.
+    let answer = running.post("/v1beta/models/smart:streamGenerateContent", &google, &gemini.to_string()).await;
+    let chunks: Vec<Value> = serde_json::from_slice(&answer.body).expect("a list");
+    assert!(chunks.len() > 1 && gemini_chunks(&chunks).text.starts_with("The quick"), "{chunks:?}");
+    // A signature of AWS is no key.
+    let signature = "Authorization: AWS4-HMAC-SHA256 Credential=AKID/20260101/us-east-1/bedrock/aws4_request\r\n";
+    let refused = running.post("/model/smart/converse", signature, &converse.to_string()).await;
+    assert_eq!((refused.status, refused.header("x-amzn-errortype")), (401, Some("AccessDeniedException")));
+    let refused = running.post("/v1beta/models/smart:generateContent", "", &gemini.to_string()).await;
+    assert_eq!((refused.status, refused.json()["error"]["status"].as_str()), (401, Some("UNAUTHENTICATED")));
     running.stop();
 }

@@ -1,19 +1,20 @@
-//! Translation: clients of three formats reach upstreams of every format. The fake provider refuses what the real ones
+//! Translation: clients of six formats reach upstreams of every format. The fake provider refuses what the real ones
 //! refuse, and the clients read as strictly as their SDKs.
 
 use serde_json::{Value, json};
 
 use crate::instance::{Home, Running};
-use crate::translated_replies::Client::{self, Anthropic, Chat, Responses};
+use crate::translated_replies::Client::{self, Anthropic, Chat, Converse, Gemini, Interactions, Responses};
 
-const CLIENTS: [Client; 3] = [Chat, Responses, Anthropic];
+const CLIENTS: [Client; 6] = [Chat, Responses, Anthropic, Gemini, Interactions, Converse];
 /// Name, kind and other settings of the upstreams.
 const UPSTREAMS: [(&str, &str, &str); 9] = [
     ("anthropic", "anthropic", "api_key = \"k\""),
     ("chat", "openai", "api_key = \"k\"\nformat = \"openai_chat\""),
     ("responses", "openai", "api_key = \"k\"\nformat = \"openai_responses\""),
     ("mistral", "mistral", "api_key = \"k\""),
-    ("gemini", "gemini", "api_key = \"k\""),
+    // Without `format`, interactions would not be translated for it.
+    ("gemini", "gemini", "api_key = \"k\"\nformat = \"gemini\""),
     ("vertexclaude", "vertex", "api_key = \"k\"\nproject = \"p\"\nformat = \"anthropic\""),
     ("bedrock", "bedrock", "access_key = \"A\"\nsecret_key = \"s\""),
     ("cohere", "cohere", "api_key = \"k\""),
@@ -64,6 +65,19 @@ fn body(client: Client, stream: bool, more: Value) -> Value {
         Anthropic => json!({
             "model": "m", "max_tokens": 8000, "stream": stream, "system": [{ "type": "text", "text": "Be brief." }],
             "messages": [{ "role": "user", "content": "Hello" }],
+        }),
+        Gemini => json!({
+            "stream": stream, "systemInstruction": { "parts": [{ "text": "Be brief." }] },
+            "contents": [{ "role": "user", "parts": [{ "text": "Hello" }] }],
+            "generationConfig": { "maxOutputTokens": 8000 },
+        }),
+        Interactions => json!({
+            "model": "m", "stream": stream, "system_instruction": "Be brief.", "input": "Hello",
+            "generation_config": { "max_output_tokens": 8000 },
+        }),
+        Converse => json!({
+            "stream": stream, "system": [{ "text": "Be brief." }], "inferenceConfig": { "maxTokens": 8000 },
+            "messages": [{ "role": "user", "content": [{ "text": "Hello" }] }],
         }),
     };
     if client == Chat && !stream {
@@ -121,6 +135,55 @@ fn with_tools(client: Client) -> Value {
                 ] },
             ],
         }),
+        // As its SDK without ids, and with types of OpenAPI.
+        Gemini => json!({
+            "tools": [{ "functionDeclarations": [{ "name": "weather", "description": "Tells it", "parameters": {
+                "type": "OBJECT", "properties": { "city": { "type": "STRING", "nullable": true } },
+                "propertyOrdering": ["city"] } }] }],
+            "toolConfig": { "functionCallingConfig": { "mode": "AUTO" } },
+            "contents": [
+                { "role": "user", "parts": [{ "text": "Weather in Paris and Rome?" }] },
+                { "role": "model", "parts": [
+                    { "functionCall": { "name": "weather", "args": { "city": "Paris" } } },
+                    { "functionCall": { "name": "weather", "args": { "city": "Rome" } } },
+                ] },
+                { "role": "user", "parts": [
+                    { "functionResponse": { "name": "weather", "response": { "output": "rain" } } },
+                    { "functionResponse": { "name": "weather", "response": { "output": "sun" } } },
+                    { "text": "And then?" },
+                ] },
+            ],
+        }),
+        Interactions => json!({
+            "tools": [{ "type": "function", "name": "weather", "parameters": schema() }],
+            "input": [
+                { "type": "user_input", "content": "Weather in Paris and Rome?" },
+                { "type": "function_call", "id": "call_1", "name": "weather", "arguments": { "city": "Paris" } },
+                { "type": "function_call", "id": "call_2", "name": "weather", "arguments": { "city": "Rome" } },
+                { "type": "function_result", "call_id": "call_1", "name": "weather", "result": "rain" },
+                { "type": "function_result", "call_id": "call_2", "name": "weather", "result": [{ "type": "text", "text": "sun" }] },
+                { "type": "user_input", "content": [{ "type": "text", "text": "And then?" }] },
+            ],
+        }),
+        Converse => json!({
+            "toolConfig": {
+                "tools": [{ "toolSpec": { "name": "weather", "description": "Tells it", "inputSchema": { "json": schema() } } }],
+                "toolChoice": { "auto": {} },
+            },
+            "messages": [
+                { "role": "user", "content": [{ "text": "Weather in Paris and Rome?" }] },
+                { "role": "assistant", "content": [
+                    { "text": "I look." },
+                    { "toolUse": { "toolUseId": "tooluse_1", "name": "weather", "input": { "city": "Paris" } } },
+                    { "toolUse": { "toolUseId": "tooluse_2", "name": "weather", "input": { "city": "Rome" } } },
+                ] },
+                { "role": "user", "content": [
+                    { "toolResult": { "toolUseId": "tooluse_1", "content": [{ "text": "rain" }], "status": "success" } },
+                    { "toolResult": { "toolUseId": "tooluse_2", "content": [{ "text": "sun" }] } },
+                    { "text": "And then?" },
+                ] },
+            ],
+        }),
     }
 }
 
@@ -136,6 +199,15 @@ fn with_image(client: Client) -> Value {
         Anthropic => json!({ "messages": [{ "role": "user", "content": [
             { "type": "text", "text": "What is it?" },
             { "type": "image", "source": { "type": "base64", "media_type": "image/png", "data": PNG } },
+        ] }] }),
+        Gemini => json!({ "contents": [{ "role": "user", "parts": [
+            { "text": "What is it?" }, { "inlineData": { "mimeType": "image/png", "data": PNG } },
+        ] }] }),
+        Interactions => json!({ "input": [
+            { "type": "text", "text": "What is it?" }, { "type": "image", "mime_type": "image/png", "data": PNG },
+        ] }),
+        Converse => json!({ "messages": [{ "role": "user", "content": [
+            { "text": "What is it?" }, { "image": { "format": "png", "source": { "bytes": PNG } } },
         ] }] }),
     }
 }
@@ -162,6 +234,21 @@ fn with_documents(client: Client) -> Value {
             { "type": "document", "title": "paper.pdf",
               "source": { "type": "base64", "media_type": "application/pdf", "data": PDF } },
         ] }] }),
+        Gemini => json!({ "contents": [{ "role": "user", "parts": [
+            { "text": "What do they say?" },
+            { "inlineData": { "mimeType": "text/plain", "data": NOTE } },
+            { "inlineData": { "mimeType": "application/pdf", "data": PDF } },
+        ] }] }),
+        Interactions => json!({ "input": [
+            { "type": "text", "text": "What do they say?" },
+            { "type": "document", "mime_type": "text/plain", "data": NOTE },
+            { "type": "document", "mime_type": "application/pdf", "data": PDF },
+        ] }),
+        Converse => json!({ "messages": [{ "role": "user", "content": [
+            { "text": "What do they say?" },
+            { "document": { "format": "txt", "name": "note", "source": { "bytes": NOTE } } },
+            { "document": { "format": "pdf", "name": "paper", "source": { "bytes": PDF } } },
+        ] }] }),
     }
 }
 
@@ -171,6 +258,23 @@ fn with_json_output(client: Client) -> Value {
         Chat => json!({ "response_format": { "type": "json_schema", "json_schema": format } }),
         Responses => json!({ "text": { "format": format } }),
         Anthropic => json!({ "output_config": { "format": { "type": "json_schema", "schema": schema() } } }),
+        Gemini => json!({ "generationConfig": {
+            "maxOutputTokens": 8000, "responseMimeType": "application/json", "responseJsonSchema": schema(),
+        } }),
+        Interactions => json!({
+            "response_format": { "type": "text", "mime_type": "application/json", "schema": schema() },
+        }),
+        Converse => json!({ "outputConfig": { "textFormat": { "type": "json_schema",
+            "structure": { "jsonSchema": { "name": "place", "schema": schema().to_string() } } } } }),
+    }
+}
+
+fn with_temperature(client: Client) -> Value {
+    match client {
+        Gemini => json!({ "generationConfig": { "maxOutputTokens": 8000, "temperature": 0.5 } }),
+        Interactions => json!({ "generation_config": { "max_output_tokens": 8000, "temperature": 0.5 } }),
+        Converse => json!({ "inferenceConfig": { "maxTokens": 8000, "temperature": 0.5 } }),
+        Chat | Responses | Anthropic => json!({ "temperature": 0.5 }),
     }
 }
 
@@ -179,12 +283,24 @@ fn with_thinking(client: Client) -> Value {
         Chat => json!({ "reasoning_effort": "low" }),
         Responses => json!({ "reasoning": { "effort": "low" } }),
         Anthropic => json!({ "thinking": { "type": "enabled", "budget_tokens": 2048 } }),
+        Gemini => json!({ "generationConfig": {
+            "maxOutputTokens": 8000, "thinkingConfig": { "includeThoughts": true, "thinkingBudget": 2048 },
+        } }),
+        Interactions => json!({ "generation_config": { "max_output_tokens": 8000, "thinking_level": "low" } }),
+        Converse => json!({
+            "additionalModelRequestFields": { "thinking": { "type": "enabled", "budget_tokens": 2048 } },
+        }),
     }
 }
 
 async fn ask(running: &Running, upstream: &str, client: Client, body: &Value) -> interflow_testkit::Answer {
     let fields = if client == Anthropic { "anthropic-version: 2023-06-01\r\n" } else { "" };
-    running.post(&format!("/{upstream}{}", client.path()), fields, &body.to_string()).await
+    let (mut body, stream) = (body.clone(), body["stream"] == true);
+    if matches!(client, Gemini | Converse) {
+        // The path says it.
+        body.as_object_mut().unwrap().shift_remove("stream");
+    }
+    running.post(&format!("/{upstream}{}", client.path(stream)), fields, &body.to_string()).await
 }
 
 /// What a case adds to the request of a client.
@@ -195,7 +311,7 @@ async fn every_client_format_reaches_every_upstream_format() {
     let home = Home::new().await;
     let running = home.start(&config(&home));
     let cases: [(&str, &str, RequestPart); 8] = [
-        ("text", "text", |_| json!({ "temperature": 0.5 })),
+        ("text", "text", with_temperature),
         ("history of tools", "text", with_tools),
         ("tool", "tool", with_tools),
         ("parallel tools", "parallel", with_tools),
@@ -222,6 +338,10 @@ async fn every_client_format_reaches_every_upstream_format() {
                     assert_eq!(said.calls.len(), calls, "{at}: {said:?}");
                     for (id, name, input) in &said.calls {
                         assert_eq!((name.as_str(), input), ("weather", &json!({ "city": "Paris", "days": 3 })), "{at}");
+                        // The fake Gemini gives its calls no ids, and its client gets what it says.
+                        if client == Gemini && upstream.starts_with("gemini") {
+                            continue;
+                        }
                         assert!(!id.is_empty() && said.calls.iter().filter(|c| c.0 == *id).count() == 1, "{at}: {id}");
                     }
                     let stop = match (client, calls) {
@@ -229,7 +349,11 @@ async fn every_client_format_reaches_every_upstream_format() {
                         (Chat, _) => "tool_calls",
                         (Anthropic, 0) => "end_turn",
                         (Anthropic, _) => "tool_use",
-                        (Responses, _) => "completed",
+                        (Responses, _) | (Interactions, 0) => "completed",
+                        (Gemini, _) => "STOP",
+                        (Interactions, _) => "requires_action",
+                        (Converse, 0) => "end_turn",
+                        (Converse, _) => "tool_use",
                     };
                     assert_eq!(said.stop, stop, "{at}");
                     let thought = if case == "thinking" { "The user wants a short answer." } else { "" };
@@ -255,7 +379,7 @@ async fn every_client_format_reaches_every_upstream_format() {
                         let named = answer.header("x-interflow-translation-loss");
                         assert_eq!(named, lost.then_some("document"), "{at}");
                     }
-                    if more(client).get("tools").is_some() {
+                    if case.contains("tool") {
                         assert!(
                             ["Be brief.", "rain", "sun", "And then?"].iter().all(|t| sent.contains(t)),
                             "{at}: {sent}"
@@ -284,7 +408,9 @@ async fn errors_of_every_upstream_have_the_clients_format() {
                 // Formats that need no translation are not touched.
                 let same = own.0 == Anthropic && own.1.starts_with("anthropic")
                     || own.0 == Chat && own.1.starts_with("chat")
-                    || own.0 == Responses && own.1.starts_with("responses");
+                    || own.0 == Responses && own.1.starts_with("responses")
+                    || own.0 == Gemini && own.1.starts_with("gemini")
+                    || own.0 == Converse && own.1.starts_with("bedrock");
                 if same {
                     continue;
                 }
@@ -294,6 +420,21 @@ async fn errors_of_every_upstream_have_the_clients_format() {
                     _ => (chat_status, openai),
                 };
                 let error = answer.json();
+                if matches!(client, Gemini | Interactions | Converse) {
+                    let (google, aws) = match behaviour {
+                        "limited" => ("RESOURCE_EXHAUSTED", "ThrottlingException"),
+                        "overloaded" => ("UNAVAILABLE", "ServiceUnavailableException"),
+                        _ => ("INTERNAL", "InternalServerException"),
+                    };
+                    let named =
+                        if client == Converse { (&error["__type"], aws) } else { (&error["error"]["status"], google) };
+                    assert_eq!(
+                        (answer.status, named.0.as_str()),
+                        (status, Some(named.1)),
+                        "{client:?} {upstream}: {error}"
+                    );
+                    continue;
+                }
                 assert_eq!(
                     (answer.status, error["error"]["type"].as_str()),
                     (status, Some(kind)),
@@ -392,11 +533,13 @@ async fn redaction_and_restoring_surround_the_translation() {
     let running =
         home.start(&format!("[llm.provider.claude]\nkind = \"anthropic\"\nurl = \"{url}\"\napi_key = \"k\"\n"));
     let secret = "anna.berg@firm.com";
-    for client in [Chat, Responses] {
+    for client in [Chat, Responses, Gemini, Interactions, Converse] {
         for stream in [false, true] {
             let words = format!("Write to {secret} today, and again tomorrow, please.");
             let more = match client {
-                Responses => json!({ "input": words }),
+                Responses | Interactions => json!({ "input": words }),
+                Gemini => json!({ "contents": [{ "role": "user", "parts": [{ "text": words }] }] }),
+                Converse => json!({ "messages": [{ "role": "user", "content": [{ "text": words }] }] }),
                 _ => json!({ "messages": [{ "role": "user", "content": words }] }),
             };
             let answer = ask(&running, "claude", client, &body(client, stream, more)).await;
@@ -447,9 +590,12 @@ async fn the_clients_own_key_is_sent_where_the_upstream_expects_it() {
         ("claude", Chat, "Authorization: Bearer mine\r\n", ("x-api-key", "mine")),
         ("gem", Responses, "Authorization: Bearer mine\r\n", ("x-goog-api-key", "mine")),
         ("local", Anthropic, "x-api-key: mine\r\nanthropic-version: 2023-06-01\r\n", ("authorization", "Bearer mine")),
+        ("claude", Gemini, "x-goog-api-key: mine\r\n", ("x-api-key", "mine")),
+        ("local", Interactions, "x-goog-api-key: mine\r\n", ("authorization", "Bearer mine")),
+        ("claude", Converse, "Authorization: Bearer mine\r\n", ("x-api-key", "mine")),
     ] {
         let text = body(client, false, json!({})).to_string();
-        let answer = running.post(&format!("/{upstream}{}", client.path()), field, &text).await;
+        let answer = running.post(&format!("/{upstream}{}", client.path(false)), field, &text).await;
         assert_eq!(answer.status, 200, "{}", answer.text());
         let sent = home.provider.requests().pop().unwrap();
         assert_eq!(sent.header(expected.0), Some(expected.1));

@@ -5,6 +5,7 @@ mod others;
 
 use serde_json::Value;
 
+use super::citations::{CITATIONS, Citation, Cited};
 use super::json_answer::ANSWER_TOOL;
 use super::reply::{NO_ARGUMENTS, arguments_text};
 use super::{ChatEvent, DECLINED, StopReason, WireFormat, failure_message};
@@ -27,6 +28,7 @@ pub struct EventTranslator {
     over: bool,
     /// What the upstream reported so far.
     reported: ResponseSummary,
+    cited: Cited,
     /// Index of the last call of a tool, for formats that do not count them.
     calls: u64,
     chat_calls: StreamedCalls,
@@ -51,6 +53,7 @@ impl EventTranslator {
             answer_call: None,
             over: false,
             reported: ResponseSummary::default(),
+            cited: Cited::default(),
             calls: 0,
             chat_calls: StreamedCalls::default(),
             with_input: Vec::new(),
@@ -109,6 +112,7 @@ pub fn reply_events(reply: &ModelReply) -> Vec<ChatEvent> {
             _ => {}
         }
     }
+    out.extend(Citation::in_blocks(&reply.blocks).map(ChatEvent::Citation));
     out.extend(reply.usage.map(ChatEvent::Usage));
     let reason = match reply.stop.as_deref().map(StopReason::from_name) {
         Some(StopReason::EndTurn) | None if calls > 0 => StopReason::ToolUse,
@@ -141,14 +145,25 @@ impl EventTranslator {
         if report.usage.is_some() {
             self.out.extend(self.reported.usage.map(ChatEvent::Usage));
         }
+        let before = self.cited.pages.len();
+        if Cited::is_possible(&event.data) {
+            self.cited.read(&data);
+        }
         match self.format {
             WireFormat::Anthropic => self.anthropic(&mut data),
             WireFormat::OpenAiChat | WireFormat::Mistral => self.chat(&mut data),
             WireFormat::OpenAiResponses => self.responses(&mut data),
+            // No upstream is asked for interactions.
+            WireFormat::Interactions => {}
             WireFormat::Gemini => self.gemini(&mut data),
             WireFormat::Bedrock => self.converse(name, &mut data),
             WireFormat::Cohere => self.cohere(&mut data),
             WireFormat::Ollama => self.ollama(&mut data),
+        }
+        let pages = self.cited.pages.iter().skip(before).cloned().map(ChatEvent::Citation);
+        self.out.extend(pages);
+        if std::mem::take(&mut self.cited.has_others) {
+            self.out.push(ChatEvent::Loss(CITATIONS));
         }
     }
 

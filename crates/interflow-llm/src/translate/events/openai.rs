@@ -6,7 +6,6 @@ use super::EventTranslator;
 use crate::message::{number, take_list, take_string, take_value, thought_in};
 use crate::translate::ChatEvent;
 use crate::translate::foreign_reasoning::OPENAI_MARK;
-use crate::translate::unread::is_filled;
 
 impl EventTranslator {
     pub(super) fn chat(&mut self, chunk: &mut Value) {
@@ -29,9 +28,6 @@ impl EventTranslator {
                 _ => {}
             }
             self.refusal(delta["refusal"].as_str());
-            if is_filled(&delta["annotations"]) {
-                self.out.push(ChatEvent::Loss("annotations"));
-            }
             for mut call in take_list(&mut delta, "tool_calls") {
                 let index = call["index"].as_u64();
                 let id = take_string(&mut call, "id");
@@ -62,10 +58,8 @@ impl EventTranslator {
         for thought in take_list(&mut part, "thinking") {
             self.thinking(thought["text"].as_str());
         }
-        match part["type"].as_str() {
-            Some("text") => self.text(part["text"].as_str()),
-            Some("reference") => self.out.push(ChatEvent::Loss("citations")),
-            _ => {}
+        if part["type"] == "text" {
+            self.text(part["text"].as_str());
         }
     }
 
@@ -85,7 +79,6 @@ impl EventTranslator {
             }
             "response.output_text.delta" => self.text(event["delta"].as_str()),
             "response.refusal.delta" => self.refusal(event["delta"].as_str()),
-            "response.output_text.annotation.added" => self.out.push(ChatEvent::Loss("annotations")),
             "response.reasoning_summary_text.delta" | "response.reasoning_text.delta" => {
                 self.thinking(event["delta"].as_str());
             }

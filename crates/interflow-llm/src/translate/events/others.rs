@@ -5,7 +5,6 @@ use serde_json::Value;
 use super::EventTranslator;
 use crate::message::{REDACTED, number, take_list, take_string, take_value};
 use crate::translate::call_signature::signed_id;
-use crate::translate::unread::is_grounded;
 use crate::translate::{ChatEvent, StopReason, failure_message};
 
 impl EventTranslator {
@@ -37,9 +36,6 @@ impl EventTranslator {
                 let delta = &event["delta"];
                 self.text(delta["text"].as_str());
                 self.thinking(delta["thinking"].as_str());
-                if delta["citation"].is_object() {
-                    self.out.push(ChatEvent::Loss("citations"));
-                }
                 self.tool_input(index, delta["partial_json"].as_str().unwrap_or_default());
                 if let Some(signature) = delta["signature"].as_str().filter(|s| !s.is_empty()) {
                     self.out.push(ChatEvent::Signature(signature.to_owned()));
@@ -81,9 +77,6 @@ impl EventTranslator {
                 self.text(part["text"].as_str());
             }
         }
-        if is_grounded(&candidate) {
-            self.out.push(ChatEvent::Loss("groundingMetadata"));
-        }
         if let Some(reason) = candidate["finishReason"].as_str() {
             self.stop(reason);
         }
@@ -103,9 +96,6 @@ impl EventTranslator {
                 let delta = &event["delta"];
                 self.text(delta["text"].as_str());
                 self.tool_input(index, delta["toolUse"]["input"].as_str().unwrap_or_default());
-                if delta["citation"].is_object() {
-                    self.out.push(ChatEvent::Loss("citations"));
-                }
                 let thought = &delta["reasoningContent"];
                 self.thinking(thought["text"].as_str());
                 let hidden = thought["redactedContent"].as_str().map(|data| format!("{REDACTED}{data}"));
@@ -134,7 +124,6 @@ impl EventTranslator {
                 self.text(message["content"]["text"].as_str());
                 self.thinking(message["content"]["thinking"].as_str());
             }
-            "citation-start" => self.out.push(ChatEvent::Loss("citations")),
             "tool-plan-delta" => self.text(message["tool_plan"].as_str()),
             "tool-call-start" => {
                 let mut call = take_value(message, "tool_calls");

@@ -1,11 +1,13 @@
-//! Replies of Anthropic's Messages API.
+//! Replies of Anthropic's Messages API, and of the other APIs whose replies are blocks ([`Spelling`]).
 
 use serde_json::{Value, json};
 
+use super::spelling::Spelling;
 use super::{ReplyHead, call_id, completed_id, reply_id};
+use crate::event_stream::StreamFraming;
 use crate::message::{ContentBlock, ModelReply, REDACTED};
 use crate::translate::foreign_reasoning::unsigned;
-use crate::translate::{ChatEvent, StopReason};
+use crate::translate::{ChatEvent, Citation, StopReason, TranslatedError, WireFormat};
 use interflow_types::CallUsage;
 
 /// Writes the events of a stream. Text and thinking are closed when something else begins; calls stay open to the end,
@@ -13,6 +15,8 @@ use interflow_types::CallUsage;
 #[derive(Debug)]
 pub struct AnthropicWriter {
     head: ReplyHead,
+    spelling: Spelling,
+    prefix: &'static str,
     started: bool,
     blocks: usize,
     open: Open,
@@ -29,8 +33,9 @@ enum Open {
 }
 
 impl AnthropicWriter {
-    pub fn new(head: ReplyHead) -> Self {
-        Self { head, started: false, blocks: 0, open: Open::None, calls: Vec::new(), stop: None }
+    pub fn new(client: WireFormat, head: ReplyHead) -> Self {
+        let (spelling, prefix) = (Spelling::new(client, &head), id_prefix(client));
+        Self { head, spelling, prefix, started: false, blocks: 0, open: Open::None, calls: Vec::new(), stop: None }
     }
 
     pub fn write(&mut self, event: ChatEvent, out: &mut Vec<u8>) {
@@ -49,7 +54,7 @@ impl AnthropicWriter {
             ChatEvent::Signature(data) if data.starts_with(REDACTED) => {
                 let data = data.trim_start_matches(REDACTED);
                 self.open_block(Open::None, json!({ "type": "redacted_thinking", "data": data }), out);
-                event_to(&json!({ "type": "content_block_stop", "index": self.blocks - 1 }), out);
+                self.spelling.event(&json!({ "type": "content_block_stop", "index": self.blocks - 1 }), out);
             }
             ChatEvent::Signature(signature) => {
                 self.open_thinking(out);
@@ -64,24 +69,41 @@ impl AnthropicWriter {
             ChatEvent::ToolInput { index, json } => {
                 if let Some((_, block)) = self.calls.iter().rev().find(|(i, _)| *i == index) {
                     let delta = json!({ "type": "input_json_delta", "partial_json": json });
-                    event_to(&json!({ "type": "content_block_delta", "index": block, "delta": delta }), out);
+                    self.spelling.event(&json!({ "type": "content_block_delta", "index": block, "delta": delta }), out);
                 }
             }
+            ChatEvent::Citation(page) if self.open == Open::Text => {
+                self.delta(json!({ "type": "citations_delta", "citation": page.location(self.head.upstream) }), out);
+            }
             ChatEvent::Stop(reason) => self.stop = Some(reason),
-            ChatEvent::Loss(_) | ChatEvent::Usage(_) | ChatEvent::Error { .. } | ChatEvent::Done => {}
+            ChatEvent::Citation(_)
+            | ChatEvent::Loss(_)
+            | ChatEvent::Usage(_)
+            | ChatEvent::Error { .. }
+            | ChatEvent::Done => {}
         }
     }
 
+    pub fn framing(&self) -> StreamFraming {
+        self.spelling.framing()
+    }
+
+    /// Ends the stream with an error, in the form of an API other than Anthropic's.
+    pub fn fail(&mut self, error: &TranslatedError, out: &mut Vec<u8>) {
+        self.spelling.error(error, out);
+    }
+
     pub fn end(&mut self, usage: CallUsage, out: &mut Vec<u8>) {
+        self.spelling.usage = usage;
         self.start(None, None, out);
         self.close(out);
         for (_, block) in std::mem::take(&mut self.calls) {
-            event_to(&json!({ "type": "content_block_stop", "index": block }), out);
+            self.spelling.event(&json!({ "type": "content_block_stop", "index": block }), out);
         }
         let (reason, sequence) = stop_reason(self.stop.as_ref().unwrap_or(&StopReason::EndTurn));
         let delta = json!({ "stop_reason": reason, "stop_sequence": sequence });
-        event_to(&json!({ "type": "message_delta", "delta": delta, "usage": usage_of(usage) }), out);
-        event_to(&json!({ "type": "message_stop" }), out);
+        self.spelling.event(&json!({ "type": "message_delta", "delta": delta, "usage": usage_of(usage) }), out);
+        self.spelling.event(&json!({ "type": "message_stop" }), out);
     }
 
     fn start(&mut self, id: Option<&str>, model: Option<String>, out: &mut Vec<u8>) {
@@ -89,7 +111,7 @@ impl AnthropicWriter {
             return;
         }
         let message = json!({
-            "id": reply_id("msg_", id, &self.head),
+            "id": reply_id(self.prefix, id, &self.head),
             "type": "message",
             "role": "assistant",
             "model": model.unwrap_or_else(|| self.head.model.clone()),
@@ -99,7 +121,7 @@ impl AnthropicWriter {
             // Not known yet to most upstreams; the last event has all counts.
             "usage": usage_of(CallUsage::default()),
         });
-        event_to(&json!({ "type": "message_start", "message": message }), out);
+        self.spelling.event(&json!({ "type": "message_start", "message": message }), out);
     }
 
     /// A thought that was signed is complete; what follows is another.
@@ -113,7 +135,8 @@ impl AnthropicWriter {
     fn open_block(&mut self, open: Open, block: Value, out: &mut Vec<u8>) {
         self.start(None, None, out);
         self.close(out);
-        event_to(&json!({ "type": "content_block_start", "index": self.blocks, "content_block": block }), out);
+        self.spelling
+            .event(&json!({ "type": "content_block_start", "index": self.blocks, "content_block": block }), out);
         self.blocks += 1;
         self.open = open;
     }
@@ -123,29 +146,46 @@ impl AnthropicWriter {
             self.delta(json!({ "type": "signature_delta", "signature": unsigned(self.head.upstream) }), out);
         }
         if std::mem::replace(&mut self.open, Open::None) != Open::None {
-            event_to(&json!({ "type": "content_block_stop", "index": self.blocks.saturating_sub(1) }), out);
+            self.spelling.event(&json!({ "type": "content_block_stop", "index": self.blocks.saturating_sub(1) }), out);
         }
     }
 
     fn delta(&mut self, delta: Value, out: &mut Vec<u8>) {
         let index = self.blocks.saturating_sub(1);
-        event_to(&json!({ "type": "content_block_delta", "index": index, "delta": delta }), out);
+        self.spelling.event(&json!({ "type": "content_block_delta", "index": index, "delta": delta }), out);
     }
 }
 
-pub fn whole(head: &ReplyHead, reply: &ModelReply, reason: &StopReason) -> Value {
-    let content: Vec<Value> = reply.blocks.iter().filter_map(|b| block(head, b)).collect();
+pub fn whole(client: WireFormat, head: &ReplyHead, reply: &ModelReply, reason: &StopReason) -> Value {
+    let mut content: Vec<Value> = reply.blocks.iter().filter_map(|b| block(head, b)).collect();
+    let pages: Vec<Value> = Citation::in_blocks(&reply.blocks).map(|page| page.location(head.upstream)).collect();
+    if let Some(text) = content.iter_mut().rfind(|block| block["type"] == "text").filter(|_| !pages.is_empty()) {
+        text["citations"] = pages.into();
+    }
     let (reason, sequence) = stop_reason(reason);
-    json!({
-        "id": reply_id("msg_", reply.id.as_deref(), head),
+    let usage = reply.usage.unwrap_or_default();
+    let message = json!({
+        "id": reply_id(id_prefix(client), reply.id.as_deref(), head),
         "type": "message",
         "role": "assistant",
         "model": reply.model.as_ref().unwrap_or(&head.model),
         "content": content,
         "stop_reason": reason,
         "stop_sequence": sequence,
-        "usage": usage_of(reply.usage.unwrap_or_default()),
-    })
+        "usage": usage_of(usage),
+    });
+    let mut spelling = Spelling::new(client, head);
+    spelling.usage = usage;
+    spelling.whole(message)
+}
+
+/// How ids of replies begin.
+const fn id_prefix(client: WireFormat) -> &'static str {
+    match client {
+        WireFormat::Anthropic => "msg_",
+        WireFormat::Interactions => "v1_",
+        _ => "",
+    }
 }
 
 fn block(head: &ReplyHead, block: &ContentBlock) -> Option<Value> {
@@ -194,9 +234,4 @@ fn usage_of(usage: CallUsage) -> Value {
         "cache_read_input_tokens": usage.cache_read,
         "output_tokens": usage.output,
     })
-}
-
-fn event_to(data: &Value, out: &mut Vec<u8>) {
-    let kind = data["type"].as_str().unwrap_or_default();
-    out.extend_from_slice(format!("event: {kind}\ndata: {data}\n\n").as_bytes());
 }

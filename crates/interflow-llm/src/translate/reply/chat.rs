@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::{ReplyHead, arguments_text, call_id, completed_id, custom_input, input_details, reply_id};
 use crate::message::{ContentBlock, ModelReply};
-use crate::translate::{ChatEvent, StopReason};
+use crate::translate::{ChatEvent, Citation, StopReason};
 use interflow_types::CallUsage;
 
 /// Writes the chunks of a stream.
@@ -19,12 +19,14 @@ pub struct ChatWriter {
     /// Position and arguments of calls of custom tools, whose input is known at the end only.
     custom: Vec<(usize, String)>,
     stop: Option<StopReason>,
+    /// Characters of the text so far.
+    length: usize,
 }
 
 impl ChatWriter {
     pub fn new(head: ReplyHead) -> Self {
         let (id, model) = (reply_id("chatcmpl-", None, &head), head.model.clone());
-        Self { head, id, model, started: false, calls: Vec::new(), custom: Vec::new(), stop: None }
+        Self { head, id, model, started: false, calls: Vec::new(), custom: Vec::new(), stop: None, length: 0 }
     }
 
     pub fn write(&mut self, event: ChatEvent, out: &mut Vec<u8>) {
@@ -34,7 +36,13 @@ impl ChatWriter {
                 self.model = model.unwrap_or_else(|| self.head.model.clone());
                 self.start(out);
             }
-            ChatEvent::Text(text) => self.chunk(json!({ "content": text }), None, out),
+            ChatEvent::Text(text) => {
+                self.length += text.chars().count();
+                self.chunk(json!({ "content": text }), None, out);
+            }
+            ChatEvent::Citation(page) => {
+                self.chunk(json!({ "annotations": [annotation(&page, self.length)] }), None, out);
+            }
             ChatEvent::Refusal(text) => self.chunk(json!({ "refusal": text }), None, out),
             // Not a member of OpenAI's, but what clients of servers with its API read.
             ChatEvent::Thinking(text) => self.chunk(json!({ "reasoning_content": text }), None, out),
@@ -106,7 +114,7 @@ impl ChatWriter {
         json!({
             "id": self.id,
             "object": "chat.completion.chunk",
-            "created": self.head.created,
+            "created": self.head.created.secs(),
             "model": self.model,
         })
     }
@@ -134,6 +142,11 @@ pub fn whole(head: &ReplyHead, reply: &ModelReply, reason: &StopReason) -> Value
     let is_refusal = *reason == StopReason::Declined;
     let (text, refusal) = if is_refusal { (None, text) } else { (text, None) };
     let mut message = json!({ "role": "assistant", "content": text, "refusal": refusal });
+    let length = message["content"].as_str().map_or(0, |text| text.chars().count());
+    let pages: Vec<Value> = Citation::in_blocks(&reply.blocks).map(|page| annotation(&page, length)).collect();
+    if !pages.is_empty() {
+        message["annotations"] = pages.into();
+    }
     if !thought.is_empty() {
         message["reasoning_content"] = thought.into();
     }
@@ -143,11 +156,17 @@ pub fn whole(head: &ReplyHead, reply: &ModelReply, reason: &StopReason) -> Value
     json!({
         "id": reply_id("chatcmpl-", reply.id.as_deref(), head),
         "object": "chat.completion",
-        "created": head.created,
+        "created": head.created.secs(),
         "model": reply.model.as_ref().unwrap_or(&head.model),
         "choices": [{ "index": 0, "message": message, "logprobs": null, "finish_reason": finish_reason(reason) }],
         "usage": usage_of(reply.usage.unwrap_or_default()),
     })
+}
+
+fn annotation(page: &Citation, end: usize) -> Value {
+    let mut inner = page.annotation(end);
+    inner.as_object_mut().map(|members| members.shift_remove("type"));
+    json!({ "type": "url_citation", "url_citation": inner })
 }
 
 const fn finish_reason(reason: &StopReason) -> &'static str {

@@ -3,13 +3,15 @@
 mod anthropic;
 mod chat;
 mod responses;
+mod spelling;
 
 use serde_json::Value;
 
 use super::call_signature::completed_id;
 use super::{ChatEvent, LOSS_HEADER, StopReason, TranslatedError, WireFormat};
+use crate::event_stream::StreamFraming;
 use crate::message::{ContentBlock, ModelReply};
-use interflow_types::CallUsage;
+use interflow_types::{CallUsage, Timestamp};
 
 /// What a reply says about itself, where the upstream says nothing.
 #[derive(Clone, Debug)]
@@ -18,8 +20,9 @@ pub struct ReplyHead {
     pub id: String,
     /// The model as the client named it.
     pub model: String,
-    /// Seconds since 1970.
-    pub created: i64,
+    pub created: Timestamp,
+    /// Whether a stream of Gemini is a growing array.
+    pub grows: bool,
     /// Whether a Chat client asked for usage at the end of a stream.
     pub stream_usage: bool,
     /// The names of the client's custom tools, whose input is a text: upstreams have them as functions.
@@ -41,7 +44,8 @@ pub struct ReplyWriter {
 
 #[derive(Debug)]
 enum Writer {
-    Anthropic(anthropic::AnthropicWriter),
+    /// Of Anthropic's API, and of others whose replies are blocks.
+    Blocks(anthropic::AnthropicWriter),
     Chat(chat::ChatWriter),
     Responses(responses::ResponsesWriter),
 }
@@ -50,11 +54,19 @@ impl ReplyWriter {
     /// `client` is one of the formats that clients speak; any other is answered as Chat Completions.
     pub fn new(client: WireFormat, head: ReplyHead) -> Self {
         let writer = match client {
-            WireFormat::Anthropic => Writer::Anthropic(anthropic::AnthropicWriter::new(head)),
             WireFormat::OpenAiResponses => Writer::Responses(responses::ResponsesWriter::new(head)),
+            client if client.returns_thoughts() => Writer::Blocks(anthropic::AnthropicWriter::new(client, head)),
             _ => Writer::Chat(chat::ChatWriter::new(head)),
         };
         Self { client, writer, usage: CallUsage::default(), ended: false, lost: Vec::new() }
+    }
+
+    /// The framing of what is written.
+    pub fn framing(&self) -> StreamFraming {
+        match &self.writer {
+            Writer::Blocks(w) => w.framing(),
+            Writer::Chat(_) | Writer::Responses(_) => StreamFraming::Sse,
+        }
     }
 
     /// Usage so far.
@@ -79,13 +91,13 @@ impl ReplyWriter {
             ChatEvent::Done => {
                 self.ended = true;
                 match &mut self.writer {
-                    Writer::Anthropic(w) => w.end(self.usage, out),
+                    Writer::Blocks(w) => w.end(self.usage, out),
                     Writer::Chat(w) => w.end(self.usage, out),
                     Writer::Responses(w) => w.end(self.usage, out),
                 }
             }
             event => match &mut self.writer {
-                Writer::Anthropic(w) => w.write(event, out),
+                Writer::Blocks(w) => w.write(event, out),
                 Writer::Chat(w) => w.write(event, out),
                 Writer::Responses(w) => {
                     if !w.write(event, out) {
@@ -97,9 +109,10 @@ impl ReplyWriter {
         }
     }
 
-    /// Names a loss in a comment, which clients skip: the header of the response is already sent.
+    /// Names a loss in a comment, which clients skip, and which only server-sent events have: the header of the response
+    /// is already sent.
     fn name_loss(&mut self, name: &'static str, out: &mut Vec<u8>) {
-        if !self.lost.contains(&name) {
+        if !self.lost.contains(&name) && self.framing() == StreamFraming::Sse {
             self.lost.push(name);
             out.extend_from_slice(format!(": {LOSS_HEADER}: {name}\n\n").as_bytes());
         }
@@ -108,7 +121,7 @@ impl ReplyWriter {
     /// Appends what keeps a connection alive and means nothing: Anthropic's event for it, or a comment.
     pub fn ping(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(match self.client {
-            _ if self.ended => b"",
+            _ if self.ended || self.framing() != StreamFraming::Sse => b"",
             WireFormat::Anthropic => b"event: ping\ndata: {\"type\":\"ping\"}\n\n",
             _ => b": ping\n\n",
         });
@@ -117,7 +130,8 @@ impl ReplyWriter {
     /// Ends the stream with an error.
     pub fn fail(&mut self, error: &TranslatedError, out: &mut Vec<u8>) {
         if !std::mem::replace(&mut self.ended, true) {
-            let sequence = match &self.writer {
+            let sequence = match &mut self.writer {
+                Writer::Blocks(w) if self.client != WireFormat::Anthropic => return w.fail(error, out),
                 Writer::Responses(w) => w.sequence(),
                 _ => 0,
             };
@@ -141,8 +155,8 @@ pub fn whole_reply(client: WireFormat, head: &ReplyHead, reply: &ModelReply) -> 
         reason => reason.unwrap_or(StopReason::EndTurn),
     };
     match client {
-        WireFormat::Anthropic => anthropic::whole(head, &reply, &reason),
         WireFormat::OpenAiResponses => responses::whole(head, &reply, &reason),
+        client if client.returns_thoughts() => anthropic::whole(client, head, &reply, &reason),
         _ => chat::whole(head, &reply, &reason),
     }
 }

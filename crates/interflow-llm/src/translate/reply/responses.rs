@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::{ReplyHead, arguments_text, call_id, completed_id, custom_input, input_details, reply_id};
 use crate::message::{Carried, ContentBlock, ModelReply};
 use crate::translate::foreign_reasoning::{ANTHROPIC_MARK, unsigned};
-use crate::translate::{ChatEvent, StopReason};
+use crate::translate::{ChatEvent, Citation, StopReason};
 use interflow_types::CallUsage;
 
 /// The last event of a stream repeats the whole reply, which has to be kept up to this size.
@@ -27,6 +27,8 @@ pub struct ResponsesWriter {
     /// Calls: the upstream's index, the item's, and the arguments so far.
     calls: Vec<(u64, usize, String)>,
     stop: Option<StopReason>,
+    /// Of the text with this position.
+    annotations: Vec<(usize, Value)>,
 }
 
 impl ResponsesWriter {
@@ -40,6 +42,7 @@ impl ResponsesWriter {
             open: false,
             calls: Vec::new(),
             stop: None,
+            annotations: Vec::new(),
         }
     }
 
@@ -79,6 +82,7 @@ impl ResponsesWriter {
                     self.event("response.function_call_arguments.delta", delta, out);
                 }
             }
+            ChatEvent::Citation(page) => self.cite(&page, out),
             ChatEvent::Stop(reason) => self.stop = Some(reason),
             ChatEvent::Loss(_) | ChatEvent::Usage(_) | ChatEvent::Error { .. } | ChatEvent::Done => {}
         }
@@ -110,7 +114,7 @@ impl ResponsesWriter {
         }
         self.reply.usage = Some(usage);
         let reason = self.stop.clone().unwrap_or(StopReason::EndTurn);
-        let whole = whole(&self.head, &self.reply, &reason);
+        let whole = whole_with(&self.head, &self.reply, &reason, &self.annotations);
         let name = if whole["status"] == "incomplete" { "response.incomplete" } else { "response.completed" };
         self.event(name, json!({ "response": whole }), out);
     }
@@ -128,6 +132,17 @@ impl ResponsesWriter {
         self.event("response.output_text.delta", event, out);
         if let Some(ContentBlock::Text { text: whole }) = self.reply.blocks.last_mut() {
             whole.push_str(&text);
+        }
+    }
+
+    /// Adds a page to the open text.
+    fn cite(&mut self, page: &Citation, out: &mut Vec<u8>) {
+        if let Some(ContentBlock::Text { text }) = self.reply.blocks.last().filter(|_| self.open) {
+            let annotation = page.annotation(text.chars().count());
+            let others = json!({ "annotation_index": self.annotations.len(), "annotation": annotation });
+            let added = self.place("msg", "content_index", others);
+            self.event("response.output_text.annotation.added", added, out);
+            self.annotations.push((self.reply.blocks.len() - 1, annotation));
         }
     }
 
@@ -188,7 +203,7 @@ impl ResponsesWriter {
     fn push(&mut self, block: ContentBlock, out: &mut Vec<u8>) {
         self.start(out);
         let at = self.reply.blocks.len();
-        let item = item(&self.head, at, &block, "in_progress");
+        let item = item(&self.head, at, &block, "in_progress", &[]);
         self.reply.blocks.push(block);
         self.event("response.output_item.added", json!({ "output_index": at, "item": item }), out);
         self.open = true;
@@ -203,7 +218,7 @@ impl ResponsesWriter {
             Some(ContentBlock::Text { text }) => {
                 let done = self.place("msg", "content_index", json!({ "text": text, "logprobs": [] }));
                 self.event("response.output_text.done", done, out);
-                let part = json!({ "type": "output_text", "text": text, "annotations": [] });
+                let part = text_part(&text, self.reply.blocks.len() - 1, &self.annotations);
                 let done = self.place("msg", "content_index", json!({ "part": part }));
                 self.event("response.content_part.done", done, out);
             }
@@ -228,7 +243,7 @@ impl ResponsesWriter {
 
     fn item_done(&mut self, at: usize, out: &mut Vec<u8>) {
         if let Some(block) = self.reply.blocks.get(at) {
-            let item = item(&self.head, at, block, "completed");
+            let item = item(&self.head, at, block, "completed", &self.annotations);
             self.event("response.output_item.done", json!({ "output_index": at, "item": item }), out);
         }
     }
@@ -264,6 +279,16 @@ impl ResponsesWriter {
 }
 
 pub fn whole(head: &ReplyHead, reply: &ModelReply, reason: &StopReason) -> Value {
+    let (at, length) = reply
+        .blocks
+        .iter()
+        .enumerate()
+        .fold((0, 0), |last, (at, block)| block.as_text().map_or(last, |text| (at, text.chars().count())));
+    let pages = Citation::in_blocks(&reply.blocks).map(|page| (at, page.annotation(length)));
+    whole_with(head, reply, reason, &pages.collect::<Vec<_>>())
+}
+
+fn whole_with(head: &ReplyHead, reply: &ModelReply, reason: &StopReason, annotations: &[(usize, Value)]) -> Value {
     let incomplete = match reason {
         StopReason::MaxTokens => Some("max_output_tokens"),
         StopReason::Refusal => Some("content_filter"),
@@ -277,8 +302,10 @@ pub fn whole(head: &ReplyHead, reply: &ModelReply, reason: &StopReason) -> Value
         block => Cow::Borrowed(block),
     });
     let items = blocks.enumerate();
-    let output: Vec<Value> =
-        items.map(|(at, block)| item(head, at, &block, "completed")).filter(|item| !item.is_null()).collect();
+    let output: Vec<Value> = items
+        .map(|(at, block)| item(head, at, &block, "completed", annotations))
+        .filter(|item| !item.is_null())
+        .collect();
     response["output"] = output.into();
     response["incomplete_details"] = incomplete.map_or(Value::Null, |reason| json!({ "reason": reason }));
     response["usage"] = usage_of(reply.usage.unwrap_or_default());
@@ -289,7 +316,7 @@ fn envelope(head: &ReplyHead, reply: &ModelReply, status: &str) -> Value {
     json!({
         "id": reply_id("resp_", reply.id.as_deref(), head),
         "object": "response",
-        "created_at": head.created,
+        "created_at": head.created.secs(),
         "status": status,
         "error": null,
         "incomplete_details": null,
@@ -316,15 +343,20 @@ fn refusal_in(block: &ContentBlock) -> Option<&str> {
     }
 }
 
+fn text_part(text: &str, at: usize, annotations: &[(usize, Value)]) -> Value {
+    let own: Vec<&Value> = annotations.iter().filter(|(block, _)| *block == at).map(|(_, page)| page).collect();
+    json!({ "type": "output_text", "text": text, "annotations": own })
+}
+
 fn refusal_part(text: &str) -> Value {
     json!({ "type": REFUSAL, "refusal": text })
 }
 
 /// The item of a block; null for one that the API has no item for.
-fn item(head: &ReplyHead, at: usize, block: &ContentBlock, status: &str) -> Value {
+fn item(head: &ReplyHead, at: usize, block: &ContentBlock, status: &str, annotations: &[(usize, Value)]) -> Value {
     match block {
         ContentBlock::Text { text } => {
-            let part = json!({ "type": "output_text", "text": text, "annotations": [] });
+            let part = text_part(text, at, annotations);
             let content = if status == "completed" { json!([part]) } else { json!([]) };
             json!({
                 "id": item_id(head, "msg", at), "type": "message", "status": status, "role": "assistant",

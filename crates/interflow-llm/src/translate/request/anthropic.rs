@@ -5,9 +5,9 @@ use serde_json::{Value, json};
 use super::model_rules::{ClaudeThinking, ModelRules};
 use super::{ChatRequest, LONGEST_ID, Target, Turn, input_object, is_blank, lose, object, set, set_list, tool_id};
 use crate::message::{Attachment, ContentBlock, MessageRole, REDACTED};
-use crate::translate::Losses;
 use crate::translate::json_answer::{JsonAnswer, fits};
 use crate::translate::settings::ToolChoice;
+use crate::translate::{Losses, WireFormat};
 
 /// The most tools of a request whose calls the API makes follow their schemas.
 const MAX_STRICT_TOOLS: usize = 20;
@@ -164,7 +164,8 @@ fn tools(
     answer: Option<(&str, &str, &Value)>,
     losses: &mut Losses,
 ) -> Vec<Value> {
-    let functions = chat.functions(losses).into_iter();
+    let functions = chat.functions().into_iter();
+    let own = chat.provider_tools(WireFormat::Anthropic, losses);
     let enforces = rules.is_structured();
     let mut strict_tools = 0;
     let answer = answer
@@ -180,6 +181,7 @@ fn tools(
             object(json!({ "name": f.name, "description": description, "input_schema": f.schema, "strict": strict }))
         })
         .chain(answer)
+        .chain(own)
         .collect()
 }
 

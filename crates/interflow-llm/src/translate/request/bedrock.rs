@@ -8,10 +8,10 @@ use super::anthropic::{CONTINUE, refuses_forced};
 use super::cache_marks::CacheMarks;
 use super::model_rules::{ClaudeThinking, ModelRules};
 use super::{ChatRequest, LONGEST_ID, Target, Turn, input_object, is_blank, lose, object, set, set_list, tool_id};
-use crate::message::{Attachment, ContentBlock, MessageRole, REDACTED};
-use crate::translate::Losses;
+use crate::message::{Attachment, ContentBlock, DOCUMENTS, MessageRole, REDACTED};
 use crate::translate::json_answer::JsonAnswer;
 use crate::translate::settings::ToolChoice;
+use crate::translate::{Losses, WireFormat};
 
 pub fn write(chat: &ChatRequest, target: &Target<'_>, rules: &ModelRules, losses: &mut Losses) -> Value {
     let settings = &chat.settings;
@@ -93,7 +93,8 @@ fn set_tools(body: &mut Value, chat: &ChatRequest, turns: &[Turn<'_>], with: &To
     let ToolUse { may_force, caches, answer } = *with;
     let is_call = |b: &&ContentBlock| matches!(b, ContentBlock::ToolUse { .. } | ContentBlock::ToolResult { .. });
     let called = turns.iter().any(|turn| turn.blocks.iter().any(&is_call));
-    let mut functions = chat.functions(losses);
+    chat.provider_tools(WireFormat::Bedrock, losses);
+    let mut functions = chat.functions();
     if chat.forbids_tools() && !called {
         functions.clear();
     }
@@ -241,17 +242,10 @@ fn block(chat: &ChatRequest, block: &ContentBlock, claude: bool, losses: &mut Lo
 }
 
 fn document(file: &Attachment, losses: &mut Losses) -> Option<Value> {
-    let format = match file.media_type.as_str() {
-        "application/pdf" => "pdf",
-        "text/markdown" => "md",
-        "text/html" => "html",
-        "text/csv" => "csv",
-        "application/msword" => "doc",
-        "application/vnd.openxmlformats-officedocument.wordprocessingml.document" => "docx",
-        "application/vnd.ms-excel" => "xls",
-        "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet" => "xlsx",
-        _ if file.text().is_some() => "txt",
-        _ => {
+    let format = match DOCUMENTS.iter().find(|(_, media)| *media == file.media_type) {
+        Some((format, _)) => *format,
+        None if file.text().is_some() => "txt",
+        None => {
             losses.add("document");
             return None;
         }

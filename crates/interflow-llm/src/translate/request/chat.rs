@@ -234,6 +234,7 @@ fn file_part(file: &Attachment, mistral: bool, losses: &mut Losses) -> Option<Va
 
 /// Tools in OpenAI's form, which Cohere and Ollama have taken over.
 pub fn tools(chat: &ChatRequest, is_openai: bool, losses: &mut Losses) -> Vec<Value> {
+    chat.provider_tools(WireFormat::OpenAiChat, losses);
     let functions = chat.openai_functions(is_openai, losses).into_iter();
     functions
         .map(|f| {

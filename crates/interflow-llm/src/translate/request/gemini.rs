@@ -5,14 +5,11 @@ use std::collections::HashMap;
 use serde_json::{Value, json};
 
 use super::model_rules::ModelRules;
-use super::{ChatRequest, Turn, images, input_object, lose, object, result_text, set, tool_names};
+use super::{ChatRequest, Turn, images, input_object, lose, object, result_text, set, set_list, tool_names};
 use crate::message::{Attachment, ContentBlock, MessageRole};
-use crate::translate::Losses;
-use crate::translate::call_signature::signature_in;
+use crate::translate::call_signature::{NO_SIGNATURE, signature_in};
 use crate::translate::settings::{Reasoning, ToolChoice};
-
-/// What Google documents for calls without a signature, which another model made, or which came from another client.
-const NO_SIGNATURE: &str = "skip_thought_signature_validator";
+use crate::translate::{Losses, WireFormat};
 
 pub fn write(chat: &ChatRequest, rules: &ModelRules, losses: &mut Losses) -> Value {
     let settings = &chat.settings;
@@ -24,9 +21,9 @@ pub fn write(chat: &ChatRequest, rules: &ModelRules, losses: &mut Losses) -> Val
     if !system.is_empty() {
         body["systemInstruction"] = json!({ "parts": [{ "text": system }] });
     }
-    let functions = functions(chat, losses);
+    let (functions, mut tools) = (functions(chat), chat.provider_tools(WireFormat::Gemini, losses));
     if !functions.is_empty() {
-        body["tools"] = json!([{ "functionDeclarations": functions }]);
+        tools.push(json!({ "functionDeclarations": functions }));
         let config = match &settings.tool_choice {
             Some(ToolChoice::Auto) => Some(json!({ "mode": "AUTO" })),
             Some(ToolChoice::None) => Some(json!({ "mode": "NONE" })),
@@ -38,6 +35,7 @@ pub fn write(chat: &ChatRequest, rules: &ModelRules, losses: &mut Losses) -> Val
             body["toolConfig"] = json!({ "functionCallingConfig": config });
         }
     }
+    set_list(&mut body, "tools", tools);
     lose(losses, &[("parallel_tool_calls", settings.parallel_tools == Some(false)), ("user", settings.user.is_some())]);
     let config = generation(chat, rules, losses);
     if config.as_object().is_some_and(|c| !c.is_empty()) {
@@ -137,8 +135,8 @@ fn file(file: &Attachment, image: bool, losses: &mut Losses) -> Option<Value> {
     Some(json!({ "fileData": { "mimeType": media_type, "fileUri": file.url } }))
 }
 
-fn functions(chat: &ChatRequest, losses: &mut Losses) -> Vec<Value> {
-    let functions = chat.functions(losses).into_iter();
+fn functions(chat: &ChatRequest) -> Vec<Value> {
+    let functions = chat.functions().into_iter();
     functions
         .map(|f| {
             let mut function = json!({ "name": f.name });

@@ -16,11 +16,13 @@ use std::borrow::Cow;
 use serde_json::{Map, Value, json};
 
 use super::call_signature::plain_id;
-use super::foreign_reasoning::{ANTHROPIC_MARK, OPENAI_MARK, has_mark, unsigned};
-use super::settings::{Settings, ToolChoice};
+use super::foreign_reasoning::{ANTHROPIC_MARK, OPENAI_MARK, has_mark, opened, unsigned};
+use super::settings::{Settings, ToolChoice, to_json_schema};
 use super::{Losses, WireFormat, unread};
 use crate::Provider;
-use crate::message::{Attachment, ChatMessage, ContentBlock, MessageRole, ModelRequest, ToolDefinition, joined, parse};
+use crate::message::{
+    Attachment, Carried, ChatMessage, ContentBlock, MessageRole, ModelRequest, ToolDefinition, joined, parse,
+};
 use cache_marks::{CacheMark, CacheMarks};
 use model_rules::ModelRules;
 pub use model_rules::{binds_thoughts, may_need_responses, refused_settings};
@@ -60,18 +62,39 @@ impl ChatRequest {
     /// A message for the client: the request refers to state that only the provider of its own format has.
     pub fn parse(client: WireFormat, body: Value) -> Result<Self, String> {
         let Some(api) = client.api() else { return Err("requests of this API are not translated".to_owned()) };
-        for name in ["previous_response_id", "conversation", "prompt", "background"] {
-            if client == WireFormat::OpenAiResponses && body.get(name).is_some_and(|v| !v.is_null() && *v != false) {
-                return Err(format!(
-                    "`{name}` refers to state at OpenAI, which this upstream does not have; send the whole input"
-                ));
+        let (provider, stateful): (_, &[&str]) = match client {
+            WireFormat::OpenAiResponses => {
+                ("OpenAI", &["previous_response_id", "conversation", "prompt", "background"])
             }
+            WireFormat::Interactions => (
+                "Google",
+                &[
+                    "previous_interaction_id",
+                    "agent",
+                    "background",
+                    "environment",
+                    "continuation_token",
+                    "cached_content",
+                ],
+            ),
+            WireFormat::Gemini => ("Google", &["cachedContent", "cached_content"]),
+            _ => ("", &[]),
+        };
+        let is_given = |name: &&&str| body.get(**name).is_some_and(|v| !v.is_null() && *v != false);
+        if let Some(name) = stateful.iter().find(is_given) {
+            return Err(format!(
+                "`{name}` refers to state at {provider}, which this upstream does not have; send the whole input"
+            ));
         }
         let mut losses = Losses::default();
         let settings = Settings::read(client, &body, &mut losses);
         let cache_marks = CacheMarks::read(client, &body);
         unread::name_in_request(client, &body, &mut losses);
-        let request = parse::request_with_data(api, "", body);
+        let mut request = parse::request_with_data(api, "", body);
+        if matches!(client, WireFormat::Gemini | WireFormat::Interactions) {
+            from_google(&mut request);
+        }
+        request.messages.iter_mut().flat_map(|message| &mut message.blocks).for_each(write_out_result);
         let chat = Self { client, request, settings, losses, cache_marks };
         // Every API refuses it, each in words of its own.
         if chat.turns().is_empty() && !chat.is_lone_system() {
@@ -116,7 +139,7 @@ impl ChatRequest {
             WireFormat::Anthropic => anthropic::write(self, target, &rules, losses),
             WireFormat::OpenAiChat | WireFormat::Mistral => chat::write(self, target, &rules, losses),
             WireFormat::OpenAiResponses => responses::write(self, target, &rules, losses),
-            WireFormat::Gemini => gemini::write(self, &rules, losses),
+            WireFormat::Gemini | WireFormat::Interactions => gemini::write(self, &rules, losses),
             WireFormat::Bedrock => bedrock::write(self, target, &rules, losses),
             WireFormat::Cohere => cohere::write(self, target, losses),
             WireFormat::Ollama => ollama::write(self, target, losses),
@@ -190,30 +213,57 @@ impl ChatRequest {
     }
 
     fn is_custom(&self, tool: &ToolDefinition) -> bool {
-        self.client != WireFormat::Anthropic && tool.definition["type"] == "custom"
+        let has_custom = !matches!(self.client, WireFormat::Anthropic | WireFormat::Gemini | WireFormat::Bedrock);
+        has_custom && tool.definition["type"] == "custom"
     }
 
-    /// The client's own tools; those that a provider runs itself are lost. Custom tools become functions with one text.
-    fn functions(&self, losses: &mut Losses) -> Vec<Function<'_>> {
+    /// The kind of a tool that a provider runs itself; `None` for one of the client's own.
+    fn provider_kind<'t>(&self, tool: &'t ToolDefinition) -> Option<&'t str> {
+        let kind = tool.definition["type"].as_str();
+        let is_own = match self.client {
+            WireFormat::Anthropic => kind.is_none_or(|kind| kind == "custom"),
+            WireFormat::Gemini | WireFormat::Bedrock => tool.definition["name"].is_string(),
+            _ => kind == Some("function") || self.is_custom(tool),
+        };
+        (!is_own).then(|| kind.unwrap_or(&tool.name))
+    }
+
+    /// What this format has for the tools that a provider runs itself; the others are lost.
+    fn provider_tools(&self, format: WireFormat, losses: &mut Losses) -> Vec<Value> {
+        let kinds = self.request.tools.iter().filter_map(|tool| self.provider_kind(tool));
+        let named = |row: &&Value, kind: &str| {
+            row["kinds"]
+                .as_array()
+                .is_some_and(|all| all.iter().any(|name| name.as_str().is_some_and(|n| kind.starts_with(n))))
+        };
+        kinds
+            .filter_map(|kind| {
+                let row = PROVIDER_TOOLS.as_array()?.iter().find(|row| named(row, kind));
+                let tool = row.and_then(|row| row.get(format.as_str()));
+                lose(losses, &[(&format!("tools.{kind}"), tool.is_none())]);
+                tool.cloned()
+            })
+            .collect()
+    }
+
+    /// The client's own tools. Custom tools become functions with one text.
+    fn functions(&self) -> Vec<Function<'_>> {
         let mut functions = Vec::new();
-        for tool in &self.request.tools {
+        for tool in self.request.tools.iter().filter(|tool| self.provider_kind(tool).is_none()) {
             let definition = &tool.definition;
-            let kind = definition["type"].as_str().unwrap_or("custom");
             if self.is_custom(tool) {
                 functions.push(custom_function(tool));
                 continue;
             }
-            let own = match self.client {
-                WireFormat::Anthropic => kind == "custom",
-                _ => kind == "function",
-            };
-            if !own {
-                losses.add(&format!("tools.{kind}"));
-                continue;
-            }
             let inner = if definition["function"].is_object() { &definition["function"] } else { definition };
-            let schema = inner.get("parameters").or_else(|| inner.get("input_schema"));
-            let schema = schema.filter(|s| s.as_object().is_some_and(|s| !s.is_empty())).cloned();
+            let members =
+                ["parametersJsonSchema", "parameters_json_schema", "parameters", "input_schema", "inputSchema"];
+            let schema = members.into_iter().find_map(|name| inner.get(name));
+            let schema = schema.map(|schema| schema.get("json").unwrap_or(schema));
+            let mut schema = schema.filter(|s| s.as_object().is_some_and(|s| !s.is_empty())).cloned();
+            if self.client == WireFormat::Gemini {
+                schema.iter_mut().for_each(to_json_schema);
+            }
             functions.push(Function {
                 name: &tool.name,
                 description: tool.description.as_str().into(),
@@ -226,7 +276,7 @@ impl ChatRequest {
 
     /// As [`functions`](Self::functions), for OpenAI: what its strictness demands of a schema, that of Anthropic does not.
     fn openai_functions(&self, is_openai: bool, losses: &mut Losses) -> Vec<Function<'_>> {
-        let mut functions = self.functions(losses);
+        let mut functions = self.functions();
         if is_openai && self.client == WireFormat::Anthropic {
             let unfit = functions.iter_mut().filter(|f| f.strict == Some(true) && !requires_all(&f.schema));
             for function in unfit {
@@ -246,7 +296,7 @@ impl ChatRequest {
     /// Anthropic's signature of a thought: clients of other formats got it with a mark in front.
     fn anthropic_signature<'s>(&self, signature: &'s str) -> Option<&'s str> {
         match self.client {
-            WireFormat::Anthropic => Some(signature).filter(|s| !has_mark(s.as_bytes())),
+            client if client.returns_thoughts() => Some(signature).filter(|s| !has_mark(s.as_bytes())),
             WireFormat::OpenAiResponses => signature.split_once(':')?.1.strip_prefix(ANTHROPIC_MARK),
             _ => None,
         }
@@ -255,7 +305,7 @@ impl ChatRequest {
     /// Whether an upstream of this format made a thought. A client of Chat Completions cannot say.
     fn made_thought(&self, format: WireFormat, signature: Option<&str>) -> bool {
         match self.client {
-            WireFormat::Anthropic => signature == Some(&*unsigned(format)),
+            client if client.returns_thoughts() => signature == Some(&*unsigned(format)),
             WireFormat::OpenAiResponses => {
                 signature.and_then(|s| s.split_once(':')).is_some_and(|(_, mark)| mark == unsigned(format))
             }
@@ -263,11 +313,54 @@ impl ChatRequest {
         }
     }
 
-    /// Id and content of a reasoning item of OpenAI that an Anthropic client returns.
+    /// Id and content of a reasoning item of OpenAI that a client of another API returns.
     fn openai_reasoning<'s>(&self, signature: &'s str) -> Option<(&'s str, &'s str)> {
-        signature.strip_prefix(OPENAI_MARK)?.split_once(':').filter(|_| self.client == WireFormat::Anthropic)
+        signature.strip_prefix(OPENAI_MARK)?.split_once(':').filter(|_| self.client.returns_thoughts())
     }
 }
+
+/// Makes what only Google's APIs have as other clients would send it: signatures that hold those of other providers, and
+/// calls without ids, which results belong to by the tool's name, in order.
+fn from_google(request: &mut ModelRequest) {
+    let mut pending: Vec<(String, String)> = Vec::new();
+    for (at, block) in request.messages.iter_mut().flat_map(|message| &mut message.blocks).enumerate() {
+        match block {
+            ContentBlock::Thinking { signature, .. } => {
+                *signature = Carried::new(signature.get().and_then(opened).unwrap_or_default());
+            }
+            ContentBlock::ToolUse { id, name, .. } => {
+                if id.is_empty() {
+                    *id = format!("call_{at}");
+                }
+                pending.push((name.clone(), id.clone()));
+            }
+            ContentBlock::ToolResult { id, name, .. } => {
+                let is_its = |(tool, call): &(String, String)| if id.is_empty() { tool == name } else { call == id };
+                if let Some(call) = pending.iter().position(is_its) {
+                    *id = pending.remove(call).1;
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Makes a tool's structured result a text, since most APIs have no other.
+fn write_out_result(block: &mut ContentBlock) {
+    let ContentBlock::ToolResult { content, .. } = block else { return };
+    for inner in content {
+        if let ContentBlock::Other { kind, value } = inner
+            && ["response", "result", "output", "json"].contains(&kind.as_str())
+        {
+            *inner = ContentBlock::text(value.to_string());
+        }
+    }
+}
+
+/// The tools that providers run themselves, by their names in requests, and what each format has for them.
+static PROVIDER_TOOLS: std::sync::LazyLock<Value> = std::sync::LazyLock::new(|| {
+    serde_json::from_str(include_str!("../../../data/provider_tools.json")).expect("the built-in file is JSON")
+});
 
 /// Whether an API answers a request without a message of the user.
 fn takes_lone_system(target: &Target<'_>) -> bool {

@@ -47,8 +47,8 @@ pub fn write(chat: &ChatRequest, target: &Target<'_>, rules: &ModelRules, losses
     if asks {
         let effort = effort.map(|effort| if effort == NO_THINKING { NO_EFFORT.into() } else { effort });
         body["reasoning"] = object(json!({ "effort": effort }));
-        // Only Anthropic's clients show thoughts and return them.
-        if chat.client == WireFormat::Anthropic {
+        // Clients of OpenAI's APIs do not return them.
+        if chat.client.returns_thoughts() {
             body["reasoning"]["summary"] = "auto".into();
             body["include"] = json!(["reasoning.encrypted_content"]);
         }
@@ -177,6 +177,7 @@ fn file_part(file: &Attachment, losses: &mut Losses) -> Option<Value> {
 }
 
 fn tools(chat: &ChatRequest, is_openai: bool, losses: &mut Losses) -> Vec<Value> {
+    let own = chat.provider_tools(WireFormat::OpenAiResponses, losses);
     let functions = chat.openai_functions(is_openai, losses).into_iter();
     functions
         .map(|f| {
@@ -187,5 +188,6 @@ fn tools(chat: &ChatRequest, is_openai: bool, losses: &mut Losses) -> Vec<Value>
                 "type": "function", "name": f.name, "description": description, "parameters": f.schema, "strict": strict,
             }))
         })
+        .chain(own)
         .collect()
 }

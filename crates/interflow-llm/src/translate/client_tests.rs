@@ -1,0 +1,283 @@
+//! Clients of Gemini, Interactions and Converse, and what more than one API has: pages that are cited, tools that providers
+//! run, thoughts that go back to their provider.
+
+use serde_json::{Value, json};
+
+use super::foreign_reasoning::{opened, sealed};
+use super::tests::{head, streamed, target, written};
+use super::{ChatRequest, Keeps, WireFormat, parse_reply, whole_reply, without_foreign_reasoning};
+use crate::event_stream::StreamFraming;
+
+const CLIENTS: [WireFormat; 6] = [
+    WireFormat::Anthropic,
+    WireFormat::OpenAiChat,
+    WireFormat::OpenAiResponses,
+    WireFormat::Gemini,
+    WireFormat::Interactions,
+    WireFormat::Bedrock,
+];
+
+#[test]
+fn settings_of_google_and_amazon_have_their_equals_elsewhere() {
+    let gemini = json!({
+        "contents": { "role": "user", "parts": [{ "text": "hi" }] },
+        "generation_config": { "temperature": 0.5, "topK": 4, "stop_sequences": ["x"], "max_output_tokens": 9,
+            "thinkingConfig": { "thinking_budget": 2048 }, "candidateCount": 2 },
+        "tool_config": { "function_calling_config": { "mode": "ANY", "allowed_function_names": ["f"] } },
+        "tools": [{ "functionDeclarations": [{ "name": "f", "parameters": { "type": "OBJECT", "properties": {
+            "type": { "type": "STRING", "nullable": true },
+            "all": { "type": "ARRAY", "items": { "type": "INTEGER" }, "minItems": "1" } }, "propertyOrdering": ["type"] } }] }],
+        "serviceTier": "standard", "safetySettings": [{ "category": "a" }],
+    });
+    let (body, losses) = written(WireFormat::Gemini, &target(WireFormat::OpenAiChat, "m"), gemini);
+    assert_eq!(losses, "candidateCount, safetySettings");
+    assert_eq!(
+        body["tools"][0]["function"]["parameters"],
+        json!({ "type": "object", "properties": { "type": { "type": ["string", "null"] },
+            "all": { "type": "array", "items": { "type": "integer" }, "minItems": 1 } } })
+    );
+    assert_eq!(body["tool_choice"]["function"]["name"], "f");
+    let members = ["temperature", "top_k", "max_tokens", "reasoning_effort", "service_tier"];
+    let values = members.map(|name| body[name].clone());
+    assert_eq!(json!(values), json!([0.5, 4, 9, "low", "default"]));
+
+    let converse = json!({
+        "messages": [{ "role": "user", "content": [{ "text": "hi" }, { "cachePoint": { "type": "default" } }] }],
+        "inferenceConfig": { "topP": 0.5, "maxTokens": 9 },
+        "toolConfig": { "tools": [{ "toolSpec": { "name": "f", "inputSchema": { "json": { "type": "object" } } } },
+            { "systemTool": { "name": "nova_grounding" } }], "toolChoice": { "any": {} } },
+        "additionalModelRequestFields": { "top_k": 4, "anthropic_beta": ["b"] },
+        "requestMetadata": { "team": "a" }, "guardrailConfig": { "guardrailIdentifier": "g" },
+    });
+    let (body, losses) = written(WireFormat::Bedrock, &target(WireFormat::OpenAiChat, "m"), converse);
+    assert_eq!(losses, "anthropic_beta, cachePoint, guardrailConfig, tools.systemTool");
+    let values = ["top_p", "top_k", "tool_choice", "metadata"].map(|name| body[name].clone());
+    assert_eq!(json!(values), json!([0.5, 4, "required", { "team": "a" }]));
+
+    let interaction = json!({
+        "model": "m", "input": "hi", "generation_config": { "seed": 7, "thinking_level": "high",
+            "tool_choice": { "allowed_tools": { "mode": "any", "tools": ["f", "g"] } }, "speech_config": { "a": 1 } },
+        "tools": [{ "type": "function", "name": "f", "parameters": { "type": "object" } }],
+    });
+    let (body, losses) = written(WireFormat::Interactions, &target(WireFormat::OpenAiChat, "m"), interaction);
+    assert_eq!(losses, "speech_config, tool_choice");
+    let values = ["seed", "reasoning_effort", "tool_choice"].map(|name| body[name].clone());
+    assert_eq!(json!(values), json!([7, "high", "required"]));
+}
+
+#[test]
+fn results_without_ids_belong_to_their_calls_and_structured_ones_are_text() {
+    let call = |city: &str| json!({ "functionCall": { "name": "f", "args": { "city": city } } });
+    let result = |value: Value| json!({ "functionResponse": { "name": "f", "response": value } });
+    let gemini = json!({ "contents": [
+        { "role": "model", "parts": [call("a"), call("b")] },
+        { "role": "user", "parts": [result(json!({ "sky": "grey", "rain": 1 })), result(json!({ "output": "sun" }))] },
+        { "role": "model", "parts": [call("c")] },
+        { "role": "user", "parts": [result(json!({ "output": "snow" }))] },
+    ] });
+    let (body, _) = written(WireFormat::Gemini, &target(WireFormat::Anthropic, "m"), gemini);
+    let ids = |message: usize, name: &str| -> Vec<String> {
+        let blocks = body["messages"][message]["content"].as_array().unwrap().iter();
+        blocks.map(|block| block[name].as_str().unwrap().to_owned()).collect()
+    };
+    assert_eq!(ids(1, "id"), ids(2, "tool_use_id"));
+    assert_eq!(ids(3, "id"), ids(4, "tool_use_id"));
+    assert!(ids(1, "id")[0] != ids(1, "id")[1] && !ids(1, "id").contains(&ids(3, "id")[0]), "{body}");
+    assert_eq!(body["messages"][2]["content"][0]["content"][0]["text"], r#"{"sky":"grey","rain":1}"#);
+    let converse = json!({ "messages": [
+        { "role": "assistant", "content": [{ "toolUse": { "toolUseId": "t", "name": "f", "input": {} } }] },
+        { "role": "user", "content": [{ "toolResult": { "toolUseId": "t", "content": [{ "json": { "a": 1 } }] } }] },
+    ] });
+    let (body, _) = written(WireFormat::Bedrock, &target(WireFormat::Anthropic, "m"), converse);
+    assert_eq!(body["messages"][2]["content"][0]["content"][0]["text"], r#"{"a":1}"#);
+}
+
+#[test]
+fn a_request_that_refers_to_state_is_refused() {
+    for (client, body, name) in [
+        (
+            WireFormat::Interactions,
+            json!({ "model": "m", "input": "a", "previous_interaction_id": "v1_a" }),
+            "previous",
+        ),
+        (WireFormat::Interactions, json!({ "agent": "deep-research", "input": "a" }), "agent"),
+        (WireFormat::Interactions, json!({ "model": "m", "input": "a", "background": true }), "background"),
+        (WireFormat::Gemini, json!({ "contents": [{ "parts": [] }], "cachedContent": "c" }), "cachedContent"),
+        (WireFormat::Gemini, json!({ "contents": [] }), "no messages"),
+        (WireFormat::Bedrock, json!({ "messages": [] }), "no messages"),
+    ] {
+        let error = ChatRequest::parse(client, body).unwrap_err();
+        assert!(error.contains(name), "{error}");
+    }
+}
+
+/// The message of the assistant in a whole reply, as its client returns it with the history.
+fn history(client: WireFormat, reply: &Value) -> Value {
+    let user = "hello";
+    match client {
+        WireFormat::Gemini => json!({ "contents": [
+            { "role": "user", "parts": [{ "text": user }] }, reply["candidates"][0]["content"],
+            { "role": "user", "parts": [{ "text": "more" }] },
+        ] }),
+        WireFormat::Interactions => {
+            let steps = reply["steps"].as_array().unwrap().iter().cloned();
+            let said = |text: &str| json!({ "type": "user_input", "content": [{ "type": "text", "text": text }] });
+            let input: Vec<Value> = [said(user)].into_iter().chain(steps).chain([said("more")]).collect();
+            json!({ "model": "m", "input": input })
+        }
+        _ => json!({ "messages": [
+            { "role": "user", "content": [{ "text": user }] }, reply["output"]["message"],
+            { "role": "user", "content": [{ "text": "more" }] },
+        ] }),
+    }
+}
+
+#[test]
+fn a_thought_goes_back_to_its_provider_only() {
+    let anthropic = json!({ "id": "m1", "model": "c", "stop_reason": "end_turn", "usage": { "output_tokens": 1 }, "content": [
+        { "type": "thinking", "thinking": "well", "signature": "c2ln" }, { "type": "text", "text": "Hello." } ] });
+    let openai = json!({ "id": "r", "status": "completed", "output": [
+        { "type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "gAAA" },
+        { "type": "message", "role": "assistant", "content": [{ "type": "output_text", "text": "Hello." }] } ] });
+    for client in [WireFormat::Gemini, WireFormat::Interactions, WireFormat::Bedrock] {
+        for (upstream, reply, other) in [
+            (WireFormat::Anthropic, &anthropic, WireFormat::OpenAiResponses),
+            (WireFormat::OpenAiResponses, &openai, WireFormat::Anthropic),
+        ] {
+            let reply = whole_reply(client, &head(), &parse_reply(upstream, reply.to_string().as_bytes()));
+            let history = history(client, &reply);
+            let (body, losses) = written(client, &target(upstream, "m"), history.clone());
+            let text = body.to_string();
+            assert!(text.contains("c2ln") || text.contains("gAAA"), "{client:?} {upstream:?}: {text}");
+            assert_eq!(losses, "", "{client:?} {upstream:?}");
+            let (body, losses) = written(client, &target(other, "m"), history.clone());
+            assert!(!body.to_string().contains("c2ln") && !body.to_string().contains("gAAA"), "{body}");
+            assert!(losses == "thinking" || losses == "reasoning_content", "{losses}");
+            // Nor to the provider whose API the client speaks. Claude on Bedrock reads signatures of Claude.
+            let raw = history.to_string();
+            let native = without_foreign_reasoning(client, Keeps::ItsOwn, raw.as_bytes());
+            if client == WireFormat::Bedrock && upstream == WireFormat::Anthropic {
+                assert_eq!(native, None);
+                continue;
+            }
+            let native: Value = serde_json::from_slice(&native.expect("it has a foreign thought")).unwrap();
+            let text = native.to_string();
+            assert!(text.contains("Hello.") && text.contains("more"), "{text}");
+            assert!(!text.contains("ignature"), "{text}");
+        }
+    }
+    // Google's own signatures stay where they are, and go to nobody else.
+    let own = json!({ "contents": [{ "role": "model", "parts": [
+        { "text": "well", "thought": true, "thoughtSignature": "CiQB4/+signature" }, { "text": "Hello." } ] }] });
+    assert_eq!(without_foreign_reasoning(WireFormat::Gemini, Keeps::ItsOwn, own.to_string().as_bytes()), None);
+    let (body, losses) = written(WireFormat::Gemini, &target(WireFormat::Anthropic, "m"), own);
+    assert!(!body.to_string().contains("CiQB4"), "{body}");
+    assert_eq!(losses, "messages.assistant_first, reasoning_content");
+    for signature in ["c2ln", "openai:rs_1:gAAA", "interflow:gemini"] {
+        let urlsafe = sealed(signature).replace('+', "-").replace('/', "_");
+        assert_eq!(opened(&urlsafe).as_deref(), Some(signature));
+    }
+}
+
+#[test]
+fn a_page_that_is_cited_reaches_every_client() {
+    let page = "https://a.test/x";
+    let anthropic = json!({ "type": "web_search_result_location", "url": page, "title": "A", "cited_text": "words" });
+    let grounding = json!({ "webSearchQueries": ["q"], "groundingChunks": [{ "web": { "uri": page, "title": "A" } }],
+        "groundingSupports": [{ "segment": { "endIndex": 3 }, "groundingChunkIndices": [0] }] });
+    let annotation = json!({ "type": "url_citation", "url": page, "title": "A", "start_index": 0, "end_index": 3 });
+    let wholes = [
+        (
+            WireFormat::Anthropic,
+            json!({ "id": "m", "stop_reason": "end_turn", "content": [
+                { "type": "server_tool_use", "id": "srvtoolu_1", "name": "web_search", "input": { "query": "q" } },
+                { "type": "web_search_tool_result", "tool_use_id": "srvtoolu_1", "content": [{ "type": "web_search_result", "url": page }] },
+                { "type": "text", "text": "Yes", "citations": [anthropic, anthropic] } ] }),
+        ),
+        (
+            WireFormat::OpenAiChat,
+            json!({ "choices": [{ "finish_reason": "stop", "message": { "content": "Yes",
+                "annotations": [{ "type": "url_citation", "url_citation": annotation }] } }] }),
+        ),
+        (
+            WireFormat::OpenAiResponses,
+            json!({ "id": "r", "status": "completed", "output": [
+                { "type": "web_search_call", "id": "ws_1", "status": "completed", "action": { "type": "search" } },
+                { "type": "message", "role": "assistant", "content": [
+                    { "type": "output_text", "text": "Yes", "annotations": [annotation] } ] } ] }),
+        ),
+        (
+            WireFormat::Gemini,
+            json!({ "candidates": [{ "content": { "role": "model", "parts": [{ "text": "Yes" }] }, "finishReason": "STOP",
+                "groundingMetadata": grounding }] }),
+        ),
+        (
+            WireFormat::Bedrock,
+            json!({ "stopReason": "end_turn", "output": { "message": { "role": "assistant", "content": [
+                { "text": "Yes" }, { "citationsContent": { "content": [], "citations": [
+                    { "title": "A", "location": { "web": { "url": page } } } ] } } ] } } }),
+        ),
+    ];
+    for (upstream, reply) in wholes {
+        let reply = reply.to_string();
+        assert!(super::lost_in_reply(reply.as_bytes()).is_empty(), "{reply}");
+        let reply = parse_reply(upstream, reply.as_bytes());
+        for client in CLIENTS {
+            let out = whole_reply(client, &head(), &reply).to_string();
+            assert_eq!(out.matches(page).count(), 1, "{upstream:?} to {client:?}: {out}");
+            assert!(out.contains("\"Yes\"") && !out.contains("web_search\""), "{upstream:?} to {client:?}: {out}");
+        }
+    }
+    let delta = |delta: Value| json!({ "type": "content_block_delta", "index": 0, "delta": delta });
+    let stream: String = [
+        json!({ "type": "content_block_start", "index": 0, "content_block": { "type": "text", "text": "" } }),
+        delta(json!({ "type": "text_delta", "text": "Yes" })),
+        delta(json!({ "type": "citations_delta", "citation": anthropic })),
+        json!({ "type": "content_block_stop", "index": 0 }),
+        json!({ "type": "message_delta", "delta": { "stop_reason": "end_turn" } }),
+        json!({ "type": "message_stop" }),
+    ]
+    .map(|event| format!("data: {event}\n\n"))
+    .concat();
+    for client in CLIENTS.into_iter().filter(|client| *client != WireFormat::Bedrock) {
+        let out = streamed(client, WireFormat::Anthropic, StreamFraming::Sse, stream.as_bytes());
+        assert!(out.contains(page) && !out.contains("Translation-Loss"), "{client:?}: {out}");
+    }
+    // What the gateway wrote is not sent to a provider as its own.
+    let marked = json!({ "messages": [{ "role": "assistant", "content": [{ "type": "text", "text": "Yes", "citations": [
+        { "type": "web_search_result_location", "url": page, "encrypted_index": "interflow:openai_chat" } ] }] }] });
+    let clean = without_foreign_reasoning(WireFormat::Anthropic, Keeps::ItsOwn, marked.to_string().as_bytes()).unwrap();
+    assert_eq!(
+        serde_json::from_slice::<Value>(&clean).unwrap()["messages"][0]["content"],
+        json!([{ "type": "text", "text": "Yes" }])
+    );
+}
+
+#[test]
+fn tools_that_a_provider_runs_become_those_of_another() {
+    let search = [
+        (WireFormat::Anthropic, json!({ "type": "web_search_20260318", "name": "web_search", "max_uses": 3 })),
+        (WireFormat::OpenAiResponses, json!({ "type": "web_search_preview" })),
+        (WireFormat::Gemini, json!({ "googleSearch": {} })),
+        (WireFormat::Interactions, json!({ "type": "google_search" })),
+    ];
+    for (client, tool) in search {
+        let body = match client {
+            WireFormat::Gemini => json!({ "contents": [{ "parts": [{ "text": "hi" }] }], "tools": [tool] }),
+            WireFormat::Anthropic => json!({ "messages": [{ "role": "user", "content": "hi" }], "tools": [tool] }),
+            _ => json!({ "model": "m", "input": "hi", "tools": [tool] }),
+        };
+        for (upstream, expected) in [
+            (WireFormat::Anthropic, Some("web_search_20250305")),
+            (WireFormat::OpenAiResponses, Some("\"web_search\"")),
+            (WireFormat::Gemini, Some("googleSearch")),
+            (WireFormat::OpenAiChat, None),
+            (WireFormat::Bedrock, None),
+        ] {
+            let (body, losses) = written(client, &target(upstream, "m"), body.clone());
+            let tools = body["tools"].to_string();
+            assert_eq!(expected.map(|name| tools.contains(name)), expected.map(|_| true), "{client:?}: {body}");
+            assert_eq!(losses.contains("tools."), expected.is_none(), "{client:?} to {upstream:?}: {losses}");
+        }
+    }
+}
