@@ -252,10 +252,8 @@ async fn what_a_model_refuses_in_its_own_format_is_a_tag_of_the_refused_request(
         parts.llm.provider.insert("anthropic".into(), at);
     })
     .await;
-    let mut flows = 0;
-    for (model, status, tags) in
-        [("claude-opus-5-5", 400, &["temperature", "top_p", "top_k"][..]), ("claude-haiku-4-5", 200, &[])]
-    {
+    let cases = [("claude-opus-5-5", 400, &["temperature", "top_p", "top_k"][..]), ("claude-haiku-4-5", 200, &[])];
+    for (flows, (model, status, tags)) in cases.into_iter().enumerate() {
         let sent = body(PATHS[0], model, "sampling").to_string();
         let fields = "Content-Type: application/json\r\nanthropic-version: 2023-06-01\r\nx-api-key: k\r\n";
         let answer = gate.send("POST", "/anthropic/v1/messages", fields, sent.as_bytes()).await.unwrap();
@@ -264,7 +262,6 @@ async fn what_a_model_refuses_in_its_own_format_is_a_tag_of_the_refused_request(
         let flow = gate.proxy.flows(flows + 1).await.remove(flows);
         let own: Vec<_> = flow.tags.iter().filter_map(|tag| tag.strip_prefix("unsupported:")).collect();
         assert_eq!(own, tags, "{model}");
-        flows += 1;
     }
 }
 
