@@ -327,7 +327,7 @@ mod tests {
             (
                 entry(r#"{"input": 1, "output": 2, "hours": [{"weekdays": [1], "begin": 60, "end": 60}]}"#),
                 "4:10",
-                "60 and 60",
+                "[1], 60 to 60",
             ),
             (
                 entry("{\"input\": 1, \"output\": 2},\n    \"m\": {\"input\": 3, \"output\": 4}"),

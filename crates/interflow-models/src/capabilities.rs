@@ -16,7 +16,7 @@ pub struct Capabilities {
     pub apis: Vec<String>,
     /// APIs that take function tools while the model thinks; all of `apis` if empty.
     pub tools_on: Vec<String>,
-    /// Parameters that are an error or have no effect; see [`Capabilities::refuses`].
+    /// Parameters that are an error or have no effect.
     refuses: BTreeSet<String>,
     /// Those that are an error only while the model thinks.
     refuses_while_thinking: BTreeSet<String>,

@@ -1904,7 +1904,7 @@ export interface components {
              */
             tools_on: string[];
             /**
-             * @description Parameters that are an error or have no effect; see [`Capabilities::refuses`].
+             * @description Parameters that are an error or have no effect.
              * @default []
              */
             refuses: string[];
