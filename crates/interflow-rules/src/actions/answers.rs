@@ -145,18 +145,18 @@ fn map_local(at: &mut ActionContext<'_>, l: &MapLocalParams) -> ActionEffect {
     let private = at.program.runtime.private_files.clone();
     ActionEffect::Wait(PendingAction::File(Box::pin(async move {
         let lookup = disk::run(move || Ok(wanted.find())).await;
-        let found = lookup.map_err(|e| Error::new(ErrorKind::StageFailed, "a rule's file").with_source(e))?;
-        let Some(found) = found else {
+        let local_path = lookup.map_err(|e| Error::new(ErrorKind::StageFailed, "a rule's file").with_source(e))?;
+        let Some(local_path) = local_path else {
             return Ok(if fall_through {
                 FileOutcome::Nothing
             } else {
                 FileOutcome::Response(Box::new(no_such_file()))
             });
         };
-        let media = content_type.as_deref().or_else(|| media_type::by_file_name(found.to_str()?));
+        let media = content_type.as_deref().or_else(|| media_type::by_file_name(local_path.to_str()?));
         let mut head = response_head(status);
         let _ = head.headers.append("Content-Type", media.unwrap_or("application/octet-stream"));
-        let response = on_disk(found, private, move |path| conditions.answer(path, head, is_head)).await?;
+        let response = on_disk(local_path, private, move |path| conditions.answer(path, head, is_head)).await?;
         Ok(FileOutcome::Response(Box::new(response)))
     })))
 }

@@ -244,7 +244,7 @@ macro_rules! blob_fields {
                 $write;
             }
 
-            #[allow(unused_mut)]
+            #[allow(unused_mut, reason = "some values are read from the bytes as they are")]
             fn read(&mut self, mut $field: VarintReader<'_>) -> Result<()> {
                 *self = $read;
                 Ok(())
