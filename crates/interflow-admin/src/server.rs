@@ -10,7 +10,6 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue, header};
 use axum::middleware::{self, Next};
 use axum::response::Response;
 use axum::routing::{get, post};
-use interflow_codec::prometheus::MetricsPage;
 use tokio::net::TcpListener;
 
 use crate::audit::AdminAudit;
@@ -64,11 +63,6 @@ impl AdminServer {
             // Outermost, so that rejected requests have the headers as well.
             .layer(middleware::from_fn(set_security_headers));
         Ok(Self { state, router, listener })
-    }
-
-    /// Adds metrics to the page. Their families belong in the table.
-    pub fn add_metrics(&self, write: impl Fn(&mut MetricsPage) + Send + Sync + 'static) {
-        self.state.metrics.add(Box::new(write));
     }
 
     /// The state of the API, which other tasks read and update.

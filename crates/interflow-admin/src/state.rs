@@ -31,7 +31,7 @@ use crate::error::ApiError;
 use crate::event_clients::EventClients;
 use crate::identity::shared::SharedIdentity;
 use crate::identity::token_lifetimes::TokenLifetimes;
-use crate::metrics::sources::{MetricsSource, MetricsSources};
+use crate::metrics::sources::MetricsSource;
 use crate::pending::FleetPending;
 use crate::pending::queue::PendingQueue;
 use crate::records::{MAX_UPLOAD, Records};
@@ -128,7 +128,7 @@ pub struct AdminState {
     pub(crate) setup: Option<MachineSetup>,
     pub(crate) address: SocketAddr,
     pub(crate) viewers: EventClients,
-    pub(crate) metrics: MetricsSources,
+    pub(crate) metrics: Vec<MetricsSource>,
     pub(crate) events_patience: Duration,
     pub(crate) mcp_writes: bool,
     pub limits: Option<LimitDeps>,
@@ -180,7 +180,7 @@ impl AdminState {
             setup: deps.setup,
             address,
             viewers: EventClients::default(),
-            metrics: MetricsSources::new(deps.metrics),
+            metrics: deps.metrics,
             events_patience: config.events_write_timeout.0,
             mcp_writes: config.mcp_writes,
             limits: deps.limits,

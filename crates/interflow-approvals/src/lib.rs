@@ -161,6 +161,8 @@ pub(crate) enum Decision {
     Ask,
 }
 
+pub type Result<T, E = ApprovalsError> = std::result::Result<T, E>;
+
 /// Why an operation on approvals failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ApprovalsError {
@@ -275,7 +277,7 @@ impl Approvals {
     ///
     /// # Errors
     /// There is none with this id, or the resolution does not make a valid rule.
-    pub fn resolve(&self, turn: &EditTurn, id: u64, answer: &Resolution) -> Result<ResolutionResult, ApprovalsError> {
+    pub fn resolve(&self, turn: &EditTurn, id: u64, answer: &Resolution) -> Result<ResolutionResult> {
         let nothing =
             || ApprovalsError::NotFound(format!("pending request {id}; it may have been decided or have timed out"));
         let held = self.waiting.list().into_iter().find(|h| h.id == id).ok_or_else(nothing)?;
@@ -308,7 +310,7 @@ impl Approvals {
     ///
     /// # Errors
     /// The rule is invalid, there are too many, or the file cannot be written.
-    pub fn add_rule(&self, turn: &EditTurn, spec: RuleSpec) -> Result<RuleView, ApprovalsError> {
+    pub fn add_rule(&self, turn: &EditTurn, spec: RuleSpec) -> Result<RuleView> {
         let rule = ApprovalRule::new(random_id(), RuleSource::Global, spec).map_err(ApprovalsError::Invalid)?;
         let rule = Arc::new(rule);
         self.edit_rules(turn, |made| {
@@ -330,7 +332,7 @@ impl Approvals {
     ///
     /// # Errors
     /// There is none with this id, or the file cannot be written.
-    pub fn remove_rule(&self, turn: &EditTurn, id: &str) -> Result<(), ApprovalsError> {
+    pub fn remove_rule(&self, turn: &EditTurn, id: &str) -> Result<()> {
         self.edit_rules(turn, |made| {
             let before = made.len();
             made.retain(|r| r.id != id);
@@ -345,7 +347,7 @@ impl Approvals {
     ///
     /// # Errors
     /// The session is invalid, or there are too many.
-    pub fn add_session(&self, spec: SessionSpec) -> Result<SessionView, ApprovalsError> {
+    pub fn add_session(&self, spec: SessionSpec) -> Result<SessionView> {
         let session = ApprovalSession::new(spec).map_err(ApprovalsError::Invalid)?;
         let view = session.view();
         // A secret that is being stored may have the same label.
@@ -367,7 +369,7 @@ impl Approvals {
     ///
     /// # Errors
     /// It has expired or never existed.
-    pub fn heartbeat(&self, id: &str) -> Result<SessionView, ApprovalsError> {
+    pub fn heartbeat(&self, id: &str) -> Result<SessionView> {
         let sessions = self.sessions.load();
         let session = sessions.iter().find(|s| &*s.id == id && s.is_active());
         let session = session.ok_or_else(|| ApprovalsError::NotFound(format!("session {id}; register it again")))?;
@@ -379,7 +381,7 @@ impl Approvals {
     ///
     /// # Errors
     /// There is none with this id.
-    pub fn end_session(&self, id: &str) -> Result<(), ApprovalsError> {
+    pub fn end_session(&self, id: &str) -> Result<()> {
         let mut state = self.state.lock();
         let Some(session) = state.sessions.remove(id) else {
             return Err(ApprovalsError::NotFound(format!("session {id}")));
@@ -398,7 +400,7 @@ impl Approvals {
     ///
     /// # Errors
     /// The secret is invalid, its label or placeholder is taken, or the file cannot be written.
-    pub fn add_secret(&self, turn: &EditTurn, spec: SecretSpec) -> Result<SecretView, ApprovalsError> {
+    pub fn add_secret(&self, turn: &EditTurn, spec: SecretSpec) -> Result<SecretView> {
         let secret = Arc::new(StoredSecret::new(spec).map_err(ApprovalsError::Invalid)?);
         self.edit_secrets(turn, |state, secrets| {
             if secrets.len() >= MAX_SECRETS {
@@ -415,7 +417,7 @@ impl Approvals {
     ///
     /// # Errors
     /// There is none with this label, or the file cannot be written.
-    pub fn remove_secret(&self, turn: &EditTurn, label: &str) -> Result<(), ApprovalsError> {
+    pub fn remove_secret(&self, turn: &EditTurn, label: &str) -> Result<()> {
         self.edit_secrets(turn, |_, secrets| {
             let before = secrets.len();
             secrets.retain(|s| s.label != label);
@@ -608,7 +610,7 @@ fn rule_view(rule: &ApprovalRule) -> RuleView {
 }
 
 /// Labels and placeholders must be unique.
-fn check_unique_secrets<'s>(secrets: impl Iterator<Item = &'s Arc<StoredSecret>>) -> Result<(), ApprovalsError> {
+fn check_unique_secrets<'s>(secrets: impl Iterator<Item = &'s Arc<StoredSecret>>) -> Result<()> {
     let mut names: HashSet<(&str, &str)> = HashSet::new();
     for secret in secrets {
         // Sessions may each have a secret with the same label; a placeholder belongs to one secret only.

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use super::config::ApprovalMode;
 use super::stored::file_error;
-use super::{Approvals, ApprovalsError};
+use super::{Approvals, ApprovalsError, Result};
 
 /// A mode, and its expiry by the monotonic clock, so that a correction of the wall clock does not change the duration.
 pub(super) type TemporaryMode = Option<(ApprovalMode, Option<Timestamp>)>;
@@ -54,11 +54,7 @@ impl Approvals {
     ///
     /// # Errors
     /// Its file cannot be written; the mode is what it was.
-    pub fn change_mode(
-        &self,
-        turn: &EditTurn,
-        mode: Option<(ApprovalMode, Option<Duration>)>,
-    ) -> Result<(), ApprovalsError> {
+    pub fn change_mode(&self, turn: &EditTurn, mode: Option<(ApprovalMode, Option<Duration>)>) -> Result<()> {
         let Some(path) = &self.mode_file else {
             let until = |lasting: Option<Duration>| lasting.map(|d| Timestamp::monotonic().after(d));
             self.activate_mode(mode.map(|(mode, lasting)| (mode, until(lasting))));

@@ -9,7 +9,7 @@ use super::config::ApprovalsConfig;
 use super::rule_set::ApprovalRule;
 use super::rules_file::{StoredRule, StoredRules, parse_rules, read_rules};
 use super::secrets::{SecretVault, StoredSecret, VaultKey};
-use super::{ApprovalState, Approvals, ApprovalsError};
+use super::{ApprovalState, Approvals, ApprovalsError, Result};
 
 impl Approvals {
     /// Runs a change of what is stored on a blocking thread: it may wait for another process, and for the disk.
@@ -18,8 +18,8 @@ impl Approvals {
     /// Those of the change.
     pub async fn edit<T: Send + 'static>(
         self: &Arc<Self>,
-        change: impl FnOnce(&Self, &EditTurn) -> Result<T, ApprovalsError> + Send + 'static,
-    ) -> Result<T, ApprovalsError> {
+        change: impl FnOnce(&Self, &EditTurn) -> Result<T> + Send + 'static,
+    ) -> Result<T> {
         let this = Arc::clone(self);
         let done = tokio::task::spawn_blocking(move || change(&this, &EditTurn::unlimited())).await;
         done.unwrap_or_else(|e| Err(ApprovalsError::Io(format!("the change was not finished: {e}"))))
@@ -29,8 +29,8 @@ impl Approvals {
     pub(super) fn edit_rules<T>(
         &self,
         turn: &EditTurn,
-        edit: impl FnOnce(&mut Vec<Arc<ApprovalRule>>) -> Result<T, ApprovalsError>,
-    ) -> Result<T, ApprovalsError> {
+        edit: impl FnOnce(&mut Vec<Arc<ApprovalRule>>) -> Result<T>,
+    ) -> Result<T> {
         let path = self.home.join(&self.settings.load().file);
         let _alone = self.editing.lock();
         let check = |text: &str| parse_rules(&path, Some(text)).map_err(ApprovalsError::Io);
@@ -56,8 +56,8 @@ impl Approvals {
     pub(super) fn edit_secrets<T>(
         &self,
         turn: &EditTurn,
-        edit: impl FnOnce(&ApprovalState, &mut Vec<Arc<StoredSecret>>) -> Result<T, ApprovalsError>,
-    ) -> Result<T, ApprovalsError> {
+        edit: impl FnOnce(&ApprovalState, &mut Vec<Arc<StoredSecret>>) -> Result<T>,
+    ) -> Result<T> {
         let vault = SecretVault::new(self.home.join(&self.settings.load().secrets), self.vault_key.clone());
         let _alone = self.editing.lock();
         let parse = |text: Option<&str>| -> Result<Vec<_>, _> {

@@ -8,14 +8,7 @@ use interflow_store::MessageRecord;
 /// A message as one frame. Client messages are masked with zeros, which leaves their bytes unchanged. `None` for events
 /// and gRPC.
 pub(super) fn encode(message: &MessageRecord) -> Option<Vec<u8>> {
-    let opcode = match message.kind {
-        MessageKind::Text => 1,
-        MessageKind::Binary => 2,
-        MessageKind::Close => 8,
-        MessageKind::Ping => 9,
-        MessageKind::Pong => 10,
-        MessageKind::Event | MessageKind::Grpc => return None,
-    };
+    let opcode = opcode(message.kind)?;
     let masked = message.direction == Direction::Request;
     let len = message.payload.len();
     let mut frame = Vec::with_capacity(len + 14);
@@ -56,16 +49,23 @@ pub(super) fn decode(frame: &[u8]) -> Option<(bool, u8, Bytes)> {
     Some((first & 0x80 != 0, first & 0x0f, payload))
 }
 
+/// The messages of a WebSocket by their opcodes (RFC 6455 5.2).
+const OPCODES: [(u8, MessageKind); 5] = [
+    (1, MessageKind::Text),
+    (2, MessageKind::Binary),
+    (8, MessageKind::Close),
+    (9, MessageKind::Ping),
+    (10, MessageKind::Pong),
+];
+
 /// The kind of a message that begins with this opcode.
 pub(super) fn kind(opcode: u8) -> Option<MessageKind> {
-    Some(match opcode {
-        1 => MessageKind::Text,
-        2 => MessageKind::Binary,
-        8 => MessageKind::Close,
-        9 => MessageKind::Ping,
-        10 => MessageKind::Pong,
-        _ => return None,
-    })
+    OPCODES.into_iter().find(|(code, _)| *code == opcode).map(|(_, kind)| kind)
+}
+
+/// `None` for events and gRPC, whose messages are in the body.
+pub(super) fn opcode(kind: MessageKind) -> Option<u8> {
+    OPCODES.into_iter().find(|(_, known)| *known == kind).map(|(code, _)| code)
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use std::borrow::Cow;
 use bytes::Bytes;
 use interflow_types::{FlowId, Headers, Timestamp};
 
-use super::{FlowSink, FlowWithBodies, ImportError, ImportReport, jsonl};
+use super::{FlowSink, FlowWithBodies, ImportError, ImportReport, Result, jsonl};
 use interflow_store::{BodyRecord, FlowKind, FlowState, RequestRecord, ResponseRecord, TunnelRecord};
 
 /// A flow id derived from `started` and `parts`: stable across imports of the same file.
@@ -109,12 +109,7 @@ impl<'s> ImportSink<'s> {
     }
 
     /// Imports one flow, or notes its location and why it is invalid.
-    pub fn push(
-        &mut self,
-        place: &str,
-        flow: Result<FlowWithBodies, String>,
-        notes: Vec<String>,
-    ) -> Result<(), ImportError> {
+    pub fn push(&mut self, place: &str, flow: Result<FlowWithBodies, String>, notes: Vec<String>) -> Result<()> {
         // The same checks as for Interflow's own format: an archive may come from anyone.
         match flow.and_then(|flow| jsonl::validate_row(&flow.row).map(|()| flow)) {
             Ok(flow) => {

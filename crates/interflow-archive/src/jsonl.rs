@@ -7,7 +7,7 @@ use interflow_types::schema::JsonSchema;
 use interflow_types::{Direction, Headers, Method};
 use serde::{Deserialize, Serialize};
 
-use super::{BodySource, FlowExporter, FlowSink, FlowWithBodies, ImportError, ImportReport, read_flow};
+use super::{BodySource, FlowExporter, FlowSink, FlowWithBodies, ImportError, ImportReport, Result, read_flow};
 use interflow_store::{FlowRecord, MessageRecord, RequestRecord, ResponseRecord, serde_repr};
 
 /// Maximum length of a line, in bytes.
@@ -88,7 +88,7 @@ impl<W: Write> FlowExporter for JsonlWriter<W> {
 ///
 /// # Errors
 /// The first invalid line; flows before it remain.
-pub fn import(mut file: impl BufRead, sink: FlowSink<'_>) -> Result<ImportReport, ImportError> {
+pub fn import(mut file: impl BufRead, sink: FlowSink<'_>) -> Result<ImportReport> {
     let mut report = ImportReport::default();
     let mut line = Vec::new();
     for number in 1u64.. {

@@ -38,6 +38,9 @@ pub use readable_bodies::{ReadableBodySource, is_damage};
 pub use interflow_store::FlowWithBodies;
 use interflow_store::{FlowRecord, FlowStore, MessageRecord, StoreError};
 
+/// The recorded messages of a flow, in order.
+pub type MessageIter<'a> = Box<dyn Iterator<Item = io::Result<MessageRecord>> + 'a>;
+
 /// The bytes of recorded flows. A body may be read more than once, and each read starts at its beginning.
 pub trait BodySource {
     /// The body in this direction, transfer coding removed, content coding kept; empty if not recorded.
@@ -56,10 +59,7 @@ pub trait BodySource {
     ///
     /// # Errors
     /// The messages cannot be read.
-    fn messages<'a>(
-        &'a self,
-        flow: &'a FlowRecord,
-    ) -> io::Result<Box<dyn Iterator<Item = io::Result<MessageRecord>> + 'a>>;
+    fn messages<'a>(&'a self, flow: &'a FlowRecord) -> io::Result<MessageIter<'a>>;
 }
 
 /// Loads a flow with all its bytes.
@@ -97,10 +97,7 @@ impl BodySource for FlowWithBodies {
         Ok(if edited { Box::new(bytes.as_ref()) } else { Box::new(io::empty()) })
     }
 
-    fn messages<'a>(
-        &'a self,
-        _flow: &'a FlowRecord,
-    ) -> io::Result<Box<dyn Iterator<Item = io::Result<MessageRecord>> + 'a>> {
+    fn messages<'a>(&'a self, _flow: &'a FlowRecord) -> io::Result<MessageIter<'a>> {
         Ok(Box::new(self.messages.iter().cloned().map(Ok)))
     }
 }
@@ -124,10 +121,7 @@ impl BodySource for StoreBodySource<'_> {
         original_of(self.0, flow, direction)
     }
 
-    fn messages<'a>(
-        &'a self,
-        flow: &'a FlowRecord,
-    ) -> io::Result<Box<dyn Iterator<Item = io::Result<MessageRecord>> + 'a>> {
+    fn messages<'a>(&'a self, flow: &'a FlowRecord) -> io::Result<MessageIter<'a>> {
         // In pages, so that a long stream is not loaded as a whole.
         const PAGE: u64 = 256;
         let pages = (0..flow.messages).step_by(PAGE as usize);
@@ -170,10 +164,7 @@ impl BodySource for OriginalBodySource<'_> {
         Ok(Box::new(io::empty()))
     }
 
-    fn messages<'a>(
-        &'a self,
-        flow: &'a FlowRecord,
-    ) -> io::Result<Box<dyn Iterator<Item = io::Result<MessageRecord>> + 'a>> {
+    fn messages<'a>(&'a self, flow: &'a FlowRecord) -> io::Result<MessageIter<'a>> {
         let all = StoreBodySource(self.0).messages(flow)?.collect::<Vec<_>>();
         Ok(Box::new(all.into_iter()))
     }
@@ -433,6 +424,8 @@ impl ImportReport {
     }
 }
 
+pub type Result<T, E = ImportError> = std::result::Result<T, E>;
+
 #[derive(Debug, thiserror::Error)]
 pub enum ImportError {
     /// The file is not of this format, or truncated.
@@ -471,7 +464,7 @@ pub type FlowSink<'s> = &'s mut dyn FnMut(FlowWithBodies) -> io::Result<()>;
 ///
 /// # Errors
 /// The file is malformed or cannot be read; the error reports what was imported before.
-pub fn import(format: Option<ArchiveFormat>, file: impl Read, sink: FlowSink<'_>) -> Result<ImportReport, ImportError> {
+pub fn import(format: Option<ArchiveFormat>, file: impl Read, sink: FlowSink<'_>) -> Result<ImportReport> {
     let failed = |source| ImportError::Io { source, report: ImportReport::default() };
     let mut file = BufReader::with_capacity(64 * 1024, file);
     let plain: Box<dyn BufRead + '_> = match file.fill_buf().map_err(failed)? {
@@ -516,11 +509,7 @@ fn importable_formats() -> String {
 }
 
 /// A zip is read from its end, so it is copied to an unnamed temporary file first.
-fn import_zip(
-    mut file: impl Read,
-    format: Option<ArchiveFormat>,
-    sink: FlowSink<'_>,
-) -> Result<ImportReport, ImportError> {
+fn import_zip(mut file: impl Read, format: Option<ArchiveFormat>, sink: FlowSink<'_>) -> Result<ImportReport> {
     let failed = |source| ImportError::Io { source, report: ImportReport::default() };
     let mut spool = tempfile::tempfile().map_err(failed)?;
     io::copy(&mut file, &mut spool).map_err(failed)?;

@@ -6,10 +6,8 @@ use std::io::{self, Read};
 
 use interflow_types::Direction;
 
-use super::{BodySource, original_of};
-use interflow_store::{
-    BodyReader, BodyRecord, FlowRecord, FlowStore, MessageRecord, MissingReason, Result, StoreError,
-};
+use super::{BodySource, MessageIter, original_of};
+use interflow_store::{BodyReader, BodyRecord, FlowRecord, FlowStore, MissingReason, Result, StoreError};
 
 const PAGE: u64 = 256;
 
@@ -121,10 +119,7 @@ impl BodySource for ReadableBodySource<'_> {
         original_of(self.store, flow, direction)
     }
 
-    fn messages<'a>(
-        &'a self,
-        flow: &'a FlowRecord,
-    ) -> io::Result<Box<dyn Iterator<Item = io::Result<MessageRecord>> + 'a>> {
+    fn messages<'a>(&'a self, flow: &'a FlowRecord) -> io::Result<MessageIter<'a>> {
         let pages = (0..flow.messages).step_by(PAGE as usize);
         Ok(Box::new(pages.flat_map(move |from| {
             match self.store.messages(flow.id, from..(from + PAGE).min(flow.messages)) {

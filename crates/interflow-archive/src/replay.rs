@@ -35,6 +35,8 @@ pub enum HeaderEdit {
     Remove(String),
 }
 
+pub type Result<T, E = ReplayError> = std::result::Result<T, E>;
+
 /// Why a request cannot be replayed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ReplayError {
@@ -64,7 +66,7 @@ pub enum ReplayError {
 impl FromStr for UrlEdit {
     type Err = ReplayError;
 
-    fn from_str(text: &str) -> Result<Self, ReplayError> {
+    fn from_str(text: &str) -> Result<Self> {
         let wrong = || ReplayError::Url(text.to_owned());
         // A space would end the request target, and a line end the field.
         if text.bytes().any(|b| b <= b' ' || b == 0x7f) {
@@ -84,7 +86,7 @@ impl FromStr for UrlEdit {
 impl FromStr for HeaderEdit {
     type Err = ReplayError;
 
-    fn from_str(text: &str) -> Result<Self, ReplayError> {
+    fn from_str(text: &str) -> Result<Self> {
         let edit = match text.split_once(':') {
             Some((name, value)) if value.trim().is_empty() => Self::Remove(name.trim().to_owned()),
             Some((name, value)) => Self::Set(name.trim().to_owned(), value.trim().to_owned()),
@@ -131,7 +133,7 @@ impl ComposedParts {
     ///
     /// # Errors
     /// The part that is wrong, and what is expected of it.
-    pub fn parse(method: &str, url: &str, fields: &[(String, String)], body: Bytes) -> Result<Self, ReplayError> {
+    pub fn parse(method: &str, url: &str, fields: &[(String, String)], body: Bytes) -> Result<Self> {
         let method = method.parse().map_err(|_| ReplayError::Method(method.to_owned()))?;
         let UrlEdit::Whole(target) = url.parse()? else { return Err(ReplayError::Url(url.to_owned())) };
         let mut headers = interflow_types::Headers::new();
@@ -176,12 +178,7 @@ impl RequestEdits {
     ///
     /// # Errors
     /// An invalid argument; the error explains the syntax.
-    pub fn parse(
-        method: Option<&str>,
-        url: Option<&str>,
-        headers: &[String],
-        body: Option<Bytes>,
-    ) -> Result<Self, ReplayError> {
+    pub fn parse(method: Option<&str>, url: Option<&str>, headers: &[String], body: Option<Bytes>) -> Result<Self> {
         let method = method.map(|m| m.parse().map_err(|_| ReplayError::Method(m.to_owned()))).transpose()?;
         let url = url.map(str::parse).transpose()?;
         let headers = headers.iter().map(|h| h.parse()).collect::<Result<_, _>>()?;
@@ -192,7 +189,7 @@ impl RequestEdits {
     ///
     /// # Errors
     /// The flow is not an HTTP exchange, or its body is incomplete and not replaced.
-    pub fn apply(&self, row: &FlowRecord, body: Bytes) -> Result<Request, ReplayError> {
+    pub fn apply(&self, row: &FlowRecord, body: Bytes) -> Result<Request> {
         let request = row.request.as_ref().ok_or_else(|| ReplayError::Tunnel(row.id.to_string()))?;
         if row.kind == FlowKind::WebSocket {
             return Err(ReplayError::WebSocket(row.id.to_string()));

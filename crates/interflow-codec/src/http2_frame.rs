@@ -74,12 +74,6 @@ impl<'a> Http2Frame<'a> {
         };
         rest.get(skipped..).unwrap_or_default()
     }
-
-    /// The stream that a PUSH_PROMISE frame announces.
-    pub fn promised_stream(&self) -> Option<u32> {
-        let start = usize::from(self.has(flag::PADDED));
-        Some(number(self.payload.get(start..start + 4)?) & 0x7fff_ffff)
-    }
 }
 
 /// A number of up to four bytes in network order.
@@ -102,7 +96,7 @@ mod tests {
         assert_eq!((frame.stream, frame.byte_len(), frame.content()), (3, 19, &b"hi"[..]));
         let bytes = [&[0, 0, 8, kind::PUSH_PROMISE, flag::PADDED, 0, 0, 0, 1][..], b"\x01\0\0\0\x02hi\0"].concat();
         let frame = Http2Frame::parse(&bytes).unwrap();
-        assert_eq!((frame.promised_stream(), frame.content()), (Some(2), &b"hi"[..]));
+        assert_eq!(frame.content(), b"hi");
         assert_eq!(Http2Frame::parse(&bytes[..16]), None);
         // More padding than there are bytes.
         let bytes = [&[0, 0, 2, kind::DATA, flag::PADDED, 0, 0, 0, 1][..], b"\xffx"].concat();

@@ -107,21 +107,6 @@ static WITHOUT_EFFECT: LazyLock<Vec<(&str, &str)>> = LazyLock::new(|| {
 /// Settings by flat name, in lower case.
 struct MediaflowSettings(BTreeMap<String, String>);
 
-/// Maps `APP__SECTION__KEY` (and the same path in the TOML file) to the flat name where they differ.
-const RENAMED: [(&str, &str); 11] = [
-    ("server.port", "port"),
-    ("proxy.connect_timeout", "timeout"),
-    ("proxy.body_read_timeout", "body_read_timeout"),
-    ("auth.api_password", "api_password"),
-    ("proxy.proxy_url", "proxy_url"),
-    ("proxy.all_proxy", "all_proxy"),
-    ("proxy.max_concurrent_per_host", "max_concurrent_per_host"),
-    ("hls.prebuffer_segments", "hls_prebuffer_segments"),
-    ("hls.segment_cache_ttl", "hls_segment_cache_ttl"),
-    ("mpd.live_playlist_depth", "mpd_live_playlist_depth"),
-    ("mpd.remux_to_ts", "remux_to_ts"),
-];
-
 impl MediaflowSettings {
     fn read(vars: &[(String, String)]) -> Result<Self, SettingError> {
         let mut settings = BTreeMap::new();
@@ -276,8 +261,8 @@ fn flatten(table: &Table, path: &str, settings: &mut BTreeMap<String, String>) {
 }
 
 fn insert(settings: &mut BTreeMap<String, String>, path: &str, value: String) {
-    let renamed = RENAMED.iter().find(|(theirs, _)| *theirs == path).map(|(_, flat)| *flat);
-    let name = renamed.map_or_else(|| path.replace('.', "_"), str::to_owned);
+    let renamed = data_file::records(include_str!("../data/mediaflow_renamed.txt")).find(|[theirs, _]| *theirs == path);
+    let name = renamed.map_or_else(|| path.replace('.', "_"), |[_, flat]| flat.to_owned());
     settings.insert(name, value);
 }
 

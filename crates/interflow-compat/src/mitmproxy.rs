@@ -1,26 +1,21 @@
 //! Translation of mitmproxy's option strings into rules: `map_local`, `map_remote`, `modify_headers`, `modify_body`,
 //! `block_list`, `ignore_hosts`, `stickycookie`, `stickyauth`, `anticache`, `anticomp`, `server_replay`.
 
+use std::sync::LazyLock;
+
 use interflow_query::{Expr, Key, Query, TermTest, TextPattern};
 use interflow_rules::format::{build_regex, unknown_key_message};
-use interflow_types::Direction;
+use interflow_types::{Direction, data_file};
 use serde_json::{Map, Value, json};
 
 /// The supported options.
-pub const SUPPORTED_OPTIONS: &[&str] = &[
-    "map_local",
-    "map_remote",
-    "modify_headers",
-    "modify_body",
-    "block_list",
-    "ignore_hosts",
-    "allow_hosts",
-    "stickycookie",
-    "stickyauth",
-    "anticache",
-    "anticomp",
-    "server_replay",
-];
+pub static SUPPORTED_OPTIONS: LazyLock<Vec<&str>> =
+    LazyLock::new(|| options().filter(|[_, remedy]| remedy.is_empty()).map(|[option, _]| option).collect());
+
+/// All options that are known, with what to do instead of one that does not become rules.
+fn options() -> impl Iterator<Item = [&'static str; 2]> {
+    data_file::records(include_str!("../data/mitmproxy_options.txt"))
+}
 
 /// The translation of an option.
 #[derive(Debug, Default)]
@@ -36,7 +31,7 @@ pub struct ImportedRules {
 /// An unknown option or an invalid value, with what was expected.
 pub fn import_option(option: &str, specs: &[String]) -> Result<ImportedRules, String> {
     if !SUPPORTED_OPTIONS.contains(&option) {
-        return Err(unknown_key_message("option", option, SUPPORTED_OPTIONS));
+        return Err(unknown_key_message("option", option, &SUPPORTED_OPTIONS));
     }
     let mut all = ImportedRules::default();
     match option {
@@ -193,8 +188,7 @@ pub fn config_options(text: &str) -> Result<(Vec<OptionValues>, Vec<String>), St
             continue;
         }
         if !SUPPORTED_OPTIONS.contains(&option.as_str()) {
-            let remedy =
-                UNSUPPORTED_OPTIONS.iter().find(|(o, _)| o == option).map_or("there is no rule for it", |(_, r)| r);
+            let remedy = options().find(|[o, _]| o == option).map_or("there is no rule for it", |[_, remedy]| remedy);
             notes.push(format!("{option}: not taken over: {remedy}"));
             continue;
         }
@@ -212,22 +206,6 @@ pub fn config_options(text: &str) -> Result<(Vec<OptionValues>, Vec<String>), St
     }
     Ok((found, notes))
 }
-
-/// Options that are not rules, and their equivalents.
-const UNSUPPORTED_OPTIONS: &[(&str, &str)] = &[
-    ("mode", "set the ports and upstream proxies in interflow.toml (proxy.listen, upstream.proxy, gateway.route)"),
-    ("listen_host", "set proxy.listen in interflow.toml, or start with --listen-proxy"),
-    ("listen_port", "set proxy.listen in interflow.toml, or start with --listen-proxy"),
-    ("ssl_insecure", "start with --danger-insecure-upstream, or use the action danger_skip_tls_verify"),
-    ("ssl_verify_upstream_trusted_ca", "set upstream.extra_ca in interflow.toml"),
-    ("scripts", "Python add-ons do not run here: write rules, a script in Lua, or a service"),
-    ("proxyauth", "set users under [auth] in interflow.toml"),
-    ("upstream_auth", "write name and password into upstream.proxy in interflow.toml"),
-    ("client_certs", "use the action client_certificate"),
-    ("certs", "use the action show_certificate"),
-    ("confdir", "start with --data-dir"),
-    ("save_stream_file", "flows are recorded anyway: see [record] in interflow.toml"),
-];
 
 /// The rule for `server_replay` with its related options, from a whole `config.yaml`.
 ///

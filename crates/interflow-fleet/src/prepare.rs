@@ -31,8 +31,8 @@ impl Database {
             migrate::require_current(&database.connector).await?;
             let client = database.connector.client().await?;
             let recovery = client.query_one("SELECT pg_is_in_recovery()", &[]).await;
-            let found = recovery.map_err(|e| database.connector.explain(&e))?;
-            database.is_standby.store(found.get(0), SeqCst);
+            let recovered = recovery.map_err(|e| database.connector.explain(&e))?;
+            database.is_standby.store(recovered.get(0), SeqCst);
             objects::check_place(&database.connector, database.objects.as_deref(), false).await
         })
     }

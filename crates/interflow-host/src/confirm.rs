@@ -2,13 +2,13 @@
 
 use std::io::Write as _;
 
-use crate::CliError;
+use crate::{CliError, Result};
 
 /// Asks for confirmation on the terminal. Only an explicit yes counts.
 ///
 /// # Errors
 /// The answer was not yes; nothing was changed.
-pub fn confirmed(what: &str) -> Result<(), CliError> {
+pub fn confirmed(what: &str) -> Result<()> {
     let _ = write!(crate::terminal::stderr(), "{what}\nContinue? [y/N] ");
     let mut answer = String::new();
     let read = std::io::stdin().read_line(&mut answer);

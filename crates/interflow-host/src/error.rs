@@ -62,6 +62,8 @@ impl CliExit {
     }
 }
 
+pub type Result<T, E = CliError> = std::result::Result<T, E>;
+
 #[derive(Debug)]
 pub enum CliError {
     /// The work failed.

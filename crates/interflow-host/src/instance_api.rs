@@ -8,9 +8,9 @@ use serde_json::Value;
 use ureq::http::{Request, Response};
 use ureq::{Agent, AsSendBody, Body, SendBody};
 
-use crate::CliError;
 use crate::data_dir::{DataDir, connect_address};
 use crate::running_instances;
+use crate::{CliError, Result};
 
 /// Maximum response size, in bytes.
 const MAX_ANSWER: u64 = 64 << 20;
@@ -34,7 +34,7 @@ pub fn not_running(home: &DataDir) -> CliError {
 
 impl InstanceApi {
     /// Connects to the instance that runs with this data directory, if it has an admin listener.
-    pub fn for_instance(home: &DataDir) -> Result<Option<Self>, CliError> {
+    pub fn for_instance(home: &DataDir) -> Result<Option<Self>> {
         let Some(address) = home.running_instance().and_then(|i| i.admin) else { return Ok(None) };
         // Bypass proxies: this may run under `interflow exec`, whose proxy refuses connections to itself.
         let config = Agent::config_builder()
@@ -50,7 +50,7 @@ impl InstanceApi {
     ///
     /// # Errors
     /// No instance is running, or it has no admin listener.
-    pub fn require(home: &DataDir) -> Result<Self, CliError> {
+    pub fn require(home: &DataDir) -> Result<Self> {
         let running = home.running_instance();
         Self::for_instance(home)?.ok_or_else(|| match running {
             Some(instance) => CliError::Failed(format!(
@@ -73,7 +73,7 @@ impl InstanceApi {
     ///
     /// # Errors
     /// The instance does not answer, or refuses the request.
-    pub fn send(&self, method: &str, path: &str, input: Option<&Value>) -> Result<Value, CliError> {
+    pub fn send(&self, method: &str, path: &str, input: Option<&Value>) -> Result<Value> {
         self.send_within(None, method, path, input)
     }
 
@@ -87,7 +87,7 @@ impl InstanceApi {
         method: &str,
         path: &str,
         input: Option<&Value>,
-    ) -> Result<Value, CliError> {
+    ) -> Result<Value> {
         let request = Request::builder().method(method).uri(self.url(path)).header("Authorization", self.bearer());
         match input {
             Some(input) => self.run(limit, request.header("Content-Type", "application/json").body(input.to_string())),
@@ -99,13 +99,13 @@ impl InstanceApi {
         &self,
         limit: Option<Duration>,
         request: Result<Request<S>, ureq::http::Error>,
-    ) -> Result<Value, CliError> {
+    ) -> Result<Value> {
         let request = request.map_err(|e| CliError::Failed(format!("the request cannot be made: {e}")))?;
         read(self.agent.run(self.agent.configure_request(request).timeout_global(limit).build()))
     }
 
     /// A response that is not JSON, such as a body or an export.
-    pub fn get_text(&self, path: &str) -> Result<String, CliError> {
+    pub fn get_text(&self, path: &str) -> Result<String> {
         let mut answer =
             self.agent.get(self.url(path)).header("Authorization", self.bearer()).call().map_err(no_answer)?;
         match answer.status().is_success() {
@@ -115,7 +115,7 @@ impl InstanceApi {
     }
 
     /// Posts a file of any size, without loading it.
-    pub fn send_file(&self, path: &str, mut file: impl Read) -> Result<Value, CliError> {
+    pub fn send_file(&self, path: &str, mut file: impl Read) -> Result<Value> {
         let request = self.agent.post(self.url(path)).header("Authorization", self.bearer());
         read(request.header("Content-Type", "application/octet-stream").send(SendBody::from_reader(&mut file)))
     }
@@ -125,7 +125,7 @@ impl InstanceApi {
     }
 }
 
-fn read(answer: Result<Response<Body>, ureq::Error>) -> Result<Value, CliError> {
+fn read(answer: Result<Response<Body>, ureq::Error>) -> Result<Value> {
     let mut answer = answer.map_err(no_answer)?;
     let status = answer.status();
     let text = read_text(&mut answer)?;
@@ -139,7 +139,7 @@ fn read(answer: Result<Response<Body>, ureq::Error>) -> Result<Value, CliError> 
     Err(CliError::Failed(format!("{message}{remedy} (the running instance said {})", status.as_u16())))
 }
 
-fn read_text(answer: &mut Response<Body>) -> Result<String, CliError> {
+fn read_text(answer: &mut Response<Body>) -> Result<String> {
     answer.body_mut().with_config().limit(MAX_ANSWER).read_to_string().map_err(no_answer)
 }
 

@@ -19,5 +19,5 @@ pub mod terminal;
 pub mod trust_store;
 
 pub use confirm::confirmed;
-pub use error::{CliError, CliExit};
+pub use error::{CliError, CliExit, Result};
 pub use instance_api::{InstanceApi, not_running};

@@ -2,13 +2,13 @@
 
 use std::fmt::Write as _;
 
-use crate::bmff::{BoxError, BoxRef, MovieFragment, MovieTrack, boxes};
+use crate::bmff::{BoxRef, MovieFragment, MovieTrack, Result, boxes};
 
 /// The text of a segment of `track` that begins at byte `offset` of its file.
 ///
 /// # Errors
 /// A malformed box, or samples outside of the segment.
-pub fn from_mp4(track: &MovieTrack, segment: &[u8], offset: u64) -> Result<String, BoxError> {
+pub fn from_mp4(track: &MovieTrack, segment: &[u8], offset: u64) -> Result<String> {
     // Cue times are times of the media, as are those of segments in MP4.
     let mut out = String::from("WEBVTT\nX-TIMESTAMP-MAP=MPEGTS:0,LOCAL:00:00:00.000\n");
     for b in boxes(segment, offset) {
@@ -38,7 +38,7 @@ pub fn from_mp4(track: &MovieTrack, segment: &[u8], offset: u64) -> Result<Strin
 }
 
 /// Writes a cue (`vttc`). Other boxes are gaps and comments.
-fn write_cue(cue: &BoxRef<'_>, (start, end): (u64, u64), scale: u32, out: &mut String) -> Result<(), BoxError> {
+fn write_cue(cue: &BoxRef<'_>, (start, end): (u64, u64), scale: u32, out: &mut String) -> Result<()> {
     if cue.kind() != b"vttc" {
         return Ok(());
     }

@@ -206,7 +206,7 @@ impl ProxyServer {
     pub fn issue_credential(&self, name: &str) -> String {
         self.clear_bypass(None);
         let password = self.shared.ephemeral_credentials.issue(name, Instant::now());
-        // Older ones may have made room.
+        // Older ones may have freed capacity.
         self.recheck_logins();
         password
     }

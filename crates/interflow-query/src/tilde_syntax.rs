@@ -186,7 +186,7 @@ impl<'a> FilterParser<'a> {
             Some('~') => self.atom(),
             Some(_) => {
                 let start = self.at;
-                let found = self.search(&[Key::Url], start)?;
+                let url = self.search(&[Key::Url], start)?;
                 let span = QuerySpan::new(start, self.at);
                 if let (None, Some(operator)) = (&self.lowercase, operator_named(&self.text[start..self.at])) {
                     let sign = match operator {
@@ -196,7 +196,7 @@ impl<'a> FilterParser<'a> {
                     };
                     self.lowercase = Some(lowercase_operator_error(self.text, span, sign));
                 }
-                Ok(found)
+                Ok(url)
             }
         }
     }

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use crate::{EntityModel, ExternalDetectors, ExternalFindings, ModelFindings, RedactError, RedactionSession};
+use crate::{EntityModel, ExternalDetectors, ExternalFindings, ModelFindings, RedactionSession, Result};
 
 /// The detectors that are configured besides the built-in ones.
 #[derive(Clone, Default)]
@@ -29,7 +29,7 @@ impl AdditionalDetectors {
     ///
     /// # Errors
     /// One failed and is configured to fail closed: the texts must not be forwarded.
-    pub async fn find_all<T: AsRef<str>>(&self, texts: &[T]) -> Result<AdditionalFindings, RedactError> {
+    pub async fn find_all<T: AsRef<str>>(&self, texts: &[T]) -> Result<AdditionalFindings> {
         let services = async {
             match &self.services {
                 Some(services) => services.find_all(texts).await,

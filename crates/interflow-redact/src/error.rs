@@ -2,6 +2,8 @@
 
 use interflow_codec::json::JsonError;
 
+pub type Result<T, E = RedactError> = std::result::Result<T, E>;
+
 /// Why something could not be redacted, restored or parsed. The caller must reject the message: nothing may be
 /// forwarded unredacted.
 #[derive(Debug, thiserror::Error)]

@@ -26,7 +26,7 @@ pub use config::{
     AddressRule, MAIN_POLICY, MediaRule, OutboundMode, RedactConfig, RedactMode, RedactRoute, UnknownRule,
 };
 pub use detect::{FeatureContribution, Finding, NameEvidence};
-pub use error::RedactError;
+pub use error::{RedactError, Result};
 pub use kind::{Kind, KindSet};
 pub use model::{EntityModel, ModelConfig, ModelFindings};
 pub use policy::{

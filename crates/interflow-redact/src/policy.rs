@@ -24,7 +24,7 @@ pub use source_location::PolicyProblem;
 use crate::detect::KindFilter;
 use crate::policy::custom_rules::CustomRules;
 use crate::strategy::{PolicyKeys, RedactionStrategy};
-use crate::{Kind, KindSet, RedactError};
+use crate::{Kind, KindSet, RedactError, Result};
 
 /// Minimum confidence in percent where a policy states none.
 pub const DEFAULT_CONFIDENCE: u8 = 50;
@@ -74,7 +74,7 @@ impl IgnoreList {
         }
     }
 
-    fn add_pattern(&mut self, pattern: &str) -> Result<(), RedactError> {
+    fn add_pattern(&mut self, pattern: &str) -> Result<()> {
         self.patterns.push(compile(&format!("^(?:{pattern})$"), true)?);
         Ok(())
     }
@@ -90,7 +90,7 @@ impl IgnoreList {
 const PATTERN_SIZE: usize = 4 << 20;
 
 /// Compiles a pattern of a policy, with a limit on its size.
-pub(crate) fn compile(pattern: &str, case_sensitive: bool) -> Result<Regex, RedactError> {
+pub(crate) fn compile(pattern: &str, case_sensitive: bool) -> Result<Regex> {
     RegexBuilder::new(pattern)
         .case_insensitive(!case_sensitive)
         .size_limit(PATTERN_SIZE)
@@ -103,7 +103,7 @@ impl Policy {
     ///
     /// # Errors
     /// The text is malformed, has an unknown key, kind or strategy, or a pattern that does not compile.
-    pub fn parse(text: &str) -> Result<Self, RedactError> {
+    pub fn parse(text: &str) -> Result<Self> {
         if text.trim_start().starts_with('{') { Self::from_phileas(text) } else { Self::from_toml(text) }
     }
 
@@ -111,7 +111,7 @@ impl Policy {
     ///
     /// # Errors
     /// As [`parse`](Self::parse).
-    pub fn from_toml(text: &str) -> Result<Self, RedactError> {
+    pub fn from_toml(text: &str) -> Result<Self> {
         let file: PolicyFile =
             from_toml(text).map_err(|e| RedactError::Policy(interflow_query::with_suggestion(&e.to_string())))?;
         file.compile(text.as_bytes())
@@ -121,7 +121,7 @@ impl Policy {
     ///
     /// # Errors
     /// As [`parse`](Self::parse).
-    pub fn from_phileas(json: &str) -> Result<Self, RedactError> {
+    pub fn from_phileas(json: &str) -> Result<Self> {
         phileas::compile_policy(json)
     }
 
@@ -186,14 +186,14 @@ pub(crate) struct PolicyBuilder {
 
 impl PolicyBuilder {
     /// Adds a custom rule and returns its index.
-    pub fn add_custom_rule(&mut self, rule: KindRule) -> Result<u16, RedactError> {
+    pub fn add_custom_rule(&mut self, rule: KindRule) -> Result<u16> {
         self.custom.push(rule);
         u16::try_from(self.custom.len() - 1)
             .map_err(|_| RedactError::Policy("more than 65,535 rules of its own".to_owned()))
     }
 
     /// The policy, with `default` for kinds that the file does not mention. `text` is what the fingerprint is of.
-    pub fn build(mut self, default: impl Fn(Kind) -> KindRule, text: &[u8]) -> Result<Policy, RedactError> {
+    pub fn build(mut self, default: impl Fn(Kind) -> KindRule, text: &[u8]) -> Result<Policy> {
         // A strategy without its key must fail when the policy is loaded, not when the first finding occurs.
         for rule in self.rules.values().chain(&self.custom) {
             rule.strategies.iter().try_for_each(|(_, s)| s.check(&self.keys))?;

@@ -13,7 +13,7 @@ use sha2::{Digest, Sha256};
 
 pub(crate) use fpe::Ff3Cipher;
 
-use crate::{Kind, RedactError};
+use crate::{Kind, RedactError, Result};
 
 /// How a finding is replaced, as the policy configures it.
 #[derive(Clone, Debug, PartialEq)]
@@ -118,7 +118,7 @@ impl std::fmt::Debug for PolicyKeys {
 
 impl PolicyKeys {
     /// Keys in hexadecimal, or as references to the environment. AES needs 16 or 32 bytes.
-    pub fn from_config(crypto: Option<&str>, fpe: Option<(&str, &str)>) -> Result<Self, RedactError> {
+    pub fn from_config(crypto: Option<&str>, fpe: Option<(&str, &str)>) -> Result<Self> {
         let crypto = crypto.map(|k| key_bytes(k, "crypto.key")).transpose()?;
         if crypto.as_ref().is_some_and(|k| !matches!(k.len(), 16 | 32)) {
             return Err(RedactError::Policy("crypto.key: 16 or 32 bytes in hexadecimal are needed".to_owned()));
@@ -130,7 +130,7 @@ impl PolicyKeys {
     }
 
     /// Decrypts a value of the `encrypt` strategy: base64 of nonce and ciphertext, with or without braces.
-    pub fn decrypt(&self, value: &str) -> Result<String, RedactError> {
+    pub fn decrypt(&self, value: &str) -> Result<String> {
         let failed = |reason: &str| RedactError::Strategy { strategy: "encrypt", reason: reason.to_owned() };
         let key = self.crypto.as_ref().ok_or_else(|| failed("the policy has no crypto key"))?;
         let body = value.strip_prefix("{{").and_then(|v| v.strip_suffix("}}")).unwrap_or(value);
@@ -140,7 +140,7 @@ impl PolicyKeys {
         String::from_utf8(plain).map_err(|_| failed("the value is not text"))
     }
 
-    pub fn fpe_decrypt(&self, value: &str) -> Result<String, RedactError> {
+    pub fn fpe_decrypt(&self, value: &str) -> Result<String> {
         let fpe = self.fpe.as_ref().ok_or_else(no_fpe_key)?;
         fpe.decrypt_value(value)
             .ok_or_else(|| RedactError::Strategy { strategy: "fpe", reason: "the value is too short".to_owned() })
@@ -152,7 +152,7 @@ fn no_fpe_key() -> RedactError {
 }
 
 /// A hexadecimal key, or `env:NAME` that contains it.
-fn key_bytes(text: &str, place: &str) -> Result<Vec<u8>, RedactError> {
+fn key_bytes(text: &str, place: &str) -> Result<Vec<u8>> {
     let bad = |why: String| RedactError::Policy(format!("{place}: {why}"));
     let held;
     let text = match text.strip_prefix("env:") {
@@ -189,7 +189,7 @@ fn decrypt_bytes(key: &[u8], nonce: &[u8], sealed: &[u8]) -> Option<Vec<u8>> {
 }
 
 /// Random bytes of the operating system.
-pub(crate) fn random<const N: usize>() -> Result<[u8; N], RedactError> {
+pub(crate) fn random<const N: usize>() -> Result<[u8; N]> {
     let mut bytes = [0; N];
     getrandom::fill(&mut bytes).map_err(|e| RedactError::Random(e.to_string()))?;
     Ok(bytes)
@@ -216,7 +216,7 @@ impl RedactionStrategy {
     }
 
     /// Whether the keys that the strategy needs are present; checked when the policy is loaded.
-    pub fn check(&self, keys: &PolicyKeys) -> Result<(), RedactError> {
+    pub fn check(&self, keys: &PolicyKeys) -> Result<()> {
         match self {
             Self::Crypto if keys.crypto.is_none() => {
                 Err(RedactError::Policy("a strategy encrypts, but `crypto.key` is missing".to_owned()))
@@ -242,7 +242,7 @@ impl RedactionStrategy {
 
     /// The replacement of a value. A strategy that cannot handle the value (a date that cannot be parsed, a value too
     /// short to encrypt) redacts it.
-    pub fn apply(&self, subject: &StrategyInput<'_>, keys: &PolicyKeys) -> Result<String, RedactError> {
+    pub fn apply(&self, subject: &StrategyInput<'_>, keys: &PolicyKeys) -> Result<String> {
         let value = subject.value;
         Ok(match self {
             Self::Placeholder => Self::redact().apply(subject, keys)?,
@@ -327,7 +327,7 @@ fn mask_after(value: &str, keep: usize, fill: char) -> String {
 }
 
 /// SHA-256 of value and salt, in hexadecimal. A random salt makes equal values differ between sessions.
-fn hash(value: &str, salt: Option<&str>, random_salt: bool) -> Result<String, RedactError> {
+fn hash(value: &str, salt: Option<&str>, random_salt: bool) -> Result<String> {
     let mut hasher = Sha256::new();
     hasher.update(value);
     hasher.update(salt.unwrap_or_default());
@@ -338,7 +338,7 @@ fn hash(value: &str, salt: Option<&str>, random_salt: bool) -> Result<String, Re
 }
 
 impl RandomReplacement {
-    fn generate(&self, subject: &StrategyInput<'_>) -> Result<String, RedactError> {
+    fn generate(&self, subject: &StrategyInput<'_>) -> Result<String> {
         match self {
             Self::Uuid => Ok(uuid::Builder::from_random_bytes(random()?).into_uuid().to_string()),
             Self::From(list) => {
@@ -354,9 +354,9 @@ impl RandomReplacement {
 }
 
 /// Random letters for letters and digits for digits.
-fn random_same_shape(value: &str) -> Result<String, RedactError> {
+fn random_same_shape(value: &str) -> Result<String> {
     let mut pool = random::<64>()?.to_vec();
-    let mut draw = |n: u8| -> Result<u8, RedactError> {
+    let mut draw = |n: u8| -> Result<u8> {
         if pool.is_empty() {
             pool = random::<64>()?.to_vec();
         }

@@ -1,13 +1,9 @@
 //! The table of rule actions: name, parameters, phases and help text. The parser, the JSON schema and the reference
 //! page are derived from it.
 
-use std::fmt;
-
 use interflow_types::Phase;
-#[cfg(feature = "schema")]
-use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::value::MapDeserializer;
-use serde::{Deserialize, Deserializer, de};
+use serde::{Deserialize, de};
 
 use crate::params::{
     AnswerParams, AppendFileParams, BasicAuthParams, BlockParams, ByteOffsetParams, CaptureParams, CertificateParams,
@@ -16,9 +12,12 @@ use crate::params::{
     ReplaceField, ReplayParams, SaveSessionParams, ScriptParams, SessionPartParams, TemplatePairs, ThrottleParams,
     TlsVersionParam, UpstreamProxyParams, VariableParams,
 };
+use crate::text::shape::{ShapedValue, deserialize_shaped, written_schema};
 use crate::text::string_list::OneOrManyStrings;
 use crate::text::template::TextTemplate;
 use interflow_query::unknown_key_message;
+
+deserialize_shaped!(Action, ActionList);
 
 /// Static metadata of an action, from which parser, help, schema and reference page are derived.
 #[derive(Debug)]
@@ -73,7 +72,7 @@ macro_rules! actions {
         }
 
         #[cfg(feature = "schema")]
-        fn schemas(g: &mut SchemaGenerator) -> Vec<(&'static ActionInfo, Schema)> {
+        fn schemas(g: &mut schemars::SchemaGenerator) -> Vec<(&'static ActionInfo, schemars::Schema)> {
             ACTIONS.iter().zip([$(g.subschema_for::<$type>(),)*]).collect()
         }
     };
@@ -307,102 +306,73 @@ fn unknown_action<E: de::Error>(name: &str) -> E {
     }
 }
 
-impl<'de> Deserialize<'de> for Action {
-    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
-        struct ActionVisitor;
-        impl<'de> de::Visitor<'de> for ActionVisitor {
-            type Value = Action;
+impl<'de> ShapedValue<'de> for Action {
+    const EXPECTED: &'static str = "an action: its name, or its name with its parameters";
 
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("an action: its name, or its name with its parameters")
-            }
-            fn visit_str<E: de::Error>(self, name: &str) -> Result<Action, E> {
-                Action::bare(name)
-            }
-            fn visit_map<A: de::MapAccess<'de>>(self, mut map: A) -> Result<Action, A::Error> {
-                let name: String = map.next_key()?.ok_or_else(|| de::Error::custom("an action is missing its name"))?;
-                let action = Action::read(&name, &mut map)?;
-                match map.next_key::<String>()? {
-                    None => Ok(action),
-                    Some(second) => Err(de::Error::custom(format!(
-                        "`{second}` beside `{name}`: write one action per entry of the list, with its parameters inside"
-                    ))),
-                }
-            }
+    fn from_text<E: de::Error>(name: &str) -> Result<Self, E> {
+        Action::bare(name)
+    }
+
+    fn from_map<A: de::MapAccess<'de>>(mut map: A) -> Result<Self, A::Error> {
+        let name: String = map.next_key()?.ok_or_else(|| de::Error::custom("an action is missing its name"))?;
+        let action = Action::read(&name, &mut map)?;
+        match map.next_key::<String>()? {
+            None => Ok(action),
+            Some(second) => Err(de::Error::custom(format!(
+                "`{second}` beside `{name}`: write one action per entry of the list, with its parameters inside"
+            ))),
         }
-        d.deserialize_any(ActionVisitor)
     }
 }
 
-#[cfg(feature = "schema")]
-impl JsonSchema for Action {
-    fn schema_name() -> std::borrow::Cow<'static, str> {
-        "Action".into()
+written_schema!(Action, "Action", |g| {
+    let names: Vec<&str> = ACTIONS.iter().map(|a| a.name).collect();
+    let mut forms = vec![json_schema!({ "type": "string", "enum": names })];
+    for (action, schema) in schemas(g) {
+        forms.push(json_schema!({
+            "type": "object",
+            "description": action.doc.trim(),
+            "properties": { action.name: schema },
+            "required": [action.name],
+            "additionalProperties": false,
+        }));
     }
-
-    fn json_schema(g: &mut SchemaGenerator) -> Schema {
-        let names: Vec<&str> = ACTIONS.iter().map(|a| a.name).collect();
-        let mut forms = vec![json_schema!({ "type": "string", "enum": names })];
-        for (action, schema) in schemas(g) {
-            forms.push(json_schema!({
-                "type": "object",
-                "description": action.doc.trim(),
-                "properties": { action.name: schema },
-                "required": [action.name],
-                "additionalProperties": false,
-            }));
-        }
-        json_schema!({ "title": "action", "anyOf": forms })
-    }
-}
+    json_schema!({ "title": "action", "anyOf": forms })
+});
 
 /// One action or a list of them; a map with several actions keeps their order.
 #[derive(Clone, Debug, Default)]
 pub struct ActionList(pub Vec<Action>);
 
-impl<'de> Deserialize<'de> for ActionList {
-    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
-        struct ActionListVisitor;
-        impl<'de> de::Visitor<'de> for ActionListVisitor {
-            type Value = ActionList;
+impl<'de> ShapedValue<'de> for ActionList {
+    const EXPECTED: &'static str = "a list of actions, or one";
 
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a list of actions, or one")
-            }
-            fn visit_str<E: de::Error>(self, name: &str) -> Result<ActionList, E> {
-                Action::bare(name).map(|a| ActionList(vec![a]))
-            }
-            fn visit_seq<A: de::SeqAccess<'de>>(self, mut seq: A) -> Result<ActionList, A::Error> {
-                let mut all = Vec::new();
-                while let Some(action) = seq.next_element()? {
-                    all.push(action);
-                }
-                Ok(ActionList(all))
-            }
-            fn visit_map<A: de::MapAccess<'de>>(self, mut map: A) -> Result<ActionList, A::Error> {
-                // Several actions in one map, by name.
-                let mut all = Vec::new();
-                while let Some(name) = map.next_key::<String>()? {
-                    all.push(Action::read(&name, &mut map)?);
-                }
-                Ok(ActionList(all))
-            }
+    fn from_text<E: de::Error>(name: &str) -> Result<Self, E> {
+        Action::bare(name).map(|a| Self(vec![a]))
+    }
+
+    fn from_list<A: de::SeqAccess<'de>>(mut seq: A) -> Result<Self, A::Error> {
+        let mut all = Vec::new();
+        while let Some(action) = seq.next_element()? {
+            all.push(action);
         }
-        d.deserialize_any(ActionListVisitor)
+        Ok(Self(all))
+    }
+
+    fn from_map<A: de::MapAccess<'de>>(mut map: A) -> Result<Self, A::Error> {
+        // Several actions in one map, by name.
+        let mut all = Vec::new();
+        while let Some(name) = map.next_key::<String>()? {
+            all.push(Action::read(&name, &mut map)?);
+        }
+        Ok(Self(all))
     }
 }
 
-#[cfg(feature = "schema")]
-impl JsonSchema for ActionList {
-    fn schema_name() -> std::borrow::Cow<'static, str> {
-        "Actions".into()
-    }
-
-    fn json_schema(g: &mut SchemaGenerator) -> Schema {
-        let action = g.subschema_for::<Action>();
-        json_schema!({ "title": "action, or list of actions", "anyOf": [action.clone(), { "type": "array", "items": action }] })
-    }
-}
+written_schema!(ActionList, "Actions", |g| {
+    let action = g.subschema_for::<Action>();
+    json_schema!({ "title": "action, or list of actions", "anyOf": [action.clone(), { "type": "array", "items": action }] })
+});
 
 #[cfg(test)]
 mod tests {

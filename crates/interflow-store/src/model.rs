@@ -237,7 +237,7 @@ pub struct RequestRecord {
 }
 
 /// An interim response (RFC 9110 15.2) that was relayed to the client.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "Interim")]
 pub struct InterimRecord {
     pub status: u16,
@@ -385,7 +385,7 @@ impl MissingReason {
 }
 
 /// The error that ended a flow.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "FlowError")]
 pub struct ErrorRecord {
     /// The label of the error's kind, such as `upstream_timeout`.

@@ -66,11 +66,11 @@ impl<R: AsyncRead + Unpin> LineReader<R> {
             self.has_begun = true;
             let end = read.iter().position(|b| *b == b'\n');
             let part = read.get(..end.unwrap_or(read.len())).unwrap_or_default();
-            let room = self.max - self.begun.len();
-            if part.len() > room && !is_cut {
+            let capacity = self.max - self.begun.len();
+            if part.len() > capacity && !is_cut {
                 return Err(LineError::TooLong(self.max));
             }
-            self.begun.extend_from_slice(part.get(..room).unwrap_or(part));
+            self.begun.extend_from_slice(part.get(..capacity).unwrap_or(part));
             let used = end.map_or(read.len(), |end| end + 1);
             self.reader.consume(used);
             if end.is_some() {

@@ -14,7 +14,7 @@ use crate::auth::person_sessions::PersonSessions;
 use crate::auth::request_origin::RequestOrigin;
 use crate::auth::{AuthGuard, cookies, identity_of};
 use crate::identity::{Identity, Rights};
-use crate::oidc::error::LoginError;
+use crate::oidc::error::{LoginError, Result};
 use crate::oidc::{CallbackParams, OidcLogin, START_PATH};
 
 #[derive(Default, Deserialize)]
@@ -39,7 +39,7 @@ pub(crate) async fn handle(guard: &AuthGuard, client: RequestOrigin, uri: &Uri, 
     outcome.unwrap_or_else(|e| failed(guard, oidc, client, e))
 }
 
-async fn begin(oidc: &OidcLogin, host: &str, uri: &Uri) -> Result<Response, LoginError> {
+async fn begin(oidc: &OidcLogin, host: &str, uri: &Uri) -> Result<Response> {
     let params = Query::<StartParams>::try_from_uri(uri).map(|Query(p)| p).unwrap_or_default();
     let next = safe_next(params.next.as_deref().unwrap_or("/"));
     let (location, cookie) = oidc.begin(host, next).await?;
@@ -55,7 +55,7 @@ async fn finish(
     host: &str,
     uri: &Uri,
     cookie: Option<&str>,
-) -> Result<Response, LoginError> {
+) -> Result<Response> {
     let params = Query::<CallbackParams>::try_from_uri(uri).map(|Query(p)| p);
     let params = params.map_err(|_| LoginError::request("the issuer's response cannot be read", "log in again"))?;
     let (person, next) = oidc.finish(host, params, cookie).await?;
@@ -86,11 +86,7 @@ async fn finish(
 }
 
 /// Personal tokens have at most the rights of their person, as of their last login. Returns the ids of those that end.
-async fn revoke_tokens_beyond(
-    guard: &AuthGuard,
-    subject: &str,
-    rights: Option<Rights>,
-) -> Result<Vec<String>, LoginError> {
+async fn revoke_tokens_beyond(guard: &AuthGuard, subject: &str, rights: Option<Rights>) -> Result<Vec<String>> {
     let (tokens, subject) = (Arc::clone(&guard.access.tokens), subject.to_owned());
     let revoked = tokio::task::spawn_blocking(move || tokens.revoke_beyond(&subject, rights)).await;
     let failed = |why: String| {

@@ -250,7 +250,7 @@ impl ApiTokens {
         }
         let _saving = self.saving.lock();
         let not_written = |e: io::Error| format!("the tokens cannot be written: {e}");
-        // Expired tokens make room; they are listed until then.
+        // Expired tokens free capacity; they are listed until then.
         let (expired, left) = {
             let tokens = self.tokens.lock();
             let expired = tokens.iter().filter(|t| t.token.is_expired()).map(|t| t.token.id.clone());

@@ -16,8 +16,9 @@ pub(super) fn answer(id: &Value, method: &str) -> Option<Value> {
         return Some(failure(id, -32601, &why));
     }
     let (versions, capabilities) = (supported_versions(), capabilities());
-    let found = json!({ "supportedVersions": versions, "capabilities": capabilities, "instructions": INSTRUCTIONS });
-    (method == "server/discover").then(|| success(id, found))
+    let discovery =
+        json!({ "supportedVersions": versions, "capabilities": capabilities, "instructions": INSTRUCTIONS });
+    (method == "server/discover").then(|| success(id, discovery))
 }
 
 /// The answer as clients of this version expect it, and its status over HTTP.

@@ -50,7 +50,7 @@ pub(crate) async fn metrics(State(state): State<Arc<AdminState>>) -> impl IntoRe
         page.value(&table::ADMIN_AUDIT_LOST, audit.lost_lines());
         page.value(&table::ADMIN_AUDIT_UNSENT, audit.unsent_lines());
     }
-    state.metrics.write(&mut page);
+    state.metrics.iter().for_each(|write| write(&mut page));
     ([(header::CONTENT_TYPE, prometheus::CONTENT_TYPE)], page.into_text())
 }
 

@@ -2,6 +2,8 @@
 
 use axum::http::StatusCode;
 
+pub(crate) type Result<T, E = LoginError> = std::result::Result<T, E>;
+
 /// A failed login, with what to do about it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct LoginError {

@@ -9,7 +9,7 @@ use jsonwebtoken::{Algorithm, DecodingKey, Header, Validation, decode, decode_he
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use super::error::LoginError;
+use super::error::{LoginError, Result};
 
 /// Signatures with a key pair. With `none` or a shared secret, others than the issuer could make tokens.
 const ALGORITHMS: [Algorithm; 9] = [
@@ -65,7 +65,7 @@ impl Audience {
 }
 
 /// The id of the key that a token is signed with.
-pub(super) fn key_id(token: &str) -> Result<Option<String>, LoginError> {
+pub(super) fn key_id(token: &str) -> Result<Option<String>> {
     if token.len() > MAX_TOKEN {
         return Err(refused("it is too long", "ask the issuer for fewer claims: admin.oidc.scopes"));
     }
@@ -73,7 +73,7 @@ pub(super) fn key_id(token: &str) -> Result<Option<String>, LoginError> {
 }
 
 /// The header of a token that can be checked: it is signed with a key pair, and needs no extension to be understood.
-pub(super) fn checked_header(token: &str) -> Result<Header, LoginError> {
+pub(super) fn checked_header(token: &str) -> Result<Header> {
     let header = decode_header(token).ok().filter(|header| ALGORITHMS.contains(&header.alg)).ok_or_else(unsupported)?;
     // No extension is known here, so there is none that may be critical (RFC 7515 section 4.1.11).
     if header.crit.is_some() {
@@ -112,7 +112,7 @@ fn refused(why: &str, remedy: &str) -> LoginError {
     LoginError::issuer(format!("the ID token is refused: {why}"), remedy.to_owned())
 }
 
-pub(super) fn check(token: &str, key: &Jwk, expected: &Expected<'_>) -> Result<Claims, LoginError> {
+pub(super) fn check(token: &str, key: &Jwk, expected: &Expected<'_>) -> Result<Claims> {
     let header = checked_header(token)?;
     let bad_key = |_| refused("its key cannot be used", "check the keys at the issuer's jwks_uri");
     let decoding = DecodingKey::from_jwk(key).map_err(bad_key)?;
@@ -122,7 +122,7 @@ pub(super) fn check(token: &str, key: &Jwk, expected: &Expected<'_>) -> Result<C
     Ok(claims)
 }
 
-fn check_claims(claims: &Claims, expected: &Expected<'_>) -> Result<(), LoginError> {
+fn check_claims(claims: &Claims, expected: &Expected<'_>) -> Result<()> {
     // A token for several clients names the one that asked for it.
     let is_shared = claims.aud.names().len() > 1;
     if claims.azp.as_deref().map_or(is_shared, |azp| azp != expected.client_id) {

@@ -24,7 +24,7 @@ pub use access_token::{AccessToken, AccessTokenChecker, AccessTokenError};
 use crate::auth::cookie_scope::CookieScope;
 use crate::auth::person_sessions::PersonSession;
 use config::OidcConfig;
-use error::LoginError;
+use error::{LoginError, Result};
 use provider::{Discovery, Provider, check_url};
 
 /// Where a login at the issuer begins.
@@ -150,7 +150,7 @@ impl OidcLogin {
     }
 
     /// Where the browser goes to log in, and the `Set-Cookie` that ties the login to it.
-    pub async fn begin(&self, host: &str, next: &str) -> Result<(String, String), LoginError> {
+    pub async fn begin(&self, host: &str, next: &str) -> Result<(String, String)> {
         let discovery = self.provider.discovery().await?;
         let random = random_bytes::<{ PARTS[1] }>();
         let expiry = Timestamp::now().secs() + ATTEMPT_LIFETIME.as_secs();
@@ -199,7 +199,7 @@ impl OidcLogin {
         host: &str,
         params: CallbackParams,
         cookie: Option<&str>,
-    ) -> Result<(PersonSession, String), LoginError> {
+    ) -> Result<(PersonSession, String)> {
         let (random, next) = cookie.and_then(|value| self.check_attempt(value)).ok_or_else(|| {
             LoginError::request(
                 "this browser has not begun a login, or more than ten minutes ago",
@@ -231,13 +231,7 @@ impl OidcLogin {
     }
 
     /// Exchanges the code for tokens.
-    async fn redeem(
-        &self,
-        discovery: &Discovery,
-        host: &str,
-        code: &str,
-        attempt: &Attempt,
-    ) -> Result<TokenResponse, LoginError> {
+    async fn redeem(&self, discovery: &Discovery, host: &str, code: &str, attempt: &Attempt) -> Result<TokenResponse> {
         let redirect_uri = self.redirect_uri(host);
         let mut fields = vec![
             ("grant_type", "authorization_code"),
@@ -284,7 +278,7 @@ impl OidcLogin {
         discovery: &Discovery,
         tokens: &TokenResponse,
         attempt: &Attempt,
-    ) -> Result<PersonSession, LoginError> {
+    ) -> Result<PersonSession> {
         let id_token = tokens.id_token.as_deref().ok_or_else(|| {
             let remedy = "the issuer must allow the scope openid for this client".to_owned();
             LoginError::issuer("the issuer sent no ID token".to_owned(), remedy)

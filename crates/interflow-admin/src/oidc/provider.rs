@@ -11,7 +11,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use super::error::LoginError;
+use super::error::{LoginError, Result};
 use super::id_token;
 
 /// Bound on a response of the issuer, in bytes.
@@ -87,7 +87,7 @@ impl Provider {
         Self { client, discovery, keys, early: Mutex::new((Instant::now(), 0)) }
     }
 
-    pub async fn discovery(&self) -> Result<Arc<Discovery>, LoginError> {
+    pub async fn discovery(&self) -> Result<Arc<Discovery>> {
         let fetch = || {
             let client = self.client.clone();
             async move { client.discovery().await.map(fetched) }
@@ -123,7 +123,7 @@ impl Provider {
         }
     }
 
-    fn fetch_keys(&self) -> impl Future<Output = Result<FetchedToken<Arc<JwkSet>>, LoginError>> + Send + use<> {
+    fn fetch_keys(&self) -> impl Future<Output = Result<FetchedToken<Arc<JwkSet>>>> + Send + use<> {
         let (client, discovery) = (self.client.clone(), self.discovery.clone());
         async move {
             let owned = client.clone();
@@ -150,7 +150,7 @@ fn fetched<T>(value: T) -> FetchedToken<Arc<T>> {
 }
 
 impl IssuerClient {
-    async fn discovery(&self) -> Result<Discovery, LoginError> {
+    async fn discovery(&self) -> Result<Discovery> {
         let url = format!("{}{DISCOVERY_PATH}", self.issuer.trim_end_matches('/'));
         let discovery: Discovery = self.get(&url, None).await?;
         // Section 4.3: otherwise another issuer could speak for this one.
@@ -166,7 +166,7 @@ impl IssuerClient {
         Ok(discovery)
     }
 
-    pub async fn get<T: DeserializeOwned>(&self, url: &str, bearer: Option<&str>) -> Result<T, LoginError> {
+    pub async fn get<T: DeserializeOwned>(&self, url: &str, bearer: Option<&str>) -> Result<T> {
         let mut headers = Headers::new();
         headers.append_unchecked(b"Accept", b"application/json");
         if let Some(token) = bearer {
@@ -183,12 +183,7 @@ impl IssuerClient {
     }
 
     /// Posts a form; returns status and body.
-    pub async fn post_form(
-        &self,
-        url: &str,
-        authorization: Option<&str>,
-        form: String,
-    ) -> Result<(u16, Vec<u8>), LoginError> {
+    pub async fn post_form(&self, url: &str, authorization: Option<&str>, form: String) -> Result<(u16, Vec<u8>)> {
         let mut headers = Headers::new();
         headers.append_unchecked(b"Accept", b"application/json");
         headers.append_unchecked(b"Content-Type", b"application/x-www-form-urlencoded");
@@ -198,13 +193,7 @@ impl IssuerClient {
         self.send(url, Method::POST, headers, form.into_bytes()).await
     }
 
-    async fn send(
-        &self,
-        url: &str,
-        method: Method,
-        headers: Headers,
-        body: Vec<u8>,
-    ) -> Result<(u16, Vec<u8>), LoginError> {
+    async fn send(&self, url: &str, method: Method, headers: Headers, body: Vec<u8>) -> Result<(u16, Vec<u8>)> {
         let target = check_url(url)?;
         let unreachable = |why: String| {
             LoginError::issuer(
@@ -277,7 +266,7 @@ fn not_json(url: &str) -> LoginError {
 ///
 /// # Errors
 /// It is not a URL, or one of another machine without TLS.
-pub(super) fn check_url(text: &str) -> Result<Url, LoginError> {
+pub(super) fn check_url(text: &str) -> Result<Url> {
     let url = Url::of_service(text).map_err(|e| {
         LoginError::config(format!("`{text}` is not a URL: {e}"), "correct admin.oidc.issuer".to_owned())
     })?;

@@ -3,14 +3,14 @@
 use std::collections::HashMap;
 use std::io::{self, Write};
 
-use interflow_types::{Direction, Headers, MessageKind, Scheme, Timestamp};
+use interflow_types::{Direction, Headers, Scheme, Timestamp};
 use rmpv::Value;
 use serde_json::json;
 
 use super::bucket;
 use super::value::{from_time, text_or_null, units, wide};
 use crate::zip::ZipWriter;
-use crate::{BodySource, FlowExporter, har};
+use crate::{BodySource, FlowExporter, frames, har};
 use interflow_store::{FlowKind, FlowRecord};
 
 /// Maximum number of distinct connections; further ones share the number 0.
@@ -91,15 +91,8 @@ impl<W: Write> FxzyWriter<W> {
         let mut all = Vec::new();
         for message in contents.messages(row)? {
             let message = message?;
-            let opcode = match message.kind {
-                MessageKind::Text => 1,
-                MessageKind::Binary => 2,
-                MessageKind::Close => 8,
-                MessageKind::Ping => 9,
-                MessageKind::Pong => 10,
-                // The format is for frames of WebSockets only.
-                MessageKind::Event | MessageKind::Grpc => continue,
-            };
+            // The format is for frames of WebSockets only.
+            let Some(opcode) = frames::opcode(message.kind) else { continue };
             let sent = message.direction == Direction::Request;
             let number = all.len() as u64 + 1;
             let inside = message.payload.len() <= MAX_INLINE_BODY;

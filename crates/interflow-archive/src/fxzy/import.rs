@@ -11,14 +11,14 @@ use rmpv::Value;
 use super::value::{latin, member, parse, text, time};
 use crate::import_support::{self, ImportSink, clean_text, shorten};
 use crate::zip::{ZipEntry, ZipReader};
-use crate::{FlowSink, FlowWithBodies, ImportError, ImportReport, frames, har};
+use crate::{FlowSink, FlowWithBodies, ImportReport, Result, frames, har};
 use interflow_store::{ErrorRecord, FlowKind, FlowRecord, MessageRecord, UpstreamRecord};
 
 /// Imports the flows of an archive.
 ///
 /// # Errors
 /// A truncated file, after its complete entries.
-pub(crate) fn import<R: Read + Seek>(zip: ZipReader<R>, sink: FlowSink<'_>) -> Result<ImportReport, ImportError> {
+pub(crate) fn import<R: Read + Seek>(zip: ZipReader<R>, sink: FlowSink<'_>) -> Result<ImportReport> {
     // Ordered by number, because entries of a zip may be in any order.
     let mut exchanges = BTreeMap::new();
     let mut files = HashMap::new();

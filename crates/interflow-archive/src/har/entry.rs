@@ -15,7 +15,7 @@ use serde_json::{Map, Value, json};
 
 use super::body::charset;
 use super::parts::{HarTimings, from_iso};
-use crate::{FlowWithBodies, content_coding, import_support};
+use crate::{FlowWithBodies, content_coding, frames, import_support};
 use interflow_store::{
     BodyRecord, ErrorRecord, FlowKind, FlowRecord, FlowState, MessageRecord, MissingReason, RequestRecord,
     ResponseRecord, TunnelRecord, UpstreamRecord,
@@ -37,6 +37,10 @@ pub(super) type HarPages = HashMap<String, Value>;
 pub(super) const PAGE: &str = "_page";
 /// The key of the negative status that tools write for a blocked request.
 pub(super) const NO_RESPONSE: &str = "_noResponse";
+
+/// The members that have a place in a flow.
+const OWN_MEMBERS: &str =
+    "_id _tags _transport _user _clientAddress _clientTls _error _tunnel _resourceType _webSocketMessages _noResponse";
 
 /// A problem with a part of an entry, prefixed by its path.
 pub(super) type EntryProblem = String;
@@ -103,27 +107,11 @@ fn id(number: u64, entry: &Value, url: &str, started: Timestamp) -> FlowId {
 
 /// Browser-specific members without a column of their own, bounded in size.
 fn unmapped_members(entry: &Value, pages: &HarPages, notes: &mut Vec<EntryProblem>) -> Option<Arc<Map<String, Value>>> {
-    let own = |name: &str| {
-        matches!(
-            name,
-            "_id"
-                | "_tags"
-                | "_transport"
-                | "_user"
-                | "_clientAddress"
-                | "_clientTls"
-                | "_error"
-                | "_tunnel"
-                | "_resourceType"
-                | "_webSocketMessages"
-                | NO_RESPONSE
-        )
-    };
     let web = |value: &Value| matches!(value.as_str(), Some("websocket" | "tunnel"));
     let mut members = Map::new();
     let mut size = 0;
     for (name, value) in entry.as_object()?.iter().filter(|(n, _)| n.starts_with('_')) {
-        if own(name) && (name != "_resourceType" || web(value)) {
+        if OWN_MEMBERS.split(' ').any(|own| own == name) && (name != "_resourceType" || web(value)) {
             continue;
         }
         size += value.to_string().len();
@@ -408,14 +396,8 @@ fn read_messages(entry: &Value, whole: &mut FlowWithBodies) {
 
 fn message(index: usize, message: &Value, started: Timestamp) -> Option<MessageRecord> {
     let data = message.get("data")?.as_str()?;
-    let kind = match message.get("opcode").and_then(Value::as_u64).unwrap_or(1) {
-        1 => MessageKind::Text,
-        2 => MessageKind::Binary,
-        8 => MessageKind::Close,
-        9 => MessageKind::Ping,
-        10 => MessageKind::Pong,
-        _ => return None,
-    };
+    let opcode = message.get("opcode").and_then(Value::as_u64).unwrap_or(1);
+    let kind = frames::kind(u8::try_from(opcode).ok()?)?;
     let payload = match kind {
         // Chromium writes the payloads of all other kinds as Base64.
         MessageKind::Text => data.as_bytes().to_vec(),

@@ -3,13 +3,13 @@
 use std::io::{self, Write};
 
 use base64::engine::general_purpose::STANDARD;
-use interflow_types::{Direction, Headers, MessageKind};
+use interflow_types::{Direction, Headers};
 use serde_json::{Map, Value, json};
 
 use super::body::{HarBody, content_type};
 use super::entry::{NO_RESPONSE, PAGE};
 use super::parts::{self, HarTimings, fields};
-use crate::{BodySource, FlowExporter};
+use crate::{BodySource, FlowExporter, frames};
 use interflow_store::{BodyRecord, FlowKind, FlowRecord, FlowState, MessageRecord, RequestRecord, ResponseRecord};
 
 /// Posted forms above this size, in bytes, are not parsed.
@@ -93,9 +93,7 @@ impl<W: Write> FlowExporter for HarWriter<W> {
 fn entry(out: &mut dyn Write, row: &FlowRecord, page: Option<String>, contents: &dyn BodySource) -> io::Result<()> {
     let timings = HarTimings::from_timings(&row.timings);
     let mut entry = Map::new();
-    if let Some(page) = page {
-        entry.insert("pageref".into(), page.into());
-    }
+    put(&mut entry, "pageref", page);
     entry.insert("startedDateTime".into(), parts::iso(row.started).into());
     entry.insert("time".into(), timings.sum().into());
     // Everything before the bodies is small and built in memory; bodies are copied between.
@@ -107,15 +105,10 @@ fn entry(out: &mut dyn Write, row: &FlowRecord, page: Option<String>, contents: 
     let mut rest = Map::new();
     rest.insert("cache".into(), json!({}));
     rest.insert("timings".into(), json!(timings));
-    if let Some(upstream) = &row.upstream {
-        if let Some(peer) = upstream.peer {
-            rest.insert("serverIPAddress".into(), peer.ip().to_canonical().to_string().into());
-        }
-        rest.insert("connection".into(), upstream.connection.to_string().into());
-    }
-    if let Some(comment) = &row.comment {
-        rest.insert("comment".into(), comment.as_str().into());
-    }
+    let peer = row.upstream.as_ref().and_then(|u| u.peer);
+    put(&mut rest, "serverIPAddress", peer.map(|p| p.ip().to_canonical().to_string()));
+    put(&mut rest, "connection", row.upstream.as_ref().map(|u| u.connection.to_string()));
+    put(&mut rest, "comment", row.comment.as_deref());
     extras(row, &mut rest);
     out.write_all(b",")?;
     members(out, &rest)?;
@@ -138,30 +131,22 @@ fn extras(row: &FlowRecord, entry: &mut Map<String, Value>) {
         FlowKind::Tunnel => Some("tunnel"),
         FlowKind::Http => None,
     };
-    if let Some(kind) = kind {
-        entry.insert("_resourceType".into(), kind.into());
-    }
-    if !row.tags.is_empty() {
-        entry.insert("_tags".into(), json!(row.tags));
-    }
-    entry.insert("_transport".into(), row.transport.as_str().into());
-    if let Some(user) = &row.user {
-        entry.insert("_user".into(), (**user).into());
-    }
-    if let Some(peer) = row.client.peer {
-        entry.insert("_clientAddress".into(), peer.to_string().into());
-    }
-    if let Some(error) = &row.error {
-        entry.insert("_error".into(), json!({"kind": error.kind, "blame": error.blame, "message": error.message}));
-    }
-    if let Some(tunnel) = row.tunnel {
-        entry.insert("_tunnel".into(), json!({"sent": tunnel.sent, "received": tunnel.received}));
-    }
-    if let Some(tls) = &row.client.tls {
-        entry.insert(
-            "_clientTls".into(),
-            json!({"version": tls.version, "ja3": tls.ja3, "ja4": tls.ja4, "sni": tls.sni}),
-        );
+    put(entry, "_resourceType", kind);
+    put(entry, "_tags", (!row.tags.is_empty()).then(|| json!(row.tags)));
+    put(entry, "_transport", Some(row.transport.as_str()));
+    put(entry, "_user", row.user.as_deref());
+    put(entry, "_clientAddress", row.client.peer.map(|peer| peer.to_string()));
+    let error = row.error.as_ref();
+    put(entry, "_error", error.map(|e| json!({"kind": e.kind, "blame": e.blame, "message": e.message})));
+    put(entry, "_tunnel", row.tunnel.map(|t| json!({"sent": t.sent, "received": t.received})));
+    let tls = row.client.tls.as_ref();
+    put(entry, "_clientTls", tls.map(|t| json!({"version": t.version, "ja3": t.ja3, "ja4": t.ja4, "sni": t.sni})));
+}
+
+/// Sets a member that has a value.
+fn put(object: &mut Map<String, Value>, name: &str, value: Option<impl Into<Value>>) {
+    if let Some(value) = value {
+        object.insert(name.to_owned(), value.into());
     }
 }
 
@@ -169,17 +154,12 @@ fn request(out: &mut dyn Write, row: &FlowRecord, contents: &dyn BodySource) -> 
     let mut head = Map::new();
     // A tunnel has no request; its CONNECT stands for one.
     let Some(request) = &row.request else {
-        head.insert("method".into(), "CONNECT".into());
-        head.insert("url".into(), format!("https://{}", row.authority).into());
-        head.insert("httpVersion".into(), "HTTP/1.1".into());
-        for list in ["cookies", "headers", "queryString"] {
-            head.insert(list.into(), json!([]));
-        }
         // -1 means unknown in HAR.
-        head.insert("headersSize".into(), (-1).into());
-        head.insert("bodySize".into(), (-1).into());
-        open(out, &head)?;
-        return out.write_all(b"}");
+        let connect = json!({
+            "method": "CONNECT", "url": format!("https://{}", row.authority), "httpVersion": "HTTP/1.1",
+            "cookies": [], "headers": [], "queryString": [], "headersSize": -1, "bodySize": -1,
+        });
+        return write!(out, "{connect}");
     };
     head.insert("method".into(), request.method.as_str().into());
     head.insert("url".into(), row.url().into());
@@ -240,9 +220,7 @@ fn response(out: &mut dyn Write, row: &FlowRecord, contents: &dyn BodySource) ->
     head.insert("headersSize".into(), response_head_size(response).into());
     head.insert("bodySize".into(), response.body.size.into());
     trailers(&response.trailers, &mut head);
-    if let Some(error) = &row.error {
-        head.insert("_error".into(), format!("{}: {}", error.kind, error.message).into());
-    }
+    put(&mut head, "_error", row.error.as_ref().map(|e| format!("{}: {}", e.kind, e.message)));
     open(out, &head)?;
     out.write_all(b",\"content\":")?;
     content(out, row, response, contents)?;
@@ -252,21 +230,15 @@ fn response(out: &mut dyn Write, row: &FlowRecord, contents: &dyn BodySource) ->
 /// A flow that ended without a response has one with status 0, as browsers write it.
 fn no_response(out: &mut dyn Write, row: &FlowRecord) -> io::Result<()> {
     let tunnelled = row.kind == FlowKind::Tunnel && row.error.is_none();
-    let mut head = Map::new();
     let no_response = row.archive.as_ref().and_then(|a| a.get(NO_RESPONSE));
     let status = no_response.and_then(|t| t.get("status")).and_then(Value::as_i64).filter(|s| *s < 0).unwrap_or(0);
     let text = no_response.and_then(|t| t.get("statusText")).and_then(Value::as_str).unwrap_or_default();
     // A tunnel without an error was established, which a reader expects as status 200.
-    head.insert("status".into(), (if tunnelled { 200 } else { status }).into());
-    head.insert("statusText".into(), text.into());
-    head.insert("httpVersion".into(), (if tunnelled { "HTTP/1.1" } else { "" }).into());
-    for list in ["cookies", "headers"] {
-        head.insert(list.into(), json!([]));
-    }
-    head.insert("redirectURL".into(), "".into());
-    head.insert("headersSize".into(), (-1).into());
-    head.insert("bodySize".into(), (-1).into());
-    head.insert("content".into(), json!({"size": 0, "mimeType": "x-unknown"}));
+    let mut head = json!({
+        "status": if tunnelled { 200 } else { status }, "statusText": text,
+        "httpVersion": if tunnelled { "HTTP/1.1" } else { "" }, "cookies": [], "headers": [], "redirectURL": "",
+        "headersSize": -1, "bodySize": -1, "content": {"size": 0, "mimeType": "x-unknown"},
+    });
     let error = match (&row.error, row.state) {
         (Some(error), _) => Some(format!("{}: {}", error.kind, error.message)),
         (None, FlowState::Cut) => Some("cut: the recording ended before the flow did".to_owned()),
@@ -274,10 +246,9 @@ fn no_response(out: &mut dyn Write, row: &FlowRecord) -> io::Result<()> {
         _ => None,
     };
     if let Some(error) = error {
-        head.insert("_error".into(), error.into());
+        head["_error"] = error.into();
     }
-    open(out, &head)?;
-    out.write_all(b"}")
+    write!(out, "{head}")
 }
 
 fn content(
@@ -313,8 +284,7 @@ fn messages(out: &mut dyn Write, row: &FlowRecord, contents: &dyn BodySource) ->
     let mut first = true;
     for message in contents.messages(row)? {
         let message = message?;
-        // Events and gRPC messages are in the body.
-        let Some(opcode) = opcode(message.kind) else { continue };
+        let Some(opcode) = frames::opcode(message.kind) else { continue };
         if !std::mem::take(&mut first) {
             out.write_all(b",")?;
         }
@@ -337,34 +307,16 @@ fn web_socket_message(message: &MessageRecord, opcode: u8) -> Value {
     })
 }
 
-/// RFC 6455 5.2.
-fn opcode(kind: MessageKind) -> Option<u8> {
-    Some(match kind {
-        MessageKind::Text => 1,
-        MessageKind::Binary => 2,
-        MessageKind::Close => 8,
-        MessageKind::Ping => 9,
-        MessageKind::Pong => 10,
-        MessageKind::Event | MessageKind::Grpc => return None,
-    })
-}
-
 /// Explains in a comment why a body is incomplete.
 fn note_missing(body: &BodyRecord, object: &mut Map<String, Value>) {
-    if let Some(missing) = body.missing {
-        let why = missing.explanation();
-        object.insert("comment".into(), format!("{} of {} bytes were kept ({why})", body.kept, body.size).into());
-        object.insert("_missing".into(), missing.as_str().into());
-    }
-    if let Some(digest) = body.head_sha256 {
-        object.insert("_headSha256".into(), digest.to_string().into());
-    }
+    let why = body.missing_explanation();
+    put(object, "comment", why.map(|why| format!("{} of {} bytes were kept ({why})", body.kept, body.size)));
+    put(object, "_missing", body.missing.map(|m| m.as_str()));
+    put(object, "_headSha256", body.head_sha256.map(|digest| digest.to_string()));
 }
 
 fn trailers(trailers: &Headers, head: &mut Map<String, Value>) {
-    if !trailers.is_empty() {
-        head.insert("_trailers".into(), json!(fields(trailers)));
-    }
+    put(head, "_trailers", (!trailers.is_empty()).then(|| json!(fields(trailers))));
 }
 
 /// Size of the head including the empty line; -1 for HTTP/2, where it was compressed.

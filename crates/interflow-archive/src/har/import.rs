@@ -7,13 +7,13 @@ use serde::de::{DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess
 use serde_json::Value;
 
 use super::entry::{HarPages, flow};
-use crate::{FlowSink, ImportError, ImportReport};
+use crate::{FlowSink, ImportError, ImportReport, Result};
 
 /// Imports the flows of an uncompressed HAR without byte order mark.
 ///
 /// # Errors
 /// Invalid HAR, with the location; flows imported before remain.
-pub fn import(file: impl BufRead, sink: FlowSink<'_>) -> Result<ImportReport, ImportError> {
+pub fn import(file: impl BufRead, sink: FlowSink<'_>) -> Result<ImportReport> {
     let mut reader = HarReader {
         sink,
         report: ImportReport::default(),
@@ -42,8 +42,12 @@ pub fn import(file: impl BufRead, sink: FlowSink<'_>) -> Result<ImportReport, Im
             let text = e.to_string();
             // serde_json appends the position, which is given with the place already.
             let problem = text.split(" at line ").next().unwrap_or(&text).to_owned();
-            let place = format!("{path}line {} column {}", e.line(), e.column());
-            Err(ImportError::Malformed { place, problem: format!("{problem}; the HAR is incomplete"), report })
+            let location = format!("{path}line {} column {}", e.line(), e.column());
+            Err(ImportError::Malformed {
+                place: location,
+                problem: format!("{problem}; the HAR is incomplete"),
+                report,
+            })
         }
     }
 }

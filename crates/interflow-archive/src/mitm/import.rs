@@ -11,7 +11,7 @@ use interflow_types::{
 use super::tnetstring::{self, TnetValue};
 use super::{VERSION, extra_fields};
 use crate::import_support::{self, ImportSink, clean_text, shorten};
-use crate::{FlowSink, FlowWithBodies, ImportError, ImportReport};
+use crate::{FlowSink, FlowWithBodies, ImportReport, Result};
 use interflow_store::{
     ClientTlsRecord, ErrorRecord, FlowKind, FlowRecord, MessageRecord, MissingReason, TunnelRecord, UpstreamRecord,
     UpstreamTlsRecord,
@@ -21,36 +21,36 @@ use interflow_store::{
 ///
 /// # Errors
 /// A truncated or invalid file, after its complete flows.
-pub(crate) fn import(mut file: impl BufRead, sink: FlowSink<'_>) -> Result<ImportReport, ImportError> {
+pub(crate) fn import(mut file: impl BufRead, sink: FlowSink<'_>) -> Result<ImportReport> {
     let mut intake = ImportSink::new(sink);
     let mut handshakes = PendingHandshakes::default();
     let mut at: u64 = 0;
     for number in 1u64.. {
-        let place = format!("flow {number}");
+        let location = format!("flow {number}");
         let whole = match tnetstring::read_value(&mut file) {
             Ok(Some(whole)) => whole,
             Ok(None) => break,
             Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => {
-                return Err(intake.malformed(format!("{place}, byte {at}"), "the file breaks off inside of it"));
+                return Err(intake.malformed(format!("{location}, byte {at}"), "the file breaks off inside of it"));
             }
             Err(e) if e.kind() == io::ErrorKind::InvalidData => {
-                return Err(intake.malformed(format!("{place}, byte {at}"), format!("not a flow of mitmproxy: {e}")));
+                return Err(intake.malformed(format!("{location}, byte {at}"), format!("not a flow of mitmproxy: {e}")));
             }
             Err(e) => return Err(intake.failed(e)),
         };
         let mut notes = Vec::new();
         let flow = tnetstring::parse(&whole).and_then(|state| handshakes.join(&state, flow(&state, &mut notes)?));
         match flow {
-            Ok(Some(flow)) => intake.push(&place, Ok(flow), notes)?,
+            Ok(Some(flow)) => intake.push(&location, Ok(flow), notes)?,
             Ok(None) => {}
-            Err(problem) => intake.push(&place, Err(problem), notes)?,
+            Err(problem) => intake.push(&location, Err(problem), notes)?,
         }
         // The length's digits and the colon belong to the position in the file.
         at += whole.len() as u64 + (whole.len() as u64 - 1).to_string().len() as u64 + 1;
     }
     // Handshakes whose messages never came are still requests.
-    for (place, flow) in handshakes.into_remaining() {
-        intake.push(&place, Ok(flow), Vec::new())?;
+    for (location, flow) in handshakes.into_remaining() {
+        intake.push(&location, Ok(flow), Vec::new())?;
     }
     Ok(intake.report)
 }

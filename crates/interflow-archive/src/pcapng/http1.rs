@@ -7,7 +7,8 @@ use interflow_types::{Direction, Headers};
 
 use super::Interface;
 use super::connection::{MessageTiming, PacketConnection};
-use crate::{BodySource, frames, raw};
+use super::sides::FlowSide;
+use crate::{frames, raw};
 use interflow_store::{FlowKind, FlowRecord};
 
 /// A CONNECT request with its successful response. Before TLS, so outside of records.
@@ -18,26 +19,21 @@ pub(super) fn connect(connection: &mut PacketConnection, out: &mut dyn Write, au
 }
 
 /// A request, its interim responses and its response, and the messages after an upgrade.
-pub(super) fn exchange(
-    connection: &mut PacketConnection,
-    out: &mut dyn Write,
-    side: Interface,
-    row: &FlowRecord,
-    contents: &dyn BodySource,
-) -> io::Result<()> {
-    let mut row = row.clone();
-    reframe(&mut row, side, connection);
-    message(connection, out, &row, contents, Direction::Request)?;
+pub(super) fn exchange(connection: &mut PacketConnection, out: &mut dyn Write, flow: &FlowSide<'_>) -> io::Result<()> {
+    let mut row = flow.row.clone();
+    reframe(&mut row, flow.side, connection);
+    let flow = FlowSide { row: &row, ..*flow };
+    message(connection, out, &flow, Direction::Request)?;
     for interim in &row.interim {
         let mut head = format!("HTTP/1.1 {} \r\n", interim.status).into_bytes();
         interim.headers.write_to(&mut head);
         head.extend_from_slice(b"\r\n");
         connection.send(out, Direction::Response, &head)?;
     }
-    message(connection, out, &row, contents, Direction::Response)?;
+    message(connection, out, &flow, Direction::Response)?;
     if row.kind == FlowKind::WebSocket {
         connection.over = true;
-        messages(connection, out, &row, contents)?;
+        messages(connection, out, &flow)?;
     }
     Ok(())
 }
@@ -45,26 +41,20 @@ pub(super) fn exchange(
 fn message(
     connection: &mut PacketConnection,
     out: &mut dyn Write,
-    row: &FlowRecord,
-    contents: &dyn BodySource,
+    flow: &FlowSide<'_>,
     direction: Direction,
 ) -> io::Result<()> {
-    let mut pipe = connection.packet_sink(out, direction, MessageTiming::from_row(row, direction));
-    raw::write_side(&mut pipe, row, contents, direction)?;
+    let mut pipe = connection.packet_sink(out, direction, MessageTiming::from_row(flow.row, direction));
+    raw::write_side(&mut pipe, flow.row, flow.contents, direction)?;
     pipe.flush()
 }
 
 /// WebSocket messages as frames; imported tunnel data as bytes.
-pub(super) fn messages(
-    connection: &mut PacketConnection,
-    out: &mut dyn Write,
-    row: &FlowRecord,
-    contents: &dyn BodySource,
-) -> io::Result<()> {
-    for message in contents.messages(row)? {
+pub(super) fn messages(connection: &mut PacketConnection, out: &mut dyn Write, flow: &FlowSide<'_>) -> io::Result<()> {
+    for message in flow.contents.messages(flow.row)? {
         let message = message?;
         connection.at = message.at.micros();
-        if row.kind == FlowKind::Tunnel {
+        if flow.row.kind == FlowKind::Tunnel {
             connection.send(out, message.direction, &message.payload)?;
         } else if let Some(frame) = frames::encode(&message) {
             connection.send(out, message.direction, &frame)?;

@@ -6,8 +6,9 @@ use interflow_codec::http2_frame::{PREFACE, flag, kind};
 use interflow_types::{Direction, Headers};
 
 use super::connection::{MessageTiming, PacketConnection};
-use crate::{BodySource, frames};
-use interflow_store::{FlowKind, FlowRecord};
+use super::sides::FlowSide;
+use crate::frames;
+use interflow_store::FlowKind;
 
 /// Payload of one frame, in bytes (RFC 9113 4.2).
 const MAX_FRAME: usize = 16_384;
@@ -27,12 +28,8 @@ pub(super) fn write_preface(connection: &mut PacketConnection, out: &mut dyn Wri
 }
 
 /// A request and its response, on the next stream.
-pub(super) fn exchange(
-    connection: &mut PacketConnection,
-    out: &mut dyn Write,
-    row: &FlowRecord,
-    contents: &dyn BodySource,
-) -> io::Result<()> {
+pub(super) fn exchange(connection: &mut PacketConnection, out: &mut dyn Write, flow: &FlowSide<'_>) -> io::Result<()> {
+    let row = flow.row;
     let stream = connection.stream;
     connection.stream += 2;
     // Stream numbers have 31 bits.
@@ -51,7 +48,7 @@ pub(super) fn exchange(
     literal(&mut head, b":path", request.path.as_bytes());
     fields(&mut head, &request.headers);
     let side = StreamSide { stream, direction: Direction::Request, trailers: &request.trailers, open: socket };
-    side.write(connection, out, row, contents, &head)?;
+    side.write(connection, out, flow, &head)?;
     for interim in &row.interim {
         let mut head = Vec::new();
         literal(&mut head, b":status", interim.status.to_string().as_bytes());
@@ -66,8 +63,8 @@ pub(super) fn exchange(
     literal(&mut head, b":status", status.to_string().as_bytes());
     fields(&mut head, &response.headers);
     let side = StreamSide { stream, direction: Direction::Response, trailers: &response.trailers, open: socket };
-    side.write(connection, out, row, contents, &head)?;
-    if socket { messages(connection, out, row, contents, stream) } else { Ok(()) }
+    side.write(connection, out, flow, &head)?;
+    if socket { messages(connection, out, flow, stream) } else { Ok(()) }
 }
 
 struct StreamSide<'a> {
@@ -83,18 +80,17 @@ impl StreamSide<'_> {
         &self,
         connection: &mut PacketConnection,
         out: &mut dyn Write,
-        row: &FlowRecord,
-        contents: &dyn BodySource,
+        flow: &FlowSide<'_>,
         head: &[u8],
     ) -> io::Result<()> {
-        let size = row.body(self.direction).map_or(0, |b| b.kept);
+        let size = flow.row.body(self.direction).map_or(0, |b| b.kept);
         let trailers = !self.trailers.is_empty();
-        let mut pipe = connection.packet_sink(out, self.direction, MessageTiming::from_row(row, self.direction));
+        let mut pipe = connection.packet_sink(out, self.direction, MessageTiming::from_row(flow.row, self.direction));
         let mut bytes = Vec::new();
         // END_STREAM is set on whatever comes last: the head, the body or the trailers.
         headers(&mut bytes, self.stream, head, size == 0 && !trailers && !self.open);
         pipe.write_all(&bytes)?;
-        let mut body = contents.body(row, self.direction)?;
+        let mut body = flow.contents.body(flow.row, self.direction)?;
         let mut remaining = size;
         while remaining > 0 {
             bytes.clear();
@@ -121,11 +117,10 @@ impl StreamSide<'_> {
 fn messages(
     connection: &mut PacketConnection,
     out: &mut dyn Write,
-    row: &FlowRecord,
-    contents: &dyn BodySource,
+    flow: &FlowSide<'_>,
     stream: u32,
 ) -> io::Result<()> {
-    for message in contents.messages(row)? {
+    for message in flow.contents.messages(flow.row)? {
         let message = message?;
         connection.at = message.at.micros();
         let Some(payload) = frames::encode(&message) else { continue };

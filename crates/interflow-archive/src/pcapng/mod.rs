@@ -19,7 +19,7 @@ use std::io::{self, Write};
 use interflow_types::{EntryKind, Scheme};
 
 use self::connection::{ConnectionKey, PacketConnection};
-use self::sides::SideContents;
+use self::sides::{FlowSide, SideContents};
 use super::{BodySource, FlowExporter};
 use interflow_store::{FlowKind, FlowRecord};
 
@@ -99,7 +99,8 @@ impl<'w, W: Write> PcapngWriter<'w, W> {
         Ok(Self { out, options, open: HashMap::new(), flows: 0 })
     }
 
-    fn write_side(&mut self, side: Interface, row: &FlowRecord, contents: &dyn BodySource) -> io::Result<()> {
+    fn write_side(&mut self, flow: &FlowSide<'_>) -> io::Result<()> {
+        let FlowSide { side, row, .. } = *flow;
         let Some(ends) = ConnectionKey::for_flow(side, row, self.flows) else { return Ok(()) };
         let key = (side, ends.number);
         let mut connection = match self.open.remove(&key) {
@@ -114,7 +115,7 @@ impl<'w, W: Write> PcapngWriter<'w, W> {
             }
         };
         connection.used = self.flows;
-        self.exchange(&mut connection, side, row, contents)?;
+        self.exchange(&mut connection, flow)?;
         if connection.over {
             return connection.close(&mut self.out);
         }
@@ -156,23 +157,17 @@ impl<'w, W: Write> PcapngWriter<'w, W> {
         Ok(connection)
     }
 
-    fn exchange(
-        &mut self,
-        connection: &mut PacketConnection,
-        side: Interface,
-        row: &FlowRecord,
-        contents: &dyn BodySource,
-    ) -> io::Result<()> {
+    fn exchange(&mut self, connection: &mut PacketConnection, flow: &FlowSide<'_>) -> io::Result<()> {
         let out = &mut self.out;
-        if row.kind == FlowKind::Tunnel {
+        if flow.row.kind == FlowKind::Tunnel {
             // Tunnel data was not recorded, or was imported as messages.
             connection.over = true;
-            return http1::messages(connection, out, row, contents);
+            return http1::messages(connection, out, flow);
         }
         if connection.ends.http2 {
-            http2::exchange(connection, out, row, contents)
+            http2::exchange(connection, out, flow)
         } else {
-            http1::exchange(connection, out, side, row, contents)
+            http1::exchange(connection, out, flow)
         }
     }
 
@@ -193,7 +188,7 @@ impl<W: Write> FlowExporter for PcapngWriter<'_, W> {
         self.flows += 1;
         for side in self.options.leg.interfaces().iter().copied() {
             let contents = SideContents { side, whole: row, contents };
-            self.write_side(side, &side.view(row), &contents)?;
+            self.write_side(&FlowSide { side, row: &side.view(row), contents: &contents })?;
         }
         Ok(())
     }

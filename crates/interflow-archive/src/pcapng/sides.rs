@@ -7,8 +7,8 @@ use std::io::{self, Read};
 use interflow_types::Direction;
 
 use super::Interface;
-use crate::BodySource;
-use interflow_store::{FlowRecord, MessageRecord};
+use crate::{BodySource, MessageIter};
+use interflow_store::FlowRecord;
 
 impl Interface {
     /// The direction of the message that this side exchanged before it was edited.
@@ -35,6 +35,13 @@ impl Interface {
     }
 }
 
+/// A flow on one side, with the contents that this side exchanged.
+pub(super) struct FlowSide<'c> {
+    pub side: Interface,
+    pub row: &'c FlowRecord,
+    pub contents: &'c dyn BodySource,
+}
+
 pub(super) struct SideContents<'c> {
     pub side: Interface,
     /// The flow with all recorded data.
@@ -55,10 +62,7 @@ impl BodySource for SideContents<'_> {
         Ok(Box::new(io::empty()))
     }
 
-    fn messages<'a>(
-        &'a self,
-        _: &'a FlowRecord,
-    ) -> io::Result<Box<dyn Iterator<Item = io::Result<MessageRecord>> + 'a>> {
+    fn messages<'a>(&'a self, _: &'a FlowRecord) -> io::Result<MessageIter<'a>> {
         self.contents.messages(self.whole)
     }
 }

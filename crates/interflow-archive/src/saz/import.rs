@@ -11,7 +11,7 @@ use super::flag;
 use super::session::SazSession;
 use crate::import_support::{self, ImportSink, clean_text, shorten};
 use crate::zip::{ZipEntry, ZipReader};
-use crate::{FlowSink, FlowWithBodies, ImportError, ImportReport, frames, har};
+use crate::{FlowSink, FlowWithBodies, ImportReport, Result, frames, har};
 use interflow_store::{ErrorRecord, FlowKind, FlowRecord, MessageRecord, UpstreamRecord};
 
 /// Maximum number of messages imported per WebSocket.
@@ -21,7 +21,7 @@ const MAX_MESSAGES: usize = 1_000_000;
 ///
 /// # Errors
 /// A truncated file, after its complete entries.
-pub(crate) fn import<R: Read + Seek>(mut zip: ZipReader<R>, sink: FlowSink<'_>) -> Result<ImportReport, ImportError> {
+pub(crate) fn import<R: Read + Seek>(mut zip: ZipReader<R>, sink: FlowSink<'_>) -> Result<ImportReport> {
     // The parts of a session may be in any order in the zip.
     let mut sessions: BTreeMap<u64, BTreeMap<&str, ZipEntry>> = BTreeMap::new();
     for entry in &zip.entries {

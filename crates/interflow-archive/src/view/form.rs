@@ -105,9 +105,9 @@ fn boundary(headers: &Headers) -> Option<String> {
     let value = headers.get_str("content-type")?;
     let mut parameters = value.split(';').skip(1).filter_map(|p| p.trim().split_once('='));
     let (_, found) = parameters.find(|(name, _)| name.trim().eq_ignore_ascii_case("boundary"))?;
-    let found = found.trim().trim_matches('"');
+    let parameter = found.trim().trim_matches('"');
     // RFC 2046 limits boundaries to 70 characters.
-    (!found.is_empty() && found.len() <= 70).then(|| found.to_owned())
+    (!parameter.is_empty() && parameter.len() <= 70).then(|| parameter.to_owned())
 }
 
 #[cfg(test)]

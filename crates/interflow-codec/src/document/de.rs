@@ -9,7 +9,7 @@ use serde::de::{
     Visitor,
 };
 
-use super::{Document, DocumentError, DocumentNode, NodeKind};
+use super::{Document, DocumentError, DocumentNode, NodeKind, Result};
 
 impl de::Error for DocumentError {
     fn custom<T: std::fmt::Display>(message: T) -> Self {
@@ -127,7 +127,7 @@ impl DocumentNode {
         }
     }
 
-    fn visit<'de, V: Visitor<'de>>(&self, visitor: V) -> Result<V::Value, DocumentError> {
+    fn visit<'de, V: Visitor<'de>>(&self, visitor: V) -> Result<V::Value> {
         let visited = match (&self.kind, self.resolve_plain()) {
             (NodeKind::Sequence(all), _) => visitor.visit_seq(SequenceItems { all, next: 0 }),
             (NodeKind::Mapping(all), _) => visitor.visit_map(MappingMembers { all, next: 0 }),
@@ -147,7 +147,7 @@ impl DocumentNode {
     }
 
     /// Visits a scalar as text, whatever type its form implies.
-    fn visit_text<'de, V: Visitor<'de>>(&self, visitor: V) -> Result<V::Value, DocumentError> {
+    fn visit_text<'de, V: Visitor<'de>>(&self, visitor: V) -> Result<V::Value> {
         match &self.kind {
             NodeKind::Scalar { text, .. } => {
                 visitor.visit_str(text).map_err(|e: DocumentError| e.with_position_of(self))
@@ -159,7 +159,7 @@ impl DocumentNode {
 
 macro_rules! text {
     ($($name:ident)*) => {$(
-        fn $name<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, DocumentError> {
+        fn $name<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value> {
             self.visit_text(visitor)
         }
     )*};
@@ -171,25 +171,25 @@ impl<'de> Deserializer<'de> for &DocumentNode {
     serde::forward_to_deserialize_any! {
         bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 bytes byte_buf unit unit_struct tuple tuple_struct
     }
-    fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, DocumentError> {
+    fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value> {
         self.visit(visitor)
     }
 
     text! { deserialize_char deserialize_str deserialize_string deserialize_identifier }
 
-    fn deserialize_seq<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, DocumentError> {
+    fn deserialize_seq<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value> {
         // `key:` without a value is an empty list where one is expected.
         if self.is_blank() { visitor.visit_seq(SequenceItems { all: &[], next: 0 }) } else { self.visit(visitor) }
     }
 
-    fn deserialize_map<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, DocumentError> {
+    fn deserialize_map<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value> {
         if !self.is_blank() {
             return self.visit(visitor);
         }
         visitor.visit_map(MappingMembers { all: &[], next: 0 }).map_err(|e: DocumentError| e.with_position_of(self))
     }
 
-    fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, DocumentError> {
+    fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value> {
         match self.resolve_plain() {
             Some(PlainScalar::Null) => visitor.visit_none(),
             _ => visitor.visit_some(self),
@@ -198,11 +198,7 @@ impl<'de> Deserializer<'de> for &DocumentNode {
         // YAML null is `None`, whatever the type.
     }
 
-    fn deserialize_newtype_struct<V: Visitor<'de>>(
-        self,
-        _: &'static str,
-        visitor: V,
-    ) -> Result<V::Value, DocumentError> {
+    fn deserialize_newtype_struct<V: Visitor<'de>>(self, _: &'static str, visitor: V) -> Result<V::Value> {
         visitor.visit_newtype_struct(self).map_err(|e: DocumentError| e.with_position_of(self))
     }
 
@@ -211,7 +207,7 @@ impl<'de> Deserializer<'de> for &DocumentNode {
         _: &'static str,
         _: &'static [&'static str],
         visitor: V,
-    ) -> Result<V::Value, DocumentError> {
+    ) -> Result<V::Value> {
         self.deserialize_map(visitor)
     }
 
@@ -220,7 +216,7 @@ impl<'de> Deserializer<'de> for &DocumentNode {
         _: &'static str,
         names: &'static [&'static str],
         visitor: V,
-    ) -> Result<V::Value, DocumentError> {
+    ) -> Result<V::Value> {
         // A unit variant is a name; others are a mapping of one name to its content.
         let visited = match &self.kind {
             NodeKind::Scalar { text, .. } => {
@@ -240,7 +236,7 @@ impl<'de> Deserializer<'de> for &DocumentNode {
         visited.map_err(|e| e.with_position_of(self))
     }
 
-    fn deserialize_ignored_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, DocumentError> {
+    fn deserialize_ignored_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value> {
         visitor.visit_unit()
     }
 }
@@ -253,7 +249,7 @@ struct SequenceItems<'a> {
 impl<'de> SeqAccess<'de> for SequenceItems<'_> {
     type Error = DocumentError;
 
-    fn next_element_seed<T: DeserializeSeed<'de>>(&mut self, seed: T) -> Result<Option<T::Value>, DocumentError> {
+    fn next_element_seed<T: DeserializeSeed<'de>>(&mut self, seed: T) -> Result<Option<T::Value>> {
         let Some(node) = self.all.get(self.next) else { return Ok(None) };
         self.next += 1;
         seed.deserialize(&**node).map(Some).map_err(|e| e.with_position_of(node))
@@ -272,13 +268,13 @@ struct MappingMembers<'a> {
 impl<'de> MapAccess<'de> for MappingMembers<'_> {
     type Error = DocumentError;
 
-    fn next_key_seed<K: DeserializeSeed<'de>>(&mut self, seed: K) -> Result<Option<K::Value>, DocumentError> {
+    fn next_key_seed<K: DeserializeSeed<'de>>(&mut self, seed: K) -> Result<Option<K::Value>> {
         let Some((key, _)) = self.all.get(self.next) else { return Ok(None) };
         self.next += 1;
         seed.deserialize(&**key).map(Some).map_err(|e| e.with_position_of(key))
     }
 
-    fn next_value_seed<T: DeserializeSeed<'de>>(&mut self, seed: T) -> Result<T::Value, DocumentError> {
+    fn next_value_seed<T: DeserializeSeed<'de>>(&mut self, seed: T) -> Result<T::Value> {
         let Some((_, value)) = self.next.checked_sub(1).and_then(|i| self.all.get(i)) else {
             return Err(de::Error::custom("a value is asked for before its key"));
         };
@@ -299,7 +295,7 @@ impl<'de, 'a> EnumAccess<'de> for EnumVariant<'a> {
     type Error = DocumentError;
     type Variant = &'a DocumentNode;
 
-    fn variant_seed<V: DeserializeSeed<'de>>(self, seed: V) -> Result<(V::Value, &'a DocumentNode), DocumentError> {
+    fn variant_seed<V: DeserializeSeed<'de>>(self, seed: V) -> Result<(V::Value, &'a DocumentNode)> {
         Ok((seed.deserialize(self.name)?, self.value))
     }
 }
@@ -307,26 +303,22 @@ impl<'de, 'a> EnumAccess<'de> for EnumVariant<'a> {
 impl<'de> VariantAccess<'de> for &DocumentNode {
     type Error = DocumentError;
 
-    fn unit_variant(self) -> Result<(), DocumentError> {
+    fn unit_variant(self) -> Result<()> {
         match self.resolve_plain() {
             Some(PlainScalar::Null) => Ok(()),
             _ => Err(DocumentError::at("this name takes no value", self.place)),
         }
     }
 
-    fn newtype_variant_seed<T: DeserializeSeed<'de>>(self, seed: T) -> Result<T::Value, DocumentError> {
+    fn newtype_variant_seed<T: DeserializeSeed<'de>>(self, seed: T) -> Result<T::Value> {
         seed.deserialize(self).map_err(|e| e.with_position_of(self))
     }
 
-    fn tuple_variant<V: Visitor<'de>>(self, _: usize, visitor: V) -> Result<V::Value, DocumentError> {
+    fn tuple_variant<V: Visitor<'de>>(self, _: usize, visitor: V) -> Result<V::Value> {
         self.visit(visitor)
     }
 
-    fn struct_variant<V: Visitor<'de>>(
-        self,
-        _: &'static [&'static str],
-        visitor: V,
-    ) -> Result<V::Value, DocumentError> {
+    fn struct_variant<V: Visitor<'de>>(self, _: &'static [&'static str], visitor: V) -> Result<V::Value> {
         self.visit(visitor)
     }
 }

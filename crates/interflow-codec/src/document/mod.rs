@@ -14,6 +14,8 @@ use serde::de::DeserializeOwned;
 use de::PlainScalar;
 pub use write::to_string as to_yaml;
 
+pub type Result<T, E = DocumentError> = std::result::Result<T, E>;
+
 /// Why a text is not valid, and where.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DocumentError {
@@ -153,7 +155,7 @@ impl DocumentNode {
 ///
 /// # Errors
 /// Invalid YAML, or a value of the wrong type, with its position.
-pub fn from_yaml<T: DeserializeOwned>(text: &str) -> Result<T, DocumentError> {
+pub fn from_yaml<T: DeserializeOwned>(text: &str) -> Result<T> {
     T::deserialize(Document::parse_yaml(text)?.deserializer())
 }
 
@@ -161,6 +163,6 @@ pub fn from_yaml<T: DeserializeOwned>(text: &str) -> Result<T, DocumentError> {
 ///
 /// # Errors
 /// Invalid TOML, or a value of the wrong type, with its position.
-pub fn from_toml<T: DeserializeOwned>(text: &str) -> Result<T, DocumentError> {
+pub fn from_toml<T: DeserializeOwned>(text: &str) -> Result<T> {
     T::deserialize(Document::parse_toml(text)?.deserializer())
 }

@@ -6,14 +6,14 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::de::PlainScalar;
-use super::{Document, DocumentError, DocumentNode, NodeKind};
+use super::{Document, DocumentError, DocumentNode, NodeKind, Result};
 
 impl Document {
     /// Parses a TOML text.
     ///
     /// # Errors
     /// Invalid TOML, with its position.
-    pub fn parse_toml(text: &str) -> Result<Self, DocumentError> {
+    pub fn parse_toml(text: &str) -> Result<Self> {
         let lines = LineStarts::new(text);
         let table = DeTable::parse(text).map_err(|e| {
             let what = e.span().filter(|_| e.message() == "duplicate key").and_then(|span| text.get(span));
@@ -25,7 +25,7 @@ impl Document {
     }
 }
 
-fn mapping(table: &DeTable<'_>, lines: &LineStarts<'_>) -> Result<NodeKind, DocumentError> {
+fn mapping(table: &DeTable<'_>, lines: &LineStarts<'_>) -> Result<NodeKind> {
     let member = |(key, value): (&Spanned<_>, &Spanned<DeValue<'_>>)| {
         let key = DocumentNode::scalar(AsRef::<str>::as_ref(key.get_ref()), false, lines.position(key.span().start));
         Ok((Arc::new(key), read(value, lines)?))
@@ -33,10 +33,10 @@ fn mapping(table: &DeTable<'_>, lines: &LineStarts<'_>) -> Result<NodeKind, Docu
     table.iter().map(member).collect::<Result<_, _>>().map(NodeKind::Mapping)
 }
 
-fn read(value: &Spanned<DeValue<'_>>, lines: &LineStarts<'_>) -> Result<Arc<DocumentNode>, DocumentError> {
-    let place = lines.position(value.span().start);
+fn read(value: &Spanned<DeValue<'_>>, lines: &LineStarts<'_>) -> Result<Arc<DocumentNode>> {
+    let position = lines.position(value.span().start);
     let text = |text: &str| NodeKind::Scalar { text: text.into(), plain: false };
-    let invalid = |what: &str| DocumentError::at(format!("the number {what} is out of range"), place);
+    let invalid = |what: &str| DocumentError::at(format!("the number {what} is out of range"), position);
     let kind = match value.get_ref() {
         DeValue::String(string) => text(string),
         DeValue::Datetime(time) => text(&time.to_string()),
@@ -51,7 +51,7 @@ fn read(value: &Spanned<DeValue<'_>>, lines: &LineStarts<'_>) -> Result<Arc<Docu
         DeValue::Array(all) => NodeKind::Sequence(all.iter().map(|v| read(v, lines)).collect::<Result<_, _>>()?),
         DeValue::Table(table) => mapping(table, lines)?,
     };
-    Ok(Arc::new(node(kind, place)))
+    Ok(Arc::new(node(kind, position)))
 }
 
 /// Depth and size are bounded by TOML's parser and the text, which has no aliases.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use saphyr_parser::{Event, Parser, ScalarStyle, Span};
 
-use super::{Document, DocumentError, DocumentNode, NodeKind};
+use super::{Document, DocumentError, DocumentNode, NodeKind, Result};
 
 /// The deepest nesting of collections, counting through aliases.
 const MAX_DEPTH: usize = 128;
@@ -31,7 +31,7 @@ impl Document {
     ///
     /// # Errors
     /// Invalid YAML, or a document over the bounds.
-    pub fn parse_yaml(text: &str) -> Result<Self, DocumentError> {
+    pub fn parse_yaml(text: &str) -> Result<Self> {
         let text = text.strip_prefix('\u{feff}').unwrap_or(text);
         let mut builder = YamlBuilder::default();
         for event in Parser::new_from_str(text) {
@@ -56,7 +56,7 @@ struct YamlBuilder {
 }
 
 impl YamlBuilder {
-    fn handle_event(&mut self, event: Event<'_>, span: Span) -> Result<(), DocumentError> {
+    fn handle_event(&mut self, event: Event<'_>, span: Span) -> Result<()> {
         let position = (span.start.line(), span.start.col() + 1);
         match event {
             Event::Scalar(text, style, anchor, tag) => {
@@ -92,7 +92,7 @@ impl YamlBuilder {
         }
     }
 
-    fn add_size(&mut self, size: u64, place: (usize, usize)) -> Result<(), DocumentError> {
+    fn add_size(&mut self, size: u64, place: (usize, usize)) -> Result<()> {
         self.size += size;
         if self.size > MAX_SIZE {
             return Err(DocumentError::at(format!("the document has more than {MAX_SIZE} parts"), place));
@@ -100,7 +100,7 @@ impl YamlBuilder {
         Ok(())
     }
 
-    fn open_collection(&mut self, anchor: usize, place: (usize, usize), kind: NodeKind) -> Result<(), DocumentError> {
+    fn open_collection(&mut self, anchor: usize, place: (usize, usize), kind: NodeKind) -> Result<()> {
         self.add_size(1, place)?;
         // Before the collection is stored, so that the stack itself is bounded.
         if self.stack.len() >= MAX_DEPTH {
@@ -111,7 +111,7 @@ impl YamlBuilder {
         Ok(())
     }
 
-    fn add_node(&mut self, anchor: usize, node: DocumentNode) -> Result<(), DocumentError> {
+    fn add_node(&mut self, anchor: usize, node: DocumentNode) -> Result<()> {
         let (place, node) = (node.place, Arc::new(node));
         if anchor > 0 {
             self.anchors.insert(anchor, Arc::clone(&node));
@@ -119,7 +119,7 @@ impl YamlBuilder {
         self.attach(node, place)
     }
 
-    fn attach(&mut self, node: Arc<DocumentNode>, place: (usize, usize)) -> Result<(), DocumentError> {
+    fn attach(&mut self, node: Arc<DocumentNode>, place: (usize, usize)) -> Result<()> {
         // The depth of an alias counts where it is used, so that nested aliases cannot exceed the limit either.
         if self.stack.len() + node.depth > MAX_DEPTH + 1 {
             return Err(too_deep(place));
@@ -151,7 +151,7 @@ impl YamlBuilder {
         Ok(())
     }
 
-    fn finish(self) -> Result<Document, DocumentError> {
+    fn finish(self) -> Result<Document> {
         // An empty document is null.
         let root = self.root.unwrap_or_else(|| Arc::new(DocumentNode::scalar("", true, (1, 1))));
         match self.largest {

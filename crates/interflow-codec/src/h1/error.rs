@@ -101,11 +101,6 @@ impl H1Error {
         self.rule
     }
 
-    /// Whether the message was a response, so that the upstream is at fault rather than the client.
-    pub const fn in_response(&self) -> bool {
-        self.response
-    }
-
     /// The corresponding kind of flow error; its default [`ErrorSource`](interflow_types::ErrorSource) applies.
     pub const fn kind(&self) -> ErrorKind {
         match (self.rule, self.response) {

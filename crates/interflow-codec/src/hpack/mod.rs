@@ -43,7 +43,7 @@ pub enum HpackError {
     Huffman,
     #[error("the table is to grow over 1 MiB")]
     TableSize,
-    /// The caller has no room for more fields.
+    /// The caller has no capacity for more fields.
     #[error("there are too many header fields")]
     TooMany,
 }

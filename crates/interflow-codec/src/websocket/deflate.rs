@@ -34,13 +34,13 @@ impl PermessageDeflate {
     pub fn retain_offers(request: &mut Headers) {
         const NAME: &str = "Sec-WebSocket-Extensions";
         let offers: Vec<_> = request.list_items(NAME).map(<[u8]>::to_vec).collect();
-        let known: Vec<_> = offers.iter().filter(|offer| Self::parse(offer).is_ok()).cloned().collect();
-        if known.len() == offers.len() {
+        let supported: Vec<_> = offers.iter().filter(|offer| Self::parse(offer).is_ok()).cloned().collect();
+        if supported.len() == offers.len() {
             return;
         }
         request.remove(NAME);
-        if !known.is_empty() {
-            request.append_unchecked(NAME.as_bytes(), &known.join(&b", "[..]));
+        if !supported.is_empty() {
+            request.append_unchecked(NAME.as_bytes(), &supported.join(&b", "[..]));
         }
     }
 

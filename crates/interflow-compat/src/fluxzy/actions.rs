@@ -1,6 +1,5 @@
 //! Translation of Fluxzy's actions into Interflow's.
 
-use interflow_types::data_file;
 use std::path::PathBuf;
 use std::sync::LazyLock;
 
@@ -13,30 +12,32 @@ use interflow_rules::params::{
     TlsVersionParam, UpstreamProxyParams, VariableParams,
 };
 use interflow_types::units::{ByteSize, HumanDuration};
-use interflow_types::{HostPattern, Phase, StatusCode, percent};
+use interflow_types::{HostPattern, Phase, StatusCode, data_file, percent};
 
-use super::import_log::{ImportLog, phase_by_name};
+use super::import_log::phase_by_name;
 use super::node::FluxzyNode;
 
+static TABLE: &str = include_str!("../../data/fluxzy_actions.txt");
+
 /// Every action by its `typeKind` without the suffix, in lower case.
-pub static KINDS: LazyLock<Vec<&str>> =
-    LazyLock::new(|| data_file::lines(include_str!("../../data/fluxzy_actions.txt")).collect());
+pub static KINDS: LazyLock<Vec<&str>> = LazyLock::new(|| data_file::records(TABLE).map(|[kind, _]| kind).collect());
 
 type ConvertedActions = Vec<(Option<Phase>, Action)>;
 
 /// Translates an action, into none, one or several of Interflow's.
-pub(super) fn read(ledger: &mut ImportLog<'_>, node: &FluxzyNode<'_>) -> ConvertedActions {
-    let Some(kind) = node.kind(ledger, "action") else { return Vec::new() };
-    let made = connection(ledger, node, &kind)
-        .or_else(|| request(ledger, node, &kind))
-        .or_else(|| answers(ledger, node, &kind))
-        .or_else(|| response(ledger, node, &kind))
-        .or_else(|| any_phase_action(ledger, node, &kind));
+pub(super) fn read(node: &FluxzyNode<'_>) -> ConvertedActions {
+    let Some(kind) = node.kind("action") else { return Vec::new() };
+    let made = connection(node, &kind)
+        .or_else(|| request(node, &kind))
+        .or_else(|| answers(node, &kind))
+        .or_else(|| response(node, &kind))
+        .or_else(|| any_phase_action(node, &kind));
     let Some(made) = made else {
-        ledger.problem(node, unknown_key_message("action", &kind, &KINDS));
+        node.problem(unknown_key_message("action", &kind, &KINDS));
         return Vec::new();
     };
-    node.report_unknown(ledger);
+    node.report_unknown();
+    node.note_of_kind(TABLE, &kind);
     made
 }
 
@@ -44,84 +45,76 @@ fn single_action(action: Action) -> ConvertedActions {
     vec![(None, action)]
 }
 
-fn connection(ledger: &mut ImportLog<'_>, node: &FluxzyNode<'_>, kind: &str) -> Option<ConvertedActions> {
+fn connection(node: &FluxzyNode<'_>, kind: &str) -> Option<ConvertedActions> {
     Some(match kind {
         "skipssltunneling" => single_action(Action::Tunnel(NoParams)),
-        "skipremotecertificatevalidation" => {
-            ledger.note(node, "certificates of these origins are not verified: anyone between Interflow and the origin can read and change the traffic");
-            single_action(Action::DangerSkipVerify(NoParams))
-        }
+        "skipremotecertificatevalidation" => single_action(Action::DangerSkipVerify(NoParams)),
         "forcehttp11" => single_action(Action::HttpVersion(OneOrManyStrings(vec!["1.1".into()]))),
-        "forcehttp2" => {
-            ledger.note(node, "Fluxzy ignores it in cleartext; here HTTP/2 is spoken there too, with prior knowledge");
-            single_action(Action::HttpVersion(OneOrManyStrings(vec!["2".into()])))
-        }
+        "forcehttp2" => single_action(Action::HttpVersion(OneOrManyStrings(vec!["2".into()]))),
         "servehttp11" => single_action(Action::ServeHttp1(NoParams)),
         "forceremoteport" => {
-            let port = node.number(ledger, "port").unwrap_or_default();
+            let port = node.number("port").unwrap_or_default();
             single_action(Action::ConnectTo(ConnectToParams { to: TextTemplate::literal(&format!(":{port}")) }))
         }
         "spoofdns" => {
-            let host = node.template(ledger, "remoteHostIp").unwrap_or_default();
-            let port = node.number(ledger, "remoteHostPort").filter(|p| *p > 0);
+            let host = node.template("remoteHostIp").unwrap_or_default();
+            let port = node.number("remoteHostPort").filter(|p| *p > 0);
             let host_text = host.source().to_owned();
             let v6 = host_text.parse::<std::net::Ipv6Addr>().is_ok();
             let host = if v6 { format!("[{host_text}]") } else { host_text };
             let to = port.map_or_else(|| host.clone(), |p| format!("{host}:{p}"));
-            single_action(Action::ConnectTo(ConnectToParams { to: super::node::template(ledger, node, &to) }))
+            single_action(Action::ConnectTo(ConnectToParams { to: super::node::template(node, &to) }))
         }
-        "upstreamproxy" => upstream_proxy(ledger, node),
+        "upstreamproxy" => upstream_proxy(node),
         "setclientcertificate" => {
             let _ = node.get("alwaysSendClientCertificate");
-            certificate(ledger, node, "clientCertificate", Action::ClientCertificate)
+            certificate(node, "clientCertificate", Action::ClientCertificate)
         }
-        "usecertificate" => certificate(ledger, node, "serverCertificate", Action::ShowCertificate),
+        "usecertificate" => certificate(node, "serverCertificate", Action::ShowCertificate),
         "pinupstreamconnection" => single_action(Action::OwnConnection(NoParams)),
-        "impersonate" => impersonate(ledger, node),
+        "impersonate" => impersonate(node),
         "setja3fingerprint" => {
-            let text = format!("ja3:{}", node.required_template(ledger, "value").source());
-            fingerprint_action(ledger, node, text)
+            let text = format!("ja3:{}", node.required_template("value").source());
+            fingerprint_action(node, text)
         }
-        "forcetlsversion" => tls_version(ledger, node),
-        "usednsoverhttps" => dns_over_https(ledger, node),
+        "forcetlsversion" => tls_version(node),
+        "usednsoverhttps" => dns_over_https(node),
         _ => return None,
     })
 }
 
-fn upstream_proxy(ledger: &mut ImportLog<'_>, node: &FluxzyNode<'_>) -> ConvertedActions {
-    let host = node.required_template(ledger, "host").source().to_owned();
-    let port = node.number(ledger, "port").unwrap_or(8080);
-    let login =
-        node.text_of("proxyAuthorizationHeader").filter(|t| !t.is_empty()).and_then(|t| proxy_login(ledger, node, &t));
+fn upstream_proxy(node: &FluxzyNode<'_>) -> ConvertedActions {
+    let host = node.required_template("host").source().to_owned();
+    let port = node.number("port").unwrap_or(8080);
+    let login = node.text_of("proxyAuthorizationHeader").filter(|t| !t.is_empty()).and_then(|t| proxy_login(node, &t));
     let url = format!("http://{}{host}:{port}", login.map(|l| format!("{l}@")).unwrap_or_default());
-    let via = vec![super::node::template(ledger, node, &url)];
+    let via = vec![super::node::template(node, &url)];
     let mut bypass = Vec::new();
     for text in node.get("byPassHosts").iter().flat_map(|n| n.items()).filter_map(|n| n.text()) {
         // There, a bare name includes its subdomains, and `.name` is them alone.
         let ours = text.strip_prefix('.').map_or_else(|| text.clone(), |name| format!("*.{name}"));
         match ours.parse::<HostPattern>() {
             Ok(pattern) => bypass.push(pattern.with_subdomains()),
-            Err(e) => ledger.problem(node, format!("byPassHosts: {e}")),
+            Err(e) => node.problem(format!("byPassHosts: {e}")),
         }
     }
-    ledger.note(node, "requests in cleartext go through the proxy malformed in Fluxzy; here in absolute-form");
     single_action(Action::UpstreamProxy(UpstreamProxyParams { via, bypass }))
 }
 
 /// `Basic …` as `user:password`, escaped for a URL.
-fn proxy_login(ledger: &mut ImportLog<'_>, node: &FluxzyNode<'_>, header: &str) -> Option<String> {
+fn proxy_login(node: &FluxzyNode<'_>, header: &str) -> Option<String> {
     use base64::Engine as _;
     let pair =
         header.strip_prefix("Basic ").and_then(|b| base64::engine::general_purpose::STANDARD.decode(b.trim()).ok());
     let Some(pair) = pair.and_then(|p| String::from_utf8(p).ok()) else {
-        ledger.problem(node, "`proxyAuthorizationHeader` must be `Basic` with base64: other schemes are not spoken with upstream proxies");
+        node.problem("`proxyAuthorizationHeader` must be `Basic` with base64: other schemes are not spoken with upstream proxies");
         return None;
     };
     let (user, password) = pair.split_once(':').unwrap_or((&pair, ""));
     Some(format!("{}:{}", percent::encoded(user), percent::encoded(password)))
 }
 
-fn tls_version(ledger: &mut ImportLog<'_>, node: &FluxzyNode<'_>) -> ConvertedActions {
+fn tls_version(node: &FluxzyNode<'_>) -> ConvertedActions {
     use interflow_types::TlsVersion::{Tls12, Tls13};
     let version = node.text_of("sslProtocols").unwrap_or_else(|| "none".into()).to_ascii_lowercase();
     let only = match version.as_str() {
@@ -129,29 +122,29 @@ fn tls_version(ledger: &mut ImportLog<'_>, node: &FluxzyNode<'_>) -> ConvertedAc
         "tls13" => Tls13,
         "none" | "default" => return single_action(Action::Nothing(NoParams)),
         "ssl2" | "ssl3" | "tls" | "tls11" => {
-            ledger.problem(node, format!("`{version}` is insecure and not supported: write tls12 or tls13"));
+            node.problem(format!("`{version}` is insecure and not supported: write tls12 or tls13"));
             return Vec::new();
         }
         other => {
-            ledger.problem(node, unknown_key_message("version", other, &["none", "default", "tls12", "tls13"]));
+            node.problem(unknown_key_message("version", other, &["none", "default", "tls12", "tls13"]));
             return Vec::new();
         }
     };
     single_action(Action::TlsVersion(TlsVersionParam(only)))
 }
 
-fn dns_over_https(ledger: &mut ImportLog<'_>, node: &FluxzyNode<'_>) -> ConvertedActions {
+fn dns_over_https(node: &FluxzyNode<'_>) -> ConvertedActions {
     let _ = node.get("noCapture");
     let server = node.text_of("nameOrUrl").unwrap_or_default();
     // Fluxzy queries well-known servers in JSON, at a special path.
     let server = if server == "https://dns.google/resolve" { "google".to_owned() } else { server };
     match DnsServerParam::parse(&server) {
         Ok(server) => {
-            ledger.note(node, "Fluxzy asks in a JSON form of its own, for IPv4 alone, and does not verify the server; here RFC 8484, both families, and the server is verified");
+            node.note("Fluxzy asks in a JSON form of its own, for IPv4 alone, and does not verify the server; here RFC 8484, both families, and the server is verified");
             single_action(Action::DnsOverHttps(server))
         }
         Err(e) => {
-            ledger.problem(node, e);
+            node.problem(e);
             Vec::new()
         }
     }
@@ -159,8 +152,8 @@ fn dns_over_https(ledger: &mut ImportLog<'_>, node: &FluxzyNode<'_>) -> Converte
 
 /// Fluxzy's `Chrome_Windows_131` and the like name versions that are one or two years old; the current version of that
 /// client is used.
-fn impersonate(ledger: &mut ImportLog<'_>, node: &FluxzyNode<'_>) -> ConvertedActions {
-    let name = node.required_template(ledger, "nameOrConfigFile").source().to_owned();
+fn impersonate(node: &FluxzyNode<'_>) -> ConvertedActions {
+    let name = node.required_template("nameOrConfigFile").source().to_owned();
     let mut words = name.split('_').map(str::to_ascii_lowercase);
     let (client, system) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
     let current = match (client.as_str(), system.as_str()) {
@@ -169,37 +162,31 @@ fn impersonate(ledger: &mut ImportLog<'_>, node: &FluxzyNode<'_>) -> ConvertedAc
         ("edge", _) => "edge",
         ("firefox", _) => "firefox",
         _ if name.to_ascii_lowercase().ends_with(".json") => {
-            ledger.problem(
-                node,
-                format!("the profile {name} is not read: give its networkSettings.ja3FingerPrint to setJa3FingerPrint"),
-            );
+            node.problem(format!(
+                "the profile {name} is not read: give its networkSettings.ja3FingerPrint to setJa3FingerPrint"
+            ));
             return Vec::new();
         }
         _ => name.as_str(),
     };
     if current != name {
-        ledger.note(node, format!("{name}: the fingerprint of {current} as it is today is sent"));
+        node.note(format!("{name}: the fingerprint of {current} as it is today is sent"));
     }
-    fingerprint_action(ledger, node, current.to_owned())
+    fingerprint_action(node, current.to_owned())
 }
 
-fn fingerprint_action(ledger: &mut ImportLog<'_>, node: &FluxzyNode<'_>, text: String) -> ConvertedActions {
+fn fingerprint_action(node: &FluxzyNode<'_>, text: String) -> ConvertedActions {
     match FingerprintParam::try_from(text) {
         Ok(like) => single_action(Action::Impersonate(like)),
         Err(e) => {
-            ledger.problem(node, e);
+            node.problem(e);
             Vec::new()
         }
     }
 }
 
 /// A certificate with its key, for either side.
-fn certificate(
-    ledger: &mut ImportLog<'_>,
-    node: &FluxzyNode<'_>,
-    key: &str,
-    action: fn(CertificateParams) -> Action,
-) -> ConvertedActions {
+fn certificate(node: &FluxzyNode<'_>, key: &str, action: fn(CertificateParams) -> Action) -> ConvertedActions {
     let certificate = node.get(key);
     let inner = certificate.as_ref().unwrap_or(node);
     let mode = inner.text_of("retrieveMode").unwrap_or_else(|| "fluxzyDefault".into());
@@ -207,7 +194,7 @@ fn certificate(
     let password = inner.text_of("pkcs12Password");
     let _ = (inner.get("serialNumber"), inner.get("thumbPrint"));
     if certificate.is_some() {
-        inner.report_unknown(ledger);
+        inner.report_unknown();
     }
     let ours = if key == "clientCertificate" { "client_certificate" } else { "show_certificate" };
     match file {
@@ -215,116 +202,103 @@ fn certificate(
             single_action(action(CertificateParams { certificate: PathBuf::from(file), key: None, password }))
         }
         None if mode.eq_ignore_ascii_case("fromPkcs12") => {
-            ledger.problem(inner, "`pkcs12File` is missing");
+            inner.problem("`pkcs12File` is missing");
             Vec::new()
         }
         _ => {
-            ledger.problem(
-                inner,
-                format!("a certificate of the kind `{mode}` is in a certificate store of Windows or Fluxzy: export it as PKCS#12 (retrieveMode: fromPkcs12), or as PEM and use the action {ours}"),
-            );
+            inner.problem(format!("a certificate of the kind `{mode}` is in a certificate store of Windows or Fluxzy: export it as PKCS#12 (retrieveMode: fromPkcs12), or as PEM and use the action {ours}"));
             Vec::new()
         }
     }
 }
 
-fn header(ledger: &mut ImportLog<'_>, node: &FluxzyNode<'_>) -> TemplatePairs {
-    let name = node.required_template(ledger, "headerName");
-    let value = node.template(ledger, "headerValue").unwrap_or_default();
+fn header(node: &FluxzyNode<'_>) -> TemplatePairs {
+    let name = node.required_template("headerName");
+    let value = node.template("headerValue").unwrap_or_default();
     TemplatePairs(vec![(name, value)])
 }
 
 /// Notes that fields which shape the connection are not changed.
-fn note_connection_fields(ledger: &mut ImportLog<'_>, node: &FluxzyNode<'_>, pairs: &TemplatePairs) {
+fn note_connection_fields(node: &FluxzyNode<'_>, pairs: &TemplatePairs) {
     const SHAPING: [&str; 5] = ["connection", "transfer-encoding", "content-length", "keep-alive", "upgrade"];
     if pairs.0.iter().any(|(n, _)| SHAPING.contains(&n.source().to_ascii_lowercase().as_str())) {
-        ledger.note(
-            node,
+        node.note(
             "a field that shapes the connection: Fluxzy leaves it alone, and here the codec has the last word on it",
         );
     }
 }
 
 fn update_or_set(
-    ledger: &mut ImportLog<'_>,
     node: &FluxzyNode<'_>,
     set: fn(TemplatePairs) -> Action,
     update: fn(TemplatePairs) -> Action,
 ) -> ConvertedActions {
-    let mut pairs = header(ledger, node);
-    note_connection_fields(ledger, node, &pairs);
-    let add = node.bool_value(ledger, "addIfMissing", false);
+    let mut pairs = header(node);
+    note_connection_fields(node, &pairs);
+    let add = node.bool_value("addIfMissing", false);
     if let Some(separator) = node.text_of("appendSeparator").filter(|s| !s.is_empty()) {
         for (_, value) in &mut pairs.0 {
             let text = format!("{{{{previous}}}}{separator}{}", value.source());
-            *value = super::node::template(ledger, node, &text);
+            *value = super::node::template(node, &text);
         }
     }
     single_action(if add { set(pairs) } else { update(pairs) })
 }
 
-fn request(ledger: &mut ImportLog<'_>, node: &FluxzyNode<'_>, kind: &str) -> Option<ConvertedActions> {
+fn request(node: &FluxzyNode<'_>, kind: &str) -> Option<ConvertedActions> {
     Some(match kind {
         "addrequestheader" => {
-            let pairs = header(ledger, node);
-            note_connection_fields(ledger, node, &pairs);
+            let pairs = header(node);
+            note_connection_fields(node, &pairs);
             single_action(Action::AddRequestHeader(pairs))
         }
-        "updaterequestheader" => update_or_set(ledger, node, Action::SetRequestHeader, Action::UpdateRequestHeader),
+        "updaterequestheader" => update_or_set(node, Action::SetRequestHeader, Action::UpdateRequestHeader),
         "deleterequestheader" => {
-            single_action(Action::RemoveRequestHeader(NameList(vec![node.required_template(ledger, "headerName")])))
+            single_action(Action::RemoveRequestHeader(NameList(vec![node.required_template("headerName")])))
         }
         "setuseragent" => {
             let name = node.text_of("name").unwrap_or_default();
             let agent = TextTemplate::literal(user_agent(&name).unwrap_or(&name));
             if user_agent(&name).is_none() {
-                ledger.note(node, format!("`{name}` is not a browser of the built-in list: it is sent unchanged"));
+                node.note(format!("`{name}` is not a browser of the built-in list: it is sent unchanged"));
             }
             single_action(Action::SetRequestHeader(TemplatePairs(vec![(TextTemplate::literal("User-Agent"), agent)])))
         }
         "setrequestcookie" => {
-            ledger.note(
-                node,
-                "Fluxzy loses the other cookies when the request has some without this name; here they stay",
-            );
-            let name = node.required_template(ledger, "name");
-            let value = node.template(ledger, "value").unwrap_or_default();
+            let name = node.required_template("name");
+            let value = node.template("value").unwrap_or_default();
             single_action(Action::SetRequestCookie(TemplatePairs(vec![(
-                escape_for_cookie(ledger, node, name),
-                escape_for_cookie(ledger, node, value),
+                escape_for_cookie(node, name),
+                escape_for_cookie(node, value),
             )])))
         }
-        "addauthorizationbasic" => basic_auth(ledger, node, "user"),
-        "addbasicauthentication" => basic_auth(ledger, node, "username"),
-        "addauthorizationbearer" => {
-            ledger.note(node, "Fluxzy sends variables in the token as they are written; here they are filled in");
-            single_action(Action::BearerToken(node.required_template(ledger, "token")))
-        }
-        "changerequestmethod" => single_action(Action::SetMethod(node.required_template(ledger, "newMethod"))),
-        "changerequestpath" => single_action(Action::SetPath(node.required_template(ledger, "newPath"))),
+        "addauthorizationbasic" => basic_auth(node, "user"),
+        "addbasicauthentication" => basic_auth(node, "username"),
+        "addauthorizationbearer" => single_action(Action::BearerToken(node.required_template("token"))),
+        "changerequestmethod" => single_action(Action::SetMethod(node.required_template("newMethod"))),
+        "changerequestpath" => single_action(Action::SetPath(node.required_template("newPath"))),
         "forward" => single_action(Action::MapRemote(MapRemoteParams {
             regex: None,
-            to: ReplacementTemplate(node.required_template(ledger, "url")),
+            to: ReplacementTemplate(node.required_template("url")),
             keep_host: false,
         })),
         "removecache" => single_action(Action::Anticache(NoParams)),
-        "averagethrottle" => throttle(ledger, node),
+        "averagethrottle" => throttle(node),
         "setvariable" => {
-            let name = node.required_template(ledger, "name").source().trim_start_matches("user.").to_owned();
-            let value = node.template(ledger, "value").unwrap_or_default();
-            let phase = node.text_of("scope").and_then(|s| phase_by_name(ledger, node, &s));
-            ledger
-                .note(node, "a variable set here belongs to its flow: other flows do not see it, as they do in Fluxzy");
+            let name = node.required_template("name").source().trim_start_matches("user.").to_owned();
+            let value = node.template("value").unwrap_or_default();
+            let phase = node.text_of("scope").and_then(|s| phase_by_name(node, &s));
+            node.note("a variable set here belongs to its flow: other flows do not see it, as they do in Fluxzy");
             vec![(phase, Action::SetVariable(VariableParams(vec![(name, value)])))]
         }
         "applysession" => single_action(Action::ApplySession(SessionPartParams {
-            cookies: node.bool_value(ledger, "applyCookies", true),
-            headers: node.bool_value(ledger, "applyHeaders", true),
-            merge: node.bool_value(ledger, "mergeWithExisting", true),
-            domain: node.template(ledger, "sourceDomain").filter(|t| !t.source().is_empty()),
+            cookies: node.bool_value("applyCookies", true),
+            headers: node.bool_value("applyHeaders", true),
+            merge: node.bool_value("mergeWithExisting", true),
+            domain: node.template("sourceDomain").filter(|t| !t.source().is_empty()),
         })),
         "clearsession" => {
-            let domain = node.template(ledger, "domain").filter(|t| !t.source().is_empty());
+            let domain = node.template("domain").filter(|t| !t.source().is_empty());
             single_action(Action::ClearSession(SessionPartParams { domain, ..SessionPartParams::default() }))
         }
         "applytag" => {
@@ -332,27 +306,23 @@ fn request(ledger: &mut ImportLog<'_>, node: &FluxzyNode<'_>, kind: &str) -> Opt
                 .get("tag")
                 .map(|t| t.text().or_else(|| t.text_of("value")).unwrap_or_default())
                 .unwrap_or_default();
-            single_action(Action::Tag(super::node::template(ledger, node, &tag)))
+            single_action(Action::Tag(super::node::template(node, &tag)))
         }
         "transformrequestbody" | "transformresponsebody" => {
-            ledger.problem(node, "this is a function in C# of a program that embeds Fluxzy: write it as edit_request_body, edit_response_body or script");
+            node.problem("this is a function in C# of a program that embeds Fluxzy: write it as edit_request_body, edit_response_body or script");
             Vec::new()
         }
-        "noop" => {
-            ledger.note(node, "Fluxzy never reaches the moment of this action");
-            single_action(Action::Nothing(NoParams))
-        }
+        "noop" => single_action(Action::Nothing(NoParams)),
         _ => return None,
     })
 }
 
 /// Percent-encoding, which is how Fluxzy writes cookies.
-fn escape_for_cookie(ledger: &mut ImportLog<'_>, node: &FluxzyNode<'_>, text: TextTemplate) -> TextTemplate {
+fn escape_for_cookie(node: &FluxzyNode<'_>, text: TextTemplate) -> TextTemplate {
     match text.as_literal() {
         Some(plain) => TextTemplate::literal(&percent::encoded(plain)),
         None => {
-            ledger.note(
-                node,
+            node.note(
                 "Fluxzy escapes the cookie as a part of a URL; here what stands in for a variable is sent as it is",
             );
             text
@@ -360,34 +330,33 @@ fn escape_for_cookie(ledger: &mut ImportLog<'_>, node: &FluxzyNode<'_>, text: Te
     }
 }
 
-fn basic_auth(ledger: &mut ImportLog<'_>, node: &FluxzyNode<'_>, user: &str) -> ConvertedActions {
+fn basic_auth(node: &FluxzyNode<'_>, user: &str) -> ConvertedActions {
     single_action(Action::BasicAuth(BasicAuthParams {
-        user: node.required_template(ledger, user),
-        password: node.template(ledger, "password").unwrap_or_default(),
+        user: node.required_template(user),
+        password: node.template("password").unwrap_or_default(),
     }))
 }
 
-fn throttle(ledger: &mut ImportLog<'_>, node: &FluxzyNode<'_>) -> ConvertedActions {
-    ledger.note(node, "Fluxzy saves idle time up as a burst without bound, and divides by zero below 1000 bytes per second; here neither");
-    let rate = ByteSize(node.number(ledger, "bandwidthBytesPerSeconds").unwrap_or(65536).max(1));
+fn throttle(node: &FluxzyNode<'_>) -> ConvertedActions {
+    let rate = ByteSize(node.number("bandwidthBytesPerSeconds").unwrap_or(65536).max(1));
     let channel = node.text_of("throttleChannel").unwrap_or_else(|| "all".into()).to_ascii_lowercase();
     let (request, response) = match channel.as_str() {
         "request" => (Some(rate), None),
         "response" => (None, Some(rate)),
         "all" => (Some(rate), Some(rate)),
         other => {
-            ledger.problem(node, unknown_key_message("channel", other, &["request", "response", "all"]));
+            node.problem(unknown_key_message("channel", other, &["request", "response", "all"]));
             (None, Some(rate))
         }
     };
     single_action(Action::Throttle(ThrottleParams { request, response, shared: Some(Default::default()) }))
 }
 
-fn answers(ledger: &mut ImportLog<'_>, node: &FluxzyNode<'_>, kind: &str) -> Option<ConvertedActions> {
-    let code = |ledger: &mut ImportLog<'_>| {
-        let code = node.number(ledger, "statusCode").unwrap_or(403);
+fn answers(node: &FluxzyNode<'_>, kind: &str) -> Option<ConvertedActions> {
+    let code = || {
+        let code = node.number("statusCode").unwrap_or(403);
         u16::try_from(code).ok().filter(|c| (200..=999).contains(c)).unwrap_or_else(|| {
-            ledger.problem(node, format!("{code} is not a final status code"));
+            node.problem(format!("{code} is not a final status code"));
             403
         })
     };
@@ -399,7 +368,7 @@ fn answers(ledger: &mut ImportLog<'_>, node: &FluxzyNode<'_>, kind: &str) -> Opt
             content_type: None,
         })),
         "rejectwithstatuscode" => {
-            let status = code(ledger);
+            let status = code();
             let name = StatusCode::from_u16(status).ok().and_then(|s| s.canonical_reason()).unwrap_or_default();
             single_action(Action::Block(BlockParams {
                 status,
@@ -408,20 +377,15 @@ fn answers(ledger: &mut ImportLog<'_>, node: &FluxzyNode<'_>, kind: &str) -> Opt
             }))
         }
         "rejectwithmessage" => {
-            let status = code(ledger);
-            let message = Some(node.template(ledger, "message").unwrap_or_default());
-            single_action(Action::Block(BlockParams {
-                status,
-                message,
-                content_type: node.template(ledger, "contentType"),
-            }))
+            let status = code();
+            let message = Some(node.template("message").unwrap_or_default());
+            single_action(Action::Block(BlockParams { status, message, content_type: node.template("contentType") }))
         }
-        "mockedresponse" => mocked_response(ledger, node),
+        "mockedresponse" => mocked_response(node),
         "servedirectory" => {
-            ledger.note(node, "Fluxzy tests only the length of the path against the folder; here nothing leaves the folder, by dots or by links");
-            let folder = node.required_template(ledger, "directory");
+            let folder = node.required_template("directory");
             if let Some(path) = folder.as_literal().filter(|p| !std::path::Path::new(p).is_dir()) {
-                ledger.problem(node, format!("the folder {path} is not there"));
+                node.problem(format!("the folder {path} is not there"));
             }
             single_action(Action::MapLocal(MapLocalParams {
                 path: ReplacementTemplate(folder),
@@ -446,155 +410,131 @@ fn answers(ledger: &mut ImportLog<'_>, node: &FluxzyNode<'_>, kind: &str) -> Opt
     })
 }
 
-fn mocked_response(ledger: &mut ImportLog<'_>, node: &FluxzyNode<'_>) -> ConvertedActions {
-    ledger.note(node, "variables in a mocked text are filled in once by Fluxzy and stay so; here for each flow");
+fn mocked_response(node: &FluxzyNode<'_>) -> ConvertedActions {
     let response = node.get("response");
     let r = response.as_ref().unwrap_or(node);
-    let status = r
-        .number(ledger, "statusCode")
-        .and_then(|n| u16::try_from(n).ok())
-        .filter(|n| (200..=999).contains(n))
-        .unwrap_or(200);
+    let status =
+        r.number("statusCode").and_then(|n| u16::try_from(n).ok()).filter(|n| (200..=999).contains(n)).unwrap_or(200);
     let mut headers = Vec::new();
     for h in r.get("headers").map(|h| h.items()).unwrap_or_default() {
-        headers.push((h.required_template(ledger, "name"), h.template(ledger, "value").unwrap_or_default()));
+        headers.push((h.required_template("name"), h.template("value").unwrap_or_default()));
     }
     let body_node = r.get("body");
     let (mut body, mut media) = (AnswerBody::Text(TextTemplate::default()), None);
     if let Some(b) = &body_node {
-        media = b.text_of("type").and_then(|t| media_type(&t));
+        media = b.text_of("type").and_then(|t| named(include_str!("../../data/fluxzy_media_types.txt"), &t));
         let origin = b.text_of("origin").unwrap_or_else(|| "fromString".into()).to_ascii_lowercase();
         body = match origin.as_str() {
-            "fromfile" => AnswerBody::File(b.required_template(ledger, "fileName")),
+            "fromfile" => AnswerBody::File(b.required_template("fileName")),
             "fromimmediatearray" => {
                 use base64::Engine as _;
                 let text = b.text_of("contentBase64").unwrap_or_default();
                 let bytes = base64::engine::general_purpose::STANDARD.decode(text.trim());
                 if let Err(e) = &bytes {
-                    ledger.problem(b, format!("`contentBase64` is none: {e}"));
+                    b.problem(format!("`contentBase64` is none: {e}"));
                 }
                 AnswerBody::Bytes(bytes.unwrap_or_default().into())
             }
-            _ => AnswerBody::Text(b.template(ledger, "text").unwrap_or_default()),
+            _ => AnswerBody::Text(b.template("text").unwrap_or_default()),
         };
-        b.report_unknown(ledger);
+        b.report_unknown();
     }
-    r.report_unknown(ledger);
+    r.report_unknown();
     let content_type = media.map(TextTemplate::literal);
     single_action(Action::Answer(Box::new(AnswerParams { status, headers, body, content_type })))
 }
 
-fn media_type(kind: &str) -> Option<&'static str> {
-    Some(match kind.to_ascii_lowercase().as_str() {
-        "text" => "text/plain; charset=utf-8",
-        "json" => "application/json",
-        "xml" => "application/xml",
-        "html" => "text/html; charset=utf-8",
-        "binary" => "application/octet-stream",
-        "css" => "text/css; charset=utf-8",
-        "js" | "javascript" => "text/javascript; charset=utf-8",
-        "font" => "font/woff2",
-        "proto" => "application/x-protobuf",
-        _ => return None,
-    })
-}
-
-fn response(ledger: &mut ImportLog<'_>, node: &FluxzyNode<'_>, kind: &str) -> Option<ConvertedActions> {
+fn response(node: &FluxzyNode<'_>, kind: &str) -> Option<ConvertedActions> {
     Some(match kind {
-        "addresponseheader" => single_action(Action::AddResponseHeader(header(ledger, node))),
-        "updateresponseheader" => update_or_set(ledger, node, Action::SetResponseHeader, Action::UpdateResponseHeader),
+        "addresponseheader" => single_action(Action::AddResponseHeader(header(node))),
+        "updateresponseheader" => update_or_set(node, Action::SetResponseHeader, Action::UpdateResponseHeader),
         "deleteresponseheader" => {
-            single_action(Action::RemoveResponseHeader(NameList(vec![node.required_template(ledger, "headerName")])))
+            single_action(Action::RemoveResponseHeader(NameList(vec![node.required_template("headerName")])))
         }
         "setresponsecookie" => {
             let integer = |node: &FluxzyNode<'_>, key: &str| {
                 node.text_of(key).and_then(|t| t.parse::<i64>().ok()).filter(|n| *n != 0)
             };
             single_action(Action::SetResponseCookie(CookieLine {
-                name: node.required_template(ledger, "name"),
-                value: node.template(ledger, "value").unwrap_or_default(),
-                path: node.template(ledger, "path"),
-                domain: node.template(ledger, "domain"),
+                name: node.required_template("name"),
+                value: node.template("value").unwrap_or_default(),
+                path: node.template("path"),
+                domain: node.template("domain"),
                 expires_in: integer(node, "expireInSeconds"),
                 max_age: integer(node, "maxAge"),
-                http_only: node.bool_value(ledger, "httpOnly", false),
-                secure: node.bool_value(ledger, "secure", false),
+                http_only: node.bool_value("httpOnly", false),
+                secure: node.bool_value("secure", false),
                 same_site: node.text_of("sameSite"),
             }))
         }
         "removeresponsecookie" => {
-            single_action(Action::RemoveResponseCookie(NameList(vec![node.required_template(ledger, "name")])))
+            single_action(Action::RemoveResponseCookie(NameList(vec![node.required_template("name")])))
         }
         "injecthtmltag" => {
             let _ = node.get("encoding");
-            let file = node.bool_value(ledger, "fromFile", false);
+            let file = node.bool_value("fromFile", false);
             let html = if file {
-                AnswerBody::File(node.required_template(ledger, "fileName"))
+                AnswerBody::File(node.required_template("fileName"))
             } else {
                 let _ = node.get("fileName");
-                AnswerBody::Text(node.template(ledger, "htmlContent").unwrap_or_default())
+                AnswerBody::Text(node.template("htmlContent").unwrap_or_default())
             };
             let tag = node.text_of("tag").unwrap_or_else(|| "head".into()).to_ascii_lowercase();
             single_action(Action::InjectHtml(InjectHtmlParams {
                 tag,
                 html,
-                only_html: node.bool_value(ledger, "restrictToHtml", true),
+                only_html: node.bool_value("restrictToHtml", true),
             }))
         }
         "capturesession" => {
             let headers = node.get("captureHeaders").map(|h| h.items().iter().filter_map(FluxzyNode::text).collect());
             single_action(Action::SaveSession(SaveSessionParams {
-                cookies: node.bool_value(ledger, "captureCookies", true),
-                request_cookies: node.bool_value(ledger, "captureRequestCookies", false),
+                cookies: node.bool_value("captureCookies", true),
+                request_cookies: node.bool_value("captureRequestCookies", false),
                 headers: headers.unwrap_or_default(),
             }))
         }
-        "applycomment" => vec![(Some(Phase::ResponseHead), Action::Comment(node.required_template(ledger, "comment")))],
+        "applycomment" => vec![(Some(Phase::ResponseHead), Action::Comment(node.required_template("comment")))],
         "delay" => {
-            let time = HumanDuration::from_millis(node.number(ledger, "duration").unwrap_or_default());
-            let phase =
-                node.text_of("scope").and_then(|s| phase_by_name(ledger, node, &s)).unwrap_or(Phase::ResponseHead);
+            let time = HumanDuration::from_millis(node.number("duration").unwrap_or_default());
+            let phase = node.text_of("scope").and_then(|s| phase_by_name(node, &s)).unwrap_or(Phase::ResponseHead);
             vec![(Some(phase), Action::Delay(DelayParams { time, jitter: HumanDuration::default() }))]
         }
         _ => return None,
     })
 }
 
-fn any_phase_action(ledger: &mut ImportLog<'_>, node: &FluxzyNode<'_>, kind: &str) -> Option<ConvertedActions> {
-    let scope = |ledger: &mut ImportLog<'_>| node.text_of("runScope").and_then(|s| phase_by_name(ledger, node, &s));
+fn any_phase_action(node: &FluxzyNode<'_>, kind: &str) -> Option<ConvertedActions> {
+    let scope = || node.text_of("runScope").and_then(|s| phase_by_name(node, &s));
     Some(match kind {
         "stdout" => {
-            let text = node.required_template(ledger, "text");
-            match scope(ledger) {
+            let text = node.required_template("text");
+            match scope() {
                 Some(phase) => vec![(Some(phase), Action::Print(text))],
                 None => {
-                    ledger.note(
-                        node,
+                    node.note(
                         "without `runScope` Fluxzy prints at every moment, up to four times for a request; here once",
                     );
                     single_action(Action::Print(text))
                 }
             }
         }
-        "stderr" => vec![(phase_of_scope(ledger, node), Action::PrintError(node.required_template(ledger, "text")))],
+        "stderr" => vec![(phase_of_scope(node), Action::PrintError(node.required_template("text")))],
         "fileappend" => {
             let _ = node.get("encoding");
-            let (file, text) = (node.required_template(ledger, "filename"), node.required_template(ledger, "text"));
-            vec![(phase_of_scope(ledger, node), Action::AppendFile(AppendFileParams { file, text, verbatim: true }))]
+            let (file, text) = (node.required_template("filename"), node.required_template("text"));
+            vec![(phase_of_scope(node), Action::AppendFile(AppendFileParams { file, text, verbatim: true }))]
         }
-        "breakpoint" => {
-            ledger.note(node, "Fluxzy's command line has no breakpoints; here the flow is held until somebody decides, by `interflow pending list` or the API");
-            single_action(Action::Hold(HoldParams { timeout: None, pass: true, note: None }))
-        }
+        "breakpoint" => single_action(Action::Hold(HoldParams { timeout: None, pass: true, note: None })),
         _ => return None,
     })
 }
 
-fn phase_of_scope(ledger: &mut ImportLog<'_>, node: &FluxzyNode<'_>) -> Option<Phase> {
+fn phase_of_scope(node: &FluxzyNode<'_>) -> Option<Phase> {
     match node.text_of("runScope") {
-        Some(scope) => phase_by_name(ledger, node, &scope),
+        Some(scope) => phase_by_name(node, &scope),
         None => {
-            ledger.note(node, "without `runScope` Fluxzy never runs this; here it runs at the request, or once the filter can be decided");
+            node.note("without `runScope` Fluxzy never runs this; here it runs at the request, or once the filter can be decided");
             None
         }
     }
@@ -602,37 +542,10 @@ fn phase_of_scope(ledger: &mut ImportLog<'_>, node: &FluxzyNode<'_>) -> Option<P
 
 /// Current `User-Agent` values by Fluxzy's names.
 fn user_agent(name: &str) -> Option<&'static str> {
-    Some(match name.to_ascii_lowercase().as_str() {
-        "windows_chrome" => {
-            "Mozilla/5.0 (Windows NT 10.0; Win64; x64) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/142.0.0.0 Safari/537.36"
-        }
-        "windows_firefox" => "Mozilla/5.0 (Windows NT 10.0; Win64; x64; rv:145.0) Gecko/20100101 Firefox/145.0",
-        "windows_edge" => {
-            "Mozilla/5.0 (Windows NT 10.0; Win64; x64) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/142.0.0.0 Safari/537.36 Edg/142.0.0.0"
-        }
-        "macos_chrome" => {
-            "Mozilla/5.0 (Macintosh; Intel Mac OS X 10_15_7) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/142.0.0.0 Safari/537.36"
-        }
-        "macos_firefox" => "Mozilla/5.0 (Macintosh; Intel Mac OS X 10.15; rv:145.0) Gecko/20100101 Firefox/145.0",
-        "macos_edge" => {
-            "Mozilla/5.0 (Macintosh; Intel Mac OS X 10_15_7) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/142.0.0.0 Safari/537.36 Edg/142.0.0.0"
-        }
-        "macos_safari" => {
-            "Mozilla/5.0 (Macintosh; Intel Mac OS X 10_15_7) AppleWebKit/605.1.15 (KHTML, like Gecko) Version/26.0 Safari/605.1.15"
-        }
-        "linux_chrome" => {
-            "Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/142.0.0.0 Safari/537.36"
-        }
-        "linux_firefox" => "Mozilla/5.0 (X11; Linux x86_64; rv:145.0) Gecko/20100101 Firefox/145.0",
-        "linux_edge" => {
-            "Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/142.0.0.0 Safari/537.36 Edg/142.0.0.0"
-        }
-        "android_chrome" => {
-            "Mozilla/5.0 (Linux; Android 10; K) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/142.0.0.0 Mobile Safari/537.36"
-        }
-        "ios_safari" => {
-            "Mozilla/5.0 (iPhone; CPU iPhone OS 18_7 like Mac OS X) AppleWebKit/605.1.15 (KHTML, like Gecko) Version/26.0 Mobile/15E148 Safari/604.1"
-        }
-        _ => return None,
-    })
+    named(include_str!("../../data/fluxzy_user_agents.txt"), name)
+}
+
+/// The value of a name in a table of names and values.
+fn named(table: &'static str, name: &str) -> Option<&'static str> {
+    data_file::records(table).find(|[known, _]| known.eq_ignore_ascii_case(name)).map(|[_, value]| value)
 }

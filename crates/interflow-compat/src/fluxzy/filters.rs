@@ -1,6 +1,5 @@
 //! Translation of Fluxzy's filters into conditions.
 
-use interflow_types::data_file;
 use std::sync::Arc;
 use std::sync::LazyLock;
 use std::time::Duration;
@@ -9,55 +8,54 @@ use interflow_query::{CompareOp, Expr, Flag, Key, NumberTest, Query, TermTest};
 use interflow_rules::ConditionExpr;
 use interflow_rules::format::{ExecCondition, MatchMode, TextField, TextPredicate, unknown_key_message};
 use interflow_types::Direction::{self, Request, Response};
+use interflow_types::data_file;
 
-use super::import_log::{ImportLog, comment_condition};
+use super::import_log::comment_condition;
 use super::node::{FluxzyNode, template};
 
+static TABLE: &str = include_str!("../../data/fluxzy_filters.txt");
+
 /// Every filter by its `typeKind` without the suffix, in lower case.
-pub static KINDS: LazyLock<Vec<&str>> =
-    LazyLock::new(|| data_file::lines(include_str!("../../data/fluxzy_filters.txt")).collect());
+pub static KINDS: LazyLock<Vec<&str>> = LazyLock::new(|| data_file::records(TABLE).map(|[kind, _]| kind).collect());
 
 /// Time limit of a filter program; Fluxzy itself has none.
 const EXEC_LIMIT: Duration = Duration::from_secs(2);
 
-pub(super) fn read(ledger: &mut ImportLog<'_>, node: &FluxzyNode<'_>) -> ConditionExpr {
-    let Some(kind) = node.kind(ledger, "filter") else { return ConditionExpr::Always(false) };
-    let inverted = node.bool_value(ledger, "inverted", false);
-    let Some(cond) = convert_filter(ledger, node, &kind) else {
-        ledger.problem(node, unknown_key_message("filter", &kind, &KINDS));
+pub(super) fn read(node: &FluxzyNode<'_>) -> ConditionExpr {
+    let Some(kind) = node.kind("filter") else { return ConditionExpr::Always(false) };
+    let inverted = node.bool_value("inverted", false);
+    let Some(cond) = convert_filter(node, &kind) else {
+        node.problem(unknown_key_message("filter", &kind, &KINDS));
         return ConditionExpr::Always(false);
     };
-    node.report_unknown(ledger);
+    node.report_unknown();
+    node.note_of_kind(TABLE, &kind);
     if inverted { cond.not() } else { cond }
 }
 
-fn convert_filter(ledger: &mut ImportLog<'_>, node: &FluxzyNode<'_>, kind: &str) -> Option<ConditionExpr> {
+fn convert_filter(node: &FluxzyNode<'_>, kind: &str) -> Option<ConditionExpr> {
     Some(match kind {
         "any" => ConditionExpr::Always(true),
         "no" => ConditionExpr::Always(false),
         "issecure" => query_filter("scheme:https"),
-        "filtercollection" => collection(ledger, node),
+        "filtercollection" => collection(node),
         "isself" => ConditionExpr::OwnAddress,
-        "connection" => ConditionExpr::Connection(node.number(ledger, "connectionId").unwrap_or_default()),
-        "exec" => exec(ledger, node),
-        "agent" | "processid" | "processname" => process(ledger, node, kind),
+        "connection" => ConditionExpr::Connection(node.number("connectionId").unwrap_or_default()),
+        "exec" => exec(node),
+        "agent" | "processid" | "processname" => process(node, kind),
         "authority" => {
-            let host = string_filter(ledger, node, TextField::Host, MatchMode::Exact);
-            let port = node.number(ledger, "port").unwrap_or_default();
+            let host = string_filter(node, TextField::Host, MatchMode::Exact);
+            let port = node.number("port").unwrap_or_default();
             ConditionExpr::and(vec![number_filter(Key::Port, port), host])
         }
-        "host" => string_filter(ledger, node, TextField::Host, MatchMode::Exact),
-        "ipingress" => string_filter(ledger, node, TextField::ClientIp, MatchMode::Contains),
-        "ipegress" => string_filter(ledger, node, TextField::UpstreamIp, MatchMode::Contains),
-        "agentlabel" => {
-            ledger.note(node, "Fluxzy knows the agent only with --parse-ua; here it is always known");
-            string_filter(ledger, node, TextField::Agent, MatchMode::Contains)
-        }
+        "host" => string_filter(node, TextField::Host, MatchMode::Exact),
+        "ipingress" => string_filter(node, TextField::ClientIp, MatchMode::Contains),
+        "ipegress" => string_filter(node, TextField::UpstreamIp, MatchMode::Contains),
+        "agentlabel" => string_filter(node, TextField::Agent, MatchMode::Contains),
         "networkerror" => {
-            ledger.note(node, "Fluxzy tests for its status 528, which it never sends under --use-502; here a 528 of an origin counts for every action, and an error of Interflow's own for those that can run when the flow has ended: stdOut, stdErr, fileAppend");
-            ledger.errors.seen = true;
+            node.log.borrow_mut().errors.seen = true;
             let status = number_filter(Key::Status, 528);
-            if ledger.errors.count {
+            if node.log.borrow().errors.count {
                 ConditionExpr::or(vec![
                     status,
                     query_filter("error:/^(dns|connect|upstream|bad_response|pool_timeout)/"),
@@ -66,24 +64,24 @@ fn convert_filter(ledger: &mut ImportLog<'_>, node: &FluxzyNode<'_>, kind: &str)
                 status
             }
         }
-        "hascomment" | "hastag" | "commentsearch" | "tagcontains" | "searchtext" => view_only(ledger, node, kind),
-        _ => return request(ledger, node, kind).or_else(|| response(ledger, node, kind)),
+        "hascomment" | "hastag" | "commentsearch" | "tagcontains" | "searchtext" => view_only(node, kind),
+        _ => return request(node, kind).or_else(|| response(node, kind)),
     })
 }
 
-fn request(ledger: &mut ImportLog<'_>, node: &FluxzyNode<'_>, kind: &str) -> Option<ConditionExpr> {
+fn request(node: &FluxzyNode<'_>, kind: &str) -> Option<ConditionExpr> {
     Some(match kind {
-        "absoluteuri" => string_filter(ledger, node, TextField::Url, MatchMode::Exact),
-        "path" => string_filter(ledger, node, TextField::Target, MatchMode::Exact),
+        "absoluteuri" => string_filter(node, TextField::Url, MatchMode::Exact),
+        "path" => string_filter(node, TextField::Target, MatchMode::Exact),
         "querystring" => {
             let name = node.text_of("name").filter(|n| !n.is_empty());
-            string_filter(ledger, node, TextField::Param(name), MatchMode::Exact)
+            string_filter(node, TextField::Param(name), MatchMode::Exact)
         }
-        "method" => string_filter(ledger, node, TextField::Method, MatchMode::Exact),
+        "method" => string_filter(node, TextField::Method, MatchMode::Exact),
         "get" | "post" | "put" | "patch" | "delete" => text_filter(TextField::Method, MatchMode::Exact, kind),
         "requestheader" => {
-            let name = header(ledger, node);
-            string_filter(ledger, node, TextField::Header(Request, name), MatchMode::Exact)
+            let name = header(node);
+            string_filter(node, TextField::Header(Request, name), MatchMode::Exact)
         }
         "hasauthorization" => presence_filter(TextField::Header(Request, "Authorization".into())),
         "hasauthorizationbearer" => {
@@ -91,8 +89,8 @@ fn request(ledger: &mut ImportLog<'_>, node: &FluxzyNode<'_>, kind: &str) -> Opt
         }
         "hasanycookieonrequest" => presence_filter(TextField::Header(Request, "Cookie".into())),
         "hascookieonrequest" => {
-            let name = header_name(ledger, node);
-            string_filter(ledger, node, TextField::Cookie(name), MatchMode::Contains)
+            let name = header_name(node);
+            string_filter(node, TextField::Cookie(name), MatchMode::Contains)
         }
         "formurlencodedrequest" => media_type_filter(Request, "urlencoded"),
         "multipartdatarequest" => media_type_filter(Request, "multipart"),
@@ -104,21 +102,14 @@ fn request(ledger: &mut ImportLog<'_>, node: &FluxzyNode<'_>, kind: &str) -> Opt
         "isgrpc" => text_filter(TextField::MediaType(Request), MatchMode::Prefix, "application/grpc"),
         "iswebsocket" => ConditionExpr::flag(Flag::Websocket),
         "h11trafficonly" | "h2trafficonly" => {
-            ledger.note(node, "Fluxzy tests the upstream's version, which it does not know yet when most actions run; here the client's counts too");
             query_filter(if kind == "h11trafficonly" { "version:1.1" } else { "version:2" })
         }
-        "hasrequestbody" => {
-            ledger.note(
-                node,
-                "in Fluxzy this can never hold in a live rule; here it does once the request's head is known",
-            );
-            ConditionExpr::HasBody(Request)
-        }
+        "hasrequestbody" => ConditionExpr::HasBody(Request),
         _ => return None,
     })
 }
 
-fn response(ledger: &mut ImportLog<'_>, node: &FluxzyNode<'_>, kind: &str) -> Option<ConditionExpr> {
+fn response(node: &FluxzyNode<'_>, kind: &str) -> Option<ConditionExpr> {
     Some(match kind {
         "statuscode" => {
             let codes: Vec<u64> = node
@@ -129,7 +120,7 @@ fn response(ledger: &mut ImportLog<'_>, node: &FluxzyNode<'_>, kind: &str) -> Op
                 .filter_map(|n| n.text()?.parse().ok())
                 .collect();
             if codes.is_empty() {
-                ledger.note(node, "`statusCodes` is empty, so that it never holds");
+                node.note("`statusCodes` is empty, so that it never holds");
             }
             ConditionExpr::or(codes.into_iter().map(|c| number_filter(Key::Status, c)).collect())
         }
@@ -138,8 +129,8 @@ fn response(ledger: &mut ImportLog<'_>, node: &FluxzyNode<'_>, kind: &str) -> Op
         "statuscodeclienterror" => query_filter("status:4xx"),
         "statuscodeservererror" => query_filter("status:5xx"),
         "responseheader" => {
-            let name = header(ledger, node);
-            string_filter(ledger, node, TextField::Header(Response, name), MatchMode::Exact)
+            let name = header(node);
+            string_filter(node, TextField::Header(Response, name), MatchMode::Exact)
         }
         "contenttypexml" => media_type_filter(Response, "xml"),
         "cssstyle" => media_type_filter(Response, "css"),
@@ -152,24 +143,22 @@ fn response(ledger: &mut ImportLog<'_>, node: &FluxzyNode<'_>, kind: &str) -> Op
             ConditionExpr::or(vec![media_type_filter(Request, "protobuf"), media_type_filter(Response, "protobuf")])
         }
         "hassetcookieonresponse" => {
-            ledger.note(node, "Fluxzy compares the pattern with the cookie's name instead of its value; here it is the value, as its pages say");
             let name = node.text_of("name").filter(|n| !n.is_empty());
-            string_filter(ledger, node, TextField::SetCookie(name), MatchMode::Contains)
+            string_filter(node, TextField::SetCookie(name), MatchMode::Contains)
         }
         _ => return None,
     })
 }
 
 /// Filters that Fluxzy only uses in its UI: in live rules they never match.
-fn view_only(ledger: &mut ImportLog<'_>, node: &FluxzyNode<'_>, kind: &str) -> ConditionExpr {
-    ledger.note(node, "in Fluxzy this is for viewing only and never holds in a live rule; here it does");
+fn view_only(node: &FluxzyNode<'_>, kind: &str) -> ConditionExpr {
     match kind {
         "hascomment" => comment_condition(
             TextPredicate::fixed(MatchMode::Prefix, "comment:", false).expect("a prefix is not a regex"),
         ),
         "hastag" => presence_filter(TextField::OwnerTag),
         "commentsearch" => {
-            let mode = operation(ledger, node, MatchMode::Contains);
+            let mode = operation(node, MatchMode::Contains);
             let pattern = node.text_of("pattern").unwrap_or_default();
             let pattern = match mode {
                 MatchMode::Contains => format!("^comment:(?s:.*){}", regex::escape(&pattern)),
@@ -178,11 +167,11 @@ fn view_only(ledger: &mut ImportLog<'_>, node: &FluxzyNode<'_>, kind: &str) -> C
                 MatchMode::Suffix => format!("^comment:(?s:.*){}$", regex::escape(&pattern)),
                 MatchMode::Regex => format!("^comment:(?s:.*?)(?:{pattern})"),
             };
-            let sensitive = node.bool_value(ledger, "caseSensitive", false);
+            let sensitive = node.bool_value("caseSensitive", false);
             match TextPredicate::fixed(MatchMode::Regex, &pattern, !sensitive) {
                 Ok(test) => comment_condition(test),
                 Err(e) => {
-                    ledger.problem(node, e);
+                    node.problem(e);
                     ConditionExpr::Always(false)
                 }
             }
@@ -194,13 +183,13 @@ fn view_only(ledger: &mut ImportLog<'_>, node: &FluxzyNode<'_>, kind: &str) -> C
                 .unwrap_or_default();
             text_filter(TextField::Tag, MatchMode::Exact, &tag)
         }
-        _ => search_text(ledger, node),
+        _ => search_text(node),
     }
 }
 
-fn search_text(ledger: &mut ImportLog<'_>, node: &FluxzyNode<'_>) -> ConditionExpr {
+fn search_text(node: &FluxzyNode<'_>) -> ConditionExpr {
     let pattern = node.text_of("pattern").unwrap_or_default();
-    let sensitive = node.bool_value(ledger, "caseSensitive", true);
+    let sensitive = node.bool_value("caseSensitive", true);
     let mut parts = Vec::new();
     let line = |side: Direction| {
         let source = format!("{}{}", if sensitive { "" } else { "(?i)" }, regex::escape(&pattern).replace('/', "\\/"));
@@ -208,21 +197,21 @@ fn search_text(ledger: &mut ImportLog<'_>, node: &FluxzyNode<'_>) -> ConditionEx
         Query::parse(&format!("{key}:/{source}/")).map(ConditionExpr::query)
     };
     for (key, default, side) in [("searchInRequestHeader", true, Request), ("searchInResponseHeader", true, Response)] {
-        if node.bool_value(ledger, key, default) {
+        if node.bool_value(key, default) {
             match line(side) {
                 Ok(cond) => parts.push(cond),
-                Err(e) => ledger.problem(node, e.to_string()),
+                Err(e) => node.problem(e.to_string()),
             }
         }
     }
-    if node.bool_value(ledger, "searchInRequestHeader", true) {
+    if node.bool_value("searchInRequestHeader", true) {
         parts.extend(
             TextPredicate::fixed(MatchMode::Contains, &pattern, !sensitive)
                 .map(|t| ConditionExpr::Text(TextField::Url, t)),
         );
     }
     for (key, side) in [("searchInRequestBody", Request), ("searchInResponseBody", Response)] {
-        if node.bool_value(ledger, key, false) {
+        if node.bool_value(key, false) {
             parts.extend(
                 TextPredicate::fixed(MatchMode::Contains, &pattern, !sensitive)
                     .map(|t| ConditionExpr::Text(TextField::Body(side), t)),
@@ -232,30 +221,29 @@ fn search_text(ledger: &mut ImportLog<'_>, node: &FluxzyNode<'_>) -> ConditionEx
     ConditionExpr::or(parts)
 }
 
-fn collection(ledger: &mut ImportLog<'_>, node: &FluxzyNode<'_>) -> ConditionExpr {
+fn collection(node: &FluxzyNode<'_>) -> ConditionExpr {
     let children: Vec<ConditionExpr> =
-        node.get("children").map(|c| c.items()).unwrap_or_default().iter().map(|c| read(ledger, c)).collect();
+        node.get("children").map(|c| c.items()).unwrap_or_default().iter().map(|c| read(c)).collect();
     match node.text_of("operation").unwrap_or_else(|| "or".into()).to_ascii_lowercase().as_str() {
         "and" => ConditionExpr::and(children),
         "or" => ConditionExpr::or(children),
         other => {
-            ledger.problem(node, unknown_key_message("operation", other, &["and", "or"]));
+            node.problem(unknown_key_message("operation", other, &["and", "or"]));
             ConditionExpr::Always(false)
         }
     }
 }
 
-fn exec(ledger: &mut ImportLog<'_>, node: &FluxzyNode<'_>) -> ConditionExpr {
-    ledger.note(node, "the program blocks Fluxzy's thread without a limit; here it may run for 2 seconds, and counts as no match then");
-    let program = node.required_template(ledger, "filename");
+fn exec(node: &FluxzyNode<'_>) -> ConditionExpr {
+    let program = node.required_template("filename");
     let arguments = node.get("arguments").map(|n| {
         let words = match n.text() {
             Some(line) => split_command_line(&line),
             None => n.items().iter().filter_map(FluxzyNode::text).collect(),
         };
-        words.iter().map(|w| template(ledger, &n, w)).collect()
+        words.iter().map(|w| template(&n, w)).collect()
     });
-    let head_in_env = node.bool_value(ledger, "writeHeaderToEnv", false);
+    let head_in_env = node.bool_value("writeHeaderToEnv", false);
     ConditionExpr::Exec(Arc::new(ExecCondition {
         program,
         arguments: arguments.unwrap_or_default(),
@@ -284,16 +272,13 @@ fn split_command_line(line: &str) -> Vec<String> {
     words
 }
 
-fn process(ledger: &mut ImportLog<'_>, node: &FluxzyNode<'_>, kind: &str) -> ConditionExpr {
+fn process(node: &FluxzyNode<'_>, kind: &str) -> ConditionExpr {
     if kind != "agent" {
-        ledger.note(
-            node,
-            "processes are looked for with `proxy.processes = true`, as Fluxzy needs --enable-process-tracking",
-        );
+        node.note("processes are looked for with `proxy.processes = true`, as Fluxzy needs --enable-process-tracking");
     }
     match kind {
         "processid" => {
-            let id = node.number(ledger, "processId").unwrap_or_default();
+            let id = node.number("processId").unwrap_or_default();
             ConditionExpr::Process { ids: vec![id], names: Vec::new() }
         }
         "processname" => {
@@ -307,29 +292,29 @@ fn process(ledger: &mut ImportLog<'_>, node: &FluxzyNode<'_>, kind: &str) -> Con
         _ => {
             let agent = node.get("agent");
             let label = agent.and_then(|a| a.text().or_else(|| a.text_of("friendlyName")));
-            ledger.note(node, "an agent object is made by Fluxzy's window; here its `friendlyName` is compared with the agent's label");
+            node.note("an agent object is made by Fluxzy's window; here its `friendlyName` is compared with the agent's label");
             text_filter(TextField::Agent, MatchMode::Exact, &label.unwrap_or_default())
         }
     }
 }
 
-fn header_name(ledger: &mut ImportLog<'_>, node: &FluxzyNode<'_>) -> String {
-    required_text(ledger, node, "name")
+fn header_name(node: &FluxzyNode<'_>) -> String {
+    required_text(node, "name")
 }
 
-fn required_text(ledger: &mut ImportLog<'_>, node: &FluxzyNode<'_>, key: &str) -> String {
+fn required_text(node: &FluxzyNode<'_>, key: &str) -> String {
     node.text_of(key).unwrap_or_else(|| {
-        ledger.problem(node, format!("`{key}` is missing"));
+        node.problem(format!("`{key}` is missing"));
         String::new()
     })
 }
 
-fn header(ledger: &mut ImportLog<'_>, node: &FluxzyNode<'_>) -> String {
-    let name = required_text(ledger, node, "headerName");
+fn header(node: &FluxzyNode<'_>) -> String {
+    let name = required_text(node, "headerName");
     const HIDDEN: [&str; 7] =
         ["connection", "keep-alive", "proxy-authenticate", "trailer", "upgrade", "alt-svc", "expect"];
     if HIDDEN.contains(&name.to_ascii_lowercase().as_str()) {
-        ledger.note(node, format!("Fluxzy never sees the field {name}; here it is seen as far as it passes the proxy"));
+        node.note(format!("Fluxzy never sees the field {name}; here it is seen as far as it passes the proxy"));
     }
     name
 }
@@ -355,12 +340,12 @@ fn media_type_filter(side: Direction, part: &str) -> ConditionExpr {
 }
 
 /// The operation of a string filter; `effective` is Fluxzy's actual default.
-fn operation(ledger: &mut ImportLog<'_>, node: &FluxzyNode<'_>, effective: MatchMode) -> MatchMode {
+fn operation(node: &FluxzyNode<'_>, effective: MatchMode) -> MatchMode {
     let Some(text) = node.text_of("operation") else {
         let kind = node.text_of("typeKind").unwrap_or_default().to_ascii_lowercase();
         let documented = ["absoluteuri", "path", "requestheader", "responseheader"];
         if documented.contains(&kind.strip_suffix("filter").unwrap_or(&kind)) {
-            ledger.note(node, "without `operation` Fluxzy compares the whole text, though its pages say `contains`; so it is here: write the operation you mean");
+            node.note("without `operation` Fluxzy compares the whole text, though its pages say `contains`; so it is here: write the operation you mean");
         }
         return effective;
     };
@@ -372,25 +357,20 @@ fn operation(ledger: &mut ImportLog<'_>, node: &FluxzyNode<'_>, effective: Match
         "regex" => MatchMode::Regex,
         other => {
             let operations = ["exact", "contains", "startsWith", "endsWith", "regex"];
-            ledger.problem(node, unknown_key_message("operation", other, &operations));
+            node.problem(unknown_key_message("operation", other, &operations));
             effective
         }
     }
 }
 
-fn string_filter(
-    ledger: &mut ImportLog<'_>,
-    node: &FluxzyNode<'_>,
-    field: TextField,
-    effective: MatchMode,
-) -> ConditionExpr {
-    let mode = operation(ledger, node, effective);
-    let sensitive = node.bool_value(ledger, "caseSensitive", false);
-    let pattern = node.template(ledger, "pattern").unwrap_or_default();
+fn string_filter(node: &FluxzyNode<'_>, field: TextField, effective: MatchMode) -> ConditionExpr {
+    let mode = operation(node, effective);
+    let sensitive = node.bool_value("caseSensitive", false);
+    let pattern = node.template("pattern").unwrap_or_default();
     match TextPredicate::new(mode, pattern, !sensitive) {
         Ok(test) => ConditionExpr::Text(field, test),
         Err(e) => {
-            ledger.problem(node, e);
+            node.problem(e);
             ConditionExpr::Always(false)
         }
     }

@@ -25,23 +25,25 @@ pub(crate) struct NetworkErrorUse {
     pub count: bool,
 }
 
-impl ImportLog<'_> {
-    pub fn problem_at(&self, node: &FluxzyNode<'_>, message: String) -> RuleProblem {
-        let path: Vec<PathSegment<'_>> = node.path.iter().map(NodePathStep::as_segment).collect();
-        self.parsed.problem(&path, Some(&self.rule), message)
+impl FluxzyNode<'_> {
+    pub fn problem_here(&self, message: impl Into<String>) -> RuleProblem {
+        let path: Vec<PathSegment<'_>> = self.path.iter().map(NodePathStep::as_segment).collect();
+        let log = self.log.borrow();
+        log.parsed.problem(&path, Some(&log.rule), message.into())
     }
 
     /// Reports an error.
-    pub fn problem(&mut self, node: &FluxzyNode<'_>, message: impl Into<String>) {
-        let problem = self.problem_at(node, message.into());
-        self.read.problems.push(problem);
+    pub fn problem(&self, message: impl Into<String>) {
+        let problem = self.problem_here(message);
+        self.log.borrow_mut().read.problems.push(problem);
     }
 
     /// Reports a note.
-    pub fn note(&mut self, node: &FluxzyNode<'_>, message: impl Into<String>) {
-        let note = self.problem_at(node, message.into());
-        if !self.read.notes.contains(&note) {
-            self.read.notes.push(note);
+    pub fn note(&self, message: impl Into<String>) {
+        let note = self.problem_here(message);
+        let notes = &mut self.log.borrow_mut().read.notes;
+        if !notes.contains(&note) {
+            notes.push(note);
         }
     }
 }
@@ -57,13 +59,13 @@ const SCOPES: [(&str, Phase); 6] = [
 ];
 
 /// The phase for a scope; Interflow's names are known, too.
-pub(crate) fn phase_by_name(ledger: &mut ImportLog<'_>, node: &FluxzyNode<'_>, text: &str) -> Option<Phase> {
+pub(crate) fn phase_by_name(node: &FluxzyNode<'_>, text: &str) -> Option<Phase> {
     let scope = SCOPES.iter().find(|(name, _)| name.eq_ignore_ascii_case(text)).map(|(_, phase)| *phase);
     let phase = scope.or_else(|| phase_names::find(text));
     match phase {
-        None => ledger.problem(node, unknown_key_message("moment", text, &SCOPES.map(|(name, _)| name))),
+        None => node.problem(unknown_key_message("moment", text, &SCOPES.map(|(name, _)| name))),
         Some(Phase::RequestBody | Phase::ResponseBody) => {
-            ledger.note(node, "Fluxzy never reaches this moment; here it is reached");
+            node.note("Fluxzy never reaches this moment; here it is reached");
         }
         Some(_) => {}
     }

@@ -6,6 +6,8 @@ mod filters;
 mod import_log;
 mod node;
 
+use std::cell::RefCell;
+
 use interflow_rules::format::{ConvertedRule, ConvertedRules, ParsedRuleFile, RuleFormat, any_rule_has_key, phase_for};
 use interflow_types::Phase;
 use serde_json::Value;
@@ -29,56 +31,51 @@ impl RuleFormat for FluxzyFormat {
     }
 
     fn convert(&self, document: &Value, file: &ParsedRuleFile) -> ConvertedRules {
-        let mut ledger = ImportLog {
+        let log = RefCell::new(ImportLog {
             parsed: file,
             rule: String::new(),
             read: ConvertedRules::default(),
             errors: NetworkErrorUse::default(),
-        };
-        let root = FluxzyNode::root(document);
-        let Some(rules) = root.get("rules") else { return ledger.read };
-        root.report_unknown(&mut ledger);
+        });
+        let root = FluxzyNode::root(document, &log);
+        let Some(rules) = root.get("rules") else { return ConvertedRules::default() };
+        root.report_unknown();
         for (i, entry) in rules.items().into_iter().enumerate() {
-            ledger.rule = entry
-                .get("name")
-                .and_then(|n| n.text())
-                .filter(|n| !n.is_empty())
-                .unwrap_or_else(|| format!("rule {}", i + 1));
-            convert_rule(&mut ledger, &entry);
+            let name = entry.text_of("name").filter(|n| !n.is_empty());
+            log.borrow_mut().rule = name.unwrap_or_else(|| format!("rule {}", i + 1));
+            convert_rule(&entry);
         }
-        ledger.read
+        std::mem::take(&mut log.borrow_mut().read)
     }
 }
 
-fn convert_rule(ledger: &mut ImportLog<'_>, entry: &FluxzyNode<'_>) {
+fn convert_rule(entry: &FluxzyNode<'_>) {
     let filter = entry.get("filter");
     if entry.get("order").is_some() {
-        ledger.note(
-            entry,
-            "`order` is read and never used by Fluxzy: rules are asked in the order of the file, here too",
-        );
+        entry.note("`order` is read and never used by Fluxzy: rules are asked in the order of the file, here too");
     }
     let mut nodes: Vec<FluxzyNode<'_>> = entry.get("action").into_iter().collect();
     nodes.extend(entry.get("actions").into_iter().flat_map(|a| a.items()));
-    entry.report_unknown(ledger);
+    entry.report_unknown();
     let Some(filter) = filter else {
-        return ledger.problem(entry, "the rule has no filter: `filter: {typeKind: any}` is for every flow");
+        return entry.problem("the rule has no filter: `filter: {typeKind: any}` is for every flow");
     };
     if nodes.is_empty() {
-        return ledger.problem(entry, "the rule has no action");
+        return entry.problem("the rule has no action");
     }
-    let before = ledger.read.problems.len();
-    ledger.errors = NetworkErrorUse::default();
-    let cond = filters::read(ledger, &filter);
-    let at_the_end = ledger.errors.seen.then(|| {
-        ledger.errors.count = true;
-        filters::read(ledger, &filter)
+    let before = entry.log.borrow().read.problems.len();
+    entry.log.borrow_mut().errors = NetworkErrorUse::default();
+    let cond = filters::read(&filter);
+    let tests_errors = entry.log.borrow().errors.seen;
+    let at_the_end = tests_errors.then(|| {
+        entry.log.borrow_mut().errors.count = true;
+        filters::read(&filter)
     });
     let mut actions = Vec::new();
     let mut last_actions = Vec::new();
     let mut moments: Vec<Phase> = Vec::new();
     for node in &nodes {
-        for (phase, action) in actions::read(ledger, node) {
+        for (phase, action) in actions::read(node) {
             if at_the_end.is_some() && action.info().latest == Phase::Done {
                 last_actions.push((Phase::Done, action));
                 continue;
@@ -90,7 +87,7 @@ fn convert_rule(ledger: &mut ImportLog<'_>, entry: &FluxzyNode<'_>) {
                 }
                 Err(message) => {
                     let message = format!("{message} (Fluxzy never runs it, and does not say so)");
-                    ledger.problem(node, message);
+                    node.problem(message);
                 }
             }
         }
@@ -98,20 +95,18 @@ fn convert_rule(ledger: &mut ImportLog<'_>, entry: &FluxzyNode<'_>) {
     moments.sort_unstable();
     moments.dedup();
     if moments.len() > 1 && moments.first().is_some_and(|first| cond.phase() > *first) {
-        ledger.note(
-            &filter,
-            "Fluxzy decides the filter at the earliest of the actions' moments and keeps the answer, so that later actions never run; here it is decided once it can be",
-        );
+        filter.note("Fluxzy decides the filter at the earliest of the actions' moments and keeps the answer, so that later actions never run; here it is decided once it can be");
     }
-    if ledger.read.problems.len() > before {
+    if entry.log.borrow().read.problems.len() > before {
         return;
     }
-    let position = ledger.problem_at(entry, String::new());
+    let position = entry.problem_here("");
     for (cond, actions) in [Some((cond, actions)), at_the_end.map(|c| (c, last_actions))].into_iter().flatten() {
         if actions.is_empty() {
             continue;
         }
-        let rule = ConvertedRule { name: ledger.rule.clone(), place: position.clone(), condition: cond, actions };
-        ledger.read.rules.push(rule);
+        let rule =
+            ConvertedRule { name: entry.log.borrow().rule.clone(), place: position.clone(), condition: cond, actions };
+        entry.log.borrow_mut().read.rules.push(rule);
     }
 }

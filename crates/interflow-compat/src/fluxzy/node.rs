@@ -3,6 +3,7 @@
 use std::cell::RefCell;
 
 use interflow_rules::format::{PathSegment, TextTemplate, unknown_key_message};
+use interflow_types::data_file;
 use serde_json::{Map, Value};
 
 use super::import_log::ImportLog;
@@ -25,13 +26,19 @@ impl NodePathStep {
 
 pub(crate) struct FluxzyNode<'v> {
     value: &'v Value,
+    pub log: &'v RefCell<ImportLog<'v>>,
     pub path: Vec<NodePathStep>,
     used: RefCell<Vec<String>>,
 }
 
 impl<'v> FluxzyNode<'v> {
-    pub fn root(value: &'v Value) -> Self {
-        Self { value, path: Vec::new(), used: RefCell::default() }
+    pub fn root(value: &'v Value, log: &'v RefCell<ImportLog<'v>>) -> Self {
+        Self { value, log, path: Vec::new(), used: RefCell::default() }
+    }
+
+    fn below(&self, value: &'v Value, step: NodePathStep) -> Self {
+        let path = self.path.iter().cloned().chain([step]).collect();
+        Self { value, log: self.log, path, used: RefCell::default() }
     }
 
     fn map(&self) -> Option<&'v Map<String, Value>> {
@@ -42,24 +49,16 @@ impl<'v> FluxzyNode<'v> {
     pub fn get(&self, key: &str) -> Option<Self> {
         self.used.borrow_mut().push(key.to_ascii_lowercase());
         let (_, value) = self.map()?.iter().find(|(k, _)| k.eq_ignore_ascii_case(key))?;
-        let mut path = self.path.clone();
-        path.push(NodePathStep::Key(key.to_owned()));
-        Some(FluxzyNode { value, path, used: RefCell::default() })
+        Some(self.below(value, NodePathStep::Key(key.to_owned())))
     }
 
     /// The items of a list; a single value counts as a list of one.
     pub fn items(&self) -> Vec<Self> {
         match self.value.as_array() {
-            Some(list) => list
-                .iter()
-                .enumerate()
-                .map(|(i, value)| {
-                    let mut path = self.path.clone();
-                    path.push(NodePathStep::Index(i));
-                    FluxzyNode { value, path, used: RefCell::default() }
-                })
-                .collect(),
-            None => vec![FluxzyNode { value: self.value, path: self.path.clone(), used: RefCell::default() }],
+            Some(list) => list.iter().enumerate().map(|(i, value)| self.below(value, NodePathStep::Index(i))).collect(),
+            None => {
+                vec![Self { value: self.value, log: self.log, path: self.path.clone(), used: RefCell::default() }]
+            }
         }
     }
 
@@ -78,11 +77,11 @@ impl<'v> FluxzyNode<'v> {
     }
 
     /// A boolean in YAML 1.1 spelling, or the default.
-    pub fn bool_value(&self, ledger: &mut ImportLog<'_>, key: &str, default: bool) -> bool {
+    pub fn bool_value(&self, key: &str, default: bool) -> bool {
         let Some(node) = self.get(key) else { return default };
         let Some(text) = node.text().filter(|t| !t.is_empty()) else {
             if !node.value.is_null() {
-                ledger.problem(&node, format!("`{key}` must be true or false"));
+                node.problem(format!("`{key}` must be true or false"));
             }
             return default;
         };
@@ -90,41 +89,41 @@ impl<'v> FluxzyNode<'v> {
             "true" | "yes" | "y" | "on" => true,
             "false" | "no" | "n" | "off" => false,
             _ => {
-                ledger.problem(&node, format!("`{key}` is `{text}`, and must be true or false"));
+                node.problem(format!("`{key}` is `{text}`, and must be true or false"));
                 default
             }
         }
     }
 
-    pub fn number(&self, ledger: &mut ImportLog<'_>, key: &str) -> Option<u64> {
+    pub fn number(&self, key: &str) -> Option<u64> {
         let node = self.get(key)?;
         let number = node.text().and_then(|t| t.trim().parse().ok());
         if number.is_none() {
-            ledger.problem(&node, format!("`{key}` must be a whole number"));
+            node.problem(format!("`{key}` must be a whole number"));
         }
         number
     }
 
     /// A text that may contain variables.
-    pub fn template(&self, ledger: &mut ImportLog<'_>, key: &str) -> Option<TextTemplate> {
+    pub fn template(&self, key: &str) -> Option<TextTemplate> {
         let node = self.get(key)?;
         let text = node.text()?;
-        Some(template(ledger, &node, &text))
+        Some(template(&node, &text))
     }
 
     /// As `template`; a missing key is an error.
-    pub fn required_template(&self, ledger: &mut ImportLog<'_>, key: &str) -> TextTemplate {
-        match self.template(ledger, key) {
+    pub fn required_template(&self, key: &str) -> TextTemplate {
+        match self.template(key) {
             Some(template) => template,
             None => {
-                ledger.problem(self, format!("`{key}` is missing"));
+                self.problem(format!("`{key}` is missing"));
                 TextTemplate::default()
             }
         }
     }
 
     /// Reports the keys that were not read: Fluxzy ignores them silently.
-    pub fn report_unknown(&self, ledger: &mut ImportLog<'_>) {
+    pub fn report_unknown(&self) {
         let used = self.used.borrow();
         for key in self.map().into_iter().flat_map(|m| m.keys()) {
             if used.contains(&key.to_ascii_lowercase())
@@ -134,12 +133,19 @@ impl<'v> FluxzyNode<'v> {
             }
             let keys: Vec<&str> = used.iter().map(String::as_str).collect();
             let what = unknown_key_message("key", key, &keys);
-            ledger.note(self, format!("{what} Fluxzy ignores it, and it has no effect here either"));
+            self.note(format!("{what} Fluxzy ignores it, and it has no effect here either"));
+        }
+    }
+
+    /// Reports the note that a table of kinds has for every import of this one.
+    pub fn note_of_kind(&self, table: &'static str, kind: &str) {
+        for [_, note] in data_file::records(table).filter(|[k, note]| *k == kind && !note.is_empty()) {
+            self.note(note);
         }
     }
 
     /// The `typeKind` of the filter or action, without its suffix, in lower case.
-    pub fn kind(&self, ledger: &mut ImportLog<'_>, ending: &str) -> Option<String> {
+    pub fn kind(&self, ending: &str) -> Option<String> {
         let kind = match self.text_of("typeKind") {
             Some(kind) => kind,
             None => {
@@ -147,7 +153,7 @@ impl<'v> FluxzyNode<'v> {
                     Some(_) => "`typeKind` is missing: older pages call it `type`, which Fluxzy does not read either",
                     None => "`typeKind` is missing",
                 };
-                ledger.problem(self, message);
+                self.problem(message);
                 return None;
             }
         };
@@ -157,33 +163,23 @@ impl<'v> FluxzyNode<'v> {
 }
 
 /// Parses a text with Fluxzy's variables.
-pub(crate) fn template(ledger: &mut ImportLog<'_>, node: &FluxzyNode<'_>, text: &str) -> TextTemplate {
+pub(crate) fn template(node: &FluxzyNode<'_>, text: &str) -> TextTemplate {
     let (template, unknown) = TextTemplate::parse_renamed(&text.replace("{{previous}}", "${previous}"), &own_variable);
     for name in unknown {
-        ledger.note(node, format!("the variable `{name}` does not exist: it is empty, there and here"));
+        node.note(format!("the variable `{name}` does not exist: it is empty, there and here"));
     }
     if template.variables().next().is_some() {
-        ledger.note(node, "Fluxzy keeps `user.` variables in one store for all exchanges, which overwrite one another; here each flow has its own");
+        node.note("Fluxzy keeps `user.` variables in one store for all exchanges, which overwrite one another; here each flow has its own");
     }
     template
 }
 
 /// Interflow's name of a variable.
 fn own_variable(name: &str) -> String {
-    let own = match name {
-        "authority.host" => "host",
-        "authority.port" => "port",
-        "authority.secure" => "secure",
-        "global.filterScope" => "phase",
-        "exchange.id" => "flow.id",
-        "exchange.url" => "url",
-        "exchange.method" => "method",
-        "exchange.path" => "target",
-        "exchange.status" => "status",
-        _ => match name.strip_prefix("user.") {
-            Some(rest) => return format!("var.{rest}"),
-            None => name,
-        },
-    };
-    own.to_owned()
+    let own = data_file::records(include_str!("../../data/fluxzy_variables.txt")).find(|[theirs, _]| *theirs == name);
+    match (own, name.strip_prefix("user.")) {
+        (Some([_, own]), _) => own.to_owned(),
+        (None, Some(rest)) => format!("var.{rest}"),
+        (None, None) => name.to_owned(),
+    }
 }

@@ -191,11 +191,7 @@ impl PhilterImporter {
         let mut backend = Table::new();
         backend.insert("kind".into(), "philter".into());
         backend.insert("url".into(), endpoint.into());
-        for key in ["policy", "context"] {
-            if let Some(value) = defaults[key].as_str() {
-                backend.insert(key.into(), value.into());
-            }
-        }
+        copy_texts(&mut backend, defaults, &["policy", "context"]);
         if let Some(ms) = philter["timeouts"]["responseHeaderMs"].as_u64().filter(|ms| *ms > 0) {
             backend.insert("timeout".into(), format!("{ms}ms").into());
         }
@@ -237,21 +233,13 @@ impl PhilterImporter {
         for (i, theirs) in routes.as_array().into_iter().flatten().enumerate() {
             let matches = &theirs["match"];
             let mut route = Table::new();
-            for key in ["path", "model"] {
-                if let Some(value) = matches[key].as_str() {
-                    route.insert(key.into(), value.into());
-                }
-            }
+            copy_texts(&mut route, matches, &["path", "model"]);
+            copy_texts(&mut route, theirs, &["context"]);
             if matches["path"].is_string() {
                 self.draft.note(format!("routes[{i}].match.path: it also matches the paths below it"));
             }
             if let (Some(header), Some(value)) = (matches["header"].as_str(), matches["value"].as_str()) {
-                let mut headers = Table::new();
-                headers.insert(header.into(), value.into());
-                route.insert("headers".into(), headers.into());
-            }
-            if let Some(context) = theirs["context"].as_str() {
-                route.insert("context".into(), context.into());
+                route.insert("headers".into(), Table::from_iter([(header.to_owned(), value.into())]).into());
             }
             // In philter-ai-proxy, a route does not inherit from the defaults.
             route.insert("responses".into(), response_mode(&theirs["outbound"]).into());
@@ -319,6 +307,11 @@ impl PhilterImporter {
             }
         }
     }
+}
+
+fn copy_texts(table: &mut Table, theirs: &Yaml, keys: &[&str]) {
+    let texts = keys.iter().filter_map(|key| Some(((*key).to_owned(), theirs[*key].as_str()?.into())));
+    table.extend(texts);
 }
 
 fn response_mode(theirs: &Yaml) -> &'static str {

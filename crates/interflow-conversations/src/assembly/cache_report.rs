@@ -115,7 +115,7 @@ impl BreakCause {
             }
             Self::System => "Keep the system prompt constant, and put what changes into the latest user message.",
             Self::History => {
-                "Append to the history instead of changing earlier messages; compact it seldom, and much at a time."
+                "Append to the history instead of changing earlier messages; compact it rarely, and much at a time."
             }
             Self::Expired => {
                 "Where pauses are common, keep the prompt for longer: `\"ttl\": \"1h\"` in Anthropic's `cache_control`, `prompt_cache_retention` at OpenAI."

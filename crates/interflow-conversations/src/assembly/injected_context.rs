@@ -36,19 +36,19 @@ pub fn split_text(text: &str) -> SplitText<'_> {
         return SplitText { said: Cow::Borrowed(""), around: vec![trimmed] };
     }
     let mut around = Vec::new();
-    let mut said = String::new();
+    let mut plain = String::new();
     let mut rest = trimmed;
     let mut open = 0;
     while let Some((before, element, after)) = next_element(rest, &mut open) {
         around.push(element);
-        said.push_str(before);
+        plain.push_str(before);
         rest = after;
     }
     if around.is_empty() {
         return SplitText { said: Cow::Borrowed(trimmed), around };
     }
-    said.push_str(rest);
-    SplitText { said: Cow::Owned(said.trim().to_owned()), around }
+    plain.push_str(rest);
+    SplitText { said: Cow::Owned(plain.trim().to_owned()), around }
 }
 
 /// Maximum number of unclosed elements examined in a text, since each one scans the rest of it.

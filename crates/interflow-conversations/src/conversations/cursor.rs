@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use interflow_query::Query;
 use interflow_store::{
     FlowFilterFn, FlowKind, FlowRecord, FlowState, FlowStore, FlowSummary, ListOptions, ListOrder, RecordedFlow,
-    SharedIndex, StoreError, StoreEvent, Subscription,
+    Result, SharedIndex, StoreError, StoreEvent, Subscription,
 };
 use interflow_types::{FlowId, Timestamp};
 
@@ -44,10 +44,10 @@ pub(super) struct FlowPage {
 
 pub(super) trait FlowCursor {
     /// The next flows that may contain a call; `None` while another process indexes.
-    fn next_page(&mut self, endpoints: &EndpointOverrides) -> Result<Option<FlowPage>, StoreError>;
+    fn next_page(&mut self, endpoints: &EndpointOverrides) -> Result<Option<FlowPage>>;
 
     /// Keeps the right to index during a long page.
-    fn renew(&mut self) -> Result<(), StoreError> {
+    fn renew(&mut self) -> Result<()> {
         Ok(())
     }
 
@@ -62,10 +62,10 @@ pub(super) trait FlowCursor {
     fn rewind(&mut self);
 
     /// The position of the newest flow recorded so far, which a command waits for.
-    fn newest(&mut self) -> Result<u64, StoreError>;
+    fn newest(&mut self) -> Result<u64>;
 
     /// The position up to which everything is indexed.
-    fn indexed(&mut self) -> Result<u64, StoreError>;
+    fn indexed(&mut self) -> Result<u64>;
 
     /// Waits until there may be new flows. Cancel-safe.
     fn wait(&mut self) -> Pin<Box<dyn Future<Output = ()> + '_>>;
@@ -109,7 +109,7 @@ impl<'s> LocalCursor<'s> {
     }
 
     /// Everything after the stored flow, in the order in which the flows ended.
-    fn recorded_flows(&mut self, endpoints: &EndpointOverrides) -> Result<Vec<RecordedFlow>, StoreError> {
+    fn recorded_flows(&mut self, endpoints: &EndpointOverrides) -> Result<Vec<RecordedFlow>> {
         self.announced.clear();
         self.running.clear();
         let mut ended: Vec<CompletedFlow> = Vec::new();
@@ -143,7 +143,7 @@ impl<'s> LocalCursor<'s> {
         row: &FlowRecord,
         endpoints: &EndpointOverrides,
         ended: &mut Vec<CompletedFlow>,
-    ) -> Result<(), StoreError> {
+    ) -> Result<()> {
         if let Some(flow) = self.add(&row.summary(Timestamp::now()), endpoints) {
             let position = if row.imported { None } else { self.store.recorded_position(row.id)? };
             ended.push(CompletedFlow { flow, started: row.started.micros(), position });
@@ -186,7 +186,7 @@ impl<'s> LocalCursor<'s> {
 }
 
 impl FlowCursor for LocalCursor<'_> {
-    fn next_page(&mut self, endpoints: &EndpointOverrides) -> Result<Option<FlowPage>, StoreError> {
+    fn next_page(&mut self, endpoints: &EndpointOverrides) -> Result<Option<FlowPage>> {
         if self.is_closed {
             return Err(StoreError::Closed);
         }
@@ -216,13 +216,13 @@ impl FlowCursor for LocalCursor<'_> {
         self.is_behind = true;
     }
 
-    fn newest(&mut self) -> Result<u64, StoreError> {
+    fn newest(&mut self) -> Result<u64> {
         // Notifications come a little later than the flows: everything is read again.
         self.is_behind = true;
         Ok(1)
     }
 
-    fn indexed(&mut self) -> Result<u64, StoreError> {
+    fn indexed(&mut self) -> Result<u64> {
         Ok(u64::from(!self.is_behind))
     }
 
@@ -323,7 +323,7 @@ impl Drop for SharedCursor<'_> {
 }
 
 impl FlowCursor for SharedCursor<'_> {
-    fn next_page(&mut self, _: &EndpointOverrides) -> Result<Option<FlowPage>, StoreError> {
+    fn next_page(&mut self, _: &EndpointOverrides) -> Result<Option<FlowPage>> {
         let epoch = self.index.lead()?;
         self.renewed = Instant::now();
         let is_other = epoch != self.epoch;
@@ -343,7 +343,7 @@ impl FlowCursor for SharedCursor<'_> {
         Ok(Some(FlowPage { flows: page.flows, restart, is_last: page.is_last }))
     }
 
-    fn renew(&mut self) -> Result<(), StoreError> {
+    fn renew(&mut self) -> Result<()> {
         if self.renewed.elapsed() < RENEWAL_INTERVAL {
             return Ok(());
         }
@@ -368,12 +368,12 @@ impl FlowCursor for SharedCursor<'_> {
         (self.epoch, self.stored) = (None, None);
     }
 
-    fn newest(&mut self) -> Result<u64, StoreError> {
+    fn newest(&mut self) -> Result<u64> {
         self.index.flush_recorded()?;
         Ok(self.index.lag()?.newest)
     }
 
-    fn indexed(&mut self) -> Result<u64, StoreError> {
+    fn indexed(&mut self) -> Result<u64> {
         Ok(self.index.lag()?.indexed)
     }
 

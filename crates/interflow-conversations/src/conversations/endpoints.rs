@@ -1,7 +1,7 @@
 //! The operator's overrides of the API format at endpoints where bodies and paths do not identify it.
 
 use interflow_llm::message::ApiFormat;
-use interflow_store::{FlowKind, FlowRecord, FlowStore, FlowSummary, StoreError};
+use interflow_store::{FlowKind, FlowRecord, FlowStore, FlowSummary, Result, StoreError};
 use interflow_types::schema::JsonSchema;
 use interflow_types::wildcard;
 use serde::{Deserialize, Serialize};
@@ -73,7 +73,7 @@ impl EndpointOverrides {
     ///
     /// # Errors
     /// They cannot be read or parsed.
-    pub fn load(store: &dyn FlowStore) -> Result<Self, StoreError> {
+    pub fn load(store: &dyn FlowStore) -> Result<Self> {
         let text = store.endpoints()?;
         if text.is_empty() {
             return Ok(Self::default());
@@ -86,7 +86,7 @@ impl EndpointOverrides {
     ///
     /// # Errors
     /// The store refused.
-    pub fn save(&self, store: &dyn FlowStore) -> Result<(), StoreError> {
+    pub fn save(&self, store: &dyn FlowStore) -> Result<()> {
         store.write_endpoints(&serde_json::to_string_pretty(&self.0).unwrap_or_default())
     }
 

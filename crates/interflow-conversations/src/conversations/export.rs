@@ -7,7 +7,7 @@ use std::str::FromStr;
 use crate::assembly::view::{ItemKind, ThreadItem, ThreadTurn};
 use crate::assembly::{BranchReason, CallFacts};
 use interflow_llm::message::{Attachment, ContentBlock, MessageRole};
-use interflow_store::{ConversationNote, FlowStore, StoreError};
+use interflow_store::{ConversationNote, FlowStore, Result};
 use interflow_types::Timestamp;
 use serde_json::json;
 
@@ -62,11 +62,11 @@ pub struct ConversationTree {
 ///
 /// # Errors
 /// The store failed.
-pub fn load_tree(store: &dyn FlowStore, id: &str) -> Result<Option<ConversationTree>, StoreError> {
+pub fn load_tree(store: &dyn FlowStore, id: &str) -> Result<Option<ConversationTree>> {
     load_subtree(store, id, 0)
 }
 
-fn load_subtree(store: &dyn FlowStore, id: &str, depth: usize) -> Result<Option<ConversationTree>, StoreError> {
+fn load_subtree(store: &dyn FlowStore, id: &str, depth: usize) -> Result<Option<ConversationTree>> {
     let Some(opened) = load_conversation(store, id, None)? else { return Ok(None) };
     let mut children = HashMap::new();
     for child in opened.children.iter().filter(|_| depth < MAX_DEPTH) {

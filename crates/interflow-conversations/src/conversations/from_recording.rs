@@ -6,7 +6,8 @@ use interflow_llm::detect_call;
 use interflow_llm::message::parse::ReplyAssembly;
 use interflow_llm::message::{ApiFormat, ModelRequest, Outline, ReplyEvent, parse};
 use interflow_store::{
-    FlowKind, FlowRecord, FlowState, FlowStore, FlowSummary, MessageRecord, StoreError, decoded_body, media_type,
+    FlowKind, FlowRecord, FlowState, FlowStore, FlowSummary, MessageRecord, Result, StoreError, decoded_body,
+    media_type,
 };
 use interflow_types::budget::{MemoryReservation, PROCESS_BUDGET};
 use interflow_types::{AttemptState, Direction, EntryKind, Headers, Timestamp};
@@ -59,7 +60,7 @@ pub fn read_call(
     store: &dyn FlowStore,
     row: &FlowRecord,
     endpoints: &EndpointOverrides,
-) -> Result<Option<(ParsedCall, MemoryReservation)>, StoreError> {
+) -> Result<Option<(ParsedCall, MemoryReservation)>> {
     // A copy for a shadow, or an attempt at a call as it was recorded once: the call itself has a flow of its own.
     if row.transport == EntryKind::Internal && row.tags.iter().any(|tag| tag.starts_with("deployment:")) {
         return Ok(None);
@@ -93,7 +94,7 @@ fn parse_estimate(tag: &str) -> Option<(u64, u64)> {
 }
 
 /// The parsed request of an HTTP flow; `None` if it is not an LLM call, or was not fully recorded.
-pub fn read_request(store: &dyn FlowStore, row: &FlowRecord) -> Result<Option<ModelRequest>, StoreError> {
+pub fn read_request(store: &dyn FlowStore, row: &FlowRecord) -> Result<Option<ModelRequest>> {
     let mut held = MemoryReservation::default();
     let named_format = EndpointOverrides::load(store)?.format_for_row(row);
     let path = row.request.as_ref().map_or("", |r| &r.path);
@@ -107,7 +108,7 @@ fn request_json(
     row: &FlowRecord,
     named_format: Option<ApiFormat>,
     held: &mut MemoryReservation,
-) -> Result<Option<(ApiFormat, Value)>, StoreError> {
+) -> Result<Option<(ApiFormat, Value)>> {
     let body = decoded_body(store, row, Direction::Request, held)?;
     if body.truncated {
         left_out(row);
@@ -150,7 +151,7 @@ fn decoded_body(
     row: &FlowRecord,
     side: Direction,
     held: &mut MemoryReservation,
-) -> Result<decoded_body::DecodedBody, StoreError> {
+) -> Result<decoded_body::DecodedBody> {
     // An eighth: request, response, their decoded forms and the parsed tree may exist at once.
     let most = MAX_BODY_BYTES.min(share(8));
     let Some(kept) = row.body(side).map(|b| b.kept).filter(|k| *k > 0) else {
@@ -229,7 +230,7 @@ impl WebSocketCallReader {
     }
 
     /// Continues reading; `over`: no more messages will follow.
-    pub fn read(&mut self, store: &dyn FlowStore, row: &FlowRecord, over: bool) -> Result<Vec<ParsedCall>, StoreError> {
+    pub fn read(&mut self, store: &dyn FlowStore, row: &FlowRecord, over: bool) -> Result<Vec<ParsedCall>> {
         let mut calls = Vec::new();
         // Read in pages, and continued from the last message that was read.
         while self.next < row.messages {
@@ -293,11 +294,7 @@ impl WebSocketCallReader {
     }
 
     /// The request that a WebSocket message began, by the call's number.
-    pub fn read_request(
-        store: &dyn FlowStore,
-        row: &FlowRecord,
-        part: u64,
-    ) -> Result<Option<ModelRequest>, StoreError> {
+    pub fn read_request(store: &dyn FlowStore, row: &FlowRecord, part: u64) -> Result<Option<ModelRequest>> {
         let index = part.saturating_sub(1);
         let message = store.messages(row.id, index..index + 1)?.into_iter().next();
         let value = message.and_then(|m| serde_json::from_slice::<Value>(&m.payload).ok());

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use crate::assembly::{ConversationAssembler, ParsedCall};
 use arc_swap::ArcSwap;
 use interflow_store::{
-    ConversationUpdate, FlowKind, FlowRecord, FlowState, FlowStore, IndexProgress, RecordedFlow, StoreError,
+    ConversationUpdate, FlowKind, FlowRecord, FlowState, FlowStore, IndexProgress, RecordedFlow, Result, StoreError,
     TotalsRange,
 };
 use interflow_types::budget::MemoryReservation;
@@ -85,7 +85,7 @@ impl IndexerHandle {
     ///
     /// # Errors
     /// The store failed, or the thread has ended.
-    pub async fn rebuild(&self) -> Result<u64, StoreError> {
+    pub async fn rebuild(&self) -> Result<u64> {
         self.send_command(|indexer| indexer.rebuild(&mut |_| {})).await
     }
 
@@ -93,7 +93,7 @@ impl IndexerHandle {
     ///
     /// # Errors
     /// The store failed, or the thread has ended.
-    pub async fn flush(&self) -> Result<(), StoreError> {
+    pub async fn flush(&self) -> Result<()> {
         self.send_command(|indexer| indexer.catch_up(&mut |_| {}).map(drop)).await
     }
 
@@ -102,7 +102,7 @@ impl IndexerHandle {
     ///
     /// # Errors
     /// The store failed, or the thread has ended.
-    pub async fn save_endpoints(&self, endpoints: EndpointOverrides) -> Result<(), StoreError> {
+    pub async fn save_endpoints(&self, endpoints: EndpointOverrides) -> Result<()> {
         self.send_command(|indexer| {
             endpoints.save(indexer.store)?;
             // Published only when they are saved: both must agree after a restart.
@@ -119,8 +119,8 @@ impl IndexerHandle {
 
     async fn send_command<T: Send + 'static>(
         &self,
-        command: impl FnOnce(&mut ConversationIndexer<'_>) -> Result<T, StoreError> + Send + 'static,
-    ) -> Result<T, StoreError> {
+        command: impl FnOnce(&mut ConversationIndexer<'_>) -> Result<T> + Send + 'static,
+    ) -> Result<T> {
         let (reply, result) = oneshot::channel();
         let command: IndexerCommand = Box::new(|indexer| drop(reply.send(command(indexer))));
         self.commands.send(command).await.map_err(|_| StoreError::Closed)?;
@@ -226,7 +226,7 @@ impl<'s> ConversationIndexer<'s> {
     ///
     /// # Errors
     /// The store failed, or no process indexed for a minute.
-    pub fn rebuild(&mut self, progress: &mut dyn FnMut(u64)) -> Result<u64, StoreError> {
+    pub fn rebuild(&mut self, progress: &mut dyn FnMut(u64)) -> Result<u64> {
         // Deleted first: ids are derived from the calls, so the new rows replace the old ones.
         self.store.forget_conversations()?;
         self.reset();
@@ -245,7 +245,7 @@ impl<'s> ConversationIndexer<'s> {
     ///
     /// # Errors
     /// The store failed, or no process indexed for a minute; results up to then are stored.
-    pub fn catch_up(&mut self, progress: &mut dyn FnMut(u64)) -> Result<u64, StoreError> {
+    pub fn catch_up(&mut self, progress: &mut dyn FnMut(u64)) -> Result<u64> {
         self.endpoints_read = None;
         let (before, newest) = (self.calls, self.cursor.newest()?);
         let (mut reached, mut since) = (0, Instant::now());
@@ -279,11 +279,11 @@ impl<'s> ConversationIndexer<'s> {
     ///
     /// # Errors
     /// The store failed, or it is no longer this process's turn; the next step continues with what is stored.
-    pub fn step(&mut self) -> Result<IndexStep, StoreError> {
+    pub fn step(&mut self) -> Result<IndexStep> {
         self.step_with(&mut |_| {})
     }
 
-    fn step_with(&mut self, progress: &mut dyn FnMut(u64)) -> Result<IndexStep, StoreError> {
+    fn step_with(&mut self, progress: &mut dyn FnMut(u64)) -> Result<IndexStep> {
         let was_careful = self.is_careful;
         let step = self.follow_endpoints().and_then(|()| self.index_page(progress));
         if step.is_err() {
@@ -301,7 +301,7 @@ impl<'s> ConversationIndexer<'s> {
 
     /// Indexes flows as if the store had announced them.
     #[cfg(test)]
-    pub(super) fn on_flows(&mut self, flows: &[interflow_store::FlowSummary]) -> Result<(), StoreError> {
+    pub(super) fn on_flows(&mut self, flows: &[interflow_store::FlowSummary]) -> Result<()> {
         if self.cursor.indexed()? == 0 {
             self.step()?;
         }
@@ -309,7 +309,7 @@ impl<'s> ConversationIndexer<'s> {
         self.step().map(drop)
     }
 
-    fn index_page(&mut self, progress: &mut dyn FnMut(u64)) -> Result<IndexStep, StoreError> {
+    fn index_page(&mut self, progress: &mut dyn FnMut(u64)) -> Result<IndexStep> {
         let endpoints = self.endpoints.load_full();
         let Some(page) = self.cursor.next_page(&endpoints)? else {
             self.reset();
@@ -356,7 +356,7 @@ impl<'s> ConversationIndexer<'s> {
 
     /// Indexes and stores a flow that ended; leaves it out if the store refuses its calls: to stop there would stop the
     /// conversations of all replicas.
-    fn index_flow_alone(&mut self, flow: &RecordedFlow) -> Result<(), StoreError> {
+    fn index_flow_alone(&mut self, flow: &RecordedFlow) -> Result<()> {
         match self.index_flow(flow).and_then(|()| self.save(IndexProgress::default())) {
             Err(StoreError::Refused(error)) => {
                 tracing::error!(flow = %flow.id, error, "cannot store the LLM calls of a flow: conversations lack them");
@@ -368,7 +368,7 @@ impl<'s> ConversationIndexer<'s> {
     }
 
     /// Indexes a flow that ended, or what is new in a WebSocket, whose calls end one by one while it is open.
-    fn index_flow(&mut self, flow: &RecordedFlow) -> Result<(), StoreError> {
+    fn index_flow(&mut self, flow: &RecordedFlow) -> Result<()> {
         let Some(row) = self.row(flow.id)? else {
             self.sockets.remove(&flow.id);
             return Ok(());
@@ -395,11 +395,7 @@ impl<'s> ConversationIndexer<'s> {
 
     /// The calls of a flow, and the memory that they take until the assembler has consumed them; of a WebSocket those
     /// after what was read of it, or else from the message `next` on.
-    fn read_calls(
-        &mut self,
-        row: &FlowRecord,
-        next: u64,
-    ) -> Result<(Vec<ParsedCall>, Option<MemoryReservation>), StoreError> {
+    fn read_calls(&mut self, row: &FlowRecord, next: u64) -> Result<(Vec<ParsedCall>, Option<MemoryReservation>)> {
         let read = if row.kind == FlowKind::WebSocket {
             let is_over = row.state != FlowState::Open;
             let known = self.sockets.remove(&row.id);
@@ -419,7 +415,7 @@ impl<'s> ConversationIndexer<'s> {
     }
 
     /// A flow that may contain a call; `None` if it does not, was deleted meanwhile, or is damaged.
-    fn row(&self, id: FlowId) -> Result<Option<FlowRecord>, StoreError> {
+    fn row(&self, id: FlowId) -> Result<Option<FlowRecord>> {
         match self.store.get(id) {
             Ok(row) => {
                 let may_hold = from_recording::may_hold(&row.summary(Timestamp::now()), &self.endpoints.load());
@@ -432,7 +428,7 @@ impl<'s> ConversationIndexer<'s> {
 
     /// Whether calls of the session that ended later are indexed already. In a store that only this process writes to,
     /// flows come in the order of their ends.
-    fn ended_before_its_session(&self, key: &str, ended: u64) -> Result<bool, StoreError> {
+    fn ended_before_its_session(&self, key: &str, ended: u64) -> Result<bool> {
         if self.store.shared_index().is_none() {
             return Ok(false);
         }
@@ -444,7 +440,7 @@ impl<'s> ConversationIndexer<'s> {
     }
 
     /// Puts sessions in order that have calls out of order and are due, or all of them.
-    fn put_in_order(&mut self, all: bool) -> Result<(), StoreError> {
+    fn put_in_order(&mut self, all: bool) -> Result<()> {
         while let Some(session) = self.late.due(all, Instant::now()) {
             let flows = match self.reassemble(&session) {
                 Err(StoreError::Refused(error)) => {
@@ -466,7 +462,7 @@ impl<'s> ConversationIndexer<'s> {
     }
 
     /// Puts a session together again from all its flows; returns how many these are, or `None` if they are too many.
-    fn reassemble(&mut self, key: &str) -> Result<Option<usize>, StoreError> {
+    fn reassemble(&mut self, key: &str) -> Result<Option<usize>> {
         self.save(IndexProgress::default())?;
         let Some(index) = self.store.shared_index() else { return Ok(None) };
         let ids = index.flows_of_session(key, MAX_REASSEMBLED_FLOWS + 1)?;
@@ -503,7 +499,7 @@ impl<'s> ConversationIndexer<'s> {
         Ok(Some(count))
     }
 
-    fn add_call(&mut self, call: ParsedCall) -> Result<(), StoreError> {
+    fn add_call(&mut self, call: ParsedCall) -> Result<()> {
         if self.assembler.last_activity(call.key()).is_none() {
             // The session is restored from the store, so pending results must be stored first.
             self.save(IndexProgress::default())?;
@@ -520,7 +516,7 @@ impl<'s> ConversationIndexer<'s> {
     }
 
     /// Stores what was found, and how far the index is then.
-    fn save(&mut self, mut progress: IndexProgress) -> Result<(), StoreError> {
+    fn save(&mut self, mut progress: IndexProgress) -> Result<()> {
         let findings = std::mem::take(&mut self.findings);
         progress.late = std::mem::take(&mut self.newly_late);
         if findings.is_empty() && progress == IndexProgress::default() {
@@ -533,7 +529,7 @@ impl<'s> ConversationIndexer<'s> {
     }
 
     /// Reads the endpoint overrides now and then, and publishes them for requests in progress.
-    fn follow_endpoints(&mut self) -> Result<(), StoreError> {
+    fn follow_endpoints(&mut self) -> Result<()> {
         if self.endpoints_read.is_some_and(|at| at.elapsed() < ENDPOINTS_INTERVAL) {
             return Ok(());
         }
@@ -551,7 +547,7 @@ impl<'s> ConversationIndexer<'s> {
 }
 
 /// A damaged record stays damaged: to stop there would stop all conversations.
-fn skip_damaged(flow: FlowId, error: StoreError) -> Result<(), StoreError> {
+fn skip_damaged(flow: FlowId, error: StoreError) -> Result<()> {
     match error {
         error @ StoreError::Damaged { .. } => {
             tracing::warn!(%flow, %error, "cannot read an LLM call: it is skipped");

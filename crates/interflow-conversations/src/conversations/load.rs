@@ -5,7 +5,7 @@ use crate::assembly::view::{CallView, ChildThread, ThreadView, build_thread};
 use crate::assembly::{CallRecord, ConversationFacts, MessageHash, SubagentLink};
 use interflow_llm::message::ModelRequest;
 use interflow_query::Query;
-use interflow_store::{ConversationOptions, ConversationSummary, FlowKind, FlowStore, StoreError};
+use interflow_store::{ConversationOptions, ConversationSummary, FlowKind, FlowStore, Result, StoreError};
 use interflow_types::FlowId;
 use interflow_types::schema::JsonSchema;
 use serde::Serialize;
@@ -41,7 +41,7 @@ pub fn load_conversation(
     store: &dyn FlowStore,
     id: &str,
     leaf: Option<MessageHash>,
-) -> Result<Option<ConversationView>, StoreError> {
+) -> Result<Option<ConversationView>> {
     let Some(listed) = store.conversation(id)? else { return Ok(None) };
     let conversation = mapping::conversation(listed.row.clone());
     let nodes = store.nodes(id, true)?.into_iter().filter_map(mapping::node).collect();
@@ -65,7 +65,7 @@ pub fn load_conversation(
 ///
 /// # Errors
 /// The store failed.
-pub fn find_conversation(store: &dyn FlowStore, word: &str) -> Result<Option<String>, StoreError> {
+pub fn find_conversation(store: &dyn FlowStore, word: &str) -> Result<Option<String>> {
     if let Some(found) = store.conversation(word)? {
         return Ok(Some(found.row.id));
     }
@@ -98,12 +98,7 @@ pub fn find_conversation(store: &dyn FlowStore, word: &str) -> Result<Option<Str
 ///
 /// # Errors
 /// The store failed.
-pub fn request_diff(
-    store: &dyn FlowStore,
-    id: &str,
-    flow: FlowId,
-    part: u64,
-) -> Result<Option<RequestDiff>, StoreError> {
+pub fn request_diff(store: &dyn FlowStore, id: &str, flow: FlowId, part: u64) -> Result<Option<RequestDiff>> {
     let exchanges: Vec<CallRecord> = store.exchanges(id)?.into_iter().map(mapping::call_record).collect();
     let Some(at) = exchanges.iter().position(|e| e.flow == flow && e.part == part) else { return Ok(None) };
     // Side calls have prompts of their own.
@@ -122,7 +117,7 @@ pub fn request_diff(
 pub fn request_diffs<'a>(
     store: &'a dyn FlowStore,
     opened: &'a ConversationView,
-) -> impl Iterator<Item = Result<(&'a CallView, RequestDiff), StoreError>> {
+) -> impl Iterator<Item = Result<(&'a CallView, RequestDiff)>> {
     let calls = opened.thread.exchanges.iter().filter(|call| !call.facts.purpose.is_side_call());
     calls.filter_map(|call| {
         let diff = request_diff(store, &opened.listed.row.id, call.flow.parse().ok()?, call.part).transpose()?;
@@ -130,7 +125,7 @@ pub fn request_diffs<'a>(
     })
 }
 
-pub(super) fn read_request(store: &dyn FlowStore, exchange: &CallRecord) -> Result<Option<ModelRequest>, StoreError> {
+pub(super) fn read_request(store: &dyn FlowStore, exchange: &CallRecord) -> Result<Option<ModelRequest>> {
     let row = match store.get(exchange.flow) {
         Ok(row) => row,
         Err(StoreError::NotFound(_)) => return Ok(None),

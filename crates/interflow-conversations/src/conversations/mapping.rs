@@ -2,7 +2,7 @@
 
 use crate::assembly::{CallRecord, Conversation, MessageNode, PartBody, SessionUpdate, StoredConversation};
 use interflow_store::{
-    ConversationRow, ConversationUpdate, ExchangeRow, FlowStore, MessageNodeRow, StoreError, TokenUsage,
+    ConversationRow, ConversationUpdate, ExchangeRow, FlowStore, MessageNodeRow, Result, TokenUsage,
 };
 use interflow_types::{CallUsage, Timestamp};
 use serde::Serialize;
@@ -25,7 +25,7 @@ pub fn add_findings(findings: &mut ConversationUpdate, found: SessionUpdate, pri
 }
 
 /// Loads the stored state of a session, for an assembler that does not have it in memory.
-pub fn stored_session(store: &dyn FlowStore, key: &str, most: usize) -> Result<Vec<StoredConversation>, StoreError> {
+pub fn stored_session(store: &dyn FlowStore, key: &str, most: usize) -> Result<Vec<StoredConversation>> {
     let mut conversations = Vec::new();
     for row in store.session(key, most)? {
         let nodes = store.nodes(&row.id, false)?;

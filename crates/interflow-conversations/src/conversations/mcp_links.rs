@@ -8,7 +8,7 @@ use std::collections::HashSet;
 
 use interflow_query::{Expr, Key, Query, TermTest, TextPattern, TimePoint, TimeTest};
 use interflow_store::{
-    ConversationOptions, ConversationRow, FlowRecord, FlowStore, ListOptions, ListOrder, StoreError,
+    ConversationOptions, ConversationRow, FlowRecord, FlowStore, ListOptions, ListOrder, Result, StoreError,
 };
 use interflow_types::schema::JsonSchema;
 use interflow_types::{Direction, FlowId, Timestamp};
@@ -61,11 +61,7 @@ pub struct CarriedToolCall {
 }
 
 /// Sets the flows of the tool calls on the thread's path.
-pub(super) fn link_mcp_flows(
-    store: &dyn FlowStore,
-    row: &ConversationRow,
-    thread: &mut ThreadView,
-) -> Result<(), StoreError> {
+pub(super) fn link_mcp_flows(store: &dyn FlowStore, row: &ConversationRow, thread: &mut ThreadView) -> Result<()> {
     let calls = model_calls(thread);
     let (Some(from), Some(until)) = (calls.iter().map(|c| c.from).min(), calls.iter().map(|c| c.until).max()) else {
         return Ok(());
@@ -85,7 +81,7 @@ pub(super) fn link_mcp_flows(
 ///
 /// # Errors
 /// The store failed, or has no such flow.
-pub fn call_of_flow(store: &dyn FlowStore, flow: FlowId) -> Result<Option<CarriedToolCall>, StoreError> {
+pub fn call_of_flow(store: &dyn FlowStore, flow: FlowId) -> Result<Option<CarriedToolCall>> {
     let row = store.get(flow)?;
     if !row.tags.iter().any(|tag| tag.starts_with(TOOL_TAG)) {
         return Ok(None);
@@ -156,7 +152,7 @@ fn mcp_calls(
     thread: &ThreadView,
     from: u64,
     until: u64,
-) -> Result<Vec<McpCall>, StoreError> {
+) -> Result<Vec<McpCall>> {
     let [first, last] = [from, until].map(|start| TimePoint::At { start, lasts: 1 });
     let query = Query::from(Expr::and([
         Expr::term(Key::Tag, TermTest::Text(TextPattern::Exact(MCP_TAG.to_owned()))),
@@ -184,7 +180,7 @@ fn mcp_calls(
 }
 
 /// The client's address, by the conversation's first call that is still recorded.
-fn peer_of(store: &dyn FlowStore, thread: &ThreadView) -> Result<Option<std::net::IpAddr>, StoreError> {
+fn peer_of(store: &dyn FlowStore, thread: &ThreadView) -> Result<Option<std::net::IpAddr>> {
     for call in &thread.exchanges {
         let Ok(id) = call.flow.parse() else { continue };
         match store.get(id) {
@@ -196,7 +192,7 @@ fn peer_of(store: &dyn FlowStore, thread: &ThreadView) -> Result<Option<std::net
     Ok(None)
 }
 
-fn mcp_call(store: &dyn FlowStore, flow: &FlowRecord) -> Result<Option<McpCall>, StoreError> {
+fn mcp_call(store: &dyn FlowStore, flow: &FlowRecord) -> Result<Option<McpCall>> {
     let Some(kept) = flow.body(Direction::Request).map(|b| b.kept).filter(|kept| *kept <= MAX_REQUEST) else {
         return Ok(None);
     };

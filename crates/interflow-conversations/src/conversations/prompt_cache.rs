@@ -7,7 +7,7 @@ use crate::assembly::cache_report::{
     BreakCause, BreakReason, BrokenPair, CacheBreak, PromptCacheReport, advice, break_reason, broken_pairs,
     usage_without_break,
 };
-use interflow_store::{FlowStore, StoreError};
+use interflow_store::{FlowStore, Result};
 
 /// Bound on reported breaks: two requests are read for each.
 const MAX_BREAKS: usize = 200;
@@ -16,7 +16,7 @@ const MAX_BREAKS: usize = 200;
 ///
 /// # Errors
 /// The store failed.
-pub fn report(store: &dyn FlowStore, id: &str, pricing: &CallPricing) -> Result<Option<PromptCacheReport>, StoreError> {
+pub fn report(store: &dyn FlowStore, id: &str, pricing: &CallPricing) -> Result<Option<PromptCacheReport>> {
     if store.conversation(id)?.is_none() {
         return Ok(None);
     }
@@ -49,7 +49,7 @@ fn cache_break(
     calls: &[CallRecord],
     pair: &BrokenPair,
     pricing: &CallPricing,
-) -> Result<CacheBreak, StoreError> {
+) -> Result<CacheBreak> {
     let (before, after) = (&calls[pair.before], &calls[pair.after]);
     let usage = after.usage.unwrap_or_default();
     let price = |usage| pricing(&after.provider, &after.model, usage, after.started);
@@ -65,12 +65,7 @@ fn cache_break(
     })
 }
 
-fn reason(
-    store: &dyn FlowStore,
-    before: &CallRecord,
-    after: &CallRecord,
-    pair: &BrokenPair,
-) -> Result<BreakReason, StoreError> {
+fn reason(store: &dyn FlowStore, before: &CallRecord, after: &CallRecord, pair: &BrokenPair) -> Result<BreakReason> {
     let (Some(old), Some(new)) = (read_request(store, before)?, read_request(store, after)?) else {
         let detail = "one of the two requests was not fully recorded".to_owned();
         return Ok(BreakReason { cause: BreakCause::Unknown, detail, change: None });

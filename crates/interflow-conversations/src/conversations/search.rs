@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use crate::assembly::{MessageHash, MessageNode};
 use interflow_llm::message::{ContentBlock, MessageRole};
-use interflow_store::{ConversationOptions, ConversationSummary, FlowStore, StoreError};
+use interflow_store::{ConversationOptions, ConversationSummary, FlowStore, Result, StoreError};
 use interflow_types::schema::JsonSchema;
 use serde::Serialize;
 
@@ -61,7 +61,7 @@ pub fn search(
     text: &str,
     options: ConversationOptions,
     cancelled: &dyn Fn() -> ControlFlow<()>,
-) -> Result<TextSearchPage, StoreError> {
+) -> Result<TextSearchPage> {
     let mut page = TextSearchPage { conversations: Vec::new(), searched: 0, next: None };
     let needle = text.to_lowercase();
     if needle.is_empty() {
@@ -91,11 +91,7 @@ pub fn search(
     }
 }
 
-fn search_one(
-    store: &dyn FlowStore,
-    needle: &str,
-    listed: ConversationSummary,
-) -> Result<Option<FoundConversation>, StoreError> {
+fn search_one(store: &dyn FlowStore, needle: &str, listed: ConversationSummary) -> Result<Option<FoundConversation>> {
     let (mut hits, mut excerpts) = (0, Vec::new());
     for node in store.nodes(&listed.row.id, true)?.into_iter().filter_map(mapping::node) {
         let Some((before, found, after)) = find_in(&node, needle) else { continue };

@@ -98,12 +98,12 @@ impl ArchiveTurn {
     /// A database error.
     pub fn begin(&self) -> Result<Option<ArchiveLease>> {
         let Some(epoch) = *self.epoch.lock() else { return Ok(None) };
-        let asked = Instant::now();
+        let sent_at = Instant::now();
         if !self.database.wait_for(renew(self.database.clone(), Arc::clone(&self.place), epoch))? {
             *self.epoch.lock() = None;
             return Ok(None);
         }
-        let until = Arc::new(Mutex::new(asked + LEASE));
+        let until = Arc::new(Mutex::new(sent_at + LEASE));
         let (database, place, renewed) = (self.database.clone(), Arc::clone(&self.place), Arc::clone(&until));
         let renewal = self.database.spawn_abortable(async move {
             loop {
@@ -176,8 +176,8 @@ impl ArchiveLease {
     pub fn load(&self) -> Result<Option<String>> {
         let destination = self.place.to_string();
         self.database.run(move |client| async move {
-            let found = client.query_opt("SELECT cursor FROM archives WHERE place = $1", &[&destination]).await?;
-            Ok(found.and_then(|row| row.get(0)))
+            let cursor_row = client.query_opt("SELECT cursor FROM archives WHERE place = $1", &[&destination]).await?;
+            Ok(cursor_row.and_then(|row| row.get(0)))
         })
     }
 
@@ -244,7 +244,7 @@ impl ArchivedFlows {
         // Known a moment after the start.
         let Some(place) = database.archive_place.get() else { return Ok(Some(nothing)) };
         let sql = "SELECT keep_from, position FROM archives WHERE place = $1 AND keep_from IS NOT NULL";
-        let found = client.query_opt(sql, &[&&**place]).await?;
-        Ok(Some(found.map_or(nothing, |row| Self { keep_from: row.get(0), position: row.get(1) })))
+        let lease_row = client.query_opt(sql, &[&&**place]).await?;
+        Ok(Some(lease_row.map_or(nothing, |row| Self { keep_from: row.get(0), position: row.get(1) })))
     }
 }

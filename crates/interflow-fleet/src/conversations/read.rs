@@ -54,8 +54,8 @@ impl ConversationStore for SharedStore {
     fn recorded_position(&self, flow: FlowId) -> Result<Option<u64>> {
         let id = uuid_of(flow);
         self.database.transact(async move |client| {
-            let found = client.query_opt("SELECT position FROM flows WHERE id = $1", &[&id]).await?;
-            Ok(found.map(|row| number(&row, 0)))
+            let position_row = client.query_opt("SELECT position FROM flows WHERE id = $1", &[&id]).await?;
+            Ok(position_row.map(|row| number(&row, 0)))
         })
     }
 

@@ -119,15 +119,15 @@ impl RedisClient {
             Ok(connected) => connected.map_err(|e| e.to_string()),
             Err(_) => Err(format!("no connection within {:?}", self.timeout)),
         };
-        let mut kept = self.connection.lock();
+        let mut cached_connection = self.connection.lock();
         match connected {
             Ok(connection) => {
-                *kept = RedisConnection::Open(connection.clone());
+                *cached_connection = RedisConnection::Open(connection.clone());
                 Ok((connection, false))
             }
             Err(why) => {
                 let why = format!("{} cannot be reached: {why}", self.name);
-                *kept = RedisConnection::Failed(Instant::now(), why.clone());
+                *cached_connection = RedisConnection::Failed(Instant::now(), why.clone());
                 Err(why)
             }
         }

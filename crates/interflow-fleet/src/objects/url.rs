@@ -130,15 +130,18 @@ impl FromStr for ObjectUrl {
 const FORMS: &str = "write s3://bucket/prefix, gs://bucket/prefix, az://container/prefix or file:///folder";
 
 fn options(scheme: ObjectScheme, query: &str) -> Result<Vec<(String, String)>, String> {
-    let known = OPTIONS.iter().find(|(s, _)| *s == scheme).map_or(&[][..], |(_, known)| known);
+    let option_names = OPTIONS.iter().find(|(s, _)| *s == scheme).map_or(&[][..], |(_, option_names)| option_names);
     let mut options = Vec::new();
     for pair in query.split('&').filter(|pair| !pair.is_empty()) {
         let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
         let value =
             percent_decode_str(value).decode_utf8().map_err(|_| format!("the value of `{name}` is not UTF-8"))?;
-        if !known.contains(&name) {
-            let names =
-                if known.is_empty() { "it takes none".to_owned() } else { format!("known are {}", known.join(", ")) };
+        if !option_names.contains(&name) {
+            let names = if option_names.is_empty() {
+                "it takes none".to_owned()
+            } else {
+                format!("known are {}", option_names.join(", "))
+            };
             return Err(format!(
                 "`{name}` is not an option of {}: {names}; credentials come from the environment",
                 scheme.as_str()

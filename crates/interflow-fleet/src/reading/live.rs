@@ -131,8 +131,8 @@ async fn publish_new(
 async fn publish_one(spool: &Weak<SqliteStore>, client: &Client, id: &str) -> Result<(), tokio_postgres::Error> {
     let Ok(id) = id.parse::<Uuid>() else { return Ok(()) };
     let Some(spool) = spool.upgrade().filter(|s| s.has_subscribers()) else { return Ok(()) };
-    let found = client.query_opt(&format!("SELECT {READ} FROM flows f WHERE f.id = $1"), &[&id]).await?;
-    if let Some(stored) = found.and_then(|row| rows::read(&row).ok()) {
+    let flow_row = client.query_opt(&format!("SELECT {READ} FROM flows f WHERE f.id = $1"), &[&id]).await?;
+    if let Some(stored) = flow_row.and_then(|row| rows::read(&row).ok()) {
         spool.publish(Some(&[stored.row]));
     }
     Ok(())

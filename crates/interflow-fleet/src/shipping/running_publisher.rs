@@ -155,9 +155,9 @@ impl Publishing {
                 let sql = "SELECT count(*) FROM running_flows WHERE replica = $1";
                 client.query_one(sql, &[&&*replica]).await
             };
-            let found: i64 = run(&self.database, count).await?.get(0);
+            let row_count: i64 = run(&self.database, count).await?.get(0);
             self.unchecked = 0;
-            self.is_known = usize::try_from(found) == Ok(self.published.len());
+            self.is_known = usize::try_from(row_count) == Ok(self.published.len());
         }
         self.unchecked += 1;
         let running: HashMap<Uuid, RunningFlow> = running.into_iter().map(|flow| (flow.id, flow)).collect();

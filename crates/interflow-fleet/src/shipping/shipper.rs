@@ -41,7 +41,7 @@ const FIRST_BACKOFF: Duration = Duration::from_millis(100);
 const MAX_BACKOFF: Duration = Duration::from_secs(10);
 /// How often bodies of little traffic are uploaded: each object costs a request.
 const UPLOAD_INTERVAL: Duration = Duration::from_millis(500);
-/// What waits is measured at most once in this time, and seldom enough to cost a twentieth of a core.
+/// What waits is measured at most once in this time, and rarely enough to cost a twentieth of a core.
 const MEASURE: Duration = Duration::from_millis(500);
 /// Disk space is given back after this many bytes of bodies were moved.
 const COLLECT_BYTES: u64 = 256 << 20;

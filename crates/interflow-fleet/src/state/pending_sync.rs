@@ -265,12 +265,12 @@ impl PendingSync {
             return Ok(());
         }
         let listed: Vec<_> = listed.into_iter().map(|(key, _)| key).collect();
-        let mut kept = BTreeMap::new();
+        let mut current = BTreeMap::new();
         // Of those that ended between the two queries there is nothing to show.
         for key in &listed {
-            kept.extend(self.read.remove_entry(key));
+            current.extend(self.read.remove_entry(key));
         }
-        self.read = kept;
+        self.read = current;
         let items = listed.iter().filter_map(|key| self.read.get(key)).map(|(_, item)| item.clone()).collect();
         self.others.send_modify(|others| {
             *others = RemotePending { version: others.version + 1, is_connected: true, items: Arc::new(items) };

@@ -1,6 +1,6 @@
 //! Settings that all replicas share: keys, rules, policies, kept as texts with their revisions.
 //!
-//! A revision is never changed: the newest is in force, and going back to an earlier one makes a new one with its text.
+//! A revision is never changed: the newest is active, and going back to an earlier one makes a new one with its text.
 
 use std::collections::HashSet;
 use std::sync::Arc;

@@ -6,7 +6,7 @@ use std::sync::LazyLock;
 
 use interflow_types::data_file;
 
-use crate::CliError;
+use crate::{CliError, Result};
 
 /// Browsers of a family are configured in the same way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -98,7 +98,7 @@ fn installed_in(folders: &[PathBuf]) -> Vec<FoundBrowser> {
 ///
 /// # Errors
 /// It is not installed; the error names what is.
-pub fn find(wanted: Option<&str>) -> Result<FoundBrowser, CliError> {
+pub fn find(wanted: Option<&str>) -> Result<FoundBrowser> {
     let names = || KNOWN_BROWSERS.iter().map(|known| known.name).collect::<Vec<_>>().join(", ");
     let all = installed();
     let Some(wanted) = wanted else {

@@ -13,9 +13,9 @@ use super::find::{BrowserFamily, FoundBrowser};
 use super::profile::BrowserProfile;
 use super::relay::CredentialRelay;
 use super::{chromium, firefox};
-use crate::CliError;
 use crate::data_dir::DataDir;
 use crate::exec::{ProxyLogin, exit_code, not_started, remove_secrets};
+use crate::{CliError, Result};
 
 /// How long a browser that was asked to end may take before it is killed.
 #[cfg(unix)]
@@ -44,7 +44,7 @@ pub async fn run_browser(
     home: &DataDir,
     proxy: SocketAddr,
     login: &ProxyLogin,
-) -> Result<u8, CliError> {
+) -> Result<u8> {
     let browser = launch.browser;
     require_display(launch.args)?;
     let ca = CertificateAuthority::open_or_create(&home.ca()).map_err(|e| e.to_string())?;
@@ -97,7 +97,7 @@ pub fn has_display() -> bool {
     !cfg!(target_os = "linux") || ["DISPLAY", "WAYLAND_DISPLAY"].into_iter().any(is_set)
 }
 
-fn require_display(args: &[String]) -> Result<(), CliError> {
+fn require_display(args: &[String]) -> Result<()> {
     let headless = args.iter().any(|a| a.trim_start_matches('-').starts_with("headless"));
     if headless || has_display() {
         return Ok(());
@@ -118,7 +118,7 @@ struct BrowserProcess {
 }
 
 impl BrowserProcess {
-    fn start(browser: &FoundBrowser, arguments: &[String]) -> Result<Self, CliError> {
+    fn start(browser: &FoundBrowser, arguments: &[String]) -> Result<Self> {
         let mut command = Command::new(&browser.path);
         command.args(arguments).stdin(Stdio::null()).stdout(Stdio::inherit()).stderr(Stdio::piped()).kill_on_drop(true);
         remove_secrets(command.as_std_mut());

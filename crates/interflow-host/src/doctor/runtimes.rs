@@ -3,13 +3,14 @@
 
 use std::path::Path;
 use std::process::Stdio;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use interflow_net::ca::CertificateAuthority;
 use interflow_net::io::IoStream;
 use interflow_net::tls::{Alpn, accept_tls};
 use interflow_types::Host;
+use serde::Deserialize;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
 use tokio::process::Command;
@@ -22,71 +23,21 @@ const PROBE_TIMEOUT: Duration = Duration::from_secs(20);
 const CLOSE_GRACE: Duration = Duration::from_millis(200);
 
 /// A runtime and the command that fetches a URL with it.
+#[derive(Deserialize)]
 struct RuntimeProbe {
     name: &'static str,
     program: &'static str,
     /// `{url}` and `{dir}` are replaced by the URL and a directory that contains [`JAVA`].
-    args: &'static [&'static str],
+    args: Vec<&'static str>,
     remedy: &'static str,
 }
 
-const REQUESTS: &str = "import sys, requests; requests.get(sys.argv[1], timeout=10)";
-const URLLIB: &str = "import sys, urllib.request; urllib.request.urlopen(sys.argv[1], timeout=10)";
-const NODE: &str = "require('https').get(process.argv[1], r => r.resume()).on('error', () => process.exit(1))";
-const DENO: &str = "await fetch(Deno.args[0])";
 const JAVA: &str = "public class Fetch { public static void main(String[] a) throws Exception { \
                     new java.net.URL(a[0]).openConnection(java.net.Proxy.NO_PROXY).getInputStream().close(); } }";
 
-const RUNTIMES: [RuntimeProbe; 8] = [
-    RuntimeProbe {
-        name: "curl",
-        program: "curl",
-        args: &["-s", "--max-time", "10", "{url}"],
-        remedy: "it reads the system's store and CURL_CA_BUNDLE: `interflow ca install` or `interflow ca trust-env`",
-    },
-    RuntimeProbe {
-        name: "git",
-        program: "git",
-        args: &["ls-remote", "{url}"],
-        remedy: "it reads what curl reads, and GIT_SSL_CAINFO: `interflow ca install` or `interflow ca trust-env`",
-    },
-    RuntimeProbe {
-        name: "wget",
-        program: "wget",
-        args: &["-q", "-T", "10", "-t", "1", "-O", "-", "{url}"],
-        remedy: "it reads the system's store and the file in WGETRC: `interflow ca install` or `interflow ca trust-env`",
-    },
-    RuntimeProbe {
-        name: "python3",
-        program: "python3",
-        args: &["-c", URLLIB, "{url}"],
-        remedy: "it reads the system's store and SSL_CERT_FILE: `interflow ca install` or `interflow ca trust-env`",
-    },
-    RuntimeProbe {
-        name: "python3 requests",
-        program: "python3",
-        args: &["-c", REQUESTS, "{url}"],
-        remedy: "it has its own store; REQUESTS_CA_BUNDLE selects another: `interflow ca trust-env`",
-    },
-    RuntimeProbe {
-        name: "node",
-        program: "node",
-        args: &["-e", NODE, "{url}"],
-        remedy: "it has its own store; NODE_EXTRA_CA_CERTS adds to it: `interflow ca trust-env`",
-    },
-    RuntimeProbe {
-        name: "deno",
-        program: "deno",
-        args: &["eval", DENO, "{url}"],
-        remedy: "it has its own store; DENO_CERT adds to it: `interflow ca trust-env`",
-    },
-    RuntimeProbe {
-        name: "java",
-        program: "java",
-        args: &["{dir}/Fetch.java", "{url}"],
-        remedy: "it has its own store: `interflow ca install` writes to it, and `interflow exec` selects another",
-    },
-];
+static RUNTIMES: LazyLock<Vec<RuntimeProbe>> = LazyLock::new(|| {
+    serde_json::from_str(include_str!("../../data/runtimes.json")).expect("a test reads the file of runtimes")
+});
 
 /// What the test server observed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -182,7 +133,7 @@ mod tests {
     use super::*;
 
     fn curl(args: &'static [&'static str]) -> RuntimeProbe {
-        RuntimeProbe { name: "curl", program: "curl", args, remedy: "" }
+        RuntimeProbe { name: "curl", program: "curl", args: args.to_vec(), remedy: "" }
     }
 
     #[tokio::test]
@@ -205,15 +156,15 @@ mod tests {
     async fn missing_runtime_and_runtime_without_a_request_are_distinguished() {
         let dir = tempfile::tempdir().unwrap();
         let ca = CertificateAuthority::open_or_create(dir.path()).unwrap();
-        let missing = RuntimeProbe { name: "x", program: "interflow-no-such-program", args: &[], remedy: "" };
+        let missing = RuntimeProbe { name: "x", program: "interflow-no-such-program", args: Vec::new(), remedy: "" };
         assert_eq!(probe(&missing, &ca, dir.path()).await, None);
-        let silent = RuntimeProbe { name: "true", program: "true", args: &[], remedy: "" };
+        let silent = RuntimeProbe { name: "true", program: "true", args: Vec::new(), remedy: "" };
         assert_eq!(probe(&silent, &ca, dir.path()).await, Some(ProbeOutcome::Nothing));
     }
 
     #[test]
     fn a_runtime_that_refuses_gets_a_remedy() {
-        for runtime in &RUNTIMES {
+        for runtime in RUNTIMES.iter() {
             let finding = finding_for(runtime, ProbeOutcome::Refusal).unwrap();
             assert!(
                 finding.state == FindingState::Notice && finding.text.contains("`interflow ca "),

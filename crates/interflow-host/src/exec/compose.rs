@@ -10,8 +10,8 @@ use super::container_settings::{
     ContainerNetwork, ContainerSettings, PreparedCommand, PrivateFile, mount, skip_options,
 };
 use super::remove_secrets;
-use crate::CliError;
 use crate::data_dir::DataDir;
+use crate::{CliError, Result};
 
 /// Options of Compose that precede its command and take a value as their next argument.
 const COMPOSE_VALUES: [&str; 10] = [
@@ -44,7 +44,7 @@ pub(super) struct ComposeCommand {
 
 impl ComposeCommand {
     /// Compose's options begin at the argument `at`.
-    pub fn parse(command: &[String], at: usize) -> Result<Self, CliError> {
+    pub fn parse(command: &[String], at: usize) -> Result<Self> {
         let end = skip_options(command, at, &COMPOSE_VALUES).min(command.len());
         let (before, rest) = command.split_at(end);
         let (program, options) = before.split_at(at);
@@ -58,7 +58,7 @@ impl ComposeCommand {
     }
 
     /// Adds an override file for all services.
-    pub fn prepare(self, settings: &ContainerSettings, home: &DataDir) -> Result<PreparedCommand, CliError> {
+    pub fn prepare(self, settings: &ContainerSettings, home: &DataDir) -> Result<PreparedCommand> {
         if let ContainerNetwork::Host(proxy) = settings.network {
             return Err(settings.unreachable_from("network of Compose", proxy));
         }
@@ -86,7 +86,7 @@ impl ComposeCommand {
     }
 
     /// The names of the services, from Compose itself, which knows profiles, included files and variables.
-    fn services(&self) -> Result<Vec<String>, CliError> {
+    fn services(&self) -> Result<Vec<String>> {
         let program = self.program.first().map(String::as_str).unwrap_or_default();
         let mut command = Command::new(program);
         command.args(&self.program[1..]).args(&self.options).args(["config", "--services"]).stdin(Stdio::null());
@@ -107,7 +107,7 @@ impl ComposeCommand {
 }
 
 /// The default files of the project, which is in this folder or in one above it.
-fn default_files() -> Result<Vec<PathBuf>, CliError> {
+fn default_files() -> Result<Vec<PathBuf>> {
     let folder = env::current_dir().map_err(|e| format!("the current folder cannot be read: {e}"))?;
     let first_of = |folder: &Path, names: &[&str]| names.iter().map(|n| folder.join(n)).find(|f| f.is_file());
     let project = folder.ancestors().find_map(|folder| Some((folder, first_of(folder, &DEFAULT_FILES)?)));

@@ -9,8 +9,8 @@ use super::container_settings::{
     ContainerEngine, ContainerNetwork, ContainerSettings, PreparedCommand, PrivateFile, mount, skip_options,
 };
 use super::{EnvSetting, ExecRequest, ProxyTarget, TrustFiles, settings};
-use crate::CliError;
 use crate::data_dir::DataDir;
+use crate::{CliError, Result};
 
 /// Options of the engines that precede the command and take a value as their next argument.
 static ENGINE_VALUES: LazyLock<Vec<&str>> =
@@ -24,7 +24,7 @@ static RUN_FLAGS: LazyLock<Vec<&str>> =
 ///
 /// # Errors
 /// See [`run_container_command`](super::run_container_command).
-pub(super) fn prepare(request: &ExecRequest<'_>, home: &DataDir) -> Result<PreparedCommand, CliError> {
+pub(super) fn prepare(request: &ExecRequest<'_>, home: &DataDir) -> Result<PreparedCommand> {
     let (engine, command) = EngineCommand::parse(request.command)?;
     let network = ContainerNetwork::choose(request.proxies, cfg!(target_os = "linux"))
         .ok_or_else(|| CliError::Failed("the proxy has no port".into()))?;
@@ -52,7 +52,7 @@ enum EngineCommand {
 }
 
 impl EngineCommand {
-    fn parse(command: &[String]) -> Result<(ContainerEngine, Self), CliError> {
+    fn parse(command: &[String]) -> Result<(ContainerEngine, Self)> {
         let program =
             command.first().map(|p| Path::new(p).file_stem().unwrap_or_default().to_string_lossy().into_owned());
         let unknown = || {
@@ -86,12 +86,7 @@ impl EngineCommand {
 }
 
 /// `run` and `create`: options before those of the user, which win.
-fn run(
-    command: &[String],
-    at: usize,
-    settings: &ContainerSettings,
-    home: &DataDir,
-) -> Result<PreparedCommand, CliError> {
+fn run(command: &[String], at: usize, settings: &ContainerSettings, home: &DataDir) -> Result<PreparedCommand> {
     let (before, own) = command.split_at(at.min(command.len()));
     let mut options = Vec::new();
     if let ContainerNetwork::Host(address) = settings.network {

@@ -14,7 +14,7 @@ use interflow_types::percent;
 use tokio::process::{Child, Command};
 
 use crate::data_dir::{DataDir, connect_address};
-use crate::{CliError, CliExit};
+use crate::{CliError, CliExit, Result};
 
 pub use env::{EnvSetting, ProxyTarget, settings, trust_variables};
 pub use summary::print as print_summary;
@@ -57,7 +57,7 @@ impl ExecRequest<'_> {
 ///
 /// # Errors
 /// The trust files cannot be written, or the command cannot be started.
-pub async fn run_command(request: &ExecRequest<'_>, home: &DataDir) -> Result<u8, CliError> {
+pub async fn run_command(request: &ExecRequest<'_>, home: &DataDir) -> Result<u8> {
     let trust = TrustFiles::write(home)?;
     let proxy = request
         .proxies
@@ -78,13 +78,13 @@ pub async fn run_command(request: &ExecRequest<'_>, home: &DataDir) -> Result<u8
 /// # Errors
 /// The command starts no container, a container cannot reach the proxy, files cannot be written, or the engine cannot be
 /// started.
-pub async fn run_container_command(request: &ExecRequest<'_>, home: &DataDir) -> Result<u8, CliError> {
+pub async fn run_container_command(request: &ExecRequest<'_>, home: &DataDir) -> Result<u8> {
     let prepared = container::prepare(request, home)?;
     // The engine itself does not use the proxy: it would not trust the CA when it fetches images.
     run_with(&prepared.command, &prepared.environment).await
 }
 
-async fn run_with(command: &[String], environment: &[(String, String)]) -> Result<u8, CliError> {
+async fn run_with(command: &[String], environment: &[(String, String)]) -> Result<u8> {
     let (program, rest) = command.split_first().ok_or_else(|| CliError::Usage("no command given".into()))?;
     let mut command = Command::new(program);
     command.args(rest).stdin(Stdio::inherit()).stdout(Stdio::inherit()).stderr(Stdio::inherit());

@@ -6,7 +6,7 @@ mod stores;
 use std::process::{Command, Stdio};
 
 use crate::data_dir::DataDir;
-use crate::{CliError, confirmed};
+use crate::{CliError, Result, confirmed};
 
 use machine::TrustEnvironment;
 use stores::{StoreCommand, TrustStore};
@@ -16,7 +16,7 @@ const COPIES: usize = 16;
 
 /// Installs the CA in all trust stores of this machine, after confirmation unless `yes`. `dry_run` only prints the
 /// commands.
-pub fn install(home: &DataDir, yes: bool, dry_run: bool) -> Result<(), CliError> {
+pub fn install(home: &DataDir, yes: bool, dry_run: bool) -> Result<()> {
     interflow_net::ca::CertificateAuthority::open_or_create(&home.ca()).map_err(|e| e.to_string())?;
     let warning =
         "Anyone who has this CA's key can then decrypt this machine's TLS traffic: keep the data directory private.";
@@ -24,7 +24,7 @@ pub fn install(home: &DataDir, yes: bool, dry_run: bool) -> Result<(), CliError>
 }
 
 /// Removes the CA, and those before `ca rotate`, from all trust stores.
-pub fn uninstall(home: &DataDir, yes: bool, dry_run: bool) -> Result<(), CliError> {
+pub fn uninstall(home: &DataDir, yes: bool, dry_run: bool) -> Result<()> {
     run_steps(&stores::stores(&TrustEnvironment::detect(home)), |s| &s.uninstall, "", yes, dry_run)
 }
 
@@ -34,7 +34,7 @@ fn run_steps(
     warning: &str,
     yes: bool,
     dry_run: bool,
-) -> Result<(), CliError> {
+) -> Result<()> {
     if stores.is_empty() {
         let text = "no supported trust store found; use `interflow ca export` to get the certificate";
         return Err(CliError::Failed(text.into()));

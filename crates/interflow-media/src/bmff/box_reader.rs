@@ -4,6 +4,8 @@ use std::borrow::Cow;
 
 use super::header::{BoxRef, FourCc};
 
+pub type Result<T, E = BoxError> = std::result::Result<T, E>;
+
 /// A malformed box, with its position in the file.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("box `{kind}` at byte {offset}: {what}")]
@@ -35,7 +37,7 @@ macro_rules! numbers {
         ///
         /// # Errors
         /// If the box ends before it.
-        pub fn $name(&mut self) -> Result<$type, BoxError> {
+        pub fn $name(&mut self) -> Result<$type> {
             self.array().map(<$type>::from_be_bytes)
         }
     )*};
@@ -65,7 +67,7 @@ impl<'a> BoxReader<'a> {
     /// The next `N` bytes.
     ///
     /// # Errors
-    pub fn array<const N: usize>(&mut self) -> Result<[u8; N], BoxError> {
+    pub fn array<const N: usize>(&mut self) -> Result<[u8; N]> {
         let (head, rest) = self.data.split_first_chunk().ok_or_else(|| self.truncated_error())?;
         self.data = rest;
         Ok(*head)
@@ -75,7 +77,7 @@ impl<'a> BoxReader<'a> {
     ///
     /// # Errors
     /// When the box ends before them.
-    pub fn bytes(&mut self, n: usize) -> Result<&'a [u8], BoxError> {
+    pub fn bytes(&mut self, n: usize) -> Result<&'a [u8]> {
         let (head, rest) = self.data.split_at_checked(n).ok_or_else(|| self.truncated_error())?;
         self.data = rest;
         Ok(head)
@@ -85,7 +87,7 @@ impl<'a> BoxReader<'a> {
     ///
     /// # Errors
     /// When the box ends before that.
-    pub fn skip(&mut self, n: usize) -> Result<(), BoxError> {
+    pub fn skip(&mut self, n: usize) -> Result<()> {
         self.bytes(n).map(drop)
     }
 
@@ -93,7 +95,7 @@ impl<'a> BoxReader<'a> {
     ///
     /// # Errors
     /// If the box ends before them.
-    pub fn version(&mut self) -> Result<(u8, u32), BoxError> {
+    pub fn version(&mut self) -> Result<(u8, u32)> {
         let word = self.u32()?;
         Ok(((word >> 24) as u8, word & 0xff_ffff))
     }
@@ -102,7 +104,7 @@ impl<'a> BoxReader<'a> {
     ///
     /// # Errors
     /// When the box ends before it.
-    pub fn u32_or_64(&mut self, wide: bool) -> Result<u64, BoxError> {
+    pub fn u32_or_64(&mut self, wide: bool) -> Result<u64> {
         if wide { self.u64() } else { self.u32().map(u64::from) }
     }
 
@@ -111,7 +113,7 @@ impl<'a> BoxReader<'a> {
     ///
     /// # Errors
     /// If there is no count, or it is too large for the box.
-    pub fn count(&mut self, each: usize) -> Result<usize, BoxError> {
+    pub fn count(&mut self, each: usize) -> Result<usize> {
         let n = self.u32()? as usize;
         if n.saturating_mul(each) > self.data.len() {
             return Err(self.error_here(format!("it states {n} entries, but has only {} bytes left", self.data.len())));

@@ -1,6 +1,6 @@
 //! Decoder configurations in sample entries, and RFC 6381 codec names.
 
-use super::box_reader::{BoxError, BoxReader};
+use super::box_reader::{BoxError, BoxReader, Result};
 use super::header::{BoxRef, FourCc};
 use super::movie::SampleEntry;
 
@@ -18,7 +18,7 @@ impl ParameterSets {
     ///
     /// # Errors
     /// When it is missing or cut short.
-    pub fn avc(entry: &SampleEntry) -> Result<Self, BoxError> {
+    pub fn avc(entry: &SampleEntry) -> Result<Self> {
         let b = required_child(entry, b"avcC")?;
         let mut f = BoxReader::from_box(&b);
         f.skip(4)?;
@@ -38,7 +38,7 @@ impl ParameterSets {
     ///
     /// # Errors
     /// When it is missing or cut short.
-    pub fn hevc(entry: &SampleEntry) -> Result<Self, BoxError> {
+    pub fn hevc(entry: &SampleEntry) -> Result<Self> {
         let b = required_child(entry, b"hvcC")?;
         let mut f = BoxReader::from_box(&b);
         f.skip(21)?;
@@ -55,12 +55,12 @@ impl ParameterSets {
 }
 
 /// A parameter set, preceded by its length in 16 bits.
-fn unit(f: &mut BoxReader<'_>) -> Result<Vec<u8>, BoxError> {
+fn unit(f: &mut BoxReader<'_>) -> Result<Vec<u8>> {
     let n = f.u16()?;
     f.bytes(usize::from(n)).map(<[u8]>::to_vec)
 }
 
-fn required_child<'a>(entry: &'a SampleEntry, kind: &[u8; 4]) -> Result<BoxRef<'a>, BoxError> {
+fn required_child<'a>(entry: &'a SampleEntry, kind: &[u8; 4]) -> Result<BoxRef<'a>> {
     entry.child(kind).ok_or_else(|| BoxError::new(entry.kind, entry.offset(), format!("it has no `{}`", FourCc(*kind))))
 }
 
@@ -91,7 +91,7 @@ impl ElementaryStreamInfo {
     ///
     /// # Errors
     /// If it is missing or truncated.
-    pub fn read(entry: &SampleEntry) -> Result<Self, BoxError> {
+    pub fn read(entry: &SampleEntry) -> Result<Self> {
         let b = required_child(entry, b"esds")?;
         let mut f = BoxReader::from_box(&b);
         f.version()?;
@@ -125,7 +125,7 @@ impl ElementaryStreamInfo {
 }
 
 /// The length of a descriptor: up to four bytes of seven bits each (ISO 14496-1 8.3.3).
-fn descriptor_length(f: &mut BoxReader<'_>) -> Result<usize, BoxError> {
+fn descriptor_length(f: &mut BoxReader<'_>) -> Result<usize> {
     let mut length = 0;
     for _ in 0..4 {
         let byte = f.u8()?;

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::box_reader::{BoxError, BoxReader};
+use super::box_reader::{BoxError, BoxReader, Result};
 use super::header::BoxRef;
 use super::movie::FragmentDefaults;
 
@@ -79,7 +79,7 @@ impl MovieFragment {
     ///
     /// # Errors
     /// If a box is malformed, or declares more than 1,048,576 samples.
-    pub fn read(moof: &BoxRef<'_>) -> Result<Self, BoxError> {
+    pub fn read(moof: &BoxRef<'_>) -> Result<Self> {
         let mut fragment = Self { offset: moof.offset, tracks: Vec::new() };
         // For all tracks together, since each run may declare any number.
         let mut budget = MAX_SAMPLES;
@@ -99,10 +99,7 @@ impl MovieFragment {
     ///
     /// # Errors
     /// If an offset exceeds 64 bits.
-    pub fn locate_samples(
-        &self,
-        mut defaults: impl FnMut(u32) -> FragmentDefaults,
-    ) -> Result<Vec<Vec<LocatedSample>>, BoxError> {
+    pub fn locate_samples(&self, mut defaults: impl FnMut(u32) -> FragmentDefaults) -> Result<Vec<Vec<LocatedSample>>> {
         let mut all = Vec::with_capacity(self.tracks.len());
         // ISO 14496-12 8.8.7.1: positions of a track without a base continue after those of the previous one.
         let mut end = self.offset;
@@ -122,7 +119,7 @@ impl MovieFragment {
 }
 
 impl TrackFragment {
-    fn fill(&mut self, traf: &BoxRef<'_>, budget: &mut usize) -> Result<(), BoxError> {
+    fn fill(&mut self, traf: &BoxRef<'_>, budget: &mut usize) -> Result<()> {
         let mut has_header = false;
         for b in traf.children() {
             let b = b?;
@@ -143,7 +140,7 @@ impl TrackFragment {
         if has_header { Ok(()) } else { Err(traf.error_here("it has no tfhd")) }
     }
 
-    fn header(&mut self, b: &BoxRef<'_>) -> Result<(), BoxError> {
+    fn header(&mut self, b: &BoxRef<'_>) -> Result<()> {
         let mut f = BoxReader::from_box(b);
         let (_, flags) = f.version()?;
         self.track = f.u32()?;
@@ -165,7 +162,7 @@ impl TrackFragment {
         self.len() == 0
     }
 
-    fn locate_samples(&self, base: u64, defaults: FragmentDefaults, moof: u64) -> Result<Vec<LocatedSample>, BoxError> {
+    fn locate_samples(&self, base: u64, defaults: FragmentDefaults, moof: u64) -> Result<Vec<LocatedSample>> {
         let mut placed = Vec::with_capacity(self.len());
         let mut at = base;
         for (run, r) in (0..).zip(&self.runs) {
@@ -194,7 +191,7 @@ impl TrackFragment {
 }
 
 impl TrackRun {
-    fn read(b: &BoxRef<'_>, budget: &mut usize) -> Result<Self, BoxError> {
+    fn read(b: &BoxRef<'_>, budget: &mut usize) -> Result<Self> {
         let mut f = BoxReader::from_box(b);
         let (_, flags) = f.version()?;
         let has = |bit: u32| flags & bit != 0;
@@ -231,7 +228,7 @@ mod tests {
         words.iter().flat_map(|w| w.to_be_bytes()).collect()
     }
 
-    fn read(trafs: &[Vec<u8>]) -> Result<MovieFragment, BoxError> {
+    fn read(trafs: &[Vec<u8>]) -> Result<MovieFragment> {
         let moof = boxed(b"moof", &trafs.concat());
         MovieFragment::read(&boxes(&moof, 5000).next().unwrap().unwrap())
     }

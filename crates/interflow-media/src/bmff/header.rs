@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::box_reader::BoxError;
+use super::box_reader::{BoxError, Result};
 
 /// The four characters of a box type; any bytes are possible, QuickTime's `©` among them.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -57,7 +57,7 @@ impl BoxHeader {
     ///
     /// # Errors
     /// If the declared size is smaller than the header.
-    pub fn read(data: &[u8], offset: u64) -> Result<Option<Self>, BoxError> {
+    pub fn read(data: &[u8], offset: u64) -> Result<Option<Self>> {
         let (Some(size), Some(kind)) = (be32(data, 0), FourCc::at(data, 4)) else { return Ok(None) };
         let (mut len, size) = match size {
             0 => (8, None),
@@ -72,7 +72,7 @@ impl BoxHeader {
             match data.get(len..len + 16).and_then(|b| b.first_chunk()) {
                 Some(user) => uuid = Some(*user),
                 None if size.is_some_and(|s| s < len as u64 + 16) => {
-                    return Err(BoxError::new(kind, offset, "its size leaves no room for the user type"));
+                    return Err(BoxError::new(kind, offset, "its size is too small for the user type"));
                 }
                 None => return Ok(None),
             }
@@ -140,7 +140,7 @@ pub struct BoxIterator<'a> {
 }
 
 impl<'a> Iterator for BoxIterator<'a> {
-    type Item = Result<BoxRef<'a>, BoxError>;
+    type Item = Result<BoxRef<'a>>;
 
     fn next(&mut self) -> Option<Self::Item> {
         let rest = self.data.get(self.at..).unwrap_or_default();
@@ -158,7 +158,7 @@ impl<'a> Iterator for BoxIterator<'a> {
     }
 }
 
-fn whole_box(rest: &[u8], offset: u64, at: usize) -> Result<BoxRef<'_>, BoxError> {
+fn whole_box(rest: &[u8], offset: u64, at: usize) -> Result<BoxRef<'_>> {
     let kind = FourCc::at(rest, 4).unwrap_or(FourCc(*b"    "));
     let header =
         BoxHeader::read(rest, offset)?.ok_or_else(|| BoxError::new(kind, offset, "its header is cut short"))?;
@@ -189,7 +189,7 @@ pub fn init_length(data: &[u8]) -> Option<u64> {
 ///
 /// # Errors
 /// If a box before it is malformed.
-pub fn child<'a>(parent: &BoxRef<'a>, kind: &[u8; 4]) -> Result<Option<BoxRef<'a>>, BoxError> {
+pub fn child<'a>(parent: &BoxRef<'a>, kind: &[u8; 4]) -> Result<Option<BoxRef<'a>>> {
     for one in parent.children() {
         let one = one?;
         if one.kind() == kind {
@@ -203,7 +203,7 @@ pub fn child<'a>(parent: &BoxRef<'a>, kind: &[u8; 4]) -> Result<Option<BoxRef<'a
 ///
 /// # Errors
 /// If a box on the way is malformed.
-pub fn find<'a>(parent: &BoxRef<'a>, path: &[&[u8; 4]]) -> Result<Option<BoxRef<'a>>, BoxError> {
+pub fn find<'a>(parent: &BoxRef<'a>, path: &[&[u8; 4]]) -> Result<Option<BoxRef<'a>>> {
     let mut at = *parent;
     for kind in path {
         match child(&at, kind)? {

@@ -10,7 +10,7 @@ mod samples;
 mod sidx;
 mod tree;
 
-pub use box_reader::{BoxError, BoxReader};
+pub use box_reader::{BoxError, BoxReader, Result};
 pub use codec::{AacConfig, ElementaryStreamInfo, ParameterSets, codec_string};
 pub use fragment::{LocatedSample, MAX_SAMPLES, MovieFragment, RunSample, TrackFragment, TrackRun};
 pub use header::{BoxHeader, BoxRef, FourCc, boxes, child, find, init_length};

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::box_reader::{BoxError, BoxReader};
+use super::box_reader::{BoxReader, Result};
 use super::header::{BoxIterator, BoxRef, FourCc, boxes, child, find};
 use super::samples::SampleTable;
 
@@ -96,7 +96,7 @@ impl Movie {
     ///
     /// # Errors
     /// If a box in it is malformed, or there are more than 256 tracks.
-    pub fn read(moov: &BoxRef<'_>) -> Result<Self, BoxError> {
+    pub fn read(moov: &BoxRef<'_>) -> Result<Self> {
         let mut movie = Self::default();
         let mut defaults = Vec::new();
         for b in moov.children() {
@@ -136,7 +136,7 @@ impl Movie {
 }
 
 impl MovieTrack {
-    fn read(trak: &BoxRef<'_>, moov: &BoxRef<'_>) -> Result<Self, BoxError> {
+    fn read(trak: &BoxRef<'_>, moov: &BoxRef<'_>) -> Result<Self> {
         let missing = |what: &'static str| move || trak.error_here(what);
         let tkhd = child(trak, b"tkhd")?.ok_or_else(missing("it has no tkhd"))?;
         let mut f = BoxReader::from_box(&tkhd);
@@ -207,7 +207,7 @@ impl SampleEntry {
         matches!(&self.kind.0, b"encv" | b"enca" | b"enct" | b"encs" | b"encu" | b"encm" | b"enc3" | b"encf")
     }
 
-    fn read(b: &BoxRef<'_>, handler: FourCc, moov: &BoxRef<'_>) -> Result<Self, BoxError> {
+    fn read(b: &BoxRef<'_>, handler: FourCc, moov: &BoxRef<'_>) -> Result<Self> {
         let at = (b.offset - moov.offset) as usize;
         let mut entry = Self {
             kind: b.kind(),
@@ -264,7 +264,7 @@ impl SampleEntry {
 }
 
 /// Timescale, duration and language of `mvhd` and `mdhd`, which begin alike.
-fn media_header(b: &BoxRef<'_>) -> Result<(u32, u64, String), BoxError> {
+fn media_header(b: &BoxRef<'_>) -> Result<(u32, u64, String)> {
     let mut f = BoxReader::from_box(b);
     let (version, _) = f.version()?;
     f.skip(if version == 1 { 16 } else { 8 })?;
@@ -284,13 +284,13 @@ fn media_header(b: &BoxRef<'_>) -> Result<(u32, u64, String), BoxError> {
     Ok((timescale, if duration == unknown { 0 } else { duration }, language))
 }
 
-fn handler(hdlr: &BoxRef<'_>) -> Result<FourCc, BoxError> {
+fn handler(hdlr: &BoxRef<'_>) -> Result<FourCc> {
     let mut f = BoxReader::from_box(hdlr);
     f.skip(8)?;
     f.array().map(FourCc)
 }
 
-fn entries(stsd: &BoxRef<'_>, handler: FourCc, moov: &BoxRef<'_>) -> Result<Vec<SampleEntry>, BoxError> {
+fn entries(stsd: &BoxRef<'_>, handler: FourCc, moov: &BoxRef<'_>) -> Result<Vec<SampleEntry>> {
     let mut f = BoxReader::from_box(stsd);
     f.version()?;
     let count = f.count(8)?;
@@ -301,7 +301,7 @@ fn entries(stsd: &BoxRef<'_>, handler: FourCc, moov: &BoxRef<'_>) -> Result<Vec<
     Ok(entries)
 }
 
-fn edits(elst: &BoxRef<'_>) -> Result<Vec<EditListEntry>, BoxError> {
+fn edits(elst: &BoxRef<'_>) -> Result<Vec<EditListEntry>> {
     let mut f = BoxReader::from_box(elst);
     let (version, _) = f.version()?;
     let count = f.count(if version == 1 { 20 } else { 12 })?;
@@ -315,7 +315,7 @@ fn edits(elst: &BoxRef<'_>) -> Result<Vec<EditListEntry>, BoxError> {
         .collect()
 }
 
-fn track_extends(trex: &BoxRef<'_>) -> Result<(u32, FragmentDefaults), BoxError> {
+fn track_extends(trex: &BoxRef<'_>) -> Result<(u32, FragmentDefaults)> {
     let mut f = BoxReader::from_box(trex);
     f.version()?;
     let id = f.u32()?;

@@ -1,6 +1,6 @@
 //! The sample table of a progressive file (ISO 14496-12 8.6 and 8.7): position and time of each sample.
 
-use super::box_reader::{BoxError, BoxReader};
+use super::box_reader::{BoxReader, Result};
 use super::header::BoxRef;
 
 /// Maximum number of samples per track: more than 18 hours of video at 60 frames per second.
@@ -56,7 +56,7 @@ impl SampleTable {
     ///
     /// # Errors
     /// If a box is malformed or declares more than 4,194,304 samples.
-    pub fn read(stbl: &BoxRef<'_>) -> Result<Self, BoxError> {
+    pub fn read(stbl: &BoxRef<'_>) -> Result<Self> {
         let mut table = Self::default();
         for b in stbl.children() {
             let b = b?;
@@ -164,14 +164,14 @@ impl<'a, T: Copy> RunLengthIter<'a, T> {
 fn list<'a, T>(
     f: &mut BoxReader<'a>,
     each: usize,
-    mut one: impl FnMut(&mut BoxReader<'a>) -> Result<T, BoxError>,
-) -> Result<Vec<T>, BoxError> {
+    mut one: impl FnMut(&mut BoxReader<'a>) -> Result<T>,
+) -> Result<Vec<T>> {
     f.version()?;
     let count = f.count(each)?;
     (0..count).map(|_| one(f)).collect()
 }
 
-fn sizes(f: &mut BoxReader<'_>) -> Result<SampleSizes, BoxError> {
+fn sizes(f: &mut BoxReader<'_>) -> Result<SampleSizes> {
     f.version()?;
     let same = f.u32()?;
     if same != 0 {
@@ -182,7 +182,7 @@ fn sizes(f: &mut BoxReader<'_>) -> Result<SampleSizes, BoxError> {
 }
 
 /// `stz2`: sizes of 4, 8 or 16 bits.
-fn compact_sizes(f: &mut BoxReader<'_>) -> Result<SampleSizes, BoxError> {
+fn compact_sizes(f: &mut BoxReader<'_>) -> Result<SampleSizes> {
     f.version()?;
     let width = f.u32()? & 0xff;
     let count = f.u32()? as usize;

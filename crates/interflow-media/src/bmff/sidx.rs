@@ -1,6 +1,6 @@
 //! The segment index (ISO 14496-12 8.16.3): positions of a file's subsegments.
 
-use super::box_reader::{BoxError, BoxReader};
+use super::box_reader::{BoxReader, Result};
 use super::header::BoxRef;
 
 /// A `sidx` box (ISO 14496-12 8.16.3).
@@ -33,7 +33,7 @@ impl SegmentIndex {
     ///
     /// # Errors
     /// If the box is truncated or declares more references than it contains.
-    pub fn read(b: &BoxRef<'_>) -> Result<Self, BoxError> {
+    pub fn read(b: &BoxRef<'_>) -> Result<Self> {
         let mut f = BoxReader::from_box(b);
         let (version, _) = f.version()?;
         f.skip(4)?;

@@ -1,6 +1,6 @@
 //! The boxes of a file as a tree with short descriptions, for display.
 
-use super::box_reader::{BoxError, BoxReader};
+use super::box_reader::{BoxReader, Result};
 use super::header::{BoxIterator, BoxRef, FourCc, boxes};
 
 /// Maximum depth, since boxes are read recursively and files may be hostile.
@@ -62,7 +62,7 @@ fn children<'a>(b: &BoxRef<'a>) -> Option<BoxIterator<'a>> {
     }
 }
 
-fn describe_box(b: &BoxRef<'_>) -> Result<String, BoxError> {
+fn describe_box(b: &BoxRef<'_>) -> Result<String> {
     let mut f = BoxReader::from_box(b);
     Ok(match &b.kind().0 {
         b"ftyp" | b"styp" => {
@@ -144,7 +144,7 @@ fn describe_box(b: &BoxRef<'_>) -> Result<String, BoxError> {
     })
 }
 
-fn track_encryption(f: &mut BoxReader<'_>) -> Result<String, BoxError> {
+fn track_encryption(f: &mut BoxReader<'_>) -> Result<String> {
     f.version()?;
     f.skip(1)?;
     let (pattern, protected, iv) = (f.u8()?, f.u8()?, f.u8()?);

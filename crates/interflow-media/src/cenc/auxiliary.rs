@@ -2,7 +2,7 @@
 //! or at the location given by `saiz` and `saio`.
 
 use super::cipher::CipherBlock;
-use super::error::CencError;
+use super::error::{CencError, Result};
 use super::protection::{SampleProtection, padded};
 use crate::bmff::{BoxError, BoxReader, BoxRef};
 
@@ -31,7 +31,7 @@ impl<'a> SencReader<'a> {
     ///
     /// # Errors
     /// If it is truncated, or of a version with several keys per sample.
-    pub fn open(b: &BoxRef<'a>) -> Result<Self, CencError> {
+    pub fn open(b: &BoxRef<'a>) -> Result<Self> {
         let mut fields = BoxReader::from_box(b);
         let (version, flags) = fields.version()?;
         let is_piff = b.header.uuid.is_some();
@@ -43,8 +43,8 @@ impl<'a> SencReader<'a> {
             });
         }
         let over = if is_piff && flags & 1 != 0 { Some(SampleProtection::read_piff(&mut fields)?) } else { None };
-        let left = fields.count(0)?;
-        Ok(Self { fields, has_subsamples: flags & 2 != 0, over, left })
+        let count = fields.count(0)?;
+        Ok(Self { fields, has_subsamples: flags & 2 != 0, over, left: count })
     }
 
     /// Checks that there is exactly one entry per sample, without which entries cannot be assigned.

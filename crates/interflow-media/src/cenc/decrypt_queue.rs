@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use super::auxiliary::{Subsample, sized_sample};
 use super::cipher::{AesKey, CipherBlock};
-use super::error::CencError;
+use super::error::{CencError, Result};
 use super::keys::ContentKeyRing;
 use super::protection::SampleProtection;
 use crate::bmff::{BoxError, BoxReader, FourCc, MAX_SAMPLES};
@@ -80,12 +80,7 @@ impl DecryptQueue {
     ///
     /// # Errors
     /// If the key is missing.
-    pub fn setup(
-        &mut self,
-        keys: &ContentKeyRing,
-        protection: &SampleProtection,
-        track: u32,
-    ) -> Result<u32, CencError> {
+    pub fn setup(&mut self, keys: &ContentKeyRing, protection: &SampleProtection, track: u32) -> Result<u32> {
         // With rotating keys the latest setup is the most likely one.
         if let Some(at) = self.setups.iter().rposition(|s| s.protection == *protection) {
             return Ok(at as u32);
@@ -99,7 +94,7 @@ impl DecryptQueue {
     ///
     /// # Errors
     /// If the subsamples do not add up to the sample, or too many samples are queued.
-    pub fn add(&mut self, mut job: DecryptJob, first: usize) -> Result<(), CencError> {
+    pub fn add(&mut self, mut job: DecryptJob, first: usize) -> Result<()> {
         if self.jobs.len() >= MAX_WAITING {
             return Err(BoxError::new(FourCc(*b"moof"), job.offset, "too many samples wait for their data").into());
         }
@@ -134,7 +129,7 @@ impl DecryptQueue {
     ///
     /// # Errors
     /// If samples begin before that, or overlap.
-    pub fn sort(&mut self, from: u64) -> Result<(), CencError> {
+    pub fn sort(&mut self, from: u64) -> Result<()> {
         let jobs = self.jobs.make_contiguous();
         if !jobs.is_sorted_by_key(|j| j.offset) {
             // Tracks are added one after another, but their samples are interleaved in the file.
@@ -155,7 +150,7 @@ impl DecryptQueue {
     ///
     /// # Errors
     /// If a region's content is invalid.
-    pub fn collect(&mut self, at: u64, data: &[u8]) -> Result<(), CencError> {
+    pub fn collect(&mut self, at: u64, data: &[u8]) -> Result<()> {
         for i in 0..self.regions.len() {
             let Some(region) = self.regions.get_mut(i) else { break };
             // A region arrives in order: only its next byte is of interest.
@@ -175,7 +170,7 @@ impl DecryptQueue {
     }
 
     /// Fills in the samples that wait for a region, once it is complete.
-    fn fill(&mut self, region: u32) -> Result<(), CencError> {
+    fn fill(&mut self, region: u32) -> Result<()> {
         let Self { jobs, setups, subsamples, regions } = self;
         let Some(AuxiliaryRegion { offset, have, .. }) = regions.get(region as usize) else { return Ok(()) };
         for job in jobs.iter_mut() {

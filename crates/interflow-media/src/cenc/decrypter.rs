@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bytes::{Bytes, BytesMut};
 
 use super::decrypt_queue::DecryptQueue;
-use super::error::CencError;
+use super::error::{CencError, Result};
 use super::fragment::{fragment_patches, plan_fragment, replace_with_free};
 use super::init::InitSegment;
 use super::keys::ContentKeyRing;
@@ -149,7 +149,7 @@ impl CencDecrypter {
     /// # Errors
     /// If a box is malformed, a key is missing, or a limit is exceeded. Nothing of the box in question has been output
     /// then.
-    pub fn push(&mut self, chunk: Bytes, out: &mut Vec<Bytes>) -> Result<(), CencError> {
+    pub fn push(&mut self, chunk: Bytes, out: &mut Vec<Bytes>) -> Result<()> {
         // What had been output before the error is valid, so the error is reported on every further call instead of
         // output from the middle of a broken box.
         if let Some(error) = &self.failed {
@@ -162,7 +162,7 @@ impl CencDecrypter {
     ///
     /// # Errors
     /// If the stream ended inside a box or before the data of a sample.
-    pub fn finish(&mut self) -> Result<(), CencError> {
+    pub fn finish(&mut self) -> Result<()> {
         if let Some(error) = &self.failed {
             return Err(error.clone());
         }
@@ -187,7 +187,7 @@ impl CencDecrypter {
         Err(error)
     }
 
-    fn take(&mut self, chunk: Bytes, out: &mut Vec<Bytes>) -> Result<(), CencError> {
+    fn take(&mut self, chunk: Bytes, out: &mut Vec<Bytes>) -> Result<()> {
         let mut chunk = chunk.try_into_mut().unwrap_or_else(|shared| BytesMut::from(&shared[..]));
         // Only as much of the chunk is copied as the stash needs: the rest is decrypted in place. A loop, because the
         // header completed by this may belong to a box that must be buffered itself.
@@ -204,7 +204,7 @@ impl CencDecrypter {
     }
 
     /// Processes as much of a buffer as possible, outputs it, and keeps the rest.
-    fn run(&mut self, mut data: BytesMut, out: &mut Vec<Bytes>) -> Result<(), CencError> {
+    fn run(&mut self, mut data: BytesMut, out: &mut Vec<Bytes>) -> Result<()> {
         let from = self.pos;
         let progress = self.advance(&mut data);
         // `pos` is advanced by everything that was processed even if an error followed, which makes the output before
@@ -219,7 +219,7 @@ impl CencDecrypter {
         Ok(())
     }
 
-    fn advance(&mut self, data: &mut [u8]) -> Result<DecryptProgress, CencError> {
+    fn advance(&mut self, data: &mut [u8]) -> Result<DecryptProgress> {
         // Before anything else: the bytes may contain IVs that samples wait for.
         self.plan.collect(self.pos, data)?;
         let mut done = 0;
@@ -255,7 +255,7 @@ impl CencDecrypter {
     }
 
     /// Reads the header of the box at `data` and decides how its content is processed. Takes only the header.
-    fn header(&mut self, data: &mut [u8]) -> Result<DecryptProgress, CencError> {
+    fn header(&mut self, data: &mut [u8]) -> Result<DecryptProgress> {
         let Some(header) = BoxHeader::read(data, self.pos)? else {
             // A header takes 8 bytes, or 16 with a 64-bit size, and 16 more for a `uuid`: ask for the next 8 until it
             // can be read.
@@ -287,7 +287,7 @@ impl CencDecrypter {
 
     /// Whether a box can start here: noise and other file types are rejected instead of being passed on as clear. An
     /// input that is not MP4 at all fails with its first box.
-    fn check(&mut self, header: &BoxHeader) -> Result<(), CencError> {
+    fn check(&mut self, header: &BoxHeader) -> Result<()> {
         let (kind, offset) = (header.kind, self.pos);
         let is_first = !std::mem::replace(&mut self.seen.0, true);
         // Some files end in zeros, which read as a box of type 0 that extends to the end of the file.
@@ -314,7 +314,7 @@ impl CencDecrypter {
 
     /// A `moov` or `moof` is read and rewritten once it is complete, so it is the only part that is buffered as a
     /// whole.
-    fn index(&mut self, header: &BoxHeader, data: &mut [u8]) -> Result<DecryptProgress, CencError> {
+    fn index(&mut self, header: &BoxHeader, data: &mut [u8]) -> Result<DecryptProgress> {
         let (kind, offset) = (header.kind, self.pos);
         let Some(size) = header.size else {
             return Err(CencError::Unsupported { kind, offset, what: "a size of 0 (to the end of the file)" });
@@ -356,7 +356,7 @@ impl CencDecrypter {
     }
 
     /// Information located before the index that refers to it has already passed, and a stream cannot be rewound.
-    fn check_regions(&self, index: &BoxRef<'_>) -> Result<(), CencError> {
+    fn check_regions(&self, index: &BoxRef<'_>) -> Result<()> {
         let end = index.offset + index.whole.len() as u64;
         match self.plan.regions.iter().find(|r| r.offset < end && (r.have.len() as u64) < r.len) {
             Some(_) => Err(index.error_here("it keeps IVs before itself, which a stream cannot go back to").into()),
@@ -366,7 +366,7 @@ impl CencDecrypter {
 
     /// Media data: clear bytes pass, samples are decrypted. `end` is the file offset of the end of the `mdat`, if
     /// known.
-    fn media(&mut self, data: &mut [u8], end: Option<u64>) -> Result<DecryptProgress, CencError> {
+    fn media(&mut self, data: &mut [u8], end: Option<u64>) -> Result<DecryptProgress> {
         let mut done = 0;
         while let Some(rest) = data.get_mut(done..).filter(|r| !r.is_empty()) {
             let at = self.pos + done as u64;
@@ -412,7 +412,7 @@ impl CencDecrypter {
     }
 
     /// The IV of the next sample follows later, and ends at byte `until`: asks for the bytes up to there.
-    fn wait(&self, done: usize, at: u64, until: u64, end: Option<u64>) -> Result<DecryptProgress, CencError> {
+    fn wait(&self, done: usize, at: u64, until: u64, end: Option<u64>) -> Result<DecryptProgress> {
         let kind = FourCc(*b"mdat");
         let size = until.saturating_sub(at);
         if size == 0 || end.is_some_and(|end| until > end) {

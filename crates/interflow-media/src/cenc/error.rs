@@ -5,6 +5,8 @@ use interflow_types as flow;
 use super::keys::KeyId;
 use crate::bmff::{BoxError, FourCc};
 
+pub type Result<T, E = CencError> = std::result::Result<T, E>;
+
 /// A decryption error. Output before the error is valid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CencError {

@@ -3,7 +3,7 @@
 use super::auxiliary::{AuxiliarySizes, SencReader, is_senc, offsets, sized_sample};
 use super::cipher::CipherBlock;
 use super::decrypt_queue::{AuxiliaryRegion, DecryptJob, DecryptQueue};
-use super::error::CencError;
+use super::error::{CencError, Result};
 use super::groups::{GroupAssignment, describe, descriptions, is_seig};
 use super::init::{FREE, InitSegment, is_encryption, write_kind};
 use super::keys::ContentKeyRing;
@@ -44,7 +44,7 @@ pub(super) fn plan_fragment(
     init: &InitSegment,
     keys: &ContentKeyRing,
     plan: &mut DecryptQueue,
-) -> Result<usize, CencError> {
+) -> Result<usize> {
     let fragment = MovieFragment::read(moof)?;
     let placed = fragment.locate_samples(|id| init.movie.track(id).map(|t| t.defaults).unwrap_or_default())?;
     plan.tidy();
@@ -108,11 +108,7 @@ pub(super) fn replace_with_free(data: &mut [u8], patches: &[usize]) {
 
 /// Queues the samples of a `traf` or `stbl`. Boxes may come in any order, so all are read before the first sample is
 /// queued.
-pub(super) fn plan_samples(
-    source: &SampleSource<'_>,
-    keys: &ContentKeyRing,
-    plan: &mut DecryptQueue,
-) -> Result<(), CencError> {
+pub(super) fn plan_samples(source: &SampleSource<'_>, keys: &ContentKeyRing, plan: &mut DecryptQueue) -> Result<()> {
     let scheme = source.entries.iter().flatten().map(|p| p.scheme).next();
     let Some(scheme) = scheme else { return Ok(()) };
     let (mut local, mut assigned) = (Vec::new(), GroupAssignment::default());
@@ -197,7 +193,7 @@ impl AuxiliaryInfo<'_> {
         protection: &SampleProtection,
         source: &SampleSource<'_>,
         plan: &mut DecryptQueue,
-    ) -> Result<SampleIv, CencError> {
+    ) -> Result<SampleIv> {
         if let Some(senc) = &mut self.senc {
             return Ok((senc.next(protection, &mut plan.subsamples)?, None));
         }
@@ -226,13 +222,7 @@ impl AuxiliaryInfo<'_> {
     }
 
     /// The offset of a sample's information: contiguous for all samples, or, with several `saio` entries, per run.
-    fn auxiliary_offset(
-        &mut self,
-        i: usize,
-        run: u32,
-        size: usize,
-        source: &SampleSource<'_>,
-    ) -> Result<u64, CencError> {
+    fn auxiliary_offset(&mut self, i: usize, run: u32, size: usize, source: &SampleSource<'_>) -> Result<u64> {
         let missing = || source.holder.error_here("it has saiz, but no saio that leads to its samples");
         let offsets = self.offsets.as_ref().ok_or_else(missing)?;
         let per_run = offsets.len() > 1;

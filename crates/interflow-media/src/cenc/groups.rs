@@ -1,6 +1,6 @@
 //! Sample groups of type `seig` (ISO 14496-12 8.9, ISO 23001-7 6): key rotation within a track.
 
-use super::error::CencError;
+use super::error::{CencError, Result};
 use super::protection::{ProtectionScheme, SampleProtection};
 use crate::bmff::{BoxError, BoxReader, BoxRef};
 
@@ -16,7 +16,7 @@ pub fn is_seig(b: &BoxRef<'_>) -> bool {
 ///
 /// # Errors
 /// If the box is malformed, or an entry uses several keys per sample.
-pub fn descriptions(b: &BoxRef<'_>, scheme: ProtectionScheme) -> Result<Vec<SampleProtection>, CencError> {
+pub fn descriptions(b: &BoxRef<'_>, scheme: ProtectionScheme) -> Result<Vec<SampleProtection>> {
     let mut f = BoxReader::from_box(b);
     let (version, _) = f.version()?;
     f.skip(4)?;
@@ -57,7 +57,7 @@ impl GroupAssignment {
     ///
     /// # Errors
     /// If it is malformed, or a compact one.
-    pub fn read(b: &BoxRef<'_>) -> Result<Self, CencError> {
+    pub fn read(b: &BoxRef<'_>) -> Result<Self> {
         if b.kind() == b"csgp" {
             let what = "a compact sample-to-group box for keys";
             return Err(CencError::Unsupported { kind: b.kind(), offset: b.offset, what });
@@ -86,7 +86,7 @@ pub fn describe<'a>(
     local: &'a [SampleProtection],
     global: &'a [SampleProtection],
     holder: &BoxRef<'_>,
-) -> Result<Option<&'a SampleProtection>, CencError> {
+) -> Result<Option<&'a SampleProtection>> {
     let Some(at) = index.checked_sub(1) else { return Ok(None) };
     let description = match at.checked_sub(LOCAL) {
         Some(at) => local.get(at as usize),

@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::auxiliary::is_senc;
-use super::error::CencError;
+use super::error::{CencError, Result};
 use super::groups::{descriptions, is_seig};
 use super::keys::{ContentKeyRing, KeyId};
 use super::protection::{PsshBox, SampleProtection, sinfs};
@@ -44,7 +44,7 @@ impl InitSegment {
     ///
     /// # Errors
     /// If there is none, it is malformed, or a track is protected by an unknown scheme.
-    pub fn parse(segment: &[u8]) -> Result<Arc<Self>, CencError> {
+    pub fn parse(segment: &[u8]) -> Result<Arc<Self>> {
         for b in boxes(segment, 0) {
             let b = b?;
             if b.kind() == b"moov" {
@@ -58,7 +58,7 @@ impl InitSegment {
     ///
     /// # Errors
     /// If it is malformed or a track is protected by an unknown scheme.
-    pub fn read(moov: &BoxRef<'_>) -> Result<Self, CencError> {
+    pub fn read(moov: &BoxRef<'_>) -> Result<Self> {
         let movie = Movie::read(moov)?;
         let mut init = Self { tracks: Vec::new(), pssh: Vec::new(), patches: Vec::new(), movie };
         for b in moov.children() {
@@ -75,7 +75,7 @@ impl InitSegment {
         Ok(init)
     }
 
-    fn track(&mut self, at: usize, moov: &BoxRef<'_>) -> Result<TrackProtection, CencError> {
+    fn track(&mut self, at: usize, moov: &BoxRef<'_>) -> Result<TrackProtection> {
         let mut entries = Vec::new();
         let mut patches = Vec::new();
         let Some(track) = self.movie.tracks.get(at) else {
@@ -151,7 +151,7 @@ impl InitSegment {
     ///
     /// # Errors
     /// [`CencError::NoKey`].
-    pub fn check_keys(&self, keys: &ContentKeyRing) -> Result<(), CencError> {
+    pub fn check_keys(&self, keys: &ContentKeyRing) -> Result<()> {
         match self.first_missing_key(keys) {
             Some(e) => Err(CencError::NoKey { kid: e.protection.kid, track: e.track }),
             None => Ok(()),

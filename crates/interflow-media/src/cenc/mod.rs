@@ -20,7 +20,7 @@ mod sample;
 
 pub use cipher::{AesKey, CbcCipher, CtrCipher};
 pub use decrypter::{CencDecrypter, DecryptLimits};
-pub use error::CencError;
+pub use error::{CencError, Result};
 pub use init::{InitSegment, ProtectedEntry};
 pub use keys::{ContentKey, ContentKeyRing, KeyId, KeyRingError};
 pub use progressive::{IndexProbe, ProgressiveFile, RangeDecrypter};

@@ -11,7 +11,7 @@ use bytes::{Bytes, BytesMut};
 
 use super::decrypt_queue::{DecryptJob, DecryptQueue};
 use super::decrypter::{CencDecrypter, DecryptLimits};
-use super::error::CencError;
+use super::error::{CencError, Result};
 use super::fragment::{SampleLocation, SampleSource, plan_samples};
 use super::init::InitSegment;
 use super::keys::ContentKeyRing;
@@ -23,7 +23,7 @@ pub(super) fn plan_table(
     init: &InitSegment,
     keys: &ContentKeyRing,
     plan: &mut DecryptQueue,
-) -> Result<(), CencError> {
+) -> Result<()> {
     for (track, protection) in init.movie.tracks.iter().zip(&init.tracks) {
         if track.table.is_empty() || protection.entries.iter().all(Option::is_none) {
             continue;
@@ -110,7 +110,7 @@ impl IndexProbe {
     ///
     /// # Errors
     /// If the index is malformed or too large, or a key is missing.
-    pub fn push(&mut self, offset: u64, data: &[u8]) -> Result<(), CencError> {
+    pub fn push(&mut self, offset: u64, data: &[u8]) -> Result<()> {
         // After an error the step stays at the end of any file, and nothing more is requested.
         match std::mem::replace(&mut self.step, ProbeStep::Header(u64::MAX)) {
             ProbeStep::Header(at) => self.read_box_header(at, offset, data),
@@ -139,7 +139,7 @@ impl IndexProbe {
     ///
     /// # Errors
     /// If the file ended too early.
-    pub fn finish(self) -> Result<Option<Arc<ProgressiveFile>>, CencError> {
+    pub fn finish(self) -> Result<Option<Arc<ProgressiveFile>>> {
         match self.step {
             ProbeStep::Done(file) => Ok(Some(Arc::new(*file))),
             ProbeStep::Header(_) => Ok(None),
@@ -147,7 +147,7 @@ impl IndexProbe {
         }
     }
 
-    fn read_box_header(&mut self, at: u64, offset: u64, data: &[u8]) -> Result<(), CencError> {
+    fn read_box_header(&mut self, at: u64, offset: u64, data: &[u8]) -> Result<()> {
         let data = at.checked_sub(offset).and_then(|n| data.get(usize::try_from(n).ok()?..)).unwrap_or_default();
         let Some(header) = BoxHeader::read(data, at)? else {
             return Err(CencError::Truncated { at: at + data.len() as u64, what: "a box header".into() });
@@ -177,7 +177,7 @@ impl IndexProbe {
         }
     }
 
-    fn read(&mut self, range: Range<u64>, mut have: BytesMut) -> Result<(), CencError> {
+    fn read(&mut self, range: Range<u64>, mut have: BytesMut) -> Result<()> {
         // Boxes before the index, media data in particular, are skipped without being fetched.
         if (have.len() as u64) < range.end - range.start {
             self.step = ProbeStep::Index(range, have);
@@ -291,7 +291,7 @@ impl RangeDecrypter {
     ///
     /// # Errors
     /// As for [`CencDecrypter::push`].
-    pub fn push(&mut self, chunk: Bytes, out: &mut Vec<Bytes>) -> Result<(), CencError> {
+    pub fn push(&mut self, chunk: Bytes, out: &mut Vec<Bytes>) -> Result<()> {
         let mut ready = Vec::new();
         self.inner.push(chunk, &mut ready)?;
         for piece in ready {
@@ -311,7 +311,7 @@ impl RangeDecrypter {
     ///
     /// # Errors
     /// If bytes of the range are missing.
-    pub fn finish(&mut self) -> Result<(), CencError> {
+    pub fn finish(&mut self) -> Result<()> {
         self.inner.finish()?;
         if self.at < self.range.end {
             return Err(CencError::Truncated { at: self.at, what: "the range that was asked for".into() });

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use super::cipher::CipherBlock;
-use super::error::CencError;
+use super::error::{CencError, Result};
 use super::keys::KeyId;
 use crate::bmff::{BoxError, BoxReader, BoxRef, FourCc, child};
 
@@ -122,7 +122,7 @@ impl SampleProtection {
     ///
     /// # Errors
     /// If none is supported, or the supported one is malformed.
-    pub fn read<'a>(track: u32, sinfs: impl Iterator<Item = BoxRef<'a>>) -> Result<Option<Self>, CencError> {
+    pub fn read<'a>(track: u32, sinfs: impl Iterator<Item = BoxRef<'a>>) -> Result<Option<Self>> {
         let mut foreign = None;
         for sinf in sinfs {
             let schm = child(&sinf, b"schm")?.ok_or_else(|| sinf.error_here("it has no schm"))?;
@@ -150,7 +150,7 @@ impl SampleProtection {
     ///
     /// # Errors
     /// If it is truncated or uses several keys per sample.
-    pub fn read_group(scheme: ProtectionScheme, f: &mut BoxReader<'_>, offset: u64) -> Result<Self, CencError> {
+    pub fn read_group(scheme: ProtectionScheme, f: &mut BoxReader<'_>, offset: u64) -> Result<Self> {
         let reserved = f.u8()?;
         if reserved & 0x80 != 0 {
             let what = "a sample with several keys";
@@ -160,7 +160,7 @@ impl SampleProtection {
     }
 
     /// The fields common to `tenc` and `seig`, from the pattern on (ISO 23001-7 8.2).
-    fn fields(scheme: ProtectionScheme, f: &mut BoxReader<'_>) -> Result<Self, CencError> {
+    fn fields(scheme: ProtectionScheme, f: &mut BoxReader<'_>) -> Result<Self> {
         let pattern = f.u8()?;
         let protected = f.u8()? != 0;
         let iv_size = f.u8()?;
@@ -186,7 +186,7 @@ impl SampleProtection {
     ///
     /// # Errors
     /// If they are truncated or name an unknown cipher.
-    pub fn read_piff(f: &mut BoxReader<'_>) -> Result<Self, CencError> {
+    pub fn read_piff(f: &mut BoxReader<'_>) -> Result<Self> {
         let word = f.u32()?;
         let (algorithm, iv_size) = (word >> 8, word as u8);
         let scheme = match algorithm {
@@ -202,11 +202,7 @@ impl SampleProtection {
     }
 }
 
-fn track_encryption(
-    schi: &BoxRef<'_>,
-    scheme: Option<ProtectionScheme>,
-    track: u32,
-) -> Result<SampleProtection, CencError> {
+fn track_encryption(schi: &BoxRef<'_>, scheme: Option<ProtectionScheme>, track: u32) -> Result<SampleProtection> {
     for b in schi.children() {
         let b = b?;
         let mut f = BoxReader::from_box(&b);
@@ -250,7 +246,7 @@ mod tests {
         boxed(b"sinf", &[boxed(b"frma", b"avc1"), schm, boxed(b"schi", inner)].concat())
     }
 
-    fn read(data: &[u8]) -> Result<Option<SampleProtection>, CencError> {
+    fn read(data: &[u8]) -> Result<Option<SampleProtection>> {
         SampleProtection::read(7, boxes(data, 0).map(Result::unwrap))
     }
 

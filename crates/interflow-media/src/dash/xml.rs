@@ -199,10 +199,10 @@ pub fn for_each_element<'a>(raw: &'a str, name: &str, mut see: impl FnMut(&[(&'a
             continue;
         }
         let end = rest.find(|c: char| c.is_ascii_whitespace() || matches!(c, '>' | '/')).unwrap_or(rest.len());
-        let found = &rest[..end];
+        let tag = &rest[..end];
         rest = &rest[end..];
         // The name without its prefix, as everywhere.
-        if found.is_empty() || found.rsplit(':').next() != Some(name) {
+        if tag.is_empty() || tag.rsplit(':').next() != Some(name) {
             continue;
         }
         attributes.clear();

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use interflow_types::{ClientInfo, Flow, ForwardedBy, Headers, Host, Method, RequestHead, Timestamp, client_address};
 
 use super::child_urls::ChildUrls;
-use super::error::MediaError;
+use super::error::{MediaError, Result};
 use super::params::MediaParams;
 use super::state::MediaState;
 use crate::hls::rewrite::fill_placeholders;
@@ -69,7 +69,7 @@ impl AuthorizedRequest {
     }
 
     /// Fills what the player appended into the address of an archive (`catchup-source`).
-    pub fn fill_catchup(&mut self) -> Result<(), MediaError> {
+    pub fn fill_catchup(&mut self) -> Result<()> {
         if !self.params.is_true("catchup") {
             return Ok(());
         }
@@ -99,7 +99,7 @@ pub fn authorize(
     flow: &Flow,
     head: &RequestHead,
     shown: Option<String>,
-) -> Result<AuthorizedRequest, MediaError> {
+) -> Result<AuthorizedRequest> {
     let whole = head.url.path.as_str();
     let (path, query) = whole.split_once('?').unwrap_or((whole, ""));
     let path = path.strip_prefix(prefix).unwrap_or(path);
@@ -118,7 +118,7 @@ pub fn authorize(
     let mut params = MediaParams::read(query);
     params.add(shown.map(|password| ("api_password".to_owned(), password)).into_iter().collect());
     let token = token.or_else(|| params.get("token").map(str::to_owned));
-    let asked = |params: MediaParams, directives, grant, sealed| AuthorizedRequest {
+    let authorized = |params: MediaParams, directives, grant, sealed| AuthorizedRequest {
         path: path.to_owned(),
         params,
         directives,
@@ -131,26 +131,26 @@ pub fn authorize(
     if let Some(token) = token {
         let (params, directives, grant) =
             authorize_by_token(state, &token, &origin, (&head.method, path), query, params)?;
-        return Ok(asked(params, directives, grant, true));
+        return Ok(authorized(params, directives, grant, true));
     }
     let translated = super::xtream::login::translate(path, query);
     let (path, params) = match translated {
         Some(t) => (t.endpoint, MediaParams::from_pairs(t.pairs)),
         None => (path, params),
     };
-    let asked = |params: MediaParams, directives, grant, sealed| AuthorizedRequest {
+    let authorized = |params: MediaParams, directives, grant, sealed| AuthorizedRequest {
         path: path.to_owned(),
-        ..asked(params, directives, grant, sealed)
+        ..authorized(params, directives, grant, sealed)
     };
     let (directives, mut params) = (directives(&params), params);
     if path.starts_with("/proxy/mpd") {
         params.repair();
     }
     if let Some(user) = authorize_by_password(state, &params, &head.headers)? {
-        return Ok(asked(params, directives, LinkGrant { user, ..LinkGrant::default() }, true));
+        return Ok(authorized(params, directives, LinkGrant { user, ..LinkGrant::default() }, true));
     }
     require_local_client(state, client, head)?;
-    Ok(asked(params, directives, LinkGrant::default(), false))
+    Ok(authorized(params, directives, LinkGrant::default(), false))
 }
 
 fn directives(params: &MediaParams) -> QueryPairs {
@@ -168,7 +168,7 @@ fn authorize_by_token(
     (method, path): (&Method, &str),
     query: &str,
     shown: MediaParams,
-) -> Result<(MediaParams, QueryPairs, LinkGrant), MediaError> {
+) -> Result<(MediaParams, QueryPairs, LinkGrant)> {
     let grant = if LinkKeys::is_sealed_token(token) {
         state.keys.open(token)
     } else {
@@ -198,12 +198,12 @@ fn authorize_by_password(
     state: &MediaState,
     params: &MediaParams,
     headers: &Headers,
-) -> Result<Option<Option<String>>, MediaError> {
+) -> Result<Option<Option<String>>> {
     if state.password.is_none() && state.users.is_empty() {
         return Ok(None);
     }
-    let shown = params.get("api_password").or_else(|| headers.get_str("api_password")).unwrap_or_default();
-    let right = |password: &str| constant_time_eq(password, shown);
+    let given_password = params.get("api_password").or_else(|| headers.get_str("api_password")).unwrap_or_default();
+    let right = |password: &str| constant_time_eq(password, given_password);
     if let Some((name, _)) = state.users.iter().find(|(_, password)| right(password)) {
         return Ok(Some(Some(name.clone())));
     }
@@ -223,7 +223,7 @@ fn constant_time_eq(a: &str, b: &str) -> bool {
 
 /// Without a password, only programs on this machine are served, but no web pages of other sites in a local browser
 /// (DNS rebinding, cross-site requests).
-fn require_local_client(state: &MediaState, client: &ClientInfo, head: &RequestHead) -> Result<(), MediaError> {
+fn require_local_client(state: &MediaState, client: &ClientInfo, head: &RequestHead) -> Result<()> {
     let headers = &head.headers;
     // A local reverse proxy makes every client look local.
     let forwarded = ["x-forwarded-for", "forwarded", "x-real-ip"].iter().any(|n| headers.contains(n));

@@ -14,7 +14,7 @@ use tokio::sync::Semaphore;
 use super::access::AuthorizedRequest;
 use super::dash_links::{SegmentUse, init_section_of, init_url, segment_child, segment_url};
 use super::decrypt;
-use super::error::{EndpointResult, MediaError, playlist_response};
+use super::error::{EndpointResult, MediaError, Result, playlist_response};
 use super::live_timeline::PlaylistPosition;
 use super::params::parse_range;
 use super::request::MediaRequest;
@@ -50,7 +50,7 @@ static BLOCKING_SLOTS: Semaphore = Semaphore::const_new(4);
 async fn run_off_workers<T: Send + 'static>(
     long: bool,
     run: impl FnOnce() -> interflow_types::Result<T> + Send + 'static,
-) -> Result<T, MediaError> {
+) -> Result<T> {
     if !long {
         return Ok(run()?);
     }
@@ -84,7 +84,7 @@ struct FetchedManifest {
 
 impl MediaRequest<'_> {
     /// Fetches and parses the manifest that the link names. Cached only for as long as playlists are.
-    async fn mpd(self) -> Result<FetchedManifest, MediaError> {
+    async fn mpd(self) -> Result<FetchedManifest> {
         let destination = self.asked.params.destination("d")?;
         let (address, credentials) = (destination.text(), destination.clone());
         let limit = self.state.config.playlist_limit();
@@ -117,7 +117,7 @@ impl MediaRequest<'_> {
     }
 
     /// The content keys of the link; `None` if it has none.
-    pub fn keys(self) -> Result<Option<ContentKeyRing>, MediaError> {
+    pub fn keys(self) -> Result<Option<ContentKeyRing>> {
         let params = &self.asked.params;
         let Some(key) = params.get("key") else { return Ok(None) };
         let ring = ContentKeyRing::parse(params.get("key_id"), key)
@@ -259,7 +259,7 @@ impl MediaRequest<'_> {
 
     /// Refuses an encrypted track if the link has no keys: HLS players cannot use the key systems of a manifest, and would
     /// get encrypted bytes. The initialization section decides, and the manifest where that cannot be read.
-    async fn check_clear(self, own: &Representation, in_file: Option<DashByteRange>) -> Result<(), MediaError> {
+    async fn check_clear(self, own: &Representation, in_file: Option<DashByteRange>) -> Result<()> {
         if self.asked.params.get("key").is_some() {
             return Ok(());
         }
@@ -315,7 +315,7 @@ impl MediaRequest<'_> {
     }
 
     /// What a file says about its segments (`sidx`) and its initialization section; nothing for other addressing modes.
-    async fn load_index(self, own: &Representation, period: &DashPeriod) -> Result<FileIndex, MediaError> {
+    async fn load_index(self, own: &Representation, period: &DashPeriod) -> Result<FileIndex> {
         let range = match &own.addressing.form {
             AddressingMode::Base { index: Some(range) } => *range,
             AddressingMode::Base { index: None } => (0, INDEX_READ_BYTES - 1),
@@ -349,7 +349,7 @@ impl MediaRequest<'_> {
         Ok(FileIndex { segments: (!listed.is_empty()).then_some(listed), init })
     }
 
-    fn with_byte_range(self, address: MediaAddress, range: Option<DashByteRange>) -> Result<FetchRequest, MediaError> {
+    fn with_byte_range(self, address: MediaAddress, range: Option<DashByteRange>) -> Result<FetchRequest> {
         let mut ask = self.whole_request(address)?;
         if let Some((first, last)) = range {
             let _ = ask.headers.set("Range", format!("bytes={first}-{last}"));
@@ -358,7 +358,7 @@ impl MediaRequest<'_> {
     }
 
     /// The bytes at an address, or a range of them, limited by `media.document_bytes`.
-    async fn bytes(self, address: &str, range: Option<DashByteRange>) -> Result<Bytes, MediaError> {
+    async fn bytes(self, address: &str, range: Option<DashByteRange>) -> Result<Bytes> {
         let ask = self.with_byte_range(parse(address)?, range)?;
         let cap = self.state.config.document_bytes.0;
         let document = self.state.shared.document(ask, CachePolicy::Segment, cap).await?;
@@ -374,7 +374,7 @@ impl MediaRequest<'_> {
     }
 
     /// Like [`bytes`](Self::bytes), from the first of several URLs (`BaseURL`) that succeeds.
-    async fn bytes_from(self, addresses: &[String], range: Option<DashByteRange>) -> Result<Bytes, MediaError> {
+    async fn bytes_from(self, addresses: &[String], range: Option<DashByteRange>) -> Result<Bytes> {
         let mut last = None;
         for address in addresses {
             match self.bytes(address, range).await {
@@ -386,7 +386,7 @@ impl MediaRequest<'_> {
     }
 
     /// The initialization section that the link names; `None` if it names none.
-    async fn init_bytes(self) -> Result<Option<Bytes>, MediaError> {
+    async fn init_bytes(self) -> Result<Option<Bytes>> {
         let params = &self.asked.params;
         let named = params.pairs().iter().filter(|(n, _)| n == "init_url" || n == "init_alt");
         let addresses: Vec<String> = named.map(|(_, address)| super::params::decode_if_base64(address)).collect();
@@ -486,7 +486,7 @@ impl MediaRequest<'_> {
     }
 
     /// The parsed initialization section that the link names, for the parameters of its encryption.
-    pub async fn init_section(self) -> Result<Option<Arc<InitSegment>>, MediaError> {
+    pub async fn init_section(self) -> Result<Option<Arc<InitSegment>>> {
         let Some(bytes) = self.init_bytes().await? else { return Ok(None) };
         InitSegment::parse(&bytes).map(Some).map_err(|e| decrypt::decrypt_error(&e))
     }
@@ -519,7 +519,7 @@ impl MediaRequest<'_> {
     }
 
     /// The segment's URL and its alternatives, with templates filled in from what the player appended.
-    fn segment_addresses(self) -> Result<Vec<String>, MediaError> {
+    fn segment_addresses(self) -> Result<Vec<String>> {
         let params = &self.asked.params;
         let all = params.pairs().iter().filter(|(n, _)| n == "segment_url" || n == "alt").map(|(_, v)| v);
         if !params.is_true("pattern") {
@@ -648,7 +648,7 @@ fn decrypt_transform(
 }
 
 /// Finds the index (`sidx`) in a part of a file; `None` if it has none.
-fn index_in(bytes: &[u8], offset: u64) -> Result<Option<SegmentIndex>, MediaError> {
+fn index_in(bytes: &[u8], offset: u64) -> Result<Option<SegmentIndex>> {
     for b in boxes(bytes, offset) {
         // A box truncated after the index is media.
         let Ok(b) = b else { return Ok(None) };

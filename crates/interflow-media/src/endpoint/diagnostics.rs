@@ -5,7 +5,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD as B64;
 use interflow_types::{Body, RequestHead, Response, StatusCode};
 use serde_json::{Value, json};
 
-use super::error::{EndpointResult, MediaError, json_response};
+use super::error::{EndpointResult, MediaError, Result, json_response};
 use super::params::{MediaParams, decode_base64};
 use super::request::MediaRequest;
 use crate::relay::address::parse;
@@ -23,7 +23,7 @@ const IP_ECHO_SERVICES: [(&str, &str); 3] = [
 const MAX_QUESTION_BYTES: usize = 64 << 10;
 
 /// The parameters in a body that is a JSON object; none if it is anything else.
-async fn params_in_body(body: &mut Body) -> Result<QueryPairs, MediaError> {
+async fn params_in_body(body: &mut Body) -> Result<QueryPairs> {
     let (bytes, _) =
         std::mem::take(body).collect(MAX_QUESTION_BYTES).await.map_err(|e| MediaError::bad_request(e.to_string()))?;
     let fields: serde_json::Map<String, Value> = serde_json::from_slice(&bytes).unwrap_or_default();
@@ -31,7 +31,7 @@ async fn params_in_body(body: &mut Body) -> Result<QueryPairs, MediaError> {
 }
 
 /// Endpoints without authorisation, because they reveal and fetch nothing. `None` for any other path.
-pub async fn public_endpoint(path: &str, head: &RequestHead, body: &mut Body) -> Result<Option<Response>, MediaError> {
+pub async fn public_endpoint(path: &str, head: &RequestHead, body: &mut Body) -> Result<Option<Response>> {
     let mut read = MediaParams::read(head.url.query().unwrap_or_default());
     if path.starts_with("/base64/") {
         read.add(params_in_body(body).await?);

@@ -3,6 +3,8 @@
 use bytes::Bytes;
 use interflow_types::{Error, ErrorKind, Response, StatusCode};
 
+pub type Result<T, E = MediaError> = std::result::Result<T, E>;
+
 /// Why a request is not served.
 #[derive(Debug)]
 pub enum MediaError {
@@ -12,7 +14,7 @@ pub enum MediaError {
     Failed(Error),
 }
 
-pub type EndpointResult = Result<Response, MediaError>;
+pub type EndpointResult = Result<Response>;
 
 impl From<Error> for MediaError {
     fn from(e: Error) -> Self {

@@ -555,10 +555,10 @@ fn with_line_feeds(text: &[u8]) -> Option<Vec<u8>> {
 
 /// Whether a text without `#EXTM3U` begins as a list does: with a comment or a URL.
 fn is_plain_list(seen: &[u8]) -> bool {
-    let seen = seen.strip_prefix(b"\xef\xbb\xbf").unwrap_or(seen).trim_ascii_start();
+    let text = seen.strip_prefix(b"\xef\xbb\xbf").unwrap_or(seen).trim_ascii_start();
     let is_name = |b: &u8| b.is_ascii_alphanumeric();
-    let rest = seen.iter().position(|b| !is_name(b)).and_then(|at| seen.get(at..)).unwrap_or_default();
-    seen.starts_with(b"#") || rest.starts_with(b":/") && seen.len() > rest.len()
+    let rest = text.iter().position(|b| !is_name(b)).and_then(|at| text.get(at..)).unwrap_or_default();
+    text.starts_with(b"#") || rest.starts_with(b":/") && text.len() > rest.len()
 }
 
 /// What an origin sent in the place of a playlist, for an error message: its beginning if it is a text.

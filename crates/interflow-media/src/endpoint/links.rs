@@ -11,7 +11,7 @@ use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value, json};
 
-use super::error::{EndpointResult, MediaError, json_response};
+use super::error::{EndpointResult, MediaError, Result, json_response};
 use super::params::decode_if_base64;
 use super::request::MediaRequest;
 use super::state::MediaState;
@@ -261,7 +261,7 @@ impl MediaRequest<'_> {
 
     /// One link for the presented rights. A link cannot grant more than the one presented, so links make no links at
     /// all.
-    fn link(self, request: &LinkRequest) -> Result<IssuedLink, MediaError> {
+    fn link(self, request: &LinkRequest) -> Result<IssuedLink> {
         if self.asked.grant.child || self.asked.grant.hide {
             return Err(MediaError::forbidden("a link cannot be used to make others"));
         }
@@ -275,7 +275,7 @@ impl MediaRequest<'_> {
 
 /// Reads a link request and the password in it, where clients of mediaflow-proxy present it. The body is returned for
 /// the endpoint.
-pub async fn with_password(body: Body) -> Result<(Body, Option<String>), MediaError> {
+pub async fn with_password(body: Body) -> Result<(Body, Option<String>)> {
     let (bytes, _) = body.collect(MAX_BODY).await.map_err(|e| MediaError::bad_request(e.to_string()))?;
     let request: Value = serde_json::from_slice(&bytes).unwrap_or_default();
     let of_link = |link: &Value| {
@@ -287,7 +287,7 @@ pub async fn with_password(body: Body) -> Result<(Body, Option<String>), MediaEr
     Ok((Body::from(bytes), password))
 }
 
-async fn read<T: for<'a> Deserialize<'a>>(body: Body) -> Result<T, MediaError> {
+async fn read<T: for<'a> Deserialize<'a>>(body: Body) -> Result<T> {
     let (bytes, _) = body.collect(MAX_BODY).await.map_err(|e| MediaError::bad_request(e.to_string()))?;
     serde_json::from_slice(&bytes)
         .map_err(|e| MediaError::bad_request(format!("the body is not a valid JSON link request: {e}")))

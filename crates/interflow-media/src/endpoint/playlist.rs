@@ -1,6 +1,6 @@
 //! `/playlist/*`: IPTV lists merged and rewritten.
 
-use super::error::{EndpointResult, MediaError, playlist_response};
+use super::error::{EndpointResult, MediaError, Result, playlist_response};
 use super::hls::PlaylistProbe;
 use super::params::decode_if_base64;
 use super::request::MediaRequest;
@@ -74,7 +74,7 @@ impl MediaRequest<'_> {
     }
 
     /// Fetches a list; anything else at its URL is an error.
-    async fn list(self, address: &str) -> Result<FetchedDocument, MediaError> {
+    async fn list(self, address: &str) -> Result<FetchedDocument> {
         match self.find_playlist(address::parse(address)?).await? {
             PlaylistProbe::Playlist(document) => Ok(document),
             PlaylistProbe::Other(response) => {

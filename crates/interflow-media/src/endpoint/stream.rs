@@ -2,7 +2,7 @@
 
 use interflow_types::{Body, Method, Response, StatusCode};
 
-use super::error::{EndpointResult, MediaError};
+use super::error::{EndpointResult, MediaError, Result};
 use super::params::decode_if_base64;
 use super::request::MediaRequest;
 use crate::relay::address::{MediaAddress, decode_percent, push_value};
@@ -26,7 +26,7 @@ impl MediaRequest<'_> {
     }
 
     /// The request for a URL, with the link's fields and those of the client that are passed on. Only GET and HEAD.
-    pub fn fetch_request(self, address: MediaAddress) -> Result<FetchRequest, MediaError> {
+    pub fn fetch_request(self, address: MediaAddress) -> Result<FetchRequest> {
         let method = match &self.head.method {
             m if *m == Method::GET || *m == Method::HEAD => m.clone(),
             _ => {
@@ -125,7 +125,7 @@ impl MediaRequest<'_> {
 
     /// Fetches for one client. If the origin does not support HEAD, a GET is sent and its body is not read, only
     /// dropped.
-    async fn fetch(self, mut ask: FetchRequest) -> Result<Response, MediaError> {
+    async fn fetch(self, mut ask: FetchRequest) -> Result<Response> {
         let state = self.state;
         let mut fetched = state.fetch.send(ask.clone()).await?;
         if ask.method == Method::HEAD && matches!(fetched.response.head.status.as_u16(), 405 | 501) {

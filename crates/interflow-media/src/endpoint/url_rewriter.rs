@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 
 use super::child_urls::ChildUrls;
-use super::error::MediaError;
+use super::error::{MediaError, Result};
 use super::request::MediaRequest;
 use crate::config::SegmentRoute;
 use crate::hls::channel::ChannelOptions;
@@ -27,7 +27,7 @@ pub(super) struct SegmentRouting<'a> {
 }
 
 impl<'a> SegmentRouting<'a> {
-    pub fn for_request(job: MediaRequest<'a>) -> Result<Self, MediaError> {
+    pub fn for_request(job: MediaRequest<'a>) -> Result<Self> {
         let (params, hls) = (&job.asked.params, &job.state.config.hls);
         let keys_alone = params.is_true("key_only_proxy") || job.asked.path.starts_with("/proxy/hls/key_proxy");
         let forced = params.is_true("force_playlist_proxy");

@@ -189,7 +189,7 @@ struct PlaylistRewriter<'a, P> {
     has_samples: bool,
     sequence: u64,
     crypt: Option<SegmentEncryption>,
-    /// A key that is not applied here is in force.
+    /// A key that is not applied here is active.
     is_kept: bool,
     /// Byte ranges go into the URLs.
     moves_ranges: bool,

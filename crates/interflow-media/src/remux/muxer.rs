@@ -310,8 +310,8 @@ impl TsSegment {
 fn units(muxer: &TsMuxer, moof: &PendingMoof) -> Vec<PendingSample> {
     let mut units = Vec::new();
     for (traf, placed) in moof.fragment.tracks.iter().zip(&moof.placed) {
-        let found = muxer.streams.iter().enumerate().find(|(_, s)| s.track.id == traf.track);
-        let Some((index, stream)) = found else { continue };
+        let track_stream = muxer.streams.iter().enumerate().find(|(_, s)| s.track.id == traf.track);
+        let Some((index, stream)) = track_stream else { continue };
         let scale = i128::from(stream.track.timescale.max(1));
         let ticks = |units: i128| (units * 90_000).div_euclid(scale) as i64 + muxer.options.shift;
         let description = traf.description.unwrap_or(stream.track.defaults.description);

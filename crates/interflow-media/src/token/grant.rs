@@ -88,13 +88,13 @@ impl LinkGrant {
         if self.path.as_deref().is_some_and(|scope| !path.starts_with(scope)) {
             return Err(GrantRefusal::OtherPath);
         }
-        let asked = endpoint_of(path);
+        let endpoint_name = endpoint_of(path);
         let bound = match &self.endpoint {
             _ if self.child => true,
-            Some(endpoint) => asked == endpoint_of(endpoint),
+            Some(endpoint) => endpoint_name == endpoint_of(endpoint),
             // Links of other programs name no endpoint; they must not be used to send requests or to make further
             // links.
-            None => !asked.starts_with("/proxy/forward") && !asked.contains("/generate_"),
+            None => !endpoint_name.starts_with("/proxy/forward") && !endpoint_name.contains("/generate_"),
         };
         if !bound {
             return Err(GrantRefusal::OtherEndpoint);

@@ -123,8 +123,8 @@ impl LeafCache {
     ) -> Arc<ServerTls> {
         let shard = &self.shards[self.hasher.hash_one(host) as usize % SHARD_COUNT];
         // The common case: one read lock and one clone of an `Arc`.
-        let found = shard.slots.read().get(host).filter(|slot| !slot.is_due(now)).cloned();
-        let slot = found.unwrap_or_else(|| self.insert_slot(shard, host, now));
+        let current = shard.slots.read().get(host).filter(|slot| !slot.is_due(now)).cloned();
+        let slot = current.unwrap_or_else(|| self.insert_slot(shard, host, now));
         // Relaxed: the order of uses need not be exact to pick a victim.
         slot.used.store(shard.clock.fetch_add(1, Ordering::Relaxed), Ordering::Relaxed);
         // Outside of the shard's lock. An evicted slot remains usable for those who hold it.

@@ -155,12 +155,12 @@ impl ForwarderState {
     async fn forward(&self, query: &[u8], over_tcp: bool) -> Option<Vec<u8>> {
         let question = dns::parse_question(query)?;
         for server in &self.options.servers {
-            let asked = async {
+            let exchange = async {
                 if over_tcp { query_tcp(*server, query).await } else { query_udp(*server, query, &question).await }
             };
-            match timeout(self.options.timeout, asked).await {
+            match timeout(self.options.timeout, exchange).await {
                 Ok(Ok(answer)) => {
-                    // The hook is given only answers to the question that was asked; the client gets the message
+                    // The hook is given only answers to the question that was exchange; the client gets the message
                     // unchanged.
                     if let Some(records) = dns::parse_addresses(&answer).filter(|a| a.question == question) {
                         (self.on_response)(&records);

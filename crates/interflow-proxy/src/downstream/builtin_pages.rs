@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use bytes::Bytes;
 use interflow_net::ca::CertificateAuthority;
 use interflow_types::secret_names::SECRET_HEADERS;
-use interflow_types::{Body, Host, Method, RequestHead, Response, ResponseHead, StatusCode, Url};
+use interflow_types::{Body, Host, Method, RequestHead, Response, ResponseHead, StatusCode, Url, data_file};
 
 use super::setup_page;
 use crate::http::error_response::html_page;
@@ -77,57 +77,21 @@ pub(super) fn file_response(media_type: &str, name: &str, bytes: Bytes) -> Respo
     response
 }
 
-/// A system, the words of user agents by which it is recognised, and the steps that make it trust the CA, in HTML.
-struct InstallSteps {
-    system: &'static str,
-    agents: &'static [&'static str],
-    steps: &'static str,
-}
-
 /// Phones first: this page is what they use, whereas `interflow ca install` serves other machines.
-const INSTALL_STEPS: [InstallSteps; 8] = [
-    InstallSteps { system: "iPhone, iPad", agents: &["iPhone", "iPad"], steps: setup_page::IOS_STEPS },
-    InstallSteps { system: "Android", agents: &["Android"], steps: setup_page::ANDROID_STEPS },
-    InstallSteps {
-        system: "macOS",
-        agents: &["Macintosh", "Mac OS X"],
-        steps: "<pre>sudo security add-trusted-cert -d -r trustRoot -k /Library/Keychains/System.keychain interflow-ca.pem</pre>",
-    },
-    InstallSteps {
-        system: "Windows",
-        agents: &["Windows"],
-        steps: "<pre>certutil -user -addstore Root interflow-ca.crt</pre>",
-    },
-    InstallSteps {
-        system: "Debian, Ubuntu",
-        agents: &["Ubuntu", "Debian"],
-        steps: "<pre>sudo cp interflow-ca.pem /usr/local/share/ca-certificates/interflow.crt\nsudo update-ca-certificates</pre>",
-    },
-    InstallSteps {
-        system: "Fedora, RHEL",
-        agents: &["Fedora"],
-        steps: "<pre>sudo cp interflow-ca.pem /etc/pki/ca-trust/source/anchors/\nsudo update-ca-trust</pre>",
-    },
-    InstallSteps {
-        system: "Firefox",
-        agents: &["Firefox"],
-        steps: "<p>Settings, Privacy and Security, View Certificates, Authorities, Import: trust it for websites.</p>",
-    },
-    InstallSteps {
-        system: "Chrome on Linux",
-        agents: &["Linux x86_64", "Linux aarch64"],
-        steps: "<pre>certutil -d sql:$HOME/.pki/nssdb -A -t C,, -n Interflow -i interflow-ca.pem</pre>",
-    },
-];
+static INSTALL_STEPS: &str = include_str!("../../data/ca_install_steps.txt");
 
-/// The steps, those for this user agent first.
-fn steps_for(agent: &str) -> Vec<&'static InstallSteps> {
-    let mut all: Vec<_> = INSTALL_STEPS.iter().collect();
+/// The systems with their steps in HTML, that of this user agent first.
+fn steps_for(agent: &str) -> Vec<(&'static str, String)> {
+    let mut all: Vec<[&str; 3]> = data_file::records(INSTALL_STEPS).collect();
     // Phones call themselves a Macintosh or Linux, too: the first that is recognised is the right one.
-    if let Some(own) = all.iter().position(|s| s.agents.iter().any(|word| agent.contains(word))) {
+    if let Some(own) = all.iter().position(|[_, words, _]| words.split(", ").any(|word| agent.contains(word))) {
         all[..=own].rotate_right(1);
     }
-    all
+    let html = |steps: &str| {
+        let steps = steps.replace("{ios}", setup_page::IOS_STEPS).replace("{android}", setup_page::ANDROID_STEPS);
+        steps.replace("\\n", "\n")
+    };
+    all.into_iter().map(|[system, _, steps]| (system, html(steps))).collect()
 }
 
 fn install_page(agent: &str, ca: &CertificateAuthority) -> String {
@@ -138,7 +102,7 @@ fn install_page(agent: &str, ca: &CertificateAuthority) -> String {
          <p>SHA-256 <code>{}</code></p>",
         escape(&ca.fingerprint_sha256())
     );
-    for InstallSteps { system, steps, .. } in steps_for(agent) {
+    for (system, steps) in steps_for(agent) {
         body.push_str(&format!("<h2>{}</h2>{steps}", escape(system)));
     }
     body.push_str("<p>Nothing needs to be installed for one command: <code>interflow exec -- curl https://example.com/</code></p>");
@@ -179,8 +143,8 @@ mod tests {
             ("curl/8", "iPhone, iPad", "Android"),
         ] {
             let all = steps_for(agent);
-            assert_eq!([all[0].system, all[1].system], [first, second], "{agent}");
-            assert_eq!(all.len(), INSTALL_STEPS.len());
+            assert_eq!([all[0].0, all[1].0], [first, second], "{agent}");
+            assert_eq!(all.len(), data_file::lines(INSTALL_STEPS).count());
         }
     }
 

@@ -210,9 +210,9 @@ impl ClientConnection {
     fn last_verified(&self, config: &ActiveConfig, value: &[u8]) -> Option<Login> {
         let credentials = self.verified_credentials.lock();
         // Compared as raw bytes: any change takes the slow path.
-        let known =
+        let cached =
             credentials.as_ref().filter(|(shown, login)| shown == value && config.settings.accepts_login(login));
-        known.map(|(_, login)| login.clone())
+        cached.map(|(_, login)| login.clone())
     }
 
     /// Authenticates a request. Every request is authenticated, not every connection.

@@ -24,31 +24,19 @@ pub(super) fn serve(path: &str, local: SocketAddr, ca: &CertificateAuthority) ->
 }
 
 /// How an iPhone or iPad comes to trust the CA, in HTML.
-pub(super) const IOS_STEPS: &str = "<ol>\
-    <li><a href=/ca.mobileconfig>Download the profile</a> in Safari, and allow it.</li>\
-    <li>Settings, General, VPN and Device Management: install the profile.</li>\
-    <li>Settings, General, About, Certificate Trust Settings: turn on full trust.</li></ol>";
+pub(super) const IOS_STEPS: &str = include_str!("../../data/ios_steps.html");
 /// The same for Android.
-pub(super) const ANDROID_STEPS: &str = "<ol>\
-    <li><a href=/ca.crt>Download the certificate</a>.</li>\
-    <li>Settings, search for CA certificate, Install anyway: choose the file.</li></ol>\
-    <p>Browsers trust it now; other apps only if they allow certificates that the user added.</p>";
+pub(super) const ANDROID_STEPS: &str = include_str!("../../data/android_steps.html");
 
 fn page(local: SocketAddr, ca: &CertificateAuthority) -> String {
     let (host, port) = (escape(&local.ip().to_canonical().to_string()), local.port());
     let body = format!(
-        "<h1>Set up this phone</h1>\
-         <p>Do this before the proxy is set, in this order. Whoever trusts the certificate lets this Interflow, and nobody \
-         else, read what goes through it.</p>\
-         <h2>iPhone, iPad</h2>{IOS_STEPS}\
-         <p>Then set the proxy: Settings, Wi-Fi, (i) beside the network, Configure Proxy, Manual: server <code>{host}</code>, \
-         port <code>{port}</code>.</p>\
-         <h2>Android</h2>{ANDROID_STEPS}\
-         <p>Then set the proxy: Settings, Network, the network, Advanced options, Proxy, Manual: host <code>{host}</code>, \
-         port <code>{port}</code>.</p>\
-         <p>When you are done, set the proxy to none and remove the certificate. Its SHA-256 is \
-         <code>{}</code>.</p>",
-        escape(&ca.fingerprint_sha256())
+        include_str!("../../data/setup_page.html"),
+        host = host,
+        port = port,
+        ios = IOS_STEPS,
+        android = ANDROID_STEPS,
+        fingerprint = escape(&ca.fingerprint_sha256())
     );
     html_page("Set up this phone", &body)
 }
@@ -59,27 +47,11 @@ pub(super) fn mobileconfig(ca: &CertificateAuthority) -> Response {
     // The same CA makes the same profile, which replaces the one that is installed.
     let [profile, payload] = [1, 2].map(|number| uuid(&ca.fingerprint_sha256(), number));
     let text = format!(
-        r#"<?xml version="1.0" encoding="UTF-8"?>
-<!DOCTYPE plist PUBLIC "-//Apple//DTD PLIST 1.0//EN" "http://www.apple.com/DTDs/PropertyList-1.0.dtd">
-<plist version="1.0"><dict>
-<key>PayloadType</key><string>Configuration</string>
-<key>PayloadVersion</key><integer>1</integer>
-<key>PayloadIdentifier</key><string>interflow.ca.{profile}</string>
-<key>PayloadUUID</key><string>{profile}</string>
-<key>PayloadDisplayName</key><string>{name}</string>
-<key>PayloadDescription</key><string>Lets Interflow inspect the traffic of this device while it uses the proxy.</string>
-<key>PayloadContent</key><array><dict>
-<key>PayloadType</key><string>com.apple.security.root</string>
-<key>PayloadVersion</key><integer>1</integer>
-<key>PayloadIdentifier</key><string>interflow.ca.{payload}</string>
-<key>PayloadUUID</key><string>{payload}</string>
-<key>PayloadDisplayName</key><string>{name}</string>
-<key>PayloadCertificateFileName</key><string>interflow-ca.crt</string>
-<key>PayloadContent</key><data>{}</data>
-</dict></array>
-</dict></plist>
-"#,
-        STANDARD.encode(ca.certificate_der())
+        include_str!("../../data/ca.mobileconfig"),
+        profile = profile,
+        payload = payload,
+        name = name,
+        certificate = STANDARD.encode(ca.certificate_der())
     );
     file_response("application/x-apple-aspen-config", "interflow-ca.mobileconfig", text.into())
 }

@@ -154,8 +154,9 @@ impl GrpcBody {
             self.ask_unread(Error::new(ErrorKind::BadRequest, why), Some(message.raw));
             return true;
         };
-        let seen = StreamMessage { direction: self.direction, kind: MessageKind::Grpc, payload, at: Timestamp::now() };
-        self.decision = Some(Box::pin(run_stages(Arc::clone(&self.plan), self.lent.clone(), seen, message)));
+        let stream_message =
+            StreamMessage { direction: self.direction, kind: MessageKind::Grpc, payload, at: Timestamp::now() };
+        self.decision = Some(Box::pin(run_stages(Arc::clone(&self.plan), self.lent.clone(), stream_message, message)));
         true
     }
 }

@@ -38,7 +38,6 @@ pub(crate) struct TunnelRequest {
 /// A tunnel that was allowed. Nothing has been sent to the client yet.
 pub(crate) struct OpenTunnel {
     context: TunnelContext,
-    config: Arc<ActiveConfig>,
     guard: FlowGuard,
     login: Option<LoginWatch>,
     interception: InterceptOverride,
@@ -85,8 +84,8 @@ pub(crate) async fn open_tunnel(
         Ok(((interception, passthrough), login)) => {
             let watch = LoginWatch::new(&conn.worker, login.clone());
             let guard = guard.with_login(watch.clone());
-            let (context, config) = (TunnelContext::new(conn, login), Arc::clone(config));
-            Ok(OpenTunnel { context, config, guard, login: watch, interception, passthrough })
+            let context = TunnelContext::new(conn, Arc::clone(config), login);
+            Ok(OpenTunnel { context, guard, login: watch, interception, passthrough })
         }
         Err(error) => Err(RefusedTunnel { guard, error }),
     }
@@ -121,10 +120,10 @@ async fn decide(
 impl OpenTunnel {
     /// Serves the client, which knows that the tunnel is open.
     pub fn serve(self, io: IoStream) -> BoxFuture<'static, ()> {
-        let Self { context, config, guard, login, interception, passthrough } = self;
+        let Self { context, guard, login, interception, passthrough } = self;
         let serve = match passthrough {
-            None => inspect(context, config, guard, io, interception),
-            Some((upstream, why)) => inspect_passthrough(context, config, guard, (io, upstream), interception, why),
+            None => inspect(context, guard, io, interception),
+            Some((upstream, why)) => inspect_passthrough(context, guard, (io, upstream), interception, why),
         };
         let Some(login) = login else { return serve };
         Box::pin(async move {

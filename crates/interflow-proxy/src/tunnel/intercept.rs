@@ -30,6 +30,8 @@ const LATE_CLIENT_TIMEOUT: Duration = Duration::from_secs(3);
 
 pub(crate) struct TunnelContext {
     worker: Arc<ProxyWorker>,
+    /// The configuration at the time of the tunnel's opening.
+    config: Arc<ActiveConfig>,
     client: Arc<interflow_types::ClientInfo>,
     /// The client's ClientHello, to mirror its fingerprint. Kept only in builds that can impersonate one.
     hello: Option<Arc<ClientHello>>,
@@ -38,8 +40,8 @@ pub(crate) struct TunnelContext {
 }
 
 impl TunnelContext {
-    pub fn new(conn: &ClientConnection, login: Login) -> Self {
-        Self { worker: Arc::clone(&conn.worker), client: Arc::clone(&conn.client), hello: None, login }
+    pub fn new(conn: &ClientConnection, config: Arc<ActiveConfig>, login: Login) -> Self {
+        Self { worker: Arc::clone(&conn.worker), config, client: Arc::clone(&conn.client), hello: None, login }
     }
 
     /// The program that sent this flow's ClientHello.
@@ -57,29 +59,14 @@ impl TunnelContext {
         Arc::new(conn.with_client_hello(self.hello.clone()))
     }
 
-    async fn serve_http1(
-        &self,
-        config: &ActiveConfig,
-        io: IoStream,
-        inside: TunnelTarget,
-        tls: Option<Arc<ClientTls>>,
-    ) {
-        let options = config.settings.http_options(false);
-        let served =
-            ingress::serve_http1(io, &options, self.worker.drain.clone(), self.tunnel_connection(inside, tls)).await;
-        self.worker.log_end(&self.client, served);
-    }
-
-    async fn serve_http2(
-        &self,
-        config: &ActiveConfig,
-        io: IoStream,
-        inside: TunnelTarget,
-        tls: Option<Arc<ClientTls>>,
-    ) {
-        let options = config.settings.http_options(false);
-        let served =
-            ingress::serve_http2(io, &options, self.worker.drain.clone(), self.tunnel_connection(inside, tls)).await;
+    /// Serves the requests inside.
+    async fn serve_http(&self, http2: bool, io: IoStream, inside: TunnelTarget, tls: Option<Arc<ClientTls>>) {
+        let options = self.config.settings.http_options(false);
+        let (drain, connection) = (self.worker.drain.clone(), self.tunnel_connection(inside, tls));
+        let served = match http2 {
+            true => ingress::serve_http2(io, &options, drain, connection).await,
+            false => ingress::serve_http1(io, &options, drain, connection).await,
+        };
         self.worker.log_end(&self.client, served);
     }
 }
@@ -121,40 +108,33 @@ impl InterceptOverride {
 /// again.
 pub(crate) fn inspect(
     context: TunnelContext,
-    config: Arc<ActiveConfig>,
     guard: FlowGuard,
     io: IoStream,
     interception: InterceptOverride,
 ) -> BoxFuture<'static, ()> {
-    Box::pin(sniff(context, config, guard, io, interception))
+    Box::pin(sniff(context, guard, io, interception))
 }
 
-async fn sniff(
-    context: TunnelContext,
-    config: Arc<ActiveConfig>,
-    mut guard: FlowGuard,
-    io: IoStream,
-    interception: InterceptOverride,
-) {
+async fn sniff(context: TunnelContext, mut guard: FlowGuard, io: IoStream, interception: InterceptOverride) {
     // Bounded: a client that sends nothing must not keep the tunnel's protocol undecided forever.
-    let expect = sniff_timeouts(&config);
+    let expect = sniff_timeouts(&context.config);
     let (mut detected, mut io) = match ingress::sniff(io, expect).await {
         Ok(found) => found,
-        Err(e) => return fail_sniff(guard, &config, &e).await,
+        Err(e) => return fail_sniff(guard, &context.config, &e).await,
     };
     let mut upstream = None;
     if matches!(detected, ClientProtocol::Timeout) {
         // A slow client, or a protocol in which the server speaks first: wait for both sides.
-        let (near, expect) = match dial(&mut guard, &config).await {
+        let (near, expect) = match dial(&mut guard, &context.config).await {
             // A client that was only slow can be told why, in its own protocol.
             Err(e) => {
                 upstream = Some(Err(e));
                 (io, SniffTimeouts { first: LATE_CLIENT_TIMEOUT, ..expect })
             }
-            Ok(far) => match first_speaker(io, far, config.settings.config.timeouts.tunnel_idle.0).await {
+            Ok(far) => match first_speaker(io, far, context.config.settings.config.timeouts.tunnel_idle.0).await {
                 FirstSpeaker::Server(near, far) => {
                     guard.flow.passthrough = Some(Passthrough::ServerFirst);
-                    return passthrough(guard, &config, near, far).await;
+                    return passthrough(guard, &context.config, near, far).await;
                 }
                 FirstSpeaker::Nobody => return guard.tunnelled(ByteCounts::default()),
                 FirstSpeaker::Client(near, far) => {
@@ -166,10 +146,10 @@ async fn sniff(
         };
         (detected, io) = match ingress::sniff(near, expect).await {
             Ok(found) => found,
-            Err(e) => return fail_sniff(guard, &config, &e).await,
+            Err(e) => return fail_sniff(guard, &context.config, &e).await,
         };
         if let (ClientProtocol::Closed | ClientProtocol::Timeout, Some(Err(e))) = (&detected, &upstream) {
-            return end_tunnel(guard, &config, Err(e)).await;
+            return end_tunnel(guard, &context.config, Err(e)).await;
         }
     }
     let inside = TunnelTarget {
@@ -186,17 +166,11 @@ async fn sniff(
         other => other,
     };
     match detected {
-        ClientProtocol::Tls(hello) => {
-            decide_interception(context, config, guard, (io, upstream), *hello, interception).await
-        }
-        ClientProtocol::Http1 => {
+        ClientProtocol::Tls(hello) => decide_interception(context, guard, (io, upstream), *hello, interception).await,
+        http @ (ClientProtocol::Http1 | ClientProtocol::Http2) => {
             // The requests inside are flows of their own.
             guard.discard();
-            context.serve_http1(&config, io, inside, None).await;
-        }
-        ClientProtocol::Http2 => {
-            guard.discard();
-            context.serve_http2(&config, io, inside, None).await;
+            context.serve_http(matches!(http, ClientProtocol::Http2), io, inside, None).await;
         }
         // Closed without a byte: nothing worth recording happened.
         ClientProtocol::Closed => guard.discard(),
@@ -210,11 +184,11 @@ async fn sniff(
             guard.flow.passthrough = Some(if nested { Passthrough::NestedProxy } else { Passthrough::UnknownProtocol });
             let far = match upstream {
                 Some(far) => far,
-                None => dial(&mut guard, &config).await,
+                None => dial(&mut guard, &context.config).await,
             };
             match far {
-                Ok(far) => passthrough(guard, &config, io, far).await,
-                Err(e) => end_tunnel(guard, &config, Err(&e)).await,
+                Ok(far) => passthrough(guard, &context.config, io, far).await,
+                Err(e) => end_tunnel(guard, &context.config, Err(&e)).await,
             }
         }
     }
@@ -233,7 +207,6 @@ fn sniff_timeouts(config: &ActiveConfig) -> SniffTimeouts {
 /// either side may send first.
 pub(crate) fn inspect_passthrough(
     context: TunnelContext,
-    config: Arc<ActiveConfig>,
     mut guard: FlowGuard,
     (io, upstream): (IoStream, IoStream),
     interception: InterceptOverride,
@@ -242,21 +215,21 @@ pub(crate) fn inspect_passthrough(
     Box::pin(async move {
         guard.flow.passthrough = Some(why);
         // Nobody would use the name: relaying can begin at once.
-        if !config.settings.needs_tls_name() {
-            return passthrough(guard, &config, io, upstream).await;
+        if !context.config.settings.needs_tls_name() {
+            return passthrough(guard, &context.config, io, upstream).await;
         }
-        match first_speaker(io, upstream, config.settings.config.timeouts.tunnel_idle.0).await {
-            FirstSpeaker::Server(near, far) => passthrough(guard, &config, near, far).await,
+        match first_speaker(io, upstream, context.config.settings.config.timeouts.tunnel_idle.0).await {
+            FirstSpeaker::Server(near, far) => passthrough(guard, &context.config, near, far).await,
             FirstSpeaker::Nobody => {
-                end_tunnel(guard, &config, Ok(ByteCounts::default())).await;
+                end_tunnel(guard, &context.config, Ok(ByteCounts::default())).await;
             }
-            FirstSpeaker::Client(near, far) => match ingress::sniff(near, sniff_timeouts(&config)).await {
+            FirstSpeaker::Client(near, far) => match ingress::sniff(near, sniff_timeouts(&context.config)).await {
                 Ok((ClientProtocol::Tls(hello), near)) => {
-                    decide_interception(context, config, guard, (near, Some(Ok(far))), *hello, interception).await
+                    decide_interception(context, guard, (near, Some(Ok(far))), *hello, interception).await
                 }
                 // Not TLS: the decision to pass through stands.
-                Ok((_, near)) => passthrough(guard, &config, near, far).await,
-                Err(e) => fail_sniff(guard, &config, &e).await,
+                Ok((_, near)) => passthrough(guard, &context.config, near, far).await,
+                Err(e) => fail_sniff(guard, &context.config, &e).await,
             },
         }
     })
@@ -276,7 +249,6 @@ async fn fail_sniff(guard: FlowGuard, config: &ActiveConfig, error: &Error) {
 /// ClientHello and SNI.
 async fn decide_interception(
     context: TunnelContext,
-    config: Arc<ActiveConfig>,
     mut guard: FlowGuard,
     (io, upstream): (IoStream, Option<Result<IoStream>>),
     hello: ClientHello,
@@ -289,11 +261,11 @@ async fn decide_interception(
     guard.flow.client_tls = Some(Arc::new(client_tls_info(&hello)));
     // Kept, because the stages of the SNI's plan must not decide on a tunnel that goes to another address.
     let by_tunnel = Arc::clone(&guard.plan);
-    if let Err(e) = authorize_hello(&context, &config, &mut guard, &identity, &mut interception).await {
-        return end_tunnel(guard, &config, Err(&e)).await;
+    if let Err(e) = authorize_hello(&context, &mut guard, &identity, &mut interception).await {
+        return end_tunnel(guard, &context.config, Err(&e)).await;
     }
     // Both names count for exclusions, see `CompiledConfig::passthrough`.
-    let mut passes = interception.passthrough(&config.settings, &[&tunnel.host, &identity.host], tunnel.port);
+    let mut passes = interception.passthrough(&context.config.settings, &[&tunnel.host, &identity.host], tunnel.port);
     // A pinning bypass yields to a stage's decision, to stages that protect the host, and to programs started by
     // `interflow exec`, which are expected to trust the CA.
     let program = context.program(&guard);
@@ -301,14 +273,14 @@ async fn decide_interception(
         && interception == InterceptOverride::None
         && context.worker.shared.pinning.is_bypassed(&program, &identity.host)
         && !context.login.is_exec()
-        && protecting_stage(&context, &config, &guard, &identity).is_none()
+        && protecting_stage(&context, &guard, &identity).is_none()
     {
         passes = Some(Passthrough::PinningBypass);
     }
     // The built-in pages have no origin to pass anything to.
     let Some(why) = passes.filter(|_| !builtin_pages::is_local(&identity.host)) else {
         let unreachable = upstream.and_then(Result::err).as_ref().map(FailedDial::new);
-        return terminate(context, config, guard, io, (tunnel, identity, unreachable), &hello).await;
+        return terminate(context, guard, io, (tunnel, identity, unreachable), &hello).await;
     };
     // The SNI is not verified: the tunnel goes to the requested address.
     guard.plan = by_tunnel;
@@ -316,11 +288,11 @@ async fn decide_interception(
     guard.flow.passthrough = Some(why);
     let upstream = match upstream {
         Some(upstream) => upstream,
-        None => dial(&mut guard, &config).await,
+        None => dial(&mut guard, &context.config).await,
     };
     match upstream {
-        Ok(upstream) => passthrough(guard, &config, io, upstream).await,
-        Err(e) => end_tunnel(guard, &config, Err(&e)).await,
+        Ok(upstream) => passthrough(guard, &context.config, io, upstream).await,
+        Err(e) => end_tunnel(guard, &context.config, Err(&e)).await,
     }
 }
 
@@ -331,7 +303,6 @@ async fn decide_interception(
 /// The connection is denied.
 async fn authorize_hello(
     context: &TunnelContext,
-    config: &ActiveConfig,
     guard: &mut FlowGuard,
     identity: &Authority,
     interception: &mut InterceptOverride,
@@ -350,7 +321,7 @@ async fn authorize_hello(
         authority: identity,
         method: "CONNECT",
     };
-    config.settings.rules.check(&access_request).map_err(|i| {
+    context.config.settings.rules.check(&access_request).map_err(|i| {
         let text = format!("access to {identity} (the client's SNI) is denied by access.rule[{i}]");
         Error::new(ErrorKind::Denied, text)
     })?;
@@ -363,7 +334,7 @@ async fn authorize_hello(
         dial: Some(tunnel),
         transport: flow.transport,
     };
-    guard.plan = config.plans.get(&config.settings, key);
+    guard.plan = context.config.plans.get(&context.config.settings, key);
     // From here on with the stages of the name's plan, whose `Authority` phase has not seen this tunnel.
     run_stages(guard, Phase::Authority, interception).await?;
     run_stages(guard, Phase::ClientHello, interception).await
@@ -382,12 +353,7 @@ async fn run_stages(guard: &mut FlowGuard, phase: Phase, interception: &mut Inte
 
 /// The stage, if any, that protects traffic to this host: it must not be passed through uninspected because the
 /// client refuses the leaf.
-fn protecting_stage(
-    context: &TunnelContext,
-    config: &ActiveConfig,
-    guard: &FlowGuard,
-    identity: &Authority,
-) -> Option<&'static str> {
+fn protecting_stage(context: &TunnelContext, guard: &FlowGuard, identity: &Authority) -> Option<&'static str> {
     let scope = PlanScope {
         listener: &context.client.listener,
         user: guard.flow.user.as_deref(),
@@ -395,7 +361,7 @@ fn protecting_stage(
         transport: guard.flow.transport,
         intercepted: true,
     };
-    let by_method = || config.settings.rules.needs_method(&identity.host).then_some("access.rule");
+    let by_method = || context.config.settings.rules.needs_method(&identity.host).then_some("access.rule");
     // Rules for methods could not be enforced on bytes that are not decrypted.
     guard.plan.protected_by(&scope).or_else(by_method)
 }
@@ -422,7 +388,6 @@ fn client_tls_info(hello: &ClientHello) -> ClientTls {
 /// Terminates the client's TLS as its server.
 async fn terminate(
     mut context: TunnelContext,
-    config: Arc<ActiveConfig>,
     mut guard: FlowGuard,
     io: IoStream,
     (tunnel, identity, unreachable): (Authority, Authority, Option<Arc<FailedDial>>),
@@ -442,17 +407,17 @@ async fn terminate(
         unreachable,
     };
     guard.flow.authority = identity;
-    let alpn = alpn_for_client(&mut guard, &config, &mut inside, hello).await;
+    let alpn = alpn_for_client(&mut guard, &context.config, &mut inside, hello).await;
     let host = &inside.authority.host;
-    let leaf = match select_leaf(&context, &config, &guard, host, alpn).await {
+    let leaf = match select_leaf(&context, &guard, host, alpn).await {
         Ok(leaf) => leaf,
-        Err(e) => return end_tunnel(guard, &config, Err(&e)).await,
+        Err(e) => return end_tunnel(guard, &context.config, Err(&e)).await,
     };
     let facts = guard.flow.client_tls.clone().unwrap_or_default();
-    let (io, agreed) = match tls::accept_tls(io, &leaf, config.settings.config.timeouts.handshake.0).await {
+    let (io, agreed) = match tls::accept_tls(io, &leaf, context.config.settings.config.timeouts.handshake.0).await {
         Ok(done) => done,
         Err(e) => {
-            return handle_leaf_refusal(&context, &config, guard, &inside, RefusalEvidence::Handshake, e).await;
+            return handle_leaf_refusal(&context, guard, &inside, RefusalEvidence::Handshake, e).await;
         }
     };
     // Counted after the handshake: before it, the client may still refuse.
@@ -465,23 +430,17 @@ async fn terminate(
         ..(*facts).clone()
     });
     guard.flow.client_tls = Some(Arc::clone(&both));
-    serve_intercepted_tls(context, config, guard, io, inside, both).await;
+    serve_intercepted_tls(context, guard, io, inside, both).await;
 }
 
 /// Selects the certificate for the client: an issued leaf, or one that a stage named.
-async fn select_leaf(
-    context: &TunnelContext,
-    config: &ActiveConfig,
-    guard: &FlowGuard,
-    host: &Host,
-    alpn: Alpn,
-) -> Result<Arc<ServerTls>> {
+async fn select_leaf(context: &TunnelContext, guard: &FlowGuard, host: &Host, alpn: Alpn) -> Result<Arc<ServerTls>> {
     match guard.flow.extension::<ClientTlsOverride>().and_then(|s| s.certificate.as_ref()) {
         // A browser of `interflow browser` recognises the CA by its key, for which it must be sent.
         None if context.login.is_exec() => Ok(context.worker.ca.server_tls_with_root(host, alpn)),
         // From the leaf cache, or signed now.
         None => Ok(context.worker.ca.server_tls(host, alpn)),
-        Some(files) => config.settings.leaf_from_files(files, alpn).await.map_err(|e| {
+        Some(files) => context.config.settings.leaf_from_files(files, alpn).await.map_err(|e| {
             Error::new(ErrorKind::StageFailed, "a stage selected an unusable certificate for the client").with_source(e)
         }),
     }
@@ -533,21 +492,20 @@ async fn alpn_for_client(
 /// The client refused the leaf, or its TLS failed otherwise.
 async fn handle_leaf_refusal(
     context: &TunnelContext,
-    config: &ActiveConfig,
     guard: FlowGuard,
     inside: &TunnelTarget,
     evidence: RefusalEvidence,
     error: Error,
 ) {
     let Some(failure) = ClientTlsFailure::from_error(&error).filter(|f| f.is_refusal()) else {
-        return end_tunnel(guard, config, Err(&error)).await;
+        return end_tunnel(guard, &context.config, Err(&error)).await;
     };
     // Counted for every refusal, also where no bypass may follow.
     context.worker.counters.leaf_refused.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-    let intercept = &config.settings.config.intercept;
+    let intercept = &context.config.settings.config.intercept;
     let host = &inside.authority.host;
     let program = context.program(&guard);
-    let protected = protecting_stage(context, config, &guard, &inside.authority);
+    let protected = protecting_stage(context, &guard, &inside.authority);
     // 0 turns the bypass off for this refusal: protected traffic fails rather than passes unread.
     let may_bypass = evidence == RefusalEvidence::Handshake && !context.login.is_exec() && protected.is_none();
     let failures = if may_bypass { intercept.pinning_failures } else { 0 };
@@ -557,7 +515,7 @@ async fn handle_leaf_refusal(
     if refusal == (LeafRefusal::Pins { bypassed: true }) {
         tracing::warn!(client = %context.client.peer.ip(), %host, "the client refuses Interflow's certificate: {why}");
     }
-    end_tunnel(guard, config, Err(&leaf_refusal::error(failure, &why))).await;
+    end_tunnel(guard, &context.config, Err(&leaf_refusal::error(failure, &why))).await;
 }
 
 /// A client that closes this soon after the handshake without sending anything may have refused the leaf: some verify
@@ -567,7 +525,6 @@ const REFUSAL_WINDOW: Duration = Duration::from_secs(3);
 /// The client closed before it sent anything inside the intercepted TLS.
 async fn handle_early_close(
     context: &TunnelContext,
-    config: &ActiveConfig,
     mut guard: FlowGuard,
     inside: &TunnelTarget,
     since: Instant,
@@ -575,11 +532,11 @@ async fn handle_early_close(
 ) {
     if let Some(error) = error {
         if error.kind() != ErrorKind::ClientGone {
-            return end_tunnel(guard, config, Err(&error)).await;
+            return end_tunnel(guard, &context.config, Err(&error)).await;
         }
         // TLS 1.3 clients verify the certificate after the server believes the handshake to be complete.
         if ClientTlsFailure::from_error(&error).is_some_and(ClientTlsFailure::is_refusal) {
-            return handle_leaf_refusal(context, config, guard, inside, RefusalEvidence::Handshake, error).await;
+            return handle_leaf_refusal(context, guard, inside, RefusalEvidence::Handshake, error).await;
         }
     }
     // Some clients open connections in advance and close them unused: one that accepted this leaf before is taken for
@@ -587,16 +544,15 @@ async fn handle_early_close(
     let accepted_leaf = context.worker.shared.pinning.accepted_leaf(&context.program(&guard), &inside.authority.host);
     if !accepted_leaf && since.elapsed() < REFUSAL_WINDOW {
         let error = ClientTlsFailure::ClosedAfterLeaf.into_error();
-        return handle_leaf_refusal(context, config, guard, inside, RefusalEvidence::Silence, error).await;
+        return handle_leaf_refusal(context, guard, inside, RefusalEvidence::Silence, error).await;
     }
     guard.flow.tag("no_request");
-    end_tunnel(guard, config, Ok(ByteCounts::default())).await;
+    end_tunnel(guard, &context.config, Ok(ByteCounts::default())).await;
 }
 
 /// Serves decrypted TLS: usually HTTP, but only the client's first bytes tell.
 async fn serve_intercepted_tls(
     context: TunnelContext,
-    config: Arc<ActiveConfig>,
     mut guard: FlowGuard,
     io: IoStream,
     inside: TunnelTarget,
@@ -605,10 +561,10 @@ async fn serve_intercepted_tls(
     let since = Instant::now();
     let http2 = tls.alpn.as_deref() == Some("h2");
     let agreed = http2 || tls.alpn.as_deref() == Some("http/1.1");
-    let mut expect = sniff_timeouts(&config);
+    let mut expect = sniff_timeouts(&context.config);
     // The handshake settled the protocol, so a silent client is idle and does not wait for the server to speak.
     if agreed {
-        expect.first = config.settings.config.timeouts.idle.0;
+        expect.first = context.config.settings.config.timeouts.idle.0;
     }
     let sniffed = tokio::select! {
         sniffed = ingress::sniff(io, expect) => sniffed,
@@ -617,12 +573,12 @@ async fn serve_intercepted_tls(
     };
     let (detected, io) = match sniffed {
         Ok(sniffed) => sniffed,
-        Err(e) => return handle_early_close(&context, &config, guard, &inside, since, Some(e)).await,
+        Err(e) => return handle_early_close(&context, guard, &inside, since, Some(e)).await,
     };
     let detected = match detected {
-        ClientProtocol::Closed => return handle_early_close(&context, &config, guard, &inside, since, None).await,
+        ClientProtocol::Closed => return handle_early_close(&context, guard, &inside, since, None).await,
         ClientProtocol::Timeout if agreed => {
-            return handle_early_close(&context, &config, guard, &inside, since, None).await;
+            return handle_early_close(&context, guard, &inside, since, None).await;
         }
         // After ALPN h2 anything but the preface is an error, which the HTTP/2 driver reports.
         _ if http2 => ClientProtocol::Http2,
@@ -637,20 +593,16 @@ async fn serve_intercepted_tls(
         context.worker.shared.pinning.record_acceptance(&context.program(&guard), &inside.authority.host);
     }
     match detected {
-        ClientProtocol::Http1 => {
+        http @ (ClientProtocol::Http1 | ClientProtocol::Http2) => {
             guard.discard();
-            context.serve_http1(&config, io, inside, Some(tls)).await;
-        }
-        ClientProtocol::Http2 => {
-            guard.discard();
-            context.serve_http2(&config, io, inside, Some(tls)).await;
+            context.serve_http(matches!(http, ClientProtocol::Http2), io, inside, Some(tls)).await;
         }
         _ => {
             // Not HTTP: Interflow ends TLS on both sides and relays what is inside.
             guard.flow.passthrough = Some(Passthrough::NotHttp);
-            match dial_tls(&mut guard, &config, &inside).await {
-                Ok(upstream) => passthrough(guard, &config, io, upstream).await,
-                Err(e) => end_tunnel(guard, &config, Err(&e)).await,
+            match dial_tls(&mut guard, &context.config, &inside).await {
+                Ok(upstream) => passthrough(guard, &context.config, io, upstream).await,
+                Err(e) => end_tunnel(guard, &context.config, Err(&e)).await,
             }
         }
     }

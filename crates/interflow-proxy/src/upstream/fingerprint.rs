@@ -61,8 +61,8 @@ impl FingerprintRules {
     pub fn new(rules: &[FingerprintRule]) -> Result<Self, ConfigError> {
         let one = |(i, rule): (usize, &FingerprintRule)| {
             let at = |key: &str| {
-                let place = format!("upstream.fingerprint[{i}]{key}");
-                move |what| ConfigError { place, what }
+                let key_path = format!("upstream.fingerprint[{i}]{key}");
+                move |what| ConfigError { place: key_path, what }
             };
             // Parsed here, so that a typing error is reported with its index.
             let like = parse(&rule.profile).map_err(at(".profile"))?;

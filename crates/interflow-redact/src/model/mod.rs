@@ -22,7 +22,7 @@ use crate::detect::Finding;
 use crate::scan::finding_cache::FindingCache;
 use crate::scan::scan_capacity;
 use crate::scan::stop_flag;
-use crate::{BackendFailure, RedactError, StopFlag};
+use crate::{BackendFailure, RedactError, Result, StopFlag};
 use labels::{LabelMap, WordLabel};
 use network::Network;
 use wordpiece::{WordList, WordPiece};
@@ -67,7 +67,7 @@ impl EntityModel {
     ///
     /// # Errors
     /// The key or the file, and what is wrong with it.
-    pub fn load(config: &ModelConfig, base: &Path) -> Result<Self, RedactError> {
+    pub fn load(config: &ModelConfig, base: &Path) -> Result<Self> {
         Self::from_files(config, base).map_err(RedactError::Policy)
     }
 
@@ -88,7 +88,7 @@ impl EntityModel {
     ///
     /// # Errors
     /// The model failed or was too slow, and is configured to fail closed: the texts must not be forwarded.
-    pub async fn find_all<T: AsRef<str>>(self: &Arc<Self>, texts: &[T]) -> Result<ModelFindings, RedactError> {
+    pub async fn find_all<T: AsRef<str>>(self: &Arc<Self>, texts: &[T]) -> Result<ModelFindings> {
         let mut findings = HashMap::new();
         let mut open = Vec::new();
         for text in texts.iter().map(AsRef::as_ref).filter(|t| t.chars().any(char::is_alphabetic)) {
@@ -140,7 +140,7 @@ impl EntityModel {
     }
 
     /// Handles a failure according to the configuration: an error, or no findings.
-    fn failed(&self, why: &str) -> Result<(), RedactError> {
+    fn failed(&self, why: &str) -> Result<()> {
         let what = format!("the model of redact.model: {why}");
         match self.config.failure {
             BackendFailure::Closed => Err(RedactError::Backend(what)),
@@ -155,7 +155,7 @@ impl EntityModel {
     ///
     /// # Errors
     /// The model cannot be run on the text.
-    pub fn find(&self, text: &str) -> Result<Vec<Finding>, RedactError> {
+    pub fn find(&self, text: &str) -> Result<Vec<Finding>> {
         self.find_until(text, None).map_err(RedactError::Backend)
     }
 

@@ -1,6 +1,6 @@
 //! Conditions of strategies: `token startswith "4" and confidence > 0.8`.
 
-use crate::RedactError;
+use crate::{RedactError, Result};
 
 /// A condition: a conjunction of comparisons.
 #[derive(Clone, Debug, PartialEq)]
@@ -57,7 +57,7 @@ impl StrategyCondition {
     ///
     /// # Errors
     /// An unknown field or operator, or an invalid number.
-    pub fn parse(text: &str) -> Result<Self, RedactError> {
+    pub fn parse(text: &str) -> Result<Self> {
         let mut words = split_words(text).into_iter();
         let mut all = Vec::new();
         while let Some(field) = words.next() {

@@ -6,7 +6,7 @@ use regex::Regex;
 use crate::detect::Finding;
 use crate::detect::check_digits;
 use crate::policy::PatternValidator;
-use crate::{Kind, RedactError};
+use crate::{Kind, RedactError, Result};
 
 /// The custom rules of a policy, prepared for search. Each finding refers to its rule by index.
 #[derive(Debug, Default)]
@@ -73,7 +73,7 @@ impl CustomRules {
     }
 
     /// Builds the automata. Must be called after the last term.
-    pub fn finish(&mut self) -> Result<(), RedactError> {
+    pub fn finish(&mut self) -> Result<()> {
         for (set, fold) in [(&mut self.exact, false), (&mut self.folded, true)] {
             if set.terms.is_empty() {
                 continue;

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::{DEFAULT_CONFIDENCE, KindRule, Policy, PolicyBuilder, StrategyCondition, compile, default_kinds};
 use crate::policy::custom_rules::{CustomPattern, CustomSection};
 use crate::strategy::{DateShift, MaskLength, PolicyKeys, RandomReplacement, RedactionStrategy, TruncateSide};
-use crate::{Kind, KindSet, RedactError};
+use crate::{Kind, KindSet, RedactError, Result};
 
 /// A redaction policy.
 #[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema)]
@@ -323,7 +323,7 @@ impl From<StrategyFile> for RedactionStrategy {
 }
 
 /// The kind of this name, or an error with the closest name.
-fn kind_named(name: &str) -> Result<Kind, RedactError> {
+fn kind_named(name: &str) -> Result<Kind> {
     Kind::from_name(name).ok_or_else(|| {
         let names = Kind::ALL.iter().map(|k| k.as_str());
         RedactError::Policy(format!("there is no kind `{name}`{}", suggestion(name, names)))
@@ -337,7 +337,7 @@ pub(super) fn suggestion<'a>(word: &str, known: impl Iterator<Item = &'a str>) -
 
 impl PolicyFile {
     /// Compiles the file; `text` is what the fingerprint is of.
-    pub(super) fn compile(self, text: &[u8]) -> Result<Policy, RedactError> {
+    pub(super) fn compile(self, text: &[u8]) -> Result<Policy> {
         let mut builder = PolicyBuilder {
             name: if self.name.is_empty() { "default".to_owned() } else { self.name.clone() },
             ..PolicyBuilder::default()
@@ -366,7 +366,7 @@ impl PolicyFile {
         builder.build(|kind| custom_rule(kind.as_str(), kind.label(), confidence, strategy.clone()), text)
     }
 
-    fn enabled_kinds(&self) -> Result<KindSet, RedactError> {
+    fn enabled_kinds(&self) -> Result<KindSet> {
         let mut kinds = default_kinds();
         if !self.kinds.is_empty() {
             kinds = self.kinds.iter().map(|k| kind_named(k)).collect::<Result<_, _>>()?;
@@ -381,7 +381,7 @@ impl PolicyFile {
         Ok(kinds)
     }
 
-    fn add_custom_rules(&self, builder: &mut PolicyBuilder, default: &RedactionStrategy) -> Result<(), RedactError> {
+    fn add_custom_rules(&self, builder: &mut PolicyBuilder, default: &RedactionStrategy) -> Result<()> {
         let strategy =
             |file: &Option<StrategyFile>| file.clone().map_or_else(|| default.clone(), RedactionStrategy::from);
         if !self.always.is_empty() {
@@ -439,7 +439,7 @@ impl PolicyFile {
 }
 
 impl KindFile {
-    fn rule(&self, kind: Kind, confidence: u8, default: &RedactionStrategy) -> Result<KindRule, RedactError> {
+    fn rule(&self, kind: Kind, confidence: u8, default: &RedactionStrategy) -> Result<KindRule> {
         let mut rule = custom_rule(kind.as_str(), kind.label(), self.confidence.unwrap_or(confidence), default.clone());
         if let Some(strategy) = &self.strategy {
             rule.strategies = vec![(None, strategy.clone().into())];
@@ -447,7 +447,7 @@ impl KindFile {
         if !self.strategies.is_empty() {
             let one =
                 |c: &ConditionalFile| Ok((Some(StrategyCondition::parse(&c.condition)?), c.strategy.clone().into()));
-            rule.strategies = self.strategies.iter().map(one).collect::<Result<_, RedactError>>()?;
+            rule.strategies = self.strategies.iter().map(one).collect::<Result<_>>()?;
         }
         self.never.iter().for_each(|t| rule.ignore.add(t, false));
         self.never_patterns.iter().try_for_each(|p| rule.ignore.add_pattern(p))?;
@@ -474,7 +474,7 @@ pub(super) fn label_from(name: &str) -> String {
 }
 
 /// Two-letter region codes in capitals; whether such a region exists is not checked.
-pub(super) fn regions(names: &[String]) -> Result<Vec<[u8; 2]>, RedactError> {
+pub(super) fn regions(names: &[String]) -> Result<Vec<[u8; 2]>> {
     let code = |name: &String| {
         let upper = name.to_ascii_uppercase();
         upper

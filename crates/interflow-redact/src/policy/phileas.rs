@@ -9,7 +9,7 @@ use super::file::{custom_rule, label_from, regions, suggestion};
 use super::{IgnoreList, KindRule, PatternValidator, Policy, PolicyBuilder, StrategyCondition, compile};
 use crate::policy::custom_rules::{CustomPattern, CustomSection};
 use crate::strategy::{DateShift, MaskLength, PolicyKeys, RandomReplacement, RedactionStrategy, TruncateSide};
-use crate::{Kind, KindSet, RedactError};
+use crate::{Kind, KindSet, RedactError, Result};
 
 /// A Phileas identifier: its key, the kinds here, its `filterType`, the key of its strategies.
 struct PhileasIdentifier(&'static str, Vec<Kind>, &'static str, &'static str);
@@ -28,7 +28,7 @@ const OTHER_KEYS: &[&str] = &["dictionaries", "identifiers", "sections", "pheyes
 
 /// Compiles Phileas's JSON. Unknown identifiers and strategies are errors, since text would pass that the policy
 /// meant to redact.
-pub(super) fn compile_policy(json: &str) -> Result<Policy, RedactError> {
+pub(super) fn compile_policy(json: &str) -> Result<Policy> {
     let root: Value =
         serde_json::from_str(json).map_err(|e| RedactError::Policy(format!("the policy is not JSON: {e}")))?;
     let root = root.as_object().ok_or_else(|| RedactError::Policy("the policy is not a JSON object".to_owned()))?;
@@ -74,11 +74,7 @@ pub(super) fn compile_policy(json: &str) -> Result<Policy, RedactError> {
 }
 
 /// Adds an identifier of [`IDENTIFIERS`]; a disabled one is ignored.
-fn identifier(
-    known: &PhileasIdentifier,
-    value: &Map<String, Value>,
-    builder: &mut PolicyBuilder,
-) -> Result<(), RedactError> {
+fn identifier(known: &PhileasIdentifier, value: &Map<String, Value>, builder: &mut PolicyBuilder) -> Result<()> {
     if !enabled(value) {
         return Ok(());
     }
@@ -123,7 +119,7 @@ const fn min_confidence(kind: Kind) -> u8 {
 }
 
 /// Adds a dictionary: a list of terms, exact or fuzzy.
-fn dictionary(value: &Map<String, Value>, builder: &mut PolicyBuilder) -> Result<(), RedactError> {
+fn dictionary(value: &Map<String, Value>, builder: &mut PolicyBuilder) -> Result<()> {
     if !enabled(value) {
         return Ok(());
     }
@@ -146,7 +142,7 @@ fn dictionary(value: &Map<String, Value>, builder: &mut PolicyBuilder) -> Result
 }
 
 /// Adds a custom pattern.
-fn custom_identifier(value: &Map<String, Value>, builder: &mut PolicyBuilder) -> Result<(), RedactError> {
+fn custom_identifier(value: &Map<String, Value>, builder: &mut PolicyBuilder) -> Result<()> {
     if !enabled(value) {
         return Ok(());
     }
@@ -170,7 +166,7 @@ fn custom_identifier(value: &Map<String, Value>, builder: &mut PolicyBuilder) ->
     Ok(())
 }
 
-fn validator_named(name: &str) -> Result<PatternValidator, RedactError> {
+fn validator_named(name: &str) -> Result<PatternValidator> {
     match name.to_ascii_lowercase().as_str() {
         "luhn" => Ok(PatternValidator::Luhn),
         "mod11" => Ok(PatternValidator::Mod11),
@@ -188,7 +184,7 @@ fn validator_named(name: &str) -> Result<PatternValidator, RedactError> {
 }
 
 /// Adds a section between two patterns.
-fn section(value: &Map<String, Value>, builder: &mut PolicyBuilder) -> Result<(), RedactError> {
+fn section(value: &Map<String, Value>, builder: &mut PolicyBuilder) -> Result<()> {
     if !enabled(value) {
         return Ok(());
     }
@@ -204,10 +200,7 @@ fn section(value: &Map<String, Value>, builder: &mut PolicyBuilder) -> Result<()
 }
 
 /// The strategies of an identifier with their conditions; `REDACT` if there are none.
-fn strategies(
-    value: Option<&Value>,
-    of: &str,
-) -> Result<Vec<(Option<StrategyCondition>, RedactionStrategy)>, RedactError> {
+fn strategies(value: Option<&Value>, of: &str) -> Result<Vec<(Option<StrategyCondition>, RedactionStrategy)>> {
     let list = match value {
         None | Some(Value::Null) => return Ok(vec![(None, RedactionStrategy::redact())]),
         Some(Value::Array(list)) => list.as_slice(),
@@ -220,11 +213,11 @@ fn strategies(
             text(map, "condition").filter(|c| !c.trim().is_empty()).map(StrategyCondition::parse).transpose()?;
         Ok((condition, strategy(map, of)?))
     };
-    let all: Vec<_> = list.iter().map(one).collect::<Result<_, RedactError>>()?;
+    let all: Vec<_> = list.iter().map(one).collect::<Result<_>>()?;
     Ok(if all.is_empty() { vec![(None, RedactionStrategy::redact())] } else { all })
 }
 
-fn strategy(map: &Map<String, Value>, of: &str) -> Result<RedactionStrategy, RedactError> {
+fn strategy(map: &Map<String, Value>, of: &str) -> Result<RedactionStrategy> {
     let name = text(map, "strategy").unwrap_or("REDACT").to_ascii_uppercase();
     let number = |key: &str| map.get(key).and_then(|v| v.as_i64().or_else(|| v.as_str()?.parse().ok()));
     let character = |key: &str| text(map, key).and_then(|s| s.chars().next()).unwrap_or('*');
@@ -308,7 +301,7 @@ fn strategy(map: &Map<String, Value>, of: &str) -> Result<RedactionStrategy, Red
 }
 
 /// Replacements from files: one per line, value and replacement separated by a tab.
-fn mapping_files(map: &Map<String, Value>) -> Result<Vec<(String, String)>, RedactError> {
+fn mapping_files(map: &Map<String, Value>) -> Result<Vec<(String, String)>> {
     let mut all = Vec::new();
     for path in strings(map.get("mappingFiles")) {
         let text = read(path)?;
@@ -317,13 +310,13 @@ fn mapping_files(map: &Map<String, Value>) -> Result<Vec<(String, String)>, Reda
     Ok(all)
 }
 
-fn read(path: &str) -> Result<String, RedactError> {
+fn read(path: &str) -> Result<String> {
     std::fs::read_to_string(path)
         .map_err(|e| RedactError::Policy(format!("the file `{path}` that the policy names cannot be read: {e}")))
 }
 
 /// Terms from files, one per line.
-fn file_terms(map: &Map<String, Value>) -> Result<Vec<String>, RedactError> {
+fn file_terms(map: &Map<String, Value>) -> Result<Vec<String>> {
     let mut all = Vec::new();
     for path in strings(map.get("files")) {
         all.extend(read(path)?.lines().map(str::trim).filter(|l| !l.is_empty()).map(str::to_owned));
@@ -332,7 +325,7 @@ fn file_terms(map: &Map<String, Value>) -> Result<Vec<String>, RedactError> {
 }
 
 /// The ignore lists of the whole policy.
-fn read_ignores(root: &Map<String, Value>, ignore: &mut IgnoreList) -> Result<(), RedactError> {
+fn read_ignores(root: &Map<String, Value>, ignore: &mut IgnoreList) -> Result<()> {
     for list in root.get("ignored").and_then(Value::as_array).into_iter().flatten() {
         let map = as_object(list, "ignored")?;
         let sensitive = flag(map, "caseSensitive", false);
@@ -342,7 +335,7 @@ fn read_ignores(root: &Map<String, Value>, ignore: &mut IgnoreList) -> Result<()
     read_patterns(root, ignore)
 }
 
-fn read_patterns(map: &Map<String, Value>, ignore: &mut IgnoreList) -> Result<(), RedactError> {
+fn read_patterns(map: &Map<String, Value>, ignore: &mut IgnoreList) -> Result<()> {
     for entry in map.get("ignoredPatterns").and_then(Value::as_array).into_iter().flatten() {
         let pattern = entry.as_str().or_else(|| entry.get("pattern")?.as_str());
         ignore.add_pattern(
@@ -353,7 +346,7 @@ fn read_patterns(map: &Map<String, Value>, ignore: &mut IgnoreList) -> Result<()
 }
 
 /// The ignore lists of one identifier.
-fn own_ignores(map: &Map<String, Value>, ignore: &mut IgnoreList) -> Result<(), RedactError> {
+fn own_ignores(map: &Map<String, Value>, ignore: &mut IgnoreList) -> Result<()> {
     strings(map.get("ignored")).for_each(|t| ignore.add(t, false));
     for path in strings(map.get("ignoredFiles")) {
         read(path)?.lines().map(str::trim).filter(|l| !l.is_empty()).for_each(|t| ignore.add(t, false));
@@ -361,16 +354,12 @@ fn own_ignores(map: &Map<String, Value>, ignore: &mut IgnoreList) -> Result<(), 
     read_patterns(map, ignore)
 }
 
-fn each(
-    value: &Value,
-    of: &str,
-    mut f: impl FnMut(&Map<String, Value>) -> Result<(), RedactError>,
-) -> Result<(), RedactError> {
+fn each(value: &Value, of: &str, mut f: impl FnMut(&Map<String, Value>) -> Result<()>) -> Result<()> {
     let list = value.as_array().ok_or_else(|| RedactError::Policy(format!("`{of}` is not a list")))?;
     list.iter().try_for_each(|v| f(as_object(v, of)?))
 }
 
-fn as_object<'a>(value: &'a Value, of: &str) -> Result<&'a Map<String, Value>, RedactError> {
+fn as_object<'a>(value: &'a Value, of: &str) -> Result<&'a Map<String, Value>> {
     value.as_object().ok_or_else(|| RedactError::Policy(format!("`{of}` is not an object")))
 }
 

@@ -17,9 +17,9 @@ use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
 use interflow_types::HttpClient;
 
-use crate::RedactError;
 use crate::detect::Finding;
 use crate::scan::finding_cache::FindingCache;
+use crate::{RedactError, Result};
 use service::DetectorService;
 
 pub use config::{BackendConfig, BackendFailure, BackendKind};
@@ -54,7 +54,7 @@ impl ExternalDetectors {
     ///
     /// # Errors
     /// The service, and what is wrong with its configuration.
-    pub fn new(config: &[BackendConfig], egress: Arc<dyn HttpClient>) -> Result<Self, RedactError> {
+    pub fn new(config: &[BackendConfig], egress: Arc<dyn HttpClient>) -> Result<Self> {
         let one = |(i, c): (usize, &BackendConfig)| {
             DetectorService::new(c).map_err(|e| RedactError::Policy(format!("redact.backend[{i}]: {e}")))
         };
@@ -71,7 +71,7 @@ impl ExternalDetectors {
     ///
     /// # Errors
     /// A service that is configured to fail closed did not reply as expected: the texts must not be forwarded.
-    pub async fn find_all<T: AsRef<str>>(&self, texts: &[T]) -> Result<ExternalFindings, RedactError> {
+    pub async fn find_all<T: AsRef<str>>(&self, texts: &[T]) -> Result<ExternalFindings> {
         let mut by_text: HashMap<String, Vec<Finding>> = HashMap::new();
         let mut open = Vec::new();
         // A text without letters and digits contains nothing personal.
@@ -120,7 +120,7 @@ impl ExternalDetectors {
         open: Vec<(usize, &str)>,
         found: &mut HashMap<String, Vec<Finding>>,
         failures: &mut [Option<String>],
-    ) -> Result<(), RedactError> {
+    ) -> Result<()> {
         let query = |(place, text): (usize, _)| async move {
             (place, text, self.services[place].find(&*self.egress, text).await)
         };

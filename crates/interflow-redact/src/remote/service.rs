@@ -18,7 +18,7 @@ use super::config::{BackendConfig, BackendFailure, BackendKind};
 use super::offsets::OffsetUnit;
 use super::window::windows;
 use crate::detect::Finding;
-use crate::{Kind, RedactError};
+use crate::{Kind, RedactError, Result};
 
 /// Maximum size of a response in bytes: 32 MiB.
 const MAX_RESPONSE_BYTES: usize = 32 << 20;
@@ -74,7 +74,7 @@ impl DetectorService {
     }
 
     /// Handles a failure according to the configuration: an error, or a warning.
-    pub fn failed(&self, why: &str) -> Result<(), RedactError> {
+    pub fn failed(&self, why: &str) -> Result<()> {
         let what = format!("the service {} for a second opinion failed: {why}", self.url);
         match self.config.failure {
             BackendFailure::Closed => Err(RedactError::Backend(what)),

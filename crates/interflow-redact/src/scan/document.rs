@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use crate::scan::redactor::{RedactionResult, RedactionSession, Redactor, Replacement};
 use crate::text::json;
-use crate::{FeatureContribution, RedactError};
+use crate::{FeatureContribution, RedactError, Result};
 
 /// How a document was read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -51,7 +51,7 @@ impl Redactor {
         &self,
         document: &[u8],
         session: &mut RedactionSession,
-    ) -> Result<(DocumentFormat, RedactionResult<Vec<u8>>), RedactError> {
+    ) -> Result<(DocumentFormat, RedactionResult<Vec<u8>>)> {
         let bracket = document.iter().find(|b| !b.is_ascii_whitespace());
         if matches!(bracket, Some(b'{' | b'[')) && json::string_values(document).is_ok() {
             return Ok((DocumentFormat::Json, self.redact_json(document, session)?));

@@ -10,7 +10,7 @@ use interflow_tasks::WeighedCache;
 use interflow_types::budget::{MemoryReservation, PROCESS_BUDGET};
 use parking_lot::Mutex;
 
-use crate::RedactError;
+use crate::Result;
 use crate::detect::Finding;
 use crate::strategy::random;
 
@@ -48,7 +48,7 @@ impl FindingCache {
     ///
     /// # Errors
     /// When there are no random bytes for its key.
-    pub fn new(entries: usize) -> Result<Self, RedactError> {
+    pub fn new(entries: usize) -> Result<Self> {
         let (max_entries, max_bytes) = (entries.max(1), Self::DEFAULT_MAX_BYTES);
         Ok(Self { key: random()?, max_entries, max_bytes, cached: Mutex::default() })
     }
@@ -131,7 +131,7 @@ impl FindingCache {
         }
         let CachedFindings { entries, reserved } = &mut *self.cached.lock();
         entries.insert(key, findings, bytes as u64);
-        // Without memory, the oldest make room, in the end also the new one.
+        // Without memory, the oldest are dropped, in the end also the new one.
         while entries.len() > self.max_entries
             || entries.weight() > max_bytes as u64
             || reserved.resize(entries.weight() as usize).is_err()

@@ -22,7 +22,7 @@ use crate::text::json::{self, JsonEdit, JsonPart, JsonSpan};
 use crate::text::normalized_text::normalize;
 use crate::vault::PlaceholderVault;
 use crate::vault::own_placeholders;
-use crate::{Kind, RedactError};
+use crate::{Kind, RedactError, Result};
 
 /// Applies one policy. Cheap to share between threads; create one per policy.
 ///
@@ -258,11 +258,7 @@ impl Redactor {
     ///
     /// # Errors
     /// A strategy cannot be applied or the vault is full; the text must then not be forwarded.
-    pub fn redact_text(
-        &self,
-        text: &str,
-        session: &mut RedactionSession,
-    ) -> Result<RedactionResult<String>, RedactError> {
+    pub fn redact_text(&self, text: &str, session: &mut RedactionSession) -> Result<RedactionResult<String>> {
         let spans = self.replacements("", text, session)?;
         if spans.is_empty() {
             return Ok(RedactionResult { output: None, spans });
@@ -276,7 +272,7 @@ impl Redactor {
         lead: &str,
         text: &str,
         session: &mut RedactionSession,
-    ) -> Result<Vec<Replacement>, RedactError> {
+    ) -> Result<Vec<Replacement>> {
         if let Some(heard) = &mut session.heard {
             heard.push(text.to_owned());
             return Ok(Vec::new());
@@ -317,11 +313,7 @@ impl Redactor {
     ///
     /// # Errors
     /// The body is not JSON or not UTF-8, is nested too deeply, or a strategy cannot be applied.
-    pub fn redact_json(
-        &self,
-        body: &[u8],
-        session: &mut RedactionSession,
-    ) -> Result<RedactionResult<Vec<u8>>, RedactError> {
+    pub fn redact_json(&self, body: &[u8], session: &mut RedactionSession) -> Result<RedactionResult<Vec<u8>>> {
         let spans = json::json_parts(body)?;
         self.redact_spans(body, spans, session)
     }
@@ -337,7 +329,7 @@ impl Redactor {
         body: &[u8],
         spans: impl IntoIterator<Item = JsonSpan>,
         session: &mut RedactionSession,
-    ) -> Result<RedactionResult<Vec<u8>>, RedactError> {
+    ) -> Result<RedactionResult<Vec<u8>>> {
         let spans: Vec<JsonSpan> = spans.into_iter().collect();
         let mut done: Vec<(Vec<JsonEdit>, Vec<Replacement>)> = vec![Default::default(); spans.len()];
         // Values in the fixed prompts have the same placeholder elsewhere in the body, so these are processed first.
@@ -365,7 +357,7 @@ impl Redactor {
         base: usize,
         nested: usize,
         session: &mut RedactionSession,
-    ) -> Result<(Vec<JsonEdit>, Vec<Replacement>), RedactError> {
+    ) -> Result<(Vec<JsonEdit>, Vec<Replacement>)> {
         let raw = body
             .get(span.range.clone())
             .ok_or(RedactError::Json { at: span.range.start, reason: "a span lies outside of the body" })?;
@@ -386,7 +378,7 @@ impl Redactor {
         base: usize,
         name: &str,
         session: &mut RedactionSession,
-    ) -> Result<(Vec<JsonEdit>, Vec<Replacement>), RedactError> {
+    ) -> Result<(Vec<JsonEdit>, Vec<Replacement>)> {
         // Most numbers are counts or prices; scanning all of them would find dates and phone numbers.
         let digits = raw.iter().filter(|b| b.is_ascii_digit()).count();
         if digits < MIN_NUMBER_DIGITS && informative_name(name).is_empty() {
@@ -424,7 +416,7 @@ impl Redactor {
         name: &str,
         nested: usize,
         session: &mut RedactionSession,
-    ) -> Result<(Vec<JsonEdit>, Vec<Replacement>), RedactError> {
+    ) -> Result<(Vec<JsonEdit>, Vec<Replacement>)> {
         let decoded = json::decode(raw, base)?;
         if nested > 0
             // A string that only looks like JSON is scanned as text, which is why the error is not returned.
@@ -455,7 +447,7 @@ impl Redactor {
         base: usize,
         levels: usize,
         session: &mut RedactionSession,
-    ) -> Result<(Vec<JsonEdit>, Vec<Replacement>), RedactError> {
+    ) -> Result<(Vec<JsonEdit>, Vec<Replacement>)> {
         let (mut edits, mut told) = (Vec::new(), Vec::new());
         for span in inner {
             let at = span.range.start;
@@ -475,7 +467,7 @@ impl Redactor {
     }
 
     /// The replacement of one finding by its strategy.
-    fn replacement(&self, f: &Finding, text: &str, session: &mut RedactionSession) -> Result<Replacement, RedactError> {
+    fn replacement(&self, f: &Finding, text: &str, session: &mut RedactionSession) -> Result<Replacement> {
         let rule = self.policy.rule(f.kind, f.rule);
         let value = &text[f.start..f.end];
         let fallback = RedactionStrategy::redact();
@@ -522,7 +514,7 @@ impl Redactor {
     ///
     /// # Errors
     /// The policy has no key, or the value was not encrypted with it.
-    pub fn decrypt(&self, value: &str) -> Result<String, RedactError> {
+    pub fn decrypt(&self, value: &str) -> Result<String> {
         self.policy.keys.decrypt(value)
     }
 
@@ -530,7 +522,7 @@ impl Redactor {
     ///
     /// # Errors
     /// The policy has no key, or the value is too short.
-    pub fn fpe_decrypt(&self, value: &str) -> Result<String, RedactError> {
+    pub fn fpe_decrypt(&self, value: &str) -> Result<String> {
         self.policy.keys.fpe_decrypt(value)
     }
 }

@@ -5,9 +5,9 @@
 //! it. The first output is therefore delayed by one window; the total work stays linear, since a scan covers the window
 //! and the context only.
 
-use crate::RedactError;
 use crate::scan::redactor::{RedactionSession, Redactor, Replacement};
 use crate::text::json::{decode_piece, escape_into, is_number};
+use crate::{RedactError, Result};
 
 /// The encoding of the fragments: text, or the raw text of JSON, as tool call arguments are streamed, in which
 /// replacements are escaped.
@@ -62,7 +62,7 @@ impl StreamRedactor {
         session: &mut RedactionSession,
         piece: &str,
         out: &mut String,
-    ) -> Result<Vec<Replacement>, RedactError> {
+    ) -> Result<Vec<Replacement>> {
         self.buffer.push_str(piece);
         // Fragments are a few letters long, and each scan covers the whole buffer.
         let too_soon = self.looked > 0 && self.buffer.len() - self.looked < SCAN_STEP;
@@ -87,7 +87,7 @@ impl StreamRedactor {
         redactor: &Redactor,
         session: &mut RedactionSession,
         out: &mut String,
-    ) -> Result<Vec<Replacement>, RedactError> {
+    ) -> Result<Vec<Replacement>> {
         self.advance(redactor, session, true, out)
     }
 
@@ -98,7 +98,7 @@ impl StreamRedactor {
         session: &mut RedactionSession,
         last: bool,
         out: &mut String,
-    ) -> Result<Vec<Replacement>, RedactError> {
+    ) -> Result<Vec<Replacement>> {
         let spans = self.spans(redactor, session)?;
         let mut cut = if last { self.buffer.len() } else { self.safe_end() };
         if !last {
@@ -175,7 +175,7 @@ impl StreamRedactor {
     }
 
     /// The findings in the buffer, in raw offsets.
-    fn spans(&self, redactor: &Redactor, session: &mut RedactionSession) -> Result<Vec<Replacement>, RedactError> {
+    fn spans(&self, redactor: &Redactor, session: &mut RedactionSession) -> Result<Vec<Replacement>> {
         match self.form {
             EscapeLevel::Plain => redactor.replacements("", &self.buffer, session),
             EscapeLevel::Json => {

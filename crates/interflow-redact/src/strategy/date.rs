@@ -4,7 +4,7 @@ use jiff::civil::Date;
 use jiff::{Span, ToSpan, Unit};
 
 use super::{DateShift, random};
-use crate::RedactError;
+use crate::Result;
 
 /// A date and the positions of its parts in the text.
 struct ParsedDate {
@@ -123,7 +123,7 @@ pub(super) fn year(text: &str) -> Option<String> {
 }
 
 /// The shifted date in the same format; `None` if the text is not a complete date.
-pub(super) fn shift(text: &str, by: &DateShift) -> Result<Option<String>, RedactError> {
+pub(super) fn shift(text: &str, by: &DateShift) -> Result<Option<String>> {
     let Some(parsed) = parse(text) else { return Ok(None) };
     let span: Span = if by.random {
         // One to 730 days earlier: never in the future.

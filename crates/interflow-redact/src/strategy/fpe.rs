@@ -4,7 +4,7 @@
 use aes::cipher::{BlockCipherEncrypt, KeyInit};
 use aes::{Aes128, Aes192, Aes256, Block};
 
-use crate::RedactError;
+use crate::{RedactError, Result};
 
 /// The cipher with its key, and the two halves of the tweak.
 pub(crate) struct Ff3Cipher {
@@ -24,7 +24,7 @@ const MIN_DOMAIN: u128 = 1_000_000;
 
 impl Ff3Cipher {
     /// A key of 16, 24 or 32 bytes; a tweak of 7 bytes (FF3-1) or 8 (FF3).
-    pub fn new(key: &[u8], tweak: &[u8]) -> Result<Self, RedactError> {
+    pub fn new(key: &[u8], tweak: &[u8]) -> Result<Self> {
         // FF3 uses the key and the blocks in reversed byte order (REVB).
         let reversed: Vec<u8> = key.iter().rev().copied().collect();
         let bad = |what: &str| RedactError::Policy(format!("fpe: {what}"));

@@ -5,8 +5,8 @@ use std::ops::Range;
 
 use interflow_codec::json::{JsonReader, JsonToken};
 
-use crate::RedactError;
 use crate::text::normalized_text::OffsetMap;
+use crate::{RedactError, Result};
 
 /// A string in a body, as located by a caller that knows the body's format. `range` is the bytes between the quotes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -56,7 +56,7 @@ fn json_error(at: usize, reason: &'static str) -> RedactError {
 ///
 /// # Errors
 /// The body is not JSON, or is nested deeper than [`interflow_codec::json::MAX_DEPTH`].
-pub fn string_values(json: &[u8]) -> Result<Vec<JsonSpan>, RedactError> {
+pub fn string_values(json: &[u8]) -> Result<Vec<JsonSpan>> {
     let mut spans = json_parts(json)?;
     spans.retain(|s| s.part == JsonPart::Text);
     Ok(spans)
@@ -66,7 +66,7 @@ pub fn string_values(json: &[u8]) -> Result<Vec<JsonSpan>, RedactError> {
 ///
 /// # Errors
 /// As [`string_values`].
-pub fn json_parts(json: &[u8]) -> Result<Vec<JsonSpan>, RedactError> {
+pub fn json_parts(json: &[u8]) -> Result<Vec<JsonSpan>> {
     let mut reader = JsonReader::new(json);
     let (mut spans, mut around) = (Vec::new(), Vec::new());
     // The member of the current value; the values of an array have the array's name.
@@ -155,7 +155,7 @@ pub(crate) struct DecodedString<'j> {
 ///
 /// # Errors
 /// An invalid escape, or bytes that are not UTF-8; `base` is the offset of the string in the body.
-pub(crate) fn decode(raw: &[u8], base: usize) -> Result<DecodedString<'_>, RedactError> {
+pub(crate) fn decode(raw: &[u8], base: usize) -> Result<DecodedString<'_>> {
     let text = std::str::from_utf8(raw).map_err(|e| RedactError::Utf8 { at: base + e.valid_up_to() })?;
     let mut decoded = decode_piece(text, base)?;
     if decoded.open == 6 {
@@ -171,7 +171,7 @@ pub(crate) fn decode(raw: &[u8], base: usize) -> Result<DecodedString<'_>, Redac
 }
 
 /// The same for a fragment of a string, which may end inside an escape; then its raw bytes are counted in `open`.
-pub(crate) fn decode_piece(text: &str, base: usize) -> Result<DecodedString<'_>, RedactError> {
+pub(crate) fn decode_piece(text: &str, base: usize) -> Result<DecodedString<'_>> {
     let raw = text.as_bytes();
     // The usual case: without escapes the string is used in place.
     let Some(first) = memchr::memchr(b'\\', raw) else {

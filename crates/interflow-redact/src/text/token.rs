@@ -85,10 +85,10 @@ pub(crate) fn short_lower<'b, const N: usize>(word: &'b str, buffer: &'b mut [u8
     if !word.bytes().any(|b| b.is_ascii_uppercase()) {
         return word;
     }
-    let Some(room) = buffer.get_mut(..word.len()).filter(|_| word.is_ascii()) else { return "" };
-    room.copy_from_slice(word.as_bytes());
-    room.make_ascii_lowercase();
-    std::str::from_utf8(room).unwrap_or_default()
+    let Some(space) = buffer.get_mut(..word.len()).filter(|_| word.is_ascii()) else { return "" };
+    space.copy_from_slice(word.as_bytes());
+    space.make_ascii_lowercase();
+    std::str::from_utf8(space).unwrap_or_default()
 }
 
 /// The tokens of a text and the positions of the characters from which other detectors start: `@`, `://`, `-----`, and

@@ -18,7 +18,7 @@ use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
 
 use crate::strategy::random;
-use crate::{Kind, RedactError};
+use crate::{Kind, RedactError, Result};
 
 /// Maximum number of placeholders in one vault.
 const MAX_ENTRIES: usize = 100_000;
@@ -41,7 +41,7 @@ impl VaultKey {
     ///
     /// # Errors
     /// The operating system provides no random bytes.
-    pub fn random() -> Result<Self, RedactError> {
+    pub fn random() -> Result<Self> {
         random().map(Self)
     }
 
@@ -153,7 +153,7 @@ impl PlaceholderVault {
     ///
     /// # Errors
     /// The vault is full.
-    pub fn placeholder(&mut self, kind: Kind, label: &str, value: &str) -> Result<String, RedactError> {
+    pub fn placeholder(&mut self, kind: Kind, label: &str, value: &str) -> Result<String> {
         self.placeholder_for(kind, label, value, false)
     }
 
@@ -162,13 +162,7 @@ impl PlaceholderVault {
     ///
     /// # Errors
     /// As [`placeholder`](Self::placeholder).
-    pub fn placeholder_for(
-        &mut self,
-        kind: Kind,
-        label: &str,
-        value: &str,
-        fixed: bool,
-    ) -> Result<String, RedactError> {
+    pub fn placeholder_for(&mut self, kind: Kind, label: &str, value: &str, fixed: bool) -> Result<String> {
         let mac = match &mut self.fixed {
             // A value that occurred in a fixed prompt keeps that placeholder elsewhere, otherwise a model would see two
             // names for one thing.

@@ -11,12 +11,12 @@
 //! yet is buffered and joined with the next fragment; everything before it is released, so that a stream is not delayed
 //! by text that has nothing to do with placeholders.
 
-use crate::RedactError;
 use crate::scan::stream::EscapeLevel;
 use crate::text::escape_layers::{CharSink, EscapeLayers, NullSink};
 use crate::text::json::{decode_piece, escape_into};
 use crate::text::normalized_text::OffsetMap;
 use crate::vault::{PlaceholderPrefix, PlaceholderVault};
+use crate::{RedactError, Result};
 
 /// Number of code characters after which a truncated placeholder is certain; a label and an underscore alone are
 /// ordinary text.
@@ -220,7 +220,7 @@ impl PlaceholderRestorer {
     ///
     /// # Errors
     /// The text ends inside a placeholder.
-    pub fn finish(&mut self, vault: &PlaceholderVault, out: &mut String) -> Result<(), RedactError> {
+    pub fn finish(&mut self, vault: &PlaceholderVault, out: &mut String) -> Result<()> {
         let read = if matches!(self.reading, RestoreReading::Json(_)) { &self.leaves.text } else { &self.held };
         // A label and an underscore occur in ordinary text; with part of a code after them, the text is a truncated
         // placeholder.
@@ -398,12 +398,7 @@ mod tests {
         (vault, made)
     }
 
-    fn restored(
-        vault: &PlaceholderVault,
-        form: EscapeLevel,
-        text: &str,
-        cuts: &[usize],
-    ) -> Result<String, RedactError> {
+    fn restored(vault: &PlaceholderVault, form: EscapeLevel, text: &str, cuts: &[usize]) -> Result<String> {
         let mut restorer = PlaceholderRestorer::new(form);
         let mut out = String::new();
         let mut at = 0;

@@ -7,63 +7,53 @@ use interflow_types::{Error, ErrorKind};
 use super::context::ActionContext;
 use super::effect::{ActionEffect, PendingAction, action_failed};
 use crate::action::Action;
-use crate::compiled::program::{CompiledRule, RuleProgram};
+use crate::compiled::program::CompiledRule;
 use crate::disk::{self, FileOutcome};
 use crate::flow::json_answers::JsonSelection;
 use crate::host_rules::unread_error;
 use crate::params::{AppendFileParams, CaptureParams, CaptureSource, LogLevel, LogParams};
 
-pub(super) fn apply(
-    at: &mut ActionContext<'_>,
-    action: &Action,
-    rule: &CompiledRule,
-    program: &RuleProgram,
-) -> ActionEffect {
+pub(super) fn apply(at: &mut ActionContext<'_>, action: &Action, rule: &CompiledRule) -> Option<ActionEffect> {
     match action {
         Action::Tag(t) => {
-            let tag = at.render(program, t);
+            let tag = at.render(t);
             if !tag.is_empty() {
                 at.flow.tag(tag);
             }
         }
         Action::Comment(t) => {
-            let text = at.render(program, t);
+            let text = at.render(t);
             at.flow.tag(format!("comment:{text}"));
         }
         Action::Colour(names) => names.0.iter().for_each(|c| at.flow.tag(format!("colour:{c}"))),
         Action::SetVariable(all) => {
             for (name, value) in &all.0 {
-                let value = at.render(program, value);
+                let value = at.render(value);
                 at.state().set_variable(name, value);
             }
         }
-        Action::Capture(c) => return capture_value(at, c, rule, program),
-        Action::Log(line) => log_line(at, line, rule, program),
+        Action::Capture(c) => return Some(capture_value(at, c, rule)),
+        Action::Log(line) => log_line(at, line, rule),
         Action::Print(t) => {
-            let line = at.render(program, t);
+            let line = at.render(t);
             // A closed standard output must not interrupt traffic.
             let _ = writeln!(std::io::stdout(), "{line}");
         }
         Action::PrintError(t) => {
-            let line = at.render(program, t);
+            let line = at.render(t);
             let _ = writeln!(std::io::stderr(), "{line}");
         }
-        Action::AppendFile(a) => return append_to_file(at, a, rule, program),
-        _ => {}
+        Action::AppendFile(a) => return Some(append_to_file(at, a, rule)),
+        _ => return None,
     }
-    ActionEffect::Continue
+    Some(ActionEffect::Continue)
 }
 
 /// Stores a part of the flow in variables: the whole text, or the groups of a regex. Nothing is stored if it is
 /// absent.
-fn capture_value(
-    at: &mut ActionContext<'_>,
-    c: &CaptureParams,
-    rule: &CompiledRule,
-    program: &RuleProgram,
-) -> ActionEffect {
+fn capture_value(at: &mut ActionContext<'_>, c: &CaptureParams, rule: &CompiledRule) -> ActionEffect {
     let selected = {
-        let view = at.view(program);
+        let view = at.view();
         match &c.source {
             CaptureSource::Text(t) => Some(Ok([t.render_view(&view).into_owned().into()].into())),
             CaptureSource::Json(side, path) => match view.body_of(*side) {
@@ -73,7 +63,7 @@ fn capture_value(
         }
     };
     match (selected, at.json.take_wanted()) {
-        (Some(selected), _) => capture_selected(at, c, selected, rule, program),
+        (Some(selected), _) => capture_selected(at, c, selected, rule),
         (None, Some(run)) => ActionEffect::Wait(PendingAction::Capture(Box::new((*run, c.clone())))),
         (None, None) => ActionEffect::Continue,
     }
@@ -85,7 +75,6 @@ pub(super) fn capture_selected(
     c: &CaptureParams,
     selected: JsonSelection,
     rule: &CompiledRule,
-    program: &RuleProgram,
 ) -> ActionEffect {
     let lossy = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     let text = match selected {
@@ -93,7 +82,7 @@ pub(super) fn capture_selected(
             Some(text) => text.clone(),
             None => return ActionEffect::Continue,
         },
-        Err(why) => return action_failed(program, rule, at.flow, unread_error(&rule.name, at, &why)),
+        Err(why) => return action_failed(at, rule, unread_error(&rule.name, at, &why)),
     };
     let mut captures: Vec<(String, String)> = Vec::new();
     match &c.regex {
@@ -113,8 +102,8 @@ pub(super) fn capture_selected(
     ActionEffect::Continue
 }
 
-fn log_line(at: &ActionContext<'_>, line: &LogParams, rule: &CompiledRule, program: &RuleProgram) {
-    let text = at.render(program, &line.text);
+fn log_line(at: &ActionContext<'_>, line: &LogParams, rule: &CompiledRule) {
+    let text = at.render(&line.text);
     let (flow, rule) = (at.flow.id, rule.name.as_str());
     match line.level {
         LogLevel::Debug => tracing::debug!(%flow, rule, "{text}"),
@@ -124,18 +113,13 @@ fn log_line(at: &ActionContext<'_>, line: &LogParams, rule: &CompiledRule, progr
     }
 }
 
-fn append_to_file(
-    at: &mut ActionContext<'_>,
-    a: &AppendFileParams,
-    rule: &CompiledRule,
-    program: &RuleProgram,
-) -> ActionEffect {
-    let (file, mut line) = (at.render(program, &a.file), at.render(program, &a.text));
+fn append_to_file(at: &mut ActionContext<'_>, a: &AppendFileParams, rule: &CompiledRule) -> ActionEffect {
+    let (file, mut line) = (at.render(&a.file), at.render(&a.text));
     if !a.verbatim {
         line.push('\n');
     }
     let text = format!("rule `{}` cannot write to {file}", rule.name);
-    let private = program.runtime.private_files.clone();
+    let private = at.program.runtime.private_files.clone();
     let write = move || {
         private.check_write(std::path::Path::new(&file))?;
         // A single write, so that lines of several workers do not interleave.

@@ -7,10 +7,10 @@ use bytes::Bytes;
 use interflow_types::{Body, Error, ErrorKind, Method, Response, ResponseHead, StatusCode, media_type};
 
 use super::context::ActionContext;
-use super::effect::{ActionEffect, PendingAction, action_failed, invalid_value_error};
+use super::effect::{ActionEffect, PendingAction, action_failed, invalid_value, invalid_value_error};
 use crate::action::Action;
 use crate::actions::static_files::{self, FileConditions};
-use crate::compiled::program::{CompiledRule, RuleProgram};
+use crate::compiled::program::CompiledRule;
 use crate::disk::{self, FileOutcome};
 use crate::files::private_files::PrivateFiles;
 use crate::flow::render::RenderContext;
@@ -18,16 +18,11 @@ use crate::flow::verdict::RuleVerdict;
 use crate::params::{AnswerBody, AnswerParams, BlockParams, MapLocalParams};
 use crate::text::template::TextTemplate;
 
-pub(super) fn apply(
-    at: &mut ActionContext<'_>,
-    action: &Action,
-    rule: &CompiledRule,
-    program: &RuleProgram,
-) -> ActionEffect {
-    let private = program.runtime.private_files.clone();
-    match action {
-        Action::Answer(a) => match answer_head(at, a, rule, program) {
-            Ok(head) => match body_source(at, &a.body, program) {
+pub(super) fn apply(at: &mut ActionContext<'_>, action: &Action, rule: &CompiledRule) -> Option<ActionEffect> {
+    let private = at.program.runtime.private_files.clone();
+    Some(match action {
+        Action::Answer(a) => match answer_head(at, a, rule) {
+            Ok(head) => match body_source(at, &a.body) {
                 BodySource::Ready(body) => {
                     ActionEffect::End(RuleVerdict::Answer(Box::new(Response { head, body: Body::from(body) })))
                 }
@@ -36,33 +31,28 @@ pub(super) fn apply(
                     Ok(FileOutcome::Response(Box::new(Response { head, body })))
                 }))),
             },
-            Err(e) => action_failed(program, rule, at.flow, e),
+            Err(e) => action_failed(at, rule, e),
         },
-        Action::Block(b) => ActionEffect::End(block_verdict(at, b, rule, program)),
+        Action::Block(b) => ActionEffect::End(block_verdict(at, b, rule)),
         Action::Redirect(r) => {
-            let to = at.render(program, &r.to);
+            let to = at.render(&r.to);
             let mut head = response_head(r.status);
             match head.headers.append("Location", &to) {
                 Ok(()) => ActionEffect::End(RuleVerdict::Answer(Box::new(Response { head, body: Body::Empty }))),
-                Err(e) => action_failed(program, rule, at.flow, invalid_value_error(rule, "URL", &to, e)),
+                Err(e) => invalid_value(at, rule, "URL", &to, e),
             }
         }
-        Action::MapLocal(l) => map_local(at, l, program),
-        Action::ServeCa(_) => match &program.runtime.ca {
+        Action::MapLocal(l) => map_local(at, l),
+        Action::ServeCa(_) => match &at.program.runtime.ca {
             Some(pem) => {
                 let mut response = Response::full(StatusCode::OK, "application/x-x509-ca-cert", pem.clone());
                 response.head.headers.append_unchecked(b"Content-Disposition", b"attachment; filename=\"ca.crt\"");
                 ActionEffect::End(RuleVerdict::Answer(Box::new(response)))
             }
-            None => action_failed(
-                program,
-                rule,
-                at.flow,
-                Error::new(ErrorKind::StageFailed, "there is no certificate to serve"),
-            ),
+            None => action_failed(at, rule, Error::new(ErrorKind::StageFailed, "there is no certificate to serve")),
         },
-        _ => ActionEffect::Continue,
-    }
+        _ => return None,
+    })
 }
 
 /// The verdict that closes the connection without a response.
@@ -75,11 +65,11 @@ fn response_head(status: u16) -> ResponseHead {
 }
 
 /// The response for a blocked request. Status 444 closes the connection, as in nginx.
-fn block_verdict(at: &ActionContext<'_>, b: &BlockParams, rule: &CompiledRule, program: &RuleProgram) -> RuleVerdict {
+fn block_verdict(at: &ActionContext<'_>, b: &BlockParams, rule: &CompiledRule) -> RuleVerdict {
     if b.status == 444 {
         return abort_verdict(rule);
     }
-    let message = b.message.as_ref().map(|m| at.render(program, m));
+    let message = b.message.as_ref().map(|m| at.render(m));
     // Before the request is known, only an error can be returned.
     if at.request().is_none() || (b.status == 403 && message.is_none()) {
         let text = message.unwrap_or_else(|| format!("rule `{}` forbids it", rule.name));
@@ -88,25 +78,19 @@ fn block_verdict(at: &ActionContext<'_>, b: &BlockParams, rule: &CompiledRule, p
     let mut head = response_head(b.status);
     let reason = head.status.canonical_reason().unwrap_or("Refused");
     let text = message.unwrap_or_else(|| reason.to_owned());
-    let media =
-        b.content_type.as_ref().map_or_else(|| "text/plain; charset=utf-8".to_owned(), |t| at.render(program, t));
+    let media = b.content_type.as_ref().map_or_else(|| "text/plain; charset=utf-8".to_owned(), |t| at.render(t));
     let _ = head.headers.append("Content-Type", media);
     RuleVerdict::Answer(Box::new(Response { head, body: Body::from(Bytes::from(text)) }))
 }
 
-fn answer_head(
-    at: &ActionContext<'_>,
-    a: &AnswerParams,
-    rule: &CompiledRule,
-    program: &RuleProgram,
-) -> Result<ResponseHead, Error> {
+fn answer_head(at: &ActionContext<'_>, a: &AnswerParams, rule: &CompiledRule) -> Result<ResponseHead, Error> {
     let mut head = response_head(a.status);
     if let Some(t) = &a.content_type {
-        let value = at.render(program, t);
+        let value = at.render(t);
         head.headers.set("Content-Type", &value).map_err(|e| invalid_value_error(rule, "media type", &value, e))?;
     }
     for (name, value) in &a.headers {
-        let (name, value) = (at.render(program, name), at.render(program, value));
+        let (name, value) = (at.render(name), at.render(value));
         // An explicit `content-type` field overrides the one derived from the body.
         let own = name.eq_ignore_ascii_case("content-type");
         let put = if own { head.headers.set(&name, value) } else { head.headers.append(&name, value) };
@@ -122,11 +106,11 @@ pub(super) enum BodySource {
     File(PathBuf),
 }
 
-pub(super) fn body_source(at: &ActionContext<'_>, body: &AnswerBody, program: &RuleProgram) -> BodySource {
+pub(super) fn body_source(at: &ActionContext<'_>, body: &AnswerBody) -> BodySource {
     match body {
-        AnswerBody::Text(t) => BodySource::Ready(at.render(program, t).into()),
+        AnswerBody::Text(t) => BodySource::Ready(at.render(t).into()),
         AnswerBody::Bytes(bytes) => BodySource::Ready(bytes.clone()),
-        AnswerBody::File(t) => BodySource::File(at.render(program, t).into()),
+        AnswerBody::File(t) => BodySource::File(at.render(t).into()),
     }
 }
 
@@ -151,28 +135,28 @@ async fn on_disk<T: Send + 'static>(
         .map_err(|e| Error::new(ErrorKind::StageFailed, format!("a rule's file {file_name} cannot be read: {e}")))
 }
 
-fn map_local(at: &mut ActionContext<'_>, l: &MapLocalParams, program: &RuleProgram) -> ActionEffect {
+fn map_local(at: &mut ActionContext<'_>, l: &MapLocalParams) -> ActionEffect {
     // The action's own regex may not match this URL.
-    let Some(wanted) = local_file(at, l, program) else { return ActionEffect::Continue };
+    let Some(wanted) = local_file(at, l) else { return ActionEffect::Continue };
     let (status, content_type, fall_through) = (l.status, l.content_type.clone(), l.fall_through);
     // Another status says something else about the file than that it is there.
     let conditions = at.request().filter(|_| status == 200).map(FileConditions::of).unwrap_or_default();
     let is_head = at.request().is_some_and(|r| r.method == Method::HEAD);
-    let private = program.runtime.private_files.clone();
+    let private = at.program.runtime.private_files.clone();
     ActionEffect::Wait(PendingAction::File(Box::pin(async move {
         let lookup = disk::run(move || Ok(wanted.find())).await;
-        let found = lookup.map_err(|e| Error::new(ErrorKind::StageFailed, "a rule's file").with_source(e))?;
-        let Some(found) = found else {
+        let local_path = lookup.map_err(|e| Error::new(ErrorKind::StageFailed, "a rule's file").with_source(e))?;
+        let Some(local_path) = local_path else {
             return Ok(if fall_through {
                 FileOutcome::Nothing
             } else {
                 FileOutcome::Response(Box::new(no_such_file()))
             });
         };
-        let media = content_type.as_deref().or_else(|| media_type::by_file_name(found.to_str()?));
+        let media = content_type.as_deref().or_else(|| media_type::by_file_name(local_path.to_str()?));
         let mut head = response_head(status);
         let _ = head.headers.append("Content-Type", media.unwrap_or("application/octet-stream"));
-        let response = on_disk(found, private, move |path| conditions.answer(path, head, is_head)).await?;
+        let response = on_disk(local_path, private, move |path| conditions.answer(path, head, is_head)).await?;
         Ok(FileOutcome::Response(Box::new(response)))
     })))
 }
@@ -199,8 +183,8 @@ impl LocalFile {
 }
 
 /// The file for a URL; `None` if the action's own regex does not match it.
-fn local_file(at: &ActionContext<'_>, l: &MapLocalParams, program: &RuleProgram) -> Option<LocalFile> {
-    let view = at.view(program);
+fn local_file(at: &ActionContext<'_>, l: &MapLocalParams) -> Option<LocalFile> {
+    let view = at.view();
     let request = view.request?;
     let (base, path) = match &l.regex {
         None => {

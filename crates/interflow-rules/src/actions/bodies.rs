@@ -13,43 +13,35 @@ use crate::action::Action;
 use crate::body::edit::{BodyChange, ReplacementPart, apply_all};
 use crate::body::fault_injection::{BodyFault, Throttle};
 use crate::body::{html, is_event_stream, strip_body_headers};
-use crate::compiled::program::{CompiledRule, RuleProgram};
+use crate::compiled::program::CompiledRule;
 use crate::disk::FileOutcome;
 use crate::flow::verdict::RuleVerdict;
 use crate::params::{EditParams, InjectHtmlParams, InjectParams, InjectText, JsonTemplate, ThrottleParams};
+use crate::text::template::TextTemplate;
 
-pub(super) fn apply(
-    at: &mut ActionContext<'_>,
-    action: &Action,
-    rule: &CompiledRule,
-    program: &RuleProgram,
-) -> ActionEffect {
-    match action {
-        Action::EditRequestBody(edit) | Action::EditResponseBody(edit) => edit_body(at, edit, rule, program),
-        Action::EditMessage(edit) => edit_message(at, edit, rule, program),
-        Action::InjectMessage(inject) => inject_message(at, inject, program),
+pub(super) fn apply(at: &mut ActionContext<'_>, action: &Action, rule: &CompiledRule) -> Option<ActionEffect> {
+    Some(match action {
+        Action::EditRequestBody(edit) | Action::EditResponseBody(edit) => edit_body(at, edit, rule),
+        Action::EditMessage(edit) => edit_message(at, edit, rule),
+        Action::InjectMessage(inject) => inject_message(at, inject),
         Action::DropMessage(_) => ActionEffect::End(RuleVerdict::Drop),
-        Action::InjectHtml(tag) => inject_html(at, tag, rule, program),
+        Action::InjectHtml(tag) => inject_html(at, tag, rule),
         Action::Throttle(speed) => add_throttle(at, speed),
         Action::TruncateResponse(s) => add_fault(at, BodyFault::Truncate(s.after.0)),
         Action::ResetResponse(s) | Action::ResetRequest(s) => add_fault(at, BodyFault::Reset(s.after.0)),
         Action::CorruptResponse(s) => add_fault(at, BodyFault::Corrupt(s.after.0)),
         Action::SaveResponseBody(t) => {
-            let path = at.render(program, t).into();
-            at.edits.save.push((path, program.runtime.private_files.clone()));
+            let path = at.render(t).into();
+            at.edits.save.push((path, at.program.runtime.private_files.clone()));
             ActionEffect::Continue
         }
-        _ => ActionEffect::Continue,
-    }
+        _ => return None,
+    })
 }
 
 /// Renders the templates of an edit with the flow as it is now.
-pub(crate) fn render_edit(
-    at: &ActionContext<'_>,
-    edit: &EditParams,
-    program: &RuleProgram,
-) -> Result<BodyChange, Error> {
-    let view = at.view(program);
+pub(crate) fn render_edit(at: &ActionContext<'_>, edit: &EditParams) -> Result<BodyChange, Error> {
+    let view = at.view();
     Ok(match edit {
         EditParams::Find(find, with) => {
             let (find, with) = (find.render_view(&view).into_owned(), with.render_view(&view).into_owned());
@@ -87,12 +79,7 @@ pub(crate) fn render_edit(
     })
 }
 
-fn edit_body(
-    at: &mut ActionContext<'_>,
-    edit: &EditParams,
-    rule: &CompiledRule,
-    program: &RuleProgram,
-) -> ActionEffect {
+fn edit_body(at: &mut ActionContext<'_>, edit: &EditParams, rule: &CompiledRule) -> ActionEffect {
     if has_no_body(at) {
         forget_length(at);
         return ActionEffect::Continue;
@@ -103,19 +90,19 @@ fn edit_body(
         return ActionEffect::Continue;
     }
     if let EditParams::File(path) = edit {
-        return replace_by_file(at.render(program, path), program, FileOutcome::Body);
+        return replace_by_file(at, path, FileOutcome::Body);
     }
-    match render_edit(at, edit, program) {
+    match render_edit(at, edit) {
         Ok(change) => add_change(at, change, rule),
-        Err(e) => action_failed(program, rule, at.flow, e),
+        Err(e) => action_failed(at, rule, e),
     }
 }
 
 /// Replaces a body or a message by a file, once it is read.
-fn replace_by_file(path: String, program: &RuleProgram, then: fn(BodyChange) -> FileOutcome) -> ActionEffect {
-    let private = program.runtime.private_files.clone();
+fn replace_by_file(at: &ActionContext<'_>, path: &TextTemplate, then: fn(BodyChange) -> FileOutcome) -> ActionEffect {
+    let (path, private) = (at.render(path).into(), at.program.runtime.private_files.clone());
     ActionEffect::Wait(PendingAction::File(Box::pin(async move {
-        Ok(then(BodyChange::Set(answers::read_file(path.into(), private).await?)))
+        Ok(then(BodyChange::Set(answers::read_file(path, private).await?)))
     })))
 }
 
@@ -143,21 +130,16 @@ fn forget_length(at: &mut ActionContext<'_>) {
     }
 }
 
-fn edit_message(
-    at: &mut ActionContext<'_>,
-    edit: &EditParams,
-    rule: &CompiledRule,
-    program: &RuleProgram,
-) -> ActionEffect {
+fn edit_message(at: &mut ActionContext<'_>, edit: &EditParams, rule: &CompiledRule) -> ActionEffect {
     if let EditParams::File(path) = edit {
-        return replace_by_file(at.render(program, path), program, FileOutcome::Message);
+        return replace_by_file(at, path, FileOutcome::Message);
     }
     // JSON edits skip messages that are not JSON.
     let skips = matches!(edit, EditParams::JsonSet(_) | EditParams::JsonRemove(_));
-    match render_edit(at, edit, program) {
-        Ok(change) => change_message(at, &change, skips, rule, program),
+    match render_edit(at, edit) {
+        Ok(change) => change_message(at, &change, skips, rule),
         Err(_) if skips => ActionEffect::Continue,
-        Err(e) => action_failed(program, rule, at.flow, e),
+        Err(e) => action_failed(at, rule, e),
     }
 }
 
@@ -167,7 +149,6 @@ pub(super) fn change_message(
     change: &BodyChange,
     skips: bool,
     rule: &CompiledRule,
-    program: &RuleProgram,
 ) -> ActionEffect {
     let Some(message) = at.message.as_deref_mut() else { return ActionEffect::Continue };
     match apply_all(std::slice::from_ref(change), &message.payload) {
@@ -178,13 +159,13 @@ pub(super) fn change_message(
             ActionEffect::Continue
         }
         Err(_) if skips => ActionEffect::Continue,
-        Err(e) => action_failed(program, rule, at.flow, e),
+        Err(e) => action_failed(at, rule, e),
     }
 }
 
-fn inject_message(at: &mut ActionContext<'_>, inject: &InjectParams, program: &RuleProgram) -> ActionEffect {
+fn inject_message(at: &mut ActionContext<'_>, inject: &InjectParams) -> ActionEffect {
     let payload = match &inject.text {
-        InjectText::Text(text) => Bytes::from(at.render(program, text)),
+        InjectText::Text(text) => Bytes::from(at.render(text)),
         InjectText::Bytes(bytes) => bytes.clone(),
     };
     let injected = at.flow.extension_mut::<InjectedMessages>();
@@ -193,12 +174,7 @@ fn inject_message(at: &mut ActionContext<'_>, inject: &InjectParams, program: &R
     ActionEffect::Continue
 }
 
-fn inject_html(
-    at: &mut ActionContext<'_>,
-    tag: &InjectHtmlParams,
-    rule: &CompiledRule,
-    program: &RuleProgram,
-) -> ActionEffect {
+fn inject_html(at: &mut ActionContext<'_>, tag: &InjectHtmlParams, rule: &CompiledRule) -> ActionEffect {
     let media =
         at.response.as_ref().and_then(|r| r.headers.get_str("content-type")).unwrap_or_default().to_ascii_lowercase();
     let streams = at.response.as_ref().is_some_and(|r| is_event_stream(&r.headers));
@@ -216,10 +192,10 @@ fn inject_html(
         let html = if foreign { html::escape_non_ascii(&String::from_utf8_lossy(&html)).into() } else { html };
         BodyChange::Html(name.as_str().into(), html)
     };
-    match answers::body_source(at, &tag.html, program) {
+    match answers::body_source(at, &tag.html) {
         BodySource::Ready(html) => add_change(at, change(html), rule),
         BodySource::File(path) => {
-            let private = program.runtime.private_files.clone();
+            let private = at.program.runtime.private_files.clone();
             ActionEffect::Wait(PendingAction::File(Box::pin(async move {
                 Ok(FileOutcome::Body(change(answers::read_file(path, private).await?)))
             })))

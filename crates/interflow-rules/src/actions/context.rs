@@ -37,6 +37,7 @@ pub(crate) enum HeadBeforeEdit {
 
 /// The flow at the phase in which rules act on it.
 pub(crate) struct ActionContext<'a> {
+    pub program: &'a RuleProgram,
     pub phase: Phase,
     pub flow: &'a mut Flow,
     pub request: RequestAccess<'a>,
@@ -65,8 +66,9 @@ pub(crate) struct ActionContext<'a> {
 }
 
 impl<'a> ActionContext<'a> {
-    pub fn new(phase: Phase, flow: &'a mut Flow) -> Self {
+    pub fn new(program: &'a RuleProgram, phase: Phase, flow: &'a mut Flow) -> Self {
         Self {
+            program,
             phase,
             flow,
             request: RequestAccess::None,
@@ -104,8 +106,8 @@ impl<'a> ActionContext<'a> {
     }
 
     /// What conditions and templates see of the flow at this phase.
-    pub fn view<'v>(&'v self, program: &'v RuleProgram) -> FlowView<'v> {
-        let mut view = FlowView::new(self.phase, self.flow, &program.constants);
+    pub fn view(&self) -> FlowView<'_> {
+        let mut view = FlowView::new(self.phase, self.flow, &self.program.constants);
         view.request = self.request();
         view.response = self.response.as_deref();
         view.message = self.message.as_deref();
@@ -124,8 +126,8 @@ impl<'a> ActionContext<'a> {
         view
     }
 
-    pub fn render(&self, program: &RuleProgram, template: &TextTemplate) -> String {
-        template.render(&RenderContext::from_view(&self.view(program))).into_owned()
+    pub fn render(&self, template: &TextTemplate) -> String {
+        template.render(&RenderContext::from_view(&self.view())).into_owned()
     }
 
     /// The fields that actions of this phase change; `None` if they have been sent.

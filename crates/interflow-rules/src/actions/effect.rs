@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
-use interflow_types::{BoxFuture, Error, ErrorKind, Flow};
+use interflow_types::{BoxFuture, Error, ErrorKind};
 
-use crate::compiled::program::{CompiledRule, RuleProgram};
+use super::context::ActionContext;
+use crate::compiled::program::CompiledRule;
 use crate::config::OnFailure;
 use crate::disk::FileTask;
 use crate::flow::exec_run::ExecRun;
@@ -38,12 +39,12 @@ pub(crate) enum PendingAction {
 }
 
 /// An action failed: the flow ends or continues, depending on `on_failure`.
-pub(crate) fn action_failed(program: &RuleProgram, rule: &CompiledRule, flow: &mut Flow, error: Error) -> ActionEffect {
-    flow.tag("rule_failed");
-    match program.config.on_failure {
+pub(crate) fn action_failed(at: &mut ActionContext<'_>, rule: &CompiledRule, error: Error) -> ActionEffect {
+    at.flow.tag("rule_failed");
+    match at.program.config.on_failure {
         OnFailure::Deny => ActionEffect::End(RuleVerdict::Deny(error)),
         OnFailure::Pass => {
-            tracing::warn!(flow = %flow.id, rule = rule.name, "the rule is passed over: {error}");
+            tracing::warn!(flow = %at.flow.id, rule = rule.name, "the rule is passed over: {error}");
             ActionEffect::Continue
         }
     }
@@ -52,4 +53,15 @@ pub(crate) fn action_failed(program: &RuleProgram, rule: &CompiledRule, flow: &m
 /// The error for a rendered template that is not a valid value of its kind.
 pub(crate) fn invalid_value_error(rule: &CompiledRule, what: &str, text: &str, why: impl std::fmt::Display) -> Error {
     Error::new(ErrorKind::StageFailed, format!("rule `{}`: the {what} `{text}` cannot be used: {why}", rule.name))
+}
+
+/// As [`action_failed`], for a rendered template that is not a valid value of its kind.
+pub(crate) fn invalid_value(
+    at: &mut ActionContext<'_>,
+    rule: &CompiledRule,
+    what: &str,
+    text: &str,
+    why: impl std::fmt::Display,
+) -> ActionEffect {
+    action_failed(at, rule, invalid_value_error(rule, what, text, why))
 }

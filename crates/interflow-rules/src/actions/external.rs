@@ -7,38 +7,32 @@ use interflow_types::{Body, Error, ErrorKind, Phase, Response, ResponseHead, Sta
 
 use super::answers;
 use super::context::ActionContext;
-use super::effect::{ActionEffect, PendingAction, action_failed, invalid_value_error};
+use super::effect::{ActionEffect, PendingAction, action_failed, invalid_value};
 use crate::action::Action;
-use crate::compiled::program::{CompiledRule, RuleProgram};
+use crate::compiled::program::CompiledRule;
 use crate::config::OnFailure;
 use crate::flow::verdict::RuleVerdict;
 use crate::params::{OnMiss, ReplayParams, ScriptParams};
 use crate::script::{self, ScriptOutcome, ScriptVerdict};
 use crate::service::{ExternalService, ServiceDecision, ServiceMessageKind};
 
-pub(super) fn apply(
-    at: &mut ActionContext<'_>,
-    action: &Action,
-    rule: &CompiledRule,
-    program: &RuleProgram,
-) -> ActionEffect {
-    match action {
+pub(super) fn apply(at: &mut ActionContext<'_>, action: &Action, rule: &CompiledRule) -> Option<ActionEffect> {
+    Some(match action {
         Action::Replay(r) => answer_from_recording(at, r, rule),
-        Action::Script(s) => prepare_script(at, s, rule, program),
+        Action::Script(s) => prepare_script(at, s, rule),
         Action::Call(names) => {
             let name = names.0.first().map(String::as_str).unwrap_or_default();
-            match program.services.get(name) {
+            match at.program.services.get(name) {
                 Some(service) => ActionEffect::Wait(PendingAction::Service(Arc::clone(service))),
                 None => action_failed(
-                    program,
+                    at,
                     rule,
-                    at.flow,
                     Error::new(ErrorKind::StageFailed, format!("the service {name} does not run here")),
                 ),
             }
         }
-        _ => ActionEffect::Continue,
-    }
+        _ => return None,
+    })
 }
 
 /// Answers from a recording, or as configured if it does not contain the request.
@@ -60,17 +54,10 @@ fn answer_from_recording(at: &mut ActionContext<'_>, r: &ReplayParams, rule: &Co
 }
 
 /// Compiles the script, once for all flows, and takes the snapshot that it works on.
-fn prepare_script(
-    at: &mut ActionContext<'_>,
-    s: &ScriptParams,
-    rule: &CompiledRule,
-    program: &RuleProgram,
-) -> ActionEffect {
-    match s.compile(&program.config) {
-        Ok(compiled) => {
-            ActionEffect::Wait(PendingAction::Script(Box::new(script::ScriptRun::new(compiled, at, program))))
-        }
-        Err(e) => apply_script_outcome(at, rule, program, Err(e)),
+fn prepare_script(at: &mut ActionContext<'_>, s: &ScriptParams, rule: &CompiledRule) -> ActionEffect {
+    match s.compile(&at.program.config) {
+        Ok(compiled) => ActionEffect::Wait(PendingAction::Script(Box::new(script::ScriptRun::new(compiled, at)))),
+        Err(e) => apply_script_outcome(at, rule, Err(e)),
     }
 }
 
@@ -79,7 +66,6 @@ fn prepare_script(
 pub(super) fn apply_script_outcome(
     at: &mut ActionContext<'_>,
     rule: &CompiledRule,
-    program: &RuleProgram,
     ran: Result<ScriptOutcome, String>,
 ) -> ActionEffect {
     let outcome = match ran {
@@ -88,7 +74,7 @@ pub(super) fn apply_script_outcome(
             let location = format!("{}:{}", rule.file, rule.line);
             tracing::warn!(flow = %at.flow.id, rule = rule.name, location, "the script failed: {e}");
             let error = Error::new(ErrorKind::StageFailed, format!("rule `{}`: the script failed: {e}", rule.name));
-            return action_failed(program, rule, at.flow, error);
+            return action_failed(at, rule, error);
         }
     };
     outcome.tags.into_iter().for_each(|t| at.flow.tag(t));
@@ -96,7 +82,7 @@ pub(super) fn apply_script_outcome(
         at.state().set_variable(&name, value);
     }
     if let Err(e) = outcome.changes.apply(at) {
-        return action_failed(program, rule, at.flow, invalid_value_error(rule, "change", "", e));
+        return invalid_value(at, rule, "change", "", e);
     }
     match outcome.end {
         None => ActionEffect::Continue,
@@ -106,33 +92,25 @@ pub(super) fn apply_script_outcome(
             let text = reason.unwrap_or_else(|| format!("the script of rule `{}` refused it", rule.name));
             ActionEffect::End(RuleVerdict::Deny(Error::new(ErrorKind::Denied, text)))
         }
-        Some(ScriptVerdict::Answer { status, headers, body }) => {
-            answer_from_script(at, rule, program, status, &headers, body)
-        }
+        Some(ScriptVerdict::Answer { status, headers, body }) => answer_from_script(at, rule, status, &headers, body),
     }
 }
 
 fn answer_from_script(
     at: &mut ActionContext<'_>,
     rule: &CompiledRule,
-    program: &RuleProgram,
     status: u16,
     headers: &[(String, Vec<u8>)],
     body: Bytes,
 ) -> ActionEffect {
     // Informational responses cannot end a request.
     let Some(status) = StatusCode::from_u16(status).ok().filter(|s| s.as_u16() >= 200) else {
-        return action_failed(
-            program,
-            rule,
-            at.flow,
-            invalid_value_error(rule, "status", &status.to_string(), "it is none"),
-        );
+        return invalid_value(at, rule, "status", &status.to_string(), "it is none");
     };
     let mut head = ResponseHead::new(status);
     for (name, value) in headers {
         if let Err(e) = head.headers.append(name, value) {
-            return action_failed(program, rule, at.flow, invalid_value_error(rule, "field", name, e));
+            return invalid_value(at, rule, "field", name, e);
         }
     }
     ActionEffect::End(RuleVerdict::Answer(Box::new(Response { head, body: Body::from(body) })))
@@ -144,7 +122,6 @@ pub(super) async fn call_service(
     at: &mut ActionContext<'_>,
     service: Arc<ExternalService>,
     rule: &CompiledRule,
-    program: &RuleProgram,
 ) -> ActionEffect {
     let hello = match service.handshake().await {
         Ok(hello) => hello,
@@ -187,7 +164,7 @@ pub(super) async fn call_service(
         Ok(ServiceDecision::Deny { status, body }) => {
             at.flow.tag(format!("denied by {}", service.name));
             let status = status.unwrap_or(if request { 403 } else { 502 });
-            answer_from_script(at, rule, program, status, &[], body.unwrap_or_default())
+            answer_from_script(at, rule, status, &[], body.unwrap_or_default())
         }
         Ok(ServiceDecision::Rewrite { status, headers, body }) => {
             at.flow.tag(format!("rewritten by {}", service.name));

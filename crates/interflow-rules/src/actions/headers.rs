@@ -3,9 +3,9 @@
 use interflow_types::{Headers, Method, Phase, StatusCode};
 
 use super::context::ActionContext;
-use super::effect::{ActionEffect, action_failed, invalid_value_error};
+use super::effect::{ActionEffect, action_failed, invalid_value, invalid_value_error};
 use crate::action::Action;
-use crate::compiled::program::{CompiledRule, RuleProgram};
+use crate::compiled::program::CompiledRule;
 use crate::flow::render::RenderContext;
 use crate::params::{CookieLine, MapRemoteParams, ReplaceField};
 use crate::text::template::TextTemplate;
@@ -19,45 +19,33 @@ enum HeaderOp {
     Update,
 }
 
-pub(super) fn apply(
-    at: &mut ActionContext<'_>,
-    action: &Action,
-    rule: &CompiledRule,
-    program: &RuleProgram,
-) -> ActionEffect {
-    match action {
-        Action::AddRequestHeader(p) | Action::AddResponseHeader(p) => {
-            apply_header_op(at, &p.0, HeaderOp::Add, rule, program)
-        }
-        Action::SetRequestHeader(p) | Action::SetResponseHeader(p) => {
-            apply_header_op(at, &p.0, HeaderOp::Set, rule, program)
-        }
+pub(super) fn apply(at: &mut ActionContext<'_>, action: &Action, rule: &CompiledRule) -> Option<ActionEffect> {
+    Some(match action {
+        Action::AddRequestHeader(p) | Action::AddResponseHeader(p) => apply_header_op(at, &p.0, HeaderOp::Add, rule),
+        Action::SetRequestHeader(p) | Action::SetResponseHeader(p) => apply_header_op(at, &p.0, HeaderOp::Set, rule),
         Action::UpdateRequestHeader(p) | Action::UpdateResponseHeader(p) => {
-            apply_header_op(at, &p.0, HeaderOp::Update, rule, program)
+            apply_header_op(at, &p.0, HeaderOp::Update, rule)
         }
         Action::RemoveRequestHeader(names) | Action::RemoveResponseHeader(names) => {
             for name in &names.0 {
-                let name = at.render(program, name);
+                let name = at.render(name);
                 if let Some(headers) = at.head_mut() {
                     remove_fields(headers, &name);
                 }
             }
             ActionEffect::Continue
         }
-        Action::ReplaceRequestHeader(r) | Action::ReplaceResponseHeader(r) => replace_in_field(at, r, rule, program),
+        Action::ReplaceRequestHeader(r) | Action::ReplaceResponseHeader(r) => replace_in_field(at, r, rule),
         Action::BasicAuth(b) => {
-            let value = crate::text::template::basic_credentials(
-                &at.render(program, &b.user),
-                &at.render(program, &b.password),
-            );
-            set_field(at, "Authorization", &value, rule, program)
+            let value = crate::text::template::basic_credentials(&at.render(&b.user), &at.render(&b.password));
+            set_field(at, "Authorization", &value, rule)
         }
         Action::BearerToken(t) => {
-            let value = format!("Bearer {}", at.render(program, t));
-            set_field(at, "Authorization", &value, rule, program)
+            let value = format!("Bearer {}", at.render(t));
+            set_field(at, "Authorization", &value, rule)
         }
         Action::SetMethod(t) => {
-            let text = at.render(program, t);
+            let text = at.render(t);
             match Method::from_bytes(text.as_bytes()) {
                 Ok(method) => {
                     if let Some(r) = at.request_mut() {
@@ -65,20 +53,20 @@ pub(super) fn apply(
                     }
                     ActionEffect::Continue
                 }
-                Err(e) => action_failed(program, rule, at.flow, invalid_value_error(rule, "method", &text, e)),
+                Err(e) => invalid_value(at, rule, "method", &text, e),
             }
         }
         Action::SetPath(t) => {
-            let path = query_params::encode_path(&at.render(program, t));
+            let path = query_params::encode_path(&at.render(t));
             set_path(at, path)
         }
         Action::SetUrl(t) => {
-            let text = at.render(program, t);
-            retarget(at, &text, false, rule, program)
+            let text = at.render(t);
+            retarget(at, &text, false, rule)
         }
         Action::SetQuery(pairs) => {
             for (name, value) in &pairs.0 {
-                let (name, value) = (at.render(program, name), at.render(program, value));
+                let (name, value) = (at.render(name), at.render(value));
                 let Some(target) = at.request().map(|r| query_params::set_param(&r.url.path, &name, Some(&value)))
                 else {
                     break;
@@ -89,7 +77,7 @@ pub(super) fn apply(
         }
         Action::RemoveQuery(names) => {
             for name in &names.0 {
-                let name = at.render(program, name);
+                let name = at.render(name);
                 let Some(target) = at.request().map(|r| query_params::set_param(&r.url.path, &name, None)) else {
                     break;
                 };
@@ -99,10 +87,10 @@ pub(super) fn apply(
         }
         Action::SetRequestCookie(pairs) => {
             for (name, value) in &pairs.0 {
-                let (name, value) = (at.render(program, name), at.render(program, value));
+                let (name, value) = (at.render(name), at.render(value));
                 if value.bytes().any(|b| matches!(b, b';' | b'\r' | b'\n' | 0)) {
                     let why = "a cookie holds no semicolon and no line break";
-                    return action_failed(program, rule, at.flow, invalid_value_error(rule, "cookie", &value, why));
+                    return Some(invalid_value(at, rule, "cookie", &value, why));
                 }
                 if let Some(r) = at.request_mut() {
                     cookies::set_request_cookie(&mut r.headers, &name, Some(&value));
@@ -112,16 +100,16 @@ pub(super) fn apply(
         }
         Action::RemoveRequestCookie(names) => {
             for name in &names.0 {
-                let name = at.render(program, name);
+                let name = at.render(name);
                 if let Some(r) = at.request_mut() {
                     cookies::set_request_cookie(&mut r.headers, &name, None);
                 }
             }
             ActionEffect::Continue
         }
-        Action::MapRemote(remote) => map_remote(at, remote, rule, program),
+        Action::MapRemote(remote) => map_remote(at, remote, rule),
         Action::SetStatus(t) => {
-            let text = at.render(program, t);
+            let text = at.render(t);
             let status =
                 text.trim().parse::<u16>().ok().filter(|n| *n >= 200).and_then(|n| StatusCode::from_u16(n).ok());
             match (status, at.response.as_deref_mut()) {
@@ -130,35 +118,30 @@ pub(super) fn apply(
                     response.reason = status.canonical_reason().unwrap_or_default().into();
                     ActionEffect::Continue
                 }
-                (None, _) => {
-                    action_failed(program, rule, at.flow, invalid_value_error(rule, "status", &text, "it is none"))
-                }
+                (None, _) => invalid_value(at, rule, "status", &text, "it is none"),
                 (_, None) => ActionEffect::Continue,
             }
         }
         Action::SetResponseCookie(line) => {
-            let value = set_cookie(at, line, program);
-            add_field(at, "Set-Cookie", &value, rule, program)
+            let value = set_cookie(at, line);
+            add_field(at, "Set-Cookie", &value, rule)
         }
         Action::RemoveResponseCookie(names) => {
             for name in &names.0 {
-                let value =
-                    format!("{}=; Path=/; Max-Age=0; Expires=Thu, 01 Jan 1970 00:00:00 GMT", at.render(program, name));
-                if let end @ ActionEffect::End(_) = add_field(at, "Set-Cookie", &value, rule, program) {
-                    return end;
+                let value = format!("{}=; Path=/; Max-Age=0; Expires=Thu, 01 Jan 1970 00:00:00 GMT", at.render(name));
+                if let end @ ActionEffect::End(_) = add_field(at, "Set-Cookie", &value, rule) {
+                    return Some(end);
                 }
             }
             ActionEffect::Continue
         }
         Action::Anticache(_) => anticache(at),
-        Action::Anticomp(_) => set_field(at, "Accept-Encoding", "identity", rule, program),
-        Action::StickyCookie(_) => sticky_cookie(at, program),
-        Action::StickyAuth(_) => sticky_auth(at, program),
-        Action::SaveSession(_) | Action::ApplySession(_) | Action::ClearSession(_) => {
-            session_action(at, action, program)
-        }
-        _ => ActionEffect::Continue,
-    }
+        Action::Anticomp(_) => set_field(at, "Accept-Encoding", "identity", rule),
+        Action::StickyCookie(_) => sticky_cookie(at),
+        Action::StickyAuth(_) => sticky_auth(at),
+        Action::SaveSession(_) | Action::ApplySession(_) | Action::ClearSession(_) => session_action(at, action),
+        _ => return None,
+    })
 }
 
 fn apply_header_op(
@@ -166,12 +149,11 @@ fn apply_header_op(
     pairs: &[(TextTemplate, TextTemplate)],
     how: HeaderOp,
     rule: &CompiledRule,
-    program: &RuleProgram,
 ) -> ActionEffect {
     for (name, value) in pairs {
-        let name = at.render(program, name);
+        let name = at.render(name);
         let value = {
-            let view = at.view(program);
+            let view = at.view();
             let previous = view.head_of(at.side()).and_then(|h| h.get(&name));
             if how == HeaderOp::Update && previous.is_none() {
                 continue;
@@ -179,8 +161,8 @@ fn apply_header_op(
             value.render(&RenderContext { view: &view, previous, groups: None }).into_owned()
         };
         let effect = match how {
-            HeaderOp::Add => add_field(at, &name, &value, rule, program),
-            HeaderOp::Set | HeaderOp::Update => set_field(at, &name, &value, rule, program),
+            HeaderOp::Add => add_field(at, &name, &value, rule),
+            HeaderOp::Set | HeaderOp::Update => set_field(at, &name, &value, rule),
         };
         if matches!(effect, ActionEffect::End(_)) {
             return effect;
@@ -189,28 +171,16 @@ fn apply_header_op(
     ActionEffect::Continue
 }
 
-fn add_field(
-    at: &mut ActionContext<'_>,
-    name: &str,
-    value: &str,
-    rule: &CompiledRule,
-    program: &RuleProgram,
-) -> ActionEffect {
+fn add_field(at: &mut ActionContext<'_>, name: &str, value: &str, rule: &CompiledRule) -> ActionEffect {
     match at.head_mut().map(|h| h.append(name, value)) {
-        Some(Err(e)) => action_failed(program, rule, at.flow, invalid_value_error(rule, "field", name, e)),
+        Some(Err(e)) => invalid_value(at, rule, "field", name, e),
         _ => ActionEffect::Continue,
     }
 }
 
-fn set_field(
-    at: &mut ActionContext<'_>,
-    name: &str,
-    value: &str,
-    rule: &CompiledRule,
-    program: &RuleProgram,
-) -> ActionEffect {
+fn set_field(at: &mut ActionContext<'_>, name: &str, value: &str, rule: &CompiledRule) -> ActionEffect {
     match at.head_mut().map(|h| h.set(name, value)) {
-        Some(Err(e)) => action_failed(program, rule, at.flow, invalid_value_error(rule, "field", name, e)),
+        Some(Err(e)) => invalid_value(at, rule, "field", name, e),
         _ => ActionEffect::Continue,
     }
 }
@@ -225,15 +195,10 @@ fn remove_fields(headers: &mut Headers, name: &str) {
     }
 }
 
-fn replace_in_field(
-    at: &mut ActionContext<'_>,
-    r: &ReplaceField,
-    rule: &CompiledRule,
-    program: &RuleProgram,
-) -> ActionEffect {
-    let name = at.render(program, &r.name);
+fn replace_in_field(at: &mut ActionContext<'_>, r: &ReplaceField, rule: &CompiledRule) -> ActionEffect {
+    let name = at.render(&r.name);
     let values: Vec<Vec<u8>> = {
-        let view = at.view(program);
+        let view = at.view();
         let Some(headers) = view.head_of(at.side()) else { return ActionEffect::Continue };
         if !headers.get_all(&name).any(|v| r.regex.0.is_match(v)) {
             return ActionEffect::Continue;
@@ -259,7 +224,7 @@ fn replace_in_field(
         let name = String::from_utf8_lossy(n);
         if let Err(e) = new.append(&name, value) {
             let error = invalid_value_error(rule, "field", &name, e);
-            return action_failed(program, rule, at.flow, error);
+            return action_failed(at, rule, error);
         }
     }
     *headers = new;
@@ -274,13 +239,7 @@ fn set_path(at: &mut ActionContext<'_>, path: String) -> ActionEffect {
 }
 
 /// Sends the request to another URL; `Host` follows the new host unless it is to be preserved.
-fn retarget(
-    at: &mut ActionContext<'_>,
-    url: &str,
-    keep_host: bool,
-    rule: &CompiledRule,
-    program: &RuleProgram,
-) -> ActionEffect {
+fn retarget(at: &mut ActionContext<'_>, url: &str, keep_host: bool, rule: &CompiledRule) -> ActionEffect {
     match parse_url(url) {
         Ok(url) => {
             if let Some(r) = at.request_mut() {
@@ -292,20 +251,15 @@ fn retarget(
             }
             ActionEffect::Continue
         }
-        Err(e) => action_failed(program, rule, at.flow, invalid_value_error(rule, "URL", url, e)),
+        Err(e) => invalid_value(at, rule, "URL", url, e),
     }
 }
 
 /// Another base URL with the request's path appended, or the result of a regex replacement; a regex that does not
 /// match changes nothing.
-fn map_remote(
-    at: &mut ActionContext<'_>,
-    remote: &MapRemoteParams,
-    rule: &CompiledRule,
-    program: &RuleProgram,
-) -> ActionEffect {
+fn map_remote(at: &mut ActionContext<'_>, remote: &MapRemoteParams, rule: &CompiledRule) -> ActionEffect {
     let new = {
-        let view = at.view(program);
+        let view = at.view();
         let Some(request) = view.request else { return ActionEffect::Continue };
         match &remote.regex {
             Some(regex) => {
@@ -329,13 +283,13 @@ fn map_remote(
             }
         }
     };
-    retarget(at, &new, remote.keep_host, rule, program)
+    retarget(at, &new, remote.keep_host, rule)
 }
 
 /// A `Set-Cookie` line (RFC 6265 4.1). Separators and line breaks in rendered values are dropped, so that a value
 /// cannot add attributes.
-fn set_cookie(at: &ActionContext<'_>, line: &CookieLine, program: &RuleProgram) -> String {
-    let clean = |t: &TextTemplate| at.render(program, t).replace([';', '\r', '\n', '\0'], "");
+fn set_cookie(at: &ActionContext<'_>, line: &CookieLine) -> String {
+    let clean = |t: &TextTemplate| at.render(t).replace([';', '\r', '\n', '\0'], "");
     let mut out = format!("{}={}", clean(&line.name), clean(&line.value));
     if let Some(path) = &line.path {
         out += &format!("; Path={}", clean(path));
@@ -382,32 +336,32 @@ pub(crate) fn disable_caching(headers: &mut Headers) {
     headers.set("Cache-Control", "no-store").expect("a constant is a valid value");
 }
 
-fn request_host(at: &ActionContext<'_>, program: &RuleProgram) -> String {
-    at.view(program).with_host(ToOwned::to_owned)
+fn request_host(at: &ActionContext<'_>) -> String {
+    at.view().with_host(ToOwned::to_owned)
 }
 
-fn sticky_cookie(at: &mut ActionContext<'_>, program: &RuleProgram) -> ActionEffect {
-    let host = request_host(at, program);
-    let sessions = &program.runtime.sessions;
+fn sticky_cookie(at: &mut ActionContext<'_>) -> ActionEffect {
+    let host = request_host(at);
+    let sessions = &at.program.runtime.sessions;
     if at.request().is_some_and(|r| r.headers.contains("cookie")) {
         if let Some(r) = at.request() {
             sessions.store_request_cookies(&host, &r.headers);
         }
     } else {
-        apply_cookies(at, &host, true, program);
+        apply_cookies(at, &host, true);
     }
     at.state().sticky = true;
     ActionEffect::Continue
 }
 
-fn sticky_auth(at: &mut ActionContext<'_>, program: &RuleProgram) -> ActionEffect {
-    let host = request_host(at, program);
+fn sticky_auth(at: &mut ActionContext<'_>) -> ActionEffect {
+    let host = request_host(at);
     let own = at.request().and_then(|r| r.headers.get_str("authorization")).map(ToOwned::to_owned);
     let key = format!("sticky-auth {host}");
     match own {
-        Some(value) => program.runtime.sessions.store_header(&key, "Authorization", &value),
+        Some(value) => at.program.runtime.sessions.store_header(&key, "Authorization", &value),
         None => {
-            let stored = program.runtime.sessions.headers(&key);
+            let stored = at.program.runtime.sessions.headers(&key);
             if let (Some(r), Some((_, value))) = (at.request_mut(), stored.into_iter().next()) {
                 let _ = r.headers.set("Authorization", value);
             }
@@ -417,10 +371,10 @@ fn sticky_auth(at: &mut ActionContext<'_>, program: &RuleProgram) -> ActionEffec
 }
 
 /// Sends the stored cookies for a host and path; with `merge`, the client's own come first.
-fn apply_cookies(at: &mut ActionContext<'_>, host: &str, merge: bool, program: &RuleProgram) {
-    let view = at.view(program);
+fn apply_cookies(at: &mut ActionContext<'_>, host: &str, merge: bool) {
+    let view = at.view();
     let Some(path) = view.request.map(|r| r.url.path_only().to_owned()) else { return };
-    let cookies = program.runtime.sessions.cookies(host, &path, view.scheme() == interflow_types::Scheme::Https);
+    let cookies = at.program.runtime.sessions.cookies(host, &path, view.scheme() == interflow_types::Scheme::Https);
     drop(view);
     let Some(r) = at.request_mut() else { return };
     if !merge {
@@ -433,9 +387,9 @@ fn apply_cookies(at: &mut ActionContext<'_>, host: &str, merge: bool, program: &
     }
 }
 
-fn session_action(at: &mut ActionContext<'_>, action: &Action, program: &RuleProgram) -> ActionEffect {
-    let host = request_host(at, program);
-    let sessions = &program.runtime.sessions;
+fn session_action(at: &mut ActionContext<'_>, action: &Action) -> ActionEffect {
+    let host = request_host(at);
+    let sessions = &at.program.runtime.sessions;
     match action {
         Action::SaveSession(s) => {
             if let (true, Some(response)) = (s.cookies, at.response.as_deref()) {
@@ -451,9 +405,9 @@ fn session_action(at: &mut ActionContext<'_>, action: &Action, program: &RulePro
             }
         }
         Action::ApplySession(s) => {
-            let domain = s.domain.as_ref().map_or_else(|| host.clone(), |d| at.render(program, d));
+            let domain = s.domain.as_ref().map_or_else(|| host.clone(), |d| at.render(d));
             if s.cookies {
-                apply_cookies(at, &domain, s.merge, program);
+                apply_cookies(at, &domain, s.merge);
             }
             if s.headers {
                 let stored = sessions.headers(&domain);
@@ -465,7 +419,7 @@ fn session_action(at: &mut ActionContext<'_>, action: &Action, program: &RulePro
             }
         }
         Action::ClearSession(s) => {
-            let domain = s.domain.as_ref().map(|d| at.render(program, d));
+            let domain = s.domain.as_ref().map(|d| at.render(d));
             sessions.clear(domain.as_deref());
         }
         _ => {}

@@ -7,9 +7,9 @@ use interflow_types::{Body, Error, ErrorKind, Method, Phase, Response, ResponseH
 
 use super::answers;
 use super::context::ActionContext;
-use super::effect::{ActionEffect, PendingAction, action_failed, invalid_value_error};
+use super::effect::{ActionEffect, PendingAction, invalid_value};
 use crate::body::content::BodyContent;
-use crate::compiled::program::{CompiledRule, RuleProgram};
+use crate::compiled::program::CompiledRule;
 use crate::flow::external_changes::ExternalChanges;
 use crate::flow::verdict::RuleVerdict;
 use crate::params::HoldParams;
@@ -18,14 +18,9 @@ use crate::state::hold::{HoldDecision, HoldRequest};
 /// Maximum part of a body presented to the operator, in bytes; a larger or binary one is not presented at all.
 const MAX_SHOWN_BODY: usize = 256 << 10;
 
-pub(super) fn hold(
-    at: &mut ActionContext<'_>,
-    h: &HoldParams,
-    rule: &CompiledRule,
-    program: &RuleProgram,
-) -> ActionEffect {
-    let note = h.note.as_ref().map(|n| at.render(program, n));
-    let timeout = h.timeout.unwrap_or(program.config.hold_timeout).0;
+pub(super) fn hold(at: &mut ActionContext<'_>, h: &HoldParams, rule: &CompiledRule) -> ActionEffect {
+    let note = h.note.as_ref().map(|n| at.render(n));
+    let timeout = h.timeout.unwrap_or(at.program.config.hold_timeout).0;
     at.flow.tag("held");
     let body = match (&at.message, &at.body) {
         (Some(m), _) => Some(&m.payload),
@@ -34,7 +29,7 @@ pub(super) fn hold(
     let body =
         body.filter(|b| b.len() <= MAX_SHOWN_BODY).and_then(|b| std::str::from_utf8(b).ok().map(ToOwned::to_owned));
     let ask = {
-        let view = at.view(program);
+        let view = at.view();
         let fields = view.head_of(at.side()).into_iter().flatten();
         let text = |b: &[u8]| String::from_utf8_lossy(b).into_owned();
         HoldRequest {
@@ -53,7 +48,7 @@ pub(super) fn hold(
             body,
         }
     };
-    let waiting = Arc::clone(&program.runtime.holds).wait(ask, program.config.max_held);
+    let waiting = Arc::clone(&at.program.runtime.holds).wait(ask, at.program.config.max_held);
     ActionEffect::Wait(PendingAction::Decision(Box::pin(waiting), h.pass))
 }
 
@@ -61,13 +56,12 @@ pub(super) fn hold(
 pub(super) fn apply_decision(
     at: &mut ActionContext<'_>,
     rule: &CompiledRule,
-    program: &RuleProgram,
     decision: Option<HoldDecision>,
     pass: bool,
 ) -> ActionEffect {
     match decision {
         // During shutdown nobody can decide, so `pass` does not apply.
-        None if program.runtime.holds.is_closed() => {
+        None if at.program.runtime.holds.is_closed() => {
             let why = format!("rule `{}` held it when Interflow stopped; send it again", rule.name);
             ActionEffect::End(RuleVerdict::Deny(Error::new(ErrorKind::Draining, why)))
         }
@@ -84,7 +78,7 @@ pub(super) fn apply_decision(
                 ActionEffect::Stop
             }
             Ok(response) => ActionEffect::End(RuleVerdict::Answer(Box::new(response))),
-            Err(e) => action_failed(program, rule, at.flow, invalid_value_error(rule, "answer", "", e)),
+            Err(e) => invalid_value(at, rule, "answer", "", e),
         },
         Some(HoldDecision::Change { method, url, status, headers, body }) => {
             let changes = ExternalChanges {
@@ -97,7 +91,7 @@ pub(super) fn apply_decision(
             };
             match changes.apply(at) {
                 Ok(()) => ActionEffect::Continue,
-                Err(e) => action_failed(program, rule, at.flow, invalid_value_error(rule, "change", "", e)),
+                Err(e) => invalid_value(at, rule, "change", "", e),
             }
         }
     }

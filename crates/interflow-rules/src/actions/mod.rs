@@ -17,7 +17,7 @@ pub(crate) use effect::{ActionEffect, PendingAction, action_failed};
 pub(crate) use headers::disable_caching;
 
 use crate::action::Action;
-use crate::compiled::program::{CompiledRule, RuleProgram};
+use crate::compiled::program::CompiledRule;
 use crate::disk::FileOutcome;
 use crate::flow::verdict::RuleVerdict;
 
@@ -33,12 +33,7 @@ impl PendingAction {
     }
 
     /// Waits for the operation and applies its result to the flow as it is then.
-    pub async fn complete(
-        self,
-        at: &mut ActionContext<'_>,
-        rule: &CompiledRule,
-        program: &RuleProgram,
-    ) -> ActionEffect {
+    pub async fn complete(self, at: &mut ActionContext<'_>, rule: &CompiledRule) -> ActionEffect {
         match self {
             Self::Exec(run) => {
                 let (key, answer) = (run.key(), run.run().await);
@@ -55,50 +50,40 @@ impl PendingAction {
                 let done = run.run().await;
                 let selected = done.selected.clone();
                 at.json.record(done);
-                annotate::capture_selected(at, &params, selected, rule, program)
+                annotate::capture_selected(at, &params, selected, rule)
             }
             Self::Sleep(time) => {
                 tokio::time::sleep(time).await;
                 ActionEffect::Continue
             }
-            Self::Service(service) => external::call_service(at, service, rule, program).await,
+            Self::Service(service) => external::call_service(at, service, rule).await,
             Self::Script(run) => {
-                let ran = program.scripts.run(*run).await;
-                external::apply_script_outcome(at, rule, program, ran)
+                let ran = at.program.scripts.run(*run).await;
+                external::apply_script_outcome(at, rule, ran)
             }
             Self::File(task) => match task.await {
-                Ok(outcome) => apply_file_outcome(at, outcome, rule, program),
-                Err(e) => effect::action_failed(program, rule, at.flow, e),
+                Ok(outcome) => apply_file_outcome(at, outcome, rule),
+                Err(e) => effect::action_failed(at, rule, e),
             },
             Self::Decision(decision, pass) => {
                 let decision = decision.await;
-                hold::apply_decision(at, rule, program, decision, pass)
+                hold::apply_decision(at, rule, decision, pass)
             }
         }
     }
 }
 
-fn apply_file_outcome(
-    at: &mut ActionContext<'_>,
-    outcome: FileOutcome,
-    rule: &CompiledRule,
-    program: &RuleProgram,
-) -> ActionEffect {
+fn apply_file_outcome(at: &mut ActionContext<'_>, outcome: FileOutcome, rule: &CompiledRule) -> ActionEffect {
     match outcome {
         FileOutcome::Nothing => ActionEffect::Continue,
         FileOutcome::Response(response) => ActionEffect::End(RuleVerdict::Answer(response)),
         FileOutcome::Body(change) => bodies::add_change(at, change, rule),
-        FileOutcome::Message(change) => bodies::change_message(at, &change, false, rule, program),
+        FileOutcome::Message(change) => bodies::change_message(at, &change, false, rule),
     }
 }
 
 /// Executes an action. Never blocks: what takes time is returned as [`ActionEffect::Wait`].
-pub(crate) fn apply(
-    at: &mut ActionContext<'_>,
-    action: &Action,
-    rule: &CompiledRule,
-    program: &RuleProgram,
-) -> ActionEffect {
+pub(crate) fn apply(at: &mut ActionContext<'_>, action: &Action, rule: &CompiledRule) -> ActionEffect {
     match action {
         Action::Nothing(_) => ActionEffect::Continue,
         Action::Stop(_) => ActionEffect::Stop,
@@ -108,56 +93,24 @@ pub(crate) fn apply(
             ActionEffect::Wait(PendingAction::Sleep(crate::body::fault_injection::with_jitter(d.time.0, d.jitter.0)))
         }
         Action::Abort(_) => ActionEffect::End(answers::abort_verdict(rule)),
-        Action::Hold(h) => hold::hold(at, h, rule, program),
-        Action::Replay(_) | Action::Script(_) | Action::Call(_) => external::apply(at, action, rule, program),
-        Action::Tag(_)
-        | Action::Comment(_)
-        | Action::Colour(_)
-        | Action::SetVariable(_)
-        | Action::Capture(_)
-        | Action::Log(_)
-        | Action::Print(_)
-        | Action::PrintError(_)
-        | Action::AppendFile(_) => annotate::apply(at, action, rule, program),
-        Action::UpstreamProxy(_)
-        | Action::Direct(_)
-        | Action::HttpVersion(_)
-        | Action::ConnectTo(_)
-        | Action::DnsOverHttps(_)
-        | Action::TlsVersion(_)
-        | Action::ServeHttp1(_)
-        | Action::ShowCertificate(_)
-        | Action::DangerSkipVerify(_)
-        | Action::ClientCertificate(_)
-        | Action::Impersonate(_)
-        | Action::OwnConnection(_) => upstream::apply(at, action, rule, program),
-        Action::Answer(_) | Action::Block(_) | Action::Redirect(_) | Action::MapLocal(_) | Action::ServeCa(_) => {
-            answers::apply(at, action, rule, program)
-        }
-        Action::EditRequestBody(_)
-        | Action::EditResponseBody(_)
-        | Action::InjectHtml(_)
-        | Action::EditMessage(_)
-        | Action::InjectMessage(_)
-        | Action::DropMessage(_)
-        | Action::Throttle(_)
-        | Action::TruncateResponse(_)
-        | Action::ResetResponse(_)
-        | Action::ResetRequest(_)
-        | Action::CorruptResponse(_)
-        | Action::SaveResponseBody(_) => bodies::apply(at, action, rule, program),
-        _ => headers::apply(at, action, rule, program),
+        Action::Hold(h) => hold::hold(at, h, rule),
+        _ => annotate::apply(at, action, rule)
+            .or_else(|| external::apply(at, action, rule))
+            .or_else(|| answers::apply(at, action, rule))
+            .or_else(|| bodies::apply(at, action, rule))
+            .or_else(|| headers::apply(at, action, rule))
+            .unwrap_or_else(|| upstream::apply(at, action, rule)),
     }
 }
 
 /// Stores the named groups of the condition's regexes in variables, from the first value that matches.
-pub(crate) fn capture_groups(at: &mut ActionContext<'_>, rule: &CompiledRule, program: &RuleProgram) {
+pub(crate) fn capture_groups(at: &mut ActionContext<'_>, rule: &CompiledRule) {
     if rule.captures.is_empty() {
         return;
     }
     let mut edits = Vec::new();
     {
-        let view = at.view(program);
+        let view = at.view();
         for (place, regex) in &rule.captures {
             let _ = place.evaluate(&view, &mut |value| {
                 let Some(groups) = regex.captures(value) else { return false };

@@ -5,22 +5,17 @@ use std::sync::Arc;
 use interflow_types::{Direction, Headers, Phase};
 
 use super::context::ActionContext;
-use crate::compiled::program::RuleProgram;
 use crate::script::{CompiledScript, HeaderPairs, RequestSnapshot, ScriptRun, ScriptSnapshot};
 
 impl ScriptRun {
-    pub fn new(compiled: Arc<CompiledScript>, at: &ActionContext<'_>, program: &RuleProgram) -> Self {
-        Self {
-            compiled,
-            snapshot: ScriptSnapshot::from_context(at, program),
-            store: Arc::clone(&program.runtime.store),
-        }
+    pub fn new(compiled: Arc<CompiledScript>, at: &ActionContext<'_>) -> Self {
+        Self { compiled, snapshot: ScriptSnapshot::from_context(at), store: Arc::clone(&at.program.runtime.store) }
     }
 }
 
 impl ScriptSnapshot {
-    pub fn from_context(at: &ActionContext<'_>, program: &RuleProgram) -> Self {
-        let view = at.view(program);
+    pub fn from_context(at: &ActionContext<'_>) -> Self {
+        let view = at.view();
         let variables = view.flow.extension::<crate::flow::flow_state::RuleState>();
         let request = view.request.map(|r| RequestSnapshot {
             method: r.method.as_str().to_owned(),

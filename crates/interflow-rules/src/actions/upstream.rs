@@ -1,86 +1,57 @@
 //! Actions on the upstream connection and on the TLS presented to clients.
 
-use interflow_types::{Authority, ClientTlsOverride, HttpVersion};
+use interflow_types::{Authority, ClientTlsOverride, HttpVersion, UpstreamOverrides};
 
 use super::context::ActionContext;
-use super::effect::{ActionEffect, action_failed, invalid_value_error};
+use super::effect::{ActionEffect, invalid_value};
 use crate::action::Action;
-use crate::compiled::program::{CompiledRule, RuleProgram};
+use crate::compiled::program::CompiledRule;
 
-pub(super) fn apply(
-    at: &mut ActionContext<'_>,
-    action: &Action,
-    rule: &CompiledRule,
-    program: &RuleProgram,
-) -> ActionEffect {
+pub(super) fn apply(at: &mut ActionContext<'_>, action: &Action, rule: &CompiledRule) -> ActionEffect {
     match action {
-        Action::UpstreamProxy(b) => {
-            let direct = b.bypasses(&at.flow.authority);
-            let via = b.via.iter().map(|t| at.render(program, t)).collect();
-            if let Some(way) = at.overrides.as_deref_mut().filter(|_| !direct) {
-                way.via = Some(via);
-            }
-        }
-        Action::Direct(_) => {
-            if let Some(way) = at.overrides.as_deref_mut() {
-                way.via = Some(Vec::new());
-            }
-        }
-        Action::HttpVersion(version) => {
-            if let Some(way) = at.overrides.as_deref_mut() {
-                way.version =
-                    version.0.first().map(|v| if v.starts_with('2') { HttpVersion::H2 } else { HttpVersion::Http11 });
-            }
-        }
-        Action::ConnectTo(s) => {
-            let text = at.render(program, &s.to);
-            let now = at.request().map_or(&at.flow.authority, |r| &r.url.authority).clone();
-            match parse_connect_target(&text, &now) {
-                Ok(authority) => {
-                    if let Some(way) = at.overrides.as_deref_mut() {
-                        way.dial = Some(authority);
-                    }
-                }
-                Err(e) => return action_failed(program, rule, at.flow, invalid_value_error(rule, "address", &text, e)),
-            }
-        }
-        Action::DnsOverHttps(server) => {
-            if let Some(way) = at.overrides.as_deref_mut() {
-                way.dns_over_https = Some(server.0.clone());
-            }
-        }
-        Action::TlsVersion(only) => {
-            if let Some(way) = at.overrides.as_deref_mut() {
-                way.tls_version = Some(only.0);
-            }
-        }
         Action::ServeHttp1(_) => at.flow.extension_mut::<ClientTlsOverride>().http1 = true,
-        Action::ShowCertificate(c) => {
-            at.flow.extension_mut::<ClientTlsOverride>().certificate = Some(c.files());
-        }
-        Action::DangerSkipVerify(_) => {
-            if let Some(way) = at.overrides.as_deref_mut() {
-                way.danger_skip_verify = true;
+        Action::ShowCertificate(c) => at.flow.extension_mut::<ClientTlsOverride>().certificate = Some(c.files()),
+        _ => {
+            let Some(overrides) = at.overrides.take() else { return ActionEffect::Continue };
+            let outcome = set_override(at, overrides, action);
+            at.overrides = Some(overrides);
+            if let Err((address, why)) = outcome {
+                return invalid_value(at, rule, "address", &address, why);
             }
         }
-        Action::ClientCertificate(c) => {
-            if let Some(way) = at.overrides.as_deref_mut() {
-                way.client_certificate = Some(c.files());
-            }
-        }
-        Action::Impersonate(like) => {
-            if let Some(way) = at.overrides.as_deref_mut() {
-                way.fingerprint = Some(like.as_str().to_owned());
-            }
-        }
-        Action::OwnConnection(_) => {
-            if let Some(way) = at.overrides.as_deref_mut() {
-                way.own_connection = true;
-            }
-        }
-        _ => {}
     }
     ActionEffect::Continue
+}
+
+/// # Errors
+/// An address that cannot be used, and why.
+fn set_override(
+    at: &ActionContext<'_>,
+    overrides: &mut UpstreamOverrides,
+    action: &Action,
+) -> Result<(), (String, String)> {
+    match action {
+        Action::UpstreamProxy(b) if b.bypasses(&at.flow.authority) => {}
+        Action::UpstreamProxy(b) => overrides.via = Some(b.via.iter().map(|t| at.render(t)).collect()),
+        Action::Direct(_) => overrides.via = Some(Vec::new()),
+        Action::HttpVersion(version) => {
+            let version = version.0.first();
+            overrides.version = version.map(|v| if v.starts_with('2') { HttpVersion::H2 } else { HttpVersion::Http11 });
+        }
+        Action::ConnectTo(s) => {
+            let text = at.render(&s.to);
+            let now = at.request().map_or(&at.flow.authority, |r| &r.url.authority);
+            overrides.dial = Some(parse_connect_target(&text, now).map_err(|why| (text, why))?);
+        }
+        Action::DnsOverHttps(server) => overrides.dns_over_https = Some(server.0.clone()),
+        Action::TlsVersion(only) => overrides.tls_version = Some(only.0),
+        Action::DangerSkipVerify(_) => overrides.danger_skip_verify = true,
+        Action::ClientCertificate(c) => overrides.client_certificate = Some(c.files()),
+        Action::Impersonate(like) => overrides.fingerprint = Some(like.as_str().to_owned()),
+        Action::OwnConnection(_) => overrides.own_connection = true,
+        _ => {}
+    }
+    Ok(())
 }
 
 /// `host`, `host:port` or `:port`; missing parts are taken from `now`, the authority of the request.

@@ -25,7 +25,7 @@ static SLOTS: Semaphore = Semaphore::const_new(WRITERS);
 /// a warning.
 pub(crate) fn tee_to_file(body: Body, path: PathBuf, private: PrivateFiles) -> Body {
     let (to, from) = channel(QUEUE_CHUNKS);
-    let shown = path.display().to_string();
+    let path_text = path.display().to_string();
     tokio::spawn(async move {
         let file_name = path.display().to_string();
         if let Err(e) = write_chunks(path, private, from).await {
@@ -38,7 +38,7 @@ pub(crate) fn tee_to_file(body: Body, path: PathBuf, private: PrivateFiles) -> B
             if let Some(sender) = &to
                 && let Err(TrySendError::Full(_)) = sender.try_send(data.clone())
             {
-                tracing::error!("the disk is too slow: {shown} is cut off");
+                tracing::error!("the disk is too slow: {path_text} is cut off");
                 to = None;
             }
         }

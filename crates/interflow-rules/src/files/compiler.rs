@@ -184,11 +184,11 @@ impl<'c> Compiler<'c> {
         rule: &str,
         names: &crate::text::string_list::OneOrManyStrings,
     ) {
-        let known: Vec<&str> = self.services.iter().map(|(n, _)| n.as_str()).collect();
+        let service_names: Vec<&str> = self.services.iter().map(|(n, _)| n.as_str()).collect();
         let message = match &names.0[..] {
-            [name] if known.contains(&name.as_str()) => return,
-            [name] if known.is_empty() => format!("there is no service `{name}`: write it under `services`"),
-            [name] => interflow_query::unknown_key_message("service", name, &known),
+            [name] if service_names.contains(&name.as_str()) => return,
+            [name] if service_names.is_empty() => format!("there is no service `{name}`: write it under `services`"),
+            [name] => interflow_query::unknown_key_message("service", name, &service_names),
             _ => "`call` takes the name of one service".into(),
         };
         self.problems.push(parsed.problem(at, Some(rule), message));
@@ -260,8 +260,8 @@ impl<'c> Compiler<'c> {
             if self.set.contains(&name) {
                 continue;
             }
-            let known = self.set.iter().map(String::as_str);
-            place.message = match interflow_query::closest_name(&name, known) {
+            let names = self.set.iter().map(String::as_str);
+            place.message = match interflow_query::closest_name(&name, names) {
                 Some(near) => format!("nothing sets the variable `{name}`: did you mean `{near}`?"),
                 None => format!(
                     "nothing sets the variable `{name}`: set it with set_variable, capture, a named group, or under `variables`"

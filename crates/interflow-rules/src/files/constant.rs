@@ -1,10 +1,9 @@
 //! Constants of rule files and of services' environments.
 
-#[cfg(feature = "schema")]
-use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer};
 
 use crate::flow::fixture::FlowFixture;
+use crate::text::shape::written_schema;
 use crate::text::template::TextTemplate;
 
 /// A constant; its text may contain `${env.NAME}`.
@@ -25,13 +24,4 @@ impl<'de> Deserialize<'de> for FileConstant {
     }
 }
 
-#[cfg(feature = "schema")]
-impl JsonSchema for FileConstant {
-    fn schema_name() -> std::borrow::Cow<'static, str> {
-        "Constant".into()
-    }
-
-    fn json_schema(g: &mut schemars::SchemaGenerator) -> schemars::Schema {
-        TextTemplate::json_schema(g)
-    }
-}
+written_schema!(FileConstant, "Constant", |g| TextTemplate::json_schema(g));

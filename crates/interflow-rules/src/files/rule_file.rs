@@ -12,6 +12,7 @@ use crate::compiled::phase_names;
 use crate::files::constant::FileConstant;
 use crate::matching::matchers::RuleCondition;
 use crate::service::ServiceDef;
+use crate::text::shape::written_schema;
 use crate::text::string_list::OneOrManyStrings;
 
 /// A rule file.
@@ -63,17 +64,10 @@ impl<'de> Deserialize<'de> for PhaseName {
     }
 }
 
-#[cfg(feature = "schema")]
-impl JsonSchema for PhaseName {
-    fn schema_name() -> std::borrow::Cow<'static, str> {
-        "Phase".into()
-    }
-
-    fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
-        let names: Vec<&str> = phase_names::PHASES.iter().map(|p| p.name).collect();
-        schemars::json_schema!({ "type": "string", "enum": names })
-    }
-}
+written_schema!(PhaseName, "Phase", |_| {
+    let names: Vec<&str> = phase_names::PHASES.iter().map(|p| p.name).collect();
+    json_schema!({ "type": "string", "enum": names })
+});
 
 /// One file or several.
 #[derive(Debug, Default)]
@@ -85,16 +79,7 @@ impl<'de> Deserialize<'de> for IncludeFiles {
     }
 }
 
-#[cfg(feature = "schema")]
-impl JsonSchema for IncludeFiles {
-    fn schema_name() -> std::borrow::Cow<'static, str> {
-        "Files".into()
-    }
-
-    fn json_schema(g: &mut schemars::SchemaGenerator) -> schemars::Schema {
-        OneOrManyStrings::json_schema(g)
-    }
-}
+written_schema!(IncludeFiles, "Files", |g| OneOrManyStrings::json_schema(g));
 
 /// The JSON Schema of a rule file, generated from its types.
 #[cfg(feature = "schema")]

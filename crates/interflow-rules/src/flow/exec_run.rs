@@ -49,8 +49,8 @@ pub(crate) struct ExecAnswers {
 impl ExecAnswers {
     /// The answer of a condition's program for a request with this path, if it ran.
     pub(crate) fn known(&self, condition: &Arc<ExecCondition>, path: Option<&ByteStr>) -> Option<bool> {
-        let found = self.known.iter().find(|(c, p, _)| Arc::ptr_eq(c, condition) && p.as_ref() == path);
-        found.map(|(.., answer)| *answer)
+        let record = self.known.iter().find(|(c, p, _)| Arc::ptr_eq(c, condition) && p.as_ref() == path);
+        record.map(|(.., answer)| *answer)
     }
 
     /// Says which program is needed, unless another one already is.

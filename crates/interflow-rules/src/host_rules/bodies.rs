@@ -128,7 +128,7 @@ impl HostRules {
             if let Some(before) = at.flow.extension::<RuleState>().and_then(|s| s.decided(entry.rule)) {
                 return before && entry.whole;
             }
-            let answer = evaluate_uncounted(rule, at, &self.program);
+            let answer = evaluate_uncounted(rule, at);
             // Asked again when the rules run.
             at.json.take_wanted();
             match answer {
@@ -142,7 +142,7 @@ impl HostRules {
     fn may_need_request_body(&self, at: &ActionContext<'_>) -> bool {
         self.later_body_rules.iter().any(|id| {
             let rule = &self.program.rules[*id as usize];
-            !matches!(evaluate_uncounted(rule, at, &self.program), Tristate::Known(false))
+            !matches!(evaluate_uncounted(rule, at), Tristate::Known(false))
         })
     }
 
@@ -154,7 +154,7 @@ impl HostRules {
                 let rule = &self.program.rules[entry.rule as usize];
                 entry.reads_content(phase, &self.program)
                     && entry.gate.may_match(at.request(), None)
-                    && !matches!(evaluate_uncounted(rule, at, &self.program), Tristate::Known(false))
+                    && !matches!(evaluate_uncounted(rule, at), Tristate::Known(false))
             })
         };
         let body = reads(Phase::ResponseBody);

@@ -53,7 +53,7 @@ impl MessageRuleContext {
             request,
             response: response.as_mut(),
             message: Some(&mut message),
-            ..ActionContext::new(Phase::Message, &mut self.flow)
+            ..ActionContext::new(&bound.program, Phase::Message, &mut self.flow)
         };
         match bound.run_message_rules(&mut at).await {
             MessageVerdict::Continue => Ok(Some(message.payload)),

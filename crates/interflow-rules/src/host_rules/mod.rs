@@ -276,7 +276,7 @@ impl HostRules {
                         }
                     }
                 }
-                match apply(at, action, rule, &self.program) {
+                match apply(at, action, rule) {
                     ActionEffect::Continue => {}
                     ActionEffect::Stop => return WalkResult::Done(RuleVerdict::Continue),
                     ActionEffect::End(verdict) => return WalkResult::Done(verdict),
@@ -310,8 +310,8 @@ impl HostRules {
         {
             return RuleMatch::from(before);
         }
-        let answer = match requirements::evaluate_captured_json(rule, at, &self.program) {
-            true => path_variants::evaluate(rule, at, &self.program),
+        let answer = match requirements::evaluate_captured_json(rule, at) {
+            true => path_variants::evaluate(rule, at),
             false => Tristate::NotYet,
         };
         if let Some(run) = at.json.take_wanted() {
@@ -333,7 +333,7 @@ impl HostRules {
             if at.phase < Phase::Message {
                 at.flow.tag(ByteStr::from_static("rule-matched"));
             }
-            capture_groups(at, rule, &self.program);
+            capture_groups(at, rule);
         }
         RuleMatch::from(holds)
     }
@@ -346,7 +346,7 @@ impl HostRules {
             at.state().record_decision(entry.rule, false);
         }
         let error = requirements::unread_error(&rule.name, at, why);
-        match action_failed(&self.program, rule, at.flow, error) {
+        match action_failed(at, rule, error) {
             ActionEffect::End(verdict) => Some(verdict),
             _ => None,
         }
@@ -360,7 +360,7 @@ impl HostRules {
             if phase == Phase::ClientHello && flow.client_tls.is_none() {
                 continue;
             }
-            let mut at = ActionContext::new(phase, flow);
+            let mut at = self.context(phase, flow);
             for entry in &self.phase_rules(phase).entries {
                 let rule = &self.program.rules[entry.rule as usize];
                 let mut marks =
@@ -371,7 +371,7 @@ impl HostRules {
                         RuleMatch::Yes => break true,
                         RuleMatch::No | RuleMatch::Unread(_) => break false,
                         RuleMatch::Run(waiting) => {
-                            waiting.complete(&mut at, rule, &self.program).await;
+                            waiting.complete(&mut at, rule).await;
                         }
                     }
                 };
@@ -380,7 +380,7 @@ impl HostRules {
                 }
                 let stops = std::iter::once(first)
                     .chain(marks)
-                    .any(|mark| matches!(apply(&mut at, mark, rule, &self.program), ActionEffect::Stop));
+                    .any(|mark| matches!(apply(&mut at, mark, rule), ActionEffect::Stop));
                 if stops || rule.stop {
                     break;
                 }
@@ -391,7 +391,7 @@ impl HostRules {
     /// Runs a phase before the request. `opens` means that the requests inside a tunnel are matched individually.
     pub fn run_connect<'a>(&'a self, phase: Phase, flow: &'a mut Flow, opens: bool) -> MaybeFuture<'a, TunnelVerdict> {
         flow.extension_mut::<RuleState>().connected = true;
-        self.run_without_body(ActionContext { opens, ..ActionContext::new(phase, flow) })
+        self.run_without_body(ActionContext { opens, ..self.context(phase, flow) })
     }
 
     /// Continues after an asynchronous action, until the phase is done.
@@ -405,7 +405,7 @@ impl HostRules {
         let (mut cursor, mut waiting) = (cursor, waiting);
         loop {
             let rule = &self.program.rules[self.phase_rules(at.phase).entries[cursor.entry].rule as usize];
-            match waiting.complete(at, rule, &self.program).await {
+            match waiting.complete(at, rule).await {
                 ActionEffect::End(verdict) => return verdict,
                 ActionEffect::Stop => return RuleVerdict::Continue,
                 ActionEffect::Wait(more) => waiting = more,
@@ -473,8 +473,8 @@ fn next_candidate(picked: &Candidates, from: usize) -> usize {
 }
 
 /// Evaluates a condition without side effects; open if that is impossible.
-fn evaluate_uncounted(rule: &CompiledRule, at: &ActionContext<'_>, program: &RuleProgram) -> Tristate {
-    if has_side_effects(rule) { Tristate::NotYet } else { rule.cond.evaluate(&at.view(program)) }
+fn evaluate_uncounted(rule: &CompiledRule, at: &ActionContext<'_>) -> Tristate {
+    if has_side_effects(rule) { Tristate::NotYet } else { rule.cond.evaluate(&at.view()) }
 }
 
 /// Whether a rule of the list annotates the flow.

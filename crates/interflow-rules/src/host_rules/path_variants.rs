@@ -4,7 +4,7 @@ use interflow_query::Tristate;
 use interflow_types::{RequestHead, path};
 
 use crate::actions::ActionContext;
-use crate::compiled::program::{CompiledRule, RuleProgram};
+use crate::compiled::program::CompiledRule;
 use crate::matching::index::{Candidates, RequestIndex};
 use crate::matching::path_mode::{PathMatchMode, is_ambiguous};
 
@@ -22,8 +22,8 @@ fn other_variants(request: &RequestHead) -> Option<Vec<RequestHead>> {
 }
 
 /// Evaluates the condition on the interpretations that its mode requires.
-pub(crate) fn evaluate(rule: &CompiledRule, at: &ActionContext<'_>, program: &RuleProgram) -> Tristate {
-    let written = rule.cond.evaluate(&at.view(program));
+pub(crate) fn evaluate(rule: &CompiledRule, at: &ActionContext<'_>) -> Tristate {
+    let written = rule.cond.evaluate(&at.view());
     let refuses = match rule.judged {
         PathMatchMode::AsWritten => return written,
         PathMatchMode::Any => true,
@@ -37,7 +37,7 @@ pub(crate) fn evaluate(rule: &CompiledRule, at: &ActionContext<'_>, program: &Ru
     // An ambiguous path matches every denying rule and no exempting one.
     let Some(others) = other_variants(request) else { return if refuses { written } else { Tristate::Known(false) } };
     let holds = |head: &RequestHead| {
-        let mut view = at.view(program);
+        let mut view = at.view();
         (view.request, view.shared_url) = (Some(head), None);
         rule.cond.evaluate(&view).holds()
     };

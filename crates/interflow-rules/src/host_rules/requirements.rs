@@ -7,7 +7,7 @@ use interflow_types::{Direction, Error, ErrorKind, Phase};
 use crate::action::Action;
 use crate::actions::ActionContext;
 use crate::compiled::action_templates::visit_templates;
-use crate::compiled::program::{CompiledRule, RuleProgram};
+use crate::compiled::program::CompiledRule;
 use crate::matching::condition::ConditionExpr;
 use crate::matching::graphql::graphql_paths;
 use crate::matching::text_predicate::TextField;
@@ -85,11 +85,11 @@ pub(crate) fn needs_whole_body(action: &Action) -> bool {
 }
 
 /// Evaluates the JSON from which the rule takes variables; whether that is done, or need not be.
-pub(crate) fn evaluate_captured_json(rule: &CompiledRule, at: &ActionContext<'_>, program: &RuleProgram) -> bool {
+pub(crate) fn evaluate_captured_json(rule: &CompiledRule, at: &ActionContext<'_>) -> bool {
     if rule.captures.is_empty() {
         return true;
     }
-    let view = at.view(program);
+    let view = at.view();
     rule.captures.iter().all(|(field, _)| match field {
         TextField::Json(..) | TextField::GraphqlOperation => {
             let _ = field.evaluate(&view, &mut |_| false);

@@ -53,7 +53,7 @@ impl Stage for HostRules {
             return MaybeFuture::Ready(Ok(body));
         }
         self.run_with_body(
-            ActionContext { request: RequestAccess::Changing(head), ..ActionContext::new(Phase::RequestBody, flow) },
+            ActionContext { request: RequestAccess::Changing(head), ..self.context(Phase::RequestBody, flow) },
             body,
         )
     }
@@ -62,13 +62,13 @@ impl Stage for HostRules {
         &'a self,
         flow: &'a mut Flow,
         head: Option<&'a RequestHead>,
-        way: &'a mut UpstreamOverrides,
+        overrides: &'a mut UpstreamOverrides,
     ) -> MaybeFuture<'a, RequestVerdict> {
         let request = head.map_or(RequestAccess::None, RequestAccess::Seen);
         self.run_without_body(ActionContext {
             request,
-            overrides: Some(way),
-            ..ActionContext::new(Phase::UpstreamConnect, flow)
+            overrides: Some(overrides),
+            ..self.context(Phase::UpstreamConnect, flow)
         })
     }
 
@@ -82,8 +82,8 @@ impl Stage for HostRules {
         // Before the fast path: the state of these actions needs no rule in this phase.
         if let Some(state) = flow.extension::<RuleState>() {
             if state.sticky {
-                let at = ActionContext::new(Phase::ResponseHead, flow);
-                let host = at.view(&self.program).with_host(ToOwned::to_owned);
+                let at = self.context(Phase::ResponseHead, flow);
+                let host = at.view().with_host(ToOwned::to_owned);
                 self.program.runtime.sessions.store_cookies(&host, &head.headers);
             }
             if flow.extension::<RuleState>().is_some_and(|s| s.uncached) {
@@ -96,7 +96,7 @@ impl Stage for HostRules {
         } else if before.is_none() && self.is_idle(Phase::ResponseHead, flow, request, Some(head)) {
             return MaybeFuture::Ready(RequestVerdict::Continue);
         }
-        let at = ActionContext::new(Phase::ResponseHead, flow);
+        let at = self.context(Phase::ResponseHead, flow);
         self.run_without_body(ActionContext {
             request: RequestAccess::Seen(request),
             response: Some(head),
@@ -115,12 +115,12 @@ impl Stage for HostRules {
         if self.is_idle(Phase::ResponseBody, flow, request, Some(head)) {
             return MaybeFuture::Ready(Ok(body));
         }
-        let at = ActionContext::new(Phase::ResponseBody, flow);
+        let at = self.context(Phase::ResponseBody, flow);
         self.run_with_body(ActionContext { request: RequestAccess::Seen(request), response: Some(head), ..at }, body)
     }
 
     fn message<'a>(&'a self, flow: &'a mut Flow, message: &'a mut StreamMessage) -> MaybeFuture<'a, MessageVerdict> {
-        self.run_without_body(message_context(flow, message))
+        self.run_without_body(self.message_context(flow, message))
     }
 
     fn unreadable_message<'a>(
@@ -130,7 +130,7 @@ impl Stage for HostRules {
         why: &'a Error,
     ) -> MaybeFuture<'a, Result<()>> {
         let why = Error::new(why.kind(), why.message().to_owned());
-        let at = ActionContext { unread_message: Some(Arc::new(why)), ..message_context(flow, message) };
+        let at = ActionContext { unread_message: Some(Arc::new(why)), ..self.message_context(flow, message) };
         let ended = |verdict| match verdict {
             MessageVerdict::Continue | MessageVerdict::Drop => Ok(()),
             MessageVerdict::Deny(e) => Err(e),
@@ -142,13 +142,17 @@ impl Stage for HostRules {
     }
 }
 
-fn message_context<'a>(flow: &'a mut Flow, message: &'a mut StreamMessage) -> ActionContext<'a> {
-    let request = flow.extension::<RuleState>().and_then(|s| s.request.clone());
-    let request = request.map_or(RequestAccess::None, RequestAccess::Kept);
-    ActionContext { request, message: Some(message), ..ActionContext::new(Phase::Message, flow) }
-}
-
 impl HostRules {
+    pub(super) fn context<'a>(&'a self, phase: Phase, flow: &'a mut Flow) -> ActionContext<'a> {
+        ActionContext::new(&self.program, phase, flow)
+    }
+
+    fn message_context<'a>(&'a self, flow: &'a mut Flow, message: &'a mut StreamMessage) -> ActionContext<'a> {
+        let request = flow.extension::<RuleState>().and_then(|s| s.request.clone());
+        let request = request.map_or(RequestAccess::None, RequestAccess::Kept);
+        ActionContext { request, message: Some(message), ..self.context(Phase::Message, flow) }
+    }
+
     fn run_request_head<'a>(
         &'a self,
         flow: &'a mut Flow,
@@ -161,8 +165,7 @@ impl HostRules {
         } else if !accepts_others && self.is_idle(Phase::RequestHead, flow, head, None) {
             return MaybeFuture::Ready(RequestVerdict::Continue);
         }
-        let mut at =
-            ActionContext { request: RequestAccess::Changing(head), ..ActionContext::new(Phase::RequestHead, flow) };
+        let mut at = ActionContext { request: RequestAccess::Changing(head), ..self.context(Phase::RequestHead, flow) };
         // Before the rules, which may ask for something else.
         if accepts_others {
             let (reads_body, reads) = self.may_read_response(&at);
@@ -191,15 +194,13 @@ impl HostRules {
             flow.extension::<RuleState>().map_or((None, None), |s| (s.request.clone(), s.response.as_deref().cloned()));
         let request = request.map_or(RequestAccess::None, RequestAccess::Kept);
         if !self.done_waits {
-            let mut at =
-                ActionContext { request, response: response.as_mut(), ..ActionContext::new(Phase::Done, &mut copy) };
+            let mut at = ActionContext { request, response: response.as_mut(), ..self.context(Phase::Done, &mut copy) };
             self.run_rules(&mut at, None, RuleCursor::default());
             return MaybeFuture::Ready(());
         }
         let this = Arc::clone(self);
         MaybeFuture::pending(async move {
-            let mut at =
-                ActionContext { request, response: response.as_mut(), ..ActionContext::new(Phase::Done, &mut copy) };
+            let mut at = ActionContext { request, response: response.as_mut(), ..this.context(Phase::Done, &mut copy) };
             if let WalkResult::Wait(cursor, run) = this.run_rules(&mut at, None, RuleCursor::default())
                 && run.is_possible_at_end()
             {

@@ -1,21 +1,20 @@
 //! `when:` of a rule file: a query, or a map of matchers.
 
-use std::fmt;
-
 use interflow_query::Query;
 use interflow_types::Direction;
 use interflow_types::schema::JsonSchema;
-#[cfg(feature = "schema")]
-use schemars::{Schema, SchemaGenerator, json_schema};
 use serde::de::value::MapAccessDeserializer;
-use serde::{Deserialize, Deserializer, de};
+use serde::{Deserialize, de};
 
 use crate::matching::condition::ConditionExpr;
 use crate::matching::host_matcher::HostMatcher;
 use crate::matching::patterns::{FieldPattern, NamedPatterns};
 use crate::matching::text_predicate::TextField;
 use crate::text::json::JsonPath;
+use crate::text::shape::{ShapedValue, deserialize_shaped, written_schema};
 use crate::text::string_list::OneOrManyStrings;
+
+deserialize_shaped!(RuleCondition);
 
 /// A parsed condition.
 #[derive(Clone, Debug)]
@@ -27,41 +26,26 @@ impl Default for RuleCondition {
     }
 }
 
-impl<'de> Deserialize<'de> for RuleCondition {
-    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
-        struct ConditionVisitor;
-        impl<'de> de::Visitor<'de> for ConditionVisitor {
-            type Value = RuleCondition;
+impl<'de> ShapedValue<'de> for RuleCondition {
+    const EXPECTED: &'static str = "a query, or matchers by name";
 
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a query, or matchers by name")
-            }
-            fn visit_str<E: de::Error>(self, s: &str) -> Result<RuleCondition, E> {
-                let query = Query::parse_strict(s).map_err(|e| E::custom(format!("the query `{s}`, {e}")))?;
-                Ok(RuleCondition(ConditionExpr::query(query)))
-            }
-            fn visit_map<A: de::MapAccess<'de>>(self, map: A) -> Result<RuleCondition, A::Error> {
-                MatcherMap::deserialize(MapAccessDeserializer::new(map))?
-                    .into_condition()
-                    .map(RuleCondition)
-                    .map_err(de::Error::custom)
-            }
-        }
-        d.deserialize_any(ConditionVisitor)
+    fn from_text<E: de::Error>(s: &str) -> Result<Self, E> {
+        let query = Query::parse_strict(s).map_err(|e| E::custom(format!("the query `{s}`, {e}")))?;
+        Ok(Self(ConditionExpr::query(query)))
+    }
+
+    fn from_map<A: de::MapAccess<'de>>(map: A) -> Result<Self, A::Error> {
+        MatcherMap::deserialize(MapAccessDeserializer::new(map))?
+            .into_condition()
+            .map(RuleCondition)
+            .map_err(de::Error::custom)
     }
 }
 
-#[cfg(feature = "schema")]
-impl JsonSchema for RuleCondition {
-    fn schema_name() -> std::borrow::Cow<'static, str> {
-        "When".into()
-    }
-
-    fn json_schema(g: &mut SchemaGenerator) -> Schema {
-        let matchers = g.subschema_for::<MatcherMap>();
-        json_schema!({ "title": "query or matchers", "anyOf": [{ "type": "string", "description": "A query, as `interflow flows list` takes it." }, matchers] })
-    }
-}
+written_schema!(RuleCondition, "When", |g| {
+    let matchers = g.subschema_for::<MatcherMap>();
+    json_schema!({ "title": "query or matchers", "anyOf": [{ "type": "string", "description": "A query, as `interflow flows list` takes it." }, matchers] })
+});
 
 /// The direction of a message.
 #[derive(Clone, Copy, Debug, Deserialize, JsonSchema)]

@@ -1,16 +1,15 @@
 //! Patterns of texts in a rule file: a text, a list of them, or a map such as `{ regex: "^/v[0-9]/" }`.
 
-use std::fmt;
-
 use interflow_types::schema::JsonSchema;
-#[cfg(feature = "schema")]
-use schemars::{Schema, SchemaGenerator, json_schema};
 use serde::de::value::MapAccessDeserializer;
-use serde::{Deserialize, Deserializer, de};
+use serde::{Deserialize, de};
 
 use crate::matching::condition::ConditionExpr;
 use crate::matching::text_predicate::{MatchMode, TextField, TextPredicate};
+use crate::text::shape::{ShapedValue, deserialize_shaped, written_schema};
 use crate::text::template::TextTemplate;
+
+deserialize_shaped!(FieldPattern, NamedPatterns);
 
 /// A text pattern: a text or glob that must match the whole value, ignoring case, or a map with one of the forms below.
 #[derive(Clone, Debug)]
@@ -59,66 +58,42 @@ impl PatternMap {
     }
 }
 
-impl<'de> Deserialize<'de> for FieldPattern {
-    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
-        struct FieldPatternVisitor;
-        impl<'de> de::Visitor<'de> for FieldPatternVisitor {
-            type Value = FieldPattern;
+impl<'de> ShapedValue<'de> for FieldPattern {
+    const EXPECTED: &'static str = "a text, a list of them, or a pattern such as { regex: \"^/v[0-9]/\" }";
+    const NUMBERS: bool = true;
+    const BOOLS: bool = true;
 
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a text, a list of them, or a pattern such as { regex: \"^/v[0-9]/\" }")
-            }
-            fn visit_str<E: de::Error>(self, s: &str) -> Result<FieldPattern, E> {
-                let test = match TextTemplate::parse(s).map_err(E::custom)? {
-                    // Only a text without variables is a glob, since a value could contain `*`.
-                    t if t.as_literal().is_some() => TextPredicate::glob(t.as_literal().unwrap_or_default(), true),
-                    t => TextPredicate::new(MatchMode::Exact, t, true),
-                };
-                Ok(FieldPattern(vec![test.map_err(E::custom)?]))
-            }
-            fn visit_i64<E: de::Error>(self, n: i64) -> Result<FieldPattern, E> {
-                self.visit_str(&n.to_string())
-            }
-            fn visit_u64<E: de::Error>(self, n: u64) -> Result<FieldPattern, E> {
-                self.visit_str(&n.to_string())
-            }
-            fn visit_f64<E: de::Error>(self, n: f64) -> Result<FieldPattern, E> {
-                self.visit_str(&n.to_string())
-            }
-            fn visit_bool<E: de::Error>(self, b: bool) -> Result<FieldPattern, E> {
-                self.visit_str(if b { "true" } else { "false" })
-            }
-            fn visit_seq<A: de::SeqAccess<'de>>(self, mut seq: A) -> Result<FieldPattern, A::Error> {
-                let mut all = Vec::new();
-                while let Some(p) = seq.next_element::<FieldPattern>()? {
-                    all.extend(p.0);
-                }
-                Ok(FieldPattern(all))
-            }
-            fn visit_map<A: de::MapAccess<'de>>(self, map: A) -> Result<FieldPattern, A::Error> {
-                let map = PatternMap::deserialize(MapAccessDeserializer::new(map))?;
-                Ok(FieldPattern(vec![map.test().map_err(de::Error::custom)?]))
-            }
+    fn from_text<E: de::Error>(s: &str) -> Result<Self, E> {
+        let test = match TextTemplate::parse(s).map_err(E::custom)? {
+            // Only a text without variables is a glob, since a value could contain `*`.
+            t if t.as_literal().is_some() => TextPredicate::glob(t.as_literal().unwrap_or_default(), true),
+            t => TextPredicate::new(MatchMode::Exact, t, true),
+        };
+        Ok(Self(vec![test.map_err(E::custom)?]))
+    }
+
+    fn from_list<A: de::SeqAccess<'de>>(mut seq: A) -> Result<Self, A::Error> {
+        let mut all = Vec::new();
+        while let Some(p) = seq.next_element::<FieldPattern>()? {
+            all.extend(p.0);
         }
-        d.deserialize_any(FieldPatternVisitor)
+        Ok(Self(all))
+    }
+
+    fn from_map<A: de::MapAccess<'de>>(map: A) -> Result<Self, A::Error> {
+        let map = PatternMap::deserialize(MapAccessDeserializer::new(map))?;
+        Ok(Self(vec![map.test().map_err(de::Error::custom)?]))
     }
 }
 
-#[cfg(feature = "schema")]
-impl JsonSchema for FieldPattern {
-    fn schema_name() -> std::borrow::Cow<'static, str> {
-        "Pattern".into()
-    }
-
-    fn json_schema(g: &mut SchemaGenerator) -> Schema {
-        let map = g.subschema_for::<PatternMap>();
-        json_schema!({ "title": "text pattern", "anyOf": [
+written_schema!(FieldPattern, "Pattern", |g| {
+    let map = g.subschema_for::<PatternMap>();
+    json_schema!({ "title": "text pattern", "anyOf": [
             { "type": ["string", "number", "boolean"], "description": "The whole text in either case; * stands for anything." },
             { "type": "array", "items": { "$ref": "#/$defs/Pattern" } },
             map,
         ] })
-    }
-}
+});
 
 impl FieldPattern {
     pub(crate) fn into_condition(self, place: &TextField) -> ConditionExpr {
@@ -130,49 +105,35 @@ impl FieldPattern {
 #[derive(Clone, Debug, Default)]
 pub struct NamedPatterns(pub(crate) Vec<(String, FieldPattern)>);
 
-impl<'de> Deserialize<'de> for NamedPatterns {
-    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
-        struct NamedPatternsVisitor;
-        impl<'de> de::Visitor<'de> for NamedPatternsVisitor {
-            type Value = NamedPatterns;
+impl<'de> ShapedValue<'de> for NamedPatterns {
+    const EXPECTED: &'static str = "patterns by name, or names that must be there";
 
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("patterns by name, or names that must be there")
-            }
-            fn visit_str<E: de::Error>(self, s: &str) -> Result<NamedPatterns, E> {
-                Ok(NamedPatterns(vec![(s.to_owned(), FieldPattern(vec![TextPredicate::Present]))]))
-            }
-            fn visit_seq<A: de::SeqAccess<'de>>(self, mut seq: A) -> Result<NamedPatterns, A::Error> {
-                let mut all = Vec::new();
-                while let Some(name) = seq.next_element::<String>()? {
-                    all.push((name, FieldPattern(vec![TextPredicate::Present])));
-                }
-                Ok(NamedPatterns(all))
-            }
-            fn visit_map<A: de::MapAccess<'de>>(self, mut map: A) -> Result<NamedPatterns, A::Error> {
-                let mut all = Vec::new();
-                while let Some(name) = map.next_key::<String>()? {
-                    all.push((name, map.next_value()?));
-                }
-                Ok(NamedPatterns(all))
-            }
+    fn from_text<E: de::Error>(s: &str) -> Result<Self, E> {
+        Ok(Self(vec![(s.to_owned(), FieldPattern(vec![TextPredicate::Present]))]))
+    }
+
+    fn from_list<A: de::SeqAccess<'de>>(mut seq: A) -> Result<Self, A::Error> {
+        let mut all = Vec::new();
+        while let Some(name) = seq.next_element::<String>()? {
+            all.push((name, FieldPattern(vec![TextPredicate::Present])));
         }
-        d.deserialize_any(NamedPatternsVisitor)
+        Ok(Self(all))
+    }
+
+    fn from_map<A: de::MapAccess<'de>>(mut map: A) -> Result<Self, A::Error> {
+        let mut all = Vec::new();
+        while let Some(name) = map.next_key::<String>()? {
+            all.push((name, map.next_value()?));
+        }
+        Ok(Self(all))
     }
 }
 
-#[cfg(feature = "schema")]
-impl JsonSchema for NamedPatterns {
-    fn schema_name() -> std::borrow::Cow<'static, str> {
-        "Named".into()
-    }
-
-    fn json_schema(g: &mut SchemaGenerator) -> Schema {
-        let pattern = g.subschema_for::<FieldPattern>();
-        json_schema!({ "title": "names, or patterns by name", "anyOf": [
+written_schema!(NamedPatterns, "Named", |g| {
+    let pattern = g.subschema_for::<FieldPattern>();
+    json_schema!({ "title": "names, or patterns by name", "anyOf": [
             { "type": "string" },
             { "type": "array", "items": { "type": "string" } },
             { "type": "object", "additionalProperties": pattern },
         ] })
-    }
-}
+});

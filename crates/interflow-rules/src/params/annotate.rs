@@ -5,8 +5,6 @@ use std::fmt;
 use interflow_types::schema::JsonSchema;
 use interflow_types::units::HumanDuration;
 use regex::bytes::Regex;
-#[cfg(feature = "schema")]
-use schemars::{Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize, de};
 
 use super::value_types::RegexParam;

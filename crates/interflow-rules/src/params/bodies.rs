@@ -6,8 +6,6 @@ use std::sync::Arc;
 use interflow_types::schema::JsonSchema;
 use interflow_types::units::ByteSize;
 use regex::bytes::Regex;
-#[cfg(feature = "schema")]
-use schemars::{Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize, de};
 
 use super::answers::AnswerBody;

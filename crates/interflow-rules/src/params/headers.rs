@@ -4,8 +4,6 @@ use std::fmt;
 
 use interflow_types::schema::JsonSchema;
 use regex::bytes::Regex;
-#[cfg(feature = "schema")]
-use schemars::{Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, de};
 
 use super::value_types::RegexParam;

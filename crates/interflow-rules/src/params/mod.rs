@@ -33,18 +33,13 @@ macro_rules! shorthand {
             }
         }
 
-        #[cfg(feature = "schema")]
-        impl JsonSchema for $type {
-            fn schema_name() -> std::borrow::Cow<'static, str> {
-                stringify!($type).into()
-            }
-
-            fn json_schema(g: &mut SchemaGenerator) -> Schema {
-                let map = g.subschema_for::<$map>();
-                // The description says which parameter a single value is.
-                json_schema!({ "anyOf": [{ "type": ["string", "integer"], "description": concat!("`", stringify!($field), "`") }, map] })
-            }
-        }
+        $crate::text::shape::written_schema!($type, stringify!($type), |g| {
+            let map = g.subschema_for::<$map>();
+            json_schema!({ "anyOf": [
+                { "type": ["string", "integer"], "description": concat!("`", stringify!($field), "`") },
+                map,
+            ] })
+        });
     };
 }
 

@@ -6,11 +6,10 @@ use std::sync::Arc;
 
 use interflow_types::schema::JsonSchema;
 use interflow_types::units::{ByteSize, HumanDuration};
-#[cfg(feature = "schema")]
-use schemars::{Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, de};
 
 use super::value_types::yes;
+use crate::text::shape::written_schema;
 use crate::text::string_list::OneOrManyStrings;
 
 /// Answers from a recording.
@@ -70,19 +69,10 @@ impl<'de> Deserialize<'de> for OnMiss {
     }
 }
 
-#[cfg(feature = "schema")]
-impl JsonSchema for OnMiss {
-    fn schema_name() -> std::borrow::Cow<'static, str> {
-        "Extra".into()
-    }
-
-    fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({ "anyOf": [
+written_schema!(OnMiss, "Extra", |_| json_schema!({ "anyOf": [
             { "enum": ["forward", "not_found", "abort", "kill"] },
             { "type": "integer", "minimum": 200, "maximum": 599 },
-        ] })
-    }
-}
+        ] }));
 
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]

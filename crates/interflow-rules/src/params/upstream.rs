@@ -6,11 +6,10 @@ use std::path::PathBuf;
 use interflow_codec::fingerprint::FingerprintTarget;
 use interflow_types::schema::JsonSchema;
 use interflow_types::{Authority, CertificateFiles, HostPattern, HostPatternError, TlsVersion};
-#[cfg(feature = "schema")]
-use schemars::{Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, de};
 
 use super::value_types::NameList;
+use crate::text::shape::written_schema;
 use crate::text::string_list::OneOrManyStrings;
 use crate::text::template::TextTemplate;
 
@@ -87,16 +86,11 @@ impl<'de> Deserialize<'de> for TlsVersionParam {
     }
 }
 
-#[cfg(feature = "schema")]
-impl JsonSchema for TlsVersionParam {
-    fn schema_name() -> std::borrow::Cow<'static, str> {
-        "TlsOnly".into()
-    }
-
-    fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({ "enum": ["1.2", "1.3", 1.2, 1.3], "description": "A version of TLS." })
-    }
-}
+written_schema!(
+    TlsVersionParam,
+    "TlsOnly",
+    |_| json_schema!({ "enum": ["1.2", "1.3", 1.2, 1.3], "description": "A version of TLS." })
+);
 
 /// A DNS over HTTPS server.
 #[derive(Clone, Debug)]
@@ -127,16 +121,11 @@ impl DnsServerParam {
     }
 }
 
-#[cfg(feature = "schema")]
-impl JsonSchema for DnsServerParam {
-    fn schema_name() -> std::borrow::Cow<'static, str> {
-        "DnsServer".into()
-    }
-
-    fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({ "type": "string", "description": "`https://host/path`, or `cloudflare`, `google`, `quad9`." })
-    }
-}
+written_schema!(
+    DnsServerParam,
+    "DnsServer",
+    |_| json_schema!({ "type": "string", "description": "`https://host/path`, or `cloudflare`, `google`, `quad9`." })
+);
 
 /// The TLS fingerprint that the upstream connection imitates.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]

@@ -3,11 +3,10 @@
 use std::fmt;
 
 use regex::bytes::Regex;
-#[cfg(feature = "schema")]
-use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, de};
 
 use crate::matching::regex_limits::build_regex;
+use crate::text::shape::{ShapedValue, deserialize_shaped, written_schema};
 use crate::text::string_list::OneOrManyStrings;
 use crate::text::template::TextTemplate;
 
@@ -41,44 +40,32 @@ impl<'de> Deserialize<'de> for NoParams {
     }
 }
 
-#[cfg(feature = "schema")]
-impl JsonSchema for NoParams {
-    fn schema_name() -> std::borrow::Cow<'static, str> {
-        "Nothing".into()
-    }
-
-    fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({ "anyOf": [{ "type": "null" }, { "const": true }, { "type": "object", "maxProperties": 0 }] })
-    }
-}
+written_schema!(
+    NoParams,
+    "Nothing",
+    |_| json_schema!({ "anyOf": [{ "type": "null" }, { "const": true }, { "type": "object", "maxProperties": 0 }] })
+);
 
 /// Values by name, in the order of the file: header fields, cookies, parameters.
 #[derive(Clone, Debug, Default)]
 pub struct TemplatePairs(pub Vec<(TextTemplate, TextTemplate)>);
 
-impl<'de> Deserialize<'de> for TemplatePairs {
-    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
-        struct TemplatePairsVisitor;
-        impl<'de> de::Visitor<'de> for TemplatePairsVisitor {
-            type Value = TemplatePairs;
+deserialize_shaped!(TemplatePairs);
 
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("values by name, such as { X-Seen: \"1\" }")
-            }
-            fn visit_map<A: de::MapAccess<'de>>(self, mut map: A) -> Result<TemplatePairs, A::Error> {
-                let mut all = Vec::new();
-                while let Some(name) = map.next_key::<String>()? {
-                    let name = TextTemplate::parse(&name).map_err(de::Error::custom)?;
-                    check_name(&name).map_err(de::Error::custom)?;
-                    all.push((name, map.next_value()?));
-                }
-                if all.is_empty() {
-                    return Err(de::Error::custom("no name is given: write it as { X-Seen: \"1\" }"));
-                }
-                Ok(TemplatePairs(all))
-            }
+impl<'de> ShapedValue<'de> for TemplatePairs {
+    const EXPECTED: &'static str = "values by name, such as { X-Seen: \"1\" }";
+
+    fn from_map<A: de::MapAccess<'de>>(mut map: A) -> Result<Self, A::Error> {
+        let mut all = Vec::new();
+        while let Some(name) = map.next_key::<String>()? {
+            let name = TextTemplate::parse(&name).map_err(de::Error::custom)?;
+            check_name(&name).map_err(de::Error::custom)?;
+            all.push((name, map.next_value()?));
         }
-        d.deserialize_map(TemplatePairsVisitor)
+        if all.is_empty() {
+            return Err(de::Error::custom("no name is given: write it as { X-Seen: \"1\" }"));
+        }
+        Ok(Self(all))
     }
 }
 
@@ -93,17 +80,10 @@ fn check_name(name: &TextTemplate) -> Result<(), String> {
     }
 }
 
-#[cfg(feature = "schema")]
-impl JsonSchema for TemplatePairs {
-    fn schema_name() -> std::borrow::Cow<'static, str> {
-        "Pairs".into()
-    }
-
-    fn json_schema(g: &mut SchemaGenerator) -> Schema {
-        let template = g.subschema_for::<TextTemplate>();
-        json_schema!({ "type": "object", "additionalProperties": template, "minProperties": 1 })
-    }
-}
+written_schema!(TemplatePairs, "Pairs", |g| {
+    let template = g.subschema_for::<TextTemplate>();
+    json_schema!({ "type": "object", "additionalProperties": template, "minProperties": 1 })
+});
 
 /// Variables to set.
 #[derive(Clone, Debug, Default)]
@@ -117,16 +97,7 @@ impl<'de> Deserialize<'de> for VariableParams {
     }
 }
 
-#[cfg(feature = "schema")]
-impl JsonSchema for VariableParams {
-    fn schema_name() -> std::borrow::Cow<'static, str> {
-        "Variables".into()
-    }
-
-    fn json_schema(g: &mut SchemaGenerator) -> Schema {
-        TemplatePairs::json_schema(g)
-    }
-}
+written_schema!(VariableParams, "Variables", |g| TemplatePairs::json_schema(g));
 
 /// One name or several.
 #[derive(Clone, Debug, Default)]
@@ -140,16 +111,7 @@ impl<'de> Deserialize<'de> for NameList {
     }
 }
 
-#[cfg(feature = "schema")]
-impl JsonSchema for NameList {
-    fn schema_name() -> std::borrow::Cow<'static, str> {
-        "Names".into()
-    }
-
-    fn json_schema(g: &mut SchemaGenerator) -> Schema {
-        OneOrManyStrings::json_schema(g)
-    }
-}
+written_schema!(NameList, "Names", |g| OneOrManyStrings::json_schema(g));
 
 /// A regular expression.
 #[derive(Clone, Debug)]
@@ -162,16 +124,7 @@ impl<'de> Deserialize<'de> for RegexParam {
     }
 }
 
-#[cfg(feature = "schema")]
-impl JsonSchema for RegexParam {
-    fn schema_name() -> std::borrow::Cow<'static, str> {
-        "Regex".into()
-    }
-
-    fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({ "type": "string", "format": "regex" })
-    }
-}
+written_schema!(RegexParam, "Regex", |_| json_schema!({ "type": "string", "format": "regex" }));
 
 /// The default of switches that are on.
 pub(super) const fn yes() -> bool {

@@ -23,9 +23,9 @@ fn compiled(code: &str) -> CompiledScript {
 
 fn snapshot() -> ScriptSnapshot {
     let mut sample = crate::FlowFixture::for_get("http://a.test/");
-    let at = ActionContext::new(interflow_types::Phase::RequestHead, &mut sample.flow);
     let program = RuleProgram::from_sources(Vec::new(), &RulesConfig::default(), Arc::default()).unwrap();
-    ScriptSnapshot::from_context(&at, &program)
+    let at = ActionContext::new(&program, interflow_types::Phase::RequestHead, &mut sample.flow);
+    ScriptSnapshot::from_context(&at)
 }
 
 /// Runs a script; also returns the steps it took.
@@ -332,8 +332,8 @@ async fn cancelled_script_run_releases_its_slot() {
         let mut script: ScriptParams = serde_json::from_value(code.into()).unwrap();
         script.limit = Some(HumanDuration::from_secs(600));
         let mut sample = crate::FlowFixture::for_get("http://a.test/");
-        let at = ActionContext::new(interflow_types::Phase::RequestHead, &mut sample.flow);
-        ScriptRun::new(script.compile(&config).unwrap(), &at, &program)
+        let at = ActionContext::new(&program, interflow_types::Phase::RequestHead, &mut sample.flow);
+        ScriptRun::new(script.compile(&config).unwrap(), &at)
     };
     let endless = program.scripts.run(script("while true do end"));
     assert!(tokio::time::timeout(Duration::from_millis(20), endless).await.is_err());

@@ -164,12 +164,12 @@ fn parse_set_cookie(host: &str, line: &str) -> Option<(String, SessionCookie)> {
         let (key, value) = part.split_once('=').map_or((part.trim(), ""), |(k, v)| (k.trim(), v.trim()));
         match key.to_ascii_lowercase().as_str() {
             "domain" if !value.is_empty() => {
-                let wanted = value.trim_start_matches('.').to_ascii_lowercase();
+                let cookie_domain = value.trim_start_matches('.').to_ascii_lowercase();
                 // A host may set cookies for its parent domains, except a top-level one.
-                if !parent_domains(host).any(|d| d == wanted) {
+                if !parent_domains(host).any(|d| d == cookie_domain) {
                     return None;
                 }
-                (domain, cookie.below) = (wanted, true);
+                (domain, cookie.below) = (cookie_domain, true);
             }
             "path" if value.starts_with('/') => cookie.path = value.to_owned(),
             "secure" => cookie.secure = true,

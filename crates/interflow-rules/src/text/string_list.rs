@@ -1,63 +1,34 @@
 //! One text or several, as rule files write them.
 
-use std::fmt;
+use serde::de;
 
-#[cfg(feature = "schema")]
-use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
-use serde::{Deserialize, Deserializer, de};
+use crate::text::shape::{ScalarText, ShapedValue, deserialize_shaped, written_schema};
 
-use crate::text::template::scalar;
+deserialize_shaped!(OneOrManyStrings);
 
 /// One text or several.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct OneOrManyStrings(pub Vec<String>);
 
-impl<'de> Deserialize<'de> for OneOrManyStrings {
-    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
-        struct OneOrManyVisitor;
-        impl<'de> de::Visitor<'de> for OneOrManyVisitor {
-            type Value = OneOrManyStrings;
+impl<'de> ShapedValue<'de> for OneOrManyStrings {
+    const EXPECTED: &'static str = "a text or a list of texts";
+    const NUMBERS: bool = true;
 
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a text or a list of texts")
-            }
-            fn visit_str<E: de::Error>(self, s: &str) -> Result<OneOrManyStrings, E> {
-                Ok(OneOrManyStrings(vec![s.to_owned()]))
-            }
-            fn visit_i64<E: de::Error>(self, n: i64) -> Result<OneOrManyStrings, E> {
-                Ok(OneOrManyStrings(vec![n.to_string()]))
-            }
-            fn visit_u64<E: de::Error>(self, n: u64) -> Result<OneOrManyStrings, E> {
-                Ok(OneOrManyStrings(vec![n.to_string()]))
-            }
-            fn visit_f64<E: de::Error>(self, n: f64) -> Result<OneOrManyStrings, E> {
-                Ok(OneOrManyStrings(vec![n.to_string()]))
-            }
-            fn visit_seq<A: de::SeqAccess<'de>>(self, mut seq: A) -> Result<OneOrManyStrings, A::Error> {
-                struct ScalarString(String);
-                impl<'de> Deserialize<'de> for ScalarString {
-                    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
-                        scalar(d).map(ScalarString)
-                    }
-                }
-                let mut all = Vec::new();
-                while let Some(ScalarString(text)) = seq.next_element()? {
-                    all.push(text);
-                }
-                Ok(OneOrManyStrings(all))
-            }
+    fn from_text<E: de::Error>(s: &str) -> Result<Self, E> {
+        Ok(Self(vec![s.to_owned()]))
+    }
+
+    fn from_list<A: de::SeqAccess<'de>>(mut seq: A) -> Result<Self, A::Error> {
+        let mut all = Vec::new();
+        while let Some(ScalarText(text)) = seq.next_element()? {
+            all.push(text);
         }
-        d.deserialize_any(OneOrManyVisitor)
+        Ok(Self(all))
     }
 }
 
-#[cfg(feature = "schema")]
-impl JsonSchema for OneOrManyStrings {
-    fn schema_name() -> std::borrow::Cow<'static, str> {
-        "Texts".into()
-    }
-
-    fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({ "title": "string or list of strings", "type": ["string", "integer", "array"], "items": { "type": ["string", "integer"] } })
-    }
-}
+written_schema!(
+    OneOrManyStrings,
+    "Texts",
+    |_| json_schema!({ "title": "string or list of strings", "type": ["string", "integer", "array"], "items": { "type": ["string", "integer"] } })
+);

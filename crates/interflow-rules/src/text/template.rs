@@ -2,10 +2,10 @@
 
 use base64::Engine as _;
 use interflow_types::data_file;
-#[cfg(feature = "schema")]
-use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use std::sync::LazyLock;
+
+use crate::text::shape::{ScalarText, written_schema};
 
 /// A parsed template with its source, which error messages and the API show.
 #[derive(Clone, Debug, Default)]
@@ -277,36 +277,8 @@ pub(crate) fn basic_credentials(user: &str, password: &str) -> String {
 
 impl<'de> Deserialize<'de> for TextTemplate {
     fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
-        Self::parse(&scalar(d)?).map_err(de::Error::custom)
+        Self::parse(&ScalarText::deserialize(d)?.0).map_err(de::Error::custom)
     }
-}
-
-/// A text, or a number or boolean as text: YAML parses unquoted `1` and `true` as such.
-pub(crate) fn scalar<'de, D: Deserializer<'de>>(d: D) -> Result<String, D::Error> {
-    struct ScalarVisitor;
-    impl de::Visitor<'_> for ScalarVisitor {
-        type Value = String;
-
-        fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-            f.write_str("a text")
-        }
-        fn visit_str<E: de::Error>(self, s: &str) -> Result<String, E> {
-            Ok(s.to_owned())
-        }
-        fn visit_bool<E: de::Error>(self, b: bool) -> Result<String, E> {
-            Ok(b.to_string())
-        }
-        fn visit_i64<E: de::Error>(self, n: i64) -> Result<String, E> {
-            Ok(n.to_string())
-        }
-        fn visit_u64<E: de::Error>(self, n: u64) -> Result<String, E> {
-            Ok(n.to_string())
-        }
-        fn visit_f64<E: de::Error>(self, n: f64) -> Result<String, E> {
-            Ok(n.to_string())
-        }
-    }
-    d.deserialize_any(ScalarVisitor)
 }
 
 impl Serialize for TextTemplate {
@@ -315,17 +287,12 @@ impl Serialize for TextTemplate {
     }
 }
 
-#[cfg(feature = "schema")]
-impl JsonSchema for TextTemplate {
-    fn schema_name() -> std::borrow::Cow<'static, str> {
-        "Template".into()
-    }
-
-    fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({ "title": "template", "type": ["string", "number", "boolean"],
+written_schema!(
+    TextTemplate,
+    "Template",
+    |_| json_schema!({ "title": "template", "type": ["string", "number", "boolean"],
             "description": "A text that may hold ${variables}." })
-    }
-}
+);
 
 /// A [`TextTemplate`] in which `$1` is a group of the action's regex.
 #[derive(Clone, Debug, Default)]
@@ -333,21 +300,16 @@ pub struct ReplacementTemplate(pub TextTemplate);
 
 impl<'de> Deserialize<'de> for ReplacementTemplate {
     fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
-        TextTemplate::parse_replacement(&scalar(d)?).map(Self).map_err(de::Error::custom)
+        TextTemplate::parse_replacement(&ScalarText::deserialize(d)?.0).map(Self).map_err(de::Error::custom)
     }
 }
 
-#[cfg(feature = "schema")]
-impl JsonSchema for ReplacementTemplate {
-    fn schema_name() -> std::borrow::Cow<'static, str> {
-        "Replacement".into()
-    }
-
-    fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({ "title": "replacement", "type": ["string", "number", "boolean"],
+written_schema!(
+    ReplacementTemplate,
+    "Replacement",
+    |_| json_schema!({ "title": "replacement", "type": ["string", "number", "boolean"],
             "description": "A text that may hold ${variables}, and $1 for the first group of the regex." })
-    }
-}
+);
 
 #[cfg(test)]
 mod tests {

@@ -26,66 +26,97 @@ mod tag {
     pub const COMMENT: u8 = 9;
     pub const PARENT: u8 = 10;
     pub const IMPORTED: u8 = 11;
-    pub const INLINE_REQUEST: u8 = 12;
-    pub const INLINE_RESPONSE: u8 = 13;
     pub const ARCHIVE: u8 = 14;
     pub const PASSTHROUGH: u8 = 15;
     pub const ORIGINAL_REQUEST: u8 = 16;
     pub const ORIGINAL_RESPONSE: u8 = 17;
-    pub const INLINE_ORIGINAL_REQUEST: u8 = 18;
-    pub const INLINE_ORIGINAL_RESPONSE: u8 = 19;
     pub const ATTEMPTS: u8 = 20;
-    /// The tags of the inline body ends, by body index. Certificate chains have none.
-    pub const INLINE: [u8; super::CERTIFICATES] =
-        [INLINE_REQUEST, INLINE_RESPONSE, INLINE_ORIGINAL_REQUEST, INLINE_ORIGINAL_RESPONSE];
+    /// The inline body ends, by body index. Certificate chains have none.
+    pub const INLINE: [u8; super::CERTIFICATES] = [12, 13, 18, 19];
+}
+
+/// A value as a tagged field. What has no value takes no space.
+trait BlobField {
+    fn write(&self, out: &mut Vec<u8>, tag: u8);
+    fn read(&mut self, field: VarintReader<'_>) -> Result<()>;
+}
+
+/// The fields of records with their tags, which are stored: a tag is never reused or given another meaning. Fields of
+/// newer versions are skipped.
+macro_rules! record_fields {
+    ($($record:ty { $($tag:literal: $($field:ident).+),+ })+) => {$(
+        impl BlobField for $record {
+            fn write(&self, out: &mut Vec<u8>, tag: u8) {
+                write_nested(out, tag, |out| { $(self.$($field).+.write(out, $tag);)+ });
+            }
+
+            fn read(&mut self, mut input: VarintReader<'_>) -> Result<()> {
+                while let Some((tag, field)) = input.field()? {
+                    match tag {
+                        $($tag => self.$($field).+.read(field)?,)+
+                        _ => {}
+                    }
+                }
+                Ok(())
+            }
+        }
+    )+};
+}
+
+record_fields! {
+    ClientRecord {
+        1: connection, 2: peer, 3: local, 4: accepted, 5: tls, 6: http2, 7: ja4h, 8: process, 9: container
+    }
+    ClientTlsRecord { 1: sni, 2: version, 3: cipher, 4: alpn_offered, 5: alpn, 6: ja3, 7: ja4 }
+    ProcessRecord { 1: pid, 2: name }
+    UpstreamRecord { 1: peer, 2: local, 3: via, 4: version, 5: connection, 6: reused, 7: tls }
+    UpstreamTlsRecord { 1: version, 2: cipher, 3: alpn, 4: unverified, 5: resumed, 6: problem, 7: fingerprint }
+    RequestRecord {
+        1: headers, 2: trailers, 3: body.size, 4: body.kept, 5: body.missing, 6: body.head_sha256, 10: protocol
+    }
+    InterimRecord { 1: status, 2: headers }
+    ResponseRecord {
+        1: headers, 2: trailers, 3: body.size, 4: body.kept, 5: body.missing, 6: body.head_sha256, 10: reason,
+        11: version, 12: status
+    }
+    OriginalRequestRecord {
+        1: head.headers, 2: head.trailers, 3: head.body.size, 4: head.body.kept, 5: head.body.missing,
+        6: head.body.head_sha256, 10: head.protocol, 11: url, 12: head.method, 13: head.path, 14: head.version,
+        15: body_edited
+    }
+    OriginalResponseRecord {
+        1: head.headers, 2: head.trailers, 3: head.body.size, 4: head.body.kept, 5: head.body.missing,
+        6: head.body.head_sha256, 10: head.reason, 11: head.version, 12: head.status, 15: body_edited
+    }
+    FlowTimings {
+        1: request_head, 2: request_body, 3: blocked, 4: dns, 5: connect, 6: tls, 7: request_sent, 8: first_byte,
+        9: last_byte, 10: done
+    }
+    ErrorRecord { 1: blame, 2: message }
+    TunnelRecord { 1: sent, 2: received }
 }
 
 /// Writes the blob. `inline` are the ends of the bodies that are not part of a chunk.
 pub fn encode(row: &FlowRecord, inline: [&[u8]; SIDES]) -> Vec<u8> {
     let mut out = Vec::with_capacity(1024);
-    write_nested(&mut out, tag::CLIENT, |o| client(o, &row.client));
-    if let Some(u) = &row.upstream {
-        write_nested(&mut out, tag::UPSTREAM, |o| upstream(o, u));
-    }
-    if let Some(r) = &row.request {
-        write_nested(&mut out, tag::REQUEST, |o| {
-            message_part(o, &r.headers, &r.trailers, &r.body);
-            text(o, 10, r.protocol.as_deref());
-        });
-    }
-    for i in &row.interim {
-        write_nested(&mut out, tag::INTERIM, |o| {
-            write_number(o, 1, i.status.into());
-            write_nested(o, 2, |o| headers(o, &i.headers));
-            // Headers are one field: a row has many, and most readers need none of them.
-        });
-    }
-    if let Some(r) = &row.response {
-        write_nested(&mut out, tag::RESPONSE, |o| response(o, r));
-    }
+    row.client.write(&mut out, tag::CLIENT);
+    row.upstream.write(&mut out, tag::UPSTREAM);
+    row.request.write(&mut out, tag::REQUEST);
+    row.interim.write(&mut out, tag::INTERIM);
+    row.response.write(&mut out, tag::RESPONSE);
     if let Some(original) = &row.original {
-        originals(&mut out, original);
+        original.request.write(&mut out, tag::ORIGINAL_REQUEST);
+        original.response.write(&mut out, tag::ORIGINAL_RESPONSE);
     }
-    write_nested(&mut out, tag::TIMINGS, |o| timings(o, &row.timings));
-    if let Some(e) = &row.error {
-        write_nested(&mut out, tag::ERROR, |o| {
-            write_field(o, 1, e.blame.as_bytes());
-            write_field(o, 2, e.message.as_bytes());
-        });
-    }
-    if let Some(t) = &row.tunnel {
-        write_nested(&mut out, tag::TUNNEL, |o| {
-            write_number(o, 1, t.sent);
-            write_number(o, 2, t.received);
-        });
-    }
-    text(&mut out, tag::PASSTHROUGH, row.passthrough.as_deref());
-    // Absent fields take no space.
-    text(&mut out, tag::COMMENT, row.comment.as_deref());
+    row.timings.write(&mut out, tag::TIMINGS);
+    row.error.write(&mut out, tag::ERROR);
+    row.tunnel.write(&mut out, tag::TUNNEL);
+    row.passthrough.write(&mut out, tag::PASSTHROUGH);
+    row.comment.write(&mut out, tag::COMMENT);
     if let Some(p) = row.parent {
         write_field(&mut out, tag::PARENT, &p.to_u128().to_be_bytes());
     }
-    flag(&mut out, tag::IMPORTED, row.imported);
+    row.imported.write(&mut out, tag::IMPORTED);
     if let Some(json) = row.archive.as_ref().and_then(|a| serde_json::to_vec(a).ok()) {
         write_field(&mut out, tag::ARCHIVE, &json);
     }
@@ -100,93 +131,32 @@ pub fn encode(row: &FlowRecord, inline: [&[u8]; SIDES]) -> Vec<u8> {
     out
 }
 
-fn response(o: &mut Vec<u8>, r: &ResponseRecord) {
-    message_part(o, &r.headers, &r.trailers, &r.body);
-    write_field(o, 10, &r.reason);
-    write_field(o, 11, r.version.as_bytes());
-    write_number(o, 12, r.status.into());
-}
-
-fn originals(out: &mut Vec<u8>, original: &OriginalRecord) {
-    if let Some(OriginalRequestRecord { url, head: r, body_edited }) = &original.request {
-        write_nested(out, tag::ORIGINAL_REQUEST, |o| {
-            message_part(o, &r.headers, &r.trailers, &r.body);
-            text(o, 10, r.protocol.as_deref());
-            write_field(o, 11, url.as_bytes());
-            write_field(o, 12, r.method.as_bytes());
-            write_field(o, 13, r.path.as_bytes());
-            write_field(o, 14, r.version.as_bytes());
-            flag(o, 15, *body_edited);
-        });
-    }
-    if let Some(OriginalResponseRecord { head, body_edited }) = &original.response {
-        write_nested(out, tag::ORIGINAL_RESPONSE, |o| {
-            response(o, head);
-            flag(o, 15, *body_edited);
-        });
-    }
-}
-
-fn read_original_request(input: VarintReader<'_>) -> Result<OriginalRequestRecord> {
-    // A copy of the input is read twice: once for the common part, once for the rest.
-    let mut head = RequestRecord::default();
-    read_request(input, &mut head)?;
-    let (mut url, mut body_edited, mut input) = (String::new(), false, input);
-    while let Some((t, field)) = input.field()? {
-        match t {
-            11 => url = field.text(),
-            12 => head.method = field.text(),
-            13 => head.path = field.text(),
-            14 => head.version = label(field),
-            15 => body_edited = true,
-            _ => {}
-        }
-    }
-    Ok(OriginalRequestRecord { url, head, body_edited })
-}
-
-fn read_original_response(input: VarintReader<'_>) -> Result<OriginalResponseRecord> {
-    let head = read_response(input)?;
-    let (mut body_edited, mut input) = (false, input);
-    while let Some((t, _)) = input.field()? {
-        body_edited |= t == 15;
-    }
-    Ok(OriginalResponseRecord { head, body_edited })
-}
-
 /// Reads the blob into the row and returns the inline ends of the bodies. The row's columns must be filled in before:
-/// `request` and `response` are present if the flow has them.
+/// `request` and `error` are present if the flow has them.
 pub fn decode(blob: &[u8], row: &mut FlowRecord) -> Result<[Bytes; SIDES]> {
     let mut inline: [Bytes; SIDES] = Default::default();
     let mut input = VarintReader(blob);
     while let Some((t, field)) = input.field()? {
         match t {
-            tag::CLIENT => read_client(field, &mut row.client)?,
-            tag::UPSTREAM => row.upstream = Some(read_upstream(field)?),
-            tag::REQUEST => {
-                if let Some(r) = &mut row.request {
-                    read_request(field, r)?;
-                }
-            }
-            tag::INTERIM => row.interim.push(read_interim(field)?),
-            tag::RESPONSE => row.response = Some(read_response(field)?),
-            tag::TIMINGS => row.timings = read_timings(field)?,
-            tag::ERROR => read_error(field, row)?,
-            tag::TUNNEL => row.tunnel = Some(read_tunnel(field)?),
-            tag::PASSTHROUGH => row.passthrough = Some(label(field)),
-            tag::COMMENT => row.comment = Some(field.text()),
+            tag::CLIENT => row.client.read(field)?,
+            tag::UPSTREAM => row.upstream.read(field)?,
+            tag::REQUEST => row.request.as_mut().map_or(Ok(()), |r| r.read(field))?,
+            tag::INTERIM => row.interim.read(field)?,
+            // Its columns repeat what the blob has.
+            tag::RESPONSE => row.response.insert(ResponseRecord::default()).read(field)?,
+            tag::TIMINGS => row.timings.read(field)?,
+            tag::ERROR => row.error.as_mut().map_or(Ok(()), |e| e.read(field))?,
+            tag::TUNNEL => row.tunnel.read(field)?,
+            tag::PASSTHROUGH => row.passthrough.read(field)?,
+            tag::COMMENT => row.comment.read(field)?,
             tag::PARENT => {
                 row.parent = <[u8; 16]>::try_from(field.0).ok().map(u128::from_be_bytes).map(FlowId::from_u128)
             }
-            tag::IMPORTED => row.imported = true,
+            tag::IMPORTED => row.imported.read(field)?,
             tag::ARCHIVE => row.archive = serde_json::from_slice(field.0).ok().map(Arc::new),
             tag::ATTEMPTS => row.attempts = serde_json::from_slice(field.0).unwrap_or_default(),
-            tag::ORIGINAL_REQUEST => {
-                row.original.get_or_insert_default().request = Some(read_original_request(field)?);
-            }
-            tag::ORIGINAL_RESPONSE => {
-                row.original.get_or_insert_default().response = Some(read_original_response(field)?);
-            }
+            tag::ORIGINAL_REQUEST => row.original.get_or_insert_default().request.read(field)?,
+            tag::ORIGINAL_RESPONSE => row.original.get_or_insert_default().response.read(field)?,
             t if tag::INLINE.contains(&t) => {
                 let side = tag::INLINE.iter().position(|i| *i == t).unwrap_or_default();
                 inline[side] = Bytes::copy_from_slice(field.0);
@@ -239,27 +209,74 @@ pub fn with_inline(blob: &[u8], side: usize, bytes: &[u8]) -> Result<Vec<u8>> {
     Ok(out)
 }
 
-fn text(o: &mut Vec<u8>, tag: u8, value: Option<&str>) {
-    if let Some(v) = value {
-        write_field(o, tag, v.as_bytes());
+impl<T: BlobField + Default> BlobField for Option<T> {
+    fn write(&self, out: &mut Vec<u8>, tag: u8) {
+        if let Some(value) = self {
+            value.write(out, tag);
+        }
+    }
+
+    fn read(&mut self, field: VarintReader<'_>) -> Result<()> {
+        self.insert(T::default()).read(field)
     }
 }
 
-fn flag(o: &mut Vec<u8>, tag: u8, on: bool) {
-    if on {
-        write_number(o, tag, 1);
+/// One field for each item.
+impl<T: BlobField + Default> BlobField for Vec<T> {
+    fn write(&self, out: &mut Vec<u8>, tag: u8) {
+        self.iter().for_each(|item| item.write(out, tag));
+    }
+
+    fn read(&mut self, field: VarintReader<'_>) -> Result<()> {
+        let mut item = T::default();
+        item.read(field)?;
+        self.push(item);
+        Ok(())
     }
 }
 
-fn address(o: &mut Vec<u8>, tag: u8, a: Option<SocketAddr>) {
-    if let Some(a) = a {
-        write_nested(o, tag, |o| {
-            o.extend_from_slice(&a.port().to_be_bytes());
-            match a.ip() {
-                IpAddr::V4(ip) => o.extend_from_slice(&ip.octets()),
-                IpAddr::V6(ip) => o.extend_from_slice(&ip.octets()),
+/// Values whose field is written and read by an expression each.
+macro_rules! blob_fields {
+    ($($type:ty: |$value:ident, $out:ident, $tag:ident| $write:expr, |$field:ident| $read:expr;)+) => {$(
+        impl BlobField for $type {
+            fn write(&self, $out: &mut Vec<u8>, $tag: u8) {
+                let $value = self;
+                $write;
             }
-        });
+
+            #[allow(unused_mut, reason = "some values are read from the bytes as they are")]
+            fn read(&mut self, mut $field: VarintReader<'_>) -> Result<()> {
+                *self = $read;
+                Ok(())
+            }
+        }
+    )+};
+}
+
+blob_fields! {
+    u64: |n, out, tag| write_number(out, tag, *n), |field| field.number()?;
+    u32: |n, out, tag| write_number(out, tag, u64::from(*n)), |field| field.number()?.try_into().unwrap_or_default();
+    u16: |n, out, tag| write_number(out, tag, u64::from(*n)), |field| field.number()?.try_into().unwrap_or_default();
+    bool: |on, out, tag| if *on { write_number(out, tag, 1) }, |_field| true;
+    Timestamp: |at, out, tag| write_number(out, tag, at.micros()), |field| Timestamp::from_micros(field.number()?);
+    String: |text, out, tag| write_field(out, tag, text.as_bytes()), |field| field.text();
+    Arc<str>: |text, out, tag| write_field(out, tag, text.as_bytes()), |field| field.text().into();
+    StaticLabel: |text, out, tag| write_field(out, tag, text.as_bytes()), |field| label(field);
+    Bytes: |bytes, out, tag| write_field(out, tag, bytes), |field| Bytes::copy_from_slice(field.0);
+    Headers: |h, out, tag| if !h.is_empty() { write_nested(out, tag, |out| headers(out, h)) }, |field| read_headers(field)?;
+    Option<Sha256Digest>: |digest, out, tag| if let Some(Sha256Digest(digest)) = digest { write_field(out, tag, digest) },
+        |field| <[u8; 32]>::try_from(field.0).ok().map(Sha256Digest);
+    Option<MissingReason>: |missing, out, tag| if let Some(m) = missing { write_number(out, tag, missing_number(*m)) },
+        |field| Some(missing_reason(field.number()?));
+    Option<SocketAddr>: |address, out, tag| if let Some(a) = address { write_nested(out, tag, |out| write_address(out, *a)) },
+        |field| read_address(field);
+}
+
+fn write_address(out: &mut Vec<u8>, address: SocketAddr) {
+    out.extend_from_slice(&address.port().to_be_bytes());
+    match address.ip() {
+        IpAddr::V4(ip) => out.extend_from_slice(&ip.octets()),
+        IpAddr::V6(ip) => out.extend_from_slice(&ip.octets()),
     }
 }
 
@@ -292,105 +309,19 @@ fn read_headers(mut field: VarintReader<'_>) -> Result<Headers> {
     Ok(h)
 }
 
-fn message_part(o: &mut Vec<u8>, h: &Headers, trailers: &Headers, body: &BodyRecord) {
-    write_nested(o, 1, |o| headers(o, h));
-    if !trailers.is_empty() {
-        write_nested(o, 2, |o| headers(o, trailers));
-    }
-    write_number(o, 3, body.size);
-    write_number(o, 4, body.kept);
-    if let Some(m) = body.missing {
-        write_number(o, 5, missing_number(m));
-    }
-    if let Some(Sha256Digest(digest)) = &body.head_sha256 {
-        write_field(o, 6, digest);
-    }
+/// The reasons by their numbers, from 1, which are stored: new ones are added at the end.
+const MISSING_REASONS: [MissingReason; 7] = {
+    use MissingReason::*;
+    [Capped, Dropped, Lost, Head, Decrypted, Secret, Elsewhere]
+};
+
+fn missing_number(reason: MissingReason) -> u64 {
+    MISSING_REASONS.iter().position(|r| *r == reason).map_or(0, |i| i as u64 + 1)
 }
 
-const fn missing_number(m: MissingReason) -> u64 {
-    match m {
-        MissingReason::Capped => 1,
-        MissingReason::Dropped => 2,
-        MissingReason::Lost => 3,
-        MissingReason::Head => 4,
-        MissingReason::Decrypted => 5,
-        MissingReason::Secret => 6,
-        MissingReason::Elsewhere => 7,
-    }
-}
-
-/// Reads a field common to requests and responses; false if it is none of these.
-fn read_part(
-    tag: u8,
-    mut field: VarintReader<'_>,
-    h: &mut Headers,
-    trailers: &mut Headers,
-    body: &mut BodyRecord,
-) -> Result<bool> {
-    match tag {
-        1 => *h = read_headers(field)?,
-        2 => *trailers = read_headers(field)?,
-        3 => body.size = field.number()?,
-        4 => body.kept = field.number()?,
-        5 => {
-            body.missing = Some(match field.number()? {
-                1 => MissingReason::Capped,
-                2 => MissingReason::Dropped,
-                4 => MissingReason::Head,
-                5 => MissingReason::Decrypted,
-                6 => MissingReason::Secret,
-                7 => MissingReason::Elsewhere,
-                // Also a reason that only a newer version knows.
-                _ => MissingReason::Lost,
-            });
-        }
-        6 => body.head_sha256 = <[u8; 32]>::try_from(field.0).ok().map(Sha256Digest),
-        _ => return Ok(false),
-    }
-    Ok(true)
-}
-
-fn read_request(mut input: VarintReader<'_>, r: &mut RequestRecord) -> Result<()> {
-    while let Some((t, field)) = input.field()? {
-        if !read_part(t, field, &mut r.headers, &mut r.trailers, &mut r.body)? && t == 10 {
-            r.protocol = Some(field.text());
-        }
-    }
-    Ok(())
-}
-
-fn read_response(mut input: VarintReader<'_>) -> Result<ResponseRecord> {
-    let mut r = ResponseRecord {
-        status: 0,
-        reason: Bytes::new(),
-        version: Cow::Borrowed(""),
-        headers: Headers::new(),
-        trailers: Headers::new(),
-        body: BodyRecord::default(),
-    };
-    while let Some((t, mut field)) = input.field()? {
-        if !read_part(t, field, &mut r.headers, &mut r.trailers, &mut r.body)? {
-            match t {
-                10 => r.reason = Bytes::copy_from_slice(field.0),
-                11 => r.version = label(field),
-                12 => r.status = u16::try_from(field.number()?).unwrap_or_default(),
-                _ => {}
-            }
-        }
-    }
-    Ok(r)
-}
-
-fn read_interim(mut input: VarintReader<'_>) -> Result<InterimRecord> {
-    let mut i = InterimRecord { status: 0, headers: Headers::new() };
-    while let Some((t, mut field)) = input.field()? {
-        match t {
-            1 => i.status = u16::try_from(field.number()?).unwrap_or_default(),
-            2 => i.headers = read_headers(field)?,
-            _ => {}
-        }
-    }
-    Ok(i)
+/// `Lost` also for a reason that only a newer version knows.
+fn missing_reason(number: u64) -> MissingReason {
+    MISSING_REASONS.into_iter().find(|r| missing_number(*r) == number).unwrap_or(MissingReason::Lost)
 }
 
 fn label(field: VarintReader<'_>) -> StaticLabel {
@@ -403,69 +334,10 @@ fn label(field: VarintReader<'_>) -> StaticLabel {
     }
 }
 
-fn client(o: &mut Vec<u8>, c: &ClientRecord) {
-    write_number(o, 1, c.connection);
-    address(o, 2, c.peer);
-    address(o, 3, c.local);
-    write_number(o, 4, c.accepted.micros());
-    if let Some(t) = &c.tls {
-        write_nested(o, 5, |o| {
-            text(o, 1, t.sni.as_deref());
-            text(o, 2, t.version.as_deref());
-            text(o, 3, t.cipher.as_deref());
-            for a in &t.alpn_offered {
-                write_field(o, 4, a.as_bytes());
-            }
-            text(o, 5, t.alpn.as_deref());
-            text(o, 6, t.ja3.as_deref());
-            text(o, 7, t.ja4.as_deref());
-        });
-    }
-    text(o, 6, c.http2.as_deref());
-    text(o, 7, c.ja4h.as_deref());
-    if let Some(p) = &c.process {
-        write_nested(o, 8, |o| {
-            write_number(o, 1, u64::from(p.pid));
-            write_field(o, 2, p.name.as_bytes());
-        });
-    }
-    text(o, 9, c.container.as_deref());
-}
-
-fn read_client(mut input: VarintReader<'_>, c: &mut ClientRecord) -> Result<()> {
-    while let Some((t, mut field)) = input.field()? {
-        match t {
-            1 => c.connection = field.number()?,
-            2 => c.peer = read_address(field),
-            3 => c.local = read_address(field),
-            4 => c.accepted = Timestamp::from_micros(field.number()?),
-            5 => c.tls = Some(read_client_tls(field)?),
-            6 => c.http2 = Some(field.text()),
-            7 => c.ja4h = Some(field.text()),
-            8 => c.process = Some(read_process(field)?),
-            9 => c.container = Some(field.text()),
-            _ => {}
-        }
-    }
-    Ok(())
-}
-
-fn read_process(mut input: VarintReader<'_>) -> Result<ProcessRecord> {
-    let mut process = ProcessRecord::default();
-    while let Some((t, mut field)) = input.field()? {
-        match t {
-            1 => process.pid = u32::try_from(field.number()?).unwrap_or_default(),
-            2 => process.name = field.text(),
-            _ => {}
-        }
-    }
-    Ok(process)
-}
-
 /// The name of the client's process, without reading the rest of the blob; `None` if it is unknown.
 pub fn process_name(blob: &[u8]) -> Option<String> {
     let client = find_field(VarintReader(blob), tag::CLIENT)?;
-    // The tags that `client` writes.
+    // The tags of `process` in a client record, and of `name` in a process record.
     let process = find_field(client, 8)?;
     Some(find_field(process, 2)?.text())
 }
@@ -478,135 +350,4 @@ fn find_field(mut input: VarintReader<'_>, wanted: u8) -> Option<VarintReader<'_
             _ => return None,
         }
     }
-}
-
-fn read_client_tls(mut input: VarintReader<'_>) -> Result<ClientTlsRecord> {
-    let mut tls = ClientTlsRecord::default();
-    while let Some((t, field)) = input.field()? {
-        match t {
-            1 => tls.sni = Some(field.text()),
-            2 => tls.version = Some(label(field)),
-            3 => tls.cipher = Some(field.text()),
-            4 => tls.alpn_offered.push(field.text()),
-            5 => tls.alpn = Some(field.text()),
-            6 => tls.ja3 = Some(field.text()),
-            7 => tls.ja4 = Some(field.text()),
-            _ => {}
-        }
-    }
-    Ok(tls)
-}
-
-fn upstream(o: &mut Vec<u8>, u: &UpstreamRecord) {
-    address(o, 1, u.peer);
-    address(o, 2, u.local);
-    text(o, 3, u.via.as_deref());
-    write_field(o, 4, u.version.as_bytes());
-    write_number(o, 5, u.connection);
-    flag(o, 6, u.reused);
-    if let Some(t) = &u.tls {
-        write_nested(o, 7, |o| {
-            text(o, 1, t.version.as_deref());
-            text(o, 2, t.cipher.as_deref());
-            text(o, 3, t.alpn.as_deref());
-            flag(o, 4, t.unverified);
-            flag(o, 5, t.resumed);
-            text(o, 6, t.problem.as_deref());
-            text(o, 7, t.fingerprint.as_deref());
-        });
-    }
-}
-
-fn read_upstream(mut input: VarintReader<'_>) -> Result<UpstreamRecord> {
-    let mut u = UpstreamRecord::default();
-    while let Some((t, mut field)) = input.field()? {
-        match t {
-            1 => u.peer = read_address(field),
-            2 => u.local = read_address(field),
-            3 => u.via = Some(field.text().into()),
-            4 => u.version = label(field),
-            5 => u.connection = field.number()?,
-            6 => u.reused = true,
-            7 => u.tls = Some(read_upstream_tls(field)?),
-            _ => {}
-        }
-    }
-    Ok(u)
-}
-
-fn read_upstream_tls(mut input: VarintReader<'_>) -> Result<UpstreamTlsRecord> {
-    let mut tls = UpstreamTlsRecord::default();
-    while let Some((t, field)) = input.field()? {
-        match t {
-            1 => tls.version = Some(label(field)),
-            2 => tls.cipher = Some(field.text()),
-            3 => tls.alpn = Some(field.text()),
-            4 => tls.unverified = true,
-            5 => tls.resumed = true,
-            6 => tls.problem = Some(field.text()),
-            7 => tls.fingerprint = Some(field.text()),
-            _ => {}
-        }
-    }
-    Ok(tls)
-}
-
-fn timing_fields(t: &mut FlowTimings) -> [&mut Option<u64>; 10] {
-    [
-        &mut t.request_head,
-        &mut t.request_body,
-        &mut t.blocked,
-        &mut t.dns,
-        &mut t.connect,
-        &mut t.tls,
-        &mut t.request_sent,
-        &mut t.first_byte,
-        &mut t.last_byte,
-        &mut t.done,
-    ]
-}
-
-fn timings(o: &mut Vec<u8>, t: &FlowTimings) {
-    let mut t = *t;
-    // The position is the tag, so the order of the array must not change.
-    for (i, moment) in timing_fields(&mut t).into_iter().enumerate() {
-        if let Some(us) = *moment {
-            write_number(o, i as u8 + 1, us);
-        }
-    }
-}
-
-fn read_timings(mut input: VarintReader<'_>) -> Result<FlowTimings> {
-    let mut t = FlowTimings::default();
-    while let Some((tag, mut field)) = input.field()? {
-        // Tag 0 does not exist; the subtraction wraps to an index that is out of range.
-        if let Some(moment) = timing_fields(&mut t).into_iter().nth((tag as usize).wrapping_sub(1)) {
-            *moment = Some(field.number()?);
-        }
-    }
-    Ok(t)
-}
-
-fn read_error(mut input: VarintReader<'_>, row: &mut FlowRecord) -> Result<()> {
-    let Some(error) = &mut row.error else { return Ok(()) };
-    while let Some((t, field)) = input.field()? {
-        match t {
-            1 => error.blame = label(field),
-            2 => error.message = field.text(),
-            _ => {}
-        }
-    }
-    Ok(())
-}
-
-fn read_tunnel(mut input: VarintReader<'_>) -> Result<TunnelRecord> {
-    let mut tunnel = TunnelRecord::default();
-    while let Some((t, mut field)) = input.field()? {
-        match t {
-            1 => tunnel.sent = field.number()?,
-            2 => tunnel.received = field.number()?,
-            _ => {}
-        }
-    }
-    Ok(tunnel)
 }

@@ -310,7 +310,7 @@ impl SqliteStore {
         })
     }
 
-    /// Whether the disk has next to no room, and would have some if it were not for this many bytes that wait.
+    /// Whether the disk is nearly full, and would not be if it were not for this many bytes that wait.
     pub fn is_disk_nearly_full(&self, waiting: u64) -> bool {
         waiting > MIN_FREE_BYTES && fs4::available_space(self.dir()).is_ok_and(|free| free < MIN_FREE_BYTES)
     }

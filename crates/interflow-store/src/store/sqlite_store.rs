@@ -314,7 +314,7 @@ impl FlowStore for SqliteStore {
         }
         if pruned > 0 {
             match shared.send_command(WriterCommand::Collect) {
-                // The disk has no room for that. Now that the store knows, it makes some first.
+                // The disk has no space for that. Now that the store knows, it frees some first.
                 Err(e) if e.is_disk() => shared.send_command(WriterCommand::Collect)?,
                 freed => freed?,
             };

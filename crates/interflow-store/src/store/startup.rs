@@ -33,7 +33,7 @@ pub(crate) fn open(
 ) -> Result<(WriterStart, StoreRecovery)> {
     let reserve = DiskReserve::for_store(dir);
     let (opened, full) = match open_undamaged(dir, shared, config) {
-        // SQLite creates its WAL index when it opens a database; the reserve makes room for that.
+        // SQLite creates its WAL index when it opens a database; the reserve frees the space for that.
         Err(e) if e.is_disk() && reserve.release() => (open_undamaged(dir, shared, config), Some(e)),
         opened => (opened, None),
     };

@@ -106,7 +106,7 @@ impl StoreState {
         &self,
         job: impl FnOnce(ReplySender<T>) -> WriterCommand,
     ) -> Result<ReplyReceiver<T>> {
-        // Room for one reply, so that the writer does not wait until the caller takes it.
+        // Capacity for one reply, so that the writer does not wait until the caller takes it.
         let (reply, answer) = std::sync::mpsc::sync_channel(1);
         {
             // `ended` is read under the lock under which it is set: a command is either failed by the writer or

@@ -53,8 +53,12 @@ impl FormatParam {
     }
 
     fn options(&self) -> Result<ChosenOptions> {
-        let leg = self.leg.as_deref().map(|l| l.parse().map_err(|why: String| ApiError::bad_request(why)));
-        Ok(ChosenOptions { leg: leg.transpose()?.unwrap_or_default(), originals: self.originals, bodies: self.bodies })
+        let sides = self.leg.as_deref().map(|l| l.parse().map_err(|why: String| ApiError::bad_request(why)));
+        Ok(ChosenOptions {
+            leg: sides.transpose()?.unwrap_or_default(),
+            originals: self.originals,
+            bodies: self.bodies,
+        })
     }
 }
 

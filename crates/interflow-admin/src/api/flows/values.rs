@@ -152,14 +152,14 @@ pub(crate) async fn details(
                 Err(StoreError::NotFound(_)) => continue,
                 Err(e) => return Err(e.into()),
             };
-            let found = RowDetails {
+            let row_details = RowDetails {
                 operation: reads_bodies.then(|| operation_name(store, &row)).flatten(),
                 timings: row.timings,
                 process: row.client.process.map(|p| p.name),
                 container: row.client.container,
                 comment: row.comment.map(|c| c.chars().take(MAX_COMMENT).collect()),
             };
-            flows.insert(id.to_string(), found);
+            flows.insert(id.to_string(), row_details);
         }
         Ok(Json(RowDetailsById { flows }))
     })

@@ -15,7 +15,7 @@ use interflow_types::{Body, BodyFrame, Method, RequestedRange, Response, StatusC
 
 use self::index::{FileLayout, IndexedFile};
 use super::decrypt;
-use super::error::{EndpointResult, MediaError};
+use super::error::{EndpointResult, MediaError, Result};
 use super::request::MediaRequest;
 use crate::bmff::{BoxHeader, SegmentIndex, boxes};
 use crate::cenc::{ContentKeyRing, IndexProbe, InitSegment};
@@ -115,7 +115,7 @@ impl MediaRequest<'_> {
 
     /// Reads the index of a file with ranges, or finds that it has none. Fetches headers and the index only, never
     /// media data.
-    async fn probe_file(self, ask: &FetchRequest, keys: &ContentKeyRing) -> Result<FileProbe, MediaError> {
+    async fn probe_file(self, ask: &FetchRequest, keys: &ContentKeyRing) -> Result<FileProbe> {
         let response = self.part(ask, 0..HEADER_READ_BYTES).await?;
         let whole = content_range(&response.head).and_then(|(first, whole)| whole.filter(|_| first == 0));
         let Some(length) = whole.filter(|_| response.head.status == StatusCode::PARTIAL_CONTENT) else {
@@ -157,7 +157,7 @@ impl MediaRequest<'_> {
 
     /// Reads what precedes the fragments of a file: its initialization section, and an index of them. Stops at the
     /// first fragment.
-    async fn fragments(self, ask: &FetchRequest, file: &IndexedFile, first: Bytes) -> Result<FileLayout, MediaError> {
+    async fn fragments(self, ask: &FetchRequest, file: &IndexedFile, first: Bytes) -> Result<FileLayout> {
         let (mut init, mut borders, mut at) = (None, Vec::new(), 0_u64);
         for _ in 0..MAX_STEPS {
             let have = usize::try_from(at).ok().and_then(|n| first.get(n..)).unwrap_or_default();
@@ -205,7 +205,7 @@ impl MediaRequest<'_> {
         file: &Arc<IndexedFile>,
         keys: &ContentKeyRing,
         init: Option<Arc<InitSegment>>,
-    ) -> Result<Option<Response>, MediaError> {
+    ) -> Result<Option<Response>> {
         let client = &self.head.headers;
         let mut head = file.head.clone();
         let _ = head.headers.set("Accept-Ranges", "bytes");
@@ -265,7 +265,7 @@ impl MediaRequest<'_> {
         file: &Arc<IndexedFile>,
         borders: &[u64],
         wanted: &Range<u64>,
-    ) -> Result<Option<(u64, Body)>, MediaError> {
+    ) -> Result<Option<(u64, Body)>> {
         let before = borders.partition_point(|b| *b <= wanted.start).checked_sub(1).and_then(|i| borders.get(i));
         let mut start = before.copied().unwrap_or(0);
         // Up to the next fragment; without an index, what is needed after the range is fetched when the decrypter gets
@@ -313,12 +313,7 @@ impl MediaRequest<'_> {
     }
 
     /// A part of a file; `None` if its version has changed, so that parts of two versions are never combined.
-    async fn same_part(
-        self,
-        ask: &FetchRequest,
-        file: &IndexedFile,
-        range: Range<u64>,
-    ) -> Result<Option<Body>, MediaError> {
+    async fn same_part(self, ask: &FetchRequest, file: &IndexedFile, range: Range<u64>) -> Result<Option<Body>> {
         let first = range.start;
         let response = self.part(ask, range).await?;
         let fits = response.head.status == StatusCode::PARTIAL_CONTENT
@@ -327,7 +322,7 @@ impl MediaRequest<'_> {
     }
 
     /// A range of the origin's file, resumed if the connection breaks.
-    async fn part(self, ask: &FetchRequest, range: Range<u64>) -> Result<Response, MediaError> {
+    async fn part(self, ask: &FetchRequest, range: Range<u64>) -> Result<Response> {
         let ask = with_range(ask, range);
         let fetched = self.state.fetch.send(ask.clone()).await?;
         let Response { head, body } = fetched.response;
@@ -342,7 +337,7 @@ impl MediaRequest<'_> {
     }
 
     /// A range read completely, for the index.
-    async fn bytes_of(self, ask: &FetchRequest, file: &IndexedFile, range: Range<u64>) -> Result<Bytes, MediaError> {
+    async fn bytes_of(self, ask: &FetchRequest, file: &IndexedFile, range: Range<u64>) -> Result<Bytes> {
         let (first, cap) = (range.start, range.end - range.start);
         let response = self.part(ask, range).await?;
         let fits = content_range(&response.head).is_some_and(|(at, _)| at == first) && file.is_same(&response.head);
@@ -353,7 +348,7 @@ impl MediaRequest<'_> {
     }
 }
 
-async fn read(response: Response, cap: u64) -> Result<Bytes, MediaError> {
+async fn read(response: Response, cap: u64) -> Result<Bytes> {
     let whole = response.body.collect(usize::try_from(cap).unwrap_or(usize::MAX)).await;
     whole.map(|(bytes, _)| bytes).map_err(|e| MediaError::upstream(format!("the file's index cannot be read: {e}")))
 }

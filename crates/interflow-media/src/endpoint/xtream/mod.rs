@@ -7,7 +7,7 @@ pub mod login;
 use interflow_types::{Response, StatusCode};
 use serde_json::Value;
 
-use super::error::{EndpointResult, MediaError};
+use super::error::{EndpointResult, MediaError, Result};
 use super::hls::PlaylistProbe;
 use super::request::MediaRequest;
 use crate::relay::address;
@@ -75,12 +75,7 @@ const YIELD_BYTES: usize = 256 << 10;
 
 /// Replaces the provider's URLs in a text. In JSON a URL may be escaped (`http:\\/\\/`): decoded string values are
 /// compared. The text is not parsed as a whole, which would take many times its memory.
-async fn rewrite_urls(
-    text: &str,
-    origin: &str,
-    limit: u64,
-    mut own: impl FnMut(&str) -> String,
-) -> Result<String, MediaError> {
+async fn rewrite_urls(text: &str, origin: &str, limit: u64, mut own: impl FnMut(&str) -> String) -> Result<String> {
     let is_json = text.trim_start().starts_with(['{', '[']);
     let mut out = String::with_capacity(text.len() + text.len() / 4);
     let (mut rest, mut paused) = (text, 0);

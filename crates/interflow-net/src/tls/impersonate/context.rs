@@ -215,8 +215,8 @@ pub(super) fn key_shares(shape: &TlsFingerprint) -> Vec<KeyShare> {
 
 /// A group by its name, or by its number if it is only offered.
 fn group_name(group: u16) -> String {
-    let known = GROUPS.iter().find(|(n, _)| *n == group);
-    known.map_or_else(|| format!("0x{group:04x}"), |(_, name)| (*name).to_owned())
+    let named_group = GROUPS.iter().find(|(n, _)| *n == group);
+    named_group.map_or_else(|| format!("0x{group:04x}"), |(_, name)| (*name).to_owned())
 }
 
 fn signature_name(signature: u16) -> Option<&'static str> {

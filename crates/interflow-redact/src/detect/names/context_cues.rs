@@ -1,7 +1,7 @@
 //! Evidence from the words around a possible name: a person, a place, an organisation, or code.
 
 use super::super::ScanState;
-use super::person_cues::{PersonCue, Surroundings};
+use super::person_cues::{CueContext, PersonCue};
 use crate::lexicon::mark::*;
 use crate::lexicon::topic;
 use crate::text::token::{TokenShape, WordToken, short_lower};
@@ -53,7 +53,7 @@ pub(super) fn context_cues(scan: &ScanState<'_>, first: usize, last: usize) -> C
     let caps = |t: Option<&WordToken>| t.is_some_and(|t| t.shape == TokenShape::Upper && t.len() >= 2);
     ContextCues {
         honorific: has_honorific(scan, first),
-        person: Surroundings::of(scan, first, last).person_cue(),
+        person: CueContext::of(scan, first, last).person_cue(),
         place_cue: has_location_cue(scan, first),
         org: org_cue(scan, first, last),
         at: follows_at_organisation(scan, first),
@@ -270,7 +270,7 @@ pub(super) fn is_in_code(scan: &ScanState<'_>, first: usize, last: usize) -> boo
     ended && signs > 0 || signs >= 4 && signs * 16 > length || signs >= 2 && length < 30 || comment && signs >= 3
 }
 
-/// Whether the surroundings are code: punctuation at every other word of the adjacent lines.
+/// Whether the context is code: punctuation at every other word of the adjacent lines.
 pub(super) fn is_near_code(scan: &ScanState<'_>, at: usize) -> bool {
     const WINDOW: usize = 240;
     let signs = &scan.tokens.signs;

@@ -68,7 +68,7 @@ static DEEDS: WordSet = WordSet::new(|| words("deeds"));
 static KIN: WordSet = WordSet::new(|| words("kin"));
 
 /// The words and the punctuation beside a run.
-pub(super) struct Surroundings<'s, 't> {
+pub(super) struct CueContext<'s, 't> {
     scan: &'s ScanState<'t>,
     first: usize,
     last: usize,
@@ -76,7 +76,7 @@ pub(super) struct Surroundings<'s, 't> {
     gap_after: &'t str,
 }
 
-impl<'s, 't> Surroundings<'s, 't> {
+impl<'s, 't> CueContext<'s, 't> {
     pub fn of(scan: &'s ScanState<'t>, first: usize, last: usize) -> Self {
         Self { scan, first, last, gap_before: scan.gap_before(first), gap_after: scan.gap(last) }
     }

@@ -223,7 +223,7 @@ impl StoreWriter {
         self.delete_anyway(&seqs, Self::delete_rows)
     }
 
-    /// Removes flows that are in the shared store now: this is what makes room on the disk of a spool.
+    /// Removes flows that are in the shared store now: this is what frees the disk of a spool.
     pub(crate) fn run_release(&mut self, seqs: &[i64]) -> Result<u64> {
         let released = self.delete_anyway(seqs, Self::remove_rows)?;
         self.probe_now();
