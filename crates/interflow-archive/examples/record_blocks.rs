@@ -473,8 +473,8 @@ impl OpenBlocks {
     fn count_status(&self, status: i64) -> Result<u64> {
         let mut count = 0;
         for (file, words) in &self.blocks {
-            for at in 0..file.num_row_groups() {
-                count += fitting(&*file.get_row_group(at)?, &words[at], &Filter::Status(status))?.len() as u64;
+            for (at, words) in words.iter().enumerate() {
+                count += fitting(&*file.get_row_group(at)?, words, &Filter::Status(status))?.len() as u64;
             }
         }
         Ok(count)

@@ -11,11 +11,11 @@ mod peek;
 mod process_lookup;
 mod proxy_protocol;
 mod service;
+#[cfg(test)]
+mod services_for_tests;
 mod shutdown;
 mod sniff;
 pub mod socks5;
-#[cfg(test)]
-mod test_services;
 
 pub use http1::serve_http1;
 pub use http2::serve_http2;

@@ -11,7 +11,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep};
 
-use crate::ingress::test_services::{AliveCounter, ChannelBody, FunctionService, by_path, data, ok, status};
+use crate::ingress::services_for_tests::{AliveCounter, ChannelBody, FunctionService, by_path, data, ok, status};
 use crate::ingress::{Drain, DrainSignal, HttpOptions, HttpService, IncomingRequest, serve_http1};
 use crate::io::IoStream;
 

@@ -15,7 +15,7 @@ use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::ingress::test_services::{AliveCounter, ChannelBody, FunctionService, by_path, data, frames, ok};
+use crate::ingress::services_for_tests::{AliveCounter, ChannelBody, FunctionService, by_path, data, frames, ok};
 use crate::ingress::{Drain, DrainSignal, HttpOptions, HttpService, IncomingRequest, ServiceReply, serve_http2};
 use crate::io::IoStream;
 
