@@ -78,6 +78,7 @@ impl UpstreamTable {
             if RESERVED_NAMES.contains(&name) || name.is_empty() || name.contains(['/', '\\', '?', '#', '%']) {
                 return Err(format!("llm.provider.{name}: an upstream cannot have this name"));
             }
+            let kind = provider_kind(own).transpose().map_err(at)?;
             // One of a predefined kind has its URL.
             let target = built_in(name).or_else(|| own.kind.as_deref().and_then(built_in)).and_then(|row| row.2);
             if built_in(name).is_none() && own.url.is_none() && target.is_none() {
@@ -86,7 +87,7 @@ impl UpstreamTable {
             // The format says which API it is, unless the name or the kind does.
             let by_format = || own.format.as_deref().and_then(WireFormat::from_name).map(WireFormat::provider);
             let usual = built_in(name).map(|row| row.1).or_else(by_format).unwrap_or(Provider::OpenAi);
-            let provider = provider_kind(own).unwrap_or(Ok(usual)).map_err(at)?;
+            let provider = kind.unwrap_or(usual);
             upstreams
                 .insert(name.to_owned(), Arc::new(LlmUpstream::new(name, provider, target, own, secret).map_err(at)?));
         }

@@ -242,41 +242,41 @@ mod tests {
     fn paths_and_hosts_are_compared_resolved() {
         let (yes, no, unsure) = ((true, true, true), (false, false, false), (false, true, true));
         let cases: [(&str, &[&str], _); 12] = [
-            ("path = ['/work/**']", &["/work/a", "/work/a/../b", "/work//a", "/work/./a", "/work/a%20b"], yes),
+            ("path = ['/srv/**']", &["/srv/a", "/srv/a/../b", "/srv//a", "/srv/./a", "/srv/a%20b"], yes),
             (
-                "path = ['/work/**']",
+                "path = ['/srv/**']",
                 &[
                     "/WORK/a",
-                    "/x/../work/a",
-                    "work/a",
-                    "work/a://b",
+                    "/x/../srv/a",
+                    "srv/a",
+                    "srv/a://b",
                     "/%77ork/a",
                     "/w\u{043e}rk/a",
-                    "file:///work/a",
-                    "file://h/work/a",
+                    "file:///srv/a",
+                    "file://h/srv/a",
                 ],
                 unsure,
             ),
             (
-                "path = ['/work/**']",
+                "path = ['/srv/**']",
                 &[
-                    "/work/../etc/a",
-                    "/work/..%2fetc/a",
-                    "/work/%2e%2e/etc",
-                    "/work/%252e%252e/x",
-                    "/work/..;/etc",
-                    "/work/\u{ff0e}\u{ff0e}/etc",
-                    "/work/a\u{ff0f}..\u{ff0f}..\u{ff0f}etc/x",
-                    "/work/%EF%BC%8F%EF%BC%8E./..%EF%BC%8Fetc",
+                    "/srv/../etc/a",
+                    "/srv/..%2fetc/a",
+                    "/srv/%2e%2e/etc",
+                    "/srv/%252e%252e/x",
+                    "/srv/..;/etc",
+                    "/srv/\u{ff0e}\u{ff0e}/etc",
+                    "/srv/a\u{ff0f}..\u{ff0f}..\u{ff0f}etc/x",
+                    "/srv/%EF%BC%8F%EF%BC%8E./..%EF%BC%8Fetc",
                 ],
                 unsure,
             ),
-            ("path = ['/work/**']", &["/work\\..\\..\\etc", "/etc/passwd", "/workx/a", "/w", "etc/work/a"], no),
+            ("path = ['/srv/**']", &["/srv\\..\\..\\etc", "/etc/passwd", "/srvx/a", "/w", "etc/srv/a"], no),
             (
                 "path = ['/etc/**']",
                 &[
                     "/etc",
-                    "/work/../etc/passwd",
+                    "/srv/../etc/passwd",
                     "../../../etc/passwd",
                     "../passwd",
                     "../a://../passwd",
@@ -297,8 +297,8 @@ mod tests {
                 ],
                 unsure,
             ),
-            ("path = ['/work/*.txt']", &["/work/a.txt"], yes),
-            ("path = ['/work/*.txt']", &["/work/a/b.txt"], unsure),
+            ("path = ['/srv/*.txt']", &["/srv/a.txt"], yes),
+            ("path = ['/srv/*.txt']", &["/srv/a/b.txt"], unsure),
             ("path = ['src/**']", &["src/a", "./src/a"], yes),
             ("path = ['src/**']", &["src/../../src/a", "/src/a", "../src/a"], unsure),
             (
@@ -351,23 +351,23 @@ mod tests {
             r#"
             default_action = "deny"
             rules = [
-                { name = "secrets", action = "deny", arguments = { path = { path = ["/work/secret/**"] } } },
-                { action = "allow", tools = ["read_*"], arguments = { path = { path = ["/work/**"] }, "/options/*/n" = { range = { max = 3 } } } },
-                { action = "ask", tools = ["write_file"], arguments = { path = { path = ["/work/**"] } } },
+                { name = "secrets", action = "deny", arguments = { path = { path = ["/srv/secret/**"] } } },
+                { action = "allow", tools = ["read_*"], arguments = { path = { path = ["/srv/**"] }, "/options/*/n" = { range = { max = 3 } } } },
+                { action = "ask", tools = ["write_file"], arguments = { path = { path = ["/srv/**"] } } },
                 { action = "allow", tools = ["list"] },
                 { action = "deny", tools = ["never"] },
-                { action = "allow", resources = ["file:///work/**"], prompts = ["p*"] },
+                { action = "allow", resources = ["file:///srv/**"], prompts = ["p*"] },
             ]"#,
         );
         for (tool, arguments, expected, rule) in [
-            ("read_file", r#"{"path":"/work/a","options":[{"n":3},{"n":1}]}"#, CallAction::Allow, "rules[1]"),
-            ("read_file", r#"{"path":"/work/a","options":[{"n":3},{"n":4}]}"#, CallAction::Deny, "default_action"),
-            ("read_file", r#"{"path":"/work/a","options":[]}"#, CallAction::Deny, "default_action"),
-            ("read_file", r#"{"path":"/work/SECRET/a","options":[{"n":1}]}"#, CallAction::Deny, "secrets"),
-            ("READ_file", r#"{"path":"/work/a","options":[{"n":1}]}"#, CallAction::Deny, "default_action"),
-            ("write_file", r#"{"path":"/work/a"}"#, CallAction::Ask, "rules[2]"),
+            ("read_file", r#"{"path":"/srv/a","options":[{"n":3},{"n":1}]}"#, CallAction::Allow, "rules[1]"),
+            ("read_file", r#"{"path":"/srv/a","options":[{"n":3},{"n":4}]}"#, CallAction::Deny, "default_action"),
+            ("read_file", r#"{"path":"/srv/a","options":[]}"#, CallAction::Deny, "default_action"),
+            ("read_file", r#"{"path":"/srv/SECRET/a","options":[{"n":1}]}"#, CallAction::Deny, "secrets"),
+            ("READ_file", r#"{"path":"/srv/a","options":[{"n":1}]}"#, CallAction::Deny, "default_action"),
+            ("write_file", r#"{"path":"/srv/a"}"#, CallAction::Ask, "rules[2]"),
             // What may be asked about is denied by the default, as long as it may be something else.
-            ("write_file", r#"{"path":"/work/../etc/a"}"#, CallAction::Deny, "default_action"),
+            ("write_file", r#"{"path":"/srv/../etc/a"}"#, CallAction::Deny, "default_action"),
             ("list", "{}", CallAction::Allow, "rules[3]"),
         ] {
             let (action, name) = rules.decide(ListKind::Tools, tool, &serde_json::from_str(arguments).unwrap());
@@ -380,7 +380,7 @@ mod tests {
             assert_eq!(may(ListKind::Tools, tool), may_call, "{tool}");
         }
         assert!(may(ListKind::Prompts, "pp") && !may(ListKind::Prompts, "q"));
-        assert!(may(ListKind::Resources, "file:///work/a") && !may(ListKind::Resources, "file:///work/../etc"));
+        assert!(may(ListKind::Resources, "file:///srv/a") && !may(ListKind::Resources, "file:///srv/../etc"));
         assert!(may(ListKind::ResourceTemplates, "file:///{path}") && !may(ListKind::Resources, "file:///{path}"));
     }
 

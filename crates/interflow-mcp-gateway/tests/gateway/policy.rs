@@ -10,9 +10,9 @@ use crate::{Gate, Log, web};
 const RULES: &str = r#"
 default_action = "deny"
 rules = [
-    { name = "secrets", action = "deny", arguments = { path = { path = ["/work/secret/**"] } } },
-    { name = "work", action = "allow", tools = ["echo"], arguments = { path = { path = ["/work/**"] } } },
-    { name = "reviewed", action = "ask", tools = ["lookup"], arguments = { path = { path = ["/work/**"] } } },
+    { name = "secrets", action = "deny", arguments = { path = { path = ["/srv/secret/**"] } } },
+    { name = "work", action = "allow", tools = ["echo"], arguments = { path = { path = ["/srv/**"] } } },
+    { name = "reviewed", action = "ask", tools = ["lookup"], arguments = { path = { path = ["/srv/**"] } } },
     { name = "mail", action = "allow", tools = ["book"], arguments = { to = { glob = ["*@firm.com"] } } },
     { name = "notes", action = "allow", resources = ["test://*/note"] },
 ]
@@ -29,48 +29,40 @@ async fn rules_decide_by_tool_and_arguments_over_both_transports() {
     assert_eq!(gate.names("resources/templates/list", "resourceTemplates").await.len(), 2);
     for server in ["local", "web"] {
         let tool = |name: &str| format!("{server}__{name}");
-        assert_eq!(gate.call(&tool("echo"), json!({ "path": "/work/a" })).await, r#"{"path":"/work/a"}"#);
-        for path in [
-            "/work/../etc/passwd",
-            "/work/%2e%2e/etc",
-            "/work/..%5cetc",
-            "/etc/passwd",
-            "/WORK/a",
-            "/work/\u{0}",
-            "~/a",
-        ] {
+        assert_eq!(gate.call(&tool("echo"), json!({ "path": "/srv/a" })).await, r#"{"path":"/srv/a"}"#);
+        for path in
+            ["/srv/../etc/passwd", "/srv/%2e%2e/etc", "/srv/..%5cetc", "/etc/passwd", "/WORK/a", "/srv/\u{0}", "~/a"]
+        {
             let refused = gate.call_error(&tool("echo"), json!({ "path": path })).await;
             assert!(
                 refused.contains("the tool `echo`") && refused.contains(&format!("mcp.server.{server}.rules")),
                 "{refused}"
             );
         }
-        for path in
-            ["/work/Secret/a", "/work/x/../secret/a", "/work/s%65cret/a", "/work/s\u{435}cret/a", "/work/secret"]
-        {
+        for path in ["/srv/Secret/a", "/srv/x/../secret/a", "/srv/s%65cret/a", "/srv/s\u{435}cret/a", "/srv/secret"] {
             let refused = gate.call_error(&tool("echo"), json!({ "path": path })).await;
             assert!(refused.contains("the rule `secrets` denies"), "{path}: {refused}");
         }
         for arguments in [
             json!({}),
-            json!({ "path": ["/work/a"] }),
-            json!({ "path": "/work/a", "Path": "/etc" }),
-            json!({ "PATH": "/work/a" }),
-            json!({ "path": { "path": "/work/a" } }),
+            json!({ "path": ["/srv/a"] }),
+            json!({ "path": "/srv/a", "Path": "/etc" }),
+            json!({ "PATH": "/srv/a" }),
+            json!({ "path": { "path": "/srv/a" } }),
             json!({ "path": 7 }),
             json!({ "path": null }),
         ] {
             assert!(gate.call_error(&tool("echo"), arguments.clone()).await.contains("no rule allows"), "{arguments}");
         }
         for hidden in ["delete", "ask"] {
-            assert!(gate.call_error(&tool(hidden), json!({ "path": "/work/a" })).await.contains("no rule allows"));
+            assert!(gate.call_error(&tool(hidden), json!({ "path": "/srv/a" })).await.contains("no rule allows"));
         }
         // The rule sees what the server gets, and the recording does not.
         let booked = gate.call(&tool("book"), json!({ "to": MAIL })).await;
         assert_eq!(booked, json!({ "to": MAIL }).to_string());
         assert!(gate.call_error(&tool("book"), json!({ "to": OTHER_MAIL })).await.contains("no rule allows"));
-        gate.call(&tool("lookup"), json!({ "path": "/work/a", "of": MAIL })).await;
-        let denied = gate.call_error(&tool("lookup"), json!({ "path": "/work/a", "of": "forbidden" })).await;
+        gate.call(&tool("lookup"), json!({ "path": "/srv/a", "of": MAIL })).await;
+        let denied = gate.call_error(&tool("lookup"), json!({ "path": "/srv/a", "of": "forbidden" })).await;
         assert!(denied.contains("was not approved"), "{denied}");
         let asked = gate.asked.lock().unwrap().drain(..).collect::<Vec<_>>();
         assert!(
@@ -96,9 +88,9 @@ async fn a_member_that_is_there_twice_is_refused_as_servers_differ_in_which_they
     let (origin, log) = (over_http(100).await, Log::create());
     let gate = Gate::start(&format!("{}{}", web(&origin, RULES), over_stdio("free", &log.path, ""))).await;
     for (server, arguments, refused) in [
-        ("web", r#"{"path":"/work/a","path":"/etc/passwd"}"#, true),
-        ("web", r#"{"path":"/etc/passwd","p\u0061th":"/work/a"}"#, true),
-        ("web", r#"{"path":"/work/a","o":[{"x":1,"x":2}]}"#, true),
+        ("web", r#"{"path":"/srv/a","path":"/etc/passwd"}"#, true),
+        ("web", r#"{"path":"/etc/passwd","p\u0061th":"/srv/a"}"#, true),
+        ("web", r#"{"path":"/srv/a","o":[{"x":1,"x":2}]}"#, true),
         ("web", r#"{"p\u0061th":"\/work\/a"}"#, false),
         ("free", r#"{"path":1,"path":2}"#, false),
     ] {
@@ -162,11 +154,11 @@ async fn rules_hold_for_clients_without_sessions() {
         let tool = format!("{server}__echo");
         let post =
             async |arguments| ask_with(&gate, "tools/call", &call(&tool, arguments), &json!({}), "").await.json();
-        assert!(post(json!({ "path": "/work/a" })).await["result"].is_object());
-        let refused = post(json!({ "path": "/work/../etc" })).await;
+        assert!(post(json!({ "path": "/srv/a" })).await["result"].is_object());
+        let refused = post(json!({ "path": "/srv/../etc" })).await;
         assert_eq!(refused["error"]["code"], -32010, "{refused}");
         // Servers that ignore the case of names would take these for the arguments.
-        let mut disguised = call(&tool, json!({ "path": "/work/a" }));
+        let mut disguised = call(&tool, json!({ "path": "/srv/a" }));
         for name in ["Arguments", "argument\u{17f}", "ARGUMENTS"] {
             disguised[name] = json!({ "path": "/etc/passwd" });
         }
