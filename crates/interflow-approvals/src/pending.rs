@@ -13,8 +13,8 @@ use serde::Serialize;
 use tokio::sync::watch;
 
 use super::config::ApprovalAction;
-use super::decision::canonical_text;
 use super::request_preview::RequestPreview;
+use super::rule_set::canonical_text;
 
 /// Bound on the history of decisions.
 const MAX_HISTORY: usize = 1000;

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use interflow_types::{Flow, RequestHead};
 
 use super::config::ApprovalAction;
-use super::decision::canonical_text;
 use super::pending::{PendingQuestion, PendingRequester};
 use super::request_preview::RequestPreview;
+use super::rule_set::canonical_text;
 use super::{Approvals, bracket_ipv6};
 
 impl Approvals {
