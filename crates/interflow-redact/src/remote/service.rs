@@ -18,7 +18,7 @@ use super::config::{BackendConfig, BackendFailure, BackendKind};
 use super::offsets::OffsetUnit;
 use super::window::windows;
 use crate::detect::Finding;
-use crate::{Kind, RedactError, Result};
+use crate::{Kind, Result};
 
 /// Maximum size of a response in bytes: 32 MiB.
 const MAX_RESPONSE_BYTES: usize = 32 << 20;
@@ -87,13 +87,7 @@ impl DetectorService {
     /// Handles a failure according to the configuration: an error, or a warning.
     pub fn failed(&self, why: &str) -> Result<()> {
         let what = format!("the service {} for a second opinion failed: {why}", self.url);
-        match self.config.failure {
-            BackendFailure::Closed => Err(RedactError::Backend(what)),
-            BackendFailure::Open => {
-                tracing::warn!("{what}; the request goes on without it, as redact.backend failure = \"open\" says");
-                Ok(())
-            }
-        }
+        self.config.failure.handle(what, "redact.backend failure")
     }
 
     /// The findings in a text, in bytes. Within the time limit for one text, and only if the service did not fail too
