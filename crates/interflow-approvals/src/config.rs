@@ -76,17 +76,18 @@ impl ApprovalMode {
 }
 
 /// A rule's decision.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum ApprovalAction {
     /// The flow may proceed.
     Allow,
     /// The flow is denied.
+    #[default]
     Deny,
 }
 
 /// A rule. Empty fields match everything.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RuleSpec {
     /// The decision.
@@ -139,21 +140,8 @@ impl RuleSpec {
         lists.into_iter().all(Vec::is_empty) && !limits(&self.methods) && !limits(&self.paths)
     }
 
-    pub const fn new(action: ApprovalAction) -> Self {
-        Self {
-            action,
-            hosts: Vec::new(),
-            ports: Vec::new(),
-            methods: Vec::new(),
-            paths: Vec::new(),
-            users: Vec::new(),
-            agents: Vec::new(),
-            processes: Vec::new(),
-            containers: Vec::new(),
-            sessions: Vec::new(),
-            until: None,
-            note: None,
-        }
+    pub fn new(action: ApprovalAction) -> Self {
+        Self { action, ..Self::default() }
     }
 }
 

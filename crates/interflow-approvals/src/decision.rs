@@ -1,7 +1,5 @@
 //! Turns a resolution of a pending request into a rule that decides similar requests.
 
-use interflow_types::Host;
-
 use super::config::{ApprovalAction, RuleSpec};
 use super::pending::PendingRequest;
 use super::{PendingQuestion, Resolution, ResolutionScope, bracket_ipv6};
@@ -76,12 +74,4 @@ fn escape_glob(path: &str) -> String {
         }
         out
     })
-}
-
-/// The host as patterns compare it, without brackets: lower case, no final dot, a mapped IPv4 address as such.
-pub(super) fn canonical_text(host: &Host) -> String {
-    match host {
-        Host::Name(name) => name.trim_end_matches('.').to_ascii_lowercase(),
-        Host::Ip(ip) => ip.to_canonical().to_string(),
-    }
 }

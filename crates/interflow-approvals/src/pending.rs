@@ -2,17 +2,19 @@
 //! goes away.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use interflow_types::schema::JsonSchema;
-use interflow_types::{FlowId, Timestamp};
+use interflow_types::{Flow, FlowId, Host, Timestamp};
 use parking_lot::Mutex;
 use serde::Serialize;
 use tokio::sync::watch;
 
 use super::config::ApprovalAction;
 use super::request_preview::RequestPreview;
+use super::rule_set::canonical_text;
 
 /// Bound on the history of decisions.
 const MAX_HISTORY: usize = 1000;
@@ -48,6 +50,20 @@ pub struct PendingQuestion {
 }
 
 impl PendingQuestion {
+    /// A question about this flow.
+    pub(super) fn about(flow: &Flow, sessions: &[Arc<str>], host: &Host, port: u16) -> Self {
+        Self {
+            user: flow.user.as_deref().map(str::to_owned),
+            process: flow.client.process.as_deref().map(|p| p.name.to_string()),
+            container: flow.client.container.as_deref().map(str::to_owned),
+            client: flow.client.peer.ip().to_canonical().to_string(),
+            sessions: sessions.iter().map(ToString::to_string).collect(),
+            host: canonical_text(host),
+            port,
+            ..Self::default()
+        }
+    }
+
     /// Whether rules and the mode can decide it. A guardrail's question is about one text, and only a person decides.
     pub(super) const fn is_about_host(&self) -> bool {
         self.reason.is_none()

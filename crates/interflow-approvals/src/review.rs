@@ -5,9 +5,9 @@ use std::sync::Arc;
 use interflow_types::{Flow, RequestHead};
 
 use super::config::ApprovalAction;
-use super::decision::canonical_text;
 use super::pending::{PendingQuestion, PendingRequester};
 use super::request_preview::RequestPreview;
+use super::rule_set::canonical_text;
 use super::{Approvals, bracket_ipv6};
 
 impl Approvals {
@@ -20,20 +20,14 @@ impl Approvals {
         reason: String,
     ) -> impl Future<Output = Result<(), String>> + Send + use<> {
         let (sessions, _) = self.sessions_of(&flow.client, flow.user.as_deref());
-        let path = head.url.path_only().to_owned();
+        let to = &head.url.authority;
         let question = PendingQuestion {
-            user: flow.user.as_deref().map(str::to_owned),
-            process: flow.client.process.as_deref().map(|p| p.name.to_string()),
-            container: flow.client.container.as_deref().map(str::to_owned),
-            client: flow.client.peer.ip().to_canonical().to_string(),
-            sessions: sessions.iter().map(ToString::to_string).collect(),
-            host: bracket_ipv6(&canonical_text(&head.url.authority.host)),
-            port: head.url.authority.port,
+            host: bracket_ipv6(&canonical_text(&to.host)),
             method: Some(head.method.to_string()),
-            path: Some(path),
-            query: None,
+            path: Some(head.url.path_only().to_owned()),
             reason: Some(reason),
             alone: Some(flow.id),
+            ..PendingQuestion::about(flow, &sessions, &to.host, to.port)
         };
         // Without its body: an edit of it would come too late.
         let requester = PendingRequester { flow: flow.id, asked: Some(RequestPreview::without_body(head)) };

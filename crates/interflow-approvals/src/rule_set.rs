@@ -225,6 +225,14 @@ fn ports(text: &str) -> Result<RangeInclusive<u16>, String> {
     if first == 0 || first > last { Err(wrong()) } else { Ok(first..=last) }
 }
 
+/// The host as patterns compare it, without brackets: lower case, no final dot, a mapped IPv4 address as such.
+pub(super) fn canonical_text(host: &Host) -> String {
+    match host {
+        Host::Name(name) => name.trim_end_matches('.').to_ascii_lowercase(),
+        Host::Ip(ip) => ip.to_canonical().to_string(),
+    }
+}
+
 /// All active rules, indexed by host.
 #[derive(Debug, Default)]
 pub(crate) struct ApprovalRuleSet {

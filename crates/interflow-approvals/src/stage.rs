@@ -9,12 +9,11 @@ use interflow_types::{
     StreamMessage, TunnelVerdict, UpstreamOverrides,
 };
 
-use super::decision::canonical_text;
 use super::inject_secrets::{inject_into_message, inject_secrets, is_data_message};
 use super::mask_secrets::{self, SecretMaskCache};
 use super::pending::{PendingQuestion, PendingRequester};
 use super::request_preview::RequestPreview;
-use super::rule_set::AccessQuestion;
+use super::rule_set::{AccessQuestion, canonical_text};
 use super::secrets::StoredSecret;
 use super::sessions::now;
 use super::{Approvals, Decision, bracket_ipv6};
@@ -43,18 +42,7 @@ impl ApprovalsStage {
         request: Option<(&str, &str)>,
     ) -> Result<RequestVerdict, Box<PendingQuestion>> {
         let (sessions, agents) = self.approvals.sessions_of(&flow.client, flow.user.as_deref());
-        let process = flow.client.process.as_deref().map(|p| p.name.clone());
-        let question = AccessQuestion {
-            user: flow.user.as_deref(),
-            process: process.as_deref(),
-            container: flow.client.container.as_deref(),
-            sessions: &sessions,
-            agents: &agents,
-            host,
-            port,
-            request,
-            now: now(),
-        };
+        let question = access_question(flow, (&sessions, &agents), (host, port), request);
         match self.approvals.decide(&question, false) {
             Decision::Allow => Ok(RequestVerdict::Continue),
             Decision::WouldDeny => {
@@ -63,19 +51,11 @@ impl ApprovalsStage {
             }
             Decision::Deny(why) => Ok(RequestVerdict::Deny(denied(host, port, &why))),
             Decision::Ask => Err(Box::new(PendingQuestion {
-                user: flow.user.as_deref().map(str::to_owned),
-                process: process.map(|p| p.to_string()),
-                container: flow.client.container.as_deref().map(str::to_owned),
-                client: flow.client.peer.ip().to_canonical().to_string(),
-                sessions: sessions.iter().map(ToString::to_string).collect(),
-                host: canonical_text(host),
-                port,
                 method: request.map(|(method, _)| method.to_owned()),
                 path: request.map(|(_, path)| path.to_owned()),
-                query: None,
-                reason: None,
                 // A request with a body waits alone: the operator decides on this body.
                 alone: request.and(flow.has_request_body.filter(|has_body| *has_body)).map(|_| flow.id),
+                ..PendingQuestion::about(flow, &sessions, host, port)
             })),
         }
     }
@@ -197,6 +177,26 @@ impl ApprovalsStage {
     }
 }
 
+/// What rules decide about a flow to this host and port; its `request` is `None` for a tunnel.
+fn access_question<'a>(
+    flow: &'a Flow,
+    (sessions, agents): (&'a [Arc<str>], &'a [Arc<str>]),
+    (host, port): (&'a Host, u16),
+    request: Option<(&'a str, &'a str)>,
+) -> AccessQuestion<'a> {
+    AccessQuestion {
+        user: flow.user.as_deref(),
+        process: flow.client.process.as_deref().map(|p| p.name.as_str()),
+        container: flow.client.container.as_deref(),
+        sessions,
+        agents,
+        host,
+        port,
+        request,
+        now: now(),
+    }
+}
+
 /// The authorities of a request: the connection's origin, the URL's, and in a tunnel that of `Host`, because of
 /// domain fronting.
 fn requested_authorities(flow: &Flow, head: &RequestHead) -> Vec<Authority> {
@@ -284,17 +284,7 @@ impl Stage for ApprovalsStage {
         }
         let (sessions, agents) = self.approvals.sessions_of(&flow.client, flow.user.as_deref());
         let (host, port) = (&flow.authority.host, flow.authority.port);
-        let question = AccessQuestion {
-            user: flow.user.as_deref(),
-            process: flow.client.process.as_deref().map(|p| p.name.as_str()),
-            container: flow.client.container.as_deref(),
-            sessions: &sessions,
-            agents: &agents,
-            host,
-            port,
-            request: None,
-            now: now(),
-        };
+        let question = access_question(flow, (&sessions, &agents), (host, port), None);
         // The address may belong to a name that is allowed; the tunnel's content will tell which.
         let may_be_called = |name: &Arc<str>| {
             Host::parse(name).is_ok_and(|name| {

@@ -3,7 +3,7 @@
 use std::io;
 use std::net::SocketAddr;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use futures_util::{SinkExt, StreamExt};
@@ -17,7 +17,11 @@ use tokio_tungstenite::tungstenite::Message;
 
 use crate::media_demo::MediaDemo;
 use crate::origins::ECHO_PORT;
-use crate::{BANK, CDN, SHOP, agent};
+use crate::{BANK, SHOP, WAREHOUSE, agent};
+
+/// The pages that a round looks at, each with its host.
+static PAGES: LazyLock<Vec<(&str, &str)>> =
+    LazyLock::new(|| include_str!("../data/pages.txt").lines().filter_map(|line| line.split_once(' ')).collect());
 
 const HANDSHAKE: Duration = Duration::from_secs(10);
 /// Maximum response size, in bytes.
@@ -36,6 +40,12 @@ pub struct DemoRequest<'a> {
     pub path: &'a str,
     pub headers: &'a [(&'a str, &'a str)],
     pub body: &'a [u8],
+}
+
+impl<'a> DemoRequest<'a> {
+    const fn post(host: &'a str, path: &'a str, headers: &'a [(&'a str, &'a str)], body: &'a [u8]) -> Self {
+        Self { method: "POST", host, path, headers, body }
+    }
 }
 
 impl DemoEndpoints {
@@ -143,89 +153,35 @@ pub async fn reserve_stock(world: &DemoEndpoints) {
     let headers = [("User-Agent", "shop-agent/1.0 (demo)"), ("Content-Type", "application/json")];
     for n in 1u32.. {
         let body = format!(r#"{{"product":{n},"count":2,"for":"order 4711"}}"#);
-        let path = "/reservations";
-        let request =
-            DemoRequest { method: "POST", host: crate::WAREHOUSE, path, headers: &headers, body: body.as_bytes() };
         // A denial is an expected outcome.
-        let _ = world.send(&request).await;
+        let _ = world.send(&DemoRequest::post(WAREHOUSE, "/reservations", &headers, body.as_bytes())).await;
         tokio::time::sleep(crate::ROUND_PAUSE).await;
     }
 }
 
 pub async fn round(world: &DemoEndpoints, film: Option<&MediaDemo>, round: u32) {
     let shop = async {
-        for path in [
-            "/",
-            "/app.css",
-            "/products",
-            "/pixel.gif",
-            "/lamp.bmp",
-            "/missing",
-            "/broken",
-            "/busy",
-            "/cut",
-            "/events",
-            "/slow",
-        ] {
-            let host = if path.contains('.') { CDN } else { SHOP };
+        for (host, path) in PAGES.iter() {
             world.get(host, path).await;
         }
-        for path in ["/master.m3u8", "/film.mpd", "/points", "/sizes"] {
-            world.get(CDN, path).await;
-        }
         let form = [("Content-Type", "application/x-www-form-urlencoded")];
-        let login = DemoRequest {
-            method: "POST",
-            host: SHOP,
-            path: "/login",
-            headers: &form,
-            body: b"user=demo&password=hunter2",
-        };
+        let login = DemoRequest::post(SHOP, "/login", &form, b"user=demo&password=hunter2");
         let json = [("Content-Type", "application/json"), ("Authorization", "Bearer demo-secret")];
-        let order = DemoRequest {
-            method: "POST",
-            host: SHOP,
-            path: "/orders?source=demo",
-            headers: &json,
-            body: br#"{"items":[{"product":1,"count":2}],"ship_to":{"city":"Ulm"}}"#,
-        };
+        let order = br#"{"items":[{"product":1,"count":2}],"ship_to":{"city":"Ulm"}}"#;
+        let order = DemoRequest::post(SHOP, "/orders?source=demo", &json, order);
         // Random-looking bytes, which neither compress nor are text.
         let blob: Vec<u8> = (0..50_000u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
-        let upload = DemoRequest {
-            method: "PUT",
-            host: SHOP,
-            path: "/echo",
-            headers: &[("Content-Type", "application/octet-stream")],
-            body: &blob,
-        };
-        let query = DemoRequest {
-            method: "POST",
-            host: SHOP,
-            path: "/graphql",
-            headers: &json,
-            body: br#"{"operationName":"Lamps","query":"query Lamps($most: Int) { products(tag: \"light\", first: $most) { id name price } }","variables":{"most":3}}"#,
-        };
-        let photo = DemoRequest {
-            method: "POST",
-            host: SHOP,
-            path: "/photos",
-            headers: &[("Content-Type", "multipart/form-data; boundary=demo")],
-            body: b"--demo\r\nContent-Disposition: form-data; name=\"title\"\r\n\r\nLamp by night\r\n--demo\r\nContent-Disposition: form-data; name=\"photo\"; filename=\"lamp.gif\"\r\nContent-Type: image/gif\r\n\r\nGIF89a\x01\0\x01\0\r\n--demo--\r\n",
-        };
-        let stock = DemoRequest {
-            method: "POST",
-            host: SHOP,
-            path: "/shop.Stock/Get",
-            headers: &[("Content-Type", "application/grpc-web+proto")],
-            body: b"\0\0\0\0\x02\x08\x01",
-        };
-        let payment = DemoRequest {
-            method: "POST",
-            host: BANK,
-            path: "/payments",
-            headers: &[("User-Agent", "pay/2.1 (demo)"), ("Content-Type", "application/json")],
-            body: br#"{"to":"DE02 1203 0000 0000 2020 51","amount":"39.80","for":"order 4711"}"#,
-        };
+        let bytes = [("Content-Type", "application/octet-stream")];
+        let upload = DemoRequest { method: "PUT", ..DemoRequest::post(SHOP, "/echo", &bytes, &blob) };
+        let query = br#"{"operationName":"Lamps","query":"query Lamps($most: Int) { products(tag: \"light\", first: $most) { id name price } }","variables":{"most":3}}"#;
+        let query = DemoRequest::post(SHOP, "/graphql", &json, query);
+        let multipart = [("Content-Type", "multipart/form-data; boundary=demo")];
+        let photo = DemoRequest::post(SHOP, "/photos", &multipart, include_bytes!("../data/photo.multipart"));
+        let grpc = [("Content-Type", "application/grpc-web+proto")];
+        let stock = DemoRequest::post(SHOP, "/shop.Stock/Get", &grpc, b"\0\0\0\0\x02\x08\x01");
+        let agent = [("User-Agent", "pay/2.1 (demo)"), ("Content-Type", "application/json")];
+        let payment = br#"{"to":"DE02 1203 0000 0000 2020 51","amount":"39.80","for":"order 4711"}"#;
+        let payment = DemoRequest::post(BANK, "/payments", &agent, payment);
         // One failure must not end the round.
         for request in [&login, &order, &upload, &query, &photo, &stock, &payment] {
             let _ = world.send(request).await;

@@ -26,6 +26,8 @@ pub(crate) use self::names::{Feature, LanguageSums, ModelVotes, NameModel, is_we
 pub use self::names::{FeatureContribution, NameEvidence, NameScores, NameWeights};
 #[cfg(test)]
 pub(crate) use self::secrets::known_prefixes;
+use std::ops::Range;
+
 use crate::lexicon::topic;
 use crate::scan::stop_flag;
 use crate::text::token::{TokenList, WordToken};
@@ -48,6 +50,10 @@ pub struct Finding {
 }
 
 impl Finding {
+    pub(crate) const fn new(kind: Kind, range: Range<usize>, confidence: u8) -> Self {
+        Self { start: range.start, end: range.end, kind, confidence, rule: 0, evidence: None }
+    }
+
     pub const fn len(&self) -> usize {
         self.end - self.start
     }
@@ -156,14 +162,14 @@ impl<'t> ScanState<'t> {
     /// Adds a finding, if its kind is wanted and it is not empty.
     pub fn push(&mut self, kind: Kind, start: usize, end: usize, confidence: u8) {
         if self.wants(kind) && start < end {
-            self.found.push(Finding { start, end, kind, confidence, rule: 0, evidence: None });
+            self.found.push(Finding::new(kind, start..end, confidence));
         }
     }
 
     /// Adds a name, with the features that count for it.
     pub fn push_with_evidence(&mut self, kind: Kind, start: usize, end: usize, confidence: u8, evidence: NameEvidence) {
         if self.wants(kind) && start < end {
-            self.found.push(Finding { start, end, kind, confidence, rule: 0, evidence: Some(evidence) });
+            self.found.push(Finding { evidence: Some(evidence), ..Finding::new(kind, start..end, confidence) });
         }
     }
 

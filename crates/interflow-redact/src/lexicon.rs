@@ -4,9 +4,12 @@
 //! and the number of its class, and a class has marks and topics. Words themselves are not stored, so an unknown word
 //! has the entry of a known one with a probability of about one in half a million per probed slot.
 
-mod flags;
+mod hash;
 
-pub use flags::{fingerprint, hash, hash_letters, mark, topic};
+pub use hash::{fingerprint, hash, hash_letters};
+use unicode_normalization::char::decompose_canonical;
+
+include!(concat!(env!("OUT_DIR"), "/flags.rs"));
 
 static TABLE: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/lexicon.bin"));
 
@@ -33,7 +36,7 @@ fn u32_at(at: usize) -> u32 {
     TABLE.get(at..at + 4).and_then(|b| b.try_into().ok()).map_or(0, u32::from_le_bytes)
 }
 
-/// The class of the word with this hash after [`flags::finish`]; 0 if unknown.
+/// The class of the word with this hash after [`hash::finish`]; 0 if unknown.
 #[inline]
 pub fn class_of(finished: u64) -> u16 {
     let expected = fingerprint(finished);
@@ -112,17 +115,22 @@ pub fn fold_into(text: &str, sink: &mut impl FnMut(u8)) {
     }
 }
 
-/// One character without case and accents; letters of other scripts only lose their case.
+/// One character without case and accents; letters of other scripts than Latin, Greek and Cyrillic only lose their case.
 fn fold_char(c: char, sink: &mut impl FnMut(u8)) {
     if c.is_ascii() {
         return sink(c.to_ascii_lowercase() as u8);
     }
-    if let Some(plain) = unaccented(c) {
+    if let Some(plain) = plain_spelling(c) {
         return plain.bytes().for_each(sink);
     }
-    for lower in c.to_lowercase().filter(|l| !is_combining(*l)) {
-        let lower = greek_without_tonos(lower);
-        lower.encode_utf8(&mut [0; 4]).bytes().for_each(&mut *sink);
+    let mut fold = |part: char| {
+        for lower in part.to_lowercase().filter(|l| !is_combining(*l)) {
+            lower.encode_utf8(&mut [0; 4]).bytes().for_each(&mut *sink);
+        }
+    };
+    match c {
+        '\u{c0}'..='\u{52f}' | '\u{1e00}'..='\u{1fff}' => decompose_canonical(c, fold),
+        _ => fold(c),
     }
 }
 
@@ -131,49 +139,21 @@ pub fn is_combining(c: char) -> bool {
     matches!(c, '\u{300}'..='\u{36f}')
 }
 
-/// Greek and Cyrillic letters without accents, since many texts leave them out.
-fn greek_without_tonos(c: char) -> char {
-    match c {
-        'ά' => 'α',
-        'έ' => 'ε',
-        'ή' => 'η',
-        'ί' | 'ϊ' | 'ΐ' => 'ι',
-        'ό' => 'ο',
-        'ύ' | 'ϋ' | 'ΰ' => 'υ',
-        'ώ' => 'ω',
-        'ё' => 'е',
-        'й' => 'и',
-        'ї' => 'і',
-        _ => c,
-    }
-}
-
-/// A Latin letter without its accent, or the letters that commonly replace it.
-fn unaccented(c: char) -> Option<&'static str> {
+/// The letters that commonly replace a Latin letter without a decomposition.
+fn plain_spelling(c: char) -> Option<&'static str> {
     Some(match c {
-        'À'..='Å' | 'à'..='å' | 'Ā'..='ą' | 'Ǎ' | 'ǎ' | 'Ạ'..='ặ' => "a",
         'Æ' | 'æ' => "ae",
-        'Ç' | 'ç' | 'Ć'..='č' => "c",
-        'Ď' | 'ď' | 'Đ' | 'đ' | 'Ð' | 'ð' => "d",
-        'È'..='Ë' | 'è'..='ë' | 'Ē'..='ě' | 'Ẹ'..='ệ' | 'ə' | 'Ə' => "e",
-        'Ĝ'..='ģ' => "g",
-        'Ĥ'..='ħ' => "h",
-        'Ì'..='Ï' | 'ì'..='ï' | 'Ĩ'..='ı' | 'Ỉ'..='ị' => "i",
-        'Ĵ' | 'ĵ' => "j",
-        'Ķ' | 'ķ' => "k",
-        'Ĺ'..='ł' => "l",
-        'Ñ' | 'ñ' | 'Ń'..='ŋ' => "n",
-        'Ò'..='Ö' | 'Ø' | 'ò'..='ö' | 'ø' | 'Ō'..='ő' | 'Ơ' | 'ơ' | 'Ọ'..='ợ' => "o",
+        'Đ' | 'đ' | 'Ð' | 'ð' => "d",
+        'ə' | 'Ə' => "e",
+        'Ħ' | 'ħ' => "h",
+        'ı' => "i",
+        'Ŀ'..='ł' => "l",
+        'ŉ' | 'Ŋ' | 'ŋ' => "n",
+        'Ø' | 'ø' => "o",
         'Œ' | 'œ' => "oe",
-        'Ŕ'..='ř' => "r",
-        'Ś'..='š' | 'Ș' | 'ș' => "s",
         'ß' | 'ẞ' => "ss",
-        'Ţ'..='ŧ' | 'Ț' | 'ț' => "t",
+        'Ŧ' | 'ŧ' => "t",
         'Þ' | 'þ' => "th",
-        'Ù'..='Ü' | 'ù'..='ü' | 'Ũ'..='ų' | 'Ư' | 'ư' | 'Ụ'..='ự' => "u",
-        'Ŵ' | 'ŵ' | 'Ẁ'..='ẅ' => "w",
-        'Ý' | 'ý' | 'ÿ' | 'Ÿ' | 'Ŷ' | 'ŷ' | 'Ỳ'..='ỹ' => "y",
-        'Ź'..='ž' => "z",
         _ => return None,
     })
 }

@@ -1,8 +1,11 @@
 //! How well a conversation used its provider's prompt cache: where the cached beginning of the prompt broke, why, and
 //! what that cost.
 
+use std::collections::HashMap;
+use std::sync::LazyLock;
+
 use interflow_types::schema::JsonSchema;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::diff::definition_text;
 use super::records::CallRecord;
@@ -71,7 +74,7 @@ pub struct ExcerptChange {
 }
 
 /// In the order of the prompt: the first difference ends the cached beginning.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum BreakCause {
     Model,
@@ -102,34 +105,10 @@ pub struct CacheAdvice {
     pub text: &'static str,
 }
 
-impl BreakCause {
-    const fn advice(self) -> &'static str {
-        match self {
-            Self::Model => "Keep one model per conversation: each model has a cache of its own.",
-            Self::Tools => {
-                "Send the same tools in every request of a conversation: they come before everything else in the prompt."
-            }
-            Self::ToolOrder => "Sort the tools: the same tools in another order are another prompt.",
-            Self::VolatileSystem => {
-                "Move dates, times and ids out of the system prompt, into the latest user message, or use the date alone."
-            }
-            Self::System => "Keep the system prompt constant, and put what changes into the latest user message.",
-            Self::History => {
-                "Append to the history instead of changing earlier messages; compact it rarely, and much at a time."
-            }
-            Self::Expired => {
-                "Where pauses are common, keep the prompt for longer: `\"ttl\": \"1h\"` in Anthropic's `cache_control`, `prompt_cache_retention` at OpenAI."
-            }
-            Self::Evicted => {
-                "Send a conversation to one place: `prompt_cache_key` at OpenAI, `sticky = \"session\"` on a route with several deployments."
-            }
-            Self::Unmarked => {
-                "Mark the tools, the system prompt and the latest message with `cache_control` (Bedrock: `cachePoint`)."
-            }
-            Self::Unknown => "Record requests in full (`record.max_body`) to learn what changed.",
-        }
-    }
-}
+/// What to change, by cause.
+static ADVICE: LazyLock<HashMap<BreakCause, String>> = LazyLock::new(|| {
+    serde_json::from_str(include_str!("../../data/cache_advice.json")).expect("a test reads the file")
+});
 
 /// A pair of calls between which the cache broke.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -288,7 +267,7 @@ pub fn advice(breaks: &[CacheBreak]) -> Vec<CacheAdvice> {
         let entry = match all.iter_mut().find(|a| a.cause == cause) {
             Some(entry) => entry,
             None => {
-                let text = cause.advice();
+                let text = &ADVICE[&cause];
                 all.push(CacheAdvice { cause, breaks: 0, lost_tokens: 0, lost_cost: 0.0, text });
                 all.last_mut().expect("one was pushed")
             }
@@ -320,6 +299,11 @@ mod tests {
             messages: said.iter().map(|t| ChatMessage::text(MessageRole::User, *t)).collect(),
             ..ModelRequest::default()
         }
+    }
+
+    #[test]
+    fn every_cause_has_advice() {
+        assert_eq!(ADVICE.len(), BreakCause::Unknown as usize + 1);
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! Classifies the purpose of a call: a step of the conversation, or an auxiliary call of the agent.
 
+use std::sync::LazyLock;
+
 use interflow_types::schema::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -27,51 +29,33 @@ impl CallPurpose {
     }
 }
 
-/// Phrases in the system prompt or the last message of title calls.
-const TITLE_MARKERS: [&str; 10] = [
-    "isNewTopic",
-    "new conversation topic",
-    "title generator",
-    "Generate a title",
-    "generate a title",
-    "thread title",
-    "concise title",
-    "short title",
-    "title for this",
-    "sentence-case title",
-];
+/// Phrases by which auxiliary calls are recognised.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct CallMarkers {
+    /// In the system prompt of title calls.
+    title_system: Vec<String>,
+    /// In the system prompt or the last message of title calls.
+    title: Vec<String>,
+    /// In the prompts of other auxiliary calls: file paths in commands, routing, suggestions.
+    utility: Vec<String>,
+    /// In the prompts with which agents compact a history.
+    compaction: Vec<String>,
+}
 
-/// Phrases in the prompts of other auxiliary calls: file paths in commands, routing, suggestions.
-const UTILITY_MARKERS: [&str; 8] = [
-    "Extract any file paths that this command reads",
-    "process Bash commands that an AI coding agent wants to run",
-    "determine the command prefix",
-    "Task Routing AI",
-    "complexity score",
-    "who should speak next",
-    "Analyze *only* the content and structure of your immediately preceding response",
-    "suggest what the user might type next",
-];
-
-/// Phrases of the prompts with which agents compact a history.
-const COMPACTION_MARKERS: [&str; 6] = [
-    "Your task is to create a detailed summary of the conversation so far",
-    "CONTEXT CHECKPOINT COMPACTION",
-    "Provide a detailed prompt for continuing our conversation",
-    "summarizes internal chat history into a given structure",
-    "generate the <state_snapshot>",
-    "*Briefly* summarize this partial conversation",
-];
+static MARKERS: LazyLock<CallMarkers> = LazyLock::new(|| {
+    serde_json::from_str(include_str!("../../data/call_markers.json")).expect("a test reads the file")
+});
 
 /// Classifies a request by its prompt and limits, since no API marks auxiliary calls.
 pub fn detect_purpose(request: &ModelRequest) -> CallPurpose {
     let last = request.messages.iter().rev().find(|m| m.role == MessageRole::User);
     let last = last.map(|m| joined(&m.blocks)).unwrap_or_default();
-    let says = |words: &[&str], text: &str| words.iter().any(|w| text.contains(w));
+    let says = |words: &[String], text: &str| words.iter().any(|w| text.contains(w.as_str()));
     // A long system prompt may quote such phrases; those of auxiliary calls are short.
-    let system = |words: &[&str]| request.system.iter().any(|s| s.len() < 20_000 && says(words, s));
+    let system = |words: &[String]| request.system.iter().any(|s| s.len() < 20_000 && says(words, s));
     // Checked first: compaction happens in a history with tools as well.
-    if says(&COMPACTION_MARKERS, &last) || system(&COMPACTION_MARKERS) {
+    if says(&MARKERS.compaction, &last) || system(&MARKERS.compaction) {
         return CallPurpose::Compact;
     }
     if request.max_tokens == Some(1) || last.trim() == "quota" && request.messages.len() == 1 {
@@ -82,10 +66,11 @@ pub fn detect_purpose(request: &ModelRequest) -> CallPurpose {
     if request.tools.len() > 1 || request.messages.iter().any(|m| m.blocks.iter().any(works)) {
         return CallPurpose::Step;
     }
-    if system(&TITLE_MARKERS) || last.len() < 4000 && request.messages.len() <= 2 && says(&TITLE_MARKERS[3..], &last) {
+    let is_short = last.len() < 4000 && request.messages.len() <= 2;
+    if system(&MARKERS.title_system) || system(&MARKERS.title) || is_short && says(&MARKERS.title, &last) {
         return CallPurpose::Title;
     }
-    let utility = system(&UTILITY_MARKERS) || says(&UTILITY_MARKERS, &last);
+    let utility = system(&MARKERS.utility) || says(&MARKERS.utility, &last);
     if utility { CallPurpose::Utility } else { CallPurpose::Step }
 }
 

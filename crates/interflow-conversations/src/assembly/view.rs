@@ -2,9 +2,10 @@
 //! the first message to a leaf.
 
 use std::collections::{HashMap, HashSet};
+use std::sync::LazyLock;
 
 use interflow_types::schema::JsonSchema;
-use interflow_types::{CallUsage, Timestamp};
+use interflow_types::{CallUsage, Timestamp, data_file};
 use serde::Serialize;
 use serde_json::Value;
 
@@ -348,22 +349,12 @@ fn call_views(exchanges: Vec<CallRecord>) -> Vec<CallView> {
     views
 }
 
+/// The arguments of tools that tell most about a call, the best first.
+static SUMMARY_KEYS: LazyLock<Vec<&str>> =
+    LazyLock::new(|| data_file::lines(include_str!("../../data/summary_arguments.txt")).collect());
+
 /// A tool call in one line: its most informative argument.
 pub fn input_summary(input: &Value) -> String {
-    const SUMMARY_KEYS: [&str; 12] = [
-        "description",
-        "command",
-        "cmd",
-        "file_path",
-        "path",
-        "filePath",
-        "pattern",
-        "query",
-        "url",
-        "prompt",
-        "task",
-        "text",
-    ];
     let line = |text: &str| -> String {
         let mut line: String = text.split_whitespace().take(40).collect::<Vec<_>>().join(" ");
         if let Some((at, _)) = line.char_indices().nth(100) {

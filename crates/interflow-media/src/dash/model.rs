@@ -63,6 +63,10 @@ pub enum DashMediaKind {
 }
 
 impl DashMediaKind {
+    pub fn from_name(name: &str) -> Option<Self> {
+        [Self::Video, Self::Audio, Self::Text, Self::Image].into_iter().find(|kind| kind.as_str() == name)
+    }
+
     /// The name in URLs and playlists.
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -368,23 +372,17 @@ fn media_of(
         return Some(media);
     }
     let top = content.unwrap_or_else(|| mime.split('/').next().unwrap_or_default());
-    match top {
-        "video" => Some(DashMediaKind::Video),
-        "audio" => Some(DashMediaKind::Audio),
-        "text" => Some(DashMediaKind::Text),
-        "image" => Some(DashMediaKind::Image),
-        _ if mime.contains("ttml") || mime.contains("vtt") => Some(DashMediaKind::Text),
-        _ => codecs.and_then(by_codec).or_else(|| {
-            let has = |name: &str| {
-                element.get(name).is_some() || element.all("Representation").any(|r| r.get(name).is_some())
-            };
-            if has("width") || has("height") {
-                Some(DashMediaKind::Video)
-            } else {
-                has("audioSamplingRate").then_some(DashMediaKind::Audio)
-            }
-        }),
-    }
+    let is_text = mime.contains("ttml") || mime.contains("vtt");
+    let by_type = DashMediaKind::from_name(top).or(is_text.then_some(DashMediaKind::Text));
+    by_type.or_else(|| codecs.and_then(by_codec)).or_else(|| {
+        let has =
+            |name: &str| element.get(name).is_some() || element.all("Representation").any(|r| r.get(name).is_some());
+        if has("width") || has("height") {
+            Some(DashMediaKind::Video)
+        } else {
+            has("audioSamplingRate").then_some(DashMediaKind::Audio)
+        }
+    })
 }
 
 fn representation(

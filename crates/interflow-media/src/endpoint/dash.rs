@@ -158,15 +158,8 @@ impl MediaRequest<'_> {
     /// A track's playlist. For live streams, the segments are numbered consistently with the last one.
     pub async fn mpd_playlist(self) -> EndpointResult {
         let params = &self.asked.params;
-        let profile =
-            params.get("profile_id").ok_or_else(|| MediaError::bad_request("the parameter `profile_id` is missing"))?;
-        let media = match params.get("kind") {
-            Some("video") => Some(DashMediaKind::Video),
-            Some("audio") => Some(DashMediaKind::Audio),
-            Some("text") => Some(DashMediaKind::Text),
-            Some("image") => Some(DashMediaKind::Image),
-            _ => None,
-        };
+        let profile = params.get("profile_id").ok_or_else(|| MediaError::missing("profile_id"))?;
+        let media = params.get("kind").and_then(DashMediaKind::from_name);
         let language = params.get("lang").unwrap_or_default();
         let FetchedManifest { manifest, address, asked, .. } = self.mpd().await?;
         to_hls::check_encryption(&manifest)?;
@@ -399,8 +392,7 @@ impl MediaRequest<'_> {
     /// An initialization section, decrypted if the link has keys: then it declares a clear track.
     pub async fn mpd_init(self) -> EndpointResult {
         let params = &self.asked.params;
-        let bytes =
-            self.init_bytes().await?.ok_or_else(|| MediaError::bad_request("the parameter `init_url` is missing"))?;
+        let bytes = self.init_bytes().await?.ok_or_else(|| MediaError::missing("init_url"))?;
         let bytes = match self.keys()? {
             Some(keys) => {
                 self.note_decryption();
@@ -409,10 +401,7 @@ impl MediaRequest<'_> {
             None => bytes,
         };
         let kind = params.get("mime_type").filter(|k| k.contains('/')).unwrap_or("video/mp4");
-        let mut response = Response::full(StatusCode::OK, kind, bytes);
-        header_filter::set_security_headers(&mut response.head);
-        params.apply_header_overrides(&mut response.head.headers, true);
-        Ok(response)
+        Ok(self.generated_segment(kind, bytes))
     }
 
     /// A segment, decrypted if the link has keys.
@@ -427,8 +416,7 @@ impl MediaRequest<'_> {
     /// A segment of cues in MP4 as WebVTT, decrypted first if the link has keys.
     async fn mpd_vtt(self) -> EndpointResult {
         let params = &self.asked.params;
-        let section =
-            self.init_section().await?.ok_or_else(|| MediaError::bad_request("the parameter `init_url` is missing"))?;
+        let section = self.init_section().await?.ok_or_else(|| MediaError::missing("init_url"))?;
         let range = parse_range(params.get("segment_range"))?;
         let at = range.map_or(0, |(first, _)| first);
         let mut bytes = self.bytes_from(&self.segment_addresses()?, range).await?;
@@ -446,10 +434,15 @@ impl MediaRequest<'_> {
         let track = section.movie.tracks.first().ok_or_else(|| MediaError::upstream("the subtitles have no track"))?;
         let text = webvtt::from_mp4(track, &bytes, at)
             .map_err(|e| MediaError::upstream(format!("the subtitles cannot be read: {e}")))?;
-        let mut response = Response::full(StatusCode::OK, "text/vtt", text);
+        Ok(self.generated_segment("text/vtt", text))
+    }
+
+    /// A segment or an initialization section that was made here.
+    fn generated_segment(self, kind: &str, bytes: impl Into<Bytes>) -> Response {
+        let mut response = Response::full(StatusCode::OK, kind, bytes);
         header_filter::set_security_headers(&mut response.head);
-        params.apply_header_overrides(&mut response.head.headers, true);
-        Ok(response)
+        self.asked.params.apply_header_overrides(&mut response.head.headers, true);
+        response
     }
 
     async fn clear_segment(self) -> EndpointResult {
@@ -515,7 +508,7 @@ impl MediaRequest<'_> {
                 _ => last = Some(answer),
             }
         }
-        last.unwrap_or_else(|| Err(MediaError::bad_request("the parameter `segment_url` is missing")))
+        last.unwrap_or_else(|| Err(MediaError::missing("segment_url")))
     }
 
     /// The segment's URL and its alternatives, with templates filled in from what the player appended.
@@ -596,8 +589,7 @@ impl MediaRequest<'_> {
     /// A segment as MPEG-TS, decrypted first if the link has keys.
     async fn mpd_ts(self) -> EndpointResult {
         let params = &self.asked.params;
-        let init =
-            self.init_bytes().await?.ok_or_else(|| MediaError::bad_request("the parameter `init_url` is missing"))?;
+        let init = self.init_bytes().await?.ok_or_else(|| MediaError::missing("init_url"))?;
         let init = match self.keys()? {
             Some(keys) => decrypt::init(keys, init)?,
             None => init,

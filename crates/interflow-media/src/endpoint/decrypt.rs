@@ -41,8 +41,7 @@ pub fn segment(
     at: u64,
     body: Body,
 ) -> std::result::Result<Body, MediaError> {
-    let (body, decrypter, remaining) = decrypted(keys, init, at, body)?;
-    Ok(TransformedBody::transform_held_body(body, decrypter, remaining))
+    decrypted(keys, init, at, body, MAX_HELD_BYTES)
 }
 
 /// Like [`segment`], for a part of the bytes, reading no more than needed. Output is released at once.
@@ -52,18 +51,16 @@ pub fn piece(
     at: u64,
     body: Body,
 ) -> std::result::Result<Body, MediaError> {
-    let (body, decrypter, remaining) = decrypted(keys, init, at, body)?;
-    Ok(TransformedBody::transform_body(body, decrypter, remaining))
+    decrypted(keys, init, at, body, 0)
 }
-
-type DecryptedBody = (Body, CencDecrypter, Option<u64>);
 
 fn decrypted(
     keys: ContentKeyRing,
     init: Option<Arc<InitSegment>>,
     at: u64,
     body: Body,
-) -> std::result::Result<DecryptedBody, MediaError> {
+    hold: usize,
+) -> std::result::Result<Body, MediaError> {
     let decrypter = match init {
         Some(init) => {
             init.check_keys(&keys).map_err(|e| decrypt_error(&e))?;
@@ -72,7 +69,8 @@ fn decrypted(
         None => CencDecrypter::new(keys).at_offset(at),
     };
     let remaining = body.remaining();
-    Ok((body, decrypter.with_length(remaining), remaining))
+    let change = decrypter.with_length(remaining);
+    Ok(Body::stream(TransformedBody { hold, ..TransformedBody::new(body, change, remaining) }))
 }
 
 /// Waits for the first valid bytes of a body: an error before them becomes the response, since the head was not sent
@@ -206,12 +204,12 @@ struct TransformedBody<C> {
 const MAX_HELD_BYTES: usize = 8 << 20;
 
 impl<C: BodyTransform> TransformedBody<C> {
-    fn transform_body(body: Body, change: C, remaining: Option<u64>) -> Body {
-        Body::stream(Self { body, change, ready: VecDeque::new(), remaining, over: false, hold: 0 })
+    fn new(body: Body, change: C, remaining: Option<u64>) -> Self {
+        Self { body, change, ready: VecDeque::new(), remaining, over: false, hold: 0 }
     }
 
-    fn transform_held_body(body: Body, change: C, remaining: Option<u64>) -> Body {
-        Body::stream(Self { body, change, ready: VecDeque::new(), remaining, over: false, hold: MAX_HELD_BYTES })
+    fn transform_body(body: Body, change: C, remaining: Option<u64>) -> Body {
+        Body::stream(Self::new(body, change, remaining))
     }
 
     fn holds_back(&self) -> bool {

@@ -39,7 +39,7 @@ pub async fn public_endpoint(path: &str, head: &RequestHead, body: &mut Body) ->
     let params = || read.clone();
     let required = |params: &MediaParams, names: [&str; 2]| {
         let value = names.iter().find_map(|n| params.get(n)).map(str::to_owned);
-        value.ok_or_else(|| MediaError::bad_request(format!("the parameter `{}` is missing", names[0])))
+        value.ok_or_else(|| MediaError::missing(names[0]))
     };
     Ok(Some(match path {
         "/health" => json_response(&json!({ "status": "healthy" })),

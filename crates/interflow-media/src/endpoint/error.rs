@@ -35,6 +35,11 @@ impl MediaError {
         Self::Status(StatusCode::BAD_REQUEST, text.into())
     }
 
+    /// A request that lacks a parameter.
+    pub fn missing(name: &str) -> Self {
+        Self::bad_request(format!("the parameter `{name}` is missing"))
+    }
+
     pub fn forbidden(text: impl Into<String>) -> Self {
         Self::Status(StatusCode::FORBIDDEN, text.into())
     }

@@ -15,7 +15,7 @@ use super::decrypt;
 use super::error::{EndpointResult, MediaError, playlist_response};
 use super::params::parse_range;
 use super::request::MediaRequest;
-use super::url_rewriter::{SegmentRouting, SegmentSource, UrlRewriter};
+use super::url_rewriter::{SegmentRouting, SegmentSource, UrlRewriter, media_type};
 use crate::cenc::{ContentKey, ContentKeyRing};
 use crate::config::HlsKeyMode;
 use crate::dash::addressing::DashByteRange;
@@ -29,7 +29,7 @@ use crate::hls::{
 };
 use crate::relay::address::{self, MediaAddress, push_value};
 use crate::relay::fetch::FetchedDocument;
-use crate::relay::segment_cache::remove_conditions;
+use crate::relay::segment_cache::{TransformFn, remove_conditions};
 use crate::relay::ts_unwrap::unwrap_ts;
 use crate::relay::{BaseUrl, CachePolicy, FetchRequest, FetchedResponse, ResponseTransform, header_filter, prefetch};
 use crate::sample_aes::parse_iv;
@@ -338,7 +338,7 @@ impl MediaRequest<'_> {
             }
             (Some(key), _) => self.decrypt_segment(address, key, range).await?,
             (None, Some("cenc")) => {
-                let keys = self.keys()?.ok_or_else(|| MediaError::bad_request("the parameter `key` is missing"))?;
+                let keys = self.keys()?.ok_or_else(|| MediaError::missing("key"))?;
                 self.decrypt_samples(address, keys, range).await?
             }
             (None, Some("init")) => self.clear_init(address, range).await?,
@@ -390,32 +390,30 @@ impl MediaRequest<'_> {
             .get("iv")
             .and_then(|iv| parse_iv(&format!("0x{iv}")))
             .ok_or_else(|| MediaError::bad_request("`iv` is not a 16-byte vector"))?;
-        if params.get("method") == Some("AES-256") {
-            let key: [u8; 32] = self.key(key).await?;
-            // The key itself is part of the identity: two links with different keys must not share a result.
-            let mut hasher = blake3::Hasher::new();
-            hasher.update(b"aes-256").update(&key).update(&iv);
-            let run = move |head: &mut ResponseHead, body: Body| {
-                decrypted_head(head);
-                Ok(decrypt::aes_256(key, iv, body))
-            };
-            let work = ResponseTransform { id: *hasher.finalize().as_bytes(), takes_ranges: false, run: Box::new(run) };
-            return self.relay_segment(address, range, Some(work)).await;
-        }
-        let key: [u8; 16] = self.key(key).await?;
-        let samples = params.get("method") == Some("SAMPLE-AES");
+        // The key itself is part of the identity: two links with different keys must not share a result.
         let mut hasher = blake3::Hasher::new();
-        hasher.update(if samples { b"sample-aes" } else { b"aes-128" }).update(&key).update(&iv);
-        let run = move |head: &mut ResponseHead, body: Body| {
-            // Bytes are removed within the samples' packets, so that the origin's ranges do not fit.
-            if samples {
-                head.headers.remove("accept-ranges");
-                return Ok(decrypt::sample_aes(key, iv, body));
+        let run: TransformFn = match params.get("method") {
+            Some("AES-256") => {
+                let key: [u8; 32] = self.key(key).await?;
+                hasher.update(b"aes-256").update(&key).update(&iv);
+                Box::new(move |head, body| Ok(decrypt::aes_256(key, iv, decrypted_body(head, body))))
             }
-            decrypted_head(head);
-            Ok(decrypt::aes_128(key, iv, body))
+            Some("SAMPLE-AES") => {
+                let key: [u8; 16] = self.key(key).await?;
+                hasher.update(b"sample-aes").update(&key).update(&iv);
+                Box::new(move |head, body| {
+                    // Bytes are removed within the samples' packets, so that the origin's ranges do not fit.
+                    head.headers.remove("accept-ranges");
+                    Ok(decrypt::sample_aes(key, iv, body))
+                })
+            }
+            _ => {
+                let key: [u8; 16] = self.key(key).await?;
+                hasher.update(b"aes-128").update(&key).update(&iv);
+                Box::new(move |head, body| Ok(decrypt::aes_128(key, iv, decrypted_body(head, body))))
+            }
         };
-        let work = ResponseTransform { id: *hasher.finalize().as_bytes(), takes_ranges: false, run: Box::new(run) };
+        let work = ResponseTransform { id: *hasher.finalize().as_bytes(), takes_ranges: false, run };
         self.relay_segment(address, range, Some(work)).await
     }
 
@@ -513,12 +511,12 @@ fn decode_data_url(text: &str) -> Option<Vec<u8>> {
     STANDARD_NO_PAD.decode(&data).or_else(|_| URL_SAFE_NO_PAD.decode(&data)).ok()
 }
 
-/// The head of a segment that is decrypted completely: removing the padding changes the length, and ranges do not
-/// apply.
-fn decrypted_head(head: &mut ResponseHead) {
+/// The body of a segment that is decrypted completely: removing the padding changes the length, and ranges do not apply.
+fn decrypted_body(head: &mut ResponseHead, body: Body) -> Body {
     for name in ["accept-ranges", "content-length", "etag"] {
         head.headers.remove(name);
     }
+    body
 }
 
 /// Whether a playlist has transport streams whose samples are encrypted with keys of a key system. There is no way to
@@ -579,23 +577,4 @@ async fn described(headers: &interflow_types::Headers, body: &Bytes) -> String {
         }
         false => format!("{kind} (the text of a playlist is UTF-8)"),
     }
-}
-
-/// The media type for a file extension, for origins that send none.
-fn media_type(extension: &str) -> Option<&'static str> {
-    Some(match extension {
-        "ts" | "m2ts" | "mpg" => "video/mp2t",
-        "m4s" | "mp4" | "m4v" | "cmfv" => "video/mp4",
-        "m4a" | "cmfa" => "audio/mp4",
-        "aac" => "audio/aac",
-        "ac3" => "audio/ac3",
-        "ec3" => "audio/eac3",
-        "mp3" => "audio/mpeg",
-        "vtt" | "webvtt" => "text/vtt",
-        "cmft" => "application/mp4",
-        "ttml" => "application/ttml+xml",
-        "jpg" => "image/jpeg",
-        "png" => "image/png",
-        _ => return None,
-    })
 }

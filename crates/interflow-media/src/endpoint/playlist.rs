@@ -38,7 +38,7 @@ impl MediaRequest<'_> {
     /// readable.
     pub async fn merged_playlist(self) -> EndpointResult {
         let params = &self.asked.params;
-        let list = params.get("d").ok_or_else(|| MediaError::bad_request("the parameter `d` is missing"))?;
+        let list = params.get("d").ok_or_else(|| MediaError::missing("d"))?;
         let sources: Vec<PlaylistSource> =
             list.split(';').filter(|t| !t.trim().is_empty()).map(PlaylistSource::read).collect();
         if sources.len() > MAX_PLAYLISTS {

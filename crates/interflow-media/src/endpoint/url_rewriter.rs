@@ -8,7 +8,7 @@ use super::error::{MediaError, Result};
 use super::request::MediaRequest;
 use crate::config::SegmentRoute;
 use crate::hls::channel::ChannelOptions;
-use crate::hls::rewrite::{SegmentEncryption, extension, is_playlist_address, placeholders};
+use crate::hls::rewrite::{SEGMENT_TYPES, SegmentEncryption, extension, is_playlist_address, placeholders};
 use crate::hls::{UriReplacer, UriRole};
 use crate::relay::address::push_value;
 
@@ -79,14 +79,20 @@ pub(super) struct UrlRewriter<'a> {
 }
 
 impl UrlRewriter<'_> {
+    /// Writes a child's URL to the end of its destination, and returns where its path begins.
+    fn write_child(&self, path: &str, address: &str, out: &mut Vec<u8>) -> usize {
+        let from = self.children.write_prefix(path, out);
+        out.extend_from_slice(b"d=");
+        push_value(address.as_bytes(), out);
+        from
+    }
+
     fn child(&self, path: &str, address: &str, out: &mut Vec<u8>) {
         self.child_with(path, address, &[], out);
     }
 
     fn child_with(&self, path: &str, address: &str, more: &[(String, String)], out: &mut Vec<u8>) {
-        let from = self.children.write_prefix(path, out);
-        out.extend_from_slice(b"d=");
-        push_value(address.as_bytes(), out);
+        let from = self.write_child(path, address, out);
         for (name, value) in more {
             out.push(b'&');
             out.extend_from_slice(name.as_bytes());
@@ -111,9 +117,7 @@ impl UrlRewriter<'_> {
                     "jpg" | "png" if !self.is_images => "ts",
                     other => other,
                 };
-                let from = self.children.write_prefix(segment_path(extension), out);
-                out.extend_from_slice(b"d=");
-                push_value(address.as_bytes(), out);
+                let from = self.write_child(segment_path(extension), address, out);
                 if let Some(range) = range {
                     out.extend_from_slice(format!("&segment_range={range}").as_bytes());
                 }
@@ -157,9 +161,7 @@ impl UriReplacer for UrlRewriter<'_> {
             }
             UriRole::Segment => self.segment(address, crypt, out),
             UriRole::Init => {
-                let from = self.children.write_prefix(segment_path(extension(address)), out);
-                out.extend_from_slice(b"d=");
-                push_value(address.as_bytes(), out);
+                let from = self.write_child(segment_path(extension(address)), address, out);
                 if let Some(range) = self.range.take() {
                     out.extend_from_slice(format!("&segment_range={range}").as_bytes());
                 }
@@ -227,27 +229,13 @@ impl UriReplacer for UrlRewriter<'_> {
     }
 }
 
-/// Static strings, because most lines of a long playlist need one. The extension helps players that judge by it.
 fn segment_path(extension: &str) -> &'static str {
-    match extension {
-        "m4s" => "/proxy/hls/segment.m4s",
-        "mp4" => "/proxy/hls/segment.mp4",
-        "m4a" => "/proxy/hls/segment.m4a",
-        "m4v" => "/proxy/hls/segment.m4v",
-        "aac" => "/proxy/hls/segment.aac",
-        "ac3" => "/proxy/hls/segment.ac3",
-        "ec3" => "/proxy/hls/segment.ec3",
-        "mp3" => "/proxy/hls/segment.mp3",
-        "vtt" => "/proxy/hls/segment.vtt",
-        "webvtt" => "/proxy/hls/segment.webvtt",
-        "cmfv" => "/proxy/hls/segment.cmfv",
-        "cmfa" => "/proxy/hls/segment.cmfa",
-        "cmft" => "/proxy/hls/segment.cmft",
-        "jpg" => "/proxy/hls/segment.jpg",
-        "png" => "/proxy/hls/segment.png",
-        "ttml" => "/proxy/hls/segment.ttml",
-        _ => "/proxy/hls/segment.ts",
-    }
+    SEGMENT_TYPES.get(extension).map_or("/proxy/hls/segment.ts", |(path, _)| path)
+}
+
+/// The media type for a file extension, for origins that send none.
+pub(super) fn media_type(extension: &str) -> Option<&'static str> {
+    SEGMENT_TYPES.get(extension).map(|(_, media)| *media)
 }
 
 /// A URL without the credentials that it inherited from the playlist's.

@@ -1,6 +1,9 @@
 //! Per-channel options of IPTV lists: header fields and keys for players (`#EXTVLCOPT`, `#EXTHTTP`, `#KODIPROP`). They
 //! become parameters of the channel's link, because the gateway fetches from the origin instead of the player.
 
+use std::sync::LazyLock;
+
+use interflow_types::data_file;
 use serde_json::{Map, Value};
 
 use crate::cenc::ContentKeyRing;
@@ -12,18 +15,8 @@ const MAX_OPTIONS: usize = 32;
 const MAX_OPTION_LEN: usize = 8 << 10;
 
 /// Kodi options after a URL that concern its HTTP client, and are no header fields.
-const OF_TRANSPORT: [&str; 10] = [
-    "active-remote",
-    "auth",
-    "connection-timeout",
-    "customrequest",
-    "failonerror",
-    "postdata",
-    "redirect-limit",
-    "seekable",
-    "sslcipherlist",
-    "verifypeer",
-];
+static OF_TRANSPORT: LazyLock<Vec<&str>> =
+    LazyLock::new(|| data_file::lines(include_str!("../../data/kodi_transport_options.txt")).collect());
 
 /// The options of the next channel, collected from the lines before its URL.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -10,10 +10,12 @@ mod catchup;
 mod keys;
 
 use std::borrow::Cow;
+use std::collections::HashMap;
 use std::ops::Range;
+use std::sync::LazyLock;
 
 use interflow_types::budget::PROCESS_BUDGET;
-use interflow_types::{Error, ErrorKind as FlowKind, Result};
+use interflow_types::{Error, ErrorKind as FlowKind, Result, data_file};
 
 use super::define::{MAX_VALUE_LEN, PlaylistVariables};
 use super::tags::{PlaylistLine, attribute, attribute_text, attributes, lines, loose_attribute, tag};
@@ -582,15 +584,18 @@ pub fn is_playlist_address(address: &[u8]) -> bool {
     false
 }
 
+/// The path of segments with a file extension, and their media type. Static strings, because most lines of a long playlist
+/// need one.
+pub static SEGMENT_TYPES: LazyLock<HashMap<&str, (String, &str)>> = LazyLock::new(|| {
+    let records = data_file::records(include_str!("../../data/segment_types.txt"));
+    records.map(|[extension, own, media]| (extension, (format!("/proxy/hls/segment.{own}"), media))).collect()
+});
+
 /// The extension of a segment's gateway URL, so that players recognise its type: that of its original URL, or `ts`.
 pub fn extension(address: &str) -> &'static str {
-    const KNOWN: [&str; 19] = [
-        "ts", "m4s", "mp4", "m4a", "m4v", "aac", "ac3", "ec3", "mp3", "vtt", "webvtt", "cmfv", "cmfa", "cmft", "m2ts",
-        "mpg", "jpg", "png", "ttml",
-    ];
     let end = memchr::memchr2(b'?', b'#', address.as_bytes()).unwrap_or(address.len());
     let path = &address[..end];
     let dot = memchr::memrchr2(b'.', b'/', path.as_bytes()).filter(|at| path.as_bytes().get(*at) == Some(&b'.'));
     let extension = dot.map_or("", |at| &path[at + 1..]);
-    KNOWN.iter().find(|k| k.eq_ignore_ascii_case(extension)).copied().unwrap_or("ts")
+    SEGMENT_TYPES.keys().find(|k| k.eq_ignore_ascii_case(extension)).copied().unwrap_or("ts")
 }

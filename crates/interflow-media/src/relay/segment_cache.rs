@@ -260,13 +260,10 @@ impl SegmentCache {
         };
         let body = match from_shared {
             true => body,
-            false => resumable_body(
-                body,
-                &head,
-                ask.clone().continued(url.clone(), cookies.clone()),
-                &self.fetch,
-                self.bounds.patience,
-            ),
+            false => {
+                let ask = ask.clone().continued(url.clone(), cookies.clone());
+                resumable_body(body, &head, ask, &self.fetch, self.bounds.patience)
+            }
         };
         let is_worked = work.is_some();
         let FetchedResponse { url, response: Response { head, body }, cookies } =

@@ -6,29 +6,8 @@ use crate::word_lists::{WordList, WordSet, words};
 
 /// Bytes of the local part of an address (RFC 5322 3.2.3), and letters beyond ASCII (RFC 6531).
 const fn is_local_part_byte(b: u8) -> bool {
-    b.is_ascii_alphanumeric()
-        || matches!(
-            b,
-            b'.' | b'_'
-                | b'%'
-                | b'+'
-                | b'-'
-                | b'\''
-                | b'!'
-                | b'#'
-                | b'&'
-                | b'*'
-                | b'/'
-                | b'='
-                | b'^'
-                | b'`'
-                | b'{'
-                | b'|'
-                | b'}'
-                | b'~'
-                | b'$'
-        )
-        || b >= 0x80
+    let is_sign = matches!(b, b'!' | b'#'..=b'\'' | b'*' | b'+' | b'-'..=b'/' | b'=' | b'^'..=b'`' | b'{'..=b'~');
+    is_sign || b.is_ascii_alphanumeric() || b >= 0x80
 }
 
 /// Bytes of a host name, also of an internationalized one.

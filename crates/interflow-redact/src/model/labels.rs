@@ -91,7 +91,7 @@ fn output(label: &str, chosen: &BTreeMap<String, String>) -> Result<Output, Stri
     let begins = matches!(mark, "B" | "S" | "U");
     let kind = match chosen.get(name).map(String::as_str) {
         Some("none") => None,
-        Some(chosen) => Some(entity_type(chosen).ok_or(format!(
+        Some(chosen) => Some(Kind::of_entity(chosen).ok_or(format!(
             "redact.model.labels.{name}: `{chosen}` is not an entity type; docs/reference/redaction.md lists them"
         ))?),
         None => usual_type(name).ok_or(format!(
@@ -109,13 +109,8 @@ fn usual_type(label: &str) -> Option<Option<Kind>> {
         "per" | "patient" | "hcw" | "doctor" | "staff" => Some(Some(Kind::Person)),
         "loc" | "gpe" | "city" | "country" => Some(Some(Kind::Location)),
         "org" | "hosp" | "hospital" | "vendor" | "company" => Some(Some(Kind::Organization)),
-        _ => entity_type(&name).map(Some),
+        _ => Kind::of_entity(&name).map(Some),
     }
-}
-
-/// Kinds of custom rules need a rule, which a model does not have.
-fn entity_type(name: &str) -> Option<Kind> {
-    Kind::from_name(name).filter(|k| !matches!(k, Kind::Custom | Kind::Identifier | Kind::Section))
 }
 
 /// Joins the labels of words that follow one another to spans.
@@ -133,8 +128,7 @@ pub(super) fn join(words: impl Iterator<Item = (Range<usize>, Option<WordLabel>)
                 (sum + label.probability, count + 1.0)
             }
             None => {
-                let (start, end) = (bytes.start, bytes.end);
-                spans.push(Finding { start, end, kind: label.kind, confidence: 0, rule: 0, evidence: None });
+                spans.push(Finding::new(label.kind, bytes, 0));
                 (label.probability, 1.0)
             }
         };

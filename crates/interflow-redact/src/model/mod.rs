@@ -22,7 +22,7 @@ use crate::detect::Finding;
 use crate::scan::finding_cache::FindingCache;
 use crate::scan::scan_capacity;
 use crate::scan::stop_flag;
-use crate::{BackendFailure, RedactError, Result, StopFlag};
+use crate::{RedactError, Result, StopFlag};
 use labels::{LabelMap, WordLabel};
 use network::Network;
 use wordpiece::{WordList, WordPiece};
@@ -141,14 +141,7 @@ impl EntityModel {
 
     /// Handles a failure according to the configuration: an error, or no findings.
     fn failed(&self, why: &str) -> Result<()> {
-        let what = format!("the model of redact.model: {why}");
-        match self.config.failure {
-            BackendFailure::Closed => Err(RedactError::Backend(what)),
-            BackendFailure::Open => {
-                tracing::warn!("{what}; the request goes on without it, as redact.model.failure = \"open\" says");
-                Ok(())
-            }
-        }
+        self.config.failure.handle(format!("the model of redact.model: {why}"), "redact.model.failure")
     }
 
     /// The findings in one text, on this thread and without a time limit.

@@ -105,14 +105,7 @@ impl CustomRules {
                     continue;
                 };
                 if pattern.validator.is_none_or(|v| passes_check(v, m.as_str())) {
-                    found.push(Finding {
-                        start: m.start(),
-                        end: m.end(),
-                        kind: Kind::Identifier,
-                        confidence: 90,
-                        rule: pattern.rule,
-                        evidence: None,
-                    });
+                    found.push(Finding { rule: pattern.rule, ..Finding::new(Kind::Identifier, m.range(), 90) });
                 }
             }
         }
@@ -144,15 +137,8 @@ impl CustomRules {
                 let total: usize =
                     fuzzy.words.iter().zip(window).map(|(a, b)| strsim::damerau_levenshtein(a, &b.2)).sum();
                 if total <= fuzzy.distance && fuzzy.words.iter().zip(window).all(near) {
-                    let (start, end) = (window[0].0, window[window.len() - 1].1);
-                    found.push(Finding {
-                        start,
-                        end,
-                        kind: Kind::Custom,
-                        confidence: if total == 0 { 90 } else { 70 },
-                        rule: fuzzy.rule,
-                        evidence: None,
-                    });
+                    let (range, sure) = (window[0].0..window[window.len() - 1].1, if total == 0 { 90 } else { 70 });
+                    found.push(Finding { rule: fuzzy.rule, ..Finding::new(Kind::Custom, range, sure) });
                 }
             }
         }
@@ -171,14 +157,7 @@ impl TermSet {
                 || inside(text[m.end()..].chars().next(), term.chars().next_back());
             if !cut {
                 let rule = self.terms[m.pattern().as_usize()].1;
-                found.push(Finding {
-                    start: m.start(),
-                    end: m.end(),
-                    kind: Kind::Custom,
-                    confidence: 95,
-                    rule,
-                    evidence: None,
-                });
+                found.push(Finding { rule, ..Finding::new(Kind::Custom, m.range(), 95) });
             }
         }
     }
@@ -191,14 +170,7 @@ impl CustomSection {
             // An unterminated section extends to the end of the text.
             let end = self.end.find_at(text, start.end()).map_or(text.len(), |e| e.end());
             if end > start.start() {
-                found.push(Finding {
-                    start: start.start(),
-                    end,
-                    kind: Kind::Section,
-                    confidence: 99,
-                    rule: self.rule,
-                    evidence: None,
-                });
+                found.push(Finding { rule: self.rule, ..Finding::new(Kind::Section, start.start()..end, 99) });
             }
             if end >= text.len() {
                 break;

@@ -386,21 +386,12 @@ impl PolicyFile {
             |file: &Option<StrategyFile>| file.clone().map_or_else(|| default.clone(), RedactionStrategy::from);
         if !self.always.is_empty() {
             // Confidence 0: what the policy itself names is certain.
-            let rule = builder.add_custom_rule(custom_rule(
-                Kind::Custom.as_str(),
-                Kind::Custom.label(),
-                0,
-                default.clone(),
-            ))?;
+            let rule = custom_rule(Kind::Custom.as_str(), Kind::Custom.label(), 0, default.clone());
+            let rule = builder.add_custom_rule(rule)?;
             self.always.iter().for_each(|t| builder.terms.add_term(t, false, rule));
         }
         for list in &self.terms {
-            let rule = builder.add_custom_rule(custom_rule(
-                &list.name,
-                &label_from(&list.name),
-                0,
-                strategy(&list.strategy),
-            ))?;
+            let rule = builder.add_custom_rule(named_rule(&list.name, strategy(&list.strategy)))?;
             for term in &list.terms {
                 match list.fuzzy {
                     0 => builder.terms.add_term(term, list.case_sensitive, rule),
@@ -409,12 +400,7 @@ impl PolicyFile {
             }
         }
         for file in &self.patterns {
-            let rule = builder.add_custom_rule(custom_rule(
-                &file.name,
-                &label_from(&file.name),
-                0,
-                strategy(&file.strategy),
-            ))?;
+            let rule = builder.add_custom_rule(named_rule(&file.name, strategy(&file.strategy)))?;
             let regex = compile(&file.pattern, file.case_sensitive)?;
             if file.group >= regex.captures_len() {
                 return Err(RedactError::Policy(format!("pattern `{}` has no group {}", file.name, file.group)));
@@ -422,12 +408,7 @@ impl PolicyFile {
             builder.terms.patterns.push(CustomPattern { regex, group: file.group, validator: file.validator, rule });
         }
         for file in &self.sections {
-            let rule = builder.add_custom_rule(custom_rule(
-                &file.name,
-                &label_from(&file.name),
-                0,
-                strategy(&file.strategy),
-            ))?;
+            let rule = builder.add_custom_rule(named_rule(&file.name, strategy(&file.strategy)))?;
             builder.terms.sections.push(CustomSection {
                 start: compile(&file.start, true)?,
                 end: compile(&file.end, true)?,
@@ -464,6 +445,11 @@ pub(super) fn custom_rule(name: &str, label: &str, confidence: u8, strategy: Red
         strategies: vec![(None, strategy)],
         ..KindRule::default()
     }
+}
+
+/// The rule of a list, a pattern or a section, whose findings are certain.
+fn named_rule(name: &str, strategy: RedactionStrategy) -> KindRule {
+    custom_rule(name, &label_from(name), 0, strategy)
 }
 
 /// A placeholder's label from a user-defined name: its ASCII letters in capitals, at most 16.

@@ -9,6 +9,7 @@ use super::file::{custom_rule, label_from, regions, suggestion};
 use super::{IgnoreList, KindRule, PatternValidator, Policy, PolicyBuilder, StrategyCondition, compile};
 use crate::policy::custom_rules::{CustomPattern, CustomSection};
 use crate::strategy::{DateShift, MaskLength, PolicyKeys, RandomReplacement, RedactionStrategy, TruncateSide};
+use crate::word_lists::{WordList, words};
 use crate::{Kind, KindSet, RedactError, Result};
 
 /// A Phileas identifier: its key, the kinds here, its `filterType`, the key of its strategies.
@@ -22,6 +23,9 @@ static IDENTIFIERS: LazyLock<Vec<PhileasIdentifier>> = LazyLock::new(|| {
     };
     records.map(identifier).collect()
 });
+
+/// The names of strategies.
+static STRATEGIES: WordList = WordList::new(|| words("phileas_strategies"));
 
 /// Keys of custom rule lists, or without meaning for text.
 const OTHER_KEYS: &[&str] = &["dictionaries", "identifiers", "sections", "pheyes", "medicalCondition"];
@@ -46,13 +50,10 @@ pub(super) fn compile_policy(json: &str) -> Result<Policy> {
             "dictionaries" => each(value, key, |v| dictionary(v, &mut builder))?,
             "identifiers" => each(value, key, |v| custom_identifier(v, &mut builder))?,
             "sections" => each(value, key, |v| section(v, &mut builder))?,
-            "pheyes" => each(value, key, |v| {
-                identifier(
-                    &PhileasIdentifier("pheyes", vec![Kind::Person], "person", "phEyeFilterStrategies"),
-                    v,
-                    &mut builder,
-                )
-            })?,
+            "pheyes" => {
+                let known = PhileasIdentifier("pheyes", vec![Kind::Person], "person", "phEyeFilterStrategies");
+                each(value, key, |v| identifier(&known, v, &mut builder))?;
+            }
             "medicalCondition" => {
                 if enabled(as_object(value, key)?) {
                     return Err(RedactError::Policy("identifier `medicalCondition` needs a language model and has none here; set \"enabled\": false".to_owned()));
@@ -275,27 +276,8 @@ fn strategy(map: &Map<String, Value>, of: &str) -> Result<RedactionStrategy> {
         }),
         "RELATIVE" => RedactionStrategy::Relative,
         other => {
-            let names = [
-                "REDACT",
-                "MASK",
-                "STATIC_REPLACE",
-                "RANDOM_REPLACE",
-                "HASH_SHA256_REPLACE",
-                "CRYPTO_REPLACE",
-                "FPE_ENCRYPT_REPLACE",
-                "LAST_4",
-                "TRUNCATE",
-                "ABBREVIATE",
-                "MAP_REPLACE",
-                "TRUNCATE_TO_YEAR",
-                "SHIFT",
-                "RELATIVE",
-                "ZERO_LEADING",
-            ];
-            return Err(RedactError::Policy(format!(
-                "`{of}`: there is no strategy `{other}`{}",
-                suggestion(other, names.into_iter())
-            )));
+            let closest = suggestion(other, STRATEGIES.iter().copied());
+            return Err(RedactError::Policy(format!("`{of}`: there is no strategy `{other}`{closest}")));
         }
     })
 }

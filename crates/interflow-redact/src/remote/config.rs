@@ -4,6 +4,8 @@ use interflow_types::schema::JsonSchema;
 use interflow_types::units::HumanDuration;
 use serde::{Deserialize, Serialize};
 
+use crate::{RedactError, Result};
+
 /// An external PII detector that is called in addition to the built-in detectors.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
@@ -66,6 +68,19 @@ pub enum BackendFailure {
     Closed,
     /// The request is sent with the findings of the built-in detectors only; a warning is logged.
     Open,
+}
+
+impl BackendFailure {
+    /// An error, or a warning that names the key which says so.
+    pub(crate) fn handle(self, what: String, key: &str) -> Result<()> {
+        match self {
+            Self::Closed => Err(RedactError::Backend(what)),
+            Self::Open => {
+                tracing::warn!("{what}; the request goes on without it, as {key} = \"open\" says");
+                Ok(())
+            }
+        }
+    }
 }
 
 impl Default for BackendConfig {

@@ -18,7 +18,7 @@ use super::config::{BackendConfig, BackendFailure, BackendKind};
 use super::offsets::OffsetUnit;
 use super::window::windows;
 use crate::detect::Finding;
-use crate::{Kind, RedactError, Result};
+use crate::{Kind, Result};
 
 /// Maximum size of a response in bytes: 32 MiB.
 const MAX_RESPONSE_BYTES: usize = 32 << 20;
@@ -36,11 +36,22 @@ pub(super) struct DetectorService {
     scope: Vec<u8>,
 }
 
-/// A span in a service's response, in its own units; `score` is from 0 to 1.
+/// A span in a service's response, in its own units; `score` is from 0 to 1. Philter's member names differ, and Presidio's
+/// in part.
+#[derive(Deserialize)]
 struct RemoteSpan {
+    #[serde(alias = "filterType", alias = "entity_type", default)]
     label: String,
-    range: Range<u64>,
+    #[serde(alias = "characterStart")]
+    start: u64,
+    #[serde(alias = "characterEnd")]
+    end: u64,
+    #[serde(alias = "confidence", default = "default_score")]
     score: f64,
+}
+
+const fn default_score() -> f64 {
+    1.0
 }
 
 impl DetectorService {
@@ -76,13 +87,7 @@ impl DetectorService {
     /// Handles a failure according to the configuration: an error, or a warning.
     pub fn failed(&self, why: &str) -> Result<()> {
         let what = format!("the service {} for a second opinion failed: {why}", self.url);
-        match self.config.failure {
-            BackendFailure::Closed => Err(RedactError::Backend(what)),
-            BackendFailure::Open => {
-                tracing::warn!("{what}; the request goes on without it, as redact.backend failure = \"open\" says");
-                Ok(())
-            }
-        }
+        self.config.failure.handle(what, "redact.backend failure")
     }
 
     /// The findings in a text, in bytes. Within the time limit for one text, and only if the service did not fail too
@@ -111,7 +116,12 @@ impl DetectorService {
             BackendKind::Philter => {
                 let answer = self.post(egress, "text/plain; charset=utf-8", text.to_owned().into()).await?;
                 // Java counts UTF-16 code units, Python code points.
-                all_findings.extend(self.findings(text, 0, OffsetUnit::Utf16, parse_philter(&answer)?)?);
+                all_findings.extend(self.findings(
+                    text,
+                    0,
+                    OffsetUnit::Utf16,
+                    parse_spans(self.config.kind, &answer)?,
+                )?);
             }
             BackendKind::Presidio => {
                 let mut body = json!({
@@ -123,7 +133,12 @@ impl DetectorService {
                     body["entities"] = json!(self.config.labels);
                 }
                 let answer = self.post(egress, "application/json", body.to_string().into()).await?;
-                all_findings.extend(self.findings(text, 0, OffsetUnit::Scalar, parse_presidio(&answer)?)?);
+                all_findings.extend(self.findings(
+                    text,
+                    0,
+                    OffsetUnit::Scalar,
+                    parse_spans(self.config.kind, &answer)?,
+                )?);
             }
             BackendKind::Gliner => {
                 let all = windows(text, self.config.window, self.config.overlap);
@@ -152,7 +167,7 @@ impl DetectorService {
             "threshold": f64::from(self.config.confidence) / 100.0
         });
         let answer = self.post(egress, "application/json", body.to_string().into()).await?;
-        self.findings(piece, window.start, OffsetUnit::Scalar, parse_gliner(&answer)?)
+        self.findings(piece, window.start, OffsetUnit::Scalar, parse_spans(self.config.kind, &answer)?)
     }
 
     /// Converts the response to findings. A span outside the text shows that the service scanned a different text.
@@ -165,18 +180,10 @@ impl DetectorService {
     ) -> Result<Vec<Finding>, String> {
         let sure = |score: f64| (score.clamp(0.0, 1.0) * 100.0).round() as u8;
         told.into_iter()
-            .filter(|t| sure(t.score) >= self.config.confidence && t.range.start != t.range.end)
+            .filter(|t| sure(t.score) >= self.config.confidence && t.start != t.end)
             .map(|t| {
-                let bytes = unit.to_byte_range(text, &t.range).ok_or("it reported a span outside the text")?;
-                let (start, end) = (bytes.start + base, bytes.end + base);
-                Ok(Finding {
-                    start,
-                    end,
-                    kind: kind_for_label(&t.label),
-                    confidence: sure(t.score),
-                    rule: 0,
-                    evidence: None,
-                })
+                let bytes = unit.to_byte_range(text, &(t.start..t.end)).ok_or("it reported a span outside the text")?;
+                Ok(Finding::new(kind_for_label(&t.label), bytes.start + base..bytes.end + base, sure(t.score)))
             })
             .collect()
     }
@@ -228,74 +235,21 @@ fn service_url(config: &BackendConfig) -> Result<Url, String> {
     Ok(Url { scheme, authority, path: ByteStr::from(path) })
 }
 
-#[derive(Deserialize)]
-struct PhilterSpan {
-    #[serde(rename = "characterStart")]
-    start: u64,
-    #[serde(rename = "characterEnd")]
-    end: u64,
-    #[serde(rename = "filterType", default)]
-    filter_type: String,
-    #[serde(default)]
-    confidence: f64,
-}
-
-/// The spans in the response of Philter's `/api/explain`.
-fn parse_philter(answer: &[u8]) -> Result<Vec<RemoteSpan>, String> {
-    let value: Value = serde_json::from_slice(answer).map_err(|_| not_json_error())?;
-    let spans = &value["explanation"]["appliedSpans"];
-    if !spans.is_array() {
+/// The spans in a response: of Philter's `/api/explain`, of Presidio's `/analyze`, or of GLiNER and Ph-Eye, in a list or in
+/// a member `entities` or `spans`.
+fn parse_spans(kind: BackendKind, answer: &[u8]) -> Result<Vec<RemoteSpan>, String> {
+    let value: Value = serde_json::from_slice(answer).map_err(|_| "its answer is not JSON")?;
+    let list = match kind {
+        BackendKind::Philter => &value["explanation"]["appliedSpans"],
+        BackendKind::Presidio => &value,
+        BackendKind::Gliner => {
+            ["entities", "spans"].iter().map(|n| &value[*n]).find(|v| v.is_array()).unwrap_or(&value)
+        }
+    };
+    if kind == BackendKind::Philter && !list.is_array() {
         return Err("its answer holds no explanation.appliedSpans".into());
     }
-    let spans: Vec<PhilterSpan> = serde_json::from_value(spans.clone()).map_err(|_| bad_spans_error())?;
-    let to_span = |s: PhilterSpan| RemoteSpan { label: s.filter_type, range: s.start..s.end, score: s.confidence };
-    Ok(spans.into_iter().map(to_span).collect())
-}
-
-#[derive(Deserialize)]
-struct PresidioSpan {
-    start: u64,
-    end: u64,
-    entity_type: String,
-    score: f64,
-}
-
-/// The spans in the response of Presidio's `/analyze`.
-fn parse_presidio(answer: &[u8]) -> Result<Vec<RemoteSpan>, String> {
-    let spans: Vec<PresidioSpan> = serde_json::from_slice(answer).map_err(|_| bad_spans_error())?;
-    let to_span = |s: PresidioSpan| RemoteSpan { label: s.entity_type, range: s.start..s.end, score: s.score };
-    Ok(spans.into_iter().map(to_span).collect())
-}
-
-#[derive(Deserialize)]
-struct GlinerSpan {
-    start: u64,
-    end: u64,
-    #[serde(default)]
-    label: String,
-    #[serde(default = "default_score")]
-    score: f64,
-}
-
-const fn default_score() -> f64 {
-    1.0
-}
-
-/// The spans of GLiNER or Ph-Eye, in a list or in a member `entities` or `spans`.
-fn parse_gliner(answer: &[u8]) -> Result<Vec<RemoteSpan>, String> {
-    let value: Value = serde_json::from_slice(answer).map_err(|_| not_json_error())?;
-    let list = ["entities", "spans"].iter().map(|n| &value[*n]).find(|v| v.is_array()).unwrap_or(&value);
-    let spans: Vec<GlinerSpan> = serde_json::from_value(list.clone()).map_err(|_| bad_spans_error())?;
-    let to_span = |s: GlinerSpan| RemoteSpan { label: s.label, range: s.start..s.end, score: s.score };
-    Ok(spans.into_iter().map(to_span).collect())
-}
-
-fn not_json_error() -> String {
-    "its answer is not JSON".into()
-}
-
-fn bad_spans_error() -> String {
-    "its answer holds no list of spans as expected".into()
+    Vec::deserialize(list).map_err(|_| "its answer holds no list of spans as expected".into())
 }
 
 /// The built-in kind for a service's label. An unknown label counts as a person's name, the most common purpose of
@@ -305,11 +259,8 @@ fn kind_for_label(label: &str) -> Kind {
     let kind = match name.as_str() {
         "per" | "ph-eye" | "person-name" | "full-name" => Some(Kind::Person),
         "loc" | "address-city" => Some(Kind::Location),
-        "us-driver-license" | "driver-license" => Some(Kind::DriversLicense),
-        "us-passport" => Some(Kind::Passport),
         "crypto" => Some(Kind::Bitcoin),
-        _ => Kind::from_name(&name),
+        _ => Kind::of_entity(&name),
     };
-    // Kinds of custom rules need a rule, which a service's finding does not have.
-    kind.filter(|k| !matches!(k, Kind::Custom | Kind::Identifier | Kind::Section)).unwrap_or(Kind::Person)
+    kind.unwrap_or(Kind::Person)
 }

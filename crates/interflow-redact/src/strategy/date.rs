@@ -5,6 +5,7 @@ use jiff::{Span, ToSpan, Unit};
 
 use super::{DateShift, random};
 use crate::Result;
+use crate::word_lists::{WordList, words};
 
 /// A date and the positions of its parts in the text.
 struct ParsedDate {
@@ -21,20 +22,8 @@ enum DatePart {
     Year,
 }
 
-const MONTHS: [&str; 12] = [
-    "January",
-    "February",
-    "March",
-    "April",
-    "May",
-    "June",
-    "July",
-    "August",
-    "September",
-    "October",
-    "November",
-    "December",
-];
+/// The months of a year in English.
+static MONTHS: WordList = WordList::new(|| words("months"));
 
 /// Runs of digits, and runs of letters, by start and end.
 fn runs(text: &str) -> Vec<(usize, usize)> {

@@ -2,7 +2,9 @@
 //! letters undone, in lower case. Every byte of the result leads back to its place in the original.
 
 use std::ops::Range;
+use std::sync::LazyLock;
 
+use interflow_types::data_file;
 use unicode_normalization::UnicodeNormalization as _;
 use unicode_normalization::char::{compose, is_combining_mark};
 
@@ -267,35 +269,21 @@ const fn is_invisible(c: char) -> bool {
         | '\u{fe00}'..='\u{fe0f}' | '\u{feff}' | '\u{ffa0}' | '\u{e0000}'..='\u{e01ef}')
 }
 
-/// The Latin letter that a Cyrillic or Greek one looks like (Unicode TR 39's confusables, those of common fonts).
-const fn look_alike(c: char) -> Option<char> {
-    Some(match c {
-        'а' | 'А' | 'α' | 'Α' => 'a',
-        'В' | 'Β' | 'ь' => 'b',
-        'с' | 'С' | 'ϲ' => 'c',
-        'ԁ' => 'd',
-        'е' | 'Е' | 'ё' | 'Ε' | 'ε' => 'e',
-        'ɡ' => 'g',
-        'һ' | 'Н' | 'Η' | 'н' => 'h',
-        'і' | 'І' | 'ї' | 'ι' | 'Ι' | 'ı' | 'ӏ' => 'i',
-        'ј' | 'Ј' => 'j',
-        'к' | 'К' | 'κ' | 'Κ' => 'k',
-        'м' | 'М' | 'Μ' => 'm',
-        'ո' | 'п' | 'Ν' | 'η' => 'n',
-        'о' | 'О' | 'ο' | 'Ο' | 'σ' | 'օ' => 'o',
-        'р' | 'Р' | 'ρ' | 'Ρ' => 'p',
-        'ԛ' => 'q',
-        'г' => 'r',
-        'ѕ' | 'Ѕ' => 's',
-        'т' | 'Т' | 'τ' | 'Τ' => 't',
-        'υ' | 'ս' => 'u',
-        'ѵ' | 'ν' => 'v',
-        'ԝ' | 'ω' => 'w',
-        'х' | 'Х' | 'χ' | 'Χ' => 'x',
-        'у' | 'У' | 'Υ' | 'γ' => 'y',
-        'Ζ' => 'z',
-        _ => return None,
-    })
+/// Letters and the Latin ones that they look like, in the order of the former.
+static LOOK_ALIKES: LazyLock<Vec<(char, char)>> = LazyLock::new(|| {
+    let records = data_file::records(include_str!("../../data/look_alikes.txt"));
+    let letters = |[latin, others]: [&'static str; 2]| others.chars().zip(latin.chars().cycle());
+    let mut all: Vec<_> = records.flat_map(letters).filter(|(other, _)| *other != ' ').collect();
+    all.sort_unstable();
+    all
+});
+
+/// The Latin letter that a Cyrillic or Greek one looks like.
+fn look_alike(c: char) -> Option<char> {
+    if c.is_ascii() {
+        return None;
+    }
+    LOOK_ALIKES.binary_search_by_key(&c, |(other, _)| *other).ok().map(|at| LOOK_ALIKES[at].1)
 }
 
 #[cfg(test)]

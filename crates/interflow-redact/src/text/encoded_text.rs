@@ -2,10 +2,12 @@
 //! JavaScript, base64, and values broken by a line break. The detectors then see the values that these stand for.
 
 use std::ops::Range;
+use std::sync::LazyLock;
 
 use base64::Engine as _;
 use base64::alphabet::STANDARD;
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
+use interflow_types::data_file;
 
 use crate::Kind;
 use crate::detect::Finding;
@@ -149,28 +151,10 @@ fn percent(raw: &[u8]) -> Option<(char, usize)> {
 }
 
 /// Named references that stand for ASCII characters of addresses and numbers, or for spaces.
-const NAMED: [(&str, char); 20] = [
-    ("&amp;", '&'),
-    ("&lt;", '<'),
-    ("&gt;", '>'),
-    ("&quot;", '"'),
-    ("&apos;", '\''),
-    ("&nbsp;", ' '),
-    ("&commat;", '@'),
-    ("&period;", '.'),
-    ("&colon;", ':'),
-    ("&sol;", '/'),
-    ("&num;", '#'),
-    ("&plus;", '+'),
-    ("&equals;", '='),
-    ("&lowbar;", '_'),
-    ("&hyphen;", '-'),
-    ("&dash;", '-'),
-    ("&lpar;", '('),
-    ("&rpar;", ')'),
-    ("&Tab;", '\t'),
-    ("&NewLine;", '\n'),
-];
+static NAMED: LazyLock<Vec<(&str, char)>> = LazyLock::new(|| {
+    let character = |[name, code]: [&'static str; 2]| Some((name, u8::from_str_radix(code, 16).ok()?.into()));
+    data_file::records(include_str!("../../data/character_references.txt")).filter_map(character).collect()
+});
 
 /// `&#64;`, `&#x40;`, with or without the semicolon, and named references.
 fn character_reference(text: &str) -> Option<(char, usize)> {

@@ -17,6 +17,7 @@ use self::index::{FileLayout, IndexedFile};
 use super::decrypt;
 use super::error::{EndpointResult, MediaError, Result};
 use super::request::MediaRequest;
+use super::state::MediaState;
 use crate::bmff::{BoxHeader, SegmentIndex, boxes};
 use crate::cenc::{ContentKeyRing, IndexProbe, InitSegment};
 use crate::relay::body_parts::{chain_body, slice_body};
@@ -294,19 +295,8 @@ impl MediaRequest<'_> {
         // The range may end within a box, whose rest the decrypter needs to check it. It is requested only if it asks.
         let rest = (end < file.length).then(|| {
             let (state, ask) = (Arc::clone(self.state), with_range(ask, end..file.length));
-            let next: crate::relay::body_parts::NextBodyFn = Box::new(move || {
-                Box::pin(async move {
-                    let fetched = state.fetch.send(ask.clone()).await?;
-                    let Response { head, body } = fetched.response;
-                    Ok(resumable_body(
-                        body,
-                        &head,
-                        ask.continued(fetched.url, fetched.cookies),
-                        &state.fetch,
-                        state.retry_policy(),
-                    ))
-                })
-            });
+            let next: crate::relay::body_parts::NextBodyFn =
+                Box::new(move || Box::pin(async move { Ok(send_resumable(&state, ask).await?.body) }));
             next
         });
         Ok(Some((start, chain_body(first.freeze(), body, rest))))
@@ -323,17 +313,7 @@ impl MediaRequest<'_> {
 
     /// A range of the origin's file, resumed if the connection breaks.
     async fn part(self, ask: &FetchRequest, range: Range<u64>) -> Result<Response> {
-        let ask = with_range(ask, range);
-        let fetched = self.state.fetch.send(ask.clone()).await?;
-        let Response { head, body } = fetched.response;
-        let body = resumable_body(
-            body,
-            &head,
-            ask.continued(fetched.url, fetched.cookies),
-            &self.state.fetch,
-            self.state.retry_policy(),
-        );
-        Ok(Response { head, body })
+        Ok(send_resumable(self.state, with_range(ask, range)).await?)
     }
 
     /// A range read completely, for the index.
@@ -346,6 +326,15 @@ impl MediaRequest<'_> {
         }
         read(response, cap).await
     }
+}
+
+/// The response to a request, whose body is resumed if the connection breaks.
+async fn send_resumable(state: &MediaState, ask: FetchRequest) -> interflow_types::Result<Response> {
+    let fetched = state.fetch.send(ask.clone()).await?;
+    let Response { head, body } = fetched.response;
+    let ask = ask.continued(fetched.url, fetched.cookies);
+    let body = resumable_body(body, &head, ask, &state.fetch, state.retry_policy());
+    Ok(Response { head, body })
 }
 
 async fn read(response: Response, cap: u64) -> Result<Bytes> {

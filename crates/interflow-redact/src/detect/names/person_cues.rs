@@ -7,57 +7,22 @@ use crate::lexicon::topic;
 use crate::text::token::{TokenShape, WordToken, short_lower};
 use crate::word_lists::{WordSet, words};
 
-/// The evidence for a person in the words around, the strongest first.
+/// The evidence for a person in the words around: one of these features, of which the stronger are the lesser.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum PersonCue {
-    /// `my niece Destiny`
-    OwnRelation,
-    /// The line below `Cheers,`.
-    Signature,
-    /// `my name is`, `call me`
-    Announced,
-    /// `Jakobine, can you …`, `Duqyaha shouted at`
-    Addressed,
-    SaysAfter,
-    Greeting,
-    /// `Anna: "`
-    Speaker,
-    SpokenTo,
-    RelationOrJob,
-    WeakGreeting,
-    Possessive,
-    ActsAfter,
-}
+pub(super) struct PersonCue(pub Feature);
 
 impl PersonCue {
     /// A relative or a signature: a common word is accepted as a name too.
     pub fn is_own(self) -> bool {
-        self <= Self::Signature
+        self.0 <= Feature::Signature
     }
 
     pub fn announces(self) -> bool {
-        self <= Self::Addressed
+        self.0 <= Feature::Addressed
     }
 
     pub fn is_strong(self) -> bool {
-        self <= Self::RelationOrJob
-    }
-
-    pub const fn feature(self) -> Feature {
-        match self {
-            Self::OwnRelation => Feature::OwnRelation,
-            Self::Signature => Feature::Signature,
-            Self::Announced => Feature::Announced,
-            Self::Addressed => Feature::Addressed,
-            Self::SaysAfter => Feature::SaysAfter,
-            Self::Greeting => Feature::Greeting,
-            Self::Speaker => Feature::Speaker,
-            Self::SpokenTo => Feature::SpokenTo,
-            Self::RelationOrJob => Feature::RelationOrJob,
-            Self::WeakGreeting => Feature::WeakGreeting,
-            Self::Possessive => Feature::Possessive,
-            Self::ActsAfter => Feature::ActsAfter,
-        }
+        self.0 <= Feature::RelationOrJob
     }
 }
 
@@ -105,8 +70,8 @@ impl<'s, 't> CueContext<'s, 't> {
         let topics = self.before(1).map_or(0, |t| t.topics);
         let near = is_near_gap(self.gap_before);
         self.own_cue(topics)
-            .or_else(|| self.is_announced(near).then_some(PersonCue::Announced))
-            .or_else(|| self.is_addressed().then_some(PersonCue::Addressed))
+            .or_else(|| self.is_announced(near).then_some(PersonCue(Feature::Announced)))
+            .or_else(|| self.is_addressed().then_some(PersonCue(Feature::Addressed)))
             .or_else(|| self.strong_cue(topics, near))
             .or_else(|| self.weak_cue(topics, near))
     }
@@ -117,16 +82,17 @@ impl<'s, 't> CueContext<'s, 't> {
         // `her maiden name is Key`
         if gap == " " && self.word_before(1) == "is" && self.word_before(2) == "name" {
             let whole = matches!(self.word_before(3), "maiden" | "last" | "family" | "birth");
-            return whole.then_some(PersonCue::OwnRelation);
+            return whole.then_some(PersonCue(Feature::OwnRelation));
         }
         if gap == " " && self.has_before(1, RELATION) {
             let mut buffer = [0; 8];
             let whose = short_lower(self.word_before(2), &mut buffer);
-            return matches!(whose, "my" | "his" | "her" | "our" | "your" | "their").then_some(PersonCue::OwnRelation);
+            return matches!(whose, "my" | "his" | "her" | "our" | "your" | "their")
+                .then_some(PersonCue(Feature::OwnRelation));
         }
         let alone = || self.gap_after.is_empty() || self.gap_after.starts_with(['\n', '\r']);
         let signed = topics & topic::ADDRESSED != 0 && matches!(gap, ",\n" | ",\n\n" | ",\r\n") && alone();
-        signed.then_some(PersonCue::Signature)
+        signed.then_some(PersonCue(Feature::Signature))
     }
 
     /// `my name is`, `call me`, `on behalf of`.
@@ -184,29 +150,29 @@ impl<'s, 't> CueContext<'s, 't> {
         let says =
             matches!(after, " " | ", ") && self.after(1).is_some_and(|t| t.has(SAY) && t.shape == TokenShape::Lower);
         if says {
-            return Some(PersonCue::SaysAfter);
+            return Some(PersonCue(Feature::SaysAfter));
         }
         if topics & topic::ADDRESSED != 0 && near {
-            return Some(PersonCue::Greeting);
+            return Some(PersonCue(Feature::Greeting));
         }
         if matches!(after, ": \"" | ":\"" | ": “" | ": \\\"" | ":\\\"" | ": '")
             || after == ": " && before.contains('\n')
         {
-            return Some(PersonCue::Speaker);
+            return Some(PersonCue(Feature::Speaker));
         }
         // `", says Iwase.`
         let quoted = || self.first.checked_sub(1).is_some_and(|p| self.scan.gap_before(p).contains(['"', '”', '»']));
         if before == " " && self.has_before(1, SAY) && !after.starts_with(' ') && quoted() {
-            return Some(PersonCue::SaysAfter);
+            return Some(PersonCue(Feature::SaysAfter));
         }
         let at = || matches!(short_lower(self.word_before(1), &mut [0; 8]), "at" | "to");
         // `said to Logan`, `said Gladys to Logan`
         let speech = || self.has_before(2, SAY) || self.has_before(3, SAY) && self.has_before(2, FIRST | LAST);
         if before == " " && speech() && at() {
-            return Some(PersonCue::SpokenTo);
+            return Some(PersonCue(Feature::SpokenTo));
         }
         let beside = before == " " || before == ", " && matches!(after, ", " | ".");
-        (beside && self.has_before(1, RELATION | JOB)).then_some(PersonCue::RelationOrJob)
+        (beside && self.has_before(1, RELATION | JOB)).then_some(PersonCue(Feature::RelationOrJob))
     }
 
     /// Evidence that is as often about something else.
@@ -215,13 +181,13 @@ impl<'s, 't> CueContext<'s, 't> {
         let acts = self.gap_after == " "
             && self.after(1).is_some_and(|t| t.shape == TokenShape::Lower && t.topics & topic::ACTS != 0);
         if topics & topic::GREETED != 0 && near && (acts || self.gap_after != " " || possessive) {
-            return Some(PersonCue::WeakGreeting);
+            return Some(PersonCue(Feature::WeakGreeting));
         }
         if possessive && self.gap_before == " " {
-            return Some(PersonCue::Possessive);
+            return Some(PersonCue(Feature::Possessive));
         }
         let apart = self.gap_before.trim().is_empty() || self.gap_before.ends_with([' ', '"', '\n']);
-        (acts && apart).then_some(PersonCue::ActsAfter)
+        (acts && apart).then_some(PersonCue(Feature::ActsAfter))
     }
 }
 

@@ -174,7 +174,7 @@ fn phrase_candidate(scan: &ScanState<'_>, first: usize, last: usize) -> Option<N
     }
     let cued = cues.honorific
         || cues.labelled
-        || cues.person.is_some_and(|c| c.is_strong() && (c != PersonCue::Speaker || core.given >= 45));
+        || cues.person.is_some_and(|c| c.is_strong() && (c != PersonCue(Feature::Speaker) || core.given >= 45));
     let placed = cues.place_cue && address::place_at(scan, first).is_some();
     // In a text of another language, only a given name with a word that is not common there is evidence by itself.
     let common = || (first..=last).any(|i| is_other_word_at(scan, i));
@@ -186,7 +186,7 @@ fn phrase_candidate(scan: &ScanState<'_>, first: usize, last: usize) -> Option<N
     let mut candidate = NameCandidate::new(NameModel::Phrase, first, last);
     candidate.add(scan, made_of);
     candidate.extend(scan, shape_features(scan, first, last, &core));
-    let person = if cues.honorific { Some(Feature::Honorific) } else { cues.person.map(|c| c.feature()) };
+    let person = if cues.honorific { Some(Feature::Honorific) } else { cues.person.map(|c| c.0) };
     let code = (cues.code && !cues.labelled).then_some(Feature::Code);
     candidate.extend(scan, [person, code]);
     candidate.extend(scan, product_feature(scan, first, last, &core, &cues));

@@ -16,7 +16,7 @@ const COMMITTED_WEIGHTS: &str = include_str!("../../../data/names.weights.toml")
 const HEADER: &str = "\
 # How much each feature of a possible name counts for each kind, in percent of confidence. The sum over a candidate's
 # features is its confidence; the highest kind wins. `interflow redact --explain` shows the contributions.
-# Written by `cargo run --release -p interflow-redact --example fit_names`; features: src/detect/names/features.rs.
+# Written by `cargo run --release -p interflow-redact --example fit_names`; features: data/features.txt.
 ";
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]

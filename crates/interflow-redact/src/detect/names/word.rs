@@ -100,7 +100,7 @@ fn is_doubtful_abroad(word: &WordFacts, common: bool, cues: &ContextCues) -> boo
     let is_place = token.has(REGION) || token.has(PLACE) && cues.place_cue && !word.plain;
     let named = if common { token.has(REGION) && cues.place_cue } else { word.is_given() || is_place };
     // `Fehler: `: a colon behind any word.
-    let announced = |cue: PersonCue| cue.is_strong() && (cue != PersonCue::Speaker || word.given >= 45);
+    let announced = |cue: PersonCue| cue.is_strong() && (cue != PersonCue(Feature::Speaker) || word.given >= 45);
     let cued = cues.is_personal() || cues.person.is_some_and(announced) && !common;
     !named && !cued
 }
@@ -186,7 +186,7 @@ fn person_cue_features(
     } else {
         (!cue.is_strong() && word.unknown).then_some(Feature::WeakCueUnknown)
     };
-    [Some(cue.feature()), doubt]
+    [Some(cue.0), doubt]
 }
 
 /// `in`, `from` and similar before the word.

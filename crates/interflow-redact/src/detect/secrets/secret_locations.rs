@@ -3,6 +3,7 @@
 use super::super::ScanState;
 use super::is_placeholder;
 use crate::Kind;
+use crate::detect::Finding;
 use crate::lexicon::topic;
 use crate::text::token::WordToken;
 
@@ -72,14 +73,7 @@ pub(in super::super) fn pgpass(scan: &mut ScanState<'_>) {
         }
         let value = scan.text.get(d + 1..d + 1 + password.len()).unwrap_or_default().trim_end_matches(['"', '\'', ',']);
         if !is_placeholder(value) && value.len() < MAX_LINE_BYTES && !value.contains("::") {
-            scan.found.push(crate::detect::Finding {
-                start: d + 1,
-                end: d + 1 + value.len(),
-                kind: Kind::Password,
-                confidence: 82,
-                rule: 0,
-                evidence: None,
-            });
+            scan.found.push(Finding::new(Kind::Password, d + 1..d + 1 + value.len(), 82));
             // Overlapping windows of the same line are skipped.
             done = d;
         }
