@@ -6,83 +6,56 @@ use std::time::Duration;
 
 use interflow_models::CatalogSource;
 use interflow_types::Url;
+use interflow_types::config_sections;
 use interflow_types::schema::JsonSchema;
 use interflow_types::units::HumanDuration;
 use serde::{Deserialize, Serialize};
 
 use crate::rules::{CountBy, Quota, QuotaRules};
 
-/// Virtual keys: what clients present to the gateway in place of a provider's key.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default)]
-pub struct KeysConfig {
-    /// Whether LLM requests at the gateway need a virtual key; if not, clients may send the provider's own key. If
-    /// unset, a virtual key is required from other machines wherever the gateway adds a key of its own
-    /// (`llm.provider.NAME.key`).
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub require_virtual_key: Option<bool>,
-    /// The keys file, written by `interflow keys`; relative to the data folder. It need not exist.
-    pub file: PathBuf,
-    /// A header that may carry a virtual key beside the provider's own credentials; it is never forwarded upstream.
-    /// Keys are also accepted where the provider's SDK puts its key.
-    pub header: String,
-    /// The providers' keys that replace virtual keys: `openai = "env:OPENAI_API_KEY"`; also `file:PATH`. Named by the
-    /// gateway's upstream, by host, by `host:port`, or by provider; the last applies only to the provider's own hosts.
-    pub provider: BTreeMap<String, String>,
-}
-
-impl Default for KeysConfig {
-    fn default() -> Self {
-        Self {
-            require_virtual_key: None,
-            file: "keys.toml".into(),
-            header: "x-interflow-key".into(),
-            provider: BTreeMap::new(),
-        }
+config_sections! {
+    /// Virtual keys: what clients present to the gateway in place of a provider's key.
+    pub struct KeysConfig {
+        /// Whether LLM requests at the gateway need a virtual key; if not, clients may send the provider's own key. If
+        /// unset, a virtual key is required from other machines wherever the gateway adds a key of its own
+        /// (`llm.provider.NAME.key`).
+        pub require_virtual_key: Option<bool>,
+        /// The keys file, written by `interflow keys`; relative to the data folder. It need not exist.
+        pub file: PathBuf = "keys.toml".into(),
+        /// A header that may carry a virtual key beside the provider's own credentials; it is never forwarded upstream.
+        /// Keys are also accepted where the provider's SDK puts its key.
+        pub header: String = "x-interflow-key".into(),
+        /// The providers' keys that replace virtual keys: `openai = "env:OPENAI_API_KEY"`; also `file:PATH`. Named by
+        /// the gateway's upstream, by host, by `host:port`, or by provider; the last applies only to the provider's own
+        /// hosts.
+        pub provider: BTreeMap<String, String>,
     }
 }
 
-/// Limits on requests, tokens and money of LLM traffic.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default)]
-pub struct QuotaConfig {
-    /// The rules; a request must be admitted by every rule that matches it.
-    pub rule: Vec<RuleConfig>,
-    /// A price list (JSON) laid over the catalog of models; relative to the data folder.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub prices: Option<PathBuf>,
-    /// A newer catalog of models than the built-in one.
-    pub catalog: CatalogConfig,
-    /// What happens to requests for a model without a price where a limit counts money.
-    pub unpriced: UnpricedModels,
-    /// Output tokens reserved in budgets, until its usage is known, for a request that states no maximum; it is admitted if
-    /// 1,000 of them are left, and rates reserve 1,000. One that states a maximum (`max_tokens` and the like) reserves it,
-    /// for each of the choices that it asks for.
-    pub reserve_output: u64,
-    /// Maximum time a concurrency slot is held, even if its request does not end. Slots of a dead process are freed
-    /// sooner, by `shared.heartbeat`.
-    pub slot_lease: HumanDuration,
-    /// How long the daily spend of keys, teams and tags is kept: `interflow keys spend`.
-    pub keep_spend: HumanDuration,
-    /// Alerts when a budget is nearly used up.
-    pub alerts: AlertsConfig,
-    /// Counting together with other processes, through Redis.
-    pub shared: SharedQuotaConfig,
-}
-
-impl Default for QuotaConfig {
-    fn default() -> Self {
-        Self {
-            rule: Vec::new(),
-            prices: None,
-            catalog: CatalogConfig::default(),
-            unpriced: UnpricedModels::Refuse,
-            reserve_output: 32_000,
-            slot_lease: HumanDuration::from_secs(1_800),
-            keep_spend: HumanDuration::from_secs(800 * 86_400),
-            alerts: AlertsConfig::default(),
-            shared: SharedQuotaConfig::default(),
-        }
+config_sections! {
+    /// Limits on requests, tokens and money of LLM traffic.
+    pub struct QuotaConfig {
+        /// The rules; a request must be admitted by every rule that matches it.
+        pub rule: Vec<RuleConfig>,
+        /// A price list (JSON) laid over the catalog of models; relative to the data folder.
+        pub prices: Option<PathBuf>,
+        /// A newer catalog of models than the built-in one.
+        pub catalog: CatalogConfig,
+        /// What happens to requests for a model without a price where a limit counts money.
+        pub unpriced: UnpricedModels = UnpricedModels::Refuse,
+        /// Output tokens reserved in budgets, until its usage is known, for a request that states no maximum; it is
+        /// admitted if 1,000 of them are left, and rates reserve 1,000. One that states a maximum (`max_tokens` and the
+        /// like) reserves it, for each of the choices that it asks for.
+        pub reserve_output: u64 = 32_000,
+        /// Maximum time a concurrency slot is held, even if its request does not end. Slots of a dead process are freed
+        /// sooner, by `shared.heartbeat`.
+        pub slot_lease: HumanDuration = HumanDuration::from_secs(1_800),
+        /// How long the daily spend of keys, teams and tags is kept: `interflow keys spend`.
+        pub keep_spend: HumanDuration = HumanDuration::from_secs(800 * 86_400),
+        /// Alerts when a budget is nearly used up.
+        pub alerts: AlertsConfig,
+        /// Counting together with other processes, through Redis.
+        pub shared: SharedQuotaConfig,
     }
 }
 
@@ -104,19 +77,17 @@ impl QuotaConfig {
     }
 }
 
-/// Where newer catalogs of models come from. The built-in one, and `catalog.signed` in the data directory, need no network.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default)]
-pub struct CatalogConfig {
-    /// A newer catalog is fetched from this URL once a day; none is if unset.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub url: Option<String>,
-    /// The public key by which it is signed: Ed25519, 64 hexadecimal digits.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub key: Option<String>,
-    /// The only file that is taken, by its digest: `sha256:` and 64 hexadecimal digits.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub pin: Option<String>,
+config_sections! {
+    /// Where newer catalogs of models come from. The built-in one, and `catalog.signed` in the data directory, need no
+    /// network.
+    pub struct CatalogConfig {
+        /// A newer catalog is fetched from this URL once a day; none is if unset.
+        pub url: Option<String>,
+        /// The public key by which it is signed: Ed25519, 64 hexadecimal digits.
+        pub key: Option<String>,
+        /// The only file that is taken, by its digest: `sha256:` and 64 hexadecimal digits.
+        pub pin: Option<String>,
+    }
 }
 
 impl CatalogConfig {
@@ -149,24 +120,17 @@ pub enum UnpricedModels {
     Allow,
 }
 
-/// Alerts by webhook when a budget reaches a part of its limit: each once per budget and period.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default)]
-pub struct AlertsConfig {
-    /// Where alerts are posted as JSON: `https://…`; also `env:NAME` or `file:PATH`, for URLs that contain a secret.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub webhooks: Vec<String>,
-    /// The parts of a budget at which an alert is sent, in percent, from 1 to 100.
-    pub thresholds: Vec<u8>,
-    /// The secret of the signature in `X-Interflow-Signature` (HMAC-SHA256 of the body): `env:NAME` or `file:PATH`. If
-    /// unset, alerts are not signed.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub secret: Option<String>,
-}
-
-impl Default for AlertsConfig {
-    fn default() -> Self {
-        Self { webhooks: Vec::new(), thresholds: vec![50, 80, 100], secret: None }
+config_sections! {
+    /// Alerts by webhook when a budget reaches a part of its limit: each once per budget and period.
+    pub struct AlertsConfig {
+        /// Where alerts are posted as JSON: `https://…`; also `env:NAME` or `file:PATH`, for URLs that contain a
+        /// secret.
+        pub webhooks: Vec<String>,
+        /// The parts of a budget at which an alert is sent, in percent, from 1 to 100.
+        pub thresholds: Vec<u8> = vec![50, 80, 100],
+        /// The secret of the signature in `X-Interflow-Signature` (HMAC-SHA256 of the body): `env:NAME` or `file:PATH`.
+        /// If unset, alerts are not signed.
+        pub secret: Option<String>,
     }
 }
 
@@ -212,46 +176,27 @@ pub struct RuleConfig {
     pub allow: Quota,
 }
 
-/// Limits shared through Redis, so that several processes enforce one limit together.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default)]
-pub struct SharedQuotaConfig {
-    /// The server: `redis://[user:password@]host[:port][/db]`, or `rediss://` for TLS; also `env:NAME` or `file:PATH`.
-    /// If unset, counters are local to this process.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub redis: Option<String>,
-    /// Prefix of all key names on the server.
-    pub prefix: String,
-    /// Timeout of one command, connecting included.
-    pub timeout: HumanDuration,
-    /// How often each process renews its concurrency slots on the server, from 100 ms to 10 min. Slots of a dead
-    /// process are freed after three times this.
-    pub heartbeat: HumanDuration,
-    /// What happens to requests while the server is unreachable.
-    pub failure: SharedFailureMode,
-    /// The CA that signed the server's certificate (PEM), in place of the system's.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub ca: Option<PathBuf>,
-    /// The client certificate to present to the server (PEM).
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub certificate: Option<PathBuf>,
-    /// The private key of that certificate (PEM).
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub key: Option<PathBuf>,
-}
-
-impl Default for SharedQuotaConfig {
-    fn default() -> Self {
-        Self {
-            redis: None,
-            prefix: "interflow:limits:".into(),
-            timeout: HumanDuration::from_millis(250),
-            heartbeat: HumanDuration::from_secs(5),
-            failure: SharedFailureMode::Closed,
-            ca: None,
-            certificate: None,
-            key: None,
-        }
+config_sections! {
+    /// Limits shared through Redis, so that several processes enforce one limit together.
+    pub struct SharedQuotaConfig {
+        /// The server: `redis://[user:password@]host[:port][/db]`, or `rediss://` for TLS; also `env:NAME` or
+        /// `file:PATH`. If unset, counters are local to this process.
+        pub redis: Option<String>,
+        /// Prefix of all key names on the server.
+        pub prefix: String = "interflow:limits:".into(),
+        /// Timeout of one command, connecting included.
+        pub timeout: HumanDuration = HumanDuration::from_millis(250),
+        /// How often each process renews its concurrency slots on the server, from 100 ms to 10 min. Slots of a dead
+        /// process are freed after three times this.
+        pub heartbeat: HumanDuration = HumanDuration::from_secs(5),
+        /// What happens to requests while the server is unreachable.
+        pub failure: SharedFailureMode = SharedFailureMode::Closed,
+        /// The CA that signed the server's certificate (PEM), in place of the system's.
+        pub ca: Option<PathBuf>,
+        /// The client certificate to present to the server (PEM).
+        pub certificate: Option<PathBuf>,
+        /// The private key of that certificate (PEM).
+        pub key: Option<PathBuf>,
     }
 }
 

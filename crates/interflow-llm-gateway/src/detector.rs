@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use interflow_types::{
-    Authority, Body, BodyFrame, ByteStr, CollectError, Direction, EarlyExit, EntryKind, Flow, FlowClock, MaybeFuture,
-    MessageKind, MessageVerdict, Method, Phase, PhaseSet, PlanScope, RequestHead, RequestId, RequestVerdict,
-    ResponseHead, Result, Stage, StatusCode, StreamMessage,
+    Authority, Body, BodyFrame, BodyFuture, ByteStr, CollectError, Direction, EarlyExit, EntryKind, Flow, FlowClock,
+    MaybeFuture, MessageKind, MessageVerdict, Method, Phase, PhaseSet, PlanScope, RequestHead, RequestId,
+    RequestVerdict, ResponseHead, Result, Stage, StatusCode, StreamMessage,
 };
 
 use crate::exchange::response::stream::{self, EventObserver, ReadEnd};
@@ -138,12 +138,7 @@ impl ProviderDetector {
 
     /// Detects a call by its body where the head does not identify it. Only JSON that was posted is read, and only
     /// where the path looks like a call or redaction is mandatory.
-    fn detect_by_body<'a>(
-        &'a self,
-        flow: &'a mut Flow,
-        head: &'a mut RequestHead,
-        body: Body,
-    ) -> MaybeFuture<'a, Result<Body, EarlyExit>> {
+    fn detect_by_body<'a>(&'a self, flow: &'a mut Flow, head: &'a mut RequestHead, body: Body) -> BodyFuture<'a> {
         if head.method != Method::POST || body.is_empty() {
             return MaybeFuture::Ready(Ok(body));
         }
@@ -263,12 +258,7 @@ impl Stage for ProviderDetector {
         MaybeFuture::Ready(RequestVerdict::Continue)
     }
 
-    fn request_body<'a>(
-        &'a self,
-        flow: &'a mut Flow,
-        head: &'a mut RequestHead,
-        body: Body,
-    ) -> MaybeFuture<'a, Result<Body, EarlyExit>> {
+    fn request_body<'a>(&'a self, flow: &'a mut Flow, head: &'a mut RequestHead, body: Body) -> BodyFuture<'a> {
         // The head did not identify the call; its body may.
         if flow.extension::<LlmCall>().is_none_or(|e| e.provider == Provider::Unknown && e.upstream.is_none()) {
             return self.detect_by_body(flow, head, body);
@@ -310,7 +300,7 @@ impl Stage for ProviderDetector {
         _request: &'a RequestHead,
         head: &'a mut ResponseHead,
         body: Body,
-    ) -> MaybeFuture<'a, Result<Body, EarlyExit>> {
+    ) -> BodyFuture<'a> {
         // The request may have been repeated until now.
         exchange::release(flow);
         let Some(exchange) = flow.extension::<LlmCall>() else { return MaybeFuture::Ready(Ok(body)) };

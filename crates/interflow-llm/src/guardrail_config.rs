@@ -2,72 +2,72 @@
 
 use std::collections::BTreeMap;
 
+use interflow_types::config_sections;
 use interflow_types::schema::JsonSchema;
 use interflow_types::units::{ByteSize, HumanDuration};
 use serde::{Deserialize, Serialize};
 
 use crate::spans::TextPlace;
 
-/// A check of the texts that are sent to models, or that they reply with. Guardrails see texts after redaction.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-pub struct GuardrailConfig {
-    /// What is looked for.
-    pub kind: GuardrailKind,
-    /// Which texts are checked: those of requests, of responses, or both.
-    pub apply_to: GuardrailDirection,
-    /// What is done with a request or response in which something is found.
-    pub action: GuardrailAction,
-    /// The virtual keys it applies to, by id; `*` stands for any characters. All requests if empty; likewise below.
-    pub keys: Vec<String>,
-    /// The users it applies to.
-    pub users: Vec<String>,
-    /// The gateway's upstreams and routes (`llm.route`) it applies to.
-    pub routes: Vec<String>,
-    /// The providers it applies to: `openai`, `anthropic`, …
-    pub providers: Vec<String>,
-    /// The models it applies to, as the client names them.
-    pub models: Vec<String>,
-    /// The places of texts that are checked. If empty, all; for `prompt_injection` and `jailbreak` on requests: what
-    /// users, tools and documents say, not system prompts, tool definitions and the model's earlier replies.
-    pub places: Vec<TextPlace>,
-    /// Which messages of a request are checked: a request repeats the whole conversation.
-    pub messages: GuardrailMessages,
-    /// What is done if a service fails, or does not answer in time. Of no effect with the action `flag`.
-    pub on_error: GuardrailFailure,
-    /// Time limit for a service's answer.
-    pub timeout: HumanDuration,
-    /// `prompt_injection`, `jailbreak`: the score from 0 to 1 from which a text is a finding; 0.5 if unset.
-    /// `moderation`: that of categories without a threshold of their own; the endpoint's own judgement if unset.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub threshold: Option<f64>,
-    /// `mask`: what replaces a finding.
-    pub mask: String,
-    /// `words`: words and phrases, found whatever their case and only as whole words.
-    pub words: Vec<String>,
-    /// `topics`: words and phrases of each topic, by its name.
-    pub topics: BTreeMap<String, Vec<String>>,
-    /// `topics`: how many different words of a topic make a text one on it.
-    pub min_matches: usize,
-    /// `regex`: regular expressions in the syntax of Rust's crate `regex`, without look-around and back references.
-    pub patterns: Vec<String>,
-    /// `words`, `regex`: how much of a streamed response is held back at most while it may be the beginning of a match.
-    pub window: ByteSize,
-    /// `json_schema`: the file of the schema, relative to the data directory, or the schema itself.
-    pub schema: String,
-    /// `moderation`: the upstream of `[llm.provider]` whose moderation endpoint is asked.
-    pub provider: String,
-    /// `moderation`: the model that the endpoint is asked for; its own default if empty.
-    pub model: String,
-    /// `moderation`: the categories that count, with their thresholds from 0 to 1; all if empty.
-    pub categories: BTreeMap<String, f64>,
-    /// `http`: the service's URL. Calls to it are not recorded.
-    pub url: String,
-    /// `http`: the bearer token, `env:NAME` or `file:PATH`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub token: Option<String>,
-    /// `http`: the form of requests and answers.
-    pub protocol: GuardrailProtocol,
+config_sections! {
+    /// A check of the texts that are sent to models, or that they reply with. Guardrails see texts after redaction.
+    pub struct GuardrailConfig {
+        /// What is looked for.
+        pub kind: GuardrailKind,
+        /// Which texts are checked: those of requests, of responses, or both.
+        pub apply_to: GuardrailDirection,
+        /// What is done with a request or response in which something is found.
+        pub action: GuardrailAction,
+        /// The virtual keys it applies to, by id; `*` stands for any characters. All requests if empty; likewise below.
+        pub keys: Vec<String>,
+        /// The users it applies to.
+        pub users: Vec<String>,
+        /// The gateway's upstreams and routes (`llm.route`) it applies to.
+        pub routes: Vec<String>,
+        /// The providers it applies to: `openai`, `anthropic`, …
+        pub providers: Vec<String>,
+        /// The models it applies to, as the client names them.
+        pub models: Vec<String>,
+        /// The places of texts that are checked. If empty, all; for `prompt_injection` and `jailbreak` on requests:
+        /// what users, tools and documents say, not system prompts, tool definitions and the model's earlier replies.
+        pub places: Vec<TextPlace>,
+        /// Which messages of a request are checked: a request repeats the whole conversation.
+        pub messages: GuardrailMessages,
+        /// What is done if a service fails, or does not answer in time. Of no effect with the action `flag`.
+        pub on_error: GuardrailFailure,
+        /// Time limit for a service's answer.
+        pub timeout: HumanDuration = HumanDuration::from_secs(5),
+        /// `prompt_injection`, `jailbreak`: the score from 0 to 1 from which a text is a finding; 0.5 if unset.
+        /// `moderation`: that of categories without a threshold of their own; the endpoint's own judgement if unset.
+        pub threshold: Option<f64>,
+        /// `mask`: what replaces a finding.
+        pub mask: String = "[removed]".into(),
+        /// `words`: words and phrases, found whatever their case and only as whole words.
+        pub words: Vec<String>,
+        /// `topics`: words and phrases of each topic, by its name.
+        pub topics: BTreeMap<String, Vec<String>>,
+        /// `topics`: how many different words of a topic make a text one on it.
+        pub min_matches: usize = 2,
+        /// `regex`: regular expressions in the syntax of Rust's crate `regex`, without look-around and back references.
+        pub patterns: Vec<String>,
+        /// `words`, `regex`: how much of a streamed response is held back at most while it may be the beginning of a
+        /// match.
+        pub window: ByteSize = ByteSize(256),
+        /// `json_schema`: the file of the schema, relative to the data directory, or the schema itself.
+        pub schema: String,
+        /// `moderation`: the upstream of `[llm.provider]` whose moderation endpoint is asked.
+        pub provider: String = "openai".into(),
+        /// `moderation`: the model that the endpoint is asked for; its own default if empty.
+        pub model: String,
+        /// `moderation`: the categories that count, with their thresholds from 0 to 1; all if empty.
+        pub categories: BTreeMap<String, f64>,
+        /// `http`: the service's URL. Calls to it are not recorded.
+        pub url: String,
+        /// `http`: the bearer token, `env:NAME` or `file:PATH`.
+        pub token: Option<String>,
+        /// `http`: the form of requests and answers.
+        pub protocol: GuardrailProtocol,
+    }
 }
 
 /// What a guardrail looks for.
@@ -153,39 +153,6 @@ pub enum GuardrailProtocol {
     Interflow,
     /// That of LiteLLM's generic guardrail API: `texts`, answered by an `action`.
     Litellm,
-}
-
-impl Default for GuardrailConfig {
-    fn default() -> Self {
-        Self {
-            kind: GuardrailKind::default(),
-            apply_to: GuardrailDirection::default(),
-            action: GuardrailAction::default(),
-            keys: Vec::new(),
-            users: Vec::new(),
-            routes: Vec::new(),
-            providers: Vec::new(),
-            models: Vec::new(),
-            places: Vec::new(),
-            messages: GuardrailMessages::default(),
-            on_error: GuardrailFailure::default(),
-            timeout: HumanDuration::from_secs(5),
-            threshold: None,
-            mask: "[removed]".into(),
-            words: Vec::new(),
-            topics: BTreeMap::new(),
-            min_matches: 2,
-            patterns: Vec::new(),
-            window: ByteSize(256),
-            schema: String::new(),
-            provider: "openai".into(),
-            model: String::new(),
-            categories: BTreeMap::new(),
-            url: String::new(),
-            token: None,
-            protocol: GuardrailProtocol::default(),
-        }
-    }
 }
 
 impl GuardrailDirection {

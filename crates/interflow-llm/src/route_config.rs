@@ -2,54 +2,51 @@
 
 use std::time::Duration;
 
+use interflow_types::config_sections;
 use interflow_types::schema::JsonSchema;
 use interflow_types::units::HumanDuration;
 use serde::{Deserialize, Serialize};
 
-/// A model of the gateway's own, served by one of several deployments. Its name is what clients ask for as the model;
-/// one that ends in `*` stands for all names with this beginning.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-pub struct LlmRouteConfig {
-    /// Where requests may be sent.
-    pub deployments: Vec<DeploymentConfig>,
-    /// How one of the healthy deployments with the lowest `priority` is chosen.
-    pub strategy: RouteStrategy,
-    /// What stays at one deployment while it is healthy, so that the provider's prompt cache keeps matching. Choices
-    /// by `weight` then replace `strategy`.
-    pub sticky: Stickiness,
-    /// Further attempts after the first, all deployments together. None is made once a response has begun.
-    pub retries: u32,
-    /// The share of requests that may be retried or hedged, so that an outage does not multiply the load. Ten are
-    /// always allowed after a quiet time; 0 allows none, 1 does not limit.
-    pub retry_budget: f64,
-    /// Response statuses that are retried, and that count as failures of the deployment.
-    pub retry_on: Vec<u16>,
-    /// Time limit of all attempts together until a response begins.
-    pub timeout: HumanDuration,
-    /// Time limit of one attempt until its response begins; then the next deployment is tried. Unset: only `timeout`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub attempt_timeout: Option<HumanDuration>,
-    /// Time limit of one attempt at a stream until its first token. Unset: `attempt_timeout`, which ends with the
-    /// response's head.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub first_token_timeout: Option<HumanDuration>,
-    /// Consecutive failures after which a deployment is left alone; 0: never.
-    pub cooldown_failures: u32,
-    /// How long it is left alone; then one request probes it.
-    pub cooldown: HumanDuration,
-    /// The longest `Retry-After` of a response that is honored; a longer one counts as this.
-    pub max_retry_after: HumanDuration,
-    /// Sends a second request to another deployment if the first has not begun to respond by then. The first response
-    /// is used, and the other request is cancelled.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub hedge_after: Option<HumanDuration>,
-    /// Sends a copy of some requests to another deployment. Its response is recorded, and otherwise discarded.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub shadow: Option<ShadowConfig>,
-    /// Serves a share of sessions or users by another deployment (variant B); the rest are variant A.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub experiment: Option<ExperimentConfig>,
+config_sections! {
+    /// A model of the gateway's own, served by one of several deployments. Its name is what clients ask for as the
+    /// model; one that ends in `*` stands for all names with this beginning.
+    pub struct LlmRouteConfig {
+        /// Where requests may be sent.
+        pub deployments: Vec<DeploymentConfig>,
+        /// How one of the healthy deployments with the lowest `priority` is chosen.
+        pub strategy: RouteStrategy,
+        /// What stays at one deployment while it is healthy, so that the provider's prompt cache keeps matching.
+        /// Choices by `weight` then replace `strategy`.
+        pub sticky: Stickiness,
+        /// Further attempts after the first, all deployments together. None is made once a response has begun.
+        pub retries: u32 = 2,
+        /// The share of requests that may be retried or hedged, so that an outage does not multiply the load. Ten are
+        /// always allowed after a quiet time; 0 allows none, 1 does not limit.
+        pub retry_budget: f64 = 0.2,
+        /// Response statuses that are retried, and that count as failures of the deployment.
+        pub retry_on: Vec<u16> = vec![408, 429, 500, 502, 503, 504, 529],
+        /// Time limit of all attempts together until a response begins.
+        pub timeout: HumanDuration = HumanDuration(Duration::from_secs(60)),
+        /// Time limit of one attempt until its response begins; then the next deployment is tried. Unset: only
+        /// `timeout`.
+        pub attempt_timeout: Option<HumanDuration>,
+        /// Time limit of one attempt at a stream until its first token. Unset: `attempt_timeout`, which ends with the
+        /// response's head.
+        pub first_token_timeout: Option<HumanDuration>,
+        /// Consecutive failures after which a deployment is left alone; 0: never.
+        pub cooldown_failures: u32 = 3,
+        /// How long it is left alone; then one request probes it.
+        pub cooldown: HumanDuration = HumanDuration(Duration::from_secs(30)),
+        /// The longest `Retry-After` of a response that is honored; a longer one counts as this.
+        pub max_retry_after: HumanDuration = HumanDuration(Duration::from_secs(60)),
+        /// Sends a second request to another deployment if the first has not begun to respond by then. The first
+        /// response is used, and the other request is cancelled.
+        pub hedge_after: Option<HumanDuration>,
+        /// Sends a copy of some requests to another deployment. Its response is recorded, and otherwise discarded.
+        pub shadow: Option<ShadowConfig>,
+        /// Serves a share of sessions or users by another deployment (variant B); the rest are variant A.
+        pub experiment: Option<ExperimentConfig>,
+    }
 }
 
 /// A model at a provider.
@@ -145,26 +142,4 @@ pub enum ExperimentUnit {
     Session,
     /// A virtual key or user, or else a provider key.
     User,
-}
-
-impl Default for LlmRouteConfig {
-    fn default() -> Self {
-        Self {
-            deployments: Vec::new(),
-            strategy: RouteStrategy::default(),
-            sticky: Stickiness::default(),
-            retries: 2,
-            retry_budget: 0.2,
-            retry_on: vec![408, 429, 500, 502, 503, 504, 529],
-            timeout: HumanDuration(Duration::from_secs(60)),
-            attempt_timeout: None,
-            first_token_timeout: None,
-            cooldown_failures: 3,
-            cooldown: HumanDuration(Duration::from_secs(30)),
-            max_retry_after: HumanDuration(Duration::from_secs(60)),
-            hedge_after: None,
-            shadow: None,
-            experiment: None,
-        }
-    }
 }

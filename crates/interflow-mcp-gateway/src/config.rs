@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use interflow_redact::{MediaRule, RedactMode};
+use interflow_types::config_sections;
 use interflow_types::schema::JsonSchema;
 use interflow_types::units::{ByteSize, HumanDuration};
 use interflow_types::{Host, Scheme, Url};
@@ -13,148 +14,123 @@ use serde_json::Value;
 
 use crate::protocol::client_capabilities::ClientRequestKind;
 
-/// Servers of the Model Context Protocol behind one endpoint: `/mcp` on the gateway listener, or `/mcp/NAME` for one of
-/// them.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-pub struct McpConfig {
-    /// Maximum number of sessions of clients; beyond it, the key with the most loses the one that it did not use for longest.
-    pub max_sessions: usize,
-    /// A session ends after this time without a request.
-    pub session_timeout: HumanDuration,
-    /// Maximum size of a message of a client or a server.
-    pub max_message: ByteSize,
-    /// With more tools than this, of all servers without a number of their own, a client sees a tool that searches them
-    /// and those that it found. If unset, it sees all.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub search_tools_above: Option<usize>,
-    /// Access tokens of an OAuth issuer, which clients may show in place of virtual keys.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub oauth: Option<McpOAuthConfig>,
-    /// MCP servers by name, with which the names of their tools and prompts begin at `/mcp`: `NAME__TOOL`.
-    pub server: BTreeMap<String, McpServerConfig>,
-}
-
-/// The endpoints as a protected resource of OAuth 2.1. Each request then needs an access token or a virtual key.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-pub struct McpOAuthConfig {
-    /// The issuer of the tokens, as its OpenID Connect discovery document names it.
-    pub issuer: String,
-    /// The URL of the endpoint `/mcp` as clients know it.
-    pub resource: String,
-    /// The audience (`aud`) of the tokens. If unset, `resource`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub audience: Option<String>,
-    /// Where tokens that are no JWTs are checked. If unset, they are refused.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub introspection: Option<McpIntrospection>,
-    /// Scopes that a token has to have, all of them.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub scopes: Vec<String>,
-}
-
-/// The introspection endpoint of the issuer (RFC 7662), with the credentials of the gateway there.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-pub struct McpIntrospection {
-    /// The URL of the endpoint.
-    pub url: String,
-    /// The id of the gateway at the issuer.
-    pub client_id: String,
-    /// Its secret. A reference: `env:NAME` or `file:PATH`; or the secret itself.
-    pub client_secret: String,
-    /// How long an answer is used. A token that is revoked is accepted for so long.
-    pub cache: HumanDuration,
-}
-
-impl Default for McpIntrospection {
-    fn default() -> Self {
-        let (url, client_id, client_secret) = Default::default();
-        Self { url, client_id, client_secret, cache: HumanDuration::from_secs(30) }
+config_sections! {
+    /// Servers of the Model Context Protocol behind one endpoint: `/mcp` on the gateway listener, or `/mcp/NAME` for
+    /// one of them.
+    pub struct McpConfig {
+        /// Maximum number of sessions of clients; beyond it, the key with the most loses the one that it did not use
+        /// for longest.
+        pub max_sessions: usize = 1_000,
+        /// A session ends after this time without a request.
+        pub session_timeout: HumanDuration = HumanDuration::from_secs(3600),
+        /// Maximum size of a message of a client or a server.
+        pub max_message: ByteSize = ByteSize(16 << 20),
+        /// With more tools than this, of all servers without a number of their own, a client sees a tool that searches
+        /// them and those that it found. If unset, it sees all.
+        pub search_tools_above: Option<usize>,
+        /// Access tokens of an OAuth issuer, which clients may show in place of virtual keys.
+        pub oauth: Option<McpOAuthConfig>,
+        /// MCP servers by name, with which the names of their tools and prompts begin at `/mcp`: `NAME__TOOL`.
+        pub server: BTreeMap<String, McpServerConfig>,
     }
 }
 
-/// An MCP server: `url` or `command`.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-pub struct McpServerConfig {
-    /// The URL of a server with the streamable HTTP transport. Redirects are not followed.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub url: Option<String>,
-    /// Header fields of requests to `url`, such as `Authorization`. A value may be a reference: `env:NAME` or `file:PATH`.
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    pub headers: BTreeMap<String, String>,
-    /// Access tokens for `url`, in place of an `Authorization` in `headers`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub oauth: Option<McpClientCredentials>,
-    /// The program of a server with the stdio transport. It is started with the first request and started again if it
-    /// ends; all clients share it.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub command: Option<String>,
-    /// Arguments of `command`.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub args: Vec<String>,
-    /// Environment variables of `command`, beside `HOME`, `LANG`, `LOGNAME`, `PATH`, `SHELL`, `TERM`, `TMPDIR` and `USER`; it
-    /// gets no others. A value may be a reference: `env:NAME` or `file:PATH`.
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    pub env: BTreeMap<String, String>,
-    /// Working directory of `command`. Defaults to Interflow's own.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub directory: Option<PathBuf>,
-    /// Tools that clients may use, with `*` for any characters; empty: all.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub tools: Vec<String>,
-    /// Tools that clients may not use, whatever `tools` says.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub deny_tools: Vec<String>,
-    /// With more tools of this server than this, a client sees a tool that searches them and those that it found. If unset,
-    /// `mcp.search_tools_above` decides.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub search_tools_above: Option<usize>,
-    /// Tools whose calls wait until a person approves them, for `approvals.timeout` at most; also requests of the server to
-    /// the client, by their method: `sampling/createMessage`, `elicitation/create`.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub approve: Vec<String>,
-    /// Rules about calls by tool and arguments. The first that matches decides, within what `tools`, `deny_tools` and the
-    /// client's key leave; calls in `approve` wait for a person in any case.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub rules: Vec<CallRule>,
-    /// What happens to a call that no rule matches. With `ask`, it waits until a person approves it.
-    pub default_action: CallAction,
-    /// Whether clients may read the server's resources.
-    pub resources: bool,
-    /// Whether clients may use the server's prompts.
-    pub prompts: bool,
-    /// What is done with personal data and secrets in arguments: of tools and prompts, and in URIs of resources. If unset,
-    /// as `redact.gateway`, with `restore` in place of `redact`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub arguments: Option<ArgumentMode>,
-    /// What is done with personal data and secrets in results. If unset, as `redact.gateway`. What was redacted in the
-    /// arguments of the same session is restored for the client.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub results: Option<RedactMode>,
-    /// Whether placeholders for what was redacted in results of the same session, of any server, are replaced by the
-    /// original values in arguments for this server. If unset, they are, unless `arguments` is `redact`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub restore_arguments: Option<bool>,
-    /// What is done with images, audio and binary resources in results that are redacted: they cannot be inspected.
-    pub media: MediaRule,
-    /// The redaction policy, by its name in `redact.policies`; that of the client's key wins. If unset, `redact.policy`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub policy: Option<String>,
-    /// What the server may ask of a client during a session: `elicitation`, `sampling`, `roots`. Only what the client offers
-    /// is declared to the server.
-    pub client_requests: Vec<ClientRequestKind>,
-    /// Whether each session has a process of `command` of its own. A process that all share cannot ask clients for
-    /// anything, because it does not say whom it asks.
-    pub process_per_session: bool,
-    /// Time limit for a response of the server; it does not run while the client is asked something.
-    pub timeout: HumanDuration,
-    /// Time limit for the client's answer to a request of the server.
-    pub client_timeout: HumanDuration,
-    /// Time limit for the start of the server, or for the beginning of a session with it.
-    pub start_timeout: HumanDuration,
+config_sections! {
+    /// The endpoints as a protected resource of OAuth 2.1. Each request then needs an access token or a virtual key.
+    pub struct McpOAuthConfig {
+        /// The issuer of the tokens, as its OpenID Connect discovery document names it.
+        pub issuer: String,
+        /// The URL of the endpoint `/mcp` as clients know it.
+        pub resource: String,
+        /// The audience (`aud`) of the tokens. If unset, `resource`.
+        pub audience: Option<String>,
+        /// Where tokens that are no JWTs are checked. If unset, they are refused.
+        pub introspection: Option<McpIntrospection>,
+        /// Scopes that a token has to have, all of them.
+        pub scopes: Vec<String>,
+    }
+}
+
+config_sections! {
+    /// The introspection endpoint of the issuer (RFC 7662), with the credentials of the gateway there.
+    pub struct McpIntrospection {
+        /// The URL of the endpoint.
+        pub url: String,
+        /// The id of the gateway at the issuer.
+        pub client_id: String,
+        /// Its secret. A reference: `env:NAME` or `file:PATH`; or the secret itself.
+        pub client_secret: String,
+        /// How long an answer is used. A token that is revoked is accepted for so long.
+        pub cache: HumanDuration = HumanDuration::from_secs(30),
+    }
+}
+
+config_sections! {
+    /// An MCP server: `url` or `command`.
+    pub struct McpServerConfig {
+        /// The URL of a server with the streamable HTTP transport. Redirects are not followed.
+        pub url: Option<String>,
+        /// Header fields of requests to `url`, such as `Authorization`. A value may be a reference: `env:NAME` or
+        /// `file:PATH`.
+        pub headers: BTreeMap<String, String>,
+        /// Access tokens for `url`, in place of an `Authorization` in `headers`.
+        pub oauth: Option<McpClientCredentials>,
+        /// The program of a server with the stdio transport. It is started with the first request and started again if
+        /// it ends; all clients share it.
+        pub command: Option<String>,
+        /// Arguments of `command`.
+        pub args: Vec<String>,
+        /// Environment variables of `command`, beside `HOME`, `LANG`, `LOGNAME`, `PATH`, `SHELL`, `TERM`, `TMPDIR` and
+        /// `USER`; it gets no others. A value may be a reference: `env:NAME` or `file:PATH`.
+        pub env: BTreeMap<String, String>,
+        /// Working directory of `command`. Defaults to Interflow's own.
+        pub directory: Option<PathBuf>,
+        /// Tools that clients may use, with `*` for any characters; empty: all.
+        pub tools: Vec<String>,
+        /// Tools that clients may not use, whatever `tools` says.
+        pub deny_tools: Vec<String>,
+        /// With more tools of this server than this, a client sees a tool that searches them and those that it found.
+        /// If unset, `mcp.search_tools_above` decides.
+        pub search_tools_above: Option<usize>,
+        /// Tools whose calls wait until a person approves them, for `approvals.timeout` at most; also requests of the
+        /// server to the client, by their method: `sampling/createMessage`, `elicitation/create`.
+        pub approve: Vec<String>,
+        /// Rules about calls by tool and arguments. The first that matches decides, within what `tools`, `deny_tools`
+        /// and the client's key leave; calls in `approve` wait for a person in any case.
+        pub rules: Vec<CallRule>,
+        /// What happens to a call that no rule matches. With `ask`, it waits until a person approves it.
+        pub default_action: CallAction = CallAction::Allow,
+        /// Whether clients may read the server's resources.
+        pub resources: bool = true,
+        /// Whether clients may use the server's prompts.
+        pub prompts: bool = true,
+        /// What is done with personal data and secrets in arguments: of tools and prompts, and in URIs of resources. If
+        /// unset, as `redact.gateway`, with `restore` in place of `redact`.
+        pub arguments: Option<ArgumentMode>,
+        /// What is done with personal data and secrets in results. If unset, as `redact.gateway`. What was redacted in
+        /// the arguments of the same session is restored for the client.
+        pub results: Option<RedactMode>,
+        /// Whether placeholders for what was redacted in results of the same session, of any server, are replaced by
+        /// the original values in arguments for this server. If unset, they are, unless `arguments` is `redact`.
+        pub restore_arguments: Option<bool>,
+        /// What is done with images, audio and binary resources in results that are redacted: they cannot be inspected.
+        pub media: MediaRule = MediaRule::Refuse,
+        /// The redaction policy, by its name in `redact.policies`; that of the client's key wins. If unset,
+        /// `redact.policy`.
+        pub policy: Option<String>,
+        /// What the server may ask of a client during a session: `elicitation`, `sampling`, `roots`. Only what the
+        /// client offers is declared to the server.
+        pub client_requests: Vec<ClientRequestKind> = ClientRequestKind::ALL.to_vec(),
+        /// Whether each session has a process of `command` of its own. A process that all share cannot ask clients for
+        /// anything, because it does not say whom it asks.
+        pub process_per_session: bool,
+        /// Time limit for a response of the server; it does not run while the client is asked something.
+        pub timeout: HumanDuration = HumanDuration(Duration::from_secs(120)),
+        /// Time limit for the client's answer to a request of the server.
+        pub client_timeout: HumanDuration = HumanDuration(Duration::from_secs(600)),
+        /// Time limit for the start of the server, or for the beginning of a session with it.
+        pub start_timeout: HumanDuration = HumanDuration(Duration::from_secs(30)),
+    }
 }
 
 /// What happens to a call.
@@ -300,50 +276,5 @@ pub(crate) fn oauth_endpoint(text: &str) -> Result<Url, String> {
     match url.scheme == Scheme::Http && !is_local {
         true => Err("it is without TLS; http is for issuers on this machine only".to_owned()),
         false => Ok(url),
-    }
-}
-
-impl Default for McpConfig {
-    fn default() -> Self {
-        Self {
-            max_sessions: 1_000,
-            session_timeout: HumanDuration::from_secs(3600),
-            max_message: ByteSize(16 << 20),
-            search_tools_above: None,
-            oauth: None,
-            server: BTreeMap::new(),
-        }
-    }
-}
-
-impl Default for McpServerConfig {
-    fn default() -> Self {
-        Self {
-            url: None,
-            headers: BTreeMap::new(),
-            oauth: None,
-            command: None,
-            args: Vec::new(),
-            env: BTreeMap::new(),
-            directory: None,
-            tools: Vec::new(),
-            deny_tools: Vec::new(),
-            search_tools_above: None,
-            approve: Vec::new(),
-            rules: Vec::new(),
-            default_action: CallAction::Allow,
-            resources: true,
-            prompts: true,
-            arguments: None,
-            results: None,
-            restore_arguments: None,
-            media: MediaRule::Refuse,
-            policy: None,
-            client_requests: ClientRequestKind::ALL.to_vec(),
-            process_per_session: false,
-            timeout: HumanDuration(Duration::from_secs(120)),
-            client_timeout: HumanDuration(Duration::from_secs(600)),
-            start_timeout: HumanDuration(Duration::from_secs(30)),
-        }
     }
 }

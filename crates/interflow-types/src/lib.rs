@@ -17,6 +17,7 @@
 pub mod budget;
 mod bytestr;
 mod certificates;
+mod config_sections;
 pub mod data_file;
 mod error;
 mod flow;
@@ -38,6 +39,7 @@ pub mod wildcard;
 
 pub use bytestr::ByteStr;
 pub use certificates::CertificateChain;
+pub use config_sections::is_unset;
 pub use error::{Error, ErrorKind, ErrorSource, Result, Retryable};
 pub use flow::attempts::{Attempt, AttemptHandle, AttemptState, Attempts};
 pub use flow::extensions::{
@@ -69,8 +71,8 @@ pub use messages::requested_range::RequestedRange;
 pub use process_environment::INHERITED_VARIABLES;
 pub use random::random_bytes;
 pub use stage::{
-    CertificateFiles, ClientTlsOverride, EarlyExit, InjectedMessages, MaybeFuture, MessageVerdict, Phase, PhaseSet,
-    PlanScope, RequestVerdict, Stage, TlsVersion, TunnelVerdict, UpstreamOverrides,
+    BodyFuture, CertificateFiles, ClientTlsOverride, EarlyExit, InjectedMessages, MaybeFuture, MessageVerdict, Phase,
+    PhaseSet, PlanScope, RequestVerdict, Stage, TlsVersion, TunnelVerdict, UpstreamOverrides,
 };
 pub use terminal_controls::is_terminal_control;
 pub use usage::{CallUsage, ServiceRegion, ServiceTier};

@@ -276,6 +276,9 @@ pub enum MaybeFuture<'a, T> {
     Pending(BoxFuture<'a, T>),
 }
 
+/// What a stage makes of a body.
+pub type BodyFuture<'a> = MaybeFuture<'a, Result<Body, EarlyExit>>;
+
 impl<'a, T> MaybeFuture<'a, T> {
     pub fn pending(f: impl Future<Output = T> + Send + 'a) -> Self {
         Self::Pending(Box::pin(f))
@@ -360,12 +363,7 @@ pub trait Stage: Send + Sync {
 
     /// The stage may replace or wrap the request body, and still edit the head. The codec derives the framing
     /// (`Content-Length`, chunked) from the returned body. `Err` responds or denies instead.
-    fn request_body<'a>(
-        &'a self,
-        _flow: &'a mut Flow,
-        _head: &'a mut RequestHead,
-        body: Body,
-    ) -> MaybeFuture<'a, Result<Body, EarlyExit>> {
+    fn request_body<'a>(&'a self, _flow: &'a mut Flow, _head: &'a mut RequestHead, body: Body) -> BodyFuture<'a> {
         MaybeFuture::Ready(Ok(body))
     }
 
@@ -383,12 +381,7 @@ pub trait Stage: Send + Sync {
     /// The request was recorded and is about to be sent, so what is injected here (secrets) is not recorded and not
     /// seen by other stages. Not called for tunnels and [local handlers](crate::LocalHandler). The codec derives the
     /// framing from the returned body.
-    fn before_send<'a>(
-        &'a self,
-        _flow: &'a mut Flow,
-        _head: &'a mut RequestHead,
-        body: Body,
-    ) -> MaybeFuture<'a, Result<Body, EarlyExit>> {
+    fn before_send<'a>(&'a self, _flow: &'a mut Flow, _head: &'a mut RequestHead, body: Body) -> BodyFuture<'a> {
         MaybeFuture::Ready(Ok(body))
     }
 
@@ -409,7 +402,7 @@ pub trait Stage: Send + Sync {
         _request: &'a RequestHead,
         _head: &'a mut ResponseHead,
         body: Body,
-    ) -> MaybeFuture<'a, Result<Body, EarlyExit>> {
+    ) -> BodyFuture<'a> {
         MaybeFuture::Ready(Ok(body))
     }
 

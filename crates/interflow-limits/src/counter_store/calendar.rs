@@ -1,6 +1,7 @@
-//! Days and months in UTC as consecutive numbers, computed without a time zone database and the same way as in the
-//! Lua scripts.
+//! Days and months in UTC as consecutive numbers, the same as in the Lua scripts.
 
+use jiff::Timestamp;
+use jiff::tz::TimeZone;
 use serde::{Deserialize, Serialize};
 
 /// The period of a budget. The operator's time zone plays no role: processes that share a budget may run in different
@@ -17,31 +18,20 @@ pub enum BudgetPeriod {
 const DAY_SECONDS: u64 = 86_400;
 
 impl BudgetPeriod {
-    /// The number of the period that contains this Unix time, and the Unix time at which the next one begins.
+    /// The number of the period (days since 1970, months since the year 0) that contains this Unix time, and the Unix time at which the next one begins.
     pub fn period_at(self, seconds: u64) -> (u64, u64) {
         let day = seconds / DAY_SECONDS;
         match self {
             Self::Day => (day, (day + 1) * DAY_SECONDS),
             Self::Month => {
-                let month = month_of(day);
-                // A month has at most 31 days, so the next one begins within that.
-                let first = (day + 1..=day + 31).find(|d| month_of(*d) != month).unwrap_or(day + 31);
-                (month, first * DAY_SECONDS)
+                let at = i64::try_from(seconds).ok().and_then(|seconds| Timestamp::from_second(seconds).ok());
+                let date = at.unwrap_or(Timestamp::MAX).to_zoned(TimeZone::UTC).date();
+                let months = i64::from(date.year()) * 12 + i64::from(date.month()) - 1;
+                let left = date.days_in_month() - date.day() + 1;
+                (months.unsigned_abs(), (day + u64::from(left.unsigned_abs())) * DAY_SECONDS)
             }
         }
     }
-}
-
-/// The number of months since January of the year 0 (Howard Hinnant's civil calendar arithmetic).
-fn month_of(day: u64) -> u64 {
-    let z = day + 719_468;
-    let era = z / 146_097;
-    let of_era = z % 146_097;
-    let year = (of_era - of_era / 1_460 + of_era / 36_524 - of_era / 146_096) / 365;
-    let of_year = of_era - (365 * year + year / 4 - year / 100);
-    // Months are counted from March, so that the leap day is the last day of the year.
-    let from_march = (5 * of_year + 2) / 153;
-    (era * 400 + year) * 12 + from_march + 2
 }
 
 #[cfg(test)]

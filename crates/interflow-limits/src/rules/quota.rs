@@ -1,39 +1,30 @@
 //! Quotas: rates, concurrency and budgets. Whatever is unset is unlimited.
 
-use interflow_types::schema::JsonSchema;
-use serde::{Deserialize, Serialize};
+use interflow_types::config_sections;
 
 use super::RateLimit;
 use crate::counter_store::BudgetPeriod;
 
-/// How much a rule allows each party it counts.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-pub struct Quota {
-    /// Requests: `60/m`. The bucket starts full.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub requests: Option<RateLimit>,
-    /// Maximum burst of requests; the rate's number if unset.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub burst: Option<u64>,
-    /// Input and output tokens: `100000/m`. Estimated when a request starts, settled from its usage.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub tokens: Option<RateLimit>,
-    /// Concurrent requests.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub concurrent: Option<u32>,
-    /// Tokens per day (UTC).
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub tokens_per_day: Option<u64>,
-    /// Tokens per calendar month (UTC).
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub tokens_per_month: Option<u64>,
-    /// Dollars per day (UTC).
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub money_per_day: Option<f64>,
-    /// Dollars per calendar month (UTC).
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub money_per_month: Option<f64>,
+config_sections! {
+    /// How much a rule allows each party it counts.
+    pub struct Quota {
+        /// Requests: `60/m`. The bucket starts full.
+        pub requests: Option<RateLimit>,
+        /// Maximum burst of requests; the rate's number if unset.
+        pub burst: Option<u64>,
+        /// Input and output tokens: `100000/m`. Estimated when a request starts, settled from its usage.
+        pub tokens: Option<RateLimit>,
+        /// Concurrent requests.
+        pub concurrent: Option<u32>,
+        /// Tokens per day (UTC).
+        pub tokens_per_day: Option<u64>,
+        /// Tokens per calendar month (UTC).
+        pub tokens_per_month: Option<u64>,
+        /// Dollars per day (UTC).
+        pub money_per_day: Option<f64>,
+        /// Dollars per calendar month (UTC).
+        pub money_per_month: Option<f64>,
+    }
 }
 
 /// A sanity bound that keeps sums far from overflow.

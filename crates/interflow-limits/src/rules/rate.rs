@@ -1,12 +1,12 @@
 //! Rates in text form: `60/m`, `10/s`, `1000/h`, `5000/d`.
 
+#[cfg(feature = "schema")]
 use std::borrow::Cow;
 use std::fmt;
 use std::str::FromStr;
 
 #[cfg(feature = "schema")]
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
-use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 /// A number per second, minute, hour or day, written `60/m`. `seconds` is the length of the period.
 ///
@@ -61,17 +61,7 @@ impl fmt::Display for RateLimit {
     }
 }
 
-impl Serialize for RateLimit {
-    fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
-        s.collect_str(self)
-    }
-}
-
-impl<'de> Deserialize<'de> for RateLimit {
-    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
-        Cow::<'de, str>::deserialize(d)?.parse().map_err(de::Error::custom)
-    }
-}
+interflow_types::serialize_as_text!(RateLimit);
 
 #[cfg(feature = "schema")]
 impl JsonSchema for RateLimit {

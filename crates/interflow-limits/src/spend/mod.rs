@@ -70,45 +70,36 @@ pub enum SpendBy {
     Tag(Option<String>),
 }
 
+const COLUMNS: [(&str, SpendBy); 9] = [
+    ("key", SpendBy::Key),
+    ("user", SpendBy::User),
+    ("team", SpendBy::Team),
+    ("organisation", SpendBy::Organisation),
+    ("provider", SpendBy::Provider),
+    ("model", SpendBy::Model),
+    ("day", SpendBy::Day),
+    ("month", SpendBy::Month),
+    ("tag", SpendBy::Tag(None)),
+];
+
 impl FromStr for SpendBy {
     type Err = String;
 
     fn from_str(s: &str) -> Result<Self, String> {
-        Ok(match s {
-            "key" => Self::Key,
-            "user" => Self::User,
-            "team" => Self::Team,
-            "organisation" => Self::Organisation,
-            "provider" => Self::Provider,
-            "model" => Self::Model,
-            "day" => Self::Day,
-            "month" => Self::Month,
-            "tag" => Self::Tag(None),
-            other => match other.strip_prefix("tag:").filter(|name| !name.is_empty()) {
-                Some(name) => Self::Tag(Some(name.to_owned())),
-                None => {
-                    return Err(format!(
-                        "`{other}` is not one of key, user, team, organisation, provider, model, day, month, tag, tag:NAME"
-                    ));
-                }
-            },
-        })
+        let column = COLUMNS.iter().find(|(name, _)| *name == s).map(|(_, column)| column.clone());
+        let tag =
+            || s.strip_prefix("tag:").filter(|name| !name.is_empty()).map(|name| Self::Tag(Some(name.to_owned())));
+        column
+            .or_else(tag)
+            .ok_or_else(|| format!("`{s}` is not one of {}, tag:NAME", COLUMNS.map(|(name, _)| name).join(", ")))
     }
 }
 
 impl fmt::Display for SpendBy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Key => f.write_str("key"),
-            Self::User => f.write_str("user"),
-            Self::Team => f.write_str("team"),
-            Self::Organisation => f.write_str("organisation"),
-            Self::Provider => f.write_str("provider"),
-            Self::Model => f.write_str("model"),
-            Self::Day => f.write_str("day"),
-            Self::Month => f.write_str("month"),
-            Self::Tag(None) => f.write_str("tag"),
             Self::Tag(Some(name)) => write!(f, "tag:{name}"),
+            column => f.write_str(COLUMNS.iter().find(|(_, listed)| listed == column).map_or("", |(name, _)| name)),
         }
     }
 }

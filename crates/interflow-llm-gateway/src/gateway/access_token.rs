@@ -10,13 +10,13 @@ use aws_lc_rs::signature::RSA_PKCS1_SHA256;
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 use interflow_tasks::{CachedToken, FetchedToken, TokenPolicy};
-use interflow_types::{Body, Headers, HttpClient, HttpVersion, Method, Request, RequestHead, StatusCode, Url, percent};
+use interflow_types::{StatusCode, percent};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::ambient::{Ambient, Environment, TokenEgress};
-use super::aws_signature::{self, AwsCredentials};
-use super::upstream::{SecretReader, parse_target};
+use super::ambient::{Ambient, Call, Environment, TokenEgress, aws};
+use super::aws_signature::AwsCredentials;
+use super::upstream::SecretReader;
 use interflow_llm::{LlmUpstreamConfig, Provider};
 
 /// Without a lifetime, which RFC 6749 only recommends, a token is fetched again after five minutes.
@@ -30,9 +30,6 @@ const LIFETIMES: TokenPolicy = TokenPolicy {
 
 /// Covers connecting and the whole response. Requests wait for it.
 const FETCH_TIMEOUT: Duration = Duration::from_secs(10);
-
-/// Maximum size of a token endpoint's response.
-const MAX_RESPONSE_BYTES: usize = 256 << 10;
 
 /// A token, and how long it is valid if its issuer says so.
 pub(super) type Fetched = (AccessToken, Option<Duration>);
@@ -49,22 +46,25 @@ pub(super) struct AccessTokenSource {
     cached: CachedToken<AccessToken>,
 }
 
+/// Where tokens come from. The calls go to a token endpoint.
 enum Fetcher {
-    /// A token endpoint, with credentials from the configuration.
-    Endpoint {
-        kind: AccessTokenKind,
-        url: Url,
+    /// A Google service account (RFC 7523).
+    ServiceAccount {
+        account: ServiceAccount,
+        key: Box<KeyPair>,
+        call: Call,
+    },
+    /// Entra's client credentials (RFC 6749, section 4.4).
+    ClientCredentials(Call),
+    /// An AWS role, assumed with these credentials.
+    Role {
+        own: AwsCredentials,
+        region: String,
+        call: Call,
     },
     Ambient(Ambient),
 }
 
-enum AccessTokenKind {
-    ServiceAccount { account: ServiceAccount, key: Box<KeyPair> },
-    ClientCredentials { form: String },
-    Role { own: AwsCredentials, region: String, form: String },
-}
-
-/// The fields of a Google service account key file (JSON) that are needed for a token.
 #[derive(Deserialize)]
 struct ServiceAccount {
     client_email: String,
@@ -121,50 +121,35 @@ impl AccessTokenSource {
         Self { fetcher: Arc::new(fetcher), cached: CachedToken::new(LIFETIMES) }
     }
 
-    fn new(kind: AccessTokenKind, url: &str, key: &str) -> Result<Self, String> {
-        let (scheme, authority, path) = parse_target(url).map_err(|e| format!("{key}: {e}"))?;
-        let path = if path.is_empty() { "/".to_owned() } else { path };
-        let url = Url { scheme, authority, path: path.into() };
-        Ok(Self::of(Fetcher::Endpoint { kind, url }))
-    }
-
     /// Whether it provides keys for signing requests (AWS), rather than a bearer token.
     pub fn signs(&self) -> bool {
         match &*self.fetcher {
-            Fetcher::Endpoint { kind, .. } => matches!(kind, AccessTokenKind::Role { .. }),
+            Fetcher::Role { .. } => true,
             Fetcher::Ambient(ambient) => ambient.signs(),
+            Fetcher::ServiceAccount { .. } | Fetcher::ClientCredentials(_) => false,
         }
     }
 
     fn service_account(text: &str) -> Result<Self, String> {
         let (account, key) = account(text)?;
-        let url = account.token_uri.clone();
-        Self::new(AccessTokenKind::ServiceAccount { account, key: Box::new(key) }, &url, "token_uri")
+        let call = account_call(&account)?;
+        Ok(Self::of(Fetcher::ServiceAccount { account, key: Box::new(key), call }))
     }
 
     fn client_credentials(config: &LlmUpstreamConfig, tenant: &str, id: &str, key: &str) -> Result<Self, String> {
         let scope = config.scope.as_deref().unwrap_or("https://cognitiveservices.azure.com/.default");
-        let form = form_encode(&[
-            ("grant_type", "client_credentials"),
-            ("client_id", id),
-            ("client_secret", key),
-            ("scope", scope),
-        ]);
+        let pairs = [("grant_type", "client_credentials"), ("client_id", id), ("client_secret", key), ("scope", scope)];
         let default = || format!("https://login.microsoftonline.com/{}/oauth2/v2.0/token", percent::encoded(tenant));
         let url = config.token_url.clone().unwrap_or_else(default);
-        Self::new(AccessTokenKind::ClientCredentials { form }, &url, "token_url")
+        let call = Call::post_form(&url, &pairs).map_err(|e| format!("token_url: {e}"))?;
+        Ok(Self::of(Fetcher::ClientCredentials(call)))
     }
 
     fn assume_role(config: &LlmUpstreamConfig, role: &str, own: &AwsCredentials) -> Result<Self, String> {
         let region = config.region.clone().unwrap_or_else(|| "us-east-1".into());
-        let form = form_encode(&[
-            ("Action", "AssumeRole"),
-            ("Version", "2011-06-15"),
-            ("RoleArn", role),
-            ("RoleSessionName", "interflow"),
-        ]);
         let url = config.token_url.clone().unwrap_or_else(|| format!("https://sts.{region}.amazonaws.com"));
-        Self::new(AccessTokenKind::Role { own: own.clone(), region, form }, &url, "token_url")
+        let call = aws::role_call(&url, role).map_err(|e| format!("token_url: {e}"))?;
+        Ok(Self::of(Fetcher::Role { own: own.clone(), region, call }))
     }
 
     /// A token that remains valid for a while.
@@ -189,72 +174,25 @@ impl AccessTokenSource {
 }
 
 impl Fetcher {
-    /// The endpoint's host, for messages.
     fn issuer(&self) -> String {
         match self {
-            Self::Endpoint { url, .. } => url.authority.to_string(),
+            Self::ServiceAccount { call, .. } | Self::ClientCredentials(call) | Self::Role { call, .. } => call.at(),
             Self::Ambient(ambient) => format!("{}'s endpoint", ambient.name()),
         }
     }
 
     async fn fetch(&self, egress: &TokenEgress) -> Result<Fetched, String> {
+        let web = &*egress.web;
         match self {
-            Self::Endpoint { kind, url } => kind.fetch(url, &*egress.web).await,
+            Self::ServiceAccount { account, key, call } => {
+                let body = account_form(account, key, jiff::Timestamp::now())?;
+                Call { body, ..call.clone() }.send(web).await?.bearer()
+            }
+            Self::ClientCredentials(call) => call.clone().send(web).await?.bearer(),
+            Self::Role { own, region, call } => aws::assume_role(call.clone(), own, region, web).await,
             Self::Ambient(ambient) => ambient.fetch(egress).await,
         }
     }
-}
-
-impl AccessTokenKind {
-    async fn fetch(&self, url: &Url, egress: &dyn HttpClient) -> Result<Fetched, String> {
-        let request = self.request(url, jiff::Timestamp::now())?;
-        let at = &url.authority;
-        let response = egress.send(request).await.map_err(|e| format!("the token request to {at} failed: {e}"))?;
-        let status = response.head.status;
-        let (body, _) = response
-            .body
-            .collect(MAX_RESPONSE_BYTES)
-            .await
-            .map_err(|_| format!("the token response of {at} cannot be read"))?;
-        let answer: Value = serde_json::from_slice(&body).unwrap_or_default();
-        // Only the error code is used: descriptions may echo the request, which contains secrets.
-        if !status.is_success() {
-            let code =
-                answer["error"].as_str().or_else(|| answer["Error"]["Code"].as_str()).unwrap_or("no reason given");
-            return Err(format!("the token request to {at} failed: {status}, {code}"));
-        }
-        let token = match self {
-            Self::Role { .. } => parse_assumed_role(&answer["AssumeRoleResponse"]["AssumeRoleResult"]["Credentials"]),
-            _ => parse_bearer(&answer),
-        };
-        token.ok_or_else(|| without_token(at, status))
-    }
-
-    fn request(&self, url: &Url, now: jiff::Timestamp) -> Result<Request, String> {
-        let form = match self {
-            Self::ServiceAccount { account, key } => account_form(account, key, now)?,
-            Self::ClientCredentials { form } | Self::Role { form, .. } => form.clone(),
-        };
-        let mut head = form_head(url.clone());
-        if let Self::Role { own, region, .. } = self {
-            let time = now.strftime("%Y%m%dT%H%M%SZ").to_string();
-            aws_signature::sign(
-                &mut head,
-                form.as_bytes(),
-                own,
-                &aws_signature::SigningScope { service: "sts", region },
-                &time,
-            );
-        }
-        Ok(Request { head, body: Body::from(bytes::Bytes::from(form)) })
-    }
-}
-
-fn form_head(url: Url) -> RequestHead {
-    let mut headers = Headers::new();
-    headers.append_unchecked(b"Content-Type", b"application/x-www-form-urlencoded");
-    headers.append_unchecked(b"Accept", b"application/json");
-    RequestHead { method: Method::POST, url, version: HttpVersion::Http11, headers, protocol: None }
 }
 
 /// The message for a successful response without a token, as some captive portals and proxies send.
@@ -278,13 +216,16 @@ fn account_form(account: &ServiceAccount, key: &KeyPair, now: jiff::Timestamp) -
     ]))
 }
 
-/// The token request for this key file: its head and its form.
-pub(super) fn account_request(text: &str) -> Result<(RequestHead, String), String> {
+/// The token request for this key file.
+pub(super) fn account_request(text: &str) -> Result<Call, String> {
     let (account, key) = account(text)?;
-    let (scheme, authority, path) = parse_target(&account.token_uri).map_err(|e| format!("token_uri: {e}"))?;
-    let path = if path.is_empty() { "/".to_owned() } else { path };
-    let form = account_form(&account, &key, jiff::Timestamp::now())?;
-    Ok((form_head(Url { scheme, authority, path: path.into() }), form))
+    let body = account_form(&account, &key, jiff::Timestamp::now())?;
+    Ok(Call { body, ..account_call(&account)? })
+}
+
+/// The token request without its assertion.
+fn account_call(account: &ServiceAccount) -> Result<Call, String> {
+    Call::post_form(&account.token_uri, &[]).map_err(|e| format!("token_uri: {e}"))
 }
 
 /// The assertion that a service account signs: a JWT (RFC 7523 2.1), valid for an hour, which is the longest that

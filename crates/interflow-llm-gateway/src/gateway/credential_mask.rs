@@ -10,9 +10,9 @@ use interflow_limits::KeyContext;
 use interflow_llm::{LlmCall, realtime};
 use interflow_redact::{DecodedBody, Replacer, ReplacingBody, encoded_forms, replace_in_headers};
 use interflow_types::{
-    AttemptHandle, Body, Direction, EarlyExit, EntryKind, Error, ErrorKind, Flow, Headers, MaybeFuture, MessageVerdict,
-    Method, Phase, PhaseSet, PlanScope, RequestHead, RequestVerdict, ResponseHead, Result, Stage, StatusCode,
-    StreamMessage,
+    AttemptHandle, Body, BodyFuture, Direction, EarlyExit, EntryKind, Error, ErrorKind, Flow, Headers, MaybeFuture,
+    MessageVerdict, Method, Phase, PhaseSet, PlanScope, RequestHead, RequestVerdict, ResponseHead, Result, Stage,
+    StatusCode, StreamMessage,
 };
 use parking_lot::Mutex;
 
@@ -192,12 +192,7 @@ impl Stage for CredentialMask {
     }
 
     /// The credentials of a WebSocket are those of its handshake, which every stage has seen by now.
-    fn request_body<'a>(
-        &'a self,
-        flow: &'a mut Flow,
-        head: &'a mut RequestHead,
-        body: Body,
-    ) -> MaybeFuture<'a, Result<Body, EarlyExit>> {
+    fn request_body<'a>(&'a self, flow: &'a mut Flow, head: &'a mut RequestHead, body: Body) -> BodyFuture<'a> {
         if realtime::is_websocket(head)
             && let Some(mask) = self.masks(flow, head).replies
         {
@@ -226,7 +221,7 @@ impl Stage for CredentialMask {
         request: &'a RequestHead,
         head: &'a mut ResponseHead,
         body: Body,
-    ) -> MaybeFuture<'a, Result<Body, EarlyExit>> {
+    ) -> BodyFuture<'a> {
         if request.method == Method::HEAD {
             return MaybeFuture::Ready(Ok(body));
         }

@@ -9,9 +9,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use interflow_types::{
-    Authority, Body, BoxFuture, Direction, EarlyExit, EntryKind, ErrorKind, ErrorSource, Flow, InjectedMessages,
-    LocalHandler, MaybeFuture, MessageVerdict, Phase, PhaseSet, PlanScope, Request, RequestHead, RequestVerdict,
-    Response, ResponseHead, Result, ServedBy, Stage, StatusCode, StreamMessage,
+    Authority, Body, BodyFuture, BoxFuture, Direction, EarlyExit, EntryKind, ErrorKind, ErrorSource, Flow,
+    InjectedMessages, LocalHandler, MaybeFuture, MessageVerdict, Phase, PhaseSet, PlanScope, Request, RequestHead,
+    RequestVerdict, Response, ResponseHead, Result, ServedBy, Stage, StatusCode, StreamMessage,
 };
 use memchr::memmem;
 
@@ -145,12 +145,7 @@ impl Dispatcher {
     }
 
     /// The body as the upstream takes it: with its name of the model, and signed.
-    fn prepare_body<'a>(
-        &'a self,
-        flow: &'a mut Flow,
-        head: &'a mut RequestHead,
-        body: Body,
-    ) -> MaybeFuture<'a, Result<Body, EarlyExit>> {
+    fn prepare_body<'a>(&'a self, flow: &'a mut Flow, head: &'a mut RequestHead, body: Body) -> BodyFuture<'a> {
         if self.hand_over(flow, head, &body) {
             return MaybeFuture::Ready(Ok(body));
         }
@@ -243,12 +238,7 @@ impl Stage for Dispatcher {
         })
     }
 
-    fn request_body<'a>(
-        &'a self,
-        flow: &'a mut Flow,
-        head: &'a mut RequestHead,
-        body: Body,
-    ) -> MaybeFuture<'a, Result<Body, EarlyExit>> {
+    fn request_body<'a>(&'a self, flow: &'a mut Flow, head: &'a mut RequestHead, body: Body) -> BodyFuture<'a> {
         let continued = flow.extension::<LlmCall>().and_then(|call| call.continues.as_deref());
         if let Some(refusal) = self.of_another(flow, continued) {
             flow.tag(format!("refused:{}", refusal.code));
@@ -290,7 +280,7 @@ impl Stage for Dispatcher {
         request: &'a RequestHead,
         head: &'a mut ResponseHead,
         body: Body,
-    ) -> MaybeFuture<'a, Result<Body, EarlyExit>> {
+    ) -> BodyFuture<'a> {
         // The route handler does it for the requests that it sends.
         let is_sent = flow.extension::<DispatchState>().is_some_and(|sent| sent.upstream.is_some());
         let call = flow.extension::<LlmCall>().filter(|call| is_sent && token_count::is_asked(call, request));

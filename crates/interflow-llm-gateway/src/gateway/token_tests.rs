@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use aws_lc_rs::encoding::{AsDer, Pkcs8V1Der};
 use aws_lc_rs::rsa::KeySize;
 use aws_lc_rs::signature::{KeyPair as _, RSA_PKCS1_2048_8192_SHA256, UnparsedPublicKey};
-use interflow_types::{Response, ResponseFuture, StatusCode};
+use interflow_types::{HttpClient, Request, RequestHead, Response, ResponseFuture, StatusCode};
 
 use super::*;
 

@@ -24,7 +24,7 @@ use std::sync::{Arc, OnceLock};
 use arc_swap::ArcSwap;
 use interflow_llm::{GuardrailKind, LlmCall, LlmConfig, LlmRefusal, Operation, detect_call, realtime};
 use interflow_types::{
-    Body, BoxFuture, EarlyExit, EntryKind, Flow, Headers, HttpClient, MaybeFuture, Method, Phase, PhaseSet, PlanScope,
+    Body, BodyFuture, BoxFuture, EntryKind, Flow, Headers, HttpClient, MaybeFuture, Method, Phase, PhaseSet, PlanScope,
     RequestHead, RequestVerdict, ResponseHead, Result, Stage, StatusCode,
 };
 
@@ -193,12 +193,7 @@ impl Stage for GuardrailStage {
         MaybeFuture::Ready(verdict)
     }
 
-    fn request_body<'a>(
-        &'a self,
-        flow: &'a mut Flow,
-        head: &'a mut RequestHead,
-        body: Body,
-    ) -> MaybeFuture<'a, Result<Body, EarlyExit>> {
+    fn request_body<'a>(&'a self, flow: &'a mut Flow, head: &'a mut RequestHead, body: Body) -> BodyFuture<'a> {
         let Some(call) = flow.extension::<LlmCall>().cloned() else { return MaybeFuture::Ready(Ok(body)) };
         if call.exempt || matches!(call.operation, Operation::Lookup | Operation::Telemetry | Operation::Realtime) {
             return MaybeFuture::Ready(Ok(body));
@@ -224,7 +219,7 @@ impl Stage for GuardrailStage {
         request: &'a RequestHead,
         head: &'a mut ResponseHead,
         body: Body,
-    ) -> MaybeFuture<'a, Result<Body, EarlyExit>> {
+    ) -> BodyFuture<'a> {
         let active = flow.extension::<GuardrailState>().map(|s| s.active.clone()).unwrap_or_default();
         // An error is not what a model said.
         if active.output.is_empty() || body.is_empty() || !head.status.is_success() {

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use interflow_limits::{UsageEstimate, VirtualKey};
-use interflow_llm::provider::starts_run;
+use interflow_llm::provider::{is_own_host, starts_run};
 use interflow_llm::{DetectedCall, LlmCall, Operation, Provider, detect_call, model_in_path, usage};
-use interflow_types::{Flow, Headers, Host, RequestHead};
+use interflow_types::{Flow, Headers, RequestHead};
 
 use super::named_models::NamedModels;
 use crate::exchange::{BodyShape, RequestBody};
@@ -116,35 +116,10 @@ impl LlmRequest {
     /// Names under which a provider key for this request may be stored: the upstream's, the host's, and the
     /// provider's only if the host is the provider's own, so that no key is sent to a host it was not meant for.
     pub fn key_names(&self, flow: &Flow) -> Vec<String> {
-        let own = is_provider_host(&flow.authority.host).then(|| self.call.provider.as_str().to_owned());
+        let own = is_own_host(&flow.authority.host).then(|| self.call.provider.as_str().to_owned());
         let hosts = [flow.authority.to_string(), flow.authority.host.to_string()];
         self.route.iter().map(|r| r.to_ascii_lowercase()).chain(hosts).chain(own).collect()
     }
-}
-
-/// Hosts owned by providers; a leading dot stands for any subdomain. A provider key configured by the provider's name
-/// is sent to these only.
-const PROVIDER_HOSTS: [&str; 11] = [
-    "api.openai.com",
-    ".api.openai.com",
-    "api.anthropic.com",
-    "generativelanguage.googleapis.com",
-    "aiplatform.googleapis.com",
-    ".openai.azure.com",
-    ".cognitiveservices.azure.com",
-    "api.cohere.com",
-    "api.cohere.ai",
-    "api.mistral.ai",
-    "codestral.mistral.ai",
-];
-
-/// Whether the host is a provider's own, rather than another service with the same API.
-pub(super) fn is_provider_host(host: &Host) -> bool {
-    let Some(name) = host.name() else { return false };
-    let own = |own: &&str| if own.starts_with('.') { name.ends_with(*own) } else { name == *own };
-    PROVIDER_HOSTS.iter().any(own)
-        || name.ends_with("-aiplatform.googleapis.com")
-        || name.starts_with("bedrock-runtime") && name.ends_with(".amazonaws.com")
 }
 
 /// The usage that a body requests, as far as limits depend on it.
@@ -269,7 +244,7 @@ mod tests {
             ("bedrock-runtime.evil.test", false),
             ("127.0.0.1", false),
         ] {
-            assert_eq!(is_provider_host(&Host::parse(host).unwrap()), own, "{host}");
+            assert_eq!(is_own_host(&interflow_types::Host::parse(host).unwrap()), own, "{host}");
         }
     }
 }

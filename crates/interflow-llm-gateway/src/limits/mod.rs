@@ -23,9 +23,9 @@ use interflow_limits::{
 use interflow_llm::event_stream::StreamFraming;
 use interflow_llm::{LlmCall, Operation, Provider, provider, realtime, spans};
 use interflow_types::{
-    Body, ByteStr, CallUsage, CollectError, Direction, EarlyExit, EntryKind, Flow, InjectedMessages, MaybeFuture,
-    MessageKind, MessageVerdict, OutlivesClient, Phase, PhaseSet, PlanScope, RequestHead, RequestVerdict, ResponseHead,
-    Stage, StatusCode, StreamMessage, UsageLabel,
+    Body, BodyFuture, ByteStr, CallUsage, CollectError, Direction, EarlyExit, EntryKind, Flow, InjectedMessages,
+    MaybeFuture, MessageKind, MessageVerdict, OutlivesClient, Phase, PhaseSet, PlanScope, RequestHead, RequestVerdict,
+    ResponseHead, Stage, StatusCode, StreamMessage, UsageLabel,
 };
 use parking_lot::Mutex;
 
@@ -403,7 +403,7 @@ impl Stage for LimitStage {
     fn interest(&self, scope: &PlanScope<'_>) -> PhaseSet {
         let gateway = scope.transport == EntryKind::Gateway;
         // Virtual keys also appear in requests of the proxy port, to the hosts of providers.
-        let keyed = !self.keys.ring().keys().is_empty() && llm_request::is_provider_host(&scope.authority.host);
+        let keyed = !self.keys.ring().keys().is_empty() && provider::is_own_host(&scope.authority.host);
         let limited = self.limits.has_rules();
         if !scope.intercepted || scope.transport == EntryKind::Internal || !(gateway || keyed || limited) {
             return PhaseSet::NONE;
@@ -426,12 +426,7 @@ impl Stage for LimitStage {
         MaybeFuture::Ready(self.admit(&self.keys.ring(), flow, head).into())
     }
 
-    fn request_body<'a>(
-        &'a self,
-        flow: &'a mut Flow,
-        head: &'a mut RequestHead,
-        body: Body,
-    ) -> MaybeFuture<'a, Result<Body, EarlyExit>> {
+    fn request_body<'a>(&'a self, flow: &'a mut Flow, head: &'a mut RequestHead, body: Body) -> BodyFuture<'a> {
         MaybeFuture::pending(self.reserve(flow, head, body))
     }
 
@@ -451,7 +446,7 @@ impl Stage for LimitStage {
         request: &'a RequestHead,
         head: &'a mut ResponseHead,
         body: Body,
-    ) -> MaybeFuture<'a, Result<Body, EarlyExit>> {
+    ) -> BodyFuture<'a> {
         let key = flow.extension::<KeyContext>().and_then(|n| n.key.clone()).filter(|k| k.restricts_models());
         let looked = |e: &LlmCall| e.operation == Operation::Lookup && model_list::lists_models(request);
         let (Some(key), Some(exchange)) = (key, flow.extension::<LlmCall>().filter(|e| looked(e))) else {

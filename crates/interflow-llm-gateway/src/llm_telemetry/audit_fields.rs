@@ -96,19 +96,8 @@ fn sum(found: &BTreeMap<String, u64>) -> u64 {
 
 /// Microseconds since the Unix epoch as RFC 3339 in UTC.
 pub fn rfc3339(micros: u64) -> String {
-    let (seconds, millis) = (micros / 1_000_000, micros / 1_000 % 1_000);
-    let (days, of_day) = (seconds / 86_400, seconds % 86_400);
-    // Howard Hinnant's civil calendar algorithm, with years that begin in March.
-    let z = days + 719_468;
-    let (era, of_era) = (z / 146_097, z % 146_097);
-    let year = (of_era - of_era / 1_460 + of_era / 36_524 - of_era / 146_096) / 365;
-    let of_year = of_era - (365 * year + year / 4 - year / 100);
-    let from_march = (5 * of_year + 2) / 153;
-    let day = of_year - (153 * from_march + 2) / 5 + 1;
-    let month = if from_march < 10 { from_march + 3 } else { from_march - 9 };
-    let year = era * 400 + year + u64::from(month <= 2);
-    let (h, m, s) = (of_day / 3_600, of_day / 60 % 60, of_day % 60);
-    format!("{year:04}-{month:02}-{day:02}T{h:02}:{m:02}:{s:02}.{millis:03}Z")
+    let at = i64::try_from(micros).ok().and_then(|micros| jiff::Timestamp::from_microsecond(micros).ok());
+    format!("{:.3}", at.unwrap_or(jiff::Timestamp::MAX))
 }
 
 #[cfg(test)]

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 use interflow_llm::LlmCall;
 use interflow_types::{
-    Body, BodyFrame, EarlyExit, EntryKind, Flow, Headers, MaybeFuture, Phase, PhaseSet, PlanScope, RequestHead,
-    ResponseHead, Result, Stage,
+    Body, BodyFrame, BodyFuture, EntryKind, Flow, Headers, MaybeFuture, Phase, PhaseSet, PlanScope, RequestHead,
+    ResponseHead, Stage,
 };
 use parking_lot::Mutex;
 
@@ -98,12 +98,7 @@ impl Stage for ContentStage {
         }
     }
 
-    fn request_body<'a>(
-        &'a self,
-        flow: &'a mut Flow,
-        head: &'a mut RequestHead,
-        body: Body,
-    ) -> MaybeFuture<'a, Result<Body, EarlyExit>> {
+    fn request_body<'a>(&'a self, flow: &'a mut Flow, head: &'a mut RequestHead, body: Body) -> BodyFuture<'a> {
         // A call whose body is not there as a whole was too large for the stage that reads its model.
         if let Body::Full(bytes) = &body
             && bytes.len() <= MAX_COPIED_BYTES
@@ -124,7 +119,7 @@ impl Stage for ContentStage {
         _request: &'a RequestHead,
         head: &'a mut ResponseHead,
         body: Body,
-    ) -> MaybeFuture<'a, Result<Body, EarlyExit>> {
+    ) -> BodyFuture<'a> {
         if body.is_empty() || !self.takes().1 || !self.may_copy(flow) {
             return MaybeFuture::Ready(Ok(body));
         }

@@ -31,8 +31,8 @@ use interflow_llm::{LlmCall, LlmRefusal, Operation, realtime};
 use interflow_redact::{FindingCache, OutboundMode, RedactConfig, RedactMode};
 use interflow_types::schema::JsonSchema;
 use interflow_types::{
-    Body, Direction, EarlyExit, EntryKind, Flow, HttpClient, MaybeFuture, MessageVerdict, Phase, PhaseSet, PlanScope,
-    RequestHead, RequestVerdict, ResponseHead, Result, Stage, StreamMessage,
+    Body, BodyFuture, Direction, EarlyExit, EntryKind, Flow, HttpClient, MaybeFuture, MessageVerdict, Phase, PhaseSet,
+    PlanScope, RequestHead, RequestVerdict, ResponseHead, Result, Stage, StreamMessage,
 };
 use parking_lot::Mutex;
 use serde::Serialize;
@@ -246,12 +246,7 @@ impl Stage for RedactStage {
         MaybeFuture::Ready(verdict)
     }
 
-    fn request_body<'a>(
-        &'a self,
-        flow: &'a mut Flow,
-        head: &'a mut RequestHead,
-        body: Body,
-    ) -> MaybeFuture<'a, Result<Body, EarlyExit>> {
+    fn request_body<'a>(&'a self, flow: &'a mut Flow, head: &'a mut RequestHead, body: Body) -> BodyFuture<'a> {
         let Some(exchange) = flow.extension::<LlmCall>().cloned() else { return MaybeFuture::Ready(Ok(body)) };
         MaybeFuture::pending(request_body::redact(&self.0, flow, head, exchange, body))
     }
@@ -262,7 +257,7 @@ impl Stage for RedactStage {
         _request: &'a RequestHead,
         head: &'a mut ResponseHead,
         body: Body,
-    ) -> MaybeFuture<'a, Result<Body, EarlyExit>> {
+    ) -> BodyFuture<'a> {
         // No choice was made if the request was not an LLM call, or was rejected before it was inspected.
         let Some(choice) = flow.extension::<RedactionState>().and_then(|n| n.choice.clone()) else {
             return MaybeFuture::Ready(Ok(body));
@@ -325,7 +320,7 @@ impl Stage for RestoreStage {
         _request: &'a RequestHead,
         head: &'a mut ResponseHead,
         body: Body,
-    ) -> MaybeFuture<'a, Result<Body, EarlyExit>> {
+    ) -> BodyFuture<'a> {
         let Some((choice, session)) = Self::session(flow) else {
             whole::forget(flow);
             return MaybeFuture::Ready(Ok(body));

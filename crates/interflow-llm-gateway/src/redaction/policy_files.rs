@@ -12,17 +12,7 @@ use super::RedactionService;
 use super::effective_policy::{RedactSettings, default_route_name, policy_file, route_name};
 
 /// The initial text of the data directory's policy.
-const EMPTY_POLICY: &str = "\
-# What is redacted in requests to language models. While nothing is set here, the built-in policy is in force: personal
-# data and secrets of every kind. The keys are described in docs/guides/redaction.md, for example:
-#
-# except = [\"date\"]                      # kinds that are not redacted
-# never = [\"support@example.com\"]        # values that are never redacted
-# always = [\"Project Bluebird\"]          # terms that are always redacted
-#
-# [kind.credit-card]
-# strategy = { use = \"last-four\" }
-";
+const EMPTY_POLICY: &str = include_str!("../../data/empty_policy.toml");
 
 /// A policy's file, as the web UI lists it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]

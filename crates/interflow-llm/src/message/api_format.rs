@@ -23,27 +23,15 @@ pub enum ApiFormat {
 
 /// Path suffixes, lower case and without the query, that identify a format. Prefixes vary between providers and
 /// resellers.
-const PATH_SUFFIXES: [(&str, ApiFormat); 20] = [
-    ("/v1/messages", ApiFormat::Anthropic),
-    ("/v1/messages/count_tokens", ApiFormat::Anthropic),
-    ("/v1/messages/cache_touch", ApiFormat::Anthropic),
-    ("/interactions", ApiFormat::Interactions),
-    (":counttokens", ApiFormat::Gemini),
-    ("/responses/input_tokens", ApiFormat::Responses),
-    ("/chat/completions", ApiFormat::Chat),
-    ("/v1/completions", ApiFormat::Chat),
-    ("/responses", ApiFormat::Responses),
-    ("/codex/responses", ApiFormat::Responses),
-    (":generatecontent", ApiFormat::Gemini),
-    (":streamgeneratecontent", ApiFormat::Gemini),
-    ("/converse", ApiFormat::Converse),
-    ("/converse-stream", ApiFormat::Converse),
-    ("/invoke", ApiFormat::Anthropic),
-    ("/invoke-with-response-stream", ApiFormat::Anthropic),
-    (":rawpredict", ApiFormat::Anthropic),
-    (":streamrawpredict", ApiFormat::Anthropic),
-    ("/api/chat", ApiFormat::Ollama),
-    ("/api/generate", ApiFormat::Ollama),
+const PATH_SUFFIXES: [(ApiFormat, &[&str]); 8] = [
+    (ApiFormat::Anthropic, &["/v1/messages", "/v1/messages/count_tokens", "/v1/messages/cache_touch"]),
+    (ApiFormat::Anthropic, &["/invoke", "/invoke-with-response-stream", ":rawpredict", ":streamrawpredict"]),
+    (ApiFormat::Chat, &["/chat/completions", "/v1/completions"]),
+    (ApiFormat::Responses, &["/responses", "/responses/input_tokens"]),
+    (ApiFormat::Gemini, &[":generatecontent", ":streamgeneratecontent", ":counttokens"]),
+    (ApiFormat::Interactions, &["/interactions"]),
+    (ApiFormat::Converse, &["/converse", "/converse-stream"]),
+    (ApiFormat::Ollama, &["/api/chat", "/api/generate"]),
 ];
 
 impl ApiFormat {
@@ -51,7 +39,8 @@ impl ApiFormat {
     /// of these paths.
     pub fn from_path(path: &str) -> Option<Self> {
         let path = path.split('?').next().unwrap_or_default().trim_end_matches('/').to_ascii_lowercase();
-        PATH_SUFFIXES.iter().find(|(end, _)| path.ends_with(end)).map(|(_, shape)| *shape)
+        let fits = |ends: &[&str]| ends.iter().any(|end| path.ends_with(end));
+        PATH_SUFFIXES.iter().find(|(_, ends)| fits(ends)).map(|(format, _)| *format)
     }
 
     /// The format of a request body on this path; `None` if it is not an LLM call.

@@ -6,45 +6,28 @@
 use std::ops::Range;
 use std::sync::LazyLock;
 
-use interflow_types::{Headers, Host, Method, percent};
+use interflow_types::{Headers, Host, Method, data_file, percent};
 use serde::Deserialize;
 
 use super::{DetectedCall, Operation, Provider};
 use crate::message::{ApiFormat, Outline};
 
-/// Hosts of providers; a leading dot matches any subdomain. Services with OpenAI's API count as OpenAI.
-const PROVIDER_HOSTS: [(&str, Provider); 27] = [
-    ("api.openai.com", Provider::OpenAi),
-    (".api.openai.com", Provider::OpenAi),
-    ("chatgpt.com", Provider::OpenAi),
-    (".openai.azure.com", Provider::Azure),
-    (".cognitiveservices.azure.com", Provider::Azure),
-    (".services.ai.azure.com", Provider::Azure),
-    ("api.anthropic.com", Provider::Anthropic),
-    ("generativelanguage.googleapis.com", Provider::Gemini),
-    ("aiplatform.googleapis.com", Provider::Vertex),
-    ("api.cohere.com", Provider::Cohere),
-    ("api.cohere.ai", Provider::Cohere),
-    ("api.mistral.ai", Provider::Mistral),
-    ("codestral.mistral.ai", Provider::Mistral),
-    ("api.groq.com", Provider::OpenAi),
-    ("api.together.xyz", Provider::OpenAi),
-    ("api.together.ai", Provider::OpenAi),
-    ("openrouter.ai", Provider::OpenAi),
-    ("api.deepseek.com", Provider::OpenAi),
-    ("api.x.ai", Provider::OpenAi),
-    ("api.fireworks.ai", Provider::OpenAi),
-    ("api.perplexity.ai", Provider::OpenAi),
-    ("api.cerebras.ai", Provider::OpenAi),
-    ("api.moonshot.ai", Provider::OpenAi),
-    ("router.huggingface.co", Provider::OpenAi),
-    ("models.github.ai", Provider::OpenAi),
-    ("api.githubcopilot.com", Provider::OpenAi),
-    (".githubcopilot.com", Provider::OpenAi),
-];
+/// A row of `data/provider_hosts.txt`.
+struct ProviderHost {
+    /// A leading dot matches any subdomain.
+    pattern: &'static str,
+    provider: Provider,
+    /// `own`, `shared` or nothing.
+    whose: &'static str,
+}
 
-/// Hosts of providers with other services (a website, a code host): only a known path is an LLM call.
-const SHARED_HOSTS: [&str; 3] = ["chatgpt.com", "router.huggingface.co", ".githubcopilot.com"];
+static PROVIDER_HOSTS: LazyLock<Vec<ProviderHost>> = LazyLock::new(|| {
+    let row = |[pattern, provider, whose]: [&'static str; 3]| {
+        let provider = Provider::from_name(provider).expect("a provider in the built-in file");
+        ProviderHost { pattern, provider, whose }
+    };
+    data_file::records(include_str!("../../data/provider_hosts.txt")).map(row).collect()
+});
 
 /// Detects a call by its host or, for an unknown host, by a path that no other API has. `path` may include a query.
 /// `None` if it is not a known call.
@@ -57,7 +40,7 @@ pub fn detect_call(host: &Host, port: u16, method: &Method, path: &str, headers:
     };
     let call = call_for_path(provider, method, only_path, query);
     // On a shared host, an unknown path is the website's or another service's.
-    let mixed = host.name().is_some_and(|h| SHARED_HOSTS.iter().any(|m| is_host(h, m)));
+    let mixed = host.name().and_then(provider_host).is_some_and(|host| host.whose == "shared");
     let spoken = match call.operation {
         Operation::Other => false,
         Operation::Telemetry => !mixed || only_path.contains("/codex/"),
@@ -161,40 +144,45 @@ pub fn model_in_path(provider: Provider, path: &str) -> Option<Range<usize>> {
     Some(start..start + model.len())
 }
 
-/// A host matches a name exactly, or a pattern with a leading dot by its end.
-fn is_host(host: &str, pattern: &str) -> bool {
-    if pattern.starts_with('.') { host.ends_with(pattern) } else { host == pattern }
+impl ProviderHost {
+    fn fits(&self, host: &str) -> bool {
+        if self.pattern.starts_with('.') { host.ends_with(self.pattern) } else { host == self.pattern }
+    }
 }
 
-/// Bit set of the lengths of the host names and patterns, as a fast filter. Evaluated at compile time, so it cannot
-/// differ from the list.
-const HOST_LENGTHS: u64 = {
-    let (mut bits, mut i) = (0, 0);
-    while i < PROVIDER_HOSTS.len() {
-        let name = PROVIDER_HOSTS[i].0.as_bytes();
-        bits |= if name[0] == b'.' { u64::MAX << name.len() } else { 1 << name.len() };
-        i += 1;
-    }
-    bits
-};
-/// Bit set of the last letters of the host names, computed from their low five bits.
-const HOST_LAST_BYTES: u32 = {
-    let (mut bits, mut i) = (0, 0);
-    while i < PROVIDER_HOSTS.len() {
-        let name = PROVIDER_HOSTS[i].0.as_bytes();
-        bits |= 1 << (name[name.len() - 1] & 31);
-        i += 1;
-    }
-    bits
-};
+/// Bit sets of the lengths of the host names and patterns, and of the low five bits of their last letters, as a fast
+/// filter.
+static HOST_FILTER: LazyLock<(u64, u32)> = LazyLock::new(|| {
+    PROVIDER_HOSTS.iter().fold((0, 0), |(lengths, ends), host| {
+        let length = host.pattern.len();
+        let fitting = if host.pattern.starts_with('.') { u64::MAX << length } else { 1 << length };
+        (lengths | fitting, ends | last_letter(host.pattern))
+    })
+});
+
+fn last_letter(host: &str) -> u32 {
+    host.bytes().last().map_or(0, |b| 1 << (b & 31))
+}
+
+fn provider_host(host: &str) -> Option<&'static ProviderHost> {
+    let (lengths, ends) = *HOST_FILTER;
+    let is_possible = ends & last_letter(host) != 0 && lengths & 1 << host.len().min(63) != 0;
+    if is_possible { PROVIDER_HOSTS.iter().find(|own| own.fits(host)) } else { None }
+}
+
+/// Whether the host is a provider's own, rather than another service with the same API: a provider key configured by the
+/// provider's name is sent to these only.
+pub fn is_own_host(host: &Host) -> bool {
+    host.name().is_some_and(|name| {
+        PROVIDER_HOSTS.iter().any(|own| own.whose == "own" && own.fits(name))
+            || name.ends_with("-aiplatform.googleapis.com")
+            || name.starts_with("bedrock-runtime") && name.ends_with(".amazonaws.com")
+    })
+}
 
 fn provider_of_host(host: &str) -> Option<Provider> {
-    let end = host.as_bytes().last().map_or(0, |b| HOST_LAST_BYTES & 1 << (b & 31));
-    if end != 0
-        && HOST_LENGTHS & 1 << host.len().min(63) != 0
-        && let Some((_, provider)) = PROVIDER_HOSTS.iter().find(|(pattern, _)| is_host(host, pattern))
-    {
-        return Some(*provider);
+    if let Some(own) = provider_host(host) {
+        return Some(own.provider);
     }
     if host.ends_with("-aiplatform.googleapis.com") {
         return Some(Provider::Vertex);

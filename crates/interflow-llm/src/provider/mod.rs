@@ -5,8 +5,8 @@ mod detection;
 use interflow_types::ByteStr;
 
 pub use detection::{
-    by_shape, call_for_path, detect_by_body, detect_by_members, detect_call, endpoint_name, is_bedrock, is_sign_in,
-    may_be_call, model_in_path, starts_run, verb_in_path,
+    by_shape, call_for_path, detect_by_body, detect_by_members, detect_call, endpoint_name, is_bedrock, is_own_host,
+    is_sign_in, may_be_call, model_in_path, starts_run, verb_in_path,
 };
 
 macro_rules! names {

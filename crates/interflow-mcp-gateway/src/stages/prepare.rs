@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use interflow_limits::KeyContext;
 use interflow_types::{
-    Body, CollectError, EarlyExit, EntryKind, Flow, MaybeFuture, Method, Phase, PhaseSet, PlanScope, RequestHead,
-    Response, Result, Stage, StatusCode,
+    Body, BodyFuture, CollectError, EarlyExit, EntryKind, Flow, MaybeFuture, Method, Phase, PhaseSet, PlanScope,
+    RequestHead, Response, Result, Stage, StatusCode,
 };
 use serde_json::Value;
 
@@ -45,12 +45,7 @@ impl Stage for PrepareStage {
         flow.extension::<McpExchange>().is_some_and(|e| e.endpoint.is_some())
     }
 
-    fn request_body<'a>(
-        &'a self,
-        flow: &'a mut Flow,
-        head: &'a mut RequestHead,
-        body: Body,
-    ) -> MaybeFuture<'a, Result<Body, EarlyExit>> {
+    fn request_body<'a>(&'a self, flow: &'a mut Flow, head: &'a mut RequestHead, body: Body) -> BodyFuture<'a> {
         let endpoint = flow.extension::<McpExchange>().and_then(|e| e.endpoint.clone());
         let Some(endpoint) = endpoint else { return MaybeFuture::Ready(Ok(body)) };
         if head.method != Method::POST {

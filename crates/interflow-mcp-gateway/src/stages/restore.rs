@@ -7,8 +7,8 @@ use std::task::{Context, Poll};
 
 use bytes::{Bytes, BytesMut};
 use interflow_types::{
-    Body, BodyFrame, BodyStream, CollectError, EarlyExit, EntryKind, Error, ErrorKind, Flow, MaybeFuture, Phase,
-    PhaseSet, PlanScope, RequestHead, ResponseHead, Result, Stage,
+    Body, BodyFrame, BodyFuture, BodyStream, CollectError, EarlyExit, EntryKind, Error, ErrorKind, Flow, MaybeFuture,
+    Phase, PhaseSet, PlanScope, RequestHead, ResponseHead, Result, Stage,
 };
 
 use crate::exchange::McpExchange;
@@ -52,7 +52,7 @@ impl Stage for RestoreStage {
         _request: &'a RequestHead,
         head: &'a mut ResponseHead,
         body: Body,
-    ) -> MaybeFuture<'a, Result<Body, EarlyExit>> {
+    ) -> BodyFuture<'a> {
         let Some(session) = Self::session(flow) else { return MaybeFuture::Ready(Ok(body)) };
         let is_stream = head.headers.get_str("content-type").is_some_and(|t| t.starts_with("text/event-stream"));
         MaybeFuture::pending(async move {

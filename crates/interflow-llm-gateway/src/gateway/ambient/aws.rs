@@ -3,7 +3,7 @@
 
 use std::net::IpAddr;
 
-use interflow_types::{Host, Method};
+use interflow_types::{Host, HttpClient, Method};
 use serde_json::Value;
 
 use super::super::access_token::{self, AccessToken, Fetched, parse_assumed_role, parse_profile};
@@ -44,14 +44,28 @@ pub(super) async fn fetch(
 ) -> Result<Fetched, String> {
     let credentials = first(options, environment, egress).await?;
     let (Some(role), (AccessToken::Aws(own), _)) = (&options.role_arn, &credentials) else { return Ok(credentials) };
-    let pairs =
-        [("Action", "AssumeRole"), ("Version", "2011-06-15"), ("RoleArn", role), ("RoleSessionName", "interflow")];
-    let mut call = Call::post_form(&options.sts, &pairs)?;
+    let call = role_call(&options.sts, role)?;
+    assume_role(call, own, &options.region, &*egress.web)
+        .await
+        .map_err(|e| format!("the role {role} cannot be assumed: {e}"))
+}
+
+/// The request for a role's credentials, not yet signed.
+pub(in crate::gateway) fn role_call(sts: &str, role: &str) -> Result<Call, String> {
+    let session = ("RoleSessionName", "interflow");
+    Call::post_form(sts, &[("Action", "AssumeRole"), ("Version", "2011-06-15"), ("RoleArn", role), session])
+}
+
+/// Signs the request and sends it.
+pub(in crate::gateway) async fn assume_role(
+    mut call: Call,
+    own: &AwsCredentials,
+    region: &str,
+    egress: &dyn HttpClient,
+) -> Result<Fetched, String> {
     let time = jiff::Timestamp::now().strftime("%Y%m%dT%H%M%SZ").to_string();
-    let scope = SigningScope { service: "sts", region: &options.region };
-    sigv4::sign(&mut call.head, call.body.as_bytes(), own, &scope, &time);
-    let answer = call.send(&*egress.web).await?;
-    by_sts(&answer, "AssumeRole").map_err(|e| format!("the role {role} cannot be assumed: {e}"))
+    sigv4::sign(&mut call.head, call.body.as_bytes(), own, &SigningScope { service: "sts", region }, &time);
+    by_sts(&call.send(egress).await?, "AssumeRole")
 }
 
 async fn first(options: &Options, environment: &Environment, egress: &TokenEgress) -> Result<Fetched, String> {

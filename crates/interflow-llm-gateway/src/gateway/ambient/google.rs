@@ -6,7 +6,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::super::access_token::{AccessToken, Fetched, account_request, parse_bearer, without_token};
-use super::{Answered, Call, Environment, TokenEgress, lifetime, read_file};
+use super::{Call, Environment, TokenEgress, lifetime, read_file};
 
 const SCOPE: &str = "https://www.googleapis.com/auth/cloud-platform";
 const TOKEN_URL: &str = "https://oauth2.googleapis.com/token";
@@ -57,11 +57,7 @@ async fn by_file(text: &str, egress: &TokenEgress) -> Result<Fetched, String> {
     let value: Value = serde_json::from_str(text).map_err(|e| format!("this is not JSON: {e}"))?;
     let wrong = |kind: &str, e: serde_json::Error| format!("this is not a {kind}: {e}");
     match value["type"].as_str().unwrap_or_default() {
-        "service_account" => {
-            let request = account_request(text)?;
-            let call = Call { head: request.0, body: request.1 };
-            granted(&call.send(&*egress.web).await?)
-        }
+        "service_account" => account_request(text)?.send(&*egress.web).await?.bearer(),
         "authorized_user" => {
             let user: AuthorizedUser = serde_json::from_value(value).map_err(|e| wrong("authorized_user", e))?;
             let pairs = [
@@ -71,7 +67,7 @@ async fn by_file(text: &str, egress: &TokenEgress) -> Result<Fetched, String> {
                 ("refresh_token", user.refresh_token.as_str()),
             ];
             let url = user.token_uri.as_deref().unwrap_or(TOKEN_URL);
-            granted(&Call::post_form(url, &pairs)?.send(&*egress.web).await?)
+            Call::post_form(url, &pairs)?.send(&*egress.web).await?.bearer()
         }
         "external_account" => {
             let account: ExternalAccount = serde_json::from_value(value).map_err(|e| wrong("external_account", e))?;
@@ -109,7 +105,7 @@ async fn by_federation(account: &ExternalAccount, egress: &TokenEgress) -> Resul
         ("subject_token_type", account.subject_token_type.as_str()),
         ("subject_token", subject.as_str()),
     ];
-    let exchanged = granted(&Call::post_form(&account.token_url, &pairs)?.send(&*egress.web).await?)?;
+    let exchanged = Call::post_form(&account.token_url, &pairs)?.send(&*egress.web).await?.bearer()?;
     let (Some(url), (AccessToken::Bearer(own), _)) = (&account.service_account_impersonation_url, &exchanged) else {
         return Ok(exchanged);
     };
@@ -131,9 +127,5 @@ async fn by_metadata(environment: &Environment, egress: &TokenEgress) -> Result<
     let host = environment.get("GCE_METADATA_HOST").unwrap_or_else(|| "metadata.google.internal".into());
     let url = format!("http://{host}/computeMetadata/v1/instance/service-accounts/default/token");
     let call = Call::get(&url)?.with_known("Metadata-Flavor", "Google");
-    granted(&call.send_near(&*egress.metadata).await?)
-}
-
-fn granted(answer: &Answered) -> Result<Fetched, String> {
-    parse_bearer(&answer.granted()?).ok_or_else(|| without_token(&answer.at, answer.status))
+    call.send_near(&*egress.metadata).await?.bearer()
 }

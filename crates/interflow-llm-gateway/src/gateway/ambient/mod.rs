@@ -1,7 +1,7 @@
 //! Ambient credentials: those that a cloud provides to the machine, container or pod, found as the cloud's own SDKs do.
 //! Enabled by `credentials = "ambient"`.
 
-mod aws;
+pub(super) mod aws;
 mod azure;
 mod google;
 #[cfg(test)]
@@ -13,7 +13,7 @@ use std::time::Duration;
 use interflow_types::{Body, Headers, HttpClient, HttpVersion, Method, Request, RequestHead, StatusCode, Url};
 use serde_json::Value;
 
-use super::access_token::{Fetched, form_encode};
+use super::access_token::{Fetched, form_encode, parse_bearer, without_token};
 use super::upstream::parse_target;
 use crate::environment;
 use interflow_llm::{CredentialsMode, LlmUpstreamConfig, Provider};
@@ -148,9 +148,10 @@ impl Ambient {
 }
 
 /// A request to a token endpoint or a metadata service. Never recorded: its response is a credential.
-struct Call {
-    head: RequestHead,
-    body: String,
+#[derive(Clone)]
+pub(in crate::gateway) struct Call {
+    pub head: RequestHead,
+    pub body: String,
 }
 
 impl Call {
@@ -179,7 +180,7 @@ impl Call {
         Self::new(Method::GET, url)
     }
 
-    fn post_form(url: &str, pairs: &[(&str, &str)]) -> Result<Self, String> {
+    pub fn post_form(url: &str, pairs: &[(&str, &str)]) -> Result<Self, String> {
         let call = Self::new(Method::POST, url)?;
         Ok(Self { body: form_encode(pairs), ..call }.with_known("Content-Type", "application/x-www-form-urlencoded"))
     }
@@ -198,8 +199,13 @@ impl Call {
         Ok(self)
     }
 
-    async fn send(self, egress: &dyn HttpClient) -> Result<Answered, String> {
-        let at = self.head.url.authority.to_string();
+    /// Where it goes.
+    pub fn at(&self) -> String {
+        self.head.url.authority.to_string()
+    }
+
+    pub async fn send(self, egress: &dyn HttpClient) -> Result<Answered, String> {
+        let at = self.at();
         let request = Request { head: self.head, body: Body::from(bytes::Bytes::from(self.body)) };
         let response = egress.send(request).await.map_err(|e| format!("{at} cannot be asked: {e}"))?;
         let status = response.head.status;
@@ -210,13 +216,13 @@ impl Call {
 
     /// As `send`, to a link-local service with a short timeout: outside the cloud nobody answers there.
     async fn send_near(self, egress: &dyn HttpClient) -> Result<Answered, String> {
-        let at = self.head.url.authority.to_string();
+        let at = self.at();
         let sent = tokio::time::timeout(METADATA_TIMEOUT, self.send(egress)).await;
         sent.unwrap_or_else(|_| Err(format!("{at} did not answer within {}s", METADATA_TIMEOUT.as_secs())))
     }
 }
 
-struct Answered {
+pub(in crate::gateway) struct Answered {
     at: String,
     status: StatusCode,
     text: String,
@@ -237,6 +243,11 @@ impl Answered {
         let xml = || between(&self.text, "Code");
         let code = codes.into_iter().find_map(|code| code.as_str()).or_else(xml).unwrap_or("no reason given");
         Err(format!("{at} gives no credentials: {status}, {code}"))
+    }
+
+    /// The access token in a response of OAuth 2.
+    pub fn bearer(&self) -> Result<Fetched, String> {
+        parse_bearer(&self.granted()?).ok_or_else(|| without_token(&self.at, self.status))
     }
 }
 

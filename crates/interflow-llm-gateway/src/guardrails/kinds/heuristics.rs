@@ -13,7 +13,7 @@ use interflow_types::MaybeFuture;
 use regex::{Regex, RegexSet};
 
 use super::super::check::{CheckInput, CheckResult, Finding, Guardrail};
-use patterns::{ABOUT, JAILBREAK, PROMPT_INJECTION, PatternRow};
+use patterns::PatternRow;
 
 /// The score from which a text is a finding, unless configured.
 pub const DEFAULT_THRESHOLD: f64 = 0.5;
@@ -73,15 +73,16 @@ struct CompiledSet {
     patterns: Vec<(Regex, PatternRow)>,
 }
 
-static INJECTION_PATTERNS: LazyLock<CompiledSet> = LazyLock::new(|| CompiledSet::new(PROMPT_INJECTION));
-static JAILBREAK_PATTERNS: LazyLock<CompiledSet> = LazyLock::new(|| CompiledSet::new(JAILBREAK));
-static ABOUT_PATTERN: LazyLock<Regex> = LazyLock::new(|| Regex::new(ABOUT).expect("a pattern of this file"));
+static INJECTION_PATTERNS: LazyLock<CompiledSet> = LazyLock::new(|| CompiledSet::new("injection"));
+static JAILBREAK_PATTERNS: LazyLock<CompiledSet> = LazyLock::new(|| CompiledSet::new("jailbreak"));
+static ABOUT: LazyLock<CompiledSet> = LazyLock::new(|| CompiledSet::new("about"));
 
 impl CompiledSet {
-    fn new(rows: &[PatternRow]) -> Self {
-        let any = RegexSet::new(rows.iter().map(|r| r.pattern)).expect("patterns of this file");
-        let compile = |row: &PatternRow| (Regex::new(row.pattern).expect("a pattern of this file"), *row);
-        Self { any, patterns: rows.iter().map(compile).collect() }
+    fn new(set: &str) -> Self {
+        let compile = |row: PatternRow| (Regex::new(&row.pattern).expect("a pattern of the built-in file"), row);
+        let patterns: Vec<_> = patterns::rows(set).map(compile).collect();
+        let any = RegexSet::new(patterns.iter().map(|(_, row)| &row.pattern)).expect("they are valid one by one");
+        Self { any, patterns }
     }
 
     fn signs(&self, text: &str, place: TextPlace) -> Vec<Sign> {
@@ -106,7 +107,7 @@ pub fn score(set: HeuristicSet, text: &str, place: TextPlace) -> Option<Heuristi
     // What a tool returns is data: nobody but an attacker has it say that it is about attacks.
     let about: Vec<Range<usize>> = match signs.is_empty() || place == TextPlace::ToolResult {
         true => Vec::new(),
-        false => ABOUT_PATTERN.find_iter(&normalized.text).take(MAX_MATCHES).map(|m| m.range()).collect(),
+        false => ABOUT.signs(&normalized.text, place).into_iter().map(|sign| sign.range).collect(),
     };
     for sign in &mut signs {
         if is_about(&normalized.text, sign, &about) {
@@ -203,7 +204,7 @@ impl HeuristicGuardrail {
     pub fn new(set: HeuristicSet, threshold: Option<f64>) -> Self {
         // Compiled now, and not by the first request.
         LazyLock::force(set.patterns());
-        LazyLock::force(&ABOUT_PATTERN);
+        LazyLock::force(&ABOUT);
         Self { set, threshold: threshold.unwrap_or(DEFAULT_THRESHOLD) }
     }
 }

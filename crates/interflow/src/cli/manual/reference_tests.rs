@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use clap::{Arg, ArgAction, Command, CommandFactory as _};
 use interflow_host::CliExit;
 use interflow_host::exec::{self, TrustFiles};
-use interflow_llm_gateway::environment::{CLOUD_VARIABLES, OTEL_VARIABLES};
+use interflow_llm_gateway::environment::{cloud_variables, otel_variables};
 use interflow_testkit::docs::check_reference_page;
 
 use crate::cli::Cli;
@@ -44,9 +44,9 @@ fn environment_page() -> String {
     page.push_str("\n## System and terminal\n");
     variables(&mut page, SYSTEM);
     page.push_str("\n## OpenTelemetry\n\nDefaults for `[telemetry]`, which takes precedence.\n");
-    variables(&mut page, OTEL_VARIABLES);
+    variables(&mut page, &otel_variables());
     page.push_str("\n## Clouds\n\nFor LLM providers with `credentials = \"ambient\"` or `profile`, as the clouds' SDKs use them.\n");
-    variables(&mut page, CLOUD_VARIABLES);
+    variables(&mut page, &cloud_variables());
     page.push_str(
         "\n## Set by `exec`\n\n`interflow exec` runs its command with these. `interflow ca trust-env` prints those that concern trust.\n\n\
          | variable | value |\n|---|---|\n",
