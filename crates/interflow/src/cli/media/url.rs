@@ -91,7 +91,7 @@ pub fn run(args: &UrlArgs, config: &InterflowConfig, home: &DataDir) -> Result<(
 
 /// Error for an unknown name, with the most similar known one.
 fn unknown(e: &UnknownName) -> String {
-    interflow_query::unknown_key_message(e.what, &e.name, &e.known)
+    interflow_query::unknown_key_message(e.what, &e.name, e.known)
 }
 
 fn link_request(args: &UrlArgs) -> Result<LinkRequest, CliError> {
