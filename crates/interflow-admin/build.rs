@@ -1,7 +1,11 @@
-//! Embeds the files of the web UI, each as its Brotli variant if it has one. Without a UI, the crate compiles without Node.
+//! Embeds the files of the web UI, each as its Brotli variant if it has one, and the table of metrics. Without a UI, the
+//! crate compiles without Node.
 
+use std::fmt::Write as _;
 use std::path::Path;
 use std::{env, fs};
+
+const METRICS: &str = "data/metrics.txt";
 
 fn main() {
     let dist = Path::new("../../ui/dist");
@@ -10,12 +14,36 @@ fn main() {
         println!("cargo::warning=the web UI is left out: {}: {e}", dist.display());
     }
     println!("cargo::rerun-if-changed={}", dist.display());
+    println!("cargo::rerun-if-changed={METRICS}");
     let mut table = String::from("[\n");
     if let Ok(dist) = dist.canonicalize() {
         list(&dist, &dist, &mut table);
     }
     let out = env::var("OUT_DIR").expect("cargo sets OUT_DIR");
     fs::write(Path::new(&out).join("ui_assets.rs"), table + "]").expect("the table can be written");
+    let metrics = fs::read_to_string(METRICS).expect("the file of metrics can be read");
+    fs::write(Path::new(&out).join("metrics.rs"), metric_statics(&metrics)).expect("the metrics can be written");
+}
+
+/// A static per metric, and the table of all.
+fn metric_statics(file: &str) -> String {
+    let (mut statics, mut table) = (String::new(), String::new());
+    for line in file.lines().filter(|line| !line.is_empty() && !line.starts_with("# ")) {
+        if let Some(subsystem) = line.strip_prefix("## ") {
+            let end = if table.is_empty() { "" } else { "])," };
+            let _ = write!(table, "{end} ({subsystem:?}, &[");
+            continue;
+        }
+        let fields: Vec<_> = line.split(" | ").map(str::trim).collect();
+        let [name, kind, metric, labels, help] = fields[..] else { panic!("{METRICS}: `{line}` has no five fields") };
+        let labels: Vec<_> = labels.split_whitespace().collect();
+        let family = format!(
+            "MetricFamily {{ name: {metric:?}, kind: MetricKind::{kind}, labels: &{labels:?}, help: {help:?} }}"
+        );
+        let _ = writeln!(statics, "pub static {name}: MetricFamily = {family};");
+        let _ = write!(table, "&{name}, ");
+    }
+    format!("{statics}/// All of them, by subsystem.\npub static TABLE: &MetricTable = &[{table}])];\n")
 }
 
 fn list(root: &Path, folder: &Path, table: &mut String) {

@@ -51,7 +51,7 @@ pub struct Setting {
 }
 
 /// Where a setting is shown.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum SettingGroup {
     Interception,
@@ -63,7 +63,7 @@ pub enum SettingGroup {
 }
 
 /// The form of a setting's value.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum SettingKind {
     /// `true` or `false`.

@@ -1,7 +1,6 @@
 //! Prometheus's text format, version 0.0.4, written from values read at the time of a scrape.
 //!
-//! A family is described once, in a table made with [`metric_table`](crate::metric_table): `# HELP`, `# TYPE`, the label
-//! names and the reference page come from there.
+//! A family is described once: `# HELP`, `# TYPE`, the label names and the reference page come from there.
 
 use std::fmt::{Display, Write as _};
 
@@ -36,18 +35,6 @@ pub struct MetricFamily {
 }
 
 impl MetricFamily {
-    pub const fn counter(name: &'static str, labels: &'static [&'static str], help: &'static str) -> Self {
-        Self { name, kind: MetricKind::Counter, labels, help }
-    }
-
-    pub const fn gauge(name: &'static str, labels: &'static [&'static str], help: &'static str) -> Self {
-        Self { name, kind: MetricKind::Gauge, labels, help }
-    }
-
-    pub const fn histogram(name: &'static str, labels: &'static [&'static str], help: &'static str) -> Self {
-        Self { name, kind: MetricKind::Histogram, labels, help }
-    }
-
     /// The unit, which Prometheus's conventions put at the end of the name.
     pub fn unit(&self) -> Option<&'static str> {
         let name = self.name.strip_suffix("_total").unwrap_or(self.name);
@@ -57,20 +44,6 @@ impl MetricFamily {
 
 /// The families of some subsystems, each with a title.
 pub type MetricTable = [(&'static str, &'static [&'static MetricFamily])];
-
-/// Defines a static per family and a [`MetricTable`](prometheus::MetricTable) of all:
-/// `pub TABLE: "Title" { NAME = counter "family_total" ["label"] "Meaning."; }`.
-#[macro_export]
-macro_rules! metric_table {
-    ($vis:vis $table:ident: $($title:literal { $($name:ident = $kind:ident $metric:literal [$($label:literal),*] $help:literal;)* })*) => {
-        $($(
-            $vis static $name: $crate::prometheus::MetricFamily =
-                $crate::prometheus::MetricFamily::$kind($metric, &[$($label),*], $help);
-        )*)*
-        /// All of them, by subsystem.
-        $vis static $table: &$crate::prometheus::MetricTable = &[$(($title, &[$(&$name),*])),*];
-    };
-}
 
 /// A page of metrics.
 #[derive(Debug, Default)]
@@ -157,13 +130,22 @@ impl MetricsPage {
 mod tests {
     use super::*;
 
+    const fn family(
+        kind: MetricKind,
+        name: &'static str,
+        labels: &'static [&'static str],
+        help: &'static str,
+    ) -> MetricFamily {
+        MetricFamily { name, kind, labels, help }
+    }
+
     #[test]
     fn metric_labels_are_escaped_and_histogram_buckets_are_cumulative() {
         let mut page = MetricsPage::default();
-        page.value(&MetricFamily::gauge("up", &[], "Whether\nit is up."), 0.5);
-        page.samples(&MetricFamily::counter("a", &["x", "y"], "Some."), [(["q\"\n", "\\"], 2)]);
+        page.value(&family(MetricKind::Gauge, "up", &[], "Whether\nit is up."), 0.5);
+        page.samples(&family(MetricKind::Counter, "a", &["x", "y"], "Some."), [(["q\"\n", "\\"], 2)]);
         let histogram = HistogramSample { bounds: &[0.005, 1.0], counts: &[1, 2, 3], sum: 7.5 };
-        page.histogram(&MetricFamily::histogram("d", &["of"], "Times."), [(["m"], histogram)]);
+        page.histogram(&family(MetricKind::Histogram, "d", &["of"], "Times."), [(["m"], histogram)]);
         assert_eq!(
             page.into_text(),
             "# HELP up Whether\\nit is up.\n# TYPE up gauge\nup 0.5\n# HELP a Some.\n# TYPE a counter\n\
@@ -181,7 +163,7 @@ mod tests {
             ("a_bytes_total", Some("bytes")),
             ("a_requests_total", None),
         ] {
-            assert_eq!(MetricFamily::counter(name, &[], "").unit(), unit, "{name}");
+            assert_eq!(family(MetricKind::Counter, name, &[], "").unit(), unit, "{name}");
         }
     }
 }

@@ -9,11 +9,11 @@ use interflow_codec::html::escape;
 use serde::Deserialize;
 use serde_json::json;
 
-use crate::auth::login::{STYLE, page_response, record_login, safe_next, see_other, set_cookie};
+use crate::auth::login::{page, page_response, record_login, safe_next, see_other, set_cookie};
 use crate::auth::person_sessions::PersonSessions;
 use crate::auth::request_origin::RequestOrigin;
 use crate::auth::{AuthGuard, cookies, identity_of};
-use crate::identity::{Identity, Rights};
+use crate::identity::{Identity, Rights, Role};
 use crate::oidc::error::{LoginError, Result};
 use crate::oidc::{CallbackParams, OidcLogin, START_PATH};
 
@@ -63,14 +63,15 @@ async fn finish(
     let revoked = revoke_tokens_beyond(guard, &person.subject, identity.as_ref().map(|i| i.rights)).await?;
     let Some(identity) = identity else {
         if !revoked.is_empty() {
-            let who = Identity::without_role(&person);
+            // For the audit trail: the configuration gives this person no role.
+            let who = Identity::of_person(&person, Role::Viewer, Rights::NONE);
             record_login(guard, client, Some(&who), "login", 403, Some(json!({ "revoked_tokens": revoked })));
         }
         return Err(oidc.no_role(&person));
     };
     let cookie = people.issue_cookie(&guard.sessions.cookie_name(), &person).ok_or_else(|| {
-        let remedy = "put the person into fewer groups that admin.oidc.roles names".to_owned();
-        LoginError::forbidden("your groups do not fit into a cookie".to_owned(), remedy)
+        let remedy = "put the person into fewer groups that admin.oidc.roles names";
+        LoginError::forbidden("your groups do not fit into a cookie", remedy)
     })?;
     let detail = (!revoked.is_empty()).then(|| json!({ "revoked_tokens": revoked }));
     record_login(guard, client, Some(&identity), "login", 200, detail);
@@ -90,10 +91,7 @@ async fn revoke_tokens_beyond(guard: &AuthGuard, subject: &str, rights: Option<R
     let (tokens, subject) = (Arc::clone(&guard.access.tokens), subject.to_owned());
     let revoked = tokio::task::spawn_blocking(move || tokens.revoke_beyond(&subject, rights)).await;
     let failed = |why: String| {
-        LoginError::config(
-            format!("tokens that go beyond your rights could not be revoked: {why}"),
-            "log in again".into(),
-        )
+        LoginError::config(format!("tokens that go beyond your rights could not be revoked: {why}"), "log in again")
     };
     let revoked = revoked.map_err(|e| failed(e.to_string()))?.map_err(failed)?;
     Ok(revoked.into_iter().map(|token| token.id).collect())
@@ -117,13 +115,4 @@ fn failed(guard: &AuthGuard, oidc: &OidcLogin, client: RequestOrigin, error: Log
     let mut response = page_response(error.status, page("Login failed", "", &body));
     set_cookie(&mut response, &oidc.expired_attempt());
     response
-}
-
-fn page(title: &str, head: &str, body: &str) -> String {
-    format!(
-        "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\
-         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\
-         <meta name=\"color-scheme\" content=\"light dark\"><title>{title} · Interflow</title>{head}\
-         <style>{STYLE}</style></head><body><main><h1>Interflow</h1>{body}</main></body></html>\n"
-    )
 }

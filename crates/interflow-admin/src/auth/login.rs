@@ -30,7 +30,7 @@ const LOGOUT: &str = "/logout";
 const MAX_FORM: usize = 8 << 10;
 const FORM_TIMEOUT: Duration = Duration::from_secs(10);
 
-pub(crate) const STYLE: &str = include_str!("login.css");
+const STYLE: &str = include_str!("login.css");
 
 /// Allows only the page's own style, and form submission to its own origin.
 static POLICY: LazyLock<HeaderValue> = LazyLock::new(|| {
@@ -230,19 +230,15 @@ fn login_page(guard: &AuthGuard, client: RequestOrigin, next: &str, error: Optio
             "<p><a class=\"button\" href=\"{START_PATH}?next={next}\">Log in with {name}</a></p><h2>With the admin token</h2>"
         )
     });
-    let html = format!(
-        "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\
-         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\
-         <meta name=\"color-scheme\" content=\"light dark\"><title>Log in · Interflow</title>\
-         <style>{STYLE}</style></head><body><main><h1>Interflow</h1>\
-         {error}{issuer}<p>Log in with the admin token of this instance.</p>\
+    let body = format!(
+        "{error}{issuer}<p>Log in with the admin token of this instance.</p>\
          <form method=\"post\" action=\"{LOGIN_PATH}\"><input type=\"hidden\" name=\"next\" value=\"{next}\">\
          <label for=\"token\">Admin token</label>\
          <input id=\"token\" name=\"token\" type=\"password\" autocomplete=\"current-password\"{focus} required>\
          <button type=\"submit\">Log in</button></form>\
          <h2>Where is the token?</h2>{location}\
          <h2>Without the token</h2><p>On the machine where Interflow runs, this command opens the page, logged in:</p>\
-         <pre>{command} open</pre></main></body></html>\n",
+         <pre>{command} open</pre>",
         next = escape(next),
         // A path of the machine is for those on it.
         command = if local { escape(&guard.hints.command) } else { "interflow".into() },
@@ -250,7 +246,17 @@ fn login_page(guard: &AuthGuard, client: RequestOrigin, next: &str, error: Optio
         focus = if guard.access.oidc.is_some() { "" } else { " autofocus" },
     );
     // Not a redirect: the address stays, and a script that lacks a token gets an error status.
-    page_response(StatusCode::UNAUTHORIZED, html)
+    page_response(StatusCode::UNAUTHORIZED, page("Log in", "", &body))
+}
+
+/// A page of the login. The title and what is in the head and the body are HTML.
+pub(crate) fn page(title: &str, head: &str, body: &str) -> String {
+    format!(
+        "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\
+         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\
+         <meta name=\"color-scheme\" content=\"light dark\"><title>{title} · Interflow</title>{head}\
+         <style>{STYLE}</style></head><body><main><h1>Interflow</h1>{body}</main></body></html>\n"
+    )
 }
 
 /// A page without scripts, in the style of the login page.

@@ -28,9 +28,9 @@ use crate::auth::person_sessions::{CheckedPerson, PersonSession, PersonSessions}
 use crate::auth::request_origin::RequestOrigin;
 use crate::auth::sessions::{BrowserSessions, SessionBytes};
 use crate::error::ApiError;
+use crate::identity::Identity;
 use crate::identity::caller::Caller;
 use crate::identity::tokens::{ApiTokens, TokenCheck};
-use crate::identity::{Identity, IdentityKind};
 use crate::oidc::OidcLogin;
 use crate::oidc::config::OidcRoles;
 
@@ -187,16 +187,7 @@ pub(crate) fn cookies<'h>(headers: &'h HeaderMap, name: &str) -> Vec<&'h str> {
 /// Who somebody is who logged in; `None` if the configuration gives none of their groups a role any more.
 pub(crate) fn identity_of(person: &PersonSession, roles: &OidcRoles) -> Option<Identity> {
     let (role, rights) = roles.for_groups(&person.groups)?;
-    Some(Identity {
-        kind: IdentityKind::Person,
-        name: person.name.clone(),
-        subject: Some(person.subject.clone()),
-        token: None,
-        role,
-        rights,
-        until: None,
-        session: None,
-    })
+    Some(Identity::of_person(person, role, rights))
 }
 
 /// What a request presents.

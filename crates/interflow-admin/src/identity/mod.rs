@@ -153,31 +153,17 @@ pub(crate) struct Identity {
 }
 
 impl Identity {
-    /// A person whom the configuration gives no role, for the audit trail.
-    pub fn without_role(person: &PersonSession) -> Self {
-        Self {
-            kind: IdentityKind::Person,
-            name: person.name.clone(),
-            subject: Some(person.subject.clone()),
-            token: None,
-            role: Role::Viewer,
-            rights: Rights::NONE,
-            until: None,
-            session: None,
-        }
+    pub fn new(kind: IdentityKind, name: String, role: Role, rights: Rights) -> Self {
+        Self { kind, name, subject: None, token: None, role, rights, until: None, session: None }
+    }
+
+    pub fn of_person(person: &PersonSession, role: Role, rights: Rights) -> Self {
+        let subject = Some(person.subject.clone());
+        Self { subject, ..Self::new(IdentityKind::Person, person.name.clone(), role, rights) }
     }
 
     pub fn admin_token() -> Self {
-        Self {
-            kind: IdentityKind::AdminToken,
-            name: "admin token".to_owned(),
-            subject: None,
-            token: None,
-            role: Role::Admin,
-            rights: Rights::ALL,
-            until: None,
-            session: None,
-        }
+        Self::new(IdentityKind::AdminToken, "admin token".to_owned(), Role::Admin, Rights::ALL)
     }
 }
 

@@ -65,23 +65,14 @@ impl ApiToken {
     }
 
     fn identity(&self) -> Identity {
-        Identity {
-            kind: match self.kind {
-                TokenKind::Service => IdentityKind::ServiceToken,
-                TokenKind::Personal => IdentityKind::PersonalToken,
-            },
-            name: match self.kind {
-                TokenKind::Service => self.name.clone(),
-                TokenKind::Personal => format!("{} of {}", self.name, self.created_by),
-            },
-            // A service is nobody, whoever made its token.
-            subject: self.subject.clone().filter(|_| self.kind == TokenKind::Personal),
-            token: Some(self.id.clone()),
-            role: self.role,
-            rights: self.role.rights_with(self.read_bodies),
-            until: None,
-            session: None,
-        }
+        let (kind, name) = match self.kind {
+            TokenKind::Service => (IdentityKind::ServiceToken, self.name.clone()),
+            TokenKind::Personal => (IdentityKind::PersonalToken, format!("{} of {}", self.name, self.created_by)),
+        };
+        // A service is no person, even if a person made its token.
+        let subject = self.subject.clone().filter(|_| self.kind == TokenKind::Personal);
+        let rights = self.role.rights_with(self.read_bodies);
+        Identity { subject, token: Some(self.id.clone()), ..Identity::new(kind, name, self.role, rights) }
     }
 }
 

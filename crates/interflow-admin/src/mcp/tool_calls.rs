@@ -26,8 +26,7 @@ pub fn remote_tool_call(message: &Value, access: WriteAccess) -> Option<Result<R
         Some("tools/call") => message["params"]["name"].as_str()?,
         _ => return None,
     };
-    let tool = find(name)?;
-    let ToolRun::Operation(operation, text) = tool.run else { return None };
+    let (tool, ToolRun::Operation(operation, text)) = find(name)? else { return None };
     // A notification cannot call a tool: its result would go nowhere.
     let id = message.get("id").filter(|id| !id.is_null())?.clone();
     if is_resource {
@@ -105,7 +104,7 @@ mod tests {
         assert!(remote_tool_call(&call("explain_rules", json!({"id": id})), WriteAccess::ReadOnly).unwrap().is_ok());
         let models = call("list_models", json!({"query": "opus 5", "limit": 3}));
         let allowed = remote_tool_call(&models, WriteAccess::ReadOnly).unwrap().unwrap();
-        assert_eq!(allowed.call.parts().1, "/models?limit=3&query=opus%205");
+        assert_eq!(allowed.call.parts().1, "/models?query=opus%205&limit=3");
         let wrong =
             remote_tool_call(&call("explain_rules", json!({"id": 4})), WriteAccess::ReadOnly).unwrap().unwrap_err();
         assert_eq!(wrong["result"]["isError"], true);

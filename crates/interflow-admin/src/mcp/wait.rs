@@ -32,7 +32,7 @@ pub fn wait_call(message: &Value) -> Option<Result<WaitCall, Value>> {
     }
     let id = message.get("id").filter(|id| !id.is_null())?.clone();
     let arguments = params["arguments"].clone();
-    let began = tools::find(NAME)?.check_arguments(&arguments).and_then(|()| moment(&arguments, "since"));
+    let began = tools::find(NAME)?.0.check_arguments(&arguments).and_then(|()| moment(&arguments, "since"));
     Some(match began {
         Ok(began) => Ok(WaitCall {
             id,

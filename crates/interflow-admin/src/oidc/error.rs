@@ -14,13 +14,13 @@ pub(crate) struct LoginError {
 
 impl LoginError {
     /// The configuration of this instance does not fit the issuer.
-    pub fn config(message: String, remedy: String) -> Self {
-        Self { status: StatusCode::INTERNAL_SERVER_ERROR, message, remedy }
+    pub fn config(message: impl Into<String>, remedy: impl Into<String>) -> Self {
+        Self { status: StatusCode::INTERNAL_SERVER_ERROR, message: message.into(), remedy: remedy.into() }
     }
 
     /// The issuer is down, or what it sent is not accepted.
-    pub fn issuer(message: String, remedy: String) -> Self {
-        Self { status: StatusCode::BAD_GATEWAY, message, remedy }
+    pub fn issuer(message: impl Into<String>, remedy: impl Into<String>) -> Self {
+        Self { status: StatusCode::BAD_GATEWAY, message: message.into(), remedy: remedy.into() }
     }
 
     /// The browser came back with something that does not belong to its login.
@@ -29,8 +29,8 @@ impl LoginError {
     }
 
     /// The person may not enter.
-    pub fn forbidden(message: String, remedy: String) -> Self {
-        Self { status: StatusCode::FORBIDDEN, message, remedy }
+    pub fn forbidden(message: impl Into<String>, remedy: impl Into<String>) -> Self {
+        Self { status: StatusCode::FORBIDDEN, message: message.into(), remedy: remedy.into() }
     }
 }
 

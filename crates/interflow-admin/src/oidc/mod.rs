@@ -221,7 +221,7 @@ impl OidcLogin {
             let why = params.error_description.map_or_else(String::new, |d| format!(" ({})", shorten(&d)));
             return Err(LoginError::forbidden(
                 format!("the issuer did not log you in: {}{why}", shorten(&error)),
-                "log in again, or ask the people who run the issuer".to_owned(),
+                "log in again, or ask the people who run the issuer",
             ));
         }
         let code = params.code.ok_or_else(|| LoginError::request("the issuer sent no code", "log in again"))?;
@@ -266,11 +266,10 @@ impl OidcLogin {
                 _ => "log in again; see the log of the issuer",
             };
             let more = more.map_or_else(String::new, |m| format!(" ({m})"));
-            return Err(LoginError::issuer(format!("the issuer did not accept the code: {why}{more}"), remedy.into()));
+            return Err(LoginError::issuer(format!("the issuer did not accept the code: {why}{more}"), remedy));
         }
-        serde_json::from_slice(&body).map_err(|_| {
-            LoginError::issuer("the issuer's token response cannot be read".into(), "see the log of the issuer".into())
-        })
+        serde_json::from_slice(&body)
+            .map_err(|_| LoginError::issuer("the issuer's token response cannot be read", "see the log of the issuer"))
     }
 
     async fn identify(
@@ -280,8 +279,8 @@ impl OidcLogin {
         attempt: &Attempt,
     ) -> Result<PersonSession> {
         let id_token = tokens.id_token.as_deref().ok_or_else(|| {
-            let remedy = "the issuer must allow the scope openid for this client".to_owned();
-            LoginError::issuer("the issuer sent no ID token".to_owned(), remedy)
+            let remedy = "the issuer must allow the scope openid for this client";
+            LoginError::issuer("the issuer sent no ID token", remedy)
         })?;
         let key = self.provider.key_for(id_token).await?;
         let expected = id_token::Expected {
@@ -300,8 +299,8 @@ impl OidcLogin {
             let info: Map<String, Value> = self.provider.client.get(url, Some(access)).await?;
             // Section 5.3.2: otherwise it may be about somebody else.
             if info.get("sub").and_then(Value::as_str) != Some(claims.sub.as_str()) {
-                let remedy = "see the log of the issuer".to_owned();
-                return Err(LoginError::issuer("the userinfo response is about another person".to_owned(), remedy));
+                let remedy = "see the log of the issuer";
+                return Err(LoginError::issuer("the userinfo response is about another person", remedy));
             }
             groups = id_token::groups(&info, &self.config.groups_claim);
             about.extend(info);
@@ -311,10 +310,7 @@ impl OidcLogin {
         let name: String =
             names.chain([claims.sub.as_str()]).find(|n| !n.trim().is_empty()).map(shorten_name).unwrap_or_default();
         if claims.sub.len() > MAX_SUBJECT {
-            return Err(LoginError::issuer(
-                "the person's id is too long (sub)".into(),
-                "see the log of the issuer".into(),
-            ));
+            return Err(LoginError::issuer("the person's id is too long (sub)", "see the log of the issuer"));
         }
         Ok(PersonSession { subject: claims.sub, name, groups: self.config.roles.relevant(&groups) })
     }

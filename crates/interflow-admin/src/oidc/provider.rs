@@ -176,7 +176,7 @@ impl IssuerClient {
         if !(200..300).contains(&status) {
             return Err(LoginError::issuer(
                 format!("{url} answered with status {status}"),
-                "check admin.oidc.issuer, and whether the issuer works".to_owned(),
+                "check admin.oidc.issuer, and whether the issuer works",
             ));
         }
         serde_json::from_slice(&body).map_err(|_| not_json(url))
@@ -198,7 +198,7 @@ impl IssuerClient {
         let unreachable = |why: String| {
             LoginError::issuer(
                 format!("the issuer cannot be reached at {url}: {why}"),
-                "check that the issuer is up, and that this machine can reach it".to_owned(),
+                "check that the issuer is up, and that this machine can reach it",
             )
         };
         let head = RequestHead { method, url: target, version: HttpVersion::Http11, headers, protocol: None };
@@ -251,14 +251,14 @@ fn no_key(id: Option<&str>) -> LoginError {
     let which = id.map_or_else(|| "no key id".to_owned(), |id| format!("the unknown key `{id}`"));
     LoginError::issuer(
         format!("the ID token is signed with {which}"),
-        "log in again; if that does not help, the issuer's jwks_uri does not list its signing key".to_owned(),
+        "log in again; if that does not help, the issuer's jwks_uri does not list its signing key",
     )
 }
 
 fn not_json(url: &str) -> LoginError {
     LoginError::issuer(
         format!("what {url} answered cannot be read"),
-        "check admin.oidc.issuer: is it an OpenID Connect issuer?".to_owned(),
+        "check admin.oidc.issuer: is it an OpenID Connect issuer?",
     )
 }
 
@@ -267,15 +267,14 @@ fn not_json(url: &str) -> LoginError {
 /// # Errors
 /// It is not a URL, or one of another machine without TLS.
 pub(super) fn check_url(text: &str) -> Result<Url> {
-    let url = Url::of_service(text).map_err(|e| {
-        LoginError::config(format!("`{text}` is not a URL: {e}"), "correct admin.oidc.issuer".to_owned())
-    })?;
+    let url = Url::of_service(text)
+        .map_err(|e| LoginError::config(format!("`{text}` is not a URL: {e}"), "correct admin.oidc.issuer"))?;
     let is_local = match &url.authority.host {
         Host::Name(name) => &**name == "localhost",
         Host::Ip(ip) => ip.is_loopback(),
     };
     if url.scheme == Scheme::Http && !is_local {
-        let remedy = "use an issuer with https; http is for issuers on this machine only".to_owned();
+        let remedy = "use an issuer with https; http is for issuers on this machine only";
         return Err(LoginError::config(format!("{text} is without TLS"), remedy));
     }
     Ok(url)

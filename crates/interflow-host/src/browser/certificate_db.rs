@@ -12,39 +12,7 @@ use rusqlite::{Connection, params_from_iter};
 use sha1::{Digest as _, Sha1};
 use x509_parser::prelude::{FromDer as _, X509Certificate};
 
-/// The attributes that have a column, as ranges: those of a database that Firefox creates.
-const ATTRIBUTES: [(u32, u32); 30] = [
-    (0x0, 0x4),
-    (0x10, 0x12),
-    (0x80, 0x8c),
-    (0x90, 0x90),
-    (0x100, 0x10c),
-    (0x110, 0x111),
-    (0x120, 0x129),
-    (0x130, 0x134),
-    (0x160, 0x166),
-    (0x170, 0x172),
-    (0x180, 0x181),
-    (0x200, 0x202),
-    (0x210, 0x210),
-    (0x220, 0x227),
-    (0x22a, 0x22f),
-    (0x250, 0x252),
-    (0x300, 0x302),
-    (0x400, 0x406),
-    (0x480, 0x482),
-    (0x500, 0x503),
-    (0x601, 0x612),
-    (0x617, 0x637),
-    (0x4000_0211, 0x4000_0213),
-    (0x8000_0001, 0x8000_0001),
-    (0xce53_4351, 0xce53_4358),
-    (0xce53_4364, 0xce53_4369),
-    (0xce53_4373, 0xce53_4374),
-    (0xce53_6351, 0xce53_6360),
-    (0xce53_63b4, 0xce53_63b5),
-    (0xd5a0_db00, 0xd5a0_db00),
-];
+const SCHEMA: &str = include_str!("../../data/nss_public.sql");
 
 // Attributes of PKCS #11, and of NSS (`0xce53…`).
 const CLASS: u32 = 0x0;
@@ -90,7 +58,7 @@ pub(super) fn write(profile: &Path, name: &str, certificate: &[u8]) -> Result<()
         X509Certificate::from_der(certificate).map_err(|e| format!("the CA's certificate cannot be parsed: {e}"))?;
     let mut db = Connection::open(&path).map_err(failed)?;
     let transaction = db.transaction().map_err(failed)?;
-    transaction.execute_batch(&schema()).map_err(failed)?;
+    transaction.execute_batch(SCHEMA).map_err(failed)?;
     let issuer = parsed.issuer().as_raw();
     let serial = integer(parsed.raw_serial());
     let sha1 = Sha1::digest(certificate);
@@ -141,18 +109,6 @@ pub(super) fn write(profile: &Path, name: &str, certificate: &[u8]) -> Result<()
     }
     transaction.commit().map_err(failed)?;
     db.close().map_err(|(_, e)| failed(e))
-}
-
-/// As Firefox creates it.
-fn schema() -> String {
-    let columns: String = ATTRIBUTES.iter().flat_map(|&(from, to)| from..=to).map(|a| format!(", a{a:x}")).collect();
-    format!(
-        "CREATE TABLE nssPublic (id PRIMARY KEY UNIQUE ON CONFLICT ABORT{columns});
-         CREATE INDEX issuer ON nssPublic (a81);
-         CREATE INDEX subject ON nssPublic (a101);
-         CREATE INDEX label ON nssPublic (a3);
-         CREATE INDEX ckaid ON nssPublic (a102);"
-    )
 }
 
 /// The DER of an INTEGER with this content. Serial numbers have at most 20 bytes (RFC 5280 4.1.2.2); longer ones, which

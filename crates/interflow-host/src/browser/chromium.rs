@@ -5,33 +5,9 @@ use std::path::Path;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use interflow_types::data_file;
 
-/// Switches that keep a new profile from asking questions.
-const NO_QUESTIONS: [&str; 6] = [
-    "--no-first-run",
-    "--no-default-browser-check",
-    "--disable-search-engine-choice-screen",
-    // Neither the keyring of the desktop nor the keychain is asked for a password.
-    "--password-store=basic",
-    "--use-mock-keychain",
-    // No bar warns of the switch for the CA's key.
-    "--test-type",
-];
-
-/// Switches against traffic of the browser's own, which would be recorded with that of the pages.
-const NO_BACKGROUND_TRAFFIC: [&str; 11] = [
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-    "--disable-default-apps",
-    "--disable-domain-reliability",
-    "--disable-client-side-phishing-detection",
-    "--disable-breakpad",
-    "--disable-field-trial-config",
-    "--metrics-recording-only",
-    "--no-pings",
-    "--disable-features=NetworkTimeServiceQuerying,OptimizationHints,MediaRouter,DialMediaRouteProvider,Translate,AutofillServerCommunication,InterestFeedContentSuggestions",
-];
+const SWITCHES: &str = include_str!("../../data/chromium_switches.txt");
 
 /// The arguments for a profile behind this SOCKS5 proxy. Certificates with the CA's key in their chain are accepted, so
 /// that the CA need not be installed.
@@ -44,7 +20,7 @@ pub(super) fn arguments(profile: &Path, proxy: SocketAddr, ca_key_sha256: [u8; 3
         "--proxy-bypass-list=<-loopback>".to_owned(),
         format!("--ignore-certificate-errors-spki-list={}", STANDARD.encode(ca_key_sha256)),
     ];
-    all.extend(NO_QUESTIONS.iter().chain(&NO_BACKGROUND_TRAFFIC).map(|&s| s.to_owned()));
+    all.extend(data_file::lines(SWITCHES).map(str::to_owned));
     all
 }
 

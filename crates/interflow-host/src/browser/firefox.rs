@@ -5,9 +5,10 @@ use std::net::SocketAddr;
 use std::path::Path;
 
 use interflow_net::ca::CertificateAuthority;
-use serde_json::{Value, json};
 
 use super::certificate_db;
+
+const PREFERENCES: &str = include_str!("../../data/firefox_user.js");
 
 /// Writes the preferences, and a certificate database that trusts the CA.
 ///
@@ -30,57 +31,12 @@ pub(super) fn arguments(profile: &Path) -> Vec<String> {
     all
 }
 
+/// The preferences of a profile behind this SOCKS5 proxy.
 fn user_js(proxy: SocketAddr) -> String {
-    preferences(proxy).iter().map(|(name, value)| format!("user_pref({}, {value});\n", json!(name))).collect()
-}
-
-fn preferences(proxy: SocketAddr) -> Vec<(&'static str, Value)> {
-    vec![
-        ("network.proxy.type", json!(1)),
-        ("network.proxy.socks", json!(proxy.ip().to_string())),
-        ("network.proxy.socks_port", json!(proxy.port())),
-        ("network.proxy.socks_version", json!(5)),
-        // Names are resolved by the proxy, and this machine is reached through it, too.
-        ("network.proxy.socks_remote_dns", json!(true)),
-        ("network.proxy.no_proxies_on", json!("")),
-        ("network.proxy.allow_hijacking_localhost", json!(true)),
-        ("network.trr.mode", json!(5)),
-        ("network.http.http3.enable", json!(false)),
-        ("security.enterprise_roots.enabled", json!(true)),
-        // A new profile asks nothing.
-        ("browser.shell.checkDefaultBrowser", json!(false)),
-        ("browser.aboutwelcome.enabled", json!(false)),
-        ("browser.startup.homepage_override.mstone", json!("ignore")),
-        ("browser.tabs.warnOnClose", json!(false)),
-        ("datareporting.policy.dataSubmissionEnabled", json!(false)),
-        ("termsofuse.bypassNotification", json!(true)),
-        ("trailhead.firstrun.didSeeAboutWelcome", json!(true)),
-        // Traffic of the browser's own would be recorded with that of the pages.
-        ("app.normandy.enabled", json!(false)),
-        ("app.update.disabledForTesting", json!(true)),
-        ("browser.newtabpage.enabled", json!(false)),
-        ("browser.safebrowsing.downloads.remote.enabled", json!(false)),
-        ("browser.safebrowsing.malware.enabled", json!(false)),
-        ("browser.safebrowsing.phishing.enabled", json!(false)),
-        ("browser.region.network.url", json!("")),
-        ("browser.region.update.enabled", json!(false)),
-        ("browser.search.update", json!(false)),
-        ("browser.startup.page", json!(0)),
-        ("captivedetect.canonicalURL", json!("")),
-        ("datareporting.healthreport.uploadEnabled", json!(false)),
-        ("datareporting.usage.uploadEnabled", json!(false)),
-        ("dom.push.connection.enabled", json!(false)),
-        ("extensions.getAddons.cache.enabled", json!(false)),
-        ("extensions.systemAddon.update.enabled", json!(false)),
-        ("extensions.update.enabled", json!(false)),
-        ("geo.provider.network.url", json!("")),
-        ("media.gmp-manager.updateEnabled", json!(false)),
-        ("network.captive-portal-service.enabled", json!(false)),
-        ("network.connectivity-service.enabled", json!(false)),
-        ("services.settings.server", json!("data:,")),
-        ("toolkit.telemetry.server", json!("")),
-        ("toolkit.telemetry.unified", json!(false)),
-    ]
+    let (host, port) = (proxy.ip(), proxy.port());
+    format!(
+        "{PREFERENCES}user_pref(\"network.proxy.socks\", \"{host}\");\nuser_pref(\"network.proxy.socks_port\", {port});\n"
+    )
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
-use clap::{Subcommand, ValueEnum};
+use clap::{Args, Subcommand, ValueEnum};
 use interflow_host::data_dir::DataDir;
 use interflow_host::{InstanceApi, exec};
 use interflow_net::ca::{CaOptions, CertificateAuthority};
@@ -16,10 +16,7 @@ use crate::cli::operations::{OperationId, Operations as _};
 #[derive(Debug, Subcommand)]
 pub enum CaCommand {
     /// Show the name, fingerprint, validity and location of the CA.
-    Show {
-        #[command(flatten)]
-        format: FormatArgs<TextFormat>,
-    },
+    Show(FormatArgs<TextFormat>),
     /// Export the CA certificate (never the key).
     Export {
         /// Output format.
@@ -30,23 +27,9 @@ pub enum CaCommand {
         output: Option<PathBuf>,
     },
     /// Install the CA in the trust stores of this machine; asks for confirmation.
-    Install {
-        /// Do not ask for confirmation.
-        #[arg(short, long)]
-        yes: bool,
-        /// Show what would be done without doing it.
-        #[arg(long)]
-        dry_run: bool,
-    },
+    Install(TrustStoreArgs),
     /// Remove the CA from the trust stores of this machine.
-    Uninstall {
-        /// Do not ask for confirmation.
-        #[arg(short, long)]
-        yes: bool,
-        /// Show what would be done without doing it.
-        #[arg(long)]
-        dry_run: bool,
-    },
+    Uninstall(TrustStoreArgs),
     /// Intercept clients again that bypass interception because they rejected the certificate.
     Retry {
         /// Only for this host.
@@ -80,6 +63,16 @@ pub enum CaCommand {
     },
 }
 
+#[derive(Debug, Args)]
+pub struct TrustStoreArgs {
+    /// Do not ask for confirmation.
+    #[arg(short, long)]
+    yes: bool,
+    /// Show what would be done without doing it.
+    #[arg(long)]
+    dry_run: bool,
+}
+
 #[derive(Debug, Clone, Copy, ValueEnum)]
 pub enum CaFormat {
     /// PEM (text).
@@ -104,7 +97,7 @@ pub fn run(command: &CaCommand, home: &DataDir) -> Result<(), CliError> {
     home.create()?;
     let ca = || CertificateAuthority::open_or_create(&home.ca()).map_err(|e| e.to_string());
     match command {
-        CaCommand::Show { format } => show(&ca()?, home, format)?,
+        CaCommand::Show(format) => show(&ca()?, home, format)?,
         CaCommand::Export { format, output } => export(&ca()?, *format, output.as_deref())?,
         CaCommand::Create { folder } => {
             let ca = CertificateAuthority::create(folder).map_err(|e| e.to_string())?;
@@ -116,13 +109,15 @@ pub fn run(command: &CaCommand, home: &DataDir) -> Result<(), CliError> {
             trust_env(home, *shell)?;
             forget_refusals(home);
         }
-        CaCommand::Install { yes, dry_run } => {
+        CaCommand::Install(TrustStoreArgs { yes, dry_run }) => {
             interflow_host::trust_store::install(home, *yes, *dry_run)?;
             if !dry_run {
                 forget_refusals(home);
             }
         }
-        CaCommand::Uninstall { yes, dry_run } => interflow_host::trust_store::uninstall(home, *yes, *dry_run)?,
+        CaCommand::Uninstall(TrustStoreArgs { yes, dry_run }) => {
+            interflow_host::trust_store::uninstall(home, *yes, *dry_run)?
+        }
     }
     Ok(())
 }

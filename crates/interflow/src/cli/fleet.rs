@@ -21,10 +21,7 @@ use crate::instance::settings::diff::diff_texts;
 #[derive(Debug, Subcommand)]
 pub enum FleetCommand {
     /// Show the newest revision of each shared setting, and the replicas that refused it or do not have it yet.
-    Settings {
-        #[command(flatten)]
-        format: FormatArgs<TableFormat>,
-    },
+    Settings(FormatArgs<TableFormat>),
     /// List the revisions of shared settings, the newest first.
     History {
         /// Setting; all if omitted.
@@ -73,7 +70,7 @@ pub fn run(command: &FleetCommand, config: &InterflowConfig, home: &DataDir) -> 
     runtime.block_on(async {
         let store = PostgresSettings::open(&url, store_tls::client, row_key(home)?).await?;
         match command {
-            FleetCommand::Settings { format } => settings(&store, format).await,
+            FleetCommand::Settings(format) => settings(&store, format).await,
             FleetCommand::History { name, limit, format } => {
                 let revisions = store.history(name.map(SharedSetting::as_str), i64::from(*limit)).await?;
                 let lines = revisions.iter().map(|r| {

@@ -11,14 +11,11 @@ use crate::cli::operations::{InstanceApi, OperationId, Operations as _};
 #[derive(Debug, Subcommand)]
 pub enum LlmCommand {
     /// List the routes of models to deployments, with the state of each deployment.
-    Routes {
-        #[command(flatten)]
-        format: FormatArgs<TableFormat>,
-    },
+    Routes(FormatArgs<TableFormat>),
 }
 
 pub fn run(command: LlmCommand, home: &DataDir) -> Result<(), CliError> {
-    let LlmCommand::Routes { format } = command;
+    let LlmCommand::Routes(format) = command;
     let routes = InstanceApi::require(home)?.call(&OperationId::ListLlmRoutes.call())?;
     format.print(&routes, || table(&routes))
 }

@@ -40,6 +40,7 @@ use crate::instance::config::{ConfigFile, LoadError, LoadedConfig, key_position,
 use crate::{CliError, warn};
 use approvals::{pending, secrets};
 use instance::{choice, control, doctor, open, run, status};
+use output::{FormatArgs, TableFormat, TextFormat};
 use programs::{browser, exec};
 
 /// Intercepting HTTP(S) proxy and LLM gateway: inspect, record, rewrite, replay and redact traffic.
@@ -75,15 +76,15 @@ pub enum CliCommand {
     /// Start a browser that uses the proxy and trusts the CA, with a profile that is removed at its end.
     Browser(browser::BrowserArgs),
     /// Show whether an instance is running, its listeners, uptime and pending requests.
-    Status(status::StatusArgs),
+    Status(FormatArgs<TextFormat>),
     /// Watch the flows of the running instance in the terminal: filter, read, decide, replay.
     Top(top::TopArgs),
     /// Reload the configuration of the running instance.
-    Reload(control::ReloadArgs),
+    Reload(FormatArgs<TextFormat>),
     /// Restart the running instance with the installed binary: new connections wait meanwhile, none is refused.
-    Restart(control::RestartArgs),
+    Restart(control::DrainArgs),
     /// Stop the running instance and wait for its end.
-    Stop(control::StopArgs),
+    Stop(control::DrainArgs),
     /// Open the web UI of the running instance in the browser and log in.
     Open(open::OpenArgs),
     /// Print the admin token, a secret that gives access to the web UI and the API.
@@ -111,7 +112,7 @@ pub enum CliCommand {
     #[command(subcommand)]
     Secrets(secrets::SecretsCommand),
     /// List active agent sessions.
-    Sessions(secrets::SessionsArgs),
+    Sessions(FormatArgs<TableFormat>),
     /// Work with rules: check, list, explain, test, schema; those that agents propose.
     #[command(subcommand)]
     Rules(rules::RuleFilesCommand),
@@ -154,7 +155,7 @@ pub enum CliCommand {
     #[command(subcommand)]
     Config(config::ConfigCommand),
     /// Diagnose problems: CA trust, ports, clock, disk, limits.
-    Doctor(doctor::DoctorArgs),
+    Doctor(FormatArgs<TextFormat>),
     /// Print a completion script for a shell.
     Completions(manual::CompletionsArgs),
     /// Print the manual page, or write the pages of all commands to a directory.
@@ -199,9 +200,9 @@ pub fn dispatch(cli: Cli) -> Result<(), CliError> {
         }
         CliCommand::Exec(args) => with_home().and_then(|(loaded, home)| exec::run(&args, loaded, &home)),
         CliCommand::Browser(args) => with_home().and_then(|(loaded, home)| browser::run(&args, loaded, &home)),
-        CliCommand::Status(args) => status::run(&args, &home()?),
+        CliCommand::Status(format) => status::run(&format, &home()?),
         CliCommand::Top(args) => top::run(&args, &home()?),
-        CliCommand::Reload(args) => control::reload(&args, &home()?),
+        CliCommand::Reload(format) => control::reload(&format, &home()?),
         CliCommand::Restart(args) => control::restart(&args, &home()?),
         CliCommand::Stop(args) => control::stop(&args, &home()?),
         CliCommand::Open(args) => open::run(&args, &home()?),
@@ -220,7 +221,7 @@ pub fn dispatch(cli: Cli) -> Result<(), CliError> {
         CliCommand::Pending(command) => pending::run(command, &home()?),
         CliCommand::Approvals(command) => approvals::run(command, home),
         CliCommand::Secrets(command) => secrets::run(command, &home()?),
-        CliCommand::Sessions(args) => secrets::sessions(&args, &home()?),
+        CliCommand::Sessions(format) => secrets::sessions(&format, &home()?),
         CliCommand::Rules(command) => config_and_home().and_then(|(config, home)| rules::run(&command, &config, &home)),
         CliCommand::Keys(command) => config_and_home().and_then(|(config, home)| keys::run(command, &config, &home)),
         #[cfg(feature = "fleet")]
@@ -236,7 +237,7 @@ pub fn dispatch(cli: Cli) -> Result<(), CliError> {
         CliCommand::Ca(command) => ca::run(&command, &home()?),
         CliCommand::SystemProxy(command) => system_proxy::run(&command, &home()?),
         CliCommand::Service(command) => service::run(&command, &file, &home()?),
-        CliCommand::Doctor(args) => config_and_home().and_then(|(config, home)| doctor::run(&args, &config, &home)),
+        CliCommand::Doctor(format) => config_and_home().and_then(|(config, home)| doctor::run(&format, &config, &home)),
     }
 }
 

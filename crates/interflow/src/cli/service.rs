@@ -21,10 +21,7 @@ pub enum ServiceCommand {
         options: Vec<String>,
     },
     /// Show whether the service is installed and runs.
-    Status {
-        #[command(flatten)]
-        format: FormatArgs<TextFormat>,
-    },
+    Status(FormatArgs<TextFormat>),
     /// Stop the service and remove it. The data directory stays.
     Uninstall,
 }
@@ -46,7 +43,7 @@ pub fn run(command: &ServiceCommand, file: &ConfigFile, home: &DataDir) -> Resul
                 format!("{shown} is written; Interflow runs now and after each login\n`interflow status` shows it\n");
             print(&crate::in_commands(&text));
         }
-        ServiceCommand::Status { format } => {
+        ServiceCommand::Status(format) => {
             let (installed, active) = (service.is_installed(), service.is_active());
             let status = json!({ "installed": installed, "active": active, "file": service.file() });
             format.print(&status, || format!("file       {shown}\ninstalled  {installed}\nactive     {active}\n"))?;

@@ -21,10 +21,7 @@ pub enum SystemProxyCommand {
     /// Restore the previous settings.
     Off,
     /// Show the system's proxy settings and whether they point to Interflow.
-    Status {
-        #[command(flatten)]
-        format: FormatArgs<TextFormat>,
-    },
+    Status(FormatArgs<TextFormat>),
 }
 
 /// `interflow system-proxy`
@@ -54,7 +51,7 @@ pub fn run(command: &SystemProxyCommand, home: &DataDir) -> Result<(), CliError>
             }
             Ok(())
         }
-        SystemProxyCommand::Status { format } => status(home, format.is_json()),
+        SystemProxyCommand::Status(format) => status(home, format.is_json()),
     }
 }
 

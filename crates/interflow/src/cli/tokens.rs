@@ -21,10 +21,7 @@ pub enum TokensCommand {
     /// Create a token. It is printed once and stored as a hash.
     Create(TokenCreateArgs),
     /// List tokens with role, expiry and last use.
-    List {
-        #[command(flatten)]
-        format: FormatArgs<TableFormat>,
-    },
+    List(FormatArgs<TableFormat>),
     /// Revoke a token at once.
     Revoke {
         /// Token ID, as shown by `tokens list`.
@@ -54,7 +51,7 @@ pub fn run(command: TokensCommand, config: &InterflowConfig, home: &DataDir) -> 
     home.create()?;
     match command {
         TokensCommand::Create(args) => create(&args, config, home),
-        TokensCommand::List { format } => {
+        TokensCommand::List(format) => {
             let tokens = list(config, home)?;
             format.print(&tokens, || table(tokens.as_array().map(Vec::as_slice).unwrap_or_default()))
         }

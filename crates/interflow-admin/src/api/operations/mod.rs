@@ -26,27 +26,13 @@ pub(crate) struct Operation {
     pub path: &'static str,
     pub access: OperationAccess,
     pub handler: Arc<dyn OperationHandler>,
-    #[cfg_attr(not(all(test, feature = "schema")), expect(dead_code, reason = "only the document shows it"))]
-    pub summary: &'static str,
 }
 
 impl Operation {
     /// In the audit trail are all that change something, and all that show contents.
-    fn new(
-        method: Method,
-        path: &'static str,
-        needed: Rights,
-        handler: Arc<dyn OperationHandler>,
-        summary: &'static str,
-    ) -> Self {
+    fn new(method: Method, path: &'static str, needed: Rights, handler: Arc<dyn OperationHandler>) -> Self {
         let is_audited = method != Method::GET || needed.contains(Rights::READ_BODIES);
-        Self {
-            access: OperationAccess { name: format!("{method} {path}"), needed, is_audited },
-            method,
-            path,
-            handler,
-            summary,
-        }
+        Self { access: OperationAccess { name: format!("{method} {path}"), needed, is_audited }, method, path, handler }
     }
 
     /// Not in the audit trail: it changes nothing and shows no contents.

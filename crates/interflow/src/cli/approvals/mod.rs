@@ -8,7 +8,8 @@ use interflow_approvals::presets;
 use interflow_host::data_dir::DataDir;
 use interflow_types::Timestamp;
 use interflow_types::units::HumanDuration;
-use serde_json::{Map, Value, json};
+use serde::Serialize;
+use serde_json::{Value, json};
 
 use crate::CliError;
 use crate::cli::operations::{InstanceApi, OperationId, Operations as _};
@@ -75,10 +76,7 @@ impl ModeArg {
 #[derive(Debug, Subcommand)]
 pub enum ApprovalRulesCommand {
     /// List rules.
-    List {
-        #[command(flatten)]
-        format: FormatArgs<TableFormat>,
-    },
+    List(FormatArgs<TableFormat>),
     /// Add a rule: `add allow '*.example.com' --method GET`.
     Add(Box<ApprovalRuleAddArgs>),
     /// Remove a rule that was created at runtime.
@@ -88,7 +86,7 @@ pub enum ApprovalRulesCommand {
     },
 }
 
-#[derive(Debug, Args)]
+#[derive(Debug, Args, Serialize)]
 pub struct ApprovalRuleAddArgs {
     /// Action for matching requests.
     #[arg(value_parser = ["allow", "deny"])]
@@ -172,27 +170,17 @@ pub fn mode_line(state: &Value) -> String {
 
 fn rules(api: &InstanceApi, command: ApprovalRulesCommand) -> Result<(), CliError> {
     match command {
-        ApprovalRulesCommand::List { format } => {
+        ApprovalRulesCommand::List(format) => {
             let response = api.call(&OperationId::ListApprovalRules.call())?;
             let lines = || members(&response, "rules").map(|rule| rule_line(rule) + "\n").collect();
             format.print(&response["rules"], lines)?;
         }
         ApprovalRulesCommand::Add(args) => {
-            let mut rule = Map::new();
-            rule.insert("action".into(), args.action.into());
-            let lists = [
-                ("hosts", args.hosts),
-                ("ports", args.ports),
-                ("methods", args.methods),
-                ("paths", args.paths),
-                ("users", args.users),
-                ("agents", args.agents),
-                ("processes", args.processes),
-            ];
-            rule.extend(lists.into_iter().filter(|(_, l)| !l.is_empty()).map(|(name, l)| (name.to_owned(), json!(l))));
-            let texts = [("until", args.until), ("note", args.note)];
-            rule.extend(texts.into_iter().filter_map(|(name, text)| Some((name.to_owned(), text?.into()))));
-            let made = api.call(&OperationId::AddApprovalRule.call().body(Value::Object(rule)))?;
+            let mut rule = serde_json::to_value(*args).map_err(|e| e.to_string())?;
+            if let Some(members) = rule.as_object_mut() {
+                members.retain(|_, value| !value.is_null() && value.as_array().is_none_or(|list| !list.is_empty()));
+            }
+            let made = api.call(&OperationId::AddApprovalRule.call().body(rule))?;
             print(&format!("{}\n", rule_line(&made)));
         }
         ApprovalRulesCommand::Remove { id } => {

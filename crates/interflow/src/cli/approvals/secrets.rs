@@ -1,6 +1,6 @@
 //! `interflow secrets` and `interflow sessions`: secrets that replace placeholders, and the agent sessions that bring them.
 
-use clap::{Args, Subcommand};
+use clap::Subcommand;
 use interflow_host::data_dir::DataDir;
 use interflow_host::pluralize::pluralize;
 use serde_json::{Value, json};
@@ -12,10 +12,7 @@ use crate::cli::output::{FormatArgs, TableFormat, joined_values, member, members
 #[derive(Debug, Subcommand)]
 pub enum SecretsCommand {
     /// List secrets without their values.
-    List {
-        #[command(flatten)]
-        format: FormatArgs<TableFormat>,
-    },
+    List(FormatArgs<TableFormat>),
     /// Store a secret read from stdin; prints its placeholder.
     Add {
         /// Label of the secret.
@@ -41,7 +38,7 @@ pub enum SecretsCommand {
 pub fn run(command: SecretsCommand, home: &DataDir) -> Result<(), CliError> {
     let api = InstanceApi::require(home)?;
     match command {
-        SecretsCommand::List { format } => {
+        SecretsCommand::List(format) => {
             let response = api.call(&OperationId::ListSecrets.call())?;
             let line = |s: &Value| {
                 let [label, placeholder, used] = ["label", "placeholder", "used"].map(|name| member(s, name));
@@ -68,19 +65,13 @@ pub fn run(command: SecretsCommand, home: &DataDir) -> Result<(), CliError> {
     Ok(())
 }
 
-#[derive(Debug, Args)]
-pub struct SessionsArgs {
-    #[command(flatten)]
-    format: FormatArgs<TableFormat>,
-}
-
 /// Lists the agent sessions of the running instance.
-pub fn sessions(args: &SessionsArgs, home: &DataDir) -> Result<(), CliError> {
+pub fn sessions(format: &FormatArgs<TableFormat>, home: &DataDir) -> Result<(), CliError> {
     let response = InstanceApi::require(home)?.call(&OperationId::ListSessions.call())?;
     let line = |s: &Value| {
         let secrets = pluralize(s["secrets"].as_array().map_or(0, Vec::len) as u64, "secret");
         let rules = pluralize(s["rules"].as_u64().unwrap_or_default(), "rule");
         format!("{:<24}  {:<12}  {rules}  {secrets}\n", member(s, "id"), member(s, "agent"))
     };
-    args.format.print(&response["sessions"], || members(&response, "sessions").map(line).collect())
+    format.print(&response["sessions"], || members(&response, "sessions").map(line).collect())
 }

@@ -4,6 +4,7 @@ use clap::ValueEnum;
 use clap::builder::PossibleValue;
 use interflow_archive::ArchiveFormat;
 use interflow_archive::pcapng::PacketSides;
+use interflow_types::Direction;
 
 use crate::cli::output::OutputFormat;
 
@@ -56,6 +57,12 @@ pub enum TailFormat {
 
 pub fn archive_format(format: ArchiveFormat) -> PossibleValue {
     PossibleValue::new(format.name()).help(format.doc().trim().trim_end_matches('.'))
+}
+
+pub const BODIES: [Direction; 2] = [Direction::Request, Direction::Response];
+
+pub fn body(side: Direction) -> PossibleValue {
+    PossibleValue::new(side.as_str()).help(format!("The {} body", side.as_str()))
 }
 
 pub const SIDES: [PacketSides; 3] = [PacketSides::Client, PacketSides::Upstream, PacketSides::Both];

@@ -16,11 +16,12 @@ mod tail;
 
 use std::path::PathBuf;
 
-use clap::{Args, Subcommand, ValueEnum};
+use clap::{Args, Subcommand};
 use interflow_archive::ArchiveFormat;
 use interflow_archive::pcapng::PacketSides;
 use interflow_archive::view::ProtoSchemas;
 use interflow_host::data_dir::DataDir;
+use interflow_types::Direction;
 use interflow_types::units::HumanDuration;
 use serde_json::{Value, json};
 
@@ -65,15 +66,9 @@ pub enum FlowsCommand {
     /// Delete flows and reclaim disk space; asks for confirmation.
     Prune(PruneArgs),
     /// Verify the integrity of the recording.
-    Check {
-        #[command(flatten)]
-        format: FormatArgs<TextFormat>,
-    },
+    Check(FormatArgs<TextFormat>),
     /// Show the number of recorded flows and their size on disk.
-    Stats {
-        #[command(flatten)]
-        format: FormatArgs<TextFormat>,
-    },
+    Stats(FormatArgs<TextFormat>),
     /// Add or remove tags of a flow, or set its comment.
     Tag(TagArgs),
     /// Count the flows that match a query.
@@ -124,8 +119,9 @@ pub struct FlowShowArgs {
     #[command(flatten)]
     pub format: FormatArgs<ShowFormat>,
     /// Print only this body, as sent on the wire.
-    #[arg(long, value_enum, value_name = "SIDE", conflicts_with_all = ["format", "json"])]
-    pub body: Option<SideArg>,
+    #[arg(long, value_name = "SIDE", conflicts_with_all = ["format", "json"])]
+    #[arg(value_parser = one_of(&formats::BODIES, formats::body))]
+    pub body: Option<Direction>,
     /// With --body: decompress the content coding (gzip, br, …).
     #[arg(long, requires = "body")]
     pub decoded: bool,
@@ -138,23 +134,6 @@ pub struct FlowShowArgs {
     /// Schema for gRPC and Protocol Buffers: a .proto file, a directory of them, or a descriptor set (repeatable).
     #[arg(long, value_name = "PATH")]
     pub proto: Vec<PathBuf>,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum SideArg {
-    /// The request body.
-    Request,
-    /// The response body.
-    Response,
-}
-
-impl From<SideArg> for interflow_types::Direction {
-    fn from(side: SideArg) -> Self {
-        match side {
-            SideArg::Request => Self::Request,
-            SideArg::Response => Self::Response,
-        }
-    }
 }
 
 #[derive(Debug, Args)]
@@ -290,8 +269,8 @@ pub fn run(command: FlowsCommand, config: &InterflowConfig, home: &DataDir) -> R
             diff::diff(&*open::open_for_reading(config, home)?, &a, &b, format.is_json())
         }
         FlowsCommand::Prune(args) => maintenance::prune(&args, config, home),
-        FlowsCommand::Check { format } => maintenance::check(&*open::open_for_reading(config, home)?, format.is_json()),
-        FlowsCommand::Stats { format } => maintenance::stats(format.is_json(), config, home),
+        FlowsCommand::Check(format) => maintenance::check(&*open::open_for_reading(config, home)?, format.is_json()),
+        FlowsCommand::Stats(format) => maintenance::stats(format.is_json(), config, home),
         FlowsCommand::Tag(args) => maintenance::tag(&args, config, home),
         FlowsCommand::Count(args) => maintenance::count(&*open::open_for_reading(config, home)?, &args),
     }

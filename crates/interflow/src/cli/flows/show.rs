@@ -26,7 +26,7 @@ pub fn show(store: &dyn FlowStore, args: &FlowShowArgs, schemas: &ProtoSchemas) 
         flow = flow.original_view();
     }
     if let Some(side) = args.body {
-        return body(store, &flow, side.into(), args);
+        return body(store, &flow, side, args);
     }
     let (sent, came) = (StoreBodySource(store), OriginalBodySource(store));
     let contents: &dyn BodySource = if args.original { &came } else { &sent };

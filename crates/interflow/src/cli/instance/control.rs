@@ -15,16 +15,10 @@ use crate::cli::output::{FormatArgs, TextFormat, joined_values, members, print, 
 /// Interval at which a stopping instance is looked for.
 const STOP_POLL: Duration = Duration::from_millis(50);
 
-#[derive(Debug, Args)]
-pub struct ReloadArgs {
-    #[command(flatten)]
-    format: FormatArgs<TextFormat>,
-}
-
 /// Reloads the configuration of the running instance.
-pub fn reload(args: &ReloadArgs, home: &DataDir) -> Result<(), CliError> {
+pub fn reload(format: &FormatArgs<TextFormat>, home: &DataDir) -> Result<(), CliError> {
     let done = InstanceApi::require(home)?.call(&OperationId::Reload.call())?;
-    if args.format.is_json() {
+    if format.is_json() {
         return print_json(&done);
     }
     let mut text = String::from("reloaded\n");
@@ -40,14 +34,14 @@ pub fn reload(args: &ReloadArgs, home: &DataDir) -> Result<(), CliError> {
 }
 
 #[derive(Debug, Args)]
-pub struct RestartArgs {
+pub struct DrainArgs {
     /// Give up after this time. Open connections may finish within `proxy.drain_timeout`.
     #[arg(long, value_name = "TIME", default_value = "60s")]
     timeout: HumanDuration,
 }
 
 /// Restarts the running instance and waits until it serves again.
-pub fn restart(args: &RestartArgs, home: &DataDir) -> Result<(), CliError> {
+pub fn restart(args: &DrainArgs, home: &DataDir) -> Result<(), CliError> {
     let Some(instance) = home.running_instance() else { return Err(not_running(home)) };
     // Written anew by the successor, which has the same process ID, or with the reason why there is none.
     let before = home.instance_file_time();
@@ -80,15 +74,8 @@ pub fn restart(args: &RestartArgs, home: &DataDir) -> Result<(), CliError> {
     Ok(())
 }
 
-#[derive(Debug, Args)]
-pub struct StopArgs {
-    /// Give up after this time. Open connections may finish within `proxy.drain_timeout`.
-    #[arg(long, value_name = "TIME", default_value = "60s")]
-    timeout: HumanDuration,
-}
-
 /// Stops the running instance and waits for its end.
-pub fn stop(args: &StopArgs, home: &DataDir) -> Result<(), CliError> {
+pub fn stop(args: &DrainArgs, home: &DataDir) -> Result<(), CliError> {
     let Some(instance) = home.running_instance() else { return Err(not_running(home)) };
     instance.terminate()?;
     let deadline = Instant::now() + args.timeout.0;

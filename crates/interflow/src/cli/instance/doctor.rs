@@ -1,6 +1,5 @@
 //! `interflow doctor`: checks the environment and suggests remedies.
 
-use clap::Args;
 use interflow_host::data_dir::DataDir;
 use interflow_host::doctor::{DoctorFinding, FindingState};
 
@@ -9,16 +8,10 @@ use crate::cli::output::{FormatArgs, TextFormat};
 use crate::instance::config::InterflowConfig;
 use crate::instance::diagnosis::findings;
 
-#[derive(Debug, Args)]
-pub struct DoctorArgs {
-    #[command(flatten)]
-    pub format: FormatArgs<TextFormat>,
-}
-
 /// Runs all checks; fails if one is bad.
-pub fn run(args: &DoctorArgs, config: &InterflowConfig, home: &DataDir) -> Result<(), CliError> {
+pub fn run(format: &FormatArgs<TextFormat>, config: &InterflowConfig, home: &DataDir) -> Result<(), CliError> {
     let findings = findings(config, home);
-    args.format.print(&findings, || findings.iter().map(line).collect())?;
+    format.print(&findings, || findings.iter().map(line).collect())?;
     let bad = findings.iter().filter(|f| f.state == FindingState::Bad).count();
     match bad {
         0 => Ok(()),

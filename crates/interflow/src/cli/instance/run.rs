@@ -30,7 +30,7 @@ use crate::instance::{banner, log};
 #[cfg(target_os = "linux")]
 const SETTLE_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(2);
 
-#[derive(Debug, Args, Default)]
+#[derive(Clone, Debug, Args, Default)]
 pub struct RunArgs {
     /// Listen address of the proxy; a port alone means 127.0.0.1 (repeatable).
     #[arg(long, value_name = "HOST:PORT", value_parser = parse_listen_address)]
@@ -83,6 +83,28 @@ pub struct RunArgs {
 }
 
 impl RunArgs {
+    /// Sets what the options name. They override file and environment, at every reload.
+    fn apply(&self, config: &mut InterflowConfig) {
+        if !self.listen_proxy.is_empty() {
+            config.proxy.listen = self.listen_proxy.clone();
+        }
+        if self.gateway_tls_self_signed {
+            config.gateway.tls_self_signed = true;
+        }
+        if let Some(gateway) = self.listen_gateway {
+            config.gateway.listen = vec![gateway];
+        }
+        if self.listen_admin.is_some() {
+            config.admin.listen = self.listen_admin;
+        }
+        if self.no_intercept {
+            config.intercept.mode = InterceptMode::None;
+        }
+        config.rules.files.extend(self.rules.iter().cloned());
+        config.record.enabled &= !self.no_record;
+        config.upstream.danger_insecure |= self.danger_insecure_upstream;
+    }
+
     fn log_level(&self) -> Option<&str> {
         match (self.verbose, self.quiet) {
             (0, 0) => self.log_level.as_deref(),
@@ -131,7 +153,7 @@ pub fn run(
     home: DataDir,
 ) -> Result<(), CliError> {
     let mut config = loaded.config;
-    apply(args, &mut config);
+    args.apply(&mut config);
     if args.print_config {
         let text =
             toml::to_string_pretty(&config).map_err(|e| format!("the configuration cannot be serialized: {e}"))?;
@@ -153,7 +175,7 @@ pub fn run(
     let held = runtime.block_on(async {
         // Before anything listens, because a port check decides whether an earlier instance is still running.
         system_proxy::restore_leftover(&home);
-        let flags = RunFlags::from_args(args);
+        let flags = args.clone();
         let lead = lead_to_origins(args, &home).await?;
         lead(&mut config);
         let flags: ApplyFlagsFn = Arc::new(move |config| {
@@ -257,57 +279,4 @@ fn check_start(
 async fn release_startup_memory() {
     tokio::time::sleep(SETTLE_TIMEOUT).await;
     interflow_net::text_pages::release_code();
-}
-
-/// Command-line flags. They override file and environment, at every reload.
-#[derive(Clone)]
-struct RunFlags {
-    proxy: Vec<SocketAddr>,
-    gateway: Option<SocketAddr>,
-    gateway_tls_self_signed: bool,
-    admin: Option<SocketAddr>,
-    rules: Vec<PathBuf>,
-    no_intercept: bool,
-    no_record: bool,
-    danger_insecure: bool,
-}
-
-impl RunFlags {
-    fn from_args(args: &RunArgs) -> Self {
-        Self {
-            proxy: args.listen_proxy.clone(),
-            gateway: args.listen_gateway,
-            gateway_tls_self_signed: args.gateway_tls_self_signed,
-            admin: args.listen_admin,
-            rules: args.rules.clone(),
-            no_intercept: args.no_intercept,
-            no_record: args.no_record,
-            danger_insecure: args.danger_insecure_upstream,
-        }
-    }
-
-    fn apply(&self, config: &mut InterflowConfig) {
-        if !self.proxy.is_empty() {
-            config.proxy.listen = self.proxy.clone();
-        }
-        if self.gateway_tls_self_signed {
-            config.gateway.tls_self_signed = true;
-        }
-        if let Some(gateway) = self.gateway {
-            config.gateway.listen = vec![gateway];
-        }
-        if self.admin.is_some() {
-            config.admin.listen = self.admin;
-        }
-        if self.no_intercept {
-            config.intercept.mode = InterceptMode::None;
-        }
-        config.rules.files.extend(self.rules.iter().cloned());
-        config.record.enabled &= !self.no_record;
-        config.upstream.danger_insecure |= self.danger_insecure;
-    }
-}
-
-fn apply(args: &RunArgs, config: &mut InterflowConfig) {
-    RunFlags::from_args(args).apply(config);
 }

@@ -2,7 +2,6 @@
 
 use std::fmt::Write as _;
 
-use clap::Args;
 use interflow_archive::text::size;
 use interflow_host::data_dir::{DataDir, InstanceInfo};
 use interflow_host::pluralize::pluralize;
@@ -14,17 +13,11 @@ use crate::CliError;
 use crate::cli::operations::{OperationId, Operations as _};
 use crate::cli::output::{FormatArgs, TextFormat, print_json};
 
-#[derive(Debug, Args)]
-pub struct StatusArgs {
-    #[command(flatten)]
-    format: FormatArgs<TextFormat>,
-}
-
 /// Prints the state of the running instance.
-pub fn run(args: &StatusArgs, home: &DataDir) -> Result<(), CliError> {
+pub fn run(format: &FormatArgs<TextFormat>, home: &DataDir) -> Result<(), CliError> {
     let trusted = doctor::in_system_store(&home.ca().join("ca.pem"));
     let Some(instance) = home.running_instance() else {
-        if args.format.is_json() {
+        if format.is_json() {
             print_json(&json!({"running": false, "data_dir": home.path(), "ca_trusted": trusted}))?;
         }
         return Err(not_running(home));
@@ -41,7 +34,7 @@ pub fn run(args: &StatusArgs, home: &DataDir) -> Result<(), CliError> {
     if fleet["instances"].as_array().is_some_and(|list| !list.is_empty()) {
         status["instances"] = fleet["instances"].clone();
     }
-    args.format.print(&status, || crate::in_commands(&as_text(&status)).into_owned())
+    format.print(&status, || crate::in_commands(&as_text(&status)).into_owned())
 }
 
 fn as_json(instance: &InstanceInfo, stats: &Value, home: &DataDir, trusted: Option<bool>) -> Value {

@@ -19,25 +19,19 @@ pub enum GroupCommand {
     /// Change settings; those that are not given stay.
     Change(GroupSettingsArgs),
     /// List them with state, models, limits and tags.
-    List {
-        #[command(flatten)]
-        format: FormatArgs<TableFormat>,
-    },
+    List(FormatArgs<TableFormat>),
     /// Reject all its keys until it is enabled again.
-    Disable {
-        /// Its ID, as shown by `list`.
-        id: String,
-    },
+    Disable(GroupIdArgs),
     /// Enable one that was disabled.
-    Enable {
-        /// Its ID, as shown by `list`.
-        id: String,
-    },
+    Enable(GroupIdArgs),
     /// Remove one to which nothing belongs.
-    Remove {
-        /// Its ID, as shown by `list`.
-        id: String,
-    },
+    Remove(GroupIdArgs),
+}
+
+#[derive(Debug, Args)]
+pub struct GroupIdArgs {
+    /// Its ID, as shown by `list`.
+    id: String,
 }
 
 #[derive(Debug, Args)]
@@ -79,7 +73,7 @@ pub enum Clear {
 
 pub fn run(command: GroupCommand, level: GroupLevel, store: &KeyStore, home: &DataDir) -> Result<String, CliError> {
     let (id, verb) = match command {
-        GroupCommand::List { format } => return show(level, store, format.is_json()),
+        GroupCommand::List(format) => return show(level, store, format.is_json()),
         GroupCommand::Add(args) => {
             let change = settings(&args, level, None)?;
             store.add_group(&EditTurn::unlimited(), level, &args.id, change).map_err(|e| e.to_string())?;
@@ -95,15 +89,15 @@ pub fn run(command: GroupCommand, level: GroupLevel, store: &KeyStore, home: &Da
             apply(store, level, &args.id, change)?;
             (args.id, "changed")
         }
-        GroupCommand::Disable { id } => {
+        GroupCommand::Disable(GroupIdArgs { id }) => {
             apply(store, level, &id, GroupChange { disabled: Some(true), ..GroupChange::default() })?;
             (id, "disabled")
         }
-        GroupCommand::Enable { id } => {
+        GroupCommand::Enable(GroupIdArgs { id }) => {
             apply(store, level, &id, GroupChange { disabled: Some(false), ..GroupChange::default() })?;
             (id, "enabled")
         }
-        GroupCommand::Remove { id } => {
+        GroupCommand::Remove(GroupIdArgs { id }) => {
             if !store.remove_group(&EditTurn::unlimited(), level, &id).map_err(|e| e.to_string())? {
                 return Err(no_such_group(level, &id));
             }

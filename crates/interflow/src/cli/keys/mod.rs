@@ -27,10 +27,7 @@ pub enum KeysCommand {
     #[command(visible_alias = "create")]
     Add(Box<KeyAddArgs>),
     /// List keys with owner, scope, limits and state.
-    List {
-        #[command(flatten)]
-        format: FormatArgs<TableFormat>,
-    },
+    List(FormatArgs<TableFormat>),
     /// Change the team, expiry or tags of a key.
     Change(KeyChangeArgs),
     /// Replace a key by a new one with the same ID, limits and usage. It is printed once; the old one is rejected.
@@ -42,20 +39,11 @@ pub enum KeysCommand {
         overlap: Option<HumanDuration>,
     },
     /// Reject a key until it is enabled again.
-    Disable {
-        /// Key ID, as shown by `keys list`.
-        id: String,
-    },
+    Disable(KeyIdArgs),
     /// Enable a key that was disabled.
-    Enable {
-        /// Key ID, as shown by `keys list`.
-        id: String,
-    },
+    Enable(KeyIdArgs),
     /// Revoke a key immediately and for ever.
-    Revoke {
-        /// Key ID, as shown by `keys list`.
-        id: String,
-    },
+    Revoke(KeyIdArgs),
     /// Manage teams: limits, models and tags of several keys together.
     #[command(subcommand)]
     Team(groups::GroupCommand),
@@ -148,6 +136,12 @@ impl QuotaArgs {
 }
 
 #[derive(Debug, Args)]
+pub struct KeyIdArgs {
+    /// Key ID, as shown by `keys list`.
+    id: String,
+}
+
+#[derive(Debug, Args)]
 pub struct KeyChangeArgs {
     /// Key ID, as shown by `keys list`.
     pub id: String,
@@ -167,11 +161,11 @@ pub fn run(command: KeysCommand, config: &InterflowConfig, home: &DataDir) -> Re
     let store = KeyStore::open(home.join(&config.keys.file)).map_err(|e| e.to_string())?;
     let text = match command {
         KeysCommand::Add(args) => add(*args, &store, config, home)?,
-        KeysCommand::List { format } if format.is_json() => {
+        KeysCommand::List(format) if format.is_json() => {
             let keys: Vec<_> = store.ring().keys().iter().map(|k| as_json(k)).collect();
             serde_json::to_string_pretty(&keys).map_err(|e| e.to_string())? + "\n"
         }
-        KeysCommand::List { .. } => table(&store),
+        KeysCommand::List(_) => table(&store),
         KeysCommand::Change(args) => change(args, &store, home)?,
         KeysCommand::Rotate { id, overlap } => {
             let overlap = overlap.map(|overlap| overlap.0);
@@ -192,9 +186,9 @@ pub fn run(command: KeysCommand, config: &InterflowConfig, home: &DataDir) -> Re
             }
             format!("{}\n", secret.reveal())
         }
-        KeysCommand::Disable { id } => set_disabled(&store, home, &id, true)?,
-        KeysCommand::Enable { id } => set_disabled(&store, home, &id, false)?,
-        KeysCommand::Revoke { id } => {
+        KeysCommand::Disable(KeyIdArgs { id }) => set_disabled(&store, home, &id, true)?,
+        KeysCommand::Enable(KeyIdArgs { id }) => set_disabled(&store, home, &id, false)?,
+        KeysCommand::Revoke(KeyIdArgs { id }) => {
             if !store.revoke(&EditTurn::unlimited(), &id).map_err(|e| e.to_string())? {
                 return Err(no_such_key(&id));
             }

@@ -26,10 +26,7 @@ pub enum RuleFilesCommand {
     /// Print the JSON Schema of rule files.
     Schema,
     /// List the rules that agents propose over MCP, and what they would match.
-    Proposals {
-        #[command(flatten)]
-        format: FormatArgs<TextFormat>,
-    },
+    Proposals(FormatArgs<TextFormat>),
     /// Add proposed rules to a rule file of the running instance, and activate it.
     Apply {
         /// Number of the proposal.
@@ -86,7 +83,7 @@ pub fn run(command: &RuleFilesCommand, config: &InterflowConfig, home: &DataDir)
         RuleFilesCommand::List(args) => files::list(args, config),
         RuleFilesCommand::Explain(args) => files::explain(args, config, home),
         RuleFilesCommand::Test(args) => files::test(args, config),
-        RuleFilesCommand::Proposals { format } => proposals::list(format, home),
+        RuleFilesCommand::Proposals(format) => proposals::list(format, home),
         RuleFilesCommand::Apply { id, file } => proposals::apply(*id, file.as_deref(), home),
         RuleFilesCommand::Dismiss { id } => proposals::dismiss(*id, home),
         RuleFilesCommand::Schema => super::output::print_json(&interflow_rules::schema()),

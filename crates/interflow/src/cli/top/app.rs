@@ -103,8 +103,9 @@ pub enum TopCommand {
     RemoveHold(Box<HoldRule>),
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
 pub enum Link {
+    #[default]
     Connecting,
     Live,
     Gone,
@@ -131,6 +132,7 @@ pub struct InstanceFigures {
     sample: (u64, u64),
 }
 
+#[derive(Default)]
 pub struct TopApp {
     pub list: FlowList,
     /// The query, as typed; empty for all flows.
@@ -163,26 +165,7 @@ pub struct TopApp {
 
 impl TopApp {
     pub fn new(query: String) -> Self {
-        Self {
-            list: FlowList::new(),
-            query,
-            generation: 1,
-            input: None,
-            link: Link::Connecting,
-            paused: false,
-            figures: None,
-            pending: PendingView::default(),
-            screen: Screen::Flows,
-            pane: None,
-            notice: None,
-            copied: Vec::new(),
-            clipboard: None,
-            edit: None,
-            hold_rule: None,
-            quit: false,
-            loading_older: false,
-            page_height: 1,
-        }
+        Self { list: FlowList::new(), query, generation: 1, page_height: 1, ..Self::default() }
     }
 
     /// Takes an event; returns what the instance has to be asked for.

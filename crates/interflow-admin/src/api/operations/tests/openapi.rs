@@ -1,5 +1,8 @@
 //! The OpenAPI 3.1 document, generated from the table of operations; `docs/reference/openapi.json` is its committed form.
 
+use std::collections::BTreeMap;
+
+use interflow_types::data_file;
 use serde_json::{Map, Value, json};
 
 use crate::api::ROOT;
@@ -7,6 +10,9 @@ use crate::api::operations::Operation;
 use crate::api::operations::table::OperationId;
 use crate::api::operations::tests::documentation::{ApiSchemas, OperationDoc};
 use crate::error::ErrorBody;
+
+/// What each operation does, by its name in the code.
+const SUMMARIES: &str = include_str!("../../../../data/operation_summaries.txt");
 
 /// Descriptions of path parameters, by their name in the path.
 const PATH_PARAMETERS: [(&str, &str); 4] = [
@@ -21,10 +27,13 @@ fn generate_openapi() -> Value {
     let mut schemas = ApiSchemas::new();
     let error = content("application/json", schemas.responses.subschema_for::<ErrorBody>().into());
     let mut paths = Map::new();
+    let summaries: BTreeMap<_, _> = data_file::records(SUMMARIES).map(|[name, summary]| (name, summary)).collect();
     for id in OperationId::ALL {
         let operation = id.operation();
+        let name = format!("{id:?}");
+        let summary = summaries.get(&*name).unwrap_or_else(|| panic!("{name} is not in operation_summaries.txt"));
         let path = paths.entry(format!("{ROOT}{}", operation.path)).or_insert_with(|| json!({}));
-        path[operation.method.as_str().to_ascii_lowercase()] = describe(&operation, &mut schemas);
+        path[operation.method.as_str().to_ascii_lowercase()] = describe(&operation, summary, &mut schemas);
     }
     let operations = paths.values_mut().filter_map(Value::as_object_mut).flat_map(|p| p.values_mut());
     let requests = operations.filter_map(Value::as_object_mut).flat_map(|operation| {
@@ -79,20 +88,20 @@ fn simplify(value: &mut Value) {
     }
 }
 
-fn describe(operation: &Operation, schemas: &mut ApiSchemas) -> Value {
+fn describe(operation: &Operation, summary: &str, schemas: &mut ApiSchemas) -> Value {
     let mut doc = OperationDoc::default();
     operation.handler.describe(&mut doc, schemas);
     let mut parameters = path_parameters(operation.path, doc.path);
     parameters.extend(doc.query);
     let (status, body) = doc.response;
-    let mut success = json!({"description": operation.summary});
+    let mut success = json!({"description": summary});
     if let Some((media, schema)) = body {
         success["content"] = content(media, schema);
     }
     let mut responses = Map::new();
     responses.insert(status.to_string(), success);
     responses.insert("default".into(), json!({"$ref": "#/components/responses/Error"}));
-    let mut described = json!({"summary": operation.summary, "parameters": parameters, "responses": responses});
+    let mut described = json!({"summary": summary, "parameters": parameters, "responses": responses});
     described["x-required-rights"] = json!(operation.access.needed.list());
     if let Some((media, schema)) = doc.request {
         described["requestBody"] = json!({"content": content(media, schema)});
