@@ -29,7 +29,7 @@ pub enum JsonToken {
     Scalar(Range<usize>),
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum JsonExpectation {
     Value,
     ValueOrEnd,
@@ -60,12 +60,6 @@ pub struct JsonReader<'j> {
     /// For each open container, whether it is an object.
     open: Vec<bool>,
     expect: JsonExpectation,
-}
-
-impl std::fmt::Debug for JsonExpectation {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Expect")
-    }
 }
 
 impl<'j> JsonReader<'j> {

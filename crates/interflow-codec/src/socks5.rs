@@ -65,50 +65,26 @@ pub enum SocksCommand {
     Unsupported(u8),
 }
 
-/// The reply code of a request (RFC 1928 6); the variants have the numbers of the standard. `HostUnreachable` is also
-/// used for a name without an address, `TtlExpired` for timeouts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SocksReply {
-    Succeeded,
-    GeneralFailure,
-    NotAllowed,
-    NetworkUnreachable,
-    HostUnreachable,
-    ConnectionRefused,
-    TtlExpired,
-    CommandNotSupported,
-    AddressTypeNotSupported,
+interflow_types::labelled_enum! {
+    /// The reply code of a request (RFC 1928 6); the variants have the numbers of the standard. `HostUnreachable` is also
+    /// used for a name without an address, `TtlExpired` for timeouts.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum SocksReply {
+        Succeeded "succeeded",
+        GeneralFailure "general failure",
+        NotAllowed "not allowed by its rules",
+        NetworkUnreachable "network unreachable",
+        HostUnreachable "host unreachable",
+        ConnectionRefused "connection refused",
+        TtlExpired "timed out",
+        CommandNotSupported "command not supported",
+        AddressTypeNotSupported "address type not supported",
+    }
 }
 
 impl SocksReply {
-    const ALL: [Self; 9] = [
-        Self::Succeeded,
-        Self::GeneralFailure,
-        Self::NotAllowed,
-        Self::NetworkUnreachable,
-        Self::HostUnreachable,
-        Self::ConnectionRefused,
-        Self::TtlExpired,
-        Self::CommandNotSupported,
-        Self::AddressTypeNotSupported,
-    ];
-
     const fn code(self) -> u8 {
         self as u8
-    }
-
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Succeeded => "succeeded",
-            Self::GeneralFailure => "general failure",
-            Self::NotAllowed => "not allowed by its rules",
-            Self::NetworkUnreachable => "network unreachable",
-            Self::HostUnreachable => "host unreachable",
-            Self::ConnectionRefused => "connection refused",
-            Self::TtlExpired => "timed out",
-            Self::CommandNotSupported => "command not supported",
-            Self::AddressTypeNotSupported => "address type not supported",
-        }
     }
 }
 

@@ -22,7 +22,7 @@ use interflow_types::budget::MemoryReservation;
 /// assert_eq!(&parser.rest()[..], b"data: not comp");
 /// # Ok::<(), interflow_codec::sse::EventTooLarge>(())
 /// ```
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct SseParser {
     buf: BytesMut,
     max_event: usize,
@@ -57,15 +57,7 @@ pub struct EventTooLarge;
 impl SseParser {
     /// A parser for a stream whose events have at most `max_event` bytes each.
     pub fn new(max_event: usize) -> Self {
-        Self {
-            buf: BytesMut::new(),
-            max_event,
-            line: 0,
-            searched: 0,
-            after_cr: false,
-            started: false,
-            held: MemoryReservation::default(),
-        }
+        Self { max_event, ..Self::default() }
     }
 
     /// Adds received bytes. Call [`next_event`](Self::next_event) until it returns `None` before adding more, because

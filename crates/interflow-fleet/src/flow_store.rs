@@ -52,18 +52,18 @@ impl SharedStore {
         }
     }
 
-    /// Calls `each` for the flows in progress at other replicas that a query selects.
-    fn for_each_running(
+    /// Calls `each` with the flows of a table that match.
+    fn for_each(
         &self,
+        table: FlowTable,
         options: &ListOptions,
         watch: &mut dyn FnMut() -> ControlFlow<()>,
         each: &mut dyn FnMut(FlowRecord) -> ControlFlow<()>,
     ) -> Result<()> {
-        if !self.database.has_unlogged_tables() {
+        if matches!(table, FlowTable::Running) && !self.database.has_unlogged_tables() {
             return Ok(());
         }
-        let each = &mut |stored: StoredFlow| each(stored.row);
-        select::for_each_match_in(FlowTable::Running, &self.database, &self.calls(), options, watch, each)
+        select::for_each_match(table, &self.database, &self.calls(), options, watch, &mut |stored| each(stored.row))
     }
 
     /// Asks the spool first, then the database.
@@ -110,6 +110,14 @@ impl SharedStore {
 }
 
 /// Lists in one order, with each flow once: as it is in the first list that has it.
+/// A visitor of all flows.
+fn every(mut visit: impl FnMut(FlowRecord)) -> impl FnMut(FlowRecord) -> ControlFlow<()> {
+    move |row| {
+        visit(row);
+        ControlFlow::Continue(())
+    }
+}
+
 fn merge(lists: [Vec<FlowRecord>; 3], options: &ListOptions) -> Vec<FlowRecord> {
     let mut all = lists.concat();
     // Stable, so that rows of one flow stay in the order of the lists.
@@ -131,15 +139,9 @@ impl FlowStore for SharedStore {
         };
         // Then what runs elsewhere, for the same reason.
         let mut running = Vec::new();
-        self.for_each_running(options, watch, &mut |row| {
-            running.push(row);
-            ControlFlow::Continue(())
-        })?;
+        self.for_each(FlowTable::Running, options, watch, &mut every(|row| running.push(row)))?;
         let mut shared = Vec::new();
-        select::for_each_match(&self.database, &self.calls(), options, watch, &mut |stored| {
-            shared.push(stored.row);
-            ControlFlow::Continue(())
-        })?;
+        self.for_each(FlowTable::Finished, options, watch, &mut every(|row| shared.push(row)))?;
         Ok(merge([local, shared, running], options))
     }
 
@@ -167,29 +169,28 @@ impl FlowStore for SharedStore {
         }
         let options = ListOptions { query: query.clone(), limit: usize::MAX, ..ListOptions::default() };
         if !stopped.load(Relaxed) {
-            self.for_each_running(&options, &mut || progress(nothing), &mut each_once)?;
+            self.for_each(FlowTable::Running, &options, &mut || progress(nothing), &mut each_once)?;
         }
         if stopped.load(Relaxed) {
             return Ok(());
         }
         let (looked, mut found) = (Cell::new(0), ids.len() as u64);
         let count = Cell::new(found);
-        select::for_each_match(
-            &self.database,
-            &self.calls(),
+        self.for_each(
+            FlowTable::Finished,
             &options,
             &mut || {
                 looked.set(looked.get() + 1);
                 let total = total.max(looked.get());
                 progress(SearchProgress { looked: looked.get(), found: count.get(), total })
             },
-            &mut |stored| {
-                if ids.contains(&stored.row.id) {
+            &mut |row| {
+                if ids.contains(&row.id) {
                     return ControlFlow::Continue(());
                 }
                 found += 1;
                 count.set(found);
-                each(stored.row)
+                each(row)
             },
         )
     }
@@ -245,25 +246,21 @@ impl FlowStore for SharedStore {
         self.database.run(|client| async move { client.simple_query("SELECT 1").await.map(drop) })?;
         let mut local = Vec::new();
         if let Some(spool) = &self.spool {
-            spool.for_each_selected(query, watch, &mut |row| {
-                local.push(row.id);
-                ControlFlow::Continue(())
-            })?;
+            spool.for_each_selected(query, watch, &mut every(|row| local.push(row.id)))?;
         }
         if let (shared, true) = select::count(&self.database, query, &local, watch)? {
             return Ok(local.len() as u64 + shared);
         }
         let mut ids: HashSet<FlowId> = local.into_iter().collect();
         let all = ListOptions { query: query.clone(), limit: usize::MAX, ..ListOptions::default() };
-        self.for_each_running(&all, watch, &mut |row| {
-            ids.insert(row.id);
-            ControlFlow::Continue(())
-        })?;
+        self.for_each(FlowTable::Running, &all, watch, &mut every(|row| _ = ids.insert(row.id)))?;
         let mut matches = ids.len() as u64;
-        select::for_each_match(&self.database, &self.calls(), &all, watch, &mut |stored| {
-            matches += u64::from(!ids.contains(&stored.row.id));
-            ControlFlow::Continue(())
-        })?;
+        self.for_each(
+            FlowTable::Finished,
+            &all,
+            watch,
+            &mut every(|row| matches += u64::from(!ids.contains(&row.id))),
+        )?;
         Ok(matches)
     }
 
@@ -313,16 +310,8 @@ impl FlowStore for SharedStore {
         loop {
             let page = ListOptions { query: query.clone(), order: ListOrder::Oldest, after, limit: PRUNE_STEP };
             let mut ids = Vec::new();
-            select::for_each_match(
-                &self.database,
-                &self.calls(),
-                &page,
-                &mut || ControlFlow::Continue(()),
-                &mut |stored| {
-                    ids.push(stored.row.id);
-                    ControlFlow::Continue(())
-                },
-            )?;
+            let unwatched = &mut || ControlFlow::Continue(());
+            self.for_each(FlowTable::Finished, &page, unwatched, &mut every(|row| ids.push(row.id)))?;
             let Some(last) = ids.last().copied() else { break };
             after = Some(last);
             pruned += change::delete(&self.database, &ids)?;

@@ -239,19 +239,36 @@ impl AsyncRead for IoStream {
     }
 }
 
+/// Calls a method of the stream that is written to, by `&` or `&mut`; the last expression is for a closed one.
+macro_rules! of_writer {
+    ([$($by:tt)+] $stream:ident, $io:ident => $call:expr, $closed:expr) => {
+        match $($by)+ $stream.0 {
+            IoInner::Tcp($io) => $call,
+            IoInner::ServerTls($io) => $call,
+            IoInner::ClientTls($io) => $call,
+            #[cfg(feature = "impersonate")]
+            IoInner::Impersonated($io) => $call,
+            IoInner::Other($io) => $call,
+            IoInner::Prefixed(rewind) => {
+                let $io = $($by)+ rewind.io;
+                $call
+            }
+            IoInner::Ahead(ahead) => {
+                let $io = $($by)+ ahead.io;
+                $call
+            }
+            IoInner::Closed => $closed,
+        }
+    };
+}
+
+fn broken_pipe() -> Poll<io::Result<usize>> {
+    Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()))
+}
+
 impl AsyncWrite for IoStream {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        match &mut self.0 {
-            IoInner::Tcp(s) => Pin::new(s).poll_write(cx, buf),
-            IoInner::ServerTls(s) => Pin::new(&mut **s).poll_write(cx, buf),
-            IoInner::ClientTls(s) => Pin::new(&mut **s).poll_write(cx, buf),
-            #[cfg(feature = "impersonate")]
-            IoInner::Impersonated(s) => Pin::new(&mut **s).poll_write(cx, buf),
-            IoInner::Prefixed(p) => Pin::new(&mut p.io).poll_write(cx, buf),
-            IoInner::Ahead(a) => Pin::new(&mut a.io).poll_write(cx, buf),
-            IoInner::Other(s) => Pin::new(&mut **s).poll_write(cx, buf),
-            IoInner::Closed => Poll::Ready(Err(io::ErrorKind::BrokenPipe.into())),
-        }
+        of_writer!([&mut] self, io => Pin::new(io).poll_write(cx, buf), broken_pipe())
     }
 
     fn poll_write_vectored(
@@ -259,59 +276,19 @@ impl AsyncWrite for IoStream {
         cx: &mut Context<'_>,
         bufs: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        match &mut self.0 {
-            IoInner::Tcp(s) => Pin::new(s).poll_write_vectored(cx, bufs),
-            IoInner::ServerTls(s) => Pin::new(&mut **s).poll_write_vectored(cx, bufs),
-            IoInner::ClientTls(s) => Pin::new(&mut **s).poll_write_vectored(cx, bufs),
-            #[cfg(feature = "impersonate")]
-            IoInner::Impersonated(s) => Pin::new(&mut **s).poll_write_vectored(cx, bufs),
-            IoInner::Prefixed(p) => Pin::new(&mut p.io).poll_write_vectored(cx, bufs),
-            IoInner::Ahead(a) => Pin::new(&mut a.io).poll_write_vectored(cx, bufs),
-            IoInner::Other(s) => Pin::new(&mut **s).poll_write_vectored(cx, bufs),
-            IoInner::Closed => Poll::Ready(Err(io::ErrorKind::BrokenPipe.into())),
-        }
+        of_writer!([&mut] self, io => Pin::new(io).poll_write_vectored(cx, bufs), broken_pipe())
     }
 
     fn is_write_vectored(&self) -> bool {
-        match &self.0 {
-            IoInner::Tcp(s) => s.is_write_vectored(),
-            IoInner::ServerTls(s) => s.is_write_vectored(),
-            IoInner::ClientTls(s) => s.is_write_vectored(),
-            #[cfg(feature = "impersonate")]
-            IoInner::Impersonated(s) => s.is_write_vectored(),
-            IoInner::Prefixed(p) => p.io.is_write_vectored(),
-            IoInner::Ahead(a) => a.io.is_write_vectored(),
-            IoInner::Other(s) => s.is_write_vectored(),
-            IoInner::Closed => true,
-        }
+        of_writer!([&] self, io => io.is_write_vectored(), true)
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match &mut self.0 {
-            IoInner::Tcp(s) => Pin::new(s).poll_flush(cx),
-            IoInner::ServerTls(s) => Pin::new(&mut **s).poll_flush(cx),
-            IoInner::ClientTls(s) => Pin::new(&mut **s).poll_flush(cx),
-            #[cfg(feature = "impersonate")]
-            IoInner::Impersonated(s) => Pin::new(&mut **s).poll_flush(cx),
-            IoInner::Prefixed(p) => Pin::new(&mut p.io).poll_flush(cx),
-            IoInner::Ahead(a) => Pin::new(&mut a.io).poll_flush(cx),
-            IoInner::Other(s) => Pin::new(&mut **s).poll_flush(cx),
-            IoInner::Closed => Poll::Ready(Ok(())),
-        }
+        of_writer!([&mut] self, io => Pin::new(io).poll_flush(cx), Poll::Ready(Ok(())))
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match &mut self.0 {
-            IoInner::Tcp(s) => Pin::new(s).poll_shutdown(cx),
-            IoInner::ServerTls(s) => Pin::new(&mut **s).poll_shutdown(cx),
-            IoInner::ClientTls(s) => Pin::new(&mut **s).poll_shutdown(cx),
-            #[cfg(feature = "impersonate")]
-            IoInner::Impersonated(s) => Pin::new(&mut **s).poll_shutdown(cx),
-            IoInner::Prefixed(p) => Pin::new(&mut p.io).poll_shutdown(cx),
-            IoInner::Ahead(a) => Pin::new(&mut a.io).poll_shutdown(cx),
-            IoInner::Other(s) => Pin::new(&mut **s).poll_shutdown(cx),
-            IoInner::Closed => Poll::Ready(Ok(())),
-        }
+        of_writer!([&mut] self, io => Pin::new(io).poll_shutdown(cx), Poll::Ready(Ok(())))
     }
 }
 

@@ -109,19 +109,11 @@ impl CompiledConfig {
         own: Vec<SocketAddr>,
         components: ServerComponents,
     ) -> Result<Self, ConfigError> {
-        let hosts = |place: &str, list: &[String]| {
-            HostPatterns::parse(list).map_err(|e| e.to_string()).map_err(ConfigError::at_key(place))
-        };
+        let hosts = |place: &str, list: &[String]| HostPatterns::parse(list).map_err(ConfigError::at_key(place));
         let up = &config.upstream;
-        let users = config
-            .auth
-            .users
-            .as_deref()
-            .map(UserDatabase::read)
-            .transpose()
-            .map_err(|e| ConfigError::at_key("auth.users")(e.to_string()))?;
+        let users = config.auth.users.as_deref().map(UserDatabase::read).transpose();
         let settings = Self {
-            users,
+            users: users.map_err(ConfigError::at_key("auth.users"))?,
             rules: AccessRules::new(&config.access.rule).map_err(ConfigError::at_key("access"))?,
             guard: Arc::new(
                 PrivateAddressFilter::new(config.access.deny_private, config.access.allow_private.clone(), own)
@@ -352,9 +344,8 @@ impl CompiledConfig {
 pub fn check(config: &ProxyServerConfig) -> Result<(), ConfigError> {
     crate::listener_tls::ListenerTls::load(config)?;
     if !(2..=90).contains(&config.intercept.leaf_validity_days) {
-        return Err(ConfigError::at_key("intercept.leaf_validity_days")(
-            "the validity of leaf certificates must be 2 to 90 days".to_owned(),
-        ));
+        let what = "the validity of leaf certificates must be 2 to 90 days";
+        return Err(ConfigError::at_key("intercept.leaf_validity_days")(what));
     }
     check_ca(&config.intercept)?;
     if config.workers.count > MAX_WORKERS {
@@ -396,7 +387,7 @@ fn check_ca(config: &InterceptConfig) -> Result<(), ConfigError> {
                 return Err(ConfigError::at_key(key)(format!("it is needed, since {other} is set")));
             }
             Some(text) if !text.starts_with("file:") && !text.starts_with("env:") => {
-                return Err(ConfigError::at_key(key)("it must be file:PATH or env:NAME".to_owned()));
+                return Err(ConfigError::at_key(key)("it must be file:PATH or env:NAME"));
             }
             _ => {}
         }
@@ -419,9 +410,7 @@ fn resolver(config: &ProxyServerConfig) -> Result<DnsResolver, ConfigError> {
     let https = match config.upstream.dns_over_https.as_deref() {
         None => None,
         Some(_) if !config.upstream.name_servers.is_empty() => {
-            return Err(ConfigError::at_key(key)(
-                "conflicts with `upstream.name_servers`: set only one of them".into(),
-            ));
+            return Err(ConfigError::at_key(key)("conflicts with `upstream.name_servers`: set only one of them"));
         }
         Some(server) => {
             let tls = tls_profile(&config.upstream.extra_ca, None, false, None)?;
@@ -433,9 +422,7 @@ fn resolver(config: &ProxyServerConfig) -> Result<DnsResolver, ConfigError> {
 
 fn client_certificates(config: &ProxyServerConfig) -> Result<ClientCertificateFiles, ConfigError> {
     let one = |c: &crate::config::ClientCertificateConfig| {
-        let hosts = HostPatterns::parse(&c.hosts)
-            .map_err(|e| e.to_string())
-            .map_err(ConfigError::at_key("upstream.client_certificate"))?;
+        let hosts = HostPatterns::parse(&c.hosts).map_err(ConfigError::at_key("upstream.client_certificate"))?;
         Ok((hosts, c.files()))
     };
     config.upstream.client_certificate.iter().map(one).collect()
@@ -454,7 +441,7 @@ fn tls_profile(
         version,
         ..TlsProfileOptions::default()
     };
-    TlsProfile::new(options).map_err(|e| ConfigError::at_key("upstream.extra_ca")(e.to_string()))
+    TlsProfile::new(options).map_err(ConfigError::at_key("upstream.extra_ca"))
 }
 
 type ClientTlsProfiles = Vec<(HostPatterns, Arc<TlsProfile>, Arc<TlsProfile>)>;
@@ -462,12 +449,13 @@ type ClientTlsProfiles = Vec<(HostPatterns, Arc<TlsProfile>, Arc<TlsProfile>)>;
 fn client_profiles(config: &ProxyServerConfig) -> Result<ClientTlsProfiles, ConfigError> {
     let one = |(i, c): (usize, &crate::config::ClientCertificateConfig)| {
         let key = format!("upstream.client_certificate[{i}]");
-        let at = || ConfigError::at_key(key.clone());
-        let hosts = HostPatterns::parse(&c.hosts).map_err(|e| e.to_string()).map_err(at())?;
-        let certificate = read_client_certificate(&c.files()).map_err(at())?;
-        let extra_ca = &config.upstream.extra_ca;
-        let verified = tls_profile(extra_ca, Some(certificate.clone()), false, None).map_err(|e| at()(e.what))?;
-        let unverified = tls_profile(extra_ca, Some(certificate), true, None).map_err(|e| at()(e.what))?;
+        let hosts = HostPatterns::parse(&c.hosts).map_err(ConfigError::at_key(&key))?;
+        let certificate = read_client_certificate(&c.files()).map_err(ConfigError::at_key(&key))?;
+        let profile = |danger| {
+            let profile = tls_profile(&config.upstream.extra_ca, Some(certificate.clone()), danger, None);
+            profile.map_err(|e| ConfigError { place: key.clone(), ..e })
+        };
+        let (verified, unverified) = (profile(false)?, profile(true)?);
         Ok((hosts, verified, unverified))
     };
     config.upstream.client_certificate.iter().enumerate().map(one).collect()
@@ -477,13 +465,13 @@ type ProxiesByHost = Vec<(HostPatterns, Arc<[UpstreamProxy]>)>;
 
 fn proxies(config: &ProxyServerConfig) -> Result<ProxiesByHost, ConfigError> {
     let one = |(i, rule): (usize, &crate::config::UpstreamProxyRule)| {
-        let at = || ConfigError::at_key(format!("upstream.proxy[{i}]"));
-        let hosts = HostPatterns::parse(&rule.hosts).map_err(|e| e.to_string()).map_err(at())?;
+        let key = format!("upstream.proxy[{i}]");
+        let hosts = HostPatterns::parse(&rule.hosts).map_err(ConfigError::at_key(&key))?;
         let parse = |text: &String| {
             let text = resolve_secret_ref(text)?;
             text.parse::<UpstreamProxy>().map_err(|e| e.to_string())
         };
-        let via = rule.via.iter().map(parse).collect::<Result<Vec<_>, String>>().map_err(at())?;
+        let via = rule.via.iter().map(parse).collect::<Result<Vec<_>, String>>().map_err(ConfigError::at_key(&key))?;
         Ok((hosts, via.into()))
     };
     config.upstream.proxy.iter().enumerate().map(one).collect()

@@ -23,9 +23,9 @@ pub struct ConfigError {
 
 impl ConfigError {
     /// Completes an error text with its key.
-    pub(crate) fn at_key(place: impl Into<String>) -> impl FnOnce(String) -> Self {
+    pub(crate) fn at_key<E: ToString>(place: impl Into<String>) -> impl FnOnce(E) -> Self {
         let place = place.into();
-        move |what| Self { place, what }
+        move |what| Self { place, what: what.to_string() }
     }
 }
 

@@ -89,6 +89,18 @@ impl Expr {
         Self::term(Key::Is, TermTest::Flag(flag))
     }
 
+    /// The same condition with all terms at this position of a text.
+    pub(crate) fn placed(self, span: QuerySpan) -> Self {
+        let all = |parts: Vec<Self>| parts.into_iter().map(|part| part.placed(span)).collect();
+        match self {
+            Self::All => Self::All,
+            Self::And(parts) => Self::And(all(parts)),
+            Self::Or(parts) => Self::Or(all(parts)),
+            Self::Not(inner) => Self::Not(Box::new(inner.placed(span))),
+            Self::Term(term) => Self::Term(Term { span, ..term }),
+        }
+    }
+
     /// Calls `see` with every term, from left to right, those under a negation included.
     pub fn visit<'a>(&'a self, see: &mut dyn FnMut(&'a Term)) {
         match self {

@@ -48,6 +48,12 @@ pub(crate) fn parse(text: &str, hosts: HostMatch) -> Result<ParsedQuery> {
     }
 }
 
+/// The condition that a table of the program defines by a query, at a position of another query.
+pub(crate) fn definition(query: &str, span: QuerySpan) -> Expr {
+    let (expr, _) = parse(query, HostMatch::Whole).expect("the tables hold valid queries");
+    expr.placed(span)
+}
+
 /// The operator that the word is, whatever its case. In lower case, such as `or`, it is searched as a word.
 pub(crate) fn operator_named(word: &str) -> Option<&'static str> {
     ["AND", "OR", "NOT"].into_iter().find(|operator| operator.eq_ignore_ascii_case(word))

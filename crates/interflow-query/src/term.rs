@@ -122,10 +122,7 @@ impl QueryParser<'_> {
             if !(word.quoted || exact && takes_text(*key))
                 && let Some(meant) = word.plain().and_then(|text| find_word(*key, text))
             {
-                return Ok(match meant.expr() {
-                    Expr::Term(term) => Expr::Term(Term { span: QuerySpan::new(start, self.at), ..term }),
-                    other => other,
-                });
+                return Ok(meant.expr(QuerySpan::new(start, self.at)));
             }
             self.test(*key, word, exact)?
         };

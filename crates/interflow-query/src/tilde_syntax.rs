@@ -1,75 +1,32 @@
 //! Parses mitmproxy's filter syntax into the same tree. Its regular expressions ignore case; `!` has precedence over
 //! `&`, and that over `|`; adjacent terms must all hold.
 
+use std::sync::LazyLock;
+
+use interflow_types::data_file;
+
 use crate::ast::{CompareOp, Expr, NumberTest, QuerySpan, RegexSource, Term, TermTest, TextPattern};
 use crate::error::QueryError;
-use crate::key::{Flag, Key};
+use crate::key::Key;
 use crate::limits::{MAX_DEPTH, MAX_TERMS};
-use crate::parse::{ParsedQuery, lowercase_operator_error, operator_named};
+use crate::parse::{ParsedQuery, definition, lowercase_operator_error, operator_named};
 use crate::pattern;
 use crate::suggestion::closest_name;
 
 type Result<T> = std::result::Result<T, QueryError>;
 
-#[derive(Clone, Copy)]
-enum FilterAtom {
-    Alone(fn() -> Expr),
-    /// A regex, tested on each of these keys; one match suffices.
-    Search(&'static [Key]),
-    /// A status code (`~c`).
-    Code,
-}
-
-const ATOMS: &[(&str, FilterAtom)] = &[
-    ("a", FilterAtom::Alone(asset_expr)),
-    ("all", FilterAtom::Alone(|| Expr::All)),
-    ("e", FilterAtom::Alone(|| Expr::flag(Flag::Error))),
-    // In mitmproxy, a WebSocket is an HTTP flow with messages.
-    ("http", FilterAtom::Alone(|| Expr::or([Expr::flag(Flag::Http), Expr::flag(Flag::Websocket)]))),
-    ("websocket", FilterAtom::Alone(|| Expr::flag(Flag::Websocket))),
-    ("tcp", FilterAtom::Alone(|| Expr::flag(Flag::Tunnel))),
-    // Interflow records no such flows, so nothing is selected.
-    ("udp", FilterAtom::Alone(|| Expr::or([]))),
-    ("dns", FilterAtom::Alone(|| Expr::or([]))),
-    ("q", FilterAtom::Alone(|| Expr::not(Expr::flag(Flag::Answered)))),
-    ("s", FilterAtom::Alone(|| Expr::flag(Flag::Answered))),
-    // Interflow's tags take the place of mitmproxy's markers.
-    ("marked", FilterAtom::Alone(|| Expr::term(Key::Tag, TermTest::Present))),
-    ("replay", FilterAtom::Alone(|| Expr::flag(Flag::Replay))),
-    ("replayq", FilterAtom::Alone(|| Expr::flag(Flag::Replay))),
-    (
-        "replays",
-        FilterAtom::Alone(|| Expr::term(Key::Tag, TermTest::Text(TextPattern::Text("server-replay".to_owned())))),
-    ),
-    ("b", FilterAtom::Search(&[Key::Body])),
-    ("bq", FilterAtom::Search(&[Key::ReqBody])),
-    ("bs", FilterAtom::Search(&[Key::RespBody])),
-    ("h", FilterAtom::Search(&[Key::Header])),
-    ("hq", FilterAtom::Search(&[Key::ReqHeader])),
-    ("hs", FilterAtom::Search(&[Key::RespHeader])),
-    ("t", FilterAtom::Search(&[Key::Type])),
-    ("tq", FilterAtom::Search(&[Key::ReqType])),
-    ("ts", FilterAtom::Search(&[Key::RespType])),
-    ("d", FilterAtom::Search(&[Key::Host])),
-    ("u", FilterAtom::Search(&[Key::Url])),
-    ("m", FilterAtom::Search(&[Key::Method])),
-    ("src", FilterAtom::Search(&[Key::Client])),
-    ("dst", FilterAtom::Search(&[Key::Authority])),
-    ("meta", FilterAtom::Search(&[Key::Tag, Key::Comment])),
-    ("marker", FilterAtom::Search(&[Key::Tag])),
-    ("comment", FilterAtom::Search(&[Key::Comment])),
-    ("c", FilterAtom::Code),
-];
+/// mitmproxy's operators without the `~`, and their meanings.
+static OPERATORS: LazyLock<Vec<(&str, &str)>> = LazyLock::new(|| {
+    data_file::lines(include_str!("../data/mitmproxy_operators.txt")).filter_map(|line| line.split_once(' ')).collect()
+});
+/// The meaning of an operator that is followed by a regex, before the keys on which that is tested; one match suffices.
+const REGEX: &str = "REGEX ";
+/// The meaning of the operator that is followed by a status code.
+const STATUS: &str = "STATUS CODE";
 
 /// mitmproxy's operators without the `~`, and whether they take an argument.
 pub fn operators() -> impl Iterator<Item = (&'static str, bool)> {
-    ATOMS.iter().map(|(name, atom)| (*name, !matches!(atom, FilterAtom::Alone(_))))
-}
-
-/// The resources of a page: scripts, style sheets, images, fonts.
-fn asset_expr() -> Expr {
-    let types = r"^(text/javascript|(application|text)/(x-)?javascript|text/css|image/|application/x-shockwave-flash|(application/(x-)?)?font)";
-    Expr::term(Key::RespType, TermTest::Text(TextPattern::Regex(RegexSource::new(types, true))))
+    OPERATORS.iter().map(|(name, meaning)| (*name, *meaning == STATUS || meaning.starts_with(REGEX)))
 }
 
 /// The error about an operator among the terms of a query in Interflow's syntax.
@@ -82,7 +39,7 @@ pub(crate) fn leading_atom(text: &str) -> Option<&str> {
     let rest = text.strip_prefix('~')?;
     let len = rest.find(|c: char| !c.is_ascii_alphabetic()).unwrap_or(rest.len());
     let ends = rest[len..].chars().next().is_none_or(|c| c.is_whitespace() || matches!(c, ')' | '"' | '\''));
-    (ends && ATOMS.iter().any(|(name, _)| *name == &rest[..len])).then_some(&text[..=len])
+    (ends && OPERATORS.iter().any(|(name, _)| *name == &rest[..len])).then_some(&text[..=len])
 }
 
 /// Whether a query is in this syntax: it begins with an operator, possibly after `!` and `(`.
@@ -144,21 +101,20 @@ impl<'a> FilterParser<'a> {
     }
 
     fn alternatives(&mut self) -> Result<Expr> {
-        let mut parts = vec![self.conjunction()?];
-        while self.peek() == Some('|') {
-            self.at += 1;
-            parts.push(self.conjunction()?);
-        }
-        Ok(Expr::or(parts))
+        self.joined('|', Self::conjunction).map(Expr::or)
     }
 
     fn conjunction(&mut self) -> Result<Expr> {
-        let mut parts = vec![self.negation()?];
-        while self.peek() == Some('&') {
+        self.joined('&', Self::negation).map(Expr::and)
+    }
+
+    fn joined(&mut self, sign: char, operand: fn(&mut Self) -> Result<Expr>) -> Result<Vec<Expr>> {
+        let mut parts = vec![operand(self)?];
+        while self.peek() == Some(sign) {
             self.at += 1;
-            parts.push(self.negation()?);
+            parts.push(operand(self)?);
         }
-        Ok(Expr::and(parts))
+        Ok(parts)
     }
 
     fn negation(&mut self) -> Result<Expr> {
@@ -223,17 +179,18 @@ impl<'a> FilterParser<'a> {
         let start = self.at;
         let name = self.rest()[1..].split(|c: char| !c.is_ascii_alphabetic()).next().unwrap_or_default();
         self.at += 1 + name.len();
-        let Some((_, atom)) = ATOMS.iter().find(|(n, _)| *n == name) else {
-            let error = self.error(QuerySpan::new(start, self.at), format!("mitmproxy has no '~{name}'"));
-            return Err(match closest_name(name, ATOMS.iter().map(|(n, _)| *n)) {
+        let span = QuerySpan::new(start, self.at);
+        let Some((_, meaning)) = OPERATORS.iter().find(|(n, _)| *n == name) else {
+            let error = self.error(span, format!("mitmproxy has no '~{name}'"));
+            return Err(match closest_name(name, OPERATORS.iter().map(|(n, _)| *n)) {
                 Some(meant) => error.with_remedy(format!("did you mean '~{meant}'?")),
                 None => error.with_remedy("see the list of its filter expressions, or use key:value terms"),
             });
         };
-        match atom {
-            FilterAtom::Alone(expr) => Ok(expr()),
-            FilterAtom::Search(keys) => self.search(keys, start),
-            FilterAtom::Code => self.code(start),
+        match meaning.strip_prefix(REGEX) {
+            Some(keys) => self.search(&keys.split(' ').filter_map(Key::find).collect::<Vec<_>>(), start),
+            None if *meaning == STATUS => self.code(start),
+            None => Ok(definition(meaning, span)),
         }
     }
 

@@ -5,7 +5,8 @@ use std::path::Path;
 
 use interflow_query::key::{FLAGS, KEYS, KeyInfo, ValueKind};
 use interflow_query::{
-    MAX_DEPTH, MAX_LENGTH, MAX_TERMS, Query, SYNTAX, SYNTAX_NOTES, TABLE_WORDS, TAGS, TagInfo, tilde_operators,
+    MAX_DEPTH, MAX_LENGTH, MAX_TERMS, Query, QuerySpan, SYNTAX, SYNTAX_NOTES, TABLE_WORDS, TAGS, TagInfo,
+    tilde_operators,
 };
 use interflow_testkit::docs::check_reference_page;
 
@@ -105,8 +106,8 @@ fn page() -> String {
         "\n## Words of the table\n\nThe words that the table of flows shows are values, too. A word in quotes is searched as a text: \
          `type:\"sse\"`.\n\n| term | same as | the flow |\n|---|---|---|\n",
     );
-    for word in TABLE_WORDS {
-        let same = code(&word.expr().to_string());
+    for word in TABLE_WORDS.iter() {
+        let same = code(&word.expr(QuerySpan::default()).to_string());
         let _ = writeln!(page, "| `{}:{}` | {same} | {} |", word.key.name(), word.word, word.doc);
     }
     page.push_str(

@@ -32,24 +32,15 @@ pub struct PhaseExplanation {
     pub actions: Vec<&'static str>,
 }
 
-/// Whether a rule's condition holds in a phase.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum PhaseOutcome {
-    Matched,
-    No,
-    /// The deciding data was not available in this phase, or was not recorded.
-    Open,
-}
-
-impl PhaseOutcome {
-    /// The name in the API and on the command line.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Matched => "matched",
-            Self::No => "no",
-            Self::Open => "open",
-        }
+interflow_types::labelled_enum! {
+    /// Whether a rule's condition holds in a phase.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+    #[serde(rename_all = "lowercase")]
+    pub enum PhaseOutcome {
+        Matched "matched",
+        No "no",
+        /// The deciding data was not available in this phase, or was not recorded.
+        Open "open",
     }
 }
 

@@ -122,7 +122,7 @@ fn section(page: &mut String, action: &ActionInfo, params: &Value, schema: &Valu
         (false, false) => format!("Phases: `{earliest}` to `{latest}`, by default `{natural}`."),
     };
     let doc = action.doc.trim();
-    let _ = write!(page, "\n### `{}`\n\n{doc}\n{phases}\nExample: `{}`\n", action.name, action.example);
+    let _ = write!(page, "\n### `{}`\n\n{doc}\n{phases}\nExample: `{}`\n", action.name, action.example());
     parameters(page, params, schema);
 }
 

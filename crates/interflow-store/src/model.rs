@@ -337,40 +337,29 @@ impl std::str::FromStr for Sha256Digest {
 
 interflow_types::serialize_as_text!(Sha256Digest);
 
-/// Why a body is not recorded in full.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum MissingReason {
-    /// Limited by `record.max_body` or `record.bodies = false`.
-    Capped,
-    /// The recorder was too far behind and configured to drop, or the disk was full.
-    Dropped,
-    /// Lost when the process or machine crashed, or damaged on disk.
-    Lost,
-    /// Media or a large body, of which only the first part is recorded (`record.large_bodies`).
-    Head,
-    /// Media decrypted here, of which nothing is recorded (`record.decrypted_media`).
-    Decrypted,
-    /// A key or a licence, or a text that contains keys: never recorded.
-    Secret,
-    /// The flow runs at another replica, which has its bodies until it has ended.
-    Elsewhere,
+interflow_types::labelled_enum! {
+    /// Why a body is not recorded in full.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+    #[serde(rename_all = "lowercase")]
+    pub enum MissingReason {
+        /// Limited by `record.max_body` or `record.bodies = false`.
+        Capped "capped",
+        /// The recorder was too far behind and configured to drop, or the disk was full.
+        Dropped "dropped",
+        /// Lost when the process or machine crashed, or damaged on disk.
+        Lost "lost",
+        /// Media or a large body, of which only the first part is recorded (`record.large_bodies`).
+        Head "head",
+        /// Media decrypted here, of which nothing is recorded (`record.decrypted_media`).
+        Decrypted "decrypted",
+        /// A key or a licence, or a text that contains keys: never recorded.
+        Secret "secret",
+        /// The flow runs at another replica, which has its bodies until it has ended.
+        Elsewhere "elsewhere",
+    }
 }
 
 impl MissingReason {
-    /// The published label, such as `capped`.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Capped => "capped",
-            Self::Dropped => "dropped",
-            Self::Lost => "lost",
-            Self::Head => "head",
-            Self::Decrypted => "decrypted",
-            Self::Secret => "secret",
-            Self::Elsewhere => "elsewhere",
-        }
-    }
-
     pub const fn explanation(self) -> &'static str {
         match self {
             Self::Capped => "capped by the configuration",

@@ -19,4 +19,23 @@ macro_rules! serialize_as_text {
     )+};
 }
 
+/// An enum whose variants have labels, each written behind its variant.
+#[macro_export]
+macro_rules! labelled_enum {
+    ($(#[$attribute:meta])* $vis:vis enum $name:ident { $($(#[$doc:meta])* $variant:ident $label:literal,)* }) => {
+        $(#[$attribute])*
+        $vis enum $name { $($(#[$doc])* $variant,)* }
+
+        impl $name {
+            /// All variants, in the order of their discriminants.
+            pub const ALL: [Self; [$($label),*].len()] = [$(Self::$variant),*];
+
+            /// The published label.
+            pub const fn as_str(self) -> &'static str {
+                match self { $(Self::$variant => $label,)* }
+            }
+        }
+    };
+}
+
 serialize_as_text!(crate::FlowId, crate::Authority);

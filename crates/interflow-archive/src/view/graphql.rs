@@ -11,9 +11,7 @@ struct GraphQlRequest {
     query: String,
     #[serde(default, rename = "operationName")]
     operation_name: Option<String>,
-    #[serde(default)]
     variables: Option<Value>,
-    #[serde(default)]
     extensions: Option<Value>,
 }
 

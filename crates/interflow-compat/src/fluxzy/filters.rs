@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::LazyLock;
 use std::time::Duration;
 
-use interflow_query::{CompareOp, Expr, Flag, Key, NumberTest, Query, TermTest};
+use interflow_query::{CompareOp, Expr, Key, NumberTest, Query, TermTest};
 use interflow_rules::ConditionExpr;
 use interflow_rules::format::{ExecCondition, MatchMode, TextField, TextPredicate, unknown_key_message};
 use interflow_types::Direction::{self, Request, Response};
@@ -34,10 +34,18 @@ pub(super) fn read(node: &FluxzyNode<'_>) -> ConditionExpr {
 }
 
 fn convert_filter(node: &FluxzyNode<'_>, kind: &str) -> Option<ConditionExpr> {
+    let fixed =
+        data_file::records::<3>(TABLE).find(|[known, ..]| *known == kind).filter(|[.., meaning]| !meaning.is_empty());
+    if let Some([_, _, meaning]) = fixed {
+        return Some(match meaning.split_once(' ') {
+            Some(("request", part)) => media_type_filter(Request, part),
+            Some((_, part)) => media_type_filter(Response, part),
+            None => query_filter(meaning),
+        });
+    }
     Some(match kind {
         "any" => ConditionExpr::Always(true),
         "no" => ConditionExpr::Always(false),
-        "issecure" => query_filter("scheme:https"),
         "filtercollection" => collection(node),
         "isself" => ConditionExpr::OwnAddress,
         "connection" => ConditionExpr::Connection(node.number("connectionId").unwrap_or_default()),
@@ -92,18 +100,10 @@ fn request(node: &FluxzyNode<'_>, kind: &str) -> Option<ConditionExpr> {
             let name = header_name(node);
             string_filter(node, TextField::Cookie(name), MatchMode::Contains)
         }
-        "formurlencodedrequest" => media_type_filter(Request, "urlencoded"),
-        "multipartdatarequest" => media_type_filter(Request, "multipart"),
         "formrequest" => {
             ConditionExpr::or(vec![media_type_filter(Request, "urlencoded"), media_type_filter(Request, "multipart")])
         }
-        "jsonrequest" => media_type_filter(Request, "json"),
-        "protobufrequest" => media_type_filter(Request, "protobuf"),
         "isgrpc" => text_filter(TextField::MediaType(Request), MatchMode::Prefix, "application/grpc"),
-        "iswebsocket" => ConditionExpr::flag(Flag::Websocket),
-        "h11trafficonly" | "h2trafficonly" => {
-            query_filter(if kind == "h11trafficonly" { "version:1.1" } else { "version:2" })
-        }
         "hasrequestbody" => ConditionExpr::HasBody(Request),
         _ => return None,
     })
@@ -124,21 +124,10 @@ fn response(node: &FluxzyNode<'_>, kind: &str) -> Option<ConditionExpr> {
             }
             ConditionExpr::or(codes.into_iter().map(|c| number_filter(Key::Status, c)).collect())
         }
-        "statuscodesuccess" => query_filter("status:2xx"),
-        "statuscoderedirection" => query_filter("status:3xx"),
-        "statuscodeclienterror" => query_filter("status:4xx"),
-        "statuscodeservererror" => query_filter("status:5xx"),
         "responseheader" => {
             let name = header(node);
             string_filter(node, TextField::Header(Response, name), MatchMode::Exact)
         }
-        "contenttypexml" => media_type_filter(Response, "xml"),
-        "cssstyle" => media_type_filter(Response, "css"),
-        "font" => media_type_filter(Response, "font"),
-        "htmlresponse" => media_type_filter(Response, "text/html"),
-        "image" => media_type_filter(Response, "image"),
-        "jsonresponse" => media_type_filter(Response, "json"),
-        "protobufresponse" => media_type_filter(Response, "protobuf"),
         "protobuf" => {
             ConditionExpr::or(vec![media_type_filter(Request, "protobuf"), media_type_filter(Response, "protobuf")])
         }

@@ -5,12 +5,11 @@ use std::ops::{Deref, DerefMut};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
-use std::task::{Context, Poll};
 use std::time::Duration;
 
 use deadpool_postgres::{Connect, Manager, ManagerConfig, Object, Pool, PoolError, RecyclingMethod};
 use interflow_store::{Result, StoreError};
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::task::JoinHandle;
 use tokio_postgres::error::SqlState;
 use tokio_postgres::tls::{ChannelBinding, MakeTlsConnect, TlsConnect, TlsStream};
@@ -76,8 +75,6 @@ struct Handshake {
     host: String,
 }
 
-pub(crate) struct EncryptedStream(BoxedStream);
-
 impl Connector {
     pub(crate) fn new(url: PostgresUrl, tls: TlsClientFactory, row_key: Option<RowKey>) -> Result<Self> {
         let client = tls(&url.tls).map_err(|e| StoreError::Shared(format!("record.store: {e}")))?;
@@ -115,7 +112,7 @@ impl Connector {
     }
 
     /// A connection outside the pool; the caller drives it.
-    pub(crate) async fn connect(&self) -> Result<(Client, Connection<Socket, EncryptedStream>)> {
+    pub(crate) async fn connect(&self) -> Result<(Client, Connection<Socket, BoxedStream>)> {
         match connect_first(&self.url.hosts, &self.tls).await {
             Ok(connected) => Ok(connected),
             Err(Some(e)) => Err(self.explain(&e)),
@@ -174,7 +171,7 @@ fn connect_limit(hosts: &[Config]) -> Duration {
 async fn connect_first(
     hosts: &[Config],
     tls: &TlsSetup,
-) -> Result<(Client, Connection<Socket, EncryptedStream>), Option<Error>> {
+) -> Result<(Client, Connection<Socket, BoxedStream>), Option<Error>> {
     let mut failed = None;
     for config in hosts {
         let limit = config.get_connect_timeout().copied().unwrap_or_default();
@@ -256,7 +253,7 @@ impl DerefMut for PooledClient {
 }
 
 impl MakeTlsConnect<Socket> for TlsSetup {
-    type Stream = EncryptedStream;
+    type Stream = BoxedStream;
     type TlsConnect = Handshake;
     type Error = io::Error;
 
@@ -266,38 +263,18 @@ impl MakeTlsConnect<Socket> for TlsSetup {
 }
 
 impl TlsConnect<Socket> for Handshake {
-    type Stream = EncryptedStream;
+    type Stream = BoxedStream;
     type Error = io::Error;
-    type Future = Pin<Box<dyn Future<Output = io::Result<EncryptedStream>> + Send>>;
+    type Future = Pin<Box<dyn Future<Output = io::Result<BoxedStream>> + Send>>;
 
     fn connect(self, stream: Socket) -> Self::Future {
-        Box::pin(async move { self.client.handshake(&self.host, Box::new(stream)).await.map(EncryptedStream) })
+        Box::pin(async move { self.client.handshake(&self.host, Box::new(stream)).await })
     }
 }
 
-impl TlsStream for EncryptedStream {
+impl TlsStream for BoxedStream {
     fn channel_binding(&self) -> ChannelBinding {
         ChannelBinding::none()
-    }
-}
-
-impl AsyncRead for EncryptedStream {
-    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.0).poll_read(cx, buf)
-    }
-}
-
-impl AsyncWrite for EncryptedStream {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.0).poll_write(cx, buf)
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.0).poll_flush(cx)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.0).poll_shutdown(cx)
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::error::Error as StdError;
 
+use interflow_types::data_file;
 use object_store::Error as StoreError;
 
 pub type Result<T> = std::result::Result<T, ObjectError>;
@@ -36,12 +37,9 @@ impl ObjectError {
     }
 
     pub(crate) fn without_credentials(place: &str) -> Self {
-        Self::Refused {
-            place: place.to_owned(),
-            action: "signing requests",
-            why: NO_CREDENTIALS.to_owned(),
-            remedy: CREDENTIALS.to_owned(),
-        }
+        let why =
+            "no credentials were found, neither in the environment nor from this machine's metadata service".into();
+        Self::Refused { place: place.to_owned(), action: "signing requests", why, remedy: CREDENTIALS.to_owned() }
     }
 
     /// Translates an error of `action`, such as "writing", on the object `name`.
@@ -49,12 +47,12 @@ impl ObjectError {
         let place = place.to_owned();
         let text = chain(error);
         // An answer without a code is about the object; a code says whether the bucket is missing instead.
-        if let Some((_, why, remedy)) = CAUSES.iter().find(|(marks, ..)| marks.iter().any(|mark| text.contains(mark))) {
+        if let Some((why, remedy)) = cause(&text) {
             let remedy = match region_of(&text) {
                 Some(region) => format!("set AWS_REGION={region}, which the storage named"),
-                None => (*remedy).to_owned(),
+                None => remedy.to_owned(),
             };
-            return Self::Refused { place, action, why: (*why).to_owned(), remedy };
+            return Self::Refused { place, action, why: why.to_owned(), remedy };
         }
         match error {
             StoreError::NotFound { .. } => Self::NotFound { place, name: name.to_owned() },
@@ -91,58 +89,20 @@ const RIGHTS: &str = "give the credentials the rights to read, write, delete and
 pub(crate) const CREDENTIALS: &str = "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY (S3), GOOGLE_APPLICATION_CREDENTIALS (Google), \
                            or AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY (Azure) in the environment of \
                            Interflow, or give the machine a role";
-const NO_CREDENTIALS: &str =
-    "no credentials were found, neither in the environment nor from this machine's metadata service";
-const BUCKET: &str = "create it, or correct its name in the URL and AWS_ENDPOINT_URL";
 
-/// Texts of answers (codes of the S3, Google and Azure APIs), the cause in words, and the remedy. The first that is found
-/// counts.
-const CAUSES: [(&[&str], &str, &str); 8] = [
-    (
-        &["NoSuchBucket", "ContainerNotFound", "The specified bucket does not exist"],
-        "the bucket does not exist",
-        BUCKET,
-    ),
-    (
-        &[
-            "AuthorizationHeaderMalformed",
-            "PermanentRedirect",
-            "IllegalLocationConstraint",
-            "IncorrectEndpoint",
-            "TemporaryRedirect",
-            "without LOCATION",
-        ],
-        "the bucket is in another region",
-        "set AWS_REGION to the region of the bucket",
-    ),
-    (
-        &["RequestTimeTooSkewed", "RequestExpired", "Request is not yet valid"],
-        "the clock of this machine differs from the storage's by more than it accepts",
-        "synchronise the clock (NTP)",
-    ),
-    (&["ExpiredToken", "TokenRefreshRequired"], "the session token has expired", "renew AWS_SESSION_TOKEN"),
-    (
-        &["InvalidAccessKeyId", "SignatureDoesNotMatch", "AuthenticationFailed", "InvalidToken", "invalid_grant"],
-        "the credentials are wrong",
-        CREDENTIALS,
-    ),
-    (
-        &["AccessDenied", "AuthorizationPermissionMismatch", "AuthorizationFailure", "InsufficientAccountPermissions"],
-        "the credentials lack a right",
-        RIGHTS,
-    ),
-    // The metadata services, which are asked when the environment names no credentials.
-    (
-        &["169.254.169.254", "169.254.170.2", "metadata.google.internal", "metadata/identity"],
-        NO_CREDENTIALS,
-        CREDENTIALS,
-    ),
-    (
-        &["certificate", "UnknownIssuer"],
-        "the storage's certificate is not trusted",
-        "add its authority to upstream.extra_ca, or correct AWS_ENDPOINT_URL",
-    ),
-];
+/// The cause in words of an answer with this text, and the remedy.
+fn cause(text: &str) -> Option<(&'static str, &'static str)> {
+    let mut causes = data_file::records::<3>(include_str!("../../data/object_errors.txt"));
+    let [_, why, remedy] = causes.find(|[marks, ..]| marks.split(',').any(|mark| text.contains(mark.trim())))?;
+    Some((
+        why,
+        match remedy {
+            "CREDENTIALS" => CREDENTIALS,
+            "RIGHTS" => RIGHTS,
+            other => other,
+        },
+    ))
+}
 
 /// The region that S3 names when a request was signed for another.
 fn region_of(text: &str) -> Option<&str> {

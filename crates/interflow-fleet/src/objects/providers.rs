@@ -22,43 +22,30 @@ pub(crate) fn client(url: &ObjectUrl, access: &ObjectAccess) -> Result<Arc<dyn O
     check_endpoints(url, &access.variables)?;
     let retry = retry(access.retry_for);
     let http = Connector(Arc::clone(&access.client));
+    // The clients have no trait in common.
+    macro_rules! configured {
+        ($builder:ident, $with_bucket:ident, $prefix:literal, $variables:expr) => {{
+            let mut builder = $builder::new();
+            for (name, value) in $variables {
+                if let Some(key) = setting(name, value, $prefix) {
+                    builder = builder.with_config(key, value);
+                }
+            }
+            for (name, value) in &url.options {
+                builder = builder.with_config(name.parse().map_err(wrong)?, value);
+            }
+            let builder = builder.$with_bucket(&url.bucket).with_retry(retry).with_http_connector(http);
+            Arc::new(builder.build().map_err(wrong)?)
+        }};
+    }
+    let variables = &access.variables;
     let client: Arc<dyn ObjectStore> = match url.scheme {
         ObjectScheme::S3 => {
-            let mut builder = AmazonS3Builder::new();
-            for (name, value) in shared_credentials(&access.variables).iter().chain(&access.variables) {
-                if let Some(key) = setting(name, value, "AWS_") {
-                    builder = builder.with_config(key, value);
-                }
-            }
-            for (name, value) in &url.options {
-                builder = builder.with_config(name.parse().map_err(wrong)?, value);
-            }
-            let builder = builder.with_bucket_name(&url.bucket).with_retry(retry).with_http_connector(http);
-            Arc::new(builder.build().map_err(wrong)?)
+            let all = shared_credentials(variables);
+            configured!(AmazonS3Builder, with_bucket_name, "AWS_", all.iter().chain(variables))
         }
-        ObjectScheme::Gcs => {
-            let mut builder = GoogleCloudStorageBuilder::new();
-            for (name, value) in &access.variables {
-                if let Some(key) = setting(name, value, "GOOGLE_") {
-                    builder = builder.with_config(key, value);
-                }
-            }
-            let builder = builder.with_bucket_name(&url.bucket).with_retry(retry).with_http_connector(http);
-            Arc::new(builder.build().map_err(wrong)?)
-        }
-        ObjectScheme::Azure => {
-            let mut builder = MicrosoftAzureBuilder::new();
-            for (name, value) in &access.variables {
-                if let Some(key) = setting(name, value, "AZURE_") {
-                    builder = builder.with_config(key, value);
-                }
-            }
-            for (name, value) in &url.options {
-                builder = builder.with_config(name.parse().map_err(wrong)?, value);
-            }
-            let builder = builder.with_container_name(&url.bucket).with_retry(retry).with_http_connector(http);
-            Arc::new(builder.build().map_err(wrong)?)
-        }
+        ObjectScheme::Gcs => configured!(GoogleCloudStorageBuilder, with_bucket_name, "GOOGLE_", variables),
+        ObjectScheme::Azure => configured!(MicrosoftAzureBuilder, with_container_name, "AZURE_", variables),
         ObjectScheme::File => {
             let folder = url.folder.clone().unwrap_or_default();
             create_private(&folder).map_err(|e| ObjectError::Url {

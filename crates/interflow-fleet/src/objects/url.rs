@@ -10,29 +10,18 @@ use percent_encoding::percent_decode_str;
 
 use crate::objects::error::ObjectError;
 
-/// What kind of storage a URL names.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ObjectScheme {
-    /// Amazon S3, or a server that speaks its protocol.
-    S3,
-    /// Google Cloud Storage.
-    Gcs,
-    /// Azure Blob Storage.
-    Azure,
-    /// A folder of this machine.
-    File,
-}
-
-impl ObjectScheme {
-    const ALL: [(&str, Self); 4] = [("s3", Self::S3), ("gs", Self::Gcs), ("az", Self::Azure), ("file", Self::File)];
-
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::S3 => "s3",
-            Self::Gcs => "gs",
-            Self::Azure => "az",
-            Self::File => "file",
-        }
+interflow_types::labelled_enum! {
+    /// What kind of storage a URL names.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum ObjectScheme {
+        /// Amazon S3, or a server that speaks its protocol.
+        S3 "s3",
+        /// Google Cloud Storage.
+        Gcs "gs",
+        /// Azure Blob Storage.
+        Azure "az",
+        /// A folder of this machine.
+        File "file",
     }
 }
 
@@ -98,10 +87,9 @@ impl FromStr for ObjectUrl {
     fn from_str(text: &str) -> Result<Self, ObjectError> {
         let wrong = |why: String| ObjectError::Url { url: without_secrets(text), why };
         let (scheme, rest) = text.split_once("://").ok_or_else(|| wrong(FORMS.to_owned()))?;
-        let Some((_, scheme)) = ObjectScheme::ALL.into_iter().find(|(name, _)| scheme.eq_ignore_ascii_case(name))
-        else {
-            return Err(wrong(FORMS.to_owned()));
-        };
+        let mut schemes = ObjectScheme::ALL.into_iter();
+        let scheme =
+            schemes.find(|s| scheme.eq_ignore_ascii_case(s.as_str())).ok_or_else(|| wrong(FORMS.to_owned()))?;
         let (place, query) = rest.split_once('?').unwrap_or((rest, ""));
         let options = options(scheme, query).map_err(wrong)?;
         if scheme == ObjectScheme::File {

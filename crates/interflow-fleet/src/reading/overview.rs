@@ -19,7 +19,7 @@ use crate::database::pool::Database;
 use crate::database::rows::uuid_of;
 use crate::reading::overview_models::add_calls;
 use crate::reading::select;
-use crate::reading::select::{CallsOf, Condition, borrowed};
+use crate::reading::select::{CallsOf, Condition, FlowTable, borrowed};
 
 /// Rows read at a time.
 const PAGE: usize = 20_000;
@@ -186,6 +186,7 @@ fn add_matches(
     let mut since = span.to;
     let options = ListOptions { query: query.clone(), limit: usize::MAX, ..ListOptions::default() };
     let done = select::for_each_match(
+        FlowTable::Finished,
         database,
         calls,
         &options,

@@ -166,20 +166,9 @@ pub(crate) enum FlowTable {
     Running,
 }
 
-/// Calls `each` for every finished flow that a query selects, in the order of `options`, at most `options.limit` of them;
+/// Calls `each` for every flow of a table that a query selects, in the order of `options`, at most `options.limit` of them;
 /// `watch` is called for the rows examined and may stop the search. Damaged rows are skipped.
 pub(crate) fn for_each_match(
-    database: &Database,
-    calls: CallsOf<'_>,
-    options: &ListOptions,
-    watch: &mut dyn FnMut() -> ControlFlow<()>,
-    each: &mut dyn FnMut(StoredFlow) -> ControlFlow<()>,
-) -> Result<()> {
-    for_each_match_in(FlowTable::Finished, database, calls, options, watch, each)
-}
-
-/// As [`for_each_match`], in either table.
-pub(crate) fn for_each_match_in(
     table: FlowTable,
     database: &Database,
     calls: CallsOf<'_>,

@@ -5,7 +5,7 @@ use std::io;
 use std::sync::{Arc, LazyLock, OnceLock};
 use std::time::Duration;
 
-use interflow_types::{ByteStr, CertificateChain, ClientTls, Error, ErrorKind, ErrorSource};
+use interflow_types::{ByteStr, CertificateChain, ClientTls, Error, ErrorKind, ErrorSource, data_file};
 use rustls::server::danger::ClientCertVerifier;
 use rustls::server::{Acceptor, NoServerSessionStorage, ProducesTickets};
 use rustls::sign::{CertifiedKey, SingleCertAndKey};
@@ -236,37 +236,15 @@ impl ClientTlsFailure {
 
     /// Converts to an error with a complete message.
     pub fn into_error(self) -> Error {
-        let (kind, message) = match self {
-            Self::RefusedLeaf(alert) => (
-                ErrorKind::ClientTls,
-                format!(
-                    "the client rejected Interflow's certificate (alert {alert}): it does not trust Interflow's CA, or pins"
-                ),
-            ),
-            Self::ClosedAfterLeaf => (
-                ErrorKind::ClientTls,
-                "the client closed when it received Interflow's certificate: perhaps it does not trust Interflow's CA, or pins"
-                    .into(),
-            ),
-            Self::ClosedEarly => (ErrorKind::ClientGone, "the client closed during the TLS handshake".into()),
-            Self::Timeout => (ErrorKind::ClientTimeout, "the client did not finish the TLS handshake in time".into()),
-            Self::NothingInCommon => (
-                ErrorKind::ClientTls,
-                "the client's TLS has nothing in common with Interflow's: no version (1.2, 1.3), suite or protocol (ALPN)"
-                    .into(),
-            ),
-            Self::NoCertificate => {
-                (ErrorKind::ClientTls, "the client sent no certificate, and gateway.client_ca requires one".into())
-            }
-            Self::BadCertificate => (
-                ErrorKind::ClientTls,
-                "the client's certificate is not accepted: it is not valid now, not meant for clients, or no authority of gateway.client_ca signed it"
-                    .into(),
-            ),
-            Self::NotTls => (ErrorKind::ClientTls, "the client's bytes are not TLS".into()),
-            Self::Broken => (ErrorKind::ClientTls, "the client violated the TLS protocol".into()),
+        let kind = match self {
+            Self::ClosedEarly => ErrorKind::ClientGone,
+            Self::Timeout => ErrorKind::ClientTimeout,
+            _ => ErrorKind::ClientTls,
         };
-        Error::new(kind, message).with_source(self)
+        let mut messages = data_file::records(include_str!("../../data/client_tls_failures.txt"));
+        let [_, message] = messages.find(|[label, _]| *label == self.as_str()).expect("every failure has a message");
+        let alert = if let Self::RefusedLeaf(alert) = self { alert } else { "" };
+        Error::new(kind, message.replace("ALERT", alert)).with_source(self)
     }
 
     fn from_io(error: &io::Error, leaf_was_sent: bool) -> Self {

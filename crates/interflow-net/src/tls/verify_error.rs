@@ -9,44 +9,26 @@ use rustls_pki_types::{CertificateDer, UnixTime};
 use x509_parser::prelude::{FromDer, X509Certificate};
 use x509_parser::x509::X509Name;
 
-/// Why an origin's certificate is invalid. The first problem found is reported, in the order of the verifier.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum CertificateReason {
-    Expired,
-    NotYetValid,
-    WrongHost,
-    /// It does not chain to a trusted root.
-    UnknownIssuer,
-    SelfSigned,
-    Revoked,
-    BadSignature,
-    /// Its signature algorithm is too weak or not supported.
-    UnsupportedAlgorithm,
-    /// It was not issued for use by a server.
-    WrongPurpose,
-    Malformed,
-    /// This system has no trusted roots at all.
-    NoRoots,
-    Other,
-}
-
-impl CertificateReason {
-    /// The label in records, logs and metrics.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Expired => "tls_cert_expired",
-            Self::NotYetValid => "tls_cert_not_yet_valid",
-            Self::WrongHost => "tls_cert_hostname_mismatch",
-            Self::UnknownIssuer => "tls_cert_untrusted",
-            Self::SelfSigned => "tls_cert_self_signed",
-            Self::Revoked => "tls_cert_revoked",
-            Self::BadSignature => "tls_cert_bad_signature",
-            Self::UnsupportedAlgorithm => "tls_cert_unsupported_algorithm",
-            Self::WrongPurpose => "tls_cert_wrong_purpose",
-            Self::Malformed => "tls_cert_malformed",
-            Self::NoRoots => "tls_no_trusted_roots",
-            Self::Other => "tls_cert_invalid",
-        }
+interflow_types::labelled_enum! {
+    /// Why an origin's certificate is invalid. The first problem found is reported, in the order of the verifier.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+    pub enum CertificateReason {
+        Expired "tls_cert_expired",
+        NotYetValid "tls_cert_not_yet_valid",
+        WrongHost "tls_cert_hostname_mismatch",
+        /// It does not chain to a trusted root.
+        UnknownIssuer "tls_cert_untrusted",
+        SelfSigned "tls_cert_self_signed",
+        Revoked "tls_cert_revoked",
+        BadSignature "tls_cert_bad_signature",
+        /// Its signature algorithm is too weak or not supported.
+        UnsupportedAlgorithm "tls_cert_unsupported_algorithm",
+        /// It was not issued for use by a server.
+        WrongPurpose "tls_cert_wrong_purpose",
+        Malformed "tls_cert_malformed",
+        /// This system has no trusted roots at all.
+        NoRoots "tls_no_trusted_roots",
+        Other "tls_cert_invalid",
     }
 }
 

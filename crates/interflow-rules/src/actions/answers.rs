@@ -15,7 +15,7 @@ use crate::disk::{self, FileOutcome};
 use crate::files::private_files::PrivateFiles;
 use crate::flow::render::RenderContext;
 use crate::flow::verdict::RuleVerdict;
-use crate::params::{AnswerBody, AnswerParams, BlockParams, MapLocalParams};
+use crate::params::{AnswerBody, AnswerParams, BlockParams, MapLocalParams, RegexParam};
 use crate::text::template::TextTemplate;
 
 pub(super) fn apply(at: &mut ActionContext<'_>, action: &Action, rule: &CompiledRule) -> Option<ActionEffect> {
@@ -192,7 +192,7 @@ fn local_file(at: &ActionContext<'_>, l: &MapLocalParams) -> Option<LocalFile> {
             let path = l.strip.as_ref().map_or(path, |s| path.strip_prefix(s.as_str()).unwrap_or(path));
             (l.path.0.render_view(&view).into_owned(), path.to_owned())
         }
-        Some(regex) => {
+        Some(RegexParam(regex)) => {
             let url = view.url();
             let groups = regex.captures(url.as_bytes())?;
             // Captured text must not lead outside the folder that the rule names.

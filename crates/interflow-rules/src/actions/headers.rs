@@ -7,7 +7,7 @@ use super::effect::{ActionEffect, action_failed, invalid_value, invalid_value_er
 use crate::action::Action;
 use crate::compiled::program::CompiledRule;
 use crate::flow::render::RenderContext;
-use crate::params::{CookieLine, MapRemoteParams, ReplaceField};
+use crate::params::{CookieLine, MapRemoteParams, RegexParam, ReplaceField};
 use crate::text::template::TextTemplate;
 use crate::text::url::parse_url;
 use crate::text::{cookies, query_params};
@@ -262,7 +262,7 @@ fn map_remote(at: &mut ActionContext<'_>, remote: &MapRemoteParams, rule: &Compi
         let view = at.view();
         let Some(request) = view.request else { return ActionEffect::Continue };
         match &remote.regex {
-            Some(regex) => {
+            Some(RegexParam(regex)) => {
                 let url = view.url();
                 if !regex.is_match(url.as_bytes()) {
                     return ActionEffect::Continue;

@@ -9,11 +9,12 @@ use super::answers;
 use super::context::ActionContext;
 use super::effect::{ActionEffect, PendingAction, invalid_value};
 use crate::body::content::BodyContent;
+use crate::compiled::phase_names;
 use crate::compiled::program::CompiledRule;
 use crate::flow::external_changes::ExternalChanges;
 use crate::flow::verdict::RuleVerdict;
 use crate::params::HoldParams;
-use crate::state::hold::{HoldDecision, HoldRequest};
+use crate::state::hold::{HeldFlow, HeldPart, HoldDecision};
 
 /// Maximum part of a body presented to the operator, in bytes; a larger or binary one is not presented at all.
 const MAX_SHOWN_BODY: usize = 256 << 10;
@@ -28,27 +29,30 @@ pub(super) fn hold(at: &mut ActionContext<'_>, h: &HoldParams, rule: &CompiledRu
     };
     let body =
         body.filter(|b| b.len() <= MAX_SHOWN_BODY).and_then(|b| std::str::from_utf8(b).ok().map(ToOwned::to_owned));
-    let ask = {
+    let held = {
         let view = at.view();
         let fields = view.head_of(at.side()).into_iter().flatten();
         let text = |b: &[u8]| String::from_utf8_lossy(b).into_owned();
-        HoldRequest {
-            flow: at.flow.id,
+        HeldFlow {
+            flow: at.flow.id.to_string(),
             rule: rule.name.clone(),
-            phase: at.phase,
-            client: Arc::clone(&at.flow.client),
-            user: at.flow.user.as_deref().map(str::to_owned),
+            phase: phase_names::name(at.phase),
+            what: HeldPart::of_phase(at.phase),
             note,
-            timeout,
-            pass: h.pass,
+            client: at.flow.client.peer.ip().to_canonical().to_string(),
+            user: at.flow.user.as_deref().map(str::to_owned),
+            process: at.flow.client.process.as_deref().map(|p| p.name.to_string()),
+            continue_on_timeout: h.pass,
             method: view.request.map(|r| r.method.to_string()),
             url: view.url().to_owned(),
             status: view.response.map(|r| r.status.as_u16()),
             headers: fields.map(|(n, v)| (text(n), text(v))).collect(),
             body,
+            // The queue sets the rest.
+            ..HeldFlow::default()
         }
     };
-    let waiting = Arc::clone(&at.program.runtime.holds).wait(ask, at.program.config.max_held);
+    let waiting = Arc::clone(&at.program.runtime.holds).wait(held, timeout, at.program.config.max_held);
     ActionEffect::Wait(PendingAction::Decision(Box::pin(waiting), h.pass))
 }
 

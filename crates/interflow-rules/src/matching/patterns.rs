@@ -20,22 +20,16 @@ pub struct FieldPattern(Vec<TextPredicate>);
 #[serde(deny_unknown_fields)]
 pub(crate) struct PatternMap {
     /// Matches the whole text.
-    #[serde(default)]
     exact: Option<TextTemplate>,
     /// Matches a substring.
-    #[serde(default)]
     contains: Option<TextTemplate>,
     /// Matches the start.
-    #[serde(default)]
     prefix: Option<TextTemplate>,
     /// Matches the end.
-    #[serde(default)]
     suffix: Option<TextTemplate>,
     /// A regular expression, unanchored; named groups become variables of the flow.
-    #[serde(default)]
     regex: Option<TextTemplate>,
     /// Whether case is ignored; true, but false for a regex.
-    #[serde(default)]
     ignore_case: Option<bool>,
 }
 

@@ -12,33 +12,26 @@ use crate::text::json::JsonPath;
 use crate::text::template::TextTemplate;
 
 /// A delay of the message; the client waits.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, remote = "Self")]
+#[schemars(rename = "DelayParams", transform = super::short_form("time"))]
 pub struct DelayParams {
+    /// How long; at most an hour.
     pub time: HumanDuration,
+    /// Random variation, up to this much longer or shorter.
+    #[serde(default)]
     pub jitter: HumanDuration,
 }
 
-#[derive(Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-struct DelayMap {
-    /// How long; at most an hour.
-    time: HumanDuration,
-    /// Random variation, up to this much longer or shorter.
-    #[serde(default)]
-    jitter: HumanDuration,
-}
-
-impl TryFrom<DelayMap> for DelayParams {
-    type Error = String;
-
-    fn try_from(m: DelayMap) -> Result<Self, String> {
-        if m.time.0.as_secs() > 3600 {
-            return Err(format!("{} is longer than an hour: no client waits that long", m.time));
+impl DelayParams {
+    fn checked(self) -> Result<Self, String> {
+        if self.time.0.as_secs() > 3600 {
+            return Err(format!("{} is longer than an hour: no client waits that long", self.time));
         }
-        Ok(Self { time: m.time, jitter: m.jitter })
+        Ok(self)
     }
 }
-shorthand!(DelayParams from DelayMap by time);
+shorthand!(DelayParams by time, DelayParams::checked);
 
 /// What is stored in which variable.
 #[derive(Clone, Debug)]
@@ -62,16 +55,12 @@ struct CaptureMap {
     /// The variable: `${var.NAME}`.
     name: String,
     /// The source text, such as `${resp.header.location}`.
-    #[serde(default)]
     from: Option<TextTemplate>,
     /// A JSONPath in the request's body.
-    #[serde(default)]
     request_json: Option<String>,
     /// A JSONPath in the response's body.
-    #[serde(default)]
     response_json: Option<String>,
     /// A regex: its first group, or the whole match, is taken.
-    #[serde(default)]
     regex: Option<RegexParam>,
 }
 
@@ -92,9 +81,14 @@ impl TryFrom<CaptureMap> for CaptureParams {
 shorthand!(CaptureParams from CaptureMap by name);
 
 /// A line in Interflow's log.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, remote = "Self")]
+#[schemars(rename = "LogParams", transform = super::short_form("text"))]
 pub struct LogParams {
+    /// The text.
     pub text: TextTemplate,
+    /// The severity.
+    #[serde(default)]
     pub level: LogLevel,
 }
 
@@ -112,25 +106,7 @@ pub enum LogLevel {
     /// Error.
     Error,
 }
-
-#[derive(Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-struct LogMap {
-    /// The text.
-    text: TextTemplate,
-    /// The severity.
-    #[serde(default)]
-    level: LogLevel,
-}
-
-impl TryFrom<LogMap> for LogParams {
-    type Error = String;
-
-    fn try_from(m: LogMap) -> Result<Self, String> {
-        Ok(Self { text: m.text, level: m.level })
-    }
-}
-shorthand!(LogParams from LogMap by text);
+shorthand!(LogParams by text);
 
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -145,29 +121,15 @@ pub struct AppendFileParams {
 }
 
 /// A flow held for an operator; see `HoldMap` for the meaning of each.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default, remote = "Self")]
+#[schemars(rename = "HoldParams", transform = super::short_form("timeout"))]
 pub struct HoldParams {
+    /// Time limit for the decision; `rules.hold_timeout` when absent.
     pub timeout: Option<HumanDuration>,
+    /// Whether the flow continues when nobody decided in time; otherwise it is denied.
     pub pass: bool,
+    /// A note for the operator.
     pub note: Option<TextTemplate>,
 }
-
-#[derive(Debug, Default, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default)]
-struct HoldMap {
-    /// Time limit for the decision; `rules.hold_timeout` when absent.
-    timeout: Option<HumanDuration>,
-    /// Whether the flow continues when nobody decided in time; otherwise it is denied.
-    pass: bool,
-    /// A note for the operator.
-    note: Option<TextTemplate>,
-}
-
-impl TryFrom<HoldMap> for HoldParams {
-    type Error = String;
-
-    fn try_from(m: HoldMap) -> Result<Self, String> {
-        Ok(Self { timeout: m.timeout, pass: m.pass, note: m.note })
-    }
-}
-shorthand!(HoldParams from HoldMap by timeout);
+shorthand!(HoldParams by timeout);

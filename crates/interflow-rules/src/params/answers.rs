@@ -3,65 +3,38 @@
 use std::fmt;
 
 use interflow_types::schema::JsonSchema;
-use regex::bytes::Regex;
 use serde::{Deserialize, Deserializer, de};
 
 use super::value_types::{RegexParam, TemplatePairs};
 use crate::text::template::{ReplacementTemplate, TextTemplate};
 
 /// Files in the place of an origin.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, remote = "Self")]
+#[schemars(rename = "MapLocalParams", transform = super::short_form("path"))]
 pub struct MapLocalParams {
-    /// A file, or a folder; may contain groups of the regex.
+    /// A file, or a folder in which the request's path is looked up.
     pub path: ReplacementTemplate,
-    /// A regex on the whole URL; what follows the match is the path below the folder.
-    pub regex: Option<Regex>,
-    /// A prefix removed from the request's path before it is looked up below the folder.
+    /// A regex on the whole URL; `path` may contain `$1`, and what follows the match is looked up below a folder.
+    pub regex: Option<RegexParam>,
+    /// A prefix to remove from the request's path first.
     pub strip: Option<String>,
-    /// Whether the request goes to the origin if there is no such file.
+    /// Whether the request goes to the origin if there is no such file; otherwise the response is 404.
+    #[serde(default)]
     pub fall_through: bool,
+    /// The status.
+    #[serde(default = "ok_status")]
     pub status: u16,
-    /// Overrides the media type derived from the file name.
+    /// The media type; derived from the file name when absent.
     pub content_type: Option<String>,
 }
 
-#[derive(Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-struct LocalMap {
-    /// A file, or a folder in which the request's path is looked up.
-    path: ReplacementTemplate,
-    /// A regex on the whole URL; `path` may contain `$1`, and what follows the match is looked up below a folder.
-    #[serde(default)]
-    regex: Option<RegexParam>,
-    /// A prefix to remove from the request's path first.
-    #[serde(default)]
-    strip: Option<String>,
-    /// Whether the request goes to the origin if there is no such file; otherwise the response is 404.
-    #[serde(default)]
-    fall_through: bool,
-    /// The status.
-    #[serde(default = "ok_status")]
-    status: u16,
-    /// The media type; derived from the file name when absent.
-    #[serde(default)]
-    content_type: Option<String>,
-}
-
-impl TryFrom<LocalMap> for MapLocalParams {
-    type Error = String;
-
-    fn try_from(m: LocalMap) -> Result<Self, String> {
-        Ok(Self {
-            path: m.path,
-            regex: m.regex.map(|r| r.0),
-            strip: m.strip,
-            fall_through: m.fall_through,
-            status: final_status(m.status)?,
-            content_type: m.content_type,
-        })
+impl MapLocalParams {
+    fn checked(self) -> Result<Self, String> {
+        Ok(Self { status: final_status(self.status)?, ..self })
     }
 }
-shorthand!(MapLocalParams from LocalMap by path);
+shorthand!(MapLocalParams by path, MapLocalParams::checked);
 
 /// A local response.
 #[derive(Clone, Debug)]
@@ -139,62 +112,46 @@ impl TryFrom<AnswerMap> for AnswerParams {
 shorthand!(AnswerParams from AnswerMap by status);
 
 /// The response of a blocked request.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default, remote = "Self")]
+#[schemars(rename = "BlockParams", transform = super::short_form("status"))]
 pub struct BlockParams {
+    /// The status. Without a message, the response is Interflow's own page. 444 closes the connection.
+    #[serde(default = "blocked_status")]
     pub status: u16,
     /// The reason returned to the client.
     pub message: Option<TextTemplate>,
+    /// The media type of the message; plain text when absent.
     pub content_type: Option<TextTemplate>,
 }
 
-#[derive(Debug, Default, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default)]
-struct BlockMap {
-    /// The status. Without a message, the response is Interflow's own page. 444 closes the connection.
-    #[serde(default = "blocked_status")]
-    status: u16,
-    /// The reason returned to the client.
-    message: Option<TextTemplate>,
-    /// The media type of the message; plain text when absent.
-    content_type: Option<TextTemplate>,
-}
-
-impl TryFrom<BlockMap> for BlockParams {
-    type Error = String;
-
-    fn try_from(m: BlockMap) -> Result<Self, String> {
-        Ok(Self { status: final_status(m.status)?, message: m.message, content_type: m.content_type })
+impl BlockParams {
+    fn checked(self) -> Result<Self, String> {
+        Ok(Self { status: final_status(self.status)?, ..self })
     }
 }
-shorthand!(BlockParams from BlockMap by status);
+shorthand!(BlockParams by status, BlockParams::checked);
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, remote = "Self")]
+#[schemars(rename = "RedirectParams", transform = super::short_form("to"))]
 pub struct RedirectParams {
-    pub status: u16,
-    pub to: TextTemplate,
-}
-
-#[derive(Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-struct RedirectMap {
     /// The URL.
-    to: TextTemplate,
+    pub to: TextTemplate,
     /// 301, 302, 303, 307 or 308.
     #[serde(default = "redirect_status")]
-    status: u16,
+    pub status: u16,
 }
 
-impl TryFrom<RedirectMap> for RedirectParams {
-    type Error = String;
-
-    fn try_from(m: RedirectMap) -> Result<Self, String> {
-        match m.status {
-            status @ (301 | 302 | 303 | 307 | 308) => Ok(Self { status, to: m.to }),
+impl RedirectParams {
+    fn checked(self) -> Result<Self, String> {
+        match self.status {
+            301 | 302 | 303 | 307 | 308 => Ok(self),
             other => Err(format!("{other} is not a redirect status: 301, 302, 303, 307 or 308")),
         }
     }
 }
-shorthand!(RedirectParams from RedirectMap by to);
+shorthand!(RedirectParams by to, RedirectParams::checked);
 
 const fn ok_status() -> u16 {
     200

@@ -52,10 +52,8 @@ pub enum InjectText {
 #[serde(deny_unknown_fields)]
 struct InjectMap {
     /// The payload; `${message}` is the message that matched.
-    #[serde(default)]
     text: Option<TextTemplate>,
     /// The payload as bytes in base64, for gRPC and binary messages.
-    #[serde(default)]
     base64: Option<String>,
     /// `onward`, in the direction of the message, or `back`, to its sender (WebSockets only).
     #[serde(default)]
@@ -190,10 +188,8 @@ struct InjectHtmlMap {
     #[serde(default = "head_tag")]
     tag: String,
     /// The HTML.
-    #[serde(default)]
     html: Option<TextTemplate>,
     /// A file with the HTML.
-    #[serde(default)]
     file: Option<TextTemplate>,
     /// Whether only `text/html` is changed.
     #[serde(default = "yes")]
@@ -261,23 +257,11 @@ impl TryFrom<ThrottleMap> for ThrottleParams {
 shorthand!(ThrottleParams from ThrottleMap by both);
 
 /// Where a fault takes effect.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default, remote = "Self")]
+#[schemars(rename = "ByteOffsetParams", transform = super::short_form("after"))]
 pub struct ByteOffsetParams {
+    /// Number of bytes before it takes effect.
     pub after: ByteSize,
 }
-
-#[derive(Debug, Default, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default)]
-struct ByteOffsetMap {
-    /// Number of bytes before it takes effect.
-    after: ByteSize,
-}
-
-impl TryFrom<ByteOffsetMap> for ByteOffsetParams {
-    type Error = String;
-
-    fn try_from(m: ByteOffsetMap) -> Result<Self, String> {
-        Ok(Self { after: m.after })
-    }
-}
-shorthand!(ByteOffsetParams from ByteOffsetMap by after);
+shorthand!(ByteOffsetParams by after);

@@ -3,7 +3,6 @@
 use std::fmt;
 
 use interflow_types::schema::JsonSchema;
-use regex::bytes::Regex;
 use serde::{Deserialize, Deserializer, de};
 
 use super::value_types::RegexParam;
@@ -31,40 +30,28 @@ pub struct BasicAuthParams {
     pub password: TextTemplate,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, remote = "Self")]
+#[schemars(rename = "MapRemoteParams", transform = super::short_form("to"))]
 pub struct MapRemoteParams {
-    /// A regex on the whole URL; without it the request keeps its path below the new base.
-    pub regex: Option<Regex>,
-    /// The base URL, or the replacement.
+    /// A regex on the whole URL; only matching requests are redirected.
+    pub regex: Option<RegexParam>,
+    /// The base URL; with a regex, the replacement of its match.
     pub to: ReplacementTemplate,
     /// Whether the `Host` field stays as the client sent it.
+    #[serde(default)]
     pub keep_host: bool,
 }
 
-#[derive(Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-struct RemoteMap {
-    /// A regex on the whole URL; only matching requests are redirected.
-    #[serde(default)]
-    regex: Option<RegexParam>,
-    /// The base URL; with a regex, the replacement of its match.
-    to: ReplacementTemplate,
-    /// Whether the `Host` field stays as the client sent it.
-    #[serde(default)]
-    keep_host: bool,
-}
-
-impl TryFrom<RemoteMap> for MapRemoteParams {
-    type Error = String;
-
-    fn try_from(m: RemoteMap) -> Result<Self, String> {
-        if let (None, Some(url)) = (&m.regex, m.to.0.as_literal()) {
+impl MapRemoteParams {
+    fn checked(self) -> Result<Self, String> {
+        if let (None, Some(url)) = (&self.regex, self.to.0.as_literal()) {
             crate::text::url::parse_url(url)?;
         }
-        Ok(Self { regex: m.regex.map(|r| r.0), to: m.to, keep_host: m.keep_host })
+        Ok(self)
     }
 }
-shorthand!(MapRemoteParams from RemoteMap by to);
+shorthand!(MapRemoteParams by to, MapRemoteParams::checked);
 
 /// What of a response is stored for its domain.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
@@ -113,16 +100,12 @@ pub struct CookieLine {
     /// The value.
     pub value: TextTemplate,
     /// `Path`.
-    #[serde(default)]
     pub path: Option<TextTemplate>,
     /// `Domain`.
-    #[serde(default)]
     pub domain: Option<TextTemplate>,
     /// Seconds until it expires, as `Expires`.
-    #[serde(default)]
     pub expires_in: Option<i64>,
     /// `Max-Age` in seconds.
-    #[serde(default)]
     pub max_age: Option<i64>,
     /// `HttpOnly`.
     #[serde(default)]
@@ -131,6 +114,5 @@ pub struct CookieLine {
     #[serde(default)]
     pub secure: bool,
     /// `SameSite`: `Lax`, `Strict` or `None`.
-    #[serde(default)]
     pub same_site: Option<String>,
 }

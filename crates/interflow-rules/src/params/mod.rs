@@ -1,8 +1,22 @@
 //! Parameters of actions, as written in rule files and as compiled.
 
-/// Deserializes parameters from a map, or from a single value that stands for the main one of them.
+/// Deserializes parameters from a map, or from a single value that stands for the main one of them. The type is read from
+/// the map by another type, or has `serde(remote = "Self")` and possibly a function that checks it.
 macro_rules! shorthand {
-    ($(#[$doc:meta])* $type:ident from $map:ident by $field:ident) => {
+    ($type:ident by $field:ident) => {
+        shorthand!($type by $field, Ok::<_, String>);
+    };
+    ($type:ident by $field:ident, $check:expr) => {
+        shorthand!(@read $type, $type, $field, $check);
+    };
+    ($type:ident from $map:ident by $field:ident) => {
+        shorthand!(@read $type, $map, $field, $type::try_from);
+        $crate::text::shape::written_schema!($type, stringify!($type), |g| {
+            let map = g.subschema_for::<$map>();
+            $crate::params::with_short_form(stringify!($field), map)
+        });
+    };
+    (@read $type:ident, $map:ident, $field:ident, $convert:expr) => {
         impl<'de> Deserialize<'de> for $type {
             fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
                 struct Visitor;
@@ -22,25 +36,31 @@ macro_rules! shorthand {
                         one(stringify!($field), n)
                     }
                     fn visit_map<A: de::MapAccess<'de>>(self, map: A) -> Result<$type, A::Error> {
-                        $map::deserialize(serde::de::value::MapAccessDeserializer::new(map))?.try_into().map_err(de::Error::custom)
+                        let map = serde::de::value::MapAccessDeserializer::new(map);
+                        $convert($map::deserialize(map)?).map_err(de::Error::custom)
                     }
                 }
                 fn one<E: de::Error>(key: &str, value: impl Into<serde_json::Value>) -> Result<$type, E> {
                     let map = std::iter::once((key.to_owned(), value.into())).collect();
-                    $map::deserialize(serde_json::Value::Object(map)).map_err(E::custom)?.try_into().map_err(E::custom)
+                    $convert($map::deserialize(serde_json::Value::Object(map)).map_err(E::custom)?).map_err(E::custom)
                 }
                 d.deserialize_any(Visitor)
             }
         }
-
-        $crate::text::shape::written_schema!($type, stringify!($type), |g| {
-            let map = g.subschema_for::<$map>();
-            json_schema!({ "anyOf": [
-                { "type": ["string", "integer"], "description": concat!("`", stringify!($field), "`") },
-                map,
-            ] })
-        });
     };
+}
+
+/// The schema of parameters with this one, and of a single value in the place of the main one.
+#[cfg(feature = "schema")]
+fn with_short_form(field: &str, map: schemars::Schema) -> schemars::Schema {
+    let short = schemars::json_schema!({ "type": ["string", "integer"], "description": format!("`{field}`") });
+    schemars::json_schema!({ "anyOf": [short, map] })
+}
+
+/// As [`with_short_form`], for types that derive their schema.
+#[cfg(feature = "schema")]
+fn short_form(field: &'static str) -> impl FnMut(&mut schemars::Schema) {
+    move |schema| *schema = with_short_form(field, std::mem::take(schema))
 }
 
 mod annotate;

@@ -78,10 +78,8 @@ written_schema!(OnMiss, "Extra", |_| json_schema!({ "anyOf": [
 #[serde(deny_unknown_fields)]
 struct ReplayMap {
     /// The archive, in any format that `interflow flows import` reads.
-    #[serde(default)]
     file: Option<PathBuf>,
     /// In place of a file: a query for recorded flows of this instance, evaluated when the rules are loaded.
-    #[serde(default)]
     flows: Option<String>,
     /// Parts of the request to ignore: `host`, `port`, `query`, `body`, or names of query parameters.
     #[serde(default)]
@@ -150,16 +148,12 @@ pub enum ScriptSource {
 #[serde(deny_unknown_fields)]
 struct ScriptMap {
     /// The script.
-    #[serde(default)]
     code: Option<String>,
     /// The file that it is in.
-    #[serde(default)]
     file: Option<PathBuf>,
     /// Time limit of one run; `rules.script_timeout` when absent.
-    #[serde(default)]
     limit: Option<HumanDuration>,
     /// Memory limit of one run; `rules.script_memory` when absent.
-    #[serde(default)]
     memory: Option<ByteSize>,
 }
 

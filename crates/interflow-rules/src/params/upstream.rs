@@ -50,26 +50,14 @@ impl UpstreamProxyParams {
 }
 
 /// Another address for the upstream connection; the request stays the same.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, remote = "Self")]
+#[schemars(rename = "ConnectToParams", transform = super::short_form("to"))]
 pub struct ConnectToParams {
+    /// Host, and port if it differs: `127.0.0.1`, `localhost:8080`, `:8443`.
     pub to: TextTemplate,
 }
-
-#[derive(Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-struct ConnectToMap {
-    /// Host, and port if it differs: `127.0.0.1`, `localhost:8080`, `:8443`.
-    to: TextTemplate,
-}
-
-impl TryFrom<ConnectToMap> for ConnectToParams {
-    type Error = String;
-
-    fn try_from(m: ConnectToMap) -> Result<Self, String> {
-        Ok(Self { to: m.to })
-    }
-}
-shorthand!(ConnectToParams from ConnectToMap by to);
+shorthand!(ConnectToParams by to);
 
 /// A TLS version.
 #[derive(Clone, Copy, Debug)]
@@ -158,10 +146,8 @@ pub struct CertificateParams {
     /// The certificate chain in PEM; or a PKCS#12 file, which also contains the key.
     pub certificate: PathBuf,
     /// Its key in PEM; absent with PKCS#12.
-    #[serde(default)]
     pub key: Option<PathBuf>,
     /// The password of the PKCS#12 file; may be a reference `env:NAME` or `file:PATH`.
-    #[serde(default)]
     pub password: Option<String>,
 }
 

@@ -11,10 +11,10 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::sync::{mpsc, oneshot, watch};
+use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::client::IntoClientRequest;
 use tokio_tungstenite::tungstenite::http::{HeaderName, HeaderValue, Request};
 use tokio_tungstenite::tungstenite::{self, Message, protocol::WebSocketConfig};
-use tokio_tungstenite::{MaybeTlsStream, WebSocketStream};
 
 use crate::files::constant::FileConstant;
 
@@ -40,9 +40,12 @@ pub trait TlsConnector: Send + Sync {
 
 /// The target of a connection, validated.
 pub(crate) enum ServiceTarget {
-    WebSocket(Box<Request<()>>),
-    /// A WebSocket over TLS with this authority.
-    Secure(Box<Request<()>>, Authority),
+    /// A WebSocket of this authority, over TLS or not.
+    WebSocket {
+        request: Box<Request<()>>,
+        authority: Authority,
+        secure: bool,
+    },
     Process(ProcessSpec),
 }
 
@@ -61,12 +64,10 @@ impl ServiceTarget {
                 value.trim().parse().map_err(|_| "`auth_header` has a value that none may have")?;
             request.headers_mut().insert(name, value);
         }
-        if !secure {
-            return Ok(Self::WebSocket(Box::new(request)));
-        }
         let authority = request.uri().authority().map(|a| a.as_str()).unwrap_or_default();
-        let authority = Authority::parse(authority, Some(443)).map_err(|e| format!("`{url}`: {e}"))?;
-        Ok(Self::Secure(Box::new(request), authority))
+        let port = if secure { 443 } else { 80 };
+        let authority = Authority::parse(authority, Some(port)).map_err(|e| format!("`{url}`: {e}"))?;
+        Ok(Self::WebSocket { request: Box::new(request), authority, secure })
     }
 
     pub fn command(words: &[String], env: &BTreeMap<String, FileConstant>) -> Result<Self, String> {
@@ -86,33 +87,30 @@ impl ServiceTarget {
     }
 
     async fn open(&self, opener: Option<&dyn TlsConnector>) -> Result<ServiceConnection, String> {
+        let unreachable = |e: &dyn std::fmt::Display| format!("it cannot be reached: {e}");
         match self {
-            Self::WebSocket(request) => {
-                let opened =
-                    tokio_tungstenite::connect_async_with_config((**request).clone(), Some(websocket_config()), true)
-                        .await;
-                opened
-                    .map(|(ws, _)| ServiceConnection::WebSocket(Box::new(ws)))
-                    .map_err(|e| format!("it cannot be reached: {e}"))
-            }
-            Self::Secure(request, authority) => {
-                let opener = opener.ok_or("no HTTP client is available here")?;
-                let io = opener.connect(authority).await.map_err(|e| format!("it cannot be reached: {e}"))?;
-                let opened =
-                    tokio_tungstenite::client_async_with_config((**request).clone(), io, Some(websocket_config()))
-                        .await;
-                opened
-                    .map(|(ws, _)| ServiceConnection::Secure(Box::new(ws)))
-                    .map_err(|e| format!("it cannot be reached: {e}"))
+            Self::WebSocket { request, authority, secure } => {
+                let io = if *secure {
+                    let opener = opener.ok_or("no HTTP client is available here")?;
+                    opener.connect(authority).await.map_err(|e| unreachable(&e))?
+                } else {
+                    connect_plain(authority).await.map_err(|e| unreachable(&e))?
+                };
+                let config = WebSocketConfig::default();
+                // The same limit for frames as for messages, so that services need not fragment.
+                let config = config.max_message_size(Some(MAX_MESSAGE_SIZE)).max_frame_size(Some(MAX_MESSAGE_SIZE));
+                let opened = tokio_tungstenite::client_async_with_config((**request).clone(), io, Some(config)).await;
+                opened.map(|(ws, _)| ServiceConnection::WebSocket(Box::new(ws))).map_err(|e| unreachable(&e))
             }
             Self::Process(process) => Ok(ServiceConnection::Process(Box::new(process.start()?))),
         }
     }
 }
 
-/// The same limit for frames as for messages, so that services need not fragment.
-fn websocket_config() -> WebSocketConfig {
-    WebSocketConfig::default().max_message_size(Some(MAX_MESSAGE_SIZE)).max_frame_size(Some(MAX_MESSAGE_SIZE))
+async fn connect_plain(authority: &Authority) -> std::io::Result<Box<dyn ServiceTransport>> {
+    let tcp = TcpStream::connect(authority.to_string()).await?;
+    tcp.set_nodelay(true)?;
+    Ok(Box::new(tcp))
 }
 
 /// The text of the next message; `None` for others, such as a ping, which the library answers.
@@ -127,8 +125,7 @@ fn message_text(message: Option<Result<Message, tungstenite::Error>>) -> Result<
 
 /// An established connection.
 enum ServiceConnection {
-    WebSocket(Box<WebSocketStream<MaybeTlsStream<TcpStream>>>),
-    Secure(Box<WebSocketStream<Box<dyn ServiceTransport>>>),
+    WebSocket(Box<WebSocketStream<Box<dyn ServiceTransport>>>),
     Process(Box<LineProcess>),
 }
 
@@ -136,7 +133,6 @@ impl ServiceConnection {
     async fn send(&mut self, text: &str) -> Result<(), String> {
         match self {
             Self::WebSocket(ws) => ws.send(Message::text(text)).await.map_err(|e| e.to_string()),
-            Self::Secure(ws) => ws.send(Message::text(text)).await.map_err(|e| e.to_string()),
             Self::Process(process) => process.input.send(text).await.map_err(|e| e.to_string()),
         }
     }
@@ -146,10 +142,6 @@ impl ServiceConnection {
         loop {
             let text = match self {
                 Self::WebSocket(ws) => match message_text(ws.next().await)? {
-                    Some(text) => text.into_bytes(),
-                    None => continue,
-                },
-                Self::Secure(ws) => match message_text(ws.next().await)? {
                     Some(text) => text.into_bytes(),
                     None => continue,
                 },

@@ -4,13 +4,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use interflow_types::schema::JsonSchema;
-use interflow_types::{ClientInfo, FlowId, Phase, Timestamp};
+use interflow_types::{Phase, Timestamp};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use tokio::sync::{oneshot, watch};
 
 /// A flow that waits for a decision.
-#[derive(Clone, Debug, Serialize, JsonSchema)]
+#[derive(Clone, Debug, Default, Serialize, JsonSchema)]
 pub struct HeldFlow {
     /// The number by which it is decided.
     pub id: u64,
@@ -48,9 +48,10 @@ pub struct HeldFlow {
 }
 
 /// The part of a flow that is held.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum HeldPart {
+    #[default]
     Request,
     Response,
     Message,
@@ -66,19 +67,15 @@ pub enum HoldDecision {
     /// Continue with these changes.
     Change {
         /// New method.
-        #[serde(default)]
         method: Option<String>,
         /// New URL.
-        #[serde(default)]
         url: Option<String>,
         /// New status.
-        #[serde(default)]
         status: Option<u16>,
         /// Fields to set; an empty value removes the field.
         #[serde(default)]
         headers: Vec<(String, String)>,
         /// New body.
-        #[serde(default)]
         body: Option<String>,
     },
     /// Respond in the origin's place.
@@ -95,7 +92,6 @@ pub enum HoldDecision {
     /// Deny the flow.
     Deny {
         /// The reason.
-        #[serde(default)]
         reason: Option<String>,
     },
     /// Drop the message.
@@ -124,21 +120,14 @@ struct HoldQueueState {
     closed: bool,
 }
 
-/// Details of a flow to be held, as the operator sees it.
-pub(crate) struct HoldRequest {
-    pub flow: FlowId,
-    pub rule: String,
-    pub phase: Phase,
-    pub client: Arc<ClientInfo>,
-    pub user: Option<String>,
-    pub note: Option<String>,
-    pub timeout: Duration,
-    pub pass: bool,
-    pub method: Option<String>,
-    pub url: String,
-    pub status: Option<u16>,
-    pub headers: Vec<(String, String)>,
-    pub body: Option<String>,
+impl HeldPart {
+    pub(crate) const fn of_phase(phase: Phase) -> Self {
+        match phase {
+            Phase::Message => Self::Message,
+            Phase::ResponseHead | Phase::ResponseBody => Self::Response,
+            _ => Self::Request,
+        }
+    }
 }
 
 impl HoldQueue {
@@ -194,51 +183,33 @@ impl HoldQueue {
 
     /// Waits for a decision; `None` on timeout, if `most` flows are held already, or if the queue is closed.
     /// Cancel-safe: the flow is no longer held then.
-    pub(crate) async fn wait(self: Arc<Self>, ask: HoldRequest, most: usize) -> Option<HoldDecision> {
-        let timeout = ask.timeout;
-        let (id, decided) = self.insert(ask, most)?;
+    pub(crate) async fn wait(self: Arc<Self>, held: HeldFlow, timeout: Duration, most: usize) -> Option<HoldDecision> {
+        let (id, decided) = self.insert(held, timeout, most)?;
         // Also removes the entry if this future is dropped.
         let _entry = HeldEntryGuard { holds: &self, id };
         tokio::time::timeout(timeout, decided).await.ok()?.ok()
     }
 
-    fn insert(&self, ask: HoldRequest, most: usize) -> Option<(u64, oneshot::Receiver<HoldDecision>)> {
+    fn insert(
+        &self,
+        mut held: HeldFlow,
+        timeout: Duration,
+        most: usize,
+    ) -> Option<(u64, oneshot::Receiver<HoldDecision>)> {
         let (decide, decided) = oneshot::channel();
         let mut inner = self.inner.lock();
         if inner.closed {
             return None;
         }
         if inner.waiting.len() >= most {
-            tracing::warn!("{most} flows are held already, so flow {} is treated as undecided", ask.flow);
+            tracing::warn!("{most} flows are held already, so flow {} is treated as undecided", held.flow);
             return None;
         }
         inner.next += 1;
         let id = inner.next;
-        let since = Timestamp::now();
-        let held = HeldFlow {
-            id,
-            flow: ask.flow.to_string(),
-            rule: ask.rule,
-            phase: crate::compiled::phase_names::name(ask.phase),
-            what: match ask.phase {
-                Phase::Message => HeldPart::Message,
-                Phase::ResponseHead | Phase::ResponseBody => HeldPart::Response,
-                _ => HeldPart::Request,
-            },
-            note: ask.note,
-            client: ask.client.peer.ip().to_canonical().to_string(),
-            user: ask.user,
-            process: ask.client.process.as_deref().map(|p| p.name.to_string()),
-            since,
-            until: since.after(ask.timeout),
-            continue_on_timeout: ask.pass,
-            method: ask.method,
-            url: ask.url,
-            status: ask.status,
-            headers: ask.headers,
-            body: ask.body,
-        };
-        tracing::info!(id, flow = %ask.flow, rule = held.rule, "held: {}", held.url);
+        (held.id, held.since) = (id, Timestamp::now());
+        held.until = held.since.after(timeout);
+        tracing::info!(id, flow = held.flow, rule = held.rule, "held: {}", held.url);
         inner.waiting.push(HeldEntry { held, decide });
         drop(inner);
         self.notify_changed();
@@ -269,29 +240,21 @@ impl Drop for HeldEntryGuard<'_> {
 mod tests {
     use super::*;
 
-    fn ask(timeout: u64) -> HoldRequest {
-        let flow = crate::flow::fixture::FlowFixture::for_get("http://a/").flow;
-        HoldRequest {
-            flow: flow.id,
-            client: Arc::clone(&flow.client),
-            user: None,
+    async fn wait(holds: Arc<HoldQueue>, timeout: u64, most: usize) -> Option<HoldDecision> {
+        let held = HeldFlow {
             rule: "r".into(),
-            phase: Phase::RequestHead,
-            note: None,
-            timeout: Duration::from_millis(timeout),
-            pass: false,
+            phase: "request",
             method: Some("GET".into()),
             url: "http://a/".into(),
-            status: None,
-            headers: Vec::new(),
-            body: None,
-        }
+            ..HeldFlow::default()
+        };
+        holds.wait(held, Duration::from_millis(timeout), most).await
     }
 
     #[tokio::test]
     async fn a_decision_ends_the_wait() {
         let holds = Arc::new(HoldQueue::default());
-        let waiting = tokio::spawn(Arc::clone(&holds).wait(ask(5000), 10));
+        let waiting = tokio::spawn(wait(Arc::clone(&holds), 5000, 10));
         while holds.list().is_empty() {
             tokio::task::yield_now().await;
         }
@@ -305,9 +268,9 @@ mod tests {
     #[tokio::test]
     async fn timed_out_and_cancelled_holds_are_removed() {
         let holds = Arc::new(HoldQueue::default());
-        assert_eq!(Arc::clone(&holds).wait(ask(10), 10).await, None);
-        assert_eq!(Arc::clone(&holds).wait(ask(10), 0).await, None);
-        let waiting = tokio::spawn(Arc::clone(&holds).wait(ask(5000), 10));
+        assert_eq!(wait(Arc::clone(&holds), 10, 10).await, None);
+        assert_eq!(wait(Arc::clone(&holds), 10, 0).await, None);
+        let waiting = tokio::spawn(wait(Arc::clone(&holds), 5000, 10));
         while holds.list().is_empty() {
             tokio::task::yield_now().await;
         }
@@ -319,13 +282,13 @@ mod tests {
     #[tokio::test]
     async fn closing_the_queue_releases_all_holds() {
         let holds = Arc::new(HoldQueue::default());
-        let waiting = tokio::spawn(Arc::clone(&holds).wait(ask(60_000), 10));
+        let waiting = tokio::spawn(wait(Arc::clone(&holds), 60_000, 10));
         while holds.list().is_empty() {
             tokio::task::yield_now().await;
         }
         holds.close();
         assert_eq!(waiting.await.unwrap(), None);
-        assert_eq!(Arc::clone(&holds).wait(ask(60_000), 10).await, None);
+        assert_eq!(wait(Arc::clone(&holds), 60_000, 10).await, None);
         assert!(holds.is_closed() && holds.list().is_empty());
     }
 
