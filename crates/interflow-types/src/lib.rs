@@ -17,7 +17,6 @@
 pub mod budget;
 mod bytestr;
 mod certificates;
-mod config_sections;
 pub mod data_file;
 mod error;
 mod flow;
@@ -39,7 +38,7 @@ pub mod wildcard;
 
 pub use bytestr::ByteStr;
 pub use certificates::CertificateChain;
-pub use config_sections::is_unset;
+pub use text_form::is_unset;
 pub use error::{Error, ErrorKind, ErrorSource, Result, Retryable};
 pub use flow::attempts::{Attempt, AttemptHandle, AttemptState, Attempts};
 pub use flow::extensions::{

@@ -3,6 +3,7 @@
 //! Interflow reaches them through a SOCKS5 server on loopback, to which `upstream.proxy` leads their names: port 443 speaks TLS with a certificate
 //! from a CA of their own, port 80 HTTP, and port 7 echoes bytes (RFC 862).
 
+mod paced_body;
 mod pages;
 mod site;
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use interflow_types::{Body, Response, ResponseHead, StatusCode};
 
-use super::site::{cut, paced};
+use super::paced_body::{cut, paced};
 
 /// Number of a film's chunks, and bytes per chunk.
 const FILM: (usize, usize) = (40, 100_000);

@@ -1,24 +1,19 @@
 //! One host of the [origins](super): answers its requests over HTTP/1.1 and HTTP/2.
 
-use std::collections::VecDeque;
-use std::pin::Pin;
 use std::sync::LazyLock;
-use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::{SinkExt as _, StreamExt as _};
 use interflow_net::ingress::{HttpService, IncomingRequest, ServiceReply};
 use interflow_net::io::IoStream;
-use interflow_types::{
-    Body, BodyFrame, BodyStream, Error, ErrorKind, Headers, RequestTarget, Response, ResponseHead, Result, StatusCode,
-};
+use interflow_types::{Body, Error, Headers, RequestTarget, Response, ResponseHead, StatusCode};
 use serde_json::json;
-use tokio::time::{Instant, Sleep};
 use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
 use tokio_tungstenite::tungstenite::protocol::Role;
 
+use super::paced_body::paced;
 use super::pages;
 use crate::fake_model::{self, ModelResponse};
 
@@ -135,43 +130,5 @@ async fn repeat(io: IoStream) {
         if (message.is_text() || message.is_binary()) && socket.send(message).await.is_err() {
             return;
         }
-    }
-}
-
-/// A body that arrives in these pieces, each after a pause.
-pub fn paced(pieces: VecDeque<Bytes>, first: Duration, between: Duration) -> Body {
-    Body::stream(PacedBody { pieces, pause: Box::pin(tokio::time::sleep(first)), between, is_cut: false })
-}
-
-/// A body that breaks off after this piece.
-pub fn cut(piece: Bytes, pause: Duration) -> Body {
-    let pieces = VecDeque::from([piece, Bytes::new()]);
-    let pause_at_first = Box::pin(tokio::time::sleep(Duration::ZERO));
-    Body::stream(PacedBody { pieces, pause: pause_at_first, between: pause, is_cut: true })
-}
-
-struct PacedBody {
-    pieces: VecDeque<Bytes>,
-    pause: Pin<Box<Sleep>>,
-    between: Duration,
-    /// Whether the last piece is an error.
-    is_cut: bool,
-}
-
-impl BodyStream for PacedBody {
-    fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<BodyFrame>>> {
-        if self.pieces.is_empty() {
-            return Poll::Ready(None);
-        }
-        ready!(self.pause.as_mut().poll(cx));
-        self.pause.as_mut().reset(Instant::now() + self.between);
-        let piece = self.pieces.pop_front();
-        if self.is_cut && self.pieces.is_empty() {
-            return Poll::Ready(Some(Err(Error::new(
-                ErrorKind::Internal,
-                "the response breaks off, as it is meant to",
-            ))));
-        }
-        Poll::Ready(piece.map(|piece| Ok(BodyFrame::Data(piece))))
     }
 }
