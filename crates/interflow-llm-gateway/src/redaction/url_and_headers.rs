@@ -162,8 +162,9 @@ impl UrlScan<'_> {
 
 /// Whether a text may name a model: some of them have the names of people.
 fn is_model_name(text: &str) -> bool {
-    // Vertex has a version there.
-    let text = text.split_once('@').map_or(text, |(name, version)| if version.contains('.') { text } else { name });
+    // Vertex has a version there: a date, `default`.
+    let is_version = |version: &str| version.len() <= 8 && version.bytes().all(|b| b.is_ascii_alphanumeric());
+    let text = text.split_once('@').filter(|(_, version)| is_version(version)).map_or(text, |(name, _)| name);
     text.bytes().any(|b| b.is_ascii_alphabetic())
         && text.bytes().all(|b| b.is_ascii_alphanumeric() || b"._:/-".contains(&b))
 }
