@@ -17,4 +17,4 @@ pub use edited_file::{EditError, EditTurn, EditedFile, is_same_text};
 pub use file_lock::FileLock;
 pub use permissions::{create_private_dir, owner_only};
 pub use positioned::read_exact_at;
-pub use secret_ref::resolve_secret_ref;
+pub use secret_ref::{check_field_secret, resolve_secret_ref};

@@ -16,6 +16,17 @@ pub fn resolve_secret_ref(text: &str) -> Result<String, String> {
     Ok(text.to_owned())
 }
 
+/// Checks a secret that is sent in a header field, and returns it.
+///
+/// # Errors
+/// It is empty, or holds a control character, such as a line break within it.
+pub fn check_field_secret(secret: String) -> Result<String, String> {
+    if secret.is_empty() || secret.bytes().any(|b| b.is_ascii_control()) {
+        return Err("it is empty or holds a line break or another control character".to_owned());
+    }
+    Ok(secret)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -27,6 +38,8 @@ mod tests {
         std::fs::write(&file, "s3cret\n").unwrap();
         assert_eq!(resolve_secret_ref(&format!("file:{}", file.display())).as_deref(), Ok("s3cret"));
         assert_eq!(resolve_secret_ref("plain").as_deref(), Ok("plain"));
+        assert_eq!(check_field_secret("s3cret".into()).as_deref(), Ok("s3cret"));
+        assert!(["", "a\nb", "a\0"].iter().all(|secret| check_field_secret((*secret).into()).is_err()));
         let missing = resolve_secret_ref("env:INTERFLOW_NO_SUCH_VARIABLE").unwrap_err();
         assert!(missing.contains("INTERFLOW_NO_SUCH_VARIABLE"), "{missing}");
         let missing = resolve_secret_ref(&format!("file:{}", dir.path().join("none").display())).unwrap_err();

@@ -123,6 +123,9 @@ pub(crate) fn key_field(provider: Provider, key: &str) -> (&'static str, String)
 /// # Errors
 /// The key is not a valid header value.
 pub(crate) fn set_provider_key(head: &mut RequestHead, provider: Provider, key: &str) -> Result<(), ()> {
+    if key.bytes().any(|b| b.is_ascii_control()) {
+        return Err(());
+    }
     remove_credentials(head);
     let (name, value) = key_field(provider, key);
     head.headers.append(name, value).map_err(|_| ())

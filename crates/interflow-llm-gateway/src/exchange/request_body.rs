@@ -3,10 +3,14 @@
 use std::io;
 use std::sync::{Arc, OnceLock};
 
+use base64::alphabet;
+use base64::engine::Engine as _;
+use base64::engine::general_purpose::{GeneralPurpose, NO_PAD};
 use bytes::Bytes;
 use interflow_codec::content_coding::{self as coding, ContentCoding};
 use interflow_llm::LlmRefusal;
 use interflow_llm::spans::{self, MarkError, MarkedText, TextSpan, multipart};
+use interflow_redact::decode_lossy;
 use interflow_types::budget::{MemoryReservation, PROCESS_BUDGET};
 use interflow_types::{Error, Headers};
 use parking_lot::Mutex;
@@ -270,13 +274,47 @@ pub(crate) fn is_upload(headers: &Headers) -> bool {
 
 /// Refuses a part whose text is not read as it is.
 pub(crate) fn check_encoding(part: &multipart::FormPart) -> Result<(), ReadError> {
-    let message = "a part of the form has a Content-Transfer-Encoding or a charset in which it is not read: send it as UTF-8, without a transfer encoding";
+    let message = "a part of the form has a Content-Transfer-Encoding or a charset in which it is not read, or a field on several lines: send it as UTF-8, without a transfer encoding, and each field on one line";
     if part.is_encoded { Err(ReadError::Malformed("bad_form", message.to_owned())) } else { Ok(()) }
 }
 
 /// The text in UTF-8. A NUL character shows that it is UTF-16 or UTF-32, in which detectors find nothing.
 pub(crate) fn utf8_text(bytes: &[u8]) -> Option<&str> {
     std::str::from_utf8(bytes).ok().filter(|text| !text.contains('\0') && !is_utf16(bytes))
+}
+
+/// Base64 without padding, as readers take it that ignore what is wrong with it.
+const LENIENT: GeneralPurpose = GeneralPurpose::new(&alphabet::STANDARD, NO_PAD.with_decode_allow_trailing_bits(true));
+
+/// The beginning of a medium that shows whether it may be text, in characters of base64.
+const MEDIUM_SAMPLE: usize = 4 << 10;
+
+/// The text in base64 that its media type does not call one; `None` if the bytes are no text.
+pub(crate) fn text_of_medium(base64: &[u8]) -> Option<String> {
+    // Some encoders of JSON write `/` as `\/`.
+    let (base64, _) = decode_lossy(std::str::from_utf8(base64).ok()?);
+    let sample = decode_base64(&base64.as_bytes()[..base64.len().min(MEDIUM_SAMPLE)]);
+    if std::str::from_utf8(&sample).is_err_and(|e| e.error_len().is_some()) {
+        return None;
+    }
+    utf8_text(&decode_base64(base64.as_bytes())).map(str::to_owned)
+}
+
+/// Decodes either alphabet, with padding anywhere, and ignores other characters.
+fn decode_base64(text: &[u8]) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(text.len());
+    for piece in text.split(|b| *b == b'=') {
+        let standard = piece.iter().filter_map(|b| match b {
+            b'-' => Some(b'+'),
+            b'_' => Some(b'/'),
+            b => (b.is_ascii_alphanumeric() || matches!(b, b'+' | b'/')).then_some(*b),
+        });
+        let mut standard: Vec<u8> = standard.collect();
+        // One character alone is no byte.
+        standard.truncate(standard.len() - usize::from(standard.len() % 4 == 1));
+        LENIENT.decode_vec(standard, &mut bytes).expect("characters of the alphabet only");
+    }
+    bytes
 }
 
 /// Whether bytes without NUL are UTF-16, in either order: control characters are then the high bytes of letters beyond

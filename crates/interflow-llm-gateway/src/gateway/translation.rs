@@ -16,10 +16,10 @@ use super::upstream_error::{MAX_ERROR_BYTES, read_error};
 use super::upstream_request::{OriginalRequest, sign, upstream_model};
 use super::wire_format::ClientRequest;
 use super::{LlmUpstream, UpstreamTable, reasoning, token_count};
-use crate::credentials::client_keys;
+use crate::credentials::{client_keys, set_provider_key};
 use crate::exchange::response::stream;
 use crate::exchange::response::whole::{self, UnreadResponse};
-use crate::exchange::{LlmExchange, ReadError, RequestBody, off_worker};
+use crate::exchange::{LlmExchange, ReadError, RequestBody, bad_request, off_worker};
 use interflow_llm::event_stream::{ResponseForm, StreamFraming};
 use interflow_llm::message::ContentBlock;
 use interflow_llm::translate::{
@@ -236,7 +236,10 @@ impl Translation {
             && !upstream.has_key()
             && let Some(key) = client_keys(original.head).next()
         {
-            upstream.put_key(&mut head, &key);
+            // One of the query may hold any character.
+            if set_provider_key(&mut head, provider, &key).is_err() {
+                return Ok(Err(bad_request("bad_credentials", "the API key has a control character")));
+            }
         }
         if upstream.signs()
             && let Err(refusal) = sign(upstream, original.token, &mut head, &body)

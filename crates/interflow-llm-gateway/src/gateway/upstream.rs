@@ -14,6 +14,7 @@ use super::aws_signature::AwsCredentials;
 use super::circuit_breaker::CircuitBreaker;
 use super::routing::AttemptLimits;
 use crate::credentials::{key_field, remove_credentials};
+use interflow_files::check_field_secret;
 use interflow_llm::translate::WireFormat;
 use interflow_llm::{LlmRefusal, LlmUpstreamConfig, Provider};
 
@@ -62,7 +63,8 @@ impl LlmUpstream {
         let target =
             config.url.as_deref().or(default).map(parse_target).transpose().map_err(|e| format!("url: {e}"))?;
         let read = |key: &str, value: &Option<String>| {
-            value.as_deref().map(secret).transpose().map_err(|e| format!("{key}: {e}"))
+            let value = value.as_deref().map(|value| secret(value).and_then(check_field_secret));
+            value.transpose().map_err(|e| format!("{key}: {e}"))
         };
         let key = read("api_key", &config.api_key)?;
         let pair = (read("access_key", &config.access_key)?, read("secret_key", &config.secret_key)?);
@@ -285,14 +287,9 @@ impl LlmUpstream {
         if bearer.is_some() {
             head.headers.append_unchecked(b"Authorization", format!("Bearer {key}").as_bytes());
         } else {
-            self.put_key(head, key);
+            let (name, value) = key_field(self.provider, key);
+            head.headers.append_unchecked(name.as_bytes(), value.as_bytes());
         }
-    }
-
-    /// Puts a key where the provider expects it.
-    pub(super) fn put_key(&self, head: &mut RequestHead, key: &str) {
-        let (name, value) = key_field(self.provider, key);
-        head.headers.append_unchecked(name.as_bytes(), value.as_bytes());
     }
 }
 

@@ -9,7 +9,7 @@ use interflow_redact::escape_into;
 
 use super::escapes::{decode, raw_range};
 use crate::exchange::response::event_rewriter::ByteReplacement;
-use crate::exchange::{is_binary_file, utf8_text};
+use crate::exchange::{is_binary_file, text_of_medium, utf8_text};
 
 /// A text, and where it is in its body.
 #[derive(Clone, Debug)]
@@ -54,12 +54,12 @@ pub(super) struct TextEdit {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Unmaskable;
 
-/// The text of one span; `None` for media, and for files that cannot be decoded.
+/// The text of one span; `None` for media that are no text, and for files that cannot be decoded.
 pub(super) fn text_of_span(body: &[u8], span: &TextSpan) -> Option<GuardText> {
     // Providers read texts with invalid bytes as well, with a mark in their place.
     let raw = &*String::from_utf8_lossy(body.get(span.range.clone())?);
     let (text, encoding) = match &span.kind {
-        SpanKind::Media(_) => return None,
+        SpanKind::Media(_) => (text_of_medium(raw.as_bytes())?, Encoding::Base64),
         // UTF-16 is ASCII with NUL characters.
         SpanKind::Base64Text => {
             (String::from_utf8(STANDARD.decode(raw).ok()?).ok()?.replace('\0', ""), Encoding::Base64)

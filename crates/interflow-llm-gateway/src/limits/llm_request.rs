@@ -75,9 +75,16 @@ impl LlmRequest {
 
     /// Adds the usage requested by the body. The larger of two estimates counts, so that a limit is not evaded by a
     /// body that reads differently here. Returns the models that the body names.
-    pub fn merge_usage(&mut self, requested: RequestedUsage) -> NamedModels {
+    pub fn merge_usage(&mut self, mut requested: RequestedUsage) -> NamedModels {
         if !self.by_path {
             self.model = requested.model.or(self.model.take());
+        }
+        // The agent of an interaction decides what is used, also beside a model.
+        if self.call.operation == Operation::Responses
+            && let Some(agent) = requested.named.agent.take()
+        {
+            let model = self.model.replace(agent.into());
+            requested.named.others.extend(model.as_deref().map(str::to_owned));
         }
         self.estimated = self.estimated.max(requested.estimated);
         self.max_output = self.max_output.max(requested.max_output);

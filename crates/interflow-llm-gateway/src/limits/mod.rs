@@ -53,11 +53,8 @@ impl KeyRules {
     pub fn new(config: &KeysConfig) -> Result<Self, String> {
         let fetch = |(name, value): (&String, &String)| {
             let wrong = |why: &str| format!("keys.provider.{name}: {why}");
-            let secret = interflow_files::resolve_secret_ref(value).map_err(|e| wrong(&e))?;
-            if secret.is_empty() || secret.bytes().any(|b| b.is_ascii_control()) {
-                return Err(wrong("it is empty or contains a line break"));
-            }
-            Ok((name.to_ascii_lowercase(), secret))
+            let secret = interflow_files::resolve_secret_ref(value).and_then(interflow_files::check_field_secret);
+            Ok((name.to_ascii_lowercase(), secret.map_err(|e| wrong(&e))?))
         };
         let provider = config.provider.iter().map(fetch).collect::<Result<_, String>>()?;
         let token = |b: u8| b.is_ascii_alphanumeric() || b"-_".contains(&b);

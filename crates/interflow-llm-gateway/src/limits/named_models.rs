@@ -17,6 +17,8 @@ const IMAGE_TOOL_MODEL: &str = "gpt-image-1";
 pub(super) struct NamedModels {
     /// Its `model`.
     pub model: Option<String>,
+    /// Its `agent`, which stands for a model in Interactions.
+    pub agent: Option<String>,
     /// Models besides: fallbacks, and those of tools.
     pub others: Vec<String>,
     /// The requests of a batch.
@@ -68,6 +70,12 @@ impl<'de> Deserialize<'de> for NamedModels {
                             let first = || named.others.get(before).cloned();
                             of_session = session["model"].as_str().map(str::to_owned).or_else(first);
                         }
+                        "agent" => {
+                            let agent = members.next_value::<Value>()?;
+                            named.agent = agent.as_str().map(str::to_owned).or(named.agent);
+                        }
+                        // A prompt that OpenAI stores brings tools, which have models.
+                        "prompt" => named.is_unclear |= members.next_value::<Value>()?.is_object(),
                         "preset" | "agent_id" | "assistant_id" => {
                             named.is_unclear |= !members.next_value::<Value>()?.is_null();
                         }
@@ -218,6 +226,8 @@ mod tests {
                 false,
             ),
             (r#"{"model":"a","preset":"p"}"#, Some("a"), vec![], true),
+            (r#"{"model":"a","prompt":{"id":"pmpt_1"}}"#, Some("a"), vec![], true),
+            (r#"{"model":"a","prompt":"a text"}"#, Some("a"), vec![], false),
             (
                 r#"{"session":{"audio":{"input":{"transcription":{"model":"b"}}},"model":"a"}}"#,
                 Some("a"),

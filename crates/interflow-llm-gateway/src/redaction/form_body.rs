@@ -29,7 +29,10 @@ impl RedactionRun<'_> {
                 if self.job.settings.media(kind) != MediaRule::Pass {
                     return Err(blocked_media(word));
                 }
-                continue;
+                // A text is read whatever its type says.
+                if utf8_text(content).is_none() {
+                    continue;
+                }
             }
             check_encoding(part)?;
             let is_url_encoded = part.file.is_none() && part.media_type.as_deref() == Some(URL_ENCODED);

@@ -20,7 +20,7 @@ use interflow_types::{Body, EarlyExit, Flow, Headers, Method, RequestHead, Statu
 
 use crate::exchange::{
     self, BodyContent, BodyShape, Collected, Pass, ReadError, RequestBody, bad_request, mark_json, off_worker,
-    overloaded, request_identity_encoding, utf8_text,
+    overloaded, request_identity_encoding, text_of_medium, utf8_text,
 };
 use crate::gateway::response_in_path;
 use crate::llm_telemetry::RedactionFindings;
@@ -450,6 +450,12 @@ impl RedactionRun<'_> {
                 }
                 SpanKind::Media(media) => {
                     self.outcome.media = true;
+                    let is_kept = self.job.settings.media(media.kind) == MediaRule::Pass
+                        && edits.last().is_none_or(|(removed, _)| removed.end <= span.range.start);
+                    if is_kept && let Some(text) = body.get(span.range.clone()).and_then(text_of_medium) {
+                        edits.extend(self.as_base64(&text)?.map(|with| (span.range.clone(), with)));
+                        continue;
+                    }
                     if let Some(edit) = self.medium(media, edits.last().map(|(r, _)| r))? {
                         edits.push(edit);
                     }
@@ -479,7 +485,11 @@ impl RedactionRun<'_> {
         // Some encoders of JSON write `/` as `\/`.
         let (text, cut) = decode_lossy(std::str::from_utf8(text).map_err(|_| wrong())?);
         let bytes = STANDARD.decode(text.as_bytes()).ok().filter(|_| cut.is_empty()).ok_or_else(wrong)?;
-        let text = utf8_text(&bytes).ok_or_else(wrong)?;
+        self.as_base64(utf8_text(&bytes).ok_or_else(wrong)?)
+    }
+
+    /// The redacted text in base64; `None` if nothing was found.
+    fn as_base64(&mut self, text: &str) -> Result<Option<String>, LlmRefusal> {
         let redaction = self.job.choice.redactor.redact_text(text, self.session).map_err(Self::redaction_error)?;
         self.record_findings(&redaction.spans);
         Ok(redaction.output.map(|output| STANDARD.encode(output)))

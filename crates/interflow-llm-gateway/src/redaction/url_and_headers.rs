@@ -67,7 +67,7 @@ impl UrlScan<'_> {
     /// The redacted path and query; `None` if nothing was found.  Unchanged parts are copied byte for byte.
     fn redact_url(&mut self, path: &ByteStr, exchange: &LlmCall) -> Result<Option<ByteStr>, LlmRefusal> {
         let (only, query) = path.split_once('?').map_or((path.as_str(), None), |(p, q)| (p, Some(q)));
-        // The model's name is part of the route, and would be unknown after a replacement.
+        // The model's name is part of the route, and would be unknown after a replacement: only what can be none is scanned.
         let model = model_in_path(exchange.provider, only).unwrap_or(0..0);
         let (mut out, mut changed, mut at) = (String::with_capacity(path.len()), false, 0);
         for segment in only.split_inclusive('/') {
@@ -75,7 +75,14 @@ impl UrlScan<'_> {
             at = range.end;
             let word = segment.trim_end_matches('/');
             let named = range.start < model.end && model.start < range.end;
-            let with = if named { None } else { self.redact_encoded("", word)? };
+            let name = &only[range.start.max(model.start).min(range.end)..range.end.min(model.end).max(range.start)];
+            let is_model = named && is_model_name(&percent::decoded_lossy(name));
+            let with = if is_model { None } else { self.redact_encoded("", word)? };
+            // Routes and translations took the name from the path before.
+            if named && with.is_some() && self.choice.mode == RedactMode::Redact {
+                let message = "the model's name in the request's path contains personal data or a secret";
+                return Err(LlmRefusal::new(StatusCode::FORBIDDEN, "forbidden", "address_refused", message));
+            }
             changed |= with.is_some();
             out.push_str(with.as_deref().unwrap_or(word));
             out.push_str(&segment[word.len()..]);
@@ -155,6 +162,9 @@ impl UrlScan<'_> {
 
 /// Whether a text may name a model: some of them have the names of people.
 fn is_model_name(text: &str) -> bool {
+    // Vertex has a version there: a date, `default`.
+    let is_version = |version: &str| version.len() <= 8 && version.bytes().all(|b| b.is_ascii_alphanumeric());
+    let text = text.split_once('@').filter(|(_, version)| is_version(version)).map_or(text, |(name, _)| name);
     text.bytes().any(|b| b.is_ascii_alphabetic())
         && text.bytes().all(|b| b.is_ascii_alphanumeric() || b"._:/-".contains(&b))
 }

@@ -4,8 +4,8 @@
 use std::io::Write;
 use std::time::Duration;
 
-use interflow_redact::{MediaRule, UnknownRule};
-use interflow_testkit::{Ending, Origin, Reply};
+use interflow_redact::{AddressRule, MediaRule, UnknownRule};
+use interflow_testkit::{Ending, Origin, Reply, Wire};
 use interflow_types::units::ByteSize;
 use serde_json::json;
 
@@ -245,6 +245,12 @@ async fn form_files_of_text_that_is_not_utf8_are_refused() {
             "{encoding}"
         );
     }
+    for folded in
+        ["\r\n quoted-printable", "\n\tquoted-printable", " 8bit\rContent-Transfer-Encoding: quoted-printable"]
+    {
+        let head = format!("{}{folded}", encoded.trim_end());
+        assert_eq!(post("/v1/files", &head, b"SSN 123=2D45=2D6789").await, refused("bad_form"), "{head:?}");
+    }
     let charset = "name=\"file\"; filename=\"a.txt\"\r\nContent-Type: text/plain; charset=utf-7";
     assert_eq!(post("/v1/files", charset, b"+AGEAbgBuAGE-").await, refused("bad_form"));
     let field = "name=\"prompt\"\r\nContent-Type: text/plain; charset=utf-16le";
@@ -305,4 +311,104 @@ async fn unknown_bodies_in_utf16_are_refused_and_url_encoded_ones_are_read() {
     assert!(values.len() == 5 && values[0] == "a=b+c" && values[4] == "d=%C3%BC+e", "{got}");
     assert!(!got.contains("1111") && !got.contains("anna") && !got.contains("3012"), "{got}");
     assert!(values[1].starts_with("card=CARD_") && values[2].starts_with("mail=EMAIL_"), "{got}");
+}
+
+#[tokio::test]
+async fn a_key_in_the_query_injects_no_line_into_a_translated_request() {
+    let origin = provider("application/json", "{}").await;
+    let gate = Gate::start(&origin).await;
+    let body = json!({"contents": [{"role": "user", "parts": [{"text": "hi"}]}]}).to_string();
+    let fields = "Content-Type: application/json\r\n";
+    for name in ["openai", "anthropic", "azure", "cohere", "ollama"] {
+        for key in ["sk-a%0d%0aX-Evil:%201", "sk-a%0AX-Evil:%201", "sk-a%00", "%0dsk-a", "sk%01a"] {
+            let mut wire = Wire::connect(gate.proxy.gateway()).await.unwrap();
+            let path = format!("/{name}/v1beta/models/m:generateContent?key={key}");
+            let head =
+                format!("POST {path} HTTP/1.1\r\nHost: gate\r\n{fields}Content-Length: {}\r\n\r\n{body}", body.len());
+            wire.send(head).await.unwrap();
+            let answer = wire.answer_to("POST").await.unwrap();
+            assert_eq!((answer.status, origin.served()), (400, 0), "{path}: {}", answer.text());
+            assert!(answer.text().contains("control character"), "{path}: {}", answer.text());
+        }
+    }
+}
+
+#[tokio::test]
+async fn personal_data_as_the_name_of_a_model_in_the_path_is_refused() {
+    let origin = provider("application/json", "{}").await;
+    for rule in [AddressRule::Redact, AddressRule::Refuse] {
+        let gate = Gate::with(&origin, |r| r.redact.url = rule).await;
+        let body = json!({"contents": [{"parts": [{"text": "hi"}]}], "messages": []}).to_string();
+        for path in [
+            "/gemini/v1beta/models/anna.berg%40firm.com:generateContent",
+            "/anthropic/v1beta/models/anna.berg%40firm.com:generateContent",
+            "/gemini/v1beta/models/4111111111111111:generateContent",
+            "/bedrock/model/anna.berg%40firm.com/converse",
+        ] {
+            let answer = gate.post(path, &body).await;
+            assert!(answer.status == 403 && answer.text().contains("address_refused"), "{path}: {}", answer.text());
+        }
+        assert_eq!(origin.served(), 0);
+    }
+    let gate = Gate::start(&origin).await;
+    for path in [
+        "/gemini/v1beta/models/gemini-2.5-flash:generateContent",
+        "/vertex/v1/projects/p/locations/us-central1/publishers/google/models/gemini-2.5-pro@20250514:generateContent",
+        "/bedrock/model/arn%3Aaws%3Abedrock%3Aus-east-1%3A123456789012%3Ainference-profile%2Fus.a.b-v1%3A0/converse",
+    ] {
+        let answer = gate.post(path, json!({"contents": [], "messages": []}).to_string()).await;
+        assert!(!answer.text().contains("address_refused"), "{path}: {}", answer.text());
+    }
+}
+
+#[tokio::test]
+async fn text_is_read_whatever_its_media_type_says() {
+    use base64::Engine as _;
+    use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
+    let origin = provider("application/json", "{}").await;
+    let gate = Gate::start(&origin).await;
+    let text = format!("Dear colleague >>>???~~~, mail {MAIL} or {SSN} today.");
+    let user = |part| json!([{"role": "user", "content": [part]}]);
+    let wrapped = STANDARD.encode(&text).as_bytes().chunks(20).collect::<Vec<_>>().join(&b'\n');
+    let wrapped = String::from_utf8(wrapped).unwrap();
+    for data in [STANDARD.encode(&text), URL_SAFE_NO_PAD.encode(&text), wrapped] {
+        for media_type in ["application/yaml", "application/x-python", "message/rfc822", "image/svg+xml", "audio/wav"] {
+            let source = json!({"type": "base64", "media_type": media_type, "data": data});
+            let file = json!({"type": "input_file", "file_data": format!("data:{media_type};base64,{data}")});
+            let blob = json!({"mimeType": media_type, "data": data});
+            let document = json!({"type": "document", "mime_type": media_type, "data": data});
+            for (path, body) in [
+                (
+                    "/v1/messages",
+                    json!({"model": "m", "messages": user(json!({"type": "document", "source": source}))}),
+                ),
+                ("/v1/responses", json!({"model": "m", "input": user(file)})),
+                ("/v1beta/models/m:generateContent", json!({"contents": [{"parts": [{"inlineData": blob}]}]})),
+                ("/v1beta/interactions", json!({"model": "m", "input": [document]})),
+            ] {
+                let answer = gate.post(path, body.to_string()).await;
+                assert_eq!(answer.status, 200, "{path} {media_type}: {}", answer.text());
+                let got = arrived(&origin);
+                let at = got.find(&STANDARD.encode("Dear colleague >>>")).unwrap_or_else(|| panic!("{got}"));
+                let end = got[at..].find('"').unwrap() + at;
+                let read = String::from_utf8(STANDARD.decode(&got[at..end]).unwrap()).unwrap();
+                assert!(read.contains("mail EMAIL_") && !read.contains(MAIL) && !read.contains(SSN), "{path}: {read}");
+            }
+        }
+    }
+    let fields = "Content-Type: multipart/form-data; boundary=XX\r\n";
+    let part = |media_type: &str, content: &[u8]| {
+        let head = format!(
+            "--XX\r\nContent-Disposition: form-data; name=\"file\"; filename=\"a\"\r\nContent-Type: {media_type}\r\n\r\n"
+        );
+        [head.as_bytes(), content, b"\r\n--XX--\r\n"].concat()
+    };
+    for media_type in ["image/svg+xml", "image/png", "audio/wav", "video/mp4", "application/pdf"] {
+        let answer = gate.send("POST", "/v1/files", fields, &part(media_type, text.as_bytes())).await.unwrap();
+        let got = arrived(&origin);
+        assert!(answer.status == 200 && got.contains("mail EMAIL_") && !got.contains(MAIL), "{media_type}: {got}");
+    }
+    let png = b"\x89PNG\r\n\x1a\n\0\0anna.berg@firm.com";
+    gate.send("POST", "/v1/files", fields, &part("image/png", png)).await.unwrap();
+    assert!(origin.requests().last().unwrap().body.windows(png.len()).any(|bytes| bytes == png), "a medium stays");
 }

@@ -321,7 +321,6 @@ async fn a_request_that_names_no_model_is_refused_where_money_is_counted_if_it_i
         ("/openai/v1/realtime/client_secrets", json!({"session": {"type": "realtime"}})),
         ("/openai/v1/embeddings", json!({"input": "x"})),
         ("/openai/v1/threads/t_1/runs", json!({"assistant_id": "a"})),
-        ("/gemini/v1beta/interactions", json!({"agent": "a", "input": "x"})),
     ] {
         let refused = post(&gate, path, &body).await;
         let text = refused.text();
@@ -329,6 +328,11 @@ async fn a_request_that_names_no_model_is_refused_where_money_is_counted_if_it_i
         for part in ["the request names no model", "name one in `model`", "quota.unpriced"] {
             assert!(text.contains(part), "{path}: {text}");
         }
+    }
+    for model in [Value::Null, json!("gemini-2.5-flash")] {
+        let body = json!({"agent": "a", "model": model, "input": "x"});
+        let refused = post(&gate, "/gemini/v1beta/interactions", &body).await;
+        assert!(refused.status == 403 && refused.text().contains("model_unpriced"), "{body}: {}", refused.text());
     }
     let form = |model: &str| {
         format!(

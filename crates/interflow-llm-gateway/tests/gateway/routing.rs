@@ -241,7 +241,10 @@ async fn a_connection_closed_without_a_response_counts_as_a_failure_of_the_upstr
 fn invalid_config_is_reported_with_its_key() {
     use interflow_llm::LlmConfig;
     use interflow_llm_gateway::gateway::LlmGateway;
-    let none = |_: &str| Err("the environment variable X is not set".to_owned());
+    let read = |text: &str| match text.starts_with("env:") {
+        true => Err("the environment variable X is not set".to_owned()),
+        false => Ok(text.to_owned()),
+    };
     for (toml, says) in [
         (r#"{"provider":{"x":{}}}"#, "llm.provider.x.url: it is missing"),
         (r#"{"provider":{"v1":{"url":"http://a"}}}"#, "llm.provider.v1: an upstream cannot have this name"),
@@ -264,9 +267,15 @@ fn invalid_config_is_reported_with_its_key() {
         ),
         (r#"{"provider":{"openai":{"api_key":"env:X"}}}"#, "llm.provider.openai.api_key: the environment variable X"),
         (r#"{"provider":{"bedrock":{"access_key":"env:X"}}}"#, "llm.provider.bedrock.access_key"),
+        (r#"{"provider":{"openai":{"api_key":""}}}"#, "llm.provider.openai.api_key: it is empty"),
+        (r#"{"provider":{"openai":{"api_key":"a\nX-Evil: 1"}}}"#, "llm.provider.openai.api_key: it is empty or holds"),
+        (
+            r#"{"provider":{"bedrock":{"access_key":"a","secret_key":"b","session_token":"c\r\nd"}}}"#,
+            "llm.provider.bedrock.session_token: it is empty or holds",
+        ),
     ] {
         let config: LlmConfig = serde_json::from_str(toml).unwrap();
-        let error = LlmGateway::compile(&config, &none).err().unwrap_or_else(|| panic!("{toml}"));
+        let error = LlmGateway::compile(&config, &read).err().unwrap_or_else(|| panic!("{toml}"));
         assert!(error.contains(says), "{toml}: {error}");
     }
 }

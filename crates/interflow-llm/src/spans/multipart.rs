@@ -20,7 +20,8 @@ pub struct FormPart {
     pub file: Option<String>,
     /// The media type, lower case, without parameters.
     pub media_type: Option<String>,
-    /// Whether a transfer encoding or a charset is named in which the content is not read.
+    /// Whether a transfer encoding or a charset is named in which the content is not read, or one may be, in a field that
+    /// parsers divide differently.
     pub is_encoded: bool,
     /// The range of the content, without the part's fields.
     pub range: Range<usize>,
@@ -114,6 +115,8 @@ fn read_head(body: &[u8], head: Range<usize>) -> FormPart {
         let line_at = at;
         at += line.len() + 1;
         let line = line.strip_suffix(b"\r").unwrap_or(line);
+        // A field on several lines (RFC 5322 2.2.3), or a line break of some parsers.
+        part.is_encoded |= line.starts_with(b" ") || line.starts_with(b"\t") || line.contains(&b'\r');
         let Some(colon) = memchr::memchr(b':', line) else {
             // No field, but it may be a text.
             part.texts.extend((!line.is_empty()).then(|| plain(line_at..line_at + line.len())));
@@ -249,6 +252,10 @@ mod tests {
             ("Content-Type: text/plain; charset=iso-8859-1", false),
             ("Content-Type: text/plain; format=flowed; charset=utf-16le", true),
             ("Content-Type: text/plain; charset=utf-8; charset=utf-7", true),
+            ("Content-Transfer-Encoding:\r\n quoted-printable", true),
+            ("Content-Type: text/plain;\r\n\tcharset=utf-7", true),
+            ("Content-Type: text/plain;\n charset=utf-8", true),
+            ("Content-Type: text/plain\rContent-Transfer-Encoding: base64", true),
         ] {
             let body = format!("--XX\r\n{fields}\r\nContent-Disposition: form-data; name=a\r\n\r\nx\r\n--XX--");
             assert_eq!(parse(body.as_bytes(), "XX").unwrap().parts[0].is_encoded, is_encoded, "{fields}");

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use futures_util::StreamExt as _;
-use interflow_files::resolve_secret_ref;
+use interflow_files::{check_field_secret, resolve_secret_ref};
 use interflow_types::units::HumanDuration;
 use interflow_types::{
     Body, ByteStr, Headers, HttpClient, HttpVersion, Method, Request, RequestHead, StatusCode, Url, percent,
@@ -57,10 +57,8 @@ const fn default_score() -> f64 {
 impl DetectorService {
     pub fn new(config: &BackendConfig) -> Result<Self, String> {
         let url = service_url(config)?;
-        let token = config.token.as_deref().map(resolve_secret_ref).transpose().map_err(|e| format!("token: {e}"))?;
-        if token.as_ref().is_some_and(|t| t.bytes().any(|b| b.is_ascii_control())) {
-            return Err("token: it holds a line break".into());
-        }
+        let token = config.token.as_deref().map(|text| resolve_secret_ref(text).and_then(check_field_secret));
+        let token = token.transpose().map_err(|e| format!("token: {e}"))?;
         for (key, limit) in [("timeout", config.timeout), ("request_timeout", config.request_timeout)] {
             if limit.0.is_zero() {
                 return Err(format!("{key}: it must be longer than nothing"));

@@ -157,12 +157,17 @@ impl Headers {
         Ok(())
     }
 
-    /// Adds a field without validation: the caller has validated it, or both parts are constants.
+    /// Adds a field whose name is a constant or was validated. CR, LF and NUL in the value become spaces (RFC 9110 5.5), so
+    /// that no value can inject a line.
     pub fn append_unchecked(&mut self, name: &[u8], value: &[u8]) {
         self.bytes.reserve(name.len() + value.len() + 4);
         let name = self.push_bytes(name);
         self.bytes.extend_from_slice(b": ");
         let value = self.push_bytes(value);
+        // Without an early end, the compiler vectorizes it.
+        if self.bytes[value.range()].iter().fold(false, |any, b| any | is_line_byte(*b)) {
+            self.bytes[value.range()].iter_mut().filter(|b| is_line_byte(**b)).for_each(|b| *b = b' ');
+        }
         self.bytes.extend_from_slice(b"\r\n");
         self.push(name, value);
     }
@@ -345,7 +350,7 @@ impl<'a> IntoIterator for &'a Headers {
 }
 
 impl<N: AsRef<[u8]>, V: AsRef<[u8]>> FromIterator<(N, V)> for Headers {
-    /// Builds from parts that are known to be well formed: they are not validated.
+    /// Builds from parts as [`append_unchecked`](Headers::append_unchecked) takes them.
     fn from_iter<I: IntoIterator<Item = (N, V)>>(parts: I) -> Self {
         let mut headers = Self::new();
         for (name, value) in parts {
@@ -372,10 +377,15 @@ fn validate_field(name: &[u8], value: &[u8]) -> Result<(), InvalidHeader> {
     if name.is_empty() || !name.iter().all(|&b| is_token_byte(b)) {
         return Err(InvalidHeader::Name);
     }
-    if value.iter().any(|b| matches!(b, b'\r' | b'\n' | 0)) {
+    if value.iter().copied().any(is_line_byte) {
         return Err(InvalidHeader::Value);
     }
     Ok(())
+}
+
+/// Whether a byte ends a line, or the text for some parsers.
+const fn is_line_byte(b: u8) -> bool {
+    matches!(b, b'\r' | b'\n' | 0)
 }
 
 /// RFC 9110 5.6.2 `tchar`.
@@ -438,6 +448,15 @@ mod tests {
         let h = sample();
         assert_eq!(text(&h), "Host: a\r\nX-Two: 1\r\nx-two: 2\r\nConnection: close, X-Two\r\nCOOKIE: s=1\r\n");
         assert_eq!(h.get_all("x-TWO").collect::<Vec<_>>(), [b"1", b"2"]);
+    }
+
+    #[test]
+    fn no_value_can_inject_a_line() {
+        let mut h = Headers::new();
+        h.append_unchecked(b"A", b"a\r\nX-Evil: 1\0b\n");
+        h.set("B", "b").unwrap();
+        assert!(h.append("C", "c\nX-Evil: 1").is_err() && h.set("B", "c\rX-Evil: 1").is_err());
+        assert_eq!(text(&h), "A: a  X-Evil: 1 b \r\nB: b\r\n");
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use interflow_files::{check_field_secret, resolve_secret_ref};
 use interflow_llm::{GuardrailConfig, GuardrailProtocol};
 use interflow_types::{Direction, HttpClient, MaybeFuture, Url};
 use serde::Deserialize;
@@ -63,11 +64,8 @@ impl HttpGuardrail {
     pub fn new(config: &GuardrailConfig, deps: &KindDeps<'_>) -> Result<Self, String> {
         let url = Url::of_service(&config.url)
             .map_err(|e| format!("url: `{}`: {e}; write it as https://host/path", config.url))?;
-        let token = config.token.as_deref().map(interflow_files::resolve_secret_ref).transpose();
-        let token = token.map_err(|e| format!("token: {e}"))?;
-        if token.as_ref().is_some_and(|t| t.bytes().any(|b| b.is_ascii_control())) {
-            return Err("token: it holds a line break".into());
-        }
+        let token = config.token.as_deref().map(|text| resolve_secret_ref(text).and_then(check_field_secret));
+        let token = token.transpose().map_err(|e| format!("token: {e}"))?;
         Ok(Self { egress: Arc::clone(deps.egress), url, token, protocol: config.protocol })
     }
 
