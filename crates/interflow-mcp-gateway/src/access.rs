@@ -35,13 +35,23 @@ pub(crate) fn check(server: &McpServer, key: Option<&VirtualKey>, offer: Offer<'
         return Err(RpcError::not_allowed(message));
     }
     let tool = if let Offer::Tool(tool) = offer { Some(tool) } else { None };
-    match key.filter(|key| !key.allows_mcp(name, tool)) {
-        Some(key) => Err(RpcError::not_allowed(format!(
-            "the key {} does not allow {what} of the MCP server {name} (`mcp` of the key, its team or its organisation)",
-            key.id
-        ))),
-        None => Ok(()),
-    }
+    key.filter(|key| !key.allows_mcp(name, tool)).map_or(Ok(()), |key| Err(refusal(key, &what, name)))
+}
+
+/// Checks whether a client may use anything of a server at all.
+///
+/// # Errors
+/// It may not.
+pub(crate) fn check_any(server: &McpServer, key: Option<&VirtualKey>) -> Result<(), RpcError> {
+    let name = &server.name;
+    key.filter(|key| !key.reaches_mcp(name)).map_or(Ok(()), |key| Err(refusal(key, "anything", name)))
+}
+
+fn refusal(key: &VirtualKey, what: &str, server: &str) -> RpcError {
+    RpcError::not_allowed(format!(
+        "the key {} does not allow {what} of the MCP server {server} (`mcp` of the key, its team or its organisation)",
+        key.id
+    ))
 }
 
 /// Whether a client with this key gets the log messages of a server.

@@ -13,7 +13,7 @@ mod weighed_cache;
 pub use backoff::Backoff;
 pub use cached_token::{CachedToken, FetchedToken, TokenPolicy};
 pub use http_post::{HttpPost, HttpSink, PostFormat, PostMessage, PostPolicy};
-pub use line_process::{ErrorOutput, LineProcess, ProcessExit, ProcessSpec};
+pub use line_process::{EndReason, ErrorOutput, LineProcess, ProcessExit, ProcessSpec};
 pub use lines::{LineError, LineReader, LineWriter};
 pub use sink_queue::{Sink, SinkBatch, SinkQueue, SinkWorker};
 pub use weighed_cache::WeighedCache;

@@ -37,9 +37,29 @@ pub struct ProcessSpec {
 pub enum ErrorOutput {
     /// It goes to Interflow's own.
     Inherit,
-    /// It goes to the log, at the level `debug` and under this name, and its last lines become part of the reason why the
-    /// process ended.
-    Log(Arc<str>),
+    /// Its last lines become part of the reason why the process ended. They may be about anybody, so they go to no log.
+    Collect,
+}
+
+/// Why a process ended: for a log without what it wrote, or in full.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct EndReason {
+    pub why: String,
+    /// What the process said of it.
+    pub errors: String,
+}
+
+impl std::fmt::Display for EndReason {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let colon = if self.errors.is_empty() { "" } else { ": " };
+        write!(f, "{}{colon}{}", self.why, self.errors)
+    }
+}
+
+impl From<String> for EndReason {
+    fn from(why: String) -> Self {
+        Self { why, errors: String::new() }
+    }
 }
 
 /// A process that runs.
@@ -72,7 +92,7 @@ impl ProcessSpec {
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).kill_on_drop(true);
         command.stderr(match &self.errors {
             ErrorOutput::Inherit => Stdio::inherit(),
-            ErrorOutput::Log(_) => Stdio::piped(),
+            ErrorOutput::Collect => Stdio::piped(),
         });
         // A group of its own, so that its children end with it, and not by Ctrl-C at the terminal.
         #[cfg(unix)]
@@ -82,9 +102,9 @@ impl ProcessSpec {
             return Err(format!("`{program}` has no standard streams"));
         };
         let errors = match (&self.errors, child.stderr.take()) {
-            (ErrorOutput::Log(name), Some(errors)) => {
+            (ErrorOutput::Collect, Some(errors)) => {
                 let tail = ErrorTail::default();
-                Some((tokio::spawn(tail.clone().collect(Arc::clone(name), errors)), tail))
+                Some((tokio::spawn(tail.clone().collect(errors)), tail))
             }
             _ => None,
         };
@@ -103,7 +123,7 @@ impl ProcessExit {
     ///
     /// # Cancellation
     /// It can be called again.
-    pub async fn reason(&mut self, why: Option<String>) -> String {
+    pub async fn reason(&mut self, why: Option<String>) -> EndReason {
         if let Some((collecting, _)) = &mut self.errors
             && !collecting.is_finished()
         {
@@ -118,7 +138,7 @@ impl ProcessExit {
             },
         };
         let errors = self.errors.as_ref().map(|(_, tail)| tail.text()).unwrap_or_default();
-        if errors.is_empty() { why } else { format!("{why}: {errors}") }
+        EndReason { why, errors }
     }
 }
 
@@ -141,11 +161,10 @@ struct ErrorTail(Arc<Mutex<VecDeque<String>>>);
 
 impl ErrorTail {
     /// Reads standard error to its end; a process whose errors are not read would stop.
-    async fn collect(self, name: Arc<str>, errors: ChildStderr) {
+    async fn collect(self, errors: ChildStderr) {
         let mut errors = LineReader::new(errors, MAX_ERROR_LINE);
         while let Ok(Some(line)) = errors.next_cut().await {
             let line = String::from_utf8_lossy(&line).trim_end().to_owned();
-            tracing::debug!("{name}: {line}");
             let mut lines = self.0.lock();
             lines.push_back(line);
             while lines.len() > MAX_ERROR_LINES {
@@ -173,7 +192,7 @@ mod tests {
     }
 
     fn log() -> ErrorOutput {
-        ErrorOutput::Log("test".into())
+        ErrorOutput::Collect
     }
 
     #[tokio::test]
@@ -184,7 +203,7 @@ mod tests {
         process.input.send("two").await.unwrap();
         assert_eq!(process.output.next().await.unwrap().unwrap(), b"two");
         assert!(process.output.next().await.unwrap().is_none());
-        assert_eq!(process.exit.reason(None).await, "its program ended (exit status: 0)");
+        assert_eq!(process.exit.reason(None).await.to_string(), "its program ended (exit status: 0)");
     }
 
     #[tokio::test]
@@ -201,8 +220,12 @@ mod tests {
         let mut process = shell(script, log());
         assert!(process.output.next().await.unwrap().is_none());
         let errors = "error 3 | error 4 | error 5 | error 6 | error 7";
-        assert_eq!(process.exit.reason(None).await, format!("its program ended (exit status: 3): {errors}"));
-        assert_eq!(process.exit.reason(Some("too long".into())).await, format!("too long: {errors}"));
+        assert_eq!(
+            process.exit.reason(None).await.to_string(),
+            format!("its program ended (exit status: 3): {errors}")
+        );
+        assert_eq!(process.exit.reason(Some("too long".into())).await.to_string(), format!("too long: {errors}"));
+        assert_eq!(process.exit.reason(None).await.why, "its program ended (exit status: 3)");
     }
 
     #[tokio::test]

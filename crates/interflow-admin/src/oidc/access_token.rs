@@ -54,6 +54,8 @@ struct Claims {
     scp: Option<Value>,
     nonce: Option<Value>,
     at_hash: Option<Value>,
+    /// What the client has to prove besides (RFC 7800).
+    cnf: Option<Value>,
 }
 
 impl AccessTokenChecker {
@@ -93,6 +95,9 @@ impl AccessTokenChecker {
         let claims = decode::<Claims>(token, &decoding, &validation).map_err(|e| explain(e.kind()))?.claims;
         if claims.nonce.is_some() || claims.at_hash.is_some() {
             return Err("it is an ID token");
+        }
+        if claims.cnf.is_some() {
+            return Err("it is bound to a key (cnf), which is not supported");
         }
         if claims.sub.is_empty() || claims.sub.len() > MAX_SUBJECT {
             return Err("its subject is empty or too long");

@@ -155,6 +155,12 @@ impl VirtualKey {
         allows(&self.scope.mcp) && self.groups().all(|group| allows(&group.mcp))
     }
 
+    /// Whether the key and every level above it allow something of an MCP server.
+    pub fn reaches_mcp(&self, server: &str) -> bool {
+        let reaches = |patterns: &[String]| scope::reaches_mcp(patterns, server);
+        reaches(&self.scope.mcp) && self.groups().all(|group| reaches(&group.mcp))
+    }
+
     /// Checks a request against the scope of the key and the models of every level above it.
     ///
     /// # Errors

@@ -123,6 +123,12 @@ pub(super) fn allows_mcp(patterns: &[String], server: &str, tool: Option<&str>) 
     patterns.is_empty() || patterns.iter().any(allows)
 }
 
+/// Whether the patterns allow an MCP server, or some of its tools.
+pub(super) fn reaches_mcp(patterns: &[String], server: &str) -> bool {
+    let name = |pattern: &String| matches(pattern.split_once('/').map_or(pattern, |(name, _)| name), server);
+    patterns.is_empty() || patterns.iter().any(name)
+}
+
 /// Whether one of the patterns, in which `*` stands for any characters, matches the whole text.
 pub fn any_matches(patterns: &[String], text: &str) -> bool {
     patterns.iter().any(|p| matches(p, text))
@@ -145,6 +151,20 @@ fn matches(pattern: &str, text: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_key_reaches_a_server_of_which_it_may_use_one_tool() {
+        for (patterns, reaches) in [
+            (&[][..], true),
+            (&["files"], true),
+            (&["files/read_*"], true),
+            (&["f*"], true),
+            (&["db", "filesx/*"], false),
+        ] {
+            let patterns: Vec<_> = patterns.iter().map(|pattern| (*pattern).to_owned()).collect();
+            assert_eq!(reaches_mcp(&patterns, "files"), reaches, "{patterns:?}");
+        }
+    }
 
     #[test]
     fn names_of_servers_can_be_told_from_those_of_their_tools() {

@@ -2,16 +2,18 @@
 
 use std::sync::Arc;
 
-use interflow_types::{Body, Flow, RequestHead, Response, ResponseHead, StatusCode};
+use interflow_types::{Body, Direction, Flow, RequestHead, Response, ResponseHead, StatusCode};
 use serde_json::{Value, json};
 
 use super::call_context::AnsweredRequest;
 use super::{call, capabilities, listen, lists, log_messages, tool_search};
 use crate::exchange::{ClientView, Endpoint, McpExchange, PreparedRequest, find_session};
 use crate::protocol::client_message::{ClientMessage, ClientMethod, ClientRequest};
-use crate::protocol::jsonrpc::{METHOD_NOT_FOUND, RpcError, response};
+use crate::protocol::jsonrpc::{INTERNAL_ERROR, METHOD_NOT_FOUND, RpcError, response};
 use crate::protocol::responses::{accepted, json_response, refusal, rpc_response};
 use crate::protocol::versions::VERSIONS;
+use crate::redaction::results::redact_error;
+use crate::redaction::values::Findings;
 use crate::service::McpService;
 
 /// Answers a message that the stage prepared.
@@ -82,10 +84,27 @@ async fn answer_request(
         | ClientMethod::Complete(..)
         | ClientMethod::Task(..) => return call::answer(answered, prepared, request).await,
     };
-    if result.is_err() {
-        answered.flow.tag("mcp-error");
-    }
+    let result = match result {
+        Err(e) => {
+            answered.flow.tag("mcp-error");
+            Err(redact_list_error(answered, view, e).await)
+        }
+        result => result,
+    };
     rpc_response(session.is_stateless(), &id, result)
+}
+
+/// The error of a list, which may be the text of the only server.
+async fn redact_list_error(answered: AnsweredRequest<'_>, view: ClientView<'_>, error: RpcError) -> RpcError {
+    let AnsweredRequest { service, flow, session, .. } = answered;
+    let Some(server) = view.only.and_then(|name| view.settings.get(name)) else { return error };
+    let mut findings = Findings::new();
+    let redacted = match (service.deps.policy)(flow, server.config.policy.as_deref()) {
+        Ok(policy) => redact_error(&policy, server, &session.from_servers, &error, &mut findings).await,
+        Err(why) => RpcError::new(INTERNAL_ERROR, why),
+    };
+    service.count_findings(Direction::Response, &findings);
+    redacted
 }
 
 fn initialize_result(version: &str, capabilities: &Value) -> String {

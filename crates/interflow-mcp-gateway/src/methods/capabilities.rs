@@ -105,7 +105,7 @@ pub(crate) async fn known_hello(server: &Arc<McpServer>, session: &Arc<McpSessio
     match tokio::time::timeout(MAX_WAIT, hello).await {
         Ok(Ok(Ok(hello))) => hello,
         Ok(Ok(Err(e))) => {
-            tracing::warn!("cannot read the capabilities of an MCP server: {e}");
+            tracing::warn!("MCP server {}: reading its capabilities failed with the code {}", server.name, e.code);
             ServerHello::default()
         }
         Ok(Err(_)) | Err(_) => {

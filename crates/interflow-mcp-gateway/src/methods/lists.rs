@@ -76,8 +76,11 @@ fn hide_tools(view: ClientView<'_>, lists: &mut [(Arc<McpServer>, Vec<Value>)]) 
 /// What the servers of an endpoint offer the client. With several servers, those that fail are left out.
 ///
 /// # Errors
-/// The only server failed.
+/// The only server failed, or the client may use nothing of it.
 pub(super) async fn collect(view: ClientView<'_>, kind: ListKind) -> Result<CollectedLists, RpcError> {
+    if let Some(server) = view.only.and_then(|name| view.settings.get(name)) {
+        access::check_any(server, view.key)?;
+    }
     let servers: Vec<_> = view.servers().into_iter().filter(|server| may_list(server, view.key, kind)).collect();
     let answers = join_all(servers.iter().map(|server| list_of_server(server, view.session, kind))).await;
     let (mut lists, mut failed, mut ttl) = (Vec::new(), Vec::new(), None::<u64>);
@@ -90,7 +93,9 @@ pub(super) async fn collect(view: ClientView<'_>, kind: ListKind) -> Result<Coll
             }
             Err(e) if view.only.is_some() => return Err(e),
             Err(e) => {
-                tracing::warn!("{} failed, and is left out: {e}", kind.method());
+                // The text may be the server's own.
+                let (name, method) = (&server.name, kind.method());
+                tracing::warn!("{method} of the MCP server {name} failed with the code {}, and is left out", e.code);
                 failed.push(Arc::clone(&server.name));
             }
         }
@@ -100,8 +105,8 @@ pub(super) async fn collect(view: ClientView<'_>, kind: ListKind) -> Result<Coll
 
 fn may_list(server: &McpServer, key: Option<&VirtualKey>, kind: ListKind) -> bool {
     match kind {
-        // Each tool is checked by itself.
-        ListKind::Tools => true,
+        // Each tool is checked by itself, too.
+        ListKind::Tools => access::check_any(server, key).is_ok(),
         ListKind::Prompts => access::check(server, key, Offer::Prompts).is_ok(),
         ListKind::Resources | ListKind::ResourceTemplates => access::check(server, key, Offer::Resources).is_ok(),
     }

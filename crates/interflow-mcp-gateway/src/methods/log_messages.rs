@@ -33,7 +33,7 @@ pub(crate) async fn set_level(view: ClientView<'_>, level: LogLevel) -> Result<S
     let requests = logging.iter().filter(|(_, hello)| !hello.is_stateless()).map(|(server, _)| async {
         if let Err(e) = server.request(session, SET_LEVEL, &params, None).await {
             // Its messages below the level are left out in any case.
-            tracing::warn!("{SET_LEVEL} failed: {e}");
+            tracing::warn!("{SET_LEVEL} failed with the code {} at the MCP server {}", e.code, server.name);
         }
     });
     join_all(requests).await;

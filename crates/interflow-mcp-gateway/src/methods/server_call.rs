@@ -15,7 +15,8 @@ use crate::protocol::envelope::{Envelope, input_required};
 use crate::protocol::header_values::name_member;
 use crate::protocol::jsonrpc::{METHOD_NOT_FOUND, RpcError, merged, object};
 use crate::redaction::restoring::restore_for_server;
-use crate::redaction::values::{Findings, redact_text};
+use crate::redaction::results::redact_error;
+use crate::redaction::values::Findings;
 use crate::session::request_state::{RequestState, StateBinding};
 use crate::upstream::event_sink::EventSink;
 
@@ -60,14 +61,13 @@ impl ServerCall {
             },
             Err(e) => {
                 let (vault, mut findings) = (&context.session.from_servers, Findings::new());
-                let message =
-                    redact_text(&context.policy, context.result_mode(), vault, &e.message, &mut findings).await;
+                let redacted = redact_error(&context.policy, &context.server, vault, &e, &mut findings).await;
                 context.count(findings);
                 match context.required_urls(&e).await {
                     Ok(Some(urls)) if context.is_stateless() => return Ok(ask_for_urls(&urls)),
                     Ok(urls) => {
                         let data = urls.or(self.error_data(&e).await).map(Box::new);
-                        Err(RpcError { message, data, received_data: None, ..e })
+                        Err(RpcError { data, ..redacted })
                     }
                     Err(e) => Err(e),
                 }

@@ -241,7 +241,7 @@ mod tests {
     #[test]
     fn paths_and_hosts_are_compared_resolved() {
         let (yes, no, unsure) = ((true, true, true), (false, false, false), (false, true, true));
-        let cases: [(&str, &[&str], _); 12] = [
+        let cases: [(&str, &[&str], _); 14] = [
             ("path = ['/srv/**']", &["/srv/a", "/srv/a/../b", "/srv//a", "/srv/./a", "/srv/a%20b"], yes),
             (
                 "path = ['/srv/**']",
@@ -294,6 +294,34 @@ mod tests {
                     "/\u{ff45}tc/x",
                     "//etc/x",
                     "/./etc/x",
+                ],
+                unsure,
+            ),
+            (
+                "path = ['/srv/**/.env']",
+                &[
+                    "/srv/.env/",
+                    "/srv/.env//",
+                    "/srv/./.env/./",
+                    "/srv/.env%2f",
+                    "/srv/.env\\",
+                    "/srv/a/.env/.",
+                    "/srv/.ENV/",
+                ],
+                unsure,
+            ),
+            (
+                "path = ['/srv/**/.env', 'file:///srv/**/.env']",
+                &[
+                    "file:///srv/.env?x",
+                    "file:///srv/.env#x",
+                    "file:///srv/.env/?x",
+                    "file:///srv/.env?/../../a",
+                    "file:///srv/.env%2f#x",
+                    "FILE:/srv/.env?x",
+                    "file:\\\\\\srv\\.env",
+                    "file:srv/.env",
+                    "file://localhost/srv/.env/",
                 ],
                 unsure,
             ),
@@ -382,6 +410,29 @@ mod tests {
         assert!(may(ListKind::Prompts, "pp") && !may(ListKind::Prompts, "q"));
         assert!(may(ListKind::Resources, "file:///srv/a") && !may(ListKind::Resources, "file:///srv/../etc"));
         assert!(may(ListKind::ResourceTemplates, "file:///{path}") && !may(ListKind::Resources, "file:///{path}"));
+    }
+
+    #[test]
+    fn the_uri_of_a_file_is_denied_in_every_spelling() {
+        let rules = rules("rules = [{ action = 'deny', resources = ['file:///etc/**', 'file:///srv/.env'] }]");
+        let decide = |uri: &str| rules.decide(ListKind::Resources, uri, &json!({ "uri": uri })).0;
+        for uri in [
+            "file:///etc/passwd",
+            "file://localhost/etc/passwd",
+            "file://127.0.0.1/etc/passwd",
+            "file:\\\\\\etc\\passwd",
+            "file:etc/passwd",
+            "FILE:/etc/passwd",
+            "file:///srv/.env?a",
+            "file:///srv/.env#a",
+            "file:///srv/.env/",
+            "file://localhost/srv/.env/?a#b",
+        ] {
+            assert_eq!(decide(uri), CallAction::Deny, "{uri}");
+        }
+        for uri in ["file:///srv/.envx", "file:///srv/etc", "https://localhost/etc/passwd"] {
+            assert_eq!(decide(uri), CallAction::Allow, "{uri}");
+        }
     }
 
     #[test]

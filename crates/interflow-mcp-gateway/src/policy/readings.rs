@@ -8,6 +8,8 @@ use interflow_types::{Authority, AuthorityError, Host, HostPattern, Scheme, path
 
 /// Longer texts are no paths, URIs or hosts, in bytes.
 const MAX_LENGTH: usize = 8192;
+/// What the URI of a file begins with.
+const FILE: &str = "file://";
 /// How often percent-encoding is undone.
 const MAX_DECODED: usize = 3;
 
@@ -78,8 +80,9 @@ impl PathPatterns {
         let is_open = text.starts_with(['~', '$']) || root_of(text) != "/" && text_readings(text).iter().any(climbs);
         let Some(readings) = path_readings(text).filter(|_| !is_open) else { return Match { any: true, all: false } };
         // Two slashes may begin the name of a machine.
-        let all = !text.starts_with("//")
-            && readings.iter().all(|reading| self.exact.is_match(rooted(root_of(text), reading)));
+        let (scheme, rest) = split_scheme(text);
+        let is_plain = !text.starts_with("//") && (scheme.is_empty() || rest.starts_with('/'));
+        let all = is_plain && readings.iter().all(|reading| self.exact.is_match(rooted(root_of(text), reading)));
         let mut loose = readings.iter().map(|reading| looks_of(reading));
         let any = all || loose.any(|reading| loose_forms(&reading).any(|form| self.loose.is_match(form)));
         Match { any, all }
@@ -96,19 +99,22 @@ fn rooted(root: &str, reading: &str) -> String {
     format!("{scheme}{root}{}", rest.trim_start_matches('/'))
 }
 
-/// A directory is also what is in it, and a file URI, with or without a host, is also a path.
+/// A directory is also what is in it, whatever ends its name, and a file URI, with or without a host, is also a path.
 fn loose_forms(reading: &str) -> impl Iterator<Item = String> {
     let form = rooted("/", reading);
-    let file = form.strip_prefix("file://").map(str::to_owned);
+    let file = form.strip_prefix(FILE).map(str::to_owned);
     let local = file.as_ref().and_then(|file| file.get(1..)?.split_once('/')).map(|(_, path)| format!("/{path}"));
-    [Some(form), file, local].into_iter().flatten().flat_map(|form| [format!("{form}/"), form])
+    [Some(form), file, local].into_iter().flatten().flat_map(|form| {
+        let plain = form.trim_end_matches('/');
+        [format!("{plain}/"), plain.to_owned()]
+    })
 }
 
-/// The scheme of a URI, and what follows. One letter is a drive.
+/// The scheme of a URI, and what follows. One letter is a drive. Of files, parsers read any number of slashes of both kinds.
 fn split_scheme(text: &str) -> (String, &str) {
     let is_scheme = |text: &str| text.len() > 1 && text.chars().all(|c| c.is_ascii_alphanumeric() || "+-.".contains(c));
     match text.split_once(':') {
-        Some((scheme, rest)) if is_scheme(scheme) && rest.starts_with('/') => {
+        Some((scheme, rest)) if is_scheme(scheme) && (rest.starts_with('/') || scheme.eq_ignore_ascii_case("file")) => {
             (scheme.to_ascii_lowercase() + "://", rest)
         }
         _ => (String::new(), text),
@@ -119,7 +125,17 @@ fn split_scheme(text: &str) -> (String, &str) {
 fn path_readings(text: &str) -> Option<Vec<String>> {
     let of_text = |text: &str| -> Option<Vec<String>> {
         let (scheme, rest) = split_scheme(text);
-        Some(path::variants(rest)?.into_iter().map(|reading| format!("{scheme}{reading}")).collect())
+        let mut all = path::variants(rest)?;
+        if scheme == FILE {
+            // The query and the fragment are no part of the file's name, and a host is often ignored.
+            let path = rest.split(['?', '#']).next().unwrap_or_default().replace('\\', "/");
+            let host = path.strip_prefix("//").filter(|rest| !rest.starts_with('/'));
+            if let Some((_, path)) = host.and_then(|rest| rest.split_once('/')) {
+                all.extend(path::variants(path)?);
+            }
+            all.extend(path::variants(&path)?);
+        }
+        Some(all.into_iter().map(|reading| format!("{scheme}{reading}")).collect())
     };
     let mut readings = of_text(Some(text).filter(|text| text.len() <= MAX_LENGTH)?)?;
     for normalized in readings.clone().iter().flat_map(|reading| NormalizedText::readings(reading, false)) {

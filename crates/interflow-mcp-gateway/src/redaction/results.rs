@@ -3,7 +3,7 @@
 use interflow_redact::{MediaRule, RedactMode, ValuePolicy};
 use serde_json::{Value, json};
 
-use super::values::{Findings, redact_json};
+use super::values::{Findings, redact_json, redact_text};
 use crate::protocol::jsonrpc::{NOT_INSPECTED, RpcError};
 use crate::session::client_session::SharedVault;
 use crate::upstream::server::McpServer;
@@ -50,6 +50,18 @@ pub(crate) async fn redact_result(
     let mut media = media.into_iter();
     media_texts(&mut value, &mut |text| *text = media.next().unwrap_or_default());
     Ok(value.to_string())
+}
+
+/// The error of a server for a client, redacted as its results are, without the data that came with it.
+pub(crate) async fn redact_error(
+    policy: &ValuePolicy,
+    server: &McpServer,
+    vault: &SharedVault,
+    error: &RpcError,
+    findings: &mut Findings,
+) -> RpcError {
+    let mode = server.config.results.unwrap_or(policy.mode);
+    RpcError::new(error.code, redact_text(policy, mode, vault, &error.message, findings).await)
 }
 
 /// A quick test, because most results have none.

@@ -10,7 +10,8 @@ use crate::exchange::ClientView;
 use crate::methods::lists;
 use crate::protocol::client_message::{ClientMethod, CompletionRef, ListKind};
 use crate::protocol::jsonrpc::{INVALID_PARAMS, RpcError};
-use crate::redaction::values::{Findings, redact_text};
+use crate::redaction::results::redact_error;
+use crate::redaction::values::Findings;
 use crate::service::McpService;
 use crate::session::client_session::McpSession;
 use crate::session::listed_names::ListedSchema;
@@ -89,9 +90,7 @@ pub(super) async fn listed_schema(
     }
     if let Err(e) = lists::list_of_server(server, session, kind).await {
         service.count_call(&server.name, "error");
-        let (mode, mut findings) = (server.config.results.unwrap_or(policy.mode), Findings::new());
-        let message = redact_text(policy, mode, &session.from_servers, &e.message, &mut findings).await;
-        return Err(RpcError::new(e.code, message));
+        return Err(redact_error(policy, server, &session.from_servers, &e, &mut Findings::new()).await);
     }
     listed().ok_or_else(|| {
         let what = if kind == ListKind::Tools { "tool" } else { "prompt" };

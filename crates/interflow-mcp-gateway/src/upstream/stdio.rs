@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-use interflow_tasks::{Backoff, ErrorOutput, LineError, LineProcess, LineWriter, ProcessSpec};
+use interflow_tasks::{Backoff, EndReason, ErrorOutput, LineError, LineProcess, LineWriter, ProcessSpec};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::process::ChildStdin;
@@ -114,7 +114,7 @@ impl StdioServer {
             env: env.iter().map(|(name, value)| (name.clone(), value.clone())).collect(),
             directory: config.directory.clone(),
             max_line: max_message,
-            errors: ErrorOutput::Log(format!("MCP server {name}").into()),
+            errors: ErrorOutput::Collect,
         };
         let (name, process) = (Arc::clone(name), Arc::new(process));
         let (listeners, has_sessions, state) = Default::default();
@@ -186,8 +186,8 @@ impl StdioServer {
         let limit = interflow_types::units::HumanDuration(start);
         let started = match tokio::time::timeout(start, AbortOnDrop(starting)).await {
             Ok(Ok(started)) => started,
-            Ok(Err(e)) => Err(format!("its start was cut short: {e}")),
-            Err(_) => Err(format!("it did not answer within {limit} of its start (start_timeout)")),
+            Ok(Err(e)) => Err(format!("its start was cut short: {e}").into()),
+            Err(_) => Err(format!("it did not answer within {limit} of its start (start_timeout)").into()),
         };
         match started {
             Ok(connection) => {
@@ -197,16 +197,17 @@ impl StdioServer {
             }
             Err(why) => {
                 state.record_failure(&self.name, why.clone(), Instant::now(), None);
-                Err(RpcError::server(why))
+                Err(RpcError::server(why.to_string()))
             }
         }
     }
 }
 
 impl ProcessState {
-    fn record_failure(&mut self, name: &str, why: String, at: Instant, lasted: Option<Duration>) {
-        tracing::warn!("MCP server {name} failed: {why}");
-        self.last_failure = why;
+    fn record_failure(&mut self, name: &str, why: EndReason, at: Instant, lasted: Option<Duration>) {
+        // Without what the server wrote.
+        tracing::warn!("MCP server {name} failed: {}", why.why);
+        self.last_failure = why.to_string();
         self.not_before = Some(at + self.backoff.pause(lasted));
     }
 }
@@ -247,7 +248,7 @@ struct StdioLink {
 struct PendingReplies {
     waiting: HashMap<u64, PendingReply>,
     /// Why the process ended, and when.
-    ended: Option<(String, Instant)>,
+    ended: Option<(EndReason, Instant)>,
 }
 
 struct PendingReply {
@@ -262,7 +263,7 @@ impl StdioConnection {
         client: Option<UpstreamClient>,
         listeners: Arc<Listeners>,
         has_sessions: &AtomicBool,
-    ) -> Result<Self, String> {
+    ) -> Result<Self, EndReason> {
         let is_shared = client.is_none();
         let mut link = StdioLink::start(process, &name, &listeners, is_shared)?;
         if !has_sessions.swap(false, Relaxed) {
@@ -276,9 +277,11 @@ impl StdioConnection {
         }
         let capabilities = client.as_ref().map_or_else(|| json!({}), |client| client.capabilities.clone());
         let params = initialize_params(&capabilities);
-        let result = link.request("initialize", &|_| params.clone(), None).await.map_err(|e| e.message)?;
-        let hello = ServerHello::parse(&result).map_err(|e| e.message)?;
-        link.send(jsonrpc::notification("notifications/initialized", &json!({}))).await.map_err(|e| e.message)?;
+        let result = link.request("initialize", &|_| params.clone(), None).await.map_err(|e| link.refusal(&e))?;
+        let hello = ServerHello::parse(&result).map_err(|e| link.refusal(&e))?;
+        link.send(jsonrpc::notification("notifications/initialized", &json!({})))
+            .await
+            .map_err(|e| link.refusal(&e))?;
         if let Some(params) = client.and_then(|client| client.log_level_params(&hello)) {
             // Without it the server sends more than the client gets.
             let _ = link.request(log_level::SET_LEVEL, &|_| params.clone(), None).await;
@@ -326,8 +329,15 @@ impl StdioLink {
         self.pending.lock().ended.is_none()
     }
 
-    fn end_reason(&self) -> String {
-        self.pending.lock().ended.as_ref().map_or_else(|| "it ended".to_owned(), |(why, _)| why.clone())
+    fn end_reason(&self) -> EndReason {
+        self.pending.lock().ended.as_ref().map_or_else(|| "it ended".to_owned().into(), |(why, _)| why.clone())
+    }
+
+    /// Why a process does not begin, whose error may be its own text.
+    fn refusal(&self, error: &RpcError) -> EndReason {
+        let refused =
+            || EndReason { why: format!("it refused `initialize` ({})", error.code), errors: error.message.clone() };
+        self.pending.lock().ended.as_ref().map_or_else(refused, |(why, _)| why.clone())
     }
 
     fn end_time(&self) -> Instant {
@@ -335,7 +345,7 @@ impl StdioLink {
     }
 
     async fn send(&self, text: String) -> Result<(), RpcError> {
-        self.outgoing.send(text).await.map_err(|_| RpcError::server(self.end_reason()))
+        self.outgoing.send(text).await.map_err(|_| RpcError::server(self.end_reason().to_string()))
     }
 
     async fn request(
@@ -351,7 +361,7 @@ impl StdioLink {
         {
             let mut pending = self.pending.lock();
             if let Some((why, _)) = &pending.ended {
-                return Err(RpcError::server(why.clone()));
+                return Err(RpcError::server(why.to_string()));
             }
             if pending.waiting.len() >= MAX_PENDING {
                 return Err(RpcError::server(format!("{MAX_PENDING} requests wait for it already")));
@@ -360,7 +370,7 @@ impl StdioLink {
         }
         let _guard = PendingGuard { link: self, id };
         self.send(text).await?;
-        answered.await.unwrap_or_else(|_| Err(RpcError::server(self.end_reason())))
+        answered.await.unwrap_or_else(|_| Err(RpcError::server(self.end_reason().to_string())))
     }
 }
 
@@ -494,7 +504,7 @@ struct EndGuard(Arc<Mutex<PendingReplies>>);
 impl Drop for EndGuard {
     fn drop(&mut self) {
         let mut pending = self.0.lock();
-        pending.ended.get_or_insert_with(|| ("it was stopped".to_owned(), Instant::now()));
+        pending.ended.get_or_insert_with(|| ("it was stopped".to_owned().into(), Instant::now()));
         // Their senders are dropped, and each reads why from `ended`.
         pending.waiting.clear();
     }

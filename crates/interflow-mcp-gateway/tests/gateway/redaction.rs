@@ -1,6 +1,7 @@
 //! What servers, clients and the recorder see of personal data.
 
-use serde_json::json;
+use interflow_testkit::{Origin, Reply, Request};
+use serde_json::{Value, json};
 
 use crate::server::{LISTED_MAIL, MAIL, OTHER_MAIL, over_http, over_stdio};
 use crate::{Gate, Log, web};
@@ -162,5 +163,38 @@ async fn progress_is_streamed_and_redacted_until_the_response() {
         assert_eq!(events[2]["id"], 3);
         assert!(text.contains(MAIL) && !text.contains(OTHER_MAIL), "{text}");
         assert!(!gate.recorded(2).await.contains(MAIL));
+    }
+}
+
+#[tokio::test]
+async fn errors_of_lists_are_redacted_as_those_of_calls_are() {
+    let origin = Origin::http().answering(|request: &Request| {
+        let message: Value = serde_json::from_slice(&request.body).unwrap_or_default();
+        let answer = match message["method"].as_str().unwrap_or_default() {
+            "initialize" => json!({ "protocolVersion": "2025-11-25",
+                "capabilities": { "tools": {}, "resources": {}, "prompts": {} } }),
+            "notifications/initialized" => return Reply::status(202),
+            method => {
+                let error =
+                    json!({ "code": -32603, "message": format!("{method} is not for {OTHER_MAIL}"), "data": MAIL });
+                return Reply::json(&json!({ "jsonrpc": "2.0", "id": message["id"], "error": error }));
+            }
+        };
+        Reply::json(&json!({ "jsonrpc": "2.0", "id": message["id"], "result": answer }))
+    });
+    let origin = origin.start().await;
+    let crash = format!(
+        "[mcp.server.crash]\ncommand = '/bin/sh'\nargs = ['-c', 'echo no login for {OTHER_MAIL} >&2; exit 3']\n"
+    );
+    for (server, config) in [("web", web(&origin, "")), ("crash", crash)] {
+        let gate = Gate::at(&format!("/mcp/{server}"), &config).await;
+        for method in ["tools/list", "resources/list", "prompts/list", "resources/templates/list"] {
+            let error = gate.error(method, json!({})).await;
+            assert!(error.contains("EMAIL") && !error.contains(OTHER_MAIL), "{server} {method}: {error}");
+        }
+        let search = gate.post(&crate::request(7, "tools/call", &json!({ "name": "x" })), "").await.text();
+        assert!(!search.contains(OTHER_MAIL), "{search}");
+        let recorded = gate.recorded(6).await;
+        assert!(!recorded.contains(OTHER_MAIL) && !recorded.contains(MAIL), "{recorded}");
     }
 }

@@ -147,7 +147,7 @@ impl ServiceConnection {
                 },
                 Self::Process(process) => match process.output.next().await {
                     Ok(Some(line)) => line,
-                    Ok(None) => return Err(process.exit.reason(None).await),
+                    Ok(None) => return Err(process.exit.reason(None).await.to_string()),
                     Err(e) => return Err(e.to_string()),
                 },
             };

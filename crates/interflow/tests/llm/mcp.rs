@@ -108,6 +108,7 @@ async fn access_tokens_of_the_issuer_open_the_endpoint_beside_keys() {
         (with("aud", "https://other.test/mcp".into()), 401, "invalid_token"),
         (with("exp", (hour - 7200).into()), 401, "invalid_token"),
         (with("nonce", "n".into()), 401, "invalid_token"),
+        (with("cnf", json!({ "jkt": "k" })), 401, "invalid_token"),
         (other_issuer.sign(&claims), 401, "invalid_token"),
         ("made.up.token".to_owned(), 401, "invalid_token"),
         (with("scope", "openid".into()), 403, "insufficient_scope"),
