@@ -133,7 +133,7 @@ impl Spelling {
     pub fn error(&mut self, error: &TranslatedError, out: &mut Vec<u8>) {
         let body = error.body(self.client, "");
         match self.client {
-            WireFormat::Interactions => self.frame(&fill(&self.form()["events"]["error"], &body["error"]), out),
+            WireFormat::Interactions => out.extend_from_slice(error.event(self.client, 0).as_bytes()),
             WireFormat::Gemini => self.frame(&body, out),
             _ => out.extend(exception_event(&error.message)),
         }
