@@ -180,6 +180,46 @@ fn a_thought_goes_back_to_its_provider_only() {
 }
 
 #[test]
+fn texts_of_a_converse_history_are_kept_whatever_block_they_are_in() {
+    let cited = json!({ "citationsContent": { "content": [{ "text": "one " }, { "text": "two" }],
+        "citations": [{ "title": "A", "location": { "web": { "url": "https://a.test/x" } } }] } });
+    let search = json!({ "searchResult": { "source": "s-3", "title": "t-4", "content": [{ "text": "five" }] } });
+    let ask = json!({
+        "system": [{ "guardContent": { "text": { "text": "rules" } } }],
+        "messages": [
+            { "role": "user", "content": [{ "guardContent": { "text": { "text": "asks", "qualifiers": ["query"] } } }] },
+            { "role": "assistant", "content": [cited, { "toolUse": { "toolUseId": "t", "name": "f", "input": {} } }] },
+            { "role": "user", "content": [{ "toolResult": { "toolUseId": "t", "content": [search] } }] },
+            { "role": "assistant", "content": [{ "unheardOf": { "a": 1 } }] },
+            { "role": "user", "content": [search, { "text": "last" }] },
+        ],
+        "promptVariables": { "p": { "text": "v" } },
+    });
+    for upstream in CLIENTS {
+        let (body, losses) = written(WireFormat::Bedrock, &target(upstream, "m"), ask.clone());
+        for name in ["citations", "guardContent", "promptVariables", "searchResult", "unheardOf"] {
+            assert!(losses.split(", ").any(|lost| lost == name), "{upstream:?}: {name} in {losses}");
+        }
+        let out = body.to_string();
+        for text in ["rules", "asks", "one two", "last"] {
+            assert_eq!(out.matches(text).count(), 1, "{upstream:?}: {text} in {out}");
+        }
+        for text in ["s-3", "t-4", "five"] {
+            assert_eq!(out.matches(text).count(), 2, "{upstream:?}: {text} in {out}");
+        }
+        if !matches!(upstream, WireFormat::OpenAiChat | WireFormat::OpenAiResponses) {
+            let messages = body.get("messages").or_else(|| body.get("contents")).and_then(Value::as_array).unwrap();
+            assert!(messages.windows(2).all(|two| two[0]["role"] != two[1]["role"]), "{upstream:?}: {out}");
+        }
+    }
+    let reply =
+        json!({ "stopReason": "end_turn", "output": { "message": { "role": "assistant", "content": [cited] } } });
+    let reply = parse_reply(WireFormat::Bedrock, reply.to_string().as_bytes());
+    let chat = whole_reply(WireFormat::OpenAiChat, &head(), &reply);
+    assert_eq!(chat["choices"][0]["message"]["content"], "one two");
+}
+
+#[test]
 fn a_page_that_is_cited_reaches_every_client() {
     let page = "https://a.test/x";
     let anthropic = json!({ "type": "web_search_result_location", "url": page, "title": "A", "cited_text": "words" });
