@@ -95,7 +95,9 @@ fn block(mut b: Value) -> Option<ContentBlock> {
             };
             attachment_block(Attachment { title, url, ..file })
         }
-        "citationsContent" => ContentBlock::Text { text: texts(&mut inner).concat() },
+        "citationsContent" => {
+            ContentBlock::Text { text: Some(texts(&mut inner).concat()).filter(|text| !text.is_empty())? }
+        }
         // A text or an image that the provider's guardrail checks.
         "guardContent" => {
             let text = take_string(&mut take_value(&mut inner, "text"), "text");

@@ -116,8 +116,11 @@ impl Spelling {
         self.message = message;
         let mut parts = Vec::new();
         for block in blocks {
-            let pages = block["citations"].as_array().into_iter().flatten();
-            self.chunks.extend(pages.map(|page| fill(citation, page)));
+            for page in block["citations"].as_array().into_iter().flatten().map(|page| fill(citation, page)) {
+                if !self.chunks.contains(&page) {
+                    self.chunks.push(page);
+                }
+            }
             parts.push(if block["type"] == "tool_use" {
                 self.call("parts", block)
             } else {
