@@ -58,10 +58,14 @@ impl LlmRefusal {
         }
     }
 
-    /// As [`to_event`](Self::to_event), for a stream of OpenAI's Responses API.
-    pub fn to_responses_event(&self, sequence: u64) -> Vec<u8> {
+    /// As [`to_event`](Self::to_event), for a stream of OpenAI's Responses API or Google's Interactions.
+    pub fn to_responses_event(&self, provider: Provider, sequence: u64) -> Vec<u8> {
         let (status, kind, message) = (self.status.as_u16(), self.code.to_owned(), self.message.clone());
-        TranslatedError { status, kind, message }.event(WireFormat::OpenAiResponses, sequence).into_bytes()
+        let client = match provider {
+            Provider::Gemini | Provider::Vertex => WireFormat::Interactions,
+            _ => WireFormat::OpenAiResponses,
+        };
+        TranslatedError { status, kind, message }.event(client, sequence).into_bytes()
     }
 
     /// The response in the provider's error format, with the ids of the flow. It must not be cached.

@@ -43,6 +43,7 @@ pub use credential_mask::CredentialMask;
 pub use dispatch::Dispatcher;
 pub use response_cache::{CacheStats, PreparedCache, ResponseCache, SemanticStats, TextFeatures};
 pub use routes::UpstreamTable;
+pub use routes::check_redact_routes;
 pub(crate) use routes::is_known_upstream;
 pub(crate) use routing::response_in_path;
 pub use routing::{DeploymentRole, DeploymentState, DeploymentView, LlmRouteView};

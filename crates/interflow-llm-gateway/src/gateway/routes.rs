@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, LazyLock};
 
 use interflow_query::unknown_key_message;
+use interflow_redact::RedactConfig;
 use interflow_types::{ByteStr, Method, Url, data_file};
 
 use super::routing::{Route, RouteTable};
@@ -29,6 +30,22 @@ fn built_in(name: &str) -> Option<&'static (&'static str, Provider, Option<&'sta
 /// Whether there is an upstream of this name, predefined or configured.
 pub(crate) fn is_known_upstream(config: &LlmConfig, name: &str) -> bool {
     config.provider.contains_key(name) || built_in(name).is_some()
+}
+
+/// Checks that the exceptions from redaction name upstreams or providers that exist: one that fits no request protects
+/// nothing, or exempts nothing.
+///
+/// # Errors
+/// The key, and what is wrong.
+pub fn check_redact_routes(redact: &RedactConfig, config: &LlmConfig) -> Result<(), String> {
+    for (i, name) in redact.route.iter().enumerate().filter_map(|(i, route)| Some((i, route.upstream.as_deref()?))) {
+        if !is_known_upstream(config, name) && Provider::from_name(name).is_none() {
+            let names: Vec<&str> =
+                BUILT_IN_UPSTREAMS.iter().map(|row| row.0).chain(config.provider.keys().map(String::as_str)).collect();
+            return Err(format!("redact.route[{i}].upstream: {}", unknown_key_message("upstream", name, &names)));
+        }
+    }
+    Ok(())
 }
 
 /// Reserved names: they begin the providers' own paths (`/v1/…`), which would then be ambiguous.
@@ -118,6 +135,9 @@ impl UpstreamTable {
         for upstream in self.upstreams.values() {
             for name in &upstream.fallback {
                 let at = format!("llm.provider.{}.fallback", upstream.name);
+                if *name == upstream.name {
+                    return Err(format!("{at}: {name} cannot be its own fallback; remove it, or set attempts"));
+                }
                 let other = self.upstreams.get(name).ok_or_else(|| format!("{at}: there is no upstream {name}"))?;
                 if let Some(missing) = other.missing_for_translation().filter(|_| other.provider != upstream.provider) {
                     let (a, b) = (upstream.provider.as_str(), other.provider.as_str());
@@ -133,6 +153,17 @@ impl UpstreamTable {
     /// Rejects alias cycles and chains that are too long, for each upstream, because its own names come before the
     /// shared ones.
     fn check_names(&self) -> Result<(), String> {
+        let of_all = std::iter::once(("llm.aliases".to_owned(), &self.aliases));
+        let own = self.upstreams.values().map(|u| (format!("llm.provider.{}.models", u.name), &u.models));
+        for (key, names) in of_all.chain(own) {
+            if let Some((name, _)) = names.iter().find(|(name, model)| name.is_empty() || model.is_empty()) {
+                return Err(format!("{key}: the name of a model at `{name}` is empty; write it, or remove the entry"));
+            }
+        }
+        // At an upstream it keeps the name from the aliases.
+        if let Some((name, _)) = self.aliases.iter().find(|(name, model)| name == model) {
+            return Err(format!("llm.aliases.{name}: it is an alias of itself; remove it"));
+        }
         for upstream in self.upstreams.values() {
             for start in upstream.models.keys().chain(self.aliases.keys()) {
                 let (mut names, mut at) = (vec![start.as_str()], start.as_str());

@@ -12,7 +12,7 @@ use super::access_token::{self, AccessToken, AccessTokenSource};
 use super::ambient::TokenEgress;
 use super::aws_signature::AwsCredentials;
 use super::circuit_breaker::CircuitBreaker;
-use super::routing::AttemptLimits;
+use super::routing::{AttemptLimits, check_retry_on};
 use crate::credentials::{key_field, remove_credentials};
 use interflow_files::check_field_secret;
 use interflow_llm::translate::WireFormat;
@@ -75,6 +75,7 @@ impl LlmUpstream {
             _ => return Err("access_key and secret_key belong together".into()),
         };
         let formats = formats(provider, config.format.as_deref())?;
+        check_retry_on(&config.retry_on)?;
         let source = AccessTokenSource::from_config(config, provider, aws.as_ref(), secret)?;
         let attempt_limits = AttemptLimits::new(config.attempt_timeout, config.first_token_timeout);
         // The key's place is added to the message by the caller.
@@ -118,6 +119,15 @@ impl LlmUpstream {
         matches!(self.provider, Provider::Azure | Provider::Bedrock | Provider::Vertex)
             && self.by_default
             && !self.has_key()
+    }
+
+    /// The key without which no request of a route could be sent to it.
+    pub(super) fn missing_for_route(&self) -> Option<&'static str> {
+        match self.provider {
+            _ if self.target.is_none() => Some("url"),
+            Provider::Bedrock if self.by_default && self.region.is_none() => Some("region"),
+            _ => None,
+        }
     }
 
     /// The error for a request that could not succeed, with the keys that would remedy it.

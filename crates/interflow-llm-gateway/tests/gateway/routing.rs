@@ -260,6 +260,17 @@ fn invalid_config_is_reported_with_its_key() {
             "llm.provider.openai.format: an upstream of the kind openai",
         ),
         (r#"{"provider":{"openai":{"fallback":["nobody"]}}}"#, "there is no upstream nobody"),
+        (
+            r#"{"provider":{"openai":{"fallback":["openai"]}}}"#,
+            "llm.provider.openai.fallback: openai cannot be its own",
+        ),
+        (r#"{"provider":{"openai":{"retry_on":[999]}}}"#, "llm.provider.openai.retry_on: 999 is not the status"),
+        (r#"{"provider":{"openai":{"models":{"a":""}}}}"#, "llm.provider.openai.models: the name of a model at `a`"),
+        (r#"{"aliases":{"":"b"}}"#, "llm.aliases: the name of a model at `` is empty"),
+        (r#"{"aliases":{"a":"a"}}"#, "llm.aliases.a: it is an alias of itself"),
+        (r#"{"route":{"r":{"retry_on":[200],"deployments":[{"provider":"openai"}]}}}"#, "llm.route.r.retry_on: 200"),
+        (r#"{"route":{"r":{"deployments":[{"provider":"azure"}]}}}"#, "azure has no url; set llm.provider.azure.url"),
+        (r#"{"route":{"r":{"deployments":[{"provider":"bedrock"}]}}}"#, "set llm.provider.bedrock.region"),
         (r#"{"aliases":{"a":"b","b":"a"}}"#, "llm.aliases: the names of models a -> b -> a come to no end"),
         (
             r#"{"aliases":{"a":"b"},"provider":{"openai":{"models":{"b":"a"}}}}"#,
@@ -278,6 +289,22 @@ fn invalid_config_is_reported_with_its_key() {
         let error = LlmGateway::compile(&config, &read).err().unwrap_or_else(|| panic!("{toml}"));
         assert!(error.contains(says), "{toml}: {error}");
     }
+}
+
+#[test]
+fn an_exception_from_redaction_names_an_upstream_that_exists() {
+    let config: interflow_llm::LlmConfig =
+        serde_json::from_str(r#"{"provider":{"local":{"url":"http://a"}}}"#).unwrap();
+    let check = |upstream: &str| {
+        let own = interflow_redact::RedactRoute { upstream: Some(upstream.into()), ..Default::default() };
+        let redact = interflow_redact::RedactConfig { route: vec![own], ..Default::default() };
+        interflow_llm_gateway::gateway::check_redact_routes(&redact, &config)
+    };
+    assert_eq!(["local", "groq", "gemini", "unknown"].map(check), [const { Ok(()) }; 4]);
+    assert_eq!(
+        check("gemni").unwrap_err(),
+        "redact.route[0].upstream: unknown upstream `gemni`: did you mean `gemini`?"
+    );
 }
 
 #[tokio::test]

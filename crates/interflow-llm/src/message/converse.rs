@@ -25,8 +25,11 @@ pub(crate) const DOCUMENTS: [(&str, &str); 9] = [
 
 pub fn request(mut body: Value) -> ModelRequest {
     let mut config = take_value(&mut body, "toolConfig");
-    let system =
-        take_list(&mut body, "system").into_iter().filter_map(|mut p| take_non_empty(&mut p, "text")).collect();
+    let system = take_list(&mut body, "system").into_iter().filter_map(block).filter_map(|part| match part {
+        ContentBlock::Text { text } => Some(text).filter(|text| !text.is_empty()),
+        _ => None,
+    });
+    let system = system.collect();
     ModelRequest {
         system,
         tools: take_list(&mut config, "tools")
@@ -85,19 +88,36 @@ fn block(mut b: Value) -> Option<ContentBlock> {
                 None => format!("{kind}/{format}"),
             };
             let url = source["s3Location"]["uri"].as_str().unwrap_or_default().to_owned();
-            let texts =
-                take_list(&mut source, "content").into_iter().filter_map(|mut p| take_non_empty(&mut p, "text"));
-            let text = take_non_empty(&mut source, "text").unwrap_or_else(|| texts.collect::<Vec<_>>().join("\n\n"));
+            let text = take_non_empty(&mut source, "text").unwrap_or_else(|| texts(&mut source).join("\n\n"));
             let file = match text.is_empty() {
                 true => base64_attachment(media, take_string(&mut source, "bytes")),
                 false => data_attachment("text/plain".to_owned(), text),
             };
             attachment_block(Attachment { title, url, ..file })
         }
+        "citationsContent" => {
+            ContentBlock::Text { text: Some(texts(&mut inner).concat()).filter(|text| !text.is_empty())? }
+        }
+        // A text or an image that the provider's guardrail checks.
+        "guardContent" => {
+            let text = take_string(&mut take_value(&mut inner, "text"), "text");
+            return if text.is_empty() { block(inner) } else { Some(ContentBlock::Text { text }) };
+        }
+        "searchResult" => {
+            let head = [take_string(&mut inner, "title"), take_string(&mut inner, "source")];
+            let mut all: Vec<String> = head.into_iter().filter(|text| !text.is_empty()).collect();
+            all.extend(texts(&mut inner));
+            ContentBlock::Text { text: all.join("\n") }
+        }
         // It marks the end of a cached prefix and has no content.
         "cachePoint" => return None,
         k => other_block(k, inner),
     })
+}
+
+/// The texts in an object's list of content.
+fn texts(value: &mut Value) -> Vec<String> {
+    take_list(value, "content").into_iter().filter_map(|mut part| take_non_empty(&mut part, "text")).collect()
 }
 
 pub fn reply(mut body: Value) -> ModelReply {

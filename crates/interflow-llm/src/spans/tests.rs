@@ -107,6 +107,23 @@ fn long_numbers_beside_the_settings_are_marked() {
 }
 
 #[test]
+fn texts_of_every_block_of_converse_are_found() {
+    check(
+        json!({
+            "system": [{"guardContent": {"text": {"text": "a"}}}],
+            "messages": [{"role": "user", "content": [
+                {"guardContent": {"text": {"text": "b"}}},
+                {"searchResult": {"source": "c", "title": "d", "content": [{"text": "e"}]}},
+                {"citationsContent": {"content": [{"text": "f"}], "citations": [{"title": "g", "sourceContent": [{"text": "h"}]}]}},
+                {"toolResult": {"toolUseId": "t", "content": [{"searchResult": {"content": [{"text": "i"}]}}]}},
+            ]}],
+            "promptVariables": {"p": {"text": "j"}},
+        }),
+        &["a", "b", "c", "d", "e", "f", "g", "h", "i", "j"],
+    );
+}
+
+#[test]
 fn texts_beside_the_content_of_media_are_found() {
     let at = |url: &str| json!({"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": url}}]}]});
     check(at("data:image/png;name=anna@firm.com;base64,iVBORw0KGgo="), &["name=anna@firm.com"]);

@@ -59,12 +59,17 @@ impl Citation {
         json!({ "type": "url_citation", "url": self.url, "title": self.title, "start_index": 0, "end_index": end })
     }
 
-    /// The citations in a block of a reply.
+    /// The citations in blocks of a reply, each page once.
     pub fn in_blocks(blocks: &[ContentBlock]) -> impl Iterator<Item = Self> {
-        blocks.iter().flat_map(|block| match block {
-            ContentBlock::Other { kind, value } if kind == CITATIONS => Cited::in_value(value).pages,
-            _ => Vec::new(),
-        })
+        let mut cited = Cited::default();
+        for block in blocks {
+            if let ContentBlock::Other { kind, value } = block
+                && kind == CITATIONS
+            {
+                cited.read(value);
+            }
+        }
+        cited.pages.into_iter()
     }
 }
 
@@ -88,7 +93,7 @@ impl Cited {
             Value::Array(all) => all.iter().fold(false, |any, inner| self.read(inner) | any),
             Value::Object(members) => {
                 if let Some(page) = Citation::of(value) {
-                    if !self.pages.contains(&page) {
+                    if self.pages.iter().all(|other| other.url != page.url) {
                         self.pages.push(page);
                     }
                     return true;
@@ -98,9 +103,16 @@ impl Cited {
                     // What tools are called with is not the model's own.
                     "input" | "args" | "arguments" => any,
                     _ => {
+                        let is_cited = name.contains("itation") || name.contains("nnotation");
+                        if let (true, Value::Array(all)) = (is_cited || name == "groundingChunks", inner) {
+                            return all.iter().fold(any, |any, one| {
+                                let is_page = self.read(one);
+                                self.has_others |= !is_page;
+                                any | is_page
+                            });
+                        }
                         let is_page = self.read(inner);
-                        let is_cited =
-                            name.contains("itation") || name.contains("nnotation") || name == "groundingMetadata";
+                        let is_cited = is_cited || name == "groundingMetadata";
                         let is_any = is_filled(inner) || inner.as_object().is_some_and(|members| !members.is_empty());
                         self.has_others |= is_cited && is_any && !is_page;
                         any | is_page

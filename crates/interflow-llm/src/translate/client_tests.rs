@@ -180,6 +180,46 @@ fn a_thought_goes_back_to_its_provider_only() {
 }
 
 #[test]
+fn texts_of_a_converse_history_are_kept_whatever_block_they_are_in() {
+    let cited = json!({ "citationsContent": { "content": [{ "text": "one " }, { "text": "two" }],
+        "citations": [{ "title": "A", "location": { "web": { "url": "https://a.test/x" } } }] } });
+    let search = json!({ "searchResult": { "source": "s-3", "title": "t-4", "content": [{ "text": "five" }] } });
+    let ask = json!({
+        "system": [{ "guardContent": { "text": { "text": "rules" } } }],
+        "messages": [
+            { "role": "user", "content": [{ "guardContent": { "text": { "text": "asks", "qualifiers": ["query"] } } }] },
+            { "role": "assistant", "content": [cited, { "toolUse": { "toolUseId": "t", "name": "f", "input": {} } }] },
+            { "role": "user", "content": [{ "toolResult": { "toolUseId": "t", "content": [search] } }] },
+            { "role": "assistant", "content": [{ "unheardOf": { "a": 1 } }] },
+            { "role": "user", "content": [search, { "text": "last" }] },
+        ],
+        "promptVariables": { "p": { "text": "v" } },
+    });
+    for upstream in CLIENTS {
+        let (body, losses) = written(WireFormat::Bedrock, &target(upstream, "m"), ask.clone());
+        for name in ["citations", "guardContent", "promptVariables", "searchResult", "unheardOf"] {
+            assert!(losses.split(", ").any(|lost| lost == name), "{upstream:?}: {name} in {losses}");
+        }
+        let out = body.to_string();
+        for text in ["rules", "asks", "one two", "last"] {
+            assert_eq!(out.matches(text).count(), 1, "{upstream:?}: {text} in {out}");
+        }
+        for text in ["s-3", "t-4", "five"] {
+            assert_eq!(out.matches(text).count(), 2, "{upstream:?}: {text} in {out}");
+        }
+        if !matches!(upstream, WireFormat::OpenAiChat | WireFormat::OpenAiResponses) {
+            let messages = body.get("messages").or_else(|| body.get("contents")).and_then(Value::as_array).unwrap();
+            assert!(messages.windows(2).all(|two| two[0]["role"] != two[1]["role"]), "{upstream:?}: {out}");
+        }
+    }
+    let reply =
+        json!({ "stopReason": "end_turn", "output": { "message": { "role": "assistant", "content": [cited] } } });
+    let reply = parse_reply(WireFormat::Bedrock, reply.to_string().as_bytes());
+    let chat = whole_reply(WireFormat::OpenAiChat, &head(), &reply);
+    assert_eq!(chat["choices"][0]["message"]["content"], "one two");
+}
+
+#[test]
 fn a_page_that_is_cited_reaches_every_client() {
     let page = "https://a.test/x";
     let anthropic = json!({ "type": "web_search_result_location", "url": page, "title": "A", "cited_text": "words" });
@@ -251,6 +291,60 @@ fn a_page_that_is_cited_reaches_every_client() {
         serde_json::from_slice::<Value>(&clean).unwrap()["messages"][0]["content"],
         json!([{ "type": "text", "text": "Yes" }])
     );
+}
+
+#[test]
+fn a_citation_belongs_to_its_block_and_a_page_is_cited_once_in_a_stream() {
+    let page = |url: &str, words: &str| json!({ "type": "web_search_result_location", "url": url, "title": "A", "cited_text": words });
+    let (a, b) = ("https://a.test/x", "https://b.test/y");
+    let document = json!({ "type": "char_location", "document_index": 0, "cited_text": "q" });
+    let reply = json!({ "id": "m", "stop_reason": "end_turn", "content": [
+        { "type": "text", "text": "One", "citations": [page(a, "1"), document, page(a, "2")] },
+        { "type": "text", "text": "Plain" }, { "type": "text", "text": "Two", "citations": [page(b, "3"), page(a, "4")] },
+    ] });
+    let reply = reply.to_string();
+    assert_eq!(super::lost_in_reply(reply.as_bytes()).to_string(), "citations");
+    let grounding = json!({ "candidates": [{ "groundingMetadata": { "groundingChunks": [
+        { "web": { "uri": a } }, { "retrievedContext": { "uri": "d" } } ] } }] });
+    assert_eq!(super::lost_in_reply(grounding.to_string().as_bytes()).to_string(), "citations");
+    let reply = parse_reply(WireFormat::Anthropic, reply.as_bytes());
+    for (client, texts, cites) in [
+        (WireFormat::Anthropic, "/content", ["/citations/0/url"; 3]),
+        (WireFormat::Interactions, "/steps", ["/content/0/annotations/0/url"; 3]),
+        (WireFormat::Bedrock, "/output/message/content", ["/citationsContent/citations/0/location/web/url"; 3]),
+    ] {
+        let out = whole_reply(client, &head(), &reply);
+        let blocks = out.pointer(texts).and_then(Value::as_array).unwrap();
+        let cited: Vec<_> =
+            blocks.iter().zip(cites).map(|(block, at)| block.pointer(at).and_then(Value::as_str)).collect();
+        assert_eq!(cited, [Some(a), None, Some(b)], "{client:?}: {out}");
+        assert_eq!(
+            (out.to_string().matches(a).count(), out.to_string().matches(b).count()),
+            (2, 1),
+            "{client:?}: {out}"
+        );
+    }
+    for client in [WireFormat::OpenAiChat, WireFormat::OpenAiResponses, WireFormat::Gemini] {
+        let out = whole_reply(client, &head(), &reply).to_string();
+        assert_eq!((out.matches(a).count(), out.matches(b).count()), (1, 1), "{client:?}: {out}");
+    }
+    let delta = |index: u8, delta: Value| json!({ "type": "content_block_delta", "index": index, "delta": delta });
+    let cite = |index: u8, page: Value| delta(index, json!({ "type": "citations_delta", "citation": page }));
+    let stream: String = [
+        delta(0, json!({ "type": "text_delta", "text": "One" })),
+        cite(0, page(a, "1")),
+        cite(0, page(a, "2")),
+        delta(0, json!({ "type": "text_delta", "text": "Two" })),
+        cite(0, page(b, "3")),
+        json!({ "type": "message_delta", "delta": { "stop_reason": "end_turn" } }),
+        json!({ "type": "message_stop" }),
+    ]
+    .map(|event| format!("data: {event}\n\n"))
+    .concat();
+    for client in [WireFormat::Gemini, WireFormat::Interactions] {
+        let out = streamed(client, WireFormat::Anthropic, StreamFraming::Sse, stream.as_bytes());
+        assert_eq!((out.matches(a).count(), out.matches(b).count()), (1, 1), "{client:?}: {out}");
+    }
 }
 
 #[test]

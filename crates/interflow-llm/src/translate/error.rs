@@ -55,7 +55,7 @@ impl TranslatedError {
         }
     }
 
-    /// The last event of a stream for a client of Anthropic or OpenAI.
+    /// The last event of a stream for a client of Anthropic, OpenAI or Interactions.
     pub fn event(&self, client: WireFormat, sequence: u64) -> String {
         match client {
             WireFormat::Anthropic => {
@@ -67,6 +67,10 @@ impl TranslatedError {
                     "sequence_number": sequence,
                 });
                 format!("event: error\ndata: {event}\n\n")
+            }
+            WireFormat::Interactions => {
+                let error = json!({ "code": google_status(self.status), "message": self.message });
+                format!("event: error\ndata: {}\n\n", json!({ "event_type": "error", "error": error }))
             }
             _ => format!("data: {}\n\n", json!({ "error": self.openai() })),
         }

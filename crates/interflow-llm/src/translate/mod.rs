@@ -301,6 +301,9 @@ pub fn parse_reply(format: WireFormat, body: &[u8]) -> ModelReply {
         Some(api) => parse::reply_with_data(api, "application/json", 200, body),
         None => serde_json::from_slice(body).map_or_else(|_| ModelReply::default(), cohere_reply),
     };
+    if Cited::is_possible(body) {
+        add_citations(format, &serde_json::from_slice(body).unwrap_or_default(), &mut reply.blocks);
+    }
     let is_failed = reply.blocks.iter().any(|block| matches!(block, ContentBlock::Error { .. }));
     let failed = reply.stop.as_deref().filter(|_| !is_failed).and_then(|stop| Some((stop, failure_message(stop)?)));
     if let Some((kind, message)) = failed {
@@ -313,12 +316,27 @@ pub fn parse_reply(format: WireFormat, body: &[u8]) -> ModelReply {
     // Calls of tools that the provider ran itself.
     let is_own = |id: &str| ["srvtoolu_", "ws_", "ci_"].iter().any(|prefix| id.starts_with(prefix));
     reply.blocks.retain(|block| !matches!(block, ContentBlock::ToolUse { id, .. } if is_own(id)));
-    if Cited::is_possible(body) {
-        let pages = Cited::in_value(&serde_json::from_slice(body).unwrap_or_default()).pages;
-        let value: Value = pages.iter().map(|page| page.location(format)).collect();
-        reply.blocks.push(ContentBlock::Other { kind: CITATIONS.to_owned(), value });
-    }
     reply
+}
+
+/// Adds the pages that a whole reply cites: behind the block that cites them, where the API says which.
+fn add_citations(format: WireFormat, body: &Value, blocks: &mut Vec<ContentBlock>) {
+    let content = match format {
+        WireFormat::Anthropic => &body["content"],
+        WireFormat::Bedrock => &body["output"]["message"]["content"],
+        _ => &Value::Null,
+    };
+    let block = |cites: &Value| {
+        let value: Value = Cited::in_value(cites).pages.iter().map(|page| page.location(format)).collect();
+        unread::is_filled(&value).then(|| ContentBlock::Other { kind: CITATIONS.to_owned(), value })
+    };
+    match content.as_array().filter(|content| content.len() == blocks.len()) {
+        Some(content) => {
+            let cited = std::mem::take(blocks).into_iter().zip(content);
+            blocks.extend(cited.flat_map(|(own, cites)| [Some(own), block(cites)]).flatten());
+        }
+        None => blocks.extend(block(body)),
+    }
 }
 
 /// Whether a whole reply of OpenAI's APIs is a refusal.

@@ -2,6 +2,7 @@
 
 use serde_json::Value;
 
+use super::citations::CITATIONS;
 use super::{Losses, WireFormat};
 
 /// Names what the messages of a client's request have that is not carried to any other API.
@@ -11,9 +12,8 @@ pub(super) fn name_in_request(client: WireFormat, body: &Value, losses: &mut Los
         _ => "messages",
     };
     let mut is_history = false;
-    if client == WireFormat::Bedrock && [&body["system"], &body["toolConfig"]["tools"]].into_iter().any(has_cache_point)
-    {
-        losses.add("cachePoint");
+    if client == WireFormat::Bedrock {
+        [&body["system"], &body["toolConfig"]["tools"]].into_iter().for_each(|list| name_in_converse(list, losses));
     }
     for message in body[key].as_array().into_iter().flatten() {
         let role = message["role"].as_str().unwrap_or_default();
@@ -31,8 +31,8 @@ pub(super) fn name_in_request(client: WireFormat, body: &Value, losses: &mut Los
                 losses.add("messages.audio");
             }
         }
-        if client == WireFormat::Bedrock && has_cache_point(&message["content"]) {
-            losses.add("cachePoint");
+        if client == WireFormat::Bedrock {
+            name_in_converse(&message["content"], losses);
         }
         if client == WireFormat::Anthropic {
             name_in_blocks(&message["content"], losses);
@@ -40,8 +40,19 @@ pub(super) fn name_in_request(client: WireFormat, body: &Value, losses: &mut Los
     }
 }
 
-fn has_cache_point(list: &Value) -> bool {
-    list.as_array().is_some_and(|list| list.iter().any(|block| block["cachePoint"].is_object()))
+/// Blocks of which nothing but the text is carried.
+fn name_in_converse(content: &Value, losses: &mut Losses) {
+    for block in content.as_array().into_iter().flatten() {
+        for name in ["cachePoint", "guardContent", "searchResult"] {
+            if block[name].is_object() {
+                losses.add(name);
+            }
+        }
+        if is_filled(&block["citationsContent"]["citations"]) {
+            losses.add(CITATIONS);
+        }
+        name_in_converse(&block["toolResult"]["content"], losses);
+    }
 }
 
 fn name_in_blocks(content: &Value, losses: &mut Losses) {
@@ -55,7 +66,7 @@ fn name_in_blocks(content: &Value, losses: &mut Losses) {
                     losses.add("document.context");
                 }
             }
-            Some("text") if is_filled(&block["citations"]) => losses.add("citations"),
+            Some("text") if is_filled(&block["citations"]) => losses.add(CITATIONS),
             Some("tool_result") => name_in_blocks(&block["content"], losses),
             _ => {}
         }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use interflow_host::data_dir::DataDir;
 use interflow_limits::KeyStore;
+use interflow_llm_gateway::gateway::check_redact_routes;
 use interflow_llm_gateway::redaction::RedactionService;
 use interflow_proxy::LocalClient;
 use sha2::{Digest, Sha256};
@@ -21,7 +22,7 @@ impl RedactionComponent {
     /// # Errors
     /// The `[redact]` section, a policy or the secret file is invalid.
     pub fn new(config: &InterflowConfig, home: &DataDir, local: &LocalClient) -> Result<Self, String> {
-        check_keys(config, home.path())?;
+        check_names(config, home.path())?;
         let egress = Arc::new(local.unrecorded());
         let redaction = RedactionService::new(&config.redact, home.path(), master_secret(config, home)?, egress)?;
         Ok(Self { home: home.path().to_owned(), redaction })
@@ -35,15 +36,16 @@ pub fn files(config: &InterflowConfig, home: &DataDir) -> Vec<PathBuf> {
 
 impl Component for RedactionComponent {
     fn prepare(&self, config: &InterflowConfig) -> Result<ApplyFn, String> {
-        check_keys(config, &self.home)?;
+        check_names(config, &self.home)?;
         let settings = self.redaction.compile(&config.redact, &self.home)?;
         let redaction = Arc::clone(&self.redaction);
         Ok(Box::new(move || redaction.activate(settings)))
     }
 }
 
-/// Checks that every policy named by a virtual key exists.
-fn check_keys(config: &InterflowConfig, home: &Path) -> Result<(), String> {
+/// Checks that every upstream named by an exception, and every policy named by a virtual key, exists.
+fn check_names(config: &InterflowConfig, home: &Path) -> Result<(), String> {
+    check_redact_routes(&config.redact, &config.llm)?;
     let file = home.join(&config.keys.file);
     let ring = KeyStore::read(&file).map_err(|e| e.to_string())?;
     for key in ring.keys() {

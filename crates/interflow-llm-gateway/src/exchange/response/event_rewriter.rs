@@ -6,6 +6,7 @@ use std::ops::Range;
 use bytes::Bytes;
 use interflow_llm::event_stream::{StreamEvent, StreamFraming};
 use interflow_llm::parsed_event::ParsedEvent;
+use interflow_llm::reply_error;
 use interflow_llm::spans::{EndedChannels, MarkedText, SpanKind, TextChannel, TextSpan};
 
 use super::abort::StreamAbort;
@@ -50,6 +51,8 @@ pub(crate) struct EventRewriter<P> {
     rewriter: P,
     open: HashMap<u64, OpenText>,
     texts: usize,
+    /// Whether the provider's error has passed, which ends the stream.
+    pub has_failed: bool,
 }
 
 /// A text in progress: one choice, content block or tool call of the response.
@@ -74,7 +77,7 @@ pub(crate) type ByteReplacement = (Range<usize>, String);
 
 impl<P: TextRewriter> EventRewriter<P> {
     pub fn new(framing: StreamFraming, rewriter: P) -> Self {
-        Self { framing, rewriter, open: HashMap::new(), texts: 0 }
+        Self { framing, rewriter, open: HashMap::new(), texts: 0, has_failed: false }
     }
 
     /// Processes the end of the stream, and what it ended in; returns the bytes that are sent last.
@@ -152,6 +155,9 @@ impl<P: TextRewriter> EventRewriter<P> {
         let event = self.without_dropped(event)?;
         // Comments and keep-alives carry no data.
         if event.event().data.is_empty() {
+            if self.framing == StreamFraming::Array && event.raw().contains(&b']') {
+                self.finish_texts(&[EndedChannels::All], out)?;
+            }
             out.push(event);
             return Ok(());
         }
@@ -220,14 +226,33 @@ impl<P: TextRewriter> EventRewriter<P> {
                 edits.push((span.range.clone(), with));
             }
         }
-        // Buffered text is sent before the event that ends it.
-        self.finish_texts(&marked.ended, out)?;
+        // Buffered text is sent before the event that ends it. On a WebSocket errors end nothing.
+        let is_choice = |e: &EndedChannels| matches!(e, EndedChannels::Group(_));
+        if self.framing != StreamFraming::Messages
+            && !marked.ended.iter().any(is_choice)
+            && reply_error(event.name(), json).is_some()
+        {
+            self.release(out)?;
+            self.has_failed = true;
+        } else {
+            self.finish_texts(&marked.ended, out)?;
+        }
         for id in here {
             if let Some(open) = self.open.get_mut(&id) {
                 open.last = EventTemplate::new(event, marked, id);
             }
         }
         Ok(edits)
+    }
+
+    /// Sends all buffered text, before an error. A placeholder that the error cut off is left out.
+    pub fn release(&mut self, out: &mut Vec<ParsedEvent>) -> Result<(), StreamAbort> {
+        loop {
+            match self.finish_texts(&[EndedChannels::All], out) {
+                Err(halt) if halt.code == "open_placeholder" => {}
+                released => return released,
+            }
+        }
     }
 
     /// Sends buffered text of the channels that end, in the order in which the texts began.
@@ -241,8 +266,9 @@ impl<P: TextRewriter> EventRewriter<P> {
         over.sort_unstable();
         for (_, id) in over {
             let mut rest = String::new();
+            let open = self.open.remove(&id);
             self.rewriter.finish(id, &mut rest)?;
-            if let Some(OpenText { last: Some(template), .. }) = self.open.remove(&id)
+            if let Some(OpenText { last: Some(template), .. }) = open
                 && !rest.is_empty()
             {
                 out.push(template.with_text(self.framing, rest)?);

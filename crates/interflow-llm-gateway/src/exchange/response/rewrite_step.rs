@@ -97,15 +97,28 @@ impl<P: TextRewriter> EventStep for RewriteStep<P> {
     /// Tells the client why the stream is cut off: with an error event in the provider's format.
     fn abort(&mut self, cause: AbortCause, is_begun: bool, out: &mut Vec<ParsedEvent>) -> StreamEnd {
         let context = &self.context;
+        // What arrived before the cut is sent, unless it is this step that cuts.
+        let released = match cause {
+            AbortCause::Step(_) => Ok(()),
+            _ if context.passing.is_cut() => Ok(()),
+            _ => self.rewriter.release(out),
+        };
+        let cause = released.err().map_or(cause, AbortCause::Step);
         let (halt, failure) = match cause.into_abort() {
-            // The previous stage has already notified the client.
+            // The previous stage, or the provider, has already notified the client.
             Err(e) if context.passing.is_cut() => return StreamEnd::Failed(e),
+            Err(e) if self.rewriter.has_failed => {
+                if context.framing == StreamFraming::Array {
+                    out.push(StreamEvent::separator(b"]"[..].into()).into());
+                }
+                return StreamEnd::Failed(e);
+            }
             Err(e) => (StreamAbort::new("response_cut", format!("the provider's stream failed: {e}")), Some(e)),
             Ok(halt) => (halt, None),
         };
         let refusal = halt.refusal();
         let mut raw = match (context.operation, context.framing) {
-            (Operation::Responses, StreamFraming::Sse) => refusal.to_responses_event(self.events),
+            (Operation::Responses, StreamFraming::Sse) => refusal.to_responses_event(context.provider, self.events),
             _ => refusal.to_event(context.provider, context.framing, context.flow),
         };
         if context.framing == StreamFraming::Array {
@@ -128,5 +141,111 @@ impl<P: TextRewriter> EventStep for RewriteStep<P> {
                 StreamEnd::Failed(Error::new(ErrorKind::BadResponse, why))
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use interflow_llm::spans::SpanKind;
+    use interflow_types::{BodyFrame, Headers};
+
+    use super::*;
+
+    /// Holds back each text until its end.
+    #[derive(Default)]
+    struct Holder(std::collections::HashMap<u64, String>);
+
+    impl TextRewriter for Holder {
+        fn rewrite_whole(&mut self, _: &str, _: &SpanKind) -> Result<Option<String>, StreamAbort> {
+            Ok(None)
+        }
+
+        fn rewrite_piece(&mut self, id: u64, raw: &str, _: &SpanKind) -> Result<Option<String>, StreamAbort> {
+            self.0.entry(id).or_default().push_str(raw);
+            Ok(Some(String::new()))
+        }
+
+        fn finish(&mut self, id: u64, out: &mut String) -> Result<(), StreamAbort> {
+            let text = self.0.remove(&id).unwrap_or_default();
+            match text.as_str() {
+                "open" => Err(StreamAbort::new("open_placeholder", "")),
+                "secret" => Err(StreamAbort::new("outbound_blocked", "")),
+                _ => {
+                    out.push_str(&text);
+                    Ok(())
+                }
+            }
+        }
+
+        fn has_buffered(&self, id: u64) -> bool {
+            self.0.contains_key(&id)
+        }
+
+        fn is_strict(&self) -> bool {
+            false
+        }
+    }
+
+    async fn sent(framing: StreamFraming, operation: Operation, raw: &str, is_broken: bool) -> String {
+        let mut frames = vec![Ok(BodyFrame::Data(Bytes::copy_from_slice(raw.as_bytes())))];
+        frames.extend(is_broken.then(|| Err(Error::new(ErrorKind::UpstreamClosed, "gone"))));
+        let context = ResponseScanContext {
+            framing,
+            provider: Provider::Gemini,
+            operation,
+            flow: FlowId::from_u128(1),
+            max: 1 << 20,
+            passing: ResponseFindings::default(),
+        };
+        let step = RewriteStep { rewriter: EventRewriter::new(framing, Holder::default()), context, events: 0 };
+        let body = Body::replay(frames, Body::Empty);
+        let mut body = stream::rewrite(body, &mut Headers::new(), framing, 1 << 20, step, framing).unwrap();
+        let mut out = String::new();
+        while let Some(Ok(BodyFrame::Data(data))) = body.frame().await {
+            out.push_str(std::str::from_utf8(&data).unwrap());
+        }
+        out
+    }
+
+    #[tokio::test]
+    async fn held_text_comes_before_the_one_error_of_a_stream_that_fails() {
+        let error = r#"{"error":{"code":503,"message":"m","status":"UNAVAILABLE"}}"#;
+        for (text, fails, is_broken) in
+            ["See E", "open", "secret"].iter().flat_map(|t| [(t, true, false), (t, true, true), (t, false, true)])
+        {
+            let chunk = format!(r#"{{"candidates":[{{"content":{{"parts":[{{"text":"{text}"}}]}}}}]}}"#);
+            let case = format!("{text} {fails} {is_broken}");
+            let end = if is_broken { "" } else { "]" };
+            let array = if fails { format!("[{chunk},\r\n{error}{end}") } else { format!("[{chunk}") };
+            let out = sent(StreamFraming::Array, Operation::Chat, &array, is_broken).await;
+            let all: Vec<serde_json::Value> =
+                serde_json::from_str(&out).unwrap_or_else(|e| panic!("{case}: {e}: {out}"));
+            let (last, before) = all.split_last().unwrap();
+            assert!(last["error"].is_object() && before.iter().all(|e| e["error"].is_null()), "{case}: {out}");
+            assert_eq!(last["error"]["message"] == "m", fails && *text != "secret", "{case}: {out}");
+            let texts = before.iter().filter_map(|e| e["candidates"][0]["content"]["parts"][0]["text"].as_str());
+            let expected = if *text == "See E" { text } else { "" };
+            assert_eq!(texts.collect::<String>(), expected, "{case}: {out}");
+
+            let sse = if fails { format!("data: {chunk}\n\ndata: {error}\n\n") } else { format!("data: {chunk}\n\n") };
+            let out = sent(StreamFraming::Sse, Operation::Chat, &sse, is_broken).await;
+            assert_eq!(out.matches("\"error\"").count(), 1, "{case}: {out}");
+            assert_eq!(out.contains("See E\""), *text == "See E", "{case}: {out}");
+            assert!(out.trim_end().lines().next_back().unwrap().contains("\"error\""), "{case}: {out}");
+        }
+    }
+
+    #[tokio::test]
+    async fn errors_of_interactions_have_their_form() {
+        let event = "event: step.delta\ndata: {\"event_type\":\"step.delta\",\"index\":0,\"delta\":{\"type\":\"text\",\"text\":\"a\"}}\n\n";
+        let out = sent(StreamFraming::Sse, Operation::Responses, event, true).await;
+        let (_, error) = out.rsplit_once("event: error\ndata: ").unwrap_or_else(|| panic!("{out}"));
+        let error: serde_json::Value = serde_json::from_str(error).unwrap();
+        assert_eq!(
+            (&error["event_type"], &error["error"]["code"]),
+            (&"error".into(), &"UNAVAILABLE".into()),
+            "{error}"
+        );
     }
 }

@@ -25,7 +25,7 @@ pub(super) use affinity::Affinity;
 pub(super) use attempt_limits::{AttemptLimits, HoldFailure, HoldLimits, hold_until_content};
 pub(crate) use pins::response_in_path;
 pub(super) use pins::{Pin, ResponseOwner, ResponsePins};
-pub(super) use retry::{Backoff, RetryBudget, retry_after};
+pub(super) use retry::{Backoff, RetryBudget, check_retry_on, retry_after};
 pub(super) use selection::{Next, Selection};
 pub(super) use stats::{ActiveRequest, DeploymentStats};
 pub use view::{DeploymentRole, DeploymentState, DeploymentView, LlmRouteView};
@@ -155,6 +155,7 @@ impl Route {
     fn configured(name: &str, config: &LlmRouteConfig, table: &UpstreamTable) -> Result<Self, String> {
         let of_route = AttemptLimits::new(config.attempt_timeout, config.first_token_timeout);
         of_route.check()?;
+        check_retry_on(&config.retry_on).map_err(|e| format!(".{e}"))?;
         let deployment = |key: &str, own: &DeploymentConfig| {
             let health = CircuitBreaker::new(config.cooldown_failures, config.cooldown.0);
             let deployment = Deployment::new(own, table, Arc::new(health)).map_err(|e| format!("{key}{e}"))?;
@@ -287,6 +288,9 @@ impl Deployment {
         let provider = &config.provider;
         let upstream =
             table.get(provider).ok_or_else(|| format!(".provider: there is no provider {provider} in llm.provider"))?;
+        if let Some(key) = upstream.missing_for_route() {
+            return Err(format!(".provider: {provider} has no {key}; set llm.provider.{provider}.{key}"));
+        }
         if config.weight == 0 {
             return Err(".weight: 0 is not a share; remove the deployment, or give it a higher priority number".into());
         }

@@ -77,6 +77,16 @@ pub(crate) fn retry_after(headers: &Headers) -> Option<Duration> {
     Duration::try_from(at.duration_since(jiff::Timestamp::now())).ok()
 }
 
+/// Checks the statuses that are retried.
+pub fn check_retry_on(statuses: &[u16]) -> Result<(), String> {
+    match statuses.iter().find(|status| !(400..600).contains(*status)) {
+        Some(status) => {
+            Err(format!("retry_on: {status} is not the status of an error; write statuses from 400 to 599"))
+        }
+        None => Ok(()),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

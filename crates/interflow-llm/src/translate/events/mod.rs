@@ -5,7 +5,7 @@ mod others;
 
 use serde_json::Value;
 
-use super::citations::{CITATIONS, Citation, Cited};
+use super::citations::{CITATIONS, Cited};
 use super::json_answer::ANSWER_TOOL;
 use super::reply::{NO_ARGUMENTS, arguments_text};
 use super::{ChatEvent, DECLINED, StopReason, WireFormat, failure_message};
@@ -95,6 +95,7 @@ pub fn reply_events(reply: &ModelReply) -> Vec<ChatEvent> {
     let mut out = vec![ChatEvent::Start { id: reply.id.clone(), model: reply.model.clone() }];
     let mut calls = 0;
     let declines = reply.stop.as_deref() == Some(DECLINED);
+    let mut cited = Cited::default();
     for block in &reply.blocks {
         match block {
             ContentBlock::Text { text } if declines => out.push(ChatEvent::Refusal(text.clone())),
@@ -109,10 +110,14 @@ pub fn reply_events(reply: &ModelReply) -> Vec<ChatEvent> {
                 out.push(ChatEvent::ToolInput { index: calls, json });
                 calls += 1;
             }
+            ContentBlock::Other { kind, value } if kind == CITATIONS => {
+                let before = cited.pages.len();
+                cited.read(value);
+                out.extend(cited.pages.iter().skip(before).cloned().map(ChatEvent::Citation));
+            }
             _ => {}
         }
     }
-    out.extend(Citation::in_blocks(&reply.blocks).map(ChatEvent::Citation));
     out.extend(reply.usage.map(ChatEvent::Usage));
     let reason = match reply.stop.as_deref().map(StopReason::from_name) {
         Some(StopReason::EndTurn) | None if calls > 0 => StopReason::ToolUse,

@@ -157,10 +157,14 @@ impl AnthropicWriter {
 }
 
 pub fn whole(client: WireFormat, head: &ReplyHead, reply: &ModelReply, reason: &StopReason) -> Value {
-    let mut content: Vec<Value> = reply.blocks.iter().filter_map(|b| block(head, b)).collect();
-    let pages: Vec<Value> = Citation::in_blocks(&reply.blocks).map(|page| page.location(head.upstream)).collect();
-    if let Some(text) = content.iter_mut().rfind(|block| block["type"] == "text").filter(|_| !pages.is_empty()) {
-        text["citations"] = pages.into();
+    let mut content: Vec<Value> = Vec::new();
+    for own in &reply.blocks {
+        content.extend(block(head, own));
+        let pages = Citation::in_blocks(std::slice::from_ref(own)).map(|page| page.location(head.upstream));
+        let pages: Vec<Value> = pages.collect();
+        if let Some(text) = content.iter_mut().rfind(|block| block["type"] == "text").filter(|_| !pages.is_empty()) {
+            text["citations"] = pages.into();
+        }
     }
     let (reason, sequence) = stop_reason(reason);
     let usage = reply.usage.unwrap_or_default();

@@ -116,8 +116,11 @@ impl Spelling {
         self.message = message;
         let mut parts = Vec::new();
         for block in blocks {
-            let pages = block["citations"].as_array().into_iter().flatten();
-            self.chunks.extend(pages.map(|page| fill(citation, page)));
+            for page in block["citations"].as_array().into_iter().flatten().map(|page| fill(citation, page)) {
+                if !self.chunks.contains(&page) {
+                    self.chunks.push(page);
+                }
+            }
             parts.push(if block["type"] == "tool_use" {
                 self.call("parts", block)
             } else {
@@ -133,7 +136,7 @@ impl Spelling {
     pub fn error(&mut self, error: &TranslatedError, out: &mut Vec<u8>) {
         let body = error.body(self.client, "");
         match self.client {
-            WireFormat::Interactions => self.frame(&fill(&self.form()["events"]["error"], &body["error"]), out),
+            WireFormat::Interactions => out.extend_from_slice(error.event(self.client, 0).as_bytes()),
             WireFormat::Gemini => self.frame(&body, out),
             _ => out.extend(exception_event(&error.message)),
         }

@@ -3,7 +3,9 @@
 use serde_json::{Value, json};
 
 use super::model_rules::{ClaudeThinking, ModelRules};
-use super::{ChatRequest, LONGEST_ID, Target, Turn, input_object, is_blank, lose, object, set, set_list, tool_id};
+use super::{
+    ChatRequest, LONGEST_ID, Target, Turn, input_object, is_blank, join_roles, lose, object, set, set_list, tool_id,
+};
 use crate::message::{Attachment, ContentBlock, MessageRole, REDACTED};
 use crate::translate::json_answer::{JsonAnswer, fits};
 use crate::translate::settings::ToolChoice;
@@ -17,6 +19,7 @@ pub fn write(chat: &ChatRequest, target: &Target<'_>, rules: &ModelRules, losses
     let turns = chat.turns_from_user(losses);
     let ClaudeThinking { member, effort, limit, thinks } = ClaudeThinking::new(chat, &turns, target, rules, losses);
     let mut messages: Vec<Value> = turns.iter().filter_map(|turn| message(chat, turn, losses)).collect();
+    join_roles(&mut messages, "content");
     if messages.last().is_some_and(|last| last["role"] == "assistant") && rules.refuses("prefill", thinks) {
         losses.add("messages.prefill");
         messages.push(json!({ "role": "user", "content": CONTINUE }));

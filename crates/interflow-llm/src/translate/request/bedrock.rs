@@ -7,7 +7,9 @@ use serde_json::{Value, json};
 use super::anthropic::{CONTINUE, refuses_forced};
 use super::cache_marks::CacheMarks;
 use super::model_rules::{ClaudeThinking, ModelRules};
-use super::{ChatRequest, LONGEST_ID, Target, Turn, input_object, is_blank, lose, object, set, set_list, tool_id};
+use super::{
+    ChatRequest, LONGEST_ID, Target, Turn, input_object, is_blank, join_roles, lose, object, set, set_list, tool_id,
+};
 use crate::message::{Attachment, ContentBlock, DOCUMENTS, MessageRole, REDACTED};
 use crate::translate::json_answer::JsonAnswer;
 use crate::translate::settings::ToolChoice;
@@ -18,6 +20,7 @@ pub fn write(chat: &ChatRequest, target: &Target<'_>, rules: &ModelRules, losses
     let claude = target.model.contains("anthropic");
     let turns = chat.turns_from_user(losses);
     let mut messages: Vec<Value> = turns.iter().filter_map(|turn| message(chat, turn, target, losses)).collect();
+    join_roles(&mut messages, "content");
     let thinking =
         if claude { ClaudeThinking::new(chat, &turns, target, rules, losses) } else { ClaudeThinking::default() };
     let thinks = thinking.thinks;

@@ -5,7 +5,9 @@ use std::collections::HashMap;
 use serde_json::{Value, json};
 
 use super::model_rules::ModelRules;
-use super::{ChatRequest, Turn, images, input_object, lose, object, result_text, set, set_list, tool_names};
+use super::{
+    ChatRequest, Turn, images, input_object, join_roles, lose, object, result_text, set, set_list, tool_names,
+};
 use crate::message::{Attachment, ContentBlock, MessageRole};
 use crate::translate::call_signature::{NO_SIGNATURE, signature_in};
 use crate::translate::settings::{Reasoning, ToolChoice};
@@ -15,7 +17,8 @@ pub fn write(chat: &ChatRequest, rules: &ModelRules, losses: &mut Losses) -> Val
     let settings = &chat.settings;
     let turns = chat.turns();
     let names = tool_names(&turns);
-    let contents: Vec<Value> = turns.iter().filter_map(|turn| content(turn, &names, rules, losses)).collect();
+    let mut contents: Vec<Value> = turns.iter().filter_map(|turn| content(turn, &names, rules, losses)).collect();
+    join_roles(&mut contents, "parts");
     let mut body = json!({ "contents": contents });
     let system = chat.system();
     if !system.is_empty() {

@@ -21,7 +21,7 @@ use super::settings::{Settings, ToolChoice, to_json_schema};
 use super::{Losses, WireFormat, unread};
 use crate::Provider;
 use crate::message::{
-    Attachment, Carried, ChatMessage, ContentBlock, MessageRole, ModelRequest, ToolDefinition, joined, parse,
+    Attachment, Carried, ChatMessage, ContentBlock, MessageRole, ModelRequest, ToolDefinition, joined, parse, take_list,
 };
 use cache_marks::{CacheMark, CacheMarks};
 use model_rules::ModelRules;
@@ -529,6 +529,17 @@ fn set(body: &mut Value, name: &str, value: Option<impl Into<Value>>) {
     if let (Some(value), Some(members)) = (value, body.as_object_mut()) {
         members.insert(name.to_owned(), value.into());
     }
+}
+
+/// Joins messages of one role that follow one another because nothing of those between them is carried.
+fn join_roles(messages: &mut Vec<Value>, content: &str) {
+    messages.dedup_by(|next, last| {
+        let is_same = next["role"] == last["role"];
+        if let (true, Some(blocks)) = (is_same, last[content].as_array_mut()) {
+            blocks.append(&mut take_list(next, content));
+        }
+        is_same
+    });
 }
 
 /// As [`set`], unless the list is empty.
