@@ -15,7 +15,7 @@ use interflow_types::{CallUsage, Timestamp};
 use jiff::civil::Date;
 use serde::{Deserialize, Serialize};
 
-use crate::keys::any_matches;
+use crate::keys::{any_matches, matches_model};
 use crate::rules::{RequestAttributes, ServedModel};
 use crate::usage::DeploymentUsage;
 
@@ -58,10 +58,12 @@ impl PriceEntry {
     /// Whether it applies to a model at a provider: a pattern with a provider matches both, a name without a star also
     /// matches the model's name without region, vendor and date.
     fn fits(&self, provider: &str, model: &str) -> bool {
+        let pattern = std::slice::from_ref(&self.pattern);
         if self.pattern.contains('/') {
-            return any_matches(std::slice::from_ref(&self.pattern), &format!("{provider}/{model}"));
+            let fits = |model: &str| any_matches(pattern, &format!("{provider}/{model}"));
+            return fits(model) || fits(interflow_models::plain_name(model));
         }
-        any_matches(std::slice::from_ref(&self.pattern), model) || self.pattern == interflow_models::base_name(model)
+        matches_model(pattern, model) || self.pattern == interflow_models::base_name(model)
     }
 }
 
@@ -273,7 +275,10 @@ mod tests {
             ("openai", "gpt-5", Some(7.0)),
             ("openai", "gpt-5-nano", Some(7.0)),
             ("openai", "gpt-5-mini-2025-08-07", Some(1.0)),
+            ("openai", "models/gpt-5-future", Some(7.0)),
+            ("openai", "google/gpt-5-future", Some(7.0)),
             ("mine", "whatever", Some(0.0)),
+            ("mine", "models/whatever", Some(0.0)),
             ("openai", "gpt-4o", Some(2.5)),
             ("openai", "nobody-knows", None),
         ] {
