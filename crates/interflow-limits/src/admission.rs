@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use interflow_files::resolve_secret_ref;
-use interflow_types::{CallUsage, Timestamp, random_bytes};
+use interflow_types::{CallUsage, ServiceTier, Timestamp, random_bytes};
 use parking_lot::Mutex;
 
 use crate::alerts::{AlertSender, AlertSettings, AlertStats};
@@ -55,6 +55,8 @@ pub struct UsageEstimate {
     pub max_output: Option<u64>,
     pub choices: u64,
     pub needs_model: bool,
+    /// Whether its main unit is not counted: its cost is only known if it is free.
+    pub is_uncounted: bool,
 }
 
 /// Why a request was rejected. For a limit, `rule` and `counter` name what is exhausted, `who` is the party counted
@@ -215,9 +217,10 @@ impl UsageLimiter {
         // One snapshot for the whole call: a reload in between must not mix the rules of one configuration with the
         // prices of another.
         let state = self.state.load_full();
+        let tier = estimate.is_uncounted.then_some(ServiceTier::Other);
         let tokens_of = |each: u64| {
             let output = each.saturating_mul(estimate.choices.max(1));
-            CallUsage { input: estimate.input, output, ..CallUsage::default() }
+            CallUsage { input: estimate.input, output, tier, ..CallUsage::default() }
         };
         let most_output = estimate.max_output.unwrap_or(state.config.reserve_output);
         let least_output = estimate.max_output.unwrap_or(LEAST_OUTPUT).min(most_output);
@@ -231,7 +234,7 @@ impl UsageLimiter {
         let bounds = UsageBounds { least, most };
         let asks: Arc<[CounterRequest]> = state.rules.counter_requests(&subject, bounds).into();
         if (tokens.total() > 0 || estimate.needs_model)
-            && let Some(refusal) = state.unpriced(&asks, &subject, estimate.needs_model)
+            && let Some(refusal) = state.unpriced(&asks, &subject, &tokens, estimate.needs_model)
         {
             return Err(self.reject(&subject, &asks, refusal));
         }
@@ -296,7 +299,7 @@ impl UsageLimiter {
 
     fn record_spend(&self, subject: &RequestAttributes, usage: &DeploymentUsage, sums: UsageSums) {
         // Failed requests cost nothing, and their models are whatever clients say.
-        let Some(ledger) = self.deps.spend.as_ref().filter(|_| usage.tokens.total() > 0) else { return };
+        let Some(ledger) = self.deps.spend.as_ref().filter(|_| !usage.tokens.is_zero()) else { return };
         let served = usage.served.as_ref().or_else(|| subject.sole_deployment());
         let account = SpendAccount {
             key: subject.key.as_ref().map(|key| Arc::clone(&key.id)),
@@ -416,10 +419,19 @@ impl LimiterState {
         Ok(Self { config: config.clone(), rules, prices: Arc::new(prices), ledger, alerts: Arc::new(alerts) })
     }
 
-    fn unpriced(&self, asks: &[CounterRequest], of: &RequestAttributes, needs: bool) -> Option<AdmissionRejection> {
+    fn unpriced(
+        &self,
+        asks: &[CounterRequest],
+        of: &RequestAttributes,
+        tokens: &CallUsage,
+        needs: bool,
+    ) -> Option<AdmissionRejection> {
         let refuses = self.config.unpriced == UnpricedModels::Refuse;
         let ask = asks.iter().find(|ask| refuses && matches!(ask.counter, CounterLimit::MoneyBudget { .. }))?;
-        Some(AdmissionRejection::Unpriced { rule: Arc::clone(&ask.rule), model: self.prices.unpriced(of, needs)? })
+        Some(AdmissionRejection::Unpriced {
+            rule: Arc::clone(&ask.rule),
+            model: self.prices.unpriced(of, tokens, needs)?,
+        })
     }
 }
 
@@ -501,8 +513,10 @@ impl UsageReservation {
         needs_model: bool,
     ) -> Result<(), AdmissionRejection> {
         let Some(taken) = self.held.as_ref().and_then(Option::as_ref) else { return Ok(()) };
+        // Of each kind one token: what an event uses is not known.
+        let tokens = CallUsage { input: 1, output: 1, ..CallUsage::default() };
         let subject = RequestAttributes { model, deployments, ..self.subject.clone() };
-        let refusal = self.limits.state.load().unpriced(taken.asks(), &subject, needs_model);
+        let refusal = self.limits.state.load().unpriced(taken.asks(), &subject, &tokens, needs_model);
         refusal.map_or(Ok(()), |refusal| Err(self.limits.reject(&subject, taken.asks(), refusal)))
     }
 
@@ -589,7 +603,8 @@ mod tests {
         RequestAttributes { provider: "openai".into(), model: Some("gpt-4o".into()), ..RequestAttributes::default() }
     }
 
-    const ASK: UsageEstimate = UsageEstimate { input: 100, max_output: Some(50), choices: 1, needs_model: false };
+    const ASK: UsageEstimate =
+        UsageEstimate { input: 100, max_output: Some(50), choices: 1, needs_model: false, is_uncounted: false };
 
     #[tokio::test]
     async fn dropped_reservation_releases_its_slot_and_keeps_its_estimate() {
@@ -612,7 +627,8 @@ mod tests {
         // 1,000 tokens in at 2.50 and 500 out at 10 dollars per million: 0.0075 dollars.
         l.admit(subject(), ASK).await.unwrap().commit(&CallUsage { input: 1000, output: 500, ..CallUsage::default() });
         assert_eq!(l.snapshot(&subject()).await.unwrap()[0].used, 0.0075);
-        let big = UsageEstimate { input: 2000, max_output: Some(0), choices: 1, needs_model: false };
+        let big =
+            UsageEstimate { input: 2000, max_output: Some(0), choices: 1, needs_model: false, is_uncounted: false };
         let Err(AdmissionRejection::Limit { wait, .. }) = l.admit(subject(), big).await else { panic!("let in") };
         assert!(wait <= Duration::from_secs(86_400) && wait > Duration::ZERO);
         assert_eq!(l.usage().rows()[0].dollars, 0.0075);
@@ -640,7 +656,8 @@ mod tests {
         let both = vec![at("gpt-4.1-nano"), at("gpt-4.1-mini")];
         let l = limits(Quota { money_per_day: Some(1.0), ..Quota::default() });
         // 1,000 tokens at 0.40 and 1,000 at 1.60 dollars per million.
-        let ask = UsageEstimate { input: 1000, max_output: Some(1000), choices: 1, needs_model: false };
+        let ask =
+            UsageEstimate { input: 1000, max_output: Some(1000), choices: 1, needs_model: false, is_uncounted: false };
         let reservation = l.admit(named(both.clone()), ask).await.unwrap();
         assert_eq!(l.snapshot(&subject()).await.unwrap()[0].used, 0.002, "the more expensive one is reserved");
         let used = CallUsage { input: 1000, output: 1000, ..CallUsage::default() };

@@ -114,6 +114,7 @@ mod tests {
             (Some("azure"), "gpt-4o", "azure/gpt-4o", 7.0, Some("gpt-4o")),
             (Some("local"), "whatever", "local/whatever", 0.0, Some("local/*")),
             (None, "local/whatever", "local/whatever", 0.0, Some("local/*")),
+            (Some("gemini"), "models/gpt-4o", "openai/gpt-4o", 7.0, Some("gpt-4o")),
             (
                 Some("bedrock"),
                 "us.anthropic.claude-sonnet-4-5-20250929-v1:0",

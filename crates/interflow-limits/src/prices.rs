@@ -8,14 +8,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use interflow_codec::document::{Document, DocumentError, PathSegment};
-use interflow_models::{Price, Unit};
+use interflow_models::Price;
 use interflow_query::with_suggestion;
 use interflow_types::schema::JsonSchema;
 use interflow_types::{CallUsage, Timestamp};
 use jiff::civil::Date;
 use serde::{Deserialize, Serialize};
 
-use crate::keys::any_matches;
+use crate::keys::{any_matches, matches_model};
 use crate::rules::{RequestAttributes, ServedModel};
 use crate::usage::DeploymentUsage;
 
@@ -58,10 +58,12 @@ impl PriceEntry {
     /// Whether it applies to a model at a provider: a pattern with a provider matches both, a name without a star also
     /// matches the model's name without region, vendor and date.
     fn fits(&self, provider: &str, model: &str) -> bool {
+        let pattern = std::slice::from_ref(&self.pattern);
         if self.pattern.contains('/') {
-            return any_matches(std::slice::from_ref(&self.pattern), &format!("{provider}/{model}"));
+            let fits = |model: &str| any_matches(pattern, &format!("{provider}/{model}"));
+            return fits(model) || fits(interflow_models::plain_name(model));
         }
-        any_matches(std::slice::from_ref(&self.pattern), model) || self.pattern == interflow_models::base_name(model)
+        matches_model(pattern, model) || self.pattern == interflow_models::base_name(model)
     }
 }
 
@@ -188,7 +190,7 @@ impl PriceList {
         answered: Option<&str>,
         usage: &CallUsage,
     ) -> Option<CallCharge> {
-        let price = self.for_call(provider, asked, answered, Timestamp::now())?;
+        let price = self.for_call(provider, asked, answered, Timestamp::now()).filter(|_| !usage.is_zero())?;
         let cost = price.cost(usage).map(micros);
         Some(CallCharge { micros: cost.unwrap_or_else(|| micros(price.estimate(usage))), cost })
     }
@@ -205,10 +207,15 @@ impl PriceList {
     }
 
     /// The first model that may serve a request and has no price, as `provider/model`; `Some(None)` if the request names
-    /// none and `needs_model`. A price whose input or output is not known is none: either would be free.
-    pub(crate) fn unpriced(&self, subject: &RequestAttributes, needs_model: bool) -> Option<Option<String>> {
+    /// none and `needs_model`. A price that does not cover such a usage is none: a part would be free.
+    pub(crate) fn unpriced(
+        &self,
+        subject: &RequestAttributes,
+        usage: &CallUsage,
+        needs_model: bool,
+    ) -> Option<Option<String>> {
         let now = Timestamp::now();
-        let has_gap = |price: Arc<Price>| [Unit::Input, Unit::Output].iter().any(|u| price.rates.get(u) == Some(&None));
+        let has_gap = |price: Arc<Price>| !price.covers(usage);
         let mut models = candidates(subject).peekable();
         if models.peek().is_none() {
             return needs_model.then_some(None);
@@ -233,6 +240,8 @@ fn micros(dollars: f64) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use interflow_models::Unit;
+
     use super::*;
 
     fn at(day: &str) -> Timestamp {
@@ -266,7 +275,10 @@ mod tests {
             ("openai", "gpt-5", Some(7.0)),
             ("openai", "gpt-5-nano", Some(7.0)),
             ("openai", "gpt-5-mini-2025-08-07", Some(1.0)),
+            ("openai", "models/gpt-5-future", Some(7.0)),
+            ("openai", "google/gpt-5-future", Some(7.0)),
             ("mine", "whatever", Some(0.0)),
+            ("mine", "models/whatever", Some(0.0)),
             ("openai", "gpt-4o", Some(2.5)),
             ("openai", "nobody-knows", None),
         ] {
@@ -389,17 +401,49 @@ mod tests {
     fn a_model_whose_input_or_output_has_an_unknown_price_is_unpriced() {
         let own = own(
             r#"{"a": {"input": 1, "output": null}, "b": {"input": null, "output": 1}, "c": {"input": 0, "output": 1},
-            "d": {"second_input": 1}}"#,
+            "d": {"second_input": 1}, "request": {"request": 0.1}, "cache": {"cache_read": 1}, "search": {"search": 1},
+            "images": {"image": 1, "input": 0, "output": 0}}"#,
         );
+        let usage = CallUsage { input: 9, output: 9, ..CallUsage::default() };
         let unpriced = |model: &str| {
             let subject =
                 RequestAttributes { provider: "p".into(), model: Some(model.into()), ..RequestAttributes::default() };
-            own.as_ref().unwrap().unpriced(&subject, true).flatten()
+            own.as_ref().unwrap().unpriced(&subject, &usage, true).flatten()
         };
         let names = ["a", "b", "c", "d"].map(|model| unpriced(model).unwrap_or_default());
         assert_eq!(names, ["p/a", "p/b", "", ""]);
-        let unnamed = |needs_model| PriceList::default().unpriced(&RequestAttributes::default(), needs_model);
+        for name in ["request", "cache", "search", "images", "tts-1", "amazon.nova-canvas-v1:0"] {
+            assert_eq!(unpriced(name), Some(format!("p/{name}")));
+        }
+        let unnamed = |needs_model| PriceList::default().unpriced(&RequestAttributes::default(), &usage, needs_model);
         assert_eq!((unnamed(true), unnamed(false)), (Some(None), None));
+    }
+
+    #[test]
+    fn what_is_billed_without_tokens_has_a_cost_and_what_is_not_counted_has_none() {
+        let own = own(r#"{"request": {"request": 0.1}, "cache": {"cache_read": 1}, "search": {"search": 0.5},
+            "image": {"image": 1}, "free": {"image": 1, "input": 0, "output": 0},
+            "both": {"request": 0.1, "input": 0, "output": 0}}"#)
+        .unwrap();
+        let tokens = CallUsage { input: 9, output: 9, ..CallUsage::default() };
+        let searches = CallUsage { searches: 2, ..CallUsage::default() };
+        let seconds = CallUsage { seconds: 60, output: 9, ..CallUsage::default() };
+        for (model, tokens, micros, cost) in [
+            ("request", tokens, 100_000, None),
+            ("request", CallUsage::default(), 0, None),
+            ("both", tokens, 100_000, Some(100_000)),
+            ("cache", tokens, 0, None),
+            ("search", searches, 1_000_000, Some(1_000_000)),
+            ("image", tokens, 0, None),
+            ("free", tokens, 0, None),
+            ("tts-1", tokens, 0, None),
+            ("whisper-1", seconds, 6000, Some(6000)),
+        ] {
+            let subject =
+                RequestAttributes { provider: "p".into(), model: Some(model.into()), ..RequestAttributes::default() };
+            let charge = own.charge(&subject, &DeploymentUsage { tokens, ..DeploymentUsage::default() });
+            assert_eq!(charge, CallCharge { micros, cost }, "{model}");
+        }
     }
 
     #[test]

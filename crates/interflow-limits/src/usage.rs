@@ -48,7 +48,7 @@ impl UsageSums {
     /// its cost in millionths of a dollar, or `None` if its model has no price.
     pub(crate) fn of(tokens: &CallUsage, is_estimated: bool, micros: Option<u64>, requests: u64) -> Self {
         // A request that used nothing costs nothing, price or not.
-        let charged = if tokens.total() > 0 { requests } else { 0 };
+        let charged = if tokens.is_zero() { 0 } else { requests };
         Self {
             requests,
             estimated: if is_estimated { charged } else { 0 },

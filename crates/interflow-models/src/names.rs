@@ -22,6 +22,17 @@ pub fn base(model: &str) -> &str {
     name
 }
 
+/// A model's name without the collection and the vendor before it: `models/gemini-2.5-pro` and `google/gemini-2.5-pro`
+/// select the same model as `gemini-2.5-pro`.
+pub fn plain(model: &str) -> &str {
+    let mut name = model;
+    let prefixes = PREFIXES.split(' ').filter(|prefix| prefix.ends_with('/'));
+    while let Some(rest) = prefixes.clone().find_map(|prefix| name.strip_prefix(prefix)) {
+        name = rest;
+    }
+    name
+}
+
 /// The name without a trailing date or revision, in the forms that providers use: `@20250929`, `-v1:0`, `-latest`,
 /// `-002`, `-20250929`, `-2024-08-06`; and of a fine-tuned model (`ft:gpt-4o:firm::id`) what it was tuned from.
 fn without_date(name: &str) -> Option<&str> {

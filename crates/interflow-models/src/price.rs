@@ -70,6 +70,9 @@ impl Unit {
     }
 }
 
+/// Units that are billed in place of the tokens taken in.
+const COUNTED: [Unit; 3] = [Unit::Search, Unit::Page, Unit::SecondInput];
+
 /// Prices by unit; `null` is a price that the provider has not published.
 pub type Rates = BTreeMap<Unit, Option<f64>>;
 
@@ -190,7 +193,33 @@ impl Price {
             let costs = units.into_iter().filter_map(|unit| Some(dollars(unit, count, rate(unit)?)));
             costs.fold(0.0, f64::max)
         };
-        most([Unit::Input, Unit::CacheWrite], usage.input) + most([Unit::Output, Unit::Reasoning], usage.output)
+        let others = self.bill(usage).into_iter().filter(|(unit, ..)| !unit.is_token());
+        others.filter_map(|(unit, count, price)| Some(dollars(unit, count, price?))).sum::<f64>()
+            + most([Unit::Input, Unit::CacheWrite], usage.input)
+            + most([Unit::Output, Unit::Reasoning], usage.output)
+    }
+
+    /// Whether a call that uses such tokens can have a known cost. What is taken in may be billed by searches, pages or
+    /// seconds in place of tokens; what is made in other units is not counted.
+    pub fn covers(&self, usage: &CallUsage) -> bool {
+        let has = |unit| self.plain_rate(unit, 0).is_some();
+        let is_unpublished = |unit| self.rates.get(unit) == Some(&None);
+        let reads = has(Unit::AudioInput) || COUNTED.into_iter().any(has);
+        let made = [Unit::Output, Unit::AudioOutput, Unit::ImageOutput, Unit::Page, Unit::SecondInput];
+        let writes = made.into_iter().any(has);
+        let is_free = [Unit::Input, Unit::Output].into_iter().all(|unit| self.plain_rate(unit, 0) == Some(0.0));
+        ![Unit::Input, Unit::Output].iter().any(is_unpublished)
+            && (is_free || usage.tier != Some(ServiceTier::Other))
+            && self.uncounted().is_none()
+            && (usage.input == 0 || reads)
+            && (usage.output == 0 || writes)
+    }
+
+    /// The unit that is billed in place of tokens, which are free, and that is not counted.
+    fn uncounted(&self) -> Option<Unit> {
+        let costs = |unit| self.rates.get(&unit).is_some_and(|price| *price != Some(0.0));
+        let is_counted = [Unit::Input, Unit::Output].into_iter().chain(COUNTED).any(costs);
+        [Unit::Image, Unit::Character, Unit::SecondOutput].into_iter().find(|unit| !is_counted && costs(*unit))
     }
 
     /// The parts of a call that are charged: how many of a unit at which price, `None` if that is not known.
@@ -218,8 +247,12 @@ impl Price {
             (Unit::Page, u.pages),
             (Unit::Request, u64::from(self.rates.contains_key(&Unit::Request))),
         ];
-        let used = parts.into_iter().filter(|(_, count)| *count > 0);
-        used.map(|(unit, count)| (unit, count, self.rate(unit, usage))).collect()
+        let has = |unit| self.rates.contains_key(&unit);
+        // A price of other units alone: the tokens beside them are not billed.
+        let is_other = !has(Unit::Input) && parts.iter().any(|(u, count)| *count > 0 && COUNTED.contains(u) && has(*u));
+        let used = parts.into_iter().filter(|(unit, count)| *count > 0 && !(is_other && unit.is_token()));
+        let priced = used.map(|(unit, count)| (unit, count, self.rate(unit, usage)));
+        priced.chain(self.uncounted().map(|unit| (unit, 1, None))).collect()
     }
 
     /// The price of a unit in a call; `None` if it is not known.
@@ -230,7 +263,8 @@ impl Price {
             Some(tier) => match (self.tiers.get(&tier), unit.is_token()) {
                 (Some(tier), _) if let Some(own) = self.tier_rate(tier, unit, usage.input) => own?,
                 (Some(TierPrice { factor: Some(factor), .. }), true) => factor * plain()?,
-                (_, true) => return None,
+                // Nothing is nothing at each level.
+                (_, true) => return plain().filter(|price| *price == 0.0),
                 // Searches cost the same at each level.
                 (_, false) => plain()?,
             },

@@ -138,6 +138,11 @@ fn named<'n, T: serde::Deserialize<'n>>(name: &'n str) -> Option<T> {
 }
 
 impl CallUsage {
+    /// Whether it has no count at all; some calls are billed without tokens.
+    pub fn is_zero(&self) -> bool {
+        self.counts().iter().all(|count| *count == 0)
+    }
+
     pub const fn total(&self) -> u64 {
         self.input.saturating_add(self.output)
     }

@@ -149,7 +149,8 @@ fn subject() -> RequestAttributes {
     RequestAttributes { provider: "openai".into(), model: Some("gpt-4o".into()), ..RequestAttributes::default() }
 }
 
-const ASK: UsageEstimate = UsageEstimate { input: 10, max_output: Some(0), choices: 1, needs_model: false };
+const ASK: UsageEstimate =
+    UsageEstimate { input: 10, max_output: Some(0), choices: 1, needs_model: false, is_uncounted: false };
 
 fn budget(tokens: u64) -> Quota {
     Quota { tokens_per_day: Some(tokens), ..Quota::default() }

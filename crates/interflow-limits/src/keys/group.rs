@@ -8,7 +8,7 @@ use interflow_types::schema::JsonSchema;
 use jiff::Timestamp;
 use serde::Serialize;
 
-use super::scope::any_matches;
+use super::scope::matches_model;
 use super::{KeyState, serialize_timestamp};
 use crate::rules::Quota;
 use crate::tags::TagSet;
@@ -95,6 +95,6 @@ impl KeyGroup {
     }
 
     pub fn allows_model(&self, model: &str) -> bool {
-        self.models.is_empty() || any_matches(&self.models, model)
+        self.models.is_empty() || matches_model(&self.models, model)
     }
 }

@@ -17,7 +17,7 @@ use jiff::Timestamp;
 use serde::Serialize;
 
 pub use context::{KeyContext, KeyedEndpoint};
-pub use scope::any_matches;
+pub use scope::{any_matches, matches_model};
 
 pub use group::{GroupLevel, KeyGroup};
 pub use group_file::GroupChange;

@@ -94,7 +94,7 @@ impl KeyScope {
     }
 
     pub fn allows_model(&self, model: &str) -> bool {
-        self.models.is_empty() || any_matches(&self.models, model)
+        self.models.is_empty() || matches_model(&self.models, model)
     }
 
     /// As [`allows`](Self::allows), before the model is known.
@@ -132,6 +132,11 @@ pub(super) fn reaches_mcp(patterns: &[String], server: &str) -> bool {
 /// Whether one of the patterns, in which `*` stands for any characters, matches the whole text.
 pub fn any_matches(patterns: &[String], text: &str) -> bool {
     patterns.iter().any(|p| matches(p, text))
+}
+
+/// As [`any_matches`], for the name of a model, with or without the collection and the vendor before it.
+pub fn matches_model(patterns: &[String], model: &str) -> bool {
+    any_matches(patterns, model) || any_matches(patterns, interflow_models::plain_name(model))
 }
 
 /// Whether a pattern with `*` for any run of characters matches the whole text. Linear: each literal part is searched

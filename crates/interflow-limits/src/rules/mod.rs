@@ -14,7 +14,7 @@ pub use rate::{RateError, RateLimit};
 
 use crate::config::RuleConfig;
 use crate::counter_store::{CounterLimit, CounterRequest};
-use crate::keys::{VirtualKey, any_matches};
+use crate::keys::{VirtualKey, any_matches, matches_model};
 use crate::tags::TagSet;
 
 /// What is counted separately.
@@ -227,7 +227,7 @@ fn rule_applies(rule: &RuleConfig, subject: &RequestAttributes) -> bool {
             provider if NAMED_PROVIDERS.contains(&provider) => rule.providers.iter().any(|p| p == provider),
             provider => one(&rule.providers, Some(provider)),
         }
-        && one(&rule.models, subject.model.as_deref())
+        && (rule.models.is_empty() || subject.model.as_deref().is_some_and(|model| matches_model(&rule.models, model)))
 }
 
 /// Maximum length of the party in a counter's name: client-chosen text must not fill the memory.
@@ -240,7 +240,7 @@ fn counted_party(rule: &RuleConfig, s: &RequestAttributes) -> Option<String> {
         CountBy::User => s.user()?.to_owned(),
         CountBy::Route => s.route.as_deref()?.to_owned(),
         CountBy::Provider => s.provider.to_string(),
-        CountBy::Model => s.model.as_deref()?.to_owned(),
+        CountBy::Model => interflow_models::plain_name(s.model.as_deref()?).to_owned(),
         CountBy::Client => s.client.to_string(),
         CountBy::Team => s.team()?.to_string(),
         CountBy::Organisation => s.organisation()?.to_string(),
@@ -322,6 +322,28 @@ mod tests {
                 let asks = rules.counter_requests(s, UsageAmount::default());
                 assert_eq!(asks.first().map(|a| &*a.who), expected, "{per:?}");
             }
+        }
+    }
+
+    #[test]
+    fn a_model_has_one_name_with_or_without_its_collection_and_vendor() {
+        let named = RuleConfig { models: vec!["gpt-5".into()], ..rule(CountBy::Model, sixty()) };
+        let rules = QuotaRules::new(&[named]).unwrap();
+        let scope = crate::keys::KeyScope { models: vec!["gpt-5".into()], ..Default::default() };
+        for (model, is_same) in [
+            ("gpt-5", true),
+            ("models/gpt-5", true),
+            ("google/gpt-5", true),
+            ("models/google/gpt-5", true),
+            ("gpt-5-mini", false),
+            ("models/gpt-5-mini", false),
+        ] {
+            let asks = rules.counter_requests(
+                &RequestAttributes { model: Some(model.into()), ..subject() },
+                UsageAmount::default(),
+            );
+            assert_eq!(asks.first().map(|ask| &*ask.who), is_same.then_some("gpt-5"), "{model}");
+            assert_eq!(scope.allows_model(model), is_same, "{model}");
         }
     }
 

@@ -104,7 +104,13 @@ impl LlmRequest {
             operation if operation.generates() => self.max_output,
             _ => Some(0),
         };
-        UsageEstimate { input: self.estimated, max_output, choices: self.choices, needs_model: false }
+        UsageEstimate {
+            input: self.estimated,
+            max_output,
+            choices: self.choices,
+            needs_model: false,
+            is_uncounted: operation == Operation::Speech,
+        }
     }
 
     /// Whether the request is billed by the price of a model. It may still name none: then the provider takes one of an

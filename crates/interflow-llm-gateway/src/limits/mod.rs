@@ -121,6 +121,8 @@ struct FlowReservation {
     reserved: Option<CallUsage>,
     /// Whether the provider answers before it generates, and so without usage.
     is_deferred: bool,
+    /// Whether requests of its batch state no maximum of output tokens.
+    has_unstated_maxima: bool,
     /// Of a WebSocket: the model named last that was admitted.
     socket_model: Option<ByteStr>,
     grant: Mutex<Option<UsageReservation>>,
@@ -299,6 +301,11 @@ impl LimitStage {
             let length = head.headers.get_str("content-length").and_then(|text| text.parse().ok());
             called.estimated = length.map_or(0, |length| estimated_by_length(&head.headers, length));
         }
+        let unstated = named.unstated_maxima();
+        if unstated > 0 {
+            let reserve = self.limits.config().reserve_output.saturating_mul(unstated);
+            called.max_output = Some(called.max_output.unwrap_or_default().saturating_add(reserve));
+        }
         let needs_model = called.needs_model(subject.key.as_deref(), head.url.path_only());
         let estimate = UsageEstimate { needs_model, ..called.usage_estimate() };
         // Other usage need not be asked for.
@@ -309,8 +316,9 @@ impl LimitStage {
                 let is_slot_only = grant.is_slot_only();
                 let held = flow.extension_mut::<FlowReservation>();
                 held.hold(grant);
-                let is_batch = operation == Operation::Batches && named.states_every_maximum();
+                let is_batch = operation == Operation::Batches && !named.items.is_empty();
                 held.is_deferred = named.is_background || is_batch || starts_run;
+                held.has_unstated_maxima = unstated > 0;
                 held.socket_model = called.model.as_deref().map(ByteStr::from);
                 if !is_slot_only && settlement::outlives_client(flow) {
                     flow.extension_mut::<OutlivesClient>().limit = Some(MAX_ABANDONED);

@@ -140,9 +140,9 @@ impl NamedModels {
         self.items.iter().any(|item| item.is_maximum_invalid)
     }
 
-    /// Whether every request of a batch states its maximum of output tokens.
-    pub fn states_every_maximum(&self) -> bool {
-        !self.items.is_empty() && self.items.iter().all(|item| item.max_tokens.is_some())
+    /// How many requests of a batch state no maximum of output tokens.
+    pub fn unstated_maxima(&self) -> u64 {
+        self.items.iter().filter(|item| item.max_tokens.is_none()).count() as u64
     }
 
     /// The output tokens of all requests of a batch at most; `None` if it is none.
@@ -285,16 +285,16 @@ mod tests {
                 {{"request":{{"generation_config":{{"max_output_tokens":5}}}}}}]}}}}}}}}"#
             )
         };
-        for (body, most, is_stated, is_invalid) in [
-            (r#"{"requests":[{"params":{"max_tokens":1}},{"params":{"max_tokens":"7"}}]}"#.into(), 8, true, false),
-            (r#"{"requests":[{"params":{"max_tokens":-1}},{"params":{"max_tokens":2}}]}"#.into(), 2, false, true),
-            (gemini("input_config", r#"{"maxOutputTokens":9}"#), 14, true, false),
-            (gemini("inputConfig", "{}"), 5, false, false),
-            (gemini("inputConfig", r#"{"maxOutputTokens":1.5}"#), 5, false, true),
+        for (body, most, unstated, is_invalid) in [
+            (r#"{"requests":[{"params":{"max_tokens":1}},{"params":{"max_tokens":"7"}}]}"#.into(), 8, 0, false),
+            (r#"{"requests":[{"params":{"max_tokens":-1}},{"params":{"max_tokens":2}}]}"#.into(), 2, 1, true),
+            (gemini("input_config", r#"{"maxOutputTokens":9}"#), 14, 0, false),
+            (gemini("inputConfig", "{}"), 5, 1, false),
+            (gemini("inputConfig", r#"{"maxOutputTokens":1.5}"#), 5, 1, true),
         ] {
             let named: NamedModels = serde_json::from_str(&body).unwrap();
-            let read = (named.most_of_batch(), named.states_every_maximum(), named.has_invalid_maximum());
-            assert_eq!(read, (Some(most), is_stated, is_invalid), "{body}");
+            let read = (named.most_of_batch(), named.unstated_maxima(), named.has_invalid_maximum());
+            assert_eq!(read, (Some(most), unstated, is_invalid), "{body}");
         }
         let named: NamedModels = serde_json::from_str(r#"{"batch":true}"#).unwrap();
         assert_eq!(named.most_of_batch(), None);

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use interflow_limits::{DeploymentUsage, ServedModel, UsageLimiter};
 use interflow_llm::usage::estimated_tokens;
 use interflow_llm::{LlmCall, Operation, Provider, ResponseProgress};
-use interflow_types::{Attempts, ByteStr, CallUsage, EntryKind, ErrorSource, Flow, StatusCode};
+use interflow_types::{Attempts, ByteStr, CallUsage, EntryKind, ErrorSource, Flow, ServiceTier, StatusCode};
 
 use super::FlowReservation;
 use crate::gateway::{DeliveryState, ListedAttempt, response_cache};
@@ -59,6 +59,11 @@ pub(crate) fn charged_usage(flow: &Flow) -> Option<ChargedUsage> {
         }
     };
     let is_deferred = held.is_some_and(|held| held.is_deferred) && reach == DeliveryState::Underway;
+    // Neither the length of speech nor the number of pictures is counted: the cost is not known.
+    let is_uncounted = matches!(call.operation, Operation::Speech | Operation::Images) && reach >= DeliveryState::Late;
+    if reported.is_none() && is_uncounted {
+        usage.tier = Some(ServiceTier::Other);
+    }
     if reported.is_none() && (is_unknown || is_deferred) {
         usage.output = usage.output.max(reserved.output);
     }
@@ -83,7 +88,7 @@ pub(super) fn record_usage(flow: &Flow, limits: &UsageLimiter) {
     let Some(attempts) = flow.extension::<Attempts>() else { return };
     for (index, usage) in listed_usages(flow) {
         let DeploymentUsage { tokens, served, answered, is_estimated } = usage;
-        let Some(index) = index.filter(|_| tokens.total() > 0) else { continue };
+        let Some(index) = index.filter(|_| !tokens.is_zero()) else { continue };
         let answered = answered.as_deref();
         let cost = |model: Option<&str>| limits.cost(&served.as_ref()?.provider, model, answered, &tokens);
         attempts.edit(index, |attempt| {
@@ -152,8 +157,8 @@ fn socket_usages(call: &LlmCall, whole: DeploymentUsage) -> Vec<DeploymentUsage>
 /// Whether a request reached a provider that may bill for what is neither reported nor counted: files, jobs, media.
 pub(super) fn is_unaccounted(flow: &Flow) -> bool {
     let Some(call) = flow.extension::<LlmCall>() else { return false };
-    let is_deferred = flow.extension::<FlowReservation>().is_some_and(|held| held.is_deferred);
-    let is_reserved = is_deferred && reserved(flow, call).output > 0;
+    let has_bound = |held: &FlowReservation| held.is_deferred && !held.has_unstated_maxima;
+    let is_reserved = flow.extension().is_some_and(has_bound) && reserved(flow, call).output > 0;
     matches!(call.operation, Operation::Other | Operation::Batches | Operation::Jobs)
         && call.usage().is_none()
         && call.counted().unreported == 0

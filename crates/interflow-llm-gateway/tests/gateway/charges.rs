@@ -203,7 +203,7 @@ async fn endpoints_without_a_price_are_tagged_and_counted() {
         ),
         ("/openai/v1/threads/t_1/runs", json!({"assistant_id": "a", "instructions": text}), false, 32_000),
         ("/openai/v1/batches", json!({"input_file_id": text}), true, 0),
-        (gemini, batch(json!({})), true, 0),
+        (gemini, batch(json!({})), true, 32_000),
         (gemini, batch(json!({"maxOutputTokens": 50})), false, 50),
         (
             "/openai/v1/chat/completions",
@@ -227,6 +227,40 @@ async fn endpoints_without_a_price_are_tagged_and_counted() {
             assert!((100..200).contains(&sums.input_tokens), "{path} {limits}: {sums:?}");
         }
     }
+}
+
+#[tokio::test]
+async fn speech_and_pictures_that_are_not_counted_have_an_unknown_cost() {
+    let audio = || Reply::status(200).header("Content-Type", "audio/mpeg").body("ID3");
+    let origin = Origin::http().answering(move |_| audio()).start().await;
+    for (path, model) in [("audio/speech", "gpt-4o-mini-tts"), ("images/generations", "dall-e-3")] {
+        let text = json!({"model": model, "voice": "alloy", "input": "hello", "prompt": "hello"});
+        let path = format!("/openai/v1/{path}");
+        let free = gate(&[&origin], Value::Null, "").await;
+        assert_eq!(post(&free, &path, &text).await.status, 200);
+        sums(&free, |sums| sums.requests == 1).await;
+        let unpriced: u64 = free.limits.usage().rows().iter().map(|row| row.unpriced).sum();
+        assert_eq!(unpriced, 1, "{model}");
+        let limited = gate(&[&origin], Value::Null, "limits = { money_per_day = 50.0 }").await;
+        assert_eq!(post(&limited, &path, &text).await.status, 403, "{model}");
+    }
+}
+
+#[tokio::test]
+async fn a_search_without_tokens_is_charged_and_recorded() {
+    let answer = json!({"results": [], "meta": {"billed_units": {"search_units": 3}}});
+    let origin = Origin::http().answering(move |_| Reply::json(&answer)).start().await;
+    let dir = tempfile::tempdir().unwrap();
+    let ledger = SpendLedger::open(dir.path().into(), LONG);
+    let gate = gate_with_ledger(&[&origin], Value::Null, "", Some(Arc::clone(&ledger))).await;
+    let body = json!({"model": "rerank-v3.5", "query": "x", "documents": ["y"]});
+    assert_eq!(post(&gate, "/cohere/v2/rerank", &body).await.status, 200);
+    sums(&gate, |sums| sums.requests == 1).await;
+    let dollars: f64 = gate.limits.usage().rows().iter().map(|row| row.dollars).sum();
+    assert!((dollars - 0.006).abs() < 1e-9, "{dollars}");
+    let query = SpendQuery::parse(Some("model"), None, None).unwrap();
+    let report = ledger.report(&query).unwrap().to_csv();
+    assert!(report.contains("rerank-v3.5"), "{report}");
 }
 
 #[tokio::test]

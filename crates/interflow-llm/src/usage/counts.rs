@@ -121,14 +121,18 @@ fn cache_writes(usage: &Value) -> (u64, u64) {
     (total.max(short.saturating_add(long)), long.max(long_of_bedrock()))
 }
 
-/// Gemini counts thoughts apart from the candidates, and prompts of tools apart from the prompt.
+/// Gemini counts thoughts apart from the candidates, and prompts of tools apart from the prompt. Live has the output under
+/// a name of its own.
 fn gemini_counts(usage: &Value) -> CallUsage {
+    let made = ["candidatesTokensDetails", "responseTokensDetails"].map(|name| &usage[name]);
     let kinds = [
         ["promptTokensDetails", "toolUsePromptTokensDetails"].map(|name| &usage[name]),
-        [&usage["cacheTokensDetails"], &usage["candidatesTokensDetails"]],
+        [&usage["cacheTokensDetails"], made.into_iter().find(|list| list.is_array()).unwrap_or(&Value::Null)],
     ];
-    let counts = ["promptTokenCount", "toolUsePromptTokenCount", "cachedContentTokenCount", "candidatesTokenCount"];
-    google_counts(counts.map(|name| number(usage, &[name])), number(usage, &["thoughtsTokenCount"]), kinds)
+    let counts = ["promptTokenCount", "toolUsePromptTokenCount", "cachedContentTokenCount"];
+    let [prompt, tools, cached] = counts.map(|name| number(usage, &[name]));
+    let output = number(usage, &["candidatesTokenCount"]).max(number(usage, &["responseTokenCount"]));
+    google_counts([prompt, tools, cached, output], number(usage, &["thoughtsTokenCount"]), kinds)
 }
 
 /// Google's Interactions count thoughts apart from the output, and prompts of tools apart from the input.

@@ -235,6 +235,10 @@ mod tests {
             ..CallUsage::default()
         };
         assert_eq!(gemini, read);
+        let live = usage(json!({"serverContent": {"turnComplete": true}, "usageMetadata": {"promptTokenCount": 100,
+            "responseTokenCount": 500, "thoughtsTokenCount": 50, "totalTokenCount": 650,
+            "responseTokensDetails": [{"modality": "AUDIO", "tokenCount": 480}]}}));
+        assert_eq!((live.output, live.reasoning, live.audio_output), (550, 50, 480));
         let interaction = usage(json!({"usage": {"total_input_tokens": 9, "total_output_tokens": 1,
             "input_tokens_by_modality": [{"modality": "video", "tokens": 4}],
             "grounding_tool_count": [{"type": "google_search", "count": 3}, {"type": "google_maps", "count": 1}]}}));
