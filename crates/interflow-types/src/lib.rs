@@ -38,7 +38,6 @@ pub mod wildcard;
 
 pub use bytestr::ByteStr;
 pub use certificates::CertificateChain;
-pub use text_form::is_unset;
 pub use error::{Error, ErrorKind, ErrorSource, Result, Retryable};
 pub use flow::attempts::{Attempt, AttemptHandle, AttemptState, Attempts};
 pub use flow::extensions::{
@@ -74,4 +73,5 @@ pub use stage::{
     PhaseSet, PlanScope, RequestVerdict, Stage, TlsVersion, TunnelVerdict, UpstreamOverrides,
 };
 pub use terminal_controls::is_terminal_control;
+pub use text_form::is_unset;
 pub use usage::{CallUsage, ServiceRegion, ServiceTier};

@@ -1431,20 +1431,11 @@ export interface components {
         } | {
             /** @constant */
             action: "change";
-            /**
-             * @description New method.
-             * @default null
-             */
+            /** @description New method. */
             method?: string | null;
-            /**
-             * @description New URL.
-             * @default null
-             */
+            /** @description New URL. */
             url?: string | null;
-            /**
-             * @description New status.
-             * @default null
-             */
+            /** @description New status. */
             status?: number | null;
             /**
              * @description Fields to set; an empty value removes the field.
@@ -1454,10 +1445,7 @@ export interface components {
                 string,
                 string
             ][];
-            /**
-             * @description New body.
-             * @default null
-             */
+            /** @description New body. */
             body?: string | null;
         } | {
             /** @constant */
@@ -1480,10 +1468,7 @@ export interface components {
         } | {
             /** @constant */
             action: "deny";
-            /**
-             * @description The reason.
-             * @default null
-             */
+            /** @description The reason. */
             reason?: string | null;
         } | {
             /** @constant */
@@ -1918,6 +1903,11 @@ export interface components {
             thinking: components["schemas"]["ThinkingMode"];
             /** @description What thoughts are bound to; they are then refused, or dropped, behind another history. */
             bound_thinking: components["schemas"]["ThinkingBinding"] | null;
+            /**
+             * @description Whether Chat Completions refuse a turn of the assistant without its thoughts while the model thinks.
+             * @default false
+             */
+            thinking_in_history: boolean;
             /**
              * @description Whether the API makes the answer follow a schema.
              * @default false
