@@ -4,12 +4,9 @@ use memchr::memmem;
 use serde_json::{Value, json};
 
 use super::foreign_reasoning::unsigned;
-use super::unread::is_filled;
+use super::unread::{CITATIONS, is_filled};
 use super::{Losses, WireFormat};
 use crate::message::ContentBlock;
-
-/// A block of a reply with its [`Citation`]s.
-pub(super) const CITATIONS: &str = "citations";
 
 /// A page on the web that is cited.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

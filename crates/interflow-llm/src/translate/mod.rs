@@ -39,7 +39,7 @@ pub use reply::{ReplyHead, ReplyWriter, whole_reply};
 pub use request::{ChatRequest, Target, binds_thoughts, may_need_responses, refused_settings};
 pub use thought_binding::{BINDING_BETA, is_bound_elsewhere, leave_out_unfitting_thoughts, may_have_signed_thoughts};
 
-use citations::{CITATIONS, Citation, Cited};
+use citations::{Citation, Cited};
 use foreign_reasoning::OPENAI_MARK;
 use serde_json::Value;
 
@@ -328,7 +328,7 @@ fn add_citations(format: WireFormat, body: &Value, blocks: &mut Vec<ContentBlock
     };
     let block = |cites: &Value| {
         let value: Value = Cited::in_value(cites).pages.iter().map(|page| page.location(format)).collect();
-        unread::is_filled(&value).then(|| ContentBlock::Other { kind: CITATIONS.to_owned(), value })
+        unread::is_filled(&value).then(|| ContentBlock::Other { kind: unread::CITATIONS.to_owned(), value })
     };
     match content.as_array().filter(|content| content.len() == blocks.len()) {
         Some(content) => {

@@ -2,8 +2,10 @@
 
 use serde_json::Value;
 
-use super::citations::CITATIONS;
 use super::{Losses, WireFormat};
+
+/// Citations of a reply: the kind of a block that has them, and the name of their loss.
+pub(super) const CITATIONS: &str = "citations";
 
 /// Names what the messages of a client's request have that is not carried to any other API.
 pub(super) fn name_in_request(client: WireFormat, body: &Value, losses: &mut Losses) {

@@ -5,7 +5,8 @@ mod others;
 
 use serde_json::Value;
 
-use super::citations::{CITATIONS, Cited};
+use super::citations::Cited;
+use super::unread::CITATIONS;
 use super::json_answer::ANSWER_TOOL;
 use super::reply::{NO_ARGUMENTS, arguments_text};
 use super::{ChatEvent, DECLINED, StopReason, WireFormat, failure_message};
