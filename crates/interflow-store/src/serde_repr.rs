@@ -63,9 +63,9 @@ pub mod headers {
         let fields: Vec<(BytesRepr<'_>, BytesRepr<'_>)> = Vec::deserialize(d)?;
         let mut headers = Headers::with_capacity(fields.len(), fields.len() * 32);
         for (name, value) in fields {
-            // Already validated when they were recorded.
+            // Importers validate them, and refuse what is wrong.
             let (name, value) = (name.bytes().map_err(D::Error::custom)?, value.bytes().map_err(D::Error::custom)?);
-            headers.append_unchecked(&name, &value);
+            headers.append_raw(&name, &value);
         }
         Ok(headers)
     }

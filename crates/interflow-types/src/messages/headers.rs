@@ -160,14 +160,20 @@ impl Headers {
     /// Adds a field whose name is a constant or was validated. CR, LF and NUL in the value become spaces (RFC 9110 5.5), so
     /// that no value can inject a line.
     pub fn append_unchecked(&mut self, name: &[u8], value: &[u8]) {
+        // Without an early end, the compiler vectorizes it.
+        if value.iter().fold(false, |any, b| any | is_line_byte(*b)) {
+            let clean: Vec<u8> = value.iter().map(|b| if is_line_byte(*b) { b' ' } else { *b }).collect();
+            return self.append_raw(name, &clean);
+        }
+        self.append_raw(name, value);
+    }
+
+    /// Adds a field as it is, such as one that was read from a file: it is validated before it is sent.
+    pub fn append_raw(&mut self, name: &[u8], value: &[u8]) {
         self.bytes.reserve(name.len() + value.len() + 4);
         let name = self.push_bytes(name);
         self.bytes.extend_from_slice(b": ");
         let value = self.push_bytes(value);
-        // Without an early end, the compiler vectorizes it.
-        if self.bytes[value.range()].iter().fold(false, |any, b| any | is_line_byte(*b)) {
-            self.bytes[value.range()].iter_mut().filter(|b| is_line_byte(**b)).for_each(|b| *b = b' ');
-        }
         self.bytes.extend_from_slice(b"\r\n");
         self.push(name, value);
     }
