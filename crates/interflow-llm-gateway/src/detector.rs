@@ -12,7 +12,7 @@ use interflow_types::{
 };
 
 use crate::exchange::response::stream::{self, EventObserver, ReadEnd};
-use crate::exchange::{self, ReadError, RequestBody};
+use crate::exchange::{self, ReadError, RequestBody, is_form};
 use crate::gateway::{LlmGateway, LlmUpstream};
 use crate::limits::estimated_by_length;
 use interflow_llm::error_response::attach;
@@ -259,20 +259,18 @@ impl Stage for ProviderDetector {
     }
 
     fn request_body<'a>(&'a self, flow: &'a mut Flow, head: &'a mut RequestHead, body: Body) -> BodyFuture<'a> {
-        // The head did not identify the call; its body may.
-        if flow.extension::<LlmCall>().is_none_or(|e| e.provider == Provider::Unknown && e.upstream.is_none()) {
-            return self.detect_by_body(flow, head, body);
-        }
-        let is_read =
-            flow.extension::<LlmCall>().is_some_and(|e| e.operation.is_known() && e.operation != Operation::Lookup);
-        let form = head.headers.get_str("content-type").is_some_and(|t| t.trim_start().starts_with("multipart/"));
-        if flow.extension::<LlmCall>().is_some_and(|call| call.operation == Operation::Other) {
+        let operation = match flow.extension::<LlmCall>() {
+            Some(call) if call.provider != Provider::Unknown || call.upstream.is_some() => call.operation,
+            // The head did not identify the call; its body may.
+            _ => return self.detect_by_body(flow, head, body),
+        };
+        if operation == Operation::Other {
             // What is not read is metered by its size.
             let length = head.headers.get_str("content-length").and_then(|length| length.parse().ok());
             let estimated = length.map_or(0, |length| estimated_by_length(&head.headers, length));
             flow.extension_mut::<LlmCall>().estimated_input = estimated;
         }
-        if !is_read || form || body.is_empty() {
+        if matches!(operation, Operation::Other | Operation::Lookup) || is_form(&head.headers) || body.is_empty() {
             return MaybeFuture::Ready(Ok(body));
         }
         let max = self.gateway.max_body();

@@ -261,6 +261,11 @@ fn boundary(headers: &Headers) -> Option<String> {
 /// The media type of forms in the syntax of a URL's query.
 pub(crate) const URL_ENCODED: &str = "application/x-www-form-urlencoded";
 
+/// Whether a body is a form of several parts.
+pub(crate) fn is_form(headers: &Headers) -> bool {
+    headers.get_str("content-type").is_some_and(|t| t.trim_start().starts_with("multipart/"))
+}
+
 fn is_url_encoded(headers: &Headers) -> bool {
     let media_type = headers.get_str("content-type").unwrap_or_default().split(';').next().unwrap_or_default();
     media_type.trim().eq_ignore_ascii_case(URL_ENCODED)

@@ -8,7 +8,7 @@ use interflow_llm::{DetectedCall, LlmCall, Operation, Provider, detect_call, mod
 use interflow_types::{Flow, Headers, RequestHead};
 
 use super::named_models::NamedModels;
-use crate::exchange::{BodyShape, RequestBody};
+use crate::exchange::{BodyShape, RequestBody, is_form};
 
 #[derive(Debug)]
 pub(super) struct LlmRequest {
@@ -179,10 +179,6 @@ pub(super) async fn requested_usage(
 
 /// Bytes of a form per token: most of it is audio, or an image.
 const FORM_BYTES_PER_TOKEN: usize = 1_000;
-
-fn is_form(headers: &Headers) -> bool {
-    headers.get_str("content-type").is_some_and(|t| t.trim_start().starts_with("multipart/"))
-}
 
 /// The model that a form names, once. Limits price the request by it; for a scope it stays unclear, because parsers of forms
 /// differ.

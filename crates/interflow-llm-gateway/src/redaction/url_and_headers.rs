@@ -1,10 +1,11 @@
 //! Redacts a request's URL (path and query) and header fields.
 
 use std::collections::BTreeMap;
+use std::sync::LazyLock;
 
 use interflow_llm::{LlmCall, LlmRefusal, model_in_path};
 use interflow_redact::{AddressRule, RedactMode, RedactionSession};
-use interflow_types::{ByteStr, Flow, RequestHead, StatusCode, percent};
+use interflow_types::{ByteStr, Flow, RequestHead, StatusCode, data_file, percent};
 
 use super::effective_policy::{EffectivePolicy, RedactSettings};
 
@@ -13,7 +14,8 @@ const IGNORED_PARAMETERS: [&str; 4] = ["key", "api_key", "api-key", "access_toke
 
 /// Header fields defined by HTTP, a provider or its SDK, and credentials. A trailing `*` matches any suffix.
 /// Everything else is scanned.
-const IGNORED_HEADERS: &str = include_str!("../../data/known_headers.txt");
+static IGNORED_HEADERS: LazyLock<Vec<&str>> =
+    LazyLock::new(|| data_file::lines(include_str!("../../data/known_headers.txt")).collect());
 
 /// Scans a request's URL and header fields, and redacts or rejects it. Findings are counted in `found`, also when
 /// they are only flagged.
@@ -110,9 +112,9 @@ impl UrlScan<'_> {
         for (name, value) in head.headers.iter() {
             let (Ok(name), Ok(value)) = (std::str::from_utf8(name), std::str::from_utf8(value)) else { continue };
             let small = name.to_ascii_lowercase();
-            let is_known = |f: &str| f.strip_suffix('*').map_or(small == f, |start| small.starts_with(start));
+            let is_known = |f: &&str| f.strip_suffix('*').map_or(small == **f, |start| small.starts_with(start));
             // Google's uploads name the file in a field of theirs.
-            if small != "x-goog-upload-file-name" && IGNORED_HEADERS.lines().any(is_known) {
+            if small != "x-goog-upload-file-name" && IGNORED_HEADERS.iter().any(is_known) {
                 continue;
             }
             if let Some(with) = self.redact_value(name, value)? {

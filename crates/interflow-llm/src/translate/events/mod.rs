@@ -6,9 +6,9 @@ mod others;
 use serde_json::Value;
 
 use super::citations::Cited;
-use super::unread::CITATIONS;
 use super::json_answer::ANSWER_TOOL;
 use super::reply::{NO_ARGUMENTS, arguments_text};
+use super::unread::CITATIONS;
 use super::{ChatEvent, DECLINED, StopReason, WireFormat, failure_message};
 use crate::event_stream::StreamEvent;
 use crate::message::{ContentBlock, ModelReply, StreamedCalls, error_block};

@@ -189,7 +189,7 @@ impl Spelling {
         let reason = self.message["stop_reason"].as_str().unwrap_or_default();
         let form = self.form();
         json!({
-            "id": self.message["id"], "model": self.message["model"], "created": created.unwrap_or_default().to_string(),
+            "id": self.message["id"], "model": self.message["model"], "created": format!("{:.6}", created.unwrap_or_default()),
             "latency": Timestamp::now().micros().saturating_sub(self.created.micros()) / 1_000,
             "reason": form["reasons"][reason], "usage": fill(&form["usage"], &usage),
             "grounding": Some(fill(&form["grounding"], &grounding)).filter(|g| g["groundingChunks"].is_array()),
