@@ -2,6 +2,7 @@
 //! rules; and secrets that replace placeholders just before a request is sent to the hosts they are bound to.
 #![forbid(unsafe_code)]
 
+mod clock;
 pub mod config;
 mod decision;
 pub mod desktop_notifier;
@@ -34,6 +35,7 @@ use interflow_types::{ClientInfo, Host, Timestamp, random_bytes};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
+use clock::now;
 use config::{ApprovalAction, ApprovalMode, ApprovalsConfig, RuleSpec, SecretSpec, SessionSpec};
 pub use pending::{PendingQuestion, PendingRequest, ResolvedQuestion};
 pub use request_preview::RequestPreview;
@@ -47,7 +49,7 @@ use mode::TemporaryMode;
 use pending::PendingRequests;
 use rule_set::{AccessQuestion, ApprovalRule, ApprovalRuleSet, RuleMatch};
 use secrets::{StoredSecret, VaultKey};
-use sessions::{ApprovalSession, now};
+use sessions::ApprovalSession;
 use stored::read_files;
 
 /// Bound on rules created at runtime; those of the configuration do not count.

@@ -10,8 +10,8 @@ use globset::{GlobBuilder, GlobMatcher};
 use interflow_types::host_pattern::domains_of;
 use interflow_types::{Host, HostIndexKey, HostPattern, HostPatternError, path, wildcard};
 
+use super::clock::{monotonic_secs, now};
 use super::config::{ApprovalAction, RuleSpec};
-use super::sessions::{monotonic_secs, now};
 use interflow_types::schema::JsonSchema;
 
 /// The origin of a rule, in ascending precedence.

@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use super::clock::now;
 use super::config::RuleSpec;
 use super::rule_set::{ApprovalRule, RuleSource};
-use super::sessions::now;
 
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -18,10 +18,10 @@ use interflow_types::schema::JsonSchema;
 use interflow_types::{Authority, Host, Scheme, Timestamp, random_bytes};
 use serde::{Deserialize, Serialize};
 
+use super::clock::{monotonic_secs, now};
 use super::config::{ApprovalsConfig, SecretSpec};
 use super::key_command;
 use super::secret_origin::SecretOrigin;
-use super::sessions::{monotonic_secs, now};
 
 /// Prefix of generated placeholders.
 const PLACEHOLDER_PREFIX: &str = "interflow-secret-";

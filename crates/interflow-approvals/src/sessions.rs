@@ -9,6 +9,7 @@ use interflow_types::{ClientInfo, Timestamp};
 use ipnet::IpNet;
 use serde::Serialize;
 
+use super::clock::{monotonic_secs, now, to_unix_secs};
 use super::config::SessionSpec;
 use super::rule_set::{ApprovalRule, RuleSource};
 use super::secrets::{SecretView, StoredSecret};
@@ -144,20 +145,6 @@ impl ApprovalSession {
 fn network(text: &str) -> Result<IpNet, String> {
     let ip = text.parse::<std::net::IpAddr>().map(|ip| IpNet::from(ip.to_canonical()));
     ip.or_else(|_| text.parse()).map_err(|_| format!("client: `{text}` is neither an address nor a network"))
-}
-
-pub(crate) fn now() -> u64 {
-    Timestamp::now().secs()
-}
-
-/// Seconds by a monotonic clock, for state of this process: a correction of the wall clock must not end sessions.
-pub(crate) fn monotonic_secs() -> u64 {
-    Timestamp::monotonic().secs()
-}
-
-/// Converts [`monotonic_secs`] to seconds since the Unix epoch, for display.
-pub(crate) fn to_unix_secs(at: u64) -> u64 {
-    at.checked_mul(1_000_000).map_or(at, |micros| Timestamp::from_micros(micros).to_wall().micros() / 1_000_000)
 }
 
 /// Adds a session.

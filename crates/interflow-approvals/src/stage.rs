@@ -9,13 +9,13 @@ use interflow_types::{
     StreamMessage, TunnelVerdict, UpstreamOverrides,
 };
 
+use super::clock::now;
 use super::inject_secrets::{inject_into_message, inject_secrets, is_data_message};
 use super::mask_secrets::{self, SecretMaskCache};
 use super::pending::{PendingQuestion, PendingRequester};
 use super::request_preview::RequestPreview;
 use super::rule_set::{AccessQuestion, canonical_text};
 use super::secrets::StoredSecret;
-use super::sessions::now;
 use super::{Approvals, Decision, bracket_ipv6};
 use crate::config::ApprovalAction;
 

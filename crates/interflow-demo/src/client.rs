@@ -15,12 +15,11 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio_tungstenite::tungstenite::Message;
 
-use crate::media_demo::MediaDemo;
+use crate::SHOP;
 use crate::origins::ECHO_PORT;
-use crate::{BANK, SHOP, WAREHOUSE, agent};
 
 /// The pages that a round looks at, each with its host.
-static PAGES: LazyLock<Vec<(&str, &str)>> =
+pub(crate) static PAGES: LazyLock<Vec<(&str, &str)>> =
     LazyLock::new(|| include_str!("../data/pages.txt").lines().filter_map(|line| line.split_once(' ')).collect());
 
 const HANDSHAKE: Duration = Duration::from_secs(10);
@@ -43,7 +42,7 @@ pub struct DemoRequest<'a> {
 }
 
 impl<'a> DemoRequest<'a> {
-    const fn post(host: &'a str, path: &'a str, headers: &'a [(&'a str, &'a str)], body: &'a [u8]) -> Self {
+    pub(crate) const fn post(host: &'a str, path: &'a str, headers: &'a [(&'a str, &'a str)], body: &'a [u8]) -> Self {
         Self { method: "POST", host, path, headers, body }
     }
 }
@@ -80,7 +79,7 @@ impl DemoEndpoints {
         Ok(answer)
     }
 
-    async fn get(&self, host: &str, path: &str) {
+    pub(crate) async fn get(&self, host: &str, path: &str) {
         let headers = [("User-Agent", "Mozilla/5.0 (demo)"), ("Accept", "*/*")];
         // Some pages fail deliberately.
         let _ = self.send(&DemoRequest { method: "GET", host, path, headers: &headers, body: b"" }).await;
@@ -108,7 +107,7 @@ impl DemoEndpoints {
     }
 
     /// Sends bytes of an unknown protocol through a tunnel, which the proxy passes through.
-    async fn bytes(&self) -> io::Result<()> {
+    pub(crate) async fn bytes(&self) -> io::Result<()> {
         let mut stream = self.tunnel(SHOP, ECHO_PORT).await?;
         stream.write_all(&[0, 4, b'd', b'e', b'm', b'o']).await?;
         let mut back = [0; 6];
@@ -116,7 +115,7 @@ impl DemoEndpoints {
     }
 
     /// Fetches a page over SOCKS5 (RFC 1928).
-    async fn socks(&self) -> io::Result<()> {
+    pub(crate) async fn socks(&self) -> io::Result<()> {
         let mut stream = TcpStream::connect(self.proxy).await?;
         let host = SHOP;
         // Version 5, one method: no authentication.
@@ -134,7 +133,7 @@ impl DemoEndpoints {
         stream.take(MAX_BODY).read_to_end(&mut Vec::new()).await.map(drop)
     }
 
-    async fn socket(&self) -> io::Result<()> {
+    pub(crate) async fn socket(&self) -> io::Result<()> {
         let stream = self.tls(SHOP).await?;
         let url = format!("wss://{SHOP}/socket");
         let (mut socket, _) = tokio_tungstenite::client_async(url, stream).await.map_err(io::Error::other)?;
@@ -146,54 +145,4 @@ impl DemoEndpoints {
         }
         socket.close(None).await.map_err(io::Error::other)
     }
-}
-
-/// Reserves goods at the warehouse repeatedly; each request needs approval, so it waits until somebody decides.
-pub async fn reserve_stock(world: &DemoEndpoints) {
-    let headers = [("User-Agent", "shop-agent/1.0 (demo)"), ("Content-Type", "application/json")];
-    for n in 1u32.. {
-        let body = format!(r#"{{"product":{n},"count":2,"for":"order 4711"}}"#);
-        // A denial is an expected outcome.
-        let _ = world.send(&DemoRequest::post(WAREHOUSE, "/reservations", &headers, body.as_bytes())).await;
-        tokio::time::sleep(crate::ROUND_PAUSE).await;
-    }
-}
-
-pub async fn round(world: &DemoEndpoints, film: Option<&MediaDemo>, round: u32) {
-    let shop = async {
-        for (host, path) in PAGES.iter() {
-            world.get(host, path).await;
-        }
-        let form = [("Content-Type", "application/x-www-form-urlencoded")];
-        let login = DemoRequest::post(SHOP, "/login", &form, b"user=demo&password=hunter2");
-        let json = [("Content-Type", "application/json"), ("Authorization", "Bearer demo-secret")];
-        let order = br#"{"items":[{"product":1,"count":2}],"ship_to":{"city":"Ulm"}}"#;
-        let order = DemoRequest::post(SHOP, "/orders?source=demo", &json, order);
-        // Random-looking bytes, which neither compress nor are text.
-        let blob: Vec<u8> = (0..50_000u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
-        let bytes = [("Content-Type", "application/octet-stream")];
-        let upload = DemoRequest { method: "PUT", ..DemoRequest::post(SHOP, "/echo", &bytes, &blob) };
-        let query = br#"{"operationName":"Lamps","query":"query Lamps($most: Int) { products(tag: \"light\", first: $most) { id name price } }","variables":{"most":3}}"#;
-        let query = DemoRequest::post(SHOP, "/graphql", &json, query);
-        let multipart = [("Content-Type", "multipart/form-data; boundary=demo")];
-        let photo = DemoRequest::post(SHOP, "/photos", &multipart, include_bytes!("../data/photo.multipart"));
-        let grpc = [("Content-Type", "application/grpc-web+proto")];
-        let stock = DemoRequest::post(SHOP, "/shop.Stock/Get", &grpc, b"\0\0\0\0\x02\x08\x01");
-        let agent = [("User-Agent", "pay/2.1 (demo)"), ("Content-Type", "application/json")];
-        let payment = br#"{"to":"DE02 1203 0000 0000 2020 51","amount":"39.80","for":"order 4711"}"#;
-        let payment = DemoRequest::post(BANK, "/payments", &agent, payment);
-        // One failure must not end the round.
-        for request in [&login, &order, &upload, &query, &photo, &stock, &payment] {
-            let _ = world.send(request).await;
-        }
-        let _ = world.socks().await;
-        let _ = world.bytes().await;
-        let _ = world.socket().await;
-    };
-    let film = async {
-        if let Some(film) = film {
-            let _ = film.watch().await;
-        }
-    };
-    tokio::join!(shop, film, agent::run_agents(world, round));
 }

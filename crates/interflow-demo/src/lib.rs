@@ -7,6 +7,7 @@ mod dialogue;
 mod fake_model;
 pub mod media_demo;
 pub mod origins;
+pub mod round;
 
 use std::time::Duration;
 

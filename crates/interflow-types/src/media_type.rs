@@ -9,7 +9,7 @@ pub fn by_file_name(name: &str) -> Option<&'static str> {
     // By extension alone: files are served as their names promise, without looking into them.
     let ending = Path::new(name).extension()?.to_str()?.to_ascii_lowercase();
     let mut types = data_file::records(include_str!("../data/media_types.txt"));
-    types.find(|[endings, _]| endings.split(' ').any(|e| e == ending)).map(|[_, media_type]| media_type)
+    types.find(|[endings, _]| data_file::has_word(endings, &ending)).map(|[_, media_type]| media_type)
 }
 
 #[cfg(test)]

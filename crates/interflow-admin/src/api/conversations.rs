@@ -14,10 +14,10 @@ use interflow_conversations::assembly::diff::RequestDiff;
 use interflow_conversations::conversations::endpoints::{EndpointOverride, EndpointOverrides};
 use interflow_conversations::conversations::export::{self, ExportFormat};
 use interflow_conversations::conversations::indexer::IndexerHandle;
-use interflow_conversations::conversations::load::{self, ConversationView};
-use interflow_conversations::conversations::mcp_links::{self, CarriedToolCall};
+use interflow_conversations::conversations::load::{self, CarriedToolCall, ConversationView};
 use interflow_conversations::conversations::prompt_cache as cache_report;
 use interflow_conversations::conversations::search::{self as text_search, TextSearchPage};
+use interflow_conversations::conversations::tree::load_tree;
 use interflow_store::{
     ConversationNote, ConversationOptions, ConversationSummary, ConversationTotal, FlowStore, TotalsRange,
 };
@@ -257,7 +257,7 @@ pub(crate) async fn export(
     let form: ExportFormat = params.format.as_deref().unwrap_or("markdown").parse().map_err(ApiError::bad_request)?;
     let (name, text) = run_query(&state, move |store, _| {
         let id = resolve_id(store, &id)?;
-        let tree = export::load_tree(store, &id)?.ok_or_else(|| not_found(&id))?;
+        let tree = load_tree(store, &id)?.ok_or_else(|| not_found(&id))?;
         Ok((id, export::write(&tree, form)))
     })
     .await?;
@@ -443,7 +443,7 @@ pub(crate) async fn tool_call(
     StrictQuery(params): StrictQuery<CarriedCallParams>,
 ) -> Result<Json<CarriedCall>> {
     let flow = flow_id(&params.flow)?;
-    run_query(&state, move |store, _| Ok(Json(CarriedCall { call: mcp_links::call_of_flow(store, flow)? }))).await
+    run_query(&state, move |store, _| Ok(Json(CarriedCall { call: load::call_of_flow(store, flow)? }))).await
 }
 
 #[derive(Serialize, Deserialize, JsonSchema)]

@@ -1,6 +1,7 @@
 //! The tools on conversations: list, read, explain.
 
 use interflow_conversations::conversations::export::{self, ExportFormat};
+use interflow_conversations::conversations::tree::load_tree;
 use interflow_conversations::conversations::{load, prompt_cache};
 use interflow_store::{ConversationOptions, FlowStore};
 use serde_json::Value;
@@ -36,8 +37,7 @@ fn resolve_id(store: &dyn FlowStore, arguments: &Value) -> Result<String, String
 
 pub fn read_conversation(store: &dyn FlowStore, arguments: &Value) -> ToolCallResult {
     let id = resolve_id(store, arguments)?;
-    let tree =
-        export::load_tree(store, &id).map_err(error_text)?.ok_or_else(|| format!("the conversation {id} is gone"))?;
+    let tree = load_tree(store, &id).map_err(error_text)?.ok_or_else(|| format!("the conversation {id} is gone"))?;
     let most = number(arguments, "max_chars", 40_000, MAX_TEXT);
     Ok(text_window(&export::write(&tree, ExportFormat::Markdown), offset(arguments), most, ""))
 }

@@ -9,6 +9,7 @@ use base64::Engine as _;
 use base64::alphabet::STANDARD as ALPHABET;
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 use bytes::Bytes;
+use interflow_types::data_file;
 use interflow_types::percent::{self, AsciiSet, COMPONENT, CONTROLS};
 use interflow_types::{Authority, Direction, EntryKind, FlowId, FlowTimings, Headers, MessageKind, Scheme, Timestamp};
 use serde_json::{Map, Value, json};
@@ -111,7 +112,7 @@ fn unmapped_members(entry: &Value, pages: &HarPages, notes: &mut Vec<EntryProble
     let mut members = Map::new();
     let mut size = 0;
     for (name, value) in entry.as_object()?.iter().filter(|(n, _)| n.starts_with('_')) {
-        if OWN_MEMBERS.split(' ').any(|own| own == name) && (name != "_resourceType" || web(value)) {
+        if data_file::has_word(OWN_MEMBERS, name) && (name != "_resourceType" || web(value)) {
             continue;
         }
         size += value.to_string().len();

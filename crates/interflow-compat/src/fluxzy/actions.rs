@@ -14,8 +14,8 @@ use interflow_rules::params::{
 use interflow_types::units::{ByteSize, HumanDuration};
 use interflow_types::{HostPattern, Phase, StatusCode, data_file, percent};
 
-use super::import_log::phase_by_name;
 use super::node::FluxzyNode;
+use super::scopes::phase_by_name;
 
 static TABLE: &str = include_str!("../../data/fluxzy_actions.txt");
 

@@ -10,8 +10,8 @@ use interflow_rules::format::{ExecCondition, MatchMode, TextField, TextPredicate
 use interflow_types::Direction::{self, Request, Response};
 use interflow_types::data_file;
 
-use super::import_log::comment_condition;
 use super::node::{FluxzyNode, template};
+use super::scopes::comment_condition;
 
 static TABLE: &str = include_str!("../../data/fluxzy_filters.txt");
 

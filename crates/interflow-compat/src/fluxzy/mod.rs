@@ -3,8 +3,8 @@
 
 mod actions;
 mod filters;
-mod import_log;
 mod node;
+mod scopes;
 
 use std::cell::RefCell;
 
@@ -12,8 +12,7 @@ use interflow_rules::format::{ConvertedRule, ConvertedRules, ParsedRuleFile, Rul
 use interflow_types::Phase;
 use serde_json::Value;
 
-use import_log::{ImportLog, NetworkErrorUse};
-use node::FluxzyNode;
+use node::{FluxzyNode, ImportLog, NetworkErrorUse};
 
 pub use actions::KINDS as ACTION_KINDS;
 pub use filters::KINDS as FILTER_KINDS;

@@ -1,12 +1,28 @@
-//! A node of a Fluxzy file with case-insensitive keys; tracks which keys were read.
+//! A node of a Fluxzy file with case-insensitive keys; tracks which keys were read, and collects errors and notes.
 
 use std::cell::RefCell;
 
-use interflow_rules::format::{PathSegment, TextTemplate, unknown_key_message};
+use interflow_rules::RuleProblem;
+use interflow_rules::format::{ConvertedRules, ParsedRuleFile, PathSegment, TextTemplate, unknown_key_message};
 use interflow_types::data_file;
 use serde_json::{Map, Value};
 
-use super::import_log::ImportLog;
+/// Collects errors and notes while a rule is read.
+pub(crate) struct ImportLog<'p> {
+    pub parsed: &'p ParsedRuleFile,
+    pub rule: String,
+    pub read: ConvertedRules,
+    pub errors: NetworkErrorUse,
+}
+
+/// How network errors count in a filter, which are known only when the flow has ended.
+#[derive(Default)]
+pub(crate) struct NetworkErrorUse {
+    /// Whether the filter tests for them.
+    pub seen: bool,
+    /// Whether they match.
+    pub count: bool,
+}
 
 /// A step of a path into the file.
 #[derive(Clone, Debug)]
@@ -34,6 +50,27 @@ pub(crate) struct FluxzyNode<'v> {
 impl<'v> FluxzyNode<'v> {
     pub fn root(value: &'v Value, log: &'v RefCell<ImportLog<'v>>) -> Self {
         Self { value, log, path: Vec::new(), used: RefCell::default() }
+    }
+
+    pub fn problem_here(&self, message: impl Into<String>) -> RuleProblem {
+        let path: Vec<PathSegment<'_>> = self.path.iter().map(NodePathStep::as_segment).collect();
+        let log = self.log.borrow();
+        log.parsed.problem(&path, Some(&log.rule), message.into())
+    }
+
+    /// Reports an error.
+    pub fn problem(&self, message: impl Into<String>) {
+        let problem = self.problem_here(message);
+        self.log.borrow_mut().read.problems.push(problem);
+    }
+
+    /// Reports a note.
+    pub fn note(&self, message: impl Into<String>) {
+        let note = self.problem_here(message);
+        let notes = &mut self.log.borrow_mut().read.notes;
+        if !notes.contains(&note) {
+            notes.push(note);
+        }
     }
 
     fn below(&self, value: &'v Value, step: NodePathStep) -> Self {

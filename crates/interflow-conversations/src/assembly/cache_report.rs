@@ -6,8 +6,8 @@ use std::sync::LazyLock;
 
 use interflow_types::schema::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
-use super::diff::definition_text;
 use super::records::CallRecord;
 use interflow_llm::message::{ChatMessage, ContentBlock, ModelRequest};
 use interflow_types::CallUsage;
@@ -202,6 +202,15 @@ fn tool_reason(before: &ModelRequest, after: &ModelRequest) -> Option<BreakReaso
     let changed = new.iter().find(|name| plain(before, name) != plain(after, name))?;
     let (a, b) = (plain(before, changed).unwrap_or_default(), plain(after, changed).unwrap_or_default());
     reason(BreakCause::Tools, format!("the definition of the tool `{changed}` changed"), excerpt(&a, &b).map(|e| e.1))
+}
+
+/// A tool's definition without its cache mark.
+pub(super) fn definition_text(definition: &Value) -> Value {
+    let mut plain = definition.clone();
+    if let Value::Object(map) = &mut plain {
+        map.shift_remove("cache_control");
+    }
+    plain
 }
 
 fn system_reason(before: &str, after: &str) -> Option<BreakReason> {

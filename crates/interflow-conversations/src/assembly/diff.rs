@@ -3,9 +3,8 @@
 
 use interflow_types::schema::JsonSchema;
 use serde::Serialize;
-use serde_json::Value;
 
-use super::cache_report::{BreakCause, BreakReason, break_reason};
+use super::cache_report::{BreakCause, BreakReason, break_reason, definition_text};
 use interflow_llm::message::{ChatMessage, ContentBlock, MessageRole, ModelRequest};
 use interflow_types::CallUsage;
 
@@ -101,15 +100,6 @@ fn is_same_message(a: &ChatMessage, b: &ChatMessage) -> bool {
     a.role == b.role && a.blocks == b.blocks
 }
 
-/// A tool's definition without its cache mark.
-pub(super) fn definition_text(definition: &Value) -> Value {
-    let mut plain = definition.clone();
-    if let Value::Object(map) = &mut plain {
-        map.shift_remove("cache_control");
-    }
-    plain
-}
-
 fn text_change(before: &str, after: &str) -> Option<TextChange> {
     if before == after {
         return None;
@@ -150,6 +140,7 @@ fn cache_explanation(reason: BreakReason, around: &DiffContext) -> String {
 mod tests {
     use super::*;
     use interflow_llm::message::ToolDefinition;
+    use serde_json::Value;
 
     fn request(system: &str, tools: &[&str], said: &[&str]) -> ModelRequest {
         let tool =

@@ -1,21 +1,18 @@
 //! Exports conversations: Markdown, JSON lines, a self-contained HTML file, and OTLP spans.
 
-use std::collections::HashMap;
 use std::fmt::{self, Write as _};
 use std::str::FromStr;
 
 use crate::assembly::view::{ItemKind, ThreadItem, ThreadTurn};
 use crate::assembly::{BranchReason, CallFacts};
-use interflow_llm::message::{Attachment, ContentBlock, MessageRole};
-use interflow_store::{ConversationNote, FlowStore, Result};
+use interflow_llm::message::MessageRole;
+use interflow_store::ConversationNote;
 use interflow_types::Timestamp;
 use serde_json::json;
 
-use super::load::{ConversationView, load_conversation};
+use super::load::ConversationView;
+use super::tree::{ConversationTree, attachment_label, content_text};
 use interflow_codec::html::escape;
-
-/// Maximum depth of nested sub-agents; deeper ones are left out.
-const MAX_DEPTH: usize = 8;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ExportFormat {
@@ -50,30 +47,6 @@ impl FromStr for ExportFormat {
             other => return Err(format!("`{other}` is not an export format: use markdown, jsonl, html or otel")),
         })
     }
-}
-
-pub struct ConversationTree {
-    pub opened: ConversationView,
-    /// Sub-agents started by its tool calls, by id.
-    pub children: HashMap<String, ConversationTree>,
-}
-
-/// Loads a conversation with its sub-agents; `None` if it does not exist.
-///
-/// # Errors
-/// The store failed.
-pub fn load_tree(store: &dyn FlowStore, id: &str) -> Result<Option<ConversationTree>> {
-    load_subtree(store, id, 0)
-}
-
-fn load_subtree(store: &dyn FlowStore, id: &str, depth: usize) -> Result<Option<ConversationTree>> {
-    let Some(opened) = load_conversation(store, id, None)? else { return Ok(None) };
-    let mut children = HashMap::new();
-    for child in opened.children.iter().filter(|_| depth < MAX_DEPTH) {
-        let id = &child.listed.row.id;
-        children.extend(load_subtree(store, id, depth + 1)?.map(|tree| (id.clone(), tree)));
-    }
-    Ok(Some(ConversationTree { opened, children }))
 }
 
 /// Renders a conversation with its sub-agents: each within the tool call that started it, or, in JSON lines, after the
@@ -112,18 +85,9 @@ pub fn pluralize(n: u64, word: &str) -> String {
 }
 
 fn format_timestamp(at: Timestamp) -> String {
-    let seconds = i64::try_from(at.micros() / 1_000_000).unwrap_or(i64::MAX);
-    let (days, rest) = (seconds.div_euclid(86_400), seconds.rem_euclid(86_400));
-    // Days to a civil date: Howard Hinnant's civil_from_days.
-    let z = days + 719_468;
-    let era = z.div_euclid(146_097);
-    let doe = z.rem_euclid(146_097);
-    let yoe = (doe - doe / 1460 + doe / 36_524 - doe / 146_096) / 365;
-    let doy = doe - (365 * yoe + yoe / 4 - yoe / 100);
-    let mp = (5 * doy + 2) / 153;
-    let (day, month) = (doy - (153 * mp + 2) / 5 + 1, if mp < 10 { mp + 3 } else { mp - 9 });
-    let year = yoe + era * 400 + i64::from(month <= 2);
-    format!("{year:04}-{month:02}-{day:02} {:02}:{:02} UTC", rest / 3600, rest / 60 % 60)
+    let micros = i64::try_from(at.micros()).unwrap_or(i64::MAX);
+    jiff::Timestamp::from_microsecond(micros)
+        .map_or_else(|_| "undated".to_owned(), |at| at.strftime("%Y-%m-%d %H:%M UTC").to_string())
 }
 
 const fn branch_label(begins: BranchReason) -> &'static str {
@@ -142,24 +106,6 @@ fn problems<'a>(opened: &'a ConversationView, turn: &'a ThreadTurn) -> impl Iter
 
 fn role_label(role: MessageRole) -> &'static str {
     if role == MessageRole::User { "User" } else { "Assistant" }
-}
-
-fn attachment_label(what: &str, r: &Attachment) -> String {
-    let words = [&r.title, &r.media_type, &r.url].into_iter().filter(|w| !w.is_empty()).cloned();
-    let size = (r.size > 0).then(|| format!("{} characters", r.size));
-    format!("[{what}: {}]", words.chain(size).collect::<Vec<_>>().join(", "))
-}
-
-/// A tool result's content as text: images and documents are described, not included.
-pub fn content_text(blocks: &[ContentBlock]) -> String {
-    let text = |b: &ContentBlock| match b {
-        ContentBlock::Text { text } | ContentBlock::Thinking { text, .. } => text.clone(),
-        ContentBlock::Image(r) => attachment_label("image", r),
-        ContentBlock::Document(r) => attachment_label("document", r),
-        ContentBlock::Other { value, .. } => serde_json::to_string_pretty(value).unwrap_or_default(),
-        other => serde_json::to_string(other).unwrap_or_default(),
-    };
-    blocks.iter().map(text).collect::<Vec<_>>().join("\n")
 }
 
 fn markdown(out: &mut String, tree: &ConversationTree, level: usize) -> fmt::Result {

@@ -1,17 +1,18 @@
 //! Loads a stored conversation as a view.
 
 use crate::assembly::diff::{DiffContext, RequestDiff, diff_requests};
-use crate::assembly::view::{CallView, ChildThread, ThreadView, build_thread};
+use crate::assembly::view::{CallView, ChildThread, ItemKind, ThreadView, build_thread};
 use crate::assembly::{CallRecord, ConversationFacts, MessageHash, SubagentLink};
 use interflow_llm::message::ModelRequest;
 use interflow_query::Query;
 use interflow_store::{ConversationOptions, ConversationSummary, FlowKind, FlowStore, Result, StoreError};
-use interflow_types::FlowId;
 use interflow_types::schema::JsonSchema;
+use interflow_types::{FlowId, Timestamp};
 use serde::Serialize;
 
 use super::from_recording::{self, WebSocketCallReader};
-use super::{mapping, mcp_links};
+use super::mapping;
+use super::mcp_links::{MAX_CONVERSATIONS, PENDING, TOOL_TAG, link_mcp_flows};
 
 /// Bound on listed sub-agents of one conversation. Others exist, but are not shown in it.
 const MAX_CHILDREN: usize = 1000;
@@ -56,9 +57,70 @@ pub fn load_conversation(
     let linked: Vec<ChildThread<'_>> =
         children.iter().map(|c| ChildThread { id: &c.listed.row.id, link: c.link.as_ref() }).collect();
     let mut thread = build_thread(&conversation, nodes, exchanges, &linked, leaf);
-    mcp_links::link_mcp_flows(store, &listed.row, &mut thread)?;
+    link_mcp_flows(store, &listed.row, &mut thread)?;
     let ConversationFacts { version, link, .. } = conversation.facts;
     Ok(Some(ConversationView { listed, version, link, children, thread }))
+}
+
+/// The tool call that a flow carried.
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+pub struct CarriedToolCall {
+    pub conversation: String,
+    pub agent: String,
+    pub title: String,
+    /// The key of the message with the call.
+    pub message: MessageHash,
+    /// The tool as the model named it.
+    pub tool: String,
+}
+
+/// The call that a flow of the MCP gateway carried, if one conversation has it.
+///
+/// # Errors
+/// The store failed, or has no such flow.
+pub fn call_of_flow(store: &dyn FlowStore, flow: FlowId) -> Result<Option<CarriedToolCall>> {
+    let row = store.get(flow)?;
+    if !row.tags.iter().any(|tag| tag.starts_with(TOOL_TAG)) {
+        return Ok(None);
+    }
+    let at = row.started.micros();
+    let during = (Timestamp::from_micros(at.saturating_sub(PENDING)), Timestamp::from_micros(at + 1));
+    let options = ConversationOptions {
+        all: true,
+        during: Some(during),
+        limit: MAX_CONVERSATIONS,
+        ..ConversationOptions::default()
+    };
+    let mut carried = None;
+    for summary in store.conversations(&options)? {
+        if summary.row.user != row.user.as_deref().unwrap_or_default() {
+            continue;
+        }
+        let Some(view) = load_conversation(store, &summary.row.id, None)? else { continue };
+        if let Some(call) = call_in(&view, &flow.to_string()) {
+            // Two conversations with such a call: none is named.
+            if carried.is_some() {
+                return Ok(None);
+            }
+            carried = Some(call);
+        }
+    }
+    Ok(carried)
+}
+
+fn call_in(view: &ConversationView, flow: &str) -> Option<CarriedToolCall> {
+    let items = view.thread.turns.iter().flat_map(|turn| &turn.items);
+    let row = &view.listed.row;
+    items.into_iter().find_map(|item| match &item.what {
+        ItemKind::Tool { name, flow: Some(id), .. } if id == flow => Some(CarriedToolCall {
+            conversation: row.id.clone(),
+            agent: row.agent.clone(),
+            title: row.title.clone(),
+            message: item.key,
+            tool: name.clone(),
+        }),
+        _ => None,
+    })
 }
 
 /// Resolves a conversation's name: an id, an id prefix, `last`, or `last-2`.

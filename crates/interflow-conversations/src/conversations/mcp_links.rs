@@ -7,29 +7,23 @@
 use std::collections::HashSet;
 
 use interflow_query::{Expr, Key, Query, TermTest, TextPattern, TimePoint, TimeTest};
-use interflow_store::{
-    ConversationOptions, ConversationRow, FlowRecord, FlowStore, ListOptions, ListOrder, Result, StoreError,
-};
-use interflow_types::schema::JsonSchema;
-use interflow_types::{Direction, FlowId, Timestamp};
-use serde::Serialize;
+use interflow_store::{ConversationRow, FlowRecord, FlowStore, ListOptions, ListOrder, Result, StoreError};
+use interflow_types::{Direction, FlowId};
 use serde_json::Value;
 
-use super::load::{self, ConversationView};
-use crate::assembly::MessageHash;
 use crate::assembly::view::{CallView, ItemKind, ThreadView};
 
 /// The tag of every request to the MCP gateway, and the beginning of that with the tool's name.
 const MCP_TAG: &str = "mcp";
-const TOOL_TAG: &str = "mcp-tool:";
+pub(super) const TOOL_TAG: &str = "mcp-tool:";
 /// Flows of the MCP gateway that are compared with the calls of one conversation.
 const MAX_FLOWS: usize = 2000;
 /// Longer requests are not compared, in bytes: the gateway accepts 4 MiB by default.
 const MAX_REQUEST: u64 = 4 << 20;
 /// How long after the reply a call without a result may have been made, in microseconds.
-const PENDING: u64 = 3_600_000_000;
+pub(super) const PENDING: u64 = 3_600_000_000;
 /// Conversations that are searched for the call of one flow.
-const MAX_CONVERSATIONS: usize = 50;
+pub(super) const MAX_CONVERSATIONS: usize = 50;
 
 /// A tool call of the thread: where it is, and when it can have been made.
 struct ModelCall {
@@ -48,18 +42,6 @@ struct McpCall {
     arguments: Value,
 }
 
-/// The tool call that a flow carried.
-#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
-pub struct CarriedToolCall {
-    pub conversation: String,
-    pub agent: String,
-    pub title: String,
-    /// The key of the message with the call.
-    pub message: MessageHash,
-    /// The tool as the model named it.
-    pub tool: String,
-}
-
 /// Sets the flows of the tool calls on the thread's path.
 pub(super) fn link_mcp_flows(store: &dyn FlowStore, row: &ConversationRow, thread: &mut ThreadView) -> Result<()> {
     let calls = model_calls(thread);
@@ -75,55 +57,6 @@ pub(super) fn link_mcp_flows(store: &dyn FlowStore, row: &ConversationRow, threa
         link(thread, &calls, &carried, compare);
     }
     Ok(())
-}
-
-/// The call that a flow of the MCP gateway carried, if one conversation has it.
-///
-/// # Errors
-/// The store failed, or has no such flow.
-pub fn call_of_flow(store: &dyn FlowStore, flow: FlowId) -> Result<Option<CarriedToolCall>> {
-    let row = store.get(flow)?;
-    if !row.tags.iter().any(|tag| tag.starts_with(TOOL_TAG)) {
-        return Ok(None);
-    }
-    let at = row.started.micros();
-    let during = (Timestamp::from_micros(at.saturating_sub(PENDING)), Timestamp::from_micros(at + 1));
-    let options = ConversationOptions {
-        all: true,
-        during: Some(during),
-        limit: MAX_CONVERSATIONS,
-        ..ConversationOptions::default()
-    };
-    let mut carried = None;
-    for summary in store.conversations(&options)? {
-        if summary.row.user != row.user.as_deref().unwrap_or_default() {
-            continue;
-        }
-        let Some(view) = load::load_conversation(store, &summary.row.id, None)? else { continue };
-        if let Some(call) = call_in(&view, &flow.to_string()) {
-            // Two conversations with such a call: none is named.
-            if carried.is_some() {
-                return Ok(None);
-            }
-            carried = Some(call);
-        }
-    }
-    Ok(carried)
-}
-
-fn call_in(view: &ConversationView, flow: &str) -> Option<CarriedToolCall> {
-    let items = view.thread.turns.iter().flat_map(|turn| &turn.items);
-    let row = &view.listed.row;
-    items.into_iter().find_map(|item| match &item.what {
-        ItemKind::Tool { name, flow: Some(id), .. } if id == flow => Some(CarriedToolCall {
-            conversation: row.id.clone(),
-            agent: row.agent.clone(),
-            title: row.title.clone(),
-            message: item.key,
-            tool: name.clone(),
-        }),
-        _ => None,
-    })
 }
 
 fn model_calls(thread: &ThreadView) -> Vec<ModelCall> {

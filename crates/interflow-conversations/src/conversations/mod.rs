@@ -15,6 +15,7 @@ pub mod mcp_links;
 mod otel;
 pub mod prompt_cache;
 pub mod search;
+pub mod tree;
 mod weight;
 
 pub use mapping::CallPricing;

@@ -6,7 +6,7 @@ use interflow_llm::message::{ContentBlock, MessageRole};
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
-use super::export::{ConversationTree, content_text};
+use super::tree::{ConversationTree, content_text};
 use interflow_llm::otlp::{self, name as attribute, number, real, text};
 
 /// The conversations as one OTLP/JSON export request.

@@ -21,8 +21,8 @@ use super::from_recording;
 use super::indexer::{ConversationIndexer, IndexerHandle};
 use super::load;
 use super::mapping::CallPricing;
-use super::mcp_links;
 use super::prompt_cache;
+use super::tree::load_tree;
 use crate::assembly::cache_report::BreakCause;
 
 pub(super) fn pricing() -> Arc<CallPricing> {
@@ -421,7 +421,7 @@ fn exported_documents_are_complete_and_contain_no_active_content() {
     store.insert(asked(3, &json!([start, said, result]), &json!([{"type": "text", "text": "all well"}]))).unwrap();
     ConversationIndexer::new(&store, pricing()).catch_up(&mut |_| {}).unwrap();
     let id = load::find_conversation(&store, "last").unwrap().unwrap();
-    let tree = export::load_tree(&store, &id).unwrap().unwrap();
+    let tree = load_tree(&store, &id).unwrap().unwrap();
     assert_eq!(tree.children.len(), 1);
     let html = export::write(&tree, ExportFormat::Html);
     assert!(!html.contains("<script") && html.contains("&lt;script&gt;") && html.contains("default-src 'none'"));
@@ -624,10 +624,10 @@ fn tool_calls_are_linked_to_the_mcp_flows_that_carried_them() {
     let (store, _dir, found) = carriers(&calls, carried, None);
     let known = |i: usize| Some(ids[i].to_string());
     assert_eq!(found, [known(0), known(1), known(2), None]);
-    let call = mcp_links::call_of_flow(&store, ids[1]).unwrap().unwrap();
+    let call = load::call_of_flow(&store, ids[1]).unwrap().unwrap();
     assert_eq!((call.tool.as_str(), call.agent.as_str()), ("files__read", "claude-code"));
     let first = store.list(&interflow_store::ListOptions::default()).unwrap().pop().unwrap();
-    assert_eq!(mcp_links::call_of_flow(&store, first.id).unwrap(), None, "a call of a model");
+    assert_eq!(load::call_of_flow(&store, first.id).unwrap(), None, "a call of a model");
 }
 
 #[test]

@@ -7,7 +7,6 @@ use jiff::Timestamp;
 use serde::Deserialize;
 use toml_edit::{ArrayOfTables, DocumentMut, Item, Table, value};
 
-use super::group_file::{GroupEntry, parse_groups};
 use super::secret::KeyDigest;
 use super::{GroupLevel, KeyGroup, KeyScope, PlaintextKey, VirtualKey};
 use crate::rules::Quota;
@@ -89,6 +88,76 @@ pub(super) struct ParsedKey {
     /// The hash of the secret before the last rotation, and until when it is valid.
     pub previous: Option<(KeyDigest, Timestamp)>,
     pub key: VirtualKey,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct GroupEntry {
+    id: String,
+    organisation: Option<String>,
+    note: Option<String>,
+    expires: Option<String>,
+    #[serde(default)]
+    disabled: bool,
+    #[serde(default)]
+    models: Vec<String>,
+    #[serde(default)]
+    mcp: Vec<String>,
+    #[serde(default)]
+    tags: TagSet,
+    limits: Option<Quota>,
+}
+
+/// Organisations, then teams.
+fn parse_groups(
+    text: &str,
+    organisations: Vec<toml::Spanned<GroupEntry>>,
+    teams: Vec<toml::Spanned<GroupEntry>>,
+) -> Result<Vec<Arc<KeyGroup>>, KeyFileError> {
+    let mut groups: Vec<Arc<KeyGroup>> = Vec::with_capacity(organisations.len() + teams.len());
+    for (level, entries) in [(GroupLevel::Organisation, organisations), (GroupLevel::Team, teams)] {
+        let mut ids = HashSet::new();
+        for entry in entries {
+            let line = line_of(text, &entry);
+            let entry = entry.into_inner();
+            let id = entry.id.clone();
+            let wrong = |why: &str| KeyFileError(format!("line {line}: the {level} `{id}`: {why}"));
+            let group = parse_group(level, entry, &groups).map_err(|why| wrong(&why))?;
+            if !ids.insert(Arc::clone(&group.id)) {
+                return Err(wrong(&format!("there is another {level} of this id")));
+            }
+            groups.push(Arc::new(group));
+        }
+    }
+    Ok(groups)
+}
+
+fn parse_group(level: GroupLevel, e: GroupEntry, groups: &[Arc<KeyGroup>]) -> Result<KeyGroup, String> {
+    check_id(&e.id)?;
+    if let Some(limits) = &e.limits {
+        limits.check().map_err(|why| format!("limits: {why}"))?;
+    }
+    check_tags(&e.tags).map_err(|why| format!("tags: {why}"))?;
+    if level == GroupLevel::Organisation && e.organisation.is_some() {
+        return Err("organisation: only teams belong to one".into());
+    }
+    let parent = e.organisation.map(|id| {
+        let found = groups.iter().find(|g| g.level == GroupLevel::Organisation && *g.id == *id);
+        found.cloned().ok_or_else(|| format!("organisation: there is no [[organisation]] with the id `{id}`"))
+    });
+    let parent = parent.transpose()?;
+    Ok(KeyGroup {
+        level,
+        id: e.id.into(),
+        note: e.note,
+        expires: parse_time("expires", e.expires.as_deref())?,
+        disabled: e.disabled,
+        models: e.models,
+        mcp: e.mcp,
+        tags: parent.as_ref().map_or_else(|| e.tags.clone(), |parent| merged(&parent.tags, &e.tags)),
+        limits: e.limits,
+        parent,
+    })
 }
 
 pub(super) fn parse_keys(text: &str) -> Result<ParsedKeys, KeyFileError> {

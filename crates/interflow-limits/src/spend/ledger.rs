@@ -1,16 +1,16 @@
 //! The ledger: the sums of a day are kept in memory, and written every few seconds to a file that is replaced as a whole
 //! while its day lasts. Replicas with a database add theirs up there: see `shared_sums.rs`.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use jiff::SignedDuration;
 use jiff::civil::Date;
-use jiff::tz::TimeZone;
-use jiff::{SignedDuration, Timestamp};
 use parking_lot::Mutex;
 
+use super::day::{Day, Row, today};
 use super::day_files::{
     DayRows, day_files, day_path, read_days, read_rows, remove_old_file, set_aside, waiting_path, write_rows,
 };
@@ -24,21 +24,6 @@ const MAX_UNWRITTEN_DAYS: usize = 3;
 /// How often new sums go to the database.
 const SEND_INTERVAL: Duration = Duration::from_secs(5);
 
-/// A row of a day.
-#[derive(Clone, Copy, Default)]
-pub(super) struct Row {
-    pub sums: UsageSums,
-    /// Whether the database, if there is one, has exactly these sums.
-    pub is_sent: bool,
-}
-
-#[derive(Default)]
-pub(super) struct Day {
-    pub rows: HashMap<SpendAccount, Row>,
-    /// Whether the file differs.
-    is_changed: bool,
-}
-
 /// Daily sums by key, user, team, organisation, provider, model and tags.
 pub struct SpendLedger {
     folder: PathBuf,
@@ -48,10 +33,6 @@ pub struct SpendLedger {
     /// One writer at a time; it does not hold up requests.
     writing: Mutex<()>,
     shared: Option<SharedSums>,
-}
-
-pub(crate) fn today() -> Date {
-    Timestamp::now().to_zoned(TimeZone::UTC).date()
 }
 
 impl SpendLedger {

@@ -1,5 +1,6 @@
 //! What keys, teams and tags have spent: a ledger of daily sums that outlives the recorded flows, and reports from it.
 
+mod day;
 mod day_files;
 mod ledger;
 mod shared_sums;
@@ -16,8 +17,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::tags::TagSet;
 use crate::usage::UsageSums;
+pub(crate) use day::today;
 pub use ledger::SpendLedger;
-pub(crate) use ledger::today;
 pub use shared_sums::SpendDatabase;
 
 /// Why there is no report.

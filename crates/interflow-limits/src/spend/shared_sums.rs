@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 use jiff::civil::Date;
 use parking_lot::Mutex;
 
+use super::day::{Day, today};
 use super::day_files::{day_files, parse_rows, read_file, remove_old_file, set_aside, waiting_files, waiting_path};
-use super::ledger::{Day, today};
 use super::{SpendAccount, SpendBy, SpendQuery, UsageSums};
 
 /// The folder of files that wait for the database, in that of the ledger.

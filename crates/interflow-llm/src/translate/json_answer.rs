@@ -1,9 +1,10 @@
 //! Answers in JSON where an API has no such setting, or does not take the client's schema: the model is made to call a
 //! tool whose arguments are the answer, and the client gets the arguments as text.
 
+use interflow_types::data_file::has_word;
 use serde_json::{Value, json};
 
-use super::settings::{JsonOutput, ToolChoice, has_word};
+use super::settings::{JsonOutput, ToolChoice};
 use crate::message::{ContentBlock, ModelReply};
 
 /// The tool. Its name is reserved: a call of it is text to every client.

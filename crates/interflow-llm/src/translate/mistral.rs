@@ -2,9 +2,8 @@
 //! sent as it is; any other is translated.
 
 use interflow_models::capabilities;
+use interflow_types::data_file::has_word;
 use serde_json::Value;
-
-use super::settings::has_word;
 
 /// Members that OpenAI's Chat Completions do not have, or that mean nothing to the other APIs; they go to Mistral as they
 /// are.

@@ -3,6 +3,7 @@
 
 use std::sync::LazyLock;
 
+use interflow_types::data_file::has_word;
 use serde_json::{Map, Value, json};
 
 use super::mistral::is_own_member;
@@ -362,11 +363,6 @@ pub fn to_json_schema(schema: &mut Value) {
         }
         _ => {}
     }
-}
-
-/// Whether a name is in a list whose names are divided by spaces.
-pub(super) fn has_word(list: &str, name: &str) -> bool {
-    list.split(' ').any(|word| word == name)
 }
 
 /// Whether a member has the value that it would have if absent.

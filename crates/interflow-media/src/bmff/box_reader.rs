@@ -2,25 +2,7 @@
 
 use std::borrow::Cow;
 
-use super::header::{BoxRef, FourCc};
-
-pub type Result<T, E = BoxError> = std::result::Result<T, E>;
-
-/// A malformed box, with its position in the file.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("box `{kind}` at byte {offset}: {what}")]
-pub struct BoxError {
-    pub kind: FourCc,
-    /// Its offset in bytes from the start of the file or segment.
-    pub offset: u64,
-    pub what: Cow<'static, str>,
-}
-
-impl BoxError {
-    pub fn new(kind: FourCc, offset: u64, what: impl Into<Cow<'static, str>>) -> Self {
-        Self { kind, offset, what: what.into() }
-    }
-}
+use super::header::{BoxError, BoxRef, FourCc, Result};
 
 /// A cursor over a box's content. Every read checks the remaining length, so no declared size can lead outside of the
 /// box.

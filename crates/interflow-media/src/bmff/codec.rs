@@ -1,7 +1,7 @@
 //! Decoder configurations in sample entries, and RFC 6381 codec names.
 
-use super::box_reader::{BoxError, BoxReader, Result};
-use super::header::{BoxRef, FourCc};
+use super::box_reader::BoxReader;
+use super::header::{BoxError, BoxRef, FourCc, Result};
 use super::movie::SampleEntry;
 
 /// Parameter sets that a decoder needs before the first picture, and how NAL units are framed in samples.

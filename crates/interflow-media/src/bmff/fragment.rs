@@ -2,8 +2,8 @@
 
 use std::ops::Range;
 
-use super::box_reader::{BoxError, BoxReader, Result};
-use super::header::BoxRef;
+use super::box_reader::BoxReader;
+use super::header::{BoxError, BoxRef, Result};
 use super::movie::FragmentDefaults;
 
 /// Maximum number of samples per fragment; a run may declare any number without a byte for each.

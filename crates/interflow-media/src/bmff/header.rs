@@ -1,8 +1,25 @@
 //! Box headers (ISO 14496-12 4.2), and iteration over child boxes.
 
+use std::borrow::Cow;
 use std::fmt;
 
-use super::box_reader::{BoxError, Result};
+pub type Result<T, E = BoxError> = std::result::Result<T, E>;
+
+/// A malformed box, with its position in the file.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("box `{kind}` at byte {offset}: {what}")]
+pub struct BoxError {
+    pub kind: FourCc,
+    /// Its offset in bytes from the start of the file or segment.
+    pub offset: u64,
+    pub what: Cow<'static, str>,
+}
+
+impl BoxError {
+    pub fn new(kind: FourCc, offset: u64, what: impl Into<Cow<'static, str>>) -> Self {
+        Self { kind, offset, what: what.into() }
+    }
+}
 
 /// The four characters of a box type; any bytes are possible, QuickTime's `©` among them.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -10,10 +10,10 @@ mod samples;
 mod sidx;
 mod tree;
 
-pub use box_reader::{BoxError, BoxReader, Result};
+pub use box_reader::BoxReader;
 pub use codec::{AacConfig, ElementaryStreamInfo, ParameterSets, codec_string};
 pub use fragment::{LocatedSample, MAX_SAMPLES, MovieFragment, RunSample, TrackFragment, TrackRun};
-pub use header::{BoxHeader, BoxRef, FourCc, boxes, child, find, init_length};
+pub use header::{BoxError, BoxHeader, BoxRef, FourCc, Result, boxes, child, find, init_length};
 pub use movie::{EditListEntry, FragmentDefaults, Movie, MovieTrack, SampleEntry};
 pub use samples::{IndexedSample, SampleTable};
 pub use sidx::{IndexReference, SegmentIndex};

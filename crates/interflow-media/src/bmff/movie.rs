@@ -2,8 +2,8 @@
 
 use std::ops::Range;
 
-use super::box_reader::{BoxReader, Result};
-use super::header::{BoxIterator, BoxRef, FourCc, boxes, child, find};
+use super::box_reader::BoxReader;
+use super::header::{BoxIterator, BoxRef, FourCc, Result, boxes, child, find};
 use super::samples::SampleTable;
 
 /// Maximum number of tracks and sample entries; real files have fewer than a hundred.

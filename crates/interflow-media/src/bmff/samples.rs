@@ -1,7 +1,7 @@
 //! The sample table of a progressive file (ISO 14496-12 8.6 and 8.7): position and time of each sample.
 
-use super::box_reader::{BoxReader, Result};
-use super::header::BoxRef;
+use super::box_reader::BoxReader;
+use super::header::{BoxRef, Result};
 
 /// Maximum number of samples per track: more than 18 hours of video at 60 frames per second.
 const MAX_TABLE_SAMPLES: usize = 4 << 20;

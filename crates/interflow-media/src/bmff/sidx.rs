@@ -1,7 +1,7 @@
 //! The segment index (ISO 14496-12 8.16.3): positions of a file's subsegments.
 
-use super::box_reader::{BoxReader, Result};
-use super::header::BoxRef;
+use super::box_reader::BoxReader;
+use super::header::{BoxRef, Result};
 
 /// A `sidx` box (ISO 14496-12 8.16.3).
 #[derive(Clone, Debug, PartialEq, Eq)]

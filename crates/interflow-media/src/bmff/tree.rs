@@ -1,7 +1,7 @@
 //! The boxes of a file as a tree with short descriptions, for display.
 
-use super::box_reader::{BoxReader, Result};
-use super::header::{BoxIterator, BoxRef, FourCc, boxes};
+use super::box_reader::BoxReader;
+use super::header::{BoxIterator, BoxRef, FourCc, Result, boxes};
 
 /// Maximum depth, since boxes are read recursively and files may be hostile.
 const MAX_DEPTH: usize = 16;

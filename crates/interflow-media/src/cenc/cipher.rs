@@ -1,25 +1,14 @@
 //! AES-128 in CTR and CBC mode over pieces of a stream, in place.
 
-use aes::cipher::{
-    Array, BlockModeDecrypt as _, InnerIvInit as _, KeyInit as _, StreamCipher as _, StreamCipherCoreWrapper,
-};
+use aes::cipher::{Array, BlockModeDecrypt as _, InnerIvInit as _, StreamCipher as _, StreamCipherCoreWrapper};
 use aes::{Aes128, Aes256};
 use ctr::flavors::Ctr64BE;
 
-use super::keys::ContentKey;
+use super::keys::AesKey;
 
 pub const BLOCK: usize = 16;
 
 pub type CipherBlock = [u8; BLOCK];
-
-/// An AES-128 key with its expanded schedule, which is computed once per key. Uses hardware AES where available.
-pub struct AesKey(Aes128);
-
-impl AesKey {
-    pub fn new(key: &ContentKey) -> Self {
-        Self(Aes128::new(&Array(key.0)))
-    }
-}
 
 /// The state of a CTR stream. The counter is the low 64 bits of the block and wraps within them (ISO 23001-7 9.3),
 /// unlike the 128-bit counter of plain AES-CTR; the stream continues across any cuts, also within a block.

@@ -7,9 +7,9 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use super::auxiliary::{Subsample, sized_sample};
-use super::cipher::{AesKey, CipherBlock};
+use super::cipher::CipherBlock;
 use super::error::{CencError, Result};
-use super::keys::ContentKeyRing;
+use super::keys::{AesKey, ContentKeyRing};
 use super::protection::SampleProtection;
 use crate::bmff::{BoxError, BoxReader, FourCc, MAX_SAMPLES};
 

@@ -6,10 +6,9 @@ use bytes::{Bytes, BytesMut};
 
 use super::decrypt_queue::DecryptQueue;
 use super::error::{CencError, Result};
-use super::fragment::{fragment_patches, plan_fragment, replace_with_free};
+use super::fragment::{fragment_patches, plan_fragment, plan_table, replace_with_free};
 use super::init::InitSegment;
 use super::keys::ContentKeyRing;
-use super::progressive::plan_table;
 use super::sample::SampleCursor;
 use crate::bmff::{BoxHeader, BoxRef, FourCc};
 

@@ -261,3 +261,45 @@ impl AuxiliaryInfo<'_> {
         ([0; 16], Some((index, within, size as u8)))
     }
 }
+
+/// Queues the samples of the tables in a `moov`; an init segment has none, and its samples come with fragments.
+pub(super) fn plan_table(
+    moov: &BoxRef<'_>,
+    init: &InitSegment,
+    keys: &ContentKeyRing,
+    plan: &mut DecryptQueue,
+) -> Result<()> {
+    for (track, protection) in init.movie.tracks.iter().zip(&init.tracks) {
+        if track.table.is_empty() || protection.entries.iter().all(Option::is_none) {
+            continue;
+        }
+        let entry = |description: u32| (description as usize).wrapping_sub(1);
+        let places = track.table.iter().map(|s| SampleLocation {
+            offset: s.offset,
+            size: s.size,
+            run: s.chunk,
+            entry: entry(s.description),
+        });
+        let samples: Vec<SampleLocation> = places.collect();
+        let stbl = moov.whole.get(track.stbl.clone()).unwrap_or_default();
+        let Some(Ok(holder)) = boxes(stbl, moov.offset + track.stbl.start as u64).next() else { continue };
+        if samples.len() != track.table.len() {
+            return Err(holder.error_here("its chunks do not hold all of its samples").into());
+        }
+        plan_samples(
+            &SampleSource {
+                track: track.id,
+                holder,
+                around: *moov,
+                base: 0,
+                entries: &protection.entries,
+                groups: &protection.groups,
+                samples: &samples,
+            },
+            keys,
+            plan,
+        )?;
+    }
+    // Unlike in a fragment, samples may lie before the index.
+    plan.sort(0)
+}

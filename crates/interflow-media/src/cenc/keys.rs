@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-use super::cipher::AesKey;
+use aes::Aes128;
+use aes::cipher::{Array, KeyInit as _};
 
 /// The id of a key: 16 bytes, mostly a UUID in network byte order.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -46,6 +47,15 @@ impl ContentKey {
 impl fmt::Debug for ContentKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Key(…)")
+    }
+}
+
+/// An AES-128 key with its expanded schedule, which is computed once per key. Uses hardware AES where available.
+pub struct AesKey(pub(super) Aes128);
+
+impl AesKey {
+    pub fn new(key: &ContentKey) -> Self {
+        Self(Aes128::new(&Array(key.0)))
     }
 }
 

@@ -18,11 +18,11 @@ mod progressive;
 mod protection;
 mod sample;
 
-pub use cipher::{AesKey, CbcCipher, CtrCipher};
+pub use cipher::{CbcCipher, CtrCipher};
 pub use decrypter::{CencDecrypter, DecryptLimits};
 pub use error::{CencError, Result};
 pub use init::{InitSegment, ProtectedEntry};
-pub use keys::{ContentKey, ContentKeyRing, KeyId, KeyRingError};
+pub use keys::{AesKey, ContentKey, ContentKeyRing, KeyId, KeyRingError};
 pub use progressive::{IndexProbe, ProgressiveFile, RangeDecrypter};
 pub use protection::{CryptPattern, ProtectionScheme, PsshBox, SampleProtection};
 

@@ -6,8 +6,9 @@
 
 use std::sync::Arc;
 
-use super::cipher::{AesKey, BLOCK, CbcCipher, CipherBlock, CtrCipher};
+use super::cipher::{BLOCK, CbcCipher, CipherBlock, CtrCipher};
 use super::decrypt_queue::{DecryptJob, DecryptQueue};
+use super::keys::AesKey;
 use super::protection::{CryptPattern, ProtectionScheme};
 
 /// The position within a partially processed sample. Holds no data, so a sample of any size can be processed.

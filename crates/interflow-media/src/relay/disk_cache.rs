@@ -17,7 +17,6 @@ use serde::{Deserialize, Serialize};
 
 use super::address::parse;
 use super::header_filter;
-use super::segment_cache::CacheKey;
 
 /// Begins every file; the last byte is the version of the format.
 const MAGIC: &[u8; 8] = b"ifseg\x00\x00\x01";
@@ -25,6 +24,10 @@ const MAGIC: &[u8; 8] = b"ifseg\x00\x00\x01";
 const CHECKSUM_LEN: usize = 32;
 /// Maximum number of concurrent writes; further segments are not cached, which costs nothing but a later fetch.
 const MAX_WRITERS: usize = 4;
+
+/// Identifies a request: see `key_of` of the segment cache. A cryptographic hash, because URLs are chosen by
+/// clients, who must not be able to cause a collision.
+pub type CacheKey = [u8; 32];
 
 /// The cache. Its index is in memory, rebuilt at start from names and modification times; a file is read and verified
 /// only when it is used. Clones of the `Arc` share it.

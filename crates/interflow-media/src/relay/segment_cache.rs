@@ -12,7 +12,7 @@ use interflow_types::{
 };
 use parking_lot::Mutex;
 
-use super::disk_cache::{CachedResponse, DiskCache};
+use super::disk_cache::{CacheKey, CachedResponse, DiskCache};
 use super::fetch::{FetchRequest, FetchedDocument, FetchedResponse, MediaFetcher};
 use super::reader::SharedBodyReader;
 use super::resume::{RetryPolicy, resumable_body};
@@ -71,10 +71,6 @@ pub struct SegmentCache {
     store: Arc<Mutex<SegmentCacheState>>,
     disk: Option<Arc<DiskCache>>,
 }
-
-/// Identifies a request: see [`key_of`]. A cryptographic hash, because URLs are chosen by clients, who must not be
-/// able to cause a collision.
-pub type CacheKey = [u8; 32];
 
 /// The index. Its lock is taken before that of a fetch's state, never the other way round.
 #[derive(Default)]

@@ -3,12 +3,13 @@
 
 use std::net::SocketAddr;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use interflow_net::ca::CertificateAuthority;
 use interflow_types::secret_names::SECRET_HEADERS;
 use interflow_types::{Body, Host, Method, RequestHead, Response, ResponseHead, StatusCode, Url, data_file};
 
-use super::setup_page;
 use crate::http::error_response::html_page;
 use interflow_codec::html::escape;
 
@@ -65,17 +66,44 @@ pub(super) fn ca_file(path: &str, ca: &CertificateAuthority) -> Option<Response>
             "interflow-ca.crt",
             Bytes::copy_from_slice(ca.certificate_der()),
         )),
-        "/ca.mobileconfig" => Some(setup_page::mobileconfig(ca)),
+        "/ca.mobileconfig" => Some(mobileconfig(ca)),
         _ => None,
     }
 }
 
-pub(super) fn file_response(media_type: &str, name: &str, bytes: Bytes) -> Response {
+fn file_response(media_type: &str, name: &str, bytes: Bytes) -> Response {
     let mut response = Response::full(StatusCode::OK, media_type, bytes);
     let disposition = format!("attachment; filename=\"{name}\"");
     response.head.headers.append_unchecked(b"Content-Disposition", disposition.as_bytes());
     response
 }
+
+/// The CA as a configuration profile for iOS and macOS. It is not signed, so that the device calls it unverified.
+fn mobileconfig(ca: &CertificateAuthority) -> Response {
+    let name = escape(ca.name());
+    // The same CA makes the same profile, which replaces the one that is installed.
+    let [profile, payload] = [1, 2].map(|number| uuid(&ca.fingerprint_sha256(), number));
+    let text = format!(
+        include_str!("../../data/ca.mobileconfig"),
+        profile = profile,
+        payload = payload,
+        name = name,
+        certificate = STANDARD.encode(ca.certificate_der())
+    );
+    file_response("application/x-apple-aspen-config", "interflow-ca.mobileconfig", text.into())
+}
+
+/// A UUID of version 8 (RFC 9562 5.8) from a fingerprint in hex.
+fn uuid(fingerprint: &str, number: u8) -> String {
+    let hex: String = fingerprint.chars().filter(|c| *c != ':').take(32).collect();
+    let part = |from: usize, to: usize| hex.get(from..to).unwrap_or_default();
+    format!("{}-{}-8{}-8{}-{}{number:02X}", part(0, 8), part(8, 12), part(13, 16), part(17, 20), part(20, 30))
+}
+
+/// How an iPhone or iPad comes to trust the CA, in HTML.
+pub(super) const IOS_STEPS: &str = include_str!("../../data/ios_steps.html");
+/// The same for Android.
+pub(super) const ANDROID_STEPS: &str = include_str!("../../data/android_steps.html");
 
 /// Phones first: this page is what they use, whereas `interflow ca install` serves other machines.
 static INSTALL_STEPS: &str = include_str!("../../data/ca_install_steps.txt");
@@ -88,7 +116,7 @@ fn steps_for(agent: &str) -> Vec<(&'static str, String)> {
         all[..=own].rotate_right(1);
     }
     let html = |steps: &str| {
-        let steps = steps.replace("{ios}", setup_page::IOS_STEPS).replace("{android}", setup_page::ANDROID_STEPS);
+        let steps = steps.replace("{ios}", IOS_STEPS).replace("{android}", ANDROID_STEPS);
         steps.replace("\\n", "\n")
     };
     all.into_iter().map(|[system, _, steps]| (system, html(steps))).collect()

@@ -7,9 +7,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use interflow_demo::ROUND_PAUSE;
-use interflow_demo::client::{self, DemoEndpoints};
+use interflow_demo::client::DemoEndpoints;
 use interflow_demo::media_demo::MediaDemo;
 use interflow_demo::origins::Origins;
+use interflow_demo::round;
 use interflow_host::data_dir::DataDir;
 #[cfg(feature = "media")]
 use interflow_media::endpoint::LinkRequest;
@@ -110,7 +111,7 @@ async fn run_demo(
     let traffic = async move {
         let mut round = 0;
         while args.rounds.is_none_or(|n| round < n) {
-            client::round(world, film.as_ref(), round).await;
+            round::round(world, film.as_ref(), round).await;
             round += 1;
             if args.rounds.is_none_or(|n| round < n) {
                 tokio::time::sleep(ROUND_PAUSE).await;
@@ -127,7 +128,7 @@ async fn run_demo(
     tokio::spawn(banner);
     tokio::select! {
         () = traffic => {}
-        () = client::reserve_stock(world) => {}
+        () = round::reserve_stock(world) => {}
         _ = running.run_until_shutdown(ShutdownSignal::listen()) => {}
     }
     Ok(())

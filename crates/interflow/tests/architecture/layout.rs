@@ -12,8 +12,8 @@ use crate::{assert_none, sources};
 
 /// Files of the largest import circle inside a crate.
 const LARGEST_CIRCLE: usize = 3;
-/// Files of all import circles together (the goal is 40).
-const FILES_IN_CIRCLES: usize = 71;
+/// Files of all import circles together.
+const FILES_IN_CIRCLES: usize = 39;
 /// Source files in a folder, tests left out.
 const FILES_IN_FOLDER: usize = 20;
 /// Lines of code in `crates/`, without tests, comments and blank lines (the goal is 142,000).

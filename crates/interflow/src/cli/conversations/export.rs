@@ -6,6 +6,7 @@ use std::path::Path;
 
 use interflow_conversations::conversations::export::{self, ExportFormat};
 use interflow_conversations::conversations::load;
+use interflow_conversations::conversations::tree::load_tree;
 use interflow_host::pluralize::pluralize;
 use interflow_store::{ConversationOptions, FlowStore};
 
@@ -120,7 +121,7 @@ fn send(store: &dyn FlowStore, ids: &[String], form: ExportFormat, url: &str) ->
     let agent: ureq::Agent = config.timeout_global(Some(std::time::Duration::from_secs(30))).build().into();
     let mut progress = ProgressDisplay::new("sending");
     for (n, id) in ids.iter().enumerate() {
-        let Some(tree) = export::load_tree(store, id)? else { continue };
+        let Some(tree) = load_tree(store, id)? else { continue };
         let body = export::write(&tree, ExportFormat::Otel);
         let answer = agent.post(&url).header("Content-Type", "application/json").send(body);
         match answer.map_err(|e| wrong(e.to_string()))?.status() {
@@ -136,7 +137,7 @@ fn send(store: &dyn FlowStore, ids: &[String], form: ExportFormat, url: &str) ->
 }
 
 fn export_one(store: &dyn FlowStore, id: &str, form: ExportFormat, out: &mut impl Write) -> Result<(), CliError> {
-    let Some(tree) = export::load_tree(store, id)? else { return Ok(()) };
+    let Some(tree) = load_tree(store, id)? else { return Ok(()) };
     ignore_broken_pipe(out.write_all(export::write(&tree, form).as_bytes()))
 }
 

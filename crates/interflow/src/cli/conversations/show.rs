@@ -3,8 +3,9 @@
 use std::io::{self, Write};
 
 use interflow_conversations::assembly::view::{CallView, ItemKind, ThreadItem};
-use interflow_conversations::conversations::export::{self, content_text, pluralize};
+use interflow_conversations::conversations::export::{self, pluralize};
 use interflow_conversations::conversations::load::{self, ConversationView};
+use interflow_conversations::conversations::tree::{content_text, load_tree};
 use interflow_llm::message::MessageRole;
 use interflow_store::FlowStore;
 
@@ -30,7 +31,7 @@ pub fn show(store: &dyn FlowStore, args: &ConversationShowArgs) -> Result<(), Cl
         }
         ShowFormat::Json => print_json(&load::load_conversation(store, &id, None)?.ok_or_else(gone)?),
         ShowFormat::Export(form) => {
-            let tree = export::load_tree(store, &id)?.ok_or_else(gone)?;
+            let tree = load_tree(store, &id)?.ok_or_else(gone)?;
             ignore_broken_pipe(interflow_host::terminal::data_stdout().write_all(export::write(&tree, form).as_bytes()))
         }
     }

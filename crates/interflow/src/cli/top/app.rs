@@ -5,9 +5,10 @@ use interflow_store::{FlowRecord, FlowSummary};
 use interflow_types::{Direction, FlowId};
 use serde_json::Value;
 
+use super::command::TopCommand;
 use super::edit::EditRequest;
 use super::flow_list::{FlowList, MAX_ROWS};
-use super::hold_rule::{self, HoldRule, HoldTarget};
+use super::hold_rule::{self, HoldRule};
 use super::pane::{BodyText, FlowPane};
 use super::pending::PendingView;
 use super::query_input::QueryInput;
@@ -66,41 +67,6 @@ pub enum TopEvent {
 pub struct FlowPage {
     pub flows: Vec<FlowSummary>,
     pub has_older: bool,
-}
-
-/// What the instance is asked to do.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum TopCommand {
-    List {
-        query: String,
-        generation: u64,
-        before: Option<FlowId>,
-    },
-    Subscribe {
-        query: String,
-        generation: u64,
-    },
-    Pause(bool),
-    Check(String),
-    Load(FlowId),
-    LoadBody {
-        id: FlowId,
-        side: Direction,
-        hex: bool,
-    },
-    CopyAsCurl(FlowId),
-    Replay(FlowId),
-    Decide {
-        id: String,
-        action: &'static str,
-    },
-    /// A decision with changes.
-    Change {
-        id: String,
-        decision: Value,
-    },
-    AddHold(HoldTarget),
-    RemoveHold(Box<HoldRule>),
 }
 
 #[derive(Clone, Copy, Default, PartialEq, Eq)]

@@ -12,7 +12,8 @@ use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
 
-use super::app::{FlowPage, TopCommand, TopEvent};
+use super::app::{FlowPage, TopEvent};
+use super::command::TopCommand;
 use super::hold_rule;
 use super::pane::{BODY_LIMIT, BodyText, HEX_LIMIT};
 use crate::CliError;

@@ -7,7 +7,7 @@ use interflow_host::data_dir::DataDir;
 use serde_json::{Map, Value, json};
 use tokio::process::Command;
 
-use super::app::TopCommand;
+use super::command::TopCommand;
 use crate::cli::output::{member, members};
 
 /// Maximum size of what the editor leaves, in bytes: the admin API takes no larger decision.

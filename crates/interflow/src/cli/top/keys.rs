@@ -4,7 +4,8 @@ use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use interflow_types::data_file;
 use std::sync::LazyLock;
 
-use super::app::{Screen, TopApp, TopCommand};
+use super::app::{Screen, TopApp};
+use super::command::TopCommand;
 use super::hold_rule::HoldTarget;
 use super::pane::PaneTab;
 use super::query_input::{InputStep, QueryInput};

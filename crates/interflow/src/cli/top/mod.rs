@@ -2,6 +2,7 @@
 
 mod app;
 mod client;
+mod command;
 mod draw;
 mod edit;
 mod flow_list;

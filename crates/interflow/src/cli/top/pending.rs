@@ -8,7 +8,7 @@ use ratatui_core::style::{Color, Modifier, Style};
 use ratatui_core::text::{Line, Span};
 use serde_json::Value;
 
-use super::app::TopCommand;
+use super::command::TopCommand;
 use super::edit::EditRequest;
 use super::pane::{fact, field_line};
 use super::wrap::wrap;

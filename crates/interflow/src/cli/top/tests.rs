@@ -8,7 +8,8 @@ use ratatui_core::style::Modifier;
 use ratatui_core::terminal::Terminal;
 use serde_json::{Value, json};
 
-use super::app::{FlowPage, TopApp, TopCommand, TopEvent};
+use super::app::{FlowPage, TopApp, TopEvent};
+use super::command::TopCommand;
 use super::hold_rule::HoldTarget;
 use super::keys::KEYS;
 use super::pane::BodyText;
