@@ -6,6 +6,8 @@ use std::fmt::Write as _;
 use std::path::Path;
 use std::{env, fs};
 
+// A part of the module is for others.
+#[allow(dead_code)]
 #[path = "../interflow-types/src/data_file.rs"]
 mod data_file;
 #[path = "src/lexicon/hash.rs"]

@@ -31,7 +31,16 @@ pub enum Interflow {
     /// Guarding, and the heuristics for prompt injection and jailbreaks.
     Heuristics,
     Caching,
+    /// A virtual key with limits and a budget, guardrails, redaction and recording at once.
+    Everything,
 }
+
+/// The virtual key of [`Interflow::Everything`], which it writes when it starts.
+pub fn virtual_key(testbed: &Testbed) -> Option<String> {
+    fs::read_to_string(testbed.path(KEY_FILE)).ok()
+}
+
+const KEY_FILE: &str = "virtual-key";
 
 /// How many flows the recording arm's store holds, once the arm has stopped.
 pub fn recorded_flows(testbed: &Testbed) -> Result<u64> {
@@ -78,6 +87,7 @@ impl Interflow {
                 | Self::Guarding
                 | Self::Heuristics
                 | Self::Caching
+                | Self::Everything
         )
     }
 
@@ -86,7 +96,7 @@ impl Interflow {
             return "[media]\nallow_private = [\"127.0.0.0/8\", \"::1/128\"]\n".into();
         }
         let redact = match self {
-            Self::Redacting => "",
+            Self::Redacting | Self::Everything => "",
             Self::RedactingAnew => "finding_cache_size = 1\n",
             Self::Scanning => "responses = \"redact\"\n",
             _ => "gateway = \"off\"\n",
@@ -103,14 +113,29 @@ impl Interflow {
                 Api::Messages => "kind = \"anthropic\"",
             };
             let (name, url) = (upstream.name, upstream.url(testbed));
-            let _ = writeln!(config, "[llm.provider.{name}]\n{kind}\nurl = \"{url}\"");
+            let key = if self == Self::Everything { "api_key = \"sk-fake\"\n" } else { "" };
+            let _ = writeln!(config, "[llm.provider.{name}]\n{kind}\n{key}url = \"{url}\"");
         }
         config + &self.llm_features()
     }
 
+    /// Makes a virtual key whose limits the load does not reach.
+    fn write_virtual_key(self, testbed: &Testbed) -> Result<()> {
+        let mut add = Command::new(beside_us("interflow")?);
+        add.args(["keys", "add", "--id", "bench", "--requests", "1000000/s", "--money-per-day", "1000000"]);
+        let out = add.env("INTERFLOW_DATA_DIR", testbed.path(self.name())).output()?;
+        let text = String::from_utf8_lossy(&out.stdout).into_owned();
+        let key = text.lines().rev().find(|line| line.starts_with("ifk_"));
+        let key = key.ok_or_else(|| format!("interflow keys add: {text}{}", String::from_utf8_lossy(&out.stderr)))?;
+        Ok(fs::write(testbed.path(KEY_FILE), key)?)
+    }
+
     fn llm_features(self) -> String {
         let mut config = String::new();
-        if matches!(self, Self::Guarding | Self::Heuristics) {
+        if self == Self::Everything {
+            config.push_str("[keys]\nrequire_virtual_key = true\n[quota]\nunpriced = \"allow\"\n");
+        }
+        if matches!(self, Self::Guarding | Self::Heuristics | Self::Everything) {
             let both = "apply_to = \"both\"\naction = \"block\"";
             let patterns = guardrail_terms::PATTERNS.map(|(_, pattern)| pattern);
             let _ = writeln!(
@@ -150,6 +175,7 @@ impl Peer for Interflow {
             Self::Guarding => "gateway+guardrails",
             Self::Heuristics => "gateway+heuristics",
             Self::Caching => "gateway+cache",
+            Self::Everything => "gateway+all",
         }
     }
 
@@ -176,7 +202,12 @@ impl Peer for Interflow {
                 let config = testbed.path(&format!("{}.toml", self.name()));
                 let text = self.proxy_config(testbed)?.unwrap_or_else(|| self.gateway_config(testbed));
                 fs::write(&config, text)?;
-                command.arg("--no-record").arg("--config").arg(config)
+                if *self == Self::Everything {
+                    self.write_virtual_key(testbed)?;
+                } else {
+                    command.arg("--no-record");
+                }
+                command.arg("--config").arg(config)
             }
         };
         command.env("INTERFLOW_DATA_DIR", testbed.path(self.name()));

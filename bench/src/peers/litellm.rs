@@ -24,8 +24,8 @@ pub enum Litellm {
     Caching,
 }
 
-/// 1.82.7 and 1.82.8 were published by somebody else and steal keys.
-const PACKAGE: &str = "litellm[proxy]!=1.82.7,!=1.82.8";
+/// The newest whose companions can be resolved: those of later versions are not published.
+const PACKAGE: &str = "litellm[proxy]==1.108.5";
 
 impl Peer for Litellm {
     fn name(&self) -> &'static str {

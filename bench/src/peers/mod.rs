@@ -9,13 +9,14 @@ mod litellm;
 pub mod mediaflow;
 mod mitmdump;
 mod nginx;
+pub mod portkey;
 mod presidio;
 mod proxy_py;
 mod squid;
 mod tinyproxy;
 
 pub use guardrail_terms::WORDS as BLOCKED_WORDS;
-pub use interflow::{LOGIN, recorded_flows};
+pub use interflow::{LOGIN, recorded_flows, virtual_key};
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -101,6 +102,7 @@ pub fn all() -> Vec<Box<dyn Peer>> {
         Box::new(interflow::Interflow::Guarding),
         Box::new(interflow::Interflow::Heuristics),
         Box::new(interflow::Interflow::Caching),
+        Box::new(interflow::Interflow::Everything),
         Box::new(haproxy::Haproxy::Http),
         Box::new(haproxy::Haproxy::Tcp),
         Box::new(nginx::Nginx),
@@ -113,6 +115,7 @@ pub fn all() -> Vec<Box<dyn Peer>> {
         Box::new(tinyproxy::Tinyproxy),
         Box::new(proxy_py::ProxyPy),
         Box::new(mediaflow::Mediaflow),
+        Box::new(portkey::Portkey),
         Box::new(litellm::Litellm::Alone),
         Box::new(litellm::Litellm::Presidio),
         Box::new(litellm::Litellm::Masking),

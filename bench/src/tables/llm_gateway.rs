@@ -7,7 +7,7 @@ use serde_json::json;
 
 use crate::Result;
 use crate::load::spec::{Check, Exchange, Pace, Spec};
-use crate::peers::{self, Arm, BLOCKED_WORDS};
+use crate::peers::{self, Arm, BLOCKED_WORDS, portkey};
 use crate::tables::redact::{PLANTED, sightings};
 use crate::tables::{Effort, Kind, Row, Session, Table, llm_mitm, one_run};
 use crate::testbed::{Testbed, ask};
@@ -24,7 +24,11 @@ const CACHED_QUESTIONS: usize = 4;
 /// What every question holds, and the answers repeat.
 const TEXT: &str = "minutes of the last meeting";
 
-const PLAIN: &[&str] = &["gateway", "litellm"];
+const PLAIN: &[&str] = &["gateway", "portkey", "litellm"];
+const STREAMING: &[&str] = &["gateway", "litellm"];
+/// With and without what a team uses: a key, a budget, guardrails, redaction and the recording.
+const LARGE: &[&str] = &["gateway", "gateway+redact-new", "gateway+all", "portkey", "litellm"];
+const EVERYTHING: &[&str] = &["gateway", "gateway+all"];
 const REDACTING: &[&str] = &["gateway+redact", "gateway+redact-new", "litellm+mask"];
 const GUARDED: &[&str] = &["gateway+guardrails", "gateway+heuristics", "litellm+guardrails"];
 const CACHING: &[&str] = &["gateway+cache", "litellm+cache"];
@@ -47,16 +51,29 @@ struct Case {
     client: Api,
     upstream: &'static str,
     proof: Proof,
+    /// Tokens of the prompt, at four bytes each.
+    tokens: usize,
 }
 
-const CASES: [Case; 7] = [
-    Case { name: "pass-through, openai", arms: PLAIN, client: Api::Chat, upstream: "chat", proof: Proof::Nothing },
+/// A chat, in tokens.
+const CHAT: usize = 500;
+
+const CASES: [Case; 10] = [
+    Case {
+        name: "pass-through, openai",
+        arms: PLAIN,
+        client: Api::Chat,
+        upstream: "chat",
+        proof: Proof::Nothing,
+        tokens: CHAT,
+    },
     Case {
         name: "pass-through, anthropic",
         arms: PLAIN,
         client: Api::Messages,
         upstream: "messages",
         proof: Proof::Nothing,
+        tokens: CHAT,
     },
     Case {
         name: "translation, anthropic to openai",
@@ -64,6 +81,7 @@ const CASES: [Case; 7] = [
         client: Api::Messages,
         upstream: "chat",
         proof: Proof::Nothing,
+        tokens: CHAT,
     },
     Case {
         name: "translation, openai to anthropic",
@@ -71,27 +89,68 @@ const CASES: [Case; 7] = [
         client: Api::Chat,
         upstream: "messages",
         proof: Proof::Nothing,
+        tokens: CHAT,
     },
-    Case { name: "redaction", arms: REDACTING, client: Api::Chat, upstream: "chat", proof: Proof::Redacted },
-    Case { name: "guardrails", arms: GUARDED, client: Api::Chat, upstream: "chat", proof: Proof::Guarded },
-    Case { name: "cache hit", arms: CACHING, client: Api::Chat, upstream: "chat", proof: Proof::Cached },
+    Case {
+        name: "redaction",
+        arms: REDACTING,
+        client: Api::Chat,
+        upstream: "chat",
+        proof: Proof::Redacted,
+        tokens: CHAT,
+    },
+    Case {
+        name: "guardrails",
+        arms: GUARDED,
+        client: Api::Chat,
+        upstream: "chat",
+        proof: Proof::Guarded,
+        tokens: CHAT,
+    },
+    Case {
+        name: "key, budget, guardrails, redaction and recording",
+        arms: EVERYTHING,
+        client: Api::Chat,
+        upstream: "chat",
+        proof: Proof::Nothing,
+        tokens: CHAT,
+    },
+    Case {
+        name: "10K tokens",
+        arms: LARGE,
+        client: Api::Chat,
+        upstream: "chat",
+        proof: Proof::Nothing,
+        tokens: 10_000,
+    },
+    Case {
+        name: "100K tokens",
+        arms: LARGE,
+        client: Api::Chat,
+        upstream: "chat",
+        proof: Proof::Nothing,
+        tokens: 100_000,
+    },
+    Case { name: "cache hit", arms: CACHING, client: Api::Chat, upstream: "chat", proof: Proof::Cached, tokens: CHAT },
 ];
 
 const STREAM_CASES: [Case; 2] = [
     Case {
         name: "1000 streams",
         // Redaction and guardrails hold text back and join events, so that their ages could not be told.
-        arms: PLAIN,
+        arms: STREAMING,
         client: Api::Chat,
         upstream: "slow-chat",
         proof: Proof::Nothing,
+        tokens: CHAT,
     },
     Case {
         name: "1000 streams, translated",
-        arms: PLAIN,
+        arms: STREAMING,
         client: Api::Messages,
         upstream: "slow-chat",
         proof: Proof::Nothing,
+        tokens: CHAT,
     },
 ];
 
@@ -119,7 +178,8 @@ impl Case {
             Proof::Cached => format!("; {CACHED_QUESTIONS} requests whose answers are cached"),
         };
         format!(
-            "{client}{upstream}, requests of 2 KB, {answer}{more}; latency at {RATE}/s in an open loop, the rest in a closed loop of {USERS} connections"
+            "{client}{upstream}, requests of {} KB, {answer}{more}; latency at {RATE}/s in an open loop, the rest in a closed loop of {USERS} connections",
+            self.tokens * 4 / 1000
         )
     }
 }
@@ -255,9 +315,15 @@ fn spec(
         body: Some(body.clone()),
         check: check.clone(),
     });
-    let mut spec = llm_mitm::spec(effort, arm.tls?, exchanges.collect(), Pace::Closed(USERS));
-    spec.headers.push(("Authorization".into(), "Bearer sk-fake".into()));
-    spec.headers.iter_mut().filter(|(name, _)| name == "x-api-key").for_each(|(_, value)| *value = "sk-fake".into());
+    let mut spec = llm_mitm::spec(effort, arm.tls.or(arm.plain)?, exchanges.collect(), Pace::Closed(USERS));
+    spec.tls = arm.tls.is_some();
+    let key = (arm.name == "gateway+all").then(|| peers::virtual_key(testbed)).flatten();
+    let key = key.unwrap_or_else(|| "sk-fake".into());
+    spec.headers.push(("Authorization".into(), format!("Bearer {key}")));
+    spec.headers.iter_mut().filter(|(name, _)| name == "x-api-key").for_each(|(_, value)| value.clone_from(&key));
+    if arm.name == "portkey" {
+        spec.headers.extend(portkey::headers(testbed, UPSTREAMS.iter().find(|u| u.name == case.upstream)?));
+    }
     Some(spec)
 }
 
@@ -267,13 +333,17 @@ fn native(case: &Case) -> Option<&'static Upstream> {
     UPSTREAMS.iter().find(|u| u.api == case.client && u.name.starts_with("slow") == slow)
 }
 
-/// Different requests of about 2 KB: a system prompt, an earlier exchange and a question.
+/// Different requests: a system prompt, an earlier exchange and a question.
 fn questions(testbed: &Testbed, case: &Case, stream: bool, n: usize) -> Result<Vec<std::path::PathBuf>> {
     let sentence =
         "The committee went through the list of open questions, one by one, and put off those it could not answer. ";
     let mut paths = Vec::new();
     for i in 0..n {
-        let earlier = |turn: &str| format!("{turn} of conversation {i}. {}", sentence.repeat(6));
+        let earlier = |turn: &str| {
+            let sentences = (case.tokens * 2).saturating_sub(400) / sentence.len();
+            let numbered = (0..sentences.max(6)).map(|n| format!("{n}: {sentence}"));
+            format!("{turn} of conversation {i}. {}", numbered.collect::<String>())
+        };
         let system = format!("You keep the records of committee {i}. Answer in plain English, and briefly.");
         let question = format!("Number {i}: please write down the {TEXT}, for {PLANTED}, in three sentences.");
         let mut messages = vec![
