@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use crate::measure::Run;
-use crate::report::{cpu, median};
+use crate::report::{cpu, median, median_of};
 use crate::tables::{Row, Table};
 
 /// Table and case of the summary.
@@ -43,14 +43,17 @@ fn cells(label: &str, row: &Row) -> String {
     if row.failure.is_some() {
         return format!("| {label} | failed | | | |");
     }
+    // The rate at most is that of a closed loop; where latency is measured at a fixed rate, it has runs of its own.
+    let loaded =
+        |f: fn(&Run) -> f64| if row.saturated.is_empty() { median(row, f) } else { median_of(&row.saturated, f) };
     let own = |f: fn(&Run) -> f64| median(row, f);
     let p99 = own(|r| r.outcome.total.p99) / 1000.0;
     let digits = usize::from(p99 < 10.0);
     format!(
         "| {label} | {} | {} µs | {p99:.digits$} ms | {:.0} MB |",
-        grouped(own(|r| r.outcome.rate())),
-        grouped(own(cpu)),
-        own(|r| r.peak_rss_kib as f64) / 1024.0
+        grouped(loaded(|r| r.outcome.rate())),
+        grouped(loaded(cpu)),
+        loaded(|r| r.peak_rss_kib as f64) / 1024.0
     )
 }
 
@@ -67,6 +70,58 @@ fn grouped(value: f64) -> String {
     out
 }
 
+/// Cases of the page for readers: table, case, and what it is about.
+const HEADLINES: [(&str, &str, &str); 8] = [
+    ("forward", "plain 16 KiB", "A forward proxy, 100 connections, pages of 16 KiB"),
+    ("forward", "9900 connections", "A forward proxy, 9,900 busy connections"),
+    ("mitm", "PLAIN 8 KiB", "Plain HTTP, 16 connections, pages of 8 KiB"),
+    ("mitm", "TLS new connection", "TLS opened and closed again: a new connection for each request"),
+    ("llm-gateway", "pass-through, openai", "A gateway to LLM providers, requests of 2 KB passed on"),
+    (
+        "llm-gateway",
+        "key, budget, guardrails, redaction and recording",
+        "The same with a virtual key, a budget, guardrails, redaction and recording",
+    ),
+    ("redact", "openai", "Personal data taken out of a prompt and put back into the answer"),
+    ("media", "relay 7 MiB, 100 viewers", "A video file of 7 MiB for 100 viewers"),
+];
+
+/// The page for readers: the summary, the headline cases with Interflow's rows first, and links to what is behind them.
+pub fn headlines(tables: &[Table]) -> String {
+    let mut out = String::new();
+    for (name, case_name, title) in HEADLINES {
+        let table = tables.iter().find(|t| t.name == name);
+        let Some((table, case)) = table.and_then(|t| Some((t, t.cases.iter().find(|c| c.name == case_name)?))) else {
+            continue;
+        };
+        let _ = write!(
+            out,
+            "\n### {title}\n\n| proxy | requests/s | CPU per request | p99 | peak memory |\n|---|---|---|---|---|\n"
+        );
+        for row in case.rows.iter().filter(|row| row.arm != "direct") {
+            let _ = writeln!(out, "{}", cells(&label(&row.arm, table.versions.get(&row.arm)), row));
+        }
+        let date = table.began.split('T').next().unwrap_or_default();
+        let _ = write!(out, "\n`{}`, commit {}, {date}.\n", table.command, table.commit);
+    }
+    out
+}
+
+/// A row's name with its version, unless it is Interflow's own.
+fn label(arm: &str, version: Option<&String>) -> String {
+    let words = arm.replace("interflow", "Interflow").replace('+', ", ");
+    let number = version.filter(|_| !arm.starts_with("interflow") && !arm.starts_with("gateway")).and_then(|version| {
+        version
+            .split(|c: char| !c.is_ascii_digit() && c != '.')
+            .find(|part| part.contains(|c: char| c.is_ascii_digit()))
+    });
+    let words = match words.strip_prefix("gateway") {
+        Some(rest) => format!("Interflow{rest}"),
+        None => words,
+    };
+    number.map_or_else(|| words.clone(), |number| format!("{words} {number}"))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -74,6 +129,15 @@ mod tests {
     #[test]
     fn large_numbers_are_grouped_by_three_digits() {
         assert_eq!([0.4, 999.0, 1_487.2, 1_234_567.0].map(grouped), ["0", "999", "1,487", "1,234,567"]);
+    }
+
+    #[test]
+    fn rows_are_named_with_the_versions_of_others() {
+        let label = |arm, version: &str| label(arm, Some(&version.to_owned()));
+        assert_eq!(label("nginx", "nginx version: nginx/1.22.1"), "nginx 1.22.1");
+        assert_eq!(label("goproxy-tunnel", "goproxy v1.9.2"), "goproxy-tunnel 1.9.2");
+        assert_eq!(label("interflow+record", "interflow 0.1.0"), "Interflow, record");
+        assert_eq!(label("gateway+all", "interflow 0.1.0"), "Interflow, all");
     }
 
     #[test]
