@@ -1,77 +1,54 @@
 //! The `[approvals]` section of the configuration, and the rule format shared by configuration, API and command line.
 
+use interflow_types::labelled_enum;
 use std::path::PathBuf;
 
+use interflow_types::config_sections;
 use interflow_types::schema::JsonSchema;
 use interflow_types::units::HumanDuration;
 use serde::{Deserialize, Serialize};
 
-/// Outbound access control: by rules, by asking an operator, or unrestricted.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-pub struct ApprovalsConfig {
-    /// What happens to a flow that no rule decides.
-    pub mode: ApprovalMode,
-    /// How long a flow waits for a decision before it is denied.
-    pub timeout: HumanDuration,
-    /// Pending requests at one time; further ones are denied at once.
-    pub max_held: usize,
-    /// The file of rules created at runtime, relative to the data directory.
-    pub file: PathBuf,
-    /// The file of secrets for placeholders, encrypted, relative to the data directory.
-    pub secrets: PathBuf,
-    /// The key that this file is encrypted with, `env:NAME` or `file:PATH`: 32 bytes as hexadecimal digits or Base64.
-    /// All instances that share the file need the same. If unset, one beside the file. Read at the start.
-    pub secrets_key: Option<String>,
-    /// A command that prints this key, such as the client of a key management service, with its arguments. Run once at
-    /// the start, for 30 seconds at most.
-    pub secrets_key_command: Vec<String>,
-    /// Built-in rule sets for known agents, package registries and code hosts: `npm`, `pypi`, `claude-code`;
-    /// `interflow approvals presets` lists them. They count as the operator's rules.
-    pub presets: Vec<String>,
-    /// Show a desktop notification when a decision is pending.
-    pub notify: bool,
-    /// The operator's rules. The most specific match decides; of two equally specific ones, the one that denies.
-    pub rule: Vec<RuleSpec>,
-}
-
-impl Default for ApprovalsConfig {
-    fn default() -> Self {
-        Self {
-            mode: ApprovalMode::Observe,
-            timeout: HumanDuration::from_secs(30),
-            max_held: 1000,
-            file: "approvals.json".into(),
-            secrets: "secrets.json".into(),
-            secrets_key: None,
-            secrets_key_command: Vec::new(),
-            presets: Vec::new(),
-            notify: false,
-            rule: Vec::new(),
-        }
+config_sections! {
+    /// Outbound access control: by rules, by asking an operator, or unrestricted.
+    pub struct ApprovalsConfig {
+        /// What happens to a flow that no rule decides.
+        pub mode: ApprovalMode = ApprovalMode::Observe,
+        /// How long a flow waits for a decision before it is denied.
+        pub timeout: HumanDuration = HumanDuration::from_secs(30),
+        /// Pending requests at one time; further ones are denied at once.
+        pub max_held: usize = 1000,
+        /// The file of rules created at runtime, relative to the data directory.
+        pub file: PathBuf = "approvals.json".into(),
+        /// The file of secrets for placeholders, encrypted, relative to the data directory.
+        pub secrets: PathBuf = "secrets.json".into(),
+        /// The key that this file is encrypted with, `env:NAME` or `file:PATH`: 32 bytes as hexadecimal digits or Base64.
+        /// All instances that share the file need the same. If unset, one beside the file. Read at the start.
+        pub secrets_key: Option<String>,
+        /// A command that prints this key, such as the client of a key management service, with its arguments. Run once at
+        /// the start, for 30 seconds at most.
+        pub secrets_key_command: Vec<String>,
+        /// Built-in rule sets for known agents, package registries and code hosts: `npm`, `pypi`, `claude-code`;
+        /// `interflow approvals presets` lists them. They count as the operator's rules.
+        pub presets: Vec<String>,
+        /// Show a desktop notification when a decision is pending.
+        pub notify: bool,
+        /// The operator's rules. The most specific match decides; of two equally specific ones, the one that denies.
+        pub rule: Vec<RuleSpec>,
     }
 }
 
-/// What happens to a flow that no rule decides, and whether rules are enforced.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum ApprovalMode {
-    /// Nothing waits and nothing is denied; flows that a rule would deny are tagged.
-    #[default]
-    Observe,
-    /// It waits until an operator decides.
-    Ask,
-    /// It is denied.
-    Enforce,
-}
-
-impl ApprovalMode {
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Observe => "observe",
-            Self::Ask => "ask",
-            Self::Enforce => "enforce",
-        }
+labelled_enum! {
+    /// What happens to a flow that no rule decides, and whether rules are enforced.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+    #[serde(rename_all = "lowercase")]
+    pub enum ApprovalMode {
+        /// Nothing waits and nothing is denied; flows that a rule would deny are tagged.
+        #[default]
+        Observe "observe",
+        /// It waits until an operator decides.
+        Ask "ask",
+        /// It is denied.
+        Enforce "enforce",
     }
 }
 

@@ -1,5 +1,6 @@
 //! The `[llm.guardrail.NAME]` sections of the config: checks of the texts of LLM requests and responses.
 
+use interflow_types::labelled_enum;
 use std::collections::BTreeMap;
 
 use interflow_types::config_sections;
@@ -107,19 +108,21 @@ pub enum GuardrailDirection {
     Both,
 }
 
-/// What is done with a finding.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum GuardrailAction {
-    /// It is reported: on the flow, in the audit log and the metrics.
-    #[default]
-    Flag,
-    /// It is replaced by `mask`.
-    Mask,
-    /// A person decides (`interflow pending`); it is blocked unless they allow it.
-    Ask,
-    /// The request is not sent, or the response not delivered; the client gets an error.
-    Block,
+labelled_enum! {
+    /// What is done with a finding.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+    #[serde(rename_all = "lowercase")]
+    pub enum GuardrailAction {
+        /// It is reported: on the flow, in the audit log and the metrics.
+        #[default]
+        Flag "flag",
+        /// It is replaced by `mask`.
+        Mask "mask",
+        /// A person decides (`interflow pending`); it is blocked unless they allow it.
+        Ask "ask",
+        /// The request is not sent, or the response not delivered; the client gets an error.
+        Block "block",
+    }
 }
 
 /// Which messages of a request are checked.
@@ -162,17 +165,5 @@ impl GuardrailDirection {
 
     pub const fn covers_output(self) -> bool {
         matches!(self, Self::Output | Self::Both)
-    }
-}
-
-impl GuardrailAction {
-    /// The name in tags, metrics and the audit log.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Flag => "flag",
-            Self::Mask => "mask",
-            Self::Ask => "ask",
-            Self::Block => "block",
-        }
     }
 }

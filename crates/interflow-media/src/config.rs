@@ -2,97 +2,68 @@
 
 use std::net::IpAddr;
 
+use interflow_types::config_sections;
 use interflow_types::schema::JsonSchema;
 use interflow_types::units::{ByteSize, HumanDuration};
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize, Serializer};
 
-/// Media through the gateway port: relay, HLS, DASH, decryption with configured keys, links.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default)]
-pub struct MediaConfig {
-    /// Whether the endpoints are there.
-    pub enabled: bool,
-    /// The path below which they stand: `/media/proxy/stream` and so on.
-    pub path: String,
-    /// How players reach this gateway, when that is not what their `Host` field says: `https://tv.example.com`.
-    pub public_url: Option<String>,
-    /// The password that requests show as `api_password` (in the query or as a field of that name). Without one, and
-    /// without users, only programs on this machine are served, and signed links. May be `env:NAME` or `file:PATH`.
-    #[serde(serialize_with = "hidden")]
-    pub api_password: Option<String>,
-    /// Users with a password each; the flow carries the user's name, and limits by user hold for it.
-    pub user: Vec<MediaUser>,
-    /// The secrets that links are sealed with. The first one seals, all of them open; when there is none, one is made
-    /// and kept in the data folder.
-    pub link_key: Vec<LinkKey>,
-    /// Reverse proxies whose `X-Forwarded-For`, `-Proto` and `-Host` are believed, besides those of `gateway.trusted_proxies`.
-    #[schemars(with = "Vec<String>")]
-    pub trusted_proxies: Vec<IpNet>,
-    /// Web pages (origins such as `https://player.example.com`, or `*`) whose scripts may read what is served without a
-    /// signed link. With a signed link any page may.
-    pub cors: Vec<String>,
-    /// Private, loopback and other special addresses that may be fetched from all the same: `192.168.1.0/24`.
-    #[schemars(with = "Vec<String>")]
-    pub allow_private: Vec<IpNet>,
-    /// `User-Agent` upstream, when a link gives none. In the place of mediaflow-proxy (`compat.mediaflow`), a browser's
-    /// unless another one is set here.
-    pub user_agent: String,
-    /// How many redirects are followed.
-    pub redirects: u8,
-    /// How often a body that broke off is asked for again from where it stopped.
-    pub resume: u8,
-    /// How long to wait before that.
-    pub resume_delay: HumanDuration,
-    /// The largest document that is read: a programme guide, an index of a file, an initialization section.
-    pub document_bytes: ByteSize,
-    /// The largest playlist or manifest that is read, decoded when it came coded; `document_bytes` bounds it as well.
-    pub playlist_bytes: ByteSize,
-    /// The largest playlist or manifest that is written, with each address made one of this gateway.
-    pub rewritten_bytes: ByteSize,
-    /// Streams at once from one host, 0 for any number; playlists and manifests are never held back.
-    pub streams_per_host: u32,
-    /// How long a stream waits for its turn.
-    pub stream_wait: HumanDuration,
-    /// How long a programme guide is kept.
-    pub epg_ttl: HumanDuration,
-    /// Shared work: many viewers, one request upstream.
-    pub cache: MediaCacheConfig,
-    /// HLS playlists.
-    pub hls: HlsConfig,
-    /// DASH manifests.
-    pub dash: DashConfig,
-    /// Being used in the place of another proxy.
-    pub compat: MediaCompatConfig,
-}
-
-impl Default for MediaConfig {
-    fn default() -> Self {
-        Self {
-            enabled: true,
-            path: "/media".into(),
-            public_url: None,
-            api_password: None,
-            user: Vec::new(),
-            link_key: Vec::new(),
-            trusted_proxies: Vec::new(),
-            cors: Vec::new(),
-            allow_private: Vec::new(),
-            user_agent: "Interflow".into(),
-            redirects: 10,
-            resume: 3,
-            resume_delay: HumanDuration::from_millis(250),
-            document_bytes: ByteSize(64 << 20),
-            playlist_bytes: ByteSize(32 << 20),
-            rewritten_bytes: ByteSize(96 << 20),
-            streams_per_host: 0,
-            stream_wait: HumanDuration::from_secs(30),
-            epg_ttl: HumanDuration::from_secs(3600),
-            cache: MediaCacheConfig::default(),
-            hls: HlsConfig::default(),
-            dash: DashConfig::default(),
-            compat: MediaCompatConfig::default(),
-        }
+config_sections! {
+    /// Media through the gateway port: relay, HLS, DASH, decryption with configured keys, links.
+    pub struct MediaConfig {
+        /// Whether the endpoints are there.
+        pub enabled: bool = true,
+        /// The path below which they stand: `/media/proxy/stream` and so on.
+        pub path: String = "/media".into(),
+        /// How players reach this gateway, when that is not what their `Host` field says: `https://tv.example.com`.
+        pub public_url: Option<String>,
+        /// The password that requests show as `api_password` (in the query or as a field of that name). Without one, and
+        /// without users, only programs on this machine are served, and signed links. May be `env:NAME` or `file:PATH`.
+        #[serde(serialize_with = "hidden")]
+        pub api_password: Option<String>,
+        /// Users with a password each; the flow carries the user's name, and limits by user hold for it.
+        pub user: Vec<MediaUser>,
+        /// The secrets that links are sealed with. The first one seals, all of them open; when there is none, one is made
+        /// and kept in the data folder.
+        pub link_key: Vec<LinkKey>,
+        /// Reverse proxies whose `X-Forwarded-For`, `-Proto` and `-Host` are believed, besides those of `gateway.trusted_proxies`.
+        #[schemars(with = "Vec<String>")]
+        pub trusted_proxies: Vec<IpNet>,
+        /// Web pages (origins such as `https://player.example.com`, or `*`) whose scripts may read what is served without a
+        /// signed link. With a signed link any page may.
+        pub cors: Vec<String>,
+        /// Private, loopback and other special addresses that may be fetched from all the same: `192.168.1.0/24`.
+        #[schemars(with = "Vec<String>")]
+        pub allow_private: Vec<IpNet>,
+        /// `User-Agent` upstream, when a link gives none. In the place of mediaflow-proxy (`compat.mediaflow`), a browser's
+        /// unless another one is set here.
+        pub user_agent: String = "Interflow".into(),
+        /// How many redirects are followed.
+        pub redirects: u8 = 10,
+        /// How often a body that broke off is asked for again from where it stopped.
+        pub resume: u8 = 3,
+        /// How long to wait before that.
+        pub resume_delay: HumanDuration = HumanDuration::from_millis(250),
+        /// The largest document that is read: a programme guide, an index of a file, an initialization section.
+        pub document_bytes: ByteSize = ByteSize(64 << 20),
+        /// The largest playlist or manifest that is read, decoded when it came coded; `document_bytes` bounds it as well.
+        pub playlist_bytes: ByteSize = ByteSize(32 << 20),
+        /// The largest playlist or manifest that is written, with each address made one of this gateway.
+        pub rewritten_bytes: ByteSize = ByteSize(96 << 20),
+        /// Streams at once from one host, 0 for any number; playlists and manifests are never held back.
+        pub streams_per_host: u32,
+        /// How long a stream waits for its turn.
+        pub stream_wait: HumanDuration = HumanDuration::from_secs(30),
+        /// How long a programme guide is kept.
+        pub epg_ttl: HumanDuration = HumanDuration::from_secs(3600),
+        /// Shared work: many viewers, one request upstream.
+        pub cache: MediaCacheConfig,
+        /// HLS playlists.
+        pub hls: HlsConfig,
+        /// DASH manifests.
+        pub dash: DashConfig,
+        /// Being used in the place of another proxy.
+        pub compat: MediaCompatConfig,
     }
 }
 
@@ -118,58 +89,38 @@ pub struct LinkKey {
     pub secret: String,
 }
 
-/// Shared work.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default)]
-pub struct MediaCacheConfig {
-    /// Memory for segments, keys and playlists together; 0 turns sharing off.
-    pub memory: ByteSize,
-    /// The largest body that is shared; longer ones are relayed to each viewer.
-    pub entry: ByteSize,
-    /// How long a segment is kept.
-    pub ttl: HumanDuration,
-    /// How long a playlist or manifest is kept.
-    pub playlist_ttl: HumanDuration,
-    /// Disk for segments as they came from origins; 0 for none. They outlive a restart. What was decrypted here is never
-    /// written.
-    pub disk: ByteSize,
-    /// How long a segment is kept on disk.
-    pub disk_ttl: HumanDuration,
-    /// How many segments are fetched ahead of a player that plays on; 0 for none.
-    pub prefetch: u8,
-}
-
-impl Default for MediaCacheConfig {
-    fn default() -> Self {
-        Self {
-            memory: ByteSize(64 << 20),
-            entry: ByteSize(16 << 20),
-            ttl: HumanDuration::from_secs(60),
-            playlist_ttl: HumanDuration::from_millis(500),
-            disk: ByteSize(0),
-            disk_ttl: HumanDuration::from_secs(3600),
-            prefetch: 0,
-        }
+config_sections! {
+    /// Shared work.
+    pub struct MediaCacheConfig {
+        /// Memory for segments, keys and playlists together; 0 turns sharing off.
+        pub memory: ByteSize = ByteSize(64 << 20),
+        /// The largest body that is shared; longer ones are relayed to each viewer.
+        pub entry: ByteSize = ByteSize(16 << 20),
+        /// How long a segment is kept.
+        pub ttl: HumanDuration = HumanDuration::from_secs(60),
+        /// How long a playlist or manifest is kept.
+        pub playlist_ttl: HumanDuration = HumanDuration::from_millis(500),
+        /// Disk for segments as they came from origins; 0 for none. They outlive a restart. What was decrypted here is never
+        /// written.
+        pub disk: ByteSize,
+        /// How long a segment is kept on disk.
+        pub disk_ttl: HumanDuration = HumanDuration::from_secs(3600),
+        /// How many segments are fetched ahead of a player that plays on; 0 for none.
+        pub prefetch: u8,
     }
 }
 
-/// HLS playlists.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default)]
-pub struct HlsConfig {
-    /// Where players get segments from.
-    pub segments: SegmentRoute,
-    /// Base address for `segments = "stremio"`: `http://127.0.0.1:11470`.
-    pub stremio_url: Option<String>,
-    /// What becomes of keys of AES-128 and SAMPLE-AES.
-    pub keys: HlsKeyMode,
-    /// `EXT-X-START` for live playlists that have none, in seconds before the end (`-18`); 0 for none.
-    pub live_start: f64,
-}
-
-impl Default for HlsConfig {
-    fn default() -> Self {
-        Self { segments: SegmentRoute::Proxy, stremio_url: None, keys: HlsKeyMode::Relay, live_start: 0.0 }
+config_sections! {
+    /// HLS playlists.
+    pub struct HlsConfig {
+        /// Where players get segments from.
+        pub segments: SegmentRoute = SegmentRoute::Proxy,
+        /// Base address for `segments = "stremio"`: `http://127.0.0.1:11470`.
+        pub stremio_url: Option<String>,
+        /// What becomes of keys of AES-128 and SAMPLE-AES.
+        pub keys: HlsKeyMode = HlsKeyMode::Relay,
+        /// `EXT-X-START` for live playlists that have none, in seconds before the end (`-18`); 0 for none.
+        pub live_start: f64,
     }
 }
 
@@ -199,37 +150,25 @@ pub enum HlsKeyMode {
     Apply,
 }
 
-/// DASH manifests.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default)]
-pub struct DashConfig {
-    /// The most segments that a live HLS playlist made from a manifest lists; 0 for the whole time-shift window.
-    pub live_segments: u32,
-    /// Make MPEG-TS segments of them unless a link says otherwise.
-    pub remux_to_ts: bool,
-}
-
-impl Default for DashConfig {
-    fn default() -> Self {
-        Self { live_segments: 60, remux_to_ts: false }
+config_sections! {
+    /// DASH manifests.
+    pub struct DashConfig {
+        /// The most segments that a live HLS playlist made from a manifest lists; 0 for the whole time-shift window.
+        pub live_segments: u32 = 60,
+        /// Make MPEG-TS segments of them unless a link says otherwise.
+        pub remux_to_ts: bool,
     }
 }
 
-/// Being used in the place of another proxy.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default)]
-pub struct MediaCompatConfig {
-    /// Answer at the paths of mediaflow-proxy too (`/proxy/…`, `/playlist/…`, `/generate_url`, Xtream Codes at the
-    /// root), on its port too, and read its links.
-    #[serde(rename = "mediaflow")]
-    pub enabled: bool,
-    /// The port beside the gateway's own on which programs look for mediaflow-proxy; 0 for none.
-    pub port: u16,
-}
-
-impl Default for MediaCompatConfig {
-    fn default() -> Self {
-        Self { enabled: false, port: 8888 }
+config_sections! {
+    /// Being used in the place of another proxy.
+    pub struct MediaCompatConfig {
+        /// Answer at the paths of mediaflow-proxy too (`/proxy/…`, `/playlist/…`, `/generate_url`, Xtream Codes at the
+        /// root), on its port too, and read its links.
+        #[serde(rename = "mediaflow")]
+        pub enabled: bool,
+        /// The port beside the gateway's own on which programs look for mediaflow-proxy; 0 for none.
+        pub port: u16 = 8888,
     }
 }
 

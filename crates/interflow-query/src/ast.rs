@@ -1,6 +1,7 @@
 //! The syntax tree of a query, kept in a normal form so that its text parses back to the same tree, and equal queries
 //! have equal trees.
 
+use interflow_types::labelled_enum;
 use ipnet::IpNet;
 
 use crate::key::{Flag, Key};
@@ -189,25 +190,14 @@ impl RegexSource {
     }
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum CompareOp {
-    Lt,
-    Le,
-    Eq,
-    Ge,
-    Gt,
-}
-
-impl CompareOp {
-    /// The operator as written before the value; empty for equality.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Lt => "<",
-            Self::Le => "<=",
-            Self::Eq => "",
-            Self::Ge => ">=",
-            Self::Gt => ">",
-        }
+labelled_enum! {
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum CompareOp {
+        Lt "<",
+        Le "<=",
+        Eq "",
+        Ge ">=",
+        Gt ">",
     }
 }
 

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
+use interflow_types::config_sections;
 use interflow_types::schema::JsonSchema;
 use interflow_types::units::ByteSize;
 use serde::{Deserialize, Serialize};
@@ -12,69 +13,64 @@ use crate::{BackendConfig, FindingCache, ModelConfig};
 /// The name under which the policy of `[redact]` itself is selected.
 pub const MAIN_POLICY: &str = "default";
 
-/// Redaction of personal data and secrets in traffic to LLM providers: what is redacted, where, and what is restored.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-pub struct RedactConfig {
-    /// What is done with requests to providers through the gateway.
-    pub gateway: RedactMode,
-    /// What is done with requests to providers that clients send through the proxy.
-    pub proxied: RedactMode,
-    /// The policy file: Interflow's TOML, or Phileas's JSON. If unset, `policy.toml` in the data folder, which the web
-    /// UI writes; if that does not exist, the built-in policy redacts all personal data and every secret. Relative to the
-    /// data folder.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub policy: Option<PathBuf>,
-    /// Further policy files, by the names under which virtual keys select them (`policy = "NAME"` in the keys file) and
-    /// clients of `/api/filter` (`p`). `default` is the policy above. Relative to the data folder.
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    pub policies: BTreeMap<String, PathBuf>,
-    /// The context that a policy's conditions may test.
-    pub context: String,
-    /// Whether placeholders in responses are replaced by the original values.
-    pub restore: bool,
-    /// What is done with personal data and secrets in responses. If enabled, a stream is delayed by about 200 bytes per
-    /// text. Where requests are only flagged, responses are too.
-    pub responses: OutboundMode,
-    /// Whether members that only describe a request (`metadata`, `user`, `labels`) are inspected too.
-    pub metadata: bool,
-    /// What is done with personal data and secrets in the path and query of a provider's URL. The model's name is
-    /// not inspected.
-    pub url: AddressRule,
-    /// What is done with personal data and secrets in header fields that neither HTTP nor the provider nor its SDK
-    /// defines. Credentials are not inspected.
-    pub headers: AddressRule,
-    /// What is done with requests to a provider whose body has an unknown format, so that the position of its text is
-    /// not certain.
-    pub unknown: UnknownRule,
-    /// What is done with images and videos in prompts.
-    pub images: MediaRule,
-    /// What is done with audio in prompts and in uploads.
-    pub audio: MediaRule,
-    /// What is done with documents that are not plain text, such as PDF.
-    pub documents: MediaRule,
-    /// Maximum decoded size of a request or a complete response that is inspected; larger ones are rejected.
-    pub max_body: ByteSize,
-    /// How many texts of conversations are cached with their findings, so that a history is not scanned again with
-    /// every turn.
-    pub finding_cache_size: usize,
-    /// How much memory these findings may take. It counts towards `limits.held_bytes`, of which it is an eighth at most.
-    pub finding_cache_bytes: ByteSize,
-    /// How many conversations that a provider continues by an id are remembered, for their placeholders.
-    pub conversations: usize,
-    /// The secret from which placeholders are derived, the same for every replica: `env:NAME` or `file:PATH`. If unset,
-    /// one is generated in the data folder.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub secret: Option<String>,
-    /// External PII detectors that are called before a request is sent.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub backend: Vec<BackendConfig>,
-    /// A model of names that runs in this process and whose findings are weighed with those of the built-in detectors;
-    /// for requests that are redacted.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub model: Option<ModelConfig>,
-    /// Exceptions in order; the first match applies, and what it does not set stays as above.
-    pub route: Vec<RedactRoute>,
+config_sections! {
+    /// Redaction of personal data and secrets in traffic to LLM providers: what is redacted, where, and what is restored.
+    pub struct RedactConfig {
+        /// What is done with requests to providers through the gateway.
+        pub gateway: RedactMode = RedactMode::Redact,
+        /// What is done with requests to providers that clients send through the proxy.
+        pub proxied: RedactMode = RedactMode::Flag,
+        /// The policy file: Interflow's TOML, or Phileas's JSON. If unset, `policy.toml` in the data folder, which the web
+        /// UI writes; if that does not exist, the built-in policy redacts all personal data and every secret. Relative to the
+        /// data folder.
+        pub policy: Option<PathBuf>,
+        /// Further policy files, by the names under which virtual keys select them (`policy = "NAME"` in the keys file) and
+        /// clients of `/api/filter` (`p`). `default` is the policy above. Relative to the data folder.
+        pub policies: BTreeMap<String, PathBuf>,
+        /// The context that a policy's conditions may test.
+        pub context: String,
+        /// Whether placeholders in responses are replaced by the original values.
+        pub restore: bool = true,
+        /// What is done with personal data and secrets in responses. If enabled, a stream is delayed by about 200 bytes per
+        /// text. Where requests are only flagged, responses are too.
+        pub responses: OutboundMode = OutboundMode::Off,
+        /// Whether members that only describe a request (`metadata`, `user`, `labels`) are inspected too.
+        pub metadata: bool = true,
+        /// What is done with personal data and secrets in the path and query of a provider's URL. The model's name is
+        /// not inspected.
+        pub url: AddressRule = AddressRule::Redact,
+        /// What is done with personal data and secrets in header fields that neither HTTP nor the provider nor its SDK
+        /// defines. Credentials are not inspected.
+        pub headers: AddressRule = AddressRule::Redact,
+        /// What is done with requests to a provider whose body has an unknown format, so that the position of its text is
+        /// not certain.
+        pub unknown: UnknownRule = UnknownRule::Refuse,
+        /// What is done with images and videos in prompts.
+        pub images: MediaRule = MediaRule::Pass,
+        /// What is done with audio in prompts and in uploads.
+        pub audio: MediaRule = MediaRule::Pass,
+        /// What is done with documents that are not plain text, such as PDF.
+        pub documents: MediaRule = MediaRule::Pass,
+        /// Maximum decoded size of a request or a complete response that is inspected; larger ones are rejected.
+        pub max_body: ByteSize = ByteSize(50 << 20),
+        /// How many texts of conversations are cached with their findings, so that a history is not scanned again with
+        /// every turn.
+        pub finding_cache_size: usize = 20_000,
+        /// How much memory these findings may take. It counts towards `limits.held_bytes`, of which it is an eighth at most.
+        pub finding_cache_bytes: ByteSize = ByteSize(FindingCache::DEFAULT_MAX_BYTES as u64),
+        /// How many conversations that a provider continues by an id are remembered, for their placeholders.
+        pub conversations: usize = 1_000,
+        /// The secret from which placeholders are derived, the same for every replica: `env:NAME` or `file:PATH`. If unset,
+        /// one is generated in the data folder.
+        pub secret: Option<String>,
+        /// External PII detectors that are called before a request is sent.
+        pub backend: Vec<BackendConfig>,
+        /// A model of names that runs in this process and whose findings are weighed with those of the built-in detectors;
+        /// for requests that are redacted.
+        pub model: Option<ModelConfig>,
+        /// Exceptions in order; the first match applies, and what it does not set stays as above.
+        pub route: Vec<RedactRoute>,
+    }
 }
 
 /// What is done with a request.
@@ -188,35 +184,6 @@ impl RedactConfig {
     /// Whether a virtual key may select the policy of this name.
     pub fn has_policy(&self, name: &str) -> bool {
         name == MAIN_POLICY || self.policies.contains_key(name)
-    }
-}
-
-impl Default for RedactConfig {
-    fn default() -> Self {
-        Self {
-            gateway: RedactMode::Redact,
-            proxied: RedactMode::Flag,
-            policy: None,
-            policies: BTreeMap::new(),
-            context: String::new(),
-            restore: true,
-            responses: OutboundMode::Off,
-            metadata: true,
-            url: AddressRule::Redact,
-            headers: AddressRule::Redact,
-            unknown: UnknownRule::Refuse,
-            images: MediaRule::Pass,
-            audio: MediaRule::Pass,
-            documents: MediaRule::Pass,
-            max_body: ByteSize(50 << 20),
-            finding_cache_size: 20_000,
-            finding_cache_bytes: ByteSize(FindingCache::DEFAULT_MAX_BYTES as u64),
-            conversations: 1_000,
-            secret: None,
-            backend: Vec::new(),
-            model: None,
-            route: Vec::new(),
-        }
     }
 }
 

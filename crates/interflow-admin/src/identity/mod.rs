@@ -7,35 +7,25 @@ pub mod token_lifetimes;
 pub mod tokens;
 
 use interflow_types::Timestamp;
+use interflow_types::labelled_enum;
 use interflow_types::schema::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::auth::person_sessions::PersonSession;
 
-/// What somebody may do. A role is a set of these; bodies are a right of their own.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum Right {
-    /// See flows without contents, figures, rules and the state of the instance.
-    View,
-    /// Read bodies, messages and conversations, and export flows.
-    ReadBodies,
-    /// Decide about pending requests, tag and comment, import, send requests.
-    Operate,
-    /// Change settings, policies, keys, secrets and tokens; delete recordings; read the audit trail.
-    Administer,
-}
-
-impl Right {
-    pub const ALL: [Self; 4] = [Self::View, Self::ReadBodies, Self::Operate, Self::Administer];
-
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::View => "view",
-            Self::ReadBodies => "read_bodies",
-            Self::Operate => "operate",
-            Self::Administer => "administer",
-        }
+labelled_enum! {
+    /// What somebody may do. A role is a set of these; bodies are a right of their own.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+    #[serde(rename_all = "snake_case")]
+    pub enum Right {
+        /// See flows without contents, figures, rules and the state of the instance.
+        View "view",
+        /// Read bodies, messages and conversations, and export flows.
+        ReadBodies "read_bodies",
+        /// Decide about pending requests, tag and comment, import, send requests.
+        Operate "operate",
+        /// Change settings, policies, keys, secrets and tokens; delete recordings; read the audit trail.
+        Administer "administer",
     }
 }
 
@@ -74,27 +64,21 @@ impl Rights {
     }
 }
 
-/// The role of a person or a token.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum Role {
-    /// Sees flows without contents.
-    Viewer,
-    /// Also decides about pending requests, tags, imports and sends requests.
-    Operator,
-    /// May do everything.
-    Admin,
+labelled_enum! {
+    /// The role of a person or a token.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+    #[serde(rename_all = "lowercase")]
+    pub enum Role {
+        /// Sees flows without contents.
+        Viewer "viewer",
+        /// Also decides about pending requests, tags, imports and sends requests.
+        Operator "operator",
+        /// May do everything.
+        Admin "admin",
+    }
 }
 
 impl Role {
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Viewer => "viewer",
-            Self::Operator => "operator",
-            Self::Admin => "admin",
-        }
-    }
-
     pub const fn rights(self) -> Rights {
         match self {
             Self::Viewer => Rights::VIEW,

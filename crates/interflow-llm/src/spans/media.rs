@@ -1,28 +1,22 @@
 //! Media in bodies: base64 images, audio and documents, and placeholders for media that is removed.
 
+use interflow_types::labelled_enum;
 use std::ops::Range;
 
 use super::{SpanKind, words};
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum MediaKind {
-    /// An image or a video.
-    Image,
-    Audio,
-    /// A document, or anything else that is neither image nor audio.
-    Document,
+labelled_enum! {
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+    pub enum MediaKind {
+        /// An image or a video.
+        Image "image",
+        Audio "audio",
+        /// A document, or anything else that is neither image nor audio.
+        Document "document",
+    }
 }
 
 impl MediaKind {
-    /// The name in placeholders, tags and errors.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Image => "image",
-            Self::Audio => "audio",
-            Self::Document => "document",
-        }
-    }
-
     /// Estimates the tokens of media of this kind, by its size in bytes: APIs count an image by its resolution, audio
     /// by its length and a document by its pages, which only a decoder could tell.
     pub const fn estimated_tokens(self, bytes: usize) -> u64 {

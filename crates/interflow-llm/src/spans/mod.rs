@@ -11,6 +11,7 @@ mod places;
 mod span_walker;
 mod words;
 
+use interflow_types::labelled_enum;
 use std::ops::Range;
 
 use interflow_types::schema::JsonSchema;
@@ -38,44 +39,29 @@ pub struct TextSpan {
     pub place: TextPlace,
 }
 
-/// Where a text is in the message model: who wrote it, as far as the body says.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum TextPlace {
-    /// The body does not say.
-    #[default]
-    Unknown,
-    /// A system prompt or a developer's message.
-    System,
-    User,
-    /// The model's reply, now or earlier.
-    Assistant,
-    /// The model's reasoning.
-    Thinking,
-    /// The description of a tool.
-    ToolDefinition,
-    /// A tool call's arguments.
-    ToolCall,
-    /// What a tool returned.
-    ToolResult,
-    /// A document that was sent along.
-    Document,
-}
-
-impl TextPlace {
-    /// Its name in the configuration.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Unknown => "unknown",
-            Self::System => "system",
-            Self::User => "user",
-            Self::Assistant => "assistant",
-            Self::Thinking => "thinking",
-            Self::ToolDefinition => "tool_definition",
-            Self::ToolCall => "tool_call",
-            Self::ToolResult => "tool_result",
-            Self::Document => "document",
-        }
+labelled_enum! {
+    /// Where a text is in the message model: who wrote it, as far as the body says.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+    #[serde(rename_all = "snake_case")]
+    pub enum TextPlace {
+        /// The body does not say.
+        #[default]
+        Unknown "unknown",
+        /// A system prompt or a developer's message.
+        System "system",
+        User "user",
+        /// The model's reply, now or earlier.
+        Assistant "assistant",
+        /// The model's reasoning.
+        Thinking "thinking",
+        /// The description of a tool.
+        ToolDefinition "tool_definition",
+        /// A tool call's arguments.
+        ToolCall "tool_call",
+        /// What a tool returned.
+        ToolResult "tool_result",
+        /// A document that was sent along.
+        Document "document",
     }
 }
 

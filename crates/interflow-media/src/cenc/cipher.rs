@@ -138,6 +138,7 @@ fn for_each_batch(data: &mut [u8], crypt: usize, skip: usize, mut each: impl FnM
 
 #[cfg(test)]
 mod tests {
+    use super::super::keys::ContentKey;
     use super::*;
     use proptest::prelude::*;
 

@@ -1,5 +1,6 @@
 //! Protection information of a sample entry (`sinf`; ISO 14496-12 8.12, ISO 23001-7 8 and 9), and `pssh`.
 
+use interflow_types::labelled_enum;
 use std::fmt;
 
 use super::cipher::CipherBlock;
@@ -12,28 +13,18 @@ const PIFF_TENC: [u8; 16] = *b"\x89\x74\xdb\xce\x7b\xe7\x4c\x51\x84\xf9\x71\x48\
 /// `uuid` of PIFF's protection system header, the predecessor of `pssh`.
 const PIFF_PSSH: [u8; 16] = *b"\xd0\x8a\x4f\x18\x10\xf3\x4a\x82\xb6\xc8\x32\xd8\xab\xa1\x83\xd3";
 
-/// A protection scheme of ISO 23001-7. PIFF's two map to `cenc` and `cbc1`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ProtectionScheme {
-    /// CTR mode over all protected bytes.
-    Cenc,
-    /// CTR mode over the encrypted blocks of a pattern.
-    Cens,
-    /// CBC mode; the chain continues through all subsamples of a sample.
-    Cbc1,
-    /// CBC with a block pattern, restarted in each subsample, usually with a constant IV; Apple's variant.
-    Cbcs,
-}
-
-impl ProtectionScheme {
-    /// The scheme's four characters as in `schm` (ISO 23001-7 4.2).
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Cenc => "cenc",
-            Self::Cens => "cens",
-            Self::Cbc1 => "cbc1",
-            Self::Cbcs => "cbcs",
-        }
+labelled_enum! {
+    /// A protection scheme of ISO 23001-7. PIFF's two map to `cenc` and `cbc1`.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum ProtectionScheme {
+        /// CTR mode over all protected bytes.
+        Cenc "cenc",
+        /// CTR mode over the encrypted blocks of a pattern.
+        Cens "cens",
+        /// CBC mode; the chain continues through all subsamples of a sample.
+        Cbc1 "cbc1",
+        /// CBC with a block pattern, restarted in each subsample, usually with a constant IV; Apple's variant.
+        Cbcs "cbcs",
     }
 }
 

@@ -1,6 +1,7 @@
 //! The manifest model, with inheritance and base URLs resolved, so that the writers need no knowledge of it.
 
 use interflow_types::Result;
+use interflow_types::labelled_enum;
 
 use super::addressing::{AddressingMode, SegmentAddressing, availability_offset};
 use super::manifest_error;
@@ -51,31 +52,22 @@ pub struct DashPeriod {
     pub sets: Vec<AdaptationSet>,
 }
 
-/// The content type of an adaptation set.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum DashMediaKind {
-    Video,
-    Audio,
-    Text,
-    Image,
-    /// Anything else, which only DASH players can use.
-    Other,
+labelled_enum! {
+    /// The content type of an adaptation set.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+    pub enum DashMediaKind {
+        Video "video",
+        Audio "audio",
+        Text "text",
+        Image "image",
+        /// Anything else, which only DASH players can use.
+        Other "other",
+    }
 }
 
 impl DashMediaKind {
     pub fn from_name(name: &str) -> Option<Self> {
         [Self::Video, Self::Audio, Self::Text, Self::Image].into_iter().find(|kind| kind.as_str() == name)
-    }
-
-    /// The name in URLs and playlists.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Video => "video",
-            Self::Audio => "audio",
-            Self::Text => "text",
-            Self::Image => "image",
-            Self::Other => "other",
-        }
     }
 }
 

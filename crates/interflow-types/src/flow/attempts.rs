@@ -1,6 +1,7 @@
 //! The attempts at which a gateway sends a client's request: to several providers, or several times to one. They are part
 //! of the client's flow and have none of their own in the record.
 
+use crate::labelled_enum;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -58,29 +59,19 @@ pub struct Attempt {
     pub cost: Option<u64>,
 }
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum AttemptState {
-    /// Not answered yet.
-    #[default]
-    Running,
-    /// Its response went to the client.
-    Served,
-    /// It failed, or its response was one after which another attempt is made.
-    Failed,
-    /// It was given up, because another attempt was faster or the client left.
-    Cancelled,
-}
-
-impl AttemptState {
-    /// The published label, such as `served`.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Running => "running",
-            Self::Served => "served",
-            Self::Failed => "failed",
-            Self::Cancelled => "cancelled",
-        }
+labelled_enum! {
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+    #[serde(rename_all = "lowercase")]
+    pub enum AttemptState {
+        /// Not answered yet.
+        #[default]
+        Running "running",
+        /// Its response went to the client.
+        Served "served",
+        /// It failed, or its response was one after which another attempt is made.
+        Failed "failed",
+        /// It was given up, because another attempt was faster or the client left.
+        Cancelled "cancelled",
     }
 }
 

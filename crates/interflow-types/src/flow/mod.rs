@@ -7,6 +7,7 @@ pub mod original;
 pub mod recorder;
 pub mod timings;
 
+use crate::labelled_enum;
 use std::any::Any;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -20,95 +21,53 @@ use crate::{
     Timestamp,
 };
 
-/// How a request or tunnel reached the proxy.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum EntryKind {
-    /// A proxy request in absolute-form.
-    Absolute,
-    /// A CONNECT tunnel.
-    Connect,
-    /// A SOCKS5 tunnel.
-    Socks5,
-    /// A connection redirected by the firewall; the client is not aware of the proxy.
-    Transparent,
-    /// A connection from a client that takes the proxy for the origin; SNI or `Host` selects the origin.
-    Reverse,
-    /// A request in origin-form to a gateway route.
-    Gateway,
-    /// A request that Interflow itself sends: a replay, or a stage's own request.
-    Internal,
-}
-
-impl EntryKind {
-    /// In the order of their stored numbers.
-    pub const ALL: [Self; 7] =
-        [Self::Absolute, Self::Connect, Self::Socks5, Self::Transparent, Self::Reverse, Self::Gateway, Self::Internal];
-
-    /// The name in records and queries, which must not change.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Absolute => "absolute",
-            Self::Connect => "connect",
-            Self::Socks5 => "socks5",
-            Self::Transparent => "transparent",
-            Self::Reverse => "reverse",
-            Self::Gateway => "gateway",
-            Self::Internal => "internal",
-        }
+labelled_enum! {
+    /// How a request or tunnel reached the proxy.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+    #[serde(rename_all = "lowercase")]
+    pub enum EntryKind {
+        /// A proxy request in absolute-form.
+        Absolute "absolute",
+        /// A CONNECT tunnel.
+        Connect "connect",
+        /// A SOCKS5 tunnel.
+        Socks5 "socks5",
+        /// A connection redirected by the firewall; the client is not aware of the proxy.
+        Transparent "transparent",
+        /// A connection from a client that takes the proxy for the origin; SNI or `Host` selects the origin.
+        Reverse "reverse",
+        /// A request in origin-form to a gateway route.
+        Gateway "gateway",
+        /// A request that Interflow itself sends: a replay, or a stage's own request.
+        Internal "internal",
     }
 }
 
-/// Why the bytes of a tunnel were passed through without inspection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Passthrough {
-    InterceptionOff,
-    /// Only listed hosts are intercepted, and this one is not listed.
-    NotListed,
-    /// The configuration excludes the host from interception.
-    Excluded,
-    /// A rule or another stage decided it.
-    Rule,
-    /// The client rejects Interflow's certificate for this host although it trusts the CA: certificate pinning.
-    PinningBypass,
-    /// The bytes are neither TLS nor HTTP.
-    UnknownProtocol,
-    /// The server spoke first, as in SMTP or SSH; HTTP and TLS servers wait for the client.
-    ServerFirst,
-    /// The decrypted content is not HTTP.
-    NotHttp,
-    /// The tunnel leads to another proxy, from which a further tunnel is requested.
-    NestedProxy,
+labelled_enum! {
+    /// Why the bytes of a tunnel were passed through without inspection.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+    pub enum Passthrough {
+        InterceptionOff "interception_off",
+        /// Only listed hosts are intercepted, and this one is not listed.
+        NotListed "not_listed",
+        /// The configuration excludes the host from interception.
+        Excluded "excluded",
+        /// A rule or another stage decided it.
+        Rule "rule",
+        /// The client rejects Interflow's certificate for this host although it trusts the CA: certificate pinning.
+        PinningBypass "pinning_bypass",
+        /// The bytes are neither TLS nor HTTP.
+        UnknownProtocol "unknown_protocol",
+        /// The server spoke first, as in SMTP or SSH; HTTP and TLS servers wait for the client.
+        ServerFirst "server_first",
+        /// The decrypted content is not HTTP.
+        NotHttp "not_http",
+        /// The tunnel leads to another proxy, from which a further tunnel is requested.
+        NestedProxy "nested_proxy",
+    }
 }
 
 impl Passthrough {
-    pub const ALL: [Self; 9] = [
-        Self::InterceptionOff,
-        Self::NotListed,
-        Self::Excluded,
-        Self::Rule,
-        Self::PinningBypass,
-        Self::UnknownProtocol,
-        Self::ServerFirst,
-        Self::NotHttp,
-        Self::NestedProxy,
-    ];
-
-    /// The label in records and queries, which must not change.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::InterceptionOff => "interception_off",
-            Self::NotListed => "not_listed",
-            Self::Excluded => "excluded",
-            Self::Rule => "rule",
-            Self::PinningBypass => "pinning_bypass",
-            Self::UnknownProtocol => "unknown_protocol",
-            Self::ServerFirst => "server_first",
-            Self::NotHttp => "not_http",
-            Self::NestedProxy => "nested_proxy",
-        }
-    }
-
     pub fn from_label(label: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|p| p.as_str() == label)
     }

@@ -1,5 +1,6 @@
 //! The interface between the request pipeline and whatever records flows: [`Recorder`] and [`FlowRecording`].
 
+use crate::labelled_enum;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
@@ -10,25 +11,17 @@ use bytes::Bytes;
 
 use crate::{Error, Flow, Headers, RequestHead, ResponseHead, Timestamp};
 
-/// The direction in which data travels, seen from the client: requests go to the origin, responses come from it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum Direction {
-    Request,
-    Response,
+labelled_enum! {
+    /// The direction in which data travels, seen from the client: requests go to the origin, responses come from it.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+    #[serde(rename_all = "lowercase")]
+    pub enum Direction {
+        Request "request",
+        Response "response",
+    }
 }
 
 impl Direction {
-    /// In the order of their stored numbers.
-    pub const ALL: [Self; 2] = [Self::Request, Self::Response];
-
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Request => "request",
-            Self::Response => "response",
-        }
-    }
-
     #[must_use]
     pub const fn opposite(self) -> Self {
         match self {

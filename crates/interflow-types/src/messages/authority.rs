@@ -1,5 +1,6 @@
 //! The authority of an origin: scheme, host and port.
 
+use crate::labelled_enum;
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::str::FromStr;
@@ -9,30 +10,22 @@ use serde::{Deserialize, Serialize};
 
 use crate::schema::JsonSchema;
 
-/// `http` or `https`; `ws` and `wss` are the same on the wire.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum Scheme {
-    Http,
-    Https,
+labelled_enum! {
+    /// `http` or `https`; `ws` and `wss` are the same on the wire.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+    #[serde(rename_all = "lowercase")]
+    pub enum Scheme {
+        Http "http",
+        Https "https",
+    }
 }
 
 impl Scheme {
-    /// In the order of their stored numbers.
-    pub const ALL: [Self; 2] = [Self::Http, Self::Https];
-
     /// The port used if the authority has none (RFC 9110 4.2).
     pub const fn default_port(self) -> u16 {
         match self {
             Self::Http => 80,
             Self::Https => 443,
-        }
-    }
-
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Http => "http",
-            Self::Https => "https",
         }
     }
 

@@ -1,5 +1,6 @@
 //! Requests and responses: heads, targets and URLs, and heads with their bodies.
 
+use crate::labelled_enum;
 use std::fmt;
 
 use bytes::Bytes;
@@ -8,23 +9,17 @@ use crate::{Authority, AuthorityError, Body, ByteStr, Headers, Scheme};
 
 pub use http::{Method, StatusCode};
 
-/// The HTTP version of a message on one side (downstream or upstream).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum HttpVersion {
-    Http10,
-    Http11,
-    H2,
+labelled_enum! {
+    /// The HTTP version of a message on one side (downstream or upstream).
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+    pub enum HttpVersion {
+        Http10 "HTTP/1.0",
+        Http11 "HTTP/1.1",
+        H2 "HTTP/2",
+    }
 }
 
 impl HttpVersion {
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Http10 => "HTTP/1.0",
-            Self::Http11 => "HTTP/1.1",
-            Self::H2 => "HTTP/2",
-        }
-    }
-
     pub const fn is_http1(self) -> bool {
         matches!(self, Self::Http10 | Self::Http11)
     }
