@@ -61,7 +61,7 @@ pub struct AdminAuditConfig {
     pub enabled: bool,
     /// The file, relative to the data directory. Its lines are hash-chained (`interflow audit verify`).
     pub file: PathBuf,
-    /// A secret for keyed hashes (HMAC), so that nobody without it can forge the chain: `env:NAME` or `file:PATH`.
+    /// A secret for keyed hashes (HMAC), without which the chain cannot be forged: `env:NAME` or `file:PATH`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub key: Option<String>,
     /// The size at which the file is rotated; the old one becomes `FILE.1`.

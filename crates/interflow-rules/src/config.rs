@@ -20,7 +20,7 @@ pub struct RulesConfig {
     pub on_failure: OnFailure,
     /// How long `hold` waits for a decision.
     pub hold_timeout: HumanDuration,
-    /// Maximum number of flows held at once; further ones are treated as if nobody had decided.
+    /// Maximum number of flows held at once; further ones are treated as undecided in time.
     pub max_held: usize,
     /// Time limit of one run of a script.
     pub script_timeout: HumanDuration,

@@ -11,10 +11,11 @@ use std::path::Path;
 pub fn check_reference_page(file: &str, page: &str) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference").join(file);
     let written = std::fs::read_to_string(&path).unwrap_or_default();
-    let by_hand = page.lines().next().filter(|first| first.starts_with("<!--")).and_then(|first| written.split(first).next());
-    let page = &format!("{}{page}", by_hand.unwrap_or_default());
+    let comment = page.lines().next().filter(|first| first.starts_with("<!--"));
+    let by_hand = comment.and_then(|comment| written.split(comment).next()).unwrap_or_default();
+    let page = format!("{by_hand}{page}");
     if std::env::var_os("UPDATE_DOCS").is_some() {
-        std::fs::write(&path, page).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+        std::fs::write(&path, &page).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
     }
     let there = std::fs::read_to_string(&path).unwrap_or_default();
     let differing = there.lines().zip(page.lines()).find(|(old, new)| old != new);

@@ -74,10 +74,7 @@ const COMPARISON: &[(&str, &[Proof])] = &[
     ),
     (
         "reversible redaction: yes, built in",
-        &[Test(
-            "interflow-llm-gateway/tests/gateway/leaks.rs",
-            "gateway_leaks_nothing_in_whole_and_streamed_requests",
-        )],
+        &[Test("interflow-llm-gateway/tests/gateway/leaks.rs", "gateway_leaks_nothing_in_whole_and_streamed_requests")],
     ),
     ("licence: MIT or Apache-2.0", &[Says("Cargo.toml", "license = \"MIT OR Apache-2.0\"")]),
 ];
@@ -148,10 +145,7 @@ const LIMITS: &[(&str, &[Proof])] = &[
         "logins by LDAP or SAML: people log in with OpenID Connect or the admin token.",
         &[
             NoPackage(&["ldap3", "samael", "opensaml"]),
-            Test(
-                "interflow-admin/tests/api/issuer.rs",
-                "a_person_logs_in_with_the_role_and_rights_of_their_groups",
-            ),
+            Test("interflow-admin/tests/api/issuer.rs", "a_person_logs_in_with_the_role_and_rights_of_their_groups"),
             Test(
                 "interflow-admin/tests/api/access_control.rs",
                 "login_page_prompts_for_the_token_and_remembers_the_requested_page",
@@ -163,7 +157,10 @@ const LIMITS: &[(&str, &[Proof])] = &[
         &[
             Test("interflow-redact/src/remote/tests.rs", "presidio_entities_map_to_kinds_and_low_scores_are_ignored"),
             Test("interflow-redact/src/remote/tests.rs", "philter_is_queried_with_bearer_token_and_utf16_offsets"),
-            Test("interflow-redact/src/model/tests.rs", "names_that_only_the_model_knows_are_redacted_under_the_policy"),
+            Test(
+                "interflow-redact/src/model/tests.rs",
+                "names_that_only_the_model_knows_are_redacted_under_the_policy",
+            ),
         ],
     ),
     ("a security scanner (Burp, ZAP), or a managed service.", &[Read("the scope of ARCHITECTURE.md")]),
@@ -183,7 +180,9 @@ fn refuted(proof: &Proof) -> Option<String> {
             let is_test = attributes.is_some_and(|a| a.contains("#[test]") || a.contains("#[tokio::test"));
             (!is_test).then(|| format!("crates/{path} has no test {name}"))
         }
-        Suite(name) => (!root().join(format!("tests/{name}/run")).exists()).then(|| format!("there is no tests/{name}/run")),
+        Suite(name) => {
+            (!root().join(format!("tests/{name}/run")).exists()).then(|| format!("there is no tests/{name}/run"))
+        }
         Says(path, text) => (!file(path).contains(text)).then(|| format!("{path} does not contain {text}")),
         Rows(path, expected) => {
             let text = file(&format!("crates/{path}"));
@@ -271,7 +270,14 @@ fn every_limit_has_a_proof() {
 fn statements_without_a_proof_and_proofs_that_do_not_hold_are_found() {
     let stated = ["a".to_owned(), "b".to_owned()];
     let table: [(&str, &[Proof]); 2] = [
-        ("a", &[Test("interflow/tests/docs/claims.rs", "plain"), Rows("interflow-llm-gateway/data/upstreams.txt", 3), NoPackage(&["tokio"])]),
+        (
+            "a",
+            &[
+                Test("interflow/tests/docs/claims.rs", "plain"),
+                Rows("interflow-llm-gateway/data/upstreams.txt", 3),
+                NoPackage(&["tokio"]),
+            ],
+        ),
         ("c", &[Says("Cargo.toml", "no such text"), Schema("/type", "list"), Suite("none"), Read("")]),
     ];
     assert_eq!(differences(&stated, table.into_iter()).len(), 9);

@@ -33,7 +33,8 @@ fn measured(data_set: &str, kind: &str) -> Figures {
 
 #[test]
 fn pages_name_the_measured_quality_of_redaction() {
-    let [large, small, unseen] = ["generated_large", "generated_small", "generated_unseen"].map(|set| measured(set, "all"));
+    let [large, small, unseen] =
+        ["generated_large", "generated_small", "generated_unseen"].map(|set| measured(set, "all"));
     let row = |set: &str, f: &Figures| format!("| {set} | {} | {} | {} |", f.labels, f.recall, f.precision);
     let expected = [
         ("README.md", row("presidio-research, 2,109 generated texts", &large)),
@@ -55,7 +56,10 @@ fn pages_name_the_measured_quality_of_redaction() {
 fn readme_names_the_measured_recall_of_entity_types() {
     let recall = |kind| measured("generated_large", kind).recall;
     let [cards, mail, iban, ssn] = ["CREDIT_CARD", "EMAIL_ADDRESS", "IBAN_CODE", "US_SSN"].map(recall);
-    assert!([&mail, &iban, &ssn].iter().all(|r| **r == cards), "one figure stands for all four: {cards} {mail} {iban} {ssn}");
+    assert!(
+        [&mail, &iban, &ssn].iter().all(|r| **r == cards),
+        "one figure stands for all four: {cards} {mail} {iban} {ssn}"
+    );
     let text = format!(
         "recall is {cards} for cards, e-mail addresses, IBANs and social security numbers, {} for names of people and {} for \
          organisations.",
@@ -67,7 +71,8 @@ fn readme_names_the_measured_recall_of_entity_types() {
 
 #[test]
 fn pages_name_the_run_of_the_measurements_and_its_costs() {
-    let result = |name: &str| -> Value { serde_json::from_str(&read(&format!("bench/results/{name}.json"))).expect("JSON") };
+    let result =
+        |name: &str| -> Value { serde_json::from_str(&read(&format!("bench/results/{name}.json"))).expect("JSON") };
     let (proxies, endurance) = (result("mitm"), result("endurance"));
     let text = |key: &str| proxies[key].as_str().expect("a text").to_owned();
     let day = text("began").chars().take(10).collect::<String>();

@@ -216,7 +216,8 @@ fn only_reads(script: &str) -> bool {
     let command = [words.next(), words.next(), words.next()].map(Option::unwrap_or_default);
     matches!(
         command,
-        ["interflow", "flows" | "conversations" | "pending", "list" | "show" | "count" | "stats" | "export"] | ["cat", ..]
+        ["interflow", "flows" | "conversations" | "pending", "list" | "show" | "count" | "stats" | "export"]
+            | ["cat", ..]
     )
 }
 
