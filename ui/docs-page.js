@@ -139,6 +139,7 @@ function addSearch() {
 }
 
 if (typeof document !== 'undefined') {
+  document.querySelector('nav [aria-current]')?.scrollIntoView({ block: 'nearest' });
   addCopyButtons();
   addSearch();
 }
