@@ -125,6 +125,8 @@ export function docsPages(folder) {
           // Pictures of the UI add a megabyte to the binary that shows it.
           return found?.endsWith('.svg') ? `<img src="/docs/${found}" alt="${escaped(text)}">` : '';
         },
+        // As above.
+        html: ({ text }) => (text.startsWith('<picture>') ? '' : text),
         code({ text, lang }) {
           const language = escaped(lang?.split(' ')[0] ?? '');
           // Focusable, because long lines scroll. The button appears where the browser has a clipboard.

@@ -48,11 +48,14 @@ async function useKeys(home, gateway, api) {
   const ask = (key, model, content) => fetch(`http://${gateway}/openai/v1/chat/completions`, {
     method: 'POST', headers: { authorization: `Bearer ${key}`, 'content-type': 'application/json' },
     body: JSON.stringify({ model, messages: [{ role: 'user', content }] }),
-  }).then((response) => response.arrayBuffer());
+  }).then(async (response) => {
+    if (!response.ok) throw new Error(`the gateway answers ${response.status}: ${await response.text()}`);
+    await response.arrayBuffer();
+  });
   for (const [n, key] of keys.entries()) {
     for (let turn = 0; turn < 6 - 2 * n; turn += 1) await ask(key, turn % 2 ? 'gpt-6.1-terra' : 'gpt-6.1-sol', 'Compare these offers. '.repeat(2000 * (turn + 1)));
   }
-  await until('the spending is not counted', async () => ((await api('/flows/count?query=key:desk')).count > 0 ? true : undefined));
+  await until('the spending is not counted', async () => ((await api('/flows/count?query=tag:key:desk')).count > 0 ? true : undefined));
 }
 
 /** What each picture shows: its address, and what is done until the page is complete. */
@@ -62,7 +65,7 @@ const PICTURES = {
     ready: (page) => page.getByText('messages').first().waitFor(),
   },
   flow: {
-    path: async ({ api }) => `/?q=host:shop.example&id=${(await api('/flows?query=host:shop.example+path:/products+tag:edited&limit=1')).flows[0].id}&tab=timing`,
+    path: async ({ api }) => `/?q=host:shop.example&id=${(await api('/flows?query=host:shop.example+path:/products+tag:edited&limit=1')).flows[0].id}&tab=exchange`,
     ready: (page) => page.getByText('shop.example').first().waitFor(),
   },
   conversations: {
@@ -92,17 +95,17 @@ const QUALITY = 65;
 /** Of one picture. */
 const MAX_BYTES = 90 * 1024;
 
-/** A picture of a page that has come to rest: two that are equal. */
+/** A picture of a page that has come to rest: two that are equal. Figures of live traffic may never rest. */
 async function picture(session) {
   // Playwright writes PNG and JPEG only.
   const take = async () => (await session.send('Page.captureScreenshot', { format: 'webp', quality: QUALITY })).data;
   let last = await take();
-  return until('the page does not come to rest', async () => {
+  for (let tries = 0; tries < 15; tries += 1) {
     const next = await take();
-    const rests = next === last;
+    if (next === last) break;
     last = next;
-    return rests ? next : undefined;
-  });
+  }
+  return last;
 }
 
 // Its path is in the pictures.

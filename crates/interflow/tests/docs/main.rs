@@ -148,7 +148,11 @@ fn no_command_of_a_page_waits_for_a_fixed_time() {
 }
 
 fn link_targets(text: &str) -> impl Iterator<Item = &str> {
-    text.split("](").skip(1).filter_map(|rest| rest.split(')').next())
+    let links = text.split("](").skip(1).filter_map(|rest| rest.split(')').next());
+    // Pictures in two themes.
+    let in_tags = text.lines().filter(|line| line.starts_with("  <source ") || line.starts_with("  <img "));
+    let pictures = in_tags.flat_map(|line| line.split('"')).filter(|part| part.ends_with(".webp"));
+    links.chain(pictures)
 }
 
 /// The instance of the blocks whose page starts none.

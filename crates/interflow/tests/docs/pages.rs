@@ -119,7 +119,9 @@ pub fn html(text: &str) -> Vec<String> {
         let prose: String = line.split('`').step_by(2).collect();
         for (at, _) in prose.match_indices('<') {
             let tag = prose[at + 1..].trim_start_matches('/');
-            let is_tag = tag.starts_with(|c: char| c.is_ascii_alphabetic()) && !tag.starts_with("http");
+            // Pictures in two themes are on purpose.
+            let is_on_purpose = ["http", "picture>", "source ", "img "].iter().any(|start| tag.starts_with(start));
+            let is_tag = tag.starts_with(|c: char| c.is_ascii_alphabetic()) && !is_on_purpose;
             if is_tag && !prose[..at].ends_with('\\') {
                 found.push(prose[at..].split_inclusive('>').next().unwrap_or_default().to_owned());
             }
