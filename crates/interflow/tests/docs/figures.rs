@@ -78,13 +78,16 @@ fn pages_name_the_run_of_the_measurements_and_its_costs() {
     let day = text("began").chars().take(10).collect::<String>();
     let requests = endurance["recorded"]["answered"].as_f64().expect("a number") / 1e6;
     let readme = read("README.md");
-    let cost = |arm: &str| {
+    let cell = |arm: &str, column: usize| {
         let row = readme.lines().find(|line| line.starts_with(&format!("| {arm} |"))).expect("a row of the table");
-        row.split('|').nth(3).expect("the cost of a request").trim().to_owned()
+        row.split('|').nth(column).expect("a cell").trim().to_owned()
     };
-    let (plain, recording) = (cost("Interflow"), cost("Interflow, recording"));
+    let rate = |arm| cell(arm, 2).replace(',', "").parse::<f64>().expect("requests per second");
+    let times = (rate("Interflow") / rate("mitmdump 12.2")).round();
+    let (plain, recording) = (cell("Interflow", 3), cell("Interflow, recording", 3));
     let expected = [
         ("README.md", format!("(`{}`, commit {}, {day})", text("command"), text("commit"))),
+        ("README.md", format!("Interflow serves {times} times as many requests per second as mitmdump.")),
         ("README.md", format!("an endurance run of {requests:.2} million recorded requests")),
         (
             "docs/explanation/faq.md",
