@@ -139,6 +139,8 @@ function addSearch() {
 }
 
 if (typeof document !== 'undefined') {
+  // On a narrow screen, the search is above the page and stays in view instead.
+  if (matchMedia('(min-width: 801px)').matches) document.querySelector('nav [aria-current]')?.scrollIntoView({ block: 'nearest' });
   addCopyButtons();
   addSearch();
 }

@@ -25,6 +25,7 @@ h1 { font-size: 27px; line-height: 1.25; margin: 0 0 14px; } h2 { font-size: 20p
 a { color: var(--accent); } a:focus-visible { outline: 2px solid var(--accent); outline-offset: 1px; }
 code, pre { font: 13px/1.5 ui-monospace, 'SF Mono', Menlo, Consolas, monospace; } code { background: var(--sunk); padding: 1px 4px; border-radius: 4px; }
 pre { background: var(--sunk); border: 1px solid var(--line); border-radius: 8px; padding: 10px 14px; overflow-x: auto; } pre code { padding: 0; background: none; }
+.prompt, .comment { color: var(--soft); } .output { color: var(--soft); } .prompt { user-select: none; } .key { color: var(--accent); } .text { color: light-dark(#8a4100, #e3b27a); }
 .wide { overflow-x: auto; } table { border-collapse: collapse; margin: 10px 0; } th, td { border: 1px solid var(--line); padding: 5px 10px; text-align: left; vertical-align: top; } th { background: var(--sunk); }
 img { max-width: 100%; border-radius: 8px; }
 @media (max-width: 1200px) { aside { display: none; } }
@@ -39,6 +40,49 @@ const escaped = (text) => text.replace(/[&<>"]/g, (c) => ({ '&': '&amp;', '<': '
 /** The anchor of a heading, as GitHub makes it. */
 export function anchorOf(heading) {
   return heading.replace(/<[^>]+>/g, '').replace(/&[a-z]+;|&#\d+;/g, '').trim().toLowerCase().replace(/[^\p{L}\p{N}\s_-]/gu, '').replace(/\s/g, '-');
+}
+
+/** A comment, a text and the name of a setting, in the languages that have them. */
+const TOKENS = {
+  toml: /(?<comment>#.*)|(?<text>"[^"\n]*"|'[^'\n]*')|(?<key>^[\w.-]+(?= *=)|^\[.*\](?= *$))/gm,
+  yaml: /(?<comment>(?<=^|\s)#.*)|(?<text>"[^"\n]*"|'[^'\n]*')|(?<key>(?<=^[ -]*)[\w.-]+(?=:(?:\s|$)))/gm,
+  json: /(?<key>"[^"\n]*"(?= *:))|(?<text>"[^"\n]*")/g,
+  python: /(?<comment>#.*)|(?<text>"[^"\n]*"|'[^'\n]*')/g,
+  sql: /(?<comment>--.*)|(?<text>'[^'\n]*')/g,
+  sh: /(?<comment>(?<=^|\s)#.*)|(?<text>"[^"\n]*"|'[^'\n]*')/gm,
+};
+
+/** A block of code as HTML: commands apart from their output, and the tokens of its language. */
+export function highlighted(text, language) {
+  const span = (name, part) => `<span class="${name}">${escaped(part)}</span>`;
+  if (language === 'console') {
+    let continues = false;
+    return text.split('\n').map((line) => {
+      const prompt = /^[$>] /.exec(line)?.[0] ?? '';
+      const isOutput = !prompt && !continues;
+      continues = !isOutput && line.endsWith('\\');
+      if (isOutput) return line ? span('output', line) : '';
+      return (prompt ? span('prompt', prompt) : '') + escaped(line.slice(prompt.length));
+    }).join('\n');
+  }
+  let html = '';
+  let end = 0;
+  for (const match of TOKENS[language] ? text.matchAll(TOKENS[language]) : []) {
+    const [name, part] = Object.entries(match.groups).find(([, found]) => found !== undefined);
+    html += escaped(text.slice(end, match.index)) + span(name, part);
+    end = match.index + part.length;
+  }
+  return html + escaped(text.slice(end));
+}
+
+/** The pages that were merged into others, and where their contents are: as the book has them. */
+export function docsRedirects(folder) {
+  const [, table = ''] = readFileSync(join(folder, 'book.toml'), 'utf8').split('[output.html.redirect]');
+  return [...table.matchAll(/^"\/(.+)" = "(.+)"$/gm)].map(([, name, to]) => ({
+    name,
+    to: `/docs${to}`,
+    html: `<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>Moved</title><meta http-equiv="refresh" content="0; url=/docs${to}"></head><body><a href="/docs${to}">The page is here now.</a></body></html>\n`,
+  }));
 }
 
 /** The pages of a folder of Markdown: name and HTML. Links to Markdown lead to pages; what is outside of the folder is text. */
@@ -81,10 +125,12 @@ export function docsPages(folder) {
           // Pictures of the UI add a megabyte to the binary that shows it.
           return found?.endsWith('.svg') ? `<img src="/docs/${found}" alt="${escaped(text)}">` : '';
         },
+        // As above.
+        html: ({ text }) => (text.startsWith('<picture>') ? '' : text),
         code({ text, lang }) {
           const language = escaped(lang?.split(' ')[0] ?? '');
           // Focusable, because long lines scroll. The button appears where the browser has a clipboard.
-          return `<div class="code"><button type="button" hidden>Copy</button><pre tabindex="0" data-language="${language}"><code>${escaped(text)}\n</code></pre></div>\n`;
+          return `<div class="code"><button type="button" hidden>Copy</button><pre tabindex="0" data-language="${language}"><code>${highlighted(text, language)}\n</code></pre></div>\n`;
         },
         table(token) {
           // Landmarks need names of their own.
@@ -148,6 +194,7 @@ export function docs(folder) {
       emit('docs.js', readFileSync(new URL('docs-page.js', import.meta.url)));
       const pages = docsPages(folder);
       for (const { name, html } of pages) emit(name, html);
+      for (const { name, html } of docsRedirects(folder)) emit(name, html);
       // The command palette finds pages by their titles.
       emit('pages.json', JSON.stringify(pages.map(({ name, title }) => ({ name, title }))));
       for (const { name, source } of docsImages(folder)) emit(name, source);

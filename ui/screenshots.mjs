@@ -1,12 +1,13 @@
 // Takes the screenshots of the documentation from `interflow demo`, light and dark, into docs/images.
-// Usage: node screenshots.mjs [DIRECTORY]; INTERFLOW_BIN and CHROMIUM name other binaries.
-import { spawn } from 'node:child_process';
-import { existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
+// Usage: node screenshots.mjs [DIRECTORY] [NAME…]; INTERFLOW_BIN and CHROMIUM name other binaries.
+import { execFileSync, spawn } from 'node:child_process';
+import { existsSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join, resolve } from 'node:path';
 import { chromium } from 'playwright-core';
 
 const target = resolve(process.argv[2] ?? '../docs/images');
+const wanted = process.argv.slice(3);
 const binary = resolve(process.env.INTERFLOW_BIN ?? '../target/debug/interflow');
 if (!existsSync(binary)) throw new Error(`${binary} does not exist: build it, or name one in INTERFLOW_BIN`);
 
@@ -20,70 +21,127 @@ async function until(what, probe) {
   throw new Error(`after a minute: ${what}`);
 }
 
-/** The demo, with one round of its traffic recorded. */
+/** Waits for one round of the demo's traffic, and adds teams whose keys were used. */
 async function startDemo(home) {
-  const anywhere = ['proxy', 'gateway', 'admin'].flatMap((port) => [`--listen-${port}`, '127.0.0.1:0']);
-  const child = spawn(binary, ['demo', '--keep', home, ...anywhere], { stdio: ['ignore', 'pipe', 'inherit'] });
-  let printed = '';
-  child.stdout.on('data', (text) => (printed += text));
-  const admin = await until('the demo does not start', () => /look +(http:\/\/[^/\s]+)/.exec(printed)?.[1]);
-  const headers = { authorization: `Bearer ${readFileSync(join(home, 'admin.token'), 'utf8').trim()}` };
-  const api = async (path) => (await fetch(`${admin}/api/v1${path}`, { headers })).json();
+  const instance = await until('the demo does not start', () => (existsSync(join(home, 'instance.json')) ? JSON.parse(readFileSync(join(home, 'instance.json'), 'utf8')) : undefined));
+  const token = readFileSync(join(home, 'admin.token'), 'utf8').trim();
+  const admin = `http://${instance.admin}`;
+  const api = async (path) => (await fetch(`${admin}/api/v1${path}`, { headers: { authorization: `Bearer ${token}` } })).json();
   await until('the sub-agent has not answered', async () => {
     const { conversations } = await api('/conversations?query=agent:claude-code');
     return conversations?.[0]?.turns > 1 ? true : undefined;
   });
-  return { child, admin, token: headers.authorization.slice('Bearer '.length), api };
+  await useKeys(home, instance.gateway, api);
+  return { admin, token, api };
 }
 
-/** What each picture shows: its address, and a text that appears when the page is complete. */
+/** Keys of two teams, with budgets, and some spending. */
+async function useKeys(home, gateway, api) {
+  const interflow = (...words) => execFileSync(binary, ['--data-dir', home, ...words], { encoding: 'utf8' });
+  // The demo's fake provider takes any key.
+  interflow('--config', join(home, 'demo.toml'), 'config', 'set', 'llm.provider.openai.api_key', 'sk-example');
+  interflow('keys', 'team', 'add', 'search', '--money-per-month', '100', '--tag', 'cost-centre=17');
+  interflow('keys', 'team', 'add', 'support', '--money-per-month', '40');
+  const keys = [['ann', 'Ann', 'search', '5'], ['bob', 'Bob', 'search', '2'], ['desk', 'Help desk', 'support', '1']].map(([id, owner, team, money]) =>
+    JSON.parse(interflow('keys', 'add', '--id', id, '--owner', owner, '--team', team, '--money-per-day', money, '--expires', '90d', '--format', 'json')).key);
+  interflow('reload');
+  const ask = (key, model, content) => fetch(`http://${gateway}/openai/v1/chat/completions`, {
+    method: 'POST', headers: { authorization: `Bearer ${key}`, 'content-type': 'application/json' },
+    body: JSON.stringify({ model, messages: [{ role: 'user', content }] }),
+  }).then(async (response) => {
+    if (!response.ok) throw new Error(`the gateway answers ${response.status}: ${await response.text()}`);
+    await response.arrayBuffer();
+  });
+  for (const [n, key] of keys.entries()) {
+    for (let turn = 0; turn < 6 - 2 * n; turn += 1) await ask(key, turn % 2 ? 'gpt-6.1-terra' : 'gpt-6.1-sol', 'Compare these offers. '.repeat(2000 * (turn + 1)));
+  }
+  await until('the spending is not counted', async () => ((await api('/flows/count?query=tag:key:desk')).count > 0 ? true : undefined));
+}
+
+/** What each picture shows: its address, and what is done until the page is complete. */
 const PICTURES = {
-  traffic: async ({ api }) => {
-    const { flows } = await api('/flows?query=tag:found:credit-card&limit=1');
-    return { path: `/?id=${flows[0].id}&tab=request`, ready: 'messages' };
+  traffic: {
+    path: async ({ api }) => `/?id=${(await api('/flows?query=tag:found:credit-card&limit=1')).flows[0].id}&tab=request`,
+    ready: (page) => page.getByText('messages').first().waitFor(),
   },
-  conversations: async ({ api }) => {
-    const { conversations } = await api('/conversations?query=agent:claude-code');
-    return { path: `/conversations?c=${conversations[0].id}`, ready: 'Bash' };
+  flow: {
+    path: async ({ api }) => `/?q=host:shop.example&id=${(await api('/flows?query=host:shop.example+path:/products+tag:edited&limit=1')).flows[0].id}&tab=exchange`,
+    ready: (page) => page.getByText('shop.example').first().waitFor(),
+  },
+  conversations: {
+    path: async ({ api }) => `/conversations?c=${(await api('/conversations?query=agent:claude-code')).conversations[0].id}`,
+    ready: (page) => page.getByText('Bash').first().waitFor(),
+  },
+  approvals: {
+    path: async ({ api }) => until('no request waits', async () => (JSON.stringify(await api('/pending')).includes('warehouse') ? '/approvals' : undefined)),
+    ready: (page) => page.getByText('Details').first().click(),
+  },
+  rules: { path: () => '/rules', ready: (page) => page.getByText('mark what failed').nth(1).waitFor() },
+  privacy: { path: () => '/privacy', ready: (page) => page.getByText('EMAIL_').first().waitFor() },
+  keys: { path: () => '/keys', ready: (page) => page.getByText('Help desk').first().waitFor() },
+  overview: { path: () => '/overview', ready: (page) => page.getByText('Tokens by model').first().waitFor() },
+  compose: {
+    path: () => '/compose',
+    ready: async (page) => {
+      await page.getByPlaceholder('https://example.com/path').fill('https://shop.example/products');
+      await page.getByRole('button', { name: 'Send', exact: true }).click();
+      await page.getByText('200').first().waitFor();
+    },
   },
 };
 
 /** Of WebP, in percent: texts stay sharp. */
 const QUALITY = 65;
-/** The pictures of the README in all, which every visitor loads. */
-const MAX_BYTES = 300 * 1024;
-let bytes = 0;
+/** Of one picture. */
+const MAX_BYTES = 90 * 1024;
 
-const home = mkdtempSync(join(tmpdir(), 'interflow-screenshots-'));
+/** A picture of a page that has come to rest: two that are equal. Figures of live traffic may never rest. */
+async function picture(session) {
+  // Playwright writes PNG and JPEG only.
+  const take = async () => (await session.send('Page.captureScreenshot', { format: 'webp', quality: QUALITY })).data;
+  let last = await take();
+  for (let tries = 0; tries < 15; tries += 1) {
+    const next = await take();
+    if (next === last) break;
+    last = next;
+  }
+  return last;
+}
+
+// Its path is in the pictures.
+const home = join(tmpdir(), 'interflow');
+rmSync(home, { recursive: true, force: true });
 mkdirSync(target, { recursive: true });
-const demo = await startDemo(home);
+let demo;
 const browser = await chromium.launch({
   executablePath: process.env.CHROMIUM ?? '/usr/bin/chromium',
   args: ['--no-sandbox', '--disable-gpu', '--disable-background-networking', '--disable-component-update'],
 });
+// Without addresses it takes the default ones where they are free: pictures then show what the documentation says.
+const child = spawn(binary, ['demo', '--no-open', '--keep', home], { stdio: ['ignore', 'ignore', 'inherit'] });
 try {
+  demo = await startDemo(home);
   for (const colorScheme of ['light', 'dark']) {
-    const context = await browser.newContext({ viewport: { width: 1280, height: 720 }, deviceScaleFactor: 1.2, colorScheme });
+    const context = await browser.newContext({
+      viewport: { width: 1280, height: 720 }, deviceScaleFactor: 1.2, colorScheme, reducedMotion: 'reduce', locale: 'en-GB', timezoneId: 'UTC',
+    });
     const page = await context.newPage();
+    const session = await context.newCDPSession(page);
     await page.goto(`${demo.admin}/?token=${demo.token}`);
-    for (const [name, arrange] of Object.entries(PICTURES)) {
-      const { path, ready } = await arrange(demo);
-      await page.goto(demo.admin + path);
-      await page.getByText(ready).first().waitFor();
-      await page.waitForTimeout(500);
+    for (const [name, { path, ready }] of Object.entries(PICTURES)) {
+      if (wanted.length > 0 && !wanted.includes(name)) continue;
+      await page.goto(demo.admin + (await path(demo)));
+      await ready(page);
       const file = join(target, `${name}-${colorScheme}.webp`);
-      // Playwright writes PNG and JPEG only.
-      const session = await context.newCDPSession(page);
-      const { data } = await session.send('Page.captureScreenshot', { format: 'webp', quality: QUALITY });
-      writeFileSync(file, data, 'base64');
-      bytes += statSync(file).size;
-      console.log(file);
+      const bytes = Buffer.from(await picture(session), 'base64');
+      writeFileSync(file, bytes);
+      console.log(`${file}: ${Math.round(bytes.length / 1024)} kB`);
+      if (bytes.length > MAX_BYTES) throw new Error(`${file} has ${bytes.length} bytes, more than ${MAX_BYTES}: lower the quality`);
     }
   }
 } finally {
   await browser.close();
-  demo.child.kill('SIGINT');
-  await new Promise((done) => demo.child.once('exit', done));
+  child.kill('SIGKILL');
+  await new Promise((done) => child.once('exit', done));
   rmSync(home, { recursive: true, force: true });
 }
-if (bytes > MAX_BYTES) throw new Error(`the pictures have ${bytes} bytes, more than ${MAX_BYTES}: lower their quality`);

@@ -1,6 +1,6 @@
 # The web UI: rebuilt when a file in ui/, or the documentation that it contains, is newer than the build.
 
-UI_SOURCES := $(shell find ui/src ui/public -type f 2>/dev/null) ui/index.html ui/vite.config.ts ui/docs.mjs $(shell find docs -name '*.md' -o -name '*.svg')
+UI_SOURCES := $(shell find ui/src ui/public -type f 2>/dev/null) ui/index.html ui/vite.config.ts ui/docs.mjs ui/docs-page.js docs/book.toml $(shell find docs -name '*.md' -o -name '*.svg')
 
 .PHONY: ui
 ui: ui/dist/index.html ## Build the web UI into ui/dist, which the next build of the binary embeds (needs Node 20.19)

@@ -1,6 +1,6 @@
 """How a fleet grows beyond what one machine can measure: capacities from measured costs, and a simulation of its queues and of its spool.
 
-    bench/scaling/simulate.py           # writes bench/results/scaling.json, and the tables of docs/scaling.md
+    bench/scaling/simulate.py           # writes bench/results/scaling.json, and the tables of docs/operations/shared-store.md
 
 Costs per request are read from bench/results/*.json. What is assumed rather than measured is in ASSUMED, and shown as such. The simulation has
 a fixed seed: two runs give the same figures."""
@@ -14,7 +14,7 @@ import statistics
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 RESULTS = os.path.join(ROOT, "bench/results")
-PAGE = os.path.join(ROOT, "docs/scaling.md")
+PAGE = os.path.join(ROOT, "docs/operations/shared-store.md")
 
 ASSUMED = {
     "request and response, bytes": 10_240,

@@ -235,8 +235,8 @@ def same(real, ours, shuffled):
 
 
 def table():
-    """Name, JA3 (MD5; none where it changes), JA4 and Akamai's text of each row of docs/guides/fingerprints.md."""
-    page = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../docs/guides/fingerprints.md")
+    """Name, JA3 (MD5; none where it changes), JA4 and Akamai's text of each row of docs/guides/interception.md."""
+    page = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../docs/guides/interception.md")
     above = {}
     for line in open(page, encoding="utf-8"):
         cells = [c.strip().strip("`").replace("\0", "|") for c in line.replace("\\|", "\0").split("|")]
@@ -260,7 +260,7 @@ def named(binary, origin):
         text = ours and [ja3 and hashlib.md5(ours[0].encode()).hexdigest(), ours[1], ours[2]]
         good = text == [ja3, ja4, akamai]
         wrong += not good
-        print(f"  profile = \"{name}\": " + ("as docs/guides/fingerprints.md says" if good else f"{text}, not {[ja3, ja4, akamai]}"))
+        print(f"  profile = \"{name}\": " + ("as docs/guides/interception.md says" if good else f"{text}, not {[ja3, ja4, akamai]}"))
     return wrong
 
 

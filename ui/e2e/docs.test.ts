@@ -25,7 +25,8 @@ it('finds sections of all pages by keyboard alone', async () => {
   expect(await contents().getByRole('link', { name: 'Introduction' }).isVisible()).toBe(false);
   await page.keyboard.press('ArrowDown');
   await page.keyboard.press('Enter');
-  await page.getByRole('heading', { level: 1, name: 'Teams, spending and budget alerts' }).waitFor();
+  await page.getByRole('heading', { level: 1, name: 'Virtual keys, limits and budgets' }).waitFor();
+  expect(new URL(page.url()).hash).toBe('#teams-spending-and-budget-alerts');
 });
 
 it('says that nothing was found, and Escape shows the table of contents again', async () => {
@@ -43,6 +44,15 @@ it('copies the commands of a block without prompts and output', async () => {
   const copied = await page.evaluate(() => navigator.clipboard.readText());
   expect(copied).toMatch(/^interflow run --origins\ncurl -s /);
   expect(copied).not.toContain('$ ');
+});
+
+it('colours code by the strict policy, and leads from a page that was merged to its new place', async () => {
+  await page.goto(`http://${world.admin}/docs/guides/gateway.html`);
+  await page.waitForURL('**/docs/guides/llm-gateway.html#routes-to-other-origins');
+  const colour = (token: string) => page.locator(`pre .${token}`).first().evaluate((node) => getComputedStyle(node).color);
+  expect(await colour('prompt')).not.toBe(await colour('key'));
+  expect(await page.locator('nav [aria-current]').isVisible()).toBe(true);
+  expect([...world.complaints, ...world.strays]).toEqual([]);
 });
 
 it('the outline leads to a section', async () => {

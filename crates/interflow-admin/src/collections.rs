@@ -146,7 +146,7 @@ impl CollectionStore {
                 _ => format!("the collection '{name}' was changed by someone else in the meantime"),
             };
             return Err(ApiError::new(StatusCode::CONFLICT, "changed_meanwhile", message)
-                .remedy("read it anew and make the change there, or save under another name"));
+                .remedy("read it again and make the change there, or save under another name"));
         }
         if now.is_none() && self.list()?.len() >= MAX_COLLECTIONS {
             let message = format!("there are {MAX_COLLECTIONS} collections already");

@@ -59,7 +59,7 @@ config_sections! {
         pub enabled: bool = true,
         /// The file, relative to the data directory. Its lines are hash-chained (`interflow audit verify`).
         pub file: PathBuf = "admin-audit.jsonl".into(),
-        /// A secret for keyed hashes (HMAC), so that nobody without it can forge the chain: `env:NAME` or `file:PATH`.
+        /// A secret for keyed hashes (HMAC), without which the chain cannot be forged: `env:NAME` or `file:PATH`.
         pub key: Option<String>,
         /// The size at which the file is rotated; the old one becomes `FILE.1`.
         pub rotate: ByteSize = ByteSize(10_000_000),

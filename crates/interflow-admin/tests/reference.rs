@@ -19,7 +19,7 @@ fn the_page_of_errors_is_current() {
 
 #[test]
 fn the_page_of_audit_log_and_traces_is_current() {
-    check_reference_page("telemetry.md", &telemetry());
+    check_reference_page("../guides/audit-and-tracing.md", &telemetry());
 }
 
 #[test]
@@ -79,10 +79,10 @@ fn statuses(list: &[u16]) -> String {
 
 fn telemetry() -> String {
     let mut page = format!(
-        "# Audit log and traces\n\n{GENERATED}\n\n\
-         Interflow reports each LLM request to the audit log ([`[audit]`](configuration.md#audit)) and to a collector of OpenTelemetry \
-         ([`[telemetry]`](configuration.md#telemetry)), without any content unless [`telemetry.content`](#content) asks for it.\n\n\
-         ## Audit log\n\n\
+        "{GENERATED}\n\n\
+         ## Reference\n\n\
+         [`[audit]`](../reference/configuration.md#audit) and [`[telemetry]`](../reference/configuration.md#telemetry) have all keys.\n\n\
+         ### Members of a line\n\n\
          A line is a JSON object with these members; one without a value is `null`.\n\
          With the hash chain, `prev` and `hash` follow; `interflow audit verify` checks them.\n\n\
          | member | meaning |\n|---|---|\n"
@@ -91,11 +91,11 @@ fn telemetry() -> String {
         let _ = writeln!(page, "| `{}` | {} |", field.name, field.doc);
     }
     page.push_str(
-        "\n## Traces\n\n\
+        "\n### Attributes of a span\n\n\
          A request is one span of kind *client*, named after operation and model, in OTLP over HTTP with JSON, by OpenTelemetry's \
          conventions for generative AI.\n\
          It continues the client's `traceparent`, if there is one.\n\
-         Where the gateway may repeat a request, each [attempt](../guides/llm-routing.md) is a child of that span, named after its \
+         Where the gateway may repeat a request, each [attempt](llm-routing.md) is a child of that span, named after its \
          deployment; its attributes are `server.address`, `server.port`, `url.path`, `http.response.status_code`, `error.type` and \
          those of `interflow.attempt.` (`number`, `deployment`, `model`, `state`, `hedge`, `input_tokens`, `output_tokens`, \
          `cost_usd`).\n\
@@ -115,12 +115,12 @@ fn telemetry() -> String {
     ] {
         let _ = write!(
             page,
-            "\n### {title}\n\nWith `\"{name}\"` in `telemetry.attributes`, beside the others.\n\n| attribute | meaning |\n|---|---|\n"
+            "\n#### {title}\n\nWith `\"{name}\"` in `telemetry.attributes`, beside the others.\n\n| attribute | meaning |\n|---|---|\n"
         );
         of_set(&mut page, set);
     }
     page.push_str(
-        "\n### Content\n\n\
+        "\n#### Attributes of content\n\n\
          Only with `telemetry.content`; texts as JSON, with at most `telemetry.max_content` bytes each.\n\n\
          | set | attributes |\n|---|---|\n\
          | all | `gen_ai.request.temperature` and other parameters, `gen_ai.response.finish_reasons` |\n\
@@ -128,8 +128,8 @@ fn telemetry() -> String {
          | `openinference` | `input.value`, `output.value`, `llm.input_messages.N.message.…`, `llm.output_messages.0.message.…`, `llm.tools.N.tool.json_schema` |\n\
          | `langfuse` | `langfuse.observation.input`, `langfuse.observation.output` |\n\n\
          `interflow.content.dropped_messages` is the number of earlier messages that were left out.\n\n\
-         ## Webhooks\n\n\
-         A [`[[telemetry.webhook]]`](../guides/audit-and-tracing.md#webhooks) posts `{\"type\": \"interflow.events\", \"id\", \"events\"}`.\n\
+         ### Members of an event\n\n\
+         A [`[[telemetry.webhook]]`](#webhooks) posts `{\"type\": \"interflow.events\", \"id\", \"events\"}`.\n\
          An event has `type` (`request.completed`, `request.refused`, `request.failed`), `time` (microseconds since 1970), `flow`, \
          `provider`, `model`, `operation`, `user`, `key`, `status`, `error`, `duration_ms`, `input_tokens`, `output_tokens`, \
          `cached_tokens`, `cost_usd`, `entities` and `tags`, and no content.\n",

@@ -20,7 +20,7 @@ config_sections! {
         /// unset, a virtual key is required from other machines wherever the gateway adds a key of its own
         /// (`llm.provider.NAME.key`).
         pub require_virtual_key: Option<bool>,
-        /// The keys file, written by `interflow keys`; relative to the data folder. It need not exist.
+        /// The keys file, written by `interflow keys`; relative to the data directory. It need not exist.
         pub file: PathBuf = "keys.toml".into(),
         /// A header that may carry a virtual key beside the provider's own credentials; it is never forwarded upstream.
         /// Keys are also accepted where the provider's SDK puts its key.
@@ -37,7 +37,7 @@ config_sections! {
     pub struct QuotaConfig {
         /// The rules; a request must be admitted by every rule that matches it.
         pub rule: Vec<RuleConfig>,
-        /// A price list (JSON) laid over the catalog of models; relative to the data folder.
+        /// A price list (JSON) laid over the catalog of models; relative to the data directory.
         pub prices: Option<PathBuf>,
         /// A newer catalog of models than the built-in one.
         pub catalog: CatalogConfig,

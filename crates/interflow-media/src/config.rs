@@ -24,7 +24,7 @@ config_sections! {
         /// Users with a password each; the flow carries the user's name, and limits by user hold for it.
         pub user: Vec<MediaUser>,
         /// The secrets that links are sealed with. The first one seals, all of them open; when there is none, one is made
-        /// and kept in the data folder.
+        /// and kept in the data directory.
         pub link_key: Vec<LinkKey>,
         /// Reverse proxies whose `X-Forwarded-For`, `-Proto` and `-Host` are believed, besides those of `gateway.trusted_proxies`.
         #[schemars(with = "Vec<String>")]

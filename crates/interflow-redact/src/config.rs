@@ -20,12 +20,12 @@ config_sections! {
         pub gateway: RedactMode = RedactMode::Redact,
         /// What is done with requests to providers that clients send through the proxy.
         pub proxied: RedactMode = RedactMode::Flag,
-        /// The policy file: Interflow's TOML, or Phileas's JSON. If unset, `policy.toml` in the data folder, which the web
+        /// The policy file: Interflow's TOML, or Phileas's JSON. If unset, `policy.toml` in the data directory, which the web
         /// UI writes; if that does not exist, the built-in policy redacts all personal data and every secret. Relative to the
-        /// data folder.
+        /// data directory.
         pub policy: Option<PathBuf>,
         /// Further policy files, by the names under which virtual keys select them (`policy = "NAME"` in the keys file) and
-        /// clients of `/api/filter` (`p`). `default` is the policy above. Relative to the data folder.
+        /// clients of `/api/filter` (`p`). `default` is the policy above. Relative to the data directory.
         pub policies: BTreeMap<String, PathBuf>,
         /// The context that a policy's conditions may test.
         pub context: String,
@@ -61,7 +61,7 @@ config_sections! {
         /// How many conversations that a provider continues by an id are remembered, for their placeholders.
         pub conversations: usize = 1_000,
         /// The secret from which placeholders are derived, the same for every replica: `env:NAME` or `file:PATH`. If unset,
-        /// one is generated in the data folder.
+        /// one is generated in the data directory.
         pub secret: Option<String>,
         /// External PII detectors that are called before a request is sent.
         pub backend: Vec<BackendConfig>,
@@ -166,7 +166,7 @@ pub struct RedactRoute {
     /// Overrides the mode.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mode: Option<RedactMode>,
-    /// Overrides the policy file; relative to the data folder.
+    /// Overrides the policy file; relative to the data directory.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub policy: Option<PathBuf>,
     /// Overrides the context.

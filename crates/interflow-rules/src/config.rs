@@ -20,7 +20,7 @@ config_sections! {
         pub on_failure: OnFailure = OnFailure::Deny,
         /// How long `hold` waits for a decision.
         pub hold_timeout: HumanDuration = HumanDuration::from_secs(300),
-        /// Maximum number of flows held at once; further ones are treated as if nobody had decided.
+        /// Maximum number of flows held at once; further ones are treated as undecided in time.
         pub max_held: usize = 256,
         /// Time limit of one run of a script.
         pub script_timeout: HumanDuration = HumanDuration::from_millis(50),

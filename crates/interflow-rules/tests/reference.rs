@@ -15,7 +15,7 @@ const BEGINNING: &str = "\
 <!-- Generated from the code by `make docs`; do not edit. -->
 
 A rule file, in YAML or TOML, holds rules: each selects flows with `when` and applies the actions of `then` to them.
-[The guide](../guides/rules.md) shows how to use them, and [Fluxzy's rules](fluxzy-rules.md) which of Fluxzy's filters and actions are understood.
+[The guide](../guides/rules.md) shows how to use them, and [Fluxzy's rules](../migration/fluxzy.md#all-filters-and-actions) which of Fluxzy's filters and actions are understood.
 `interflow rules schema` prints the JSON Schema of a rule file, `interflow rules check FILE` checks one.
 
 ```yaml

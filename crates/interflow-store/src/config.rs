@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 pub struct RecordConfig {
     /// Whether anything is recorded.
     pub enabled: bool,
-    /// The folder of the store; relative to the data folder.
+    /// The folder of the store; relative to the data directory.
     pub dir: PathBuf,
     /// The shared store of several replicas: `postgres://user:password@host:5432/database?sslmode=verify-full`, or
     /// `env:NAME` or `file:PATH` of it. `dir` then holds only what was not moved there yet. If unset, everything stays in
@@ -63,7 +63,7 @@ pub struct RecordConfig {
     /// Whether bodies are compressed where that pays.
     pub compress: bool,
     /// Schemas by which gRPC and Protocol Buffers are shown: `.proto` files, folders of them, descriptor sets. Relative to
-    /// the data folder; read at the start.
+    /// the data directory; read at the start.
     pub schemas: Vec<PathBuf>,
     /// Where every hour of the record is written as Parquet files when it is over, for query engines: `s3://bucket/prefix`,
     /// `gs://bucket/prefix`, `az://container/prefix` or `file:///folder`. Credentials come from the environment, as for the

@@ -96,7 +96,7 @@ pub struct SettingStatus {
     pub name: String,
     pub revision: i64,
     pub at: Timestamp,
-    /// Why it was refused; the previous one stays in force on this replica.
+    /// Why it was refused; the previous one stays active on this replica.
     pub refused: Option<String>,
 }
 

@@ -538,7 +538,7 @@ export interface components {
             serial: string;
             /** @description Whether it may issue certificates. */
             authority: boolean;
-            /** @description Whether subject and issuer are the same: a root, or a certificate that nobody vouches for. */
+            /** @description Whether subject and issuer are the same: a root, or a self-signed certificate of a server. */
             self_signed: boolean;
             /** @description SHA-256 of the certificate, in hex. */
             sha256: string;
@@ -1400,7 +1400,7 @@ export interface components {
             since: components["schemas"]["Timestamp"];
             /** @description When the hold times out. */
             until: components["schemas"]["Timestamp"];
-            /** @description Whether it continues if nobody decides. */
+            /** @description Whether it continues without a decision. */
             continue_on_timeout: boolean;
             /** @description Method of the request. */
             method: string | null;
@@ -2615,7 +2615,7 @@ export interface components {
             user?: string;
             /** @description Overrides the mode. */
             mode?: components["schemas"]["RedactMode"];
-            /** @description Overrides the policy file; relative to the data folder. */
+            /** @description Overrides the policy file; relative to the data directory. */
             policy?: string;
             /** @description Overrides the context. */
             context?: string;
@@ -3258,7 +3258,7 @@ export interface components {
             name: string;
             revision: number;
             at: components["schemas"]["Timestamp"];
-            /** @description Why it was refused; the previous one stays in force on this replica. */
+            /** @description Why it was refused; the previous one stays active on this replica. */
             refused: string | null;
         };
         SettingsDiffKind: ("same" | "removed" | "added") | "gap";

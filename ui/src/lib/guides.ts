@@ -3,7 +3,7 @@ import type { Page } from './app.svelte';
 
 export const GUIDES: Record<Page, string> = {
   traffic: 'guides/web-ui.html#traffic', conversations: 'guides/conversations.html', approvals: 'guides/approvals.html', rules: 'guides/rules.html',
-  privacy: 'guides/redaction.html', media: 'guides/media.html', overview: 'guides/web-ui.html', settings: 'guides/settings.html',
+  privacy: 'guides/redaction.html', media: 'guides/media.html', overview: 'guides/web-ui.html', settings: 'operations/running.html#change-settings',
   compose: 'guides/web-ui.html#traffic', intercept: 'guides/interception.html', keys: 'guides/virtual-keys.html',
 };
 

@@ -216,7 +216,7 @@ fn login_page(guard: &AuthGuard, client: RequestOrigin, next: &str, error: Optio
             escape(&quoted(file))
         ),
         (None, true) => {
-            "<p>The token is in the file <code>admin.token</code> in the instance's data folder.</p>".into()
+            "<p>The token is in the file <code>admin.token</code> in the instance's data directory.</p>".into()
         }
         (None, false) => "<p>The token is the value of <code>INTERFLOW_TOKEN</code> that the instance was started \
                           with.</p>"

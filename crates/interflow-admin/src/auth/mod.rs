@@ -294,7 +294,7 @@ impl AuthRefusal {
             Self::NoToken => (
                 StatusCode::UNAUTHORIZED,
                 "no_token",
-                "the admin token is missing or wrong: it is in admin.token in the data folder",
+                "the admin token is missing or wrong: it is in admin.token in the data directory",
             ),
             Self::ExpiredToken => (
                 StatusCode::UNAUTHORIZED,

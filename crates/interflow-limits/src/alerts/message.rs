@@ -6,7 +6,7 @@ use serde::Serialize;
 use super::{PendingCheck, budget_limit};
 use crate::counter_store::{BudgetPeriod, CounterLimit};
 
-/// What is posted. Documented in docs/guides/teams.md: members are added, never renamed.
+/// What is posted. Documented in docs/guides/virtual-keys.md: members are added, never renamed.
 #[derive(Debug, Serialize)]
 pub(super) struct BudgetAlert {
     #[serde(rename = "type")]

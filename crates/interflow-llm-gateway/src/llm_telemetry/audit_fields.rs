@@ -75,7 +75,7 @@ pub const AUDIT_FIELDS: &[AuditField] = &[
     field("key_id", "the virtual key", |l| json!(l.record.key)),
     field("http_status", "the status of the response", |l| json!(l.record.status())),
     field("error_type", "the type of the error or refusal", |l| json!(l.error.map(|e| e.0))),
-    field("error_code", "its [code or kind](errors.md)", |l| json!(l.error.map(|e| e.1))),
+    field("error_code", "its [code or kind](../reference/errors.md)", |l| json!(l.error.map(|e| e.1))),
     field("trace_id", "the trace id (W3C Trace Context), with telemetry", |l| json!(l.record.trace.map(TraceContext::id))),
     field("seq", "a number that grows by one with each line since the start; a gap means lost lines", |l| json!(l.seq)),
     field("user", "the authenticated user", |l| json!(l.record.flow.user.as_deref())),
@@ -86,7 +86,7 @@ pub const AUDIT_FIELDS: &[AuditField] = &[
     field("input_tokens", "tokens of the prompt", |l| json!(l.record.usage.map(|u| u.input))),
     field("output_tokens", "tokens of the answer", |l| json!(l.record.usage.map(|u| u.output))),
     field("dollars", "the cost in US dollars, if the price is known", |l| json!(l.record.micros.map(|m| m as f64 / 1e6))),
-    field("guardrails", "the [guardrails](../guides/guardrails.md) that found something, as `NAME;input;blocked`", |l| json!(GuardrailRecord::summary(l.record.flow))),
+    field("guardrails", "the [guardrails](guardrails.md) that found something, as `NAME;input;blocked`", |l| json!(GuardrailRecord::summary(l.record.flow))),
     field("duration_ms", "time until the end of the response, in milliseconds", |l| json!(l.record.flow.timings.done.map(|us| us as f64 / 1e3))),
 ];
 

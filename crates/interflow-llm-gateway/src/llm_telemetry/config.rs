@@ -18,7 +18,7 @@ config_sections! {
         /// Whether each line contains the hash of the previous one, and `FILE.head` beside the log that of the last, so
         /// that changed, removed or truncated lines are detected (`interflow audit verify`).
         pub chain: bool = true,
-        /// A secret for keyed hashes (HMAC), so that nobody without it can forge a chain: `env:NAME` or `file:PATH`.
+        /// A secret for keyed hashes (HMAC), without which a chain cannot be forged: `env:NAME` or `file:PATH`.
         pub key: Option<String>,
         /// The size at which the file is rotated; the old one becomes `FILE.1`.
         pub rotate: ByteSize = ByteSize(100_000_000),

@@ -1,5 +1,5 @@
 //! Members of the providers' bodies that are not text, with the reason. A member that is not listed is text; see
-//! `docs/guides/prompt-redaction.md`.
+//! `docs/guides/redaction.md`.
 
 use std::collections::HashSet;
 use std::sync::LazyLock;

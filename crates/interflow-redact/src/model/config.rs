@@ -15,7 +15,7 @@ use crate::BackendFailure;
 #[serde(default, deny_unknown_fields)]
 pub struct ModelConfig {
     /// The folder with the model's files: the model itself, `tokenizer.json` (WordPiece) and `config.json` (its labels).
-    /// Relative to the data folder.
+    /// Relative to the data directory.
     pub path: PathBuf,
     /// The name of the ONNX file in the folder. It must be complete: without external data.
     pub file: String,

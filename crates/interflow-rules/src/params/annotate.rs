@@ -127,7 +127,7 @@ pub struct AppendFileParams {
 pub struct HoldParams {
     /// Time limit for the decision; `rules.hold_timeout` when absent.
     pub timeout: Option<HumanDuration>,
-    /// Whether the flow continues when nobody decided in time; otherwise it is denied.
+    /// Whether the flow continues without a decision in time; otherwise it is denied.
     pub pass: bool,
     /// A note for the operator.
     pub note: Option<TextTemplate>,

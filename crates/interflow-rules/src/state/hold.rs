@@ -33,7 +33,7 @@ pub struct HeldFlow {
     pub since: Timestamp,
     /// When the hold times out.
     pub until: Timestamp,
-    /// Whether it continues if nobody decides.
+    /// Whether it continues without a decision.
     pub continue_on_timeout: bool,
     /// Method of the request.
     pub method: Option<String>,

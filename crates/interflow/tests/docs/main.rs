@@ -7,6 +7,7 @@
 //! - A block with a file name behind its language (```` ```yaml rules.yaml ````) is that file, for the commands behind it.
 //! - Every link resolves to a page or heading, those of the book within the book; every page is in the table of contents.
 
+mod claims;
 mod figures;
 mod instance;
 mod internet;
@@ -21,7 +22,7 @@ use std::time::{Duration, Instant};
 use instance::{Home, INTERFLOW, Instance};
 use interflow_testkit::TestCa;
 use internet::Internet;
-use pages::{Block, anchors, blocks, commands, output_matches, pages, root};
+use pages::{Block, anchors, blocks, commands, html, output_matches, pages, root};
 
 fn all_blocks() -> Vec<Block> {
     pages().iter().flat_map(|(page, text)| blocks(page, text)).collect()
@@ -119,8 +120,39 @@ fn every_page_is_in_the_table_of_contents() {
     assert!(missing.is_empty(), "docs/SUMMARY.md lacks {missing:?}");
 }
 
+/// More than a reader finds their way in.
+const MAX_PAGES: usize = 60;
+
+#[test]
+fn there_are_not_too_many_pages() {
+    let count = pages().iter().filter(|(page, _)| page.starts_with("docs/")).count();
+    assert!(count <= MAX_PAGES, "docs/ has {count} pages, more than {MAX_PAGES}: merge what repeats");
+}
+
+#[test]
+fn no_page_has_html_in_a_sentence() {
+    let found: Vec<_> = pages()
+        .iter()
+        .filter(|(page, _)| page.starts_with("docs/"))
+        .flat_map(|(page, text)| html(text).into_iter().map(move |tag| format!("{page}: {tag}")))
+        .collect();
+    assert!(found.is_empty(), "a browser does not show these, write them as code or with a backslash: {found:#?}");
+}
+
+#[test]
+fn no_command_of_a_page_waits_for_a_fixed_time() {
+    let blocks = all_blocks();
+    let sleeps = |b: &&Block| b.language == "console" && commands(b).iter().any(|c| c.script.contains("sleep "));
+    let found: Vec<_> = blocks.iter().filter(sleeps).map(Block::place).collect();
+    assert!(found.is_empty(), "these commands sleep, wait for what happens instead: {found:?}");
+}
+
 fn link_targets(text: &str) -> impl Iterator<Item = &str> {
-    text.split("](").skip(1).filter_map(|rest| rest.split(')').next())
+    let links = text.split("](").skip(1).filter_map(|rest| rest.split(')').next());
+    // Pictures in two themes.
+    let in_tags = text.lines().filter(|line| line.starts_with("  <source ") || line.starts_with("  <img "));
+    let pictures = in_tags.flat_map(|line| line.split('"')).filter(|part| part.ends_with(".webp"));
+    links.chain(pictures)
 }
 
 /// The instance of the blocks whose page starts none.
@@ -169,24 +201,28 @@ fn run_page(blocks: &[Block], directory: &Path, shared: &(Home, Instance), inter
     differing
 }
 
-/// What a command prints. Flows are recorded a moment after their response, so a command that reads the recording is repeated
-/// for some seconds until it prints what the page shows.
+/// What a command prints. A reader of a page looks again: a command that only reads what others write a moment later, such as
+/// the recording, is repeated for some seconds until it prints what the page shows.
 fn run_command(home: &Home, script: &str, shown: &[String], directory: &Path) -> String {
     let deadline = Instant::now() + Duration::from_secs(5);
     loop {
         let output = home.run(&format!("exec 2>&1\n{script}"), directory);
         let printed = String::from_utf8_lossy(&output.stdout).into_owned();
-        if output_matches(shown, &printed) || !reads_the_recording(script) || Instant::now() > deadline {
+        if output_matches(shown, &printed) || !only_reads(script) || Instant::now() > deadline {
             return printed;
         }
         std::thread::sleep(Duration::from_millis(100));
     }
 }
 
-fn reads_the_recording(script: &str) -> bool {
+fn only_reads(script: &str) -> bool {
     let mut words = script.split_whitespace();
     let command = [words.next(), words.next(), words.next()].map(Option::unwrap_or_default);
-    matches!(command, ["interflow", "flows" | "conversations", "list" | "show" | "count" | "stats" | "export"])
+    matches!(
+        command,
+        ["interflow", "flows" | "conversations" | "pending", "list" | "show" | "count" | "stats" | "export"]
+            | ["cat", ..]
+    )
 }
 
 fn starts_an_instance(script: &str) -> bool {

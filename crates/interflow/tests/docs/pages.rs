@@ -1,6 +1,6 @@
 //! Reads the documentation: pages, fenced blocks, and the commands in them.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -85,16 +85,47 @@ pub fn blocks(page: &str, text: &str) -> Vec<Block> {
     found
 }
 
-/// The anchors of a page's headings, as GitHub and mdBook make them.
+/// The anchors of a page's headings, as GitHub and mdBook make them: a later heading of the same name has a number behind it.
 pub fn anchors(text: &str) -> HashSet<String> {
     let mut in_block = false;
     let mut found = HashSet::new();
+    let mut of_name: HashMap<String, usize> = HashMap::new();
     for line in text.lines() {
         in_block ^= line.starts_with("```");
         let Some(heading) = line.strip_prefix('#').filter(|_| !in_block) else { continue };
         let kept = |c: &char| c.is_alphanumeric() || matches!(c, ' ' | '-' | '_');
         let anchor: String = heading.trim_start_matches('#').trim().to_lowercase().chars().filter(kept).collect();
-        found.insert(anchor.replace(' ', "-"));
+        let anchor = anchor.replace(' ', "-");
+        let earlier = of_name.entry(anchor.clone()).or_default();
+        found.insert(if *earlier == 0 { anchor } else { format!("{anchor}-{earlier}") });
+        *earlier += 1;
+    }
+    found
+}
+
+/// What is HTML outside of blocks, code and comments: `<rest>` in a sentence, which a browser swallows.
+pub fn html(text: &str) -> Vec<String> {
+    let mut in_block = false;
+    let mut found = Vec::new();
+    let mut text = text.to_owned();
+    while let Some((begin, length)) = text.find("<!--").and_then(|at| Some((at, text[at..].find("-->")? + 3))) {
+        text.replace_range(begin..begin + length, "");
+    }
+    for line in text.lines() {
+        in_block ^= line.trim_start().starts_with("```");
+        if in_block {
+            continue;
+        }
+        let prose: String = line.split('`').step_by(2).collect();
+        for (at, _) in prose.match_indices('<') {
+            let tag = prose[at + 1..].trim_start_matches('/');
+            // Pictures in two themes are on purpose.
+            let is_on_purpose = ["http", "picture>", "source ", "img "].iter().any(|start| tag.starts_with(start));
+            let is_tag = tag.starts_with(|c: char| c.is_ascii_alphabetic()) && !is_on_purpose;
+            if is_tag && !prose[..at].ends_with('\\') {
+                found.push(prose[at..].split_inclusive('>').next().unwrap_or_default().to_owned());
+            }
+        }
     }
     found
 }
@@ -235,4 +266,12 @@ fn a_console_block_is_cut_into_commands_and_their_output() {
 fn anchors_are_made_of_headings_outside_of_blocks() {
     let page = "# One `key`: a, b\n\n```sh\n# no heading\n```\n## `interflow flows list`\n";
     assert_eq!(anchors(page), HashSet::from(["one-key-a-b".to_owned(), "interflow-flows-list".to_owned()]));
+    let twice = HashSet::from(["redis".to_owned(), "redis-1".to_owned()]);
+    assert_eq!(anchors("## Redis\n\n## Containers: `exec --docker`\n\n### Redis\n").intersection(&twice).count(), 2);
+}
+
+#[test]
+fn html_in_a_sentence_is_found() {
+    let page = "a <rest> of `<code>` and \\<i>, a < b\n<!-- <comment> -->\n```html\n<p>\n```\n</div> at <https://example.com>\n";
+    assert_eq!(html(page), ["<rest>", "</div>"]);
 }

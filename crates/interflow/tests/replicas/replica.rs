@@ -1,4 +1,4 @@
-//! One replica: a process with a data folder of its own.
+//! One replica: a process with a data directory of its own.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -35,7 +35,7 @@ impl Replica {
         Self::start_in(tempfile::tempdir().unwrap(), config, Vec::new())
     }
 
-    /// With what is in its data folder already, and with variables of the environment.
+    /// With what is in its data directory already, and with variables of the environment.
     pub fn start_in(home: tempfile::TempDir, config: &str, variables: Vec<(String, String)>) -> Self {
         std::fs::write(home.path().join("c.toml"), config).unwrap();
         std::fs::write(home.path().join("admin.token"), ADMIN_TOKEN).unwrap();
@@ -96,7 +96,7 @@ impl Replica {
         serde_json::from_str(&self.cli(words)).unwrap()
     }
 
-    /// A file of its data folder; empty if it does not exist.
+    /// A file of its data directory; empty if it does not exist.
     pub fn file(&self, name: &str) -> String {
         std::fs::read_to_string(self.home.path().join(name)).unwrap_or_default()
     }
@@ -139,7 +139,7 @@ impl Drop for Replica {
     }
 }
 
-/// The program with the data folder `home` and the configuration in it.
+/// The program with the data directory `home` and the configuration in it.
 pub fn interflow(home: &Path, words: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_interflow"));
     command.args(words).env("INTERFLOW_DATA_DIR", home).current_dir(home).stdin(Stdio::null());

@@ -339,7 +339,7 @@ fn a_replica_that_starts_with_a_wrong_newest_revision_uses_the_one_before_it() {
     assert_eq!(b.file("rules.yaml"), TAG_ALL);
     assert!(b.file("keys.toml").contains("somebody"));
     let log = b.log();
-    let says = format!("revision {} of the shared rules is refused, and revision {first} stays in force", first + 2);
+    let says = format!("revision {} of the shared rules is refused, and revision {first} stays active", first + 2);
     assert!(log.contains(&says), "{log}");
     let refused = until("it is reported", || {
         let seen = b.json(&["fleet", "settings", "--json"]);

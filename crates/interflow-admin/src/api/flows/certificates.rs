@@ -50,7 +50,7 @@ pub(crate) struct CertificateView {
     serial: String,
     /// Whether it may issue certificates.
     authority: bool,
-    /// Whether subject and issuer are the same: a root, or a certificate that nobody vouches for.
+    /// Whether subject and issuer are the same: a root, or a self-signed certificate of a server.
     self_signed: bool,
     /// SHA-256 of the certificate, in hex.
     sha256: String,

@@ -22,11 +22,6 @@ fn the_reference_of_the_command_line_is_current() {
 }
 
 #[test]
-fn the_page_of_exit_codes_is_current() {
-    check_reference_page("exit-codes.md", &exit_code_page());
-}
-
-#[test]
 #[cfg_attr(not(all(feature = "media", feature = "compat")), ignore = "the page describes all features")]
 fn the_page_of_environment_variables_is_current() {
     check_reference_page("environment.md", &environment_page());
@@ -167,24 +162,13 @@ fn no_two_exit_codes_are_the_same() {
     assert!(codes.is_sorted_by(|a, b| a < b), "{codes:?}");
 }
 
-fn exit_code_page() -> String {
-    let mut page = String::from(
-        "# Exit codes\n\nMade from the code by `make docs`; do not edit.\n\n\
-         `interflow exec -- CMD` ends with the exit code of CMD. All other commands use these:\n\n\
-         | code | meaning |\n|---|---|\n",
-    );
-    for exit in CliExit::ALL {
-        writeln!(page, "| {} | {} |", exit.label(), exit.meaning()).unwrap();
-    }
-    page
-}
-
 fn cli_page() -> String {
     let mut cli = Cli::command();
     cli.build();
     let mut page = String::from(
-        "# Command line\n\nMade from the code by `make docs`; do not edit. `interflow help COMMAND` prints the same in the terminal,\n\
-         `interflow man` as manual pages, and `interflow completions SHELL` prints completions.\n\n\
+        "# Command line\n\n<!-- Generated from the code by `make docs`; do not edit. -->\n\n\
+         `interflow help COMMAND` prints the same in the terminal, `interflow man` as manual pages.\n\
+         `interflow completions SHELL` prints completions.\n\n\
          | command | does |\n|---|---|\n",
     );
     for command in cli.get_subcommands() {
@@ -193,6 +177,13 @@ fn cli_page() -> String {
     }
     page.push_str("\n## Global options\n\n");
     options(&mut page, cli.get_arguments().filter(|a| a.is_global_set()));
+    page.push_str(
+        "\n## Exit codes\n\n`interflow exec -- CMD` ends with the exit code of CMD. All other commands use these:\n\n\
+         | code | meaning |\n|---|---|\n",
+    );
+    for exit in CliExit::ALL {
+        writeln!(page, "| {} | {} |", exit.label(), exit.meaning()).unwrap();
+    }
     for command in cli.get_subcommands() {
         section(&mut page, command, &format!("interflow {}", command.get_name()), 2);
     }

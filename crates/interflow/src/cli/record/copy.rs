@@ -22,7 +22,7 @@ use crate::instance::config::InterflowConfig;
 
 #[derive(Debug, Args)]
 pub struct CopyArgs {
-    /// The recording to read: a folder such as `record` in the data folder, or a URL of PostgreSQL, also as `env:NAME` or
+    /// The recording to read: a folder such as `record` in the data directory, or a URL of PostgreSQL, also as `env:NAME` or
     /// `file:PATH`.
     from: String,
     /// The recording to write, likewise. One of the two is a folder, and the other a URL.

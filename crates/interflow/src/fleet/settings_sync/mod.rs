@@ -79,7 +79,7 @@ pub struct SettingsSync {
     refused: BTreeMap<String, (String, u64)>,
     /// Revisions that wait because the configuration cannot be reloaded for another reason, likewise.
     waiting: BTreeMap<String, (i64, u64)>,
-    /// Revisions that were in force here and are refused in the database: each is published again once.
+    /// Revisions that were active here and are refused in the database: each is published again once.
     unproven: BTreeSet<(String, i64)>,
     /// What the start wrote.
     written: Vec<StartRevision>,
@@ -215,7 +215,7 @@ impl SettingsSync {
             let refused_for = self.trial.as_ref().filter(|trial| trial.at == at).map(|trial| trial.current);
             if let Some(current) = refused_for {
                 tracing::error!(
-                    "revision {} of the shared {} is refused, and revision {current} stays in force: {}",
+                    "revision {} of the shared {} is refused, and revision {current} stays active: {}",
                     written.revision,
                     written.name,
                     refusal.unwrap_or_default()
@@ -338,7 +338,7 @@ impl SettingsSync {
             if let Some(here) = unpublished {
                 set_aside(&path, here)?;
             }
-            tracing::info!("revision {revision} of the shared {name} by {} is in force", newest.author);
+            tracing::info!("revision {revision} of the shared {name} by {} is active", newest.author);
             return self.accept(name, revision, &content).await;
         };
         if !replace(&path, Some(&content), former.as_deref())? {
@@ -425,7 +425,7 @@ fn set_aside(path: &Path, here: &[u8]) -> Result<(), CliError> {
     let aside = PathBuf::from(aside);
     write_file(&aside, here)?;
     tracing::warn!(
-        "{} was changed here and by another replica: theirs is in force, and yours is in {}",
+        "{} was changed here and by another replica: theirs is active, and yours is in {}",
         path.display(),
         aside.display()
     );

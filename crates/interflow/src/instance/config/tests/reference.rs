@@ -10,7 +10,7 @@ fn markdown(schema: &Json) -> String {
     let defaults = serde_json::to_value(InterflowConfig::default()).expect("a config is plain data");
     let mut page = String::from(
         "# Configuration reference\n\n\
-         Made from the code by `interflow config reference`; do not edit.\n\n\
+         <!-- Generated from the code by `make docs`; do not edit. -->\n\n\
          The configuration is one TOML file, given with `-c FILE`. Every key has a default, unless it is marked as required.\n\
          Each key of a section has an environment variable that overrides the file: `INTERFLOW_` and its path in capitals, such as\n\
          `INTERFLOW_INTERCEPT_MODE=none`. A list or a table is given as TOML: `INTERFLOW_PROXY_LISTEN='[\"[::]:7070\"]'`.\n\
