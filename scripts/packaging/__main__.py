@@ -114,7 +114,7 @@ class Release:
             print(f"left out: the image for {target.oci}, since {bundle} does not exist (CA_BUNDLE names another file)")
 
     def wrappers(self):
-        npm, pypi = os.environ.get("NPM_NAME", "interflow"), os.environ.get("PYPI_NAME", "interflow")
+        npm, pypi = os.environ.get("NPM_NAME", "interflow"), os.environ.get("PYPI_NAME", "interflow-proxy")
         for name, package in wrappers.npm(npm, self.version, self.binaries, self.share, EPOCH).items():
             self.write(f"npm/{name}", package)
         for target, binary in self.binaries.items():

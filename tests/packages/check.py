@@ -194,12 +194,12 @@ def pip():
     where = SCRATCH / "pip"
     run(sys.executable, "-m", "venv", where)
     # As from an index: pip chooses the wheel of this platform.
-    run(where / "bin/pip", "install", "-q", "--disable-pip-version-check", "--no-index", "--find-links", FILES / "pypi", "interflow")
+    run(where / "bin/pip", "install", "-q", "--disable-pip-version-check", "--no-index", "--find-links", FILES / "pypi", "interflow-proxy")
     check("PyPI: the program runs", answers(where / "bin/interflow"))
     check("PyPI: arguments and the exit code are passed on", passes_on(where / "bin/interflow"))
-    shown = run(where / "bin/pip", "show", "--disable-pip-version-check", "--files", "interflow").stdout
+    shown = run(where / "bin/pip", "show", "--disable-pip-version-check", "--files", "interflow-proxy").stdout
     check("PyPI: licences are there", "License-Expression: MIT OR Apache-2.0" in shown or "THIRD-PARTY-LICENSES.txt" in shown, shown)
-    run(where / "bin/pip", "uninstall", "-q", "-y", "--disable-pip-version-check", "interflow")
+    run(where / "bin/pip", "uninstall", "-q", "-y", "--disable-pip-version-check", "interflow-proxy")
     check("PyPI: it can be removed", not (where / "bin/interflow").exists())
 
 
