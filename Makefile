@@ -123,9 +123,9 @@ $(OUTSIDE):
 clean: ## Remove build output
 	@$(CARGO) clean
 
-.PHONY: package
-package: ## Build .deb, .rpm, static archive, container context and SBOM in target/package (PARTS="deb rpm")
-	@scripts/package $(PARTS)
+.PHONY: release
+release: ## Build all that people install in target/release-files: archives, packages, image, chart, npm, PyPI (scripts/release says how)
+	@scripts/release
 
 .PHONY: cross-check
 cross-check: ## Check that Interflow compiles for Windows and macOS (mingw-w64; zig from PyPI)

@@ -732,7 +732,7 @@ def single():
         # The password is `secret`.
         secret("users", users="alice:$2b$04$jGUANqRfrMUwj7sffLZdt.dARtMvOqs3O9znJ15dzgpfcY//pm8xm\n")
         more = values("egress.json", {
-            "image": IMAGE, "usersSecret": "users", "persistence": {"enabled": False}, "drain": {"preStop": 0, "delay": 0, "timeout": 5},
+            "image": IMAGE, "usersSecret": "users", "persistence": {"enabled": False}, "drain": {"delay": 0, "timeout": 5},
             "serviceAccount": {"create": False}, "extraEnv": [{"name": "INTERFLOW_ACCESS_ALLOW_PRIVATE", "value": f'["{ADDRESS}/32"]'},
                                                               {"name": "INTERFLOW_APPROVALS_PRESETS", "value": "[]"}],
             "resources": {"requests": {"cpu": "20m", "memory": "64Mi"}}})

@@ -21,6 +21,7 @@ VERSIONS = ["1.27.0", "1.37.0"]
 # Kinds of operators, whose schemas are not Kubernetes' own.
 OPERATORS = {"ServiceMonitor"}
 failures = []
+WITH_IMAGE = ["--set", "image.repository=registry.example.com/interflow"]
 
 
 def check(condition, what):
@@ -172,8 +173,9 @@ class Release:
 
     def drain(self):
         seconds = lambda name: int(self.env(name).removesuffix("s"))
-        hook = self.container.get("lifecycle", {}).get("preStop", {}).get("exec", {}).get("command", ["sleep", "0"])
-        needed = int(hook[1]) + seconds("INTERFLOW_PROXY_DRAIN_DELAY") + seconds("INTERFLOW_PROXY_DRAIN_TIMEOUT")
+        needed = seconds("INTERFLOW_PROXY_DRAIN_DELAY") + seconds("INTERFLOW_PROXY_DRAIN_TIMEOUT")
+        # The image has no shell and no other program.
+        self.check("lifecycle" not in self.container, "a hook runs a program that the image lacks")
         grace = self.pod["terminationGracePeriodSeconds"]
         self.check(grace >= needed + 5, f"the pod is killed after {grace} s, and needs {needed} s and the time to write")
 
@@ -220,7 +222,7 @@ class Secrets:
 
 
 def refused(*arguments, because):
-    output = template(*arguments)
+    output = template(*WITH_IMAGE, *arguments)
     check(output.returncode != 0, f"{' '.join(arguments)} is not refused")
     check(because in output.stderr, f"{' '.join(arguments)}: {output.stderr.strip()}")
 
@@ -237,7 +239,7 @@ def main():
         if path:
             with open(path) as file:
                 values = yaml.safe_load(file)
-        manifests = render(name, *(["-f", path] if path else []))
+        manifests = render(name, *(["-f", path] if path else WITH_IMAGE))
         if not manifests:
             continue
         count += len(manifests)
@@ -259,6 +261,7 @@ def main():
             left = sorted(k for k in defaults if k not in values and k not in ("replicas", "keysSecret"))
             check(not left, f"{name} does not set {left}")
     # Unknown values, impossible ones, and those that lack their other half.
+    refused("--set", "image.repository=", because="image.repository is not set")
     refused("--set", "replica=2", because="Additional property replica is not allowed")
     refused("--set", "ports.proxy=70000", because="ports.proxy")
     refused("--set", "replicas=2", because="caSecret")
