@@ -56,6 +56,6 @@ fn reads_path(cond: &ConditionExpr) -> bool {
 /// segments.
 pub(crate) fn is_ambiguous(request: &RequestHead) -> bool {
     let path = request.url.path_only().as_bytes();
-    path.iter().any(|b| matches!(b, b'%' | b'\\' | b';'))
-        || path.windows(2).any(|pair| matches!(pair, [b'/', b'/' | b'.']))
+    memchr::memchr3(b'%', b'\\', b';', path).is_some()
+        || memchr::memchr_iter(b'/', path).any(|slash| matches!(path.get(slash + 1), Some(b'/' | b'.')))
 }
