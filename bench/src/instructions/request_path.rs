@@ -97,7 +97,8 @@ impl RequestPath {
             command.arg(format!("--toggle-collect={WATCHED}"));
         }
         command.arg(beside_us("interflow")?).args(["run", "--danger-insecure-upstream"]).args(self.flags);
-        for (listener, addr) in [("--listen-proxy", proxy), ("--listen-gateway", gateway), ("--listen-admin", free_port()?)]
+        for (listener, addr) in
+            [("--listen-proxy", proxy), ("--listen-gateway", gateway), ("--listen-admin", free_port()?)]
         {
             command.arg(listener).arg(addr.to_string());
         }
@@ -113,8 +114,9 @@ impl RequestPath {
             command.arg("--config").arg(config);
         }
         command.env("INTERFLOW_DATA_DIR", testbed.path(&name));
-        let running = testbed.start(&name, command, proxy, Role::Proxy)?;
-        self.drive(testbed, if self.is_gateway() { gateway } else { proxy }, requests)?;
+        let listener = if self.is_gateway() { gateway } else { proxy };
+        let running = testbed.start(&name, command, listener, Role::Proxy)?;
+        self.drive(testbed, listener, requests)?;
         running.end(Duration::from_secs(60));
         let log = fs::read_to_string(testbed.path(&format!("{name}.log")))?;
         let collected = log.lines().find_map(|l| l.split_once("Collected : ")?.1.trim().parse().ok());

@@ -54,9 +54,19 @@ const HOP_FIELDS: [&str; 8] = [
 ];
 
 fn is_hop_field(name: &[u8]) -> bool {
-    // Checks the length first, which rules out most fields: these are the lengths of the names above.
-    matches!(name.len(), 2 | 7 | 10 | 14 | 16 | 17 | 19)
-        && HOP_FIELDS.iter().any(|hop| name.eq_ignore_ascii_case(hop.as_bytes()))
+    // By length, which leaves at most two names to compare.
+    let hop = match name.len() {
+        2 => "te",
+        7 => "upgrade",
+        10 if name.eq_ignore_ascii_case(b"keep-alive") => return true,
+        10 => "connection",
+        14 => "http2-settings",
+        16 => "proxy-connection",
+        17 => "transfer-encoding",
+        19 => "proxy-authorization",
+        _ => return false,
+    };
+    name.eq_ignore_ascii_case(hop.as_bytes())
 }
 
 /// Fields that `Connection` cannot remove. A client could otherwise list a field that a proxy before this one added,
@@ -88,6 +98,9 @@ fn strip_hop_fields(headers: &mut Headers) {
         return;
     }
     let named = connection_options(headers);
+    if named.is_empty() {
+        return headers.retain(|name, _| !is_hop_field(name));
+    }
     headers.retain(|name, _| !is_hop_field(name) && !named.iter().any(|n| n.eq_ignore_ascii_case(name)));
 }
 
@@ -173,9 +186,10 @@ pub(crate) fn set_host_for(head: &mut RequestHead, transport: EntryKind) {
 /// Sets `Host` to the URL's authority (RFC 9112 3.2.2).
 pub(crate) fn set_host(head: &mut RequestHead) {
     let (url, default) = (&head.url, head.url.scheme.default_port());
-    let right = head.headers.get_str("host").is_some_and(|host| {
-        url.authority.matches_text(host.as_bytes(), default)
-            || Authority::parse(host, Some(default)).is_ok_and(|a| a == url.authority)
+    let right = head.headers.get("host").is_some_and(|host| {
+        let parse = |host| Authority::parse(host, Some(default)).ok();
+        url.authority.matches_text(host, default)
+            || std::str::from_utf8(host).ok().and_then(parse).is_some_and(|a| a == url.authority)
     });
     if !right {
         let host = head.url.authority.to_host_header(head.url.scheme);

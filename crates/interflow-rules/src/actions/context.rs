@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use interflow_types::{
-    Direction, Error, Flow, Headers, OriginalMessage, Phase, RequestHead, ResponseHead, StreamMessage, UpstreamOverrides,
+    Direction, Error, Flow, Headers, OriginalMessage, Phase, RequestHead, ResponseHead, StreamMessage,
+    UpstreamOverrides,
 };
 
 use crate::body::BodyEdits;

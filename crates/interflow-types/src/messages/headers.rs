@@ -288,7 +288,7 @@ impl Headers {
 /// Equal if names, values and order are equal, however they are stored.
 impl PartialEq for Headers {
     fn eq(&self, other: &Self) -> bool {
-        self.iter().eq(other.iter())
+        self.len() == other.len() && self.iter().eq(other.iter())
     }
 }
 
