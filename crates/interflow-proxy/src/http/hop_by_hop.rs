@@ -54,19 +54,9 @@ const HOP_FIELDS: [&str; 8] = [
 ];
 
 fn is_hop_field(name: &[u8]) -> bool {
-    // By length, which leaves at most two names to compare.
-    let hop = match name.len() {
-        2 => "te",
-        7 => "upgrade",
-        10 if name.eq_ignore_ascii_case(b"keep-alive") => return true,
-        10 => "connection",
-        14 => "http2-settings",
-        16 => "proxy-connection",
-        17 => "transfer-encoding",
-        19 => "proxy-authorization",
-        _ => return false,
-    };
-    name.eq_ignore_ascii_case(hop.as_bytes())
+    // Checks the length first, which rules out most fields: these are the lengths of the names above.
+    matches!(name.len(), 2 | 7 | 10 | 14 | 16 | 17 | 19)
+        && HOP_FIELDS.iter().any(|hop| name.eq_ignore_ascii_case(hop.as_bytes()))
 }
 
 /// Fields that `Connection` cannot remove. A client could otherwise list a field that a proxy before this one added,

@@ -56,6 +56,10 @@ fn reads_path(cond: &ConditionExpr) -> bool {
 /// segments.
 pub(crate) fn is_ambiguous(request: &RequestHead) -> bool {
     let path = request.url.path_only().as_bytes();
-    memchr::memchr3(b'%', b'\\', b';', path).is_some()
-        || memchr::memchr_iter(b'/', path).any(|slash| matches!(path.get(slash + 1), Some(b'/' | b'.')))
+    // One pass over a few bytes: a search for each of them would cost more.
+    let mut last = 0;
+    path.iter().any(|&byte| {
+        let after_slash = std::mem::replace(&mut last, byte) == b'/';
+        matches!(byte, b'%' | b'\\' | b';') || after_slash && matches!(byte, b'/' | b'.')
+    })
 }

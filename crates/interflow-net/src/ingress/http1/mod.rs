@@ -171,15 +171,8 @@ impl<'a> Http1Driver<'a> {
                 Ok(incoming) => incoming,
                 Err(error) => return self.refuse(service, error).await,
             };
-            let call = Some(service.call(incoming));
-            let place = match &mut place {
-                // Put there as a whole: a place that is filled later would be written twice.
-                None => place.insert(Box::pin(call)),
-                Some(place) => {
-                    place.as_mut().set(call);
-                    place
-                }
-            };
+            let place = place.get_or_insert_with(|| Box::pin(None));
+            place.as_mut().set(Some(service.call(incoming)));
             let call = place.as_mut().as_pin_mut().expect("the future was put there just now");
             let outgoing = self.run(call).await;
             place.as_mut().set(None);
