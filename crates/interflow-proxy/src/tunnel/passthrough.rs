@@ -49,7 +49,6 @@ pub(crate) async fn passthrough(mut guard: FlowGuard, config: &ActiveConfig, cli
     let counters = TunnelCounters::default();
     let login = guard.login().cloned();
     let relayed = tokio::select! {
-        biased;
         relayed = relay::tunnel(client, upstream, &options, &counters) => {
             relayed.map_err(|e| e.with_error_source(ErrorSource::Upstream))
         }

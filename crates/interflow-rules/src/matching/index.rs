@@ -201,8 +201,7 @@ impl RequiredFeature {
 /// Case-insensitive (ASCII) substring test.
 fn contains_ignore_case(text: &[u8], wanted: &[u8]) -> bool {
     let Some(first) = wanted.first() else { return !text.is_empty() };
-    memchr::memchr2_iter(first.to_ascii_lowercase(), first.to_ascii_uppercase(), text)
-        .any(|at| text.get(at..at + wanted.len()).is_some_and(|word| word.eq_ignore_ascii_case(wanted)))
+    text.windows(wanted.len()).any(|w| w[0].eq_ignore_ascii_case(first) && w.eq_ignore_ascii_case(wanted))
 }
 
 /// A cheap test that rules out most flows before the condition is evaluated.

@@ -56,10 +56,6 @@ fn reads_path(cond: &ConditionExpr) -> bool {
 /// segments.
 pub(crate) fn is_ambiguous(request: &RequestHead) -> bool {
     let path = request.url.path_only().as_bytes();
-    // One pass over a few bytes: a search for each of them would cost more.
-    let mut last = 0;
-    path.iter().any(|&byte| {
-        let after_slash = std::mem::replace(&mut last, byte) == b'/';
-        matches!(byte, b'%' | b'\\' | b';') || after_slash && matches!(byte, b'/' | b'.')
-    })
+    path.iter().any(|b| matches!(b, b'%' | b'\\' | b';'))
+        || path.windows(2).any(|pair| matches!(pair, [b'/', b'/' | b'.']))
 }
