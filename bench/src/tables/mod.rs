@@ -7,7 +7,7 @@ mod llm_gateway;
 mod llm_mitm;
 mod media;
 mod mitm;
-mod redact;
+pub mod redact;
 
 use std::collections::BTreeMap;
 use std::process::Command;

@@ -180,6 +180,6 @@ fn leaks(session: &mut Session<'_>, testbed: &Testbed) -> Result<()> {
 }
 
 /// In how many requests the provider saw the planted number, by its counts.
-pub(super) fn sightings(stats: &serde_json::Value) -> Result<u64> {
+pub fn sightings(stats: &serde_json::Value) -> Result<u64> {
     stats["sightings"][PLANTED].as_u64().ok_or_else(|| format!("no sightings in {stats}").into())
 }

@@ -277,6 +277,10 @@ fn detect_structured(scan: &mut ScanState<'_>) {
     let secrets = scan.wants.kinds.iter().any(|k| k.is_secret() || k == Kind::Username);
     let hosts = scan.wants.kinds.any(&[Kind::Url, Kind::Domain]);
     while let Some(token) = scan.token(i).filter(|_| !scan.should_stop(i)) {
+        if token.plain {
+            i += 1;
+            continue;
+        }
         let after = scan.byte_at(token.end());
         if secrets && secrets::may_be_secret(token, after) {
             secrets::detect_token(scan, i);

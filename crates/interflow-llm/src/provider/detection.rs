@@ -264,7 +264,8 @@ static ENDPOINTS: LazyLock<Vec<Endpoint>> = LazyLock::new(|| {
 });
 
 impl Endpoint {
-    fn fits(&self, provider: Provider, path: &str) -> bool {
+    /// `behind` is the path [behind its version](behind_version).
+    fn fits(&self, provider: Provider, path: &str, behind: &str) -> bool {
         // Azure serves OpenAI's API.
         let is_providers = match self.0 {
             "any" => true,
@@ -280,7 +281,7 @@ impl Endpoint {
         };
         is_providers
             && match self.1 {
-                PathRule::Begins => is_below(path) || is_below(behind_version(path)),
+                PathRule::Begins => is_below(path) || is_below(behind),
                 PathRule::SignsIn => is_below(path),
                 PathRule::Contains => path.contains(self.3),
                 PathRule::Ends => path.ends_with(self.3),
@@ -308,12 +309,13 @@ pub fn endpoint_name(path: &str) -> String {
 
 /// Whether a path is one at which agents of this provider sign in. Credentials that are redacted are of no use.
 pub fn is_sign_in(provider: Provider, path: &str) -> bool {
-    ENDPOINTS.iter().any(|endpoint| endpoint.1 == PathRule::SignsIn && endpoint.fits(provider, path))
+    ENDPOINTS.iter().any(|endpoint| endpoint.1 == PathRule::SignsIn && endpoint.fits(provider, path, ""))
 }
 
 fn operation_by_path(provider: Provider, path: &str) -> Operation {
     // The provider's own paths first, since some of them end like those of others.
-    let fitting = ENDPOINTS.iter().filter(|endpoint| endpoint.fits(provider, path));
+    let behind = behind_version(path);
+    let fitting = ENDPOINTS.iter().filter(|endpoint| endpoint.fits(provider, path, behind));
     let best = fitting.max_by_key(|endpoint| (endpoint.1, endpoint.0 != "any", endpoint.3.len()));
     if best.is_none_or(|endpoint| endpoint.1 == PathRule::Begins)
         && (path.ends_with("/cancel") || path.ends_with(":cancel"))

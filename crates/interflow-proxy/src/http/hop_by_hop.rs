@@ -88,6 +88,9 @@ fn strip_hop_fields(headers: &mut Headers) {
         return;
     }
     let named = connection_options(headers);
+    if named.is_empty() {
+        return headers.retain(|name, _| !is_hop_field(name));
+    }
     headers.retain(|name, _| !is_hop_field(name) && !named.iter().any(|n| n.eq_ignore_ascii_case(name)));
 }
 
@@ -173,9 +176,10 @@ pub(crate) fn set_host_for(head: &mut RequestHead, transport: EntryKind) {
 /// Sets `Host` to the URL's authority (RFC 9112 3.2.2).
 pub(crate) fn set_host(head: &mut RequestHead) {
     let (url, default) = (&head.url, head.url.scheme.default_port());
-    let right = head.headers.get_str("host").is_some_and(|host| {
-        url.authority.matches_text(host.as_bytes(), default)
-            || Authority::parse(host, Some(default)).is_ok_and(|a| a == url.authority)
+    let right = head.headers.get("host").is_some_and(|host| {
+        let parse = |host| Authority::parse(host, Some(default)).ok();
+        url.authority.matches_text(host, default)
+            || std::str::from_utf8(host).ok().and_then(parse).is_some_and(|a| a == url.authority)
     });
     if !right {
         let host = head.url.authority.to_host_header(head.url.scheme);

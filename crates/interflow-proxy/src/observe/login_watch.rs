@@ -1,10 +1,14 @@
 //! Ends what a client authenticated for when its login ends before it: the user was removed, the password changed, the
 //! program's `interflow exec` ended.
 
+use std::future::poll_fn;
+use std::pin::pin;
 use std::sync::Arc;
+use std::task::{Poll, Waker};
 use std::time::Duration;
 
 use interflow_types::{Error, ErrorKind};
+use tokio::sync::watch;
 
 use crate::downstream::access::Login;
 use crate::state::ProxyWorker;
@@ -36,7 +40,7 @@ impl LoginWatch {
         let mut changes = self.worker.login_changes();
         // Subscribed before the first look, so that no change is missed.
         while !self.is_ended() {
-            if changes.changed().await.is_err() {
+            if next_change(&mut changes).await.is_err() {
                 // The worker is gone, and with it the last that could change.
                 std::future::pending::<()>().await;
             }
@@ -57,6 +61,23 @@ impl LoginWatch {
         self.ended().await;
         tokio::time::sleep(time).await;
     }
+}
+
+/// Waits for a change. A busy tunnel polls this with all it relays, so that a poll without one takes only a load.
+async fn next_change(changes: &mut watch::Receiver<()>) -> Result<(), watch::error::RecvError> {
+    let seen = changes.clone();
+    // Without the task's budget: pending means that the waker is registered.
+    let mut changed = pin!(tokio::task::unconstrained(changes.changed()));
+    let mut registered: Option<Waker> = None;
+    poll_fn(|cx| {
+        let is_registered = registered.as_ref().is_some_and(|waker| waker.will_wake(cx.waker()));
+        if is_registered && matches!(seen.has_changed(), Ok(false)) {
+            return Poll::Pending;
+        }
+        registered = Some(cx.waker().clone());
+        changed.as_mut().poll(cx)
+    })
+    .await
 }
 
 pub(crate) fn login_ended() -> Error {

@@ -38,6 +38,10 @@ pub(super) fn addresses(scan: &mut ScanState<'_>) {
     }
     let mut i = 0;
     while let Some(token) = scan.token(i).filter(|_| !scan.should_stop(i)) {
+        if token.plain {
+            i += 1;
+            continue;
+        }
         let marks = token.flags();
         let plain = token.shape == TokenShape::Lower
             && marks & (mark::UNIT | mark::STREET_PREFIX | mark::STREET_SUFFIX) == 0

@@ -158,23 +158,7 @@ fn has_date_cue(scan: &ScanState<'_>, at: usize, back: usize) -> bool {
 /// Whether a word can be a part of a date or an age.
 #[inline]
 pub(super) fn may_be_date_word(scan: &ScanState<'_>, token: &crate::text::token::WordToken) -> bool {
-    let second = |b: u8| scan.byte_at(token.start() + 1) | 0x20 == b;
-    token.has(mark::MONTH)
-        || (1..=6).contains(&token.len())
-            && match scan.byte_at(token.start()) | 0x20 {
-                b'y' => true,
-                b'a' => token.len() <= 5,
-                b'm' => second(b'o') && token.len() >= 5,
-                b'w' => {
-                    second(b'e') && matches!(token.len(), 4 | 5) && scan.byte_at(token.start() + 3) == b'k'
-                        || token.len() == 3 && scan.byte_at(token.end() + 1).is_ascii_digit()
-                }
-                // `he is 40`
-                b'i' => token.len() == 2 && scan.byte_at(token.end() + 1).is_ascii_digit(),
-                b'j' => second(b'a') && token.len() >= 4,
-                b't' => second(b'u') && token.len() >= 4,
-                _ => false,
-            }
+    token.has(mark::MONTH) || token.may_be_age_word(scan.bytes)
 }
 
 /// Dates with a month name, and ages, both recognized by a word.

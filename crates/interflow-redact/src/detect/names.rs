@@ -90,6 +90,7 @@ fn candidates(scan: &mut ScanState<'_>) -> Vec<NameCandidate> {
     let mut i = 0;
     while let Some(token) = scan.token(i).filter(|_| !scan.should_stop(i)) {
         let next = match token.shape {
+            _ if token.plain => i + 1,
             TokenShape::Camel if token.class == 0 => match lower_case::camel_name(scan, i, token) {
                 Some(name) => {
                     names.push(name);

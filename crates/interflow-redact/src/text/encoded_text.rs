@@ -183,8 +183,18 @@ const BASE64: GeneralPurpose = GeneralPurpose::new(
         .with_decode_padding_mode(DecodePaddingMode::Indifferent),
 );
 
-const fn is_base64(b: u8) -> bool {
-    b.is_ascii_alphanumeric() || matches!(b, b'+' | b'/' | b'-' | b'_')
+static BASE64_BYTES: [bool; 256] = {
+    let mut table = [false; 256];
+    let mut b = 0;
+    while b < 256 {
+        table[b] = (b as u8).is_ascii_alphanumeric() || matches!(b as u8, b'+' | b'/' | b'-' | b'_');
+        b += 1;
+    }
+    table
+};
+
+fn is_base64(b: u8) -> bool {
+    BASE64_BYTES[usize::from(b)]
 }
 
 fn each_base64(text: &str, visit: &mut impl FnMut(&DecodedPart)) {
@@ -198,6 +208,12 @@ fn each_base64(text: &str, visit: &mut impl FnMut(&DecodedPart)) {
         }
         let probed = at + MIN_BASE64 - 1;
         let start = probed - bytes[at..probed].iter().rev().take_while(|b| is_base64(**b)).count();
+        // Nearly all runs are words, which end before the shortest base64 would.
+        let least = bytes.get(probed + 1..start + MIN_BASE64).unwrap_or_default();
+        if let Some(rest) = least.iter().position(|b| !is_base64(*b)) {
+            at = probed + rest + 2;
+            continue;
+        }
         let end = base64_end(bytes, start);
         if end - start >= MIN_BASE64 {
             decode_base64(text, start..end, visit);

@@ -1,6 +1,6 @@
 //! Tokenizes a text into words, numbers and mixed runs in one pass, with a lexicon lookup for each word.
 
-use crate::lexicon::{self, CaseFolded, LexiconEntry, mark};
+use crate::lexicon::{self, CaseFolded, LexiconEntry, mark, topic};
 
 /// The letter case and composition of a token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,13 +32,58 @@ pub(crate) struct WordToken {
     pub topics: u32,
     pub class: u16,
     pub shape: TokenShape,
+    /// A common word of a sentence, from which no detector starts.
+    pub plain: bool,
 }
 
 impl WordToken {
     #[inline]
     fn new(start: usize, end: usize, class: u16, shape: TokenShape) -> Self {
         let LexiconEntry { marks, topics } = lexicon::entry_of(class);
-        Self { start: start as u32, end: end as u32, marks, topics, class, shape }
+        Self { start: start as u32, end: end as u32, marks, topics, class, shape, plain: false }
+    }
+
+    /// Whether no detector starts from this word in lower case: most words of a text, which are thus examined once.
+    #[inline]
+    fn is_plain(&self, bytes: &[u8]) -> bool {
+        const COMMON: u32 = mark::COMMON | mark::WORD | mark::STOP | mark::TECH;
+        const NAMED: u32 = mark::FIRST
+            | mark::REGION
+            | mark::NRP
+            | mark::MONTH
+            | mark::UNIT
+            | mark::STREET_PREFIX
+            | mark::STREET_SUFFIX;
+        const ANNOUNCING: u32 = topic::SECRET | topic::PASSWORD | topic::USER | topic::COMMAND;
+        matches!(bytes.get(self.end()), Some(b' ' | b','))
+            && matches!(self.len(), 2..16)
+            && self.has(COMMON)
+            && !self.has(NAMED)
+            && self.topics & ANNOUNCING == 0
+            && !self.may_be_age_word(bytes)
+    }
+
+    /// Whether the word can be one of `year`, `months`, `yo`, `aged`, `ans`, `am`, `was`, `turned` and the like.
+    #[inline]
+    pub fn may_be_age_word(&self, bytes: &[u8]) -> bool {
+        let byte = |n: usize| bytes.get(self.start() + n).map_or(b' ', |b| b | 0x20);
+        let len = self.len();
+        len <= 6
+            && match byte(0) {
+                b'y' => len <= 2 || matches!(byte(1), b'e' | b'r'),
+                b'a' => match byte(1) {
+                    b'm' => len == 2,
+                    b'n' => matches!(byte(2), b's' | b'n' | b'o'),
+                    second => second == b'g' || !second.is_ascii(),
+                },
+                b'm' => byte(1) == b'o' && len >= 5,
+                b'w' => byte(1) == b'e' && byte(3) == b'k' || len == 3 && byte(2) == b's',
+                // `he is 40`
+                b'i' => len == 2 && byte(1) == b's',
+                b'j' => byte(1) == b'a' && len >= 4,
+                b't' => byte(1) == b'u' && len >= 4,
+                _ => false,
+            }
     }
 
     pub const fn start(&self) -> usize {
@@ -63,6 +108,11 @@ impl WordToken {
     #[inline]
     pub const fn has(&self, marks: u32) -> bool {
         self.marks & marks != 0
+    }
+
+    /// Marks a word as if it were capitalized.
+    fn capitalize(&mut self) {
+        (self.shape, self.plain) = (TokenShape::Title, false);
     }
 
     /// `Word`, `WORD` or `McWord`: capitalized like a name.
@@ -207,7 +257,7 @@ impl TokenList {
                 || unknown
                 || marks & (mark::STREET_SUFFIX | mark::UNIT | mark::HONORIFIC) != 0 && marks & mark::STOP == 0
             {
-                token.shape = TokenShape::Title;
+                token.capitalize();
             }
             before = marks;
         }
@@ -220,8 +270,8 @@ impl TokenList {
             if form.has(mark::ORG_SUFFIX) && !form.has(mark::COMMON | mark::WORD) && (3..=4).contains(&form.len()) {
                 let near = form.start() <= self.list[at - 1].end() + 2;
                 if near && self.list[at - 1].shape == TokenShape::Lower && !self.list[at - 1].has(mark::STOP) {
-                    self.list[at].shape = TokenShape::Title;
-                    self.list[at - 1].shape = TokenShape::Title;
+                    self.list[at].capitalize();
+                    self.list[at - 1].capitalize();
                 }
             }
         }
@@ -269,7 +319,9 @@ impl TokenList {
         };
         let listable = seen & DIGIT == 0 && at - start <= MAX_WORD_LEN;
         let class = if listable { lexicon::class_of(lexicon::hash_letters(bytes, start, at)) } else { 0 };
-        self.list.push(WordToken::new(start, at, class, shape));
+        let mut token = WordToken::new(start, at, class, shape);
+        token.plain = seen == LOWER && token.is_plain(bytes);
+        self.list.push(token);
         at
     }
 

@@ -1,11 +1,13 @@
 //! The flow at the phase in which rules act on it.
 
+use std::borrow::Cow;
 use std::cell::OnceCell;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use interflow_types::{
-    Direction, Error, Flow, Headers, Phase, RequestHead, ResponseHead, StreamMessage, UpstreamOverrides,
+    Direction, Error, Flow, Headers, OriginalMessage, Phase, RequestHead, ResponseHead, StreamMessage,
+    UpstreamOverrides,
 };
 
 use crate::body::BodyEdits;
@@ -15,7 +17,6 @@ use crate::compiled::program::RuleProgram;
 use crate::flow::exec_run::ExecAnswers;
 use crate::flow::flow_state::RuleState;
 use crate::flow::json_answers::JsonAnswers;
-use crate::flow::render::RenderContext;
 use crate::flow::view::FlowView;
 use crate::text::template::TextTemplate;
 
@@ -29,10 +30,9 @@ pub(crate) enum RequestAccess<'a> {
 }
 
 /// A head before the rules edited it, for the record of changes.
-#[derive(Debug)]
 pub(crate) enum HeadBeforeEdit {
-    Request(RequestHead),
-    Response(ResponseHead),
+    Request(Box<OriginalMessage<RequestHead>>),
+    Response(Box<OriginalMessage<ResponseHead>>),
 }
 
 /// The flow at the phase in which rules act on it.
@@ -62,7 +62,7 @@ pub(crate) struct ActionContext<'a> {
     /// What programs (`exec` conditions) answered about the current rule.
     pub exec: ExecAnswers,
     /// The head of this phase's side before the first rule that may edit it.
-    pub before: Option<Box<HeadBeforeEdit>>,
+    pub before: Option<HeadBeforeEdit>,
 }
 
 impl<'a> ActionContext<'a> {
@@ -127,7 +127,15 @@ impl<'a> ActionContext<'a> {
     }
 
     pub fn render(&self, template: &TextTemplate) -> String {
-        template.render(&RenderContext::from_view(&self.view())).into_owned()
+        self.render_cow(template).into_owned()
+    }
+
+    /// As [`render`](Self::render); a text without variables is not copied.
+    pub fn render_cow<'t>(&self, template: &'t TextTemplate) -> Cow<'t, str> {
+        match template.as_literal() {
+            Some(text) => text.into(),
+            None => template.render_view(&self.view()),
+        }
     }
 
     /// The fields that actions of this phase change; `None` if they have been sent.

@@ -151,14 +151,17 @@ fn apply_header_op(
     rule: &CompiledRule,
 ) -> ActionEffect {
     for (name, value) in pairs {
-        let name = at.render(name);
-        let value = {
-            let view = at.view();
-            let previous = view.head_of(at.side()).and_then(|h| h.get(&name));
-            if how == HeaderOp::Update && previous.is_none() {
-                continue;
+        let name = at.render_cow(name);
+        let value = match value.as_literal() {
+            Some(text) if how != HeaderOp::Update => text.into(),
+            _ => {
+                let view = at.view();
+                let previous = view.head_of(at.side()).and_then(|h| h.get(&name));
+                if how == HeaderOp::Update && previous.is_none() {
+                    continue;
+                }
+                value.render(&RenderContext { view: &view, previous, groups: None })
             }
-            value.render(&RenderContext { view: &view, previous, groups: None }).into_owned()
         };
         let effect = match how {
             HeaderOp::Add => add_field(at, &name, &value, rule),

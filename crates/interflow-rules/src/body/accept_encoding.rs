@@ -12,7 +12,12 @@ fn is_readable(item: &[u8]) -> bool {
 
 /// Whether the request accepts a coding that cannot be decoded, `*` included.
 pub(crate) fn accepts_others(headers: &Headers) -> bool {
-    headers.list_items("accept-encoding").any(|item| !is_readable(item))
+    // What browsers and tools send; the rest is divided into its items.
+    let is_common = |value: &[u8]| {
+        matches!(value, b"gzip, deflate, br, zstd" | b"gzip, deflate, br" | b"gzip, deflate" | b"gzip" | b"identity")
+    };
+    !headers.get_all("accept-encoding").all(is_common)
+        && headers.list_items("accept-encoding").any(|item| !is_readable(item))
 }
 
 /// Leaves the codings that can be decoded, with their weights.

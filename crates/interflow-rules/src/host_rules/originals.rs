@@ -1,9 +1,15 @@
 //! Saves messages as they were before rules edited them, for the recorder.
 
-use interflow_types::{Body, OriginalBody, OriginalMessage, OriginalMessages, Phase};
+use interflow_types::{Body, OriginalBody, OriginalMessage, OriginalMessages, Phase, ResponseHead};
 
 use crate::actions::{ActionContext, HeadBeforeEdit, RequestAccess};
 use crate::body::BodyReadState;
+
+impl HeadBeforeEdit {
+    pub fn response(head: &ResponseHead) -> Self {
+        Self::Response(Box::new(OriginalMessage { head: head.clone(), body: None }))
+    }
+}
 
 impl ActionContext<'_> {
     /// Copies the head of this phase's side once, before the first rule that may edit it.
@@ -13,41 +19,41 @@ impl ActionContext<'_> {
         }
         let before = match (self.phase, &self.request, &self.response) {
             (Phase::RequestHead | Phase::RequestBody, RequestAccess::Changing(head), _) => {
-                HeadBeforeEdit::Request((*head).clone())
+                HeadBeforeEdit::Request(Box::new(OriginalMessage { head: (*head).clone(), body: None }))
             }
-            (Phase::ResponseHead | Phase::ResponseBody, _, Some(head)) => HeadBeforeEdit::Response((*head).clone()),
+            (Phase::ResponseHead | Phase::ResponseBody, _, Some(head)) => HeadBeforeEdit::response(head),
             _ => return,
         };
-        self.before = Some(Box::new(before));
+        self.before = Some(before);
     }
 
     /// At the end of a phase: saves the original message if its head changed or `body` was edited. An original saved by
     /// an earlier phase is kept.
     pub fn keep_original(&mut self, body: Option<OriginalBody>) {
         let Some(before) = self.before.take() else { return };
-        match *before {
-            HeadBeforeEdit::Request(head) => {
-                if body.is_none() && self.request() == Some(&head) {
-                    return;
+        match before {
+            HeadBeforeEdit::Request(original) => {
+                if body.is_some() || self.request() != Some(&original.head) {
+                    store_original(&mut self.flow.extension_mut::<OriginalMessages>().request, original, body);
                 }
-                store_original(&mut self.flow.extension_mut::<OriginalMessages>().request, head, body);
             }
-            HeadBeforeEdit::Response(head) => {
-                if body.is_none() && self.response.as_deref() == Some(&head) {
-                    return;
+            HeadBeforeEdit::Response(original) => {
+                if body.is_some() || self.response.as_deref() != Some(&original.head) {
+                    store_original(&mut self.flow.extension_mut::<OriginalMessages>().response, original, body);
                 }
-                store_original(&mut self.flow.extension_mut::<OriginalMessages>().response, head, body);
             }
         }
     }
 }
 
-fn store_original<H>(kept: &mut Option<Box<OriginalMessage<H>>>, head: H, body: Option<OriginalBody>) {
-    match kept {
-        // The head of an earlier phase is the true original; only a body may be missing.
-        Some(kept) => kept.body = kept.body.take().or(body),
-        None => *kept = Some(Box::new(OriginalMessage { head, body })),
-    }
+fn store_original<H>(
+    stored: &mut Option<Box<OriginalMessage<H>>>,
+    original: Box<OriginalMessage<H>>,
+    body: Option<OriginalBody>,
+) {
+    // The head of an earlier phase is the true original; only a body may be missing.
+    let stored = stored.get_or_insert(original);
+    stored.body = stored.body.take().or(body);
 }
 
 /// Returns the body to edit and stores a copy in `original`; a stream is copied as it passes.

@@ -5,6 +5,7 @@ use interflow_types::{RequestHead, path};
 
 use crate::actions::ActionContext;
 use crate::compiled::program::CompiledRule;
+use crate::matching::condition::ConditionExpr;
 use crate::matching::index::{Candidates, RequestIndex};
 use crate::matching::path_mode::{PathMatchMode, is_ambiguous};
 
@@ -23,6 +24,9 @@ fn other_variants(request: &RequestHead) -> Option<Vec<RequestHead>> {
 
 /// Evaluates the condition on the interpretations that its mode requires.
 pub(crate) fn evaluate(rule: &CompiledRule, at: &ActionContext<'_>) -> Tristate {
+    if let ConditionExpr::Always(holds) = rule.cond {
+        return Tristate::Known(holds);
+    }
     let written = rule.cond.evaluate(&at.view());
     let refuses = match rule.judged {
         PathMatchMode::AsWritten => return written,

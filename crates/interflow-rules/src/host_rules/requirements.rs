@@ -139,6 +139,11 @@ pub(crate) fn unread_content(action: &Action, at: &ActionContext<'_>) -> Option<
         }
         return reads.then(|| Arc::clone(why));
     }
+    let unread = [Direction::Request, Direction::Response].map(|side| at.unread(side));
+    // The usual case; what is captured of JSON may have failed by itself.
+    if unread.iter().all(Option::is_none) && !matches!(action, Action::Capture(_)) {
+        return None;
+    }
     let mut reads = [false; 2];
     match action {
         Action::Tag(_)
@@ -165,10 +170,7 @@ pub(crate) fn unread_content(action: &Action, at: &ActionContext<'_>) -> Option<
         reads[Direction::Request as usize] |= request;
         reads[Direction::Response as usize] |= response;
     });
-    [Direction::Request, Direction::Response]
-        .into_iter()
-        .filter(|side| reads[*side as usize])
-        .find_map(|s| at.unread(s))
+    unread.into_iter().zip(reads).find_map(|(why, reads)| why.filter(|_| reads))
 }
 
 /// The error that ends a flow whose content a rule cannot read.

@@ -87,7 +87,7 @@ impl Stage for HostRules {
                 self.program.runtime.sessions.store_cookies(&host, &head.headers);
             }
             if flow.extension::<RuleState>().is_some_and(|s| s.uncached) {
-                before = Some(Box::new(crate::actions::HeadBeforeEdit::Response(head.clone())));
+                before = Some(crate::actions::HeadBeforeEdit::response(head));
                 disable_caching(&mut head.headers);
             }
         }

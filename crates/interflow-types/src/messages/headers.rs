@@ -153,7 +153,7 @@ impl Headers {
     pub fn append(&mut self, name: &str, value: impl AsRef<[u8]>) -> Result<(), InvalidHeader> {
         let value = value.as_ref();
         validate_field(name.as_bytes(), value)?;
-        self.append_unchecked(name.as_bytes(), value);
+        self.append_raw(name.as_bytes(), value);
         Ok(())
     }
 
@@ -187,7 +187,7 @@ impl Headers {
         let value = value.as_ref();
         validate_field(name.as_bytes(), value)?;
         let Some(first) = self.candidate_fields(name).iter().position(|f| self.has_name(f, name)) else {
-            self.append_unchecked(name.as_bytes(), value);
+            self.append_raw(name.as_bytes(), value);
             return Ok(());
         };
         // The old value's bytes remain unused in the buffer: a head is edited few times, and lives only as long as its
@@ -288,7 +288,7 @@ impl Headers {
 /// Equal if names, values and order are equal, however they are stored.
 impl PartialEq for Headers {
     fn eq(&self, other: &Self) -> bool {
-        self.iter().eq(other.iter())
+        self.len() == other.len() && self.iter().eq(other.iter())
     }
 }
 

@@ -63,9 +63,12 @@ impl LanguageCount {
         }
     }
 
+    const fn has_evidence(self) -> bool {
+        self.other > 0 && self.other * 2 + self.unknown >= 3
+    }
+
     const fn is_other(self) -> bool {
-        let evidence = self.other * 2 + self.unknown;
-        self.other > 0 && evidence >= 3 && evidence >= self.english * 2
+        self.has_evidence() && self.other * 2 + self.unknown >= self.english * 2
     }
 
     /// Too few words of either to tell: a list of headings.
@@ -80,11 +83,17 @@ pub(crate) struct LanguageSums(Vec<LanguageCount>);
 
 impl LanguageSums {
     fn of(scan: &ScanState<'_>) -> Self {
-        // Without a word of another language and without accents, every passage is English.
-        if !scan.list().iter().any(is_other_word) && scan.text.is_ascii() {
-            return Self(vec![LanguageCount::default()]);
-        }
         let mut sum = LanguageCount::default();
+        // Without a word of another language and without accents, every passage is English; so it is with too few of them.
+        if scan.text.is_ascii() {
+            if scan.list().iter().any(is_other_word) {
+                scan.list().iter().for_each(|token| sum.add(scan.bytes, token));
+            }
+            if !sum.has_evidence() {
+                return Self(vec![LanguageCount::default()]);
+            }
+            sum = LanguageCount::default();
+        }
         let mut sums = Vec::with_capacity(scan.list().len() + 1);
         sums.push(sum);
         for token in scan.list() {
