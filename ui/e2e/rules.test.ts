@@ -178,7 +178,8 @@ describe('a rule file that changes on disk', () => {
     // After leaving the page and returning, the edit and the notice are still there.
     await page.getByRole('link', { name: 'Overview' }).click();
     await page.getByRole('heading', { name: 'Overview', level: 1 }).waitFor();
-    await page.keyboard.press('Alt+6');
+    await page.keyboard.press('g');
+    await page.keyboard.press('r');
     await expect.poll(() => editor().textContent(), { timeout: 8000 }).toContain('# mine');
     await page.getByRole('button', { name: 'Keep mine' }).click();
     await page.getByRole('button', { name: 'Save and apply' }).click();

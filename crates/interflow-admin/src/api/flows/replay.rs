@@ -113,8 +113,16 @@ pub(crate) async fn send(
     request: Request,
     parent: Option<FlowId>,
 ) -> (FlowId, Result<ReplayedResponse, ReplayError>) {
-    let (id, outcome) = state.engine.send(request, parent).await;
-    let outcome = match outcome {
+    let (id, sent) = state.engine.send(request, parent).await;
+    (id, summarized(state, sent).await)
+}
+
+/// What became of a request, as the API says it. The flow is in the store when this returns.
+pub(crate) async fn summarized(
+    state: &AdminState,
+    sent: interflow_types::Result<Response>,
+) -> Result<ReplayedResponse, ReplayError> {
+    let outcome = match sent {
         Ok(response) => Ok(response_summary(response).await),
         Err(e) => {
             let blame = format!("{:?}", e.error_source()).to_ascii_lowercase();
@@ -124,7 +132,7 @@ pub(crate) async fn send(
     // The new flow must be visible to the client's next request.
     // A failure to flush does not change the outcome; the flow appears a little later.
     let _ = run_query(state, |store, _| Ok(store.flush()?)).await;
-    (id, outcome)
+    outcome
 }
 
 fn prepare(store: &dyn FlowStore, id: FlowId, edits: &RequestEdits) -> Result<(Request, Vec<String>)> {
