@@ -240,7 +240,7 @@ it('a recorded flow is opened from its dialog, without what was masked', async (
 });
 
 describe('a WebSocket', () => {
-  const kinds = () => page.getByRole('group', { name: 'Kind of request' });
+  const kinds = () => page.getByRole('group', { name: 'Protocol' });
   const message = () => page.getByLabel('Message to send');
 
   it('is connected, written to and closed, by keyboard', async () => {
@@ -265,23 +265,23 @@ describe('a WebSocket', () => {
     await answer().getByText('4 messages, live').waitFor();
     await page.getByRole('button', { name: 'Disconnect' }).click();
     await page.getByText('The WebSocket is closed.').waitFor();
-    await page.getByRole('button', { name: 'Connect' }).waitFor();
+    await page.getByRole('button', { name: 'Connect', exact: true }).waitFor();
     const { flows } = await world.api<{ flows: { id: string; kind: string; state: string; messages: number }[] }>('/flows?query=path:/echo-socket');
     expect(flows.map((f) => [f.kind, f.state, f.messages])).toEqual([['websocket', 'complete', 6]]);
   });
 
   it('that the origin closes says so, and shows what came', async () => {
     await url().fill(`ws://${world.origin}/socket`);
-    await page.getByRole('button', { name: 'Connect' }).click();
-    await page.getByText('The WebSocket is closed.').waitFor();
+    await page.getByRole('button', { name: 'Connect', exact: true }).click();
     await answer().getByText('hello from the origin').waitFor();
+    await page.getByText('The WebSocket is closed.').waitFor();
   });
 
   it('that is refused shows the response', async () => {
-    await url().fill(`ws://${world.origin}/missing`);
-    await page.getByRole('button', { name: 'Connect' }).click();
+    await url().fill(`ws://${world.origin}/refused-socket`);
+    await page.getByRole('button', { name: 'Connect', exact: true }).click();
     await answer().getByText('404', { exact: true }).waitFor();
-    await page.getByRole('button', { name: 'Connect' }).waitFor();
+    await page.getByRole('button', { name: 'Connect', exact: true }).waitFor();
   });
 
   it('of the traffic is opened here, in one step', async () => {
@@ -314,8 +314,8 @@ describe('a gRPC call', () => {
     await body().fill('{"orderId":"o-7","state":"PAID"}');
     await send();
     await answer().getByText('0 OK').waitFor();
-    await answer().getByText('"1250"').waitFor();
-    await answer().getByText('"o-7"').waitFor();
+    await answer().getByText('"1250"', { exact: true }).waitFor();
+    await answer().getByText('"o-7"', { exact: true }).waitFor();
     await page.getByLabel('gRPC method').selectOption('Watch');
     await send();
     await answer().getByRole('heading', { name: 'Message 3' }).waitFor();
@@ -351,7 +351,7 @@ describe('a gRPC call', () => {
     await page.getByText('shop.v1.Order → shop.v1.Order, unary.').waitFor();
     await body().fill('{"id":"by schema"}');
     await send();
-    await answer().getByText('"by schema"').waitFor();
+    await answer().getByText('"by schema"', { exact: true }).waitFor();
     await page.getByLabel('Schema files').setInputFiles([{ name: 'bad.proto', mimeType: 'text/plain', buffer: Buffer.from('message {') }]);
     await page.getByRole('alert').getByText('bad.proto').waitFor();
   });

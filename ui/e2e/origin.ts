@@ -234,6 +234,10 @@ function frame(text: string): Buffer {
 const MANY = 10_000;
 
 function upgrade(request: IncomingMessage, socket: Duplex): void {
+  if (request.url?.endsWith('/refused-socket')) {
+    socket.end('HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\nconnection: close\r\n\r\n');
+    return;
+  }
   const key = `${request.headers['sec-websocket-key'] ?? ''}258EAFA5-E914-47DA-95CA-C5AB0DC85B11`;
   const accept = createHash('sha1').update(key).digest('base64');
   socket.write(`HTTP/1.1 101 Switching Protocols\r\nupgrade: websocket\r\nconnection: Upgrade\r\nsec-websocket-accept: ${accept}\r\n\r\n`);
