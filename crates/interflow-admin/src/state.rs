@@ -22,11 +22,11 @@ use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 
 use crate::AdminConfig;
-use crate::api::flows::composed_socket::ComposedSockets;
 use crate::audit::AdminAudit;
 use crate::audit::last_editors::LastEditors;
 use crate::auth::sessions::BrowserSessions;
 use crate::collections::CollectionStore;
+use crate::composed_sockets::ComposedSockets;
 use crate::doctor::DoctorFn;
 use crate::error::ApiError;
 use crate::event_clients::EventClients;

@@ -71,13 +71,16 @@ export const BINDINGS: Binding[] = [
 ];
 
 /** Keys of other pages, only for the help. */
-export const OTHER_PAGE_BINDINGS: { page: 'Approvals' | 'Conversations' | 'Editors and forms'; keys: string[]; doc: string }[] = [
+export const OTHER_PAGE_BINDINGS: { page: 'Approvals' | 'Compose' | 'Conversations' | 'Editors and forms'; keys: string[]; doc: string }[] = [
   { page: 'Approvals', keys: ['j', 'k'], doc: 'next, previous pending request' },
   { page: 'Approvals', keys: ['a'], doc: 'allow once, or continue a held flow' },
   { page: 'Approvals', keys: ['e'], doc: 'edit the request before it is forwarded' },
   { page: 'Approvals', keys: ['A'], doc: 'allow always: choose scope and duration' },
   { page: 'Approvals', keys: ['d'], doc: 'deny once' },
   { page: 'Approvals', keys: ['D'], doc: 'deny always: choose scope and duration' },
+  { page: 'Compose', keys: ['Ctrl+Enter'], doc: 'send the request, connect the WebSocket' },
+  { page: 'Compose', keys: ['Enter'], doc: 'send the message of an open WebSocket' },
+  { page: 'Compose', keys: ['Escape'], doc: 'cancel a request under way' },
   { page: 'Conversations', keys: ['j', 'k'], doc: 'next, previous conversation' },
   { page: 'Conversations', keys: ['/'], doc: 'focus the filter' },
   { page: 'Conversations', keys: ['e'], doc: 'expand or collapse everything' },
@@ -89,7 +92,7 @@ export const OTHER_PAGE_BINDINGS: { page: 'Approvals' | 'Conversations' | 'Edito
   { page: 'Conversations', keys: ['Escape'], doc: 'back to the list' },
   { page: 'Editors and forms', keys: ['Ctrl+f'], doc: 'find in the open flow or conversation' },
   { page: 'Editors and forms', keys: ['Ctrl+s'], doc: 'save and apply rules or a policy' },
-  { page: 'Editors and forms', keys: ['Ctrl+Enter'], doc: 'send the edited request, save the comment' },
+  { page: 'Editors and forms', keys: ['Ctrl+Enter'], doc: 'send the edited request or held flow, save the comment' },
 ];
 
 /** The part of a KeyboardEvent that bindings are matched against. */

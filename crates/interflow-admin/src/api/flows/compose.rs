@@ -9,7 +9,6 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use interflow_archive::view::ProtoSchemas;
 use interflow_archive::{ArchiveFormat, replay, snippet};
-use interflow_types::FlowId;
 use interflow_types::schema::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -48,21 +47,11 @@ impl ComposeInput {
 #[derive(Serialize, JsonSchema)]
 pub(crate) struct ComposeResult {
     /// The recorded flow.
-    id: String,
+    pub id: String,
     #[serde(skip_serializing_if = "Option::is_none")]
-    response: Option<ReplayedResponse>,
+    pub response: Option<ReplayedResponse>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    error: Option<ReplayError>,
-}
-
-impl ComposeResult {
-    pub(crate) fn new(id: FlowId, outcome: Result<ReplayedResponse, ReplayError>) -> Self {
-        let (response, error) = match outcome {
-            Ok(response) => (Some(response), None),
-            Err(error) => (None, Some(error)),
-        };
-        Self { id: id.to_string(), response, error }
-    }
+    pub error: Option<ReplayError>,
 }
 
 /// Adds a request to the history. That is a convenience: the request is sent even if it cannot be written.
@@ -81,8 +70,8 @@ pub(crate) async fn send_composed(
 ) -> Result<Json<ComposeResult>> {
     let (parts, saved) = input.parse()?;
     remember(&state, saved).await;
-    let (id, outcome) = send(&state, parts.into_request(), None).await;
-    Ok(Json(ComposeResult::new(id, outcome)))
+    let (id, (response, error)) = send(&state, parts.into_request(), None).await;
+    Ok(Json(ComposeResult { id: id.to_string(), response, error }))
 }
 
 /// Descriptor sets (`google.protobuf.FileDescriptorSet`), encoded, in base64.
