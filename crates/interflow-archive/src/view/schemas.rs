@@ -71,7 +71,12 @@ impl ProtoSchemas {
     /// # Errors
     /// What the compiler reports, with the file and the place in it.
     pub fn compile_texts(files: Vec<(String, String)>) -> Result<Vec<u8>, String> {
-        let names: Vec<String> = files.iter().map(|(name, _)| name.clone()).collect();
+        // A file has the name by which others import it, so that it is not compiled twice.
+        let is_path_of = |path: &str, name: &str| path.strip_suffix(name).is_some_and(|folder| folder.ends_with('/'));
+        let quoted: Vec<&str> = files.iter().flat_map(|(_, text)| text.split('"').skip(1).step_by(2)).collect();
+        let imported = |name: &String| quoted.iter().find(|path| is_path_of(path, name)).map(|path| (*path).to_owned());
+        let names: Vec<String> = files.iter().map(|(name, _)| imported(name).unwrap_or_else(|| name.clone())).collect();
+        let files = names.iter().cloned().zip(files.iter().map(|(_, text)| text.clone())).collect();
         let mut resolver = ChainFileResolver::new();
         resolver.add(ProtoTexts(files));
         resolver.add(GoogleFileResolver::new());
@@ -113,9 +118,8 @@ impl FileResolver for ProtoTexts {
     }
 
     fn open_file(&self, name: &str) -> Result<File, protox::Error> {
-        let is_named = |file: &str| name == file || name.strip_suffix(file).is_some_and(|folder| folder.ends_with('/'));
         let (_, text) =
-            self.0.iter().find(|(file, _)| is_named(file)).ok_or_else(|| protox::Error::file_not_found(name))?;
+            self.0.iter().find(|(file, _)| file == name).ok_or_else(|| protox::Error::file_not_found(name))?;
         File::from_source(name, text)
     }
 }
