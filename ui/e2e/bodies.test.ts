@@ -53,6 +53,46 @@ it('a row names the GraphQL operation of its request', async () => {
   await expect.poll(() => page.locator('.drawn .line[data-id]').first().textContent()).toMatch(/mutation Pay\s*\/echo/);
 });
 
+describe('request and response at once', () => {
+  const summaries = () => panel().locator('summary');
+  const opened = () => panel().locator('details').evaluateAll((list) => list.map((d) => (d as HTMLDetailsElement).open));
+
+  it('are side by side, with folded fields and both bodies in view', async () => {
+    await page.setViewportSize({ width: 1280, height: 800 });
+    await show('path:/echo req.type:application/x-www-form-urlencoded', 'exchange');
+    await panel().getByText('two words').first().waitFor();
+    const [left, right] = [panel().getByRole('region', { name: 'Request', exact: true }), panel().getByRole('region', { name: 'Response', exact: true })];
+    const [a, b] = [(await left.boundingBox())!, (await right.boundingBox())!];
+    expect([a.y === b.y, b.x > a.x + 300]).toEqual([true, true]);
+    expect(await opened()).toEqual([false, false]);
+    expect(await summaries().first().textContent()).toMatch(/^Headers \d+$/);
+    for (const side of [left, right]) await side.getByRole('button', { name: 'Hex' }).waitFor();
+    // Where there is no body, the fields are what there is to see.
+    await show('path:/cookies', 'exchange');
+    expect(await opened()).toEqual([true, true]);
+  });
+
+  it('keep folds and views of bodies as they were left, in a new page, too', async () => {
+    await show('path:/echo req.type:application/x-www-form-urlencoded', 'exchange');
+    await summaries().first().click();
+    await expect.poll(opened).toEqual([true, true]);
+    await panel().getByRole('button', { name: 'Hex' }).last().click();
+    await page.reload();
+    await expect.poll(opened).toEqual([true, true]);
+    const pressed = () => panel().getByRole('button', { name: 'Hex' }).evaluateAll((list) => list.map((b) => b.ariaPressed));
+    await expect.poll(pressed).toEqual(['true', 'true']);
+    await panel().getByRole('button', { name: 'Table' }).first().click();
+    await summaries().first().click();
+    await page.setViewportSize({ width: 1440, height: 860 });
+  });
+});
+
+it('a row has the sign of the program that its User-Agent names', async () => {
+  await world.send('/orders?signed', { headers: { 'user-agent': 'curl/8.5.0' } });
+  await page.goto(`http://${world.admin}/?${new URLSearchParams({ q: 'query:signed' }).toString()}`);
+  await page.locator('.drawn .app[title="Sent by curl"]').getByText('C', { exact: true }).waitFor();
+});
+
 describe('streams that are bodies', () => {
   it('JSON in the frames of Connect is a tree', async () => {
     await show('path:/connect', 'response');

@@ -3,6 +3,8 @@ import { readFileSync, statSync } from 'node:fs';
 import { join } from 'node:path';
 import type { Page } from 'playwright-core';
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
+import { violations } from './axe';
+import { startRpc } from './rpc';
 import { World } from './world';
 
 let world: World;
@@ -235,4 +237,143 @@ it('a recorded flow is opened from its dialog, without what was masked', async (
   expect([await page.getByLabel('Method', { exact: true }).inputValue(), await field('Body').inputValue()]).toEqual(['PUT', 'text']);
   expect(await field('Header fields').inputValue()).toBe('x-a: 1');
   await page.getByText('Left out, as the recording does not have it: authorization').waitFor();
+});
+
+describe('a WebSocket', () => {
+  const kinds = () => page.getByRole('group', { name: 'Protocol' });
+  const message = () => page.getByLabel('Message to send');
+
+  it('is connected, written to and closed, by keyboard', async () => {
+    await page.getByRole('button', { name: 'Clear', exact: true }).last().click();
+    await kinds().getByRole('button', { name: 'WebSocket' }).press('Enter');
+    await url().fill(`ws://${world.origin}/echo-socket`);
+    await url().press('Control+Enter');
+    // Connected, the message has the focus.
+    await expect.poll(() => message().evaluate((node) => node === document.activeElement)).toBe(true);
+    await page.keyboard.type('{"hello":');
+    await page.keyboard.press('Shift+Enter');
+    await page.keyboard.type('"world"}');
+    await page.keyboard.press('Enter');
+    await answer().getByText('2 messages, live').waitFor();
+    expect(await answer().getByRole('listitem').allTextContents()).toEqual([expect.stringContaining('"world"'), expect.stringContaining('"world"')]);
+    await page.getByLabel('Kind of message').selectOption('binary');
+    await message().fill('0xfff');
+    await message().press('Enter');
+    await page.getByRole('alert').getByText('not bytes in hex').waitFor();
+    await message().fill('ff 00');
+    await message().press('Enter');
+    await answer().getByText('4 messages, live').waitFor();
+    await page.getByRole('button', { name: 'Disconnect' }).click();
+    await page.getByText('The WebSocket is closed.').waitFor();
+    await page.getByRole('button', { name: 'Connect', exact: true }).waitFor();
+    const { flows } = await world.api<{ flows: { id: string; kind: string; state: string; messages: number }[] }>('/flows?query=path:/echo-socket');
+    expect(flows.map((f) => [f.kind, f.state, f.messages])).toEqual([['websocket', 'complete', 6]]);
+  });
+
+  it('that the origin closes says so, and shows what came', async () => {
+    await url().fill(`ws://${world.origin}/socket`);
+    await page.getByRole('button', { name: 'Connect', exact: true }).click();
+    await answer().getByText('hello from the origin').waitFor();
+    await page.getByText('The WebSocket is closed.').waitFor();
+  });
+
+  it('that is refused shows the response', async () => {
+    await url().fill(`ws://${world.origin}/refused-socket`);
+    await page.getByRole('button', { name: 'Connect', exact: true }).click();
+    await answer().getByText('404', { exact: true }).waitFor();
+    await page.getByRole('button', { name: 'Connect', exact: true }).waitFor();
+  });
+
+  it('of the traffic is opened here, in one step', async () => {
+    await world.webSocket('/echo-socket?from=traffic').catch(() => undefined);
+    const { flows } = await world.api<{ flows: { id: string }[] }>('/flows?query=path:/socket&limit=1');
+    await page.goto(`http://${world.admin}/?id=${flows[0]!.id}`);
+    await page.getByRole('button', { name: 'Open in Compose' }).click();
+    await expect.poll(() => url().inputValue()).toBe(`ws://${world.origin}/socket`);
+    await expect.poll(() => kinds().getByRole('button', { pressed: true }).textContent()).toBe('WebSocket');
+  });
+});
+
+describe('a gRPC call', () => {
+  let rpc: Awaited<ReturnType<typeof startRpc>>;
+  beforeAll(async () => { rpc = await startRpc(); });
+  afterAll(() => { rpc.server.close(); });
+  const body = () => page.getByRole('textbox', { name: 'Message', exact: true });
+  const send = () => page.getByRole('button', { name: 'Send', exact: true }).click();
+
+  it('knows its methods by reflection, and its messages are JSON', async () => {
+    await page.goto(`http://${world.admin}/compose`);
+    await page.getByRole('button', { name: 'gRPC', exact: true }).click();
+    await url().fill(`http://${rpc.address}`);
+    await page.getByRole('button', { name: 'Ask the server' }).click();
+    await page.getByText('2 methods in 1 service').waitFor();
+    await page.getByLabel('gRPC method').selectOption('Buy');
+    expect(await url().inputValue()).toBe(`http://${rpc.address}/shop.v1.Shop/Buy`);
+    expect(JSON.parse(await body().inputValue())).toEqual({ orderId: '', state: 'OPEN' });
+    await page.getByText('shop.v1.Order → shop.v1.Receipt, unary.').waitFor();
+    await body().fill('{"orderId":"o-7","state":"PAID"}');
+    await send();
+    await answer().getByText('0 OK').waitFor();
+    await answer().getByText('"1250"', { exact: true }).waitFor();
+    await answer().getByText('"o-7"', { exact: true }).waitFor();
+    await page.getByLabel('gRPC method').selectOption('Watch');
+    await send();
+    await answer().getByRole('heading', { name: 'Message 3' }).waitFor();
+    // It was sent through the proxy's own client, and recorded.
+    const { flows } = await world.api<{ flows: { version: string; tags: string[] }[] }>('/flows?query=path:/shop.v1.Shop/Buy');
+    expect(flows[0]!.tags).toContain('composed');
+  });
+
+  it('that fails has its status and message', async () => {
+    await body().fill('{"orderId":"missing"}');
+    await send();
+    await answer().getByText('5 NOT_FOUND').waitFor();
+    await answer().getByText('no such order').waitFor();
+  });
+
+  it('with a wrong message is not sent, and says what is wrong', async () => {
+    const before = (await world.api<{ count: number }>('/flows/count')).count;
+    await body().fill('{"order":1}');
+    await send();
+    await page.getByRole('alert').getByText('shop.v1.Order has no such field; it has orderId, state').waitFor();
+    expect((await world.api<{ count: number }>('/flows/count')).count).toBe(before);
+  });
+
+  it('takes schemas from files, or field numbers without one', async () => {
+    await page.reload();
+    await page.getByRole('button', { name: 'gRPC', exact: true }).click();
+    await url().fill(`http://${rpc.address}/shop.v1.Shop/Buy`);
+    await body().fill('{"1":"by number"}');
+    await send();
+    await answer().getByText('1: "by number"').first().waitFor();
+    const proto = 'syntax = "proto3"; package shop.v1; message Order { string id = 1; } service Shop { rpc Buy(Order) returns (Order); }';
+    await page.getByLabel('Schema files').setInputFiles([{ name: 'shop.proto', mimeType: 'text/plain', buffer: Buffer.from(proto) }]);
+    await page.getByText('shop.v1.Order → shop.v1.Order, unary.').waitFor();
+    await body().fill('{"id":"by schema"}');
+    await send();
+    await answer().getByText('"by schema"', { exact: true }).waitFor();
+    await page.getByLabel('Schema files').setInputFiles([{ name: 'bad.proto', mimeType: 'text/plain', buffer: Buffer.from('message {') }]);
+    await page.getByRole('alert').getByText('bad.proto').waitFor();
+  });
+
+  it('of the traffic keeps its bytes', async () => {
+    const { flows } = await world.api<{ flows: { id: string }[] }>('/flows?query=path:/shop.v1.Shop/Buy&limit=1');
+    await page.goto(`http://${world.admin}/compose?flow=${flows[0]!.id}`);
+    await expect.poll(() => body().inputValue()).toBe(`0x0a09${Buffer.from('by schema').toString('hex')}`);
+  });
+});
+
+it('each kind of request is accessible, in every width and both themes', async () => {
+  for (const colorScheme of ['light', 'dark'] as const) {
+    const other = await world.page('/compose', { colorScheme, viewport: { width: 1280, height: 860 } });
+    for (const kind of ['HTTP', 'WebSocket', 'gRPC']) {
+      await other.getByRole('button', { name: kind, exact: true }).click();
+      expect(await violations(other), `${kind} ${colorScheme}`).toEqual([]);
+      for (const width of [400, 640, 1280, 1920]) {
+        await other.setViewportSize({ width, height: 860 });
+        expect(await other.evaluate(() => document.documentElement.scrollWidth - innerWidth), `${kind} at ${width}`).toBeLessThanOrEqual(0);
+      }
+    }
+    await other.context().close();
+  }
 });

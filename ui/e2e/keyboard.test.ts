@@ -32,7 +32,7 @@ function focused(): Stop {
   while (e?.shadowRoot?.activeElement) e = e.shadowRoot.activeElement as HTMLElement;
   if (!e || e === document.body) return { what: 'body', name: '', seen: true, marked: true };
   const labels = [...((e as HTMLInputElement).labels ?? [])].map((l) => l.textContent ?? '');
-  const name = [e.ariaLabel, ...labels, e.getAttribute('aria-labelledby') ? 'labelled' : '', e.title, e.textContent].find((n) => n?.trim()) ?? '';
+  const name = ([e.ariaLabel, ...labels, e.getAttribute('aria-labelledby') ? 'labelled' : '', e.title, e.textContent].find((n) => n?.trim()) ?? '').replace(/ \(g \w\)$/, '');
   const box = e.getBoundingClientRect();
   const style = getComputedStyle(e);
   // A field may be outlined by its container.

@@ -34,22 +34,27 @@ const dialog = (name: string | RegExp) => page.getByRole('dialog', { name });
 /** Playwright's name of a key. */
 const named = (key: string) => (key === ' ' ? 'Space' : key === 'Shift+ ' ? 'Shift+Space' : key.replace('Ctrl+', 'Control+'));
 
+/** Presses a key, or one after the other. */
+async function press(key: string) {
+  for (const one of key.startsWith('g ') ? key.split(' ') : [key]) await page.keyboard.press(one);
+}
+
 async function at(q = '', keys: string[] = []) {
   await page.goto(`http://${world.admin}/${q ? `?q=${encodeURIComponent(q)}` : ''}`);
   await rows().first().waitFor();
-  for (const key of keys) await page.keyboard.press(key);
+  for (const key of keys) await press(key);
 }
 
 /** Opens a flow that has this tab. */
 async function opened(q: string, keys: string[] = []) {
   await at(q, ['j', 'Enter']);
   await page.getByRole('tab', { name: 'Overview' }).waitFor();
-  for (const key of keys) await page.keyboard.press(key);
+  for (const key of keys) await press(key);
 }
 
 const goes = (path: string) => async (key: string) => {
   await at();
-  await page.keyboard.press(key);
+  await press(key);
   await expect.poll(() => new URL(page.url()).pathname).toBe(path);
 };
 const turnsTo = (tab: RegExp, q: string) => async (key: string) => {
@@ -58,7 +63,7 @@ const turnsTo = (tab: RegExp, q: string) => async (key: string) => {
 };
 const selects = (before: string[], index: string) => async (key: string) => {
   await at('path:/one', before);
-  await page.keyboard.press(key);
+  await press(key);
   await expect.poll(selected).toBe(index);
 };
 
@@ -114,7 +119,7 @@ const PROOFS: Record<Action, (key: string) => Promise<void>> = {
   pause: async (key) => {
     await at('', [key]);
     await page.getByText('Paused').waitFor();
-    await page.keyboard.press(key);
+    await press(key);
     await page.getByText('Live', { exact: true }).waitFor();
   },
   choose: async (key) => {
@@ -148,7 +153,7 @@ const PROOFS: Record<Action, (key: string) => Promise<void>> = {
   star: async (key) => {
     await at('path:/one/1', ['j', key]);
     await expect.poll(() => rows().first().locator('.badge').allTextContents()).toContain('★');
-    await page.keyboard.press(key);
+    await press(key);
     await expect.poll(() => rows().first().locator('.badge').allTextContents()).not.toContain('★');
   },
   delete: async (key) => {
@@ -168,8 +173,8 @@ const PROOFS: Record<Action, (key: string) => Promise<void>> = {
   theme: async (key) => {
     await at('', [key]);
     expect(await page.evaluate(() => document.documentElement.dataset['theme'])).toBe('light');
-    await page.keyboard.press(key);
-    await page.keyboard.press(key);
+    await press(key);
+    await press(key);
   },
   goTraffic: goes('/'),
   goConversations: goes('/conversations'),
@@ -221,7 +226,7 @@ it('keys of Approvals decide the current item', async () => {
   for (const [host, key, status] of [['one', 'a', 502], ['two', 'A', 502], ['three', 'd', 403], ['four', 'D', 403]] as const) {
     const answer = world.send('/held', { authority: `${host}.invalid` });
     await expect.poll(() => card.filter({ hasText: `${host}.invalid` }).count(), { timeout: 8000 }).toBe(1);
-    await page.keyboard.press(key);
+    await press(key);
     if (key === key.toUpperCase()) {
       // Nothing is decided before scope and duration are confirmed.
       await page.getByRole('form', { name: 'Always' }).getByText(key === 'A' ? /^Allows all requests to/ : /^Denies all requests to/).waitFor();

@@ -4,6 +4,7 @@ import { createServer, type IncomingMessage, type Server, type ServerResponse } 
 import type { AddressInfo } from 'node:net';
 import type { Duplex } from 'node:stream';
 import { brotliCompressSync, crc32, deflateSync, gzipSync } from 'node:zlib';
+import { echo } from './rpc';
 
 /** An image of 2 x 2 pixels. */
 const PNG = Buffer.from(
@@ -233,9 +234,14 @@ function frame(text: string): Buffer {
 const MANY = 10_000;
 
 function upgrade(request: IncomingMessage, socket: Duplex): void {
+  if (request.url?.endsWith('/refused-socket')) {
+    socket.end('HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\nconnection: close\r\n\r\n');
+    return;
+  }
   const key = `${request.headers['sec-websocket-key'] ?? ''}258EAFA5-E914-47DA-95CA-C5AB0DC85B11`;
   const accept = createHash('sha1').update(key).digest('base64');
   socket.write(`HTTP/1.1 101 Switching Protocols\r\nupgrade: websocket\r\nconnection: Upgrade\r\nsec-websocket-accept: ${accept}\r\n\r\n`);
+  if (request.url?.endsWith('/echo-socket')) return echo(socket);
   if (request.url?.endsWith('/many-messages')) {
     for (let i = 0; i < MANY; i += 1) socket.write(frame(`message ${i}`));
     socket.end(Buffer.from([0x88, 2, 0x03, 0xe8]));

@@ -91,6 +91,34 @@ describe('a request held by a rule', () => {
     expect(await answer).toMatchObject({ status: 200, body: 'kept' });
   });
 
+  it('is edited by keyboard alone, and its length is not a choice', async () => {
+    const answer = echo('typed');
+    await card().waitFor();
+    await page.goto(`http://${world.admin}/approvals`);
+    await card().waitFor();
+    await page.keyboard.press('e');
+    const body = card().getByRole('textbox', { name: 'Body' });
+    await expect.poll(() => body.evaluate((node) => node === document.activeElement)).toBe(true);
+    // One button sends while the form is open, and it says what.
+    expect(await card().locator('button.main').allTextContents()).toEqual(['Send edited']);
+    await page.keyboard.press('Escape');
+    expect(await card().locator('button.main').allTextContents()).toEqual(['Continue']);
+    await page.keyboard.press('e');
+    const fields = card().getByRole('textbox', { name: 'Header fields' });
+    expect(await fields.inputValue()).not.toMatch(/content-length/i);
+    const before = await fields.inputValue();
+    await fields.fill(`${before}\nContent-Length: 3`);
+    await page.keyboard.press('Control+Enter');
+    await card().getByRole('alert').filter({ hasText: 'Content-Length follows the body' }).waitFor();
+    await fields.fill(before);
+    await body.focus();
+    await page.keyboard.press('Control+A');
+    await page.keyboard.type('by hand');
+    await page.keyboard.press('Control+Enter');
+    expect(await answer).toMatchObject({ status: 200, body: 'by hand' });
+    await page.goto(`http://${world.admin}/rules`);
+  });
+
   it('is answered in place of the origin', async () => {
     const answer = echo('unanswered');
     await card().getByRole('button', { name: 'Respond' }).click();
@@ -178,7 +206,8 @@ describe('a rule file that changes on disk', () => {
     // After leaving the page and returning, the edit and the notice are still there.
     await page.getByRole('link', { name: 'Overview' }).click();
     await page.getByRole('heading', { name: 'Overview', level: 1 }).waitFor();
-    await page.keyboard.press('Alt+6');
+    await page.keyboard.press('g');
+    await page.keyboard.press('r');
     await expect.poll(() => editor().textContent(), { timeout: 8000 }).toContain('# mine');
     await page.getByRole('button', { name: 'Keep mine' }).click();
     await page.getByRole('button', { name: 'Save and apply' }).click();

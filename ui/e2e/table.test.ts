@@ -81,7 +81,7 @@ describe('the menu of a row', () => {
   });
 
   it('copies, by keyboard alone, and gives the focus back', async () => {
-    await page.keyboard.press('g');
+    await page.keyboard.press('Home');
     await page.keyboard.press('.');
     await item('Open').waitFor();
     for (const key of ['ArrowDown', 'ArrowRight', 'ArrowDown']) await page.keyboard.press(key);
@@ -215,7 +215,7 @@ describe('order', () => {
     await page.getByText(/All \d+ flows, sorted by size/).waitFor();
     expect(await header('Size').getAttribute('aria-sort')).toBe('descending');
     await expect.poll(() => rows().first().textContent()).toContain('/text');
-    await page.keyboard.press('g');
+    await page.keyboard.press('Home');
     await expect.poll(() => page.locator('.drawn [aria-selected=true]').textContent()).toContain('/text');
     await world.send('/orders?late');
     // One flow is one, however often it changes.
@@ -235,7 +235,7 @@ describe('order', () => {
     const heading = page.getByRole('button', { name: /127\.0\.0\.1 .* flows/ });
     await heading.waitFor();
     expect(await rows().count()).toBeGreaterThan(3);
-    await page.keyboard.press('g');
+    await page.keyboard.press('Home');
     await expect.poll(() => page.locator('.drawn [aria-selected=true]').count()).toBe(1);
     await heading.click();
     await expect.poll(() => rows().count()).toBe(0);

@@ -104,7 +104,7 @@ describe('keys', () => {
     await press('G');
     const last = String((await rows().count()) + 1);
     await expect.poll(() => selected().getAttribute('aria-rowindex')).toBe(last);
-    await press('g');
+    await press('g', 'g');
     await expect.poll(() => selected().getAttribute('data-id')).toBe(first);
     await press('End', 'Home');
     await expect.poll(() => selected().getAttribute('data-id')).toBe(first);
@@ -174,16 +174,19 @@ describe('keys', () => {
     expect(await theme()).toBeUndefined();
   });
 
-  it('Alt and a digit go to the pages', async () => {
+  it('g and a letter go to the pages', async () => {
     await fresh();
     for (const [key, path, title] of [
-      ['Alt+2', '/intercept', 'Intercept'], ['Alt+4', '/conversations', 'Conversations'], ['Alt+5', '/approvals', 'Approvals'], ['Alt+6', '/rules', 'Rules'],
-      ['Alt+7', '/privacy', 'Privacy'], ['Alt+9', '/media', 'Media'], ['Alt+0', '/overview', 'Overview'], ['Alt+s', '/settings', 'Settings'], ['Alt+1', '/', 'Traffic'],
+      ['i', '/intercept', 'Intercept'], ['c', '/compose', 'Compose'], ['v', '/conversations', 'Conversations'], ['a', '/approvals', 'Approvals'], ['r', '/rules', 'Rules'],
+      ['p', '/privacy', 'Privacy'], ['k', '/keys', 'Keys & budgets'], ['m', '/media', 'Media'], ['o', '/overview', 'Overview'], ['s', '/settings', 'Settings'], ['t', '/', 'Traffic'],
     ] as const) {
-      await press(key);
+      await press('g', key);
       await page.getByRole('heading', { name: title, level: 1 }).waitFor({ state: 'attached' });
       expect(new URL(page.url()).pathname).toBe(path);
     }
+    // Keys of the browser stay with it.
+    await press('Alt+2');
+    expect(new URL(page.url()).pathname).toBe('/');
   });
 
   it('are ordinary letters in text inputs', async () => {
@@ -606,7 +609,7 @@ describe('many flows', () => {
     expect(await page.locator('.pending').count()).toBe(0);
     await press('k', 'k');
     await expect.poll(() => selected().getAttribute('aria-rowindex')).toBe(String(N + 2));
-    await press('g');
+    await press('g', 'g');
     await expect.poll(() => selected().getAttribute('aria-rowindex')).toBe('2');
   });
 

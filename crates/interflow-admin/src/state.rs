@@ -26,6 +26,7 @@ use crate::audit::AdminAudit;
 use crate::audit::last_editors::LastEditors;
 use crate::auth::sessions::BrowserSessions;
 use crate::collections::CollectionStore;
+use crate::composed_sockets::ComposedSockets;
 use crate::doctor::DoctorFn;
 use crate::error::ApiError;
 use crate::event_clients::EventClients;
@@ -138,6 +139,7 @@ pub struct AdminState {
     pub(crate) audit: Arc<AdminAudit>,
     pub(crate) token_lifetimes: TokenLifetimes,
     pub(crate) collections: Arc<CollectionStore>,
+    pub(crate) composed_sockets: ComposedSockets,
     /// Limits concurrent checks of texts that a client sends: rules, policies, queries.
     pub(crate) checks: Arc<Semaphore>,
     /// Limits concurrent changes of other files. Apart from the checks, which may take long: revoking a key must not wait.
@@ -189,6 +191,7 @@ impl AdminState {
             audit,
             token_lifetimes: TokenLifetimes::new(config),
             collections: Arc::new(CollectionStore::new(&deps.data_dir)),
+            composed_sockets: ComposedSockets::default(),
             checks: Arc::new(Semaphore::new(MAX_CHECKS)),
             edits: Arc::new(Semaphore::new(MAX_EDITS)),
             rule_saves: Arc::default(),

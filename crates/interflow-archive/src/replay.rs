@@ -151,6 +151,26 @@ impl ComposedParts {
         Ok(Self { head: RequestHead { method, url: target, version, headers, protocol: None }, body })
     }
 
+    /// The request that opens a WebSocket at a URL with the scheme `ws`, `wss`, `http` or `https`. The sender makes the
+    /// key; extensions are not offered, so that messages are sent as they are.
+    ///
+    /// # Errors
+    /// As of [`parse`](Self::parse).
+    pub fn web_socket(url: &str, fields: &[(String, String)]) -> Result<Self> {
+        let scheme = url.split("://").next().unwrap_or_default();
+        let target = match scheme.to_ascii_lowercase().as_str() {
+            "ws" | "wss" => format!("http{}", &url[2..]),
+            _ => url.to_owned(),
+        };
+        let mut parts = Self::parse("GET", &target, fields, Bytes::new())?;
+        for name in ["sec-websocket-key", "sec-websocket-extensions", "sec-websocket-version"] {
+            parts.head.headers.remove(name);
+        }
+        parts.head.headers.append_unchecked(b"Sec-WebSocket-Version", b"13");
+        parts.head.protocol = Some("websocket".into());
+        Ok(parts)
+    }
+
     pub fn into_request(self) -> Request {
         Request { head: self.head, body: if self.body.is_empty() { Body::Empty } else { Body::from(self.body) } }
     }

@@ -35,6 +35,15 @@ export interface Collection {
   requests: ComposedRequest[];
 }
 
+/** What is sent. In a file and in the history, the two others are methods, as other programs have them in `.http` files. */
+export type RequestKind = 'http' | 'websocket' | 'grpc';
+export const KIND_METHODS: Record<RequestKind, string> = { http: 'GET', websocket: 'WEBSOCKET', grpc: 'GRPC' };
+
+export function kindOf(method: string): RequestKind {
+  const written = method.trim().toUpperCase();
+  return written === KIND_METHODS.websocket || written === 'WS' ? 'websocket' : written === KIND_METHODS.grpc ? 'grpc' : 'http';
+}
+
 export const METHODS = ['GET', 'POST', 'PUT', 'PATCH', 'DELETE', 'HEAD', 'OPTIONS'];
 
 export const blank = (): ComposedRequest => ({ name: '', method: 'GET', url: '', headers: [['Accept', '*/*']], body: '', assertions: [] });
@@ -79,7 +88,8 @@ export function expanded(request: ComposedRequest, variables: Variable[]) {
   if (missing.size > 0) throw new Error(`no value for ${[...missing].map((n) => `{{${n}}}`).join(', ')}: add it to the variables`);
   if (!sent.url) throw new Error('write a URL');
   // What people write first.
-  if (!/^[a-z][a-z0-9+.-]*:\/\//i.test(sent.url)) sent.url = `http://${sent.url}`;
+  if (!/^[a-z][a-z0-9+.-]*:\/\//i.test(sent.url)) sent.url = `${kindOf(sent.method) === 'websocket' ? 'ws' : 'http'}://${sent.url}`;
+  if (kindOf(sent.method) === 'grpc') sent.url = sent.url.replace(/^grpc(s?):/i, 'http$1:');
   return sent;
 }
 

@@ -1,8 +1,11 @@
 // What stands on the page, kept while other pages are shown.
 import { loadPref, savePref } from '../lib/app.svelte';
 import type { Flow } from '../lib/types';
-import { blank, variablesOf, variablesText, type Variable, type Assertion, type Checked, type ComposedRequest } from './http';
+import { blank, kindOf, KIND_METHODS, variablesOf, variablesText, type Variable, type Assertion, type Checked, type ComposedRequest, type RequestKind } from './http';
 import { Library } from './library.svelte';
+import { Schema, type Method } from './protoSchema';
+
+const fieldsText = (headers: [string, string][]) => headers.map(([n, v]) => `${n}: ${v}`).join('\n');
 
 class ComposeState {
   readonly library = new Library();
@@ -22,8 +25,39 @@ class ComposeState {
   /** Index of the request in the open collection, or -1. */
   current = $state(-1);
 
+  /** Schemas of gRPC that were found, and the methods of their services. */
+  readonly schema = new Schema();
+  methods = $state.raw<Method[]>([]);
+  /** The message that is being written to an open WebSocket. */
+  message = $state('');
+  isBinary = $state(false);
+
   constructor() {
     this.set(blank());
+  }
+
+  get kind(): RequestKind {
+    return kindOf(this.method);
+  }
+
+  /** Another kind of request to the same address. */
+  setKind(kind: RequestKind): void {
+    if (kind === this.kind) return;
+    this.method = KIND_METHODS[kind];
+    // What a blank HTTP request begins with has no meaning elsewhere.
+    const start = fieldsText(blank().headers);
+    if (this.fields === start || this.fields === '') this.fields = kind === 'http' ? start : '';
+    const scheme = /^(https?|wss?):/i.exec(this.url)?.[1]?.toLowerCase() ?? '';
+    const isSecure = scheme.endsWith('s');
+    const wanted = kind === 'websocket' ? (isSecure ? 'wss' : 'ws') : isSecure ? 'https' : 'http';
+    if (scheme) this.url = wanted + this.url.slice(scheme.length);
+    this.results = [];
+    this.flow = null;
+  }
+
+  /** Called when a schema was added. */
+  foundMethods(): void {
+    this.methods = [...this.schema.methods].sort((a, b) => (a.path < b.path ? -1 : 1));
   }
 
   /** What replaces `{{name}}`: the environment's variables count more than the collection's. */
@@ -50,7 +84,7 @@ class ComposeState {
     this.name = request.name;
     this.method = request.method;
     this.url = request.url;
-    this.fields = request.headers.map(([n, v]) => `${n}: ${v}`).join('\n');
+    this.fields = fieldsText(request.headers);
     this.body = request.body;
     this.assertions = request.assertions.map((a) => ({ ...a }));
     this.results = [];

@@ -976,6 +976,10 @@ export interface components {
             /** @description How often it was left alone after failures, or because it asked for that. */
             cooldowns: number;
         };
+        /** @description Descriptor sets (`google.protobuf.FileDescriptorSet`), encoded, in base64. */
+        DescriptorSets: {
+            descriptor_sets: string[];
+        };
         DiffLine: {
             side: components["schemas"]["DiffSide"];
             text: string;
@@ -2440,6 +2444,13 @@ export interface components {
             method: string;
             url: string;
         };
+        ProtoFiles: {
+            /** @description Names and texts of `.proto` files. They import each other, and Google's, by name. */
+            files: [
+                string,
+                string
+            ][];
+        };
         /**
          * @description Sums over all workers. The workers go on counting meanwhile, so related figures may differ by the requests in
          *     progress.
@@ -2910,6 +2921,8 @@ export interface components {
             process?: string;
             /** @description The client's container, if it is known. */
             container?: string;
+            /** @description The request's `User-Agent`. */
+            user_agent?: string;
             comment?: string;
             /**
              * @description What the request does, if its body names it, and the caller may read bodies: a GraphQL operation or a JSON-RPC
@@ -3846,6 +3859,28 @@ export interface components {
         VirtualKeys: {
             keys: components["schemas"]["VirtualKeyView"][];
         };
+        /** @description A WebSocket to open, with every variable replaced. */
+        WebSocketInput: {
+            /** @description With the scheme `ws`, `wss`, `http` or `https`. */
+            url: string;
+            /**
+             * @description Names and values, in order. Fields of the connection and of the handshake are left to the sender.
+             * @default []
+             */
+            headers?: [
+                string,
+                string
+            ][];
+            /**
+             * @description The request as written, which the history keeps.
+             * @default null
+             */
+            saved?: components["schemas"]["ComposedRequestInput"] | null;
+        };
+        WebSocketMessageInput: {
+            /** @description A text is sent as a text message, bytes as a binary one. */
+            message: components["schemas"]["ReplayBody"];
+        };
     };
     responses: {
         /** @description an error */
@@ -3947,6 +3982,7 @@ export type DeletedFlows = components['schemas']['DeletedFlows'];
 export type DeploymentRole = components['schemas']['DeploymentRole'];
 export type DeploymentState = components['schemas']['DeploymentState'];
 export type DeploymentView = components['schemas']['DeploymentView'];
+export type DescriptorSets = components['schemas']['DescriptorSets'];
 export type DiffLine = components['schemas']['DiffLine'];
 export type DiffSide = components['schemas']['DiffSide'];
 export type Direction = components['schemas']['Direction'];
@@ -4061,6 +4097,7 @@ export type PromptCacheReport = components['schemas']['PromptCacheReport'];
 export type ProposalInput = components['schemas']['ProposalInput'];
 export type ProposalList = components['schemas']['ProposalList'];
 export type ProposalMatch = components['schemas']['ProposalMatch'];
+export type ProtoFiles = components['schemas']['ProtoFiles'];
 export type ProxyStats = components['schemas']['ProxyStats'];
 export type PruneInput = components['schemas']['PruneInput'];
 export type PrunedFlows = components['schemas']['PrunedFlows'];
@@ -4181,6 +4218,8 @@ export type ValueKey = components['schemas']['ValueKey'];
 export type Variable = components['schemas']['Variable'];
 export type VirtualKeyView = components['schemas']['VirtualKeyView'];
 export type VirtualKeys = components['schemas']['VirtualKeys'];
+export type WebSocketInput = components['schemas']['WebSocketInput'];
+export type WebSocketMessageInput = components['schemas']['WebSocketMessageInput'];
 export type ResponseError = components['responses']['Error'];
 export type $defs = Record<string, never>;
 export type operations = Record<string, never>;
@@ -4208,6 +4247,9 @@ export interface ApiCalls {
     'POST /import': { request: unknown; response: ImportResult };
     'GET /search': { request: unknown; response: unknown };
     'POST /compose': { request: ComposeInput; response: ComposeResult };
+    'POST /compose/websocket': { request: WebSocketInput; response: ComposeResult };
+    'GET /compose/schemas': { request: unknown; response: DescriptorSets };
+    'POST /compose/schemas': { request: ProtoFiles; response: DescriptorSets };
     'POST /compose/code': { request: ComposeInput; response: CodeResult };
     'GET /compose/history': { request: unknown; response: ComposeHistory };
     'DELETE /compose/history': { request: unknown; response: unknown };

@@ -9,7 +9,7 @@ export { loadPref, savePref };
 export type Page = 'traffic' | 'conversations' | 'approvals' | 'rules' | 'privacy' | 'media' | 'overview' | 'settings' | 'compose' | 'intercept' | 'keys';
 export type Theme = 'system' | 'light' | 'dark';
 
-/** Pages in the order of the navigation, which is that of their keys (Alt+1 ...). */
+/** Pages in the order of the navigation. */
 export const PAGES: Page[] = ['traffic', 'intercept', 'compose', 'conversations', 'approvals', 'rules', 'privacy', 'keys', 'media', 'overview', 'settings'];
 
 const PATHS: Record<Page, string> = {

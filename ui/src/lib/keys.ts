@@ -9,7 +9,7 @@ export type Action =
 
 export interface Binding {
   action: Action;
-  /** As in `KeyboardEvent.key`; `Ctrl+` also matches the command key on macOS. */
+  /** As in `KeyboardEvent.key`; `Ctrl+` also matches the command key on macOS. `g t` is one key after the other. */
   keys: string[];
   group: 'Navigation' | 'Actions' | 'View' | 'Pages';
   doc: string;
@@ -26,7 +26,7 @@ export const BINDINGS: Binding[] = [
   bind('Navigation', true, 'previous', ['k', 'ArrowUp'], 'previous flow'),
   bind('Navigation', true, 'pageDown', ['PageDown', ' '], 'page down'),
   bind('Navigation', true, 'pageUp', ['PageUp', 'Shift+ '], 'page up'),
-  bind('Navigation', true, 'first', ['g', 'Home'], 'newest flow'),
+  bind('Navigation', true, 'first', ['g g', 'Home'], 'newest flow'),
   bind('Navigation', true, 'last', ['G', 'End'], 'oldest flow'),
   bind('View', true, 'open', ['Enter', 'o'], 'open the selected flow'),
   bind('View', true, 'close', ['Escape'], 'close dialog, menu or flow'),
@@ -55,29 +55,32 @@ export const BINDINGS: Binding[] = [
   bind('Actions', true, 'star', ['m'], 'star or unstar'),
   bind('Actions', true, 'menu', ['.', 'Shift+F10', 'ContextMenu'], 'menu of the flow: copy, filter, new rule, export …'),
   bind('Actions', true, 'delete', ['d', 'Delete'], 'delete the selected flows, or this one'),
-  bind('Pages', false, 'goTraffic', ['Alt+1'], 'Traffic'),
-  bind('Pages', false, 'goIntercept', ['Alt+2'], 'Intercept'),
-  bind('Pages', false, 'goCompose', ['Alt+3'], 'Compose'),
-  bind('Pages', false, 'goConversations', ['Alt+4'], 'Conversations'),
-  bind('Pages', false, 'goApprovals', ['Alt+5'], 'Approvals'),
-  bind('Pages', false, 'goRules', ['Alt+6'], 'Rules'),
-  bind('Pages', false, 'goPrivacy', ['Alt+7'], 'Privacy'),
-  bind('Pages', false, 'goKeys', ['Alt+8'], 'Keys & budgets'),
-  bind('Pages', false, 'goMedia', ['Alt+9'], 'Media'),
-  bind('Pages', false, 'goOverview', ['Alt+0'], 'Overview'),
-  bind('Pages', false, 'goSettings', ['Alt+s'], 'Settings'),
+  bind('Pages', false, 'goTraffic', ['g t'], 'Traffic'),
+  bind('Pages', false, 'goIntercept', ['g i'], 'Intercept'),
+  bind('Pages', false, 'goCompose', ['g c'], 'Compose'),
+  bind('Pages', false, 'goConversations', ['g v'], 'Conversations'),
+  bind('Pages', false, 'goApprovals', ['g a'], 'Approvals'),
+  bind('Pages', false, 'goRules', ['g r'], 'Rules'),
+  bind('Pages', false, 'goPrivacy', ['g p'], 'Privacy'),
+  bind('Pages', false, 'goKeys', ['g k'], 'Keys & budgets'),
+  bind('Pages', false, 'goMedia', ['g m'], 'Media'),
+  bind('Pages', false, 'goOverview', ['g o'], 'Overview'),
+  bind('Pages', false, 'goSettings', ['g s'], 'Settings'),
   bind('Pages', false, 'theme', ['T'], 'theme: light, dark or system'),
   bind('Pages', false, 'help', ['?'], 'help: keyboard shortcuts, filters, documentation'),
 ];
 
 /** Keys of other pages, only for the help. */
-export const OTHER_PAGE_BINDINGS: { page: 'Approvals' | 'Conversations' | 'Editors and forms'; keys: string[]; doc: string }[] = [
+export const OTHER_PAGE_BINDINGS: { page: 'Approvals' | 'Compose' | 'Conversations' | 'Editors and forms'; keys: string[]; doc: string }[] = [
   { page: 'Approvals', keys: ['j', 'k'], doc: 'next, previous pending request' },
   { page: 'Approvals', keys: ['a'], doc: 'allow once, or continue a held flow' },
   { page: 'Approvals', keys: ['e'], doc: 'edit the request before it is forwarded' },
   { page: 'Approvals', keys: ['A'], doc: 'allow always: choose scope and duration' },
   { page: 'Approvals', keys: ['d'], doc: 'deny once' },
   { page: 'Approvals', keys: ['D'], doc: 'deny always: choose scope and duration' },
+  { page: 'Compose', keys: ['Ctrl+Enter'], doc: 'send the request, connect the WebSocket' },
+  { page: 'Compose', keys: ['Enter'], doc: 'send the message of an open WebSocket' },
+  { page: 'Compose', keys: ['Escape'], doc: 'cancel a request under way' },
   { page: 'Conversations', keys: ['j', 'k'], doc: 'next, previous conversation' },
   { page: 'Conversations', keys: ['/'], doc: 'focus the filter' },
   { page: 'Conversations', keys: ['e'], doc: 'expand or collapse everything' },
@@ -89,7 +92,7 @@ export const OTHER_PAGE_BINDINGS: { page: 'Approvals' | 'Conversations' | 'Edito
   { page: 'Conversations', keys: ['Escape'], doc: 'back to the list' },
   { page: 'Editors and forms', keys: ['Ctrl+f'], doc: 'find in the open flow or conversation' },
   { page: 'Editors and forms', keys: ['Ctrl+s'], doc: 'save and apply rules or a policy' },
-  { page: 'Editors and forms', keys: ['Ctrl+Enter'], doc: 'send the edited request, save the comment' },
+  { page: 'Editors and forms', keys: ['Ctrl+Enter'], doc: 'send the edited request or held flow, save the comment' },
 ];
 
 /** The part of a KeyboardEvent that bindings are matched against. */
@@ -105,6 +108,33 @@ function written(event: Pressed): string {
   const held = (event.ctrlKey || event.metaKey ? 'Ctrl+' : '') + (event.altKey ? 'Alt+' : '');
   const shift = event.shiftKey && (event.key === ' ' || event.key.length > 1) ? 'Shift+' : '';
   return held + shift + event.key;
+}
+
+/** The key that another one follows: keys of pages do not collide with those of browsers, as Alt+digits do. */
+const LEADER = 'g';
+/** How long the second key may take, in milliseconds. */
+const LEADER_MS = 1500;
+
+/** Keys of two presses. One instance sees every key of the page first. */
+export class KeySequence {
+  private pressed = -Infinity;
+
+  /** The keys that this press completes; null if it is a first one, undefined if it belongs to no sequence. */
+  press(event: Pressed, now: number): string | null | undefined {
+    const isWaiting = now - this.pressed < LEADER_MS;
+    this.pressed = -Infinity;
+    const key = written(event);
+    const keys = `${LEADER} ${key}`;
+    if (isWaiting && BINDINGS.some((b) => b.keys.includes(keys))) return keys;
+    if (key !== LEADER) return undefined;
+    this.pressed = now;
+    return null;
+  }
+}
+
+/** The action bound to keys, written as in the table. */
+export function actionOfKeys(keys: string): Binding | undefined {
+  return BINDINGS.find((b) => b.keys.includes(keys));
 }
 
 /** The action bound to a key press. */

@@ -4,7 +4,7 @@ import * as format from './format';
 import { percentile } from './figures';
 import { firstIdAt, millisOf } from './flowid';
 import { parse, unquoted } from './json';
-import { actionOf, BINDINGS } from './keys';
+import { actionOf, actionOfKeys, BINDINGS, KeySequence, type Pressed } from './keys';
 import { hasJsonFrames, imageType, isEventStream, isPretty } from './imageType';
 import { chips, completed, narrowed, quote, term, without, words } from './query';
 import { timingSpans } from './timings';
@@ -84,7 +84,7 @@ describe('keys', () => {
   it.each([
     ['j', {}, 'next'], ['G', { shiftKey: true }, 'last'], ['k', { ctrlKey: true }, 'palette'], ['k', { metaKey: true }, 'palette'],
     [' ', { shiftKey: true }, 'pageUp'], ['r', { ctrlKey: true }, null], ['c', { metaKey: true }, null], ['ArrowDown', {}, 'next'],
-    ['3', { altKey: true }, 'goCompose'], ['7', { altKey: true }, 'goPrivacy'], ['?', { shiftKey: true }, 'help'],
+    ['3', { altKey: true }, null], ['?', { shiftKey: true }, 'help'],
   ])('%j with %j is %s', (key, held, action) => expect(actionOf(press(key, held), true)).toBe(action));
   it('of flows work only on the traffic page', () => {
     expect(actionOf(press('d'), false)).toBeNull();
@@ -177,4 +177,25 @@ it('tells framed JSON and event streams from what is pretty-printed first', () =
     expect([hasJsonFrames(media), isPretty(media)]).toEqual([false, true]);
   }
   expect(['application/vnd.amazon.eventstream', 'text/event-stream'].map(isEventStream)).toEqual([true, false]);
+});
+
+describe('keys of two presses', () => {
+  const key = (k: string, held: Partial<Pressed> = {}): Pressed => ({ key: k, ctrlKey: false, metaKey: false, altKey: false, shiftKey: false, ...held });
+
+  it('name a page, unless the second comes late or belongs to nothing', () => {
+    const keys = new KeySequence();
+    expect([keys.press(key('g'), 0), keys.press(key('r'), 400)]).toEqual([null, 'g r']);
+    expect([keys.press(key('g'), 0), keys.press(key('r'), 5000)]).toEqual([null, undefined]);
+    expect([keys.press(key('g'), 0), keys.press(key('x'), 100), keys.press(key('r'), 200)]).toEqual([null, undefined, undefined]);
+    expect([keys.press(key('g'), 0), keys.press(key('g'), 100), keys.press(key('g'), 200)]).toEqual([null, 'g g', null]);
+    expect(keys.press(key('g', { ctrlKey: true }), 0)).toBe(undefined);
+    expect(actionOfKeys('g g')?.action).toBe('first');
+  });
+
+  it('are different for every page, and none is a key of the browser', () => {
+    const pages = BINDINGS.filter((b) => b.action.startsWith('go'));
+    expect(pages.length).toBe(11);
+    expect(new Set(pages.flatMap((b) => b.keys)).size).toBe(11);
+    expect(BINDINGS.flatMap((b) => b.keys).filter((k) => k.startsWith('Alt+'))).toEqual([]);
+  });
 });

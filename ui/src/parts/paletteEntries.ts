@@ -15,6 +15,7 @@ export const TOPICS: { page: Page; at?: string; label: string; words: string }[]
   { page: 'traffic', label: 'Search in bodies: write body:TEXT as the filter', words: 'find text content full' },
   { page: 'conversations', label: 'Search in the messages of conversations', words: 'find text prompts' },
   { page: 'conversations', at: '?view=totals', label: 'Tokens and cost of models and agents', words: 'spending price money usage dollars' },
+  { page: 'compose', label: 'Compose a request, a WebSocket or a gRPC call', words: 'send new http websocket ws grpc protobuf reflection client postman curl' },
   { page: 'intercept', label: 'Install the CA certificate', words: 'trust https tls browser phone container docker system proxy android ios' },
   { page: 'rules', label: 'Breakpoints, mocks, throttling and map local or remote', words: 'block rewrite delay intercept header fake stub' },
   { page: 'approvals', label: 'Allow and deny rules of approvals', words: 'sandbox access policy pending' },

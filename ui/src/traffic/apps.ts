@@ -22,6 +22,21 @@ function hashed(text: string): number {
   return hash;
 }
 
+/** Browsers, whose `User-Agent` names others, too; the first that occurs counts. */
+const BROWSERS: [RegExp, string][] = [
+  [/\bEdgA?\//, 'Edge'], [/\bOPR\//, 'Opera'], [/\bFirefox\/|\bFxiOS\//, 'Firefox'], [/\b(Headless)?Chrome\/|\bCriOS\//, 'Chrome'], [/\bVersion\/.*\bSafari\//, 'Safari'],
+];
+
+/** The program that a `User-Agent` names. */
+export function programOfAgent(agent: string | undefined): string {
+  if (!agent) return '';
+  const browser = agent.startsWith('Mozilla/') ? BROWSERS.find(([pattern]) => pattern.test(agent)) : undefined;
+  if (browser) return browser[1];
+  // The first product; what a browser calls itself says nothing.
+  const [, product = ''] = /^([\w.+-]{1,40})(?:[/ ]|$)/.exec(agent) ?? [];
+  return product === 'Mozilla' ? '' : product;
+}
+
 /** The sign of a program; null without a name. */
 export function appSign(program: string | undefined): AppSign | null {
   const name = baseName(program ?? '').trim();

@@ -99,7 +99,7 @@ export function flowMenu(context: FlowContext, act: FlowActions): MenuEntry[] {
     },
     { label: 'Explain rules', disabled: flow.kind === 'tunnel', run: () => act.explain(flow.id), ...gate('read_bodies') },
     { label: 'Replay', hint: 'r', section: true, disabled: !isHttp, run: () => act.replay(flow.id), ...gate('operate', 'read_bodies') },
-    { label: 'Edit and resend…', hint: 'e', disabled: !isHttp, run: () => act.edit(flow.id), ...gate('operate', 'read_bodies') },
+    { label: flow.kind === 'websocket' ? 'Open in Compose' : 'Edit and resend…', hint: 'e', disabled: flow.kind === 'tunnel', run: () => act.edit(flow.id), ...gate('operate', 'read_bodies') },
     { label: selection.has(flow.id) ? 'Deselect' : 'Select', hint: 'x', section: true, run: () => act.select(flow.id) },
     ...(other ? [{ label: 'Compare with the selected flow', hint: 'c', run: () => act.compare(other, flow.id), ...gate('read_bodies') }] : []),
     { label: isStarred ? 'Remove star' : 'Star', hint: 'm', run: () => act.star([flow.id]), ...gate('operate') },

@@ -68,6 +68,70 @@ async fn composed_request_is_denied_where_a_replay_is() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn composed_web_socket_carries_messages_until_it_is_closed() {
+    let it = Instance::start().await;
+    let url = it.origin.url("/ws").replace("http://", "ws://");
+    let fields = json!([["X-A", "1"], ["Sec-WebSocket-Extensions", "permessage-deflate"], ["Sec-WebSocket-Key", "x"]]);
+    let opened = it.post("/compose/websocket", json!({"url": url, "headers": fields})).await.json();
+    assert_eq!(opened["response"]["status"], 101, "{opened}");
+    let request = it.origin.requests().pop().unwrap();
+    assert_eq!((request.header("x-a"), request.header("sec-websocket-extensions")), (Some("1"), None));
+    let path = format!("/compose/websocket/{}", opened["id"].as_str().unwrap());
+    let flow = format!("/flows/{}", opened["id"].as_str().unwrap());
+    for message in [json!("hello"), json!({"base64": "AP8="})] {
+        assert_eq!(it.post(&path, json!({"message": message})).await.status, 204);
+    }
+    let messages = settled(&it, &format!("{flow}/messages"), |page| page["total"] == 4).await["messages"].clone();
+    let sent = |direction: &str| -> Vec<Value> {
+        let of = messages.as_array().unwrap().iter().filter(|m| m["direction"] == direction);
+        of.map(|m| json!([m["kind"], m["payload"]])).collect()
+    };
+    let expected = vec![json!(["text", "hello"]), json!(["binary", {"base64": "AP8="}])];
+    assert_eq!((sent("request"), sent("response")), (expected.clone(), expected));
+    let open = it.json(&flow).await;
+    assert_eq!(
+        (&open["state"], &open["kind"], &open["tags"]),
+        (&json!("open"), &json!("websocket"), &json!(["composed"]))
+    );
+
+    assert_eq!(it.call("DELETE", &path, &[], b"").await.status, 204);
+    let ended = settled(&it, &flow, |flow| flow["state"] != "open").await;
+    assert_eq!((&ended["state"], &ended["error"]), (&json!("complete"), &Value::Null), "{ended}");
+    // Both sides sent Close.
+    assert_eq!(ended["messages"], 6);
+    let late = it.post(&path, json!({"message": "late"})).await;
+    assert_eq!((late.status, kind(&late).as_str()), (404, "not_found"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn composed_web_socket_that_is_refused_has_the_response() {
+    let it = Instance::start().await;
+    let refused = it.post("/compose/websocket", json!({"url": it.origin.url("/status/403")})).await.json();
+    assert_eq!(refused["response"]["status"], 403, "{refused}");
+    let path = format!("/compose/websocket/{}", refused["id"].as_str().unwrap());
+    assert_eq!(it.post(&path, json!({"message": "x"})).await.status, 404);
+    for wrong in ["ftp://a.test/", "ws://a b/", "/path"] {
+        assert_eq!(it.post("/compose/websocket", json!({"url": wrong})).await.status, 400, "{wrong}");
+    }
+    it.post("/approvals/mode", json!({"mode": "enforce"})).await;
+    let url = super::approvals::named(&it, "held.test", "/socket");
+    let denied = it.post("/compose/websocket", json!({"url": url})).await.json();
+    assert!(denied["error"]["kind"].is_string() && denied["response"].is_null(), "{denied}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn proto_files_are_compiled_for_composed_calls() {
+    let it = Instance::start().await;
+    assert_eq!(it.json("/compose/schemas").await["descriptor_sets"], json!([]));
+    let file = json!(["a.proto", "syntax = \"proto3\"; package p; message M { string name = 1; }"]);
+    let compiled = it.post("/compose/schemas", json!({"files": [file]})).await;
+    let set = compiled.json()["descriptor_sets"][0].as_str().map(str::to_owned);
+    assert!(compiled.status == 200 && set.is_some_and(|s| s.len() > 20), "{}", compiled.text());
+    let wrong = it.post("/compose/schemas", json!({"files": [["b.proto", "message {"]]})).await;
+    assert!(wrong.status == 400 && wrong.text().contains("b.proto"), "{}", wrong.text());
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn composed_request_is_shown_as_code() {
     let it = Instance::start().await;
     let request = json!({"method": "POST", "url": "http://a.test/x", "headers": [["X-A", "it's"]], "body": "b"});
@@ -113,6 +177,18 @@ async fn collections_are_files_and_changes_need_the_revision() {
     }
     assert_eq!(it.call("DELETE", "/collections/My%20API", &[], b"").await.status, 204);
     assert_eq!(it.call("DELETE", "/collections/My%20API", &[], b"").await.status, 404);
+}
+
+/// Asks until the answer is as it will be.
+async fn settled(it: &Instance, path: &str, is_settled: impl Fn(&Value) -> bool) -> Value {
+    for _ in 0..500 {
+        let answer = it.json(path).await;
+        if is_settled(&answer) {
+            return answer;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+    }
+    panic!("{path} does not settle: {}", it.json(path).await);
 }
 
 async fn put_json(it: &Instance, path: &str, body: Value) -> Answer {

@@ -71,6 +71,10 @@ async fn row_details_have_timings_and_comments_and_skip_missing_flows() {
     assert_eq!(flows[&ids[0]]["comment"], "odd");
     assert!(flows[&ids[1]]["timings"]["first_byte"].as_u64().unwrap() > 0);
     assert_eq!(it.get("/flows/details?flows=x").await.status, 400);
+    it.post_through("/echo", "User-Agent: curl/8.5.0\r\n", "x").await;
+    let newest = it.ids().await[0].clone();
+    let found = it.json(&format!("/flows/details?flows={newest}")).await;
+    assert_eq!(found["flows"][&newest]["user_agent"], "curl/8.5.0");
 }
 
 #[tokio::test(flavor = "multi_thread")]

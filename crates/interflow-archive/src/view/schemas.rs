@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use interflow_types::Direction;
 use prost_reflect::text_format::FormatOptions;
 use prost_reflect::{DescriptorPool, DynamicMessage};
+use protox::file::{ChainFileResolver, File, FileResolver, GoogleFileResolver};
 
 /// Maximum depth of schema folders. Symbolic links to folders are not followed.
 const MAX_DEPTH: usize = 16;
@@ -59,6 +60,31 @@ impl ProtoSchemas {
         Ok(schemas)
     }
 
+    /// As descriptor sets (`google.protobuf.FileDescriptorSet`), encoded.
+    pub fn descriptor_sets(&self) -> Vec<Vec<u8>> {
+        self.pools.iter().map(DescriptorPool::encode_to_vec).collect()
+    }
+
+    /// Compiles texts of `.proto` files, by their names, to a descriptor set. An import is one of them if its path ends
+    /// with the name, or a type of Google's that every compiler knows.
+    ///
+    /// # Errors
+    /// What the compiler reports, with the file and the place in it.
+    pub fn compile_texts(files: Vec<(String, String)>) -> Result<Vec<u8>, String> {
+        // A file has the name by which others import it, so that it is not compiled twice.
+        let is_path_of = |path: &str, name: &str| path.strip_suffix(name).is_some_and(|folder| folder.ends_with('/'));
+        let quoted: Vec<&str> = files.iter().flat_map(|(_, text)| text.split('"').skip(1).step_by(2)).collect();
+        let imported = |name: &String| quoted.iter().find(|path| is_path_of(path, name)).map(|path| (*path).to_owned());
+        let names: Vec<String> = files.iter().map(|(name, _)| imported(name).unwrap_or_else(|| name.clone())).collect();
+        let files = names.iter().cloned().zip(files.iter().map(|(_, text)| text.clone())).collect();
+        let mut resolver = ChainFileResolver::new();
+        resolver.add(ProtoTexts(files));
+        resolver.add(GoogleFileResolver::new());
+        let mut compiler = protox::Compiler::with_file_resolver(resolver);
+        compiler.include_imports(true).open_files(names).map_err(|e| format!("{e:?}"))?;
+        Ok(compiler.encode_file_descriptor_set())
+    }
+
     /// The full name of a gRPC method's request or response message: `/package.Service/Method`.
     pub(super) fn message_of_method(&self, path: &str, direction: Direction) -> Option<String> {
         let (service, method) = path.split('?').next()?.trim_start_matches('/').rsplit_once('/')?;
@@ -80,6 +106,21 @@ impl ProtoSchemas {
         let options = FormatOptions::new().pretty(true).skip_unknown_fields(false);
         let decoded = DynamicMessage::decode(descriptor, bytes).map_err(|e| e.to_string());
         Some(decoded.map(|m| m.to_text_format_with_options(&options)))
+    }
+}
+
+/// Files that exist as texts only, with their names.
+struct ProtoTexts(Vec<(String, String)>);
+
+impl FileResolver for ProtoTexts {
+    fn resolve_path(&self, path: &Path) -> Option<String> {
+        path.to_str().map(str::to_owned)
+    }
+
+    fn open_file(&self, name: &str) -> Result<File, protox::Error> {
+        let (_, text) =
+            self.0.iter().find(|(file, _)| file == name).ok_or_else(|| protox::Error::file_not_found(name))?;
+        File::from_source(name, text)
     }
 }
 
@@ -164,6 +205,22 @@ mod tests {
         assert!(shown("application/x-protobuf", Some("shop.v1.Nothing")).unwrap_err().contains("no schema"));
         let other = shown("application/x-protobuf; messageType=shop.v1.Item", None).unwrap();
         assert!(other.contains("these bytes are no shop.v1.Item") && other.contains("1: \"o1\""), "{other}");
+    }
+
+    #[test]
+    fn texts_are_compiled_to_a_descriptor_set_with_their_imports() {
+        let texts = || vec![("order.proto".to_owned(), PROTO.to_owned()), ("item.proto".to_owned(), ITEM.to_owned())];
+        let set = ProtoSchemas::compile_texts(texts()).unwrap();
+        let pool = DescriptorPool::decode(&set[..]).unwrap();
+        let buy = pool.get_service_by_name("shop.v1.Shop").unwrap().methods().next().unwrap();
+        assert_eq!((buy.name(), buy.input().full_name()), ("Buy", "shop.v1.Order"));
+        assert!(pool.get_message_by_name("google.protobuf.Timestamp").is_some());
+        let missing = ProtoSchemas::compile_texts(texts()[..1].to_vec()).unwrap_err();
+        assert!(missing.contains("shop/item.proto"), "{missing}");
+        let folder = folder();
+        let schemas = ProtoSchemas::load(&[folder.path()]).unwrap();
+        let pool = DescriptorPool::decode(&schemas.descriptor_sets()[0][..]).unwrap();
+        assert!(pool.get_message_by_name("shop.v1.Item").is_some());
     }
 
     #[test]

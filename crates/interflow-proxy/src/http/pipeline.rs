@@ -247,7 +247,10 @@ async fn send_and_deliver(
     };
     match answer.upgrade {
         // The guard moves on: into the upgraded connection, or else into the response body.
-        Some(upstream) => upgrade::complete_upgrade(guard, &config, head, answer.head, upstream),
+        Some(upstream) => {
+            let (head, relay) = upgrade::complete_upgrade(guard, &config, head, answer.head, upstream);
+            ServiceReply::Upgrade(head, relay)
+        }
         None => deliver(guard, &config, &head, answer.head, answer.body).await,
     }
 }

@@ -8,7 +8,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::BytesMut;
 use interflow_codec::websocket;
-use interflow_net::ingress::ServiceReply;
+use interflow_net::ingress::OnUpgrade;
 use interflow_net::io::IoStream;
 use interflow_types::budget::MemoryReservation;
 use interflow_types::{
@@ -25,14 +25,14 @@ use crate::observe::flow_guard::FlowGuard;
 use crate::observe::login_watch::LoginWatch;
 use crate::state::ActiveConfig;
 
-/// The origin switched protocols: answers the client in its own HTTP version, then relays.
+/// The origin switched protocols: the head that answers the client in its own HTTP version, and what relays afterwards.
 pub(crate) fn complete_upgrade(
     mut guard: FlowGuard,
     config: &Arc<ActiveConfig>,
     request: RequestHead,
     mut head: ResponseHead,
     upstream: IoStream,
-) -> ServiceReply {
+) -> (ResponseHead, OnUpgrade) {
     // `true` keeps `Connection` and `Upgrade`, which are hop-by-hop but make up the upgrade itself.
     hop_by_hop::clean_response(&mut head.headers, true);
     ResponseHeadFilter::for_flow(&guard.flow).apply(&mut head);
@@ -59,7 +59,7 @@ pub(crate) fn complete_upgrade(
     // For another protocol, the bytes are relayed without parsing.
     let legs = websocket.then(|| (direction_state(Direction::Request), direction_state(Direction::Response)));
     // Relaying starts only when the server has written the head and hands over the connection.
-    ServiceReply::Upgrade(head, Box::new(move |client| Box::pin(relay(guard, client, upstream, legs, idle))))
+    (head, Box::new(move |client| Box::pin(relay(guard, client, upstream, legs, idle))))
 }
 
 /// The error of an extended CONNECT that is answered with success, but without a switch of protocols: the client would

@@ -16,6 +16,7 @@ use interflow_types::{
     HttpClient, NotRecorded, Request, Response, ResponseFuture, Result, Scheme, SecretBodies, Timestamp,
 };
 use ipnet::IpNet;
+use tokio::io::DuplexStream;
 use tokio::sync::SetOnce;
 
 use crate::downstream::access::{PrivateAddressFilter, UnresolvedNames};
@@ -125,7 +126,17 @@ impl LocalClient {
     /// As for a client's request.
     pub async fn send_chosen(&self, request: Request, parent: Option<FlowId>) -> (FlowId, Result<Response>) {
         let origin = FlowOrigin { parent, is_chosen: true, ..FlowOrigin::default() };
-        self.send_flow(request, origin, None).await
+        let (id, sent) = self.send_flow(request, origin, None).await;
+        (id, sent.map(|(response, _)| response))
+    }
+
+    /// As [`send_chosen`](Self::send_chosen), for a request with `protocol`: if the origin switches protocols, the
+    /// response comes with the client's end of the connection, which is recorded like a client's.
+    ///
+    /// # Errors
+    /// As for a client's request.
+    pub async fn upgrade_chosen(&self, request: Request) -> (FlowId, Result<(Response, Option<DuplexStream>)>) {
+        self.send_flow(request, FlowOrigin { is_chosen: true, ..FlowOrigin::default() }, None).await
     }
 
     async fn send_flow(
@@ -133,7 +144,7 @@ impl LocalClient {
         request: Request,
         origin: FlowOrigin,
         until: Option<Instant>,
-    ) -> (FlowId, Result<Response>) {
+    ) -> (FlowId, Result<(Response, Option<DuplexStream>)>) {
         let workers = match self.workers() {
             Ok(workers) => workers,
             Err(e) => return (FlowId::new(Timestamp::now()), Err(e)),
@@ -164,6 +175,11 @@ impl LocalClient {
         }
         let ended = |e| Err(Error::new(ErrorKind::Internal, "the request's task ended early").with_source(e));
         (id, workers.runtimes[index].spawn(send).await.unwrap_or_else(ended))
+    }
+
+    /// A component's request, which does not switch protocols.
+    fn send_own(&self, request: Request, origin: FlowOrigin, until: Option<Instant>) -> ResponseFuture<'_> {
+        Box::pin(async move { Ok(self.send_flow(request, origin, until).await.1?.0) })
     }
 
     fn begin_flow(&self, worker: &ProxyWorker, request: &Request, origin: FlowOrigin) -> (Box<Flow>, Arc<ClientInfo>) {
@@ -212,17 +228,17 @@ impl LocalClient {
 
 impl HttpClient for LocalClient {
     fn send(&self, request: Request) -> ResponseFuture<'_> {
-        Box::pin(async move { self.send_flow(request, FlowOrigin::default(), None).await.1 })
+        self.send_own(request, FlowOrigin::default(), None)
     }
 
     fn send_until(&self, request: Request, tags: Vec<ByteStr>, until: Instant) -> ResponseFuture<'_> {
         let origin = FlowOrigin { tags, ..FlowOrigin::default() };
-        Box::pin(async move { self.send_flow(request, origin, Some(until)).await.1 })
+        self.send_own(request, origin, Some(until))
     }
 
     fn send_attempt(&self, request: Request, attempt: AttemptHandle, until: Instant) -> ResponseFuture<'_> {
         let origin = FlowOrigin { attempt: Some(attempt), ..FlowOrigin::default() };
-        Box::pin(async move { self.send_flow(request, origin, Some(until)).await.1 })
+        self.send_own(request, origin, Some(until))
     }
 }
 

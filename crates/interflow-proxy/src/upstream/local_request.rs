@@ -6,20 +6,22 @@ use std::time::Instant;
 
 use interflow_net::egress::{UpstreamClient, UpstreamProtocol, UpstreamResponse};
 use interflow_net::ingress::InformationalSender;
+use interflow_net::io::IoStream;
 use interflow_types::{
     Body, EarlyExit, EntryKind, Error, ErrorKind, Flow, HttpVersion, Phase, Request, RequestHead, Response,
     ResponseHead, Result, Scheme,
 };
+use tokio::io::DuplexStream;
 
 use crate::downstream::connection::ClientConnection;
-use crate::http::hop_by_hop;
 use crate::http::pipeline::{before_send, send};
+use crate::http::{hop_by_hop, upgrade};
 use crate::observe::flow_guard::FlowGuard;
 use crate::state::ActiveConfig;
 
 pub(crate) struct LocalRequest<'a> {
     pub conn: &'a ClientConnection,
-    pub config: &'a ActiveConfig,
+    pub config: &'a Arc<ActiveConfig>,
     /// The worker's client, or one that filters addresses.
     pub egress: &'a UpstreamClient,
     pub flow: Box<Flow>,
@@ -31,9 +33,13 @@ pub(crate) struct LocalRequest<'a> {
     pub until: Option<Instant>,
 }
 
+/// Bytes of an upgraded connection that wait for the other side, in each direction.
+const UPGRADED_BUFFER: usize = 64 << 10;
+
 /// Sends a request of Interflow's own: a replay or a component's request. Its flow is recorded like any other, unless
-/// it is marked as not recorded.
-pub(crate) async fn send_local(local: LocalRequest<'_>, request: Request) -> Result<Response> {
+/// it is marked as not recorded. A request with `protocol` may end in a switch of protocols: then its sender has the
+/// client's end of a connection, which is relayed and recorded like a client's.
+pub(crate) async fn send_local(local: LocalRequest<'_>, request: Request) -> Result<(Response, Option<DuplexStream>)> {
     let LocalRequest { conn, config, egress, mut flow, is_direct, is_chosen, until } = local;
     let Request { mut head, body } = request;
     let key = conn.plan_key(head.url.scheme, head.url.authority.clone(), None, EntryKind::Internal, None);
@@ -87,7 +93,13 @@ pub(crate) async fn send_local(local: LocalRequest<'_>, request: Request) -> Res
             return Err(e);
         }
     };
-    let UpstreamResponse { head: mut response, mut body, .. } = answer;
+    let UpstreamResponse { head: mut response, mut body, upgrade: upgraded, .. } = answer;
+    if let Some(upstream) = upgraded {
+        let (response, relay) = upgrade::complete_upgrade(guard, config, head, response, upstream);
+        let (own_end, client) = tokio::io::duplex(UPGRADED_BUFFER);
+        tokio::spawn(relay(IoStream::other(client)));
+        return Ok((Response { head: response, body: Body::Empty }, Some(own_end)));
+    }
     hop_by_hop::clean_response(&mut response.headers, false);
     // A replay inserts the same secrets as the original did, and the response may repeat them.
     body = match mask_replay_response(&mut guard, &head, &mut response, body).await {
@@ -99,7 +111,7 @@ pub(crate) async fn send_local(local: LocalRequest<'_>, request: Request) -> Res
     };
     guard.response(&response);
     let body = guard.response_body(body, &response);
-    Ok(Response { head: response, body })
+    Ok((Response { head: response, body }, None))
 }
 
 fn late(head: &RequestHead) -> Error {

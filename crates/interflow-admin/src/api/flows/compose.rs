@@ -5,6 +5,9 @@ use std::sync::Arc;
 use axum::Json;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use interflow_archive::view::ProtoSchemas;
 use interflow_archive::{ArchiveFormat, replay, snippet};
 use interflow_types::schema::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -44,11 +47,20 @@ impl ComposeInput {
 #[derive(Serialize, JsonSchema)]
 pub(crate) struct ComposeResult {
     /// The recorded flow.
-    id: String,
+    pub id: String,
     #[serde(skip_serializing_if = "Option::is_none")]
-    response: Option<ReplayedResponse>,
+    pub response: Option<ReplayedResponse>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    error: Option<ReplayError>,
+    pub error: Option<ReplayError>,
+}
+
+/// Adds a request to the history. That is a convenience: the request is sent even if it cannot be written.
+pub(crate) async fn remember(state: &AdminState, saved: Option<ComposedRequest>) {
+    let Some(saved) = saved else { return };
+    let collections = Arc::clone(&state.collections);
+    if let Err(e) = blocking(move || collections.remember(saved)).await.and_then(|done| done) {
+        tracing::warn!(error = e.into_details().message, "cannot write the history of composed requests");
+    }
 }
 
 /// `POST /compose`: sends a request through the proxy's own client, so that rules and recording apply to it.
@@ -57,19 +69,43 @@ pub(crate) async fn send_composed(
     StrictJson(input): StrictJson<ComposeInput>,
 ) -> Result<Json<ComposeResult>> {
     let (parts, saved) = input.parse()?;
-    if let Some(saved) = saved {
-        let collections = Arc::clone(&state.collections);
-        // The history is a convenience: the request is sent even if it cannot be written.
-        if let Err(e) = blocking(move || collections.remember(saved)).await.and_then(|done| done) {
-            tracing::warn!(error = e.into_details().message, "cannot write the history of composed requests");
-        }
-    }
-    let (id, outcome) = send(&state, parts.into_request(), None).await;
-    let (response, error) = match outcome {
-        Ok(response) => (Some(response), None),
-        Err(error) => (None, Some(error)),
-    };
+    remember(&state, saved).await;
+    let (id, (response, error)) = send(&state, parts.into_request(), None).await;
     Ok(Json(ComposeResult { id: id.to_string(), response, error }))
+}
+
+/// Descriptor sets (`google.protobuf.FileDescriptorSet`), encoded, in base64.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct DescriptorSets {
+    descriptor_sets: Vec<String>,
+}
+
+impl DescriptorSets {
+    fn new(sets: &[Vec<u8>]) -> Json<Self> {
+        Json(Self { descriptor_sets: sets.iter().map(|set| STANDARD.encode(set)).collect() })
+    }
+}
+
+/// `GET /compose/schemas`: those of `record.schemas`.
+pub(crate) async fn schemas(State(state): State<Arc<AdminState>>) -> Result<Json<DescriptorSets>> {
+    Ok(DescriptorSets::new(&state.schemas.descriptor_sets()))
+}
+
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ProtoFiles {
+    /// Names and texts of `.proto` files. They import each other, and Google's, by name.
+    files: Vec<(String, String)>,
+}
+
+/// `POST /compose/schemas`
+pub(crate) async fn compile_schemas(
+    State(state): State<Arc<AdminState>>,
+    StrictJson(input): StrictJson<ProtoFiles>,
+) -> Result<Json<DescriptorSets>> {
+    let _permit = state.checks.acquire().await.map_err(|_| ApiError::busy())?;
+    let set = blocking(move || ProtoSchemas::compile_texts(input.files)).await?.map_err(ApiError::bad_request)?;
+    Ok(DescriptorSets::new(&[set]))
 }
 
 #[derive(Deserialize, JsonSchema)]

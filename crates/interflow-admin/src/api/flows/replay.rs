@@ -99,32 +99,32 @@ pub(crate) async fn replay(
     let body = replay.body.map(ReplayBody::bytes).transpose()?;
     let edits = RequestEdits::parse(replay.method.as_deref(), replay.url.as_deref(), &replay.headers, body)?;
     let (request, omitted) = run_query(&state, move |store, _| prepare(store, id, &edits)).await?;
-    let (new, outcome) = send(&state, request, Some(id)).await;
-    let (response, error) = match outcome {
-        Ok(response) => (Some(response), None),
-        Err(error) => (None, Some(error)),
-    };
+    let (new, (response, error)) = send(&state, request, Some(id)).await;
     Ok(Json(ReplayResult { id: new.to_string(), parent: id.to_string(), omitted, response, error }))
 }
 
+/// A response, or an error.
+pub(crate) type ReplayOutcome = (Option<ReplayedResponse>, Option<ReplayError>);
+
 /// Sends a request through the proxy's own client. The new flow is in the store when this returns.
-pub(crate) async fn send(
-    state: &AdminState,
-    request: Request,
-    parent: Option<FlowId>,
-) -> (FlowId, Result<ReplayedResponse, ReplayError>) {
-    let (id, outcome) = state.engine.send(request, parent).await;
-    let outcome = match outcome {
-        Ok(response) => Ok(response_summary(response).await),
+pub(crate) async fn send(state: &AdminState, request: Request, parent: Option<FlowId>) -> (FlowId, ReplayOutcome) {
+    let (id, sent) = state.engine.send(request, parent).await;
+    (id, summarized(state, sent).await)
+}
+
+/// What became of a request. Its flow is in the store when this returns.
+pub(crate) async fn summarized(state: &AdminState, sent: interflow_types::Result<Response>) -> ReplayOutcome {
+    let outcome = match sent {
+        Ok(response) => (Some(response_summary(response).await), None),
         Err(e) => {
             let blame = format!("{:?}", e.error_source()).to_ascii_lowercase();
-            Err(ReplayError { kind: e.kind().as_str(), message: e.to_string(), blame })
+            (None, Some(ReplayError { kind: e.kind().as_str(), message: e.to_string(), blame }))
         }
     };
     // The new flow must be visible to the client's next request.
     // A failure to flush does not change the outcome; the flow appears a little later.
     let _ = run_query(state, |store, _| Ok(store.flush()?)).await;
-    (id, outcome)
+    outcome
 }
 
 fn prepare(store: &dyn FlowStore, id: FlowId, edits: &RequestEdits) -> Result<(Request, Vec<String>)> {

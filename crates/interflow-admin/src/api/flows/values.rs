@@ -123,6 +123,9 @@ struct RowDetails {
     /// The client's container, if it is known.
     #[serde(skip_serializing_if = "Option::is_none")]
     container: Option<String>,
+    /// The request's `User-Agent`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    user_agent: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     comment: Option<String>,
     /// What the request does, if its body names it, and the caller may read bodies: a GraphQL operation or a JSON-RPC
@@ -152,7 +155,9 @@ pub(crate) async fn details(
                 Err(StoreError::NotFound(_)) => continue,
                 Err(e) => return Err(e.into()),
             };
+            let agent = row.request.as_ref().and_then(|request| request.headers.get_str("user-agent"));
             let row_details = RowDetails {
+                user_agent: agent.map(|text| text.chars().take(MAX_COMMENT).collect()),
                 operation: reads_bodies.then(|| operation_name(store, &row)).flatten(),
                 timings: row.timings,
                 process: row.client.process.map(|p| p.name),

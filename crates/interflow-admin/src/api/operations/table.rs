@@ -8,7 +8,8 @@ use crate::api::edited::{
     approvals, limits, policies, privacy, proposals, rules, settings, shared_settings, spend, teams,
 };
 use crate::api::flows::{
-    self, body, certificates, compose, events, overview, query_assist, replay, transfer, values as flow_values,
+    self, body, certificates, compose, composed_socket, events, overview, query_assist, replay, transfer,
+    values as flow_values,
 };
 use crate::api::operations::Operation;
 use crate::api::operations::handler::erase;
@@ -98,6 +99,11 @@ operations! {
     SearchFlows: GET "/search", BODIES, transfer::search;
     // Composed requests.
     SendComposed: POST "/compose", OPERATE, compose::send_composed;
+    OpenComposedSocket: POST "/compose/websocket", OPERATE, composed_socket::open;
+    SendComposedMessage: POST "/compose/websocket/{id}", OPERATE, composed_socket::send;
+    CloseComposedSocket: DELETE "/compose/websocket/{id}", OPERATE, composed_socket::close;
+    ComposeSchemas: GET "/compose/schemas", VIEW, compose::schemas;
+    CompileSchemas: POST "/compose/schemas", OPERATE, compose::compile_schemas, unaudited;
     ComposedCode: POST "/compose/code", VIEW, compose::code, unaudited;
     ComposeHistory: GET "/compose/history", OPERATE_ON_BODIES, compose::history;
     ClearComposeHistory: DELETE "/compose/history", OPERATE_ON_BODIES, compose::clear_history;

@@ -1,0 +1,86 @@
+//! Composed WebSockets: opened, written to and closed by calls of the API. Their messages are read from the recording.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::State;
+use axum::http::StatusCode;
+use bytes::Bytes;
+use interflow_archive::replay::ComposedParts;
+use interflow_codec::websocket::Opcode;
+use interflow_types::schema::JsonSchema;
+use serde::Deserialize;
+
+use crate::api::flows::compose::{ComposeResult, remember};
+use crate::api::flows::replay::{ReplayBody, summarized};
+use crate::api::input::{FlowIdPath, StrictJson};
+use crate::collections::ComposedRequest;
+use crate::error::{ApiError, Result};
+use crate::state::AdminState;
+
+/// Maximum size of a message that the operator sends, in bytes.
+const MAX_MESSAGE: usize = 4 << 20;
+/// 1000, a normal closure (RFC 6455 7.4.1).
+const NORMAL_CLOSURE: [u8; 2] = 1000_u16.to_be_bytes();
+
+/// A WebSocket to open, with every variable replaced.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct WebSocketInput {
+    /// With the scheme `ws`, `wss`, `http` or `https`.
+    url: String,
+    /// Names and values, in order. Fields of the connection and of the handshake are left to the sender.
+    #[serde(default)]
+    headers: Vec<(String, String)>,
+    /// The request as written, which the history keeps.
+    #[serde(default)]
+    saved: Option<ComposedRequest>,
+}
+
+/// `POST /compose/websocket`: opens a WebSocket through the proxy's own client. It is open if the response has status
+/// 101, until either side closes it or nothing was sent for `timeouts.tunnel_idle`.
+pub(crate) async fn open(
+    State(state): State<Arc<AdminState>>,
+    StrictJson(input): StrictJson<WebSocketInput>,
+) -> Result<Json<ComposeResult>> {
+    let parts = ComposedParts::web_socket(&input.url, &input.headers)?;
+    state.composed_sockets.check_room()?;
+    remember(&state, input.saved).await;
+    let (id, sent) = state.engine.local_client().upgrade_chosen(parts.into_request()).await;
+    let sent = sent.map(|(response, socket)| {
+        if let Some(socket) = socket {
+            state.composed_sockets.add(id, socket);
+        }
+        response
+    });
+    let (response, error) = summarized(&state, sent).await;
+    Ok(Json(ComposeResult { id: id.to_string(), response, error }))
+}
+
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct WebSocketMessageInput {
+    /// A text is sent as a text message, bytes as a binary one.
+    message: ReplayBody,
+}
+
+/// `POST /compose/websocket/{id}`
+pub(crate) async fn send(
+    State(state): State<Arc<AdminState>>,
+    FlowIdPath(id): FlowIdPath,
+    StrictJson(input): StrictJson<WebSocketMessageInput>,
+) -> Result<StatusCode> {
+    let opcode = if matches!(input.message, ReplayBody::Text(_)) { Opcode::Text } else { Opcode::Binary };
+    let message = input.message.bytes()?;
+    if message.len() > MAX_MESSAGE {
+        return Err(ApiError::too_large("the message", MAX_MESSAGE as u64));
+    }
+    state.composed_sockets.write(id, (opcode, message)).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// `DELETE /compose/websocket/{id}`
+pub(crate) async fn close(State(state): State<Arc<AdminState>>, FlowIdPath(id): FlowIdPath) -> Result<StatusCode> {
+    state.composed_sockets.write(id, (Opcode::Close, Bytes::from_static(&NORMAL_CLOSURE))).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
