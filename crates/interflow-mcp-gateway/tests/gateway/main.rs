@@ -19,6 +19,7 @@ mod tool_search;
 mod tools;
 mod url_elicitation;
 mod users;
+mod web_pages;
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
