@@ -9,8 +9,7 @@ use interflow_types::config_sections;
 use interflow_types::schema::JsonSchema;
 use interflow_types::units::{ByteSize, HumanDuration};
 use interflow_types::{Host, Scheme, Url};
-use serde::de::Error as _;
-use serde::{Deserialize, Deserializer, Serialize};
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::protocol::client_capabilities::ClientRequestKind;
@@ -153,31 +152,19 @@ pub struct CallRule {
     /// `allow` needs every reading of the call to match; for `ask` and `deny`, one suffices.
     pub action: CallAction,
     /// Names of tools, with `*` for any characters.
-    #[serde(default, deserialize_with = "not_empty", skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, deserialize_with = "interflow_types::not_empty", skip_serializing_if = "Vec::is_empty")]
     pub tools: Vec<String>,
     /// Names of prompts, with `*` for any characters.
-    #[serde(default, deserialize_with = "not_empty", skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, deserialize_with = "interflow_types::not_empty", skip_serializing_if = "Vec::is_empty")]
     pub prompts: Vec<String>,
     /// URIs of resources: `*` within a segment, `**` across segments.
-    #[serde(default, deserialize_with = "not_empty", skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, deserialize_with = "interflow_types::not_empty", skip_serializing_if = "Vec::is_empty")]
     pub resources: Vec<String>,
     /// Tests of arguments, all of which have to hold, by the name of the argument, or by a JSON pointer to what is in it
     /// (`/options/depth`), with `*` for all members or items (`/files/*/path`). A test is `equals`, `one_of`, `glob`, `regex`,
     /// `path`, `host`, `range` or `absent`.
-    #[serde(default, deserialize_with = "not_empty", skip_serializing_if = "BTreeMap::is_empty")]
+    #[serde(default, deserialize_with = "interflow_types::not_empty", skip_serializing_if = "BTreeMap::is_empty")]
     pub arguments: BTreeMap<String, ArgumentTest>,
-}
-
-/// A rule that names an empty list matches nothing, or everything, and hardly by intent.
-fn not_empty<'de, D: Deserializer<'de>, T: Deserialize<'de>>(from: D) -> Result<T, D::Error>
-where
-    for<'t> &'t T: IntoIterator,
-{
-    let all = T::deserialize(from)?;
-    if (&all).into_iter().next().is_none() {
-        return Err(D::Error::custom("it is empty: name what the rule is about, or leave it out"));
-    }
-    Ok(all)
 }
 
 /// A test of an argument. A list holds if one of its items does.
@@ -187,15 +174,15 @@ pub enum ArgumentTest {
     /// This string, number or boolean.
     Equals(Value),
     /// One of these.
-    OneOf(#[serde(deserialize_with = "not_empty")] Vec<Value>),
+    OneOf(#[serde(deserialize_with = "interflow_types::not_empty")] Vec<Value>),
     /// A text, with `*` for any characters.
-    Glob(#[serde(deserialize_with = "not_empty")] Vec<String>),
+    Glob(#[serde(deserialize_with = "interflow_types::not_empty")] Vec<String>),
     /// A regular expression: for the whole text with `allow`, and otherwise for a part of it, in any case.
     Regex(String),
     /// A path or a URI, resolved: `*` within a segment, `**` across segments.
-    Path(#[serde(deserialize_with = "not_empty")] Vec<String>),
+    Path(#[serde(deserialize_with = "interflow_types::not_empty")] Vec<String>),
     /// A URL with a host, or a host: host patterns.
-    Host(#[serde(deserialize_with = "not_empty")] Vec<String>),
+    Host(#[serde(deserialize_with = "interflow_types::not_empty")] Vec<String>),
     /// A number: at least `min`, at most `max`.
     Range { min: Option<f64>, max: Option<f64> },
     /// Whether there is no such argument.

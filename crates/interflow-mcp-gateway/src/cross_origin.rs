@@ -8,20 +8,8 @@ use interflow_types::{
 /// Fields of a response that scripts may read: by name, since `*` does not cover requests with credentials.
 const EXPOSED: &[u8] = b"Mcp-Session-Id, MCP-Protocol-Version, WWW-Authenticate, Retry-After, X-Request-Id";
 /// Fields of a request whose names are known; those for tools (`Mcp-Param-*`) are not.
-const ALLOWED: [&str; 12] = [
-    "accept",
-    "authorization",
-    "content-type",
-    "last-event-id",
-    "mcp-method",
-    "mcp-name",
-    "mcp-protocol-version",
-    "mcp-session-id",
-    "traceparent",
-    "x-api-key",
-    "x-interflow-key",
-    "x-request-id",
-];
+const ALLOWED: &str = "accept, authorization, content-type, last-event-id, mcp-method, mcp-name, mcp-protocol-version, \
+                       mcp-session-id, traceparent, x-api-key, x-interflow-key, x-request-id";
 const PARAM: &str = "mcp-param-";
 
 /// Has the response say that the page which sent the request may read it. Whether it is the question of a browser that
@@ -33,12 +21,14 @@ pub(crate) fn admit_page(flow: &mut Flow, head: &RequestHead) -> bool {
     fields.append_unchecked(b"Vary", b"Origin");
     let is_preflight = head.method == Method::OPTIONS && head.headers.contains("access-control-request-method");
     if is_preflight {
-        let asked = head.headers.list_items("access-control-request-headers");
-        let asked = asked.filter_map(|name| Some(std::str::from_utf8(name).ok()?.to_ascii_lowercase()));
-        let params = asked.filter(|name| name.starts_with(PARAM));
-        let allowed: Vec<_> = ALLOWED.into_iter().map(str::to_owned).chain(params).collect();
+        let mut allowed = ALLOWED.to_owned();
+        for name in head.headers.list_items("access-control-request-headers").map(<[u8]>::to_ascii_lowercase) {
+            if let Some(name) = std::str::from_utf8(&name).ok().filter(|name| name.starts_with(PARAM)) {
+                allowed += &format!(", {name}");
+            }
+        }
         fields.append_unchecked(b"Access-Control-Allow-Methods", b"GET, POST, DELETE");
-        fields.append_unchecked(b"Access-Control-Allow-Headers", allowed.join(", ").as_bytes());
+        fields.append_unchecked(b"Access-Control-Allow-Headers", allowed.as_bytes());
         fields.append_unchecked(b"Access-Control-Max-Age", b"600");
     } else {
         fields.append_unchecked(b"Access-Control-Expose-Headers", EXPOSED);

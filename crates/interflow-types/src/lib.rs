@@ -73,5 +73,5 @@ pub use stage::{
     PhaseSet, PlanScope, RequestVerdict, Stage, TlsVersion, TunnelVerdict, UpstreamOverrides,
 };
 pub use terminal_controls::is_terminal_control;
-pub use text_form::is_unset;
+pub use text_form::{is_unset, not_empty};
 pub use usage::{CallUsage, ServiceRegion, ServiceTier};

@@ -482,7 +482,7 @@ mod tests {
         for list in tests.iter().chain(&names) {
             let error = toml::from_str::<McpServerConfig>(&format!("rules = [{{ action = 'allow', {list} }}]"));
             let error = error.err().map(|e| e.to_string()).unwrap_or_default();
-            assert!(error.contains("it is empty: name what the rule is about"), "{list}: {error}");
+            assert!(error.contains("it is empty: write what belongs in it"), "{list}: {error}");
         }
     }
 

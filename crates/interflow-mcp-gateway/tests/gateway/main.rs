@@ -4,6 +4,7 @@ mod asking;
 mod completion;
 mod eras;
 mod log_messages;
+mod operator_log;
 mod policy;
 mod redaction;
 mod resuming;
