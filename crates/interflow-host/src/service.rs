@@ -19,6 +19,8 @@ struct ServiceManager {
     /// With `COMMAND` in the place of the command line.
     template: &'static str,
     word: fn(&str) -> String,
+    /// The words of the command in a file.
+    words: fn(&str) -> Vec<String>,
     start: &'static [&'static str],
     stop: &'static str,
     is_active: &'static str,
@@ -29,6 +31,7 @@ const SYSTEMD: ServiceManager = ServiceManager {
     file: ".config/systemd/user/interflow.service",
     template: include_str!("../data/service/interflow.service"),
     word: unit_word,
+    words: unit_words,
     start: &["systemctl --user daemon-reload", "systemctl --user enable --now interflow"],
     stop: "systemctl --user disable --now interflow",
     is_active: "systemctl --user is-active interflow",
@@ -39,6 +42,7 @@ const LAUNCHD: ServiceManager = ServiceManager {
     file: "Library/LaunchAgents/interflow.plist",
     template: include_str!("../data/service/interflow.plist"),
     word: xml_word,
+    words: xml_words,
     start: &["launchctl bootstrap gui/USER FILE"],
     stop: "launchctl bootout gui/USER/interflow",
     is_active: "launchctl print gui/USER/interflow",
@@ -71,7 +75,13 @@ impl UserService {
     }
 
     pub fn is_installed(&self) -> bool {
-        fs::read_to_string(&self.file).is_ok_and(|text| text.contains(MARK))
+        self.command().is_some()
+    }
+
+    /// The words of the installed command; `None` if the service is not installed.
+    pub fn command(&self) -> Option<Vec<String>> {
+        let text = fs::read_to_string(&self.file).ok().filter(|text| text.contains(MARK))?;
+        Some((self.manager.words)(&text))
     }
 
     /// Whether the service manager says that it runs.
@@ -129,6 +139,22 @@ fn unit_word(word: &str) -> String {
     format!("\"{}\"", quoted.replace('%', "%%").replace('$', "$$"))
 }
 
+fn unit_words(text: &str) -> Vec<String> {
+    let line = text.lines().find_map(|line| line.strip_prefix("ExecStart=\"")?.strip_suffix('"')).unwrap_or_default();
+    let plain = |word: &str| {
+        let word = word.replace(r"\\", "\0").replace(r"\n", "\n").replace("\\\"", "\"").replace('\0', r"\");
+        word.replace("%%", "%").replace("$$", "$")
+    };
+    // A quote within a word has a backslash before it.
+    line.split("\" \"").map(plain).collect()
+}
+
+fn xml_words(text: &str) -> Vec<String> {
+    let list = text.split_once("<array>").and_then(|(_, rest)| rest.split("</array>").next()).unwrap_or_default();
+    let words = list.split("<string>").skip(1).filter_map(|rest| rest.split("</string>").next());
+    words.map(|word| word.replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&")).collect()
+}
+
 fn xml_word(word: &str) -> String {
     format!("<string>{}</string>", word.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;"))
 }
@@ -144,6 +170,10 @@ mod tests {
         assert_eq!((LAUNCHD.word)(word), r#"<string>/a%b$c"d\&lt;&amp;&gt;</string>"#);
         for manager in [SYSTEMD, LAUNCHD] {
             assert!(manager.template.contains(MARK) && manager.template.contains("COMMAND"), "{}", manager.program);
+            let command = [word, "--data-dir", "/a b\n", ""];
+            let words: Vec<_> = command.iter().map(|word| (manager.word)(word)).collect();
+            let text = manager.template.replace("COMMAND", &words.join(" "));
+            assert_eq!((manager.words)(&text), command, "{}", manager.program);
         }
     }
 }

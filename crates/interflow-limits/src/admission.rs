@@ -55,8 +55,11 @@ pub struct UsageEstimate {
     pub max_output: Option<u64>,
     pub choices: u64,
     pub needs_model: bool,
-    /// Whether its main unit is not counted: its cost is only known if it is free.
+    /// Whether its tokens are not counted: its cost is only known if it is free, or billed by characters.
     pub is_uncounted: bool,
+    /// Characters of text to speech, and pictures that are asked for.
+    pub characters: u64,
+    pub images: u64,
 }
 
 /// Why a request was rejected. For a limit, `rule` and `counter` name what is exhausted, `who` is the party counted
@@ -220,7 +223,8 @@ impl UsageLimiter {
         let tier = estimate.is_uncounted.then_some(ServiceTier::Other);
         let tokens_of = |each: u64| {
             let output = each.saturating_mul(estimate.choices.max(1));
-            CallUsage { input: estimate.input, output, tier, ..CallUsage::default() }
+            let UsageEstimate { input, characters, images, .. } = estimate;
+            CallUsage { input, output, tier, characters, images, ..CallUsage::default() }
         };
         let most_output = estimate.max_output.unwrap_or(state.config.reserve_output);
         let least_output = estimate.max_output.unwrap_or(LEAST_OUTPUT).min(most_output);

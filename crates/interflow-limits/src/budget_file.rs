@@ -125,10 +125,7 @@ mod tests {
         let saved = BudgetFile::restore(&first, &path);
         assert!(!path.exists());
         let grant = first
-            .admit(
-                subject(),
-                UsageEstimate { input: 10, max_output: Some(0), choices: 1, needs_model: false, is_uncounted: false },
-            )
+            .admit(subject(), UsageEstimate { input: 10, max_output: Some(0), choices: 1, ..UsageEstimate::default() })
             .await
             .ok()
             .unwrap();

@@ -40,7 +40,7 @@ pub use keys::{
     MCP_SEPARATOR, NewVirtualKey, PlaintextKey, ScopeRequest, ScopeViolation, VirtualKey, VirtualKeyRing, add_key,
     check_mcp_name, hash_key, parse_timestamp, revoke_key,
 };
-pub use keys::{KeyContext, KeyedEndpoint, any_matches};
+pub use keys::{KeyContext, KeyedEndpoint, any_matches, matches_model};
 pub use models::{ModelListing, ModelView};
 pub use prices::{CallCharge, PriceList, PriceListDates};
 pub use redis::{NoRedis, RedisConnector, RedisOptions, RedisServer, RedisValues};

@@ -58,12 +58,14 @@ impl PriceEntry {
     /// Whether it applies to a model at a provider: a pattern with a provider matches both, a name without a star also
     /// matches the model's name without region, vendor and date.
     fn fits(&self, provider: &str, model: &str) -> bool {
-        let pattern = std::slice::from_ref(&self.pattern);
-        if self.pattern.contains('/') {
-            let fits = |model: &str| any_matches(pattern, &format!("{provider}/{model}"));
-            return fits(model) || fits(interflow_models::plain_name(model));
+        // The collection is no provider.
+        let pattern = self.pattern.strip_prefix("models/").unwrap_or(&self.pattern);
+        if let Some((at, name)) = pattern.split_once('/') {
+            let is_at = any_matches(&[at.to_owned()], provider);
+            return is_at && matches_model(&[name.to_owned()], model)
+                || any_matches(&[pattern.to_owned()], &format!("{provider}/{model}"));
         }
-        matches_model(pattern, model) || self.pattern == interflow_models::base_name(model)
+        matches_model(&[pattern.to_owned()], model) || pattern == interflow_models::base_name(model)
     }
 }
 
@@ -111,6 +113,9 @@ impl PriceList {
         }
         for (pattern, price) in &file.prices {
             let place = document.locate(&[PathSegment::Key("prices"), PathSegment::Key(pattern)]);
+            if pattern.split('/').any(|part| part.trim().is_empty()) {
+                return Err(at(place, &format!("`{pattern}` does not name a model: write `gpt-5`, or `ollama/*`")));
+            }
             price.check().map_err(|e| at(place, &format!("`{pattern}`: {e}")))?;
         }
         let entry = |(pattern, price)| PriceEntry { pattern, price: Arc::new(price) };
@@ -268,6 +273,7 @@ mod tests {
     #[test]
     fn own_prices_come_first_and_the_longest_pattern_of_them_wins() {
         let own = own(r#"{"gpt-5*": {"input": 7, "output": 9}, "gpt-5-mini": {"input": 1, "output": 2},
+            "models/gpt-7": {"input": 3, "output": 4}, "gemini/models/gpt-8": {"input": 4, "output": 4},
             "mine/*": {"input": 0, "output": 0}}"#)
         .unwrap();
         assert_eq!(own.as_of().own.as_deref(), Some("2026-01"));
@@ -277,6 +283,9 @@ mod tests {
             ("openai", "gpt-5-mini-2025-08-07", Some(1.0)),
             ("openai", "models/gpt-5-future", Some(7.0)),
             ("openai", "google/gpt-5-future", Some(7.0)),
+            ("openai", "gpt-7", Some(3.0)),
+            ("gemini", "gpt-8", Some(4.0)),
+            ("openai", "gpt-8", None),
             ("mine", "whatever", Some(0.0)),
             ("mine", "models/whatever", Some(0.0)),
             ("openai", "gpt-4o", Some(2.5)),
@@ -412,6 +421,23 @@ mod tests {
         };
         let names = ["a", "b", "c", "d"].map(|model| unpriced(model).unwrap_or_default());
         assert_eq!(names, ["p/a", "p/b", "", ""]);
+        // In pictures and characters, what is asked for is counted.
+        let asked = |model: &str, usage: CallUsage| {
+            let model = Some(model.into());
+            let subject = RequestAttributes { provider: "p".into(), model, ..RequestAttributes::default() };
+            PriceList::default().unpriced(&subject, &usage, true)
+        };
+        let tier = Some(interflow_types::ServiceTier::Other);
+        let spoken = CallUsage { input: 9, output: 9, characters: 40, tier, ..CallUsage::default() };
+        let pictures = CallUsage { input: 9, output: 9, images: 2, ..CallUsage::default() };
+        for (name, usage, is_priced) in [
+            ("tts-1", spoken, true),
+            ("gpt-4o-mini-tts", spoken, false),
+            ("amazon.nova-canvas-v1:0", pictures, true),
+            ("imagen-3.0-generate-001", pictures, true),
+        ] {
+            assert_eq!(asked(name, usage).is_none(), is_priced, "{name}");
+        }
         for name in ["request", "cache", "search", "images", "tts-1", "amazon.nova-canvas-v1:0"] {
             assert_eq!(unpriced(name), Some(format!("p/{name}")));
         }
@@ -428,6 +454,7 @@ mod tests {
         let tokens = CallUsage { input: 9, output: 9, ..CallUsage::default() };
         let searches = CallUsage { searches: 2, ..CallUsage::default() };
         let seconds = CallUsage { seconds: 60, output: 9, ..CallUsage::default() };
+        let other = CallUsage { tier: Some(interflow_types::ServiceTier::Other), ..CallUsage::default() };
         for (model, tokens, micros, cost) in [
             ("request", tokens, 100_000, None),
             ("request", CallUsage::default(), 0, None),
@@ -438,6 +465,9 @@ mod tests {
             ("free", tokens, 0, None),
             ("tts-1", tokens, 0, None),
             ("whisper-1", seconds, 6000, Some(6000)),
+            ("tts-1", CallUsage { input: 9, characters: 1000, ..other }, 15_000, Some(15_000)),
+            ("image", CallUsage { input: 9, images: 3, ..other }, 3_000_000, Some(3_000_000)),
+            ("image", CallUsage { input: 9, ..other }, 0, None),
         ] {
             let subject =
                 RequestAttributes { provider: "p".into(), model: Some(model.into()), ..RequestAttributes::default() };
@@ -464,6 +494,18 @@ mod tests {
             (r#"{"a": {"input": 1, "output": 0, "tiers": {"flex": {"factor": -1}}}}"#, &["factor", "0 to 1000"]),
             (r#"{"a": {"input": 1, "output": 0, "regions": {"mars": 2}}}"#, &["`mars`", "us"]),
             (r#"{"a": {"input": 1, "output": 0, "from": "soon"}}"#, &["`soon`", "2026-12-01"]),
+            (
+                r#"{"a": {"input": 1, "output": 0, "over": [{"tokens": 9, "input": 2}, {"tokens": 9, "input": 3}]}}"#,
+                &["`a`", "two rows for more than 9 tokens"],
+            ),
+            (
+                r#"{"a": {"input": 1, "output": 0, "tiers": {"flex": {"over": [{"tokens": 9}, {"tokens": 9}]}}}}"#,
+                &["two rows for more than 9 tokens"],
+            ),
+            (r#"{"a": {"input": 1, "output": 0, "hours": []}}"#, &["it is empty: write what belongs in it"]),
+            (r#"{"a": {"input": 1, "output": 0, "over": []}}"#, &["it is empty: write what belongs in it"]),
+            (r#"{"": {"input": 1, "output": 0}}"#, &["`` does not name a model"]),
+            (r#"{"openai/": {"input": 1, "output": 0}}"#, &["`openai/` does not name a model"]),
             ("nonsense", &["1:"]),
         ] {
             let error = own(prices).unwrap_err();

@@ -20,8 +20,8 @@ use interflow_llm::message::{ApiFormat, Outline};
 use interflow_llm::parsed_event::ParsedEvent;
 use interflow_llm::usage::{self, UsageReader};
 use interflow_llm::{
-    CountedOutput, DetectedCall, LlmCall, LlmRefusal, Operation, Provider, ResponseProgress, TelemetryRule,
-    detect_call, model_in_path, provider, realtime, spans,
+    CountedOutput, DetectedCall, LlmCall, LlmRefusal, Operation, Provider, ResponseProgress, ResponseSummary,
+    SERVICE_TIER_HEADER, TelemetryRule, detect_call, model_in_path, provider, realtime, spans,
 };
 use parking_lot::Mutex;
 
@@ -306,6 +306,9 @@ impl Stage for ProviderDetector {
         if !head.status.is_success() || body.is_empty() {
             return MaybeFuture::Ready(Ok(body));
         }
+        // What the body says of it, which comes later, counts.
+        let service_tier = head.headers.get_str(SERVICE_TIER_HEADER).map(ByteStr::from);
+        exchange.merge_summary(&ResponseSummary { service_tier, ..ResponseSummary::default() });
         let framing = exchange.response_form().framing(&head.headers);
         let delivered = Arc::clone(&exchange.delivered);
         let observer = UsageObserver::new(exchange.clone(), flow.clock);
@@ -338,13 +341,22 @@ impl Stage for ProviderDetector {
 /// Records the facts of a WebSocket message. Usage adds up over the responses of a connection.
 fn read_message(exchange: &mut LlmCall, message: &StreamMessage) {
     if message.direction == Direction::Response {
+        // The server says which settings a session has after each change.
+        if let Some(model) = realtime::transcription_model(&message.payload) {
+            exchange.transcription_model = Some(model);
+        }
         // Deltas carry no usage; the event that ends a response does.
         if usage::may_hold_usage(&message.payload)
             && !realtime::is_interim_report(&message.payload)
             && let Some(summary) = usage::summary_from_json(&message.payload)
             && summary.usage.is_some()
         {
-            exchange.merge_more(&summary);
+            if realtime::is_transcription(&message.payload) {
+                // Beside the response, of which the rest is still counted.
+                exchange.merge_more(exchange.transcription_model.as_ref(), &summary);
+                return;
+            }
+            exchange.merge_more(exchange.model.as_ref(), &summary);
             // From here on, what no report covers is counted: a connection may be cut within a response.
             exchange.estimated_input = 0;
             exchange.record_count(CountedOutput::default());
@@ -361,7 +373,7 @@ fn read_message(exchange: &mut LlmCall, message: &StreamMessage) {
     exchange.estimated_input = exchange.estimated_input.saturating_add(marked.estimated_tokens());
     exchange.continues = string_at(&message.payload, marked.continues);
     let named = match exchange.provider {
-        Provider::Gemini | Provider::Vertex => marked.session_model.or(marked.model),
+        Provider::Gemini | Provider::Vertex => marked.agent.or(marked.session_model).or(marked.model),
         _ => marked.model.or(marked.session_model),
     };
     if let Some(model) = named.and_then(|r| message.payload.get(r)).and_then(|m| std::str::from_utf8(m).ok()) {
@@ -374,6 +386,11 @@ fn read_message(exchange: &mut LlmCall, message: &StreamMessage) {
 fn string_at(json: &[u8], range: Option<Range<usize>>) -> Option<ByteStr> {
     let quoted = range.and_then(|range| json.get(range.start.checked_sub(1)?..range.end + 1))?;
     serde_json::from_slice::<String>(quoted).ok().map(ByteStr::from)
+}
+
+#[derive(Default, serde::Deserialize)]
+struct SpokenText {
+    input: String,
 }
 
 /// Records the facts of a request body: model, whether it streams, and the estimate of input tokens. `is_inspected` tells
@@ -408,6 +425,10 @@ async fn read_request(flow: &mut Flow, request: &Arc<RequestBody>, is_inspected:
     call.max_output = facts.max_output;
     call.is_max_output_invalid = facts.is_max_output_invalid;
     call.choices = facts.choices;
+    if call.operation == Operation::Speech {
+        let spoken = serde_json::from_slice::<SpokenText>(request.plain()).unwrap_or_default();
+        call.characters = spoken.input.chars().count() as u64;
+    }
     Ok(())
 }
 

@@ -28,7 +28,7 @@ pub use guardrail_config::{
     GuardrailAction, GuardrailConfig, GuardrailDirection, GuardrailFailure, GuardrailKind, GuardrailMessages,
     GuardrailProtocol,
 };
-pub use llm_call::{CountedOutput, LlmCall, ModelUsage, ResponseProgress, ResponseSummary};
+pub use llm_call::{CountedOutput, LlmCall, ModelUsage, ResponseProgress, ResponseSummary, SERVICE_TIER_HEADER};
 pub use provider::{DetectedCall, Operation, Provider, detect_call, model_in_path};
 pub use reply_error::{error_status, reply_error};
 pub use route_config::{

@@ -49,6 +49,10 @@ pub struct LlmCall {
     pub is_max_output_invalid: bool,
     /// How many choices the client asks for; 0 if it does not say.
     pub choices: u64,
+    /// Characters of text to speech.
+    pub characters: u64,
+    /// The model of a Realtime session that writes down what the client says.
+    pub transcription_model: Option<ByteStr>,
     // Shared with the stage that reads the response, which outlives the call that created it.
     pub summary: Arc<Mutex<ResponseSummary>>,
     /// What was counted of the response; see [`record_count`](Self::record_count).
@@ -58,6 +62,9 @@ pub struct LlmCall {
     /// When the first text of a streamed response arrived, in microseconds after the flow's start.
     pub first_token: Arc<OnceLock<u64>>,
 }
+
+/// The field in which Gemini names the level of service that answered.
+pub const SERVICE_TIER_HEADER: &str = "x-gemini-service-tier";
 
 /// What a response reported about itself: token usage, which not every server counts, model and id.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -134,12 +141,12 @@ impl LlmCall {
         self.lock().merge(part);
     }
 
-    /// Adds another of several responses (of a WebSocket), whose usage is summed.
-    pub fn merge_more(&self, summary: &ResponseSummary) {
+    /// Adds another of several responses (of a WebSocket), whose usage is summed. `asked` is the model that it is of.
+    pub fn merge_more(&self, asked: Option<&ByteStr>, summary: &ResponseSummary) {
         let mut settled = self.lock();
         if let Some(more) = summary.usage {
             settled.usage.get_or_insert_default().add(more);
-            let (asked, answered) = (self.model.clone(), summary.model.clone());
+            let (asked, answered) = (asked.cloned(), summary.model.clone());
             let is_full = settled.by_model.len() >= MAX_MODELS;
             let same =
                 settled.by_model.iter_mut().find(|own| is_full || own.asked == asked && own.answered == answered);

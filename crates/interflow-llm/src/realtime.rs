@@ -7,8 +7,9 @@ use std::ops::Range;
 use std::sync::LazyLock;
 
 use interflow_codec::json::{JsonReader, JsonToken};
-use interflow_types::RequestHead;
+use interflow_types::{ByteStr, RequestHead};
 use serde::Deserialize;
+use serde_json::Value;
 
 use crate::Provider;
 
@@ -84,6 +85,20 @@ pub fn may_lack_model(provider: Provider, event: &[u8]) -> bool {
     }
     let is_google = matches!(provider, Provider::Gemini | Provider::Vertex);
     is_google && serde_json::from_slice::<Event<'_>>(event).is_ok_and(|event| event.event_type != "interaction.create")
+}
+
+/// The model that writes down what the client says, if an event has the settings of a Realtime session.
+pub fn transcription_model(event: &[u8]) -> Option<ByteStr> {
+    memchr::memmem::find(event, b"transcription\"")?;
+    let event: Value = serde_json::from_slice(event).ok()?;
+    let session = &event["session"];
+    let of_session = [&session["audio"]["input"]["transcription"], &session["input_audio_transcription"]];
+    of_session.into_iter().find_map(|settings| settings["model"].as_str()).map(ByteStr::from)
+}
+
+/// Whether a server's event has what the client said in a Realtime session, which is billed by itself.
+pub fn is_transcription(event: &[u8]) -> bool {
+    memchr::memmem::find(event, b"\"conversation.item.input_audio_transcription.").is_some()
 }
 
 /// Whether a server's event reports the usage of a response that is not over: it repeats what was reported before.

@@ -152,18 +152,18 @@ pub struct CallRule {
     /// `allow` needs every reading of the call to match; for `ask` and `deny`, one suffices.
     pub action: CallAction,
     /// Names of tools, with `*` for any characters.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, deserialize_with = "interflow_types::not_empty", skip_serializing_if = "Vec::is_empty")]
     pub tools: Vec<String>,
     /// Names of prompts, with `*` for any characters.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, deserialize_with = "interflow_types::not_empty", skip_serializing_if = "Vec::is_empty")]
     pub prompts: Vec<String>,
     /// URIs of resources: `*` within a segment, `**` across segments.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, deserialize_with = "interflow_types::not_empty", skip_serializing_if = "Vec::is_empty")]
     pub resources: Vec<String>,
     /// Tests of arguments, all of which have to hold, by the name of the argument, or by a JSON pointer to what is in it
     /// (`/options/depth`), with `*` for all members or items (`/files/*/path`). A test is `equals`, `one_of`, `glob`, `regex`,
     /// `path`, `host`, `range` or `absent`.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[serde(default, deserialize_with = "interflow_types::not_empty", skip_serializing_if = "BTreeMap::is_empty")]
     pub arguments: BTreeMap<String, ArgumentTest>,
 }
 
@@ -174,15 +174,15 @@ pub enum ArgumentTest {
     /// This string, number or boolean.
     Equals(Value),
     /// One of these.
-    OneOf(Vec<Value>),
+    OneOf(#[serde(deserialize_with = "interflow_types::not_empty")] Vec<Value>),
     /// A text, with `*` for any characters.
-    Glob(Vec<String>),
+    Glob(#[serde(deserialize_with = "interflow_types::not_empty")] Vec<String>),
     /// A regular expression: for the whole text with `allow`, and otherwise for a part of it, in any case.
     Regex(String),
     /// A path or a URI, resolved: `*` within a segment, `**` across segments.
-    Path(Vec<String>),
+    Path(#[serde(deserialize_with = "interflow_types::not_empty")] Vec<String>),
     /// A URL with a host, or a host: host patterns.
-    Host(Vec<String>),
+    Host(#[serde(deserialize_with = "interflow_types::not_empty")] Vec<String>),
     /// A number: at least `min`, at most `max`.
     Range { min: Option<f64>, max: Option<f64> },
     /// Whether there is no such argument.

@@ -8,6 +8,7 @@ use interflow_types::{
     Result, StatusCode,
 };
 
+use crate::cross_origin::{admit_page, is_of_page, preflight_response};
 use crate::exchange::{Endpoint, McpExchange};
 use crate::methods::{answer, standing_stream};
 use crate::protected_resource::{METADATA_PATH, ProtectedResource};
@@ -57,14 +58,14 @@ impl GatewayMount for McpMount {
 struct MetadataHandler(Arc<ProtectedResource>);
 
 impl LocalHandler for MetadataHandler {
-    fn serve<'a>(&'a self, _flow: &'a mut Flow, request: Request) -> BoxFuture<'a, Result<Response>> {
+    fn identify_client(&self, flow: &mut Flow, head: &RequestHead) {
+        admit_page(flow, head);
+    }
+
+    fn serve<'a>(&'a self, flow: &'a mut Flow, request: Request) -> BoxFuture<'a, Result<Response>> {
         let response = match request.head.method {
-            Method::GET | Method::HEAD => {
-                let mut response = json_response(StatusCode::OK, self.0.metadata());
-                // Clients in web pages read it before they have a token.
-                response.head.headers.append_unchecked(b"Access-Control-Allow-Origin", b"*");
-                response
-            }
+            Method::OPTIONS if is_of_page(flow) => preflight_response(),
+            Method::GET | Method::HEAD => json_response(StatusCode::OK, self.0.metadata()),
             _ => refusal(StatusCode::METHOD_NOT_ALLOWED, "use GET"),
         };
         Box::pin(std::future::ready(Ok(response)))
@@ -72,8 +73,11 @@ impl LocalHandler for MetadataHandler {
 }
 
 impl LocalHandler for EndpointHandler {
-    fn identify_client(&self, flow: &mut Flow, _head: &RequestHead) {
+    fn identify_client(&self, flow: &mut Flow, head: &RequestHead) {
         flow.tag("mcp");
+        if admit_page(flow, head) {
+            return;
+        }
         *flow.extension_mut() = KeyedEndpoint { provider: Some(PROVIDER), uses_credentials: true };
         flow.extension_mut::<McpExchange>().endpoint = Some(self.endpoint.clone());
     }
@@ -90,6 +94,7 @@ impl LocalHandler for EndpointHandler {
                 response
             };
             Ok(match head.method {
+                Method::OPTIONS if is_of_page(flow) => preflight_response(),
                 Method::POST => answer::answer(&self.service, flow, &head).await,
                 _ if !has_session => not_allowed("use POST: this version has no sessions", b"POST"),
                 Method::GET => standing_stream::open(&self.service, flow, &head, &self.endpoint),

@@ -9,6 +9,7 @@
 mod access;
 mod access_identity;
 mod config;
+mod cross_origin;
 mod endpoint;
 mod exchange;
 mod introspection;

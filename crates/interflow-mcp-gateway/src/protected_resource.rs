@@ -79,9 +79,9 @@ impl ProtectedResource {
     /// and ask the issuer for another.
     pub fn unavailable(&self) -> Response {
         let message = format!(
-            "access tokens cannot be checked, because the keys of the issuer {} cannot be fetched; repeat the request \
-             later, and if that does not help, ask the operator to check that the issuer is up, that the gateway \
-             reaches it, and that mcp.oauth.issuer is right",
+            "access tokens cannot be checked, because the issuer {} cannot be reached; repeat the request later, and if \
+             that does not help, ask the operator to check that the issuer is up, that the gateway reaches it, and that \
+             the URLs in [mcp.oauth] are right",
             self.config.issuer
         );
         let mut response = refusal(StatusCode::SERVICE_UNAVAILABLE, message);

@@ -14,7 +14,7 @@ use interflow_types::Timestamp;
 
 pub use capabilities::{Capabilities, Effort, ThinkingBinding, ThinkingMode};
 pub use catalog::{Catalog, CatalogHeader, Limits, Model, current, install};
-pub use names::{base as base_name, plain as plain_name};
+pub use names::{base as base_name, plain as plain_name, plain_pattern};
 pub use price::{LongPrompt, Price, PriceHours, Rates, TierPrice, Unit};
 pub use signed::CatalogSource;
 

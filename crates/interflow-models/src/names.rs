@@ -33,6 +33,12 @@ pub fn plain(model: &str) -> &str {
     name
 }
 
+/// A pattern for names as [`plain`] has them. `google/*` stays as it is, because without the vendor it is for all models.
+pub fn plain_pattern(pattern: &str) -> &str {
+    let named = pattern.strip_prefix("models/").unwrap_or(pattern);
+    Some(plain(named)).filter(|plain| !plain.starts_with('*')).unwrap_or(named)
+}
+
 /// The name without a trailing date or revision, in the forms that providers use: `@20250929`, `-v1:0`, `-latest`,
 /// `-002`, `-20250929`, `-2024-08-06`; and of a fine-tuned model (`ft:gpt-4o:firm::id`) what it was tuned from.
 fn without_date(name: &str) -> Option<&str> {

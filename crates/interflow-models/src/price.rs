@@ -71,7 +71,7 @@ impl Unit {
 }
 
 /// Units that are billed in place of the tokens taken in.
-const COUNTED: [Unit; 3] = [Unit::Search, Unit::Page, Unit::SecondInput];
+const COUNTED: [Unit; 5] = [Unit::Search, Unit::Page, Unit::SecondInput, Unit::Image, Unit::Character];
 
 /// Prices by unit; `null` is a price that the provider has not published.
 pub type Rates = BTreeMap<Unit, Option<f64>>;
@@ -86,10 +86,10 @@ pub struct Price {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub from: Option<String>,
     /// The hours in which it holds, before the price without hours; always if empty.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, deserialize_with = "interflow_types::not_empty", skip_serializing_if = "Vec::is_empty")]
     pub hours: Vec<PriceHours>,
     /// What all tokens of a request cost whose prompt is longer.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, deserialize_with = "interflow_types::not_empty", skip_serializing_if = "Vec::is_empty")]
     pub over: Vec<LongPrompt>,
     /// By level of service: `batch`, `flex`, `priority`, `ultrafast`, `fast`, `balanced`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
@@ -123,7 +123,7 @@ pub struct LongPrompt {
 pub struct TierPrice {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub factor: Option<f64>,
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, deserialize_with = "interflow_types::not_empty", skip_serializing_if = "Vec::is_empty")]
     pub over: Vec<LongPrompt>,
     #[serde(flatten)]
     pub rates: Rates,
@@ -150,6 +150,13 @@ impl Price {
     pub fn check(&self) -> Result<(), String> {
         if let Some(from) = self.from.as_ref().filter(|from| from.parse::<jiff::civil::Date>().is_err()) {
             return Err(format!("`from` is a day such as 2026-12-01, not `{from}`"));
+        }
+        let lists = self.tiers.values().map(|tier| &tier.over).chain([&self.over]);
+        for rows in lists {
+            let twice = |row: &&LongPrompt| rows.iter().filter(|other| other.tokens == row.tokens).count() > 1;
+            if let Some(row) = rows.iter().find(twice) {
+                return Err(format!("`over` has two rows for more than {} tokens: merge them", row.tokens));
+            }
         }
         let long = |rows: &[LongPrompt]| rows.iter().flat_map(|row| row.rates.values().copied()).collect::<Vec<_>>();
         let tiers =
@@ -206,25 +213,29 @@ impl Price {
         let is_unpublished = |unit| self.rates.get(unit) == Some(&None);
         let reads = has(Unit::AudioInput) || COUNTED.into_iter().any(has);
         let made = [Unit::Output, Unit::AudioOutput, Unit::ImageOutput, Unit::Page, Unit::SecondInput];
-        let writes = made.into_iter().any(has);
+        let writes = made.into_iter().chain([Unit::Image, Unit::Character]).any(has);
         let is_free = [Unit::Input, Unit::Output].into_iter().all(|unit| self.plain_rate(unit, 0) == Some(0.0));
+        let is_spoken = usage.characters > 0 && has(Unit::Character) && !has(Unit::Input);
         ![Unit::Input, Unit::Output].iter().any(is_unpublished)
-            && (is_free || usage.tier != Some(ServiceTier::Other))
-            && self.uncounted().is_none()
+            && (is_free || is_spoken || usage.tier != Some(ServiceTier::Other))
+            && self.uncounted(usage).is_none()
             && (usage.input == 0 || reads)
             && (usage.output == 0 || writes)
     }
 
     /// The unit that is billed in place of tokens, which are free, and that is not counted.
-    fn uncounted(&self) -> Option<Unit> {
+    fn uncounted(&self, usage: &CallUsage) -> Option<Unit> {
         let costs = |unit| self.rates.get(&unit).is_some_and(|price| *price != Some(0.0));
-        let is_counted = [Unit::Input, Unit::Output].into_iter().chain(COUNTED).any(costs);
-        [Unit::Image, Unit::Character, Unit::SecondOutput].into_iter().find(|unit| !is_counted && costs(*unit))
+        let is_counted =
+            [Unit::Input, Unit::Output, Unit::Search, Unit::Page, Unit::SecondInput].into_iter().any(costs);
+        let units = [(Unit::Image, usage.images), (Unit::Character, usage.characters), (Unit::SecondOutput, 0)];
+        units.into_iter().find(|(unit, count)| !is_counted && *count == 0 && costs(*unit)).map(|(unit, _)| unit)
     }
 
     /// The parts of a call that are charged: how many of a unit at which price, `None` if that is not known.
     fn bill(&self, usage: &CallUsage) -> Vec<(Unit, u64, Option<f64>)> {
-        let u = usage;
+        let (u, has) = (usage, |unit| self.rates.contains_key(&unit));
+        let is_of_tokens = u.output > 0 && (has(Unit::Output) || has(Unit::ImageOutput));
         // Saturating: some providers report a part that the whole does not include.
         let less = |whole: u64, parts: &[u64]| parts.iter().fold(whole, |rest, part| rest.saturating_sub(*part));
         let parts = [
@@ -245,14 +256,16 @@ impl Price {
             (Unit::Maps, u.maps),
             (Unit::SecondInput, u.seconds),
             (Unit::Page, u.pages),
-            (Unit::Request, u64::from(self.rates.contains_key(&Unit::Request))),
+            // Of a picture that is made of tokens, those are billed.
+            (Unit::Image, if has(Unit::Image) && !is_of_tokens { u.images } else { 0 }),
+            (Unit::Character, if has(Unit::Character) { u.characters } else { 0 }),
+            (Unit::Request, u64::from(has(Unit::Request))),
         ];
-        let has = |unit| self.rates.contains_key(&unit);
         // A price of other units alone: the tokens beside them are not billed.
         let is_other = !has(Unit::Input) && parts.iter().any(|(u, count)| *count > 0 && COUNTED.contains(u) && has(*u));
         let used = parts.into_iter().filter(|(unit, count)| *count > 0 && !(is_other && unit.is_token()));
         let priced = used.map(|(unit, count)| (unit, count, self.rate(unit, usage)));
-        priced.chain(self.uncounted().map(|unit| (unit, 1, None))).collect()
+        priced.chain(self.uncounted(usage).map(|unit| (unit, 1, None))).collect()
     }
 
     /// The price of a unit in a call; `None` if it is not known.

@@ -181,8 +181,8 @@ keys! {
     Process "process" ["program"] ValueKind::Whole, Authority, "program of a client on this machine", "process:curl";
     Pid "pid" [] ValueKind::Count, Authority, "process number of a client on this machine", "pid:4711";
     Container "container" [] ValueKind::Whole, Authority, "Docker or Podman container of a client", "container:web";
-    Id "id" [] ValueKind::Prefix, Authority, "id of the flow, or its start", "id:01JD3V7T2M";
-    Parent "parent" [] ValueKind::Prefix, Authority, "id of the flow it was replayed from", "parent:01JD3V7T2M";
+    Id "id" [] ValueKind::Anywhere, Authority, "id of the flow, or a part of it, such as its end in lists", "id:8M2QK4ZD";
+    Parent "parent" [] ValueKind::Anywhere, Authority, "id of the flow it was replayed from, or a part of it", "parent:8M2QK4ZD";
     Model "model" [] ValueKind::Anywhere, Done, "model of an LLM call", "model:claude";
     Agent "agent" [] ValueKind::Whole, Done, "program that talks to the model", "agent:claude-code";
     Provider "provider" [] ValueKind::Whole, Done, "provider of an LLM call", "provider:anthropic";

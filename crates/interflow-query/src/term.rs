@@ -362,6 +362,7 @@ pub(crate) fn takes_list(key: Key) -> bool {
                 | Key::Provider
                 | Key::Agent
                 | Key::Model
+                | Key::Tag
         ),
     }
 }

@@ -170,7 +170,8 @@ fn several_values_are_written_with_commas() {
         ("is:sse,ws", "is:sse OR is:websocket"),
         // Texts that may contain a comma are not split.
         ("path:/a,b", "path:\"/a,b\""),
-        ("tag:a,b", "tag:a,b"),
+        ("tag:a,b", "tag:a OR tag:b"),
+        (r#"tag:"a,b""#, "tag:\"a,b\""),
         ("method:=a,b", "method:=\"a,b\""),
         (r"model:a\,b", "model:\"a,b\""),
     ]);

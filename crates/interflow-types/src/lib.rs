@@ -41,8 +41,8 @@ pub use certificates::CertificateChain;
 pub use error::{Error, ErrorKind, ErrorSource, Result, Retryable};
 pub use flow::attempts::{Attempt, AttemptHandle, AttemptState, Attempts};
 pub use flow::extensions::{
-    BodyPreview, DeferredWork, ErrorRenderer, MessagePolicy, NotRecorded, OutlivesClient, ResolvedNames,
-    ResponseHeadFilter, UsageLabel,
+    BodyPreview, ClientResponseFields, DeferredWork, ErrorRenderer, MessagePolicy, NotRecorded, OutlivesClient,
+    ResolvedNames, ResponseHeadFilter, UsageLabel,
 };
 pub use flow::id::{FlowId, FlowIdError, random_token};
 pub use flow::original::{OriginalBody, OriginalBodyTap, OriginalMessage, OriginalMessages};
@@ -73,5 +73,5 @@ pub use stage::{
     PhaseSet, PlanScope, RequestVerdict, Stage, TlsVersion, TunnelVerdict, UpstreamOverrides,
 };
 pub use terminal_controls::is_terminal_control;
-pub use text_form::is_unset;
+pub use text_form::{is_unset, not_empty};
 pub use usage::{CallUsage, ServiceRegion, ServiceTier};

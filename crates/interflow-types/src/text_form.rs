@@ -67,6 +67,22 @@ macro_rules! config_sections {
     )+};
 }
 
+/// Reads a list or a table that is not empty: one that is written, and empty, matches nothing, or everything, and hardly
+/// by intent.
+///
+/// # Errors
+/// It is empty, or cannot be read.
+pub fn not_empty<'de, D: serde::Deserializer<'de>, T: serde::Deserialize<'de>>(from: D) -> Result<T, D::Error>
+where
+    for<'t> &'t T: IntoIterator,
+{
+    let all = T::deserialize(from)?;
+    if (&all).into_iter().next().is_none() {
+        return Err(serde::de::Error::custom("it is empty: write what belongs in it, or leave it out"));
+    }
+    Ok(all)
+}
+
 /// Whether a value is left out when it is serialised: an option without a value.
 pub fn is_unset<T: serde::Serialize>(value: &T) -> bool {
     serde_json::to_value(value).is_ok_and(|value| value.is_null())

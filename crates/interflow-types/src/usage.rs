@@ -82,6 +82,12 @@ usage! {
     /// Pages that were read (Mistral's OCR).
     #[serde(skip)]
     pages,
+    /// Pictures that were made, where those may be what is billed.
+    #[serde(skip)]
+    images,
+    /// Characters of text to speech.
+    #[serde(skip)]
+    characters,
 }
 
 /// Levels of service that have prices of their own.

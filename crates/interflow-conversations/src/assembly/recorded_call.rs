@@ -1,6 +1,6 @@
 //! A recorded LLM call, parsed and ready to be assembled.
 
-use interflow_types::{CallUsage, FlowId, Headers, Timestamp};
+use interflow_types::{CallUsage, FlowId, Headers, ServiceTier, Timestamp};
 use serde_json::Value;
 
 use super::client_agent::{ClientAgent, detect_agent};
@@ -130,6 +130,13 @@ impl ParsedCall {
         if self.reply.usage.is_none_or(|usage| usage.total() == 0) && self.reply.cost.is_none() {
             self.reply.usage = Some(CallUsage { input, output, ..CallUsage::default() });
             self.is_estimated = is_estimated;
+        }
+    }
+
+    /// Takes the level of service that the head of the response names, if its body names none.
+    pub fn complete_tier(&mut self, name: Option<&str>) {
+        if let (Some(usage), Some(name)) = (&mut self.reply.usage, name) {
+            usage.tier = usage.tier.or_else(|| Some(ServiceTier::from_name(name)));
         }
     }
 

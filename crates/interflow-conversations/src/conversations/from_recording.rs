@@ -2,9 +2,9 @@
 
 use crate::assembly::{ParsedCall, RawCall};
 use bytes::Bytes;
-use interflow_llm::detect_call;
 use interflow_llm::message::parse::ReplyAssembly;
 use interflow_llm::message::{ApiFormat, ModelRequest, Outline, ReplyEvent, parse};
+use interflow_llm::{SERVICE_TIER_HEADER, detect_call};
 use interflow_store::{
     FlowKind, FlowRecord, FlowState, FlowStore, FlowSummary, MessageRecord, Result, StoreError, decoded_body,
     media_type,
@@ -72,6 +72,7 @@ pub fn read_call(
     let answer = decoded_body(store, row, Direction::Response, &mut held)?.bytes;
     let media = row.response.as_ref().and_then(|r| media_type(&r.headers)).unwrap_or_default();
     let mut recorded = with_raw_call(row, |seen| ParsedCall::parse_as(shape, seen, body, &media, &answer));
+    recorded.complete_tier(row.response.as_ref().and_then(|head| head.headers.get_str(SERVICE_TIER_HEADER)));
     if row.tags.iter().any(|tag| tag == "cache:hit") {
         recorded.make_free();
     }

@@ -14,8 +14,15 @@ fn subject() -> RequestAttributes {
     RequestAttributes { provider: "openai".into(), model: Some("gpt-4o".into()), ..RequestAttributes::default() }
 }
 
-const ASK: UsageEstimate =
-    UsageEstimate { input: 100, max_output: Some(50), choices: 1, needs_model: false, is_uncounted: false };
+const ASK: UsageEstimate = UsageEstimate {
+    input: 100,
+    max_output: Some(50),
+    choices: 1,
+    needs_model: false,
+    is_uncounted: false,
+    characters: 0,
+    images: 0,
+};
 
 #[tokio::test]
 async fn dropped_reservation_releases_its_slot_and_keeps_its_estimate() {
@@ -38,7 +45,7 @@ async fn cost_is_computed_from_the_price_list() {
     // 1,000 tokens in at 2.50 and 500 out at 10 dollars per million: 0.0075 dollars.
     l.admit(subject(), ASK).await.unwrap().commit(&CallUsage { input: 1000, output: 500, ..CallUsage::default() });
     assert_eq!(l.snapshot(&subject()).await.unwrap()[0].used, 0.0075);
-    let big = UsageEstimate { input: 2000, max_output: Some(0), choices: 1, needs_model: false, is_uncounted: false };
+    let big = UsageEstimate { input: 2000, max_output: Some(0), choices: 1, ..UsageEstimate::default() };
     let Err(AdmissionRejection::Limit { wait, .. }) = l.admit(subject(), big).await else { panic!("let in") };
     assert!(wait <= Duration::from_secs(86_400) && wait > Duration::ZERO);
     assert_eq!(l.usage().rows()[0].dollars, 0.0075);
@@ -66,8 +73,7 @@ async fn a_route_is_priced_by_its_deployments_and_not_by_its_name() {
     let both = vec![at("gpt-4.1-nano"), at("gpt-4.1-mini")];
     let l = limits(Quota { money_per_day: Some(1.0), ..Quota::default() });
     // 1,000 tokens at 0.40 and 1,000 at 1.60 dollars per million.
-    let ask =
-        UsageEstimate { input: 1000, max_output: Some(1000), choices: 1, needs_model: false, is_uncounted: false };
+    let ask = UsageEstimate { input: 1000, max_output: Some(1000), choices: 1, ..UsageEstimate::default() };
     let reservation = l.admit(named(both.clone()), ask).await.unwrap();
     assert_eq!(l.snapshot(&subject()).await.unwrap()[0].used, 0.002, "the more expensive one is reserved");
     let used = CallUsage { input: 1000, output: 1000, ..CallUsage::default() };

@@ -61,7 +61,7 @@ fn limits(receiver: &Arc<Receiver>) -> (Arc<UsageLimiter>, Arc<AlertSender>) {
 }
 
 async fn spend(limits: &Arc<UsageLimiter>, tokens: u64) {
-    let estimate = UsageEstimate { input: 0, max_output: Some(0), choices: 1, needs_model: false, is_uncounted: false };
+    let estimate = UsageEstimate { input: 0, max_output: Some(0), choices: 1, ..UsageEstimate::default() };
     let grant = limits.admit(RequestAttributes::default(), estimate).await.ok().unwrap();
     grant.commit(&CallUsage { input: tokens, ..CallUsage::default() });
 }
@@ -104,10 +104,7 @@ async fn each_threshold_is_sent_once_also_after_a_restart() {
     let subject = RequestAttributes::default();
     assert!(
         second
-            .admit(
-                subject,
-                UsageEstimate { input: 50, max_output: Some(0), choices: 1, needs_model: false, is_uncounted: false }
-            )
+            .admit(subject, UsageEstimate { input: 50, max_output: Some(0), choices: 1, ..UsageEstimate::default() })
             .await
             .is_err()
     );
@@ -123,13 +120,7 @@ async fn reservations_of_requests_in_progress_raise_no_alert() {
     let admit = |max_output| {
         limits.admit(
             RequestAttributes::default(),
-            UsageEstimate {
-                input: 0,
-                max_output: Some(max_output),
-                choices: 1,
-                needs_model: false,
-                is_uncounted: false,
-            },
+            UsageEstimate { input: 0, max_output: Some(max_output), choices: 1, ..UsageEstimate::default() },
         )
     };
     let (small, large) = (admit(10).await.unwrap(), admit(85).await.unwrap());

@@ -134,9 +134,10 @@ pub fn any_matches(patterns: &[String], text: &str) -> bool {
     patterns.iter().any(|p| matches(p, text))
 }
 
-/// As [`any_matches`], for the name of a model, with or without the collection and the vendor before it.
+/// As [`any_matches`], for the name of a model: both with or without the collection and the vendor before them.
 pub fn matches_model(patterns: &[String], model: &str) -> bool {
-    any_matches(patterns, model) || any_matches(patterns, interflow_models::plain_name(model))
+    let name = interflow_models::plain_name(model);
+    any_matches(patterns, model) || patterns.iter().any(|p| matches(interflow_models::plain_pattern(p), name))
 }
 
 /// Whether a pattern with `*` for any run of characters matches the whole text. Linear: each literal part is searched

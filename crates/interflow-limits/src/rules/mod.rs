@@ -344,6 +344,11 @@ mod tests {
             );
             assert_eq!(asks.first().map(|ask| &*ask.who), is_same.then_some("gpt-5"), "{model}");
             assert_eq!(scope.allows_model(model), is_same, "{model}");
+            for pattern in ["models/gpt-5", "openai/gpt-5", "models/*-5"] {
+                assert_eq!(crate::keys::matches_model(&[pattern.to_owned()], model), is_same, "{pattern} {model}");
+            }
+            let vendor = crate::keys::matches_model(&["google/*".to_owned()], model);
+            assert_eq!(vendor, model.starts_with("google/"), "{model}");
         }
     }
 

@@ -3,9 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, LazyLock};
 
+use interflow_limits::RuleConfig;
 use interflow_query::unknown_key_message;
 use interflow_redact::RedactConfig;
-use interflow_types::{ByteStr, Method, Url, data_file};
+use interflow_types::{ByteStr, Method, Url, data_file, wildcard};
 
 use super::routing::{Route, RouteTable};
 use super::upstream::{LlmUpstream, SecretReader};
@@ -47,6 +48,31 @@ pub fn check_redact_routes(redact: &RedactConfig, config: &LlmConfig) -> Result<
     }
     Ok(())
 }
+
+/// Checks that the lists of providers of quota rules, guardrails and the response cache name some that there are: a limit
+/// for another one would never apply.
+///
+/// # Errors
+/// The key, and what is wrong.
+pub fn check_provider_names(rules: &[RuleConfig], config: &LlmConfig) -> Result<(), String> {
+    let own = config.provider.keys().map(String::as_str);
+    let names: Vec<&str> = BUILT_IN_UPSTREAMS.iter().map(|row| row.0).chain(own).chain(OTHER_PROVIDERS).collect();
+    let is_known = |pattern: &str| {
+        Provider::from_name(pattern).is_some() || names.iter().any(|name| wildcard::matches(pattern, name))
+    };
+    let of_rules = rules.iter().enumerate().map(|(i, rule)| (format!("quota.rule[{i}]"), &rule.providers));
+    let of_guardrails = config.guardrail.iter().map(|(name, own)| (format!("llm.guardrail.{name}"), &own.providers));
+    let of_cache = [("llm.cache".to_owned(), &config.cache.providers)];
+    for (key, patterns) in of_rules.chain(of_guardrails).chain(of_cache) {
+        if let Some(unknown) = patterns.iter().find(|pattern| !is_known(pattern)) {
+            return Err(format!("{key}.providers: {}", unknown_key_message("provider", unknown, &names)));
+        }
+    }
+    Ok(())
+}
+
+/// Names of what is no provider, but is counted or guarded like one.
+const OTHER_PROVIDERS: [&str; 3] = ["filter", "mcp", "media"];
 
 /// Reserved names: they begin the providers' own paths (`/v1/…`), which would then be ambiguous.
 const RESERVED_NAMES: [&str; 3] = ["v1", "api", "model"];
@@ -342,6 +368,25 @@ fn native_upstream(path: &str, anthropic: bool) -> Option<&'static str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_list_of_providers_that_names_none_that_there_is_is_refused() {
+        let config: LlmConfig = serde_json::from_value(
+            serde_json::json!({ "provider": { "mine": { "kind": "openai", "url": "http://127.0.0.1:1" } },
+            "guardrail": { "g": { "kind": "regex", "providers": ["opnai"] } } }),
+        )
+        .unwrap();
+        let named = |name: &str| RuleConfig { providers: vec![name.into()], ..RuleConfig::default() };
+        let plain = LlmConfig { guardrail: Default::default(), ..config.clone() };
+        for name in ["openai", "mine", "groq", "m*", "*", "media", "mcp", "unknown"] {
+            assert_eq!(check_provider_names(&[named(name)], &plain), Ok(()), "{name}");
+        }
+        let wrong = check_provider_names(&[named("openai"), named("opnai")], &plain).unwrap_err();
+        assert_eq!(wrong, "quota.rule[1].providers: unknown provider `opnai`: did you mean `openai`?");
+        assert!(check_provider_names(&[named("x-*")], &plain).is_err());
+        let wrong = check_provider_names(&[], &config).unwrap_err();
+        assert!(wrong.starts_with("llm.guardrail.g.providers: unknown provider `opnai`"), "{wrong}");
+    }
 
     #[test]
     fn a_provider_of_a_predefined_kind_has_its_url() {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use interflow_limits::any_matches;
+use interflow_limits::{any_matches, matches_model};
 use interflow_llm::spans::TextPlace;
 use interflow_llm::{GuardrailAction, GuardrailConfig, GuardrailKind, GuardrailMessages, LlmCall, LlmConfig};
 use interflow_types::{Direction, Flow};
@@ -116,7 +116,7 @@ impl Guard {
             && (any(&config.routes, &[call.upstream.as_deref(), call.route.as_deref()]) || others())
             && any(&config.providers, &[Some(call.provider.as_str()), call.upstream.as_deref()])
             // A model that cannot be read is treated as one that is covered.
-            && (call.model.is_none() || any(&config.models, &[call.model.as_deref()]))
+            && call.model.as_ref().is_none_or(|model| config.models.is_empty() || matches_model(&config.models, model))
     }
 
     /// The texts that it looks at, by their index.

@@ -110,6 +110,8 @@ impl LlmRequest {
             choices: self.choices,
             needs_model: false,
             is_uncounted: operation == Operation::Speech,
+            images: if operation == Operation::Images { self.choices.max(1) } else { 0 },
+            ..UsageEstimate::default()
         }
     }
 

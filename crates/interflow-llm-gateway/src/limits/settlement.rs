@@ -40,7 +40,7 @@ pub(crate) fn charged_usage(flow: &Flow) -> Option<ChargedUsage> {
     if call.operation == Operation::Realtime {
         // Its messages add up: these are the ones after the last report.
         usage.input = usage.input.saturating_add(call.estimated_input);
-    } else if [usage.input, usage.seconds, usage.searches, usage.pages] == [0; 4] {
+    } else if [usage.input, usage.seconds, usage.searches, usage.pages, usage.images] == [0; 5] {
         usage.input = reserved.input;
         is_estimated = true;
     }
@@ -59,10 +59,10 @@ pub(crate) fn charged_usage(flow: &Flow) -> Option<ChargedUsage> {
         }
     };
     let is_deferred = held.is_some_and(|held| held.is_deferred) && reach == DeliveryState::Underway;
-    // Neither the length of speech nor the number of pictures is counted: the cost is not known.
+    // The tokens of speech and of pictures are not counted, but characters and pieces are.
     let is_uncounted = matches!(call.operation, Operation::Speech | Operation::Images) && reach >= DeliveryState::Late;
-    if reported.is_none() && is_uncounted {
-        usage.tier = Some(ServiceTier::Other);
+    if is_uncounted && reported.is_none_or(|usage| usage.output == 0) {
+        (usage.tier, usage.output, usage.characters) = (Some(ServiceTier::Other), 0, call.characters);
     }
     if reported.is_none() && (is_unknown || is_deferred) {
         usage.output = usage.output.max(reserved.output);

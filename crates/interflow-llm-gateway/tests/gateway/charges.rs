@@ -247,6 +247,49 @@ async fn speech_and_pictures_that_are_not_counted_have_an_unknown_cost() {
 }
 
 #[tokio::test]
+async fn speech_is_charged_by_character_and_pictures_by_piece() {
+    let origin = Origin::http().answering(|request| match request.path().contains("speech") {
+        true => Reply::status(200).header("Content-Type", "audio/mpeg").body("ID3"),
+        false => Reply::json(&json!({"created": 1, "data": [{"b64_json": "AA"}, {"b64_json": "AA"}]})),
+    });
+    let origin = origin.start().await;
+    for (path, model, cost) in
+        [("audio/speech", "tts-1", 5.0 * 1.5e-5), ("images/generations", "imagen-3.0-generate-001", 2.0 * 0.04)]
+    {
+        let body = json!({"model": model, "voice": "alloy", "input": "héllo", "prompt": "hello", "n": 2});
+        let gate = gate(&[&origin], Value::Null, "limits = { money_per_day = 50.0 }").await;
+        let answer = post(&gate, &format!("/openai/v1/{path}"), &body).await;
+        assert_eq!(answer.status, 200, "{model}: {}", answer.text());
+        sums(&gate, |sums| sums.requests == 1).await;
+        let rows = gate.limits.usage().rows();
+        let (dollars, unpriced) = rows.iter().fold((0.0, 0), |sum, row| (sum.0 + row.dollars, sum.1 + row.unpriced));
+        assert!((dollars - cost).abs() < 2e-6 && unpriced == 0, "{model}: {rows:?}");
+    }
+    // Fewer than the budget holds.
+    let gate = gate(&[&origin], Value::Null, "limits = { money_per_day = 0.05 }").await;
+    let body = json!({"model": "imagen-3.0-generate-001", "prompt": "hello", "n": 2});
+    assert_eq!(post(&gate, "/openai/v1/images/generations", &body).await.status, 429);
+}
+
+#[tokio::test]
+async fn a_level_of_service_in_the_head_of_a_response_has_its_price() {
+    let usage = json!({"promptTokenCount": 1_000_000, "candidatesTokenCount": 0});
+    let body = json!({"candidates": [{"content": {"parts": [{"text": "x"}]}}], "usageMetadata": usage});
+    let mut costs = Vec::new();
+    for tier in ["", "flex"] {
+        let body = body.clone();
+        let origin = Origin::http().answering(move |_| Reply::json(&body).header("x-gemini-service-tier", tier));
+        let origin = origin.start().await;
+        let gate = gate(&[&origin], Value::Null, "").await;
+        let asked = json!({"contents": [{"parts": [{"text": "x"}]}]});
+        assert_eq!(post(&gate, "/gemini/v1beta/models/gemini-3.6-flash:generateContent", &asked).await.status, 200);
+        sums(&gate, |sums| sums.requests == 1).await;
+        costs.push(gate.limits.usage().rows().iter().map(|row| row.dollars).sum::<f64>());
+    }
+    assert!(costs[0] > 0.0 && (costs[1] - costs[0] / 2.0).abs() < 1e-9, "{costs:?}");
+}
+
+#[tokio::test]
 async fn a_search_without_tokens_is_charged_and_recorded() {
     let answer = json!({"results": [], "meta": {"billed_units": {"search_units": 3}}});
     let origin = Origin::http().answering(move |_| Reply::json(&answer)).start().await;

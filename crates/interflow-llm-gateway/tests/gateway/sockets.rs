@@ -365,3 +365,61 @@ async fn a_session_of_gemini_live_needs_a_model_with_a_price_before_anything_is_
         }
     }
 }
+
+#[tokio::test]
+async fn the_agent_of_an_interaction_over_a_websocket_stands_for_its_model() {
+    let talk = |text: &str| vec![json!({"heard": text}).to_string()];
+    let origin = Origin::http().answering(move |_| interflow_testkit::Reply::websocket(talk)).start().await;
+    let create =
+        |interaction: Value| json!({"event_type": "interaction.create", "interaction": interaction, "input": []});
+    for (interaction, passes) in
+        [(json!({"model": "gemini-2.5-flash"}), true), (json!({"model": "gemini-2.5-flash", "agent": "a"}), false)]
+    {
+        let gate = Gate::with(&origin, |parts| parts.keys = key("k", "limits = { money_per_day = 5.0 }")).await;
+        let mut socket = open_metered(&gate, "/gemini/v1beta/interactions/live?model=gemini-2.5-pro").await;
+        tell(&mut socket, create(interaction.clone())).await;
+        let message = socket.next().await.expect("an event").unwrap();
+        let answer = message.to_text().unwrap();
+        assert_eq!((answer.contains("heard"), answer.contains("model_unpriced")), (passes, !passes), "{answer}");
+    }
+}
+
+#[tokio::test]
+async fn what_writes_down_speech_in_a_session_needs_a_price_and_is_charged_its_own() {
+    let talk = |text: &str| -> Vec<String> {
+        let event: Value = serde_json::from_str(text).unwrap();
+        match event["type"].as_str() {
+            Some("session.update") => {
+                vec![json!({"type": "session.updated", "session": event["session"]}).to_string()]
+            }
+            _ => {
+                let heard = "conversation.item.input_audio_transcription.completed";
+                let heard = json!({"type": heard, "transcript": "x", "usage": {"type": "duration", "seconds": 60}});
+                let done = json!({"type": "response.done", "response": {"usage": {"input_tokens": 0, "output_tokens": 1_000_000}}});
+                vec![heard.to_string(), done.to_string()]
+            }
+        }
+    };
+    let origin = Origin::http().answering(move |_| interflow_testkit::Reply::websocket(talk)).start().await;
+    let gate = Gate::with(&origin, |parts| parts.keys = key("k", "limits = { money_per_day = 50.0 }")).await;
+    let mut socket = open_metered(&gate, "/openai/v1/realtime?model=gpt-realtime-2.1-mini").await;
+    let update = |settings: Value| json!({"type": "session.update", "session": settings});
+    let new = |model: &str| update(json!({"audio": {"input": {"transcription": {"model": model}}}}));
+    let old = |model: &str| update(json!({"input_audio_transcription": {"model": model}}));
+    for event in [new("unknown-1"), old("unknown-1")] {
+        tell(&mut socket, event.clone()).await;
+        let refused = until(&mut socket, "error").await;
+        assert_eq!(refused.last().unwrap()["error"]["code"], "model_unpriced", "{event}");
+    }
+    tell(&mut socket, new("whisper-1")).await;
+    until(&mut socket, "session.updated").await;
+    tell(&mut socket, json!({"type": "response.create"})).await;
+    until(&mut socket, "response.done").await;
+    socket.close(None).await.unwrap();
+    while socket.next().await.is_some() {}
+    drop(socket);
+    super::support::until("the charge", || !gate.limits.usage().rows().is_empty()).await;
+    let dollars: f64 = gate.limits.usage().rows().iter().map(|row| row.dollars).sum();
+    // A minute, and a million tokens of text.
+    assert!((dollars - (0.006 + 2.4)).abs() < 1e-6, "{dollars}");
+}

@@ -97,6 +97,8 @@ pub struct MarkedText {
     pub model: Option<Range<usize>>,
     /// The model of the session that a request or an event sets up (`session.model`, `setup.model`).
     pub session_model: Option<Range<usize>>,
+    /// The agent of an interaction that an event creates.
+    pub agent: Option<Range<usize>>,
     pub stream: Option<bool>,
     /// The largest limit on output tokens: an API may know several names for it.
     pub max_output: Option<u64>,

@@ -311,6 +311,8 @@ impl<'j> SpanWalker<'j> {
                 b"model" if matches!(parent, b"session" | b"setup" | b"interaction") => {
                     self.out.session_model = Some(range.clone());
                 }
+                // It decides what is used, also beside a model.
+                b"agent" if parent == b"interaction" => self.out.agent = Some(range.clone()),
                 b"id" | b"responseId" if depth == 1 => self.out.id = Some(range.clone()),
                 // Several responses may be in flight on one connection.
                 b"response_id" | b"stream_id" if depth == 1 && self.events => {

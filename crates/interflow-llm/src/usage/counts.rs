@@ -30,7 +30,8 @@ pub(super) fn usage_in(value: &Value) -> Option<CallUsage> {
 fn counts_in(value: &Value) -> Option<CallUsage> {
     let object = |name: &str| value.get(name).filter(|v| v.is_object());
     if let Some(usage) = object("usage") {
-        return interaction_counts(usage).or_else(|| parse_counts(usage));
+        let images = pictures(value);
+        return interaction_counts(usage).or_else(|| parse_counts(usage)).map(|counts| CallUsage { images, ..counts });
     }
     if let Some(ocr) = object("usage_info") {
         return Some(CallUsage { pages: number(ocr, &["pages_processed"]), ..CallUsage::default() });
@@ -48,6 +49,10 @@ fn counts_in(value: &Value) -> Option<CallUsage> {
     }
     if value.get("eval_count").is_some() || value.get("prompt_eval_count").is_some() {
         return Some(plain(value, "prompt_eval_count", "eval_count"));
+    }
+    let images = pictures(value);
+    if images > 0 {
+        return Some(CallUsage { images, ..CallUsage::default() });
     }
     // Cohere reports it there for v1, and for searches in documents.
     object("meta")
@@ -178,6 +183,16 @@ fn google_counts(counts: [u64; 4], reasoning: u64, [prompts, [cached, made]]: [[
         video_input: read("video").0,
         ..CallUsage::default()
     }
+}
+
+/// The pictures that a response is: of OpenAI's API, of Google's `predict`, of Bedrock's models.
+fn pictures(value: &Value) -> u64 {
+    let list = ["data", "predictions", "images"].iter().find_map(|name| value[*name].as_array());
+    let is_picture = |item: &&Value| {
+        item.is_string() && value["images"].is_array()
+            || ["b64_json", "url", "bytesBase64Encoded"].iter().any(|name| item[*name].is_string())
+    };
+    list.into_iter().flatten().filter(is_picture).count() as u64
 }
 
 /// Searches that a model of Gemini's made for its answer.

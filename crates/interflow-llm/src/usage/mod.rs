@@ -129,6 +129,22 @@ mod tests {
     }
 
     #[test]
+    fn pictures_are_counted_by_piece() {
+        for (body, images) in [
+            (json!({"created": 1, "data": [{"b64_json": "AA"}, {"url": "https://a.test/b.png"}]}), Some(2)),
+            (json!({"predictions": [{"bytesBase64Encoded": "AA", "mimeType": "image/png"}]}), Some(1)),
+            (json!({"images": ["AA", "AA"], "error": null}), Some(2)),
+            (json!({"data": [{"object": "embedding", "embedding": [1]}]}), None),
+            (json!({"predictions": [{"content": "AA"}], "images": []}), None),
+        ] {
+            assert_eq!(summary_from_value(&body).usage.map(|usage| usage.images), images, "{body}");
+        }
+        let both = json!({"data": [{"b64_json": "AA"}], "usage": {"input_tokens": 9, "output_tokens": 100}});
+        let usage = summary_from_value(&both).usage.unwrap();
+        assert_eq!((usage.images, usage.output), (1, 100));
+    }
+
+    #[test]
     fn cache_writes_are_read_by_their_time_to_live() {
         for (usage, input, written, long) in [
             // As Anthropic documents it: the three counts are beside each other.

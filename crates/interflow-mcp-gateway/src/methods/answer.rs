@@ -6,7 +6,7 @@ use interflow_types::{Body, Direction, Flow, RequestHead, Response, ResponseHead
 use serde_json::{Value, json};
 
 use super::call_context::AnsweredRequest;
-use super::{call, capabilities, listen, lists, log_messages, tool_search};
+use super::{call, capabilities, listen, lists, log_messages, tasks, tool_search};
 use crate::exchange::{ClientView, Endpoint, McpExchange, PreparedRequest, find_session};
 use crate::protocol::client_message::{ClientMessage, ClientMethod, ClientRequest};
 use crate::protocol::jsonrpc::{INTERNAL_ERROR, METHOD_NOT_FOUND, RpcError, response};
@@ -71,6 +71,10 @@ async fn answer_request(
             failed.iter().for_each(|name| answered.flow.tag(format!("mcp-unavailable:{name}")));
             list
         }),
+        ClientMethod::ListTasks => {
+            let listed = AnsweredRequest { service: answered.service, flow: &mut *answered.flow, ..answered };
+            tasks::list(listed, view, endpoint).await
+        }
         ClientMethod::SearchTools(arguments) => tool_search::search(view, &arguments).await,
         ClientMethod::SetLogLevel(level) => log_messages::set_level(view, level).await,
         ClientMethod::Unknown(method) => {

@@ -77,7 +77,7 @@ async fn begin(
     prepared: PreparedRequest,
     request: ClientRequest,
 ) -> Result<CallStart, RpcError> {
-    let ClientRequest { id, method, progress_token, envelope } = request;
+    let ClientRequest { id, method, progress_token, envelope, task } = request;
     let session = answered.session;
     let not_a_call = || RpcError::server("not a request that a server answers");
     let (server, name) = prepared.target.ok_or_else(not_a_call)??;
@@ -110,7 +110,8 @@ async fn begin(
     }
     let passed = envelope.map(|envelope| envelope.passed);
     let (state, bound) = (prepared.state.of_server, Arc::clone(&binding));
-    let call = ServerCall { context: Arc::clone(&context), name, method, original, passed, state, binding: bound };
+    let call =
+        ServerCall { context: Arc::clone(&context), name, method, original, passed, state, binding: bound, task };
     let (out, messages) = mpsc::channel(MAX_MESSAGES);
     if !accepts_events(answered.head) && !session.is_stateless() {
         let call = Box::pin(async move { unless_cancelled(&cancellation, call.run(None, None)).await });

@@ -16,6 +16,9 @@ use crate::session::client_session::McpSession;
 use crate::upstream::server::McpServer;
 use crate::upstream::server_hello::ServerHello;
 
+/// The capability of calls that go on, of versions with sessions.
+const TASKS: &str = "tasks";
+
 /// How long the beginning of a session waits for a server of which nothing is known yet.
 const MAX_WAIT: Duration = Duration::from_secs(10);
 
@@ -29,7 +32,10 @@ pub(crate) async fn declared(view: ClientView<'_>) -> Value {
     let servers = view.servers();
     let optional = join_all(servers.iter().map(|server| optional_of_server(server, view.session, view.key))).await;
     for name in optional.into_iter().flatten() {
-        declared[name] = json!({});
+        declared[name] = match name {
+            TASKS => json!({ "list": {}, "cancel": {}, "requests": { "tools": { "call": {} } } }),
+            _ => json!({}),
+        };
     }
     declared
 }
@@ -48,12 +54,15 @@ async fn optional_of_server(
     if may_log(server, key) {
         names.push("logging");
     }
+    if !session.is_stateless() && access::check_any(server, key).is_ok() {
+        names.push(TASKS);
+    }
     if names.is_empty() {
         // It is not even started.
         return names;
     }
-    let capabilities = known_hello(server, session).await.capabilities;
-    names.retain(|name| capabilities.get(name).is_some_and(|c| !c.is_null()));
+    let hello = known_hello(server, session).await;
+    names.retain(|name| if *name == TASKS { hello.has_tasks() } else { hello.offers(name) });
     names
 }
 

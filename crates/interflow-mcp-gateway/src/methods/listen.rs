@@ -11,7 +11,8 @@ use tokio::sync::mpsc;
 
 use super::call_context::{AnsweredRequest, CallContext, Delivery};
 use super::server_call::ServerCall;
-use crate::exchange::{Endpoint, McpExchange, PreparedRequest, Subscription};
+use super::tasks;
+use crate::exchange::{ClientView, Endpoint, McpExchange, PreparedRequest, Subscription};
 use crate::protocol::client_message::{ClientMethod, ListKind};
 use crate::protocol::envelope::SUBSCRIPTION_ID_KEY;
 use crate::protocol::event_stream::StreamedReply;
@@ -20,6 +21,7 @@ use crate::protocol::listen_filter::{ACKNOWLEDGED, ListenFilter};
 use crate::protocol::responses::refusal;
 use crate::session::request_state::StateBinding;
 use crate::upstream::event_sink::EventSink;
+use crate::upstream::server::McpServer;
 
 /// Bound on notifications that wait for a slow client.
 const MAX_QUEUED: usize = 256;
@@ -35,6 +37,8 @@ pub(super) async fn open(
     let filter = Arc::new(filter);
     let (out, messages) = mpsc::channel(MAX_QUEUED);
     let session = request.session;
+    let (settings, only, key) = (&prepared.settings, endpoint.0.as_deref(), prepared.key.as_deref());
+    let tasks = tasks::followed(&request, ClientView { settings, session, only, key }, endpoint, &filter.tasks);
     let servers = prepared.settings.of_endpoint(endpoint.0.as_deref());
     let delivery = || Delivery::Listen(Arc::clone(&filter), id.clone());
     let contexts: Vec<_> = match request.stream_contexts(servers, prepared.key.as_deref(), delivery) {
@@ -53,14 +57,14 @@ pub(super) async fn open(
     });
     // From now on each server can be heard; and it is asked for what the client wants before the client is told so.
     let mut listening = join_all(listening).fuse();
-    let subscribed = subscribe(&contexts, prepared.subscriptions);
+    let subscribed = subscribe(&contexts, prepared.subscriptions, tasks);
     tokio::pin!(subscribed);
-    let resources = tokio::select! {
-        resources = &mut subscribed => resources,
+    let (resources, tasks) = tokio::select! {
+        accepted = &mut subscribed => accepted,
         _ = &mut listening => subscribed.await,
     };
     let mut accepted = ListenFilter::clone(&filter);
-    accepted.resources = resources;
+    (accepted.resources, accepted.tasks) = (resources, tasks);
     let last_id = id.clone();
     let tagged = move |mut params: Value| {
         params["_meta"] = json!({ SUBSCRIPTION_ID_KEY: id });
@@ -94,8 +98,12 @@ pub(super) async fn open(
     StreamedReply { call, messages, first: Some(first) }.into_response()
 }
 
-/// Reaches every server, and subscribes to resources. Returns those that a server tells of.
-async fn subscribe(contexts: &[Arc<CallContext>], subscriptions: Vec<Subscription>) -> Vec<String> {
+/// Reaches every server, and subscribes to resources and tasks. Returns those that a server tells of.
+async fn subscribe(
+    contexts: &[Arc<CallContext>],
+    subscriptions: Vec<Subscription>,
+    tasks: Vec<(Arc<McpServer>, String)>,
+) -> (Vec<String>, Vec<String>) {
     let calls = subscriptions.into_iter().filter_map(|Subscription { server, uri, original }| {
         let context = contexts.iter().find(|context| Arc::ptr_eq(&context.server, &server))?;
         let (binding, original) = (StateBinding::new("", "", "", ""), original.map(ClientMethod::Subscribe));
@@ -106,6 +114,7 @@ async fn subscribe(contexts: &[Arc<CallContext>], subscriptions: Vec<Subscriptio
             original,
             passed: None,
             state: None,
+            task: None,
             binding: Arc::new(binding),
         };
         Some(async move { call.run(None, None).await.is_ok().then_some(uri) })
@@ -113,5 +122,13 @@ async fn subscribe(contexts: &[Arc<CallContext>], subscriptions: Vec<Subscriptio
     let accepted = join_all(calls).await.into_iter().flatten().collect();
     // One that fails is missing, as in lists.
     join_all(contexts.iter().map(|context| context.server.hello(&context.session))).await;
-    accepted
+    let mut followed = Vec::new();
+    for context in contexts {
+        let own = tasks.iter().filter(|(server, _)| Arc::ptr_eq(server, &context.server));
+        let own: Vec<_> = own.map(|(_, id)| id.clone()).collect();
+        if !own.is_empty() && context.server.renew_subscriptions(&context.session).await.is_ok() {
+            followed.extend(own);
+        }
+    }
+    (accepted, followed)
 }

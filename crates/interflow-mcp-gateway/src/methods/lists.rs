@@ -57,20 +57,26 @@ pub(crate) async fn list(view: ClientView<'_>, kind: ListKind) -> Result<(String
 
 /// Leaves those tools out of lists that the client has to search for, and did not find yet. Whether there are any.
 fn hide_tools(view: ClientView<'_>, lists: &mut [(Arc<McpServer>, Vec<Value>)]) -> bool {
-    let own_limit = |server: &McpServer| server.config.search_tools_above;
-    let shared = lists.iter().filter(|(server, _)| own_limit(server).is_none()).map(|(_, tools)| tools.len()).sum();
     let (listed, mut is_hidden) = (view.session.found_tools.borrow(), false);
-    for (server, tools) in lists {
-        let (limit, count) = match own_limit(server) {
-            Some(limit) => (Some(limit), tools.len()),
-            None => (view.settings.search_tools_above, shared),
-        };
-        if limit.is_some_and(|limit| count > limit) {
-            is_hidden |= !tools.is_empty();
-            tools.retain(|tool| tool["name"].as_str().is_some_and(|name| listed.iter().any(|other| other == name)));
-        }
+    for (_, tools) in searched(view, lists) {
+        is_hidden |= !tools.is_empty();
+        tools.retain(|tool| tool["name"].as_str().is_some_and(|name| listed.iter().any(|other| other == name)));
     }
     is_hidden
+}
+
+/// The lists of those servers whose tools the client has to search for. It sees all tools of the others.
+pub(super) fn searched<'l>(
+    view: ClientView<'_>,
+    lists: &'l mut [(Arc<McpServer>, Vec<Value>)],
+) -> impl Iterator<Item = &'l mut (Arc<McpServer>, Vec<Value>)> {
+    let (own_limit, limit) = (|server: &McpServer| server.config.search_tools_above, view.settings.search_tools_above);
+    let shared: usize =
+        lists.iter().filter(|(server, _)| own_limit(server).is_none()).map(|(_, tools)| tools.len()).sum();
+    lists.iter_mut().filter(move |(server, tools)| match own_limit(server) {
+        Some(limit) => tools.len() > limit,
+        None => limit.is_some_and(|limit| shared > limit),
+    })
 }
 
 /// What the servers of an endpoint offer the client. With several servers, those that fail are left out.

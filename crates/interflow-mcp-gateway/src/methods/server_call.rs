@@ -13,7 +13,8 @@ use crate::protocol::client_capabilities::ClientRequestKind;
 use crate::protocol::client_message::{ClientMethod, CompletionRef, completion_params, named_params};
 use crate::protocol::envelope::{Envelope, input_required};
 use crate::protocol::header_values::name_member;
-use crate::protocol::jsonrpc::{METHOD_NOT_FOUND, RpcError, merged, object};
+use crate::protocol::jsonrpc::{METHOD_NOT_FOUND, RpcError, member, merged, object};
+use crate::protocol::task_method::TaskMethod;
 use crate::redaction::restoring::restore_for_server;
 use crate::redaction::results::redact_error;
 use crate::redaction::values::Findings;
@@ -35,6 +36,8 @@ pub(crate) struct ServerCall {
     pub state: Option<String>,
     /// What such a state is bound to.
     pub binding: Arc<StateBinding>,
+    /// It may go on as a task with these settings.
+    pub task: Option<Value>,
 }
 
 /// What comes of a call.
@@ -55,7 +58,11 @@ impl ServerCall {
         let result = match self.send(sink, out.as_ref()).await {
             Ok(Answer::Asked(result)) => return Ok(result),
             Ok(Answer::Result(result)) => match &self.method {
+                ClientMethod::Task(TaskMethod::Result, id) => return context.task_result(id, result).await,
                 ClientMethod::Task(_, id) => return context.task(id, &result).await,
+                ClientMethod::CallTool(..) if self.task.is_some() && member(&result, "task").is_some() => {
+                    context.created_task(&self.name, &result).await
+                }
                 ClientMethod::CallTool(..) if is_task(&result) => context.begun_task(&self.name, &result).await,
                 _ => context.inspect(result).await.map(|result| self.with_cache_hints(result)),
             },
@@ -120,9 +127,14 @@ impl ServerCall {
             _ => return Err(RpcError::server("not a request that a server answers")),
         };
         let mut params = match name_member(method) {
-            Some(member @ ("uri" | "taskId")) => object([(member, values.as_str())]),
+            Some(name @ ("uri" | "taskId")) => object([(name, values.as_str())]),
             _ => named_params(&self.name, &values),
         };
+        if let Some(task) = &self.task
+            && context.server.hello(&context.session).await?.has_tasks()
+        {
+            params = merged(&params, &json!({ "task": task }).to_string());
+        }
         if let Some(passed) = &self.passed {
             let passed = restored(passed.clone());
             let is_stateless = context.server.hello(&context.session).await?.is_stateless();

@@ -14,6 +14,7 @@ use crate::protocol::client_capabilities::{ClientCapabilities, ClientRequestKind
 use crate::protocol::envelope::SUBSCRIPTION_ID_KEY;
 use crate::protocol::jsonrpc::{INVALID_PARAMS, METHOD_NOT_FOUND, RpcError, notification, request, shown_arguments};
 use crate::protocol::log_level::LOG_MESSAGE;
+use crate::protocol::task_method::{TASK_CHANGED, TASK_STATUS};
 use crate::redaction::restoring::restore_for_server;
 use crate::upstream::event_sink::{ServerEvent, ServerRequest};
 
@@ -47,6 +48,11 @@ impl CallContext {
                 }
                 Some(ServerEvent::Notification { method, params }) if method == url_elicitation::COMPLETE => {
                     self.pass_completion(&params, &out);
+                }
+                Some(ServerEvent::Notification { method, params })
+                    if [TASK_CHANGED, TASK_STATUS].contains(&&*method) =>
+                {
+                    self.pass_task(&method, &params, &out).await;
                 }
                 Some(ServerEvent::Notification { method, params }) => {
                     self.pass_notification(&method, &params, &out);

@@ -1,24 +1,34 @@
-//! Tasks: calls at servers without sessions that go on after their response (MCP 2026-07-28, extension tasks). A client
-//! knows a task by a sealed id, which names its server, and is of use to its holder alone.
+//! Tasks: calls that go on after their response, at servers without sessions (MCP 2026-07-28, extension tasks) and with
+//! them (MCP 2025-11-25, tasks). A client knows a task by a sealed id, which names its server, and is of use to its holder
+//! alone.
 
 use std::sync::Arc;
 
+use futures_util::future::join_all;
 use interflow_limits::VirtualKey;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
+use tokio::sync::mpsc;
 
-use super::call_context::CallContext;
+use super::call_context::{AnsweredRequest, CallContext, Delivery};
 use crate::access::{self, Offer};
-use crate::exchange::Endpoint;
+use crate::exchange::{ClientView, Endpoint};
 use crate::protocol::client_capabilities::TASKS_EXTENSION;
 use crate::protocol::client_message::ListKind;
-use crate::protocol::jsonrpc::{INVALID_PARAMS, RpcError, merged, text_member, without};
+use crate::protocol::envelope::SUBSCRIPTION_ID_KEY;
+use crate::protocol::jsonrpc::{INVALID_PARAMS, RpcError, member, merged, notification, object, text_member, without};
+use crate::protocol::task_method::{TASK_STATUS, TaskMethod};
 use crate::service::McpService;
 use crate::session::client_session::McpSession;
 use crate::session::request_state::StateBinding;
 use crate::settings::McpSettings;
 use crate::upstream::server::McpServer;
 
+/// The member of `_meta` that names the task of a result.
+const RELATED_TASK: &str = "io.modelcontextprotocol/related-task";
+/// The members of a task that say how it is.
+const STATUS_MEMBERS: &str =
+    "taskId status statusMessage createdAt lastUpdatedAt ttl ttlMs pollInterval pollIntervalMs";
 /// Bound on the id of a task at its server, in bytes.
 const MAX_ID: usize = 1024;
 /// Bound on the questions of tasks that a client was asked.
@@ -34,7 +44,7 @@ pub(crate) struct TaskHandle {
 
 impl TaskHandle {
     fn binding(session: &McpSession) -> StateBinding {
-        StateBinding::new(session.key().unwrap_or_default(), "", "tasks", "")
+        StateBinding::new(session.key().unwrap_or(&session.id), "", "tasks", "")
     }
 
     /// # Errors
@@ -71,18 +81,100 @@ pub(super) fn is_task(result: &str) -> bool {
     result.contains("\"task\"") && text_member(result, "resultType").as_deref() == Some("task")
 }
 
+/// The tasks of a session as they are now, without those of servers that fail or are not for the client any more.
+pub(super) async fn list(
+    mut request: AnsweredRequest<'_>,
+    view: ClientView<'_>,
+    endpoint: &Endpoint,
+) -> Result<String, RpcError> {
+    let (service, session) = (request.service, request.session);
+    let mut tasks = Vec::new();
+    for sealed in session.tasks.for_client() {
+        let target = TaskHandle::open(service, session, &sealed)
+            .and_then(|handle| handle.target(view.settings, endpoint, view.key));
+        let Ok((server, id)) = target else { continue };
+        let contexts = request.stream_contexts(vec![server], view.key, || Delivery::Session);
+        tasks.extend(
+            contexts.map_err(RpcError::server)?.into_iter().map(|context| (context, sealed.clone(), id.clone())),
+        );
+    }
+    let now = tasks.iter().map(|(context, sealed, id)| async move {
+        let params = json!({ "taskId": id }).to_string();
+        let task = context.server.request(session, TaskMethod::Get.name(), &params, None).await.ok()?;
+        serde_json::from_str::<Value>(&context.task(sealed, &task).await.ok()?).ok()
+    });
+    let now: Vec<_> = join_all(now).await.into_iter().flatten().collect();
+    Ok(json!({ "tasks": now }).to_string())
+}
+
+/// The tasks of a filter that are the client's, with their servers, which are going to be asked for them.
+pub(super) fn followed(
+    request: &AnsweredRequest<'_>,
+    view: ClientView<'_>,
+    endpoint: &Endpoint,
+    tasks: &[String],
+) -> Vec<(Arc<McpServer>, String)> {
+    let find = |sealed: &String| {
+        let handle = TaskHandle::open(request.service, request.session, sealed).ok()?;
+        let (server, id) = handle.target(view.settings, endpoint, view.key).ok()?;
+        request.session.tasks.add(&server.name, &id, sealed).ok()?;
+        Some((server, sealed.clone()))
+    };
+    tasks.iter().filter_map(find).collect()
+}
+
 impl CallContext {
     /// The result of a call that goes on as a task, inspected.
     pub(super) async fn begun_task(&self, tool: &str, result: &str) -> Result<String, RpcError> {
         if !self.is_stateless() || !self.session.capabilities.extensions.contains_key(TASKS_EXTENSION) {
             return Err(RpcError::server("it began a task, which the client did not declare"));
         }
-        let id = text_member(result, "taskId").filter(|id| id.len() <= MAX_ID);
+        let (_, sealed) = self.sealed_id(tool, result)?;
+        self.task(&sealed, result).await
+    }
+
+    /// As [`begun_task`](Self::begun_task), of a version with sessions. The session remembers it.
+    pub(super) async fn created_task(&self, tool: &str, result: &str) -> Result<String, RpcError> {
+        let task = member(result, "task").and_then(|range| result.get(range)).unwrap_or_default();
+        let (id, sealed) = self.sealed_id(tool, task)?;
+        self.session.tasks.add(&self.server.name, &id, &sealed)?;
+        let task = self.task(&sealed, task).await?;
+        let rest = self.inspect(without(result, |name| name == "task")).await?;
+        Ok(merged(&rest, &object([("task", task.as_str())])))
+    }
+
+    /// The result of the call that went on as a task, inspected; `id` is that of the client.
+    pub(super) async fn task_result(&self, id: &str, result: String) -> Result<String, RpcError> {
+        let related = json!({ "_meta": { RELATED_TASK: { "taskId": id } } });
+        Ok(merged(&self.inspect(result).await?, &related.to_string()))
+    }
+
+    /// The id of a task at its server, and for the client.
+    fn sealed_id(&self, tool: &str, task: &str) -> Result<(String, String), RpcError> {
+        let id = text_member(task, "taskId").filter(|id| id.len() <= MAX_ID);
         let id = id.ok_or_else(|| RpcError::server("its task has no `taskId`, or one of more than 1024 bytes"))?;
         let handle = TaskHandle { server: self.server.name.to_string(), tool: tool.to_owned(), id };
         let text = serde_json::to_vec(&handle).map_err(|e| RpcError::server(e.to_string()))?;
         let sealed = self.service.sealer.seal_bytes(&text, &TaskHandle::binding(&self.session))?;
-        self.task(&sealed, result).await
+        Ok((handle.id, sealed))
+    }
+
+    /// Passes on how a task of the client is. What it asks and its result are for `tasks/get`.
+    pub(super) async fn pass_task(&self, method: &str, params: &Value, out: &mpsc::Sender<String>) {
+        let id = params["taskId"].as_str().unwrap_or_default();
+        let Some(sealed) = self.session.tasks.client_uri(&self.server.name, id) else { return };
+        let status = without(&params.to_string(), |name| !STATUS_MEMBERS.split(' ').any(|own| own == name));
+        let Ok(status) = self.task(&sealed, &status).await else { return };
+        let mut status: Value = serde_json::from_str(&status).unwrap_or_default();
+        match &self.delivery {
+            Delivery::Session if method == TASK_STATUS => self.session.standing.push(notification(method, &status)),
+            Delivery::Listen(filter, id) if filter.admits(method, &status) => {
+                status["_meta"] = json!({ SUBSCRIPTION_ID_KEY: id });
+                // A client that reads slowly misses some.
+                let _ = out.try_send(notification(method, &status));
+            }
+            _ => {}
+        }
     }
 
     /// What the server says of a task, inspected; `id` is that of the client.

@@ -16,7 +16,8 @@ const MAX_RESULTS: u64 = 20;
 /// Bound on the tools that are in a list because they were found; the oldest make room. They can still be called.
 const MAX_FOUND: usize = 200;
 
-/// The tools that match best, of those that the client may use; they are in its list from now on.
+/// The tools that match best, of those that the client may use and does not see without a search; they are in its list
+/// from now on.
 ///
 /// # Errors
 /// The arguments are invalid, or the only server failed.
@@ -24,7 +25,8 @@ pub(super) async fn search(view: ClientView<'_>, arguments: &str) -> Result<Stri
     let arguments: Value = serde_json::from_str(arguments).unwrap_or_default();
     let query = arguments["query"].as_str().ok_or_else(|| RpcError::new(INVALID_PARAMS, "`query` is not a string"))?;
     let limit = arguments["limit"].as_u64().unwrap_or(DEFAULT_RESULTS).clamp(1, MAX_RESULTS);
-    let tools = lists::collect(view, ListKind::Tools).await?.lists.into_iter().flat_map(|(_, tools)| tools).collect();
+    let mut lists = lists::collect(view, ListKind::Tools).await?.lists;
+    let tools = lists::searched(view, &mut lists).flat_map(|(_, tools)| std::mem::take(tools)).collect();
     let tools = ranked(tools, query, limit as usize);
     let is_changed = view.session.found_tools.send_if_modified(|listed| {
         let names = tools.iter().filter_map(|tool| tool["name"].as_str());

@@ -43,6 +43,9 @@ impl CompiledTest {
             Some(pointer) => pointer.split('/').map(|step| step.replace("~1", "/").replace("~0", "~")).collect(),
             None => vec![argument.to_owned()],
         };
+        if steps.iter().all(String::is_empty) {
+            return Err("an argument has a name".to_owned());
+        }
         let is_plain = |value: &Value| !value.is_object() && !value.is_array();
         let check = match test {
             ArgumentTest::Equals(value) if is_plain(value) => Check::OneOf(vec![value.clone()]),
@@ -51,6 +54,9 @@ impl CompiledTest {
                 return Err("a value is a string, a number or a boolean".to_owned());
             }
             ArgumentTest::Glob(patterns) => Check::Glob(patterns.clone()),
+            ArgumentTest::Regex(text) if text.is_empty() => {
+                return Err("an empty expression matches everything: write one, or leave the test out".to_owned());
+            }
             ArgumentTest::Regex(text) => {
                 let anywhere = RegexBuilder::new(text).case_insensitive(true).build().map_err(|e| e.to_string())?;
                 let whole = Regex::new(&format!(r"\A(?:{text})\z")).map_err(|e| e.to_string())?;
@@ -62,7 +68,12 @@ impl CompiledTest {
                 Check::Host(hosts.collect::<Result<_, _>>()?)
             }
             ArgumentTest::Range { min, max } => {
-                Check::Range(min.unwrap_or(f64::NEG_INFINITY)..=max.unwrap_or(f64::INFINITY))
+                let range = min.unwrap_or(f64::NEG_INFINITY)..=max.unwrap_or(f64::INFINITY);
+                match min.or(*max) {
+                    None => return Err("a range has `min`, `max`, or both".to_owned()),
+                    Some(_) if range.is_empty() => return Err("no number is in it: `min` is above `max`".to_owned()),
+                    Some(_) => Check::Range(range),
+                }
             }
             ArgumentTest::Absent(is_absent) => Check::Absent(*is_absent),
         };
@@ -70,10 +81,10 @@ impl CompiledTest {
     }
 
     pub fn matches(&self, arguments: &Value) -> Match {
-        let (mut exact, mut is_null, mut all) = (0, true, true);
-        visit(arguments, &self.steps, None, &mut |value| {
+        let (mut exact, mut nulls, mut all) = (0, 0, true);
+        let is_complete = visit(arguments, &self.steps, None, &mut |value| {
             exact += 1;
-            is_null &= value.is_null();
+            nulls += usize::from(value.is_null());
             all &= self.check.must_match(value);
         });
         let may_match = |leaf: &Value| {
@@ -86,10 +97,10 @@ impl CompiledTest {
             any = any || any_leaf(value, MAX_LAYERS, &may_match);
         });
         match self.check {
-            Check::Absent(true) => Match { any: is_null, all: loose == 0 },
-            Check::Absent(false) => Match { any: loose > 0, all: !is_null },
-            // A server that takes `Path` for `path`, too, could use either.
-            _ => Match { any, all: all && exact > 0 && exact == loose },
+            Check::Absent(true) => Match { any: exact == 0 || nulls > 0 || !is_complete, all: loose == 0 },
+            Check::Absent(false) => Match { any: loose > 0, all: exact > 0 && nulls == 0 && is_complete },
+            // A server that takes `Path` for `path`, too, could use either; and of an item without it, it uses a default.
+            _ => Match { any, all: all && exact > 0 && exact == loose && is_complete },
         }
     }
 }
@@ -135,29 +146,37 @@ impl Check {
 }
 
 /// Visits what the steps lead to. With `layers`, also by names that look like them, through arrays, and through JSON in
-/// strings, that many deep.
-fn visit(value: &Value, steps: &[String], layers: Option<usize>, visitor: &mut dyn FnMut(&Value)) {
-    let Some((step, rest)) = steps.split_first() else { return visitor(value) };
-    let is_any = step == "*";
+/// strings, that many deep. Without them, whether each of what `*` stands for has it.
+fn visit(value: &Value, steps: &[String], layers: Option<usize>, visitor: &mut dyn FnMut(&Value)) -> bool {
+    let Some((step, rest)) = steps.split_first() else {
+        visitor(value);
+        return true;
+    };
+    let (is_any, mut is_found, mut is_complete) = (step == "*", false, true);
+    let mut go_on = |value: &Value, rest: &[String], layers| {
+        is_found = true;
+        is_complete &= visit(value, rest, layers, visitor);
+    };
     match value {
         Value::Object(members) => {
             let is_like = |name: &str| is_any || name == step || layers.is_some() && looks_of(name) == looks_of(step);
             let like = members.iter().filter(|(name, _)| is_like(name));
-            like.for_each(|(_, value)| visit(value, rest, layers, visitor));
+            like.for_each(|(_, value)| go_on(value, rest, layers));
         }
         Value::Array(items) => match step.parse::<usize>() {
-            Ok(at) => items.get(at).into_iter().for_each(|item| visit(item, rest, layers, visitor)),
-            Err(_) if is_any => items.iter().for_each(|item| visit(item, rest, layers, visitor)),
-            Err(_) if layers.is_some() => items.iter().for_each(|item| visit(item, steps, layers, visitor)),
+            Ok(at) => items.get(at).into_iter().for_each(|item| go_on(item, rest, layers)),
+            Err(_) if is_any => items.iter().for_each(|item| go_on(item, rest, layers)),
+            Err(_) if layers.is_some() => items.iter().for_each(|item| go_on(item, steps, layers)),
             Err(_) => {}
         },
         Value::String(text) => {
             if let Some((layers, value)) = layers.and_then(|layers| Some((layers, json_in(text, layers)?))) {
-                visit(&value, steps, Some(layers - 1), visitor);
+                go_on(&value, steps, Some(layers - 1));
             }
         }
         _ => {}
     }
+    is_complete && (is_found || is_any && (value.is_array() || value.is_object()))
 }
 
 /// Whether something holds for a string, a number or the like at any depth, or for a name there.

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::argument_test::CompiledTest;
 use super::readings::{Match, PathPatterns, any_looks_like};
-use crate::config::{CallAction, CallRule, McpConfig, McpServerConfig};
+use crate::config::{ArgumentTest, CallAction, CallRule, McpConfig, McpServerConfig};
 use crate::protocol::list_kind::ListKind;
 
 /// The compiled rules of a server.
@@ -30,7 +30,14 @@ impl CallRules {
     pub fn new(config: &McpServerConfig) -> Result<Self, String> {
         let rules = config.rules.iter().enumerate();
         let rules = rules.map(|(n, rule)| CompiledRule::new(n, rule).map_err(|why| format!("rules[{n}].{why}")));
-        Ok(Self { rules: rules.collect::<Result<_, _>>()?, default: config.default_action })
+        let rules = rules.collect::<Result<Vec<_>, _>>()?;
+        let for_all = rules.iter().position(|rule| rule.is_for_all_names() && rule.tests.is_empty());
+        match for_all.filter(|n| n + 1 < rules.len()) {
+            Some(n) => {
+                Err(format!("rules[{}]: it can never match, because rules[{n}] matches every call: move it up", n + 1))
+            }
+            None => Ok(Self { rules, default: config.default_action }),
+        }
     }
 
     /// What happens to a call, and the rule that decides. Arguments are an object; of a resource, with the member `uri`.
@@ -69,6 +76,15 @@ impl CallRules {
 
 impl CompiledRule {
     fn new(n: usize, rule: &CallRule) -> Result<Self, String> {
+        let is_uri = |(name, test): &(&String, &ArgumentTest)| {
+            name.trim_start_matches('/') == "uri" || matches!(test, ArgumentTest::Absent(true))
+        };
+        let is_of_resources = rule.tools.is_empty() && rule.prompts.is_empty() && !rule.resources.is_empty();
+        if let Some((name, _)) = rule.arguments.iter().find(|test| is_of_resources && !is_uri(test)) {
+            return Err(format!(
+                "arguments.{name}: it can never match, because resources have the argument `uri` only"
+            ));
+        }
         let tests = rule.arguments.iter().map(|(argument, test)| {
             CompiledTest::new(argument, test).map_err(|why| format!("arguments.{argument}: {why}"))
         });
@@ -81,15 +97,17 @@ impl CompiledRule {
         })
     }
 
+    fn is_for_all_names(&self) -> bool {
+        self.names.tools.is_empty() && self.names.prompts.is_empty() && self.names.resources.is_empty()
+    }
+
     /// Whether the rule matches; without arguments, whether it does with some.
     fn matches(&self, kind: ListKind, name: &str, arguments: Option<&Value>) -> Match {
         let names = &self.names;
         let by_name =
             |patterns: &[String]| Match { any: any_looks_like(patterns, name), all: any_matches(patterns, name) };
         let mut matches = match kind {
-            _ if names.tools.is_empty() && names.prompts.is_empty() && names.resources.is_empty() => {
-                Match { any: true, all: true }
-            }
+            _ if self.is_for_all_names() => Match { any: true, all: true },
             ListKind::Tools => by_name(&names.tools),
             ListKind::Prompts => by_name(&names.prompts),
             _ if names.resources.is_empty() => Match { any: false, all: false },
@@ -443,10 +461,59 @@ mod tests {
             ("arguments = { a = { path = ['/a/../b'] } }", "rules[0].arguments.a: `/a/../b` is not plain"),
             ("arguments = { a = { host = ['https://a'] } }", "rules[0].arguments.a: `https://a` is not"),
             ("resources = ['[']", "rules[0].resources: `[` is not a glob"),
+            ("arguments = { a = { range = { min = 2, max = 1 } } }", "rules[0].arguments.a: no number is in it"),
+            ("arguments = { a = { range = {} } }", "rules[0].arguments.a: a range has"),
+            ("arguments = { a = { regex = '' } }", "rules[0].arguments.a: an empty expression"),
+            ("arguments = { '' = { equals = 1 } }", "rules[0].arguments.: an argument has a name"),
+            ("resources = ['a'], arguments = { id = { equals = 1 } }", "rules[0].arguments.id: it can never match"),
+            ("name = 'all' }, { action = 'allow'", "rules[1]: it can never match, because rules[0] matches every call"),
         ] {
             let config = toml::from_str(&format!("rules = [{{ action = 'deny', {rule} }}]")).unwrap();
             let error = CallRules::new(&config).err().unwrap_or_default();
             assert!(error.starts_with(says), "{rule}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_list_that_is_empty_is_refused_where_it_is() {
+        let test = |test: &str| format!("arguments = {{ a = {{ {test} = [] }} }}");
+        let tests = ["glob", "one_of", "path", "host"].map(test);
+        let names = ["tools = []", "prompts = []", "resources = []", "arguments = {}"].map(str::to_owned);
+        for list in tests.iter().chain(&names) {
+            let error = toml::from_str::<McpServerConfig>(&format!("rules = [{{ action = 'allow', {list} }}]"));
+            let error = error.err().map(|e| e.to_string()).unwrap_or_default();
+            assert!(error.contains("it is empty: write what belongs in it"), "{list}: {error}");
+        }
+    }
+
+    #[test]
+    fn every_item_of_a_list_needs_the_member_that_is_tested() {
+        let decided = |test: &str, arguments: &str| {
+            let decides = |is: &str, other: &str| {
+                action(
+                    &rules(&format!(
+                        "default_action = '{other}'\n[[rules]]\naction = '{is}'\narguments = {{ '/files/*/path' = {{ {test} }} }}"
+                    )),
+                    "t",
+                    arguments,
+                )
+            };
+            (decides("allow", "deny") == CallAction::Allow, decides("deny", "allow") == CallAction::Deny)
+        };
+        let (in_srv, is_absent, is_present) = ("path = ['/srv/**']", "absent = true", "absent = false");
+        for (test, arguments, expected) in [
+            (in_srv, r#"{"files":[{"path":"/srv/a"},{"path":"/srv/b"}]}"#, (true, true)),
+            (in_srv, r#"{"files":[{"path":"/srv/a"},{"mode":1}]}"#, (false, true)),
+            (in_srv, r#"{"files":[{"path":"/srv/a"},"/etc/passwd"]}"#, (false, true)),
+            (in_srv, r#"{"files":{"x":{"path":"/srv/a"},"y":{}}}"#, (false, true)),
+            (in_srv, r#"{"files":[]}"#, (false, false)),
+            (is_present, r#"{"files":[{"path":"a"},{"path":"b"}]}"#, (true, true)),
+            (is_present, r#"{"files":[{"path":"a"},{}]}"#, (false, true)),
+            (is_absent, r#"{"files":[{"path":"a"},{}]}"#, (false, true)),
+            (is_absent, r#"{"files":[{},{}]}"#, (true, true)),
+            (is_absent, r#"{"files":[{"path":"a"}]}"#, (false, false)),
+        ] {
+            assert_eq!(decided(test, arguments), expected, "{test} {arguments}");
         }
     }
 

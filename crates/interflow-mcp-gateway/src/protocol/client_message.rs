@@ -9,7 +9,7 @@ use super::jsonrpc::{INVALID_PARAMS, INVALID_REQUEST, PARSE_ERROR, RpcError, Ser
 pub(crate) use super::list_kind::ListKind;
 use super::listen_filter::{LISTEN, ListenFilter};
 use super::log_level::{self, LogLevel};
-use super::task_method::TaskMethod;
+use super::task_method::{TASK_LIST, TaskMethod};
 
 /// Longest name of a tool or a prompt, and longest URI, in bytes.
 pub(crate) const MAX_NAME: usize = 256;
@@ -43,6 +43,8 @@ pub(crate) struct ClientRequest {
     pub progress_token: Option<Value>,
     /// Of a version without sessions.
     pub envelope: Option<Box<Envelope>>,
+    /// The call may go on as a task with these settings, of a version with sessions.
+    pub task: Option<Value>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -71,6 +73,8 @@ pub(crate) enum ClientMethod {
     SetLogLevel(LogLevel),
     /// What is done with a task, and its id.
     Task(TaskMethod, String),
+    /// The tasks of the session.
+    ListTasks,
     Unknown(String),
 }
 
@@ -113,6 +117,7 @@ impl ClientMethod {
             | Self::Discover
             | Self::Ping
             | Self::List(_)
+            | Self::ListTasks
             | Self::SetLogLevel(_)
             | Self::Unknown(_) => {}
         }
@@ -161,7 +166,11 @@ impl ClientMessage {
         let method = parse_method(raw, method, params, envelope.is_some())
             .map_err(|why| (id.clone(), RpcError::new(INVALID_PARAMS, format!("{method}: {why}"))))?;
         let token = params["_meta"].get("progressToken").filter(|t| t.is_string() || t.is_number()).cloned();
-        Ok(Self::Request(ClientRequest { id, method, progress_token: token, envelope: envelope.map(Box::new) }))
+        let task =
+            params["task"].as_object().filter(|_| envelope.is_none() && matches!(method, ClientMethod::CallTool(..)));
+        let task = task.map(|task| task.get("ttl").map_or_else(|| json!({}), |ttl| json!({ "ttl": ttl.as_u64() })));
+        let envelope = envelope.map(Box::new);
+        Ok(Self::Request(ClientRequest { id, method, progress_token: token, envelope, task }))
     }
 
     /// The message as it is recorded: without what was not understood, and thus not redacted.
@@ -199,11 +208,13 @@ impl ClientRequest {
             ClientMethod::Complete(reference, values) => ("completion/complete", completion_params(reference, values)),
             ClientMethod::SetLogLevel(level) => (log_level::SET_LEVEL, level.params()),
             ClientMethod::Task(method, id) => (method.name(), json!({ "taskId": id }).to_string()),
+            ClientMethod::ListTasks => (TASK_LIST, "{}".to_owned()),
             ClientMethod::Unknown(method) => (method.as_str(), "{}".to_owned()),
         };
-        let params = match &self.envelope {
-            Some(envelope) => merged(&merged(&params, &envelope.passed), &envelope.recorded()),
-            None => params,
+        let params = match (&self.envelope, &self.task) {
+            (Some(envelope), _) => merged(&merged(&params, &envelope.passed), &envelope.recorded()),
+            (None, Some(task)) => merged(&params, &json!({ "task": task }).to_string()),
+            (None, None) => params,
         };
         format!(r#"{{"jsonrpc":"2.0","id":{},"method":{},"params":{params}}}"#, self.id, Value::from(method))
     }
@@ -286,7 +297,8 @@ fn parse_method(raw: &str, method: &str, params: &Value, is_stateless: bool) -> 
             ClientMethod::SetLogLevel(level.ok_or(levels)?)
         }
         "completion/complete" => parse_completion(params)?,
-        _ => match TaskMethod::from_name(method).filter(|_| is_stateless) {
+        TASK_LIST if !is_stateless => ClientMethod::ListTasks,
+        _ => match TaskMethod::from_name(method, is_stateless) {
             Some(task) => {
                 let id = text("taskId", MAX_URI).ok_or("it needs the id of a task, of 8192 bytes at most")?;
                 ClientMethod::Task(task, id)

@@ -122,7 +122,7 @@ pub(crate) fn name_member(method: &str) -> Option<&'static str> {
     match method {
         "tools/call" | "prompts/get" => Some("name"),
         "resources/read" => Some("uri"),
-        _ => TaskMethod::from_name(method).map(|_| "taskId"),
+        _ => [true, false].iter().find_map(|era| TaskMethod::from_name(method, *era)).map(|_| "taskId"),
     }
 }
 

@@ -155,6 +155,16 @@ pub(crate) fn text_member(json: &str, name: &str) -> Option<String> {
     serde_json::from_str(json.get(member(json, name)?)?).ok()
 }
 
+/// The request to which a text that is not valid JSON, such as one with `NaN`, seems to be the response.
+pub(crate) fn response_id(text: &str) -> Option<u64> {
+    // It may be before what is invalid, or after it.
+    let before = member(text, "id").and_then(|range| text.get(range)?.parse().ok());
+    before.or_else(|| {
+        let rest = text.trim_end().strip_suffix('}')?.rsplit_once("\"id\"")?.1;
+        rest.trim_start().strip_prefix(':')?.trim().parse().ok()
+    })
+}
+
 /// The members of an object: their names, and the ranges of their values.
 pub(crate) fn members(json: &str) -> Vec<(String, Range<usize>)> {
     let (mut members, mut reader) = (Vec::new(), JsonReader::new(json.as_bytes()));
@@ -253,6 +263,20 @@ mod tests {
             ("", None),
         ] {
             assert_eq!(member(json, "a").map(|range| &json[range]), value, "{json}");
+        }
+    }
+
+    #[test]
+    fn an_invalid_response_is_of_the_request_that_it_names() {
+        for (text, id) in [
+            (r#"{"jsonrpc":"2.0","id":7,"result":{"id":1,"n":NaN}}"#, Some(7)),
+            (r#"{"result":{"id":1,"n":NaN},"jsonrpc":"2.0","id": 7 }"#, Some(7)),
+            (r#"{"jsonrpc":"2.0","id":7,"result":{"text":"cut"#, Some(7)),
+            (r#"{"result":{"n":NaN,"id":1}}"#, None),
+            (r#"{"id":"7","result":NaN}"#, None),
+            ("listening on port 7", None),
+        ] {
+            assert_eq!(response_id(text), id, "{text}");
         }
     }
 

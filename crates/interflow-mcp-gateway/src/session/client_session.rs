@@ -82,6 +82,9 @@ pub(crate) struct McpSession {
     /// Calls without a session that wait for the answers of the client.
     pub waiting: WaitingCalls,
     pub subscriptions: Arc<Subscriptions>,
+    /// The tasks that it began or, without a session, of which the client wants to know: their ids at their servers, with
+    /// those for the client.
+    pub tasks: Arc<Subscriptions>,
     /// The servers of the resources that were listed in it.
     pub resources: ResourceOwners,
     pub running: RunningRequests,
@@ -158,6 +161,7 @@ impl McpSession {
             task_questions: Mutex::default(),
             waiting: WaitingCalls::default(),
             subscriptions: Arc::default(),
+            tasks: Arc::default(),
             resources: ResourceOwners::default(),
             running: RunningRequests::default(),
             last_use: Mutex::new(Instant::now()),
@@ -233,6 +237,7 @@ impl McpSession {
             extensions: self.capabilities.extensions.clone(),
             log_level: Arc::clone(&self.log_level),
             subscriptions: Arc::clone(&self.subscriptions),
+            tasks: Arc::clone(&self.tasks),
             user: Arc::clone(&self.user),
         }
     }

@@ -1,4 +1,4 @@
-//! Subscriptions of a session to resources.
+//! Subscriptions of a session to resources, and its tasks.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 
 use crate::protocol::jsonrpc::RpcError;
 
-/// Bound on subscriptions of a session to resources.
+/// Bound on subscriptions of a session to resources, and on its tasks.
 const MAX_SUBSCRIPTIONS: usize = 1_000;
 
 /// By server and URI as the server knows it; the value is the URI as the client's was redacted.
@@ -22,7 +22,9 @@ impl Subscriptions {
     pub fn add(&self, server: &Arc<str>, uri: &str, client_uri: &str) -> Result<(), RpcError> {
         let mut all = self.0.lock();
         if all.len() >= MAX_SUBSCRIPTIONS {
-            return Err(RpcError::server(format!("the session has {MAX_SUBSCRIPTIONS} subscriptions already")));
+            return Err(RpcError::server(format!(
+                "the session has {MAX_SUBSCRIPTIONS} subscriptions or tasks already"
+            )));
         }
         all.insert((Arc::clone(server), uri.to_owned()), client_uri.to_owned());
         Ok(())
@@ -38,6 +40,11 @@ impl Subscriptions {
         let mut uris: Vec<_> = all.keys().filter(|(owner, _)| **owner == *server).map(|(_, uri)| uri.clone()).collect();
         uris.sort_unstable();
         uris
+    }
+
+    /// What the client knows them by, of all servers.
+    pub fn for_client(&self) -> Vec<String> {
+        self.0.lock().values().cloned().collect()
     }
 
     pub fn contains(&self, server: &Arc<str>, uri: &str) -> bool {

@@ -51,14 +51,13 @@ struct HttpServerParts {
 /// How long a server may take to say whether it has no sessions. Some with sessions do not answer a request before one.
 pub(super) const DISCOVERY_WAIT: Duration = Duration::from_secs(5);
 
-/// The pause before a stream is opened again, unless the server names another, and bounds on it.
+/// The pause before a stream is opened again, unless the server names another, and its bounds.
 const RECONNECT_PAUSE: Duration = Duration::from_secs(1);
 const RECONNECT_BOUNDS: [Duration; 2] = [Duration::from_millis(10), Duration::from_secs(60)];
 /// How often the stream of a response is resumed.
 const MAX_RESUMPTIONS: u32 = 1_000;
 
-/// How long a request waits for the answer to the one that opens the stream outside of requests. Some servers answer
-/// that only when they have something to send.
+/// How long a request waits until the stream outside of requests is open. Some servers open it only to send something.
 const STREAM_WAIT: Duration = Duration::from_secs(2);
 
 /// A session with a server, once it has begun.
@@ -496,19 +495,26 @@ impl HttpServer {
             while let Some(event) = events.next_event().map_err(|_| self.too_large())? {
                 resumption.note(event.id.as_ref(), event.retry);
                 let Some(text) = event.data.filter(|text| !text.is_empty()) else { continue };
-                match ServerMessage::parse(&text).map_err(RpcError::server)? {
-                    ServerMessage::Response(other, result) if Some(other) == id => {
-                        // Nothing of the stream is of use any more.
+                match ServerMessage::parse(&text) {
+                    Err(_) if id.is_none() => {}
+                    Err(why) => {
+                        // It may be the response, which would not be sent again.
+                        resumption.last_event = None;
+                        return Err(RpcError::server(why));
+                    }
+                    Ok(ServerMessage::Response(other, result)) if Some(other) == id => {
                         resumption.last_event = None;
                         return result.map(Some);
                     }
-                    ServerMessage::Notification { method, params } => {
+                    Ok(ServerMessage::Notification { method, params }) => {
                         if let Some(sink) = sink {
                             sink.notify(method, params);
                         }
                     }
-                    ServerMessage::Request { id, method, params } => self.answer_server(id, method, params, open, sink),
-                    ServerMessage::Response(..) | ServerMessage::Other => {}
+                    Ok(ServerMessage::Request { id, method, params }) => {
+                        self.answer_server(id, method, params, open, sink);
+                    }
+                    Ok(ServerMessage::Response(..) | ServerMessage::Other) => {}
                 }
             }
         }

@@ -37,14 +37,15 @@ pub(crate) struct UpstreamClient {
     pub extensions: Map<String, Value>,
     pub log_level: SharedLogLevel,
     pub subscriptions: Arc<Subscriptions>,
+    pub tasks: Arc<Subscriptions>,
     pub user: SharedUserToken,
 }
 
 impl Default for UpstreamClient {
     fn default() -> Self {
-        let (extensions, log_level, subscriptions, user) = Default::default();
-        let capabilities = json!({});
-        Self { server: "".into(), is_stateless: false, capabilities, extensions, log_level, subscriptions, user }
+        let (extensions, log_level, subscriptions, tasks, user) = Default::default();
+        let (server, capabilities) = ("".into(), json!({}));
+        Self { server, is_stateless: false, capabilities, extensions, log_level, subscriptions, tasks, user }
     }
 }
 
@@ -74,7 +75,8 @@ impl UpstreamClient {
 
     /// The params of `subscriptions/listen`.
     pub fn listen_params(&self, hello: &ServerHello) -> String {
-        let filter = ListenFilter::of_resources(self.subscriptions.of_server(&self.server));
+        let of_server = |all: &Subscriptions| all.of_server(&self.server);
+        let filter = ListenFilter::for_server(of_server(&self.subscriptions), of_server(&self.tasks));
         self.params(hello, &json!({ "notifications": filter.to_value() }).to_string(), None)
     }
 }
@@ -129,6 +131,11 @@ impl ServerHello {
     /// Whether it tells of changes to resources.
     pub fn has_subscriptions(&self) -> bool {
         self.capabilities["resources"]["subscribe"] == true
+    }
+
+    /// Whether calls of its tools may go on as tasks, of a version with sessions.
+    pub fn has_tasks(&self) -> bool {
+        !self.is_stateless() && self.capabilities["tasks"]["requests"]["tools"]["call"].is_object()
     }
 
     pub fn offers(&self, capability: &str) -> bool {

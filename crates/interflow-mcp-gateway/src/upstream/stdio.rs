@@ -18,7 +18,7 @@ use super::http::DISCOVERY_WAIT;
 use super::server_hello::{ServerHello, UpstreamClient, initialize_params};
 use crate::config::McpServerConfig;
 use crate::protocol::client_message::DISCOVER;
-use crate::protocol::jsonrpc::{self, RpcError, ServerMessage};
+use crate::protocol::jsonrpc::{self, RpcError, ServerMessage, response_id};
 use crate::protocol::listen_filter::LISTEN;
 use crate::protocol::log_level;
 
@@ -439,11 +439,11 @@ struct Incoming {
 impl Incoming {
     fn handle_line(&self, line: &[u8]) {
         let name = &self.name;
-        let Ok(text) = std::str::from_utf8(line) else {
-            tracing::warn!("MCP server {name}: ignored a line that is not UTF-8");
-            return;
+        let message = match std::str::from_utf8(line) {
+            Ok(text) => ServerMessage::parse(text),
+            Err(_) => Err("it sent a message that is not UTF-8".to_owned()),
         };
-        match ServerMessage::parse(text) {
+        match message {
             Ok(ServerMessage::Response(id, result)) => {
                 if let Some(waiting) = self.pending.lock().waiting.remove(&id) {
                     let _ = waiting.reply.send(result);
@@ -462,8 +462,14 @@ impl Incoming {
             Ok(ServerMessage::Request { id, method, params }) => self.answer(id, method, params),
             Ok(ServerMessage::Other) => {}
             // Some programs write their log to standard output, against the protocol.
-            Err(_) if text.trim().is_empty() => {}
-            Err(_) => tracing::debug!("MCP server {name}: ignored a line that is not JSON"),
+            Err(_) if line.trim_ascii().is_empty() => {}
+            Err(why) => {
+                let id = response_id(&String::from_utf8_lossy(line));
+                match id.and_then(|id| self.pending.lock().waiting.remove(&id)) {
+                    Some(waiting) => drop(waiting.reply.send(Err(RpcError::server(why)))),
+                    None => tracing::debug!("MCP server {name}: ignored a line that is not JSON"),
+                }
+            }
         }
     }
 

@@ -4,6 +4,7 @@ mod asking;
 mod completion;
 mod eras;
 mod log_messages;
+mod operator_log;
 mod policy;
 mod redaction;
 mod resuming;
@@ -19,6 +20,7 @@ mod tool_search;
 mod tools;
 mod url_elicitation;
 mod users;
+mod web_pages;
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};

@@ -20,7 +20,7 @@ pub const LISTED_MAIL: &str = "office@travel.example";
 /// The tools that the server lists, on two pages.
 const TOOLS: [[&str; 2]; 2] = [["echo", "lookup"], ["delete", "picture"]];
 /// Those that follow on the second page.
-const MORE_TOOLS: [&str; 13] = [
+const MORE_TOOLS: [&str; 14] = [
     "ask",
     "touch",
     "log",
@@ -34,6 +34,7 @@ const MORE_TOOLS: [&str; 13] = [
     "steps",
     "resumed",
     "book",
+    "broken",
 ];
 
 /// In the order of the lists.
@@ -52,6 +53,8 @@ pub enum Act {
     Tell(Vec<Value>, Value),
     Nothing,
     Crash,
+    /// A reply that is not JSON.
+    Broken(String),
 }
 
 fn text(text: impl Into<String>) -> Value {
@@ -171,6 +174,7 @@ pub fn act(message: &Value) -> Act {
             }
             "slow" => return Act::Nothing,
             "crash" => return Act::Crash,
+            "broken" => return Act::Broken(format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{{"id":1,"mean":NaN}}}}"#)),
             "steps" => {
                 let progress = |n: u8| {
                     json!({ "jsonrpc": "2.0", "method": "notifications/progress", "params": {
@@ -306,6 +310,9 @@ fn reply(act: Act) -> Reply {
         Act::Ask(_) | Act::Tell(..) => unreachable!("it is answered with its stream"),
         Act::Nothing => Reply::status(202),
         Act::Crash => Reply::status(500),
+        Act::Broken(text) => {
+            Reply::ok(format!("id: 9\nretry: 10\ndata: {text}\n\n")).header("Content-Type", "text/event-stream")
+        }
     }
 }
 
@@ -344,6 +351,7 @@ fn stdio_server() {
             Act::Reply(value) => println!("{value}"),
             Act::Messages(all) => all.iter().for_each(|m| println!("{m}")),
             Act::Nothing => {}
+            Act::Broken(text) => println!("{text}"),
             Act::Crash => {
                 eprintln!("boom");
                 std::process::exit(3);

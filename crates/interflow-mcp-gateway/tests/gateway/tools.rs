@@ -146,6 +146,18 @@ async fn a_server_that_fails_is_missing_in_lists_and_named_in_errors() {
 }
 
 #[tokio::test]
+async fn a_response_that_is_not_json_is_an_error_at_once() {
+    let (origin, log) = (over_http(100).await, Log::create());
+    let gate = Gate::start(&format!("{}{}", web(&origin, ""), over_stdio("local", &log.path, ""))).await;
+    for server in ["local", "web"] {
+        let broken = gate.call_error(&format!("{server}__broken"), json!({})).await;
+        assert!(broken.contains("it sent invalid JSON"), "{broken}");
+        // Others go on.
+        gate.call(&format!("{server}__echo"), json!({})).await;
+    }
+}
+
+#[tokio::test]
 async fn a_process_that_ends_is_explained_and_started_again_later() {
     let log = Log::create();
     let gate = Gate::start(&over_stdio("local", &log.path, "")).await;

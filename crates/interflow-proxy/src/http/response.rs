@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use interflow_net::ingress::ServiceReply;
 use interflow_types::{
-    Authority, EarlyExit, EntryKind, Error, ErrorKind, ErrorRenderer, FlowClock, Host, RequestHead, RequestId,
-    Response, Scheme,
+    Authority, ClientResponseFields, EarlyExit, EntryKind, Error, ErrorKind, ErrorRenderer, FlowClock, Host,
+    RequestHead, RequestId, Response, Scheme,
 };
 
 use crate::downstream::connection::{ClientConnection, ConnectionKind, challenge};
@@ -64,6 +64,7 @@ pub(crate) fn exit_early(
             }
             guard.flow.tag("answered-locally");
             RequestId::echo(&guard.flow, &mut head.headers);
+            ClientResponseFields::put(&guard.flow, &mut head.headers);
             guard.response(&head);
             let body = guard.response_body(hop_by_hop::strip_forbidden_body(request, &head, body), &head);
             ServiceReply::Response(Response { head, body })
@@ -90,6 +91,7 @@ pub(crate) fn fail(mut guard: FlowGuard, config: &ActiveConfig, request: &Reques
         response = challenge(response, &config.settings.config.auth.realm);
     }
     RequestId::echo(&guard.flow, &mut response.head.headers);
+    ClientResponseFields::put(&guard.flow, &mut response.head.headers);
     guard.response(&response.head);
     if let Some(bytes) = local_body_bytes(&response.body) {
         guard.local_response(bytes);

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 
-use crate::{BoxFuture, Error, Flow, Response, ResponseHead};
+use crate::{BoxFuture, Error, Flow, Headers, Response, ResponseHead};
 
 /// Renders the error response of this flow instead of the generic one, because clients of an API expect its own error
 /// format. Clients that accept HTML get the generic page.
@@ -20,6 +20,19 @@ pub type RenderError = fn(&Flow, &Error) -> Response;
 /// The name under which usage limits count this request when it is not an LLM request.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct UsageLabel(pub Option<&'static str>);
+
+/// Header fields of the response for the client, from whichever part of the gateway it comes.
+#[derive(Clone, Debug, Default)]
+pub struct ClientResponseFields(pub Headers);
+
+impl ClientResponseFields {
+    /// Adds those of a flow to the head of its response.
+    pub fn put(flow: &Flow, headers: &mut Headers) {
+        for (name, value) in flow.extension::<Self>().into_iter().flat_map(|own| own.0.iter()) {
+            headers.append_unchecked(name, value);
+        }
+    }
+}
 
 /// Asks that the exchange with the origin goes on if its client leaves, at most for this time: its response is then read to
 /// its end and discarded. Set before the request is sent.

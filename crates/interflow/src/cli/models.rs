@@ -59,12 +59,37 @@ fn table(models: &[&Value]) -> String {
     )
 }
 
-/// A value as an outline: its JSON without the marks.
+/// A value as an outline: a line for each member or item, indented below what it belongs to.
 fn outline(value: &Value) -> String {
-    let text = format!("{value:#}").replace("null", "not known");
-    let lines = text.lines().map(|line| line.replace(['"', '{', '}', '[', ']', ','], ""));
-    lines
-        .filter(|line| !line.trim().is_empty())
-        .map(|line| format!("{}\n", line.strip_prefix("  ").unwrap_or(&line).trim_end()))
-        .collect()
+    let indented = |value: &Value| outline(value).lines().map(|line| format!("  {line}\n")).collect::<String>();
+    match value {
+        Value::Object(members) => members
+            .iter()
+            .map(|(name, value)| match value {
+                Value::Object(_) | Value::Array(_) => format!("{name}:\n{}", indented(value)),
+                _ => format!("{name}: {}", outline(value)),
+            })
+            .collect(),
+        Value::Array(items) if items.iter().all(|item| !item.is_object()) => items.iter().map(outline).collect(),
+        Value::Array(items) => items.iter().map(indented).collect(),
+        Value::Null => "not known\n".to_owned(),
+        Value::String(text) => format!("{text}\n"),
+        other => format!("{other}\n"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn an_outline_keeps_names_and_texts_as_they_are() {
+        let model = json!({ "name": "mine/null-1", "price": { "input": null, "over": [{ "tokens": 9, "input": 2.5 }] },
+            "translation": ["drops \"a\", {b}"], "takes": [] });
+        let lines = ["name: mine/null-1", "price:", "  input: not known", "  over:", "      tokens: 9"];
+        let more = ["      input: 2.5", "translation:", "  drops \"a\", {b}", "takes:"];
+        assert_eq!(outline(&model).lines().collect::<Vec<_>>(), [&lines[..], &more].concat());
+    }
 }

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use clap::{Parser as _, Subcommand};
+use clap::{CommandFactory as _, Parser as _, Subcommand};
 use interflow_host::data_dir::DataDir;
 use interflow_host::service::UserService;
 use serde_json::json;
@@ -11,6 +11,8 @@ use super::Cli;
 use super::output::{FormatArgs, TextFormat, print};
 use crate::CliError;
 use crate::instance::config::ConfigFile;
+
+const DATA_DIR: &str = "--data-dir";
 
 #[derive(Debug, Subcommand)]
 pub enum ServiceCommand {
@@ -38,7 +40,13 @@ pub fn run(command: &ServiceCommand, file: &ConfigFile, home: &DataDir) -> Resul
                 let pid = other.pid;
                 return Err(format!("process {pid} runs with this data directory: `interflow stop` ends it").into());
             }
-            service.install(&start_command(options, file, home)?)?;
+            let command = start_command(options, file, home)?;
+            if let Some(before) = service.command().filter(|before| *before != command) {
+                let before = before.join(" ");
+                let why = "the service is installed already, and starts another command: `interflow service uninstall` removes it first";
+                return Err(format!("{why}\n{before}").into());
+            }
+            service.install(&command)?;
             let text =
                 format!("{shown} is written; Interflow runs now and after each login\n`interflow status` shows it\n");
             print(&crate::in_commands(&text));
@@ -52,8 +60,11 @@ pub fn run(command: &ServiceCommand, file: &ConfigFile, home: &DataDir) -> Resul
             }
         }
         ServiceCommand::Uninstall => {
+            let command = service.command().unwrap_or_default();
             service.uninstall()?;
-            print(&format!("{shown} is removed; the data stays in {}\n", home.path().display()));
+            let own = command.iter().rposition(|word| word == DATA_DIR).and_then(|at| command.get(at + 1));
+            let data = DataDir::find(own.map(Path::new))?;
+            print(&format!("{shown} is removed; the data stays in {}\n", data.path().display()));
         }
     }
     Ok(())
@@ -62,19 +73,46 @@ pub fn run(command: &ServiceCommand, file: &ConfigFile, home: &DataDir) -> Resul
 /// The words that start this binary with the configuration and the data directory of this command.
 fn start_command(options: &[String], file: &ConfigFile, home: &DataDir) -> Result<Vec<String>, CliError> {
     let program = std::env::current_exe().map_err(|e| format!("this program cannot be found: {e}"))?;
-    let absolute = |path: &Path| {
-        let path = std::path::absolute(path).map_err(|e| format!("{}: {e}", path.display()))?;
-        path.to_str().map(str::to_owned).ok_or_else(|| format!("{} is not UTF-8", path.display()))
-    };
     let mut words = vec![absolute(&program)?];
     if !home.is_default() {
-        words.extend(["--data-dir".to_owned(), absolute(home.path())?]);
+        words.extend([DATA_DIR.to_owned(), absolute(home.path())?]);
     }
     if let Some(path) = file.to_load().filter(|_| file.is_given()) {
         words.extend(["--config".to_owned(), absolute(path)?]);
     }
     words.push("run".to_owned());
-    words.extend_from_slice(options);
+    words.extend(absolute_paths(options)?);
     Cli::try_parse_from(&words).map_err(|e| CliError::Usage(e.render().to_string().trim_end().to_owned()))?;
     Ok(words)
+}
+
+/// Options with the paths in them made absolute: the service starts in another folder.
+fn absolute_paths(options: &[String]) -> Result<Vec<String>, CliError> {
+    let command = Cli::command();
+    let of_run = command.find_subcommand("run").into_iter().flat_map(clap::Command::get_arguments);
+    let is_path = |arg: &&clap::Arg| {
+        let names = arg.get_value_names().unwrap_or_default();
+        names.iter().any(|name| ["FILE", "DIR"].contains(&name.as_str()))
+    };
+    let mut names = Vec::new();
+    for arg in command.get_arguments().chain(of_run).filter(is_path) {
+        names.extend(arg.get_long().map(|name| format!("--{name}")));
+        names.extend(arg.get_short().map(|name| format!("-{name}")));
+    }
+    let is_name = |word: &str| names.iter().any(|name| name == word);
+    let (mut words, mut is_value) = (Vec::new(), false);
+    for option in options {
+        words.push(match option.split_once('=') {
+            _ if is_value => absolute(Path::new(option))?,
+            Some((name, value)) if is_name(name) => format!("{name}={}", absolute(Path::new(value))?),
+            _ => option.clone(),
+        });
+        is_value = !is_value && is_name(option);
+    }
+    Ok(words)
+}
+
+fn absolute(path: &Path) -> Result<String, CliError> {
+    let path = std::path::absolute(path).map_err(|e| format!("{}: {e}", path.display()))?;
+    path.to_str().map(str::to_owned).ok_or_else(|| format!("{} is not UTF-8", path.display()).into())
 }

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use interflow_host::data_dir::DataDir;
 use interflow_limits::{BudgetFile, KeyStore, SpendDatabase, SpendLedger, UsageLimiter, VirtualKeyRing};
-use interflow_llm_gateway::gateway::LlmGateway;
+use interflow_llm_gateway::gateway::{LlmGateway, check_provider_names};
 use interflow_llm_gateway::limits::{KeyRules, LimitStage};
 
 use super::{ApplyFn, Component};
@@ -32,6 +32,7 @@ impl LimitsComponent {
         limits: Arc<UsageLimiter>,
         gateway: &Arc<LlmGateway>,
     ) -> Result<Self, String> {
+        check_provider_names(&config.quota.rule, &config.llm)?;
         let keys = Arc::new(KeyStore::open(home.join(&config.keys.file)).map_err(|e| e.to_string())?);
         let (rules, most) = (KeyRules::new(&config.keys)?, config.gateway.max_concurrent_requests);
         let stage = LimitStage::new(Arc::clone(&keys), rules, Arc::clone(&limits), Arc::clone(gateway), most);
@@ -102,6 +103,7 @@ impl Component for LimitsComponent {
         let path = self.file(&config.keys.file);
         let ring = KeyStore::read(&path).map_err(|e| e.to_string())?;
         let rules = KeyRules::new(&config.keys)?;
+        check_provider_names(&config.quota.rule, &config.llm)?;
         let (warning, is_warned) = (separate_limits_warning(config, &ring), Arc::clone(&self.is_warned));
         let (capacity, keep_spend) = (config.gateway.max_concurrent_requests, config.quota.keep_spend.0);
         let prepared = self.limits.prepare(&config.quota, &self.home).map_err(|e| e.to_string())?;

@@ -3,7 +3,7 @@
 
 use interflow_admin::check_access;
 use interflow_host::data_dir::DataDir;
-use interflow_llm_gateway::gateway::{LlmGateway, check_redact_routes};
+use interflow_llm_gateway::gateway::{LlmGateway, check_provider_names, check_redact_routes};
 use interflow_net::ca::CertificateAuthority;
 
 use crate::components::{ComponentDeps, ComponentSet};
@@ -41,6 +41,7 @@ pub fn check_values(config: &InterflowConfig) -> Result<(), ConfigMistake> {
     // A secret may be missing here that is there where it runs.
     LlmGateway::compile(&config.llm, &|text| Ok(text.to_owned())).map_err(|e| e.to_string())?;
     check_redact_routes(&config.redact, &config.llm)?;
+    check_provider_names(&config.quota.rule, &config.llm)?;
     Ok(())
 }
 

@@ -95,9 +95,11 @@ impl WatchedFiles {
         changed
     }
 
-    /// Those that exist, in the order in which they were given.
+    /// Those that exist, in the order in which they were given; one with several paths by the first.
     pub fn existing(&self) -> Vec<PathBuf> {
-        self.0.lock().iter().map(|(path, _)| path).filter(|path| path.exists()).cloned().collect()
+        let mut first = HashSet::new();
+        let is_first = |path: &&PathBuf| path.canonicalize().is_ok_and(|path| first.insert(path));
+        self.0.lock().iter().map(|(path, _)| path).filter(is_first).cloned().collect()
     }
 }
 
@@ -138,7 +140,9 @@ mod tests {
         for path in [&named, &other] {
             std::fs::write(path, "a").unwrap();
         }
-        assert_eq!(watched(&[named.clone(), other.clone(), named.clone()]).existing(), [named, other]);
+        let also_named = folder.path().join(".").join("..").join(folder.path().file_name().unwrap()).join("rules.yaml");
+        let paths = [named.clone(), other.clone(), named.clone(), also_named];
+        assert_eq!(watched(&paths).existing(), [named, other]);
     }
 
     #[test]

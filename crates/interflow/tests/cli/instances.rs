@@ -123,7 +123,8 @@ fn the_service_is_installed_shown_and_removed() {
     let (code, out, _) = run(&["service", "status"]);
     assert!(code == 3 && out.contains("installed  false"), "{out}");
     let data = home.join("a b").display().to_string();
-    let install = ["--data-dir", &data, "service", "install", "--", "--listen-proxy", "7080"];
+    let install =
+        ["--data-dir", &data, "service", "install", "--", "--listen-proxy", "7080", "--rules", "r.yaml", "-c=c.toml"];
     let (code, _, err) = run(&["service", "install", "--", "--bogus"]);
     assert!(code == 2 && err.contains("--bogus") && !unit.exists(), "{err}");
     // What the service manager refuses leaves nothing behind.
@@ -133,15 +134,20 @@ fn the_service_is_installed_shown_and_removed() {
     std::fs::remove_file(home.join("broken")).unwrap();
     let (code, out, err) = run(&install);
     assert!(code == 0 && out.contains("interflow.service is written"), "{out}{err}");
+    let here = home.display();
     let start = format!(
-        "ExecStart=\"{}\" \"--data-dir\" \"{data}\" \"run\" \"--listen-proxy\" \"7080\"",
+        "ExecStart=\"{}\" \"--data-dir\" \"{data}\" \"run\" \"--listen-proxy\" \"7080\" \"--rules\" \"{here}/r.yaml\" \"-c={here}/c.toml\"",
         env!("CARGO_BIN_EXE_interflow")
     );
     let text = std::fs::read_to_string(&unit).unwrap();
     assert!(text.lines().any(|line| line == start), "{text}");
     assert_eq!(run(&["service", "status"]).0, 0);
     assert_eq!(run(&install).0, 0, "it may be installed again");
-    assert_eq!(run(&["service", "uninstall"]).0, 0);
+    let (code, _, err) = run(&["service", "install"]);
+    assert!(code == 1 && err.contains("`interflow service uninstall`") && err.contains(&data), "{err}");
+    assert_eq!(std::fs::read_to_string(&unit).unwrap(), text, "another one stays as it is");
+    let (code, out, _) = run(&["service", "uninstall"]);
+    assert!(code == 0 && out.contains(&data), "{out}");
     assert!(!unit.exists());
     let calls = std::fs::read_to_string(home.join("calls")).unwrap();
     assert!(calls.ends_with("--user disable --now interflow\n") && calls.contains("--user daemon-reload\n"), "{calls}");

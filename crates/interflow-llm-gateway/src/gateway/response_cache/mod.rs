@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
-use interflow_limits::RedisValues;
+use interflow_limits::{RedisValues, matches_model};
 use interflow_llm::{CacheStoreKind, LlmCall, ResponseCacheConfig};
 use interflow_types::{ByteStr, Flow, Headers, Request, Response, Result, Timestamp};
 use parking_lot::Mutex;
@@ -246,7 +246,8 @@ impl ActiveCache {
         key::is_cacheable(call.operation)
             && covers(&config.providers, upstream)
             && covers(&config.routes, call.route.as_deref().unwrap_or_default())
-            && covers(&config.models, call.model.as_deref().unwrap_or_default())
+            && (config.models.is_empty()
+                || call.model.as_ref().is_some_and(|model| matches_model(&config.models, model)))
             && covers(&config.keys, key)
     }
 

@@ -2,6 +2,7 @@
 
 use std::io::{self, Write};
 
+use interflow_query::Query;
 use interflow_store::{FlowRecord, FlowStore, ListOptions, ListOrder};
 use interflow_types::{FlowId, Timestamp};
 
@@ -17,24 +18,32 @@ const MAX_HELD: usize = 10 * PAGE;
 
 /// Prints the newest flows of a query, newest last unless reversed.
 pub fn list(store: &dyn FlowStore, args: &FlowListArgs) -> Result<(), CliError> {
-    let listed = print(store, args);
+    let query = open::query(&args.select.query)?;
+    let listed = print(store, args, query.clone());
+    if matches!(listed, Ok(0))
+        && let Some(better) = query.did_you_mean(&args.select.query.join(" "))
+        && let Ok(query) = Query::parse(&better)
+        && !store.list(&ListOptions { query, order: ListOrder::Newest, after: None, limit: 1 })?.is_empty()
+    {
+        interflow_host::errln!("interflow: no flow matches; did you mean '{better}'?");
+    }
     open::warn_of_damage(store);
-    listed
+    listed.map(drop)
 }
 
-fn print(store: &dyn FlowStore, args: &FlowListArgs) -> Result<(), CliError> {
-    let (query, format) = (open::query(&args.select.query)?, args.format.get());
-    let did_you_mean = query.did_you_mean(&args.select.query.join(" "));
+/// Returns how many there are.
+fn print(store: &dyn FlowStore, args: &FlowListArgs, query: Query) -> Result<u64, CliError> {
+    let format = args.format.get();
     let newest = ListOptions { query, order: ListOrder::Newest, after: None, limit: args.limit };
     let all = || ListOptions { limit: usize::MAX, ..newest.clone() };
     let oldest = |options: ListOptions| ListOptions { order: ListOrder::Oldest, ..options };
     match (args.reverse, args.all) {
-        (true, true) => return print_pages(store, &all(), format, did_you_mean),
-        (false, true) => return print_pages(store, &oldest(all()), format, did_you_mean),
-        (true, false) if args.limit > MAX_HELD => return print_pages(store, &newest, format, did_you_mean),
+        (true, true) => return print_pages(store, &all(), format),
+        (false, true) => return print_pages(store, &oldest(all()), format),
+        (true, false) if args.limit > MAX_HELD => return print_pages(store, &newest, format),
         (false, false) if args.limit > MAX_HELD => {
             let after = before(store, &newest)?;
-            return print_pages(store, &oldest(ListOptions { after, ..newest }), format, did_you_mean);
+            return print_pages(store, &oldest(ListOptions { after, ..newest }), format);
         }
         _ => {}
     }
@@ -45,11 +54,12 @@ fn print(store: &dyn FlowStore, args: &FlowListArgs) -> Result<(), CliError> {
     let now = Timestamp::now();
     let table = FlowTable::for_flows(&flows.iter().map(|f| f.summary(now)).collect::<Vec<_>>());
     let mut out = io::BufWriter::new(interflow_host::terminal::stdout());
-    let mut writer = FlowWriter { format, table, did_you_mean, written: 0 };
+    let mut writer = FlowWriter { format, table, written: 0 };
     ignore_broken_pipe((|| {
         flows.iter().try_for_each(|flow| writer.flow(&mut out, flow))?;
         writer.finish(&mut out)
-    })())
+    })())?;
+    Ok(writer.written)
 }
 
 /// The flow just before the newest `options.limit` flows; `None` if there are not more.
@@ -71,14 +81,9 @@ fn before(store: &dyn FlowStore, options: &ListOptions) -> Result<Option<FlowId>
 }
 
 /// Prints page by page, in constant memory.
-fn print_pages(
-    store: &dyn FlowStore,
-    options: &ListOptions,
-    format: ListFormat,
-    did_you_mean: Option<String>,
-) -> Result<(), CliError> {
+fn print_pages(store: &dyn FlowStore, options: &ListOptions, format: ListFormat) -> Result<u64, CliError> {
     let mut out = io::BufWriter::new(interflow_host::terminal::stdout());
-    let mut writer = FlowWriter { format, table: FlowTable::streaming(true), did_you_mean, written: 0 };
+    let mut writer = FlowWriter { format, table: FlowTable::streaming(true), written: 0 };
     let (mut left, mut after) = (options.limit, options.after);
     loop {
         let page = ListOptions { after, limit: PAGE.min(left), ..options.clone() };
@@ -89,7 +94,7 @@ fn print_pages(
         let printed = flows.iter().try_for_each(|flow| writer.flow(&mut out, flow));
         let printed = printed.and_then(|()| if end { writer.finish(&mut out) } else { out.flush() });
         if end || printed.is_err() {
-            return ignore_broken_pipe(printed);
+            return ignore_broken_pipe(printed).map(|()| writer.written);
         }
     }
 }
@@ -98,8 +103,6 @@ fn print_pages(
 struct FlowWriter {
     format: ListFormat,
     table: FlowTable,
-    /// The query to name if there is no flow.
-    did_you_mean: Option<String>,
     written: u64,
 }
 
@@ -126,11 +129,7 @@ impl FlowWriter {
         if self.format == ListFormat::Json {
             out.write_all(if self.written == 0 { b"[]\n" } else { b"\n]\n" })?;
         }
-        out.flush()?;
-        if let Some(query) = self.did_you_mean.as_deref().filter(|_| self.written == 0) {
-            interflow_host::errln!("interflow: no flow matches; did you mean '{query}'?");
-        }
-        Ok(())
+        out.flush()
     }
 }
 
