@@ -150,7 +150,7 @@ fn subject() -> RequestAttributes {
 }
 
 const ASK: UsageEstimate =
-    UsageEstimate { input: 10, max_output: Some(0), choices: 1, needs_model: false, is_uncounted: false };
+    UsageEstimate { input: 10, max_output: Some(0), choices: 1, needs_model: false, is_uncounted: false, images: 0, characters: 0 };
 
 fn budget(tokens: u64) -> Quota {
     Quota { tokens_per_day: Some(tokens), ..Quota::default() }
