@@ -137,7 +137,7 @@ describe('a thread', () => {
 
   it('names its figures', async () => {
     const bar = await page.locator('.thread .bar.soft').first().textContent();
-    for (const words of ['Input 2\u202f150, 93 % cached', 'Output 20', 'Cost $', 'First token', 'Duration', 'Stop: end_turn']) expect(bar).toContain(words);
+    for (const words of ['Input 2.15k, 93 % cached', 'Output 20', 'Cost $', 'First token', 'Duration', 'Stop: end_turn']) expect(bar).toContain(words);
   });
 
   it('explains what changed between two requests', async () => {

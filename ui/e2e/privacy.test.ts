@@ -172,7 +172,7 @@ describe('keys, limits and budgets', () => {
     const row = usage.getByRole('row', { name: /ada.*claude-sonnet-4-5/ });
     // User, model, requests, refused, input tokens (including cached) and output tokens, cost.
     await expect.poll(() => row.getByRole('cell').allTextContents().then((c) => c.slice(1, 7)), { timeout: 8000 })
-      .toEqual(['ada', 'claude-sonnet-4-5 anthropic', '2', '1', '4\u202f300', '40']);
+      .toEqual(['ada', 'claude-sonnet-4-5 anthropic', '2', '1', '4.30k', '40']);
     expect(await row.getByRole('cell').last().textContent()).toMatch(/^\$0\.00\d+$/);
     const budgets = page.getByRole('table', { name: 'Budgets' });
     await expect.poll(() => budgets.textContent()).toMatch(/Budget per day \(USD\).*\$0\.\d+ of \$5/);
