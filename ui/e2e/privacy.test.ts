@@ -156,10 +156,14 @@ describe('keys, limits and budgets', () => {
     await page.goto(`http://${world.admin}/keys`);
     await page.getByText('A virtual key stands for').waitFor();
     await page.getByLabel('Owner').fill('ada');
+    await page.getByText('A key for ada. It may use any model').waitFor();
     await page.getByLabel('Models').fill('claude-*');
     await page.getByLabel('Budget per day (USD)').fill('5');
     await page.getByLabel('Requests per minute').fill('2');
     await page.getByLabel('Expires').selectOption('in 30 days');
+    await page.getByText(/It may use the models claude-\* and any MCP tool, up to \$5\.00 a day and 2 requests a minute, and expires on 20/).waitFor();
+    await page.getByText('The same as a command').click();
+    await page.getByText(`keys add --owner ada --expires 30d --model 'claude-*' --money-per-day 5 --requests 2/m`).waitFor();
     await page.getByRole('button', { name: 'Create key' }).click();
     const key = (await page.getByRole('status').locator('code').textContent()) ?? '';
     const keys = page.getByRole('table', { name: 'Virtual keys' });
