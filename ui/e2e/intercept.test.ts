@@ -151,8 +151,8 @@ it('shows every command whole, and its words in one piece, at every width', asyn
     await other.getByRole('heading', { name: 'Container' }).waitFor();
     for (const fold of await other.locator('summary').all()) await fold.click();
     const wrong = await other.locator('pre').evaluateAll((list) => list.flatMap((pre) => {
-      const room = pre.clientWidth - 18;
-      const broken = [...pre.querySelectorAll('span')].filter((span) => span.offsetHeight > 24 && span.offsetWidth < room - 8).map((span) => span.textContent);
+      const room = pre.clientWidth - 18 - 16;
+      const broken = [...pre.querySelectorAll<HTMLElement>('.word')].filter((span) => span.offsetHeight > 24 && span.offsetWidth < room - 8).map((span) => span.textContent);
       return [...(pre.scrollWidth > pre.clientWidth || pre.scrollHeight > pre.clientHeight ? [pre.textContent] : []), ...broken];
     }));
     expect(wrong, String(width)).toEqual([]);

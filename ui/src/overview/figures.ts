@@ -77,7 +77,7 @@ export function errorsOf(totals: Overview['totals']): number {
 
 /** `3.2 %`. */
 export function percent(part: number, whole: number): string {
-  if (whole === 0) return '0 %';
+  if (whole === 0 || part === 0) return '0 %';
   const share = (part / whole) * 100;
   return `${share > 0 && share < 0.1 ? '< 0.1' : share.toFixed(share < 9.95 ? 1 : 0)} %`;
 }
