@@ -61,7 +61,7 @@ describe('the list', () => {
   });
 
   it('is a table where the window is wide, and beside a conversation it is not', async () => {
-    const table = page.getByRole('table', { name: /^Conversations: / });
+    const table = page.getByRole('table', { name: /^Conversations/ });
     expect(await table.getByRole('columnheader').allTextContents()).toEqual(['Compare', 'Conversation', 'Client', 'Model', 'Turns', 'Input', 'Output', 'Cost', 'Lasted', 'Last request']);
     const titles = () => table.getByRole('button', { name: /talk|here/ }).allTextContents().then((list) => list.map((t) => t.trim()));
     const heading = (name: string) => table.getByRole('columnheader', { name });

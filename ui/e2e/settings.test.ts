@@ -12,7 +12,7 @@ let page: Page;
 beforeAll(async () => {
   world = await World.start({ config: () => CONFIG });
   page = await world.page('/settings');
-  await page.getByText('Configuration file').waitFor();
+  await page.getByText('Configuration file', { exact: false }).first().waitFor();
 });
 
 afterAll(async () => {
