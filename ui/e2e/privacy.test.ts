@@ -8,7 +8,6 @@ import { World } from './world';
 
 let world: World;
 let page: Page;
-const main = () => page.getByRole('main');
 const editor = () => page.getByRole('textbox', { name: 'Policy', exact: true });
 const policyFile = () => join(world.home, 'policy.toml');
 
