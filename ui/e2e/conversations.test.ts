@@ -61,12 +61,34 @@ describe('the list', () => {
   });
 
   it('is a table where the window is wide, and beside a conversation it is not', async () => {
-    const table = page.getByRole('table', { name: /^Conversations: / });
+    const table = page.getByRole('table', { name: /^Conversations/ });
     expect(await table.getByRole('columnheader').allTextContents()).toEqual(['Compare', 'Conversation', 'Client', 'Model', 'Turns', 'Input', 'Output', 'Cost', 'Lasted', 'Last request']);
+    const titles = () => table.getByRole('button', { name: /talk|here/ }).allTextContents().then((list) => list.map((t) => t.trim()));
+    const heading = (name: string) => table.getByRole('columnheader', { name });
+    await heading('Turns').getByRole('button').click();
+    expect(await heading('Turns').getAttribute('aria-sort')).toBe('descending');
+    await expect.poll(titles).toEqual(['what is here?', 'another talk']);
+    await heading('Turns').getByRole('button').click();
+    await expect.poll(titles).toEqual(['another talk', 'what is here?']);
+    await page.reload();
+    await expect.poll(titles).toEqual(['another talk', 'what is here?']);
+    await heading('Last request').getByRole('button').click();
+    expect(await heading('Last request').getAttribute('aria-sort')).toBe('descending');
     await table.getByRole('button', { name: 'what is here?' }).click();
     await expect.poll(() => table.count()).toBe(0);
     await page.keyboard.press('Escape');
     await table.waitFor();
+  });
+
+  it('has a check box beside the time, also for fingers', async () => {
+    for (const hasTouch of [false, true]) {
+      const other = await world.page('/conversations', { viewport: { width: 400, height: 800 }, hasTouch });
+      const entry = other.locator('li', { hasText: 'what is here?' });
+      await entry.hover();
+      const [box, time] = await Promise.all(['.choose', '.when'].map((part) => entry.locator(part).boundingBox()));
+      expect(time!.x + time!.width, hasTouch ? 'touch' : 'mouse').toBeLessThanOrEqual(box!.x);
+      await other.context().close();
+    }
   });
 
   it('is filtered by a query in the URL', async () => {
@@ -137,7 +159,7 @@ describe('a thread', () => {
 
   it('names its figures', async () => {
     const bar = await page.locator('.thread .bar.soft').first().textContent();
-    for (const words of ['Input 2\u202f150, 93 % cached', 'Output 20', 'Cost $', 'First token', 'Duration', 'Stop: end_turn']) expect(bar).toContain(words);
+    for (const words of ['Input 2.15k, 93 % cached', 'Output 20', 'Cost $', 'First token', 'Duration', 'Stop: end_turn']) expect(bar).toContain(words);
   });
 
   it('explains what changed between two requests', async () => {

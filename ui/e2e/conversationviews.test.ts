@@ -106,7 +106,7 @@ describe('the prompt cache', () => {
     const report = page.getByRole('region', { name: 'Prompt cache' });
     await report.getByText('The cache broke once').waitFor();
     const text = (await report.textContent())!;
-    for (const words of ['2\u202f050 tokens', 'out of the system prompt', 'Turn 2: a date, time or id', '− Be brief. Now: 10:00:01', '+ Be brief. Now: 10:05:12']) expect(text).toContain(words);
+    for (const words of ['2.05k tokens', 'out of the system prompt', 'Turn 2: a date, time or id', '− Be brief. Now: 10:00:01', '+ Be brief. Now: 10:05:12']) expect(text).toContain(words);
     await toggle.press('Enter');
     expect(await report.count()).toBe(0);
     expect(world.complaints).toEqual([]);
@@ -150,7 +150,7 @@ describe('the trace', () => {
     await expect.poll(() => tree.getByRole('treeitem').count()).toBe(4);
     await tree.getByRole('treeitem', { name: /^Bash make test/ }).waitFor();
     expect(await tree.getByRole('treeitem', { name: /^claude-sonnet-4-5 .* [mµ]?s$/ }).count()).toBe(2);
-    expect(await tree.getByTitle(/claude-sonnet-4-5.*first token after.*input 2\u202f150, output 20/).count()).toBe(2);
+    expect(await tree.getByTitle(/claude-sonnet-4-5.*first token after.*input 2\.15k, output 20/).count()).toBe(2);
     expect(await page.getByLabel('Where the time went').textContent()).toMatch(/Whole time .*Model .*%.*Tools .*Waiting .*Parallel work/s);
     await tree.focus();
     await page.keyboard.press('End');

@@ -144,6 +144,41 @@ it('shows a QR code if the proxy can be reached from the network', async () => {
   }
 });
 
+it('shows every command whole, and its words in one piece, at every width', async () => {
+  for (const width of [400, 640, 1280, 1920]) {
+    const other = await world.page('/intercept', { viewport: { width, height: 900 } });
+    await card('Terminal').getByText('exec').first().waitFor();
+    await other.getByRole('heading', { name: 'Container' }).waitFor();
+    for (const fold of await other.locator('summary').all()) await fold.click();
+    const wrong = await other.locator('pre').evaluateAll((list) => list.flatMap((pre) => {
+      const room = pre.clientWidth - 18 - 16;
+      const broken = [...pre.querySelectorAll<HTMLElement>('.word')].filter((span) => span.offsetHeight > 24 && span.offsetWidth < room - 8).map((span) => span.textContent);
+      return [...(pre.scrollWidth > pre.clientWidth || pre.scrollHeight > pre.clientHeight ? [pre.textContent] : []), ...broken];
+    }));
+    expect(wrong, String(width)).toEqual([]);
+    await other.context().close();
+  }
+});
+
+it('a request for media is not one of an LLM application', async () => {
+  const fresh = await World.start({ config: () => '[media]\nallow_private = ["127.0.0.1/32"]\n' });
+  try {
+    const { url } = await fresh.api<{ url: string }>('/media/links', {
+      method: 'POST', headers: { 'content-type': 'application/json' },
+      body: JSON.stringify({ endpoint: '/proxy/stream', destination_url: `http://${fresh.origin}/film.mp4`, sealed: true }),
+    });
+    expect((await fetch(url)).status).toBe(200);
+    await fresh.recorded(1, 'listener:gateway');
+    const other = await fresh.page('/intercept');
+    const state = other.getByRole('region', { name: 'LLM application', exact: true }).getByRole('status');
+    await state.getByText('Waiting for the first request').waitFor();
+    await fresh.ask('/anthropic/v1/messages', { model: 'm', messages: [] }).catch(() => undefined);
+    await state.getByText('/v1/messages').waitFor();
+  } finally {
+    await fresh.stop();
+  }
+});
+
 it('has no errors, and fits a narrow window', async () => {
   expect([world.complaints, world.strays]).toEqual([[], []]);
   const narrow = await world.page('/intercept', { viewport: { width: 400, height: 800 } });

@@ -32,9 +32,13 @@ async function busiest(): Promise<{ index: number; count: number; total: number 
   return { index: cells.indexOf(count), count, total: cells.reduce((a, b) => a + b, 0) };
 }
 
-it('begins with the range of a young recording', async () => {
+it('begins with the whole of a young recording, which fills the charts', async () => {
   const other = await world.page('/overview');
-  await expect.poll(() => other.getByRole('button', { name: '15 min' }).getAttribute('aria-pressed')).toBe('true');
+  await expect.poll(() => other.getByRole('button', { name: 'All', exact: true }).getAttribute('aria-pressed')).toBe('true');
+  await other.getByText('the whole recording').waitFor();
+  await expect.poll(() => other.locator('.when').textContent()).toMatch(/bars of (500 ms|[125] s)/);
+  // Nothing was recorded before, with which it could be compared.
+  expect(await other.locator('.delta').count()).toBe(0);
   await other.getByRole('button', { name: '24 h' }).click();
   await expect.poll(() => new URL(other.url()).searchParams.get('range')).toBe('24h');
   await other.context().close();

@@ -12,7 +12,7 @@ let page: Page;
 beforeAll(async () => {
   world = await World.start({ config: () => CONFIG });
   page = await world.page('/settings');
-  await page.getByText('Configuration file').waitFor();
+  await page.getByText('Configuration file', { exact: false }).first().waitFor();
 });
 
 afterAll(async () => {
@@ -134,6 +134,7 @@ it('settings are found by a search, and their sections by the navigation', async
   const all = await sections.count();
   await search.fill('pinning');
   await expect.poll(() => sections.allTextContents()).toEqual(['Interception', 'Pinning bypass']);
+  expect(new URL(other.url()).searchParams.get('q')).toBe('pinning');
   expect(await other.getByLabel('Record bodies', { exact: true }).count()).toBe(0);
   await search.fill('logout');
   await expect.poll(() => sections.allTextContents()).toEqual(['Access']);
@@ -146,6 +147,52 @@ it('settings are found by a search, and their sections by the navigation', async
   await other.getByLabel('Hosts to intercept', { exact: true }).pressSequentially('a.test\nb');
   await other.getByRole('region', { name: 'Changes', exact: true }).getByText('1 change').waitFor();
   expect(await other.getByLabel('Hosts to intercept', { exact: true }).inputValue()).toBe('a.test\nb');
+  await other.context().close();
+});
+
+it('the search covers values and the keys without a field, and has an address', async () => {
+  const other = await world.page('/settings?q=bank.test');
+  // The value that an earlier test has set.
+  expect(await other.getByLabel('Hosts never intercepted', { exact: true }).inputValue()).toContain('bank.test');
+  expect(await other.locator('.setting').count()).toBe(1);
+  // From anywhere on the page.
+  await other.keyboard.press('Escape');
+  await other.getByRole('heading', { name: 'Settings', level: 1 }).click();
+  await other.keyboard.press('/');
+  await other.keyboard.press('Control+A');
+  await other.keyboard.type('playlist_ttl');
+  const keys = other.locator('#settings-other');
+  await keys.getByText('How long a playlist or manifest is kept').waitFor();
+  const { config } = await world.api<{ config: { media: { cache: { playlist_ttl: string } } } }>('/config');
+  expect(await keys.locator('.value').textContent()).toBe(config.media.cache.playlist_ttl);
+  await keys.getByRole('link', { name: 'media.cache.playlist_ttl' }).click();
+  await other.getByRole('heading', { name: '[media.cache]' }).waitFor();
+  expect(new URL(other.url()).hash).toBe('#mediacache');
+  await other.context().close();
+});
+
+it('a setting and a section have addresses, and the navigation marks where one is', async () => {
+  const other = await world.page('/settings#record.retention_age');
+  const sections = other.getByRole('navigation', { name: 'Sections' });
+  const current = () => sections.locator('[aria-current]').allTextContents();
+  await expect.poll(current).toEqual(['Recording']);
+  await expect.poll(() => other.locator('[id="record.retention_age"]').evaluate((n) => n.getBoundingClientRect().top)).toBeLessThan(200);
+  // The last sections cannot reach the top of the page.
+  for (const name of ['Doctor', 'About', 'Interception']) {
+    await sections.getByRole('link', { name }).click();
+    await expect.poll(current, { message: name }).toEqual([name]);
+  }
+  // By hand, the page decides.
+  await other.locator('.content').hover();
+  await other.mouse.wheel(0, 100_000);
+  await expect.poll(current).not.toEqual(['Interception']);
+  await other.setViewportSize({ width: 400, height: 800 });
+  await sections.getByRole('link', { name: 'Doctor' }).click();
+  await expect.poll(current).toEqual(['Doctor']);
+  await expect.poll(() => sections.getByRole('link', { name: 'Doctor' }).evaluate((n) => {
+    const [link, nav] = [n.getBoundingClientRect(), n.parentElement!.getBoundingClientRect()];
+    return link.left >= nav.left && link.right <= nav.right;
+  })).toBe(true);
   await other.context().close();
 });
 

@@ -40,7 +40,9 @@ fn media_policy(state: &AdminState) -> Option<HeaderValue> {
     let base: Uri = state.media.as_ref()?.base(gateway).parse().ok()?;
     // In a host name, these would end the directive.
     let authority = base.authority().map(|a| a.as_str()).filter(|a| !a.contains([';', ',', '@']))?;
-    HeaderValue::try_from(format!("{POLICY}; media-src 'self' {}://{authority}", base.scheme_str()?)).ok()
+    let gateway = format!("{}://{authority}", base.scheme_str()?);
+    // A browser without HLS of its own plays from memory, as `blob:`, what a script reads.
+    HeaderValue::try_from(format!("{POLICY}; media-src 'self' blob: {gateway}; connect-src 'self' {gateway}")).ok()
 }
 
 /// Handles all paths without another route: a file of the UI, or its index page.

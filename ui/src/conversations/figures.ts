@@ -1,12 +1,11 @@
 // Formats tokens, costs and totals.
-import { count } from '../lib/format';
 import type { Block, Exchange, Used } from './types';
 
-/** Short form of a token count: `950`, `9 500`, `12.3k`, `2.50M`. */
+/** A token count in three digits, so that those of a column compare: `950`, `9.50k`, `12.3k`, `156k`, `2.50M`. */
 export function tokens(n: number): string {
-  if (n < 10_000) return count(n);
-  if (n < 999_950) return `${(n / 1000).toFixed(1)}k`;
-  return `${(n / 1e6).toFixed(2)}M`;
+  if (n < 1000) return String(Math.round(n));
+  const [value, unit] = n < 999_500 ? [n / 1000, 'k'] : [n / 1e6, 'M'];
+  return `${value.toFixed(value < 9.995 ? 2 : value < 99.95 ? 1 : 0)}${unit}`;
 }
 
 /** US dollars; small amounts keep more digits. */

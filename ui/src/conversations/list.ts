@@ -7,6 +7,47 @@ export const GROUPINGS = [
 ] as const;
 export type Grouping = (typeof GROUPINGS)[number][0];
 
+/** The columns by which the table is sorted. */
+export const SORT_KEYS = ['title', 'agent', 'model', 'turns', 'input', 'output', 'cost', 'lasted', 'updated'] as const;
+export type SortKey = (typeof SORT_KEYS)[number];
+export interface Sort {
+  key: SortKey;
+  isDescending: boolean;
+}
+
+/** As the server lists them. */
+export const NEWEST: Sort = { key: 'updated', isDescending: true };
+
+const VALUES: Record<SortKey, (one: ConversationSummary) => string | number> = {
+  title: (c) => c.title.toLowerCase(), agent: (c) => c.agent.toLowerCase(), model: (c) => c.model.toLowerCase(), turns: (c) => c.turns,
+  input: (c) => c.used.input, output: (c) => c.used.output, cost: (c) => c.used.cost, lasted: (c) => c.updated - c.started, updated: (c) => c.updated,
+};
+
+/** Sorted by a column; equal ones stay in their order. */
+export function sorted<T extends ConversationSummary>(list: T[], { key, isDescending }: Sort): T[] {
+  const value = VALUES[key];
+  const order = (a: T, b: T) => {
+    const [x, y] = [value(a), value(b)];
+    return x === y ? 0 : (typeof x === 'string' ? x.localeCompare(String(y)) : x - Number(y)) * (isDescending ? -1 : 1);
+  };
+  return [...list].sort(order);
+}
+
+/** The order after a click on the heading of a column: names begin with A, figures with the largest. */
+export function nextSort(sort: Sort, key: SortKey): Sort {
+  if (sort.key === key) return { key, isDescending: !sort.isDescending };
+  return { key, isDescending: !['title', 'agent', 'model'].includes(key) };
+}
+
+/** Reads an order as it is written by `sortText`. */
+export function sortOf(text: string | null): Sort {
+  const [key = '', direction] = (text ?? '').split(' ');
+  const known = SORT_KEYS.find((k) => k === key);
+  return known ? { key: known, isDescending: direction === 'down' } : NEWEST;
+}
+
+export const sortText = ({ key, isDescending }: Sort): string => `${key} ${isDescending ? 'down' : 'up'}`;
+
 export interface Group<T> {
   title: string;
   list: T[];

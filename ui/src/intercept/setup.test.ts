@@ -4,7 +4,7 @@ import { adb, dockerRun, environment, providers, QUERIES, since } from './setup'
 
 describe('the page Intercept', () => {
   it('asks for the traffic of a card since a moment', () => {
-    expect(since('llm', 0)).toBe('listener:gateway time:>=1970-01-01T00:00:00.000Z');
+    expect(since('llm', 0)).toBe('listener:gateway -tag:(media OR mcp) time:>=1970-01-01T00:00:00.000Z');
     expect(new Set(Object.values(QUERIES)).size).toBe(6);
   });
 

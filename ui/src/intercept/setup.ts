@@ -22,7 +22,7 @@ export const QUERIES: Record<CardId, string> = {
   browser: `listener:proxy user:${BROWSERS}`,
   phone: `listener:proxy ${PHONES} -user:${BROWSERS} -${CONTAINERS}`,
   container: `listener:proxy ${CONTAINERS}`,
-  llm: 'listener:gateway',
+  llm: 'listener:gateway -tag:(media OR mcp)',
   machine: `listener:proxy client:${THIS_MACHINE} -user:* req.header.user-agent:Mozilla -${PHONES} -container:*`,
 };
 

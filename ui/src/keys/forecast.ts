@@ -8,6 +8,11 @@ export interface DaySum {
   dollars: number;
 }
 
+export interface DayParts extends DaySum {
+  /** The part of each name, and of all others last. */
+  parts: number[];
+}
+
 const DAY_MS = 86_400_000;
 /** Complete days on which a forecast is based, at most. */
 const BASIS = 14;
@@ -23,6 +28,25 @@ export function dailySums(rows: SpendRow[], since: string, until: string): DaySu
   const days: DaySum[] = [];
   for (let at = Math.max(start(since), start(until) - (MAX_DAYS - 1) * DAY_MS); at <= start(until); at += DAY_MS) days.push({ day: dayOf(at), dollars: sums.get(dayOf(at)) ?? 0 });
   return days;
+}
+
+/** The sums of days divided by the values of a column: those of `names`, and all others. */
+export function dailyParts(rows: SpendRow[], since: string, until: string, column: string, names: (string | undefined)[]): DayParts[] {
+  const days = dailySums([], since, until).map((d) => ({ ...d, parts: new Array<number>(names.length + 1).fill(0) }));
+  const byDay = new Map(days.map((d) => [d.day, d]));
+  for (const row of rows) {
+    const day = byDay.get(row.group['day'] ?? '');
+    if (!day) continue;
+    const at = names.indexOf(row.group[column]);
+    day.dollars += row.dollars;
+    day.parts[at < 0 ? names.length : at]! += row.dollars;
+  }
+  return days;
+}
+
+/** The first day that a forecast needs: that of the month, or of the complete days that it is based on. */
+export function forecastSince(now: number): string {
+  return dayOf(Math.min(start(`${dayOf(now).slice(0, 7)}-01`), start(dayOf(now)) - BASIS * DAY_MS));
 }
 
 export interface Forecast {
@@ -51,12 +75,15 @@ export function forecastOf(days: DaySum[], now: number): Forecast | null {
   return { month: spent + leftToday + perDay * rest.length, perDay, basis: complete.length, days: rest };
 }
 
-/** The day on which a budget of the month is used up at this month's pace; null if it lasts, is used up, or the month has just begun. */
+/** When a budget is used up at its pace so far: a day of this month, or a time of today (UTC); null if it lasts, is used up, or has just begun. */
 export function usedUpOn(counter: Counter, now: number): string | null {
-  if (!counter.counter.endsWith('_per_month') || counter.used >= counter.limit || counter.used <= 0) return null;
-  const begin = start(`${dayOf(now).slice(0, 7)}-01`);
+  const isMonth = counter.counter.endsWith('_per_month');
+  if (!(isMonth || counter.counter.endsWith('_per_day')) || counter.used >= counter.limit || counter.used <= 0) return null;
+  const today = dayOf(now);
+  const begin = start(isMonth ? `${today.slice(0, 7)}-01` : today);
   const elapsed = now - begin;
-  if (elapsed < DAY_MS) return null;
-  const end = dayOf(begin + (counter.limit / counter.used) * elapsed);
-  return end.slice(0, 7) === dayOf(now).slice(0, 7) ? end : null;
+  if (elapsed < (isMonth ? DAY_MS : DAY_MS / 24)) return null;
+  const end = new Date(begin + (counter.limit / counter.used) * elapsed).toISOString();
+  if (isMonth) return end.slice(0, 7) === today.slice(0, 7) ? end.slice(0, 10) : null;
+  return end.slice(0, 10) === today ? `${end.slice(11, 16)} UTC` : null;
 }

@@ -1,6 +1,6 @@
 import { expect, it } from 'vitest';
 import type { Counter, Key } from '../privacy/types';
-import { allowed, amount, budgetsOf, counterLabel, groupBudgets, limitsFrom, listed, share, tagsFromText, tagText } from './labels';
+import { allowed, amount, budgetsOf, counterLabel, groupBudgets, keyCommand, keySummary, limitsFrom, listed, share, tagsFromText, tagText } from './labels';
 
 const key = (more: Partial<Key>): Key => ({ id: 'a1', state: 'active', disabled: false, ...more });
 const counter = (more: Partial<Counter>): Counter => ({ rule: 'key', who: 'a1', counter: 'money_per_day', used: 1, limit: 4, ...more }) as Counter;
@@ -35,4 +35,16 @@ it('limits and lists are read from the fields of a form', () => {
   expect(limitsFrom({ day: '2.5', month: '', requests: '60' })).toEqual({ money_per_day: 2.5, requests: '60/m' });
   expect(limitsFrom({ day: '0', month: '7' })).toEqual({ money_per_month: 7 });
   expect(listed(' a, b\tc,')).toEqual(['a', 'b', 'c']);
+});
+
+it('a form of a key is summed up in words, and as a command', () => {
+  const empty = { owner: '', team: '', models: '', mcp: '', expires: '', day: '', month: '', requests: '' };
+  const now = Date.parse('2026-11-29T10:00:00Z');
+  expect(keySummary(empty, now)).toBe('A key without an owner. It may use any model and any MCP tool, without a limit of its own, and does not expire.');
+  expect(keyCommand(empty, 'interflow')).toBe('interflow keys add');
+  const form = { owner: "Ada L'or", team: 'search', models: 'claude-*, gpt-6', mcp: 'github', expires: '30', day: '5', month: '', requests: '60' };
+  expect(keySummary(form, now)).toBe("A key for Ada L'or in the team search. It may use the models claude-* and gpt-6 and the MCP tools github, up to $5.00 a day and 60 requests a minute, and expires on 2026-12-29.");
+  expect(keyCommand(form, 'interflow --data-dir /d')).toBe(
+    `interflow --data-dir /d keys add --owner 'Ada L'\\''or' --team search --expires 30d --model 'claude-*' --model gpt-6 --mcp github --money-per-day 5 --requests 60/m`,
+  );
 });

@@ -69,5 +69,49 @@ export function limitsFrom({ day, month, requests = '' }: { day: string; month: 
   };
 }
 
+export interface KeyForm {
+  owner: string;
+  team: string;
+  models: string;
+  mcp: string;
+  /** In days; empty for a key that does not expire. */
+  expires: string;
+  day: string;
+  month: string;
+  requests: string;
+}
+
+/** A list for a sentence: `a, b and c`. */
+const enumerated = (names: string[]): string => (names.length > 1 ? `${names.slice(0, -1).join(', ')} and ${names.at(-1)}` : (names[0] ?? ''));
+
+/** What a key will allow, in sentences. */
+export function keySummary(form: KeyForm, now: number): string {
+  const owner = form.owner.trim();
+  const uses = [
+    listed(form.models).length > 0 ? `the models ${enumerated(listed(form.models))}` : 'any model',
+    listed(form.mcp).length > 0 ? `the MCP tools ${enumerated(listed(form.mcp))}` : 'any MCP tool',
+  ];
+  const { money_per_day, money_per_month, requests } = limitsFrom(form);
+  const limits = [
+    money_per_day ? `${money(money_per_day)} a day` : '', money_per_month ? `${money(money_per_month)} a month` : '', requests ? `${requests.split('/')[0]} requests a minute` : '',
+  ].filter(Boolean);
+  const end = form.expires ? `expires on ${new Date(now + Number(form.expires) * 86_400_000).toISOString().slice(0, 10)}` : 'does not expire';
+  return `A key ${owner ? `for ${owner}` : 'without an owner'}${form.team ? ` in the team ${form.team}` : ''}. It may use ${enumerated(uses)}, ${limits.length > 0 ? `up to ${enumerated(limits)}` : 'without a limit of its own'}, and ${end}.`;
+}
+
+/** An argument of a shell. */
+const quoted = (text: string): string => (/^[\w@%+=:,./-]+$/.test(text) ? text : `'${text.replaceAll("'", `'\\''`)}'`);
+
+/** The command that creates the same key. */
+export function keyCommand(form: KeyForm, interflow: string): string {
+  const { money_per_day, money_per_month, requests } = limitsFrom(form);
+  const options: [string, string | number | undefined | null][] = [
+    ['owner', form.owner.trim()], ['team', form.team], ['expires', form.expires && `${form.expires}d`],
+    ...listed(form.models).map((name): [string, string] => ['model', name]), ...listed(form.mcp).map((name): [string, string] => ['mcp', name]),
+    ['money-per-day', money_per_day], ['money-per-month', money_per_month], ['requests', requests],
+  ];
+  return [`${interflow} keys add`, ...options.filter(([, value]) => value).map(([name, value]) => `--${name} ${quoted(String(value))}`)].join(' ');
+}
+
 /** The share that is used, in percent. */
 export const share = (c: Counter): number => (c.limit > 0 ? Math.min(100, (100 * c.used) / c.limit) : 100);

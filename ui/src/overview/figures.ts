@@ -77,13 +77,17 @@ export function errorsOf(totals: Overview['totals']): number {
 
 /** `3.2 %`. */
 export function percent(part: number, whole: number): string {
-  if (whole === 0) return '0 %';
+  if (whole === 0 || part === 0) return '0 %';
   const share = (part / whole) * 100;
   return `${share > 0 && share < 0.1 ? '< 0.1' : share.toFixed(share < 9.95 ? 1 : 0)} %`;
 }
 
+const round = (n: number) => String(Math.round(n * 10) / 10);
+
 /** A duration for an axis, without digits that say nothing. */
 export function shortDuration(micros: number): string {
+  const minutes = micros / 60e6;
+  if (minutes >= 1) return minutes < 60 ? `${round(minutes)} min` : `${round(minutes / 60)} h`;
   return micros === 0 ? '0' : duration(micros).replace(/\.0+(?= )/, '').replace(/(\.\d*?)0+(?= )/, '$1');
 }
 

@@ -82,8 +82,12 @@ describe('the time of a query', () => {
 });
 
 describe('without a choice', () => {
-  test('the range is the shortest that has the whole recording, at most a day', () => {
-    const ages: [number, string][] = [[0, '15m'], [14 * MINUTE, '15m'], [16 * MINUTE, '1h'], [2 * HOUR, '6h'], [20 * HOUR, '24h'], [9 * DAY, '24h']];
+  test('the range is the whole recording, or its last day', () => {
+    const ages: [number, string][] = [[0, 'all'], [14 * MINUTE, 'all'], [DAY, 'all'], [DAY + HOUR, '24h'], [9 * DAY, '24h']];
     for (const [age, preset] of ages) expect(presetFor(age), String(age)).toBe(preset);
+  });
+
+  test('a recording of some seconds has bars of a second', () => {
+    expect(spanOf({ preset: 'all' }, NOON + 20 * SECOND, NOON).step).toBe(SECOND);
   });
 });

@@ -85,9 +85,9 @@ export function namesRange(search: URLSearchParams): boolean {
   return search.has('range') || search.has('from');
 }
 
-/** The shortest preset, up to a day, that contains all of a recording of this age: a young one fills its charts. */
+/** The preset for a recording of this age: all of a young one, which fills its charts, and the last day of an older one. */
 export function presetFor(age: number): Preset {
-  return PRESETS.find((p) => p.length >= age && p.length <= DAY && p.length > 0)?.id ?? '24h';
+  return age <= DAY ? 'all' : '24h';
 }
 
 /** Writes a range into parameters of the URL. */

@@ -1,7 +1,7 @@
 // Aggregation of findings, highlighting, and policy templates.
 import { expect, it } from 'vitest';
 import { grouped } from './history';
-import { highlight } from './highlight';
+import { highlight, sentPieces } from './highlight';
 import { POLICY_PRESETS, withPreset } from './presets';
 import { completable } from './schema';
 
@@ -37,4 +37,13 @@ it('kinds are completed in lists and as tables', () => {
   const done = completable({ schema, kinds: ['ssn'] });
   expect(done.properties?.['except']?.items?.enum).toEqual(['ssn']);
   expect(done.properties?.['kind']?.properties?.['ssn']).toEqual({ $ref: '#/$defs/KindFile' });
+});
+
+it('what is sent is divided at the replacements, unless they do not explain it', () => {
+  const span = (type: string, start: number, end: number, replacement: string) => ({ type, start, end, replacement, confidence: 90 });
+  const spans = [span('email', 6, 9, 'EMAIL_x'), span('phone', 11, 14, 'PHONE_y')];
+  expect(sentPieces('Zoë: a@b, 030!', spans, 'Zoë: EMAIL_x, PHONE_y!')).toEqual([
+    { text: 'Zoë: ', type: '' }, { text: 'EMAIL_x', type: 'email' }, { text: ', ', type: '' }, { text: 'PHONE_y', type: 'phone' }, { text: '!', type: '' },
+  ]);
+  expect(sentPieces('Zoë: a@b, 030!', spans, 'something else')).toEqual([{ text: 'something else', type: '' }]);
 });

@@ -43,6 +43,11 @@ it('values have short texts', () => {
 describe('the search of settings', () => {
   const found = setting('record.bodies', true, { label: 'Record bodies', description: 'Whether bodies are kept.', choices: [{ value: 'all', description: 'every body' }] });
 
+  it('finds values and defaults', () => {
+    const hosts = setting('intercept.exclude', ['bank.test', '*.health.test'], { default: ['old.test'] });
+    for (const text of ['bank.test', 'health', 'old.test']) expect(isSettingFound(text, hosts, 'Interception'), text).toBe(true);
+  });
+
   it('finds names, keys, descriptions, values and the title of the group, all words of it', () => {
     for (const text of ['', 'bodies', 'record.bod', 'KEPT', 'every', 'recording bodies']) expect(isSettingFound(text, found, 'Recording'), text).toBe(true);
     for (const text of ['tls', 'bodies tls']) expect(isSettingFound(text, found, 'Recording'), text).toBe(false);

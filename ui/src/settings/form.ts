@@ -81,10 +81,10 @@ export function isFound(search: string, ...texts: (string | undefined)[]): boole
   return search.toLowerCase().split(/\s+/).every((word) => text.includes(word));
 }
 
-/** Whether a search finds a setting: by its name, its key, what it does or its values. */
+/** Whether a search finds a setting: by its name, its key, what it does, its value, its default or the values it can have. */
 export function isSettingFound(search: string, setting: Setting, title: string): boolean {
   const choices = (setting.choices ?? []).map((c) => `${c.value} ${c.description ?? ''}`);
-  return isFound(search, title, setting.label, setting.key, setting.description, ...choices);
+  return isFound(search, title, setting.label, setting.key, setting.description, shortText(setting.value), shortText(setting.default), ...choices);
 }
 
 /** Splits Markdown at its code spans: every second part is code. */
