@@ -5,6 +5,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use serde_json::{Map, Value, json};
 
+use crate::grants::user::AccountUser;
 use crate::protocol::envelope::server_meta;
 use crate::protocol::jsonrpc::{RpcError, merged};
 use crate::protocol::listen_filter::ListenFilter;
@@ -38,13 +39,14 @@ pub(crate) struct UpstreamClient {
     pub log_level: SharedLogLevel,
     pub subscriptions: Arc<Subscriptions>,
     pub user: SharedUserToken,
+    pub account_user: Option<Arc<AccountUser>>,
 }
 
 impl Default for UpstreamClient {
     fn default() -> Self {
-        let (extensions, log_level, subscriptions, user) = Default::default();
-        let capabilities = json!({});
-        Self { server: "".into(), is_stateless: false, capabilities, extensions, log_level, subscriptions, user }
+        let (extensions, log_level, subscriptions, user, account_user) = Default::default();
+        let (server, capabilities) = ("".into(), json!({}));
+        Self { server, is_stateless: false, capabilities, extensions, log_level, subscriptions, user, account_user }
     }
 }
 

@@ -138,7 +138,7 @@ impl ComponentSet {
             &local,
             &redaction.redaction,
             &approvals.approvals,
-            &limits.stage,
+            &limits,
             &guardrails.guardrails,
         )?);
         let [mcp_oauth, mcp_prepare, mcp_restore] = mcp.service.stages();

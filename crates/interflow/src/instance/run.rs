@@ -196,6 +196,7 @@ pub async fn start_with(
                 fleet_pending: fleet_pending.clone(),
                 doctor: Some(diagnosis::for_admin(config, home)),
                 llm: Some(Arc::clone(&components.gateway)),
+                mcp: Some(Arc::clone(&components.mcp)),
                 #[cfg(feature = "media")]
                 media: config.media.enabled.then(|| Arc::clone(&components.media)),
                 archive: archiver.as_ref().map(RecordArchiver::progress),
