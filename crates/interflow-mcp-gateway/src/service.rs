@@ -208,7 +208,7 @@ impl McpService {
     /// Forgets the accounts of keys that were removed or revoked.
     pub async fn forget_accounts_of_lost_keys(&self) {
         if let Err(error) = self.grants.vault.remove_of_lost_keys().await {
-            tracing::warn!(error, "cannot forget the accounts of keys that are gone");
+            tracing::warn!(error, "cannot remove accounts of lost keys");
         }
     }
 

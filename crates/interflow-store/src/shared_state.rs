@@ -51,6 +51,11 @@ pub trait GrantStore: Send + Sync {
     /// The store cannot be read, here and below.
     fn grants(&self) -> Result<Vec<StoredGrant>>;
 
+    /// Whether gateways of other machines use it, too.
+    fn is_shared(&self) -> bool {
+        false
+    }
+
     fn grant(&self, user: &str, server: &str) -> Result<Option<StoredGrant>>;
 
     /// Keeps a grant in place of the one before.

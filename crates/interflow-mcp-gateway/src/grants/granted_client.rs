@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 
-use interflow_types::{Body, Error, ErrorKind, HttpClient, Request, Response, ResponseFuture, Result, StatusCode};
+use interflow_types::{Error, ErrorKind, HttpClient, Request, Response, ResponseFuture, Result, StatusCode};
 use parking_lot::Mutex;
 
 use super::authorization_server::Challenge;
@@ -13,7 +13,7 @@ use super::user::AccountUser;
 use super::vault::Grant;
 use super::{AccountServer, MAX_REMEMBERED};
 use crate::protocol::oauth_form::INVALID_GRANT;
-use crate::upstream::access_tokens::authorized;
+use crate::upstream::access_tokens::{authorized, copy_of};
 
 /// A server, and what renews tokens for it, one request at a time for each user.
 pub(crate) struct AccountClient {
@@ -54,11 +54,7 @@ impl AccountClient {
             };
         };
         let Request { head, body } = request;
-        let again = match &body {
-            Body::Empty => Some(Body::Empty),
-            Body::Full(bytes) => Some(Body::Full(bytes.clone())),
-            _ => None,
-        };
+        let again = copy_of(&body);
         let first = Request { head: authorized(&head, &grant.access_token), body };
         let response = server.grants.http.send(first).await?;
         if response.head.status != StatusCode::UNAUTHORIZED {
@@ -98,9 +94,9 @@ impl AccountClient {
         let (server, renewal) = (&self.server, self.renewal(&user.name));
         let _alone = renewal.lock().await;
         // Another request, or another replica, may have renewed it.
-        let current = server.grants.vault.grant(user, &server.name).await.map_err(internal)?;
-        let Some(grant) = current.filter(|grant| *grant == old) else {
-            return server.grants.vault.grant(user, &server.name).await.map_err(internal);
+        let grant = match server.grants.vault.grant(user, &server.name).await.map_err(internal)? {
+            Some(same) if same == old => same,
+            other => return Ok(other),
         };
         let Some(refresh_token) = grant.refresh_token.clone() else { return Ok(None) };
         let fields =
@@ -119,7 +115,7 @@ impl AccountClient {
                 if other.is_none() {
                     tracing::info!(
                         server = &*server.name,
-                        "an account has to be connected again: its token is not renewed"
+                        "refresh token refused; account removed"
                     );
                     server.grants.vault.remove(&user.name, &server.name).await.map_err(internal)?;
                 }

@@ -10,7 +10,7 @@ use interflow_store::shared_state::{GrantStore, StoredGrant};
 use serde::{Deserialize, Serialize};
 
 use super::oauth_client::OAuthClient;
-use super::user::{AccountUser, KEY, of_key};
+use super::user::{AccountUser, KEY, LOCAL, of_key};
 use super::{KeyRingSource, now};
 use crate::session::request_state::{StateBinding, StateSealer};
 
@@ -55,11 +55,14 @@ impl GrantVault {
     /// # Errors
     /// The store cannot be read.
     pub async fn grant(&self, user: &AccountUser, server: &str) -> Result<Option<Grant>, String> {
+        if *user.name == *LOCAL && self.store.is_shared() {
+            return Err("users of several machines are not told apart without virtual keys or access tokens".to_owned());
+        }
         let names = (user.name.to_string(), server.to_owned());
         let stored = self.blocking(move |store| store.grant(&names.0, &names.1)).await?;
-        let sealed = stored.filter(|stored| stored.connected >= user.since).map(|stored| stored.sealed);
-        let opened = sealed.and_then(|sealed| self.sealer.open_bytes(&sealed, &binding(&user.name, server)));
-        Ok(opened.and_then(|text| serde_json::from_slice(&text).ok()))
+        let opened = stored.and_then(|stored| self.sealer.open_bytes(&stored.sealed, &binding(&user.name, server)));
+        let grant = opened.and_then(|text| serde_json::from_slice::<Grant>(&text).ok());
+        Ok(grant.filter(|grant| grant.connected >= user.since))
     }
 
     /// # Errors
@@ -104,7 +107,7 @@ impl GrantVault {
                 grant.user.starts_with(KEY) && !keys.iter().any(is_of)
             };
             store.grants()?.iter().filter(|grant| is_lost(grant)).try_for_each(|grant| {
-                tracing::info!(user = grant.user, server = grant.server, "removed the account of a key that is gone");
+                tracing::info!(user = grant.user, server = grant.server, "removed account of a lost key");
                 store.remove_grant(&grant.user, &grant.server).map(drop)
             })
         })

@@ -134,11 +134,8 @@ impl AuthorizedClient {
         let cached = self.cached(user.as_ref());
         let token = self.token(&cached, user.as_ref()).await?;
         let Request { head, body } = request;
-        let again = match &body {
-            Body::Empty => Body::Empty,
-            Body::Full(bytes) => Body::Full(bytes.clone()),
-            // It cannot be sent twice.
-            _ => return self.inner.send(Request { head: authorized(&head, &token), body }).await,
+        let Some(again) = copy_of(&body) else {
+            return self.inner.send(Request { head: authorized(&head, &token), body }).await;
         };
         let first = Request { head: authorized(&head, &token), body };
         let response = self.inner.send(first).await?;
@@ -161,6 +158,15 @@ impl HttpClient for UserClient {
     fn send(&self, request: Request) -> ResponseFuture<'_> {
         let user = self.1.lock().clone();
         Box::pin(self.0.send_with_token(request, user))
+    }
+}
+
+/// A body for a repetition of the request; `None` if it cannot be sent twice.
+pub(crate) fn copy_of(body: &Body) -> Option<Body> {
+    match body {
+        Body::Empty => Some(Body::Empty),
+        Body::Full(bytes) => Some(Body::Full(bytes.clone())),
+        _ => None,
     }
 }
 

@@ -13,6 +13,7 @@ use interflow_mcp_gateway::{
     AccessIdentity, AccessRefusal, AccessTokens, CallGuard, GrantFile, McpCallCounts, McpDeps, McpService,
 };
 use interflow_proxy::LocalClient;
+use interflow_store::shared_state::GrantStore;
 use interflow_types::{BoxFuture, Flow, HttpClient, RequestHead};
 
 use super::limits::LimitsComponent;
@@ -30,7 +31,7 @@ impl McpComponent {
     pub fn new(
         config: &InterflowConfig,
         home: &DataDir,
-        local: &LocalClient,
+        (local, shared_grants): (&LocalClient, Option<Arc<dyn GrantStore>>),
         redaction: &Arc<RedactionService>,
         approvals: &Arc<Approvals>,
         limits: &LimitsComponent,
@@ -45,7 +46,7 @@ impl McpComponent {
         let ring = Arc::clone(&limits.keys);
         let deps = McpDeps {
             discovered: Arc::new(local.unrecorded().filtered(Vec::new(), "mcp.server.NAME.oauth.issuer")),
-            grants: Arc::new(GrantFile(home.join("mcp-accounts.json"))),
+            grants: shared_grants.unwrap_or_else(|| Arc::new(GrantFile(home.join("mcp-accounts.json")))),
             keys: Arc::new(move || ring.ring()),
             http,
             master: master_secret(config, home)?,
