@@ -113,10 +113,7 @@ impl AccountClient {
                 // Unless another replica was faster, and the token was of use once only.
                 let other = latest.filter(|latest| *latest != grant);
                 if other.is_none() {
-                    tracing::info!(
-                        server = &*server.name,
-                        "refresh token refused; account removed"
-                    );
+                    tracing::info!(server = &*server.name, "refresh token refused; account removed");
                     server.grants.vault.remove(&user.name, &server.name).await.map_err(internal)?;
                 }
                 return Ok(other);

@@ -12,7 +12,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use interflow_codec::sse::SseParser;
 use interflow_types::{
-    Body, BodyFrame, ByteStr, CollectError, Headers, HttpClient, HttpVersion, Method, Request, RequestHead, Response,
+    Body, BodyFrame, CollectError, Headers, HttpClient, HttpVersion, Method, Request, RequestHead, Response,
     StatusCode, Url,
 };
 use serde_json::{Value, json};
@@ -20,7 +20,9 @@ use tokio::sync::{Mutex, watch};
 
 use super::access_tokens::AuthorizedClient;
 use super::event_sink::{EventSink, Listeners, ServerEvent, own_answer};
+use super::resumption::Resumption;
 use super::server_hello::{ServerHello, UpstreamClient, initialize_params};
+use super::server_url::parse_url;
 use crate::config::{McpClientCredentials, McpGrant};
 use crate::grants::granted_client::AccountClient;
 use crate::grants::link::request_error;
@@ -61,9 +63,6 @@ enum Access {
 /// How long a server may take to say whether it has no sessions. Some with sessions do not answer a request before one.
 pub(super) const DISCOVERY_WAIT: Duration = Duration::from_secs(5);
 
-/// The pause before a stream is opened again, unless the server names another, and bounds on it.
-const RECONNECT_PAUSE: Duration = Duration::from_secs(1);
-const RECONNECT_BOUNDS: [Duration; 2] = [Duration::from_millis(10), Duration::from_secs(60)];
 /// How often the stream of a response is resumed.
 const MAX_RESUMPTIONS: u32 = 1_000;
 
@@ -161,29 +160,6 @@ impl HttpSession {
             *count = settled.max(*count);
             is_more
         });
-    }
-}
-
-/// Where a stream can be resumed.
-struct Resumption {
-    last_event: Option<String>,
-    pause: Duration,
-}
-
-impl Default for Resumption {
-    fn default() -> Self {
-        Self { last_event: None, pause: RECONNECT_PAUSE }
-    }
-}
-
-impl Resumption {
-    fn note(&mut self, id: Option<&String>, retry: Option<u64>) {
-        if let Some(id) = id.filter(|id| id.len() <= MAX_SESSION_ID) {
-            self.last_event = Some(id.clone());
-        }
-        if let Some(retry) = retry {
-            self.pause = Duration::from_millis(retry).clamp(RECONNECT_BOUNDS[0], RECONNECT_BOUNDS[1]);
-        }
     }
 }
 
@@ -706,35 +682,5 @@ impl Drop for CancelOnDrop {
             let text = jsonrpc::notification("notifications/cancelled", &json!({ "requestId": id }));
             let _ = tokio::time::timeout(Duration::from_secs(5), server.notify(text, &open)).await;
         });
-    }
-}
-
-fn parse_url(text: &str) -> Result<Url, String> {
-    let wrong = |why: &str| format!("`{text}` is not the URL of a server: {why}; write https://mcp.example.com/mcp");
-    let (scheme, authority, path) = Url::split(text).map_err(|e| wrong(&e.to_string()))?;
-    if text.contains(['#', ' ']) {
-        return Err(wrong("it has a space or a fragment"));
-    }
-    let path = if path.starts_with('/') { path.to_owned() } else { format!("/{path}") };
-    Ok(Url { scheme, authority, path: ByteStr::from(path) })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn urls_of_servers_are_parsed_and_others_refused() {
-        for (text, url) in [
-            ("https://mcp.example.com/mcp", Some("https://mcp.example.com/mcp")),
-            ("http://127.0.0.1:8000", Some("http://127.0.0.1:8000/")),
-            ("https://a.test?x=1", Some("https://a.test/?x=1")),
-            ("ftp://a.test/", None),
-            ("a.test", None),
-            ("https://u@a.test/", None),
-            ("https://a.test/#x", None),
-        ] {
-            assert_eq!(parse_url(text).ok().map(|u| u.to_string()).as_deref(), url, "{text}");
-        }
     }
 }
