@@ -53,7 +53,9 @@ async def use(url):
     calls = CONTEXT.get("toolCalls")
     async with Client(url, mode="legacy", elicitation_callback=elicited) as client:
         listed = (await client.list_tools()).tools
-        if [tool.name for tool in listed] == ["connect_account"]:
+        for _ in range(3):
+            if [tool.name for tool in listed] != ["connect_account"]:
+                break
             await tried(lambda: client.call_tool("connect_account"))
             listed = (await client.list_tools()).tools
         for tool in [tool for tool in listed if tool.name != "connect_account"]:
