@@ -98,7 +98,10 @@ impl AccountClient {
             Some(same) if same == old => same,
             other => return Ok(other),
         };
-        let Some(refresh_token) = grant.refresh_token.clone() else { return Ok(None) };
+        let Some(refresh_token) = grant.refresh_token.clone() else {
+            server.grants.vault.remove(&user.name, &server.name).await.map_err(internal)?;
+            return Ok(None);
+        };
         let fields =
             [("grant_type", "refresh_token"), ("refresh_token", &*refresh_token), ("resource", &*grant.resource)];
         let renewed = match server.tokens(&grant.client, &grant.token_endpoint, &fields).await {
