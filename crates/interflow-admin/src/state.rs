@@ -13,6 +13,7 @@ use interflow_limits::{KeyStore, UsageLimiter};
 use interflow_llm_gateway::gateway::LlmGateway;
 use interflow_llm_gateway::llm_telemetry::LlmTelemetry;
 use interflow_llm_gateway::redaction::RedactionService;
+use interflow_mcp_gateway::McpService;
 #[cfg(feature = "media")]
 use interflow_media::MediaService;
 use interflow_proxy::ProxyServer;
@@ -78,6 +79,8 @@ pub struct AdminDeps {
     pub doctor: Option<DoctorFn>,
     /// The LLM gateway, if there is one.
     pub llm: Option<Arc<LlmGateway>>,
+    /// The MCP gateway, if there is one.
+    pub mcp: Option<Arc<McpService>>,
     #[cfg(feature = "media")]
     pub media: Option<Arc<MediaService>>,
     /// The state of the record's archive, if there is one.
@@ -112,6 +115,7 @@ pub struct AdminState {
     #[cfg(feature = "media")]
     pub media: Option<Arc<MediaService>>,
     pub(crate) llm: Option<Arc<LlmGateway>>,
+    pub(crate) mcp: Option<Arc<McpService>>,
     pub(crate) archive: Option<ArchiveProgressFn>,
     pub redaction: Option<Arc<RedactionService>>,
     config: ActiveConfig,
@@ -185,6 +189,7 @@ impl AdminState {
             metrics: deps.metrics,
             events_patience: config.events_write_timeout.0,
             mcp_writes: config.mcp_writes,
+            mcp: deps.mcp,
             limits: deps.limits,
             sessions,
             issuer,

@@ -28,6 +28,10 @@ config_sections! {
         /// With more tools than this, of all servers without a number of their own, a client sees a tool that searches
         /// them and those that it found. If unset, it sees all.
         pub search_tools_above: Option<usize>,
+        /// The URL at which browsers reach the gateway listener, such as `https://gateway.example.com`, for the pages on
+        /// which users connect their accounts at servers. If unset, that of `oauth.resource`; without one, the address
+        /// that the client used, if it is on this machine.
+        pub public_url: Option<String>,
         /// Access tokens of an OAuth issuer, which clients may show in place of virtual keys.
         pub oauth: Option<McpOAuthConfig>,
         /// MCP servers by name, with which the names of their tools and prompts begin at `/mcp`: `NAME__TOOL`.
@@ -48,6 +52,19 @@ config_sections! {
         pub introspection: Option<McpIntrospection>,
         /// Scopes that a token has to have, all of them.
         pub scopes: Vec<String>,
+        /// The gateway as a client of the issuer, at which users log in before they connect their accounts at servers.
+        pub login: Option<McpLogin>,
+    }
+}
+
+config_sections! {
+    /// The gateway as a client of the issuer of access tokens, with the redirect URI `/mcp-accounts/callback` at
+    /// `mcp.public_url`.
+    pub struct McpLogin {
+        /// The id of the gateway at the issuer.
+        pub client_id: String,
+        /// Its secret. A reference: `env:NAME` or `file:PATH`; or the secret itself. Unset for a public client.
+        pub client_secret: Option<String>,
     }
 }
 
@@ -213,19 +230,31 @@ pub enum McpGrant {
     ClientCredentials,
     /// The issuer gives one of the user for the access token that the client showed (RFC 8693), which needs `[mcp.oauth]`.
     TokenExchange,
+    /// Each user connects their account at the server in a browser (RFC 6749, section 4.1). The authorization server and
+    /// its endpoints are discovered.
+    AuthorizationCode,
 }
 
 /// The gateway as an OAuth client, for access tokens for a server.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct McpClientCredentials {
-    /// The issuer's token endpoint.
+    /// The issuer's token endpoint. With `authorization_code`, it is discovered.
+    #[serde(skip_serializing_if = "String::is_empty")]
     pub token_url: String,
-    /// The id of the gateway at the issuer.
+    /// The id of the gateway at the issuer. With `authorization_code`, it may be the URL of a client metadata document; if
+    /// unset, the gateway registers itself.
+    #[serde(skip_serializing_if = "String::is_empty")]
     pub client_id: String,
     /// Its secret. A reference: `env:NAME` or `file:PATH`; or the secret itself.
+    #[serde(skip_serializing_if = "String::is_empty")]
     pub client_secret: String,
-    /// Whose tokens they are: the gateway's (`client_credentials`, the default) or each user's (`token_exchange`).
+    /// The only authorization server that is used with `authorization_code`, as it names itself. Needed with
+    /// `client_secret`, which goes to no other. If unset, the first that the server names.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub issuer: Option<String>,
+    /// Whose tokens they are: the gateway's (`client_credentials`, the default) or each user's (`token_exchange`,
+    /// `authorization_code`).
     #[serde(skip_serializing_if = "McpGrant::is_default")]
     pub grant: McpGrant,
     /// Scopes that are asked for.
@@ -240,9 +269,18 @@ pub struct McpClientCredentials {
 }
 
 impl McpServerConfig {
-    /// Whether each user has access tokens of the server.
+    fn has_grant(&self, grant: McpGrant) -> bool {
+        self.oauth.as_ref().is_some_and(|oauth| oauth.grant == grant)
+    }
+
+    /// Whether users have access tokens of the server for those that they show.
     pub(crate) fn exchanges(&self) -> bool {
-        self.oauth.as_ref().is_some_and(|oauth| oauth.grant == McpGrant::TokenExchange)
+        self.has_grant(McpGrant::TokenExchange)
+    }
+
+    /// Whether users connect their accounts at the server.
+    pub(crate) fn has_accounts(&self) -> bool {
+        self.has_grant(McpGrant::AuthorizationCode)
     }
 }
 
@@ -255,11 +293,35 @@ impl McpGrant {
 impl McpClientCredentials {
     /// # Errors
     /// What is wrong, with its key.
-    pub(crate) fn check(&self) -> Result<Url, String> {
+    pub(crate) fn check(&self) -> Result<(), String> {
+        if self.grant == McpGrant::AuthorizationCode {
+            return self.check_discovered();
+        }
+        if self.issuer.is_some() {
+            return Err("oauth.issuer: it is for `authorization_code`".to_owned());
+        }
         if self.client_id.is_empty() || self.client_secret.is_empty() {
             return Err("oauth: it needs `client_id` and `client_secret`".to_owned());
         }
-        oauth_endpoint(&self.token_url).map_err(|why| format!("oauth.token_url: {why}"))
+        oauth_endpoint(&self.token_url).map(drop).map_err(|why| format!("oauth.token_url: {why}"))
+    }
+
+    pub(crate) fn of_accounts() -> Self {
+        Self { grant: McpGrant::AuthorizationCode, ..Self::default() }
+    }
+
+    /// Of `authorization_code`.
+    fn check_discovered(&self) -> Result<(), String> {
+        if !self.token_url.is_empty() || self.resource.is_some() || self.audience.is_some() {
+            return Err(
+                "oauth: `token_url`, `resource` and `audience` are discovered with `authorization_code`".to_owned()
+            );
+        }
+        if !self.client_secret.is_empty() && (self.client_id.is_empty() || self.issuer.is_none()) {
+            return Err("oauth.client_secret: it needs `client_id` and `issuer`, to which alone it goes".to_owned());
+        }
+        let issuer = self.issuer.as_deref().map_or(Ok(()), |issuer| oauth_endpoint(issuer).map(drop));
+        issuer.map_err(|why| format!("oauth.issuer: {why}"))
     }
 }
 
@@ -269,12 +331,16 @@ impl McpClientCredentials {
 /// It is none, or has no TLS.
 pub(crate) fn oauth_endpoint(text: &str) -> Result<Url, String> {
     let url = Url::of_service(text).map_err(|e| format!("`{text}` is not a URL: {e}"))?;
-    let is_local = match &url.authority.host {
-        Host::Name(name) => &**name == "localhost",
-        Host::Ip(ip) => ip.is_loopback(),
-    };
-    match url.scheme == Scheme::Http && !is_local {
+    match url.scheme == Scheme::Http && !is_local(&url) {
         true => Err("it is without TLS; http is for issuers on this machine only".to_owned()),
         false => Ok(url),
+    }
+}
+
+/// Whether a URL is of this machine.
+pub(crate) fn is_local(url: &Url) -> bool {
+    match &url.authority.host {
+        Host::Name(name) => &**name == "localhost",
+        Host::Ip(ip) => ip.is_loopback(),
     }
 }

@@ -10,6 +10,7 @@ use interflow_types::{
 
 use crate::cross_origin::{admit_page, is_of_page, preflight_response};
 use crate::exchange::{Endpoint, McpExchange};
+use crate::grants::pages;
 use crate::methods::{answer, standing_stream};
 use crate::protected_resource::{METADATA_PATH, ProtectedResource};
 use crate::protocol::header_values::VERSION_HEADER;
@@ -41,6 +42,9 @@ impl GatewayMount for McpMount {
             let is_known = rest.is_empty() || rest == PATH || rest.starts_with("/mcp/");
             let resource = self.0.settings().oauth.clone().filter(|_| is_known && self.0.has_servers())?;
             return Some(MountTarget::Serve(Arc::new(MetadataHandler(resource))));
+        }
+        if let Some(target) = pages::find(&self.0, request) {
+            return Some(target);
         }
         let rest = path.strip_prefix(PATH)?;
         let server = match rest {

@@ -8,6 +8,7 @@ use interflow_types::{Flow, RequestHead, Response, StatusCode};
 use parking_lot::Mutex;
 use serde_json::json;
 
+use crate::grants::user::AccountUser;
 use crate::protocol::client_capabilities::ClientCapabilities;
 use crate::protocol::client_message::ClientMessage;
 use crate::protocol::envelope::Envelope;
@@ -23,6 +24,9 @@ use crate::upstream::access_tokens::UserToken;
 use crate::upstream::server::McpServer;
 
 const SESSION_HEADER: &str = "mcp-session-id";
+
+/// What the holder of an access token begins with, before its subject.
+pub(crate) const TOKEN_HOLDER: &str = "token:";
 
 /// Bound on what a session's id says of the client, in bytes.
 const MAX_SEALED: usize = 2048;
@@ -116,6 +120,13 @@ pub(crate) fn stateless_holder(flow: &Flow) -> Arc<str> {
     session_holder(flow).or_else(user).unwrap_or_else(|| format!("address:{}", flow.client.peer.ip()).into())
 }
 
+/// The user of a request, for servers at which users have accounts.
+fn account_user(flow: &Flow, settings: &McpSettings) -> Option<Arc<AccountUser>> {
+    let holder = flow.extension::<McpExchange>().and_then(|exchange| exchange.holder.as_deref());
+    let subject = holder.and_then(|holder| holder.strip_prefix(TOKEN_HOLDER));
+    AccountUser::of(flow, subject, settings.public_url.as_deref())
+}
+
 /// What the requests of a client share that have this envelope.
 pub(crate) fn stateless_session(
     service: &Arc<McpService>,
@@ -129,15 +140,18 @@ pub(crate) fn stateless_session(
     let (capabilities, level) = (envelope.capabilities.to_value(), envelope.log_level.map(LogLevel::name));
     let user = flow.extension::<McpExchange>().and_then(|exchange| exchange.user.clone());
     let grant = user.as_ref().map(|user| &user.grant);
-    let named = blake3::hash(json!([holder, endpoint.0, capabilities, level, grant]).to_string().as_bytes());
+    let account_user = account_user(flow, settings);
+    let since = account_user.as_ref().map(|user| user.since);
+    let named = blake3::hash(json!([holder, endpoint.0, capabilities, level, grant, since]).to_string().as_bytes());
     let id = format!("{STATELESS_ID}{context}\0{}", named.to_hex());
     let session = match service.sessions.find_stateless(&id, &holder) {
         Ok(session) => session,
         Err(other) => {
             let other = other.filter(|other| other.id.starts_with(&format!("{STATELESS_ID}{context}\0")));
             let (endpoint, secret) = (endpoint.0.clone(), (context, &service.deps.master));
-            let session = Arc::new(McpSession::stateless(id, &holder, endpoint, secret, envelope, other.as_deref()));
-            service.begin_session(session, settings)
+            let mut session = McpSession::stateless(id, &holder, endpoint, secret, envelope, other.as_deref());
+            session.account_user = account_user;
+            service.begin_session(Arc::new(session), settings)
         }
     };
     *session.user.lock() = user;
@@ -182,7 +196,8 @@ fn session_with_id(
     context: &str,
 ) -> McpSession {
     let (holder, secret) = (session_holder(flow), (context, &service.deps.master));
-    let session = McpSession::new(id, holder, endpoint.0.clone(), secret, capabilities);
+    let mut session = McpSession::new(id, holder, endpoint.0.clone(), secret, capabilities);
+    session.account_user = account_user(flow, &service.settings());
     *session.user.lock() = flow.extension::<McpExchange>().and_then(|exchange| exchange.user.clone());
     session
 }
@@ -220,7 +235,10 @@ pub(crate) fn find_session(
         service.sessions.find(id, session_holder(flow).as_ref(), endpoint.0.as_deref(), settings.session_timeout);
     let session = session.or_else(|| resumed_session(service, settings, flow, endpoint, id));
     let user = flow.extension::<McpExchange>().and_then(|exchange| exchange.user.as_ref());
-    session.filter(|session| session.take_user(user)).ok_or_else(|| {
+    let account_user = account_user(flow, settings);
+    let is_same =
+        |session: &Arc<McpSession>| AccountUser::is_same(session.account_user.as_ref(), account_user.as_ref());
+    session.filter(|session| session.take_user(user) && is_same(session)).ok_or_else(|| {
         refusal(StatusCode::NOT_FOUND, "there is no such session, or it ended: begin one with `initialize`").into()
     })
 }

@@ -12,6 +12,7 @@ mod config;
 mod cross_origin;
 mod endpoint;
 mod exchange;
+mod grants;
 mod introspection;
 mod methods;
 mod policy;
@@ -27,13 +28,15 @@ mod upstream;
 pub use access_identity::{AccessIdentity, AccessRefusal, AccessTokenSource, AccessTokens};
 pub use config::{
     ArgumentMode, ArgumentTest, CallAction, CallRule, McpClientCredentials, McpConfig, McpGrant, McpIntrospection,
-    McpOAuthConfig, McpServerConfig,
+    McpLogin, McpOAuthConfig, McpServerConfig,
 };
 pub use endpoint::McpMount;
+pub use grants::KeyRingSource;
+pub use grants::vault::GrantFile;
 pub use protocol::client_capabilities::ClientRequestKind;
 pub use protocol::envelope::is_stateless;
 pub use protocol::header_values::RoutingFields;
 pub use protocol::responses::stateless_status;
 pub use protocol::versions::{VERSIONS, supported as supported_versions};
-pub use service::{CallGuard, McpCallCounts, McpDeps, McpService};
+pub use service::{CallGuard, McpAccount, McpCallCounts, McpDeps, McpService};
 pub use settings::McpSettings;

@@ -6,12 +6,17 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use interflow_redact::ValuePolicy;
-use interflow_types::{BoxFuture, Direction, EarlyExit, Flow, HttpClient, RequestHead};
+use interflow_store::shared_state::{GrantStore, StoredGrant};
+use interflow_types::schema::JsonSchema;
+use interflow_types::{BoxFuture, Direction, EarlyExit, Flow, HttpClient, RequestHead, Timestamp};
 use parking_lot::Mutex;
+use serde::Serialize;
 use tokio::sync::watch;
 
 use crate::access_identity::AccessTokenSource;
 use crate::config::McpConfig;
+use crate::grants::vault::GrantVault;
+use crate::grants::{Grants, KeyRingSource};
 use crate::redaction::values::Findings;
 use crate::session::client_session::McpSession;
 use crate::session::request_state::StateSealer;
@@ -60,6 +65,11 @@ pub struct McpDeps {
     /// After redaction: guards see what servers and recorder get.
     pub guard: GuardSource,
     pub tokens: AccessTokenSource,
+    /// Sends requests to URLs that servers name: never into private networks.
+    pub discovered: Arc<dyn HttpClient>,
+    /// Where the accounts of users are kept.
+    pub grants: Arc<dyn GrantStore>,
+    pub keys: KeyRingSource,
     /// The secret of the installation, the same on all replicas.
     pub master: [u8; 32],
 }
@@ -73,12 +83,22 @@ pub struct McpCallCounts {
     pub sessions: usize,
 }
 
+/// An account that a user has connected at a server. Its tokens are shown nowhere.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct McpAccount {
+    /// `key:ID`, `user:SUBJECT`, or `local` for users of this machine without either.
+    pub user: String,
+    pub server: String,
+    pub connected: Timestamp,
+}
+
 pub struct McpService {
     pub(crate) deps: McpDeps,
     settings: ArcSwap<McpSettings>,
     runtime: Arc<StdioRuntime>,
     pub(crate) sessions: SessionTable,
     pub(crate) sealer: StateSealer,
+    pub(crate) grants: Arc<Grants>,
     /// Tells the streams without a session to end.
     pub(crate) stream_ends: watch::Sender<()>,
     calls: Mutex<BTreeMap<(String, &'static str), u64>>,
@@ -132,7 +152,10 @@ impl McpService {
     /// # Errors
     /// The configuration is invalid.
     pub fn new(config: &McpConfig, deps: McpDeps) -> Result<Arc<Self>, String> {
+        let vault = GrantVault::new(Arc::clone(&deps.grants), &deps.master, Arc::clone(&deps.keys));
+        let grants = Grants::new(vault, &deps.master, Arc::clone(&deps.http), Arc::clone(&deps.discovered));
         let service = Self {
+            grants,
             sealer: StateSealer::new(&deps.master),
             stream_ends: watch::Sender::new(()),
             deps,
@@ -151,12 +174,42 @@ impl McpService {
     /// # Errors
     /// The configuration is invalid.
     pub fn compile(&self, config: &McpConfig) -> Result<McpSettings, String> {
-        McpSettings::new(config, &self.settings.load(), &self.deps.http, &self.runtime, &self.deps.tokens)
+        let deps = &self.deps;
+        McpSettings::new(config, &self.settings.load(), &deps.http, &self.runtime, &deps.tokens, &self.grants)
     }
 
     /// Activates settings. Requests in progress keep theirs; processes of servers that are gone end.
     pub fn activate(&self, settings: McpSettings) {
         self.settings.store(Arc::new(settings));
+    }
+
+    /// The accounts that users have connected at servers.
+    ///
+    /// # Errors
+    /// They cannot be read.
+    pub async fn accounts(&self) -> Result<Vec<McpAccount>, String> {
+        let stored = self.grants.vault.grants().await?;
+        let account = |StoredGrant { user, server, connected, .. }| McpAccount {
+            user,
+            server,
+            connected: Timestamp::from_secs(connected),
+        };
+        Ok(stored.into_iter().map(account).collect())
+    }
+
+    /// Forgets an account; `false` if there is none.
+    ///
+    /// # Errors
+    /// That cannot be stored.
+    pub async fn remove_account(&self, user: &str, server: &str) -> Result<bool, String> {
+        self.grants.vault.remove(user, server).await
+    }
+
+    /// Forgets the accounts of keys that were removed or revoked.
+    pub async fn forget_accounts_of_lost_keys(&self) {
+        if let Err(error) = self.grants.vault.remove_of_lost_keys().await {
+            tracing::warn!(error, "cannot remove accounts of lost keys");
+        }
     }
 
     pub fn counts(&self) -> McpCallCounts {

@@ -8,7 +8,9 @@ use interflow_limits::{MCP_SEPARATOR, check_mcp_name};
 use interflow_types::HttpClient;
 
 use crate::access_identity::AccessTokenSource;
-use crate::config::{McpConfig, McpOAuthConfig, McpServerConfig};
+use crate::config::{McpConfig, McpOAuthConfig, McpServerConfig, oauth_endpoint};
+use crate::grants::Grants;
+use crate::grants::authorization_server::origin_of;
 use crate::policy::CallRules;
 use crate::protected_resource::ProtectedResource;
 use crate::upstream::http::HttpServer;
@@ -19,6 +21,10 @@ use crate::upstream::stdio::StdioRuntime;
 #[derive(Default)]
 pub struct McpSettings {
     servers: BTreeMap<Arc<str>, Arc<McpServer>>,
+    /// Users have accounts at a server.
+    pub(crate) has_accounts: bool,
+    /// Where browsers reach the gateway, if that is configured.
+    pub(crate) public_url: Option<String>,
     /// A server is shown tokens of users.
     pub(crate) exchanges: bool,
     pub(crate) max_sessions: usize,
@@ -39,6 +45,7 @@ impl McpSettings {
         http: &Arc<dyn HttpClient>,
         runtime: &Arc<StdioRuntime>,
         tokens: &AccessTokenSource,
+        grants: &Arc<Grants>,
     ) -> Result<Self, String> {
         let max_message = usize::try_from(config.max_message.0).unwrap_or(usize::MAX);
         config.check()?;
@@ -50,7 +57,7 @@ impl McpSettings {
             let server = match same.filter(|server| server.is_made_of(own, &secrets, max_message)) {
                 Some(same) => Arc::clone(same),
                 None => {
-                    let server = McpServer::new(name.as_str().into(), own, secrets, max_message, http, runtime);
+                    let server = McpServer::new(name.as_str().into(), own, secrets, max_message, http, runtime, grants);
                     Arc::new(server.map_err(wrong)?)
                 }
             };
@@ -65,7 +72,19 @@ impl McpSettings {
         };
         let exchanges = config.server.values().any(McpServerConfig::exchanges);
         let search_tools_above = config.search_tools_above;
-        Ok(Self { exchanges, servers, max_sessions, session_timeout, max_message, search_tools_above, oauth })
+        let has_accounts = config.server.values().any(McpServerConfig::has_accounts);
+        let public_url = config.public_origin()?;
+        Ok(Self {
+            has_accounts,
+            public_url,
+            exchanges,
+            servers,
+            max_sessions,
+            session_timeout,
+            max_message,
+            search_tools_above,
+            oauth,
+        })
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -94,6 +113,22 @@ impl McpSettings {
 }
 
 impl McpConfig {
+    /// Scheme and authority at which browsers reach the gateway, if that is configured.
+    ///
+    /// # Errors
+    /// `public_url` is not such a URL.
+    fn public_origin(&self) -> Result<Option<String>, String> {
+        let Some(text) = &self.public_url else {
+            let resource = self.oauth.as_ref().and_then(|oauth| oauth_endpoint(&oauth.resource).ok());
+            return Ok(resource.map(|url| origin_of(&url)));
+        };
+        let url = oauth_endpoint(text).map_err(|why| format!("mcp.public_url: {why}"))?;
+        match url.path.as_str() {
+            "/" => Ok(Some(origin_of(&url))),
+            _ => Err("mcp.public_url: it has a path; write https://gateway.example.com".to_owned()),
+        }
+    }
+
     /// Checks what can be checked without the secrets that it refers to.
     ///
     /// # Errors
@@ -103,6 +138,7 @@ impl McpConfig {
             return Err("mcp.max_sessions: at least one is needed".into());
         }
         self.oauth.as_ref().map_or(Ok(()), McpOAuthConfig::check)?;
+        self.public_origin()?;
         for (name, server) in &self.server {
             let key = format!("mcp.server.{name}");
             check_mcp_name(name).map_err(|why| format!("{key}: {why}"))?;
@@ -126,6 +162,10 @@ impl McpConfig {
                 oauth.check().map_err(|why| format!("{key}.{why}"))?;
                 if server.exchanges() && self.oauth.is_none() {
                     return Err(format!("{key}.oauth.grant: tokens of users come by OAuth: add [mcp.oauth]"));
+                }
+                if server.has_accounts() && self.oauth.as_ref().is_some_and(|oauth| oauth.login.is_none()) {
+                    let why = "a browser has to show whose account it connects: add [mcp.oauth.login]";
+                    return Err(format!("{key}.oauth.grant: {why}"));
                 }
             }
             CallRules::new(server).map_err(|why| format!("{key}.{why}"))?;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use interflow_types::schema::JsonSchema;
 use interflow_types::{BoxFuture, Timestamp};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::error::Result;
 use crate::store::HeaderMasker;
@@ -32,6 +32,37 @@ pub struct SharedAuditLine {
     /// What the filter looks in, in lower case.
     pub search: String,
     pub line: String,
+}
+
+/// What an authorization server granted the gateway for a user at an MCP server.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StoredGrant {
+    pub user: String,
+    pub server: String,
+    /// In seconds since the Unix epoch.
+    pub connected: u64,
+    /// The tokens, which only the gateway can read.
+    pub sealed: String,
+}
+
+/// The grants of all users. Calls block, and may come from any thread.
+pub trait GrantStore: Send + Sync {
+    /// # Errors
+    /// The store cannot be read, here and below.
+    fn grants(&self) -> Result<Vec<StoredGrant>>;
+
+    /// Whether gateways of other machines use it, too.
+    fn is_shared(&self) -> bool {
+        false
+    }
+
+    fn grant(&self, user: &str, server: &str) -> Result<Option<StoredGrant>>;
+
+    /// Keeps a grant in place of the one before.
+    fn put_grant(&self, grant: &StoredGrant) -> Result<()>;
+
+    /// Forgets a grant; false if there is none.
+    fn remove_grant(&self, user: &str, server: &str) -> Result<bool>;
 }
 
 /// API tokens, login codes, ended sessions and the audit trail of all replicas. Calls block, and may come from any thread.

@@ -12,7 +12,7 @@ use interflow_host::doctor::DoctorFinding;
 use interflow_limits::{NoRedis, RedisConnector, SpendDatabase};
 use interflow_llm::CacheStoreKind;
 use interflow_rules::ActiveRules;
-use interflow_store::shared_state::IdentityStore;
+use interflow_store::shared_state::{GrantStore, IdentityStore};
 use interflow_store::{Result, StoreError};
 
 use crate::CliError;
@@ -24,6 +24,7 @@ pub const REDIS: &dyn RedisConnector = &NoRedis;
 
 pub struct FleetIdentity {
     pub store: Arc<dyn IdentityStore>,
+    pub grants: Arc<dyn GrantStore>,
     pub spend: Arc<dyn SpendDatabase>,
 }
 

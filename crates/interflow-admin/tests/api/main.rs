@@ -137,6 +137,7 @@ impl Instance {
                 vec![interflow_admin::DoctorFinding { what, state: interflow_admin::FindingState::Good, text }]
             })),
             llm: None,
+            mcp: None,
             #[cfg(feature = "media")]
             media: None,
             archive: None,

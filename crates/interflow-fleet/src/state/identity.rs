@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::time::Duration;
 
 use interflow_store::Result;
-use interflow_store::shared_state::{IdentityStore, SharedAuditLine, SharedToken};
+use interflow_store::shared_state::{GrantStore, IdentityStore, SharedAuditLine, SharedToken};
 use parking_lot::Mutex;
 use tokio_postgres::Row;
 
@@ -13,6 +13,7 @@ use crate::database::connect::TlsClientFactory;
 use crate::database::dsn::PostgresUrl;
 use crate::database::row_key::{RowKey, is_authentic};
 use crate::database::rows::clean;
+use crate::state::grants::PostgresGrants;
 use crate::state::spend::SpendStore;
 
 /// Bound on the codes that are valid at a time.
@@ -31,6 +32,11 @@ impl PostgresIdentity {
     /// A certificate cannot be read; the server does not answer; the schema cannot be made or is newer than this build.
     pub fn open(url: &PostgresUrl, tls: TlsClientFactory, key: RowKey) -> Result<Self> {
         Ok(Self { calls: DatabaseCalls::open(url, tls, Some(key.clone()))?, key, refused: Mutex::default() })
+    }
+
+    /// The grants of users of the MCP gateway, over the same connections.
+    pub fn grants(&self) -> impl GrantStore + use<> {
+        PostgresGrants(self.calls.clone())
     }
 
     /// The spend of all replicas, over the same connections.

@@ -1,5 +1,6 @@
 //! What replicas share besides flows: settings, identities, spend, pending requests, instances.
 
+pub(crate) mod grants;
 pub(crate) mod identity;
 pub(crate) mod instances;
 pub(crate) mod pending;

@@ -6,8 +6,9 @@ use interflow_types::{Body, Direction, Flow, RequestHead, Response, ResponseHead
 use serde_json::{Value, json};
 
 use super::call_context::AnsweredRequest;
-use super::{call, capabilities, listen, lists, log_messages, tasks, tool_search};
+use super::{call, capabilities, connect_account, listen, lists, log_messages, tasks, tool_search};
 use crate::exchange::{ClientView, Endpoint, McpExchange, PreparedRequest, find_session};
+use crate::grants::link_answer::with_link;
 use crate::protocol::client_message::{ClientMessage, ClientMethod, ClientRequest};
 use crate::protocol::jsonrpc::{INTERNAL_ERROR, METHOD_NOT_FOUND, RpcError, response};
 use crate::protocol::responses::{accepted, json_response, refusal, rpc_response};
@@ -55,7 +56,7 @@ async fn answer_request(
     let session = answered.session;
     let (settings, key) = (&prepared.settings, prepared.key.as_deref());
     let view = ClientView { settings, session, only: endpoint.0.as_deref(), key };
-    let id = request.id.clone();
+    let (id, is_call) = (request.id.clone(), matches!(request.method, ClientMethod::ConnectAccount(_)));
     let result = match request.method {
         ClientMethod::Initialize(version, ..) => {
             answered.service.begin_session(Arc::clone(session), &prepared.settings);
@@ -76,6 +77,7 @@ async fn answer_request(
             tasks::list(listed, view, endpoint).await
         }
         ClientMethod::SearchTools(arguments) => tool_search::search(view, &arguments).await,
+        ClientMethod::ConnectAccount(name) => connect_account::call(view, &name).await,
         ClientMethod::SetLogLevel(level) => log_messages::set_level(view, level).await,
         ClientMethod::Unknown(method) => {
             Err(RpcError::new(METHOD_NOT_FOUND, format!("the gateway has no method `{method}`")))
@@ -89,13 +91,13 @@ async fn answer_request(
         | ClientMethod::Task(..) => return call::answer(answered, prepared, request).await,
     };
     let result = match result {
-        Err(e) => {
+        Err(e) if !e.has_own_link() => {
             answered.flow.tag("mcp-error");
             Err(redact_list_error(answered, view, e).await)
         }
         result => result,
     };
-    rpc_response(session.is_stateless(), &id, result)
+    rpc_response(session.is_stateless(), &id, with_link(session, is_call, result))
 }
 
 /// The error of a list, which may be the text of the only server.

@@ -9,6 +9,7 @@ use super::call_context::{AnsweredRequest, CallContext, Delivery};
 use super::server_call::ServerCall;
 use super::server_events::ProgressTranslator;
 use crate::exchange::{McpExchange, PreparedRequest};
+use crate::grants::link_answer::with_link;
 use crate::policy::any_looks_like;
 use crate::protocol::client_message::{ClientMessage, ClientMethod, ClientRequest};
 use crate::protocol::envelope::input_required;
@@ -36,7 +37,7 @@ pub(super) async fn answer(
         Ok(start) => start,
         Err(e) => {
             answered.flow.tag("mcp-error");
-            return rpc_response(answered.session.is_stateless(), &id, Err(e));
+            return rpc_response(answered.session.is_stateless(), &id, with_link(answered.session, true, Err(e)));
         }
     };
     let (has_events, is_stateless) = (accepts_events(answered.head), answered.session.is_stateless());

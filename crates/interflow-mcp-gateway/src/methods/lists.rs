@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use super::capabilities::with_hints;
 use crate::access::{self, Offer};
 use crate::exchange::ClientView;
+use crate::grants::connect_tool;
 use crate::protocol::client_message::ListKind;
 use crate::protocol::header_values::MirroredParam;
 use crate::protocol::jsonrpc::RpcError;
@@ -45,7 +46,9 @@ pub(crate) async fn list(view: ClientView<'_>, kind: ListKind) -> Result<(String
     let CollectedLists { mut lists, failed, ttl } = collect(view, kind).await?;
     let hides_tools = kind == ListKind::Tools && hide_tools(view, &mut lists);
     let search_tool = hides_tools.then(|| serde_json::from_str(SEARCH_TOOL).ok()).flatten();
-    let items: Vec<_> = search_tool.into_iter().chain(lists.into_iter().flat_map(|(_, items)| items)).collect();
+    let connect_tools = if kind == ListKind::Tools { connect_tool::tools(view) } else { Vec::new() };
+    let own = search_tool.into_iter().chain(connect_tools);
+    let items: Vec<_> = own.chain(lists.into_iter().flat_map(|(_, items)| items)).collect();
     let result = json!({ kind.member(): items });
     let result = match view.session.is_stateless() {
         // A list without that of a server which failed is not for keeping, and one of tools that were found grows.
@@ -97,6 +100,8 @@ pub(super) async fn collect(view: ClientView<'_>, kind: ListKind) -> Result<Coll
                 let items = list.items.into_iter().filter_map(|item| offered(&server, view, kind, item)).collect();
                 lists.push((server, items));
             }
+            // What connects the account is all that there is before.
+            Err(e) if kind == ListKind::Tools && e.has_own_link() => failed.push(Arc::clone(&server.name)),
             Err(e) if view.only.is_some() => return Err(e),
             Err(e) => {
                 // The text may be the server's own.

@@ -4,6 +4,7 @@ pub(crate) mod answer;
 mod call;
 mod call_context;
 mod capabilities;
+mod connect_account;
 mod listen;
 pub(crate) mod lists;
 mod log_messages;

@@ -9,6 +9,7 @@ use tokio::sync::mpsc;
 
 use super::call_context::CallContext;
 use super::tasks::is_task;
+use crate::grants::link_answer::with_link;
 use crate::protocol::client_capabilities::ClientRequestKind;
 use crate::protocol::client_message::{ClientMethod, CompletionRef, completion_params, named_params};
 use crate::protocol::envelope::{Envelope, input_required};
@@ -66,6 +67,9 @@ impl ServerCall {
                 ClientMethod::CallTool(..) if is_task(&result) => context.begun_task(&self.name, &result).await,
                 _ => context.inspect(result).await.map(|result| self.with_cache_hints(result)),
             },
+            Err(e) if e.has_own_link() => {
+                with_link(&context.session, !matches!(self.method, ClientMethod::Task(..)), Err(e))
+            }
             Err(e) => {
                 let (vault, mut findings) = (&context.session.from_servers, Findings::new());
                 let redacted = redact_error(&context.policy, &context.server, vault, &e, &mut findings).await;

@@ -62,6 +62,8 @@ pub(crate) enum ClientMethod {
     CallTool(String, String),
     /// The arguments of the gateway's own tool, as raw JSON.
     SearchTools(String),
+    /// The name of the gateway's own tool that connects the user's account at a server.
+    ConnectAccount(String),
     GetPrompt(String, String),
     ReadResource(String),
     /// The URI of a resource whose changes the client wants to know, or does not want to know any more.
@@ -119,6 +121,7 @@ impl ClientMethod {
             | Self::List(_)
             | Self::ListTasks
             | Self::SetLogLevel(_)
+            | Self::ConnectAccount(_)
             | Self::Unknown(_) => {}
         }
     }
@@ -201,6 +204,7 @@ impl ClientRequest {
             ClientMethod::List(kind) => (kind.method(), "{}".to_owned()),
             ClientMethod::CallTool(name, arguments) => ("tools/call", named_params(name, arguments)),
             ClientMethod::SearchTools(arguments) => ("tools/call", named_params(SEARCH_TOOL, arguments)),
+            ClientMethod::ConnectAccount(name) => ("tools/call", named_params(name, "{}")),
             ClientMethod::GetPrompt(name, arguments) => ("prompts/get", named_params(name, arguments)),
             ClientMethod::ReadResource(uri) => ("resources/read", json!({ "uri": uri }).to_string()),
             ClientMethod::Subscribe(uri) => ("resources/subscribe", json!({ "uri": uri }).to_string()),

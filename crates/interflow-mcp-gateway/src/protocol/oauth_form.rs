@@ -1,35 +1,120 @@
-//! Requests to endpoints of OAuth: forms, which are answered with JSON.
+//! Requests to endpoints of OAuth: forms and JSON, which are answered with JSON.
 
 use std::time::Duration;
 
 use bytes::Bytes;
+use interflow_types::percent::encoded;
 use interflow_types::{Body, Headers, HttpClient, HttpVersion, Method, Request, RequestHead, Url};
+use serde::Deserialize;
+use serde_json::Value;
 
 /// Bound on a response, in bytes.
 const MAX_RESPONSE: usize = 64 << 10;
 const TIMEOUT: Duration = Duration::from_secs(10);
+/// The error codes that are repeated (RFC 6749, section 5.2; RFC 7591, section 3.2.2; RFC 8707, section 2).
+const CODES: [&str; 9] = [
+    "access_denied",
+    "invalid_client",
+    "invalid_client_metadata",
+    INVALID_GRANT,
+    "invalid_request",
+    "invalid_scope",
+    "invalid_target",
+    "unauthorized_client",
+    "unsupported_grant_type",
+];
+pub(crate) const INVALID_GRANT: &str = "invalid_grant";
+
+/// The response of a token endpoint. It is a secret: nothing of it is part of an error.
+#[derive(Deserialize)]
+pub(crate) struct TokenResponse {
+    pub access_token: String,
+    token_type: Option<String>,
+    pub expires_in: Option<u64>,
+    pub refresh_token: Option<String>,
+    pub id_token: Option<String>,
+}
+
+impl TokenResponse {
+    /// # Errors
+    /// It has no token that can be sent in a header field.
+    pub fn parse(raw: &[u8]) -> Result<Self, String> {
+        let none = "its response has no token";
+        let response: Self = serde_json::from_slice(raw).map_err(|_| none)?;
+        if response.access_token.is_empty() || !response.access_token.bytes().all(|b| b.is_ascii_graphic()) {
+            return Err(none.to_owned());
+        }
+        match &response.token_type {
+            Some(kind) if !kind.eq_ignore_ascii_case("bearer") => {
+                Err("its token is no bearer token (token_type)".into())
+            }
+            _ => Ok(response),
+        }
+    }
+}
+
+/// The known error code in a text.
+pub(crate) fn known_code(text: &str) -> Option<&'static str> {
+    CODES.into_iter().find(|code| *code == text)
+}
+
+/// Names and values as in a query or a form.
+pub(crate) fn form(fields: &[(&str, &str)]) -> String {
+    let fields: Vec<_> = fields.iter().map(|(name, value)| format!("{name}={}", encoded(value))).collect();
+    fields.join("&")
+}
 
 pub(crate) fn form_request(url: &Url, form: String) -> Request {
+    request(Method::POST, url, Some(("application/x-www-form-urlencoded", form)))
+}
+
+pub(crate) fn json_request(url: &Url, body: &Value) -> Request {
+    request(Method::POST, url, Some(("application/json", body.to_string())))
+}
+
+fn request(method: Method, url: &Url, body: Option<(&str, String)>) -> Request {
     let mut headers = Headers::new();
     headers.append_unchecked(b"Accept", b"application/json");
-    headers.append_unchecked(b"Content-Type", b"application/x-www-form-urlencoded");
-    let (method, version) = (Method::POST, HttpVersion::Http11);
-    let head = RequestHead { method, url: url.clone(), version, headers, protocol: None };
-    Request { head, body: Body::from(Bytes::from(form)) }
+    let body = body.map_or(Body::Empty, |(media_type, text)| {
+        headers.append_unchecked(b"Content-Type", media_type.as_bytes());
+        Body::from(Bytes::from(text))
+    });
+    let head = RequestHead { method, url: url.clone(), version: HttpVersion::Http11, headers, protocol: None };
+    Request { head, body }
 }
 
 /// The body of a successful response.
 ///
 /// # Errors
-/// Why there is none. Nothing of the response is part of it: it may have secrets.
+/// Why there is none. Nothing of the response but a known code is part of it: it may have secrets.
 pub(crate) async fn response_of(client: &dyn HttpClient, request: Request) -> Result<Bytes, String> {
+    let (status, raw) = answer_of(client, request).await?;
+    if (200..300).contains(&status) {
+        return Ok(raw);
+    }
+    let error = serde_json::from_slice::<Value>(&raw).ok();
+    let code = error.as_ref().and_then(|error| known_code(error["error"].as_str()?));
+    Err(code.map_or_else(|| format!("status {status}"), |code| format!("status {status}, {code}")))
+}
+
+/// A document; `None` if there is none at this URL.
+///
+/// # Errors
+/// Why that is not known.
+pub(crate) async fn document(client: &dyn HttpClient, url: &Url) -> Result<Option<Value>, String> {
+    let failed = |why: String| format!("{url}: {why}");
+    match answer_of(client, request(Method::GET, url, None)).await.map_err(failed)? {
+        (200, raw) => serde_json::from_slice(&raw).map(Some).map_err(|_| failed("invalid JSON".to_owned())),
+        (400..500, _) => Ok(None),
+        (status, _) => Err(failed(format!("status {status}"))),
+    }
+}
+
+async fn answer_of(client: &dyn HttpClient, request: Request) -> Result<(u16, Bytes), String> {
     let answered = async {
         let response = client.send(request).await.map_err(|e| e.to_string())?;
-        if !response.head.status.is_success() {
-            return Err(format!("status {}", response.head.status.as_u16()));
-        }
         let (raw, _) = response.body.collect(MAX_RESPONSE).await.map_err(|_| "its response broke off")?;
-        Ok(raw)
+        Ok((response.head.status.as_u16(), raw))
     };
     tokio::time::timeout(TIMEOUT, answered).await.unwrap_or_else(|_| Err("it did not answer in time".to_owned()))
 }

@@ -60,6 +60,9 @@ pub(crate) async fn redact_error(
     error: &RpcError,
     findings: &mut Findings,
 ) -> RpcError {
+    if error.has_own_link() {
+        return error.clone();
+    }
     let mode = server.config.results.unwrap_or(policy.mode);
     RpcError::new(error.code, redact_text(policy, mode, vault, &error.message, findings).await)
 }

@@ -20,6 +20,7 @@ use super::standing_events::StandingEvents;
 use super::subscriptions::Subscriptions;
 use super::wait_clock::WaitClock;
 use super::waiting_calls::{MAX_WAITING, WaitingCalls};
+use crate::grants::user::AccountUser;
 use crate::protocol::client_capabilities::ClientCapabilities;
 use crate::protocol::client_message::ListKind;
 use crate::protocol::envelope::Envelope;
@@ -67,6 +68,8 @@ pub(crate) struct McpSession {
     pub clock: WaitClock,
     /// The access token of its user, for servers that are shown one of theirs for it.
     pub user: SharedUserToken,
+    /// Its user, for servers at which users have accounts.
+    pub account_user: Option<Arc<AccountUser>>,
     http: Mutex<HashMap<Arc<str>, Arc<HttpSession>>>,
     /// Further sessions with servers, for calls at the same time.
     further_http: Mutex<Vec<(Arc<str>, Arc<HttpSession>)>>,
@@ -152,6 +155,7 @@ impl McpSession {
             log_level: SharedLogLevel::default(),
             clock: WaitClock::default(),
             user: SharedUserToken::default(),
+            account_user: None,
             http: Mutex::default(),
             further_http: Mutex::default(),
             stdio: Mutex::default(),
@@ -239,6 +243,7 @@ impl McpSession {
             subscriptions: Arc::clone(&self.subscriptions),
             tasks: Arc::clone(&self.tasks),
             user: Arc::clone(&self.user),
+            account_user: self.account_user.clone(),
         }
     }
 

@@ -90,7 +90,7 @@ impl McpServer {
             ServerTransport::Http(server) => server.hello(&session.http(self), start).await,
         };
         // That one user cannot use it says nothing of the others.
-        if hello.is_ok() || !self.config.exchanges() {
+        if hello.is_ok() || !(self.config.exchanges() || self.config.has_accounts()) {
             self.known.record(hello.as_ref().ok().cloned());
         }
         hello.map_err(|e| RpcError { message: format!("MCP server {}: {}", self.name, e.message), ..e })

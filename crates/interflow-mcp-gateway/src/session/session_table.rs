@@ -63,6 +63,11 @@ impl SessionTable {
         Err(state.sessions.values().find(is_other).cloned())
     }
 
+    pub fn for_each(&self, visit: impl FnMut(&Arc<McpSession>)) {
+        let sessions: Vec<_> = self.0.lock().sessions.values().cloned().collect();
+        sessions.iter().for_each(visit);
+    }
+
     /// Adds a session. If there are too many, the holder of the most sessions makes room with the one that it did not use
     /// for longest, so that a key cannot end the sessions of others by beginning many.
     pub fn insert(&self, session: Arc<McpSession>, most: usize) -> Insertion {

@@ -9,7 +9,7 @@ use interflow_types::{
 };
 
 use crate::access_identity::AccessRefusal;
-use crate::exchange::McpExchange;
+use crate::exchange::{McpExchange, TOKEN_HOLDER};
 use crate::service::McpService;
 use crate::upstream::access_tokens::UserToken;
 
@@ -65,7 +65,7 @@ impl Stage for OAuthStage {
             }
             // On the gateway, another name can only be that of the connection's certificate.
             flow.user = Some(identity.subject.as_str().into());
-            flow.extension_mut::<McpExchange>().holder = Some(format!("token:{}", identity.subject).into());
+            flow.extension_mut::<McpExchange>().holder = Some(format!("{TOKEN_HOLDER}{}", identity.subject).into());
             // No virtual key is needed any more.
             *flow.extension_mut() = KeyedEndpoint::default();
             RequestVerdict::Continue

@@ -16,6 +16,7 @@ use super::target::{find_target, listed_schema, tag_target};
 use crate::exchange::{
     ClientView, Endpoint, McpExchange, PreparedRequest, find_session, new_session, stateless_session,
 };
+use crate::grants::connect_tool;
 use crate::methods::tasks::TaskHandle;
 use crate::protocol::client_message::{ClientMessage, ClientMethod, ClientRequest, SEARCH_TOOL};
 use crate::protocol::header_values::RoutingFields;
@@ -103,7 +104,13 @@ async fn prepare(
     };
     let view = ClientView { settings: &settings, session: &session, only: endpoint.0.as_deref(), key: key.as_deref() };
     let (mut target, mut is_metered) = (None, true);
-    if let ClientMessage::Request(request) = &message {
+    if let ClientMessage::Request(request) = &mut message {
+        if let ClientMethod::CallTool(name, _) = &request.method
+            && connect_tool::server(view, name).is_some()
+        {
+            flow.tag(format!("mcp-tool:{name}"));
+            request.method = ClientMethod::ConnectAccount(name.clone());
+        }
         let find = || find_target(view, &request.method);
         target = match &request.method {
             ClientMethod::Task(_, id) => {

@@ -10,12 +10,11 @@ use interflow_types::{
     Body, Error, ErrorKind, HttpClient, Request, RequestHead, Response, ResponseFuture, Result, StatusCode, Url,
 };
 use parking_lot::Mutex;
-use serde::Deserialize;
 use serde_json::json;
 
 use crate::access_identity::AccessIdentity;
-use crate::config::{McpClientCredentials, McpGrant};
-use crate::protocol::oauth_form::{form_request, response_of};
+use crate::config::{McpClientCredentials, McpGrant, oauth_endpoint};
+use crate::protocol::oauth_form::{TokenResponse, form_request, response_of};
 
 const LIFETIMES: TokenPolicy = TokenPolicy {
     default_lifetime: Duration::from_secs(300),
@@ -61,13 +60,6 @@ pub(super) struct AuthorizedClient {
 /// A client for the requests of a user.
 struct UserClient(Arc<AuthorizedClient>, SharedUserToken);
 
-#[derive(Deserialize)]
-struct TokenResponse {
-    access_token: String,
-    token_type: Option<String>,
-    expires_in: Option<u64>,
-}
-
 impl AuthorizedClient {
     /// # Errors
     /// The URL is invalid.
@@ -76,10 +68,12 @@ impl AuthorizedClient {
         secret: &str,
         inner: Arc<dyn HttpClient>,
     ) -> std::result::Result<Self, String> {
-        let token_url = config.check()?;
+        config.check()?;
+        let token_url = oauth_endpoint(&config.token_url)?;
         let grant = match config.grant {
             McpGrant::ClientCredentials => "client_credentials",
             McpGrant::TokenExchange => "urn%3Aietf%3Aparams%3Aoauth%3Agrant-type%3Atoken-exchange",
+            McpGrant::AuthorizationCode => return Err("users have accounts there".to_owned()),
         };
         let mut form =
             format!("grant_type={grant}&client_id={}&client_secret={}", encoded(&config.client_id), encoded(secret));
@@ -140,11 +134,8 @@ impl AuthorizedClient {
         let cached = self.cached(user.as_ref());
         let token = self.token(&cached, user.as_ref()).await?;
         let Request { head, body } = request;
-        let again = match &body {
-            Body::Empty => Body::Empty,
-            Body::Full(bytes) => Body::Full(bytes.clone()),
-            // It cannot be sent twice.
-            _ => return self.inner.send(Request { head: authorized(&head, &token), body }).await,
+        let Some(again) = copy_of(&body) else {
+            return self.inner.send(Request { head: authorized(&head, &token), body }).await;
         };
         let first = Request { head: authorized(&head, &token), body };
         let response = self.inner.send(first).await?;
@@ -170,7 +161,17 @@ impl HttpClient for UserClient {
     }
 }
 
-fn authorized(head: &RequestHead, token: &str) -> RequestHead {
+/// A body for a repetition of the request; `None` if it cannot be sent twice.
+pub(crate) fn copy_of(body: &Body) -> Option<Body> {
+    match body {
+        Body::Empty => Some(Body::Empty),
+        Body::Full(bytes) => Some(Body::Full(bytes.clone())),
+        _ => None,
+    }
+}
+
+/// The head of a request with an access token.
+pub(crate) fn authorized(head: &RequestHead, token: &str) -> RequestHead {
     let mut head = head.clone();
     head.headers.remove("authorization");
     head.headers.append_unchecked(b"Authorization", format!("Bearer {token}").as_bytes());
@@ -182,16 +183,7 @@ async fn fetch(
     request: Request,
     exchanged: Option<Arc<str>>,
 ) -> std::result::Result<FetchedToken<String>, String> {
-    let raw = response_of(&*client, request).await?;
-    // The response is a secret: nothing of it is part of the error.
-    let TokenResponse { access_token, token_type, expires_in } =
-        serde_json::from_slice(&raw).map_err(|_| "its response has no token")?;
-    if access_token.is_empty() || !access_token.bytes().all(|b| b.is_ascii_graphic()) {
-        return Err("its response has no token".to_owned());
-    }
-    if token_type.is_some_and(|kind| !kind.eq_ignore_ascii_case("bearer")) {
-        return Err("its token is no bearer token (token_type)".to_owned());
-    }
+    let TokenResponse { access_token, expires_in, .. } = TokenResponse::parse(&response_of(&*client, request).await?)?;
     if exchanged.is_some_and(|own| *own == *access_token) {
         return Err("it gave the user's own token back, which goes to no server".to_owned());
     }

@@ -12,7 +12,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use interflow_codec::sse::SseParser;
 use interflow_types::{
-    Body, BodyFrame, ByteStr, CollectError, Headers, HttpClient, HttpVersion, Method, Request, RequestHead, Response,
+    Body, BodyFrame, CollectError, Headers, HttpClient, HttpVersion, Method, Request, RequestHead, Response,
     StatusCode, Url,
 };
 use serde_json::{Value, json};
@@ -20,8 +20,13 @@ use tokio::sync::{Mutex, watch};
 
 use super::access_tokens::AuthorizedClient;
 use super::event_sink::{EventSink, Listeners, ServerEvent, own_answer};
+use super::resumption::Resumption;
 use super::server_hello::{ServerHello, UpstreamClient, initialize_params};
-use crate::config::McpClientCredentials;
+use super::server_url::parse_url;
+use crate::config::{McpClientCredentials, McpGrant};
+use crate::grants::granted_client::AccountClient;
+use crate::grants::link::request_error;
+use crate::grants::{AccountServer, Grants};
 use crate::protocol::client_message::DISCOVER;
 use crate::protocol::header_values::{MirroredParam, routing_fields};
 use crate::protocol::jsonrpc::{self, RpcError, ServerMessage, server_error};
@@ -41,19 +46,23 @@ struct HttpServerParts {
     url: Url,
     headers: Headers,
     max_message: usize,
-    /// What gets access tokens.
-    exchange: Option<Arc<AuthorizedClient>>,
+    access: Access,
     next_id: AtomicU64,
     /// It was found to have sessions, so that it is not asked again.
     has_sessions: AtomicBool,
 }
 
+/// How requests are authorized.
+enum Access {
+    /// By fields of the configuration, if at all.
+    Fields,
+    Tokens(Arc<AuthorizedClient>),
+    Accounts(Arc<AccountClient>),
+}
+
 /// How long a server may take to say whether it has no sessions. Some with sessions do not answer a request before one.
 pub(super) const DISCOVERY_WAIT: Duration = Duration::from_secs(5);
 
-/// The pause before a stream is opened again, unless the server names another, and its bounds.
-const RECONNECT_PAUSE: Duration = Duration::from_secs(1);
-const RECONNECT_BOUNDS: [Duration; 2] = [Duration::from_millis(10), Duration::from_secs(60)];
 /// How often the stream of a response is resumed.
 const MAX_RESUMPTIONS: u32 = 1_000;
 
@@ -153,29 +162,6 @@ impl HttpSession {
     }
 }
 
-/// Where a stream can be resumed.
-struct Resumption {
-    last_event: Option<String>,
-    pause: Duration,
-}
-
-impl Default for Resumption {
-    fn default() -> Self {
-        Self { last_event: None, pause: RECONNECT_PAUSE }
-    }
-}
-
-impl Resumption {
-    fn note(&mut self, id: Option<&String>, retry: Option<u64>) {
-        if let Some(id) = id.filter(|id| id.len() <= MAX_SESSION_ID) {
-            self.last_event = Some(id.clone());
-        }
-        if let Some(retry) = retry {
-            self.pause = Duration::from_millis(retry).clamp(RECONNECT_BOUNDS[0], RECONNECT_BOUNDS[1]);
-        }
-    }
-}
-
 #[derive(Clone)]
 struct OpenSession {
     id: Option<String>,
@@ -205,26 +191,45 @@ impl HttpServer {
         headers: &BTreeMap<String, String>,
         max_message: usize,
         client: &Arc<dyn HttpClient>,
+        grants: &Arc<Grants>,
     ) -> Result<Self, String> {
         let url = parse_url(url).map_err(|why| format!("url: {why}"))?;
         let mut fields = Headers::new();
         for (field, value) in headers {
             fields.append(field, value).map_err(|_| format!("headers.{field}: invalid HTTP header field"))?;
         }
-        let exchange = oauth.map(|oauth| AuthorizedClient::new(oauth, secret, Arc::clone(client)).map(Arc::new));
-        let exchange = exchange.transpose()?;
-        let client = exchange.clone().map_or_else(|| Arc::clone(client), |own| own as Arc<dyn HttpClient>);
+        let access = match oauth {
+            None => Access::Fields,
+            Some(oauth) if oauth.grant == McpGrant::AuthorizationCode => {
+                let server = AccountServer::new(grants, name, url.clone(), oauth, secret)?;
+                Access::Accounts(AccountClient::new(server))
+            }
+            Some(oauth) => Access::Tokens(Arc::new(AuthorizedClient::new(oauth, secret, Arc::clone(client))?)),
+        };
+        let client = match &access {
+            Access::Tokens(own) => Arc::clone(own) as Arc<dyn HttpClient>,
+            Access::Fields | Access::Accounts(_) => Arc::clone(client),
+        };
         tracing::debug!("MCP server {name} at {url}");
         let next_id = AtomicU64::new(1);
         let has_sessions = AtomicBool::new(false);
-        let parts = HttpServerParts { url, headers: fields, max_message, exchange, next_id, has_sessions };
+        let parts = HttpServerParts { url, headers: fields, max_message, access, next_id, has_sessions };
         Ok(Self(Arc::new(parts), client))
     }
 
     /// As the user of a session reaches it.
     fn of(&self, session: &HttpSession) -> Self {
-        let user = |own: &Arc<AuthorizedClient>| own.of_user(Arc::clone(&session.client.user));
-        Self(Arc::clone(&self.0), self.0.exchange.as_ref().map_or_else(|| Arc::clone(&self.1), user))
+        let client = match &self.0.access {
+            Access::Fields => Arc::clone(&self.1),
+            Access::Tokens(own) => own.of_user(Arc::clone(&session.client.user)),
+            Access::Accounts(own) => own.of_user(session.client.account_user.clone()),
+        };
+        Self(Arc::clone(&self.0), client)
+    }
+
+    /// The server, if users have accounts there.
+    pub fn accounts(&self) -> Option<&AccountServer> {
+        if let Access::Accounts(own) = &self.0.access { Some(own.server()) } else { None }
     }
 
     /// # Errors
@@ -296,19 +301,32 @@ impl HttpServer {
         }
         let begin = async {
             let has_sessions = self.0.has_sessions.swap(false, Relaxed);
-            if !has_sessions && let Some(hello) = self.discover(&session.client).await {
-                return Ok(OpenSession { id: None, hello });
+            let mut needed = None;
+            if !has_sessions {
+                match self.discover(&session.client).await {
+                    Ok(Some(hello)) => return Ok(OpenSession { id: None, hello }),
+                    Ok(None) => {}
+                    Err(e) => needed = Some(e),
+                }
             }
             let id = self.0.next_id.fetch_add(1, Relaxed);
             let text = jsonrpc::request(id, "initialize", &initialize_params(&session.client.capabilities));
             let (session_id, result) =
-                self.exchange(id, text, &[], None, None).await.map_err(|failure| match failure {
-                    Failure::Rpc(e) => e,
-                    Failure::SessionGone => RpcError::server("there is no MCP server at its URL: status 404"),
+                self.exchange(id, text, &[], None, None).await.map_err(|failure| match (failure, needed) {
+                    // A server without sessions does not know the request.
+                    (Failure::Rpc(e), Some(needed)) => {
+                        if e.has_own_link() {
+                            e
+                        } else {
+                            needed
+                        }
+                    }
+                    (Failure::Rpc(e), None) => e,
+                    (Failure::SessionGone, _) => RpcError::server("there is no MCP server at its URL: status 404"),
                 })?;
             let open = OpenSession { id: session_id, hello: ServerHello::parse(&result)? };
             let text = jsonrpc::notification("notifications/initialized", &json!({}));
-            self.notify(text, &open).await.map_err(|e| RpcError::server(e.to_string()))?;
+            self.notify(text, &open).await.map_err(|e| request_error(&e))?;
             if let Some(params) = session.client.log_level_params(&open.hello) {
                 let id = self.0.next_id.fetch_add(1, Relaxed);
                 let text = jsonrpc::request(id, log_level::SET_LEVEL, &params);
@@ -327,21 +345,25 @@ impl HttpServer {
     }
 
     /// What the server says of itself, if it has no sessions. Any other answer, or none, means that it has.
-    async fn discover(&self, client: &UpstreamClient) -> Option<ServerHello> {
+    ///
+    /// # Errors
+    /// The user has to connect their account before it is known.
+    async fn discover(&self, client: &UpstreamClient) -> Result<Option<ServerHello>, RpcError> {
         let open = OpenSession { id: None, hello: ServerHello::stateless() };
         for _ in 0..2 {
             let id = self.0.next_id.fetch_add(1, Relaxed);
             let text = jsonrpc::request(id, DISCOVER, &client.params(&open.hello, "{}", None));
             let fields = routing_fields(DISCOVER, "{}", &[]);
             let answered = self.exchange(id, text, &fields, Some(&open), None);
-            match tokio::time::timeout(DISCOVERY_WAIT, answered).await.ok()? {
-                Ok((_, result)) => return ServerHello::parse_discovery(&result),
+            match tokio::time::timeout(DISCOVERY_WAIT, answered).await {
+                Ok(Ok((_, result))) => return Ok(ServerHello::parse_discovery(&result)),
                 // It has the version after all, as it says itself.
-                Err(Failure::Rpc(e)) if e.supports(STATELESS) => {}
-                Err(_) => break,
+                Ok(Err(Failure::Rpc(e))) if e.supports(STATELESS) => {}
+                Ok(Err(Failure::Rpc(e))) if e.has_own_link() => return Err(e),
+                Ok(Err(_)) | Err(_) => break,
             }
         }
-        None
+        Ok(None)
     }
 
     /// Sends a message that is not answered.
@@ -391,7 +413,7 @@ impl HttpServer {
         sink: Option<&EventSink>,
     ) -> Result<(Option<String>, String), Failure> {
         let request = self.routed_request(text, fields, open)?;
-        let response = self.1.send(request).await.map_err(|e| RpcError::server(e.to_string()))?;
+        let response = self.1.send(request).await.map_err(|e| request_error(&e))?;
         let status = response.head.status;
         if status == StatusCode::NOT_FOUND && open.is_none_or(|open| open.id.is_some()) {
             return Err(Failure::SessionGone);
@@ -559,7 +581,7 @@ impl HttpServer {
             let invalid = |_| RpcError::server("the id of its event is not a valid HTTP header value");
             request.head.headers.append("Last-Event-ID", id).map_err(invalid)?;
         }
-        let response = self.1.send(request).await.map_err(|e| RpcError::server(e.to_string()))?;
+        let response = self.1.send(request).await.map_err(|e| request_error(&e))?;
         let headers = &response.head.headers;
         let media_type = headers.get_str("content-type").unwrap_or_default().to_ascii_lowercase();
         let is_stream = response.head.status.is_success() && media_type.trim_start().starts_with("text/event-stream");
@@ -666,35 +688,5 @@ impl Drop for CancelOnDrop {
             let text = jsonrpc::notification("notifications/cancelled", &json!({ "requestId": id }));
             let _ = tokio::time::timeout(Duration::from_secs(5), server.notify(text, &open)).await;
         });
-    }
-}
-
-fn parse_url(text: &str) -> Result<Url, String> {
-    let wrong = |why: &str| format!("`{text}` is not the URL of a server: {why}; write https://mcp.example.com/mcp");
-    let (scheme, authority, path) = Url::split(text).map_err(|e| wrong(&e.to_string()))?;
-    if text.contains(['#', ' ']) {
-        return Err(wrong("it has a space or a fragment"));
-    }
-    let path = if path.starts_with('/') { path.to_owned() } else { format!("/{path}") };
-    Ok(Url { scheme, authority, path: ByteStr::from(path) })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn urls_of_servers_are_parsed_and_others_refused() {
-        for (text, url) in [
-            ("https://mcp.example.com/mcp", Some("https://mcp.example.com/mcp")),
-            ("http://127.0.0.1:8000", Some("http://127.0.0.1:8000/")),
-            ("https://a.test?x=1", Some("https://a.test/?x=1")),
-            ("ftp://a.test/", None),
-            ("a.test", None),
-            ("https://u@a.test/", None),
-            ("https://a.test/#x", None),
-        ] {
-            assert_eq!(parse_url(text).ok().map(|u| u.to_string()).as_deref(), url, "{text}");
-        }
     }
 }

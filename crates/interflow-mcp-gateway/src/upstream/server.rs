@@ -11,6 +11,7 @@ use super::http::HttpServer;
 use super::known_capabilities::KnownCapabilities;
 use super::stdio::{StdioRuntime, StdioServer};
 use crate::config::{ArgumentMode, McpServerConfig};
+use crate::grants::{AccountServer, Grants};
 use crate::policy::CallRules;
 
 /// A server with its connection.
@@ -64,11 +65,12 @@ impl McpServer {
         max_message: usize,
         http: &Arc<dyn HttpClient>,
         runtime: &Arc<StdioRuntime>,
+        grants: &Arc<Grants>,
     ) -> Result<Self, String> {
         let transport = match (&config.url, &config.command) {
             (Some(url), None) => {
                 let oauth = (config.oauth.as_ref(), secrets.oauth.as_str());
-                ServerTransport::Http(HttpServer::new(&name, url, oauth, &secrets.values, max_message, http)?)
+                ServerTransport::Http(HttpServer::new(&name, url, oauth, &secrets.values, max_message, http, grants)?)
             }
             (None, Some(command)) => {
                 let runtime = Arc::clone(runtime);
@@ -79,6 +81,11 @@ impl McpServer {
         };
         let (rules, config, known) = (CallRules::new(config)?, config.clone(), KnownCapabilities::default());
         Ok(Self { name, config, rules, secrets, max_message, transport, known })
+    }
+
+    /// The server, if users have accounts there.
+    pub fn accounts(&self) -> Option<&AccountServer> {
+        if let ServerTransport::Http(server) = &self.transport { server.accounts() } else { None }
     }
 
     /// Whether it was made of the same, so that it can be kept with its connections.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use serde_json::{Map, Value, json};
 
+use crate::grants::user::AccountUser;
 use crate::protocol::envelope::server_meta;
 use crate::protocol::jsonrpc::{RpcError, merged};
 use crate::protocol::listen_filter::ListenFilter;
@@ -39,13 +40,14 @@ pub(crate) struct UpstreamClient {
     pub subscriptions: Arc<Subscriptions>,
     pub tasks: Arc<Subscriptions>,
     pub user: SharedUserToken,
+    pub account_user: Option<Arc<AccountUser>>,
 }
 
 impl Default for UpstreamClient {
     fn default() -> Self {
-        let (extensions, log_level, subscriptions, tasks, user) = Default::default();
-        let (server, capabilities) = ("".into(), json!({}));
-        Self { server, is_stateless: false, capabilities, extensions, log_level, subscriptions, tasks, user }
+        let (extensions, log_level, subscriptions, tasks, user, account_user) = Default::default();
+        let (server, capabilities, is_stateless) = ("".into(), json!({}), false);
+        Self { server, is_stateless, capabilities, extensions, log_level, subscriptions, tasks, user, account_user }
     }
 }
 

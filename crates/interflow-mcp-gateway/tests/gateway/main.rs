@@ -1,5 +1,6 @@
 //! The MCP gateway in a running proxy, with servers over HTTP and standard streams.
 
+mod accounts;
 mod asking;
 mod completion;
 mod eras;
@@ -22,10 +23,11 @@ mod url_elicitation;
 mod users;
 mod web_pages;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
-use interflow_mcp_gateway::{McpConfig, McpDeps, McpMount, McpService};
+use interflow_limits::KeyStore;
+use interflow_mcp_gateway::{GrantFile, McpConfig, McpDeps, McpMount, McpService};
 use interflow_proxy::LocalClient;
 use interflow_redact::{AdditionalDetectors, RedactMode, Redactor, ValuePolicy};
 use interflow_testkit::{Answer, Origin, Wire};
@@ -78,8 +80,13 @@ impl Gate {
     }
 
     pub async fn without_session(path: &str, config: &str) -> Self {
+        Self::with_accounts(path, config, "/nowhere/accounts.json".as_ref(), &accounts::no_keys()).await
+    }
+
+    /// With accounts in this file, and these virtual keys.
+    pub async fn with_accounts(path: &str, config: &str, accounts: &Path, keys: &Arc<KeyStore>) -> Self {
         let config: McpConfig = toml::from_str::<toml::Table>(config).unwrap()["mcp"].clone().try_into().unwrap();
-        let local = LocalClient::default();
+        let (local, ring) = (LocalClient::default(), Arc::clone(keys));
         let asked = Arc::<Mutex<Vec<String>>>::default();
         let seen = Arc::clone(&asked);
         let deps = McpDeps {
@@ -100,15 +107,20 @@ impl Gate {
                 })
             }),
             admit: Box::new(|_| Box::pin(async { Ok(()) })),
-            shows_key: Box::new(|_| false),
+            shows_key: Box::new(|head| accounts::shown_key(head).is_some()),
             count: Box::new(|_, _| ()),
             guard: Box::new(|_, _| None),
             tokens: Box::new(|_, _| Ok(Arc::new(users::SignedTokens))),
+            discovered: Arc::new(local.unrecorded().filtered(Vec::new(), "none")),
+            grants: Arc::new(GrantFile(accounts.to_owned())),
+            keys: Arc::new(move || ring.ring()),
             master: [7; 32],
         };
         let service = McpService::new(&config, deps).unwrap();
         let mount = Arc::new(McpMount(Arc::clone(&service)));
-        let proxy = Proxy::with_components(&[], service.stages().into(), vec![mount], local, |_| ());
+        let [oauth, prepare, restore] = service.stages();
+        let stages = vec![oauth, Arc::new(accounts::KeyStage(Arc::clone(keys))), prepare, restore];
+        let proxy = Proxy::with_components(&[], stages, vec![mount], local, |_| ());
         Self { proxy, service, asked, capabilities: Value::Null, path: path.into(), session: String::new() }
     }
 
@@ -143,7 +155,9 @@ impl Gate {
     pub async fn send(&self, method: &str, fields: &str, body: &str) -> Answer {
         let mut wire = Wire::connect(self.proxy.gateway()).await.unwrap();
         let (path, length) = (&self.path, body.len());
-        let head = format!("{method} {path} HTTP/1.1\r\nHost: gate\r\nContent-Length: {length}\r\n{fields}\r\n{body}");
+        let host = self.proxy.gateway();
+        let head =
+            format!("{method} {path} HTTP/1.1\r\nHost: {host}\r\nContent-Length: {length}\r\n{fields}\r\n{body}");
         wire.send(head).await.unwrap();
         wire.answer_to(method).await.unwrap()
     }

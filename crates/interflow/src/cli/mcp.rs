@@ -7,12 +7,13 @@ use std::time::Instant;
 use interflow_admin::mcp::{self, RemoteToolCall, WAIT_POLL, WaitCall, WriteAccess};
 use interflow_host::data_dir::DataDir;
 use interflow_store::FlowStore;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::CliError;
 use crate::cli::flows::open_for_reading;
-use crate::cli::operations::{InstanceApi, Operations as _};
-use crate::cli::output::{print, print_json};
+use crate::cli::operations::{InstanceApi, OperationId, Operations as _};
+use crate::cli::output::{format_table, member, print, print_json};
+use crate::cli::tokens::day;
 use crate::instance::config::InterflowConfig;
 
 /// Maximum message size, in bytes.
@@ -29,6 +30,12 @@ pub struct McpArgs {
     /// Print what the rules of an MCP server of the gateway decide on a call of a tool, and exit. The arguments are JSON.
     #[arg(long, num_args = 2..=3, value_names = ["SERVER", "TOOL", "ARGUMENTS"], conflicts_with_all = ["http", "write"])]
     pub check: Vec<String>,
+    /// Print the accounts that users have connected at the gateway's MCP servers, and exit.
+    #[arg(long, conflicts_with_all = ["http", "write", "check"])]
+    pub accounts: bool,
+    /// Forget the account of a user at an MCP server, and exit.
+    #[arg(long, num_args = 2, value_names = ["SERVER", "USER"], conflicts_with_all = ["http", "write", "check", "accounts"])]
+    pub disconnect: Vec<String>,
 }
 
 /// Serves until stdin is closed.
@@ -39,6 +46,15 @@ pub fn run(args: &McpArgs, config: &InterflowConfig, home: &DataDir) -> Result<(
     if let [server, tool, arguments @ ..] = args.check.as_slice() {
         let arguments = arguments.first().map_or("{}", String::as_str);
         print(&format!("{}\n", config.mcp.explain_call(server, tool, arguments)?));
+        return Ok(());
+    }
+    if args.accounts {
+        return accounts(home);
+    }
+    if let [server, user] = args.disconnect.as_slice() {
+        let call = OperationId::RemoveMcpAccount.call().body(json!({ "server": server, "user": user }));
+        InstanceApi::require(home)?.call(&call)?;
+        print(&format!("the account of {user} at {server} is forgotten\n"));
         return Ok(());
     }
     let store = open_for_reading(config, home)?;
@@ -123,6 +139,16 @@ fn forward_to_instance(call: &RemoteToolCall, home: &DataDir) -> Result<Value, S
     let none = "this needs a running instance: ask the operator to start `interflow run`";
     let api = InstanceApi::for_instance(home).map_err(message)?.ok_or(none)?;
     api.call(call.call()).map_err(message)
+}
+
+fn accounts(home: &DataDir) -> Result<(), CliError> {
+    let listed = InstanceApi::require(home)?.call(&OperationId::ListMcpAccounts.call())?;
+    let row = |account: &Value| vec![member(account, "server"), member(account, "user"), day(&account["connected"])];
+    let header = ["SERVER", "USER", "CONNECTED"].map(str::to_owned).to_vec();
+    let rows: Vec<_> =
+        std::iter::once(header).chain(listed["accounts"].as_array().into_iter().flatten().map(row)).collect();
+    print(&format_table(&rows, &[]));
+    Ok(())
 }
 
 fn settings(home: &DataDir) -> Result<(), CliError> {

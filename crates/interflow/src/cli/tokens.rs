@@ -135,7 +135,7 @@ fn table(tokens: &[Value]) -> String {
 }
 
 /// The day of a time in microseconds; `never` if it is absent.
-fn day(micros: &Value) -> String {
+pub(super) fn day(micros: &Value) -> String {
     let at = micros.as_u64().map(Timestamp::from_micros);
     let text = at.and_then(|at| jiff::Timestamp::from_second(i64::try_from(at.secs()).ok()?).ok());
     text.map_or_else(|| "never".to_owned(), |t| t.to_string()[..10].to_owned())

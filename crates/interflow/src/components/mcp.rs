@@ -8,14 +8,15 @@ use interflow_approvals::Approvals;
 use interflow_codec::prometheus::MetricsPage;
 use interflow_host::data_dir::DataDir;
 use interflow_llm_gateway::guardrails::{GuardrailService, McpCallGuards};
-use interflow_llm_gateway::limits::LimitStage;
 use interflow_llm_gateway::redaction::RedactionService;
 use interflow_mcp_gateway::{
-    AccessIdentity, AccessRefusal, AccessTokens, CallGuard, McpCallCounts, McpDeps, McpService,
+    AccessIdentity, AccessRefusal, AccessTokens, CallGuard, GrantFile, McpCallCounts, McpDeps, McpService,
 };
 use interflow_proxy::LocalClient;
+use interflow_store::shared_state::GrantStore;
 use interflow_types::{BoxFuture, Flow, HttpClient, RequestHead};
 
+use super::limits::LimitsComponent;
 use super::redaction::master_secret;
 use super::{ApplyFn, Component};
 use crate::instance::config::InterflowConfig;
@@ -30,19 +31,23 @@ impl McpComponent {
     pub fn new(
         config: &InterflowConfig,
         home: &DataDir,
-        local: &LocalClient,
+        (local, shared_grants): (&LocalClient, Option<Arc<dyn GrantStore>>),
         redaction: &Arc<RedactionService>,
         approvals: &Arc<Approvals>,
-        limits: &Arc<LimitStage>,
+        limits: &LimitsComponent,
         guardrails: &Arc<GuardrailService>,
     ) -> Result<Self, String> {
         check_policies(config)?;
         let guardrails = Arc::clone(guardrails);
-        let (limits, keys) = (Arc::clone(limits), Arc::clone(limits));
+        let (admission, keys) = (Arc::clone(&limits.stage), Arc::clone(&limits.stage));
         let (approvals, policies, counts) = (Arc::clone(approvals), Arc::clone(redaction), Arc::clone(redaction));
         let http: Arc<dyn HttpClient> = Arc::new(local.unrecorded());
         let issuer = Arc::clone(&http);
+        let ring = Arc::clone(&limits.keys);
         let deps = McpDeps {
+            discovered: Arc::new(local.unrecorded().filtered(Vec::new(), "mcp.server.NAME.oauth.issuer")),
+            grants: shared_grants.unwrap_or_else(|| Arc::new(GrantFile(home.join("mcp-accounts.json")))),
+            keys: Arc::new(move || ring.ring()),
             http,
             master: master_secret(config, home)?,
             tokens: Box::new(move |name, audience| {
@@ -51,8 +56,8 @@ impl McpComponent {
             }),
             review: Box::new(move |flow, head, reason| Box::pin(approvals.review(flow, head, reason))),
             admit: Box::new(move |flow| {
-                let limits = Arc::clone(&limits);
-                Box::pin(async move { limits.admit_mcp_call(flow).await })
+                let admission = Arc::clone(&admission);
+                Box::pin(async move { admission.admit_mcp_call(flow).await })
             }),
             shows_key: Box::new(move |head| keys.shows_virtual_key(head)),
             policy: Box::new(move |flow, name| policies.value_policy(flow, name)),

@@ -33,6 +33,7 @@ use interflow_mcp_gateway::{McpMount, McpService};
 use interflow_media::{MediaMount, MediaService};
 use interflow_proxy::dns::{AddressNames, DnsNamesStage};
 use interflow_proxy::{LocalClient, ProxyServer};
+use interflow_store::shared_state::GrantStore;
 use interflow_types::{GatewayMount, Stage};
 
 use crate::CliError;
@@ -85,6 +86,8 @@ pub fn named_files(config: &InterflowConfig, home: &DataDir) -> Vec<PathBuf> {
 pub struct ComponentDeps<'a> {
     pub store: Option<&'a Arc<RecordStore>>,
     pub spend: Option<Arc<SpendLedger>>,
+    /// Where replicas share the grants of MCP users, if they share a store.
+    pub grants: Option<Arc<dyn GrantStore>>,
 }
 
 pub struct ComponentSet {
@@ -135,10 +138,10 @@ impl ComponentSet {
         let mcp = Arc::new(McpComponent::new(
             config,
             home,
-            &local,
+            (&local, deps.grants.clone()),
             &redaction.redaction,
             &approvals.approvals,
-            &limits.stage,
+            &limits,
             &guardrails.guardrails,
         )?);
         let [mcp_oauth, mcp_prepare, mcp_restore] = mcp.service.stages();

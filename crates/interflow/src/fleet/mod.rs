@@ -17,7 +17,7 @@ use interflow_host::data_dir::DataDir;
 use interflow_limits::{RedisConnector, SpendDatabase};
 use interflow_rules::ActiveRules;
 use interflow_store::Result;
-use interflow_store::shared_state::{CarryOutFn, IdentityStore, SharedPending};
+use interflow_store::shared_state::{CarryOutFn, GrantStore, IdentityStore, SharedPending};
 
 pub use access::{open_store, read_store};
 pub use diagnosis::{redis_findings, store_findings};
@@ -30,9 +30,10 @@ use crate::instance::config::InterflowConfig;
 /// The client of Redis servers.
 pub const REDIS: &dyn RedisConnector = &RedisConnections;
 
-/// Where replicas share API tokens, the audit trail and the spend.
+/// Where replicas share API tokens, the audit trail, the grants of MCP users and the spend.
 pub struct FleetIdentity {
     pub store: Arc<dyn IdentityStore>,
+    pub grants: Arc<dyn GrantStore>,
     pub spend: Arc<dyn SpendDatabase>,
 }
 
@@ -60,8 +61,8 @@ pub fn shared_address(config: &InterflowConfig) -> Result<Option<String>> {
 pub fn open_identity(config: &InterflowConfig, home: &DataDir) -> Result<Option<FleetIdentity>> {
     let Some(url) = shared_url(&config.record)? else { return Ok(None) };
     let store = PostgresIdentity::open(&url, store_tls::client, access::row_key(home)?)?;
-    let spend = Arc::new(store.spend());
-    Ok(Some(FleetIdentity { store: Arc::new(store), spend }))
+    let (spend, grants) = (Arc::new(store.spend()), Arc::new(store.grants()));
+    Ok(Some(FleetIdentity { store: Arc::new(store), grants, spend }))
 }
 
 /// The spend of all replicas, if their store is shared.

@@ -143,11 +143,13 @@ pub async fn start_with(
     let reload_status = Arc::new(ReloadStatus::default());
     // Before the components read the files.
     let mut settings = SettingsSync::start(config, home, &reload_status).await?;
-    let (shared, spend) = fleet::open_identity(config, home)?.map(|identity| (identity.store, identity.spend)).unzip();
+    let identity = fleet::open_identity(config, home)?;
+    let grants = identity.as_ref().map(|identity| Arc::clone(&identity.grants));
+    let (shared, spend) = identity.map(|identity| (identity.store, identity.spend)).unzip();
     let shared = shared.map(|store| SharedIdentity { store, replica: config.fleet.replica_name() });
     let spend = spend_ledger(config, home, spend);
     spend.keep_sending();
-    let parts = ComponentDeps { store: store.as_ref(), spend: Some(spend) };
+    let parts = ComponentDeps { store: store.as_ref(), spend: Some(spend), grants };
     let components = Arc::new(build_components(config, home, &parts, &mut settings).await?);
     let parts = ServerDeps {
         ca,
@@ -196,6 +198,7 @@ pub async fn start_with(
                 fleet_pending: fleet_pending.clone(),
                 doctor: Some(diagnosis::for_admin(config, home)),
                 llm: Some(Arc::clone(&components.gateway)),
+                mcp: Some(Arc::clone(&components.mcp)),
                 #[cfg(feature = "media")]
                 media: config.media.enabled.then(|| Arc::clone(&components.media)),
                 archive: archiver.as_ref().map(RecordArchiver::progress),

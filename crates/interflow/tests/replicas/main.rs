@@ -3,6 +3,7 @@
 //! Needs PostgreSQL, which `make test` installs where it can. Without it these tests print a note and return.
 #![cfg(unix)]
 
+mod accounts;
 mod archive;
 mod faults;
 mod identity;

@@ -99,7 +99,7 @@ fn what_was_shared_by_an_earlier_version_is_accepted_when_its_tables_are_migrate
     // As the version before left it.
     database.sql(
         "ALTER TABLE interflow.settings DROP COLUMN mac; ALTER TABLE interflow.api_tokens DROP COLUMN mac; \
-         DROP TABLE interflow.ended_sessions; \
+         DROP TABLE interflow.ended_sessions, interflow.mcp_grants; \
          DELETE FROM interflow.refinery_schema_history WHERE version >= 15",
     );
     // A replica that has nothing of its own.

@@ -264,5 +264,12 @@ pub(crate) async fn revoke_key(State(state): State<Arc<AdminState>>, Path(id): P
     let keys = limit_deps(&state)?.keys;
     let key = id.clone();
     let revoke = move |turn: &EditTurn| keys.revoke(turn, &key).map_err(|e| ApiError::internal(e.to_string()));
-    if run_edit(&state, revoke).await? { Ok(StatusCode::NO_CONTENT) } else { Err(no_key(&id)) }
+    if !run_edit(&state, revoke).await? {
+        return Err(no_key(&id));
+    }
+    if let Some(mcp) = &state.mcp {
+        // Those that remain are of no use, and go with the next change.
+        mcp.forget_accounts_of_lost_keys().await;
+    }
+    Ok(StatusCode::NO_CONTENT)
 }

@@ -16,7 +16,7 @@ use crate::api::operations::handler::erase;
 use crate::api::operations::openapi_document;
 #[cfg(feature = "media")]
 use crate::api::system::media;
-use crate::api::system::{audit, instance, llm, me, setup, tokens};
+use crate::api::system::{audit, instance, llm, mcp_accounts, me, setup, tokens};
 use crate::api::{conversations, pending};
 use crate::identity::Rights;
 
@@ -193,6 +193,8 @@ operations! {
     ChangeKey: PATCH "/keys/{id}", ADMINISTER, limits::change_key;
     RotateKey: POST "/keys/{id}/rotate", ADMINISTER, limits::rotate_key;
     RevokeKey: DELETE "/keys/{id}", ADMINISTER, limits::revoke_key;
+    ListMcpAccounts: GET "/mcp/accounts", VIEW, mcp_accounts::list;
+    RemoveMcpAccount: POST "/mcp/accounts/remove", ADMINISTER, mcp_accounts::remove;
     ListTeams: GET "/teams", VIEW, teams::teams;
     CreateTeam: POST "/teams/{id}", ADMINISTER, teams::add::<true>;
     ChangeTeam: PATCH "/teams/{id}", ADMINISTER, teams::change::<true>;

@@ -3,6 +3,7 @@
 pub(crate) mod audit;
 pub(crate) mod instance;
 pub(crate) mod llm;
+pub(crate) mod mcp_accounts;
 pub(crate) mod me;
 #[cfg(feature = "media")]
 pub(crate) mod media;

@@ -1,0 +1,51 @@
+//! The accounts that users of the MCP gateway have connected at servers.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::State;
+use axum::http::StatusCode;
+use interflow_mcp_gateway::{McpAccount, McpService};
+use interflow_types::schema::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::api::input::StrictJson;
+use crate::error::{ApiError, Result};
+use crate::state::AdminState;
+
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct McpAccounts {
+    accounts: Vec<McpAccount>,
+}
+
+/// An account to forget.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct McpAccountInput {
+    server: String,
+    user: String,
+}
+
+fn service(state: &AdminState) -> Result<&Arc<McpService>> {
+    let none = || ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "no_mcp", "this instance has no MCP gateway");
+    state.mcp.as_ref().ok_or_else(none)
+}
+
+pub(crate) async fn list(State(state): State<Arc<AdminState>>) -> Result<Json<McpAccounts>> {
+    let accounts = service(&state)?.accounts().await.map_err(ApiError::internal)?;
+    Ok(Json(McpAccounts { accounts }))
+}
+
+pub(crate) async fn remove(
+    State(state): State<Arc<AdminState>>,
+    StrictJson(account): StrictJson<McpAccountInput>,
+) -> Result<StatusCode> {
+    let McpAccountInput { server, user } = account;
+    match service(&state)?.remove_account(&user, &server).await.map_err(ApiError::internal)? {
+        true => Ok(StatusCode::NO_CONTENT),
+        false => {
+            let message = format!("{user} has no account at {server}");
+            Err(ApiError::new(StatusCode::NOT_FOUND, "no_account", message))
+        }
+    }
+}

@@ -1,0 +1,263 @@
+//! What a server and its authorization server say of themselves: protected resource metadata (RFC 9728), and metadata of
+//! authorization servers (RFC 8414, OpenID Connect Discovery 1.0).
+
+use interflow_types::{Scheme, Url};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::AccountServer;
+use crate::config::oauth_endpoint;
+use crate::protected_resource::METADATA_PATH;
+use crate::protocol::oauth_form::document;
+
+/// Bound on the scopes that are asked for, in bytes.
+const MAX_SCOPES: usize = 1000;
+
+/// What a server wants, by its refusal of a request (RFC 6750, section 3).
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Challenge {
+    /// The URL of its metadata.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub metadata: Option<String>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub scopes: Vec<String>,
+}
+
+pub(crate) struct AuthorizationServer {
+    pub issuer: String,
+    pub authorization_endpoint: String,
+    pub token_endpoint: String,
+    pub registration_endpoint: Option<String>,
+    pub auth_methods: Vec<String>,
+    pub scopes: Vec<String>,
+    /// A client may be known by the URL of its metadata.
+    pub takes_documents: bool,
+    /// Its responses name it (RFC 9207).
+    pub names_itself: bool,
+}
+
+/// Where access to a server is granted.
+pub(crate) struct Discovered {
+    pub server: AuthorizationServer,
+    /// The server, as it names itself.
+    pub resource: String,
+    pub scopes: Vec<String>,
+}
+
+impl Challenge {
+    /// Whether the fields of a response say that the token allows too little.
+    pub fn is_of_scope(field: &str) -> bool {
+        parameter(field, "error").as_deref() == Some("insufficient_scope")
+    }
+
+    pub fn parse(field: &str) -> Self {
+        let scopes = parameter(field, "scope").filter(|scopes| scopes.len() <= MAX_SCOPES).unwrap_or_default();
+        Self {
+            metadata: parameter(field, "resource_metadata").filter(|url| url.len() <= MAX_SCOPES),
+            scopes: words(&scopes),
+        }
+    }
+}
+
+/// A parameter of a challenge (RFC 9110, section 11.2).
+fn parameter(field: &str, name: &str) -> Option<String> {
+    let mut rest = field;
+    loop {
+        let (before, after) = rest.split_once('=')?;
+        let own = before.rsplit([',', ' ']).next().unwrap_or_default();
+        let (value, end) = match after.strip_prefix('"') {
+            Some(quoted) => quoted.split_once('"')?,
+            None => after.split_at(after.find([',', ' ']).unwrap_or(after.len())),
+        };
+        if own.eq_ignore_ascii_case(name) {
+            return Some(value.to_owned());
+        }
+        rest = end;
+    }
+}
+
+pub(crate) fn words(text: &str) -> Vec<String> {
+    text.split_ascii_whitespace().map(str::to_owned).collect()
+}
+
+fn strings(list: &Value) -> Vec<String> {
+    list.as_array().into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect()
+}
+
+impl AuthorizationServer {
+    /// # Errors
+    /// It is of another issuer, or cannot be used safely.
+    fn parse(issuer: &str, metadata: &Value) -> Result<Self, String> {
+        // Otherwise another server could speak for this one (RFC 8414, section 3.3).
+        if metadata["issuer"] != issuer {
+            return Err(format!("the metadata of the authorization server {issuer} are of another issuer"));
+        }
+        if !strings(&metadata["code_challenge_methods_supported"]).iter().any(|method| method == "S256") {
+            return Err(format!("the authorization server {issuer} does not support PKCE with S256, which is needed"));
+        }
+        let endpoint = |name: &str| {
+            let text = metadata[name].as_str().unwrap_or_default();
+            oauth_endpoint(text).map(|_| text.to_owned()).map_err(|why| format!("{name} of {issuer}: {why}"))
+        };
+        let methods = strings(&metadata["token_endpoint_auth_methods_supported"]);
+        Ok(Self {
+            authorization_endpoint: endpoint("authorization_endpoint")?,
+            token_endpoint: endpoint("token_endpoint")?,
+            registration_endpoint: metadata["registration_endpoint"].as_str().map(str::to_owned),
+            // The default of RFC 8414, section 2.
+            auth_methods: if methods.is_empty() { vec!["client_secret_basic".to_owned()] } else { methods },
+            scopes: strings(&metadata["scopes_supported"]),
+            takes_documents: metadata["client_id_metadata_document_supported"] == true,
+            names_itself: metadata["authorization_response_iss_parameter_supported"] == true,
+            issuer: issuer.to_owned(),
+        })
+    }
+
+    /// Of a server without metadata (MCP 2025-03-26, authorization).
+    fn by_default(origin: &str) -> Self {
+        Self {
+            issuer: origin.to_owned(),
+            authorization_endpoint: format!("{origin}/authorize"),
+            token_endpoint: format!("{origin}/token"),
+            registration_endpoint: Some(format!("{origin}/register")),
+            auth_methods: ["none", "client_secret_post"].map(str::to_owned).to_vec(),
+            scopes: Vec::new(),
+            takes_documents: false,
+            names_itself: false,
+        }
+    }
+
+    /// The metadata of an issuer, in the order of MCP 2026-07-28; `None` if it has none.
+    ///
+    /// # Errors
+    /// It cannot be reached, or not be used safely.
+    pub async fn discover(issuer: &str, server: &AccountServer) -> Result<Option<Self>, String> {
+        let url = oauth_endpoint(issuer).map_err(|why| format!("the authorization server {issuer}: {why}"))?;
+        let (origin, path) = (origin_of(&url), url.path_only().trim_end_matches('/'));
+        let [oauth, openid] = ["/.well-known/oauth-authorization-server", "/.well-known/openid-configuration"];
+        let mut places = vec![format!("{origin}{oauth}{path}"), format!("{origin}{openid}{path}")];
+        if !path.is_empty() {
+            places.push(format!("{origin}{path}{openid}"));
+        }
+        for place in places {
+            if let Some(metadata) = fetched(server, &place).await? {
+                return Self::parse(issuer, &metadata).map(Some);
+            }
+        }
+        Ok(None)
+    }
+}
+
+/// Scheme and authority.
+pub(crate) fn origin_of(url: &Url) -> String {
+    format!("{}://{}", url.scheme, url.authority.to_host_header(url.scheme))
+}
+
+async fn fetched(server: &AccountServer, place: &str) -> Result<Option<Value>, String> {
+    let (scheme, authority, path) = Url::split(place).map_err(|e| format!("{place}: {e}"))?;
+    let url = Url { scheme, authority, path: path.into() };
+    oauth_endpoint(&origin_of(&url)).map_err(|why| format!("{place}: {why}"))?;
+    document(server.http(&url), &url).await
+}
+
+/// Where access to a server is granted.
+///
+/// # Errors
+/// That is not known, or not safe.
+pub(crate) async fn discover(server: &AccountServer, challenge: &Challenge) -> Result<Discovered, String> {
+    let origin = origin_of(&server.url);
+    let Some(metadata) = resource_metadata(server, challenge, &origin).await? else {
+        // Servers of MCP 2025-03-26 are their own authorization servers.
+        let found = AuthorizationServer::discover(&origin, server).await?;
+        let own = found.unwrap_or_else(|| AuthorizationServer::by_default(&origin));
+        check_issuer(server, &own.issuer)?;
+        return Ok(Discovered { server: own, resource: server.url.to_string(), scopes: Vec::new() });
+    };
+    let resource = metadata["resource"].as_str().unwrap_or_default();
+    if !is_resource_of(&server.url, resource) {
+        return Err(format!("the metadata of the server are of another resource than {}", server.url));
+    }
+    let issuers = strings(&metadata["authorization_servers"]);
+    let issuer = issuers.iter().find(|own| server.config.issuer.as_ref().is_none_or(|named| named == *own));
+    let issuer = issuer.ok_or("the server names no authorization server, or another one than oauth.issuer")?;
+    let found = AuthorizationServer::discover(issuer, server).await?;
+    let found = found.ok_or_else(|| format!("the authorization server {issuer} has no metadata"))?;
+    Ok(Discovered { server: found, resource: resource.to_owned(), scopes: strings(&metadata["scopes_supported"]) })
+}
+
+fn check_issuer(server: &AccountServer, issuer: &str) -> Result<(), String> {
+    match server.config.issuer.as_deref() {
+        Some(own) if own != issuer => Err("the server names another authorization server than oauth.issuer".to_owned()),
+        _ => Ok(()),
+    }
+}
+
+async fn resource_metadata(
+    server: &AccountServer,
+    challenge: &Challenge,
+    origin: &str,
+) -> Result<Option<Value>, String> {
+    if let Some(place) = &challenge.metadata {
+        let found = fetched(server, place).await?;
+        return found.map(Some).ok_or_else(|| format!("the metadata of the server are not at {place}"));
+    }
+    let path = server.url.path_only().trim_end_matches('/');
+    if let Some(found) = fetched(server, &format!("{origin}{METADATA_PATH}{path}")).await? {
+        return Ok(Some(found));
+    }
+    if path.is_empty() { Ok(None) } else { fetched(server, &format!("{origin}{METADATA_PATH}")).await }
+}
+
+/// Whether a resource is a server or a part of its origin that has it.
+fn is_resource_of(url: &Url, resource: &str) -> bool {
+    let Ok((scheme, authority, path)) = Url::split(resource) else { return false };
+    let path = path.trim_end_matches('/');
+    let rest = url.path.as_str().strip_prefix(path);
+    let is_part = rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(['/', '?']));
+    (scheme, &authority) == (url.scheme, &url.authority) && is_part && !resource.contains('#')
+}
+
+/// Whether links to an origin may be used: with TLS, or on this machine.
+pub(crate) fn is_secure(base: &str) -> bool {
+    base.starts_with(Scheme::Https.as_str())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_challenge_is_read_whatever_the_order_of_its_parameters() {
+        let field = r#"Bearer realm="a, scope=x", error="insufficient_scope", scope="a b", resource_metadata="https://s.test/m""#;
+        let challenge = Challenge { metadata: Some("https://s.test/m".into()), scopes: vec!["a".into(), "b".into()] };
+        assert_eq!((Challenge::parse(field), Challenge::is_of_scope(field)), (challenge, true));
+        assert_eq!(Challenge::parse("Bearer scope=a").scopes, ["a"]);
+        for field in ["", "Bearer", "Bearer scope", r#"Bearer scope="a"#, "=", "Bearer x_scope=a"] {
+            assert_eq!(
+                (Challenge::parse(field), Challenge::is_of_scope(field)),
+                (Challenge::default(), false),
+                "{field}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_resource_is_the_server_or_what_contains_it() {
+        let url = Url::of_service("https://s.test/a/mcp?x=1").unwrap();
+        for (resource, is_own) in [
+            ("https://s.test/a/mcp", true),
+            ("https://s.test/a", true),
+            ("https://s.test/", true),
+            ("https://s.test", true),
+            ("https://s.test/a/m", false),
+            ("https://s.test/b", false),
+            ("https://evil.test/a/mcp", false),
+            ("http://s.test/a/mcp", false),
+            ("https://s.test:444/a/mcp", false),
+            ("https://s.test/a/mcp#x", false),
+            ("", false),
+        ] {
+            assert_eq!(is_resource_of(&url, resource), is_own, "{resource}");
+        }
+    }
+}

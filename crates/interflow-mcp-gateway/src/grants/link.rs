@@ -1,0 +1,92 @@
+//! Links with which users connect their accounts.
+
+use std::time::Duration;
+
+use interflow_types::{Error, ErrorKind, random_token};
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+
+use super::authorization_server::Challenge;
+use super::user::AccountUser;
+use super::{AccountServer, Grants, LINK_PATH, now};
+use crate::protocol::jsonrpc::{RpcError, URL_ELICITATION_REQUIRED};
+use crate::session::request_state::StateBinding;
+
+/// How long a link can be opened.
+const LIFETIME: Duration = Duration::from_secs(600);
+
+/// What a link is for. The user has it sealed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Link {
+    pub user: String,
+    pub server: String,
+    pub base: String,
+    pub challenge: Challenge,
+    /// It can be used once.
+    pub id: String,
+    pub expires: u64,
+}
+
+/// An account has to be connected; with the link for it.
+#[derive(Debug, thiserror::Error)]
+#[error("the user's account there is not connected")]
+struct AccountNeeded {
+    url: String,
+}
+
+fn binding() -> StateBinding {
+    StateBinding::new("", "", "account link", "")
+}
+
+impl Link {
+    pub fn new(server: &AccountServer, user: &AccountUser, challenge: Challenge) -> Self {
+        let (id, expires) = (random_token(), now() + LIFETIME.as_secs());
+        let (user, base) = (user.name.to_string(), user.base.to_string());
+        Self { user, server: server.name.to_string(), base, challenge, id, expires }
+    }
+
+    pub fn open(grants: &Grants, sealed: &str) -> Option<Self> {
+        let link: Self = serde_json::from_slice(&grants.sealer.open_bytes(sealed, &binding())?).ok()?;
+        (link.expires > now()).then_some(link)
+    }
+
+    pub fn token(&self, grants: &Grants) -> String {
+        let text = serde_json::to_vec(self).ok();
+        text.and_then(|text| grants.sealer.seal_bytes(&text, &binding()).ok()).unwrap_or_default()
+    }
+
+    pub fn url(&self, grants: &Grants) -> String {
+        // `token` is masked wherever URLs are shown.
+        format!("{}{LINK_PATH}?token={}", self.base, self.token(grants))
+    }
+}
+
+/// The error of a request for which the account has to be connected, or has to be granted more.
+pub(crate) fn account_needed(server: &AccountServer, user: &AccountUser, challenge: Challenge) -> Error {
+    let url = Link::new(server, user, challenge).url(&server.grants);
+    Error::new(ErrorKind::BadResponse, "an account is needed").with_source(AccountNeeded { url })
+}
+
+/// The error of a request to a server.
+pub(crate) fn request_error(error: &Error) -> RpcError {
+    match std::error::Error::source(error).and_then(|source| source.downcast_ref::<AccountNeeded>()) {
+        Some(needed) => link_error(&needed.url),
+        None => RpcError::server(error.to_string()),
+    }
+}
+
+/// The error that asks the user to open a link. Its data are the gateway's own, which nothing redacts.
+pub(crate) fn link_error(url: &str) -> RpcError {
+    let message = format!("the user has to connect their account there; have them open {url}");
+    let elicitation = json!({ "mode": "url", "url": url, "elicitationId": random_token(),
+        "message": "Connect your account, so that the gateway can use the server for you." });
+    let data = Some(Box::new(json!({ "elicitations": [elicitation] })));
+    RpcError { data, ..RpcError::new(URL_ELICITATION_REQUIRED, message) }
+}
+
+impl RpcError {
+    /// Whether it has a link of the gateway.
+    pub fn has_own_link(&self) -> bool {
+        self.code == URL_ELICITATION_REQUIRED && self.data.is_some()
+    }
+}

@@ -1,0 +1,149 @@
+//! Accounts of users at servers: each user lets the gateway act for them at a server, in a browser, and the server's
+//! authorization server grants it tokens (RFC 6749, section 4.1; MCP 2026-07-28, authorization). The tokens stay here: a
+//! client sees none of them.
+
+mod authorization;
+pub(crate) mod authorization_server;
+pub(crate) mod connect_tool;
+pub(crate) mod granted_client;
+pub(crate) mod link;
+pub(crate) mod link_answer;
+mod oauth_client;
+mod page;
+pub(crate) mod pages;
+pub(crate) mod user;
+pub(crate) mod vault;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use interflow_limits::VirtualKeyRing;
+use interflow_types::{HttpClient, Timestamp, Url};
+use parking_lot::Mutex;
+
+use self::authorization_server::{Challenge, Discovered};
+use self::oauth_client::OAuthClient;
+use self::vault::GrantVault;
+use crate::config::{McpClientCredentials, is_local};
+use crate::protocol::oauth_form::TokenResponse;
+use crate::session::request_state::StateSealer;
+
+/// Bound on the links and responses that are remembered as used, and on the clients that are remembered as registered.
+const MAX_REMEMBERED: usize = 10_000;
+
+/// Where the pages are on the gateway listener.
+const PATH: &str = "/mcp-accounts";
+const LINK_PATH: &str = "/mcp-accounts/link";
+const CALLBACK_PATH: &str = "/mcp-accounts/callback";
+/// The metadata of the gateway as a client.
+const DOCUMENT_PATH: &str = "/mcp-accounts/client.json";
+/// The scope of tokens that are renewed while the user is away.
+const OFFLINE: &str = "offline_access";
+
+/// The keys of the gateway at present.
+pub type KeyRingSource = Arc<dyn Fn() -> Arc<VirtualKeyRing> + Send + Sync>;
+
+/// What all servers at which users have accounts share.
+pub(crate) struct Grants {
+    pub vault: GrantVault,
+    pub sealer: StateSealer,
+    http: Arc<dyn HttpClient>,
+    /// For URLs that servers name.
+    discovered: Arc<dyn HttpClient>,
+    /// As what the gateway is registered, by issuer and redirect URI.
+    registered: Mutex<HashMap<[String; 2], OAuthClient>>,
+    /// The hashes of what is of use only once, and when it expires.
+    used: Mutex<HashMap<blake3::Hash, u64>>,
+}
+
+/// A server at which users have accounts.
+pub(crate) struct AccountServer {
+    pub grants: Arc<Grants>,
+    pub name: Arc<str>,
+    pub url: Url,
+    pub config: McpClientCredentials,
+    /// The client secret of the configuration.
+    secret: String,
+}
+
+impl Grants {
+    pub fn new(
+        vault: GrantVault,
+        master: &[u8; 32],
+        http: Arc<dyn HttpClient>,
+        discovered: Arc<dyn HttpClient>,
+    ) -> Arc<Self> {
+        let (registered, used) = Default::default();
+        Arc::new(Self { vault, sealer: StateSealer::new(master), http, discovered, registered, used })
+    }
+
+    fn is_used(&self, id: &str) -> bool {
+        self.used.lock().contains_key(&blake3::hash(id.as_bytes()))
+    }
+
+    /// Notes that something was used; `false` if it was before.
+    fn use_once(&self, id: &str, expires: u64) -> bool {
+        let mut used = self.used.lock();
+        if used.len() >= MAX_REMEMBERED {
+            used.retain(|_, expires| *expires > now());
+        }
+        // Without room, nothing is of use.
+        used.len() < MAX_REMEMBERED && used.insert(blake3::hash(id.as_bytes()), expires).is_none()
+    }
+}
+
+impl AccountServer {
+    pub fn new(
+        grants: &Arc<Grants>,
+        name: &str,
+        url: Url,
+        config: &McpClientCredentials,
+        secret: &str,
+    ) -> Result<Self, String> {
+        config.check()?;
+        let (grants, config, secret) = (Arc::clone(grants), config.clone(), secret.to_owned());
+        Ok(Self { grants, name: name.into(), url, config, secret })
+    }
+
+    fn has_secret(&self) -> bool {
+        !self.secret.is_empty()
+    }
+
+    /// The scopes to ask for: those that the server demands, or else all that it has, and those of the configuration.
+    fn scopes(&self, challenge: &Challenge, found: &Discovered) -> Vec<String> {
+        let mut scopes = self.config.scopes.clone();
+        let demanded = if challenge.scopes.is_empty() && scopes.is_empty() { &found.scopes } else { &challenge.scopes };
+        let offline = Some(OFFLINE.to_owned()).filter(|offline| found.server.scopes.contains(offline));
+        for scope in demanded {
+            if !scopes.contains(scope) {
+                scopes.push(scope.clone());
+            }
+        }
+        // Alone, it would take the place of the scopes that a token has by default.
+        scopes.extend(offline.filter(|offline| !scopes.is_empty() && !scopes.contains(offline)));
+        scopes
+    }
+
+    async fn tokens(
+        &self,
+        client: &OAuthClient,
+        endpoint: &str,
+        fields: &[(&str, &str)],
+    ) -> Result<TokenResponse, String> {
+        client.tokens(self, &self.secret, endpoint, fields).await
+    }
+
+    /// The client for a URL that the server, or its authorization server, named. Only what the operator named may be in a
+    /// private network.
+    fn http(&self, url: &Url) -> &dyn HttpClient {
+        let issuer = self.config.issuer.as_deref().and_then(|issuer| Url::of_service(issuer).ok());
+        let is_named = url.authority == self.url.authority || issuer.is_some_and(|own| own.authority == url.authority);
+        let is_near = is_local(url) && is_local(&self.url);
+        if is_named || is_near { &*self.grants.http } else { &*self.grants.discovered }
+    }
+}
+
+/// In seconds since 1970.
+fn now() -> u64 {
+    Timestamp::now().secs()
+}

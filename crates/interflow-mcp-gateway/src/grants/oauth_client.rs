@@ -1,0 +1,160 @@
+//! The gateway as a client of an authorization server: registered by the operator, by the URL of its metadata, or by itself
+//! (RFC 7591); and its requests for tokens.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use interflow_types::Url;
+use interflow_types::percent::encoded;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use super::authorization_server::{AuthorizationServer, is_secure};
+use super::{AccountServer, CALLBACK_PATH, DOCUMENT_PATH, MAX_REMEMBERED};
+use crate::config::{is_local, oauth_endpoint};
+use crate::protocol::oauth_form::{TokenResponse, form, form_request, json_request, response_of};
+
+const NAME: &str = "Interflow";
+/// How the gateway authenticates itself, the preferred way first.
+const METHODS: [&str; 3] = ["client_secret_basic", "client_secret_post", "none"];
+/// Bound on what an authorization server gives a client, in bytes.
+const MAX_CREDENTIAL: usize = 512;
+
+/// The gateway, as an authorization server knows it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct OAuthClient {
+    pub id: String,
+    /// One of [`METHODS`].
+    method: String,
+    /// `None` also if it is that of the configuration.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    secret: Option<String>,
+}
+
+/// What an authorization server is told of the gateway (RFC 7591, section 2).
+fn metadata(base: &str, method: &str) -> Value {
+    let redirect_uri = format!("{base}{CALLBACK_PATH}");
+    let is_near = Url::of_service(base).is_ok_and(|url| is_local(&url));
+    json!({
+        "client_name": NAME,
+        "redirect_uris": [redirect_uri],
+        "grant_types": ["authorization_code", "refresh_token"],
+        "response_types": ["code"],
+        "token_endpoint_auth_method": method,
+        "application_type": if is_near { "native" } else { "web" },
+    })
+}
+
+/// The document whose URL is the id of the gateway.
+pub(crate) fn metadata_document(base: &str) -> String {
+    let mut document = metadata(base, "none");
+    document["client_id"] = format!("{base}{DOCUMENT_PATH}").into();
+    document["client_uri"] = base.into();
+    document.to_string()
+}
+
+impl OAuthClient {
+    pub fn configured(id: &str, has_secret: bool, server: &AuthorizationServer) -> Self {
+        let known = |method: &&str| server.auth_methods.iter().any(|own| own == method);
+        let method = METHODS[..2].iter().copied().find(known).unwrap_or(METHODS[0]);
+        Self { id: id.to_owned(), method: if has_secret { method } else { METHODS[2] }.to_owned(), secret: None }
+    }
+
+    /// The gateway at an authorization server of a server.
+    ///
+    /// # Errors
+    /// It has no way to be known there.
+    pub async fn at(server: &AccountServer, found: &AuthorizationServer, base: &str) -> Result<Self, String> {
+        let id = server.config.client_id.as_str();
+        if !id.is_empty() && (found.takes_documents || !id.starts_with("https://")) {
+            return Ok(Self::configured(id, !server.secret.is_empty(), found));
+        }
+        if found.takes_documents && is_secure(base) {
+            return Ok(Self::configured(&format!("{base}{DOCUMENT_PATH}"), false, found));
+        }
+        let issuer = &found.issuer;
+        let place = found.registration_endpoint.as_ref().ok_or_else(|| {
+            format!("the authorization server {issuer} registers no clients; set oauth.client_id to the id of the gateway there")
+        })?;
+        let (registered, name) = (&server.grants.registered, [issuer.clone(), base.to_owned()]);
+        if let Some(known) = registered.lock().get(&name) {
+            return Ok(known.clone());
+        }
+        let url = oauth_endpoint(place).map_err(|why| format!("registration_endpoint of {issuer}: {why}"))?;
+        let known = |method: &&str| found.auth_methods.iter().any(|own| own == method);
+        let method = METHODS.into_iter().find(known);
+        let method =
+            method.ok_or_else(|| format!("{issuer} supports no way of {METHODS:?} to authenticate a client"))?;
+        let raw = response_of(server.http(&url), json_request(&url, &metadata(base, method))).await;
+        let raw = raw.map_err(|why| format!("{issuer} did not register the gateway: {why}"))?;
+        let client =
+            Self::registered(&raw, method).ok_or_else(|| format!("the registration at {issuer} is invalid"))?;
+        let mut registered = registered.lock();
+        if registered.len() < MAX_REMEMBERED {
+            registered.insert(name, client.clone());
+        }
+        Ok(client)
+    }
+
+    fn registered(raw: &[u8], requested: &str) -> Option<Self> {
+        let answer: Value = serde_json::from_slice(raw).ok()?;
+        let text = |name: &str| answer[name].as_str().filter(|text| text.len() <= MAX_CREDENTIAL).map(str::to_owned);
+        let method = text("token_endpoint_auth_method").unwrap_or_else(|| requested.to_owned());
+        let secret = text("client_secret").filter(|_| method != METHODS[2]);
+        let is_usable = METHODS.contains(&method.as_str()) && (secret.is_some() || method == METHODS[2]);
+        Some(Self { id: text("client_id")?, method, secret }).filter(|_| is_usable)
+    }
+
+    /// Asks for tokens. `secret` is that of the configuration.
+    ///
+    /// # Errors
+    /// Why there are none.
+    pub async fn tokens(
+        &self,
+        server: &AccountServer,
+        secret: &str,
+        endpoint: &str,
+        fields: &[(&str, &str)],
+    ) -> Result<TokenResponse, String> {
+        let url = oauth_endpoint(endpoint)?;
+        let secret = self.secret.as_deref().unwrap_or(secret);
+        let (mut fields, is_basic) = (fields.to_vec(), self.method == METHODS[0]);
+        if !is_basic {
+            fields.push(("client_id", &self.id));
+        }
+        if self.method == METHODS[1] {
+            fields.push(("client_secret", secret));
+        }
+        let mut request = form_request(&url, form(&fields));
+        if is_basic {
+            // Both parts are encoded as in a form first (RFC 6749, section 2.3.1).
+            let pair = STANDARD.encode(format!("{}:{}", encoded(&self.id), encoded(secret)));
+            request.head.headers.append_unchecked(b"Authorization", format!("Basic {pair}").as_bytes());
+        }
+        TokenResponse::parse(&response_of(server.http(&url), request).await?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_registration_is_used_only_if_the_gateway_can_authenticate_itself() {
+        let registered = |answer: Value| OAuthClient::registered(answer.to_string().as_bytes(), "client_secret_basic");
+        let client = registered(json!({ "client_id": "a", "client_secret": "s" })).unwrap();
+        assert_eq!(
+            (client.id.as_str(), client.method.as_str(), client.secret.as_deref()),
+            ("a", METHODS[0], Some("s"))
+        );
+        let public = json!({ "client_id": "a", "client_secret": "s", "token_endpoint_auth_method": "none" });
+        assert_eq!(registered(public).unwrap().secret, None);
+        for wrong in [
+            json!({ "client_id": "a" }),
+            json!({ "client_secret": "s" }),
+            json!({ "client_id": "a", "client_secret": "s", "token_endpoint_auth_method": "private_key_jwt" }),
+            json!({ "client_id": "a".repeat(MAX_CREDENTIAL + 1), "token_endpoint_auth_method": "none" }),
+        ] {
+            assert_eq!(registered(wrong.clone()), None, "{wrong}");
+        }
+    }
+}

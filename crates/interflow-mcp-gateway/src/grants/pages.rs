@@ -1,0 +1,359 @@
+//! The steps of connecting an account, in the user's browser: who they are, that they want it, and the access that the
+//! authorization server grants. What is between the steps is in a cookie, sealed, so that any replica takes the next one,
+//! and the response to one browser is of no use in another.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use interflow_types::percent::decoded_form;
+use interflow_types::{
+    BoxFuture, Flow, GatewayRequest, LocalHandler, Method, MountTarget, Request, RequestHead, Response, Result,
+    StatusCode, Url,
+};
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+
+use super::authorization::{Authorization, AuthorizationResponse, random};
+use super::authorization_server::{AuthorizationServer, discover, is_secure};
+use super::link::Link;
+use super::oauth_client::{OAuthClient, metadata_document};
+use super::page::{Confirmation, confirmation, leaving, page, refusal_page};
+use super::user::{AccountUser, KEY, LOCAL, SUBJECT, is_near};
+use super::vault::Grant;
+use super::{AccountServer, CALLBACK_PATH, DOCUMENT_PATH, Grants, LINK_PATH, PATH, now};
+use crate::config::McpClientCredentials;
+use crate::protocol::responses::json_response;
+use crate::service::McpService;
+use crate::session::request_state::StateBinding;
+use crate::settings::McpSettings;
+use crate::upstream::server::McpServer;
+
+/// Bounds on the form and on the cookie, in bytes.
+const MAX_FORM: usize = 16 << 10;
+const MAX_COOKIE: usize = 4000;
+
+/// Serves the pages.
+pub(crate) struct AccountPages(Arc<McpService>);
+
+/// A step that the browser takes next.
+#[derive(Serialize, Deserialize)]
+struct Attempt {
+    link: Link,
+    step: Step,
+}
+
+#[derive(Serialize, Deserialize)]
+enum Step {
+    /// The user logs in at the issuer of the access tokens; with the nonce of the ID token.
+    Login(Authorization, String),
+    Confirm,
+    /// The authorization server grants access, with these scopes, to this resource.
+    Connect(Authorization, Vec<String>, String),
+}
+
+/// What a page says in place of what was asked for.
+struct Refusal(StatusCode, String);
+
+type PageResult<T> = std::result::Result<T, Refusal>;
+
+fn binding() -> StateBinding {
+    StateBinding::new("", "", "account attempt", "")
+}
+
+fn refused(status: StatusCode, why: &str) -> Refusal {
+    Refusal(status, why.to_owned())
+}
+
+fn bad(why: &str) -> Refusal {
+    refused(StatusCode::BAD_REQUEST, why)
+}
+
+fn failed(why: String) -> Refusal {
+    tracing::warn!(error = why, "cannot connect an account");
+    Refusal(StatusCode::BAD_GATEWAY, why)
+}
+
+/// The pages, if the path is one of theirs.
+pub(crate) fn find(service: &Arc<McpService>, request: &GatewayRequest<'_>) -> Option<MountTarget> {
+    let is_page = request.path.split('?').next()?.strip_prefix(PATH).is_some_and(|rest| rest.starts_with('/'));
+    let pages = || MountTarget::Serve(Arc::new(AccountPages(Arc::clone(service))));
+    (is_page && service.settings().has_accounts).then(pages)
+}
+
+impl LocalHandler for AccountPages {
+    /// Links, codes and cookies are secrets.
+    fn is_private(&self) -> bool {
+        true
+    }
+
+    fn serve<'a>(&'a self, flow: &'a mut Flow, request: Request) -> BoxFuture<'a, Result<Response>> {
+        Box::pin(async move {
+            let Request { head, body } = request;
+            let query = fields(head.url.query().unwrap_or_default());
+            let visit = Visit { service: &self.0, settings: &self.0.settings(), flow, head: &head };
+            let answered = match (&head.method, head.url.path_only()) {
+                (&Method::GET, LINK_PATH) => visit.open_link(&query).await,
+                (&Method::POST, LINK_PATH) => match body.collect(MAX_FORM).await {
+                    Ok((form, _)) => visit.confirm(&fields(&String::from_utf8_lossy(&form))).await,
+                    Err(_) => Err(bad("the form is too long")),
+                },
+                (&Method::GET, CALLBACK_PATH) => visit.come_back(query).await,
+                (&Method::GET, DOCUMENT_PATH) => visit.document(),
+                _ => Err(refused(StatusCode::NOT_FOUND, "there is no such page")),
+            };
+            Ok(answered.unwrap_or_else(|refusal| refusal_page(refusal.0, &refusal.1)))
+        })
+    }
+}
+
+fn fields(text: &str) -> HashMap<String, String> {
+    let pairs = text.split('&').filter_map(|field| field.split_once('='));
+    pairs.map(|(name, value)| (decoded_form(name), decoded_form(value))).collect()
+}
+
+/// A request of a browser.
+struct Visit<'a> {
+    service: &'a Arc<McpService>,
+    settings: &'a McpSettings,
+    flow: &'a Flow,
+    head: &'a RequestHead,
+}
+
+impl Visit<'_> {
+    fn grants(&self) -> &Arc<Grants> {
+        &self.service.grants
+    }
+
+    fn document(&self) -> PageResult<Response> {
+        let base = self.settings.public_url.as_deref().filter(|base| is_secure(base));
+        let none = || refused(StatusCode::NOT_FOUND, "the gateway has no public address with TLS (mcp.public_url)");
+        Ok(json_response(StatusCode::OK, metadata_document(base.ok_or_else(none)?)))
+    }
+
+    fn link(&self, fields: &HashMap<String, String>) -> PageResult<Link> {
+        let token = fields.get("token").map(String::as_str).unwrap_or_default();
+        let link = Link::open(self.grants(), token).filter(|link| !self.grants().is_used(&link.id));
+        let gone = "the link has expired, was used, or is not of this gateway; ask for another one in your client";
+        link.ok_or_else(|| refused(StatusCode::GONE, gone))
+    }
+
+    fn server(&self, link: &Link) -> PageResult<Arc<McpServer>> {
+        let server = self.settings.get(&link.server).filter(|server| server.accounts().is_some());
+        server.cloned().ok_or_else(|| bad("the server of the link is not configured any more"))
+    }
+
+    async fn open_link(&self, fields: &HashMap<String, String>) -> PageResult<Response> {
+        let link = self.link(fields)?;
+        self.server(&link)?;
+        if !link.user.starts_with(SUBJECT) {
+            return self.ask(link).await;
+        }
+        let server = self.login_server()?;
+        let issuer = server.config.issuer.clone().unwrap_or_default();
+        let found = AuthorizationServer::discover(&issuer, &server).await.map_err(failed)?;
+        let found = found.ok_or_else(|| failed(format!("the issuer {issuer} has no metadata")))?;
+        let (client, nonce) =
+            (OAuthClient::configured(&server.config.client_id, server.has_secret(), &found), random());
+        let more = [("scope", "openid"), ("nonce", &*nonce)];
+        let (authorization, url) = Authorization::begin(&found, client, &link.base, &more);
+        self.with_attempt(leaving(&url, &issuer), Attempt { link, step: Step::Login(authorization, nonce) })
+    }
+
+    /// The issuer of the access tokens of users.
+    fn login_server(&self) -> PageResult<AccountServer> {
+        let resource =
+            self.settings.oauth.as_ref().and_then(|oauth| Some((&oauth.config, oauth.config.login.as_ref()?)));
+        let (oauth, login) = resource.ok_or_else(|| bad("users cannot log in to the gateway (mcp.oauth.login)"))?;
+        let server = || {
+            let url = Url::of_service(&oauth.issuer).map_err(|e| e.to_string())?;
+            let secret =
+                login.client_secret.as_deref().map_or(Ok(String::new()), interflow_files::resolve_secret_ref)?;
+            let (id, issuer) = (login.client_id.clone(), Some(oauth.issuer.clone()));
+            let config = McpClientCredentials { client_id: id, issuer, ..McpClientCredentials::of_accounts() };
+            AccountServer::new(self.grants(), "", url, &config, &secret)
+        };
+        server().map_err(failed)
+    }
+
+    /// Asks the user whether they want it.
+    async fn ask(&self, link: Link) -> PageResult<Response> {
+        let user = AccountUser { name: link.user.as_str().into(), since: 0, base: link.base.as_str().into() };
+        let connected = self.grants().vault.grant(&user, &link.server).await.map_err(failed)?;
+        let name = match (link.user.strip_prefix(KEY), link.user.strip_prefix(SUBJECT)) {
+            (Some(key), _) => format!("the holder of the virtual key {key}"),
+            (_, Some(subject)) => format!("the user {subject}"),
+            _ => "any user of this machine".to_owned(),
+        };
+        let asked = confirmation(&Confirmation {
+            server: &link.server,
+            user: &name,
+            token: &link.token(self.grants()),
+            is_connected: connected.is_some(),
+            needs_key: link.user.starts_with(KEY) && !self.is_near(&link),
+        });
+        self.with_attempt(asked, Attempt { link, step: Step::Confirm })
+    }
+
+    /// Whether the browser is on this machine.
+    fn is_near(&self, link: &Link) -> bool {
+        is_near(&link.base) && self.flow.client.peer.ip().is_loopback()
+    }
+
+    async fn confirm(&self, form: &HashMap<String, String>) -> PageResult<Response> {
+        let link = self.link(form)?;
+        let shown = self.attempt().filter(|attempt| matches!(attempt.step, Step::Confirm) && attempt.link == link);
+        let is_own_page = self.head.headers.get_str("origin").is_some_and(|origin| origin == link.base);
+        if shown.is_none() || !is_own_page {
+            return Err(bad("the form was not filled in on the page of the link, or the browser takes no cookies"));
+        }
+        self.check_browser(&link, form.get("key").map(String::as_str).unwrap_or_default())?;
+        let server = self.server(&link)?;
+        let account = server.accounts().ok_or_else(|| bad("the server has no accounts"))?;
+        if !self.grants().use_once(&link.id, link.expires) {
+            return Err(bad("the link was used"));
+        }
+        if form.get("action").is_some_and(|action| action == "disconnect") {
+            self.grants().vault.remove(&link.user, &link.server).await.map_err(failed)?;
+            self.tell_clients(&link);
+            let body = "<p>The gateway has forgotten the account. You may also withdraw its access at the server.</p>";
+            return Ok(page(StatusCode::OK, "Disconnected", "", body));
+        }
+        let found = discover(account, &link.challenge).await.map_err(failed)?;
+        let client = OAuthClient::at(account, &found.server, &link.base).await.map_err(failed)?;
+        let scopes = account.scopes(&link.challenge, &found);
+        let (scope, mut more) = (scopes.join(" "), vec![("resource", found.resource.as_str())]);
+        if !scope.is_empty() {
+            more.push(("scope", &scope));
+        }
+        if scopes.iter().any(|scope| scope == super::OFFLINE) {
+            // Otherwise issuers of OpenID Connect ignore that scope (Core 1.0, section 11).
+            more.push(("prompt", "consent"));
+        }
+        let (authorization, url) = Authorization::begin(&found.server, client, &link.base, &more);
+        let step = Step::Connect(authorization, scopes, found.resource.clone());
+        self.with_attempt(leaving(&url, &found.server.issuer), Attempt { link, step })
+    }
+
+    /// Checks that the browser is of the user of a link. Of a subject, it was when the page was shown.
+    fn check_browser(&self, link: &Link, key: &str) -> PageResult<()> {
+        let Some(id) = link.user.strip_prefix(KEY).filter(|_| !self.is_near(link)) else {
+            return match link.user == LOCAL && !self.is_near(link) {
+                true => Err(refused(StatusCode::FORBIDDEN, "open the link on the machine of the gateway")),
+                false => Ok(()),
+            };
+        };
+        match self.grants().vault.key(key).is_some_and(|own| *own.id == *id) {
+            true => Ok(()),
+            false => Err(refused(StatusCode::FORBIDDEN, "this is not the key of the link")),
+        }
+    }
+
+    async fn come_back(&self, mut query: HashMap<String, String>) -> PageResult<Response> {
+        let [code, state, iss, error] = ["code", "state", "iss", "error"].map(|name| query.remove(name));
+        let response = AuthorizationResponse { code, state, iss, error };
+        let none = "this browser has not begun to connect an account; open the link of your client in it";
+        let attempt = self.attempt().ok_or_else(|| bad(none))?;
+        let base = attempt.link.base.clone();
+        let answered = self.finish(attempt, &response).await;
+        let mut response = answered.unwrap_or_else(|refusal| refusal_page(refusal.0, &refusal.1));
+        // Whatever came of it, the attempt is over, unless the next step has replaced it.
+        if !response.head.headers.contains("set-cookie") {
+            response.head.headers.append_unchecked(b"Set-Cookie", cookie(&base, "", 0).as_bytes());
+        }
+        Ok(response)
+    }
+
+    async fn finish(&self, attempt: Attempt, response: &AuthorizationResponse) -> PageResult<Response> {
+        let Attempt { link, step } = attempt;
+        let (Step::Login(authorization, _) | Step::Connect(authorization, ..)) = &step else {
+            return Err(bad("nothing was asked for"));
+        };
+        if !self.grants().use_once(&authorization.state, link.expires) {
+            return Err(bad("the response was used"));
+        }
+        match step {
+            Step::Login(authorization, nonce) => {
+                let server = self.login_server()?;
+                let tokens = authorization.redeem(&server, &link.base, response, &[]).await.map_err(failed)?;
+                let subject = authorization.subject(&tokens, &nonce).map_err(|why| failed(why.to_owned()))?;
+                if link.user.strip_prefix(SUBJECT) != Some(&subject) {
+                    let why = "the link is for another user than the one who is logged in at the issuer";
+                    return Err(refused(StatusCode::FORBIDDEN, why));
+                }
+                self.ask(link).await
+            }
+            Step::Connect(authorization, scopes, resource) => {
+                let server = self.server(&link)?;
+                let account = server.accounts().ok_or_else(|| bad("the server has no accounts"))?;
+                let more = [("resource", resource.as_str())];
+                let tokens = authorization.redeem(account, &link.base, response, &more).await.map_err(failed)?;
+                let Authorization { issuer, token_endpoint, client, .. } = authorization;
+                let grant = Grant {
+                    access_token: tokens.access_token,
+                    expires: tokens.expires_in.map(|seconds| now().saturating_add(seconds)),
+                    refresh_token: tokens.refresh_token,
+                    scopes,
+                    issuer,
+                    token_endpoint,
+                    client,
+                    resource,
+                    connected: now(),
+                };
+                self.grants().vault.put(&link.user, &link.server, &grant).await.map_err(failed)?;
+                self.tell_clients(&link);
+                let body = "<p>Your account is connected. You can close this page and go back to your client.</p>";
+                Ok(page(StatusCode::OK, "Connected", "", body))
+            }
+            Step::Confirm => Err(bad("nothing was asked for")),
+        }
+    }
+
+    /// Has the clients of a user list the tools again.
+    fn tell_clients(&self, link: &Link) {
+        let server = Arc::from(link.server.as_str());
+        self.service.sessions.for_each(|session| {
+            if session.account_user.as_ref().is_some_and(|user| *user.name == *link.user) {
+                session.notify(&server, "notifications/tools/list_changed", &json!({}));
+            }
+        });
+    }
+
+    fn attempt(&self) -> Option<Attempt> {
+        let all = self.head.headers.get_all("cookie").filter_map(|field| std::str::from_utf8(field).ok());
+        let mut pairs = all.flat_map(|field| field.split(';')).filter_map(|pair| pair.trim().split_once('='));
+        pairs.find_map(|(name, sealed)| {
+            let text = self.grants().sealer.open_bytes(sealed, &binding()).filter(|_| name.contains(COOKIE))?;
+            let attempt: Attempt = serde_json::from_slice(&text).ok()?;
+            // A page of a neighbouring host could set a cookie with another name.
+            (attempt.link.expires > now() && name == cookie_name(&attempt.link.base)).then_some(attempt)
+        })
+    }
+
+    /// The response with a cookie for the next step.
+    fn with_attempt(&self, mut response: Response, attempt: Attempt) -> PageResult<Response> {
+        let text = serde_json::to_vec(&attempt).map_err(|e| failed(e.to_string()))?;
+        let sealed = self.grants().sealer.seal_bytes(&text, &binding()).map_err(|e| failed(e.message))?;
+        if sealed.len() > MAX_COOKIE {
+            return Err(failed("what the authorization server says does not fit into a cookie".to_owned()));
+        }
+        let cookie = cookie(&attempt.link.base, &sealed, attempt.link.expires.saturating_sub(now()));
+        response.head.headers.append_unchecked(b"Set-Cookie", cookie.as_bytes());
+        Ok(response)
+    }
+}
+
+const COOKIE: &str = "interflow-account";
+
+fn cookie_name(base: &str) -> String {
+    match is_secure(base) {
+        true => format!("__Host-{COOKIE}"),
+        // Browsers do not separate cookies by port.
+        false => format!("{COOKIE}-{}", base.rsplit([':', '/']).next().unwrap_or_default()),
+    }
+}
+
+fn cookie(base: &str, value: &str, seconds: u64) -> String {
+    let scope = if is_secure(base) { "Path=/; Secure".to_owned() } else { format!("Path={PATH}") };
+    // `Lax`, because the browser comes back from another site.
+    format!("{}={value}; {scope}; Max-Age={seconds}; HttpOnly; SameSite=Lax", cookie_name(base))
+}

@@ -1,0 +1,197 @@
+//! Where grants are kept: sealed, in a file or in what replicas share.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use interflow_files::{FileAccess, FileLock, write_atomic};
+use interflow_limits::VirtualKey;
+use interflow_store::StoreError;
+use interflow_store::shared_state::{GrantStore, StoredGrant};
+use serde::{Deserialize, Serialize};
+
+use super::oauth_client::OAuthClient;
+use super::user::{AccountUser, KEY, LOCAL, of_key};
+use super::{KeyRingSource, now};
+use crate::session::request_state::{StateBinding, StateSealer};
+
+/// What an authorization server granted the gateway for a user.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Grant {
+    pub access_token: String,
+    /// When it expires, in seconds since 1970.
+    pub expires: Option<u64>,
+    pub refresh_token: Option<String>,
+    /// That were asked for, with those of earlier grants.
+    pub scopes: Vec<String>,
+    pub issuer: String,
+    pub token_endpoint: String,
+    pub client: OAuthClient,
+    pub resource: String,
+    pub connected: u64,
+}
+
+pub(crate) struct GrantVault {
+    store: Arc<dyn GrantStore>,
+    sealer: StateSealer,
+    keys: KeyRingSource,
+}
+
+fn binding(user: &str, server: &str) -> StateBinding {
+    StateBinding::new(user, server, "grant", "")
+}
+
+impl GrantVault {
+    pub fn new(store: Arc<dyn GrantStore>, master: &[u8; 32], keys: KeyRingSource) -> Self {
+        Self { store, sealer: StateSealer::new(master), keys }
+    }
+
+    /// The virtual key with this secret.
+    pub fn key(&self, secret: &str) -> Option<Arc<VirtualKey>> {
+        (self.keys)().find_now(secret).ok()
+    }
+
+    /// The grant of a user for a server. One that another secret sealed is none.
+    ///
+    /// # Errors
+    /// The store cannot be read.
+    pub async fn grant(&self, user: &AccountUser, server: &str) -> Result<Option<Grant>, String> {
+        if *user.name == *LOCAL && self.store.is_shared() {
+            return Err("users of several machines are not told apart without virtual keys or access tokens".to_owned());
+        }
+        let names = (user.name.to_string(), server.to_owned());
+        let stored = self.blocking(move |store| store.grant(&names.0, &names.1)).await?;
+        let opened = stored.and_then(|stored| self.sealer.open_bytes(&stored.sealed, &binding(&user.name, server)));
+        let grant = opened.and_then(|text| serde_json::from_slice::<Grant>(&text).ok());
+        Ok(grant.filter(|grant| grant.connected >= user.since))
+    }
+
+    /// # Errors
+    /// The store cannot be written.
+    pub async fn put(&self, user: &str, server: &str, grant: &Grant) -> Result<(), String> {
+        let text = serde_json::to_vec(grant).map_err(|e| e.to_string())?;
+        let sealed = self.sealer.seal_bytes(&text, &binding(user, server)).map_err(|e| e.message)?;
+        let (user, server) = (user.to_owned(), server.to_owned());
+        let stored = StoredGrant { user, server, connected: grant.connected, sealed };
+        self.blocking(move |store| store.put_grant(&stored)).await?;
+        self.remove_of_lost_keys().await
+    }
+
+    /// Forgets a grant; `false` if there is none.
+    ///
+    /// # Errors
+    /// The store cannot be written.
+    pub async fn remove(&self, user: &str, server: &str) -> Result<bool, String> {
+        let names = (user.to_owned(), server.to_owned());
+        self.blocking(move |store| store.remove_grant(&names.0, &names.1)).await
+    }
+
+    /// All grants, of keys that there are.
+    ///
+    /// # Errors
+    /// The store cannot be read.
+    pub async fn grants(&self) -> Result<Vec<StoredGrant>, String> {
+        self.remove_of_lost_keys().await?;
+        self.blocking(|store| store.grants()).await
+    }
+
+    /// Forgets the grants of keys that were removed or revoked.
+    ///
+    /// # Errors
+    /// The store cannot be changed.
+    pub async fn remove_of_lost_keys(&self) -> Result<(), String> {
+        let ring = (self.keys)();
+        self.blocking(move |store| {
+            let keys: Vec<_> = ring.keys().iter().filter(|key| key.revoked.is_none()).map(|key| of_key(key)).collect();
+            let is_lost = |grant: &StoredGrant| {
+                let is_of = |(name, since): &(String, u64)| *name == grant.user && *since <= grant.connected;
+                grant.user.starts_with(KEY) && !keys.iter().any(is_of)
+            };
+            store.grants()?.iter().filter(|grant| is_lost(grant)).try_for_each(|grant| {
+                tracing::info!(user = grant.user, server = grant.server, "removed account of a lost key");
+                store.remove_grant(&grant.user, &grant.server).map(drop)
+            })
+        })
+        .await
+    }
+
+    async fn blocking<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&dyn GrantStore) -> Result<T, StoreError> + Send + 'static,
+    ) -> Result<T, String> {
+        let store = Arc::clone(&self.store);
+        let done = tokio::task::spawn_blocking(move || work(&*store)).await.map_err(|e| e.to_string())?;
+        done.map_err(|e| format!("the accounts of users cannot be read or written: {e}"))
+    }
+}
+
+/// A file that only its owner may read.
+pub struct GrantFile(pub PathBuf);
+
+#[derive(Default, Serialize, Deserialize)]
+struct FileContent {
+    grants: Vec<StoredGrant>,
+}
+
+impl GrantFile {
+    fn read(&self) -> Result<Vec<StoredGrant>, StoreError> {
+        match std::fs::read(&self.0) {
+            Ok(text) => {
+                let content = serde_json::from_slice::<FileContent>(&text);
+                content.map(|content| content.grants).map_err(|e| self.failed("reading", e))
+            }
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(Vec::new()),
+            Err(e) => Err(self.failed("reading", e)),
+        }
+    }
+
+    fn failed(&self, what: &'static str, source: impl Into<std::io::Error>) -> StoreError {
+        StoreError::Io { what, path: self.0.clone(), source: source.into() }
+    }
+
+    /// Changes the file, unless nothing changes.
+    fn edit(&self, edit: impl FnOnce(&mut Vec<StoredGrant>) -> bool) -> Result<bool, StoreError> {
+        let _alone = FileLock::for_edit(&self.0).map_err(|e| self.failed("locking", e))?;
+        let mut grants = self.read()?;
+        let is_changed = edit(&mut grants);
+        if is_changed {
+            let text = serde_json::to_vec_pretty(&FileContent { grants }).map_err(|e| self.failed("writing", e))?;
+            write_atomic(&self.0, &text, FileAccess::Private).map_err(|e| self.failed("writing", e))?;
+        }
+        Ok(is_changed)
+    }
+}
+
+impl GrantStore for GrantFile {
+    fn grants(&self) -> Result<Vec<StoredGrant>, StoreError> {
+        self.read()
+    }
+
+    fn grant(&self, user: &str, server: &str) -> Result<Option<StoredGrant>, StoreError> {
+        Ok(self.read()?.into_iter().find(|grant| grant.user == user && grant.server == server))
+    }
+
+    fn put_grant(&self, grant: &StoredGrant) -> Result<(), StoreError> {
+        let put = |grants: &mut Vec<StoredGrant>| {
+            grants.retain(|other| (&other.user, &other.server) != (&grant.user, &grant.server));
+            grants.push(grant.clone());
+            true
+        };
+        self.edit(put).map(drop)
+    }
+
+    fn remove_grant(&self, user: &str, server: &str) -> Result<bool, StoreError> {
+        self.edit(|grants| {
+            let before = grants.len();
+            grants.retain(|grant| grant.user != user || grant.server != server);
+            grants.len() < before
+        })
+    }
+}
+
+impl Grant {
+    /// Whether the access token is of no use any more, or soon.
+    pub fn is_stale(&self) -> bool {
+        const MARGIN: u64 = 30;
+        self.expires.is_some_and(|expires| expires <= now() + MARGIN)
+    }
+}
