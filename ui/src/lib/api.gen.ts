@@ -1818,6 +1818,21 @@ export interface components {
         } & {
             [key: string]: number | null;
         };
+        /** @description An account that a user has connected at a server. Its tokens are shown nowhere. */
+        McpAccount: {
+            /** @description `key:ID`, `user:SUBJECT`, or `local` for users of this machine without either. */
+            user: string;
+            server: string;
+            connected: components["schemas"]["Timestamp"];
+        };
+        /** @description An account to forget. */
+        McpAccountInput: {
+            server: string;
+            user: string;
+        };
+        McpAccounts: {
+            accounts: components["schemas"]["McpAccount"][];
+        };
         Me: {
             name: string;
             kind: components["schemas"]["IdentityKind"];
@@ -4045,6 +4060,9 @@ export type LlmRouteView = components['schemas']['LlmRouteView'];
 export type LlmRoutes = components['schemas']['LlmRoutes'];
 export type LoginLink = components['schemas']['LoginLink'];
 export type LongPrompt = components['schemas']['LongPrompt'];
+export type McpAccount = components['schemas']['McpAccount'];
+export type McpAccountInput = components['schemas']['McpAccountInput'];
+export type McpAccounts = components['schemas']['McpAccounts'];
 export type Me = components['schemas']['Me'];
 export type MediaLink = components['schemas']['MediaLink'];
 export type Message = components['schemas']['Message'];
@@ -4312,6 +4330,8 @@ export interface ApiCalls {
     'GET /limits': { request: unknown; response: LimitsView };
     'GET /keys': { request: unknown; response: VirtualKeys };
     'POST /keys': { request: NewKeyInput; response: CreatedKey };
+    'GET /mcp/accounts': { request: unknown; response: McpAccounts };
+    'POST /mcp/accounts/remove': { request: McpAccountInput; response: unknown };
     'GET /teams': { request: unknown; response: KeyGroups };
     'GET /spend': { request: unknown; response: SpendReport };
     'GET /spend.csv': { request: unknown; response: unknown };

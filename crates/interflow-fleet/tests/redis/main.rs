@@ -149,8 +149,15 @@ fn subject() -> RequestAttributes {
     RequestAttributes { provider: "openai".into(), model: Some("gpt-4o".into()), ..RequestAttributes::default() }
 }
 
-const ASK: UsageEstimate =
-    UsageEstimate { input: 10, max_output: Some(0), choices: 1, needs_model: false, is_uncounted: false, images: 0, characters: 0 };
+const ASK: UsageEstimate = UsageEstimate {
+    input: 10,
+    max_output: Some(0),
+    choices: 1,
+    needs_model: false,
+    is_uncounted: false,
+    images: 0,
+    characters: 0,
+};
 
 fn budget(tokens: u64) -> Quota {
     Quota { tokens_per_day: Some(tokens), ..Quota::default() }

@@ -10,8 +10,15 @@ use interflow_types::CallUsage;
 
 use crate::{Server, limits, subject};
 
-const OPEN: UsageEstimate =
-    UsageEstimate { input: 10, max_output: None, choices: 1, needs_model: false, is_uncounted: false, images: 0, characters: 0 };
+const OPEN: UsageEstimate = UsageEstimate {
+    input: 10,
+    max_output: None,
+    choices: 1,
+    needs_model: false,
+    is_uncounted: false,
+    images: 0,
+    characters: 0,
+};
 /// $0.08 at $10 per million output tokens.
 static USED: LazyLock<CallUsage> = LazyLock::new(|| CallUsage { output: 8_000, ..CallUsage::default() });
 
