@@ -37,8 +37,8 @@ const METHOD: &str = "
 
 ## Repeat it
 
-```console
-$ make bench
+```sh
+make bench
 ```
 
 runs every table in its short form, and writes this page. `bench/README.md` lists single tables, longer runs and peers. `make
