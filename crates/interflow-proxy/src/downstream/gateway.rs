@@ -34,17 +34,16 @@ pub(crate) struct GatewayRouteMatch {
     pub keep_host: bool,
 }
 
-/// The target of a request on the gateway port: a configured route, or else a mount. The flag is true if the mount
-/// itself authorizes requests.
-pub(crate) fn find_target(
+/// The target of a request on the gateway port: a configured route, or else that of a mount.
+pub(crate) fn find_target<'m>(
     routes: &GatewayRoutes,
-    mounts: &[Arc<dyn GatewayMount>],
+    mounts: &'m [Arc<dyn GatewayMount>],
     request: &GatewayRequest<'_>,
-) -> Option<(MountTarget, bool)> {
+) -> Option<(MountTarget, Option<&'m Arc<dyn GatewayMount>>)> {
     if let Some(GatewayRouteMatch { url, keep_host }) = routes.find(request.path, request.host) {
-        return Some((MountTarget::Forward { url, keep_host, endpoint: None }, false));
+        return Some((MountTarget::Forward { url, keep_host, endpoint: None }, None));
     }
-    mounts.iter().find_map(|m| Some((m.find(request)?, m.authorizes_requests())))
+    mounts.iter().find_map(|m| Some((m.find(request)?, Some(m))))
 }
 
 impl GatewayRoutes {

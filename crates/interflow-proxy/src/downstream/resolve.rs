@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use interflow_net::ingress::IncomingRequest;
 use interflow_types::{
-    Authority, ClientInfo, EndpointId, EntryKind, Error, ErrorKind, FlowId, GatewayRequest, Host, LocalHandler,
+    Authority, ClientInfo, EndpointId, EntryKind, Error, ErrorKind, FlowId, GatewayRequest, Host, LocalHandler, Method,
     MountTarget, RequestId, RequestTarget, Response, Scheme, Timestamp, Url,
 };
 
@@ -127,9 +127,13 @@ fn resolve_gateway(
         headers: &incoming.headers,
     };
     let target = gateway::find_target(&settings.routes, &settings.mounts, &request);
-    let authorized = matches!(target, Some((_, true)));
+    let mount = target.as_ref().and_then(|(_, mount)| *mount);
+    let authorized = mount.is_some_and(|mount| mount.authorizes_requests());
+    let is_page = incoming.method == Method::GET && mount.is_some_and(|mount| mount.is_page(&request));
     // A mount that authorizes requests itself (signed links, for instance) may be used by any page.
-    if !authorized && let Err(refusal) = settings.web_pages.check(named.as_ref(), unreadable, &incoming.headers) {
+    if !authorized
+        && let Err(refusal) = settings.web_pages.check(named.as_ref(), unreadable, is_page, &incoming.headers)
+    {
         let client = forwarded.as_ref().unwrap_or(&conn.client).peer;
         tracing::debug!(%client, ?refusal, "gateway: a web page's request was refused");
         return Resolution::Reply(refusal.response());

@@ -84,6 +84,12 @@ pub trait GatewayMount: Send + Sync {
     fn authorizes_requests(&self) -> bool {
         false
     }
+
+    /// Whether the request is for a page to which links and redirects of other sites may lead a browser. What such a page
+    /// does needs more than the request for it.
+    fn is_page(&self, _request: &GatewayRequest<'_>) -> bool {
+        false
+    }
 }
 
 /// Answers requests in place of an origin: an API, a media endpoint, a built-in page. Stages see the request before

@@ -43,8 +43,15 @@ impl WebPagePolicy {
         Ok(Self { hosts, route_hosts, origins })
     }
 
-    /// Checks a request; `named` is the host it names, `unreadable` whether that cannot be parsed.
-    pub fn check(&self, named: Option<&Authority>, unreadable: bool, headers: &Headers) -> Result<(), WebPageRefusal> {
+    /// Checks a request; `named` is the host it names, `unreadable` whether that cannot be parsed, `is_page` whether it is
+    /// for a page to which other sites may lead the browser (Fetch Metadata, section 2).
+    pub fn check(
+        &self,
+        named: Option<&Authority>,
+        unreadable: bool,
+        is_page: bool,
+        headers: &Headers,
+    ) -> Result<(), WebPageRefusal> {
         // Browsers always send a host; HTTP/1.0 clients may not.
         if unreadable || named.is_some_and(|a| !self.is_known_host(&a.host)) {
             return Err(WebPageRefusal::UnknownHost);
@@ -52,7 +59,12 @@ impl WebPagePolicy {
         let foreign = match headers.get("origin") {
             Some(origin) => !std::str::from_utf8(origin).is_ok_and(|o| self.allows_origin(o, named)),
             // Browsers send no `Origin` with GETs that load images or follow links, but they send `Sec-Fetch-Site`.
-            None => headers.get("sec-fetch-site").is_some_and(|site| site.eq_ignore_ascii_case(b"cross-site")),
+            None => {
+                let says =
+                    |field: &str, value: &[u8]| headers.get(field).is_some_and(|v| v.eq_ignore_ascii_case(value));
+                let is_opened = says("sec-fetch-mode", b"navigate") && says("sec-fetch-dest", b"document");
+                says("sec-fetch-site", b"cross-site") && !(is_page && is_opened)
+            }
         };
         if foreign && !self.allows_any_origin() { Err(WebPageRefusal::ForeignOrigin) } else { Ok(()) }
     }
@@ -150,7 +162,29 @@ mod tests {
 
     fn checked(policy: &WebPagePolicy, host: &str, fields: &[(&str, &str)]) -> Option<WebPageRefusal> {
         let named = Authority::parse(host, Some(80)).ok();
-        policy.check(named.as_ref(), named.is_none(), &fields.iter().copied().collect()).err()
+        policy.check(named.as_ref(), named.is_none(), false, &fields.iter().copied().collect()).err()
+    }
+
+    #[test]
+    fn links_of_other_sites_lead_to_pages_only() {
+        let (policy, host) = (policy(), Authority::parse("127.0.0.1:7071", None).unwrap());
+        let opened = [("sec-fetch-site", "cross-site"), ("sec-fetch-mode", "navigate"), ("sec-fetch-dest", "document")];
+        let checked = |named: &str, is_page: bool, fields: &[(&str, &str)]| {
+            let named = Authority::parse(named, Some(80)).unwrap();
+            policy.check(Some(&named), false, is_page, &fields.iter().copied().collect())
+        };
+        let host = host.to_string();
+        assert_eq!(checked(&host, true, &opened), Ok(()));
+        assert_eq!(checked(&host, false, &opened), Err(WebPageRefusal::ForeignOrigin));
+        // An image, a frame, a script, and a form of another site.
+        for (at, value) in [(2, "image"), (2, "iframe"), (1, "no-cors")] {
+            let mut fields = opened;
+            fields[at].1 = value;
+            assert_eq!(checked(&host, true, &fields), Err(WebPageRefusal::ForeignOrigin), "{value}");
+        }
+        let form = [&opened[..], &[("origin", "https://evil.test")]].concat();
+        assert_eq!(checked(&host, true, &form), Err(WebPageRefusal::ForeignOrigin));
+        assert_eq!(checked("evil.test", true, &opened), Err(WebPageRefusal::UnknownHost));
     }
 
     #[test]
