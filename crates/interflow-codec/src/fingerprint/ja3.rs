@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 
-use super::{TlsFingerprint, capabilities, extension};
+use super::{TlsFingerprint, extension};
 
 /// A ClientHello parameter that JA3 leaves out.
 const SIGNATURE_ALGORITHMS: [u16; 8] = [0x0403, 0x0804, 0x0401, 0x0503, 0x0805, 0x0501, 0x0806, 0x0601];
@@ -53,7 +53,7 @@ pub(super) fn parse(text: &str) -> Result<TlsFingerprint, String> {
         ..TlsFingerprint::default()
     };
     // Checked at parsing, so that a configuration that cannot work is refused at start.
-    let missing = capabilities::unsupported_parts(&shape);
+    let missing = shape.unsupported_parts();
     if missing.is_empty() { Ok(shape) } else { Err(format!("this JA3 cannot be sent: {}", missing.join("; "))) }
 }
 
