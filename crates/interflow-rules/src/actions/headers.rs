@@ -58,31 +58,21 @@ pub(super) fn apply(at: &mut ActionContext<'_>, action: &Action, rule: &Compiled
         }
         Action::SetPath(t) => {
             let path = query_params::encode_path(&at.render(t));
-            set_path(at, path)
+            if let Some(r) = at.request_mut() {
+                r.url.path = path.into();
+            }
+            ActionEffect::Continue
         }
         Action::SetUrl(t) => {
             let text = at.render(t);
             retarget(at, &text, false, rule)
         }
         Action::SetQuery(pairs) => {
-            for (name, value) in &pairs.0 {
-                let (name, value) = (at.render(name), at.render(value));
-                let Some(target) = at.request().map(|r| query_params::set_param(&r.url.path, &name, Some(&value)))
-                else {
-                    break;
-                };
-                set_path(at, target);
-            }
+            pairs.0.iter().for_each(|(name, value)| set_param(at, name, Some(value)));
             ActionEffect::Continue
         }
         Action::RemoveQuery(names) => {
-            for name in &names.0 {
-                let name = at.render(name);
-                let Some(target) = at.request().map(|r| query_params::set_param(&r.url.path, &name, None)) else {
-                    break;
-                };
-                set_path(at, target);
-            }
+            names.0.iter().for_each(|name| set_param(at, name, None));
             ActionEffect::Continue
         }
         Action::SetRequestCookie(pairs) => {
@@ -92,18 +82,14 @@ pub(super) fn apply(at: &mut ActionContext<'_>, action: &Action, rule: &Compiled
                     let why = "a cookie holds no semicolon and no line break";
                     return Some(invalid_value(at, rule, "cookie", &value, why));
                 }
-                if let Some(r) = at.request_mut() {
-                    cookies::set_request_cookie(&mut r.headers, &name, Some(&value));
-                }
+                set_cookie_pair(at, &name, Some(&value));
             }
             ActionEffect::Continue
         }
         Action::RemoveRequestCookie(names) => {
             for name in &names.0 {
                 let name = at.render(name);
-                if let Some(r) = at.request_mut() {
-                    cookies::set_request_cookie(&mut r.headers, &name, None);
-                }
+                set_cookie_pair(at, &name, None);
             }
             ActionEffect::Continue
         }
@@ -234,11 +220,19 @@ fn replace_in_field(at: &mut ActionContext<'_>, r: &ReplaceField, rule: &Compile
     ActionEffect::Continue
 }
 
-fn set_path(at: &mut ActionContext<'_>, path: String) -> ActionEffect {
+/// Sets a query parameter, or removes it if there is no value.
+fn set_param(at: &mut ActionContext<'_>, name: &TextTemplate, value: Option<&TextTemplate>) {
+    let (name, value) = (at.render(name), value.map(|v| at.render(v)));
     if let Some(r) = at.request_mut() {
-        r.url.path = path.into();
+        r.url.path = query_params::set_param(&r.url.path, &name, value.as_deref()).into();
     }
-    ActionEffect::Continue
+}
+
+/// Sets a cookie of the request, or removes it if there is no value.
+fn set_cookie_pair(at: &mut ActionContext<'_>, name: &str, value: Option<&str>) {
+    if let Some(r) = at.request_mut() {
+        cookies::set_request_cookie(&mut r.headers, name, value);
+    }
 }
 
 /// Sends the request to another URL; `Host` follows the new host unless it is to be preserved.
@@ -294,11 +288,8 @@ fn map_remote(at: &mut ActionContext<'_>, remote: &MapRemoteParams, rule: &Compi
 fn set_cookie(at: &ActionContext<'_>, line: &CookieLine) -> String {
     let clean = |t: &TextTemplate| at.render(t).replace([';', '\r', '\n', '\0'], "");
     let mut out = format!("{}={}", clean(&line.name), clean(&line.value));
-    if let Some(path) = &line.path {
-        out += &format!("; Path={}", clean(path));
-    }
-    if let Some(domain) = &line.domain {
-        out += &format!("; Domain={}", clean(domain));
+    for (name, value) in [("Path", &line.path), ("Domain", &line.domain)] {
+        out.extend(value.iter().map(|value| format!("; {name}={}", clean(value))));
     }
     if let Some(seconds) = line.expires_in {
         out += &format!("; Expires={}", crate::text::dates::format_http_date(crate::text::dates::unix_now() + seconds));

@@ -13,20 +13,6 @@ use crate::matching::graphql::graphql_paths;
 use crate::matching::text_predicate::TextField;
 use crate::params::{CaptureParams, CaptureSource};
 
-/// Whether an action only annotates the flow, so that it can be repeated for each request of a tunnel.
-pub(crate) const fn is_annotation(action: &Action) -> bool {
-    matches!(
-        action,
-        Action::Tag(_)
-            | Action::Comment(_)
-            | Action::Colour(_)
-            | Action::SetVariable(_)
-            | Action::Capture(_)
-            | Action::Stop(_)
-            | Action::Nothing(_)
-    )
-}
-
 /// Whether a condition depends on how often it is evaluated (`chance`, `every`, `first`).
 pub(crate) fn is_stateful(rule: &CompiledRule) -> bool {
     let mut counts = false;
