@@ -9,7 +9,7 @@ use interflow_types::{Body, BodyFrame, BodyStream, Error, ErrorKind, Result};
 use regex::bytes::Regex;
 use serde_json::Value;
 
-use super::html::HtmlInjector;
+use super::html::{HtmlInjector, StreamEdit};
 use crate::flow::json_answers::JSON_SLOTS;
 use crate::text::json::{JsonPath, PatchOperation, patch};
 use crate::text::json_document::{JsonDocument, JsonFailure};
@@ -189,20 +189,6 @@ pub(crate) fn stream_change(change: &BodyChange, body: Body) -> Body {
         BodyChange::Html(tag, html) => edit_stream(body, HtmlInjector::new(Arc::clone(tag), html.clone())),
         BodyChange::Set(new) => Body::from(new.clone()),
         _ => body,
-    }
-}
-
-/// An edit of a body as it streams.
-pub(crate) trait StreamEdit: Send + 'static {
-    /// Consumes bytes; returns those that can be passed on.
-    fn feed(&mut self, bytes: &[u8]) -> Vec<u8>;
-
-    /// The held bytes, at the end of the body.
-    fn rest(&mut self) -> Bytes;
-
-    /// Whether nothing more will be changed or held.
-    fn is_idle(&self) -> bool {
-        false
     }
 }
 

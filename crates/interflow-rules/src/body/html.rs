@@ -4,7 +4,19 @@ use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
 
-use super::edit::StreamEdit;
+/// An edit of a body as it streams.
+pub(crate) trait StreamEdit: Send + 'static {
+    /// Consumes bytes; returns those that can be passed on.
+    fn feed(&mut self, bytes: &[u8]) -> Vec<u8>;
+
+    /// The held bytes, at the end of the body.
+    fn rest(&mut self) -> Bytes;
+
+    /// Whether nothing more will be changed or held.
+    fn is_idle(&self) -> bool {
+        false
+    }
+}
 
 /// Maximum length of a tag or comment in bytes; longer ones end the search, and the page stays unchanged.
 const MAX_TAG_LEN: usize = 64 << 10;
