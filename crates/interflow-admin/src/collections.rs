@@ -150,7 +150,7 @@ impl CollectionStore {
         }
         if now.is_none() && self.list()?.len() >= MAX_COLLECTIONS {
             let message = format!("there are {MAX_COLLECTIONS} collections already");
-            return Err(ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, "too_many", message));
+            return Err(ApiError::unprocessable("too_many", message));
         }
         self.replace(&path, &bytes)?;
         Ok(revision(&bytes))
@@ -247,7 +247,7 @@ fn is_name(name: &str) -> bool {
 fn parse<T: DeserializeOwned>(name: &str, bytes: &[u8]) -> Result<T> {
     serde_json::from_slice(bytes).map_err(|e| {
         let message = format!("the file of the collection '{name}' cannot be read: {e}");
-        ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, "malformed_collection", message)
+        ApiError::unprocessable("malformed_collection", message)
     })
 }
 
@@ -265,7 +265,7 @@ fn failed(path: &Path, e: &io::Error) -> ApiError {
 }
 
 fn no_collection(name: &str) -> ApiError {
-    ApiError::new(StatusCode::NOT_FOUND, "not_found", format!("there is no collection '{name}'"))
+    ApiError::not_found(format!("there is no collection '{name}'"))
 }
 
 #[cfg(test)]

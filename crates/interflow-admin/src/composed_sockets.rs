@@ -5,7 +5,6 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::http::StatusCode;
 use bytes::{Bytes, BytesMut};
 use interflow_codec::websocket::{
     FrameSender, MessageType, Opcode, WebSocketDecoder, WebSocketItem, WsDecoderOptions, write_frame,
@@ -54,7 +53,7 @@ impl ComposedSockets {
     /// This WebSocket is not open.
     pub async fn write(&self, id: FlowId, frame: Frame) -> Result<()> {
         let message = format!("the WebSocket of flow {id} is not open");
-        let closed = || ApiError::new(StatusCode::NOT_FOUND, "not_found", message.clone());
+        let closed = || ApiError::not_found(message.clone());
         let sender = self.0.lock().get(&id).cloned().ok_or_else(closed)?;
         sender.send(frame).await.map_err(|_| closed())
     }

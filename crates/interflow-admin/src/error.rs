@@ -76,12 +76,26 @@ impl ApiError {
         Self::new(StatusCode::BAD_REQUEST, "bad_request", message)
     }
 
+    pub(crate) fn not_found(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::NOT_FOUND, "not_found", message)
+    }
+
+    /// The instance cannot do it, or not now.
+    pub(crate) fn unavailable(kind: &'static str, message: impl Into<String>) -> Self {
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, kind, message)
+    }
+
+    /// The request can be read, and what it asks for cannot be done.
+    pub(crate) fn unprocessable(kind: &'static str, message: impl Into<String>) -> Self {
+        Self::new(StatusCode::UNPROCESSABLE_ENTITY, kind, message)
+    }
+
     pub(crate) fn too_large(what: &str, limit: u64) -> Self {
         Self::new(StatusCode::PAYLOAD_TOO_LARGE, "too_large", format!("{what} is larger than {limit} bytes"))
     }
 
     pub(crate) fn busy() -> Self {
-        Self::new(StatusCode::SERVICE_UNAVAILABLE, "busy", "too many long requests run already")
+        Self::unavailable("busy", "too many long requests run already")
     }
 
     pub fn internal(message: impl Into<String>) -> Self {
@@ -195,9 +209,7 @@ impl From<ImportError> for ApiError {
     fn from(error: ImportError) -> Self {
         let message = error.to_string();
         let (made, report) = match error {
-            ImportError::Malformed { report, .. } => {
-                (Self::new(StatusCode::UNPROCESSABLE_ENTITY, "malformed_archive", message), report)
-            }
+            ImportError::Malformed { report, .. } => (Self::unprocessable("malformed_archive", message), report),
             // Told apart by what failed: the store is our fault, the upload the client's.
             ImportError::Io { source, report } => match source.downcast::<StoreError>() {
                 Ok(store) => (Self::from(store), report),
@@ -231,7 +243,7 @@ mod tests {
     #[test]
     fn errors_of_other_replicas_keep_status_kind_and_remedy() {
         let told = |error: ApiError| ApiError::from(RemoteError::from(error)).0;
-        let error = told(ApiError::new(StatusCode::NOT_FOUND, "not_found", "gone").remedy("look"));
+        let error = told(ApiError::not_found("gone").remedy("look"));
         assert_eq!((error.0.as_u16(), error.1.kind, &*error.1.message), (404, "not_found", "gone"));
         assert_eq!(error.1.remedy.as_deref(), Some("look"));
         let newer = RemoteError { status: 418, kind: "teapot".into(), message: "no".into(), remedy: None };

@@ -1,26 +1,12 @@
 //! The clients of the event socket, as the statistics and the metrics count them.
 
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, AtomicUsize};
 
 #[derive(Debug, Default)]
 pub(crate) struct EventClients {
-    pub(crate) open: AtomicUsize,
-    pub(crate) cut: AtomicU64,
-    pub(crate) passed_by: AtomicU64,
-}
-
-impl EventClients {
-    pub(crate) fn count(&self) -> usize {
-        self.open.load(Relaxed)
-    }
-
+    pub open: AtomicUsize,
     /// Clients disconnected because they did not read.
-    pub(crate) fn disconnected_count(&self) -> u64 {
-        self.cut.load(Relaxed)
-    }
-
+    pub cut: AtomicU64,
     /// Summaries dropped because a client was too slow.
-    pub(crate) fn skipped_count(&self) -> u64 {
-        self.passed_by.load(Relaxed)
-    }
+    pub passed_by: AtomicU64,
 }

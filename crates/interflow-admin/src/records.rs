@@ -6,7 +6,6 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 
-use axum::http::StatusCode;
 use interflow_store::FlowStore;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
@@ -37,9 +36,7 @@ impl Records {
 
     /// The store, or an error if nothing is recorded.
     pub fn store(&self) -> Result<Arc<dyn FlowStore>> {
-        self.store.clone().ok_or_else(|| {
-            ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "not_recording", "nothing is recorded by this instance")
-        })
+        self.store.clone().ok_or_else(|| ApiError::unavailable("not_recording", "nothing is recorded by this instance"))
     }
 
     /// Runs a query on a blocking thread. Concurrency is limited; others wait.

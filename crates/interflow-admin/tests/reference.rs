@@ -189,11 +189,14 @@ fn mcp_tools() -> String {
 fn every_kind_of_the_table_of_api_errors_is_used_and_every_used_one_is_listed() {
     let sources = sources(&std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("src"));
     // `StatusCode::NOT_FOUND, "not_found"`, as in calls of `ApiError::new` and in tables of the two.
-    let named = sources.split("StatusCode::").skip(1).filter_map(|rest| {
+    let with_status = sources.split("StatusCode::").skip(1).filter_map(|rest| {
         let (status, name) = rest.split_once(',')?;
         let is_status = status.bytes().all(|b| b.is_ascii_uppercase() || b == b'_');
         name.trim_start().strip_prefix('"').filter(|_| is_status)?.split('"').next()
     });
+    // `ApiError::unavailable("no_rules", …)`, which have the status in their names.
+    let calls = ["unavailable(", "unprocessable("].into_iter().flat_map(|call| sources.split(call).skip(1));
+    let named = with_status.chain(calls.filter_map(|rest| rest.trim_start().strip_prefix('"')?.split('"').next()));
     let is_kind = |name: &&str| name.bytes().all(|b| b.is_ascii_lowercase() || b == b'_');
     let unlisted: Vec<_> =
         named.filter(is_kind).filter(|name| !API_ERROR_KINDS.iter().any(|k| k.name == *name)).collect();

@@ -31,8 +31,7 @@ pub async fn watch(approvals: Arc<Approvals>) {
         version = approvals.version();
         let held = approvals.pending_requests();
         let new: Vec<&PendingRequest> = held.iter().filter(|h| !announced.contains(&h.id)).collect();
-        let quiet = !approvals.notifies();
-        if !new.is_empty() && !quiet {
+        if !new.is_empty() && approvals.settings.load().notify {
             announced.extend(new.iter().map(|h| h.id));
             let outcome = timeout(COMMAND_TIMEOUT, show_notification("Interflow asks", &notification_text(&new))).await;
             if let Err(e) = outcome.unwrap_or_else(|e| Err(e.into())) {

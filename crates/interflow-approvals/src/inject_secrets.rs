@@ -4,9 +4,12 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
+use bytes::Bytes;
 use interflow_codec::content_coding as coding;
 use interflow_redact::{Replacer, ReplacingBody, json_string, replace_in_headers};
-use interflow_types::{Body, ByteStr, EarlyExit, Flow, Headers, MessageKind, RequestHead, StreamMessage, percent};
+use interflow_types::{
+    Body, ByteStr, CollectError, EarlyExit, Flow, Headers, MessageKind, RequestHead, StreamMessage, percent,
+};
 
 use super::mask_secrets;
 use super::secrets::StoredSecret;
@@ -87,11 +90,9 @@ pub(super) async fn inject_secrets(
         |v| v.as_bytes().to_vec()
     };
     let Some(swap) = Replacer::new(replacement_pairs(&secrets, written)) else { return Ok(body) };
-    if coding::has_content_coding(&head.headers) {
-        return inject_into_encoded_body(flow, head, body, &secrets, &swap).await;
-    }
+    let is_encoded = coding::has_content_coding(&head.headers);
     // Without a known or with a large length, the body is streamed and its length is not sent in advance.
-    if body.remaining().is_none_or(|n| n > MAX_BUFFERED_BODY as u64) {
+    if !is_encoded && body.remaining().is_none_or(|n| n > MAX_BUFFERED_BODY as u64) {
         // The flow is no longer available while the body is sent, so secrets are only counted.
         let count = move |i: usize| {
             if let Some(secret) = secrets.get(i % secrets.len()) {
@@ -100,56 +101,26 @@ pub(super) async fn inject_secrets(
         };
         return Ok(ReplacingBody::wrap(body, Arc::new(swap), count));
     }
-    match body.collect(MAX_BUFFERED_BODY).await {
-        Ok((bytes, None)) => match swap.replace(&bytes) {
-            Some((bytes, found)) => {
-                record_used_secrets(flow, &secrets, &found);
-                Ok(Body::from(bytes::Bytes::from(bytes)))
-            }
-            None => Ok(Body::from(bytes)),
-        },
-        Ok((bytes, Some(trailers))) => {
-            let (bytes, found) = swap.replace(&bytes).map_or((bytes, Vec::new()), |(b, found)| (b.into(), found));
-            record_used_secrets(flow, &secrets, &found);
-            Ok(Body::with_trailers(bytes, Some(trailers)))
-        }
-        // Longer than its declared length: secrets are not inserted.
-        Err(interflow_types::CollectError::TooLarge(body)) => Ok(body),
-        Err(interflow_types::CollectError::Broken(e)) => Err(EarlyExit::Deny(e)),
-    }
-}
-
-/// Inserts secrets into a body with a content coding, which is removed. A body without placeholders, one that cannot
-/// be decoded, and a very long one are sent unchanged.
-async fn inject_into_encoded_body(
-    flow: &mut Flow,
-    head: &mut RequestHead,
-    body: Body,
-    secrets: &[Arc<StoredSecret>],
-    swap: &Replacer,
-) -> Result<Body, EarlyExit> {
     let (bytes, trailers) = match body.collect(MAX_BUFFERED_BODY).await {
         Ok(whole) => whole,
-        Err(interflow_types::CollectError::TooLarge(body)) => return Ok(body),
-        Err(interflow_types::CollectError::Broken(e)) => return Err(EarlyExit::Deny(e)),
+        // Very long, or longer than its declared length: secrets are not inserted.
+        Err(CollectError::TooLarge(body)) => return Ok(body),
+        Err(CollectError::Broken(e)) => return Err(EarlyExit::Deny(e)),
     };
-    let plain = match coding::decode_off_thread(&head.headers, &bytes, MAX_DECODED_BYTES).await {
-        Ok(plain) => plain,
-        // What cannot be decoded is sent as it is, with its placeholders.
-        Err(e) => match coding::budget_error(&e) {
-            Some(e) => return Err(EarlyExit::Deny(e)),
-            None => None,
-        },
+    let plain = if is_encoded { decoded(head, &bytes).await? } else { Some(bytes.clone()) };
+    let Some((replaced, found)) = plain.and_then(|plain| swap.replace(&plain)) else {
+        return Ok(Body::with_trailers(bytes, trailers));
     };
-    let bytes = match plain.and_then(|plain| swap.replace(&plain)) {
-        None => bytes,
-        Some((plain, found)) => {
-            record_used_secrets(flow, secrets, &found);
-            head.headers.remove("content-encoding");
-            plain.into()
-        }
-    };
-    Ok(Body::with_trailers(bytes, trailers))
+    record_used_secrets(flow, &secrets, &found);
+    if is_encoded {
+        head.headers.remove("content-encoding");
+    }
+    Ok(Body::with_trailers(replaced.into(), trailers))
+}
+/// A body without its content coding; `None` if it cannot be decoded, and is sent as it is, with its placeholders.
+async fn decoded(head: &RequestHead, bytes: &Bytes) -> Result<Option<Bytes>, EarlyExit> {
+    let plain = coding::decode_off_thread(&head.headers, bytes, MAX_DECODED_BYTES).await;
+    plain.or_else(|e| coding::budget_error(&e).map_or(Ok(None), |e| Err(EarlyExit::Deny(e))))
 }
 
 /// Percent-encodes what is not allowed in a path or query.

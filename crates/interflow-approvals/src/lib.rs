@@ -47,7 +47,7 @@ pub use stage::ApprovalsStage;
 use decision::rule_from_resolution;
 use mode::TemporaryMode;
 use pending::PendingRequests;
-use rule_set::{AccessQuestion, ApprovalRule, ApprovalRuleSet, RuleMatch};
+use rule_set::{AccessQuestion, ApprovalRule, ApprovalRuleSet};
 use secrets::{StoredSecret, VaultKey};
 use sessions::ApprovalSession;
 use stored::read_files;
@@ -225,7 +225,7 @@ impl Approvals {
             let stored = read_files(&config, &this.home, &this.vault_key);
             let mut state = this.state.lock();
             match stored {
-                Ok((made, secrets)) => state.replace_stored(made, secrets),
+                Ok(stored) => state.replace_stored(stored),
                 Err(e) => tracing::error!("approvals: the previous rules and secrets stay active: {e}"),
             }
             match this.read_mode() {
@@ -240,11 +240,6 @@ impl Approvals {
             drop(state);
             this.resolve_decided();
         })
-    }
-
-    /// Whether pending requests are shown as desktop notifications.
-    pub(crate) fn notifies(&self) -> bool {
-        self.settings.load().notify
     }
 
     pub fn timeout(&self) -> Duration {
@@ -287,9 +282,8 @@ impl Approvals {
             if answer.body.is_some() {
                 self::decision::check_edit(&held, answer).map_err(ApprovalsError::Invalid)?;
             }
-            let done = self.waiting.answer_with(id, answer.action, "once", answer.body.clone());
-            let (_, flows) = done.ok_or_else(nothing)?;
-            return Ok(ResolutionResult { flows, rule: None });
+            let done = self.waiting.resolve(id, answer.action, "once", answer.body.clone());
+            return Ok(ResolutionResult { flows: done.ok_or_else(nothing)?, rule: None });
         }
         if answer.body.is_some() {
             return Err(ApprovalsError::Invalid("an edited body applies to one request: omit `scope`".to_owned()));
@@ -298,7 +292,7 @@ impl Approvals {
         let rule = self.add_rule(turn, rule_from_resolution(&held.question, answer))?;
         // The new rule has already resolved everything else it decides. This request is resolved even if another rule
         // takes precedence.
-        let flows = self.waiting.resolve(id, answer.action, &rule.id).map_or(held.waiting, |(_, n)| n);
+        let flows = self.waiting.resolve(id, answer.action, &rule.id, None).unwrap_or(held.waiting);
         Ok(ResolutionResult { flows, rule: Some(rule) })
     }
 
@@ -336,12 +330,8 @@ impl Approvals {
     /// There is none with this id, or the file cannot be written.
     pub fn remove_rule(&self, turn: &EditTurn, id: &str) -> Result<()> {
         self.edit_rules(turn, |made| {
-            let before = made.len();
-            made.retain(|r| r.id != id);
-            if made.len() == before {
-                return Err(ApprovalsError::NotFound(format!("rule {id} that was created at runtime")));
-            }
-            Ok(())
+            let removed = made.extract_if(.., |r| r.id == id).last().map(drop);
+            removed.ok_or_else(|| ApprovalsError::NotFound(format!("rule {id} that was created at runtime")))
         })
     }
 
@@ -421,12 +411,8 @@ impl Approvals {
     /// There is none with this label, or the file cannot be written.
     pub fn remove_secret(&self, turn: &EditTurn, label: &str) -> Result<()> {
         self.edit_secrets(turn, |_, secrets| {
-            let before = secrets.len();
-            secrets.retain(|s| s.label != label);
-            if secrets.len() == before {
-                return Err(ApprovalsError::NotFound(format!("secret '{label}'")));
-            }
-            Ok(())
+            let removed = secrets.extract_if(.., |s| s.label == label).last().map(drop);
+            removed.ok_or_else(|| ApprovalsError::NotFound(format!("secret '{label}'")))
         })
     }
 
@@ -442,11 +428,9 @@ impl Approvals {
         let denied =
             |why: String| if mode == ApprovalMode::Observe { Decision::WouldDeny } else { Decision::Deny(why) };
         match book.decide(q) {
-            Some(RuleMatch { action: ApprovalAction::Allow, .. }) => Decision::Allow,
-            Some(RuleMatch { action: ApprovalAction::Deny, .. }) if inside && book.may_allow_in_tunnel(q) => {
-                Decision::Allow
-            }
-            Some(RuleMatch { action: ApprovalAction::Deny, rule }) => {
+            Some(rule) if rule.spec.action == ApprovalAction::Allow => Decision::Allow,
+            Some(_) if inside && book.may_allow_in_tunnel(q) => Decision::Allow,
+            Some(rule) => {
                 let note = rule.spec.note.as_ref().map(|n| format!(": {n}")).unwrap_or_default();
                 denied(format!("the approval rule {} denies it{note}", rule.id))
             }
@@ -463,50 +447,19 @@ impl Approvals {
     /// Ids and agent names of the sessions that a flow belongs to.
     pub(crate) fn sessions_of(&self, client: &ClientInfo, user: Option<&str>) -> (Vec<Arc<str>>, Vec<Arc<str>>) {
         let sessions = self.sessions.load();
-        if sessions.is_empty() {
-            return (Vec::new(), Vec::new());
-        }
-        let own = sessions.iter().filter(|s| s.owns(client, user));
-        own.map(|s| (Arc::clone(&s.id), s.agent.clone())).fold(
-            (Vec::new(), Vec::new()),
-            |(mut ids, mut agents), (id, agent)| {
-                ids.push(id);
-                agents.extend(agent);
-                (ids, agents)
-            },
-        )
-    }
-
-    pub(crate) fn active_secrets(&self) -> Arc<Vec<Arc<StoredSecret>>> {
-        self.secrets.load_full()
-    }
-
-    /// All secrets that a response may contain.
-    pub(crate) fn masked_secrets(&self) -> Arc<Vec<Arc<StoredSecret>>> {
-        self.hidden.load_full()
-    }
-
-    pub(crate) fn waiting(&self) -> &PendingRequests {
-        &self.waiting
-    }
-
-    pub(crate) fn max_pending(&self) -> usize {
-        self.settings.load().max_held
+        let own: Vec<_> = sessions.iter().filter(|s| s.owns(client, user)).collect();
+        (own.iter().map(|s| Arc::clone(&s.id)).collect(), own.iter().filter_map(|s| s.agent.clone()).collect())
     }
 
     fn publish(&self, state: &mut ApprovalState) {
         let of_sessions = state.sessions.values().flat_map(|s| s.rules.iter().cloned());
-        let all = state.configured.iter().chain(&state.made).cloned().chain(of_sessions).chain(builtin_rules());
-        let rules: Vec<_> = all.collect();
-        let own = rules.len() > builtin_rules().len();
+        let mut rules: Vec<_> = state.configured.iter().chain(&state.made).cloned().chain(of_sessions).collect();
+        let own = !rules.is_empty();
+        rules.extend(builtin_rules());
         self.book.store(Arc::new(ApprovalRuleSet::new(rules)));
         self.sessions.store(Arc::new(state.sessions.values().cloned().collect()));
-        let secrets: Vec<_> = state
-            .secrets
-            .iter()
-            .cloned()
-            .chain(state.sessions.values().flat_map(|s| s.secrets.iter().cloned()))
-            .collect();
+        let of_sessions = state.sessions.values().flat_map(|s| &s.secrets);
+        let secrets: Vec<_> = state.secrets.iter().chain(of_sessions).cloned().collect();
         // Removed secrets are recognised by identity: one that was added again is another.
         let before = self.secrets.load();
         let gone = before.iter().filter(|s| !secrets.iter().any(|other| Arc::ptr_eq(s, other)));
@@ -562,14 +515,14 @@ impl Approvals {
                 request: q.method.as_deref().zip(q.path.as_deref()),
                 now: now(),
             };
-            let by = self.book.load().decide(&question).map(|r| (r.action, r.rule.id.clone()));
+            let by = self.book.load().decide(&question).map(|rule| (rule.spec.action, rule.id.clone()));
             let by = by.or_else(|| match self.mode() {
                 ApprovalMode::Observe => Some((ApprovalAction::Allow, "mode".to_owned())),
                 ApprovalMode::Enforce => Some((ApprovalAction::Deny, "mode".to_owned())),
                 ApprovalMode::Ask => None,
             });
             if let Some((action, by)) = by {
-                self.waiting.resolve(held.id, action, &by);
+                self.waiting.resolve(held.id, action, &by, None);
             }
         }
     }

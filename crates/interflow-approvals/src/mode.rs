@@ -10,7 +10,7 @@ use interflow_types::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::config::ApprovalMode;
-use super::stored::file_error;
+use super::stored::{file_error, read_optional};
 use super::{Approvals, ApprovalsError, Result};
 
 /// A mode, and its expiry by the monotonic clock, so that a correction of the wall clock does not change the duration.
@@ -84,13 +84,8 @@ impl Approvals {
     /// The mode in the file; none without one.
     pub(super) fn read_mode(&self) -> Result<TemporaryMode, String> {
         let Some(path) = &self.mode_file else { return Ok(**self.temporary_mode.load()) };
-        let wrong = |why: String| format!("{}: {why}", path.display());
-        let text = match std::fs::read_to_string(path) {
-            Ok(text) => text,
-            Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-            Err(e) => return Err(wrong(e.to_string())),
-        };
-        parse_mode(&text).map_err(wrong)
+        let mode = read_optional(path)?.map(|text| parse_mode(&text)).transpose();
+        mode.map(Option::flatten).map_err(|why| format!("{}: {why}", path.display()))
     }
 }
 

@@ -103,7 +103,7 @@ pub struct ResolvedQuestion {
 impl super::Approvals {
     /// Ends every wait and accepts no more: Interflow is shutting down.
     pub fn close(&self) {
-        self.waiting().close();
+        self.waiting.close();
     }
 }
 
@@ -171,24 +171,16 @@ impl PendingRequests {
         if inner.closed {
             return None;
         }
-        let now = now();
+        let now = Timestamp::now();
         let id = match inner.by_question.get(&question) {
             Some(id) => *id,
             // The bound counts questions: a flow with a known one always joins it, up to MAX_WAITERS.
             None if inner.open.len() >= most => return None,
             None => {
                 let id = self.next.fetch_add(1, Relaxed);
-                let (question_, asked) = (question.clone(), asker.asked);
-                let held = PendingRequest {
-                    id,
-                    question: question_,
-                    waiting: 0,
-                    flows: Vec::new(),
-                    since: now,
-                    until: now,
-                    asked,
-                };
-                inner.by_question.insert(question, id);
+                inner.by_question.insert(question.clone(), id);
+                let (flows, asked) = (Vec::new(), asker.asked);
+                let held = PendingRequest { id, question, waiting: 0, flows, since: now, until: now, asked };
                 inner.open.insert(id, PendingEntry { held, answer: watch::Sender::new(None) });
                 id
             }
@@ -210,19 +202,9 @@ impl PendingRequests {
         Some(PendingGuard { waiting: self, id, answer, end: "gone" })
     }
 
-    /// Resolves a pending request; returns it with the number of flows that waited, or `None` if it is not pending.
-    pub fn resolve(&self, id: u64, action: ApprovalAction, by: &str) -> Option<(PendingRequest, usize)> {
-        self.answer_with(id, action, by, None)
-    }
-
-    /// As [`resolve`](Self::resolve), with another body for the request.
-    pub fn answer_with(
-        &self,
-        id: u64,
-        action: ApprovalAction,
-        by: &str,
-        body: Option<String>,
-    ) -> Option<(PendingRequest, usize)> {
+    /// Resolves a pending request, possibly with another body; returns the number of flows that waited, or `None` if it is
+    /// not pending.
+    pub fn resolve(&self, id: u64, action: ApprovalAction, by: &str, body: Option<String>) -> Option<usize> {
         let mut inner = self.inner.lock();
         // Removed under the lock, so that of several resolvers only the first decides; the others get `None`.
         let open = inner.open.remove(&id)?;
@@ -231,14 +213,13 @@ impl PendingRequests {
         if let (Some(body), Some(asked)) = (body, &open.held.asked) {
             asked.edit(body);
         }
-        let held = open.held.clone();
-        inner.push_history(ResolvedQuestion { held: open.held, action: Some(action), by: by.to_owned(), at: now() });
+        let waited = open.held.waiting;
+        inner.push_history(open.held, Some(action), by);
         drop(inner);
         // After the lock is released: the woken flows drop their guards, which take it again.
         open.answer.send_replace(Some(action));
         self.notify_watchers();
-        let waited = held.waiting;
-        Some((held, waited))
+        Some(waited)
     }
 
     /// For shutdown: every wait ends without a decision, and so does every later one.
@@ -248,7 +229,7 @@ impl PendingRequests {
         inner.by_question.clear();
         let open: Vec<PendingEntry> = inner.open.drain().map(|(_, open)| open).collect();
         for PendingEntry { held, answer } in open {
-            inner.push_history(ResolvedQuestion { held, action: None, by: "stopped".to_owned(), at: now() });
+            inner.push_history(held, None, "stopped");
             // Dropping the sender ends the waits.
             drop(answer);
         }
@@ -292,8 +273,8 @@ impl PendingRequests {
 }
 
 impl PendingState {
-    fn push_history(&mut self, answered: ResolvedQuestion) {
-        let outcome = match (answered.action, answered.by.as_str()) {
+    fn push_history(&mut self, held: PendingRequest, action: Option<ApprovalAction>, by: &str) {
+        let outcome = match (action, by) {
             (Some(ApprovalAction::Allow), _) => "allow",
             (Some(ApprovalAction::Deny), _) => "deny",
             (None, "timeout") => "timeout",
@@ -304,7 +285,7 @@ impl PendingState {
         if self.history.len() >= MAX_HISTORY {
             self.history.pop_front();
         }
-        self.history.push_back(answered);
+        self.history.push_back(ResolvedQuestion { held, action, by: by.to_owned(), at: Timestamp::now() });
     }
 }
 
@@ -328,15 +309,11 @@ impl Drop for PendingGuard<'_> {
             && let Some(open) = inner.open.remove(&self.id)
         {
             inner.by_question.remove(&open.held.question);
-            inner.push_history(ResolvedQuestion { held: open.held, action: None, by: self.end.to_owned(), at: now() });
+            inner.push_history(open.held, None, self.end);
         }
         drop(inner);
         self.waiting.notify_watchers();
     }
-}
-
-fn now() -> Timestamp {
-    Timestamp::now()
 }
 
 pub(crate) struct PendingRequester {
@@ -391,11 +368,11 @@ mod tests {
         }
         let held = waiting.list();
         assert_eq!((held.len(), held[0].flows.len()), (1, 3));
-        assert_eq!(waiting.resolve(held[0].id, ApprovalAction::Allow, "once").unwrap().1, 3);
+        assert_eq!(waiting.resolve(held[0].id, ApprovalAction::Allow, "once", None), Some(3));
         for ask in asks {
             assert_eq!(ask.await.unwrap(), Some(ApprovalAction::Allow));
         }
-        assert!(waiting.list().is_empty() && waiting.resolve(held[0].id, ApprovalAction::Deny, "once").is_none());
+        assert!(waiting.list().is_empty() && waiting.resolve(held[0].id, ApprovalAction::Deny, "once", None).is_none());
         assert_eq!(waiting.history()[0].action, Some(ApprovalAction::Allow));
         assert_eq!(waiting.outcomes(), [("allow", 1)].into(), "one decision for three flows");
     }

@@ -33,12 +33,12 @@ impl Approvals {
         let requester = PendingRequester { flow: flow.id, asked: Some(RequestPreview::without_body(head)) };
         let approvals = Arc::clone(self);
         async move {
-            let (patience, most) = (approvals.timeout(), approvals.max_pending());
+            let (patience, most) = (approvals.timeout(), approvals.settings.load().max_held);
             let began = std::time::Instant::now();
-            match approvals.waiting().wait_for_decision(question, requester, patience, most).await {
+            match approvals.waiting.wait_for_decision(question, requester, patience, most).await {
                 Some(ApprovalAction::Allow) => Ok(()),
                 Some(ApprovalAction::Deny) => Err("the operator denied it".to_owned()),
-                None if approvals.waiting().is_closed() => Err("it was pending when Interflow stopped".to_owned()),
+                None if approvals.waiting.is_closed() => Err("it was pending when Interflow stopped".to_owned()),
                 None if began.elapsed() < patience => {
                     Err(format!("{most} requests are pending already (approvals.max_held)"))
                 }

@@ -44,12 +44,6 @@ pub(crate) struct AccessQuestion<'a> {
     pub now: u64,
 }
 
-#[derive(Clone, Debug)]
-pub(crate) struct RuleMatch {
-    pub action: ApprovalAction,
-    pub rule: Arc<ApprovalRule>,
-}
-
 #[derive(Debug)]
 pub(crate) struct ApprovalRule {
     pub id: String,
@@ -117,12 +111,18 @@ impl ApprovalRule {
             hosts: spec
                 .hosts
                 .iter()
-                .map(|h| h.parse().map_err(|e: HostPatternError| e.to_string()))
-                .collect::<Result<_, _>>()?,
+                .map(|h| h.parse())
+                .collect::<Result<_, HostPatternError>>()
+                .map_err(|e| e.to_string())?,
             ports: spec.ports.iter().map(|p| ports(p)).collect::<Result<_, _>>()?,
             paths: spec.paths.iter().map(path).collect::<Result<_, String>>()?,
             spec,
         })
+    }
+
+    /// Whether nothing but its counts differs.
+    pub fn is_same(&self, other: &Self) -> bool {
+        self.id == other.id && self.spec == other.spec
     }
 
     /// Whether it depends on requests, and so cannot decide on a tunnel.
@@ -138,58 +138,51 @@ impl ApprovalRule {
         if self.is_expired(q.now) || !self.matches_client(q) {
             return None;
         }
+        let spec = &self.spec;
         let matching = self.hosts.iter().filter(|pattern| pattern.matches(q.host, q.port));
         // A rule without hosts matches every host, but is the least specific.
-        let specificity =
-            matching.map(|pattern| pattern.host.specificity()).max().or(self.hosts.is_empty().then_some(0));
-        let port = self.ports.is_empty() || self.ports.iter().any(|p| p.contains(&q.port));
-        if !port {
+        let host = matching.map(|pattern| pattern.host.specificity()).max().or(self.hosts.is_empty().then_some(0))?;
+        if !self.ports.is_empty() && !self.ports.iter().any(|p| p.contains(&q.port)) {
             return None;
         }
+        let is_of =
+            |method: &str| spec.methods.is_empty() || spec.methods.iter().any(|m| m.eq_ignore_ascii_case(method));
         // On a tunnel, methods and paths are left open; the caller decides what that means.
         let path = match q.request {
             None => 0,
-            Some((method, path)) => {
-                if !self.spec.methods.is_empty() && !self.spec.methods.iter().any(|m| m.eq_ignore_ascii_case(method)) {
-                    return None;
-                }
-                self.path_specificity(path)?
-            }
+            Some((method, path)) if is_of(method) => self.path_specificity(path)?,
+            Some(_) => return None,
         };
-        let spec = &self.spec;
         let lists = [&spec.users, &spec.agents, &spec.processes, &spec.containers, &spec.sessions];
         Some(RuleSpecificity {
             layer: self.layer,
-            host: specificity?,
+            host,
             path,
             port: !self.ports.is_empty(),
-            method: !self.spec.methods.is_empty(),
+            method: !spec.methods.is_empty(),
             who: lists.iter().filter(|l| !l.is_empty()).count() as u32 + u32::from(self.session.is_some()),
             // Last in the comparison: of two equally specific rules, the one that denies.
-            denies: self.spec.action == ApprovalAction::Deny,
+            denies: spec.action == ApprovalAction::Deny,
         })
     }
 
     fn matches_client(&self, q: &AccessQuestion<'_>) -> bool {
-        let named = |list: &[String], name: Option<&str>| {
-            list.is_empty() || name.is_some_and(|n| list.iter().any(|l| wildcard::matches(l, n)))
+        let named = |list: &[String], names: &[Option<&str>]| {
+            list.is_empty() || names.iter().flatten().any(|n| list.iter().any(|l| wildcard::matches(l, n)))
         };
         let member = |list: &[String], names: &[Arc<str>]| {
             list.is_empty() || names.iter().any(|n| list.iter().any(|l| wildcard::matches(l, n)))
         };
-        let own = self.session.as_ref().is_none_or(|(id, _)| q.sessions.contains(id));
-        let itself = [q.user, q.container, q.process].into_iter().flatten();
-        let itself = self.spec.agents.iter().any(|l| itself.clone().any(|n| wildcard::matches(l, n)));
         // Without a session that names an agent, the client's own names count.
-        let agent = if q.agents.is_empty() {
-            self.spec.agents.is_empty() || itself
-        } else {
-            member(&self.spec.agents, q.agents)
+        let agent = match q.agents {
+            [] => named(&self.spec.agents, &[q.user, q.container, q.process]),
+            agents => member(&self.spec.agents, agents),
         };
-        own && agent
-            && named(&self.spec.users, q.user)
-            && named(&self.spec.processes, q.process)
-            && named(&self.spec.containers, q.container)
+        agent
+            && self.session.as_ref().is_none_or(|(id, _)| q.sessions.contains(id))
+            && named(&self.spec.users, &[q.user])
+            && named(&self.spec.processes, &[q.process])
+            && named(&self.spec.containers, &[q.container])
             && member(&self.spec.sessions, q.sessions)
     }
 
@@ -276,13 +269,13 @@ impl ApprovalRuleSet {
     }
 
     /// The rule that decides: by source, then by specificity, then the one that denies.
-    pub fn decide(&self, q: &AccessQuestion<'_>) -> Option<RuleMatch> {
+    pub fn decide(&self, q: &AccessQuestion<'_>) -> Option<Arc<ApprovalRule>> {
         // Without a request, a rule for methods or paths cannot be evaluated.
         let matching = self.candidates(q.host).filter(|r| q.request.is_some() || !r.needs_request());
-        let best = matching.filter_map(|r| Some((r.specificity(q)?, r))).max_by_key(|(weight, _)| *weight)?;
-        best.1.used.fetch_add(1, Relaxed);
-        best.1.last.store(q.now, Relaxed);
-        Some(RuleMatch { action: best.1.spec.action, rule: Arc::clone(best.1) })
+        let (_, best) = matching.filter_map(|r| Some((r.specificity(q)?, r))).max_by_key(|(weight, _)| *weight)?;
+        best.used.fetch_add(1, Relaxed);
+        best.last.store(q.now, Relaxed);
+        Some(Arc::clone(best))
     }
 
     /// Whether a rule for this host depends on methods or paths.
@@ -327,7 +320,7 @@ mod tests {
             request,
             now: 1_000_000,
         };
-        book.decide(&q).map(|r| (r.action, r.rule.id.clone()))
+        book.decide(&q).map(|rule| (rule.spec.action, rule.id.clone()))
     }
 
     #[test]

@@ -25,16 +25,6 @@ pub(super) struct StoredRules {
     pub rules: Vec<StoredRule>,
 }
 
-pub(super) fn read_rules(path: &Path) -> Result<Vec<Arc<ApprovalRule>>, String> {
-    let wrong = |why: String| format!("{}: {why}", path.display());
-    let text = match std::fs::read_to_string(path) {
-        Ok(text) => text,
-        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
-        Err(e) => return Err(wrong(e.to_string())),
-    };
-    parse_rules(path, Some(&text))
-}
-
 /// The rules in a text of the file; none if there is no file.
 pub(super) fn parse_rules(path: &Path, text: Option<&str>) -> Result<Vec<Arc<ApprovalRule>>, String> {
     let wrong = |why: String| format!("{}: {why}", path.display());

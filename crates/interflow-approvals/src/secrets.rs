@@ -22,6 +22,7 @@ use super::clock::{monotonic_secs, now};
 use super::config::{ApprovalsConfig, SecretSpec};
 use super::key_command;
 use super::secret_origin::SecretOrigin;
+use super::stored::read_optional;
 
 /// Prefix of generated placeholders.
 const PLACEHOLDER_PREFIX: &str = "interflow-secret-";
@@ -265,13 +266,7 @@ impl SecretVault {
     /// # Errors
     /// The file cannot be read, or does not match the key.
     pub fn read(&self) -> Result<Vec<StoredSecret>, String> {
-        let wrong = |why: String| format!("{}: {why}", self.path.display());
-        let text = match fs::read_to_string(&self.path) {
-            Ok(text) => text,
-            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-            Err(e) => return Err(wrong(e.to_string())),
-        };
-        self.parse(Some(&text))
+        self.parse(read_optional(&self.path)?.as_deref())
     }
 
     /// The secrets in a text of the file; none if there is no file.

@@ -68,17 +68,14 @@ impl ApprovalsStage {
     ) -> RequestVerdict {
         flow.tag("held");
         let (host, port) = (bracket_ipv6(&question.host), question.port);
-        let (patience, most) = (self.approvals.timeout(), self.approvals.max_pending());
+        let (waiting, patience) = (&self.approvals.waiting, self.approvals.timeout());
+        let most = self.approvals.settings.load().max_held;
+        let requester = PendingRequester { flow: flow.id, asked: preview };
         let began = std::time::Instant::now();
-        let why = match self
-            .approvals
-            .waiting()
-            .wait_for_decision(question, PendingRequester { flow: flow.id, asked: preview }, patience, most)
-            .await
-        {
+        let why = match waiting.wait_for_decision(question, requester, patience, most).await {
             Some(ApprovalAction::Allow) => return RequestVerdict::Continue,
             Some(ApprovalAction::Deny) => "the operator denied it",
-            None if self.approvals.waiting().is_closed() => {
+            None if waiting.is_closed() => {
                 let why = format!(
                     "{host}:{port} was not reached: the request was pending when Interflow stopped; send it again"
                 );
@@ -86,11 +83,7 @@ impl ApprovalsStage {
             }
             // It returned before the time was over: there was no place for another question.
             None if began.elapsed() < patience => {
-                let why = format!("{host}:{port} may not be reached: {most} requests are pending already (the limit)");
-                return RequestVerdict::Deny(Error::new(
-                    ErrorKind::Denied,
-                    format!("{why} (approvals.max_held); decide some first"),
-                ));
+                &format!("{most} requests are pending already (the limit) (approvals.max_held); decide some first")
             }
             None => "it was not allowed in time (`interflow pending list` shows pending requests)",
         };
@@ -143,7 +136,7 @@ impl ApprovalsStage {
     /// The secrets that may be sent to the request's origin.
     fn secrets_for_request(&self, flow: &Flow, head: &RequestHead) -> Vec<Arc<StoredSecret>> {
         let url = &head.url;
-        let secrets = self.approvals.active_secrets();
+        let secrets = self.approvals.secrets.load();
         if secrets.is_empty() {
             return Vec::new();
         }
@@ -158,7 +151,7 @@ impl ApprovalsStage {
     /// Registers the response for masking of every secret of the hosts that the request goes to: whoever it was
     /// inserted for, on any port, and even if its session has ended.
     fn mask_secrets(&self, flow: &mut Flow, head: &mut RequestHead) -> Result<(), EarlyExit> {
-        let all = self.approvals.masked_secrets();
+        let all = self.approvals.hidden.load_full();
         if all.is_empty() {
             return Ok(());
         }
@@ -272,7 +265,7 @@ impl Stage for ApprovalsStage {
     /// Secrets, and rules with methods or paths, need decrypted requests.
     fn needs_inspection(&self, scope: &PlanScope<'_>) -> bool {
         let host = &scope.authority.host;
-        let secrets = self.approvals.masked_secrets();
+        let secrets = self.approvals.hidden.load();
         secrets.iter().any(|s| s.allows_host(host)) || self.approvals.book.load().needs_requests(host)
     }
 

@@ -7,7 +7,7 @@ use interflow_files::{EditError, EditTurn, EditedFile, FileAccess};
 
 use super::config::ApprovalsConfig;
 use super::rule_set::ApprovalRule;
-use super::rules_file::{StoredRule, StoredRules, parse_rules, read_rules};
+use super::rules_file::{StoredRule, StoredRules, parse_rules};
 use super::secrets::{SecretVault, StoredSecret, VaultKey};
 use super::{ApprovalState, Approvals, ApprovalsError, Result};
 
@@ -36,7 +36,7 @@ impl Approvals {
         let check = |text: &str| parse_rules(&path, Some(text)).map_err(ApprovalsError::Io);
         let activate = |mut rules: Vec<Arc<ApprovalRule>>| {
             let mut state = self.state.lock();
-            state.keep_counts(&mut rules);
+            keep_known(&mut rules, &state.made, ApprovalRule::is_same);
             state.made = rules;
             self.publish_change(state);
             Ok(())
@@ -65,7 +65,7 @@ impl Approvals {
         };
         let activate = |mut secrets: Vec<Arc<StoredSecret>>| {
             let mut state = self.state.lock();
-            state.keep_uses(&mut secrets);
+            keep_known(&mut secrets, &state.secrets, StoredSecret::is_same);
             state.secrets = secrets;
             self.publish_change(state);
             Ok(())
@@ -77,7 +77,7 @@ impl Approvals {
             let result = {
                 let state = self.state.lock();
                 // Those that stay keep their sealed values, too.
-                state.keep_uses(&mut secrets);
+                keep_known(&mut secrets, &state.secrets, StoredSecret::is_same);
                 edit(&state, &mut secrets)?
             };
             Ok((result, Some(vault.to_text(&secrets).map_err(ApprovalsError::Io)?)))
@@ -97,34 +97,33 @@ pub(super) type StoredParts = (Vec<Arc<ApprovalRule>>, Vec<Arc<StoredSecret>>);
 
 /// The rules and secrets that were made at runtime.
 pub(super) fn read_files(config: &ApprovalsConfig, home: &Path, key: &VaultKey) -> Result<StoredParts, String> {
-    let made = read_rules(&home.join(&config.file))?;
+    let rules = home.join(&config.file);
+    let made = parse_rules(&rules, read_optional(&rules)?.as_deref())?;
     let secrets = SecretVault::new(home.join(&config.secrets), key.clone()).read()?;
     Ok((made, secrets.into_iter().map(Arc::new).collect()))
 }
+/// The text of a file; `None` if there is no file.
+pub(super) fn read_optional(path: &Path) -> Result<Option<String>, String> {
+    match std::fs::read_to_string(path) {
+        Ok(text) => Ok(Some(text)),
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        Err(e) => Err(format!("{}: {e}", path.display())),
+    }
+}
 
 impl ApprovalState {
-    /// Replaces rules that did not change by the active ones, which have counts.
-    fn keep_counts(&self, made: &mut [Arc<ApprovalRule>]) {
-        for rule in made {
-            if let Some(before) = self.made.iter().find(|known| known.id == rule.id && known.spec == rule.spec) {
-                *rule = Arc::clone(before);
-            }
-        }
-    }
-
-    /// As [`keep_counts`](Self::keep_counts), of secrets.
-    fn keep_uses(&self, secrets: &mut Vec<Arc<StoredSecret>>) {
-        for secret in secrets {
-            if let Some(before) = self.secrets.iter().find(|before| before.is_same(secret)) {
-                *secret = Arc::clone(before);
-            }
-        }
-    }
-
     /// Takes over what the files have. What did not change keeps its counts.
-    pub(super) fn replace_stored(&mut self, mut made: Vec<Arc<ApprovalRule>>, mut secrets: Vec<Arc<StoredSecret>>) {
-        self.keep_counts(&mut made);
-        self.keep_uses(&mut secrets);
+    pub(super) fn replace_stored(&mut self, (mut made, mut secrets): StoredParts) {
+        keep_known(&mut made, &self.made, ApprovalRule::is_same);
+        keep_known(&mut secrets, &self.secrets, StoredSecret::is_same);
         (self.made, self.secrets) = (made, secrets);
+    }
+}
+/// Replaces what did not change by what is active, which has counts.
+fn keep_known<T>(stored: &mut [Arc<T>], known: &[Arc<T>], is_same: impl Fn(&T, &T) -> bool) {
+    for new in stored {
+        if let Some(before) = known.iter().find(|before| is_same(before, new)) {
+            *new = Arc::clone(before);
+        }
     }
 }

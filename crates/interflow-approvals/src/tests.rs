@@ -52,7 +52,7 @@ async fn rules_and_the_mode_do_not_decide_a_guardrails_question() {
     let (_home, approvals) = approvals(ApprovalMode::Observe);
     let question = PendingQuestion { reason: Some("guardrail g: word".into()), ..question("a.test", "/") };
     let flow = FlowId::new(Timestamp::now());
-    let wait = approvals.waiting().wait_for_decision(question, flow, Duration::from_secs(60), 9);
+    let wait = approvals.waiting.wait_for_decision(question, flow, Duration::from_secs(60), 9);
     tokio::pin!(wait);
     assert!(futures_util::poll!(&mut wait).is_pending());
     approvals.add_rule(&EditTurn::unlimited(), rule(ApprovalAction::Allow, "a.test")).unwrap();

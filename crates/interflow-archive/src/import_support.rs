@@ -128,6 +128,14 @@ impl<'s> ImportSink<'s> {
     }
 
     /// The error for malformed content.
+    /// The report of a zip, unless it is cut short: what was whole before is imported.
+    pub fn finish_zip(self, cut: Option<String>) -> Result<ImportReport> {
+        match cut {
+            Some(cut) => Err(self.malformed(cut, "what was whole before it is imported")),
+            None => Ok(self.report),
+        }
+    }
+
     pub fn malformed(self, place: impl Into<String>, problem: impl Into<String>) -> ImportError {
         ImportError::Malformed { place: place.into(), problem: problem.into(), report: self.report }
     }

@@ -36,7 +36,7 @@ use interflow_types::Direction;
 pub use readable_bodies::{ReadableBodySource, is_damage};
 
 pub use interflow_store::FlowWithBodies;
-use interflow_store::{FlowRecord, FlowStore, MessageRecord, StoreError};
+use interflow_store::{BodyReader, BodyRecord, FlowRecord, FlowStore, MessageRecord, StoreError};
 
 /// The recorded messages of a flow, in order.
 pub type MessageIter<'a> = Box<dyn Iterator<Item = io::Result<MessageRecord>> + 'a>;
@@ -53,7 +53,9 @@ pub trait BodySource {
     ///
     /// # Errors
     /// The bytes cannot be read.
-    fn original_body<'a>(&'a self, flow: &'a FlowRecord, direction: Direction) -> io::Result<Box<dyn Read + 'a>>;
+    fn original_body<'a>(&'a self, _: &'a FlowRecord, _: Direction) -> io::Result<Box<dyn Read + 'a>> {
+        Ok(Box::new(io::empty()))
+    }
 
     /// The messages in order.
     ///
@@ -108,13 +110,7 @@ pub struct StoreBodySource<'s>(pub &'s dyn FlowStore);
 
 impl BodySource for StoreBodySource<'_> {
     fn body<'a>(&'a self, flow: &'a FlowRecord, direction: Direction) -> io::Result<Box<dyn Read + 'a>> {
-        match flow.body(direction) {
-            Some(body) if body.kept > 0 => {
-                let reader = self.0.body(flow.id, direction, 0..u64::MAX).map_err(io::Error::other)?;
-                Ok(Box::new(reader))
-            }
-            _ => Ok(Box::new(io::empty())),
-        }
+        stored(flow.body(direction), |_| self.0.body(flow.id, direction, 0..u64::MAX))
     }
 
     fn original_body<'a>(&'a self, flow: &'a FlowRecord, direction: Direction) -> io::Result<Box<dyn Read + 'a>> {
@@ -122,27 +118,37 @@ impl BodySource for StoreBodySource<'_> {
     }
 
     fn messages<'a>(&'a self, flow: &'a FlowRecord) -> io::Result<MessageIter<'a>> {
-        // In pages, so that a long stream is not loaded as a whole.
-        const PAGE: u64 = 256;
-        let pages = (0..flow.messages).step_by(PAGE as usize);
-        Ok(Box::new(pages.flat_map(move |from| match self.0.messages(flow.id, from..from + PAGE) {
-            Ok(page) => page.into_iter().map(Ok).collect::<Vec<_>>(),
-            // They are where the flow runs; an export of others must not fail for it.
-            Err(StoreError::Elsewhere { .. }) => Vec::new(),
-            Err(e) => vec![Err(io::Error::other(e))],
-        })))
+        Ok(message_pages(self.0, flow, u64::MAX))
+    }
+}
+
+/// A body of a store; empty if nothing of it is kept.
+fn stored<'a>(
+    body: Option<&BodyRecord>,
+    open: impl FnOnce(u64) -> interflow_store::Result<BodyReader>,
+) -> io::Result<Box<dyn Read + 'a>> {
+    match body.filter(|body| body.kept > 0) {
+        Some(body) => Ok(Box::new(open(body.kept).map_err(io::Error::other)?)),
+        None => Ok(Box::new(io::empty())),
     }
 }
 
 /// A body as received, if it was edited.
 fn original_of<'a>(store: &dyn FlowStore, flow: &FlowRecord, direction: Direction) -> io::Result<Box<dyn Read + 'a>> {
-    match flow.original.as_ref().and_then(|o| o.edited_body(direction)) {
-        Some(body) if body.kept > 0 => {
-            let reader = store.original_body(flow.id, direction, 0..body.kept).map_err(io::Error::other)?;
-            Ok(Box::new(reader))
-        }
-        _ => Ok(Box::new(io::empty())),
-    }
+    let body = flow.original.as_ref().and_then(|o| o.edited_body(direction));
+    stored(body, |kept| store.original_body(flow.id, direction, 0..kept))
+}
+
+/// The messages of a flow, in pages, so that a long stream is not loaded as a whole. No page goes beyond the end.
+fn message_pages<'a>(store: &'a dyn FlowStore, flow: &'a FlowRecord, end: u64) -> MessageIter<'a> {
+    const PAGE: u64 = 256;
+    let pages = (0..flow.messages).step_by(PAGE as usize);
+    Box::new(pages.flat_map(move |from| match store.messages(flow.id, from..(from + PAGE).min(end)) {
+        Ok(page) => page.into_iter().map(Ok).collect::<Vec<_>>(),
+        // They are where the flow runs; an export of others must not fail for it.
+        Err(StoreError::Elsewhere { .. }) => Vec::new(),
+        Err(e) => vec![Err(io::Error::other(e))],
+    }))
 }
 
 /// The bytes of a store's flows [as received](FlowRecord::as_it_came).
@@ -151,22 +157,11 @@ pub struct OriginalBodySource<'s>(pub &'s dyn FlowStore);
 
 impl BodySource for OriginalBodySource<'_> {
     fn body<'a>(&'a self, flow: &'a FlowRecord, direction: Direction) -> io::Result<Box<dyn Read + 'a>> {
-        match flow.body(direction) {
-            Some(body) if body.kept > 0 => {
-                let reader = self.0.original_body(flow.id, direction, 0..u64::MAX).map_err(io::Error::other)?;
-                Ok(Box::new(reader))
-            }
-            _ => Ok(Box::new(io::empty())),
-        }
-    }
-
-    fn original_body<'a>(&'a self, _: &'a FlowRecord, _: Direction) -> io::Result<Box<dyn Read + 'a>> {
-        Ok(Box::new(io::empty()))
+        stored(flow.body(direction), |_| self.0.original_body(flow.id, direction, 0..u64::MAX))
     }
 
     fn messages<'a>(&'a self, flow: &'a FlowRecord) -> io::Result<MessageIter<'a>> {
-        let all = StoreBodySource(self.0).messages(flow)?.collect::<Vec<_>>();
-        Ok(Box::new(all.into_iter()))
+        Ok(message_pages(self.0, flow, u64::MAX))
     }
 }
 

@@ -66,17 +66,13 @@ pub fn write_side(out: &mut dyn Write, row: &FlowRecord, contents: &dyn BodySour
     headers.write_to(&mut head);
     head.extend_from_slice(b"\r\n");
     out.write_all(&head)?;
-    let body = contents.body(row, side)?;
+    let mut body = contents.body(row, side)?;
     // The body was recorded without its chunks, so they are made again to match the head.
     if headers.has_token("transfer-encoding", "chunked") {
         write_chunked(out, body, trailers)
     } else {
-        write_plain(out, body)
+        io::copy(&mut body, out).map(drop)
     }
-}
-
-fn write_plain(out: &mut dyn Write, mut body: Box<dyn Read + '_>) -> io::Result<()> {
-    io::copy(&mut body, out).map(drop)
 }
 
 /// RFC 9112 7.1. The original chunk boundaries are not recorded.

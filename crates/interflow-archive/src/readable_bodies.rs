@@ -6,7 +6,7 @@ use std::io::{self, Read};
 
 use interflow_types::Direction;
 
-use super::{BodySource, MessageIter, original_of};
+use super::{BodySource, MessageIter, message_pages, original_of, stored};
 use interflow_store::{BodyReader, BodyRecord, FlowRecord, FlowStore, MissingReason, Result, StoreError};
 
 const PAGE: u64 = 256;
@@ -106,13 +106,7 @@ pub const fn is_damage(error: &StoreError) -> bool {
 
 impl BodySource for ReadableBodySource<'_> {
     fn body<'a>(&'a self, flow: &'a FlowRecord, direction: Direction) -> io::Result<Box<dyn Read + 'a>> {
-        match flow.body(direction) {
-            Some(body) if body.kept > 0 => {
-                let reader = self.store.body(flow.id, direction, 0..body.kept).map_err(io::Error::other)?;
-                Ok(Box::new(reader))
-            }
-            _ => Ok(Box::new(io::empty())),
-        }
+        stored(flow.body(direction), |kept| self.store.body(flow.id, direction, 0..kept))
     }
 
     fn original_body<'a>(&'a self, flow: &'a FlowRecord, direction: Direction) -> io::Result<Box<dyn Read + 'a>> {
@@ -120,13 +114,6 @@ impl BodySource for ReadableBodySource<'_> {
     }
 
     fn messages<'a>(&'a self, flow: &'a FlowRecord) -> io::Result<MessageIter<'a>> {
-        let pages = (0..flow.messages).step_by(PAGE as usize);
-        Ok(Box::new(pages.flat_map(move |from| {
-            match self.store.messages(flow.id, from..(from + PAGE).min(flow.messages)) {
-                Ok(page) => page.into_iter().map(Ok).collect::<Vec<_>>(),
-                Err(StoreError::Elsewhere { .. }) => Vec::new(),
-                Err(e) => vec![Err(io::Error::other(e))],
-            }
-        })))
+        Ok(message_pages(self.store, flow, flow.messages))
     }
 }

@@ -8,7 +8,7 @@ use interflow_types::{Direction, Headers, Passthrough, Timestamp, is_terminal_co
 
 use super::{BodySource, content_coding};
 use crate::view::{self, BinaryKind, BodyContext, ProtoSchemas};
-use interflow_store::{FlowKind, FlowRecord, FlowState, FlowSummary, MessageRecord};
+use interflow_store::{FlowKind, FlowRecord, FlowState, MessageRecord};
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TextStyle {
@@ -39,80 +39,41 @@ impl TextStyle {
     }
 }
 
-/// The widths of the columns before and after the URL.
-const LEADING_WIDTH: usize = 26 + 1 + 12 + 1 + 7 + 1 + 5 + 1;
-const TRAILING_WIDTH: usize = 1 + 12 + 1 + 9 + 1 + 8;
+/// Columns of the URL in a line of 160.
+const URL_WIDTH: usize = 74;
 
-/// The heading of a table of flows.
-pub fn heading(width: usize, style: TextStyle) -> String {
-    let url = url_width(width);
-    let line = format!(
-        "{:<26} {:<12} {:<7} {:<5} {:<url$} {:<12} {:>9} {:>8}",
-        "ID", "TIME", "METHOD", "STATE", "URL", "TYPE", "SIZE", "TIME"
-    );
-    style.paint(TextRole::Bold, &line)
-}
-
-/// A flow's line in a table of `width` columns, without line terminator.
-pub fn summary(flow: &FlowSummary, width: usize, style: TextStyle) -> String {
-    let url = url_width(width);
-    let method = match flow.kind {
-        FlowKind::Tunnel => "TUNNEL",
-        FlowKind::WebSocket => "WS",
-        FlowKind::Http => flow.method.as_deref().unwrap_or("-"),
-    };
-    let (state, paint) = state(flow);
-    let address = format!(
-        "{}://{}{}",
-        flow.scheme,
-        flow.authority.to_host_header(flow.scheme),
-        flow.path.as_deref().unwrap_or("")
-    );
-    let address = if flow.kind == FlowKind::Tunnel { flow.authority.to_string() } else { address };
-    let media = flow.response_type.as_deref().unwrap_or("");
-    format!(
-        "{:<26} {} {:<7} {} {:<url$} {:<12} {:>9} {:>8}",
-        flow.id,
-        style.paint(TextRole::Dim, &clock(flow.started)),
-        fit_width(&clean(method), 7),
-        style.paint(paint, &format!("{state:<5}")),
-        fit_width(&clean(&address), url),
-        fit_width(&clean(short_type(media)), 12),
-        size(flow.response_size),
-        duration(flow.duration),
-    )
-}
-
-/// A flow's line outside of a table.
+/// A flow's line.
 ///
 /// # Errors
 /// The output cannot be written.
 pub fn line(out: &mut dyn Write, row: &FlowRecord) -> io::Result<()> {
-    writeln!(out, "{}", summary(&row.summary(row.started), 160, TextStyle::default()).trim_end())
-}
-
-fn url_width(width: usize) -> usize {
-    width.saturating_sub(LEADING_WIDTH + TRAILING_WIDTH).max(24)
-}
-
-// The state of the flow takes precedence over a status that was received before it failed.
-fn state(flow: &FlowSummary) -> (String, TextRole) {
-    match (flow.state, flow.status) {
-        (FlowState::Failed, None) => ("error".to_owned(), TextRole::Bad),
-        (FlowState::Open, None) => ("…".to_owned(), TextRole::Dim),
-        (FlowState::Cut, None) => ("cut".to_owned(), TextRole::Bad),
-        (_, Some(status)) => {
-            let paint = match status {
-                _ if flow.state == FlowState::Failed => TextRole::Bad,
-                200..300 => TextRole::Good,
-                400..500 => TextRole::Notice,
-                500.. => TextRole::Bad,
-                _ => TextRole::Dim,
-            };
-            (status.to_string(), paint)
+    let flow = row.summary(row.started);
+    let (method, address) = match flow.kind {
+        FlowKind::Tunnel => ("TUNNEL", flow.authority.to_string()),
+        kind => {
+            let method = if kind == FlowKind::WebSocket { "WS" } else { flow.method.as_deref().unwrap_or("-") };
+            let (host, path) = (flow.authority.to_host_header(flow.scheme), flow.path.as_deref().unwrap_or(""));
+            (method, format!("{}://{host}{path}", flow.scheme))
         }
-        (FlowState::Complete, None) => ("done".to_owned(), TextRole::Dim),
-    }
+    };
+    let state = match (flow.status, flow.state) {
+        (Some(status), _) => status.to_string(),
+        (None, FlowState::Failed) => "error".to_owned(),
+        (None, FlowState::Open) => "…".to_owned(),
+        (None, FlowState::Cut) => "cut".to_owned(),
+        (None, FlowState::Complete) => "done".to_owned(),
+    };
+    let line = format!(
+        "{:<26} {} {:<7} {state:<5} {:<URL_WIDTH$} {:<12} {:>9} {:>8}",
+        flow.id,
+        clock(flow.started),
+        fit_width(&clean(method), 7),
+        fit_width(&clean(&address), URL_WIDTH),
+        fit_width(&clean(short_type(flow.response_type.as_deref().unwrap_or(""))), 12),
+        size(flow.response_size),
+        duration(flow.duration),
+    );
+    writeln!(out, "{}", line.trim_end())
 }
 
 /// `json` for `application/json`, `svg` for `image/svg+xml`.
@@ -183,25 +144,12 @@ pub fn clean_lines(text: &str) -> String {
     text.split('\n').map(|l| l.split('\t').map(clean).collect::<Vec<_>>().join("\t")).collect::<Vec<_>>().join("\n")
 }
 
-/// Writes a flow in full: both heads, both bodies up to `max_body` bytes each, messages, timings, error.
+/// Writes a flow in full: both heads, both bodies up to `max_body` bytes each, messages, timings, error. gRPC and Protocol
+/// Buffers are decoded with these schemas.
 ///
 /// # Errors
 /// A body cannot be read, or the output cannot be written.
 pub fn detail(
-    out: &mut dyn Write,
-    row: &FlowRecord,
-    contents: &dyn BodySource,
-    max_body: usize,
-    style: TextStyle,
-) -> io::Result<()> {
-    detail_with(out, row, contents, (max_body, &ProtoSchemas::default()), style)
-}
-
-/// Like [`detail`]; gRPC and Protocol Buffers are decoded with these schemas.
-///
-/// # Errors
-/// A body cannot be read, or the output cannot be written.
-pub fn detail_with(
     out: &mut dyn Write,
     row: &FlowRecord,
     contents: &dyn BodySource,

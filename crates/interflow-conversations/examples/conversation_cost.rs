@@ -8,6 +8,7 @@ use std::convert::Infallible;
 use std::time::Instant;
 
 use interflow_conversations::assembly::{ConversationAssembler, ParsedCall, RawCall};
+use interflow_llm::message::ApiFormat;
 use interflow_types::{FlowId, Headers, Timestamp};
 use serde_json::{Value, json};
 
@@ -97,7 +98,8 @@ impl World {
             fault: None,
         };
         let value = serde_json::from_str(&asked.body).expect("it was written as JSON");
-        ParsedCall::parse(&seen, value, "application/json", asked.answer.as_bytes()).expect("it is an exchange")
+        let shape = ApiFormat::detect(seen.path, &value).expect("it is an exchange");
+        ParsedCall::parse_as(shape, &seen, value, "application/json", asked.answer.as_bytes())
     }
 }
 

@@ -203,8 +203,7 @@ impl DataDir {
         if self.is_read_only {
             return Ok(token);
         }
-        write_atomic(&path, token.as_bytes(), FileAccess::Private)
-            .map_err(|e| format!("{} cannot be written: {e}", path.display()))?;
+        write_private(&path, token.as_bytes())?;
         Ok(token)
     }
 
@@ -226,8 +225,7 @@ impl DataDir {
             return Ok(secret);
         }
         self.create()?;
-        write_atomic(&path, &secret, FileAccess::Private)
-            .map_err(|e| format!("{} cannot be written: {e}", path.display()))?;
+        write_private(&path, &secret)?;
         Ok(secret)
     }
 
@@ -252,8 +250,7 @@ impl DataDir {
             fs::remove_file(&path).map_err(|e| format!("{} is a link and cannot be removed: {e}", path.display()))?;
         }
         let text = serde_json::to_vec(instance).expect("an instance is plain data");
-        write_atomic(&path, &text, FileAccess::Private)
-            .map_err(|e| format!("{} cannot be written: {e}", path.display()))?;
+        write_private(&path, &text)?;
         Ok(path)
     }
 
@@ -300,6 +297,10 @@ impl DataDir {
             && std::net::TcpStream::connect_timeout(&addr, std::time::Duration::from_millis(300)).is_ok();
         alive.then_some(instance)
     }
+}
+
+pub(crate) fn write_private(path: &Path, content: &[u8]) -> Result<(), String> {
+    write_atomic(path, content, FileAccess::Private).map_err(|e| format!("{} cannot be written: {e}", path.display()))
 }
 
 /// Minimum length of an admin token, in characters.

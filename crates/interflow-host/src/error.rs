@@ -5,13 +5,13 @@ use std::fmt;
 /// Exit codes, the same for every command. `exec` ends with the exit code of its command instead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CliExit {
-    Ok,
-    Failed,
-    Usage,
-    NotRunning,
-    NotExecutable,
-    NotFound,
-    Signal,
+    Ok = 0,
+    Failed = 1,
+    Usage = 2,
+    NotRunning = 3,
+    NotExecutable = 126,
+    NotFound = 127,
+    Signal = 128,
 }
 
 impl CliExit {
@@ -21,15 +21,7 @@ impl CliExit {
 
     /// The code; of [`Signal`](Self::Signal) the number that the signal's is added to.
     pub const fn code(self) -> u8 {
-        match self {
-            Self::Ok => 0,
-            Self::Failed => 1,
-            Self::Usage => 2,
-            Self::NotRunning => 3,
-            Self::NotExecutable => 126,
-            Self::NotFound => 127,
-            Self::Signal => 128,
-        }
+        self as u8
     }
 
     /// The code as documented.

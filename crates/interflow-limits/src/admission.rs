@@ -121,18 +121,10 @@ struct LimiterState {
 
 // Cloned into each configuration, so that a reload which does not touch the store keeps its counts.
 #[derive(Clone)]
-enum CounterBackend {
-    Memory(Arc<MemoryCounterStore>),
-    Shared(Arc<SharedCounterStore>),
-}
-
-impl CounterBackend {
-    fn counter_store(&self) -> Arc<dyn CounterStore> {
-        match self {
-            Self::Memory(m) => Arc::clone(m) as _,
-            Self::Shared(s) => Arc::clone(s) as _,
-        }
-    }
+struct CounterBackend {
+    store: Arc<dyn CounterStore>,
+    /// The same store, if it is shared.
+    shared: Option<Arc<SharedCounterStore>>,
 }
 
 impl UsageLimiter {
@@ -186,7 +178,7 @@ impl UsageLimiter {
     }
 
     pub(crate) fn counter_store(&self) -> Arc<dyn CounterStore> {
-        self.state.load().ledger.counter_store()
+        Arc::clone(&self.state.load().ledger.store)
     }
 
     /// Parses and compiles a new configuration without activating it. Files that it names are read now, so a missing
@@ -248,7 +240,7 @@ impl UsageLimiter {
             false => {
                 let lease = format!("{:016x}-{:x}", self.process, self.next_lease.fetch_add(1, Relaxed)).into();
                 // The store is remembered with the reservation, so that it is settled there even if a reload changes it.
-                match TakenCounters::take(state.ledger.counter_store(), Arc::clone(&asks), lease).await {
+                match TakenCounters::take(Arc::clone(&state.ledger.store), Arc::clone(&asks), lease).await {
                     Ok(Ok(taken)) => Some(taken),
                     Ok(Err(refusal)) => {
                         let refusal = asks.get(refusal.index).map(|ask| AdmissionRejection::Limit {
@@ -345,10 +337,7 @@ impl UsageLimiter {
 
     /// Health of the shared counter store, if one is configured.
     pub fn shared_status(&self) -> Option<SharedStoreStatus> {
-        match &self.state.load().ledger {
-            CounterBackend::Memory(_) => None,
-            CounterBackend::Shared(s) => Some(s.status()),
-        }
+        self.state.load().ledger.shared.as_ref().map(|shared| shared.status())
     }
 
     pub fn has_rules(&self) -> bool {
@@ -366,7 +355,7 @@ impl UsageLimiter {
     pub async fn snapshot(&self, subject: &RequestAttributes) -> Result<Vec<CounterSnapshot>, CounterStoreError> {
         let state = self.state.load_full();
         let asks = state.rules.counter_requests(subject, UsageAmount::default());
-        let levels = state.ledger.counter_store().read(&asks).await?;
+        let levels = state.ledger.store.read(&asks).await?;
         Ok(asks.iter().zip(levels).map(|(ask, level)| counter_snapshot(ask, level.level)).collect())
     }
 
@@ -391,14 +380,9 @@ impl UsageLimiter {
 }
 
 fn counter_snapshot(ask: &CounterRequest, level: f64) -> CounterSnapshot {
-    let (limit, unit) = match ask.counter {
-        CounterLimit::Requests { burst, .. } | CounterLimit::Tokens { burst, .. } => (burst, 1.0),
-        CounterLimit::Slots { max } => (f64::from(max), 1.0),
-        CounterLimit::TokenBudget { max, .. } => (max as f64, 1.0),
-        // Money is counted in millionths of a dollar, and displayed in dollars.
-        CounterLimit::MoneyBudget { max, .. } => (max as f64, 1e6),
-    };
-    let (rule, who) = (Arc::clone(&ask.rule), Arc::clone(&ask.who));
+    // Money is counted in millionths of a dollar, and displayed in dollars.
+    let unit = if matches!(ask.counter, CounterLimit::MoneyBudget { .. }) { 1e6 } else { 1.0 };
+    let (rule, who, limit) = (Arc::clone(&ask.rule), Arc::clone(&ask.who), ask.counter.capacity());
     CounterSnapshot { rule, who, counter: ask.counter.as_str(), used: level / unit, limit: limit / unit }
 }
 
@@ -446,20 +430,17 @@ fn counter_backend(
     redis: &dyn RedisConnector,
 ) -> Result<CounterBackend, LimitsError> {
     let shared = &config.shared;
-    let Some(server) = redis_server(shared, home)? else { return Ok(CounterBackend::Memory(Arc::clone(memory))) };
-    let options = RedisOptions {
-        server,
-        prefix: shared.prefix.clone(),
-        lease: config.slot_lease.0,
-        heartbeat: shared.heartbeat.0,
+    let Some(server) = redis_server(shared, home)? else {
+        return Ok(CounterBackend { store: Arc::clone(memory) as _, shared: None });
     };
-    let failure = shared.failure;
-    let opened = redis.counters(options);
-    let shared = opened.map_err(|e| LimitsError(format!("quota.shared.redis: {e}; write it as redis://host:6379")))?;
+    let (lease, prefix) = (config.slot_lease.0, shared.prefix.clone());
+    let opened = redis.counters(RedisOptions { server, prefix, lease, heartbeat: shared.heartbeat.0 });
+    let opened = opened.map_err(|e| LimitsError(format!("quota.shared.redis: {e}; write it as redis://host:6379")))?;
     // Used only while Redis is unreachable and the failure mode is `local`. Separate from the process's own store,
     // whose budgets are written to the budget file.
-    let local = MemoryCounterStore::new(config.slot_lease.0);
-    Ok(CounterBackend::Shared(Arc::new(SharedCounterStore::new(shared, local, failure))))
+    let local = MemoryCounterStore::new(lease);
+    let store = Arc::new(SharedCounterStore::new(opened, local, shared.failure));
+    Ok(CounterBackend { store: Arc::clone(&store) as _, shared: Some(store) })
 }
 
 /// The server of the shared counts, if there is one; its files are read.

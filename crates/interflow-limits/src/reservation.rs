@@ -79,19 +79,14 @@ impl Drop for TakenCounters {
 /// the last step of a reservation has to be detached.
 pub(crate) fn run_commit(work: impl Future<Output = ()> + Send + 'static) {
     let mut work = Box::pin(work);
-    match tokio::runtime::Handle::try_current() {
-        Ok(runtime) => {
-            // The memory store is ready at once, and then nothing is spawned. A pending future is polled again by its
-            // task, so the waker of this poll does not matter.
-            if work.as_mut().poll(&mut Context::from_waker(Waker::noop())) == Poll::Pending {
-                runtime.spawn(work);
-            }
-        }
-        Err(_) => {
-            // Without a runtime, as at shutdown, only the memory store can be settled; a shared one lets the slots
-            // expire.
-            let _ = work.as_mut().poll(&mut Context::from_waker(Waker::noop()));
-        }
+    // The memory store is ready at once, and then nothing is spawned. A pending future is polled again by its task, so the
+    // waker of this poll does not matter.
+    let is_pending = work.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending();
+    // Without a runtime, as at shutdown, only the memory store can be settled; a shared one lets the slots expire.
+    if let Ok(runtime) = tokio::runtime::Handle::try_current()
+        && is_pending
+    {
+        runtime.spawn(work);
     }
 }
 

@@ -17,7 +17,7 @@ use crate::protocol::log_level::LogLevel;
 use crate::protocol::responses::refusal;
 use crate::service::{CallGuard, McpService};
 use crate::session::call_outcome::CallOutcome;
-use crate::session::client_session::{McpSession, STATELESS_ID};
+use crate::session::client_session::{McpSession, STATELESS_ID, new_vaults};
 use crate::session::request_state::{RequestState, StateBinding};
 use crate::settings::McpSettings;
 use crate::upstream::access_tokens::UserToken;
@@ -120,125 +120,109 @@ pub(crate) fn stateless_holder(flow: &Flow) -> Arc<str> {
     session_holder(flow).or_else(user).unwrap_or_else(|| format!("address:{}", flow.client.peer.ip()).into())
 }
 
-/// The user of a request, for servers at which users have accounts.
-fn account_user(flow: &Flow, settings: &McpSettings) -> Option<Arc<AccountUser>> {
-    let holder = flow.extension::<McpExchange>().and_then(|exchange| exchange.holder.as_deref());
-    let subject = holder.and_then(|holder| holder.strip_prefix(TOKEN_HOLDER));
-    AccountUser::of(flow, subject, settings.public_url.as_deref())
+/// A request of which the session is looked for.
+#[derive(Clone, Copy)]
+pub(crate) struct SessionRequest<'a> {
+    pub service: &'a Arc<McpService>,
+    pub settings: &'a McpSettings,
+    pub flow: &'a Flow,
+    pub endpoint: &'a Endpoint,
 }
 
-/// What the requests of a client share that have this envelope.
-pub(crate) fn stateless_session(
-    service: &Arc<McpService>,
-    settings: &McpSettings,
-    flow: &Flow,
-    endpoint: &Endpoint,
-    envelope: &Envelope,
-    context: &str,
-) -> Arc<McpSession> {
-    let holder = stateless_holder(flow);
-    let (capabilities, level) = (envelope.capabilities.to_value(), envelope.log_level.map(LogLevel::name));
-    let user = flow.extension::<McpExchange>().and_then(|exchange| exchange.user.clone());
-    let grant = user.as_ref().map(|user| &user.grant);
-    let account_user = account_user(flow, settings);
-    let since = account_user.as_ref().map(|user| user.since);
-    let named = blake3::hash(json!([holder, endpoint.0, capabilities, level, grant, since]).to_string().as_bytes());
-    let id = format!("{STATELESS_ID}{context}\0{}", named.to_hex());
-    let session = match service.sessions.find_stateless(&id, &holder) {
-        Ok(session) => session,
-        Err(other) => {
-            let other = other.filter(|other| other.id.starts_with(&format!("{STATELESS_ID}{context}\0")));
-            let (endpoint, secret) = (endpoint.0.clone(), (context, &service.deps.master));
-            let mut session = McpSession::stateless(id, &holder, endpoint, secret, envelope, other.as_deref());
+impl SessionRequest<'_> {
+    /// The user of the request, for servers at which users have accounts.
+    fn account_user(self) -> Option<Arc<AccountUser>> {
+        let holder = self.flow.extension::<McpExchange>().and_then(|exchange| exchange.holder.as_deref());
+        let subject = holder.and_then(|holder| holder.strip_prefix(TOKEN_HOLDER));
+        AccountUser::of(self.flow, subject, self.settings.public_url.as_deref())
+    }
+
+    fn user(self) -> Option<UserToken> {
+        self.flow.extension::<McpExchange>().and_then(|exchange| exchange.user.clone())
+    }
+
+    /// What the requests of a client share that have this envelope.
+    pub fn stateless_session(self, envelope: &Envelope, context: &str) -> Arc<McpSession> {
+        let Self { service, settings, flow, endpoint: Endpoint(endpoint) } = self;
+        let (holder, user, account_user) = (stateless_holder(flow), self.user(), self.account_user());
+        let (capabilities, level) = (envelope.capabilities.to_value(), envelope.log_level.map(LogLevel::as_str));
+        let grant = user.as_ref().map(|user| &user.grant);
+        let since = account_user.as_ref().map(|user| user.since);
+        let named = blake3::hash(json!([holder, endpoint, capabilities, level, grant, since]).to_string().as_bytes());
+        let prefix = format!("{STATELESS_ID}{context}\0");
+        let id = format!("{prefix}{}", named.to_hex());
+        let session = service.sessions.find_stateless(&id, &holder).unwrap_or_else(|other| {
+            // With the vaults of another envelope, if there are any.
+            let vaults = other.filter(|other| other.id.starts_with(&prefix)).map_or_else(
+                || new_vaults(&service.deps.master, &format!("mcp\0{holder}"), context),
+                |other| (Arc::clone(&other.from_client), Arc::clone(&other.from_servers)),
+            );
+            let capabilities = envelope.capabilities.clone();
+            let mut session = McpSession::new(id, Some(holder), endpoint.clone(), vaults, capabilities);
+            session.log_level = Arc::new(Mutex::new(envelope.log_level));
             session.account_user = account_user;
             service.begin_session(Arc::new(session), settings)
-        }
-    };
-    *session.user.lock() = user;
-    session
-}
+        });
+        *session.user.lock() = user;
+        session
+    }
 
-/// What the id of a session is bound to.
-fn session_binding(holder: Option<&Arc<str>>, endpoint: &Endpoint) -> StateBinding {
-    StateBinding::new(
-        holder.map_or("", |holder| &**holder),
-        endpoint.0.as_deref().unwrap_or_default(),
-        "initialize",
-        "",
-    )
-}
+    /// What the id of a session is bound to.
+    fn binding(self) -> StateBinding {
+        let holder = session_holder(self.flow);
+        StateBinding::new(
+            holder.as_deref().unwrap_or_default(),
+            self.endpoint.0.as_deref().unwrap_or_default(),
+            "initialize",
+            "",
+        )
+    }
 
-/// A session for a client of this request. Its id says what the client can be asked, sealed, so that another replica goes
-/// on with it.
-pub(crate) fn new_session(
-    service: &McpService,
-    flow: &Flow,
-    endpoint: &Endpoint,
-    capabilities: ClientCapabilities,
-    context: &str,
-) -> Result<Arc<McpSession>, RpcError> {
-    let (holder, declared) = (session_holder(flow), capabilities.to_value().to_string());
-    let binding = session_binding(holder.as_ref(), endpoint);
-    let id = match declared.len() <= MAX_SEALED {
-        true => service.sealer.seal_bytes(declared.as_bytes(), &binding)?,
-        // Too long for a header field.
-        false => interflow_types::random_token(),
-    };
-    Ok(Arc::new(session_with_id(service, flow, endpoint, id, capabilities, context)))
-}
+    /// A session for the client. Its id says what the client can be asked, sealed, so that another replica goes on with it.
+    pub fn new_session(self, capabilities: ClientCapabilities, context: &str) -> Result<Arc<McpSession>, RpcError> {
+        let declared = capabilities.to_value();
+        let id = match declared.to_string().len() <= MAX_SEALED {
+            true => self.service.sealer.seal_value(&declared, &self.binding())?,
+            // Too long for a header field.
+            false => interflow_types::random_token(),
+        };
+        Ok(Arc::new(self.session_with_id(id, capabilities, context)))
+    }
 
-fn session_with_id(
-    service: &McpService,
-    flow: &Flow,
-    endpoint: &Endpoint,
-    id: String,
-    capabilities: ClientCapabilities,
-    context: &str,
-) -> McpSession {
-    let (holder, secret) = (session_holder(flow), (context, &service.deps.master));
-    let mut session = McpSession::new(id, holder, endpoint.0.clone(), secret, capabilities);
-    session.account_user = account_user(flow, &service.settings());
-    *session.user.lock() = flow.extension::<McpExchange>().and_then(|exchange| exchange.user.clone());
-    session
-}
+    fn session_with_id(self, id: String, capabilities: ClientCapabilities, context: &str) -> McpSession {
+        let vaults = new_vaults(&self.service.deps.master, &format!("mcp session\0{id}"), context);
+        let (holder, endpoint) = (session_holder(self.flow), self.endpoint.0.clone());
+        let mut session = McpSession::new(id, holder, endpoint, vaults, capabilities);
+        session.account_user = self.account_user();
+        *session.user.lock() = self.user();
+        session
+    }
 
-/// The session of this id that the same client began at another replica, or before a restart.
-fn resumed_session(
-    service: &Arc<McpService>,
-    settings: &McpSettings,
-    flow: &Flow,
-    endpoint: &Endpoint,
-    id: &str,
-) -> Option<Arc<McpSession>> {
-    let binding = session_binding(session_holder(flow).as_ref(), endpoint);
-    let declared = service.sealer.open_bytes(id, &binding).filter(|_| service.sessions.is_new(id))?;
-    let capabilities = ClientCapabilities::parse(&serde_json::from_slice(&declared).ok()?);
-    let context = (service.deps.policy)(flow, None).ok()?.context;
-    let mut session = session_with_id(service, flow, endpoint, id.to_owned(), capabilities, &context);
-    session.is_resumed = true;
-    Some(service.begin_session(Arc::new(session), settings))
-}
+    /// The session of this id that the same client began at another replica, or before a restart.
+    fn resumed_session(self, id: &str) -> Option<Arc<McpSession>> {
+        let service = self.service;
+        let declared = service.sealer.open_value(id, &self.binding()).filter(|_| service.sessions.is_new(id))?;
+        let capabilities = ClientCapabilities::parse(&declared);
+        let context = (service.deps.policy)(self.flow, None).ok()?.context;
+        let mut session = self.session_with_id(id.to_owned(), capabilities, &context);
+        session.is_resumed = true;
+        Some(service.begin_session(Arc::new(session), self.settings))
+    }
 
-/// The session that a request names.
-pub(crate) fn find_session(
-    service: &Arc<McpService>,
-    settings: &McpSettings,
-    flow: &Flow,
-    head: &RequestHead,
-    endpoint: &Endpoint,
-) -> Result<Arc<McpSession>, Box<Response>> {
-    let Some(id) = head.headers.get_str(SESSION_HEADER) else {
-        let message = "the header Mcp-Session-Id is missing: begin a session with `initialize`";
-        return Err(refusal(StatusCode::BAD_REQUEST, message).into());
-    };
-    let session =
-        service.sessions.find(id, session_holder(flow).as_ref(), endpoint.0.as_deref(), settings.session_timeout);
-    let session = session.or_else(|| resumed_session(service, settings, flow, endpoint, id));
-    let user = flow.extension::<McpExchange>().and_then(|exchange| exchange.user.as_ref());
-    let account_user = account_user(flow, settings);
-    let is_same =
-        |session: &Arc<McpSession>| AccountUser::is_same(session.account_user.as_ref(), account_user.as_ref());
-    session.filter(|session| session.take_user(user) && is_same(session)).ok_or_else(|| {
-        refusal(StatusCode::NOT_FOUND, "there is no such session, or it ended: begin one with `initialize`").into()
-    })
+    /// The session that the request names.
+    pub fn find(self, head: &RequestHead) -> Result<Arc<McpSession>, Box<Response>> {
+        let Some(id) = head.headers.get_str(SESSION_HEADER) else {
+            let message = "the header Mcp-Session-Id is missing: begin a session with `initialize`";
+            return Err(refusal(StatusCode::BAD_REQUEST, message).into());
+        };
+        let (holder, endpoint) = (session_holder(self.flow), self.endpoint.0.as_deref());
+        let session = self.service.sessions.find(id, holder.as_ref(), endpoint, self.settings.session_timeout);
+        let session = session.or_else(|| self.resumed_session(id));
+        let (user, account_user) = (self.user(), self.account_user());
+        let is_same =
+            |session: &Arc<McpSession>| AccountUser::is_same(session.account_user.as_ref(), account_user.as_ref());
+        session.filter(|session| session.take_user(user.as_ref()) && is_same(session)).ok_or_else(|| {
+            refusal(StatusCode::NOT_FOUND, "there is no such session, or it ended: begin one with `initialize`").into()
+        })
+    }
 }

@@ -13,6 +13,7 @@ use serde_json::Value;
 
 use crate::access_identity::{AccessIdentity, AccessRefusal, AccessTokens};
 use crate::config::{McpIntrospection, McpOAuthConfig, oauth_endpoint};
+use crate::grants::authorization_server::words;
 use crate::protocol::oauth_form::{form_request, response_of};
 
 /// Bound on the tokens whose answers are kept.
@@ -122,8 +123,7 @@ impl IntrospectedTokens {
         }
         let subject = answer["sub"].as_str().filter(|sub| !sub.is_empty() && sub.len() <= MAX_SUBJECT);
         let subject = subject.ok_or("its subject is empty or too long")?.to_owned();
-        let scopes = answer["scope"].as_str().unwrap_or_default();
-        Ok(AccessIdentity { subject, scopes: scopes.split_ascii_whitespace().map(str::to_owned).collect() })
+        Ok(AccessIdentity { subject, scopes: words(answer["scope"].as_str().unwrap_or_default()) })
     }
 }
 

@@ -72,9 +72,6 @@ impl ProtectedResource {
         response.head.headers.append_unchecked(b"WWW-Authenticate", challenge.as_bytes());
         response
     }
-}
-
-impl ProtectedResource {
     /// The refusal of a token that cannot be checked. It has no challenge, upon which clients would discard their token
     /// and ask the issuer for another.
     pub fn unavailable(&self) -> Response {

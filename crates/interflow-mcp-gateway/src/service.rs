@@ -8,7 +8,9 @@ use arc_swap::ArcSwap;
 use interflow_redact::ValuePolicy;
 use interflow_store::shared_state::{GrantStore, StoredGrant};
 use interflow_types::schema::JsonSchema;
-use interflow_types::{BoxFuture, Direction, EarlyExit, Flow, HttpClient, RequestHead, Timestamp};
+use interflow_types::{
+    BoxFuture, Direction, EarlyExit, EntryKind, Flow, HttpClient, PlanScope, RequestHead, Timestamp,
+};
 use parking_lot::Mutex;
 use serde::Serialize;
 use tokio::sync::watch;
@@ -247,6 +249,11 @@ impl McpService {
 
     pub(crate) fn has_servers(&self) -> bool {
         !self.settings.load().is_empty()
+    }
+
+    /// Whether requests of this kind may be for an endpoint.
+    pub(crate) fn may_serve(&self, scope: &PlanScope<'_>) -> bool {
+        scope.transport == EntryKind::Gateway && self.has_servers()
     }
 
     pub(crate) fn count_call(&self, server: &str, result: &'static str) {

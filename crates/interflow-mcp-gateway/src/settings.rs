@@ -13,8 +13,8 @@ use crate::grants::Grants;
 use crate::grants::authorization_server::origin_of;
 use crate::policy::CallRules;
 use crate::protected_resource::ProtectedResource;
-use crate::upstream::http::HttpServer;
 use crate::upstream::server::{McpServer, ServerSecrets};
+use crate::upstream::server_url::parse_url;
 use crate::upstream::stdio::StdioRuntime;
 
 /// The servers of a configuration. Immutable: a reload makes another, and requests in progress keep theirs.
@@ -63,26 +63,21 @@ impl McpSettings {
             };
             servers.insert(Arc::clone(&server.name), server);
         }
-        let (max_sessions, session_timeout) = (config.max_sessions, config.session_timeout.0);
         let oauth = match (&config.oauth, &before.oauth) {
             (None, _) => None,
             // It keeps the issuer's keys.
             (Some(own), Some(same)) if same.config == *own && own.introspection.is_none() => Some(Arc::clone(same)),
             (Some(own), _) => Some(Arc::new(ProtectedResource::new(own, tokens, http)?)),
         };
-        let exchanges = config.server.values().any(McpServerConfig::exchanges);
-        let search_tools_above = config.search_tools_above;
-        let has_accounts = config.server.values().any(McpServerConfig::has_accounts);
-        let public_url = config.public_origin()?;
         Ok(Self {
-            has_accounts,
-            public_url,
-            exchanges,
+            has_accounts: config.server.values().any(McpServerConfig::has_accounts),
+            public_url: config.public_origin()?,
+            exchanges: config.server.values().any(McpServerConfig::exchanges),
             servers,
-            max_sessions,
-            session_timeout,
+            max_sessions: config.max_sessions,
+            session_timeout: config.session_timeout.0,
             max_message,
-            search_tools_above,
+            search_tools_above: config.search_tools_above,
             oauth,
         })
     }
@@ -102,13 +97,8 @@ impl McpSettings {
 
     /// The server of a tool or a prompt, and its name there.
     pub(crate) fn resolve<'n>(&self, only: Option<&str>, name: &'n str) -> Option<(&Arc<McpServer>, &'n str)> {
-        match only {
-            Some(server) => Some((self.get(server)?, name)),
-            None => {
-                let (server, name) = name.split_once(MCP_SEPARATOR)?;
-                Some((self.get(server)?, name))
-            }
-        }
+        let (server, name) = only.map(|server| (server, name)).or_else(|| name.split_once(MCP_SEPARATOR))?;
+        Some((self.get(server)?, name))
     }
 }
 
@@ -143,7 +133,7 @@ impl McpConfig {
             let key = format!("mcp.server.{name}");
             check_mcp_name(name).map_err(|why| format!("{key}: {why}"))?;
             match (&server.url, &server.command) {
-                (Some(url), None) => HttpServer::check_url(url).map_err(|why| format!("{key}.url: {why}"))?,
+                (Some(url), None) => parse_url(url).map(drop).map_err(|why| format!("{key}.url: {why}"))?,
                 (None, Some(_)) => {}
                 (Some(_), Some(_)) => return Err(format!("{key}.url: a server has either `url` or `command`")),
                 (None, None) => return Err(format!("{key}.url: it is missing; a server has `url` or `command`")),

@@ -1,8 +1,7 @@
 //! The compiled configuration: everything the request pipeline looks up per request, prepared once per reload.
 
-use std::fs;
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use hashlink::LruCache;
@@ -11,7 +10,7 @@ use interflow_files::resolve_secret_ref;
 use interflow_net::egress::dns::{DnsResolver, ResolverOptions};
 use interflow_net::egress::doh::DohServer;
 use interflow_net::egress::proxy::UpstreamProxy;
-use interflow_net::egress::{Isolation, UpstreamProtocol, UpstreamRoute};
+use interflow_net::egress::{UpstreamProtocol, UpstreamRoute};
 use interflow_net::ingress::HttpOptions;
 use interflow_net::tls::{Alpn, ClientCertificate, ServerTls, TlsProfile, TlsProfileOptions, pkcs12_to_pem};
 use interflow_types::{
@@ -27,6 +26,7 @@ use crate::downstream::access::{
 };
 use crate::downstream::gateway::GatewayRoutes;
 use crate::http::loop_detection::ViaPseudonym;
+use crate::listener_tls::{ListenerTls, read_file};
 use crate::upstream::fingerprint::FingerprintRules;
 
 /// A stage's overrides of the TLS settings for one upstream connection.
@@ -49,8 +49,13 @@ impl TlsOverride {
     }
 }
 
-/// Configured client certificates by host glob.
-type ClientCertificateFiles = Vec<(HostPatterns, CertificateFiles)>;
+/// The client certificate for some hosts, with a verifying and a non-verifying profile.
+struct HostClientCertificate {
+    hosts: HostPatterns,
+    files: CertificateFiles,
+    verified: Arc<TlsProfile>,
+    unverified: Arc<TlsProfile>,
+}
 
 /// Bound on each cache of profiles, leaves and resolvers prepared for stages, of which rules usually name a handful.
 const MAX_CACHED: usize = 64;
@@ -81,9 +86,7 @@ pub(crate) struct CompiledConfig {
     tls_made: BuildCache<TlsOverride, Arc<TlsProfile>>,
     resolvers_made: Mutex<LruCache<String, DnsResolver>>,
     leaves_made: BuildCache<(CertificateFiles, Alpn), Arc<ServerTls>>,
-    // Hosts with a client certificate, with a verifying and a non-verifying profile each.
-    tls_client: Vec<(HostPatterns, Arc<TlsProfile>, Arc<TlsProfile>)>,
-    client_certificates: ClientCertificateFiles,
+    client_certificates: Vec<HostClientCertificate>,
     pub fingerprints: FingerprintRules,
     proxies: ProxiesByHost,
     no_proxy: HostPatterns,
@@ -139,7 +142,6 @@ impl CompiledConfig {
             tls_made: BuildCache::new(MAX_CACHED),
             resolvers_made: Mutex::new(LruCache::new(MAX_CACHED)),
             leaves_made: BuildCache::new(MAX_CACHED),
-            tls_client: client_profiles(&config)?,
             client_certificates: client_certificates(&config)?,
             fingerprints: FingerprintRules::new(&up.fingerprint)?,
             proxies: proxies(&config)?,
@@ -147,7 +149,7 @@ impl CompiledConfig {
             config,
         };
         // Fingerprints are compiled for every profile now: a bad one must fail the reload, not a client's handshake.
-        let own = settings.tls_client.iter().flat_map(|(_, v, u)| [v, u]);
+        let own = settings.client_certificates.iter().flat_map(|own| [&own.verified, &own.unverified]);
         settings.fingerprints.prepare(own.chain([&settings.tls, &settings.tls_insecure]))?;
         Ok(settings)
     }
@@ -192,16 +194,13 @@ impl CompiledConfig {
         } else {
             UpstreamProtocol::Auto
         };
+        let tls = self.fingerprints.profile_for(authority, self.tls_for(authority));
         UpstreamRoute {
-            scheme,
-            authority: authority.clone(),
             connect_to: dial,
             via: self.via(authority),
             protocol,
-            tls: self.fingerprints.profile_for(authority, self.tls_for(authority)),
-            isolation: Isolation::default(),
-            resolver: None,
             connect_via: self.pseudonym.connect_via(None),
+            ..UpstreamRoute::new(scheme, authority.clone(), tls)
         }
     }
 
@@ -233,8 +232,7 @@ impl CompiledConfig {
                 return Ok(if overrides.danger { self.tls_pair(to).1 } else { self.tls_pair(to).0 });
             }
             // The configured client certificate for this host still applies.
-            let configured = self.client_certificates.iter().find(|(hosts, _)| hosts.matches(&to.host, to.port));
-            overrides.own = configured.map(|(_, pair)| pair.clone());
+            overrides.own = self.client_certificate(to).map(|own| own.files.clone());
         }
         let (key, extra_ca) = (overrides.clone(), self.config.upstream.extra_ca.clone());
         let build = move || {
@@ -294,9 +292,13 @@ impl CompiledConfig {
 
     /// TLS profiles with and without certificate verification.
     fn tls_pair(&self, to: &Authority) -> (Arc<TlsProfile>, Arc<TlsProfile>) {
-        let own = self.tls_client.iter().find(|(hosts, ..)| hosts.matches(&to.host, to.port));
-        let (verified, unverified) = own.map_or((&self.tls, &self.tls_insecure), |(_, v, u)| (v, u));
+        let own = self.client_certificate(to).map(|own| (&own.verified, &own.unverified));
+        let (verified, unverified) = own.unwrap_or((&self.tls, &self.tls_insecure));
         (Arc::clone(verified), Arc::clone(unverified))
+    }
+
+    fn client_certificate(&self, to: &Authority) -> Option<&HostClientCertificate> {
+        self.client_certificates.iter().find(|own| own.hosts.matches(&to.host, to.port))
     }
 
     pub fn head_limits(&self) -> HeadLimits {
@@ -342,7 +344,7 @@ impl CompiledConfig {
 /// # Errors
 /// The first invalid value, with its key.
 pub fn check(config: &ProxyServerConfig) -> Result<(), ConfigError> {
-    crate::listener_tls::ListenerTls::load(config)?;
+    ListenerTls::load(config)?;
     if !(2..=90).contains(&config.intercept.leaf_validity_days) {
         let what = "the validity of leaf certificates must be 2 to 90 days";
         return Err(ConfigError::at_key("intercept.leaf_validity_days")(what));
@@ -420,14 +422,6 @@ fn resolver(config: &ProxyServerConfig) -> Result<DnsResolver, ConfigError> {
     Ok(DnsResolver::new(ResolverOptions { https, ..resolver_options(config) }))
 }
 
-fn client_certificates(config: &ProxyServerConfig) -> Result<ClientCertificateFiles, ConfigError> {
-    let one = |c: &crate::config::ClientCertificateConfig| {
-        let hosts = HostPatterns::parse(&c.hosts).map_err(ConfigError::at_key("upstream.client_certificate"))?;
-        Ok((hosts, c.files()))
-    };
-    config.upstream.client_certificate.iter().map(one).collect()
-}
-
 fn tls_profile(
     extra_ca: &[PathBuf],
     client: Option<ClientCertificate>,
@@ -444,19 +438,18 @@ fn tls_profile(
     TlsProfile::new(options).map_err(ConfigError::at_key("upstream.extra_ca"))
 }
 
-type ClientTlsProfiles = Vec<(HostPatterns, Arc<TlsProfile>, Arc<TlsProfile>)>;
-
-fn client_profiles(config: &ProxyServerConfig) -> Result<ClientTlsProfiles, ConfigError> {
+fn client_certificates(config: &ProxyServerConfig) -> Result<Vec<HostClientCertificate>, ConfigError> {
     let one = |(i, c): (usize, &crate::config::ClientCertificateConfig)| {
         let key = format!("upstream.client_certificate[{i}]");
         let hosts = HostPatterns::parse(&c.hosts).map_err(ConfigError::at_key(&key))?;
-        let certificate = read_client_certificate(&c.files()).map_err(ConfigError::at_key(&key))?;
+        let files = c.files();
+        let certificate = read_client_certificate(&files).map_err(ConfigError::at_key(&key))?;
         let profile = |danger| {
             let profile = tls_profile(&config.upstream.extra_ca, Some(certificate.clone()), danger, None);
             profile.map_err(|e| ConfigError { place: key.clone(), ..e })
         };
         let (verified, unverified) = (profile(false)?, profile(true)?);
-        Ok((hosts, verified, unverified))
+        Ok(HostClientCertificate { hosts, files, verified, unverified })
     };
     config.upstream.client_certificate.iter().enumerate().map(one).collect()
 }
@@ -499,10 +492,6 @@ fn read_client_certificate(files: &CertificateFiles) -> Result<ClientCertificate
         }
     };
     Ok(ClientCertificate { chain_pem, key_pem })
-}
-
-fn read_file(path: &Path) -> Result<Vec<u8>, String> {
-    fs::read(path).map_err(|e| format!("{} cannot be read: {e}", path.display()))
 }
 
 #[cfg(test)]

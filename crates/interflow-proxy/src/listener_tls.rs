@@ -62,6 +62,6 @@ fn client_auth(gateway: &GatewayConfig) -> Result<Option<ClientAuth>, ConfigErro
     Ok(Some(clients))
 }
 
-fn read_file(path: &std::path::Path) -> Result<Vec<u8>, String> {
+pub(crate) fn read_file(path: &std::path::Path) -> Result<Vec<u8>, String> {
     std::fs::read(path).map_err(|e| format!("{} cannot be read: {e}", path.display()))
 }

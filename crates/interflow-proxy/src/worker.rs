@@ -161,11 +161,9 @@ impl ProxyWorker {
         role: ListenerRole,
         tls: Option<Arc<ClientTls>>,
     ) -> Result<Result<()>> {
-        let options = config.settings.http_options(role == ListenerRole::Gateway);
-        let entry = || match role {
-            ListenerRole::Proxy | ListenerRole::Transparent | ListenerRole::Reverse(_) => ConnectionKind::Proxy,
-            ListenerRole::Gateway => ConnectionKind::Gateway,
-        };
+        let is_gateway = role == ListenerRole::Gateway;
+        let options = config.settings.http_options(is_gateway);
+        let entry = || if is_gateway { ConnectionKind::Gateway } else { ConnectionKind::Proxy };
         let conn = |tls| Arc::new(ClientConnection::new(Arc::clone(self), Arc::clone(client), entry(), tls));
         // ALPN has settled the protocol.
         if tls.as_ref().is_some_and(|t| t.alpn.as_deref() == Some("h2")) {
@@ -190,23 +188,17 @@ impl ProxyWorker {
             }
             // TLS within TLS on a port is not unwrapped again.
             ClientProtocol::Tls(hello) if tls.is_none() => {
-                let port_tls = match role {
-                    ListenerRole::Proxy | ListenerRole::Transparent | ListenerRole::Reverse(_) => {
-                        &config.port_tls.proxy
-                    }
-                    ListenerRole::Gateway => &config.port_tls.gateway,
-                };
+                let port_tls = if is_gateway { &config.port_tls.gateway } else { &config.port_tls.proxy };
                 // Issued by Interflow's CA, for development only.
-                let own = if port_tls.is_none() { self.own_tls(config, client, role, &hello) } else { None };
-                let port_tls = port_tls.as_ref().or(own.as_ref());
-                let Some(port_tls) = port_tls else {
+                let own = || self.own_tls(config, client, role, &hello);
+                let Some(port_tls) = port_tls.clone().or_else(own) else {
                     return Err(Error::new(
                         ErrorKind::UnknownProtocol,
                         "the client uses TLS on a port without TLS: configure it to use http://, or set proxy.tls, gateway.tls or gateway.tls_self_signed",
                     ));
                 };
                 let timeout = config.settings.config.timeouts.handshake.0;
-                let (io, agreed) = Box::pin(tls::accept_tls(io, port_tls, timeout)).await?;
+                let (io, agreed) = Box::pin(tls::accept_tls(io, &port_tls, timeout)).await?;
                 // Once more, for the protocol inside TLS.
                 Box::pin(self.serve_protocol(config, io, client, role, Some(Arc::new(agreed)))).await
             }

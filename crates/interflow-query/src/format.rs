@@ -6,7 +6,7 @@ use crate::ast::{Expr, RegexSource, Term, TermTest, TextPattern};
 use crate::key::Key;
 use crate::parse::operator_named;
 use crate::term::{is_host_part, is_special, is_special_start, regex_extent, takes_list, takes_paths};
-use crate::value::{format_number, format_time, number_kind};
+use crate::value::{format_number, format_time};
 use crate::words::find_word;
 
 impl fmt::Display for Expr {
@@ -54,7 +54,7 @@ impl fmt::Display for Term {
         match &self.test {
             TermTest::Present => f.write_char('*'),
             TermTest::Text(pattern) => write_pattern(f, self.key, pattern),
-            TermTest::Number(number) => f.write_str(&format_number(number_kind(self.key), *number)),
+            TermTest::Number(number) => f.write_str(&format_number(self.key.kind(), *number)),
             TermTest::Time(time) => f.write_str(&format_time(*time)),
             TermTest::Flag(flag) => f.write_str(flag.name()),
             // A single address is written without its prefix length.

@@ -31,6 +31,11 @@ pub enum ValueKind {
 }
 
 impl ValueKind {
+    /// Whether values are numbers, with or without a unit.
+    pub(crate) const fn is_number(self) -> bool {
+        matches!(self, Self::Count | Self::Status | Self::Bytes | Self::Duration)
+    }
+
     /// How such a value is written, as a phrase in Markdown.
     pub const fn doc(self) -> &'static str {
         match self {

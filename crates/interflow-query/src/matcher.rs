@@ -77,9 +77,7 @@ impl CompiledExpr {
                 match kind {
                     ValueKind::Header => Self::Header(key_directions(key), header_test(term)),
                     ValueKind::Address => Self::AddressText(key, matcher(ValueKind::Whole)),
-                    ValueKind::Count | ValueKind::Status | ValueKind::Bytes | ValueKind::Duration | ValueKind::Time => {
-                        Self::NumberPresent(key)
-                    }
+                    kind if kind.is_number() || kind == ValueKind::Time => Self::NumberPresent(key),
                     _ if matches!(key, Key::Body | Key::ReqBody | Key::RespBody) => {
                         Self::Body(key_directions(key), matcher(ValueKind::Inside))
                     }

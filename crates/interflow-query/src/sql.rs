@@ -110,16 +110,27 @@ impl SqlDialect {
     /// A condition and its parameter for texts that contain these pieces in their order: `anchored` says whether the
     /// text must begin with the first piece and end with the last.
     fn pattern<S: AsRef<str>>(self, folded: &str, pieces: &[S], anchored: bool) -> (String, String) {
-        let pattern = match self {
-            Self::Sqlite => sqlite_glob(pieces),
-            Self::Postgres => like_pattern(pieces),
+        let (operator, any) = match self {
+            Self::Sqlite => ("GLOB", "*"),
+            Self::Postgres => ("LIKE", "%"),
         };
-        match (self, anchored) {
-            (Self::Sqlite, true) => (format!("{folded} GLOB ?"), pattern),
-            (Self::Sqlite, false) => (format!("{folded} GLOB ?"), format!("*{pattern}*")),
-            (Self::Postgres, true) => (format!("{folded} LIKE ?"), pattern),
-            (Self::Postgres, false) => (format!("{folded} LIKE ?"), format!("%{pattern}%")),
+        let pattern = pieces.iter().map(|piece| self.escaped(piece.as_ref())).collect::<Vec<_>>().join(any);
+        let pattern = if anchored { pattern } else { format!("{any}{pattern}{any}") };
+        (format!("{folded} {operator} ?"), pattern)
+    }
+
+    /// A text in lower case, as a pattern that stands for this text only. `GLOB` has no escape character, so that special
+    /// characters are put in brackets.
+    fn escaped(self, text: &str) -> String {
+        let mut out = String::with_capacity(text.len());
+        for c in text.chars() {
+            match (self, c) {
+                (Self::Sqlite, '*' | '?' | '[') => out.extend(['[', c, ']']),
+                (Self::Postgres, '%' | '_' | '\\') => out.extend(['\\', c]),
+                _ => out.push(c.to_ascii_lowercase()),
+            }
         }
+        out
     }
 }
 
@@ -149,6 +160,13 @@ struct SqlFragment {
     sql: String,
     params: Vec<SqlParam>,
     exact: bool,
+}
+
+impl SqlFragment {
+    /// A condition without parameters that selects exactly the rows that match.
+    fn exact(sql: impl Into<String>) -> Self {
+        Self { sql: sql.into(), params: Vec::new(), exact: true }
+    }
 }
 
 impl Query {
@@ -199,10 +217,7 @@ fn numbered(sql: &str) -> String {
 /// terms, so that a `NULL` never makes a negation "unknown".
 fn condition(expr: &Expr, negative: bool, columns: &dyn SqlColumns) -> Option<SqlFragment> {
     match (expr, negative) {
-        (Expr::All, _) => {
-            let sql = columns.dialect().constant(!negative).to_owned();
-            Some(SqlFragment { sql, params: vec![], exact: true })
-        }
+        (Expr::All, _) => Some(SqlFragment::exact(columns.dialect().constant(!negative))),
         (Expr::Not(inner), _) => condition(inner, !negative, columns),
         (Expr::And(parts), false) | (Expr::Or(parts), true) => {
             let fragments: Vec<SqlFragment> = parts.iter().filter_map(|p| condition(p, negative, columns)).collect();
@@ -236,11 +251,7 @@ fn join_fragments(parts: Vec<SqlFragment>, between: &str, empty: &str) -> SqlFra
 fn term_condition(term: &Term, negative: bool, columns: &dyn SqlColumns) -> Option<SqlFragment> {
     if let TermTest::Flag(flag) = term.test {
         let sql = columns.flag(flag)?;
-        return Some(SqlFragment {
-            sql: if negative { format!("NOT {sql}") } else { sql.to_owned() },
-            params: vec![],
-            exact: true,
-        });
+        return Some(SqlFragment::exact(if negative { format!("NOT {sql}") } else { sql.to_owned() }));
     }
     let dialect = columns.dialect();
     match columns.column(term.key)? {
@@ -270,7 +281,7 @@ fn integer_condition(column: &str, term: &Term, negative: bool, columns: &dyn Sq
     };
     // An empty interval: no number is less than 0.
     let Some((low, high)) = bounds else {
-        return Some(SqlFragment { sql: dialect.constant(negative).to_owned(), params: vec![], exact: true });
+        return Some(SqlFragment::exact(dialect.constant(negative)));
     };
     // The integers of databases are signed. A bound beyond them is left to the residual query.
     let low = i64::try_from(low).ok()?;
@@ -379,43 +390,7 @@ fn with_negation(column: &str, part: SqlFragment, negative: bool) -> SqlFragment
 }
 
 fn presence_condition(column: &str, negative: bool) -> SqlFragment {
-    let sql = format!("{column} IS {}", if negative { "NULL" } else { "NOT NULL" });
-    SqlFragment { sql, params: vec![], exact: true }
-}
-
-/// The pattern for SQLite's `GLOB`, in lower case, with its special characters in brackets: `GLOB` has no escape
-/// character.
-fn sqlite_glob<S: AsRef<str>>(pieces: &[S]) -> String {
-    let mut out = String::new();
-    for (i, piece) in pieces.iter().enumerate() {
-        if i > 0 {
-            out.push('*');
-        }
-        for c in piece.as_ref().chars() {
-            match c {
-                '*' | '?' | '[' => out.extend(['[', c, ']']),
-                other => out.push(other.to_ascii_lowercase()),
-            }
-        }
-    }
-    out
-}
-
-/// The pattern for `LIKE`, in lower case, with its special characters escaped.
-fn like_pattern<S: AsRef<str>>(pieces: &[S]) -> String {
-    let mut out = String::new();
-    for (i, piece) in pieces.iter().enumerate() {
-        if i > 0 {
-            out.push('%');
-        }
-        for c in piece.as_ref().chars() {
-            if matches!(c, '%' | '_' | '\\') {
-                out.push('\\');
-            }
-            out.push(c.to_ascii_lowercase());
-        }
-    }
-    out
+    SqlFragment::exact(format!("{column} IS {}", if negative { "NULL" } else { "NOT NULL" }))
 }
 
 #[cfg(test)]

@@ -267,9 +267,7 @@ impl QueryParser<'_> {
         };
         let raw = word.plain();
         match key.kind() {
-            ValueKind::Count | ValueKind::Status | ValueKind::Bytes | ValueKind::Duration => {
-                value::number(value::number_kind(key), raw.unwrap_or("*")).map(TermTest::Number).map_err(wrong)
-            }
+            kind if kind.is_number() => value::number(kind, raw.unwrap_or("*")).map(TermTest::Number).map_err(wrong),
             ValueKind::Time => value::time(raw.unwrap_or("*")).map(TermTest::Time).map_err(wrong),
             ValueKind::Flag => self.flag(raw, word.span),
             ValueKind::Address => address(raw, &word)
@@ -289,7 +287,7 @@ impl QueryParser<'_> {
             let names = || FLAGS.iter().map(|f| f.name).chain(words.clone());
             match closest_name(name, names()) {
                 Some(meant) => error.with_remedy(format!("did you mean 'is:{meant}'?")),
-                None if value::number(value::number_kind(Key::Status), name).is_ok() => {
+                None if value::number(Key::Status.kind(), name).is_ok() => {
                     error.with_remedy(format!("did you mean 'status:{name}'?"))
                 }
                 None => error.with_remedy(list_names("flags", names())),
@@ -344,27 +342,11 @@ impl QueryParser<'_> {
 
 /// Whether several values may be written with commas between, because a single one has none.
 pub(crate) fn takes_list(key: Key) -> bool {
-    match key.kind() {
-        ValueKind::Count
-        | ValueKind::Status
-        | ValueKind::Bytes
-        | ValueKind::Duration
-        | ValueKind::Choice(_)
-        | ValueKind::Flag
-        | ValueKind::Address => true,
-        _ => matches!(
-            key,
-            Key::Host
-                | Key::Method
-                | Key::Type
-                | Key::ReqType
-                | Key::RespType
-                | Key::Provider
-                | Key::Agent
-                | Key::Model
-                | Key::Tag
-        ),
-    }
+    use Key::{Agent, Host, Method, Model, Provider, ReqType, RespType, Tag, Type};
+    let kind = key.kind();
+    kind.is_number()
+        || matches!(kind, ValueKind::Choice(_) | ValueKind::Flag | ValueKind::Address)
+        || matches!(key, Host | Method | Type | ReqType | RespType | Provider | Agent | Model | Tag)
 }
 
 /// Whether the text is a part of a host name where people search: it has no dot, and is no name or address by itself.
@@ -374,15 +356,7 @@ pub(crate) fn is_host_part(key: Key, text: &str) -> bool {
 
 /// Whether the key's value can be a text, a glob or a regex, rather than a number, a time or a flag.
 fn takes_text(key: Key) -> bool {
-    !matches!(
-        key.kind(),
-        ValueKind::Count
-            | ValueKind::Status
-            | ValueKind::Bytes
-            | ValueKind::Duration
-            | ValueKind::Time
-            | ValueKind::Flag
-    )
+    !key.kind().is_number() && !matches!(key.kind(), ValueKind::Time | ValueKind::Flag)
 }
 
 fn pattern_from_pieces(mut pieces: Vec<String>) -> Option<TextPattern> {

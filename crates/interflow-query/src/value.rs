@@ -6,7 +6,7 @@ use jiff::tz::TimeZone;
 use interflow_types::units::{SIZE_UNITS, TIME_UNITS, format_with_unit, parse_with_unit};
 
 use crate::ast::{CompareOp, DAY, NumberTest, TimePoint, TimeTest};
-use crate::key::{Key, ValueKind};
+use crate::key::ValueKind;
 
 /// Sizes may leave the `B` out; the units are decimal, as for `MB`.
 const SHORT_SIZES: [(&str, u64); 4] = [("T", 1_000_000_000_000), ("G", 1_000_000_000), ("M", 1_000_000), ("K", 1000)];
@@ -17,28 +17,9 @@ const WEEKS: [(&str, u64); 1] = [("w", 7 * DAY)];
 /// What was expected, if a value does not parse; becomes the remedy of the error.
 pub(crate) type ExpectedHint = &'static str;
 
-/// The kind of numbers that a key takes, which decides their units.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum NumberKind {
-    Count,
-    Status,
-    Bytes,
-    Duration,
-}
-
-/// The kind of numbers a key takes; a plain count for a key that takes none.
-pub(crate) fn number_kind(key: Key) -> NumberKind {
-    match key.kind() {
-        ValueKind::Status => NumberKind::Status,
-        ValueKind::Bytes => NumberKind::Bytes,
-        ValueKind::Duration => NumberKind::Duration,
-        _ => NumberKind::Count,
-    }
-}
-
-/// Parses `404`, `>=400`, `4xx`, `400..499`, `..499` and `400..`, in the units of the kind.
-pub(crate) fn number(kind: NumberKind, text: &str) -> Result<NumberTest, ExpectedHint> {
-    if kind == NumberKind::Status
+/// Parses `404`, `>=400`, `4xx`, `400..499`, `..499` and `400..`, in the units of the kind; plain counts for one that is not of numbers.
+pub(crate) fn number(kind: ValueKind, text: &str) -> Result<NumberTest, ExpectedHint> {
+    if kind == ValueKind::Status
         && let Some(class) = text.strip_suffix("xx").or_else(|| text.strip_suffix("XX"))
     {
         return match class.parse() {
@@ -73,18 +54,18 @@ pub(crate) fn operator(text: &str) -> (CompareOp, &str) {
     (CompareOp::Eq, text)
 }
 
-fn one_number(kind: NumberKind, text: &str) -> Result<u64, ExpectedHint> {
+fn one_number(kind: ValueKind, text: &str) -> Result<u64, ExpectedHint> {
     match kind {
-        NumberKind::Count => parse_count(text).ok_or("expected a whole number"),
-        NumberKind::Status => parse_count(text).ok_or("expected a status code such as 404, or a class such as 4xx"),
-        NumberKind::Bytes => {
+        ValueKind::Status => parse_count(text).ok_or("expected a status code such as 404, or a class such as 4xx"),
+        ValueKind::Bytes => {
             let in_units = || parse_with_unit(text, &SIZE_UNITS).or_else(|| parse_with_unit(text, &SHORT_SIZES));
             parse_count(text).or_else(in_units).ok_or("expected bytes such as 512, 64KiB or 1.5MB")
         }
-        NumberKind::Duration => parse_with_unit(text, &TIME_UNITS)
+        ValueKind::Duration => parse_with_unit(text, &TIME_UNITS)
             // Zero is the same in every unit.
             .or_else(|| (text == "0").then_some(0))
             .ok_or("expected a duration with its unit, such as 2s, 500ms, 80us, 1.5m or 1h"),
+        _ => parse_count(text).ok_or("expected a whole number"),
     }
 }
 
@@ -173,12 +154,11 @@ fn to_time_point(moment: civil::DateTime, east: i64, lasts: u64) -> Option<TimeP
 }
 
 /// Formats a number so that it parses back, in the largest unit that loses nothing.
-pub(crate) fn format_number(kind: NumberKind, number: NumberTest) -> String {
+pub(crate) fn format_number(kind: ValueKind, number: NumberTest) -> String {
     let one = |n: u64| match kind {
-        NumberKind::Count | NumberKind::Status => n.to_string(),
-        NumberKind::Bytes if n < 1000 => n.to_string(),
-        NumberKind::Bytes => format_with_unit(n, &SIZE_UNITS).unwrap_or_else(|| "0B".to_owned()),
-        NumberKind::Duration => format_with_unit(n, &TIME_UNITS).unwrap_or_else(|| "0s".to_owned()),
+        ValueKind::Bytes if n >= 1000 => format_with_unit(n, &SIZE_UNITS).unwrap_or_else(|| "0B".to_owned()),
+        ValueKind::Duration => format_with_unit(n, &TIME_UNITS).unwrap_or_else(|| "0s".to_owned()),
+        _ => n.to_string(),
     };
     match number {
         NumberTest::Compare(op, n) => format!("{}{}", op.as_str(), one(n)),
@@ -225,8 +205,8 @@ mod tests {
 
     #[test]
     fn numbers_are_parsed_in_every_form() {
-        use NumberKind::{Bytes, Count, Duration, Status};
         use NumberTest::{Class, Compare, Range};
+        use ValueKind::{Bytes, Count, Duration, Status};
         for (kind, text, number, formatted) in [
             (Status, "404", Compare(CompareOp::Eq, 404), "404"),
             (Status, "=404", Compare(CompareOp::Eq, 404), "404"),
@@ -252,7 +232,7 @@ mod tests {
 
     #[test]
     fn invalid_numbers_are_refused() {
-        use NumberKind::{Bytes, Count, Duration, Status};
+        use ValueKind::{Bytes, Count, Duration, Status};
         for (kind, text) in [
             (Status, ""),
             (Status, "xx"),

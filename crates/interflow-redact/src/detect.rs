@@ -30,7 +30,7 @@ use std::ops::Range;
 
 use crate::lexicon::topic;
 use crate::scan::stop_flag;
-use crate::text::token::{TokenList, WordToken};
+use crate::text::token::{TokenList, TokenShape, WordToken};
 use crate::{Kind, KindSet};
 
 /// A detected span of a text.
@@ -202,7 +202,7 @@ impl<'t> ScanState<'t> {
     /// The topics of a token; for `camelCase`, of its parts.
     fn token_topics(&self, token: &WordToken) -> u32 {
         match token.shape {
-            crate::text::token::TokenShape::Camel if token.class == 0 => camel_topics(self.word(token)),
+            TokenShape::Camel if token.class == 0 => camel_topics(self.word(token)),
             _ if token.class == 0 => 0,
             _ => token.topics,
         }
@@ -289,7 +289,7 @@ fn detect_structured(scan: &mut ScanState<'_>) {
             net::dotted(scan, i);
         }
         i = match token.shape {
-            crate::text::token::TokenShape::Digits => {
+            TokenShape::Digits => {
                 if let Some(next) = alphanumeric_ids::hyphened_mac(scan, i) {
                     i = next;
                     continue;
@@ -299,7 +299,7 @@ fn detect_structured(scan: &mut ScanState<'_>) {
                 }
                 numbers::detect_run(scan, i)
             }
-            crate::text::token::TokenShape::Mixed => {
+            TokenShape::Mixed => {
                 net::quoted_printable_email(scan, i);
                 alphanumeric_ids::detect_token(scan, i)
             }
@@ -310,7 +310,7 @@ fn detect_structured(scan: &mut ScanState<'_>) {
                 if dates::may_be_date_word(scan, token) {
                     dates::date_or_age_word(scan, i);
                 }
-                if token.shape == crate::text::token::TokenShape::Upper
+                if token.shape == TokenShape::Upper
                     // Words are cheap to skip, and only these can begin an id without digits.
                     || token.len() == 1
                     || token.len() >= 26

@@ -29,7 +29,7 @@ pub const FEATURES: usize = detect::Feature::ALL.len();
 /// # Panics
 /// When one of the indices is too large.
 pub fn feature_name(model: usize, feature: usize) -> (&'static str, &'static str) {
-    (NameModel::ALL[model].name(), detect::Feature::ALL[feature].name())
+    (NameModel::ALL[model].as_str(), detect::Feature::ALL[feature].name())
 }
 
 /// The candidates of a text under these weights: costly features are only looked for where the others suggest a name.

@@ -129,10 +129,18 @@ impl PolicyKeys {
         Ok(Self { crypto, fpe })
     }
 
+    fn crypto(&self) -> Result<&[u8]> {
+        self.crypto.as_deref().ok_or_else(|| failed("encrypt", "the policy has no crypto key"))
+    }
+
+    fn fpe(&self) -> Result<&Ff3Cipher> {
+        self.fpe.as_ref().ok_or_else(|| failed("fpe", "the policy has no fpe key and tweak"))
+    }
+
     /// Decrypts a value of the `encrypt` strategy: base64 of nonce and ciphertext, with or without braces.
     pub fn decrypt(&self, value: &str) -> Result<String> {
-        let failed = |reason: &str| RedactError::Strategy { strategy: "encrypt", reason: reason.to_owned() };
-        let key = self.crypto.as_ref().ok_or_else(|| failed("the policy has no crypto key"))?;
+        let failed = |reason: &str| failed("encrypt", reason);
+        let key = self.crypto()?;
         let body = value.strip_prefix("{{").and_then(|v| v.strip_suffix("}}")).unwrap_or(value);
         let bytes = STANDARD.decode(body).map_err(|_| failed("the value is not base64"))?;
         let (nonce, text) = bytes.split_at_checked(12).ok_or_else(|| failed("the value is too short"))?;
@@ -141,14 +149,12 @@ impl PolicyKeys {
     }
 
     pub fn fpe_decrypt(&self, value: &str) -> Result<String> {
-        let fpe = self.fpe.as_ref().ok_or_else(no_fpe_key)?;
-        fpe.decrypt_value(value)
-            .ok_or_else(|| RedactError::Strategy { strategy: "fpe", reason: "the value is too short".to_owned() })
+        self.fpe()?.decrypt_value(value).ok_or_else(|| failed("fpe", "the value is too short"))
     }
 }
 
-fn no_fpe_key() -> RedactError {
-    RedactError::Strategy { strategy: "fpe", reason: "the policy has no fpe key and tweak".to_owned() }
+fn failed(strategy: &'static str, reason: &str) -> RedactError {
+    RedactError::Strategy { strategy, reason: reason.to_owned() }
 }
 
 /// A hexadecimal key, or `env:NAME` that contains it.
@@ -258,19 +264,15 @@ impl RedactionStrategy {
             Self::Random(way) => way.generate(subject)?,
             Self::Hash { salt, random_salt } => hash(value, salt.as_deref(), *random_salt)?,
             Self::Crypto => {
-                let key = keys.crypto.as_ref().ok_or_else(|| RedactError::Strategy {
-                    strategy: "encrypt",
-                    reason: "the policy has no crypto key".to_owned(),
-                })?;
+                let key = keys.crypto()?;
                 // A random nonce for each value: equal values have different ciphertexts.
                 let nonce = random::<12>()?;
                 let sealed = encrypt(key, &nonce, value.as_bytes()).ok_or(RedactError::Seal)?;
                 format!("{{{{{}}}}}", STANDARD.encode([nonce.as_slice(), &sealed].concat()))
             }
             Self::Fpe => {
-                let fpe = keys.fpe.as_ref().ok_or_else(no_fpe_key)?;
                 // A value that is too short for safe encryption is redacted instead.
-                fpe.encrypt_value(value).map_or_else(|| Self::redact().apply(subject, keys), Ok)?
+                keys.fpe()?.encrypt_value(value).map_or_else(|| Self::redact().apply(subject, keys), Ok)?
             }
             Self::LastFour => keep_side(value, 4, '*', TruncateSide::Trailing),
             Self::Truncate { keep, character, side } => keep_side(value, *keep, *character, *side),

@@ -250,8 +250,8 @@ actions! {
 }
 
 impl Action {
-    /// Whether it only annotates the flow, so that it may run in any phase and needs no mutable head.
-    pub(crate) const fn only_annotates(&self) -> bool {
+    /// Whether it only annotates the flow, so that it can be repeated for each request of a tunnel.
+    pub(crate) const fn is_annotation(&self) -> bool {
         matches!(
             self,
             Self::Tag(_)
@@ -259,13 +259,15 @@ impl Action {
                 | Self::Colour(_)
                 | Self::SetVariable(_)
                 | Self::Capture(_)
-                | Self::Log(_)
-                | Self::Print(_)
-                | Self::PrintError(_)
-                | Self::AppendFile(_)
                 | Self::Stop(_)
                 | Self::Nothing(_)
         )
+    }
+
+    /// Whether it only annotates the flow, so that it may run in any phase and needs no mutable head.
+    pub(crate) const fn only_annotates(&self) -> bool {
+        self.is_annotation()
+            || matches!(self, Self::Log(_) | Self::Print(_) | Self::PrintError(_) | Self::AppendFile(_))
     }
 }
 

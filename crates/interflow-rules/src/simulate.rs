@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use interflow_types::{
-    Body, ClientTlsOverride, EntryKind, Error, ErrorKind, InjectedMessages, MessageVerdict, Phase, PhaseSet, PlanScope,
+    Body, ClientTlsOverride, EntryKind, Error, ErrorKind, InjectedMessages, MessageVerdict, Phase, PhaseSet,
     RequestHead, RequestVerdict, Response, ResponseHead, Stage, StatusCode, StreamMessage, TunnelVerdict,
     UpstreamOverrides,
 };
@@ -13,7 +13,7 @@ use interflow_types::{
 use crate::compiled::expect::{Expectation, MessageExpectation, TestRequest, TestResponse};
 use crate::compiled::program::RuleProgram;
 use crate::flow::fixture::FlowFixture;
-use crate::host_rules::{HostRules, MAX_MESSAGE_SIZE, RulesByHost};
+use crate::host_rules::{HostRuleStage, MAX_MESSAGE_SIZE, RulesByHost};
 
 /// The result of a simulation: what would have been sent, and what the rules noted.
 #[derive(Debug, Default)]
@@ -52,8 +52,9 @@ pub async fn run(program: &Arc<RuleProgram>, sample: FlowFixture) -> Simulation 
     let FlowFixture { mut flow, request, request_body, response, response_body, messages } = sample;
     let by_host = RulesByHost::new(Arc::clone(program));
     if let Some(bound) = by_host.rules_for(&flow.authority.host) {
-        let mut course =
-            StageRun { bound: &bound, stage: &*bound, trial: &mut trial, flow: &mut flow, interest: PhaseSet::NONE };
+        let interest = bound.interest;
+        let stage = HostRuleStage { bound, phases: &[], opens: false };
+        let mut course = StageRun { stage: &stage, trial: &mut trial, flow: &mut flow, interest };
         course.run_all(request, request_body, response, response_body, messages).await;
     } else {
         trial.request = request.map(|r| (r, request_body));
@@ -71,8 +72,7 @@ pub async fn run(program: &Arc<RuleProgram>, sample: FlowFixture) -> Simulation 
 }
 
 struct StageRun<'a> {
-    bound: &'a Arc<HostRules>,
-    stage: &'a dyn Stage,
+    stage: &'a HostRuleStage,
     trial: &'a mut Simulation,
     flow: &'a mut interflow_types::Flow,
     interest: PhaseSet,
@@ -87,15 +87,6 @@ impl StageRun<'_> {
         response_body: Bytes,
         messages: Vec<StreamMessage>,
     ) {
-        let user = self.flow.user.clone();
-        let scope = PlanScope {
-            listener: &self.flow.client.listener.clone(),
-            user: user.as_deref(),
-            authority: &self.flow.authority.clone(),
-            transport: self.flow.transport,
-            intercepted: true,
-        };
-        self.interest = self.stage.interest(&scope);
         if !self.run_request(request, request_body).await {
             return;
         }
@@ -130,7 +121,7 @@ impl StageRun<'_> {
             }
         }
         if self.interest.contains(Phase::Done) {
-            self.bound.run_done(self.flow).resolve().await;
+            self.stage.bound.run_done(self.flow).resolve().await;
         }
     }
 
@@ -176,7 +167,7 @@ impl StageRun<'_> {
             if !self.interest.contains(phase) || phase == Phase::ClientHello && !tunnel {
                 continue;
             }
-            let verdict = self.bound.run_connect(phase, self.flow, tunnel).resolve().await;
+            let verdict = self.stage.bound.run_connect(phase, self.flow, tunnel).resolve().await;
             match verdict {
                 TunnelVerdict::Continue => {}
                 TunnelVerdict::Tunnel => self.trial.tunnel = Some(true),

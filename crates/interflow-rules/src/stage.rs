@@ -3,10 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use interflow_types::{
-    Body, EarlyExit, EntryKind, Error, Flow, MaybeFuture, MessageVerdict, Phase, PhaseSet, PlanScope, RequestHead,
-    RequestVerdict, ResponseHead, Result, Stage, StreamMessage, TunnelVerdict, UpstreamOverrides,
-};
+use interflow_types::{EntryKind, Phase, PhaseSet, PlanScope, Stage};
 use parking_lot::RwLock;
 
 use crate::compiled::program::RuleProgram;
@@ -14,7 +11,7 @@ use crate::config::RulesConfig;
 use crate::error::{RuleLoadError, RuleProblem};
 use crate::files::host_access;
 use crate::files::sources::RuleFileSource;
-use crate::host_rules::{HostRules, RulesByHost};
+use crate::host_rules::{HostRuleStage, RulesByHost};
 use crate::state::runtime::RuleRuntime;
 
 /// The active rules, with the state that outlives a reload.
@@ -97,25 +94,26 @@ impl ActiveRules {
     pub fn runtime(&self) -> &Arc<RuleRuntime> {
         &self.runtime
     }
-}
 
-impl ActiveRules {
     /// The stage for the phases up to the upstream connection, and for messages.
     pub fn request_stage(self: &Arc<Self>) -> Arc<dyn Stage> {
-        Arc::new(RuleStage { rules: Arc::clone(self), responses: false })
+        use Phase::{Authority, ClientHello, Message, RequestBody, RequestHead, UpstreamConnect};
+        let phases = &[Authority, ClientHello, RequestHead, RequestBody, UpstreamConnect, Message];
+        Arc::new(RuleStage { rules: Arc::clone(self), phases })
     }
 
     /// The stage for responses. It has another position in the request pipeline, since the stages that undo changes of
     /// the request run in between.
     pub fn response_stage(self: &Arc<Self>) -> Arc<dyn Stage> {
-        Arc::new(RuleStage { rules: Arc::clone(self), responses: true })
+        let phases = &[Phase::ResponseHead, Phase::ResponseBody, Phase::Done];
+        Arc::new(RuleStage { rules: Arc::clone(self), phases })
     }
 }
 
 /// The request or the response stage, before it is specialized for a plan.
 struct RuleStage {
     rules: Arc<ActiveRules>,
-    responses: bool,
+    phases: &'static [Phase],
 }
 
 impl Stage for RuleStage {
@@ -132,109 +130,6 @@ impl Stage for RuleStage {
         let active = Arc::clone(&self.rules.active.read());
         let bound = active.rules_for(&scope.authority.host)?;
         let tunnels = !matches!(scope.transport, EntryKind::Absolute | EntryKind::Gateway | EntryKind::Internal);
-        Some(Arc::new(HostRuleStage { bound, responses: self.responses, opens: tunnels && scope.intercepted }))
-    }
-}
-
-/// The stage for one plan, with the rules that may match its host.
-struct HostRuleStage {
-    bound: Arc<HostRules>,
-    responses: bool,
-    /// Whether the plan is for intercepted tunnels, whose requests are matched one by one.
-    opens: bool,
-}
-
-impl Stage for HostRuleStage {
-    fn name(&self) -> &'static str {
-        "rules"
-    }
-
-    fn interest(&self, scope: &PlanScope<'_>) -> PhaseSet {
-        use Phase::{
-            Authority, ClientHello, Done, Message, RequestBody, RequestHead, ResponseBody, ResponseHead,
-            UpstreamConnect,
-        };
-        let own: &[Phase] = if self.responses {
-            &[ResponseHead, ResponseBody, Done]
-        } else {
-            &[Authority, ClientHello, RequestHead, RequestBody, UpstreamConnect, Message]
-        };
-        let all = self.bound.interest(scope);
-        own.iter().filter(|p| all.contains(**p)).fold(PhaseSet::NONE, |i, p| i.with(*p))
-    }
-
-    fn needs_inspection(&self, _scope: &PlanScope<'_>) -> bool {
-        self.bound.needs_content()
-    }
-
-    fn authority<'a>(&'a self, flow: &'a mut Flow) -> MaybeFuture<'a, TunnelVerdict> {
-        self.bound.run_connect(Phase::Authority, flow, self.opens)
-    }
-
-    fn client_hello<'a>(&'a self, flow: &'a mut Flow) -> MaybeFuture<'a, TunnelVerdict> {
-        self.bound.run_connect(Phase::ClientHello, flow, self.opens)
-    }
-
-    fn request_head<'a>(&'a self, flow: &'a mut Flow, head: &'a mut RequestHead) -> MaybeFuture<'a, RequestVerdict> {
-        self.bound.request_head(flow, head)
-    }
-
-    fn request_body<'a>(
-        &'a self,
-        flow: &'a mut Flow,
-        head: &'a mut RequestHead,
-        body: Body,
-    ) -> MaybeFuture<'a, Result<Body, EarlyExit>> {
-        self.bound.request_body(flow, head, body)
-    }
-
-    fn upstream_connect<'a>(
-        &'a self,
-        flow: &'a mut Flow,
-        head: Option<&'a RequestHead>,
-        way: &'a mut UpstreamOverrides,
-    ) -> MaybeFuture<'a, RequestVerdict> {
-        self.bound.upstream_connect(flow, head, way)
-    }
-
-    fn response_head<'a>(
-        &'a self,
-        flow: &'a mut Flow,
-        request: &'a RequestHead,
-        head: &'a mut ResponseHead,
-    ) -> MaybeFuture<'a, RequestVerdict> {
-        self.bound.response_head(flow, request, head)
-    }
-
-    fn response_body<'a>(
-        &'a self,
-        flow: &'a mut Flow,
-        request: &'a RequestHead,
-        head: &'a mut ResponseHead,
-        body: Body,
-    ) -> MaybeFuture<'a, Result<Body, EarlyExit>> {
-        self.bound.response_body(flow, request, head, body)
-    }
-
-    fn message<'a>(&'a self, flow: &'a mut Flow, message: &'a mut StreamMessage) -> MaybeFuture<'a, MessageVerdict> {
-        self.bound.message(flow, message)
-    }
-
-    fn unreadable_message<'a>(
-        &'a self,
-        flow: &'a mut Flow,
-        message: &'a mut StreamMessage,
-        why: &'a Error,
-    ) -> MaybeFuture<'a, Result<()>> {
-        self.bound.unreadable_message(flow, message, why)
-    }
-
-    fn done(&self, flow: &Flow) {
-        // Nobody waits for these rules. Without a runtime, the process is ending.
-        if let (MaybeFuture::Pending(rules), Ok(runtime)) =
-            (self.bound.run_done(flow), tokio::runtime::Handle::try_current())
-        {
-            runtime.spawn(rules);
-        }
+        Some(Arc::new(HostRuleStage { bound, phases: self.phases, opens: tunnels && scope.intercepted }))
     }
 }

@@ -5,8 +5,7 @@ use std::sync::Arc;
 
 use axum::Json;
 use axum::body::Body;
-use axum::extract::{Path, State};
-use axum::http::StatusCode;
+use axum::extract::Path;
 use axum::response::Response;
 use interflow_conversations::assembly::MessageHash;
 use interflow_conversations::assembly::cache_report::PromptCacheReport;
@@ -97,7 +96,7 @@ fn range(from: u64, to: Option<u64>) -> (Timestamp, Timestamp) {
 }
 
 pub(crate) async fn list(
-    State(state): State<Arc<AdminState>>,
+    state: Arc<AdminState>,
     StrictQuery(params): StrictQuery<ConversationListParams>,
 ) -> Result<Json<ConversationPage>> {
     let limit = params.limit.clamp(1, MAX_PAGE);
@@ -143,7 +142,7 @@ pub(crate) struct TextSearchParams {
 
 /// `GET /conversations/search`: reads for at most two seconds; `next` continues.
 pub(crate) async fn search(
-    State(state): State<Arc<AdminState>>,
+    state: Arc<AdminState>,
     StrictQuery(params): StrictQuery<TextSearchParams>,
 ) -> Result<Json<TextSearchPage>> {
     if params.text.trim().is_empty() {
@@ -196,7 +195,7 @@ pub(crate) async fn annotate(
             && !store.nodes(&id, false)?.iter().any(|n| n.key == key)
         {
             let why = format!("the conversation {id} has no message {}", patch.message.unwrap_or_default());
-            return Err(ApiError::new(StatusCode::NOT_FOUND, "not_found", why));
+            return Err(ApiError::not_found(why));
         }
         let now = summary()?;
         let change = marks.into_annotation(now.note(message).map_or(&[], |n| &n.tags));
@@ -221,7 +220,7 @@ pub(crate) struct ConversationShowParams {
 
 /// `GET /conversations/{id}`: the id may be shortened to a unique prefix.
 pub(crate) async fn show(
-    State(state): State<Arc<AdminState>>,
+    state: Arc<AdminState>,
     Path(id): Path<String>,
     StrictQuery(params): StrictQuery<ConversationShowParams>,
 ) -> Result<Json<ConversationView>> {
@@ -239,7 +238,7 @@ fn resolve_id(store: &dyn FlowStore, word: &str) -> Result<String> {
 }
 
 fn not_found(word: &str) -> ApiError {
-    ApiError::new(StatusCode::NOT_FOUND, "not_found", format!("there is no conversation `{word}`"))
+    ApiError::not_found(format!("there is no conversation `{word}`"))
 }
 
 #[derive(Deserialize, Default, JsonSchema)]
@@ -250,7 +249,7 @@ pub(crate) struct ConversationExportParams {
 }
 
 pub(crate) async fn export(
-    State(state): State<Arc<AdminState>>,
+    state: Arc<AdminState>,
     Path(id): Path<String>,
     StrictQuery(params): StrictQuery<ConversationExportParams>,
 ) -> Result<Response> {
@@ -285,7 +284,7 @@ pub(crate) struct RequestChanges {
 /// `GET /conversations/{id}/changes`: how the request of an exchange differs from the one before it in the
 /// conversation.
 pub(crate) async fn changes(
-    State(state): State<Arc<AdminState>>,
+    state: Arc<AdminState>,
     Path(id): Path<String>,
     StrictQuery(params): StrictQuery<ChangesParams>,
 ) -> Result<Json<RequestChanges>> {
@@ -298,10 +297,7 @@ pub(crate) async fn changes(
 }
 
 /// `GET /conversations/{id}/cache`: where the provider's prompt cache broke in a conversation, why, and what it cost.
-pub(crate) async fn prompt_cache(
-    State(state): State<Arc<AdminState>>,
-    Path(id): Path<String>,
-) -> Result<Json<PromptCacheReport>> {
+pub(crate) async fn prompt_cache(state: Arc<AdminState>, Path(id): Path<String>) -> Result<Json<PromptCacheReport>> {
     let limits = state.limits.as_ref().map(|deps| Arc::clone(&deps.limits));
     run_query(&state, move |store, _| {
         let id = resolve_id(store, &id)?;
@@ -351,7 +347,7 @@ impl Default for TotalsParams {
 }
 
 pub(crate) async fn totals(
-    State(state): State<Arc<AdminState>>,
+    state: Arc<AdminState>,
     StrictQuery(params): StrictQuery<TotalsParams>,
 ) -> Result<Json<Totals>> {
     let span = (params.span.0.as_micros() as u64).max(MIN_SPAN);
@@ -390,7 +386,7 @@ pub(crate) struct FlowConversations {
 
 /// `GET /conversations/by-flow`: at most 500 flows; further ids are ignored.
 pub(crate) async fn for_flows(
-    State(state): State<Arc<AdminState>>,
+    state: Arc<AdminState>,
     StrictQuery(params): StrictQuery<FlowIdsParams>,
 ) -> Result<Json<FlowConversations>> {
     let ids = params.flows.split(',').filter(|t| !t.is_empty()).take(MAX_FLOWS);
@@ -439,7 +435,7 @@ pub(crate) struct CarriedCall {
 
 /// `GET /conversations/tool-call`: the way back from a flow of the MCP gateway.
 pub(crate) async fn tool_call(
-    State(state): State<Arc<AdminState>>,
+    state: Arc<AdminState>,
     StrictQuery(params): StrictQuery<CarriedCallParams>,
 ) -> Result<Json<CarriedCall>> {
     let flow = flow_id(&params.flow)?;
@@ -458,13 +454,13 @@ impl EndpointOverrideList {
     }
 }
 
-pub(crate) async fn endpoints(State(state): State<Arc<AdminState>>) -> Result<Json<EndpointOverrideList>> {
+pub(crate) async fn endpoints(state: Arc<AdminState>) -> Result<Json<EndpointOverrideList>> {
     run_query(&state, |store, _| Ok(Json(EndpointOverrideList::of(&EndpointOverrides::load(store)?)))).await
 }
 
 /// `PUT /conversations/endpoints`: replaces all of them.
 pub(crate) async fn set_endpoints(
-    State(state): State<Arc<AdminState>>,
+    state: Arc<AdminState>,
     caller: Caller,
     StrictJson(given): StrictJson<EndpointOverrideList>,
 ) -> Result<Json<EndpointOverrideList>> {
@@ -475,9 +471,10 @@ pub(crate) async fn set_endpoints(
 }
 
 fn indexer(state: &AdminState) -> Result<IndexerHandle> {
-    state.conversations.clone().ok_or_else(|| {
-        ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "not_recording", "no conversations are put together here")
-    })
+    state
+        .conversations
+        .clone()
+        .ok_or_else(|| ApiError::unavailable("not_recording", "no conversations are put together here"))
 }
 
 #[derive(Serialize, JsonSchema)]

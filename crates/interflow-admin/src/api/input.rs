@@ -1,14 +1,11 @@
 //! Strict request parsing: unknown parameters and fields are errors, and so is oversized input.
 
 use axum::extract::Query;
-use axum::http::StatusCode;
 use interflow_types::schema::JsonSchema;
 use interflow_types::{Direction, FlowId};
 use serde::de::DeserializeOwned;
 
 use crate::api::operations::handler::{OperationInput, OperationRequest};
-#[cfg(all(test, feature = "schema"))]
-use crate::api::operations::tests::documentation::{ApiSchemas, OperationDoc};
 use crate::error::{ApiError, Result};
 
 pub(crate) struct StrictQuery<T>(pub T);
@@ -19,11 +16,6 @@ impl<T: DeserializeOwned + JsonSchema> OperationInput for StrictQuery<T> {
             let text = e.body_text();
             ApiError::bad_request(text).remedy("GET /api/v1/openapi.json lists the parameters of each route")
         })
-    }
-
-    #[cfg(all(test, feature = "schema"))]
-    fn describe(operation: &mut OperationDoc, schemas: &mut ApiSchemas) {
-        operation.add_query::<T>(schemas);
     }
 }
 
@@ -36,11 +28,6 @@ impl<T: DeserializeOwned + JsonSchema> OperationInput for StrictJson<T> {
 
     fn read(request: &mut OperationRequest) -> Result<Self> {
         serde_json::from_slice(&request.json()?).map(Self).map_err(|e| invalid_json(&e))
-    }
-
-    #[cfg(all(test, feature = "schema"))]
-    fn describe(operation: &mut OperationDoc, schemas: &mut ApiSchemas) {
-        operation.request = Some(("application/json", schemas.requests.subschema_for::<T>().into()));
     }
 }
 
@@ -55,11 +42,6 @@ impl OperationInput for FlowIdPath {
     fn read(request: &mut OperationRequest) -> Result<Self> {
         flow_id(&request.path_value()?).map(Self)
     }
-
-    #[cfg(all(test, feature = "schema"))]
-    fn describe(operation: &mut OperationDoc, schemas: &mut ApiSchemas) {
-        operation.path.push(schemas.requests.subschema_for::<FlowId>().into());
-    }
 }
 
 pub(crate) struct FlowSidePath(pub FlowId, pub Direction);
@@ -72,16 +54,10 @@ impl OperationInput for FlowSidePath {
             "response" => Direction::Response,
             other => {
                 let message = format!("a flow has no side `{other}`: ask for request or response");
-                return Err(ApiError::new(StatusCode::NOT_FOUND, "not_found", message));
+                return Err(ApiError::not_found(message));
             }
         };
         Ok(Self(flow_id(&id)?, side))
-    }
-
-    #[cfg(all(test, feature = "schema"))]
-    fn describe(operation: &mut OperationDoc, schemas: &mut ApiSchemas) {
-        FlowIdPath::describe(operation, schemas);
-        operation.path.push(schemas.requests.subschema_for::<Direction>().into());
     }
 }
 
@@ -93,12 +69,6 @@ impl OperationInput for MessagePath {
         let (id, index) = (request.path_value()?, request.path_value()?);
         let index = index.parse().map_err(|_| ApiError::bad_request(format!("`{index}` is not a message's number")))?;
         Ok(Self(flow_id(&id)?, index))
-    }
-
-    #[cfg(all(test, feature = "schema"))]
-    fn describe(operation: &mut OperationDoc, schemas: &mut ApiSchemas) {
-        FlowIdPath::describe(operation, schemas);
-        operation.path.push(schemas.requests.subschema_for::<u64>().into());
     }
 }
 

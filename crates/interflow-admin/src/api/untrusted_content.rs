@@ -10,28 +10,27 @@ const POLICY: HeaderValue = HeaderValue::from_static("sandbox; default-src 'none
 
 /// Recorded bytes, offered as a file: a browser saves them and does not display them.
 pub(crate) fn raw_response(status: StatusCode, file: &str, body: Body) -> Response {
-    let mut response = sandboxed_response(status, HeaderValue::from_static("application/octet-stream"), body);
-    set_header(&mut response, header::CONTENT_DISPOSITION, &format!("attachment; filename=\"{file}\""));
+    let mut response = file_response("application/octet-stream", file, body);
+    *response.status_mut() = status;
     response
 }
 
 /// Recorded content as plain text, which a browser displays without interpreting it.
 pub(crate) fn text_response(body: impl Into<Body>) -> Response {
-    sandboxed_response(StatusCode::OK, HeaderValue::from_static("text/plain; charset=utf-8"), body.into())
+    sandboxed_response("text/plain; charset=utf-8", body.into())
 }
 
 /// An archive or a script, offered as a file.
 pub(crate) fn file_response(media: &'static str, file: &str, body: Body) -> Response {
-    let mut response = sandboxed_response(StatusCode::OK, HeaderValue::from_static(media), body);
+    let mut response = sandboxed_response(media, body);
     set_header(&mut response, header::CONTENT_DISPOSITION, &format!("attachment; filename=\"{file}\""));
     response
 }
 
-fn sandboxed_response(status: StatusCode, media: HeaderValue, body: Body) -> Response {
+fn sandboxed_response(media: &'static str, body: Body) -> Response {
     let mut response = Response::new(body);
-    *response.status_mut() = status;
     let headers = response.headers_mut();
-    headers.insert(header::CONTENT_TYPE, media);
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(media));
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     // Applies if the response is opened in a tab of its own.
     headers.insert(header::CONTENT_SECURITY_POLICY, POLICY);

@@ -88,12 +88,7 @@ impl BrowserSessions {
 
     /// The `Set-Cookie` value of a new session.
     pub(crate) fn issue_cookie(&self, is_https: bool) -> String {
-        self.cookie(&random_bytes::<{ PARTS[1] }>(), is_https)
-    }
-
-    /// The `Set-Cookie` value that prolongs a session.
-    pub(crate) fn renew_cookie(&self, session: &SessionBytes, is_https: bool) -> String {
-        self.cookie(session, is_https)
+        self.renew_cookie(&random_bytes::<{ PARTS[1] }>(), is_https)
     }
 
     /// The latest time at which a cookie of a session that ends now could expire, in seconds since the Unix epoch.
@@ -101,9 +96,9 @@ impl BrowserSessions {
         now() + self.duration.as_secs()
     }
 
-    /// `HttpOnly` keeps it from scripts, `SameSite=Strict` from requests of
+    /// The `Set-Cookie` value that prolongs a session. `HttpOnly` keeps it from scripts, `SameSite=Strict` from requests of
     /// other sites; `Secure` from connections without TLS, if the browser came with it.
-    fn cookie(&self, session: &SessionBytes, is_https: bool) -> String {
+    pub(crate) fn renew_cookie(&self, session: &SessionBytes, is_https: bool) -> String {
         let expiry = self.latest_expiry();
         let value = [&expiry.to_be_bytes()[..], session, &self.sign(expiry, session)].concat();
         let secure = if is_https { "; Secure" } else { "" };

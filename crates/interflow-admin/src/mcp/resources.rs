@@ -15,30 +15,27 @@ const NOT_FOUND: i64 = -32002;
 
 /// The resources that always exist.
 pub fn list() -> Vec<Value> {
-    [
+    let all = [
         (FLOWS, "Newest flows", "The 50 newest recorded flows, one per line", "text/plain"),
         (CONVERSATIONS, "Newest conversations", "The 30 latest conversations with language models", "text/plain"),
         (RULES, "Active rules", "The rules of the running instance, and how often each matched", "text/plain"),
         (QUERY_HELP, "Query language", "The query language on a page", "text/plain"),
-    ]
-    .into_iter()
-    .map(|(uri, name, description, media)| {
-        json!({"uri": uri, "name": name, "description": description, "mimeType": media})
-    })
-    .collect()
+    ];
+    listed("uri", &all)
 }
 
 /// The resources that are named by an id.
 pub fn templates() -> Vec<Value> {
-    [
+    let all = [
         ("interflow://flow/{id}", "Flow", "One flow: heads, bodies as text, messages, errors", "text/plain"),
         ("interflow://conversation/{id}", "Conversation", "One conversation as Markdown", "text/markdown"),
-    ]
-    .into_iter()
-    .map(|(uri, name, description, media)| {
-        json!({"uriTemplate": uri, "name": name, "description": description, "mimeType": media})
-    })
-    .collect()
+    ];
+    listed("uriTemplate", &all)
+}
+
+fn listed(key: &str, all: &[(&str, &str, &str, &str)]) -> Vec<Value> {
+    let resource = |(uri, name, description, media): &(&str, &str, &str, &str)| json!({key: uri, "name": name, "description": description, "mimeType": media});
+    all.iter().map(resource).collect()
 }
 
 /// Answers `resources/read` of every resource but the rules.

@@ -6,6 +6,7 @@ pub mod sources;
 pub mod table;
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 
 use axum::extract::State;
 use axum::http::header;
@@ -180,9 +181,9 @@ fn recorder(page: &mut MetricsPage, s: &StoreStats) {
 }
 
 fn event_clients(page: &mut MetricsPage, viewers: &EventClients) {
-    page.value(&table::EVENT_CLIENTS, viewers.count());
-    page.value(&table::EVENT_CLIENTS_DISCONNECTED, viewers.disconnected_count());
-    page.value(&table::EVENTS_DROPPED, viewers.skipped_count());
+    page.value(&table::EVENT_CLIENTS, viewers.open.load(Relaxed));
+    page.value(&table::EVENT_CLIENTS_DISCONNECTED, viewers.cut.load(Relaxed));
+    page.value(&table::EVENTS_DROPPED, viewers.passed_by.load(Relaxed));
 }
 
 #[cfg(test)]

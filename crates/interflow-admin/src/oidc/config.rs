@@ -1,76 +1,52 @@
 //! The `[admin.oidc]` section of the config: the issuer at which people log in, and the roles of their groups.
 
-use interflow_types::schema::JsonSchema;
+use interflow_types::config_sections;
 use interflow_types::units::HumanDuration;
-use serde::{Deserialize, Serialize};
 
 use crate::identity::{Rights, Role};
 
 /// A group with this name stands for everybody who can log in at the issuer.
 const EVERYBODY: &str = "*";
 
-/// Login of people at an OpenID Connect issuer, besides the admin token.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default)]
-pub struct OidcConfig {
-    /// The issuer, exactly as it names itself, such as `https://login.example.com/realms/main`.
-    pub issuer: String,
-    /// The name of the issuer on the button of the login page; its host if absent.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub name: Option<String>,
-    /// The id under which Interflow is registered at the issuer.
-    pub client_id: String,
-    /// The client's secret: `env:NAME` or `file:PATH`, or the text itself. Absent for a public client, which PKCE protects.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub client_secret: Option<String>,
-    /// Scopes to ask for; `openid` is added if it is missing.
-    pub scopes: Vec<String>,
-    /// The claim that lists a person's groups. Dots lead into objects: `realm_access.roles`.
-    pub groups_claim: String,
-    /// Groups by role. A person has the highest role of their groups; without any they are refused.
-    pub roles: OidcRoles,
-    /// Where the issuer sends browsers back, if a proxy stands in front: `https://interflow.example.com/login/callback`. Its
-    /// host is accepted like those of `admin.hosts`. Otherwise the address under which the browser reached the login page.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub redirect_url: Option<String>,
-    /// How long a person stays logged in. Groups are asked for again at each login.
-    pub session_duration: HumanDuration,
-    /// How far the clocks of the issuer and of this machine may differ.
-    pub clock_leeway: HumanDuration,
-    /// How long the issuer may take for a response.
-    pub timeout: HumanDuration,
-}
-
-impl Default for OidcConfig {
-    fn default() -> Self {
-        Self {
-            issuer: String::new(),
-            name: None,
-            client_id: String::new(),
-            client_secret: None,
-            scopes: ["openid", "profile", "email"].map(str::to_owned).to_vec(),
-            groups_claim: "groups".to_owned(),
-            roles: OidcRoles::default(),
-            redirect_url: None,
-            session_duration: HumanDuration::from_secs(8 * 3600),
-            clock_leeway: HumanDuration::from_secs(60),
-            timeout: HumanDuration::from_secs(10),
-        }
+config_sections! {
+    /// Login of people at an OpenID Connect issuer, besides the admin token.
+    pub struct OidcConfig {
+        /// The issuer, exactly as it names itself, such as `https://login.example.com/realms/main`.
+        pub issuer: String,
+        /// The name of the issuer on the button of the login page; its host if absent.
+        pub name: Option<String>,
+        /// The id under which Interflow is registered at the issuer.
+        pub client_id: String,
+        /// The client's secret: `env:NAME` or `file:PATH`, or the text itself. Absent for a public client, which PKCE protects.
+        pub client_secret: Option<String>,
+        /// Scopes to ask for; `openid` is added if it is missing.
+        pub scopes: Vec<String> = ["openid", "profile", "email"].map(str::to_owned).to_vec(),
+        /// The claim that lists a person's groups. Dots lead into objects: `realm_access.roles`.
+        pub groups_claim: String = "groups".to_owned(),
+        /// Groups by role. A person has the highest role of their groups; without any they are refused.
+        pub roles: OidcRoles,
+        /// Where the issuer sends browsers back, if a proxy stands in front: `https://interflow.example.com/login/callback`. Its
+        /// host is accepted like those of `admin.hosts`. Otherwise the address under which the browser reached the login page.
+        pub redirect_url: Option<String>,
+        /// How long a person stays logged in. Groups are asked for again at each login.
+        pub session_duration: HumanDuration = HumanDuration::from_secs(8 * 3600),
+        /// How far the clocks of the issuer and of this machine may differ.
+        pub clock_leeway: HumanDuration = HumanDuration::from_secs(60),
+        /// How long the issuer may take for a response.
+        pub timeout: HumanDuration = HumanDuration::from_secs(10),
     }
-}
 
-/// Groups of the issuer by role; `"*"` stands for everybody who can log in.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default)]
-pub struct OidcRoles {
-    /// See flows without contents.
-    pub viewer: Vec<String>,
-    /// Also decide about pending requests, tag, import and send requests.
-    pub operator: Vec<String>,
-    /// Do everything.
-    pub admin: Vec<String>,
-    /// Read bodies and conversations, too: a right of its own, in addition to one of the roles.
-    pub read_bodies: Vec<String>,
+    /// Groups of the issuer by role; `"*"` stands for everybody who can log in.
+    pub struct OidcRoles {
+        /// See flows without contents.
+        pub viewer: Vec<String>,
+        /// Also decide about pending requests, tag, import and send requests.
+        pub operator: Vec<String>,
+        /// Do everything.
+        pub admin: Vec<String>,
+        /// Read bodies and conversations, too: a right of its own, in addition to one of the roles.
+        pub read_bodies: Vec<String>,
+    }
 }
 
 impl OidcRoles {

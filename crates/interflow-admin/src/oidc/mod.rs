@@ -307,8 +307,11 @@ impl OidcLogin {
         }
         let groups = groups.unwrap_or_default();
         let names = ["preferred_username", "email", "name"].iter().filter_map(|n| about.get(*n)?.as_str());
-        let name: String =
-            names.chain([claims.sub.as_str()]).find(|n| !n.trim().is_empty()).map(shorten_name).unwrap_or_default();
+        let name: String = names
+            .chain([claims.sub.as_str()])
+            .find(|n| !n.trim().is_empty())
+            .map(|n| shorten(n.trim()))
+            .unwrap_or_default();
         if claims.sub.len() > MAX_SUBJECT {
             return Err(LoginError::issuer("the person's id is too long (sub)", "see the log of the issuer"));
         }
@@ -358,10 +361,6 @@ impl OidcLogin {
 /// A text of the issuer, for a message.
 fn shorten(text: &str) -> String {
     text.chars().filter(|c| !c.is_control()).take(MAX_NAME).collect()
-}
-
-fn shorten_name(text: &str) -> String {
-    shorten(text.trim())
 }
 
 /// Fields as a form or query.

@@ -103,7 +103,7 @@ impl FleetPending {
             RemoteOutcome::Unanswered => {
                 let text =
                     format!("the replica {replica}, which holds {id_text}, does not answer: nothing was decided");
-                Err(ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "replica_silent", text))
+                Err(ApiError::unavailable("replica_silent", text))
             }
             RemoteOutcome::Unknown => {
                 let text = format!("the replica {replica} did not say what came of the decision about {id_text}");
@@ -190,7 +190,7 @@ fn find(others: &RemotePending, id: &PendingId) -> Result<RemotePendingItem> {
         (Some(item), None) => Ok(item.clone()),
         (None, _) if !others.is_connected => {
             let text = format!("{id} is held by another replica, and the shared store does not answer");
-            Err(ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "shared_store", text))
+            Err(ApiError::unavailable("shared_store", text))
         }
         // Two processes with one name in their ids: neither is guessed.
         _ => Err(not_found(&id.to_string())),

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use axum::http::StatusCode;
 use interflow_approvals::{Approvals, Resolution};
 use interflow_files::EditTurn;
 use interflow_rules::{ActiveRules, HoldDecision, HoldQueue};
@@ -121,10 +120,10 @@ impl PendingQueue {
 }
 
 pub(crate) fn no_approvals() -> ApiError {
-    ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "no_approvals", "this instance has no approvals")
+    ApiError::unavailable("no_approvals", "this instance has no approvals")
 }
 
 pub(crate) fn not_found(id: &str) -> ApiError {
     let text = format!("nothing waits under {id}: it was decided, timed out, or its client went away");
-    ApiError::new(StatusCode::NOT_FOUND, "not_found", text).remedy("GET /api/v1/pending lists what waits")
+    ApiError::not_found(text).remedy("GET /api/v1/pending lists what waits")
 }

@@ -33,9 +33,7 @@ impl<W: Write> HarWriter<W> {
         write!(out, "{{\"log\":{{\"version\":\"1.2\",\"creator\":{creator},\"entries\":[")?;
         Ok(Self { out, entries: 0, ended: false, pages: Vec::new() })
     }
-}
 
-impl<W: Write> HarWriter<W> {
     /// The id of the page that an imported entry belongs to. Pages of several archives may share an id: the later one
     /// is renamed.
     fn page(&mut self, row: &FlowRecord) -> Option<String> {
@@ -92,19 +90,17 @@ impl<W: Write> FlowExporter for HarWriter<W> {
 
 fn entry(out: &mut dyn Write, row: &FlowRecord, page: Option<String>, contents: &dyn BodySource) -> io::Result<()> {
     let timings = HarTimings::from_timings(&row.timings);
-    let mut entry = Map::new();
+    let mut entry = json!({});
     put(&mut entry, "pageref", page);
-    entry.insert("startedDateTime".into(), parts::iso(row.started).into());
-    entry.insert("time".into(), timings.sum().into());
+    entry["startedDateTime"] = parts::iso(row.started).into();
+    entry["time"] = timings.sum().into();
     // Everything before the bodies is small and built in memory; bodies are copied between.
     open(out, &entry)?;
     out.write_all(b",\"request\":")?;
     request(out, row, contents)?;
     out.write_all(b",\"response\":")?;
     response(out, row, contents)?;
-    let mut rest = Map::new();
-    rest.insert("cache".into(), json!({}));
-    rest.insert("timings".into(), json!(timings));
+    let mut rest = json!({"cache": {}, "timings": timings});
     let peer = row.upstream.as_ref().and_then(|u| u.peer);
     put(&mut rest, "serverIPAddress", peer.map(|p| p.ip().to_canonical().to_string()));
     put(&mut rest, "connection", row.upstream.as_ref().map(|u| u.connection.to_string()));
@@ -120,12 +116,12 @@ fn entry(out: &mut dyn Write, row: &FlowRecord, page: Option<String>, contents: 
 }
 
 /// Facts without a place in HAR.
-fn extras(row: &FlowRecord, entry: &mut Map<String, Value>) {
+fn extras(row: &FlowRecord, entry: &mut Value) {
     // Members that an import kept come first, so that Interflow's own win.
     for (name, value) in row.archive.iter().flat_map(|a| a.iter()).filter(|(name, _)| *name != NO_RESPONSE) {
-        entry.insert(name.clone(), value.clone());
+        entry[name] = value.clone();
     }
-    entry.insert("_id".into(), row.id.to_string().into());
+    entry["_id"] = row.id.to_string().into();
     let kind = match row.kind {
         FlowKind::WebSocket => Some("websocket"),
         FlowKind::Tunnel => Some("tunnel"),
@@ -144,14 +140,13 @@ fn extras(row: &FlowRecord, entry: &mut Map<String, Value>) {
 }
 
 /// Sets a member that has a value.
-fn put(object: &mut Map<String, Value>, name: &str, value: Option<impl Into<Value>>) {
+fn put(object: &mut Value, name: &str, value: Option<impl Into<Value>>) {
     if let Some(value) = value {
-        object.insert(name.to_owned(), value.into());
+        object[name] = value.into();
     }
 }
 
 fn request(out: &mut dyn Write, row: &FlowRecord, contents: &dyn BodySource) -> io::Result<()> {
-    let mut head = Map::new();
     // A tunnel has no request; its CONNECT stands for one.
     let Some(request) = &row.request else {
         // -1 means unknown in HAR.
@@ -161,14 +156,14 @@ fn request(out: &mut dyn Write, row: &FlowRecord, contents: &dyn BodySource) -> 
         });
         return write!(out, "{connect}");
     };
-    head.insert("method".into(), request.method.as_str().into());
-    head.insert("url".into(), row.url().into());
-    head.insert("httpVersion".into(), (*request.version).into());
-    head.insert("cookies".into(), json!(parts::request_cookies(&request.headers)));
-    head.insert("headers".into(), json!(fields(&request.headers)));
-    head.insert("queryString".into(), json!(parts::query(&request.path)));
-    head.insert("headersSize".into(), request_head_size(request).into());
-    head.insert("bodySize".into(), request.body.size.into());
+    // Two spaces and the line end.
+    let line = request.method.len() + request.path.len() + request.version.len() + 4;
+    let mut head = json!({
+        "method": request.method, "url": row.url(), "httpVersion": request.version,
+        "cookies": parts::request_cookies(&request.headers), "headers": fields(&request.headers),
+        "queryString": parts::query(&request.path),
+        "headersSize": head_size(&request.version, line, &request.headers), "bodySize": request.body.size,
+    });
     trailers(&request.trailers, &mut head);
     open(out, &head)?;
     if request.body.size > 0 {
@@ -186,11 +181,9 @@ fn post_data(
     let mime = content_type(&request.headers);
     let body = HarBody { row, contents, direction: Direction::Request, headers: &request.headers };
     let probe = body.probe()?;
-    let mut post = Map::new();
-    post.insert("mimeType".into(), mime.clone().into());
     let form = probe.plain_size <= MAX_FORM && mime.contains("form");
     let params = if form { parts::params(&mime, &body.bytes(&probe)?) } else { Vec::new() };
-    post.insert("params".into(), json!(params));
+    let mut post = json!({"mimeType": mime, "params": params});
     note_missing(&request.body, &mut post);
     out.write_all(b",\"postData\":")?;
     open(out, &post)?;
@@ -206,19 +199,16 @@ fn post_data(
 }
 
 fn response(out: &mut dyn Write, row: &FlowRecord, contents: &dyn BodySource) -> io::Result<()> {
-    let mut head = Map::new();
-    let Some(response) = &row.response else {
-        return no_response(out, row);
-    };
-    head.insert("status".into(), response.status.into());
-    head.insert("statusText".into(), parts::text(&response.reason).into());
-    head.insert("httpVersion".into(), (*response.version).into());
-    head.insert("cookies".into(), json!(parts::response_cookies(&response.headers)));
-    head.insert("headers".into(), json!(fields(&response.headers)));
+    let Some(response) = &row.response else { return no_response(out, row) };
     let location = response.headers.get("location").map(parts::text).unwrap_or_default();
-    head.insert("redirectURL".into(), location.into());
-    head.insert("headersSize".into(), response_head_size(response).into());
-    head.insert("bodySize".into(), response.body.size.into());
+    // Two spaces, three digits of the status, and the line end.
+    let line = response.version.len() + response.reason.len() + 7;
+    let mut head = json!({
+        "status": response.status, "statusText": parts::text(&response.reason), "httpVersion": response.version,
+        "cookies": parts::response_cookies(&response.headers), "headers": fields(&response.headers),
+        "redirectURL": location,
+        "headersSize": head_size(&response.version, line, &response.headers), "bodySize": response.body.size,
+    });
     trailers(&response.trailers, &mut head);
     put(&mut head, "_error", row.error.as_ref().map(|e| format!("{}: {}", e.kind, e.message)));
     open(out, &head)?;
@@ -259,14 +249,13 @@ fn content(
 ) -> io::Result<()> {
     let body = HarBody { row, contents, direction: Direction::Response, headers: &response.headers };
     let probe = body.probe()?;
-    let mut content = Map::new();
-    content.insert("size".into(), probe.plain_size.into());
+    let mut content = json!({"size": probe.plain_size});
     if probe.decoded {
         // Negative if the coding made the body larger.
-        content.insert("compression".into(), (probe.plain_size as i64 - response.body.size as i64).into());
+        content["compression"] = (probe.plain_size as i64 - response.body.size as i64).into();
     }
     let mime = content_type(&response.headers);
-    content.insert("mimeType".into(), (if mime.is_empty() { "x-unknown".to_owned() } else { mime }).into());
+    content["mimeType"] = if mime.is_empty() { "x-unknown".into() } else { mime.into() };
     note_missing(&response.body, &mut content);
     open(out, &content)?;
     if probe.plain_size > 0 {
@@ -308,40 +297,30 @@ fn web_socket_message(message: &MessageRecord, opcode: u8) -> Value {
 }
 
 /// Explains in a comment why a body is incomplete.
-fn note_missing(body: &BodyRecord, object: &mut Map<String, Value>) {
+fn note_missing(body: &BodyRecord, object: &mut Value) {
     let why = body.missing_explanation();
     put(object, "comment", why.map(|why| format!("{} of {} bytes were kept ({why})", body.kept, body.size)));
     put(object, "_missing", body.missing.map(|m| m.as_str()));
     put(object, "_headSha256", body.head_sha256.map(|digest| digest.to_string()));
 }
 
-fn trailers(trailers: &Headers, head: &mut Map<String, Value>) {
+fn trailers(trailers: &Headers, head: &mut Value) {
     put(head, "_trailers", (!trailers.is_empty()).then(|| json!(fields(trailers))));
 }
 
 /// Size of the head including the empty line; -1 for HTTP/2, where it was compressed.
-fn request_head_size(request: &RequestRecord) -> i64 {
-    // Two spaces and the line end.
-    head_size(&request.version, request.method.len() + request.path.len() + request.version.len() + 4, &request.headers)
-}
-
-fn response_head_size(response: &ResponseRecord) -> i64 {
-    // Two spaces, three digits of the status, and the line end.
-    head_size(&response.version, response.version.len() + response.reason.len() + 7, &response.headers)
-}
-
 fn head_size(version: &str, line: usize, headers: &Headers) -> i64 {
     if version.starts_with("HTTP/1.") { (line + headers.size() + headers.len() * 4 + 2) as i64 } else { -1 }
 }
 
 /// Writes an object without its closing brace.
-fn open(out: &mut dyn Write, object: &Map<String, Value>) -> io::Result<()> {
+fn open(out: &mut dyn Write, object: &Value) -> io::Result<()> {
     out.write_all(b"{")?;
     members(out, object)
 }
 
-fn members(out: &mut dyn Write, object: &Map<String, Value>) -> io::Result<()> {
-    for (i, (name, value)) in object.iter().enumerate() {
+fn members(out: &mut dyn Write, object: &Value) -> io::Result<()> {
+    for (i, (name, value)) in object.as_object().into_iter().flatten().enumerate() {
         let comma = if i > 0 { "," } else { "" };
         write!(out, "{comma}{}:{value}", Value::from(name.as_str()))?;
     }

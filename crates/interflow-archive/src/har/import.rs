@@ -23,7 +23,8 @@ pub fn import(file: impl BufRead, sink: FlowSink<'_>) -> Result<ImportReport> {
         pages: HarPages::new(),
     };
     let mut json = serde_json::Deserializer::from_reader(file);
-    let outcome = (&mut json).deserialize_any(HarRootSeed(&mut reader)).and_then(|()| json.end());
+    let outcome =
+        (&mut json).deserialize_any(HarObjectSeed { reader: &mut reader, is_log: false }).and_then(|()| json.end());
     let HarReader { report, failed, index, found, .. } = reader;
     // An error of the sink ends the parser with an error of its own; the cause is kept aside.
     if let Some(source) = failed {
@@ -66,30 +67,13 @@ struct HarReader<'s> {
 /// Maximum number of pages remembered.
 const MAX_PAGES: usize = 10_000;
 
-struct HarRootSeed<'r, 's>(&'r mut HarReader<'s>);
-
-impl<'de> Visitor<'de> for HarRootSeed<'_, '_> {
-    type Value = ();
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("an object with the member 'log'")
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
-        while let Some(name) = map.next_key::<String>()? {
-            if name == "log" {
-                map.next_value_seed(HarLogSeed(&mut *self.0))?;
-            } else {
-                map.next_value::<IgnoredAny>()?;
-            }
-        }
-        Ok(())
-    }
+/// The object of the file, or its member `log`.
+struct HarObjectSeed<'r, 's> {
+    reader: &'r mut HarReader<'s>,
+    is_log: bool,
 }
 
-struct HarLogSeed<'r, 's>(&'r mut HarReader<'s>);
-
-impl<'de> DeserializeSeed<'de> for HarLogSeed<'_, '_> {
+impl<'de> DeserializeSeed<'de> for HarObjectSeed<'_, '_> {
     type Value = ();
 
     fn deserialize<D: Deserializer<'de>>(self, d: D) -> Result<(), D::Error> {
@@ -97,21 +81,23 @@ impl<'de> DeserializeSeed<'de> for HarLogSeed<'_, '_> {
     }
 }
 
-impl<'de> Visitor<'de> for HarLogSeed<'_, '_> {
+impl<'de> Visitor<'de> for HarObjectSeed<'_, '_> {
     type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("'log' to be an object with the member 'entries'")
+        f.write_str(match self.is_log {
+            true => "'log' to be an object with the member 'entries'",
+            false => "an object with the member 'log'",
+        })
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
         while let Some(name) = map.next_key::<String>()? {
-            if name == "entries" {
-                map.next_value_seed(HarEntriesSeed(&mut *self.0))?;
-            } else if name == "pages" {
-                self.0.take_pages(&map.next_value::<Value>()?);
-            } else {
-                map.next_value::<IgnoredAny>()?;
+            match (self.is_log, name.as_str()) {
+                (false, "log") => map.next_value_seed(HarObjectSeed { reader: &mut *self.reader, is_log: true })?,
+                (true, "entries") => map.next_value_seed(HarEntriesSeed(&mut *self.reader))?,
+                (true, "pages") => self.reader.take_pages(&map.next_value::<Value>()?),
+                _ => drop(map.next_value::<IgnoredAny>()?),
             }
         }
         Ok(())

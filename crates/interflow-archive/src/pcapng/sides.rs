@@ -58,10 +58,6 @@ impl BodySource for SideContents<'_> {
         }
     }
 
-    fn original_body<'a>(&'a self, _: &'a FlowRecord, _: Direction) -> io::Result<Box<dyn Read + 'a>> {
-        Ok(Box::new(io::empty()))
-    }
-
     fn messages<'a>(&'a self, _: &'a FlowRecord) -> io::Result<MessageIter<'a>> {
         self.contents.messages(self.whole)
     }

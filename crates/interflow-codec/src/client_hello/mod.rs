@@ -11,19 +11,34 @@ use crate::cursor::Cursor;
 /// The largest ClientHello, with its record headers: several times what browsers with post-quantum key shares send.
 pub const MAX_BYTES: usize = 32 << 10;
 
-/// Types of the extensions that are parsed (IANA, TLS ExtensionType Values).
-mod extension {
-    pub(super) const SERVER_NAME: u16 = 0;
-    pub(super) const SUPPORTED_GROUPS: u16 = 10;
-    pub(super) const EC_POINT_FORMATS: u16 = 11;
-    pub(super) const SIGNATURE_ALGORITHMS: u16 = 13;
-    pub(super) const ALPN: u16 = 16;
-    pub(super) const COMPRESS_CERTIFICATE: u16 = 27;
-    pub(super) const RECORD_SIZE_LIMIT: u16 = 28;
-    pub(super) const DELEGATED_CREDENTIALS: u16 = 34;
-    pub(super) const SUPPORTED_VERSIONS: u16 = 43;
-    pub(super) const KEY_SHARE: u16 = 51;
-    pub(super) const TRUST_ANCHORS: u16 = 0xca34;
+/// Types of the extensions that are parsed, or that a fingerprint depends on (IANA, TLS ExtensionType Values).
+pub mod extension {
+    pub const SERVER_NAME: u16 = 0;
+    pub const STATUS_REQUEST: u16 = 5;
+    pub const SUPPORTED_GROUPS: u16 = 10;
+    pub const EC_POINT_FORMATS: u16 = 11;
+    pub const SIGNATURE_ALGORITHMS: u16 = 13;
+    pub const ALPN: u16 = 16;
+    pub const SCT: u16 = 18;
+    pub const PADDING: u16 = 21;
+    pub const ENCRYPT_THEN_MAC: u16 = 22;
+    pub const EXTENDED_MASTER_SECRET: u16 = 23;
+    pub const COMPRESS_CERTIFICATE: u16 = 27;
+    pub const RECORD_SIZE_LIMIT: u16 = 28;
+    pub const DELEGATED_CREDENTIAL: u16 = 34;
+    pub const SESSION_TICKET: u16 = 35;
+    pub const PRE_SHARED_KEY: u16 = 41;
+    pub const EARLY_DATA: u16 = 42;
+    pub const SUPPORTED_VERSIONS: u16 = 43;
+    pub const PSK_MODES: u16 = 45;
+    pub const POST_HANDSHAKE_AUTH: u16 = 49;
+    pub const KEY_SHARE: u16 = 51;
+    /// `application_settings` under its first code point.
+    pub const ALPS_OLD: u16 = 17513;
+    pub const ALPS: u16 = 17613;
+    pub const TRUST_ANCHORS: u16 = 0xca34;
+    pub const ECH: u16 = 0xfe0d;
+    pub const RENEGOTIATION: u16 = 0xff01;
 }
 
 /// The contents of a ClientHello. Lists are in wire order and include GREASE values (RFC 8701). Fields are named after
@@ -166,7 +181,7 @@ impl ClientHello {
             extension::COMPRESS_CERTIFICATE => {
                 self.certificate_compression = c.counted8().and_then(numbers).unwrap_or_default();
             }
-            extension::DELEGATED_CREDENTIALS => {
+            extension::DELEGATED_CREDENTIAL => {
                 self.delegated_credentials = c.counted16().and_then(numbers).unwrap_or_default();
             }
             extension::RECORD_SIZE_LIMIT => self.record_size_limit = c.u16().unwrap_or_default(),

@@ -5,14 +5,7 @@ use serde_json::Value;
 /// Serializes a value as a document, keeping the order of members.
 pub fn to_string(value: &Value) -> String {
     let mut out = String::new();
-    match value {
-        Value::Object(map) if !map.is_empty() => write_block(value, 0, &mut out),
-        Value::Array(list) if !list.is_empty() => write_block(value, 0, &mut out),
-        flat => {
-            write_inline(flat, &mut out);
-            out.push('\n');
-        }
-    }
+    write_value(value, 0, &mut out);
     out
 }
 
@@ -36,12 +29,7 @@ fn write_block(value: &Value, indent: usize, out: &mut String) {
                 }
                 out.push_str("- ");
                 // The first member follows `- ` on the same line.
-                if is_block(value) {
-                    write_block(value, indent + 2, out);
-                } else {
-                    write_inline(value, out);
-                    out.push('\n');
-                }
+                write_value(value, indent + 2, out);
             }
         }
         flat => write_inline(flat, out),
@@ -52,9 +40,17 @@ fn write_member(value: &Value, indent: usize, out: &mut String) {
     if is_block(value) {
         out.push('\n');
         write_indent(indent + 2, out);
-        write_block(value, indent + 2, out);
     } else {
         out.push(' ');
+    }
+    write_value(value, indent + 2, out);
+}
+
+/// Writes a value to the end of its line.
+fn write_value(value: &Value, indent: usize, out: &mut String) {
+    if is_block(value) {
+        write_block(value, indent, out);
+    } else {
         write_inline(value, out);
         out.push('\n');
     }

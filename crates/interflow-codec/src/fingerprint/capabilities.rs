@@ -27,9 +27,9 @@ pub const GROUPS: [(u16, &str); 8] = [
 pub const EXTENSIONS: [u16; 23] = [
     extension::SERVER_NAME,
     extension::STATUS_REQUEST,
-    10,
-    11,
-    13,
+    extension::SUPPORTED_GROUPS,
+    extension::EC_POINT_FORMATS,
+    extension::SIGNATURE_ALGORITHMS,
     extension::ALPN,
     extension::SCT,
     extension::PADDING,
@@ -66,40 +66,36 @@ pub fn cipher_name(number: u16) -> Option<&'static str> {
 impl TlsFingerprint {
     /// The parts of this fingerprint that cannot be sent, one sentence each; empty if it can be sent as a whole.
     pub fn unsupported_parts(&self) -> Vec<String> {
-        unsupported_parts(self)
-    }
-}
-
-pub(super) fn unsupported_parts(shape: &TlsFingerprint) -> Vec<String> {
-    let mut out = Vec::new();
-    unsupported_ciphers(shape, &mut out);
-    for &e in &shape.extensions {
-        if RESUMPTION_ONLY.contains(&e) {
-            out.push(format!("extension {e} is sent only when a session is resumed, which is not done"));
-        } else if !EXTENSIONS.contains(&e) {
-            out.push(format!("extension {e} is not known to the TLS library"));
+        let mut out = Vec::new();
+        unsupported_ciphers(self, &mut out);
+        for &e in &self.extensions {
+            if RESUMPTION_ONLY.contains(&e) {
+                out.push(format!("extension {e} is sent only when a session is resumed, which is not done"));
+            } else if !EXTENSIONS.contains(&e) {
+                out.push(format!("extension {e} is not known to the TLS library"));
+            }
         }
+        let (tls12, tls13) = (self.lowest_version < 0x0304, self.highest_version >= 0x0304);
+        let needed = ALWAYS_SENT
+            .iter()
+            .chain(REQUIRED_BY_TLS12.iter().filter(|_| tls12))
+            .chain(REQUIRED_BY_TLS13.iter().filter(|_| tls13));
+        for &e in needed.filter(|e| !self.has_extension(**e)) {
+            out.push(format!("extension {e} cannot be left out"));
+        }
+        for &e in TLS12_ONLY.iter().filter(|e| !tls12 && self.has_extension(**e)) {
+            out.push(format!("extension {e} is sent only with ciphers of TLS 1.2"));
+        }
+        for &g in self.key_shares.iter().filter(|g| !GROUPS.iter().any(|(n, _)| n == *g)) {
+            out.push(format!("no key share can be made for group {g}"));
+        }
+        match self.point_formats.as_slice() {
+            [0] | [0, 1, 2] => {}
+            [] if !tls12 => {}
+            other => out.push(format!("the point formats {other:?} cannot be sent: only [0] and [0, 1, 2] can")),
+        }
+        out
     }
-    let (tls12, tls13) = (shape.lowest_version < 0x0304, shape.highest_version >= 0x0304);
-    let needed = ALWAYS_SENT
-        .iter()
-        .chain(REQUIRED_BY_TLS12.iter().filter(|_| tls12))
-        .chain(REQUIRED_BY_TLS13.iter().filter(|_| tls13));
-    for &e in needed.filter(|e| !shape.has_extension(**e)) {
-        out.push(format!("extension {e} cannot be left out"));
-    }
-    for &e in TLS12_ONLY.iter().filter(|e| !tls12 && shape.has_extension(**e)) {
-        out.push(format!("extension {e} is sent only with ciphers of TLS 1.2"));
-    }
-    for &g in shape.key_shares.iter().filter(|g| !GROUPS.iter().any(|(n, _)| n == *g)) {
-        out.push(format!("no key share can be made for group {g}"));
-    }
-    match shape.point_formats.as_slice() {
-        [0] | [0, 1, 2] => {}
-        [] if !tls12 => {}
-        other => out.push(format!("the point formats {other:?} cannot be sent: only [0] and [0, 1, 2] can")),
-    }
-    out
 }
 
 fn unsupported_ciphers(shape: &TlsFingerprint, out: &mut Vec<String>) {

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 
-use super::{TlsFingerprint, capabilities, extension};
+use super::{TlsFingerprint, extension};
 
 /// A ClientHello parameter that JA3 leaves out.
 const SIGNATURE_ALGORITHMS: [u16; 8] = [0x0403, 0x0804, 0x0401, 0x0503, 0x0805, 0x0501, 0x0806, 0x0601];
@@ -27,6 +27,7 @@ pub(super) fn parse(text: &str) -> Result<TlsFingerprint, String> {
     }
     let extensions = numbers("extensions", extensions)?;
     let has = |e| extensions.contains(&e);
+    let list = |e, numbers: &[u16]| if has(e) { numbers.to_vec() } else { Vec::new() };
     let ciphers = numbers("ciphers", ciphers)?;
     let groups = numbers("groups", groups)?;
     let shape = TlsFingerprint {
@@ -42,18 +43,14 @@ pub(super) fn parse(text: &str) -> Result<TlsFingerprint, String> {
         lowest_version: if ciphers.iter().all(|c| c >> 8 == 0x13) { 0x0304 } else { 0x0303 },
         highest_version: if has(extension::SUPPORTED_VERSIONS) { 0x0304 } else { 0x0303 },
         alpn: if has(extension::ALPN) { ["h2", "http/1.1"].map(Bytes::from).to_vec() } else { Vec::new() },
-        certificate_compression: if has(extension::COMPRESS_CERTIFICATE) { vec![BROTLI] } else { Vec::new() },
-        delegated_credentials: if has(extension::DELEGATED_CREDENTIAL) {
-            DELEGATED_CREDENTIALS.to_vec()
-        } else {
-            Vec::new()
-        },
+        certificate_compression: list(extension::COMPRESS_CERTIFICATE, &[BROTLI]),
+        delegated_credentials: list(extension::DELEGATED_CREDENTIAL, &DELEGATED_CREDENTIALS),
         record_size_limit: if has(extension::RECORD_SIZE_LIMIT) { RECORD_SIZE_LIMIT } else { 0 },
         extensions,
         ..TlsFingerprint::default()
     };
     // Checked at parsing, so that a configuration that cannot work is refused at start.
-    let missing = capabilities::unsupported_parts(&shape);
+    let missing = shape.unsupported_parts();
     if missing.is_empty() { Ok(shape) } else { Err(format!("this JA3 cannot be sent: {}", missing.join("; "))) }
 }
 

@@ -17,6 +17,7 @@ pub use profiles::{FingerprintProfile, PROFILES};
 pub use target::FingerprintTarget;
 
 use crate::ClientHello;
+pub use crate::client_hello::extension;
 use crate::client_hello::is_grease;
 
 /// Placeholder for a GREASE value (RFC 8701), drawn anew for each connection.
@@ -59,33 +60,6 @@ pub struct TlsFingerprint {
     pub record_size_limit: u16,
     #[serde(deserialize_with = "profiles::hexadecimal")]
     pub trust_anchors: Bytes,
-}
-
-/// Types of the extensions that a fingerprint depends on (IANA, TLS ExtensionType Values).
-pub mod extension {
-    pub const SERVER_NAME: u16 = 0;
-    pub const STATUS_REQUEST: u16 = 5;
-    pub const ALPN: u16 = 16;
-    pub const SCT: u16 = 18;
-    pub const PADDING: u16 = 21;
-    pub const ENCRYPT_THEN_MAC: u16 = 22;
-    pub const EXTENDED_MASTER_SECRET: u16 = 23;
-    pub const COMPRESS_CERTIFICATE: u16 = 27;
-    pub const RECORD_SIZE_LIMIT: u16 = 28;
-    pub const DELEGATED_CREDENTIAL: u16 = 34;
-    pub const SESSION_TICKET: u16 = 35;
-    pub const PRE_SHARED_KEY: u16 = 41;
-    pub const EARLY_DATA: u16 = 42;
-    pub const SUPPORTED_VERSIONS: u16 = 43;
-    pub const PSK_MODES: u16 = 45;
-    pub const POST_HANDSHAKE_AUTH: u16 = 49;
-    pub const KEY_SHARE: u16 = 51;
-    /// `application_settings` under its first code point.
-    pub const ALPS_OLD: u16 = 17513;
-    pub const ALPS: u16 = 17613;
-    pub const TRUST_ANCHORS: u16 = 0xca34;
-    pub const ECH: u16 = 0xfe0d;
-    pub const RENEGOTIATION: u16 = 0xff01;
 }
 
 /// The cipher suite that signals an empty `renegotiation_info` (RFC 5746 3.3).

@@ -4,24 +4,13 @@
 mod huffman;
 
 use std::collections::VecDeque;
+use std::sync::LazyLock;
+
+use interflow_types::data_file;
 
 /// Appendix A.
-#[rustfmt::skip]
-const STATIC_TABLE: [(&str, &str); 61] = [
-    (":authority", ""), (":method", "GET"), (":method", "POST"), (":path", "/"), (":path", "/index.html"),
-    (":scheme", "http"), (":scheme", "https"), (":status", "200"), (":status", "204"), (":status", "206"),
-    (":status", "304"), (":status", "400"), (":status", "404"), (":status", "500"), ("accept-charset", ""),
-    ("accept-encoding", "gzip, deflate"), ("accept-language", ""), ("accept-ranges", ""), ("accept", ""),
-    ("access-control-allow-origin", ""), ("age", ""), ("allow", ""), ("authorization", ""),
-    ("cache-control", ""), ("content-disposition", ""), ("content-encoding", ""), ("content-language", ""),
-    ("content-length", ""), ("content-location", ""), ("content-range", ""), ("content-type", ""),
-    ("cookie", ""), ("date", ""), ("etag", ""), ("expect", ""), ("expires", ""), ("from", ""), ("host", ""),
-    ("if-match", ""), ("if-modified-since", ""), ("if-none-match", ""), ("if-range", ""),
-    ("if-unmodified-since", ""), ("last-modified", ""), ("link", ""), ("location", ""), ("max-forwards", ""),
-    ("proxy-authenticate", ""), ("proxy-authorization", ""), ("range", ""), ("referer", ""), ("refresh", ""),
-    ("retry-after", ""), ("server", ""), ("set-cookie", ""), ("strict-transport-security", ""),
-    ("transfer-encoding", ""), ("user-agent", ""), ("vary", ""), ("via", ""), ("www-authenticate", ""),
-];
+static STATIC_TABLE: LazyLock<Vec<[&str; 2]>> =
+    LazyLock::new(|| data_file::records(include_str!("../../data/hpack_static.txt")).collect());
 
 /// The size of the dynamic table until an update changes it (RFC 9113 6.5.2), and the largest one that is accepted, in
 /// bytes.
@@ -104,7 +93,7 @@ impl HpackDecoder {
 
     fn entry(&self, index: usize) -> Result<(&[u8], &[u8]), HpackError> {
         let index = index.checked_sub(1).ok_or(HpackError::Index)?;
-        if let Some((name, value)) = STATIC_TABLE.get(index) {
+        if let Some([name, value]) = STATIC_TABLE.get(index) {
             return Ok((name.as_bytes(), value.as_bytes()));
         }
         let (name, value) = self.entries.get(index - STATIC_TABLE.len()).ok_or(HpackError::Index)?;

@@ -23,16 +23,9 @@ impl Opcode {
         self as u8 & 8 != 0
     }
 
-    const fn from_bits(bits: u8) -> Option<Self> {
-        Some(match bits {
-            0 => Self::Continuation,
-            1 => Self::Text,
-            2 => Self::Binary,
-            8 => Self::Close,
-            9 => Self::Ping,
-            10 => Self::Pong,
-            _ => return None,
-        })
+    fn from_bits(bits: u8) -> Option<Self> {
+        let all = [Self::Continuation, Self::Text, Self::Binary, Self::Close, Self::Ping, Self::Pong];
+        all.into_iter().find(|opcode| *opcode as u8 == bits)
     }
 }
 

@@ -238,16 +238,19 @@ fn block_text(block: &ContentBlock) -> String {
     block.as_text().map_or_else(|| serde_json::to_string(block).unwrap_or_default(), str::to_owned)
 }
 
-/// The character at which two texts begin to differ, and what is around it; `None` if they are equal.
 fn excerpt(before: &str, after: &str) -> Option<(usize, ExcerptChange)> {
+    first_change(before, after, CONTEXT_CHARS, EXCERPT_CHARS)
+}
+
+/// The character at which two texts begin to differ, as people count them, and that many characters before it and after it;
+/// `None` if they are equal.
+pub(super) fn first_change(before: &str, after: &str, context: usize, most: usize) -> Option<(usize, ExcerptChange)> {
     if before == after {
         return None;
     }
     let at = before.chars().zip(after.chars()).take_while(|(a, b)| a == b).count();
-    let around = |text: &str| -> String {
-        let start = at.saturating_sub(CONTEXT_CHARS);
-        text.chars().skip(start).take(at - start + EXCERPT_CHARS).collect()
-    };
+    let start = at.saturating_sub(context);
+    let around = |text: &str| text.chars().skip(start).take(at - start + most).collect();
     Some((at, ExcerptChange { before: around(before), after: around(after) }))
 }
 
@@ -273,14 +276,11 @@ pub fn advice(breaks: &[CacheBreak]) -> Vec<CacheAdvice> {
     let mut all: Vec<CacheAdvice> = Vec::new();
     for found in breaks {
         let cause = found.reason.cause;
-        let entry = match all.iter_mut().find(|a| a.cause == cause) {
-            Some(entry) => entry,
-            None => {
-                let text = &ADVICE[&cause];
-                all.push(CacheAdvice { cause, breaks: 0, lost_tokens: 0, lost_cost: 0.0, text });
-                all.last_mut().expect("one was pushed")
-            }
-        };
+        let at = all.iter().position(|a| a.cause == cause).unwrap_or_else(|| {
+            all.push(CacheAdvice { cause, breaks: 0, lost_tokens: 0, lost_cost: 0.0, text: &ADVICE[&cause] });
+            all.len() - 1
+        });
+        let entry = &mut all[at];
         entry.breaks += 1;
         entry.lost_tokens = entry.lost_tokens.saturating_add(found.lost_tokens);
         entry.lost_cost += found.lost_cost.unwrap_or_default();

@@ -20,6 +20,13 @@ pub struct ClientAgent {
 static KNOWN_PRODUCTS: LazyLock<Vec<(&str, &str)>> =
     LazyLock::new(|| data_file::records(include_str!("../../data/known_products.txt")).map(<(_, _)>::from).collect());
 
+/// Words at the beginning of a system prompt, and the agent.
+static AGENT_PROMPTS: LazyLock<Vec<[&str; 2]>> =
+    LazyLock::new(|| data_file::records(include_str!("../../data/agent_prompts.txt")).collect());
+/// Two tools that only one agent has together, and the agent.
+static AGENT_TOOLS: LazyLock<Vec<[&str; 3]>> =
+    LazyLock::new(|| data_file::records(include_str!("../../data/agent_tools.txt")).collect());
+
 const SESSION_HEADERS: [&str; 6] =
     ["x-claude-code-session-id", "session_id", "session-id", "x-session-id", "x-session-affinity", "x-conversation-id"];
 
@@ -77,30 +84,9 @@ fn agent_from_content(request: &ModelRequest) -> Option<&'static str> {
     let system = request.system.first().map_or("", String::as_str);
     // Prompts name their agent at the beginning; further on they may name others.
     let head: String = system.chars().take(400).collect();
-    let says = |words: &str| head.contains(words);
-    if says("Claude Code") {
-        return Some("claude-code");
-    }
-    if says("Codex CLI") || says("You are Codex") {
-        return Some("codex");
-    }
-    if says("opencode") {
-        return Some("opencode");
-    }
-    if says("Gemini CLI") {
-        return Some("gemini-cli");
-    }
-    if says("SEARCH/REPLACE") || says("Act as an expert software developer") {
-        return Some("aider");
-    }
     let has = |name: &str| request.tools.iter().any(|t| t.name == name);
-    if has("TodoWrite") && has("Bash") {
-        return Some("claude-code");
-    }
-    if has("todowrite") && has("task") {
-        return Some("opencode");
-    }
-    (has("update_plan") && (has("shell") || has("exec_command"))).then_some("codex")
+    let by_prompt = AGENT_PROMPTS.iter().find(|[words, _]| head.contains(words)).map(|[_, agent]| *agent);
+    by_prompt.or_else(|| AGENT_TOOLS.iter().find(|[one, other, _]| has(one) && has(other)).map(|[_, _, agent]| *agent))
 }
 
 #[cfg(test)]

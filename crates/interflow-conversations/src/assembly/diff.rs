@@ -4,7 +4,7 @@
 use interflow_types::schema::JsonSchema;
 use serde::Serialize;
 
-use super::cache_report::{BreakCause, BreakReason, break_reason, definition_text};
+use super::cache_report::{BreakCause, BreakReason, ExcerptChange, break_reason, definition_text, first_change};
 use interflow_llm::message::{ChatMessage, ContentBlock, MessageRole, ModelRequest};
 use interflow_types::CallUsage;
 
@@ -101,13 +101,8 @@ fn is_same_message(a: &ChatMessage, b: &ChatMessage) -> bool {
 }
 
 fn text_change(before: &str, after: &str) -> Option<TextChange> {
-    if before == after {
-        return None;
-    }
-    // In characters, as people count them, not in bytes.
-    let at = before.chars().zip(after.chars()).take_while(|(a, b)| a == b).count();
-    let excerpt = |text: &str| text.chars().skip(at).take(MAX_EXCERPT_CHARS).collect();
-    Some(TextChange { at, before: excerpt(before), after: excerpt(after) })
+    let (at, ExcerptChange { before, after }) = first_change(before, after, 0, MAX_EXCERPT_CHARS)?;
+    Some(TextChange { at, before, after })
 }
 
 fn cache_explanation(reason: BreakReason, around: &DiffContext) -> String {
@@ -116,24 +111,19 @@ fn cache_explanation(reason: BreakReason, around: &DiffContext) -> String {
     let read = format!("{} of {} tokens ({} %) came from the cache", now.cache_read, now.input, share(now.cache_read));
     // What the previous request left in the cache: all that it read and wrote.
     let warm = around.before.map_or(0, |b| b.cache_read.saturating_add(b.cache_write));
-    match reason.cause {
+    let why = match reason.cause {
         BreakCause::Expired | BreakCause::Evicted if now.cache_read == 0 && warm == 0 => {
-            format!(
-                "{read}: the request before put nothing there (its prompt is too short, or no part of it is marked)"
-            )
+            "the request before put nothing there (its prompt is too short, or no part of it is marked)"
         }
-        BreakCause::Expired if now.cache_read < warm => format!("{read}: {}", reason.detail),
+        BreakCause::Expired if now.cache_read < warm => &reason.detail,
         // An eighth less is within the granularity of caches.
         BreakCause::Evicted if now.cache_read + warm / 8 < warm => {
-            format!(
-                "{read}: nothing changed at the beginning, so the provider has forgotten it or sent the request elsewhere"
-            )
+            "nothing changed at the beginning, so the provider has forgotten it or sent the request elsewhere"
         }
-        BreakCause::Expired | BreakCause::Evicted => {
-            format!("{read}: nothing changed but what was added at the end")
-        }
-        _ => format!("{read}: {}", reason.detail),
-    }
+        BreakCause::Expired | BreakCause::Evicted => "nothing changed but what was added at the end",
+        _ => &reason.detail,
+    };
+    format!("{read}: {why}")
 }
 
 #[cfg(test)]

@@ -57,14 +57,8 @@ pub struct ParsedCall {
 const TOKEN_COUNT_PATHS: [&str; 4] = ["/count_tokens", ":counttokens", "/input_tokens", "/cache_touch"];
 
 impl ParsedCall {
-    /// Parses a call; `None` if the request is not an LLM call. The reply's media type must be lower case without
-    /// parameters; bodies must be decoded.
-    pub fn parse(seen: &RawCall<'_>, request: Value, media_type: &str, reply: &[u8]) -> Option<Self> {
-        let shape = ApiFormat::detect(seen.path, &request)?;
-        Some(Self::parse_as(shape, seen, request, media_type, reply))
-    }
-
-    /// As [`parse`](Self::parse), for a known API format.
+    /// Parses a call of this API format. The reply's media type must be lower case without parameters; bodies must be
+    /// decoded.
     pub fn parse_as(shape: ApiFormat, seen: &RawCall<'_>, request: Value, media_type: &str, reply: &[u8]) -> Self {
         let request = parse::request(shape, seen.path, request);
         let reply = match seen.status {

@@ -1,5 +1,6 @@
 //! The stored rows of conversations, messages and calls.
 
+use interflow_store::ConversationRow;
 use interflow_types::schema::JsonSchema;
 use interflow_types::{CallUsage, FlowId, Timestamp};
 use serde::{Deserialize, Serialize};
@@ -14,21 +15,8 @@ pub struct MessageHash(#[schemars(with = "String")] pub u128);
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct Conversation {
-    /// Its id: 16 hexadecimal digits that depend only on the recorded calls.
-    pub id: String,
-    pub session: String,
-    /// The conversation that started it, if it is a sub-agent's.
-    pub parent: Option<String>,
-    pub started: Timestamp,
-    pub updated: Timestamp,
-    pub agent: String,
-    pub model: String,
-    pub provider: String,
-    pub host: String,
-    pub user: String,
-    pub title: String,
-    /// Number of prompts on the path to its last reply.
-    pub turns: u64,
+    /// Its row. The id is 16 hexadecimal digits that depend only on the recorded calls; the facts are not kept up to date.
+    pub row: ConversationRow,
     pub facts: ConversationFacts,
 }
 

@@ -11,6 +11,7 @@
 
 use std::collections::HashMap;
 
+use interflow_store::ConversationRow;
 use interflow_types::Timestamp;
 
 use super::call_purpose::{CallPurpose, detect_purpose};
@@ -46,7 +47,8 @@ struct MessageLocation {
 }
 
 pub struct ThreadState {
-    pub row: Conversation,
+    pub row: ConversationRow,
+    pub facts: ConversationFacts,
     places: HashMap<u128, MessageLocation>,
 }
 
@@ -82,8 +84,8 @@ pub type StoredNode = (u128, Option<u128>, NodeFacts);
 impl AgentSession {
     /// Restores a stored session. Messages are in the order of insertion, so that each follows its parent.
     pub fn from_stored(kept: Vec<(Conversation, Vec<StoredNode>)>) -> Self {
-        let threads = kept.into_iter().map(|(row, nodes)| {
-            let mut thread = ThreadState { row, places: HashMap::with_capacity(nodes.len()) };
+        let threads = kept.into_iter().map(|(Conversation { row, facts }, nodes)| {
+            let mut thread = ThreadState { row, facts, places: HashMap::with_capacity(nodes.len()) };
             for (key, parent, facts) in nodes {
                 thread.set_location(key, parent, &facts);
             }
@@ -132,17 +134,19 @@ impl AgentSession {
 
     /// The message that the call names as its predecessor: the previous response, or the last message of its WebSocket.
     fn previous_response(&self, seen: &ParsedCall) -> Option<(usize, u128)> {
-        let named = seen.request.previous.as_deref();
-        let socket = (seen.part > 0).then(|| seen.flow.to_string());
-        let latest_first = || self.threads.iter().enumerate().rev();
-        if let Some(id) = named {
-            let find = |t: &ThreadState| t.row.facts.replies.iter().rev().find(|(r, _)| r == id).map(|(_, k)| k.0);
-            return latest_first().find_map(|(i, t)| find(t).map(|k| (i, k)));
+        // The latest conversation first.
+        let find = |is_it: &dyn Fn(&ThreadState) -> Option<MessageHash>| {
+            self.threads.iter().enumerate().rev().find_map(|(i, t)| is_it(t).map(|key| (i, key.0)))
+        };
+        let last = |list: &[(String, MessageHash)], name: &str| {
+            list.iter().rev().find(|(other, _)| other == name).map(|(_, key)| *key)
+        };
+        if let Some(id) = &seen.request.previous {
+            return find(&|t| last(&t.facts.replies, id));
         }
         // Over a WebSocket, a request without an id contains only new items, none of which are a reply's.
-        let socket = socket.filter(|_| !seen.request.messages.iter().any(|m| m.role == MessageRole::Assistant))?;
-        let find = |t: &ThreadState| t.row.facts.sockets.iter().rev().find(|(f, _)| *f == socket).map(|(_, k)| k.0);
-        latest_first().find_map(|(i, t)| find(t).map(|k| (i, k)))
+        let is_new = seen.part > 0 && !seen.request.messages.iter().any(|m| m.role == MessageRole::Assistant);
+        is_new.then(|| find(&|t| last(&t.facts.sockets, &seen.flow.to_string()))).flatten()
     }
 
     fn insertion_point(
@@ -183,18 +187,14 @@ impl AgentSession {
     /// The longest known prefix of the history: the conversation and the number of parts. A conversation whose last
     /// message is in the history takes precedence, which separates programs that send identical prompts.
     fn longest_known_prefix(&self, keys: &[u128]) -> Option<(usize, usize)> {
-        let leaf = |t: &ThreadState, key: u128| t.row.facts.leaf == Some(MessageHash(key));
-        let goes_on = keys.iter().enumerate().rev().find_map(|(i, key)| {
-            let at = self.threads.iter().rposition(|t| leaf(t, *key))?;
-            Some((at, i + 1))
-        });
-        if goes_on.is_some() {
-            return goes_on;
-        }
-        keys.iter().enumerate().rev().find_map(|(i, key)| {
-            let at = self.threads.iter().rposition(|t| t.places.contains_key(key))?;
-            Some((at, i + 1))
-        })
+        let longest = |is_known: &dyn Fn(&ThreadState, u128) -> bool| {
+            keys.iter().enumerate().rev().find_map(|(i, key)| {
+                let at = self.threads.iter().rposition(|t| is_known(t, *key))?;
+                Some((at, i + 1))
+            })
+        };
+        longest(&|t, key| t.facts.leaf == Some(MessageHash(key)))
+            .or_else(|| longest(&|t, key| t.places.contains_key(&key)))
     }
 
     /// Whether a partially known history continues there. Clients without a session id may start over with the same
@@ -221,23 +221,24 @@ impl AgentSession {
         }
         let same = hash(b"prompt", &[prompt.as_bytes()]);
         // The latest conversation first, because it is most likely to have started the agent.
-        let find =
-            |fits: &dyn Fn(&PendingToolCall) -> bool| {
-                self.threads.iter().enumerate().rev().find_map(|(i, t)| {
-                    t.row.facts.calls.iter().position(|c| !c.claimed && fits(c)).map(|call| (i, call))
-                })
-            };
+        let find = |fits: &dyn Fn(&PendingToolCall) -> bool| {
+            self.threads
+                .iter()
+                .enumerate()
+                .rev()
+                .find_map(|(i, t)| t.facts.calls.iter().position(|c| !c.claimed && fits(c)).map(|call| (i, call)))
+        };
         // Agents may add instructions around the prompt; a long beginning is then enough.
         find(&|c| c.prompt.0 == same)
             .or_else(|| find(&|c| c.head.chars().count() >= MIN_PROMPT_MATCH_CHARS && prompt.contains(c.head.as_str())))
     }
 
     fn start_subagent(&mut self, seen: &ParsedCall, parent: usize, call: usize) -> InsertionPoint {
-        let row = &mut self.threads[parent].row;
-        let call = &mut row.facts.calls[call];
+        let thread = &mut self.threads[parent];
+        let call = &mut thread.facts.calls[call];
         call.claimed = true;
         let link = SubagentLink { call: call.id.clone(), tool: call.tool.clone() };
-        let parent = row.id.clone();
+        let parent = thread.row.id.clone();
         // The ids of conversations are derived from their calls: a rebuild from the recording yields the same.
         let id = hashed_id(&["sub-agent", &parent, &link.call, &seen.flow.to_string()]);
         self.push_thread(seen, id, Some(parent), Some(link))
@@ -259,10 +260,10 @@ impl AgentSession {
         let main = self.threads[at].row.id.clone();
         // So far it has only auxiliary calls.
         if self.threads[at].places.is_empty() {
-            self.threads[at].row.facts.tools = Some(tools_hash(seen));
+            self.threads[at].facts.tools = Some(tools_hash(seen));
             return InsertionPoint { thread: at, known: 0, parent: None, begins: None, after: None };
         }
-        if self.threads[at].row.facts.tools == Some(tools_hash(seen)) {
+        if self.threads[at].facts.tools == Some(tools_hash(seen)) {
             // A client that clears its history has received the last reply; an earlier request is another agent's.
             if seen.started >= self.threads[at].row.updated {
                 return self.start_branch(at, BranchReason::Cleared);
@@ -301,21 +302,21 @@ impl AgentSession {
         let tools = Some(tools_hash(seen));
         let fits = self.threads.iter().enumerate().filter(|(_, t)| is_compaction(t, parts));
         let rank = |(i, t): &(usize, &ThreadState)| {
-            (repeats_last_words(t, parts), t.row.facts.tools == tools, t.row.parent.is_none(), t.row.updated, *i)
+            (repeats_last_words(t, parts), t.facts.tools == tools, t.row.parent.is_none(), t.row.updated, *i)
         };
         fits.max_by_key(rank).map(|(i, _)| i)
     }
 
     fn open_calls(&self) -> Vec<(usize, usize)> {
         let calls = |(i, t): (usize, &ThreadState)| -> Vec<(usize, usize)> {
-            let open = t.row.facts.calls.iter().enumerate().filter(|(_, c)| !c.claimed);
+            let open = t.facts.calls.iter().enumerate().filter(|(_, c)| !c.claimed);
             open.map(|(call, _)| (i, call)).collect()
         };
         self.threads.iter().enumerate().flat_map(calls).collect()
     }
 
     fn start_branch(&self, thread: usize, begins: BranchReason) -> InsertionPoint {
-        let after = self.threads[thread].row.facts.leaf;
+        let after = self.threads[thread].facts.leaf;
         InsertionPoint { thread, known: 0, parent: None, begins: Some(begins), after }
     }
 
@@ -339,7 +340,7 @@ impl AgentSession {
             tools: Some(tools_hash(seen)),
             ..ConversationFacts::default()
         };
-        let row = Conversation {
+        let row = ConversationRow {
             id,
             session: seen.key.clone(),
             parent,
@@ -350,11 +351,9 @@ impl AgentSession {
             provider: seen.provider.clone(),
             host: seen.host.clone(),
             user: seen.user.clone(),
-            title: String::new(),
-            turns: 0,
-            facts,
+            ..ConversationRow::default()
         };
-        self.threads.push(ThreadState { row, places: HashMap::new() });
+        self.threads.push(ThreadState { row, facts, places: HashMap::new() });
         InsertionPoint { thread: self.threads.len() - 1, known: 0, parent: None, begins: None, after: None }
     }
 
@@ -378,7 +377,7 @@ impl AgentSession {
         for (part, key) in parts.into_iter().zip(keys).skip(spot.known) {
             // The result has come: the call is no longer open.
             if let Some(ContentBlock::ToolResult { id, .. }) = &part.body.block {
-                thread.row.facts.calls.retain(|c| c.id != *id);
+                thread.facts.calls.retain(|c| c.id != *id);
             }
             // Until the agent generates a title, the first prompt serves as one.
             if thread.row.title.is_empty() && part.prompt {
@@ -407,8 +406,8 @@ impl AgentSession {
         thread.finish_call(&seen, parent, ended);
         facts.turn = thread.row.turns;
         let exchange = call_record(&seen, &thread.row.id, parent, facts);
-        let mut conversations = vec![thread.row.clone()];
-        conversations.extend(changed.into_iter().filter(|c| *c != spot.thread).map(|c| self.threads[c].row.clone()));
+        let mut conversations = vec![thread.conversation()];
+        conversations.extend(changed.into_iter().filter(|c| *c != spot.thread).map(|c| self.threads[c].conversation()));
         SessionUpdate { conversations, nodes, exchange: Some(exchange) }
     }
 
@@ -423,26 +422,30 @@ impl AgentSession {
         let reply: Vec<ContentBlock> = std::mem::take(&mut seen.reply.blocks);
         let text = interflow_llm::message::joined(&reply);
         facts.note = truncate_text(&text, MAX_HEAD_CHARS);
-        let row = &mut self.threads[thread].row;
+        let thread = &mut self.threads[thread];
         if purpose == CallPurpose::Title
             && let Some(title) = title_in(&text)
-            && !row.facts.titled
+            && !thread.facts.titled
         {
-            row.title = truncate_text(&title, MAX_TITLE_CHARS);
-            row.facts.titled = true;
+            thread.row.title = truncate_text(&title, MAX_TITLE_CHARS);
+            thread.facts.titled = true;
         }
         let ended = Timestamp::from_micros(seen.started.micros().saturating_add(seen.duration));
-        row.updated = row.updated.max(ended);
-        facts.turn = row.turns;
-        let exchange = call_record(&seen, &row.id, None, facts);
-        SessionUpdate { conversations: vec![row.clone()], nodes: Vec::new(), exchange: Some(exchange) }
+        thread.row.updated = thread.row.updated.max(ended);
+        facts.turn = thread.row.turns;
+        let exchange = call_record(&seen, &thread.row.id, None, facts);
+        SessionUpdate { conversations: vec![thread.conversation()], nodes: Vec::new(), exchange: Some(exchange) }
     }
 }
 
 impl ThreadState {
+    fn conversation(&self) -> Conversation {
+        Conversation { row: self.row.clone(), facts: self.facts.clone() }
+    }
+
     /// Whether it has a single question, asked without tools, as auxiliary calls are.
     fn asked_once_without_tools(&self) -> bool {
-        let had_tools = self.row.facts.tools != Some(hash_of_tools(std::iter::empty()));
+        let had_tools = self.facts.tools != Some(hash_of_tools(std::iter::empty()));
         !had_tools && self.row.turns <= 1
     }
 
@@ -483,21 +486,15 @@ impl ThreadState {
 
     /// Remembers tool calls that may start a sub-agent.
     fn track_tool_calls(&mut self, part: &ContentPart) {
-        let facts = &mut self.row.facts;
+        let facts = &mut self.facts;
         match &part.body.block {
             Some(ContentBlock::ToolUse { id, name, input }) => {
                 // The argument names by which known agents pass a prompt to a sub-agent.
                 let prompt = ["prompt", "task", "message", "instructions"].iter().find_map(|k| input[*k].as_str());
                 if let Some(prompt) = prompt.map(str::trim).filter(|p| !p.is_empty() && !id.is_empty()) {
-                    let (key, head) =
-                        (hash(b"prompt", &[prompt.as_bytes()]), prompt.chars().take(MAX_HEAD_CHARS).collect());
-                    facts.calls.push(PendingToolCall {
-                        id: id.clone(),
-                        tool: name.clone(),
-                        prompt: MessageHash(key),
-                        head,
-                        claimed: false,
-                    });
+                    let (id, tool, head) = (id.clone(), name.clone(), prompt.chars().take(MAX_HEAD_CHARS).collect());
+                    let prompt = MessageHash(hash(b"prompt", &[prompt.as_bytes()]));
+                    facts.calls.push(PendingToolCall { id, tool, prompt, head, claimed: false });
                     keep_last(&mut facts.calls);
                 }
             }
@@ -517,16 +514,16 @@ impl ThreadState {
         }
         let Some(leaf) = leaf else { return };
         row.turns = self.places.get(&leaf).map_or(row.turns, |p| p.turn);
-        row.facts.leaf = Some(MessageHash(leaf));
+        self.facts.leaf = Some(MessageHash(leaf));
         if let Some(id) = &seen.reply.id {
-            row.facts.replies.push((id.clone(), MessageHash(leaf)));
-            keep_last(&mut row.facts.replies);
+            self.facts.replies.push((id.clone(), MessageHash(leaf)));
+            keep_last(&mut self.facts.replies);
         }
         if seen.part > 0 {
             let flow = seen.flow.to_string();
-            row.facts.sockets.retain(|(f, _)| *f != flow);
-            row.facts.sockets.push((flow, MessageHash(leaf)));
-            keep_last(&mut row.facts.sockets);
+            self.facts.sockets.retain(|(f, _)| *f != flow);
+            self.facts.sockets.push((flow, MessageHash(leaf)));
+            keep_last(&mut self.facts.sockets);
         }
     }
 }
@@ -573,7 +570,7 @@ fn is_compaction(thread: &ThreadState, parts: &[ContentPart]) -> bool {
 
 /// Whether a history begins with the last words of a conversation.
 fn repeats_last_words(thread: &ThreadState, parts: &[ContentPart]) -> bool {
-    let last_words = &thread.row.facts.said;
+    let last_words = &thread.facts.said;
     last_words.chars().count() >= MIN_PROMPT_MATCH_CHARS
         && first_user_texts(parts).any(|t| t.contains(last_words.as_str()))
 }

@@ -7,7 +7,12 @@ use interflow_types::{FlowId, Headers, Timestamp};
 use serde_json::{Value, json};
 
 use super::*;
-use interflow_llm::message::ContentBlock;
+use interflow_llm::message::{ApiFormat, ContentBlock};
+
+fn parsed(seen: &RawCall<'_>, request: Value, reply: &Value) -> ParsedCall {
+    let shape = ApiFormat::detect(seen.path, &request).unwrap();
+    ParsedCall::parse_as(shape, seen, request, "application/json", reply.to_string().as_bytes())
+}
 
 /// A simulated client and model that feed an assembler.
 struct World {
@@ -28,16 +33,16 @@ struct Store {
 
 impl Store {
     fn keep(&mut self, found: SessionUpdate) {
-        self.conversations.extend(found.conversations.into_iter().map(|c| (c.id.clone(), c)));
+        self.conversations.extend(found.conversations.into_iter().map(|c| (c.row.id.clone(), c)));
         self.nodes.extend(found.nodes);
         self.exchanges.extend(found.exchange);
     }
 
     fn session(&self, key: &str) -> Vec<StoredConversation> {
-        let mut all: Vec<_> = self.conversations.values().filter(|c| c.session == key).cloned().collect();
-        all.sort_by_key(|c| (c.updated, c.id.clone()));
+        let mut all: Vec<_> = self.conversations.values().filter(|c| c.row.session == key).cloned().collect();
+        all.sort_by_key(|c| (c.row.updated, c.row.id.clone()));
         let nodes = |c: &Conversation| {
-            let own = self.nodes.iter().filter(|n| n.conversation == c.id);
+            let own = self.nodes.iter().filter(|n| n.conversation == c.row.id);
             own.map(|n| (n.key, n.parent, n.facts.clone())).collect::<Vec<_>>()
         };
         all.into_iter().map(|c| (c.clone(), nodes(&c))).collect()
@@ -134,7 +139,7 @@ impl World {
             None => json!({"id": format!("msg_{}", seen.flow), "model": "claude", "content": answer["content"],
                 "stop_reason": "end_turn", "usage": {"input_tokens": 10, "output_tokens": 5}}),
         };
-        let recorded = ParsedCall::parse(seen, body, "application/json", answer.to_string().as_bytes()).unwrap();
+        let recorded = parsed(seen, body, &answer);
         let kept = &self.kept;
         let found = self.assembler.add_call(recorded, |key| Ok::<_, Infallible>(kept.session(key))).unwrap();
         self.kept.keep(found);
@@ -146,7 +151,7 @@ impl World {
     }
 
     fn main(&self) -> &Conversation {
-        self.kept.conversations.values().find(|c| c.parent.is_none()).unwrap()
+        self.kept.conversations.values().find(|c| c.row.parent.is_none()).unwrap()
     }
 
     /// The same calls with an assembler that evicts everything after each.
@@ -179,8 +184,8 @@ fn growing_history_is_one_conversation_with_each_message_stored_once() {
         }
         w.ask(session, &history, assistant("too"));
         let c = w.only();
-        assert_eq!((c.turns, c.title.as_str()), (2, "fix the bug"));
-        let words = w.kept.words(&c.id);
+        assert_eq!((c.row.turns, c.row.title.as_str()), (2, "fix the bug"));
+        let words = w.kept.words(&c.row.id);
         assert_eq!(words, ["u:fix the bug", "call Bash", "result t1", "a:done", "u:and the other?", "a:too"]);
         assert_eq!(w.kept.nodes.len(), 6);
         let fresh: Vec<u64> = w.kept.exchanges.iter().map(|e| e.facts.fresh).collect();
@@ -203,8 +208,8 @@ fn reminders_thoughts_and_cache_marks_do_not_split_a_history() {
     w.ask(Some("s"), &[reminded], answer);
     w.ask(Some("s"), &[user("go"), assistant("gone\n"), user("back")], assistant("ok"));
     let c = w.only();
-    assert_eq!(w.kept.words(&c.id), ["u:go", "a:gone", "u:back", "a:ok"]);
-    let path = w.kept.path(&c.id);
+    assert_eq!(w.kept.words(&c.row.id), ["u:go", "a:gone", "u:back", "a:ok"]);
+    let path = w.kept.path(&c.row.id);
     assert!(matches!(&path[0].body.before[0], ContentBlock::Other { kind, .. } if kind == "context"));
     assert!(matches!(&path[1].body.before[0], ContentBlock::Thinking { text, .. } if text == "hm"));
 }
@@ -225,8 +230,8 @@ fn parallel_sub_agents_are_linked_by_their_calls_and_prompts() {
         w.ask(session, &[user("look at a"), assistant("a begun"), user("go on")], assistant("a is fine"));
         let results = [start, vec![result("ta", "a is fine"), result("tb", "b is fine")]].concat();
         w.ask(session, &results, assistant("both are fine"));
-        let main = w.main().id.clone();
-        let children: Vec<_> = w.kept.conversations.values().filter(|c| c.parent.as_ref() == Some(&main)).collect();
+        let main = w.main().row.id.clone();
+        let children: Vec<_> = w.kept.conversations.values().filter(|c| c.row.parent.as_ref() == Some(&main)).collect();
         assert_eq!(children.len(), 2, "{session:?}");
         for child in children {
             let letter = if child.facts.link.as_ref().unwrap().call == "ta" { "a" } else { "b" };
@@ -236,7 +241,7 @@ fn parallel_sub_agents_are_linked_by_their_calls_and_prompts() {
                 "u:go on".into(),
                 format!("a:{letter} is fine"),
             ];
-            assert_eq!(w.kept.words(&child.id), expected);
+            assert_eq!(w.kept.words(&child.row.id), expected);
         }
         assert_eq!(w.kept.words(&main).last().unwrap(), "a:both are fine");
         assert_same(&w.kept, &w.with_short_memory());
@@ -254,7 +259,7 @@ fn sub_agents_with_the_same_prompt_are_separate() {
     w.ask(Some("s"), &[user("run the tests")], assistant("two"));
     w.ask(Some("s"), &[user("run the tests"), assistant("one"), user("more")], assistant("one more"));
     let mut links: Vec<_> =
-        w.kept.conversations.values().filter_map(|c| Some((c.facts.link.clone()?.call, c.turns))).collect();
+        w.kept.conversations.values().filter_map(|c| Some((c.facts.link.clone()?.call, c.row.turns))).collect();
     links.sort();
     assert_eq!(links, [("ta".to_owned(), 2), ("tb".to_owned(), 1)]);
 }
@@ -271,7 +276,7 @@ fn concurrent_agents_in_one_session_are_kept_separate() {
     let mut words: Vec<String> = w.kept.conversations.keys().map(|id| w.kept.words(id).join(" ")).collect();
     words.sort();
     assert_eq!(words, ["u:fix the roof a:tiles? u:slate a:fixed", "u:paint the shed a:red? u:blue a:done"]);
-    assert!(w.kept.conversations.values().all(|c| c.parent.is_none()));
+    assert!(w.kept.conversations.values().all(|c| c.row.parent.is_none()));
     assert_same(&w.kept, &w.with_short_memory());
 }
 
@@ -292,10 +297,10 @@ fn compaction_clear_edit_and_retry_are_branches() {
     let c = w.only();
     let begins: Vec<BranchReason> = w.kept.nodes.iter().filter_map(|n| n.facts.begins).collect();
     assert_eq!(begins, [BranchReason::Retried, BranchReason::Edited, BranchReason::Compacted, BranchReason::Cleared]);
-    let words = w.kept.words(&c.id);
+    let words = w.kept.words(&c.row.id);
     assert_eq!(words[..4], ["u:one", "a:first", "u:two, but better", "a:edited"]);
     assert_eq!(words[5..], ["a:on", "u:something else", "a:else"]);
-    assert_eq!(c.turns, 4, "turns are counted on over compaction and clearing");
+    assert_eq!(c.row.turns, 4, "turns are counted on over compaction and clearing");
     assert_same(&w.kept, &w.with_short_memory());
 }
 
@@ -328,7 +333,7 @@ fn programs_that_send_the_same_examples_hold_separate_conversations() {
         w.ask(None, &[&shots[..], &[user(question)]].concat(), assistant("a number"));
     }
     assert_eq!(w.kept.conversations.len(), 3);
-    assert!(w.kept.conversations.values().all(|c| c.turns == 2));
+    assert!(w.kept.conversations.values().all(|c| c.row.turns == 2));
 }
 
 #[test]
@@ -356,7 +361,7 @@ fn errors_are_recorded_and_a_retried_request_continues() {
     assert_eq!(failed.facts.error.as_deref(), Some("overloaded_error: busy"));
     w.ask(None, &[user("go")], assistant("gone"));
     let c = w.only();
-    assert_eq!(w.kept.words(&c.id), ["u:go", "a:gone"]);
+    assert_eq!(w.kept.words(&c.row.id), ["u:go", "a:gone"]);
     assert_eq!(w.kept.nodes.len(), 3, "the error is beside the answer");
 }
 
@@ -373,10 +378,10 @@ fn auxiliary_calls_are_folded_into_the_conversation() {
         "messages": [user("fix the bug")], "metadata": session});
     w.send(title, assistant("{\"isNewTopic\": true, \"title\": \"Bug fix\"}"));
     let c = w.only();
-    assert_eq!((c.title.as_str(), c.turns), ("Bug fix", 1));
+    assert_eq!((c.row.title.as_str(), c.row.turns), ("Bug fix", 1));
     let purposes: Vec<CallPurpose> = w.kept.exchanges.iter().map(|e| e.facts.purpose).collect();
     assert_eq!(purposes, [CallPurpose::Probe, CallPurpose::Step, CallPurpose::Title]);
-    assert_eq!(w.kept.words(&c.id), ["u:fix the bug", "a:done"]);
+    assert_eq!(w.kept.words(&c.row.id), ["u:fix the bug", "a:done"]);
 }
 
 #[test]
@@ -405,11 +410,11 @@ fn previous_response_id_continues_a_conversation_without_history() {
         let body = json!({"model": "gpt", "input": text, "previous_response_id": previous});
         let answer = json!({"id": format!("r{}", n + 1), "status": "completed", "output": [
             {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": format!("re {text}")}]}]});
-        let recorded = ParsedCall::parse(&seen, body, "application/json", answer.to_string().as_bytes()).unwrap();
+        let recorded = parsed(&seen, body, &answer);
         w.kept.keep(w.assembler.add_call(recorded, |_| Ok::<_, Infallible>(Vec::new())).unwrap());
     }
     let c = w.only();
-    assert_eq!(w.kept.words(&c.id), ["u:one", "a:re one", "u:two", "a:re two", "u:three", "a:re three"]);
+    assert_eq!(w.kept.words(&c.row.id), ["u:one", "a:re one", "u:two", "a:re two", "u:three", "a:re three"]);
 }
 
 #[test]
@@ -419,8 +424,8 @@ fn clock_jumping_back_keeps_the_conversation_intact() {
     w.now = 5;
     w.ask(Some("s"), &[user("a"), assistant("b"), user("c")], assistant("d"));
     let c = w.only();
-    assert!(c.started <= c.updated);
-    assert_eq!(w.kept.words(&c.id), ["u:a", "a:b", "u:c", "a:d"]);
+    assert!(c.row.started <= c.row.updated);
+    assert_eq!(w.kept.words(&c.row.id), ["u:a", "a:b", "u:c", "a:d"]);
 }
 
 #[test]
@@ -439,16 +444,16 @@ fn a_session_that_begins_with_an_auxiliary_call_shows_its_conversation() {
         history.extend([answer, user("go on")]);
     }
     let main = w.main().clone();
-    assert_eq!((w.kept.conversations.len(), main.turns), (2, 3));
-    assert_eq!(w.kept.conversations[&first].parent.as_deref(), Some(&*main.id));
-    assert_eq!(w.kept.words(&main.id).last().unwrap(), "a:step 2");
+    assert_eq!((w.kept.conversations.len(), main.row.turns), (2, 3));
+    assert_eq!(w.kept.conversations[&first].row.parent.as_deref(), Some(&*main.row.id));
+    assert_eq!(w.kept.words(&main.row.id).last().unwrap(), "a:step 2");
     // A known auxiliary call, and a history that was cleared, belong to the conversation.
     let quota = json!({"model": "haiku", "max_tokens": 1, "messages": [user("quota")], "metadata": session});
-    assert_eq!(w.send(quota, assistant("#")).conversation, main.id);
-    assert_eq!(w.ask(Some("s"), &[user("something else")], assistant("else")).conversation, main.id);
+    assert_eq!(w.send(quota, assistant("#")).conversation, main.row.id);
+    assert_eq!(w.ask(Some("s"), &[user("something else")], assistant("else")).conversation, main.row.id);
     // The same title again changes nothing.
     w.send(title, assistant("Fehlersuche"));
-    assert_eq!(w.main().id, main.id);
+    assert_eq!(w.main().row.id, main.row.id);
     assert_same(&w.kept, &w.with_short_memory());
 }
 
@@ -460,7 +465,7 @@ fn a_conversation_without_tools_that_goes_on_is_no_auxiliary_call() {
     let story = w.kept.exchanges[0].conversation.clone();
     let work = w.ask(Some("s"), &[user("fix the bug")], assistant("done")).conversation.clone();
     w.send(ask(&[user("tell me a story"), assistant("once"), user("and then?")]), assistant("the end"));
-    let parents = [&story, &work].map(|id| w.kept.conversations[id].parent.clone());
+    let parents = [&story, &work].map(|id| w.kept.conversations[id].row.parent.clone());
     assert_eq!(parents, [None, None]);
     assert_eq!(w.kept.words(&story).last().unwrap(), "a:the end");
     assert_same(&w.kept, &w.with_short_memory());

@@ -213,14 +213,8 @@ fn branches(nodes: &[MessageNode], index: &HashMap<u128, usize>, path: &[usize])
         let begins = first.facts.begins.or_else(|| begun.get(&first.parent).copied());
         if let (Some(begins), Some(_)) = (begins, &leaf.body.block) {
             let text = first.body.block.as_ref().and_then(ContentBlock::as_text).unwrap_or_default();
-            let text = text.chars().take(120).collect();
-            branches.push(ThreadBranch {
-                leaf: MessageHash(leaf.key),
-                begins,
-                turn: first.facts.turn,
-                at: leaf.at.micros(),
-                text,
-            });
+            let (text, turn) = (text.chars().take(120).collect(), first.facts.turn);
+            branches.push(ThreadBranch { leaf: MessageHash(leaf.key), begins, turn, at: leaf.at.micros(), text });
         }
     }
     branches.sort_by_key(|b| b.at);
@@ -294,15 +288,10 @@ impl<'a> TurnBuilder<'a> {
                         return None;
                     }
                     // The call is unknown: it was made before the recording began.
-                    _ => ItemKind::Tool {
-                        id,
-                        name,
-                        summary: String::new(),
-                        input: Value::Null,
-                        result: outcome,
-                        child: None,
-                        flow: None,
-                    },
+                    _ => {
+                        let (summary, child, flow) = Default::default();
+                        ItemKind::Tool { id, name, summary, input: Value::Null, result: outcome, child, flow }
+                    }
                 }
             }
             ContentBlock::Image(r) => ItemKind::Image(r),

@@ -94,18 +94,10 @@ pub(super) struct LocalCursor<'s> {
 impl<'s> LocalCursor<'s> {
     /// With `is_live`, it is told of new flows; otherwise it ends with what is recorded now.
     pub(super) fn new(store: &'s dyn FlowStore, is_live: bool) -> Self {
-        Self {
-            store,
-            // Subscribed before anything is read, so that no flow is missed.
-            events: is_live.then(|| store.subscribe_to(flow_filter())),
-            is_closed: false,
-            is_behind: true,
-            announced: Vec::new(),
-            running: BTreeSet::new(),
-            ended: Vec::new(),
-            newest: None,
-            stored: None,
-        }
+        // Subscribed before anything is read, so that no flow is missed.
+        let events = is_live.then(|| store.subscribe_to(flow_filter()));
+        let (announced, running, ended, newest, stored) = Default::default();
+        Self { store, events, is_closed: false, is_behind: true, announced, running, ended, newest, stored }
     }
 
     /// Everything after the stored flow, in the order in which the flows ended.
@@ -115,9 +107,8 @@ impl<'s> LocalCursor<'s> {
         let mut ended: Vec<CompletedFlow> = Vec::new();
         let mut after = self.store.cursor()?;
         // Flows that were recorded after the cursor but begin before it, because the clock was set back.
-        for id in
-            after.map_or_else(|| Ok(Vec::new()), |cursor| self.store.rewind_cursor(cursor, MAX_CLOCK_SKEW_FLOWS))?
-        {
+        let earlier = after.map(|cursor| self.store.rewind_cursor(cursor, MAX_CLOCK_SKEW_FLOWS)).transpose()?;
+        for id in earlier.unwrap_or_default() {
             match self.store.get(id) {
                 Ok(row) if !row.imported => self.add_recorded(&row, endpoints, &mut ended)?,
                 Ok(_) | Err(StoreError::NotFound(_)) => {}

@@ -156,15 +156,14 @@ fn markdown_note(out: &mut String, note: Option<&ConversationNote>) -> fmt::Resu
 }
 
 fn markdown_item(out: &mut String, tree: &ConversationTree, item: &ThreadItem, level: usize) -> fmt::Result {
+    let folded = |out: &mut String, name: &str, text: &str| {
+        writeln!(out, "<details><summary>{name}</summary>\n\n{}\n\n</details>\n", fenced(text, ""))
+    };
     match &item.what {
         ItemKind::Text { text } => writeln!(out, "{text}\n"),
         ItemKind::Thinking { text } if text.is_empty() => Ok(()),
-        ItemKind::Thinking { text } => {
-            writeln!(out, "<details><summary>Thinking</summary>\n\n{}\n\n</details>\n", fenced(text, ""))
-        }
-        ItemKind::Context { text } => {
-            writeln!(out, "<details><summary>Context</summary>\n\n{}\n\n</details>\n", fenced(text, ""))
-        }
+        ItemKind::Thinking { text } => folded(out, "Thinking", text),
+        ItemKind::Context { text } => folded(out, "Context", text),
         ItemKind::Tool { name, summary, input, result, child, .. } => {
             writeln!(out, "**Tool `{name}`** {summary}\n")?;
             if !input.is_null() {

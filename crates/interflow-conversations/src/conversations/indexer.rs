@@ -484,13 +484,8 @@ impl<'s> ConversationIndexer<'s> {
             self.cursor.renew()?;
             let (calls, reservation) = self.read_calls(&row, 0)?;
             for call in calls.into_iter().filter(|call| call.key() == key) {
-                let Self { store, findings, assembler, pricing, .. } = self;
-                let update = assembler.add_call(call, |key| match std::mem::take(&mut is_first) {
-                    // What is stored of the session is replaced.
-                    true => Ok(Vec::new()),
-                    false => mapping::stored_session(*store, key, ConversationAssembler::MAX_THREADS),
-                })?;
-                mapping::add_findings(findings, update, &**pricing);
+                // What is stored of the session is replaced.
+                self.assemble(call, !std::mem::take(&mut is_first))?;
             }
             drop(reservation);
         }
@@ -504,14 +499,21 @@ impl<'s> ConversationIndexer<'s> {
             // The session is restored from the store, so pending results must be stored first.
             self.save(IndexProgress::default())?;
         }
-        let Self { store, findings, assembler, pricing, .. } = self;
-        let update =
-            assembler.add_call(call, |key| mapping::stored_session(*store, key, ConversationAssembler::MAX_THREADS))?;
-        mapping::add_findings(findings, update, &**pricing);
+        self.assemble(call, true)?;
         self.calls += 1;
         if self.findings.exchanges.len() >= BATCH_SIZE {
             self.save(IndexProgress::default())?;
         }
+        Ok(())
+    }
+
+    /// Adds a call to its session, of which the store may have a part.
+    fn assemble(&mut self, call: ParsedCall, is_stored: bool) -> Result<()> {
+        let update = self.assembler.add_call(call, |key| match is_stored {
+            true => mapping::stored_session(self.store, key, ConversationAssembler::MAX_THREADS),
+            false => Ok(Vec::new()),
+        })?;
+        mapping::add_findings(&mut self.findings, update, &*self.pricing);
         Ok(())
     }
 

@@ -55,13 +55,8 @@ impl LateSessions {
     }
 
     fn entry(&mut self, session: &str, now: Instant) -> &mut SessionOrder {
-        self.0.entry(session.to_owned()).or_insert_with(|| SessionOrder {
-            is_late: false,
-            flows: 0,
-            new_calls: 0,
-            last_call: now,
-            is_too_long: false,
-        })
+        let new = SessionOrder { is_late: false, flows: 0, new_calls: 0, last_call: now, is_too_long: false };
+        self.0.entry(session.to_owned()).or_insert(new)
     }
 
     /// A session that is to be put in order now; with `any`, each that is out of order.

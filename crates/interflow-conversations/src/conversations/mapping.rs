@@ -14,7 +14,7 @@ pub type CallPricing = dyn Fn(&str, &str, &CallUsage, Timestamp) -> Option<f64> 
 /// Adds a call's changes; of each conversation only the last state is kept.
 pub fn add_findings(findings: &mut ConversationUpdate, found: SessionUpdate, pricing: &CallPricing) {
     for conversation in found.conversations {
-        let row = conversation_row(conversation);
+        let row = ConversationRow { facts: to_json_text(&conversation.facts), ..conversation.row };
         match findings.conversations.iter_mut().find(|c| c.id == row.id) {
             Some(old) => *old = row,
             None => findings.conversations.push(row),
@@ -35,40 +35,8 @@ pub fn stored_session(store: &dyn FlowStore, key: &str, most: usize) -> Result<V
     Ok(conversations)
 }
 
-fn conversation_row(c: Conversation) -> ConversationRow {
-    ConversationRow {
-        facts: to_json_text(&c.facts),
-        id: c.id,
-        session: c.session,
-        parent: c.parent,
-        started: c.started,
-        updated: c.updated,
-        agent: c.agent,
-        model: c.model,
-        provider: c.provider,
-        host: c.host,
-        user: c.user,
-        title: c.title,
-        turns: c.turns,
-    }
-}
-
 pub fn conversation(row: ConversationRow) -> Conversation {
-    Conversation {
-        facts: from_json_text(&row.facts),
-        id: row.id,
-        session: row.session,
-        parent: row.parent,
-        started: row.started,
-        updated: row.updated,
-        agent: row.agent,
-        model: row.model,
-        provider: row.provider,
-        host: row.host,
-        user: row.user,
-        title: row.title,
-        turns: row.turns,
-    }
+    Conversation { facts: from_json_text(&row.facts), row }
 }
 
 fn node_row(n: MessageNode) -> MessageNodeRow {

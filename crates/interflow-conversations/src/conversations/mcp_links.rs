@@ -11,7 +11,7 @@ use interflow_store::{ConversationRow, FlowRecord, FlowStore, ListOptions, ListO
 use interflow_types::{Direction, FlowId};
 use serde_json::Value;
 
-use crate::assembly::view::{CallView, ItemKind, ThreadView};
+use crate::assembly::view::{CallView, ItemKind, ThreadItem, ThreadView};
 
 /// The tag of every request to the MCP gateway, and the beginning of that with the tool's name.
 const MCP_TAG: &str = "mcp";
@@ -136,19 +136,17 @@ fn mcp_call(store: &dyn FlowStore, flow: &FlowRecord) -> Result<Option<McpCall>>
     };
     let tool = flow.tags.iter().find_map(|tag| tag.strip_prefix(TOOL_TAG)).unwrap_or(sent);
     let names = [sent, tool].map(plain_name);
-    let arguments = message["params"]["arguments"].take();
-    Ok(Some(McpCall { flow: flow.id, at: flow.started.micros(), names, arguments: or_object(arguments) }))
-}
-
-/// No arguments are the same as none.
-fn or_object(arguments: Value) -> Value {
-    if arguments.is_null() { Value::Object(serde_json::Map::new()) } else { arguments }
+    // No arguments are the same as none.
+    let arguments = Some(message["params"]["arguments"].take()).filter(|arguments| !arguments.is_null());
+    let arguments = arguments.unwrap_or_else(|| Value::Object(serde_json::Map::new()));
+    Ok(Some(McpCall { flow: flow.id, at: flow.started.micros(), names, arguments }))
 }
 
 /// Links calls and flows that have no other choice.
 fn link(thread: &mut ThreadView, calls: &[ModelCall], carried: &[McpCall], compare: fn(&Value, &Value) -> bool) {
     let items = thread.turns.iter().flat_map(|turn| &turn.items);
-    let linked: HashSet<String> = items.filter_map(|item| carrier(&item.what)).collect();
+    let carrier = |item: &ThreadItem| if let ItemKind::Tool { flow, .. } = &item.what { flow.clone() } else { None };
+    let linked: HashSet<String> = items.filter_map(carrier).collect();
     let open: Vec<&McpCall> = carried.iter().filter(|call| !linked.contains(&call.flow.to_string())).collect();
     let mut choices = Vec::new();
     let mut uses = vec![0_u32; open.len()];
@@ -169,13 +167,6 @@ fn link(thread: &mut ThreadView, calls: &[ModelCall], carried: &[McpCall], compa
         if let ItemKind::Tool { flow, .. } = &mut thread.turns[call.turn].items[call.item].what {
             *flow = Some(open[only].flow.to_string());
         }
-    }
-}
-
-fn carrier(item: &ItemKind) -> Option<String> {
-    match item {
-        ItemKind::Tool { flow, .. } => flow.clone(),
-        _ => None,
     }
 }
 

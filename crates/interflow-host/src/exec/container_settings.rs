@@ -4,11 +4,9 @@ use std::fs;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
-use interflow_files::{FileAccess, write_atomic};
-
 use super::trust::CONTAINER_FOLDER;
 use crate::CliError;
-use crate::data_dir::DataDir;
+use crate::data_dir::{DataDir, write_private};
 
 /// The engines, which differ in how a container finds the host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -127,8 +125,7 @@ pub(super) struct PrivateFile(pub PathBuf);
 impl PrivateFile {
     pub fn write(home: &DataDir, extension: &str, bytes: &[u8]) -> Result<Self, String> {
         let path = home.join(format!("exec-{}.{extension}", std::process::id()));
-        write_atomic(&path, bytes, FileAccess::Private)
-            .map_err(|e| format!("{} cannot be written: {e}", path.display()))?;
+        write_private(&path, bytes)?;
         Ok(Self(path))
     }
 }

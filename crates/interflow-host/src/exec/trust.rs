@@ -9,7 +9,7 @@ use interflow_files::{FileAccess, write_atomic};
 use interflow_net::ca::CertificateAuthority;
 use p12_keystore::{Certificate, KeyStore, KeyStoreEntry};
 
-use crate::data_dir::DataDir;
+use crate::data_dir::{DataDir, write_private};
 
 /// Java's default truststore password. The store contains only public certificates.
 pub const PASSWORD: &str = "changeit";
@@ -129,7 +129,7 @@ fn write_file(path: &PathBuf, bytes: &[u8]) -> Result<(), String> {
     if fs::read(path).is_ok_and(|old| old == bytes) {
         return Ok(());
     }
-    write_atomic(path, bytes, FileAccess::Private).map_err(|e| format!("{} cannot be written: {e}", path.display()))
+    write_private(path, bytes)
 }
 
 /// Writes a file that every user of a container can read. On this machine, the data directory keeps others out.

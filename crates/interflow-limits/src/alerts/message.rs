@@ -3,7 +3,7 @@
 use interflow_types::Timestamp;
 use serde::Serialize;
 
-use super::{PendingCheck, budget_limit};
+use super::PendingCheck;
 use crate::counter_store::{BudgetPeriod, CounterLimit};
 
 /// What is posted. Documented in docs/guides/virtual-keys.md: members are added, never renamed.
@@ -53,13 +53,8 @@ impl BudgetAlert {
         };
         let is_money = matches!(budget.counter, CounterLimit::MoneyBudget { .. });
         let unit = if is_money { 1e6 } else { 1.0 };
-        let (used, limit) = (used / unit, budget_limit(&budget.counter) / unit);
-        let level = match &*budget.rule {
-            "key" => "key",
-            "team" => "team",
-            "organisation" => "organisation",
-            _ => "rule",
-        };
+        let (used, limit) = (used / unit, budget.counter.capacity() / unit);
+        let level = ["key", "team", "organisation"].into_iter().find(|level| *level == &*budget.rule).unwrap_or("rule");
         let amount = |n: f64| if is_money { format!("${n:.2}") } else { format!("{n} tokens") };
         let whose = match level {
             "rule" => format!("the limit {} for {}", budget.rule, budget.who),

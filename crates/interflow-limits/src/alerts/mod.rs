@@ -6,7 +6,7 @@ mod webhook;
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -72,13 +72,6 @@ pub struct AlertStats {
     pub dropped: u64,
 }
 
-#[derive(Debug, Default)]
-struct AlertCounts {
-    sent: AtomicU64,
-    failed: AtomicU64,
-    dropped: AtomicU64,
-}
-
 /// Looks at budgets after requests, and posts alerts.
 pub struct AlertSender {
     client: Arc<dyn HttpClient>,
@@ -88,7 +81,7 @@ pub struct AlertSender {
     /// Alerts that are known to be sent: they need not be looked up in the counter store again.
     sent: Mutex<HashSet<String>>,
     posting: AtomicUsize,
-    counts: AlertCounts,
+    counts: Mutex<AlertStats>,
 }
 
 #[derive(Clone, Debug)]
@@ -108,13 +101,12 @@ impl AlertSender {
             is_scheduled: AtomicBool::new(false),
             sent: Mutex::default(),
             posting: AtomicUsize::new(0),
-            counts: AlertCounts::default(),
+            counts: Mutex::default(),
         })
     }
 
     pub fn stats(&self) -> AlertStats {
-        let AlertCounts { sent, failed, dropped } = &self.counts;
-        AlertStats { sent: sent.load(Relaxed), failed: failed.load(Relaxed), dropped: dropped.load(Relaxed) }
+        *self.counts.lock()
     }
 
     /// Remembers the budgets of a request for the next look at them. `rejecting`: the one that rejected it.
@@ -132,17 +124,13 @@ impl AlertSender {
         let mut pending = self.pending.lock();
         for (i, budget) in budgets {
             let name = budget.name();
-            let is_rejecting = rejecting == Some(i);
             if pending.len() >= MAX_PENDING && !pending.contains_key(&name) {
-                self.counts.dropped.fetch_add(1, Relaxed);
+                self.counts.lock().dropped += 1;
                 continue;
             }
             let organisation = (&*budget.rule == "team").then(|| subject.organisation().cloned()).flatten();
-            let check = PendingCheck { budget: budget.clone(), is_rejecting, organisation };
-            let before = pending.insert(name.clone(), check).is_some_and(|before| before.is_rejecting);
-            if before && let Some(check) = pending.get_mut(&name) {
-                check.is_rejecting = true;
-            }
+            let is_rejecting = rejecting == Some(i) || pending.get(&name).is_some_and(|before| before.is_rejecting);
+            pending.insert(name, PendingCheck { budget: budget.clone(), is_rejecting, organisation });
         }
         if pending.is_empty() || self.is_scheduled.swap(true, Relaxed) {
             return;
@@ -176,7 +164,7 @@ impl AlertSender {
             // What requests in progress have reserved is mostly given back.
             let used = level.level - level.reserved;
             for &threshold in &settings.thresholds {
-                let is_reached = used * 100.0 >= f64::from(threshold) * budget_limit(&check.budget.counter)
+                let is_reached = used * 100.0 >= f64::from(threshold) * check.budget.counter.capacity()
                     || check.is_rejecting && threshold == 100;
                 if is_reached && self.is_first(&*store, &check.budget, threshold).await {
                     self.post_to_all(&settings, &check, threshold, used);
@@ -190,7 +178,7 @@ impl AlertSender {
         let Some(period) = budget.counter.period() else { return false };
         let (number, _) = period.period_at(Timestamp::now().micros() / 1_000_000);
         // A changed limit is another budget.
-        let limit = budget_limit(&budget.counter);
+        let limit = budget.counter.capacity();
         let who = format!("{}:{}:{limit}:{}", budget.rule, budget.counter.as_str(), budget.who);
         let once = CounterRequest {
             rule: format!("alert-{threshold}").into(),
@@ -225,29 +213,21 @@ impl AlertSender {
         for webhook in &settings.webhooks {
             if self.posting.fetch_add(1, Relaxed) >= MAX_POSTING {
                 self.posting.fetch_sub(1, Relaxed);
-                self.counts.dropped.fetch_add(1, Relaxed);
+                self.counts.lock().dropped += 1;
                 continue;
             }
             let (sender, webhook, body) = (Arc::clone(self), Arc::clone(webhook), body.clone());
             tokio::spawn(async move {
                 match webhook.post(&*sender.client, &body).await {
-                    Ok(()) => sender.counts.sent.fetch_add(1, Relaxed),
+                    Ok(()) => sender.counts.lock().sent += 1,
                     Err(e) => {
                         tracing::error!("limits: a budget alert was not delivered to {}: {e}", webhook.host());
-                        sender.counts.failed.fetch_add(1, Relaxed)
+                        sender.counts.lock().failed += 1;
                     }
                 };
                 sender.posting.fetch_sub(1, Relaxed);
             });
         }
-    }
-}
-
-/// The limit of a budget, in tokens or millionths of a dollar.
-const fn budget_limit(counter: &CounterLimit) -> f64 {
-    match counter {
-        CounterLimit::TokenBudget { max, .. } | CounterLimit::MoneyBudget { max, .. } => *max as f64,
-        _ => f64::INFINITY,
     }
 }
 

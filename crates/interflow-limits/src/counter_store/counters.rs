@@ -125,7 +125,7 @@ impl CounterTable {
         asks.iter()
             .map(|ask| {
                 let (level, reserved) = match self.current_state(ask, now) {
-                    CounterState::Bucket { held, .. } => ((capacity(ask) - *held).max(0.0), 0.0),
+                    CounterState::Bucket { held, .. } => ((ask.counter.capacity() - *held).max(0.0), 0.0),
                     CounterState::Slots(held) => (held.len() as f64, 0.0),
                     CounterState::Budget { sum, reserved, .. } => (*sum as f64, *reserved as f64),
                 };
@@ -206,14 +206,6 @@ fn new_state(ask: &CounterRequest, now: CounterTime) -> CounterState {
         CounterLimit::TokenBudget { period, .. } | CounterLimit::MoneyBudget { period, .. } => {
             CounterState::Budget { period: period.period_at(now.wall / 1_000_000).0, sum: 0, reserved: 0 }
         }
-    }
-}
-
-fn capacity(ask: &CounterRequest) -> f64 {
-    match ask.counter {
-        CounterLimit::Requests { burst, .. } | CounterLimit::Tokens { burst, .. } => burst,
-        CounterLimit::Slots { max } => f64::from(max),
-        CounterLimit::TokenBudget { max, .. } | CounterLimit::MoneyBudget { max, .. } => max as f64,
     }
 }
 

@@ -47,6 +47,15 @@ impl CounterLimit {
         }
     }
 
+    /// The most that can be taken from it at once.
+    pub(crate) fn capacity(&self) -> f64 {
+        match *self {
+            Self::Requests { burst, .. } | Self::Tokens { burst, .. } => burst,
+            Self::Slots { max } => f64::from(max),
+            Self::TokenBudget { max, .. } | Self::MoneyBudget { max, .. } => max as f64,
+        }
+    }
+
     /// The period of a budget; `None` for rates and slots.
     pub const fn period(&self) -> Option<BudgetPeriod> {
         match self {

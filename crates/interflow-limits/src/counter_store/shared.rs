@@ -3,7 +3,7 @@
 //! A request is settled where it was admitted, even if the shared store has returned in the meantime; otherwise one
 //! side would keep an estimate for ever, and the other would be corrected by an amount that it never took.
 
-use std::collections::HashMap;
+use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
@@ -19,17 +19,11 @@ pub struct SharedCounterStore {
     shared: Box<dyn CounterStore>,
     local: MemoryCounterStore,
     failure: SharedFailureMode,
-    /// Requests in flight that were not taken from the shared store, and where they settle instead.
-    elsewhere: Mutex<HashMap<String, FallbackState>>,
+    /// Requests in flight that were not taken from the shared store, and settle by the failure mode instead.
+    elsewhere: Mutex<HashSet<String>>,
     down: AtomicBool,
     errors: AtomicU64,
     fallbacks: AtomicU64,
-}
-
-#[derive(Clone, Copy)]
-enum FallbackState {
-    Local,
-    Uncounted,
 }
 
 /// Health of the shared store.
@@ -98,18 +92,16 @@ impl CounterStore for SharedCounterStore {
                 Ok(answer) => return Ok(answer),
                 Err(e) => e,
             };
-            let fallback = match self.failure {
-                SharedFailureMode::Closed => return Err(error),
-                SharedFailureMode::Open => FallbackState::Uncounted,
-                SharedFailureMode::Local => FallbackState::Local,
-            };
+            if self.failure == SharedFailureMode::Closed {
+                return Err(error);
+            }
             self.fallbacks.fetch_add(1, Relaxed);
-            if matches!(fallback, FallbackState::Local)
+            if self.failure == SharedFailureMode::Local
                 && let Err(refusal) = self.local.take(asks, lease).await?
             {
                 return Ok(Err(refusal));
             }
-            self.elsewhere.lock().insert(lease.to_owned(), fallback);
+            self.elsewhere.lock().insert(lease.to_owned());
             Ok(Ok(()))
         })
     }
@@ -122,11 +114,11 @@ impl CounterStore for SharedCounterStore {
         age: Duration,
     ) -> BoxFuture<'a, Result<(), CounterStoreError>> {
         Box::pin(async move {
-            let elsewhere = self.elsewhere.lock().remove(lease);
-            match elsewhere {
-                None => self.record_result(self.shared.commit(asks, lease, used, age).await),
-                Some(FallbackState::Local) => self.local.commit(asks, lease, used, age).await,
-                Some(FallbackState::Uncounted) => Ok(()),
+            let is_elsewhere = self.elsewhere.lock().remove(lease);
+            match self.failure {
+                _ if !is_elsewhere => self.record_result(self.shared.commit(asks, lease, used, age).await),
+                SharedFailureMode::Local => self.local.commit(asks, lease, used, age).await,
+                SharedFailureMode::Open | SharedFailureMode::Closed => Ok(()),
             }
         })
     }

@@ -4,6 +4,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+use interflow_types::labelled_enum;
 use interflow_types::schema::JsonSchema;
 use jiff::Timestamp;
 use serde::Serialize;
@@ -13,23 +14,15 @@ use super::{KeyState, serialize_timestamp};
 use crate::rules::Quota;
 use crate::tags::TagSet;
 
-/// A level above a key.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum GroupLevel {
-    /// Keys belong to a team.
-    Team,
-    /// Teams belong to an organisation.
-    Organisation,
-}
-
-impl GroupLevel {
-    /// The name in the keys file, in limits and in messages.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Team => "team",
-            Self::Organisation => "organisation",
-        }
+labelled_enum! {
+    /// A level above a key, by its name in the keys file, in limits and in messages.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, JsonSchema)]
+    #[serde(rename_all = "lowercase")]
+    pub enum GroupLevel {
+        /// Keys belong to a team.
+        Team "team",
+        /// Teams belong to an organisation.
+        Organisation "organisation",
     }
 }
 

@@ -3,9 +3,11 @@
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use toml_edit::{Array, ArrayOfTables, DocumentMut, Item, Table, value};
+use toml_edit::{Array, Item, Table, value};
 
-use super::key_file::{KeyFileError, edit_table, parse_keys, set_disabled, set_expiry, set_tags, set_text};
+use super::key_file::{
+    KeyFileError, append_table, edit_table, parse_document, parse_keys, set_disabled, set_expiry, set_tags, set_text,
+};
 use super::{GroupLevel, KeyGroup};
 use crate::rules::Quota;
 use crate::tags::TagSet;
@@ -32,19 +34,10 @@ pub(super) fn add_group(
     id: &str,
     settings: GroupChange,
 ) -> Result<(), KeyFileError> {
-    let mut document: DocumentMut = text.parse().map_err(|e: toml_edit::TomlError| KeyFileError(e.to_string()))?;
-    let list = document.entry(level.as_str()).or_insert_with(|| Item::ArrayOfTables(ArrayOfTables::new()));
-    let list =
-        list.as_array_of_tables_mut().ok_or_else(|| KeyFileError(format!("`{level}` is not a list of [[{level}]]")))?;
     let mut table = Table::new();
     table["id"] = value(id);
     apply(&mut table, settings);
-    list.push(table);
-    let changed = document.to_string();
-    // What was written must parse again; otherwise the gateway would refuse the whole file at its next start.
-    parse_keys(&changed)?;
-    *text = changed;
-    Ok(())
+    append_table(text, level.as_str(), table)
 }
 
 pub(super) fn change_group(
@@ -53,11 +46,10 @@ pub(super) fn change_group(
     id: &str,
     change: GroupChange,
 ) -> Result<bool, KeyFileError> {
-    let done = edit_table(text, level.as_str(), id, |table| {
+    edit_table(text, level.as_str(), id, |table| {
         apply(table, change);
         Ok(())
-    })?;
-    Ok(done.is_some())
+    })
 }
 
 fn apply(table: &mut Table, change: GroupChange) {
@@ -108,7 +100,7 @@ pub(super) fn remove_group(text: &mut String, level: GroupLevel, id: &str) -> Re
             "the team `{team}` belongs to the {level} `{id}`: move it first with `interflow keys team change {team} --organisation …`"
         )));
     }
-    let mut document: DocumentMut = text.parse().map_err(|e: toml_edit::TomlError| KeyFileError(e.to_string()))?;
+    let mut document = parse_document(text)?;
     let Some(list) = document.get_mut(level.as_str()).and_then(Item::as_array_of_tables_mut) else { return Ok(false) };
     let before = list.len();
     list.retain(|table| table.get("id").and_then(Item::as_str) != Some(id));

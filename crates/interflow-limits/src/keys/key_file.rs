@@ -258,14 +258,7 @@ pub fn parse_timestamp(text: &str) -> Result<Timestamp, String> {
 pub fn add_key(text: &mut String, new: NewVirtualKey, now: Timestamp) -> Result<PlaintextKey, KeyFileError> {
     let secret = PlaintextKey::generate();
     let digest = KeyDigest::from_key(secret.reveal());
-    let mut document: DocumentMut = text.parse().map_err(|e: toml_edit::TomlError| KeyFileError(e.to_string()))?;
-    let keys = document.entry("key").or_insert_with(|| Item::ArrayOfTables(ArrayOfTables::new()));
-    let keys = keys.as_array_of_tables_mut().ok_or_else(|| KeyFileError("`key` is not a list of [[key]]".into()))?;
-    keys.push(key_table(new, &digest, now));
-    let changed = document.to_string();
-    // What was written must parse again; otherwise the gateway would refuse the whole file at its next start.
-    parse_keys(&changed)?;
-    *text = changed;
+    append_table(text, "key", key_table(new, &digest, now))?;
     Ok(secret)
 }
 
@@ -276,14 +269,10 @@ fn key_table(new: NewVirtualKey, digest: &KeyDigest, now: Timestamp) -> Table {
     t["id"] = value(if new.id.is_empty() { made_up() } else { new.id });
     t["hash"] = value(digest.to_string());
     for (name, text) in [("owner", new.owner), ("team", new.team), ("note", new.note), ("policy", new.policy)] {
-        if let Some(text) = text {
-            t[name] = value(text);
-        }
+        set_text(&mut t, name, text);
     }
     t["created"] = value(to_the_second(now));
-    if let Some(end) = new.expires {
-        t["expires"] = value(to_the_second(end));
-    }
+    set_expiry(&mut t, new.expires);
     let KeyScope { providers, models, paths, mcp } = new.scope;
     for (name, list) in [("providers", providers), ("models", models), ("paths", paths), ("mcp", mcp)] {
         if !list.is_empty() {
@@ -330,13 +319,12 @@ pub(super) fn set_disabled(table: &mut Table, disabled: bool) {
 /// # Errors
 /// The file does not parse.
 pub fn revoke_key(text: &mut String, id: &str, now: Timestamp) -> Result<bool, KeyFileError> {
-    edit_key(text, id, |key| {
+    edit_table(text, "key", id, |key| {
         if !key.contains_key("revoked") {
             key["revoked"] = value(to_the_second(now));
         }
         Ok(())
     })
-    .map(|done| done.is_some())
 }
 
 /// What may be changed of a key after it was made.
@@ -357,7 +345,7 @@ pub struct KeyChange {
 /// # Errors
 /// The file does not parse, or the key was revoked, which is final.
 pub fn change_key(text: &mut String, id: &str, change: KeyChange) -> Result<bool, KeyFileError> {
-    edit_key(text, id, |key| {
+    edit_table(text, "key", id, |key| {
         refuse_revoked(key, id)?;
         if let Some(disabled) = change.disabled {
             set_disabled(key, disabled);
@@ -373,7 +361,6 @@ pub fn change_key(text: &mut String, id: &str, change: KeyChange) -> Result<bool
         }
         Ok(())
     })
-    .map(|done| done.is_some())
 }
 
 /// Replaces the secret of a key, whose id, limits and counters stay. The old one is valid until `overlap_until`, and
@@ -389,7 +376,7 @@ pub fn rotate_key(
 ) -> Result<Option<PlaintextKey>, KeyFileError> {
     let secret = PlaintextKey::generate();
     let digest = KeyDigest::from_key(secret.reveal());
-    let done = edit_key(text, id, |key| {
+    let done = edit_table(text, "key", id, |key| {
         refuse_revoked(key, id)?;
         let old = key.get("hash").and_then(Item::as_str).map(str::to_owned);
         set_text(key, "previous_hash", old.filter(|_| overlap_until.is_some()));
@@ -397,7 +384,7 @@ pub fn rotate_key(
         key["hash"] = value(digest.to_string());
         Ok(())
     })?;
-    Ok(done.map(|()| secret))
+    Ok(done.then_some(secret))
 }
 
 fn refuse_revoked(key: &Table, id: &str) -> Result<(), KeyFileError> {
@@ -412,31 +399,39 @@ pub(super) fn to_the_second(at: Timestamp) -> String {
     Timestamp::from_second(at.as_second()).unwrap_or(at).to_string()
 }
 
-/// Edits the table of a key; `None` if there is none with this id.
-fn edit_key(
-    text: &mut String,
-    id: &str,
-    edit: impl FnOnce(&mut Table) -> Result<(), KeyFileError>,
-) -> Result<Option<()>, KeyFileError> {
-    edit_table(text, "key", id, edit)
+pub(super) fn parse_document(text: &str) -> Result<DocumentMut, KeyFileError> {
+    text.parse().map_err(|e: toml_edit::TomlError| KeyFileError(e.to_string()))
 }
 
-/// Edits a table of a list by its `id`; `None` if there is none with it.
+/// Appends a table to a list. The text is left as it was if anything fails.
+pub(super) fn append_table(text: &mut String, list: &str, table: Table) -> Result<(), KeyFileError> {
+    let mut document = parse_document(text)?;
+    let tables = document.entry(list).or_insert_with(|| Item::ArrayOfTables(ArrayOfTables::new()));
+    let tables = tables.as_array_of_tables_mut();
+    tables.ok_or_else(|| KeyFileError(format!("`{list}` is not a list of [[{list}]]")))?.push(table);
+    let changed = document.to_string();
+    // What was written must parse again; otherwise the gateway would refuse the whole file at its next start.
+    parse_keys(&changed)?;
+    *text = changed;
+    Ok(())
+}
+
+/// Edits a table of a list by its `id`. Returns whether there is one with it.
 pub(super) fn edit_table(
     text: &mut String,
     list: &str,
     id: &str,
     edit: impl FnOnce(&mut Table) -> Result<(), KeyFileError>,
-) -> Result<Option<()>, KeyFileError> {
+) -> Result<bool, KeyFileError> {
     parse_keys(text)?;
-    let mut document: DocumentMut = text.parse().map_err(|e: toml_edit::TomlError| KeyFileError(e.to_string()))?;
+    let mut document = parse_document(text)?;
     let tables = document.get_mut(list).and_then(Item::as_array_of_tables_mut);
     let Some(table) = tables.and_then(|t| t.iter_mut().find(|t| t.get("id").and_then(Item::as_str) == Some(id))) else {
-        return Ok(None);
+        return Ok(false);
     };
     edit(table)?;
     *text = document.to_string();
-    Ok(Some(()))
+    Ok(true)
 }
 
 #[cfg(test)]

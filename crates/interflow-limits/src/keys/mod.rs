@@ -12,6 +12,7 @@ mod store;
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use interflow_types::labelled_enum;
 use interflow_types::schema::JsonSchema;
 use jiff::Timestamp;
 use serde::Serialize;
@@ -86,23 +87,14 @@ pub fn hash_key(key: &str) -> String {
     KeyDigest::from_key(key).to_string()
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum KeyState {
-    Active,
-    Disabled,
-    Expired,
-    Revoked,
-}
-
-impl KeyState {
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Active => "active",
-            Self::Disabled => "disabled",
-            Self::Expired => "expired",
-            Self::Revoked => "revoked",
-        }
+labelled_enum! {
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+    #[serde(rename_all = "lowercase")]
+    pub enum KeyState {
+        Active "active",
+        Disabled "disabled",
+        Expired "expired",
+        Revoked "revoked",
     }
 }
 

@@ -28,7 +28,7 @@ impl KeyStore {
     /// The file is unreadable or invalid; names the line.
     pub fn open(path: impl Into<PathBuf>) -> Result<Self, KeyFileError> {
         let path = path.into();
-        let ring = ArcSwap::from_pointee(read_ring(&path)?);
+        let ring = ArcSwap::from_pointee(Self::read(&path)?);
         Ok(Self { path: ArcSwap::from_pointee(path), ring })
     }
 
@@ -51,7 +51,7 @@ impl KeyStore {
     /// # Errors
     /// As [`open`](Self::open).
     pub fn read(path: &Path) -> Result<VirtualKeyRing, KeyFileError> {
-        read_ring(path)
+        VirtualKeyRing::parse(&read_text(path)?).map_err(|e| with_path(path, &e))
     }
 
     /// Generates a key, writes the file, and returns the key in plain text; it cannot be recovered later.
@@ -170,10 +170,6 @@ fn read_text(path: &Path) -> Result<String, KeyFileError> {
         Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(String::new()),
         Err(e) => Err(KeyFileError(format!("{} cannot be read: {e}", path.display()))),
     }
-}
-
-fn read_ring(path: &Path) -> Result<VirtualKeyRing, KeyFileError> {
-    VirtualKeyRing::parse(&read_text(path)?).map_err(|e| with_path(path, &e))
 }
 
 #[cfg(test)]

@@ -47,25 +47,17 @@ impl SpendLedger {
         });
         let rows = rows.into_iter().map(|(account, sums)| (account, Row { sums, is_sent: false })).collect();
         let days = BTreeMap::from([(today, Day { rows, is_changed: false })]);
-        Arc::new(Self {
-            folder,
-            days: Mutex::new(days),
-            keep: Mutex::new(keep),
-            writing: Mutex::default(),
-            shared: None,
-        })
+        Self::new(folder, days, keep, None)
     }
 
     /// Begins a ledger whose sums go to a database that replicas share. What was in this folder before goes there too.
     pub fn open_shared(folder: &Path, keep: Duration, database: Arc<dyn SpendDatabase>) -> Arc<Self> {
         let shared = SharedSums::new(folder, database);
-        Arc::new(Self {
-            folder: shared.folder().to_owned(),
-            days: Mutex::default(),
-            keep: Mutex::new(keep),
-            writing: Mutex::default(),
-            shared: Some(shared),
-        })
+        Self::new(shared.folder().to_owned(), BTreeMap::new(), keep, Some(shared))
+    }
+
+    fn new(folder: PathBuf, days: BTreeMap<Date, Day>, keep: Duration, shared: Option<SharedSums>) -> Arc<Self> {
+        Arc::new(Self { folder, days: Mutex::new(days), keep: Mutex::new(keep), writing: Mutex::default(), shared })
     }
 
     /// Sends new sums to the database from now on, on a thread of its own, until the ledger is dropped. Without a

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use std::task::{Context, Waker};
 use std::time::Instant;
 
@@ -23,7 +24,7 @@ use super::upstream_error::{MAX_ERROR_TIME, error_code, read_error};
 use super::upstream_request::{
     OriginalRequest, model_in_body, rename_model_in_path, rewrite_model, sign, unsigned_error, upstream_model,
 };
-use super::{LlmGateway, LlmUpstream, UpstreamTable, aws_signature, reasoning, resolve_alias, token_count};
+use super::{LlmGateway, LlmUpstream, UpstreamTable, aws_signature, reasoning, token_count};
 use crate::credentials::remove_credentials;
 use crate::exchange::LlmExchange;
 use interflow_limits::ServedModel;
@@ -284,10 +285,10 @@ impl RoutedRequest {
             return renamed(model);
         }
         let model = self.call.model.as_deref();
-        let first = model.and_then(|model| resolve_alias(table, &self.upstream, model));
+        let first = model.and_then(|model| table.resolve_model(&self.upstream, model));
         match (model, first) {
-            (Some(model), Some(first)) if resolve_alias(table, upstream, model).is_none() => {
-                renamed(resolve_alias(table, upstream, first).unwrap_or(first))
+            (Some(model), Some(first)) if table.resolve_model(upstream, model).is_none() => {
+                renamed(table.resolve_model(upstream, first).unwrap_or(first))
             }
             _ => self.call.clone(),
         }
@@ -458,7 +459,7 @@ pub(super) async fn send(
         };
     }
     if result.as_ref().is_err_and(|e| e.kind() == ErrorKind::UpstreamTimeout) {
-        deployment.stats.count_timeout();
+        deployment.stats.timeouts.fetch_add(1, Relaxed);
     }
     if let Err(e) = &result {
         tracing::info!("the upstream {name} failed: {e}");
@@ -492,7 +493,7 @@ impl PendingResult<'_> {
         });
         let mut is_cooling = health.record_result(good, now);
         if !good {
-            stats.count_error();
+            stats.errors.fetch_add(1, Relaxed);
         }
         // A provider that says when to return is left alone until then, without waiting for further failures.
         let wait = result.as_ref().ok().filter(|_| !good && route.is_configured);
@@ -500,7 +501,7 @@ impl PendingResult<'_> {
             is_cooling |= health.leave_alone(wait.min(route.max_retry_after), now);
         }
         if is_cooling {
-            stats.count_cooldown();
+            stats.cooldowns.fetch_add(1, Relaxed);
         }
     }
 }

@@ -313,8 +313,3 @@ fn is_canonical(path: &str) -> bool {
     }
     good && !path.contains('\\')
 }
-
-/// The mapped name of a model, if there is one; `None` leaves the client's.
-pub(crate) fn resolve_alias<'t>(table: &'t UpstreamTable, upstream: &'t LlmUpstream, model: &str) -> Option<&'t str> {
-    table.resolve_model(upstream, model)
-}

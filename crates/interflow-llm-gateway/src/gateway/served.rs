@@ -4,8 +4,8 @@
 use interflow_limits::ServedModel;
 use interflow_types::{Attempt, AttemptState, Attempts, ErrorKind, Flow};
 
-use super::routing::{Deployment, Route};
-use super::{LlmGateway, LlmUpstream, UpstreamTable, resolve_alias};
+use super::routing::Deployment;
+use super::{LlmGateway, LlmUpstream, UpstreamTable};
 
 /// How far a request came that the gateway sends itself.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -87,8 +87,8 @@ pub(super) fn served_model(
     let upstream = &deployment.upstream;
     let name = deployment.model.as_deref().or_else(|| {
         let model = model?;
-        let first = resolve_alias(table, addressed, model).unwrap_or(model);
-        Some(resolve_alias(table, upstream, model).or_else(|| resolve_alias(table, upstream, first)).unwrap_or(first))
+        let first = table.resolve_model(addressed, model).unwrap_or(model);
+        Some(table.resolve_model(upstream, model).or_else(|| table.resolve_model(upstream, first)).unwrap_or(first))
     })?;
     Some(ServedModel { provider: upstream.name.as_str().into(), model: name.into() })
 }
@@ -98,14 +98,9 @@ impl LlmGateway {
     pub fn deployments_of(&self, upstream: &str, route: Option<&str>, model: &str) -> Vec<ServedModel> {
         let table = self.table();
         let Some(addressed) = table.get(upstream) else { return Vec::new() };
-        let served = |route: &Route| {
-            let deployments = route.deployments.iter();
-            deployments.filter_map(|d| served_model(&table, addressed, d, Some(model))).collect()
-        };
         let by_model = route.and_then(|name| table.routes.get(name));
-        match by_model.or_else(|| table.routes.of_upstream(upstream)) {
-            Some(route) => served(route),
-            None => Vec::new(),
-        }
+        let route = by_model.or_else(|| table.routes.of_upstream(upstream));
+        let deployments = route.into_iter().flat_map(|route| &route.deployments);
+        deployments.filter_map(|d| served_model(&table, addressed, d, Some(model))).collect()
     }
 }

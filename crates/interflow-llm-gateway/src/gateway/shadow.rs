@@ -37,16 +37,13 @@ async fn run(mut request: RoutedRequest, tags: Vec<ByteStr>) {
     let route = Arc::clone(&request.route);
     let Some(shadow) = &route.shadow else { return };
     let deployment = &shadow.deployment;
-    let attempt = match request.prepare(deployment, Instant::now() + route.timeout).await {
+    let prepared = request.prepare(deployment, Instant::now() + route.timeout).await;
+    let attempt = match prepared.map(|prepared| prepared.map_err(|refusal| refusal.message)) {
         Ok(Ok(attempt)) => attempt,
-        Ok(Err(refusal)) => {
+        failed => {
             deployment.health.abandon_request();
-            tracing::debug!("no copy for the shadow {}: {}", deployment.name, refusal.message);
-            return;
-        }
-        Err(e) => {
-            deployment.health.abandon_request();
-            tracing::debug!("no copy for the shadow {}: {e}", deployment.name);
+            let why = failed.map_or_else(|e| e.to_string(), |refused| refused.err().unwrap_or_default());
+            tracing::debug!("no copy for the shadow {}: {why}", deployment.name);
             return;
         }
     };

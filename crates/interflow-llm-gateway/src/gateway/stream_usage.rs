@@ -13,7 +13,7 @@ use serde_json::Value;
 
 use crate::exchange::off_worker;
 use crate::exchange::response::abort::StreamAbort;
-use crate::exchange::response::stream::{self, AbortCause, EventStep, StreamEnd};
+use crate::exchange::response::stream::{self, AbortCause, EventStep, StreamEnd, StreamRest};
 
 /// Whether a flow's usage is paid for: it has a key, or limits are configured.
 #[derive(Debug, Default)]
@@ -148,11 +148,7 @@ impl EventStep for UsageFilter {
         Ok(())
     }
 
-    fn finish(
-        &mut self,
-        rest: Option<ParsedEvent>,
-        _out: &mut Vec<ParsedEvent>,
-    ) -> Result<Option<ParsedEvent>, StreamAbort> {
+    fn finish(&mut self, rest: Option<ParsedEvent>, _out: &mut Vec<ParsedEvent>) -> StreamRest {
         Ok(rest.filter(|event| !only_reports_usage(&event.event().data)))
     }
 

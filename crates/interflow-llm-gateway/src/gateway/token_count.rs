@@ -16,35 +16,28 @@ const COUNT_HEADER: &[u8] = b"X-Interflow-Token-Count";
 
 /// The body of a request that counts, made of that of the chat request.
 pub(super) fn request(target: &Target<'_>, mut chat: Value) -> Value {
-    let members = chat.as_object_mut();
+    let retain = |mut chat: Value, keeps: fn(&str) -> bool| {
+        if let Some(members) = chat.as_object_mut() {
+            members.retain(|name, _| keeps(name));
+        }
+        chat
+    };
     match (target.format, target.provider) {
+        // What the model may answer does not count.
         (WireFormat::Bedrock, _) => {
-            // What the model may answer does not count.
-            if let Some(members) = members {
-                members.retain(|name, _| !NOT_COUNTED_BY_BEDROCK.contains(&name.as_str()));
-            }
+            let chat = retain(chat, |name| !NOT_COUNTED_BY_BEDROCK.contains(&name));
             json!({ "input": { "converse": chat } })
         }
         // What Gemini's own API takes beside messages is a whole request.
         (WireFormat::Gemini, Provider::Gemini) => {
             let name = format!("models/{}", target.model.trim_start_matches("models/"));
-            if let Some(members) = members {
+            if let Some(members) = chat.as_object_mut() {
                 members.insert("model".to_owned(), name.into());
             }
             json!({ "generateContentRequest": chat })
         }
-        (WireFormat::Gemini, _) => {
-            if let Some(members) = members {
-                members.retain(|name, _| !NOT_COUNTED_BY_VERTEX.contains(&name.as_str()));
-            }
-            chat
-        }
-        (WireFormat::OpenAiResponses, _) => {
-            if let Some(members) = members {
-                members.retain(|name, _| COUNTED_BY_OPENAI.contains(&name.as_str()));
-            }
-            chat
-        }
+        (WireFormat::Gemini, _) => retain(chat, |name| !NOT_COUNTED_BY_VERTEX.contains(&name)),
+        (WireFormat::OpenAiResponses, _) => retain(chat, |name| COUNTED_BY_OPENAI.contains(&name)),
         _ => chat,
     }
 }

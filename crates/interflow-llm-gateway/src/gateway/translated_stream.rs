@@ -12,7 +12,7 @@ use interflow_llm::usage::OutputCounter;
 use interflow_llm::{CountedOutput, LlmCall, ResponseProgress, ResponseSummary};
 
 use crate::exchange::response::abort::StreamAbort;
-use crate::exchange::response::stream::{AbortCause, EventStep, StreamEnd};
+use crate::exchange::response::stream::{AbortCause, EventStep, StreamEnd, StreamRest};
 
 /// Reads the events of the upstream, and writes those of the client.
 pub(super) struct TranslationStep {
@@ -99,11 +99,7 @@ impl EventStep for TranslationStep {
         Ok(())
     }
 
-    fn finish(
-        &mut self,
-        rest: Option<ParsedEvent>,
-        out: &mut Vec<ParsedEvent>,
-    ) -> Result<Option<ParsedEvent>, StreamAbort> {
+    fn finish(&mut self, rest: Option<ParsedEvent>, out: &mut Vec<ParsedEvent>) -> StreamRest {
         let events = self.reader.finish(rest.as_ref().map(ParsedEvent::event));
         self.write(events, out);
         Ok(None)

@@ -36,6 +36,9 @@ const ANTHROPIC_VERSION: &str = "2023-06-01";
 /// The version of Anthropic's API on Vertex AI.
 const VERTEX_VERSION: &str = "vertex-2023-10-16";
 
+/// The inner error is for the client, unless another upstream serves it.
+type Translated<T> = std::result::Result<T, LlmRefusal>;
+
 /// The translation of one client request, for as many upstreams as are tried.
 pub(super) struct Translation {
     /// What the client asks for; `None` if its requests cannot be translated.
@@ -49,7 +52,7 @@ pub(super) struct Translation {
     created: Timestamp,
     max_body: usize,
     /// Parsed for the first upstream that needs it.
-    parsed: Option<std::result::Result<Arc<ChatRequest>, LlmRefusal>>,
+    parsed: Option<Translated<Arc<ChatRequest>>>,
     shared: LlmExchange,
     losses: Losses,
     /// The first upstream's provider.
@@ -95,11 +98,7 @@ impl Translation {
     ///
     /// # Errors
     /// The upstream has another API, and the request cannot be translated.
-    pub fn needed_for(
-        &self,
-        upstream: &LlmUpstream,
-        model: Option<&str>,
-    ) -> std::result::Result<Option<WireFormat>, LlmRefusal> {
+    pub fn needed_for(&self, upstream: &LlmUpstream, model: Option<&str>) -> Translated<Option<WireFormat>> {
         match (self.client, upstream.format_for(model.unwrap_or_default())) {
             (Some(client), _) if upstream.takes_from(client) => Ok(None),
             (Some(_), Some(format)) => match upstream.missing_for_translation() {
@@ -164,7 +163,7 @@ impl Translation {
         upstream: &LlmUpstream,
         format: WireFormat,
         original: &OriginalRequest<'_>,
-    ) -> Result<std::result::Result<Request, LlmRefusal>> {
+    ) -> Result<Translated<Request>> {
         let chat = match self.chat(original).await? {
             Ok(chat) => chat,
             Err(refusal) => return Ok(Err(refusal)),
@@ -232,14 +231,10 @@ impl Translation {
         let mut head = RequestHead { url, headers, ..original.head.clone() };
         upstream.authorize(&mut head, original.token);
         // The client's own key, only for the host that it addressed.
-        if !original.foreign
-            && !upstream.has_key()
-            && let Some(key) = client_keys(original.head).next()
-        {
-            // One of the query may hold any character.
-            if set_provider_key(&mut head, provider, &key).is_err() {
-                return Ok(Err(bad_request("bad_credentials", "the API key has a control character")));
-            }
+        let key = client_keys(original.head).next().filter(|_| !original.foreign && !upstream.has_key());
+        // One of the query may hold any character.
+        if key.is_some_and(|key| set_provider_key(&mut head, provider, &key).is_err()) {
+            return Ok(Err(bad_request("bad_credentials", "the API key has a control character")));
         }
         if upstream.signs()
             && let Err(refusal) = sign(upstream, original.token, &mut head, &body)
@@ -250,10 +245,7 @@ impl Translation {
     }
 
     /// The client's request in the message model, parsed once.
-    async fn chat(
-        &mut self,
-        original: &OriginalRequest<'_>,
-    ) -> Result<std::result::Result<Arc<ChatRequest>, LlmRefusal>> {
+    async fn chat(&mut self, original: &OriginalRequest<'_>) -> Result<Translated<Arc<ChatRequest>>> {
         if let Some(parsed) = &self.parsed {
             return Ok(parsed.clone());
         }
@@ -294,7 +286,6 @@ impl Translation {
         mut losses: Losses,
         deadline: Instant,
     ) -> Result<Response> {
-        let client = self.client.map_or(WireFormat::OpenAiChat, |client| client.format);
         // An error may be the cloud's, in a format of its own.
         if self.is_own(format) && response.head.status.is_success() {
             return Ok(response);
@@ -303,20 +294,21 @@ impl Translation {
         let mut translated = if self.counts_tokens && token_count::has_no_endpoint(head.status) {
             let raw = read_error(&head.headers, body, deadline).await;
             let error = TranslatedError::parse(head.status.as_u16(), None, &raw);
-            token_count::estimate_unless_model(&self.exchange, &raw)
-                .unwrap_or_else(|| self.error_response(client, &error))
+            token_count::estimate_unless_model(&self.exchange, &raw).unwrap_or_else(|| self.error_response(&error))
         } else if self.counts_tokens && head.status.is_success() {
             let raw = read(&head.headers, body, MAX_ERROR_BYTES).await?;
             match token_count::parse(&raw) {
-                Some(tokens) => token_count::response(client.provider(), tokens, "exact"),
-                None => self.unreadable(client),
+                Some(tokens) => token_count::response(self.client_format().provider(), tokens, "exact"),
+                None => self.unreadable(),
             }
         } else if !head.status.is_success() {
-            self.error(client, &head.headers, head.status, body, deadline).await
+            let raw = read_error(&head.headers, body, deadline).await;
+            let kind = head.headers.get_str("x-amzn-errortype");
+            self.error_response(&TranslatedError::parse(head.status.as_u16(), kind, &raw))
         } else if self.exchange.stream {
-            self.stream(client, format, &head.headers, body, &mut losses).await?
+            self.stream(format, &head.headers, body, &mut losses).await?
         } else {
-            self.whole(client, format, &head.headers, body, &mut losses).await?
+            self.whole(format, &head.headers, body, &mut losses).await?
         };
         let headers = &mut translated.head.headers;
         for (name, value) in head.headers.iter().filter(|(name, _)| is_passed_on(name)) {
@@ -327,38 +319,23 @@ impl Translation {
         Ok(translated)
     }
 
-    async fn error(
-        &self,
-        client: WireFormat,
-        headers: &Headers,
-        status: StatusCode,
-        body: Body,
-        deadline: Instant,
-    ) -> Response {
-        let raw = read_error(headers, body, deadline).await;
-        let error = TranslatedError::parse(status.as_u16(), headers.get_str("x-amzn-errortype"), &raw);
-        self.error_response(client, &error)
+    fn client_format(&self) -> WireFormat {
+        self.client.map_or(WireFormat::OpenAiChat, |client| client.format)
     }
 
-    fn unreadable(&self, client: WireFormat) -> Response {
+    fn unreadable(&self) -> Response {
         let message = "the upstream's response is not one of its API".to_owned();
         let kind = "response_unreadable".to_owned();
-        self.error_response(client, &TranslatedError { status: 502, kind, message })
+        self.error_response(&TranslatedError { status: 502, kind, message })
     }
 
-    fn error_response(&self, client: WireFormat, error: &TranslatedError) -> Response {
+    fn error_response(&self, error: &TranslatedError) -> Response {
+        let client = self.client_format();
         let status = StatusCode::from_u16(error.status_for(client)).unwrap_or(StatusCode::BAD_GATEWAY);
         Response::full(status, "application/json", error.body(client, &self.request_id).to_string())
     }
 
-    async fn whole(
-        &self,
-        client: WireFormat,
-        format: WireFormat,
-        headers: &Headers,
-        body: Body,
-        losses: &mut Losses,
-    ) -> Result<Response> {
+    async fn whole(&self, format: WireFormat, headers: &Headers, body: Body, losses: &mut Losses) -> Result<Response> {
         let raw = read(headers, body, self.max_body).await?;
         let held = PROCESS_BUDGET.reserve(raw.len() as u64 * 2)?;
         let parsed = off_worker(raw.len(), move || {
@@ -366,7 +343,7 @@ impl Translation {
             let text = String::from_utf8_lossy(raw.strip_prefix(b"\xef\xbb\xbf").unwrap_or(&raw));
             (parse_reply(format, text.as_bytes()), lost_in_reply(text.as_bytes()), held)
         });
-        let Some((reply, lost, held)) = parsed.await else { return Ok(self.unreadable(client)) };
+        let Some((reply, lost, held)) = parsed.await else { return Ok(self.unreadable()) };
         losses.merge(&lost);
         self.exchange.merge_summary(&ResponseSummary {
             usage: reply.usage,
@@ -379,11 +356,12 @@ impl Translation {
             _ => None,
         });
         if let Some((kind, message)) = failed {
-            return Ok(self.error_response(client, &TranslatedError { status: 502, kind, message }));
+            return Ok(self.error_response(&TranslatedError { status: 502, kind, message }));
         }
         if !reply.complete {
-            return Ok(self.unreadable(client));
+            return Ok(self.unreadable());
         }
+        let client = self.client_format();
         let (media_type, body) = if self.exchange.stream {
             let (mut writer, mut out) = (ReplyWriter::new(client, self.reply_head(format)), Vec::new());
             reply_events(&reply).into_iter().for_each(|event| writer.write(event, &mut out));
@@ -394,22 +372,15 @@ impl Translation {
         Ok(Response::full(StatusCode::OK, media_type, held.attach_to(body)))
     }
 
-    async fn stream(
-        &self,
-        client: WireFormat,
-        format: WireFormat,
-        headers: &Headers,
-        body: Body,
-        losses: &mut Losses,
-    ) -> Result<Response> {
+    async fn stream(&self, format: WireFormat, headers: &Headers, body: Body, losses: &mut Losses) -> Result<Response> {
         let has_lines = format == WireFormat::Ollama;
         let form = ResponseForm { is_stream: true, has_lines, is_reply: true, ..ResponseForm::default() };
         let (body, framing, _) = stream::sniff(body, headers, form.framing(headers)).await;
         if framing == StreamFraming::Whole {
             // Some servers give a whole reply although a stream was asked for.
-            return self.whole(client, format, headers, body, losses).await;
+            return self.whole(format, headers, body, losses).await;
         }
-        let writer = ReplyWriter::new(client, self.reply_head(format));
+        let writer = ReplyWriter::new(self.client_format(), self.reply_head(format));
         let sent = writer.framing();
         let step = TranslationStep::new(EventTranslator::new(format), writer, self.exchange.clone());
         let body = stream::rewrite(body, &mut headers.clone(), framing, u64::MAX, step, sent)
@@ -435,7 +406,7 @@ impl Translation {
     }
 }
 
-fn parse(client: Option<ClientRequest>, body: &[u8]) -> std::result::Result<ChatRequest, LlmRefusal> {
+fn parse(client: Option<ClientRequest>, body: &[u8]) -> Translated<ChatRequest> {
     let Some(client) = client else { return Err(untranslatable("requests of this API are not translated")) };
     let mut body = serde_json::from_slice(body).map_err(|e| unreadable(&e.to_string()))?;
     if client.counts_tokens {

@@ -10,7 +10,7 @@ use interflow_types::{Body, RequestHead, Result, StatusCode};
 
 use super::access_token::AccessToken;
 use super::wire_format::MODEL_IN_PATH;
-use super::{LlmUpstream, UpstreamTable, aws_signature, resolve_alias};
+use super::{LlmUpstream, UpstreamTable, aws_signature};
 use crate::exchange::{LlmExchange, ReadError};
 
 /// The request as received. Each attempt makes its own request from it, because key, model and signature differ.
@@ -31,7 +31,7 @@ pub(super) fn upstream_model<'t>(
     upstream: &'t LlmUpstream,
     exchange: &'t LlmCall,
 ) -> Option<&'t str> {
-    exchange.renamed.as_deref().or_else(|| resolve_alias(table, upstream, exchange.model.as_deref()?))
+    exchange.renamed.as_deref().or_else(|| table.resolve_model(upstream, exchange.model.as_deref()?))
 }
 
 /// The mapped model name, if there is one and the body contains the model, rather than the path.
@@ -88,7 +88,7 @@ pub(super) fn rename_model_in_event(table: &UpstreamTable, upstream: &LlmUpstrea
         return None;
     }
     let range = spans::facts(event).ok()?.model?;
-    let name = resolve_alias(table, upstream, std::str::from_utf8(event.get(range.clone())?).ok()?)?;
+    let name = table.resolve_model(upstream, std::str::from_utf8(event.get(range.clone())?).ok()?)?;
     Some(replace_model(event, range, name))
 }
 

@@ -25,6 +25,13 @@ pub struct Finding {
     pub replacement: Option<String>,
 }
 
+impl Finding {
+    /// One that is replaced by the configured mask.
+    pub fn new(text: usize, range: Range<usize>, score: f64, reason: impl Into<Cow<'static, str>>) -> Self {
+        Self { text, range, score, reason: reason.into(), replacement: None }
+    }
+}
+
 /// Facts of the call, for guardrails that ask a service.
 #[derive(Clone, Debug, Default)]
 pub struct CallFacts {

@@ -2,6 +2,8 @@
 
 use std::borrow::Cow;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::{Acquire, Release};
 use std::time::Duration;
 
 use futures_util::future::join_all;
@@ -9,7 +11,6 @@ use interflow_llm::{GuardrailAction, GuardrailFailure, LlmCall, LlmRefusal};
 use interflow_redact::is_stop_requested;
 use interflow_types::budget::MemoryReservation;
 use interflow_types::{BoxFuture, DeferredWork, Direction, EarlyExit, Flow, MaybeFuture, RequestHead, StatusCode};
-use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 use super::GuardrailService;
@@ -99,15 +100,23 @@ impl CheckJob {
         GuardOutcome { guard: Arc::clone(guard), result }
     }
 
-    /// Records outcomes and carries out their actions: the parts of texts to replace, or why the request or response
-    /// ends here. `head` is that of the request, for the person who decides.
+    /// Runs guardrails and carries out their actions: the parts of texts to replace, or why the request or response
+    /// ends here. What only flags and asks a service runs beside. `head` is that of the request, for the person who
+    /// decides.
     pub async fn act(
-        &self,
-        service: &GuardrailService,
+        self,
+        service: &Arc<GuardrailService>,
         flow: &mut Flow,
         head: &RequestHead,
-        outcomes: Vec<GuardOutcome>,
+        guards: &[Arc<Guard>],
     ) -> Result<Vec<TextEdit>, EarlyExit> {
+        let (later, now): (Vec<Arc<Guard>>, Vec<_>) =
+            guards.iter().cloned().partition(|g| g.check.is_remote() && !g.is_strict());
+        if !later.is_empty() {
+            let (record, job) = (GuardrailRecord::of(flow), self.clone());
+            flow.defer(BackgroundCheck::start(Arc::clone(service), later, record, async { Some(job) }));
+        }
+        let outcomes = self.run(service, &now).await;
         let record = GuardrailRecord::of(flow);
         let settled = self.settle(service, &record, outcomes);
         let SettledOutcomes { asking, edits } = settled.map_err(|refusal| service.refuse(flow, &refusal))?;
@@ -283,14 +292,8 @@ impl GuardrailService {
 /// Guardrails that only flag, and ask a service: they run beside the flow, and what they find is recorded with it.
 pub(super) struct BackgroundCheck {
     record: GuardrailRecord,
-    state: Mutex<BackgroundState>,
+    is_done: AtomicBool,
     done: Notify,
-}
-
-#[derive(PartialEq, Eq)]
-enum BackgroundState {
-    Waiting,
-    Done,
 }
 
 impl BackgroundCheck {
@@ -301,7 +304,7 @@ impl BackgroundCheck {
         record: GuardrailRecord,
         job: impl Future<Output = Option<CheckJob>> + Send + 'static,
     ) -> Arc<Self> {
-        let check = Arc::new(Self { record, state: Mutex::new(BackgroundState::Waiting), done: Notify::new() });
+        let check = Arc::new(Self { record, is_done: AtomicBool::new(false), done: Notify::new() });
         let own = BackgroundEnd(Arc::clone(&check));
         tokio::spawn(async move {
             if let Some(job) = job.await {
@@ -327,7 +330,7 @@ struct BackgroundEnd(Arc<BackgroundCheck>);
 
 impl Drop for BackgroundEnd {
     fn drop(&mut self) {
-        *self.0.state.lock() = BackgroundState::Done;
+        self.0.is_done.store(true, Release);
         self.0.done.notify_one();
     }
 }
@@ -335,13 +338,13 @@ impl Drop for BackgroundEnd {
 impl DeferredWork for BackgroundCheck {
     fn join<'a>(self: Arc<Self>, _flow: &'a mut Flow) -> BoxFuture<'a, ()> {
         Box::pin(async move {
-            while *self.state.lock() != BackgroundState::Done {
+            while !self.is_done.load(Acquire) {
                 self.done.notified().await;
             }
         })
     }
 
     fn finish(self: Arc<Self>, _flow: &mut Flow) -> bool {
-        *self.state.lock() == BackgroundState::Done
+        self.is_done.load(Acquire)
     }
 }

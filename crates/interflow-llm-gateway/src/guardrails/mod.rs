@@ -225,6 +225,7 @@ impl Stage for GuardrailStage {
         if active.output.is_empty() || body.is_empty() || !head.status.is_success() {
             return MaybeFuture::Ready(Ok(body));
         }
-        MaybeFuture::pending(response::check(&self.0, flow, request, active, head, body))
+        let check = response::ResponseCheck { service: &self.0, flow, request, active };
+        MaybeFuture::pending(check.run(head, body))
     }
 }

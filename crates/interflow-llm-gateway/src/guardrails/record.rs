@@ -34,32 +34,23 @@ struct Hit {
     score: f64,
 }
 
-/// What became of a request or response in which a guardrail found something.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum GuardrailResult {
-    /// A service failed, and the guardrail is configured to go on.
-    Failed,
-    Flagged,
-    Masked,
-    /// A person allowed it.
-    Allowed,
-    /// A person denied it, or nobody decided in time.
-    Denied,
-    Blocked,
+interflow_types::labelled_enum! {
+    /// What became of a request or response in which a guardrail found something.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+    pub enum GuardrailResult {
+        /// A service failed, and the guardrail is configured to go on.
+        Failed "failed",
+        Flagged "flagged",
+        Masked "masked",
+        /// A person allowed it.
+        Allowed "allowed",
+        /// A person denied it, or nobody decided in time.
+        Denied "denied",
+        Blocked "blocked",
+    }
 }
 
 impl GuardrailResult {
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Failed => "failed",
-            Self::Flagged => "flagged",
-            Self::Masked => "masked",
-            Self::Allowed => "allowed",
-            Self::Denied => "denied",
-            Self::Blocked => "blocked",
-        }
-    }
-
     /// The result of an action that needs no person.
     pub(super) const fn of_action(action: GuardrailAction) -> Self {
         match action {

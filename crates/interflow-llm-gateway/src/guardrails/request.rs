@@ -7,8 +7,7 @@ use interflow_llm::{LlmCall, LlmRefusal};
 use interflow_types::budget::{MemoryReservation, PROCESS_BUDGET};
 use interflow_types::{Body, Direction, EarlyExit, Flow, RequestHead, StatusCode};
 
-use super::evaluate::{BackgroundCheck, CheckJob, blocked_refusal};
-use super::record::GuardrailRecord;
+use super::evaluate::{CheckJob, blocked_refusal};
 use super::settings::{ActiveGuards, Guard};
 use super::texts::{GuardText, body_edits, texts_of_form, texts_of_json};
 use super::{GuardrailService, GuardrailState};
@@ -57,15 +56,7 @@ pub(super) async fn check(
     };
     let (texts, held) = (Arc::clone(&read.texts), Arc::clone(&read.held));
     let job = CheckJob { direction: Direction::Request, facts, texts, _held: held };
-    // What only flags and asks a service does not keep the request waiting.
-    let (later, now): (Vec<Arc<Guard>>, Vec<_>) =
-        guards.iter().cloned().partition(|g| g.check.is_remote() && !g.is_strict());
-    if !later.is_empty() {
-        let (record, job) = (GuardrailRecord::of(flow), job.clone());
-        flow.defer(BackgroundCheck::start(Arc::clone(service), later, record, async { Some(job) }));
-    }
-    let outcomes = job.run(service, &now).await;
-    let edits = job.act(service, flow, head, outcomes).await?;
+    let edits = job.act(service, flow, head, &guards).await?;
     if edits.is_empty() {
         return Ok(raw.into());
     }
@@ -75,7 +66,7 @@ pub(super) async fn check(
             flow.extension_mut::<GuardrailState>().masked = true;
             exchange::replace(flow, head, splice(plain, &edits))
         }
-        Err(_) => Err(unmaskable(&now, Direction::Request)),
+        Err(_) => Err(unmaskable(&guards, Direction::Request)),
     };
     masked.map_err(|refusal| service.refuse(flow, &refusal))
 }

@@ -31,44 +31,30 @@ impl LlmRequest {
     /// From the gateway's call extension on the flow, or else from the request head.
     pub fn from_request(flow: &Flow, head: &RequestHead) -> Option<Self> {
         let url = &head.url;
-        let by_path = |provider| model_in_path(provider, &url.path).is_some();
-        let detect = || detect_call(&url.authority.host, url.authority.port, &head.method, &url.path, &head.headers);
         // The extension was set by the detector, which also knows the gateway's routes. Without it, the head alone
         // has to do.
         let note = flow.extension::<LlmCall>().filter(|e| e.provider != Provider::Unknown || e.upstream.is_some());
-        let Some(note) = note else {
-            let call = detect()?;
-            let model = call.model.as_ref().map(|m| m.as_str().into());
-            let (name, by_path) = (call.provider.as_str().into(), by_path(call.provider));
-            return Some(Self {
-                call,
-                name,
-                route: None,
-                model,
-                estimated: 0,
-                max_output: None,
-                is_max_output_invalid: false,
-                choices: 0,
-                by_path,
-            });
+        let call = match note {
+            Some(note) => DetectedCall {
+                provider: note.provider,
+                operation: note.operation,
+                model: note.model.clone(),
+                stream: Some(note.stream),
+                grows: false,
+            },
+            None => detect_call(&url.authority.host, url.authority.port, &head.method, &url.path, &head.headers)?,
         };
-        let call = DetectedCall {
-            provider: note.provider,
-            operation: note.operation,
-            model: note.model.clone(),
-            stream: Some(note.stream),
-            grows: false,
-        };
+        let note = note.cloned().unwrap_or_default();
         let route: Option<Arc<str>> = note.upstream.as_ref().map(|u| u.as_str().into());
         Some(Self {
-            name: route.clone().unwrap_or_else(|| note.provider.as_str().into()),
+            name: route.clone().unwrap_or_else(|| call.provider.as_str().into()),
             route,
-            model: note.model.as_ref().map(|m| m.as_str().into()),
+            model: call.model.as_ref().map(|m| m.as_str().into()),
             estimated: note.estimated_input,
             max_output: note.max_output,
             is_max_output_invalid: note.is_max_output_invalid,
             choices: note.choices,
-            by_path: by_path(note.provider),
+            by_path: model_in_path(call.provider, &url.path).is_some(),
             call,
         })
     }

@@ -312,22 +312,19 @@ impl LimitStage {
         // Other usage need not be asked for.
         flow.extension_mut::<StreamUsageWanted>().0 = limited || subject.key.is_some();
         // Reserved by estimate now, and settled with the actual usage when the flow ends.
-        match self.limits.admit(subject, estimate).await {
-            Ok(grant) => {
-                let is_slot_only = grant.is_slot_only();
-                let held = flow.extension_mut::<FlowReservation>();
-                held.hold(grant);
-                let is_batch = operation == Operation::Batches && !named.items.is_empty();
-                held.is_deferred = named.is_background || is_batch || starts_run;
-                held.has_unstated_maxima = unstated > 0;
-                held.socket_model = called.model.as_deref().map(ByteStr::from);
-                if !is_slot_only && settlement::outlives_client(flow) {
-                    flow.extension_mut::<OutlivesClient>().limit = Some(MAX_ABANDONED);
-                }
-                Ok(body)
-            }
-            Err(why) => Err(rejections::reject_limit(flow, called.call.provider, &why)),
+        let admitted = self.limits.admit(subject, estimate).await;
+        let grant = admitted.map_err(|why| rejections::reject_limit(flow, called.call.provider, &why))?;
+        let is_slot_only = grant.is_slot_only();
+        let held = flow.extension_mut::<FlowReservation>();
+        held.hold(grant);
+        let is_batch = operation == Operation::Batches && !named.items.is_empty();
+        held.is_deferred = named.is_background || is_batch || starts_run;
+        held.has_unstated_maxima = unstated > 0;
+        held.socket_model = called.model.as_deref().map(ByteStr::from);
+        if !is_slot_only && settlement::outlives_client(flow) {
+            flow.extension_mut::<OutlivesClient>().limit = Some(MAX_ABANDONED);
         }
+        Ok(body)
     }
 }
 
@@ -396,13 +393,11 @@ impl LimitStage {
 
     /// Reserves a request that uses no tokens.
     async fn reserve_requests(&self, flow: &mut Flow, subject: RequestAttributes) -> Result<(), EarlyExit> {
-        match self.limits.admit(subject, UsageEstimate { max_output: Some(0), ..UsageEstimate::default() }).await {
-            Ok(grant) => {
-                flow.extension_mut::<FlowReservation>().hold(grant);
-                Ok(())
-            }
-            Err(why) => Err(rejections::reject_limit(flow, Provider::Unknown, &why)),
-        }
+        let estimate = UsageEstimate { max_output: Some(0), ..UsageEstimate::default() };
+        let admitted = self.limits.admit(subject, estimate).await;
+        let grant = admitted.map_err(|why| rejections::reject_limit(flow, Provider::Unknown, &why))?;
+        flow.extension_mut::<FlowReservation>().hold(grant);
+        Ok(())
     }
 }
 

@@ -44,7 +44,7 @@ pub use effective_policy::RedactSettings;
 pub use endpoint::RedactionMount;
 pub use one_text::RedactedText;
 pub use policy_files::{PolicyFileView, PolicyUpdateError, RouteView};
-pub(crate) use sessions::SESSION_HEADERS;
+pub(crate) use sessions::{HashedParts, SESSION_HEADERS};
 use sessions::{SessionCache, SessionOwner, SharedSession};
 
 /// The name of the stage that redacts requests.

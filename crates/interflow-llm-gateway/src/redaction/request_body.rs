@@ -47,12 +47,7 @@ pub(super) struct RedactionOutcome {
 /// The policy that the request's key selects does not exist. Fails closed: no other policy is used in its place.
 pub(super) fn missing_policy(missing: &MissingPolicy) -> LlmRefusal {
     tracing::error!("{missing}");
-    refusal(StatusCode::INTERNAL_SERVER_ERROR, "internal_error", "unknown_policy", missing.to_string())
-}
-
-/// A rejection with its cause; the status says whose fault it is.
-fn refusal(status: StatusCode, class: &'static str, code: &'static str, message: impl Into<String>) -> LlmRefusal {
-    LlmRefusal::new(status, class, code, message)
+    LlmRefusal::new(StatusCode::INTERNAL_SERVER_ERROR, "internal_error", "unknown_policy", missing.to_string())
 }
 
 /// The stage's step in phase `RequestBody`: selects the policy, redacts URL and fields, then the body.
@@ -93,7 +88,12 @@ pub(super) async fn redact(
     // Without a known format, texts cannot be told from ids, so nothing can be redacted reliably.
     let is_unknown = !exchange.operation.is_known() || is_lookup;
     if is_unknown && !is_cancel && settings.unknown != UnknownRule::Scan {
-        return handle_unknown_shape(service, &settings, flow, strict, body);
+        if strict && settings.unknown == UnknownRule::Refuse {
+            let message = "this request has no format that can be redacted reliably; redact.unknown = \"scan\" takes all of such requests for text, and \"pass\" forwards them unchanged";
+            return Err(service.refuse(flow, &bad_request("unknown_operation", message)));
+        }
+        flow.tag("redact:unknown");
+        return Ok(body);
     }
     let is_upload = upload::is_upload(exchange.provider, head);
     if is_upload && strict {
@@ -236,19 +236,24 @@ async fn run_job(
         true => request.read(RequestBody::everything).await?,
         false => request.content(settings.metadata).await?,
     };
-    let session = session(service, choice, owner, head, &request, &content, strict);
+    let session = if strict {
+        let (continues, first) = match &content.shape {
+            BodyShape::Json(marked) => (marked.continues.clone(), marked.first_message.clone()),
+            BodyShape::Form(_) => (None, None),
+        };
+        let text = |range: Option<Range<usize>>| range.and_then(|r| request.plain().get(r));
+        conversation_session(service, choice, owner, head, text(continues), text(first).unwrap_or_default())
+    } else {
+        one_way_session(choice)
+    };
     let job = RedactionJob::new(Arc::clone(settings), Arc::clone(choice), Arc::clone(&session), request, content)?;
     let outcome = job.run_with_detectors(strict).await?;
     Ok((outcome, session))
 }
 
 /// The positions of a body's texts, on this thread.
-fn content_now(
-    settings: &RedactSettings,
-    request: &RequestBody,
-    is_unknown: bool,
-) -> Result<Arc<BodyContent>, ReadError> {
-    if is_unknown { request.everything() } else { request.content_now(settings.metadata) }
+fn content_now(settings: &RedactSettings, request: &RequestBody, all: bool) -> Result<Arc<BodyContent>, ReadError> {
+    if all { request.everything() } else { request.content_now(settings.metadata) }
 }
 
 /// Redacts a client's WebSocket event: what is sent in its place, and the findings.
@@ -272,23 +277,6 @@ fn is_large_body(headers: &Headers, raw: &[u8]) -> bool {
     raw.len() > MAX_BACKGROUND_BYTES / ratio
 }
 
-/// A request whose format is unknown, so that its texts cannot be located. `redact.unknown` decides; the default
-/// rejects it if redaction is on.
-fn handle_unknown_shape(
-    service: &RedactionService,
-    settings: &RedactSettings,
-    flow: &mut Flow,
-    strict: bool,
-    body: Body,
-) -> Result<Body, EarlyExit> {
-    if strict && settings.unknown == UnknownRule::Refuse {
-        let message = "this request has no format that can be redacted reliably; redact.unknown = \"scan\" takes all of such requests for text, and \"pass\" forwards them unchanged";
-        return Err(service.refuse(flow, &bad_request("unknown_operation", message)));
-    }
-    flow.tag("redact:unknown");
-    Ok(body)
-}
-
 /// The session of a response that is asked for by its id: one that the provider made in the background.
 fn resume_session(service: &RedactionService, flow: &mut Flow, head: &mut RequestHead) {
     let id = response_in_path(head.url.path_only());
@@ -297,27 +285,6 @@ fn resume_session(service: &RedactionService, flow: &mut Flow, head: &mut Reques
     let state = flow.extension_mut::<RedactionState>();
     (state.session, state.owner) = (Some(session), Some(owner));
     request_identity_encoding(head);
-}
-
-/// The session of this request, and whose it is: shared with its conversation, if the provider continues it by an id.
-fn session(
-    service: &RedactionService,
-    choice: &EffectivePolicy,
-    owner: SessionOwner,
-    head: &RequestHead,
-    request: &RequestBody,
-    content: &BodyContent,
-    strict: bool,
-) -> SharedSession {
-    if !strict {
-        return one_way_session(choice);
-    }
-    let (continues, first) = match &content.shape {
-        BodyShape::Json(marked) => (marked.continues.clone(), marked.first_message.clone()),
-        BodyShape::Form(_) => (None, None),
-    };
-    let text = |range: Option<Range<usize>>| range.and_then(|r| request.plain().get(r));
-    conversation_session(service, choice, owner, head, text(continues), text(first).unwrap_or_default())
 }
 
 /// Memory per text during redaction: its findings, its edit. In bytes.
@@ -415,7 +382,7 @@ impl RedactionRun<'_> {
         if client {
             return bad_request("bad_json", message);
         }
-        refusal(StatusCode::BAD_GATEWAY, "redaction_error", "request_failed", message)
+        LlmRefusal::new(StatusCode::BAD_GATEWAY, "redaction_error", "request_failed", message)
     }
 
     fn json(&mut self, body: &[u8], marked: &MarkedText) -> Result<Option<Vec<u8>>, LlmRefusal> {
@@ -539,7 +506,7 @@ pub(super) fn blocked_media(word: &str) -> LlmRefusal {
     let class = "forbidden";
     let message =
         format!("the request contains an {word} that cannot be inspected, which the operator does not allow (redact)");
-    refusal(StatusCode::FORBIDDEN, class, "media_refused", message.replace("an document", "a document"))
+    LlmRefusal::new(StatusCode::FORBIDDEN, class, "media_refused", message.replace("an document", "a document"))
 }
 
 /// The spans as types of `interflow-redact`.

@@ -68,15 +68,15 @@ impl SessionOwner {
 
 /// A hash of parts, each preceded by its length, so that no two lists of parts collide.
 #[derive(Clone, Default)]
-struct HashedParts(Sha256);
+pub(crate) struct HashedParts(Sha256);
 
 impl HashedParts {
-    fn add(&mut self, part: &[u8]) {
+    pub fn add(&mut self, part: &[u8]) {
         self.0.update((part.len() as u64).to_le_bytes());
         self.0.update(part);
     }
 
-    fn finish(self) -> [u8; 32] {
+    pub fn finish(self) -> [u8; 32] {
         self.0.finalize().into()
     }
 }

@@ -3,8 +3,8 @@
 use serde_json::Value;
 
 use super::json_access::{
-    arguments, base64_attachment, data_attachment, error_block, number, other_block, take_list, take_non_empty,
-    take_string, take_value, url_attachment,
+    arguments, base64_attachment, data_attachment, error_block, error_reply, number, other_block, take_list,
+    take_non_empty, take_string, take_value, url_attachment,
 };
 use super::{
     Attachment, Carried, ChatMessage, ContentBlock, MessageRole, ModelReply, ModelRequest, ToolDefinition, joined,
@@ -127,20 +127,15 @@ fn session(metadata: &Value) -> Option<String> {
 /// Parses a whole reply, or the error in its place.
 pub fn reply(mut body: Value) -> ModelReply {
     if body["type"] == "error" || body.get("error").is_some() {
-        return ModelReply {
-            blocks: error_block(&body).into_iter().collect(),
-            complete: true,
-            ..ModelReply::default()
-        };
+        return error_reply(&body);
     }
     ModelReply {
         id: take_non_empty(&mut body, "id"),
         model: take_non_empty(&mut body, "model"),
         stop: take_non_empty(&mut body, "stop_reason"),
         blocks: blocks(take_value(&mut body, "content")),
-        usage: None,
-        cost: None,
         complete: true,
+        ..ModelReply::default()
     }
 }
 

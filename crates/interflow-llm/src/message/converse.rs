@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use super::anthropic::REDACTED;
 use super::json_access::{
-    arguments, attachment_block, base64_attachment, data_attachment, error_block, other_block, take_list,
+    arguments, attachment_block, base64_attachment, data_attachment, error_reply, other_block, take_list,
     take_non_empty, take_string, take_value,
 };
 use super::{Attachment, Carried, ChatMessage, ContentBlock, MessageRole, ModelReply, ModelRequest, ToolDefinition};
@@ -124,11 +124,7 @@ pub fn reply(mut body: Value) -> ModelReply {
     let mut output = take_value(&mut body, "output");
     let said = take_value(&mut output, "message");
     if !said.is_object() {
-        return ModelReply {
-            blocks: error_block(&body).into_iter().collect(),
-            complete: true,
-            ..ModelReply::default()
-        };
+        return error_reply(&body);
     }
     ModelReply {
         blocks: message(said).blocks,

@@ -2,10 +2,11 @@
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use interflow_types::data_file::has_word;
 use interflow_types::percent;
 use serde_json::Value;
 
-use super::{Attachment, Carried, ContentBlock};
+use super::{Attachment, Carried, ContentBlock, ModelReply};
 
 /// Takes a string out of an object, leaving null; empty if it is not one.
 pub fn take_string(value: &mut Value, key: &str) -> String {
@@ -92,20 +93,11 @@ pub fn url_attachment(url: String) -> Attachment {
 
 /// Whether a file of this media type is text, which models read as such.
 pub fn is_text(media_type: &str) -> bool {
-    const TEXTS: [&str; 9] = [
-        "application/json",
-        "application/xml",
-        "application/yaml",
-        "application/x-yaml",
-        "application/toml",
-        "application/javascript",
-        "application/x-javascript",
-        "application/x-sh",
-        "application/sql",
-    ];
+    const TEXTS: &str = "application/json application/xml application/yaml application/x-yaml application/toml \
+        application/javascript application/x-javascript application/x-sh application/sql";
     let media_type = media_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
     media_type.starts_with("text/")
-        || TEXTS.contains(&media_type.as_str())
+        || has_word(TEXTS, &media_type)
         || media_type.starts_with("application/") && (media_type.ends_with("+json") || media_type.ends_with("+xml"))
 }
 
@@ -121,6 +113,11 @@ pub fn attachment_block(reference: Attachment) -> ContentBlock {
 /// Keeps a block that has no canonical form under its API's name.
 pub fn other_block(kind: &str, value: Value) -> ContentBlock {
     ContentBlock::Other { kind: kind.to_owned(), value }
+}
+
+/// A reply that is the error in a body.
+pub fn error_reply(body: &Value) -> ModelReply {
+    ModelReply { blocks: error_block(body).into_iter().collect(), complete: true, ..ModelReply::default() }
 }
 
 /// The error in a body, in the formats that providers use: `{"error": {"type", "message"}}`, `{"error": "…"}`,

@@ -191,6 +191,10 @@ fn provider_of_host(host: &str) -> Option<Provider> {
     (bedrock && host.contains(".amazonaws.com")).then_some(Provider::Bedrock)
 }
 
+/// How paths of OpenAI's API end.
+const OPENAI_PATHS: &str = "/chat/completions /v1/responses /v1/realtime /v1/completions /v1/embeddings /v1/moderations \
+    /v1/audio/speech /v1/audio/transcriptions /v1/images/generations /v1/images/edits /v1/images/variations";
+
 /// The provider for unknown hosts: local models, resellers, test servers. Only paths that no other API has are
 /// accepted.
 fn provider_of_path(path: &str, port: u16, headers: &Headers) -> Option<Provider> {
@@ -217,18 +221,7 @@ fn provider_of_path(path: &str, port: u16, headers: &Headers) -> Option<Provider
     if port == 11434 && path.starts_with("/api/") {
         return Some(Provider::Ollama);
     }
-    let openai = ends("/chat/completions")
-        || ends("/v1/responses")
-        || ends("/v1/realtime")
-        || ends("/v1/completions")
-        || ends("/v1/embeddings")
-        || ends("/v1/moderations")
-        || ends("/v1/audio/speech")
-        || ends("/v1/audio/transcriptions")
-        || ends("/v1/images/generations")
-        || ends("/v1/images/edits")
-        || ends("/v1/images/variations");
-    openai.then_some(Provider::OpenAi)
+    OPENAI_PATHS.split(' ').any(ends).then_some(Provider::OpenAi)
 }
 
 /// Fast filter: whether a path with this segment needs a closer look. Must cover every path that [`provider_of_path`]
@@ -341,19 +334,9 @@ pub fn starts_run(path: &str) -> bool {
 fn google_verb(path: &str) -> Option<(&str, &str)> {
     let last = path.rsplit_once("/models/").map_or_else(|| path.rsplit('/').next(), |(_, last)| Some(last))?;
     let (model, verb) = last.rsplit_once(':')?;
-    let is_known = matches!(
-        verb,
-        "generateContent"
-            | "streamGenerateContent"
-            | "countTokens"
-            | "embedContent"
-            | "batchEmbedContents"
-            | "batchGenerateContent"
-            | "asyncBatchEmbedContent"
-            | "rawPredict"
-            | "streamRawPredict"
-    );
-    is_known.then_some((model, verb))
+    const VERBS: &str = "generateContent streamGenerateContent countTokens embedContent batchEmbedContents \
+        batchGenerateContent asyncBatchEmbedContent rawPredict streamRawPredict";
+    data_file::has_word(VERBS, verb).then_some((model, verb))
 }
 
 /// What a path of Google or of Bedrock does with the model that it names: `generateContent`, `converse`.

@@ -11,16 +11,14 @@ pub use detection::{
 
 macro_rules! names {
     ($(#[$meta:meta])* $name:ident { $($(#[$doc:meta])* $variant:ident = $text:literal,)* }) => {
-        $(#[$meta])*
-        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
-        pub enum $name { $($(#[$doc])* $variant,)* }
+        interflow_types::labelled_enum! {
+            $(#[$meta])*
+            /// Its label is the name in configuration, queries, metrics and audit records: recorded flows are found by it.
+            #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+            pub enum $name { $($(#[$doc])* $variant $text,)* }
+        }
 
         impl $name {
-            /// The name in configuration, queries, metrics and audit records. Stable: recorded flows are found by it.
-            pub const fn as_str(self) -> &'static str {
-                match self { $(Self::$variant => $text,)* }
-            }
-
             pub fn from_name(name: &str) -> Option<Self> {
                 match name { $($text => Some(Self::$variant),)* _ => None }
             }

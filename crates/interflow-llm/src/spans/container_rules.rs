@@ -4,9 +4,10 @@ use super::fields::{self, FieldClass};
 
 /// How the content of a container is treated. The rule of a container is that of the one around it, unless its name
 /// says otherwise.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum ContainerRule {
     /// By the names of its members, as in the API's documentation.
+    #[default]
     Known,
     /// A container unknown to any API: everything in it is text, except what a provider signed or encrypted.
     Unknown,

@@ -70,6 +70,7 @@ pub fn mark_event(json: &[u8], name: Option<&str>) -> Result<MarkedText, MarkErr
 
 /// An open container: what has been read of it, and the index of the first span inside, `first`, from which on a
 /// later fact applies.
+#[derive(Default)]
 struct ContainerFrame {
     zone: ContainerRule,
     object: bool,
@@ -228,19 +229,10 @@ impl<'j> SpanWalker<'j> {
             object,
             start,
             key,
-            name: 0..0,
             first: self.out.spans.len(),
-            count: 0,
-            kind: None,
-            media_type: None,
-            index: 0,
             in_delta,
-            has_lane: false,
-            finished: false,
-            media: Vec::new(),
-            role: None,
-            signed: false,
             fixed,
+            ..ContainerFrame::default()
         });
     }
 

@@ -85,6 +85,11 @@ fn strings(list: &Value) -> Vec<String> {
 }
 
 impl AuthorizationServer {
+    /// The first of these ways to authenticate a client that it supports.
+    pub fn auth_method(&self, ways: &[&'static str]) -> Option<&'static str> {
+        ways.iter().copied().find(|method| self.auth_methods.iter().any(|own| own == method))
+    }
+
     /// # Errors
     /// It is of another issuer, or cannot be used safely.
     fn parse(issuer: &str, metadata: &Value) -> Result<Self, String> {
@@ -170,7 +175,9 @@ pub(crate) async fn discover(server: &AccountServer, challenge: &Challenge) -> R
         // Servers of MCP 2025-03-26 are their own authorization servers.
         let found = AuthorizationServer::discover(&origin, server).await?;
         let own = found.unwrap_or_else(|| AuthorizationServer::by_default(&origin));
-        check_issuer(server, &own.issuer)?;
+        if server.config.issuer.as_ref().is_some_and(|named| *named != own.issuer) {
+            return Err("the server names another authorization server than oauth.issuer".to_owned());
+        }
         return Ok(Discovered { server: own, resource: server.url.to_string(), scopes: Vec::new() });
     };
     let resource = metadata["resource"].as_str().unwrap_or_default();
@@ -183,13 +190,6 @@ pub(crate) async fn discover(server: &AccountServer, challenge: &Challenge) -> R
     let found = AuthorizationServer::discover(issuer, server).await?;
     let found = found.ok_or_else(|| format!("the authorization server {issuer} has no metadata"))?;
     Ok(Discovered { server: found, resource: resource.to_owned(), scopes: strings(&metadata["scopes_supported"]) })
-}
-
-fn check_issuer(server: &AccountServer, issuer: &str) -> Result<(), String> {
-    match server.config.issuer.as_deref() {
-        Some(own) if own != issuer => Err("the server names another authorization server than oauth.issuer".to_owned()),
-        _ => Ok(()),
-    }
 }
 
 async fn resource_metadata(

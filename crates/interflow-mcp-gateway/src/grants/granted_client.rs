@@ -11,13 +11,13 @@ use super::authorization_server::Challenge;
 use super::link::account_needed;
 use super::user::AccountUser;
 use super::vault::Grant;
-use super::{AccountServer, MAX_REMEMBERED};
+use super::{AccountServer, MAX_REMEMBERED, add_missing};
 use crate::protocol::oauth_form::INVALID_GRANT;
 use crate::upstream::access_tokens::{authorized, copy_of};
 
 /// A server, and what renews tokens for it, one request at a time for each user.
 pub(crate) struct AccountClient {
-    server: AccountServer,
+    pub server: AccountServer,
     renewals: Mutex<HashMap<Arc<str>, Weak<tokio::sync::Mutex<()>>>>,
 }
 
@@ -29,64 +29,55 @@ impl AccountClient {
         Arc::new(Self { server, renewals: Mutex::default() })
     }
 
-    pub fn server(&self) -> &AccountServer {
-        &self.server
-    }
-
     /// A client for the requests of a user.
     pub fn of_user(self: &Arc<Self>, user: Option<Arc<AccountUser>>) -> Arc<dyn HttpClient> {
         Arc::new(UserClient(Arc::clone(self), user))
     }
 
     async fn send(&self, user: &AccountUser, request: Request) -> Result<Response> {
-        let server = &self.server;
-        let grant = server.grants.vault.grant(user, &server.name).await.map_err(internal)?;
-        let grant = match grant {
+        let http = &self.server.grants.http;
+        let grant = match self.stored(user).await? {
             Some(grant) if grant.is_stale() => self.renewed(user, grant).await?,
             grant => grant,
         };
         let Some(grant) = grant else {
             // It may serve some requests of anybody.
-            let response = server.grants.http.send(request).await?;
-            return match response.head.status {
-                StatusCode::UNAUTHORIZED => Err(account_needed(server, user, challenge(&response))),
-                _ => Ok(response),
-            };
+            return self.checked(user, None, http.send(request).await?);
         };
         let Request { head, body } = request;
         let again = copy_of(&body);
-        let first = Request { head: authorized(&head, &grant.access_token), body };
-        let response = server.grants.http.send(first).await?;
+        let response = http.send(Request { head: authorized(&head, &grant.access_token), body }).await?;
         if response.head.status != StatusCode::UNAUTHORIZED {
-            return self.checked(user, &grant, response);
+            return self.checked(user, Some(&grant), response);
         }
-        let needed = challenge(&response);
         let (Some(renewed), Some(body)) = (self.renewed(user, grant).await?, again) else {
-            return Err(account_needed(server, user, needed));
+            return self.checked(user, None, response);
         };
-        let second = Request { head: authorized(&head, &renewed.access_token), body };
-        let response = server.grants.http.send(second).await?;
-        match response.head.status {
-            StatusCode::UNAUTHORIZED => Err(account_needed(server, user, challenge(&response))),
-            _ => self.checked(user, &renewed, response),
-        }
+        let response = http.send(Request { head: authorized(&head, &renewed.access_token), body }).await?;
+        self.checked(user, Some(&renewed), response)
     }
-
     /// A response that does not ask for more than was granted. What was asked for already is not asked for again: the
     /// authorization server, or the user, did not grant it.
-    fn checked(&self, user: &AccountUser, grant: &Grant, response: Response) -> Result<Response> {
+    fn checked(&self, user: &AccountUser, grant: Option<&Grant>, response: Response) -> Result<Response> {
         let field = response.head.headers.get_str("www-authenticate").unwrap_or_default();
-        if response.head.status != StatusCode::FORBIDDEN || !Challenge::is_of_scope(field) {
-            return Ok(response);
-        }
         let mut challenge = Challenge::parse(field);
-        if challenge.scopes.iter().all(|scope| grant.scopes.contains(scope)) {
-            let message = "the account of the user there was not granted the scopes that it needs; connect another one";
-            return Err(Error::new(ErrorKind::BadResponse, message));
+        match (response.head.status, grant) {
+            (StatusCode::UNAUTHORIZED, _) => {}
+            (StatusCode::FORBIDDEN, Some(grant)) if Challenge::is_of_scope(field) => {
+                if challenge.scopes.iter().all(|scope| grant.scopes.contains(scope)) {
+                    let message =
+                        "the account of the user there was not granted the scopes that it needs; connect another one";
+                    return Err(Error::new(ErrorKind::BadResponse, message));
+                }
+                add_missing(&mut challenge.scopes, &grant.scopes);
+            }
+            _ => return Ok(response),
         }
-        let more = grant.scopes.iter().filter(|scope| !challenge.scopes.contains(scope)).cloned().collect::<Vec<_>>();
-        challenge.scopes.extend(more);
         Err(account_needed(&self.server, user, challenge))
+    }
+
+    async fn stored(&self, user: &AccountUser) -> Result<Option<Grant>> {
+        self.server.grants.vault.grant(user, &self.server.name).await.map_err(internal)
     }
 
     /// The grant with another token; `None` if the user has to connect their account again.
@@ -94,7 +85,7 @@ impl AccountClient {
         let (server, renewal) = (&self.server, self.renewal(&user.name));
         let _alone = renewal.lock().await;
         // Another request, or another replica, may have renewed it.
-        let grant = match server.grants.vault.grant(user, &server.name).await.map_err(internal)? {
+        let grant = match self.stored(user).await? {
             Some(same) if same == old => same,
             other => return Ok(other),
         };
@@ -104,7 +95,7 @@ impl AccountClient {
         };
         let fields =
             [("grant_type", "refresh_token"), ("refresh_token", &*refresh_token), ("resource", &*grant.resource)];
-        let renewed = match server.tokens(&grant.client, &grant.token_endpoint, &fields).await {
+        let renewed = match grant.client.tokens(server, &grant.token_endpoint, &fields).await {
             Ok(response) => Grant {
                 access_token: response.access_token,
                 expires: response.expires_in.map(|seconds| super::now().saturating_add(seconds)),
@@ -112,9 +103,8 @@ impl AccountClient {
                 ..grant
             },
             Err(why) if why.contains(INVALID_GRANT) => {
-                let latest = server.grants.vault.grant(user, &server.name).await.map_err(internal)?;
                 // Unless another replica was faster, and the token was of use once only.
-                let other = latest.filter(|latest| *latest != grant);
+                let other = self.stored(user).await?.filter(|latest| *latest != grant);
                 if other.is_none() {
                     tracing::info!(server = &*server.name, "refresh token refused; account removed");
                     server.grants.vault.remove(&user.name, &server.name).await.map_err(internal)?;
@@ -142,10 +132,6 @@ impl AccountClient {
         renewals.insert(Arc::clone(user), Arc::downgrade(&renewal));
         renewal
     }
-}
-
-fn challenge(response: &Response) -> Challenge {
-    Challenge::parse(response.head.headers.get_str("www-authenticate").unwrap_or_default())
 }
 
 fn internal(why: String) -> Error {

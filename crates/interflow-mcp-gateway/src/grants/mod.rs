@@ -18,15 +18,14 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use interflow_limits::VirtualKeyRing;
-use interflow_types::{HttpClient, Timestamp, Url};
+use interflow_types::{HttpClient, Url};
 use parking_lot::Mutex;
 
 use self::authorization_server::{Challenge, Discovered};
 use self::oauth_client::OAuthClient;
 use self::vault::GrantVault;
 use crate::config::{McpClientCredentials, is_local};
-use crate::protocol::oauth_form::TokenResponse;
-use crate::session::request_state::StateSealer;
+use crate::session::request_state::{StateSealer, now};
 
 /// Bound on the links and responses that are remembered as used, and on the clients that are remembered as registered.
 const MAX_REMEMBERED: usize = 10_000;
@@ -92,6 +91,15 @@ impl Grants {
     }
 }
 
+/// Adds those of the scopes that are not among the others.
+fn add_missing(scopes: &mut Vec<String>, more: &[String]) {
+    for scope in more {
+        if !scopes.contains(scope) {
+            scopes.push(scope.clone());
+        }
+    }
+}
+
 impl AccountServer {
     pub fn new(
         grants: &Arc<Grants>,
@@ -113,24 +121,12 @@ impl AccountServer {
     fn scopes(&self, challenge: &Challenge, found: &Discovered) -> Vec<String> {
         let mut scopes = self.config.scopes.clone();
         let demanded = if challenge.scopes.is_empty() && scopes.is_empty() { &found.scopes } else { &challenge.scopes };
-        let offline = Some(OFFLINE.to_owned()).filter(|offline| found.server.scopes.contains(offline));
-        for scope in demanded {
-            if !scopes.contains(scope) {
-                scopes.push(scope.clone());
-            }
-        }
+        add_missing(&mut scopes, demanded);
         // Alone, it would take the place of the scopes that a token has by default.
-        scopes.extend(offline.filter(|offline| !scopes.is_empty() && !scopes.contains(offline)));
+        if !scopes.is_empty() && found.server.scopes.iter().any(|scope| scope == OFFLINE) {
+            add_missing(&mut scopes, &[OFFLINE.to_owned()]);
+        }
         scopes
-    }
-
-    async fn tokens(
-        &self,
-        client: &OAuthClient,
-        endpoint: &str,
-        fields: &[(&str, &str)],
-    ) -> Result<TokenResponse, String> {
-        client.tokens(self, &self.secret, endpoint, fields).await
     }
 
     /// The client for a URL that the server, or its authorization server, named. Only what the operator named may be in a
@@ -141,9 +137,4 @@ impl AccountServer {
         let is_near = is_local(url) && is_local(&self.url);
         if is_named || is_near { &*self.grants.http } else { &*self.grants.discovered }
     }
-}
-
-/// In seconds since 1970.
-fn now() -> u64 {
-    Timestamp::now().secs()
 }

@@ -54,9 +54,8 @@ pub(crate) fn metadata_document(base: &str) -> String {
 
 impl OAuthClient {
     pub fn configured(id: &str, has_secret: bool, server: &AuthorizationServer) -> Self {
-        let known = |method: &&str| server.auth_methods.iter().any(|own| own == method);
-        let method = METHODS[..2].iter().copied().find(known).unwrap_or(METHODS[0]);
-        Self { id: id.to_owned(), method: if has_secret { method } else { METHODS[2] }.to_owned(), secret: None }
+        let with_secret = server.auth_method(&METHODS[..2]).unwrap_or(METHODS[0]);
+        Self { id: id.to_owned(), method: if has_secret { with_secret } else { METHODS[2] }.to_owned(), secret: None }
     }
 
     /// The gateway at an authorization server of a server.
@@ -66,7 +65,7 @@ impl OAuthClient {
     pub async fn at(server: &AccountServer, found: &AuthorizationServer, base: &str) -> Result<Self, String> {
         let id = server.config.client_id.as_str();
         if !id.is_empty() && (found.takes_documents || !id.starts_with("https://")) {
-            return Ok(Self::configured(id, !server.secret.is_empty(), found));
+            return Ok(Self::configured(id, server.has_secret(), found));
         }
         if found.takes_documents && is_secure(base) {
             return Ok(Self::configured(&format!("{base}{DOCUMENT_PATH}"), false, found));
@@ -80,8 +79,7 @@ impl OAuthClient {
             return Ok(known.clone());
         }
         let url = oauth_endpoint(place).map_err(|why| format!("registration_endpoint of {issuer}: {why}"))?;
-        let known = |method: &&str| found.auth_methods.iter().any(|own| own == method);
-        let method = METHODS.into_iter().find(known);
+        let method = found.auth_method(&METHODS);
         let method =
             method.ok_or_else(|| format!("{issuer} supports no way of {METHODS:?} to authenticate a client"))?;
         let raw = response_of(server.http(&url), json_request(&url, &metadata(base, method))).await;
@@ -104,19 +102,18 @@ impl OAuthClient {
         Some(Self { id: text("client_id")?, method, secret }).filter(|_| is_usable)
     }
 
-    /// Asks for tokens. `secret` is that of the configuration.
+    /// Asks for tokens.
     ///
     /// # Errors
     /// Why there are none.
     pub async fn tokens(
         &self,
         server: &AccountServer,
-        secret: &str,
         endpoint: &str,
         fields: &[(&str, &str)],
     ) -> Result<TokenResponse, String> {
         let url = oauth_endpoint(endpoint)?;
-        let secret = self.secret.as_deref().unwrap_or(secret);
+        let secret = self.secret.as_deref().unwrap_or(&server.secret);
         let (mut fields, is_basic) = (fields.to_vec(), self.method == METHODS[0]);
         if !is_basic {
             fields.push(("client_id", &self.id));

@@ -73,6 +73,10 @@ fn failed(why: String) -> Refusal {
     Refusal(StatusCode::BAD_GATEWAY, why)
 }
 
+fn account_of(server: &McpServer) -> PageResult<&AccountServer> {
+    server.accounts().ok_or_else(|| bad("the server has no accounts"))
+}
+
 /// The pages, if the path is one of theirs.
 pub(crate) fn find(service: &Arc<McpService>, request: &GatewayRequest<'_>) -> Option<MountTarget> {
     let is_page = request.path.split('?').next()?.strip_prefix(PATH).is_some_and(|rest| rest.starts_with('/'));
@@ -208,7 +212,7 @@ impl Visit<'_> {
         }
         self.check_browser(&link, form.get("key").map(String::as_str).unwrap_or_default())?;
         let server = self.server(&link)?;
-        let account = server.accounts().ok_or_else(|| bad("the server has no accounts"))?;
+        let account = account_of(&server)?;
         if !self.grants().use_once(&link.id, link.expires) {
             return Err(bad("the link was used"));
         }
@@ -236,16 +240,14 @@ impl Visit<'_> {
 
     /// Checks that the browser is of the user of a link. Of a subject, it was when the page was shown.
     fn check_browser(&self, link: &Link, key: &str) -> PageResult<()> {
-        let Some(id) = link.user.strip_prefix(KEY).filter(|_| !self.is_near(link)) else {
-            return match link.user == LOCAL && !self.is_near(link) {
-                true => Err(refused(StatusCode::FORBIDDEN, "open the link on the machine of the gateway")),
-                false => Ok(()),
-            };
+        let is_key = |id: &str| self.grants().vault.key(key).is_some_and(|own| *own.id == *id);
+        let why = match link.user.strip_prefix(KEY) {
+            _ if self.is_near(link) => return Ok(()),
+            Some(id) if !is_key(id) => "this is not the key of the link",
+            None if link.user == LOCAL => "open the link on the machine of the gateway",
+            _ => return Ok(()),
         };
-        match self.grants().vault.key(key).is_some_and(|own| *own.id == *id) {
-            true => Ok(()),
-            false => Err(refused(StatusCode::FORBIDDEN, "this is not the key of the link")),
-        }
+        Err(refused(StatusCode::FORBIDDEN, why))
     }
 
     async fn come_back(&self, mut query: HashMap<String, String>) -> PageResult<Response> {
@@ -284,7 +286,7 @@ impl Visit<'_> {
             }
             Step::Connect(authorization, scopes, resource) => {
                 let server = self.server(&link)?;
-                let account = server.accounts().ok_or_else(|| bad("the server has no accounts"))?;
+                let account = account_of(&server)?;
                 let more = [("resource", resource.as_str())];
                 let tokens = authorization.redeem(account, &link.base, response, &more).await.map_err(failed)?;
                 let Authorization { issuer, token_endpoint, client, .. } = authorization;
@@ -322,8 +324,8 @@ impl Visit<'_> {
         let all = self.head.headers.get_all("cookie").filter_map(|field| std::str::from_utf8(field).ok());
         let mut pairs = all.flat_map(|field| field.split(';')).filter_map(|pair| pair.trim().split_once('='));
         pairs.find_map(|(name, sealed)| {
-            let text = self.grants().sealer.open_bytes(sealed, &binding()).filter(|_| name.contains(COOKIE))?;
-            let attempt: Attempt = serde_json::from_slice(&text).ok()?;
+            let attempt: Attempt =
+                self.grants().sealer.open_value(sealed, &binding()).filter(|_| name.contains(COOKIE))?;
             // A page of a neighbouring host could set a cookie with another name.
             (attempt.link.expires > now() && name == cookie_name(&attempt.link.base)).then_some(attempt)
         })
@@ -331,8 +333,7 @@ impl Visit<'_> {
 
     /// The response with a cookie for the next step.
     fn with_attempt(&self, mut response: Response, attempt: Attempt) -> PageResult<Response> {
-        let text = serde_json::to_vec(&attempt).map_err(|e| failed(e.to_string()))?;
-        let sealed = self.grants().sealer.seal_bytes(&text, &binding()).map_err(|e| failed(e.message))?;
+        let sealed = self.grants().sealer.seal_value(&attempt, &binding()).map_err(|e| failed(e.message))?;
         if sealed.len() > MAX_COOKIE {
             return Err(failed("what the authorization server says does not fit into a cookie".to_owned()));
         }

@@ -60,16 +60,14 @@ impl GrantVault {
         }
         let names = (user.name.to_string(), server.to_owned());
         let stored = self.blocking(move |store| store.grant(&names.0, &names.1)).await?;
-        let opened = stored.and_then(|stored| self.sealer.open_bytes(&stored.sealed, &binding(&user.name, server)));
-        let grant = opened.and_then(|text| serde_json::from_slice::<Grant>(&text).ok());
-        Ok(grant.filter(|grant| grant.connected >= user.since))
+        let grant = stored.and_then(|stored| self.sealer.open_value(&stored.sealed, &binding(&user.name, server)));
+        Ok(grant.filter(|grant: &Grant| grant.connected >= user.since))
     }
 
     /// # Errors
     /// The store cannot be written.
     pub async fn put(&self, user: &str, server: &str, grant: &Grant) -> Result<(), String> {
-        let text = serde_json::to_vec(grant).map_err(|e| e.to_string())?;
-        let sealed = self.sealer.seal_bytes(&text, &binding(user, server)).map_err(|e| e.message)?;
+        let sealed = self.sealer.seal_value(grant, &binding(user, server)).map_err(|e| e.message)?;
         let (user, server) = (user.to_owned(), server.to_owned());
         let stored = StoredGrant { user, server, connected: grant.connected, sealed };
         self.blocking(move |store| store.put_grant(&stored)).await?;

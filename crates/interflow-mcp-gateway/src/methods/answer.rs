@@ -7,14 +7,13 @@ use serde_json::{Value, json};
 
 use super::call_context::AnsweredRequest;
 use super::{call, capabilities, connect_account, listen, lists, log_messages, tasks, tool_search};
-use crate::exchange::{ClientView, Endpoint, McpExchange, PreparedRequest, find_session};
+use crate::exchange::{ClientView, Endpoint, McpExchange, PreparedRequest, SessionRequest};
 use crate::grants::link_answer::with_link;
 use crate::protocol::client_message::{ClientMessage, ClientMethod, ClientRequest};
 use crate::protocol::jsonrpc::{INTERNAL_ERROR, METHOD_NOT_FOUND, RpcError, response};
 use crate::protocol::responses::{accepted, json_response, refusal, rpc_response};
 use crate::protocol::versions::VERSIONS;
-use crate::redaction::results::redact_error;
-use crate::redaction::values::Findings;
+use crate::redaction::values::Redaction;
 use crate::service::McpService;
 
 /// Answers a message that the stage prepared.
@@ -74,7 +73,7 @@ async fn answer_request(
         }),
         ClientMethod::ListTasks => {
             let listed = AnsweredRequest { service: answered.service, flow: &mut *answered.flow, ..answered };
-            tasks::list(listed, view, endpoint).await
+            tasks::list(listed, view).await
         }
         ClientMethod::SearchTools(arguments) => tool_search::search(view, &arguments).await,
         ClientMethod::ConnectAccount(name) => connect_account::call(view, &name).await,
@@ -104,12 +103,13 @@ async fn answer_request(
 async fn redact_list_error(answered: AnsweredRequest<'_>, view: ClientView<'_>, error: RpcError) -> RpcError {
     let AnsweredRequest { service, flow, session, .. } = answered;
     let Some(server) = view.only.and_then(|name| view.settings.get(name)) else { return error };
-    let mut findings = Findings::new();
-    let redacted = match (service.deps.policy)(flow, server.config.policy.as_deref()) {
-        Ok(policy) => redact_error(&policy, server, &session.from_servers, &error, &mut findings).await,
-        Err(why) => RpcError::new(INTERNAL_ERROR, why),
+    let policy = match (service.deps.policy)(flow, server.config.policy.as_deref()) {
+        Ok(policy) => policy,
+        Err(why) => return RpcError::new(INTERNAL_ERROR, why),
     };
-    service.count_findings(Direction::Response, &findings);
+    let mut redaction = Redaction::of_results(&policy, server, &session.from_servers);
+    let redacted = redaction.error(&error).await;
+    service.count_findings(Direction::Response, &redaction.findings);
     redacted
 }
 
@@ -127,7 +127,7 @@ pub(crate) async fn end_session(
     endpoint: &Endpoint,
 ) -> Response {
     let settings = service.settings();
-    let session = match find_session(service, &settings, flow, head, endpoint) {
+    let session = match (SessionRequest { service, settings: &settings, flow, endpoint }).find(head) {
         Ok(session) => session,
         Err(refused) => return *refused,
     };

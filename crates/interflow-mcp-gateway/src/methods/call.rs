@@ -114,10 +114,10 @@ async fn begin(
     let call =
         ServerCall { context: Arc::clone(&context), name, method, original, passed, state, binding: bound, task };
     let (out, messages) = mpsc::channel(MAX_MESSAGES);
+    let outcome = Arc::clone(&context.outcome);
     if !accepts_events(answered.head) && !session.is_stateless() {
         let call = Box::pin(async move { unless_cancelled(&cancellation, call.run(None, None)).await });
-        let running = RunningCall::new(call, messages, Arc::clone(&context.outcome));
-        return Ok(CallStart { running, context, binding });
+        return Ok(CallStart { running: RunningCall::new(call, messages, outcome), context, binding });
     }
     let translate = progress_token.map(|token| Box::new(call.progress_translator(token)) as ProgressTranslator);
     let (sink, events) = EventSink::new(translate.is_some());
@@ -137,8 +137,7 @@ async fn begin(
         }
     };
     let call = Box::pin(async move { unless_cancelled(&cancellation, work).await });
-    let running = RunningCall::new(call, messages, Arc::clone(&context.outcome));
-    Ok(CallStart { running, context, binding })
+    Ok(CallStart { running: RunningCall::new(call, messages, outcome), context, binding })
 }
 
 async fn approve(

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use interflow_limits::VirtualKey;
-use interflow_redact::{RedactMode, ValuePolicy};
+use interflow_redact::ValuePolicy;
 use interflow_types::{Direction, Flow, RequestHead};
 use parking_lot::Mutex;
 use serde_json::Value;
@@ -13,8 +13,7 @@ use crate::access::may_log;
 use crate::exchange::McpExchange;
 use crate::protocol::jsonrpc::RpcError;
 use crate::protocol::listen_filter::ListenFilter;
-use crate::redaction::results::redact_result;
-use crate::redaction::values::Findings;
+use crate::redaction::values::{Findings, Redaction};
 use crate::service::{CallGuard, McpService};
 use crate::session::call_outcome::CallOutcome;
 use crate::session::client_session::McpSession;
@@ -129,9 +128,9 @@ impl CallContext {
     /// # Errors
     /// It cannot be inspected, or the guard refuses it.
     pub async fn inspect(&self, json: String) -> Result<String, RpcError> {
-        let mut findings = Findings::new();
-        let redacted = redact_result(&self.policy, &self.server, &self.session.from_servers, json, &mut findings).await;
-        self.count(findings);
+        let mut redaction = self.redaction();
+        let redacted = redaction.result(&self.server, json).await;
+        self.count(redaction.findings);
         match &self.guard {
             Some(guard) => guard.check_result(redacted?).await.map_err(RpcError::not_allowed),
             None => redacted,
@@ -145,8 +144,8 @@ impl CallContext {
     }
 
     /// How what the server sends is redacted.
-    pub fn result_mode(&self) -> RedactMode {
-        self.server.config.results.unwrap_or(self.policy.mode)
+    pub fn redaction(&self) -> Redaction<'_> {
+        Redaction::of_results(&self.policy, &self.server, &self.session.from_servers)
     }
 
     /// Asks a person about a request of the server to its client.

@@ -111,15 +111,11 @@ pub(crate) async fn known_hello(server: &Arc<McpServer>, session: &Arc<McpSessio
     // A start that takes longer goes on, for the first request to the server.
     let (owned, session) = (Arc::clone(server), Arc::clone(session));
     let hello = tokio::spawn(async move { owned.hello(&session).await });
-    match tokio::time::timeout(MAX_WAIT, hello).await {
-        Ok(Ok(Ok(hello))) => hello,
-        Ok(Ok(Err(e))) => {
-            tracing::warn!("MCP server {}: reading its capabilities failed with the code {}", server.name, e.code);
-            ServerHello::default()
-        }
-        Ok(Err(_)) | Err(_) => {
-            tracing::warn!("MCP server {}: timed out reading its capabilities", server.name);
-            ServerHello::default()
-        }
-    }
+    let why = match tokio::time::timeout(MAX_WAIT, hello).await {
+        Ok(Ok(Ok(hello))) => return hello,
+        Ok(Ok(Err(e))) => format!("reading its capabilities failed with the code {}", e.code),
+        Ok(Err(_)) | Err(_) => "timed out reading its capabilities".to_owned(),
+    };
+    tracing::warn!("MCP server {}: {why}", server.name);
+    ServerHello::default()
 }

@@ -38,7 +38,7 @@ pub(super) async fn open(
     let (out, messages) = mpsc::channel(MAX_QUEUED);
     let session = request.session;
     let (settings, only, key) = (&prepared.settings, endpoint.0.as_deref(), prepared.key.as_deref());
-    let tasks = tasks::followed(&request, ClientView { settings, session, only, key }, endpoint, &filter.tasks);
+    let tasks = tasks::followed(&request, ClientView { settings, session, only, key }, &filter.tasks);
     let servers = prepared.settings.of_endpoint(endpoint.0.as_deref());
     let delivery = || Delivery::Listen(Arc::clone(&filter), id.clone());
     let contexts: Vec<_> = match request.stream_contexts(servers, prepared.key.as_deref(), delivery) {

@@ -105,7 +105,7 @@ pub(super) async fn collect(view: ClientView<'_>, kind: ListKind) -> Result<Coll
             Err(e) if view.only.is_some() => return Err(e),
             Err(e) => {
                 // The text may be the server's own.
-                let (name, method) = (&server.name, kind.method());
+                let (name, method) = (&server.name, kind.as_str());
                 tracing::warn!("{method} of the MCP server {name} failed with the code {}, and is left out", e.code);
                 failed.push(Arc::clone(&server.name));
             }
@@ -168,7 +168,7 @@ pub(crate) async fn list_of_server(
     let mut cursor = None::<String>;
     for _ in 0..MAX_PAGES {
         let params = cursor.take().map_or_else(|| json!({}), |cursor| json!({ "cursor": cursor })).to_string();
-        let page = server.request(session, kind.method(), &params, None).await?;
+        let page = server.request(session, kind.as_str(), &params, None).await?;
         let mut page: Value = serde_json::from_str(&page).map_err(|e| RpcError::server(e.to_string()))?;
         if let Some(Value::Array(more)) = page.get_mut(kind.member()).map(Value::take) {
             let has_fields = kind == ListKind::Tools && hello.is_stateless();
@@ -187,6 +187,6 @@ pub(crate) async fn list_of_server(
             break;
         }
     }
-    let (name, method) = (&server.name, kind.method());
+    let (name, method) = (&server.name, kind.as_str());
     Err(RpcError::server(format!("MCP server {name}: {method} has more than {MAX_ITEMS} items or {MAX_PAGES} pages")))
 }

@@ -59,7 +59,7 @@ impl CallContext {
             Ok(message) => {
                 let logger = message["logger"].as_str();
                 let logger = logger.map_or_else(|| name.to_string(), |logger| format!("{name}/{logger}"));
-                let message = json!({ "level": level.name(), "logger": logger, "data": message["data"] });
+                let message = json!({ "level": level.as_str(), "logger": logger, "data": message["data"] });
                 let text = notification(LOG_MESSAGE, &message);
                 match self.delivery {
                     Delivery::Session => self.session.standing.push(text),

@@ -17,8 +17,6 @@ use crate::protocol::header_values::name_member;
 use crate::protocol::jsonrpc::{METHOD_NOT_FOUND, RpcError, member, merged, object};
 use crate::protocol::task_method::TaskMethod;
 use crate::redaction::restoring::restore_for_server;
-use crate::redaction::results::redact_error;
-use crate::redaction::values::Findings;
 use crate::session::request_state::{RequestState, StateBinding};
 use crate::upstream::event_sink::EventSink;
 
@@ -71,9 +69,9 @@ impl ServerCall {
                 with_link(&context.session, !matches!(self.method, ClientMethod::Task(..)), Err(e))
             }
             Err(e) => {
-                let (vault, mut findings) = (&context.session.from_servers, Findings::new());
-                let redacted = redact_error(&context.policy, &context.server, vault, &e, &mut findings).await;
-                context.count(findings);
+                let mut redaction = context.redaction();
+                let redacted = redaction.error(&e).await;
+                context.count(redaction.findings);
                 match context.required_urls(&e).await {
                     Ok(Some(urls)) if context.is_stateless() => return Ok(ask_for_urls(&urls)),
                     Ok(urls) => {
@@ -115,7 +113,7 @@ impl ServerCall {
             ClientMethod::CallTool(_, arguments) => ("tools/call", restored(arguments.clone())),
             ClientMethod::GetPrompt(_, arguments) => ("prompts/get", restored(arguments.clone())),
             ClientMethod::ReadResource(uri) => ("resources/read", uri_json(uri)),
-            ClientMethod::Task(method, _) => (method.name(), Value::from(self.name.as_str()).to_string()),
+            ClientMethod::Task(method, _) => (method.as_str(), Value::from(self.name.as_str()).to_string()),
             ClientMethod::Subscribe(uri) => return self.subscribe(&uri_json(uri)).await.map(Answer::Result),
             ClientMethod::Unsubscribe(uri) => return self.unsubscribe(&uri_json(uri)).await.map(Answer::Result),
             ClientMethod::Complete(CompletionRef::Prompt(_), values) => {
@@ -203,12 +201,15 @@ impl ServerCall {
         Ok(input_required(&Value::Object(requests), sealed.transpose()?))
     }
 
+    fn unsupported(&self, why: &str) -> RpcError {
+        RpcError::new(METHOD_NOT_FOUND, format!("the MCP server {} {why}", self.context.server.name))
+    }
+
     /// Asks the server for values of an argument.
     async fn complete(&self, reference: &CompletionRef, values: &str) -> Result<String, RpcError> {
         let context = &*self.context;
         if !context.server.hello(&context.session).await?.offers("completions") {
-            let name = &context.server.name;
-            return Err(RpcError::new(METHOD_NOT_FOUND, format!("the MCP server {name} completes no arguments")));
+            return Err(self.unsupported("completes no arguments"));
         }
         let params = completion_params(reference, values);
         context.server.request(&context.session, "completion/complete", &params, None).await
@@ -219,11 +220,7 @@ impl ServerCall {
         let context = &*self.context;
         let hello = context.server.hello(&context.session).await?;
         if !hello.has_subscriptions() {
-            let name = &context.server.name;
-            return Err(RpcError::new(
-                METHOD_NOT_FOUND,
-                format!("the MCP server {name} has no subscriptions to resources"),
-            ));
+            return Err(self.unsupported("has no subscriptions to resources"));
         }
         let plain: String = serde_json::from_str(sent).map_err(|e| RpcError::server(e.to_string()))?;
         // The client is told of the one that is recorded, in which its own values are restored.
@@ -263,7 +260,7 @@ impl ServerCall {
     pub fn progress_translator(&self, token: Value) -> impl Fn(&Value) -> Value + Send + use<> {
         let context = Arc::clone(&self.context);
         move |params| {
-            let (policy, mode) = (&context.policy, context.result_mode());
+            let (policy, mode) = (&context.policy, context.redaction().mode);
             let mut out = json!({ "progressToken": token });
             for name in ["progress", "total"] {
                 if let Some(number) = params.get(name).filter(|n| n.is_number()) {

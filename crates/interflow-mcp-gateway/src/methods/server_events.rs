@@ -176,7 +176,7 @@ fn known_params(
     if kind == ClientRequestKind::Sampling && params.get("tools").is_some() && !client.tools {
         return Err(invalid("the client does not sample with tools"));
     }
-    let members = kind.members().iter().filter_map(|name| Some(((*name).to_owned(), params.get(name)?.clone())));
+    let members = kind.members().filter_map(|name| Some((name.to_owned(), params.get(name)?.clone())));
     Ok((Value::Object(members.collect()).to_string(), false))
 }
 

@@ -15,7 +15,7 @@ use tokio::task::AbortHandle;
 use tokio::time::Interval;
 
 use super::call_context::{AnsweredRequest, CallContext, Delivery};
-use crate::exchange::{Endpoint, McpExchange, find_session};
+use crate::exchange::{Endpoint, McpExchange, SessionRequest};
 use crate::protocol::event_stream::{KEEP_ALIVE_COMMENT, event_stream_head, keep_alive, numbered_event};
 use crate::protocol::header_values::VERSION_HEADER;
 use crate::protocol::responses::refusal;
@@ -32,7 +32,7 @@ const RESUME_WITHIN: Duration = Duration::from_secs(60);
 /// Opens the stream of a session; one that was open before ends.
 pub(crate) fn open(service: &Arc<McpService>, flow: &mut Flow, head: &RequestHead, endpoint: &Endpoint) -> Response {
     let settings = service.settings();
-    let session = match find_session(service, &settings, flow, head, endpoint) {
+    let session = match (SessionRequest { service, settings: &settings, flow, endpoint }).find(head) {
         Ok(session) => session,
         Err(refused) => return *refused,
     };

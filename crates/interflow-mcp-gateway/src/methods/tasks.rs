@@ -5,14 +5,13 @@
 use std::sync::Arc;
 
 use futures_util::future::join_all;
-use interflow_limits::VirtualKey;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use tokio::sync::mpsc;
 
 use super::call_context::{AnsweredRequest, CallContext, Delivery};
 use crate::access::{self, Offer};
-use crate::exchange::{ClientView, Endpoint};
+use crate::exchange::ClientView;
 use crate::protocol::client_capabilities::TASKS_EXTENSION;
 use crate::protocol::client_message::ListKind;
 use crate::protocol::envelope::SUBSCRIPTION_ID_KEY;
@@ -21,7 +20,6 @@ use crate::protocol::task_method::{TASK_STATUS, TaskMethod};
 use crate::service::McpService;
 use crate::session::client_session::McpSession;
 use crate::session::request_state::StateBinding;
-use crate::settings::McpSettings;
 use crate::upstream::server::McpServer;
 
 /// The member of `_meta` that names the task of a result.
@@ -50,8 +48,7 @@ impl TaskHandle {
     /// # Errors
     /// It is of another client, or was altered.
     pub fn open(service: &McpService, session: &McpSession, sealed: &str) -> Result<Self, RpcError> {
-        let opened = service.sealer.open_bytes(sealed, &Self::binding(session));
-        let handle = opened.and_then(|bytes| serde_json::from_slice(&bytes).ok());
+        let handle = service.sealer.open_value(sealed, &Self::binding(session));
         handle.ok_or_else(|| RpcError::new(INVALID_PARAMS, "there is no such task, or it is of another client"))
     }
 
@@ -59,16 +56,10 @@ impl TaskHandle {
     ///
     /// # Errors
     /// The client may not use it, or not any more.
-    pub fn target(
-        self,
-        settings: &McpSettings,
-        endpoint: &Endpoint,
-        key: Option<&VirtualKey>,
-    ) -> Result<(Arc<McpServer>, String), RpcError> {
-        let server =
-            settings.get(&self.server).filter(|_| endpoint.0.as_deref().is_none_or(|only| only == self.server));
+    pub fn target(self, view: ClientView<'_>) -> Result<(Arc<McpServer>, String), RpcError> {
+        let server = view.settings.get(&self.server).filter(|_| view.only.is_none_or(|only| only == self.server));
         let server = server.ok_or_else(|| RpcError::new(INVALID_PARAMS, "the server of the task is not here"))?;
-        access::check(server, key, Offer::Tool(&self.tool))?;
+        access::check(server, view.key, Offer::Tool(&self.tool))?;
         if !server.rules.may_call(ListKind::Tools, &self.tool) {
             return Err(RpcError::not_allowed(format!("MCP server {}: the rules deny the task's tool", self.server)));
         }
@@ -82,16 +73,11 @@ pub(super) fn is_task(result: &str) -> bool {
 }
 
 /// The tasks of a session as they are now, without those of servers that fail or are not for the client any more.
-pub(super) async fn list(
-    mut request: AnsweredRequest<'_>,
-    view: ClientView<'_>,
-    endpoint: &Endpoint,
-) -> Result<String, RpcError> {
+pub(super) async fn list(mut request: AnsweredRequest<'_>, view: ClientView<'_>) -> Result<String, RpcError> {
     let (service, session) = (request.service, request.session);
     let mut tasks = Vec::new();
     for sealed in session.tasks.for_client() {
-        let target = TaskHandle::open(service, session, &sealed)
-            .and_then(|handle| handle.target(view.settings, endpoint, view.key));
+        let target = TaskHandle::open(service, session, &sealed).and_then(|handle| handle.target(view));
         let Ok((server, id)) = target else { continue };
         let contexts = request.stream_contexts(vec![server], view.key, || Delivery::Session);
         tasks.extend(
@@ -100,7 +86,7 @@ pub(super) async fn list(
     }
     let now = tasks.iter().map(|(context, sealed, id)| async move {
         let params = json!({ "taskId": id }).to_string();
-        let task = context.server.request(session, TaskMethod::Get.name(), &params, None).await.ok()?;
+        let task = context.server.request(session, TaskMethod::Get.as_str(), &params, None).await.ok()?;
         serde_json::from_str::<Value>(&context.task(sealed, &task).await.ok()?).ok()
     });
     let now: Vec<_> = join_all(now).await.into_iter().flatten().collect();
@@ -111,12 +97,11 @@ pub(super) async fn list(
 pub(super) fn followed(
     request: &AnsweredRequest<'_>,
     view: ClientView<'_>,
-    endpoint: &Endpoint,
     tasks: &[String],
 ) -> Vec<(Arc<McpServer>, String)> {
     let find = |sealed: &String| {
         let handle = TaskHandle::open(request.service, request.session, sealed).ok()?;
-        let (server, id) = handle.target(view.settings, endpoint, view.key).ok()?;
+        let (server, id) = handle.target(view).ok()?;
         request.session.tasks.add(&server.name, &id, sealed).ok()?;
         Some((server, sealed.clone()))
     };
@@ -154,8 +139,7 @@ impl CallContext {
         let id = text_member(task, "taskId").filter(|id| id.len() <= MAX_ID);
         let id = id.ok_or_else(|| RpcError::server("its task has no `taskId`, or one of more than 1024 bytes"))?;
         let handle = TaskHandle { server: self.server.name.to_string(), tool: tool.to_owned(), id };
-        let text = serde_json::to_vec(&handle).map_err(|e| RpcError::server(e.to_string()))?;
-        let sealed = self.service.sealer.seal_bytes(&text, &TaskHandle::binding(&self.session))?;
+        let sealed = self.service.sealer.seal_value(&handle, &TaskHandle::binding(&self.session))?;
         Ok((handle.id, sealed))
     }
 

@@ -31,10 +31,8 @@ pub(crate) fn known_members(params: &Value, is_stateless: bool) -> Result<Value,
     let text = |name: &str, max: usize| params[name].as_str().filter(|text| !text.is_empty() && text.len() <= max);
     let url = text("url", MAX_URL).ok_or("it has no `url`, or one of more than 8192 bytes")?;
     // Others could make the client run or read something.
-    if !["https://", "http://"]
-        .iter()
-        .any(|scheme| url.get(..scheme.len()).is_some_and(|s| s.eq_ignore_ascii_case(scheme)))
-    {
+    let begins_with = |scheme: &&str| url.get(..scheme.len()).is_some_and(|s| s.eq_ignore_ascii_case(scheme));
+    if !["https://", "http://"].iter().any(begins_with) {
         return Err("its `url` is not http or https");
     }
     // Some clients would read a line break as the end of the URL, and show or open only a part of it.

@@ -1,5 +1,6 @@
 //! What clients can be asked: kinds of requests, and what a client declared of them.
 
+use interflow_types::labelled_enum;
 use interflow_types::schema::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
@@ -7,21 +8,21 @@ use serde_json::{Map, Value, json};
 /// Calls that go on after their response, in the version without sessions.
 pub(crate) const TASKS_EXTENSION: &str = "io.modelcontextprotocol/tasks";
 
-/// What a server may ask of a client.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum ClientRequestKind {
-    /// `elicitation/create`: a form for the user, or a URL that the user opens.
-    Elicitation,
-    /// `sampling/createMessage`: a completion of the client's model.
-    Sampling,
-    /// `roots/list`: the directories that the client works in.
-    Roots,
+labelled_enum! {
+    /// What a server may ask of a client.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+    #[serde(rename_all = "lowercase")]
+    pub enum ClientRequestKind {
+        /// `elicitation/create`: a form for the user, or a URL that the user opens.
+        Elicitation "elicitation",
+        /// `sampling/createMessage`: a completion of the client's model.
+        Sampling "sampling",
+        /// `roots/list`: the directories that the client works in.
+        Roots "roots",
+    }
 }
 
 impl ClientRequestKind {
-    pub const ALL: [Self; 3] = [Self::Elicitation, Self::Sampling, Self::Roots];
-
     pub(crate) const fn method(self) -> &'static str {
         match self {
             Self::Elicitation => "elicitation/create",
@@ -30,36 +31,21 @@ impl ClientRequestKind {
         }
     }
 
-    const fn capability(self) -> &'static str {
-        match self {
-            Self::Elicitation => "elicitation",
-            Self::Sampling => "sampling",
-            Self::Roots => "roots",
-        }
-    }
-
     pub(crate) fn from_method(method: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|kind| kind.method() == method)
     }
 
     /// The members of its params that are passed on. Others, such as those of tasks, need what this gateway does not have.
-    pub(crate) const fn members(self) -> &'static [&'static str] {
-        match self {
-            Self::Elicitation => &["message", "requestedSchema"],
-            Self::Sampling => &[
-                "messages",
-                "modelPreferences",
-                "systemPrompt",
-                "includeContext",
-                "temperature",
-                "maxTokens",
-                "stopSequences",
-                "metadata",
-                "tools",
-                "toolChoice",
-            ],
-            Self::Roots => &[],
-        }
+    pub(crate) fn members(self) -> impl Iterator<Item = &'static str> {
+        let members = match self {
+            Self::Elicitation => "message requestedSchema",
+            Self::Sampling => {
+                "messages modelPreferences systemPrompt includeContext temperature maxTokens stopSequences metadata tools \
+                 toolChoice"
+            }
+            Self::Roots => "",
+        };
+        members.split_ascii_whitespace()
     }
 }
 
@@ -83,7 +69,7 @@ impl ClientCapabilities {
         let forms = modes.is_some_and(|modes| modes.is_empty() || modes.contains_key("form"));
         let urls = modes.is_some_and(|modes| modes.get("url").is_some_and(Value::is_object));
         let offers = |kind: &ClientRequestKind| {
-            declared[kind.capability()].is_object() && (*kind != ClientRequestKind::Elicitation || forms || urls)
+            declared[kind.as_str()].is_object() && (*kind != ClientRequestKind::Elicitation || forms || urls)
         };
         let kinds = ClientRequestKind::ALL.into_iter().filter(offers).collect();
         let extensions = declared["extensions"].as_object().cloned().unwrap_or_default();
@@ -109,7 +95,7 @@ impl ClientCapabilities {
                 ClientRequestKind::Elicitation if self.urls => json!({ "url": {} }),
                 _ => json!({}),
             };
-            (kind.capability().to_owned(), value)
+            (kind.as_str().to_owned(), value)
         });
         Value::Object(declared.collect::<Map<_, _>>())
     }

@@ -201,7 +201,7 @@ impl ClientRequest {
             ClientMethod::Discover => (DISCOVER, "{}".to_owned()),
             ClientMethod::Listen(filter) => (LISTEN, json!({ "notifications": filter.to_value() }).to_string()),
             ClientMethod::Ping => ("ping", "{}".to_owned()),
-            ClientMethod::List(kind) => (kind.method(), "{}".to_owned()),
+            ClientMethod::List(kind) => (kind.as_str(), "{}".to_owned()),
             ClientMethod::CallTool(name, arguments) => ("tools/call", named_params(name, arguments)),
             ClientMethod::SearchTools(arguments) => ("tools/call", named_params(SEARCH_TOOL, arguments)),
             ClientMethod::ConnectAccount(name) => ("tools/call", named_params(name, "{}")),
@@ -211,7 +211,7 @@ impl ClientRequest {
             ClientMethod::Unsubscribe(uri) => ("resources/unsubscribe", json!({ "uri": uri }).to_string()),
             ClientMethod::Complete(reference, values) => ("completion/complete", completion_params(reference, values)),
             ClientMethod::SetLogLevel(level) => (log_level::SET_LEVEL, level.params()),
-            ClientMethod::Task(method, id) => (method.name(), json!({ "taskId": id }).to_string()),
+            ClientMethod::Task(method, id) => (method.as_str(), json!({ "taskId": id }).to_string()),
             ClientMethod::ListTasks => (TASK_LIST, "{}".to_owned()),
             ClientMethod::Unknown(method) => (method.as_str(), "{}".to_owned()),
         };
@@ -285,10 +285,6 @@ fn parse_method(raw: &str, method: &str, params: &Value, is_stateless: bool) -> 
             ClientMethod::Initialize(text("protocolVersion", MAX_NAME).unwrap_or_default(), client, capabilities)
         }
         "ping" => ClientMethod::Ping,
-        "tools/list" => ClientMethod::List(ListKind::Tools),
-        "prompts/list" => ClientMethod::List(ListKind::Prompts),
-        "resources/list" => ClientMethod::List(ListKind::Resources),
-        "resources/templates/list" => ClientMethod::List(ListKind::ResourceTemplates),
         "tools/call" if params["name"] == SEARCH_TOOL => ClientMethod::SearchTools(arguments(raw)?),
         "tools/call" => ClientMethod::CallTool(name()?, arguments(raw)?),
         "prompts/get" => ClientMethod::GetPrompt(name()?, arguments(raw)?),
@@ -302,12 +298,13 @@ fn parse_method(raw: &str, method: &str, params: &Value, is_stateless: bool) -> 
         }
         "completion/complete" => parse_completion(params)?,
         TASK_LIST if !is_stateless => ClientMethod::ListTasks,
-        _ => match TaskMethod::from_name(method, is_stateless) {
-            Some(task) => {
+        _ => match (TaskMethod::from_name(method, is_stateless), ListKind::from_method(method)) {
+            (Some(task), _) => {
                 let id = text("taskId", MAX_URI).ok_or("it needs the id of a task, of 8192 bytes at most")?;
                 ClientMethod::Task(task, id)
             }
-            None => unknown(),
+            (None, Some(kind)) => ClientMethod::List(kind),
+            (None, None) => unknown(),
         },
     })
 }

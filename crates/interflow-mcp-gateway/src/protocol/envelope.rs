@@ -44,13 +44,11 @@ impl Envelope {
         }
         let (params, meta) = (&message["params"], &message["params"]["_meta"]);
         let invalid = |why: String| RpcError::new(INVALID_PARAMS, why);
-        let log_level = match meta.get(LOG_LEVEL_KEY) {
-            None => None,
-            Some(level) => {
-                let level = level.as_str().and_then(LogLevel::parse);
-                Some(level.ok_or_else(|| invalid(format!("{LOG_LEVEL_KEY} is not a level of log messages")))?)
-            }
+        let level = |level: &Value| {
+            let level = level.as_str().and_then(LogLevel::parse);
+            level.ok_or_else(|| invalid(format!("{LOG_LEVEL_KEY} is not a level of log messages")))
         };
+        let log_level = meta.get(LOG_LEVEL_KEY).map(level).transpose()?;
         let responses = params.get("inputResponses");
         if responses.is_some_and(|all| !all.as_object().is_some_and(|all| all.values().all(Value::is_object))) {
             return Err(invalid("`inputResponses` is not an object of objects".to_owned()));
@@ -139,7 +137,7 @@ pub(crate) fn server_meta(capabilities: &Value, log_level: Option<LogLevel>) -> 
     meta.insert(CLIENT_INFO_KEY.to_owned(), json!({ "name": "interflow", "version": env!("CARGO_PKG_VERSION") }));
     meta.insert(CAPABILITIES_KEY.to_owned(), capabilities.clone());
     if let Some(level) = log_level {
-        meta.insert(LOG_LEVEL_KEY.to_owned(), level.name().into());
+        meta.insert(LOG_LEVEL_KEY.to_owned(), level.as_str().into());
     }
     meta
 }

@@ -93,18 +93,17 @@ impl RoutingFields {
             return Ok(());
         }
         let arguments: Value = serde_json::from_str(arguments).unwrap_or_default();
-        for param in mirrored {
+        let differs = |param: &&MirroredParam| {
             let sent = self.params.get(&param.token.to_ascii_lowercase()).map(|value| decoded(value));
-            let agrees = match (param.value(&arguments), sent) {
-                (None, None) => true,
-                (Some(value), Some(Some(sent))) => is_same(&value, &sent),
-                _ => false,
-            };
-            if !agrees {
-                return Err(mismatch(&format!("mcp-param-{}", param.token), "is not the argument in the body"));
+            match (param.value(&arguments), sent) {
+                (None, None) => false,
+                (Some(value), Some(Some(sent))) => !is_same(&value, &sent),
+                _ => true,
             }
-        }
-        Ok(())
+        };
+        mirrored.iter().find(differs).map_or(Ok(()), |param| {
+            Err(mismatch(&format!("{PARAM_PREFIX}{}", param.token), "is not the argument in the body"))
+        })
     }
 }
 
@@ -122,7 +121,7 @@ pub(crate) fn name_member(method: &str) -> Option<&'static str> {
     match method {
         "tools/call" | "prompts/get" => Some("name"),
         "resources/read" => Some("uri"),
-        _ => [true, false].iter().find_map(|era| TaskMethod::from_name(method, *era)).map(|_| "taskId"),
+        _ => TaskMethod::ALL.iter().any(|task| task.as_str() == method).then_some("taskId"),
     }
 }
 

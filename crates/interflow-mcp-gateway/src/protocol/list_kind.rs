@@ -1,21 +1,21 @@
 //! The lists of what servers offer.
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum ListKind {
-    Tools,
-    Prompts,
-    Resources,
-    ResourceTemplates,
+use interflow_types::labelled_enum;
+
+labelled_enum! {
+    /// A list, labelled with the method by which it is asked for.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+    pub(crate) enum ListKind {
+        Tools "tools/list",
+        Prompts "prompts/list",
+        Resources "resources/list",
+        ResourceTemplates "resources/templates/list",
+    }
 }
 
 impl ListKind {
-    pub const fn method(self) -> &'static str {
-        match self {
-            Self::Tools => "tools/list",
-            Self::Prompts => "prompts/list",
-            Self::Resources => "resources/list",
-            Self::ResourceTemplates => "resources/templates/list",
-        }
+    pub fn from_method(method: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| kind.as_str() == method)
     }
 
     /// The notification that the list changed.
@@ -30,13 +30,10 @@ impl ListKind {
     /// The member of the result that has the list.
     pub const fn member(self) -> &'static str {
         match self {
-            Self::Tools => "tools",
-            Self::Prompts => "prompts",
-            Self::Resources => "resources",
             Self::ResourceTemplates => "resourceTemplates",
+            kind => kind.capability(),
         }
     }
-
     /// The capability that a server with such a list declares.
     pub const fn capability(self) -> &'static str {
         match self {

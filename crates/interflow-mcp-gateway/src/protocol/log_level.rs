@@ -1,5 +1,6 @@
 //! Levels of log messages (MCP 2025-11-25, logging).
 
+use interflow_types::labelled_enum;
 use serde_json::json;
 
 /// The request by which a client sets the level from which on it wants log messages.
@@ -7,51 +8,29 @@ pub(crate) const SET_LEVEL: &str = "logging/setLevel";
 /// A log message of a server.
 pub(crate) const LOG_MESSAGE: &str = "notifications/message";
 
-/// The levels of syslog (RFC 5424, section 6.2.1), the least severe first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum LogLevel {
-    Debug,
-    Info,
-    Notice,
-    Warning,
-    Error,
-    Critical,
-    Alert,
-    Emergency,
+labelled_enum! {
+    /// The levels of syslog (RFC 5424, section 6.2.1), the least severe first.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+    pub(crate) enum LogLevel {
+        Debug "debug",
+        Info "info",
+        Notice "notice",
+        Warning "warning",
+        Error "error",
+        Critical "critical",
+        Alert "alert",
+        Emergency "emergency",
+    }
 }
 
 impl LogLevel {
-    const ALL: [Self; 8] = [
-        Self::Debug,
-        Self::Info,
-        Self::Notice,
-        Self::Warning,
-        Self::Error,
-        Self::Critical,
-        Self::Alert,
-        Self::Emergency,
-    ];
-
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Debug => "debug",
-            Self::Info => "info",
-            Self::Notice => "notice",
-            Self::Warning => "warning",
-            Self::Error => "error",
-            Self::Critical => "critical",
-            Self::Alert => "alert",
-            Self::Emergency => "emergency",
-        }
-    }
-
     pub fn parse(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|level| level.name() == name)
+        Self::ALL.into_iter().find(|level| level.as_str() == name)
     }
 
     /// The params of `logging/setLevel`.
     pub fn params(self) -> String {
-        json!({ "level": self.name() }).to_string()
+        json!({ "level": self.as_str() }).to_string()
     }
 }
 
@@ -63,7 +42,7 @@ mod tests {
     fn levels_are_ordered_by_severity() {
         assert!(LogLevel::ALL.is_sorted());
         for level in LogLevel::ALL {
-            assert_eq!(LogLevel::parse(level.name()), Some(level));
+            assert_eq!(LogLevel::parse(level.as_str()), Some(level));
         }
         assert_eq!(LogLevel::parse("fatal"), None);
     }

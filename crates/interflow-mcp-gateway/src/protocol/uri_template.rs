@@ -4,7 +4,8 @@
 /// A template, divided at its expressions.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct UriTemplate {
-    text: String,
+    /// As it was listed.
+    pub text: String,
     /// What is before the first expression, between two, and after the last; only the first if there is none.
     literals: Vec<String>,
 }
@@ -20,11 +21,6 @@ impl UriTemplate {
         }
         literals.push(rest.to_owned());
         Self { text: template.to_owned(), literals }
-    }
-
-    /// As it was listed.
-    pub fn text(&self) -> &str {
-        &self.text
     }
 
     /// How much of a URI the template determines, in bytes: of several that match, the one with most is meant.

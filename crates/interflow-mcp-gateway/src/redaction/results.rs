@@ -3,68 +3,62 @@
 use interflow_redact::{MediaRule, RedactMode, ValuePolicy};
 use serde_json::{Value, json};
 
-use super::values::{Findings, redact_json, redact_text};
+use super::values::Redaction;
 use crate::protocol::jsonrpc::{NOT_INSPECTED, RpcError};
 use crate::session::client_session::SharedVault;
 use crate::upstream::server::McpServer;
 
-/// Redacts the result of a server, which may contain media.
-///
-/// # Errors
-/// It cannot be inspected, so the client must not get it.
-pub(crate) async fn redact_result(
-    policy: &ValuePolicy,
-    server: &McpServer,
-    vault: &SharedVault,
-    result: String,
-    findings: &mut Findings,
-) -> Result<String, RpcError> {
-    let mode = server.config.results.unwrap_or(policy.mode);
-    if mode != RedactMode::Redact || !may_have_media(&result) {
-        return redact_json(policy, mode, vault, result, findings).await;
+impl<'a> Redaction<'a> {
+    /// Of what a server sends.
+    pub fn of_results(policy: &'a ValuePolicy, server: &McpServer, vault: &'a SharedVault) -> Self {
+        Self::new(policy, server.config.results.unwrap_or(policy.mode), vault)
     }
-    let unreadable = |e: serde_json::Error| RpcError::new(NOT_INSPECTED, format!("the result is invalid JSON: {e}"));
-    let mut value: Value = serde_json::from_str(&result).map_err(unreadable)?;
-    let mut media = Vec::new();
-    media_texts(&mut value, &mut |text| media.push(std::mem::take(text)));
-    if media.is_empty() {
-        return redact_json(policy, mode, vault, result, findings).await;
-    }
-    match server.config.media {
-        MediaRule::Refuse => {
-            let name = &server.name;
-            let message = format!(
-                "the result of the MCP server {name} contains an image, audio or a binary resource, which cannot be \
-                 inspected; the operator can let it pass with mcp.server.{name}.media = \"pass\", or remove it with \"drop\""
-            );
-            return Err(RpcError::new(NOT_INSPECTED, message));
-        }
-        MediaRule::Drop => replace_media(&mut value),
-        MediaRule::Pass => {}
-    }
-    let redacted = redact_json(policy, mode, vault, value.to_string(), findings).await?;
-    if server.config.media == MediaRule::Drop {
-        return Ok(redacted);
-    }
-    let mut value: Value = serde_json::from_str(&redacted).map_err(unreadable)?;
-    let mut media = media.into_iter();
-    media_texts(&mut value, &mut |text| *text = media.next().unwrap_or_default());
-    Ok(value.to_string())
-}
 
-/// The error of a server for a client, redacted as its results are, without the data that came with it.
-pub(crate) async fn redact_error(
-    policy: &ValuePolicy,
-    server: &McpServer,
-    vault: &SharedVault,
-    error: &RpcError,
-    findings: &mut Findings,
-) -> RpcError {
-    if error.has_own_link() {
-        return error.clone();
+    /// Redacts the result of a server, which may contain media.
+    ///
+    /// # Errors
+    /// It cannot be inspected, so the client must not get it.
+    pub async fn result(&mut self, server: &McpServer, result: String) -> Result<String, RpcError> {
+        if self.mode != RedactMode::Redact || !may_have_media(&result) {
+            return self.json(result).await;
+        }
+        let unreadable =
+            |e: serde_json::Error| RpcError::new(NOT_INSPECTED, format!("the result is invalid JSON: {e}"));
+        let mut value: Value = serde_json::from_str(&result).map_err(unreadable)?;
+        let mut media = Vec::new();
+        media_texts(&mut value, &mut |text| media.push(std::mem::take(text)));
+        if media.is_empty() {
+            return self.json(result).await;
+        }
+        match server.config.media {
+            MediaRule::Refuse => {
+                let name = &server.name;
+                let message = format!(
+                    "the result of the MCP server {name} contains an image, audio or a binary resource, which cannot be \
+                 inspected; the operator can let it pass with mcp.server.{name}.media = \"pass\", or remove it with \"drop\""
+                );
+                return Err(RpcError::new(NOT_INSPECTED, message));
+            }
+            MediaRule::Drop => replace_media(&mut value),
+            MediaRule::Pass => {}
+        }
+        let redacted = self.json(value.to_string()).await?;
+        if server.config.media == MediaRule::Drop {
+            return Ok(redacted);
+        }
+        let mut value: Value = serde_json::from_str(&redacted).map_err(unreadable)?;
+        let mut media = media.into_iter();
+        media_texts(&mut value, &mut |text| *text = media.next().unwrap_or_default());
+        Ok(value.to_string())
     }
-    let mode = server.config.results.unwrap_or(policy.mode);
-    RpcError::new(error.code, redact_text(policy, mode, vault, &error.message, findings).await)
+
+    /// The error of a server for a client, redacted as its results are, without the data that came with it.
+    pub async fn error(&mut self, error: &RpcError) -> RpcError {
+        match error.has_own_link() {
+            true => error.clone(),
+            false => RpcError::new(error.code, self.text(&error.message).await),
+        }
+    }
 }
 
 /// A quick test, because most results have none.

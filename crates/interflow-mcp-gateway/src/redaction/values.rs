@@ -7,102 +7,115 @@ use interflow_redact::scan_capacity::off_worker;
 use interflow_redact::{RedactMode, RedactionResult, RedactionSession, Redactor, ValuePolicy, json_parts};
 use serde_json::Value;
 
-use crate::protocol::jsonrpc::{NOT_INSPECTED, RpcError};
+use crate::protocol::jsonrpc::{INTERNAL_ERROR, NOT_INSPECTED, RpcError};
 use crate::session::client_session::SharedVault;
 use crate::session::listed_names::SchemaValues;
 
 /// Findings by type.
 pub(crate) type Findings = BTreeMap<String, u64>;
 
-/// Redacts a JSON value. What is found is added to `findings`; it is replaced if the mode says so.
-///
-/// # Errors
-/// The value cannot be inspected, so it must not be passed on.
-pub(crate) async fn redact_json(
-    policy: &ValuePolicy,
-    mode: RedactMode,
-    vault: &SharedVault,
-    json: String,
-    findings: &mut Findings,
-) -> Result<String, RpcError> {
-    redact_arguments(policy, mode, vault, json, &Arc::default(), findings).await
+/// How values are redacted, and what is found in them.
+pub(crate) struct Redaction<'a> {
+    pub policy: &'a ValuePolicy,
+    pub mode: RedactMode,
+    pub vault: &'a SharedVault,
+    pub findings: Findings,
 }
 
-/// Redacts a JSON value, but for what the schema of its tool names.
-///
-/// # Errors
-/// As [`redact_json`].
-pub(crate) async fn redact_arguments(
-    policy: &ValuePolicy,
-    mode: RedactMode,
-    vault: &SharedVault,
-    json: String,
-    listed: &Arc<SchemaValues>,
-    findings: &mut Findings,
-) -> Result<String, RpcError> {
-    if mode == RedactMode::Off {
-        return Ok(json);
+impl<'a> Redaction<'a> {
+    pub fn new(policy: &'a ValuePolicy, mode: RedactMode, vault: &'a SharedVault) -> Self {
+        Self { policy, mode, vault, findings: Findings::new() }
     }
-    match scan(policy, mode, vault, json.clone(), listed, findings).await {
-        Ok(Some(redacted)) if mode == RedactMode::Redact => Ok(redacted),
-        Ok(_) => Ok(json),
-        Err(why) if mode == RedactMode::Redact => {
-            Err(RpcError::new(NOT_INSPECTED, format!("not passed on, because it cannot be inspected: {why}")))
-        }
-        // What is only flagged is passed on in any case.
-        Err(why) => {
-            tracing::warn!("an MCP message was not inspected: {why}");
-            Ok(json)
-        }
-    }
-}
 
-async fn scan(
-    policy: &ValuePolicy,
-    mode: RedactMode,
-    vault: &SharedVault,
-    json: String,
-    listed: &Arc<SchemaValues>,
-    findings: &mut Findings,
-) -> Result<Option<String>, String> {
-    if json.len() > policy.max_size {
-        return Err(format!("it is larger than {} bytes (redact.max_body)", policy.max_size));
+    /// Redacts a JSON value. What is found is added to `findings`; it is replaced if the mode says so.
+    ///
+    /// # Errors
+    /// The value cannot be inspected, so it must not be passed on.
+    pub async fn json(&mut self, json: String) -> Result<String, RpcError> {
+        self.arguments(json, &Arc::default()).await
     }
-    let mut further = None;
-    if !policy.detectors.is_empty() {
-        let mut texts = RedactionSession::collecting();
-        redact_unlisted(&policy.redactor, &json, listed, &mut texts)?;
-        let outcome = policy.detectors.find_all(&texts.collected_texts()).await;
-        // The client is not told which detector failed.
-        further = Some(outcome.map_err(|e| {
-            tracing::error!("{e}");
-            "a detector is unavailable"
-        })?);
+
+    /// Redacts a JSON value, but for what the schema of its tool names.
+    ///
+    /// # Errors
+    /// As [`json`](Self::json).
+    pub async fn arguments(&mut self, json: String, listed: &Arc<SchemaValues>) -> Result<String, RpcError> {
+        if self.mode == RedactMode::Off {
+            return Ok(json);
+        }
+        match self.scan(json.clone(), listed).await {
+            Ok(Some(redacted)) if self.mode == RedactMode::Redact => Ok(redacted),
+            Ok(_) => Ok(json),
+            Err(why) if self.mode == RedactMode::Redact => {
+                Err(RpcError::new(NOT_INSPECTED, format!("not passed on, because it cannot be inspected: {why}")))
+            }
+            // What is only flagged is passed on in any case.
+            Err(why) => {
+                tracing::warn!("an MCP message was not inspected: {why}");
+                Ok(json)
+            }
+        }
     }
-    let (redactor, vault, size) = (Arc::clone(&policy.redactor), Arc::clone(vault), json.len());
-    let (context, listed) = (policy.context.clone(), Arc::clone(listed));
-    let work = move || {
-        let mut one_way;
-        let mut shared;
-        let session = if mode == RedactMode::Redact {
-            shared = vault.lock();
-            &mut *shared
-        } else {
-            // What stays as it is must not be restored from elsewhere.
-            one_way = RedactionSession::one_way().in_context(context);
-            &mut one_way
+
+    /// Redacts a text that is not a value of its own, such as an error message. If it cannot be inspected, a note takes its
+    /// place.
+    pub async fn text(&mut self, text: &str) -> String {
+        let done = self.json(Value::from(text).to_string()).await;
+        let done = done.ok().and_then(|json| serde_json::from_str(&json).ok());
+        done.unwrap_or_else(|| "[not inspected]".to_owned())
+    }
+
+    /// Redacts a URI.
+    ///
+    /// # Errors
+    /// As [`json`](Self::json).
+    pub async fn uri(&mut self, uri: &mut String) -> Result<(), RpcError> {
+        let json = self.json(Value::from(uri.as_str()).to_string()).await?;
+        *uri = serde_json::from_str(&json).map_err(|e| RpcError::new(INTERNAL_ERROR, e.to_string()))?;
+        Ok(())
+    }
+
+    async fn scan(&mut self, json: String, listed: &Arc<SchemaValues>) -> Result<Option<String>, String> {
+        let (policy, mode) = (self.policy, self.mode);
+        if json.len() > policy.max_size {
+            return Err(format!("it is larger than {} bytes (redact.max_body)", policy.max_size));
+        }
+        let mut further = None;
+        if !policy.detectors.is_empty() {
+            let mut texts = RedactionSession::collecting();
+            redact_unlisted(&policy.redactor, &json, listed, &mut texts)?;
+            let outcome = policy.detectors.find_all(&texts.collected_texts()).await;
+            // The client is not told which detector failed.
+            further = Some(outcome.map_err(|e| {
+                tracing::error!("{e}");
+                "a detector is unavailable"
+            })?);
+        }
+        let (redactor, vault, size) = (Arc::clone(&policy.redactor), Arc::clone(self.vault), json.len());
+        let (context, listed) = (policy.context.clone(), Arc::clone(listed));
+        let work = move || {
+            let mut one_way;
+            let mut shared;
+            let session = if mode == RedactMode::Redact {
+                shared = vault.lock();
+                &mut *shared
+            } else {
+                // What stays as it is must not be restored from elsewhere.
+                one_way = RedactionSession::one_way().in_context(context);
+                &mut one_way
+            };
+            if let Some(further) = further {
+                further.apply_to(session);
+            }
+            redact_unlisted(&redactor, &json, &listed, session)
         };
-        if let Some(further) = further {
-            further.apply_to(session);
+        // When the client disconnects, this future is dropped, which stops the work.
+        let done = off_worker(size, work).await.ok_or("the scan was cut short")??;
+        for span in &done.spans {
+            *self.findings.entry(span.type_name.clone()).or_default() += 1;
         }
-        redact_unlisted(&redactor, &json, &listed, session)
-    };
-    // When the client disconnects, this future is dropped, which stops the work.
-    let done = off_worker(size, work).await.ok_or("the scan was cut short")??;
-    for span in &done.spans {
-        *findings.entry(span.type_name.clone()).or_default() += 1;
+        done.output.map(|bytes| String::from_utf8(bytes).map_err(|_| "it is not UTF-8".to_owned())).transpose()
     }
-    done.output.map(|bytes| String::from_utf8(bytes).map_err(|_| "it is not UTF-8".to_owned())).transpose()
 }
 
 fn redact_unlisted(
@@ -114,20 +127,6 @@ fn redact_unlisted(
     let mut parts = json_parts(json.as_bytes()).map_err(|e| e.to_string())?;
     parts.retain(|part| !listed.contains(json, part));
     redactor.redact_spans(json.as_bytes(), parts, session).map_err(|e| e.to_string())
-}
-
-/// Redacts a text that is not a value of its own, such as an error message. If it cannot be inspected, a note takes its
-/// place.
-pub(crate) async fn redact_text(
-    policy: &ValuePolicy,
-    mode: RedactMode,
-    vault: &SharedVault,
-    text: &str,
-    findings: &mut Findings,
-) -> String {
-    let done = redact_json(policy, mode, vault, Value::from(text).to_string(), findings).await;
-    let done = done.ok().and_then(|json| serde_json::from_str(&json).ok());
-    done.unwrap_or_else(|| "[not inspected]".to_owned())
 }
 
 #[cfg(test)]
@@ -153,11 +152,11 @@ mod tests {
     async fn values_are_replaced_by_placeholders_and_restored_from_their_vault_alone() {
         let session = McpSession::of_test(None, None);
         let json = r#"{"to": "ann.lee@example.com", "n": 1.50, "inner": "{\"mail\": \"ann.lee@example.com\"}"}"#;
-        let mut findings = Findings::new();
-        let redacted =
-            redact_json(&policy(), RedactMode::Redact, &session.from_client, json.into(), &mut findings).await.unwrap();
+        let policy = policy();
+        let mut redaction = Redaction::new(&policy, RedactMode::Redact, &session.from_client);
+        let redacted = redaction.json(json.into()).await.unwrap();
         assert!(!redacted.contains("ann.lee") && redacted.contains("1.50"), "{redacted}");
-        assert_eq!(findings.values().sum::<u64>(), 2, "{findings:?}");
+        assert_eq!(redaction.findings.values().sum::<u64>(), 2, "{:?}", redaction.findings);
         assert_eq!(restore_json(&session.from_client, &redacted).as_deref(), Some(json));
         assert_eq!(restore_json(&session.from_servers, &redacted), None);
     }
@@ -166,9 +165,10 @@ mod tests {
     async fn what_is_only_flagged_stays_and_cannot_be_restored() {
         let session = McpSession::of_test(None, None);
         let json = r#"{"to": "ann.lee@example.com"}"#;
-        let mut findings = Findings::new();
-        let same = redact_json(&policy(), RedactMode::Flag, &session.from_client, json.into(), &mut findings).await;
-        assert_eq!((same.as_deref(), findings.len()), (Ok(json), 1));
+        let policy = policy();
+        let mut redaction = Redaction::new(&policy, RedactMode::Flag, &session.from_client);
+        let same = redaction.json(json.into()).await;
+        assert_eq!((same.as_deref(), redaction.findings.len()), (Ok(json), 1));
         assert!(session.from_client.lock().vault().unwrap().is_empty());
     }
 
@@ -177,10 +177,9 @@ mod tests {
         let session = McpSession::of_test(None, None);
         let small = ValuePolicy { max_size: 4, ..policy() };
         for (policy, json) in [(&small, r#"{"a": "b"}"#), (&policy(), "no json")] {
-            let mut findings = Findings::new();
-            let done = redact_json(policy, RedactMode::Redact, &session.from_client, json.into(), &mut findings).await;
+            let done = Redaction::new(policy, RedactMode::Redact, &session.from_client).json(json.into()).await;
             assert_eq!(done.unwrap_err().code, NOT_INSPECTED, "{json}");
-            let flagged = redact_json(policy, RedactMode::Flag, &session.from_client, json.into(), &mut findings).await;
+            let flagged = Redaction::new(policy, RedactMode::Flag, &session.from_client).json(json.into()).await;
             assert_eq!(flagged.as_deref(), Ok(json));
         }
     }

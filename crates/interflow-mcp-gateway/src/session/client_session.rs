@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use interflow_redact::{PlaceholderVault, RedactionSession, VaultKey};
 use parking_lot::Mutex;
-use serde_json::Value;
+use serde_json::{Value, json};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
@@ -23,7 +23,6 @@ use super::waiting_calls::{MAX_WAITING, WaitingCalls};
 use crate::grants::user::AccountUser;
 use crate::protocol::client_capabilities::ClientCapabilities;
 use crate::protocol::client_message::ListKind;
-use crate::protocol::envelope::Envelope;
 use crate::protocol::jsonrpc::{RpcError, notification};
 use crate::protocol::listen_filter::RESOURCE_UPDATED;
 use crate::upstream::access_tokens::{SharedUserToken, UserToken};
@@ -103,38 +102,7 @@ pub(crate) const STATELESS_ID: &str = "\0";
 const MAX_SHARED_PLACEHOLDERS: usize = 50_000;
 
 impl McpSession {
-    /// With this id, and placeholders that are the same on all replicas: `master` is the secret of the installation.
     pub fn new(
-        id: String,
-        key: Option<Arc<str>>,
-        endpoint: Option<Arc<str>>,
-        (context, master): (&str, &[u8; 32]),
-        capabilities: ClientCapabilities,
-    ) -> Self {
-        let vaults = new_vaults(&VaultKey::for_conversation(master, format!("mcp session\0{id}").as_bytes()), context);
-        Self::with_vaults(id, key, endpoint, vaults, capabilities)
-    }
-
-    /// What the requests of a holder share that have the same envelope, with the vaults of another envelope if there are
-    /// any. `master` is the secret of the installation, so that placeholders are the same on all replicas.
-    pub fn stateless(
-        id: String,
-        holder: &Arc<str>,
-        endpoint: Option<Arc<str>>,
-        (context, master): (&str, &[u8; 32]),
-        envelope: &Envelope,
-        other: Option<&Self>,
-    ) -> Self {
-        let vaults = match other {
-            Some(other) => (Arc::clone(&other.from_client), Arc::clone(&other.from_servers)),
-            None => new_vaults(&VaultKey::for_conversation(master, format!("mcp\0{holder}").as_bytes()), context),
-        };
-        let session = Self::with_vaults(id, Some(Arc::clone(holder)), endpoint, vaults, envelope.capabilities.clone());
-        *session.log_level.lock() = envelope.log_level;
-        session
-    }
-
-    fn with_vaults(
         id: String,
         key: Option<Arc<str>>,
         endpoint: Option<Arc<str>>,
@@ -295,21 +263,12 @@ impl McpSession {
 
     /// The params for the client of a notification, if it is of a kind that is known.
     pub fn notification_params(&self, server: &Arc<str>, method: &str, params: &Value) -> Option<Value> {
-        for kind in [ListKind::Tools, ListKind::Prompts] {
-            if method == kind.changed_method() {
-                self.listed.forget(server, kind);
-            }
+        if let Some(kind) = ListKind::ALL.into_iter().find(|kind| kind.changed_method() == method) {
+            self.listed.forget(server, kind);
+            return Some(json!({}));
         }
-        match method {
-            "notifications/tools/list_changed"
-            | "notifications/prompts/list_changed"
-            | "notifications/resources/list_changed" => Some(Value::Object(serde_json::Map::new())),
-            RESOURCE_UPDATED => {
-                let uri = self.subscriptions.client_uri(server, params["uri"].as_str()?)?;
-                Some(serde_json::json!({ "uri": uri }))
-            }
-            _ => None,
-        }
+        let uri = params["uri"].as_str().filter(|_| method == RESOURCE_UPDATED)?;
+        Some(json!({ "uri": self.subscriptions.client_uri(server, uri)? }))
     }
 
     /// Passes a notification on to the stream of the session, if it is of a kind that is known.
@@ -320,10 +279,12 @@ impl McpSession {
     }
 }
 
-/// One key for both, so that a value has one placeholder, whichever side named it first.
-fn new_vaults(key: &VaultKey, context: &str) -> (SharedVault, SharedVault) {
+/// Vaults for values of the client and of servers, with one key for both, so that a value has one placeholder, whichever side
+/// named it first. `master` is the secret of the installation, so that placeholders are the same on all replicas.
+pub(crate) fn new_vaults(master: &[u8; 32], name: &str, context: &str) -> (SharedVault, SharedVault) {
+    let key = VaultKey::for_conversation(master, name.as_bytes());
     let vault = || {
-        let session = RedactionSession::reversible(PlaceholderVault::new(key));
+        let session = RedactionSession::reversible(PlaceholderVault::new(&key));
         Arc::new(Mutex::new(session.in_context(context)))
     };
     (vault(), vault())
@@ -333,6 +294,7 @@ fn new_vaults(key: &VaultKey, context: &str) -> (SharedVault, SharedVault) {
 impl McpSession {
     pub fn of_test(key: Option<&str>, endpoint: Option<&str>) -> Self {
         let (id, key, endpoint) = (interflow_types::random_token(), key.map(Into::into), endpoint.map(Into::into));
-        Self::new(id, key, endpoint, ("", &[7; 32]), ClientCapabilities::default())
+        let vaults = new_vaults(&[7; 32], &id, "");
+        Self::new(id, key, endpoint, vaults, ClientCapabilities::default())
     }
 }

@@ -1,13 +1,14 @@
 //! The state of a request that the client sends again with its answers (MCP 2026-07-28, multi round-trip requests). The
 //! client holds it, sealed: another client, another request or a later time make it worthless.
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use aes_gcm::aead::{Aead, KeyInit, Payload};
 use aes_gcm::{Aes256Gcm, Nonce};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use interflow_types::random_bytes;
+use interflow_types::{Timestamp, random_bytes};
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use serde_json::{Value, json};
@@ -57,40 +58,37 @@ impl StateSealer {
     /// The state is too long.
     pub fn seal(&self, state: RequestState, binding: &StateBinding, ttl: Duration) -> Result<String, RpcError> {
         let state = RequestState { expires: now().saturating_add(ttl.as_secs()), ..state };
-        let text = serde_json::to_vec(&state).map_err(|e| RpcError::server(e.to_string()))?;
-        if text.len() > MAX_STATE {
+        if json!(state).to_string().len() > MAX_STATE {
             return Err(RpcError::server(format!("its `requestState` is larger than {MAX_STATE} bytes")));
         }
-        self.seal_bytes(&text, binding)
+        self.seal_value(&state, binding)
     }
-
     /// Seals what only the holder in the binding can give back.
     ///
     /// # Errors
     /// The cipher failed.
-    pub fn seal_bytes(&self, text: &[u8], binding: &StateBinding) -> Result<String, RpcError> {
+    pub fn seal_value(&self, value: &impl Serialize, binding: &StateBinding) -> Result<String, RpcError> {
+        let text = serde_json::to_vec(value).map_err(|e| RpcError::server(e.to_string()))?;
         // A nonce must not be used twice with one key; 96 random bits suffice for all states of an installation.
         let nonce = random_bytes::<NONCE>();
-        let sealed = self.0.encrypt(&Nonce::from(nonce), Payload { msg: text, aad: &binding.0 });
+        let sealed = self.0.encrypt(&Nonce::from(nonce), Payload { msg: &text, aad: &binding.0 });
         let sealed = sealed.map_err(|_| RpcError::server("what the client keeps cannot be sealed"))?;
         Ok(URL_SAFE_NO_PAD.encode([nonce.as_slice(), &sealed].concat()))
     }
 
     /// What was sealed with this binding.
-    pub fn open_bytes(&self, sealed: &str, binding: &StateBinding) -> Option<Vec<u8>> {
+    pub fn open_value<T: DeserializeOwned>(&self, sealed: &str, binding: &StateBinding) -> Option<T> {
         let bytes = URL_SAFE_NO_PAD.decode(sealed).ok()?;
         let (nonce, text) = bytes.split_at_checked(NONCE)?;
-        self.0.decrypt(&Nonce::try_from(nonce).ok()?, Payload { msg: text, aad: &binding.0 }).ok()
+        let opened = self.0.decrypt(&Nonce::try_from(nonce).ok()?, Payload { msg: text, aad: &binding.0 });
+        serde_json::from_slice(&opened.ok()?).ok()
     }
 
     /// # Errors
     /// The state was altered, is of another client, server or request, or expired.
     pub fn open(&self, sealed: &str, binding: &StateBinding) -> Result<RequestState, RpcError> {
-        let opened = || {
-            let state: RequestState = serde_json::from_slice(&self.open_bytes(sealed, binding)?).ok()?;
-            (state.expires > now()).then_some(state)
-        };
-        opened().ok_or_else(|| {
+        let opened = self.open_value::<RequestState>(sealed, binding).filter(|state| state.expires > now());
+        opened.ok_or_else(|| {
             let message = "`requestState` was altered, has expired, or is of another client or request; begin the \
                            request anew, without it";
             RpcError::new(INVALID_PARAMS, message)
@@ -120,8 +118,9 @@ impl StateBinding {
     }
 }
 
-fn now() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
+/// In seconds since 1970.
+pub(crate) fn now() -> u64 {
+    Timestamp::now().secs()
 }
 
 #[cfg(test)]

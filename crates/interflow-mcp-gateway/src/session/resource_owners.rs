@@ -54,7 +54,7 @@ impl ResourceOwners {
     /// same template.
     pub fn of_reference(&self, uri: &str) -> Option<Arc<str>> {
         let templates = self.templates.lock();
-        let mut owners = templates.iter().filter(|(template, _)| template.text() == uri).map(|(_, owner)| owner);
+        let mut owners = templates.iter().filter(|(template, _)| template.text == uri).map(|(_, owner)| owner);
         if let Some(owner) = owners.next() {
             return owners.all(|other| other == owner).then(|| Arc::clone(owner));
         }
@@ -64,7 +64,7 @@ impl ResourceOwners {
 
     /// Whether a server listed a resource or a template just so: it tells no server anything new.
     pub fn is_listed(&self, uri: &str) -> bool {
-        let is_template = || self.templates.lock().iter().any(|(template, _)| template.text() == uri);
+        let is_template = || self.templates.lock().iter().any(|(template, _)| template.text == uri);
         self.resources.lock().contains_key(uri) || is_template()
     }
 

@@ -104,8 +104,9 @@ impl SessionTable {
 
     /// Whether another session subscribed to a resource.
     pub fn is_subscribed_elsewhere(&self, than: &McpSession, server: &Arc<str>, uri: &str) -> bool {
-        let is_subscribed = |other: &Arc<McpSession>| other.id != than.id && other.subscriptions.contains(server, uri);
-        self.0.lock().sessions.values().any(is_subscribed)
+        let state = self.0.lock();
+        let mut others = state.sessions.values().filter(|other| other.id != than.id);
+        others.any(|other| other.subscriptions.client_uri(server, uri).is_some())
     }
 
     /// Ends the streams of all sessions, which would keep their connections open.

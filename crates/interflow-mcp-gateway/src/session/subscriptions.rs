@@ -47,10 +47,6 @@ impl Subscriptions {
         self.0.lock().values().cloned().collect()
     }
 
-    pub fn contains(&self, server: &Arc<str>, uri: &str) -> bool {
-        self.client_uri(server, uri).is_some()
-    }
-
     /// The URI for the client of a resource that it subscribed to.
     pub fn client_uri(&self, server: &Arc<str>, uri: &str) -> Option<String> {
         self.0.lock().get(&(Arc::clone(server), uri.to_owned())).cloned()

@@ -4,9 +4,7 @@
 use std::sync::Arc;
 
 use interflow_limits::KeyedEndpoint;
-use interflow_types::{
-    EntryKind, Flow, MaybeFuture, Phase, PhaseSet, PlanScope, RequestHead, RequestVerdict, Stage, StatusCode,
-};
+use interflow_types::{Flow, MaybeFuture, Phase, PhaseSet, PlanScope, RequestHead, RequestVerdict, Stage, StatusCode};
 
 use crate::access_identity::AccessRefusal;
 use crate::exchange::{McpExchange, TOKEN_HOLDER};
@@ -22,8 +20,7 @@ impl Stage for OAuthStage {
     }
 
     fn interest(&self, scope: &PlanScope<'_>) -> PhaseSet {
-        let is_used =
-            scope.transport == EntryKind::Gateway && self.0.has_servers() && self.0.settings().oauth.is_some();
+        let is_used = self.0.may_serve(scope) && self.0.settings().oauth.is_some();
         if is_used { PhaseSet::from_phase(Phase::RequestHead) } else { PhaseSet::NONE }
     }
 

@@ -4,18 +4,15 @@ use std::sync::Arc;
 
 use interflow_limits::KeyContext;
 use interflow_types::{
-    Body, BodyFuture, CollectError, EarlyExit, EntryKind, Flow, MaybeFuture, Method, Phase, PhaseSet, PlanScope,
-    RequestHead, Response, Result, Stage, StatusCode,
+    Body, BodyFuture, CollectError, EarlyExit, Flow, MaybeFuture, Method, Phase, PhaseSet, PlanScope, RequestHead,
+    Response, Result, Stage, StatusCode,
 };
 use serde_json::Value;
 
-use super::call_policy::check_rules;
-use super::request_redaction::{redact_answer, redact_further, redact_refusal, redact_values};
+use super::request_redaction::RequestInspection;
 use super::subscribed::{list_resources, subscribed};
-use super::target::{find_target, listed_schema, tag_target};
-use crate::exchange::{
-    ClientView, Endpoint, McpExchange, PreparedRequest, find_session, new_session, stateless_session,
-};
+use super::target::{find_target, tag_target};
+use crate::exchange::{ClientView, Endpoint, McpExchange, PreparedRequest, SessionRequest};
 use crate::grants::connect_tool;
 use crate::methods::tasks::TaskHandle;
 use crate::protocol::client_message::{ClientMessage, ClientMethod, ClientRequest, SEARCH_TOOL};
@@ -34,11 +31,8 @@ impl Stage for PrepareStage {
     }
 
     fn interest(&self, scope: &PlanScope<'_>) -> PhaseSet {
-        if scope.transport == EntryKind::Gateway && self.0.has_servers() {
-            PhaseSet::from_phase(Phase::RequestBody).with(Phase::Done)
-        } else {
-            PhaseSet::NONE
-        }
+        let phases = PhaseSet::from_phase(Phase::RequestBody).with(Phase::Done);
+        if self.0.may_serve(scope) { phases } else { PhaseSet::NONE }
     }
 
     /// Requests are recorded as they were parsed and redacted, never as they came.
@@ -90,17 +84,18 @@ async fn prepare(
     let is_stateless = matches!(&message, ClientMessage::Request(request) if request.envelope.is_some());
     let failed = |e: RpcError| answer(rpc_response(is_stateless, &id, Err(e)));
     let no_policy = |why: String| failed(RpcError::new(INTERNAL_ERROR, why));
+    let request = SessionRequest { service, settings: &settings, flow, endpoint };
     let session = match &message {
         ClientMessage::Notice => return Err(answer(accepted())),
         ClientMessage::Request(ClientRequest { envelope: Some(envelope), .. }) => {
             let policy = (service.deps.policy)(flow, None).map_err(no_policy)?;
-            stateless_session(service, &settings, flow, endpoint, envelope, &policy.context)
+            request.stateless_session(envelope, &policy.context)
         }
         ClientMessage::Request(ClientRequest { method: ClientMethod::Initialize(_, _, capabilities), .. }) => {
             let policy = (service.deps.policy)(flow, None).map_err(no_policy)?;
-            new_session(service, flow, endpoint, (**capabilities).clone(), &policy.context).map_err(&failed)?
+            request.new_session((**capabilities).clone(), &policy.context).map_err(&failed)?
         }
-        _ => find_session(service, &settings, flow, head, endpoint).map_err(EarlyExit::Answer)?,
+        _ => request.find(head).map_err(EarlyExit::Answer)?,
     };
     let view = ClientView { settings: &settings, session: &session, only: endpoint.0.as_deref(), key: key.as_deref() };
     let (mut target, mut is_metered) = (None, true);
@@ -118,7 +113,7 @@ async fn prepare(
                 is_metered = false;
                 let handle = TaskHandle::open(service, &session, id).map_err(&failed)?;
                 flow.tag(format!("mcp-tool:{}", handle.tool));
-                Some(handle.target(&settings, endpoint, key.as_deref()))
+                Some(handle.target(view))
             }
             _ => find(),
         };
@@ -136,11 +131,12 @@ async fn prepare(
     }
     let own_policy = server.as_ref().and_then(|server| server.config.policy.as_deref());
     let policy = (service.deps.policy)(flow, own_policy).map_err(no_policy)?;
+    let inspection = RequestInspection { service, session: &session, policy: &policy };
     let mut listed = Arc::<ListedSchema>::default();
     if let (Some(Ok((server, name))), ClientMessage::Request(request)) = (&target, &mut message)
         && let Some((kind, _)) = request.method.listed_name()
     {
-        match listed_schema(service, &session, server, &policy, kind, name).await {
+        match inspection.listed_schema(server, kind, name).await {
             Ok(schema) => listed = schema,
             Err(e) => {
                 flow.tag(format!("mcp:{}", server.name));
@@ -164,12 +160,12 @@ async fn prepare(
         (Some(Ok((server, name))), ClientMessage::Request(request)) => {
             tag_target(flow, server, &request.method, name);
             let sent = request.clone();
-            let checked = check_rules(service, flow, server, &policy, &session, name, &request.method);
+            let checked = inspection.check_rules(flow, server, name, &request.method);
             let method = &mut request.method;
-            redact_values(service, flow, server, &policy, &session, &listed.values, method).await.map_err(&failed)?;
+            inspection.redact_values(flow, server, &listed.values, method).await.map_err(&failed)?;
             if let Some(envelope) = &mut request.envelope {
                 let mode = server.argument_mode(&policy);
-                redact_further(service, flow, mode, &policy, &session, &mut envelope.passed).await.map_err(&failed)?;
+                inspection.redact_further(flow, mode, &mut envelope.passed).await.map_err(&failed)?;
             }
             guard = checked.is_ok().then(|| (service.deps.guard)(flow, &server.name)).flatten();
             let mut is_masked = false;
@@ -191,8 +187,9 @@ async fn prepare(
             }
             let checked = match checked {
                 // The server gets other values.
-                Ok(rule) if is_masked => check_rules(service, flow, server, &policy, &session, name, &request.method)
-                    .map(|other| rule.or(other)),
+                Ok(rule) if is_masked => {
+                    inspection.check_rules(flow, server, name, &request.method).map(|other| rule.or(other))
+                }
                 checked => checked,
             };
             // What a guard masked reaches no server.
@@ -203,15 +200,16 @@ async fn prepare(
                 Err(e) => target = Some(Err(e)),
             }
         }
-        (Some(Err(e)), ClientMessage::Request(request)) => redact_refusal(&policy, &session, request, e).await,
+        (Some(Err(e)), ClientMessage::Request(request)) => inspection.redact_refusal(request, e).await,
         _ => {}
     }
     if let ClientMessage::Response(id, result) = message {
         message = match session.questions.server(&id.into()) {
             Some(server) => {
                 let sent = result.clone();
-                let (answer, is_masked) =
-                    redact_answer(service, flow, head, &server, &session, result).await.map_err(no_policy)?;
+                let own = (service.deps.policy)(flow, server.config.policy.as_deref()).map_err(no_policy)?;
+                let inspection = RequestInspection { policy: &own, ..inspection };
+                let (answer, is_masked) = inspection.redact_answer(flow, head, &server, result).await;
                 // An error says that it cannot be inspected, which the client's own does not.
                 let is_restored = server.arguments_are_restored(&policy)
                     && !is_masked
@@ -234,7 +232,7 @@ async fn prepare(
         if let ClientMethod::SearchTools(arguments) = &mut request.method {
             (service.deps.admit)(flow).await?;
             flow.tag(format!("mcp-tool:{SEARCH_TOOL}"));
-            redact_further(service, flow, policy.mode, &policy, &session, arguments).await.map_err(&failed)?;
+            inspection.redact_further(flow, policy.mode, arguments).await.map_err(&failed)?;
         }
         if let ClientMethod::Listen(filter) = &mut request.method {
             subscriptions = subscribed(service, flow, view, filter).await.map_err(&failed)?;

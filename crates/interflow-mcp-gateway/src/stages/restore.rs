@@ -7,8 +7,8 @@ use std::task::{Context, Poll};
 
 use bytes::{Bytes, BytesMut};
 use interflow_types::{
-    Body, BodyFrame, BodyFuture, BodyStream, CollectError, EarlyExit, EntryKind, Error, ErrorKind, Flow, MaybeFuture,
-    Phase, PhaseSet, PlanScope, RequestHead, ResponseHead, Result, Stage,
+    Body, BodyFrame, BodyFuture, BodyStream, CollectError, EarlyExit, Error, ErrorKind, Flow, MaybeFuture, Phase,
+    PhaseSet, PlanScope, RequestHead, ResponseHead, Result, Stage,
 };
 
 use crate::exchange::McpExchange;
@@ -35,11 +35,7 @@ impl Stage for RestoreStage {
     }
 
     fn interest(&self, scope: &PlanScope<'_>) -> PhaseSet {
-        if scope.transport == EntryKind::Gateway && self.0.has_servers() {
-            PhaseSet::from_phase(Phase::ResponseBody)
-        } else {
-            PhaseSet::NONE
-        }
+        if self.0.may_serve(scope) { PhaseSet::from_phase(Phase::ResponseBody) } else { PhaseSet::NONE }
     }
 
     fn restores_secrets(&self, flow: &Flow) -> bool {

@@ -4,8 +4,7 @@ use std::sync::Arc;
 
 use interflow_types::Flow;
 
-use super::call_policy::check_rules;
-use super::request_redaction::redact_values;
+use super::request_redaction::RequestInspection;
 use super::target::find_target;
 use crate::exchange::{ClientView, Subscription};
 use crate::methods::lists;
@@ -33,9 +32,9 @@ pub(super) async fn subscribed(
         let policy = (service.deps.policy)(flow, server.config.policy.as_deref());
         let policy = policy.map_err(|why| RpcError::new(INTERNAL_ERROR, why))?;
         let (mut method, listed) = (ClientMethod::Subscribe(uri.clone()), Arc::default());
-        let rule = check_rules(service, flow, &server, &policy, view.session, "", &method);
-        let Ok(None) = rule else { continue };
-        redact_values(service, flow, &server, &policy, view.session, &listed, &mut method).await?;
+        let inspection = RequestInspection { service, session: view.session, policy: &policy };
+        let Ok(None) = inspection.check_rules(flow, &server, "", &method) else { continue };
+        inspection.redact_values(flow, &server, &listed, &mut method).await?;
         let ClientMethod::Subscribe(recorded) = method else { continue };
         let original = (server.arguments_are_restored(&policy) && recorded != uri).then_some(uri);
         filter.resources.push(recorded.clone());

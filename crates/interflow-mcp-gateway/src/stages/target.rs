@@ -2,18 +2,16 @@
 
 use std::sync::Arc;
 
-use interflow_redact::ValuePolicy;
 use interflow_types::Flow;
+
+use super::request_redaction::RequestInspection;
 
 use crate::access::{self, Offer};
 use crate::exchange::ClientView;
 use crate::methods::lists;
 use crate::protocol::client_message::{ClientMethod, CompletionRef, ListKind};
 use crate::protocol::jsonrpc::{INVALID_PARAMS, RpcError};
-use crate::redaction::results::redact_error;
-use crate::redaction::values::Findings;
-use crate::service::McpService;
-use crate::session::client_session::McpSession;
+use crate::redaction::values::Redaction;
 use crate::session::listed_names::ListedSchema;
 use crate::upstream::server::McpServer;
 
@@ -71,29 +69,30 @@ pub(super) fn tag_target(flow: &mut Flow, server: &McpServer, method: &ClientMet
     }
 }
 
-/// What is known of the schema of a tool; of a prompt, nothing. Asks the server for its list if it is not known yet that it has
-/// this name: another one could be read by the server as that of a tool which the client may not use.
-///
-/// # Errors
-/// The server did not list just this name, or failed.
-pub(super) async fn listed_schema(
-    service: &McpService,
-    session: &McpSession,
-    server: &McpServer,
-    policy: &ValuePolicy,
-    kind: ListKind,
-    name: &str,
-) -> Result<Arc<ListedSchema>, RpcError> {
-    let listed = || session.listed.find(&server.name, kind, name);
-    if let Some(schema) = listed() {
-        return Ok(schema);
+impl RequestInspection<'_> {
+    /// What is known of the schema of a tool; of a prompt, nothing. Asks the server for its list if it is not known yet that
+    /// it has this name: another one could be read by the server as that of a tool which the client may not use.
+    ///
+    /// # Errors
+    /// The server did not list just this name, or failed.
+    pub async fn listed_schema(
+        self,
+        server: &McpServer,
+        kind: ListKind,
+        name: &str,
+    ) -> Result<Arc<ListedSchema>, RpcError> {
+        let Self { service, session, policy } = self;
+        let listed = || session.listed.find(&server.name, kind, name);
+        if let Some(schema) = listed() {
+            return Ok(schema);
+        }
+        if let Err(e) = lists::list_of_server(server, session, kind).await {
+            service.count_call(&server.name, "error");
+            return Err(Redaction::of_results(policy, server, &session.from_servers).error(&e).await);
+        }
+        listed().ok_or_else(|| {
+            let what = if kind == ListKind::Tools { "tool" } else { "prompt" };
+            RpcError::new(INVALID_PARAMS, format!("the MCP server {} lists no {what} `{name}`", server.name))
+        })
     }
-    if let Err(e) = lists::list_of_server(server, session, kind).await {
-        service.count_call(&server.name, "error");
-        return Err(redact_error(policy, server, &session.from_servers, &e, &mut Findings::new()).await);
-    }
-    listed().ok_or_else(|| {
-        let what = if kind == ListKind::Tools { "tool" } else { "prompt" };
-        RpcError::new(INVALID_PARAMS, format!("the MCP server {} lists no {what} `{name}`", server.name))
-    })
 }

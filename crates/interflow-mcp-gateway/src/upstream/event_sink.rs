@@ -57,10 +57,6 @@ impl EventSink {
         self.is_attended.as_ref().is_some_and(|is_attended| is_attended())
     }
 
-    pub fn is_closed(&self) -> bool {
-        self.events.is_closed()
-    }
-
     pub fn notify(&self, method: String, params: Value) {
         let event = match method.as_str() {
             "notifications/progress" if self.wants_progress => ServerEvent::Progress(params),
@@ -96,7 +92,7 @@ impl Listeners {
 
     pub fn open(&self) -> Vec<EventSink> {
         let mut all = self.0.lock();
-        all.retain(|sink| !sink.is_closed());
+        all.retain(|sink| !sink.events.is_closed());
         all.clone()
     }
 }

@@ -229,13 +229,7 @@ impl HttpServer {
 
     /// The server, if users have accounts there.
     pub fn accounts(&self) -> Option<&AccountServer> {
-        if let Access::Accounts(own) = &self.0.access { Some(own.server()) } else { None }
-    }
-
-    /// # Errors
-    /// The URL is invalid.
-    pub fn check_url(url: &str) -> Result<(), String> {
-        parse_url(url).map(drop)
+        if let Access::Accounts(own) = &self.0.access { Some(&own.server) } else { None }
     }
 
     pub async fn hello(&self, session: &HttpSession, start: Duration) -> Result<ServerHello, RpcError> {
@@ -261,7 +255,10 @@ impl HttpServer {
             let fields = if is_stateless { routing_fields(method, params, mirrored) } else { Vec::new() };
             // Without a session, the end of the response is enough.
             let mut cancel = CancelOnDrop(Some((server.clone(), open.clone(), id)).filter(|_| !is_stateless));
-            let _call = sink.as_ref().map(|sink| CallInProgress::begin(session, id, sink));
+            let _call = sink.as_ref().map(|sink| {
+                session.calls.lock().insert(id, sink.clone());
+                CallInProgress(session, id)
+            });
             let done = server.exchange(id, text, &fields, Some(&open), sink.as_ref()).await;
             cancel.0 = None;
             match done {
@@ -314,14 +311,8 @@ impl HttpServer {
             let (session_id, result) =
                 self.exchange(id, text, &[], None, None).await.map_err(|failure| match (failure, needed) {
                     // A server without sessions does not know the request.
-                    (Failure::Rpc(e), Some(needed)) => {
-                        if e.has_own_link() {
-                            e
-                        } else {
-                            needed
-                        }
-                    }
-                    (Failure::Rpc(e), None) => e,
+                    (Failure::Rpc(e), Some(needed)) if !e.has_own_link() => needed,
+                    (Failure::Rpc(e), _) => e,
                     (Failure::SessionGone, _) => RpcError::server("there is no MCP server at its URL: status 404"),
                 })?;
             let open = OpenSession { id: session_id, hello: ServerHello::parse(&result)? };
@@ -567,13 +558,8 @@ impl HttpServer {
     }
 
     /// The stream for what belongs to no request, or the rest of one; `None` if the server has none.
-    async fn open_stream(
-        &self,
-        open: Option<&OpenSession>,
-        last_event: Option<&str>,
-    ) -> Result<Option<Body>, RpcError> {
-        let request = self.http_request(Method::GET, Body::Empty, open);
-        self.read_stream(request, last_event).await
+    async fn open_stream(&self, open: Option<&OpenSession>, last: Option<&str>) -> Result<Option<Body>, RpcError> {
+        self.read_stream(self.http_request(Method::GET, Body::Empty, open), last).await
     }
 
     async fn read_stream(&self, mut request: Request, last_event: Option<&str>) -> Result<Option<Body>, RpcError> {
@@ -630,9 +616,6 @@ impl HttpServer {
             }
         }
     }
-}
-
-impl HttpServer {
     /// For a client without a session, passes on what the server sends outside of requests: its own requests to the call
     /// that has the session, and the rest to all listeners. The stream counts as needed from this call on.
     pub fn relay(self, session: Arc<HttpSession>) -> impl Future<Output = ()> + Send {
@@ -663,13 +646,6 @@ impl HttpServer {
 
 /// A call of a client without a session, to which the server may have requests.
 struct CallInProgress<'s>(&'s HttpSession, u64);
-
-impl<'s> CallInProgress<'s> {
-    fn begin(session: &'s HttpSession, id: u64, sink: &EventSink) -> Self {
-        session.calls.lock().insert(id, sink.clone());
-        Self(session, id)
-    }
-}
 
 impl Drop for CallInProgress<'_> {
     fn drop(&mut self) {

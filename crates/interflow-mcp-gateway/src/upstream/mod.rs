@@ -7,5 +7,5 @@ pub(crate) mod known_capabilities;
 mod resumption;
 pub(crate) mod server;
 pub(crate) mod server_hello;
-mod server_url;
+pub(crate) mod server_url;
 pub(crate) mod stdio;

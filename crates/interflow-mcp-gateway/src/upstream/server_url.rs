@@ -4,7 +4,7 @@ use interflow_types::{ByteStr, Url};
 
 /// # Errors
 /// It is not the URL of a server.
-pub(super) fn parse_url(text: &str) -> Result<Url, String> {
+pub(crate) fn parse_url(text: &str) -> Result<Url, String> {
     let wrong = |why: &str| format!("`{text}` is not the URL of a server: {why}; write https://mcp.example.com/mcp");
     let (scheme, authority, path) = Url::split(text).map_err(|e| wrong(&e.to_string()))?;
     if text.contains(['#', ' ']) {

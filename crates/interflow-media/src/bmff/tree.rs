@@ -87,7 +87,7 @@ fn describe_box(b: &BoxRef<'_>) -> Result<String> {
             FourCc(f.array()?).to_string()
         }
         b"frma" => FourCc(f.array()?).to_string(),
-        b"schm" => {
+        b"schm" | b"sgpd" | b"sbgp" => {
             f.version()?;
             FourCc(f.array()?).to_string()
         }
@@ -96,10 +96,7 @@ fn describe_box(b: &BoxRef<'_>) -> Result<String> {
             f.version()?;
             format!("system {}", hex::encode(f.array::<16>()?))
         }
-        b"mfhd" => {
-            f.version()?;
-            format!("sequence {}", f.u32()?)
-        }
+        b"mfhd" => format!("sequence {}", first_number(&mut f)?),
         b"tfhd" => {
             let (_, flags) = f.version()?;
             format!("track {}, flags {flags:06x}", f.u32()?)
@@ -120,28 +117,26 @@ fn describe_box(b: &BoxRef<'_>) -> Result<String> {
             format!("{} samples{with}", f.u32()?)
         }
         b"stsd" | b"stts" | b"ctts" | b"stsc" | b"stco" | b"co64" | b"stss" | b"dref" | b"elst" => {
-            f.version()?;
-            format!("{} entries", f.u32()?)
+            format!("{} entries", first_number(&mut f)?)
         }
         b"stsz" => {
             f.skip(8)?;
             format!("{} samples", f.u32()?)
         }
-        b"sgpd" | b"sbgp" => {
-            f.version()?;
-            FourCc(f.array()?).to_string()
-        }
         b"sidx" => {
             let index = super::sidx::SegmentIndex::read(b)?;
             format!("{} references, timescale {}", index.references.len(), index.timescale)
         }
-        b"trex" => {
-            f.version()?;
-            format!("track {}", f.u32()?)
-        }
+        b"trex" => format!("track {}", first_number(&mut f)?),
         b"uuid" => b.header.uuid.map(hex::encode).unwrap_or_default(),
         _ => String::new(),
     })
+}
+
+/// The number behind the version and flags.
+fn first_number(f: &mut BoxReader<'_>) -> Result<u32> {
+    f.version()?;
+    f.u32()
 }
 
 fn track_encryption(f: &mut BoxReader<'_>) -> Result<String> {

@@ -35,9 +35,10 @@ impl Default for DecryptLimits {
 /// everything before them). A chunk that is not shared is decrypted in place, any other is copied once.
 ///
 /// After an error no more input is accepted; earlier output is valid.
+#[derive(Default)]
 pub struct CencDecrypter {
     keys: ContentKeyRing,
-    limits: DecryptLimits,
+    pub(super) limits: DecryptLimits,
     init: Option<Arc<InitSegment>>,
     state: DecrypterState,
     /// File offset of the next unprocessed byte.
@@ -62,9 +63,10 @@ pub struct CencDecrypter {
 }
 
 /// What the next byte of the input belongs to. Every state but `Raw` returns to `Header` at the end of its box.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 enum DecrypterState {
     /// At the start of a box.
+    #[default]
     Header,
     /// In a box that passes unchanged, with the remaining length if known.
     Pass(FourCc, Option<u64>),
@@ -83,22 +85,7 @@ struct DecryptProgress {
 impl CencDecrypter {
     /// For a stream that begins with its own `moov`: an init segment, or a whole file.
     pub fn new(keys: ContentKeyRing) -> Self {
-        Self {
-            keys,
-            limits: DecryptLimits::default(),
-            init: None,
-            state: DecrypterState::Header,
-            pos: 0,
-            plan: DecryptQueue::default(),
-            cursor: None,
-            stash: BytesMut::new(),
-            need: 0,
-            failed: None,
-            end: None,
-            is_indexed: false,
-            is_undescribed: false,
-            seen: (false, false),
-        }
+        Self { keys, ..Self::default() }
     }
 
     /// For media segments of an init segment that was read before.
@@ -126,16 +113,9 @@ impl CencDecrypter {
         self.seen.1
     }
 
-    /// Replaces the memory limits.
-    #[must_use]
-    pub fn with_limits(mut self, limits: DecryptLimits) -> Self {
-        self.limits = limits;
-        self
-    }
-
     /// For a range of a progressive file whose samples are queued.
     pub(super) fn raw(plan: DecryptQueue, offset: u64) -> Self {
-        Self { plan, state: DecrypterState::Raw, ..Self::new(ContentKeyRing::default()).at_offset(offset) }
+        Self { plan, state: DecrypterState::Raw, ..Self::default().at_offset(offset) }
     }
 
     /// The stream's `moov`, once it was read, or the one that was given.

@@ -6,6 +6,9 @@ use std::sync::Arc;
 
 use aes::Aes128;
 use aes::cipher::{Array, KeyInit as _};
+use base64::engine::general_purpose::{GeneralPurpose, NO_PAD};
+use base64::{Engine as _, alphabet};
+use hex::FromHex as _;
 
 /// The id of a key: 16 bytes, mostly a UUID in network byte order.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -163,40 +166,15 @@ fn list(text: &str) -> Vec<&str> {
 /// 24 bytes.
 fn bytes(text: &str) -> Option<[u8; 16]> {
     let bare: String = text.chars().filter(|c| *c != '-').collect();
-    if bare.len() == 32 && bare.bytes().all(|b| b.is_ascii_hexdigit()) {
-        let mut out = [0; 16];
-        for (i, byte) in out.iter_mut().enumerate() {
-            *byte = u8::from_str_radix(bare.get(2 * i..2 * i + 2)?, 16).ok()?;
-        }
-        return Some(out);
-    }
-    base64(text)
+    <[u8; 16]>::from_hex(bare).ok().or_else(|| base64(text))
 }
 
 /// Base64 of either alphabet, with or without padding. Bits left over at the end are ignored.
 fn base64(text: &str) -> Option<[u8; 16]> {
-    let mut bits: u32 = 0;
-    let mut held = 0;
-    let mut out = Vec::with_capacity(18);
-    for c in text.trim_end_matches('=').bytes() {
-        let six = match c {
-            b'A'..=b'Z' => c - b'A',
-            b'a'..=b'z' => c - b'a' + 26,
-            b'0'..=b'9' => c - b'0' + 52,
-            b'+' | b'-' => 62,
-            b'/' | b'_' => 63,
-            _ => return None,
-        };
-        (bits, held) = (bits << 6 | u32::from(six), held + 6);
-        if held >= 8 {
-            held -= 8;
-            out.push((bits >> held) as u8);
-            if out.len() > 16 {
-                return None;
-            }
-        }
-    }
-    out.try_into().ok()
+    const LENIENT: GeneralPurpose =
+        GeneralPurpose::new(&alphabet::STANDARD, NO_PAD.with_decode_allow_trailing_bits(true));
+    let standard = text.trim_end_matches('=').replace('-', "+").replace('_', "/");
+    LENIENT.decode(standard).ok()?.try_into().ok()
 }
 
 #[cfg(test)]

@@ -26,7 +26,6 @@ use crate::bmff::{BoxHeader, boxes};
 /// ```
 pub struct IndexProbe {
     keys: ContentKeyRing,
-    limits: DecryptLimits,
     length: u64,
     step: ProbeStep,
 }
@@ -47,7 +46,7 @@ const HEADER_READ_BYTES: u64 = 4096;
 impl IndexProbe {
     /// For a file of `length` bytes.
     pub fn new(keys: ContentKeyRing, length: u64) -> Self {
-        Self { keys, limits: DecryptLimits::default(), length, step: ProbeStep::Header(0) }
+        Self { keys, length, step: ProbeStep::Header(0) }
     }
 
     /// The next range of the file that is needed; `None` if the probe is complete.
@@ -113,7 +112,7 @@ impl IndexProbe {
         let end = header.size.map_or(self.length, |size| at.saturating_add(size));
         match &header.kind.0 {
             b"moov" => {
-                let (kind, size, limit) = (header.kind, end - at, self.limits.index);
+                let (kind, size, limit) = (header.kind, end - at, DecryptLimits::default().index);
                 if size > limit {
                     return Err(CencError::TooLarge { kind, offset: at, size, limit });
                 }
@@ -124,12 +123,8 @@ impl IndexProbe {
                 self.read(at..end, have)
             }
             // Fragments follow: their samples are indexed by the fragments.
-            b"moof" => {
-                self.step = ProbeStep::Header(self.length);
-                Ok(())
-            }
-            _ => {
-                self.step = ProbeStep::Header(end);
+            kind => {
+                self.step = ProbeStep::Header(if kind == b"moof" { self.length } else { end });
                 Ok(())
             }
         }

@@ -120,17 +120,11 @@ impl SampleProtection {
             let mut f = BoxReader::from_box(&schm);
             f.version()?;
             let scheme = FourCc(f.array()?);
-            let supported = match &scheme.0 {
-                b"cenc" => Some(ProtectionScheme::Cenc),
-                b"cens" => Some(ProtectionScheme::Cens),
-                b"cbc1" => Some(ProtectionScheme::Cbc1),
-                b"cbcs" => Some(ProtectionScheme::Cbcs),
-                b"piff" => None,
-                _ => {
-                    foreign = Some(CencError::Scheme { track, scheme });
-                    continue;
-                }
-            };
+            let supported = ProtectionScheme::ALL.into_iter().find(|s| s.as_str().as_bytes() == scheme.0);
+            if supported.is_none() && scheme != b"piff" {
+                foreign = Some(CencError::Scheme { track, scheme });
+                continue;
+            }
             let schi = child(&sinf, b"schi")?.ok_or_else(|| sinf.error_here("it has no schi"))?;
             return track_encryption(&schi, supported, track).map(Some);
         }

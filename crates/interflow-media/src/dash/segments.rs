@@ -13,7 +13,7 @@ pub const MAX_SEGMENTS: usize = 200_000;
 /// Maximum total size of their URLs: a long template times many segments would fill the memory.
 const MAX_ADDRESS_BYTES: usize = 64 << 20;
 
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct DashSegment {
     pub number: u64,
     /// Its start on the timeline, in units of the timescale, as a template's `$Time$`.
@@ -103,7 +103,7 @@ fn clip_to_period(segments: impl Iterator<Item = DashSegment>, period: &DashPeri
 /// The only segment of a representation that is one file.
 fn single_segment(period: &DashPeriod) -> DashSegment {
     let duration = period.duration.unwrap_or(0.0).max(1.0);
-    DashSegment { number: 1, time: 0, start: 0.0, duration, address: None, range: None }
+    DashSegment { number: 1, duration, ..DashSegment::default() }
 }
 
 fn segment(a: &SegmentAddressing, number: u64, time: u64, duration: u64) -> DashSegment {
@@ -113,8 +113,7 @@ fn segment(a: &SegmentAddressing, number: u64, time: u64, duration: u64) -> Dash
         time,
         start: (time as f64 - a.offset as f64) / scale,
         duration: duration as f64 / scale,
-        address: None,
-        range: None,
+        ..DashSegment::default()
     }
 }
 
@@ -171,8 +170,7 @@ fn fixed_duration_segments(
                 time: time.saturating_add_signed(a.offset),
                 start: begin / scale + delta,
                 duration: each,
-                address: None,
-                range: None,
+                ..DashSegment::default()
             };
             (one, 0)
         })

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write as _;
 
-use interflow_types::{Error, Result};
+use interflow_types::Result;
 
 use super::addressing::DashByteRange;
 use super::model::{AdaptationSet, DashManifest, DashMediaKind, DashPeriod, Representation, SEGMENT_ENCRYPTION};
@@ -29,13 +29,14 @@ pub struct HlsOptions {
 /// group.
 const MAX_VARIANTS: usize = 10_000;
 
-/// The error for a playlist that would be too long.
-fn too_long(most: u64) -> Error {
-    manifest_error(format!("a playlist of it would be longer than {most} bytes (media.rewritten_bytes)"))
-}
-
+/// Refuses a playlist that has become too long.
 fn check(out: &str, most: Option<u64>) -> Result<()> {
-    most.filter(|most| out.len() as u64 > *most).map_or(Ok(()), |most| Err(too_long(most)))
+    match most {
+        Some(most) if out.len() as u64 > most => {
+            Err(manifest_error(format!("a playlist of it would be longer than {most} bytes (media.rewritten_bytes)")))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// A representation with the set that it belongs to.
@@ -182,8 +183,9 @@ pub fn master(
     if videos.is_empty() {
         // Audio only: each audio group becomes a variant, with the group's renditions to choose from.
         for (group, sounds) in &groups {
-            for track in sounds.iter().take(1) {
-                audio_only_variant(&mut out, group, *track, &link(*track));
+            if let Some(track) = sounds.first() {
+                let own = AudioGroup { group, ..AudioGroup::default() };
+                variant(&mut out, *track, Some(&own), false, &link(*track));
             }
         }
     }
@@ -208,6 +210,7 @@ pub fn master(
 }
 
 /// An audio group, as referred to by variants.
+#[derive(Default)]
 struct AudioGroup<'a> {
     group: &'a str,
     bandwidth: u64,
@@ -367,15 +370,6 @@ fn variant(out: &mut String, track: DashTrack<'_>, sound: Option<&AudioGroup<'_>
     }
     let subs = if subs { ",SUBTITLES=\"subs\"" } else { "" };
     let _ = writeln!(out, "#EXT-X-STREAM-INF:{}{audio}{subs}\n{url}", stream_inf_attributes(track, bandwidth, &codecs));
-}
-
-/// A variant for players that want sound only, so that they need not load the video.
-fn audio_only_variant(out: &mut String, group: &str, track: DashTrack<'_>, url: &str) {
-    let _ = writeln!(
-        out,
-        "#EXT-X-STREAM-INF:{},AUDIO=\"{group}\"\n{url}",
-        stream_inf_attributes(track, track.own.bandwidth, &[])
-    );
 }
 
 /// The part of a media playlist that comes from one period. Between two of them is a discontinuity.

@@ -211,36 +211,25 @@ fn place_segments<'a>(
         AddressingMode::List { media } => {
             let mut made = XmlElement::new("SegmentList");
             if let Some((address, range)) = &init {
-                let mut section = XmlElement::new("Initialization");
-                section.set("sourceURL", links.get(ManifestUrlKind::Init(address, *range)));
-                made.children.push(section);
+                let url = links.get(ManifestUrlKind::Init(address, *range));
+                made.children.push(XmlElement::new("Initialization").with("sourceURL", url));
             }
             for (address, range) in media.iter() {
                 if links.left == 0 {
                     return;
                 }
                 let addresses = resolved(representation, address.as_deref().unwrap_or_default());
-                let mut one = XmlElement::new("SegmentURL");
-                one.set(
-                    "media",
-                    links.get(ManifestUrlKind::Segment {
-                        addresses,
-                        range: *range,
-                        init: init.clone(),
-                        pattern: false,
-                    }),
-                );
-                made.children.push(one);
+                let (range, init) = (*range, init.clone());
+                let url = links.get(ManifestUrlKind::Segment { addresses, range, init, pattern: false });
+                made.children.push(XmlElement::new("SegmentURL").with("media", url));
             }
             made
         }
         AddressingMode::Base { .. } | AddressingMode::Whole => {
             let addresses = resolved(representation, "");
-            let mut base = XmlElement::new("BaseURL");
-            base.text = links
-                .get(ManifestUrlKind::Segment { addresses, range: None, init: init.clone(), pattern: false })
-                .into();
-            element.children.insert(0, base);
+            let wanted = ManifestUrlKind::Segment { addresses, range: None, init: init.clone(), pattern: false };
+            let text = links.get(wanted).into();
+            element.children.insert(0, XmlElement { text, ..XmlElement::new("BaseURL") });
             let AddressingMode::Base { index } = &a.form else { return };
             let mut made = XmlElement::new("SegmentBase");
             if let Some((first, last)) = index {
@@ -248,13 +237,10 @@ fn place_segments<'a>(
             }
             // In another file, or in this one.
             if let Some((address, range)) = init.as_ref().filter(|_| a.init.address.is_some()) {
-                let mut section = XmlElement::new("Initialization");
-                section.set("sourceURL", links.get(ManifestUrlKind::Init(address, *range)));
-                made.children.push(section);
+                let url = links.get(ManifestUrlKind::Init(address, *range));
+                made.children.push(XmlElement::new("Initialization").with("sourceURL", url));
             } else if let Some((first, last)) = a.init.range {
-                let mut section = XmlElement::new("Initialization");
-                section.set("range", format!("{first}-{last}"));
-                made.children.push(section);
+                made.children.push(XmlElement::new("Initialization").with("range", format!("{first}-{last}")));
             }
             made
         }
@@ -283,38 +269,24 @@ fn place_segments<'a>(
 
 /// The attributes that all forms of addressing have; those that are not set stay away.
 fn set_common_attributes(element: &mut XmlElement<'_>, a: &SegmentAddressing) {
-    element.set("timescale", a.timescale.max(1).to_string());
-    let duration = a.duration.map(|d| d.to_string());
-    let texts = [
-        ("duration", duration),
-        ("startNumber", a.start_number.map(|n| n.to_string())),
-        ("endNumber", a.end_number.map(|n| n.to_string())),
+    let is_base = matches!(a.form, AddressingMode::Base { .. });
+    let early = if a.available_early.is_finite() { a.available_early.to_string() } else { "INF".into() };
+    let attributes = [
+        ("timescale", Some(a.timescale.max(1).to_string())),
+        ("duration", a.duration.filter(|_| !is_base).map(|d| d.to_string())),
+        ("startNumber", a.start_number.filter(|_| !is_base).map(|n| n.to_string())),
+        ("endNumber", a.end_number.filter(|_| !is_base).map(|n| n.to_string())),
+        ("availabilityTimeComplete", a.kept.complete.clone()),
+        ("pdDelta", a.kept.pd_delta.clone()),
+        ("indexRangeExact", a.kept.index_exact.clone().filter(|_| is_base)),
+        ("presentationTimeOffset", (a.offset != 0).then(|| a.offset.to_string())),
+        ("eptDelta", (a.delta != 0).then(|| a.delta.to_string())),
+        ("availabilityTimeOffset", (a.available_early != 0.0).then_some(early)),
     ];
-    for (name, value) in texts {
-        if let Some(value) = value.filter(|_| !matches!(a.form, AddressingMode::Base { .. })) {
+    for (name, value) in attributes {
+        if let Some(value) = value {
             element.set(name, value);
         }
-    }
-    let exact = a.kept.index_exact.as_ref().filter(|_| matches!(a.form, AddressingMode::Base { .. }));
-    let retained = [
-        ("availabilityTimeComplete", a.kept.complete.as_ref()),
-        ("pdDelta", a.kept.pd_delta.as_ref()),
-        ("indexRangeExact", exact),
-    ];
-    for (name, value) in retained {
-        if let Some(value) = value {
-            element.set(name, value.clone());
-        }
-    }
-    if a.offset != 0 {
-        element.set("presentationTimeOffset", a.offset.to_string());
-    }
-    if a.delta != 0 {
-        element.set("eptDelta", a.delta.to_string());
-    }
-    if a.available_early != 0.0 {
-        let early = if a.available_early.is_finite() { a.available_early.to_string() } else { "INF".into() };
-        element.set("availabilityTimeOffset", early);
     }
 }
 

@@ -2,6 +2,7 @@
 //! expandable entities.
 
 use std::borrow::Cow;
+use std::fmt::Write as _;
 use std::io::BufRead as _;
 
 use interflow_types::{Error, Result};
@@ -65,6 +66,12 @@ impl<'a> XmlElement<'a> {
         Self { name, written: name, ..Self::default() }
     }
 
+    #[must_use]
+    pub fn with(mut self, name: &'a str, value: impl Into<Cow<'a, str>>) -> Self {
+        self.set(name, value);
+        self
+    }
+
     pub fn write(&self, out: &mut String) {
         self.write_within(out, usize::MAX);
     }
@@ -74,14 +81,9 @@ impl<'a> XmlElement<'a> {
         if out.len() > most {
             return false;
         }
-        out.push('<');
-        out.push_str(self.written);
+        let _ = write!(out, "<{}", self.written);
         for (name, value) in &self.attributes {
-            out.push(' ');
-            out.push_str(name);
-            out.push_str("=\"");
-            out.push_str(&escape(&**value));
-            out.push('"');
+            let _ = write!(out, " {name}=\"{}\"", escape(&**value));
         }
         if self.children.is_empty() && self.text.is_empty() && self.raw.is_empty() {
             out.push_str("/>");
@@ -93,9 +95,7 @@ impl<'a> XmlElement<'a> {
         if !self.children.iter().all(|c| c.write_within(out, most)) {
             return false;
         }
-        out.push_str("</");
-        out.push_str(self.written);
-        out.push('>');
+        let _ = write!(out, "</{}>", self.written);
         out.len() <= most
     }
 }

@@ -118,7 +118,7 @@ pub fn authorize(
     let mut params = MediaParams::read(query);
     params.add(shown.map(|password| ("api_password".to_owned(), password)).into_iter().collect());
     let token = token.or_else(|| params.get("token").map(str::to_owned));
-    let authorized = |params: MediaParams, directives, grant, sealed| AuthorizedRequest {
+    let authorized = |path: &str, params: MediaParams, directives, grant, sealed| AuthorizedRequest {
         path: path.to_owned(),
         params,
         directives,
@@ -131,26 +131,22 @@ pub fn authorize(
     if let Some(token) = token {
         let (params, directives, grant) =
             authorize_by_token(state, &token, &origin, (&head.method, path), query, params)?;
-        return Ok(authorized(params, directives, grant, true));
+        return Ok(authorized(path, params, directives, grant, true));
     }
     let translated = super::xtream::login::translate(path, query);
     let (path, params) = match translated {
         Some(t) => (t.endpoint, MediaParams::from_pairs(t.pairs)),
         None => (path, params),
     };
-    let authorized = |params: MediaParams, directives, grant, sealed| AuthorizedRequest {
-        path: path.to_owned(),
-        ..authorized(params, directives, grant, sealed)
-    };
     let (directives, mut params) = (directives(&params), params);
     if path.starts_with("/proxy/mpd") {
         params.repair();
     }
     if let Some(user) = authorize_by_password(state, &params, &head.headers)? {
-        return Ok(authorized(params, directives, LinkGrant { user, ..LinkGrant::default() }, true));
+        return Ok(authorized(path, params, directives, LinkGrant { user, ..LinkGrant::default() }, true));
     }
     require_local_client(state, client, head)?;
-    Ok(authorized(params, directives, LinkGrant::default(), false))
+    Ok(authorized(path, params, directives, LinkGrant::default(), false))
 }
 
 fn directives(params: &MediaParams) -> QueryPairs {

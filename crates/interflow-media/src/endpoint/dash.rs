@@ -453,23 +453,17 @@ impl MediaRequest<'_> {
             Some(keys) => {
                 self.note_decryption();
                 let init = self.init_section().await?;
-                if let Some(init) = &init {
-                    init.check_keys(&keys).map_err(|e| decrypt::decrypt_error(&e))?;
-                }
+                init.iter().try_for_each(|init| init.check_keys(&keys))?;
                 // A range of a decrypted file needs its index.
                 let file =
                     (range.is_none() && self.head.headers.contains("range")).then(|| (keys.clone(), init.clone()));
                 let at = range.map_or(0, |(first, _)| first);
-                self.try_addresses(range, file, |job| Some(decrypt_transform(job, keys.clone(), init.clone(), at)))
+                self.try_addresses(range, file, |job| Some(job.decryption("clear", keys.clone(), init.clone(), at)))
                     .await?
             }
         };
-        if range.is_some() && response.head.status == StatusCode::PARTIAL_CONTENT {
-            // To the client this part is the complete resource.
-            response.head.status = StatusCode::OK;
-            response.head.reason = Bytes::from_static(b"OK");
-            response.head.headers.remove("content-range");
-            response.head.headers.remove("accept-ranges");
+        if range.is_some() {
+            header_filter::present_as_whole(&mut response.head);
         }
         if let Some(kind) = params.get("mime_type").filter(|k| k.contains('/')) {
             let _ = response.head.headers.set("Content-Type", kind);
@@ -481,7 +475,7 @@ impl MediaRequest<'_> {
     /// The parsed initialization section that the link names, for the parameters of its encryption.
     pub async fn init_section(self) -> Result<Option<Arc<InitSegment>>> {
         let Some(bytes) = self.init_bytes().await? else { return Ok(None) };
-        InitSegment::parse(&bytes).map(Some).map_err(|e| decrypt::decrypt_error(&e))
+        Ok(Some(InitSegment::parse(&bytes)?))
     }
 
     /// The segment from the first URL that succeeds, transformed. `file`: the client requests a range of a decrypted
@@ -577,8 +571,7 @@ impl MediaRequest<'_> {
             response.body = decrypt::wait_for_first_bytes(response.body).await?;
         }
         let head = header_filter::response_head(&response.head);
-        let (peer, user) = (self.flow.client.peer, self.flow.user.clone());
-        let body = self.state.streams.track(response.body, "segment", origin, peer, user);
+        let body = self.track(response.body, "segment", origin);
         // The whole file instead of the segment: it would be played as a segment of many gigabytes.
         if head.status == StatusCode::OK {
             return Err(MediaError::upstream("the origin does not support ranges, which this manifest needs"));
@@ -619,24 +612,10 @@ impl MediaRequest<'_> {
         };
         let mut response = self.try_addresses(range, None, make).await?;
         // The range was the gateway's own; the client asked for a segment.
-        if response.head.status == StatusCode::PARTIAL_CONTENT {
-            (response.head.status, response.head.reason) = (StatusCode::OK, Bytes::from_static(b"OK"));
-        }
+        header_filter::present_as_whole(&mut response.head);
         params.apply_header_overrides(&mut response.head.headers, true);
         Ok(response)
     }
-}
-
-/// The decryption of a segment with the link's keys; `at` is its offset in the origin's resource.
-fn decrypt_transform(
-    job: MediaRequest<'_>,
-    keys: ContentKeyRing,
-    init: Option<Arc<InitSegment>>,
-    at: u64,
-) -> ResponseTransform {
-    let run =
-        move |_: &mut ResponseHead, body: Body| decrypt::segment(keys, init, at, body).map_err(MediaError::into_error);
-    ResponseTransform { id: job.work_id("clear"), takes_ranges: false, run: Box::new(run) }
 }
 
 /// Finds the index (`sidx`) in a part of a file; `None` if it has none.

@@ -9,26 +9,28 @@ use bytes::Bytes;
 use interflow_types::{Body, BodyFrame, BodyStream, Error, ErrorKind, Result, StatusCode};
 
 use super::error::MediaError;
-use crate::cenc::{self, CencDecrypter, ContentKey, ContentKeyRing, InitSegment, ProgressiveFile, RangeDecrypter};
+use crate::cenc::{CencDecrypter, CencError, ContentKey, ContentKeyRing, InitSegment, ProgressiveFile, RangeDecrypter};
 use crate::relay::body_parts::chain_body;
 use crate::remux::{TsMuxer, TsSegment};
 use crate::sample_aes::{Aes128Cbc, SampleAesTs};
 
 /// Maps a decryption error for clients: a missing key is the link's fault (422), everything else the origin's (502).
-pub fn decrypt_error(error: &cenc::CencError) -> MediaError {
-    match error {
-        cenc::CencError::NoKey { .. } => MediaError::Status(StatusCode::UNPROCESSABLE_ENTITY, error.to_string()),
-        _ => MediaError::upstream(format!("the segment cannot be decrypted: {error}")),
+impl From<CencError> for MediaError {
+    fn from(error: CencError) -> Self {
+        match error {
+            CencError::NoKey { .. } => Self::Status(StatusCode::UNPROCESSABLE_ENTITY, error.to_string()),
+            _ => Self::upstream(format!("the segment cannot be decrypted: {error}")),
+        }
     }
 }
 
 /// Decrypts an initialization section: the boxes about encryption are removed, and keys are checked.
 pub fn init(keys: ContentKeyRing, bytes: Bytes) -> std::result::Result<Bytes, MediaError> {
-    let parsed = InitSegment::parse(&bytes).map_err(|e| decrypt_error(&e))?;
-    parsed.check_keys(&keys).map_err(|e| decrypt_error(&e))?;
+    let parsed = InitSegment::parse(&bytes)?;
+    parsed.check_keys(&keys)?;
     let mut decrypter = CencDecrypter::new(keys);
     let mut out = Vec::new();
-    decrypter.push(bytes, &mut out).and_then(|()| decrypter.finish()).map_err(|e| decrypt_error(&e))?;
+    decrypter.push(bytes, &mut out).and_then(|()| decrypter.finish())?;
     Ok(out.concat().into())
 }
 
@@ -41,20 +43,12 @@ pub fn segment(
     at: u64,
     body: Body,
 ) -> std::result::Result<Body, MediaError> {
-    decrypted(keys, init, at, body, MAX_HELD_BYTES)
+    piece(keys, init, at, body, MAX_HELD_BYTES)
 }
 
-/// Like [`segment`], for a part of the bytes, reading no more than needed. Output is released at once.
+/// Like [`segment`], for a part of the bytes, reading no more than needed. Of the output, at most `hold` bytes are kept
+/// back before media data is reached.
 pub fn piece(
-    keys: ContentKeyRing,
-    init: Option<Arc<InitSegment>>,
-    at: u64,
-    body: Body,
-) -> std::result::Result<Body, MediaError> {
-    decrypted(keys, init, at, body, 0)
-}
-
-fn decrypted(
     keys: ContentKeyRing,
     init: Option<Arc<InitSegment>>,
     at: u64,
@@ -63,7 +57,7 @@ fn decrypted(
 ) -> std::result::Result<Body, MediaError> {
     let decrypter = match init {
         Some(init) => {
-            init.check_keys(&keys).map_err(|e| decrypt_error(&e))?;
+            init.check_keys(&keys)?;
             CencDecrypter::for_segment(keys, init).at_offset(at)
         }
         None => CencDecrypter::new(keys).at_offset(at),

@@ -6,7 +6,6 @@ use interflow_types::{Body, Response, StatusCode};
 
 use super::error::{EndpointResult, MediaError};
 use super::request::MediaRequest;
-use crate::relay::segment_cache::remove_conditions;
 use crate::relay::{CachePolicy, FetchRequest, FetchedResponse, header_filter};
 
 /// Client fields passed on by a forwarded request, in addition to those of every fetch. `Cookie` is not among them.
@@ -22,7 +21,7 @@ impl MediaRequest<'_> {
             None => self.state.config.epg_ttl.0,
         };
         let mut ask = self.whole_request(params.destination("d")?)?;
-        remove_conditions(&mut ask.headers);
+        header_filter::remove_conditions(&mut ask.headers);
         let is_cached = self.state.shared.contains_request(&ask);
         let cap = self.state.config.document_bytes.0;
         let document = match ttl.is_zero() {
@@ -67,8 +66,6 @@ impl MediaRequest<'_> {
         let FetchedResponse { response, .. } = self.state.fetch.send_with(ask, body).await?;
         let mut head = header_filter::response_head(&response.head);
         params.apply_header_overrides(&mut head.headers, false);
-        let (peer, user) = (self.flow.client.peer, self.flow.user.clone());
-        let body = self.state.streams.track(response.body, "forward", origin, peer, user);
-        Ok(Response { head, body })
+        Ok(Response { head, body: self.track(response.body, "forward", origin) })
     }
 }

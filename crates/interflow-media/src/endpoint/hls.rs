@@ -4,6 +4,7 @@
 
 use std::borrow::Cow;
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, STANDARD_NO_PAD, URL_SAFE_NO_PAD};
@@ -16,7 +17,7 @@ use super::error::{EndpointResult, MediaError, playlist_response};
 use super::params::parse_range;
 use super::request::MediaRequest;
 use super::url_rewriter::{SegmentRouting, SegmentSource, UrlRewriter, media_type};
-use crate::cenc::{ContentKey, ContentKeyRing};
+use crate::cenc::{ContentKey, ContentKeyRing, InitSegment};
 use crate::config::HlsKeyMode;
 use crate::dash::addressing::DashByteRange;
 use crate::hls::channel::ChannelOptions;
@@ -29,7 +30,7 @@ use crate::hls::{
 };
 use crate::relay::address::{self, MediaAddress, push_value};
 use crate::relay::fetch::FetchedDocument;
-use crate::relay::segment_cache::{TransformFn, remove_conditions};
+use crate::relay::segment_cache::TransformFn;
 use crate::relay::ts_unwrap::unwrap_ts;
 use crate::relay::{BaseUrl, CachePolicy, FetchRequest, FetchedResponse, ResponseTransform, header_filter, prefetch};
 use crate::sample_aes::parse_iv;
@@ -75,7 +76,7 @@ impl MediaRequest<'_> {
     pub fn whole_request(self, address: MediaAddress) -> Result<FetchRequest, MediaError> {
         let mut ask = self.fetch_request(address)?;
         ask.method = Method::GET;
-        remove_conditions(&mut ask.headers);
+        header_filter::remove_conditions(&mut ask.headers);
         for name in ["range", "if-range"] {
             ask.headers.remove(name);
         }
@@ -159,14 +160,9 @@ impl MediaRequest<'_> {
     fn forward_response(self, head: ResponseHead, body: Body) -> Response {
         let mut head = header_filter::response_head(&head);
         self.asked.params.apply_header_overrides(&mut head.headers, false);
-        let body = self.state.streams.track(
-            body,
-            "stream",
-            self.asked.params.get("d").unwrap_or_default().split('/').take(3).collect::<Vec<_>>().join("/"),
-            self.flow.client.peer,
-            self.flow.user.clone(),
-        );
-        Response { head, body }
+        let address = self.asked.params.get("d").unwrap_or_default();
+        let origin = address.split('/').take(3).collect::<Vec<_>>().join("/");
+        Response { head, body: self.track(body, "stream", origin) }
     }
 
     /// A rewritten playlist as a response, with the origin's media type and cache lifetime.
@@ -367,15 +363,10 @@ impl MediaRequest<'_> {
         let Some(range) = range else { return self.relay(address, "segment", Some(work)).await };
         let Response { mut head, mut body } = self.relay_part(address, Some(range), work).await?;
         // To the client this part is the complete resource.
-        if head.status == StatusCode::PARTIAL_CONTENT {
-            (head.status, head.reason) = (StatusCode::OK, Bytes::from_static(b"OK"));
-            head.headers.remove("content-range");
-            head.headers.remove("accept-ranges");
-            if self.asked.params.get("transformer") == Some("ts_stream") {
-                head.headers.remove("content-length");
-                let _ = head.headers.set("Content-Type", "video/mp2t");
-                body = unwrap_ts(body);
-            }
+        if header_filter::present_as_whole(&mut head) && self.asked.params.get("transformer") == Some("ts_stream") {
+            head.headers.remove("content-length");
+            let _ = head.headers.set("Content-Type", "video/mp2t");
+            body = unwrap_ts(body);
         }
         self.asked.params.apply_header_overrides(&mut head.headers, true);
         Ok(Response { head, body })
@@ -427,30 +418,36 @@ impl MediaRequest<'_> {
     ) -> EndpointResult {
         self.note_decryption();
         let init = self.init_section().await?;
-        if let Some(init) = &init {
-            // A missing key is reported with its id.
-            init.check_keys(&keys).map_err(|e| decrypt::decrypt_error(&e))?;
-        }
+        // A missing key is reported with its id.
+        init.iter().try_for_each(|init| init.check_keys(&keys))?;
         if range.is_none() && self.head.headers.contains("range") {
             return self.decrypted_file(address, keys, init).await;
         }
-        let (id, at) = (self.work_id("samples"), range.map_or(0, |(first, _)| first));
-        let run = move |_: &mut ResponseHead, body: Body| {
-            decrypt::segment(keys, init, at, body).map_err(MediaError::into_error)
-        };
-        let work = ResponseTransform { id, takes_ranges: false, run: Box::new(run) };
+        let work = self.decryption("samples", keys, init, range.map_or(0, |(first, _)| first));
         self.relay_segment(address, range, Some(work)).await
     }
 
     /// The initialization section of such segments, with encryption boxes removed, so that players take the track for
     /// a clear one.
     async fn clear_init(self, address: MediaAddress, range: Option<DashByteRange>) -> EndpointResult {
-        let run = |_: &mut ResponseHead, body: Body| {
-            let all = ContentKeyRing::default();
-            decrypt::segment(all, None, 0, body).map_err(MediaError::into_error)
-        };
-        let work = ResponseTransform { id: self.work_id("init"), takes_ranges: true, run: Box::new(run) };
+        let work = self.decryption("init", ContentKeyRing::default(), None, 0);
+        let work = ResponseTransform { takes_ranges: true, ..work };
         self.relay_segment(address, range, Some(work)).await
+    }
+
+    /// The decryption of a segment as a transformation, which `how` tells from others of it. `at`: its offset in the
+    /// origin's resource.
+    pub fn decryption(
+        self,
+        how: &str,
+        keys: ContentKeyRing,
+        init: Option<Arc<InitSegment>>,
+        at: u64,
+    ) -> ResponseTransform {
+        let run = move |_: &mut ResponseHead, body: Body| {
+            decrypt::segment(keys, init, at, body).map_err(MediaError::into_error)
+        };
+        ResponseTransform { id: self.work_id(how), takes_ranges: false, run: Box::new(run) }
     }
 
     /// A cache identity for a transformation of a segment, including all key parameters of the link. Values are

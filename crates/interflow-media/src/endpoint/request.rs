@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-use interflow_types::{Flow, RequestHead};
+use interflow_types::{Body, Flow, RequestHead};
 
 use super::access::AuthorizedRequest;
 use super::state::MediaState;
@@ -19,6 +19,11 @@ pub struct MediaRequest<'a> {
 }
 
 impl MediaRequest<'_> {
+    /// Counts the body of a response among the running streams.
+    pub fn track(&self, body: Body, kind: &'static str, origin: String) -> Body {
+        self.state.streams.track(body, kind, origin, self.flow.client.peer, self.flow.user.clone())
+    }
+
     /// Marks the response as decrypted media, for the recorder.
     pub fn note_decryption(&self) {
         self.marks.decrypted.store(true, Relaxed);

@@ -4,16 +4,16 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use interflow_files::resolve_secret_ref;
-use interflow_types::HttpClient;
+use interflow_types::{HttpClient, Response};
 
 use super::file::index::FileIndexCache;
 use super::live_timeline::{LiveTimelines, OriginClocks};
 use crate::config::{MediaCacheConfig, MediaConfig};
 use crate::relay::host_concurrency::HostConcurrency;
 use crate::relay::prefetch::Prefetcher;
-use crate::relay::resume::RetryPolicy;
+use crate::relay::resume::{RetryPolicy, send_resumable};
 use crate::relay::segment_cache::CacheLimits;
-use crate::relay::{DiskCache, MediaFetcher, SegmentCache, StreamRegistry};
+use crate::relay::{DiskCache, FetchRequest, MediaFetcher, SegmentCache, StreamRegistry};
 use crate::token::LinkKeys;
 
 /// The dependencies of the media service, given by the program.
@@ -107,9 +107,13 @@ impl MediaState {
         })
     }
 
-    /// How often an interrupted body is resumed, and after which pause.
-    pub fn retry_policy(&self) -> RetryPolicy {
-        RetryPolicy { attempts: self.config.resume, delay: self.config.resume_delay.0 }
+    /// The response to a request, whose body is resumed if the connection breaks.
+    ///
+    /// # Errors
+    /// As for [`MediaFetcher::send`].
+    pub async fn send_resumable(&self, ask: FetchRequest) -> interflow_types::Result<Response> {
+        let patience = RetryPolicy { attempts: self.config.resume, delay: self.config.resume_delay.0 };
+        Ok(send_resumable(&self.fetch, ask, patience).await?.response)
     }
 
     /// Whether scripts of this page origin may read responses without a link: pages of this machine, and those of

@@ -6,9 +6,8 @@ use super::error::{EndpointResult, MediaError, Result};
 use super::params::decode_if_base64;
 use super::request::MediaRequest;
 use crate::relay::address::{MediaAddress, decode_percent, push_value};
-use crate::relay::resume::resumable_body;
 use crate::relay::ts_unwrap::unwrap_ts;
-use crate::relay::{CachePolicy, FetchRequest, FetchedResponse, ResponseTransform, header_filter};
+use crate::relay::{CachePolicy, FetchRequest, ResponseTransform, header_filter};
 
 impl MediaRequest<'_> {
     /// The relay of one resource. `name` becomes the file name for downloads. With keys, an MP4 file is decrypted.
@@ -107,8 +106,7 @@ impl MediaRequest<'_> {
             Some(permit) => permit.attach_to(body),
             None => body,
         };
-        let body = state.streams.track(body, kind, origin, self.flow.client.peer, self.flow.user.clone());
-        Ok(Response { head, body })
+        Ok(Response { head, body: self.track(body, kind, origin) })
     }
 
     /// Starts prefetching what follows this segment, if it is configured.
@@ -127,14 +125,12 @@ impl MediaRequest<'_> {
     /// dropped.
     async fn fetch(self, mut ask: FetchRequest) -> Result<Response> {
         let state = self.state;
-        let mut fetched = state.fetch.send(ask.clone()).await?;
-        if ask.method == Method::HEAD && matches!(fetched.response.head.status.as_u16(), 405 | 501) {
+        let response = state.send_resumable(ask.clone()).await?;
+        if ask.method == Method::HEAD && matches!(response.head.status.as_u16(), 405 | 501) {
             ask.method = Method::GET;
-            fetched = state.fetch.send(ask.clone()).await?;
+            return Ok(state.send_resumable(ask).await?);
         }
-        let FetchedResponse { url, response: Response { head, body }, cookies } = fetched;
-        let body = resumable_body(body, &head, ask.continued(url, cookies), &state.fetch, state.retry_policy());
-        Ok(Response { head, body })
+        Ok(response)
     }
 }
 

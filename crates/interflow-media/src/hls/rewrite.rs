@@ -43,7 +43,7 @@ pub enum UriRole {
 }
 
 /// How the following segments are encrypted, if they are decrypted here. `method` is the tag's `METHOD`.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SegmentEncryption {
     /// The absolute URL of the key; `None` for the link's own keys.
     pub key: Option<String>,
@@ -52,13 +52,6 @@ pub struct SegmentEncryption {
     pub iv: String,
     /// URL and byte range (first and last byte) of the initialization section, for samples in MP4.
     pub map: Option<(String, Option<(u64, u64)>)>,
-}
-
-impl SegmentEncryption {
-    /// Samples in MP4 that are decrypted with the link's own keys.
-    fn own(map: Option<(String, Option<(u64, u64)>)>) -> Self {
-        Self { key: None, method: String::new(), iv: String::new(), map }
-    }
 }
 
 /// Writes what replaces the URIs of a playlist. The methods are called in the order of the text; those about channels
@@ -290,6 +283,12 @@ impl<'a, P: UriReplacer> PlaylistRewriter<'a, P> {
         self.copied = range.end;
     }
 
+    /// Removes the line that begins here.
+    fn remove_line(&mut self, at: usize) {
+        let end = self.text.get(at..).and_then(|rest| memchr::memchr(b'\n', rest));
+        self.replace(at..end.map_or(self.text.len(), |n| at + n + 1), |_| ());
+    }
+
     /// Whether an attribute's value that begins here has no quotes.
     fn is_unquoted(&self, at: usize) -> bool {
         at.checked_sub(1).and_then(|before| self.text.get(before)) == Some(&b'=')
@@ -443,13 +442,11 @@ impl<'a, P: UriReplacer> PlaylistRewriter<'a, P> {
             }
             b"EXT-X-BYTERANGE" if self.moves_ranges => {
                 self.range = std::str::from_utf8(list).ok().and_then(length_and_offset);
-                let end = memchr::memchr(b'\n', &self.text[at..]).map_or(self.text.len(), |n| at + n + 1);
-                self.replace(at..end, |_| ());
+                self.remove_line(at);
             }
             // Only a hint, of which the range may be open.
             b"EXT-X-PRELOAD-HINT" if self.moves_ranges && attribute(list, b"BYTERANGE-START").is_some() => {
-                let end = memchr::memchr(b'\n', &self.text[at..]).map_or(self.text.len(), |n| at + n + 1);
-                self.replace(at..end, |_| ());
+                self.remove_line(at);
             }
             b"EXT-X-PART" | b"EXT-X-PRELOAD-HINT" => {
                 if self.options.apply_keys {

@@ -141,11 +141,8 @@ impl SegmentSkipper<'_, '_> {
             |wanted: &[u8]| held.iter().any(|l| tag(l.content(self.text)).is_some_and(|(name, _)| name == wanted));
         // The timestamps of the next segment do not continue those of the last one written. At the start of the
         // playlist there is nothing that they would have to continue.
-        if self.gap && !self.out.is_empty() && !has(b"EXT-X-DISCONTINUITY") && has(b"EXTINF") {
-            self.before_segment(&held, number, range, true);
-        } else {
-            self.before_segment(&held, number, range, false);
-        }
+        let is_parted = self.gap && !self.out.is_empty() && !has(b"EXT-X-DISCONTINUITY") && has(b"EXTINF");
+        self.before_segment(&held, number, range, is_parted);
         self.gap = false;
         self.out.extend_from_slice(line.with_line_end(self.text));
     }

@@ -1,5 +1,6 @@
 //! Filters header fields in both directions.
 
+use bytes::Bytes;
 use interflow_types::data_file;
 use interflow_types::{Headers, ResponseHead, StatusCode};
 use std::sync::LazyLock;
@@ -31,6 +32,14 @@ pub fn is_request_header_allowed(name: &str) -> bool {
 
 pub fn is_response_header_allowed(name: &str) -> bool {
     !contains_name(name, &FORBIDDEN_RESPONSE_HEADERS) && !name.to_ascii_lowercase().starts_with("access-control-")
+}
+
+/// Removes conditional fields: shared resources are requested unconditionally, since a 304 would be of no use to the
+/// other readers.
+pub fn remove_conditions(headers: &mut Headers) {
+    for name in ["if-none-match", "if-modified-since", "if-match", "if-unmodified-since"] {
+        headers.remove(name);
+    }
 }
 
 /// Copies the client fields to send upstream, unless the link overrides them, since the link's author knows the
@@ -68,6 +77,17 @@ pub fn set_security_headers(head: &mut ResponseHead) {
     if kind.is_empty() && head.status != StatusCode::NOT_MODIFIED || active.iter().any(|a| kind.starts_with(a)) {
         head.headers.append_unchecked(b"Content-Security-Policy", b"sandbox");
     }
+}
+
+/// Presents a part of the origin's resource as a complete one, which it is to the client; returns whether it was one.
+pub fn present_as_whole(head: &mut ResponseHead) -> bool {
+    let is_part = head.status == StatusCode::PARTIAL_CONTENT;
+    if is_part {
+        (head.status, head.reason) = (StatusCode::OK, Bytes::from_static(b"OK"));
+        head.headers.remove("content-range");
+        head.headers.remove("accept-ranges");
+    }
+    is_part
 }
 
 #[cfg(test)]

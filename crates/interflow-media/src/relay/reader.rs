@@ -125,11 +125,7 @@ impl SharedBodyReader {
                 Poll::Ready(Some(Some(Err(Error::new(ErrorKind::BadResponse, text)))))
             }
             FetchStage::TooLong(_) => Poll::Ready(None),
-            FetchStage::Asked
-            | FetchStage::Left
-            | FetchStage::Alone
-            | FetchStage::Failed(..)
-            | FetchStage::Coming(_) => {
+            _ => {
                 register_waker(&mut state.wakers, cx);
                 Poll::Pending
             }

@@ -9,7 +9,8 @@ use interflow_types::{
     Body, BodyFrame, BodyStream, BoxFuture, Error, ErrorKind, Method, ResponseHead, Result, StatusCode,
 };
 
-use super::fetch::{FetchRequest, MediaFetcher};
+use super::fetch::{FetchRequest, FetchedResponse, MediaFetcher};
+use super::header_filter::remove_conditions;
 
 /// Progress in bytes that resets the attempt counter: an origin that cuts every body after some megabytes is followed
 /// to the end, one that makes no progress is given up.
@@ -20,6 +21,21 @@ const PROGRESS_BYTES: u64 = 256 * 1024;
 pub struct RetryPolicy {
     pub attempts: u8,
     pub delay: Duration,
+}
+
+/// The response to a request, with a body that is resumed if the connection breaks.
+///
+/// # Errors
+/// As for [`MediaFetcher::send`].
+pub async fn send_resumable(
+    fetch: &Arc<MediaFetcher>,
+    ask: FetchRequest,
+    patience: RetryPolicy,
+) -> Result<FetchedResponse> {
+    let mut fetched = fetch.send(ask.clone()).await?;
+    let ask = ask.continued(fetched.url.clone(), fetched.cookies.clone());
+    fetched.response.body = resumable_body(fetched.response.body, &fetched.response.head, ask, fetch, patience);
+    Ok(fetched)
 }
 
 /// Makes a body resumable if the origin's head allows it: a known length and a strong validator. `ask` is the request
@@ -113,9 +129,7 @@ impl ResumableBody {
         let (next, end) = (self.place.next, self.place.end);
         let mut ask = self.ask.clone();
         // The conditions concern the client's copy, and would be answered with 304 or 412 instead of the rest.
-        for name in ["if-none-match", "if-modified-since", "if-match", "if-unmodified-since"] {
-            ask.headers.remove(name);
-        }
+        remove_conditions(&mut ask.headers);
         let _ = ask.headers.set("Range", format!("bytes={next}-{}", end.saturating_sub(1)));
         let _ = ask.headers.set("If-Range", &self.place.validator);
         let expected = self.place.validator.clone();

@@ -8,15 +8,15 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use hashlink::LinkedHashMap;
 use interflow_types::{
-    Body, BodyFrame, BoxFuture, Error, ErrorKind, Headers, Method, Response, ResponseHead, Result, StatusCode,
+    Body, BodyFrame, BoxFuture, Error, ErrorKind, Method, Response, ResponseHead, Result, StatusCode,
 };
 use parking_lot::Mutex;
 
 use super::disk_cache::{CacheKey, CachedResponse, DiskCache};
 use super::fetch::{FetchRequest, FetchedDocument, FetchedResponse, MediaFetcher};
 use super::reader::SharedBodyReader;
-use super::resume::{RetryPolicy, resumable_body};
-use super::single_flight::{FetchHead, FetchOutcome, FetchStage, HeadWaiter, SharedFetch, register_waker};
+use super::resume::{RetryPolicy, send_resumable};
+use super::single_flight::{FetchHead, FetchStage, HeadWaiter, SharedFetch, register_waker};
 
 /// Accounting overhead of an entry in bytes, which bounds the number of small entries.
 const ENTRY_OVERHEAD: u64 = 1024;
@@ -135,35 +135,25 @@ impl SegmentCache {
             let (flight, is_leader) = self.join(key);
             let waiting = HeadWaiter::new(&flight);
             if is_leader {
-                return self.lead_until_dropped(key, &flight, ask, keep, work).await;
+                // In its own task, so that it continues for others if the first client disconnects.
+                let (shared, led) = (self.clone(), Arc::clone(&flight));
+                let led = flight.run(async move { shared.lead_fetch(key, led, ask, keep, work).await }).await;
+                let early = |e| Error::new(ErrorKind::Internal, format!("a fetch for several ended early: {e}"));
+                return led.map_err(early)?;
             }
             let outcome = flight.wait_for_head().await;
             drop(waiting);
             match outcome {
-                FetchOutcome::Started(started) => return Ok(self.reader(&flight, started, ask, work.is_some())),
-                FetchOutcome::Alone => return apply_transform(self.fetch_unshared(ask).await?, work),
-                FetchOutcome::Failed(kind, text) => return Err(Error::new(kind, text)),
+                FetchStage::Coming(s)
+                | FetchStage::Whole(s, _)
+                | FetchStage::Broken(s, ..)
+                | FetchStage::TooLong(s) => return Ok(self.reader(&flight, s, ask, work.is_some())),
+                FetchStage::Alone => return apply_transform(self.fetch_unshared(ask).await?, work),
+                FetchStage::Failed(kind, text) => return Err(Error::new(kind, text)),
                 // The leader's client and with it the fetch went away; this request may lead now.
-                FetchOutcome::Left => {}
+                FetchStage::Left | FetchStage::Asked => {}
             }
         }
-    }
-
-    /// Performs the fetch in its own task, so that it continues for others if the first client disconnects.
-    async fn lead_until_dropped(
-        &self,
-        key: CacheKey,
-        flight: &Arc<SharedFetch>,
-        ask: FetchRequest,
-        keep: CachePolicy,
-        work: Option<ResponseTransform>,
-    ) -> Result<FetchedResponse> {
-        let (shared, led) = (self.clone(), Arc::clone(flight));
-        let fetch = async move { shared.lead_fetch(key, led, ask, keep, work).await };
-        flight
-            .run(fetch)
-            .await
-            .unwrap_or_else(|e| Err(Error::new(ErrorKind::Internal, format!("a fetch for several ended early: {e}"))))
     }
 
     /// The complete body of a 200 response, shared as well.
@@ -197,10 +187,7 @@ impl SegmentCache {
     }
 
     async fn fetch_unshared(&self, ask: FetchRequest) -> Result<FetchedResponse> {
-        let FetchedResponse { url, response: Response { head, body }, cookies } = self.fetch.send(ask.clone()).await?;
-        let body =
-            resumable_body(body, &head, ask.continued(url.clone(), cookies.clone()), &self.fetch, self.bounds.patience);
-        Ok(FetchedResponse { url, response: Response { head, body }, cookies })
+        send_resumable(&self.fetch, ask, self.bounds.patience).await
     }
 
     /// Joins the fetch in progress or the cached response for this key, or creates a new fetch; the flag says that
@@ -243,34 +230,26 @@ impl SegmentCache {
         let from_shared = work.is_some() && (disk.is_some() || self.contains_request(&ask));
         let fetched = match from_shared {
             true => self.get_untransformed(ask.clone(), keep).await,
-            false => self.fetch.send(ask.clone()).await,
+            false => self.fetch_unshared(ask.clone()).await,
         };
-        let FetchedResponse { url, response: Response { head, body }, cookies } = fetched.map_err(|e| guard.fail(e))?;
-        let status = head.status;
+        let fetched = fetched.map_err(|e| guard.fail(e))?;
+        let status = fetched.response.head.status;
         // A transformed body that turned out too long could not be continued by its readers, so its length must be
         // known.
-        let fits = match (body.remaining(), &work) {
+        let fits = match (fetched.response.body.remaining(), &work) {
             // An unknown length may still be shared without a transformation: its readers can continue alone.
             (Some(length), _) => length <= self.max_entry_bytes(),
             (None, work) => work.is_none(),
         };
-        let body = match from_shared {
-            true => body,
-            false => {
-                let ask = ask.clone().continued(url.clone(), cookies.clone());
-                resumable_body(body, &head, ask, &self.fetch, self.bounds.patience)
-            }
-        };
         let is_worked = work.is_some();
-        let FetchedResponse { url, response: Response { head, body }, cookies } =
-            apply_transform(FetchedResponse { url, response: Response { head, body }, cookies }, work)
-                .map_err(|e| guard.fail(e))?;
+        let fetched = apply_transform(fetched, work).map_err(|e| guard.fail(e))?;
         // Errors are not shared either: they may concern this client only, and must not be repeated from a cache.
         if !fits || !matches!(status, StatusCode::OK | StatusCode::PARTIAL_CONTENT) {
             guard.end = Some(FetchStage::Alone);
-            return Ok(FetchedResponse { url, response: Response { head, body }, cookies });
+            return Ok(fetched);
         }
         guard.end = None;
+        let FetchedResponse { url, response: Response { head, body }, cookies } = fetched;
         let started = Arc::new(FetchHead { url, head, cookies });
         flight.update(|s| s.stage = FetchStage::Coming(Arc::clone(&started)));
         let fetched = self.reader(&flight, Arc::clone(&started), ask, is_worked);
@@ -561,13 +540,5 @@ impl CacheFillTask {
             disk.store(self.key, &started.url, &started.head, chunks);
         }
         self.flight.update(|s| s.stage = FetchStage::Whole(started, until));
-    }
-}
-
-/// Removes conditional fields: shared resources are requested unconditionally, since a 304 would be of no use to the
-/// other readers.
-pub fn remove_conditions(headers: &mut Headers) {
-    for name in ["if-none-match", "if-modified-since", "if-match", "if-unmodified-since"] {
-        headers.remove(name);
     }
 }

@@ -77,11 +77,7 @@ impl SharedFetch {
         match &self.state.lock().stage {
             FetchStage::Asked | FetchStage::Coming(_) => true,
             FetchStage::Whole(_, until) => Instant::now() < *until,
-            FetchStage::Left
-            | FetchStage::Alone
-            | FetchStage::Failed(..)
-            | FetchStage::Broken(..)
-            | FetchStage::TooLong(_) => false,
+            _ => false,
         }
     }
 
@@ -116,34 +112,19 @@ impl SharedFetch {
         task.await
     }
 
-    /// Waits for the head or another outcome. Cancel-safe; hold a [`HeadWaiter`] while waiting.
-    pub(super) async fn wait_for_head(&self) -> FetchOutcome {
+    /// Waits for the head or another outcome; the result is not [`FetchStage::Asked`]. Cancel-safe; hold a [`HeadWaiter`]
+    /// while waiting.
+    pub(super) async fn wait_for_head(&self) -> FetchStage {
         std::future::poll_fn(|cx| {
             let mut state = self.state.lock();
-            match &state.stage {
-                FetchStage::Asked => {
-                    register_waker(&mut state.wakers, cx);
-                    Poll::Pending
-                }
-                FetchStage::Left => Poll::Ready(FetchOutcome::Left),
-                FetchStage::Alone => Poll::Ready(FetchOutcome::Alone),
-                FetchStage::Failed(kind, text) => Poll::Ready(FetchOutcome::Failed(*kind, text.clone())),
-                FetchStage::Coming(s)
-                | FetchStage::Whole(s, _)
-                | FetchStage::Broken(s, ..)
-                | FetchStage::TooLong(s) => Poll::Ready(FetchOutcome::Started(Arc::clone(s))),
+            if matches!(state.stage, FetchStage::Asked) {
+                register_waker(&mut state.wakers, cx);
+                return Poll::Pending;
             }
+            Poll::Ready(state.stage.clone())
         })
         .await
     }
-}
-
-/// The outcome for requests waiting for a head: read along, start over, fetch alone, or fail.
-pub(super) enum FetchOutcome {
-    Started(Arc<FetchHead>),
-    Left,
-    Alone,
-    Failed(ErrorKind, String),
 }
 
 /// A request waiting for the head; when the last one is dropped, the fetch is aborted.

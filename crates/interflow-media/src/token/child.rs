@@ -4,15 +4,13 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD as B64;
-use chacha20poly1305::aead::{Aead, Payload};
-use chacha20poly1305::{KeyInit, XChaCha20Poly1305, XNonce};
+use chacha20poly1305::aead::Payload;
+use chacha20poly1305::{KeyInit, XChaCha20Poly1305};
 
-use super::TokenError;
+use super::{TokenError, sealed};
 
 /// Bytes of a signature; 128 bits cannot be guessed online.
 const MAC_LEN: usize = 16;
-/// XChaCha20's nonce, long enough to be derived from a hash.
-const NONCE_LEN: usize = 24;
 
 /// Signs and encrypts the queries below one token. Independent keys for each purpose, derived from the token's.
 pub struct ChildKey {
@@ -42,21 +40,11 @@ impl ChildKey {
         let at = text.iter().position(|b| *b == b'?').unwrap_or(text.len());
         let (path, query) = text.split_at(at);
         let query = query.get(1..).unwrap_or_default();
-        let mut hasher = blake3::Hasher::new_keyed(&self.nonce);
         // As in tokens, the nonce depends on the content: a child URL stays the same from one playlist to the next.
-        hasher.update(&text);
-        let mut sealed = hasher.finalize().as_bytes()[..NONCE_LEN].to_vec();
-        let hidden = self
-            .seal
-            .encrypt(
-                &XNonce::try_from(&sealed[..]).expect("a nonce is NONCE_LEN bytes"),
-                Payload { msg: query, aad: path },
-            )
-            .expect("a query is far below the cipher's limit");
-        sealed.extend_from_slice(&hidden);
+        let nonce = blake3::keyed_hash(&self.nonce, &text);
         out.extend_from_slice(path);
         out.extend_from_slice(b"?e=");
-        out.extend_from_slice(B64.encode(sealed).as_bytes());
+        out.extend_from_slice(sealed::seal(&self.seal, &nonce, Payload { msg: query, aad: path }).as_bytes());
     }
 
     /// Verifies or decrypts the query for this path; returns it with what a player appended, which is not
@@ -67,10 +55,7 @@ impl ChildKey {
     pub fn open(&self, path: &str, query: &str) -> Result<(String, String), TokenError> {
         if let Some(hidden) = query.strip_prefix("e=") {
             let (hidden, added) = hidden.split_once('&').unwrap_or((hidden, ""));
-            let sealed = B64.decode(hidden).map_err(|_| TokenError::Foreign)?;
-            let (nonce, text) = sealed.split_first_chunk::<NONCE_LEN>().ok_or(TokenError::Foreign)?;
-            let payload = Payload { msg: text, aad: path.as_bytes() };
-            let plain = self.seal.decrypt(&XNonce::from(*nonce), payload).map_err(|_| TokenError::Foreign)?;
+            let plain = sealed::open(&self.seal, hidden, path.as_bytes()).ok_or(TokenError::Foreign)?;
             let plain = String::from_utf8(plain).map_err(|_| TokenError::Foreign)?;
             return Ok((plain, added.to_owned()));
         }

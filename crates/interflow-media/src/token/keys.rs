@@ -1,19 +1,16 @@
 //! The keys that seal links.
 
-use base64::Engine as _;
-use base64::engine::general_purpose::URL_SAFE_NO_PAD as B64;
-use chacha20poly1305::aead::{Aead, Payload};
-use chacha20poly1305::{KeyInit, XChaCha20Poly1305, XNonce};
+use chacha20poly1305::aead::Payload;
+use chacha20poly1305::{KeyInit, XChaCha20Poly1305};
 use hkdf::Hkdf;
 use sha2::Sha256;
 
-use super::{ChildKey, LinkGrant, TokenError};
+use super::{ChildKey, LinkGrant, TokenError, sealed};
 
 /// The prefix of tokens of this format; the legacy formats never contain a dot.
 const TOKEN_PREFIX: &str = "i1.";
 /// Maximum size of a token, in bytes: it is part of a URL.
 const MAX_TOKEN_LEN: usize = 16 * 1024;
-const NONCE_LEN: usize = 24;
 
 /// The keys; the first one is used for sealing, all of them for opening, so that keys can be rotated.
 pub struct LinkKeys {
@@ -70,17 +67,9 @@ impl LinkKeys {
     pub fn seal(&self, grant: &LinkGrant) -> String {
         let key = &self.keys[0];
         let plain = serde_json::to_vec(grant).expect("a grant is plain data");
-        let mut sealed = blake3::keyed_hash(&key.nonce, &plain).as_bytes()[..NONCE_LEN].to_vec();
-        let aad = key.aad();
-        let text = key
-            .seal
-            .encrypt(
-                &XNonce::try_from(&sealed[..]).expect("a nonce is NONCE_LEN bytes"),
-                Payload { msg: &plain, aad: aad.as_bytes() },
-            )
-            .expect("a grant is far below the cipher's limit");
-        sealed.extend_from_slice(&text);
-        format!("{aad}{}", B64.encode(sealed))
+        let (nonce, aad) = (blake3::keyed_hash(&key.nonce, &plain), key.aad());
+        let sealed = sealed::seal(&key.seal, &nonce, Payload { msg: &plain, aad: aad.as_bytes() });
+        format!("{aad}{sealed}")
     }
 
     /// The grant in a token. Its conditions are not checked here: see [`LinkGrant::check`].
@@ -89,12 +78,8 @@ impl LinkKeys {
     /// [`TokenError`].
     pub fn open(&self, token: &str) -> Result<LinkGrant, TokenError> {
         let (key, sealed) = self.find(token)?;
-        let sealed = B64.decode(sealed).map_err(|_| TokenError::Foreign)?;
-        let (nonce, text) = sealed.split_first_chunk::<NONCE_LEN>().ok_or(TokenError::Foreign)?;
         // Version and key id are authenticated as well, so that a token cannot be passed off as one of another key.
-        let aad = key.aad();
-        let payload = Payload { msg: text, aad: aad.as_bytes() };
-        let plain = key.seal.decrypt(&XNonce::from(*nonce), payload).map_err(|_| TokenError::Foreign)?;
+        let plain = sealed::open(&key.seal, sealed, key.aad().as_bytes()).ok_or(TokenError::Foreign)?;
         serde_json::from_slice(&plain).map_err(|_| TokenError::Foreign)
     }
 

@@ -25,19 +25,15 @@ pub fn read_legacy(token: &str, password: &str) -> Result<LinkGrant, TokenError>
     let mut buffer = text.to_vec();
     let plain = cipher.decrypt_padded::<Pkcs7>(&mut buffer).map_err(|_| TokenError::Foreign)?;
     let fields: Map<String, Value> = serde_json::from_slice(plain).map_err(|_| TokenError::Foreign)?;
-    let grant = read(fields);
-    match grant.get("api_password") {
-        Some(given) if given != password => Err(TokenError::Foreign),
-        _ => Ok(without_password(grant)),
+    let mut grant = read(fields);
+    if grant.get("api_password").is_some_and(|given| given != password) {
+        return Err(TokenError::Foreign);
     }
-}
-
-/// The password inside the link has done its service, and must not reach playlists.
-fn without_password(mut grant: LinkGrant) -> LinkGrant {
+    // The password inside the link has done its service, and must not reach playlists.
     grant.q.retain(|(name, _)| name != "api_password");
     // What these links hid stays hidden in their children.
     grant.hide = true;
-    grant
+    Ok(grant)
 }
 
 /// Reads both formats: flat parameters, or `destination` with `query_params`, `request_headers`, `response_headers`.

@@ -7,6 +7,7 @@ mod child;
 mod grant;
 mod keys;
 mod legacy;
+mod sealed;
 
 pub use child::ChildKey;
 pub use grant::{GrantRefusal, LinkGrant, QueryPairs, endpoint_of};

@@ -4,8 +4,6 @@ use std::fs::{File, OpenOptions};
 use std::io;
 use std::path::Path;
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use interflow_files::{FileAccess, create_private_dir, owner_only, write_atomic};
 use interflow_types::{Error, ErrorKind, ErrorSource};
 use rcgen::KeyPair;
@@ -13,6 +11,7 @@ use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject;
 
 use super::issue;
+use crate::tls::pem;
 
 const CERTIFICATE_FILE: &str = "ca.pem";
 const KEY_FILE: &str = "ca.key";
@@ -130,7 +129,7 @@ pub(super) fn create(dir: &Path) -> Result<CaFiles, Error> {
         .map_err(|e| config_error("a key for the CA could not be made".to_owned()).with_source(e))?;
     let cert = issue::root(&key, &machine_name())
         .map_err(|e| config_error("the CA's certificate could not be made".to_owned()).with_source(e))?;
-    let pem = certificate_pem(cert.der());
+    let pem = pem("CERTIFICATE", cert.der());
     write(dir, &pem, &key.serialize_pem())?;
     Ok(CaFiles { pem, chain: vec![cert.der().clone()], key })
 }
@@ -161,18 +160,6 @@ pub(super) fn archive(dir: &Path) -> Result<(), Error> {
         Err(e) if e.kind() != io::ErrorKind::NotFound => Err(io_error("the old CA's key cannot be removed:", &key, e)),
         _ => Ok(()),
     }
-}
-
-pub(super) fn certificate_pem(der: &[u8]) -> String {
-    let text = STANDARD.encode(der);
-    let mut pem = String::from("-----BEGIN CERTIFICATE-----\n");
-    // 64 characters per line (RFC 7468 section 2).
-    for line in text.as_bytes().chunks(64) {
-        pem.push_str(&String::from_utf8_lossy(line));
-        pem.push('\n');
-    }
-    pem.push_str("-----END CERTIFICATE-----\n");
-    pem
 }
 
 /// The machine's name, as far as it can be found without calling the C library.

@@ -33,13 +33,13 @@ pub(super) struct IssuedLeaf {
 /// The CA's key and what is needed to sign with it.
 pub(super) struct LeafIssuer {
     issuer: Issuer<'static, KeyPair>,
-    name: String,
-    spki_sha256: [u8; 32],
+    pub(super) name: String,
+    pub(super) spki_sha256: [u8; 32],
     /// The intermediate certificates to send to clients; empty if the CA is a root.
     tail: Vec<CertificateDer<'static>>,
     not_after: u64,
     lifetime: u64,
-    signed: AtomicU64,
+    pub(super) signed: AtomicU64,
 }
 
 impl LeafIssuer {
@@ -83,18 +83,6 @@ impl LeafIssuer {
         // The configuration checks the same bounds; other callers are held to them here.
         let lifetime = u64::from(leaf_days.clamp(2, 90)) * DAY_SECS;
         Ok((Self { issuer, name, spki_sha256, tail, not_after, lifetime, signed: AtomicU64::new(0) }, ca, not_after))
-    }
-
-    pub(super) fn name(&self) -> &str {
-        &self.name
-    }
-
-    pub(super) const fn spki_sha256(&self) -> [u8; 32] {
-        self.spki_sha256
-    }
-
-    pub(super) fn issued_count(&self) -> u64 {
-        self.signed.load(Ordering::Relaxed)
     }
 
     /// Signs a leaf for a host. It is valid from a day ago for its lifetime, but not longer than the CA.

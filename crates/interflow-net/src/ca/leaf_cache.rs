@@ -238,7 +238,7 @@ fn parse(pem: &str) -> Option<LeafCertificate> {
 pub(super) fn store(kept: &LeafStore, host: &Host, minted: &IssuedLeaf, key: &LeafKey) {
     let mut pem = key.pair.serialize_pem();
     for der in &minted.chain {
-        pem.push_str(&files::certificate_pem(der));
+        pem.push_str(&crate::tls::pem("CERTIFICATE", der));
     }
     let name = leaf_file_name(host);
     let written = AtomicFile::create(&kept.folder.join(&name), FileAccess::Private).and_then(|mut file| {

@@ -7,6 +7,7 @@ mod leaf_cache;
 
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use interflow_types::{Error, ErrorKind, ErrorSource, Host, Timestamp};
@@ -64,10 +65,7 @@ impl CertificateAuthority {
     pub fn open_with(dir: &Path, options: &CaOptions) -> Result<Self, Error> {
         // Held until the files are read or written, so that two processes do not create one CA each.
         let _lock = files::lock(dir)?;
-        let files = match files::read(dir)? {
-            Some(files) => files,
-            None => files::create(dir)?,
-        };
+        let files = files::read(dir)?.map_or_else(|| files::create(dir), Ok)?;
         Self::from_files(dir, files, options)
     }
 
@@ -165,12 +163,12 @@ impl CertificateAuthority {
 
     /// The SHA-256 of the CA's `SubjectPublicKeyInfo` (RFC 7469 2.4), by which a browser can be told to accept the CA.
     pub fn spki_sha256(&self) -> [u8; 32] {
-        self.minter.spki_sha256()
+        self.minter.spki_sha256
     }
 
     /// The CA's name as trust stores display it.
     pub fn name(&self) -> &str {
-        self.minter.name()
+        &self.minter.name
     }
 
     pub fn not_after(&self) -> Timestamp {
@@ -184,7 +182,7 @@ impl CertificateAuthority {
 
     /// How many leaves were signed since the start.
     pub fn leaves_signed(&self) -> u64 {
-        self.minter.issued_count()
+        self.minter.signed.load(Ordering::Relaxed)
     }
 
     pub fn leaves_cached(&self) -> usize {

@@ -131,10 +131,6 @@ impl Dialer {
         Self { resolver, guard, proxy_tls, options }
     }
 
-    pub fn resolver(&self) -> &DnsResolver {
-        &self.resolver
-    }
-
     /// Connects to `target`, through the proxies of `chain` in order if there are any. With a chain, the last proxy
     /// resolves the target's name, after it was [checked](Self::check_proxied_target). Cancel-safe: dropping the
     /// future closes what it opened.

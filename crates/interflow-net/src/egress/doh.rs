@@ -13,7 +13,7 @@ use interflow_types::{
 use super::dial::{AllowAllAddresses, Dialer, DialerOptions};
 use super::dns::{DnsResolver, ResolverOptions};
 use super::name_servers::{DnsAnswer, HostsFile, LookupFailure, look_up_both};
-use super::{EgressOptions, EgressShared, Isolation, UpstreamClient, UpstreamProtocol, UpstreamReport, UpstreamRoute};
+use super::{EgressOptions, EgressShared, UpstreamClient, UpstreamReport, UpstreamRoute};
 use crate::tls::TlsProfile;
 
 /// The media type of DNS messages (RFC 8484 6).
@@ -61,10 +61,6 @@ impl DohServer {
         }
         Ok(Self { url: Url { scheme: Scheme::Https, authority, path: path.into() }, tls })
     }
-
-    pub const fn url(&self) -> &Url {
-        &self.url
-    }
 }
 
 impl fmt::Debug for DohServer {
@@ -89,17 +85,7 @@ impl DohClient {
         // does not apply, since the operator chose the server.
         let dialer = Dialer::new(names, Arc::new(AllowAllAddresses), DialerOptions::default());
         let egress = UpstreamClient::new(EgressOptions::default(), Arc::new(dialer), EgressShared::new(None));
-        let route = UpstreamRoute {
-            scheme: Scheme::Https,
-            authority: server.url.authority.clone(),
-            connect_to: None,
-            via: Arc::new([]),
-            protocol: UpstreamProtocol::Auto,
-            tls: Arc::clone(&server.tls),
-            isolation: Isolation::default(),
-            resolver: None,
-            connect_via: None,
-        };
+        let route = UpstreamRoute::new(Scheme::Https, server.url.authority.clone(), Arc::clone(&server.tls));
         Self { server, route, egress, hosts: HostsFile::read() }
     }
 

@@ -166,7 +166,7 @@ fn doh_servers_are_given_by_url_or_well_known_name() {
         ("https://dns.test:8443/q?x=1", "https://dns.test:8443/q?x=1"),
         ("https://192.0.2.1/dns-query{?dns}", "https://192.0.2.1/dns-query"),
     ] {
-        assert_eq!(DohServer::parse(text, tls.clone()).unwrap().url().to_string(), url);
+        assert_eq!(DohServer::parse(text, tls.clone()).unwrap().url.to_string(), url);
     }
     for text in ["http://dns.test/", "yahoo", "https://", "https://u:p@dns.test/", "https://dns.test/a b"] {
         assert!(DohServer::parse(text, tls.clone()).is_err(), "{text}");

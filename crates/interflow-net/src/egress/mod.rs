@@ -278,12 +278,7 @@ impl UpstreamClient {
                 // is enough. Others cannot be retried; for them a system call asks the kernel.
                 if method.is_idempotent() || conn.is_quiet() {
                     *x.upstream = Some(UpstreamInfo { reused: conn.exchanges > 0, ..conn.info.clone() });
-                    return Ok(UpstreamConnection::Http1(ConnectionLease {
-                        conn,
-                        host: host.clone(),
-                        pool: self.pool.clone(),
-                        permit,
-                    }));
+                    return Ok(self.lease(conn, host, permit));
                 }
             }
         }

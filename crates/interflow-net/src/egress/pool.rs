@@ -2,7 +2,7 @@
 
 use std::collections::hash_map::RandomState;
 use std::collections::{HashMap, VecDeque};
-use std::hash::{BuildHasher, Hasher};
+use std::hash::{BuildHasher, BuildHasherDefault, Hasher};
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -54,7 +54,7 @@ pub(crate) struct ConnectionPool {
     pub(crate) limits: PoolLimits,
     shared: Arc<EgressShared>,
     hasher: RandomState,
-    hosts: Mutex<HashMap<u64, Vec<Arc<HostPool>>, IdentityBuildHasher>>,
+    hosts: Mutex<HashMap<u64, Vec<Arc<HostPool>>, BuildHasherDefault<IdentityHasher>>>,
     /// The pool that was used last, which is often the next one needed.
     last: Mutex<Weak<HostPool>>,
     idle: Arc<AtomicUsize>,
@@ -234,7 +234,7 @@ impl ConnectionPool {
         let oldest = hosts
             .values()
             .flatten()
-            .filter_map(|h| h.idle.lock().front().map(|c| (c.idle_since(), h)))
+            .filter_map(|h| h.idle.lock().front().map(|c| (c.idle_since, h)))
             .min_by_key(|(since, _)| *since);
         if let Some((_, host)) = oldest {
             host.evict();
@@ -300,7 +300,7 @@ impl HostPool {
         match self.version.load(Ordering::Relaxed) {
             1 => Some(HttpVersion::Http11),
             2 => Some(HttpVersion::H2),
-            _ => shared.alpn(self.key.authority(), profile),
+            _ => shared.alpn(&self.key.authority, profile),
         }
     }
 
@@ -309,7 +309,7 @@ impl HostPool {
         let new = if version == HttpVersion::H2 { 2 } else { 1 };
         // The map of all workers is locked only if something changed.
         if self.version.swap(new, Ordering::Relaxed) != new {
-            shared.remember_alpn(self.key.authority(), profile, version);
+            shared.remember_alpn(&self.key.authority, profile, version);
         }
     }
 
@@ -343,18 +343,8 @@ impl Drop for HostPool {
 }
 
 /// Uses a number that is already a hash as its own hash.
-#[derive(Clone, Copy, Default)]
-pub(crate) struct IdentityBuildHasher;
-
+#[derive(Default)]
 pub(crate) struct IdentityHasher(u64);
-
-impl BuildHasher for IdentityBuildHasher {
-    type Hasher = IdentityHasher;
-
-    fn build_hasher(&self) -> IdentityHasher {
-        IdentityHasher(0)
-    }
-}
 
 impl Hasher for IdentityHasher {
     fn finish(&self) -> u64 {

@@ -1,6 +1,6 @@
 //! Upstream proxies: the client side of HTTP CONNECT and SOCKS5.
 
-use std::fmt;
+use std::fmt::{self, Write as _};
 use std::str::FromStr;
 
 use base64::Engine as _;
@@ -8,30 +8,24 @@ use base64::engine::general_purpose::STANDARD;
 use bytes::BytesMut;
 use interflow_codec::h1::{self, HeadLimits};
 use interflow_codec::socks5::{self, AuthMethod, SocksError, SocksParseResult, SocksReply};
-use interflow_types::{Authority, Error, ErrorKind, ResponseHead, Retryable, StatusCode};
+use interflow_types::{Authority, Error, ErrorKind, ResponseHead, Retryable, StatusCode, labelled_enum};
 use percent_encoding::percent_decode_str;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::io::IoStream;
 
-/// The protocol of an upstream proxy: HTTP with CONNECT for tunnels (RFC 9110 9.3.6), the same over TLS, or SOCKS5 (RFC
-/// 1928), where the proxy resolves names.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum ProxyKind {
-    Http,
-    Https,
-    Socks5,
+labelled_enum! {
+    /// The protocol of an upstream proxy: HTTP with CONNECT for tunnels (RFC 9110 9.3.6), the same over TLS, or SOCKS5 (RFC
+    /// 1928), where the proxy resolves names.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+    pub enum ProxyKind {
+        Http "http",
+        Https "https",
+        Socks5 "socks5",
+    }
 }
 
 impl ProxyKind {
-    const fn scheme(self) -> &'static str {
-        match self {
-            Self::Http => "http",
-            Self::Https => "https",
-            Self::Socks5 => "socks5",
-        }
-    }
-
     const fn default_port(self) -> u16 {
         match self {
             Self::Http => 80,
@@ -112,7 +106,7 @@ fn credentials(text: &str) -> Result<(String, String), &'static str> {
 impl fmt::Display for UpstreamProxy {
     /// Without credentials, so that it can be used in messages and logs.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}://{}", self.kind.scheme(), self.authority)
+        write!(f, "{}://{}", self.kind.as_str(), self.authority)
     }
 }
 
@@ -152,11 +146,6 @@ fn proxy_io_error(proxy: &UpstreamProxy, next: &Authority, error: std::io::Error
     proxy_error(proxy, format_args!("{what} when asked for {next}")).with_source(error).with_retryable(Retryable::Yes)
 }
 
-/// A proxy's response to CONNECT needs few fields; more indicate an attack or a mistake.
-fn connect_limits() -> HeadLimits {
-    HeadLimits { max_bytes: 16 * 1024, ..HeadLimits::default() }
-}
-
 async fn http_connect(
     mut io: IoStream,
     proxy: &UpstreamProxy,
@@ -165,14 +154,10 @@ async fn http_connect(
 ) -> Result<IoStream, Error> {
     let mut head = format!("CONNECT {next} HTTP/1.1\r\nHost: {next}\r\n");
     if let Some(via) = connect_via {
-        head.push_str("Via: ");
-        head.push_str(via);
-        head.push_str("\r\n");
+        let _ = write!(head, "Via: {via}\r\n");
     }
     if let Some(auth) = proxy.basic_auth() {
-        head.push_str("Proxy-Authorization: ");
-        head.push_str(&auth);
-        head.push_str("\r\n");
+        let _ = write!(head, "Proxy-Authorization: {auth}\r\n");
     }
     head.push_str("\r\n");
     let written = async {
@@ -180,7 +165,8 @@ async fn http_connect(
         io.flush().await
     };
     written.await.map_err(|e| proxy_io_error(proxy, next, e))?;
-    let limits = connect_limits();
+    // A proxy's response to CONNECT needs few fields; more indicate an attack or a mistake.
+    let limits = HeadLimits { max_bytes: 16 * 1024, ..HeadLimits::default() };
     // Also holds what follows the response: the origin may speak first in the tunnel.
     let mut buf = BytesMut::with_capacity(4096);
     loop {

@@ -152,14 +152,14 @@ async fn a_tunnel_opens_through_every_kind_of_proxy_with_and_without_credentials
             let tls = (kind == ProxyKind::Https).then(|| Arc::new(ca.server(&names(&["proxy.example"]))));
             let at = Proxy { kind, auth, tls, log: log.clone() }.start().await;
             let proxy: UpstreamProxy =
-                format!("{}://{given}proxy.example:{}", kind.scheme(), at.port()).parse().unwrap();
+                format!("{}://{given}proxy.example:{}", kind.as_str(), at.port()).parse().unwrap();
             for host in ["origin.example", "127.0.0.1", "[::1]"] {
                 let target = format!("{host}:{port}").parse().unwrap();
                 let mut times = DialTimes::default();
                 let dialed = dialer(Some(&ca)).dial(&target, std::slice::from_ref(&proxy), &mut times).await;
                 let (io, info) = dialed.unwrap();
                 assert_eq!(info.peer.port(), at.port());
-                assert_eq!(info.via.as_deref(), Some(&*format!("{}://proxy.example:{}", kind.scheme(), at.port())));
+                assert_eq!(info.via.as_deref(), Some(&*format!("{}://proxy.example:{}", kind.as_str(), at.port())));
                 talk(io).await;
                 let asked = log.lock().unwrap().pop().unwrap();
                 assert!(asked.ends_with(&format!(" {host}:{port}")), "the proxy resolves the name: {asked}");
@@ -177,7 +177,7 @@ async fn a_chain_of_proxies_is_walked_in_order() {
     for kind in [ProxyKind::Socks5, ProxyKind::Https, ProxyKind::Http] {
         let tls = (kind == ProxyKind::Https).then(|| Arc::new(ca.server(&names(&["proxy.example"]))));
         let at = Proxy { kind, auth: true, tls, log: log.clone() }.start().await;
-        chain.push(format!("{}://user:pass@proxy.example:{}", kind.scheme(), at.port()).parse().unwrap());
+        chain.push(format!("{}://user:pass@proxy.example:{}", kind.as_str(), at.port()).parse().unwrap());
     }
     let target = format!("origin.example:{port}").parse().unwrap();
     let (io, info) = dialer(Some(&ca)).dial(&target, &chain, &mut DialTimes::default()).await.unwrap();

@@ -60,6 +60,21 @@ pub struct UpstreamRoute {
 }
 
 impl UpstreamRoute {
+    /// A route straight to an origin, shared by all clients.
+    pub fn new(scheme: Scheme, authority: Authority, tls: Arc<TlsProfile>) -> Self {
+        Self {
+            scheme,
+            authority,
+            connect_to: None,
+            via: Arc::new([]),
+            protocol: UpstreamProtocol::Auto,
+            tls,
+            isolation: Isolation::default(),
+            resolver: None,
+            connect_via: None,
+        }
+    }
+
     /// The key under which connections are pooled.
     pub fn key(&self) -> PoolKey {
         self.key_for(self.protocol)
@@ -114,19 +129,13 @@ impl UpstreamRoute {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct PoolKey {
     scheme: Scheme,
-    authority: Authority,
+    pub(super) authority: Authority,
     connect_to: Option<Authority>,
     via: Arc<[UpstreamProxy]>,
     protocol: UpstreamProtocol,
     tls: u64,
     isolation: Isolation,
     resolver: Option<Arc<str>>,
-}
-
-impl PoolKey {
-    pub fn authority(&self) -> &Authority {
-        &self.authority
-    }
 }
 
 /// What a call reports to its flow while it runs.

@@ -5,14 +5,11 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use interflow_types::{Error, FlowClock, FlowTimings, HttpClient, Request, Response, ResponseFuture};
+use interflow_types::{Error, FlowClock, FlowTimings, HttpClient, Request, Response, ResponseFuture, Url};
 
 use super::dial::{AllowAllAddresses, Dialer, DialerOptions};
 use super::dns::{DnsResolver, ResolverOptions};
-use super::{
-    EgressOptions, EgressShared, ExchangeOptions, Isolation, UpstreamClient, UpstreamProtocol, UpstreamReport,
-    UpstreamRoute,
-};
+use super::{EgressOptions, EgressShared, ExchangeOptions, UpstreamClient, UpstreamReport, UpstreamRoute};
 use crate::tls::{TlsProfile, TlsProfileOptions};
 
 /// How a [`StandaloneClient`] connects. `timeout` limits the wait for a response's head, and a pause within a body.
@@ -55,17 +52,8 @@ impl StandaloneClient {
     }
 
     async fn exchange(&self, request: Request) -> Result<Response, Error> {
-        let route = UpstreamRoute {
-            scheme: request.head.url.scheme,
-            authority: request.head.url.authority.clone(),
-            connect_to: None,
-            via: Arc::new([]),
-            protocol: UpstreamProtocol::Auto,
-            tls: Arc::clone(&self.tls),
-            isolation: Isolation::default(),
-            resolver: None,
-            connect_via: None,
-        };
+        let Url { scheme, authority, .. } = &request.head.url;
+        let route = UpstreamRoute::new(*scheme, authority.clone(), Arc::clone(&self.tls));
         let (clock, mut timings, mut upstream) = (FlowClock::start(), FlowTimings::default(), None);
         let mut report =
             UpstreamReport { clock: &clock, timings: &mut timings, upstream: &mut upstream, interim: &mut |_| () };

@@ -65,25 +65,15 @@ mod system {
 
     /// The inode of the socket with this local and remote address, from the client's view.
     pub fn inode(peer: SocketAddr, local: SocketAddr) -> Option<u64> {
-        let mapped = peer.is_ipv6() || local.is_ipv6();
-        let plain = [(peer, local)].map(|(a, b)| (canonical(a), canonical(b)))[0];
-        if plain.0.is_ipv4() && plain.1.is_ipv4() {
-            // The kernel writes addresses in its own byte order, so they are compared as text.
-            let inode = find_inode("/proc/net/tcp", &format_table_address(plain.0), &format_table_address(plain.1));
+        // The kernel writes addresses in its own byte order, so they are compared as text.
+        let find = |table, written: fn(SocketAddr) -> SocketAddr| {
+            find_inode(table, &format_table_address(written(peer)), &format_table_address(written(local)))
+        };
+        if canonical(peer).is_ipv4() && canonical(local).is_ipv4() {
             // A client may use IPv4 through an IPv6 socket.
-            return inode.or_else(|| {
-                find_inode(
-                    "/proc/net/tcp6",
-                    &format_table_address(to_mapped(plain.0)),
-                    &format_table_address(to_mapped(plain.1)),
-                )
-            });
+            return find("/proc/net/tcp", canonical).or_else(|| find("/proc/net/tcp6", to_mapped));
         }
-        if mapped {
-            find_inode("/proc/net/tcp6", &format_table_address(peer), &format_table_address(local))
-        } else {
-            None
-        }
+        find("/proc/net/tcp6", |addr| addr)
     }
 
     fn canonical(addr: SocketAddr) -> SocketAddr {

@@ -253,11 +253,10 @@ pub(super) fn read_cas(pem: &[u8], what: &str) -> Result<Vec<CertificateDer<'sta
     Ok(certs)
 }
 
+type ChainAndKey = (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>);
+
 /// Reads a chain and a key in PEM and checks that they belong together.
-pub(super) fn read_chain_and_key(
-    chain_pem: &[u8],
-    key_pem: &[u8],
-) -> Result<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>), String> {
+pub(super) fn read_chain_and_key(chain_pem: &[u8], key_pem: &[u8]) -> Result<ChainAndKey, String> {
     let chain = CertificateDer::pem_slice_iter(chain_pem)
         .collect::<Result<Vec<_>, _>>()
         .map_err(|e| format!("the certificate is not PEM: {e}"))?;
@@ -288,8 +287,6 @@ impl ClientCertificate {
         read_chain_and_key(&self.chain_pem, &self.key_pem).map(drop)
     }
 }
-
-type ChainAndKey = (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>);
 
 fn read_client_certificate(client: &ClientCertificate) -> Result<ChainAndKey, Error> {
     read_chain_and_key(&client.chain_pem, &client.key_pem)
@@ -424,7 +421,12 @@ pub async fn connect_tls(
     let connector = TlsConnector::from(ready.configs[alpn.index()].clone());
     let stream = match tokio::time::timeout(limit, connector.connect(name.clone(), io.read_ahead())).await {
         Ok(Ok(stream)) => stream,
-        Ok(Err(error)) => return Err(handshake_error(host, &error).with_cause_if_missing(error)),
+        Ok(Err(error)) => {
+            let failed = handshake_error(host, &error);
+            // A certificate's problem is already the source of its error.
+            let is_explained = std::error::Error::source(&failed).is_some();
+            return Err(if is_explained { failed } else { failed.with_source(error) });
+        }
         Err(_) => return Err(handshake_timeout(host, limit)),
     };
     let connection = stream.get_ref().1;
@@ -463,17 +465,6 @@ fn server_name(host: &Host) -> Result<ServerName<'static>, Error> {
         Host::Ip(ip) => Ok(ServerName::IpAddress((*ip).into())),
         Host::Name(name) => ServerName::try_from(name.to_string())
             .map_err(|_| Error::new(ErrorKind::UpstreamTls, format!("{host} is not a valid name in a certificate"))),
-    }
-}
-
-trait CauseIfMissing {
-    fn with_cause_if_missing(self, error: io::Error) -> Self;
-}
-
-impl CauseIfMissing for Error {
-    /// A certificate's problem is already the source of its error.
-    fn with_cause_if_missing(self, error: io::Error) -> Self {
-        if std::error::Error::source(&self).is_some() { self } else { self.with_source(error) }
     }
 }
 

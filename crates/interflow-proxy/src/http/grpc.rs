@@ -159,9 +159,7 @@ impl GrpcBody {
         self.decision = Some(Box::pin(run_stages(Arc::clone(&self.plan), self.lent.clone(), stream_message, message)));
         true
     }
-}
 
-impl GrpcBody {
     /// Sends these bytes, whose message cannot be read, only if the stages permit that.
     fn ask_unread(&mut self, why: Error, raw: Option<Bytes>) {
         if self.strict {

@@ -189,8 +189,10 @@ pub(crate) fn set_host(head: &mut RequestHead) {
 
 /// Adds this hop to `Via` (RFC 9110 7.6.3). The version is the one in which the message was received.
 pub(crate) fn add_via(headers: &mut Headers, version: HttpVersion, pseudonym: &str) {
-    let version = version.as_str().trim_start_matches("HTTP/");
-    let _ = headers.append("Via", format!("{version} {pseudonym}"));
+    if !pseudonym.is_empty() {
+        let version = version.as_str().trim_start_matches("HTTP/");
+        let _ = headers.append("Via", format!("{version} {pseudonym}"));
+    }
 }
 
 /// The effect of `Max-Forwards` on a TRACE or OPTIONS. Other methods ignore the field.

@@ -129,7 +129,7 @@ fn begin_gateway_flow(conn: &ClientConnection, resolved: &ResolvedRequest, flow:
 /// Cancel safety: when the client disconnects, the server drops this future, and the guard in it ends the flow as
 /// aborted by the client.
 pub(crate) async fn run_pipeline(conn: &ClientConnection, request: Box<PipelineRequest>) -> ServiceReply {
-    let Some(login) = request.guard.login().cloned() else { return run_phases(conn, request).await };
+    let Some(login) = request.guard.login.clone() else { return run_phases(conn, request).await };
     let config = Arc::clone(&request.config);
     tokio::select! {
         biased;
@@ -186,7 +186,7 @@ async fn exchange(
     let outlives = guard.flow.extension::<OutlivesClient>().filter(|outlives| outlives.limit.is_some()).cloned();
     let handler = handler.or_else(|| guard.flow.extension::<ServedBy>()?.0.clone());
     if let Some(handler) = handler {
-        let login = guard.login().cloned();
+        let login = guard.login.clone();
         let served = serve_locally(guard, config, head, body, handler);
         return match outlives {
             Some(terms) => outlive_client(terms, login, served).await,
@@ -221,7 +221,7 @@ async fn exchange(
     config.settings.pseudonym.add_via(&head, &mut leaving, &route, &guard.flow);
     match outlives {
         Some(terms) => {
-            let login = guard.login().cloned();
+            let login = guard.login.clone();
             outlive_client(terms, login, send_and_deliver(guard, config, head, leaving, route, body, interim)).await
         }
         None => send_and_deliver(guard, config, head, leaving, route, body, interim).await,
@@ -357,11 +357,7 @@ async fn request_phases(
     if !head.headers.contains("host") {
         hop_by_hop::set_host(head);
     }
-    let via = &config.settings.config.proxy.via;
-    if !via.is_empty() {
-        let version = head.version;
-        hop_by_hop::add_via(&mut head.headers, version, via);
-    }
+    hop_by_hop::add_via(&mut head.headers, head.version, &config.settings.config.proxy.via);
     Ok((body, expectation))
 }
 
@@ -435,11 +431,7 @@ async fn deliver(
             Err(end) => return exit_early(guard, config, request, end),
         };
     }
-    let via = &config.settings.config.proxy.via;
-    if !via.is_empty() {
-        let version = head.version;
-        hop_by_hop::add_via(&mut head.headers, version, via);
-    }
+    hop_by_hop::add_via(&mut head.headers, head.version, &config.settings.config.proxy.via);
     guard.release_messages(held);
     if let Err(error) = upgrade::check_not_accepted(request, head.status) {
         return fail(guard, config, request, &error);

@@ -116,7 +116,7 @@ impl UpgradedState {
             return Ok(());
         }
         // The other direction: a message from the client is answered to the client.
-        let other = 1 - direction_index(from);
+        let other = 1 - from as usize;
         self.unread[other] += back.iter().map(|m| m.payload.len() + MESSAGE_OVERHEAD).sum::<usize>();
         self.injected[other].extend(back);
         // Checked before the budget is charged, so that one connection cannot take much of it.
@@ -138,13 +138,6 @@ const MESSAGE_OVERHEAD: usize = size_of::<StreamMessage>();
 /// How long both sides of a WebSocket have to close their connections after both sent Close.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 
-const fn direction_index(direction: Direction) -> usize {
-    match direction {
-        Direction::Request => 0,
-        Direction::Response => 1,
-    }
-}
-
 /// The two directions of a WebSocket; `None` for another protocol.
 type WsDirections = Option<(WsDirection, WsDirection)>;
 
@@ -157,7 +150,7 @@ async fn relay(guard: FlowGuard, client: IoStream, upstream: IoStream, legs: WsD
     // `up` and `down` share the state through the mutex; each has its own read half and borrows a write half.
     let bytes = ByteCounts::default();
     let (followed, closed) = (guard.wants_messages(), [false; 2]);
-    let login = guard.login().cloned();
+    let login = guard.login.clone();
     let carried = Mutex::new(UpgradedState {
         guard,
         bytes,
@@ -170,22 +163,9 @@ async fn relay(guard: FlowGuard, client: IoStream, upstream: IoStream, legs: WsD
     });
     let (over, waiting) = (Notify::new(), &[Notify::new(), Notify::new()]);
     let shared = (&carried, &over);
-    let up = UpgradedCopy {
-        from: client_read,
-        to: &mut upstream_write,
-        direction: Direction::Request,
-        leg: up,
-        shared,
-        waiting,
-    };
-    let down = UpgradedCopy {
-        from: upstream_read,
-        to: &mut client_write,
-        direction: Direction::Response,
-        leg: down,
-        shared,
-        waiting,
-    };
+    let copy = |from, to, direction, leg| UpgradedCopy { from, to, direction, leg, shared, waiting };
+    let up = copy(client_read, &mut upstream_write, Direction::Request, up);
+    let down = copy(upstream_read, &mut client_write, Direction::Response, down);
     // The first error of either direction drops the other; a clean end waits for both (half-close).
     let both = async { tokio::try_join!(up.run(), down.run()) };
     // The idle timeout covers both directions: traffic in either one postpones it.
@@ -276,11 +256,11 @@ impl UpgradedCopy<'_> {
                 // Reading first: traffic must not starve behind messages that stages inject.
                 biased;
                 came = self.from.read_buf(&mut buffer) => Some(came),
-                () = self.waiting[direction_index(self.direction)].notified() => None,
+                () = self.waiting[self.direction as usize].notified() => None,
             };
             let read = match came {
                 // After a Close frame, a missing TLS close_notify is not an error.
-                Some(Err(_)) if self.shared.0.lock().await.closed[direction_index(self.direction)] => Some(0),
+                Some(Err(_)) if self.shared.0.lock().await.closed[self.direction as usize] => Some(0),
                 Some(read) => Some(read.map_err(|e| gone(reads, e))?),
                 None => None,
             };
@@ -302,7 +282,7 @@ impl UpgradedCopy<'_> {
             };
             if let Err(e) = written.await {
                 // After a Close frame, a failed write is not an error either.
-                let heard = self.shared.0.lock().await.closed[1 - direction_index(self.direction)];
+                let heard = self.shared.0.lock().await.closed[1 - self.direction as usize];
                 return if heard { Ok(()) } else { Err(gone(writes, e)) };
             }
             // Messages before the one that ends the connection are still sent.
@@ -316,10 +296,10 @@ impl UpgradedCopy<'_> {
     async fn write_injected(&mut self, out: &mut Vec<u8>) -> Result<()> {
         let Some(leg) = self.leg.as_mut().filter(|leg| leg.is_between_messages()) else { return Ok(()) };
         let carried = &mut *self.shared.0.lock().await;
-        carried.unread[direction_index(self.direction)] = 0;
+        carried.unread[self.direction as usize] = 0;
         // The reservation is released when the messages have been appended, at the end of this function.
-        let _held = std::mem::take(&mut carried.held[direction_index(self.direction)]);
-        for message in std::mem::take(&mut carried.injected[direction_index(self.direction)]) {
+        let _held = std::mem::take(&mut carried.held[self.direction as usize]);
+        for message in std::mem::take(&mut carried.injected[self.direction as usize]) {
             if self.direction == Direction::Response {
                 carried.guard.message(&message);
                 leg.write_injected(out, &message);
@@ -356,7 +336,7 @@ impl UpgradedCopy<'_> {
             while let Some(seen) = leg.next() {
                 match seen {
                     WsEvent::Message(message, _) => {
-                        carried.closed[direction_index(self.direction)] |= message.kind == MessageKind::Close;
+                        carried.closed[self.direction as usize] |= message.kind == MessageKind::Close;
                         guard.message(&message);
                     }
                     WsEvent::Overloaded => guard.flow.tag("messages:overloaded"),
@@ -368,7 +348,7 @@ impl UpgradedCopy<'_> {
             while let Some(seen) = leg.next() {
                 // Read before the stages run, which may drop the message.
                 let close = matches!(&seen, WsEvent::Message(message, _) if message.kind == MessageKind::Close);
-                carried.closed[direction_index(self.direction)] |= close;
+                carried.closed[self.direction as usize] |= close;
                 let (back, asked) = websocket_messages::run_message_stages(&mut carried.guard, leg, seen, out).await;
                 carried.inject_reply(self.direction, back, self.waiting)?;
                 asked?;

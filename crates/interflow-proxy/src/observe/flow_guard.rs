@@ -29,11 +29,11 @@ pub(crate) struct FlowGuard {
     pub flow: Box<Flow>,
     pub plan: Arc<RequestPlan>,
     /// The number of flows in progress, latencies and errors of this worker.
-    counters: Arc<WorkerCounters>,
+    pub counters: Arc<WorkerCounters>,
     /// The recording, shared with the taps in both bodies. `None` if the flow is not recorded.
     shared: Option<Arc<SharedCapture>>,
     /// The login that the flow ends with, if it can end.
-    login: Option<LoginWatch>,
+    pub login: Option<LoginWatch>,
     /// The flow as the message stages see it, while messages run beside the other phases.
     forked: Option<ForkedFlow>,
     /// Status sent to the client; 0 until there is a response.
@@ -73,14 +73,6 @@ impl FlowGuard {
     pub fn with_login(mut self, login: Option<LoginWatch>) -> Self {
         self.login = login;
         self
-    }
-
-    pub fn login(&self) -> Option<&LoginWatch> {
-        self.login.as_ref()
-    }
-
-    pub fn counters(&self) -> &WorkerCounters {
-        &self.counters
     }
 
     /// Where an upstream client reports what happens on behalf of this flow.
@@ -148,10 +140,8 @@ impl FlowGuard {
     }
 
     fn with_capture(&self, see: impl FnOnce(&mut dyn FlowRecording, &Flow)) {
-        if let Some(shared) = &self.shared
-            && let Some(capture) = shared.capture.lock().as_mut()
-        {
-            see(&mut **capture, &self.flow);
+        if let Some(shared) = &self.shared {
+            shared.with(|capture| see(capture, &self.flow));
         }
     }
 

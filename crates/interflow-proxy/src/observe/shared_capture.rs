@@ -26,6 +26,14 @@ impl SharedCapture {
         Self { capture: Mutex::new(Some(capture)), request_body: AtomicU64::new(0), stored }
     }
 
+    /// Shows the recording, until the flow has ended.
+    #[inline]
+    pub fn with(&self, see: impl FnOnce(&mut dyn FlowRecording)) {
+        if let Some(capture) = self.capture.lock().as_mut() {
+            see(&mut **capture);
+        }
+    }
+
     /// Waits until the flow, which has ended or become a tunnel, is stored; at once if the client need not wait for that.
     pub async fn wait_until_stored(&self) {
         let stored = self.stored.lock().take();
@@ -61,39 +69,28 @@ impl SharedCapture {
 
     pub fn original_request(self: &Arc<Self>, original: OriginalMessage<RequestHead>) {
         let OriginalMessage { head, body } = original;
-        if let Some(capture) = self.capture.lock().as_mut() {
-            capture.original_request(&head, body.is_some());
-        }
+        self.with(|capture| capture.original_request(&head, body.is_some()));
         self.original_body(Direction::Request, body);
     }
 
     pub fn original_response(self: &Arc<Self>, flow: &Flow, original: OriginalMessage<ResponseHead>) {
         let OriginalMessage { head, body } = original;
-        if let Some(capture) = self.capture.lock().as_mut() {
-            capture.original_response(flow, &head, body.is_some());
-        }
+        self.with(|capture| capture.original_response(flow, &head, body.is_some()));
         self.original_body(Direction::Response, body);
     }
 
     fn original_body(self: &Arc<Self>, direction: Direction, body: Option<OriginalBody>) {
         match body {
             None => {}
-            Some(OriginalBody::Full(bytes)) => {
-                if let Some(capture) = self.capture.lock().as_mut() {
-                    capture.original_data(direction, &bytes);
-                }
-            }
+            Some(OriginalBody::Full(bytes)) => self.with(|capture| capture.original_data(direction, &bytes)),
             Some(OriginalBody::Passing(passing)) => {
                 let shared = Arc::clone(self);
                 // The body is still being read by the stage that edited it: it is recorded as it passes.
-                let subscription = passing.subscribe(move |bytes| {
-                    if let Some(capture) = shared.capture.lock().as_mut() {
-                        capture.original_data(direction, bytes);
-                    }
-                });
+                let record = move |bytes: &_| shared.with(|capture| capture.original_data(direction, bytes));
+                let subscription = passing.subscribe(record);
                 // Too late: part of the body has gone by, and half an original would mislead.
-                if !subscription && let Some(capture) = self.capture.lock().as_mut() {
-                    capture.original_lost(direction);
+                if !subscription {
+                    self.with(|capture| capture.original_lost(direction));
                 }
             }
         }

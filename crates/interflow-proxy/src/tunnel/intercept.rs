@@ -20,7 +20,7 @@ use crate::http::loop_detection::ReceivedVia;
 use crate::observe::flow_guard::FlowGuard;
 use crate::state::{ActiveConfig, ProxyWorker};
 use crate::tunnel::leaf_refusal::{self, RefusalEvidence};
-use crate::tunnel::passthrough::{FirstSpeaker, dial, dial_tls, end_tunnel, first_speaker, passthrough};
+use crate::tunnel::passthrough::{FirstSpeaker, dial, dial_tls, end_tunnel, first_speaker, pass_on, passthrough};
 use crate::tunnel::pinning_bypass::{ClientProgram, LeafRefusal};
 use crate::upstream::plan::PlanKey;
 
@@ -182,14 +182,7 @@ async fn sniff(context: TunnelContext, mut guard: FlowGuard, io: IoStream, inter
             // A proxy protocol within the tunnel is not for Interflow: it goes to the proxy at the tunnel's end.
             let nested = matches!(detected, ClientProtocol::ProxyRequest(_) | ClientProtocol::Socks5);
             guard.flow.passthrough = Some(if nested { Passthrough::NestedProxy } else { Passthrough::UnknownProtocol });
-            let far = match upstream {
-                Some(far) => far,
-                None => dial(&mut guard, &context.config).await,
-            };
-            match far {
-                Ok(far) => passthrough(guard, &context.config, io, far).await,
-                Err(e) => end_tunnel(guard, &context.config, Err(&e)).await,
-            }
+            pass_on(guard, &context.config, io, upstream).await;
         }
     }
 }
@@ -286,14 +279,7 @@ async fn decide_interception(
     guard.plan = by_tunnel;
     guard.flow.authority = tunnel;
     guard.flow.passthrough = Some(why);
-    let upstream = match upstream {
-        Some(upstream) => upstream,
-        None => dial(&mut guard, &context.config).await,
-    };
-    match upstream {
-        Ok(upstream) => passthrough(guard, &context.config, io, upstream).await,
-        Err(e) => end_tunnel(guard, &context.config, Err(&e)).await,
-    }
+    pass_on(guard, &context.config, io, upstream).await;
 }
 
 /// Applies access rules and stages to the ClientHello, and to its SNI if the tunnel was requested under another name,
@@ -600,10 +586,8 @@ async fn serve_intercepted_tls(
         _ => {
             // Not HTTP: Interflow ends TLS on both sides and relays what is inside.
             guard.flow.passthrough = Some(Passthrough::NotHttp);
-            match dial_tls(&mut guard, &context.config, &inside).await {
-                Ok(upstream) => passthrough(guard, &context.config, io, upstream).await,
-                Err(e) => end_tunnel(guard, &context.config, Err(&e)).await,
-            }
+            let upstream = dial_tls(&mut guard, &context.config, &inside).await;
+            pass_on(guard, &context.config, io, Some(upstream)).await;
         }
     }
 }

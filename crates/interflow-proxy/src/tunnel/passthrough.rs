@@ -44,10 +44,10 @@ pub(crate) async fn passthrough(mut guard: FlowGuard, config: &ActiveConfig, cli
         guard.store_open();
         recording.wait_until_stored().await;
     }
-    guard.counters().tunnel_passed_through(guard.flow.passthrough);
+    guard.counters.tunnel_passed_through(guard.flow.passthrough);
     let options = TunnelOptions { idle: config.settings.config.timeouts.tunnel_idle.0, ..TunnelOptions::default() };
     let counters = TunnelCounters::default();
-    let login = guard.login().cloned();
+    let login = guard.login.clone();
     let relayed = tokio::select! {
         relayed = relay::tunnel(client, upstream, &options, &counters) => {
             relayed.map_err(|e| e.with_error_source(ErrorSource::Upstream))
@@ -58,6 +58,23 @@ pub(crate) async fn passthrough(mut guard: FlowGuard, config: &ActiveConfig, cli
         Ok(bytes) => guard.tunnelled(bytes),
         // The counters hold what was relayed before the error.
         Err(e) => guard.tunnel_failed(&e, counters.get()),
+    }
+}
+
+/// Passes a tunnel through over a connection that was opened, or could not be, or is opened now.
+pub(crate) async fn pass_on(
+    mut guard: FlowGuard,
+    config: &ActiveConfig,
+    client: IoStream,
+    upstream: Option<Result<IoStream>>,
+) {
+    let upstream = match upstream {
+        Some(upstream) => upstream,
+        None => dial(&mut guard, config).await,
+    };
+    match upstream {
+        Ok(upstream) => passthrough(guard, config, client, upstream).await,
+        Err(e) => end_tunnel(guard, config, Err(&e)).await,
     }
 }
 

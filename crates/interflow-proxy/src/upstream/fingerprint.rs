@@ -33,13 +33,8 @@ pub fn check_fingerprint(text: &str) -> Result<(), String> {
     let fingerprint = match parse(text)? {
         None => return Ok(()),
         // Any fingerprint tells whether this build supports impersonation.
-        Some(FingerprintTarget::Mirror) => {
-            PROFILES.first().map(interflow_codec::fingerprint::FingerprintProfile::fingerprint)
-        }
-        Some(FingerprintTarget::Profile(profile)) => Some(profile.fingerprint()),
-        Some(FingerprintTarget::Ja3(tls, _)) => {
-            Some(ConnectionFingerprint { tls: *tls, ..ConnectionFingerprint::default() })
-        }
+        Some(FingerprintTarget::Mirror) => PROFILES.first().map(|profile| profile.fingerprint()),
+        Some(like) => fingerprint_of(&like),
     };
     // Without the platform's roots, because nothing is connected.
     let base = TlsProfile::new(TlsProfileOptions { platform_roots: false, ..TlsProfileOptions::default() });
@@ -82,9 +77,8 @@ impl FingerprintRules {
                     None => {}
                     // Any fingerprint tells whether this build supports impersonation.
                     Some(FingerprintTarget::Mirror) => {
-                        let any =
-                            PROFILES.iter().take(1).map(|p| base.with_fingerprint("mirror", p.fingerprint(), true));
-                        any.collect::<Result<Vec<_>>>().map_err(wrong).map(drop)?;
+                        let any = PROFILES.first().map(|p| base.with_fingerprint("mirror", p.fingerprint(), true));
+                        any.transpose().map_err(wrong)?;
                     }
                     Some(like) => self.impersonate_now(base, like).map_err(wrong).map(drop)?,
                 }

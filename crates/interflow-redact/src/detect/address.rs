@@ -42,7 +42,7 @@ pub(super) fn addresses(scan: &mut ScanState<'_>) {
             i += 1;
             continue;
         }
-        let marks = token.flags();
+        let marks = token.marks;
         let plain = token.shape == TokenShape::Lower
             && marks & (mark::UNIT | mark::STREET_PREFIX | mark::STREET_SUFFIX) == 0
             && (token.len() < 7 || marks & (mark::COMMON | mark::WORD | mark::STOP | mark::TECH) != 0);
@@ -92,7 +92,7 @@ fn address_part(first: usize, last: usize, confidence: u8) -> Option<AddressPart
 
 /// The address that begins with or contains the word at `i`, by the kind of word that it is.
 fn address_core(scan: &ScanState<'_>, i: usize, token: &WordToken) -> Option<AddressPart> {
-    let marks = token.flags();
+    let marks = token.marks;
     if token.shape == TokenShape::Upper && matches!(scan.word(token), "FPO" | "APO" | "DPO") {
         return military_address(scan, i);
     }
@@ -305,11 +305,10 @@ fn suffixed_street(scan: &ScanState<'_>, i: usize, token: &WordToken) -> Option<
             number = Some(p);
             break;
         }
-        let plain = before.shape == TokenShape::Lower
-            && before.flags() & (mark::STOP | mark::PREP | mark::SAY) == 0
-            && names < 3;
+        let plain =
+            before.shape == TokenShape::Lower && before.marks & (mark::STOP | mark::PREP | mark::SAY) == 0 && names < 3;
         if !(name_word(scan, &before) || plain && lower_street(scan, first, &before))
-            || before.flags() & (mark::STOP | mark::MONTH) == mark::STOP
+            || before.marks & (mark::STOP | mark::MONTH) == mark::STOP
         {
             break;
         }
@@ -317,7 +316,7 @@ fn suffixed_street(scan: &ScanState<'_>, i: usize, token: &WordToken) -> Option<
         first = p;
     }
     // `walk road road`: no word of these is a name.
-    let named = |t: &WordToken| t.flags() & (mark::STREET_SUFFIX | mark::STREET_PREFIX) == 0;
+    let named = |t: &WordToken| t.marks & (mark::STREET_SUFFIX | mark::STREET_PREFIX) == 0;
     if names == 0 || number.is_none() && !scan.list()[first..i].iter().any(named) {
         return None;
     }
@@ -382,7 +381,7 @@ fn continues_as_address(scan: &ScanState<'_>, i: usize) -> bool {
 fn named_street(scan: &ScanState<'_>, first: usize, suffix: usize) -> bool {
     scan.list()[first..suffix]
         .iter()
-        .any(|t| t.is_capital() && t.len() > 2 && t.flags() & (mark::STOP | mark::COMMON) == 0)
+        .any(|t| t.is_capital() && t.len() > 2 && t.marks & (mark::STOP | mark::COMMON) == 0)
         || scan.has_topic_near(first, topic::ADDRESS, 4, 1)
 }
 
@@ -419,7 +418,7 @@ fn prefixed_street(scan: &ScanState<'_>, i: usize, token: &WordToken) -> Option<
     let before = number_before(scan, i).map(|n| number_before(scan, n).unwrap_or(n));
     let after = number_after(scan, last);
     // Words like `Place` and `Via` begin sentences too.
-    let loose = token.flags() & (mark::COMMON | mark::WORD | mark::STOP) != 0
+    let loose = token.marks & (mark::COMMON | mark::WORD | mark::STOP) != 0
         && !matches!(word.as_str(), "rue" | "avenue" | "boulevard");
     match (before, after) {
         (before, Some(a)) => address_part(before.unwrap_or(i), a, if loose { 60 } else { 80 }),
@@ -494,7 +493,7 @@ fn street_before(scan: &ScanState<'_>, i: usize) -> Option<usize> {
             || !gap.chars().all(|c| c.is_whitespace() || matches!(c, ',' | '.' | '\'' | '-' | '/' | '>' | '?' | '’'));
         let new_line = gap.contains('\n') && at < i;
         let token = scan.list()[p];
-        if broken || new_line || token.flags() & mark::STOP != 0 && !token.has(mark::PARTICLE) {
+        if broken || new_line || token.marks & mark::STOP != 0 && !token.has(mark::PARTICLE) {
             break;
         }
         if is_house_number(scan, &token) {
@@ -542,7 +541,7 @@ fn military_address(scan: &ScanState<'_>, i: usize) -> Option<AddressPart> {
 /// The last token of the longest town or region that begins at `i`.
 pub(super) fn place_at(scan: &ScanState<'_>, i: usize) -> Option<usize> {
     let token = scan.token(i)?;
-    let marks = token.flags();
+    let marks = token.marks;
     if marks & mark::PHRASE != 0
         && let Some((end, found)) = phrase_at(scan, i)
         && found & (mark::PLACE | mark::REGION) != 0

@@ -35,7 +35,7 @@ fn iso_date(scan: &ScanState<'_>, run: &DigitRun, k: usize) -> Option<NumberMatc
         return None;
     }
     let at = run.first + k;
-    let (groups, mut end) = if run.separator_after(k + 1) == run.separator_after(k) && run.group_len(k + 2) <= 2 {
+    let (groups, end) = if run.separator_after(k + 1) == run.separator_after(k) && run.group_len(k + 2) <= 2 {
         ((1..=31).contains(&run.number(scan.bytes, k + 2))).then_some((3, run.span(k, 3).1))?
     } else {
         // 2024-06-01T12:30:00Z: day and hour are one token.
@@ -46,19 +46,14 @@ fn iso_date(scan: &ScanState<'_>, run: &DigitRun, k: usize) -> Option<NumberMatc
             word.len() >= 4 && word[..2].iter().all(u8::is_ascii_digit) && word[2] == b'T' && k + 2 == run.groups.len();
         ok.then_some((2, glued.end()))?
     };
-    let mut consumed = groups;
     let timed = matches!(scan.byte_at(end), b' ' | b':') && time_end(scan, end).is_some();
-    if let Some(behind) = time_end(scan, end) {
-        end = behind;
-        consumed = (k..run.groups.len()).take_while(|g| run.groups[*g].1 <= end).count();
-    }
-    // `Date: 2024-06-01`: a label or a birth date; other ISO dates mostly occur in software.
+    let last = time_end(scan, end).unwrap_or(end);
     let labelled = scan.gap_before(at).contains(':') && scan.has_topic_near(at, topic::DATE, 1, 0)
         || scan.near_word(at, &["date", "between", "on"], 1, 0);
     let spoken = labelled || scan.has_topic_near(at, topic::BIRTH, 6, 2);
     // A date with a time at the start of a line is a log entry, about an event and no person.
     let logged = timed && is_line_start(scan, run.groups[k].0);
-    let in_prose = !timed && is_in_prose(scan, at, run.groups[k].0, end);
+    let in_prose = !timed && is_in_prose(scan, at, run.groups[k].0, last);
     let confidence = match (spoken, logged) {
         (true, _) => 75,
         (_, true) => 20,
@@ -66,7 +61,7 @@ fn iso_date(scan: &ScanState<'_>, run: &DigitRun, k: usize) -> Option<NumberMatc
         _ if run.separator_after(k) == b'-' => 40,
         _ => 50,
     };
-    Some(NumberMatch { end: Some(end), ..NumberMatch::new(consumed.max(1), Kind::Date, confidence) })
+    Some(with_time(scan, run, k, NumberMatch::new(groups, Kind::Date, confidence), end))
 }
 
 /// Whether the date occurs in a sentence or after a name, not in a log, a heading or a version line.
@@ -116,17 +111,16 @@ fn day_month_year(scan: &ScanState<'_>, run: &DigitRun, k: usize) -> Option<Numb
         2 if run.separator_after(k) == b'/' => 45,
         _ => return None,
     };
-    let (start, mut end) = run.span(k, 3);
+    let (start, end) = run.span(k, 3);
     let logged = is_line_start(scan, start) && time_end(scan, end).is_some();
-    let mut consumed = 3;
-    if let Some(behind) = time_end(scan, end) {
-        end = behind;
-        consumed = (k..run.groups.len()).take_while(|g| run.groups[*g].1 <= end).count();
-    }
-    Some(NumberMatch {
-        end: Some(end),
-        ..NumberMatch::new(consumed.max(3), Kind::Date, if logged { 30 } else { confidence })
-    })
+    Some(with_time(scan, run, k, NumberMatch::new(3, Kind::Date, if logged { 30 } else { confidence }), end))
+}
+
+/// A date that ends at `end`, with the time behind it if there is one.
+fn with_time(scan: &ScanState<'_>, run: &DigitRun, k: usize, date: NumberMatch, end: usize) -> NumberMatch {
+    let Some(behind) = time_end(scan, end) else { return NumberMatch { end: Some(end), ..date } };
+    let consumed = (k..run.groups.len()).take_while(|g| run.groups[*g].1 <= behind).count();
+    NumberMatch { end: Some(behind), groups: consumed.max(date.groups), ..date }
 }
 
 /// The end of ` 12:30:59.123 PM` after a date.
@@ -228,35 +222,27 @@ fn month_date(scan: &mut ScanState<'_>, i: usize) {
     let spoken = scan.has_topic_near(i, topic::BIRTH, 6, 3);
     let confidence = match (day, year) {
         _ if matches!(scan.byte_at(end), b':') || is_line_start(scan, start) && time_end(scan, end).is_some() => 20,
-        (true, true) => {
-            if spoken {
-                85
-            } else if super::names::is_code_line(scan, i) {
-                45
-            } else {
-                60
-            }
-        }
+        (true, true) if spoken => 85,
+        (true, true) if super::names::is_code_line(scan, i) => 45,
+        (true, true) => 60,
         (true, false) if spoken => 70,
         (false, true) if spoken => 65,
         (true, false) | (false, true) => 45,
         _ => return,
     };
-    if let Some(behind) = time_end(scan, end) {
-        end = behind;
-    }
-    scan.push(Kind::Date, start, end, confidence);
+    scan.push(Kind::Date, start, time_end(scan, end).unwrap_or(end), confidence);
+}
+
+fn is_age(scan: &ScanState<'_>, i: usize) -> bool {
+    scan.token(i).is_some_and(|t| {
+        t.is_digits() && t.len() <= 3 && scan.word(t).parse().is_ok_and(|n: u32| (1..=120).contains(&n))
+    })
 }
 
 /// `50 years old`, `50-year-old`, `50 y/o`, `aged 50`, `age: 50`.
 fn age_phrase(scan: &mut ScanState<'_>, i: usize) {
     let token = scan.list()[i];
     let lower = scan.word(&token).to_ascii_lowercase();
-    let number = |scan: &ScanState<'_>, i: usize| {
-        scan.token(i).is_some_and(|t| {
-            t.is_digits() && t.len() <= 3 && scan.word(t).parse().is_ok_and(|n: u32| (1..=120).contains(&n))
-        })
-    };
     let near_gap = |gap: &str| matches!(gap, " " | "-" | ": " | "/" | "" | "=" | "\": " | "\":");
     match lower.as_str() {
         // `8 months old`; `34 ans`, `25 años`, `47 Jahre alt` with the verb or the adjective.
@@ -270,12 +256,12 @@ fn age_phrase(scan: &mut ScanState<'_>, i: usize) {
             }) || lower == "yo";
             let before = scan.list()[i - 1];
             let worded = !before.is_digits() && NUMBER_WORDS.contains(scan.word(&before).to_ascii_lowercase().as_str());
-            if old && (number(scan, i - 1) || worded) {
+            if old && (is_age(scan, i - 1) || worded) {
                 let end = if lower == "yo" { token.end() } else { scan.list()[i + 1].end() };
                 scan.push(Kind::Age, before.start(), end, 85);
             }
         }
-        "was" | "is" | "am" if number(scan, i + 1) => stated_age(scan, i),
+        "was" | "is" | "am" if is_age(scan, i + 1) => stated_age(scan, i),
         // `turned 30`: about a person, and not followed by a counted noun.
         "turned" | "turns" | "turn" => {
             // `I'll turn 42`: the person is before `'ll` or `will`.
@@ -296,7 +282,7 @@ fn age_phrase(scan: &mut ScanState<'_>, i: usize) {
                     && !t.has(mark::STOP | mark::PREP)
                     && !matches!(scan.word(t), "last" | "today" | "yesterday" | "years")
             });
-            if whom && number(scan, i + 1) && scan.gap(i) == " " && !counted {
+            if whom && is_age(scan, i + 1) && scan.gap(i) == " " && !counted {
                 let n = scan.list()[i + 1];
                 let years = scan.byte_at(n.end()) != b'%' && scan.byte_at(n.end()) != b'.'
                     || !scan.byte_at(n.end() + 1).is_ascii_digit();
@@ -311,7 +297,7 @@ fn age_phrase(scan: &mut ScanState<'_>, i: usize) {
             // `at the age of 66`
             let of = scan.gap(i) == " " && scan.gap(i + 1) == " " && scan.near_word(i, &["of"], 0, 1);
             let at = if of { i + 2 } else { i + 1 };
-            if (of || near_gap(scan.gap(i))) && number(scan, at) && !compound {
+            if (of || near_gap(scan.gap(i))) && is_age(scan, at) && !compound {
                 let n = scan.list()[at];
                 scan.push(Kind::Age, n.start(), n.end(), 80);
             }
@@ -340,9 +326,8 @@ fn stated_age(scan: &mut ScanState<'_>, i: usize) {
 
 /// `Elle a 34 ans`, `tiene 25 años`, `ist 47 Jahre alt`.
 fn foreign_age(scan: &mut ScanState<'_>, i: usize, word: &str) {
-    let Some(number) = i.checked_sub(1).and_then(|p| scan.token(p)).copied() else { return };
-    let fits = number.is_digits() && number.len() <= 3 && scan.gap_before(i) == " ";
-    if !fits || !scan.word(&number).parse().is_ok_and(|n: u32| (1..=120).contains(&n)) {
+    let Some(number) = i.checked_sub(1).filter(|p| is_age(scan, *p)).map(|p| scan.list()[p]) else { return };
+    if scan.gap_before(i) != " " {
         return;
     }
     let verbs: &[&str] = match word {

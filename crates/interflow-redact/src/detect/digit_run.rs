@@ -64,6 +64,21 @@ impl DigitRun {
             .try_fold(0u32, |n, b| n.checked_mul(10)?.checked_add(u32::from(b - b'0')))
             .unwrap_or(u32::MAX)
     }
+
+    /// Four groups with dots between them and none around.
+    pub fn has_dotted_shape(&self, k: usize) -> bool {
+        k + 4 <= self.groups.len()
+            && (k..k + 3).all(|i| self.separator_after(i) == b'.')
+            && self.separator_after(k + 3) != b'.'
+            && (k == 0 || self.separator_after(k - 1) != b'.')
+    }
+
+    /// 3-2-4 with a line break after one of the hyphens.
+    pub fn has_wrapped_ssn_shape(&self, k: usize) -> bool {
+        let seps = [self.separator_after(k), self.separator_after(k + 1)];
+        [3, 2, 4].iter().enumerate().all(|(i, l)| self.group_len(k + i) == *l)
+            && seps.iter().all(|s| matches!(s, b'-' | b'n'))
+    }
 }
 
 /// The result of a matcher: the number of groups, and their kind.
@@ -155,24 +170,5 @@ fn is_glued_left(scan: &ScanState<'_>, i: usize, first: &WordToken) -> bool {
             before.end() + 1 == first.start() && before.topics & super::PERSONAL_TOPICS == 0
         }
         _ => false,
-    }
-}
-
-impl DigitRun {
-    /// Four groups with dots between them and none around.
-    pub fn has_dotted_shape(&self, k: usize) -> bool {
-        k + 4 <= self.groups.len()
-            && (k..k + 3).all(|i| self.separator_after(i) == b'.')
-            && self.separator_after(k + 3) != b'.'
-            && (k == 0 || self.separator_after(k - 1) != b'.')
-    }
-}
-
-impl DigitRun {
-    /// 3-2-4 with a line break after one of the hyphens.
-    pub fn has_wrapped_ssn_shape(&self, k: usize) -> bool {
-        let seps = [self.separator_after(k), self.separator_after(k + 1)];
-        [3, 2, 4].iter().enumerate().all(|(i, l)| self.group_len(k + i) == *l)
-            && seps.iter().all(|s| matches!(s, b'-' | b'n'))
     }
 }

@@ -129,7 +129,7 @@ pub(super) fn license_plate(scan: &mut ScanState<'_>, i: usize) {
     let Some(token) = scan.token(i).filter(|t| t.shape == TokenShape::Upper && t.len() <= 3) else { return };
     let next = scan.token(i + 1).is_some_and(|t| !t.is_word() || t.shape == TokenShape::Upper && t.len() <= 3);
     if next
-        && token.flags() & crate::lexicon::mark::STOP == 0
+        && token.marks & crate::lexicon::mark::STOP == 0
         && matches!(scan.gap(i), "-" | " " | " - ")
         && scan.topics_near(i, 4, 0) & (topic::PLATE | topic::VEHICLE) != 0
     {

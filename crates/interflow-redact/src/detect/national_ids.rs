@@ -3,6 +3,8 @@
 use std::collections::HashMap;
 use std::sync::LazyLock;
 
+use interflow_types::data_file::has_word;
+
 use super::ScanState;
 use super::digit_run::{DigitRun, NumberMatch};
 use crate::Kind::{self, *};
@@ -137,6 +139,9 @@ pub(super) fn numeric_id(scan: &ScanState<'_>, run: &DigitRun, k: usize) -> Opti
     best
 }
 
+/// The words of the rules whose grouping no other number has.
+const DISTINCT: &str = "cpf cnpj nir abn ahv personnummer rrn th_id be_national_number cuit rut aadhaar au_medicare";
+
 fn confidence(
     rule: &IdentifierRule,
     run: &DigitRun,
@@ -152,24 +157,7 @@ fn confidence(
     });
     let usual = n == 1 || grouped || rule.grouping.is_some_and(|(g, _)| g.len() == n);
     // Groupings that no other number in common use has, so that no word is needed.
-    let distinct = grouped
-        && matches!(
-            rule.kind,
-            Cpf | Cnpj
-                | Nir
-                | Abn
-                | Ahv
-                | Personnummer
-                | Rrn
-                | ThId
-                | BeNationalNumber
-                | Cuit
-                | Rut
-                | Aadhaar
-                | AuMedicare
-        );
-    // More groups after it mean a longer number or a table, and beside these, which are grouped like a row of numbers,
-    // so do others on either side.
+    let distinct = grouped && has_word(DISTINCT, rule.words);
     let before = k.checked_sub(1).map_or(0, |p| run.separator_after(p));
     let after = if k + n < run.groups.len() { run.separator_after(k + n - 1) } else { 0 };
     let row = matches!(rule.kind, Aadhaar | Abn) && (matches!(before, b' ' | b'-') || after == b' ');
@@ -211,8 +199,12 @@ fn all_same(digits: &[u8]) -> bool {
     digits.windows(2).all(|w| w[0] == w[1])
 }
 
+fn is_month_and_day(d: &[u8], at: usize) -> bool {
+    (1..=12).contains(&two(d, at)) && (1..=31).contains(&two(d, at + 2))
+}
+
 fn birth_ymd(d: &[u8]) -> bool {
-    (1..=12).contains(&two(d, 2)) && (1..=31).contains(&two(d, 4))
+    is_month_and_day(d, 2)
 }
 
 fn birth_dmy(d: &[u8]) -> bool {
@@ -325,10 +317,7 @@ pub(super) fn cn_check(d: &[u8]) -> u32 {
 }
 
 fn cn_id(d: &[u8]) -> bool {
-    matches!(number(&d[6..10]), 1900..=2099)
-        && (1..=12).contains(&two(d, 10))
-        && (1..=31).contains(&two(d, 12))
-        && cn_check(d) == u32::from(d[17])
+    matches!(number(&d[6..10]), 1900..=2099) && is_month_and_day(d, 10) && cn_check(d) == u32::from(d[17])
 }
 
 fn my_number(d: &[u8]) -> bool {
@@ -364,10 +353,7 @@ fn egn(d: &[u8]) -> bool {
 
 fn cnp(d: &[u8]) -> bool {
     let rest = weighted(d, &[2, 7, 9, 1, 4, 6, 3, 5, 8, 2, 7, 9]) % 11;
-    d[0] != 0
-        && (1..=12).contains(&two(d, 3))
-        && (1..=31).contains(&two(d, 5))
-        && (if rest == 10 { 1 } else { rest }) == u32::from(d[12])
+    d[0] != 0 && is_month_and_day(d, 3) && (if rest == 10 { 1 } else { rest }) == u32::from(d[12])
 }
 
 fn isikukood(d: &[u8]) -> bool {
@@ -376,7 +362,7 @@ fn isikukood(d: &[u8]) -> bool {
     if rest == 10 {
         rest = weighted(d, &[3, 4, 5, 6, 7, 8, 9, 1, 2, 3]) % 11 % 10;
     }
-    matches!(d[0], 1..=8) && (1..=12).contains(&two(d, 3)) && (1..=31).contains(&two(d, 5)) && rest == u32::from(d[10])
+    matches!(d[0], 1..=8) && is_month_and_day(d, 3) && rest == u32::from(d[10])
 }
 
 fn cuit(d: &[u8]) -> bool {

@@ -189,6 +189,12 @@ fn is_public_host(host: &str) -> bool {
 /// Total number of bytes scanned for the ends of a text's URLs.
 const MAX_URL_SCAN_BYTES: usize = 8 << 20;
 
+/// Length of the scheme before `://` at this position.
+pub(super) fn scheme_length(scan: &ScanState<'_>, at: usize) -> usize {
+    let is_scheme = |b: &&u8| b.is_ascii_alphanumeric() || matches!(b, b'+' | b'-' | b'.');
+    scan.bytes[..at].iter().rev().take_while(is_scheme).count()
+}
+
 /// URLs around every `://`, and `www.` names.
 pub(super) fn urls(scan: &mut ScanState<'_>) {
     if !scan.wants.kinds.any(&[Kind::Url, Kind::Domain]) {
@@ -198,11 +204,7 @@ pub(super) fn urls(scan: &mut ScanState<'_>) {
     let longest = (MAX_URL_SCAN_BYTES / scan.tokens.schemes.len().max(1)).clamp(1024, 8192);
     for at in &scan.tokens.schemes {
         let at = *at as usize;
-        let scheme = scan.bytes[..at]
-            .iter()
-            .rev()
-            .take_while(|b| b.is_ascii_alphanumeric() || matches!(b, b'+' | b'-' | b'.'))
-            .count();
+        let scheme = scheme_length(scan, at);
         if scheme < 2 {
             continue;
         }

@@ -265,11 +265,7 @@ pub(super) fn connection_strings(scan: &mut ScanState<'_>) {
         {
             continue;
         }
-        let scheme = scan.bytes[..at]
-            .iter()
-            .rev()
-            .take_while(|b| b.is_ascii_alphanumeric() || matches!(b, b'+' | b'-' | b'.'))
-            .count();
+        let scheme = super::net::scheme_length(scan, at);
         let query = scan.text[at + 3 + stop..].bytes();
         let more = if scan.byte_at(at + 3 + stop) == b'?' {
             query

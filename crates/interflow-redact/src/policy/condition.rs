@@ -14,15 +14,17 @@ struct ConditionComparison {
     value: String,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum ConditionField {
-    Token,
-    Context,
-    Confidence,
-    Type,
-    Class,
-    /// The population of a ZIP area (Phileas); not available, so that such a condition always holds.
-    Population,
+interflow_types::labelled_enum! {
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    enum ConditionField {
+        Token "token",
+        Context "context",
+        Confidence "confidence",
+        Type "type",
+        Class "classification",
+        /// The population of a ZIP area (Phileas); not available, so that such a condition always holds.
+        Population "population",
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,19 +64,10 @@ impl StrategyCondition {
         let mut all = Vec::new();
         while let Some(field) = words.next() {
             let bad = |what: &str| RedactError::Policy(format!("condition `{text}`: {what}"));
-            let field = match field.to_ascii_lowercase().as_str() {
-                "token" => ConditionField::Token,
-                "context" => ConditionField::Context,
-                "confidence" => ConditionField::Confidence,
-                "type" => ConditionField::Type,
-                "classification" => ConditionField::Class,
-                "population" => ConditionField::Population,
-                other => {
-                    return Err(bad(&format!(
-                        "unknown field `{other}`; there are token, context, confidence, type and population"
-                    )));
-                }
-            };
+            let name = field.to_ascii_lowercase();
+            let field = ConditionField::ALL.into_iter().find(|field| field.as_str() == name).ok_or_else(|| {
+                bad(&format!("unknown field `{name}`; there are token, context, confidence, type and population"))
+            })?;
             let op = words.next().ok_or_else(|| bad("an operator is missing"))?;
             let mut value = words.next().ok_or_else(|| bad("a value is missing"))?;
             let op = match op.to_ascii_lowercase().as_str() {

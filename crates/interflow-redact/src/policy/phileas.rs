@@ -121,9 +121,6 @@ const fn min_confidence(kind: Kind) -> u8 {
 
 /// Adds a dictionary: a list of terms, exact or fuzzy.
 fn dictionary(value: &Map<String, Value>, builder: &mut PolicyBuilder) -> Result<()> {
-    if !enabled(value) {
-        return Ok(());
-    }
     let name = text(value, "classification").unwrap_or(Kind::Custom.as_str());
     let mut rule = custom_rule(Kind::Custom.as_str(), &label_from(name), 0, RedactionStrategy::redact());
     rule.class = Some(name.to_owned());
@@ -135,7 +132,7 @@ fn dictionary(value: &Map<String, Value>, builder: &mut PolicyBuilder) -> Result
         "high" => 3,
         _ => 2,
     };
-    let files = file_terms(value)?;
+    let files = file_terms(value, "files")?;
     for term in strings(value.get("terms")).chain(files.iter().map(String::as_str)) {
         if fuzzy { builder.terms.add_fuzzy(term, distance, rule) } else { builder.terms.add_term(term, false, rule) }
     }
@@ -144,9 +141,6 @@ fn dictionary(value: &Map<String, Value>, builder: &mut PolicyBuilder) -> Result
 
 /// Adds a custom pattern.
 fn custom_identifier(value: &Map<String, Value>, builder: &mut PolicyBuilder) -> Result<()> {
-    if !enabled(value) {
-        return Ok(());
-    }
     let pattern = text(value, "pattern")
         .ok_or_else(|| RedactError::Policy("an entry of `identifiers` has no `pattern`".to_owned()))?;
     let class = text(value, "classification").unwrap_or("custom-identifier");
@@ -186,9 +180,6 @@ fn validator_named(name: &str) -> Result<PatternValidator> {
 
 /// Adds a section between two patterns.
 fn section(value: &Map<String, Value>, builder: &mut PolicyBuilder) -> Result<()> {
-    if !enabled(value) {
-        return Ok(());
-    }
     let mark = |key: &str| {
         text(value, key).ok_or_else(|| RedactError::Policy(format!("an entry of `sections` has no `{key}`")))
     };
@@ -298,9 +289,9 @@ fn read(path: &str) -> Result<String> {
 }
 
 /// Terms from files, one per line.
-fn file_terms(map: &Map<String, Value>) -> Result<Vec<String>> {
+fn file_terms(map: &Map<String, Value>, key: &str) -> Result<Vec<String>> {
     let mut all = Vec::new();
-    for path in strings(map.get("files")) {
+    for path in strings(map.get(key)) {
         all.extend(read(path)?.lines().map(str::trim).filter(|l| !l.is_empty()).map(str::to_owned));
     }
     Ok(all)
@@ -311,7 +302,7 @@ fn read_ignores(root: &Map<String, Value>, ignore: &mut IgnoreList) -> Result<()
     for list in root.get("ignored").and_then(Value::as_array).into_iter().flatten() {
         let map = as_object(list, "ignored")?;
         let sensitive = flag(map, "caseSensitive", false);
-        let files = file_terms(map)?;
+        let files = file_terms(map, "files")?;
         strings(map.get("terms")).chain(files.iter().map(String::as_str)).for_each(|t| ignore.add(t, sensitive));
     }
     read_patterns(root, ignore)
@@ -330,15 +321,17 @@ fn read_patterns(map: &Map<String, Value>, ignore: &mut IgnoreList) -> Result<()
 /// The ignore lists of one identifier.
 fn own_ignores(map: &Map<String, Value>, ignore: &mut IgnoreList) -> Result<()> {
     strings(map.get("ignored")).for_each(|t| ignore.add(t, false));
-    for path in strings(map.get("ignoredFiles")) {
-        read(path)?.lines().map(str::trim).filter(|l| !l.is_empty()).for_each(|t| ignore.add(t, false));
-    }
+    file_terms(map, "ignoredFiles")?.iter().for_each(|t| ignore.add(t, false));
     read_patterns(map, ignore)
 }
 
+/// Reads the entries of a list; disabled ones are ignored.
 fn each(value: &Value, of: &str, mut f: impl FnMut(&Map<String, Value>) -> Result<()>) -> Result<()> {
     let list = value.as_array().ok_or_else(|| RedactError::Policy(format!("`{of}` is not a list")))?;
-    list.iter().try_for_each(|v| f(as_object(v, of)?))
+    list.iter().try_for_each(|v| {
+        let entry = as_object(v, of)?;
+        if enabled(entry) { f(entry) } else { Ok(()) }
+    })
 }
 
 fn as_object<'a>(value: &'a Value, of: &str) -> Result<&'a Map<String, Value>> {

@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::time::Instant;
 
 use bytes::Bytes;
-use futures_util::StreamExt as _;
+use futures_util::{StreamExt as _, TryStreamExt as _};
 use interflow_files::{check_field_secret, resolve_secret_ref};
 use interflow_types::units::HumanDuration;
 use interflow_types::{
@@ -109,17 +109,11 @@ impl DetectorService {
     }
 
     async fn find_now(&self, egress: &dyn HttpClient, text: &str) -> Result<Vec<Finding>, String> {
-        let mut all_findings = Vec::new();
         match self.config.kind {
             BackendKind::Philter => {
                 let answer = self.post(egress, "text/plain; charset=utf-8", text.to_owned().into()).await?;
                 // Java counts UTF-16 code units, Python code points.
-                all_findings.extend(self.findings(
-                    text,
-                    0,
-                    OffsetUnit::Utf16,
-                    parse_spans(self.config.kind, &answer)?,
-                )?);
+                self.findings(text, 0, OffsetUnit::Utf16, &answer)
             }
             BackendKind::Presidio => {
                 let mut body = json!({
@@ -131,24 +125,16 @@ impl DetectorService {
                     body["entities"] = json!(self.config.labels);
                 }
                 let answer = self.post(egress, "application/json", body.to_string().into()).await?;
-                all_findings.extend(self.findings(
-                    text,
-                    0,
-                    OffsetUnit::Scalar,
-                    parse_spans(self.config.kind, &answer)?,
-                )?);
+                self.findings(text, 0, OffsetUnit::Scalar, &answer)
             }
             BackendKind::Gliner => {
                 let all = windows(text, self.config.window, self.config.overlap);
-                let mut answers = futures_util::stream::iter(all)
+                let answers = futures_util::stream::iter(all)
                     .map(|window| self.find_in_window(egress, text, window))
                     .buffered(MAX_CONCURRENT_WINDOWS);
-                while let Some(findings) = answers.next().await {
-                    all_findings.extend(findings?);
-                }
+                answers.try_concat().await
             }
         }
-        Ok(all_findings)
     }
 
     /// The findings in a part of a text, with offsets in the whole text.
@@ -165,19 +151,14 @@ impl DetectorService {
             "threshold": f64::from(self.config.confidence) / 100.0
         });
         let answer = self.post(egress, "application/json", body.to_string().into()).await?;
-        self.findings(piece, window.start, OffsetUnit::Scalar, parse_spans(self.config.kind, &answer)?)
+        self.findings(piece, window.start, OffsetUnit::Scalar, &answer)
     }
 
     /// Converts the response to findings. A span outside the text shows that the service scanned a different text.
-    fn findings(
-        &self,
-        text: &str,
-        base: usize,
-        unit: OffsetUnit,
-        told: Vec<RemoteSpan>,
-    ) -> Result<Vec<Finding>, String> {
+    fn findings(&self, text: &str, base: usize, unit: OffsetUnit, answer: &[u8]) -> Result<Vec<Finding>, String> {
         let sure = |score: f64| (score.clamp(0.0, 1.0) * 100.0).round() as u8;
-        told.into_iter()
+        parse_spans(self.config.kind, answer)?
+            .into_iter()
             .filter(|t| sure(t.score) >= self.config.confidence && t.start != t.end)
             .map(|t| {
                 let bytes = unit.to_byte_range(text, &(t.start..t.end)).ok_or("it reported a span outside the text")?;

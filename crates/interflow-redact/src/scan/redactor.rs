@@ -429,9 +429,7 @@ impl Redactor {
         let replacements = replacements.into_iter().map(|mut r| {
             let range = decoded.map.start(r.start)..decoded.map.end(r.end);
             (r.start, r.end) = (range.start + base, range.end + base);
-            let mut with = String::new();
-            json::escape_into(&r.replacement, &mut with);
-            edits.push(JsonEdit { range, with });
+            edits.push(JsonEdit { range, with: json::escaped(&r.replacement) });
             r
         });
         let replacements = replacements.collect();
@@ -453,10 +451,9 @@ impl Redactor {
             let at = span.range.start;
             let deeper = if span.nested { levels } else { 0 };
             let (own, own_told) = self.span_edits(outer.text.as_bytes(), &span, 0, deeper, session)?;
-            edits.extend(own.into_iter().map(|e| {
-                let mut with = String::new();
-                json::escape_into(&e.with, &mut with);
-                JsonEdit { range: outer.map.start(e.range.start + at)..outer.map.end(e.range.end + at), with }
+            edits.extend(own.into_iter().map(|e| JsonEdit {
+                range: outer.map.start(e.range.start + at)..outer.map.end(e.range.end + at),
+                with: json::escaped(&e.with),
             }));
             told.extend(own_told.into_iter().map(|mut r| {
                 (r.start, r.end) = (outer.map.start(r.start + at) + base, outer.map.end(r.end + at) + base);

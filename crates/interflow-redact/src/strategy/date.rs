@@ -59,7 +59,7 @@ fn parse(text: &str) -> Option<ParsedDate> {
         if word.bytes().all(|b| b.is_ascii_digit()) {
             numbers.push((s, e, word.parse::<i32>().ok()?));
         } else if let (None, Some(m)) = (&named, month_named(word)) {
-            named = Some((s, e, m));
+            named = Some((s, e, i32::from(m)));
         }
         if numbers.len() + usize::from(named.is_some()) == 3 {
             break;
@@ -67,36 +67,21 @@ fn parse(text: &str) -> Option<ParsedDate> {
     }
     // Two-digit years up to 50 are in this century.
     let century = |n: i32, len: usize| if len == 2 { n + if n > 50 { 1900 } else { 2000 } } else { n };
-    let mut parts = Vec::new();
-    let (y, m, d) = match (named, numbers.as_slice()) {
-        (Some((s, e, m)), [a, b]) => {
-            let (day, year) = if a.1 - a.0 == 4 { (b, a) } else { (a, b) };
-            parts.extend([
-                (day.0, day.1, DatePart::Day),
-                (s, e, DatePart::MonthName),
-                (year.0, year.1, DatePart::Year),
-            ]);
-            (century(year.2, year.1 - year.0), i32::from(m), day.2)
-        }
-        (None, [a, b, c]) if a.1 - a.0 == 4 => {
-            parts.extend([(a.0, a.1, DatePart::Year), (b.0, b.1, DatePart::Month), (c.0, c.1, DatePart::Day)]);
-            (a.2, b.2, c.2)
-        }
-        (None, [a, b, c]) => {
-            // Month first unless impossible, or dots indicate a European date.
-            let day_first = a.2 > 12 || text.get(a.1..a.1 + 1) == Some(".");
-            let (day, month) = if day_first { (a, b) } else { (b, a) };
-            parts.extend([
-                (day.0, day.1, DatePart::Day),
-                (month.0, month.1, DatePart::Month),
-                (c.0, c.1, DatePart::Year),
-            ]);
-            (century(c.2, c.1 - c.0), month.2, day.2)
-        }
+    let (day, month, year) = match (&named, numbers.as_slice()) {
+        (Some(month), [a, b]) if a.1 - a.0 == 4 => (b, month, a),
+        (Some(month), [a, b]) => (a, month, b),
+        (None, [a, b, c]) if a.1 - a.0 == 4 => (c, b, a),
+        // Month first unless impossible, or dots indicate a European date.
+        (None, [a, b, c]) if a.2 > 12 || text.get(a.1..a.1 + 1) == Some(".") => (a, b, c),
+        (None, [a, b, c]) => (b, a, c),
         _ => return None,
     };
+    let month_part = if named.is_some() { DatePart::MonthName } else { DatePart::Month };
+    let mut parts =
+        vec![(day.0, day.1, DatePart::Day), (month.0, month.1, month_part), (year.0, year.1, DatePart::Year)];
     parts.sort_by_key(|p| p.0);
-    let date = Date::new(y.try_into().ok()?, m.try_into().ok()?, d.try_into().ok()?).ok()?;
+    let full_year = century(year.2, year.1 - year.0);
+    let date = Date::new(full_year.try_into().ok()?, month.2.try_into().ok()?, day.2.try_into().ok()?).ok()?;
     Some(ParsedDate { date, parts })
 }
 

@@ -98,12 +98,6 @@ impl WordToken {
         (self.end - self.start) as usize
     }
 
-    /// The marks of the word in the lexicon.
-    #[inline]
-    pub const fn flags(&self) -> u32 {
-        self.marks
-    }
-
     /// Whether the word has any of these marks.
     #[inline]
     pub const fn has(&self, marks: u32) -> bool {
@@ -235,7 +229,7 @@ impl TokenList {
         self.capitalize_companies();
         let mut before = 0u32;
         for token in self.list.iter_mut().filter(|t| t.shape == TokenShape::Lower) {
-            let marks = token.flags();
+            let marks = token.marks;
             let plain = marks & (mark::STOP | mark::COMMON | mark::WORD | mark::TECH) != 0;
             let name = marks
                 & (mark::FIRST

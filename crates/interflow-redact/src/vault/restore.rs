@@ -13,7 +13,7 @@
 
 use crate::scan::stream::EscapeLevel;
 use crate::text::escape_layers::{CharSink, EscapeLayers, NullSink};
-use crate::text::json::{decode_piece, escape_into};
+use crate::text::json::{decode_piece, escape_into, escaped};
 use crate::text::normalized_text::OffsetMap;
 use crate::vault::{PlaceholderPrefix, PlaceholderVault};
 use crate::{RedactError, Result};
@@ -203,8 +203,7 @@ impl PlaceholderRestorer {
     fn push_raw(&mut self, vault: &PlaceholderVault, raw: &str, changed: bool) -> Option<String> {
         // The event was valid JSON; a string that cannot be decoded is not changed.
         let Ok(decoded) = decode_piece(raw, 0) else {
-            let mut out = String::new();
-            escape_into(&std::mem::take(&mut self.held), &mut out);
+            let out = escaped(&std::mem::take(&mut self.held));
             self.reading = RestoreReading::Plain;
             // From here on nothing is known about the structure, so the rest is searched as plain text.
             self.leaves.drop_before(usize::MAX, 0);
@@ -376,9 +375,7 @@ impl PlaceholderRestorer {
         let mut text = std::borrow::Cow::Borrowed(found.original);
         // The last escape is written directly to the output.
         for _ in 1..times {
-            let mut escaped = String::with_capacity(text.len() + 8);
-            escape_into(&text, &mut escaped);
-            text = escaped.into();
+            text = escaped(&text).into();
         }
         escape_into(&text, out);
     }

@@ -77,18 +77,16 @@ pub(super) fn capture_selected(
     rule: &CompiledRule,
 ) -> ActionEffect {
     let lossy = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    let text = match selected {
-        Ok(values) => match values.first() {
-            Some(text) => text.clone(),
-            None => return ActionEffect::Continue,
-        },
+    let values = match selected {
+        Ok(values) => values,
         Err(why) => return action_failed(at, rule, unread_error(&rule.name, at, &why)),
     };
+    let Some(text) = values.first() else { return ActionEffect::Continue };
     let mut captures: Vec<(String, String)> = Vec::new();
     match &c.regex {
-        None => captures.push((c.name.clone(), lossy(&text))),
+        None => captures.push((c.name.clone(), lossy(text))),
         Some(regex) => {
-            let Some(groups) = regex.captures(&text) else { return ActionEffect::Continue };
+            let Some(groups) = regex.captures(text) else { return ActionEffect::Continue };
             // The first group if there is one, else the whole match.
             captures.extend(groups.get(1).or(groups.get(0)).map(|m| (c.name.clone(), lossy(m.as_bytes()))));
             captures.extend(

@@ -19,17 +19,15 @@ use crate::params::{AnswerBody, AnswerParams, BlockParams, MapLocalParams, Regex
 use crate::text::template::TextTemplate;
 
 pub(super) fn apply(at: &mut ActionContext<'_>, action: &Action, rule: &CompiledRule) -> Option<ActionEffect> {
-    let private = at.program.runtime.private_files.clone();
     Some(match action {
         Action::Answer(a) => match answer_head(at, a, rule) {
             Ok(head) => match body_source(at, &a.body) {
                 BodySource::Ready(body) => {
                     ActionEffect::End(RuleVerdict::Answer(Box::new(Response { head, body: Body::from(body) })))
                 }
-                BodySource::File(path) => ActionEffect::Wait(PendingAction::File(Box::pin(async move {
-                    let body = Body::from(read_file(path, private).await?);
-                    Ok(FileOutcome::Response(Box::new(Response { head, body })))
-                }))),
+                BodySource::File(path) => after_reading(at, path, |body| {
+                    FileOutcome::Response(Box::new(Response { head, body: Body::from(body) }))
+                }),
             },
             Err(e) => action_failed(at, rule, e),
         },
@@ -114,13 +112,17 @@ pub(super) fn body_source(at: &ActionContext<'_>, body: &AnswerBody) -> BodySour
     }
 }
 
-/// Reads a file up to [`static_files::MAX_FILE_SIZE`], unless it is private.
-pub(super) async fn read_file(path: PathBuf, private: PrivateFiles) -> Result<Bytes, Error> {
-    on_disk(path, private, |path| {
+/// Waits for the content of a file of at most [`static_files::MAX_FILE_SIZE`], unless it is private.
+pub(super) fn after_reading(
+    at: &ActionContext<'_>,
+    path: PathBuf,
+    then: impl FnOnce(Bytes) -> FileOutcome + Send + 'static,
+) -> ActionEffect {
+    let content = on_disk(path, at.program.runtime.private_files.clone(), |path| {
         static_files::check_size(std::fs::metadata(path)?.len())?;
         std::fs::read(path).map(Bytes::from)
-    })
-    .await
+    });
+    ActionEffect::Wait(PendingAction::File(Box::pin(async move { content.await.map(then) })))
 }
 
 /// Reads a file that is not private on a thread for files.

@@ -8,7 +8,7 @@ use interflow_types::{Direction, Error, ErrorKind, InjectedMessages, Method, Pha
 
 use super::answers::{self, BodySource};
 use super::context::ActionContext;
-use super::effect::{ActionEffect, PendingAction, action_failed};
+use super::effect::{ActionEffect, action_failed};
 use crate::action::Action;
 use crate::body::edit::{BodyChange, ReplacementPart, apply_all};
 use crate::body::fault_injection::{BodyFault, Throttle};
@@ -17,7 +17,6 @@ use crate::compiled::program::CompiledRule;
 use crate::disk::FileOutcome;
 use crate::flow::verdict::RuleVerdict;
 use crate::params::{EditParams, InjectHtmlParams, InjectParams, InjectText, JsonTemplate, ThrottleParams};
-use crate::text::template::TextTemplate;
 
 pub(super) fn apply(at: &mut ActionContext<'_>, action: &Action, rule: &CompiledRule) -> Option<ActionEffect> {
     Some(match action {
@@ -90,20 +89,13 @@ fn edit_body(at: &mut ActionContext<'_>, edit: &EditParams, rule: &CompiledRule)
         return ActionEffect::Continue;
     }
     if let EditParams::File(path) = edit {
-        return replace_by_file(at, path, FileOutcome::Body);
+        let path = at.render(path).into();
+        return answers::after_reading(at, path, |text| FileOutcome::Body(BodyChange::Set(text)));
     }
     match render_edit(at, edit) {
         Ok(change) => add_change(at, change, rule),
         Err(e) => action_failed(at, rule, e),
     }
-}
-
-/// Replaces a body or a message by a file, once it is read.
-fn replace_by_file(at: &ActionContext<'_>, path: &TextTemplate, then: fn(BodyChange) -> FileOutcome) -> ActionEffect {
-    let (path, private) = (at.render(path).into(), at.program.runtime.private_files.clone());
-    ActionEffect::Wait(PendingAction::File(Box::pin(async move {
-        Ok(then(BodyChange::Set(answers::read_file(path, private).await?)))
-    })))
 }
 
 /// Adds a change to those that are applied when all rules of the phase have run.
@@ -132,7 +124,8 @@ fn forget_length(at: &mut ActionContext<'_>) {
 
 fn edit_message(at: &mut ActionContext<'_>, edit: &EditParams, rule: &CompiledRule) -> ActionEffect {
     if let EditParams::File(path) = edit {
-        return replace_by_file(at, path, FileOutcome::Message);
+        let path = at.render(path).into();
+        return answers::after_reading(at, path, |text| FileOutcome::Message(BodyChange::Set(text)));
     }
     // JSON edits skip messages that are not JSON.
     let skips = matches!(edit, EditParams::JsonSet(_) | EditParams::JsonRemove(_));
@@ -194,12 +187,7 @@ fn inject_html(at: &mut ActionContext<'_>, tag: &InjectHtmlParams, rule: &Compil
     };
     match answers::body_source(at, &tag.html) {
         BodySource::Ready(html) => add_change(at, change(html), rule),
-        BodySource::File(path) => {
-            let private = at.program.runtime.private_files.clone();
-            ActionEffect::Wait(PendingAction::File(Box::pin(async move {
-                Ok(FileOutcome::Body(change(answers::read_file(path, private).await?)))
-            })))
-        }
+        BodySource::File(path) => answers::after_reading(at, path, move |html| FileOutcome::Body(change(html))),
     }
 }
 

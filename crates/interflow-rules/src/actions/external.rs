@@ -211,19 +211,13 @@ fn service_failed(
     why: &str,
 ) -> ActionEffect {
     at.flow.tag("rule_failed");
-    let request = at.phase < Phase::ResponseHead;
-    match service.def.on_failure {
-        OnFailure::Pass => {
-            tracing::warn!(flow = %at.flow.id, rule = rule.name, "service {}: {why}; fallback action=allow", service.name);
-            ActionEffect::Continue
-        }
-        OnFailure::Deny => {
-            tracing::warn!(flow = %at.flow.id, rule = rule.name, "service {}: {why}; fallback action=deny", service.name);
-            let kind = if request { ErrorKind::Denied } else { ErrorKind::BadResponse };
-            ActionEffect::End(RuleVerdict::Deny(Error::new(
-                kind,
-                format!("the service {} of rule `{}` failed: {why}", service.name, rule.name),
-            )))
-        }
+    let passes = service.def.on_failure == OnFailure::Pass;
+    let action = if passes { "allow" } else { "deny" };
+    tracing::warn!(flow = %at.flow.id, rule = rule.name, "service {}: {why}; fallback action={action}", service.name);
+    if passes {
+        return ActionEffect::Continue;
     }
+    let kind = if at.phase < Phase::ResponseHead { ErrorKind::Denied } else { ErrorKind::BadResponse };
+    let why = format!("the service {} of rule `{}` failed: {why}", service.name, rule.name);
+    ActionEffect::End(RuleVerdict::Deny(Error::new(kind, why)))
 }

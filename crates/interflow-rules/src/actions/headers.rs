@@ -1,6 +1,6 @@
 //! Actions on message heads: fields, cookies, parameters, method, URL, status.
 
-use interflow_types::{Headers, Method, Phase, StatusCode};
+use interflow_types::{Headers, Method, Phase, RequestHead, StatusCode};
 
 use super::context::ActionContext;
 use super::effect::{ActionEffect, action_failed, invalid_value, invalid_value_error};
@@ -47,42 +47,24 @@ pub(super) fn apply(at: &mut ActionContext<'_>, action: &Action, rule: &Compiled
         Action::SetMethod(t) => {
             let text = at.render(t);
             match Method::from_bytes(text.as_bytes()) {
-                Ok(method) => {
-                    if let Some(r) = at.request_mut() {
-                        r.method = method;
-                    }
-                    ActionEffect::Continue
-                }
+                Ok(method) => change_request(at, |r| r.method = method),
                 Err(e) => invalid_value(at, rule, "method", &text, e),
             }
         }
         Action::SetPath(t) => {
             let path = query_params::encode_path(&at.render(t));
-            set_path(at, path)
+            change_request(at, |r| r.url.path = path.into())
         }
         Action::SetUrl(t) => {
             let text = at.render(t);
             retarget(at, &text, false, rule)
         }
         Action::SetQuery(pairs) => {
-            for (name, value) in &pairs.0 {
-                let (name, value) = (at.render(name), at.render(value));
-                let Some(target) = at.request().map(|r| query_params::set_param(&r.url.path, &name, Some(&value)))
-                else {
-                    break;
-                };
-                set_path(at, target);
-            }
+            pairs.0.iter().for_each(|(name, value)| set_param(at, name, Some(value)));
             ActionEffect::Continue
         }
         Action::RemoveQuery(names) => {
-            for name in &names.0 {
-                let name = at.render(name);
-                let Some(target) = at.request().map(|r| query_params::set_param(&r.url.path, &name, None)) else {
-                    break;
-                };
-                set_path(at, target);
-            }
+            names.0.iter().for_each(|name| set_param(at, name, None));
             ActionEffect::Continue
         }
         Action::SetRequestCookie(pairs) => {
@@ -92,18 +74,14 @@ pub(super) fn apply(at: &mut ActionContext<'_>, action: &Action, rule: &Compiled
                     let why = "a cookie holds no semicolon and no line break";
                     return Some(invalid_value(at, rule, "cookie", &value, why));
                 }
-                if let Some(r) = at.request_mut() {
-                    cookies::set_request_cookie(&mut r.headers, &name, Some(&value));
-                }
+                set_cookie_pair(at, &name, Some(&value));
             }
             ActionEffect::Continue
         }
         Action::RemoveRequestCookie(names) => {
             for name in &names.0 {
                 let name = at.render(name);
-                if let Some(r) = at.request_mut() {
-                    cookies::set_request_cookie(&mut r.headers, &name, None);
-                }
+                set_cookie_pair(at, &name, None);
             }
             ActionEffect::Continue
         }
@@ -234,26 +212,34 @@ fn replace_in_field(at: &mut ActionContext<'_>, r: &ReplaceField, rule: &Compile
     ActionEffect::Continue
 }
 
-fn set_path(at: &mut ActionContext<'_>, path: String) -> ActionEffect {
-    if let Some(r) = at.request_mut() {
-        r.url.path = path.into();
+fn change_request(at: &mut ActionContext<'_>, change: impl FnOnce(&mut RequestHead)) -> ActionEffect {
+    if let Some(request) = at.request_mut() {
+        change(request);
     }
     ActionEffect::Continue
+}
+
+/// Sets a query parameter, or removes it if there is no value.
+fn set_param(at: &mut ActionContext<'_>, name: &TextTemplate, value: Option<&TextTemplate>) {
+    let (name, value) = (at.render(name), value.map(|v| at.render(v)));
+    change_request(at, |r| r.url.path = query_params::set_param(&r.url.path, &name, value.as_deref()).into());
+}
+
+/// Sets a cookie of the request, or removes it if there is no value.
+fn set_cookie_pair(at: &mut ActionContext<'_>, name: &str, value: Option<&str>) {
+    change_request(at, |r| cookies::set_request_cookie(&mut r.headers, name, value));
 }
 
 /// Sends the request to another URL; `Host` follows the new host unless it is to be preserved.
 fn retarget(at: &mut ActionContext<'_>, url: &str, keep_host: bool, rule: &CompiledRule) -> ActionEffect {
     match parse_url(url) {
-        Ok(url) => {
-            if let Some(r) = at.request_mut() {
-                if !keep_host && url.authority != r.url.authority {
-                    let host = url.authority.to_host_header(url.scheme);
-                    r.headers.set("Host", host).expect("an authority is a well-formed value");
-                }
-                r.url = url;
+        Ok(url) => change_request(at, |r| {
+            if !keep_host && url.authority != r.url.authority {
+                let host = url.authority.to_host_header(url.scheme);
+                r.headers.set("Host", host).expect("an authority is a well-formed value");
             }
-            ActionEffect::Continue
-        }
+            r.url = url;
+        }),
         Err(e) => invalid_value(at, rule, "URL", url, e),
     }
 }
@@ -294,11 +280,8 @@ fn map_remote(at: &mut ActionContext<'_>, remote: &MapRemoteParams, rule: &Compi
 fn set_cookie(at: &ActionContext<'_>, line: &CookieLine) -> String {
     let clean = |t: &TextTemplate| at.render(t).replace([';', '\r', '\n', '\0'], "");
     let mut out = format!("{}={}", clean(&line.name), clean(&line.value));
-    if let Some(path) = &line.path {
-        out += &format!("; Path={}", clean(path));
-    }
-    if let Some(domain) = &line.domain {
-        out += &format!("; Domain={}", clean(domain));
+    for (name, value) in [("Path", &line.path), ("Domain", &line.domain)] {
+        out.extend(value.iter().map(|value| format!("; {name}={}", clean(value))));
     }
     if let Some(seconds) = line.expires_in {
         out += &format!("; Expires={}", crate::text::dates::format_http_date(crate::text::dates::unix_now() + seconds));
@@ -346,12 +329,9 @@ fn request_host(at: &ActionContext<'_>) -> String {
 fn sticky_cookie(at: &mut ActionContext<'_>) -> ActionEffect {
     let host = request_host(at);
     let sessions = &at.program.runtime.sessions;
-    if at.request().is_some_and(|r| r.headers.contains("cookie")) {
-        if let Some(r) = at.request() {
-            sessions.store_request_cookies(&host, &r.headers);
-        }
-    } else {
-        apply_cookies(at, &host, true);
+    match at.request().filter(|r| r.headers.contains("cookie")) {
+        Some(r) => sessions.store_request_cookies(&host, &r.headers),
+        None => apply_cookies(at, &host, true),
     }
     at.state().sticky = true;
     ActionEffect::Continue

@@ -9,7 +9,7 @@ use interflow_types::{Body, BodyFrame, BodyStream, Error, ErrorKind, Result};
 use regex::bytes::Regex;
 use serde_json::Value;
 
-use super::html::HtmlInjector;
+use super::html::{HtmlInjector, StreamEdit};
 use crate::flow::json_answers::JSON_SLOTS;
 use crate::text::json::{JsonPath, PatchOperation, patch};
 use crate::text::json_document::{JsonDocument, JsonFailure};
@@ -132,34 +132,24 @@ fn edit_json(
 
 /// Replaces every occurrence; `None` if there is none, so that an unchanged body is not copied.
 fn replace_all(text: &[u8], find: &[u8], with: &[u8]) -> Option<Vec<u8>> {
-    let mut out: Option<Vec<u8>> = None;
-    let mut from = 0;
-    while let Some(at) = find_bytes(&text[from..], find) {
-        let out = out.get_or_insert_with(|| Vec::with_capacity(text.len()));
-        out.extend_from_slice(&text[from..from + at]);
-        out.extend_from_slice(with);
-        from += at + find.len();
-    }
-    out.map(|mut out| {
-        out.extend_from_slice(&text[from..]);
+    let mut out = Vec::new();
+    let end = replace_into(text, find, with, &mut out);
+    (end > 0).then(|| {
+        out.extend_from_slice(&text[end..]);
         out
     })
 }
 
-fn find_bytes(text: &[u8], find: &[u8]) -> Option<usize> {
-    let first = *find.first()?;
+/// Appends the text up to the end of the last occurrence, each of them replaced; returns that end.
+fn replace_into(text: &[u8], find: &[u8], with: &[u8], out: &mut Vec<u8>) -> usize {
     let mut from = 0;
-    while let Some(at) = text.get(from..)?.iter().position(|b| *b == first) {
-        let at = from + at;
-        if text.len() - at < find.len() {
-            return None;
-        }
-        if &text[at..at + find.len()] == find {
-            return Some(at);
-        }
-        from = at + 1;
+    while let Some(at) = memchr::memmem::find(&text[from..], find) {
+        out.reserve(text.len() - from);
+        out.extend_from_slice(&text[from..from + at]);
+        out.extend_from_slice(with);
+        from += at + find.len();
     }
-    None
+    from
 }
 
 /// Applies all edits in order; `None` if nothing changes.
@@ -193,48 +183,83 @@ pub(crate) async fn apply_all_off_thread(changes: Vec<BodyChange>, text: Bytes) 
 /// Applies one edit to a streaming body.
 pub(crate) fn stream_change(change: &BodyChange, body: Body) -> Body {
     match change {
-        BodyChange::Find(find, with) => Body::stream(FindReplaceBody {
-            body,
-            find: find.clone(),
-            with: with.clone(),
-            held: BytesMut::new(),
-            ended: None,
-        }),
-        BodyChange::Html(tag, html) => Body::stream(HtmlInjectingBody {
-            body,
-            injector: HtmlInjector::new(Arc::clone(tag), html.clone()),
-            ended: None,
-        }),
+        BodyChange::Find(find, with) => {
+            edit_stream(body, FindReplace { find: find.clone(), with: with.clone(), held: BytesMut::new() })
+        }
+        BodyChange::Html(tag, html) => edit_stream(body, HtmlInjector::new(Arc::clone(tag), html.clone())),
         BodyChange::Set(new) => Body::from(new.clone()),
         _ => body,
     }
 }
 
-/// Replaces a text in a stream. Only a possible start of a match is held back, at most one byte less than the text.
-struct FindReplaceBody {
+struct EditedBody<E> {
     body: Body,
-    find: Bytes,
-    with: Bytes,
-    held: BytesMut,
+    edit: E,
     /// What ended the body, delivered after the held bytes.
     ended: Option<Option<Result<BodyFrame>>>,
 }
 
-impl FindReplaceBody {
-    fn take(&mut self, last: bool) -> Bytes {
-        let mut out = Vec::with_capacity(self.held.len());
-        let mut from = 0;
-        while let Some(at) = find_bytes(&self.held[from..], &self.find) {
-            out.extend_from_slice(&self.held[from..from + at]);
-            out.extend_from_slice(&self.with);
-            from += at + self.find.len();
+fn edit_stream(body: Body, edit: impl StreamEdit) -> Body {
+    Body::stream(EditedBody { body, edit, ended: None })
+}
+
+impl<E: StreamEdit> BodyStream for EditedBody<E> {
+    fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<BodyFrame>>> {
+        loop {
+            if let Some(end) = self.ended.take() {
+                return Poll::Ready(end);
+            }
+            let frame = ready!(self.body.poll_frame(cx));
+            match frame {
+                _ if self.edit.is_idle() => return Poll::Ready(frame),
+                Some(Ok(BodyFrame::Data(data))) => {
+                    let out = self.edit.feed(&data);
+                    if !out.is_empty() {
+                        return Poll::Ready(Some(Ok(BodyFrame::Data(out.into()))));
+                    }
+                }
+                Some(Err(e)) => return Poll::Ready(Some(Err(e))),
+                end => {
+                    let out = self.edit.rest();
+                    if out.is_empty() {
+                        return Poll::Ready(end);
+                    }
+                    self.ended = Some(end);
+                    return Poll::Ready(Some(Ok(BodyFrame::Data(out))));
+                }
+            }
         }
-        let rest = &self.held[from..];
+    }
+}
+
+/// Replaces a text in a stream. Only a possible start of a match is held back, at most one byte less than the text.
+struct FindReplace {
+    find: Bytes,
+    with: Bytes,
+    held: BytesMut,
+}
+
+impl FindReplace {
+    fn take(&mut self, last: bool) -> Vec<u8> {
+        let mut out = Vec::with_capacity(self.held.len());
+        let replaced = replace_into(&self.held, &self.find, &self.with, &mut out);
+        let rest = &self.held[replaced..];
         let keep = if last { 0 } else { suffix_overlap(rest, &self.find) };
         out.extend_from_slice(&rest[..rest.len() - keep]);
         let at = self.held.len() - keep;
         let _ = self.held.split_to(at);
-        out.into()
+        out
+    }
+}
+
+impl StreamEdit for FindReplace {
+    fn feed(&mut self, bytes: &[u8]) -> Vec<u8> {
+        self.held.extend_from_slice(bytes);
+        self.take(false)
+    }
+
+    fn rest(&mut self) -> Bytes {
+        self.take(true).into()
     }
 }
 
@@ -243,86 +268,19 @@ fn suffix_overlap(text: &[u8], find: &[u8]) -> usize {
     (1..find.len().min(text.len() + 1)).rev().find(|n| text.ends_with(&find[..*n])).unwrap_or(0)
 }
 
-impl BodyStream for FindReplaceBody {
-    fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<BodyFrame>>> {
-        loop {
-            if let Some(end) = self.ended.take() {
-                return Poll::Ready(end);
-            }
-            match ready!(self.body.poll_frame(cx)) {
-                Some(Ok(BodyFrame::Data(data))) => {
-                    self.held.extend_from_slice(&data);
-                    let out = self.take(false);
-                    if !out.is_empty() {
-                        return Poll::Ready(Some(Ok(BodyFrame::Data(out))));
-                    }
-                }
-                Some(Err(e)) => return Poll::Ready(Some(Err(e))),
-                end => {
-                    let out = self.take(true);
-                    if out.is_empty() {
-                        return Poll::Ready(end);
-                    }
-                    self.ended = Some(end);
-                    return Poll::Ready(Some(Ok(BodyFrame::Data(out))));
-                }
-            }
-        }
-    }
-}
-
-struct HtmlInjectingBody {
-    body: Body,
-    injector: HtmlInjector,
-    ended: Option<Option<Result<BodyFrame>>>,
-}
-
-impl BodyStream for HtmlInjectingBody {
-    fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<BodyFrame>>> {
-        loop {
-            if let Some(end) = self.ended.take() {
-                return Poll::Ready(end);
-            }
-            let frame = ready!(self.body.poll_frame(cx));
-            if self.injector.is_idle() {
-                return Poll::Ready(frame);
-            }
-            match frame {
-                Some(Ok(BodyFrame::Data(data))) => {
-                    let out = self.injector.feed(&data);
-                    if !out.is_empty() {
-                        return Poll::Ready(Some(Ok(BodyFrame::Data(out.into()))));
-                    }
-                }
-                Some(Err(e)) => return Poll::Ready(Some(Err(e))),
-                end => {
-                    let out = self.injector.rest();
-                    if out.is_empty() {
-                        return Poll::Ready(end);
-                    }
-                    self.ended = Some(end);
-                    return Poll::Ready(Some(Ok(BodyFrame::Data(out))));
-                }
-            }
-        }
-    }
-}
-
 /// Edits server-sent events as they stream (WHATWG HTML, section 9.2.6): the data of each, and by text each of its other lines. Every other byte stays.
 pub(crate) fn edit_events(changes: Vec<BodyChange>, body: Body) -> Body {
-    Body::stream(SseEditingBody { body, changes, parser: SseParser::new(MAX_EVENT_SIZE), lost: false, ended: None })
+    edit_stream(body, SseEdit { changes, parser: SseParser::new(MAX_EVENT_SIZE), lost: false })
 }
 
-struct SseEditingBody {
-    body: Body,
+struct SseEdit {
     changes: Vec<BodyChange>,
     parser: SseParser,
     /// An event was too large: the rest is passed on unchanged, since event boundaries are no longer known.
     lost: bool,
-    ended: Option<Option<Result<BodyFrame>>>,
 }
 
-impl SseEditingBody {
+impl StreamEdit for SseEdit {
     fn feed(&mut self, data: &[u8]) -> Vec<u8> {
         let mut out = Vec::new();
         self.parser.push(data);
@@ -346,6 +304,10 @@ impl SseEditingBody {
     fn rest(&mut self) -> Bytes {
         let rest = self.parser.rest();
         edit_part(&self.changes, &rest, BodyChange::is_text).unwrap_or(rest)
+    }
+
+    fn is_idle(&self) -> bool {
+        self.lost
     }
 }
 
@@ -384,35 +346,6 @@ fn edit_lines(changes: &[BodyChange], raw: &[u8], data: Option<&[u8]>, out: &mut
         } else if !replaces {
             out.extend_from_slice(line);
             out.extend_from_slice(line_end);
-        }
-    }
-}
-
-impl BodyStream for SseEditingBody {
-    fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<BodyFrame>>> {
-        loop {
-            if let Some(end) = self.ended.take() {
-                return Poll::Ready(end);
-            }
-            let frame = ready!(self.body.poll_frame(cx));
-            match frame {
-                _ if self.lost => return Poll::Ready(frame),
-                Some(Ok(BodyFrame::Data(data))) => {
-                    let out = self.feed(&data);
-                    if !out.is_empty() {
-                        return Poll::Ready(Some(Ok(BodyFrame::Data(out.into()))));
-                    }
-                }
-                Some(Err(e)) => return Poll::Ready(Some(Err(e))),
-                end => {
-                    let out = self.rest();
-                    if out.is_empty() {
-                        return Poll::Ready(end);
-                    }
-                    self.ended = Some(end);
-                    return Poll::Ready(Some(Ok(BodyFrame::Data(out))));
-                }
-            }
         }
     }
 }

@@ -4,6 +4,20 @@ use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
 
+/// An edit of a body as it streams.
+pub(crate) trait StreamEdit: Send + 'static {
+    /// Consumes bytes; returns those that can be passed on.
+    fn feed(&mut self, bytes: &[u8]) -> Vec<u8>;
+
+    /// The held bytes, at the end of the body.
+    fn rest(&mut self) -> Bytes;
+
+    /// Whether nothing more will be changed or held.
+    fn is_idle(&self) -> bool {
+        false
+    }
+}
+
 /// Maximum length of a tag or comment in bytes; longer ones end the search, and the page stays unchanged.
 const MAX_TAG_LEN: usize = 64 << 10;
 
@@ -25,27 +39,16 @@ enum InjectorState {
     Idle,
 }
 
-impl HtmlInjector {
-    pub fn new(tag: Arc<str>, html: Bytes) -> Self {
-        Self { tag, html, held: BytesMut::new(), state: InjectorState::Looking, injected: false }
-    }
-
-    pub fn is_done(&self) -> bool {
-        self.injected
-    }
-
-    /// Whether nothing more will be changed or held.
-    pub fn is_idle(&self) -> bool {
+impl StreamEdit for HtmlInjector {
+    fn is_idle(&self) -> bool {
         self.state == InjectorState::Idle && self.held.is_empty()
     }
 
-    /// The held bytes, at the end of the body.
-    pub fn rest(&mut self) -> Bytes {
+    fn rest(&mut self) -> Bytes {
         self.held.split().freeze()
     }
 
-    /// Consumes bytes; returns those that can be passed on.
-    pub fn feed(&mut self, bytes: &[u8]) -> Vec<u8> {
+    fn feed(&mut self, bytes: &[u8]) -> Vec<u8> {
         self.held.extend_from_slice(bytes);
         let mut out = Vec::with_capacity(self.held.len() + self.html.len());
         loop {
@@ -54,7 +57,7 @@ impl HtmlInjector {
                     out.extend_from_slice(&self.held.split());
                     return out;
                 }
-                InjectorState::Comment => match find(&self.held, b"-->") {
+                InjectorState::Comment => match memchr::memmem::find(&self.held, b"-->") {
                     Some(at) => {
                         out.extend_from_slice(&self.held.split_to(at + 3));
                         self.state = InjectorState::Looking;
@@ -89,6 +92,16 @@ impl HtmlInjector {
                 }
             }
         }
+    }
+}
+
+impl HtmlInjector {
+    pub fn new(tag: Arc<str>, html: Bytes) -> Self {
+        Self { tag, html, held: BytesMut::new(), state: InjectorState::Looking, injected: false }
+    }
+
+    pub fn is_done(&self) -> bool {
+        self.injected
     }
 
     /// Classifies the markup that begins at the leading `<`.
@@ -126,10 +139,6 @@ enum TagMatch {
     Comment,
     Other,
     Tag(usize),
-}
-
-fn find(text: &[u8], what: &[u8]) -> Option<usize> {
-    text.windows(what.len()).position(|w| w == what)
 }
 
 /// HTML for a page of another charset: non-ASCII characters become character references.

@@ -20,7 +20,7 @@ use crate::matching::text_predicate::TextField;
 use crate::service::ExternalService;
 use crate::state::runtime::RuleRuntime;
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct CompiledRule {
     pub name: String,
     pub file: String,

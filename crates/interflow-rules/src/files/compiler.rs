@@ -167,12 +167,9 @@ impl<'c> Compiler<'c> {
             line,
             enabled: def.enabled.unwrap_or(true),
             stop: def.stop,
-            captures: capturing_regexes(&def.when.0),
             cond: def.when.0,
             actions,
-            remembers: false,
-            judged: PathMatchMode::default(),
-            matches: Arc::default(),
+            ..CompiledRule::default()
         };
         self.add(rule, parsed.problem(&at, Some(&name), ""));
     }
@@ -195,6 +192,7 @@ impl<'c> Compiler<'c> {
     }
 
     fn add(&mut self, mut rule: CompiledRule, place: RuleProblem) {
+        rule.captures = capturing_regexes(&rule.cond);
         rule.remembers = rule.phases().len() > 1;
         rule.judged = PathMatchMode::for_rule(&rule.cond, &rule.actions, rule.stop);
         let mut read = Vec::new();
@@ -242,13 +240,9 @@ impl<'c> Compiler<'c> {
                 file: rule.place.file.clone(),
                 line: rule.place.line,
                 enabled: true,
-                stop: false,
-                captures: capturing_regexes(&rule.condition),
                 cond: rule.condition,
                 actions: rule.actions,
-                remembers: false,
-                judged: PathMatchMode::default(),
-                matches: Arc::default(),
+                ..CompiledRule::default()
             };
             self.add(compiled, rule.place);
         }

@@ -7,6 +7,8 @@ use interflow_types::Timestamp;
 use regex::bytes::Captures;
 
 use crate::flow::view::FlowView;
+use crate::text::cookies::request_cookie;
+use crate::text::query_params::decode_pairs;
 use crate::text::template::{TemplatePart, TemplateVariable, TextTemplate};
 
 /// The input of rendering.
@@ -64,49 +66,26 @@ impl TemplateVariable {
     /// What is absent renders as nothing. Bytes that are not UTF-8 become replacement characters.
     fn write(&self, with: &RenderContext<'_, '_>, out: &mut String) {
         let view = with.view;
-        let lossy = |out: &mut String, bytes: &[u8]| out.push_str(&String::from_utf8_lossy(bytes));
-        match self {
-            Self::Fact(name) => write_fact(name, view, out),
-            Self::ReqHeader(name) => {
-                if let Some(v) = view.request.and_then(|r| r.headers.get(name)) {
-                    lossy(out, v);
-                }
-            }
-            Self::RespHeader(name) => {
-                if let Some(v) = view.response.and_then(|r| r.headers.get(name)) {
-                    lossy(out, v);
-                }
-            }
-            Self::Cookie(name) => {
-                if let Some(v) = view.request.and_then(|r| crate::text::cookies::request_cookie(&r.headers, name)) {
-                    lossy(out, v);
-                }
-            }
+        let bytes = match self {
+            Self::Fact(name) => return write_fact(name, view, out),
+            Self::Env(name) => return out.push_str(&std::env::var(name).unwrap_or_default()),
+            Self::Var(name) => return out.push_str(view.variable(name).unwrap_or_default()),
             Self::Param(name) => {
-                if let Some(query) = view.request.and_then(|r| r.url.query())
-                    && let Some((_, v)) = crate::text::query_params::decode_pairs(query).find(|(n, _)| n == name)
-                {
-                    out.push_str(&v);
-                }
+                let mut pairs = view.request.and_then(|r| r.url.query()).into_iter().flat_map(decode_pairs);
+                return out.extend(pairs.find(|(n, _)| n == name).map(|(_, value)| value));
             }
-            Self::Env(name) => out.push_str(&std::env::var(name).unwrap_or_default()),
-            Self::Var(name) => out.push_str(view.variable(name).unwrap_or_default()),
+            Self::ReqHeader(name) => view.request.and_then(|r| r.headers.get(name)),
+            Self::RespHeader(name) => view.response.and_then(|r| r.headers.get(name)),
+            Self::Cookie(name) => view.request.and_then(|r| request_cookie(&r.headers, name)),
             Self::Group(name) => {
-                let group = with.groups.and_then(|g| match name.parse::<usize>() {
-                    Ok(n) => g.get(n),
-                    Err(_) => g.name(name),
-                });
-                if let Some(m) = group {
-                    lossy(out, m.as_bytes());
-                }
+                let groups = with.groups;
+                let group = groups.and_then(|g| name.parse().map_or_else(|_| g.name(name), |n: usize| g.get(n)));
+                group.map(|m| m.as_bytes())
             }
-            Self::Previous => {
-                if let Some(v) = with.previous {
-                    lossy(out, v);
-                }
-            }
-            Self::Nothing => {}
-        }
+            Self::Previous => with.previous,
+            Self::Nothing => None,
+        };
+        out.extend(bytes.map(String::from_utf8_lossy));
     }
 }
 

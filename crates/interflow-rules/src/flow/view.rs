@@ -151,6 +151,14 @@ impl<'a> FlowView<'a> {
         }
     }
 
+    /// What is known of a head that is missing: whether it may still arrive.
+    pub fn no_head(&self, side: Direction) -> Tristate {
+        match side {
+            Direction::Request => self.no_request(),
+            Direction::Response => self.no_response(),
+        }
+    }
+
     /// For a question about the request that is absent: a tunnel never has one; otherwise it may still arrive.
     pub fn no_request(&self) -> Tristate {
         if self.phase < Phase::RequestHead { Tristate::NotYet } else { Tristate::Known(false) }
@@ -219,12 +227,8 @@ impl QuerySubject for FlowView<'_> {
             Key::Sni => hello(tls.and_then(|t| t.sni.as_deref()), fits),
             Key::Ja3 => hello(tls.and_then(|t| t.ja3.as_deref()), fits),
             Key::Ja4 => hello(tls.and_then(|t| t.ja4.as_deref()), fits),
-            Key::Ja4h => {
-                self.request.map_or_else(|| self.no_request(), |_| Tristate::any(self.flow.ja4h.as_deref(), fits))
-            }
-            Key::Http2 => self
-                .request
-                .map_or_else(|| self.no_request(), |_| Tristate::any(self.flow.client_http2.as_deref(), fits)),
+            Key::Ja4h => self.request_text(|_| self.flow.ja4h.as_deref(), fits),
+            Key::Http2 => self.request_text(|_| self.flow.client_http2.as_deref(), fits),
             Key::Comment => {
                 Tristate::any(self.flow.tags.iter().filter_map(|t| t.as_str().strip_prefix("comment:")), fits)
             }
@@ -264,16 +268,16 @@ impl QuerySubject for FlowView<'_> {
     }
 
     fn flag(&self, flag: Flag) -> Tristate {
-        let request = |test: fn(&RequestHead) -> bool| {
+        let request = |test: &dyn Fn(&RequestHead) -> bool| {
             self.request.map_or_else(|| self.no_request(), |r| Tristate::Known(test(r)))
         };
         let has_tag = |tag: &str| self.flow.tags.iter().any(|t| *t == tag);
         match flag {
-            Flag::Http => request(|_| true),
+            Flag::Http => request(&|_| true),
             Flag::Answered if self.response.is_some() => Tristate::Known(true),
             Flag::Answered => self.no_response(),
-            Flag::Websocket => request(|r| r.protocol.as_deref().is_some_and(|p| p.eq_ignore_ascii_case("websocket"))),
-            Flag::Grpc => request(|r| {
+            Flag::Websocket => request(&|r| r.protocol.as_deref().is_some_and(|p| p.eq_ignore_ascii_case("websocket"))),
+            Flag::Grpc => request(&|r| {
                 r.headers
                     .get_str("content-type")
                     .and_then(|t| t.get(..16))
@@ -282,7 +286,7 @@ impl QuerySubject for FlowView<'_> {
             Flag::Sse => self.media_type(Direction::Response).ask(&mut |t| t.eq_ignore_ascii_case("text/event-stream")),
             Flag::Tunnel if self.request.is_some() => Tristate::Known(false),
             Flag::Tunnel if self.phase >= Phase::UpstreamConnect => Tristate::Known(true),
-            Flag::Intercepted => request(|_| true).or(Tristate::Known(false)).map_known(self.flow.client_tls.is_some()),
+            Flag::Intercepted => request(&|_| self.flow.client_tls.is_some()),
             Flag::Replay => Tristate::Known(self.flow.parent.is_some()),
             Flag::Imported => Tristate::Known(false),
             Flag::Error if self.phase == Phase::Done => Tristate::Known(self.flow.error_kind.is_some()),
@@ -304,10 +308,9 @@ impl QuerySubject for FlowView<'_> {
     }
 
     fn headers(&self, side: Direction, fits: &mut dyn FnMut(&[u8], &[u8]) -> bool) -> Tristate {
-        match (self.head_of(side), side) {
-            (Some(headers), _) => Tristate::Known(headers.iter().any(|(n, v)| fits(n, v))),
-            (None, Direction::Request) => self.no_request(),
-            (None, Direction::Response) => self.no_response(),
+        match self.head_of(side) {
+            Some(headers) => Tristate::Known(headers.iter().any(|(n, v)| fits(n, v))),
+            None => self.no_head(side),
         }
     }
 
@@ -348,20 +351,6 @@ fn format_url(url: &interflow_types::Url) -> String {
     }
     text.push_str(path);
     text
-}
-
-trait TristateExt {
-    /// Known and true only if `and` holds too.
-    fn map_known(self, and: bool) -> Tristate;
-}
-
-impl TristateExt for Tristate {
-    fn map_known(self, and: bool) -> Tristate {
-        match self {
-            Self::Known(b) => Self::Known(b && and),
-            Self::NotYet => Self::NotYet,
-        }
-    }
 }
 
 /// A copy of the flow's facts, tags and variables for code that cannot hold the flow itself. Other extensions are not

@@ -163,10 +163,9 @@ impl HostRules {
 
     /// A service declares in its handshake which bodies it needs; chunks for it need no buffering.
     fn requires_whole_body(&self, entry: &PhaseRule, at: &ActionContext<'_>) -> bool {
-        let rule = &self.program.rules[entry.rule as usize];
         let kind =
             if at.phase == Phase::RequestBody { ServiceMessageKind::Request } else { ServiceMessageKind::Response };
-        entry.actions.iter().map(|i| &rule.actions[usize::from(*i)].1).any(|action| match action {
+        entry.actions_in(&self.program).any(|action| match action {
             Action::Call(names) => {
                 let service = names.0.first().and_then(|n| self.program.services.get(n));
                 let hello = service.and_then(|s| s.handshake_if_ready());

@@ -11,6 +11,7 @@ mod stage;
 pub(crate) use by_host::RulesByHost;
 pub(crate) use messages::MAX_MESSAGE_SIZE;
 pub(crate) use requirements::unread_error;
+pub(crate) use stage::HostRuleStage;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -34,8 +35,7 @@ use crate::flow::verdict::RuleVerdict;
 use crate::matching::index::{Candidates, Prefilter, RequestIndex};
 use crate::service::ServiceMessageKind;
 use requirements::{
-    has_side_effects, is_annotation, is_stateful, needs_earlier_request_body, needs_whole_body, runs_program,
-    waits_at_end,
+    has_side_effects, is_stateful, needs_earlier_request_body, needs_whole_body, runs_program, waits_at_end,
 };
 
 /// A rule in one phase.
@@ -59,12 +59,16 @@ struct PhaseRule {
 impl PhaseRule {
     /// Whether it judges or edits the content of a response, rather than replace it.
     fn reads_content(&self, phase: Phase, program: &RuleProgram) -> bool {
-        let actions = &program.rules[self.rule as usize].actions;
-        let mut actions = self.actions.iter().map(|i| &actions[usize::from(*i)].1);
         phase == Phase::Message
             || self.asks_body
             || self.whole
-            || actions.any(|a| matches!(a, Action::EditResponseBody(_) | Action::InjectHtml(_)))
+            || self.actions_in(program).any(|a| matches!(a, Action::EditResponseBody(_) | Action::InjectHtml(_)))
+    }
+
+    /// Its actions in this phase.
+    fn actions_in<'p>(&self, program: &'p RuleProgram) -> impl Iterator<Item = &'p Action> {
+        let actions = &program.rules[self.rule as usize].actions;
+        self.actions.iter().map(|i| &actions[usize::from(*i)].1)
     }
 }
 
@@ -77,6 +81,12 @@ struct PhaseRuleList {
     index: Option<RequestIndex>,
 }
 
+impl PhaseRuleList {
+    fn has_action(&self, program: &RuleProgram, is: impl Fn(&Action) -> bool) -> bool {
+        self.entries.iter().any(|entry| entry.actions_in(program).any(&is))
+    }
+}
+
 const PHASE_COUNT: usize = Phase::Done as usize + 1;
 
 /// The rules that can match one host. What they need is computed once here, so that flows pay only for that.
@@ -85,7 +95,7 @@ pub(crate) struct HostRules {
     by_host: Arc<RulesByHost>,
     program: Arc<RuleProgram>,
     lists: [PhaseRuleList; PHASE_COUNT],
-    interest: PhaseSet,
+    pub interest: PhaseSet,
     /// Whether later phases need the request's head, or the response's.
     keeps_request: bool,
     keeps_response: bool,
@@ -158,7 +168,7 @@ impl HostRules {
                 let entry = list.last_mut().expect("one was just put there");
                 entry.actions.push(i as u16);
                 entry.whole |= needs_whole_body(action);
-                entry.left_to_requests &= is_annotation(action);
+                entry.left_to_requests &= action.is_annotation();
                 entry.edits |= !action.only_annotates();
             }
         }
@@ -190,14 +200,17 @@ impl HostRules {
         }
         let has = |phase: Phase| !lists[phase as usize].entries.is_empty();
         let messages = has(Phase::Message);
-        let marks_at_connect =
-            [Phase::Authority, Phase::ClientHello].iter().any(|p| leaves_marks(&program, &lists[*p as usize]));
+        let marks_at_connect = [Phase::Authority, Phase::ClientHello]
+            .iter()
+            .any(|phase| lists[*phase as usize].has_action(&program, Action::is_annotation));
         let any = |phase: Phase, is: fn(&CompiledRule) -> bool| {
             lists[phase as usize].entries.iter().any(|e| is(&program.rules[e.rule as usize]))
         };
         let marks_wait = any(Phase::Authority, runs_program) || any(Phase::ClientHello, runs_program);
         let done_waits = any(Phase::Done, waits_at_end);
-        let answers_at_connect = may_answer_at_connect(&program, &lists[Phase::Authority as usize]);
+        // A person may answer a request that is held in this phase; the answer is given at the request's head.
+        let answers_at_connect =
+            lists[Phase::Authority as usize].has_action(&program, |action| matches!(action, Action::Hold(_)));
         let calls = rules
             .iter()
             .any(|id| program.rules[*id as usize].actions.iter().any(|(_, a)| matches!(a, Action::Call(_))));
@@ -238,8 +251,9 @@ impl HostRules {
                 from.entry = next_candidate(picked, from.entry);
             }
             let Some(entry) = entries.get(from.entry) else { break };
+            let next = RuleCursor { entry: from.entry + 1, action: 0 };
             if at.opens && entry.left_to_requests {
-                from.entry += 1;
+                from = next;
                 continue;
             }
             if from.action == 0 {
@@ -247,17 +261,17 @@ impl HostRules {
                 match if may { self.rule_matches(at, entry) } else { RuleMatch::No } {
                     RuleMatch::Yes => {}
                     RuleMatch::No => {
-                        from.entry += 1;
+                        from = next;
                         continue;
                     }
                     RuleMatch::Run(waiting) => return WalkResult::Wait(from, waiting),
-                    RuleMatch::Unread(why) => match self.pass_over_unread(at, entry, &why) {
-                        Some(verdict) => return WalkResult::Done(verdict),
-                        None => {
-                            from.entry += 1;
-                            continue;
+                    RuleMatch::Unread(why) => {
+                        if let Some(verdict) = self.pass_over_unread(at, entry, &why) {
+                            return WalkResult::Done(verdict);
                         }
-                    },
+                        from = next;
+                        continue;
+                    }
                 }
             }
             let rule = &self.program.rules[entry.rule as usize];
@@ -268,13 +282,11 @@ impl HostRules {
                 from.action += 1;
                 let action = &rule.actions[usize::from(*i)].1;
                 if let Some(why) = requirements::unread_content(action, at) {
-                    match self.pass_over_unread(at, entry, &why) {
-                        Some(verdict) => return WalkResult::Done(verdict),
-                        None => {
-                            from = RuleCursor { entry: from.entry + 1, action: 0 };
-                            continue 'rules;
-                        }
+                    if let Some(verdict) = self.pass_over_unread(at, entry, &why) {
+                        return WalkResult::Done(verdict);
                     }
+                    from = next;
+                    continue 'rules;
                 }
                 match apply(at, action, rule) {
                     ActionEffect::Continue => {}
@@ -287,7 +299,7 @@ impl HostRules {
             if rule.stop {
                 return WalkResult::Done(RuleVerdict::Continue);
             }
-            from = RuleCursor { entry: from.entry + 1, action: 0 };
+            from = next;
         }
         WalkResult::Done(RuleVerdict::Continue)
     }
@@ -363,8 +375,7 @@ impl HostRules {
             let mut at = self.context(phase, flow);
             for entry in &self.phase_rules(phase).entries {
                 let rule = &self.program.rules[entry.rule as usize];
-                let mut marks =
-                    entry.actions.iter().map(|i| &rule.actions[usize::from(*i)].1).filter(|a| is_annotation(a));
+                let mut marks = entry.actions_in(&self.program).filter(|a| a.is_annotation());
                 let Some(first) = marks.next() else { continue };
                 let matches = loop {
                     match self.rule_matches(&mut at, entry) {
@@ -477,32 +488,18 @@ fn evaluate_uncounted(rule: &CompiledRule, at: &ActionContext<'_>) -> Tristate {
     if has_side_effects(rule) { Tristate::NotYet } else { rule.cond.evaluate(&at.view()) }
 }
 
-/// Whether a rule of the list annotates the flow.
-fn leaves_marks(program: &RuleProgram, list: &PhaseRuleList) -> bool {
-    let action = |e: &PhaseRule, i: &u16| is_annotation(&program.rules[e.rule as usize].actions[usize::from(*i)].1);
-    list.entries.iter().any(|e| e.actions.iter().any(|i| action(e, i)))
-}
-
-/// Whether a person may answer a request that is held in this phase; the answer is given at the request's head.
-fn may_answer_at_connect(program: &RuleProgram, list: &PhaseRuleList) -> bool {
-    let holds =
-        |e: &PhaseRule, i: &u16| matches!(program.rules[e.rule as usize].actions[usize::from(*i)].1, Action::Hold(_));
-    list.entries.iter().any(|e| e.actions.iter().any(|i| holds(e, i)))
-}
-
 fn phases_of_interest(program: &RuleProgram, lists: &[PhaseRuleList; PHASE_COUNT]) -> PhaseSet {
     use Phase::*;
     let mut all = PhaseSet::NONE;
     for phase in
         [Authority, ClientHello, RequestHead, RequestBody, UpstreamConnect, ResponseHead, ResponseBody, Message, Done]
     {
-        let entries = &lists[phase as usize].entries;
-        if entries.is_empty() {
+        let list = &lists[phase as usize];
+        if list.entries.is_empty() {
             continue;
         }
         all = all.with(phase);
-        let list = &lists[phase as usize];
-        if phase <= ClientHello && (leaves_marks(program, list) || may_answer_at_connect(program, list)) {
+        if phase <= ClientHello && list.has_action(program, |a| a.is_annotation() || matches!(a, Action::Hold(_))) {
             all = all.with(RequestHead);
         }
         if phase == Message {
@@ -511,19 +508,17 @@ fn phases_of_interest(program: &RuleProgram, lists: &[PhaseRuleList; PHASE_COUNT
         if phase == Done {
             all = all.with(RequestHead).with(ResponseHead);
         }
-        for entry in entries {
-            for i in &entry.actions {
-                match &program.rules[entry.rule as usize].actions[usize::from(*i)].1 {
-                    Action::Throttle(s) => {
-                        let (up, down) = (s.request.is_some(), s.response.is_some());
-                        all = if up { all.with(RequestBody) } else { all };
-                        all = if down { all.with(ResponseBody) } else { all };
-                    }
-                    Action::Anticache(_) | Action::StickyCookie(_) => all = all.with(ResponseHead),
-                    Action::Hold(_) | Action::Script(_) if phase == RequestHead => all = all.with(RequestBody),
-                    Action::Hold(_) | Action::Script(_) if phase == ResponseHead => all = all.with(ResponseBody),
-                    _ => {}
+        for action in list.entries.iter().flat_map(|entry| entry.actions_in(program)) {
+            match action {
+                Action::Throttle(s) => {
+                    let (up, down) = (s.request.is_some(), s.response.is_some());
+                    all = if up { all.with(RequestBody) } else { all };
+                    all = if down { all.with(ResponseBody) } else { all };
                 }
+                Action::Anticache(_) | Action::StickyCookie(_) => all = all.with(ResponseHead),
+                Action::Hold(_) | Action::Script(_) if phase == RequestHead => all = all.with(RequestBody),
+                Action::Hold(_) | Action::Script(_) if phase == ResponseHead => all = all.with(ResponseBody),
+                _ => {}
             }
         }
     }
@@ -535,9 +530,7 @@ impl HostRules {
     pub fn needs_content(&self) -> bool {
         use Phase::{Message, RequestBody, RequestHead, ResponseBody, ResponseHead};
         let inside = [RequestHead, RequestBody, ResponseHead, ResponseBody, Message];
-        let entries = inside.iter().flat_map(|phase| &self.lists[*phase as usize].entries);
-        let action = |rule: u32, i: u16| &self.program.rules[rule as usize].actions[usize::from(i)].1;
-        entries.into_iter().any(|e| e.actions.iter().any(|i| !action(e.rule, *i).only_annotates()))
+        inside.iter().any(|phase| self.phase_rules(*phase).has_action(&self.program, |a| !a.only_annotates()))
     }
 }
 

@@ -13,27 +13,11 @@ use crate::matching::graphql::graphql_paths;
 use crate::matching::text_predicate::TextField;
 use crate::params::{CaptureParams, CaptureSource};
 
-/// Whether an action only annotates the flow, so that it can be repeated for each request of a tunnel.
-pub(crate) const fn is_annotation(action: &Action) -> bool {
-    matches!(
-        action,
-        Action::Tag(_)
-            | Action::Comment(_)
-            | Action::Colour(_)
-            | Action::SetVariable(_)
-            | Action::Capture(_)
-            | Action::Stop(_)
-            | Action::Nothing(_)
-    )
-}
-
 /// Whether a condition depends on how often it is evaluated (`chance`, `every`, `first`).
 pub(crate) fn is_stateful(rule: &CompiledRule) -> bool {
-    let mut counts = false;
-    rule.cond.visit(&mut |leaf| {
-        counts |= matches!(leaf, ConditionExpr::Chance(_) | ConditionExpr::Every(..) | ConditionExpr::First(..))
-    });
-    counts
+    rule.cond.any_leaf(&mut |leaf| {
+        matches!(leaf, ConditionExpr::Chance(_) | ConditionExpr::Every(..) | ConditionExpr::First(..))
+    })
 }
 
 /// Whether evaluating a condition has side effects: it counts, or runs a program.
@@ -43,17 +27,14 @@ pub(crate) fn has_side_effects(rule: &CompiledRule) -> bool {
 
 /// Whether a condition is decided by a program, which has to be waited for.
 pub(crate) fn runs_program(rule: &CompiledRule) -> bool {
-    let mut runs = false;
-    rule.cond.visit(&mut |leaf| runs |= matches!(leaf, ConditionExpr::Exec(_)));
-    runs
+    rule.cond.any_leaf(&mut |leaf| matches!(leaf, ConditionExpr::Exec(_)))
 }
 
 /// Whether a rule has to be waited for at the end of a flow: it runs a program, evaluates JSON, or appends to a
 /// file.
 pub(crate) fn waits_at_end(rule: &CompiledRule) -> bool {
-    let mut reads_json = false;
-    rule.cond.visit(&mut |leaf| {
-        reads_json |= matches!(leaf, ConditionExpr::Text(TextField::Json(..) | TextField::GraphqlOperation, _));
+    let reads_json = rule.cond.any_leaf(&mut |leaf| {
+        matches!(leaf, ConditionExpr::Text(TextField::Json(..) | TextField::GraphqlOperation, _))
     });
     let waits = |action: &Action| {
         matches!(action, Action::AppendFile(_) | Action::Capture(CaptureParams { source: CaptureSource::Json(..), .. }))

@@ -5,42 +5,56 @@ use futures_util::FutureExt as _;
 use super::*;
 use crate::body::accept_encoding;
 
-impl Stage for HostRules {
+/// The rules of a host as a stage of the request pipeline, for one plan.
+pub(crate) struct HostRuleStage {
+    pub bound: Arc<HostRules>,
+    /// The phases of which the stage takes part in those for which there are rules.
+    pub phases: &'static [Phase],
+    /// Whether the plan is for intercepted tunnels, whose requests are matched one by one.
+    pub opens: bool,
+}
+
+impl Stage for HostRuleStage {
     fn name(&self) -> &'static str {
         "rules"
     }
 
     fn interest(&self, _scope: &PlanScope<'_>) -> PhaseSet {
-        self.interest
+        let own = self.phases.iter().filter(|phase| self.bound.interest.contains(**phase));
+        own.fold(PhaseSet::NONE, |all, phase| all.with(*phase))
+    }
+
+    fn needs_inspection(&self, _scope: &PlanScope<'_>) -> bool {
+        self.bound.needs_content()
     }
 
     fn authority<'a>(&'a self, flow: &'a mut Flow) -> MaybeFuture<'a, TunnelVerdict> {
-        self.run_connect(Phase::Authority, flow, false)
+        self.bound.run_connect(Phase::Authority, flow, self.opens)
     }
 
     fn client_hello<'a>(&'a self, flow: &'a mut Flow) -> MaybeFuture<'a, TunnelVerdict> {
-        self.run_connect(Phase::ClientHello, flow, false)
+        self.bound.run_connect(Phase::ClientHello, flow, self.opens)
     }
 
     fn request_head<'a>(&'a self, flow: &'a mut Flow, head: &'a mut RequestHead) -> MaybeFuture<'a, RequestVerdict> {
         // Decided while the tunnel was held; this is the first phase that can answer.
-        if self.answers_at_connect
+        if self.bound.answers_at_connect
             && let Some(answer) = flow.extension_mut::<RuleState>().answer.get_mut().take()
         {
             return MaybeFuture::Ready(RequestVerdict::Answer(answer));
         }
-        if self.marks_at_connect && !flow.extension::<RuleState>().is_some_and(|s| s.connected) {
-            if self.marks_wait {
+        if self.bound.marks_at_connect && !flow.extension::<RuleState>().is_some_and(|s| s.connected) {
+            if self.bound.marks_wait {
                 return MaybeFuture::pending(async move {
-                    self.apply_connect_marks(flow).await;
-                    self.run_request_head(flow, head).resolve().await
+                    self.bound.apply_connect_marks(flow).await;
+                    self.bound.run_request_head(flow, head).resolve().await
                 });
             }
             // Without programs to run there is nothing to wait for, and so no future to box.
-            let ready = self.apply_connect_marks(flow).now_or_never();
+            let ready = self.bound.apply_connect_marks(flow).now_or_never();
             debug_assert!(ready.is_some(), "only programs are waited for");
         }
-        self.run_request_head(flow, head)
+        self.bound.run_request_head(flow, head)
     }
 
     fn request_body<'a>(
@@ -49,11 +63,11 @@ impl Stage for HostRules {
         head: &'a mut RequestHead,
         body: Body,
     ) -> MaybeFuture<'a, Result<Body, EarlyExit>> {
-        if self.is_idle(Phase::RequestBody, flow, head, None) {
+        if self.bound.is_idle(Phase::RequestBody, flow, head, None) {
             return MaybeFuture::Ready(Ok(body));
         }
-        self.run_with_body(
-            ActionContext { request: RequestAccess::Changing(head), ..self.context(Phase::RequestBody, flow) },
+        self.bound.run_with_body(
+            ActionContext { request: RequestAccess::Changing(head), ..self.bound.context(Phase::RequestBody, flow) },
             body,
         )
     }
@@ -65,10 +79,10 @@ impl Stage for HostRules {
         overrides: &'a mut UpstreamOverrides,
     ) -> MaybeFuture<'a, RequestVerdict> {
         let request = head.map_or(RequestAccess::None, RequestAccess::Seen);
-        self.run_without_body(ActionContext {
+        self.bound.run_without_body(ActionContext {
             request,
             overrides: Some(overrides),
-            ..self.context(Phase::UpstreamConnect, flow)
+            ..self.bound.context(Phase::UpstreamConnect, flow)
         })
     }
 
@@ -82,22 +96,22 @@ impl Stage for HostRules {
         // Before the fast path: the state of these actions needs no rule in this phase.
         if let Some(state) = flow.extension::<RuleState>() {
             if state.sticky {
-                let at = self.context(Phase::ResponseHead, flow);
+                let at = self.bound.context(Phase::ResponseHead, flow);
                 let host = at.view().with_host(ToOwned::to_owned);
-                self.program.runtime.sessions.store_cookies(&host, &head.headers);
+                self.bound.program.runtime.sessions.store_cookies(&host, &head.headers);
             }
             if flow.extension::<RuleState>().is_some_and(|s| s.uncached) {
                 before = Some(crate::actions::HeadBeforeEdit::response(head));
                 disable_caching(&mut head.headers);
             }
         }
-        if self.keeps_response {
+        if self.bound.keeps_response {
             flow.extension_mut::<RuleState>().response = Some(Arc::new(head.clone()));
-        } else if before.is_none() && self.is_idle(Phase::ResponseHead, flow, request, Some(head)) {
+        } else if before.is_none() && self.bound.is_idle(Phase::ResponseHead, flow, request, Some(head)) {
             return MaybeFuture::Ready(RequestVerdict::Continue);
         }
-        let at = self.context(Phase::ResponseHead, flow);
-        self.run_without_body(ActionContext {
+        let at = self.bound.context(Phase::ResponseHead, flow);
+        self.bound.run_without_body(ActionContext {
             request: RequestAccess::Seen(request),
             response: Some(head),
             before,
@@ -112,15 +126,16 @@ impl Stage for HostRules {
         head: &'a mut ResponseHead,
         body: Body,
     ) -> MaybeFuture<'a, Result<Body, EarlyExit>> {
-        if self.is_idle(Phase::ResponseBody, flow, request, Some(head)) {
+        if self.bound.is_idle(Phase::ResponseBody, flow, request, Some(head)) {
             return MaybeFuture::Ready(Ok(body));
         }
-        let at = self.context(Phase::ResponseBody, flow);
-        self.run_with_body(ActionContext { request: RequestAccess::Seen(request), response: Some(head), ..at }, body)
+        let at = self.bound.context(Phase::ResponseBody, flow);
+        self.bound
+            .run_with_body(ActionContext { request: RequestAccess::Seen(request), response: Some(head), ..at }, body)
     }
 
     fn message<'a>(&'a self, flow: &'a mut Flow, message: &'a mut StreamMessage) -> MaybeFuture<'a, MessageVerdict> {
-        self.run_without_body(self.message_context(flow, message))
+        self.bound.run_without_body(self.bound.message_context(flow, message))
     }
 
     fn unreadable_message<'a>(
@@ -130,14 +145,23 @@ impl Stage for HostRules {
         why: &'a Error,
     ) -> MaybeFuture<'a, Result<()>> {
         let why = Error::new(why.kind(), why.message().to_owned());
-        let at = ActionContext { unread_message: Some(Arc::new(why)), ..self.message_context(flow, message) };
+        let at = ActionContext { unread_message: Some(Arc::new(why)), ..self.bound.message_context(flow, message) };
         let ended = |verdict| match verdict {
             MessageVerdict::Continue | MessageVerdict::Drop => Ok(()),
             MessageVerdict::Deny(e) => Err(e),
         };
-        match self.run_without_body::<MessageVerdict>(at) {
+        match self.bound.run_without_body::<MessageVerdict>(at) {
             MaybeFuture::Ready(verdict) => MaybeFuture::Ready(ended(verdict)),
             later => MaybeFuture::pending(async move { ended(later.resolve().await) }),
+        }
+    }
+
+    fn done(&self, flow: &Flow) {
+        // Nobody waits for these rules. Without a runtime, the process is ending.
+        if let (MaybeFuture::Pending(rules), Ok(runtime)) =
+            (self.bound.run_done(flow), tokio::runtime::Handle::try_current())
+        {
+            runtime.spawn(rules);
         }
     }
 }

@@ -47,6 +47,12 @@ pub enum ConditionExpr {
     Exec(Arc<ExecCondition>),
 }
 
+impl Default for ConditionExpr {
+    fn default() -> Self {
+        Self::Always(true)
+    }
+}
+
 impl ConditionExpr {
     /// Joins conditions, cheap ones first. Nested conjunctions become one, so that the order covers all parts.
     pub fn and(parts: Vec<Self>) -> Self {
@@ -222,19 +228,24 @@ impl ConditionExpr {
             Direction::Request => (Phase::RequestBody, Key::ReqSize),
             Direction::Response => (Phase::ResponseBody, Key::RespSize),
         };
-        let mut wants = false;
-        self.visit(&mut |leaf| {
-            wants |= match leaf {
-                Self::Text(place, _) => place.phase() == phase,
-                Self::Query(query) => {
-                    let mut sized = false;
-                    query.expr().visit(&mut |term| sized |= term.key == size || term.key == Key::Size);
-                    sized || query.wants_body(side)
-                }
-                _ => false,
-            };
-        });
-        wants
+        self.any_leaf(&mut |leaf| match leaf {
+            Self::Text(place, _) => place.phase() == phase,
+            Self::Query(query) => {
+                let mut sized = false;
+                query.expr().visit(&mut |term| sized |= term.key == size || term.key == Key::Size);
+                sized || query.wants_body(side)
+            }
+            _ => false,
+        })
+    }
+
+    /// Whether one of its leaves passes a test.
+    pub(crate) fn any_leaf(&self, test: &mut dyn FnMut(&Self) -> bool) -> bool {
+        match self {
+            Self::And(parts) | Self::Or(parts) => parts.iter().any(|part| part.any_leaf(test)),
+            Self::Not(inner) => inner.any_leaf(test),
+            leaf => test(leaf),
+        }
     }
 
     /// The condition as text, for explanations.

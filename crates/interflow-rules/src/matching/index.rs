@@ -12,15 +12,6 @@ use crate::matching::condition::ConditionExpr;
 use crate::matching::path_mode::{PathMatchMode, is_ambiguous};
 use crate::matching::text_predicate::{MatchMode, TextField, TextPredicate};
 
-/// What a condition requires of the host.
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum HostRequirement {
-    /// Nothing that can be indexed: the rule is a candidate for every host.
-    Any,
-    /// One of these; the rule is not a candidate for other hosts.
-    OneOf(Vec<HostLiteral>),
-}
-
 /// A key of the host index, in lower case without a final dot.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum HostLiteral {
@@ -39,20 +30,16 @@ pub(crate) struct HostIndex {
 
 impl HostIndex {
     pub fn add(&mut self, rule: u32, cond: &ConditionExpr) {
-        match host_requirement(cond) {
-            HostRequirement::Any => self.any.push(rule),
-            HostRequirement::OneOf(literals) => {
-                for literal in literals {
-                    let (map, name) = match literal {
-                        HostLiteral::Exact(name) => (&mut self.exact, name),
-                        HostLiteral::Below(name) => (&mut self.below, name),
-                    };
-                    // The condition says whether a final dot counts.
-                    let list = map.entry(name.trim_end_matches('.').to_owned()).or_default();
-                    if list.last() != Some(&rule) {
-                        list.push(rule);
-                    }
-                }
+        let Some(literals) = required_hosts(cond) else { return self.any.push(rule) };
+        for literal in literals {
+            let (map, name) = match literal {
+                HostLiteral::Exact(name) => (&mut self.exact, name),
+                HostLiteral::Below(name) => (&mut self.below, name),
+            };
+            // The condition says whether a final dot counts.
+            let list = map.entry(name.trim_end_matches('.').to_owned()).or_default();
+            if list.last() != Some(&rule) {
+                list.push(rule);
             }
         }
     }
@@ -76,77 +63,58 @@ impl HostIndex {
     }
 }
 
-/// Negations and patterns that cannot be indexed require nothing.
-fn host_requirement(cond: &ConditionExpr) -> HostRequirement {
+/// The hosts of which a condition requires one; `None` if the rule is a candidate for every host. Negations and patterns
+/// that cannot be indexed require nothing.
+fn required_hosts(cond: &ConditionExpr) -> Option<Vec<HostLiteral>> {
     match cond {
-        ConditionExpr::Always(false) => HostRequirement::OneOf(Vec::new()),
-        ConditionExpr::And(parts) => narrowest(parts.iter().map(host_requirement)),
-        ConditionExpr::Or(parts) => union(parts.iter().map(host_requirement)),
-        ConditionExpr::Query(query) => expr_requirement(query.expr()),
+        ConditionExpr::Always(false) => Some(Vec::new()),
+        // All must hold, so that one of them suffices as key: the one with the fewest values.
+        ConditionExpr::And(parts) => parts.iter().filter_map(required_hosts).min_by_key(Vec::len),
+        // One must hold, so that all are keys; one without a requirement leaves none.
+        ConditionExpr::Or(parts) => {
+            parts.iter().map(required_hosts).collect::<Option<Vec<_>>>().map(|all| all.concat())
+        }
+        ConditionExpr::Query(query) => hosts_of_query(query.expr()),
         ConditionExpr::Host(pattern) => match pattern.host.index_key() {
-            HostIndexKey::Name(name) => HostRequirement::OneOf(vec![HostLiteral::Exact(name.to_owned())]),
-            HostIndexKey::Domain(name) => HostRequirement::OneOf(vec![HostLiteral::Below(name.to_owned())]),
-            HostIndexKey::Ip(ip) => HostRequirement::OneOf(vec![HostLiteral::Exact(ip.to_string())]),
-            HostIndexKey::None => HostRequirement::Any,
+            HostIndexKey::Name(name) => Some(vec![HostLiteral::Exact(name.to_owned())]),
+            HostIndexKey::Domain(name) => Some(vec![HostLiteral::Below(name.to_owned())]),
+            HostIndexKey::Ip(ip) => Some(vec![HostLiteral::Exact(ip.to_string())]),
+            HostIndexKey::None => None,
         },
-        ConditionExpr::Text(TextField::Host, TextPredicate::Fixed(mode, text, ..)) => host_literal(*mode, text),
-        _ => HostRequirement::Any,
+        ConditionExpr::Text(TextField::Host, TextPredicate::Fixed(mode, text, ..)) => {
+            host_literal(*mode, text).map(|literal| vec![literal])
+        }
+        _ => None,
     }
 }
 
-fn expr_requirement(expr: &Expr) -> HostRequirement {
-    match expr {
-        Expr::And(parts) => narrowest(parts.iter().map(expr_requirement)),
-        Expr::Or(parts) => union(parts.iter().map(expr_requirement)),
+fn hosts_of_query(expr: &Expr) -> Option<Vec<HostLiteral>> {
+    let literal = match expr {
+        Expr::And(parts) => return parts.iter().filter_map(hosts_of_query).min_by_key(Vec::len),
+        Expr::Or(parts) => {
+            return parts.iter().map(hosts_of_query).collect::<Option<Vec<_>>>().map(|all| all.concat());
+        }
         Expr::Term(Term { key: Key::Host, test: TermTest::Text(pattern), .. }) => match pattern {
             TextPattern::Text(text) | TextPattern::Exact(text) => host_literal(MatchMode::Exact, text),
-            TextPattern::Glob(pieces) => {
-                pieces.last().map_or(HostRequirement::Any, |last| host_literal(MatchMode::Suffix, last))
-            }
-            TextPattern::Regex(_) => HostRequirement::Any,
+            TextPattern::Glob(pieces) => host_literal(MatchMode::Suffix, pieces.last()?),
+            TextPattern::Regex(_) => None,
         },
-        _ => HostRequirement::Any,
-    }
+        _ => None,
+    };
+    literal.map(|literal| vec![literal])
 }
 
-fn host_literal(mode: MatchMode, text: &str) -> HostRequirement {
+fn host_literal(mode: MatchMode, text: &str) -> Option<HostLiteral> {
     let text = text.to_ascii_lowercase();
     match mode {
-        MatchMode::Exact => HostRequirement::OneOf(vec![HostLiteral::Exact(text)]),
+        MatchMode::Exact => Some(HostLiteral::Exact(text)),
         // Only whole labels are indexed, so the first one, which may be partial, is left to the condition.
-        MatchMode::Suffix => match text.split_once('.') {
-            Some((_, rest)) if !rest.is_empty() => HostRequirement::OneOf(vec![HostLiteral::Below(rest.to_owned())]),
-            _ => HostRequirement::Any,
-        },
-        _ => HostRequirement::Any,
-    }
-}
-
-/// All must hold, so that one of them suffices as key: the one with the fewest values.
-fn narrowest(needs: impl Iterator<Item = HostRequirement>) -> HostRequirement {
-    let mut best = HostRequirement::Any;
-    for need in needs {
-        best = match (best, need) {
-            (HostRequirement::OneOf(a), HostRequirement::OneOf(b)) => {
-                HostRequirement::OneOf(if b.len() < a.len() { b } else { a })
-            }
-            (HostRequirement::Any, need) => need,
-            (best, HostRequirement::Any) => best,
-        };
-    }
-    best
-}
-
-/// One must hold, so that all are keys; one without a requirement leaves none.
-fn union(needs: impl Iterator<Item = HostRequirement>) -> HostRequirement {
-    let mut all = Vec::new();
-    for need in needs {
-        match need {
-            HostRequirement::Any => return HostRequirement::Any,
-            HostRequirement::OneOf(more) => all.extend(more),
+        MatchMode::Suffix => {
+            let rest = text.split_once('.').map(|(_, rest)| rest).filter(|rest| !rest.is_empty())?;
+            Some(HostLiteral::Below(rest.to_owned()))
         }
+        _ => None,
     }
-    HostRequirement::OneOf(all)
 }
 
 /// Something that a request or its response must have for a condition to match.

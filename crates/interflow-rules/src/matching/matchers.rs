@@ -17,14 +17,8 @@ use crate::text::string_list::OneOrManyStrings;
 deserialize_shaped!(RuleCondition);
 
 /// A parsed condition.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct RuleCondition(pub ConditionExpr);
-
-impl Default for RuleCondition {
-    fn default() -> Self {
-        Self(ConditionExpr::Always(true))
-    }
-}
 
 impl<'de> ShapedValue<'de> for RuleCondition {
     const EXPECTED: &'static str = "a query, or matchers by name";

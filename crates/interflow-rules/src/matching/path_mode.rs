@@ -41,15 +41,15 @@ impl PathMatchMode {
 }
 
 fn reads_path(cond: &ConditionExpr) -> bool {
-    let mut asks = false;
-    cond.visit(&mut |leaf| match leaf {
-        ConditionExpr::Text(TextField::Path | TextField::Target | TextField::Url, _) => asks = true,
+    cond.any_leaf(&mut |leaf| match leaf {
+        ConditionExpr::Text(TextField::Path | TextField::Target | TextField::Url, _) => true,
         ConditionExpr::Query(query) => {
+            let mut asks = false;
             query.expr().visit(&mut |term| asks |= matches!(term.key, Key::Path | Key::Url | Key::Word));
+            asks
         }
-        _ => {}
-    });
-    asks
+        _ => false,
+    })
 }
 
 /// Whether origins may interpret the path differently: it has escapes, backslashes, parameters, empty or dot

@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 
 use interflow_query::Tristate;
+use interflow_types::data_file::has_word;
 use interflow_types::{Direction, Phase};
 use regex::bytes::Regex;
 
@@ -52,12 +53,7 @@ impl TextPredicate {
     /// # Errors
     /// As [`new`](Self::new).
     pub fn fixed(mode: MatchMode, text: &str, ignore_case: bool) -> Result<Self, String> {
-        let built = match mode {
-            MatchMode::Regex => Some(build_regex(text, ignore_case)?),
-            MatchMode::Contains => Some(search_regex(text, ignore_case)?),
-            _ => None,
-        };
-        Ok(Self::Fixed(mode, text.to_owned(), ignore_case, built))
+        Ok(Self::Fixed(mode, text.to_owned(), ignore_case, compile(mode, text, ignore_case)?))
     }
 
     /// A glob: `*` matches anything, other characters themselves.
@@ -68,17 +64,14 @@ impl TextPredicate {
         if text == "*" {
             return Ok(Self::Present);
         }
-        if !text.contains('*') {
+        let is_plain = |part: &&str| !part.contains('*');
+        if is_plain(&text) {
             return Self::fixed(MatchMode::Exact, text, ignore_case);
         }
-        if let Some(end) = text.strip_prefix('*')
-            && !end.contains('*')
-        {
+        if let Some(end) = text.strip_prefix('*').filter(is_plain) {
             return Self::fixed(MatchMode::Suffix, end, ignore_case);
         }
-        if let Some(start) = text.strip_suffix('*')
-            && !start.contains('*')
-        {
+        if let Some(start) = text.strip_suffix('*').filter(is_plain) {
             return Self::fixed(MatchMode::Prefix, start, ignore_case);
         }
         let source = text.split('*').map(regex::escape).collect::<Vec<_>>().join("(?s:.*)");
@@ -92,12 +85,9 @@ impl TextPredicate {
             Self::Fixed(mode, text, ignore_case, built) => compare(*mode, value, text, *ignore_case, built.as_ref()),
             Self::Filled(mode, template, ignore_case) => {
                 let text = template.render_view(view);
-                match mode {
-                    // A rendered pattern that is malformed matches nothing.
-                    MatchMode::Regex => build_regex(&text, *ignore_case).is_ok_and(|r| r.is_match(value)),
-                    MatchMode::Contains => search_regex(&text, *ignore_case).is_ok_and(|r| r.is_match(value)),
-                    mode => compare(*mode, value, &text, *ignore_case, None),
-                }
+                // A rendered pattern that is malformed matches nothing.
+                compile(*mode, &text, *ignore_case)
+                    .is_ok_and(|built| compare(*mode, value, &text, *ignore_case, built.as_ref()))
             }
         }
     }
@@ -129,6 +119,19 @@ impl TextPredicate {
 
 pub(crate) fn group_names(regex: &Regex) -> impl Iterator<Item = &str> {
     regex.capture_names().flatten()
+}
+
+/// Tags that the program sets itself.
+const PROGRAM_TAGS: &str =
+    "rule-matched edited held redacted answered-locally rule_failed replay host_mismatch malformed";
+
+/// The regex of the modes that need one.
+fn compile(mode: MatchMode, text: &str, ignore_case: bool) -> Result<Option<Regex>, String> {
+    match mode {
+        MatchMode::Regex => build_regex(text, ignore_case).map(Some),
+        MatchMode::Contains => search_regex(text, ignore_case).map(Some),
+        _ => Ok(None),
+    }
 }
 
 fn compare(mode: MatchMode, value: &[u8], text: &str, ignore_case: bool, built: Option<&Regex>) -> bool {
@@ -214,20 +217,7 @@ impl TextField {
             Self::Tag => matches_any(view.flow.tags.iter().map(|t| t.as_str().as_bytes()), fits),
             Self::OwnerTag => {
                 let own = |t: &&interflow_types::ByteStr| {
-                    ![
-                        "rule-matched",
-                        "edited",
-                        "held",
-                        "redacted",
-                        "answered-locally",
-                        "rule_failed",
-                        "replay",
-                        "host_mismatch",
-                        "malformed",
-                    ]
-                    .contains(&t.as_str())
-                        && !t.starts_with("comment:")
-                        && !t.starts_with("colour:")
+                    !has_word(PROGRAM_TAGS, t) && !t.starts_with("comment:") && !t.starts_with("colour:")
                 };
                 matches_any(view.flow.tags.iter().filter(own).map(|t| t.as_str().as_bytes()), fits)
             }
@@ -239,11 +229,11 @@ impl TextField {
             },
             Self::Header(side, name) => match view.head_of(*side) {
                 Some(headers) => matches_any(headers.get_all(name), fits),
-                None => missing_head(view, *side),
+                None => view.no_head(*side),
             },
             Self::MediaType(side) => match view.head_of(*side) {
                 Some(headers) => matches_any(headers.get("content-type").into_iter(), fits),
-                None => missing_head(view, *side),
+                None => view.no_head(*side),
             },
             Self::SetCookie(name) => match view.response {
                 Some(r) => {
@@ -337,14 +327,6 @@ impl TextField {
 
 fn matches_any<'v>(mut values: impl Iterator<Item = &'v [u8]>, fits: &mut dyn FnMut(&[u8]) -> bool) -> Tristate {
     Tristate::Known(values.any(fits))
-}
-
-/// Whether the head may still arrive.
-fn missing_head(view: &FlowView<'_>, side: Direction) -> Tristate {
-    match side {
-        Direction::Request => view.no_request(),
-        Direction::Response => view.no_response(),
-    }
 }
 
 /// The product name of a `User-Agent`. The order of the known ones matters, since browsers also name those they are

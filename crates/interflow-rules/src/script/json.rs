@@ -22,10 +22,7 @@ pub(crate) fn install(lua: &Lua, arrays: &Table, budget: &Arc<ScriptBudget>) -> 
         let read = LuaJsonReader { lua, arrays: &a, budget: &b }.deserialize(&mut d).and_then(|v| d.end().map(|()| v));
         // An exhausted budget is reported as such, not as a JSON error.
         b.spend(0)?;
-        match read {
-            Ok(value) => Ok((value, None)),
-            Err(e) => Ok((Value::Nil, Some(e.to_string()))),
-        }
+        Ok(read.map_or_else(|e| (Value::Nil, Some(e.to_string())), |value| (value, None)))
     })?;
     json.set("decode", decode)?;
     let (a, b) = (arrays.clone(), Arc::clone(budget));

@@ -208,12 +208,9 @@ fn url_table(lua: &Lua, budget: &Arc<ScriptBudget>) -> Result<Table> {
 
 fn store_table(lua: &Lua, store: &Arc<ScriptStore>, bounds: ScriptStoreBounds) -> Result<Table> {
     let table = lua.create_table()?;
-    let ttl = |seconds: Option<f64>| match seconds {
-        None => Ok(None),
-        Some(s) => match Duration::try_from_secs_f64(s) {
-            Ok(ttl) => Ok(Some(ttl)),
-            Err(_) => Err(mlua::Error::runtime("a time to live is a number of seconds")),
-        },
+    let ttl = |seconds: Option<f64>| {
+        let ttl = seconds.map(Duration::try_from_secs_f64).transpose();
+        ttl.map_err(|_| mlua::Error::runtime("a time to live is a number of seconds"))
     };
     let s = Arc::clone(store);
     let get = lua.create_function(move |lua, key: LuaString| {

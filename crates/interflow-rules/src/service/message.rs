@@ -6,6 +6,7 @@ use std::sync::Arc;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
+use interflow_types::data_file::has_word;
 use interflow_types::{Flow, Headers, Host, RequestHead, ResponseHead, Scheme};
 use regex::bytes::Regex;
 use serde_json::{Map, Value, json};
@@ -15,7 +16,7 @@ use tokio::sync::oneshot;
 const PROTOCOL_VERSION: u64 = 1;
 
 /// The hooks and limits that a service requested in its handshake.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct ServiceHandshake {
     pub name: Option<String>,
     hooks: Vec<ServiceHook>,
@@ -24,7 +25,7 @@ pub(crate) struct ServiceHandshake {
 }
 
 /// A kind of message that a service wants, and its filters. All filters must match; an empty one matches everything.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 struct ServiceHook {
     kind: String,
     host: Vec<Regex>,
@@ -36,22 +37,14 @@ struct ServiceHook {
     llm: Option<bool>,
 }
 
-/// The kinds of messages.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum ServiceMessageKind {
-    Request,
-    Response,
-    /// A chunk of a response's body: an extension, sent only to services that request it.
-    Chunk,
-}
-
-impl ServiceMessageKind {
-    pub const fn kind(self) -> &'static str {
-        match self {
-            Self::Request => "http-request",
-            Self::Response => "http-response",
-            Self::Chunk => "http-response-chunk",
-        }
+interflow_types::labelled_enum! {
+    /// The kinds of messages.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub(crate) enum ServiceMessageKind {
+        Request "http-request",
+        Response "http-response",
+        /// A chunk of a response's body: an extension, sent only to services that request it.
+        Chunk "http-response-chunk",
     }
 }
 
@@ -66,21 +59,9 @@ pub(crate) enum ServiceDecision {
 impl ServiceHandshake {
     /// For services without a handshake: all requests and responses, bodies included.
     pub fn accept_all() -> Self {
-        let hook = |kind: ServiceMessageKind| ServiceHook {
-            kind: kind.kind().into(),
-            host: Vec::new(),
-            path: Vec::new(),
-            method: Vec::new(),
-            content_type: Vec::new(),
-            container: Vec::new(),
-            tls: None,
-            llm: None,
-        };
-        Self {
-            name: None,
-            hooks: vec![hook(ServiceMessageKind::Request), hook(ServiceMessageKind::Response)],
-            max_body: 0,
-        }
+        let hook = |kind: ServiceMessageKind| ServiceHook { kind: kind.as_str().into(), ..ServiceHook::default() };
+        let hooks = vec![hook(ServiceMessageKind::Request), hook(ServiceMessageKind::Response)];
+        Self { hooks, ..Self::default() }
     }
 
     pub fn parse(value: &Value) -> Result<Self, String> {
@@ -113,12 +94,12 @@ impl ServiceHandshake {
         request: Option<&RequestHead>,
         response: Option<&ResponseHead>,
     ) -> bool {
-        self.hooks.iter().any(|h| h.kind == ask.kind() && h.matches(ask, flow, request, response))
+        self.hooks.iter().any(|h| h.kind == ask.as_str() && h.matches(ask, flow, request, response))
     }
 
     /// Whether it requested messages of this kind at all.
     pub fn wants_kind(&self, ask: ServiceMessageKind) -> bool {
-        self.hooks.iter().any(|h| h.kind == ask.kind())
+        self.hooks.iter().any(|h| h.kind == ask.as_str())
     }
 
     /// Whether it takes bodies of every size, and so no message without its body.
@@ -230,7 +211,7 @@ pub(crate) fn request_message(
     body: Option<&[u8]>,
 ) -> Value {
     json!({
-        "type": ServiceMessageKind::Request.kind(), "id": id, "host": head.url.authority.to_string(), "method": head.method.as_str(),
+        "type": ServiceMessageKind::Request.as_str(), "id": id, "host": head.url.authority.to_string(), "method": head.method.as_str(),
         "uri": head.url.path.as_str(), "proto": head.version.as_str(), "headers": headers_json(&head.headers),
         "body": hello.body(body), "container": container(flow), "tls": head.url.scheme == Scheme::Https,
     })
@@ -247,7 +228,7 @@ pub(crate) fn response_message(
 ) -> Value {
     let (asked, asked_body) = request;
     json!({
-        "type": ServiceMessageKind::Response.kind(), "id": id, "host": asked.url.authority.to_string(), "method": asked.method.as_str(),
+        "type": ServiceMessageKind::Response.as_str(), "id": id, "host": asked.url.authority.to_string(), "method": asked.method.as_str(),
         "uri": asked.url.path.as_str(), "status_code": head.status.as_u16(), "request_headers": headers_json(&asked.headers),
         "request_body": hello.body(asked_body), "response_headers": headers_json(&head.headers), "response_body": hello.body(body),
         "container": container(flow), "duration_ms": flow.clock.micros() / 1000,
@@ -279,23 +260,11 @@ pub(super) fn parse_decision(service: &str, answer: &Value) -> Result<ServiceDec
 
 /// The fields to set, except those that services may not set: framing, routing and credentials.
 fn settable_headers(service: &str, value: &Value) -> Vec<(String, Vec<String>)> {
-    const FORBIDDEN: [&str; 12] = [
-        "connection",
-        "keep-alive",
-        "proxy-authorization",
-        "transfer-encoding",
-        "upgrade",
-        "te",
-        "trailer",
-        "proxy-authenticate",
-        "authorization",
-        "cookie",
-        "set-cookie",
-        "host",
-    ];
+    const FORBIDDEN: &str = "connection keep-alive proxy-authorization transfer-encoding upgrade te trailer \
+        proxy-authenticate authorization cookie set-cookie host";
     let mut all = Vec::new();
     for (name, values) in value.as_object().into_iter().flatten() {
-        if FORBIDDEN.contains(&name.to_ascii_lowercase().as_str()) {
+        if has_word(FORBIDDEN, &name.to_ascii_lowercase()) {
             tracing::warn!("service {service}: it may not set the field {name}, which is left as it was");
             continue;
         }

@@ -21,6 +21,7 @@ use crate::config::OnFailure;
 use crate::files::constant::FileConstant;
 use crate::text::string_list::OneOrManyStrings;
 
+use connection::ServiceTarget;
 pub use connection::{ServiceTransport, TlsConnector};
 use message::{QueuedMessage, ServiceStatus};
 pub(crate) use message::{ServiceDecision, ServiceMessageKind, request_message, response_message};
@@ -64,6 +65,26 @@ enum ServiceKind {
     Post { url: interflow_types::Url, egress: Option<Arc<dyn HttpClient>> },
 }
 
+/// Where a definition says that a service is.
+enum ServiceEndpoint {
+    Link(ServiceTarget),
+    Post(interflow_types::Url),
+}
+
+impl ServiceEndpoint {
+    fn of(def: &ServiceDef) -> Result<Self, String> {
+        if !def.env.is_empty() && def.command.is_none() {
+            return Err("`env` is for the program of `command`, and there is none".into());
+        }
+        match (&def.url, &def.command, &def.post) {
+            (Some(url), None, None) => ServiceTarget::web_socket(url, def.auth_header.as_deref()).map(Self::Link),
+            (None, Some(command), None) => ServiceTarget::command(&command.0, &def.env).map(Self::Link),
+            (None, None, Some(post)) => crate::text::url::parse_url(post).map(Self::Post),
+            _ => Err("a service has one of url, command and post".into()),
+        }
+    }
+}
+
 impl std::fmt::Debug for ExternalService {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Service").field("name", &self.name).finish_non_exhaustive()
@@ -81,18 +102,11 @@ impl ExternalService {
         egress: Option<Arc<dyn HttpClient>>,
         opener: Option<Arc<dyn TlsConnector>>,
     ) -> Result<Arc<Self>, String> {
-        Self::check(&def)?;
-        let transport = match (&def.url, &def.command, &def.post) {
-            (Some(url), None, None) => {
-                start_connection(name, connection::ServiceTarget::web_socket(url, def.auth_header.as_deref())?, opener)?
-            }
-            (None, Some(command), None) => {
-                start_connection(name, connection::ServiceTarget::command(&command.0, &def.env)?, None)?
-            }
-            (None, None, Some(post)) => ServiceKind::Post { url: crate::text::url::parse_url(post)?, egress },
-            _ => return Err("a service has one of url, command and post".into()),
+        let kind = match ServiceEndpoint::of(&def)? {
+            ServiceEndpoint::Link(target) => start_connection(name, target, opener)?,
+            ServiceEndpoint::Post(url) => ServiceKind::Post { url, egress },
         };
-        Ok(Arc::new(Self { name: name.to_owned(), def, kind: transport }))
+        Ok(Arc::new(Self { name: name.to_owned(), def, kind }))
     }
 
     /// Validates a definition without connecting.
@@ -100,15 +114,7 @@ impl ExternalService {
     /// # Errors
     /// What is wrong.
     pub fn check(def: &ServiceDef) -> Result<(), String> {
-        if !def.env.is_empty() && def.command.is_none() {
-            return Err("`env` is for the program of `command`, and there is none".into());
-        }
-        match (&def.url, &def.command, &def.post) {
-            (Some(url), None, None) => connection::ServiceTarget::web_socket(url, def.auth_header.as_deref()).map(drop),
-            (None, Some(command), None) => connection::ServiceTarget::command(&command.0, &def.env).map(drop),
-            (None, None, Some(post)) => crate::text::url::parse_url(post).map(drop),
-            _ => Err("a service has one of url, command and post".into()),
-        }
+        ServiceEndpoint::of(def).map(drop)
     }
 
     fn timeout(&self) -> Duration {
@@ -213,7 +219,7 @@ impl ExternalService {
 /// Starts the thread that keeps the connection.
 fn start_connection(
     name: &str,
-    target: connection::ServiceTarget,
+    target: ServiceTarget,
     opener: Option<Arc<dyn TlsConnector>>,
 ) -> Result<ServiceKind, String> {
     let (queue, queued) = mpsc::channel(QUEUE_MESSAGES);

@@ -66,7 +66,7 @@ impl BodyStream for ServiceChunkedBody {
             // Each chunk has a reply of its own, and therefore an id of its own.
             let id = format!("{}/{}", self.id, self.number);
             let message = json!({
-                "type": ServiceMessageKind::Chunk.kind(), "id": id, "response_id": self.id, "sequence": self.number, "body": STANDARD.encode(&chunk),
+                "type": ServiceMessageKind::Chunk.as_str(), "id": id, "response_id": self.id, "sequence": self.number, "body": STANDARD.encode(&chunk),
             });
             self.asked = Some((chunk, self.service.ask_boxed(id, message)));
         }

@@ -181,37 +181,36 @@ impl TextTemplate {
 
     /// Whether it reads an environment variable.
     pub(crate) fn reads_env(&self) -> bool {
-        self.parts.iter().any(|p| matches!(p, TemplatePart::Var(TemplateVariable::Env(_))))
+        self.has_variable(|v| matches!(v, TemplateVariable::Env(_)))
     }
 
     /// Whether it reads the body of the request, and of the response.
     pub(crate) fn wants_bodies(&self) -> (bool, bool) {
-        let has = |n| self.parts.iter().any(|p| matches!(p, TemplatePart::Var(TemplateVariable::Fact(f)) if *f == n));
+        let has = |n| self.has_variable(|v| *v == TemplateVariable::Fact(n));
         (has("req.body"), has("resp.body"))
     }
 
     /// Whether it reads the message, which only the phase `message` has.
     pub(crate) fn wants_message(&self) -> bool {
-        self.parts.iter().any(|p| matches!(p, TemplatePart::Var(TemplateVariable::Fact("message"))))
+        self.has_variable(|v| *v == TemplateVariable::Fact("message"))
     }
 
     /// Whether it reads the request's head.
     pub(crate) fn wants_request(&self) -> bool {
-        const OF_REQUEST: [&str; 5] = ["method", "path", "target", "query", "url"];
-        self.parts.iter().any(|p| match p {
-            TemplatePart::Var(TemplateVariable::Fact(f)) => OF_REQUEST.contains(f),
-            TemplatePart::Var(
-                TemplateVariable::ReqHeader(_) | TemplateVariable::Cookie(_) | TemplateVariable::Param(_),
-            ) => true,
+        self.has_variable(|v| match v {
+            TemplateVariable::Fact(fact) => ["method", "path", "target", "query", "url"].contains(fact),
+            TemplateVariable::ReqHeader(_) | TemplateVariable::Cookie(_) | TemplateVariable::Param(_) => true,
             _ => false,
         })
     }
 
     /// Whether it reads the response's head.
     pub(crate) fn wants_response(&self) -> bool {
-        self.parts
-            .iter()
-            .any(|p| matches!(p, TemplatePart::Var(TemplateVariable::Fact("status") | TemplateVariable::RespHeader(_))))
+        self.has_variable(|v| matches!(v, TemplateVariable::Fact("status") | TemplateVariable::RespHeader(_)))
+    }
+
+    fn has_variable(&self, is: impl Fn(&TemplateVariable) -> bool) -> bool {
+        self.parts.iter().any(|part| matches!(part, TemplatePart::Var(variable) if is(variable)))
     }
 }
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Json;
-use axum::extract::{Path, State};
+use axum::extract::Path;
 use axum::http::StatusCode;
 use interflow_approvals::config::{ApprovalAction, ApprovalMode, RuleSpec, SecretSpec, SessionSpec};
 use interflow_approvals::{
@@ -37,8 +37,6 @@ const MAX_SUGGESTION_FLOWS: usize = 50_000;
 const PAGE: usize = 1000;
 /// Number of hosts below one domain from which a rule for the whole domain is suggested.
 const MIN_HOSTS_FOR_DOMAIN_RULE: usize = 4;
-
-type ApiState = State<Arc<AdminState>>;
 
 impl AdminState {
     pub(crate) fn approvals(&self) -> Result<&Arc<Approvals>> {
@@ -110,7 +108,7 @@ pub(crate) struct ApprovalsView {
 /// `GET /approvals`: at once, or as soon as the version differs from the given one. A client that passes on the
 /// version of each answer misses no change.
 pub(crate) async fn list(
-    State(state): ApiState,
+    state: Arc<AdminState>,
     StrictQuery(watch): StrictQuery<PendingWatchParams>,
 ) -> Result<Json<ApprovalsView>> {
     let approvals = state.approvals()?;
@@ -130,7 +128,7 @@ pub(crate) async fn list(
 
 /// `POST /approvals/{id}`: decides a pending request. A request that was decided or timed out meanwhile is not found.
 pub(crate) async fn resolve(
-    State(state): ApiState,
+    state: Arc<AdminState>,
     caller: Caller,
     Path(id): Path<u64>,
     StrictJson(answer): StrictJson<Resolution>,
@@ -147,7 +145,7 @@ pub(crate) struct ApprovalHistory {
     answers: Vec<ResolvedQuestion>,
 }
 
-pub(crate) async fn history(State(state): ApiState) -> Result<Json<ApprovalHistory>> {
+pub(crate) async fn history(state: Arc<AdminState>) -> Result<Json<ApprovalHistory>> {
     Ok(Json(ApprovalHistory { answers: state.approvals()?.history() }))
 }
 
@@ -163,7 +161,7 @@ pub(crate) struct ModeRequest {
 
 /// `POST /approvals/mode`: the mode ends by itself after `for`, without a change of the configuration.
 pub(crate) async fn mode(
-    State(state): ApiState,
+    state: Arc<AdminState>,
     caller: Caller,
     StrictJson(new): StrictJson<ModeRequest>,
 ) -> Result<Json<ModeView>> {
@@ -179,12 +177,12 @@ pub(crate) struct ApprovalRules {
     rules: Vec<RuleView>,
 }
 
-pub(crate) async fn rules(State(state): ApiState) -> Result<Json<ApprovalRules>> {
+pub(crate) async fn rules(state: Arc<AdminState>) -> Result<Json<ApprovalRules>> {
     Ok(Json(ApprovalRules { rules: state.approvals()?.rules() }))
 }
 
 pub(crate) async fn add_rule(
-    State(state): ApiState,
+    state: Arc<AdminState>,
     caller: Caller,
     StrictJson(spec): StrictJson<RuleSpec>,
 ) -> Result<Json<RuleView>> {
@@ -192,7 +190,7 @@ pub(crate) async fn add_rule(
     Ok(Json(edit(&state, move |approvals, turn| approvals.add_rule(turn, spec)).await?))
 }
 
-pub(crate) async fn remove_rule(State(state): ApiState, Path(id): Path<String>) -> Result<StatusCode> {
+pub(crate) async fn remove_rule(state: Arc<AdminState>, Path(id): Path<String>) -> Result<StatusCode> {
     edit(&state, move |approvals, turn| approvals.remove_rule(turn, &id)).await?;
     Ok(StatusCode::NO_CONTENT)
 }
@@ -202,12 +200,12 @@ pub(crate) struct Sessions {
     sessions: Vec<SessionView>,
 }
 
-pub(crate) async fn sessions(State(state): ApiState) -> Result<Json<Sessions>> {
+pub(crate) async fn sessions(state: Arc<AdminState>) -> Result<Json<Sessions>> {
     Ok(Json(Sessions { sessions: state.approvals()?.sessions() }))
 }
 
 pub(crate) async fn add_session(
-    State(state): ApiState,
+    state: Arc<AdminState>,
     caller: Caller,
     StrictJson(spec): StrictJson<SessionSpec>,
 ) -> Result<Json<SessionView>> {
@@ -221,11 +219,11 @@ pub(crate) async fn add_session(
 }
 
 /// `POST /sessions/{id}/heartbeat`: without heartbeats, a session ends by itself.
-pub(crate) async fn heartbeat(State(state): ApiState, Path(id): Path<String>) -> Result<Json<SessionView>> {
+pub(crate) async fn heartbeat(state: Arc<AdminState>, Path(id): Path<String>) -> Result<Json<SessionView>> {
     Ok(Json(state.approvals()?.heartbeat(&id)?))
 }
 
-pub(crate) async fn end_session(State(state): ApiState, Path(id): Path<String>) -> Result<StatusCode> {
+pub(crate) async fn end_session(state: Arc<AdminState>, Path(id): Path<String>) -> Result<StatusCode> {
     state.approvals()?.end_session(&id)?;
     Ok(StatusCode::NO_CONTENT)
 }
@@ -235,12 +233,12 @@ pub(crate) struct Secrets {
     secrets: Vec<SecretView>,
 }
 
-pub(crate) async fn secrets(State(state): ApiState) -> Result<Json<Secrets>> {
+pub(crate) async fn secrets(state: Arc<AdminState>) -> Result<Json<Secrets>> {
     Ok(Json(Secrets { secrets: state.approvals()?.secrets() }))
 }
 
 pub(crate) async fn add_secret(
-    State(state): ApiState,
+    state: Arc<AdminState>,
     caller: Caller,
     StrictJson(spec): StrictJson<SecretSpec>,
 ) -> Result<Json<SecretView>> {
@@ -249,7 +247,7 @@ pub(crate) async fn add_secret(
     Ok(Json(edit(&state, move |approvals, turn| approvals.add_secret(turn, spec)).await?))
 }
 
-pub(crate) async fn remove_secret(State(state): ApiState, Path(label): Path<String>) -> Result<StatusCode> {
+pub(crate) async fn remove_secret(state: Arc<AdminState>, Path(label): Path<String>) -> Result<StatusCode> {
     edit(&state, move |approvals, turn| approvals.remove_secret(turn, &label)).await?;
     Ok(StatusCode::NO_CONTENT)
 }
@@ -280,7 +278,7 @@ struct SuggestedRule {
 
 /// `GET /approvals/suggestions`
 pub(crate) async fn suggestions(
-    State(state): ApiState,
+    state: Arc<AdminState>,
     StrictQuery(seen): StrictQuery<SuggestionParams>,
 ) -> Result<Json<Suggestions>> {
     let query = strict_query(&seen.query)?;

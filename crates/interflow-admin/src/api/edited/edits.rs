@@ -48,12 +48,12 @@ pub(crate) async fn save_text<T: Send + 'static>(
     }
     if nesting(text) > MAX_NESTING {
         let message = format!("the text opens more than {MAX_NESTING} brackets within one another");
-        return Err(ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, "too_deep", message));
+        return Err(ApiError::unprocessable("too_deep", message));
     }
     let too_slow = || {
         let limit = CHECK_TIMEOUT.as_secs();
         let message = format!("the text could not be checked within {limit} s, and nothing was changed");
-        ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, "too_slow", message)
+        ApiError::unprocessable("too_slow", message)
     };
     run_until(&state.checks, tokio::time::sleep(CHECK_TIMEOUT), too_slow, work).await
 }
@@ -66,7 +66,7 @@ pub(crate) async fn run_edit<T: Send + 'static>(
     let too_slow = || {
         let limit = EDIT_TIMEOUT.as_secs();
         let message = format!("other changes took longer than {limit} s, and nothing was changed");
-        ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "busy", message)
+        ApiError::unavailable("busy", message)
     };
     run_until(&state.edits, tokio::time::sleep(EDIT_TIMEOUT), too_slow, work).await
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use axum::Json;
-use axum::extract::{Path, State};
+use axum::extract::Path;
 use axum::http::StatusCode;
 use interflow_files::EditTurn;
 use interflow_limits::{
@@ -52,9 +52,7 @@ pub(crate) struct NewKeyInput {
 const MAX_SUBJECTS: usize = 2_000;
 
 pub(crate) fn limit_deps(state: &AdminState) -> Result<LimitDeps> {
-    state.limits.clone().ok_or_else(|| {
-        ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "no_limits", "this instance keeps no keys and limits")
-    })
+    state.limits.clone().ok_or_else(|| ApiError::unavailable("no_limits", "this instance keeps no keys and limits"))
 }
 
 #[derive(Serialize, JsonSchema)]
@@ -74,7 +72,7 @@ pub(crate) struct LimitsView {
 
 /// `GET /limits`: rules with their counters. If the shared store fails in between, the counters read so far are
 /// returned with the problem.
-pub(crate) async fn limits(State(state): State<Arc<AdminState>>) -> Result<Json<LimitsView>> {
+pub(crate) async fn limits(state: Arc<AdminState>) -> Result<Json<LimitsView>> {
     let deps = limit_deps(&state)?;
     let limits = &deps.limits;
     let (counters, problem) = current_counters(&deps, MAX_SUBJECTS).await;
@@ -142,7 +140,7 @@ pub(crate) struct VirtualKeys {
     keys: Vec<VirtualKeyView>,
 }
 
-pub(crate) async fn keys(State(state): State<Arc<AdminState>>) -> Result<Json<VirtualKeys>> {
+pub(crate) async fn keys(state: Arc<AdminState>) -> Result<Json<VirtualKeys>> {
     let ring = limit_deps(&state)?.keys.ring();
     let view = |key: &Arc<VirtualKey>| VirtualKeyView { state: key.state_now(), key: VirtualKey::clone(key) };
     Ok(Json(VirtualKeys { keys: ring.keys().iter().map(view).collect() }))
@@ -156,7 +154,7 @@ pub(crate) struct CreatedKey {
 }
 
 pub(crate) async fn make_key(
-    State(state): State<Arc<AdminState>>,
+    state: Arc<AdminState>,
     caller: Caller,
     StrictJson(input): StrictJson<NewKeyInput>,
 ) -> Result<Json<CreatedKey>> {
@@ -219,7 +217,7 @@ fn no_key(id: &str) -> ApiError {
 
 /// `PATCH /keys/{id}`: a revoked key cannot be changed.
 pub(crate) async fn change_key(
-    State(state): State<Arc<AdminState>>,
+    state: Arc<AdminState>,
     caller: Caller,
     Path(id): Path<String>,
     StrictJson(input): StrictJson<KeyChangeInput>,
@@ -250,7 +248,7 @@ pub(crate) struct RotateInput {
 
 /// `POST /keys/{id}/rotate`: of several earlier secrets only the last is valid during the overlap.
 pub(crate) async fn rotate_key(
-    State(state): State<Arc<AdminState>>,
+    state: Arc<AdminState>,
     Path(id): Path<String>,
     StrictJson(input): StrictJson<RotateInput>,
 ) -> Result<Json<CreatedKey>> {
@@ -260,7 +258,7 @@ pub(crate) async fn rotate_key(
     Ok(Json(CreatedKey { id, key: secret.reveal().to_owned() }))
 }
 
-pub(crate) async fn revoke_key(State(state): State<Arc<AdminState>>, Path(id): Path<String>) -> Result<StatusCode> {
+pub(crate) async fn revoke_key(state: Arc<AdminState>, Path(id): Path<String>) -> Result<StatusCode> {
     let keys = limit_deps(&state)?.keys;
     let key = id.clone();
     let revoke = move |turn: &EditTurn| keys.revoke(turn, &key).map_err(|e| ApiError::internal(e.to_string()));

@@ -4,7 +4,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use axum::Json;
-use axum::extract::State;
 use axum::http::StatusCode;
 use interflow_files::EditTurn;
 use interflow_llm_gateway::redaction::{PolicyFileView, PolicyUpdateError, RedactionService, RouteView};
@@ -37,7 +36,7 @@ pub(crate) struct PolicyTextInput {
     base: Option<String>,
 }
 
-pub(crate) async fn list(State(state): State<Arc<AdminState>>) -> Result<Json<Policies>> {
+pub(crate) async fn list(state: Arc<AdminState>) -> Result<Json<Policies>> {
     Ok(Json(Policies::of(state.redaction.as_ref().ok_or_else(redaction_disabled)?)))
 }
 
@@ -62,7 +61,7 @@ pub(crate) struct PolicySource {
 
 /// `GET /privacy/policies/source?file=…`: only files of active policies can be read.
 pub(crate) async fn source(
-    State(state): State<Arc<AdminState>>,
+    state: Arc<AdminState>,
     StrictQuery(of): StrictQuery<PolicyFileParam>,
 ) -> Result<Json<PolicySource>> {
     let redaction = state.redaction.as_ref().ok_or_else(redaction_disabled)?;
@@ -72,7 +71,7 @@ pub(crate) async fn source(
 
 /// `PUT /privacy/policies/source?file=…`: validates, writes and activates the text, or rejects it as a whole.
 pub(crate) async fn save(
-    State(state): State<Arc<AdminState>>,
+    state: Arc<AdminState>,
     caller: Caller,
     StrictQuery(of): StrictQuery<PolicyFileParam>,
     StrictJson(text): StrictJson<PolicyTextInput>,
@@ -106,7 +105,7 @@ fn rejected_policy(redaction: &RedactionService, file: &Path, why: PolicyUpdateE
 }
 
 fn invalid_policy(message: String) -> ApiError {
-    ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, "bad_policy", message)
+    ApiError::unprocessable("bad_policy", message)
 }
 
 #[derive(Serialize, JsonSchema)]
@@ -118,7 +117,7 @@ pub(crate) struct CheckedPolicy {
 }
 
 pub(crate) async fn check(
-    State(state): State<Arc<AdminState>>,
+    state: Arc<AdminState>,
     StrictJson(text): StrictJson<PolicyTextInput>,
 ) -> Result<Json<CheckedPolicy>> {
     let text = text.text;

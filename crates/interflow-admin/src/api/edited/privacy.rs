@@ -4,8 +4,6 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use axum::Json;
-use axum::extract::State;
-use axum::http::StatusCode;
 use interflow_llm_gateway::redaction::RedactionCounts;
 use interflow_query::{CompareOp, Expr, Key, Query, TermTest, TimePoint, TimeTest};
 use interflow_redact::{PlaceholderVault, Policy, RedactionSession, Redactor, Replacement, VaultKey};
@@ -25,10 +23,10 @@ use crate::state::AdminState;
 const MAX_TEXT: usize = 1 << 20;
 
 pub(crate) fn redaction_disabled() -> ApiError {
-    ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "no_redaction", "this instance redacts nothing")
+    ApiError::unavailable("no_redaction", "this instance redacts nothing")
 }
 
-pub(crate) async fn findings(State(state): State<Arc<AdminState>>) -> Result<Json<RedactionCounts>> {
+pub(crate) async fn findings(state: Arc<AdminState>) -> Result<Json<RedactionCounts>> {
     Ok(Json(state.redaction.as_ref().ok_or_else(redaction_disabled)?.counts()))
 }
 
@@ -78,7 +76,7 @@ struct FoundKind {
 
 /// `GET /privacy/history`: recorded flows with findings, by time bucket, kind, host and route.
 pub(crate) async fn history(
-    State(state): State<Arc<AdminState>>,
+    state: Arc<AdminState>,
     StrictQuery(over): StrictQuery<HistoryParams>,
 ) -> Result<Json<FindingsHistory>> {
     let span = (over.span.0.as_micros() as u64).max(MIN_SPAN);
@@ -129,7 +127,7 @@ pub(crate) struct RedactionTrial {
 
 /// `POST /privacy/try`: nothing of it is stored or logged.
 pub(crate) async fn try_policy(
-    State(state): State<Arc<AdminState>>,
+    state: Arc<AdminState>,
     StrictJson(trial): StrictJson<RedactionTrialInput>,
 ) -> Result<Json<RedactionTrial>> {
     if trial.text.len() > MAX_TEXT {

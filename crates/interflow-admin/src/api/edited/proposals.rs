@@ -5,7 +5,7 @@ use std::path::Path as FilePath;
 use std::sync::Arc;
 
 use axum::Json;
-use axum::extract::{Path, State};
+use axum::extract::Path;
 use axum::http::StatusCode;
 use interflow_rules::{RuleFileSource, RuleProgram, explain};
 use interflow_store::{FlowRecord, ListOptions};
@@ -54,13 +54,13 @@ pub(crate) struct ProposalList {
 }
 
 /// `GET /rules/proposals`
-pub(crate) async fn list(State(state): State<Arc<AdminState>>) -> Json<ProposalList> {
+pub(crate) async fn list(state: Arc<AdminState>) -> Json<ProposalList> {
     Json(ProposalList { proposals: state.proposals.list() })
 }
 
 /// `POST /rules/proposals`: an invalid text is refused with every problem found, and not kept.
 pub(crate) async fn propose(
-    State(state): State<Arc<AdminState>>,
+    state: Arc<AdminState>,
     caller: Caller,
     StrictJson(input): StrictJson<ProposalInput>,
 ) -> Result<Json<RuleProposal>> {
@@ -83,7 +83,7 @@ pub(crate) async fn propose(
     let proposal = RuleProposal { id: 0, text, reason, proposed, tried, matches };
     state.proposals.add(proposal).map(Json).ok_or_else(|| {
         let message = format!("{MAX_PROPOSALS} proposals wait for the operator");
-        ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "overloaded", message)
+        ApiError::unavailable("overloaded", message)
             .remedy("the operator applies or dismisses them with `interflow rules proposals`")
     })
 }
@@ -137,7 +137,7 @@ pub(crate) struct ApplyInput {
 
 /// `POST /rules/proposals/{id}`: adds the rules at the end of a rule file and activates it, or changes nothing.
 pub(crate) async fn apply(
-    State(state): State<Arc<AdminState>>,
+    state: Arc<AdminState>,
     caller: Caller,
     Path(number): Path<String>,
     StrictJson(input): StrictJson<ApplyInput>,
@@ -154,7 +154,7 @@ pub(crate) async fn apply(
     // A default file may not exist yet.
     let now = RuleFileSource::read(FilePath::new(&file)).map_or_else(|_| String::new(), |s| s.text);
     let joined = join_rules(&now, &proposal.text).map_err(|why| {
-        ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, "bad_rules", why)
+        ApiError::unprocessable("bad_rules", why)
             .remedy("add the rules by hand; `interflow rules proposals` prints them")
     })?;
     let view = write_and_activate(&state, &caller, file, joined, Some(now)).await?;
@@ -163,7 +163,7 @@ pub(crate) async fn apply(
 }
 
 /// `DELETE /rules/proposals/{id}`
-pub(crate) async fn dismiss(State(state): State<Arc<AdminState>>, Path(number): Path<String>) -> Result<StatusCode> {
+pub(crate) async fn dismiss(state: Arc<AdminState>, Path(number): Path<String>) -> Result<StatusCode> {
     let id = proposal_id(&number)?;
     if state.proposals.remove(id) { Ok(StatusCode::NO_CONTENT) } else { Err(missing(id)) }
 }
@@ -173,7 +173,7 @@ fn proposal_id(number: &str) -> Result<u64> {
 }
 
 fn missing(id: u64) -> ApiError {
-    ApiError::new(StatusCode::NOT_FOUND, "not_found", format!("there is no proposal {id}"))
+    ApiError::not_found(format!("there is no proposal {id}"))
 }
 
 /// The text of a rule file with further rules at its end. Only texts whose join is certain are joined; the result is

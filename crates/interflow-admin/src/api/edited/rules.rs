@@ -4,7 +4,7 @@ use std::path::Path as FilePath;
 use std::sync::Arc;
 
 use axum::Json;
-use axum::extract::{Path, State};
+use axum::extract::Path;
 use axum::http::StatusCode;
 use bytes::Bytes;
 use interflow_files::{EditTurn, EditedFile, FileAccess, is_same_text};
@@ -34,13 +34,10 @@ use crate::state::AdminState;
 const MAX_BODY: usize = 64 << 20;
 
 pub(crate) fn active_rules(state: &AdminState) -> Result<&Arc<ActiveRules>> {
-    state
-        .rules
-        .as_ref()
-        .ok_or_else(|| ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "no_rules", "this instance has no rules"))
+    state.rules.as_ref().ok_or_else(|| ApiError::unavailable("no_rules", "this instance has no rules"))
 }
 
-pub(crate) async fn list(State(state): State<Arc<AdminState>>) -> Result<Json<RulesView>> {
+pub(crate) async fn list(state: Arc<AdminState>) -> Result<Json<RulesView>> {
     Ok(Json(RulesView::of(&active_rules(&state)?.program())))
 }
 
@@ -108,7 +105,7 @@ pub(crate) struct RuleFileParam {
 
 /// `GET /rules/source?file=…`: reads only files from the list of active rules, so no other file can be named.
 pub(crate) async fn source(
-    State(state): State<Arc<AdminState>>,
+    state: Arc<AdminState>,
     StrictQuery(of): StrictQuery<RuleFileParam>,
 ) -> Result<Json<RuleSource>> {
     let program = active_rules(&state)?.program();
@@ -149,7 +146,7 @@ pub(crate) struct CheckedRules {
 
 /// `POST /rules/check`: nothing is activated. An invalid text is a regular result, with every problem found.
 pub(crate) async fn check(
-    State(state): State<Arc<AdminState>>,
+    state: Arc<AdminState>,
     caller: Caller,
     StrictJson(text): StrictJson<RuleTextInput>,
 ) -> Result<Json<CheckedRules>> {
@@ -197,7 +194,7 @@ pub(crate) fn check_host_access(caller: &Caller, rules: &ActiveRules, name: &str
 /// `PUT /rules/source?file=…`: validates the text with all other files, writes and activates it, or rejects it as a
 /// whole.
 pub(crate) async fn save(
-    State(state): State<Arc<AdminState>>,
+    state: Arc<AdminState>,
     caller: Caller,
     StrictQuery(of): StrictQuery<RuleFileParam>,
     StrictJson(text): StrictJson<RuleTextInput>,
@@ -248,7 +245,7 @@ pub(crate) async fn write_and_activate(
 }
 
 pub(crate) fn rejected_rules(e: RuleLoadError) -> ApiError {
-    ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, "bad_rules", e.to_string())
+    ApiError::unprocessable("bad_rules", e.to_string())
         .with(|details| details.problems = e.problems.into_iter().map(TextProblem::Rule).collect())
 }
 
@@ -265,10 +262,7 @@ pub(crate) struct ExplainedRules {
 
 /// `GET /rules/explain/{id}`: evaluates the active rules on the recorded flow, so their decision may differ from the
 /// one at the time.
-pub(crate) async fn explain_flow(
-    State(state): State<Arc<AdminState>>,
-    FlowIdPath(id): FlowIdPath,
-) -> Result<Json<ExplainedRules>> {
+pub(crate) async fn explain_flow(state: Arc<AdminState>, FlowIdPath(id): FlowIdPath) -> Result<Json<ExplainedRules>> {
     let program = active_rules(&state)?.program();
     let sample = run_query(&state, move |store, _| {
         let row = store.get(id)?;
@@ -288,7 +282,7 @@ pub(crate) struct DecidedFlow {
     held: HeldFlow,
 }
 
-pub(crate) async fn held_flows(State(state): State<Arc<AdminState>>, caller: Caller) -> Result<Json<HeldFlows>> {
+pub(crate) async fn held_flows(state: Arc<AdminState>, caller: Caller) -> Result<Json<HeldFlows>> {
     let mut held = active_rules(&state)?.runtime().holds.list();
     held.iter_mut().for_each(|flow| mask_held(&state, &caller, flow));
     Ok(Json(HeldFlows { held }))
@@ -312,7 +306,7 @@ fn mask_held(state: &AdminState, caller: &Caller, held: &mut HeldFlow) {
 }
 
 pub(crate) async fn decide(
-    State(state): State<Arc<AdminState>>,
+    state: Arc<AdminState>,
     caller: Caller,
     Path(number): Path<String>,
     StrictJson(decision): StrictJson<HoldDecision>,

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use axum::Json;
-use axum::extract::{ConnectInfo, State};
+use axum::extract::ConnectInfo;
 use axum::http::StatusCode;
 use interflow_files::EditTurn;
 use interflow_types::schema::JsonSchema;
@@ -49,10 +49,8 @@ impl OperationInput for ClientAddress {
 }
 
 fn editor(state: &AdminState) -> Result<Arc<dyn SettingsEditor>> {
-    state.settings.clone().ok_or_else(|| {
-        let message = "this instance has no configuration file that could be changed";
-        ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "no_settings", message)
-    })
+    let message = "this instance has no configuration file that could be changed";
+    state.settings.clone().ok_or_else(|| ApiError::unavailable("no_settings", message))
 }
 
 fn refused(error: SettingsError) -> ApiError {
@@ -82,14 +80,14 @@ async fn read_file<T: Send + 'static>(
     blocking(work).await?.map(Json).map_err(refused)
 }
 
-pub(crate) async fn list(State(state): State<Arc<AdminState>>) -> Result<Json<SettingsView>> {
+pub(crate) async fn list(state: Arc<AdminState>) -> Result<Json<SettingsView>> {
     let editor = editor(&state)?;
     read_file(move || editor.view()).await
 }
 
 /// `POST /settings/preview`: nothing is changed.
 pub(crate) async fn preview(
-    State(state): State<Arc<AdminState>>,
+    state: Arc<AdminState>,
     StrictJson(draft): StrictJson<SettingsDraft>,
 ) -> Result<Json<SettingsPreview>> {
     check_count(&draft.changes)?;
@@ -99,7 +97,7 @@ pub(crate) async fn preview(
 
 /// `POST /settings`: writes the file and reloads it, or changes nothing.
 pub(crate) async fn change(
-    State(state): State<Arc<AdminState>>,
+    state: Arc<AdminState>,
     caller: Caller,
     ClientAddress(client): ClientAddress,
     StrictJson(input): StrictJson<SettingsInput>,

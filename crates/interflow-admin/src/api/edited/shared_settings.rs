@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Json;
-use axum::extract::{Path, State};
+use axum::extract::Path;
 use axum::http::StatusCode;
 use interflow_store::shared_state::{RollBack, SettingRevision, SettingStatus};
 use interflow_types::schema::JsonSchema;
@@ -87,7 +87,7 @@ pub(crate) struct RolledBack {
 fn shared(state: &AdminState) -> Result<&SharedSettings> {
     state.shared_settings.as_ref().ok_or_else(|| {
         let message = "this instance shares no settings with others";
-        ApiError::new(StatusCode::NOT_FOUND, "not_found", message).remedy("set record.store and fleet.share")
+        ApiError::not_found(message).remedy("set record.store and fleet.share")
     })
 }
 
@@ -98,24 +98,24 @@ fn with_name<'a>(state: &'a AdminState, name: &str) -> Result<&'a SharedSettings
         return Ok(settings);
     }
     let names = settings.names.join(", ");
-    Err(ApiError::new(StatusCode::NOT_FOUND, "not_found", format!("{name} is not shared; these are: {names}")))
+    Err(ApiError::not_found(format!("{name} is not shared; these are: {names}")))
 }
 
 fn no_revision(name: &str, revision: i64) -> ApiError {
-    ApiError::new(StatusCode::NOT_FOUND, "not_found", format!("{name} has no revision {revision}"))
+    ApiError::not_found(format!("{name} has no revision {revision}"))
 }
 
 /// The answer of the database.
 async fn within<T>(answer: impl Future<Output = interflow_store::Result<T>>) -> Result<T> {
     let late = |_| {
         let message = format!("the shared store did not answer within {} s", PATIENCE.as_secs());
-        ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "shared_store", message)
+        ApiError::unavailable("shared_store", message)
     };
     Ok(tokio::time::timeout(PATIENCE, answer).await.map_err(late)??)
 }
 
 /// `GET /fleet/settings`
-pub(crate) async fn list(State(state): State<Arc<AdminState>>) -> Result<Json<SharedSettingList>> {
+pub(crate) async fn list(state: Arc<AdminState>) -> Result<Json<SharedSettingList>> {
     let Some(shared) = &state.shared_settings else { return Ok(Json(SharedSettingList::default())) };
     let mut settings = within(shared.store.newest()).await?;
     settings.retain(|revision| shared.names.contains(&revision.name));
@@ -124,7 +124,7 @@ pub(crate) async fn list(State(state): State<Arc<AdminState>>) -> Result<Json<Sh
 
 /// `GET /fleet/settings/{name}/revisions`
 pub(crate) async fn revisions(
-    State(state): State<Arc<AdminState>>,
+    state: Arc<AdminState>,
     Path(name): Path<String>,
     StrictQuery(params): StrictQuery<RevisionParams>,
 ) -> Result<Json<RevisionList>> {
@@ -136,7 +136,7 @@ pub(crate) async fn revisions(
 
 /// `GET /fleet/settings/{name}/diff`
 pub(crate) async fn diff(
-    State(state): State<Arc<AdminState>>,
+    state: Arc<AdminState>,
     Path(name): Path<String>,
     StrictQuery(params): StrictQuery<DiffParams>,
 ) -> Result<Json<RevisionDiff>> {
@@ -158,7 +158,7 @@ pub(crate) async fn diff(
 
 /// `POST /fleet/settings/{name}/rollback`
 pub(crate) async fn roll_back(
-    State(state): State<Arc<AdminState>>,
+    state: Arc<AdminState>,
     caller: Caller,
     Path(name): Path<String>,
     StrictJson(input): StrictJson<RollBackInput>,

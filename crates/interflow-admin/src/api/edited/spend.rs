@@ -1,7 +1,6 @@
 //! Reports of spending by key, team, tag and other columns, from the ledger.
 
 use axum::Json;
-use axum::http::StatusCode;
 use axum::response::Response;
 use interflow_limits::{SpendError, SpendQuery, SpendReport};
 use interflow_types::schema::JsonSchema;
@@ -31,9 +30,11 @@ async fn report(context: OperationContext, params: SpendParams) -> Result<SpendR
         .map_err(ApiError::bad_request)?;
     let read = match context {
         OperationContext::Instance(state) => {
-            let ledger = limit_deps(&state)?.limits.spend_ledger().cloned().ok_or_else(|| {
-                ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "no_limits", "this instance keeps no ledger of spending")
-            })?;
+            let ledger = limit_deps(&state)?
+                .limits
+                .spend_ledger()
+                .cloned()
+                .ok_or_else(|| ApiError::unavailable("no_limits", "this instance keeps no ledger of spending"))?;
             // Reads files or a database, and writes what is new.
             blocking(move || ledger.report(&query)).await
         }
@@ -41,7 +42,7 @@ async fn report(context: OperationContext, params: SpendParams) -> Result<SpendR
     };
     read?.map_err(|e| match e {
         SpendError::File(e) => ApiError::internal(e),
-        SpendError::Database(e) => ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "shared_store", e),
+        SpendError::Database(e) => ApiError::unavailable("shared_store", e),
     })
 }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use axum::Json;
-use axum::extract::{Path, State};
+use axum::extract::Path;
 use axum::http::StatusCode;
 use interflow_limits::{
     GroupChange, GroupLevel, KeyGroup, KeyState, Quota, TagSet, VirtualKey, VirtualKeyRing, parse_timestamp,
@@ -76,7 +76,7 @@ impl KeyGroupInput {
 }
 
 /// `GET /teams`
-pub(crate) async fn teams(State(state): State<Arc<AdminState>>) -> Result<Json<KeyGroups>> {
+pub(crate) async fn teams(state: Arc<AdminState>) -> Result<Json<KeyGroups>> {
     let ring = limit_deps(&state)?.keys.ring();
     let of_level = |level| ring.groups().iter().filter(move |g| g.level == level).map(|g| view(&ring, g)).collect();
     Ok(Json(KeyGroups { organisations: of_level(GroupLevel::Organisation), teams: of_level(GroupLevel::Team) }))
@@ -94,7 +94,7 @@ const fn level(is_team: bool) -> GroupLevel {
 
 /// Creates a team or an organisation.
 pub(crate) async fn add<const IS_TEAM: bool>(
-    State(state): State<Arc<AdminState>>,
+    state: Arc<AdminState>,
     Path(id): Path<String>,
     StrictJson(input): StrictJson<KeyGroupInput>,
 ) -> Result<StatusCode> {
@@ -111,7 +111,7 @@ fn no_content(exists: bool, level: GroupLevel, id: &str) -> Result<StatusCode> {
 }
 
 pub(crate) async fn change<const IS_TEAM: bool>(
-    State(state): State<Arc<AdminState>>,
+    state: Arc<AdminState>,
     Path(id): Path<String>,
     StrictJson(input): StrictJson<KeyGroupInput>,
 ) -> Result<StatusCode> {
@@ -120,10 +120,7 @@ pub(crate) async fn change<const IS_TEAM: bool>(
     no_content(exists, level(IS_TEAM), &id)
 }
 
-pub(crate) async fn remove<const IS_TEAM: bool>(
-    State(state): State<Arc<AdminState>>,
-    Path(id): Path<String>,
-) -> Result<StatusCode> {
+pub(crate) async fn remove<const IS_TEAM: bool>(state: Arc<AdminState>, Path(id): Path<String>) -> Result<StatusCode> {
     let group = id.clone();
     let exists = change_keys(&state, move |keys, turn| keys.remove_group(turn, level(IS_TEAM), &group)).await?;
     no_content(exists, level(IS_TEAM), &id)

@@ -3,7 +3,6 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use axum::extract::State;
 use axum::http::{HeaderMap, HeaderName, StatusCode, header};
 use axum::response::Response;
 use bytes::Bytes;
@@ -72,7 +71,7 @@ pub(crate) struct BodyParams {
 
 /// `GET /flows/{id}/{side}/body`
 pub(crate) async fn body(
-    State(state): State<Arc<AdminState>>,
+    state: Arc<AdminState>,
     FlowSidePath(id, side): FlowSidePath,
     StrictQuery(params): StrictQuery<BodyParams>,
     headers: HeaderMap,
@@ -90,14 +89,14 @@ pub(crate) async fn body(
     if params.original {
         if !row.is_edited(side) {
             let message = format!("the {} of flow {id} was not edited, or its original is not recorded", side.as_str());
-            return Err(ApiError::new(StatusCode::NOT_FOUND, "not_found", message).remedy("ask without `original`"));
+            return Err(ApiError::not_found(message).remedy("ask without `original`"));
         }
         row = row.original_view();
     }
     // A tunnel has no bodies, and a flow without a response has no response body.
     let Some(known) = row.body(side).copied() else {
         let message = format!("flow {id} has no {}", side.as_str());
-        return Err(ApiError::new(StatusCode::NOT_FOUND, "not_found", message));
+        return Err(ApiError::not_found(message));
     };
     let mut response = match params.view {
         BodyView::Raw => raw(&state, id, side, &known, &params, &headers)?,
@@ -260,7 +259,7 @@ async fn body_view(
 }
 
 fn pretty(window: &BodyWindow) -> Result<String> {
-    let not_json = |why: String| ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, "not_json", why);
+    let not_json = |why: String| ApiError::unprocessable("not_json", why);
     if window.truncated {
         return Err(not_json("the body exceeds the limit, and truncated JSON is invalid".into()));
     }
@@ -290,7 +289,7 @@ fn structured_view(
     written_form::pretty(kind, &context, &window.bytes, schemas, MAX_PRETTY)
         // An error of a Connect stream, or of AWS, is JSON without frames.
         .or_else(|why| written_form::json(&window.bytes).map_err(|_| why))
-        .map_err(|why| ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, "not_readable", why))
+        .map_err(|why| ApiError::unprocessable("not_readable", why))
 }
 
 /// Maximum size of a rendered body, in bytes.

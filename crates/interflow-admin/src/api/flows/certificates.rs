@@ -4,7 +4,6 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use axum::Json;
-use axum::extract::State;
 use interflow_types::schema::JsonSchema;
 use interflow_types::{CertificateChain, Timestamp};
 use serde::Serialize;
@@ -58,10 +57,7 @@ pub(crate) struct CertificateView {
     der: String,
 }
 
-pub(crate) async fn certificates(
-    State(state): State<Arc<AdminState>>,
-    FlowIdPath(id): FlowIdPath,
-) -> Result<Json<FlowCertificates>> {
+pub(crate) async fn certificates(state: Arc<AdminState>, FlowIdPath(id): FlowIdPath) -> Result<Json<FlowCertificates>> {
     run_query(&state, move |store, _| {
         let [client, upstream] = store.certificates(id)?.map(|chain| chain.as_ref().map(views).unwrap_or_default());
         Ok(Json(FlowCertificates { client, upstream }))

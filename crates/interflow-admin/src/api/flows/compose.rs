@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use axum::Json;
-use axum::extract::{Path, State};
+use axum::extract::Path;
 use axum::http::StatusCode;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -65,7 +65,7 @@ pub(crate) async fn remember(state: &AdminState, saved: Option<ComposedRequest>)
 
 /// `POST /compose`: sends a request through the proxy's own client, so that rules and recording apply to it.
 pub(crate) async fn send_composed(
-    State(state): State<Arc<AdminState>>,
+    state: Arc<AdminState>,
     StrictJson(input): StrictJson<ComposeInput>,
 ) -> Result<Json<ComposeResult>> {
     let (parts, saved) = input.parse()?;
@@ -87,7 +87,7 @@ impl DescriptorSets {
 }
 
 /// `GET /compose/schemas`: those of `record.schemas`.
-pub(crate) async fn schemas(State(state): State<Arc<AdminState>>) -> Result<Json<DescriptorSets>> {
+pub(crate) async fn schemas(state: Arc<AdminState>) -> Result<Json<DescriptorSets>> {
     Ok(DescriptorSets::new(&state.schemas.descriptor_sets()))
 }
 
@@ -100,7 +100,7 @@ pub(crate) struct ProtoFiles {
 
 /// `POST /compose/schemas`
 pub(crate) async fn compile_schemas(
-    State(state): State<Arc<AdminState>>,
+    state: Arc<AdminState>,
     StrictJson(input): StrictJson<ProtoFiles>,
 ) -> Result<Json<DescriptorSets>> {
     let _permit = state.checks.acquire().await.map_err(|_| ApiError::busy())?;
@@ -138,7 +138,7 @@ pub(crate) struct Collections {
     collections: Vec<CollectionEntry>,
 }
 
-pub(crate) async fn list(State(state): State<Arc<AdminState>>) -> Result<Json<Collections>> {
+pub(crate) async fn list(state: Arc<AdminState>) -> Result<Json<Collections>> {
     let collections = Arc::clone(&state.collections);
     Ok(Json(Collections { collections: blocking(move || collections.list()).await?? }))
 }
@@ -150,10 +150,7 @@ pub(crate) struct CollectionView {
     collection: Collection,
 }
 
-pub(crate) async fn read(
-    State(state): State<Arc<AdminState>>,
-    Path(name): Path<String>,
-) -> Result<Json<CollectionView>> {
+pub(crate) async fn read(state: Arc<AdminState>, Path(name): Path<String>) -> Result<Json<CollectionView>> {
     let collections = Arc::clone(&state.collections);
     let (collection, revision) = blocking(move || collections.read(&name)).await??;
     Ok(Json(CollectionView { revision, collection }))
@@ -175,7 +172,7 @@ pub(crate) struct SavedCollection {
 
 /// `PUT /collections/{name}`
 pub(crate) async fn write(
-    State(state): State<Arc<AdminState>>,
+    state: Arc<AdminState>,
     Path(name): Path<String>,
     StrictJson(input): StrictJson<CollectionUpdate>,
 ) -> Result<Json<SavedCollection>> {
@@ -184,7 +181,7 @@ pub(crate) async fn write(
     Ok(Json(SavedCollection { revision }))
 }
 
-pub(crate) async fn remove(State(state): State<Arc<AdminState>>, Path(name): Path<String>) -> Result<StatusCode> {
+pub(crate) async fn remove(state: Arc<AdminState>, Path(name): Path<String>) -> Result<StatusCode> {
     let collections = Arc::clone(&state.collections);
     blocking(move || collections.remove(&name)).await??;
     Ok(StatusCode::NO_CONTENT)
@@ -196,12 +193,12 @@ pub(crate) struct ComposeHistory {
     requests: Vec<ComposedRequest>,
 }
 
-pub(crate) async fn history(State(state): State<Arc<AdminState>>) -> Result<Json<ComposeHistory>> {
+pub(crate) async fn history(state: Arc<AdminState>) -> Result<Json<ComposeHistory>> {
     let collections = Arc::clone(&state.collections);
     Ok(Json(ComposeHistory { requests: blocking(move || collections.history()).await?? }))
 }
 
-pub(crate) async fn clear_history(State(state): State<Arc<AdminState>>) -> Result<StatusCode> {
+pub(crate) async fn clear_history(state: Arc<AdminState>) -> Result<StatusCode> {
     let collections = Arc::clone(&state.collections);
     blocking(move || collections.clear_history()).await??;
     Ok(StatusCode::NO_CONTENT)

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use axum::Json;
-use axum::extract::State;
 use axum::http::StatusCode;
 use bytes::Bytes;
 use interflow_archive::replay::ComposedParts;
@@ -40,7 +39,7 @@ pub(crate) struct WebSocketInput {
 /// `POST /compose/websocket`: opens a WebSocket through the proxy's own client. It is open if the response has status
 /// 101, until either side closes it or nothing was sent for `timeouts.tunnel_idle`.
 pub(crate) async fn open(
-    State(state): State<Arc<AdminState>>,
+    state: Arc<AdminState>,
     StrictJson(input): StrictJson<WebSocketInput>,
 ) -> Result<Json<ComposeResult>> {
     let parts = ComposedParts::web_socket(&input.url, &input.headers)?;
@@ -66,7 +65,7 @@ pub(crate) struct WebSocketMessageInput {
 
 /// `POST /compose/websocket/{id}`
 pub(crate) async fn send(
-    State(state): State<Arc<AdminState>>,
+    state: Arc<AdminState>,
     FlowIdPath(id): FlowIdPath,
     StrictJson(input): StrictJson<WebSocketMessageInput>,
 ) -> Result<StatusCode> {
@@ -80,7 +79,7 @@ pub(crate) async fn send(
 }
 
 /// `DELETE /compose/websocket/{id}`
-pub(crate) async fn close(State(state): State<Arc<AdminState>>, FlowIdPath(id): FlowIdPath) -> Result<StatusCode> {
+pub(crate) async fn close(state: Arc<AdminState>, FlowIdPath(id): FlowIdPath) -> Result<StatusCode> {
     state.composed_sockets.write(id, (Opcode::Close, Bytes::from_static(&NORMAL_CLOSURE))).await?;
     Ok(StatusCode::NO_CONTENT)
 }

@@ -13,7 +13,6 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-use axum::extract::State;
 use bytes::Bytes;
 use futures_util::{SinkExt as _, StreamExt as _};
 use hyper::upgrade::Upgraded;
@@ -79,7 +78,7 @@ pub(crate) struct FirstQuery {
 
 /// `GET /events?query=&generation=`
 pub(crate) async fn events(
-    State(state): State<Arc<AdminState>>,
+    state: Arc<AdminState>,
     caller: Caller,
     StrictQuery(first): StrictQuery<FirstQuery>,
     SocketUpgrade(response, connection): SocketUpgrade,

@@ -16,7 +16,6 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use axum::Json;
-use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::Response;
 use bytes::Bytes;
@@ -104,7 +103,7 @@ const fn is_zero(n: &u64) -> bool {
 }
 
 pub(crate) async fn list(
-    State(state): State<Arc<AdminState>>,
+    state: Arc<AdminState>,
     StrictQuery(params): StrictQuery<FlowListParams>,
 ) -> Result<Json<FlowPage>> {
     let query = query(&params.query)?;
@@ -154,7 +153,7 @@ pub(crate) struct FlowCount {
 }
 
 pub(crate) async fn count(
-    State(state): State<Arc<AdminState>>,
+    state: Arc<AdminState>,
     StrictQuery(params): StrictQuery<QueryParam>,
 ) -> Result<Json<FlowCount>> {
     let query = query(&params.query)?;
@@ -200,7 +199,7 @@ impl FlowDetail {
     }
 }
 
-pub(crate) async fn show(State(state): State<Arc<AdminState>>, FlowIdPath(id): FlowIdPath) -> Result<Json<FlowDetail>> {
+pub(crate) async fn show(state: Arc<AdminState>, FlowIdPath(id): FlowIdPath) -> Result<Json<FlowDetail>> {
     run_query(&state, move |store, _| Ok(FlowDetail::from_row(store.get(id)?))).await
 }
 
@@ -269,7 +268,7 @@ pub(crate) async fn annotate(
 }
 
 /// `DELETE /flows/{id}`: a running flow is not deleted, because its writer would not find it any more.
-pub(crate) async fn delete(State(state): State<Arc<AdminState>>, FlowIdPath(id): FlowIdPath) -> Result<StatusCode> {
+pub(crate) async fn delete(state: Arc<AdminState>, FlowIdPath(id): FlowIdPath) -> Result<StatusCode> {
     run_query(&state, move |store, _| {
         let row = store.get(id)?;
         if store.delete(&[id])? == 0 && row.state == FlowState::Open {
@@ -298,7 +297,7 @@ pub(crate) struct DeletedFlows {
 }
 
 pub(crate) async fn delete_selected(
-    State(state): State<Arc<AdminState>>,
+    state: Arc<AdminState>,
     caller: Caller,
     StrictJson(chosen): StrictJson<FlowIdsInput>,
 ) -> Result<Json<DeletedFlows>> {
@@ -408,7 +407,7 @@ fn structured_view(flow: &FlowRecord, message: &MessageRecord, schemas: &ProtoSc
 
 /// `GET /flows/{id}/messages`: a page ends at `limit` messages or at 16 MiB of payloads, whichever comes first.
 pub(crate) async fn messages(
-    State(state): State<Arc<AdminState>>,
+    state: Arc<AdminState>,
     FlowIdPath(id): FlowIdPath,
     StrictQuery(params): StrictQuery<MessageParams>,
 ) -> Result<Json<MessagePage>> {
@@ -448,13 +447,10 @@ fn truncate_payload(payload: &mut Bytes, most: usize) {
 }
 
 /// `GET /flows/{id}/messages/{index}`: the payload as recorded, as a download.
-pub(crate) async fn message(
-    State(state): State<Arc<AdminState>>,
-    MessagePath(id, index): MessagePath,
-) -> Result<Response> {
+pub(crate) async fn message(state: Arc<AdminState>, MessagePath(id, index): MessagePath) -> Result<Response> {
     let message = run_query(&state, move |store, _| {
         let messages = store.messages(id, index..index.saturating_add(1))?;
-        let missing = || ApiError::new(StatusCode::NOT_FOUND, "not_found", format!("flow {id} has no message {index}"));
+        let missing = || ApiError::not_found(format!("flow {id} has no message {index}"));
         messages.into_iter().next().ok_or_else(missing)
     })
     .await?;

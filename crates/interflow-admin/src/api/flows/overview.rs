@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use axum::Json;
-use axum::extract::State;
 use interflow_store::{MAX_BUCKETS, Overview, OverviewOptions};
 use interflow_types::Timestamp;
 use interflow_types::schema::JsonSchema;
@@ -40,7 +39,7 @@ impl Default for OverviewParams {
 
 /// `GET /overview`.
 pub(crate) async fn overview(
-    State(state): State<Arc<AdminState>>,
+    state: Arc<AdminState>,
     StrictQuery(params): StrictQuery<OverviewParams>,
 ) -> Result<Json<Overview>> {
     if !(1..=MAX_BUCKETS).contains(&params.buckets) {

@@ -4,8 +4,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Json;
-use axum::extract::State;
-use axum::http::StatusCode;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
@@ -92,7 +90,7 @@ pub(crate) struct ReplayedResponse {
 /// `POST /flows/{id}/replay`: sends the recorded request through the proxy again, so that rules and recording apply
 /// to it.
 pub(crate) async fn replay(
-    State(state): State<Arc<AdminState>>,
+    state: Arc<AdminState>,
     FlowIdPath(id): FlowIdPath,
     StrictJson(replay): StrictJson<ReplayInput>,
 ) -> Result<Json<ReplayResult>> {
@@ -143,7 +141,7 @@ fn prepare(store: &dyn FlowStore, id: FlowId, edits: &RequestEdits) -> Result<(R
 
 fn too_long(row: &FlowRecord, kept: u64) -> ApiError {
     let message = format!("a body of flow {} has {kept} bytes; at most {MAX_BODY} are taken", row.id);
-    ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, "too_large", message)
+    ApiError::unprocessable("too_large", message)
 }
 
 /// Reads the response to its end, so that it is recorded completely, and summarises it.
@@ -199,7 +197,7 @@ pub(crate) struct FlowComparison {
 
 /// `GET /diff`: the whole of both flows is loaded into memory, so their bodies are limited.
 pub(crate) async fn diff(
-    State(state): State<Arc<AdminState>>,
+    state: Arc<AdminState>,
     StrictQuery(params): StrictQuery<DiffParams>,
 ) -> Result<Json<FlowComparison>> {
     let (a, b) = (flow_id(&params.a)?, flow_id(&params.b)?);

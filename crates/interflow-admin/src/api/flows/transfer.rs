@@ -7,10 +7,9 @@ use std::sync::Arc;
 
 use axum::Json;
 use axum::body::Body;
-use axum::extract::State;
 use axum::response::Response;
 use interflow_archive::pcapng::{PacketSides, PcapngOptions};
-use interflow_archive::{self, ArchiveFormat, ExportOptions, ReadableBodySource, StoreBodySource};
+use interflow_archive::{self, ArchiveFormat, ExportOptions, FlowExporter, ReadableBodySource, StoreBodySource};
 use interflow_query::Query;
 use interflow_store::{FlowRecord, FlowStore, FlowSummary, ListOptions, ListOrder};
 use interflow_types::schema::JsonSchema;
@@ -52,48 +51,52 @@ impl FormatParam {
         self.format.as_deref().map(|f| f.parse().map_err(unknown)).transpose()
     }
 
-    fn options(&self) -> Result<ChosenOptions> {
-        let sides = self.leg.as_deref().map(|l| l.parse().map_err(|why: String| ApiError::bad_request(why)));
-        Ok(ChosenOptions {
-            leg: sides.transpose()?.unwrap_or_default(),
-            originals: self.originals,
-            bodies: self.bodies,
-        })
+    /// What an export writes; without a format it is a HAR.
+    fn export(&self) -> Result<ChosenExport> {
+        let leg =
+            self.leg.as_deref().map(|l| l.parse().map_err(|why: String| ApiError::bad_request(why))).transpose()?;
+        let format = self.read()?.unwrap_or(ArchiveFormat::Har);
+        Ok(ChosenExport { format, leg: leg.unwrap_or_default(), originals: self.originals, bodies: self.bodies })
     }
 }
 
-/// Options of individual formats, as the client chose them.
+/// A format with the options of individual formats, as the client chose them.
 #[derive(Clone, Copy)]
-struct ChosenOptions {
+struct ChosenExport {
+    format: ArchiveFormat,
     leg: PacketSides,
     originals: bool,
     bodies: bool,
 }
 
-fn options(ChosenOptions { leg, originals, bodies }: ChosenOptions) -> ExportOptions<'static> {
-    ExportOptions { packets: PcapngOptions { leg, keylog: None }, originals, bodies }
-}
+impl ChosenExport {
+    fn exporter(self, pipe: &mut StreamWriter) -> io::Result<Box<dyn FlowExporter + '_>> {
+        let packets = PcapngOptions { leg: self.leg, keylog: None };
+        let options = ExportOptions { packets, originals: self.originals, bodies: self.bodies };
+        interflow_archive::exporter_with(self.format, pipe, options)
+    }
 
-fn archive(name: &str, format: ArchiveFormat, body: Body) -> Response {
-    let extension = format.extensions().first().copied().unwrap_or("txt");
-    untrusted_content::file_response(format.media_type(), &format!("{name}.{extension}"), body)
+    fn response(self, name: &str, body: Body) -> Response {
+        let extension = self.format.extensions().first().copied().unwrap_or("txt");
+        untrusted_content::file_response(self.format.media_type(), &format!("{name}.{extension}"), body)
+    }
 }
 
 pub(crate) async fn export_one(
-    State(state): State<Arc<AdminState>>,
+    state: Arc<AdminState>,
     FlowIdPath(id): FlowIdPath,
     StrictQuery(params): StrictQuery<FormatParam>,
 ) -> Result<Response> {
-    let (format, chosen) = (params.read()?.unwrap_or(ArchiveFormat::Har), params.options()?);
+    let chosen = params.export()?;
     // Looked up before the stream begins, so that an unknown id is an error response.
     let row = run_query(&state, move |store, _| Ok(store.get(id)?)).await?;
     let (store, permit) = (state.store()?, state.records.transfer()?);
     let body = streamed_body(permit, move |pipe| {
-        let mut exporter = interflow_archive::exporter_with(format, pipe, options(chosen))?;
+        let mut exporter = chosen.exporter(pipe)?;
         exporter.flow(&row, &StoreBodySource(&*store))?;
         exporter.finish()
     });
-    Ok(archive(&id.to_string(), format, body))
+    Ok(chosen.response(&id.to_string(), body))
 }
 
 #[derive(Deserialize, Default, JsonSchema)]
@@ -113,26 +116,26 @@ pub(crate) struct FlowExportParams {
 }
 
 pub(crate) async fn export(
-    State(state): State<Arc<AdminState>>,
+    state: Arc<AdminState>,
     StrictQuery(params): StrictQuery<FlowExportParams>,
 ) -> Result<Response> {
     let formats =
         FormatParam { format: params.format, leg: params.leg, originals: params.originals, bodies: params.bodies };
-    let (format, chosen) = (formats.read()?.unwrap_or(ArchiveFormat::Har), formats.options()?);
+    let chosen = formats.export()?;
     let query = strict_query(&params.query)?;
     let (store, permit) = (state.store()?, state.records.transfer()?);
-    let body = streamed_body(permit, move |pipe| export_matching(&*store, query, (format, chosen), pipe));
-    Ok(archive("flows", format, body))
+    let body = streamed_body(permit, move |pipe| export_matching(&*store, query, chosen, pipe));
+    Ok(chosen.response("flows", body))
 }
 
 fn export_matching(
     store: &dyn FlowStore,
     query: Query,
-    (format, chosen): (ArchiveFormat, ChosenOptions),
+    chosen: ChosenExport,
     pipe: &mut StreamWriter,
 ) -> io::Result<()> {
     let watch = pipe.cancel_check();
-    let mut exporter = interflow_archive::exporter_with(format, pipe, options(chosen))?;
+    let mut exporter = chosen.exporter(pipe)?;
     let mut options = ListOptions { query, order: ListOrder::Oldest, after: None, limit: PAGE };
     // Damaged bodies are exported as missing instead of ending the export.
     let sound = ReadableBodySource::new(store);
@@ -170,13 +173,13 @@ pub(crate) struct ExportSelectionInput {
 }
 
 pub(crate) async fn export_by_ids(
-    State(state): State<Arc<AdminState>>,
+    state: Arc<AdminState>,
     caller: Caller,
     StrictJson(picked): StrictJson<ExportSelectionInput>,
 ) -> Result<Response> {
     let formats =
         FormatParam { format: picked.format, leg: picked.leg, originals: picked.originals, bodies: picked.bodies };
-    let (format, chosen) = (formats.read()?.unwrap_or(ArchiveFormat::Har), formats.options()?);
+    let chosen = formats.export()?;
     let ids: Vec<FlowId> = picked.ids.iter().map(|t| flow_id(t)).collect::<Result<_>>()?;
     caller.record_detail(json!({ "flows": listed(&ids), "bodies": picked.bodies, "originals": picked.originals }));
     // Looked up in advance, so that an unknown id yields an error instead of a partial file.
@@ -184,13 +187,13 @@ pub(crate) async fn export_by_ids(
         run_query(&state, move |store, _| ids.iter().map(|id| Ok(store.get(*id)?)).collect::<Result<_>>()).await?;
     let (store, permit) = (state.store()?, state.records.transfer()?);
     let body = streamed_body(permit, move |pipe| {
-        let mut exporter = interflow_archive::exporter_with(format, pipe, options(chosen))?;
+        let mut exporter = chosen.exporter(pipe)?;
         for row in &rows {
             exporter.flow(row, &StoreBodySource(&*store))?;
         }
         exporter.finish()
     });
-    Ok(archive("flows", format, body))
+    Ok(chosen.response("flows", body))
 }
 
 #[derive(Serialize, JsonSchema)]
@@ -254,7 +257,7 @@ pub(crate) enum SearchLine {
 
 /// `GET /search`: JSON lines, in the order in which flows are found.
 pub(crate) async fn search(
-    State(state): State<Arc<AdminState>>,
+    state: Arc<AdminState>,
     StrictQuery(params): StrictQuery<SearchParams>,
 ) -> Result<JsonLines<SearchLine>> {
     let query = strict_query(&params.query)?;

@@ -4,7 +4,6 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use axum::Json;
-use axum::extract::State;
 use interflow_store::{FlowRecord, ListOptions, ListOrder, StoreError};
 use interflow_types::schema::JsonSchema;
 use interflow_types::{Direction, FlowTimings};
@@ -68,7 +67,7 @@ struct ValueCount {
 
 /// `GET /flows/values`: counts over the newest flows only.
 pub(crate) async fn values(
-    State(state): State<Arc<AdminState>>,
+    state: Arc<AdminState>,
     StrictQuery(params): StrictQuery<ValueParams>,
 ) -> Result<Json<ValueCounts>> {
     let query = query(&params.query)?;
@@ -136,7 +135,7 @@ struct RowDetails {
 
 /// `GET /flows/details`: requested for the visible rows only.
 pub(crate) async fn details(
-    State(state): State<Arc<AdminState>>,
+    state: Arc<AdminState>,
     caller: Caller,
     StrictQuery(params): StrictQuery<RowDetailsParams>,
 ) -> Result<Json<RowDetailsById>> {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use axum::Json;
 use axum::body::Body;
-use axum::extract::{FromRequestParts as _, Path, RawPathParams, Request, State};
+use axum::extract::{FromRequestParts as _, Path, RawPathParams, Request};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
@@ -19,7 +19,7 @@ use tokio_tungstenite::tungstenite::handshake::server::create_response_with_body
 
 use crate::api::operations::context::OperationContext;
 #[cfg(all(test, feature = "schema"))]
-use crate::api::operations::tests::documentation::{ApiSchemas, OperationDoc};
+use crate::api::operations::tests::descriptions::{Described, DescribedHandler};
 use crate::error::{ApiError, Result};
 use crate::identity::caller::Caller;
 use crate::identity::token_lifetimes::TokenLifetimes;
@@ -30,6 +30,17 @@ use crate::state::AdminState;
 const MAX_JSON: usize = 64 << 20;
 
 pub(crate) type OperationFuture = Pin<Box<dyn Future<Output = Result<Response>> + Send>>;
+
+/// Operations are described in tests alone.
+#[cfg(not(all(test, feature = "schema")))]
+mod undescribed {
+    pub(crate) trait Described {}
+    impl<T> Described for T {}
+    pub(crate) trait DescribedHandler {}
+    impl<T> DescribedHandler for T {}
+}
+#[cfg(not(all(test, feature = "schema")))]
+use undescribed::{Described, DescribedHandler};
 
 /// A request, from which the inputs of a handler are taken.
 pub(crate) struct OperationRequest {
@@ -52,34 +63,25 @@ impl OperationRequest {
     }
 }
 
-pub(crate) trait OperationInput: Sized {
+pub(crate) trait OperationInput: Described + Sized {
     /// Whether it is read from a JSON body.
     const IS_JSON: bool = false;
 
     /// # Errors
     /// The request does not hold the input.
     fn read(request: &mut OperationRequest) -> Result<Self>;
-
-    #[cfg(all(test, feature = "schema"))]
-    fn describe(_: &mut OperationDoc, _: &mut ApiSchemas) {}
 }
 
 /// What a handler returns.
-pub(crate) trait OperationOutput {
+pub(crate) trait OperationOutput: Described {
     fn into_outcome(self) -> Result<Response>;
-
-    #[cfg(all(test, feature = "schema"))]
-    fn describe(operation: &mut OperationDoc, schemas: &mut ApiSchemas);
 }
 
 /// A handler without its types.
-pub(crate) trait OperationHandler: Send + Sync {
+pub(crate) trait OperationHandler: DescribedHandler + Send + Sync {
     fn reads_json(&self) -> bool;
 
     fn start(&self, request: OperationRequest) -> OperationFuture;
-
-    #[cfg(all(test, feature = "schema"))]
-    fn describe(&self, operation: &mut OperationDoc, schemas: &mut ApiSchemas);
 }
 
 impl dyn OperationHandler {
@@ -143,12 +145,6 @@ macro_rules! typed_handler {
                 };)*
                 Box::pin(async move { handler($($input),*).await.into_outcome() })
             }
-
-            #[cfg(all(test, feature = "schema"))]
-            fn describe(&self, operation: &mut OperationDoc, schemas: &mut ApiSchemas) {
-                Out::describe(operation, schemas);
-                $($input::describe(operation, schemas);)*
-            }
         }
     };
 }
@@ -159,8 +155,8 @@ typed_handler!(A, B);
 typed_handler!(A, B, C);
 typed_handler!(A, B, C, D);
 
-/// Inputs that the document does not show.
-macro_rules! undocumented_inputs {
+/// Inputs that are read from what is known of a request.
+macro_rules! request_inputs {
     ($($input:ty: $read:expr,)*) => {$(
         impl OperationInput for $input {
             fn read(request: &mut OperationRequest) -> Result<Self> {
@@ -170,8 +166,8 @@ macro_rules! undocumented_inputs {
         }
     )*};
 }
-undocumented_inputs! {
-    State<Arc<AdminState>>: |request| request.context.instance().cloned().map(Self),
+request_inputs! {
+    Arc<AdminState>: |request| request.context.instance().cloned(),
     OperationContext: |request| Ok(request.context.clone()),
     Records: |request| Ok(request.context.records().clone()),
     TokenLifetimes: |request| Ok(request.context.token_lifetimes()),
@@ -183,21 +179,11 @@ impl OperationInput for Body {
     fn read(request: &mut OperationRequest) -> Result<Self> {
         Ok(std::mem::take(&mut request.body))
     }
-
-    #[cfg(all(test, feature = "schema"))]
-    fn describe(operation: &mut OperationDoc, _: &mut ApiSchemas) {
-        operation.request = Some(("application/octet-stream", serde_json::json!({})));
-    }
 }
 
 impl OperationInput for Path<String> {
     fn read(request: &mut OperationRequest) -> Result<Self> {
         request.path_value().map(Self)
-    }
-
-    #[cfg(all(test, feature = "schema"))]
-    fn describe(operation: &mut OperationDoc, schemas: &mut ApiSchemas) {
-        operation.path.push(schemas.requests.subschema_for::<String>().into());
     }
 }
 
@@ -206,11 +192,6 @@ impl OperationInput for Path<u64> {
         let text = request.path_value()?;
         let invalid = || ApiError::bad_request(format!("Invalid URL: Cannot parse `{text}` to a `u64`"));
         text.parse().map(Self).map_err(|_| invalid())
-    }
-
-    #[cfg(all(test, feature = "schema"))]
-    fn describe(operation: &mut OperationDoc, schemas: &mut ApiSchemas) {
-        operation.path.push(schemas.requests.subschema_for::<u64>().into());
     }
 }
 
@@ -232,21 +213,11 @@ impl<T: Serialize + JsonSchema> OperationOutput for Json<T> {
         let json = serde_json::to_vec(&self.0).map_err(|e| ApiError::internal(e.to_string()))?;
         Ok(([(header::CONTENT_TYPE, HeaderValue::from_static("application/json"))], json).into_response())
     }
-
-    #[cfg(all(test, feature = "schema"))]
-    fn describe(operation: &mut OperationDoc, schemas: &mut ApiSchemas) {
-        operation.response = (200, Some(("application/json", schemas.responses.subschema_for::<T>().into())));
-    }
 }
 
 impl OperationOutput for StatusCode {
     fn into_outcome(self) -> Result<Response> {
         Ok(self.into_response())
-    }
-
-    #[cfg(all(test, feature = "schema"))]
-    fn describe(operation: &mut OperationDoc, _: &mut ApiSchemas) {
-        operation.response = (Self::NO_CONTENT.as_u16(), None);
     }
 }
 
@@ -254,11 +225,6 @@ impl OperationOutput for StatusCode {
 impl OperationOutput for Response {
     fn into_outcome(self) -> Result<Response> {
         Ok(self)
-    }
-
-    #[cfg(all(test, feature = "schema"))]
-    fn describe(operation: &mut OperationDoc, _: &mut ApiSchemas) {
-        operation.response = (200, Some(("application/octet-stream", serde_json::json!({}))));
     }
 }
 
@@ -269,11 +235,6 @@ impl<T: JsonSchema> OperationOutput for JsonLines<T> {
     fn into_outcome(self) -> Result<Response> {
         Ok(self.0)
     }
-
-    #[cfg(all(test, feature = "schema"))]
-    fn describe(operation: &mut OperationDoc, schemas: &mut ApiSchemas) {
-        operation.response = (200, Some(("application/x-ndjson", schemas.responses.subschema_for::<T>().into())));
-    }
 }
 
 /// A WebSocket, whose messages are JSON of these types: the client's, and the server's.
@@ -283,23 +244,11 @@ impl<C: JsonSchema, S: JsonSchema> OperationOutput for Socket<C, S> {
     fn into_outcome(self) -> Result<Response> {
         Ok(self.0)
     }
-
-    #[cfg(all(test, feature = "schema"))]
-    fn describe(operation: &mut OperationDoc, schemas: &mut ApiSchemas) {
-        operation.response = (StatusCode::SWITCHING_PROTOCOLS.as_u16(), None);
-        let client = schemas.requests.subschema_for::<C>().into();
-        operation.messages = Some((client, schemas.responses.subschema_for::<S>().into()));
-    }
 }
 
 impl<T: OperationOutput> OperationOutput for Result<T, ApiError> {
     fn into_outcome(self) -> Result<Response> {
         self?.into_outcome()
-    }
-
-    #[cfg(all(test, feature = "schema"))]
-    fn describe(operation: &mut OperationDoc, schemas: &mut ApiSchemas) {
-        T::describe(operation, schemas);
     }
 }
 

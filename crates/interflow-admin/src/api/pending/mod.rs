@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Json;
-use axum::extract::{Path, State};
+use axum::extract::Path;
 use interflow_approvals::Resolution;
 use interflow_query::Tristate;
 use interflow_rules::HoldDecision;
@@ -42,7 +42,7 @@ pub(crate) struct PendingParams {
 /// `GET /pending`: at once, or as soon as something has changed since a version. The version is the sum of those of
 /// both kinds and of what other replicas hold, each of which only grows.
 pub(crate) async fn list(
-    State(state): State<Arc<AdminState>>,
+    state: Arc<AdminState>,
     caller: Caller,
     StrictQuery(watch): StrictQuery<PendingParams>,
 ) -> Result<Json<PendingItems>> {
@@ -114,7 +114,7 @@ enum PendingDecision {
 
 /// `POST /pending/{id}`: decides a question, or a flow held by a rule, of this replica or of another one.
 pub(crate) async fn decide(
-    State(state): State<Arc<AdminState>>,
+    state: Arc<AdminState>,
     caller: Caller,
     Path(text): Path<String>,
     StrictJson(PendingDecisionInput(said)): StrictJson<PendingDecisionInput>,

@@ -44,7 +44,7 @@ pub(crate) async fn list(caller: Caller, StrictQuery(params): StrictQuery<AuditP
     // The files are read on a thread that may block.
     let read = move || audit.store().map(|store| store.newest(&filter));
     let read = blocking(read).await?;
-    let off = || ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "no_audit", "this instance writes no audit trail");
+    let off = || ApiError::unavailable("no_audit", "this instance writes no audit trail");
     let disk = |e: std::io::Error| {
         ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "disk", format!("the audit trail cannot be read: {e}"))
             .remedy("local=true shows what this replica wrote down")

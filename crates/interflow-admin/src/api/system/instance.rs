@@ -2,9 +2,9 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 
 use axum::Json;
-use axum::extract::State;
 use axum::http::StatusCode;
 use interflow_archive::ArchiveProgress;
 use interflow_proxy::observe::stats::{LATENCY_BOUNDS, StatsSnapshot};
@@ -58,7 +58,7 @@ struct HeldCounts {
     rules: usize,
 }
 
-pub(crate) async fn stats(State(state): State<Arc<AdminState>>) -> Result<Json<Stats>> {
+pub(crate) async fn stats(state: Arc<AdminState>) -> Result<Json<Stats>> {
     let store = store_stats(&state).await?;
     let engine = &state.engine;
     Ok(Json(Stats {
@@ -74,7 +74,7 @@ pub(crate) async fn stats(State(state): State<Arc<AdminState>>) -> Result<Json<S
         latency_bounds: LATENCY_BOUNDS.to_vec(),
         store,
         archive: state.archive.as_ref().map(|progress| progress()),
-        event_clients: state.viewers.count(),
+        event_clients: state.viewers.open.load(Relaxed),
         held: HeldCounts {
             approvals: state.approvals.as_ref().map_or(0, |a| a.pending_requests().len()),
             rules: state.rules.as_ref().map_or(0, |r| r.runtime().holds.list().len()),
@@ -89,7 +89,7 @@ pub(crate) struct InstanceList {
 }
 
 /// `GET /instances`: the processes that record to the shared store.
-pub(crate) async fn instances(State(state): State<Arc<AdminState>>) -> Result<Json<InstanceList>> {
+pub(crate) async fn instances(state: Arc<AdminState>) -> Result<Json<InstanceList>> {
     let instances = match state.records.store {
         Some(_) => run_query(&state, |store, _| Ok(store.instances()?)).await?,
         None => Vec::new(),
@@ -105,7 +105,7 @@ pub(crate) struct ConfigView {
 }
 
 /// `GET /config`: what the instance runs with now, without secrets.
-pub(crate) async fn config(State(state): State<Arc<AdminState>>) -> Json<ConfigView> {
+pub(crate) async fn config(state: Arc<AdminState>) -> Json<ConfigView> {
     let mut config = Value::clone(&state.config());
     // Addresses of compatibility modes are known to the proxy alone.
     if let (Value::Object(all), Ok(Value::Object(live))) = (&mut config, serde_json::to_value(state.engine.config())) {
@@ -131,7 +131,7 @@ pub(crate) struct IssuedCredential {
 /// `POST /credentials`: Basic authentication separates user and password by a colon, so a user name has none (RFC
 /// 7617).
 pub(crate) async fn issue_credential(
-    State(state): State<Arc<AdminState>>,
+    state: Arc<AdminState>,
     StrictJson(wanted): StrictJson<CredentialRequest>,
 ) -> Result<Json<IssuedCredential>> {
     let CredentialRequest { user } = wanted;
@@ -151,7 +151,7 @@ pub(crate) struct LoginLink {
 
 /// `POST /login-links`: a path that logs one browser in, once and within a short time, so that no token appears in a
 /// URL.
-pub(crate) async fn login_link(State(state): State<Arc<AdminState>>) -> Json<LoginLink> {
+pub(crate) async fn login_link(state: Arc<AdminState>) -> Json<LoginLink> {
     let path = format!("{}?code={}", LOGIN_PATH, state.sessions.issue_code().await);
     Json(LoginLink { path, expires_in: CODE_LIFETIME.as_secs() })
 }
@@ -165,7 +165,7 @@ pub(crate) struct ReturnedCredential {
 
 /// `POST /credentials/revoke`: succeeds for an unknown credential as well.
 pub(crate) async fn revoke_credential(
-    State(state): State<Arc<AdminState>>,
+    state: Arc<AdminState>,
     StrictJson(pass): StrictJson<ReturnedCredential>,
 ) -> StatusCode {
     state.engine.revoke_credential(&pass.user, &pass.password);
@@ -184,7 +184,7 @@ pub(crate) struct CaView {
     leaves_cached: usize,
 }
 
-pub(crate) async fn ca(State(state): State<Arc<AdminState>>) -> Json<CaView> {
+pub(crate) async fn ca(state: Arc<AdminState>) -> Json<CaView> {
     let ca = state.engine.ca();
     Json(CaView {
         name: ca.name().into(),
@@ -202,23 +202,23 @@ pub(crate) struct DoctorReport {
 }
 
 /// `POST /reload`: reads the configuration and the files that it names again.
-pub(crate) async fn reload(State(state): State<Arc<AdminState>>) -> Result<Json<ReloadReport>> {
+pub(crate) async fn reload(state: Arc<AdminState>) -> Result<Json<ReloadReport>> {
     let Some(reload) = &state.reload else {
         let message = "this instance cannot reload its configuration";
-        return Err(ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "no_reload", message));
+        return Err(ApiError::unavailable("no_reload", message));
     };
     let done = reload().await;
     let refused = |why: String| {
         let message = format!("configuration not reloaded, the previous one stays active: {why}");
-        ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, "invalid_config", message)
+        ApiError::unprocessable("invalid_config", message)
     };
     Ok(Json(done.map_err(refused)?))
 }
 
-pub(crate) async fn doctor(State(state): State<Arc<AdminState>>) -> Result<Json<DoctorReport>> {
+pub(crate) async fn doctor(state: Arc<AdminState>) -> Result<Json<DoctorReport>> {
     let Some(look) = state.doctor.clone() else {
         let message = "this instance cannot look at itself";
-        return Err(ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "no_doctor", message));
+        return Err(ApiError::unavailable("no_doctor", message));
     };
     // The checks read files and open connections.
     let findings = blocking(move || look()).await?;
@@ -230,7 +230,7 @@ pub(crate) struct BypassedClients {
     clients: Vec<BypassedClient>,
 }
 
-pub(crate) async fn bypassed_clients(State(state): State<Arc<AdminState>>) -> Json<BypassedClients> {
+pub(crate) async fn bypassed_clients(state: Arc<AdminState>) -> Json<BypassedClients> {
     Json(BypassedClients { clients: state.engine.bypassed_clients() })
 }
 
@@ -243,7 +243,7 @@ pub(crate) struct RetryParams {
 
 /// `DELETE /passthrough`: the next connection of these clients is intercepted again.
 pub(crate) async fn clear_bypass(
-    State(state): State<Arc<AdminState>>,
+    state: Arc<AdminState>,
     StrictQuery(of): StrictQuery<RetryParams>,
 ) -> Result<StatusCode> {
     let host = of.host.map(|h| Host::parse(&h)).transpose();

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use axum::Json;
-use axum::extract::State;
 use interflow_limits::ModelListing;
 use interflow_llm_gateway::gateway::LlmRouteView;
 use interflow_types::schema::JsonSchema;
@@ -21,7 +20,7 @@ pub(crate) struct LlmRoutes {
 }
 
 /// `GET /llm/routes`; an instance without the gateway has none.
-pub(crate) async fn routes(State(state): State<Arc<AdminState>>) -> Json<LlmRoutes> {
+pub(crate) async fn routes(state: Arc<AdminState>) -> Json<LlmRoutes> {
     Json(LlmRoutes { routes: state.llm.as_ref().map(|gateway| gateway.routes()).unwrap_or_default() })
 }
 

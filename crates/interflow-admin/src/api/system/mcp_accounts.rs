@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use axum::Json;
-use axum::extract::State;
 use axum::http::StatusCode;
 use interflow_mcp_gateway::{McpAccount, McpService};
 use interflow_types::schema::JsonSchema;
@@ -27,17 +26,17 @@ pub(crate) struct McpAccountInput {
 }
 
 fn service(state: &AdminState) -> Result<&Arc<McpService>> {
-    let none = || ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "no_mcp", "this instance has no MCP gateway");
+    let none = || ApiError::unavailable("no_mcp", "this instance has no MCP gateway");
     state.mcp.as_ref().ok_or_else(none)
 }
 
-pub(crate) async fn list(State(state): State<Arc<AdminState>>) -> Result<Json<McpAccounts>> {
+pub(crate) async fn list(state: Arc<AdminState>) -> Result<Json<McpAccounts>> {
     let accounts = service(&state)?.accounts().await.map_err(ApiError::internal)?;
     Ok(Json(McpAccounts { accounts }))
 }
 
 pub(crate) async fn remove(
-    State(state): State<Arc<AdminState>>,
+    state: Arc<AdminState>,
     StrictJson(account): StrictJson<McpAccountInput>,
 ) -> Result<StatusCode> {
     let McpAccountInput { server, user } = account;

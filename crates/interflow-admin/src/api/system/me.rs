@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use axum::Json;
-use axum::extract::State;
 use interflow_types::schema::JsonSchema;
 use serde::Serialize;
 
@@ -24,7 +23,7 @@ pub(crate) struct Me {
 }
 
 /// `GET /me`
-pub(crate) async fn me(State(state): State<Arc<AdminState>>, caller: Caller) -> Json<Me> {
+pub(crate) async fn me(state: Arc<AdminState>, caller: Caller) -> Json<Me> {
     let identity = &caller.identity;
     Json(Me {
         name: identity.name.clone(),

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use axum::Json;
-use axum::extract::State;
 use axum::http::StatusCode;
 use interflow_media::MediaService;
 use interflow_media::endpoint::LinkRequest;
@@ -17,13 +16,10 @@ use crate::error::{ApiError, Result};
 use crate::state::AdminState;
 
 fn media(state: &AdminState) -> Result<&Arc<MediaService>> {
-    state
-        .media
-        .as_ref()
-        .ok_or_else(|| ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "no_media", "this instance serves no media"))
+    state.media.as_ref().ok_or_else(|| ApiError::unavailable("no_media", "this instance serves no media"))
 }
 
-pub(crate) async fn streams(State(state): State<Arc<AdminState>>) -> Result<Json<StreamsView>> {
+pub(crate) async fn streams(state: Arc<AdminState>) -> Result<Json<StreamsView>> {
     Ok(Json(media(&state)?.streams().view()))
 }
 
@@ -35,7 +31,7 @@ pub(crate) struct MediaLink {
 
 /// `POST /media/links`: the link leads to the first gateway address.
 pub(crate) async fn link(
-    State(state): State<Arc<AdminState>>,
+    state: Arc<AdminState>,
     StrictJson(request): StrictJson<LinkRequest>,
 ) -> Result<Json<MediaLink>> {
     let media = media(&state)?;
@@ -44,7 +40,7 @@ pub(crate) async fn link(
         .gateway_addresses()
         .first()
         .copied()
-        .ok_or_else(|| ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "no_gateway", "no gateway port is open"))?;
+        .ok_or_else(|| ApiError::unavailable("no_gateway", "no gateway port is open"))?;
     let wrong = |text| ApiError::new(StatusCode::BAD_REQUEST, "bad_link", text);
     let linked = media.link(&request, &media.base(gateway)).map_err(wrong)?;
     Ok(Json(MediaLink { url: linked.url, expires: linked.expires.map(Timestamp::from_secs) }))

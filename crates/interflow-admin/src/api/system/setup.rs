@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use axum::Json;
-use axum::extract::{ConnectInfo, State};
+use axum::extract::ConnectInfo;
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
 use interflow_types::schema::JsonSchema;
@@ -55,10 +55,8 @@ async fn facts(setup: &MachineSetup) -> Result<SetupFacts> {
 }
 
 fn machine(state: &AdminState) -> Result<&MachineSetup> {
-    state.setup.as_ref().ok_or_else(|| {
-        let message = "this instance does not know its machine";
-        ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "no_setup", message)
-    })
+    let none = || ApiError::unavailable("no_setup", "this instance does not know its machine");
+    state.setup.as_ref().ok_or_else(none)
 }
 
 fn phone_page(facts: &SetupFacts) -> Option<String> {
@@ -66,13 +64,13 @@ fn phone_page(facts: &SetupFacts) -> Option<String> {
 }
 
 /// `GET /setup`: how clients reach this instance.
-pub(crate) async fn setup(State(state): State<Arc<AdminState>>, IsLocal(local): IsLocal) -> Result<Json<SetupView>> {
+pub(crate) async fn setup(state: Arc<AdminState>, IsLocal(local): IsLocal) -> Result<Json<SetupView>> {
     let facts = facts(machine(&state)?).await?;
     Ok(Json(SetupView { phone_page: phone_page(&facts), facts, local }))
 }
 
 /// `GET /setup/qr`: the address of the page for phones as a QR code.
-pub(crate) async fn qr_code(State(state): State<Arc<AdminState>>) -> Result<Response> {
+pub(crate) async fn qr_code(state: Arc<AdminState>) -> Result<Response> {
     let page = phone_page(&facts(machine(&state)?).await?).ok_or_else(|| {
         let message = "the proxy listens on loopback only: a phone cannot reach it";
         ApiError::new(StatusCode::NOT_FOUND, "not_reachable", message)
@@ -85,7 +83,7 @@ pub(crate) async fn qr_code(State(state): State<Arc<AdminState>>) -> Result<Resp
 
 /// `POST /browsers`: starts a browser on the machine of the instance, for someone who sits at it.
 pub(crate) async fn start_browser(
-    State(state): State<Arc<AdminState>>,
+    state: Arc<AdminState>,
     IsLocal(local): IsLocal,
     StrictJson(request): StrictJson<BrowserRequest>,
 ) -> Result<StatusCode> {
@@ -102,7 +100,7 @@ pub(crate) async fn start_browser(
         Some(name) => return Err(ApiError::bad_request(format!("`{name}` is not an installed browser"))),
         None => installed.into_iter().next().ok_or_else(|| ApiError::bad_request("no browser is installed"))?,
     };
-    let failed = |why: String| ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, "browser_failed", why);
+    let failed = |why: String| ApiError::unprocessable("browser_failed", why);
     (setup.start_browser)(name).await.map_err(failed)?;
     Ok(StatusCode::NO_CONTENT)
 }

@@ -129,7 +129,7 @@ pub(crate) async fn revoke(caller: Caller, Path(id): Path<String>) -> Result<Sta
     let message = format!("there is no API token {id}");
     let not_found = || {
         let message = message.as_str();
-        ApiError::new(StatusCode::NOT_FOUND, "not_found", message).remedy("GET /api/v1/tokens lists them")
+        ApiError::not_found(message).remedy("GET /api/v1/tokens lists them")
     };
     let tokens = caller.tokens()?;
     let token = tokens.list().into_iter().find(|t| t.id == id).ok_or_else(not_found)?;

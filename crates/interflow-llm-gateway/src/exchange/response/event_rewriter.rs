@@ -10,6 +10,7 @@ use interflow_llm::reply_error;
 use interflow_llm::spans::{EndedChannels, MarkedText, SpanKind, TextChannel, TextSpan};
 
 use super::abort::StreamAbort;
+use super::stream::StreamRest;
 
 /// Rewrites texts. All texts are raw: as they are between the quotes of a JSON string, with escapes.
 ///
@@ -81,11 +82,7 @@ impl<P: TextRewriter> EventRewriter<P> {
     }
 
     /// Processes the end of the stream, and what it ended in; returns the bytes that are sent last.
-    pub fn finish(
-        &mut self,
-        rest: Option<ParsedEvent>,
-        out: &mut Vec<ParsedEvent>,
-    ) -> Result<Option<ParsedEvent>, StreamAbort> {
+    pub fn finish(&mut self, rest: Option<ParsedEvent>, out: &mut Vec<ParsedEvent>) -> StreamRest {
         // A stream that ended at an event boundary.
         let Some(rest) = rest else { return self.finish_texts(&[EndedChannels::All], out).map(|()| None) };
         let (raw, data) = (rest.raw(), &rest.event().data);

@@ -7,7 +7,7 @@ use interflow_types::{Body, Error, ErrorKind, Flow, FlowId, ResponseHead};
 
 use super::abort::StreamAbort;
 use super::event_rewriter::{EventRewriter, TextRewriter};
-use super::stream::{self, AbortCause, EventStep, StreamEnd};
+use super::stream::{self, AbortCause, EventStep, StreamEnd, StreamRest};
 use crate::llm_telemetry::ResponseFindings;
 
 /// What is to be known of a response whose texts are scanned or rewritten, taken from the flow before its body is processed.
@@ -86,11 +86,7 @@ impl<P: TextRewriter> EventStep for RewriteStep<P> {
         self.rewriter.rewrite(event, out)
     }
 
-    fn finish(
-        &mut self,
-        rest: Option<ParsedEvent>,
-        out: &mut Vec<ParsedEvent>,
-    ) -> Result<Option<ParsedEvent>, StreamAbort> {
+    fn finish(&mut self, rest: Option<ParsedEvent>, out: &mut Vec<ParsedEvent>) -> StreamRest {
         self.rewriter.finish(rest, out)
     }
 

@@ -43,17 +43,16 @@ pub(crate) enum ReadEnd {
     Unreadable,
 }
 
+/// What a stream ended in instead of a complete event, and is sent last.
+pub(crate) type StreamRest = Result<Option<ParsedEvent>, StreamAbort>;
+
 /// Changes events. What it does not change it passes on as it is.
 pub(crate) trait EventStep: Send {
     /// Processes an event: appends to `out` what is sent in its place.
     fn event(&mut self, event: ParsedEvent, out: &mut Vec<ParsedEvent>) -> Result<(), StreamAbort>;
 
     /// The end of the stream, and what it ended in instead of a complete event. Returns the bytes that are sent last.
-    fn finish(
-        &mut self,
-        rest: Option<ParsedEvent>,
-        out: &mut Vec<ParsedEvent>,
-    ) -> Result<Option<ParsedEvent>, StreamAbort>;
+    fn finish(&mut self, rest: Option<ParsedEvent>, out: &mut Vec<ParsedEvent>) -> StreamRest;
 
     /// The end of a stream whose coding ends too early.
     fn finish_truncated(
@@ -264,7 +263,7 @@ pub(crate) fn for_each_event<'b>(
     framing: StreamFraming,
     pieces: impl IntoIterator<Item = &'b [u8]>,
     mut process: impl FnMut(ParsedEvent) -> Result<(), StreamAbort>,
-) -> Result<Option<ParsedEvent>, StreamAbort> {
+) -> StreamRest {
     let mut events = EventReader::new(framing, MAX_EVENT_BYTES);
     for piece in pieces {
         events.push(piece);

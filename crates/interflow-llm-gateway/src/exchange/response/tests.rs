@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 
 use super::abort::StreamAbort;
 use super::stream::{
-    AbortCause, EventObserver, EventStep, ReadAhead, ReadEnd, ResponseStream, StreamEnd, observe, rewrite,
+    AbortCause, EventObserver, EventStep, ReadAhead, ReadEnd, ResponseStream, StreamEnd, StreamRest, observe, rewrite,
 };
 use super::whole;
 
@@ -80,11 +80,7 @@ impl EventStep for Swap {
         Ok(())
     }
 
-    fn finish(
-        &mut self,
-        rest: Option<ParsedEvent>,
-        out: &mut Vec<ParsedEvent>,
-    ) -> Result<Option<ParsedEvent>, StreamAbort> {
+    fn finish(&mut self, rest: Option<ParsedEvent>, out: &mut Vec<ParsedEvent>) -> StreamRest {
         out.push(sse(&format!("end of {}", self.0)));
         Ok(rest)
     }

@@ -9,11 +9,11 @@ use interflow_llm::{CacheScope, LlmCall, Operation};
 use interflow_types::{Flow, RequestHead};
 use serde::Deserialize;
 use serde_json::Value;
-use sha2::{Digest, Sha256};
 
 use super::super::{LlmUpstream, UpstreamTable};
 use crate::credentials::SENT_CREDENTIALS;
 use crate::limits::KeyContext;
+use crate::redaction::HashedParts;
 
 /// Header fields that change the meaning of a request.
 const MEANINGFUL_HEADERS: [&str; 8] = [
@@ -58,12 +58,8 @@ impl CacheSecrets {
     }
 
     pub fn key(&self, parts: &KeyParts<'_>) -> CacheKey {
-        let mut hash = Sha256::new();
-        // Each part is preceded by its length, so that no two requests collide.
-        let mut add = |part: &[u8]| {
-            hash.update((part.len() as u64).to_le_bytes());
-            hash.update(part);
-        };
+        let mut hash = HashedParts::default();
+        let mut add = |part: &[u8]| hash.add(part);
         // Other upstreams, names of models or routes lead to other responses.
         add(&parts.table.digest);
         add(parts.scope);
@@ -79,7 +75,7 @@ impl CacheSecrets {
             values.into_iter().for_each(&mut add);
         }
         add(&minified(parts.body));
-        let name = hmac::sign(&self.name, &hash.finalize());
+        let name = hmac::sign(&self.name, &hash.finish());
         let mut key = [0; 32];
         key.copy_from_slice(name.as_ref());
         CacheKey(key)
@@ -101,12 +97,10 @@ pub(super) const fn is_cacheable(operation: Operation) -> bool {
 
 /// Who shares a response with this request.
 pub(super) fn scope_id(scope: CacheScope, flow: &Flow, head: &RequestHead) -> Vec<u8> {
-    let mut hash = Sha256::new();
+    let mut hash = HashedParts::default();
     let mut add = |name: &str, value: &[u8]| {
-        hash.update((name.len() as u64).to_le_bytes());
-        hash.update(name);
-        hash.update((value.len() as u64).to_le_bytes());
-        hash.update(value);
+        hash.add(name.as_bytes());
+        hash.add(value);
     };
     let key = flow.extension::<KeyContext>().and_then(|context| context.key.as_deref());
     let user = flow.user.as_deref();
@@ -133,7 +127,7 @@ pub(super) fn scope_id(scope: CacheScope, flow: &Flow, head: &RequestHead) -> Ve
     if !is_named && scope != CacheScope::Shared {
         add("client", flow.client.peer.ip().to_canonical().to_string().as_bytes());
     }
-    hash.finalize().to_vec()
+    hash.finish().to_vec()
 }
 
 /// JSON without white space between its tokens. Nothing else is changed, neither order nor numbers nor repeated

@@ -165,15 +165,9 @@ impl ResponseCache {
         };
         let semantic = config.semantic.as_ref().map(SemanticIndex::new).transpose()?;
         let (config, counters) = (config.clone(), Arc::clone(&self.counters));
-        let secrets = CacheSecrets::new(secret);
-        Ok(PreparedCache(Some(Arc::new(ActiveCache {
-            config,
-            secrets,
-            store,
-            semantic,
-            in_flight: Arc::default(),
-            counters,
-        }))))
+        let (secrets, in_flight) = (CacheSecrets::new(secret), Arc::default());
+        let active = ActiveCache { config, secrets, store, semantic, in_flight, counters };
+        Ok(PreparedCache(Some(Arc::new(active))))
     }
 
     pub fn activate(&self, prepared: PreparedCache) {
@@ -302,14 +296,14 @@ impl ActiveCache {
         // A client that wants a fresh response neither waits for another's nor has others wait.
         while !control.no_cache && leader.is_none() {
             if let Some((entry, age)) = self.get_fresh(&key, &control).await {
-                return Ok(self.hit(flow, entry, age));
+                return Ok(CacheLookup::Hit(self.hit(flow, entry, age)));
             }
             match self.in_flight.join(key) {
                 Place::First(first) => leader = Some(first),
                 Place::Behind(follower) => match follower.wait().await {
                     Outcome::Response(entry) => {
                         flow.tag("cache:coalesced");
-                        return Ok(self.hit(flow, entry, 0));
+                        return Ok(CacheLookup::Hit(self.hit(flow, entry, 0)));
                     }
                     Outcome::NotShared => break,
                     Outcome::Abandoned => {}
@@ -321,21 +315,18 @@ impl ActiveCache {
             && matches!(self.store, CacheStore::Memory(_))
             && let Some((entry, age)) = self.get_fresh(&key, &control).await
         {
-            return Ok(self.hit(flow, entry, age));
+            return Ok(CacheLookup::Hit(self.hit(flow, entry, age)));
         }
         let meaning = self.embed(gateway, flow, &parts).await;
         if let Some(indexed) = meaning.as_ref().filter(|_| !control.no_cache)
             && let Some((entry, age, similarity)) = self.find_similar(indexed, control.max_age).await
         {
-            self.counters.hits.fetch_add(1, Relaxed);
             self.counters.semantic.count_hit(similarity);
             if let Some(leader) = leader {
                 leader.release();
             }
-            flow.tag("cache:hit");
+            let mut response = self.hit(flow, entry, age);
             flow.tag("cache:semantic");
-            flow.extension_mut::<CacheState>().is_hit = true;
-            let mut response = entry.into_response(age);
             response.head.headers.append_unchecked(SIMILARITY_HEADER, format!("{similarity:.4}").as_bytes());
             return Ok(CacheLookup::Hit(response));
         }
@@ -345,11 +336,11 @@ impl ActiveCache {
         Ok(CacheLookup::Forward(request, CacheOutcome::Miss(Box::new(pending))))
     }
 
-    fn hit(&self, flow: &mut Flow, entry: StoredResponse, age: u64) -> CacheLookup {
+    fn hit(&self, flow: &mut Flow, entry: StoredResponse, age: u64) -> Response {
         self.counters.hits.fetch_add(1, Relaxed);
         flow.tag("cache:hit");
         flow.extension_mut::<CacheState>().is_hit = true;
-        CacheLookup::Hit(entry.into_response(age))
+        entry.into_response(age)
     }
 
     /// A response that is as fresh as the client wants it.

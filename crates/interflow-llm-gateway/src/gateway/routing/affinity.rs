@@ -8,10 +8,9 @@ use interflow_types::{Flow, RequestHead};
 use serde::Deserialize;
 use serde::de::{IgnoredAny, SeqAccess, Visitor};
 use serde_json::Value;
-use sha2::{Digest, Sha256};
 
 use crate::credentials::lasting_identity;
-use crate::redaction::SESSION_HEADERS;
+use crate::redaction::{HashedParts, SESSION_HEADERS};
 
 /// What a request is assigned by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,17 +19,21 @@ pub(crate) struct Affinity(pub u64);
 impl Affinity {
     /// The virtual key or user; without one, the credentials that the client sent, or else its address.
     pub fn of_user(flow: &Flow, head: &RequestHead) -> Self {
-        Self(Parts::of_user(flow, head).finish())
+        Self::of_parts(parts_of_user(flow, head))
     }
 
     /// The session: by a header field, the body's session id, or its first messages. `body` is decoded JSON.
     pub fn of_session(flow: &Flow, head: &RequestHead, body: &Bytes) -> Self {
-        let mut parts = Parts::of_user(flow, head);
+        let mut parts = parts_of_user(flow, head);
         match SESSION_HEADERS.iter().find_map(|name| head.headers.get(name)) {
             Some(named) => parts.add(named),
             None => parts.add(&session_in_body(body)),
         }
-        Self(parts.finish())
+        Self::of_parts(parts)
+    }
+
+    fn of_parts(parts: HashedParts) -> Self {
+        Self(parts.finish().iter().take(8).fold(0, |sum, byte| sum << 8 | u64::from(*byte)))
     }
 
     /// A number from 0 to 1 for this key and a name, evenly spread over keys.
@@ -46,33 +49,18 @@ impl Affinity {
     }
 }
 
-struct Parts(Sha256);
-
-impl Parts {
-    fn of_user(flow: &Flow, head: &RequestHead) -> Self {
-        let mut parts = Self(Sha256::new());
-        let key = flow.tags.iter().find(|tag| tag.starts_with("key:"));
-        match (key, &flow.user) {
-            (Some(key), _) => parts.add(key.as_bytes()),
-            (None, Some(user)) => parts.add(user.as_bytes()),
-            (None, None) => {
-                let peer = flow.client.peer.ip();
-                parts.add(lasting_identity(head, peer).unwrap_or_else(|| peer.to_string()).as_bytes());
-            }
+fn parts_of_user(flow: &Flow, head: &RequestHead) -> HashedParts {
+    let mut parts = HashedParts::default();
+    let key = flow.tags.iter().find(|tag| tag.starts_with("key:"));
+    match (key, &flow.user) {
+        (Some(key), _) => parts.add(key.as_bytes()),
+        (None, Some(user)) => parts.add(user.as_bytes()),
+        (None, None) => {
+            let peer = flow.client.peer.ip();
+            parts.add(lasting_identity(head, peer).unwrap_or_else(|| peer.to_string()).as_bytes());
         }
-        parts
     }
-
-    /// Each part is preceded by its length, so that no two sequences collide.
-    fn add(&mut self, part: &[u8]) {
-        self.0.update((part.len() as u64).to_le_bytes());
-        self.0.update(part);
-    }
-
-    fn finish(self) -> u64 {
-        let digest = self.0.finalize();
-        digest.iter().take(8).fold(0, |sum, byte| sum << 8 | u64::from(*byte))
-    }
+    parts
 }
 
 #[derive(Default, Deserialize)]

@@ -14,10 +14,10 @@ const DECAY: Duration = Duration::from_secs(60);
 pub(crate) struct DeploymentStats {
     epoch: Instant,
     busy: AtomicU32,
-    requests: AtomicU64,
-    errors: AtomicU64,
-    cooldowns: AtomicU64,
-    timeouts: AtomicU64,
+    pub requests: AtomicU64,
+    pub errors: AtomicU64,
+    pub cooldowns: AtomicU64,
+    pub timeouts: AtomicU64,
     /// The average in milliseconds (`f32`, upper half) and when it was last changed (milliseconds after `epoch`),
     /// together, so that both change at once; 0 before the first measurement.
     latency: AtomicU64,
@@ -40,34 +40,6 @@ impl DeploymentStats {
     /// Requests in progress: until the last byte of their response.
     pub fn busy(&self) -> u32 {
         self.busy.load(Relaxed)
-    }
-
-    pub fn requests(&self) -> u64 {
-        self.requests.load(Relaxed)
-    }
-
-    pub fn errors(&self) -> u64 {
-        self.errors.load(Relaxed)
-    }
-
-    pub fn cooldowns(&self) -> u64 {
-        self.cooldowns.load(Relaxed)
-    }
-
-    pub fn timeouts(&self) -> u64 {
-        self.timeouts.load(Relaxed)
-    }
-
-    pub fn count_timeout(&self) {
-        self.timeouts.fetch_add(1, Relaxed);
-    }
-
-    pub fn count_error(&self) {
-        self.errors.fetch_add(1, Relaxed);
-    }
-
-    pub fn count_cooldown(&self) {
-        self.cooldowns.fetch_add(1, Relaxed);
     }
 
     /// The average time to the first data of a response, in milliseconds; `None` before the first.
@@ -188,8 +160,8 @@ mod tests {
         stats.record_latency(Duration::from_millis(100), now);
         let alone = stats.load(now);
         let request = ActiveRequest::begin(&stats);
-        assert_eq!((stats.busy(), stats.requests(), stats.load(now)), (1, 1, 2.0 * alone));
+        assert_eq!((stats.busy(), stats.requests.load(Relaxed), stats.load(now)), (1, 1, 2.0 * alone));
         drop(request);
-        assert_eq!((stats.busy(), stats.requests()), (0, 1));
+        assert_eq!((stats.busy(), stats.requests.load(Relaxed)), (0, 1));
     }
 }

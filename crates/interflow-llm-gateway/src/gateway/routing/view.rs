@@ -1,5 +1,6 @@
 //! The state of routes, for the API, the command line and metrics.
 
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
 use interflow_llm::{RouteStrategy, Stickiness};
@@ -48,24 +49,16 @@ pub struct DeploymentView {
     pub cooldowns: u64,
 }
 
-/// What a deployment is used for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum DeploymentRole {
-    Deployment,
-    /// Variant B of the experiment.
-    Experiment,
-    /// It gets copies of requests.
-    Shadow,
-}
-
-impl DeploymentRole {
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Deployment => "deployment",
-            Self::Experiment => "experiment",
-            Self::Shadow => "shadow",
-        }
+interflow_types::labelled_enum! {
+    /// What a deployment is used for.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+    #[serde(rename_all = "lowercase")]
+    pub enum DeploymentRole {
+        Deployment "deployment",
+        /// Variant B of the experiment.
+        Experiment "experiment",
+        /// It gets copies of requests.
+        Shadow "shadow",
     }
 }
 
@@ -111,10 +104,10 @@ impl DeploymentView {
             cooling_down_for: remaining.filter(|pause| !pause.is_zero()).map(|pause| pause.as_secs().max(1)),
             busy: deployment.stats.busy(),
             latency_ms: deployment.stats.latency(),
-            requests: deployment.stats.requests(),
-            errors: deployment.stats.errors(),
-            timeouts: deployment.stats.timeouts(),
-            cooldowns: deployment.stats.cooldowns(),
+            requests: deployment.stats.requests.load(Relaxed),
+            errors: deployment.stats.errors.load(Relaxed),
+            timeouts: deployment.stats.timeouts.load(Relaxed),
+            cooldowns: deployment.stats.cooldowns.load(Relaxed),
         }
     }
 }

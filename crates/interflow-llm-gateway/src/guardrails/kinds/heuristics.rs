@@ -222,13 +222,8 @@ impl Guardrail for HeuristicGuardrail {
             let strong =
                 score(self.set, &joined.text, origin.unwrap_or_default()).filter(|s| s.score >= self.threshold);
             if let Some(HeuristicScore { score, reason, range }) = strong {
-                findings.extend(joined.split(&range).into_iter().map(|(text, range)| Finding {
-                    text,
-                    range,
-                    score,
-                    reason: reason.into(),
-                    replacement: None,
-                }));
+                let parts = joined.split(&range).into_iter();
+                findings.extend(parts.map(|(text, range)| Finding::new(text, range, score, reason)));
             }
         }
         MaybeFuture::Ready(Ok(findings))

@@ -141,13 +141,8 @@ fn own_findings(input: CheckInput<'_>, answer: Value) -> CheckResult {
         findings.push(Finding { text: told.index, range, score, reason: reason.into(), replacement: told.replacement });
     }
     if findings.is_empty() && answer.action == Decision::Flag {
-        findings.extend(input.texts().map(|(index, _, text)| Finding {
-            text: index,
-            range: 0..text.len(),
-            score: answer.score.unwrap_or(1.0),
-            reason: reason(&answer.reason).into(),
-            replacement: None,
-        }));
+        let (score, why) = (answer.score.unwrap_or(1.0), reason(&answer.reason));
+        findings.extend(input.texts().map(|(i, _, text)| Finding::new(i, 0..text.len(), score, why.clone())));
     }
     Ok(findings)
 }
@@ -167,12 +162,9 @@ fn litellm_request(input: CheckInput<'_>) -> Value {
 
 fn litellm_findings(input: CheckInput<'_>, answer: &Value) -> CheckResult {
     let why = reason(answer["blocked_reason"].as_str().unwrap_or_default());
-    let finding = |index: usize, text: &str, replacement: Option<String>| Finding {
-        text: index,
-        range: 0..text.len(),
-        score: 1.0,
-        reason: why.clone().into(),
-        replacement,
+    let finding = |index: usize, text: &str, replacement: Option<String>| {
+        let found = Finding::new(index, 0..text.len(), 1.0, why.clone());
+        Finding { replacement, ..found }
     };
     match answer["action"].as_str() {
         Some("NONE") => Ok(Vec::new()),

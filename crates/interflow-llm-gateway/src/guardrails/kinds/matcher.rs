@@ -236,19 +236,14 @@ impl Guardrail for MatchGuardrail {
         let mut findings = Vec::new();
         for (text, _, content) in input.texts() {
             for (range, i) in self.0.find_all(content) {
-                findings.push(Finding { text, range, score: 1.0, reason: self.0.reason(i), replacement: None });
+                findings.push(Finding::new(text, range, 1.0, self.0.reason(i)));
             }
         }
         // A word may be split between two parts of a message, with the space at the edge of one or within the word.
         for joined in ["", " "].into_iter().flat_map(|between| input.joined(between)) {
             for (range, i) in self.0.find_all(&joined.text) {
-                findings.extend(joined.split(&range).into_iter().map(|(text, range)| Finding {
-                    text,
-                    range,
-                    score: 1.0,
-                    reason: self.0.reason(i),
-                    replacement: None,
-                }));
+                let parts = joined.split(&range).into_iter();
+                findings.extend(parts.map(|(text, range)| Finding::new(text, range, 1.0, self.0.reason(i))));
             }
         }
         MaybeFuture::Ready(Ok(findings))
@@ -299,13 +294,8 @@ impl Guardrail for TopicGuardrail {
                 // More words make it surer: two of two 0.67, four 0.8.
                 let score = different.len() as f64 / (different.len() as f64 + 1.0);
                 let reason: Cow<'static, str> = format!("topic {name}").into();
-                findings.extend(matches.into_iter().map(|(range, _)| Finding {
-                    text,
-                    range,
-                    score,
-                    reason: reason.clone(),
-                    replacement: None,
-                }));
+                let found = matches.into_iter().map(|(range, _)| Finding::new(text, range, score, reason.clone()));
+                findings.extend(found);
             }
         }
         MaybeFuture::Ready(Ok(findings))

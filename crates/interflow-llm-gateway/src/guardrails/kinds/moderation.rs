@@ -74,13 +74,7 @@ impl ModerationGuardrail {
         let mut found: Vec<Finding> = found.collect();
         // Some endpoints only say that a text is flagged.
         if found.is_empty() && flags.is_empty() && self.categories.is_empty() && result["flagged"] == json!(true) {
-            found.push(Finding {
-                text: index,
-                range: 0..text.len(),
-                score: 1.0,
-                reason: "flagged".into(),
-                replacement: None,
-            });
+            found.push(Finding::new(index, 0..text.len(), 1.0, "flagged"));
         }
         found
     }

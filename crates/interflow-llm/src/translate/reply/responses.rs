@@ -99,14 +99,10 @@ impl ResponsesWriter {
                 self.event("response.custom_tool_call_input.delta", delta, out);
                 let done = json!({ "item_id": id, "output_index": at, "input": text });
                 self.event("response.custom_tool_call_input.done", done, out);
-                if let Some(ContentBlock::ToolUse { input: whole, .. }) = self.reply.blocks.get_mut(at) {
-                    *whole = Value::String(input);
-                }
-                self.item_done(at, out);
-                continue;
+            } else {
+                let done = json!({ "item_id": self.item_id("fc", at), "output_index": at, "arguments": input });
+                self.event("response.function_call_arguments.done", done, out);
             }
-            let done = json!({ "item_id": self.item_id("fc", at), "output_index": at, "arguments": input });
-            self.event("response.function_call_arguments.done", done, out);
             if let Some(ContentBlock::ToolUse { input: whole, .. }) = self.reply.blocks.get_mut(at) {
                 *whole = Value::String(input);
             }
@@ -354,23 +350,16 @@ fn refusal_part(text: &str) -> Value {
 
 /// The item of a block; null for one that the API has no item for.
 fn item(head: &ReplyHead, at: usize, block: &ContentBlock, status: &str, annotations: &[(usize, Value)]) -> Value {
+    let message = |part: Value| {
+        let content = if status == "completed" { json!([part]) } else { json!([]) };
+        json!({
+            "id": item_id(head, "msg", at), "type": "message", "status": status, "role": "assistant",
+            "content": content,
+        })
+    };
     match block {
-        ContentBlock::Text { text } => {
-            let part = text_part(text, at, annotations);
-            let content = if status == "completed" { json!([part]) } else { json!([]) };
-            json!({
-                "id": item_id(head, "msg", at), "type": "message", "status": status, "role": "assistant",
-                "content": content,
-            })
-        }
-        ContentBlock::Other { .. } if refusal_in(block).is_some() => {
-            let part = refusal_part(refusal_in(block).unwrap_or_default());
-            let content = if status == "completed" { json!([part]) } else { json!([]) };
-            json!({
-                "id": item_id(head, "msg", at), "type": "message", "status": status, "role": "assistant",
-                "content": content,
-            })
-        }
+        ContentBlock::Text { text } => message(text_part(text, at, annotations)),
+        ContentBlock::Other { .. } => refusal_in(block).map_or(Value::Null, |text| message(refusal_part(text))),
         ContentBlock::Thinking { text, signature } => {
             let part = json!({ "type": "summary_text", "text": text });
             let summary = if text.is_empty() { json!([]) } else { json!([part]) };

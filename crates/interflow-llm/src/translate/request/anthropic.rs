@@ -4,7 +4,8 @@ use serde_json::{Value, json};
 
 use super::model_rules::{ClaudeThinking, ModelRules};
 use super::{
-    ChatRequest, LONGEST_ID, Target, Turn, input_object, is_blank, join_roles, lose, object, set, set_list, tool_id,
+    ChatRequest, LONGEST_ID, Target, Turn, input_object, is_blank, join_roles, left_out, lose, object, set, set_list,
+    tool_id,
 };
 use crate::message::{Attachment, ContentBlock, MessageRole, REDACTED};
 use crate::translate::json_answer::{JsonAnswer, fits};
@@ -103,10 +104,7 @@ fn block(chat: &ChatRequest, block: &ContentBlock, losses: &mut Losses) -> Optio
                     json!({ "type": "redacted_thinking", "data": s.trim_start_matches(REDACTED) })
                 }
                 Some(s) => json!({ "type": "thinking", "thinking": text, "signature": s }),
-                None => {
-                    losses.add("reasoning_content");
-                    return None;
-                }
+                None => return left_out(losses, "reasoning_content"),
             }
         }
         ContentBlock::ToolUse { id, name, input } => {
@@ -122,21 +120,16 @@ fn block(chat: &ChatRequest, block: &ContentBlock, losses: &mut Losses) -> Optio
         }
         ContentBlock::Image(file) => json!({ "type": "image", "source": source(file, losses)? }),
         ContentBlock::Document(file) if file.media_type.starts_with("audio/") => {
-            losses.add("input_audio");
-            return None;
+            return left_out(losses, "input_audio");
         }
         ContentBlock::Document(file) if file.text().is_none() && !takes_document(file) => {
-            losses.add("document");
-            return None;
+            return left_out(losses, "document");
         }
         ContentBlock::Document(file) => {
             let title = Some(&file.title).filter(|t| !t.is_empty());
             object(json!({ "type": "document", "source": source(file, losses)?, "title": title }))
         }
-        ContentBlock::Other { kind, .. } => {
-            losses.add(kind);
-            return None;
-        }
+        ContentBlock::Other { kind, .. } => return left_out(losses, kind),
         ContentBlock::Error { .. } => return None,
     })
 }
@@ -153,11 +146,8 @@ fn source(file: &Attachment, losses: &mut Losses) -> Option<Value> {
     match file.data.get() {
         Some(data) => Some(json!({ "type": "base64", "media_type": file.media_type, "data": data })),
         None if file.url.starts_with("http") => Some(json!({ "type": "url", "url": file.url })),
-        None => {
-            // A file's id, valid at its own provider only.
-            losses.add("file_id");
-            None
-        }
+        // A file's id, valid at its own provider only.
+        None => left_out(losses, "file_id"),
     }
 }
 

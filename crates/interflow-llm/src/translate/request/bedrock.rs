@@ -8,7 +8,8 @@ use super::anthropic::{CONTINUE, refuses_forced};
 use super::cache_marks::CacheMarks;
 use super::model_rules::{ClaudeThinking, ModelRules};
 use super::{
-    ChatRequest, LONGEST_ID, Target, Turn, input_object, is_blank, join_roles, lose, object, set, set_list, tool_id,
+    ChatRequest, LONGEST_ID, Target, Turn, input_object, is_blank, join_roles, left_out, lose, object, set, set_list,
+    tool_id,
 };
 use crate::message::{Attachment, ContentBlock, DOCUMENTS, MessageRole, REDACTED};
 use crate::translate::json_answer::JsonAnswer;
@@ -125,10 +126,7 @@ fn set_tools(body: &mut Value, chat: &ChatRequest, turns: &[Turn<'_>], with: &To
         Some(ToolChoice::Auto) => Some(json!({ "auto": {} })),
         Some(ToolChoice::Required) if may_force => Some(json!({ "any": {} })),
         Some(ToolChoice::Named(name)) if may_force => Some(json!({ "tool": { "name": name } })),
-        Some(_) => {
-            losses.add("tool_choice");
-            None
-        }
+        Some(_) => left_out(losses, "tool_choice"),
         None => None,
     };
     // The client's own tools may be called instead, unless it forbids that.
@@ -208,10 +206,7 @@ fn block(chat: &ChatRequest, block: &ContentBlock, claude: bool, losses: &mut Lo
                     json!({ "reasoningContent": { "redactedContent": s.trim_start_matches(REDACTED) } })
                 }
                 Some(s) => json!({ "reasoningContent": { "reasoningText": { "text": text, "signature": s } } }),
-                None => {
-                    losses.add("thinking");
-                    return None;
-                }
+                None => return left_out(losses, "thinking"),
             }
         }
         ContentBlock::ToolUse { id, name, input } => {
@@ -228,18 +223,12 @@ fn block(chat: &ChatRequest, block: &ContentBlock, claude: bool, losses: &mut Lo
             json!({ "toolResult": { "toolUseId": id, "content": inner, "status": status } })
         }
         ContentBlock::Image(image) => {
-            let Some(data) = image.data.get() else {
-                losses.add("image.url");
-                return None;
-            };
+            let Some(data) = image.data.get() else { return left_out(losses, "image.url") };
             let format = image.media_type.trim_start_matches("image/").replace("jpg", "jpeg");
             json!({ "image": { "format": format, "source": { "bytes": data } } })
         }
         ContentBlock::Document(file) => document(file, losses)?,
-        ContentBlock::Other { kind, .. } => {
-            losses.add(kind);
-            return None;
-        }
+        ContentBlock::Other { kind, .. } => return left_out(losses, kind),
         ContentBlock::Error { .. } => return None,
     })
 }
@@ -248,15 +237,9 @@ fn document(file: &Attachment, losses: &mut Losses) -> Option<Value> {
     let format = match DOCUMENTS.iter().find(|(_, media)| *media == file.media_type) {
         Some((format, _)) => *format,
         None if file.text().is_some() => "txt",
-        None => {
-            losses.add("document");
-            return None;
-        }
+        None => return left_out(losses, "document"),
     };
-    let Some(data) = file.data.get() else {
-        losses.add("document.url");
-        return None;
-    };
+    let Some(data) = file.data.get() else { return left_out(losses, "document.url") };
     let bytes = file.text().map_or_else(|| data.to_owned(), |text| STANDARD.encode(text));
     // The API accepts few characters in names.
     let name: String = file.title.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).take(100).collect();

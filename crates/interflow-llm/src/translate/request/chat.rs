@@ -4,8 +4,8 @@ use serde_json::{Value, json};
 
 use super::model_rules::{ModelRules, NO_THINKING};
 use super::{
-    ChatRequest, LONGEST_ID, MISTRAL_ID, Target, Turn, data_url, images, input_text, lose, object, result_text, set,
-    set_list, tool_id, user_message,
+    ChatRequest, LONGEST_ID, MISTRAL_ID, Target, Turn, data_url, images, input_text, left_out, lose, object,
+    result_text, set, set_list, tool_id, user_message,
 };
 use crate::Provider;
 use crate::message::{Attachment, Carried, ContentBlock, MessageRole};
@@ -202,8 +202,7 @@ fn user(turn: &Turn<'_>, id_length: usize, losses: &mut Losses, out: &mut Vec<Va
 fn image_part(image: &Attachment, losses: &mut Losses) -> Option<Value> {
     let url = data_url(image);
     if !url.starts_with("data:") && !url.starts_with("http") {
-        losses.add("file_id");
-        return None;
+        return left_out(losses, "file_id");
     }
     let image = object(json!({ "url": url, "detail": image.detail.get() }));
     Some(json!({ "type": "image_url", "image_url": image }))
@@ -213,11 +212,8 @@ fn file_part(file: &Attachment, mistral: bool, losses: &mut Losses) -> Option<Va
     let name = if file.title.is_empty() { "document" } else { &file.title };
     let url = || Some(json!({ "type": "document_url", "document_url": data_url(file), "document_name": name }));
     let Some(data) = file.data.get() else {
-        if mistral && file.url.starts_with("http") {
-            return url();
-        }
-        losses.add("document.url");
-        return None;
+        let is_taken = mistral && file.url.starts_with("http");
+        return if is_taken { url() } else { left_out(losses, "document.url") };
     };
     if let Some(format) = file.media_type.strip_prefix("audio/") {
         let audio = if mistral { data.into() } else { json!({ "data": data, "format": format }) };

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::model_rules::ModelRules;
 use super::{
-    ChatRequest, Turn, images, input_object, join_roles, lose, object, result_text, set, set_list, tool_names,
+    ChatRequest, Turn, images, input_object, join_roles, left_out, lose, object, result_text, set, set_list, tool_names,
 };
 use crate::message::{Attachment, ContentBlock, MessageRole};
 use crate::translate::call_signature::{NO_SIGNATURE, signature_in};
@@ -123,8 +123,7 @@ fn file(file: &Attachment, image: bool, losses: &mut Losses) -> Option<Value> {
         return Some(json!({ "inlineData": { "mimeType": file.media_type, "data": data } }));
     }
     if !file.url.starts_with("http") && !file.url.starts_with("gs://") {
-        losses.add("file_id");
-        return None;
+        return left_out(losses, "file_id");
     }
     let path = file.url.split('?').next().unwrap_or_default().to_ascii_lowercase();
     let media_type = match path.rsplit('.').next() {

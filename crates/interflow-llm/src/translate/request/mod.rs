@@ -62,26 +62,16 @@ impl ChatRequest {
     /// A message for the client: the request refers to state that only the provider of its own format has.
     pub fn parse(client: WireFormat, body: Value) -> Result<Self, String> {
         let Some(api) = client.api() else { return Err("requests of this API are not translated".to_owned()) };
-        let (provider, stateful): (_, &[&str]) = match client {
-            WireFormat::OpenAiResponses => {
-                ("OpenAI", &["previous_response_id", "conversation", "prompt", "background"])
+        let (provider, stateful) = match client {
+            WireFormat::OpenAiResponses => ("OpenAI", "previous_response_id conversation prompt background"),
+            WireFormat::Interactions => {
+                ("Google", "previous_interaction_id agent background environment continuation_token cached_content")
             }
-            WireFormat::Interactions => (
-                "Google",
-                &[
-                    "previous_interaction_id",
-                    "agent",
-                    "background",
-                    "environment",
-                    "continuation_token",
-                    "cached_content",
-                ],
-            ),
-            WireFormat::Gemini => ("Google", &["cachedContent", "cached_content"]),
-            _ => ("", &[]),
+            WireFormat::Gemini => ("Google", "cachedContent cached_content"),
+            _ => ("", ""),
         };
-        let is_given = |name: &&&str| body.get(**name).is_some_and(|v| !v.is_null() && *v != false);
-        if let Some(name) = stateful.iter().find(is_given) {
+        let is_given = |name: &&str| !name.is_empty() && body.get(*name).is_some_and(|v| !v.is_null() && *v != false);
+        if let Some(name) = stateful.split(' ').find(is_given) {
             return Err(format!(
                 "`{name}` refers to state at {provider}, which this upstream does not have; send the whole input"
             ));
@@ -548,6 +538,12 @@ fn set_list(body: &mut Value, name: &str, list: Vec<Value>) {
 }
 
 /// Names the settings that a format does not have.
+/// What has no place in the upstream's format.
+fn left_out(losses: &mut Losses, name: &str) -> Option<Value> {
+    losses.add(name);
+    None
+}
+
 fn lose(losses: &mut Losses, settings: &[(&str, bool)]) {
     settings.iter().filter(|(_, given)| *given).for_each(|(name, _)| losses.add(name));
 }

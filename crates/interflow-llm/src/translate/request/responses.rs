@@ -4,8 +4,8 @@ use serde_json::{Value, json};
 
 use super::model_rules::{ModelRules, NO_EFFORT, NO_THINKING};
 use super::{
-    ChatRequest, LONGEST_ID, Target, Turn, data_url, images, input_text, lose, object, result_text, set, set_list,
-    tool_id,
+    ChatRequest, LONGEST_ID, Target, Turn, data_url, images, input_text, left_out, lose, object, result_text, set,
+    set_list, tool_id,
 };
 use crate::message::{Attachment, ContentBlock, MessageRole};
 use crate::translate::settings::{Reasoning, ToolChoice};
@@ -156,14 +156,10 @@ fn file_part(file: &Attachment, losses: &mut Losses) -> Option<Value> {
     }
     let url = data_url(file);
     if !url.starts_with("data:") && !url.starts_with("http") {
-        losses.add("file_id");
-        return None;
+        return left_out(losses, "file_id");
     }
     Some(match file.media_type.split('/').next() {
-        Some("audio") => {
-            losses.add("input_audio");
-            return None;
-        }
+        Some("audio") => return left_out(losses, "input_audio"),
         // An image by its URL has no media type.
         Some("image" | "") => {
             json!({ "type": "input_image", "image_url": url, "detail": file.detail.get().unwrap_or("auto") })

@@ -129,10 +129,12 @@ fn index_size_and_buffered_media_are_limited() {
         vec![traf(1, &[trun(n + 8, sizes(&samples)), spec.saiz(&samples), saio])]
     });
     let data = [one_track(&spec), behind, mdat(&[sealed(&spec, &samples).concat(), vec![0; 300]])].concat();
-    let mut decrypter = CencDecrypter::new(ring()).with_limits(limits);
+    let mut decrypter = CencDecrypter::new(ring());
+    decrypter.limits = limits;
     let e = decrypt_in(&mut decrypter, &data, 50).unwrap_err().to_string();
     assert!(e.contains("`mdat`") && e.contains("100 are held"), "{e}");
-    let mut decrypter = CencDecrypter::new(ring()).with_limits(limits);
+    let mut decrypter = CencDecrypter::new(ring());
+    decrypter.limits = limits;
     let e = decrypt_in(&mut decrypter, &[&words(&[5000])[..], b"moov", &[0; 5000]].concat(), 50).unwrap_err();
     assert!(matches!(e, CencError::TooLarge { size: 5000, limit: 4096, .. }), "{e}");
 }

@@ -17,11 +17,10 @@ use self::index::{FileLayout, IndexedFile};
 use super::decrypt;
 use super::error::{EndpointResult, MediaError, Result};
 use super::request::MediaRequest;
-use super::state::MediaState;
 use crate::bmff::{BoxHeader, SegmentIndex, boxes};
 use crate::cenc::{ContentKeyRing, IndexProbe, InitSegment};
 use crate::relay::body_parts::{chain_body, slice_body};
-use crate::relay::resume::{content_range, resumable_body};
+use crate::relay::resume::content_range;
 use crate::relay::{FetchRequest, MediaAddress, header_filter};
 
 /// Maximum number of requests for locating a file's index.
@@ -45,9 +44,7 @@ impl MediaRequest<'_> {
         init: Option<Arc<InitSegment>>,
     ) -> EndpointResult {
         self.note_decryption();
-        if let Some(init) = &init {
-            init.check_keys(&keys).map_err(|e| decrypt::decrypt_error(&e))?;
-        }
+        init.iter().try_for_each(|init| init.check_keys(&keys))?;
         let ask = self.whole_request(address)?;
         let permit = self.state.hosts.acquire(&ask.url.authority).await?;
         let id = self.file_id(&ask);
@@ -89,9 +86,7 @@ impl MediaRequest<'_> {
         let Response { mut head, body } = response;
         self.asked.params.apply_header_overrides(&mut head.headers, true);
         let body = if self.head.method == Method::HEAD { Body::Empty } else { body };
-        let (peer, user) = (self.flow.client.peer, self.flow.user.clone());
-        let body = self.state.streams.track(body, "stream", origin, peer, user);
-        Response { head, body }
+        Response { head, body: self.track(body, "stream", origin) }
     }
 
     /// A response without ranges: a file is decrypted as a stream, anything else is relayed. The player cannot seek
@@ -141,17 +136,17 @@ impl MediaRequest<'_> {
                 Some(data) => Bytes::copy_from_slice(data),
                 None => self.bytes_of(ask, &file, wanted.clone()).await?,
             };
-            probe.push(wanted.start, &data).map_err(|e| decrypt::decrypt_error(&e))?;
+            probe.push(wanted.start, &data)?;
         }
         if probe.next_range().is_some() {
             return Err(MediaError::upstream("the file's index cannot be found: it has too many boxes before it"));
         }
-        file.layout = match probe.finish().map_err(|e| decrypt::decrypt_error(&e))? {
+        file.layout = match probe.finish()? {
             Some(progressive) => FileLayout::Progressive(progressive),
             None => self.fragments(ask, &file, first).await?,
         };
         if let FileLayout::Fragments(Some(init), _) = &file.layout {
-            init.check_keys(keys).map_err(|e| decrypt::decrypt_error(&e))?;
+            init.check_keys(keys)?;
         }
         Ok(FileProbe::File(Arc::new(file)))
     }
@@ -188,7 +183,7 @@ impl MediaRequest<'_> {
                         SegmentIndex::read(&b).map_err(|e| MediaError::upstream(format!("the file's index: {e}")))?;
                     borders.extend(index.references.iter().map(|r| r.offset));
                 }
-                Some(Ok(b)) => init = Some(Arc::new(InitSegment::read(&b).map_err(|e| decrypt::decrypt_error(&e))?)),
+                Some(Ok(b)) => init = Some(Arc::new(InitSegment::read(&b)?)),
                 _ => break,
             }
             at = end;
@@ -251,7 +246,7 @@ impl MediaRequest<'_> {
                 // From its start, the file itself declares its encryption.
                 let init = if at == 0 && own.is_some() { None } else { init.or_else(|| own.clone()) };
                 let length = requested.end - requested.start;
-                slice_body(decrypt::piece(keys.clone(), init, at, body)?, requested.start - at, length)
+                slice_body(decrypt::piece(keys.clone(), init, at, body, 0)?, requested.start - at, length)
             }
         };
         let body = decrypt::wait_for_first_bytes(body).await?;
@@ -296,7 +291,7 @@ impl MediaRequest<'_> {
         let rest = (end < file.length).then(|| {
             let (state, ask) = (Arc::clone(self.state), with_range(ask, end..file.length));
             let next: crate::relay::body_parts::NextBodyFn =
-                Box::new(move || Box::pin(async move { Ok(send_resumable(&state, ask).await?.body) }));
+                Box::new(move || Box::pin(async move { Ok(state.send_resumable(ask).await?.body) }));
             next
         });
         Ok(Some((start, chain_body(first.freeze(), body, rest))))
@@ -313,7 +308,7 @@ impl MediaRequest<'_> {
 
     /// A range of the origin's file, resumed if the connection breaks.
     async fn part(self, ask: &FetchRequest, range: Range<u64>) -> Result<Response> {
-        Ok(send_resumable(self.state, with_range(ask, range)).await?)
+        Ok(self.state.send_resumable(with_range(ask, range)).await?)
     }
 
     /// A range read completely, for the index.
@@ -326,15 +321,6 @@ impl MediaRequest<'_> {
         }
         read(response, cap).await
     }
-}
-
-/// The response to a request, whose body is resumed if the connection breaks.
-async fn send_resumable(state: &MediaState, ask: FetchRequest) -> interflow_types::Result<Response> {
-    let fetched = state.fetch.send(ask.clone()).await?;
-    let Response { head, body } = fetched.response;
-    let ask = ask.continued(fetched.url, fetched.cookies);
-    let body = resumable_body(body, &head, ask, &state.fetch, state.retry_policy());
-    Ok(Response { head, body })
 }
 
 async fn read(response: Response, cap: u64) -> Result<Bytes> {

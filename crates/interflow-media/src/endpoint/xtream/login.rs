@@ -87,13 +87,7 @@ pub fn translate(path: &str, query: &str) -> Option<TranslatedRequest> {
         return Some(login.translated(endpoint, name, String::from_utf8_lossy(&destination).into_owned()));
     }
     let segments: Vec<&str> = path.trim_start_matches('/').split('/').collect();
-    let position = match segments.as_slice() {
-        ["live" | "movie" | "series", _, _, _] | ["timeshift", _, _, _, _, _] => 1,
-        ["hlsr", _, _, ..] if segments.len() >= 6 => 2,
-        // The short form of a live stream's path, `/user/password/id`.
-        [_, _, _] => 0,
-        _ => return None,
-    };
+    let position = user_position(&segments)?;
     let name = String::from_utf8(address::decode_percent(segments[position])).ok()?;
     let login = XtreamLogin::read(&name)?;
     let mut theirs: Vec<&str> = segments.clone();
@@ -104,6 +98,17 @@ pub fn translate(path: &str, query: &str) -> Option<TranslatedRequest> {
         destination.push_str(query);
     }
     Some(login.translated("/xtream/stream", &name, destination))
+}
+
+/// Which segment of a path names the user.
+pub fn user_position(segments: &[&str]) -> Option<usize> {
+    match segments {
+        ["live" | "movie" | "series", _, _, _] | ["timeshift", _, _, _, _, _] => Some(1),
+        ["hlsr", _, _, _, _, _, ..] => Some(2),
+        // The short form of a live stream's path, `/user/password/id`.
+        [_, _, _] => Some(0),
+        _ => None,
+    }
 }
 
 impl XtreamLogin {

@@ -170,12 +170,7 @@ fn rewrite_url(url: &str, origin: &str, user: &str, base: &str, name: &str) -> O
         return Some(format!("{base}{place}?{}", out.join("&")));
     }
     let mut segments: Vec<&str> = place.trim_start_matches('/').split('/').collect();
-    let at = match segments.as_slice() {
-        ["live" | "movie" | "series", _, _, _] | ["timeshift", _, _, _, _, _] => 1,
-        ["hlsr", _, _, ..] if segments.len() >= 6 => 2,
-        [_, _, _] => 0,
-        _ => return None,
-    };
+    let at = login::user_position(&segments)?;
     let own = segments.get_mut(at)?;
     if address::decode_percent(own) != user.as_bytes() {
         return None;

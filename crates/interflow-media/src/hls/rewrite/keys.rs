@@ -20,7 +20,7 @@ impl<P: UriReplacer> PlaylistRewriter<'_, P> {
         self.map = (!is_foreign_scheme(reference.trim())).then(|| (self.base.resolve(reference.trim()), range));
         // Some packagers leave the key tags out for players that get their keys elsewhere.
         if self.options.own_keys && self.crypt.is_none() && memchr::memmem::find(self.text, b"#EXT-X-KEY:").is_none() {
-            self.crypt = Some(SegmentEncryption::own(None));
+            self.crypt = Some(SegmentEncryption::default());
         }
         if let Some(crypt) = self.crypt.as_mut().filter(|c| !is_of_whole_segments(&c.method)) {
             crypt.map.clone_from(&self.map);
@@ -103,7 +103,7 @@ impl<P: UriReplacer> PlaylistRewriter<'_, P> {
             if of_segments && applied {
                 let map = self.map.clone().filter(|_| !is_of_whole_segments(method));
                 self.crypt = Some(if self.has_own_key(list) {
-                    SegmentEncryption::own(map)
+                    SegmentEncryption { map, ..SegmentEncryption::default() }
                 } else {
                     let iv = attribute_text(list, b"IV").unwrap_or_default();
                     let iv = iv.trim_start_matches("0x").trim_start_matches("0X").to_owned();
@@ -112,9 +112,7 @@ impl<P: UriReplacer> PlaylistRewriter<'_, P> {
                 });
                 (self.is_keyed, self.is_kept) = (true, false);
             }
-            let end = self.text.get(line_at..).and_then(|t| memchr::memchr(b'\n', t));
-            let end = end.map_or(self.text.len(), |n| line_at + n + 1);
-            return self.replace(line_at..end, |_| ());
+            return self.remove_line(line_at);
         }
         // The keys before it no longer apply, whether this one can be applied here or not.
         if of_segments {

@@ -32,7 +32,7 @@ pub(crate) struct Http1Connection {
     /// A read filled its buffer, so the next buffer is larger.
     long: bool,
     born: Instant,
-    idle_since: Instant,
+    pub(crate) idle_since: Instant,
     /// When it was created or last checked for reuse. An exchange starts right after the check and takes its deadline
     /// from here, which saves it a clock reading.
     pub(crate) asked_at: Instant,
@@ -127,10 +127,6 @@ impl Http1Connection {
     /// The stream for another protocol, and the bytes of it that were received already.
     pub(crate) fn into_stream(mut self) -> (IoStream, Bytes) {
         (self.io, self.buf.split().freeze())
-    }
-
-    pub(crate) fn idle_since(&self) -> Instant {
-        self.idle_since
     }
 
     /// Whether another request may use it: it must be young enough, open, and have no unread bytes, since an

@@ -56,15 +56,10 @@ pub(crate) async fn exchange(
     let open = StreamPermit::new(conn);
     let reused = conn.begin_exchange();
     *x.upstream = Some(UpstreamInfo { reused, ..conn.info.clone() });
-    let message = match head::request(request, &body, conn.info.tls.is_some()) {
-        Ok(message) => message,
-        Err(error) => return Err(FailedExchange { error, replay: None }),
-    };
+    let message = head::request(request, &body, conn.info.tls.is_some())
+        .map_err(|error| FailedExchange { error, replay: None })?;
     let held = super::http1::expects_continue(request, &body);
-    let (future, upload) = match open_stream(conn, message, body, held, tunnel, options).await {
-        Ok(begun) => begun,
-        Err(failed) => return Err(failed),
-    };
+    let (future, upload) = open_stream(conn, message, body, held, tunnel, options).await?;
     let mut timer = DeadlineTimer::default();
     timer.arm(options.head_timeout);
     let mut run = Http2Exchange {

@@ -18,7 +18,7 @@ macro_rules! decompressors {
 
             fn decompress<W: Write>(&self, input: &[u8], output: &mut W) -> io::Result<()> {
                 let open: fn(&[u8]) -> io::Result<Box<dyn Read + '_>> = $open;
-                io::copy(&mut open(input)?.take(LONGEST), output).map(drop)
+                io::copy(&mut open(input)?.take(MAX_CERTIFICATE_BYTES), output).map(drop)
             }
         }
     )*};

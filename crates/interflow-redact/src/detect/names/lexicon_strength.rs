@@ -5,7 +5,7 @@ use crate::text::token::{TokenShape, WordToken};
 
 /// The likelihood of a first name, 0 to 100.
 pub(super) fn first_name_score(token: &WordToken) -> i32 {
-    let m = token.flags();
+    let m = token.marks;
     let word = m & (COMMON | WORD) != 0;
     let score = match () {
         // A computing term that is written like a name is more often one than it is the term.
@@ -29,7 +29,7 @@ pub(super) fn first_name_score(token: &WordToken) -> i32 {
 
 /// The likelihood of a family name, 0 to 100.
 pub(super) fn last_name_score(token: &WordToken) -> i32 {
-    let m = token.flags();
+    let m = token.marks;
     match () {
         () if m & (STOP | TECH | MONTH | DAY | ORG) != 0 && m & LAST_TOP == 0 => 0,
         () if m & LAST_TOP != 0 && m & COMMON == 0 => 85,
@@ -45,7 +45,7 @@ pub(super) fn last_name_score(token: &WordToken) -> i32 {
 
 /// An unknown word: neither English nor a name. Short capitals are abbreviations.
 pub(super) fn is_foreign_word(token: &WordToken) -> bool {
-    let m = token.flags();
+    let m = token.marks;
     let unknown = m
         & (COMMON
             | WORD

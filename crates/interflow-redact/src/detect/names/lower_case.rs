@@ -20,7 +20,7 @@ pub(super) fn lowercase_name(
     token: &WordToken,
     chunks: &mut Vec<NameCandidate>,
 ) -> usize {
-    let m = token.flags();
+    let m = token.marks;
     if m & (FIRST | REGION) == 0 && token.class != 0 || m & STOP != 0 || token.len() < 3 {
         // Ministry of …: organisations with `of` are capitalized and handled there.
         return i + 1;

@@ -293,7 +293,7 @@ pub(super) fn organisation(
         // German writes every noun with a capital: there an unknown word is not a name.
         let other = around.org == 0 && is_other_language(scan, first, last);
         let named = words.iter().any(|t| {
-            t.flags() & (COMMON | WORD | STOP | ORG_WORD | TECH) == 0 && !(other && is_foreign_word(t))
+            t.marks & (COMMON | WORD | STOP | ORG_WORD | TECH) == 0 && !(other && is_foreign_word(t))
                 || t.has(PLACE | REGION | LAST_TOP) && !t.has(STOP)
         });
         let person_first =

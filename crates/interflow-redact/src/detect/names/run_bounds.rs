@@ -63,7 +63,7 @@ pub(super) fn run_end(scan: &ScanState<'_>, i: usize) -> usize {
             " " | "-" | "'" | "’" => true,
             ". " | "." => initial || current.has(ABBR) || matches!(scan.word(&current), "St" | "Jr" | "Mt" | "Ft"),
             " & " => next.is_capital(),
-            ", " => next.has(CREDENTIAL | ORG_SUFFIX) && next.is_capital() && next.flags() & (COMMON | FIRST) == 0,
+            ", " => next.has(CREDENTIAL | ORG_SUFFIX) && next.is_capital() && next.marks & (COMMON | FIRST) == 0,
             _ => false,
         };
         if !joined {

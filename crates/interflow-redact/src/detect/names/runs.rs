@@ -12,7 +12,7 @@ use crate::lexicon::mark::*;
 /// A run of capitalized words from token `i`; returns the next token to examine.
 pub(super) fn capitalized_run(scan: &mut ScanState<'_>, i: usize, chunks: &mut Vec<NameCandidate>) -> usize {
     let token = scan.list()[i];
-    let marks = token.flags();
+    let marks = token.marks;
     report_nationality(scan, i);
     if !has_clean_start(scan, &token) {
         return i + 1;

@@ -19,27 +19,16 @@ const HEADER: &str = "\
 # Written by `cargo run --release -p interflow-redact --example fit_names`; features: data/features.txt.
 ";
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub(crate) enum NameModel {
-    #[default]
-    Word,
-    Phrase,
-    /// Candidates that are recognised by their form: companies, institutions, known phrases.
-    Form,
-    /// Words that only a model takes for a name.
-    ModelOnly,
-}
-
-impl NameModel {
-    pub(crate) const ALL: [Self; 4] = [Self::Word, Self::Phrase, Self::Form, Self::ModelOnly];
-
-    pub(crate) const fn name(self) -> &'static str {
-        match self {
-            Self::Word => "word",
-            Self::Phrase => "phrase",
-            Self::Form => "form",
-            Self::ModelOnly => "model_only",
-        }
+interflow_types::labelled_enum! {
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+    pub(crate) enum NameModel {
+        #[default]
+        Word "word",
+        Phrase "phrase",
+        /// Candidates that are recognised by their form: companies, institutions, known phrases.
+        Form "form",
+        /// Words that only a model takes for a name.
+        ModelOnly "model_only",
     }
 }
 
@@ -116,7 +105,7 @@ impl NameWeights {
         let file: WeightsFile = interflow_codec::document::from_toml(text).map_err(|e| e.to_string())?;
         let mut weights = Self::zero();
         for (model, features) in file {
-            let section = NameModel::ALL.into_iter().find(|m| m.name() == model);
+            let section = NameModel::ALL.into_iter().find(|m| m.as_str() == model);
             let at = section
                 .ok_or_else(|| format!("[{model}] is not a model: use [word], [phrase], [form] and [model_only]"))?
                 as usize;
@@ -143,7 +132,7 @@ impl NameWeights {
     pub fn to_toml(&self) -> String {
         let mut text = HEADER.to_owned();
         for model in NameModel::ALL {
-            let _ = write!(text, "\n[{}]\n", model.name());
+            let _ = write!(text, "\n[{}]\n", model.as_str());
             for feature in Feature::ALL {
                 let scores = self.of(model, *feature);
                 let kinds = [("person", scores.person), ("place", scores.place), ("organization", scores.organization)];

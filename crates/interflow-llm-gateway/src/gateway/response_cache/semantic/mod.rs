@@ -201,11 +201,7 @@ impl SemanticIndex {
             state.remove(&space, |entry| entry.id == id);
         }
         // A fresh response to the same request replaces the one before.
-        let duplicate = state.spaces.get(&space).and_then(|all| all.iter().find(|entry| entry.key == key));
-        if let Some(id) = duplicate.map(|entry| entry.id) {
-            state.remove(&space, |entry| entry.id == id);
-            state.order.retain(|(_, other)| *other != id);
-        }
+        state.remove_key(&space, &key);
         let id = state.next;
         state.next += 1;
         state.order.push_back((space, id));
@@ -214,12 +210,7 @@ impl SemanticIndex {
 
     /// Forgets the text of a response that is not in the store any more.
     pub fn remove(&self, space: &CacheKey, key: &CacheKey) {
-        let mut state = self.state.lock();
-        let entry_of_key = state.spaces.get(space).and_then(|all| all.iter().find(|entry| entry.key == *key));
-        if let Some(id) = entry_of_key.map(|entry| entry.id) {
-            state.remove(space, |entry| entry.id == id);
-            state.order.retain(|(_, other)| *other != id);
-        }
+        self.state.lock().remove_key(space, key);
     }
 
     pub fn len(&self) -> u64 {
@@ -228,6 +219,14 @@ impl SemanticIndex {
 }
 
 impl IndexState {
+    fn remove_key(&mut self, space: &CacheKey, key: &CacheKey) {
+        let entry_of_key = self.spaces.get(space).and_then(|all| all.iter().find(|entry| entry.key == *key));
+        if let Some(id) = entry_of_key.map(|entry| entry.id) {
+            self.remove(space, |entry| entry.id == id);
+            self.order.retain(|(_, other)| *other != id);
+        }
+    }
+
     fn remove(&mut self, space: &CacheKey, which: impl Fn(&IndexEntry) -> bool) {
         let Some(entries) = self.spaces.get_mut(space) else { return };
         entries.retain(|entry| !which(entry));
