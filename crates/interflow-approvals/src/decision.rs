@@ -8,15 +8,13 @@ use super::{PendingQuestion, Resolution, ResolutionScope, bracket_ipv6};
 pub(super) fn rule_from_resolution(question: &PendingQuestion, answer: &Resolution) -> RuleSpec {
     let mut rule = RuleSpec::new(answer.action);
     let host = bracket_ipv6(&question.host);
-    rule.hosts = vec![match answer.scope {
-        ResolutionScope::Subdomains => match question.host.split_once('.') {
-            // A name of two labels is itself the domain.
-            // A parent of one label, such as `com`, is not a domain, and an address has no subdomains.
-            Some((_, parent)) if parent.contains('.') && question.host.parse::<std::net::IpAddr>().is_err() => {
-                format!("*.{parent}")
-            }
-            _ => host,
-        },
+    let is_address = question.host.parse::<std::net::IpAddr>().is_ok();
+    rule.hosts = vec![match (answer.scope, question.host.split_once('.')) {
+        // A name of two labels is itself the domain.
+        // A parent of one label, such as `com`, is not a domain, and an address has no subdomains.
+        (ResolutionScope::Subdomains, Some((_, parent))) if parent.contains('.') && !is_address => {
+            format!("*.{parent}")
+        }
         _ => host,
     }];
     if matches!(answer.scope, ResolutionScope::Path | ResolutionScope::Host) {
@@ -66,12 +64,5 @@ pub(super) fn check_edit(held: &PendingRequest, answer: &Resolution) -> Result<(
 
 /// Escapes a path to a glob that matches only it.
 fn escape_glob(path: &str) -> String {
-    path.chars().fold(String::new(), |mut out, c| {
-        if matches!(c, '*' | '?' | '[' | ']' | '{' | '}' | '\\' | '!') {
-            out.extend(['[', c, ']']);
-        } else {
-            out.push(c);
-        }
-        out
-    })
+    path.chars().map(|c| if r"*?[]{}\!".contains(c) { format!("[{c}]") } else { c.to_string() }).collect()
 }

@@ -15,7 +15,6 @@ pub mod presets;
 mod request_preview;
 mod review;
 mod rule_set;
-mod rules_file;
 mod secret_origin;
 mod secrets;
 mod sessions;

@@ -4,10 +4,11 @@ use std::path::Path;
 use std::sync::Arc;
 
 use interflow_files::{EditError, EditTurn, EditedFile, FileAccess};
+use serde::{Deserialize, Serialize};
 
-use super::config::ApprovalsConfig;
-use super::rule_set::ApprovalRule;
-use super::rules_file::{StoredRule, StoredRules, parse_rules};
+use super::clock::now;
+use super::config::{ApprovalsConfig, RuleSpec};
+use super::rule_set::{ApprovalRule, RuleSource};
 use super::secrets::{SecretVault, StoredSecret, VaultKey};
 use super::{ApprovalState, Approvals, ApprovalsError, Result};
 
@@ -84,6 +85,40 @@ impl Approvals {
         });
         changed.map_err(|e| file_error(vault.path(), e))
     }
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct StoredRule {
+    id: String,
+    /// In seconds since the Unix epoch; missing in files of earlier versions.
+    #[serde(default)]
+    made: Option<u64>,
+    rule: RuleSpec,
+}
+
+/// The file of rules.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct StoredRules {
+    rules: Vec<StoredRule>,
+}
+
+/// The rules in a text of the file; none if there is no file.
+fn parse_rules(path: &Path, text: Option<&str>) -> Result<Vec<Arc<ApprovalRule>>, String> {
+    let wrong = |why: String| format!("{}: {why}", path.display());
+    let Some(text) = text else { return Ok(Vec::new()) };
+    let stored: StoredRules = serde_json::from_str(text).map_err(|e| wrong(e.to_string()))?;
+    // Files of earlier versions have no creation times; the file's own is the best guess.
+    let written = std::fs::metadata(path).and_then(|m| m.modified()).ok();
+    let written = written.and_then(|t| t.duration_since(std::time::UNIX_EPOCH).ok()).map_or_else(now, |d| d.as_secs());
+    let rule = |k: StoredRule| {
+        let mut rule = ApprovalRule::new(k.id.clone(), RuleSource::Global, k.rule)
+            .map_err(|e| wrong(format!("rule {}: {e}", k.id)))?;
+        rule.made = k.made.unwrap_or(written);
+        Ok(Arc::new(rule))
+    };
+    stored.rules.into_iter().map(rule).collect()
 }
 
 pub(super) fn file_error(path: &Path, error: EditError<ApprovalsError>) -> ApprovalsError {

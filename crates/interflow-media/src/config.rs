@@ -177,10 +177,7 @@ fn displayed_secret(secret: &str) -> &str {
 }
 
 fn hidden<S: Serializer>(secret: &Option<String>, s: S) -> Result<S::Ok, S::Error> {
-    match secret {
-        Some(secret) => s.serialize_some(displayed_secret(secret)),
-        None => s.serialize_none(),
-    }
+    secret.as_deref().map(displayed_secret).serialize(s)
 }
 
 fn hidden_text<S: Serializer>(secret: &str, s: S) -> Result<S::Ok, S::Error> {

@@ -3,7 +3,7 @@
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
-use crate::assembly::{MessageHash, MessageNode};
+use crate::assembly::MessageHash;
 use interflow_llm::message::{ContentBlock, MessageRole};
 use interflow_store::{ConversationOptions, ConversationSummary, FlowStore, Result, StoreError};
 use interflow_types::schema::JsonSchema;
@@ -94,21 +94,18 @@ pub fn search(
 fn search_one(store: &dyn FlowStore, needle: &str, listed: ConversationSummary) -> Result<Option<FoundConversation>> {
     let (mut hits, mut excerpts) = (0, Vec::new());
     for node in store.nodes(&listed.row.id, true)?.into_iter().filter_map(mapping::node) {
-        let Some((before, found, after)) = find_in(&node, needle) else { continue };
+        let body = &node.body;
+        let mut blocks = body.before.iter().chain(&body.block).chain(&body.after);
+        let Some((before, found, after)) = blocks.find_map(|block| find_in_block(block, needle)) else { continue };
         hits += 1;
         if excerpts.len() < MAX_EXCERPTS {
-            excerpts.push(TextExcerpt { key: MessageHash(node.key), role: node.body.role, before, found, after });
+            excerpts.push(TextExcerpt { key: MessageHash(node.key), role: body.role, before, found, after });
         }
     }
     Ok((hits > 0).then_some(FoundConversation { listed, hits, excerpts }))
 }
 
-/// The first match within a message.
-fn find_in(node: &MessageNode, needle: &str) -> Option<(String, String, String)> {
-    let body = &node.body;
-    body.before.iter().chain(&body.block).chain(&body.after).find_map(|block| find_in_block(block, needle))
-}
-
+/// The first match within a block of a message.
 fn find_in_block(block: &ContentBlock, needle: &str) -> Option<(String, String, String)> {
     match block {
         ContentBlock::Text { text } | ContentBlock::Thinking { text, .. } => excerpt(text, needle),

@@ -41,6 +41,7 @@ struct OwnProcess {
     shared: Arc<StdioServer>,
 }
 
+#[derive(Default)]
 pub(crate) struct McpSession {
     pub id: String,
     /// It was begun at another replica, which listed things for the client.
@@ -90,9 +91,18 @@ pub(crate) struct McpSession {
     /// The servers of the resources that were listed in it.
     pub resources: ResourceOwners,
     pub running: RunningRequests,
-    last_use: Mutex<Instant>,
+    last_use: LastUse,
     /// Shared with the streams without a session that are open.
     open_streams: Arc<()>,
+}
+
+/// When a session was used last: at first, when it begins.
+struct LastUse(Mutex<Instant>);
+
+impl Default for LastUse {
+    fn default() -> Self {
+        Self(Mutex::new(Instant::now()))
+    }
 }
 
 /// What the id of what requests without sessions share begins with: no header field can have it.
@@ -109,36 +119,7 @@ impl McpSession {
         (from_client, from_servers): (SharedVault, SharedVault),
         capabilities: ClientCapabilities,
     ) -> Self {
-        Self {
-            id,
-            is_resumed: false,
-            key,
-            endpoint,
-            from_client,
-            from_servers,
-            capabilities,
-            elicitations: SentElicitations::default(),
-            found_tools: watch::Sender::default(),
-            listed: ListedNames::default(),
-            log_level: SharedLogLevel::default(),
-            clock: WaitClock::default(),
-            user: SharedUserToken::default(),
-            account_user: None,
-            http: Mutex::default(),
-            further_http: Mutex::default(),
-            stdio: Mutex::default(),
-            relays: Mutex::default(),
-            standing: StandingEvents::default(),
-            questions: ClientQuestions::default(),
-            task_questions: Mutex::default(),
-            waiting: WaitingCalls::default(),
-            subscriptions: Arc::default(),
-            tasks: Arc::default(),
-            resources: ResourceOwners::default(),
-            running: RunningRequests::default(),
-            last_use: Mutex::new(Instant::now()),
-            open_streams: Arc::default(),
-        }
+        Self { id, key, endpoint, from_client, from_servers, capabilities, ..Self::default() }
     }
 
     /// Whether it is what requests without a session share.
@@ -224,11 +205,11 @@ impl McpSession {
 
     /// It is in use now.
     pub fn touch(&self) {
-        *self.last_use.lock() = Instant::now();
+        *self.last_use.0.lock() = Instant::now();
     }
 
     pub fn last_use(&self) -> Instant {
-        *self.last_use.lock()
+        *self.last_use.0.lock()
     }
 
     pub fn key(&self) -> Option<&str> {
@@ -258,7 +239,7 @@ impl McpSession {
     /// A session whose client listens is in use.
     pub fn is_expired(&self, timeout: Duration) -> bool {
         let is_listening = self.standing.is_open() || Arc::strong_count(&self.open_streams) > 1;
-        self.last_use.lock().elapsed() > timeout && !is_listening
+        self.last_use().elapsed() > timeout && !is_listening
     }
 
     /// The params for the client of a notification, if it is of a kind that is known.

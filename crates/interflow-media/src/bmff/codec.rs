@@ -61,7 +61,7 @@ fn unit(f: &mut BoxReader<'_>) -> Result<Vec<u8>> {
 }
 
 fn required_child<'a>(entry: &'a SampleEntry, kind: &[u8; 4]) -> Result<BoxRef<'a>> {
-    entry.child(kind).ok_or_else(|| BoxError::new(entry.kind, entry.offset(), format!("it has no `{}`", FourCc(*kind))))
+    entry.child(kind).ok_or_else(|| BoxError::new(entry.kind, entry.offset, format!("it has no `{}`", FourCc(*kind))))
 }
 
 /// The content of an `esds` (ISO 14496-1 7.2.6): the object type, and the configuration of AAC.

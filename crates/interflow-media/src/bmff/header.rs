@@ -22,7 +22,7 @@ impl BoxError {
 }
 
 /// The four characters of a box type; any bytes are possible, QuickTime's `©` among them.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct FourCc(pub [u8; 4]);
 
 impl FourCc {

@@ -71,7 +71,7 @@ pub struct EditListEntry {
 }
 
 /// A sample entry: sample format and decoder configuration.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct SampleEntry {
     /// The type as stored: `avc1`, `encv`, …
     pub kind: FourCc,
@@ -87,8 +87,10 @@ pub struct SampleEntry {
     /// Samples per second declared by the entry; 0 for anything but audio.
     pub rate: u32,
     raw: Vec<u8>,
+    /// Where its first child is, from the first byte of the entry on.
     inner: usize,
-    offset: u64,
+    /// Where it is in the file, for error messages.
+    pub(super) offset: u64,
 }
 
 impl Movie {
@@ -192,16 +194,6 @@ impl SampleEntry {
         self.children().flatten().find(|b| b.kind() == kind)
     }
 
-    /// Offset of its first child, relative to the first byte of the entry.
-    pub fn inner(&self) -> usize {
-        self.inner
-    }
-
-    /// Its offset in the file, for error messages.
-    pub fn offset(&self) -> u64 {
-        self.offset
-    }
-
     /// Whether its samples are encrypted, or may be (ISO 14496-12 8.12).
     pub fn is_protected(&self) -> bool {
         matches!(&self.kind.0, b"encv" | b"enca" | b"enct" | b"encs" | b"encu" | b"encm" | b"enc3" | b"encf")
@@ -213,13 +205,10 @@ impl SampleEntry {
             kind: b.kind(),
             format: b.kind(),
             range: at..at + b.whole.len(),
-            width: 0,
-            height: 0,
-            channels: 0,
-            rate: 0,
             raw: b.whole.to_vec(),
             inner: b.whole.len(),
             offset: b.offset,
+            ..Self::default()
         };
         let mut f = BoxReader::from_box(b);
         f.skip(8)?;

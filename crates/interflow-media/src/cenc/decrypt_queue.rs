@@ -188,8 +188,7 @@ impl DecryptQueue {
             // `have` is not emptied: its length marks the region as complete.
             region.have.shrink_to_fit();
         }
-        self.jobs.iter().try_for_each(|j| if j.awaits.is_none() { self.check(j) } else { Ok(()) })?;
-        Ok(())
+        Ok(self.jobs.iter().filter(|job| job.awaits.is_none()).try_for_each(|job| self.check(job))?)
     }
 
     /// The end of the information that a sample waits for; `None` if it waits for none.

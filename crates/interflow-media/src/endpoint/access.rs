@@ -171,8 +171,8 @@ fn authorize_by_token(
         let readable = state.password.as_deref().filter(|_| state.config.compat.enabled);
         readable.map_or(Err(crate::token::TokenError::Foreign), |password| read_legacy(token, password))
     };
-    let grant = grant.map_err(|e| MediaError::forbidden(e.to_string()))?;
-    grant.check(Timestamp::now().secs(), origin.ip, method, path).map_err(|e| MediaError::forbidden(e.to_string()))?;
+    let grant = grant.map_err(MediaError::forbidden)?;
+    grant.check(Timestamp::now().secs(), origin.ip, method, path).map_err(MediaError::forbidden)?;
     if !grant.child {
         let mut params = MediaParams::from_pairs(grant.q.clone());
         if path.starts_with("/proxy/mpd") {
@@ -180,8 +180,8 @@ fn authorize_by_token(
         }
         return Ok((params, directives(&shown), grant));
     }
-    let key = state.keys.child_key(token).map_err(|e| MediaError::forbidden(e.to_string()))?;
-    let (signed, added) = key.open(path, query).map_err(|e| MediaError::forbidden(e.to_string()))?;
+    let key = state.keys.child_key(token).map_err(MediaError::forbidden)?;
+    let (signed, added) = key.open(path, query).map_err(MediaError::forbidden)?;
     // The link's own parameters come second: a child's query overrides what it inherits.
     let mut params = MediaParams::read(&signed);
     params.add(grant.q.clone());

@@ -423,13 +423,8 @@ impl MediaRequest<'_> {
         if let Some(keys) = self.keys()? {
             self.note_decryption();
             let body = decrypt::segment(keys, Some(Arc::clone(&section)), at, Body::Full(bytes.clone()))?;
-            let limit = bytes.len();
-            bytes = decrypt::wait_for_first_bytes(body)
-                .await?
-                .collect(limit)
-                .await
-                .map_err(|e| MediaError::upstream(e.to_string()))?
-                .0;
+            let body = decrypt::wait_for_first_bytes(body).await?;
+            (bytes, _) = body.collect(bytes.len()).await.map_err(MediaError::upstream)?;
         }
         let track = section.movie.tracks.first().ok_or_else(|| MediaError::upstream("the subtitles have no track"))?;
         let text = webvtt::from_mp4(track, &bytes, at)

@@ -24,8 +24,7 @@ const MAX_QUESTION_BYTES: usize = 64 << 10;
 
 /// The parameters in a body that is a JSON object; none if it is anything else.
 async fn params_in_body(body: &mut Body) -> Result<QueryPairs> {
-    let (bytes, _) =
-        std::mem::take(body).collect(MAX_QUESTION_BYTES).await.map_err(|e| MediaError::bad_request(e.to_string()))?;
+    let (bytes, _) = std::mem::take(body).collect(MAX_QUESTION_BYTES).await.map_err(MediaError::bad_request)?;
     let fields: serde_json::Map<String, Value> = serde_json::from_slice(&bytes).unwrap_or_default();
     Ok(fields.into_iter().filter_map(|(n, v)| Some((n, v.as_str()?.to_owned()))).collect())
 }

@@ -31,8 +31,8 @@ impl MediaError {
         }
     }
 
-    pub fn bad_request(text: impl Into<String>) -> Self {
-        Self::Status(StatusCode::BAD_REQUEST, text.into())
+    pub fn bad_request(text: impl ToString) -> Self {
+        Self::Status(StatusCode::BAD_REQUEST, text.to_string())
     }
 
     /// A request that lacks a parameter.
@@ -40,16 +40,16 @@ impl MediaError {
         Self::bad_request(format!("the parameter `{name}` is missing"))
     }
 
-    pub fn forbidden(text: impl Into<String>) -> Self {
-        Self::Status(StatusCode::FORBIDDEN, text.into())
+    pub fn forbidden(text: impl ToString) -> Self {
+        Self::Status(StatusCode::FORBIDDEN, text.to_string())
     }
 
-    pub fn not_found(text: impl Into<String>) -> Self {
-        Self::Status(StatusCode::NOT_FOUND, text.into())
+    pub fn not_found(text: impl ToString) -> Self {
+        Self::Status(StatusCode::NOT_FOUND, text.to_string())
     }
 
-    pub fn upstream(text: impl Into<String>) -> Self {
-        Self::Status(StatusCode::BAD_GATEWAY, text.into())
+    pub fn upstream(text: impl ToString) -> Self {
+        Self::Status(StatusCode::BAD_GATEWAY, text.to_string())
     }
 }
 

@@ -252,8 +252,7 @@ impl MediaRequest<'_> {
             };
             let mut merged = all.clone();
             merged.extend(own);
-            let request =
-                serde_json::from_value(Value::Object(merged)).map_err(|e| MediaError::bad_request(e.to_string()))?;
+            let request = serde_json::from_value(Value::Object(merged)).map_err(MediaError::bad_request)?;
             urls.push(self.link(&request)?.url);
         }
         Ok(json_response(&json!({ "urls": urls })))
@@ -276,7 +275,7 @@ impl MediaRequest<'_> {
 /// Reads a link request and the password in it, where clients of mediaflow-proxy present it. The body is returned for
 /// the endpoint.
 pub async fn with_password(body: Body) -> Result<(Body, Option<String>)> {
-    let (bytes, _) = body.collect(MAX_BODY).await.map_err(|e| MediaError::bad_request(e.to_string()))?;
+    let (bytes, _) = body.collect(MAX_BODY).await.map_err(MediaError::bad_request)?;
     let request: Value = serde_json::from_slice(&bytes).unwrap_or_default();
     let of_link = |link: &Value| {
         let password = link["api_password"].as_str().or_else(|| link["query_params"]["api_password"].as_str());
@@ -288,7 +287,7 @@ pub async fn with_password(body: Body) -> Result<(Body, Option<String>)> {
 }
 
 async fn read<T: for<'a> Deserialize<'a>>(body: Body) -> Result<T> {
-    let (bytes, _) = body.collect(MAX_BODY).await.map_err(|e| MediaError::bad_request(e.to_string()))?;
+    let (bytes, _) = body.collect(MAX_BODY).await.map_err(MediaError::bad_request)?;
     serde_json::from_slice(&bytes)
         .map_err(|e| MediaError::bad_request(format!("the body is not a valid JSON link request: {e}")))
 }

@@ -113,17 +113,11 @@ fn push_entry(out: &mut Vec<u8>, entry: &[u8]) {
 fn name_of(entry: &[u8]) -> String {
     let inf = lines(entry).map(|l| l.content(entry)).find(|l| l.starts_with(b"#EXTINF")).unwrap_or_default();
     let mut quoted = false;
-    let mut name = inf.len();
-    for (at, byte) in inf.iter().enumerate() {
-        match byte {
-            b'"' => quoted = !quoted,
-            b',' if !quoted => {
-                name = at + 1;
-                break;
-            }
-            _ => {}
-        }
-    }
+    let comma = inf.iter().position(|byte| {
+        quoted ^= *byte == b'"';
+        *byte == b',' && !quoted
+    });
+    let name = comma.map_or(inf.len(), |at| at + 1);
     String::from_utf8_lossy(inf.get(name..).unwrap_or_default()).trim().to_lowercase()
 }
 

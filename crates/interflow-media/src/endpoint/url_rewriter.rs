@@ -88,18 +88,13 @@ impl UrlRewriter<'_> {
     }
 
     fn child(&self, path: &str, address: &str, out: &mut Vec<u8>) {
-        self.child_with(path, address, &[], out);
+        self.children.push(path, &[("d", address.as_bytes())], out);
     }
 
     fn child_with(&self, path: &str, address: &str, more: &[(String, String)], out: &mut Vec<u8>) {
-        let from = self.write_child(path, address, out);
-        for (name, value) in more {
-            out.push(b'&');
-            out.extend_from_slice(name.as_bytes());
-            out.push(b'=');
-            push_value(value.as_bytes(), out);
-        }
-        self.children.write_signature(out, from);
+        let mut parameters = vec![("d", address.as_bytes())];
+        parameters.extend(more.iter().map(|(name, value)| (name.as_str(), value.as_bytes())));
+        self.children.push(path, &parameters, out);
     }
 
     fn segment(&mut self, address: &str, crypt: Option<&SegmentEncryption>, out: &mut Vec<u8>) {

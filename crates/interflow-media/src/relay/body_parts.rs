@@ -71,10 +71,8 @@ impl BodyStream for ChainedBody {
         }
         loop {
             if let Some(asked) = &mut self.asked {
-                match ready!(asked.as_mut().poll(cx)) {
-                    Ok(body) => (self.asked, self.body) = (None, body),
-                    Err(e) => return Poll::Ready(Some(Err(e))),
-                }
+                let body = ready!(asked.as_mut().poll(cx))?;
+                (self.asked, self.body) = (None, body);
             }
             match ready!(self.body.poll_frame(cx)) {
                 None => match self.next.take() {

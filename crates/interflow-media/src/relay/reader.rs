@@ -51,10 +51,7 @@ impl BodyStream for SharedBodyReader {
                 },
                 ReaderSource::Asked(asked, again) => {
                     let again = *again;
-                    let fetched = match std::task::ready!(asked.as_mut().poll(cx)) {
-                        Ok(fetched) => fetched,
-                        Err(e) => return Poll::Ready(Some(Err(e))),
-                    };
+                    let fetched = std::task::ready!(asked.as_mut().poll(cx))?;
                     let Response { head, body } = fetched.response;
                     // An origin that ignores `Range` answers with the whole, which is used from the reader's position
                     // on.

@@ -160,14 +160,12 @@ fn rewrite_url(url: &str, origin: &str, user: &str, base: &str, name: &str) -> O
     }
     let (place, query) = path.split_once('?').map_or((path, None), |(place, query)| (place, Some(query)));
     if matches!(place, "/player_api.php" | "/panel_api.php" | "/get.php" | "/xmltv.php" | "/streaming/timeshift.php") {
-        let mut out = Vec::new();
-        for pair in query.unwrap_or_default().split('&') {
-            out.push(match pair.strip_prefix("username=") {
-                Some(_) => format!("username={name}"),
-                None => pair.to_owned(),
-            });
-        }
-        return Some(format!("{base}{place}?{}", out.join("&")));
+        let own = |pair: &str| match pair.strip_prefix("username=") {
+            Some(_) => format!("username={name}"),
+            None => pair.to_owned(),
+        };
+        let pairs: Vec<_> = query.unwrap_or_default().split('&').map(own).collect();
+        return Some(format!("{base}{place}?{}", pairs.join("&")));
     }
     let mut segments: Vec<&str> = place.trim_start_matches('/').split('/').collect();
     let at = login::user_position(&segments)?;

@@ -43,8 +43,7 @@ pub fn show(store: &dyn FlowStore, args: &FlowShowArgs, schemas: &ProtoSchemas) 
         ShowFormat::Json => print_json(&flow),
         ShowFormat::Text => {
             let mut out = interflow_host::terminal::stdout();
-            let written =
-                text::detail(&mut out, &flow, contents, (args.max_body, schemas), TextStyle { colour: true });
+            let written = text::detail(&mut out, &flow, contents, (args.max_body, schemas), TextStyle { colour: true });
             ignore_broken_pipe(written.and_then(|()| write_connections(&mut out, &flow)))
         }
     }
