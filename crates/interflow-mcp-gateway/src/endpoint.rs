@@ -35,6 +35,11 @@ impl GatewayMount for McpMount {
         PROVIDER
     }
 
+    /// Clients show links, and authorization servers send the browser back.
+    fn is_page(&self, request: &GatewayRequest<'_>) -> bool {
+        pages::has(request)
+    }
+
     fn find(&self, request: &GatewayRequest<'_>) -> Option<MountTarget> {
         let path = request.path.split('?').next().unwrap_or_default();
         if let Some(rest) = path.strip_prefix(METADATA_PATH) {

@@ -61,6 +61,9 @@ pub trait GrantStore: Send + Sync {
     /// Keeps a grant in place of the one before.
     fn put_grant(&self, grant: &StoredGrant) -> Result<()>;
 
+    /// Keeps a grant in place of this one, or forgets it; false if another took its place meanwhile.
+    fn replace_grant(&self, old: &StoredGrant, new: Option<&StoredGrant>) -> Result<bool>;
+
     /// Forgets a grant; false if there is none.
     fn remove_grant(&self, user: &str, server: &str) -> Result<bool>;
 }

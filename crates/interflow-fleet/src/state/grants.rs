@@ -39,6 +39,22 @@ impl GrantStore for PostgresGrants {
         })
     }
 
+    fn replace_grant(&self, old: &StoredGrant, new: Option<&StoredGrant>) -> Result<bool> {
+        let (user, server, before) = (clean(&old.user), clean(&old.server), clean(&old.sealed));
+        let after = new.map(|new| clean(&new.sealed));
+        self.0.run(async move |client| {
+            let same = "WHERE \"user\" = $1 AND server = $2 AND sealed = $3";
+            let changed = match &after {
+                Some(after) => {
+                    let sql = format!("UPDATE mcp_grants SET sealed = $4 {same}");
+                    client.execute(&sql, &[&user, &server, &before, after]).await
+                }
+                None => client.execute(&format!("DELETE FROM mcp_grants {same}"), &[&user, &server, &before]).await,
+            };
+            changed.map(|rows| rows > 0)
+        })
+    }
+
     fn remove_grant(&self, user: &str, server: &str) -> Result<bool> {
         let (user, server) = (clean(user), clean(server));
         self.0.run(async move |client| {

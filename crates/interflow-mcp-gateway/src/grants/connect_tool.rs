@@ -9,7 +9,7 @@ use crate::access;
 use crate::exchange::ClientView;
 use crate::upstream::server::McpServer;
 
-const NAME: &str = "connect_account";
+pub(crate) const NAME: &str = "connect_account";
 
 /// The server whose tool has this name.
 pub(crate) fn server<'v>(view: ClientView<'v>, name: &str) -> Option<&'v Arc<McpServer>> {

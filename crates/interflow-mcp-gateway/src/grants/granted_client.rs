@@ -2,8 +2,10 @@
 //! the user has to connect their account first.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 
+use futures_util::FutureExt as _;
+use futures_util::future::{BoxFuture, Shared};
 use interflow_types::{Error, ErrorKind, HttpClient, Request, Response, ResponseFuture, Result, StatusCode};
 use parking_lot::Mutex;
 
@@ -11,15 +13,19 @@ use super::authorization_server::Challenge;
 use super::link::account_needed;
 use super::user::AccountUser;
 use super::vault::Grant;
-use super::{AccountServer, MAX_REMEMBERED, add_missing};
-use crate::protocol::oauth_form::INVALID_GRANT;
+use super::{AccountServer, add_missing};
+use crate::protocol::oauth_form::{INVALID_CLIENT, INVALID_GRANT};
 use crate::upstream::access_tokens::{authorized, copy_of};
 
 /// A server, and what renews tokens for it, one request at a time for each user.
 pub(crate) struct AccountClient {
     pub server: AccountServer,
-    renewals: Mutex<HashMap<Arc<str>, Weak<tokio::sync::Mutex<()>>>>,
+    /// Those under way, by user.
+    renewals: Mutex<HashMap<Arc<str>, Renewal>>,
 }
+
+type Renewed = std::result::Result<Option<Grant>, (ErrorKind, String)>;
+type Renewal = Shared<BoxFuture<'static, Renewed>>;
 
 /// For the requests of a user.
 struct UserClient(Arc<AccountClient>, Option<Arc<AccountUser>>);
@@ -34,9 +40,10 @@ impl AccountClient {
         Arc::new(UserClient(Arc::clone(self), user))
     }
 
-    async fn send(&self, user: &AccountUser, request: Request) -> Result<Response> {
+    async fn send(self: &Arc<Self>, user: &Arc<AccountUser>, request: Request) -> Result<Response> {
         let http = &self.server.grants.http;
-        let grant = match self.stored(user).await? {
+        let stored = self.server.grants.vault.grant(user, &self.server.name).await;
+        let grant = match stored.map_err(|why| Error::new(ErrorKind::Internal, why))? {
             Some(grant) if grant.is_stale() => self.renewed(user, grant).await?,
             grant => grant,
         };
@@ -76,66 +83,69 @@ impl AccountClient {
         Err(account_needed(&self.server, user, challenge))
     }
 
-    async fn stored(&self, user: &AccountUser) -> Result<Option<Grant>> {
-        self.server.grants.vault.grant(user, &self.server.name).await.map_err(internal)
+    /// The grant with another token; `None` if the user has to connect their account again. Requests at the same time wait
+    /// for one renewal and share what comes of it.
+    ///
+    /// # Cancellation
+    /// The renewal goes on: a client that gives up must not lose a token that is of use only once.
+    async fn renewed(self: &Arc<Self>, user: &Arc<AccountUser>, old: Grant) -> Result<Option<Grant>> {
+        let renewal = {
+            let mut renewals = self.renewals.lock();
+            renewals.entry(Arc::clone(&user.name)).or_insert_with(|| self.begin_renewal(user, old)).clone()
+        };
+        renewal.await.map_err(|(kind, message)| Error::new(kind, message))
     }
 
-    /// The grant with another token; `None` if the user has to connect their account again.
-    async fn renewed(&self, user: &AccountUser, old: Grant) -> Result<Option<Grant>> {
-        let (server, renewal) = (&self.server, self.renewal(&user.name));
-        let _alone = renewal.lock().await;
-        // Another request, or another replica, may have renewed it.
-        let grant = match self.stored(user).await? {
-            Some(same) if same == old => same,
-            other => return Ok(other),
+    fn begin_renewal(self: &Arc<Self>, user: &Arc<AccountUser>, old: Grant) -> Renewal {
+        let (client, user) = (Arc::clone(self), Arc::clone(user));
+        let task = tokio::spawn(async move {
+            let renewed = client.renew(&user, old).await;
+            client.renewals.lock().remove(&user.name);
+            renewed
+        });
+        async move { task.await.unwrap_or_else(|e| Err(internal(e.to_string()))) }.boxed().shared()
+    }
+
+    async fn renew(&self, user: &AccountUser, old: Grant) -> Renewed {
+        let (server, vault) = (&self.server, &self.server.grants.vault);
+        // Another replica may have renewed it.
+        let (stored, grant) = match vault.stored(user, &server.name).await.map_err(internal)? {
+            Some((stored, same)) if same == old => (stored, same),
+            other => return Ok(other.map(|(_, grant)| grant)),
         };
         let Some(refresh_token) = grant.refresh_token.clone() else {
-            server.grants.vault.remove(&user.name, &server.name).await.map_err(internal)?;
+            vault.replace(stored, None).await.map_err(internal)?;
             return Ok(None);
         };
         let fields =
             [("grant_type", "refresh_token"), ("refresh_token", &*refresh_token), ("resource", &*grant.resource)];
+        // The authorization server may have forgotten a gateway that registered itself.
+        let is_forgotten = |why: &str| why.contains(INVALID_CLIENT) && grant.client.id != server.config.client_id;
         let renewed = match grant.client.tokens(server, &grant.token_endpoint, &fields).await {
-            Ok(response) => Grant {
-                access_token: response.access_token,
-                expires: response.expires_in.map(|seconds| super::now().saturating_add(seconds)),
-                refresh_token: response.refresh_token.or(Some(refresh_token)),
-                ..grant
-            },
-            Err(why) if why.contains(INVALID_GRANT) => {
-                // Unless another replica was faster, and the token was of use once only.
-                let other = self.stored(user).await?.filter(|latest| *latest != grant);
-                if other.is_none() {
-                    tracing::info!(server = &*server.name, "refresh token refused; account removed");
-                    server.grants.vault.remove(&user.name, &server.name).await.map_err(internal)?;
-                }
-                return Ok(other);
+            Ok(response) => {
+                let expires = response.expires().map(|seconds| super::now().saturating_add(seconds));
+                let refresh_token = response.refresh_token.or(Some(refresh_token));
+                Some(Grant { access_token: response.access_token, expires, refresh_token, ..grant })
+            }
+            Err(why) if why.contains(INVALID_GRANT) || is_forgotten(&why) => {
+                tracing::info!(server = &*server.name, "refresh token refused; account removed");
+                None
             }
             Err(why) => {
                 let message = format!("the access token of the user was not renewed by {}: {why}", grant.issuer);
-                return Err(Error::new(ErrorKind::BadResponse, message));
+                return Err((ErrorKind::BadResponse, message));
             }
         };
-        server.grants.vault.put(&user.name, &server.name, &renewed).await.map_err(internal)?;
-        Ok(Some(renewed))
-    }
-
-    fn renewal(&self, user: &Arc<str>) -> Arc<tokio::sync::Mutex<()>> {
-        let mut renewals = self.renewals.lock();
-        if let Some(renewal) = renewals.get(user).and_then(Weak::upgrade) {
-            return renewal;
+        match vault.replace(stored, renewed.as_ref()).await.map_err(internal)? {
+            true => Ok(renewed),
+            // The user disconnected the account or connected another one, or another replica was faster.
+            false => vault.grant(user, &server.name).await.map_err(internal),
         }
-        if renewals.len() >= MAX_REMEMBERED {
-            renewals.retain(|_, renewal| renewal.strong_count() > 0);
-        }
-        let renewal = Arc::default();
-        renewals.insert(Arc::clone(user), Arc::downgrade(&renewal));
-        renewal
     }
 }
 
-fn internal(why: String) -> Error {
-    Error::new(ErrorKind::Internal, why)
+fn internal(why: String) -> (ErrorKind, String) {
+    (ErrorKind::Internal, why)
 }
 
 impl HttpClient for UserClient {
@@ -146,7 +156,7 @@ impl HttpClient for UserClient {
                                access token, and have the operator set mcp.public_url";
                 Error::new(ErrorKind::BadResponse, message)
             };
-            self.0.send(self.1.as_deref().ok_or_else(unknown)?, request).await
+            self.0.send(self.1.as_ref().ok_or_else(unknown)?, request).await
         })
     }
 }

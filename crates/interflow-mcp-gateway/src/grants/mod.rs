@@ -27,8 +27,10 @@ use self::vault::GrantVault;
 use crate::config::{McpClientCredentials, is_local};
 use crate::session::request_state::{StateSealer, now};
 
-/// Bound on the links and responses that are remembered as used, and on the clients that are remembered as registered.
+/// Bound on the clients that are remembered as registered, and on the links and responses that are remembered as used: of
+/// all users, and of one.
 const MAX_REMEMBERED: usize = 10_000;
+const MAX_USED_BY_ONE: usize = 100;
 
 /// Where the pages are on the gateway listener.
 const PATH: &str = "/mcp-accounts";
@@ -52,7 +54,7 @@ pub(crate) struct Grants {
     /// As what the gateway is registered, by issuer and redirect URI.
     registered: Mutex<HashMap<[String; 2], OAuthClient>>,
     /// The hashes of what is of use only once, and when it expires.
-    used: Mutex<HashMap<blake3::Hash, u64>>,
+    used: Mutex<HashMap<blake3::Hash, (u64, String)>>,
 }
 
 /// A server at which users have accounts.
@@ -80,14 +82,13 @@ impl Grants {
         self.used.lock().contains_key(&blake3::hash(id.as_bytes()))
     }
 
-    /// Notes that something was used; `false` if it was before.
-    fn use_once(&self, id: &str, expires: u64) -> bool {
+    /// Notes that something was used by a user; `false` if it was before, or if they used too many.
+    fn use_once(&self, id: &str, user: &str, expires: u64) -> bool {
         let mut used = self.used.lock();
-        if used.len() >= MAX_REMEMBERED {
-            used.retain(|_, expires| *expires > now());
-        }
-        // Without room, nothing is of use.
-        used.len() < MAX_REMEMBERED && used.insert(blake3::hash(id.as_bytes()), expires).is_none()
+        used.retain(|_, (expires, _)| *expires > now());
+        let is_full =
+            used.len() >= MAX_REMEMBERED || used.values().filter(|(_, other)| other == user).count() >= MAX_USED_BY_ONE;
+        !is_full && used.insert(blake3::hash(id.as_bytes()), (expires, user.to_owned())).is_none()
     }
 }
 

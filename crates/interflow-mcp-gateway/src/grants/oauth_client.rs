@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use super::authorization_server::{AuthorizationServer, is_secure};
 use super::{AccountServer, CALLBACK_PATH, DOCUMENT_PATH, MAX_REMEMBERED};
 use crate::config::{is_local, oauth_endpoint};
-use crate::protocol::oauth_form::{TokenResponse, form, form_request, json_request, response_of};
+use crate::protocol::oauth_form::{INVALID_CLIENT, TokenResponse, form, form_request, json_request, response_of};
 
 const NAME: &str = "Interflow";
 /// How the gateway authenticates itself, the preferred way first.
@@ -127,7 +127,13 @@ impl OAuthClient {
             let pair = STANDARD.encode(format!("{}:{}", encoded(&self.id), encoded(secret)));
             request.head.headers.append_unchecked(b"Authorization", format!("Basic {pair}").as_bytes());
         }
-        TokenResponse::parse(&response_of(server.http(&url), request).await?)
+        let response = response_of(server.http(&url), request).await.inspect_err(|why| {
+            if why.contains(INVALID_CLIENT) {
+                // The gateway registers itself again when an account is connected next.
+                server.grants.registered.lock().retain(|_, client| client != self);
+            }
+        });
+        TokenResponse::parse(&response?)
     }
 }
 

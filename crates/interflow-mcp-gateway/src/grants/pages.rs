@@ -54,6 +54,9 @@ enum Step {
 /// What a page says in place of what was asked for.
 struct Refusal(StatusCode, String);
 
+const USED_UP: &str =
+    "the link was used, or too many were in the last minutes; ask for another one in your client, or wait";
+
 type PageResult<T> = std::result::Result<T, Refusal>;
 
 fn binding() -> StateBinding {
@@ -79,9 +82,14 @@ fn account_of(server: &McpServer) -> PageResult<&AccountServer> {
 
 /// The pages, if the path is one of theirs.
 pub(crate) fn find(service: &Arc<McpService>, request: &GatewayRequest<'_>) -> Option<MountTarget> {
-    let is_page = request.path.split('?').next()?.strip_prefix(PATH).is_some_and(|rest| rest.starts_with('/'));
     let pages = || MountTarget::Serve(Arc::new(AccountPages(Arc::clone(service))));
-    (is_page && service.settings().has_accounts).then(pages)
+    (has(request) && service.settings().has_accounts).then(pages)
+}
+
+/// Whether a request is for one of the pages.
+pub(crate) fn has(request: &GatewayRequest<'_>) -> bool {
+    let path = request.path.split('?').next().unwrap_or_default();
+    path.strip_prefix(PATH).is_some_and(|rest| rest.starts_with('/'))
 }
 
 impl LocalHandler for AccountPages {
@@ -213,8 +221,8 @@ impl Visit<'_> {
         self.check_browser(&link, form.get("key").map(String::as_str).unwrap_or_default())?;
         let server = self.server(&link)?;
         let account = account_of(&server)?;
-        if !self.grants().use_once(&link.id, link.expires) {
-            return Err(bad("the link was used"));
+        if !self.grants().use_once(&link.id, &link.user, link.expires) {
+            return Err(bad(USED_UP));
         }
         if form.get("action").is_some_and(|action| action == "disconnect") {
             self.grants().vault.remove(&link.user, &link.server).await.map_err(failed)?;
@@ -270,8 +278,8 @@ impl Visit<'_> {
         let (Step::Login(authorization, _) | Step::Connect(authorization, ..)) = &step else {
             return Err(bad("nothing was asked for"));
         };
-        if !self.grants().use_once(&authorization.state, link.expires) {
-            return Err(bad("the response was used"));
+        if !self.grants().use_once(&authorization.state, &link.user, link.expires) {
+            return Err(bad(USED_UP));
         }
         match step {
             Step::Login(authorization, nonce) => {
@@ -291,8 +299,8 @@ impl Visit<'_> {
                 let tokens = authorization.redeem(account, &link.base, response, &more).await.map_err(failed)?;
                 let Authorization { issuer, token_endpoint, client, .. } = authorization;
                 let grant = Grant {
+                    expires: tokens.expires().map(|seconds| now().saturating_add(seconds)),
                     access_token: tokens.access_token,
-                    expires: tokens.expires_in.map(|seconds| now().saturating_add(seconds)),
                     refresh_token: tokens.refresh_token,
                     scopes,
                     issuer,

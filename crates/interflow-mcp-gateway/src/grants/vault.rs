@@ -55,13 +55,35 @@ impl GrantVault {
     /// # Errors
     /// The store cannot be read.
     pub async fn grant(&self, user: &AccountUser, server: &str) -> Result<Option<Grant>, String> {
+        Ok(self.stored(user, server).await?.map(|(_, grant)| grant))
+    }
+
+    /// As [`grant`](Self::grant), with what is stored.
+    pub async fn stored(&self, user: &AccountUser, server: &str) -> Result<Option<(StoredGrant, Grant)>, String> {
         if *user.name == *LOCAL && self.store.is_shared() {
             return Err("users of several machines are not told apart without virtual keys or access tokens".to_owned());
         }
         let names = (user.name.to_string(), server.to_owned());
         let stored = self.blocking(move |store| store.grant(&names.0, &names.1)).await?;
-        let grant = stored.and_then(|stored| self.sealer.open_value(&stored.sealed, &binding(&user.name, server)));
-        Ok(grant.filter(|grant: &Grant| grant.connected >= user.since))
+        let opened = stored.and_then(|stored| {
+            let grant = self.sealer.open_value(&stored.sealed, &binding(&user.name, server))?;
+            Some((stored, grant))
+        });
+        Ok(opened.filter(|(_, grant): &(_, Grant)| grant.connected >= user.since))
+    }
+
+    /// Keeps a grant in place of one, or forgets that, unless another took its place meanwhile.
+    ///
+    /// # Errors
+    /// The store cannot be written.
+    pub async fn replace(&self, old: StoredGrant, new: Option<&Grant>) -> Result<bool, String> {
+        let seal = |grant| self.sealer.seal_value(grant, &binding(&old.user, &old.server)).map_err(|e| e.message);
+        let sealed = new.map(seal).transpose()?;
+        self.blocking(move |store| {
+            let new = sealed.map(|sealed| StoredGrant { sealed, ..old.clone() });
+            store.replace_grant(&old, new.as_ref())
+        })
+        .await
     }
 
     /// # Errors
@@ -175,6 +197,15 @@ impl GrantStore for GrantFile {
             true
         };
         self.edit(put).map(drop)
+    }
+
+    fn replace_grant(&self, old: &StoredGrant, new: Option<&StoredGrant>) -> Result<bool, StoreError> {
+        self.edit(|grants| {
+            let Some(at) = grants.iter().position(|grant| grant == old) else { return false };
+            grants.remove(at);
+            grants.extend(new.cloned());
+            true
+        })
     }
 
     fn remove_grant(&self, user: &str, server: &str) -> Result<bool, StoreError> {

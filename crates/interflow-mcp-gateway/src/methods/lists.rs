@@ -130,6 +130,10 @@ fn offered(server: &Arc<McpServer>, view: ClientView<'_>, kind: ListKind, mut it
         ListKind::Tools | ListKind::Prompts => {
             let name = item["name"].as_str().filter(|name| is_usable(name))?.to_owned();
             if kind == ListKind::Tools {
+                // Calls by this name are for the gateway's own tool.
+                if name == connect_tool::NAME && server.accounts().is_some() {
+                    return None;
+                }
                 access::check(server, view.key, Offer::Tool(&name)).ok()?;
             }
             item["name"] = server.offered_name(view.only, &name).into();

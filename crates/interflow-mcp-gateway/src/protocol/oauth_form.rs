@@ -14,7 +14,7 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 /// The error codes that are repeated (RFC 6749, section 5.2; RFC 7591, section 3.2.2; RFC 8707, section 2).
 const CODES: [&str; 9] = [
     "access_denied",
-    "invalid_client",
+    INVALID_CLIENT,
     "invalid_client_metadata",
     INVALID_GRANT,
     "invalid_request",
@@ -24,18 +24,27 @@ const CODES: [&str; 9] = [
     "unsupported_grant_type",
 ];
 pub(crate) const INVALID_GRANT: &str = "invalid_grant";
+pub(crate) const INVALID_CLIENT: &str = "invalid_client";
 
 /// The response of a token endpoint. It is a secret: nothing of it is part of an error.
 #[derive(Deserialize)]
 pub(crate) struct TokenResponse {
     pub access_token: String,
     token_type: Option<String>,
-    pub expires_in: Option<u64>,
+    /// Some servers write it as a text or with a fraction.
+    #[serde(default)]
+    expires_in: Value,
     pub refresh_token: Option<String>,
     pub id_token: Option<String>,
 }
 
 impl TokenResponse {
+    /// How long the token is valid, in seconds.
+    pub fn expires(&self) -> Option<u64> {
+        let seconds = self.expires_in.as_str().map_or_else(|| self.expires_in.as_f64(), |text| text.parse().ok());
+        seconds.filter(|seconds: &f64| *seconds >= 0.0).map(|seconds| seconds as u64)
+    }
+
     /// # Errors
     /// It has no token that can be sent in a header field.
     pub fn parse(raw: &[u8]) -> Result<Self, String> {

@@ -183,11 +183,11 @@ async fn fetch(
     request: Request,
     exchanged: Option<Arc<str>>,
 ) -> std::result::Result<FetchedToken<String>, String> {
-    let TokenResponse { access_token, expires_in, .. } = TokenResponse::parse(&response_of(&*client, request).await?)?;
-    if exchanged.is_some_and(|own| *own == *access_token) {
+    let response = TokenResponse::parse(&response_of(&*client, request).await?)?;
+    if exchanged.is_some_and(|own| *own == *response.access_token) {
         return Err("it gave the user's own token back, which goes to no server".to_owned());
     }
-    Ok(FetchedToken { value: access_token, lifetime: expires_in.map(Duration::from_secs) })
+    Ok(FetchedToken { lifetime: response.expires().map(Duration::from_secs), value: response.access_token })
 }
 
 #[cfg(test)]

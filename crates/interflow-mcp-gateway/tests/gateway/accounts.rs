@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -60,7 +61,11 @@ struct Rules {
     redirects_token_requests: bool,
     /// Refresh tokens are of no use any more.
     is_revoked: bool,
+    /// It does not know the gateway any more.
+    is_forgotten: bool,
     lifetime: u64,
+    /// How long the token endpoint takes.
+    pause: Duration,
     /// Codes, with the challenge and the scopes of the request.
     codes: HashMap<String, (String, String)>,
     /// Access tokens, and refresh tokens that were not used yet, with their scopes.
@@ -79,7 +84,9 @@ async fn start() -> (Origin, Shared) {
         scope: "read",
         redirects_token_requests: false,
         is_revoked: false,
+        is_forgotten: false,
         lifetime: 3600,
+        pause: Duration::ZERO,
         codes: HashMap::new(),
         tokens: HashMap::new(),
         count: 0,
@@ -124,7 +131,7 @@ async fn start() -> (Origin, Shared) {
                 Reply::status(302).header("Location", back)
             }
             "/token" if rules.redirects_token_requests => Reply::status(307).header("Location", "/elsewhere"),
-            "/token" => grant(&mut rules, request, &origin),
+            "/token" => grant(&mut rules, request, &origin).delay(rules.pause),
             "/mcp" => serve(&rules, request, &origin),
             _ => Reply::status(404),
         }
@@ -141,6 +148,9 @@ fn grant(rules: &mut Rules, request: &Request, origin: &str) -> Reply {
     let form = form(std::str::from_utf8(&request.body).unwrap());
     assert_eq!(request.header("authorization"), Some("Basic Z2F0ZTpyZWdpc3RlcmVkLXNlY3JldA=="));
     assert_eq!(form["resource"], format!("{origin}/mcp"));
+    if rules.is_forgotten {
+        return Reply::status(401).body(r#"{"error":"invalid_client"}"#);
+    }
     let refused = || Reply::status(400).body(r#"{"error":"invalid_grant","error_description":"secret details"}"#);
     let scopes = match form["grant_type"].as_str() {
         "refresh_token" => match rules.tokens.remove(&form["refresh_token"]) {
@@ -179,7 +189,7 @@ fn serve(rules: &Rules, request: &Request, origin: &str) -> Reply {
     }
     let result = match method {
         "initialize" => json!({ "protocolVersion": "2025-11-25", "capabilities": { "tools": {} } }),
-        "tools/list" => json!({ "tools": [{ "name": "who" }] }),
+        "tools/list" => json!({ "tools": [{ "name": "who" }, { "name": "connect_account" }] }),
         "tools/call" => json!({ "content": [{ "type": "text", "text": token }] }),
         "server/discover" => return Reply::status(400),
         _ => return Reply::status(202),
@@ -204,6 +214,10 @@ impl Browser {
         let cookie = if to == self.gateway { format!("Cookie: other=1; {}\r\n", self.cookie) } else { String::new() };
         let mut wire = Wire::connect(to).await.unwrap();
         let length = body.len();
+        // As browsers say it: links lead here from other sites, and the authorization server is one.
+        let site = if method == "GET" { "cross-site" } else { "same-origin" };
+        let fields =
+            format!("{fields}Sec-Fetch-Site: {site}\r\nSec-Fetch-Mode: navigate\r\nSec-Fetch-Dest: document\r\n");
         wire.send(format!(
             "{method} /{path} HTTP/1.1\r\nHost: {authority}\r\nContent-Length: {length}\r\n{cookie}{fields}\r\n{body}"
         ))
@@ -332,6 +346,51 @@ async fn a_user_connects_an_account_and_only_the_gateway_has_its_tokens() {
     assert!(!second.service.remove_account("local", "other").await.unwrap());
     assert!(first.service.remove_account("local", "crm").await.unwrap());
     link_of(&second, &who(&second, "").await);
+}
+
+/// A call whose token is renewed, once the authorization server has renewed it and before the gateway knows.
+async fn renewing<'g>(gate: &'g Gate, rules: &Shared) -> impl Future<Output = Value> + 'g {
+    let count = rules.lock().count;
+    rules.lock().tokens.remove(&format!("access-{count}"));
+    rules.lock().pause = Duration::from_millis(500);
+    let mut call = Box::pin(who(gate, ""));
+    while rules.lock().count == count {
+        tokio::select! {
+            result = &mut call => panic!("{result}"),
+            () = tokio::time::sleep(Duration::from_millis(5)) => {}
+        }
+    }
+    call
+}
+
+#[tokio::test]
+async fn a_renewal_outlives_its_client_and_does_not_undo_what_the_user_did_meanwhile() {
+    let (folder, (origin, rules)) = (tempfile::tempdir().unwrap(), start().await);
+    let gate = gate(&config(&origin, ""), &folder.path().join("accounts.json"), &no_keys()).await;
+    let link = link_of(&gate, &who(&gate, "").await);
+    Browser::new(&gate).connect(&link).await;
+    // The client gives up when the refresh token is used.
+    drop(renewing(&gate, &rules).await);
+    assert_eq!(said(&who(&gate, "").await), "access-3");
+    let call = renewing(&gate, &rules).await;
+    assert!(gate.service.remove_account("local", "crm").await.unwrap());
+    link_of(&gate, &call.await);
+    assert!(gate.service.accounts().await.unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn a_gateway_that_the_authorization_server_has_forgotten_registers_again() {
+    let (folder, (origin, rules)) = (tempfile::tempdir().unwrap(), start().await);
+    let gate = gate(&config(&origin, ""), &folder.path().join("accounts.json"), &no_keys()).await;
+    let link = link_of(&gate, &who(&gate, "").await);
+    Browser::new(&gate).connect(&link).await;
+    rules.lock().is_forgotten = true;
+    rules.lock().tokens.clear();
+    let link = link_of(&gate, &who(&gate, "").await);
+    assert!(gate.service.accounts().await.unwrap().is_empty());
+    rules.lock().is_forgotten = false;
+    assert!(Browser::new(&gate).connect(&link).await.contains("is connected"));
+    assert_eq!(origin.requests().iter().filter(|request| request.path() == "/register").count(), 2);
 }
 
 #[tokio::test]
