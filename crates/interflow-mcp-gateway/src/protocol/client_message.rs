@@ -21,6 +21,7 @@ pub(crate) const SEARCH_TOOL: &str = "interflow_search_tools";
 pub(crate) const DISCOVER: &str = "server/discover";
 
 /// A message of a client.
+#[expect(clippy::large_enum_variant, reason = "nearly all are requests, and each lives as long as its request")]
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum ClientMessage {
     Request(ClientRequest),
