@@ -80,6 +80,8 @@ class Release:
         self.out, self.version, self.binaries = out, version, binaries
         self.share, self.archives = {}, {}
         self.signed = os.environ.get("MINISIGN_KEY", "")
+        if os.path.isdir(out) and os.listdir(out) and not os.path.exists(os.path.join(out, "SHA256SUMS")):
+            sys.exit(f"OUT: {out} is a folder with files that are not of a release; name an empty one")
         shutil.rmtree(out, ignore_errors=True)
         os.makedirs(out)
 
