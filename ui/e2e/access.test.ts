@@ -106,7 +106,7 @@ describe.each([['light', 1440], ['dark', 1440], ['light', 390], ['dark', 390]] a
     expect(await violations(page)).toEqual([]);
     await page.getByRole('button', { name: 'Use the version on disk' }).click();
     // An open form has one button that sends.
-    await page.getByRole('article').getByRole('button', { name: 'Cancel' }).click();
+    await page.getByRole('article').getByRole('button', { name: 'Close' }).click();
     await page.getByRole('article').getByRole('button', { name: 'Continue' }).click();
     expect(await answer).toBe(200);
   });

@@ -86,7 +86,7 @@ describe('a request held by a rule', () => {
     await card().getByRole('button', { name: 'Send edited' }).click();
     await card().getByRole('alert').filter({ hasText: 'is not a header field' }).waitFor();
     expect(await card().getByRole('textbox', { name: 'Body' }).inputValue()).toBe('kept');
-    await card().getByRole('button', { name: 'Cancel' }).click();
+    await card().getByRole('button', { name: 'Close' }).click();
     await card().getByRole('button', { name: 'Continue' }).click();
     expect(await answer).toMatchObject({ status: 200, body: 'kept' });
   });

@@ -1,6 +1,7 @@
 // What stands on the page, kept while other pages are shown.
 import { loadPref, savePref } from '../lib/app.svelte';
 import type { Flow } from '../lib/types';
+import { watchUnsaved } from '../lib/unsaved';
 import { blank, kindOf, KIND_METHODS, variablesOf, variablesText, type Variable, type Assertion, type Checked, type ComposedRequest, type RequestKind } from './http';
 import { Library } from './library.svelte';
 import { Schema, type Method } from './protoSchema';
@@ -32,8 +33,21 @@ class ComposeState {
   message = $state('');
   isBinary = $state(false);
 
+  /** The request as it was opened, saved or sent last. */
+  private keptAs = '';
+
   constructor() {
     this.set(blank());
+    watchUnsaved(() => this.written() !== this.keptAs || this.message !== '');
+  }
+
+  private written(): string {
+    return JSON.stringify([this.name, this.method, this.url, this.fields, this.body, this.assertions]);
+  }
+
+  /** Called when the request has been saved or recorded. */
+  kept(): void {
+    this.keptAs = this.written();
   }
 
   get kind(): RequestKind {
@@ -88,6 +102,7 @@ class ComposeState {
     this.body = request.body;
     this.assertions = request.assertions.map((a) => ({ ...a }));
     this.results = [];
+    this.kept();
   }
 }
 

@@ -28,6 +28,8 @@ describe('credentials', () => {
     expect(withAuth(fields, { kind: 'basic', user: 'ann', password: 'p:é' })).toBe('Accept: */*\nX-Test: 1\nAuthorization: Basic YW5uOnA6w6k=');
     expect(withAuth(fields, { kind: 'key', field: '', key: 'k' })).toBe('Accept: */*\nX-Test: 1\nX-Api-Key: k');
     expect(withAuth(fields, { kind: 'none' })).toBe('Accept: */*\nX-Test: 1');
+    expect(withAuth(fields, { kind: 'basic', user: '', password: '' })).toBe('Accept: */*\nX-Test: 1');
+    expect(withAuth('', { kind: 'bearer', token: '' })).toBe('');
     expect(withAuth('', { kind: 'bearer', token: '{{token}}' })).toBe('Authorization: Bearer {{token}}');
   });
 

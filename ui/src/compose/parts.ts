@@ -77,10 +77,17 @@ export function authOf(fields: string): Auth {
   return { kind: 'bearer', token: /^bearer$/i.test(scheme) ? rest.join(' ') : value };
 }
 
-/** The header fields with these credentials in place of others. */
+/** Whether nothing was typed into them yet. */
+export function isEmptyAuth(auth: Auth): boolean {
+  if (auth.kind === 'basic') return auth.user === '' && auth.password === '';
+  return auth.kind === 'none' || (auth.kind === 'bearer' ? auth.token : auth.key) === '';
+}
+
+/** The header fields with these credentials in place of others; empty ones are none. */
 export function withAuth(fields: string, auth: Auth): string {
   const others = fields.split('\n').filter((line) => !isAuth(line) && line.trim() !== '');
-  const line = auth.kind === 'bearer' ? `Authorization: Bearer ${auth.token}`
+  const line = isEmptyAuth(auth) ? ''
+    : auth.kind === 'bearer' ? `Authorization: Bearer ${auth.token}`
     : auth.kind === 'basic' ? `Authorization: Basic ${toBase64(`${auth.user}:${auth.password}`)}`
     : auth.kind === 'key' ? `${auth.field.trim() || 'X-Api-Key'}: ${auth.key}` : '';
   return [...others, ...(line ? [line] : [])].join('\n');

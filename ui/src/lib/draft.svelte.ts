@@ -1,7 +1,9 @@
 // An edited file of the instance: current text, the version the edits are based on, and the version on disk.
+import { watchUnsaved } from './unsaved';
 
 /** Unsaved edits of files that are not open; restored when the file is opened again. */
 const stashed = new Map<string, { text: string; saved: string }>();
+watchUnsaved(() => stashed.size > 0);
 
 export class Draft {
   file = $state('');

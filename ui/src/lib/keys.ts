@@ -144,11 +144,25 @@ export function actionOf(event: Pressed, onTraffic: boolean): Action | null {
   return found?.action ?? null;
 }
 
-/** Whether the event targets a text input, where letters are not commands; looks into shadow roots. */
+/** Kinds of `<input>` in which nothing is typed. */
+const PRESSED_INPUTS = /^(checkbox|radio|button|submit|reset|image|file|color|range)$/;
+/** Kinds of `<input>` that the arrow keys change. */
+const MOVED_INPUTS = /^(radio|range)$/;
+
+/** Whether a form control needs a key itself: all keys where text is typed, only those that press or move it elsewhere. */
+export function needsKey(tag: string, type: string, key: string): boolean {
+  if (tag === 'TEXTAREA' || tag === 'SELECT') return true;
+  if (tag !== 'INPUT') return false;
+  if (!PRESSED_INPUTS.test(type)) return true;
+  return key === ' ' || key === 'Enter' || (MOVED_INPUTS.test(type) && /^(Arrow|Page|Home|End)/.test(key));
+}
+
+/** Whether the event targets a text input, where letters are not commands, or a control that needs this key; looks into shadow roots. */
 export function isWriting(event: Event): boolean {
   const [target] = event.composedPath();
   if (!(target instanceof HTMLElement)) return false;
-  return target.isContentEditable || /^(INPUT|TEXTAREA|SELECT)$/.test(target.tagName);
+  const type = target instanceof HTMLInputElement ? target.type : '';
+  return target.isContentEditable || needsKey(target.tagName, type, 'key' in event ? String(event.key) : '');
 }
 
 const SHOWN: Record<string, string> = {

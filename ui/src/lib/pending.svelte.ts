@@ -3,6 +3,7 @@ import { ApiError, get, sendAs } from './api';
 import type { PendingItems } from './api.gen';
 import { loadPref, savePref } from './app.svelte';
 import { noticeOf, type Pending } from './pending';
+import { heldForms } from './typed.svelte';
 
 /** Retry interval while the instance cannot be reached, in milliseconds. */
 const AGAIN = 2000;
@@ -29,6 +30,7 @@ class Queue {
 
   async decide(item: Pending, decision: Record<string, unknown>): Promise<void> {
     await sendAs('POST', `/pending/${item.id}`, decision);
+    heldForms.drop(item.id);
     this.all = this.all.filter((other) => other.id !== item.id);
   }
 
@@ -57,7 +59,9 @@ class Queue {
   private take(page: PendingItems): void {
     const fresh = page.pending.filter((p) => !this.seen.has(p.id));
     this.now = Date.now();
-    this.seen = new Set(page.pending.map((p) => p.id));
+    const ids = new Set(page.pending.map((p) => p.id));
+    this.seen = ids;
+    heldForms.keepOnly((id) => ids.has(id));
     if (this.notifying && this.known && fresh.length > 0 && document.hidden) {
       const shown = new Notification('Interflow: approval needed', { body: noticeOf(fresh), tag: 'interflow-pending' });
       shown.onclick = () => window.focus();

@@ -4,11 +4,12 @@ import * as format from './format';
 import { percentile } from './figures';
 import { firstIdAt, millisOf } from './flowid';
 import { parse, unquoted } from './json';
-import { actionOf, actionOfKeys, BINDINGS, KeySequence, type Pressed } from './keys';
+import { actionOf, actionOfKeys, BINDINGS, KeySequence, needsKey, type Pressed } from './keys';
 import { hasJsonFrames, imageType, isEventStream, isPretty } from './imageType';
 import { chips, completed, narrowed, quote, term, without, words } from './query';
 import { timingSpans } from './timings';
-import { badgesOf, unredactedNotice } from '../traffic/badges';
+import { badgesOf, fittingBadges, unredactedNotice } from '../traffic/badges';
+import { defaultChoices, fitting, widthIn } from '../traffic/columns';
 import type { UnixMicros } from './time';
 import type { Summary } from './types';
 
@@ -197,5 +198,37 @@ describe('keys of two presses', () => {
     expect(pages.length).toBe(11);
     expect(new Set(pages.flatMap((b) => b.keys)).size).toBe(11);
     expect(BINDINGS.flatMap((b) => b.keys).filter((k) => k.startsWith('Alt+'))).toEqual([]);
+  });
+});
+
+describe('keys in form controls', () => {
+  it.each([
+    ['INPUT', 'text', 'j', true], ['INPUT', 'search', '?', true], ['INPUT', 'number', 'ArrowUp', true], ['INPUT', 'password', ' ', true],
+    ['TEXTAREA', '', 'j', true], ['SELECT', '', 'j', true], ['INPUT', 'checkbox', 'j', false], ['INPUT', 'checkbox', 'ArrowDown', false],
+    ['INPUT', 'checkbox', ' ', true], ['INPUT', 'checkbox', 'Enter', true], ['INPUT', 'radio', 'x', false], ['INPUT', 'radio', 'ArrowDown', true],
+    ['INPUT', 'range', 'Home', true], ['INPUT', 'button', 'd', false], ['BUTTON', '', 'j', false], ['DIV', '', ' ', false],
+  ])('%s %s needs %s: %s', (tag, type, key, isNeeded) => expect(needsKey(tag, type, key)).toBe(isNeeded));
+});
+
+describe('badges in a narrow column', () => {
+  const labels = (...list: string[]) => list.map((label) => ({ label, title: '', term: '', tone: 'plain' as const }));
+
+  it('are shown whole, or not', () => {
+    expect(fittingBadges(labels('redacted', 'edited', 'held'), 96)).toBe(1);
+    expect(fittingBadges(labels('redacted', 'edited', 'held'), 160)).toBe(3);
+    expect(fittingBadges(labels('ws', 'cut'), 96)).toBe(2);
+  });
+
+  it('begin with the first one, even if it does not fit', () => {
+    expect(fittingBadges(labels('a very long tag', 'b'), 60)).toBe(1);
+    expect(fittingBadges([], 60)).toBe(0);
+  });
+
+  it('have the width that the grid gives to their column', () => {
+    const shown = fitting(defaultChoices(), 2000);
+    const sum = shown.reduce((n, c) => n + widthIn(shown, c.id, 2000), 0);
+    expect(sum).toBeCloseTo(2000 - 20 - 10 * (shown.length - 1));
+    expect(widthIn(shown, 'badges', 1000)).toBe(96);
+    expect(widthIn([{ id: 'badges', shown: true, width: 140 }], 'badges', 1000)).toBe(140);
   });
 });

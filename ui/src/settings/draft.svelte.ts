@@ -1,6 +1,7 @@
 // The settings of the instance and their edits, which stay when another page is opened.
 import { errorMessage, get, send } from '../lib/api';
 import type { AppliedSettings, SettingChange, SettingsPreview, SettingsView } from '../lib/api.gen';
+import { watchUnsaved } from '../lib/unsaved';
 import { changesOf, type Edits } from './form';
 
 class SettingsDraft {
@@ -35,3 +36,4 @@ class SettingsDraft {
 }
 
 export const draft = new SettingsDraft();
+watchUnsaved(() => draft.changes.length > 0);

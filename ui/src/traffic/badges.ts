@@ -51,6 +51,23 @@ export function unredactedNotice(tags: string[]): string {
   return `This prompt was sent with ${many} unredacted: the policy only flags findings, and the recording contains them in plain text.`;
 }
 
+/** Gap between two badges, and the width of the “+2” behind those that are shown, in pixels. */
+const BADGE_GAP = 3;
+const REST_WIDTH = 24;
+/** Width of a badge, estimated from its text, in pixels. */
+const widthOf = (b: Badge) => Math.min(130, Math.max(22, 10 + 6.6 * [...b.label].length));
+
+/** How many badges fit whole into a width in pixels; the first is always shown. */
+export function fittingBadges(badges: Badge[], width: number): number {
+  let used = 0;
+  let n = 0;
+  for (const [i, b] of badges.entries()) {
+    used += widthOf(b) + (i > 0 ? BADGE_GAP : 0);
+    if (used + (i < badges.length - 1 ? BADGE_GAP + REST_WIDTH : 0) <= width) n = i + 1;
+  }
+  return Math.max(n, Math.min(1, badges.length));
+}
+
 export function badgesOf(flow: Summary): Badge[] {
   const found: Badge[] = [];
   if (flow.error) found.push(badge('!', `failed: ${flow.error}`, 'is:error', 'bad'));

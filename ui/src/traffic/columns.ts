@@ -110,6 +110,30 @@ export function template(shown: Choice[]): string {
     .join(' ');
 }
 
+/** The width that a column has in a table of this width, in pixels. */
+export function widthIn(shown: Choice[], id: ColumnId, width: number): number {
+  let free = width - 2 * GAP - (shown.length - 1) * GAP;
+  let elastic: { id: ColumnId; min: number; grow: number }[] = [];
+  for (const c of shown) {
+    const { min, grow } = columnOf(c.id);
+    if (c.width === undefined && grow) elastic.push({ id: c.id, min, grow });
+    else {
+      free -= c.width ?? min;
+      if (c.id === id) return c.width ?? min;
+    }
+  }
+  // A column whose share is less than its smallest width has that; the others share the rest.
+  for (;;) {
+    const share = free / elastic.reduce((sum, c) => sum + c.grow, 0);
+    const small = elastic.find((c) => share * c.grow < c.min);
+    const own = elastic.find((c) => c.id === id);
+    if (!small) return own ? share * own.grow : 0;
+    if (small.id === id) return small.min;
+    free -= small.min;
+    elastic = elastic.filter((c) => c !== small);
+  }
+}
+
 /** The choices with a column moved before (-1) or behind (1) its next shown neighbour. */
 export function withShift(choices: Choice[], id: ColumnId, by: -1 | 1): Choice[] {
   const at = choices.findIndex((c) => c.id === id);
