@@ -38,7 +38,7 @@ class ComposeState {
 
   constructor() {
     this.set(blank());
-    watchUnsaved(() => this.written() !== this.keptAs || this.message !== '');
+    watchUnsaved(() => (this.written() !== this.keptAs && (this.url !== '' || this.body !== '')) || this.message !== '');
   }
 
   private written(): string {
