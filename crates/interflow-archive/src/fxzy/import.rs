@@ -40,10 +40,7 @@ pub(crate) fn import<R: Read + Seek>(zip: ZipReader<R>, sink: FlowSink<'_>) -> R
         intake.push(&format!("exchange {number}"), flow, notes)?;
     }
     // The exchanges that are complete have been imported already.
-    match archive.zip.cut.take() {
-        Some(cut) => Err(intake.malformed(cut, "what was whole before it is imported")),
-        None => Ok(intake.report),
-    }
+    intake.finish_zip(archive.zip.cut.take())
 }
 
 struct FxzyArchive<R> {
