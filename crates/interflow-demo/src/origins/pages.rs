@@ -4,10 +4,13 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use bytes::Bytes;
-use interflow_types::{Body, Response, ResponseHead, StatusCode};
+use interflow_types::{Body, Response, ResponseHead, StatusCode, data_file};
 
 use super::paced_body::{cut, paced};
 
+/// Pages that are texts.
+const EXAMPLE_PAGES: &str = include_str!("../../data/example-pages.txt");
+const SHOP_PAGES: &str = include_str!("../../data/shop-pages.txt");
 /// Number of a film's chunks, and bytes per chunk.
 const FILM: (usize, usize) = (40, 100_000);
 /// Width and height of a picture.
@@ -33,51 +36,26 @@ impl Page {
 
 /// A page of `example.com` and the like; `None` where the request is repeated instead.
 pub fn example(path: &str) -> Option<Page> {
-    Some(match path {
-        "/" => {
-            let page = "<!doctype html><title>Example Domain</title><h1>Example Domain</h1>\n";
-            Page::new(200, "text/html", page)
-        }
-        "/events" => events(),
-        "/graphql" => Page::new(200, "application/json", r#"{"data":{"products":[{"id":1,"name":"Lamp"}]}}"#),
-        "/picture.bmp" => Page::new(200, "image/bmp", picture()),
-        _ => return None,
-    })
+    match path {
+        "/events" => Some(events()),
+        "/picture.bmp" => Some(Page::new(200, "image/bmp", picture())),
+        _ => written(EXAMPLE_PAGES, path),
+    }
 }
 
 /// A page of the shop, the bank or the warehouse.
 pub fn page(path: &str, sent: &Bytes) -> Option<Page> {
-    const JSON: &str = "application/json";
-    let products = r#"{"products":[{"id":1,"name":"Lamp","price":"19.90","tags":["light","desk"]},{"id":2,"name":"Chair","price":"89.00","tags":["seat"]}],"next":null}"#;
-    let master = "#EXTM3U\n#EXT-X-STREAM-INF:BANDWIDTH=1280000,RESOLUTION=1280x720\nlow.m3u8\n";
-    let dash = "<?xml version=\"1.0\"?><MPD type=\"static\" mediaPresentationDuration=\"PT6S\"><Period><AdaptationSet mimeType=\"video/mp4\"><Representation id=\"1\" bandwidth=\"800000\"/></AdaptationSet></Period></MPD>";
-    let shop = "<!doctype html><html><head><title>Shop</title></head><body><h1>Shop</h1><p>Lamps and chairs.</p><img src=\"/lamp.bmp\"></body></html>";
-    let photo =
-        "<?xml version=\"1.0\"?><photo id=\"12\"><title>Lamp by night</title><size width=\"1\" height=\"1\"/></photo>";
     let pixel: &[u8] = b"GIF89a\x01\x00\x01\x00\x80\x00\x00\x0b\x6e\x72\xff\xff\xff!\xf9\x04\x01\x00\x00\x00\x00,\x00\x00\x00\x00\x01\x00\x01\x00\x00\x02\x02D\x01\x00;";
     let points: &[u8] = b"\x82\xa6points\x2a\xa5until\xaa2027-01-01";
     let sizes: &[u8] = b"\x08\x96\x01\x12\x05small\x12\x05large";
     let stock: &[u8] = b"\0\0\0\0\x08\x08\x01\x12\x04Lamp\x80\0\0\0\x0fgrpc-status:0\r\n";
     Some(match path {
-        "/" => Page::new(200, "text/html; charset=utf-8", shop),
-        "/products" => Page::new(200, JSON, products),
-        "/orders" => Page::new(201, JSON, r#"{"order":4711,"state":"accepted"}"#),
-        "/reservations" => Page::new(201, JSON, r#"{"reserved":true,"until":"tomorrow"}"#),
-        "/graphql" => Page::new(200, JSON, r#"{"data":{"products":[{"id":1,"name":"Lamp","price":"19.90"}]}}"#),
-        "/photos" => Page::new(201, "application/xml", photo),
-        "/login" => Page::new(302, "text/plain", ""),
         "/pixel.gif" => Page::new(200, "image/gif", pixel),
         "/lamp.bmp" => Page::new(200, "image/bmp", picture()),
-        "/app.css" => Page::new(200, "text/css", "body { font: 16px sans-serif }\nh1 { color: teal }\n"),
-        "/broken" => Page::new(500, JSON, r#"{"error":"the database is away"}"#),
-        "/busy" => Page::new(503, "text/plain", "try again later"),
-        "/master.m3u8" => Page::new(200, "application/vnd.apple.mpegurl", master),
-        "/film.mpd" => Page::new(200, "application/dash+xml", dash),
         "/points" => Page::new(200, "application/msgpack", points),
         "/sizes" => Page::new(200, "application/x-protobuf", sizes),
         "/shop.Stock/Get" => Page::new(200, "application/grpc-web+proto", stock),
-        "/payments" => Page::new(201, JSON, r#"{"payment":"p-81","state":"booked"}"#),
-        "/echo" => Page { status: 200, media: "application/octet-stream", body: Body::from(sent.clone()) },
+        "/echo" => Page::new(200, "application/octet-stream", sent.clone()),
         "/slow" => {
             let pieces = VecDeque::from([Bytes::from_static(b"at last")]);
             Page { status: 200, media: "text/plain", body: paced(pieces, Duration::from_millis(1200), Duration::ZERO) }
@@ -89,10 +67,17 @@ pub fn page(path: &str, sent: &Bytes) -> Option<Page> {
         }
         "/cut" => {
             let begin = Bytes::from_static(b"{\"half\":");
-            Page { status: 200, media: JSON, body: cut(begin, Duration::from_millis(200)) }
+            Page { status: 200, media: "application/json", body: cut(begin, Duration::from_millis(200)) }
         }
-        _ => return None,
+        _ => return written(SHOP_PAGES, path),
     })
+}
+
+/// A page that is written in a table.
+fn written(pages: &'static str, path: &str) -> Option<Page> {
+    let [_, status, media, text] = data_file::records::<4>(pages).find(|[page, ..]| *page == path)?;
+    // The table writes line ends as `\n`.
+    Some(Page::new(status.parse().ok()?, media, text.replace("\\n", "\n")))
 }
 
 fn events() -> Page {
