@@ -16,74 +16,60 @@ const FILM: (usize, usize) = (40, 100_000);
 /// Width and height of a picture.
 const PICTURE: (u32, u32) = (160, 100);
 
-pub struct Page {
-    status: u16,
-    media: &'static str,
-    body: Body,
-}
-
-impl Page {
-    fn new(status: u16, media: &'static str, body: impl Into<Bytes>) -> Self {
-        Self { status, media, body: Body::from(body.into()) }
-    }
-
-    pub fn into_response(self) -> Response {
-        let status = StatusCode::from_u16(self.status).unwrap_or(StatusCode::OK);
-        let head = ResponseHead::new(status).with_header("Content-Type", self.media).with_header("Server", "demo");
-        Response { head, body: self.body }
-    }
-}
-
 /// A page of `example.com` and the like; `None` where the request is repeated instead.
-pub fn example(path: &str) -> Option<Page> {
-    match path {
-        "/events" => Some(events()),
-        "/picture.bmp" => Some(Page::new(200, "image/bmp", picture())),
-        _ => written(EXAMPLE_PAGES, path),
-    }
+pub fn example(path: &str) -> Option<Response> {
+    let (media, body) = match path {
+        "/events" => ("text/event-stream", events()),
+        "/picture.bmp" => ("image/bmp", Bytes::from(picture()).into()),
+        _ => return written(EXAMPLE_PAGES, path),
+    };
+    Some(response(StatusCode::OK, media, body))
 }
 
 /// A page of the shop, the bank or the warehouse.
-pub fn page(path: &str, sent: &Bytes) -> Option<Page> {
-    let pixel: &[u8] = b"GIF89a\x01\x00\x01\x00\x80\x00\x00\x0b\x6e\x72\xff\xff\xff!\xf9\x04\x01\x00\x00\x00\x00,\x00\x00\x00\x00\x01\x00\x01\x00\x00\x02\x02D\x01\x00;";
-    let points: &[u8] = b"\x82\xa6points\x2a\xa5until\xaa2027-01-01";
-    let sizes: &[u8] = b"\x08\x96\x01\x12\x05small\x12\x05large";
-    let stock: &[u8] = b"\0\0\0\0\x08\x08\x01\x12\x04Lamp\x80\0\0\0\x0fgrpc-status:0\r\n";
-    Some(match path {
-        "/pixel.gif" => Page::new(200, "image/gif", pixel),
-        "/lamp.bmp" => Page::new(200, "image/bmp", picture()),
-        "/points" => Page::new(200, "application/msgpack", points),
-        "/sizes" => Page::new(200, "application/x-protobuf", sizes),
-        "/shop.Stock/Get" => Page::new(200, "application/grpc-web+proto", stock),
-        "/echo" => Page::new(200, "application/octet-stream", sent.clone()),
+pub fn page(path: &str, sent: &Bytes) -> Option<Response> {
+    let pixel = b"GIF89a\x01\x00\x01\x00\x80\x00\x00\x0b\x6e\x72\xff\xff\xff!\xf9\x04\x01\x00\x00\x00\x00,\x00\x00\x00\x00\x01\x00\x01\x00\x00\x02\x02D\x01\x00;";
+    let points = b"\x82\xa6points\x2a\xa5until\xaa2027-01-01";
+    let sizes = b"\x08\x96\x01\x12\x05small\x12\x05large";
+    let stock = b"\0\0\0\0\x08\x08\x01\x12\x04Lamp\x80\0\0\0\x0fgrpc-status:0\r\n";
+    let (media, body) = match path {
+        "/pixel.gif" => ("image/gif", Bytes::from_static(pixel).into()),
+        "/lamp.bmp" => ("image/bmp", Bytes::from(picture()).into()),
+        "/points" => ("application/msgpack", Bytes::from_static(points).into()),
+        "/sizes" => ("application/x-protobuf", Bytes::from_static(sizes).into()),
+        "/shop.Stock/Get" => ("application/grpc-web+proto", Bytes::from_static(stock).into()),
+        "/echo" => ("application/octet-stream", sent.clone().into()),
         "/slow" => {
             let pieces = VecDeque::from([Bytes::from_static(b"at last")]);
-            Page { status: 200, media: "text/plain", body: paced(pieces, Duration::from_millis(1200), Duration::ZERO) }
+            ("text/plain", paced(pieces, Duration::from_millis(1200), Duration::ZERO))
         }
-        "/events" => events(),
+        "/events" => ("text/event-stream", events()),
         "/film.mp4" => {
             let pieces = (0..FILM.0).map(|n| Bytes::from(vec![n as u8; FILM.1])).collect();
-            Page { status: 200, media: "video/mp4", body: paced(pieces, Duration::ZERO, Duration::from_millis(100)) }
+            ("video/mp4", paced(pieces, Duration::ZERO, Duration::from_millis(100)))
         }
-        "/cut" => {
-            let begin = Bytes::from_static(b"{\"half\":");
-            Page { status: 200, media: "application/json", body: cut(begin, Duration::from_millis(200)) }
-        }
+        "/cut" => ("application/json", cut(Bytes::from_static(b"{\"half\":"), Duration::from_millis(200))),
         _ => return written(SHOP_PAGES, path),
-    })
+    };
+    Some(response(StatusCode::OK, media, body))
 }
 
 /// A page that is written in a table.
-fn written(pages: &'static str, path: &str) -> Option<Page> {
+fn written(pages: &'static str, path: &str) -> Option<Response> {
     let [_, status, media, text] = data_file::records::<4>(pages).find(|[page, ..]| *page == path)?;
+    let status = StatusCode::from_u16(status.parse().ok()?).ok()?;
     // The table writes line ends as `\n`.
-    Some(Page::new(status.parse().ok()?, media, text.replace("\\n", "\n")))
+    Some(response(status, media, Bytes::from(text.replace("\\n", "\n")).into()))
 }
 
-fn events() -> Page {
+fn response(status: StatusCode, media: &str, body: Body) -> Response {
+    let head = ResponseHead::new(status).with_header("Content-Type", media).with_header("Server", "demo");
+    Response { head, body }
+}
+
+fn events() -> Body {
     let event = |n| Bytes::from(format!("event: stock\ndata: {{\"product\":1,\"left\":{}}}\n\n", 10 - n));
-    let pause = Duration::from_millis(150);
-    Page { status: 200, media: "text/event-stream", body: paced((1..=6).map(event).collect(), Duration::ZERO, pause) }
+    paced((1..=6).map(event).collect(), Duration::ZERO, Duration::from_millis(150))
 }
 
 /// A picture of a lamp's light as an uncompressed bitmap of 24 bits per pixel, bottom row first.
