@@ -127,7 +127,6 @@ impl<'s> ImportSink<'s> {
         Ok(())
     }
 
-    /// The error for malformed content.
     /// The report of a zip, unless it is cut short: what was whole before is imported.
     pub fn finish_zip(self, cut: Option<String>) -> Result<ImportReport> {
         match cut {
@@ -136,6 +135,7 @@ impl<'s> ImportSink<'s> {
         }
     }
 
+    /// The error for malformed content.
     pub fn malformed(self, place: impl Into<String>, problem: impl Into<String>) -> ImportError {
         ImportError::Malformed { place: place.into(), problem: problem.into(), report: self.report }
     }

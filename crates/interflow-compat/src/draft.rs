@@ -13,6 +13,20 @@ pub struct ImportedConfig {
     pub notes: Vec<String>,
 }
 
+/// Inserts a value that there is.
+pub(crate) fn insert_some(table: &mut Table, key: &str, value: Option<impl Into<Value>>) {
+    table.extend(value.map(|value| (key.to_owned(), value.into())));
+}
+
+/// A table or list, if it is not empty.
+pub(crate) fn non_empty(value: impl Into<Value>) -> Option<Value> {
+    Some(value.into()).filter(|value| match value {
+        Value::Table(table) => !table.is_empty(),
+        Value::Array(list) => !list.is_empty(),
+        _ => true,
+    })
+}
+
 #[derive(Default)]
 pub(crate) struct ConfigDraft {
     config: Table,
@@ -28,19 +42,26 @@ impl ConfigDraft {
         self.section(section).insert(key.into(), value.into());
     }
 
-    pub fn section(&mut self, name: &str) -> &mut Table {
+    /// Sets a value that there is.
+    pub fn set_some(&mut self, section: &str, key: &str, value: Option<impl Into<Value>>) {
+        if let Some(value) = value {
+            self.set(section, key, value);
+        }
+    }
+
+    fn section(&mut self, name: &str) -> &mut Table {
         let section = self.config.entry(name).or_insert_with(|| Table::new().into());
         section.as_table_mut().expect("sections are tables")
     }
 
     /// Adds to a list that holds each value once.
     pub fn push(&mut self, section: &str, key: &str, value: impl Into<Value>) {
+        let value = value.into();
         let list = self.section(section).entry(key).or_insert(Value::Array(Vec::new()));
-        if let Value::Array(list) = list {
-            let value = value.into();
-            if !list.contains(&value) {
-                list.push(value);
-            }
+        if let Value::Array(list) = list
+            && !list.contains(&value)
+        {
+            list.push(value);
         }
     }
 

@@ -6,7 +6,7 @@ use std::sync::LazyLock;
 use serde_json::Value as Yaml;
 use toml::{Table, Value};
 
-use crate::draft::{ConfigDraft, ImportedConfig};
+use crate::draft::{ConfigDraft, ImportedConfig, insert_some, non_empty};
 
 /// Names of LiteLLM's providers and settings, and what Interflow has in their place.
 static NAMES: LazyLock<Yaml> = LazyLock::new(|| {
@@ -47,7 +47,7 @@ struct LitellmImporter {
     /// Deployments by the model name of the clients.
     routes: BTreeMap<String, Vec<Table>>,
     /// `rpm`, `tpm` and `max_parallel_requests` by the model name of the clients: sums over its deployments.
-    limits: BTreeMap<String, [u64; 3]>,
+    limits: BTreeMap<String, [i64; 3]>,
     /// Secrets in the file, by the variable that each goes to.
     secrets: BTreeMap<String, String>,
 }
@@ -93,12 +93,12 @@ impl LitellmImporter {
         amount
     }
 
-    fn count(&mut self, value: &Yaml, at: &str) -> Option<u64> {
+    fn count(&mut self, value: &Yaml, at: &str) -> Option<i64> {
         let amount = self.amount(value, at)?;
         if amount.fract() != 0.0 {
             self.draft.note(format!("{at}: `{value}` is not a whole number; left out"));
         }
-        (amount.fract() == 0.0).then_some(amount as u64)
+        (amount.fract() == 0.0).then_some(amount as i64)
     }
 
     fn seconds(&mut self, value: &Yaml, at: &str) -> Option<String> {
@@ -157,14 +157,12 @@ impl LitellmImporter {
             deployment.insert("model".into(), model.into());
         }
         for (theirs, key) in [("weight", "weight"), ("order", "priority")] {
-            if let Some(n) = self.count(&params[theirs], &format!("{at}.litellm_params.{theirs}")) {
-                deployment.insert(key.into(), Value::Integer(n as i64));
-            }
+            let n = self.count(&params[theirs], &format!("{at}.litellm_params.{theirs}"));
+            insert_some(&mut deployment, key, n);
         }
         for (theirs, key) in [("timeout", "attempt_timeout"), ("stream_timeout", "first_token_timeout")] {
-            if let Some(time) = self.seconds(&params[theirs], &format!("{at}.litellm_params.{theirs}")) {
-                deployment.insert(key.into(), time.into());
-            }
+            let time = self.seconds(&params[theirs], &format!("{at}.litellm_params.{theirs}"));
+            insert_some(&mut deployment, key, time);
         }
         let route = self.routes.entry(name.to_owned()).or_default();
         let same = |d: &Table| ["provider", "model"].iter().all(|key| d.get(*key) == deployment.get(*key));
@@ -200,16 +198,13 @@ impl LitellmImporter {
             return None;
         }
         for (theirs, key) in members(&NAMES["upstream"]).filter_map(|(theirs, key)| Some((theirs, key.as_str()?))) {
-            if let Some(value) = self.text(&params[theirs], &format!("{at}.litellm_params.{theirs}")) {
-                settings.insert(key.into(), value.into());
-            }
+            let value = self.text(&params[theirs], &format!("{at}.litellm_params.{theirs}"));
+            insert_some(&mut settings, key, value);
         }
         for (theirs, key) in members(&NAMES["secrets"]).filter_map(|(theirs, key)| Some((theirs, key.as_str()?))) {
             let variable = format!("{}_{}", ours.replace('-', "_"), key).to_ascii_uppercase();
             let place = format!("{at}.litellm_params.{theirs}");
-            if let Some(reference) = self.secret(&params[theirs], &variable, &place) {
-                settings.insert(key.into(), reference.into());
-            }
+            insert_some(&mut settings, key, self.secret(&params[theirs], &variable, &place));
         }
         let has_secret =
             members(&NAMES["secrets"]).any(|(_, key)| key.as_str().is_some_and(|k| settings.contains_key(k)));
@@ -237,19 +232,14 @@ impl LitellmImporter {
         let mut settings = Table::new();
         for (theirs, key) in [("num_retries", "retries"), ("allowed_fails", "cooldown_failures")] {
             let value = setting(root, &SECTIONS, theirs);
-            if value == 0 {
-                settings.insert(key.into(), Value::Integer(0));
-            } else if let Some(n) = self.count(value, theirs) {
-                settings.insert(key.into(), Value::Integer(n as i64));
-            }
+            let n = if value == 0 { Some(0) } else { self.count(value, theirs) };
+            insert_some(&mut settings, key, n);
         }
         let mut time = |key: &str| self.seconds(setting(root, &SECTIONS, key), key);
         let timeout = time("timeout").or_else(|| time("request_timeout"));
         let (stream_timeout, cooldown) = (time("stream_timeout"), time("cooldown_time"));
         for (key, time) in [("timeout", timeout), ("first_token_timeout", stream_timeout), ("cooldown", cooldown)] {
-            if let Some(time) = time {
-                settings.insert(key.into(), time.into());
-            }
+            insert_some(&mut settings, key, time);
         }
         if let Some(theirs) = root["router_settings"]["routing_strategy"].as_str() {
             match NAMES["strategies"][theirs].as_str() {
@@ -259,13 +249,9 @@ impl LitellmImporter {
         }
         let mut aliases = Table::new();
         for (name, target) in members(&root["router_settings"]["model_group_alias"]) {
-            if let Some(target) = target.as_str().or_else(|| target["model"].as_str()) {
-                aliases.insert(name.clone(), target.into());
-            }
+            insert_some(&mut aliases, name, target.as_str().or_else(|| target["model"].as_str()));
         }
-        if !aliases.is_empty() {
-            self.draft.set("llm", "aliases", aliases);
-        }
+        self.draft.set_some("llm", "aliases", non_empty(aliases));
         let own = self.routes.clone();
         for section in SECTIONS {
             for (model, others) in items(&root[section]["fallbacks"]).flat_map(members) {
@@ -282,11 +268,9 @@ impl LitellmImporter {
             route.insert("deployments".into(), deployments.into());
             routes.insert(model, route.into());
         }
+        self.draft.set_some("llm", "route", non_empty(routes));
         let upstreams = std::mem::take(&mut self.upstreams).into_iter().map(|(name, own)| (name, Value::Table(own)));
-        let llm = [("route", routes), ("provider", upstreams.collect::<Table>())];
-        for (key, table) in llm.into_iter().filter(|(_, table)| !table.is_empty()) {
-            self.draft.set("llm", key, table);
-        }
+        self.draft.set_some("llm", "provider", non_empty(upstreams.collect::<Table>()));
     }
 
     /// The deployments of other models follow those of this one, each model with the next priority.
@@ -319,27 +303,23 @@ impl LitellmImporter {
             if !allow.is_empty() {
                 let mut rule = Table::from_iter([("name".to_owned(), Value::from(name))]);
                 rule.insert("count_by".into(), count_by.into());
-                models.into_iter().for_each(|m| _ = rule.insert("models".into(), vec![m].into()));
+                insert_some(&mut rule, "models", models.map(|model| vec![model]));
                 rule.insert("allow".into(), allow.into());
                 rules.push(Value::Table(rule));
             }
         };
-        let whole = |value: &Yaml| {
-            value.as_u64().filter(|n| *n > 0 && *n <= MAX_AMOUNT as u64).map(|n| Value::Integer(n as i64))
-        };
+        let whole = |value: &Yaml| value.as_u64().filter(|n| *n > 0 && *n <= MAX_AMOUNT as u64).map(|n| n as i64);
         for (model, [requests, tokens, concurrent]) in &self.limits {
             let mut allow = Table::new();
             for (key, amount) in [("requests", requests), ("tokens", tokens)] {
-                if *amount > 0 {
-                    allow.insert(key.into(), format!("{amount}/m").into());
-                }
+                insert_some(&mut allow, key, (*amount > 0).then(|| format!("{amount}/m")));
             }
-            whole(&(*concurrent).into()).into_iter().for_each(|n| _ = allow.insert("concurrent".into(), n));
+            insert_some(&mut allow, "concurrent", whole(&(*concurrent).into()));
             add(format!("model {model}"), "global", Some(model), allow);
         }
         let general = &root["general_settings"];
         for (theirs, count_by) in [("max_parallel_requests", "key"), ("global_max_parallel_requests", "global")] {
-            let allow = whole(&general[theirs]).map(|n| ("concurrent".to_owned(), n));
+            let allow = whole(&general[theirs]).map(|n| ("concurrent".to_owned(), n.into()));
             add(format!("parallel requests, {count_by}"), count_by, None, allow.into_iter().collect());
         }
         let budget = &root["litellm_settings"];
@@ -354,12 +334,9 @@ impl LitellmImporter {
                 None => self.draft.note("litellm_settings.budget_duration: budgets are per day or per month; left out"),
             }
         }
-        if !rules.is_empty() {
-            self.draft.set("quota", "rule", rules);
-        }
-        if let Some(size) = general["max_request_size_mb"].as_u64().filter(|n| *n > 0) {
-            self.draft.set("llm", "max_body", format!("{size}MiB"));
-        }
+        self.draft.set_some("quota", "rule", non_empty(rules));
+        let size = general["max_request_size_mb"].as_u64().filter(|n| *n > 0);
+        self.draft.set_some("llm", "max_body", size.map(|size| format!("{size}MiB")));
     }
 
     fn mcp_servers(&mut self, servers: &Yaml) {
@@ -375,46 +352,30 @@ impl LitellmImporter {
                 self.draft.note(format!("{at}: {why}; left out"));
                 continue;
             }
-            let command = self.text(&theirs["command"], &format!("{at}.command"));
-            let url = self.url(&theirs["url"], &format!("{at}.url"));
-            for (key, value) in [("command", command), ("url", url)] {
-                if let Some(value) = value {
-                    server.insert(key.into(), value.into());
-                }
-            }
+            insert_some(&mut server, "command", self.text(&theirs["command"], &format!("{at}.command")));
+            insert_some(&mut server, "url", self.url(&theirs["url"], &format!("{at}.url")));
             if !theirs["args"].is_null() {
                 self.draft.note(format!("{at}.args: they are copied as they are; move secrets to env"));
             }
-            for (theirs, key) in [
-                (&theirs["args"], "args"),
-                (&theirs["allowed_tools"], "tools"),
-                (&theirs["disallowed_tools"], "deny_tools"),
-            ] {
-                let list: Vec<Value> = items(theirs).filter_map(Yaml::as_str).map(Value::from).collect();
-                if !list.is_empty() {
-                    server.insert(key.into(), list.into());
-                }
+            for (own, key) in [("args", "args"), ("allowed_tools", "tools"), ("disallowed_tools", "deny_tools")] {
+                let list: Vec<&str> = items(&theirs[own]).filter_map(Yaml::as_str).collect();
+                insert_some(&mut server, key, non_empty(list));
             }
             let variable = |key: &str| format!("MCP_{name}_{key}").replace('-', "_").to_ascii_uppercase();
             for (own, key) in [("env", "env"), ("static_headers", "headers"), ("extra_headers", "headers")] {
                 let mut values = Table::new();
                 for (member, value) in members(&theirs[own]) {
-                    if let Some(reference) = self.secret(value, &variable(member), &format!("{at}.{own}.{member}")) {
-                        values.insert(member.clone(), reference.into());
-                    }
+                    let reference = self.secret(value, &variable(member), &format!("{at}.{own}.{member}"));
+                    insert_some(&mut values, member, reference);
                 }
-                if !values.is_empty() {
-                    server.insert(key.into(), values.into());
-                }
+                insert_some(&mut server, key, non_empty(values));
             }
             if theirs["auth_type"].as_str().is_some_and(|kind| kind != "none") {
                 self.draft.note(format!("{at}.auth_type: write headers, with a reference to the secret, or oauth"));
             }
             all.insert(name.clone(), server.into());
         }
-        if !all.is_empty() {
-            self.draft.set("mcp", "server", all);
-        }
+        self.draft.set_some("mcp", "server", non_empty(all));
     }
 
     /// A keys file with the master key, which clients may send as before.

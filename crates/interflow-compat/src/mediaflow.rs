@@ -70,17 +70,14 @@ pub fn apply_environment(
         let segments = whole(settings.number("hls_prebuffer_segments")?).unwrap_or(DEFAULT_PREFETCH);
         media.cache.prefetch = segments.min(32) as u8;
     }
-    if let Some(ttl) = whole(settings.number("hls_segment_cache_ttl")?) {
-        media.cache.ttl = HumanDuration::from_secs(ttl);
+    for (name, ttl) in [("hls_segment_cache_ttl", &mut media.cache.ttl), ("epg_cache_ttl", &mut media.epg_ttl)] {
+        *ttl = whole(settings.number(name)?).map_or(*ttl, HumanDuration::from_secs);
     }
-    if let Some(ttl) = whole(settings.number("epg_cache_ttl")?) {
-        media.epg_ttl = HumanDuration::from_secs(ttl);
-    }
-    if let Some(depth) = whole(settings.number("mpd_live_playlist_depth")?) {
-        media.dash.live_segments = depth as u32;
-    }
-    if let Some(most) = whole(settings.number("max_concurrent_per_host")?) {
-        media.streams_per_host = most as u32;
+    for (name, amount) in [
+        ("mpd_live_playlist_depth", &mut media.dash.live_segments),
+        ("max_concurrent_per_host", &mut media.streams_per_host),
+    ] {
+        *amount = whole(settings.number(name)?).map_or(*amount, |n| n as u32);
     }
     if let Some(attempts) = whole(settings.number("upstream_retry_attempts")?) {
         media.resume = attempts.min(20) as u8;

@@ -47,8 +47,7 @@ pub fn import_option(option: &str, specs: &[String]) -> Result<ImportedRules, St
             }
         }
     }
-    let name = |i: usize| format!("{option} {}", i + 1);
-    all.rules = all.rules.into_iter().enumerate().map(|(i, r)| with_name(r, &name(i))).collect();
+    all.rules = numbered(option, all.rules);
     Ok(all)
 }
 
@@ -163,13 +162,13 @@ fn import_headers(specs: &[String], all: &mut ImportedRules) -> Result<(), Strin
     Ok(())
 }
 
-fn with_name(rule: Value, name: &str) -> Value {
-    let mut out = Map::new();
-    out.insert("name".into(), name.into());
-    if let Value::Object(map) = rule {
-        out.extend(map);
-    }
-    Value::Object(out)
+/// The rules of an option, each with a name as its first key.
+fn numbered(option: &str, rules: Vec<Value>) -> Vec<Value> {
+    let with_name = |(n, mut rule): (usize, Value)| {
+        let name = ("name".to_owned(), format!("{option} {n}").into());
+        [name].into_iter().chain(std::mem::take(rule.as_object_mut().expect("a rule is a map"))).collect()
+    };
+    (1..).zip(rules).map(with_name).collect()
 }
 
 type OptionValues = (String, Vec<String>);
@@ -219,7 +218,7 @@ pub fn server_replay(text: &str) -> Result<Vec<Value>, String> {
         _ => Vec::new(),
     };
     let rules: Result<Vec<Value>, String> = files.iter().map(|f| replay_rule(f, &all)).collect();
-    Ok(rules?.into_iter().enumerate().map(|(i, r)| with_name(r, &format!("server_replay {}", i + 1))).collect())
+    Ok(numbered("server_replay", rules?))
 }
 
 /// One file of `server_replay` with its options. As in mitmproxy, requests that were not recorded go to the origin
@@ -238,13 +237,10 @@ fn replay_rule(file: &str, options: &Map<String, Value>) -> Result<Value, String
         Some(other) => Err(format!("server_replay_{name}: `{other}`: write a list of names")),
     };
     let mut ignore = list("ignore_params")?;
-    for part in ["host", "port"] {
-        if flag(&format!("ignore_{part}"), false)? {
+    for (option, part) in [("ignore_host", "host"), ("ignore_port", "port"), ("ignore_content", "body")] {
+        if flag(option, false)? {
             ignore.push(part.into());
         }
-    }
-    if flag("ignore_content", false)? {
-        ignore.push("body".into());
     }
     let extra = match option("extra").and_then(Value::as_str) {
         _ if flag("kill_extra", false)? => json!("abort"),

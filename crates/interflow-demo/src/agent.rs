@@ -36,7 +36,7 @@ async fn post(world: &DemoEndpoints, host: &str, path: &str, headers: &[(&str, &
     all.extend(headers);
     let body = body.to_string();
     // No retry: the next round sends the request again.
-    let _ = world.send(&DemoRequest { method: "POST", host, path, headers: &all, body: body.as_bytes() }).await;
+    let _ = world.send(&DemoRequest::post(host, path, &all, body.as_bytes())).await;
 }
 
 /// Parses the arguments of a tool call; the scripts contain only valid JSON.

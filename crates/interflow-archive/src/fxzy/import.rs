@@ -40,10 +40,7 @@ pub(crate) fn import<R: Read + Seek>(zip: ZipReader<R>, sink: FlowSink<'_>) -> R
         intake.push(&format!("exchange {number}"), flow, notes)?;
     }
     // The exchanges that are complete have been imported already.
-    match archive.zip.cut.take() {
-        Some(cut) => Err(intake.malformed(cut, "what was whole before it is imported")),
-        None => Ok(intake.report),
-    }
+    intake.finish_zip(archive.zip.cut.take())
 }
 
 struct FxzyArchive<R> {
@@ -112,16 +109,12 @@ fn list(value: Option<&Value>) -> &[Value] {
 
 fn set_body(flow: &mut FlowWithBodies, side: Direction, body: Vec<u8>) {
     let body_row = import_support::whole_body_row(&body);
-    match side {
-        Direction::Request if flow.row.request.is_some() => {
-            flow.request_body = Bytes::from(body);
-            flow.row.request.iter_mut().for_each(|r| r.body = body_row);
-        }
-        Direction::Response if flow.row.response.is_some() => {
-            flow.response_body = Bytes::from(body);
-            flow.row.response.iter_mut().for_each(|r| r.body = body_row);
-        }
-        _ => {}
+    let (row, bytes) = match side {
+        Direction::Request => (flow.row.request.as_mut().map(|r| &mut r.body), &mut flow.request_body),
+        Direction::Response => (flow.row.response.as_mut().map(|r| &mut r.body), &mut flow.response_body),
+    };
+    if let Some(row) = row {
+        (*row, *bytes) = (body_row, Bytes::from(body));
     }
 }
 

@@ -16,34 +16,34 @@ use interflow_store::{FlowKind, FlowRecord, FlowState, MessageRecord, RequestRec
 /// # Errors
 /// Its bytes cannot be read, or the file cannot be written.
 pub fn write(out: &mut dyn Write, row: &FlowRecord, contents: &dyn BodySource) -> io::Result<()> {
-    let at = |micros: Option<u64>| seconds(row.started.micros().saturating_add(micros.unwrap_or(0)));
     let extras = MitmExtras::from_row(row);
     let replayed = extras.text("is_replay").or(row.parent.map(|_| "request"));
     // mitmproxy has one mark per flow: any tag sets its default one.
     let marked = extras.text("marked").unwrap_or(if row.tags.is_empty() { "" } else { ":default:" });
+    let state = MessageState { row, contents };
     let mut members = vec![
         // Flow ids are 128 bits, like a UUID.
         ("id", text(&Uuid::from_u128(row.id.to_u128()).to_string())),
         ("client_conn", client(row)),
         ("server_conn", server(row)),
-        ("error", error(row, &at)),
+        ("error", error(row)),
         ("intercepted", bool(false)),
         ("is_replay", text_or_null(replayed)),
         ("marked", text(marked)),
         ("metadata", metadata(row)),
         ("comment", text(row.comment.as_deref().unwrap_or_default())),
-        ("timestamp_created", at(None)),
+        ("timestamp_created", time(row, None)),
         ("backup", null()),
         ("version", int(VERSION)),
     ];
     match &row.request {
         Some(request) => {
             members.push(("type", text("http")));
-            members.push(("request", request_state(row, request, contents, &at)?));
-            let response = row.response.as_ref().map(|r| response_state(row, r, contents, &at)).transpose()?;
+            members.push(("request", state.request(request)?));
+            let response = row.response.as_ref().map(|r| state.response(r)).transpose()?;
             members.push(("response", response.unwrap_or_else(null)));
             let web_socket = row.kind == FlowKind::WebSocket;
-            members.push(("websocket", if web_socket { messages(row, contents, &at)? } else { null() }));
+            members.push(("websocket", if web_socket { state.messages()? } else { null() }));
         }
         None => {
             // Bytes of a tunnel that were recorded, or imported as messages.
@@ -76,13 +76,18 @@ fn metadata(row: &FlowRecord) -> Vec<u8> {
     dict(&members)
 }
 
-fn error(row: &FlowRecord, at: &dyn Fn(Option<u64>) -> Vec<u8>) -> Vec<u8> {
+/// A time since the beginning of the flow.
+fn time(row: &FlowRecord, micros: Option<u64>) -> Vec<u8> {
+    seconds(row.started.micros().saturating_add(micros.unwrap_or(0)))
+}
+
+fn error(row: &FlowRecord) -> Vec<u8> {
     let message = match (&row.error, row.state) {
         (Some(error), _) => format!("{}: {}", error.kind, error.message),
         (None, FlowState::Cut) => "cut: the recording ended before the flow did".to_owned(),
         _ => return null(),
     };
-    dict(&[("msg", text(&message)), ("timestamp", at(row.timings.done))])
+    dict(&[("msg", text(&message)), ("timestamp", time(row, row.timings.done))])
 }
 
 fn address(socket: Option<std::net::SocketAddr>) -> Vec<u8> {
@@ -96,6 +101,12 @@ fn text_or_null(value: Option<&str>) -> Vec<u8> {
     value.map_or_else(null, text)
 }
 
+/// Unique in the file: the number alone is unique only within a process.
+fn connection_id(row: &FlowRecord, side: &str, number: u64) -> Vec<u8> {
+    let millis = row.id.unix_millis() as u32;
+    text(&format!("{millis:08x}-0000-4000-{side}-{:012x}", number & 0xffff_ffff_ffff))
+}
+
 fn client(row: &FlowRecord) -> Vec<u8> {
     let (client, tls) = (&row.client, row.client.tls.as_ref());
     // mitmproxy requires addresses.
@@ -103,15 +114,7 @@ fn client(row: &FlowRecord) -> Vec<u8> {
     let begun = if client.accepted.micros() == 0 { row.started } else { client.accepted };
     let offers = tls.into_iter().flat_map(|t| &t.alpn_offered).map(|a| bytes(a.as_bytes()));
     dict(&[
-        (
-            "id",
-            // Unique in the file: the number alone is unique only within a process.
-            text(&format!(
-                "{:08x}-0000-4000-8000-{:012x}",
-                row.id.unix_millis() as u32,
-                client.connection & 0xffff_ffff_ffff
-            )),
-        ),
+        ("id", connection_id(row, "8000", client.connection)),
         ("peername", address(client.peer.or(none))),
         ("sockname", address(client.local.or(none))),
         ("transport_protocol", text(transport_protocol(tls.and_then(|t| t.version.as_deref())))),
@@ -135,22 +138,14 @@ fn client(row: &FlowRecord) -> Vec<u8> {
 fn server(row: &FlowRecord) -> Vec<u8> {
     let upstream = row.upstream.as_ref();
     let tls = upstream.and_then(|u| u.tls.as_ref());
-    let at = |micros: u64| seconds(row.started.micros().saturating_add(micros));
     let t = &row.timings;
     // Durations are contiguous from the end of the request head.
     let begun = t.request_head.unwrap_or(0).saturating_add(t.blocked.unwrap_or(0)).saturating_add(t.dns.unwrap_or(0));
     let tcp = t.connect.map(|c| begun.saturating_add(c));
     let secured = t.tls.map(|s| tcp.unwrap_or(begun).saturating_add(s));
-    let when = |micros: Option<u64>| micros.map_or_else(null, at);
+    let when = |micros: Option<u64>| micros.map_or_else(null, |micros| time(row, Some(micros)));
     dict(&[
-        (
-            "id",
-            text(&format!(
-                "{:08x}-0000-4000-9000-{:012x}",
-                row.id.unix_millis() as u32,
-                upstream.map_or(0, |u| u.connection) & 0xffff_ffff_ffff
-            )),
-        ),
+        ("id", connection_id(row, "9000", upstream.map_or(0, |u| u.connection))),
         ("address", list([text(&row.host()), int(row.authority.port.into())])),
         ("peername", address(upstream.and_then(|u| u.peer))),
         ("sockname", address(upstream.and_then(|u| u.local))),
@@ -164,7 +159,7 @@ fn server(row: &FlowRecord) -> Vec<u8> {
         ("cipher_list", list([])),
         ("tls_version", text_or_null(tls.and_then(|t| t.version.as_deref()).and_then(tls_version))),
         ("sni", text_or_null(tls.is_some().then(|| row.host()).as_deref())),
-        ("timestamp_start", if upstream.is_some() { at(begun) } else { null() }),
+        ("timestamp_start", when(upstream.map(|_| begun))),
         ("timestamp_end", null()),
         ("timestamp_tcp_setup", when(tcp)),
         ("timestamp_tls_setup", when(secured)),
@@ -211,81 +206,79 @@ fn version(version: &str) -> Vec<u8> {
     })
 }
 
-fn body(row: &FlowRecord, contents: &dyn BodySource, side: Direction) -> io::Result<Vec<u8>> {
-    let mut body = Vec::new();
-    contents.body(row, side)?.read_to_end(&mut body)?;
-    Ok(bytes(&body))
+/// The parts of a flow that have contents.
+struct MessageState<'a> {
+    row: &'a FlowRecord,
+    contents: &'a dyn BodySource,
 }
 
-fn request_state(
-    row: &FlowRecord,
-    request: &RequestRecord,
-    contents: &dyn BodySource,
-    at: &dyn Fn(Option<u64>) -> Vec<u8>,
-) -> io::Result<Vec<u8>> {
-    let t = &row.timings;
-    Ok(dict(&[
-        ("host", text(&row.host())),
-        ("port", int(row.authority.port.into())),
-        ("method", bytes(request.method.as_bytes())),
-        ("scheme", bytes(row.scheme.as_str().as_bytes())),
-        ("authority", bytes(b"")),
-        ("path", bytes(request.path.as_bytes())),
-        ("http_version", version(&request.version)),
-        ("headers", fields(&request.headers)),
-        ("content", body(row, contents, Direction::Request)?),
-        ("trailers", trailers(&request.trailers)),
-        ("timestamp_start", at(None)),
-        ("timestamp_end", at(t.request_body.or(t.request_sent).or(t.request_head))),
-    ]))
-}
-
-fn response_state(
-    row: &FlowRecord,
-    response: &ResponseRecord,
-    contents: &dyn BodySource,
-    at: &dyn Fn(Option<u64>) -> Vec<u8>,
-) -> io::Result<Vec<u8>> {
-    let t = &row.timings;
-    Ok(dict(&[
-        ("http_version", version(&response.version)),
-        ("status_code", int(response.status.into())),
-        ("reason", bytes(&response.reason)),
-        ("headers", fields(&response.headers)),
-        ("content", body(row, contents, Direction::Response)?),
-        ("trailers", trailers(&response.trailers)),
-        ("timestamp_start", at(t.first_byte.or(t.done))),
-        ("timestamp_end", at(t.last_byte.or(t.done))),
-    ]))
-}
-
-/// Text and binary messages; the close of a WebSocket is stored separately. Pings have no place in the format.
-fn messages(row: &FlowRecord, contents: &dyn BodySource, at: &dyn Fn(Option<u64>) -> Vec<u8>) -> io::Result<Vec<u8>> {
-    let (mut all, mut close): (Vec<Vec<u8>>, Option<MessageRecord>) = (Vec::new(), None);
-    for message in contents.messages(row)? {
-        let message = message?;
-        let opcode = match message.kind {
-            MessageKind::Text => 1,
-            MessageKind::Binary => 2,
-            MessageKind::Close => {
-                // The first close decides; the answer to it says the same.
-                close.get_or_insert(message);
-                continue;
-            }
-            _ => continue,
-        };
-        let (sent, at) = (bool(message.direction == Direction::Request), seconds(message.at.micros()));
-        all.push(list([int(opcode), sent, bytes(&message.payload), at, bool(false), bool(false)]));
+impl MessageState<'_> {
+    fn body(&self, side: Direction) -> io::Result<Vec<u8>> {
+        let mut body = Vec::new();
+        self.contents.body(self.row, side)?.read_to_end(&mut body)?;
+        Ok(bytes(&body))
     }
-    let payload = close.as_ref().map(|c| &c.payload[..]).unwrap_or_default();
-    // A close frame begins with its code (RFC 6455 section 5.5.1).
-    let code = payload.first_chunk::<2>().map(|c| int(u16::from_be_bytes(*c).into()));
-    let reason = close.as_ref().map(|_| text(&String::from_utf8_lossy(payload.get(2..).unwrap_or_default())));
-    Ok(dict(&[
-        ("messages", list(all)),
-        ("closed_by_client", close.as_ref().map_or_else(null, |c| bool(c.direction == Direction::Request))),
-        ("close_code", code.unwrap_or_else(null)),
-        ("close_reason", reason.unwrap_or_else(null)),
-        ("timestamp_end", at(row.timings.done)),
-    ]))
+
+    fn request(&self, request: &RequestRecord) -> io::Result<Vec<u8>> {
+        let (row, t) = (self.row, &self.row.timings);
+        Ok(dict(&[
+            ("host", text(&row.host())),
+            ("port", int(row.authority.port.into())),
+            ("method", bytes(request.method.as_bytes())),
+            ("scheme", bytes(row.scheme.as_str().as_bytes())),
+            ("authority", bytes(b"")),
+            ("path", bytes(request.path.as_bytes())),
+            ("http_version", version(&request.version)),
+            ("headers", fields(&request.headers)),
+            ("content", self.body(Direction::Request)?),
+            ("trailers", trailers(&request.trailers)),
+            ("timestamp_start", time(row, None)),
+            ("timestamp_end", time(row, t.request_body.or(t.request_sent).or(t.request_head))),
+        ]))
+    }
+
+    fn response(&self, response: &ResponseRecord) -> io::Result<Vec<u8>> {
+        let (row, t) = (self.row, &self.row.timings);
+        Ok(dict(&[
+            ("http_version", version(&response.version)),
+            ("status_code", int(response.status.into())),
+            ("reason", bytes(&response.reason)),
+            ("headers", fields(&response.headers)),
+            ("content", self.body(Direction::Response)?),
+            ("trailers", trailers(&response.trailers)),
+            ("timestamp_start", time(row, t.first_byte.or(t.done))),
+            ("timestamp_end", time(row, t.last_byte.or(t.done))),
+        ]))
+    }
+
+    /// Text and binary messages; the close of a WebSocket is stored separately. Pings have no place in the format.
+    fn messages(&self) -> io::Result<Vec<u8>> {
+        let (mut all, mut close): (Vec<Vec<u8>>, Option<MessageRecord>) = (Vec::new(), None);
+        for message in self.contents.messages(self.row)? {
+            let message = message?;
+            let opcode = match message.kind {
+                MessageKind::Text => 1,
+                MessageKind::Binary => 2,
+                MessageKind::Close => {
+                    // The first close decides; the answer to it says the same.
+                    close.get_or_insert(message);
+                    continue;
+                }
+                _ => continue,
+            };
+            let (sent, at) = (bool(message.direction == Direction::Request), seconds(message.at.micros()));
+            all.push(list([int(opcode), sent, bytes(&message.payload), at, bool(false), bool(false)]));
+        }
+        let payload = close.as_ref().map(|c| &c.payload[..]).unwrap_or_default();
+        // A close frame begins with its code (RFC 6455 section 5.5.1).
+        let code = payload.first_chunk::<2>().map(|c| int(u16::from_be_bytes(*c).into()));
+        let reason = close.as_ref().map(|_| text(&String::from_utf8_lossy(payload.get(2..).unwrap_or_default())));
+        Ok(dict(&[
+            ("messages", list(all)),
+            ("closed_by_client", close.as_ref().map_or_else(null, |c| bool(c.direction == Direction::Request))),
+            ("close_code", code.unwrap_or_else(null)),
+            ("close_reason", reason.unwrap_or_else(null)),
+            ("timestamp_end", time(self.row, self.row.timings.done)),
+        ]))
+    }
 }

@@ -21,11 +21,7 @@ pub(super) fn save_extras(state: &TnetValue<'_>, row: &mut FlowRecord, notes: &m
     let mut extras = Map::new();
     if let Some(TnetValue::Dict(members)) = state.get("metadata") {
         let own = |name: &[u8]| OWN_METADATA.iter().any(|o| o.as_bytes() == name);
-        let rest: Map<String, Json> = members
-            .iter()
-            .filter(|(name, _)| !own(name))
-            .map(|(name, value)| (String::from_utf8_lossy(name).into_owned(), to_json(value)))
-            .collect();
+        let rest = to_map(members.iter().filter(|(name, _)| !own(name)));
         if !rest.is_empty() {
             extras.insert("metadata".into(), rest.into());
         }
@@ -42,9 +38,9 @@ pub(super) fn save_extras(state: &TnetValue<'_>, row: &mut FlowRecord, notes: &m
     }
     for (name, conn) in [("client_certificates", "client_conn"), ("server_certificates", "server_conn")] {
         let conn = state.get(conn);
-        let newer = conn.and_then(|c| c.get("certificate_list")).map(TnetValue::list).unwrap_or_default();
+        let newer = conn.into_iter().flat_map(|c| c.items("certificate_list"));
         let older = conn.and_then(|c| c.any(&["cert", "clientcert"]));
-        let all: Vec<Json> = newer.iter().chain(older).filter_map(TnetValue::text).map(Json::from).collect();
+        let all: Vec<Json> = newer.chain(older).filter_map(TnetValue::text).map(Json::from).collect();
         if !all.is_empty() {
             extras.insert(name.into(), all.into());
         }
@@ -128,10 +124,12 @@ fn to_json(value: &TnetValue<'_>) -> Json {
             Err(_) => json!({"base64": STANDARD.encode(b)}),
         },
         TnetValue::List(all) => all.iter().map(to_json).collect(),
-        TnetValue::Dict(all) => {
-            all.iter().map(|(n, v)| (String::from_utf8_lossy(n).into_owned(), to_json(v))).collect::<Map<_, _>>().into()
-        }
+        TnetValue::Dict(all) => to_map(all.iter()).into(),
     }
+}
+
+fn to_map<'a>(members: impl Iterator<Item = &'a (&'a [u8], TnetValue<'a>)>) -> Map<String, Json> {
+    members.map(|(name, value)| (String::from_utf8_lossy(name).into_owned(), to_json(value))).collect()
 }
 
 fn from_json(value: &Json) -> Vec<u8> {

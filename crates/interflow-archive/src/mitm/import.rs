@@ -40,10 +40,8 @@ pub(crate) fn import(mut file: impl BufRead, sink: FlowSink<'_>) -> Result<Impor
         };
         let mut notes = Vec::new();
         let flow = tnetstring::parse(&whole).and_then(|state| handshakes.join(&state, flow(&state, &mut notes)?));
-        match flow {
-            Ok(Some(flow)) => intake.push(&location, Ok(flow), notes)?,
-            Ok(None) => {}
-            Err(problem) => intake.push(&location, Err(problem), notes)?,
+        if let Some(flow) = flow.transpose() {
+            intake.push(&location, flow, notes)?;
         }
         // The length's digits and the colon belong to the position in the file.
         at += whole.len() as u64 + (whole.len() as u64 - 1).to_string().len() as u64 + 1;
@@ -137,8 +135,8 @@ fn check_version(version: Option<&TnetValue<'_>>) -> Result<(), String> {
 }
 
 fn tags(state: &TnetValue<'_>) -> Vec<String> {
-    let ours = state.get("metadata").and_then(|m| m.get("tags")).map(TnetValue::list).unwrap_or_default();
-    let mut tags: Vec<String> = ours.iter().filter_map(TnetValue::text).collect();
+    let ours = state.get("metadata").into_iter().flat_map(|m| m.items("tags"));
+    let mut tags: Vec<String> = ours.filter_map(TnetValue::text).collect();
     match state.get("marked") {
         // In older versions a mark was a flag.
         Some(TnetValue::Bool(true)) => tags.push("starred".to_owned()),
@@ -165,21 +163,15 @@ fn row(state: &TnetValue<'_>, started: Timestamp, scheme: Scheme, authority: Aut
     let mut row = FlowRecord::new(id(state, started), started, transport, scheme, authority);
     row.client.peer = client.and_then(|c| c.any(&["peername", "address"])).and_then(socket);
     row.client.local = client.and_then(|c| c.get("sockname")).and_then(socket);
-    let time =
-        |conn: Option<&TnetValue<'_>>, names: &[&str]| conn.and_then(|c| c.any(names)).and_then(TnetValue::micros);
+    let time = |conn: Option<&TnetValue<'_>>, names: &[&str]| conn?.any(names)?.micros();
     row.client.accepted = Timestamp::from_micros(time(client, &["timestamp_start"]).unwrap_or(0));
-    row.client.tls = client
-        .filter(|c| c.any(&["tls", "tls_established", "ssl_established"]).is_some_and(TnetValue::is_true))
-        .map(client_tls);
+    row.client.tls = client.filter(|client| is_secured(client)).map(client_tls);
     let peer = server.and_then(|s| s.any(&["peername", "ip_address", "peer_address"])).and_then(socket);
     row.upstream = server.filter(|_| peer.is_some()).map(|server| UpstreamRecord {
         peer,
         local: server.any(&["sockname", "source_address"]).and_then(socket),
         version: "HTTP/1.1".into(),
-        tls: server
-            .any(&["tls", "tls_established", "ssl_established"])
-            .filter(|t| t.is_true())
-            .map(|_| upstream_tls(server)),
+        tls: is_secured(server).then(|| upstream_tls(server)),
         ..UpstreamRecord::default()
     });
     let begun = time(server, &["timestamp_start"]);
@@ -201,19 +193,18 @@ fn id(state: &TnetValue<'_>, started: Timestamp) -> FlowId {
     ours.unwrap_or_else(|| import_support::stable_id(started, &[b"mitmproxy", text.as_bytes()]))
 }
 
+/// Whether a connection uses TLS.
+fn is_secured(conn: &TnetValue<'_>) -> bool {
+    conn.any(&["tls", "tls_established", "ssl_established"]).is_some_and(TnetValue::is_true)
+}
+
 fn client_tls(conn: &TnetValue<'_>) -> ClientTlsRecord {
     let text = |names: &[&str]| conn.any(names).and_then(TnetValue::text);
     ClientTlsRecord {
         sni: text(&["sni"]),
         version: text(&["tls_version"]).map(Into::into),
         cipher: text(&["cipher", "cipher_name"]),
-        alpn_offered: conn
-            .get("alpn_offers")
-            .map(TnetValue::list)
-            .unwrap_or_default()
-            .iter()
-            .filter_map(TnetValue::text)
-            .collect(),
+        alpn_offered: conn.items("alpn_offers").filter_map(TnetValue::text).collect(),
         alpn: text(&["alpn", "alpn_proto_negotiated"]),
         ..ClientTlsRecord::default()
     }
@@ -233,7 +224,7 @@ fn upstream_tls(conn: &TnetValue<'_>) -> UpstreamTlsRecord {
 fn socket(value: &TnetValue<'_>) -> Option<SocketAddr> {
     let list = value.get("address").unwrap_or(value).list();
     let ip: IpAddr = list.first()?.text()?.parse().ok()?;
-    Some(SocketAddr::new(ip.to_canonical(), u16::try_from(list.get(1)?.int()?).ok()?))
+    Some(SocketAddr::new(ip.to_canonical(), list.get(1)?.short()?))
 }
 
 fn http(state: &TnetValue<'_>, notes: &mut Vec<String>) -> Result<FlowWithBodies, String> {
@@ -256,8 +247,7 @@ fn http(state: &TnetValue<'_>, notes: &mut Vec<String>) -> Result<FlowWithBodies
         FlowTimings { request_head: Some(0), request_body: sent, request_sent: sent, ..flow.row.timings };
     let mut last = sent;
     if let Some(response) = state.get("response") {
-        let status =
-            response.any(&["status_code", "code"]).and_then(TnetValue::int).and_then(|n| u16::try_from(n).ok());
+        let status = response.any(&["status_code", "code"]).and_then(TnetValue::short);
         let reason = response.any(&["reason", "msg"]).and_then(TnetValue::bytes).unwrap_or_default();
         let (fields, body) = (self::headers(response.get("headers"), notes), content(response));
         let status = status.ok_or("the response has no status")?;
@@ -284,7 +274,7 @@ fn http(state: &TnetValue<'_>, notes: &mut Vec<String>) -> Result<FlowWithBodies
 /// Scheme, authority and path. A CONNECT that mitmproxy stored as a request is skipped.
 fn target(request: &TnetValue<'_>, text: &dyn Fn(&str) -> String) -> Result<(Scheme, Authority, String), String> {
     let host = text("host");
-    let port = request.get("port").and_then(TnetValue::int).and_then(|p| u16::try_from(p).ok()).filter(|p| *p > 0);
+    let port = request.get("port").and_then(TnetValue::short).filter(|p| *p > 0);
     let scheme = Scheme::parse(&text("scheme")).unwrap_or(if port == Some(443) { Scheme::Https } else { Scheme::Http });
     if text("method") == "CONNECT" {
         return Err("a CONNECT request, which is kept with the flows inside of it, is left out".to_owned());
@@ -300,8 +290,7 @@ fn version(message: &TnetValue<'_>) -> String {
     if let Some(text) = message.get("http_version").and_then(TnetValue::text) {
         return text;
     }
-    let old = message.get("httpversion").map(TnetValue::list).unwrap_or_default();
-    let numbers: Vec<String> = old.iter().filter_map(TnetValue::int).map(|n| n.to_string()).collect();
+    let numbers: Vec<String> = message.items("httpversion").filter_map(TnetValue::int).map(|n| n.to_string()).collect();
     format!("HTTP/{}", numbers.join("."))
 }
 
@@ -324,12 +313,8 @@ fn headers(list: Option<&TnetValue<'_>>, notes: &mut Vec<String>) -> Headers {
     let mut headers = Headers::new();
     for pair in list.map(TnetValue::list).unwrap_or_default() {
         if let [name, value] = pair.list() {
-            import_support::field(
-                &mut headers,
-                name.bytes().unwrap_or_default(),
-                value.bytes().unwrap_or_default(),
-                notes,
-            );
+            let [name, value] = [name, value].map(|part| part.bytes().unwrap_or_default());
+            import_support::field(&mut headers, name, value, notes);
         }
     }
     headers
@@ -339,37 +324,29 @@ fn web_socket(state: &TnetValue<'_>, flow: &mut FlowWithBodies) {
     let Some(socket) = state.get("websocket") else { return };
     flow.row.kind = FlowKind::WebSocket;
     messages_of(socket, flow);
-    if let Some(code) = socket.get("close_code").and_then(TnetValue::int).and_then(|c| u16::try_from(c).ok()) {
-        let reason = socket.get("close_reason").and_then(TnetValue::bytes).unwrap_or_default();
-        let payload = [&code.to_be_bytes()[..], reason].concat();
-        let by_client = socket.get("closed_by_client").is_some_and(TnetValue::is_true);
-        push(flow, by_client, MessageKind::Close, &payload, socket.get("timestamp_end").and_then(TnetValue::micros));
-    }
+    let by_client = socket.get("closed_by_client").is_some_and(TnetValue::is_true);
+    close_of(socket, flow, by_client, socket.get("timestamp_end").and_then(TnetValue::micros));
 }
 
 /// The messages of a WebSocket in a flow of their own, up to version 11. Its request is another flow; if that is not in
 /// the file, only the server's address is known.
 fn old_web_socket(state: &TnetValue<'_>) -> Result<FlowWithBodies, String> {
     let mut flow = tcp(state)?;
-    let secured = state.get("server_conn").and_then(|s| s.any(&["tls", "tls_established", "ssl_established"]));
+    let secured = state.get("server_conn").is_some_and(is_secured);
     flow.row.kind = FlowKind::WebSocket;
     flow.row.tunnel = None;
-    flow.row.scheme = if secured.is_some_and(TnetValue::is_true) { Scheme::Https } else { Scheme::Http };
+    flow.row.scheme = if secured { Scheme::Https } else { Scheme::Http };
     flow.row.request = Some(import_support::request("GET", "/", "HTTP/1.1", Headers::new(), b""));
     flow.messages.clear();
     messages_of(state, &mut flow);
-    if let Some(code) = state.get("close_code").and_then(TnetValue::int).and_then(|c| u16::try_from(c).ok()) {
-        let reason = state.get("close_reason").and_then(TnetValue::bytes).unwrap_or_default();
-        let payload = [&code.to_be_bytes()[..], reason].concat();
-        let by_client = state.get("close_sender").and_then(TnetValue::text).as_deref() == Some("client");
-        let at = flow.messages.last().map(|m| m.at.micros());
-        push(&mut flow, by_client, MessageKind::Close, &payload, at);
-    }
+    let by_client = state.get("close_sender").and_then(TnetValue::text).as_deref() == Some("client");
+    let at = flow.messages.last().map(|m| m.at.micros());
+    close_of(state, &mut flow, by_client, at);
     Ok(flow)
 }
 
 fn messages_of(socket: &TnetValue<'_>, flow: &mut FlowWithBodies) {
-    for message in socket.get("messages").map(TnetValue::list).unwrap_or_default() {
+    for message in socket.items("messages") {
         let [opcode, sent, payload, at, ..] = message.list() else { continue };
         let kind = match opcode.int() {
             Some(1) => MessageKind::Text,
@@ -379,6 +356,12 @@ fn messages_of(socket: &TnetValue<'_>, flow: &mut FlowWithBodies) {
         };
         push(flow, sent.is_true(), kind, payload.bytes().unwrap_or_default(), at.micros());
     }
+}
+
+fn close_of(socket: &TnetValue<'_>, flow: &mut FlowWithBodies, by_client: bool, at: Option<u64>) {
+    let Some(code) = socket.get("close_code").and_then(TnetValue::short) else { return };
+    let reason = socket.get("close_reason").and_then(TnetValue::bytes).unwrap_or_default();
+    push(flow, by_client, MessageKind::Close, &[&code.to_be_bytes()[..], reason].concat(), at);
 }
 
 fn push(flow: &mut FlowWithBodies, sent: bool, kind: MessageKind, payload: &[u8], at: Option<u64>) {
@@ -398,7 +381,7 @@ fn tcp(state: &TnetValue<'_>) -> Result<FlowWithBodies, String> {
     let address = server.any(&["address", "peername", "ip_address"]).ok_or("the server's address is missing")?;
     let list = address.get("address").unwrap_or(address).list();
     let host = list.first().and_then(TnetValue::text).unwrap_or_default();
-    let port = list.get(1).and_then(TnetValue::int).and_then(|p| u16::try_from(p).ok()).filter(|p| *p > 0);
+    let port = list.get(1).and_then(TnetValue::short).filter(|p| *p > 0);
     let host = host.parse::<IpAddr>().map(Host::Ip).or_else(|_| Host::parse(&host));
     let host = host.map_err(|e| format!("the server's address: {e}"))?;
     let authority = Authority::new(host, port.ok_or("the server's port is missing")?);
@@ -408,7 +391,7 @@ fn tcp(state: &TnetValue<'_>) -> Result<FlowWithBodies, String> {
     let mut flow = FlowWithBodies::new(row(state, started, Scheme::Https, authority));
     flow.row.kind = FlowKind::Tunnel;
     let mut tunnel = TunnelRecord::default();
-    for message in state.get("messages").map(TnetValue::list).unwrap_or_default() {
+    for message in state.items("messages") {
         let [sent, payload, at, ..] = message.list() else { continue };
         let payload = payload.bytes().unwrap_or_default();
         *(if sent.is_true() { &mut tunnel.sent } else { &mut tunnel.received }) += payload.len() as u64;

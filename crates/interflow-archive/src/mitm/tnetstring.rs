@@ -56,6 +56,11 @@ impl<'a> TnetValue<'a> {
         }
     }
 
+    /// A number of 16 bits.
+    pub fn short(&self) -> Option<u16> {
+        u16::try_from(self.int()?).ok()
+    }
+
     /// A number of seconds as microseconds.
     pub fn micros(&self) -> Option<u64> {
         let seconds = match self {
@@ -76,6 +81,11 @@ impl<'a> TnetValue<'a> {
             Self::List(list) => list,
             _ => &[],
         }
+    }
+
+    /// The items of a member that is a list.
+    pub fn items(&self, name: &str) -> impl Iterator<Item = &Self> {
+        self.get(name).into_iter().flat_map(Self::list)
     }
 }
 
@@ -166,8 +176,8 @@ impl TnetParser {
             let at = rest.as_ptr() as usize - self.begin;
             let wrong = || format!("byte {at}: a length that is none, or leads beyond the end");
             let colon = rest.iter().take(13).position(|b| *b == b':').ok_or_else(wrong)?;
-            let len =
-                std::str::from_utf8(&rest[..colon]).ok().and_then(|l| l.parse::<usize>().ok()).ok_or_else(wrong)?;
+            let digits = std::str::from_utf8(&rest[..colon]).map_err(|_| wrong())?;
+            let len: usize = digits.parse().map_err(|_| wrong())?;
             let end = colon.checked_add(1).and_then(|b| b.checked_add(len)).ok_or_else(wrong)?;
             let (body, kind) = (rest.get(colon + 1..end).ok_or_else(wrong)?, rest.get(end).ok_or_else(wrong)?);
             items.push(self.value(*kind, body, depth + 1)?);

@@ -15,60 +15,41 @@ const PACKET: u32 = 6;
 const SECRETS: u32 = 0x0a;
 
 pub(super) fn section(out: &mut dyn Write) -> io::Result<()> {
-    let mut body = Vec::new();
-    body.extend_from_slice(&MAGIC.to_le_bytes());
-    body.extend_from_slice(&1_u16.to_le_bytes());
-    body.extend_from_slice(&0_u16.to_le_bytes());
-    // The length of the section is not known in advance.
-    body.extend_from_slice(&[0xff; 8]);
+    // Version 1.0; the length of the section is not known in advance.
+    let fixed = [&MAGIC.to_le_bytes()[..], &[1, 0, 0, 0], &[0xff; 8]].concat();
     let note = "Packets made of recorded flows: TCP and TLS are not those that were on the wire.";
-    option(&mut body, 1, note.as_bytes());
-    option(&mut body, 4, concat!("Interflow ", env!("CARGO_PKG_VERSION")).as_bytes());
-    option(&mut body, 0, b"");
-    block(out, SECTION, &body)
+    block(out, SECTION, &with_options(fixed, [(1, note), (4, concat!("Interflow ", env!("CARGO_PKG_VERSION")))]))
 }
 
 /// An interface description; packets refer to it by number. Times are in microseconds, the default resolution.
 pub(super) fn interface(out: &mut dyn Write, name: &str, description: &str) -> io::Result<()> {
-    let mut body = Vec::new();
-    body.extend_from_slice(&LINK_TYPE.to_le_bytes());
     // No snapshot length limit.
-    body.extend_from_slice(&0_u32.to_le_bytes());
-    option(&mut body, 2, name.as_bytes());
-    option(&mut body, 3, description.as_bytes());
-    option(&mut body, 0, b"");
-    block(out, INTERFACE, &body)
+    let fixed = [LINK_TYPE.to_le_bytes(), [0; 4]].concat();
+    block(out, INTERFACE, &with_options(fixed, [(2, name), (3, description)]))
 }
 
 /// TLS secrets; they must precede the packets that they decrypt.
 pub(super) fn secrets(out: &mut dyn Write, lines: &str) -> io::Result<()> {
-    let mut body = Vec::new();
-    body.extend_from_slice(&TLS_KEY_LOG.to_le_bytes());
-    body.extend_from_slice(&(lines.len() as u32).to_le_bytes());
-    body.extend_from_slice(lines.as_bytes());
-    block(out, SECRETS, &body)
+    let length = (lines.len() as u32).to_le_bytes();
+    block(out, SECRETS, &[&TLS_KEY_LOG.to_le_bytes()[..], &length, lines.as_bytes()].concat())
 }
 
 /// A packet at `at`, in microseconds since the Unix epoch.
 pub(super) fn packet(out: &mut dyn Write, interface: u32, at: u64, packet: &[u8]) -> io::Result<()> {
-    let mut body = Vec::with_capacity(packet.len() + 24);
+    let length = packet.len() as u32;
     // Captured and original length are equal: nothing was cut off.
-    for number in [interface, (at >> 32) as u32, at as u32, packet.len() as u32, packet.len() as u32] {
-        body.extend_from_slice(&number.to_le_bytes());
+    let head = [interface, (at >> 32) as u32, at as u32, length, length].map(u32::to_le_bytes).concat();
+    block(out, PACKET, &[&head, packet].concat())
+}
+
+/// A body with its options, each padded, and the one that ends them.
+fn with_options(mut body: Vec<u8>, options: [(u16, &str); 2]) -> Vec<u8> {
+    for (code, value) in options.into_iter().chain([(0, "")]) {
+        body.extend([code, value.len() as u16].map(u16::to_le_bytes).concat());
+        body.extend_from_slice(value.as_bytes());
+        body.resize(body.len().next_multiple_of(4), 0);
     }
-    body.extend_from_slice(packet);
-    block(out, PACKET, &body)
-}
-
-fn option(body: &mut Vec<u8>, code: u16, value: &[u8]) {
-    body.extend_from_slice(&code.to_le_bytes());
-    body.extend_from_slice(&(value.len() as u16).to_le_bytes());
-    body.extend_from_slice(value);
-    pad(body);
-}
-
-fn pad(body: &mut Vec<u8>) {
-    body.resize(body.len().next_multiple_of(4), 0);
+    body
 }
 
 fn block(out: &mut dyn Write, kind: u32, body: &[u8]) -> io::Result<()> {

@@ -93,14 +93,10 @@ pub(super) struct PacketConnection {
 impl PacketConnection {
     /// A connection that begins at `at` with flow number `flow` of the file.
     pub fn new(side: Interface, ends: ConnectionKey, at: u64, flow: u64) -> Self {
-        let interface = match side {
-            Interface::Client => 0,
-            Interface::Upstream => 1,
-        };
         // Deterministic: the same flows always give the same file.
         let seed = blake3::hash(format!("{ends:?} {at} {flow}").as_bytes());
         let [a, b, c, d, e, f, g, h, ..] = *seed.as_bytes();
-        let tcp = TcpWriter::new(interface, ends.client, ends.server, at, [a, b, c, d, e, f, g, h]);
+        let tcp = TcpWriter::new(side as u32, ends.client, ends.server, at, [a, b, c, d, e, f, g, h]);
         Self { ends, tcp, tls: None, at, stream: 1, over: false, used: 0 }
     }
 
@@ -126,16 +122,10 @@ impl PacketConnection {
 
     /// Writes HTTP bytes in one direction, through TLS if the connection uses it.
     pub fn send(&mut self, out: &mut dyn Write, direction: Direction, bytes: &[u8]) -> io::Result<()> {
-        for piece in bytes.chunks(MAX_RECORD) {
-            match &mut self.tls {
-                Some(tls) => {
-                    let record = tls.protect(direction, piece);
-                    self.tcp.send(out, direction, self.at, &record)?;
-                }
-                None => self.tcp.send(out, direction, self.at, piece)?,
-            }
-        }
-        Ok(())
+        bytes.chunks(MAX_RECORD).try_for_each(|piece| match &mut self.tls {
+            Some(tls) => self.tcp.send(out, direction, self.at, &tls.protect(direction, piece)),
+            None => self.tcp.send(out, direction, self.at, piece),
+        })
     }
 
     /// A writer that combines its output into records.

@@ -15,15 +15,9 @@ const MAX_FRAME: usize = 16_384;
 
 /// The preface and the settings of both endpoints, each acknowledged (RFC 9113 section 3.4).
 pub(super) fn write_preface(connection: &mut PacketConnection, out: &mut dyn Write) -> io::Result<()> {
-    let mut preface = PREFACE.to_vec();
-    frame(&mut preface, kind::SETTINGS, 0, 0, b"");
-    connection.send(out, Direction::Request, &preface)?;
-    let mut settings = Vec::new();
-    frame(&mut settings, kind::SETTINGS, 0, 0, b"");
-    frame(&mut settings, kind::SETTINGS, flag::ACK, 0, b"");
-    connection.send(out, Direction::Response, &settings)?;
-    let mut ack = Vec::new();
-    frame(&mut ack, kind::SETTINGS, flag::ACK, 0, b"");
+    let [settings, ack] = [0, flag::ACK].map(|flags| frame(kind::SETTINGS, flags, 0, b""));
+    connection.send(out, Direction::Request, &[PREFACE, &settings[..]].concat())?;
+    connection.send(out, Direction::Response, &[&settings[..], &ack].concat())?;
     connection.send(out, Direction::Request, &ack)
 }
 
@@ -37,31 +31,22 @@ pub(super) fn exchange(connection: &mut PacketConnection, out: &mut dyn Write, f
     let Some(request) = &row.request else { return Ok(()) };
     let socket = row.kind == FlowKind::WebSocket;
     let authority = row.authority.to_host_header(row.scheme);
-    let mut head = Vec::new();
-    // A WebSocket over HTTP/2 is an extended CONNECT (RFC 8441).
-    literal(&mut head, b":method", if socket { b"CONNECT" } else { request.method.as_bytes() });
+    let mut pseudo = vec![(":method", request.method.as_str())];
     if socket {
-        literal(&mut head, b":protocol", b"websocket");
+        // A WebSocket over HTTP/2 is an extended CONNECT (RFC 8441).
+        pseudo = vec![(":method", "CONNECT"), (":protocol", "websocket")];
     }
-    literal(&mut head, b":scheme", row.scheme.as_str().as_bytes());
-    literal(&mut head, b":authority", authority.as_bytes());
-    literal(&mut head, b":path", request.path.as_bytes());
-    fields(&mut head, &request.headers);
+    pseudo.extend([(":scheme", row.scheme.as_str()), (":authority", &authority), (":path", &request.path)]);
+    let head = fields(&pseudo, &request.headers);
     let side = StreamSide { stream, direction: Direction::Request, trailers: &request.trailers, open: socket };
     side.write(connection, out, flow, &head)?;
     for interim in &row.interim {
-        let mut head = Vec::new();
-        literal(&mut head, b":status", interim.status.to_string().as_bytes());
-        fields(&mut head, &interim.headers);
-        let mut bytes = Vec::new();
-        headers(&mut bytes, stream, &head, false);
-        connection.send(out, Direction::Response, &bytes)?;
+        let head = fields(&[(":status", &interim.status.to_string())], &interim.headers);
+        connection.send(out, Direction::Response, &headers(stream, &head, false))?;
     }
     let Some(response) = &row.response else { return Ok(()) };
-    let mut head = Vec::new();
     let status = if socket && response.status == 101 { 200 } else { response.status };
-    literal(&mut head, b":status", status.to_string().as_bytes());
-    fields(&mut head, &response.headers);
+    let head = fields(&[(":status", &status.to_string())], &response.headers);
     let side = StreamSide { stream, direction: Direction::Response, trailers: &response.trailers, open: socket };
     side.write(connection, out, flow, &head)?;
     if socket { messages(connection, out, flow, stream) } else { Ok(()) }
@@ -86,28 +71,20 @@ impl StreamSide<'_> {
         let size = flow.row.body(self.direction).map_or(0, |b| b.kept);
         let trailers = !self.trailers.is_empty();
         let mut pipe = connection.packet_sink(out, self.direction, MessageTiming::from_row(flow.row, self.direction));
-        let mut bytes = Vec::new();
         // END_STREAM is set on whatever comes last: the head, the body or the trailers.
-        headers(&mut bytes, self.stream, head, size == 0 && !trailers && !self.open);
-        pipe.write_all(&bytes)?;
+        pipe.write_all(&headers(self.stream, head, size == 0 && !trailers && !self.open))?;
         let mut body = flow.contents.body(flow.row, self.direction)?;
         let mut remaining = size;
         while remaining > 0 {
-            bytes.clear();
             let mut data = Vec::new();
             let read = body.by_ref().take(remaining.min(MAX_FRAME as u64)).read_to_end(&mut data)? as u64;
             // A body may be shorter than its row says if its stored bytes are damaged.
             remaining = if read == 0 { 0 } else { remaining - read };
             let end = remaining == 0 && !trailers && !self.open;
-            frame(&mut bytes, kind::DATA, if end { flag::END_STREAM } else { 0 }, self.stream, &data);
-            pipe.write_all(&bytes)?;
+            pipe.write_all(&frame(kind::DATA, if end { flag::END_STREAM } else { 0 }, self.stream, &data))?;
         }
         if trailers {
-            bytes.clear();
-            let mut block = Vec::new();
-            fields(&mut block, self.trailers);
-            headers(&mut bytes, self.stream, &block, true);
-            pipe.write_all(&bytes)?;
+            pipe.write_all(&headers(self.stream, &fields(&[], self.trailers), true))?;
         }
         pipe.flush()
     }
@@ -125,16 +102,15 @@ fn messages(
         connection.at = message.at.micros();
         let Some(payload) = frames::encode(&message) else { continue };
         for piece in payload.chunks(MAX_FRAME) {
-            let mut bytes = Vec::new();
-            frame(&mut bytes, kind::DATA, 0, stream, piece);
-            connection.send(out, message.direction, &bytes)?;
+            connection.send(out, message.direction, &frame(kind::DATA, 0, stream, piece))?;
         }
     }
     Ok(())
 }
 
 /// A HEADERS frame, with CONTINUATION frames if needed.
-fn headers(out: &mut Vec<u8>, stream: u32, block: &[u8], end_stream: bool) {
+fn headers(stream: u32, block: &[u8], end_stream: bool) -> Vec<u8> {
+    let mut out = Vec::new();
     let mut pieces = block.chunks(MAX_FRAME).peekable();
     let mut kind = kind::HEADERS;
     let mut flags = if end_stream { flag::END_STREAM } else { 0 };
@@ -142,31 +118,35 @@ fn headers(out: &mut Vec<u8>, stream: u32, block: &[u8], end_stream: bool) {
         if pieces.peek().is_none() {
             flags |= flag::END_HEADERS;
         }
-        frame(out, kind, flags, stream, piece);
+        out.extend(frame(kind, flags, stream, piece));
         // END_STREAM belongs to the HEADERS frame only.
         (kind, flags) = (kind::CONTINUATION, 0);
     }
+    out
 }
 
-fn frame(out: &mut Vec<u8>, kind: u8, flags: u8, stream: u32, payload: &[u8]) {
+fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     // The length has 24 bits.
-    out.extend_from_slice(&(payload.len() as u32).to_be_bytes()[1..]);
-    out.extend_from_slice(&[kind, flags]);
-    out.extend_from_slice(&stream.to_be_bytes());
-    out.extend_from_slice(payload);
+    let length = &(payload.len() as u32).to_be_bytes()[1..];
+    [length, &[kind, flags], &stream.to_be_bytes(), payload].concat()
 }
 
-/// Fields not allowed in HTTP/2 are omitted (RFC 9113 8.2.2); `Host` becomes `:authority`.
-fn fields(out: &mut Vec<u8>, headers: &Headers) {
+/// Pseudo-header fields, followed by the others. Fields not allowed in HTTP/2 are omitted (RFC 9113 8.2.2); `Host` becomes `:authority`.
+fn fields(pseudo: &[(&str, &str)], headers: &Headers) -> Vec<u8> {
     const CONNECTION_HEADERS: [&str; 7] =
         ["connection", "host", "keep-alive", "proxy-connection", "transfer-encoding", "upgrade", "http2-settings"];
+    let mut out = Vec::new();
+    for (name, value) in pseudo {
+        literal(&mut out, name.as_bytes(), value.as_bytes());
+    }
     for (name, value) in headers {
         // Names are lower case in HTTP/2 (RFC 9113 section 8.2.1).
         let name = name.to_ascii_lowercase();
         if !CONNECTION_HEADERS.iter().any(|n| n.as_bytes() == name) {
-            literal(out, &name, value);
+            literal(&mut out, &name, value);
         }
     }
+    out
 }
 
 fn literal(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
@@ -211,8 +191,7 @@ mod tests {
 
     #[test]
     fn long_header_block_uses_continuation_frames() {
-        let mut out = Vec::new();
-        headers(&mut out, 1, &vec![0; MAX_FRAME + 1], true);
+        let out = headers(1, &vec![0; MAX_FRAME + 1], true);
         assert_eq!((out[3], out[4]), (kind::HEADERS, flag::END_STREAM));
         let second = 9 + MAX_FRAME;
         assert_eq!((out[second + 3], out[second + 4]), (kind::CONTINUATION, flag::END_HEADERS));

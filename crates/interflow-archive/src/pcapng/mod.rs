@@ -16,27 +16,27 @@ mod tls;
 use std::collections::HashMap;
 use std::io::{self, Write};
 
-use interflow_types::{EntryKind, Scheme};
+use interflow_types::{EntryKind, Scheme, labelled_enum};
 
 use self::connection::{ConnectionKey, PacketConnection};
 use self::sides::{FlowSide, SideContents};
 use super::{BodySource, FlowExporter};
 use interflow_store::{FlowKind, FlowRecord};
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum PacketSides {
-    /// Between client and proxy.
-    #[default]
-    Client,
-    /// Between proxy and origin, or an upstream proxy.
-    Upstream,
-    /// Both, each as a separate interface.
-    Both,
+labelled_enum! {
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub enum PacketSides {
+        /// Between client and proxy.
+        #[default]
+        Client "client",
+        /// Between proxy and origin, or an upstream proxy.
+        Upstream "upstream",
+        /// Both, each as a separate interface.
+        Both "both",
+    }
 }
 
 impl PacketSides {
-    pub const NAMES: [&'static str; 3] = ["client", "upstream", "both"];
-
     const fn interfaces(self) -> &'static [Interface] {
         match self {
             Self::Client => &[Interface::Client],
@@ -50,12 +50,8 @@ impl std::str::FromStr for PacketSides {
     type Err = String;
 
     fn from_str(name: &str) -> Result<Self, String> {
-        match name {
-            "client" => Ok(Self::Client),
-            "upstream" => Ok(Self::Upstream),
-            "both" => Ok(Self::Both),
-            other => Err(format!("'{other}' is not a side: choose client, upstream or both")),
-        }
+        let side = Self::ALL.into_iter().find(|side| side.as_str() == name);
+        side.ok_or_else(|| format!("'{name}' is not a side: choose client, upstream or both"))
     }
 }
 
@@ -159,15 +155,14 @@ impl<'w, W: Write> PcapngWriter<'w, W> {
 
     fn exchange(&mut self, connection: &mut PacketConnection, flow: &FlowSide<'_>) -> io::Result<()> {
         let out = &mut self.out;
-        if flow.row.kind == FlowKind::Tunnel {
-            // Tunnel data was not recorded, or was imported as messages.
-            connection.over = true;
-            return http1::messages(connection, out, flow);
-        }
-        if connection.ends.http2 {
-            http2::exchange(connection, out, flow)
-        } else {
-            http1::exchange(connection, out, flow)
+        match flow.row.kind {
+            FlowKind::Tunnel => {
+                // Tunnel data was not recorded, or was imported as messages.
+                connection.over = true;
+                http1::messages(connection, out, flow)
+            }
+            _ if connection.ends.http2 => http2::exchange(connection, out, flow),
+            _ => http1::exchange(connection, out, flow),
         }
     }
 

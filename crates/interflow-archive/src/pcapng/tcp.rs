@@ -32,20 +32,6 @@ pub(super) struct TcpWriter {
     at: u64,
 }
 
-const fn index(direction: Direction) -> usize {
-    match direction {
-        Direction::Request => 0,
-        Direction::Response => 1,
-    }
-}
-
-const fn other(direction: Direction) -> Direction {
-    match direction {
-        Direction::Request => Direction::Response,
-        Direction::Response => Direction::Request,
-    }
-}
-
 impl TcpWriter {
     /// A connection that begins at `at`. Both endpoints have addresses of one family. Initial sequence numbers derive
     /// from `seed`.
@@ -72,7 +58,7 @@ impl TcpWriter {
             let end = i + 1 == last;
             self.packet(out, direction, bit::ACK | if end { bit::PSH } else { 0 }, segment)?;
             if end || (i + 1) % ACK_EVERY == 0 {
-                self.packet(out, other(direction), bit::ACK, b"")?;
+                self.packet(out, direction.opposite(), bit::ACK, b"")?;
             }
         }
         Ok(())
@@ -86,26 +72,21 @@ impl TcpWriter {
     }
 
     fn packet(&mut self, out: &mut dyn Write, direction: Direction, bits: u8, payload: &[u8]) -> io::Result<()> {
-        let (from, to) = (index(direction), index(other(direction)));
+        let (from, to) = (direction as usize, direction.opposite() as usize);
         // The acknowledgement is the next number that is expected from the other end.
         let acknowledged = if bits & bit::ACK == 0 { 0 } else { self.next[to] };
         let segment = segment(self.ends[from], self.ends[to], self.next[from], acknowledged, bits, payload);
         let mut packet = Vec::with_capacity(segment.len() + 54);
         // Generated MAC addresses: the locally-administered bit is set.
         packet.extend_from_slice(&[2, 0, 0, 0, 0, to as u8 + 1, 2, 0, 0, 0, 0, from as u8 + 1]);
-        match (self.ends[from].ip(), self.ends[to].ip()) {
+        // Below, the type of the payload: IPv4 or IPv6.
+        packet.extend(match (self.ends[from].ip(), self.ends[to].ip()) {
             (IpAddr::V4(source), IpAddr::V4(target)) => {
-                // The type of the payload: IPv4.
-                packet.extend_from_slice(&[8, 0]);
-                ipv4(&mut packet, source.octets(), target.octets(), self.ident[from], segment.len());
+                [&[8, 0][..], &ipv4(source.octets(), target.octets(), self.ident[from], segment.len())].concat()
             }
-            (source, target) => {
-                // The type of the payload: IPv6.
-                packet.extend_from_slice(&[0x86, 0xdd]);
-                ipv6(&mut packet, octets(source), octets(target), segment.len());
-            }
-        }
-        packet.extend_from_slice(&segment);
+            (source, target) => [&[0x86, 0xdd][..], &ipv6(octets(source), octets(target), segment.len())].concat(),
+        });
+        packet.extend(segment);
         // SYN and FIN each take one sequence number (RFC 9293 3.4).
         let counted = payload.len() as u32 + u32::from(bits & (bit::SYN | bit::FIN) != 0);
         self.next[from] = self.next[from].wrapping_add(counted);
@@ -121,41 +102,29 @@ fn octets(ip: IpAddr) -> [u8; 16] {
     }
 }
 
-fn ipv4(out: &mut Vec<u8>, source: [u8; 4], target: [u8; 4], ident: u16, payload: usize) {
-    let mut head = vec![0x45, 0];
-    head.extend_from_slice(&(payload as u16 + 20).to_be_bytes());
-    head.extend_from_slice(&ident.to_be_bytes());
+fn ipv4(source: [u8; 4], target: [u8; 4], ident: u16, payload: usize) -> Vec<u8> {
+    let length = (payload as u16 + 20).to_be_bytes();
     // Don't fragment, TTL 64, TCP, checksum placeholder.
-    head.extend_from_slice(&[0x40, 0, 64, 6, 0, 0]);
-    head.extend_from_slice(&source);
-    head.extend_from_slice(&target);
+    let fixed = [0x40, 0, 64, 6, 0, 0];
+    let mut head = [&[0x45, 0][..], &length, &ident.to_be_bytes(), &fixed, &source, &target].concat();
     let sum = checksum(&[&head]);
     head[10..12].copy_from_slice(&sum.to_be_bytes());
-    out.extend_from_slice(&head);
+    head
 }
 
-fn ipv6(out: &mut Vec<u8>, source: [u8; 16], target: [u8; 16], payload: usize) {
-    out.extend_from_slice(&[0x60, 0, 0, 0]);
-    out.extend_from_slice(&(payload as u16).to_be_bytes());
-    out.extend_from_slice(&[6, 64]);
-    out.extend_from_slice(&source);
-    out.extend_from_slice(&target);
+fn ipv6(source: [u8; 16], target: [u8; 16], payload: usize) -> Vec<u8> {
+    [&[0x60, 0, 0, 0][..], &(payload as u16).to_be_bytes(), &[6, 64], &source, &target].concat()
 }
 
 fn segment(from: SocketAddr, to: SocketAddr, number: u32, acknowledged: u32, bits: u8, payload: &[u8]) -> Vec<u8> {
     // The handshake announces the maximum segment size.
     let options: &[u8] = if bits & bit::SYN == 0 { &[] } else { &[2, 4, (SEGMENT >> 8) as u8, SEGMENT as u8] };
-    let mut out = Vec::with_capacity(24 + payload.len());
-    out.extend_from_slice(&from.port().to_be_bytes());
-    out.extend_from_slice(&to.port().to_be_bytes());
-    out.extend_from_slice(&number.to_be_bytes());
-    out.extend_from_slice(&acknowledged.to_be_bytes());
-    out.extend_from_slice(&[(5 + options.len() as u8 / 4) << 4, bits]);
-    out.extend_from_slice(&WINDOW.to_be_bytes());
-    // Checksum, filled in below, and no urgent data.
-    out.extend_from_slice(&[0; 4]);
-    out.extend_from_slice(options);
-    out.extend_from_slice(payload);
+    let ports = [from.port().to_be_bytes(), to.port().to_be_bytes()].concat();
+    let numbers = [number.to_be_bytes(), acknowledged.to_be_bytes()].concat();
+    let kind = [(5 + options.len() as u8 / 4) << 4, bits];
+    // The checksum is filled in below; no data is urgent.
+    let [sum, urgent] = [[0; 2]; 2];
+    let mut out = [&ports[..], &numbers, &kind, &WINDOW.to_be_bytes(), &sum, &urgent, options, payload].concat();
     let length = (out.len() as u32).to_be_bytes();
     let sum = match (from.ip(), to.ip()) {
         // The checksum also covers a pseudo header of addresses, protocol and length (RFC 9293 section 3.1).
@@ -189,8 +158,7 @@ mod tests {
 
     #[test]
     fn a_checksum_over_a_whole_header_is_zero() {
-        let mut head = Vec::new();
-        ipv4(&mut head, [127, 0, 0, 1], [10, 0, 0, 1], 7, 100);
+        let head = ipv4([127, 0, 0, 1], [10, 0, 0, 1], 7, 100);
         assert_eq!(checksum(&[&head]), 0);
     }
 }

@@ -49,8 +49,7 @@ impl TlsWriter {
     /// The handshake flights in order.
     pub fn handshake(&mut self, server_name: &str, protocol: &str) -> [(Direction, Vec<u8>); 3] {
         let keys = |label| RecordKeys::new(&self.secret(label));
-        let (mut client, mut server) =
-            (keys("CLIENT_HANDSHAKE_TRAFFIC_SECRET"), keys("SERVER_HANDSHAKE_TRAFFIC_SECRET"));
+        let [mut client, mut server] = ["CLIENT_HANDSHAKE_TRAFFIC_SECRET", "SERVER_HANDSHAKE_TRAFFIC_SECRET"].map(keys);
         let hello = record(content::HANDSHAKE, [3, 1], &self.client_hello(server_name, protocol));
         let mut answer = record(content::HANDSHAKE, [3, 3], &self.server_hello());
         // The server's flight: EncryptedExtensions (8) and Finished (20). Certificates are left out, since readers do
@@ -59,18 +58,14 @@ impl TlsWriter {
         let flight = [message(8, &vector16(&alpn)), message(20, &self.secret("server finished"))].concat();
         answer.extend(server.protect(content::HANDSHAKE, &flight));
         let finished = client.protect(content::HANDSHAKE, &message(20, &self.secret("client finished")));
-        self.keys = Some([
-            RecordKeys::new(&self.secret("CLIENT_TRAFFIC_SECRET_0")),
-            RecordKeys::new(&self.secret("SERVER_TRAFFIC_SECRET_0")),
-        ]);
+        self.keys = Some(["CLIENT_TRAFFIC_SECRET_0", "SERVER_TRAFFIC_SECRET_0"].map(keys));
         [(Direction::Request, hello), (Direction::Response, answer), (Direction::Request, finished)]
     }
 
     /// One record of application data, at most [`MAX_RECORD`] bytes of it.
     pub fn protect(&mut self, direction: Direction, data: &[u8]) -> Vec<u8> {
-        let [client, server] = self.keys.as_mut().expect("data follows the handshake");
-        let keys = if direction == Direction::Request { client } else { server };
-        keys.protect(content::APPLICATION_DATA, data)
+        let keys = self.keys.as_mut().expect("data follows the handshake");
+        keys[direction as usize].protect(content::APPLICATION_DATA, data)
     }
 
     fn client_hello(&self, server_name: &str, protocol: &str) -> Vec<u8> {
@@ -88,26 +83,20 @@ impl TlsWriter {
         let share = [&[0, 29][..], &vector16(&self.secret("client share"))].concat();
         extensions.extend(extension(51, &vector16(&share)));
         extensions.extend(extension(16, &vector16(&vector8(protocol.as_bytes()))));
-        let mut body = vec![3, 3];
-        body.extend_from_slice(&self.secret("client random"));
-        body.extend(vector8(&self.secret("session")));
-        body.extend(vector16(&SUITE));
         // No compression.
-        body.extend_from_slice(&[1, 0]);
-        body.extend(vector16(&extensions));
-        message(1, &body)
+        self.hello(1, "client random", &[&vector16(&SUITE)[..], &[1, 0]].concat(), &extensions)
     }
 
     fn server_hello(&self) -> Vec<u8> {
         let share = [&[0, 29][..], &vector16(&self.secret("server share"))].concat();
         let extensions = [extension(43, &[3, 4]), extension(51, &share)].concat();
-        let mut body = vec![3, 3];
-        body.extend_from_slice(&self.secret("server random"));
-        body.extend(vector8(&self.secret("session")));
-        body.extend_from_slice(&SUITE);
-        body.push(0);
-        body.extend(vector16(&extensions));
-        message(2, &body)
+        self.hello(2, "server random", &[&SUITE[..], &[0]].concat(), &extensions)
+    }
+
+    /// Both hellos differ in their type, their random number, and how they name cipher suite and compression.
+    fn hello(&self, kind: u8, random: &str, suite: &[u8], extensions: &[u8]) -> Vec<u8> {
+        let session = vector8(&self.secret("session"));
+        message(kind, &[&[3, 3], &self.secret(random)[..], &session, suite, &vector16(extensions)].concat())
     }
 }
 
@@ -131,9 +120,7 @@ impl RecordKeys {
         // The nonce is the IV combined with the record's number (RFC 8446 section 5.3).
         nonce[4..].iter_mut().zip(self.number.to_be_bytes()).for_each(|(n, b)| *n ^= b);
         self.number += 1;
-        let mut body = Vec::with_capacity(plain.len() + 17);
-        body.extend_from_slice(plain);
-        body.push(kind);
+        let mut body = [plain, &[kind]].concat();
         // The length includes the authentication tag of 16 bytes.
         let head = [&[content::APPLICATION_DATA, 3, 3][..], &(body.len() as u16 + 16).to_be_bytes()].concat();
         self.cipher

@@ -35,10 +35,7 @@ pub(crate) fn import<R: Read + Seek>(mut zip: ZipReader<R>, sink: FlowSink<'_>) 
         let flow = session(&mut zip, number, &parts, &mut notes);
         intake.push(&format!("session {number}"), flow, notes)?;
     }
-    match zip.cut.take() {
-        Some(cut) => Err(intake.malformed(cut, "what was whole before it is imported")),
-        None => Ok(intake.report),
-    }
+    intake.finish_zip(zip.cut.take())
 }
 
 /// Number and part of `raw/12_c.txt`.

@@ -76,7 +76,7 @@ fn format_query(query: &str) -> String {
             out.pop();
         }
         out.push('\n');
-        (0..depth.min(40)).for_each(|_| out.push_str("  "));
+        super::indent(out, depth.min(40));
     };
     for c in query.trim().chars() {
         match c {

@@ -10,7 +10,7 @@ use bytes::{Bytes, BytesMut};
 use interflow_codec::grpc::{GrpcError, GrpcMessage, next_message};
 use interflow_types::Headers;
 
-use super::{BodyContext, ProtoSchemas, json, message, push_bounded};
+use super::{MessageView, json, push_bounded};
 use interflow_store::{decoded_body, media_type};
 
 /// Maximum size of a message that is displayed, in bytes.
@@ -57,12 +57,8 @@ pub(super) fn json_lines(headers: &Headers, body: &[u8], cap: usize) -> Option<S
 ///
 /// # Errors
 /// The position where the body stops being valid gRPC, if nothing could be displayed.
-pub(super) fn pretty(
-    place: &BodyContext<'_>,
-    body: &[u8],
-    schemas: &ProtoSchemas,
-    cap: usize,
-) -> Result<String, String> {
+pub(super) fn pretty(view: &MessageView<'_>, body: &[u8]) -> Result<String, String> {
+    let MessageView { place, cap, .. } = *view;
     let json_messages = has_json_messages(place.headers);
     let mut rest = BytesMut::from(body);
     let mut out = String::new();
@@ -107,9 +103,7 @@ pub(super) fn pretty(
         if json_messages {
             let text = as_json().unwrap_or_else(|| String::from_utf8_lossy(&data).into_owned());
             push_bounded(&mut out, &text, cap);
-            continue;
-        }
-        if let Err(why) = message(&mut out, &data, place, schemas, cap) {
+        } else if let Err(why) = view.message(&mut out, &data) {
             let _ = writeln!(out, "# {why}");
             out.push_str("0x");
             super::digits(&mut out, &data);
@@ -156,6 +150,7 @@ pub(super) fn from_text(body: &[u8]) -> Result<Vec<u8>, String> {
 mod tests {
     use interflow_types::Direction;
 
+    use super::super::{BodyContext, ProtoSchemas};
     use super::*;
 
     fn framed(flags: u8, data: &[u8]) -> Vec<u8> {
@@ -165,7 +160,7 @@ mod tests {
     fn shown(body: &[u8], coding: &str) -> Result<String, String> {
         let headers: Headers = [("grpc-encoding", coding)].into_iter().collect();
         let place = BodyContext { headers: &headers, path: "/a.B/C", direction: Direction::Request, message: None };
-        pretty(&place, body, &ProtoSchemas::default(), 1 << 16)
+        pretty(&MessageView { place: &place, schemas: &ProtoSchemas::default(), cap: 1 << 16 }, body)
     }
 
     #[test]
@@ -199,7 +194,7 @@ mod tests {
                 [("content-type", media), ("connect-content-encoding", "gzip")].into_iter().collect();
             let place = BodyContext { headers: &headers, path: "/a.B/C", direction: Direction::Request, message: None };
             let lines = json_lines(&headers, body, 1 << 16);
-            (pretty(&place, body, &ProtoSchemas::default(), 1 << 16), lines)
+            (pretty(&MessageView { place: &place, schemas: &ProtoSchemas::default(), cap: 1 << 16 }, body), lines)
         };
         use std::io::Write as _;
         let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());

@@ -10,7 +10,7 @@ use serde::de::IgnoredAny;
 pub fn json(bytes: &[u8]) -> Result<String, String> {
     let text = std::str::from_utf8(bytes).map_err(|e| format!("byte {} is not UTF-8", e.valid_up_to()))?;
     let text = text.trim_start_matches('\u{feff}');
-    // Checked as a whole first: `indent` relies on valid JSON.
+    // Checked as a whole first: `with_indents` relies on valid JSON.
     let mut values = 0;
     for value in serde_json::Deserializer::from_str(text).into_iter::<IgnoredAny>() {
         value.map_err(|e| e.to_string())?;
@@ -19,11 +19,11 @@ pub fn json(bytes: &[u8]) -> Result<String, String> {
     if values == 0 {
         return Err("it is empty".into());
     }
-    Ok(indent(text))
+    Ok(with_indents(text))
 }
 
 /// Writes the tokens of valid JSON with new whitespace.
-fn indent(text: &str) -> String {
+fn with_indents(text: &str) -> String {
     let mut out = String::with_capacity(text.len() * 2);
     let mut depth = 0_usize;
     let mut chars = text.char_indices().peekable();
@@ -90,9 +90,7 @@ const MAX_INDENT: usize = 64;
 
 fn line(out: &mut String, depth: usize) {
     out.push('\n');
-    for _ in 0..depth.min(MAX_INDENT) {
-        out.push_str("  ");
-    }
+    super::indent(out, depth.min(MAX_INDENT));
 }
 
 #[cfg(test)]

@@ -1,6 +1,8 @@
 //! XML and HTML, one element per line, indented by nesting. Nothing is repaired or omitted: only whitespace between
 //! tags changes.
 
+use super::indent;
+
 /// Maximum indentation depth.
 const MAX_INDENT: usize = 40;
 /// An element with a text up to this length stays on one line.
@@ -33,21 +35,14 @@ pub(super) fn format_markup(text: &str, html: bool, cap: usize) -> String {
                 line(&mut out, depth, tag);
                 // An element that contains only a short text stays on one line.
                 if let Some(MarkupToken::Text(inner)) =
-                    tokens.peek().filter(|t| matches!(t, MarkupToken::Text(t) if is_short(t)))
+                    tokens.next_if(|t| matches!(t, MarkupToken::Text(inner) if is_short(inner)))
                 {
                     out.push_str(inner.trim());
-                    tokens.next();
-                    if let Some(MarkupToken::Close(end)) = tokens.peek() {
-                        out.push_str(end);
-                        tokens.next();
-                        continue;
-                    }
-                } else if let Some(MarkupToken::Close(end)) = tokens.peek() {
-                    out.push_str(end);
-                    tokens.next();
-                    continue;
                 }
-                depth += 1;
+                match tokens.next_if(|t| matches!(t, MarkupToken::Close(_))) {
+                    Some(MarkupToken::Close(end)) => out.push_str(end),
+                    _ => depth += 1,
+                }
             }
             MarkupToken::Close(tag) => {
                 // Unbalanced markup must not underflow.
@@ -75,7 +70,7 @@ fn line(out: &mut String, depth: usize, what: &str) {
     if !out.is_empty() {
         out.push('\n');
     }
-    (0..depth.min(MAX_INDENT)).for_each(|_| out.push_str("  "));
+    indent(out, depth.min(MAX_INDENT));
     out.push_str(what);
 }
 

@@ -96,14 +96,15 @@ pub fn pretty(
     schemas: &ProtoSchemas,
     cap: usize,
 ) -> Result<String, String> {
+    let view = MessageView { place, schemas, cap };
     match kind {
         BinaryKind::Protobuf => {
             let mut out = String::new();
-            message(&mut out, body, place, schemas, cap)?;
+            view.message(&mut out, body)?;
             Ok(out)
         }
-        BinaryKind::Grpc => grpc::pretty(place, body, schemas, cap),
-        BinaryKind::GrpcWebText => grpc::pretty(place, &grpc::from_text(body)?, schemas, cap),
+        BinaryKind::Grpc => grpc::pretty(&view, body),
+        BinaryKind::GrpcWebText => grpc::pretty(&view, &grpc::from_text(body)?),
         BinaryKind::MessagePack => msgpack::pretty(body, cap),
         BinaryKind::Cbor => cbor::pretty(body, cap),
         BinaryKind::EventStream => event_stream::server_sent_events(body, cap),
@@ -120,28 +121,31 @@ pub fn unframed_text(headers: &Headers, body: &[u8], cap: usize) -> Option<Strin
     }
 }
 
-/// One Protocol Buffers message: by its schema if that is known and matches, else from the wire format alone.
-fn message(
-    out: &mut String,
-    bytes: &[u8],
-    place: &BodyContext<'_>,
-    schemas: &ProtoSchemas,
+/// How Protocol Buffers messages are shown.
+struct MessageView<'a> {
+    place: &'a BodyContext<'a>,
+    schemas: &'a ProtoSchemas,
     cap: usize,
-) -> Result<(), String> {
-    if let Some(name) = place.message_name(schemas) {
-        match schemas.text(&name, bytes) {
-            Some(Ok(text)) => {
-                out.push_str(&format!("# {name}\n"));
-                push_bounded(out, &text, cap);
-                return Ok(());
+}
+
+impl MessageView<'_> {
+    /// One message: by its schema if that is known and matches, else from the wire format alone.
+    fn message(&self, out: &mut String, bytes: &[u8]) -> Result<(), String> {
+        if let Some(name) = self.place.message_name(self.schemas) {
+            match self.schemas.text(&name, bytes) {
+                Some(Ok(text)) => {
+                    out.push_str(&format!("# {name}\n"));
+                    push_bounded(out, &text, self.cap);
+                    return Ok(());
+                }
+                // The schema does not fit, so the bytes are shown as they are.
+                Some(Err(why)) => out.push_str(&format!("# these bytes are no {name}: {why}\n")),
+                None if self.place.message.is_some() => return Err(format!("no schema names a message '{name}'")),
+                None => {}
             }
-            // The schema does not fit, so the bytes are shown as they are.
-            Some(Err(why)) => out.push_str(&format!("# these bytes are no {name}: {why}\n")),
-            None if place.message.is_some() => return Err(format!("no schema names a message '{name}'")),
-            None => {}
         }
+        protobuf::write(out, bytes, self.cap)
     }
-    protobuf::write(out, bytes, cap)
 }
 
 /// Maximum size of a body that is rendered, in bytes. Callers cut longer ones before.
@@ -159,6 +163,11 @@ fn push_bounded(out: &mut String, text: &str, cap: usize) {
     }
     out.push_str(&text[..text.floor_char_boundary(capacity)]);
     out.push_str("\n…\n");
+}
+
+/// Two spaces for each level.
+fn indent(out: &mut String, depth: usize) {
+    (0..depth).for_each(|_| out.push_str("  "));
 }
 
 /// A quoted text with control characters escaped.

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::{digits, quoted};
+use super::{digits, indent, quoted};
 
 /// Messages nested deeper than this are displayed as bytes.
 const MAX_DEPTH: usize = 32;
@@ -37,9 +37,7 @@ fn fields(out: &mut String, mut rest: &[u8], depth: usize, cap: usize) {
             return;
         }
         rest = behind;
-        for _ in 0..depth {
-            out.push_str("  ");
-        }
+        indent(out, depth);
         let _ = write!(out, "{number}");
         value(out, &field, depth, cap);
     }
@@ -76,9 +74,7 @@ fn value(out: &mut String, field: &WireField<'_>, depth: usize, cap: usize) {
 fn nested(out: &mut String, inner: &[u8], depth: usize, cap: usize) {
     out.push_str(" {\n");
     fields(out, inner, depth + 1, cap);
-    for _ in 0..depth {
-        out.push_str("  ");
-    }
+    indent(out, depth);
     out.push_str("}\n");
 }
 

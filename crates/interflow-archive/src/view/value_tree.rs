@@ -1,5 +1,7 @@
 //! What the binary formats of values have in common when they are shown as an indented tree: bounds, brackets, lines.
 
+use super::indent;
+
 /// Maximum size of a body that is rendered, in bytes: decoded values are up to forty times as large.
 pub(super) const MAX_BODY: usize = 8 << 20;
 /// Maximum nesting depth, which bounds the recursion.
@@ -50,9 +52,9 @@ pub(super) fn block<T>(
     cap: usize,
     each: impl Fn(&mut String, &T),
 ) {
-    let indent = |out: &mut String, depth: usize| {
+    let line = |out: &mut String, depth: usize| {
         out.push('\n');
-        (0..depth).for_each(|_| out.push_str("  "));
+        indent(out, depth);
     };
     out.push(open);
     for (i, item) in items.iter().enumerate() {
@@ -62,11 +64,11 @@ pub(super) fn block<T>(
         if i > 0 {
             out.push(',');
         }
-        indent(out, depth + 1);
+        line(out, depth + 1);
         each(out, item);
     }
     if !items.is_empty() {
-        indent(out, depth);
+        line(out, depth);
     }
     out.push(close);
 }

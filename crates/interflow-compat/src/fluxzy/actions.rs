@@ -22,30 +22,28 @@ static TABLE: &str = include_str!("../../data/fluxzy_actions.txt");
 /// Every action by its `typeKind` without the suffix, in lower case.
 pub static KINDS: LazyLock<Vec<&str>> = LazyLock::new(|| data_file::records(TABLE).map(|[kind, _]| kind).collect());
 
-type ConvertedActions = Vec<(Option<Phase>, Action)>;
+/// An action with its phase, if that is not the usual one; `None` if it has an error.
+type ConvertedAction = Option<(Option<Phase>, Action)>;
 
-/// Translates an action, into none, one or several of Interflow's.
-pub(super) fn read(node: &FluxzyNode<'_>) -> ConvertedActions {
-    let Some(kind) = node.kind("action") else { return Vec::new() };
+/// Translates an action.
+pub(super) fn read(node: &FluxzyNode<'_>) -> ConvertedAction {
+    let kind = node.kind("action")?;
     let made = connection(node, &kind)
         .or_else(|| request(node, &kind))
         .or_else(|| answers(node, &kind))
         .or_else(|| response(node, &kind))
         .or_else(|| any_phase_action(node, &kind));
-    let Some(made) = made else {
-        node.problem(unknown_key_message("action", &kind, &KINDS));
-        return Vec::new();
-    };
+    let Some(made) = made else { return node.refuse(unknown_key_message("action", &kind, &KINDS)) };
     node.report_unknown();
     node.note_of_kind(TABLE, &kind);
     made
 }
 
-fn single_action(action: Action) -> ConvertedActions {
-    vec![(None, action)]
+fn single_action(action: Action) -> ConvertedAction {
+    Some((None, action))
 }
 
-fn connection(node: &FluxzyNode<'_>, kind: &str) -> Option<ConvertedActions> {
+fn connection(node: &FluxzyNode<'_>, kind: &str) -> Option<ConvertedAction> {
     Some(match kind {
         "skipssltunneling" => single_action(Action::Tunnel(NoParams)),
         "skipremotecertificatevalidation" => single_action(Action::DangerSkipVerify(NoParams)),
@@ -83,14 +81,14 @@ fn connection(node: &FluxzyNode<'_>, kind: &str) -> Option<ConvertedActions> {
     })
 }
 
-fn upstream_proxy(node: &FluxzyNode<'_>) -> ConvertedActions {
+fn upstream_proxy(node: &FluxzyNode<'_>) -> ConvertedAction {
     let host = node.required_template("host").source().to_owned();
     let port = node.number("port").unwrap_or(8080);
     let login = node.text_of("proxyAuthorizationHeader").filter(|t| !t.is_empty()).and_then(|t| proxy_login(node, &t));
     let url = format!("http://{}{host}:{port}", login.map(|l| format!("{l}@")).unwrap_or_default());
     let via = vec![super::node::template(node, &url)];
     let mut bypass = Vec::new();
-    for text in node.get("byPassHosts").iter().flat_map(|n| n.items()).filter_map(|n| n.text()) {
+    for text in node.items_of("byPassHosts").iter().filter_map(FluxzyNode::text) {
         // There, a bare name includes its subdomains, and `.name` is them alone.
         let ours = text.strip_prefix('.').map_or_else(|| text.clone(), |name| format!("*.{name}"));
         match ours.parse::<HostPattern>() {
@@ -107,14 +105,13 @@ fn proxy_login(node: &FluxzyNode<'_>, header: &str) -> Option<String> {
     let pair =
         header.strip_prefix("Basic ").and_then(|b| base64::engine::general_purpose::STANDARD.decode(b.trim()).ok());
     let Some(pair) = pair.and_then(|p| String::from_utf8(p).ok()) else {
-        node.problem("`proxyAuthorizationHeader` must be `Basic` with base64: other schemes are not spoken with upstream proxies");
-        return None;
+        return node.refuse("`proxyAuthorizationHeader` must be `Basic` with base64: other schemes are not spoken with upstream proxies");
     };
     let (user, password) = pair.split_once(':').unwrap_or((&pair, ""));
     Some(format!("{}:{}", percent::encoded(user), percent::encoded(password)))
 }
 
-fn tls_version(node: &FluxzyNode<'_>) -> ConvertedActions {
+fn tls_version(node: &FluxzyNode<'_>) -> ConvertedAction {
     use interflow_types::TlsVersion::{Tls12, Tls13};
     let version = node.text_of("sslProtocols").unwrap_or_else(|| "none".into()).to_ascii_lowercase();
     let only = match version.as_str() {
@@ -122,18 +119,16 @@ fn tls_version(node: &FluxzyNode<'_>) -> ConvertedActions {
         "tls13" => Tls13,
         "none" | "default" => return single_action(Action::Nothing(NoParams)),
         "ssl2" | "ssl3" | "tls" | "tls11" => {
-            node.problem(format!("`{version}` is insecure and not supported: write tls12 or tls13"));
-            return Vec::new();
+            return node.refuse(format!("`{version}` is insecure and not supported: write tls12 or tls13"));
         }
         other => {
-            node.problem(unknown_key_message("version", other, &["none", "default", "tls12", "tls13"]));
-            return Vec::new();
+            return node.refuse(unknown_key_message("version", other, &["none", "default", "tls12", "tls13"]));
         }
     };
     single_action(Action::TlsVersion(TlsVersionParam(only)))
 }
 
-fn dns_over_https(node: &FluxzyNode<'_>) -> ConvertedActions {
+fn dns_over_https(node: &FluxzyNode<'_>) -> ConvertedAction {
     let _ = node.get("noCapture");
     let server = node.text_of("nameOrUrl").unwrap_or_default();
     // Fluxzy queries well-known servers in JSON, at a special path.
@@ -143,16 +138,13 @@ fn dns_over_https(node: &FluxzyNode<'_>) -> ConvertedActions {
             node.note("Fluxzy asks in a JSON form of its own, for IPv4 alone, and does not verify the server; here RFC 8484, both families, and the server is verified");
             single_action(Action::DnsOverHttps(server))
         }
-        Err(e) => {
-            node.problem(e);
-            Vec::new()
-        }
+        Err(e) => node.refuse(e),
     }
 }
 
 /// Fluxzy's `Chrome_Windows_131` and the like name versions that are one or two years old; the current version of that
 /// client is used.
-fn impersonate(node: &FluxzyNode<'_>) -> ConvertedActions {
+fn impersonate(node: &FluxzyNode<'_>) -> ConvertedAction {
     let name = node.required_template("nameOrConfigFile").source().to_owned();
     let mut words = name.split('_').map(str::to_ascii_lowercase);
     let (client, system) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
@@ -162,10 +154,9 @@ fn impersonate(node: &FluxzyNode<'_>) -> ConvertedActions {
         ("edge", _) => "edge",
         ("firefox", _) => "firefox",
         _ if name.to_ascii_lowercase().ends_with(".json") => {
-            node.problem(format!(
+            return node.refuse(format!(
                 "the profile {name} is not read: give its networkSettings.ja3FingerPrint to setJa3FingerPrint"
             ));
-            return Vec::new();
         }
         _ => name.as_str(),
     };
@@ -175,18 +166,15 @@ fn impersonate(node: &FluxzyNode<'_>) -> ConvertedActions {
     fingerprint_action(node, current.to_owned())
 }
 
-fn fingerprint_action(node: &FluxzyNode<'_>, text: String) -> ConvertedActions {
+fn fingerprint_action(node: &FluxzyNode<'_>, text: String) -> ConvertedAction {
     match FingerprintParam::try_from(text) {
         Ok(like) => single_action(Action::Impersonate(like)),
-        Err(e) => {
-            node.problem(e);
-            Vec::new()
-        }
+        Err(e) => node.refuse(e),
     }
 }
 
 /// A certificate with its key, for either side.
-fn certificate(node: &FluxzyNode<'_>, key: &str, action: fn(CertificateParams) -> Action) -> ConvertedActions {
+fn certificate(node: &FluxzyNode<'_>, key: &str, action: fn(CertificateParams) -> Action) -> ConvertedAction {
     let certificate = node.get(key);
     let inner = certificate.as_ref().unwrap_or(node);
     let mode = inner.text_of("retrieveMode").unwrap_or_else(|| "fluxzyDefault".into());
@@ -201,14 +189,8 @@ fn certificate(node: &FluxzyNode<'_>, key: &str, action: fn(CertificateParams) -
         Some(file) if mode.eq_ignore_ascii_case("fromPkcs12") => {
             single_action(action(CertificateParams { certificate: PathBuf::from(file), key: None, password }))
         }
-        None if mode.eq_ignore_ascii_case("fromPkcs12") => {
-            inner.problem("`pkcs12File` is missing");
-            Vec::new()
-        }
-        _ => {
-            inner.problem(format!("a certificate of the kind `{mode}` is in a certificate store of Windows or Fluxzy: export it as PKCS#12 (retrieveMode: fromPkcs12), or as PEM and use the action {ours}"));
-            Vec::new()
-        }
+        None if mode.eq_ignore_ascii_case("fromPkcs12") => inner.refuse("`pkcs12File` is missing"),
+        _ => inner.refuse(format!("a certificate of the kind `{mode}` is in a certificate store of Windows or Fluxzy: export it as PKCS#12 (retrieveMode: fromPkcs12), or as PEM and use the action {ours}")),
     }
 }
 
@@ -232,7 +214,7 @@ fn update_or_set(
     node: &FluxzyNode<'_>,
     set: fn(TemplatePairs) -> Action,
     update: fn(TemplatePairs) -> Action,
-) -> ConvertedActions {
+) -> ConvertedAction {
     let mut pairs = header(node);
     note_connection_fields(node, &pairs);
     let add = node.bool_value("addIfMissing", false);
@@ -245,7 +227,7 @@ fn update_or_set(
     single_action(if add { set(pairs) } else { update(pairs) })
 }
 
-fn request(node: &FluxzyNode<'_>, kind: &str) -> Option<ConvertedActions> {
+fn request(node: &FluxzyNode<'_>, kind: &str) -> Option<ConvertedAction> {
     Some(match kind {
         "addrequestheader" => {
             let pairs = header(node);
@@ -289,7 +271,7 @@ fn request(node: &FluxzyNode<'_>, kind: &str) -> Option<ConvertedActions> {
             let value = node.template("value").unwrap_or_default();
             let phase = node.text_of("scope").and_then(|s| phase_by_name(node, &s));
             node.note("a variable set here belongs to its flow: other flows do not see it, as they do in Fluxzy");
-            vec![(phase, Action::SetVariable(VariableParams(vec![(name, value)])))]
+            Some((phase, Action::SetVariable(VariableParams(vec![(name, value)]))))
         }
         "applysession" => single_action(Action::ApplySession(SessionPartParams {
             cookies: node.bool_value("applyCookies", true),
@@ -301,16 +283,9 @@ fn request(node: &FluxzyNode<'_>, kind: &str) -> Option<ConvertedActions> {
             let domain = node.template("domain").filter(|t| !t.source().is_empty());
             single_action(Action::ClearSession(SessionPartParams { domain, ..SessionPartParams::default() }))
         }
-        "applytag" => {
-            let tag = node
-                .get("tag")
-                .map(|t| t.text().or_else(|| t.text_of("value")).unwrap_or_default())
-                .unwrap_or_default();
-            single_action(Action::Tag(super::node::template(node, &tag)))
-        }
+        "applytag" => single_action(Action::Tag(super::node::template(node, &node.tag()))),
         "transformrequestbody" | "transformresponsebody" => {
-            node.problem("this is a function in C# of a program that embeds Fluxzy: write it as edit_request_body, edit_response_body or script");
-            Vec::new()
+            node.refuse("this is a function in C# of a program that embeds Fluxzy: write it as edit_request_body, edit_response_body or script")
         }
         "noop" => single_action(Action::Nothing(NoParams)),
         _ => return None,
@@ -330,14 +305,14 @@ fn escape_for_cookie(node: &FluxzyNode<'_>, text: TextTemplate) -> TextTemplate 
     }
 }
 
-fn basic_auth(node: &FluxzyNode<'_>, user: &str) -> ConvertedActions {
+fn basic_auth(node: &FluxzyNode<'_>, user: &str) -> ConvertedAction {
     single_action(Action::BasicAuth(BasicAuthParams {
         user: node.required_template(user),
         password: node.template("password").unwrap_or_default(),
     }))
 }
 
-fn throttle(node: &FluxzyNode<'_>) -> ConvertedActions {
+fn throttle(node: &FluxzyNode<'_>) -> ConvertedAction {
     let rate = ByteSize(node.number("bandwidthBytesPerSeconds").unwrap_or(65536).max(1));
     let channel = node.text_of("throttleChannel").unwrap_or_else(|| "all".into()).to_ascii_lowercase();
     let (request, response) = match channel.as_str() {
@@ -352,7 +327,7 @@ fn throttle(node: &FluxzyNode<'_>) -> ConvertedActions {
     single_action(Action::Throttle(ThrottleParams { request, response, shared: Some(Default::default()) }))
 }
 
-fn answers(node: &FluxzyNode<'_>, kind: &str) -> Option<ConvertedActions> {
+fn answers(node: &FluxzyNode<'_>, kind: &str) -> Option<ConvertedAction> {
     let code = || {
         let code = node.number("statusCode").unwrap_or(403);
         u16::try_from(code).ok().filter(|c| (200..=999).contains(c)).unwrap_or_else(|| {
@@ -410,15 +385,13 @@ fn answers(node: &FluxzyNode<'_>, kind: &str) -> Option<ConvertedActions> {
     })
 }
 
-fn mocked_response(node: &FluxzyNode<'_>) -> ConvertedActions {
+fn mocked_response(node: &FluxzyNode<'_>) -> ConvertedAction {
     let response = node.get("response");
     let r = response.as_ref().unwrap_or(node);
     let status =
         r.number("statusCode").and_then(|n| u16::try_from(n).ok()).filter(|n| (200..=999).contains(n)).unwrap_or(200);
-    let mut headers = Vec::new();
-    for h in r.get("headers").map(|h| h.items()).unwrap_or_default() {
-        headers.push((h.required_template("name"), h.template("value").unwrap_or_default()));
-    }
+    let header = |h: &FluxzyNode<'_>| (h.required_template("name"), h.template("value").unwrap_or_default());
+    let headers = r.items_of("headers").iter().map(header).collect();
     let body_node = r.get("body");
     let (mut body, mut media) = (AnswerBody::Text(TextTemplate::default()), None);
     if let Some(b) = &body_node {
@@ -444,7 +417,7 @@ fn mocked_response(node: &FluxzyNode<'_>) -> ConvertedActions {
     single_action(Action::Answer(Box::new(AnswerParams { status, headers, body, content_type })))
 }
 
-fn response(node: &FluxzyNode<'_>, kind: &str) -> Option<ConvertedActions> {
+fn response(node: &FluxzyNode<'_>, kind: &str) -> Option<ConvertedAction> {
     Some(match kind {
         "addresponseheader" => single_action(Action::AddResponseHeader(header(node))),
         "updateresponseheader" => update_or_set(node, Action::SetResponseHeader, Action::UpdateResponseHeader),
@@ -487,43 +460,40 @@ fn response(node: &FluxzyNode<'_>, kind: &str) -> Option<ConvertedActions> {
             }))
         }
         "capturesession" => {
-            let headers = node.get("captureHeaders").map(|h| h.items().iter().filter_map(FluxzyNode::text).collect());
+            let headers = node.items_of("captureHeaders").iter().filter_map(FluxzyNode::text).collect();
             single_action(Action::SaveSession(SaveSessionParams {
                 cookies: node.bool_value("captureCookies", true),
                 request_cookies: node.bool_value("captureRequestCookies", false),
-                headers: headers.unwrap_or_default(),
+                headers,
             }))
         }
-        "applycomment" => vec![(Some(Phase::ResponseHead), Action::Comment(node.required_template("comment")))],
+        "applycomment" => Some((Some(Phase::ResponseHead), Action::Comment(node.required_template("comment")))),
         "delay" => {
             let time = HumanDuration::from_millis(node.number("duration").unwrap_or_default());
             let phase = node.text_of("scope").and_then(|s| phase_by_name(node, &s)).unwrap_or(Phase::ResponseHead);
-            vec![(Some(phase), Action::Delay(DelayParams { time, jitter: HumanDuration::default() }))]
+            Some((Some(phase), Action::Delay(DelayParams { time, jitter: HumanDuration::default() })))
         }
         _ => return None,
     })
 }
 
-fn any_phase_action(node: &FluxzyNode<'_>, kind: &str) -> Option<ConvertedActions> {
-    let scope = || node.text_of("runScope").and_then(|s| phase_by_name(node, &s));
+fn any_phase_action(node: &FluxzyNode<'_>, kind: &str) -> Option<ConvertedAction> {
     Some(match kind {
         "stdout" => {
             let text = node.required_template("text");
-            match scope() {
-                Some(phase) => vec![(Some(phase), Action::Print(text))],
-                None => {
-                    node.note(
-                        "without `runScope` Fluxzy prints at every moment, up to four times for a request; here once",
-                    );
-                    single_action(Action::Print(text))
-                }
+            let phase = node.text_of("runScope").and_then(|s| phase_by_name(node, &s));
+            if phase.is_none() {
+                node.note(
+                    "without `runScope` Fluxzy prints at every moment, up to four times for a request; here once",
+                );
             }
+            Some((phase, Action::Print(text)))
         }
-        "stderr" => vec![(phase_of_scope(node), Action::PrintError(node.required_template("text")))],
+        "stderr" => Some((phase_of_scope(node), Action::PrintError(node.required_template("text")))),
         "fileappend" => {
             let _ = node.get("encoding");
             let (file, text) = (node.required_template("filename"), node.required_template("text"));
-            vec![(phase_of_scope(node), Action::AppendFile(AppendFileParams { file, text, verbatim: true }))]
+            Some((phase_of_scope(node), Action::AppendFile(AppendFileParams { file, text, verbatim: true })))
         }
         "breakpoint" => single_action(Action::Hold(HoldParams { timeout: None, pass: true, note: None })),
         _ => return None,

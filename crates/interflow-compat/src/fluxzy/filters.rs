@@ -25,8 +25,7 @@ pub(super) fn read(node: &FluxzyNode<'_>) -> ConditionExpr {
     let Some(kind) = node.kind("filter") else { return ConditionExpr::Always(false) };
     let inverted = node.bool_value("inverted", false);
     let Some(cond) = convert_filter(node, &kind) else {
-        node.problem(unknown_key_message("filter", &kind, &KINDS));
-        return ConditionExpr::Always(false);
+        return never(node, unknown_key_message("filter", &kind, &KINDS));
     };
     node.report_unknown();
     node.note_of_kind(TABLE, &kind);
@@ -56,10 +55,6 @@ fn convert_filter(node: &FluxzyNode<'_>, kind: &str) -> Option<ConditionExpr> {
             let port = node.number("port").unwrap_or_default();
             ConditionExpr::and(vec![number_filter(Key::Port, port), host])
         }
-        "host" => string_filter(node, TextField::Host, MatchMode::Exact),
-        "ipingress" => string_filter(node, TextField::ClientIp, MatchMode::Contains),
-        "ipegress" => string_filter(node, TextField::UpstreamIp, MatchMode::Contains),
-        "agentlabel" => string_filter(node, TextField::Agent, MatchMode::Contains),
         "networkerror" => {
             node.log.borrow_mut().errors.seen = true;
             let status = number_filter(Key::Status, 528);
@@ -73,67 +68,56 @@ fn convert_filter(node: &FluxzyNode<'_>, kind: &str) -> Option<ConditionExpr> {
             }
         }
         "hascomment" | "hastag" | "commentsearch" | "tagcontains" | "searchtext" => view_only(node, kind),
-        _ => return request(node, kind).or_else(|| response(node, kind)),
+        _ => return string_field_filter(node, kind).or_else(|| message_filter(node, kind)),
     })
 }
 
-fn request(node: &FluxzyNode<'_>, kind: &str) -> Option<ConditionExpr> {
+/// A filter that compares the text of one field.
+fn string_field_filter(node: &FluxzyNode<'_>, kind: &str) -> Option<ConditionExpr> {
+    use MatchMode::{Contains, Exact};
+    let name = || node.text_of("name").filter(|n| !n.is_empty());
+    let (field, effective) = match kind {
+        "host" => (TextField::Host, Exact),
+        "ipingress" => (TextField::ClientIp, Contains),
+        "ipegress" => (TextField::UpstreamIp, Contains),
+        "agentlabel" => (TextField::Agent, Contains),
+        "absoluteuri" => (TextField::Url, Exact),
+        "path" => (TextField::Target, Exact),
+        "querystring" => (TextField::Param(name()), Exact),
+        "method" => (TextField::Method, Exact),
+        "requestheader" => (TextField::Header(Request, header(node)), Exact),
+        "responseheader" => (TextField::Header(Response, header(node)), Exact),
+        "hascookieonrequest" => (TextField::Cookie(required_text(node, "name")), Contains),
+        "hassetcookieonresponse" => (TextField::SetCookie(name()), Contains),
+        _ => return None,
+    };
+    Some(string_filter(node, field, effective))
+}
+
+/// Another filter on the request or the response.
+fn message_filter(node: &FluxzyNode<'_>, kind: &str) -> Option<ConditionExpr> {
     Some(match kind {
-        "absoluteuri" => string_filter(node, TextField::Url, MatchMode::Exact),
-        "path" => string_filter(node, TextField::Target, MatchMode::Exact),
-        "querystring" => {
-            let name = node.text_of("name").filter(|n| !n.is_empty());
-            string_filter(node, TextField::Param(name), MatchMode::Exact)
-        }
-        "method" => string_filter(node, TextField::Method, MatchMode::Exact),
         "get" | "post" | "put" | "patch" | "delete" => text_filter(TextField::Method, MatchMode::Exact, kind),
-        "requestheader" => {
-            let name = header(node);
-            string_filter(node, TextField::Header(Request, name), MatchMode::Exact)
-        }
         "hasauthorization" => presence_filter(TextField::Header(Request, "Authorization".into())),
         "hasauthorizationbearer" => {
             text_filter(TextField::Header(Request, "Authorization".into()), MatchMode::Prefix, "bearer")
         }
         "hasanycookieonrequest" => presence_filter(TextField::Header(Request, "Cookie".into())),
-        "hascookieonrequest" => {
-            let name = header_name(node);
-            string_filter(node, TextField::Cookie(name), MatchMode::Contains)
-        }
         "formrequest" => {
             ConditionExpr::or(vec![media_type_filter(Request, "urlencoded"), media_type_filter(Request, "multipart")])
         }
         "isgrpc" => text_filter(TextField::MediaType(Request), MatchMode::Prefix, "application/grpc"),
         "hasrequestbody" => ConditionExpr::HasBody(Request),
-        _ => return None,
-    })
-}
-
-fn response(node: &FluxzyNode<'_>, kind: &str) -> Option<ConditionExpr> {
-    Some(match kind {
         "statuscode" => {
-            let codes: Vec<u64> = node
-                .get("statusCodes")
-                .map(|n| n.items())
-                .unwrap_or_default()
-                .iter()
-                .filter_map(|n| n.text()?.parse().ok())
-                .collect();
+            let codes = node.items_of("statusCodes");
+            let codes: Vec<u64> = codes.iter().filter_map(|n| n.text()?.parse().ok()).collect();
             if codes.is_empty() {
                 node.note("`statusCodes` is empty, so that it never holds");
             }
             ConditionExpr::or(codes.into_iter().map(|c| number_filter(Key::Status, c)).collect())
         }
-        "responseheader" => {
-            let name = header(node);
-            string_filter(node, TextField::Header(Response, name), MatchMode::Exact)
-        }
         "protobuf" => {
             ConditionExpr::or(vec![media_type_filter(Request, "protobuf"), media_type_filter(Response, "protobuf")])
-        }
-        "hassetcookieonresponse" => {
-            let name = node.text_of("name").filter(|n| !n.is_empty());
-            string_filter(node, TextField::SetCookie(name), MatchMode::Contains)
         }
         _ => return None,
     })
@@ -157,21 +141,10 @@ fn view_only(node: &FluxzyNode<'_>, kind: &str) -> ConditionExpr {
                 MatchMode::Regex => format!("^comment:(?s:.*?)(?:{pattern})"),
             };
             let sensitive = node.bool_value("caseSensitive", false);
-            match TextPredicate::fixed(MatchMode::Regex, &pattern, !sensitive) {
-                Ok(test) => comment_condition(test),
-                Err(e) => {
-                    node.problem(e);
-                    ConditionExpr::Always(false)
-                }
-            }
+            TextPredicate::fixed(MatchMode::Regex, &pattern, !sensitive)
+                .map_or_else(|e| never(node, e), comment_condition)
         }
-        "tagcontains" => {
-            let tag = node
-                .get("tag")
-                .map(|t| t.text().or_else(|| t.text_of("value")).unwrap_or_default())
-                .unwrap_or_default();
-            text_filter(TextField::Tag, MatchMode::Exact, &tag)
-        }
+        "tagcontains" => text_filter(TextField::Tag, MatchMode::Exact, &node.tag()),
         _ => search_text(node),
     }
 }
@@ -185,41 +158,33 @@ fn search_text(node: &FluxzyNode<'_>) -> ConditionExpr {
         let key = if side == Request { "req.header" } else { "resp.header" };
         Query::parse(&format!("{key}:/{source}/")).map(ConditionExpr::query)
     };
-    for (key, default, side) in [("searchInRequestHeader", true, Request), ("searchInResponseHeader", true, Response)] {
-        if node.bool_value(key, default) {
+    for (key, side) in [("searchInRequestHeader", Request), ("searchInResponseHeader", Response)] {
+        if node.bool_value(key, true) {
             match line(side) {
                 Ok(cond) => parts.push(cond),
                 Err(e) => node.problem(e.to_string()),
             }
         }
     }
-    if node.bool_value("searchInRequestHeader", true) {
-        parts.extend(
-            TextPredicate::fixed(MatchMode::Contains, &pattern, !sensitive)
-                .map(|t| ConditionExpr::Text(TextField::Url, t)),
-        );
-    }
-    for (key, side) in [("searchInRequestBody", Request), ("searchInResponseBody", Response)] {
-        if node.bool_value(key, false) {
-            parts.extend(
-                TextPredicate::fixed(MatchMode::Contains, &pattern, !sensitive)
-                    .map(|t| ConditionExpr::Text(TextField::Body(side), t)),
-            );
+    for (key, default, field) in [
+        ("searchInRequestHeader", true, TextField::Url),
+        ("searchInRequestBody", false, TextField::Body(Request)),
+        ("searchInResponseBody", false, TextField::Body(Response)),
+    ] {
+        if node.bool_value(key, default) {
+            let test = TextPredicate::fixed(MatchMode::Contains, &pattern, !sensitive);
+            parts.extend(test.map(|test| ConditionExpr::Text(field, test)));
         }
     }
     ConditionExpr::or(parts)
 }
 
 fn collection(node: &FluxzyNode<'_>) -> ConditionExpr {
-    let children: Vec<ConditionExpr> =
-        node.get("children").map(|c| c.items()).unwrap_or_default().iter().map(|c| read(c)).collect();
+    let children: Vec<ConditionExpr> = node.items_of("children").iter().map(|c| read(c)).collect();
     match node.text_of("operation").unwrap_or_else(|| "or".into()).to_ascii_lowercase().as_str() {
         "and" => ConditionExpr::and(children),
         "or" => ConditionExpr::or(children),
-        other => {
-            node.problem(unknown_key_message("operation", other, &["and", "or"]));
-            ConditionExpr::Always(false)
-        }
+        other => never(node, unknown_key_message("operation", other, &["and", "or"])),
     }
 }
 
@@ -271,7 +236,7 @@ fn process(node: &FluxzyNode<'_>, kind: &str) -> ConditionExpr {
             ConditionExpr::Process { ids: vec![id], names: Vec::new() }
         }
         "processname" => {
-            let names = node.get("processNames").map(|n| n.items()).unwrap_or_default();
+            let names = node.items_of("processNames");
             let plain = |n: String| n.to_ascii_lowercase().trim_end_matches(".exe").to_owned();
             ConditionExpr::Process {
                 ids: Vec::new(),
@@ -287,15 +252,8 @@ fn process(node: &FluxzyNode<'_>, kind: &str) -> ConditionExpr {
     }
 }
 
-fn header_name(node: &FluxzyNode<'_>) -> String {
-    required_text(node, "name")
-}
-
 fn required_text(node: &FluxzyNode<'_>, key: &str) -> String {
-    node.text_of(key).unwrap_or_else(|| {
-        node.problem(format!("`{key}` is missing"));
-        String::new()
-    })
+    node.text_of(key).or_else(|| node.refuse(format!("`{key}` is missing"))).unwrap_or_default()
 }
 
 fn header(node: &FluxzyNode<'_>) -> String {
@@ -306,6 +264,12 @@ fn header(node: &FluxzyNode<'_>) -> String {
         node.note(format!("Fluxzy never sees the field {name}; here it is seen as far as it passes the proxy"));
     }
     name
+}
+
+/// Reports an error in a filter, which then never holds.
+fn never(node: &FluxzyNode<'_>, message: String) -> ConditionExpr {
+    node.problem(message);
+    ConditionExpr::Always(false)
 }
 
 fn query_filter(text: &str) -> ConditionExpr {
@@ -356,11 +320,6 @@ fn string_filter(node: &FluxzyNode<'_>, field: TextField, effective: MatchMode) 
     let mode = operation(node, effective);
     let sensitive = node.bool_value("caseSensitive", false);
     let pattern = node.template("pattern").unwrap_or_default();
-    match TextPredicate::new(mode, pattern, !sensitive) {
-        Ok(test) => ConditionExpr::Text(field, test),
-        Err(e) => {
-            node.problem(e);
-            ConditionExpr::Always(false)
-        }
-    }
+    TextPredicate::new(mode, pattern, !sensitive)
+        .map_or_else(|e| never(node, e), |test| ConditionExpr::Text(field, test))
 }

@@ -74,7 +74,7 @@ fn convert_rule(entry: &FluxzyNode<'_>) {
     let mut last_actions = Vec::new();
     let mut moments: Vec<Phase> = Vec::new();
     for node in &nodes {
-        for (phase, action) in actions::read(node) {
+        if let Some((phase, action)) = actions::read(node) {
             if at_the_end.is_some() && action.info().latest == Phase::Done {
                 last_actions.push((Phase::Done, action));
                 continue;
@@ -84,10 +84,7 @@ fn convert_rule(entry: &FluxzyNode<'_>) {
                     moments.push(phase);
                     actions.push((phase, action));
                 }
-                Err(message) => {
-                    let message = format!("{message} (Fluxzy never runs it, and does not say so)");
-                    node.problem(message);
-                }
+                Err(message) => node.problem(format!("{message} (Fluxzy never runs it, and does not say so)")),
             }
         }
     }

@@ -64,6 +64,12 @@ impl<'v> FluxzyNode<'v> {
         self.log.borrow_mut().read.problems.push(problem);
     }
 
+    /// Reports an error of something that is then not there.
+    pub fn refuse<T>(&self, message: impl Into<String>) -> Option<T> {
+        self.problem(message);
+        None
+    }
+
     /// Reports a note.
     pub fn note(&self, message: impl Into<String>) {
         let note = self.problem_here(message);
@@ -93,10 +99,13 @@ impl<'v> FluxzyNode<'v> {
     pub fn items(&self) -> Vec<Self> {
         match self.value.as_array() {
             Some(list) => list.iter().enumerate().map(|(i, value)| self.below(value, NodePathStep::Index(i))).collect(),
-            None => {
-                vec![Self { value: self.value, log: self.log, path: self.path.clone(), used: RefCell::default() }]
-            }
+            None => vec![Self { path: self.path.clone(), ..Self::root(self.value, self.log) }],
         }
+    }
+
+    /// The items of the list of a key.
+    pub fn items_of(&self, key: &str) -> Vec<Self> {
+        self.get(key).map(|list| list.items()).unwrap_or_default()
     }
 
     /// A text; numbers and booleans are converted.
@@ -150,22 +159,20 @@ impl<'v> FluxzyNode<'v> {
 
     /// As `template`; a missing key is an error.
     pub fn required_template(&self, key: &str) -> TextTemplate {
-        match self.template(key) {
-            Some(template) => template,
-            None => {
-                self.problem(format!("`{key}` is missing"));
-                TextTemplate::default()
-            }
-        }
+        self.template(key).or_else(|| self.refuse(format!("`{key}` is missing"))).unwrap_or_default()
+    }
+
+    /// The tag that it names, by itself or as an object.
+    pub fn tag(&self) -> String {
+        self.get("tag").and_then(|tag| tag.text().or_else(|| tag.text_of("value"))).unwrap_or_default()
     }
 
     /// Reports the keys that were not read: Fluxzy ignores them silently.
     pub fn report_unknown(&self) {
         let used = self.used.borrow();
         for key in self.map().into_iter().flat_map(|m| m.keys()) {
-            if used.contains(&key.to_ascii_lowercase())
-                || ["typekind", "description"].contains(&key.to_ascii_lowercase().as_str())
-            {
+            let lower = key.to_ascii_lowercase();
+            if used.contains(&lower) || ["typekind", "description"].contains(&lower.as_str()) {
                 continue;
             }
             let keys: Vec<&str> = used.iter().map(String::as_str).collect();
@@ -183,16 +190,11 @@ impl<'v> FluxzyNode<'v> {
 
     /// The `typeKind` of the filter or action, without its suffix, in lower case.
     pub fn kind(&self, ending: &str) -> Option<String> {
-        let kind = match self.text_of("typeKind") {
-            Some(kind) => kind,
-            None => {
-                let message = match self.text_of("type") {
-                    Some(_) => "`typeKind` is missing: older pages call it `type`, which Fluxzy does not read either",
-                    None => "`typeKind` is missing",
-                };
-                self.problem(message);
-                return None;
-            }
+        let Some(kind) = self.text_of("typeKind") else {
+            return self.refuse(match self.text_of("type") {
+                Some(_) => "`typeKind` is missing: older pages call it `type`, which Fluxzy does not read either",
+                None => "`typeKind` is missing",
+            });
         };
         let lower = kind.to_ascii_lowercase();
         Some(lower.strip_suffix(ending).filter(|k| !k.is_empty()).unwrap_or(&lower).to_owned())

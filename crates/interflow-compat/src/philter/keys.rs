@@ -3,6 +3,8 @@
 use serde_json::Value as Yaml;
 use toml::{Table, Value};
 
+use crate::draft::{insert_some, non_empty};
+
 pub(super) struct ImportedKeys {
     /// Content of the keys file.
     pub file: String,
@@ -39,10 +41,7 @@ pub(super) fn file(keys: &[Yaml], value: &mut dyn FnMut(&str) -> Option<String>)
             // philter-ai-proxy matches paths as prefixes.
             let converted =
                 |entry: &str| if prefix && !entry.ends_with('*') { format!("{entry}*") } else { entry.to_owned() };
-            let list: Vec<Value> = list.map(|entry| converted(entry).into()).collect();
-            if !list.is_empty() {
-                entry.insert(axis.into(), list.into());
-            }
+            insert_some(&mut entry, axis, non_empty(list.map(converted).collect::<Vec<_>>()));
         }
         if let Some(policy) = theirs["policy"].as_str() {
             entry.insert("policy".into(), policy.into());

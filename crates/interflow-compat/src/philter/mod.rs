@@ -6,7 +6,7 @@ mod known_keys;
 use serde_json::Value as Yaml;
 use toml::{Table, Value};
 
-use crate::draft::{ConfigDraft, ImportedConfig};
+use crate::draft::{ConfigDraft, ImportedConfig, insert_some, non_empty};
 
 /// Translates a configuration file of philter-ai-proxy.
 ///
@@ -83,29 +83,25 @@ impl PhilterImporter {
             self.draft.push("gateway", "trusted_proxies", trusted);
             self.draft.note("listen.trustedProxies: the client is the right-most address of X-Forwarded-For that is not one of them, not the left-most");
         }
-        if let Some(bytes) = listen["maxRequestBodyBytes"].as_u64() {
-            self.draft.set("redact", "max_body", bytes.to_string());
-            self.draft.set("llm", "max_body", bytes.to_string());
+        for (theirs, section, key) in [
+            ("maxRequestBodyBytes", "redact", "max_body"),
+            ("maxRequestBodyBytes", "llm", "max_body"),
+            ("maxHeaderBytes", "limits", "max_header_bytes"),
+        ] {
+            self.draft.set_some(section, key, listen[theirs].as_u64().map(|bytes| bytes.to_string()));
         }
-        if let Some(bytes) = listen["maxHeaderBytes"].as_u64() {
-            self.draft.set("limits", "max_header_bytes", bytes.to_string());
-        }
-        if let Some(most) = listen["maxConcurrentRequests"].as_u64().filter(|n| *n > 0) {
-            self.draft.set("gateway", "max_concurrent_requests", Value::Integer(most as i64));
-        }
+        let most = listen["maxConcurrentRequests"].as_u64().filter(|n| *n > 0);
+        self.draft.set_some("gateway", "max_concurrent_requests", most.map(|n| n as i64));
         for (theirs, key) in [
             ("readHeaderTimeoutMs", "header_timeout"),
             ("readTimeoutMs", "body_idle_timeout"),
             ("tlsHandshakeTimeoutMs", "handshake"),
         ] {
-            if let Some(ms) = listen[theirs].as_u64().filter(|ms| *ms > 0) {
-                self.draft.set("timeouts", key, format!("{ms}ms"));
-            }
+            self.draft.set_some("timeouts", key, milliseconds(&listen[theirs]));
         }
         let drain = &listen["shutdownTimeout"];
-        if let Some(span) = drain.as_str().map(str::to_owned).or_else(|| drain.as_u64().map(|s| format!("{s}s"))) {
-            self.draft.set("proxy", "drain_timeout", span);
-        }
+        let drain = drain.as_str().map(str::to_owned).or_else(|| drain.as_u64().map(|s| format!("{s}s")));
+        self.draft.set_some("proxy", "drain_timeout", drain);
         if !listen["maxConcurrentTLSHandshakes"].is_null() {
             self.draft.note("listen.maxConcurrentTLSHandshakes: limits.connections and limits.accept_rate limit connections instead");
         }
@@ -113,25 +109,17 @@ impl PhilterImporter {
 
     fn providers(&mut self, providers: &Yaml) {
         let mut upstreams = Table::new();
-        let named = providers.as_object().into_iter().flatten();
-        for (name, own) in named.filter(|(name, _)| *name != "openaiCompatible") {
-            let upstream = self.provider(name, own);
-            if !upstream.is_empty() {
-                upstreams.insert(name.clone(), upstream.into());
-            }
+        let named = || providers.as_object().into_iter().flatten();
+        let compatible = || providers["openaiCompatible"].as_object().into_iter().flatten();
+        for (name, own) in named().filter(|(name, _)| *name != "openaiCompatible") {
+            insert_some(&mut upstreams, name, non_empty(self.provider(name, own)));
         }
-        let compatible = providers["openaiCompatible"].as_object().into_iter().flatten();
-        for (name, own) in compatible {
-            let upstream = self.provider(name, own);
-            upstreams.insert(name.clone(), upstream.into());
+        for (name, own) in compatible() {
+            upstreams.insert(name.clone(), self.provider(name, own).into());
         }
-        if !upstreams.is_empty() {
-            self.draft.set("llm", "provider", upstreams);
-        }
-        let all: Vec<&Yaml> = providers.as_object().into_iter().flatten().map(|(_, own)| own).collect();
-        let compatible = providers["openaiCompatible"].as_object().into_iter().flatten().map(|(_, own)| own);
-        let all: Vec<&Yaml> = all.into_iter().chain(compatible).collect();
-        let longest = |key: &str| all.iter().filter_map(|own| own["timeouts"][key].as_u64()).max();
+        self.draft.set_some("llm", "provider", non_empty(upstreams));
+        let longest =
+            |key: &str| named().chain(compatible()).filter_map(|(_, own)| own["timeouts"][key].as_u64()).max();
         for (theirs, section, key) in [
             ("connectMs", "timeouts", "connect"),
             ("responseHeaderMs", "timeouts", "response_header_timeout"),
@@ -164,9 +152,7 @@ impl PhilterImporter {
         let mut upstream = Table::new();
         let keys = [("target", "url"), ("endpoint", "url"), ("apiVersion", "api_version"), ("region", "region")];
         for (theirs, key) in keys {
-            if let Some(value) = own[theirs].as_str().and_then(|v| self.value(v)) {
-                upstream.insert(key.into(), value.into());
-            }
+            insert_some(&mut upstream, key, own[theirs].as_str().and_then(|v| self.value(v)));
         }
         let target = upstream.get("url").and_then(Value::as_str).map(str::to_owned);
         self.verify(own, target.as_deref(), &format!("providers.{name}"));
@@ -176,9 +162,7 @@ impl PhilterImporter {
             upstream.insert("credentials".into(), "ambient".into());
             self.draft.note(format!("providers.{name}: credentials come from the environment of the process (credentials = \"ambient\"), entraID and roles included"));
         }
-        if let Some(role) = own["roleArn"].as_str().filter(|_| name == "bedrock") {
-            upstream.insert("role_arn".into(), role.into());
-        }
+        insert_some(&mut upstream, "role_arn", own["roleArn"].as_str().filter(|_| name == "bedrock"));
         upstream
     }
 
@@ -192,9 +176,7 @@ impl PhilterImporter {
         backend.insert("kind".into(), "philter".into());
         backend.insert("url".into(), endpoint.into());
         copy_texts(&mut backend, defaults, &["policy", "context"]);
-        if let Some(ms) = philter["timeouts"]["responseHeaderMs"].as_u64().filter(|ms| *ms > 0) {
-            backend.insert("timeout".into(), format!("{ms}ms").into());
-        }
+        insert_some(&mut backend, "timeout", milliseconds(&philter["timeouts"]["responseHeaderMs"]));
         let breaker = &philter["circuitBreaker"];
         if breaker["enabled"].as_bool() == Some(true) && breaker["fallback"].as_str() == Some("passthrough") {
             backend.insert("failure".into(), "open".into());
@@ -210,9 +192,7 @@ impl PhilterImporter {
     }
 
     fn defaults(&mut self, defaults: &Yaml) {
-        if let Some(context) = defaults["context"].as_str().filter(|c| *c != "none") {
-            self.draft.set("redact", "context", context);
-        }
+        self.draft.set_some("redact", "context", defaults["context"].as_str().filter(|c| *c != "none"));
         self.draft.set("redact", "responses", response_mode(&defaults["outbound"]));
         self.draft.set("redact", "restore", false);
         if defaults["outbound"]["allowUnscannedStreams"].as_bool() == Some(true) {
@@ -250,9 +230,7 @@ impl PhilterImporter {
             }
             all.push(Value::Table(route));
         }
-        if !all.is_empty() {
-            self.draft.set("redact", "route", all);
-        }
+        self.draft.set_some("redact", "route", non_empty(all));
     }
 
     /// Imports the client keys. They are sent in addition to the client's provider credentials, which are forwarded.
@@ -267,9 +245,7 @@ impl PhilterImporter {
         self.draft.set("keys", "header", auth["header"].as_str().unwrap_or("x-philter-proxy-key"));
         let imported = keys::file(keys, &mut |theirs| self.value(theirs));
         self.draft.notes.extend(imported.notes);
-        if !imported.policies.is_empty() {
-            self.draft.set("redact", "policies", imported.policies);
-        }
+        self.draft.set_some("redact", "policies", non_empty(imported.policies));
         Some(imported.file)
     }
 
@@ -280,9 +256,7 @@ impl PhilterImporter {
         }
         let tracing = &root["tracing"];
         if tracing["enabled"].as_bool() == Some(true) {
-            if let Some(service) = tracing["serviceName"].as_str() {
-                self.draft.set("telemetry", "service", service);
-            }
+            self.draft.set_some("telemetry", "service", tracing["serviceName"].as_str());
             self.draft.note(
                 "tracing: the collector is the one in OTEL_EXPORTER_OTLP_ENDPOINT; without it write telemetry.endpoint",
             );
@@ -307,6 +281,11 @@ impl PhilterImporter {
             }
         }
     }
+}
+
+/// A number of milliseconds as a duration, if it is not zero.
+fn milliseconds(theirs: &Yaml) -> Option<String> {
+    theirs.as_u64().filter(|ms| *ms > 0).map(|ms| format!("{ms}ms"))
 }
 
 fn copy_texts(table: &mut Table, theirs: &Yaml, keys: &[&str]) {

@@ -18,7 +18,7 @@ use interflow_net::ingress::socks5::{self, SocksAuth, SocksReply, SocksRequest};
 use interflow_net::ingress::{Drain, HttpOptions, serve_http1, serve_http2};
 use interflow_net::io::IoStream;
 use interflow_net::tls::{Alpn, accept_tls};
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::io::AsyncWriteExt as _;
 use tokio::net::{TcpListener, TcpStream};
 
 use site::{HOSTS, Site};
@@ -98,14 +98,8 @@ async fn serve(stream: TcpStream, ca: &CertificateAuthority) -> interflow_types:
     }
 }
 
-async fn echo(mut io: IoStream) -> io::Result<()> {
-    let mut buffer = vec![0; 16 << 10];
-    loop {
-        let length = io.read(&mut buffer).await?;
-        if length == 0 {
-            return io.shutdown().await;
-        }
-        io.write_all(&buffer[..length]).await?;
-        io.flush().await?;
-    }
+async fn echo(io: IoStream) -> io::Result<()> {
+    let (mut from, mut to) = tokio::io::split(io);
+    tokio::io::copy(&mut from, &mut to).await?;
+    to.shutdown().await
 }

@@ -4,101 +4,72 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use bytes::Bytes;
-use interflow_types::{Body, Response, ResponseHead, StatusCode};
+use interflow_types::{Body, Response, ResponseHead, StatusCode, data_file};
 
 use super::paced_body::{cut, paced};
 
+/// Pages that are texts.
+const EXAMPLE_PAGES: &str = include_str!("../../data/example-pages.txt");
+const SHOP_PAGES: &str = include_str!("../../data/shop-pages.txt");
 /// Number of a film's chunks, and bytes per chunk.
 const FILM: (usize, usize) = (40, 100_000);
 /// Width and height of a picture.
 const PICTURE: (u32, u32) = (160, 100);
 
-pub struct Page {
-    status: u16,
-    media: &'static str,
-    body: Body,
-}
-
-impl Page {
-    fn new(status: u16, media: &'static str, body: impl Into<Bytes>) -> Self {
-        Self { status, media, body: Body::from(body.into()) }
-    }
-
-    pub fn into_response(self) -> Response {
-        let status = StatusCode::from_u16(self.status).unwrap_or(StatusCode::OK);
-        let head = ResponseHead::new(status).with_header("Content-Type", self.media).with_header("Server", "demo");
-        Response { head, body: self.body }
-    }
-}
-
 /// A page of `example.com` and the like; `None` where the request is repeated instead.
-pub fn example(path: &str) -> Option<Page> {
-    Some(match path {
-        "/" => {
-            let page = "<!doctype html><title>Example Domain</title><h1>Example Domain</h1>\n";
-            Page::new(200, "text/html", page)
-        }
-        "/events" => events(),
-        "/graphql" => Page::new(200, "application/json", r#"{"data":{"products":[{"id":1,"name":"Lamp"}]}}"#),
-        "/picture.bmp" => Page::new(200, "image/bmp", picture()),
-        _ => return None,
-    })
+pub fn example(path: &str) -> Option<Response> {
+    let (media, body) = match path {
+        "/events" => ("text/event-stream", events()),
+        "/picture.bmp" => ("image/bmp", Bytes::from(picture()).into()),
+        _ => return written(EXAMPLE_PAGES, path),
+    };
+    Some(response(StatusCode::OK, media, body))
 }
 
 /// A page of the shop, the bank or the warehouse.
-pub fn page(path: &str, sent: &Bytes) -> Option<Page> {
-    const JSON: &str = "application/json";
-    let products = r#"{"products":[{"id":1,"name":"Lamp","price":"19.90","tags":["light","desk"]},{"id":2,"name":"Chair","price":"89.00","tags":["seat"]}],"next":null}"#;
-    let master = "#EXTM3U\n#EXT-X-STREAM-INF:BANDWIDTH=1280000,RESOLUTION=1280x720\nlow.m3u8\n";
-    let dash = "<?xml version=\"1.0\"?><MPD type=\"static\" mediaPresentationDuration=\"PT6S\"><Period><AdaptationSet mimeType=\"video/mp4\"><Representation id=\"1\" bandwidth=\"800000\"/></AdaptationSet></Period></MPD>";
-    let shop = "<!doctype html><html><head><title>Shop</title></head><body><h1>Shop</h1><p>Lamps and chairs.</p><img src=\"/lamp.bmp\"></body></html>";
-    let photo =
-        "<?xml version=\"1.0\"?><photo id=\"12\"><title>Lamp by night</title><size width=\"1\" height=\"1\"/></photo>";
-    let pixel: &[u8] = b"GIF89a\x01\x00\x01\x00\x80\x00\x00\x0b\x6e\x72\xff\xff\xff!\xf9\x04\x01\x00\x00\x00\x00,\x00\x00\x00\x00\x01\x00\x01\x00\x00\x02\x02D\x01\x00;";
-    let points: &[u8] = b"\x82\xa6points\x2a\xa5until\xaa2027-01-01";
-    let sizes: &[u8] = b"\x08\x96\x01\x12\x05small\x12\x05large";
-    let stock: &[u8] = b"\0\0\0\0\x08\x08\x01\x12\x04Lamp\x80\0\0\0\x0fgrpc-status:0\r\n";
-    Some(match path {
-        "/" => Page::new(200, "text/html; charset=utf-8", shop),
-        "/products" => Page::new(200, JSON, products),
-        "/orders" => Page::new(201, JSON, r#"{"order":4711,"state":"accepted"}"#),
-        "/reservations" => Page::new(201, JSON, r#"{"reserved":true,"until":"tomorrow"}"#),
-        "/graphql" => Page::new(200, JSON, r#"{"data":{"products":[{"id":1,"name":"Lamp","price":"19.90"}]}}"#),
-        "/photos" => Page::new(201, "application/xml", photo),
-        "/login" => Page::new(302, "text/plain", ""),
-        "/pixel.gif" => Page::new(200, "image/gif", pixel),
-        "/lamp.bmp" => Page::new(200, "image/bmp", picture()),
-        "/app.css" => Page::new(200, "text/css", "body { font: 16px sans-serif }\nh1 { color: teal }\n"),
-        "/broken" => Page::new(500, JSON, r#"{"error":"the database is away"}"#),
-        "/busy" => Page::new(503, "text/plain", "try again later"),
-        "/master.m3u8" => Page::new(200, "application/vnd.apple.mpegurl", master),
-        "/film.mpd" => Page::new(200, "application/dash+xml", dash),
-        "/points" => Page::new(200, "application/msgpack", points),
-        "/sizes" => Page::new(200, "application/x-protobuf", sizes),
-        "/shop.Stock/Get" => Page::new(200, "application/grpc-web+proto", stock),
-        "/payments" => Page::new(201, JSON, r#"{"payment":"p-81","state":"booked"}"#),
-        "/echo" => Page { status: 200, media: "application/octet-stream", body: Body::from(sent.clone()) },
+pub fn page(path: &str, sent: &Bytes) -> Option<Response> {
+    let pixel = b"GIF89a\x01\x00\x01\x00\x80\x00\x00\x0b\x6e\x72\xff\xff\xff!\xf9\x04\x01\x00\x00\x00\x00,\x00\x00\x00\x00\x01\x00\x01\x00\x00\x02\x02D\x01\x00;";
+    let points = b"\x82\xa6points\x2a\xa5until\xaa2027-01-01";
+    let sizes = b"\x08\x96\x01\x12\x05small\x12\x05large";
+    let stock = b"\0\0\0\0\x08\x08\x01\x12\x04Lamp\x80\0\0\0\x0fgrpc-status:0\r\n";
+    let (media, body) = match path {
+        "/pixel.gif" => ("image/gif", Bytes::from_static(pixel).into()),
+        "/lamp.bmp" => ("image/bmp", Bytes::from(picture()).into()),
+        "/points" => ("application/msgpack", Bytes::from_static(points).into()),
+        "/sizes" => ("application/x-protobuf", Bytes::from_static(sizes).into()),
+        "/shop.Stock/Get" => ("application/grpc-web+proto", Bytes::from_static(stock).into()),
+        "/echo" => ("application/octet-stream", sent.clone().into()),
         "/slow" => {
             let pieces = VecDeque::from([Bytes::from_static(b"at last")]);
-            Page { status: 200, media: "text/plain", body: paced(pieces, Duration::from_millis(1200), Duration::ZERO) }
+            ("text/plain", paced(pieces, Duration::from_millis(1200), Duration::ZERO))
         }
-        "/events" => events(),
+        "/events" => ("text/event-stream", events()),
         "/film.mp4" => {
             let pieces = (0..FILM.0).map(|n| Bytes::from(vec![n as u8; FILM.1])).collect();
-            Page { status: 200, media: "video/mp4", body: paced(pieces, Duration::ZERO, Duration::from_millis(100)) }
+            ("video/mp4", paced(pieces, Duration::ZERO, Duration::from_millis(100)))
         }
-        "/cut" => {
-            let begin = Bytes::from_static(b"{\"half\":");
-            Page { status: 200, media: JSON, body: cut(begin, Duration::from_millis(200)) }
-        }
-        _ => return None,
-    })
+        "/cut" => ("application/json", cut(Bytes::from_static(b"{\"half\":"), Duration::from_millis(200))),
+        _ => return written(SHOP_PAGES, path),
+    };
+    Some(response(StatusCode::OK, media, body))
 }
 
-fn events() -> Page {
+/// A page that is written in a table.
+fn written(pages: &'static str, path: &str) -> Option<Response> {
+    let [_, status, media, text] = data_file::records::<4>(pages).find(|[page, ..]| *page == path)?;
+    let status = StatusCode::from_u16(status.parse().ok()?).ok()?;
+    // The table writes line ends as `\n`.
+    Some(response(status, media, Bytes::from(text.replace("\\n", "\n")).into()))
+}
+
+fn response(status: StatusCode, media: &str, body: Body) -> Response {
+    let head = ResponseHead::new(status).with_header("Content-Type", media).with_header("Server", "demo");
+    Response { head, body }
+}
+
+fn events() -> Body {
     let event = |n| Bytes::from(format!("event: stock\ndata: {{\"product\":1,\"left\":{}}}\n\n", 10 - n));
-    let pause = Duration::from_millis(150);
-    Page { status: 200, media: "text/event-stream", body: paced((1..=6).map(event).collect(), Duration::ZERO, pause) }
+    paced((1..=6).map(event).collect(), Duration::ZERO, Duration::from_millis(150))
 }
 
 /// A picture of a lamp's light as an uncompressed bitmap of 24 bits per pixel, bottom row first.

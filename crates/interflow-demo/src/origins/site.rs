@@ -27,11 +27,7 @@ const MAX_BODY: usize = 16 << 20;
 const FIRST_CHUNK_DELAY: Duration = Duration::from_millis(180);
 const CHUNK_DELAY: Duration = Duration::from_millis(14);
 
-pub struct Site {
-    kind: SiteKind,
-}
-
-enum SiteKind {
+pub enum Site {
     /// Answers `/` with a page and every other path with what it received.
     Example,
     Shop,
@@ -40,12 +36,11 @@ enum SiteKind {
 
 impl Site {
     pub fn new(host: &str) -> Self {
-        let kind = match HOSTS.iter().find(|(name, _)| *name == host) {
-            Some((_, "models")) => SiteKind::Provider,
-            Some((_, "shop")) => SiteKind::Shop,
-            _ => SiteKind::Example,
-        };
-        Self { kind }
+        match HOSTS.iter().find(|(name, _)| *name == host) {
+            Some((_, "models")) => Self::Provider,
+            Some((_, "shop")) => Self::Shop,
+            _ => Self::Example,
+        }
     }
 }
 
@@ -75,17 +70,14 @@ impl HttpService for Site {
         };
         let page = path.split('?').next().unwrap_or_default();
         let is_grpc = media.starts_with("application/grpc") && !media.starts_with("application/grpc-web");
-        ServiceReply::Response(match self.kind {
+        ServiceReply::Response(match self {
             _ if is_grpc => grpc_echo(body),
-            SiteKind::Provider => provider(&method, &path, &body),
-            SiteKind::Shop => match pages::page(page, &body) {
-                Some(page) => page.into_response(),
-                None => json_response(404, &json!({"error": "there is no such page"})),
-            },
-            SiteKind::Example => match pages::example(page) {
-                Some(page) => page.into_response(),
-                None => json_response(200, &json!({"method": method, "path": path})),
-            },
+            Self::Provider => provider(&method, &path, &body),
+            Self::Shop => pages::page(page, &body)
+                .unwrap_or_else(|| json_response(404, &json!({"error": "there is no such page"}))),
+            Self::Example => {
+                pages::example(page).unwrap_or_else(|| json_response(200, &json!({"method": method, "path": path})))
+            }
         })
     }
 
@@ -102,10 +94,8 @@ fn json_response(status: u16, value: &serde_json::Value) -> Response {
 fn provider(method: &str, path: &str, body: &[u8]) -> Response {
     if method == "GET" && path.contains("/models") {
         let model = |id: &&str| json!({"id": id, "object": "model", "owned_by": "demo"});
-        return json_response(
-            200,
-            &json!({"object": "list", "data": fake_model::NAMES.iter().map(model).collect::<Vec<_>>()}),
-        );
+        let models: Vec<_> = fake_model::NAMES.iter().map(model).collect();
+        return json_response(200, &json!({"object": "list", "data": models}));
     }
     let Some(ModelResponse { status, media, pieces }) = fake_model::answer(path, body) else {
         return json_response(404, &json!({"error": {"type": "not_found_error", "message": "unknown path"}}));

@@ -1,6 +1,6 @@
 //! The limits component: virtual keys, quotas and their pipeline stage.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
@@ -47,10 +47,6 @@ impl LimitsComponent {
         if let Some(Err(e)) = self.limits.spend_ledger().map(|ledger| ledger.send()) {
             tracing::warn!("limits: the spend of this replica goes to the database at the next start: {e}");
         }
-    }
-
-    fn file(&self, path: &Path) -> PathBuf {
-        self.home.join(path)
     }
 }
 
@@ -100,7 +96,7 @@ pub fn files(config: &InterflowConfig, home: &DataDir) -> Vec<PathBuf> {
 
 impl Component for LimitsComponent {
     fn prepare(&self, config: &InterflowConfig) -> Result<ApplyFn, String> {
-        let path = self.file(&config.keys.file);
+        let path = self.home.join(&config.keys.file);
         let ring = KeyStore::read(&path).map_err(|e| e.to_string())?;
         let rules = KeyRules::new(&config.keys)?;
         check_provider_names(&config.quota.rule, &config.llm)?;

@@ -12,7 +12,7 @@ use super::{ApplyFn, Component};
 use crate::instance::config::InterflowConfig;
 
 pub struct MediaComponent {
-    media: Arc<MediaService>,
+    pub media: Arc<MediaService>,
     local: LocalClient,
     secret: Vec<u8>,
     /// Of its cache on disk.
@@ -23,14 +23,10 @@ impl MediaComponent {
     /// # Errors
     /// The `[media]` section or the key file is invalid.
     pub fn new(config: &MediaConfig, home: &DataDir, local: &LocalClient) -> Result<Self, String> {
-        let secret = link_secret(home)?;
+        let secret = home.secret(KEY_FILE)?;
         let folder = (!home.is_read_only()).then(|| home.join("media-cache"));
         let media = MediaService::new(setup(config, &secret, local, folder.as_deref()))?;
         Ok(Self { media, local: local.clone(), secret, folder })
-    }
-
-    pub fn media(&self) -> &Arc<MediaService> {
-        &self.media
     }
 }
 
@@ -53,8 +49,3 @@ fn setup(config: &MediaConfig, secret: &[u8], local: &LocalClient, folder: Optio
 
 /// File in the data directory that holds the link key if the configuration names none.
 pub const KEY_FILE: &str = "media.key";
-
-/// Loads or creates the link key for installations that configure none.
-pub fn link_secret(home: &DataDir) -> Result<Vec<u8>, String> {
-    home.secret(KEY_FILE)
-}

@@ -165,7 +165,7 @@ impl ComponentSet {
             // Limits run before body inspection, so that rejected requests cost nothing more.
             Arc::clone(&limits.stage) as _,
             // Rules run before redaction, so that text inserted by a rule is redacted too.
-            rules.rules().request_stage(),
+            rules.rules.request_stage(),
             // Redaction sees requests as rewritten by rules. On responses, findings are checked before originals are
             // restored, and the recorder never sees the restored text.
             redact,
@@ -179,14 +179,14 @@ impl ComponentSet {
             mcp_restore,
             accounts.content_stage(ContentPosition::AfterRestoring),
             // On responses, runs after redaction.
-            rules.rules().response_stage(),
+            rules.rules.response_stage(),
             // Last, because signatures must cover the final request.
             Arc::clone(&llm.sender),
         ];
         let mounts: Vec<Arc<dyn GatewayMount>> = vec![
             // Media first: `media.compat` serves paths at the root, including `/health`.
             #[cfg(feature = "media")]
-            Arc::new(MediaMount::new(Arc::clone(media.media()))),
+            Arc::new(MediaMount::new(Arc::clone(&media.media))),
             Arc::new(RedactionMount(Arc::clone(&redaction.redaction))),
             // Before the providers, of which one may have the same name.
             Arc::new(McpMount(Arc::clone(&mcp.service))),
@@ -199,9 +199,9 @@ impl ComponentSet {
             limits: Arc::clone(&limits),
             accounts: Arc::clone(&accounts),
             names,
-            rules: Arc::clone(rules.rules()),
+            rules: Arc::clone(&rules.rules),
             #[cfg(feature = "media")]
-            media: Arc::clone(media.media()),
+            media: Arc::clone(&media.media),
             redaction: Arc::clone(&redaction.redaction),
             approvals: Arc::clone(&approvals),
             gateway: Arc::clone(&llm.gateway),

@@ -42,7 +42,7 @@ impl TlsConnector for ServiceConnector {
 }
 
 pub struct RulesComponent {
-    rules: Arc<ActiveRules>,
+    pub rules: Arc<ActiveRules>,
     own: PathBuf,
 }
 
@@ -72,10 +72,6 @@ impl RulesComponent {
             ActiveRules::new(&active_rules_config(&config.rules, &own), Arc::new(around)).map_err(|e| e.to_string())?;
         log_problems(&rules.program());
         Ok(Self { rules: Arc::new(rules), own })
-    }
-
-    pub fn rules(&self) -> &Arc<ActiveRules> {
-        &self.rules
     }
 }
 

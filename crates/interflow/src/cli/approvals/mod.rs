@@ -62,17 +62,6 @@ pub enum ModeArg {
     Config,
 }
 
-impl ModeArg {
-    fn to_json(self) -> Value {
-        match self {
-            Self::Observe => "observe".into(),
-            Self::Ask => "ask".into(),
-            Self::Enforce => "enforce".into(),
-            Self::Config => Value::Null,
-        }
-    }
-}
-
 #[derive(Debug, Subcommand)]
 pub enum ApprovalRulesCommand {
     /// List rules.
@@ -223,7 +212,9 @@ fn set_mode(api: &InstanceApi, mode: Option<ModeArg>, lasting: Option<HumanDurat
         print(&format!("{}\n", mode_line(&api.call(&OperationId::ListApprovals.call())?)));
         return Ok(());
     };
-    let mut input = json!({"mode": mode.to_json()});
+    // The configured mode has no name.
+    let named = mode.to_possible_value().filter(|_| mode != ModeArg::Config);
+    let mut input = json!({"mode": named.map(|mode| mode.get_name().to_owned())});
     if let Some(lasting) = lasting {
         input["for"] = json!(lasting);
     }

@@ -36,18 +36,12 @@ pub fn export(store: &dyn FlowStore, args: &ConversationExportArgs) -> Result<()
                 export_one(store, id, form, &mut out)?;
                 progress.update(n as u64 + 1, ids.len() as u64);
             }
-            ignore_broken_pipe(writeln!(
-                interflow_host::terminal::stderr(),
-                "{} in {}",
-                pluralize(ids.len() as u64, "conversation"),
-                dir.display()
-            ))
+            report(&ids, &format!("in {}", dir.display()))
         }
-        None if several && form == ExportFormat::Html => Err(CliError::Usage(format!(
-            "{} conversations make {} pages: give a directory with -o",
-            ids.len(),
-            ids.len()
-        ))),
+        None if several && form == ExportFormat::Html => {
+            let n = ids.len();
+            Err(CliError::Usage(format!("{n} conversations make {n} pages: give a directory with -o")))
+        }
         Some(file) => {
             let mut out = io::BufWriter::new(File::create(file).map_err(|e| failed(file, &e))?);
             ids.iter().try_for_each(|id| export_one(store, id, form, &mut out))?;
@@ -86,22 +80,17 @@ fn selected_ids(store: &dyn FlowStore, args: &ConversationExportArgs) -> Result<
     {
         return Ok(vec![id]);
     }
-    let text = args.query.join(" ");
-    let query = parse_query(&text)?;
+    let query = parse_query(&args.query.join(" "))?;
+    let mut options = ConversationOptions { query, limit: PAGE, ..ConversationOptions::default() };
     let mut ids: Vec<String> = Vec::new();
     loop {
-        let options = ConversationOptions {
-            query: query.clone(),
-            after: ids.last().cloned(),
-            limit: PAGE,
-            ..ConversationOptions::default()
-        };
         let page = store.conversations(&options)?;
         let full = page.len() == PAGE;
         ids.extend(page.into_iter().map(|l| l.row.id));
         if !full {
             break;
         }
+        options.after = ids.last().cloned();
     }
     if ids.is_empty() {
         return Err(CliError::Failed("no conversation matches".into()));
@@ -129,11 +118,13 @@ fn send(store: &dyn FlowStore, ids: &[String], form: ExportFormat, url: &str) ->
             status => return Err(wrong(format!("it answered {status}"))),
         }
     }
-    ignore_broken_pipe(writeln!(
-        interflow_host::terminal::stderr(),
-        "{} sent to {url}",
-        pluralize(ids.len() as u64, "conversation")
-    ))
+    report(ids, &format!("sent to {url}"))
+}
+
+/// Says on stderr what became of the conversations.
+fn report(ids: &[String], what: &str) -> Result<(), CliError> {
+    let conversations = pluralize(ids.len() as u64, "conversation");
+    ignore_broken_pipe(writeln!(interflow_host::terminal::stderr(), "{conversations} {what}"))
 }
 
 fn export_one(store: &dyn FlowStore, id: &str, form: ExportFormat, out: &mut impl Write) -> Result<(), CliError> {

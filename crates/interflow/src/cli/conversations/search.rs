@@ -4,6 +4,7 @@ use std::io::Write;
 use std::ops::ControlFlow;
 
 use interflow_conversations::conversations::search::{self, FoundConversation};
+use interflow_llm::message::MessageRole;
 use interflow_store::{ConversationOptions, FlowStore};
 
 use super::ConversationSearchArgs;
@@ -48,10 +49,7 @@ fn text_of(found: &FoundConversation) -> String {
     let (agent, model, title) = (&row.agent, &row.model, truncate(&row.title, 80));
     let mut text = format!("{bold}{}{bold:#}  {dim}{agent} {model}{dim:#}  {title}\n", row.id);
     for e in &found.excerpts {
-        let who = match e.role {
-            interflow_llm::message::MessageRole::User => "user",
-            _ => "assistant",
-        };
+        let who = if e.role == MessageRole::User { "user" } else { "assistant" };
         // Control characters are replaced already.
         text += &format!("  {dim}{who:<9}{dim:#} …{}{bold}{}{bold:#}{}…\n", e.before, e.found, e.after);
     }

@@ -47,14 +47,15 @@ fn export_to(store: &dyn FlowStore, args: &FlowExportArgs) -> Result<u64, CliErr
         .and_then(Path::file_name)
         .and_then(|n| ArchiveFormat::from_file_name(&n.to_string_lossy()));
     let format = args.format.or(by_name).unwrap_or(ArchiveFormat::Har);
-    if format != ArchiveFormat::Pcapng && (args.keylog.is_some() || args.leg != PacketSides::default()) {
-        return Err(CliError::Usage(format!("--leg and --keylog require the format pcapng, not {format}")));
-    }
-    if format != ArchiveFormat::Jsonl && args.originals {
-        return Err(CliError::Usage(format!("--originals requires the format jsonl, not {format}")));
-    }
-    if format != ArchiveFormat::Parquet && args.bodies {
-        return Err(CliError::Usage(format!("--bodies requires the format parquet, not {format}")));
+    let of_packets = args.keylog.is_some() || args.leg != PacketSides::default();
+    for (is_given, needed, what) in [
+        (of_packets, ArchiveFormat::Pcapng, "--leg and --keylog require the format pcapng"),
+        (args.originals, ArchiveFormat::Jsonl, "--originals requires the format jsonl"),
+        (args.bodies, ArchiveFormat::Parquet, "--bodies requires the format parquet"),
+    ] {
+        if is_given && format != needed {
+            return Err(CliError::Usage(format!("{what}, not {format}")));
+        }
     }
     match args.output.as_ref().filter(|p| p.as_os_str() != "-") {
         None => {
@@ -133,16 +134,11 @@ fn begin<'w>(
     format: ArchiveFormat,
     out: impl Write + 'w,
 ) -> io::Result<Box<dyn FlowExporter + 'w>> {
-    let keylog = match &args.keylog {
-        Some(path) => Some(Box::new(io::BufWriter::new(secret_file(path)?)) as Box<dyn Write>),
-        None => None,
-    };
+    let keylog = args.keylog.as_deref().map(secret_file).transpose()?;
+    let keylog = keylog.map(|file| Box::new(io::BufWriter::new(file)) as Box<dyn Write>);
     let packets = PcapngOptions { leg: args.leg, keylog };
-    interflow_archive::exporter_with(
-        format,
-        out,
-        ExportOptions { packets, originals: args.originals, bodies: args.bodies },
-    )
+    let options = ExportOptions { packets, originals: args.originals, bodies: args.bodies };
+    interflow_archive::exporter_with(format, out, options)
 }
 
 /// Creates a file with mode 0600: the TLS secrets in it decrypt the recorded traffic.

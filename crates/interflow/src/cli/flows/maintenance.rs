@@ -16,7 +16,7 @@ use super::progress::ProgressDisplay;
 use super::{CountArgs, PruneArgs, TagArgs, open};
 use crate::CliError;
 use crate::cli::operations::{OperationId, Operations as _, on_recording};
-use crate::cli::output::{ignore_broken_pipe, print_json};
+use crate::cli::output::{FormatArgs, TextFormat, ignore_broken_pipe, print_json};
 use crate::instance::config::InterflowConfig;
 
 /// Deletes flows after confirmation.
@@ -28,9 +28,7 @@ pub fn prune(args: &PruneArgs, config: &InterflowConfig, home: &DataDir) -> Resu
         query = query.and(Expr::term(Key::Time, TermTest::Time(TimeTest::Compare(CompareOp::Lt, point))).into());
     }
     match (query.is_all(), args.all) {
-        (true, false) => {
-            return Err(CliError::Usage("no flows selected: give a query, --older AGE or --all".into()));
-        }
+        (true, false) => return Err(CliError::Usage("no flows selected: give a query, --older AGE or --all".into())),
         (false, true) => return Err(CliError::Usage("--all cannot be combined with a query".into())),
         _ => {}
     }
@@ -77,25 +75,15 @@ pub fn count(store: &dyn FlowStore, args: &CountArgs) -> Result<(), CliError> {
 }
 
 /// Verifies the store.
-pub fn check(store: &dyn FlowStore, json: bool) -> Result<(), CliError> {
+pub fn check(store: &dyn FlowStore, format: &FormatArgs<TextFormat>) -> Result<(), CliError> {
     let mut progress = ProgressDisplay::new("checking");
     let report = store.check(&mut |done, of| progress.update(done, of))?;
     drop(progress);
-    if json {
-        print_json(&report)?;
-    } else {
-        let mut out = interflow_host::terminal::stdout();
-        let bytes = size(report.bytes);
-        let written = report.problems.iter().try_for_each(|p| writeln!(out, "{p}"));
-        ignore_broken_pipe(written.and_then(|()| {
-            writeln!(
-                out,
-                "{}, {}, {bytes} verified",
-                pluralize(report.flows, "flow"),
-                pluralize(report.chunks, "chunk")
-            )
-        }))?;
-    }
+    format.print(&report, || {
+        let problems: String = report.problems.iter().map(|p| format!("{p}\n")).collect();
+        let (flows, chunks) = (pluralize(report.flows, "flow"), pluralize(report.chunks, "chunk"));
+        format!("{problems}{flows}, {chunks}, {} verified\n", size(report.bytes))
+    })?;
     match report.problem_count {
         0 => Ok(()),
         n => Err(CliError::Failed(format!("{n} problems; intact flows can still be read and exported"))),

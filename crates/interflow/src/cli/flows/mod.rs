@@ -269,7 +269,7 @@ pub fn run(command: FlowsCommand, config: &InterflowConfig, home: &DataDir) -> R
             diff::diff(&*open::open_for_reading(config, home)?, &a, &b, format.is_json())
         }
         FlowsCommand::Prune(args) => maintenance::prune(&args, config, home),
-        FlowsCommand::Check(format) => maintenance::check(&*open::open_for_reading(config, home)?, format.is_json()),
+        FlowsCommand::Check(format) => maintenance::check(&*open::open_for_reading(config, home)?, &format),
         FlowsCommand::Stats(format) => maintenance::stats(format.is_json(), config, home),
         FlowsCommand::Tag(args) => maintenance::tag(&args, config, home),
         FlowsCommand::Count(args) => maintenance::count(&*open::open_for_reading(config, home)?, &args),

@@ -56,16 +56,8 @@ fn replay_by_instance(
     args: &ReplayArgs,
     body: Option<Bytes>,
 ) -> Result<Value, CliError> {
-    let mut input = json!({"headers": args.headers});
-    if let Some(method) = &args.method {
-        input["method"] = method.as_str().into();
-    }
-    if let Some(url) = &args.url {
-        input["url"] = url.as_str().into();
-    }
-    if let Some(body) = body {
-        input["body"] = json!({"base64": STANDARD.encode(body)});
-    }
+    let body = body.map(|body| json!({"base64": STANDARD.encode(body)}));
+    let input = json!({"headers": args.headers, "method": args.method, "url": args.url, "body": body});
     api.call(&OperationId::ReplayFlow.call().path(id).body(input))
 }
 

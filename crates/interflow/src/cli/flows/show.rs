@@ -111,15 +111,12 @@ pub fn client_lines(flow: &FlowRecord) -> Vec<String> {
 /// Prints the edits made to the flow.
 pub fn edited_lines(flow: &FlowRecord) -> Vec<String> {
     let Some(original) = &flow.original else { return Vec::new() };
-    let mut words = Vec::new();
-    for side in [Direction::Request, Direction::Response] {
-        if flow.is_edited(side) {
-            let body = if original.edited_body(side).is_some() { " with its body" } else { "" };
-            words.push(format!("the {}{body}", side.as_str()));
-        }
-    }
-    words.push("`--original` shows what came in".to_owned());
-    words
+    let edited = [Direction::Request, Direction::Response].into_iter().filter(|side| flow.is_edited(*side));
+    let word = |side: Direction| {
+        let body = if original.edited_body(side).is_some() { " with its body" } else { "" };
+        format!("the {}{body}", side.as_str())
+    };
+    edited.map(word).chain(["`--original` shows what came in".to_owned()]).collect()
 }
 
 pub fn upstream_lines(flow: &FlowRecord) -> Vec<String> {

@@ -89,14 +89,8 @@ pub fn run(command: GroupCommand, level: GroupLevel, store: &KeyStore, home: &Da
             apply(store, level, &args.id, change)?;
             (args.id, "changed")
         }
-        GroupCommand::Disable(GroupIdArgs { id }) => {
-            apply(store, level, &id, GroupChange { disabled: Some(true), ..GroupChange::default() })?;
-            (id, "disabled")
-        }
-        GroupCommand::Enable(GroupIdArgs { id }) => {
-            apply(store, level, &id, GroupChange { disabled: Some(false), ..GroupChange::default() })?;
-            (id, "enabled")
-        }
+        GroupCommand::Disable(GroupIdArgs { id }) => (set_disabled(store, level, id, true)?, "disabled"),
+        GroupCommand::Enable(GroupIdArgs { id }) => (set_disabled(store, level, id, false)?, "enabled"),
         GroupCommand::Remove(GroupIdArgs { id }) => {
             if !store.remove_group(&EditTurn::unlimited(), level, &id).map_err(|e| e.to_string())? {
                 return Err(no_such_group(level, &id));
@@ -117,6 +111,12 @@ fn apply(store: &KeyStore, level: GroupLevel, id: &str, change: GroupChange) -> 
         true => Ok(()),
         false => Err(no_such_group(level, id)),
     }
+}
+
+/// Returns the ID.
+fn set_disabled(store: &KeyStore, level: GroupLevel, id: String, disabled: bool) -> Result<String, CliError> {
+    apply(store, level, &id, GroupChange { disabled: Some(disabled), ..GroupChange::default() })?;
+    Ok(id)
 }
 
 /// The options as a change of a group that exists, or of a new one.

@@ -176,14 +176,8 @@ pub fn run(command: KeysCommand, config: &InterflowConfig, home: &DataDir) -> Re
             load_into_instance(home);
             let ring = store.ring();
             let until = ring.keys().iter().find(|k| *k.id == *id).and_then(|k| k.previous_until);
-            match until {
-                Some(until) => interflow_host::errln!(
-                    "{id} has a new key; it is shown only once, and the old one is valid until {until}"
-                ),
-                None => {
-                    interflow_host::errln!("{id} has a new key; it is shown only once, and the old one is rejected")
-                }
-            }
+            let old = until.map_or_else(|| "rejected".to_owned(), |until| format!("valid until {until}"));
+            interflow_host::errln!("{id} has a new key; it is shown only once, and the old one is {old}");
             format!("{}\n", secret.reveal())
         }
         KeysCommand::Disable(KeyIdArgs { id }) => set_disabled(&store, home, &id, true)?,

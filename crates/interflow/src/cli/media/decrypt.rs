@@ -14,7 +14,7 @@ use interflow_media::cenc::{CencDecrypter, ContentKey, ContentKeyRing, IndexProb
 use interflow_media::sample_aes::{Aes128Cbc, SampleAesTs, iv_from_sequence, parse_iv};
 
 use super::ts::TsConverter;
-use super::{MediaInput, keys};
+use super::{MediaInput, failed, keys, unreadable};
 use crate::CliError;
 use crate::cli::flows::ProgressDisplay;
 
@@ -216,12 +216,4 @@ impl ClearOutput {
         }
         result
     }
-}
-
-fn unreadable(path: &Path, e: &std::io::Error) -> CliError {
-    CliError::Failed(format!("{} cannot be read: {e}", path.display()))
-}
-
-fn failed(path: &Path, e: &dyn Display) -> CliError {
-    CliError::Failed(format!("{}: {e}", path.display()))
 }

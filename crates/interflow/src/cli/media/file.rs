@@ -26,8 +26,8 @@ pub struct MediaFile {
 
 impl MediaFile {
     pub fn read(path: &Path) -> Result<Self, CliError> {
-        let unreadable = |e: std::io::Error| CliError::Failed(format!("{} cannot be read: {e}", path.display()));
-        let wrong = |e: &dyn std::fmt::Display| CliError::Failed(format!("{}: {e}", path.display()));
+        let unreadable = |e: std::io::Error| super::unreadable(path, &e);
+        let wrong = |e: &dyn std::fmt::Display| super::failed(path, e);
         let mut file = std::fs::File::open(path).map_err(unreadable)?;
         let length = file.metadata().map_err(unreadable)?.len();
         let mut parsed = Self { path: path.to_owned(), boxes: Vec::new(), init: None, fragment: None };
@@ -44,18 +44,10 @@ impl MediaFile {
             let size = header.size.unwrap_or(length - at);
             parsed.note_fragment(header.kind, at, size);
             if header.kind == b"mdat" || size > MAX_BOX_BYTES || at.saturating_add(size) > length {
-                let note = if at.saturating_add(size) > length {
-                    format!("cut short: the file ends at byte {length}")
-                } else {
-                    String::new()
-                };
-                parsed.boxes.push(BoxNode {
-                    kind: header.kind,
-                    offset: at,
-                    size: header.size,
-                    note,
-                    children: Vec::new(),
-                });
+                let is_cut = at.saturating_add(size) > length;
+                let note = is_cut.then(|| format!("cut short: the file ends at byte {length}")).unwrap_or_default();
+                let (kind, size) = (header.kind, header.size);
+                parsed.boxes.push(BoxNode { kind, offset: at, size, note, children: Vec::new() });
             } else {
                 let mut whole = vec![0; size as usize];
                 file.seek(SeekFrom::Start(at)).and_then(|_| file.read_exact(&mut whole)).map_err(unreadable)?;

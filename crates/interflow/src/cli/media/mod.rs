@@ -7,6 +7,7 @@ mod probe;
 mod ts;
 mod url;
 
+use std::fmt::Display;
 use std::fs::File;
 use std::io::{Read, Stdin};
 use std::path::Path;
@@ -54,9 +55,7 @@ impl MediaInput {
         if path == Path::new("-") {
             return Ok(Self::Stdin(std::io::stdin()));
         }
-        File::open(path)
-            .map(Self::File)
-            .map_err(|e| CliError::Failed(format!("{} cannot be read: {e}", path.display())))
+        File::open(path).map(Self::File).map_err(|e| unreadable(path, &e))
     }
 }
 
@@ -67,6 +66,14 @@ impl Read for MediaInput {
             Self::Stdin(s) => s.read(buf),
         }
     }
+}
+
+fn unreadable(path: &Path, e: &std::io::Error) -> CliError {
+    CliError::Failed(format!("{} cannot be read: {e}", path.display()))
+}
+
+fn failed(path: &Path, e: &dyn Display) -> CliError {
+    CliError::Failed(format!("{}: {e}", path.display()))
 }
 
 /// Parses the keys given on the command line.

@@ -12,7 +12,7 @@ use serde_json::{Map, Value, json};
 
 use crate::CliError;
 use crate::cli::output::{FormatArgs, TextFormat};
-use crate::components::media::{KEY_FILE, link_secret};
+use crate::components::media::KEY_FILE;
 use crate::instance::config::InterflowConfig;
 
 #[derive(Debug, Args)]
@@ -66,7 +66,7 @@ pub fn run(args: &UrlArgs, config: &InterflowConfig, home: &DataDir) -> Result<(
     }
     let setup = MediaSetup {
         config: config.media.clone(),
-        secret: link_secret(home)?,
+        secret: home.secret(KEY_FILE)?,
         egress: Arc::new(NoEgress),
         key_egress: Arc::new(NoEgress),
         folder: None,

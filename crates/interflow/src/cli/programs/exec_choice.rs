@@ -1,7 +1,7 @@
 //! The choice at the first `interflow exec` of a coding agent: whether its prompts are redacted or only flagged. Asked
 //! once, on a terminal only, and stored in the data directory.
 
-use interflow_types::data_file;
+use interflow_types::{data_file, labelled_enum};
 use std::io::{self, BufRead, IsTerminal as _, Write as _};
 use std::path::Path;
 use std::sync::LazyLock;
@@ -19,21 +19,14 @@ static AGENTS: LazyLock<Vec<&str>> =
 /// The file in the data directory that holds the choice.
 pub const CHOICE_FILE: &str = "exec-prompts";
 
-/// What is done with findings in the prompts of a command.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PromptChoice {
-    /// Prompts are sent as they are, and flows say what is in them.
-    Flag,
-    /// Findings are replaced before a prompt leaves.
-    Redact,
-}
-
-impl PromptChoice {
-    const fn as_str(self) -> &'static str {
-        match self {
-            Self::Flag => "flag",
-            Self::Redact => "redact",
-        }
+labelled_enum! {
+    /// What is done with findings in the prompts of a command.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum PromptChoice {
+        /// Prompts are sent as they are, and flows say what is in them.
+        Flag "flag",
+        /// Findings are replaced before a prompt leaves.
+        Redact "redact",
     }
 }
 

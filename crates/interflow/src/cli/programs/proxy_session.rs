@@ -142,7 +142,6 @@ impl ProxySession<'_> {
         let variables = self.placeholders(home, instance)?;
         let began = Timestamp::now();
         let credential = match ProgramCredential::issue(home, self.user) {
-            Ok(Some(credential)) => Some(credential),
             Ok(None) if self.needs_login => {
                 return Err(CliError::Failed(format!(
                     "the running instance (process {}) has no admin port to get credentials from: add --private",
@@ -150,7 +149,7 @@ impl ProxySession<'_> {
                 )));
             }
             Err(e) if self.needs_login => return Err(e),
-            Ok(None) => None,
+            Ok(issued) => issued,
             Err(e) => {
                 interflow_host::errln!("interflow: running the command without proxy credentials: {e}");
                 None

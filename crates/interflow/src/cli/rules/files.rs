@@ -64,10 +64,7 @@ pub fn check(args: &FilesArgs, config: &InterflowConfig) -> Result<(), CliError>
             interflow_host::outln!("{} {verb} valid", pluralize(rules as u64, "rule"));
         }
     }
-    match read {
-        Ok(_) => Ok(()),
-        Err(e) => Err(CliError::Failed(e.to_string())),
-    }
+    read.map(drop).map_err(|e| CliError::Failed(e.to_string()))
 }
 
 fn problems_json(problems: &[RuleProblem]) -> Vec<Value> {
@@ -166,10 +163,7 @@ pub fn test(args: &FilesArgs, config: &InterflowConfig) -> Result<(), CliError> 
     let mut results = Vec::new();
     for test in &program.tests {
         let name = test.name.clone().unwrap_or_else(|| test.request.url.clone());
-        let wrong = match runtime.block_on(simulate::check_expectation(&program, test)) {
-            Ok(wrong) => wrong,
-            Err(e) => vec![e],
-        };
+        let wrong = runtime.block_on(simulate::check_expectation(&program, test)).unwrap_or_else(|e| vec![e]);
         failed += usize::from(!wrong.is_empty());
         if !args.format.is_json() {
             interflow_host::outln!("{} {name}", if wrong.is_empty() { "ok    " } else { "FAILED" });

@@ -249,10 +249,7 @@ impl TopApp {
 
     fn show_loaded(&mut self, id: FlowId, flow: Result<Box<FlowRecord>, String>) -> Vec<TopCommand> {
         let Some(pane) = self.pane.as_mut().filter(|p| p.id == id) else { return Vec::new() };
-        let sides = match &flow {
-            Ok(row) => pane.bodies_to_load(row),
-            Err(_) => Vec::new(),
-        };
+        let sides = flow.as_ref().map(|row| pane.bodies_to_load(row)).unwrap_or_default();
         pane.set_flow(flow);
         let hex = pane.hex;
         sides.into_iter().map(|side| TopCommand::LoadBody { id, side, hex }).collect()

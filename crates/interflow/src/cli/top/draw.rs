@@ -174,7 +174,7 @@ fn draw_pane(buffer: &mut Buffer, area: Rect, pane: &mut FlowPane) -> usize {
     let tab = |tab: &PaneTab| {
         let style = if *tab == selected { Modifier::REVERSED } else { Modifier::empty() };
         // Narrow terminals have no place for the whole titles.
-        let title = if area.width < 50 { &tab.title()[..3] } else { tab.title() };
+        let title = if area.width < 50 { &tab.as_str()[..3] } else { tab.as_str() };
         [Span::styled(format!(" {title} "), style | Modifier::BOLD), Span::raw(" ")]
     };
     let mut spans: Vec<_> = PaneTab::ALL.iter().flat_map(tab).collect();

@@ -25,7 +25,7 @@ impl TopApp {
             KeyCode::Char('c') if control => self.quit = true,
             // Keys that only move; nothing else happens by one that was meant for something else.
             KeyCode::Char('d' | 'u') if control && self.screen == Screen::Flows => return self.on_flow_key(key),
-            KeyCode::Char('d' | 'u') if control => return self.on_scroll_key(key),
+            KeyCode::Char('d' | 'u') if control => self.pending.scroll_by(self.row_step(key).unwrap_or_default()),
             KeyCode::Char(_) if control => {}
             KeyCode::Char('q') => self.quit = true,
             KeyCode::Char('?') => self.toggle(Screen::Help),
@@ -40,9 +40,10 @@ impl TopApp {
                 // The newest page fills what the instance could not keep back.
                 return if self.paused { vec![pause] } else { vec![pause, self.list_command(None)] };
             }
+            KeyCode::Esc if self.screen == Screen::Help => self.screen = Screen::Flows,
             _ => {
                 return match self.screen {
-                    Screen::Help => self.on_help_key(key),
+                    Screen::Help => Vec::new(),
                     Screen::Pending => self.on_pending_key(key),
                     Screen::Flows => self.on_flow_key(key),
                 };
@@ -75,13 +76,6 @@ impl TopApp {
         }
     }
 
-    fn on_help_key(&mut self, key: KeyEvent) -> Vec<TopCommand> {
-        if key.code == KeyCode::Esc {
-            self.screen = Screen::Flows;
-        }
-        Vec::new()
-    }
-
     fn on_pending_key(&mut self, key: KeyEvent) -> Vec<TopCommand> {
         let page = self.page_height as isize;
         match key.code {
@@ -100,11 +94,6 @@ impl TopApp {
             },
             _ => {}
         }
-        Vec::new()
-    }
-
-    fn on_scroll_key(&mut self, key: KeyEvent) -> Vec<TopCommand> {
-        self.pending.scroll_by(self.row_step(key).unwrap_or_default());
         Vec::new()
     }
 

@@ -2,7 +2,7 @@
 
 use interflow_archive::text::{clean, clean_lines, duration, size};
 use interflow_store::FlowRecord;
-use interflow_types::{Direction, FlowId, FlowTimings, Headers, Passthrough};
+use interflow_types::{Direction, FlowId, FlowTimings, Headers, Passthrough, labelled_enum};
 use ratatui_core::style::{Color, Modifier, Style};
 use ratatui_core::text::{Line, Span};
 
@@ -18,27 +18,19 @@ const NAME_WIDTH: usize = 10;
 /// Width of the longest bar.
 const BAR_WIDTH: u64 = 40;
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum PaneTab {
-    #[default]
-    Overview,
-    Request,
-    Response,
-    Timing,
+labelled_enum! {
+    /// A tab, labelled by its title.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub enum PaneTab {
+        #[default]
+        Overview "Overview",
+        Request "Request",
+        Response "Response",
+        Timing "Timing",
+    }
 }
 
 impl PaneTab {
-    pub const ALL: [Self; 4] = [Self::Overview, Self::Request, Self::Response, Self::Timing];
-
-    pub const fn title(self) -> &'static str {
-        match self {
-            Self::Overview => "Overview",
-            Self::Request => "Request",
-            Self::Response => "Response",
-            Self::Timing => "Timing",
-        }
-    }
-
     pub fn step(self, by: usize) -> Self {
         Self::ALL[(self as usize + by) % Self::ALL.len()]
     }

@@ -29,33 +29,20 @@ enum Column {
 }
 
 impl Column {
-    const fn title(self) -> &'static str {
+    /// The title, and the width: `None` for the column that takes what is left.
+    const fn heading(self) -> (&'static str, Option<u16>) {
         match self {
-            Self::Time => "TIME",
-            Self::Method => "METHOD",
-            Self::Target => "HOST AND PATH",
-            Self::Host => "HOST",
-            Self::Path => "PATH",
-            Self::Status => "STAT",
-            Self::Type => "TYPE",
-            Self::Size => "SIZE",
-            Self::Took => "TOOK",
-            Self::Marks => "MARKS",
+            Self::Time => ("TIME", Some(8)),
+            Self::Method => ("METHOD", Some(7)),
+            Self::Target => ("HOST AND PATH", None),
+            Self::Host => ("HOST", Some(28)),
+            Self::Path => ("PATH", None),
+            Self::Status => ("STAT", Some(4)),
+            Self::Type => ("TYPE", Some(10)),
+            Self::Size => ("SIZE", Some(7)),
+            Self::Took => ("TOOK", Some(8)),
+            Self::Marks => ("MARKS", Some(14)),
         }
-    }
-
-    /// `None` for the column that takes what is left.
-    const fn width(self) -> Option<u16> {
-        Some(match self {
-            Self::Target | Self::Path => return None,
-            Self::Time => 8,
-            Self::Method | Self::Size => 7,
-            Self::Status => 4,
-            Self::Type => 10,
-            Self::Took => 8,
-            Self::Marks => 14,
-            Self::Host => 28,
-        })
     }
 
     const fn is_right_aligned(self) -> bool {
@@ -80,7 +67,7 @@ pub fn draw(buffer: &mut Buffer, area: Rect, list: &mut FlowList, zone: &TimeZon
     let Some(height) = area.height.checked_sub(1) else { return 0 };
     let bold = Style::new().add_modifier(Modifier::BOLD);
     let columns = columns(area.width);
-    draw_row(buffer, (area.x, area.y), area.width, columns, |c| (c.title().to_owned(), bold));
+    draw_row(buffer, (area.x, area.y), area.width, columns, |c| (c.heading().0.to_owned(), bold));
     let selected = list.selected_index();
     let (first, rows) = list.window(usize::from(height));
     for (i, flow) in rows.iter().enumerate() {
@@ -101,10 +88,10 @@ fn draw_row(
     cell: impl Fn(Column) -> (String, Style),
 ) {
     let gaps = columns.len().saturating_sub(1) as u16;
-    let fixed: u16 = columns.iter().filter_map(|c| c.width()).sum();
+    let fixed: u16 = columns.iter().filter_map(|c| c.heading().1).sum();
     let rest = width.saturating_sub(fixed + gaps);
     for column in columns {
-        let width = column.width().unwrap_or(rest);
+        let width = column.heading().1.unwrap_or(rest);
         let (text, style) = cell(*column);
         put(buffer, (x, y), width, &text, style, column.is_right_aligned());
         x += width + 1;
