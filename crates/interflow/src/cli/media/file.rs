@@ -45,7 +45,8 @@ impl MediaFile {
             parsed.note_fragment(header.kind, at, size);
             if header.kind == b"mdat" || size > MAX_BOX_BYTES || at.saturating_add(size) > length {
                 let is_cut = at.saturating_add(size) > length;
-                let note = is_cut.then(|| format!("cut short: the file ends at byte {length}")).unwrap_or_default();
+                let cut = format!("cut short: the file ends at byte {length}");
+                let note = if is_cut { cut } else { String::new() };
                 let (kind, size) = (header.kind, header.size);
                 parsed.boxes.push(BoxNode { kind, offset: at, size, note, children: Vec::new() });
             } else {
