@@ -1374,7 +1374,7 @@ export interface components {
             route: string;
             flows: number;
         };
-        /** @description A level above a key. */
+        /** @description A level above a key, by its name in the keys file, in limits and in messages. */
         GroupLevel: "team" | "organisation";
         HeldCounts: {
             /** @description Pending requests of approvals. */
