@@ -10,6 +10,7 @@ mod inject_secrets;
 mod key_command;
 mod mask_secrets;
 mod mode;
+mod optional_file;
 mod pending;
 pub mod presets;
 mod request_preview;

@@ -10,7 +10,8 @@ use interflow_types::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::config::ApprovalMode;
-use super::stored::{file_error, read_optional};
+use super::optional_file::read_optional;
+use super::stored::file_error;
 use super::{Approvals, ApprovalsError, Result};
 
 /// A mode, and its expiry by the monotonic clock, so that a correction of the wall clock does not change the duration.

@@ -21,8 +21,8 @@ use serde::{Deserialize, Serialize};
 use super::clock::{monotonic_secs, now};
 use super::config::{ApprovalsConfig, SecretSpec};
 use super::key_command;
+use super::optional_file::read_optional;
 use super::secret_origin::SecretOrigin;
-use super::stored::read_optional;
 
 /// Prefix of generated placeholders.
 const PLACEHOLDER_PREFIX: &str = "interflow-secret-";

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::clock::now;
 use super::config::{ApprovalsConfig, RuleSpec};
+use super::optional_file::read_optional;
 use super::rule_set::{ApprovalRule, RuleSource};
 use super::secrets::{SecretVault, StoredSecret, VaultKey};
 use super::{ApprovalState, Approvals, ApprovalsError, Result};
@@ -136,14 +137,6 @@ pub(super) fn read_files(config: &ApprovalsConfig, home: &Path, key: &VaultKey) 
     let made = parse_rules(&rules, read_optional(&rules)?.as_deref())?;
     let secrets = SecretVault::new(home.join(&config.secrets), key.clone()).read()?;
     Ok((made, secrets.into_iter().map(Arc::new).collect()))
-}
-/// The text of a file; `None` if there is no file.
-pub(super) fn read_optional(path: &Path) -> Result<Option<String>, String> {
-    match std::fs::read_to_string(path) {
-        Ok(text) => Ok(Some(text)),
-        Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(None),
-        Err(e) => Err(format!("{}: {e}", path.display())),
-    }
 }
 
 impl ApprovalState {

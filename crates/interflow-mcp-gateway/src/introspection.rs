@@ -13,8 +13,7 @@ use serde_json::Value;
 
 use crate::access_identity::{AccessIdentity, AccessRefusal, AccessTokens};
 use crate::config::{McpIntrospection, McpOAuthConfig, oauth_endpoint};
-use crate::grants::authorization_server::words;
-use crate::protocol::oauth_form::{form_request, response_of};
+use crate::protocol::oauth_form::{form_request, response_of, words};
 
 /// Bound on the tokens whose answers are kept.
 const MAX_TOKENS: usize = 10_000;

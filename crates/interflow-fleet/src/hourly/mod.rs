@@ -15,6 +15,7 @@ mod record;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use interflow_store::StoreError;
 use interflow_types::{FlowId, Timestamp};
@@ -33,7 +34,7 @@ const CHEAP_MERGE_BYTES: u64 = 16 << 20;
 /// How long no late flow must have come then.
 const SETTLED_MILLIS: u64 = 600_000;
 /// When the running hour is archived, too: flows of the last second may not have reached the store.
-const NOW_SLACK_MILLIS: u64 = 1_000;
+pub const NOW_SLACK: Duration = Duration::from_secs(1);
 
 pub type Result<T> = std::result::Result<T, ArchiveError>;
 
@@ -164,7 +165,7 @@ impl ArchiveRun<'_> {
             ArchiveUntil::ClosedHours { delay_millis } => {
                 Hour::of_millis(self.now_millis.saturating_sub(delay_millis)).start_millis()
             }
-            ArchiveUntil::Now => self.now_millis.saturating_sub(NOW_SLACK_MILLIS),
+            ArchiveUntil::Now => self.now_millis.saturating_sub(NOW_SLACK.as_millis() as u64),
         };
         let Some(newest) = self.place.record.newest()? else { return Ok(()) };
         self.newest = newest;

@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::AccountServer;
 use crate::config::oauth_endpoint;
 use crate::protected_resource::METADATA_PATH;
-use crate::protocol::oauth_form::document;
+use crate::protocol::oauth_form::{document, words};
 
 /// Bound on the scopes that are asked for, in bytes.
 const MAX_SCOPES: usize = 1000;
@@ -74,10 +74,6 @@ fn parameter(field: &str, name: &str) -> Option<String> {
         }
         rest = end;
     }
-}
-
-pub(crate) fn words(text: &str) -> Vec<String> {
-    text.split_ascii_whitespace().map(str::to_owned).collect()
 }
 
 fn strings(list: &Value) -> Vec<String> {

@@ -62,6 +62,11 @@ impl TokenResponse {
     }
 }
 
+/// The words of a list that is divided by spaces.
+pub(crate) fn words(text: &str) -> Vec<String> {
+    text.split_ascii_whitespace().map(str::to_owned).collect()
+}
+
 /// The known error code in a text.
 pub(crate) fn known_code(text: &str) -> Option<&'static str> {
     CODES.into_iter().find(|code| *code == text)

@@ -3,7 +3,7 @@
 use clap::Args;
 use interflow_archive::text::size;
 use interflow_fleet::ArchiveClaim;
-use interflow_fleet::hourly::{ArchiveUntil, ArchivedRecord, HourlyArchive};
+use interflow_fleet::hourly::{ArchiveUntil, ArchivedRecord, HourlyArchive, NOW_SLACK};
 use interflow_fleet::objects::ObjectUrl;
 use interflow_host::data_dir::DataDir;
 use interflow_host::pluralize::pluralize;
@@ -46,6 +46,10 @@ pub fn run(args: &RecordArchiveArgs, config: &InterflowConfig, home: &DataDir) -
     let store = open_for_reading(config, home)?;
     let dir = home.join(&config.record.dir);
     let until = if args.now { ArchiveUntil::Now } else { record_archive::closed_hours(&config.record) };
+    if args.now {
+        // Flows that have ended by now are archived, too.
+        std::thread::sleep(NOW_SLACK);
+    }
     let archive_record = |record: ArchivedRecord<'_>| {
         let archive =
             HourlyArchive { record, dir: &dir, storage: &storage, options: record_archive::options(&config.record) };
