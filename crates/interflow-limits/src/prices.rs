@@ -449,7 +449,7 @@ mod tests {
     fn what_is_billed_without_tokens_has_a_cost_and_what_is_not_counted_has_none() {
         let own = own(r#"{"request": {"request": 0.1}, "cache": {"cache_read": 1}, "search": {"search": 0.5},
             "image": {"image": 1}, "free": {"image": 1, "input": 0, "output": 0},
-            "both": {"request": 0.1, "input": 0, "output": 0}}"#)
+            "both": {"request": 0.1, "input": 0, "output": 0}, "text": {"input": 1, "output": 10}}"#)
         .unwrap();
         let tokens = CallUsage { input: 9, output: 9, ..CallUsage::default() };
         let searches = CallUsage { searches: 2, ..CallUsage::default() };
@@ -468,6 +468,9 @@ mod tests {
             ("tts-1", CallUsage { input: 9, characters: 1000, ..other }, 15_000, Some(15_000)),
             ("image", CallUsage { input: 9, images: 3, ..other }, 3_000_000, Some(3_000_000)),
             ("image", CallUsage { input: 9, ..other }, 0, None),
+            ("text", CallUsage { images: 1, ..other }, 0, None),
+            ("text", CallUsage { characters: 9, ..other }, 0, None),
+            ("text", CallUsage { images: 1, output: 1000, ..CallUsage::default() }, 10_000, Some(10_000)),
         ] {
             let subject =
                 RequestAttributes { provider: "p".into(), model: Some(model.into()), ..RequestAttributes::default() };

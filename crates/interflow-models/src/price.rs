@@ -265,7 +265,12 @@ impl Price {
         let is_other = !has(Unit::Input) && parts.iter().any(|(u, count)| *count > 0 && COUNTED.contains(u) && has(*u));
         let used = parts.into_iter().filter(|(unit, count)| *count > 0 && !(is_other && unit.is_token()));
         let priced = used.map(|(unit, count)| (unit, count, self.rate(unit, usage)));
-        priced.chain(self.uncounted(usage).map(|unit| (unit, 1, None))).collect()
+        // What was made, but neither its tokens were counted nor has it a price by piece.
+        let is_free = [Unit::Input, Unit::Output].into_iter().all(|unit| self.plain_rate(unit, 0) == Some(0.0));
+        let made = [(Unit::Image, u.images), (Unit::Character, u.characters)];
+        let unpriced = made.into_iter().filter(|(unit, count)| *count > 0 && !has(*unit) && !is_of_tokens && !is_free);
+        let unknown = unpriced.chain(self.uncounted(usage).map(|unit| (unit, 1)));
+        priced.chain(unknown.map(|(unit, count)| (unit, count, None))).collect()
     }
 
     /// The price of a unit in a call; `None` if it is not known.
