@@ -19,6 +19,9 @@ const ROWS: [(&str, &str); 6] = [
     ("mitmdump", "mitmdump 12.2"),
 ];
 
+/// The head of each table.
+const HEAD: &str = "| proxy | requests/s | CPU per request | p99 | peak memory |\n|---|---|---|---|---|\n";
+
 /// The summary as Markdown; empty if its case was not measured.
 pub fn summary(tables: &[Table]) -> String {
     let (name, case_name) = SOURCE;
@@ -29,8 +32,7 @@ pub fn summary(tables: &[Table]) -> String {
     let date = table.began.split('T').next().unwrap_or_default();
     let mut out = format!(
         "\n## Summary\n\nGET of 8 KiB over TLS, intercepted, 16 connections, HTTP/1.1 from the client\n\
-         (`{}`, commit {}, {date}; {}).\nClient, origin and proxies share this machine, so only ratios mean anything.\n\n\
-         | proxy | requests/s | CPU per request | p99 | peak memory |\n|---|---|---|---|---|\n",
+         (`{}`, commit {}, {date}; {}).\nClient, origin and proxies share this machine, so only ratios mean anything.\n\n{HEAD}",
         table.command, table.commit, table.machine
     );
     for line in ROWS.iter().filter_map(|(arm, label)| Some(cells(label, case.rows.iter().find(|r| r.arm == *arm)?))) {
@@ -94,10 +96,7 @@ pub fn headlines(tables: &[Table]) -> String {
         let Some((table, case)) = table.and_then(|t| Some((t, t.cases.iter().find(|c| c.name == case_name)?))) else {
             continue;
         };
-        let _ = write!(
-            out,
-            "\n### {title}\n\n| proxy | requests/s | CPU per request | p99 | peak memory |\n|---|---|---|---|---|\n"
-        );
+        let _ = write!(out, "\n### {title}\n\n{HEAD}");
         for row in case.rows.iter().filter(|row| row.arm != "direct") {
             let _ = writeln!(out, "{}", cells(&label(&row.arm, table.versions.get(&row.arm)), row));
         }

@@ -6,7 +6,7 @@ use std::process::Command;
 use crate::Result;
 use crate::load::spec::Via;
 use crate::peers::{Arm, Peer, apt, port, version_line};
-use crate::testbed::{Role, Testbed, connection_cap};
+use crate::testbed::{Testbed, connection_cap};
 
 #[derive(Clone, Copy, PartialEq)]
 pub enum Haproxy {
@@ -50,13 +50,6 @@ impl Peer for Haproxy {
         fs::write(&config, head + &body)?;
         let mut command = Command::new("haproxy");
         command.arg("-db").arg("-f").arg(&config);
-        Ok(Arm {
-            name: self.name().into(),
-            version: String::new(),
-            plain: Some(Via::Reverse(plain)),
-            tls: Some(Via::Reverse(tls)),
-            anywhere: false,
-            running: Some(testbed.start(self.name(), command, plain, Role::Proxy)?),
-        })
+        Arm::reverse(testbed, self, plain, command, (Some(Via::Reverse(plain)), Some(Via::Reverse(tls))))
     }
 }

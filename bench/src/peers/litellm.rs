@@ -8,7 +8,7 @@ use std::process::Command;
 use crate::Result;
 use crate::load::spec::Via;
 use crate::peers::{Arm, Peer, guardrail_terms, pip, port, presidio, run_quietly};
-use crate::testbed::{Role, Testbed};
+use crate::testbed::Testbed;
 use crate::upstreams::{Api, UPSTREAMS};
 
 #[derive(Clone, Copy, PartialEq)]
@@ -85,15 +85,7 @@ impl Peer for Litellm {
             .env("LITELLM_LOG", "ERROR")
             .env("LITELLM_LOCAL_MODEL_COST_MAP", "True")
             .current_dir(testbed.path("."));
-        let running = testbed.start(self.name(), command, addr, Role::Proxy)?;
-        Ok(Arm {
-            name: self.name().into(),
-            version: String::new(),
-            plain: None,
-            tls: Some(Via::Reverse(addr)),
-            anywhere: false,
-            running: Some(running),
-        })
+        Arm::reverse(testbed, self, addr, command, (None, Some(Via::Reverse(addr))))
     }
 }
 

@@ -34,8 +34,6 @@ impl Peer for Mediaflow {
         command.args(["mediaflow_proxy.main:app", "--host", "127.0.0.1", "--port", &addr.port().to_string()]);
         command.args(["--workers", "2", "--no-access-log", "--log-level", "error"]);
         command.env("API_PASSWORD", PASSWORD).current_dir(testbed.path("."));
-        let mut arm = Arm::forward(testbed, self, addr, command)?;
-        (arm.plain, arm.tls, arm.anywhere) = (Some(Via::Reverse(addr)), None, false);
-        Ok(arm)
+        Arm::reverse(testbed, self, addr, command, (Some(Via::Reverse(addr)), None))
     }
 }

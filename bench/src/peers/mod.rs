@@ -72,14 +72,20 @@ impl Arm {
     }
 
     fn forward(testbed: &Testbed, peer: &dyn Peer, addr: SocketAddr, command: Command) -> Result<Self> {
-        Ok(Self {
-            name: peer.name().into(),
-            version: String::new(),
-            plain: Some(Via::Absolute(addr)),
-            tls: Some(Via::Connect(addr)),
-            anywhere: true,
-            running: Some(testbed.start(peer.name(), command, addr, crate::testbed::Role::Proxy)?),
-        })
+        let ways = (Some(Via::Absolute(addr)), Some(Via::Connect(addr)));
+        Ok(Self { anywhere: true, ..Self::reverse(testbed, peer, addr, command, ways)? })
+    }
+
+    /// A server that stands for the origin, and the ways to it: plain, and over TLS.
+    fn reverse(
+        testbed: &Testbed,
+        peer: &dyn Peer,
+        addr: SocketAddr,
+        command: Command,
+        (plain, tls): (Option<Via>, Option<Via>),
+    ) -> Result<Self> {
+        let running = Some(testbed.start(peer.name(), command, addr, crate::testbed::Role::Proxy)?);
+        Ok(Self { name: peer.name().into(), version: String::new(), plain, tls, anywhere: false, running })
     }
 }
 

@@ -6,7 +6,7 @@ use std::process::Command;
 use crate::Result;
 use crate::load::spec::Via;
 use crate::peers::{Arm, Peer, apt, port, version_line};
-use crate::testbed::{Role, Testbed};
+use crate::testbed::Testbed;
 
 pub struct Nginx;
 
@@ -28,14 +28,7 @@ impl Peer for Nginx {
         fs::write(&config, config_text(testbed, &dir.display().to_string(), plain, tls))?;
         let mut command = Command::new("nginx");
         command.arg("-p").arg(&dir).arg("-c").arg(&config).arg("-e").arg(dir.join("errors.log"));
-        Ok(Arm {
-            name: self.name().into(),
-            version: String::new(),
-            plain: Some(Via::Reverse(plain)),
-            tls: Some(Via::Reverse(tls)),
-            anywhere: false,
-            running: Some(testbed.start(self.name(), command, plain, Role::Proxy)?),
-        })
+        Arm::reverse(testbed, self, plain, command, (Some(Via::Reverse(plain)), Some(Via::Reverse(tls))))
     }
 }
 

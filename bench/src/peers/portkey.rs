@@ -7,7 +7,7 @@ use std::process::Command;
 use crate::Result;
 use crate::load::spec::Via;
 use crate::peers::{Arm, Peer, port, run_quietly};
-use crate::testbed::{Role, Testbed, cache};
+use crate::testbed::{Testbed, cache};
 use crate::upstreams::{Api, Upstream};
 
 const PACKAGE: &str = "@portkey-ai/gateway";
@@ -42,15 +42,7 @@ impl Peer for Portkey {
         command.arg(package()?.join("build/start-server.js")).arg(format!("--port={}", addr.port())).arg("--headless");
         // The provider's certificate is of the testbed's authority, which LiteLLM does not check either.
         command.env("NODE_TLS_REJECT_UNAUTHORIZED", "0").env("NODE_NO_WARNINGS", "1").current_dir(testbed.path("."));
-        let running = testbed.start(self.name(), command, addr, Role::Proxy)?;
-        Ok(Arm {
-            name: self.name().into(),
-            version: String::new(),
-            plain: Some(Via::Reverse(addr)),
-            tls: None,
-            anywhere: false,
-            running: Some(running),
-        })
+        Arm::reverse(testbed, self, addr, command, (Some(Via::Reverse(addr)), None))
     }
 }
 

@@ -6,7 +6,7 @@ use std::process::Command;
 use crate::Result;
 use crate::load::spec::Via;
 use crate::peers::{Arm, Peer, pip, port, run_quietly};
-use crate::testbed::{Role, Testbed};
+use crate::testbed::Testbed;
 
 pub struct Presidio;
 
@@ -45,13 +45,6 @@ impl Peer for Presidio {
 
     fn start(&self, testbed: &Testbed) -> Result<Arm> {
         let addr = port()?;
-        Ok(Arm {
-            name: self.name().into(),
-            version: String::new(),
-            plain: Some(Via::Reverse(addr)),
-            tls: None,
-            anywhere: false,
-            running: Some(testbed.start(self.name(), service(addr)?, addr, Role::Proxy)?),
-        })
+        Arm::reverse(testbed, self, addr, service(addr)?, (Some(Via::Reverse(addr)), None))
     }
 }
