@@ -3,8 +3,6 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use interflow_tasks::WeighedCache;
 use interflow_types::percent::encoded;
 use interflow_types::{BoxFuture, HttpClient, Url};
@@ -13,7 +11,7 @@ use serde_json::Value;
 
 use crate::access_identity::{AccessIdentity, AccessRefusal, AccessTokens};
 use crate::config::{McpIntrospection, McpOAuthConfig, oauth_endpoint};
-use crate::protocol::oauth_form::{form_request, response_of, words};
+use crate::protocol::oauth_form::{basic_authorization, form_request, response_of, words};
 
 /// Bound on the tokens whose answers are kept.
 const MAX_TOKENS: usize = 10_000;
@@ -59,13 +57,12 @@ impl IntrospectedTokens {
         let url = config.check()?;
         let secret = interflow_files::resolve_secret_ref(&config.client_secret)
             .map_err(|e| format!("mcp.oauth.introspection.client_secret: {e}"))?;
-        let credentials = STANDARD.encode(format!("{}:{}", encoded(&config.client_id), encoded(&secret)));
         let audience = oauth.audience.as_ref().unwrap_or(&oauth.resource).clone();
         Ok(Self {
             jwt,
             http,
             url,
-            authorization: format!("Basic {credentials}"),
+            authorization: basic_authorization(&config.client_id, &secret),
             issuer: oauth.issuer.clone(),
             audience,
             cache: config.cache.0,
@@ -90,7 +87,7 @@ impl IntrospectedTokens {
             tracing::warn!("cannot check access tokens at mcp.oauth.introspection.url: {why}");
             AccessRefusal::IssuerUnavailable
         };
-        let raw = response_of(&*self.http, request).await.map_err(unavailable)?;
+        let raw = response_of(&*self.http, request).await.map_err(|why| unavailable(why.into()))?;
         let answer = serde_json::from_slice::<Value>(&raw).ok().filter(|answer| answer["active"].is_boolean());
         let answer = answer.ok_or_else(|| unavailable("its response does not say `active`".to_owned()))?;
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();

@@ -214,13 +214,17 @@ impl Price {
         let reads = has(Unit::AudioInput) || COUNTED.into_iter().any(has);
         let made = [Unit::Output, Unit::AudioOutput, Unit::ImageOutput, Unit::Page, Unit::SecondInput];
         let writes = made.into_iter().chain([Unit::Image, Unit::Character]).any(has);
-        let is_free = [Unit::Input, Unit::Output].into_iter().all(|unit| self.plain_rate(unit, 0) == Some(0.0));
         let is_spoken = usage.characters > 0 && has(Unit::Character) && !has(Unit::Input);
         ![Unit::Input, Unit::Output].iter().any(is_unpublished)
-            && (is_free || is_spoken || usage.tier != Some(ServiceTier::Other))
+            && (self.is_free() || is_spoken || usage.tier != Some(ServiceTier::Other))
             && self.uncounted(usage).is_none()
             && (usage.input == 0 || reads)
             && (usage.output == 0 || writes)
+    }
+
+    /// Whether tokens cost nothing.
+    fn is_free(&self) -> bool {
+        [Unit::Input, Unit::Output].into_iter().all(|unit| self.plain_rate(unit, 0) == Some(0.0))
     }
 
     /// The unit that is billed in place of tokens, which are free, and that is not counted.
@@ -266,9 +270,9 @@ impl Price {
         let used = parts.into_iter().filter(|(unit, count)| *count > 0 && !(is_other && unit.is_token()));
         let priced = used.map(|(unit, count)| (unit, count, self.rate(unit, usage)));
         // What was made, but neither its tokens were counted nor has it a price by piece.
-        let is_free = [Unit::Input, Unit::Output].into_iter().all(|unit| self.plain_rate(unit, 0) == Some(0.0));
         let made = [(Unit::Image, u.images), (Unit::Character, u.characters)];
-        let unpriced = made.into_iter().filter(|(unit, count)| *count > 0 && !has(*unit) && !is_of_tokens && !is_free);
+        let unpriced =
+            made.into_iter().filter(|(unit, count)| *count > 0 && !has(*unit) && !is_of_tokens && !self.is_free());
         let unknown = unpriced.chain(self.uncounted(usage).map(|unit| (unit, 1)));
         priced.chain(unknown.map(|(unit, count)| (unit, count, None))).collect()
     }

@@ -3,7 +3,7 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use interflow_types::random_bytes;
+use interflow_types::random_token;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
@@ -33,11 +33,6 @@ pub(crate) struct AuthorizationResponse {
     pub error: Option<String>,
 }
 
-/// A text that cannot be guessed.
-pub(crate) fn random() -> String {
-    URL_SAFE_NO_PAD.encode(random_bytes::<32>())
-}
-
 impl Authorization {
     /// The request, and the URL for the browser.
     pub fn begin(
@@ -46,7 +41,7 @@ impl Authorization {
         base: &str,
         more: &[(&str, &str)],
     ) -> (Self, String) {
-        let (state, verifier) = (random(), random());
+        let (state, verifier) = (random_token(), random_token());
         let challenge = URL_SAFE_NO_PAD.encode(Sha256::digest(&verifier));
         let redirect_uri = format!("{base}{CALLBACK_PATH}");
         let own = [

@@ -136,12 +136,12 @@ impl AuthorizationServer {
         let url = oauth_endpoint(issuer).map_err(|why| format!("the authorization server {issuer}: {why}"))?;
         let (origin, path) = (origin_of(&url), url.path_only().trim_end_matches('/'));
         let [oauth, openid] = ["/.well-known/oauth-authorization-server", "/.well-known/openid-configuration"];
-        let mut places = vec![format!("{origin}{oauth}{path}"), format!("{origin}{openid}{path}")];
+        let mut urls = vec![format!("{origin}{oauth}{path}"), format!("{origin}{openid}{path}")];
         if !path.is_empty() {
-            places.push(format!("{origin}{path}{openid}"));
+            urls.push(format!("{origin}{path}{openid}"));
         }
-        for place in places {
-            if let Some(metadata) = fetched(server, &place).await? {
+        for url in urls {
+            if let Some(metadata) = fetched(server, &url).await? {
                 return Self::parse(issuer, &metadata).map(Some);
             }
         }
@@ -154,10 +154,10 @@ pub(crate) fn origin_of(url: &Url) -> String {
     format!("{}://{}", url.scheme, url.authority.to_host_header(url.scheme))
 }
 
-async fn fetched(server: &AccountServer, place: &str) -> Result<Option<Value>, String> {
-    let (scheme, authority, path) = Url::split(place).map_err(|e| format!("{place}: {e}"))?;
+async fn fetched(server: &AccountServer, text: &str) -> Result<Option<Value>, String> {
+    let (scheme, authority, path) = Url::split(text).map_err(|e| format!("{text}: {e}"))?;
     let url = Url { scheme, authority, path: path.into() };
-    oauth_endpoint(&origin_of(&url)).map_err(|why| format!("{place}: {why}"))?;
+    oauth_endpoint(&origin_of(&url)).map_err(|why| format!("{text}: {why}"))?;
     document(server.http(&url), &url).await
 }
 
@@ -169,8 +169,8 @@ pub(crate) async fn discover(server: &AccountServer, challenge: &Challenge) -> R
     let origin = origin_of(&server.url);
     let Some(metadata) = resource_metadata(server, challenge, &origin).await? else {
         // Servers of MCP 2025-03-26 are their own authorization servers.
-        let found = AuthorizationServer::discover(&origin, server).await?;
-        let own = found.unwrap_or_else(|| AuthorizationServer::by_default(&origin));
+        let published = AuthorizationServer::discover(&origin, server).await?;
+        let own = published.unwrap_or_else(|| AuthorizationServer::by_default(&origin));
         if server.config.issuer.as_ref().is_some_and(|named| *named != own.issuer) {
             return Err("the server names another authorization server than oauth.issuer".to_owned());
         }
@@ -183,9 +183,9 @@ pub(crate) async fn discover(server: &AccountServer, challenge: &Challenge) -> R
     let issuers = strings(&metadata["authorization_servers"]);
     let issuer = issuers.iter().find(|own| server.config.issuer.as_ref().is_none_or(|named| named == *own));
     let issuer = issuer.ok_or("the server names no authorization server, or another one than oauth.issuer")?;
-    let found = AuthorizationServer::discover(issuer, server).await?;
-    let found = found.ok_or_else(|| format!("the authorization server {issuer} has no metadata"))?;
-    Ok(Discovered { server: found, resource: resource.to_owned(), scopes: strings(&metadata["scopes_supported"]) })
+    let published = AuthorizationServer::discover(issuer, server).await?;
+    let published = published.ok_or_else(|| format!("the authorization server {issuer} has no metadata"))?;
+    Ok(Discovered { server: published, resource: resource.to_owned(), scopes: strings(&metadata["scopes_supported"]) })
 }
 
 async fn resource_metadata(
@@ -193,9 +193,9 @@ async fn resource_metadata(
     challenge: &Challenge,
     origin: &str,
 ) -> Result<Option<Value>, String> {
-    if let Some(place) = &challenge.metadata {
-        let found = fetched(server, place).await?;
-        return found.map(Some).ok_or_else(|| format!("the metadata of the server are not at {place}"));
+    if let Some(url) = &challenge.metadata {
+        let document = fetched(server, url).await?;
+        return document.map(Some).ok_or_else(|| format!("the metadata of the server are not at {url}"));
     }
     let path = server.url.path_only().trim_end_matches('/');
     if let Some(found) = fetched(server, &format!("{origin}{METADATA_PATH}{path}")).await? {

@@ -63,6 +63,7 @@ impl AccountClient {
         let response = http.send(Request { head: authorized(&head, &renewed.access_token), body }).await?;
         self.checked(user, Some(&renewed), response)
     }
+
     /// A response that does not ask for more than was granted. What was asked for already is not asked for again: the
     /// authorization server, or the user, did not grant it.
     fn checked(&self, user: &AccountUser, grant: Option<&Grant>, response: Response) -> Result<Response> {
@@ -119,15 +120,15 @@ impl AccountClient {
         };
         let fields =
             [("grant_type", "refresh_token"), ("refresh_token", &*refresh_token), ("resource", &*grant.resource)];
-        // The authorization server may have forgotten a gateway that registered itself.
-        let is_forgotten = |why: &str| why.contains(INVALID_CLIENT) && grant.client.id != server.config.client_id;
+        // A gateway that registered itself may be forgotten.
+        let is_registered = grant.client.id != server.config.client_id;
         let renewed = match grant.client.tokens(server, &grant.token_endpoint, &fields).await {
             Ok(response) => {
                 let expires = response.expires().map(|seconds| super::now().saturating_add(seconds));
                 let refresh_token = response.refresh_token.or(Some(refresh_token));
                 Some(Grant { access_token: response.access_token, expires, refresh_token, ..grant })
             }
-            Err(why) if why.contains(INVALID_GRANT) || is_forgotten(&why) => {
+            Err(why) if why.code == Some(INVALID_GRANT) || is_registered && why.code == Some(INVALID_CLIENT) => {
                 tracing::info!(server = &*server.name, "refresh token refused; account removed");
                 None
             }

@@ -48,6 +48,7 @@ impl Link {
     pub fn open(grants: &Grants, sealed: &str) -> Option<Self> {
         grants.sealer.open_value(sealed, &binding()).filter(|link: &Self| link.expires > now())
     }
+
     pub fn token(&self, grants: &Grants) -> String {
         grants.sealer.seal_value(self, &binding()).unwrap_or_default()
     }

@@ -1,17 +1,16 @@
 //! The gateway as a client of an authorization server: registered by the operator, by the URL of its metadata, or by itself
 //! (RFC 7591); and its requests for tokens.
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
-use interflow_types::Url;
-use interflow_types::percent::encoded;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::authorization_server::{AuthorizationServer, is_secure};
+use super::user::is_near;
 use super::{AccountServer, CALLBACK_PATH, DOCUMENT_PATH, MAX_REMEMBERED};
-use crate::config::{is_local, oauth_endpoint};
-use crate::protocol::oauth_form::{INVALID_CLIENT, TokenResponse, form, form_request, json_request, response_of};
+use crate::config::oauth_endpoint;
+use crate::protocol::oauth_form::{
+    INVALID_CLIENT, OAuthFailure, TokenResponse, basic_authorization, form, form_request, json_request, response_of,
+};
 
 const NAME: &str = "Interflow";
 /// How the gateway authenticates itself, the preferred way first.
@@ -33,14 +32,13 @@ pub(crate) struct OAuthClient {
 /// What an authorization server is told of the gateway (RFC 7591, section 2).
 fn metadata(base: &str, method: &str) -> Value {
     let redirect_uri = format!("{base}{CALLBACK_PATH}");
-    let is_near = Url::of_service(base).is_ok_and(|url| is_local(&url));
     json!({
         "client_name": NAME,
         "redirect_uris": [redirect_uri],
         "grant_types": ["authorization_code", "refresh_token"],
         "response_types": ["code"],
         "token_endpoint_auth_method": method,
-        "application_type": if is_near { "native" } else { "web" },
+        "application_type": if is_near(base) { "native" } else { "web" },
     })
 }
 
@@ -71,14 +69,14 @@ impl OAuthClient {
             return Ok(Self::configured(&format!("{base}{DOCUMENT_PATH}"), false, found));
         }
         let issuer = &found.issuer;
-        let place = found.registration_endpoint.as_ref().ok_or_else(|| {
+        let endpoint = found.registration_endpoint.as_ref().ok_or_else(|| {
             format!("the authorization server {issuer} registers no clients; set oauth.client_id to the id of the gateway there")
         })?;
         let (registered, name) = (&server.grants.registered, [issuer.clone(), base.to_owned()]);
-        if let Some(known) = registered.lock().get(&name) {
-            return Ok(known.clone());
+        if let Some(client) = registered.lock().get(&name) {
+            return Ok(client.clone());
         }
-        let url = oauth_endpoint(place).map_err(|why| format!("registration_endpoint of {issuer}: {why}"))?;
+        let url = oauth_endpoint(endpoint).map_err(|why| format!("registration_endpoint of {issuer}: {why}"))?;
         let method = found.auth_method(&METHODS);
         let method =
             method.ok_or_else(|| format!("{issuer} supports no way of {METHODS:?} to authenticate a client"))?;
@@ -111,7 +109,7 @@ impl OAuthClient {
         server: &AccountServer,
         endpoint: &str,
         fields: &[(&str, &str)],
-    ) -> Result<TokenResponse, String> {
+    ) -> Result<TokenResponse, OAuthFailure> {
         let url = oauth_endpoint(endpoint)?;
         let secret = self.secret.as_deref().unwrap_or(&server.secret);
         let (mut fields, is_basic) = (fields.to_vec(), self.method == METHODS[0]);
@@ -123,17 +121,16 @@ impl OAuthClient {
         }
         let mut request = form_request(&url, form(&fields));
         if is_basic {
-            // Both parts are encoded as in a form first (RFC 6749, section 2.3.1).
-            let pair = STANDARD.encode(format!("{}:{}", encoded(&self.id), encoded(secret)));
-            request.head.headers.append_unchecked(b"Authorization", format!("Basic {pair}").as_bytes());
+            let field = basic_authorization(&self.id, secret);
+            request.head.headers.append_unchecked(b"Authorization", field.as_bytes());
         }
         let response = response_of(server.http(&url), request).await.inspect_err(|why| {
-            if why.contains(INVALID_CLIENT) {
+            if why.code == Some(INVALID_CLIENT) {
                 // The gateway registers itself again when an account is connected next.
                 server.grants.registered.lock().retain(|_, client| client != self);
             }
         });
-        TokenResponse::parse(&response?)
+        Ok(TokenResponse::parse(&response?)?)
     }
 }
 

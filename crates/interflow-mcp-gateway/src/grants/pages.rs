@@ -8,12 +8,12 @@ use std::sync::Arc;
 use interflow_types::percent::decoded_form;
 use interflow_types::{
     BoxFuture, Flow, GatewayRequest, LocalHandler, Method, MountTarget, Request, RequestHead, Response, Result,
-    StatusCode, Url,
+    StatusCode, Url, random_token,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use super::authorization::{Authorization, AuthorizationResponse, random};
+use super::authorization::{Authorization, AuthorizationResponse};
 use super::authorization_server::{AuthorizationServer, discover, is_secure};
 use super::link::Link;
 use super::oauth_client::{OAuthClient, metadata_document};
@@ -162,12 +162,12 @@ impl Visit<'_> {
         }
         let server = self.login_server()?;
         let issuer = server.config.issuer.clone().unwrap_or_default();
-        let found = AuthorizationServer::discover(&issuer, &server).await.map_err(failed)?;
-        let found = found.ok_or_else(|| failed(format!("the issuer {issuer} has no metadata")))?;
+        let published = AuthorizationServer::discover(&issuer, &server).await.map_err(failed)?;
+        let published = published.ok_or_else(|| failed(format!("the issuer {issuer} has no metadata")))?;
         let (client, nonce) =
-            (OAuthClient::configured(&server.config.client_id, server.has_secret(), &found), random());
+            (OAuthClient::configured(&server.config.client_id, server.has_secret(), &published), random_token());
         let more = [("scope", "openid"), ("nonce", &*nonce)];
-        let (authorization, url) = Authorization::begin(&found, client, &link.base, &more);
+        let (authorization, url) = Authorization::begin(&published, client, &link.base, &more);
         self.with_attempt(leaving(&url, &issuer), Attempt { link, step: Step::Login(authorization, nonce) })
     }
 
@@ -196,14 +196,14 @@ impl Visit<'_> {
             (_, Some(subject)) => format!("the user {subject}"),
             _ => "any user of this machine".to_owned(),
         };
-        let asked = confirmation(&Confirmation {
+        let question = confirmation(&Confirmation {
             server: &link.server,
             user: &name,
             token: &link.token(self.grants()),
             is_connected: connected.is_some(),
             needs_key: link.user.starts_with(KEY) && !self.is_near(&link),
         });
-        self.with_attempt(asked, Attempt { link, step: Step::Confirm })
+        self.with_attempt(question, Attempt { link, step: Step::Confirm })
     }
 
     /// Whether the browser is on this machine.
@@ -213,9 +213,9 @@ impl Visit<'_> {
 
     async fn confirm(&self, form: &HashMap<String, String>) -> PageResult<Response> {
         let link = self.link(form)?;
-        let shown = self.attempt().filter(|attempt| matches!(attempt.step, Step::Confirm) && attempt.link == link);
+        let attempt = self.attempt().filter(|attempt| matches!(attempt.step, Step::Confirm) && attempt.link == link);
         let is_own_page = self.head.headers.get_str("origin").is_some_and(|origin| origin == link.base);
-        if shown.is_none() || !is_own_page {
+        if attempt.is_none() || !is_own_page {
             return Err(bad("the form was not filled in on the page of the link, or the browser takes no cookies"));
         }
         self.check_browser(&link, form.get("key").map(String::as_str).unwrap_or_default())?;
@@ -230,10 +230,10 @@ impl Visit<'_> {
             let body = "<p>The gateway has forgotten the account. You may also withdraw its access at the server.</p>";
             return Ok(page(StatusCode::OK, "Disconnected", "", body));
         }
-        let found = discover(account, &link.challenge).await.map_err(failed)?;
-        let client = OAuthClient::at(account, &found.server, &link.base).await.map_err(failed)?;
-        let scopes = account.scopes(&link.challenge, &found);
-        let (scope, mut more) = (scopes.join(" "), vec![("resource", found.resource.as_str())]);
+        let access = discover(account, &link.challenge).await.map_err(failed)?;
+        let client = OAuthClient::at(account, &access.server, &link.base).await.map_err(failed)?;
+        let scopes = account.scopes(&link.challenge, &access);
+        let (scope, mut more) = (scopes.join(" "), vec![("resource", access.resource.as_str())]);
         if !scope.is_empty() {
             more.push(("scope", &scope));
         }
@@ -241,9 +241,9 @@ impl Visit<'_> {
             // Otherwise issuers of OpenID Connect ignore that scope (Core 1.0, section 11).
             more.push(("prompt", "consent"));
         }
-        let (authorization, url) = Authorization::begin(&found.server, client, &link.base, &more);
-        let step = Step::Connect(authorization, scopes, found.resource.clone());
-        self.with_attempt(leaving(&url, &found.server.issuer), Attempt { link, step })
+        let (authorization, url) = Authorization::begin(&access.server, client, &link.base, &more);
+        let step = Step::Connect(authorization, scopes, access.resource.clone());
+        self.with_attempt(leaving(&url, &access.server.issuer), Attempt { link, step })
     }
 
     /// Checks that the browser is of the user of a link. Of a subject, it was when the page was shown.

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use interflow_types::percent::encoded;
 use interflow_types::{Body, Headers, HttpClient, HttpVersion, Method, Request, RequestHead, Url};
@@ -25,6 +27,27 @@ const CODES: [&str; 9] = [
 ];
 pub(crate) const INVALID_GRANT: &str = "invalid_grant";
 pub(crate) const INVALID_CLIENT: &str = "invalid_client";
+
+/// Why an endpoint did not give what it was asked for.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{text}")]
+pub(crate) struct OAuthFailure {
+    /// The code in its response, if it is a known one.
+    pub code: Option<&'static str>,
+    text: String,
+}
+
+impl From<String> for OAuthFailure {
+    fn from(text: String) -> Self {
+        Self { code: None, text }
+    }
+}
+
+impl From<OAuthFailure> for String {
+    fn from(failure: OAuthFailure) -> Self {
+        failure.text
+    }
+}
 
 /// The response of a token endpoint. It is a secret: nothing of it is part of an error.
 #[derive(Deserialize)]
@@ -78,6 +101,11 @@ pub(crate) fn form(fields: &[(&str, &str)]) -> String {
     fields.join("&")
 }
 
+/// The field with which a client authenticates itself: both parts are encoded as in a form first (RFC 6749, section 2.3.1).
+pub(crate) fn basic_authorization(id: &str, secret: &str) -> String {
+    format!("Basic {}", STANDARD.encode(format!("{}:{}", encoded(id), encoded(secret))))
+}
+
 pub(crate) fn form_request(url: &Url, form: String) -> Request {
     request(Method::POST, url, Some(("application/x-www-form-urlencoded", form)))
 }
@@ -101,14 +129,15 @@ fn request(method: Method, url: &Url, body: Option<(&str, String)>) -> Request {
 ///
 /// # Errors
 /// Why there is none. Nothing of the response but a known code is part of it: it may have secrets.
-pub(crate) async fn response_of(client: &dyn HttpClient, request: Request) -> Result<Bytes, String> {
+pub(crate) async fn response_of(client: &dyn HttpClient, request: Request) -> Result<Bytes, OAuthFailure> {
     let (status, raw) = answer_of(client, request).await?;
     if (200..300).contains(&status) {
         return Ok(raw);
     }
     let error = serde_json::from_slice::<Value>(&raw).ok();
     let code = error.as_ref().and_then(|error| known_code(error["error"].as_str()?));
-    Err(code.map_or_else(|| format!("status {status}"), |code| format!("status {status}, {code}")))
+    let text = code.map_or_else(|| format!("status {status}"), |code| format!("status {status}, {code}"));
+    Err(OAuthFailure { code, text })
 }
 
 /// A document; `None` if there is none at this URL.

@@ -61,8 +61,8 @@ struct Rules {
     redirects_token_requests: bool,
     /// Refresh tokens are of no use any more.
     is_revoked: bool,
-    /// It does not know the gateway any more.
-    is_forgotten: bool,
+    /// The code with which it refuses the gateway as a client.
+    refusal: Option<&'static str>,
     lifetime: u64,
     /// How long the token endpoint takes.
     pause: Duration,
@@ -84,7 +84,7 @@ async fn start() -> (Origin, Shared) {
         scope: "read",
         redirects_token_requests: false,
         is_revoked: false,
-        is_forgotten: false,
+        refusal: None,
         lifetime: 3600,
         pause: Duration::ZERO,
         codes: HashMap::new(),
@@ -148,8 +148,8 @@ fn grant(rules: &mut Rules, request: &Request, origin: &str) -> Reply {
     let form = form(std::str::from_utf8(&request.body).unwrap());
     assert_eq!(request.header("authorization"), Some("Basic Z2F0ZTpyZWdpc3RlcmVkLXNlY3JldA=="));
     assert_eq!(form["resource"], format!("{origin}/mcp"));
-    if rules.is_forgotten {
-        return Reply::status(401).body(r#"{"error":"invalid_client"}"#);
+    if let Some(code) = rules.refusal {
+        return Reply::status(401).body(json!({ "error": code }).to_string());
     }
     let refused = || Reply::status(400).body(r#"{"error":"invalid_grant","error_description":"secret details"}"#);
     let scopes = match form["grant_type"].as_str() {
@@ -384,11 +384,15 @@ async fn a_gateway_that_the_authorization_server_has_forgotten_registers_again()
     let gate = gate(&config(&origin, ""), &folder.path().join("accounts.json"), &no_keys()).await;
     let link = link_of(&gate, &who(&gate, "").await);
     Browser::new(&gate).connect(&link).await;
-    rules.lock().is_forgotten = true;
     rules.lock().tokens.clear();
+    // Another refusal, whose name begins like it, forgets nothing.
+    rules.lock().refusal = Some("invalid_client_metadata");
+    assert_eq!(who(&gate, "").await["resultType"], Value::Null);
+    assert_eq!(gate.service.accounts().await.unwrap().len(), 1);
+    rules.lock().refusal = Some("invalid_client");
     let link = link_of(&gate, &who(&gate, "").await);
     assert!(gate.service.accounts().await.unwrap().is_empty());
-    rules.lock().is_forgotten = false;
+    rules.lock().refusal = None;
     assert!(Browser::new(&gate).connect(&link).await.contains("is connected"));
     assert_eq!(origin.requests().iter().filter(|request| request.path() == "/register").count(), 2);
 }
