@@ -1,4 +1,5 @@
 // JSON Web Tokens in headers, cookies and bodies: decoded here, verified nowhere and sent nowhere.
+import { fromBase64 } from '../lib/base64';
 
 export interface Jwt {
   token: string;
@@ -17,8 +18,7 @@ const MAX_TOKENS = 20;
 const MAX_SEARCHED = 1 << 20;
 
 function json(part: string): unknown {
-  const bytes = Uint8Array.from(atob(part.replaceAll('-', '+').replaceAll('_', '/')), (c) => c.charCodeAt(0));
-  return JSON.parse(new TextDecoder('utf-8', { fatal: true }).decode(bytes));
+  return JSON.parse(new TextDecoder('utf-8', { fatal: true }).decode(fromBase64(part)));
 }
 
 /** A decoded token; null if it is none. `now` is in milliseconds. */

@@ -1,6 +1,6 @@
 // Composed requests without a browser: variables, `.http` files, assertions, JSON.
 import { describe, expect, it } from 'vitest';
-import { blank, check, expand, expanded, formatted, httpFile, jsonAt, jsonProblem, parseHttpFile, variablesOf, variablesText, type Assertion } from './http';
+import { blank, check, expand, expandAll, expanded, formatted, httpFile, jsonAt, jsonProblem, parseHttpFile, variablesOf, variablesText, type Assertion } from './http';
 
 describe('variables', () => {
   const list = variablesOf('base = http://a.test\n# a comment\n\ntoken = x=y\nall = {{base}}/{{ token }}\nloop = {{loop}}');
@@ -19,6 +19,15 @@ describe('variables', () => {
     const request = { ...blank(), method: 'POST', url: '{{base}}/', headers: [['X-{{token}}', '{{token}}']] as [string, string][], body: '"{{token}}"' };
     expect(expanded(request, list)).toEqual({ method: 'POST', url: 'http://a.test/', headers: [['X-x=y', 'x=y']], body: '"x=y"' });
     expect(expanded({ ...blank(), url: 'a.test/x' }, []).url).toBe('http://a.test/x');
+  });
+  it('are replaced in the address of a gRPC server, whose scheme is that of HTTP', () => {
+    const base = (url: string, value: string) => expanded({ ...blank(), method: 'GRPC', url }, [{ name: 'base', value }]).url;
+    expect([base('{{base}}', 'grpcs://a.test'), base('{{base}}:50051', 'a.test'), base('grpc://a.test', '')]).toEqual(['https://a.test', 'http://a.test:50051', 'http://a.test']);
+    expect(() => base('{{nope}}', '')).toThrow('no value for {{nope}}: add it to the variables');
+  });
+  it('are replaced in texts alone', () => {
+    expect(expandAll(list, (value) => [value('{{token}}'), value('b')])).toEqual(['x=y', 'b']);
+    expect(() => expandAll(list, (value) => value('{{a}}') + value('{{b}}'))).toThrow('no value for {{a}}, {{b}}: add it to the variables');
   });
 });
 

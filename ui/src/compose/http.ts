@@ -75,17 +75,22 @@ export function expand(text: string, variables: Variable[], missing = new Set<st
   });
 }
 
+/** What `write` makes of texts with their variables replaced. Throws if one has no value. */
+export function expandAll<T>(variables: Variable[], write: (value: (text: string) => string) => T): T {
+  const missing = new Set<string>();
+  const written = write((text) => expand(text, variables, missing));
+  if (missing.size > 0) throw new Error(`no value for ${[...missing].map((n) => `{{${n}}}`).join(', ')}: add it to the variables`);
+  return written;
+}
+
 /** What is sent: the request with its variables replaced. Throws if one has no value. */
 export function expanded(request: ComposedRequest, variables: Variable[]) {
-  const missing = new Set<string>();
-  const value = (text: string) => expand(text, variables, missing);
-  const sent = {
+  const sent = expandAll(variables, (value) => ({
     method: value(request.method).trim() || 'GET',
     url: value(request.url).trim(),
     headers: request.headers.map(([n, v]): [string, string] => [value(n), value(v)]),
     body: value(request.body),
-  };
-  if (missing.size > 0) throw new Error(`no value for ${[...missing].map((n) => `{{${n}}}`).join(', ')}: add it to the variables`);
+  }));
   if (!sent.url) throw new Error('write a URL');
   // What people write first.
   if (!/^[a-z][a-z0-9+.-]*:\/\//i.test(sent.url)) sent.url = `${kindOf(sent.method) === 'websocket' ? 'ws' : 'http'}://${sent.url}`;

@@ -3,8 +3,10 @@ import { loadPref, savePref } from '../lib/app.svelte';
 import type { Flow } from '../lib/types';
 import { watchUnsaved } from '../lib/unsaved';
 import { blank, kindOf, KIND_METHODS, variablesOf, variablesText, type Variable, type Assertion, type Checked, type ComposedRequest, type RequestKind } from './http';
+import { partsOfCall } from './grpc';
 import { Library } from './library.svelte';
 import { Schema, type Method } from './protoSchema';
+import { closeSocket, isOpen } from './socket';
 
 const fieldsText = (headers: [string, string][]) => headers.map(([n, v]) => `${n}: ${v}`).join('\n');
 
@@ -29,6 +31,8 @@ class ComposeState {
   /** Schemas of gRPC that were found, and the methods of their services. */
   readonly schema = new Schema();
   methods = $state.raw<Method[]>([]);
+  /** The template of a message that was written last, which another method replaces. */
+  template = '';
   /** The message that is being written to an open WebSocket. */
   message = $state('');
   isBinary = $state(false);
@@ -54,19 +58,36 @@ class ComposeState {
     return kindOf(this.method);
   }
 
-  /** Another kind of request to the same address. */
-  setKind(kind: RequestKind): void {
+  /** Closes the WebSocket that is open; its flow stays on the page. */
+  async disconnect(): Promise<void> {
+    if (this.flow && isOpen(this.flow)) await closeSocket(this.flow.id);
+  }
+
+  /** Another kind of request to the same address. A WebSocket that is open would have no button to close it. */
+  async setKind(kind: RequestKind): Promise<void> {
     if (kind === this.kind) return;
+    await this.disconnect();
     this.method = KIND_METHODS[kind];
     // What a blank HTTP request begins with has no meaning elsewhere.
     const start = fieldsText(blank().headers);
     if (this.fields === start || this.fields === '') this.fields = kind === 'http' ? start : '';
-    const scheme = /^(https?|wss?):/i.exec(this.url)?.[1]?.toLowerCase() ?? '';
-    const isSecure = scheme.endsWith('s');
-    const wanted = kind === 'websocket' ? (isSecure ? 'wss' : 'ws') : isSecure ? 'https' : 'http';
-    if (scheme) this.url = wanted + this.url.slice(scheme.length);
+    const given = /^(https?|wss?):/i.exec(this.url)?.[1]?.toLowerCase() ?? '';
+    const isSecure = given.endsWith('s');
+    const scheme = kind === 'websocket' ? (isSecure ? 'wss' : 'ws') : isSecure ? 'https' : 'http';
+    if (given) this.url = scheme + this.url.slice(given.length);
     this.results = [];
     this.flow = null;
+  }
+
+  /** The method of a call to this URL; undefined without its schema. */
+  methodOf(url: string): Method | undefined {
+    const { path } = partsOfCall(url);
+    return this.methods.find((m) => m.path === path);
+  }
+
+  /** The method of the call that is being written. */
+  get grpcMethod(): Method | undefined {
+    return this.methodOf(this.url);
   }
 
   /** Called when a schema was added. */

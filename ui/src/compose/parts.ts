@@ -1,4 +1,5 @@
 // The query and the credentials of a request as fields, read from and written to its URL and header fields.
+import { fromBase64, toBase64 } from '../lib/base64';
 
 export interface Pair {
   name: string;
@@ -50,15 +51,13 @@ export type Auth =
 /** Header fields that carry the key of an API. */
 const KEY_FIELDS = /^(x-api-key|api-key|x-goog-api-key)$/i;
 
-function fromBase64(text: string): string {
+function textOfBase64(text: string): string {
   try {
-    return new TextDecoder().decode(Uint8Array.from(atob(text.trim()), (c) => c.charCodeAt(0)));
+    return new TextDecoder().decode(fromBase64(text.trim()));
   } catch {
     return '';
   }
 }
-
-const toBase64 = (text: string) => btoa(String.fromCharCode(...new TextEncoder().encode(text)));
 
 const nameOf = (line: string) => line.slice(0, Math.max(0, line.indexOf(':'))).trim();
 const isAuth = (line: string) => /^authorization$/i.test(nameOf(line)) || KEY_FIELDS.test(nameOf(line));
@@ -71,7 +70,7 @@ export function authOf(fields: string): Auth {
   if (KEY_FIELDS.test(nameOf(line))) return { kind: 'key', field: nameOf(line), key: value };
   const [scheme = '', ...rest] = value.split(' ');
   if (/^basic$/i.test(scheme)) {
-    const [user = '', ...password] = fromBase64(rest.join(' ')).split(':');
+    const [user = '', ...password] = textOfBase64(rest.join(' ')).split(':');
     return { kind: 'basic', user, password: password.join(':') };
   }
   return { kind: 'bearer', token: /^bearer$/i.test(scheme) ? rest.join(' ') : value };
@@ -88,7 +87,7 @@ export function withAuth(fields: string, auth: Auth): string {
   const others = fields.split('\n').filter((line) => !isAuth(line) && line.trim() !== '');
   const line = isEmptyAuth(auth) ? ''
     : auth.kind === 'bearer' ? `Authorization: Bearer ${auth.token}`
-    : auth.kind === 'basic' ? `Authorization: Basic ${toBase64(`${auth.user}:${auth.password}`)}`
+    : auth.kind === 'basic' ? `Authorization: Basic ${toBase64(new TextEncoder().encode(`${auth.user}:${auth.password}`))}`
     : auth.kind === 'key' ? `${auth.field.trim() || 'X-Api-Key'}: ${auth.key}` : '';
   return [...others, ...(line ? [line] : [])].join('\n');
 }

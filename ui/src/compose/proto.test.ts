@@ -1,8 +1,9 @@
 import { describe, expect, it } from 'vitest';
+import { fromBase64, toBase64 } from '../lib/base64';
 import { CODES, messagesOf, partsOfCall, statusOf, textOfMessages } from './grpc';
 import { encodeByNumber, ProtoCodec } from './protoJson';
 import { Schema, TYPE } from './protoSchema';
-import { field, framed, fromBase64, joined, readFields, toBase64, unframed, varintBytes, WIRE } from './wire';
+import { field, framed, joined, readFields, unframed, varintBytes, WIRE } from './wire';
 
 const utf8 = (text: string) => new TextEncoder().encode(text);
 const bytes = (number: number, content: Uint8Array | string) => field(number, WIRE.bytes, typeof content === 'string' ? utf8(content) : content);
@@ -98,6 +99,53 @@ describe('JSON by a schema', () => {
     expect(codec.template('shop.v1.Order')).toEqual({
       orderId: '', items: [{ name: '', count: 0 }], state: 'UNKNOWN', placedAt: '2026-01-31T12:00:00Z', tags: {}, big: '0', deltas: [0], weight: 0, picture: '', paid: false,
     });
+  });
+});
+
+describe('integers', () => {
+  // Type, smallest and largest value.
+  const types: [number, bigint, bigint][] = [
+    [TYPE.int32, -(2n ** 31n), 2n ** 31n - 1n], [TYPE.sint32, -(2n ** 31n), 2n ** 31n - 1n], [TYPE.sfixed32, -(2n ** 31n), 2n ** 31n - 1n],
+    [TYPE.uint32, 0n, 2n ** 32n - 1n], [TYPE.fixed32, 0n, 2n ** 32n - 1n], [TYPE.uint64, 0n, 2n ** 64n - 1n], [TYPE.fixed64, 0n, 2n ** 64n - 1n],
+    [TYPE.int64, -(2n ** 63n), 2n ** 63n - 1n], [TYPE.sint64, -(2n ** 63n), 2n ** 63n - 1n], [TYPE.sfixed64, -(2n ** 63n), 2n ** 63n - 1n],
+  ];
+  const made = new Schema();
+  made.addFile(joined([bytes(1, 'numbers.proto'), bytes(2, 'n'), bytes(4, message('All', types.map(([type], i) => fieldDescriptor(`f${type}`, i + 1, type))))]));
+  const codec = new ProtoCodec(made);
+
+  it.each(types)('of type %i have both ends of its range, and nothing beyond', (type, least, most) => {
+    for (const value of [least, most]) expect(String((codec.decode('n.All', codec.encode('n.All', { [`f${type}`]: String(value) })) as Record<string, unknown>)[`f${type}`])).toBe(String(value));
+    for (const value of [least - 1n, most + 1n]) {
+      expect(() => codec.encode('n.All', { [`f${type}`]: String(value) })).toThrow(`f${type}: ${value} is out of range:`);
+    }
+  });
+
+  it('say what the type has', () => {
+    expect(() => encodeByNumber({ '1:fixed32': 2 ** 33 })).toThrow('1:fixed32: 8589934592 is out of range: fixed32 has 0 to 4294967295');
+    expect(() => encodeByNumber({ '1:uint32': -1 })).toThrow('1:uint32: -1 is out of range: uint32 has 0 to 4294967295');
+    expect(() => new ProtoCodec(schema()).encode('shop.v1.Order', { state: 2 ** 31 })).toThrow('state: 2147483648 is out of range: enum has -2147483648 to 2147483647');
+  });
+});
+
+describe('values of any kind', () => {
+  const made = new Schema();
+  made.addFile(joined([bytes(1, 'google/protobuf/struct.proto'), bytes(2, 'google.protobuf'),
+    bytes(4, message('Struct', [fieldDescriptor('fields', 1, TYPE.message, { repeated: true, typeName: '.google.protobuf.Struct.FieldsEntry' })], [
+      message('FieldsEntry', [fieldDescriptor('key', 1, TYPE.string), fieldDescriptor('value', 2, TYPE.message, { typeName: '.google.protobuf.Value' })], [], true),
+    ])),
+    bytes(4, message('Value', [
+      fieldDescriptor('number_value', 2, TYPE.double, { oneof: 0 }), fieldDescriptor('struct_value', 5, TYPE.message, { typeName: '.google.protobuf.Struct', oneof: 0 }),
+      fieldDescriptor('list_value', 6, TYPE.message, { typeName: '.google.protobuf.ListValue', oneof: 0 }),
+    ])),
+    bytes(4, message('ListValue', [fieldDescriptor('values', 1, TYPE.message, { repeated: true, typeName: '.google.protobuf.Value' })])),
+  ]));
+  const codec = new ProtoCodec(made);
+  const lists = (depth: number): never => (depth === 0 ? 1 : [lists(depth - 1)]) as never;
+  const objects = (depth: number): never => (depth === 0 ? 1 : { a: objects(depth - 1) }) as never;
+
+  it('come back, up to a depth', () => {
+    for (const value of [{ a: [1, { b: 2 }] }, lists(20), objects(20)] as never[]) expect(codec.decode('google.protobuf.Value', codec.encode('google.protobuf.Value', value))).toEqual(value);
+    for (const value of [lists(500), objects(500)]) expect(() => codec.encode('google.protobuf.Value', value)).toThrow('nested too deep');
   });
 });
 

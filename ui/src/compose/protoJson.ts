@@ -1,6 +1,7 @@
 // Messages of Protocol Buffers as JSON: by a schema as ProtoJSON has them, or by the numbers of their fields.
+import { fromBase64, toBase64 } from '../lib/base64';
 import { TYPE, type FieldType, type MessageType, type Schema } from './protoSchema';
-import { field, fixed, fromBase64, hexOf, joined, readFields, toBase64, varintBytes, viewOf, WIRE, type WireField } from './wire';
+import { field, fixed, hexOf, joined, readFields, varintBytes, viewOf, WIRE, type WireField } from './wire';
 
 type Json = null | boolean | number | string | Json[] | { [name: string]: Json };
 type Fields = { [name: string]: Json };
@@ -12,8 +13,22 @@ const utf8 = (text: string) => new TextEncoder().encode(text);
 const isObject = (value: Json | undefined): value is Fields => typeof value === 'object' && value !== null && !Array.isArray(value);
 const WRAPPERS = /^google\.protobuf\.(Double|Float|U?Int(32|64)|Bool|String|Bytes)Value$/;
 
-/** An integer of at most 64 bits; in JSON, large ones are texts. */
-function integer(value: Json, where: string): bigint {
+/** Types of 32 bits, and those without a sign. */
+const SHORT: number[] = [TYPE.int32, TYPE.uint32, TYPE.sint32, TYPE.fixed32, TYPE.sfixed32, TYPE.enum];
+const UNSIGNED: number[] = [TYPE.uint32, TYPE.uint64, TYPE.fixed32, TYPE.fixed64];
+
+/** An integer of a type; in JSON, large ones are texts. */
+function integer(type: number, value: Json, where: string): bigint {
+  const number = integerOf(value, where);
+  const bits = SHORT.includes(type) ? 32 : 64;
+  const isUnsigned = UNSIGNED.includes(type);
+  if ((isUnsigned ? BigInt.asUintN(bits, number) : BigInt.asIntN(bits, number)) === number) return number;
+  const end = 2n ** BigInt(isUnsigned ? bits : bits - 1);
+  const name = Object.entries(TYPE).find(([, t]) => t === type)?.[0] ?? '';
+  throw new Error(`${where}: ${number} is out of range: ${name} has ${isUnsigned ? 0n : -end} to ${end - 1n}`);
+}
+
+function integerOf(value: Json, where: string): bigint {
   if (typeof value === 'number' && Number.isSafeInteger(value)) return BigInt(value);
   if (typeof value === 'string' && /^-?\d{1,20}$/.test(value)) return BigInt(value);
   throw new Error(typeof value === 'number' && Number.isInteger(value) ? `${where}: write this number as a text, "${value}": JSON rounds it` : `${where}: ${JSON.stringify(value)} is not an integer`);
@@ -31,10 +46,10 @@ function scalar(type: number, value: Json, where: string): [number, Uint8Array] 
   switch (type) {
     case TYPE.double: return [WIRE.fixed64, fixed(8, (v) => v.setFloat64(0, float(value, where), true))];
     case TYPE.float: return [WIRE.fixed32, fixed(4, (v) => v.setFloat32(0, float(value, where), true))];
-    case TYPE.int32: case TYPE.int64: case TYPE.uint32: case TYPE.uint64: return [WIRE.varint, varintBytes(integer(value, where))];
-    case TYPE.sint32: case TYPE.sint64: return [WIRE.varint, varintBytes(zigzag(integer(value, where)))];
-    case TYPE.fixed64: case TYPE.sfixed64: return [WIRE.fixed64, fixed(8, (v) => v.setBigInt64(0, BigInt.asIntN(64, integer(value, where)), true))];
-    case TYPE.fixed32: case TYPE.sfixed32: return [WIRE.fixed32, fixed(4, (v) => v.setInt32(0, Number(BigInt.asIntN(32, integer(value, where))), true))];
+    case TYPE.int32: case TYPE.int64: case TYPE.uint32: case TYPE.uint64: return [WIRE.varint, varintBytes(integer(type, value, where))];
+    case TYPE.sint32: case TYPE.sint64: return [WIRE.varint, varintBytes(zigzag(integer(type, value, where)))];
+    case TYPE.fixed64: case TYPE.sfixed64: return [WIRE.fixed64, fixed(8, (v) => v.setBigInt64(0, BigInt.asIntN(64, integer(type, value, where)), true))];
+    case TYPE.fixed32: case TYPE.sfixed32: return [WIRE.fixed32, fixed(4, (v) => v.setInt32(0, Number(BigInt.asIntN(32, integer(type, value, where))), true))];
     case TYPE.bool:
       if (typeof value !== 'boolean') throw new Error(`${where}: ${JSON.stringify(value)} is neither true nor false`);
       return [WIRE.varint, varintBytes(value ? 1n : 0n)];
@@ -59,26 +74,26 @@ export class ProtoCodec {
   encode(type: string, value: Json, where = '', depth = 0): Uint8Array {
     const message = this.message(type);
     if (depth > MAX_DEPTH) throw new Error(`${where}: nested too deep`);
-    const known = this.wellKnown(type, value, where);
-    if (known) return known;
+    const encoded = this.wellKnown(type, value, where, depth);
+    if (encoded) return encoded;
     if (!isObject(value)) throw new Error(`${where || type}: ${JSON.stringify(value)} is not an object`);
     return joined(Object.entries(value).map(([name, content]) => {
-      const found = message.fields.find((f) => f.jsonName === name || f.name === name);
-      const place = where ? `${where}.${name}` : name;
-      if (!found) throw new Error(`${place}: ${type} has no such field; it has ${message.fields.map((f) => f.jsonName).join(', ') || 'none'}`);
-      return content === null && found.typeName !== 'google.protobuf.Value' ? new Uint8Array() : this.encodeField(found, content, place, depth);
+      const descriptor = message.fields.find((f) => f.jsonName === name || f.name === name);
+      const path = where ? `${where}.${name}` : name;
+      if (!descriptor) throw new Error(`${path}: ${type} has no such field; it has ${message.fields.map((f) => f.jsonName).join(', ') || 'none'}`);
+      return content === null && descriptor.typeName !== 'google.protobuf.Value' ? new Uint8Array() : this.encodeField(descriptor, content, path, depth);
     }));
   }
 
-  private encodeField(found: FieldType, content: Json, where: string, depth: number): Uint8Array {
-    const entry = found.type === TYPE.message ? this.schema.messages.get(found.typeName) : undefined;
+  private encodeField(descriptor: FieldType, content: Json, where: string, depth: number): Uint8Array {
+    const entry = descriptor.type === TYPE.message ? this.schema.messages.get(descriptor.typeName) : undefined;
     if (entry?.isMapEntry) {
       if (!isObject(content)) throw new Error(`${where}: a map is an object`);
-      return joined(Object.entries(content).map(([key, value]) => field(found.number, WIRE.bytes, this.encodeEntry(entry, key, value, `${where}.${key}`, depth))));
+      return joined(Object.entries(content).map(([key, value]) => field(descriptor.number, WIRE.bytes, this.encodeEntry(entry, key, value, `${where}.${key}`, depth))));
     }
-    if (!found.isRepeated) return this.encodeOne(found, content, where, depth);
+    if (!descriptor.isRepeated) return this.encodeOne(descriptor, content, where, depth);
     if (!Array.isArray(content)) throw new Error(`${where}: a repeated field is an array`);
-    return joined(content.map((item, i) => this.encodeOne(found, item, `${where}[${i}]`, depth)));
+    return joined(content.map((item, i) => this.encodeOne(descriptor, item, `${where}[${i}]`, depth)));
   }
 
   private encodeEntry(entry: MessageType, key: string, value: Json, where: string, depth: number): Uint8Array {
@@ -88,22 +103,22 @@ export class ProtoCodec {
     return joined([this.encodeOne(first, typed, where, depth), this.encodeOne(second, value, where, depth)]);
   }
 
-  private encodeOne(found: FieldType, value: Json, where: string, depth: number): Uint8Array {
-    if (found.type === TYPE.message) return field(found.number, WIRE.bytes, this.encode(found.typeName, value, where, depth + 1));
-    if (found.type === TYPE.enum) {
-      const named = typeof value === 'string' ? this.schema.enums.get(found.typeName)?.get(value) : undefined;
+  private encodeOne(descriptor: FieldType, value: Json, where: string, depth: number): Uint8Array {
+    if (descriptor.type === TYPE.message) return field(descriptor.number, WIRE.bytes, this.encode(descriptor.typeName, value, where, depth + 1));
+    if (descriptor.type === TYPE.enum) {
+      const named = typeof value === 'string' ? this.schema.enums.get(descriptor.typeName)?.get(value) : undefined;
       if (typeof value === 'string' && named === undefined) {
-        throw new Error(`${where}: ${value} is not a value of ${found.typeName}: ${[...(this.schema.enums.get(found.typeName)?.keys() ?? [])].join(', ')}`);
+        throw new Error(`${where}: ${value} is not a value of ${descriptor.typeName}: ${[...(this.schema.enums.get(descriptor.typeName)?.keys() ?? [])].join(', ')}`);
       }
-      return field(found.number, WIRE.varint, varintBytes(named === undefined ? integer(value, where) : BigInt(named)));
+      return field(descriptor.number, WIRE.varint, varintBytes(named === undefined ? integer(descriptor.type, value, where) : BigInt(named)));
     }
-    return field(found.number, ...scalar(found.type, value, where));
+    return field(descriptor.number, ...scalar(descriptor.type, value, where));
   }
 
   /** The types whose JSON is not that of their fields. */
-  private wellKnown(type: string, value: Json, where: string): Uint8Array | null {
+  private wellKnown(type: string, value: Json, where: string, depth: number): Uint8Array | null {
     if (!type.startsWith('google.protobuf.')) return null;
-    const own = (fields: Fields) => joined(Object.entries(fields).map(([name, content]) => this.encodeField(this.message(type).fields.find((f) => f.name === name)!, content, where, 0)));
+    const own = (fields: Fields) => joined(Object.entries(fields).map(([name, content]) => this.encodeField(this.message(type).fields.find((f) => f.name === name)!, content, where, depth)));
     if (WRAPPERS.test(type) && !isObject(value)) return own({ value });
     if (type.endsWith('.Timestamp') && typeof value === 'string') {
       const at = Date.parse(value);
@@ -139,44 +154,44 @@ export class ProtoCodec {
     if (depth > MAX_DEPTH) return `0x${hexOf(bytes)}`;
     const out: Fields = {};
     for (const item of readFields(bytes)) {
-      const found = message.fields.find((f) => f.number === item.number);
-      if (!found) {
+      const descriptor = message.fields.find((f) => f.number === item.number);
+      if (!descriptor) {
         out[String(item.number)] = item.wire === WIRE.varint ? String(item.value) : `0x${hexOf(item.bytes)}`;
         continue;
       }
-      const entry = found.type === TYPE.message ? this.schema.messages.get(found.typeName) : undefined;
+      const entry = descriptor.type === TYPE.message ? this.schema.messages.get(descriptor.typeName) : undefined;
       if (entry?.isMapEntry) {
-        const pair = this.decode(found.typeName, item.bytes, depth + 1) as Fields;
-        const map = (out[found.jsonName] ??= {}) as Fields;
+        const pair = this.decode(descriptor.typeName, item.bytes, depth + 1) as Fields;
+        const map = (out[descriptor.jsonName] ??= {}) as Fields;
         map[String(pair['key'] ?? '')] = pair['value'] ?? zero(entry.fields.find((f) => f.number === 2));
-      } else if (found.isRepeated) {
-        ((out[found.jsonName] ??= []) as Json[]).push(...this.values(found, item, depth));
-      } else out[found.jsonName] = this.values(found, item, depth).at(-1) ?? null;
+      } else if (descriptor.isRepeated) {
+        ((out[descriptor.jsonName] ??= []) as Json[]).push(...this.values(descriptor, item, depth));
+      } else out[descriptor.jsonName] = this.values(descriptor, item, depth).at(-1) ?? null;
     }
-    return shownAs(type, out);
+    return wellKnownJson(type, out);
   }
 
   /** One value, or several of a packed field. */
-  private values(found: FieldType, item: WireField, depth: number): Json[] {
-    const isPackable = ![TYPE.string, TYPE.bytes, TYPE.message, TYPE.group].includes(found.type as never);
-    if (item.wire !== WIRE.bytes || !isPackable) return [this.valueOf(found, item, depth)];
-    const size = found.type === TYPE.double || found.type === TYPE.fixed64 || found.type === TYPE.sfixed64 ? 8
-      : found.type === TYPE.float || found.type === TYPE.fixed32 || found.type === TYPE.sfixed32 ? 4 : 0;
+  private values(descriptor: FieldType, item: WireField, depth: number): Json[] {
+    const isPackable = ![TYPE.string, TYPE.bytes, TYPE.message, TYPE.group].includes(descriptor.type as never);
+    if (item.wire !== WIRE.bytes || !isPackable) return [this.valueOf(descriptor, item, depth)];
+    const size = descriptor.type === TYPE.double || descriptor.type === TYPE.fixed64 || descriptor.type === TYPE.sfixed64 ? 8
+      : descriptor.type === TYPE.float || descriptor.type === TYPE.fixed32 || descriptor.type === TYPE.sfixed32 ? 4 : 0;
     const values: Json[] = [];
     for (let at = 0; at < item.bytes.length;) {
       let end = at + size;
       if (size === 0) for (end = at + 1; end < item.bytes.length && item.bytes[end - 1]! >= 0x80;) end += 1;
       const part = item.bytes.subarray(at, end);
       const [one] = size === 0 ? readFields(joined([Uint8Array.of(8), part])) : [];
-      values.push(this.valueOf(found, { ...item, wire: size === 0 ? WIRE.varint : size === 8 ? WIRE.fixed64 : WIRE.fixed32, value: one?.value ?? 0n, bytes: part }, depth));
+      values.push(this.valueOf(descriptor, { ...item, wire: size === 0 ? WIRE.varint : size === 8 ? WIRE.fixed64 : WIRE.fixed32, value: one?.value ?? 0n, bytes: part }, depth));
       at = end;
     }
     return values;
   }
 
-  private valueOf(found: FieldType, { value, bytes }: WireField, depth: number): Json {
+  private valueOf(descriptor: FieldType, { value, bytes }: WireField, depth: number): Json {
     const view = viewOf(bytes);
-    switch (found.type) {
+    switch (descriptor.type) {
       case TYPE.double: return realNumber(view.getFloat64(0, true));
       case TYPE.float: return realNumber(Number(view.getFloat32(0, true).toPrecision(7)));
       case TYPE.int64: return String(BigInt.asIntN(64, value));
@@ -193,9 +208,9 @@ export class ProtoCodec {
       case TYPE.string: return new TextDecoder().decode(bytes);
       case TYPE.enum: {
         const number = Number(BigInt.asIntN(32, value));
-        return [...(this.schema.enums.get(found.typeName) ?? [])].find(([, n]) => n === number)?.[0] ?? number;
+        return [...(this.schema.enums.get(descriptor.typeName) ?? [])].find(([, n]) => n === number)?.[0] ?? number;
       }
-      case TYPE.message: case TYPE.group: return this.decode(found.typeName, bytes, depth + 1);
+      case TYPE.message: case TYPE.group: return this.decode(descriptor.typeName, bytes, depth + 1);
       default: return toBase64(bytes);
     }
   }
@@ -240,7 +255,7 @@ function zero(f: FieldType | undefined): Json {
 }
 
 /** The JSON of well-known types. */
-function shownAs(type: string, out: Fields): Json {
+function wellKnownJson(type: string, out: Fields): Json {
   if (WRAPPERS.test(type)) return out['value'] ?? (/(String|Bytes)Value$/.test(type) ? '' : type.endsWith('BoolValue') ? false : /Int64/.test(type) ? '0' : 0);
   const nanos = Number(out['nanos'] ?? 0);
   const fraction = nanos === 0 ? '' : `.${String(Math.abs(nanos)).padStart(9, '0').replace(/(000)+$/, '')}`;
@@ -269,10 +284,10 @@ export function encodeByNumber(value: Json, where = '', depth = 0): Uint8Array {
   return joined(Object.entries(value).flatMap(([name, content]) => {
     const [, digits, type = ''] = /^(\d{1,9})(?::(\w+))?$/.exec(name) ?? [];
     const number = Number(digits ?? 0);
-    const place = where ? `${where}.${name}` : name;
-    if (number < 1 || number > 0x1fff_ffff) throw new Error(`${place}: without a schema, a field has its number as its name, such as "1"`);
-    if (type && NAMED[type] === undefined) throw new Error(`${place}: ${type} is not a type; there are ${Object.keys(NAMED).join(', ')}`);
-    return (Array.isArray(content) ? content : [content]).map((item) => field(number, ...byValue(item, type, place, depth)));
+    const path = where ? `${where}.${name}` : name;
+    if (number < 1 || number > 0x1fff_ffff) throw new Error(`${path}: without a schema, a field has its number as its name, such as "1"`);
+    if (type && NAMED[type] === undefined) throw new Error(`${path}: ${type} is not a type; there are ${Object.keys(NAMED).join(', ')}`);
+    return (Array.isArray(content) ? content : [content]).map((item) => field(number, ...byValue(item, type, path, depth)));
   }));
 }
 

@@ -16,7 +16,7 @@ export class WireError extends Error {}
 
 /** Reads the fields of a message. */
 export function readFields(bytes: Uint8Array): WireField[] {
-  const found: WireField[] = [];
+  const fields: WireField[] = [];
   let at = 0;
   const varint = (): bigint => {
     let value = 0n;
@@ -60,15 +60,15 @@ export function readFields(bytes: Uint8Array): WireField[] {
     const tag = varint();
     const [number, wire] = [Number(tag >> 3n), Number(tag & 7n)];
     if (number === 0 || number > 0x1fff_ffff) throw new WireError(`byte ${at}: ${number} is not a field number`);
-    if (wire === WIRE.varint) found.push({ number, wire, value: varint(), bytes: bytes.subarray(at, at) });
-    else if (wire === 3) found.push({ number, wire, value: 0n, bytes: group(number) });
+    if (wire === WIRE.varint) fields.push({ number, wire, value: varint(), bytes: bytes.subarray(at, at) });
+    else if (wire === 3) fields.push({ number, wire, value: 0n, bytes: group(number) });
     else {
       const length = wire === WIRE.bytes ? Number(varint()) : wire === WIRE.fixed64 ? 8 : wire === WIRE.fixed32 ? 4 : -1;
       if (length < 0) throw new WireError(`byte ${at}: wire type ${wire} does not exist`);
-      found.push({ number, wire, value: 0n, bytes: take(length) });
+      fields.push({ number, wire, value: 0n, bytes: take(length) });
     }
   }
-  return found;
+  return fields;
 }
 
 export function varintBytes(value: bigint): Uint8Array {
@@ -105,17 +105,6 @@ export function fixed(length: 4 | 8, write: (view: DataView) => void): Uint8Arra
 }
 
 export const viewOf = (bytes: Uint8Array) => new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
-
-export function fromBase64(text: string): Uint8Array {
-  return Uint8Array.from(atob(text.replaceAll('-', '+').replaceAll('_', '/').replace(/=+$/, '')), (c) => c.charCodeAt(0));
-}
-
-export function toBase64(bytes: Uint8Array): string {
-  let text = '';
-  // In pieces: an argument list has a limit.
-  for (let at = 0; at < bytes.length; at += 0x8000) text += String.fromCharCode(...bytes.subarray(at, at + 0x8000));
-  return btoa(text);
-}
 
 /** The bytes of `00 ff` or `0x00ff`; throws if it is not hex. */
 export function bytesOfHex(text: string): Uint8Array {

@@ -1,5 +1,6 @@
 // Images of a conversation, extracted from the recorded request body (they are not stored with the conversation).
 import { ask, url } from '../lib/api';
+import { fromBase64 } from '../lib/base64';
 import { imageType } from '../lib/imageType';
 
 /** Largest body that is searched, in bytes. */
@@ -25,7 +26,7 @@ export async function imageIn(flow: string, size: number): Promise<string | null
   const response = await ask(url(`/flows/${flow}/request/body`, { view: 'decoded', limit: MAX_BODY_BYTES }));
   const text = encoded(JSON.parse(await response.text()), size);
   if (!text) return null;
-  const bytes = Uint8Array.from(atob(text.replaceAll('-', '+').replaceAll('_', '/')), (c) => c.charCodeAt(0));
+  const bytes = fromBase64(text);
   const type = imageType(bytes);
   return type ? URL.createObjectURL(new Blob([bytes], { type })) : null;
 }

@@ -1,4 +1,5 @@
 // Formats numbers, times and bytes.
+import { fromBase64 } from './base64';
 import type { Bytes, Field, Summary } from './types';
 
 const UNITS = ['B', 'kB', 'MB', 'GB', 'TB', 'PB'];
@@ -104,7 +105,7 @@ export function moment(micros: number): string {
 /** Decodes `Bytes` of the API. */
 export function octets(bytes: Bytes): Uint8Array {
   if (typeof bytes === 'string') return new TextEncoder().encode(bytes);
-  return Uint8Array.from(atob(bytes.base64), (c) => c.charCodeAt(0));
+  return fromBase64(bytes.base64);
 }
 
 /** Bytes as text; non-UTF-8 is read as Latin-1, as in header fields. */
