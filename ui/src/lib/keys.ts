@@ -119,23 +119,21 @@ const LEADER_MS = 1500;
 export class KeySequence {
   private pressed = -Infinity;
 
-  /** The keys that this press completes; null if it is a first one, undefined if it belongs to no sequence. */
-  press(event: Pressed, now: number): string | null | undefined {
+  /** The binding whose keys this press completes; null if it is a first one, undefined if it belongs to no sequence. */
+  press(event: Pressed, now: number): Binding | null | undefined {
     const isWaiting = now - this.pressed < LEADER_MS;
     this.pressed = -Infinity;
     const key = written(event);
-    const keys = `${LEADER} ${key}`;
-    if (isWaiting && BINDINGS.some((b) => b.keys.includes(keys))) return keys;
+    const binding = isWaiting ? BINDINGS.find((b) => b.keys.includes(`${LEADER} ${key}`)) : undefined;
+    if (binding) return binding;
     if (key !== LEADER) return undefined;
     this.pressed = now;
     return null;
   }
 }
 
-/** The action bound to keys, written as in the table. */
-export function actionOfKeys(keys: string): Binding | undefined {
-  return BINDINGS.find((b) => b.keys.includes(keys));
-}
+/** The keys of a page; empty if it has none. */
+export const keyOfPage = (page: string): string => BINDINGS.find((b) => b.action.toLowerCase() === `go${page}`)?.keys[0] ?? '';
 
 /** The action bound to a key press. */
 export function actionOf(event: Pressed, onTraffic: boolean): Action | null {
