@@ -1,7 +1,7 @@
 // Takes the screenshots of the documentation from `interflow demo`, light and dark, into docs/images.
 // Usage: node screenshots.mjs [DIRECTORY] [NAME…]; INTERFLOW_BIN and CHROMIUM name other binaries.
 import { execFileSync, spawn } from 'node:child_process';
-import { existsSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join, resolve } from 'node:path';
 import { chromium } from 'playwright-core';
@@ -108,9 +108,9 @@ async function picture(session) {
   return last;
 }
 
-// Its path is in the pictures.
-const home = join(tmpdir(), 'interflow');
-rmSync(home, { recursive: true, force: true });
+// Its path is in the pictures. A folder of its own, since it is deleted at the end.
+const folder = mkdtempSync(join(tmpdir(), 'demo-'));
+const home = join(folder, 'interflow');
 mkdirSync(target, { recursive: true });
 let demo;
 const browser = await chromium.launch({
@@ -143,5 +143,5 @@ try {
   await browser.close();
   child.kill('SIGKILL');
   await new Promise((done) => child.once('exit', done));
-  rmSync(home, { recursive: true, force: true });
+  rmSync(folder, { recursive: true, force: true });
 }

@@ -41,9 +41,9 @@ export function nextSort(sort: Sort, key: SortKey): Sort {
 
 /** Reads an order as it is written by `sortText`. */
 export function sortOf(text: string | null): Sort {
-  const [key = '', direction] = (text ?? '').split(' ');
-  const known = SORT_KEYS.find((k) => k === key);
-  return known ? { key: known, isDescending: direction === 'down' } : NEWEST;
+  const [name, direction] = (text ?? '').split(' ');
+  const key = SORT_KEYS.find((k) => k === name);
+  return key ? { key, isDescending: direction === 'down' } : NEWEST;
 }
 
 export const sortText = ({ key, isDescending }: Sort): string => `${key} ${isDescending ? 'down' : 'up'}`;

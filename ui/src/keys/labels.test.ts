@@ -44,6 +44,7 @@ it('a form of a key is summed up in words, and as a command', () => {
   expect(keyCommand(empty, 'interflow')).toBe('interflow keys add');
   const form = { owner: "Ada L'or", team: 'search', models: 'claude-*, gpt-6', mcp: 'github', expires: '30', day: '5', month: '', requests: '60' };
   expect(keySummary(form, now)).toBe("A key for Ada L'or in the team search. It may use the models claude-* and gpt-6 and the MCP tools github, up to $5.00 a day and 60 requests a minute, and expires on 2026-12-29.");
+  expect(keySummary({ ...form, models: 'a, b, c' }, now)).toContain('the models a, b and c and');
   expect(keyCommand(form, 'interflow --data-dir /d')).toBe(
     `interflow --data-dir /d keys add --owner 'Ada L'\\''or' --team search --expires 30d --model 'claude-*' --model gpt-6 --mcp github --money-per-day 5 --requests 60/m`,
   );

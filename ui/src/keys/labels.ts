@@ -82,7 +82,7 @@ export interface KeyForm {
 }
 
 /** A list for a sentence: `a, b and c`. */
-const enumerated = (names: string[]): string => (names.length > 1 ? `${names.slice(0, -1).join(', ')} and ${names.at(-1)}` : (names[0] ?? ''));
+const enumerated = (names: string[]): string => new Intl.ListFormat('en-GB').format(names);
 
 /** What a key will allow, in sentences. */
 export function keySummary(form: KeyForm, now: number): string {

@@ -52,8 +52,9 @@ class LinkHistory {
     this.keep(this.all.filter((l) => l.link !== link));
   }
 
+  /** Forgets those in the list; links of other people, whom it does not show, stay. */
   clear(): void {
-    this.keep([]);
+    this.keep(this.all.filter((l) => !this.list.includes(l)));
   }
 
   private keep(list: CreatedLink[]): void {

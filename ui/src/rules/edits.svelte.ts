@@ -53,7 +53,7 @@ class Edits {
     if (edit.before !== edit.after) this.put([...this.stack.slice(1 - MAX_EDITS), { ...edit, words }]);
   }
 
-  /** Changes a file, unless `change` finds nothing to do; the result is in force at once. */
+  /** Changes a file, unless `change` finds nothing to do; the result is active at once. */
   async apply(file: string, words: string, change: (text: string) => string | null): Promise<{ rules: RulesView; edit: Edit } | null> {
     const before = await sourceOf(file);
     const crlf = before.includes('\r\n');

@@ -29,7 +29,7 @@ export async function sourceOf(file: string): Promise<string> {
   return (await get('/rules/source', { file })).text;
 }
 
-/** Saves a changed text, which is in force at once; refused if the file is no longer `before`. */
+/** Saves a changed text, which is active at once; refused if the file is no longer `before`. */
 export function saveEdit({ file, before, after }: Edit): Promise<RulesView> {
   return send('PUT', '/rules/source', { text: after, base: before }, { file });
 }

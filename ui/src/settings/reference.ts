@@ -45,16 +45,16 @@ function valueAt(config: unknown, path: string): unknown {
 
 /** All keys of the reference but those that have a field, with the values of the effective configuration. */
 export function referenceKeys(tables: ReferenceTable[], config: unknown, fields: string[]): ReferenceKey[] {
-  const known = new Set(fields);
+  const fieldKeys = new Set(fields);
   return tables.flatMap(({ section, anchor, rows }) => {
     const isList = section.startsWith('[[');
     const prefix = section.replace(/^\[+|\]+$/g, '') + (isList ? '[]' : '');
     return rows.flatMap(([name = '', type = '', fallback = '', meaning = '']) => {
       const key = prefix ? `${prefix}.${name}` : name;
-      if (known.has(key)) return [];
+      if (fieldKeys.has(key)) return [];
       const value = isList ? undefined : valueAt(config, key);
-      const shown = value === undefined || value === null ? undefined : typeof value === 'object' && !Array.isArray(value) ? JSON.stringify(value) : shortText(value);
-      return [{ key, type, fallback, meaning, anchor, value: shown }];
+      const text = value === undefined || value === null ? undefined : typeof value === 'object' && !Array.isArray(value) ? JSON.stringify(value) : shortText(value);
+      return [{ key, type, fallback, meaning, anchor, value: text }];
     });
   });
 }
