@@ -1,9 +1,9 @@
 //! The `[approvals]` section of the configuration, and the rule format shared by configuration, API and command line.
 
-use interflow_types::labelled_enum;
 use std::path::PathBuf;
 
 use interflow_types::config_sections;
+use interflow_types::labelled_enum;
 use interflow_types::schema::JsonSchema;
 use interflow_types::units::HumanDuration;
 use serde::{Deserialize, Serialize};

@@ -117,6 +117,7 @@ pub(super) async fn inject_secrets(
     }
     Ok(Body::with_trailers(replaced.into(), trailers))
 }
+
 /// A body without its content coding; `None` if it cannot be decoded, and is sent as it is, with its placeholders.
 async fn decoded(head: &RequestHead, bytes: &Bytes) -> Result<Option<Bytes>, EarlyExit> {
     let plain = coding::decode_off_thread(&head.headers, bytes, MAX_DECODED_BYTES).await;

@@ -83,7 +83,7 @@ impl ApprovalsStage {
             }
             // It returned before the time was over: there was no place for another question.
             None if began.elapsed() < patience => {
-                &format!("{most} requests are pending already (the limit) (approvals.max_held); decide some first")
+                &format!("{most} requests are pending already (the limit, approvals.max_held); decide some first")
             }
             None => "it was not allowed in time (`interflow pending list` shows pending requests)",
         };

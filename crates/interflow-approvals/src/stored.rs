@@ -38,7 +38,7 @@ impl Approvals {
         let check = |text: &str| parse_rules(&path, Some(text)).map_err(ApprovalsError::Io);
         let activate = |mut rules: Vec<Arc<ApprovalRule>>| {
             let mut state = self.state.lock();
-            keep_known(&mut rules, &state.made, ApprovalRule::is_same);
+            keep_unchanged(&mut rules, &state.made, ApprovalRule::is_same);
             state.made = rules;
             self.publish_change(state);
             Ok(())
@@ -67,7 +67,7 @@ impl Approvals {
         };
         let activate = |mut secrets: Vec<Arc<StoredSecret>>| {
             let mut state = self.state.lock();
-            keep_known(&mut secrets, &state.secrets, StoredSecret::is_same);
+            keep_unchanged(&mut secrets, &state.secrets, StoredSecret::is_same);
             state.secrets = secrets;
             self.publish_change(state);
             Ok(())
@@ -79,7 +79,7 @@ impl Approvals {
             let result = {
                 let state = self.state.lock();
                 // Those that stay keep their sealed values, too.
-                keep_known(&mut secrets, &state.secrets, StoredSecret::is_same);
+                keep_unchanged(&mut secrets, &state.secrets, StoredSecret::is_same);
                 edit(&state, &mut secrets)?
             };
             Ok((result, Some(vault.to_text(&secrets).map_err(ApprovalsError::Io)?)))
@@ -142,15 +142,16 @@ pub(super) fn read_files(config: &ApprovalsConfig, home: &Path, key: &VaultKey) 
 impl ApprovalState {
     /// Takes over what the files have. What did not change keeps its counts.
     pub(super) fn replace_stored(&mut self, (mut made, mut secrets): StoredParts) {
-        keep_known(&mut made, &self.made, ApprovalRule::is_same);
-        keep_known(&mut secrets, &self.secrets, StoredSecret::is_same);
+        keep_unchanged(&mut made, &self.made, ApprovalRule::is_same);
+        keep_unchanged(&mut secrets, &self.secrets, StoredSecret::is_same);
         (self.made, self.secrets) = (made, secrets);
     }
 }
+
 /// Replaces what did not change by what is active, which has counts.
-fn keep_known<T>(stored: &mut [Arc<T>], known: &[Arc<T>], is_same: impl Fn(&T, &T) -> bool) {
+fn keep_unchanged<T>(stored: &mut [Arc<T>], active: &[Arc<T>], is_same: impl Fn(&T, &T) -> bool) {
     for new in stored {
-        if let Some(before) = known.iter().find(|before| is_same(before, new)) {
+        if let Some(before) = active.iter().find(|before| is_same(before, new)) {
             *new = Arc::clone(before);
         }
     }

@@ -97,15 +97,15 @@ impl FromStr for HeaderEdit {
         };
         // Checked here, so that a wrong argument is reported before anything is sent.
         let fits = match &edit {
-            Self::Set(name, value) => is_field(name, value),
-            Self::Remove(name) => is_field(name, ""),
+            Self::Set(name, value) => is_field(name.as_bytes(), value.as_bytes()),
+            Self::Remove(name) => is_field(name.as_bytes(), b""),
         };
         if fits { Ok(edit) } else { Err(ReplayError::Header(text.to_owned())) }
     }
 }
 
-fn is_field(name: &str, value: &str) -> bool {
-    interflow_types::Headers::new().append(name, value).is_ok()
+fn is_field(name: &[u8], value: &[u8]) -> bool {
+    std::str::from_utf8(name).is_ok_and(|name| interflow_types::Headers::new().append(name, value).is_ok())
 }
 
 /// The fields whose values were not masked when recorded.
@@ -225,8 +225,8 @@ impl RequestEdits {
         };
         let url = self.target(row, &request.path);
         let mut headers = replay_headers(&request.headers, row);
-        // A mask is not the value that was sent.
-        headers.retain(|_, value| !is_masked(value));
+        // A mask is not the value that was sent, and what an edited store holds may not be a field.
+        headers.retain(|name, value| !is_masked(value) && is_field(name, value));
         let moved = url.authority != row.authority || url.scheme != row.scheme;
         // `Host` must name the new destination, and comes first as RFC 9110 section 7.2 recommends.
         if moved || !headers.contains("host") {

@@ -221,7 +221,7 @@ impl SessionRequest<'_> {
         let (user, account_user) = (self.user(), self.account_user());
         let is_same =
             |session: &Arc<McpSession>| AccountUser::is_same(session.account_user.as_ref(), account_user.as_ref());
-        session.filter(|session| session.take_user(user.as_ref()) && is_same(session)).ok_or_else(|| {
+        session.filter(|session| is_same(session) && session.take_user(user.as_ref())).ok_or_else(|| {
             refusal(StatusCode::NOT_FOUND, "there is no such session, or it ended: begin one with `initialize`").into()
         })
     }

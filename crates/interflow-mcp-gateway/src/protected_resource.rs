@@ -72,6 +72,7 @@ impl ProtectedResource {
         response.head.headers.append_unchecked(b"WWW-Authenticate", challenge.as_bytes());
         response
     }
+
     /// The refusal of a token that cannot be checked. It has no challenge, upon which clients would discard their token
     /// and ask the issuer for another.
     pub fn unavailable(&self) -> Response {

@@ -25,8 +25,8 @@ impl GrantStore for PostgresGrants {
     fn grant(&self, user: &str, server: &str) -> Result<Option<StoredGrant>> {
         let (user, server) = (clean(user), clean(server));
         let sql = format!("{COLUMNS} WHERE \"user\" = $1 AND server = $2");
-        let found = self.0.run(async move |client| client.query_opt(&sql, &[&user, &server]).await)?;
-        Ok(found.as_ref().map(grant_of))
+        let row = self.0.run(async move |client| client.query_opt(&sql, &[&user, &server]).await)?;
+        Ok(row.as_ref().map(grant_of))
     }
 
     fn put_grant(&self, grant: &StoredGrant) -> Result<()> {

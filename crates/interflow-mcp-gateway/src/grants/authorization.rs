@@ -36,7 +36,7 @@ pub(crate) struct AuthorizationResponse {
 impl Authorization {
     /// The request, and the URL for the browser.
     pub fn begin(
-        found: &AuthorizationServer,
+        server: &AuthorizationServer,
         client: OAuthClient,
         base: &str,
         more: &[(&str, &str)],
@@ -52,11 +52,11 @@ impl Authorization {
             ("code_challenge", &*challenge),
             ("code_challenge_method", "S256"),
         ];
-        let endpoint = &found.authorization_endpoint;
+        let endpoint = &server.authorization_endpoint;
         let separator = if endpoint.contains('?') { '&' } else { '?' };
         let url = format!("{endpoint}{separator}{}", form(&[&own, more].concat()));
-        let (issuer, token_endpoint) = (found.issuer.clone(), found.token_endpoint.clone());
-        (Self { issuer, token_endpoint, names_itself: found.names_itself, client, state, verifier }, url)
+        let (issuer, token_endpoint) = (server.issuer.clone(), server.token_endpoint.clone());
+        (Self { issuer, token_endpoint, names_itself: server.names_itself, client, state, verifier }, url)
     }
 
     /// Exchanges the code of a response for tokens.

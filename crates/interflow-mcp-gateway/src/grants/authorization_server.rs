@@ -9,6 +9,7 @@ use super::AccountServer;
 use crate::config::oauth_endpoint;
 use crate::protected_resource::METADATA_PATH;
 use crate::protocol::oauth_form::{document, words};
+use crate::upstream::server_url::parse_url;
 
 /// Bound on the scopes that are asked for, in bytes.
 const MAX_SCOPES: usize = 1000;
@@ -155,8 +156,7 @@ pub(crate) fn origin_of(url: &Url) -> String {
 }
 
 async fn fetched(server: &AccountServer, text: &str) -> Result<Option<Value>, String> {
-    let (scheme, authority, path) = Url::split(text).map_err(|e| format!("{text}: {e}"))?;
-    let url = Url { scheme, authority, path: path.into() };
+    let url = parse_url(text)?;
     oauth_endpoint(&origin_of(&url)).map_err(|why| format!("{text}: {why}"))?;
     document(server.http(&url), &url).await
 }
@@ -213,7 +213,7 @@ fn is_resource_of(url: &Url, resource: &str) -> bool {
     (scheme, &authority) == (url.scheme, &url.authority) && is_part && !resource.contains('#')
 }
 
-/// Whether links to an origin may be used: with TLS, or on this machine.
+/// Whether an origin has TLS.
 pub(crate) fn is_secure(base: &str) -> bool {
     base.starts_with(Scheme::Https.as_str())
 }

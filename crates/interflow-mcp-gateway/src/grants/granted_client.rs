@@ -2,11 +2,12 @@
 //! the user has to connect their account first.
 
 use std::collections::HashMap;
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
 use futures_util::FutureExt as _;
 use futures_util::future::{BoxFuture, Shared};
-use interflow_types::{Error, ErrorKind, HttpClient, Request, Response, ResponseFuture, Result, StatusCode};
+use interflow_types::{Error, ErrorKind, Headers, HttpClient, Request, Response, ResponseFuture, Result, StatusCode};
 use parking_lot::Mutex;
 
 use super::authorization_server::Challenge;
@@ -67,7 +68,7 @@ impl AccountClient {
     /// A response that does not ask for more than was granted. What was asked for already is not asked for again: the
     /// authorization server, or the user, did not grant it.
     fn checked(&self, user: &AccountUser, grant: Option<&Grant>, response: Response) -> Result<Response> {
-        let field = response.head.headers.get_str("www-authenticate").unwrap_or_default();
+        let field = &bearer_challenge(&response.head.headers);
         let mut challenge = Challenge::parse(field);
         match (response.head.status, grant) {
             (StatusCode::UNAUTHORIZED, _) => {}
@@ -100,9 +101,9 @@ impl AccountClient {
     fn begin_renewal(self: &Arc<Self>, user: &Arc<AccountUser>, old: Grant) -> Renewal {
         let (client, user) = (Arc::clone(self), Arc::clone(user));
         let task = tokio::spawn(async move {
-            let renewed = client.renew(&user, old).await;
+            let renewed = AssertUnwindSafe(client.renew(&user, old)).catch_unwind().await;
             client.renewals.lock().remove(&user.name);
-            renewed
+            renewed.unwrap_or_else(|_| Err(internal("the renewal ended by a fault of the gateway".to_owned())))
         });
         async move { task.await.unwrap_or_else(|e| Err(internal(e.to_string()))) }.boxed().shared()
     }
@@ -143,6 +144,12 @@ impl AccountClient {
             false => vault.grant(user, &server.name).await.map_err(internal),
         }
     }
+}
+
+/// The field with a challenge for tokens; empty if there is none.
+fn bearer_challenge(headers: &Headers) -> String {
+    let mut fields = headers.get_all("www-authenticate").filter_map(|field| std::str::from_utf8(field).ok());
+    fields.find(|field| field.to_ascii_lowercase().contains("bearer")).unwrap_or_default().to_owned()
 }
 
 fn internal(why: String) -> (ErrorKind, String) {

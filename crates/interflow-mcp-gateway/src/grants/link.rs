@@ -49,20 +49,24 @@ impl Link {
         grants.sealer.open_value(sealed, &binding()).filter(|link: &Self| link.expires > now())
     }
 
-    pub fn token(&self, grants: &Grants) -> String {
-        grants.sealer.seal_value(self, &binding()).unwrap_or_default()
+    /// # Errors
+    /// It cannot be sealed, here and below.
+    pub fn token(&self, grants: &Grants) -> Result<String, RpcError> {
+        grants.sealer.seal_value(self, &binding())
     }
 
-    pub fn url(&self, grants: &Grants) -> String {
+    pub fn url(&self, grants: &Grants) -> Result<String, RpcError> {
         // `token` is masked wherever URLs are shown.
-        format!("{}{LINK_PATH}?token={}", self.base, self.token(grants))
+        Ok(format!("{}{LINK_PATH}?token={}", self.base, self.token(grants)?))
     }
 }
 
 /// The error of a request for which the account has to be connected, or has to be granted more.
 pub(crate) fn account_needed(server: &AccountServer, user: &AccountUser, challenge: Challenge) -> Error {
-    let url = Link::new(server, user, challenge).url(&server.grants);
-    Error::new(ErrorKind::BadResponse, "an account is needed").with_source(AccountNeeded { url })
+    match Link::new(server, user, challenge).url(&server.grants) {
+        Ok(url) => Error::new(ErrorKind::BadResponse, "an account is needed").with_source(AccountNeeded { url }),
+        Err(e) => Error::new(ErrorKind::Internal, e.message),
+    }
 }
 
 /// The error of a request to a server.

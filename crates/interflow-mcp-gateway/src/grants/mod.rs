@@ -119,12 +119,13 @@ impl AccountServer {
     }
 
     /// The scopes to ask for: those that the server demands, or else all that it has, and those of the configuration.
-    fn scopes(&self, challenge: &Challenge, found: &Discovered) -> Vec<String> {
+    fn scopes(&self, challenge: &Challenge, discovered: &Discovered) -> Vec<String> {
         let mut scopes = self.config.scopes.clone();
-        let demanded = if challenge.scopes.is_empty() && scopes.is_empty() { &found.scopes } else { &challenge.scopes };
+        let demanded =
+            if challenge.scopes.is_empty() && scopes.is_empty() { &discovered.scopes } else { &challenge.scopes };
         add_missing(&mut scopes, demanded);
         // Alone, it would take the place of the scopes that a token has by default.
-        if !scopes.is_empty() && found.server.scopes.iter().any(|scope| scope == OFFLINE) {
+        if !scopes.is_empty() && discovered.server.scopes.iter().any(|scope| scope == OFFLINE) {
             add_missing(&mut scopes, &[OFFLINE.to_owned()]);
         }
         scopes

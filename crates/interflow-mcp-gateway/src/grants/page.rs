@@ -51,21 +51,21 @@ pub(super) struct Confirmation<'a> {
     pub needs_key: bool,
 }
 
-pub(super) fn confirmation(asked: &Confirmation<'_>) -> Response {
-    let [server, user, token] = [asked.server, asked.user, asked.token].map(escape);
+pub(super) fn confirmation(question: &Confirmation<'_>) -> Response {
+    let [server, user, token] = [question.server, question.user, question.token].map(escape);
     let key = "<label for=\"key\">The virtual key</label><input id=\"key\" name=\"key\" type=\"password\" required autocomplete=\"off\">";
-    let (state, connect) = match asked.is_connected {
+    let (state, connect) = match question.is_connected {
         true => ("<p>An account is connected.</p>", "Connect another account"),
         false => ("", "Connect"),
     };
     let disconnect = "<button class=\"second\" name=\"action\" value=\"disconnect\">Disconnect</button>";
     let body = format!(
         "<p>Clients that use the gateway as <b>{user}</b> will act with your account at <b>{server}</b>. Go on only \
-         if this is you, and if you asked for this page.</p>{state}\
+         if this is you, and if you question for this page.</p>{state}\
          <form method=\"post\"><input type=\"hidden\" name=\"token\" value=\"{token}\">{}\
          <button name=\"action\" value=\"connect\">{connect}</button>{}</form>",
-        if asked.needs_key { key } else { "" },
-        if asked.is_connected { disconnect } else { "" },
+        if question.needs_key { key } else { "" },
+        if question.is_connected { disconnect } else { "" },
     );
     page(StatusCode::OK, &format!("Connect an account at {server}"), "", &body)
 }

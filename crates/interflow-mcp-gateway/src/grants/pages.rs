@@ -199,7 +199,7 @@ impl Visit<'_> {
         let question = confirmation(&Confirmation {
             server: &link.server,
             user: &name,
-            token: &link.token(self.grants()),
+            token: &link.token(self.grants()).map_err(|e| failed(e.message))?,
             is_connected: connected.is_some(),
             needs_key: link.user.starts_with(KEY) && !self.is_near(&link),
         });
@@ -330,10 +330,9 @@ impl Visit<'_> {
 
     fn attempt(&self) -> Option<Attempt> {
         let all = self.head.headers.get_all("cookie").filter_map(|field| std::str::from_utf8(field).ok());
-        let mut pairs = all.flat_map(|field| field.split(';')).filter_map(|pair| pair.trim().split_once('='));
-        pairs.find_map(|(name, sealed)| {
-            let attempt: Attempt =
-                self.grants().sealer.open_value(sealed, &binding()).filter(|_| name.contains(COOKIE))?;
+        let pairs = all.flat_map(|field| field.split(';')).filter_map(|pair| pair.trim().split_once('='));
+        pairs.filter(|(name, _)| name.contains(COOKIE)).find_map(|(name, sealed)| {
+            let attempt: Attempt = self.grants().sealer.open_value(sealed, &binding())?;
             // A page of a neighbouring host could set a cookie with another name.
             (attempt.link.expires > now() && name == cookie_name(&attempt.link.base)).then_some(attempt)
         })

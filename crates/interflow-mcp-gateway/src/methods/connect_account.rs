@@ -23,19 +23,18 @@ pub(super) async fn call(view: ClientView<'_>, name: &str) -> Result<String, Rpc
                        set mcp.public_url";
         return Err(RpcError::not_allowed(message));
     };
-    let url = || Link::new(account, user, Challenge::default()).url(&account.grants);
+    let url = Link::new(account, user, Challenge::default()).url(&account.grants)?;
     let text = match account.grants.vault.grant(user, &server.name).await.map_err(RpcError::server)? {
         Some(_) => {
             let name = &server.name;
             format!(
-                "The user's account at {name} is connected. To disconnect it, or to connect another one, they open {}",
-                url()
+                "The user's account at {name} is connected. To disconnect it, or to connect another one, they open {url}"
             )
         }
         None => {
             // What the server demands is in the link.
             let listed = list_of_server(server, view.session, ListKind::Tools).await;
-            let error = listed.err().filter(RpcError::has_own_link).unwrap_or_else(|| link_error(&url()));
+            let error = listed.err().filter(RpcError::has_own_link).unwrap_or_else(|| link_error(&url));
             if view.session.capabilities.urls {
                 return Err(error);
             }

@@ -5,6 +5,7 @@
 use std::sync::Arc;
 
 use futures_util::future::join_all;
+use interflow_types::data_file::has_word;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use tokio::sync::mpsc;
@@ -29,6 +30,8 @@ const STATUS_MEMBERS: &str =
     "taskId status statusMessage createdAt lastUpdatedAt ttl ttlMs pollInterval pollIntervalMs";
 /// Bound on the id of a task at its server, in bytes.
 const MAX_ID: usize = 1024;
+/// Tasks of a list that are looked up at once.
+const MAX_AT_ONCE: usize = 8;
 /// Bound on the questions of tasks that a client was asked.
 const MAX_QUESTIONS: usize = 1_000;
 
@@ -84,12 +87,15 @@ pub(super) async fn list(mut request: AnsweredRequest<'_>, view: ClientView<'_>)
             contexts.map_err(RpcError::server)?.into_iter().map(|context| (context, sealed.clone(), id.clone())),
         );
     }
-    let now = tasks.iter().map(|(context, sealed, id)| async move {
+    let look_up = async |(context, sealed, id): &(CallContext, String, String)| {
         let params = json!({ "taskId": id }).to_string();
         let task = context.server.request(session, TaskMethod::Get.as_str(), &params, None).await.ok()?;
         serde_json::from_str::<Value>(&context.task(sealed, &task).await.ok()?).ok()
-    });
-    let now: Vec<_> = join_all(now).await.into_iter().flatten().collect();
+    };
+    let mut now = Vec::new();
+    for some in tasks.chunks(MAX_AT_ONCE) {
+        now.extend(join_all(some.iter().map(look_up)).await.into_iter().flatten());
+    }
     Ok(json!({ "tasks": now }).to_string())
 }
 
@@ -102,7 +108,7 @@ pub(super) fn followed(
     let find = |sealed: &String| {
         let handle = TaskHandle::open(request.service, request.session, sealed).ok()?;
         let (server, id) = handle.target(view).ok()?;
-        request.session.tasks.add(&server.name, &id, sealed).ok()?;
+        request.session.tasks.add_newest(&server.name, &id, sealed);
         Some((server, sealed.clone()))
     };
     tasks.iter().filter_map(find).collect()
@@ -122,7 +128,7 @@ impl CallContext {
     pub(super) async fn created_task(&self, tool: &str, result: &str) -> Result<String, RpcError> {
         let task = member(result, "task").and_then(|range| result.get(range)).unwrap_or_default();
         let (id, sealed) = self.sealed_id(tool, task)?;
-        self.session.tasks.add(&self.server.name, &id, &sealed)?;
+        self.session.tasks.add_newest(&self.server.name, &id, &sealed);
         let task = self.task(&sealed, task).await?;
         let rest = self.inspect(without(result, |name| name == "task")).await?;
         Ok(merged(&rest, &object([("task", task.as_str())])))
@@ -147,7 +153,7 @@ impl CallContext {
     pub(super) async fn pass_task(&self, method: &str, params: &Value, out: &mpsc::Sender<String>) {
         let id = params["taskId"].as_str().unwrap_or_default();
         let Some(sealed) = self.session.tasks.client_uri(&self.server.name, id) else { return };
-        let status = without(&params.to_string(), |name| !STATUS_MEMBERS.split(' ').any(|own| own == name));
+        let status = without(&params.to_string(), |name| !has_word(STATUS_MEMBERS, name));
         let Ok(status) = self.task(&sealed, &status).await else { return };
         let mut status: Value = serde_json::from_str(&status).unwrap_or_default();
         match &self.delivery {

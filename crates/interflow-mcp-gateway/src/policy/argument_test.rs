@@ -152,9 +152,9 @@ fn visit(value: &Value, steps: &[String], layers: Option<usize>, visitor: &mut d
         visitor(value);
         return true;
     };
-    let (is_any, mut is_found, mut is_complete) = (step == "*", false, true);
+    let (is_any, mut has_value, mut is_complete) = (step == "*", false, true);
     let mut go_on = |value: &Value, rest: &[String], layers| {
-        is_found = true;
+        has_value = true;
         is_complete &= visit(value, rest, layers, visitor);
     };
     match value {
@@ -176,7 +176,7 @@ fn visit(value: &Value, steps: &[String], layers: Option<usize>, visitor: &mut d
         }
         _ => {}
     }
-    is_complete && (is_found || is_any && (value.is_array() || value.is_object()))
+    is_complete && (has_value || is_any && (value.is_array() || value.is_object()))
 }
 
 /// Whether something holds for a string, a number or the like at any depth, or for a name there.

@@ -76,11 +76,11 @@ impl CallRules {
 
 impl CompiledRule {
     fn new(n: usize, rule: &CallRule) -> Result<Self, String> {
-        let is_uri = |(name, test): &(&String, &ArgumentTest)| {
+        let can_match = |(name, test): &(&String, &ArgumentTest)| {
             name.trim_start_matches('/') == "uri" || matches!(test, ArgumentTest::Absent(true))
         };
         let is_of_resources = rule.tools.is_empty() && rule.prompts.is_empty() && !rule.resources.is_empty();
-        if let Some((name, _)) = rule.arguments.iter().find(|test| is_of_resources && !is_uri(test)) {
+        if let Some((name, _)) = rule.arguments.iter().find(|test| is_of_resources && !can_match(test)) {
             return Err(format!(
                 "arguments.{name}: it can never match, because resources have the argument `uri` only"
             ));

@@ -34,6 +34,7 @@ impl ListKind {
             kind => kind.capability(),
         }
     }
+
     /// The capability that a server with such a list declares.
     pub const fn capability(self) -> &'static str {
         match self {

@@ -40,8 +40,8 @@ impl ListenFilter {
             }
         };
         let resources =
-            texts("resourceSubscriptions").ok_or("`resourceSubscriptions` is no list of up to 1000 URIs")?;
-        let tasks = texts("taskIds").ok_or("`taskIds` is no list of up to 1000 ids")?;
+            texts("resourceSubscriptions").ok_or("`resourceSubscriptions` is not a list of at most 1000 URIs")?;
+        let tasks = texts("taskIds").ok_or("`taskIds` is not a list of at most 1000 ids")?;
         Ok(Self { lists: lists.map(|(_, kind)| kind).collect(), resources, tasks })
     }
 

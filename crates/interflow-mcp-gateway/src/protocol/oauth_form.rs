@@ -156,8 +156,13 @@ pub(crate) async fn document(client: &dyn HttpClient, url: &Url) -> Result<Optio
 async fn answer_of(client: &dyn HttpClient, request: Request) -> Result<(u16, Bytes), String> {
     let answered = async {
         let response = client.send(request).await.map_err(|e| e.to_string())?;
-        let (raw, _) = response.body.collect(MAX_RESPONSE).await.map_err(|_| "its response broke off")?;
-        Ok((response.head.status.as_u16(), raw))
+        let status = response.head.status;
+        match response.body.collect(MAX_RESPONSE).await {
+            Ok((raw, _)) => Ok((status.as_u16(), raw)),
+            // A refusal says enough by its status.
+            Err(_) if !status.is_success() => Ok((status.as_u16(), Bytes::new())),
+            Err(_) => Err("its response broke off, or is too long".to_owned()),
+        }
     };
     tokio::time::timeout(TIMEOUT, answered).await.unwrap_or_else(|_| Err("it did not answer in time".to_owned()))
 }

@@ -58,20 +58,25 @@ impl StateSealer {
     /// The state is too long.
     pub fn seal(&self, state: RequestState, binding: &StateBinding, ttl: Duration) -> Result<String, RpcError> {
         let state = RequestState { expires: now().saturating_add(ttl.as_secs()), ..state };
-        if json!(state).to_string().len() > MAX_STATE {
+        let text = serde_json::to_vec(&state).map_err(|e| RpcError::server(e.to_string()))?;
+        if text.len() > MAX_STATE {
             return Err(RpcError::server(format!("its `requestState` is larger than {MAX_STATE} bytes")));
         }
-        self.seal_value(&state, binding)
+        self.seal_bytes(&text, binding)
     }
+
     /// Seals what only the holder in the binding can give back.
     ///
     /// # Errors
     /// The cipher failed.
     pub fn seal_value(&self, value: &impl Serialize, binding: &StateBinding) -> Result<String, RpcError> {
-        let text = serde_json::to_vec(value).map_err(|e| RpcError::server(e.to_string()))?;
+        self.seal_bytes(&serde_json::to_vec(value).map_err(|e| RpcError::server(e.to_string()))?, binding)
+    }
+
+    fn seal_bytes(&self, text: &[u8], binding: &StateBinding) -> Result<String, RpcError> {
         // A nonce must not be used twice with one key; 96 random bits suffice for all states of an installation.
         let nonce = random_bytes::<NONCE>();
-        let sealed = self.0.encrypt(&Nonce::from(nonce), Payload { msg: &text, aad: &binding.0 });
+        let sealed = self.0.encrypt(&Nonce::from(nonce), Payload { msg: text, aad: &binding.0 });
         let sealed = sealed.map_err(|_| RpcError::server("what the client keeps cannot be sealed"))?;
         Ok(URL_SAFE_NO_PAD.encode([nonce.as_slice(), &sealed].concat()))
     }

@@ -1,8 +1,8 @@
 //! Subscriptions of a session to resources, and its tasks.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
+use hashlink::LinkedHashMap;
 use parking_lot::Mutex;
 
 use crate::protocol::jsonrpc::RpcError;
@@ -12,7 +12,7 @@ const MAX_SUBSCRIPTIONS: usize = 1_000;
 
 /// By server and URI as the server knows it; the value is the URI as the client's was redacted.
 #[derive(Default)]
-pub(crate) struct Subscriptions(Mutex<HashMap<(Arc<str>, String), String>>);
+pub(crate) struct Subscriptions(Mutex<LinkedHashMap<(Arc<str>, String), String>>);
 
 impl Subscriptions {
     /// Remembers a subscription; `client_uri` is the URI for the client.
@@ -20,14 +20,21 @@ impl Subscriptions {
     /// # Errors
     /// There are too many.
     pub fn add(&self, server: &Arc<str>, uri: &str, client_uri: &str) -> Result<(), RpcError> {
-        let mut all = self.0.lock();
-        if all.len() >= MAX_SUBSCRIPTIONS {
-            return Err(RpcError::server(format!(
-                "the session has {MAX_SUBSCRIPTIONS} subscriptions or tasks already"
-            )));
+        let (mut all, entry) = (self.0.lock(), (Arc::clone(server), uri.to_owned()));
+        if all.len() >= MAX_SUBSCRIPTIONS && !all.contains_key(&entry) {
+            return Err(RpcError::server(format!("the session has {MAX_SUBSCRIPTIONS} subscriptions already")));
         }
-        all.insert((Arc::clone(server), uri.to_owned()), client_uri.to_owned());
+        all.insert(entry, client_uri.to_owned());
         Ok(())
+    }
+
+    /// As [`add`](Self::add); the oldest makes room.
+    pub fn add_newest(&self, server: &Arc<str>, uri: &str, client_uri: &str) {
+        let mut all = self.0.lock();
+        all.insert((Arc::clone(server), uri.to_owned()), client_uri.to_owned());
+        if all.len() > MAX_SUBSCRIPTIONS {
+            all.pop_front();
+        }
     }
 
     pub fn remove(&self, server: &Arc<str>, uri: &str) {
@@ -50,5 +57,23 @@ impl Subscriptions {
     /// The URI for the client of a resource that it subscribed to.
     pub fn client_uri(&self, server: &Arc<str>, uri: &str) -> Option<String> {
         self.0.lock().get(&(Arc::clone(server), uri.to_owned())).cloned()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_there_already_needs_no_more_and_the_oldest_task_makes_room() {
+        let (all, server) = (Subscriptions::default(), Arc::from("a"));
+        for i in 0..MAX_SUBSCRIPTIONS {
+            all.add(&server, &format!("{i:04}"), "x").unwrap();
+        }
+        assert!(all.add(&server, "0000", "y").is_ok() && all.add(&server, "new", "x").is_err());
+        all.add_newest(&server, "new", "x");
+        assert_eq!(all.of_server("a").len(), MAX_SUBSCRIPTIONS);
+        let uri = |uri: &str| all.client_uri(&server, uri);
+        assert_eq!([uri("0000"), uri("0001"), uri("new")], [Some("y".into()), None, Some("x".into())]);
     }
 }

@@ -229,8 +229,10 @@ async fn prepare(
         if let Some(envelope) = &mut request.envelope {
             envelope.passed = "{}".to_owned();
         }
-        if let ClientMethod::SearchTools(arguments) = &mut request.method {
+        if matches!(request.method, ClientMethod::SearchTools(_) | ClientMethod::ConnectAccount(_)) {
             (service.deps.admit)(flow).await?;
+        }
+        if let ClientMethod::SearchTools(arguments) = &mut request.method {
             flow.tag(format!("mcp-tool:{SEARCH_TOOL}"));
             inspection.redact_further(flow, policy.mode, arguments).await.map_err(&failed)?;
         }

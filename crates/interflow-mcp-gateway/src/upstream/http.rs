@@ -616,6 +616,7 @@ impl HttpServer {
             }
         }
     }
+
     /// For a client without a session, passes on what the server sends outside of requests: its own requests to the call
     /// that has the session, and the rest to all listeners. The stream counts as needed from this call on.
     pub fn relay(self, session: Arc<HttpSession>) -> impl Future<Output = ()> + Send {

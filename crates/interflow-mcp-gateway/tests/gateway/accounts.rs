@@ -180,7 +180,8 @@ fn serve(rules: &Rules, request: &Request, origin: &str) -> Reply {
     let token = request.header("authorization").and_then(|field| field.strip_prefix("Bearer "));
     let metadata = format!("resource_metadata=\"{origin}/.well-known/oauth-protected-resource/mcp\"");
     let Some(scopes) = token.and_then(|token| rules.tokens.get(token)) else {
-        return Reply::status(401).header("WWW-Authenticate", format!("Bearer scope=\"read\", {metadata}"));
+        let other = Reply::status(401).header("WWW-Authenticate", "Basic realm=\"crm\"");
+        return other.header("WWW-Authenticate", format!("Bearer scope=\"read\", {metadata}"));
     };
     let method = message["method"].as_str().unwrap_or_default();
     if method == "tools/call" && !scopes.split(' ').any(|own| own == rules.scope) {

@@ -106,6 +106,7 @@ fn allow_foreign_addresses(socket: &Socket, addr: SocketAddr) {
             // Not an error: REDIRECT needs no privilege, and is what most setups use.
         }
     }
+
     #[cfg(not(target_os = "linux"))]
     let _ = (socket, addr);
 }

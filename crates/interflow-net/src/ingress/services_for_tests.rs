@@ -126,6 +126,7 @@ pub(crate) async fn by_path(request: IncomingRequest) -> ServiceReply {
                 fn poll_frame(&mut self, _: &mut Context<'_>) -> Poll<Option<Result<BodyFrame, Error>>> {
                     Poll::Ready((!std::mem::replace(&mut self.0, true)).then(|| data("abc")))
                 }
+
                 fn remaining(&self) -> Option<u64> {
                     Some(5)
                 }

@@ -220,6 +220,7 @@ impl DirectionCopy {
                 return Poll::Ready(Ok(more));
             }
         }
+
         #[cfg(not(target_os = "linux"))]
         let _ = (sink, carried);
         // A pooled buffer, kept until the direction is idle.
@@ -294,6 +295,7 @@ impl DirectionCopy {
                 *at += n;
                 n
             }
+
             #[cfg(target_os = "linux")]
             TransferBuffer::Pipe(pipe) => {
                 let Some(tcp) = sink.tcp_ref() else {

@@ -2,8 +2,8 @@
 //! `Via` and `Max-Forwards`.
 
 use interflow_types::{
-    Authority, Body, ByteStr, EntryKind, Error, ErrorKind, HeaderNameMask, Headers, HttpVersion, Method, RequestHead,
-    RequestTarget, ResponseHead, Result, Scheme, StatusCode, Url,
+    Authority, Body, ByteStr, ClientResponseFields, EntryKind, Error, ErrorKind, Flow, HeaderNameMask, Headers,
+    HttpVersion, Method, RequestHead, RequestId, RequestTarget, ResponseHead, Result, Scheme, StatusCode, Url,
 };
 use smallvec::SmallVec;
 
@@ -136,6 +136,12 @@ fn requested_upgrade(head: &RequestHead) -> Option<ByteStr> {
     }
     let protocol = head.headers.list_items("upgrade").find(|p| !p.eq_ignore_ascii_case(b"h2c"))?;
     std::str::from_utf8(protocol).ok().map(ByteStr::from)
+}
+
+/// Adds what a response has for the client, wherever it comes from.
+pub(crate) fn add_client_fields(flow: &Flow, headers: &mut Headers) {
+    RequestId::echo(flow, headers);
+    ClientResponseFields::put(flow, headers);
 }
 
 /// Strips a response's hop-by-hop fields; with `upgraded`, keeps those that a 101 needs.

@@ -7,9 +7,9 @@ use interflow_codec::websocket::PermessageDeflate;
 use interflow_net::egress::{UpstreamClient, UpstreamResponse, UpstreamRoute};
 use interflow_net::ingress::{IncomingRequest, InformationalSender, ServiceReply};
 use interflow_types::{
-    Body, ClientResponseFields, Direction, EarlyExit, EndpointId, EntryKind, Error, Flow, FlowClock, ForwardedBy,
-    LocalHandler, MaybeFuture, NotRecorded, OutlivesClient, Phase, Request, RequestHead, RequestId, RequestVerdict,
-    Response, ResponseHead, ResponseHeadFilter, Result, ServedBy, TunnelVerdict,
+    Body, Direction, EarlyExit, EndpointId, EntryKind, Error, Flow, FlowClock, ForwardedBy, LocalHandler, MaybeFuture,
+    NotRecorded, OutlivesClient, Phase, Request, RequestHead, RequestVerdict, Response, ResponseHead,
+    ResponseHeadFilter, Result, ServedBy, TunnelVerdict,
 };
 
 use crate::downstream::access::{AccessRequest, Login};
@@ -409,8 +409,7 @@ async fn deliver(
     mut body: Body,
 ) -> ServiceReply {
     hop_by_hop::clean_response(&mut head.headers, false);
-    RequestId::echo(&guard.flow, &mut head.headers);
-    ClientResponseFields::put(&guard.flow, &mut head.headers);
+    hop_by_hop::add_client_fields(&guard.flow, &mut head.headers);
     let plan = Arc::clone(&guard.plan);
     // Messages of a gRPC request may still be running: they pause while the response phases use the flow.
     let held = guard.hold_messages().await;

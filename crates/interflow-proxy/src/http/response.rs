@@ -4,8 +4,7 @@ use std::sync::Arc;
 
 use interflow_net::ingress::ServiceReply;
 use interflow_types::{
-    Authority, ClientResponseFields, EarlyExit, EntryKind, Error, ErrorKind, ErrorRenderer, FlowClock, Host,
-    RequestHead, RequestId, Response, Scheme,
+    Authority, EarlyExit, EntryKind, Error, ErrorKind, ErrorRenderer, FlowClock, Host, RequestHead, Response, Scheme,
 };
 
 use crate::downstream::connection::{ClientConnection, ConnectionKind, challenge};
@@ -63,8 +62,7 @@ pub(crate) fn exit_early(
                 return fail(guard, config, request, &error);
             }
             guard.flow.tag("answered-locally");
-            RequestId::echo(&guard.flow, &mut head.headers);
-            ClientResponseFields::put(&guard.flow, &mut head.headers);
+            hop_by_hop::add_client_fields(&guard.flow, &mut head.headers);
             guard.response(&head);
             let body = guard.response_body(hop_by_hop::strip_forbidden_body(request, &head, body), &head);
             ServiceReply::Response(Response { head, body })
@@ -90,8 +88,7 @@ pub(crate) fn fail(mut guard: FlowGuard, config: &ActiveConfig, request: &Reques
     if error.kind() == ErrorKind::Unauthorized {
         response = challenge(response, &config.settings.config.auth.realm);
     }
-    RequestId::echo(&guard.flow, &mut response.head.headers);
-    ClientResponseFields::put(&guard.flow, &mut response.head.headers);
+    hop_by_hop::add_client_fields(&guard.flow, &mut response.head.headers);
     guard.response(&response.head);
     if let Some(bytes) = local_body_bytes(&response.body) {
         guard.local_response(bytes);

@@ -12,7 +12,7 @@ use interflow_net::ingress::OnUpgrade;
 use interflow_net::io::IoStream;
 use interflow_types::budget::MemoryReservation;
 use interflow_types::{
-    ByteCounts, Direction, Error, ErrorKind, HttpVersion, MessageKind, Method, RequestHead, RequestId, ResponseHead,
+    ByteCounts, Direction, Error, ErrorKind, HttpVersion, MessageKind, Method, RequestHead, ResponseHead,
     ResponseHeadFilter, Result, StatusCode, StreamMessage,
 };
 use sha1::{Digest, Sha1};
@@ -36,7 +36,7 @@ pub(crate) fn complete_upgrade(
     // `true` keeps `Connection` and `Upgrade`, which are hop-by-hop but make up the upgrade itself.
     hop_by_hop::clean_response(&mut head.headers, true);
     ResponseHeadFilter::for_flow(&guard.flow).apply(&mut head);
-    RequestId::echo(&guard.flow, &mut head.headers);
+    hop_by_hop::add_client_fields(&guard.flow, &mut head.headers);
     match request.version {
         // Extended CONNECT is answered with 200, and HTTP/2 forbids the fields of an HTTP/1.1 upgrade (RFC 8441 5).
         HttpVersion::H2 => {

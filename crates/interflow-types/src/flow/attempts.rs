@@ -1,11 +1,11 @@
 //! The attempts at which a gateway sends a client's request: to several providers, or several times to one. They are part
 //! of the client's flow and have none of their own in the record.
 
-use crate::labelled_enum;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
+use crate::labelled_enum;
 use crate::schema::JsonSchema;
 use crate::{ByteStr, Error, ErrorKind, Flow, FlowTimings, UpstreamInfo};
 

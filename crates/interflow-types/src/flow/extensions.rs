@@ -21,7 +21,7 @@ pub type RenderError = fn(&Flow, &Error) -> Response;
 #[derive(Clone, Copy, Debug, Default)]
 pub struct UsageLabel(pub Option<&'static str>);
 
-/// Header fields of the response for the client, from whichever part of the gateway it comes.
+/// Header fields of the response for the client, from whichever part of the gateway it comes: an origin, a stage, an error.
 #[derive(Clone, Debug, Default)]
 pub struct ClientResponseFields(pub Headers);
 

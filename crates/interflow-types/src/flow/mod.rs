@@ -7,13 +7,13 @@ pub mod original;
 pub mod recorder;
 pub mod timings;
 
-use crate::labelled_enum;
 use std::any::Any;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use crate::labelled_enum;
 use crate::schema::JsonSchema;
 
 use crate::{
@@ -22,6 +22,7 @@ use crate::{
 };
 
 labelled_enum! {
+    // Stored by number and by name: neither may change.
     /// How a request or tunnel reached the proxy.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
     #[serde(rename_all = "lowercase")]

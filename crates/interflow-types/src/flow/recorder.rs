@@ -1,17 +1,18 @@
 //! The interface between the request pipeline and whatever records flows: [`Recorder`] and [`FlowRecording`].
 
-use crate::labelled_enum;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use serde::{Deserialize, Serialize};
 
+use crate::labelled_enum;
 use crate::schema::JsonSchema;
 use bytes::Bytes;
 
 use crate::{Error, Flow, Headers, RequestHead, ResponseHead, Timestamp};
 
 labelled_enum! {
+    // Stored by number and by name: neither may change.
     /// The direction in which data travels, seen from the client: requests go to the origin, responses come from it.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
     #[serde(rename_all = "lowercase")]

@@ -1,6 +1,5 @@
 //! The authority of an origin: scheme, host and port.
 
-use crate::labelled_enum;
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::str::FromStr;
@@ -8,9 +7,11 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use crate::labelled_enum;
 use crate::schema::JsonSchema;
 
 labelled_enum! {
+    // Stored by number and by name: neither may change.
     /// `http` or `https`; `ws` and `wss` are the same on the wire.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
     #[serde(rename_all = "lowercase")]

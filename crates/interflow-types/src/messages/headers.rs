@@ -168,7 +168,7 @@ impl Headers {
         self.append_raw(name, value);
     }
 
-    /// Adds a field as it is, such as one that was read from a file: it is validated before it is sent.
+    /// Adds a field as it is, such as one that was read from a file. Validate it before it is sent.
     pub fn append_raw(&mut self, name: &[u8], value: &[u8]) {
         self.bytes.reserve(name.len() + value.len() + 4);
         let name = self.push_bytes(name);

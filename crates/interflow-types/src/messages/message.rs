@@ -1,10 +1,10 @@
 //! Requests and responses: heads, targets and URLs, and heads with their bodies.
 
-use crate::labelled_enum;
 use std::fmt;
 
 use bytes::Bytes;
 
+use crate::labelled_enum;
 use crate::{Authority, AuthorityError, Body, ByteStr, Headers, Scheme};
 
 pub use http::{Method, StatusCode};
