@@ -4,10 +4,13 @@ use crate::plot::{self, Chart, Series};
 use crate::report::{cpu, median};
 use crate::tables::{Case, Kind, Row, Table};
 
-/// The plots of a table: CPU per request as bars, throughput over size, latency over rate, memory over connections and flows.
+/// Cases whose CPU per request is drawn.
+const BARS: [(&str, &str); 3] = [("mitm", "TLS 8 KiB"), ("mitm", "TLS new connection"), ("redact", "openai")];
+
+/// The plots of a table: CPU per request as bars, throughput over size and viewers, memory over connections.
 pub fn charts(table: &Table) -> Vec<(String, String)> {
     let mut charts = Vec::new();
-    for case in table.cases.iter().filter(|c| c.kind == Kind::Throughput && matches!(&*table.name, "mitm" | "redact")) {
+    for case in table.cases.iter().filter(|c| c.kind == Kind::Throughput && BARS.contains(&(&*table.name, &*c.name))) {
         let bars: Vec<(String, f64)> = case
             .rows
             .iter()
@@ -42,26 +45,6 @@ pub fn charts(table: &Table) -> Vec<(String, String)> {
     let series = series_over(&viewers, |row| median(row, |r| r.outcome.body_bytes as f64 / r.outcome.seconds / 1e6));
     let chart = Chart { title: "throughput over viewers".into(), x: "viewers".into(), y: "MB/s".into(), series };
     charts.extend(chart.svg().map(|svg| ("viewers".into(), svg)));
-    for case in table.cases.iter().filter(|c| c.kind == Kind::Growth) {
-        let series = case.rows.iter().map(|row| Series {
-            name: row.arm.clone(),
-            points: row.samples.iter().map(|s| (s.flows as f64, s.rss_kib as f64 / 1024.0)).collect(),
-        });
-        let title = format!("{}: resident memory over answered requests", case.name);
-        let chart = Chart { title, x: "answers".into(), y: "MB".into(), series: series.collect() };
-        charts.extend(chart.svg().map(|svg| (slug(&case.name), svg)));
-    }
-    for case in table.cases.iter().filter(|c| c.kind == Kind::Ceiling) {
-        let series = case.rows.iter().map(|row| {
-            let mut points: Vec<(f64, f64)> =
-                row.runs.iter().map(|r| (r.outcome.rate(), r.outcome.ttfb.p50 / 1000.0)).collect();
-            points.sort_by(|a, b| a.0.total_cmp(&b.0));
-            Series { name: row.arm.clone(), points }
-        });
-        let title = format!("{}: TTFB p50 over rate", case.name);
-        let chart = Chart { title, x: "answers per second".into(), y: "ms".into(), series: series.collect() };
-        charts.extend(chart.svg().map(|svg| (slug(&case.name), svg)));
-    }
     charts
 }
 

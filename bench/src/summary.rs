@@ -108,17 +108,17 @@ pub fn headlines(tables: &[Table]) -> String {
 
 /// A row's name with its version, unless it is Interflow's own.
 fn label(arm: &str, version: Option<&String>) -> String {
-    let words = arm.replace("interflow", "Interflow").replace('+', ", ");
+    let (program, rest) = arm
+        .split_once('+')
+        .map_or((arm, String::new()), |(program, with)| (program, format!(", {}", with.replace('+', ", "))));
     let number = version.filter(|_| !arm.starts_with("interflow") && !arm.starts_with("gateway")).and_then(|version| {
         version
             .split(|c: char| !c.is_ascii_digit() && c != '.')
             .find(|part| part.contains(|c: char| c.is_ascii_digit()))
     });
-    let words = match words.strip_prefix("gateway") {
-        Some(rest) => format!("Interflow{rest}"),
-        None => words,
-    };
-    number.map_or_else(|| words.clone(), |number| format!("{words} {number}"))
+    let program = program.replace("interflow", "Interflow").replace("gateway", "Interflow");
+    let number = number.map_or_else(String::new, |number| format!(" {number}"));
+    format!("{program}{number}{rest}")
 }
 
 #[cfg(test)]
@@ -137,6 +137,7 @@ mod tests {
         assert_eq!(label("goproxy-tunnel", "goproxy v1.9.2"), "goproxy-tunnel 1.9.2");
         assert_eq!(label("interflow+record", "interflow 0.1.0"), "Interflow, record");
         assert_eq!(label("gateway+all", "interflow 0.1.0"), "Interflow, all");
+        assert_eq!(label("litellm+presidio", "litellm 1.106.2"), "litellm 1.106.2, presidio");
     }
 
     #[test]

@@ -12,14 +12,15 @@ use interflow_codec::websocket::{
 use interflow_types::{FlowId, random_bytes};
 use parking_lot::Mutex;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream, ReadHalf, WriteHalf};
-use tokio::sync::mpsc;
+use tokio::sync::mpsc::error::TrySendError;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 
 use crate::error::{ApiError, Result};
 
 /// Composed WebSockets that are open at once.
 const MAX_OPEN: usize = 32;
-/// Frames that wait to be written to one of them.
-const MAX_WAITING: usize = 64;
+/// Frames that wait to be written to one of them, each as large as a message may be.
+const MAX_WAITING: usize = 4;
 /// Content of a received message that is kept until the message ends. All of it is in the recording.
 const MAX_BUFFERED: usize = 64 << 10;
 /// How long the origin has to close the connection after the WebSocket was closed.
@@ -28,34 +29,45 @@ const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 pub(crate) type Frame = (Opcode, Bytes);
 
 /// The composed WebSockets that are open, with what writes to them.
-#[derive(Default)]
-pub(crate) struct ComposedSockets(Arc<Mutex<HashMap<FlowId, mpsc::Sender<Frame>>>>);
+pub(crate) struct ComposedSockets {
+    open: Arc<Mutex<HashMap<FlowId, mpsc::Sender<Frame>>>>,
+    room: Arc<Semaphore>,
+}
 
 impl ComposedSockets {
+    pub fn new() -> Self {
+        Self { open: Arc::default(), room: Arc::new(Semaphore::new(MAX_OPEN)) }
+    }
+
+    /// A place for one more.
+    ///
     /// # Errors
     /// No further one may be opened.
-    pub fn check_room(&self) -> Result<()> {
-        if self.0.lock().len() >= MAX_OPEN { Err(ApiError::busy()) } else { Ok(()) }
+    pub fn room(&self) -> Result<OwnedSemaphorePermit> {
+        Arc::clone(&self.room).try_acquire_owned().map_err(|_| ApiError::busy())
     }
 
     /// Takes over the client's end of a connection, until the WebSocket has ended.
-    pub fn add(&self, id: FlowId, socket: DuplexStream) {
+    pub fn add(&self, id: FlowId, socket: DuplexStream, room: OwnedSemaphorePermit) {
         let (sender, frames) = mpsc::channel(MAX_WAITING);
-        self.0.lock().insert(id, sender.clone());
-        let open = Arc::clone(&self.0);
+        self.open.lock().insert(id, sender.clone());
+        let open = Arc::clone(&self.open);
         tokio::spawn(async move {
+            let _room = room;
             carry(socket, sender, frames).await;
             open.lock().remove(&id);
         });
     }
 
     /// # Errors
-    /// This WebSocket is not open.
-    pub async fn write(&self, id: FlowId, frame: Frame) -> Result<()> {
-        let message = format!("the WebSocket of flow {id} is not open");
-        let closed = || ApiError::not_found(message.clone());
-        let sender = self.0.lock().get(&id).cloned().ok_or_else(closed)?;
-        sender.send(frame).await.map_err(|_| closed())
+    /// This WebSocket is not open, or too many frames wait.
+    pub fn write(&self, id: FlowId, frame: Frame) -> Result<()> {
+        let closed = || ApiError::not_found(format!("the WebSocket of flow {id} is not open"));
+        let open = self.open.lock();
+        open.get(&id).ok_or_else(closed)?.try_send(frame).map_err(|e| match e {
+            TrySendError::Full(_) => ApiError::busy(),
+            TrySendError::Closed(_) => closed(),
+        })
     }
 }
 
@@ -104,5 +116,33 @@ async fn write_frames(mut socket: WriteHalf<DuplexStream>, mut frames: mpsc::Rec
         if socket.write_all(&frame).await.is_err() || opcode == Opcode::Close {
             return;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn places_and_waiting_frames_are_limited() {
+        let sockets = ComposedSockets::new();
+        let mut places: Vec<_> = (0..MAX_OPEN).map(|_| sockets.room().unwrap()).collect();
+        let kind = |refused: ApiError| refused.into_details().kind;
+        assert_eq!(sockets.room().map_err(kind).unwrap_err(), "busy");
+        // A peer that reads nothing.
+        let (peer, socket) = tokio::io::duplex(1);
+        let id = FlowId::new(interflow_types::Timestamp::now());
+        sockets.add(id, socket, places.pop().unwrap());
+        let frame = || (Opcode::Text, Bytes::from_static(b"text"));
+        for _ in 0..MAX_WAITING {
+            sockets.write(id, frame()).unwrap();
+        }
+        assert_eq!(sockets.write(id, frame()).map_err(kind).unwrap_err(), "busy");
+        // It ends, which frees the place.
+        drop(peer);
+        while sockets.room().is_err() {
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(sockets.write(id, frame()).map_err(kind).unwrap_err(), "not_found");
     }
 }

@@ -85,6 +85,11 @@ impl ApiError {
         Self::new(StatusCode::SERVICE_UNAVAILABLE, kind, message)
     }
 
+    /// What a removal or a change answers, if there is what it names.
+    pub(crate) fn no_content(exists: bool, missing: impl FnOnce() -> Self) -> Result<StatusCode> {
+        exists.then_some(StatusCode::NO_CONTENT).ok_or_else(missing)
+    }
+
     /// The request can be read, and what it asks for cannot be done.
     pub(crate) fn unprocessable(kind: &'static str, message: impl Into<String>) -> Self {
         Self::new(StatusCode::UNPROCESSABLE_ENTITY, kind, message)

@@ -196,7 +196,7 @@ impl AdminState {
             audit,
             token_lifetimes: TokenLifetimes::new(config),
             collections: Arc::new(CollectionStore::new(&deps.data_dir)),
-            composed_sockets: ComposedSockets::default(),
+            composed_sockets: ComposedSockets::new(),
             checks: Arc::new(Semaphore::new(MAX_CHECKS)),
             edits: Arc::new(Semaphore::new(MAX_EDITS)),
             rule_saves: Arc::default(),

@@ -118,7 +118,7 @@ impl BodySource for StoreBodySource<'_> {
     }
 
     fn messages<'a>(&'a self, flow: &'a FlowRecord) -> io::Result<MessageIter<'a>> {
-        Ok(message_pages(self.0, flow, u64::MAX))
+        Ok(message_pages(self.0, flow))
     }
 }
 
@@ -139,11 +139,13 @@ fn original_of<'a>(store: &dyn FlowStore, flow: &FlowRecord, direction: Directio
     stored(body, |kept| store.original_body(flow.id, direction, 0..kept))
 }
 
+/// Messages that are read at once.
+const PAGE: u64 = 256;
+
 /// The messages of a flow, in pages, so that a long stream is not loaded as a whole. No page goes beyond the end.
-fn message_pages<'a>(store: &'a dyn FlowStore, flow: &'a FlowRecord, end: u64) -> MessageIter<'a> {
-    const PAGE: u64 = 256;
+fn message_pages<'a>(store: &'a dyn FlowStore, flow: &'a FlowRecord) -> MessageIter<'a> {
     let pages = (0..flow.messages).step_by(PAGE as usize);
-    Box::new(pages.flat_map(move |from| match store.messages(flow.id, from..(from + PAGE).min(end)) {
+    Box::new(pages.flat_map(move |from| match store.messages(flow.id, from..(from + PAGE).min(flow.messages)) {
         Ok(page) => page.into_iter().map(Ok).collect::<Vec<_>>(),
         // They are where the flow runs; an export of others must not fail for it.
         Err(StoreError::Elsewhere { .. }) => Vec::new(),
@@ -161,7 +163,7 @@ impl BodySource for OriginalBodySource<'_> {
     }
 
     fn messages<'a>(&'a self, flow: &'a FlowRecord) -> io::Result<MessageIter<'a>> {
-        Ok(message_pages(self.0, flow, u64::MAX))
+        Ok(message_pages(self.0, flow))
     }
 }
 

@@ -6,10 +6,8 @@ use std::io::{self, Read};
 
 use interflow_types::Direction;
 
-use super::{BodySource, MessageIter, message_pages, original_of, stored};
+use super::{BodySource, MessageIter, PAGE, message_pages, original_of, stored};
 use interflow_store::{BodyReader, BodyRecord, FlowRecord, FlowStore, MissingReason, Result, StoreError};
-
-const PAGE: u64 = 256;
 
 /// Reads intact data, and counts damaged flows. Damage is found by reading, so a body is read twice: for its row, and
 /// for its bytes.
@@ -114,6 +112,6 @@ impl BodySource for ReadableBodySource<'_> {
     }
 
     fn messages<'a>(&'a self, flow: &'a FlowRecord) -> io::Result<MessageIter<'a>> {
-        Ok(message_pages(self.store, flow, flow.messages))
+        Ok(message_pages(self.store, flow))
     }
 }

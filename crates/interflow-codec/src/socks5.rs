@@ -22,19 +22,12 @@ const AUTH_VERSION: u8 = 1;
 /// The two methods of RFC 1928 and RFC 1929 that are supported; GSSAPI is not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AuthMethod {
-    None,
-    Password,
+    None = 0,
+    Password = 2,
 }
 
 impl AuthMethod {
     const NOT_ACCEPTABLE: u8 = 0xff;
-
-    const fn code(self) -> u8 {
-        match self {
-            Self::None => 0,
-            Self::Password => 2,
-        }
-    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,12 +72,6 @@ interflow_types::labelled_enum! {
         TtlExpired "timed out",
         CommandNotSupported "command not supported",
         AddressTypeNotSupported "address type not supported",
-    }
-}
-
-impl SocksReply {
-    const fn code(self) -> u8 {
-        self as u8
     }
 }
 
@@ -134,15 +121,15 @@ pub fn parse_method_offer(buf: &[u8]) -> SocksParseResult<MethodOffer> {
         // The list may hold methods that are not known here.
         let methods = c.counted8().ok_or(Incomplete::More)?;
         Ok(MethodOffer {
-            none: methods.contains(&AuthMethod::None.code()),
-            password: methods.contains(&AuthMethod::Password.code()),
+            none: methods.contains(&(AuthMethod::None as u8)),
+            password: methods.contains(&(AuthMethod::Password as u8)),
         })
     })
 }
 
 /// Server: the reply to a method offer. `None` rejects all methods; close the connection then.
 pub fn write_method_selection(out: &mut Vec<u8>, method: Option<AuthMethod>) {
-    out.extend_from_slice(&[VERSION, method.map_or(AuthMethod::NOT_ACCEPTABLE, AuthMethod::code)]);
+    out.extend_from_slice(&[VERSION, method.map_or(AuthMethod::NOT_ACCEPTABLE, |method| method as u8)]);
 }
 
 /// Server: parses username and password (RFC 1929 2).
@@ -192,7 +179,7 @@ pub fn parse_request(buf: &[u8]) -> SocksParseResult<SocksCommand> {
 pub fn write_reply(out: &mut Vec<u8>, reply: SocksReply, bound: Option<SocketAddr>) {
     // Clients ignore the bound address of CONNECT; zeros are valid if there is none.
     let bound = bound.unwrap_or((Ipv4Addr::UNSPECIFIED, 0).into());
-    out.extend_from_slice(&[VERSION, reply.code(), 0]);
+    out.extend_from_slice(&[VERSION, reply as u8, 0]);
     write_ip(out, bound.ip());
     out.extend_from_slice(&bound.port().to_be_bytes());
 }
@@ -281,8 +268,8 @@ pub fn parse_reply(buf: &[u8]) -> SocksParseResult<SocksReply> {
         version(c, VERSION, SocksError::Version)?;
         let code = c.u8().ok_or(Incomplete::More)?;
         // A refusal ends here, see above.
-        if code != SocksReply::Succeeded.code() {
-            let reply = SocksReply::ALL.into_iter().find(|r| r.code() == code);
+        if code != SocksReply::Succeeded as u8 {
+            let reply = SocksReply::ALL.into_iter().find(|r| *r as u8 == code);
             return Ok(reply.unwrap_or(SocksReply::GeneralFailure));
         }
         // A reserved byte, and the bound address, which nobody needs here but which precedes the tunnel's bytes.

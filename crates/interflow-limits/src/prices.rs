@@ -15,7 +15,7 @@ use interflow_types::{CallUsage, Timestamp};
 use jiff::civil::Date;
 use serde::{Deserialize, Serialize};
 
-use crate::keys::{any_matches, matches_model};
+use crate::keys::scope::{matches, model_matches};
 use crate::rules::{RequestAttributes, ServedModel};
 use crate::usage::DeploymentUsage;
 
@@ -61,11 +61,10 @@ impl PriceEntry {
         // The collection is no provider.
         let pattern = self.pattern.strip_prefix("models/").unwrap_or(&self.pattern);
         if let Some((at, name)) = pattern.split_once('/') {
-            let is_at = any_matches(&[at.to_owned()], provider);
-            return is_at && matches_model(&[name.to_owned()], model)
-                || any_matches(&[pattern.to_owned()], &format!("{provider}/{model}"));
+            return matches(at, provider) && model_matches(name, model)
+                || matches(pattern, &format!("{provider}/{model}"));
         }
-        matches_model(&[pattern.to_owned()], model) || pattern == interflow_models::base_name(model)
+        model_matches(pattern, model) || pattern == interflow_models::base_name(model)
     }
 }
 
@@ -422,7 +421,7 @@ mod tests {
         let names = ["a", "b", "c", "d"].map(|model| unpriced(model).unwrap_or_default());
         assert_eq!(names, ["p/a", "p/b", "", ""]);
         // In pictures and characters, what is asked for is counted.
-        let asked = |model: &str, usage: CallUsage| {
+        let unpriced_for = |model: &str, usage: CallUsage| {
             let model = Some(model.into());
             let subject = RequestAttributes { provider: "p".into(), model, ..RequestAttributes::default() };
             PriceList::default().unpriced(&subject, &usage, true)
@@ -436,7 +435,7 @@ mod tests {
             ("amazon.nova-canvas-v1:0", pictures, true),
             ("imagen-3.0-generate-001", pictures, true),
         ] {
-            assert_eq!(asked(name, usage).is_none(), is_priced, "{name}");
+            assert_eq!(unpriced_for(name, usage).is_none(), is_priced, "{name}");
         }
         for name in ["request", "cache", "search", "images", "tts-1", "amazon.nova-canvas-v1:0"] {
             assert_eq!(unpriced(name), Some(format!("p/{name}")));

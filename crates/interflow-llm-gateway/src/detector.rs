@@ -20,8 +20,8 @@ use interflow_llm::message::{ApiFormat, Outline};
 use interflow_llm::parsed_event::ParsedEvent;
 use interflow_llm::usage::{self, UsageReader};
 use interflow_llm::{
-    CountedOutput, DetectedCall, LlmCall, LlmRefusal, Operation, Provider, ResponseProgress, ResponseSummary,
-    SERVICE_TIER_HEADER, TelemetryRule, detect_call, model_in_path, provider, realtime, spans,
+    CountedOutput, DetectedCall, LlmCall, LlmRefusal, Operation, Provider, ResponseProgress, TelemetryRule,
+    detect_call, model_in_path, provider, realtime, spans,
 };
 use parking_lot::Mutex;
 
@@ -306,9 +306,7 @@ impl Stage for ProviderDetector {
         if !head.status.is_success() || body.is_empty() {
             return MaybeFuture::Ready(Ok(body));
         }
-        // What the body says of it, which comes later, counts.
-        let service_tier = head.headers.get_str(SERVICE_TIER_HEADER).map(ByteStr::from);
-        exchange.merge_summary(&ResponseSummary { service_tier, ..ResponseSummary::default() });
+        exchange.merge_head(&head.headers);
         let framing = exchange.response_form().framing(&head.headers);
         let delivered = Arc::clone(&exchange.delivered);
         let observer = UsageObserver::new(exchange.clone(), flow.clock);

@@ -1,11 +1,10 @@
 //! The `[llm.guardrail.NAME]` sections of the config: checks of the texts of LLM requests and responses.
 
-use interflow_types::labelled_enum;
 use std::collections::BTreeMap;
 
-use interflow_types::config_sections;
 use interflow_types::schema::JsonSchema;
 use interflow_types::units::{ByteSize, HumanDuration};
+use interflow_types::{config_sections, labelled_enum};
 use serde::{Deserialize, Serialize};
 
 use crate::spans::TextPlace;

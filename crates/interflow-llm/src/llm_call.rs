@@ -3,7 +3,7 @@
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use interflow_types::{ByteStr, CallUsage, ServiceTier};
+use interflow_types::{ByteStr, CallUsage, Headers, ServiceTier};
 
 use crate::event_stream::ResponseForm;
 use crate::provider::{Operation, Provider};
@@ -141,12 +141,18 @@ impl LlmCall {
         self.lock().merge(part);
     }
 
-    /// Adds another of several responses (of a WebSocket), whose usage is summed. `asked` is the model that it is of.
-    pub fn merge_more(&self, asked: Option<&ByteStr>, summary: &ResponseSummary) {
+    /// Merges what the head of a response says. What the body says of it, which comes later, counts.
+    pub fn merge_head(&self, headers: &Headers) {
+        let service_tier = headers.get_str(SERVICE_TIER_HEADER).map(ByteStr::from);
+        self.merge_summary(&ResponseSummary { service_tier, ..ResponseSummary::default() });
+    }
+
+    /// Adds another of several responses (of a WebSocket), whose usage is summed. `requested` is the model that it is of.
+    pub fn merge_more(&self, requested: Option<&ByteStr>, summary: &ResponseSummary) {
         let mut settled = self.lock();
         if let Some(more) = summary.usage {
             settled.usage.get_or_insert_default().add(more);
-            let (asked, answered) = (asked.cloned(), summary.model.clone());
+            let (asked, answered) = (requested.cloned(), summary.model.clone());
             let is_full = settled.by_model.len() >= MAX_MODELS;
             let same =
                 settled.by_model.iter_mut().find(|own| is_full || own.asked == asked && own.answered == answered);

@@ -207,13 +207,13 @@ impl Price {
     }
 
     /// Whether a call that uses such tokens can have a known cost. What is taken in may be billed by searches, pages or
-    /// seconds in place of tokens; what is made in other units is not counted.
+    /// seconds in place of tokens, and what is made by pictures or characters.
     pub fn covers(&self, usage: &CallUsage) -> bool {
         let has = |unit| self.plain_rate(unit, 0).is_some();
         let is_unpublished = |unit| self.rates.get(unit) == Some(&None);
         let reads = has(Unit::AudioInput) || COUNTED.into_iter().any(has);
-        let made = [Unit::Output, Unit::AudioOutput, Unit::ImageOutput, Unit::Page, Unit::SecondInput];
-        let writes = made.into_iter().chain([Unit::Image, Unit::Character]).any(has);
+        let texts = [Unit::Output, Unit::AudioOutput, Unit::ImageOutput];
+        let writes = texts.into_iter().chain([Unit::Page, Unit::SecondInput, Unit::Image, Unit::Character]).any(has);
         let is_spoken = usage.characters > 0 && has(Unit::Character) && !has(Unit::Input);
         ![Unit::Input, Unit::Output].iter().any(is_unpublished)
             && (self.is_free() || is_spoken || usage.tier != Some(ServiceTier::Other))

@@ -264,7 +264,8 @@ impl ProxyServer {
     /// # Errors
     /// As for a client's request.
     pub async fn send(&self, request: Request, parent: Option<FlowId>) -> (FlowId, Result<Response>) {
-        self.parts.local.send_chosen(request, parent).await
+        let (id, sent) = self.parts.local.send_chosen(request, parent).await;
+        (id, sent.map(|(response, _)| response))
     }
 
     pub fn local_client(&self) -> &LocalClient {

@@ -1,7 +1,5 @@
 //! The compiled form of a query: cheap tests first, patterns compiled once, three-valued results.
 
-use std::net::IpAddr;
-
 use interflow_types::{Direction, Phase, Timestamp};
 use ipnet::IpNet;
 
@@ -122,7 +120,7 @@ impl CompiledExpr {
             }
             Self::Flag(flag) => subject.flag(*flag),
             // An IPv4 address mapped to IPv6 is in the IPv4 network.
-            Self::Net(key, net) => subject.address(*key).test(|a| net_contains(net, a.ip().to_canonical())),
+            Self::Net(key, net) => subject.address(*key).test(|a| net.contains(&a.ip().to_canonical())),
             Self::AddressText(key, matcher) => subject.address(*key).test(|a| {
                 let ip = a.ip().to_canonical().to_string();
                 matches_value(matcher.as_ref(), ip.as_bytes())
@@ -166,10 +164,6 @@ fn matches_value(matcher: Option<&TextMatcher>, value: &[u8]) -> bool {
 
 fn evaluate_body(subject: &dyn QuerySubject, sides: &[Direction], matcher: Option<&TextMatcher>) -> Tristate {
     evaluate_any(sides.iter().map(|&s| subject.body(s, &mut |b| matcher.map_or(!b.is_empty(), |m| m.fits(b)))))
-}
-
-fn net_contains(net: &IpNet, ip: IpAddr) -> bool {
-    net.contains(&ip)
 }
 
 fn header_test(term: &Term) -> HeaderTest {

@@ -17,7 +17,8 @@ const WEEKS: [(&str, u64); 1] = [("w", 7 * DAY)];
 /// What was expected, if a value does not parse; becomes the remedy of the error.
 pub(crate) type ExpectedHint = &'static str;
 
-/// Parses `404`, `>=400`, `4xx`, `400..499`, `..499` and `400..`, in the units of the kind; plain counts for one that is not of numbers.
+/// Parses `404`, `>=400`, `4xx`, `400..499`, `..499` and `400..`, in the units of the kind; plain counts for one that is not
+/// of numbers.
 pub(crate) fn number(kind: ValueKind, text: &str) -> Result<NumberTest, ExpectedHint> {
     if kind == ValueKind::Status
         && let Some(class) = text.strip_suffix("xx").or_else(|| text.strip_suffix("XX"))

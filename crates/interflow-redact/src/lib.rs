@@ -43,7 +43,8 @@ pub use scan::stream::{EscapeLevel, StreamRedactor};
 pub use text::appearance::{NormalizedText, looks_of};
 pub use text::decoded_body::DecodedBody;
 pub use text::json::{
-    JsonEscape, JsonPart, JsonSpan, decode_lossy, escape_into, json_escape, json_parts, may_hold_json, string_values,
+    JsonEscape, JsonPart, JsonSpan, decode_lossy, escape_into, escaped, json_escape, json_parts, may_hold_json,
+    string_values,
 };
 pub use value_policy::ValuePolicy;
 pub use vault::own_placeholders::holds_placeholder;

@@ -14,3 +14,4 @@ pub use crate::store::segments::chunk_refs;
 pub use crate::store::segments::compress::Compressor;
 pub use crate::store::spool::{ReadSpooledFn, SpoolTotals, SpooledRow};
 pub use crate::store::upkeep::damage::is_of_row;
+pub use crate::subject::{flow_column, flow_flag};

@@ -218,17 +218,7 @@ impl SqlColumns for SqliteTables {
         Some(match key {
             // There are few distinct host names, and the flows of each are found by index.
             Key::Host => SqlColumn::Rows { exists: "f.host IN (SELECT id FROM hosts WHERE {})", value: "name" },
-            Key::Port => SqlColumn::Integer("f.port"),
             Key::Method => SqlColumn::Text(&["f.method"]),
-            Key::Status => SqlColumn::Integer("f.status"),
-            Key::Type => SqlColumn::LowerText(&["f.request_type", "f.response_type"]),
-            Key::ReqType => SqlColumn::LowerText(&["f.request_type"]),
-            Key::RespType => SqlColumn::LowerText(&["f.response_type"]),
-            Key::Size => SqlColumn::Integer("(f.request_size + f.response_size)"),
-            Key::ReqSize => SqlColumn::Integer("f.request_size"),
-            Key::RespSize => SqlColumn::Integer("f.response_size"),
-            Key::Dur => SqlColumn::Integer("f.duration"),
-            Key::Time => SqlColumn::Integer("f.started"),
             // Facts about model calls are stored in a separate table.
             Key::Model => call_column("model"),
             Key::Provider => call_column("provider"),
@@ -237,21 +227,43 @@ impl SqlColumns for SqliteTables {
                 SqlColumn::Integer("(SELECT sum(e.input + e.output) FROM conversation_exchanges e WHERE e.flow = f.id)")
             }
             Key::User => SqlColumn::Text(&["f.user"]),
-            Key::Listener => SqlColumn::Text(&["f.listener"]),
-            _ => return None,
+            _ => return flow_column(key),
         })
     }
 
     fn flag(&self, flag: Flag) -> Option<&'static str> {
-        Some(match flag {
-            Flag::Http => "(f.kind = 0)",
-            Flag::Websocket => "(f.kind = 1)",
-            Flag::Tunnel => "(f.kind = 2)",
-            Flag::Answered => "(f.status IS NOT NULL)",
-            Flag::Error => "(f.state = 2 OR f.error IS NOT NULL)",
-            Flag::Open => "(f.state = 0)",
-            Flag::Cut => "(f.state = 3)",
-            _ => return None,
-        })
+        flow_flag(flag)
     }
+}
+
+/// The columns that flows have in every database, in a table `f`.
+pub fn flow_column(key: Key) -> Option<SqlColumn> {
+    Some(match key {
+        Key::Port => SqlColumn::Integer("f.port"),
+        Key::Status => SqlColumn::Integer("f.status"),
+        Key::Type => SqlColumn::LowerText(&["f.request_type", "f.response_type"]),
+        Key::ReqType => SqlColumn::LowerText(&["f.request_type"]),
+        Key::RespType => SqlColumn::LowerText(&["f.response_type"]),
+        Key::Size => SqlColumn::Integer("(f.request_size + f.response_size)"),
+        Key::ReqSize => SqlColumn::Integer("f.request_size"),
+        Key::RespSize => SqlColumn::Integer("f.response_size"),
+        Key::Dur => SqlColumn::Integer("f.duration"),
+        Key::Time => SqlColumn::Integer("f.started"),
+        Key::Listener => SqlColumn::Text(&["f.listener"]),
+        _ => return None,
+    })
+}
+
+/// The flags that follow from such columns.
+pub fn flow_flag(flag: Flag) -> Option<&'static str> {
+    Some(match flag {
+        Flag::Http => "(f.kind = 0)",
+        Flag::Websocket => "(f.kind = 1)",
+        Flag::Tunnel => "(f.kind = 2)",
+        Flag::Answered => "(f.status IS NOT NULL)",
+        Flag::Error => "(f.state = 2 OR f.error IS NOT NULL)",
+        Flag::Open => "(f.state = 0)",
+        Flag::Cut => "(f.state = 3)",
+        _ => return None,
+    })
 }

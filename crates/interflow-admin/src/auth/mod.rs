@@ -250,7 +250,7 @@ pub(crate) async fn check(State(guard): State<Arc<AuthGuard>>, request: Request,
     let mut response = next.run(request).await;
     // Renewed while it is used, so that the session ends only after a pause.
     if let Credential::Session { renew: Some(session), .. } = credential {
-        login::set_cookie(&mut response, &guard.sessions.renew_cookie(&session, from.is_https));
+        login::set_cookie(&mut response, &guard.sessions.cookie(&session, from.is_https));
     }
     response
 }

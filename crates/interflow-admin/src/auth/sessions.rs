@@ -88,7 +88,7 @@ impl BrowserSessions {
 
     /// The `Set-Cookie` value of a new session.
     pub(crate) fn issue_cookie(&self, is_https: bool) -> String {
-        self.renew_cookie(&random_bytes::<{ PARTS[1] }>(), is_https)
+        self.cookie(&random_bytes::<{ PARTS[1] }>(), is_https)
     }
 
     /// The latest time at which a cookie of a session that ends now could expire, in seconds since the Unix epoch.
@@ -96,9 +96,9 @@ impl BrowserSessions {
         now() + self.duration.as_secs()
     }
 
-    /// The `Set-Cookie` value that prolongs a session. `HttpOnly` keeps it from scripts, `SameSite=Strict` from requests of
+    /// The `Set-Cookie` value of a session. `HttpOnly` keeps it from scripts, `SameSite=Strict` from requests of
     /// other sites; `Secure` from connections without TLS, if the browser came with it.
-    pub(crate) fn renew_cookie(&self, session: &SessionBytes, is_https: bool) -> String {
+    pub(crate) fn cookie(&self, session: &SessionBytes, is_https: bool) -> String {
         let expiry = self.latest_expiry();
         let value = [&expiry.to_be_bytes()[..], session, &self.sign(expiry, session)].concat();
         let secure = if is_https { "; Secure" } else { "" };
@@ -274,7 +274,7 @@ mod tests {
     fn a_renewed_cookie_is_of_the_same_session() {
         let sessions = browser_sessions("token", 7072, DAY);
         let session = sessions.check(value(&sessions.issue_cookie(false))).unwrap();
-        let renewed = sessions.check(value(&sessions.renew_cookie(&session.bytes, false))).unwrap();
+        let renewed = sessions.check(value(&sessions.cookie(&session.bytes, false))).unwrap();
         let other = sessions.check(value(&sessions.issue_cookie(false))).unwrap();
         assert!(renewed.id() == session.id() && other.id() != session.id());
     }

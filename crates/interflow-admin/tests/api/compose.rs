@@ -129,6 +129,15 @@ async fn proto_files_are_compiled_for_composed_calls() {
     assert!(compiled.status == 200 && set.is_some_and(|s| s.len() > 20), "{}", compiled.text());
     let wrong = it.post("/compose/schemas", json!({"files": [["b.proto", "message {"]]})).await;
     assert!(wrong.status == 400 && wrong.text().contains("b.proto"), "{}", wrong.text());
+    // The bounds of a checked text hold for all files together.
+    let large = it.post(
+        "/compose/schemas",
+        json!({"files": [["c.proto", "/".repeat(3 << 20)], ["d.proto", "/".repeat(2 << 20)]]}),
+    );
+    let large = large.await;
+    assert_eq!((large.status, kind(&large).as_str()), (413, "too_large"));
+    let deep = it.post("/compose/schemas", json!({"files": [["e.proto", "{".repeat(201)]]})).await;
+    assert_eq!((deep.status, kind(&deep).as_str()), (422, "too_deep"));
 }
 
 #[tokio::test(flavor = "multi_thread")]

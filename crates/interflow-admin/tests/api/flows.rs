@@ -65,16 +65,16 @@ async fn row_details_have_timings_and_comments_and_skip_missing_flows() {
     it.call("PATCH", &format!("/flows/{}", ids[0]), &[("Content-Type", "application/json")], br#"{"comment": "odd"}"#)
         .await;
     let gone = "01ARZ3NDEKTSV4RRFFQ69G5FAV";
-    let found = it.json(&format!("/flows/details?flows={},{},{gone}", ids[0], ids[1])).await;
-    let flows = found["flows"].as_object().unwrap();
+    let details = it.json(&format!("/flows/details?flows={},{},{gone}", ids[0], ids[1])).await;
+    let flows = details["flows"].as_object().unwrap();
     assert_eq!(flows.len(), 2);
     assert_eq!(flows[&ids[0]]["comment"], "odd");
     assert!(flows[&ids[1]]["timings"]["first_byte"].as_u64().unwrap() > 0);
     assert_eq!(it.get("/flows/details?flows=x").await.status, 400);
     it.post_through("/echo", "User-Agent: curl/8.5.0\r\n", "x").await;
     let newest = it.ids().await[0].clone();
-    let found = it.json(&format!("/flows/details?flows={newest}")).await;
-    assert_eq!(found["flows"][&newest]["user_agent"], "curl/8.5.0");
+    let details = it.json(&format!("/flows/details?flows={newest}")).await;
+    assert_eq!(details["flows"][&newest]["user_agent"], "curl/8.5.0");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -83,8 +83,8 @@ async fn row_details_name_the_operation_of_a_request() {
     let query = r#"{"query": "query Orders { orders { id } }"}"#;
     it.post_through("/echo", "Content-Type: application/json\r\n", query).await;
     let ids = it.ids().await;
-    let found = it.json(&format!("/flows/details?flows={}", ids[0])).await;
-    assert_eq!(found["flows"][&ids[0]]["operation"], "query Orders");
+    let details = it.json(&format!("/flows/details?flows={}", ids[0])).await;
+    assert_eq!(details["flows"][&ids[0]]["operation"], "query Orders");
 }
 
 const COUNTS: [(&str, usize); 4] = [("", 3), ("status:404", 1), ("body:needle", 1), ("host:nowhere.test", 0)];

@@ -206,6 +206,9 @@ async fn audit_trail_says_who_read_bodies_changed_something_or_was_refused() {
     );
     assert_eq!(find("POST /tokens", "admin token")["detail"]["role"], "viewer");
     find("PATCH /flows/{id}", "admin token");
+    it.post("/mcp/accounts/remove", json!({"server": "crm", "user": "anna"})).await;
+    let removal = &trail(&it, "accounts").await[0];
+    assert_eq!(removal["detail"], json!({"server": "crm", "user": "anna"}), "{removal}");
     assert!(!lines.iter().any(|l| l["operation"] == "GET /flows"), "lists are not written down: {page}");
     let one = it.json("/audit?text=test%20viewer&limit=1").await;
     assert_eq!(one["records"].as_array().unwrap().len(), 1);

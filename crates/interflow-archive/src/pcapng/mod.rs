@@ -51,7 +51,7 @@ impl std::str::FromStr for PacketSides {
 
     fn from_str(name: &str) -> Result<Self, String> {
         let side = Self::ALL.into_iter().find(|side| side.as_str() == name);
-        side.ok_or_else(|| format!("'{name}' is not a side: choose client, upstream or both"))
+        side.ok_or_else(|| format!("'{name}' is not a side: choose one of {}", Self::ALL.map(Self::as_str).join(", ")))
     }
 }
 

@@ -73,10 +73,13 @@ impl ProtoSchemas {
     pub fn compile_texts(files: Vec<(String, String)>) -> Result<Vec<u8>, String> {
         // A file has the name by which others import it, so that it is not compiled twice.
         let is_path_of = |path: &str, name: &str| path.strip_suffix(name).is_some_and(|folder| folder.ends_with('/'));
-        let quoted: Vec<&str> = files.iter().flat_map(|(_, text)| text.split('"').skip(1).step_by(2)).collect();
-        let imported = |name: &String| quoted.iter().find(|path| is_path_of(path, name)).map(|path| (*path).to_owned());
+        let lines = files.iter().flat_map(|(_, text)| text.lines().map(str::trim));
+        let imports = lines.filter(|line| line.starts_with("import")).filter_map(|line| line.split(['"', '\'']).nth(1));
+        let imports: Vec<&str> = imports.collect();
+        let imported =
+            |name: &String| imports.iter().find(|path| is_path_of(path, name)).map(|path| (*path).to_owned());
         let names: Vec<String> = files.iter().map(|(name, _)| imported(name).unwrap_or_else(|| name.clone())).collect();
-        let files = names.iter().cloned().zip(files.iter().map(|(_, text)| text.clone())).collect();
+        let files = names.iter().cloned().zip(files.into_iter().map(|(_, text)| text)).collect();
         let mut resolver = ChainFileResolver::new();
         resolver.add(ProtoTexts(files));
         resolver.add(GoogleFileResolver::new());
@@ -215,6 +218,10 @@ mod tests {
         let buy = pool.get_service_by_name("shop.v1.Shop").unwrap().methods().next().unwrap();
         assert_eq!((buy.name(), buy.input().full_name()), ("Buy", "shop.v1.Order"));
         assert!(pool.get_message_by_name("google.protobuf.Timestamp").is_some());
+        // An odd quotation mark in a comment, and an import in single ones.
+        let mut other = texts();
+        other[0].1 = format!("// 5\" wide\n{}", PROTO.replace("\"shop/item.proto\"", "'shop/item.proto'"));
+        assert_eq!(ProtoSchemas::compile_texts(other).map(|set| set.is_empty()), Ok(false));
         let missing = ProtoSchemas::compile_texts(texts()[..1].to_vec()).unwrap_err();
         assert!(missing.contains("shop/item.proto"), "{missing}");
         let folder = folder();

@@ -109,9 +109,9 @@ impl PhilterImporter {
 
     fn providers(&mut self, providers: &Yaml) {
         let mut upstreams = Table::new();
-        let named = || providers.as_object().into_iter().flatten();
+        let entries = || providers.as_object().into_iter().flatten();
         let compatible = || providers["openaiCompatible"].as_object().into_iter().flatten();
-        for (name, own) in named().filter(|(name, _)| *name != "openaiCompatible") {
+        for (name, own) in entries().filter(|(name, _)| *name != "openaiCompatible") {
             insert_some(&mut upstreams, name, non_empty(self.provider(name, own)));
         }
         for (name, own) in compatible() {
@@ -119,7 +119,7 @@ impl PhilterImporter {
         }
         self.draft.set_some("llm", "provider", non_empty(upstreams));
         let longest =
-            |key: &str| named().chain(compatible()).filter_map(|(_, own)| own["timeouts"][key].as_u64()).max();
+            |key: &str| entries().chain(compatible()).filter_map(|(_, own)| own["timeouts"][key].as_u64()).max();
         for (theirs, section, key) in [
             ("connectMs", "timeouts", "connect"),
             ("responseHeaderMs", "timeouts", "response_header_timeout"),

@@ -15,7 +15,7 @@ pub struct MessageHash(#[schemars(with = "String")] pub u128);
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct Conversation {
-    /// Its row. The id is 16 hexadecimal digits that depend only on the recorded calls; the facts are not kept up to date.
+    /// Its row. The id is 16 hexadecimal digits that depend only on the recorded calls; its facts are empty.
     pub row: ConversationRow,
     pub facts: ConversationFacts,
 }

@@ -135,8 +135,8 @@ impl AgentSession {
     /// The message that the call names as its predecessor: the previous response, or the last message of its WebSocket.
     fn previous_response(&self, seen: &ParsedCall) -> Option<(usize, u128)> {
         // The latest conversation first.
-        let find = |is_it: &dyn Fn(&ThreadState) -> Option<MessageHash>| {
-            self.threads.iter().enumerate().rev().find_map(|(i, t)| is_it(t).map(|key| (i, key.0)))
+        let find = |key_in: &dyn Fn(&ThreadState) -> Option<MessageHash>| {
+            self.threads.iter().enumerate().rev().find_map(|(i, t)| key_in(t).map(|key| (i, key.0)))
         };
         let last = |list: &[(String, MessageHash)], name: &str| {
             list.iter().rev().find(|(other, _)| other == name).map(|(_, key)| *key)

@@ -289,8 +289,8 @@ impl<'a> TurnBuilder<'a> {
                     }
                     // The call is unknown: it was made before the recording began.
                     _ => {
-                        let (summary, child, flow) = Default::default();
-                        ItemKind::Tool { id, name, summary, input: Value::Null, result: outcome, child, flow }
+                        let (summary, input) = (String::new(), Value::Null);
+                        ItemKind::Tool { id, name, summary, input, result: outcome, child: None, flow: None }
                     }
                 }
             }

@@ -96,8 +96,8 @@ impl<'s> LocalCursor<'s> {
     pub(super) fn new(store: &'s dyn FlowStore, is_live: bool) -> Self {
         // Subscribed before anything is read, so that no flow is missed.
         let events = is_live.then(|| store.subscribe_to(flow_filter()));
-        let (announced, running, ended, newest, stored) = Default::default();
-        Self { store, events, is_closed: false, is_behind: true, announced, running, ended, newest, stored }
+        let (announced, running, ended) = (Vec::new(), BTreeSet::new(), Vec::new());
+        Self { store, events, is_closed: false, is_behind: true, announced, running, ended, newest: None, stored: None }
     }
 
     /// Everything after the stored flow, in the order in which the flows ended.

@@ -12,10 +12,12 @@ use serde::Serialize;
 
 use super::from_recording::{self, WebSocketCallReader};
 use super::mapping;
-use super::mcp_links::{MAX_CONVERSATIONS, PENDING, TOOL_TAG, link_mcp_flows};
+use super::mcp_links::{PENDING, TOOL_TAG, link_mcp_flows};
 
 /// Bound on listed sub-agents of one conversation. Others exist, but are not shown in it.
 const MAX_CHILDREN: usize = 1000;
+/// Conversations that are searched for the call of one flow.
+const MAX_CONVERSATIONS: usize = 50;
 
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct ConversationView {

@@ -35,8 +35,9 @@ pub fn stored_session(store: &dyn FlowStore, key: &str, most: usize) -> Result<V
     Ok(conversations)
 }
 
-pub fn conversation(row: ConversationRow) -> Conversation {
-    Conversation { facts: from_json_text(&row.facts), row }
+pub fn conversation(mut row: ConversationRow) -> Conversation {
+    let facts = from_json_text(&std::mem::take(&mut row.facts));
+    Conversation { row, facts }
 }
 
 fn node_row(n: MessageNode) -> MessageNodeRow {

@@ -22,8 +22,6 @@ const MAX_FLOWS: usize = 2000;
 const MAX_REQUEST: u64 = 4 << 20;
 /// How long after the reply a call without a result may have been made, in microseconds.
 pub(super) const PENDING: u64 = 3_600_000_000;
-/// Conversations that are searched for the call of one flow.
-pub(super) const MAX_CONVERSATIONS: usize = 50;
 
 /// A tool call of the thread: where it is, and when it can have been made.
 struct ModelCall {

@@ -11,7 +11,7 @@ pub mod indexer;
 mod late_sessions;
 pub mod load;
 mod mapping;
-pub mod mcp_links;
+mod mcp_links;
 mod otel;
 pub mod prompt_cache;
 pub mod search;

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use crate::assembly::view::ItemKind;
 use bytes::Bytes;
 use interflow_store::{
-    BodyRecord, ConversationOptions, ConversationStore, FlowAnnotation, FlowKind, FlowRecord, FlowState, FlowStore,
-    FlowWithBodies, MessageRecord, RecordConfig, RequestRecord, ResponseRecord, SqliteStore,
+    BodyRecord, ConversationOptions, ConversationRow, ConversationStore, FlowAnnotation, FlowKind, FlowRecord,
+    FlowState, FlowStore, FlowWithBodies, MessageRecord, RecordConfig, RequestRecord, ResponseRecord, SqliteStore,
 };
 use interflow_types::budget::PROCESS_BUDGET;
 use interflow_types::{
@@ -102,11 +102,16 @@ pub(super) fn open_store() -> (tempfile::TempDir, SqliteStore) {
 }
 
 pub(super) fn everything(store: &dyn FlowStore) -> String {
-    let all = ConversationOptions { all: true, ..ConversationOptions::default() };
-    let listed = store.conversations(&all).unwrap();
-    let opened: Vec<_> =
-        listed.iter().map(|l| load::load_conversation(store, &l.row.id, None).unwrap().unwrap()).collect();
+    let listed = store.conversations(&ConversationOptions { all: true, ..ConversationOptions::default() }).unwrap();
+    let opened = listed.iter().map(|l| load::load_conversation(store, &l.row.id, None).unwrap()).collect::<Vec<_>>();
     serde_json::to_string_pretty(&opened).unwrap()
+}
+
+#[test]
+fn a_loaded_conversation_keeps_its_facts_only_once() {
+    let row = ConversationRow { facts: r#"{"titled": true}"#.into(), ..Default::default() };
+    let loaded = super::mapping::conversation(row);
+    assert!(loaded.facts.titled && loaded.row.facts.is_empty(), "{loaded:?}");
 }
 
 #[test]
@@ -442,10 +447,8 @@ fn exported_documents_are_complete_and_contain_no_active_content() {
     assert_eq!(value(tool, "gen_ai.tool.call.result")["stringValue"], "it is fine");
     assert!(spans.iter().any(|s| s["name"] == "invoke_agent claude-code" && s["parentSpanId"] == tool["spanId"]));
     assert!(spans.iter().all(|s| s["traceId"] == spans[0]["traceId"]), "a sub-agent is in its parent's trace");
-    let last = named("chat claude-x")
-        .into_iter()
-        .find(|s| value(s, "gen_ai.output.messages").to_string().contains("all well"));
-    let last = last.expect("the answer's span");
+    let is_last = |s: &&Value| value(s, "gen_ai.output.messages").to_string().contains("all well");
+    let last = named("chat claude-x").into_iter().find(is_last).unwrap();
     assert!(value(last, "gen_ai.input.messages").to_string().contains("it is fine"));
     assert_eq!(value(last, "gen_ai.usage.input_tokens")["intValue"], "100");
     for line in export::write(&tree, ExportFormat::Jsonl).lines() {

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use interflow_query::sql::{SqlColumn, SqlColumns, SqlCondition, SqlDialect, SqlParam};
 use interflow_query::{Flag, Key, Query};
 use interflow_store::stored_form::chunk_refs::body_index;
-use interflow_store::stored_form::{FlowContents, FlowSubject, MAX_SEARCHED_BODY, is_of_row};
+use interflow_store::stored_form::{FlowContents, FlowSubject, MAX_SEARCHED_BODY, flow_column, flow_flag, is_of_row};
 use interflow_store::{
     ConversationStore, ExchangeRow, ListOptions, ListOrder, MessageRecord, Result, StoreError, StoredFlow,
 };
@@ -39,25 +39,14 @@ impl SqlColumns for PostgresTables {
             // A URL contains the host as it is in its column.
             Key::Host => SqlColumn::IndexedText { text: "f.host", beginning: None, within: Some("f.url") },
             Key::Url => SqlColumn::Text(&["f.url"]),
-            Key::Port => SqlColumn::Integer("f.port"),
             Key::Method => {
                 SqlColumn::IndexedText { text: "f.method", beginning: Some("left(lower(f.method), 512)"), within: None }
             }
-            Key::Status => SqlColumn::Integer("f.status"),
-            Key::Type => SqlColumn::LowerText(&["f.request_type", "f.response_type"]),
-            Key::ReqType => SqlColumn::LowerText(&["f.request_type"]),
-            Key::RespType => SqlColumn::LowerText(&["f.response_type"]),
-            Key::Size => SqlColumn::Integer("(f.request_size + f.response_size)"),
-            Key::ReqSize => SqlColumn::Integer("f.request_size"),
-            Key::RespSize => SqlColumn::Integer("f.response_size"),
-            Key::Dur => SqlColumn::Integer("f.duration"),
-            Key::Time => SqlColumn::Integer("f.started"),
             Key::User => SqlColumn::IndexedText {
                 text: "f.username",
                 beginning: Some("left(lower(f.username), 512)"),
                 within: None,
             },
-            Key::Listener => SqlColumn::Text(&["f.listener"]),
             // The first part is for the index of flows with tags.
             Key::Tag => SqlColumn::Rows {
                 exists: "(cardinality(f.tags) > 0 AND EXISTS (SELECT 1 FROM unnest(f.tags) AS t(tag) WHERE {}))",
@@ -71,7 +60,7 @@ impl SqlColumns for PostgresTables {
                 "(SELECT least(sum(e.input::numeric + e.output), 9223372036854775807)::bigint \
                  FROM conversation_exchanges e WHERE e.flow = f.id)",
             ),
-            _ => return None,
+            _ => return flow_column(key),
         })
     }
 
@@ -81,16 +70,9 @@ impl SqlColumns for PostgresTables {
 
     fn flag(&self, flag: Flag) -> Option<&'static str> {
         Some(match flag {
-            Flag::Http => "(f.kind = 0)",
-            Flag::Websocket => "(f.kind = 1)",
-            Flag::Tunnel => "(f.kind = 2)",
-            Flag::Answered => "(f.status IS NOT NULL)",
-            Flag::Error => "(f.state = 2 OR f.error IS NOT NULL)",
-            Flag::Open => "(f.state = 0)",
-            Flag::Cut => "(f.state = 3)",
             Flag::Redacted => "(cardinality(f.tags) > 0 AND f.tags @> ARRAY['redacted'])",
             Flag::Held => "(cardinality(f.tags) > 0 AND f.tags @> ARRAY['held'])",
-            _ => return None,
+            _ => return flow_flag(flag),
         })
     }
 }

@@ -28,7 +28,7 @@ use crate::store::SharedStore;
 /// What a replica shares: the oldest requests of all.
 const MAX_OWN_ITEMS: usize = 2000;
 const MAX_OWN_BYTES: usize = 8 << 20;
-/// How long a person waits for the replica that holds the request.
+/// How long a person waits for the replica that holds the request, and again for what it says once it acts.
 const DECISION_PATIENCE: Duration = Duration::from_secs(5);
 /// How often the outcome of a decision is looked for without an announcement.
 const OUTCOME_POLL: Duration = Duration::from_millis(500);
@@ -120,12 +120,11 @@ impl SharedPending for PostgresPending {
             };
             let (database, item, outcomes) = (self.database.clone(), item.clone(), self.outcomes.clone());
             let deciding = self.database.run_async(async move {
-                let explain = |e: Error| database.connector.explain(&e);
                 let client = database.client().await?;
-                decide(&client, outcomes, &item, decision, actor).await.map_err(explain)
+                decide(&client, outcomes, &item, decision, actor).await.map_err(|e| database.connector.explain(&e))
             });
             // Connecting may take longer than a person waits.
-            match tokio::time::timeout(DECISION_PATIENCE + STATEMENT_PATIENCE, deciding).await {
+            match tokio::time::timeout(2 * DECISION_PATIENCE + STATEMENT_PATIENCE, deciding).await {
                 Ok(decided) => decided,
                 Err(_) => {
                     Err(StoreError::Shared("the shared store does not answer; look whether it is decided".into()))
@@ -145,7 +144,6 @@ async fn decide(
     let id = Uuid::from_u128(fastrand::u128(..));
     let deadline = Instant::now() + DECISION_PATIENCE;
     let patience = DECISION_PATIENCE.as_secs_f64();
-    outcomes.mark_unchanged();
     let sql = "WITH given AS (INSERT INTO pending_decisions(id, instance, item, decision, actor, expires) \
                SELECT $1, i.instance, i.id, $4, $5, clock_timestamp() + make_interval(secs => $6) \
                FROM pending_items i JOIN pending_holders h USING (instance) \
@@ -156,25 +154,38 @@ async fn decide(
     if decided.is_empty() {
         return Ok(RemoteOutcome::Gone);
     }
+    if let Some(outcome) = outcome_before(client, &mut outcomes, id, deadline).await? {
+        return Ok(RemoteOutcome::Decided(outcome));
+    }
+    // Taken back, unless the holder has claimed it: then it acts on it, and says so in a moment.
+    let sql = "DELETE FROM pending_decisions WHERE id = $1 AND NOT claimed";
+    if client.execute(sql, &[&id]).await? > 0 {
+        return Ok(RemoteOutcome::Unanswered);
+    }
+    let outcome = outcome_before(client, &mut outcomes, id, deadline + DECISION_PATIENCE).await?;
+    Ok(outcome.map_or(RemoteOutcome::Unknown, RemoteOutcome::Decided))
+}
+
+/// The outcome of a decision, if there is one by then.
+async fn outcome_before(
+    client: &PooledClient,
+    outcomes: &mut watch::Receiver<u64>,
+    id: Uuid,
+    deadline: Instant,
+) -> Result<Option<String>, Error> {
+    let sql = "DELETE FROM pending_decisions WHERE id = $1 AND outcome IS NOT NULL RETURNING outcome";
     loop {
+        if let Some(row) = client.query_opt(sql, &[&id]).await? {
+            return Ok(row.get(0));
+        }
         let remaining = deadline.saturating_duration_since(Instant::now());
         if remaining.is_zero() {
-            break;
+            return Ok(None);
         }
         // An announcement is only sooner than the next look.
-        let announced = tokio::time::timeout(remaining.min(OUTCOME_POLL), outcomes.changed()).await;
-        if matches!(announced, Ok(Err(_))) {
-            tokio::time::sleep(remaining.min(OUTCOME_POLL)).await;
-        }
-        let sql = "DELETE FROM pending_decisions WHERE id = $1 AND outcome IS NOT NULL RETURNING outcome";
-        if let Some(row) = client.query_opt(sql, &[&id]).await? {
-            return Ok(RemoteOutcome::Decided(row.get(0)));
+        let wait = remaining.min(OUTCOME_POLL);
+        if let Ok(Err(_)) = tokio::time::timeout(wait, outcomes.changed()).await {
+            tokio::time::sleep(wait).await;
         }
     }
-    // Taken back, unless the holder has claimed it: then it may have acted on it.
-    let sql = "DELETE FROM pending_decisions WHERE id = $1 AND (NOT claimed OR outcome IS NOT NULL) RETURNING outcome";
-    Ok(match client.query_opt(sql, &[&id]).await? {
-        Some(row) => row.get::<_, Option<String>>(0).map_or(RemoteOutcome::Unanswered, RemoteOutcome::Decided),
-        None => RemoteOutcome::Unknown,
-    })
 }

@@ -142,8 +142,8 @@ fn parse_group(level: GroupLevel, e: GroupEntry, groups: &[Arc<KeyGroup>]) -> Re
         return Err("organisation: only teams belong to one".into());
     }
     let parent = e.organisation.map(|id| {
-        let found = groups.iter().find(|g| g.level == GroupLevel::Organisation && *g.id == *id);
-        found.cloned().ok_or_else(|| format!("organisation: there is no [[organisation]] with the id `{id}`"))
+        let organisation = groups.iter().find(|g| g.level == GroupLevel::Organisation && *g.id == *id);
+        organisation.cloned().ok_or_else(|| format!("organisation: there is no [[organisation]] with the id `{id}`"))
     });
     let parent = parent.transpose()?;
     Ok(KeyGroup {

@@ -5,7 +5,7 @@ mod context;
 mod group;
 mod group_file;
 mod key_file;
-mod scope;
+pub(crate) mod scope;
 mod secret;
 mod store;
 

@@ -136,13 +136,18 @@ pub fn any_matches(patterns: &[String], text: &str) -> bool {
 
 /// As [`any_matches`], for the name of a model: both with or without the collection and the vendor before them.
 pub fn matches_model(patterns: &[String], model: &str) -> bool {
+    patterns.iter().any(|pattern| model_matches(pattern, model))
+}
+
+/// As [`matches_model`], for one pattern.
+pub(crate) fn model_matches(pattern: &str, model: &str) -> bool {
     let name = interflow_models::plain_name(model);
-    any_matches(patterns, model) || patterns.iter().any(|p| matches(interflow_models::plain_pattern(p), name))
+    matches(pattern, model) || matches(interflow_models::plain_pattern(pattern), name)
 }
 
 /// Whether a pattern with `*` for any run of characters matches the whole text. Linear: each literal part is searched
 /// for once, after the previous one.
-fn matches(pattern: &str, text: &str) -> bool {
+pub(crate) fn matches(pattern: &str, text: &str) -> bool {
     let Some((head, rest)) = pattern.split_once('*') else { return pattern == text };
     let Some(mut text) = text.strip_prefix(head) else { return false };
     // The last part must be at the end; for those between, the first occurrence is always a right choice.

@@ -207,7 +207,7 @@ pub(crate) const KEY_RULE_NAME: &str = "key";
 
 /// The provider names of requests to the media endpoints and to the MCP gateway. Segments and messages arrive by the
 /// hundred: only rules that name them count them.
-const NAMED_PROVIDERS: [&str; 2] = ["media", MCP_PROVIDER];
+pub const NAMED_PROVIDERS: [&str; 2] = ["media", MCP_PROVIDER];
 
 /// The provider of a call of the MCP gateway.
 pub const MCP_PROVIDER: &str = "mcp";

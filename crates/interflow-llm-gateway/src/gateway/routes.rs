@@ -1,9 +1,10 @@
 //! The table of upstreams and the routing of paths to them.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::slice;
 use std::sync::{Arc, LazyLock};
 
-use interflow_limits::RuleConfig;
+use interflow_limits::{NAMED_PROVIDERS, RuleConfig, any_matches};
 use interflow_query::unknown_key_message;
 use interflow_redact::RedactConfig;
 use interflow_types::{ByteStr, Method, Url, data_file, wildcard};
@@ -33,6 +34,10 @@ pub(crate) fn is_known_upstream(config: &LlmConfig, name: &str) -> bool {
     config.provider.contains_key(name) || built_in(name).is_some()
 }
 
+fn upstream_names(config: &LlmConfig) -> impl Iterator<Item = &str> {
+    BUILT_IN_UPSTREAMS.iter().map(|row| row.0).chain(config.provider.keys().map(String::as_str))
+}
+
 /// Checks that the exceptions from redaction name upstreams or providers that exist: one that fits no request protects
 /// nothing, or exempts nothing.
 ///
@@ -41,8 +46,7 @@ pub(crate) fn is_known_upstream(config: &LlmConfig, name: &str) -> bool {
 pub fn check_redact_routes(redact: &RedactConfig, config: &LlmConfig) -> Result<(), String> {
     for (i, name) in redact.route.iter().enumerate().filter_map(|(i, route)| Some((i, route.upstream.as_deref()?))) {
         if !is_known_upstream(config, name) && Provider::from_name(name).is_none() {
-            let names: Vec<&str> =
-                BUILT_IN_UPSTREAMS.iter().map(|row| row.0).chain(config.provider.keys().map(String::as_str)).collect();
+            let names = Vec::from_iter(upstream_names(config));
             return Err(format!("redact.route[{i}].upstream: {}", unknown_key_message("upstream", name, &names)));
         }
     }
@@ -55,24 +59,26 @@ pub fn check_redact_routes(redact: &RedactConfig, config: &LlmConfig) -> Result<
 /// # Errors
 /// The key, and what is wrong.
 pub fn check_provider_names(rules: &[RuleConfig], config: &LlmConfig) -> Result<(), String> {
-    let own = config.provider.keys().map(String::as_str);
-    let names: Vec<&str> = BUILT_IN_UPSTREAMS.iter().map(|row| row.0).chain(own).chain(OTHER_PROVIDERS).collect();
-    let is_known = |pattern: &str| {
-        Provider::from_name(pattern).is_some() || names.iter().any(|name| wildcard::matches(pattern, name))
+    // As they are matched: only the cache ignores case.
+    type Fits = fn(&String, &str) -> bool;
+    let exact: Fits = |pattern, name| match NAMED_PROVIDERS.contains(&name) {
+        true => pattern == name,
+        false => any_matches(slice::from_ref(pattern), name),
     };
-    let of_rules = rules.iter().enumerate().map(|(i, rule)| (format!("quota.rule[{i}]"), &rule.providers));
-    let of_guardrails = config.guardrail.iter().map(|(name, own)| (format!("llm.guardrail.{name}"), &own.providers));
-    let of_cache = [("llm.cache".to_owned(), &config.cache.providers)];
-    for (key, patterns) in of_rules.chain(of_guardrails).chain(of_cache) {
-        if let Some(unknown) = patterns.iter().find(|pattern| !is_known(pattern)) {
+    let any_case: Fits = |pattern, name| wildcard::matches(pattern, name);
+    let others = Provider::ALL.map(Provider::as_str).into_iter().chain(NAMED_PROVIDERS).chain(["filter"]);
+    let names = Vec::from_iter(BTreeSet::from_iter(upstream_names(config).chain(others)));
+    let of_rules = rules.iter().enumerate().map(|(i, rule)| (format!("quota.rule[{i}]"), &rule.providers, exact));
+    let guardrails = config.guardrail.iter();
+    let of_guardrails = guardrails.map(|(name, own)| (format!("llm.guardrail.{name}"), &own.providers, exact));
+    let of_cache = [("llm.cache".to_owned(), &config.cache.providers, any_case)];
+    for (key, patterns, fits) in of_rules.chain(of_guardrails).chain(of_cache) {
+        if let Some(unknown) = patterns.iter().find(|pattern| !names.iter().any(|name| fits(pattern, name))) {
             return Err(format!("{key}.providers: {}", unknown_key_message("provider", unknown, &names)));
         }
     }
     Ok(())
 }
-
-/// Names of what is no provider, but is counted or guarded like one.
-const OTHER_PROVIDERS: [&str; 3] = ["filter", "mcp", "media"];
 
 /// Reserved names: they begin the providers' own paths (`/v1/…`), which would then be ambiguous.
 const RESERVED_NAMES: [&str; 3] = ["v1", "api", "model"];
@@ -383,7 +389,15 @@ mod tests {
         }
         let wrong = check_provider_names(&[named("openai"), named("opnai")], &plain).unwrap_err();
         assert_eq!(wrong, "quota.rule[1].providers: unknown provider `opnai`: did you mean `openai`?");
-        assert!(check_provider_names(&[named("x-*")], &plain).is_err());
+        for name in ["x-*", "OpenAI", "MINE", "medi*", "MCP", "mc*"] {
+            assert!(check_provider_names(&[named(name)], &plain).is_err(), "{name}");
+        }
+        let in_cache = |name: &str| {
+            let mut config = plain.clone();
+            config.cache.providers = vec![name.into()];
+            check_provider_names(&[], &config)
+        };
+        assert!(in_cache("OpenAI").is_ok() && in_cache("opnai").is_err());
         let wrong = check_provider_names(&[], &config).unwrap_err();
         assert!(wrong.starts_with("llm.guardrail.g.providers: unknown provider `opnai`"), "{wrong}");
     }

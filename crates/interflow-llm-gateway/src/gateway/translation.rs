@@ -291,6 +291,9 @@ impl Translation {
             return Ok(response);
         }
         let Response { head, body } = response;
+        if head.status.is_success() {
+            self.exchange.merge_head(&head.headers);
+        }
         let mut translated = if self.counts_tokens && token_count::has_no_endpoint(head.status) {
             let raw = read_error(&head.headers, body, deadline).await;
             let error = TranslatedError::parse(head.status.as_u16(), None, &raw);

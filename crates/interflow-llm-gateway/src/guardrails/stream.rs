@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use interflow_llm::GuardrailAction;
 use interflow_llm::spans::{SpanKind, TextPlace, TextSpan};
-use interflow_redact::NormalizedText;
+use interflow_redact::{NormalizedText, escaped};
 use interflow_types::Direction;
 use interflow_types::budget::MemoryReservation;
 use parking_lot::Mutex;
@@ -20,7 +20,7 @@ use super::evaluate::blocked_refusal;
 use super::kinds::matcher::{MatcherCaches, TextMatcher};
 use super::record::{GuardrailRecord, GuardrailResult};
 use super::settings::Guard;
-use super::texts::{GuardText, TextEdit, escaped, merge_edits, replaced, streamed_text, text_of_span};
+use super::texts::{GuardText, TextEdit, merge_edits, replaced, streamed_text, text_of_span};
 use crate::exchange::response::abort::StreamAbort;
 use crate::exchange::response::event_rewriter::{TextRewriter, splice};
 

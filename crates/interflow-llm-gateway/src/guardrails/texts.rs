@@ -5,7 +5,7 @@ use std::ops::Range;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use interflow_llm::spans::{MarkedText, SpanKind, TextPlace, TextSpan, multipart};
-use interflow_redact::escape_into;
+use interflow_redact::escaped;
 
 use super::escapes::{decode, raw_range};
 use crate::exchange::response::event_rewriter::ByteReplacement;
@@ -192,12 +192,6 @@ impl GuardText {
 
 fn is_json(text: &str) -> bool {
     serde_json::from_str::<serde::de::IgnoredAny>(text).is_ok()
-}
-
-pub(super) fn escaped(text: &str) -> String {
-    let mut out = String::new();
-    escape_into(text, &mut out);
-    out
 }
 
 pub(super) fn replaced(text: &str, edits: &[ByteReplacement]) -> String {

@@ -1,5 +1,6 @@
 //! The attributes of an LLM request that limits and keys depend on: provider, model and estimated usage.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use interflow_limits::{UsageEstimate, VirtualKey};
@@ -23,6 +24,8 @@ pub(super) struct LlmRequest {
     pub max_output: Option<u64>,
     pub is_max_output_invalid: bool,
     pub choices: u64,
+    /// Characters of text to speech.
+    pub characters: u64,
     /// Whether the path names the model, which then wins over the body: it is what the provider uses.
     pub by_path: bool,
 }
@@ -44,7 +47,7 @@ impl LlmRequest {
             },
             None => detect_call(&url.authority.host, url.authority.port, &head.method, &url.path, &head.headers)?,
         };
-        let note = note.cloned().unwrap_or_default();
+        let note = note.map_or_else(|| Cow::Owned(LlmCall::default()), Cow::Borrowed);
         let route: Option<Arc<str>> = note.upstream.as_ref().map(|u| u.as_str().into());
         Some(Self {
             name: route.clone().unwrap_or_else(|| call.provider.as_str().into()),
@@ -54,6 +57,7 @@ impl LlmRequest {
             max_output: note.max_output,
             is_max_output_invalid: note.is_max_output_invalid,
             choices: note.choices,
+            characters: note.characters,
             by_path: model_in_path(call.provider, &url.path).is_some(),
             call,
         })
@@ -96,6 +100,7 @@ impl LlmRequest {
             choices: self.choices,
             needs_model: false,
             is_uncounted: operation == Operation::Speech,
+            characters: self.characters,
             images: if operation == Operation::Images { self.choices.max(1) } else { 0 },
             ..UsageEstimate::default()
         }

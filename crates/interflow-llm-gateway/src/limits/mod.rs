@@ -307,8 +307,7 @@ impl LimitStage {
             called.max_output = Some(called.max_output.unwrap_or_default().saturating_add(reserve));
         }
         let needs_model = called.needs_model(subject.key.as_deref(), head.url.path_only());
-        let characters = flow.extension::<LlmCall>().map_or(0, |call| call.characters);
-        let estimate = UsageEstimate { needs_model, characters, ..called.usage_estimate() };
+        let estimate = UsageEstimate { needs_model, ..called.usage_estimate() };
         // Other usage need not be asked for.
         flow.extension_mut::<StreamUsageWanted>().0 = limited || subject.key.is_some();
         // Reserved by estimate now, and settled with the actual usage when the flow ends.
@@ -346,11 +345,12 @@ impl LimitStage {
         let deployments = named.map(|(at, model)| self.gateway.deployments_of(at, call.route.as_deref(), model));
         let needs_model = !realtime::may_lack_model(provider, &message.payload);
         let model = asked.as_deref().map(Arc::from);
-        let transcribes = realtime::transcription_model(&message.payload);
         let admit = |grant: &UsageReservation| {
             grant.admit_model((model, deployments.unwrap_or_default()), needs_model)?;
-            let transcription = transcribes.map(|model| (Some(Arc::from(model.as_str())), Vec::new()));
-            transcription.map_or(Ok(()), |model| grant.admit_model(model, true))
+            match realtime::transcription_model(&message.payload) {
+                Some(model) => grant.admit_model((Some(model.as_str().into()), Vec::new()), true),
+                None => Ok(()),
+            }
         };
         let Some(Err(why)) = held.grant.lock().as_ref().map(admit) else {
             flow.extension_mut::<FlowReservation>().socket_model = asked;

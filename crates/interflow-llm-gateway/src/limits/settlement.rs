@@ -40,7 +40,7 @@ pub(crate) fn charged_usage(flow: &Flow) -> Option<ChargedUsage> {
     if call.operation == Operation::Realtime {
         // Its messages add up: these are the ones after the last report.
         usage.input = usage.input.saturating_add(call.estimated_input);
-    } else if [usage.input, usage.seconds, usage.searches, usage.pages, usage.images] == [0; 5] {
+    } else if [usage.input, usage.seconds, usage.searches, usage.pages] == [0; 4] {
         usage.input = reserved.input;
         is_estimated = true;
     }
@@ -62,7 +62,8 @@ pub(crate) fn charged_usage(flow: &Flow) -> Option<ChargedUsage> {
     // The tokens of speech and of pictures are not counted, but characters and pieces are.
     let is_uncounted = matches!(call.operation, Operation::Speech | Operation::Images) && reach >= DeliveryState::Late;
     if is_uncounted && reported.is_none_or(|usage| usage.output == 0) {
-        (usage.tier, usage.output, usage.characters) = (Some(ServiceTier::Other), 0, call.characters);
+        (usage.output, usage.characters) = (0, call.characters);
+        usage.tier = usage.tier.or(Some(ServiceTier::Other));
     }
     if reported.is_none() && (is_unknown || is_deferred) {
         usage.output = usage.output.max(reserved.output);
@@ -255,6 +256,31 @@ mod tests {
             let held = flow.extension_mut::<FlowReservation>();
             (held.status, held.is_deferred) = (StatusCode::from_u16(status).ok(), true);
             assert_eq!(charged(&flow), expected, "{status} {reported:?}");
+        }
+    }
+
+    #[test]
+    fn the_prompt_of_speech_and_pictures_counts_and_a_level_that_is_reported_stays() {
+        let pictures = CallUsage { images: 2, ..CallUsage::default() };
+        let at_level = CallUsage { tier: Some(ServiceTier::Flex), ..pictures };
+        for (operation, reported, images, tier) in [
+            (Operation::Speech, None, 0, ServiceTier::Other),
+            (Operation::Images, None, 0, ServiceTier::Other),
+            (Operation::Images, Some(pictures), 2, ServiceTier::Other),
+            (Operation::Images, Some(at_level), 2, ServiceTier::Flex),
+        ] {
+            let call = LlmCall { operation, characters: 5, ..LlmCall::default() };
+            call.merge_summary(&interflow_llm::ResponseSummary { usage: reported, ..Default::default() });
+            let (progress, is_upstream) = (ResponseProgress::Complete, false);
+            call.record_count(CountedOutput { unreported: 9, progress, is_upstream });
+            let mut flow = flow(call);
+            flow.extension_mut::<FlowReservation>().status = Some(StatusCode::OK);
+            let usage = CallUsage { input: 10, images, characters: 5, tier: Some(tier), ..CallUsage::default() };
+            assert_eq!(
+                charged_usage(&flow),
+                Some(ChargedUsage { usage, is_estimated: true }),
+                "{operation:?} {tier:?}"
+            );
         }
     }
 

@@ -275,18 +275,23 @@ async fn speech_is_charged_by_character_and_pictures_by_piece() {
 async fn a_level_of_service_in_the_head_of_a_response_has_its_price() {
     let usage = json!({"promptTokenCount": 1_000_000, "candidatesTokenCount": 0});
     let body = json!({"candidates": [{"content": {"parts": [{"text": "x"}]}}], "usageMetadata": usage});
-    let mut costs = Vec::new();
-    for tier in ["", "flex"] {
-        let body = body.clone();
-        let origin = Origin::http().answering(move |_| Reply::json(&body).header("x-gemini-service-tier", tier));
-        let origin = origin.start().await;
-        let gate = gate(&[&origin], Value::Null, "").await;
-        let asked = json!({"contents": [{"parts": [{"text": "x"}]}]});
-        assert_eq!(post(&gate, "/gemini/v1beta/models/gemini-3.6-flash:generateContent", &asked).await.status, 200);
-        sums(&gate, |sums| sums.requests == 1).await;
-        costs.push(gate.limits.usage().rows().iter().map(|row| row.dollars).sum::<f64>());
+    let own =
+        ("/gemini/v1beta/models/gemini-3.6-flash:generateContent", json!({"contents": [{"parts": [{"text": "x"}]}]}));
+    let route = json!({"deployments": [{"provider": "gemini", "model": "gemini-3.6-flash"}]});
+    for (path, request) in [own, ("/v1/chat/completions", chat(false)), ("/v1/chat/completions", chat(true))] {
+        let mut costs = Vec::new();
+        for tier in ["", "flex"] {
+            let body = body.clone();
+            let origin = Origin::http().answering(move |_| Reply::json(&body).header("x-gemini-service-tier", tier));
+            let origin = origin.start().await;
+            let gate = gate(&[&origin], route.clone(), "").await;
+            let answer = post(&gate, path, &request).await;
+            assert_eq!(answer.status, 200, "{path}: {}", answer.text());
+            sums(&gate, |sums| sums.requests == 1).await;
+            costs.push(gate.limits.usage().rows().iter().map(|row| row.dollars).sum::<f64>());
+        }
+        assert!(costs[0] > 0.0 && (costs[1] - costs[0] / 2.0).abs() < 1e-9, "{path}: {costs:?}");
     }
-    assert!(costs[0] > 0.0 && (costs[1] - costs[0] / 2.0).abs() < 1e-9, "{costs:?}");
 }
 
 #[tokio::test]

@@ -1,7 +1,8 @@
 //! Media in bodies: base64 images, audio and documents, and placeholders for media that is removed.
 
-use interflow_types::labelled_enum;
 use std::ops::Range;
+
+use interflow_types::labelled_enum;
 
 use super::{SpanKind, words};
 

@@ -11,9 +11,9 @@ mod places;
 mod span_walker;
 mod words;
 
-use interflow_types::labelled_enum;
 use std::ops::Range;
 
+use interflow_types::labelled_enum;
 use interflow_types::schema::JsonSchema;
 use serde::{Deserialize, Serialize};
 

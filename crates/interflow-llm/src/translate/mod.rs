@@ -46,42 +46,34 @@ use serde_json::Value;
 use crate::event_stream::StreamFraming;
 use crate::message::{ApiFormat, Carried, ContentBlock, ModelReply, parse, take_value};
 use crate::{Provider, usage};
-use interflow_types::CallUsage;
+use interflow_types::data_file::has_word;
+use interflow_types::{CallUsage, labelled_enum};
 
-/// A wire format that requests are translated to. Clients speak all but the last three.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum WireFormat {
-    /// Anthropic Messages.
-    Anthropic,
-    /// OpenAI Chat Completions, also the API of most servers.
-    OpenAiChat,
-    /// OpenAI Responses.
-    OpenAiResponses,
-    /// Google's Interactions, which no request is translated to.
-    Interactions,
-    /// `generateContent` of Gemini and Vertex AI.
-    Gemini,
-    /// Bedrock Converse.
-    Bedrock,
-    /// Cohere's chat, version 2.
-    Cohere,
-    /// Ollama's own API.
-    Ollama,
-    /// Mistral's chat completions: OpenAI's with other members and stricter rules.
-    Mistral,
+labelled_enum! {
+    /// A wire format that requests are translated to, labelled as in configuration, tags and messages. Clients speak all
+    /// but the last three.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+    pub enum WireFormat {
+        /// Google's Interactions, which no request is translated to.
+        Interactions "interactions",
+        /// Anthropic Messages.
+        Anthropic "anthropic",
+        /// OpenAI Chat Completions, also the API of most servers.
+        OpenAiChat "openai_chat",
+        /// OpenAI Responses.
+        OpenAiResponses "openai_responses",
+        /// `generateContent` of Gemini and Vertex AI.
+        Gemini "gemini",
+        /// Bedrock Converse.
+        Bedrock "bedrock",
+        /// Cohere's chat, version 2.
+        Cohere "cohere",
+        /// Ollama's own API.
+        Ollama "ollama",
+        /// Mistral's chat completions: OpenAI's with other members and stricter rules.
+        Mistral "mistral",
+    }
 }
-
-const NAMES: [(&str, WireFormat); 9] = [
-    ("interactions", WireFormat::Interactions),
-    ("anthropic", WireFormat::Anthropic),
-    ("openai_chat", WireFormat::OpenAiChat),
-    ("openai_responses", WireFormat::OpenAiResponses),
-    ("gemini", WireFormat::Gemini),
-    ("bedrock", WireFormat::Bedrock),
-    ("cohere", WireFormat::Cohere),
-    ("ollama", WireFormat::Ollama),
-    ("mistral", WireFormat::Mistral),
-];
 
 impl WireFormat {
     /// Whether providers sign the text of thoughts, which must come back as it was.
@@ -89,19 +81,14 @@ impl WireFormat {
         matches!(self, Self::Anthropic | Self::Bedrock)
     }
 
-    /// The name in configuration, tags and messages.
-    pub fn as_str(self) -> &'static str {
-        NAMES.iter().find(|(_, format)| *format == self).map_or("", |(name, _)| name)
-    }
-
     /// The format of upstreams by its name in the configuration.
     pub fn from_name(name: &str) -> Option<Self> {
-        NAMES.iter().skip(1).find(|(known, _)| *known == name).map(|(_, format)| *format)
+        Self::ALL.into_iter().skip(1).find(|format| format.as_str() == name)
     }
 
     /// All names, for messages.
     pub fn names() -> String {
-        NAMES[1..].iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ")
+        Self::ALL[1..].iter().map(|format| format.as_str()).collect::<Vec<_>>().join(", ")
     }
 
     /// Whether replies to a client have signatures of thoughts, by which it returns them to their provider.
@@ -202,6 +189,10 @@ pub enum StopReason {
 /// Stands for [`StopReason::Declined`] in a [`ModelReply`], since OpenAI's APIs report a normal end.
 const DECLINED: &str = "interflow_declined";
 
+/// The names of [`StopReason::Refusal`].
+const REFUSALS: &str = "content_filter refusal content_filtered guardrail_intervened SAFETY RECITATION PROHIBITED_CONTENT \
+                        BLOCKLIST SPII IMAGE_SAFETY LANGUAGE OTHER";
+
 impl StopReason {
     /// The reason under the name of any provider. An unknown name counts as a normal end.
     pub fn from_name(name: &str) -> Self {
@@ -211,19 +202,8 @@ impl StopReason {
             }
             "stop_sequence" | "STOP_SEQUENCE" => Self::StopSequence(None),
             "tool_calls" | "tool_use" | "TOOL_CALL" | "function_call" => Self::ToolUse,
-            "content_filter"
-            | "refusal"
-            | "content_filtered"
-            | "guardrail_intervened"
-            | "SAFETY"
-            | "RECITATION"
-            | "PROHIBITED_CONTENT"
-            | "BLOCKLIST"
-            | "SPII"
-            | "IMAGE_SAFETY"
-            | "LANGUAGE"
-            | "OTHER" => Self::Refusal,
             DECLINED => Self::Declined,
+            name if has_word(REFUSALS, name) => Self::Refusal,
             _ => Self::EndTurn,
         }
     }

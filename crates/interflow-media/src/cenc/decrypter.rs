@@ -15,7 +15,7 @@ use crate::bmff::{BoxHeader, BoxRef, FourCc};
 /// What a [`CencDecrypter`] may buffer, 64 MiB of each by default. Sizes come from the file, so they cannot be
 /// trusted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct DecryptLimits {
+pub(super) struct DecryptLimits {
     /// Maximum size of a `moov` or `moof`, in bytes.
     pub index: u64,
     /// Maximum size of media data buffered until its decryption parameters arrive, in bytes.

@@ -39,7 +39,7 @@ pub enum CencError {
     /// The stream ended at byte `at` of the file, within what is named.
     #[error("the stream ends at byte {at}, inside {what}")]
     Truncated { at: u64, what: String },
-    /// A box exceeds one of the [`DecryptLimits`](super::DecryptLimits), in bytes.
+    /// A box exceeds its limit, in bytes.
     #[error("box `{kind}` at byte {offset}: it takes {size} bytes; {limit} are held at the most")]
     TooLarge { kind: FourCc, offset: u64, size: u64, limit: u64 },
 }

@@ -5,7 +5,7 @@ use super::cipher::CipherBlock;
 use super::decrypt_queue::{AuxiliaryRegion, DecryptJob, DecryptQueue};
 use super::error::{CencError, Result};
 use super::groups::{GroupAssignment, describe, descriptions, is_seig};
-use super::init::{FREE, InitSegment, is_encryption, write_kind};
+use super::init::{FREE, InitSegment, TrackProtection, is_encryption, write_kind};
 use super::keys::ContentKeyRing;
 use super::protection::SampleProtection;
 use crate::bmff::{BoxReader, BoxRef, MovieFragment, boxes};
@@ -30,10 +30,7 @@ pub(super) struct SampleSource<'a> {
     pub around: BoxRef<'a>,
     /// The base of `saio` offsets: the file, or the fragment (ISO 14496-12 8.7.9).
     pub base: u64,
-    /// Per sample entry; `None` means clear.
-    pub entries: &'a [Option<SampleProtection>],
-    /// Key groups of the whole track, from its `stbl`.
-    pub groups: &'a [SampleProtection],
+    pub protection: &'a TrackProtection,
     pub samples: &'a [SampleLocation],
 }
 
@@ -74,8 +71,7 @@ pub(super) fn plan_fragment(
                 holder,
                 around: *moof,
                 base: track.base.unwrap_or(moof.offset),
-                entries: &protection.entries,
-                groups: &protection.groups,
+                protection,
                 samples: &samples,
             },
             keys,
@@ -109,7 +105,7 @@ pub(super) fn replace_with_free(data: &mut [u8], patches: &[usize]) {
 /// Queues the samples of a `traf` or `stbl`. Boxes may come in any order, so all are read before the first sample is
 /// queued.
 pub(super) fn plan_samples(source: &SampleSource<'_>, keys: &ContentKeyRing, plan: &mut DecryptQueue) -> Result<()> {
-    let scheme = source.entries.iter().flatten().map(|p| p.scheme).next();
+    let scheme = source.protection.entries.iter().flatten().map(|p| p.scheme).next();
     let Some(scheme) = scheme else { return Ok(()) };
     let (mut local, mut assigned) = (Vec::new(), GroupAssignment::default());
     let mut information = AuxiliaryInfo::default();
@@ -130,7 +126,7 @@ pub(super) fn plan_samples(source: &SampleSource<'_>, keys: &ContentKeyRing, pla
         }
     }
     for (i, (sample, group)) in source.samples.iter().zip(assigned.each()).enumerate() {
-        let entry = source.entries.get(sample.entry).ok_or_else(|| {
+        let entry = source.protection.entries.get(sample.entry).ok_or_else(|| {
             source
                 .holder
                 .error_here(format!("its samples have sample entry {}, which is missing", sample.entry.wrapping_add(1)))
@@ -138,7 +134,7 @@ pub(super) fn plan_samples(source: &SampleSource<'_>, keys: &ContentKeyRing, pla
         let Some(entry) = entry else { continue };
         // ISO 23001-7 6: a sample group overrides the track's `tenc`; PIFF's `senc` overrides both if there is no
         // group.
-        let grouped = describe(group, &local, source.groups, &source.holder)?;
+        let grouped = describe(group, &local, &source.protection.groups, &source.holder)?;
         let mut protection = grouped.or(information.override_protection()).copied().unwrap_or(*entry);
         protection.scheme = if information.override_protection().is_some() { protection.scheme } else { entry.scheme };
         let first = plan.subsamples.len();
@@ -274,28 +270,20 @@ pub(super) fn plan_table(
             continue;
         }
         let entry = |description: u32| (description as usize).wrapping_sub(1);
-        let places = track.table.iter().map(|s| SampleLocation {
+        let locations = track.table.iter().map(|s| SampleLocation {
             offset: s.offset,
             size: s.size,
             run: s.chunk,
             entry: entry(s.description),
         });
-        let samples: Vec<SampleLocation> = places.collect();
+        let samples: Vec<SampleLocation> = locations.collect();
         let stbl = moov.whole.get(track.stbl.clone()).unwrap_or_default();
         let Some(Ok(holder)) = boxes(stbl, moov.offset + track.stbl.start as u64).next() else { continue };
         if samples.len() != track.table.len() {
             return Err(holder.error_here("its chunks do not hold all of its samples").into());
         }
         plan_samples(
-            &SampleSource {
-                track: track.id,
-                holder,
-                around: *moov,
-                base: 0,
-                entries: &protection.entries,
-                groups: &protection.groups,
-                samples: &samples,
-            },
+            &SampleSource { track: track.id, holder, around: *moov, base: 0, protection, samples: &samples },
             keys,
             plan,
         )?;

@@ -19,7 +19,7 @@ mod protection;
 mod sample;
 
 pub use cipher::{CbcCipher, CtrCipher};
-pub use decrypter::{CencDecrypter, DecryptLimits};
+pub use decrypter::CencDecrypter;
 pub use error::{CencError, Result};
 pub use init::{InitSegment, ProtectedEntry};
 pub use keys::{AesKey, ContentKey, ContentKeyRing, KeyId, KeyRingError};

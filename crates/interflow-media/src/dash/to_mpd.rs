@@ -227,8 +227,8 @@ fn place_segments<'a>(
         }
         AddressingMode::Base { .. } | AddressingMode::Whole => {
             let addresses = resolved(representation, "");
-            let wanted = ManifestUrlKind::Segment { addresses, range: None, init: init.clone(), pattern: false };
-            let text = links.get(wanted).into();
+            let segment = ManifestUrlKind::Segment { addresses, range: None, init: init.clone(), pattern: false };
+            let text = links.get(segment).into();
             element.children.insert(0, XmlElement { text, ..XmlElement::new("BaseURL") });
             let AddressingMode::Base { index } = &a.form else { return };
             let mut made = XmlElement::new("SegmentBase");

@@ -25,7 +25,6 @@ use crate::dash::model::{self, DashManifest, DashMediaKind, DashPeriod, Represen
 use crate::dash::segments::{self, DashSegment};
 use crate::dash::to_hls::{self, HlsOptions, PlaylistHeader, PlaylistPeriod};
 use crate::dash::{to_mpd, to_mpd::ManifestUrlKind, xml};
-use crate::hls::variant_filter::VariantChoice;
 use crate::relay::address::parse;
 use crate::relay::{BaseUrl, CachePolicy, FetchRequest, MediaAddress, ResponseTransform, header_filter};
 use crate::remux::{self, TsMuxer};
@@ -105,10 +104,7 @@ impl MediaRequest<'_> {
 
     fn hls_options(self) -> HlsOptions {
         let params = &self.asked.params;
-        let height = params
-            .get("resolution")
-            .and_then(VariantChoice::read)
-            .or(params.is_true("max_res").then_some(VariantChoice::Highest));
+        let height = self.variant_choice();
         let ts =
             params.get("remux_to_ts").map_or(self.state.config.dash.remux_to_ts, |_| params.is_true("remux_to_ts"));
         let most = Some(self.state.config.rewritten_bytes.0);

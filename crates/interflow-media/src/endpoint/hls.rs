@@ -186,15 +186,16 @@ impl MediaRequest<'_> {
         MediaRequest { asked, ..self }.rewrite_text(document, direct).await
     }
 
+    pub fn variant_choice(self) -> Option<VariantChoice> {
+        let (params, highest) = (&self.asked.params, VariantChoice::Highest);
+        params.get("resolution").and_then(VariantChoice::read).or(params.is_true("max_res").then_some(highest))
+    }
+
     async fn rewrite_text(self, document: &FetchedDocument, direct: bool) -> Result<Vec<u8>, MediaError> {
         let params = &self.asked.params;
         let mut text = Cow::Borrowed(&document.body[..]);
-        let choice = params
-            .get("resolution")
-            .and_then(VariantChoice::read)
-            .or(params.is_true("max_res").then_some(VariantChoice::Highest));
         // Variants and segments are removed before the rewriting, so that no link is made for them.
-        if let Some(choice) = choice {
+        if let Some(choice) = self.variant_choice() {
             text = variant_filter::filter_variants(&text, choice).into_owned().into();
         }
         if let Some(stretches) = params.get("skip").map(SkipRanges::read) {

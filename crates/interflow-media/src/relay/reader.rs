@@ -122,7 +122,11 @@ impl SharedBodyReader {
                 Poll::Ready(Some(Some(Err(Error::new(ErrorKind::BadResponse, text)))))
             }
             FetchStage::TooLong(_) => Poll::Ready(None),
-            _ => {
+            FetchStage::Asked
+            | FetchStage::Left
+            | FetchStage::Alone
+            | FetchStage::Failed(..)
+            | FetchStage::Coming(_) => {
                 register_waker(&mut state.wakers, cx);
                 Poll::Pending
             }

@@ -40,7 +40,7 @@ pub async fn send_resumable(
 
 /// Makes a body resumable if the origin's head allows it: a known length and a strong validator. `ask` is the request
 /// with the final URL.
-pub fn resumable_body(
+fn resumable_body(
     body: Body,
     head: &ResponseHead,
     ask: FetchRequest,

@@ -77,7 +77,11 @@ impl SharedFetch {
         match &self.state.lock().stage {
             FetchStage::Asked | FetchStage::Coming(_) => true,
             FetchStage::Whole(_, until) => Instant::now() < *until,
-            _ => false,
+            FetchStage::Left
+            | FetchStage::Alone
+            | FetchStage::Failed(..)
+            | FetchStage::Broken(..)
+            | FetchStage::TooLong(_) => false,
         }
     }
 

@@ -122,21 +122,17 @@ impl LocalClient {
     /// stages that control what may be reached decide about it. The flow is recorded even if the request fails. To
     /// record the whole response, read its body to the end.
     ///
-    /// # Errors
-    /// As for a client's request.
-    pub async fn send_chosen(&self, request: Request, parent: Option<FlowId>) -> (FlowId, Result<Response>) {
-        let origin = FlowOrigin { parent, is_chosen: true, ..FlowOrigin::default() };
-        let (id, sent) = self.send_flow(request, origin, None).await;
-        (id, sent.map(|(response, _)| response))
-    }
-
-    /// As [`send_chosen`](Self::send_chosen), for a request with `protocol`: if the origin switches protocols, the
-    /// response comes with the client's end of the connection, which is recorded like a client's.
+    /// If the request has `protocol`, and the origin switches protocols, the response comes with the client's end of the
+    /// connection, which is recorded like a client's.
     ///
     /// # Errors
     /// As for a client's request.
-    pub async fn upgrade_chosen(&self, request: Request) -> (FlowId, Result<(Response, Option<DuplexStream>)>) {
-        self.send_flow(request, FlowOrigin { is_chosen: true, ..FlowOrigin::default() }, None).await
+    pub async fn send_chosen(
+        &self,
+        request: Request,
+        parent: Option<FlowId>,
+    ) -> (FlowId, Result<(Response, Option<DuplexStream>)>) {
+        self.send_flow(request, FlowOrigin { parent, is_chosen: true, ..FlowOrigin::default() }, None).await
     }
 
     async fn send_flow(

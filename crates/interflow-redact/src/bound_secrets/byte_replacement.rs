@@ -124,7 +124,7 @@ impl Replacer {
     /// As [`partial_match_len`](Self::partial_match_len), of secrets with escapes.
     fn partial_escaped_len(&self, held: &[u8]) -> usize {
         let longest = |secret: &Vec<u8>| {
-            let from = held.len().saturating_sub(escaped_secret::longest_form(secret));
+            let from = held.len().saturating_sub(secret.len().saturating_mul(escaped_secret::MAX_UNIT));
             let begins = (from..held.len()).filter(|at| escaped_secret::may_begin(secret, held[*at]));
             let first =
                 begins.into_iter().find(|at| escaped_secret::match_start(secret, &held[*at..]) == EscapedMatch::Cut);

@@ -4,7 +4,7 @@
 const MAX_BACKSLASHES: usize = 8;
 const MAX_NESTED_PERCENT: usize = 3;
 /// The longest form of a character: backslashes and `u002b`.
-const MAX_UNIT: usize = MAX_BACKSLASHES + 5;
+pub(crate) const MAX_UNIT: usize = MAX_BACKSLASHES + 5;
 /// Zeros before the number of an HTML entity.
 const MAX_ZEROS: usize = 4;
 
@@ -19,11 +19,6 @@ pub(crate) enum EscapedMatch {
 }
 
 use EscapedMatch::{Cut, None as Other, Whole};
-
-/// The most bytes that a secret may take.
-pub(crate) const fn longest_form(secret: &[u8]) -> usize {
-    secret.len().saturating_mul(MAX_UNIT)
-}
 
 /// Whether a form of the secret may begin with this byte.
 pub(crate) fn may_begin(secret: &[u8], byte: u8) -> bool {

@@ -405,7 +405,7 @@ fn prefixed_street(scan: &ScanState<'_>, i: usize, token: &WordToken) -> Option<
             break;
         }
         let lower_ok = next.shape == TokenShape::Lower
-            && (names == 0 && small || next.has(mark::PARTICLE) || is_connective(scan.word(next)));
+            && (names == 0 && small || next.has(mark::PARTICLE) || CONNECTIVES.contains(scan.word(next)));
         if !(next.is_capital() || lower_ok) || next.has(mark::UNIT) && names > 0 {
             break;
         }
@@ -432,10 +432,6 @@ fn prefixed_street(scan: &ScanState<'_>, i: usize, token: &WordToken) -> Option<
 
 static CONNECTIVES: WordSet = WordSet::new(|| words("connectives"));
 
-fn is_connective(word: &str) -> bool {
-    CONNECTIVES.contains(word)
-}
-
 /// `Apt. 434`, `PO Box 12`, with the preceding street line if it consists of a number and words.
 fn unit_address(scan: &ScanState<'_>, i: usize) -> Option<AddressPart> {
     let token = scan.token(i)?;
@@ -452,7 +448,7 @@ fn unit_address(scan: &ScanState<'_>, i: usize) -> Option<AddressPart> {
         let number = scan.token(at + 1).is_some_and(WordToken::is_digits)
             && scan.gap(at).len() <= 2
             && !scan.gap(at).contains('(');
-        return (boxed && number).then_some(()).and_then(|()| address_part(house_number_or_self(scan, i), at + 1, 80));
+        return (boxed && number).then(|| address_part(number_before(scan, i).unwrap_or(i), at + 1, 80))?;
     }
     let numbered = (next.is_digits() && next.len() <= 5 || is_house_number(scan, next))
         && matches!(gap, " " | ". " | " #" | "." | ", " | " no. ");
@@ -475,10 +471,6 @@ fn unit_address(scan: &ScanState<'_>, i: usize) -> Option<AddressPart> {
         None if strong && scan.has_topic_near(i, topic::ADDRESS, 8, 0) => address_part(i, i + 1, 60),
         None => None,
     }
-}
-
-fn house_number_or_self(scan: &ScanState<'_>, i: usize) -> usize {
-    number_before(scan, i).unwrap_or(i)
 }
 
 /// The street before a unit: `92 De Lindeboom 105` on the line, or on the part of the line before it.

@@ -46,14 +46,14 @@ fn iso_date(scan: &ScanState<'_>, run: &DigitRun, k: usize) -> Option<NumberMatc
             word.len() >= 4 && word[..2].iter().all(u8::is_ascii_digit) && word[2] == b'T' && k + 2 == run.groups.len();
         ok.then_some((2, glued.end()))?
     };
-    let timed = matches!(scan.byte_at(end), b' ' | b':') && time_end(scan, end).is_some();
-    let last = time_end(scan, end).unwrap_or(end);
+    let time = time_end(scan, end);
+    let timed = time.is_some() && matches!(scan.byte_at(end), b' ' | b':');
     let labelled = scan.gap_before(at).contains(':') && scan.has_topic_near(at, topic::DATE, 1, 0)
         || scan.near_word(at, &["date", "between", "on"], 1, 0);
     let spoken = labelled || scan.has_topic_near(at, topic::BIRTH, 6, 2);
     // A date with a time at the start of a line is a log entry, about an event and no person.
     let logged = timed && is_line_start(scan, run.groups[k].0);
-    let in_prose = !timed && is_in_prose(scan, at, run.groups[k].0, last);
+    let in_prose = !timed && is_in_prose(scan, at, run.groups[k].0, time.unwrap_or(end));
     let confidence = match (spoken, logged) {
         (true, _) => 75,
         (_, true) => 20,
@@ -61,7 +61,7 @@ fn iso_date(scan: &ScanState<'_>, run: &DigitRun, k: usize) -> Option<NumberMatc
         _ if run.separator_after(k) == b'-' => 40,
         _ => 50,
     };
-    Some(with_time(scan, run, k, NumberMatch::new(groups, Kind::Date, confidence), end))
+    Some(with_time(run, k, NumberMatch::new(groups, Kind::Date, confidence), end, time))
 }
 
 /// Whether the date occurs in a sentence or after a name, not in a log, a heading or a version line.
@@ -112,13 +112,14 @@ fn day_month_year(scan: &ScanState<'_>, run: &DigitRun, k: usize) -> Option<Numb
         _ => return None,
     };
     let (start, end) = run.span(k, 3);
-    let logged = is_line_start(scan, start) && time_end(scan, end).is_some();
-    Some(with_time(scan, run, k, NumberMatch::new(3, Kind::Date, if logged { 30 } else { confidence }), end))
+    let time = time_end(scan, end);
+    let logged = time.is_some() && is_line_start(scan, start);
+    Some(with_time(run, k, NumberMatch::new(3, Kind::Date, if logged { 30 } else { confidence }), end, time))
 }
 
-/// A date that ends at `end`, with the time behind it if there is one.
-fn with_time(scan: &ScanState<'_>, run: &DigitRun, k: usize, date: NumberMatch, end: usize) -> NumberMatch {
-    let Some(behind) = time_end(scan, end) else { return NumberMatch { end: Some(end), ..date } };
+/// A date that ends at `end`, with the time behind it, which ends at `time`, if there is one.
+fn with_time(run: &DigitRun, k: usize, date: NumberMatch, end: usize, time: Option<usize>) -> NumberMatch {
+    let Some(behind) = time else { return NumberMatch { end: Some(end), ..date } };
     let consumed = (k..run.groups.len()).take_while(|g| run.groups[*g].1 <= behind).count();
     NumberMatch { end: Some(behind), groups: consumed.max(date.groups), ..date }
 }

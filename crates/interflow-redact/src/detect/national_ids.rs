@@ -3,8 +3,6 @@
 use std::collections::HashMap;
 use std::sync::LazyLock;
 
-use interflow_types::data_file::has_word;
-
 use super::ScanState;
 use super::digit_run::{DigitRun, NumberMatch};
 use crate::Kind::{self, *};
@@ -139,9 +137,6 @@ pub(super) fn numeric_id(scan: &ScanState<'_>, run: &DigitRun, k: usize) -> Opti
     best
 }
 
-/// The words of the rules whose grouping no other number has.
-const DISTINCT: &str = "cpf cnpj nir abn ahv personnummer rrn th_id be_national_number cuit rut aadhaar au_medicare";
-
 fn confidence(
     rule: &IdentifierRule,
     run: &DigitRun,
@@ -157,7 +152,11 @@ fn confidence(
     });
     let usual = n == 1 || grouped || rule.grouping.is_some_and(|(g, _)| g.len() == n);
     // Groupings that no other number in common use has, so that no word is needed.
-    let distinct = grouped && has_word(DISTINCT, rule.words);
+    let distinct = grouped
+        && (matches!(rule.kind, Cpf | Cnpj | Nir | Abn | Ahv | Personnummer | Rrn | ThId)
+            || matches!(rule.kind, BeNationalNumber | Cuit | Rut | Aadhaar | AuMedicare));
+    // More groups after it mean a longer number or a table, and beside these, which are grouped like a row of numbers,
+    // so do others on either side.
     let before = k.checked_sub(1).map_or(0, |p| run.separator_after(p));
     let after = if k + n < run.groups.len() { run.separator_after(k + n - 1) } else { 0 };
     let row = matches!(rule.kind, Aadhaar | Abn) && (matches!(before, b' ' | b'-') || after == b' ');

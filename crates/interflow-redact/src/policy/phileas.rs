@@ -64,7 +64,10 @@ pub(super) fn compile_policy(json: &str) -> Result<Policy> {
                     let names = IDENTIFIERS.iter().map(|i| i.0).chain(OTHER_KEYS.iter().copied());
                     RedactError::Policy(format!("there is no identifier `{key}`{}", suggestion(key, names)))
                 })?;
-                identifier(known_identifier, as_object(value, key)?, &mut builder)?;
+                let entry = as_object(value, key)?;
+                if enabled(entry) {
+                    identifier(known_identifier, entry, &mut builder)?;
+                }
             }
         }
     }
@@ -74,11 +77,8 @@ pub(super) fn compile_policy(json: &str) -> Result<Policy> {
     )
 }
 
-/// Adds an identifier of [`IDENTIFIERS`]; a disabled one is ignored.
+/// Adds an identifier of [`IDENTIFIERS`].
 fn identifier(known: &PhileasIdentifier, value: &Map<String, Value>, builder: &mut PolicyBuilder) -> Result<()> {
-    if !enabled(value) {
-        return Ok(());
-    }
     let PhileasIdentifier(key, kinds, name, strategies_key) = known;
     let strategies = strategies(value.get(*strategies_key), key)?;
     let mut ignore = IgnoreList::default();

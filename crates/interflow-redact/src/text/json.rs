@@ -295,7 +295,7 @@ pub fn escape_into(text: &str, out: &mut String) {
 }
 
 /// A text as the content of a JSON string.
-pub(crate) fn escaped(text: &str) -> String {
+pub fn escaped(text: &str) -> String {
     let mut out = String::with_capacity(text.len() + 8);
     escape_into(text, &mut out);
     out

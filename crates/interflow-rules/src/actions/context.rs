@@ -1,6 +1,5 @@
 //! The flow at the phase in which rules act on it.
 
-use std::borrow::Cow;
 use std::cell::OnceCell;
 use std::sync::Arc;
 
@@ -127,15 +126,7 @@ impl<'a> ActionContext<'a> {
     }
 
     pub fn render(&self, template: &TextTemplate) -> String {
-        self.render_cow(template).into_owned()
-    }
-
-    /// As [`render`](Self::render); a text without variables is not copied.
-    pub fn render_cow<'t>(&self, template: &'t TextTemplate) -> Cow<'t, str> {
-        match template.as_literal() {
-            Some(text) => text.into(),
-            None => template.render_view(&self.view()),
-        }
+        template.render_view(&self.view()).into_owned()
     }
 
     /// The fields that actions of this phase change; `None` if they have been sent.

@@ -129,7 +129,7 @@ fn apply_header_op(
     rule: &CompiledRule,
 ) -> ActionEffect {
     for (name, value) in pairs {
-        let name = at.render_cow(name);
+        let name = name.render_view(&at.view());
         let value = match value.as_literal() {
             Some(text) if how != HeaderOp::Update => text.into(),
             _ => {

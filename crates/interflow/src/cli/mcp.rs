@@ -142,11 +142,11 @@ fn forward_to_instance(call: &RemoteToolCall, home: &DataDir) -> Result<Value, S
 }
 
 fn accounts(home: &DataDir) -> Result<(), CliError> {
-    let listed = InstanceApi::require(home)?.call(&OperationId::ListMcpAccounts.call())?;
+    let answer = InstanceApi::require(home)?.call(&OperationId::ListMcpAccounts.call())?;
     let row = |account: &Value| vec![member(account, "server"), member(account, "user"), day(&account["connected"])];
     let header = ["SERVER", "USER", "CONNECTED"].map(str::to_owned).to_vec();
     let rows: Vec<_> =
-        std::iter::once(header).chain(listed["accounts"].as_array().into_iter().flatten().map(row)).collect();
+        std::iter::once(header).chain(answer["accounts"].as_array().into_iter().flatten().map(row)).collect();
     print(&format_table(&rows, &[]));
     Ok(())
 }

@@ -62,7 +62,10 @@ pub fn run(command: &ServiceCommand, file: &ConfigFile, home: &DataDir) -> Resul
         ServiceCommand::Uninstall => {
             let command = service.command().unwrap_or_default();
             service.uninstall()?;
-            let own = command.iter().rposition(|word| word == DATA_DIR).and_then(|at| command.get(at + 1));
+            let own = command.iter().enumerate().rev().find_map(|(at, word)| match word.strip_prefix(DATA_DIR)? {
+                "" => command.get(at + 1).map(String::as_str),
+                rest => rest.strip_prefix('='),
+            });
             let data = DataDir::find(own.map(Path::new))?;
             print(&format!("{shown} is removed; the data stays in {}\n", data.path().display()));
         }
@@ -102,9 +105,12 @@ fn absolute_paths(options: &[String]) -> Result<Vec<String>, CliError> {
     let is_name = |word: &str| names.iter().any(|name| name == word);
     let (mut words, mut is_value) = (Vec::new(), false);
     for option in options {
-        words.push(match option.split_once('=') {
+        let attached = |name: &String| option.strip_prefix(name).filter(|value| name.len() == 2 && !value.is_empty());
+        let short = names.iter().find_map(|name| Some((name, attached(name)?)));
+        words.push(match (option.split_once('='), short) {
             _ if is_value => absolute(Path::new(option))?,
-            Some((name, value)) if is_name(name) => format!("{name}={}", absolute(Path::new(value))?),
+            (Some((name, value)), _) if is_name(name) => format!("{name}={}", absolute(Path::new(value))?),
+            (_, Some((name, value))) => format!("{name}{}", absolute(Path::new(value))?),
             _ => option.clone(),
         });
         is_value = !is_value && is_name(option);

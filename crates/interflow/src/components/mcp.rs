@@ -12,13 +12,11 @@ use interflow_llm_gateway::redaction::RedactionService;
 use interflow_mcp_gateway::{
     AccessIdentity, AccessRefusal, AccessTokens, CallGuard, GrantFile, McpCallCounts, McpDeps, McpService,
 };
-use interflow_proxy::LocalClient;
-use interflow_store::shared_state::GrantStore;
 use interflow_types::{BoxFuture, Flow, HttpClient, RequestHead};
 
 use super::limits::LimitsComponent;
 use super::redaction::master_secret;
-use super::{ApplyFn, Component};
+use super::{ApplyFn, Component, ComponentDeps};
 use crate::instance::config::InterflowConfig;
 
 pub struct McpComponent {
@@ -31,7 +29,7 @@ impl McpComponent {
     pub fn new(
         config: &InterflowConfig,
         home: &DataDir,
-        (local, shared_grants): (&LocalClient, Option<Arc<dyn GrantStore>>),
+        deps: &ComponentDeps<'_>,
         redaction: &Arc<RedactionService>,
         approvals: &Arc<Approvals>,
         limits: &LimitsComponent,
@@ -41,12 +39,12 @@ impl McpComponent {
         let guardrails = Arc::clone(guardrails);
         let (admission, keys) = (Arc::clone(&limits.stage), Arc::clone(&limits.stage));
         let (approvals, policies, counts) = (Arc::clone(approvals), Arc::clone(redaction), Arc::clone(redaction));
-        let http: Arc<dyn HttpClient> = Arc::new(local.unrecorded());
+        let http: Arc<dyn HttpClient> = Arc::new(deps.local.unrecorded());
         let issuer = Arc::clone(&http);
         let ring = Arc::clone(&limits.keys);
         let deps = McpDeps {
-            discovered: Arc::new(local.unrecorded().filtered(Vec::new(), "mcp.server.NAME.oauth.issuer")),
-            grants: shared_grants.unwrap_or_else(|| Arc::new(GrantFile(home.join("mcp-accounts.json")))),
+            discovered: Arc::new(deps.local.unrecorded().filtered(Vec::new(), "mcp.server.NAME.oauth.issuer")),
+            grants: deps.grants.clone().unwrap_or_else(|| Arc::new(GrantFile(home.join("mcp-accounts.json")))),
             keys: Arc::new(move || ring.ring()),
             http,
             master: master_secret(config, home)?,
@@ -109,7 +107,12 @@ impl Component for McpComponent {
         check_policies(config)?;
         let settings = self.service.compile(&config.mcp)?;
         let service = Arc::clone(&self.service);
-        Ok(Box::new(move || service.activate(settings)))
+        Ok(Box::new(move || {
+            service.activate(settings);
+            // The keys are applied before. Nothing waits for this: accounts of lost keys are of no use, and those that
+            // cannot be removed now go with the next change.
+            tokio::spawn(async move { service.forget_accounts_of_lost_keys().await });
+        }))
     }
 }
 

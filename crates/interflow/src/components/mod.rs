@@ -88,6 +88,8 @@ pub struct ComponentDeps<'a> {
     pub spend: Option<Arc<SpendLedger>>,
     /// Where replicas share the grants of MCP users, if they share a store.
     pub grants: Option<Arc<dyn GrantStore>>,
+    /// The client for Interflow's own requests; it works once the server has started.
+    pub local: LocalClient,
 }
 
 pub struct ComponentSet {
@@ -121,7 +123,7 @@ impl ComponentSet {
         rules::create_own_file(config, home);
         // Before anything is read.
         let stamps = FileStamps::take(named_files(config, home));
-        let local = LocalClient::default();
+        let local = deps.local.clone();
         #[cfg(feature = "media")]
         let media = Arc::new(MediaComponent::new(&config.media, home, &local)?);
         let unrecorded = Arc::new(local.unrecorded());
@@ -138,7 +140,7 @@ impl ComponentSet {
         let mcp = Arc::new(McpComponent::new(
             config,
             home,
-            (&local, deps.grants.clone()),
+            deps,
             &redaction.redaction,
             &approvals.approvals,
             &limits,
@@ -208,6 +210,7 @@ impl ComponentSet {
             guardrails: Arc::clone(&guardrails.guardrails),
             mcp: Arc::clone(&mcp.service),
             local,
+            // In the order in which they are applied: the accounts of MCP users depend on the keys.
             reloadable: vec![
                 limits,
                 accounts,

@@ -149,7 +149,7 @@ pub async fn start_with(
     let shared = shared.map(|store| SharedIdentity { store, replica: config.fleet.replica_name() });
     let spend = spend_ledger(config, home, spend);
     spend.keep_sending();
-    let parts = ComponentDeps { store: store.as_ref(), spend: Some(spend), grants };
+    let parts = ComponentDeps { store: store.as_ref(), spend: Some(spend), grants, ..ComponentDeps::default() };
     let components = Arc::new(build_components(config, home, &parts, &mut settings).await?);
     let parts = ServerDeps {
         ca,

@@ -149,6 +149,13 @@ fn the_service_is_installed_shown_and_removed() {
     let (code, out, _) = run(&["service", "uninstall"]);
     assert!(code == 0 && out.contains(&data), "{out}");
     assert!(!unit.exists());
+    // Options with their values in one word.
+    let words = ["service", "install", "--", &format!("--data-dir={data}"), "-cc.toml"];
+    assert_eq!(run(&words).0, 0);
+    let text = std::fs::read_to_string(&unit).unwrap();
+    assert!(text.contains(&format!("\"--data-dir={data}\" \"-c{here}/c.toml\"")), "{text}");
+    let (code, out, _) = run(&["service", "uninstall"]);
+    assert!(code == 0 && out.contains(&data), "{out}");
     let calls = std::fs::read_to_string(home.join("calls")).unwrap();
     assert!(calls.ends_with("--user disable --now interflow\n") && calls.contains("--user daemon-reload\n"), "{calls}");
     // A unit of another origin is left alone.

@@ -99,6 +99,18 @@ async fn a_key_works_once_the_command_that_creates_it_returns_and_no_longer_afte
         home.say(&["-c", &file, "keys", "revoke", &id]).ok();
         assert_eq!(tell(&running, &key).await.status, 401, "{id}");
     }
+    // An account that the owner of a key has connected at an MCP server goes with the key.
+    let accounts = home.dir.path().join("mcp-accounts.json");
+    let account = json!({ "user": "key:first", "server": "crm", "connected": u32::MAX, "sealed": "" });
+    std::fs::write(&accounts, json!({ "grants": [account] }).to_string()).unwrap();
+    home.say(&["-c", &file, "keys", "revoke", "first"]).ok();
+    let is_kept = || std::fs::read_to_string(&accounts).unwrap().contains("key:first");
+    for _ in 0..500 {
+        if is_kept() {
+            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+        }
+    }
+    assert!(!is_kept());
     running.stop();
 }
 

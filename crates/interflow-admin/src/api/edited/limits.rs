@@ -211,6 +211,12 @@ pub(crate) async fn change_keys<T: Send + 'static>(
     run_edit(state, move |turn| change(&keys, turn).map_err(|e| ApiError::bad_request(e.to_string()))).await
 }
 
+/// A new value: none if the text is empty, and no change without one.
+pub(crate) fn changed<T>(text: Option<&str>, parse: fn(&str) -> Result<T, String>) -> Result<Option<Option<T>>> {
+    let value = |text: &str| (!text.is_empty()).then(|| parse(text)).transpose();
+    text.map(value).transpose().map_err(ApiError::bad_request)
+}
+
 fn no_key(id: &str) -> ApiError {
     ApiError::new(StatusCode::NOT_FOUND, "no_key", format!("there is no key {id}"))
 }
@@ -225,18 +231,12 @@ pub(crate) async fn change_key(
     caller.record_detail(json!({
         "disabled": input.disabled, "expires": input.expires, "team": input.team, "tags": input.tags,
     }));
-    let expires = match input.expires.as_deref() {
-        None => None,
-        Some("") => Some(None),
-        Some(text) => Some(Some(parse_timestamp(text).map_err(ApiError::bad_request)?)),
-    };
+    let expires = changed(input.expires.as_deref(), parse_timestamp)?;
     let team = input.team.map(|id| Some(id).filter(|id| !id.is_empty()));
     let change = KeyChange { disabled: input.disabled, expires, team, tags: input.tags };
     let key = id.clone();
-    match change_keys(&state, move |keys, turn| keys.change(turn, &key, change)).await? {
-        true => Ok(StatusCode::NO_CONTENT),
-        false => Err(no_key(&id)),
-    }
+    let exists = change_keys(&state, move |keys, turn| keys.change(turn, &key, change)).await?;
+    ApiError::no_content(exists, || no_key(&id))
 }
 
 #[derive(Default, Deserialize, JsonSchema)]
@@ -262,12 +262,5 @@ pub(crate) async fn revoke_key(state: Arc<AdminState>, Path(id): Path<String>) -
     let keys = limit_deps(&state)?.keys;
     let key = id.clone();
     let revoke = move |turn: &EditTurn| keys.revoke(turn, &key).map_err(|e| ApiError::internal(e.to_string()));
-    if !run_edit(&state, revoke).await? {
-        return Err(no_key(&id));
-    }
-    if let Some(mcp) = &state.mcp {
-        // Those that remain are of no use, and go with the next change.
-        mcp.forget_accounts_of_lost_keys().await;
-    }
-    Ok(StatusCode::NO_CONTENT)
+    ApiError::no_content(run_edit(&state, revoke).await?, || no_key(&id))
 }

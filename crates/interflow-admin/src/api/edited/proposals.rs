@@ -165,7 +165,7 @@ pub(crate) async fn apply(
 /// `DELETE /rules/proposals/{id}`
 pub(crate) async fn dismiss(state: Arc<AdminState>, Path(number): Path<String>) -> Result<StatusCode> {
     let id = proposal_id(&number)?;
-    if state.proposals.remove(id) { Ok(StatusCode::NO_CONTENT) } else { Err(missing(id)) }
+    ApiError::no_content(state.proposals.remove(id), || missing(id))
 }
 
 fn proposal_id(number: &str) -> Result<u64> {

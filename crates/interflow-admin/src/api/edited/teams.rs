@@ -11,7 +11,7 @@ use interflow_limits::{
 use interflow_types::schema::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::api::edited::limits::{change_keys, limit_deps};
+use crate::api::edited::limits::{change_keys, changed, limit_deps};
 use crate::api::input::StrictJson;
 use crate::error::{ApiError, Result};
 use crate::state::AdminState;
@@ -54,18 +54,13 @@ pub(crate) struct KeyGroupInput {
 
 impl KeyGroupInput {
     fn into_change(self) -> Result<GroupChange> {
-        let expires = match self.expires.as_deref() {
-            None => None,
-            Some("") => Some(None),
-            Some(text) => Some(Some(parse_timestamp(text).map_err(ApiError::bad_request)?)),
-        };
         if let Some(limits) = &self.limits {
             limits.check().map_err(|e| ApiError::bad_request(format!("limits: {e}")))?;
         }
         Ok(GroupChange {
             organisation: self.organisation.map(|id| Some(id).filter(|id| !id.is_empty())),
             note: self.note,
-            expires,
+            expires: changed(self.expires.as_deref(), parse_timestamp)?,
             disabled: self.disabled,
             models: self.models,
             mcp: self.mcp,
@@ -104,10 +99,8 @@ pub(crate) async fn add<const IS_TEAM: bool>(
 }
 
 fn no_content(exists: bool, level: GroupLevel, id: &str) -> Result<StatusCode> {
-    match exists {
-        true => Ok(StatusCode::NO_CONTENT),
-        false => Err(ApiError::new(StatusCode::NOT_FOUND, "no_group", format!("there is no {level} {id}"))),
-    }
+    let missing = || ApiError::new(StatusCode::NOT_FOUND, "no_group", format!("there is no {level} {id}"));
+    ApiError::no_content(exists, missing)
 }
 
 pub(crate) async fn change<const IS_TEAM: bool>(

@@ -12,6 +12,7 @@ use interflow_archive::{ArchiveFormat, replay, snippet};
 use interflow_types::schema::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::api::edited::edits::check_text;
 use crate::api::flows::replay::{ReplayBody, ReplayError, ReplayedResponse, send};
 use crate::api::input::{StrictJson, StrictQuery};
 use crate::collections::{Collection, CollectionEntry, ComposedRequest};
@@ -63,7 +64,8 @@ pub(crate) async fn remember(state: &AdminState, saved: Option<ComposedRequest>)
     }
 }
 
-/// `POST /compose`: sends a request through the proxy's own client, so that rules and recording apply to it.
+/// `POST /compose`: sends a request through the proxy's own client: approvals decide about it, and it is recorded, but rule
+/// files do not apply to it.
 pub(crate) async fn send_composed(
     state: Arc<AdminState>,
     StrictJson(input): StrictJson<ComposeInput>,
@@ -88,7 +90,7 @@ impl DescriptorSets {
 
 /// `GET /compose/schemas`: those of `record.schemas`.
 pub(crate) async fn schemas(state: Arc<AdminState>) -> Result<Json<DescriptorSets>> {
-    Ok(DescriptorSets::new(&state.schemas.descriptor_sets()))
+    blocking(move || DescriptorSets::new(&state.schemas.descriptor_sets())).await
 }
 
 #[derive(Deserialize, JsonSchema)]
@@ -103,8 +105,9 @@ pub(crate) async fn compile_schemas(
     state: Arc<AdminState>,
     StrictJson(input): StrictJson<ProtoFiles>,
 ) -> Result<Json<DescriptorSets>> {
-    let _permit = state.checks.acquire().await.map_err(|_| ApiError::busy())?;
-    let set = blocking(move || ProtoSchemas::compile_texts(input.files)).await?.map_err(ApiError::bad_request)?;
+    let text = input.files.iter().map(|(_, text)| text.as_str()).collect::<Vec<_>>().join("\n");
+    let compile = move || ProtoSchemas::compile_texts(input.files).map_err(ApiError::bad_request);
+    let set = check_text(&state, &text, compile).await?;
     Ok(DescriptorSets::new(&[set]))
 }
 

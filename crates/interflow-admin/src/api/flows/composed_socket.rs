@@ -43,12 +43,12 @@ pub(crate) async fn open(
     StrictJson(input): StrictJson<WebSocketInput>,
 ) -> Result<Json<ComposeResult>> {
     let parts = ComposedParts::web_socket(&input.url, &input.headers)?;
-    state.composed_sockets.check_room()?;
+    let room = state.composed_sockets.room()?;
     remember(&state, input.saved).await;
-    let (id, sent) = state.engine.local_client().upgrade_chosen(parts.into_request()).await;
+    let (id, sent) = state.engine.local_client().send_chosen(parts.into_request(), None).await;
     let sent = sent.map(|(response, socket)| {
         if let Some(socket) = socket {
-            state.composed_sockets.add(id, socket);
+            state.composed_sockets.add(id, socket, room);
         }
         response
     });
@@ -74,12 +74,12 @@ pub(crate) async fn send(
     if message.len() > MAX_MESSAGE {
         return Err(ApiError::too_large("the message", MAX_MESSAGE as u64));
     }
-    state.composed_sockets.write(id, (opcode, message)).await?;
+    state.composed_sockets.write(id, (opcode, message))?;
     Ok(StatusCode::NO_CONTENT)
 }
 
 /// `DELETE /compose/websocket/{id}`
 pub(crate) async fn close(state: Arc<AdminState>, FlowIdPath(id): FlowIdPath) -> Result<StatusCode> {
-    state.composed_sockets.write(id, (Opcode::Close, Bytes::from_static(&NORMAL_CLOSURE))).await?;
+    state.composed_sockets.write(id, (Opcode::Close, Bytes::from_static(&NORMAL_CLOSURE)))?;
     Ok(StatusCode::NO_CONTENT)
 }

@@ -90,13 +90,17 @@ pub(crate) async fn export_one(
     let chosen = params.export()?;
     // Looked up before the stream begins, so that an unknown id is an error response.
     let row = run_query(&state, move |store, _| Ok(store.get(id)?)).await?;
+    export_rows(&state, chosen, &id.to_string(), vec![row])
+}
+
+fn export_rows(state: &AdminState, chosen: ChosenExport, name: &str, rows: Vec<FlowRecord>) -> Result<Response> {
     let (store, permit) = (state.store()?, state.records.transfer()?);
     let body = streamed_body(permit, move |pipe| {
         let mut exporter = chosen.exporter(pipe)?;
-        exporter.flow(&row, &StoreBodySource(&*store))?;
+        rows.iter().try_for_each(|row| exporter.flow(row, &StoreBodySource(&*store)))?;
         exporter.finish()
     });
-    Ok(chosen.response(&id.to_string(), body))
+    Ok(chosen.response(name, body))
 }
 
 #[derive(Deserialize, Default, JsonSchema)]
@@ -185,15 +189,7 @@ pub(crate) async fn export_by_ids(
     // Looked up in advance, so that an unknown id yields an error instead of a partial file.
     let rows: Vec<FlowRecord> =
         run_query(&state, move |store, _| ids.iter().map(|id| Ok(store.get(*id)?)).collect::<Result<_>>()).await?;
-    let (store, permit) = (state.store()?, state.records.transfer()?);
-    let body = streamed_body(permit, move |pipe| {
-        let mut exporter = chosen.exporter(pipe)?;
-        for row in &rows {
-            exporter.flow(row, &StoreBodySource(&*store))?;
-        }
-        exporter.finish()
-    });
-    Ok(chosen.response("flows", body))
+    export_rows(&state, chosen, "flows", rows)
 }
 
 #[derive(Serialize, JsonSchema)]

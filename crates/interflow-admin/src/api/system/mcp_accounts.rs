@@ -7,9 +7,11 @@ use axum::http::StatusCode;
 use interflow_mcp_gateway::{McpAccount, McpService};
 use interflow_types::schema::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_json::json;
 
 use crate::api::input::StrictJson;
 use crate::error::{ApiError, Result};
+use crate::identity::caller::Caller;
 use crate::state::AdminState;
 
 #[derive(Serialize, JsonSchema)]
@@ -37,14 +39,12 @@ pub(crate) async fn list(state: Arc<AdminState>) -> Result<Json<McpAccounts>> {
 
 pub(crate) async fn remove(
     state: Arc<AdminState>,
+    caller: Caller,
     StrictJson(account): StrictJson<McpAccountInput>,
 ) -> Result<StatusCode> {
     let McpAccountInput { server, user } = account;
-    match service(&state)?.remove_account(&user, &server).await.map_err(ApiError::internal)? {
-        true => Ok(StatusCode::NO_CONTENT),
-        false => {
-            let message = format!("{user} has no account at {server}");
-            Err(ApiError::new(StatusCode::NOT_FOUND, "no_account", message))
-        }
-    }
+    caller.record_detail(json!({ "server": server, "user": user }));
+    let exists = service(&state)?.remove_account(&user, &server).await.map_err(ApiError::internal)?;
+    let message = || format!("{user} has no account at {server}");
+    ApiError::no_content(exists, || ApiError::new(StatusCode::NOT_FOUND, "no_account", message()))
 }

@@ -232,16 +232,21 @@ fn covers(patterns: &[String], name: &str) -> bool {
     patterns.is_empty() || patterns.iter().any(|pattern| wildcard::matches(pattern, name))
 }
 
+/// As [`covers`], for a model: also with or without the collection and the vendor before its name.
+fn covers_model(patterns: &[String], model: &str) -> bool {
+    covers(patterns, model) || matches_model(patterns, model)
+}
+
 impl ActiveCache {
     /// Whether the operator wants requests like this one to be answered from the cache.
     fn applies(&self, flow: &Flow, call: &LlmCall, upstream: &str) -> bool {
         let config = &self.config;
         let key = flow.extension::<KeyContext>().and_then(|k| k.key.as_ref()).map_or("", |key| &*key.id);
+        let model = call.model.as_deref().unwrap_or_default();
         key::is_cacheable(call.operation)
             && covers(&config.providers, upstream)
             && covers(&config.routes, call.route.as_deref().unwrap_or_default())
-            && (config.models.is_empty()
-                || call.model.as_ref().is_some_and(|model| matches_model(&config.models, model)))
+            && covers_model(&config.models, model)
             && covers(&config.keys, key)
     }
 
@@ -525,5 +530,15 @@ mod tests {
     fn lists_of_names_have_wildcards_and_an_empty_one_has_all() {
         let list = |names: &[&str]| names.iter().map(|n| (*n).to_owned()).collect::<Vec<_>>();
         assert!(covers(&[], "") && covers(&list(&["gpt-*"]), "gpt-5") && !covers(&list(&["gpt-*"]), ""));
+        for (pattern, model, holds) in [
+            ("*", "", true),
+            ("GPT-5*", "gpt-5-mini", true),
+            ("gpt-5", "openai/gpt-5", true),
+            ("models/gpt-5", "gpt-5", true),
+            ("gpt-5", "gpt-5-mini", false),
+            ("gpt-*", "", false),
+        ] {
+            assert_eq!(covers_model(&list(&[pattern]), model), holds, "{pattern} {model}");
+        }
     }
 }

@@ -162,9 +162,9 @@ fn litellm_request(input: CheckInput<'_>) -> Value {
 
 fn litellm_findings(input: CheckInput<'_>, answer: &Value) -> CheckResult {
     let why = reason(answer["blocked_reason"].as_str().unwrap_or_default());
-    let finding = |index: usize, text: &str, replacement: Option<String>| {
-        let found = Finding::new(index, 0..text.len(), 1.0, why.clone());
-        Finding { replacement, ..found }
+    let finding = |index: usize, text: &str, replacement: Option<String>| Finding {
+        replacement,
+        ..Finding::new(index, 0..text.len(), 1.0, why.clone())
     };
     match answer["action"].as_str() {
         Some("NONE") => Ok(Vec::new()),

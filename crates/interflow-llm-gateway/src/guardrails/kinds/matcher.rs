@@ -294,8 +294,8 @@ impl Guardrail for TopicGuardrail {
                 // More words make it surer: two of two 0.67, four 0.8.
                 let score = different.len() as f64 / (different.len() as f64 + 1.0);
                 let reason: Cow<'static, str> = format!("topic {name}").into();
-                let found = matches.into_iter().map(|(range, _)| Finding::new(text, range, score, reason.clone()));
-                findings.extend(found);
+                let finding = |(range, _)| Finding::new(text, range, score, reason.clone());
+                findings.extend(matches.into_iter().map(finding));
             }
         }
         MaybeFuture::Ready(Ok(findings))

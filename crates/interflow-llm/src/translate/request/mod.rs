@@ -70,8 +70,8 @@ impl ChatRequest {
             WireFormat::Gemini => ("Google", "cachedContent cached_content"),
             _ => ("", ""),
         };
-        let is_given = |name: &&str| !name.is_empty() && body.get(*name).is_some_and(|v| !v.is_null() && *v != false);
-        if let Some(name) = stateful.split(' ').find(is_given) {
+        let is_given = |name: &&str| body.get(*name).is_some_and(|v| !v.is_null() && *v != false);
+        if let Some(name) = stateful.split_whitespace().find(is_given) {
             return Err(format!(
                 "`{name}` refers to state at {provider}, which this upstream does not have; send the whole input"
             ));
@@ -537,13 +537,13 @@ fn set_list(body: &mut Value, name: &str, list: Vec<Value>) {
     set(body, name, Some(list).filter(|l| !l.is_empty()));
 }
 
-/// Names the settings that a format does not have.
 /// What has no place in the upstream's format.
 fn left_out(losses: &mut Losses, name: &str) -> Option<Value> {
     losses.add(name);
     None
 }
 
+/// Names the settings that a format does not have.
 fn lose(losses: &mut Losses, settings: &[(&str, bool)]) {
     settings.iter().filter(|(_, given)| *given).for_each(|(name, _)| losses.add(name));
 }

@@ -2,7 +2,8 @@
 
 use proptest::prelude::*;
 
-use super::super::{DecryptLimits, InitSegment};
+use super::super::InitSegment;
+use super::super::decrypter::DecryptLimits;
 use super::*;
 
 fn error(data: &[u8]) -> String {

@@ -28,13 +28,9 @@ fn street_end(scan: &ScanState<'_>, i: usize) -> Option<usize> {
         let street = t.has(mark::STREET_PREFIX | mark::STREET_SUFFIX) || t.shape == TokenShape::Lower && t.class == 0;
         (number || street || name_word(scan, t)) && (t.is_capital() || !t.has(mark::STOP) || t.has(mark::PARTICLE))
     };
-    let joined =
-        |n: &usize| *n == i || is_name_join(scan.gap(n - 1)) && scan.gap(n - 1) != ". " || is_abbreviated(scan, *n);
+    // `ul. Cicha`, `St. Mary`: a full stop that ends no sentence.
+    let fits_gap = |n: usize, gap: &str| if gap == ". " { scan.list()[n].len() <= 4 } else { is_name_join(gap) };
+    let joined = |n: &usize| *n == i || fits_gap(n - 1, scan.gap(n - 1));
     let last = (i..i + MAX_STREET_WORDS).take_while(|n| joined(n) && scan.token(*n).is_some_and(fits)).last()?;
     scan.list()[i..=last].iter().any(|t| t.is_capital() && !t.has(mark::STOP | mark::TECH)).then_some(last)
-}
-
-/// `ul. Cicha`, `St. Mary`: a full stop that ends no sentence.
-fn is_abbreviated(scan: &ScanState<'_>, n: usize) -> bool {
-    scan.gap(n - 1) == ". " && scan.list()[n - 1].len() <= 4
 }

@@ -86,9 +86,7 @@ impl LanguageSums {
         let mut sum = LanguageCount::default();
         // Without a word of another language and without accents, every passage is English; so it is with too few of them.
         if scan.text.is_ascii() {
-            if scan.list().iter().any(is_other_word) {
-                scan.list().iter().for_each(|token| sum.add(scan.bytes, token));
-            }
+            scan.list().iter().for_each(|token| sum.add(scan.bytes, token));
             if !sum.has_evidence() {
                 return Self(vec![LanguageCount::default()]);
             }

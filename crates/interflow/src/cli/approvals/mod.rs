@@ -213,8 +213,8 @@ fn set_mode(api: &InstanceApi, mode: Option<ModeArg>, lasting: Option<HumanDurat
         return Ok(());
     };
     // The configured mode has no name.
-    let named = mode.to_possible_value().filter(|_| mode != ModeArg::Config);
-    let mut input = json!({"mode": named.map(|mode| mode.get_name().to_owned())});
+    let name = mode.to_possible_value().filter(|_| mode != ModeArg::Config);
+    let mut input = json!({"mode": name.map(|mode| mode.get_name().to_owned())});
     if let Some(lasting) = lasting {
         input["for"] = json!(lasting);
     }

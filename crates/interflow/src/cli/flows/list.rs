@@ -19,16 +19,18 @@ const MAX_HELD: usize = 10 * PAGE;
 /// Prints the newest flows of a query, newest last unless reversed.
 pub fn list(store: &dyn FlowStore, args: &FlowListArgs) -> Result<(), CliError> {
     let query = open::query(&args.select.query)?;
-    let listed = print(store, args, query.clone());
-    if matches!(listed, Ok(0))
+    let count = print(store, args, query.clone());
+    if matches!(count, Ok(0))
         && let Some(better) = query.did_you_mean(&args.select.query.join(" "))
         && let Ok(query) = Query::parse(&better)
-        && !store.list(&ListOptions { query, order: ListOrder::Newest, after: None, limit: 1 })?.is_empty()
+        && store
+            .list(&ListOptions { query, order: ListOrder::Newest, after: None, limit: 1 })
+            .is_ok_and(|flows| !flows.is_empty())
     {
         interflow_host::errln!("interflow: no flow matches; did you mean '{better}'?");
     }
     open::warn_of_damage(store);
-    listed.map(drop)
+    count.map(drop)
 }
 
 /// Returns how many there are.

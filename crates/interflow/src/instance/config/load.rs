@@ -69,16 +69,10 @@ pub fn load_text(text: &str, file: &Path) -> Result<(InterflowConfig, EnvOverrid
 fn load_in(text: &str, place: &str, directory: Option<&Path>) -> Result<(InterflowConfig, EnvOverrides), LoadError> {
     let utf8 = |os: std::ffi::OsString| os.to_string_lossy().into_owned();
     let vars: Vec<_> = std::env::vars_os().map(|(name, value)| (utf8(name), utf8(value))).collect();
-    #[cfg_attr(
-        not(all(feature = "media", feature = "compat")),
-        expect(unused_mut, reason = "only the settings of another media proxy change it")
-    )]
-    let mut overrides = env::overrides(&vars);
-    #[cfg_attr(
-        not(all(feature = "media", feature = "compat")),
-        expect(unused_mut, reason = "only the settings of another media proxy change it")
-    )]
-    let mut config = parse(text, place, directory, &overrides.values)?;
+    let overrides = env::overrides(&vars);
+    let config = parse(text, place, directory, &overrides.values)?;
+    #[cfg(all(feature = "media", feature = "compat"))]
+    let (mut overrides, mut config) = (overrides, config);
     #[cfg(all(feature = "media", feature = "compat"))]
     {
         use interflow_compat::{MediaSections, SettingError, apply_environment};
