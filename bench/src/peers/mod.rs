@@ -9,6 +9,7 @@ mod litellm;
 pub mod mediaflow;
 mod mitmdump;
 mod nginx;
+mod pingora;
 pub mod portkey;
 mod presidio;
 mod proxy_py;
@@ -16,7 +17,8 @@ mod squid;
 mod tinyproxy;
 
 pub use guardrail_terms::WORDS as BLOCKED_WORDS;
-pub use interflow::{LOGIN, recorded_flows, virtual_key};
+use interflow::LOGIN;
+pub use interflow::{recorded_flows, virtual_key};
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -71,6 +73,11 @@ impl Arm {
         Self { name: "direct".into(), version: String::new(), plain: via, tls: via, anywhere: true, running: None }
     }
 
+    /// The user name and the password that it wants.
+    pub fn login(&self) -> Option<(String, String)> {
+        (self.name == "interflow+users").then(|| (LOGIN.0.to_owned(), LOGIN.1.to_owned()))
+    }
+
     fn forward(testbed: &Testbed, peer: &dyn Peer, addr: SocketAddr, command: Command) -> Result<Self> {
         let ways = (Some(Via::Absolute(addr)), Some(Via::Connect(addr)));
         Ok(Self { anywhere: true, ..Self::reverse(testbed, peer, addr, command, ways)? })
@@ -112,6 +119,7 @@ pub fn all() -> Vec<Box<dyn Peer>> {
         Box::new(haproxy::Haproxy::Http),
         Box::new(haproxy::Haproxy::Tcp),
         Box::new(nginx::Nginx),
+        Box::new(pingora::Pingora),
         Box::new(squid::Squid::Plain),
         Box::new(squid::Squid::Bump),
         Box::new(goproxy::Goproxy::Mitm),
@@ -193,7 +201,7 @@ fn ask(testbed: &Testbed, arm: &Arm, via: Via, tls: bool) -> Result<f64> {
         version: Version::H1,
         exchanges: vec![exchange],
         headers: Vec::new(),
-        login: None,
+        login: arm.login(),
         pace: Pace::Closed(4),
         new_connection: false,
         resume_tls: false,

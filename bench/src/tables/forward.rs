@@ -7,13 +7,14 @@ use crate::peers::{self, Arm};
 use crate::tables::{Effort, Kind, Row, Session, Table, fixed_body};
 use crate::testbed::{Testbed, connection_cap};
 
-const ARMS: [&str; 10] = [
+const ARMS: [&str; 11] = [
     "bare-relay",
     "interflow",
     "interflow-tunnel",
     "haproxy",
     "haproxy-tcp",
     "nginx",
+    "pingora",
     "squid",
     "goproxy-tunnel",
     "tinyproxy",
@@ -24,7 +25,7 @@ const ARMS: [&str; 10] = [
 const TUNNELLING: [&str; 6] = ["interflow-tunnel", "haproxy-tcp", "squid", "goproxy-tunnel", "tinyproxy", "proxy.py"];
 
 /// Arms that are built for many connections.
-const MANY: [&str; 5] = ["interflow", "haproxy", "nginx", "squid", "bare-relay"];
+const MANY: [&str; 6] = ["interflow", "haproxy", "nginx", "pingora", "squid", "bare-relay"];
 
 const MIB: usize = 1 << 20;
 

@@ -6,7 +6,7 @@ use crate::peers::{self, Arm};
 use crate::tables::{Effort, Kind, Session, Table, fixed_body};
 use crate::testbed::Testbed;
 
-const ARMS: [&str; 15] = [
+const ARMS: [&str; 16] = [
     "bare-relay",
     "interflow",
     "interflow+record",
@@ -16,6 +16,7 @@ const ARMS: [&str; 15] = [
     "interflow-h1",
     "haproxy",
     "nginx",
+    "pingora",
     "squid",
     "squid-bump",
     "goproxy",
@@ -99,7 +100,7 @@ pub fn table(effort: &Effort) -> Result<Table> {
         "GET of 8192 bytes, HTTP/2 on the client's leg: 16 streams on one connection",
         Kind::Throughput,
         |arm| {
-            let offers_h2 = !["haproxy", "nginx", "squid-bump", "goproxy"].contains(&arm.name.as_str());
+            let offers_h2 = !["haproxy", "nginx", "pingora", "squid-bump", "goproxy"].contains(&arm.name.as_str());
             offers_h2.then_some(Spec { version: Version::H2 { connections: 1 }, ..tls(&testbed, effort, arm, 8192)? })
         },
     );
@@ -119,18 +120,17 @@ fn plain(testbed: &Testbed, effort: &Effort, arm: &Arm, size: usize) -> Option<S
 }
 
 fn tls(testbed: &Testbed, effort: &Effort, arm: &Arm, size: usize) -> Option<Spec> {
-    let named =
-        ["direct", "haproxy", "nginx"].contains(&arm.name.as_str()) || INTERCEPTING.contains(&arm.name.as_str());
+    let named = ["direct", "haproxy", "nginx", "pingora"].contains(&arm.name.as_str())
+        || INTERCEPTING.contains(&arm.name.as_str());
     if named { opened(testbed, effort, arm, size) } else { None }
 }
 
 /// The same whatever the arm is called; all but the direct way and reverse proxies must have opened TLS.
 fn opened(testbed: &Testbed, effort: &Effort, arm: &Arm, size: usize) -> Option<Spec> {
     let spec = fixed_body(testbed, effort, arm.tls?, true, size, 16);
-    let own = ["direct", "haproxy", "nginx"].contains(&arm.name.as_str());
+    let own = ["direct", "haproxy", "nginx", "pingora"].contains(&arm.name.as_str());
     let certificate = (!own).then(|| Certificate::NotOrigin(testbed.path("leaf.pem")));
-    let login = (arm.name == "interflow+users").then(|| (peers::LOGIN.0.to_owned(), peers::LOGIN.1.to_owned()));
-    Some(Spec { certificate, login, ..spec })
+    Some(Spec { certificate, login: arm.login(), ..spec })
 }
 
 fn hundredth(testbed: &Testbed, i: usize) -> Exchange {

@@ -459,7 +459,6 @@ mod tests {
     fn a_phase_set_contains_the_inserted_phases() {
         let i = PhaseSet::from_phase(Phase::RequestHead).with(Phase::Done);
         assert!(i.contains(Phase::RequestHead) && i.contains(Phase::Done) && !i.contains(Phase::RequestBody));
-        assert_eq!(format!("{i:?}"), "{RequestHead, Done}");
         assert_eq!(i.union(PhaseSet::NONE), i);
     }
 }

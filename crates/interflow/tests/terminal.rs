@@ -8,7 +8,7 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
-use interflow_testkit::{KilledOnDrop, Origin, client, until};
+use interflow_testkit::{KilledOnDrop, Origin, Wire, client, until};
 use rustix::process::{Pid, Signal, kill_process};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{Winsize, tcsetwinsize};
@@ -185,7 +185,9 @@ async fn lists_fit_a_narrow_terminal_whatever_is_in_them() {
     }
     client::get_through(proxy, "http://127.0.0.1:1/").await.unwrap();
     let held = origin.url(&format!("/held?{}", "q".repeat(300)));
-    tokio::spawn(async move { client::get_through(proxy, &held).await });
+    // It waits as long as the test takes.
+    let mut wire = Wire::connect(proxy).await.unwrap();
+    wire.send(format!("GET {held} HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")).await.unwrap();
     until("nothing is held", || ok(home, &["pending", "list"]).contains("/held").then_some(()));
     ok(home, &["keys", "add", "--owner", &"\u{6f22}\u{5b57}".repeat(30), "--model", "claude-opus-5-5,gpt-6-luna"]);
     ok(home, &["tokens", "create", "--name", &"name".repeat(24), "--role", "viewer"]);

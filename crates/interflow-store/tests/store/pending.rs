@@ -124,7 +124,7 @@ async fn a_decision_that_was_not_taken_on_in_time_is_taken_back() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_decision_that_was_taken_on_and_has_no_outcome_is_unknown() {
     let Some(database) = database() else { return };
-    let (a, b) = (Replica::new("a", &database, Duration::from_secs(8)), Replica::new("b", &database, Duration::ZERO));
+    let (a, b) = (Replica::new("a", &database, Duration::from_secs(13)), Replica::new("b", &database, Duration::ZERO));
     a.publish(&[("rule-1", "one")]);
     let items = b.others(&[("rule-1", "one")]).await;
     assert_eq!(b.decide(&items[0], "allow").await, RemoteOutcome::Unknown);
