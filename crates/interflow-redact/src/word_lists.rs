@@ -11,7 +11,7 @@ use crate::Kind;
 /// A list of which the order counts, or each of which is compared.
 pub type WordList = LazyLock<Vec<&'static str>>;
 /// A list in which words are looked up.
-pub type WordSet = LazyLock<HashSet<&'static str>>;
+pub type WordSet = LazyLock<HashSet<&'static str, hashlink::DefaultHashBuilder>>;
 
 /// The list with this name. The file is part of the program, so that a missing list shows in the tests.
 pub fn words<Words: FromIterator<&'static str>>(name: &str) -> Words {

@@ -7,7 +7,7 @@ use super::Violation;
 /// Parses the target of a request line. `raw` contains no space and no control byte.
 pub(super) fn parse(method: &Method, raw: &str) -> Result<RequestTarget, Violation> {
     // A fragment is never sent; recipients differ in what they would do with it.
-    if raw.as_bytes().contains(&b'#') {
+    if memchr::memchr(b'#', raw.as_bytes()).is_some() {
         return Err(Violation::Fragment);
     }
     if method == Method::CONNECT {

@@ -47,11 +47,16 @@ static MARKERS: LazyLock<CallMarkers> = LazyLock::new(|| {
     serde_json::from_str(include_str!("../../data/call_markers.json")).expect("a test reads the file")
 });
 
+/// As `str::contains`, with vector instructions: prompts are long, and most are searched for every phrase in vain.
+pub(super) fn has_phrase(text: &str, phrase: &str) -> bool {
+    memchr::memmem::find(text.as_bytes(), phrase.as_bytes()).is_some()
+}
+
 /// Classifies a request by its prompt and limits, since no API marks auxiliary calls.
 pub fn detect_purpose(request: &ModelRequest) -> CallPurpose {
     let last = request.messages.iter().rev().find(|m| m.role == MessageRole::User);
     let last = last.map(|m| joined(&m.blocks)).unwrap_or_default();
-    let says = |words: &[String], text: &str| words.iter().any(|w| text.contains(w.as_str()));
+    let says = |words: &[String], text: &str| words.iter().any(|w| has_phrase(text, w));
     // A long system prompt may quote such phrases; those of auxiliary calls are short.
     let system = |words: &[String]| request.system.iter().any(|s| s.len() < 20_000 && says(words, s));
     // Checked first: compaction happens in a history with tools as well.

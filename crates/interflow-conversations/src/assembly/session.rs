@@ -14,7 +14,7 @@ use std::collections::HashMap;
 use interflow_store::ConversationRow;
 use interflow_types::Timestamp;
 
-use super::call_purpose::{CallPurpose, detect_purpose};
+use super::call_purpose::{CallPurpose, detect_purpose, has_phrase};
 use super::content_part::{ContentPart, chain_hash, content_parts, hash, reply_parts};
 use super::recorded_call::ParsedCall;
 use super::records::*;
@@ -177,9 +177,9 @@ impl AgentSession {
         let restated = parts.get(known).is_some_and(|a| a.body.role == MessageRole::Assistant);
         // A message that already has a continuation gets a second one: the client went back. Reordered replies are no
         // edit by the user.
-        let begins = (grown && known < parts.len() && !restated).then(|| match is_compaction(t, &parts[known..]) {
-            true => BranchReason::Compacted,
-            false => BranchReason::Edited,
+        let begins = (grown && known < parts.len() && !restated).then(|| {
+            let compacted = begins_with_summary(&parts[known..]) || repeats_last_words(t, &parts[known..]);
+            if compacted { BranchReason::Compacted } else { BranchReason::Edited }
         });
         InsertionPoint { thread, known, parent, begins, after: None }
     }
@@ -230,7 +230,7 @@ impl AgentSession {
         };
         // Agents may add instructions around the prompt; a long beginning is then enough.
         find(&|c| c.prompt.0 == same)
-            .or_else(|| find(&|c| c.head.chars().count() >= MIN_PROMPT_MATCH_CHARS && prompt.contains(c.head.as_str())))
+            .or_else(|| find(&|c| c.head.chars().count() >= MIN_PROMPT_MATCH_CHARS && has_phrase(&prompt, &c.head)))
     }
 
     fn start_subagent(&mut self, seen: &ParsedCall, parent: usize, call: usize) -> InsertionPoint {
@@ -300,11 +300,12 @@ impl AgentSession {
     /// preferring main conversations over sub-agents and newer over older.
     fn compacted_thread(&self, seen: &ParsedCall, parts: &[ContentPart]) -> Option<usize> {
         let tools = Some(tools_hash(seen));
-        let fits = self.threads.iter().enumerate().filter(|(_, t)| is_compaction(t, parts));
-        let rank = |(i, t): &(usize, &ThreadState)| {
-            (repeats_last_words(t, parts), t.facts.tools == tools, t.row.parent.is_none(), t.row.updated, *i)
+        let summary = begins_with_summary(parts);
+        let all = self.threads.iter().enumerate().map(|(i, t)| (repeats_last_words(t, parts), i, t));
+        let rank = |(repeats, i, t): &(bool, usize, &ThreadState)| {
+            (*repeats, t.facts.tools == tools, t.row.parent.is_none(), t.row.updated, *i)
         };
-        fits.max_by_key(rank).map(|(i, _)| i)
+        all.filter(|(repeats, ..)| summary || *repeats).max_by_key(rank).map(|(_, i, _)| i)
     }
 
     fn open_calls(&self) -> Vec<(usize, usize)> {
@@ -563,16 +564,14 @@ fn opening_text(parts: &[ContentPart]) -> String {
 }
 
 /// Whether a history begins with the summary of a conversation.
-fn is_compaction(thread: &ThreadState, parts: &[ContentPart]) -> bool {
-    first_user_texts(parts).any(|t| CONTINUATION_MARKERS.iter().any(|c| t.contains(c)))
-        || repeats_last_words(thread, parts)
+fn begins_with_summary(parts: &[ContentPart]) -> bool {
+    first_user_texts(parts).any(|t| CONTINUATION_MARKERS.iter().any(|c| has_phrase(t, c)))
 }
 
 /// Whether a history begins with the last words of a conversation.
 fn repeats_last_words(thread: &ThreadState, parts: &[ContentPart]) -> bool {
     let last_words = &thread.facts.said;
-    last_words.chars().count() >= MIN_PROMPT_MATCH_CHARS
-        && first_user_texts(parts).any(|t| t.contains(last_words.as_str()))
+    last_words.chars().count() >= MIN_PROMPT_MATCH_CHARS && first_user_texts(parts).any(|t| has_phrase(t, last_words))
 }
 
 fn first_user_texts(parts: &[ContentPart]) -> impl Iterator<Item = &str> {

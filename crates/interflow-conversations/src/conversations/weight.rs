@@ -12,13 +12,11 @@ const ELEMENT: u64 = 110;
 pub(super) fn of_tree(json: &[u8]) -> u64 {
     // One pass over the text without parsing: structural characters outside of strings are counted.
     let (mut objects, mut members, mut elements) = (0_u64, 0_u64, 0_u64);
-    let (mut inside, mut escaped) = (false, false);
-    for byte in json {
+    let mut at = 0;
+    while let Some(byte) = json.get(at) {
+        at += 1;
         match byte {
-            _ if escaped => escaped = false,
-            b'\\' => escaped = inside,
-            b'"' => inside = !inside,
-            _ if inside => {}
+            b'"' => at = string_end(json, at),
             b'{' => objects += 1,
             b':' => members += 1,
             b',' | b'[' => elements += 1,
@@ -28,6 +26,17 @@ pub(super) fn of_tree(json: &[u8]) -> u64 {
     // Commas separate members as well as elements.
     let elements = elements.saturating_sub(members.saturating_sub(objects));
     json.len() as u64 + objects * OBJECT + members * MEMBER + elements * ELEMENT
+}
+
+/// Where the string ends that begins at `at`; most of a text is in strings, which are thus skipped.
+fn string_end(json: &[u8], mut at: usize) -> usize {
+    while let Some(n) = memchr::memchr2(b'"', b'\\', json.get(at..).unwrap_or_default()) {
+        if json[at + n] == b'"' {
+            return at + n + 1;
+        }
+        at += n + 2;
+    }
+    json.len()
 }
 
 #[cfg(test)]

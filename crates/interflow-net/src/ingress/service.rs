@@ -121,7 +121,8 @@ pub type OnUpgrade = Box<dyn FnOnce(IoStream) -> BoxFuture<'static, ()> + Send>;
 /// }
 /// ```
 pub trait HttpService: Send + Sync + 'static {
-    /// Answers a request. The future is dropped if the client disconnects.
+    /// Answers a request. The future is dropped if the client disconnects. It is part of the connection's own: box what is
+    /// large in it.
     fn call(&self, request: IncomingRequest) -> impl Future<Output = ServiceReply> + Send;
 
     /// The response to a malformed head, after which the connection is closed.

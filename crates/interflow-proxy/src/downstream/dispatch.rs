@@ -91,7 +91,11 @@ impl ClientConnection {
 
     async fn run(&self, start: RequestStart<'_>) -> ServiceReply {
         match start {
-            RequestStart::Pipeline(request) => run_pipeline(self, request).await,
+            // Boxed, so that it takes no room in the connection's future while no request is served. `Box::pin` would make
+            // the future on the stack and copy it.
+            RequestStart::Pipeline(request) => {
+                Box::into_pin(Box::write(Box::new_uninit(), run_pipeline(self, request))).await
+            }
             RequestStart::Later(reply) => reply.await,
             RequestStart::Done(reply) => reply,
         }

@@ -84,7 +84,7 @@ fn connection_options(headers: &Headers) -> SmallVec<[Vec<u8>; 2]> {
 fn strip_hop_fields(headers: &mut Headers) {
     // `Connection` is in the list, so if none of them is present, nothing else is listed either.
     const HOP_FIELD_MASK: HeaderNameMask = HeaderNameMask::from_names(&HOP_FIELDS);
-    if !headers.may_contain(HOP_FIELD_MASK) || !headers.iter().any(|(name, _)| is_hop_field(name)) {
+    if !headers.may_contain(HOP_FIELD_MASK) {
         return;
     }
     let named = connection_options(headers);

@@ -63,11 +63,11 @@ impl ViaPseudonym {
     }
 
     /// Adds this instance's entry to a request whose route could loop.
-    pub fn add_via(&self, head: &RequestHead, leaving: &mut Option<RequestHead>, route: &UpstreamRoute, flow: &Flow) {
+    pub fn add_via(&self, head: &RequestHead, sent: &mut Option<Box<RequestHead>>, route: &UpstreamRoute, flow: &Flow) {
         if !self.name.is_empty() && may_loop(head, route, flow) {
-            // The head that leaves is cloned only if it differs from the recorded one.
-            let leaving = leaving.get_or_insert_with(|| head.clone());
-            leaving.headers.append_unchecked(b"Via", self.entry.as_bytes());
+            // The head that is sent is cloned only if it differs from the recorded one.
+            let sent = sent.get_or_insert_with(|| Box::new(head.clone()));
+            sent.headers.append_unchecked(b"Via", self.entry.as_bytes());
         }
     }
 }

@@ -28,8 +28,7 @@ use crate::observe::login_watch::LoginWatch;
 use crate::state::ActiveConfig;
 use crate::upstream::route::{self, SelectedRoute};
 
-/// A request as it enters the pipeline, with its flow. Boxed, because it is moved between futures before they first
-/// run.
+/// A request in the pipeline, with its flow. Boxed, because each future on its way would hold it once more.
 pub(crate) struct PipelineRequest {
     config: Arc<ActiveConfig>,
     guard: FlowGuard,
@@ -84,6 +83,14 @@ impl PipelineRequest {
         };
         let guard = FlowGuard::new(flow, plan, Arc::clone(&conn.worker.counters)).with_login(login_watch);
         Box::new(Self { config, guard, head, body, interim, handler, denied })
+    }
+
+    fn exit_early(self, end: EarlyExit) -> ServiceReply {
+        exit_early(self.guard, &self.config, &self.head, end)
+    }
+
+    fn fail(self, error: &Error) -> ServiceReply {
+        fail(self.guard, &self.config, &self.head, error)
     }
 }
 
@@ -144,18 +151,18 @@ pub(crate) async fn run_pipeline(conn: &ClientConnection, request: Box<PipelineR
 
 /// Request phases, recording, route, sending, response phases. The order is fixed, and the comments below say why each
 /// step is where it is.
-async fn run_phases(conn: &ClientConnection, request: Box<PipelineRequest>) -> ServiceReply {
-    let PipelineRequest { config, mut guard, mut head, body, interim, handler, denied } = *request;
+async fn run_phases(conn: &ClientConnection, mut request: Box<PipelineRequest>) -> ServiceReply {
+    let PipelineRequest { config, head, denied, .. } = &mut *request;
     // The loop check comes first: a looping request must not reach stages, which could answer it.
-    let admitted = match denied.map_or_else(|| config.settings.pseudonym.check(&head.headers), Err) {
+    let admitted = match denied.take().map_or_else(|| config.settings.pseudonym.check(&head.headers), Err) {
         // From here on the head is what the stages see, not what the client sent.
-        Ok(()) => request_phases(&mut guard, &mut head, body, &interim, &config).await,
+        Ok(()) => request_phases(&mut request).await,
         Err(denied) => Err(EarlyExit::Deny(denied)),
     };
     // Recorded from here on, with the head as the stages left it; denied requests are recorded too.
-    guard.begin_capture(&config.settings, Some(&head)).await;
-    let recording = guard.recording();
-    let reply = exchange(conn, config, guard, head, admitted, interim, handler).await;
+    request.guard.begin_capture(&request.config.settings, Some(&request.head)).await;
+    let recording = request.guard.recording();
+    let reply = exchange(conn, request, admitted).await;
     let waits = match &reply {
         // A flow with a body to come ends with it, and its tap waits likewise.
         ServiceReply::Response(Response { body, .. }) => matches!(body, Body::Empty | Body::Full(_)),
@@ -172,22 +179,19 @@ async fn run_phases(conn: &ClientConnection, request: Box<PipelineRequest>) -> S
 /// From the end of the request phases to the response.
 async fn exchange(
     conn: &ClientConnection,
-    config: Arc<ActiveConfig>,
-    mut guard: FlowGuard,
-    mut head: RequestHead,
+    mut request: Box<PipelineRequest>,
     admitted: Result<(Body, Option<PendingExpectation>), EarlyExit>,
-    interim: InformationalSender,
-    handler: Option<Arc<dyn LocalHandler>>,
 ) -> ServiceReply {
     let (body, expectation) = match admitted {
         Ok(admitted) => admitted,
-        Err(end) => return exit_early(guard, &config, &head, end),
+        Err(end) => return request.exit_early(end),
     };
+    let PipelineRequest { config, guard, head, handler, .. } = &mut *request;
     let outlives = guard.flow.extension::<OutlivesClient>().filter(|outlives| outlives.limit.is_some()).cloned();
-    let handler = handler.or_else(|| guard.flow.extension::<ServedBy>()?.0.clone());
+    let handler = handler.take().or_else(|| guard.flow.extension::<ServedBy>()?.0.clone());
     if let Some(handler) = handler {
         let login = guard.login.clone();
-        let served = serve_locally(guard, config, head, body, handler);
+        let served = serve_locally(request, body, handler);
         return match outlives {
             Some(terms) => outlive_client(terms, login, served).await,
             None => Box::pin(served).await,
@@ -199,59 +203,61 @@ async fn exchange(
         // The work may decide on the route, so a stage of this phase needs its result.
         guard.join_deferred().await;
     }
-    let route = match route::select_route(&mut guard, &config, &head, exclusive, &conn.client_fingerprint).await {
+    let route = match route::select_route(guard, config, head, exclusive, &conn.client_fingerprint).await {
         Ok(route) => route,
-        Err(end) => return exit_early(guard, &config, &head, end),
+        Err(end) => return request.exit_early(end),
     };
     // Message stages wrap the body before the recorder does, so that the recorder sees what they produce.
-    let body = grpc::inspect_body(&mut guard, Direction::Request, &mut head.headers, body);
-    let body = guard.request_body(body, &head);
+    let body = grpc::inspect_body(guard, Direction::Request, &mut head.headers, body);
+    let body = guard.request_body(body, head);
     // After the recorder: what this phase inserts, such as a secret, is sent to the origin but not recorded.
-    let (mut leaving, body) = match before_send(&mut guard, &head, body).await {
+    let (mut leaving, body) = match before_send(guard, head, body).await {
         Ok(leaving) => leaving,
-        Err(end) => return exit_early(guard, &config, &head, end),
+        Err(end) => return request.exit_early(end),
     };
     if let Some(expectation) = expectation {
-        expectation.finish(leaving.get_or_insert_with(|| head.clone()), &body);
+        expectation.finish(leaving.get_or_insert_with(|| Box::new(head.clone())), &body);
     }
-    if let Some(error) = conn.unreachable(&head, &guard.plan) {
-        return fail(guard, &config, &head, &error);
+    if let Some(error) = conn.unreachable(head, &guard.plan) {
+        return request.fail(&error);
     }
     // After the decision on the route, because only some routes can loop.
-    config.settings.pseudonym.add_via(&head, &mut leaving, &route, &guard.flow);
+    config.settings.pseudonym.add_via(head, &mut leaving, &route, &guard.flow);
     match outlives {
         Some(terms) => {
             let login = guard.login.clone();
-            outlive_client(terms, login, send_and_deliver(guard, config, head, leaving, route, body, interim)).await
+            outlive_client(terms, login, send_and_deliver(request, leaving, route, body)).await
         }
-        None => send_and_deliver(guard, config, head, leaving, route, body, interim).await,
+        None => send_and_deliver(request, leaving, route, body).await,
     }
 }
 
 /// Sends the request, of which `leaving` is the head if it differs for the origin, and delivers its response.
 async fn send_and_deliver(
-    mut guard: FlowGuard,
-    config: Arc<ActiveConfig>,
-    head: RequestHead,
-    leaving: Option<RequestHead>,
+    mut request: Box<PipelineRequest>,
+    leaving: Option<Box<RequestHead>>,
     route: SelectedRoute,
     body: Body,
-    interim: InformationalSender,
 ) -> ServiceReply {
-    let leaving = leaving.as_ref().unwrap_or(&head);
-    let answer = match send(&mut guard, &config.egress, &route, leaving, body, &interim).await {
+    let PipelineRequest { config, guard, head, interim, .. } = &mut *request;
+    let leaving = leaving.as_deref().unwrap_or(head);
+    let answer = match send(guard, &config.egress, &route, leaving, body, interim).await {
         Ok(answer) => answer,
         // The request may have been sent already: the error is the client's answer in any case, and nothing is
         // retried here.
-        Err(e) => return fail(guard, &config, &head, &route::explain_http2_error(e, &route, &head)),
+        Err(e) => {
+            let error = route::explain_http2_error(e, &route, head);
+            return request.fail(&error);
+        }
     };
     match answer.upgrade {
         // The guard moves on: into the upgraded connection, or else into the response body.
         Some(upstream) => {
+            let PipelineRequest { config, guard, head, .. } = *request;
             let (head, relay) = upgrade::complete_upgrade(guard, &config, head, answer.head, upstream);
             ServiceReply::Upgrade(head, relay)
         }
-        None => deliver(guard, &config, &head, answer.head, answer.body).await,
+        None => deliver(request, answer.head, answer.body).await,
     }
 }
 
@@ -261,13 +267,13 @@ pub(crate) async fn before_send(
     guard: &mut FlowGuard,
     head: &RequestHead,
     mut body: Body,
-) -> Result<(Option<RequestHead>, Body), EarlyExit> {
+) -> Result<(Option<Box<RequestHead>>, Body), EarlyExit> {
     // Cloned, because the stages borrow the plan while the flow in the same guard is changed.
     let plan = Arc::clone(&guard.plan);
     if !plan.wants(Phase::BeforeSend) {
         return Ok((None, body));
     }
-    let mut leaving = head.clone();
+    let mut leaving = Box::new(head.clone());
     for stage in plan.stages(Phase::BeforeSend) {
         body = stage.before_send(&mut guard.flow, &mut leaving, body).resolve().await?;
     }
@@ -275,30 +281,20 @@ pub(crate) async fn before_send(
 }
 
 /// Answers the request from a local handler. Its response goes through the response phases like an origin's.
-async fn serve_locally(
-    mut guard: FlowGuard,
-    config: Arc<ActiveConfig>,
-    head: RequestHead,
-    body: Body,
-    handler: Arc<dyn LocalHandler>,
-) -> ServiceReply {
-    let body = guard.request_body(body, &head);
-    let served = handler.serve(&mut guard.flow, Request { head: head.clone(), body }).await;
-    match served {
-        Ok(Response { head: answered, body }) => deliver(guard, &config, &head, answered, body).await,
-        Err(e) => fail(guard, &config, &head, &e),
+async fn serve_locally(mut request: Box<PipelineRequest>, body: Body, handler: Arc<dyn LocalHandler>) -> ServiceReply {
+    let PipelineRequest { guard, head, .. } = &mut *request;
+    let body = guard.request_body(body, head);
+    match handler.serve(&mut guard.flow, Request { head: head.clone(), body }).await {
+        Ok(Response { head, body }) => deliver(request, head, body).await,
+        Err(e) => request.fail(&e),
     }
 }
 
 /// Processes the request head from as received to as sent upstream. Also returns the expectation of a client that
 /// waits for 100.
-async fn request_phases(
-    guard: &mut FlowGuard,
-    head: &mut RequestHead,
-    mut body: Body,
-    interim: &InformationalSender,
-    config: &ActiveConfig,
-) -> Result<(Body, Option<PendingExpectation>), EarlyExit> {
+async fn request_phases(request: &mut PipelineRequest) -> Result<(Body, Option<PendingExpectation>), EarlyExit> {
+    let PipelineRequest { config, guard, head, body, interim, .. } = request;
+    let mut body = std::mem::take(body);
     // Before any stage, so that stages see only end-to-end fields.
     hop_by_hop::clean_request(head);
     hop_by_hop::decline_dictionaries(&mut head.headers);
@@ -401,13 +397,8 @@ impl InterimRelay<'_> {
 }
 
 /// Processes the origin's response and hands it to the client.
-async fn deliver(
-    mut guard: FlowGuard,
-    config: &ActiveConfig,
-    request: &RequestHead,
-    mut head: ResponseHead,
-    mut body: Body,
-) -> ServiceReply {
+async fn deliver(mut sent: Box<PipelineRequest>, mut head: ResponseHead, mut body: Body) -> ServiceReply {
+    let PipelineRequest { config, guard, head: request, .. } = &mut *sent;
     hop_by_hop::clean_response(&mut head.headers, false);
     hop_by_hop::add_client_fields(&guard.flow, &mut head.headers);
     let plan = Arc::clone(&guard.plan);
@@ -417,7 +408,7 @@ async fn deliver(
     for stage in plan.stages(Phase::ResponseHead) {
         let verdict = stage.response_head(&mut guard.flow, request, &mut head).resolve().await;
         if let Err(end) = verdict.into_result() {
-            return exit_early(guard, config, request, end);
+            return sent.exit_early(end);
         }
     }
     for stage in plan.stages(Phase::ResponseBody) {
@@ -427,18 +418,18 @@ async fn deliver(
         }
         body = match stage.response_body(&mut guard.flow, request, &mut head, body).resolve().await {
             Ok(body) => body,
-            Err(end) => return exit_early(guard, config, request, end),
+            Err(end) => return sent.exit_early(end),
         };
     }
     hop_by_hop::add_via(&mut head.headers, head.version, &config.settings.config.proxy.via);
     guard.release_messages(held);
     if let Err(error) = upgrade::check_not_accepted(request, head.status) {
-        return fail(guard, config, request, &error);
+        return sent.fail(&error);
     }
     let body = hop_by_hop::strip_forbidden_body(request, &head, body);
-    let body = grpc::inspect_body(&mut guard, Direction::Response, &mut head.headers, body);
+    let body = grpc::inspect_body(guard, Direction::Response, &mut head.headers, body);
     guard.response(&head);
-    let body = guard.response_body(body, &head);
+    let body = sent.guard.response_body(body, &head);
     // The guard now lives in the body: the flow ends when the server has polled its last frame, or drops it.
     ServiceReply::Response(Response { head, body })
 }

@@ -49,6 +49,8 @@ pub(crate) async fn passthrough(mut guard: FlowGuard, config: &ActiveConfig, cli
     let counters = TunnelCounters::default();
     let login = guard.login.clone();
     let relayed = tokio::select! {
+        // A random order would take its number from each poll; the relay yields.
+        biased;
         relayed = relay::tunnel(client, upstream, &options, &counters) => {
             relayed.map_err(|e| e.with_error_source(ErrorSource::Upstream))
         }

@@ -75,7 +75,7 @@ pub(crate) async fn send_local(local: LocalRequest<'_>, request: Request) -> Res
     let sent = match leaving {
         Ok((mut leaving, body)) => {
             config.settings.pseudonym.add_via(&head, &mut leaving, &route, &guard.flow);
-            let leaving = leaving.as_ref().unwrap_or(&head);
+            let leaving = leaving.as_deref().unwrap_or(&head);
             // Nobody waits for 1xx responses.
             let informational = InformationalSender::default();
             let sent = send(&mut guard, egress, &route, leaving, body, &informational);

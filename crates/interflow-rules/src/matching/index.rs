@@ -168,8 +168,9 @@ impl RequiredFeature {
 
 /// Case-insensitive (ASCII) substring test.
 fn contains_ignore_case(text: &[u8], wanted: &[u8]) -> bool {
-    let Some(first) = wanted.first() else { return !text.is_empty() };
-    text.windows(wanted.len()).any(|w| w[0].eq_ignore_ascii_case(first) && w.eq_ignore_ascii_case(wanted))
+    let Some((first, rest)) = wanted.split_first() else { return !text.is_empty() };
+    memchr::memchr2_iter(first.to_ascii_lowercase(), first.to_ascii_uppercase(), text)
+        .any(|at| text.get(at + 1..=at + rest.len()).is_some_and(|next| next.eq_ignore_ascii_case(rest)))
 }
 
 /// A cheap test that rules out most flows before the condition is evaluated.

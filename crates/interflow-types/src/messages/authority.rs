@@ -119,8 +119,8 @@ impl Host {
 pub(crate) fn parse_ipv4(s: &str) -> Option<Ipv4Addr> {
     let text = s.strip_suffix('.').unwrap_or(s);
     // Decides nearly all names by one byte: only a text whose last label begins with a digit can be an address.
-    let last = text.rsplit('.').next()?;
-    if !last.starts_with(|first: char| first.is_ascii_digit()) {
+    let last = text.as_bytes().rsplit(|b| *b == b'.').next()?;
+    if !last.first().is_some_and(u8::is_ascii_digit) {
         return None;
     }
     if let Ok(dotted) = text.parse() {

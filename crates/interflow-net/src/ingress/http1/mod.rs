@@ -17,7 +17,7 @@ mod tests;
 mod write_buf;
 
 use std::future::poll_fn;
-use std::pin::Pin;
+use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
@@ -152,12 +152,9 @@ impl<'a> Http1Driver<'a> {
     }
 
     async fn serve<S: HttpService>(mut self, service: &S) -> Result<ConnectionEnd, Error> {
-        // Space for the service's future is kept while requests follow one another, and freed while waiting for the
-        // next: of thousands of connections, few are busy at any moment.
-        let mut place = None;
         let mut wait = HeadReader::default();
         loop {
-            let (line, clock) = match self.next_head(&mut wait, &mut place).await {
+            let (line, clock) = match self.next_head(&mut wait).await {
                 NextEvent::Request(line, clock) => (line, clock),
                 NextEvent::End => {
                     self.close().await;
@@ -171,12 +168,7 @@ impl<'a> Http1Driver<'a> {
                 Ok(incoming) => incoming,
                 Err(error) => return self.refuse(service, error).await,
             };
-            let place = place.get_or_insert_with(|| Box::pin(None));
-            place.as_mut().set(Some(service.call(incoming)));
-            let call = place.as_mut().as_pin_mut().expect("the future was put there just now");
-            let outgoing = self.run(call).await;
-            place.as_mut().set(None);
-            match outgoing? {
+            match self.run(service.call(incoming)).await? {
                 ServiceReply::Response(response) => {
                     if !self.respond(&asked, response).await? {
                         return Ok(ConnectionEnd::Closed);
@@ -197,13 +189,12 @@ impl<'a> Http1Driver<'a> {
     }
 
     /// Waits for the next request's head, or a reason to stop; frees memory meanwhile.
-    async fn next_head<P>(&mut self, wait: &mut HeadReader, place: &mut Option<P>) -> NextEvent {
+    async fn next_head(&mut self, wait: &mut HeadReader) -> NextEvent {
         poll_fn(|cx| {
             let state = &mut *self.link.lock();
             let next = wait.poll(cx, state, &mut self.alarm, &mut self.drain, self.options);
             if next.is_pending() {
-                // Idle: the future, the output buffer and the read buffer are released until the next byte arrives.
-                *place = None;
+                // Idle: the output buffer and the read buffer are released until the next byte arrives.
                 self.writer.out = WriteBuf::default();
                 state.release();
             }
@@ -251,8 +242,9 @@ impl<'a> Http1Driver<'a> {
     }
 
     /// Runs the service, relays its interim responses, and stops it if the client disconnects.
-    async fn run<F: Future<Output = ServiceReply>>(&mut self, mut call: Pin<&mut F>) -> Result<ServiceReply, Error> {
+    async fn run(&mut self, call: impl Future<Output = ServiceReply>) -> Result<ServiceReply, Error> {
         let Self { link, writer, .. } = self;
+        let mut call = pin!(call);
         poll_fn(|cx| {
             // First the service: a response that is ready wins over a disconnect noticed in the same poll.
             if let Poll::Ready(outgoing) = call.as_mut().poll(cx) {
