@@ -13,9 +13,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use interflow_llm::LlmRefusal;
+use interflow_llm::{LlmCall, LlmRefusal};
 use interflow_types::budget::PROCESS_BUDGET;
 use interflow_types::{Body, CollectError, EarlyExit, Error, Flow, Headers, RequestHead, StatusCode};
+
+use crate::llm_telemetry::record_refusal;
 
 pub(crate) use interflow_redact::scan_capacity::{is_inline, off_worker};
 pub(crate) use request_body::{
@@ -50,16 +52,14 @@ impl LlmExchange {
 }
 
 /// How a pass takes the body of a request.
-pub(crate) struct Pass<F, R> {
+pub(crate) struct Pass {
     /// Its name in the tag of a body that it did not read: `NAME:unread`.
     pub name: &'static str,
+    /// The section of the configuration that has its `max_body`.
+    pub section: &'static str,
     pub max_body: usize,
     /// Whether a body that it cannot read is refused, rather than passed on with the tag.
     pub is_strict: bool,
-    /// What is refused about a body that is too large.
-    pub too_large: F,
-    /// Refuses a request in the pass's name.
-    pub refuse: R,
 }
 
 pub(crate) enum Collected {
@@ -68,19 +68,25 @@ pub(crate) enum Collected {
     Unread(Body),
 }
 
-impl<F: Fn() -> String, R: Fn(&mut Flow, &LlmRefusal) -> EarlyExit> Pass<F, R> {
+impl Pass {
     /// Collects the body.
     ///
     /// # Errors
-    /// The transfer failed, or the body is too large for a strict pass.
-    pub async fn collect(&self, flow: &mut Flow, body: Body) -> Result<Collected, EarlyExit> {
+    /// The transfer failed, or the body is too large for a strict pass: then what `refuse` makes of that.
+    pub async fn collect(
+        &self,
+        flow: &mut Flow,
+        body: Body,
+        refuse: impl FnOnce(&mut Flow, &LlmRefusal) -> EarlyExit,
+    ) -> Result<Collected, EarlyExit> {
         match collect(flow, body, self.max_body).await {
             Ok((raw, _)) => Ok(Collected::Whole(raw)),
             Err(CollectError::Broken(e)) => Err(EarlyExit::Deny(e)),
             Err(CollectError::TooLarge(_)) if self.is_strict => {
-                let (status, message) = (StatusCode::PAYLOAD_TOO_LARGE, (self.too_large)());
+                let message = format!("the body is larger than {} bytes ({}.max_body)", self.max_body, self.section);
+                let status = StatusCode::PAYLOAD_TOO_LARGE;
                 let refusal = LlmRefusal::new(status, "payload_too_large", "request_body_too_large", message);
-                Err((self.refuse)(flow, &refusal))
+                Err(refuse(flow, &refusal))
             }
             Err(CollectError::TooLarge(body)) => {
                 self.tag_unread(flow);
@@ -160,6 +166,16 @@ pub(crate) fn replace(flow: &mut Flow, head: &mut RequestHead, output: Vec<u8>) 
 pub(crate) fn request_identity_encoding(head: &mut RequestHead) {
     head.headers.remove("accept-encoding");
     head.headers.append_unchecked(b"Accept-Encoding", b"identity");
+}
+
+/// Refuses a request, or its response, in the format of its API, so that SDKs raise the exception that their users expect.
+/// The refusal is recorded for the audit log and metrics.
+pub(crate) fn refuse(flow: &mut Flow, refusal: &LlmRefusal) -> EarlyExit {
+    flow.tag(format!("refused:{}", refusal.code));
+    record_refusal(flow, refusal.kind, refusal.code);
+    tracing::info!(flow = %flow.id, client = %flow.client.peer, code = refusal.code, "refused: {}", refusal.message);
+    let provider = flow.extension::<LlmCall>().map(|call| call.provider).unwrap_or_default();
+    EarlyExit::Answer(Box::new(refusal.to_response(provider, flow)))
 }
 
 /// The process's memory budget is used up: 503, and worth a retry.

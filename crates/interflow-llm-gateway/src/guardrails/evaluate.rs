@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering::{Acquire, Release};
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use interflow_llm::{GuardrailAction, GuardrailFailure, LlmCall, LlmRefusal};
+use interflow_llm::{GuardrailAction, GuardrailFailure, LlmRefusal};
 use interflow_redact::is_stop_requested;
 use interflow_types::budget::MemoryReservation;
 use interflow_types::{BoxFuture, DeferredWork, Direction, EarlyExit, Flow, MaybeFuture, RequestHead, StatusCode};
@@ -18,7 +18,7 @@ use super::check::{CallFacts, CheckResult, Finding};
 use super::record::{GuardrailRecord, GuardrailResult};
 use super::settings::Guard;
 use super::texts::{GuardText, TextEdit};
-use crate::exchange::off_worker;
+use crate::exchange::{self, off_worker};
 
 /// Characters around a finding that the person who decides is shown.
 const EXCERPT: usize = 60;
@@ -197,11 +197,7 @@ impl CheckJob {
         let excerpt = findings.iter().max_by(|a, b| a.score.total_cmp(&b.score)).and_then(|f| self.excerpt(f));
         let excerpt = excerpt.map(|e| format!(": “{e}”")).unwrap_or_default();
         let reason = format!("guardrail {}: {what} of the {side}{excerpt}", guard.name);
-        let decision = match service.reviewer.get() {
-            Some(review) => review(flow, head, reason).await,
-            None => Err("no approval can be requested".to_owned()),
-        };
-        let (result, denied) = match decision {
+        let (result, denied) = match (service.reviewer)(flow, head, reason).await {
             Ok(()) => (GuardrailResult::Allowed, None),
             Err(why) => (GuardrailResult::Denied, Some(why)),
         };
@@ -279,13 +275,11 @@ impl GuardrailService {
 
     /// Ends the flow with an error in the client's format, and counts it.
     pub(super) fn refuse(&self, flow: &mut Flow, refusal: &LlmRefusal) -> EarlyExit {
-        flow.tag(format!("refused:{}", refusal.code));
-        crate::llm_telemetry::record_refusal(flow, refusal.kind, refusal.code);
-        tracing::info!(flow = %flow.id, code = refusal.code, "refused: {}", refusal.message);
-        let provider = flow.extension::<LlmCall>().map(|e| e.provider).unwrap_or_default();
-        let mut response = refusal.to_response(provider, flow);
-        super::add_header(flow, &mut response.head.headers);
-        EarlyExit::Answer(Box::new(response))
+        let mut exit = exchange::refuse(flow, refusal);
+        if let EarlyExit::Answer(response) = &mut exit {
+            super::add_header(flow, &mut response.head.headers);
+        }
+        exit
     }
 }
 

@@ -12,7 +12,7 @@ use interflow_types::{Direction, Error, ErrorKind, Flow, HttpClient, MaybeFuture
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use super::GuardrailService;
+use super::{GuardrailService, Reviewer};
 use super::check::{CallFacts, CheckInput, CheckResult, Finding, Guardrail};
 use super::evaluate::CheckJob;
 use super::record::GuardrailRecord;
@@ -46,7 +46,8 @@ fn service(guardrails: &[(&str, GuardrailConfig)]) -> Arc<GuardrailService> {
         inspects_everywhere: Box::new(|_| false),
     };
     let gateway = LlmGateway::new(table, deps);
-    GuardrailService::new(&config, std::path::Path::new("."), gateway, client).unwrap()
+    let nobody: Reviewer = Box::new(|_, _, _| Box::pin(async { Err("there is no one to ask".to_owned()) }));
+    GuardrailService::new(&config, std::path::Path::new("."), gateway, client, nobody).unwrap()
 }
 
 fn flow() -> Flow {

@@ -50,16 +50,16 @@ pub(super) fn missing_policy(missing: &MissingPolicy) -> LlmRefusal {
     LlmRefusal::new(StatusCode::INTERNAL_SERVER_ERROR, "internal_error", "unknown_policy", missing.to_string())
 }
 
-/// The stage's step in phase `RequestBody`: selects the policy, redacts URL and fields, then the body.
-pub(super) async fn redact(
+/// The pass over a request: selects the policy, redacts URL and fields, then the body.
+pub(crate) async fn redact(
     service: &Arc<RedactionService>,
     flow: &mut Flow,
     head: &mut RequestHead,
-    mut exchange: LlmCall,
+    exchange: &mut LlmCall,
     body: Body,
 ) -> Result<Body, EarlyExit> {
     let settings = service.settings();
-    let choice = match settings.effective_policy(flow, head, &mut exchange) {
+    let choice = match settings.effective_policy(flow, head, exchange) {
         Ok(choice) => Arc::new(choice),
         Err(missing) => return Err(service.refuse(flow, &missing_policy(&missing))),
     };
@@ -67,7 +67,7 @@ pub(super) async fn redact(
         flow.extension_mut::<LlmCall>().others.clone_from(&exchange.others);
     }
     flow.extension_mut::<RedactionState>().choice = Some(Arc::clone(&choice));
-    if let Err(refusal) = redact_url_and_headers(service, &settings, &choice, flow, &exchange, head) {
+    if let Err(refusal) = redact_url_and_headers(service, &settings, &choice, flow, exchange, head) {
         return Err(service.refuse(flow, &refusal));
     }
     let outbound = choice.outbound != interflow_redact::OutboundMode::Off;
@@ -102,11 +102,9 @@ pub(super) async fn redact(
     }
     let is_upload = is_upload && exchange::is_upload(&head.headers);
     let is_unknown = is_unknown || is_upload;
-    let (max_body, name) = (settings.max_body, "redact");
-    let too_large = || format!("the body is larger than {max_body} bytes (redact.max_body)");
-    let refuse = |flow: &mut Flow, refusal: &LlmRefusal| service.refuse(flow, refusal);
-    let pass = Pass { name, max_body, is_strict: strict, too_large, refuse };
-    let raw = match pass.collect(flow, body).await? {
+    let max_body = settings.max_body;
+    let pass = Pass { name: "redact", section: "redact", max_body, is_strict: strict };
+    let raw = match pass.collect(flow, body, |flow, refusal| service.refuse(flow, refusal)).await? {
         Collected::Whole(raw) => raw,
         Collected::Unread(body) => return Ok(body),
     };
