@@ -1,7 +1,7 @@
 //! The stage of LLM traffic, and the order of its passes at each phase.
 //!
-//! It is registered at four places of the pipeline's order ([`StagePlace`]): rules run between them, and the recorder takes its
-//! copy of a response before originals are restored. Each method of [`LlmStage`] lists the passes of its phase, place by place:
+//! It is registered at four places of the pipeline's order (`StagePlace`): rules run between them, and the recorder takes its
+//! copy of a response before originals are restored. Each method of `LlmStage` has the passes of its phase, place by place:
 //!
 //! | place | request | response | end |
 //! |---|---|---|---|
@@ -11,7 +11,7 @@
 //! | `Send` | credentials, names of models, signature | usage that the client did not ask for | circuit breaker, cache |
 //!
 //! A pass is a function of the flow with its call and of what is sent. What passes see of a request's body is parsed once
-//! ([`exchange`](crate::exchange)); what they read or change of a streamed response are steps of one decoded stream.
+//! (`exchange`); what they read or change of a streamed response are steps of one decoded stream.
 
 use std::sync::Arc;
 

@@ -4,6 +4,7 @@
 //! A stage that changes the body [replaces](replace) it, so that the next one decodes nothing. A body that changed in
 //! another way (a rule) is recognised by its bytes, and read anew.
 
+pub(crate) mod background;
 mod request_body;
 pub(crate) mod response;
 #[cfg(test)]
@@ -13,11 +14,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use interflow_llm::{LlmCall, LlmRefusal};
+use interflow_llm::LlmRefusal;
 use interflow_types::budget::PROCESS_BUDGET;
 use interflow_types::{Body, CollectError, EarlyExit, Error, Flow, Headers, RequestHead, StatusCode};
-
-use crate::llm_telemetry::record_refusal;
 
 pub(crate) use interflow_redact::scan_capacity::{is_inline, off_worker};
 pub(crate) use request_body::{
@@ -62,14 +61,8 @@ pub(crate) struct Pass {
     pub is_strict: bool,
 }
 
-pub(crate) enum Collected {
-    Whole(Bytes),
-    /// Too large, and tagged.
-    Unread(Body),
-}
-
 impl Pass {
-    /// Collects the body.
+    /// Collects the body; `Err` has one that is too large, and is tagged.
     ///
     /// # Errors
     /// The transfer failed, or the body is too large for a strict pass: then what `refuse` makes of that.
@@ -78,9 +71,9 @@ impl Pass {
         flow: &mut Flow,
         body: Body,
         refuse: impl FnOnce(&mut Flow, &LlmRefusal) -> EarlyExit,
-    ) -> Result<Collected, EarlyExit> {
+    ) -> Result<Result<Bytes, Body>, EarlyExit> {
         match collect(flow, body, self.max_body).await {
-            Ok((raw, _)) => Ok(Collected::Whole(raw)),
+            Ok((raw, _)) => Ok(Ok(raw)),
             Err(CollectError::Broken(e)) => Err(EarlyExit::Deny(e)),
             Err(CollectError::TooLarge(_)) if self.is_strict => {
                 let message = format!("the body is larger than {} bytes ({}.max_body)", self.max_body, self.section);
@@ -90,7 +83,7 @@ impl Pass {
             }
             Err(CollectError::TooLarge(body)) => {
                 self.tag_unread(flow);
-                Ok(Collected::Unread(body))
+                Ok(Err(body))
             }
         }
     }
@@ -166,16 +159,6 @@ pub(crate) fn replace(flow: &mut Flow, head: &mut RequestHead, output: Vec<u8>) 
 pub(crate) fn request_identity_encoding(head: &mut RequestHead) {
     head.headers.remove("accept-encoding");
     head.headers.append_unchecked(b"Accept-Encoding", b"identity");
-}
-
-/// Refuses a request, or its response, in the format of its API, so that SDKs raise the exception that their users expect.
-/// The refusal is recorded for the audit log and metrics.
-pub(crate) fn refuse(flow: &mut Flow, refusal: &LlmRefusal) -> EarlyExit {
-    flow.tag(format!("refused:{}", refusal.code));
-    record_refusal(flow, refusal.kind, refusal.code);
-    tracing::info!(flow = %flow.id, client = %flow.client.peer, code = refusal.code, "refused: {}", refusal.message);
-    let provider = flow.extension::<LlmCall>().map(|call| call.provider).unwrap_or_default();
-    EarlyExit::Answer(Box::new(refusal.to_response(provider, flow)))
 }
 
 /// The process's memory budget is used up: 503, and worth a retry.

@@ -12,7 +12,7 @@ use super::settings::{ActiveGuards, Guard};
 use super::texts::{GuardText, body_edits, texts_of_form, texts_of_json};
 use super::{GuardrailService, GuardrailState};
 use crate::exchange::response::event_rewriter::splice;
-use crate::exchange::{self, BodyShape, Collected, Pass, RequestBody, overloaded, request_identity_encoding};
+use crate::exchange::{self, BodyShape, Pass, RequestBody, overloaded, request_identity_encoding};
 
 /// A body's texts, unescaped, with the memory that they take.
 struct ReadBody {
@@ -41,8 +41,8 @@ pub(crate) async fn check(
     let is_strict = guards.iter().any(|g| g.is_strict());
     let pass = Pass { name: "guardrail", section: "llm", max_body, is_strict };
     let raw = match pass.collect(flow, body, |flow, refusal| service.refuse(flow, refusal)).await? {
-        Collected::Whole(raw) => raw,
-        Collected::Unread(body) => return Ok(body),
+        Ok(raw) => raw,
+        Err(body) => return Ok(body),
     };
     let read = match read_body(flow, head, &raw, max_body).await {
         Ok(read) => read,

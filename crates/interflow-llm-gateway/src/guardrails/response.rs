@@ -10,7 +10,7 @@ use interflow_types::budget::{MemoryReservation, PROCESS_BUDGET};
 use interflow_types::{Body, Direction, EarlyExit, Flow, RequestHead, ResponseHead};
 use tokio::sync::oneshot;
 
-use super::evaluate::{BackgroundCheck, CheckJob};
+use super::evaluate::{CheckJob, check_in_background};
 use super::record::GuardrailRecord;
 use super::request::unmaskable;
 use super::settings::{ActiveGuards, Guard};
@@ -59,12 +59,12 @@ impl ResponseCheck<'_> {
     /// A check that runs when a stream has ended; its texts are sent to where this leads.
     fn check_at_end(&mut self, guards: Vec<Arc<Guard>>) -> oneshot::Sender<CollectedTexts> {
         let (send, receive) = oneshot::channel();
-        let (facts, record) = (Arc::clone(&self.active.facts), GuardrailRecord::of(self.flow));
+        let facts = Arc::clone(&self.active.facts);
         let job = async move {
             let (texts, held): CollectedTexts = receive.await.ok()?;
             Some(CheckJob { direction: Direction::Response, facts, texts: Arc::new(texts), _held: Arc::new(held) })
         };
-        self.flow.defer(BackgroundCheck::start(Arc::clone(self.service), guards, record, job));
+        check_in_background(Arc::clone(self.service), guards, self.flow, job);
         send
     }
 

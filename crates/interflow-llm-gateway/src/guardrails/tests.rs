@@ -12,13 +12,13 @@ use interflow_types::{Direction, Error, ErrorKind, Flow, HttpClient, MaybeFuture
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use super::{GuardrailService, Reviewer};
 use super::check::{CallFacts, CheckInput, CheckResult, Finding, Guardrail};
 use super::evaluate::CheckJob;
 use super::record::GuardrailRecord;
 use super::settings::Guard;
 use super::stream::{CollectRewriter, EditRewriter, MatchRewriter, StreamedTexts};
 use super::texts::{TextEdit, body_edits, texts_of_form, texts_of_json};
+use super::{GuardrailService, Reviewer};
 use crate::exchange::response::event_rewriter::TextRewriter;
 use crate::exchange::response::rewrite_step::rewrite_whole;
 use crate::gateway::{GatewayDeps, LlmGateway};

@@ -168,18 +168,17 @@ impl LimitPass {
         }
     }
 
-    /// Whether requests of this scope may have a key or count against a limit.
+    /// Whether requests of clients of this scope may have a key or count against a limit.
     pub(crate) fn applies(&self, scope: &PlanScope<'_>) -> bool {
         // Virtual keys also appear in requests of the proxy port, to the hosts of providers.
         let is_keyed = || !self.keys.ring().keys().is_empty() && provider::is_own_host(&scope.authority.host);
-        let is_client = scope.intercepted && scope.transport != EntryKind::Internal;
-        is_client && (scope.transport == EntryKind::Gateway || is_keyed() || self.limits.has_rules())
+        scope.transport == EntryKind::Gateway || is_keyed() || self.limits.has_rules()
     }
 
     pub(crate) fn request_head(&self, flow: &mut Flow, head: &mut RequestHead) -> Result<(), EarlyExit> {
         // The key is checked first, so that requests without a valid one take no capacity.
         self.check_key(&self.keys.ring(), flow, head)?;
-        self.capacity.admit(flow, head).map_err(|refusal| exchange::refuse(flow, &refusal))
+        self.capacity.admit(flow, head).map_err(|refusal| rejections::refuse(flow, &refusal))
     }
 
     /// Checks the request's key, and replaces it by the provider's. Every path either removes a virtual key or
@@ -363,7 +362,7 @@ impl LimitPass {
             return MessageVerdict::Continue;
         };
         let refusal = rejections::admission_refusal(flow, &why);
-        drop(exchange::refuse(flow, &refusal));
+        drop(rejections::refuse(flow, &refusal));
         let before = flow.extension_mut::<FlowReservation>().socket_model.clone();
         let call = flow.extension_mut::<LlmCall>();
         call.model = before;
@@ -426,7 +425,7 @@ impl LimitPass {
         let Some(key) = key.filter(|_| is_listed) else { return MaybeFuture::Ready(Ok(body)) };
         MaybeFuture::pending(async move {
             let narrowed = model_list::filter_response(head, body, &key).await;
-            narrowed.map_err(|refusal| exchange::refuse(flow, &refusal))
+            narrowed.map_err(|refusal| rejections::refuse(flow, &refusal))
         })
     }
 

@@ -10,7 +10,7 @@ use interflow_llm::LlmRefusal;
 use interflow_types::{EarlyExit, Flow, StatusCode};
 
 use super::llm_request::LlmRequest;
-use crate::exchange::refuse;
+pub(super) use crate::llm_telemetry::refuse;
 
 /// The key is missing, unknown, expired or revoked: 401, which SDKs do not retry.
 pub(super) fn reject_key(flow: &mut Flow, why: &KeyRejection) -> EarlyExit {

@@ -20,8 +20,8 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use interflow_limits::UsageLimiter;
-use interflow_llm::{LlmCall, Operation};
-use interflow_types::{CallUsage, Flow, HttpClient, RequestHead};
+use interflow_llm::{LlmCall, LlmRefusal, Operation};
+use interflow_types::{CallUsage, EarlyExit, Flow, HttpClient, RequestHead};
 use parking_lot::Mutex;
 
 use crate::gateway::ListedAttempt;
@@ -124,6 +124,16 @@ pub struct RefusalRecord {
 /// Records that a stage rejected the flow.
 pub(crate) fn record_refusal(flow: &mut Flow, kind: &'static str, code: &'static str) {
     *flow.extension_mut::<Option<RefusalRecord>>() = Some(RefusalRecord { kind, code });
+}
+
+/// Refuses a request, or its response, in the format of its API, so that SDKs raise the exception that their users expect.
+/// The refusal is recorded for the audit log and metrics.
+pub(crate) fn refuse(flow: &mut Flow, refusal: &LlmRefusal) -> EarlyExit {
+    flow.tag(format!("refused:{}", refusal.code));
+    record_refusal(flow, refusal.kind, refusal.code);
+    tracing::info!(flow = %flow.id, client = %flow.client.peer, code = refusal.code, "refused: {}", refusal.message);
+    let provider = flow.extension::<LlmCall>().map(|call| call.provider).unwrap_or_default();
+    EarlyExit::Answer(Box::new(refusal.to_response(provider, flow)))
 }
 
 /// A completed request, as reported by all sinks.

@@ -4,7 +4,6 @@
 //! Requests are redacted after the rules, where responses are optionally scanned, too. Originals are restored last, for the
 //! client alone: the recorder never sees them.
 
-mod background_scan;
 mod detector_findings;
 mod effective_policy;
 mod endpoint;
@@ -34,7 +33,6 @@ use interflow_types::{Body, Direction, EarlyExit, EntryKind, Flow, HttpClient, R
 use parking_lot::Mutex;
 use serde::Serialize;
 
-use crate::exchange;
 pub(crate) use effective_policy::EffectivePolicy;
 pub use effective_policy::RedactSettings;
 pub use endpoint::RedactionMount;
@@ -187,7 +185,7 @@ impl RedactionService {
     /// Rejects the flow with an error in the client's format, and counts it.
     fn refuse(&self, flow: &mut Flow, refusal: &LlmRefusal) -> EarlyExit {
         *self.counters.rejected.lock().entry(refusal.code).or_default() += 1;
-        exchange::refuse(flow, refusal)
+        crate::llm_telemetry::refuse(flow, refusal)
     }
 }
 

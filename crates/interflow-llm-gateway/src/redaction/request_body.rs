@@ -18,14 +18,14 @@ use interflow_redact::{
 use interflow_types::budget::{MemoryReservation, PROCESS_BUDGET};
 use interflow_types::{Body, EarlyExit, Flow, Headers, Method, RequestHead, StatusCode};
 
+use crate::exchange::background::Background;
 use crate::exchange::{
-    self, BodyContent, BodyShape, Collected, Pass, ReadError, RequestBody, bad_request, mark_json, off_worker,
-    overloaded, request_identity_encoding, text_of_medium, utf8_text,
+    self, BodyContent, BodyShape, Pass, ReadError, RequestBody, bad_request, mark_json, off_worker, overloaded,
+    request_identity_encoding, text_of_medium, utf8_text,
 };
 use crate::gateway::response_in_path;
 use crate::llm_telemetry::RedactionFindings;
 
-use super::background_scan::BackgroundScan;
 use super::detector_findings;
 use super::effective_policy::{EffectivePolicy, MissingPolicy, RedactSettings};
 use super::sessions::{SessionOwner, SharedSession, conversation_session, one_way_session};
@@ -105,16 +105,25 @@ pub(crate) async fn redact(
     let max_body = settings.max_body;
     let pass = Pass { name: "redact", section: "redact", max_body, is_strict: strict };
     let raw = match pass.collect(flow, body, |flow, refusal| service.refuse(flow, refusal)).await? {
-        Collected::Whole(raw) => raw,
-        Collected::Unread(body) => return Ok(body),
+        Ok(raw) => raw,
+        Err(body) => return Ok(body),
     };
     service.counters.requests.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
     // Flagging cannot change the request, so the scan runs while the request is already on its way.
     if !strict && !is_large_body(&head.headers, &raw) {
         let request = exchange::current(flow, &head.headers, &raw).ok_or_else(|| (head.headers.clone(), raw.clone()));
         let (settings, picked) = (Arc::clone(&settings), Arc::clone(&choice));
-        let look = move || scan(settings, picked, request, is_unknown).ok();
-        flow.defer(BackgroundScan::start(Arc::clone(service), choice, raw.len(), look));
+        let look = move || {
+            let begun = Instant::now();
+            let outcome = scan(settings, picked, request, is_unknown).ok()?;
+            Some((outcome, begun.elapsed().as_micros() as u64))
+        };
+        let service = Arc::clone(service);
+        let record = move |flow: &mut Flow, scanned: Option<Option<_>>| match scanned.flatten().flatten() {
+            Some((outcome, micros)) => record_outcome(&service, flow, &choice, &outcome, micros),
+            None => flow.tag("redact:unread"),
+        };
+        flow.defer(Background::start(off_worker(raw.len(), look), true, record));
         return Ok(raw.into());
     }
     let begun = Instant::now();

@@ -37,6 +37,7 @@ use interflow_llm_gateway::llm_telemetry::{AuditConfig, LlmTelemetry, TelemetryC
 use interflow_llm_gateway::redaction::RedactionService;
 use interflow_llm_gateway::stage;
 use interflow_proxy::LocalClient;
+use interflow_proxy::config::InterceptMode;
 use interflow_redact::RedactConfig;
 use interflow_testkit::{Answer, Origin, Reply as Answering, Wire};
 use interflow_types::HttpClient;
@@ -63,6 +64,8 @@ pub struct Components<'a> {
     pub keys: String,
     pub quota: QuotaConfig,
     pub spend: Option<Arc<SpendLedger>>,
+    /// Which tunnels are decrypted.
+    pub intercept: InterceptMode,
 }
 
 impl Gate {
@@ -78,6 +81,7 @@ impl Gate {
             keys: String::new(),
             quota: QuotaConfig::default(),
             spend: None,
+            intercept: InterceptMode::default(),
         };
         for name in ["openai", "anthropic", "gemini", "ollama", "azure", "bedrock", "vertex", "cohere", "mistral"] {
             let at = LlmUpstreamConfig {
@@ -123,7 +127,7 @@ impl Gate {
             stages,
             vec![Arc::new(LlmGatewayMount(Arc::clone(&gateway)))],
             local,
-            |_| (),
+            |config| config.intercept.mode = components.intercept,
         );
         Self { proxy, gateway, limits }
     }
