@@ -1,4 +1,4 @@
-//! The first LLM stage: detects calls to providers, records what they request, and reads the usage of responses.
+//! The first pass over LLM traffic: detects calls to providers, records what they request, and reads the usage of responses.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -6,9 +6,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use interflow_types::{
-    Authority, Body, BodyFrame, BodyFuture, ByteStr, CollectError, Direction, EarlyExit, EntryKind, Flow, FlowClock,
-    MaybeFuture, MessageKind, MessageVerdict, Method, Phase, PhaseSet, PlanScope, RequestHead, RequestId,
-    RequestVerdict, ResponseHead, Result, Stage, StatusCode, StreamMessage,
+    Authority, Body, BodyFrame, ByteStr, CollectError, Direction, EarlyExit, EntryKind, Flow, FlowClock, Method,
+    RequestHead, RequestId, ResponseHead, StatusCode, StreamMessage,
 };
 
 use crate::exchange::response::stream::{self, EventObserver, ReadEnd};
@@ -36,9 +35,9 @@ const MAX_ID: usize = 256;
 /// Maximum number of unknown operations that the log names.
 const MAX_REPORTED: usize = 100;
 
-/// Finds out which requests are LLM calls, and attaches an [`LlmCall`] to their flow for the stages that follow.
+/// Finds out which requests are LLM calls, and attaches an [`LlmCall`] to their flow for the passes that follow.
 /// Reads bodies, but never changes them.
-pub struct ProviderDetector {
+pub(crate) struct ProviderDetector {
     gateway: Arc<LlmGateway>,
     /// The unknown operations that the log has named.
     reported: Mutex<BTreeSet<String>>,
@@ -136,72 +135,78 @@ impl ProviderDetector {
         Some(provider::by_shape(shape, &head.url.path, websocket))
     }
 
-    /// Detects a call by its body where the head does not identify it. Only JSON that was posted is read, and only
-    /// where the path looks like a call or redaction is mandatory.
-    fn detect_by_body<'a>(&'a self, flow: &'a mut Flow, head: &'a mut RequestHead, body: Body) -> BodyFuture<'a> {
+    /// What a body may tell of a request whose head does not identify it as a call. Only JSON that was posted is read, and
+    /// only where the path looks like a call or redaction is mandatory.
+    fn read_of_unidentified(&self, flow: &Flow, head: &RequestHead, body: &Body) -> Option<BodyRead> {
         if head.method != Method::POST || body.is_empty() {
-            return MaybeFuture::Ready(Ok(body));
+            return None;
         }
-        let promising = provider::may_be_call(&head.url.path);
-        let strict = self.gateway.inspects_everywhere(flow.transport);
+        let is_promising = provider::may_be_call(&head.url.path);
+        let is_strict = self.gateway.inspects_everywhere(flow.transport);
         let json = head.headers.get_str("content-type").is_some_and(|t| t.contains("json"));
-        if !(promising || strict && json) {
-            return MaybeFuture::Ready(Ok(body));
-        }
+        (is_promising || is_strict && json).then_some(BodyRead::Unidentified { is_promising, is_strict })
+    }
+
+    /// Detects a call by its body.
+    async fn detect_by_body(
+        &self,
+        (promising, strict): (bool, bool),
+        flow: &mut Flow,
+        head: &RequestHead,
+        body: Body,
+    ) -> Result<Body, EarlyExit> {
         let max = self.gateway.max_body();
         let most = if promising { max } else { max.min(MAX_UNKNOWN_BODY_BYTES) };
-        MaybeFuture::pending(async move {
-            let raw = match exchange::collect(flow, body, most).await {
-                Ok((raw, _)) => raw,
-                Err(CollectError::TooLarge(body)) if !(promising && strict) => return Ok(body),
-                Err(CollectError::TooLarge(body)) => {
-                    // With mandatory redaction it must not pass without inspection.
-                    let (provider, operation) = (Provider::OpenAi, Operation::Chat);
-                    attach(flow, LlmCall { provider, operation, ..LlmCall::default() });
-                    return Ok(body);
-                }
-                Err(CollectError::Broken(e)) => return Err(EarlyExit::Deny(e)),
-            };
-            let request = match RequestBody::decode(&head.headers, &raw, max).await {
-                // Out of memory is not the same as undecodable: passing the body would evade redaction exactly under
-                // load.
-                Err(ReadError::Overloaded(e)) => return Err(EarlyExit::Deny(e)),
-                decoded => decoded.ok().map(Arc::new),
-            };
-            let call = match &request {
-                Some(request) => {
-                    let path = head.url.path.clone();
-                    let look = move |body: &RequestBody| {
-                        let Some(outline) = Outline::read(body.plain()) else { return Ok(None) };
-                        let by_members = || strict.then(|| provider::detect_by_members(&outline)).flatten();
-                        Ok(provider::detect_by_body(&path, &outline).or_else(by_members))
-                    };
-                    request.read(look).await.ok().flatten()
-                }
-                // In strict mode, a body that cannot be decoded is treated as a call.
-                None => strict.then(unknown_call),
-            };
-            if let Some(call) = call {
-                let exchange = LlmCall {
-                    provider: call.provider,
-                    operation: call.operation,
-                    model: model_in_path(call.provider, &head.url.path)
-                        .and_then(|at| head.url.path.get(at))
-                        .map(ByteStr::from),
-                    stream: call.stream.unwrap_or_default(),
-                    grows: call.grows,
-                    ..LlmCall::default()
-                };
-                attach(flow, exchange);
-                if let Some(request) = &request {
-                    exchange::attach(flow, Arc::clone(request));
-                }
-                // Not even the coding need be true.
-                let as_sent = || Arc::new(RequestBody::plain_text(&head.headers, raw.clone()));
-                read_request(flow, &request.unwrap_or_else(as_sent), strict).await?;
+        let raw = match exchange::collect(flow, body, most).await {
+            Ok((raw, _)) => raw,
+            Err(CollectError::TooLarge(body)) if !(promising && strict) => return Ok(body),
+            Err(CollectError::TooLarge(body)) => {
+                // With mandatory redaction it must not pass without inspection.
+                let (provider, operation) = (Provider::OpenAi, Operation::Chat);
+                attach(flow, LlmCall { provider, operation, ..LlmCall::default() });
+                return Ok(body);
             }
-            Ok(Body::from(raw))
-        })
+            Err(CollectError::Broken(e)) => return Err(EarlyExit::Deny(e)),
+        };
+        let request = match RequestBody::decode(&head.headers, &raw, max).await {
+            // Out of memory is not the same as undecodable: passing the body would evade redaction exactly under
+            // load.
+            Err(ReadError::Overloaded(e)) => return Err(EarlyExit::Deny(e)),
+            decoded => decoded.ok().map(Arc::new),
+        };
+        let call = match &request {
+            Some(request) => {
+                let path = head.url.path.clone();
+                let look = move |body: &RequestBody| {
+                    let Some(outline) = Outline::read(body.plain()) else { return Ok(None) };
+                    let by_members = || strict.then(|| provider::detect_by_members(&outline)).flatten();
+                    Ok(provider::detect_by_body(&path, &outline).or_else(by_members))
+                };
+                request.read(look).await.ok().flatten()
+            }
+            // In strict mode, a body that cannot be decoded is treated as a call.
+            None => strict.then(unknown_call),
+        };
+        if let Some(call) = call {
+            let exchange = LlmCall {
+                provider: call.provider,
+                operation: call.operation,
+                model: model_in_path(call.provider, &head.url.path)
+                    .and_then(|at| head.url.path.get(at))
+                    .map(ByteStr::from),
+                stream: call.stream.unwrap_or_default(),
+                grows: call.grows,
+                ..LlmCall::default()
+            };
+            attach(flow, exchange);
+            if let Some(request) = &request {
+                exchange::attach(flow, Arc::clone(request));
+            }
+            // Not even the coding need be true.
+            let as_sent = || Arc::new(RequestBody::plain_text(&head.headers, raw.clone()));
+            read_request(flow, &request.unwrap_or_else(as_sent), strict).await?;
+        }
+        Ok(Body::from(raw))
     }
 }
 
@@ -217,25 +222,19 @@ const fn unknown_call() -> DetectedCall {
     DetectedCall { provider: Provider::OpenAi, operation: Operation::Chat, model: None, stream: None, grows: false }
 }
 
-impl Stage for ProviderDetector {
-    fn name(&self) -> &'static str {
-        "llm"
-    }
+/// How a request's body is read.
+#[derive(Clone, Copy)]
+pub(crate) enum BodyRead {
+    /// For the facts of a call.
+    Call,
+    /// To find out whether it is a call.
+    Unidentified { is_promising: bool, is_strict: bool },
+}
 
-    fn interest(&self, scope: &PlanScope<'_>) -> PhaseSet {
-        let is_inspected = scope.intercepted || matches!(scope.transport, EntryKind::Absolute | EntryKind::Gateway);
-        if is_inspected {
-            PhaseSet::from_phase(Phase::RequestHead)
-                .with(Phase::RequestBody)
-                .with(Phase::ResponseBody)
-                .with(Phase::Message)
-        } else {
-            PhaseSet::NONE
-        }
-    }
-
-    fn request_head<'a>(&'a self, flow: &'a mut Flow, head: &'a mut RequestHead) -> MaybeFuture<'a, RequestVerdict> {
-        let Some(exchange) = self.detect_call(flow, head) else { return MaybeFuture::Ready(RequestVerdict::Continue) };
+impl ProviderDetector {
+    /// Detects a call by its head.
+    pub fn request_head(&self, flow: &mut Flow, head: &mut RequestHead) -> Result<(), EarlyExit> {
+        let Some(exchange) = self.detect_call(flow, head) else { return Ok(()) };
         let provider = exchange.provider;
         let telemetry = (exchange.operation == Operation::Telemetry).then(|| self.gateway.telemetry());
         if flow.transport == EntryKind::Gateway {
@@ -253,16 +252,17 @@ impl Stage for ProviderDetector {
             flow.tag("refused:telemetry_refused");
             let message = "telemetry of agents is refused here (llm.telemetry)";
             let refusal = LlmRefusal::new(StatusCode::FORBIDDEN, "forbidden", "telemetry_refused", message);
-            return MaybeFuture::Ready(RequestVerdict::Answer(Box::new(refusal.to_response(provider, flow))));
+            return Err(EarlyExit::Answer(Box::new(refusal.to_response(provider, flow))));
         }
-        MaybeFuture::Ready(RequestVerdict::Continue)
+        Ok(())
     }
 
-    fn request_body<'a>(&'a self, flow: &'a mut Flow, head: &'a mut RequestHead, body: Body) -> BodyFuture<'a> {
+    /// Whether, and how, the body of a request is read.
+    pub fn body_read(&self, flow: &mut Flow, head: &RequestHead, body: &Body) -> Option<BodyRead> {
         let operation = match flow.extension::<LlmCall>() {
             Some(call) if call.provider != Provider::Unknown || call.upstream.is_some() => call.operation,
             // The head did not identify the call; its body may.
-            _ => return self.detect_by_body(flow, head, body),
+            _ => return self.read_of_unidentified(flow, head, body),
         };
         if operation == Operation::Other {
             // What is not read is metered by its size.
@@ -270,41 +270,46 @@ impl Stage for ProviderDetector {
             let estimated = length.map_or(0, |length| estimated_by_length(&head.headers, length));
             flow.extension_mut::<LlmCall>().estimated_input = estimated;
         }
-        if matches!(operation, Operation::Other | Operation::Lookup) || is_form(&head.headers) || body.is_empty() {
-            return MaybeFuture::Ready(Ok(body));
-        }
-        let max = self.gateway.max_body();
-        MaybeFuture::pending(async move {
-            let raw = match exchange::collect(flow, body, max).await {
-                Ok((raw, _)) => raw,
-                Err(CollectError::TooLarge(body)) => return Ok(body),
-                Err(CollectError::Broken(e)) => return Err(EarlyExit::Deny(e)),
-            };
-            match exchange::request_body(flow, &head.headers, &raw, max).await {
-                Ok(request) => {
-                    read_request(flow, &request, self.gateway.inspects_everywhere(flow.transport)).await?;
-                    self.find_route(flow);
-                }
-                Err(ReadError::Overloaded(e)) => return Err(EarlyExit::Deny(e)),
-                Err(_) => {}
-            }
-            Ok(Body::from(raw))
-        })
+        let is_skipped = matches!(operation, Operation::Other | Operation::Lookup) || is_form(&head.headers);
+        (!is_skipped && !body.is_empty()).then_some(BodyRead::Call)
     }
 
-    fn response_body<'a>(
-        &'a self,
-        flow: &'a mut Flow,
-        _request: &'a RequestHead,
-        head: &'a mut ResponseHead,
+    /// Reads a body; returns it unchanged.
+    pub async fn request_body(
+        &self,
+        read: BodyRead,
+        flow: &mut Flow,
+        head: &RequestHead,
         body: Body,
-    ) -> BodyFuture<'a> {
+    ) -> Result<Body, EarlyExit> {
+        if let BodyRead::Unidentified { is_promising, is_strict } = read {
+            return self.detect_by_body((is_promising, is_strict), flow, head, body).await;
+        }
+        let max = self.gateway.max_body();
+        let raw = match exchange::collect(flow, body, max).await {
+            Ok((raw, _)) => raw,
+            Err(CollectError::TooLarge(body)) => return Ok(body),
+            Err(CollectError::Broken(e)) => return Err(EarlyExit::Deny(e)),
+        };
+        match exchange::request_body(flow, &head.headers, &raw, max).await {
+            Ok(request) => {
+                read_request(flow, &request, self.gateway.inspects_everywhere(flow.transport)).await?;
+                self.find_route(flow);
+            }
+            Err(ReadError::Overloaded(e)) => return Err(EarlyExit::Deny(e)),
+            Err(_) => {}
+        }
+        Ok(Body::from(raw))
+    }
+
+    /// Reads the usage of a response as it passes.
+    pub fn response_body(&self, flow: &mut Flow, head: &ResponseHead, body: Body) -> Body {
         // The request may have been repeated until now.
         exchange::release(flow);
-        let Some(exchange) = flow.extension::<LlmCall>() else { return MaybeFuture::Ready(Ok(body)) };
+        let Some(exchange) = flow.extension::<LlmCall>() else { return body };
         // Errors are not billed, and their format differs between providers.
         if !head.status.is_success() || body.is_empty() {
-            return MaybeFuture::Ready(Ok(body));
+            return body;
         }
         exchange.merge_head(&head.headers);
         let framing = exchange.response_form().framing(&head.headers);
@@ -314,30 +319,18 @@ impl Stage for ProviderDetector {
         let count = move |data: &[u8]| delivered.fetch_add(data.len() as u64, Relaxed);
         if let Body::Full(bytes) = &body {
             count(bytes);
-            return MaybeFuture::Ready(Ok(body));
+            return body;
         }
-        MaybeFuture::Ready(Ok(body.inspect(move |frame| {
+        body.inspect(move |frame| {
             if let Some(Ok(BodyFrame::Data(data))) = frame {
                 count(data);
             }
-        })))
-    }
-
-    fn wants_messages(&self, flow: &Flow) -> bool {
-        flow.extension::<LlmCall>().is_some_and(|e| e.operation == Operation::Realtime)
-    }
-
-    fn message<'a>(&'a self, flow: &'a mut Flow, message: &'a mut StreamMessage) -> MaybeFuture<'a, MessageVerdict> {
-        let is_event = matches!(message.kind, MessageKind::Text | MessageKind::Binary);
-        if is_event && self.wants_messages(flow) {
-            read_message(flow.extension_mut::<LlmCall>(), message);
-        }
-        MaybeFuture::Ready(MessageVerdict::Continue)
+        })
     }
 }
 
-/// Records the facts of a WebSocket message. Usage adds up over the responses of a connection.
-fn read_message(exchange: &mut LlmCall, message: &StreamMessage) {
+/// Records the facts of a WebSocket event. Usage adds up over the responses of a connection.
+pub(crate) fn read_message(exchange: &mut LlmCall, message: &StreamMessage) {
     if message.direction == Direction::Response {
         // The server says which settings a session has after each change.
         if let Some(model) = realtime::transcription_model(&message.payload) {

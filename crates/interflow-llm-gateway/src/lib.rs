@@ -1,5 +1,5 @@
-//! The gateway to LLM providers (routes, credentials, fallback), and the stages of LLM traffic: detection, redaction, usage
-//! limits and virtual keys, telemetry and the audit log.
+//! The gateway to LLM providers (routes, credentials, fallback), and the passes over LLM traffic: detection, redaction, usage
+//! limits and virtual keys, telemetry and the audit log. [`stage`] has their order.
 #![forbid(unsafe_code)]
 
 pub(crate) mod credentials;
@@ -11,5 +11,4 @@ pub mod guardrails;
 pub mod limits;
 pub mod llm_telemetry;
 pub mod redaction;
-
-pub use detector::ProviderDetector;
+pub mod stage;

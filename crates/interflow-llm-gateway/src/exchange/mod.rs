@@ -4,6 +4,7 @@
 //! A stage that changes the body [replaces](replace) it, so that the next one decodes nothing. A body that changed in
 //! another way (a rule) is recognised by its bytes, and read anew.
 
+pub(crate) mod background;
 mod request_body;
 pub(crate) mod response;
 #[cfg(test)]
@@ -50,41 +51,39 @@ impl LlmExchange {
 }
 
 /// How a pass takes the body of a request.
-pub(crate) struct Pass<F, R> {
+pub(crate) struct Pass {
     /// Its name in the tag of a body that it did not read: `NAME:unread`.
     pub name: &'static str,
+    /// The section of the configuration that has its `max_body`.
+    pub section: &'static str,
     pub max_body: usize,
     /// Whether a body that it cannot read is refused, rather than passed on with the tag.
     pub is_strict: bool,
-    /// What is refused about a body that is too large.
-    pub too_large: F,
-    /// Refuses a request in the pass's name.
-    pub refuse: R,
 }
 
-pub(crate) enum Collected {
-    Whole(Bytes),
-    /// Too large, and tagged.
-    Unread(Body),
-}
-
-impl<F: Fn() -> String, R: Fn(&mut Flow, &LlmRefusal) -> EarlyExit> Pass<F, R> {
-    /// Collects the body.
+impl Pass {
+    /// Collects the body; `Err` has one that is too large, and is tagged.
     ///
     /// # Errors
-    /// The transfer failed, or the body is too large for a strict pass.
-    pub async fn collect(&self, flow: &mut Flow, body: Body) -> Result<Collected, EarlyExit> {
+    /// The transfer failed, or the body is too large for a strict pass: then what `refuse` makes of that.
+    pub async fn collect(
+        &self,
+        flow: &mut Flow,
+        body: Body,
+        refuse: impl FnOnce(&mut Flow, &LlmRefusal) -> EarlyExit,
+    ) -> Result<Result<Bytes, Body>, EarlyExit> {
         match collect(flow, body, self.max_body).await {
-            Ok((raw, _)) => Ok(Collected::Whole(raw)),
+            Ok((raw, _)) => Ok(Ok(raw)),
             Err(CollectError::Broken(e)) => Err(EarlyExit::Deny(e)),
             Err(CollectError::TooLarge(_)) if self.is_strict => {
-                let (status, message) = (StatusCode::PAYLOAD_TOO_LARGE, (self.too_large)());
+                let message = format!("the body is larger than {} bytes ({}.max_body)", self.max_body, self.section);
+                let status = StatusCode::PAYLOAD_TOO_LARGE;
                 let refusal = LlmRefusal::new(status, "payload_too_large", "request_body_too_large", message);
-                Err((self.refuse)(flow, &refusal))
+                Err(refuse(flow, &refusal))
             }
             Err(CollectError::TooLarge(body)) => {
                 self.tag_unread(flow);
-                Ok(Collected::Unread(body))
+                Ok(Err(body))
             }
         }
     }

@@ -1,9 +1,13 @@
 //! A body is decoded and parsed once, and no stage works on what another has replaced.
 
 use std::io::Write as _;
+use std::sync::mpsc;
 
-use interflow_types::{ClientInfo, EntryKind, HttpVersion, Method, Scheme, Timestamp, Url};
+use interflow_redact::{RedactionSession, Redactor};
+use interflow_types::{ClientInfo, DeferredWork, EntryKind, ErrorKind, HttpVersion, Method, Scheme, Timestamp, Url};
+use tokio::sync::oneshot;
 
+use super::background::Background;
 use super::*;
 
 const CHAT: &str = r#"{"model":"gpt-5","metadata":{"note":"a long note of a client about its call"},"messages":[{"role":"user","content":"Hello, I am Anna Berg"}],"user":"anna berg of accounting","n":2}"#;
@@ -122,4 +126,62 @@ async fn the_memory_of_work_on_a_body_is_held_until_the_work_ends() {
         tokio::time::sleep(std::time::Duration::from_millis(5)).await;
     }
     panic!("the memory is still held");
+}
+
+/// Starts work on a body of this size, whose result becomes a tag of its flow.
+fn start(size: usize, work: impl FnOnce() -> u32 + Send + 'static) -> Arc<dyn DeferredWork> {
+    let record = |flow: &mut Flow, result: Option<Option<u32>>| flow.tag(format!("result:{:?}", result.flatten()));
+    Background::start(off_worker(size, work), true, record)
+}
+
+fn tags(flow: &Flow) -> Vec<String> {
+    flow.tags.iter().map(ToString::to_string).collect()
+}
+
+#[tokio::test]
+async fn the_result_of_background_work_is_recorded_once_whether_it_has_begun_or_not() {
+    // On the worker, and beside it.
+    for size in [1, 1 << 20] {
+        let (mut flow, (begins, begun)) = (flow(), oneshot::channel());
+        start(size, || 2).join(&mut flow).await;
+        let late = start(size, move || begins.send(()).map_or(0, |()| 3));
+        begun.await.unwrap();
+        Arc::clone(&late).join(&mut flow).await;
+        late.join(&mut flow).await;
+        assert_eq!(tags(&flow), ["result:Some(2)", "result:Some(3)", "result:None"], "{size}");
+    }
+}
+
+#[tokio::test]
+async fn background_work_that_panics_has_no_result() {
+    let mut flow = flow();
+    start(1 << 20, || panic!("this work is to fail")).join(&mut flow).await;
+    assert_eq!(tags(&flow), ["result:None"]);
+}
+
+#[tokio::test]
+async fn a_flow_that_ends_before_its_background_work_does_not_block_its_thread() {
+    let (mut flow, (go, wait)) = (flow(), mpsc::channel());
+    let work = start(1 << 20, move || wait.recv().unwrap());
+    // It cannot end before this thread says so: a call that waited for it would wait for ever.
+    assert!(!Arc::clone(&work).finish(&mut flow));
+    go.send(7).unwrap();
+    work.join(&mut flow).await;
+    assert_eq!(tags(&flow), ["result:Some(7)"]);
+}
+
+#[tokio::test]
+async fn client_disconnect_cancels_redaction_in_the_background() {
+    let (mut flow, (begins, begun), (ended, end)) = (flow(), oneshot::channel(), oneshot::channel());
+    let work = start(1 << 20, move || {
+        begins.send(()).unwrap();
+        let redactor = Redactor::default();
+        while redactor.redact_text("Anna Berg, 415-555-0132", &mut RedactionSession::one_way()).is_ok() {}
+        ended.send(()).map_or(0, |()| 1)
+    });
+    begun.await.unwrap();
+    flow.error_kind = Some(ErrorKind::ClientGone);
+    assert!(work.finish(&mut flow));
+    tokio::time::timeout(Duration::from_secs(60), end).await.expect("it ends").unwrap();
+    assert_eq!(tags(&flow), ["result:None"]);
 }

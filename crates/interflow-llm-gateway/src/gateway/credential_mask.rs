@@ -10,9 +10,8 @@ use interflow_limits::KeyContext;
 use interflow_llm::{LlmCall, realtime};
 use interflow_redact::{DecodedBody, Replacer, ReplacingBody, encoded_forms, replace_in_headers};
 use interflow_types::{
-    AttemptHandle, Body, BodyFuture, Direction, EarlyExit, EntryKind, Error, ErrorKind, Flow, Headers, MaybeFuture,
-    MessageVerdict, Method, Phase, PhaseSet, PlanScope, RequestHead, RequestVerdict, ResponseHead, Result, Stage,
-    StatusCode, StreamMessage,
+    AttemptHandle, Body, Direction, EarlyExit, EntryKind, Error, ErrorKind, Flow, Headers, Method, RequestHead,
+    ResponseHead, Result, StatusCode, StreamMessage,
 };
 use parking_lot::Mutex;
 
@@ -27,8 +26,8 @@ const MAX_DECODED_BYTES: u64 = 64 << 20;
 /// Credentials whose masks are kept; the least recently used ones go.
 const MAX_CACHED: usize = 256;
 
-/// The first stage of responses to requests that the gateway sends, and to those in which it replaced a virtual key.
-pub struct CredentialMask {
+/// The first pass over responses to requests that the gateway sends, and to those in which it replaced a virtual key.
+pub(crate) struct CredentialMask {
     masks: Mutex<LruCache<Vec<Vec<u8>>, MaskedForms>>,
 }
 
@@ -40,10 +39,6 @@ struct MaskedForms {
     /// Only with their characters escaped, in replies, which are long and many.
     replies: Option<Arc<Replacer>>,
 }
-
-/// The phases of requests by clients.
-const RESPONSES: PhaseSet =
-    PhaseSet::from_phase(Phase::RequestBody).with(Phase::ResponseHead).with(Phase::ResponseBody).with(Phase::Message);
 
 /// The masks of a WebSocket's messages, kept with its flow.
 #[derive(Default)]
@@ -176,69 +171,45 @@ fn mask_body(masks: MaskedForms, head: &mut ResponseHead, body: Body) -> Result<
     })
 }
 
-impl Stage for CredentialMask {
-    fn name(&self) -> &'static str {
-        "llm-credentials"
-    }
-
-    fn interest(&self, scope: &PlanScope<'_>) -> PhaseSet {
-        match scope.transport {
-            // The responses to Interflow's own requests are shown to stages of this phase alone.
-            EntryKind::Internal => PhaseSet::from_phase(Phase::BeforeSend),
-            EntryKind::Gateway | EntryKind::Absolute => RESPONSES,
-            _ if scope.intercepted => RESPONSES,
-            _ => PhaseSet::NONE,
-        }
-    }
-
+impl CredentialMask {
     /// The credentials of a WebSocket are those of its handshake, which every stage has seen by now.
-    fn request_body<'a>(&'a self, flow: &'a mut Flow, head: &'a mut RequestHead, body: Body) -> BodyFuture<'a> {
+    pub fn request_body(&self, flow: &mut Flow, head: &RequestHead) {
         if realtime::is_websocket(head)
             && let Some(mask) = self.masks(flow, head).replies
         {
             flow.extension_mut::<MessageMask>().0 = Some(mask);
         }
-        MaybeFuture::Ready(Ok(body))
     }
 
-    fn response_head<'a>(
-        &'a self,
-        flow: &'a mut Flow,
-        request: &'a RequestHead,
-        head: &'a mut ResponseHead,
-    ) -> MaybeFuture<'a, RequestVerdict> {
+    pub fn response_head(&self, flow: &Flow, request: &RequestHead, head: &mut ResponseHead) {
         let masks = self.masks(flow, request);
         let swap = if head.status.is_success() { masks.replies } else { masks.errors };
         if let Some(swap) = swap {
             mask_head(&swap, head);
         }
-        MaybeFuture::Ready(RequestVerdict::Continue)
     }
 
-    fn response_body<'a>(
-        &'a self,
-        flow: &'a mut Flow,
-        request: &'a RequestHead,
-        head: &'a mut ResponseHead,
+    pub fn response_body(
+        &self,
+        flow: &Flow,
+        request: &RequestHead,
+        head: &mut ResponseHead,
         body: Body,
-    ) -> BodyFuture<'a> {
-        if request.method == Method::HEAD {
-            return MaybeFuture::Ready(Ok(body));
-        }
-        MaybeFuture::Ready(mask_body(self.masks(flow, request), head, body))
+    ) -> Result<Body, EarlyExit> {
+        if request.method == Method::HEAD { Ok(body) } else { mask_body(self.masks(flow, request), head, body) }
     }
 
-    fn wants_messages(&self, flow: &Flow) -> bool {
+    /// Whether messages of a flow may repeat its credentials.
+    pub fn wants_messages(flow: &Flow) -> bool {
         flow.extension::<MessageMask>().is_some()
     }
 
-    fn message<'a>(&'a self, flow: &'a mut Flow, message: &'a mut StreamMessage) -> MaybeFuture<'a, MessageVerdict> {
+    pub fn message(flow: &Flow, message: &mut StreamMessage) {
         if message.direction == Direction::Response
             && let Some(swap) = flow.extension::<MessageMask>().and_then(|mask| mask.0.as_ref())
             && let Some((masked, _)) = swap.replace(&message.payload)
         {
             message.payload = masked.into();
         }
-        MaybeFuture::Ready(MessageVerdict::Continue)
     }
 }

@@ -1,6 +1,6 @@
 //! Prepares requests for LLM upstreams: injects keys, maps model names, signs.
 //!
-//! There are two ways. A request to an upstream that may not be retried is prepared in place by the last stage
+//! There are two ways. A request to an upstream that may not be retried is prepared in place by the last pass
 //! ([`Dispatcher`]) and sent by the proxy, so that its body may be streamed. One that has a choice of upstreams, or may
 //! have to be repeated, is held in memory and sent by the route handler, a local handler, whose flow has the gateway itself
 //! as its target.
@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 
 use interflow_types::{
     Authority, Body, BodyFuture, BoxFuture, Direction, EarlyExit, EntryKind, ErrorKind, ErrorSource, Flow,
-    InjectedMessages, LocalHandler, MaybeFuture, MessageVerdict, Phase, PhaseSet, PlanScope, Request, RequestHead,
-    RequestVerdict, Response, ResponseHead, Result, ServedBy, Stage, StatusCode, StreamMessage,
+    InjectedMessages, LocalHandler, MaybeFuture, MessageVerdict, PlanScope, Request, RequestHead, RequestVerdict,
+    Response, ResponseHead, Result, ServedBy, StatusCode, StreamMessage,
 };
 use memchr::memmem;
 
@@ -31,9 +31,9 @@ use interflow_llm::translate::{
 };
 use interflow_llm::{LlmCall, LlmRefusal, Operation, Provider};
 
-/// Prepares a request for its upstream; the last stage, because a signature must cover everything that the others
+/// Prepares a request for its upstream; the last pass, because a signature must cover everything that the others
 /// changed.
-pub struct Dispatcher(pub Arc<LlmGateway>);
+pub(crate) struct Dispatcher(pub Arc<LlmGateway>);
 
 /// What the dispatcher keeps with a flow from the request to its end. `answered` says that the breaker has its
 /// result.
@@ -188,24 +188,12 @@ impl Dispatcher {
     }
 }
 
-impl Stage for Dispatcher {
-    fn name(&self) -> &'static str {
-        "llm-send"
-    }
-
-    fn interest(&self, scope: &PlanScope<'_>) -> PhaseSet {
-        match scope.transport {
-            EntryKind::Gateway => {
-                let whole = PhaseSet::from_phase(Phase::RequestHead).with(Phase::RequestBody).with(Phase::ResponseHead);
-                whole.with(Phase::ResponseBody).with(Phase::Message).with(Phase::Done)
-            }
-            // A client's own signature is invalid for a redacted body.
-            _ if is_bedrock(scope) => PhaseSet::from_phase(Phase::RequestBody),
-            _ => PhaseSet::NONE,
-        }
-    }
-
-    fn request_head<'a>(&'a self, flow: &'a mut Flow, head: &'a mut RequestHead) -> MaybeFuture<'a, RequestVerdict> {
+impl Dispatcher {
+    pub fn request_head<'a>(
+        &'a self,
+        flow: &'a mut Flow,
+        head: &'a mut RequestHead,
+    ) -> MaybeFuture<'a, RequestVerdict> {
         let named = response_in_path(head.url.path_only());
         if let Some(refusal) = self.of_another(flow, named).or_else(|| self.disabled(flow, head)) {
             flow.tag(format!("refused:{}", refusal.code));
@@ -238,7 +226,7 @@ impl Stage for Dispatcher {
         })
     }
 
-    fn request_body<'a>(&'a self, flow: &'a mut Flow, head: &'a mut RequestHead, body: Body) -> BodyFuture<'a> {
+    pub fn request_body<'a>(&'a self, flow: &'a mut Flow, head: &'a mut RequestHead, body: Body) -> BodyFuture<'a> {
         let continued = flow.extension::<LlmCall>().and_then(|call| call.continues.as_deref());
         if let Some(refusal) = self.of_another(flow, continued) {
             flow.tag(format!("refused:{}", refusal.code));
@@ -254,12 +242,7 @@ impl Stage for Dispatcher {
         })
     }
 
-    fn response_head<'a>(
-        &'a self,
-        flow: &'a mut Flow,
-        _request: &'a RequestHead,
-        head: &'a mut ResponseHead,
-    ) -> MaybeFuture<'a, RequestVerdict> {
+    pub fn response_head(flow: &mut Flow, head: &mut ResponseHead) {
         let sent = flow.extension_mut::<DispatchState>();
         sent.answered = true;
         if let Some(upstream) = &sent.upstream {
@@ -271,13 +254,11 @@ impl Stage for Dispatcher {
         if head.status == StatusCode::BAD_REQUEST {
             std::mem::take(&mut sent.refused).into_iter().for_each(|name| flow.tag(format!("unsupported:{name}")));
         }
-        MaybeFuture::Ready(RequestVerdict::Continue)
     }
 
-    fn response_body<'a>(
-        &'a self,
-        flow: &'a mut Flow,
-        request: &'a RequestHead,
+    pub fn response_body<'a>(
+        flow: &mut Flow,
+        request: &RequestHead,
         head: &'a mut ResponseHead,
         body: Body,
     ) -> BodyFuture<'a> {
@@ -295,24 +276,16 @@ impl Stage for Dispatcher {
     }
 
     /// The record has the report that the client did not ask for: conversations take the usage from it.
-    fn restores_secrets(&self, flow: &Flow) -> bool {
+    pub fn hides_usage(flow: &Flow) -> bool {
         stream_usage::hides(flow)
     }
 
-    fn wants_messages(&self, flow: &Flow) -> bool {
-        flow.extension::<LlmCall>().is_some_and(|e| e.operation == Operation::Realtime)
-    }
-
-    fn inspects_injected_messages(&self) -> bool {
-        true
-    }
-
-    fn message<'a>(&'a self, flow: &'a mut Flow, message: &'a mut StreamMessage) -> MaybeFuture<'a, MessageVerdict> {
+    pub fn message(&self, flow: &mut Flow, message: &mut StreamMessage) -> MessageVerdict {
         let call = flow.extension::<LlmCall>().filter(|_| message.direction == Direction::Request);
         if let Some(refusal) = self.of_another(flow, call.and_then(|call| call.continues.as_deref())) {
             let event = refusal.to_event(provider_of(flow), StreamFraming::Messages, flow.id);
             flow.extension_mut::<InjectedMessages>().reply.push(event.into());
-            return MaybeFuture::Ready(MessageVerdict::Drop);
+            return MessageVerdict::Drop;
         }
         if message.direction == Direction::Request
             && let Some(upstream) = flow.extension::<DispatchState>().and_then(|s| s.upstream.as_deref())
@@ -320,10 +293,10 @@ impl Stage for Dispatcher {
         {
             message.payload = renamed.into();
         }
-        MaybeFuture::Ready(MessageVerdict::Continue)
+        MessageVerdict::Continue
     }
 
-    fn done(&self, flow: &Flow) {
+    pub fn done(flow: &Flow) {
         response_cache::finish(flow);
         let Some(sent) = flow.extension::<DispatchState>().filter(|s| !s.answered) else { return };
         let Some(upstream) = &sent.upstream else { return };
@@ -339,7 +312,7 @@ fn provider_of(flow: &Flow) -> Provider {
     flow.extension::<LlmCall>().map_or(Provider::Unknown, |e| e.provider)
 }
 
-fn is_bedrock(scope: &PlanScope<'_>) -> bool {
+pub(crate) fn is_bedrock(scope: &PlanScope<'_>) -> bool {
     scope.authority.host.name().is_some_and(|h| h.starts_with("bedrock-runtime."))
 }
 

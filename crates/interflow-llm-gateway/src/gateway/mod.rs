@@ -39,8 +39,8 @@ use interflow_limits::UsageLimiter;
 use interflow_llm::message::ApiFormat;
 use interflow_llm::{LlmConfig, LlmRefusal, TelemetryRule};
 
-pub use credential_mask::CredentialMask;
-pub use dispatch::Dispatcher;
+pub(crate) use credential_mask::CredentialMask;
+pub(crate) use dispatch::{Dispatcher, is_bedrock};
 pub use response_cache::{CacheStats, PreparedCache, ResponseCache, SemanticStats, TextFeatures};
 pub use routes::UpstreamTable;
 pub(crate) use routes::is_known_upstream;

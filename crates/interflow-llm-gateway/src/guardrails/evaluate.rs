@@ -2,22 +2,20 @@
 
 use std::borrow::Cow;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
-use std::sync::atomic::Ordering::{Acquire, Release};
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use interflow_llm::{GuardrailAction, GuardrailFailure, LlmCall, LlmRefusal};
+use interflow_llm::{GuardrailAction, GuardrailFailure, LlmRefusal};
 use interflow_redact::is_stop_requested;
 use interflow_types::budget::MemoryReservation;
-use interflow_types::{BoxFuture, DeferredWork, Direction, EarlyExit, Flow, MaybeFuture, RequestHead, StatusCode};
-use tokio::sync::Notify;
+use interflow_types::{Direction, EarlyExit, Flow, MaybeFuture, RequestHead, StatusCode};
 
 use super::GuardrailService;
 use super::check::{CallFacts, CheckResult, Finding};
 use super::record::{GuardrailRecord, GuardrailResult};
 use super::settings::Guard;
 use super::texts::{GuardText, TextEdit};
+use crate::exchange::background::Background;
 use crate::exchange::off_worker;
 
 /// Characters around a finding that the person who decides is shown.
@@ -113,8 +111,8 @@ impl CheckJob {
         let (later, now): (Vec<Arc<Guard>>, Vec<_>) =
             guards.iter().cloned().partition(|g| g.check.is_remote() && !g.is_strict());
         if !later.is_empty() {
-            let (record, job) = (GuardrailRecord::of(flow), self.clone());
-            flow.defer(BackgroundCheck::start(Arc::clone(service), later, record, async { Some(job) }));
+            let job = self.clone();
+            check_in_background(Arc::clone(service), later, flow, async { Some(job) });
         }
         let outcomes = self.run(service, &now).await;
         let record = GuardrailRecord::of(flow);
@@ -197,11 +195,7 @@ impl CheckJob {
         let excerpt = findings.iter().max_by(|a, b| a.score.total_cmp(&b.score)).and_then(|f| self.excerpt(f));
         let excerpt = excerpt.map(|e| format!(": “{e}”")).unwrap_or_default();
         let reason = format!("guardrail {}: {what} of the {side}{excerpt}", guard.name);
-        let decision = match service.reviewer.get() {
-            Some(review) => review(flow, head, reason).await,
-            None => Err("no approval can be requested".to_owned()),
-        };
-        let (result, denied) = match decision {
+        let (result, denied) = match (service.reviewer)(flow, head, reason).await {
             Ok(()) => (GuardrailResult::Allowed, None),
             Err(why) => (GuardrailResult::Denied, Some(why)),
         };
@@ -279,72 +273,35 @@ impl GuardrailService {
 
     /// Ends the flow with an error in the client's format, and counts it.
     pub(super) fn refuse(&self, flow: &mut Flow, refusal: &LlmRefusal) -> EarlyExit {
-        flow.tag(format!("refused:{}", refusal.code));
-        crate::llm_telemetry::record_refusal(flow, refusal.kind, refusal.code);
-        tracing::info!(flow = %flow.id, code = refusal.code, "refused: {}", refusal.message);
-        let provider = flow.extension::<LlmCall>().map(|e| e.provider).unwrap_or_default();
-        let mut response = refusal.to_response(provider, flow);
-        super::add_header(flow, &mut response.head.headers);
-        EarlyExit::Answer(Box::new(response))
+        let mut exit = crate::llm_telemetry::refuse(flow, refusal);
+        if let EarlyExit::Answer(response) = &mut exit {
+            super::add_header(flow, &mut response.head.headers);
+        }
+        exit
     }
 }
 
-/// Guardrails that only flag, and ask a service: they run beside the flow, and what they find is recorded with it.
-pub(super) struct BackgroundCheck {
-    record: GuardrailRecord,
-    is_done: AtomicBool,
-    done: Notify,
-}
-
-impl BackgroundCheck {
-    /// Starts a check whose texts come now or later; `None` means that there is nothing to check after all.
-    pub fn start(
-        service: Arc<GuardrailService>,
-        guards: Vec<Arc<Guard>>,
-        record: GuardrailRecord,
-        job: impl Future<Output = Option<CheckJob>> + Send + 'static,
-    ) -> Arc<Self> {
-        let check = Arc::new(Self { record, is_done: AtomicBool::new(false), done: Notify::new() });
-        let own = BackgroundEnd(Arc::clone(&check));
-        tokio::spawn(async move {
-            if let Some(job) = job.await {
-                for outcome in job.run(&service, &guards).await {
-                    match outcome.result {
-                        Ok(findings) if findings.is_empty() => {}
-                        Ok(findings) => {
-                            let result = GuardrailResult::Flagged;
-                            service.record(&own.0.record, &outcome.guard, job.direction, result, &findings);
-                        }
-                        Err(why) => drop(service.fail(&own.0.record, &outcome.guard, job.direction, &why)),
-                    }
+/// Runs guardrails that only flag beside the flow, and records with it what they find. The texts come now or later; `None`
+/// means that there is nothing to check after all.
+pub(super) fn check_in_background(
+    service: Arc<GuardrailService>,
+    guards: Vec<Arc<Guard>>,
+    flow: &mut Flow,
+    job: impl Future<Output = Option<CheckJob>> + Send + 'static,
+) {
+    let record = GuardrailRecord::of(flow);
+    let work = async move {
+        let Some(job) = job.await else { return };
+        for outcome in job.run(&service, &guards).await {
+            match outcome.result {
+                Ok(findings) if findings.is_empty() => {}
+                Ok(findings) => {
+                    let result = GuardrailResult::Flagged;
+                    service.record(&record, &outcome.guard, job.direction, result, &findings);
                 }
+                Err(why) => drop(service.fail(&record, &outcome.guard, job.direction, &why)),
             }
-            drop(own);
-        });
-        check
-    }
-}
-
-/// Signals the end, also after a panic.
-struct BackgroundEnd(Arc<BackgroundCheck>);
-
-impl Drop for BackgroundEnd {
-    fn drop(&mut self) {
-        self.0.is_done.store(true, Release);
-        self.0.done.notify_one();
-    }
-}
-
-impl DeferredWork for BackgroundCheck {
-    fn join<'a>(self: Arc<Self>, _flow: &'a mut Flow) -> BoxFuture<'a, ()> {
-        Box::pin(async move {
-            while !self.is_done.load(Acquire) {
-                self.done.notified().await;
-            }
-        })
-    }
-
-    fn finish(self: Arc<Self>, _flow: &mut Flow) -> bool {
-        self.is_done.load(Acquire)
-    }
+        }
+    };
+    flow.defer(Background::start(work, false, |_, _| {}));
 }

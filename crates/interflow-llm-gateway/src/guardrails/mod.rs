@@ -1,6 +1,6 @@
 //! Guardrails: checks of the texts of LLM requests and responses, with an action for what they find.
 //!
-//! One stage carries them all. It runs after redaction, so that services are sent redacted texts, and before originals
+//! One pass carries them all. It runs after redaction, so that services are sent redacted texts, and before originals
 //! are restored. Texts come from `interflow-llm`'s spans, which know their place in the message; a guardrail
 //! ([`Guardrail`]) turns texts into findings, and [`evaluate`] carries out the actions.
 
@@ -10,8 +10,8 @@ mod evaluate;
 pub mod kinds;
 mod mcp_values;
 mod record;
-mod request;
-mod response;
+pub(crate) mod request;
+pub(crate) mod response;
 mod settings;
 mod stream;
 #[cfg(test)]
@@ -19,13 +19,13 @@ mod tests;
 mod texts;
 
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use interflow_llm::{GuardrailKind, LlmCall, LlmConfig, LlmRefusal, Operation, detect_call, realtime};
 use interflow_types::{
-    Body, BodyFuture, BoxFuture, EntryKind, Flow, Headers, HttpClient, MaybeFuture, Method, Phase, PhaseSet, PlanScope,
-    RequestHead, RequestVerdict, ResponseHead, Result, Stage, StatusCode,
+    Body, BoxFuture, EarlyExit, Flow, Headers, HttpClient, Method, PlanScope, RequestHead, ResponseHead, Result,
+    StatusCode,
 };
 
 pub use check::{CallFacts, CheckInput, CheckResult, Finding, Guardrail};
@@ -34,10 +34,9 @@ pub use record::{GuardrailCounts, GuardrailRecord, GuardrailResult};
 pub use settings::GuardrailSettings;
 
 use crate::gateway::LlmGateway;
-use crate::llm_telemetry::ResponseFindings;
 use kinds::KindDeps;
 use record::Counters;
-use settings::ActiveGuards;
+pub(crate) use settings::ActiveGuards;
 
 /// The field in which a client is told which guardrails found something.
 const HEADER: &str = "X-Interflow-Guardrail";
@@ -52,12 +51,13 @@ pub struct GuardrailService {
     gateway: Arc<LlmGateway>,
     /// The client for services; its requests are not recorded.
     egress: Arc<dyn HttpClient>,
-    reviewer: OnceLock<Reviewer>,
+    reviewer: Reviewer,
     counters: Counters,
 }
 
 impl GuardrailService {
-    /// Relative paths are resolved against `base`. Requests sent by `egress` must not be recorded.
+    /// Relative paths are resolved against `base`. Requests sent by `egress` must not be recorded. `reviewer` is asked about
+    /// findings with the action `ask`.
     ///
     /// # Errors
     /// A guardrail is wrong: its key, and why.
@@ -66,10 +66,11 @@ impl GuardrailService {
         base: &Path,
         gateway: Arc<LlmGateway>,
         egress: Arc<dyn HttpClient>,
+        reviewer: Reviewer,
     ) -> Result<Arc<Self>, String> {
         let settings = GuardrailSettings::new(config, &KindDeps { base, gateway: &gateway, egress: &egress })?;
         let settings = ArcSwap::from_pointee(settings);
-        Ok(Arc::new(Self { settings, gateway, egress, reviewer: OnceLock::new(), counters: Counters::default() }))
+        Ok(Arc::new(Self { settings, gateway, egress, reviewer, counters: Counters::default() }))
     }
 
     /// Compiles another configuration, without activating it.
@@ -85,17 +86,6 @@ impl GuardrailService {
         self.settings.store(Arc::new(settings));
     }
 
-    /// Sets who is asked about findings with the action `ask`. May be set once.
-    pub fn set_reviewer(
-        &self,
-        reviewer: impl for<'a> Fn(&'a Flow, &'a RequestHead, String) -> BoxFuture<'static, Result<(), String>>
-        + Send
-        + Sync
-        + 'static,
-    ) {
-        let _ = self.reviewer.set(Box::new(reviewer));
-    }
-
     /// The files that a configuration names.
     pub fn files(config: &LlmConfig, base: &Path) -> Vec<PathBuf> {
         let schemas = config.guardrail.values().filter(|g| g.kind == GuardrailKind::JsonSchema);
@@ -105,11 +95,6 @@ impl GuardrailService {
     /// What was counted since the start.
     pub fn counts(&self) -> GuardrailCounts {
         self.counters.get()
-    }
-
-    /// The stage, for after redaction and before restoring.
-    pub fn stage(self: &Arc<Self>) -> Arc<dyn Stage> {
-        Arc::new(GuardrailStage(Arc::clone(self)))
     }
 }
 
@@ -121,7 +106,7 @@ fn add_header(flow: &Flow, headers: &mut Headers) {
     }
 }
 
-/// What the stage keeps with a flow.
+/// What is kept with a flow.
 #[derive(Default)]
 struct GuardrailState {
     active: ActiveGuards,
@@ -129,103 +114,56 @@ struct GuardrailState {
     masked: bool,
 }
 
-struct GuardrailStage(Arc<GuardrailService>);
+impl GuardrailService {
+    /// Whether there are guardrails.
+    pub(crate) fn is_active(&self) -> bool {
+        !self.settings.load().is_empty()
+    }
 
-impl GuardrailStage {
+    /// A provider's own host must not be reached around a guardrail that blocks. Other hosts are not known to be
+    /// providers until a request is read.
+    pub(crate) fn protects(&self, scope: &PlanScope<'_>) -> bool {
+        let (host, port) = (&scope.authority.host, scope.authority.port);
+        let by_host = || detect_call(host, port, &Method::POST, "/", &Headers::new()).is_some();
+        self.settings.load().is_strict() && by_host()
+    }
+
+    /// Whether something was replaced in the request.
+    pub(crate) fn withholds_originals(flow: &Flow) -> bool {
+        flow.extension::<GuardrailState>().is_some_and(|s| s.masked)
+    }
+
     /// A WebSocket's messages are not checked: where something may have to be blocked or changed, it is not opened.
-    fn refuse_websocket(&self, flow: &mut Flow, head: &RequestHead, call: &LlmCall) -> RequestVerdict {
+    pub(crate) fn request_head(&self, flow: &mut Flow, head: &RequestHead, call: &LlmCall) -> Result<(), EarlyExit> {
         if !realtime::is_websocket(head) && call.operation != Operation::Realtime {
-            return RequestVerdict::Continue;
+            return Ok(());
         }
-        let active = self.0.settings.load().for_flow(flow, call);
+        let active = self.settings.load().for_flow(flow, call);
         let strict = active.input.iter().chain(&active.output).find(|g| g.is_strict());
-        let Some(guard) = strict else { return RequestVerdict::Continue };
+        let Some(guard) = strict else { return Ok(()) };
         let message = format!(
             "the guardrail `{}` cannot check WebSockets, so that none is opened; use HTTP, or exempt it by the \
              guardrail's filters (llm.guardrail.{}.models, keys, …)",
             guard.name, guard.name
         );
         let refusal = LlmRefusal::new(StatusCode::NOT_IMPLEMENTED, "invalid_request", "websocket_unscannable", message);
-        self.0.refuse(flow, &refusal).into()
-    }
-}
-
-impl Stage for GuardrailStage {
-    fn name(&self) -> &'static str {
-        "guardrails"
+        Err(self.refuse(flow, &refusal))
     }
 
-    fn interest(&self, scope: &PlanScope<'_>) -> PhaseSet {
-        let seen = scope.intercepted || matches!(scope.transport, EntryKind::Absolute | EntryKind::Gateway);
-        if !seen || scope.transport == EntryKind::Internal || self.0.settings.load().is_empty() {
-            return PhaseSet::NONE;
-        }
-        PhaseSet::from_phase(Phase::RequestHead)
-            .with(Phase::RequestBody)
-            .with(Phase::ResponseHead)
-            .with(Phase::ResponseBody)
-            .with(Phase::Done)
+    /// Whether the texts of a request are checked.
+    pub(crate) fn checks(call: &LlmCall) -> bool {
+        !call.exempt && !matches!(call.operation, Operation::Lookup | Operation::Telemetry | Operation::Realtime)
     }
 
-    /// A provider's own host must not be reached around a guardrail that blocks. Other hosts are not known to be
-    /// providers until a request is read.
-    fn needs_inspection(&self, scope: &PlanScope<'_>) -> bool {
-        let (host, port) = (&scope.authority.host, scope.authority.port);
-        let by_host = || detect_call(host, port, &Method::POST, "/", &Headers::new()).is_some();
-        self.0.settings.load().is_strict() && by_host()
-    }
-
-    fn withholds_originals(&self, flow: &Flow) -> bool {
-        flow.extension::<GuardrailState>().is_some_and(|s| s.masked)
-    }
-
-    fn finish(&self, flow: &mut Flow) {
-        // Streams that were cut off are noted there.
-        ResponseFindings::merge_into_flow(flow);
-        GuardrailRecord::tag(flow);
-    }
-
-    fn request_head<'a>(&'a self, flow: &'a mut Flow, head: &'a mut RequestHead) -> MaybeFuture<'a, RequestVerdict> {
-        let verdict = match flow.extension::<LlmCall>().cloned() {
-            Some(call) => self.refuse_websocket(flow, head, &call),
-            None => RequestVerdict::Continue,
-        };
-        MaybeFuture::Ready(verdict)
-    }
-
-    fn request_body<'a>(&'a self, flow: &'a mut Flow, head: &'a mut RequestHead, body: Body) -> BodyFuture<'a> {
-        let Some(call) = flow.extension::<LlmCall>().cloned() else { return MaybeFuture::Ready(Ok(body)) };
-        if call.exempt || matches!(call.operation, Operation::Lookup | Operation::Telemetry | Operation::Realtime) {
-            return MaybeFuture::Ready(Ok(body));
-        }
-        MaybeFuture::pending(request::check(&self.0, flow, head, call, body))
-    }
-
-    fn response_head<'a>(
-        &'a self,
-        flow: &'a mut Flow,
-        _request: &'a RequestHead,
-        head: &'a mut ResponseHead,
-    ) -> MaybeFuture<'a, RequestVerdict> {
+    pub(crate) fn response_head(flow: &Flow, head: &mut ResponseHead) {
         // What the upstream says about guardrails of its own is not Interflow's.
         head.headers.remove(HEADER);
         add_header(flow, &mut head.headers);
-        MaybeFuture::Ready(RequestVerdict::Continue)
     }
 
-    fn response_body<'a>(
-        &'a self,
-        flow: &'a mut Flow,
-        request: &'a RequestHead,
-        head: &'a mut ResponseHead,
-        body: Body,
-    ) -> BodyFuture<'a> {
-        let active = flow.extension::<GuardrailState>().map(|s| s.active.clone()).unwrap_or_default();
-        // An error is not what a model said.
-        if active.output.is_empty() || body.is_empty() || !head.status.is_success() {
-            return MaybeFuture::Ready(Ok(body));
-        }
-        let check = response::ResponseCheck { service: &self.0, flow, request, active };
-        MaybeFuture::pending(check.run(head, body))
+    /// What checks a response. An error is not what a model said.
+    pub(crate) fn response_guards(flow: &Flow, head: &ResponseHead, body: &Body) -> Option<ActiveGuards> {
+        let active = &flow.extension::<GuardrailState>()?.active;
+        (!active.output.is_empty() && !body.is_empty() && head.status.is_success()).then(|| active.clone())
     }
 }

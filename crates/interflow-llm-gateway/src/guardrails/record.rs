@@ -101,7 +101,7 @@ impl GuardrailRecord {
     }
 
     /// Sets the tags: `guardrail:unread`, `guardrail:NAME`, and one with direction, result and reasons for each finding.
-    pub(super) fn tag(flow: &mut Flow) {
+    pub(crate) fn tag(flow: &mut Flow) {
         let Some(record) = flow.extension::<Self>().cloned() else { return };
         let state = record.0.lock();
         if state.is_unread {

@@ -12,7 +12,7 @@ use super::settings::{ActiveGuards, Guard};
 use super::texts::{GuardText, body_edits, texts_of_form, texts_of_json};
 use super::{GuardrailService, GuardrailState};
 use crate::exchange::response::event_rewriter::splice;
-use crate::exchange::{self, BodyShape, Collected, Pass, RequestBody, overloaded, request_identity_encoding};
+use crate::exchange::{self, BodyShape, Pass, RequestBody, overloaded, request_identity_encoding};
 
 /// A body's texts, unescaped, with the memory that they take.
 struct ReadBody {
@@ -21,15 +21,15 @@ struct ReadBody {
     held: Arc<MemoryReservation>,
 }
 
-/// The stage's step in phase `RequestBody`.
-pub(super) async fn check(
+/// The pass over a request.
+pub(crate) async fn check(
     service: &Arc<GuardrailService>,
     flow: &mut Flow,
     head: &mut RequestHead,
-    call: LlmCall,
+    call: &LlmCall,
     body: Body,
 ) -> Result<Body, EarlyExit> {
-    let active = service.settings.load().for_flow(flow, &call);
+    let active = service.settings.load().for_flow(flow, call);
     if !active.output.is_empty() {
         request_identity_encoding(head);
     }
@@ -38,13 +38,11 @@ pub(super) async fn check(
     if guards.is_empty() || body.is_empty() {
         return Ok(body);
     }
-    let (name, is_strict) = ("guardrail", guards.iter().any(|g| g.is_strict()));
-    let too_large = || format!("the body is larger than {max_body} bytes (llm.max_body), so that it cannot be checked");
-    let refuse = |flow: &mut Flow, refusal: &LlmRefusal| service.refuse(flow, refusal);
-    let pass = Pass { name, max_body, is_strict, too_large, refuse };
-    let raw = match pass.collect(flow, body).await? {
-        Collected::Whole(raw) => raw,
-        Collected::Unread(body) => return Ok(body),
+    let is_strict = guards.iter().any(|g| g.is_strict());
+    let pass = Pass { name: "guardrail", section: "llm", max_body, is_strict };
+    let raw = match pass.collect(flow, body, |flow, refusal| service.refuse(flow, refusal)).await? {
+        Ok(raw) => raw,
+        Err(body) => return Ok(body),
     };
     let read = match read_body(flow, head, &raw, max_body).await {
         Ok(read) => read,

@@ -7,10 +7,10 @@ use interflow_llm::event_stream::StreamFraming;
 use interflow_llm::spans::TextPlace;
 use interflow_llm::{GuardrailAction, LlmRefusal};
 use interflow_types::budget::{MemoryReservation, PROCESS_BUDGET};
-use interflow_types::{Body, Direction, EarlyExit, Flow, RequestHead, ResponseHead, StatusCode};
+use interflow_types::{Body, Direction, EarlyExit, Flow, RequestHead, ResponseHead};
 use tokio::sync::oneshot;
 
-use super::evaluate::{BackgroundCheck, CheckJob};
+use super::evaluate::{CheckJob, check_in_background};
 use super::record::GuardrailRecord;
 use super::request::unmaskable;
 use super::settings::{ActiveGuards, Guard};
@@ -20,12 +20,12 @@ use super::{GuardrailService, add_header};
 use crate::exchange::response::abort::StreamAbort;
 use crate::exchange::response::event_rewriter::splice;
 use crate::exchange::response::rewrite_step::{ResponseScanContext, rewrite_whole};
-use crate::exchange::response::whole::{UnreadResponse, WholeResponse, replace_body as replace_response_body};
+use crate::exchange::response::whole::{WholeResponse, replace_body as replace_response_body};
 use crate::exchange::{off_worker, overloaded};
 use crate::redaction::redacts_flow;
 
 /// The guardrails of one response.
-pub(super) struct ResponseCheck<'a> {
+pub(crate) struct ResponseCheck<'a> {
     pub service: &'a Arc<GuardrailService>,
     pub flow: &'a mut Flow,
     pub request: &'a RequestHead,
@@ -33,7 +33,7 @@ pub(super) struct ResponseCheck<'a> {
 }
 
 impl ResponseCheck<'_> {
-    /// The stage's step in phase `ResponseBody`.
+    /// The pass over a response.
     pub async fn run(mut self, head: &mut ResponseHead, body: Body) -> Result<Body, EarlyExit> {
         let max = self.active.max_body;
         let (context, body) = ResponseScanContext::for_response(self.flow, head, body, max as u64).await;
@@ -59,34 +59,24 @@ impl ResponseCheck<'_> {
     /// A check that runs when a stream has ended; its texts are sent to where this leads.
     fn check_at_end(&mut self, guards: Vec<Arc<Guard>>) -> oneshot::Sender<CollectedTexts> {
         let (send, receive) = oneshot::channel();
-        let (facts, record) = (Arc::clone(&self.active.facts), GuardrailRecord::of(self.flow));
+        let facts = Arc::clone(&self.active.facts);
         let job = async move {
             let (texts, held): CollectedTexts = receive.await.ok()?;
             Some(CheckJob { direction: Direction::Response, facts, texts: Arc::new(texts), _held: Arc::new(held) })
         };
-        self.flow.defer(BackgroundCheck::start(Arc::clone(self.service), guards, record, job));
+        check_in_background(Arc::clone(self.service), guards, self.flow, job);
         send
     }
 
     /// Reads a body whole; `Err` contains one that may pass unread.
     async fn read_whole(&mut self, head: &ResponseHead, body: Body) -> Result<Result<WholeResponse, Body>, EarlyExit> {
-        let (max, strict) = (self.active.max_body, self.is_strict());
-        match WholeResponse::read(self.flow, head, body, max).await? {
-            Ok(whole) => Ok(Ok(whole)),
-            Err(UnreadResponse::TooLarge(_)) if strict => {
-                let message =
-                    format!("the response is larger than {max} bytes (llm.max_body), so that it cannot be checked");
-                let refusal = LlmRefusal::new(StatusCode::BAD_GATEWAY, "provider_error", "response_too_large", message);
-                Err(self.refuse(&refusal))
-            }
-            Err(UnreadResponse::Undecodable(_, e)) if strict => {
-                Err(self.refuse(&StreamAbort::unreadable(&e).refusal()))
-            }
-            Err(unread) => {
-                self.flow.tag("guardrail:unread");
-                Ok(Err(unread.into_body()))
-            }
+        let (service, how) = (self.service, (self.active.max_body, "llm.max_body", self.is_strict()));
+        let read =
+            WholeResponse::read_or(self.flow, head, body, how, |flow, refusal| service.refuse(flow, refusal)).await?;
+        if read.is_err() {
+            self.flow.tag("guardrail:unread");
         }
+        Ok(read)
     }
 
     fn is_strict(&self) -> bool {

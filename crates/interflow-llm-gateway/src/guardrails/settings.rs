@@ -31,9 +31,9 @@ pub(super) struct Guard {
 
 /// The guardrails of one call, kept with its flow until the response.
 #[derive(Clone, Default)]
-pub(super) struct ActiveGuards {
-    pub input: Vec<Arc<Guard>>,
-    pub output: Vec<Arc<Guard>>,
+pub(crate) struct ActiveGuards {
+    pub(super) input: Vec<Arc<Guard>>,
+    pub(super) output: Vec<Arc<Guard>>,
     pub facts: Arc<CallFacts>,
     pub max_body: usize,
 }

@@ -12,13 +12,13 @@ use interflow_types::{Direction, Error, ErrorKind, Flow, HttpClient, MaybeFuture
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use super::GuardrailService;
 use super::check::{CallFacts, CheckInput, CheckResult, Finding, Guardrail};
 use super::evaluate::CheckJob;
 use super::record::GuardrailRecord;
 use super::settings::Guard;
 use super::stream::{CollectRewriter, EditRewriter, MatchRewriter, StreamedTexts};
 use super::texts::{TextEdit, body_edits, texts_of_form, texts_of_json};
+use super::{GuardrailService, Reviewer};
 use crate::exchange::response::event_rewriter::TextRewriter;
 use crate::exchange::response::rewrite_step::rewrite_whole;
 use crate::gateway::{GatewayDeps, LlmGateway};
@@ -46,7 +46,8 @@ fn service(guardrails: &[(&str, GuardrailConfig)]) -> Arc<GuardrailService> {
         inspects_everywhere: Box::new(|_| false),
     };
     let gateway = LlmGateway::new(table, deps);
-    GuardrailService::new(&config, std::path::Path::new("."), gateway, client).unwrap()
+    let nobody: Reviewer = Box::new(|_, _, _| Box::pin(async { Err("there is no one to ask".to_owned()) }));
+    GuardrailService::new(&config, std::path::Path::new("."), gateway, client, nobody).unwrap()
 }
 
 fn flow() -> Flow {

@@ -102,7 +102,6 @@ impl LlmRequest {
             is_uncounted: operation == Operation::Speech,
             characters: self.characters,
             images: if operation == Operation::Images { self.choices.max(1) } else { 0 },
-            ..UsageEstimate::default()
         }
     }
 

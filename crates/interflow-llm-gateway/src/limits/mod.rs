@@ -1,4 +1,4 @@
-//! Limits and virtual keys: a stage that checks the key of an LLM request, replaces it by the provider's key,
+//! Limits and virtual keys: a pass that checks the key of an LLM request, replaces it by the provider's key,
 //! reserves usage, and settles the reservation at the end.
 
 mod capacity;
@@ -23,9 +23,8 @@ use interflow_limits::{
 use interflow_llm::event_stream::StreamFraming;
 use interflow_llm::{LlmCall, Operation, Provider, provider, realtime, spans};
 use interflow_types::{
-    Body, BodyFuture, ByteStr, CallUsage, CollectError, Direction, EarlyExit, EntryKind, Flow, InjectedMessages,
-    MaybeFuture, MessageKind, MessageVerdict, OutlivesClient, Phase, PhaseSet, PlanScope, RequestHead, RequestVerdict,
-    ResponseHead, Stage, StatusCode, StreamMessage, UsageLabel,
+    Body, BodyFuture, ByteStr, CallUsage, CollectError, EarlyExit, EntryKind, Flow, InjectedMessages, MaybeFuture,
+    MessageVerdict, OutlivesClient, PlanScope, RequestHead, ResponseHead, StatusCode, StreamMessage, UsageLabel,
 };
 use parking_lot::Mutex;
 
@@ -103,9 +102,9 @@ impl std::fmt::Debug for KeyRules {
     }
 }
 
-/// The stage for limits and virtual keys. It runs in `RequestHead` for the key, in `RequestBody` for the quota, which
-/// needs the model, and settles in `Done`.
-pub struct LimitStage {
+/// The pass for limits and virtual keys. It checks the key of a request's head, reserves quota once the model is known, and
+/// settles at the end.
+pub struct LimitPass {
     keys: Arc<KeyStore>,
     rules: ArcSwap<KeyRules>,
     limits: Arc<UsageLimiter>,
@@ -141,7 +140,7 @@ const MAX_ABANDONED: Duration = Duration::from_secs(600);
 /// The largest body that is parsed for its model. A larger one is rejected if a limit depends on it.
 const MAX_INSPECTED_BODY: usize = 64 << 20;
 
-impl LimitStage {
+impl LimitPass {
     /// At most `max_concurrent` requests pass at once on the gateway port; 0: no limit.
     pub fn new(
         keys: Arc<KeyStore>,
@@ -169,11 +168,17 @@ impl LimitStage {
         }
     }
 
-    fn admit(&self, ring: &VirtualKeyRing, flow: &mut Flow, head: &mut RequestHead) -> Result<(), EarlyExit> {
+    /// Whether requests of clients of this scope may have a key or count against a limit.
+    pub(crate) fn applies(&self, scope: &PlanScope<'_>) -> bool {
+        // Virtual keys also appear in requests of the proxy port, to the hosts of providers.
+        let is_keyed = || !self.keys.ring().keys().is_empty() && provider::is_own_host(&scope.authority.host);
+        scope.transport == EntryKind::Gateway || is_keyed() || self.limits.has_rules()
+    }
+
+    pub(crate) fn request_head(&self, flow: &mut Flow, head: &mut RequestHead) -> Result<(), EarlyExit> {
         // The key is checked first, so that requests without a valid one take no capacity.
-        self.check_key(ring, flow, head)?;
-        let provider = flow.extension::<LlmCall>().map(|e| e.provider).unwrap_or_default();
-        self.capacity.admit(flow, head).map_err(|refusal| rejections::reject(flow, provider, &refusal))
+        self.check_key(&self.keys.ring(), flow, head)?;
+        self.capacity.admit(flow, head).map_err(|refusal| rejections::refuse(flow, &refusal))
     }
 
     /// Checks the request's key, and replaces it by the provider's. Every path either removes a virtual key or
@@ -199,7 +204,7 @@ impl LimitStage {
         };
         let mut tags = TagSet::new();
         if let Some(text) = head.headers.get_str(TAGS_HEADER) {
-            tags = parse_tags(text).map_err(|why| rejections::reject_tags(flow, called.call.provider, &why))?;
+            tags = parse_tags(text).map_err(|why| rejections::reject_tags(flow, &why))?;
             // They are for this gateway.
             head.headers.remove(TAGS_HEADER);
         }
@@ -209,7 +214,7 @@ impl LimitStage {
         }
         let required = rules.requires_key(flow, self.gateway_adds_key(&called));
         let key = find_key(ring, presented.as_ref(), required);
-        let Some(key) = key.map_err(|why| rejections::reject_key(flow, called.call.provider, &why))? else {
+        let Some(key) = key.map_err(|why| rejections::reject_key(flow, &why))? else {
             return Ok(());
         };
         // The operator's tags win: a client cannot have another project pay.
@@ -240,7 +245,7 @@ impl LimitStage {
     }
 
     /// Reserves usage, once the model is known. The body is returned unchanged.
-    async fn reserve(&self, flow: &mut Flow, head: &RequestHead, body: Body) -> Result<Body, EarlyExit> {
+    pub(crate) async fn reserve(&self, flow: &mut Flow, head: &RequestHead, body: Body) -> Result<Body, EarlyExit> {
         let Some(mut called) = LlmRequest::from_request(flow, head) else {
             return self.reserve_local(flow).await.map(|()| body);
         };
@@ -269,14 +274,14 @@ impl LimitStage {
         let (body, requested) = match listed || limited && !is_read || starts_run {
             false => (body, None),
             true => read_requested_usage(flow, head, body).await.map_err(|e| match e {
-                RequestBodyError::TooLarge => rejections::reject_too_large(flow, &called),
+                RequestBodyError::TooLarge => rejections::reject_too_large(flow),
                 RequestBodyError::Broken(e) => EarlyExit::Deny(e),
             })?,
         };
         let is_unclear = requested.as_ref().is_some_and(|r| r.unclear);
         let named = requested.map(|requested| called.merge_usage(requested)).unwrap_or_default();
         if limited && called.is_max_output_invalid && !operation.is_free() {
-            return Err(rejections::reject_max_tokens(flow, called.call.provider));
+            return Err(rejections::reject_max_tokens(flow));
         }
         if let Some(key) = &key {
             scope::check_call(key, &mut called, head, &named, is_unclear)
@@ -312,7 +317,7 @@ impl LimitStage {
         flow.extension_mut::<StreamUsageWanted>().0 = limited || subject.key.is_some();
         // Reserved by estimate now, and settled with the actual usage when the flow ends.
         let admitted = self.limits.admit(subject, estimate).await;
-        let grant = admitted.map_err(|why| rejections::reject_limit(flow, called.call.provider, &why))?;
+        let grant = admitted.map_err(|why| rejections::reject_limit(flow, &why))?;
         let is_slot_only = grant.is_slot_only();
         let held = flow.extension_mut::<FlowReservation>();
         held.hold(grant);
@@ -327,7 +332,7 @@ impl LimitStage {
     }
 }
 
-impl LimitStage {
+impl LimitPass {
     fn deployments(&self, flow: &Flow, called: &LlmRequest) -> Vec<ServedModel> {
         let (Some(model), Some(upstream)) = (&called.model, &called.route) else { return Vec::new() };
         let route = flow.extension::<LlmCall>().and_then(|call| call.route.as_deref());
@@ -336,7 +341,7 @@ impl LimitStage {
 
     /// Checks the model of a client's event, which the detector has read. An event that is refused is answered with an error
     /// event; the connection stays open.
-    fn admit_event(&self, flow: &mut Flow, message: &StreamMessage) -> MessageVerdict {
+    pub(crate) fn admit_event(&self, flow: &mut Flow, message: &StreamMessage) -> MessageVerdict {
         let Some((call, held)) = flow.extension::<LlmCall>().zip(flow.extension::<FlowReservation>()) else {
             return MessageVerdict::Continue;
         };
@@ -357,7 +362,7 @@ impl LimitStage {
             return MessageVerdict::Continue;
         };
         let refusal = rejections::admission_refusal(flow, &why);
-        drop(rejections::reject(flow, provider, &refusal));
+        drop(rejections::refuse(flow, &refusal));
         let before = flow.extension_mut::<FlowReservation>().socket_model.clone();
         let call = flow.extension_mut::<LlmCall>();
         call.model = before;
@@ -395,93 +400,37 @@ impl LimitStage {
     async fn reserve_requests(&self, flow: &mut Flow, subject: RequestAttributes) -> Result<(), EarlyExit> {
         let estimate = UsageEstimate { max_output: Some(0), ..UsageEstimate::default() };
         let admitted = self.limits.admit(subject, estimate).await;
-        let grant = admitted.map_err(|why| rejections::reject_limit(flow, Provider::Unknown, &why))?;
+        let grant = admitted.map_err(|why| rejections::reject_limit(flow, &why))?;
         flow.extension_mut::<FlowReservation>().hold(grant);
         Ok(())
     }
 }
 
-impl Stage for LimitStage {
-    fn name(&self) -> &'static str {
-        "limits"
-    }
-
-    fn interest(&self, scope: &PlanScope<'_>) -> PhaseSet {
-        let gateway = scope.transport == EntryKind::Gateway;
-        // Virtual keys also appear in requests of the proxy port, to the hosts of providers.
-        let keyed = !self.keys.ring().keys().is_empty() && provider::is_own_host(&scope.authority.host);
-        let limited = self.limits.has_rules();
-        if !scope.intercepted || scope.transport == EntryKind::Internal || !(gateway || keyed || limited) {
-            return PhaseSet::NONE;
-        }
-        let all = PhaseSet::from_phase(Phase::RequestHead)
-            .with(Phase::RequestBody)
-            .with(Phase::ResponseHead)
-            .with(Phase::Message)
-            .with(Phase::Done);
-        // Responses are buffered only if some key has to have model lists filtered.
-        if self.keys.ring().restricts_models() { all.with(Phase::ResponseBody) } else { all }
-    }
-
-    /// Keys and quotas can only be checked on decrypted requests.
-    fn needs_inspection(&self, scope: &PlanScope<'_>) -> bool {
-        self.interest(scope) != PhaseSet::NONE
-    }
-
-    fn request_head<'a>(&'a self, flow: &'a mut Flow, head: &'a mut RequestHead) -> MaybeFuture<'a, RequestVerdict> {
-        MaybeFuture::Ready(self.admit(&self.keys.ring(), flow, head).into())
-    }
-
-    fn request_body<'a>(&'a self, flow: &'a mut Flow, head: &'a mut RequestHead, body: Body) -> BodyFuture<'a> {
-        MaybeFuture::pending(self.reserve(flow, head, body))
-    }
-
-    fn response_head<'a>(
-        &'a self,
-        flow: &'a mut Flow,
-        _request: &'a RequestHead,
-        head: &'a mut ResponseHead,
-    ) -> MaybeFuture<'a, RequestVerdict> {
+impl LimitPass {
+    pub(crate) fn response_head(&self, flow: &mut Flow, head: &ResponseHead) {
         flow.extension_mut::<FlowReservation>().status = Some(head.status);
-        MaybeFuture::Ready(RequestVerdict::Continue)
     }
 
-    fn response_body<'a>(
+    /// Removes from a list of models what the key does not allow.
+    pub(crate) fn response_body<'a>(
         &'a self,
         flow: &'a mut Flow,
-        request: &'a RequestHead,
+        request: &RequestHead,
         head: &'a mut ResponseHead,
         body: Body,
     ) -> BodyFuture<'a> {
         let key = flow.extension::<KeyContext>().and_then(|n| n.key.clone()).filter(|k| k.restricts_models());
         let looked = |e: &LlmCall| e.operation == Operation::Lookup && model_list::lists_models(request);
-        let (Some(key), Some(exchange)) = (key, flow.extension::<LlmCall>().filter(|e| looked(e))) else {
-            return MaybeFuture::Ready(Ok(body));
-        };
-        let provider = exchange.provider;
-        if !head.status.is_success() || body.is_empty() {
-            return MaybeFuture::Ready(Ok(body));
-        }
+        let is_listed = flow.extension::<LlmCall>().is_some_and(looked) && head.status.is_success() && !body.is_empty();
+        let Some(key) = key.filter(|_| is_listed) else { return MaybeFuture::Ready(Ok(body)) };
         MaybeFuture::pending(async move {
             let narrowed = model_list::filter_response(head, body, &key).await;
-            narrowed.map_err(|refusal| rejections::reject(flow, provider, &refusal))
+            narrowed.map_err(|refusal| rejections::refuse(flow, &refusal))
         })
     }
 
-    fn wants_messages(&self, flow: &Flow) -> bool {
-        flow.extension::<LlmCall>().is_some_and(|call| call.operation == Operation::Realtime)
-    }
-
-    fn message<'a>(&'a self, flow: &'a mut Flow, message: &'a mut StreamMessage) -> MaybeFuture<'a, MessageVerdict> {
-        let is_event = matches!(message.kind, MessageKind::Text | MessageKind::Binary);
-        if !is_event || message.direction == Direction::Response {
-            return MaybeFuture::Ready(MessageVerdict::Continue);
-        }
-        MaybeFuture::Ready(self.admit_event(flow, message))
-    }
-
     /// What is charged by an estimate is not in the recorded response: conversations take it from the tag.
-    fn finish(&self, flow: &mut Flow) {
+    pub(crate) fn finish(&self, flow: &mut Flow) {
         let is_realtime = |call: &LlmCall| call.operation == Operation::Realtime;
         if flow.extension::<LlmCall>().is_none_or(is_realtime) {
             return;
@@ -497,12 +446,13 @@ impl Stage for LimitStage {
         }
         settlement::record_usage(flow, &self.limits);
     }
+}
 
-    fn done(&self, flow: &Flow) {
-        let Some(held) = flow.extension::<FlowReservation>() else { return };
-        let Some(grant) = held.grant.lock().take() else { return };
-        grant.commit_all(&settlement::deployment_usages(flow));
-    }
+/// Settles what a flow that has ended reserved.
+pub(crate) fn settle(flow: &Flow) {
+    let Some(held) = flow.extension::<FlowReservation>() else { return };
+    let Some(grant) = held.grant.lock().take() else { return };
+    grant.commit_all(&settlement::deployment_usages(flow));
 }
 
 /// The virtual key that was presented; `None` if there is none, and it is not required.
@@ -535,7 +485,7 @@ fn check_endpoint_key(
 ) -> Result<(), EarlyExit> {
     let required = rules.requires_key(flow, uses_credentials);
     let key = find_key(ring, rules.presented_in_fields(head).as_ref(), required);
-    let Some(key) = key.map_err(|why| rejections::reject_key(flow, Provider::Unknown, &why))? else {
+    let Some(key) = key.map_err(|why| rejections::reject_key(flow, &why))? else {
         return Ok(());
     };
     scope::allowed_path(&key, name, None, head.url.path_only())

@@ -1,4 +1,4 @@
-//! Rejections of this stage, in the provider's error format, so that SDKs raise the exception their users expect.
+//! What is rejected by keys and limits, and what the client is told.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,38 +6,31 @@ use std::time::Duration;
 use interflow_limits::{
     AdmissionRejection, BudgetPeriod, CounterLimit, KeyGroup, KeyRejection, ScopeViolation, VirtualKey,
 };
-use interflow_llm::{LlmRefusal, Provider};
+use interflow_llm::LlmRefusal;
 use interflow_types::{EarlyExit, Flow, StatusCode};
 
 use super::llm_request::LlmRequest;
-
-/// The rejection as a verdict, recorded for audit log and metrics. All rejections of the stage pass here.
-pub(super) fn reject(flow: &mut Flow, provider: Provider, refusal: &LlmRefusal) -> EarlyExit {
-    flow.tag(format!("refused:{}", refusal.code));
-    crate::llm_telemetry::record_refusal(flow, refusal.kind, refusal.code);
-    tracing::info!(flow = %flow.id, client = %flow.client.peer, code = refusal.code, "refused: {}", refusal.message);
-    EarlyExit::Answer(Box::new(refusal.to_response(provider, flow)))
-}
+pub(super) use crate::llm_telemetry::refuse;
 
 /// The key is missing, unknown, expired or revoked: 401, which SDKs do not retry.
-pub(super) fn reject_key(flow: &mut Flow, provider: Provider, why: &KeyRejection) -> EarlyExit {
+pub(super) fn reject_key(flow: &mut Flow, why: &KeyRejection) -> EarlyExit {
     let refusal = LlmRefusal::new(StatusCode::UNAUTHORIZED, "unauthorized", why.code(), why.to_string());
-    reject(flow, provider, &refusal)
+    refuse(flow, &refusal)
 }
 
 /// The header with tags cannot be read: 400, because spending would otherwise be counted without them.
-pub(super) fn reject_tags(flow: &mut Flow, provider: Provider, why: &str) -> EarlyExit {
+pub(super) fn reject_tags(flow: &mut Flow, why: &str) -> EarlyExit {
     let message = format!("X-Interflow-Tags: {why}");
     let refusal = LlmRefusal::new(StatusCode::BAD_REQUEST, "invalid_request", "invalid_tags", message);
-    reject(flow, provider, &refusal)
+    refuse(flow, &refusal)
 }
 
 /// The maximum of output tokens is none: 400, as the providers' APIs do. What it would use could not be reserved.
-pub(super) fn reject_max_tokens(flow: &mut Flow, provider: Provider) -> EarlyExit {
+pub(super) fn reject_max_tokens(flow: &mut Flow) -> EarlyExit {
     let message = "the maximum of output tokens (max_tokens and the like) is not a whole number from 0 to 4294967295: send \
                    one, or leave it out";
     let refusal = LlmRefusal::new(StatusCode::BAD_REQUEST, "invalid_request_error", "invalid_max_tokens", message);
-    reject(flow, provider, &refusal)
+    refuse(flow, &refusal)
 }
 
 /// The key is valid, but its scope does not allow this request: 403.
@@ -57,7 +50,7 @@ pub(super) fn reject_scope(
         ),
         None => format!("{why}: {subject} (key {})", key.id),
     };
-    reject(flow, called.call.provider, &scope_refusal(why, message))
+    refuse(flow, &scope_refusal(why, message))
 }
 
 fn scope_refusal(why: ScopeViolation, message: String) -> LlmRefusal {
@@ -83,14 +76,14 @@ fn out_of_scope_subject<'r>(called: &'r LlmRequest, key: &VirtualKey, why: Scope
 /// The key is valid, but its scope does not allow an endpoint that this process serves.
 pub(super) fn reject_endpoint_scope(flow: &mut Flow, key: &Arc<VirtualKey>, why: ScopeViolation) -> EarlyExit {
     let message = format!("{why} (key {})", key.id);
-    reject(flow, Provider::Unknown, &scope_refusal(why, message))
+    refuse(flow, &scope_refusal(why, message))
 }
 
 /// A virtual key on a request to no known provider: forwarding would leak it, so the request ends with 403.
 pub(super) fn reject_unknown_provider(flow: &mut Flow) -> EarlyExit {
     let message = "a request with a key of this gateway does not go to a known provider; it was not forwarded";
     let refusal = LlmRefusal::new(StatusCode::FORBIDDEN, "forbidden", "scope_denied_provider", message);
-    reject(flow, Provider::Unknown, &refusal)
+    refuse(flow, &refusal)
 }
 
 /// The gateway has no key for the provider: 500, because only the operator can remedy it.
@@ -100,21 +93,21 @@ pub(super) fn reject_missing_provider_key(flow: &mut Flow, called: &LlmRequest) 
     tracing::error!("{message}");
     let status = StatusCode::INTERNAL_SERVER_ERROR;
     let refusal = LlmRefusal::new(status, "internal_error", "provider_key_missing", message);
-    reject(flow, called.call.provider, &refusal)
+    refuse(flow, &refusal)
 }
 
 /// The body is too large to be parsed for its model: 413.
-pub(super) fn reject_too_large(flow: &mut Flow, called: &LlmRequest) -> EarlyExit {
+pub(super) fn reject_too_large(flow: &mut Flow) -> EarlyExit {
     let (status, message) = (StatusCode::PAYLOAD_TOO_LARGE, "the request is too large to determine its model");
     let refusal = LlmRefusal::new(status, "payload_too_large", "request_body_too_large", message);
-    reject(flow, called.call.provider, &refusal)
+    refuse(flow, &refusal)
 }
 
 /// A limit is reached (429), or the counters are unavailable (503). `Retry-After` is the earliest time at which a
 /// retry can succeed.
-pub(super) fn reject_limit(flow: &mut Flow, provider: Provider, why: &AdmissionRejection) -> EarlyExit {
+pub(super) fn reject_limit(flow: &mut Flow, why: &AdmissionRejection) -> EarlyExit {
     let refusal = admission_refusal(flow, why);
-    let mut verdict = reject(flow, provider, &refusal);
+    let mut verdict = refuse(flow, &refusal);
     // SDKs retry after a short pause whatever Retry-After says, which is pointless until tomorrow.
     if let (AdmissionRejection::Limit { counter, is_reserved: false, .. }, EarlyExit::Answer(response)) =
         (why, &mut verdict)

@@ -4,10 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use interflow_llm::LlmCall;
-use interflow_types::{
-    Body, BodyFrame, BodyFuture, EntryKind, Flow, Headers, MaybeFuture, Phase, PhaseSet, PlanScope, RequestHead,
-    ResponseHead, Stage,
-};
+use interflow_types::{Body, BodyFrame, Flow, Headers, RequestHead, ResponseHead};
 use parking_lot::Mutex;
 
 use super::{ActiveRequestMarker, ContentMode, LlmTelemetry};
@@ -16,23 +13,6 @@ use crate::{exchange, redaction};
 
 /// Maximum size of a request or response that is copied for a span; of a larger one the span has no content.
 const MAX_COPIED_BYTES: usize = 8 << 20;
-
-/// Where in the pipeline a stage takes its copies.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ContentPosition {
-    /// The request as the client sent it.
-    BeforeRedaction,
-    /// The request as the provider gets it, and the response with its placeholders.
-    AfterRedaction,
-    /// The response as the client gets it.
-    AfterRestoring,
-}
-
-/// Takes the copies of one position, if the configuration wants them from there.
-pub struct ContentStage {
-    pub telemetry: Arc<LlmTelemetry>,
-    pub position: ContentPosition,
-}
 
 /// What was copied of a flow.
 #[derive(Clone, Default)]
@@ -56,53 +36,25 @@ impl CopiedBody {
     }
 }
 
-impl ContentStage {
-    fn takes(&self) -> (bool, bool) {
-        use ContentPosition::{AfterRedaction, AfterRestoring, BeforeRedaction};
-        match (self.telemetry.content_mode(), self.position) {
-            (ContentMode::Redacted, AfterRedaction) => (true, true),
-            (ContentMode::Full, BeforeRedaction) => (true, false),
-            (ContentMode::Full, AfterRestoring) => (false, true),
-            _ => (false, false),
-        }
-    }
-
+impl LlmTelemetry {
     /// Whether a span of this flow may have content. Where it may only be redacted content, the request must have been
     /// redacted: one that a policy merely flags, or does not cover, is withheld.
     fn may_copy(&self, flow: &Flow) -> bool {
         let is_exported = flow
             .extension::<ActiveRequestMarker>()
             .is_some_and(|marker| marker.trace.as_ref().is_some_and(super::TraceContext::is_sampled));
-        let mode = self.telemetry.content_mode();
+        let mode = self.content_mode();
         flow.extension::<LlmCall>().is_some_and(|call| call.operation.has_model())
             && is_exported
             && (mode == ContentMode::Full || redaction::redacts_flow(flow) == Some(true))
     }
-}
 
-impl Stage for ContentStage {
-    fn name(&self) -> &'static str {
-        "span-content"
-    }
-
-    fn interest(&self, scope: &PlanScope<'_>) -> PhaseSet {
-        let is_visible = scope.intercepted || matches!(scope.transport, EntryKind::Absolute | EntryKind::Gateway);
-        if !is_visible || scope.transport == EntryKind::Internal {
-            return PhaseSet::NONE;
-        }
-        match self.takes() {
-            (false, false) => PhaseSet::NONE,
-            (true, false) => PhaseSet::from_phase(Phase::RequestBody),
-            (false, true) => PhaseSet::from_phase(Phase::ResponseBody),
-            (true, true) => PhaseSet::from_phase(Phase::RequestBody).with(Phase::ResponseBody),
-        }
-    }
-
-    fn request_body<'a>(&'a self, flow: &'a mut Flow, head: &'a mut RequestHead, body: Body) -> BodyFuture<'a> {
-        // A call whose body is not there as a whole was too large for the stage that reads its model.
-        if let Body::Full(bytes) = &body
+    /// Copies a request for its span, if that has the texts of this mode.
+    pub(crate) fn copy_request(&self, mode: ContentMode, flow: &mut Flow, head: &RequestHead, body: &Body) {
+        // A call whose body is not there as a whole was too large for the pass that reads its model.
+        if let Body::Full(bytes) = body
             && bytes.len() <= MAX_COPIED_BYTES
-            && self.takes().0
+            && self.content_mode() == mode
             && self.may_copy(flow)
             && let Some(request) = exchange::current(flow, &head.headers, bytes)
         {
@@ -110,22 +62,16 @@ impl Stage for ContentStage {
             content.path = str::to_owned(&head.url.path);
             content.request = Some(request.plain().clone());
         }
-        MaybeFuture::Ready(Ok(body))
     }
 
-    fn response_body<'a>(
-        &'a self,
-        flow: &'a mut Flow,
-        _request: &'a RequestHead,
-        head: &'a mut ResponseHead,
-        body: Body,
-    ) -> BodyFuture<'a> {
-        if body.is_empty() || !self.takes().1 || !self.may_copy(flow) {
-            return MaybeFuture::Ready(Ok(body));
+    /// Copies a response as it passes, likewise.
+    pub(crate) fn copy_response(&self, mode: ContentMode, flow: &mut Flow, head: &ResponseHead, body: Body) -> Body {
+        if body.is_empty() || self.content_mode() != mode || !self.may_copy(flow) {
+            return body;
         }
         let copied = CopiedBody::new(&head.headers);
         flow.extension_mut::<FlowContent>().response = Some(copied.clone());
-        MaybeFuture::Ready(Ok(match body {
+        match body {
             Body::Full(bytes) => {
                 copied.bytes.lock().push(&bytes, MAX_COPIED_BYTES);
                 Body::Full(bytes)
@@ -135,7 +81,7 @@ impl Stage for ContentStage {
                     copied.bytes.lock().push(data, MAX_COPIED_BYTES);
                 }
             }),
-        }))
+        }
     }
 }
 

@@ -20,10 +20,8 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use interflow_limits::UsageLimiter;
-use interflow_llm::{LlmCall, Operation};
-use interflow_types::{
-    CallUsage, EntryKind, Flow, HttpClient, MaybeFuture, Phase, PhaseSet, PlanScope, RequestHead, RequestVerdict, Stage,
-};
+use interflow_llm::{LlmCall, LlmRefusal, Operation};
+use interflow_types::{CallUsage, EarlyExit, Flow, HttpClient, RequestHead};
 use parking_lot::Mutex;
 
 use crate::gateway::ListedAttempt;
@@ -31,7 +29,6 @@ use crate::limits::KeyContext;
 pub use audit::AuditLog;
 pub use audit_fields::{AUDIT_FIELDS, AuditField, rfc3339};
 pub use config::{AttributeSet, AuditConfig, ContentMode, TelemetryConfig, TelemetryWebhookConfig, WebhookEvent};
-pub use content::{ContentPosition, ContentStage};
 pub use hash_chain::{ChainError, VerifiedChain, verify};
 use metrics::LlmMetrics;
 pub use metrics::{DurationHistogram, LabelValues, LabeledValues, LlmStats, REDACTION_BOUNDS, REQUEST_BOUNDS};
@@ -127,6 +124,16 @@ pub struct RefusalRecord {
 /// Records that a stage rejected the flow.
 pub(crate) fn record_refusal(flow: &mut Flow, kind: &'static str, code: &'static str) {
     *flow.extension_mut::<Option<RefusalRecord>>() = Some(RefusalRecord { kind, code });
+}
+
+/// Refuses a request, or its response, in the format of its API, so that SDKs raise the exception that their users expect.
+/// The refusal is recorded for the audit log and metrics.
+pub(crate) fn refuse(flow: &mut Flow, refusal: &LlmRefusal) -> EarlyExit {
+    flow.tag(format!("refused:{}", refusal.code));
+    record_refusal(flow, refusal.kind, refusal.code);
+    tracing::info!(flow = %flow.id, client = %flow.client.peer, code = refusal.code, "refused: {}", refusal.message);
+    let provider = flow.extension::<LlmCall>().map(|call| call.provider).unwrap_or_default();
+    EarlyExit::Answer(Box::new(refusal.to_response(provider, flow)))
 }
 
 /// A completed request, as reported by all sinks.
@@ -304,37 +311,22 @@ impl LlmTelemetry {
     }
 }
 
-/// The stage that collects the records.
-pub struct LlmTelemetryStage(pub Arc<LlmTelemetry>);
-
-impl Stage for LlmTelemetryStage {
-    fn name(&self) -> &'static str {
-        "accounts"
-    }
-
-    fn interest(&self, scope: &PlanScope<'_>) -> PhaseSet {
-        let is_inspected = scope.intercepted || matches!(scope.transport, EntryKind::Absolute | EntryKind::Gateway);
-        if is_inspected && scope.transport != EntryKind::Internal {
-            PhaseSet::from_phase(Phase::RequestHead).with(Phase::Done)
-        } else {
-            PhaseSet::NONE
+impl LlmTelemetry {
+    /// Counts a call as begun.
+    pub(crate) fn begin(&self, flow: &mut Flow, head: &mut RequestHead) {
+        if flow.extension::<LlmCall>().is_none() {
+            return;
         }
+        let trace = self.out.load().spans.as_ref().map(|spans| TraceContext::from_request(flow, head, spans.sampler()));
+        *flow.extension_mut::<ActiveRequestMarker>() = ActiveRequestMarker { counted: true, trace };
+        self.metrics.request_started();
     }
 
-    fn request_head<'a>(&'a self, flow: &'a mut Flow, head: &'a mut RequestHead) -> MaybeFuture<'a, RequestVerdict> {
-        if flow.extension::<LlmCall>().is_some() {
-            let trace =
-                self.0.out.load().spans.as_ref().map(|spans| TraceContext::from_request(flow, head, spans.sampler()));
-            *flow.extension_mut::<ActiveRequestMarker>() = ActiveRequestMarker { counted: true, trace };
-            self.0.metrics.request_started();
-        }
-        MaybeFuture::Ready(RequestVerdict::Continue)
-    }
-
-    fn done(&self, flow: &Flow) {
+    /// Reports a flow that has ended.
+    pub(crate) fn done(&self, flow: &Flow) {
         let begun = flow.extension::<ActiveRequestMarker>();
         if begun.is_some_and(|b| b.counted) {
-            self.0.metrics.request_ended();
+            self.metrics.request_ended();
         }
         let Some(exchange) = flow.extension::<LlmCall>() else { return };
         let refused = flow.extension::<Option<RefusalRecord>>().copied().flatten();
@@ -349,7 +341,7 @@ impl Stage for LlmTelemetryStage {
         let cost = usage.and_then(|u| {
             let name = exchange.upstream.as_ref().map_or(exchange.provider.as_str(), |n| n.as_str());
             let answered = exchange.summary().model;
-            let cost = |name: &str, model: Option<&str>| self.0.limits.cost(name, model, answered.as_deref(), &u);
+            let cost = |name: &str, model: Option<&str>| self.limits.cost(name, model, answered.as_deref(), &u);
             // By the deployment that served it, as budgets are charged.
             let served = ListedAttempt::serving(flow).and_then(|attempt| attempt.served);
             let by_deployment = served.as_ref().and_then(|s| cost(&s.provider, Some(&s.model)));
@@ -357,7 +349,7 @@ impl Stage for LlmTelemetryStage {
         });
         // The provider was paid for the response once.
         let saved = is_hit.then(|| (usage.unwrap_or_default(), cost));
-        self.0.export(&CallTelemetry {
+        self.export(&CallTelemetry {
             flow,
             exchange,
             usage: usage.filter(|_| !is_hit),

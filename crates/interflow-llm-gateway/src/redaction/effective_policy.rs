@@ -151,7 +151,7 @@ impl RedactSettings {
 
     /// Whether flows of this scope may need to be inspected. Errs on the side of inspecting: routes are known only
     /// per request.
-    pub(super) fn wants(&self, scope: &PlanScope<'_>) -> bool {
+    pub(crate) fn wants(&self, scope: &PlanScope<'_>) -> bool {
         let is_visible = scope.intercepted || matches!(scope.transport, EntryKind::Absolute | EntryKind::Gateway);
         let anything = self.base.outbound != OutboundMode::Off
             || self.mode(scope.transport) != RedactMode::Off
@@ -161,7 +161,7 @@ impl RedactSettings {
 
     /// Whether requests or responses of this scope may need redaction: then none is passed through without
     /// inspection.
-    pub(super) fn protects(&self, scope: &PlanScope<'_>) -> bool {
+    pub(crate) fn protects(&self, scope: &PlanScope<'_>) -> bool {
         let redacts = |mode| mode == RedactMode::Redact;
         let scans = |mode| !matches!(mode, OutboundMode::Off | OutboundMode::Flag);
         redacts(self.mode(scope.transport))

@@ -1,17 +1,16 @@
 //! Redaction of LLM traffic: applies the detectors of `interflow-redact` to the texts that `interflow-llm` locates in
 //! bodies.
 //!
-//! There are two stages. The first, after the rules, redacts requests and optionally scans responses. The second
-//! restores originals in responses for the client alone: the recorder never sees them.
+//! Requests are redacted after the rules, where responses are optionally scanned, too. Originals are restored last, for the
+//! client alone: the recorder never sees them.
 
-mod background_scan;
 mod detector_findings;
 mod effective_policy;
 mod endpoint;
 mod form_body;
 mod one_text;
 mod policy_files;
-mod request_body;
+pub(crate) mod request_body;
 pub(crate) mod response_body;
 mod rewriters;
 mod sessions;
@@ -19,7 +18,7 @@ mod sessions;
 mod tests;
 mod upload;
 mod url_and_headers;
-mod websocket;
+pub(crate) mod websocket;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -30,29 +29,28 @@ use arc_swap::ArcSwap;
 use interflow_llm::{LlmCall, LlmRefusal, Operation, realtime};
 use interflow_redact::{FindingCache, OutboundMode, RedactConfig, RedactMode};
 use interflow_types::schema::JsonSchema;
-use interflow_types::{
-    Body, BodyFuture, Direction, EarlyExit, EntryKind, Flow, HttpClient, MaybeFuture, MessageVerdict, Phase, PhaseSet,
-    PlanScope, RequestHead, RequestVerdict, ResponseHead, Result, Stage, StreamMessage,
-};
+use interflow_types::{Body, Direction, EarlyExit, EntryKind, Flow, HttpClient, RequestHead, Result};
 use parking_lot::Mutex;
 use serde::Serialize;
 
-use crate::exchange::response::whole;
-use crate::llm_telemetry::ResponseFindings;
-use effective_policy::EffectivePolicy;
+pub(crate) use effective_policy::EffectivePolicy;
 pub use effective_policy::RedactSettings;
 pub use endpoint::RedactionMount;
 pub use one_text::RedactedText;
 pub use policy_files::{PolicyFileView, PolicyUpdateError, RouteView};
+pub(crate) use sessions::SharedSession;
 pub(crate) use sessions::{HashedParts, SESSION_HEADERS};
-use sessions::{SessionCache, SessionOwner, SharedSession};
-
-/// The name of the stage that redacts requests.
-pub(crate) const STAGE: &str = "redact";
+use sessions::{SessionCache, SessionOwner};
 
 /// Whether this flow's request is redacted, or would be; `None` if the redaction stage has not seen it.
 pub(crate) fn redacts_flow(flow: &Flow) -> Option<bool> {
     Some(flow.extension::<RedactionState>()?.choice.as_ref()?.mode == RedactMode::Redact)
+}
+
+/// A request to a provider that ended before it was inspected is treated as redacted: what was not inspected must not be
+/// recorded.
+pub(crate) fn withholds_originals(flow: &Flow) -> bool {
+    redacts_flow(flow).unwrap_or_else(|| flow.extension::<LlmCall>().is_some())
 }
 
 /// The redaction service, one per process; its settings change on reload.
@@ -96,7 +94,7 @@ pub struct RedactionCounts {
     pub rejected: BTreeMap<&'static str, u64>,
 }
 
-/// The stages' state on a flow, from the choice of a policy to the end of the response.
+/// The state on a flow, from the choice of a policy to the end of the response.
 #[derive(Default)]
 pub(crate) struct RedactionState {
     pub choice: Option<Arc<EffectivePolicy>>,
@@ -155,11 +153,6 @@ impl RedactionService {
         std::iter::once(effective_policy::policy_file(config, base)).chain(routes).chain(listed).collect()
     }
 
-    /// The stages, in order: redaction before the recorder takes its copy, restoring after it.
-    pub fn stages(self: &Arc<Self>) -> [Arc<dyn Stage>; 2] {
-        [Arc::new(RedactStage(Arc::clone(self))), Arc::new(RestoreStage(Arc::clone(self)))]
-    }
-
     /// The redactor of the active policy, without per-route exceptions.
     pub fn redactor(&self) -> Arc<interflow_redact::Redactor> {
         self.settings.load().redactor()
@@ -178,7 +171,7 @@ impl RedactionService {
         self.settings.load().redacts(transport)
     }
 
-    fn settings(&self) -> Arc<RedactSettings> {
+    pub(crate) fn settings(&self) -> Arc<RedactSettings> {
         self.settings.load_full()
     }
 
@@ -192,164 +185,44 @@ impl RedactionService {
     /// Rejects the flow with an error in the client's format, and counts it.
     fn refuse(&self, flow: &mut Flow, refusal: &LlmRefusal) -> EarlyExit {
         *self.counters.rejected.lock().entry(refusal.code).or_default() += 1;
-        flow.tag(format!("refused:{}", refusal.code));
-        crate::llm_telemetry::record_refusal(flow, refusal.kind, refusal.code);
-        tracing::info!(flow = %flow.id, code = refusal.code, "refused: {}", refusal.message);
-        let provider = flow.extension::<LlmCall>().map(|e| e.provider).unwrap_or_default();
-        EarlyExit::Answer(Box::new(refusal.to_response(provider, flow)))
+        crate::llm_telemetry::refuse(flow, refusal)
     }
 }
 
-/// Redacts requests and scans responses.
-struct RedactStage(Arc<RedactionService>);
-
-impl Stage for RedactStage {
-    fn name(&self) -> &'static str {
-        STAGE
+impl RedactionService {
+    /// A WebSocket's messages are redacted one by one; its handshake has no body, so the decision is made here.
+    pub(crate) fn request_head(
+        &self,
+        flow: &mut Flow,
+        head: &mut RequestHead,
+        call: &LlmCall,
+    ) -> Result<(), EarlyExit> {
+        if changes_protocol(head, call.operation) { websocket::open(self, flow, head, call) } else { Ok(()) }
     }
 
-    fn interest(&self, scope: &PlanScope<'_>) -> PhaseSet {
-        if self.0.settings().wants(scope) {
-            PhaseSet::from_phase(Phase::RequestHead)
-                .with(Phase::RequestBody)
-                .with(Phase::ResponseBody)
-                .with(Phase::Message)
-                .with(Phase::Done)
-        } else {
-            PhaseSet::NONE
-        }
-    }
-
-    fn needs_inspection(&self, scope: &PlanScope<'_>) -> bool {
-        self.0.settings().protects(scope)
-    }
-
-    /// A request to a provider that ended before it was inspected is treated as redacted: what was not inspected must
-    /// not be recorded.
-    fn withholds_originals(&self, flow: &Flow) -> bool {
-        redacts_flow(flow).unwrap_or_else(|| flow.extension::<LlmCall>().is_some())
-    }
-
-    fn finish(&self, flow: &mut Flow) {
-        ResponseFindings::merge_into_flow(flow);
-    }
-
-    fn request_head<'a>(&'a self, flow: &'a mut Flow, head: &'a mut RequestHead) -> MaybeFuture<'a, RequestVerdict> {
-        let verdict = match flow.extension::<LlmCall>().cloned() {
-            // A WebSocket's messages are redacted one by one; its handshake has no body, so the decision is made
-            // here.
-            Some(exchange) if changes_protocol(head, exchange.operation) => {
-                websocket::open(&self.0, flow, head, &exchange)
-            }
-            _ => RequestVerdict::Continue,
-        };
-        MaybeFuture::Ready(verdict)
-    }
-
-    fn request_body<'a>(&'a self, flow: &'a mut Flow, head: &'a mut RequestHead, body: Body) -> BodyFuture<'a> {
-        let Some(exchange) = flow.extension::<LlmCall>().cloned() else { return MaybeFuture::Ready(Ok(body)) };
-        MaybeFuture::pending(request_body::redact(&self.0, flow, head, exchange, body))
-    }
-
-    fn response_body<'a>(
-        &'a self,
-        flow: &'a mut Flow,
-        _request: &'a RequestHead,
-        head: &'a mut ResponseHead,
-        body: Body,
-    ) -> BodyFuture<'a> {
+    /// By which policy a response is scanned.
+    pub(crate) fn scanning_policy(flow: &Flow, body: &Body) -> Option<Arc<EffectivePolicy>> {
         // No choice was made if the request was not an LLM call, or was rejected before it was inspected.
-        let Some(choice) = flow.extension::<RedactionState>().and_then(|n| n.choice.clone()) else {
-            return MaybeFuture::Ready(Ok(body));
-        };
-        if choice.outbound == OutboundMode::Off || body.is_empty() {
-            return MaybeFuture::Ready(Ok(body));
-        }
-        MaybeFuture::pending(response_body::scan(&self.0, flow, choice, head, body))
+        let choice = flow.extension::<RedactionState>()?.choice.as_ref()?;
+        (choice.outbound != OutboundMode::Off && !body.is_empty()).then(|| Arc::clone(choice))
     }
 
-    fn wants_messages(&self, flow: &Flow) -> bool {
-        websocket::wants_messages(flow)
-    }
-
-    fn inspects_injected_messages(&self) -> bool {
-        true
-    }
-
-    fn message<'a>(&'a self, flow: &'a mut Flow, message: &'a mut StreamMessage) -> MaybeFuture<'a, MessageVerdict> {
-        match message.direction {
-            Direction::Request => MaybeFuture::pending(websocket::redact_message(&self.0, flow, message)),
-            Direction::Response => MaybeFuture::Ready(websocket::scan_message(&self.0, flow, message)),
-        }
-    }
-}
-
-/// Restores originals in responses. The last stage of the response, after the recorder's copy was taken.
-struct RestoreStage(Arc<RedactionService>);
-
-impl RestoreStage {
     /// The session, if there is something to restore: the policy restores, and the request contained findings.
-    fn session(flow: &Flow) -> Option<(Arc<EffectivePolicy>, SharedSession)> {
+    pub(crate) fn restored_session(flow: &Flow) -> Option<SharedSession> {
         let note = flow.extension::<RedactionState>()?;
         let (choice, session) = (note.choice.as_ref()?, note.session.as_ref()?);
         let holds = session.lock().vault().is_some_and(|v| !v.is_empty());
-        (choice.restore && holds).then(|| (Arc::clone(choice), Arc::clone(session)))
-    }
-}
-
-impl Stage for RestoreStage {
-    fn name(&self) -> &'static str {
-        "restore"
+        (choice.restore && holds).then(|| Arc::clone(session))
     }
 
-    fn interest(&self, scope: &PlanScope<'_>) -> PhaseSet {
-        if self.0.settings().wants(scope) {
-            PhaseSet::from_phase(Phase::ResponseBody).with(Phase::Message).with(Phase::Done)
-        } else {
-            PhaseSet::NONE
-        }
-    }
-
-    fn restores_secrets(&self, flow: &Flow) -> bool {
-        Self::session(flow).is_some()
-    }
-
-    fn response_body<'a>(
-        &'a self,
-        flow: &'a mut Flow,
-        _request: &'a RequestHead,
-        head: &'a mut ResponseHead,
-        body: Body,
-    ) -> BodyFuture<'a> {
-        let Some((choice, session)) = Self::session(flow) else {
-            whole::forget(flow);
-            return MaybeFuture::Ready(Ok(body));
-        };
-        if body.is_empty() {
-            return MaybeFuture::Ready(Ok(body));
-        }
-        MaybeFuture::pending(response_body::restore(&self.0, flow, choice, session, head, body))
-    }
-
-    fn wants_messages(&self, flow: &Flow) -> bool {
-        websocket::wants_messages(flow)
-    }
-
-    fn message<'a>(&'a self, flow: &'a mut Flow, message: &'a mut StreamMessage) -> MaybeFuture<'a, MessageVerdict> {
-        MaybeFuture::Ready(match message.direction {
-            Direction::Request => MessageVerdict::Continue,
-            Direction::Response => websocket::restore_message(flow, message),
-        })
-    }
-
-    fn done(&self, flow: &Flow) {
-        // The client may ask the provider to continue from this response by its id alone.
+    /// The client may ask the provider to continue from this response by its id alone.
+    pub(crate) fn remember_response(&self, flow: &Flow) {
         let Some(exchange) = flow.extension::<LlmCall>().filter(|e| continues(e.operation)) else { return };
-        if let Some((_, session)) = Self::session(flow)
+        if let Some(session) = Self::restored_session(flow)
             && let Some(owner) = flow.extension::<RedactionState>().and_then(|state| state.owner)
             && let Some(id) = exchange.summary().id
         {
-            self.0.kept.insert(owner, &id, session, self.0.settings().conversations);
+            self.kept.insert(owner, &id, session, self.settings().conversations);
         }
     }
 }

@@ -18,14 +18,14 @@ use interflow_redact::{
 use interflow_types::budget::{MemoryReservation, PROCESS_BUDGET};
 use interflow_types::{Body, EarlyExit, Flow, Headers, Method, RequestHead, StatusCode};
 
+use crate::exchange::background::Background;
 use crate::exchange::{
-    self, BodyContent, BodyShape, Collected, Pass, ReadError, RequestBody, bad_request, mark_json, off_worker,
-    overloaded, request_identity_encoding, text_of_medium, utf8_text,
+    self, BodyContent, BodyShape, Pass, ReadError, RequestBody, bad_request, mark_json, off_worker, overloaded,
+    request_identity_encoding, text_of_medium, utf8_text,
 };
 use crate::gateway::response_in_path;
 use crate::llm_telemetry::RedactionFindings;
 
-use super::background_scan::BackgroundScan;
 use super::detector_findings;
 use super::effective_policy::{EffectivePolicy, MissingPolicy, RedactSettings};
 use super::sessions::{SessionOwner, SharedSession, conversation_session, one_way_session};
@@ -50,16 +50,16 @@ pub(super) fn missing_policy(missing: &MissingPolicy) -> LlmRefusal {
     LlmRefusal::new(StatusCode::INTERNAL_SERVER_ERROR, "internal_error", "unknown_policy", missing.to_string())
 }
 
-/// The stage's step in phase `RequestBody`: selects the policy, redacts URL and fields, then the body.
-pub(super) async fn redact(
+/// The pass over a request: selects the policy, redacts URL and fields, then the body.
+pub(crate) async fn redact(
     service: &Arc<RedactionService>,
     flow: &mut Flow,
     head: &mut RequestHead,
-    mut exchange: LlmCall,
+    exchange: &mut LlmCall,
     body: Body,
 ) -> Result<Body, EarlyExit> {
     let settings = service.settings();
-    let choice = match settings.effective_policy(flow, head, &mut exchange) {
+    let choice = match settings.effective_policy(flow, head, exchange) {
         Ok(choice) => Arc::new(choice),
         Err(missing) => return Err(service.refuse(flow, &missing_policy(&missing))),
     };
@@ -67,7 +67,7 @@ pub(super) async fn redact(
         flow.extension_mut::<LlmCall>().others.clone_from(&exchange.others);
     }
     flow.extension_mut::<RedactionState>().choice = Some(Arc::clone(&choice));
-    if let Err(refusal) = redact_url_and_headers(service, &settings, &choice, flow, &exchange, head) {
+    if let Err(refusal) = redact_url_and_headers(service, &settings, &choice, flow, exchange, head) {
         return Err(service.refuse(flow, &refusal));
     }
     let outbound = choice.outbound != interflow_redact::OutboundMode::Off;
@@ -102,21 +102,28 @@ pub(super) async fn redact(
     }
     let is_upload = is_upload && exchange::is_upload(&head.headers);
     let is_unknown = is_unknown || is_upload;
-    let (max_body, name) = (settings.max_body, "redact");
-    let too_large = || format!("the body is larger than {max_body} bytes (redact.max_body)");
-    let refuse = |flow: &mut Flow, refusal: &LlmRefusal| service.refuse(flow, refusal);
-    let pass = Pass { name, max_body, is_strict: strict, too_large, refuse };
-    let raw = match pass.collect(flow, body).await? {
-        Collected::Whole(raw) => raw,
-        Collected::Unread(body) => return Ok(body),
+    let max_body = settings.max_body;
+    let pass = Pass { name: "redact", section: "redact", max_body, is_strict: strict };
+    let raw = match pass.collect(flow, body, |flow, refusal| service.refuse(flow, refusal)).await? {
+        Ok(raw) => raw,
+        Err(body) => return Ok(body),
     };
     service.counters.requests.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
     // Flagging cannot change the request, so the scan runs while the request is already on its way.
     if !strict && !is_large_body(&head.headers, &raw) {
         let request = exchange::current(flow, &head.headers, &raw).ok_or_else(|| (head.headers.clone(), raw.clone()));
         let (settings, picked) = (Arc::clone(&settings), Arc::clone(&choice));
-        let look = move || scan(settings, picked, request, is_unknown).ok();
-        flow.defer(BackgroundScan::start(Arc::clone(service), choice, raw.len(), look));
+        let look = move || {
+            let begun = Instant::now();
+            let outcome = scan(settings, picked, request, is_unknown).ok()?;
+            Some((outcome, begun.elapsed().as_micros() as u64))
+        };
+        let service = Arc::clone(service);
+        let record = move |flow: &mut Flow, scanned: Option<Option<_>>| match scanned.flatten().flatten() {
+            Some((outcome, micros)) => record_outcome(&service, flow, &choice, &outcome, micros),
+            None => flow.tag("redact:unread"),
+        };
+        flow.defer(Background::start(off_worker(raw.len(), look), true, record));
         return Ok(raw.into());
     }
     let begun = Instant::now();

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::Bytes;
+use interflow_llm::LlmRefusal;
 use interflow_llm::event_stream::StreamFraming;
 use interflow_llm::spans::{MarkedText, SpanKind};
 use interflow_llm::translate::WireFormat;
@@ -14,7 +15,7 @@ use interflow_types::{Body, EarlyExit, Flow, ResponseHead, Result};
 use crate::exchange::response::abort::StreamAbort;
 use crate::exchange::response::event_rewriter::{ByteReplacement, TextRewriter, span_text, splice};
 use crate::exchange::response::rewrite_step::ResponseScanContext;
-use crate::exchange::response::whole::{UnreadResponse, WholeResponse, replace_body};
+use crate::exchange::response::whole::{WholeResponse, replace_body};
 use crate::llm_telemetry::ResponseFindings;
 
 use super::effective_policy::EffectivePolicy;
@@ -23,10 +24,9 @@ use super::rewriters::{RestoreRewriter, ScanRewriter};
 use super::{RedactionService, SharedSession};
 
 /// Restores originals for the client. An error here never reveals anything: the placeholders stay.
-pub(super) async fn restore(
+pub(crate) async fn restore(
     service: &Arc<RedactionService>,
     flow: &mut Flow,
-    _choice: Arc<EffectivePolicy>,
     session: SharedSession,
     head: &mut ResponseHead,
     body: Body,
@@ -59,7 +59,7 @@ pub(super) async fn restore(
 
 /// Scans for personal data and secrets. With `flag`, the response is forwarded whatever happens; otherwise a response
 /// that cannot be inspected is rejected.
-pub(super) async fn scan(
+pub(crate) async fn scan(
     service: &Arc<RedactionService>,
     flow: &mut Flow,
     choice: Arc<EffectivePolicy>,
@@ -75,19 +75,13 @@ pub(super) async fn scan(
         return answer.rewrite_stream(head, body, rewriter).map_err(|r| service.refuse(flow, &r));
     }
     let strict = choice.outbound != OutboundMode::Flag;
-    let max = service.settings().max_body;
-    let mut whole = match WholeResponse::read(flow, head, body, max).await? {
+    let how = (service.settings().max_body, "redact.max_body", strict);
+    let refuse = |flow: &mut Flow, refusal: &LlmRefusal| service.refuse(flow, refusal);
+    let mut whole = match WholeResponse::read_or(flow, head, body, how, refuse).await? {
         Ok(whole) => whole,
-        Err(UnreadResponse::TooLarge(_)) if strict => {
-            let message = format!("the response is larger than {max} bytes (redact.max_body)");
-            return Err(service.refuse(flow, &StreamAbort::new("response_too_large", message).refusal()));
-        }
-        Err(UnreadResponse::Undecodable(_, e)) if strict => {
-            return Err(service.refuse(flow, &StreamAbort::unreadable(&e).refusal()));
-        }
-        Err(unread) => {
+        Err(body) => {
             passing.mark_unread();
-            return Ok(unread.into_body());
+            return Ok(body);
         }
     };
     let marked = whole.marked_unless_text(head).await;

@@ -17,9 +17,8 @@ use serde_json::{Value, json};
 
 use crate::llm_telemetry::ResponseFindings;
 
-use super::background_scan::BackgroundScan;
 use super::effective_policy::EffectivePolicy;
-use super::request_body::{RedactionOutcome, json_spans};
+use super::request_body::json_spans;
 use super::rewriters::{RestoreRewriter, ScanRewriter};
 use super::{RedactionService, SharedSession};
 use crate::exchange::response::event_rewriter::{EventRewriter, TextRewriter};
@@ -478,102 +477,6 @@ fn two_texts_in_one_event_are_kept_apart() {
     let out = edited(StreamFraming::Sse, &stream(StreamFraming::Sse, &[event(a, "E"), event(b, "")]), 1000, &session);
     assert_eq!(texts(StreamFraming::Sse, &out, "/choices/0/delta/content"), VALUES[0]);
     assert_eq!(texts(StreamFraming::Sse, &out, "/choices/1/delta/content"), "E");
-}
-
-/// Starts the scan of a body of this size, which has this outcome or fails; with the event that it has begun.
-fn start_scan(
-    size: usize,
-    outcome: Option<Option<RedactionOutcome>>,
-) -> (Arc<BackgroundScan>, tokio::sync::oneshot::Receiver<()>) {
-    let (begins, begun) = tokio::sync::oneshot::channel();
-    let scan = BackgroundScan::start(service(), Arc::new(choice(OutboundMode::Off)), size, move || {
-        begins.send(()).ok();
-        outcome.expect("this scan is to fail")
-    });
-    (scan, begun)
-}
-
-fn two_found() -> Option<RedactionOutcome> {
-    let mut outcome = RedactionOutcome::default();
-    outcome.found.insert("ssn".to_owned(), 2);
-    Some(outcome)
-}
-
-fn count(found: Option<RedactionOutcome>) -> Option<u64> {
-    found.map(|o| o.found["ssn"])
-}
-
-/// A body that is scanned on the worker, and one that is scanned beside it.
-const SCAN_SIZES: [usize; 2] = [1, 1 << 20];
-
-#[tokio::test]
-async fn the_outcome_of_a_background_scan_is_told_once_whether_it_has_begun_or_not() {
-    for size in SCAN_SIZES {
-        assert_eq!(count(start_scan(size, Some(two_found())).0.wait().await.0), Some(2), "{size}");
-        let (late, begun) = start_scan(size, Some(two_found()));
-        begun.await.unwrap();
-        assert_eq!(count(late.wait().await.0), Some(2), "{size}");
-        assert_eq!(count(late.wait().await.0), None, "it is told once");
-    }
-}
-
-#[tokio::test]
-async fn a_background_scan_may_have_no_outcome() {
-    for size in SCAN_SIZES {
-        assert_eq!(count(start_scan(size, Some(None)).0.wait().await.0), None, "{size}");
-    }
-}
-
-#[tokio::test]
-async fn a_background_scan_that_fails_has_no_outcome() {
-    let (failed, begun) = start_scan(1 << 20, None);
-    begun.await.unwrap();
-    assert_eq!(count(failed.wait().await.0), None);
-}
-
-#[tokio::test]
-async fn a_flow_that_ends_before_its_scan_does_not_block_its_thread() {
-    use interflow_types::DeferredWork as _;
-    let (go, wait) = std::sync::mpsc::channel::<()>();
-    let look = move || wait.recv().ok().map(|()| RedactionOutcome::default());
-    let scan = BackgroundScan::start(service(), Arc::new(choice(OutboundMode::Off)), 1 << 20, look);
-    let address = std::net::SocketAddr::from(([127, 0, 0, 1], 1));
-    let client = interflow_types::ClientInfo {
-        connection: 1,
-        peer: address,
-        local: address,
-        listener: "proxy".into(),
-        accepted: interflow_types::Timestamp::now(),
-        container: None,
-        process: None,
-    };
-    let (scheme, authority) = (interflow_types::Scheme::Http, "a.test:80".parse().unwrap());
-    let mut flow = interflow_types::Flow::begin(client.into(), interflow_types::EntryKind::Absolute, scheme, authority);
-    // The scan cannot end before this thread says so: a call that waited for it would wait for ever.
-    assert!(!Arc::clone(&scan).finish(&mut flow));
-    go.send(()).unwrap();
-    Arc::clone(&scan).join(&mut flow).await;
-    assert!(!flow.tags.iter().any(|t| *t == "redact:unread"), "{:?}", flow.tags);
-}
-
-#[tokio::test]
-async fn client_disconnect_cancels_the_redaction_scan() {
-    let (begins, begun) = tokio::sync::oneshot::channel();
-    let (ended, end) = std::sync::mpsc::channel();
-    let look = move || {
-        begins.send(()).ok();
-        let redactor = interflow_redact::Redactor::default();
-        let again = || {
-            redactor.redact_text("Anna Berg, 415-555-0132", &mut interflow_redact::RedactionSession::one_way()).is_ok()
-        };
-        while again() {}
-        ended.send(()).ok();
-        None
-    };
-    let aside = BackgroundScan::start(service(), Arc::new(choice(OutboundMode::Off)), 1 << 20, look);
-    begun.await.unwrap();
-    aside.cancel();
-    assert_eq!(end.recv_timeout(std::time::Duration::from_secs(60)), Ok(()));
 }
 
 #[tokio::test]

@@ -8,7 +8,7 @@ use interflow_llm::event_stream::StreamFraming;
 use interflow_llm::{LlmCall, LlmRefusal, Operation, Provider, realtime, spans};
 use interflow_redact::{OutboundMode, PlaceholderVault, RedactMode, UnknownRule};
 use interflow_types::{
-    Error, ErrorKind, Flow, InjectedMessages, MessageKind, MessagePolicy, MessageVerdict, RequestHead, RequestVerdict,
+    EarlyExit, Error, ErrorKind, Flow, InjectedMessages, MessageKind, MessagePolicy, MessageVerdict, RequestHead,
     StatusCode, StreamMessage,
 };
 use parking_lot::Mutex;
@@ -38,7 +38,7 @@ struct SocketContext {
 }
 
 /// Whether the flow is an inspected WebSocket, so that its messages are assembled and passed to the stages.
-pub(super) fn wants_messages(flow: &Flow) -> bool {
+pub(crate) fn wants_messages(flow: &Flow) -> bool {
     flow.extension::<Option<SocketContext>>().is_some_and(Option::is_some)
 }
 
@@ -48,26 +48,25 @@ pub(super) fn open(
     flow: &mut Flow,
     head: &mut RequestHead,
     exchange: &LlmCall,
-) -> RequestVerdict {
+) -> Result<(), EarlyExit> {
     let settings = service.settings();
     let choice = match settings.effective_policy(flow, head, &mut exchange.clone()) {
         Ok(choice) => Arc::new(choice),
-        Err(missing) => return service.refuse(flow, &request_body::missing_policy(&missing)).into(),
+        Err(missing) => return Err(service.refuse(flow, &request_body::missing_policy(&missing))),
     };
     let strict = choice.mode == RedactMode::Redact;
-    if let Err(refusal) = request_body::redact_url_and_headers(service, &settings, &choice, flow, exchange, head) {
-        return service.refuse(flow, &refusal).into();
-    }
+    request_body::redact_url_and_headers(service, &settings, &choice, flow, exchange, head)
+        .map_err(|refusal| service.refuse(flow, &refusal))?;
     let is_known = exchange.operation == Operation::Realtime && realtime::is_websocket(head);
     if !is_known && (!strict || settings.unknown == UnknownRule::Pass) {
-        return RequestVerdict::Continue;
+        return Ok(());
     }
     // Messages of an unknown format can be scanned, another protocol cannot.
     let is_scanned = realtime::is_websocket(head) && settings.unknown == UnknownRule::Scan;
     if !is_known && !is_scanned {
         let message = "the format of this WebSocket is unknown, so it cannot be redacted; redact.unknown = \"scan\" takes all of its messages for text, and \"pass\" forwards it unchanged";
         let refusal = LlmRefusal::new(StatusCode::NOT_IMPLEMENTED, "invalid_request", "websocket_unscannable", message);
-        return service.refuse(flow, &refusal).into();
+        return Err(service.refuse(flow, &refusal));
     }
     if choice.mode != RedactMode::Off {
         let opened = SocketContext { provider: exchange.provider, head: Arc::new(head.clone()) };
@@ -76,11 +75,11 @@ pub(super) fn open(
         flow.extension_mut::<ResponseFindings>();
     }
     flow.extension_mut::<RedactionState>().choice = Some(choice);
-    RequestVerdict::Continue
+    Ok(())
 }
 
 /// Redacts a client event. An event that is rejected is answered with an error event; the connection stays open.
-pub(super) async fn redact_message(
+pub(crate) async fn redact_message(
     service: &Arc<RedactionService>,
     flow: &mut Flow,
     message: &mut StreamMessage,
@@ -124,7 +123,7 @@ pub(super) async fn redact_message(
 }
 
 /// Scans a server event, if `redact.responses` is on.
-pub(super) fn scan_message(
+pub(crate) fn scan_message(
     service: &Arc<RedactionService>,
     flow: &mut Flow,
     message: &mut StreamMessage,
@@ -141,7 +140,7 @@ pub(super) fn scan_message(
 }
 
 /// Restores a server event for the client; runs after the recorder's copy was taken.
-pub(super) fn restore_message(flow: &mut Flow, message: &mut StreamMessage) -> MessageVerdict {
+pub(crate) fn restore_message(flow: &mut Flow, message: &mut StreamMessage) -> MessageVerdict {
     let note = flow.extension_mut::<RedactionState>();
     let (Some(session), Some(choice)) = (note.session.clone(), note.choice.clone()) else {
         return MessageVerdict::Continue;

@@ -1,5 +1,6 @@
 //! What a virtual key that is restricted to models, paths or a budget reaches.
 
+use interflow_proxy::config::InterceptMode;
 use interflow_redact::{RedactConfig, RedactMode};
 use interflow_testkit::{Answer, Origin, Reply};
 use serde_json::{Value, json};
@@ -238,4 +239,20 @@ async fn batches_and_background_responses_are_charged_what_they_may_use() {
         // The reservation ends with the flow.
         gate.proxy.flows(sent).await;
     }
+}
+
+#[tokio::test]
+async fn keys_are_checked_where_tunnels_are_not_intercepted() {
+    let origin = provider_of(json!({})).await;
+    let gate = Gate::with(&origin, |parts| {
+        parts.keys = key("k", "");
+        parts.intercept = InterceptMode::None;
+    });
+    let gate = gate.await;
+    let body = json!({ "model": "gpt-5", "messages": [] });
+    for (id, status) in [("unknown", 401), ("k", 200)] {
+        let answer = send(&gate, id, "POST", "/openai/v1/chat/completions", &body).await;
+        assert_eq!(answer.status, status, "{id}");
+    }
+    assert_eq!(origin.requests().len(), 1, "a request with an unknown key reaches no provider");
 }

@@ -30,14 +30,17 @@ use std::sync::Arc;
 
 use interflow_limits::{KeyStore, KeysConfig, LimiterDeps, NoRedis, QuotaConfig, SpendLedger, UsageLimiter};
 use interflow_llm::{LlmConfig, LlmUpstreamConfig};
-use interflow_llm_gateway::ProviderDetector;
-use interflow_llm_gateway::gateway::{CredentialMask, Dispatcher, GatewayDeps, LlmGateway, LlmGatewayMount};
-use interflow_llm_gateway::limits::{KeyRules, LimitStage};
+use interflow_llm_gateway::gateway::{GatewayDeps, LlmGateway, LlmGatewayMount};
+use interflow_llm_gateway::guardrails::{GuardrailService, Reviewer};
+use interflow_llm_gateway::limits::{KeyRules, LimitPass};
+use interflow_llm_gateway::llm_telemetry::{AuditConfig, LlmTelemetry, TelemetryConfig};
 use interflow_llm_gateway::redaction::RedactionService;
+use interflow_llm_gateway::stage;
 use interflow_proxy::LocalClient;
+use interflow_proxy::config::InterceptMode;
 use interflow_redact::RedactConfig;
 use interflow_testkit::{Answer, Origin, Reply as Answering, Wire};
-use interflow_types::Stage;
+use interflow_types::HttpClient;
 use serde_json::Value;
 
 use support::Proxy;
@@ -61,6 +64,8 @@ pub struct Components<'a> {
     pub keys: String,
     pub quota: QuotaConfig,
     pub spend: Option<Arc<SpendLedger>>,
+    /// Which tunnels are decrypted.
+    pub intercept: InterceptMode,
 }
 
 impl Gate {
@@ -76,6 +81,7 @@ impl Gate {
             keys: String::new(),
             quota: QuotaConfig::default(),
             spend: None,
+            intercept: InterceptMode::default(),
         };
         for name in ["openai", "anthropic", "gemini", "ollama", "azure", "bedrock", "vertex", "cohere", "mistral"] {
             let at = LlmUpstreamConfig {
@@ -107,23 +113,21 @@ impl Gate {
             inspects_everywhere: Box::new(move |transport| service.redacts(transport)),
         };
         let gateway = LlmGateway::new(LlmGateway::compile(&components.llm, &secret).unwrap(), deps);
-        let [redact, restore] = redaction.stages();
-        let mut stages: Vec<Arc<dyn Stage>> = vec![
-            Arc::new(CredentialMask::default()),
-            Arc::new(ProviderDetector::new(Arc::clone(&gateway))),
-            redact,
-            restore,
-            Arc::new(Dispatcher(Arc::clone(&gateway))),
-        ];
-        if !components.keys.is_empty() {
-            stages.insert(2, limit_stage(&components.keys, &limits, &gateway));
-        }
+        let egress: Arc<dyn HttpClient> = Arc::new(local.clone());
+        let (audit, telemetry) = (AuditConfig::default(), TelemetryConfig::default());
+        let telemetry =
+            LlmTelemetry::new(&audit, &telemetry, Path::new("/"), Arc::clone(&limits), Arc::clone(&egress), 0).unwrap();
+        let nobody: Reviewer = Box::new(|_, _, _| Box::pin(async { Err("there is no one to ask".to_owned()) }));
+        let guardrails =
+            GuardrailService::new(&components.llm, Path::new("/"), Arc::clone(&gateway), egress, nobody).unwrap();
+        let pass = limit_pass(&components.keys, &limits, &gateway);
+        let stages = stage::stages(&gateway, telemetry, pass, redaction, guardrails).to_vec();
         let proxy = Proxy::with_components(
             &components.trusted,
             stages,
             vec![Arc::new(LlmGatewayMount(Arc::clone(&gateway)))],
             local,
-            |_| (),
+            |config| config.intercept.mode = components.intercept,
         );
         Self { proxy, gateway, limits }
     }
@@ -142,14 +146,14 @@ impl Gate {
     }
 }
 
-/// The stage of limits with these keys.
-fn limit_stage(keys: &str, limits: &Arc<UsageLimiter>, gateway: &Arc<LlmGateway>) -> Arc<dyn Stage> {
+/// The pass of limits with these keys.
+fn limit_pass(keys: &str, limits: &Arc<UsageLimiter>, gateway: &Arc<LlmGateway>) -> Arc<LimitPass> {
     let home = tempfile::tempdir().unwrap();
     let path = home.path().join("keys.toml");
     std::fs::write(&path, keys).unwrap();
     let store = Arc::new(KeyStore::open(&path).unwrap());
     let rules = KeyRules::new(&KeysConfig::default()).unwrap();
-    Arc::new(LimitStage::new(store, rules, Arc::clone(limits), Arc::clone(gateway), 0))
+    Arc::new(LimitPass::new(store, rules, Arc::clone(limits), Arc::clone(gateway), 0))
 }
 
 /// A provider that answers every request with these bytes.

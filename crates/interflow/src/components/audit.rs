@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use interflow_host::data_dir::DataDir;
 use interflow_limits::UsageLimiter;
-use interflow_llm_gateway::llm_telemetry::{AuditLog, ContentPosition, ContentStage, LlmTelemetry, LlmTelemetryStage};
-use interflow_types::{HttpClient, Stage};
+use interflow_llm_gateway::llm_telemetry::{AuditLog, LlmTelemetry};
+use interflow_types::HttpClient;
 
 use super::{ApplyFn, Component};
 use crate::instance::config::InterflowConfig;
@@ -14,7 +14,6 @@ use crate::instance::config::InterflowConfig;
 pub struct TelemetryComponent {
     home: PathBuf,
     pub accounts: Arc<LlmTelemetry>,
-    pub stage: Arc<LlmTelemetryStage>,
 }
 
 impl TelemetryComponent {
@@ -34,12 +33,7 @@ impl TelemetryComponent {
         }
         let most = config.gateway.max_concurrent_requests;
         let accounts = LlmTelemetry::new(&audit, &config.telemetry, home.path(), limits, egress, most)?;
-        Ok(Self { home: home.path().to_owned(), stage: Arc::new(LlmTelemetryStage(Arc::clone(&accounts))), accounts })
-    }
-
-    /// The stage that copies texts for spans at one place of the pipeline.
-    pub fn content_stage(&self, position: ContentPosition) -> Arc<dyn Stage> {
-        Arc::new(ContentStage { telemetry: Arc::clone(&self.accounts), position })
+        Ok(Self { home: home.path().to_owned(), accounts })
     }
 }
 

@@ -8,7 +8,7 @@ use interflow_approvals::Approvals;
 use interflow_codec::prometheus::MetricsPage;
 use interflow_host::data_dir::DataDir;
 use interflow_llm_gateway::gateway::LlmGateway;
-use interflow_llm_gateway::guardrails::{GuardrailCounts, GuardrailService};
+use interflow_llm_gateway::guardrails::{GuardrailCounts, GuardrailService, Reviewer};
 use interflow_proxy::LocalClient;
 
 use super::{ApplyFn, Component};
@@ -31,9 +31,9 @@ impl GuardrailComponent {
     ) -> Result<Self, String> {
         let home = home.path().to_owned();
         let egress = Arc::new(local.unrecorded());
-        let guardrails = GuardrailService::new(&config.llm, &home, Arc::clone(gateway), egress)?;
         let approvals = Arc::clone(approvals);
-        guardrails.set_reviewer(move |flow, head, reason| Box::pin(approvals.review(flow, head, reason)));
+        let reviewer: Reviewer = Box::new(move |flow, head, reason| Box::pin(approvals.review(flow, head, reason)));
+        let guardrails = GuardrailService::new(&config.llm, &home, Arc::clone(gateway), egress, reviewer)?;
         Ok(Self { home, guardrails })
     }
 }

@@ -1,4 +1,4 @@
-//! The limits component: virtual keys, quotas and their pipeline stage.
+//! The limits component: virtual keys, quotas and their pass over LLM traffic.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use interflow_host::data_dir::DataDir;
 use interflow_limits::{BudgetFile, KeyStore, SpendDatabase, SpendLedger, UsageLimiter, VirtualKeyRing};
 use interflow_llm_gateway::gateway::{LlmGateway, check_provider_names};
-use interflow_llm_gateway::limits::{KeyRules, LimitStage};
+use interflow_llm_gateway::limits::{KeyRules, LimitPass};
 
 use super::{ApplyFn, Component};
 use crate::instance::config::InterflowConfig;
@@ -16,7 +16,7 @@ pub struct LimitsComponent {
     home: PathBuf,
     pub keys: Arc<KeyStore>,
     pub limits: Arc<UsageLimiter>,
-    pub stage: Arc<LimitStage>,
+    pub pass: Arc<LimitPass>,
     /// None for a check, which leaves the file alone.
     budgets: Option<Arc<BudgetFile>>,
     /// Whether it was said that limits hold for each replica by itself.
@@ -35,11 +35,11 @@ impl LimitsComponent {
         check_provider_names(&config.quota.rule, &config.llm)?;
         let keys = Arc::new(KeyStore::open(home.join(&config.keys.file)).map_err(|e| e.to_string())?);
         let (rules, most) = (KeyRules::new(&config.keys)?, config.gateway.max_concurrent_requests);
-        let stage = LimitStage::new(Arc::clone(&keys), rules, Arc::clone(&limits), Arc::clone(gateway), most);
+        let pass = LimitPass::new(Arc::clone(&keys), rules, Arc::clone(&limits), Arc::clone(gateway), most);
         let budgets = (!home.is_read_only()).then(|| BudgetFile::restore(&limits, &home.join("budgets.json")));
         let is_warned = Arc::new(AtomicBool::new(false));
         warn_once(&is_warned, separate_limits_warning(config, &keys.ring()));
-        Ok(Self { home: home.path().to_owned(), keys, limits, stage: Arc::new(stage), budgets, is_warned })
+        Ok(Self { home: home.path().to_owned(), keys, limits, pass: Arc::new(pass), budgets, is_warned })
     }
 
     pub fn close(&self) {
@@ -103,13 +103,13 @@ impl Component for LimitsComponent {
         let (warning, is_warned) = (separate_limits_warning(config, &ring), Arc::clone(&self.is_warned));
         let (capacity, keep_spend) = (config.gateway.max_concurrent_requests, config.quota.keep_spend.0);
         let prepared = self.limits.prepare(&config.quota, &self.home).map_err(|e| e.to_string())?;
-        let (keys, limits, stage) = (Arc::clone(&self.keys), Arc::clone(&self.limits), Arc::clone(&self.stage));
+        let (keys, limits, pass) = (Arc::clone(&self.keys), Arc::clone(&self.limits), Arc::clone(&self.pass));
         Ok(Box::new(move || {
             warn_once(&is_warned, warning);
             keys.set(path, ring);
             limits.activate(prepared);
             limits.spend_ledger().iter().for_each(|ledger| ledger.retain(keep_spend));
-            stage.activate(rules, capacity);
+            pass.activate(rules, capacity);
         }))
     }
 }

@@ -1,4 +1,4 @@
-//! The LLM component: gateway endpoints of the providers, and the stages that recognise and send LLM requests.
+//! The LLM component: the gateway to the providers, and its endpoints.
 
 use std::sync::Arc;
 
@@ -7,14 +7,12 @@ use interflow_codec::prometheus::MetricsPage;
 use interflow_host::data_dir::DataDir;
 use interflow_limits::{RedisServer, UsageLimiter};
 use interflow_llm::CacheStoreKind;
-use interflow_llm_gateway::ProviderDetector;
 use interflow_llm_gateway::gateway::{
-    CacheStats, DeploymentState, DeploymentView, Dispatcher, GatewayDeps, LlmGateway, LlmGatewayMount, LlmRouteView,
-    PreparedCache,
+    CacheStats, DeploymentState, DeploymentView, GatewayDeps, LlmGateway, LlmGatewayMount, LlmRouteView, PreparedCache,
 };
 use interflow_llm_gateway::redaction::RedactionService;
 use interflow_proxy::LocalClient;
-use interflow_types::{GatewayMount, Stage};
+use interflow_types::GatewayMount;
 
 use super::{ApplyFn, Component};
 use crate::fleet;
@@ -23,10 +21,6 @@ use crate::instance::config::InterflowConfig;
 pub struct LlmComponent {
     home: DataDir,
     pub gateway: Arc<LlmGateway>,
-    /// Runs first, so that later stages know whether a request is for an LLM.
-    pub recogniser: Arc<dyn Stage>,
-    /// Runs last: sets keys, model names and signatures on the final request.
-    pub sender: Arc<dyn Stage>,
     pub mount: Arc<dyn GatewayMount>,
 }
 
@@ -53,13 +47,7 @@ impl LlmComponent {
         };
         let gateway = LlmGateway::new(table, deps);
         gateway.cache().activate(prepare_cache(&gateway, config, home)?);
-        Ok(Self {
-            home: home.clone(),
-            recogniser: Arc::new(ProviderDetector::new(Arc::clone(&gateway))),
-            sender: Arc::new(Dispatcher(Arc::clone(&gateway))),
-            mount: Arc::new(LlmGatewayMount(Arc::clone(&gateway))),
-            gateway,
-        })
+        Ok(Self { home: home.clone(), mount: Arc::new(LlmGatewayMount(Arc::clone(&gateway))), gateway })
     }
 }
 

@@ -37,7 +37,7 @@ impl McpComponent {
     ) -> Result<Self, String> {
         check_policies(config)?;
         let guardrails = Arc::clone(guardrails);
-        let (admission, keys) = (Arc::clone(&limits.stage), Arc::clone(&limits.stage));
+        let (admission, keys) = (Arc::clone(&limits.pass), Arc::clone(&limits.pass));
         let (approvals, policies, counts) = (Arc::clone(approvals), Arc::clone(redaction), Arc::clone(redaction));
         let http: Arc<dyn HttpClient> = Arc::new(deps.local.unrecorded());
         let issuer = Arc::clone(&http);

@@ -24,10 +24,10 @@ use interflow_admin::metrics::table;
 use interflow_conversations::conversations::indexer::IndexerHandle;
 use interflow_host::data_dir::DataDir;
 use interflow_limits::{AlertSender, LimiterDeps, SpendLedger, UsageLimiter};
-use interflow_llm_gateway::gateway::{CredentialMask, LlmGateway};
+use interflow_llm_gateway::gateway::LlmGateway;
 use interflow_llm_gateway::guardrails::GuardrailService;
-use interflow_llm_gateway::llm_telemetry::ContentPosition;
 use interflow_llm_gateway::redaction::{RedactionMount, RedactionService};
+use interflow_llm_gateway::stage;
 use interflow_mcp_gateway::{McpMount, McpService};
 #[cfg(feature = "media")]
 use interflow_media::{MediaMount, MediaService};
@@ -147,7 +147,13 @@ impl ComponentSet {
             &guardrails.guardrails,
         )?);
         let [mcp_oauth, mcp_prepare, mcp_restore] = mcp.service.stages();
-        let [redact, restore] = redaction.redaction.stages();
+        let [admit, inspect, restore, send] = stage::stages(
+            &llm.gateway,
+            Arc::clone(&accounts.accounts),
+            Arc::clone(&limits.pass),
+            Arc::clone(&redaction.redaction),
+            Arc::clone(&guardrails.guardrails),
+        );
         let rules = Arc::new(RulesComponent::new(config, home, &local, deps.store)?);
         let names = Arc::new(AddressNames::new(&config.dns));
         let stages: Vec<Arc<dyn Stage>> = vec![
@@ -155,35 +161,23 @@ impl ComponentSet {
             Arc::new(DnsNamesStage::new(Arc::clone(&names), config.dns.listen.is_some())),
             // Approvals decide before anything else; secrets are inserted in the last phase.
             Arc::clone(&approvals.stage) as _,
-            // First on responses, so that no other stage and no record gets the operator's keys from a provider's error.
-            Arc::new(CredentialMask::default()),
-            // Later stages depend on its classification of LLM requests and on the token usage it reads.
-            Arc::clone(&llm.recogniser),
-            // Telemetry covers requests that later stages refuse, too.
-            Arc::clone(&accounts.stage) as _,
-            accounts.content_stage(ContentPosition::BeforeRedaction),
             // Access tokens of the MCP gateway take the place of virtual keys, which are checked next.
             mcp_oauth,
-            // Limits run before body inspection, so that rejected requests cost nothing more.
-            Arc::clone(&limits.stage) as _,
+            // The passes over LLM traffic, here and below: `interflow_llm_gateway::stage` has their order.
+            admit,
             // Rules run before redaction, so that text inserted by a rule is redacted too.
             rules.rules.request_stage(),
-            // Redaction sees requests as rewritten by rules. On responses, findings are checked before originals are
-            // restored, and the recorder never sees the restored text.
-            redact,
+            // Redaction and guardrails. On responses, findings are checked before originals are restored, and the
+            // recorder never sees the restored text.
+            inspect,
             // Arguments of MCP servers' tools, in the same place and for the same reasons.
             mcp_prepare,
-            // Guardrails see redacted texts, since some send them to services; what they block was not restored yet.
-            guardrails.guardrails.stage(),
-            // Copies for spans: of redacted text here, of the client's own before redaction and after restoring.
-            accounts.content_stage(ContentPosition::AfterRedaction),
             restore,
             mcp_restore,
-            accounts.content_stage(ContentPosition::AfterRestoring),
             // On responses, runs after redaction.
             rules.rules.response_stage(),
             // Last, because signatures must cover the final request.
-            Arc::clone(&llm.sender),
+            send,
         ];
         let mounts: Vec<Arc<dyn GatewayMount>> = vec![
             // Media first: `media.compat` serves paths at the root, including `/health`.

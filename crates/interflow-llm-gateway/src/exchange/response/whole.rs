@@ -5,11 +5,12 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use interflow_codec::content_coding as coding;
+use interflow_llm::LlmRefusal;
 use interflow_llm::event_stream::begins_json;
 use interflow_llm::parsed_event::ParsedEvent;
 use interflow_llm::spans::{self, MarkedText, TextSpan};
 use interflow_types::budget::MemoryReservation;
-use interflow_types::{Body, CollectError, Error, Flow, Headers, ResponseHead};
+use interflow_types::{Body, CollectError, EarlyExit, Error, Flow, Headers, ResponseHead};
 use parking_lot::Mutex;
 
 use crate::exchange::off_worker;
@@ -113,6 +114,29 @@ impl WholeResponse {
         }
         let read = read(&head.headers, body, max).await?;
         Ok(read.map(|(raw, plain)| Self { raw, plain, marked: None, held: MemoryReservation::default() }))
+    }
+
+    /// As [`read`](Self::read), for a pass whose limit is `key`: `Err` has what passes unread.
+    ///
+    /// # Errors
+    /// The transfer failed, or a strict pass cannot read it: then what `refuse` makes of that.
+    pub async fn read_or(
+        flow: &mut Flow,
+        head: &ResponseHead,
+        body: Body,
+        (max, key, is_strict): (usize, &str, bool),
+        refuse: impl FnOnce(&mut Flow, &LlmRefusal) -> EarlyExit,
+    ) -> Result<Result<Self, Body>, EarlyExit> {
+        match Self::read(flow, head, body, max).await? {
+            Ok(whole) => Ok(Ok(whole)),
+            Err(unread) if !is_strict => Ok(Err(unread.into_body())),
+            Err(UnreadResponse::TooLarge(_)) => {
+                let message =
+                    format!("the response is larger than {max} bytes ({key}), so that it cannot be inspected");
+                Err(refuse(flow, &StreamAbort::new("response_too_large", message).refusal()))
+            }
+            Err(UnreadResponse::Undecodable(_, e)) => Err(refuse(flow, &StreamAbort::unreadable(&e).refusal())),
+        }
     }
 
     /// Its text, without a content coding.
