@@ -3,7 +3,7 @@
 use crate::assembly::{ParsedCall, RawCall};
 use bytes::Bytes;
 use interflow_llm::message::parse::ReplyAssembly;
-use interflow_llm::message::{ApiFormat, ModelRequest, Outline, ReplyEvent, parse};
+use interflow_llm::message::{ApiFormat, ModelReply, ModelRequest, Outline, ReplyEvent, parse};
 use interflow_llm::{SERVICE_TIER_HEADER, detect_call};
 use interflow_store::{
     FlowKind, FlowRecord, FlowState, FlowStore, FlowSummary, MessageRecord, Result, StoreError, decoded_body,
@@ -14,6 +14,7 @@ use interflow_types::{AttemptState, Direction, EntryKind, Headers, Timestamp};
 use serde_json::Value;
 
 use super::endpoints::EndpointOverrides;
+use super::live_interactions::LiveInteraction;
 use super::weight;
 
 /// Maximum length of a body that is parsed, in bytes, subject to the memory budget; calls with longer ones are
@@ -36,7 +37,7 @@ pub fn may_hold(flow: &FlowSummary, endpoints: &EndpointOverrides) -> bool {
     }
     let by_path = named_format.or_else(|| ApiFormat::from_path(path));
     match flow.kind {
-        FlowKind::WebSocket => by_path == Some(ApiFormat::Responses),
+        FlowKind::WebSocket => matches!(by_path, Some(ApiFormat::Responses | ApiFormat::Interactions)),
         FlowKind::Tunnel => false,
         FlowKind::Http if flow.method.as_deref() != Some("POST") || flow.request_size < MIN_REQUEST_BYTES => false,
         FlowKind::Http if by_path.is_some() => true,
@@ -198,13 +199,18 @@ fn with_raw_call<T>(row: &FlowRecord, f: impl FnOnce(&RawCall<'_>) -> T) -> T {
 
 /// Parses the LLM calls of a WebSocket incrementally. A call's number is the index of its request, plus one, so that 0
 /// remains for the call of an HTTP flow.
+#[derive(Default)]
 pub struct WebSocketCallReader {
     next: u64,
+    /// The number of the last call that was read before.
+    known: u64,
+    live: LiveInteraction,
     /// One for each lane of the connection (`stream_id`).
     under_way: Vec<OpenWebSocketCall>,
 }
 
-struct OpenWebSocketCall {
+pub(super) struct OpenWebSocketCall {
+    format: ApiFormat,
     /// Empty if the client names none.
     lane: String,
     /// The id of the response, which a client steers by.
@@ -213,21 +219,15 @@ struct OpenWebSocketCall {
     steer: Option<(u64, ModelRequest)>,
     part: u64,
     began: Timestamp,
-    first: Option<Timestamp>,
+    pub first: Option<Timestamp>,
     request: ModelRequest,
-    answer: ReplyAssembly,
-}
-
-impl Default for WebSocketCallReader {
-    fn default() -> Self {
-        Self::starting_at(0)
-    }
+    pub answer: ReplyAssembly,
 }
 
 impl WebSocketCallReader {
-    /// Starts at the message with this number.
-    pub const fn starting_at(next: u64) -> Self {
-        Self { next, under_way: Vec::new() }
+    /// Starts behind the call with this number. Earlier messages are read, too, since they have what its calls share.
+    pub fn starting_behind(known: u64) -> Self {
+        Self { known, ..Self::default() }
     }
 
     /// Continues reading; `over`: no more messages will follow.
@@ -245,13 +245,19 @@ impl WebSocketCallReader {
         if over {
             let end = Timestamp::from_micros(row.started.micros() + row.duration().unwrap_or_default());
             calls.extend(self.under_way.drain(..).map(|call| call.finish(row, end)));
+            calls.extend(self.live.end(row, end, "completed"));
         }
+        calls.retain(|call| call.part() > self.known);
         Ok(calls)
     }
 
     fn on_message(&mut self, row: &FlowRecord, message: &MessageRecord, calls: &mut Vec<ParsedCall>) {
         // Messages that are no JSON belong to no call.
         let Ok(value) = serde_json::from_slice::<Value>(&message.payload) else { return };
+        let path = row.request.as_ref().map_or("", |r| &r.path);
+        if ApiFormat::from_path(path) == Some(ApiFormat::Interactions) {
+            return self.live.on_message(row, message, value, calls);
+        }
         match message.direction {
             // A lane carries one response at a time: a new request ends the call before it.
             Direction::Request if value["type"] == "response.create" => {
@@ -259,7 +265,7 @@ impl WebSocketCallReader {
                 let before = self.under_way.iter().position(|call| call.lane == lane);
                 calls.extend(before.map(|at| self.under_way.remove(at).finish(row, message.at)));
                 let request = websocket_request(row, value);
-                self.under_way.push(OpenWebSocketCall::new(lane, message.index + 1, message.at, request));
+                self.under_way.push(OpenWebSocketCall::new(ApiFormat::Responses, lane, message.index + 1, message.at, request));
             }
             Direction::Request if value["type"] == "response.steer" => {
                 let steered = value["previous_response_id"].as_str().unwrap_or_default();
@@ -287,7 +293,9 @@ impl WebSocketCallReader {
                 let mut call = self.under_way.remove(at);
                 // The response that was steered ends, and another one follows unasked.
                 if let Some((part, request)) = call.steer.take() {
-                    self.under_way.push(OpenWebSocketCall::new(call.lane.clone(), part, message.at, request));
+                    let lane = call.lane.clone();
+                    let follows = OpenWebSocketCall::new(ApiFormat::Responses, lane, part, message.at, request);
+                    self.under_way.push(follows);
                 }
                 calls.push(call.finish(row, message.at));
             }
@@ -296,10 +304,8 @@ impl WebSocketCallReader {
 
     /// The request that a WebSocket message began, by the call's number.
     pub fn read_request(store: &dyn FlowStore, row: &FlowRecord, part: u64) -> Result<Option<ModelRequest>> {
-        let index = part.saturating_sub(1);
-        let message = store.messages(row.id, index..index + 1)?.into_iter().next();
-        let value = message.and_then(|m| serde_json::from_slice::<Value>(&m.payload).ok());
-        Ok(value.map(|value| websocket_request(row, value)))
+        let calls = Self::starting_behind(part.saturating_sub(1)).read(store, row, true)?;
+        Ok(calls.into_iter().find(|call| call.part() == part).map(ParsedCall::into_request))
     }
 }
 
@@ -311,13 +317,20 @@ fn websocket_request(row: &FlowRecord, mut value: Value) -> ModelRequest {
 }
 
 impl OpenWebSocketCall {
-    fn new(lane: String, part: u64, began: Timestamp, request: ModelRequest) -> Self {
-        let (response, answer) = (String::new(), ReplyAssembly::new(ApiFormat::Responses));
-        Self { lane, response, steer: None, part, began, first: None, request, answer }
+    pub fn new(format: ApiFormat, lane: String, part: u64, began: Timestamp, request: ModelRequest) -> Self {
+        let (response, answer) = (String::new(), ReplyAssembly::new(format));
+        Self { format, lane, response, steer: None, part, began, first: None, request, answer }
     }
 
     /// Completes the call, as far as its reply has come.
     fn finish(self, row: &FlowRecord, at: Timestamp) -> ParsedCall {
+        self.finish_with(row, at, |_| {})
+    }
+
+    /// As [`finish`](Self::finish), with a change of the reply.
+    pub fn finish_with(self, row: &FlowRecord, at: Timestamp, change: impl FnOnce(&mut ModelReply)) -> ParsedCall {
+        let mut reply = self.answer.end();
+        change(&mut reply);
         let after = |t: Timestamp| t.micros().saturating_sub(self.began.micros());
         with_raw_call(row, |call| {
             let call = RawCall {
@@ -329,7 +342,7 @@ impl OpenWebSocketCall {
                 status: 200,
                 ..call.clone()
             };
-            ParsedCall::from_parts(&call, self.request, self.answer.end(), ApiFormat::Responses)
+            ParsedCall::from_parts(&call, self.request, reply, self.format)
         })
     }
 }

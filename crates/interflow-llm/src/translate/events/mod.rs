@@ -100,7 +100,7 @@ pub fn reply_events(reply: &ModelReply) -> Vec<ChatEvent> {
     for block in &reply.blocks {
         match block {
             ContentBlock::Text { text } if declines => out.push(ChatEvent::Refusal(text.clone())),
-            ContentBlock::Text { text } => out.push(ChatEvent::Text(text.clone())),
+            ContentBlock::Text { text } => out.extend([ChatEvent::BlockEnd, ChatEvent::Text(text.clone())]),
             ContentBlock::Thinking { text, signature } => {
                 out.push(ChatEvent::Thinking(text.clone()));
                 out.extend(signature.get().map(|s| ChatEvent::Signature(s.to_owned())));
