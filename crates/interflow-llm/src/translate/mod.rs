@@ -52,13 +52,14 @@ use interflow_types::{CallUsage, labelled_enum};
 labelled_enum! {
     /// A wire format that requests are translated to, labelled as in configuration, tags and messages. Clients speak all
     /// but the last three.
-    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
     pub enum WireFormat {
         /// Google's Interactions, which no request is translated to.
         Interactions "interactions",
         /// Anthropic Messages.
         Anthropic "anthropic",
         /// OpenAI Chat Completions, also the API of most servers.
+        #[default]
         OpenAiChat "openai_chat",
         /// OpenAI Responses.
         OpenAiResponses "openai_responses",

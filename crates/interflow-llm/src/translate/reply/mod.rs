@@ -17,7 +17,7 @@ use crate::message::{ContentBlock, ModelReply};
 use interflow_types::{CallUsage, Timestamp};
 
 /// What a reply says about itself, where the upstream says nothing.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct ReplyHead {
     /// Unique: ids of replies and tool calls are made of it if the upstream has none.
     pub id: String,

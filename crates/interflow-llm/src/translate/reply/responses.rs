@@ -15,7 +15,7 @@ const MAX_REPLY_BYTES: usize = 16 << 20;
 const REFUSAL: &str = "refusal";
 
 /// Writes the events of a stream.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct ResponsesWriter {
     head: ReplyHead,
     reply: ModelReply,
@@ -33,17 +33,7 @@ pub struct ResponsesWriter {
 
 impl ResponsesWriter {
     pub fn new(head: ReplyHead) -> Self {
-        Self {
-            head,
-            reply: ModelReply::default(),
-            started: false,
-            sequence: 0,
-            size: 0,
-            open: false,
-            calls: Vec::new(),
-            stop: None,
-            annotations: Vec::new(),
-        }
+        Self { head, ..Self::default() }
     }
 
     pub const fn sequence(&self) -> u64 {

@@ -21,7 +21,7 @@ static FORMS: LazyLock<Value> = LazyLock::new(|| {
 });
 
 /// The form of a client's reply, and what its events depend on.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Spelling {
     client: WireFormat,
     grows: bool,
@@ -39,17 +39,7 @@ pub struct Spelling {
 
 impl Spelling {
     pub fn new(client: WireFormat, head: &ReplyHead) -> Self {
-        Self {
-            client,
-            grows: head.grows,
-            created: head.created,
-            message: Value::Null,
-            calls: Vec::new(),
-            chunks: Vec::new(),
-            has_call: false,
-            is_begun: false,
-            usage: CallUsage::default(),
-        }
+        Self { client, grows: head.grows, created: head.created, ..Self::default() }
     }
 
     pub const fn framing(&self) -> StreamFraming {
