@@ -1,6 +1,6 @@
 //! Conversations over WebSockets with several lanes, and in Google's Interactions.
 
-use interflow_store::{FlowKind, FlowStore, MessageRecord, RecordedFlow};
+use interflow_store::{FlowKind, FlowState, FlowStore, FlowSummary, FlowWithBodies, MessageRecord};
 use interflow_types::{Direction, MessageKind, Timestamp};
 use serde_json::{Value, json};
 
@@ -12,7 +12,7 @@ use crate::assembly::ParsedCall;
 use crate::assembly::view::ItemKind;
 
 /// A recorded WebSocket.
-fn socket(host: &str, path: &str, messages: &[(Direction, Value)]) -> RecordedFlow {
+fn socket(host: &str, path: &str, messages: &[(Direction, Value)]) -> FlowWithBodies {
     let mut f = flow(1, host, path, "", 101, "", "");
     f.row.kind = FlowKind::WebSocket;
     f.messages = (0..)
@@ -106,7 +106,8 @@ fn interactions_are_conversations_that_continue_by_an_id() {
 fn turns_of_an_interaction_over_a_websocket_are_calls_of_one_conversation() {
     use Direction::{Request, Response};
     let say = |text: &str| json!({"event_type": "input", "content": [{"type": "text", "text": text}]});
-    let start = |index: u64| (Response, json!({"event_type": "step.start", "index": index, "step": {"type": "model_output"}}));
+    let start =
+        |index: u64| (Response, json!({"event_type": "step.start", "index": index, "step": {"type": "model_output"}}));
     let delta = |index: u64, text: &str| {
         (Response, json!({"event_type": "step.delta", "index": index, "delta": {"type": "text", "text": text}}))
     };
@@ -114,7 +115,8 @@ fn turns_of_an_interaction_over_a_websocket_are_calls_of_one_conversation() {
         let usage = json!({"total_input_tokens": input, "total_output_tokens": output});
         (Response, json!({"events": [{"event_type": "step.stop", "index": index, "usage": usage}]}))
     };
-    let create = json!({"event_type": "interaction.create", "model": "gemini-4-argon", "system_instruction": "be brief"});
+    let create =
+        json!({"event_type": "interaction.create", "model": "gemini-4-argon", "system_instruction": "be brief"});
     let messages = [
         (Request, create),
         (Response, json!({"event_type": "interaction.created", "interaction_id": "v1_9"})),
@@ -129,13 +131,21 @@ fn turns_of_an_interaction_over_a_websocket_are_calls_of_one_conversation() {
         delta(1, "Done."),
         stop(1, 25, 6),
         (Request, json!({"event_type": "interaction.complete"})),
-        (Response, json!({"event_type": "interaction.completed", "usage": {"total_input_tokens": 25, "total_output_tokens": 6}})),
+        (
+            Response,
+            json!({"event_type": "interaction.completed", "usage": {"total_input_tokens": 25, "total_output_tokens": 6}}),
+        ),
     ];
     let (_dir, store) = open_store();
+    let mut indexer = ConversationIndexer::new(&store, pricing());
+    indexer.on_flows(&[]).unwrap();
     let f = socket("generativelanguage.googleapis.com", "/v1beta/interactions/live", &messages);
     let id = f.row.id;
     store.insert(f).unwrap();
-    assert_eq!(ConversationIndexer::new(&store, pricing()).catch_up(&mut |_| {}).unwrap(), 2);
+    // The store announces new messages and the end at once.
+    let ended = store.get(id).unwrap().summary(Timestamp::now());
+    let open = FlowSummary { state: FlowState::Open, ..ended.clone() };
+    indexer.on_flows(&[open, ended.clone(), ended]).unwrap();
     let opened = load::find_conversation(&store, "last").unwrap().unwrap();
     let opened = load::load_conversation(&store, &opened, None).unwrap().unwrap();
     let calls: Vec<_> = opened

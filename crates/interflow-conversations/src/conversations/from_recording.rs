@@ -265,7 +265,13 @@ impl WebSocketCallReader {
                 let before = self.under_way.iter().position(|call| call.lane == lane);
                 calls.extend(before.map(|at| self.under_way.remove(at).finish(row, message.at)));
                 let request = websocket_request(row, value);
-                self.under_way.push(OpenWebSocketCall::new(ApiFormat::Responses, lane, message.index + 1, message.at, request));
+                self.under_way.push(OpenWebSocketCall::new(
+                    ApiFormat::Responses,
+                    lane,
+                    message.index + 1,
+                    message.at,
+                    request,
+                ));
             }
             Direction::Request if value["type"] == "response.steer" => {
                 let steered = value["previous_response_id"].as_str().unwrap_or_default();

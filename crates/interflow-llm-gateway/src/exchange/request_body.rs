@@ -344,7 +344,8 @@ fn decoded_text(bytes: &[u8]) -> Option<Cow<'_, str>> {
         let text = char::decode_utf16(units).map(|c| c.unwrap_or(char::REPLACEMENT_CHARACTER));
         return Some(text.filter(|c| !matches!(c, '\0' | '\u{feff}')).collect());
     }
-    (!bytes.contains(&0) && !bytes.iter().any(is_control)).then(|| bytes.iter().copied().map(char::from).collect())
+    (!bytes.contains(&0) && !bytes.iter().any(|b| is_control(*b)))
+        .then(|| bytes.iter().copied().map(char::from).collect())
 }
 
 /// Decodes either alphabet, with padding anywhere, and ignores other characters.
@@ -378,9 +379,12 @@ fn utf16_order(bytes: &[u8]) -> Option<Utf16Order> {
         return Some(big);
     }
     let pairs = || bytes.chunks_exact(2);
-    let zeros = |high: usize| pairs().filter(|pair| pair[high] == 0 && !is_control(&pair[1 - high])).count();
+    let zeros = |high: usize| pairs().filter(|pair| pair[high] == 0 && !is_control(pair[1 - high])).count();
     if bytes.contains(&0) {
-        return [(little, 1), (big, 0)].into_iter().find(|(_, high)| zeros(*high) * 5 > bytes.len() * 2).map(|order| order.0);
+        return [(little, 1), (big, 0)]
+            .into_iter()
+            .find(|(_, high)| zeros(*high) * 5 > bytes.len() * 2)
+            .map(|order| order.0);
     }
     let is_high = |b: &u8| matches!(b, 1..=8 | 0x0e..=0x1f);
     let is_letter =
@@ -394,7 +398,7 @@ fn utf16_order(bytes: &[u8]) -> Option<Utf16Order> {
 }
 
 /// Whether a byte is a control character that texts do not have.
-fn is_control(byte: &u8) -> bool {
+const fn is_control(byte: u8) -> bool {
     matches!(byte, 1..=6 | 0x0e..=0x19 | 0x1c..=0x1f | 0x7f)
 }
 
@@ -407,7 +411,7 @@ pub(crate) fn is_binary_file(part: &multipart::FormPart, content: &[u8]) -> bool
     !formats.into_iter().flatten().any(spans::is_text_format)
         && !is_wide
         && std::str::from_utf8(content).is_err()
-        && content.iter().any(is_control)
+        && content.iter().any(|b| is_control(*b))
 }
 
 /// Marks the texts of JSON that is a body, or inside one.

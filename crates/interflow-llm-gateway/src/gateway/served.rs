@@ -7,13 +7,13 @@ use interflow_limits::ServedModel;
 use interflow_llm::translate::WireFormat;
 use interflow_llm::{LlmRefusal, Provider};
 use interflow_types::{
-    Attempt, AttemptState, Attempts, BoxFuture, ErrorKind, Flow, LocalHandler, Method, Request, Response, Result,
-    StatusCode, Timestamp, percent,
+    Attempt, AttemptState, Attempts, BoxFuture, ErrorKind, Flow, GatewayRequest, LocalHandler, Method, Request,
+    Response, Result, StatusCode, Timestamp, percent,
 };
 use serde_json::{Value, json};
 
-use super::routing::Deployment;
 use super::routes::ResolvedRoute;
+use super::routing::Deployment;
 use super::{LlmGateway, LlmUpstream, UpstreamTable};
 
 /// How far a request came that the gateway sends itself.
@@ -112,9 +112,12 @@ pub(super) struct ModelListHandler {
 
 impl ModelListHandler {
     /// `None` for any other request.
-    pub fn new(table: &UpstreamTable, route: &ResolvedRoute<'_>, method: &Method) -> Option<Self> {
+    pub fn new(table: &UpstreamTable, route: &ResolvedRoute<'_>, request: &GatewayRequest<'_>) -> Option<Self> {
         let (upstream, path) = (&route.upstream, route.rest.split('?').next()?.trim_end_matches('/'));
-        let requested = path.strip_prefix("/v1beta/models").filter(|_| matches!(*method, Method::GET | Method::HEAD))?;
+        let is_google = || ["x-goog-api-key", "x-goog-api-client"].iter().any(|name| request.headers.contains(name));
+        let requested =
+            path.strip_prefix("/v1beta/models").or_else(|| path.strip_prefix("/v1/models").filter(|_| is_google()));
+        let requested = requested.filter(|_| matches!(*request.method, Method::GET | Method::HEAD))?;
         let requested = if requested.is_empty() { None } else { Some(requested.strip_prefix('/')?) };
         if upstream.takes(WireFormat::Gemini) || matches!(upstream.provider, Provider::Gemini | Provider::Vertex) {
             return None;
@@ -125,7 +128,8 @@ impl ModelListHandler {
         let is_served = |name: &&str| {
             let model = catalog.model(&upstream.name, name);
             model.is_some_and(|model| {
-                matches!(model.mode.as_deref(), Some("chat" | "responses")) && model.ends.as_ref().is_none_or(|day| *day >= today)
+                matches!(model.mode.as_deref(), Some("chat" | "responses"))
+                    && model.ends.as_ref().is_none_or(|day| *day >= today)
             })
         };
         let given = table.routes.configured_models().chain(table.aliases.keys()).chain(upstream.models.keys());

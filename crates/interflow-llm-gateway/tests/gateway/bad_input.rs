@@ -447,7 +447,10 @@ async fn text_in_another_encoding_is_read_under_the_type_of_a_medium() {
             let got: Value = serde_json::from_str(&arrived(&origin)).unwrap();
             let data = got["contents"][0]["parts"][0]["inlineData"]["data"].as_str().unwrap();
             let read = String::from_utf8(STANDARD.decode(data).unwrap()).unwrap();
-            assert!(read.contains("mail EMAIL_") && !read.contains(MAIL) && !read.contains(SSN), "{media_type}: {read}");
+            assert!(
+                read.contains("mail EMAIL_") && !read.contains(MAIL) && !read.contains(SSN),
+                "{media_type}: {read}"
+            );
         }
         // It cannot be replaced where it is compressed.
         let answer = gate.post(path, ask(media_type, &gzip(text.as_bytes()))).await;

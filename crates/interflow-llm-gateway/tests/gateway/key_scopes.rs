@@ -278,6 +278,9 @@ async fn clients_of_gemini_list_the_models_of_an_upstream_with_another_api() {
         }
     }
     assert_eq!(send(&gate, "none", "GET", list, &Value::Null).await.status, 401);
+    // Google's SDK for Python asks at the path that others have, too.
+    let answer = gate.send("GET", "/anthropic/v1/models", "x-goog-api-key: ifk_narrow\r\n", b"").await.unwrap();
+    assert_eq!(names(&answer), ["models/claude-opus-5-5", "models/fast"]);
     assert_eq!(origin.served(), 0, "the gateway answers itself");
     // Google has a list of its own.
     send(&gate, "wide", "GET", "/gemini/v1beta/models", &Value::Null).await;

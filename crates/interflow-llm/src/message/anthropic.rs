@@ -3,8 +3,8 @@
 use serde_json::Value;
 
 use super::json_access::{
-    arguments, base64_attachment, data_attachment, detailed_document, error_block, error_reply, number, other_block, take_list,
-    take_non_empty, take_string, take_value, url_attachment,
+    arguments, base64_attachment, data_attachment, detailed_document, error_block, error_reply, number, other_block,
+    take_list, take_non_empty, take_string, take_value, url_attachment,
 };
 use super::{
     Attachment, Carried, ChatMessage, ContentBlock, MessageRole, ModelReply, ModelRequest, ToolDefinition, joined,

@@ -5,8 +5,8 @@ use serde_json::Value;
 
 use super::anthropic::REDACTED;
 use super::json_access::{
-    arguments, attachment_block, base64_attachment, data_attachment, detailed_document, error_reply, other_block, take_list,
-    take_non_empty, take_string, take_value,
+    arguments, attachment_block, base64_attachment, data_attachment, detailed_document, error_reply, other_block,
+    take_list, take_non_empty, take_string, take_value,
 };
 use super::{Attachment, Carried, ChatMessage, ContentBlock, MessageRole, ModelReply, ModelRequest, ToolDefinition};
 

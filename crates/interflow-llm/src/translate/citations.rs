@@ -174,7 +174,11 @@ pub fn detach(content: &mut Value) {
         let own = if is_converse { &mut block["citationsContent"] } else { block };
         if is_filled(&own[CITATIONS]) {
             let cites = take_list(own, CITATIONS);
-            all.push(if is_converse { json!({ CITATIONS: cites }) } else { json!({ "type": CITATIONS, CITATIONS: cites }) });
+            all.push(if is_converse {
+                json!({ CITATIONS: cites })
+            } else {
+                json!({ "type": CITATIONS, CITATIONS: cites })
+            });
         }
     }
 }

@@ -403,9 +403,11 @@ fn citing_texts() -> (Value, Value) {
 #[test]
 fn documents_are_cited_alike_in_requests_to_anthropic_and_amazon() {
     let (own, converse) = citing_texts();
-    let source = json!({ "type": "content", "content": [{ "type": "text", "text": "A1" }, { "type": "text", "text": "B2" }] });
+    let source =
+        json!({ "type": "content", "content": [{ "type": "text", "text": "A1" }, { "type": "text", "text": "B2" }] });
     let cited = json!({ "enabled": true });
-    let document = json!({ "type": "document", "source": source, "title": "Rooms", "citations": cited, "context": "of today" });
+    let document =
+        json!({ "type": "document", "source": source, "title": "Rooms", "citations": cited, "context": "of today" });
     let plain = json!({ "type": "text", "text": "Anything else?" });
     let ask = json!({ "model": "m", "max_tokens": 99, "messages": [
         { "role": "user", "content": [document, { "type": "text", "text": "Which is free?" }] },

@@ -74,7 +74,11 @@ impl ResponsesWriter {
             }
             ChatEvent::Citation(page) => self.cite(&page, out),
             ChatEvent::Stop(reason) => self.stop = Some(reason),
-            ChatEvent::BlockEnd | ChatEvent::Loss(_) | ChatEvent::Usage(_) | ChatEvent::Error { .. } | ChatEvent::Done => {}
+            ChatEvent::BlockEnd
+            | ChatEvent::Loss(_)
+            | ChatEvent::Usage(_)
+            | ChatEvent::Error { .. }
+            | ChatEvent::Done => {}
         }
         self.size <= MAX_REPLY_BYTES
     }

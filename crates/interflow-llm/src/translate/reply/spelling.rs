@@ -62,7 +62,8 @@ impl Spelling {
                 }
                 self.write(kind, index, &part(self.client, "starts", block), out);
                 // One that is not disclosed comes at once, but where it has deltas.
-                let part = if block["type"] == "redacted_thinking" { part(self.client, "deltas", block) } else { Value::Null };
+                let part =
+                    if block["type"] == "redacted_thinking" { part(self.client, "deltas", block) } else { Value::Null };
                 return self.write("content_block_delta", index, &part, out);
             }
             "content_block_delta" => {

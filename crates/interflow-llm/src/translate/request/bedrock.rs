@@ -258,6 +258,7 @@ fn document(file: &Attachment, losses: &mut Losses) -> Option<Value> {
         None => json!({ "bytes": bytes }),
     };
     let (citations, context) = (&details[CITATIONS], &details["context"]);
-    let document = json!({ "format": format, "name": name, "source": source, CITATIONS: citations, "context": context });
+    let document =
+        json!({ "format": format, "name": name, "source": source, CITATIONS: citations, "context": context });
     Some(json!({ "document": object(document) }))
 }
