@@ -254,8 +254,7 @@ impl WebSocketCallReader {
     fn on_message(&mut self, row: &FlowRecord, message: &MessageRecord, calls: &mut Vec<ParsedCall>) {
         // Messages that are no JSON belong to no call.
         let Ok(value) = serde_json::from_slice::<Value>(&message.payload) else { return };
-        let path = row.request.as_ref().map_or("", |r| &r.path);
-        if ApiFormat::from_path(path) == Some(ApiFormat::Interactions) {
+        if row_format(row) == Some(ApiFormat::Interactions) {
             return self.live.on_message(row, message, value, calls);
         }
         match message.direction {
@@ -310,9 +309,19 @@ impl WebSocketCallReader {
 
     /// The request that a WebSocket message began, by the call's number.
     pub fn read_request(store: &dyn FlowStore, row: &FlowRecord, part: u64) -> Result<Option<ModelRequest>> {
-        let calls = Self::starting_behind(part.saturating_sub(1)).read(store, row, true)?;
+        let index = part.saturating_sub(1);
+        if row_format(row) != Some(ApiFormat::Interactions) {
+            let message = store.messages(row.id, index..index + 1)?.into_iter().next();
+            let value = message.and_then(|m| serde_json::from_slice::<Value>(&m.payload).ok());
+            return Ok(value.map(|value| websocket_request(row, value)));
+        }
+        let calls = Self::starting_behind(index).read(store, row, true)?;
         Ok(calls.into_iter().find(|call| call.part() == part).map(ParsedCall::into_request))
     }
+}
+
+fn row_format(row: &FlowRecord) -> Option<ApiFormat> {
+    ApiFormat::from_path(&row.request.as_ref()?.path)
 }
 
 /// The request in a client's event; some clients wrap it in `response`.
