@@ -454,7 +454,7 @@ async fn text_in_another_encoding_is_read_under_the_type_of_a_medium() {
         }
         // It cannot be replaced where it is compressed.
         let answer = gate.post(path, ask(media_type, &gzip(text.as_bytes()))).await;
-        assert_eq!((answer.status, answer.json()["error"]["code"].as_str()), (400, Some("bad_file")), "{media_type}");
+        assert!(answer.status == 400 && answer.text().contains("bad_file"), "{media_type}: {}", answer.text());
         let harmless = ask(media_type, &gzip(b"nothing in here"));
         assert_eq!(gate.post(path, harmless.clone()).await.status, 200);
         assert_eq!(arrived(&origin), harmless);
@@ -498,8 +498,8 @@ async fn a_charset_in_which_a_body_is_not_read_is_refused_or_marked() {
         let code = answer.json()["error"]["code"].as_str().map(str::to_owned);
         assert_eq!(code, (*status == 400).then(|| "bad_form".to_owned()), "{media_type} {body}");
     }
-    let gate = Gate::with(&origin, |parts| parts.redact.gateway = RedactMode::Flag).await;
     for (media_type, path, body, status) in &cases[4..] {
+        let gate = Gate::with(&origin, |parts| parts.redact.gateway = RedactMode::Flag).await;
         let fields = format!("Content-Type: {media_type}\r\n");
         assert_eq!(gate.send("POST", path, &fields, body.as_bytes()).await.unwrap().status, 200);
         let tags = gate.proxy.flow().await.tags;
