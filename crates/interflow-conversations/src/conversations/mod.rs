@@ -9,7 +9,6 @@ pub mod export;
 pub mod from_recording;
 pub mod indexer;
 mod late_sessions;
-mod live_interactions;
 pub mod load;
 mod mapping;
 mod mcp_links;
