@@ -165,6 +165,12 @@ impl CallUsage {
         *self = self.zip(other, u64::saturating_add);
     }
 
+    /// What was used after an earlier total.
+    #[must_use]
+    pub fn since(self, earlier: Self) -> Self {
+        earlier.zip(self, |before, now| now.saturating_sub(before))
+    }
+
     /// The larger of each count: streams report running totals.
     #[must_use]
     pub fn max(self, other: Self) -> Self {

@@ -135,6 +135,15 @@ impl ParsedCall {
     }
 
     /// The key that relates it to other calls: the client's session id, or the client's identity.
+    pub fn into_request(self) -> ModelRequest {
+        self.request
+    }
+
+    /// The number of the message that started the call, plus one; 0 for the call of an HTTP flow.
+    pub const fn part(&self) -> u64 {
+        self.part
+    }
+
     pub fn key(&self) -> &str {
         &self.key
     }

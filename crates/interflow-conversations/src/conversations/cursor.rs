@@ -164,13 +164,17 @@ impl<'s> LocalCursor<'s> {
         let (mut sockets, mut ended) = (Vec::new(), Vec::new());
         for flow in std::mem::take(&mut self.announced) {
             self.newest = self.newest.max(Some(flow.id));
-            ended.extend(self.add(&flow, endpoints));
-            if flow.kind == FlowKind::WebSocket && self.running.contains(&flow.id) {
+            let done = self.add(&flow, endpoints);
+            if done.is_none() && flow.kind == FlowKind::WebSocket && self.running.contains(&flow.id) {
                 sockets.push(RecordedFlow { id: flow.id, ended: flow.started.micros().saturating_add(flow.duration) });
             }
+            ended.extend(done);
         }
         // Ends within one notification are ordered; across notifications they come in about this order.
         ended.sort_unstable_by_key(|flow| (flow.ended, flow.id));
+        // What is stored of a flow tells what is known of it, but not within a page.
+        ended.dedup_by_key(|flow| flow.id);
+        sockets.retain(|socket| ended.iter().all(|flow| flow.id != socket.id));
         sockets.extend(ended);
         sockets
     }

@@ -1,6 +1,6 @@
 //! Conversations over WebSockets with several lanes, and in Google's Interactions.
 
-use interflow_store::{FlowKind, FlowStore, MessageRecord};
+use interflow_store::{FlowKind, FlowState, FlowStore, FlowSummary, FlowWithBodies, MessageRecord};
 use interflow_types::{Direction, MessageKind, Timestamp};
 use serde_json::{Value, json};
 
@@ -9,11 +9,11 @@ use super::indexer::ConversationIndexer;
 use super::load;
 use super::tests::{everything, flow, open_store, pricing};
 use crate::assembly::ParsedCall;
+use crate::assembly::view::ItemKind;
 
-/// The calls of a recorded WebSocket.
-fn calls_of_socket(messages: &[(Direction, Value)]) -> Vec<ParsedCall> {
-    let (_dir, store) = open_store();
-    let mut f = flow(1, "api.openai.com", "/v1/responses", "", 101, "", "");
+/// A recorded WebSocket.
+fn socket(host: &str, path: &str, messages: &[(Direction, Value)]) -> FlowWithBodies {
+    let mut f = flow(1, host, path, "", 101, "", "");
     f.row.kind = FlowKind::WebSocket;
     f.messages = (0..)
         .zip(messages)
@@ -27,10 +27,17 @@ fn calls_of_socket(messages: &[(Direction, Value)]) -> Vec<ParsedCall> {
         })
         .collect();
     f.row.messages = messages.len() as u64;
+    f
+}
+
+/// The calls of a WebSocket.
+fn calls_of_socket(messages: &[(Direction, Value)]) -> Vec<ParsedCall> {
+    let (_dir, store) = open_store();
+    let f = socket("api.openai.com", "/v1/responses", messages);
     let id = f.row.id;
     store.insert(f).unwrap();
     let row = store.get(id).unwrap();
-    WebSocketCallReader::starting_at(0).read(&store, &row, true).unwrap()
+    WebSocketCallReader::default().read(&store, &row, true).unwrap()
 }
 
 #[test]
@@ -93,4 +100,76 @@ fn interactions_are_conversations_that_continue_by_an_id() {
     for text in ["which rooms?", "B2 is free.", "book it", "Done."] {
         assert!(all.contains(text), "{text}: {all}");
     }
+}
+
+#[test]
+fn turns_of_an_interaction_over_a_websocket_are_calls_of_one_conversation() {
+    use Direction::{Request, Response};
+    let say = |text: &str| json!({"event_type": "input", "content": [{"type": "text", "text": text}]});
+    let start =
+        |index: u64| (Response, json!({"event_type": "step.start", "index": index, "step": {"type": "model_output"}}));
+    let delta = |index: u64, text: &str| {
+        (Response, json!({"event_type": "step.delta", "index": index, "delta": {"type": "text", "text": text}}))
+    };
+    let stop = |index: u64, input: u64, output: u64| {
+        let usage = json!({"total_input_tokens": input, "total_output_tokens": output});
+        (Response, json!({"events": [{"event_type": "step.stop", "index": index, "usage": usage}]}))
+    };
+    let create =
+        json!({"event_type": "interaction.create", "model": "gemini-4-argon", "system_instruction": "be brief"});
+    let messages = [
+        (Request, create),
+        (Response, json!({"event_type": "interaction.created", "interaction_id": "v1_9"})),
+        (Request, json!({"events": [say("which rooms"), say("are free?")]})),
+        start(0),
+        delta(0, "B2 "),
+        // What is said meanwhile belongs to the next turn.
+        (Request, say("then book it")),
+        delta(0, "is free."),
+        stop(0, 10, 4),
+        start(1),
+        delta(1, "Done."),
+        stop(1, 25, 6),
+        (Request, json!({"event_type": "interaction.complete"})),
+        (
+            Response,
+            json!({"event_type": "interaction.completed", "usage": {"total_input_tokens": 25, "total_output_tokens": 6}}),
+        ),
+    ];
+    let (_dir, store) = open_store();
+    let mut indexer = ConversationIndexer::new(&store, pricing());
+    indexer.on_flows(&[]).unwrap();
+    let f = socket("generativelanguage.googleapis.com", "/v1beta/interactions/live", &messages);
+    let id = f.row.id;
+    store.insert(f).unwrap();
+    // The store announces new messages and the end at once.
+    let ended = store.get(id).unwrap().summary(Timestamp::now());
+    let open = FlowSummary { state: FlowState::Open, ..ended.clone() };
+    indexer.on_flows(&[open, ended.clone(), ended]).unwrap();
+    let opened = load::find_conversation(&store, "last").unwrap().unwrap();
+    let opened = load::load_conversation(&store, &opened, None).unwrap().unwrap();
+    let calls: Vec<_> = opened
+        .thread
+        .exchanges
+        .iter()
+        .map(|call| (call.part, &*call.model, call.usage.map(|u| (u.input, u.output))))
+        .collect();
+    assert_eq!(calls, [(3, "gemini-4-argon", Some((10, 4))), (6, "gemini-4-argon", Some((15, 2)))]);
+    let texts: Vec<_> = opened
+        .thread
+        .turns
+        .iter()
+        .flat_map(|turn| &turn.items)
+        .filter_map(|item| match &item.what {
+            ItemKind::Text { text } => Some(text.as_str()),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(texts, ["which rooms", "are free?", "B2 is free.", "then book it", "Done."]);
+    assert_eq!((opened.listed.row.turns, &*opened.listed.row.provider), (2, "gemini"));
+    // A call that is read again has what the interaction began with; one that is known is not read twice.
+    let row = store.get(id).unwrap();
+    let again = WebSocketCallReader::read_request(&store, &row, 6).unwrap().unwrap();
+    assert_eq!((&*again.model, &again.system[..]), ("gemini-4-argon", &["be brief".to_owned()][..]));
+    assert_eq!(WebSocketCallReader::starting_behind(3).read(&store, &row, true).unwrap().len(), 1);
 }

@@ -3,15 +3,15 @@
 use crate::assembly::{ParsedCall, RawCall};
 use bytes::Bytes;
 use interflow_llm::message::parse::ReplyAssembly;
-use interflow_llm::message::{ApiFormat, ModelRequest, Outline, ReplyEvent, parse};
+use interflow_llm::message::{ApiFormat, ModelReply, ModelRequest, Outline, ReplyEvent, parse};
 use interflow_llm::{SERVICE_TIER_HEADER, detect_call};
 use interflow_store::{
     FlowKind, FlowRecord, FlowState, FlowStore, FlowSummary, MessageRecord, Result, StoreError, decoded_body,
     media_type,
 };
 use interflow_types::budget::{MemoryReservation, PROCESS_BUDGET};
-use interflow_types::{AttemptState, Direction, EntryKind, Headers, Timestamp};
-use serde_json::Value;
+use interflow_types::{AttemptState, CallUsage, Direction, EntryKind, Headers, Timestamp};
+use serde_json::{Value, json};
 
 use super::endpoints::EndpointOverrides;
 use super::weight;
@@ -36,7 +36,7 @@ pub fn may_hold(flow: &FlowSummary, endpoints: &EndpointOverrides) -> bool {
     }
     let by_path = named_format.or_else(|| ApiFormat::from_path(path));
     match flow.kind {
-        FlowKind::WebSocket => by_path == Some(ApiFormat::Responses),
+        FlowKind::WebSocket => matches!(by_path, Some(ApiFormat::Responses | ApiFormat::Interactions)),
         FlowKind::Tunnel => false,
         FlowKind::Http if flow.method.as_deref() != Some("POST") || flow.request_size < MIN_REQUEST_BYTES => false,
         FlowKind::Http if by_path.is_some() => true,
@@ -198,13 +198,18 @@ fn with_raw_call<T>(row: &FlowRecord, f: impl FnOnce(&RawCall<'_>) -> T) -> T {
 
 /// Parses the LLM calls of a WebSocket incrementally. A call's number is the index of its request, plus one, so that 0
 /// remains for the call of an HTTP flow.
+#[derive(Default)]
 pub struct WebSocketCallReader {
     next: u64,
+    /// The number of the last call that was read before.
+    known: u64,
+    live: LiveInteraction,
     /// One for each lane of the connection (`stream_id`).
     under_way: Vec<OpenWebSocketCall>,
 }
 
-struct OpenWebSocketCall {
+pub(super) struct OpenWebSocketCall {
+    format: ApiFormat,
     /// Empty if the client names none.
     lane: String,
     /// The id of the response, which a client steers by.
@@ -213,21 +218,15 @@ struct OpenWebSocketCall {
     steer: Option<(u64, ModelRequest)>,
     part: u64,
     began: Timestamp,
-    first: Option<Timestamp>,
+    pub first: Option<Timestamp>,
     request: ModelRequest,
-    answer: ReplyAssembly,
-}
-
-impl Default for WebSocketCallReader {
-    fn default() -> Self {
-        Self::starting_at(0)
-    }
+    pub answer: ReplyAssembly,
 }
 
 impl WebSocketCallReader {
-    /// Starts at the message with this number.
-    pub const fn starting_at(next: u64) -> Self {
-        Self { next, under_way: Vec::new() }
+    /// Starts behind the call with this number. Earlier messages are read, too, since they have what its calls share.
+    pub fn starting_behind(known: u64) -> Self {
+        Self { known, ..Self::default() }
     }
 
     /// Continues reading; `over`: no more messages will follow.
@@ -245,13 +244,18 @@ impl WebSocketCallReader {
         if over {
             let end = Timestamp::from_micros(row.started.micros() + row.duration().unwrap_or_default());
             calls.extend(self.under_way.drain(..).map(|call| call.finish(row, end)));
+            calls.extend(self.live.end(row, end, "completed"));
         }
+        calls.retain(|call| call.part() > self.known);
         Ok(calls)
     }
 
     fn on_message(&mut self, row: &FlowRecord, message: &MessageRecord, calls: &mut Vec<ParsedCall>) {
         // Messages that are no JSON belong to no call.
         let Ok(value) = serde_json::from_slice::<Value>(&message.payload) else { return };
+        if row_format(row) == Some(ApiFormat::Interactions) {
+            return self.live.on_message(row, message, value, calls);
+        }
         match message.direction {
             // A lane carries one response at a time: a new request ends the call before it.
             Direction::Request if value["type"] == "response.create" => {
@@ -259,7 +263,13 @@ impl WebSocketCallReader {
                 let before = self.under_way.iter().position(|call| call.lane == lane);
                 calls.extend(before.map(|at| self.under_way.remove(at).finish(row, message.at)));
                 let request = websocket_request(row, value);
-                self.under_way.push(OpenWebSocketCall::new(lane, message.index + 1, message.at, request));
+                self.under_way.push(OpenWebSocketCall::new(
+                    ApiFormat::Responses,
+                    lane,
+                    message.index + 1,
+                    message.at,
+                    request,
+                ));
             }
             Direction::Request if value["type"] == "response.steer" => {
                 let steered = value["previous_response_id"].as_str().unwrap_or_default();
@@ -287,7 +297,9 @@ impl WebSocketCallReader {
                 let mut call = self.under_way.remove(at);
                 // The response that was steered ends, and another one follows unasked.
                 if let Some((part, request)) = call.steer.take() {
-                    self.under_way.push(OpenWebSocketCall::new(call.lane.clone(), part, message.at, request));
+                    let lane = call.lane.clone();
+                    let follows = OpenWebSocketCall::new(ApiFormat::Responses, lane, part, message.at, request);
+                    self.under_way.push(follows);
                 }
                 calls.push(call.finish(row, message.at));
             }
@@ -297,10 +309,18 @@ impl WebSocketCallReader {
     /// The request that a WebSocket message began, by the call's number.
     pub fn read_request(store: &dyn FlowStore, row: &FlowRecord, part: u64) -> Result<Option<ModelRequest>> {
         let index = part.saturating_sub(1);
-        let message = store.messages(row.id, index..index + 1)?.into_iter().next();
-        let value = message.and_then(|m| serde_json::from_slice::<Value>(&m.payload).ok());
-        Ok(value.map(|value| websocket_request(row, value)))
+        if row_format(row) != Some(ApiFormat::Interactions) {
+            let message = store.messages(row.id, index..index + 1)?.into_iter().next();
+            let value = message.and_then(|m| serde_json::from_slice::<Value>(&m.payload).ok());
+            return Ok(value.map(|value| websocket_request(row, value)));
+        }
+        let calls = Self::starting_behind(index).read(store, row, true)?;
+        Ok(calls.into_iter().find(|call| call.part() == part).map(ParsedCall::into_request))
     }
+}
+
+fn row_format(row: &FlowRecord) -> Option<ApiFormat> {
+    ApiFormat::from_path(&row.request.as_ref()?.path)
 }
 
 /// The request in a client's event; some clients wrap it in `response`.
@@ -311,13 +331,20 @@ fn websocket_request(row: &FlowRecord, mut value: Value) -> ModelRequest {
 }
 
 impl OpenWebSocketCall {
-    fn new(lane: String, part: u64, began: Timestamp, request: ModelRequest) -> Self {
-        let (response, answer) = (String::new(), ReplyAssembly::new(ApiFormat::Responses));
-        Self { lane, response, steer: None, part, began, first: None, request, answer }
+    pub fn new(format: ApiFormat, lane: String, part: u64, began: Timestamp, request: ModelRequest) -> Self {
+        let (response, answer) = (String::new(), ReplyAssembly::new(format));
+        Self { format, lane, response, steer: None, part, began, first: None, request, answer }
     }
 
     /// Completes the call, as far as its reply has come.
     fn finish(self, row: &FlowRecord, at: Timestamp) -> ParsedCall {
+        self.finish_with(row, at, |_| {})
+    }
+
+    /// As [`finish`](Self::finish), with a change of the reply.
+    pub fn finish_with(self, row: &FlowRecord, at: Timestamp, change: impl FnOnce(&mut ModelReply)) -> ParsedCall {
+        let mut reply = self.answer.end();
+        change(&mut reply);
         let after = |t: Timestamp| t.micros().saturating_sub(self.began.micros());
         with_raw_call(row, |call| {
             let call = RawCall {
@@ -329,7 +356,129 @@ impl OpenWebSocketCall {
                 status: 200,
                 ..call.clone()
             };
-            ParsedCall::from_parts(&call, self.request, self.answer.end(), ApiFormat::Responses)
+            ParsedCall::from_parts(&call, self.request, reply, self.format)
         })
+    }
+}
+
+/// The interaction of a connection of Google's, which may have several in turn: the client adds input whenever it has
+/// some, and the model answers it in steps.
+#[derive(Default)]
+pub(super) struct LiveInteraction {
+    id: String,
+    /// The event that began it: the model and what all of its calls share.
+    settings: Value,
+    /// What the client has said and the model has not begun to answer.
+    input: Vec<Value>,
+    /// The number of the call that this begins, and the time.
+    asked: Option<(u64, Timestamp)>,
+    call: Option<OpenWebSocketCall>,
+    /// Steps of the model that have begun and not ended.
+    open_steps: usize,
+    /// Usage before the call: reports are totals of the interaction.
+    used: CallUsage,
+}
+
+impl LiveInteraction {
+    /// Reads a message, which may be a batch of events.
+    pub fn on_message(
+        &mut self,
+        row: &FlowRecord,
+        message: &MessageRecord,
+        mut value: Value,
+        calls: &mut Vec<ParsedCall>,
+    ) {
+        let batch = value["events"].as_array_mut().map(std::mem::take);
+        for event in batch.unwrap_or_else(|| vec![value]) {
+            match message.direction {
+                Direction::Request => self.on_input(row, message, event, calls),
+                Direction::Response => self.on_output(row, message.at, event, calls),
+            }
+        }
+    }
+
+    fn on_input(&mut self, row: &FlowRecord, message: &MessageRecord, mut event: Value, calls: &mut Vec<ParsedCall>) {
+        match event["event_type"].as_str() {
+            Some("interaction.create") => {
+                calls.extend(self.end(row, message.at, "completed"));
+                let is_wrapped = event["interaction"].is_object();
+                let settings = if is_wrapped { event["interaction"].take() } else { event };
+                *self = Self { settings, ..Self::default() };
+            }
+            Some("input") => {
+                self.asked.get_or_insert((message.index + 1, message.at));
+                self.input.extend(event["content"].as_array_mut().map(std::mem::take).unwrap_or_default());
+            }
+            _ => {}
+        }
+    }
+
+    fn on_output(&mut self, row: &FlowRecord, at: Timestamp, event: Value, calls: &mut Vec<ParsedCall>) {
+        let end = match event["event_type"].as_str().unwrap_or_default() {
+            "interaction.created" => {
+                self.id = event["interaction_id"].as_str().unwrap_or_default().to_owned();
+                None
+            }
+            "step.start" => {
+                // What the client says while the model answers belongs to the next call.
+                if self.open_steps == 0 && self.asked.is_some() {
+                    calls.extend(self.finish_call(row, at, Some("completed")));
+                    self.begin_call(row);
+                }
+                self.open_steps += 1;
+                None
+            }
+            "step.stop" => {
+                self.open_steps = self.open_steps.saturating_sub(1);
+                None
+            }
+            "interaction.completed" => Some("completed"),
+            "interaction.cancelled" | "interaction.canceled" => Some("cancelled"),
+            "error" => Some("failed"),
+            _ => None,
+        };
+        if end.is_some() && self.call.is_none() {
+            self.begin_call(row);
+        }
+        if let Some(call) = &mut self.call {
+            call.first.get_or_insert(at);
+            call.answer.event(ReplyEvent { name: String::new(), data: event, done: false });
+        }
+        if let Some(status) = end {
+            calls.extend(self.end(row, at, status));
+        }
+    }
+
+    /// Ends the interaction; input without an answer is a call of its own.
+    pub fn end(&mut self, row: &FlowRecord, at: Timestamp, status: &str) -> Vec<ParsedCall> {
+        let answered = self.finish_call(row, at, Some(status));
+        self.begin_call(row);
+        answered.into_iter().chain(self.finish_call(row, at, None)).collect()
+    }
+
+    fn begin_call(&mut self, row: &FlowRecord) {
+        let Some((part, at)) = self.asked.take() else { return };
+        let mut body = self.settings.clone();
+        body["input"] = std::mem::take(&mut self.input).into();
+        // The first call continues another interaction, the others continue this one.
+        self.settings["previous_interaction_id"] = Value::Null;
+        let path = row.request.as_ref().map_or("", |r| &r.path);
+        let request = parse::request(ApiFormat::Interactions, path, body);
+        self.call = Some(OpenWebSocketCall::new(ApiFormat::Interactions, String::new(), part, at, request));
+    }
+
+    fn finish_call(&mut self, row: &FlowRecord, at: Timestamp, status: Option<&str>) -> Option<ParsedCall> {
+        let mut call = self.call.take()?;
+        if let Some(status) = status.filter(|_| self.open_steps == 0) {
+            let data = json!({ "interaction": { "id": self.id, "status": status } });
+            call.answer.event(ReplyEvent { name: String::new(), data, done: false });
+        }
+        let used = self.used;
+        Some(call.finish_with(row, at, |reply| {
+            if let Some(total) = reply.usage {
+                reply.usage = Some(total.since(used));
+                self.used = used.max(total);
+            }
+        }))
     }
 }

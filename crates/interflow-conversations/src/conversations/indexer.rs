@@ -378,9 +378,8 @@ impl<'s> ConversationIndexer<'s> {
         if row.kind != FlowKind::WebSocket && !stored.is_empty() {
             return Ok(());
         }
-        // The number of a call is the index of its request plus one, so reading continues right behind it.
-        let next = stored.iter().map(|call| call.part).max().unwrap_or_default();
-        let (calls, reservation) = self.read_calls(&row, next)?;
+        let known = stored.iter().map(|call| call.part).max().unwrap_or_default();
+        let (calls, reservation) = self.read_calls(&row, known)?;
         for call in calls {
             let session = call.key().to_owned();
             let is_late = self.ended_before_its_session(&session, flow.ended)?;
@@ -394,12 +393,12 @@ impl<'s> ConversationIndexer<'s> {
     }
 
     /// The calls of a flow, and the memory that they take until the assembler has consumed them; of a WebSocket those
-    /// after what was read of it, or else from the message `next` on.
-    fn read_calls(&mut self, row: &FlowRecord, next: u64) -> Result<(Vec<ParsedCall>, Option<MemoryReservation>)> {
+    /// after what was read of it, or else behind the call with the number `known`.
+    fn read_calls(&mut self, row: &FlowRecord, known: u64) -> Result<(Vec<ParsedCall>, Option<MemoryReservation>)> {
         let read = if row.kind == FlowKind::WebSocket {
             let is_over = row.state != FlowState::Open;
-            let known = self.sockets.remove(&row.id);
-            let mut reader = known.unwrap_or_else(|| WebSocketCallReader::starting_at(next));
+            let reader = self.sockets.remove(&row.id);
+            let mut reader = reader.unwrap_or_else(|| WebSocketCallReader::starting_behind(known));
             let calls = reader.read(self.store, row, is_over);
             if !is_over {
                 self.sockets.insert(row.id, reader);

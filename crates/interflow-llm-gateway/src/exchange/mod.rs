@@ -20,8 +20,8 @@ use interflow_types::{Body, CollectError, EarlyExit, Error, Flow, Headers, Reque
 
 pub(crate) use interflow_redact::scan_capacity::{is_inline, off_worker};
 pub(crate) use request_body::{
-    BodyContent, BodyShape, ReadError, RequestBody, URL_ENCODED, check_encoding, is_binary_file, is_form, is_upload,
-    mark_json, text_of_medium, utf8_text,
+    BodyContent, BodyShape, MediumText, ReadError, RequestBody, URL_ENCODED, check_encoding, is_binary_file, is_form,
+    is_upload, mark_json, medium_text, text_of_medium, utf8_text,
 };
 
 /// What the stages of a flow share about its LLM call.

@@ -1,5 +1,6 @@
 //! The body of a request, decoded, and what its readers make of it.
 
+use std::borrow::Cow;
 use std::io;
 use std::sync::{Arc, OnceLock};
 
@@ -279,13 +280,13 @@ pub(crate) fn is_upload(headers: &Headers) -> bool {
 
 /// Refuses a part whose text is not read as it is.
 pub(crate) fn check_encoding(part: &multipart::FormPart) -> Result<(), ReadError> {
-    let message = "a part of the form has a Content-Transfer-Encoding or a charset in which it is not read, or a field on several lines: send it as UTF-8, without a transfer encoding, and each field on one line";
+    let message = "the body or a part of the form has a Content-Transfer-Encoding or a charset in which it is not read, or a field on several lines: send it as UTF-8, without a transfer encoding, and each field on one line";
     if part.is_encoded { Err(ReadError::Malformed("bad_form", message.to_owned())) } else { Ok(()) }
 }
 
 /// The text in UTF-8. A NUL character shows that it is UTF-16 or UTF-32, in which detectors find nothing.
 pub(crate) fn utf8_text(bytes: &[u8]) -> Option<&str> {
-    std::str::from_utf8(bytes).ok().filter(|text| !text.contains('\0') && !is_utf16(bytes))
+    std::str::from_utf8(bytes).ok().filter(|text| !text.contains('\0') && utf16_order(bytes).is_none())
 }
 
 /// Base64 without padding, as readers take it that ignore what is wrong with it.
@@ -294,15 +295,57 @@ const LENIENT: GeneralPurpose = GeneralPurpose::new(&alphabet::STANDARD, NO_PAD.
 /// The beginning of a medium that shows whether it may be text, in characters of base64.
 const MEDIUM_SAMPLE: usize = 4 << 10;
 
-/// The text in base64 that its media type does not call one; `None` if the bytes are no text.
-pub(crate) fn text_of_medium(base64: &[u8]) -> Option<String> {
+/// The largest text in a compressed medium.
+const MAX_COMPRESSED_TEXT: u64 = 64 << 20;
+
+/// A text that its media type does not call one.
+pub(crate) struct MediumText {
+    pub text: String,
+    /// Whether it is compressed (gzip), so that it cannot be replaced.
+    pub is_compressed: bool,
+}
+
+/// The text in base64 of a medium; `None` if the bytes are no text.
+pub(crate) fn text_of_medium(base64: &[u8]) -> Option<MediumText> {
     // Some encoders of JSON write `/` as `\/`.
     let (base64, _) = decode_lossy(std::str::from_utf8(base64).ok()?);
     let sample = decode_base64(&base64.as_bytes()[..base64.len().min(MEDIUM_SAMPLE)]);
-    if std::str::from_utf8(&sample).is_err_and(|e| e.error_len().is_some()) {
+    let is_cut = || std::str::from_utf8(&sample).is_err_and(|e| e.error_len().is_none());
+    if !sample.starts_with(GZIP) && decoded_text(&sample).is_none() && !is_cut() {
         return None;
     }
-    utf8_text(&decode_base64(base64.as_bytes())).map(str::to_owned)
+    medium_text(&decode_base64(base64.as_bytes()))
+}
+
+/// The text of a medium, in any encoding of text that is known by its bytes.
+pub(crate) fn medium_text(bytes: &[u8]) -> Option<MediumText> {
+    let is_compressed = bytes.starts_with(GZIP);
+    let mut headers = Headers::new();
+    headers.append_unchecked(b"Content-Encoding", b"gzip");
+    let plain = is_compressed.then(|| coding::decode(&headers, bytes, MAX_COMPRESSED_TEXT).ok().flatten());
+    let text = match plain {
+        Some(plain) => decoded_text(&plain?)?.into_owned(),
+        None => decoded_text(bytes)?.into_owned(),
+    };
+    Some(MediumText { text, is_compressed })
+}
+
+/// How data in gzip begins (RFC 1952 2.3.1).
+const GZIP: &[u8] = b"\x1f\x8b\x08";
+
+/// A text in UTF-8, UTF-16 or UTF-32, or in a charset of single bytes, of which control characters are no part.
+fn decoded_text(bytes: &[u8]) -> Option<Cow<'_, str>> {
+    if let Some(text) = utf8_text(bytes) {
+        return Some(text.into());
+    }
+    if let Some(read) = utf16_order(bytes) {
+        let units = bytes.chunks_exact(2).map(|pair| read([pair[0], pair[1]]));
+        // UTF-32 is UTF-16 with NUL characters.
+        let text = char::decode_utf16(units).map(|c| c.unwrap_or(char::REPLACEMENT_CHARACTER));
+        return Some(text.filter(|c| !matches!(c, '\0' | '\u{feff}')).collect());
+    }
+    (!bytes.contains(&0) && !bytes.iter().any(|b| is_control(*b)))
+        .then(|| bytes.iter().copied().map(char::from).collect())
 }
 
 /// Decodes either alphabet, with padding anywhere, and ignores other characters.
@@ -322,18 +365,41 @@ fn decode_base64(text: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// Whether bytes without NUL are UTF-16, in either order: control characters are then the high bytes of letters beyond
-/// Latin, or parts of nothing but letters.
-fn is_utf16(bytes: &[u8]) -> bool {
-    let is_control = |b: &u8| matches!(b, 1..=8 | 0x0e..=0x1f);
+/// How UTF-16 is read in one of its orders.
+type Utf16Order = fn([u8; 2]) -> u16;
+
+/// The order of UTF-16, by its mark or by where its NULs are. Without NULs, control characters are the high bytes of
+/// letters beyond Latin, or parts of nothing but letters.
+fn utf16_order(bytes: &[u8]) -> Option<Utf16Order> {
+    let (little, big): (Utf16Order, Utf16Order) = (u16::from_le_bytes, u16::from_be_bytes);
+    if bytes.starts_with(b"\xff\xfe") {
+        return Some(little);
+    }
+    if bytes.starts_with(b"\xfe\xff") || bytes.starts_with(b"\0\0\xfe\xff") {
+        return Some(big);
+    }
+    let pairs = || bytes.chunks_exact(2);
+    let zeros = |high: usize| pairs().filter(|pair| pair[high] == 0 && !is_control(pair[1 - high])).count();
+    if bytes.contains(&0) {
+        return [(little, 1), (big, 0)]
+            .into_iter()
+            .find(|(_, high)| zeros(*high) * 5 > bytes.len() * 2)
+            .map(|order| order.0);
+    }
+    let is_high = |b: &u8| matches!(b, 1..=8 | 0x0e..=0x1f);
     let is_letter =
         |unit: u16| char::from_u32(unit.into()).is_some_and(char::is_alphabetic) || matches!(unit, 0x3001 | 0x3002);
-    bytes.iter().any(is_control)
-        && [u16::from_le_bytes, u16::from_be_bytes].iter().any(|read| {
-            let units = || bytes.chunks_exact(2).map(|pair| read([pair[0], pair[1]]));
-            let high = units().filter(|unit| is_control(&unit.to_be_bytes()[0])).count();
-            high * 4 > bytes.len() || units().all(is_letter)
-        })
+    let fits = |read: &Utf16Order| {
+        let units = || pairs().map(|pair| read([pair[0], pair[1]]));
+        let high = units().filter(|unit| is_high(&unit.to_be_bytes()[0])).count();
+        high * 4 > bytes.len() || units().all(is_letter)
+    };
+    [little, big].into_iter().find(|read| bytes.iter().any(is_high) && fits(read))
+}
+
+/// Whether a byte is a control character that texts do not have.
+const fn is_control(byte: u8) -> bool {
+    matches!(byte, 1..=6 | 0x0e..=0x19 | 0x1c..=0x1f | 0x7f)
 }
 
 /// Whether a part is a file that is no text: neither its type nor its name says so, and it is none in another charset
@@ -341,12 +407,11 @@ fn is_utf16(bytes: &[u8]) -> bool {
 pub(crate) fn is_binary_file(part: &multipart::FormPart, content: &[u8]) -> bool {
     let Some(file) = &part.file else { return false };
     let formats = [part.media_type.as_deref(), file.rsplit('.').next()];
-    let control = |b: &u8| matches!(b, 1..=6 | 0x0e..=0x19 | 0x1c..=0x1f | 0x7f);
     let is_wide = [&b"\xff\xfe"[..], b"\xfe\xff", b"\0\0\xfe\xff"].iter().any(|mark| content.starts_with(mark));
     !formats.into_iter().flatten().any(spans::is_text_format)
         && !is_wide
         && std::str::from_utf8(content).is_err()
-        && content.iter().any(control)
+        && content.iter().any(|b| is_control(*b))
 }
 
 /// Marks the texts of JSON that is a body, or inside one.

@@ -264,6 +264,9 @@ impl GatewayMount for LlmGatewayMount {
                 LlmRefusal::new(StatusCode::BAD_REQUEST, "invalid_request", "path_not_canonical", message),
             ))));
         }
+        if let Some(list) = served::ModelListHandler::new(&table, &route, request) {
+            return Some(MountTarget::Serve(Arc::new(list)));
+        }
         if let Some((keeper, path)) = self.0.keeper_of_response(&table, &route)
             && let Some(url) = keeper.url(&path, request.headers)
         {

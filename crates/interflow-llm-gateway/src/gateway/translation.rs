@@ -341,10 +341,11 @@ impl Translation {
     async fn whole(&self, format: WireFormat, headers: &Headers, body: Body, losses: &mut Losses) -> Result<Response> {
         let raw = read(headers, body, self.max_body).await?;
         let held = PROCESS_BUDGET.reserve(raw.len() as u64 * 2)?;
+        let client = self.client_format();
         let parsed = off_worker(raw.len(), move || {
             // Clients that read the provider's reply themselves read one with a mark or invalid bytes, too.
             let text = String::from_utf8_lossy(raw.strip_prefix(b"\xef\xbb\xbf").unwrap_or(&raw));
-            (parse_reply(format, text.as_bytes()), lost_in_reply(text.as_bytes()), held)
+            (parse_reply(format, text.as_bytes()), lost_in_reply(client, text.as_bytes()), held)
         });
         let Some((reply, lost, held)) = parsed.await else { return Ok(self.unreadable()) };
         losses.merge(&lost);
@@ -364,7 +365,6 @@ impl Translation {
         if !reply.complete {
             return Ok(self.unreadable());
         }
-        let client = self.client_format();
         let (media_type, body) = if self.exchange.stream {
             let (mut writer, mut out) = (ReplyWriter::new(client, self.reply_head(format)), Vec::new());
             reply_events(&reply).into_iter().for_each(|event| writer.write(event, &mut out));

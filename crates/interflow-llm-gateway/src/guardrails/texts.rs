@@ -59,7 +59,10 @@ pub(super) fn text_of_span(body: &[u8], span: &TextSpan) -> Option<GuardText> {
     // Providers read texts with invalid bytes as well, with a mark in their place.
     let raw = &*String::from_utf8_lossy(body.get(span.range.clone())?);
     let (text, encoding) = match &span.kind {
-        SpanKind::Media(_) => (text_of_medium(raw.as_bytes())?, Encoding::Base64),
+        SpanKind::Media(_) => {
+            let medium = text_of_medium(raw.as_bytes())?;
+            (medium.text, if medium.is_compressed { Encoding::Signed } else { Encoding::Base64 })
+        }
         // UTF-16 is ASCII with NUL characters.
         SpanKind::Base64Text => {
             (String::from_utf8(STANDARD.decode(raw).ok()?).ok()?.replace('\0', ""), Encoding::Base64)

@@ -3,14 +3,14 @@
 use std::ops::Range;
 
 use interflow_llm::LlmRefusal;
-use interflow_llm::spans::multipart::{Form, HeadEncoding};
+use interflow_llm::spans::multipart::{self, Form, FormPart, HeadEncoding, has_readable_charset};
 use interflow_redact::{MediaRule, Replacement};
 use interflow_types::percent;
 
 use super::request_body::{RedactionRun, blocked_media};
 use super::upload::media_kind;
 use crate::exchange::response::event_rewriter::{ByteReplacement, splice};
-use crate::exchange::{URL_ENCODED, bad_request, check_encoding, utf8_text};
+use crate::exchange::{URL_ENCODED, bad_request, check_encoding, medium_text, utf8_text};
 
 impl RedactionRun<'_> {
     pub fn form(&mut self, body: &[u8], form: &Form) -> Result<Option<Vec<u8>>, LlmRefusal> {
@@ -31,6 +31,8 @@ impl RedactionRun<'_> {
                 }
                 // A text is read whatever its type says.
                 if utf8_text(content).is_none() {
+                    let text = medium_text(content).map(|text| self.medium_as_text(&text)).transpose()?.flatten();
+                    edits.extend(text.map(|with| (part.range.clone(), with)));
                     continue;
                 }
             }
@@ -74,6 +76,12 @@ impl RedactionRun<'_> {
     fn url_encoded(&mut self, content: &[u8]) -> Result<Option<String>, LlmRefusal> {
         let raw = utf8_text(content).filter(|raw| !raw.contains("%00"));
         let raw = raw.ok_or_else(|| bad_request("bad_form", "the form is not text in UTF-8"))?;
+        let fields = raw.split('&').filter_map(|field| field.split_once('='));
+        let charsets = fields.filter(|(name, _)| multipart::is_charset_field(&percent::decoded_lossy(name)));
+        for (_, charset) in charsets {
+            let is_encoded = !has_readable_charset(&format!("charset={}", percent::decoded_lossy(charset)));
+            check_encoding(&FormPart { is_encoded, ..FormPart::default() })?;
+        }
         // At the beginning of a value, it is the sign of a phone number that was not encoded.
         let text = raw.replace('+', " ").replace("= ", "=+");
         let redaction = self.job.choice.redactor.redact_text(&text, self.session).map_err(Self::redaction_error)?;

@@ -9,6 +9,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use interflow_codec::content_coding as coding;
+use interflow_llm::spans::multipart::{FormPart, has_readable_charset};
 use interflow_llm::spans::{MarkedText, MediaSpan, SpanKind};
 use interflow_llm::{LlmCall, LlmRefusal, Operation};
 use interflow_redact::{
@@ -20,8 +21,8 @@ use interflow_types::{Body, EarlyExit, Flow, Headers, Method, RequestHead, Statu
 
 use crate::exchange::background::Background;
 use crate::exchange::{
-    self, BodyContent, BodyShape, Pass, ReadError, RequestBody, bad_request, mark_json, off_worker, overloaded,
-    request_identity_encoding, text_of_medium, utf8_text,
+    self, BodyContent, BodyShape, MediumText, Pass, ReadError, RequestBody, bad_request, check_encoding, mark_json,
+    off_worker, overloaded, request_identity_encoding, text_of_medium, utf8_text,
 };
 use crate::gateway::response_in_path;
 use crate::llm_telemetry::RedactionFindings;
@@ -104,6 +105,14 @@ pub(crate) async fn redact(
     let is_unknown = is_unknown || is_upload;
     let max_body = settings.max_body;
     let pass = Pass { name: "redact", section: "redact", max_body, is_strict: strict };
+    let charset = has_readable_charset(head.headers.get_str("content-type").unwrap_or_default());
+    if let Err(unread) = check_encoding(&FormPart { is_encoded: !charset, ..FormPart::default() }) {
+        if strict {
+            return Err(service.refuse(flow, &unread.into()));
+        }
+        pass.tag_unread(flow);
+        return Ok(body);
+    }
     let raw = match pass.collect(flow, body, |flow, refusal| service.refuse(flow, refusal)).await? {
         Ok(raw) => raw,
         Err(body) => return Ok(body),
@@ -427,7 +436,8 @@ impl RedactionRun<'_> {
                     let is_kept = self.job.settings.media(media.kind) == MediaRule::Pass
                         && edits.last().is_none_or(|(removed, _)| removed.end <= span.range.start);
                     if is_kept && let Some(text) = body.get(span.range.clone()).and_then(text_of_medium) {
-                        edits.extend(self.as_base64(&text)?.map(|with| (span.range.clone(), with)));
+                        let with = self.medium_as_text(&text)?.map(|output| STANDARD.encode(output));
+                        edits.extend(with.map(|with| (span.range.clone(), with)));
                         continue;
                     }
                     if let Some(edit) = self.medium(media, edits.last().map(|(r, _)| r))? {
@@ -459,14 +469,24 @@ impl RedactionRun<'_> {
         // Some encoders of JSON write `/` as `\/`.
         let (text, cut) = decode_lossy(std::str::from_utf8(text).map_err(|_| wrong())?);
         let bytes = STANDARD.decode(text.as_bytes()).ok().filter(|_| cut.is_empty()).ok_or_else(wrong)?;
-        self.as_base64(utf8_text(&bytes).ok_or_else(wrong)?)
+        Ok(self.text(utf8_text(&bytes).ok_or_else(wrong)?)?.map(|output| STANDARD.encode(output)))
     }
 
-    /// The redacted text in base64; `None` if nothing was found.
-    fn as_base64(&mut self, text: &str) -> Result<Option<String>, LlmRefusal> {
+    /// What stands in the place of a text; `None` if nothing was found.
+    fn text(&mut self, text: &str) -> Result<Option<String>, LlmRefusal> {
         let redaction = self.job.choice.redactor.redact_text(text, self.session).map_err(Self::redaction_error)?;
         self.record_findings(&redaction.spans);
-        Ok(redaction.output.map(|output| STANDARD.encode(output)))
+        Ok(redaction.output)
+    }
+
+    /// What stands in the place of a medium that is a text, in UTF-8.
+    pub fn medium_as_text(&mut self, medium: &MediumText) -> Result<Option<String>, LlmRefusal> {
+        let output = self.text(&medium.text)?;
+        if output.is_some() && medium.is_compressed && self.job.choice.mode == RedactMode::Redact {
+            let message = "a compressed file in the request has values that must be redacted: send it uncompressed";
+            return Err(bad_request("bad_file", message));
+        }
+        Ok(output)
     }
 
     /// Redacts a text file or a field: JSON, JSON lines (batch input), or plain text.
@@ -478,9 +498,7 @@ impl RedactionRun<'_> {
         if is_file && text.trim_start().starts_with('{') && text.lines().all(is_json_line) {
             return self.lines(text);
         }
-        let redaction = self.job.choice.redactor.redact_text(text, self.session).map_err(Self::redaction_error)?;
-        self.record_findings(&redaction.spans);
-        Ok(redaction.output)
+        self.text(text)
     }
 
     fn lines(&mut self, text: &str) -> Result<Option<String>, LlmRefusal> {

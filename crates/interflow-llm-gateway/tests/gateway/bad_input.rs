@@ -4,10 +4,10 @@
 use std::io::Write;
 use std::time::Duration;
 
-use interflow_redact::{AddressRule, MediaRule, UnknownRule};
+use interflow_redact::{AddressRule, MediaRule, RedactMode, UnknownRule};
 use interflow_testkit::{Ending, Origin, Reply, Wire};
 use interflow_types::units::ByteSize;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::{Gate, MAIL, SSN, arrived, parrot, provider};
 
@@ -411,4 +411,98 @@ async fn text_is_read_whatever_its_media_type_says() {
     let png = b"\x89PNG\r\n\x1a\n\0\0anna.berg@firm.com";
     gate.send("POST", "/v1/files", fields, &part("image/png", png)).await.unwrap();
     assert!(origin.requests().last().unwrap().body.windows(png.len()).any(|bytes| bytes == png), "a medium stays");
+}
+
+#[tokio::test]
+async fn text_in_another_encoding_is_read_under_the_type_of_a_medium() {
+    use base64::Engine as _;
+    use base64::engine::general_purpose::STANDARD;
+    let origin = provider("application/json", "{}").await;
+    let gate = Gate::start(&origin).await;
+    let text = format!("Dear J\u{fc}rgen, mail {MAIL} or {SSN} today.");
+    let big = |mark: &str| format!("{mark}{text}").encode_utf16().flat_map(u16::to_be_bytes).collect::<Vec<u8>>();
+    let wide = text.chars().flat_map(|c| u32::from(c).to_le_bytes()).collect::<Vec<u8>>();
+    let latin = text.chars().map(|c| u8::try_from(u32::from(c)).unwrap()).collect::<Vec<u8>>();
+    let gzip = |text: &[u8]| {
+        let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
+        gzip.write_all(text).unwrap();
+        gzip.finish().unwrap()
+    };
+    let ask = |media_type: &str, bytes: &[u8]| {
+        let blob = json!({"mimeType": media_type, "data": STANDARD.encode(bytes)});
+        json!({"contents": [{"parts": [{"inlineData": blob}]}]}).to_string()
+    };
+    let path = "/v1beta/models/m:generateContent";
+    let fields = "Content-Type: multipart/form-data; boundary=XX\r\n";
+    let form = |media_type: &str, content: &[u8]| {
+        let head = format!(
+            "--XX\r\nContent-Disposition: form-data; name=\"file\"; filename=\"a\"\r\nContent-Type: {media_type}\r\n\r\n"
+        );
+        [head.as_bytes(), content, b"\r\n--XX--\r\n"].concat()
+    };
+    for media_type in ["image/png", "audio/wav", "application/pdf", "application/octet-stream"] {
+        for bytes in [utf16(&text), big(""), big("\u{feff}"), wide.clone(), latin.clone()] {
+            let answer = gate.post(path, ask(media_type, &bytes)).await;
+            assert_eq!(answer.status, 200, "{media_type}: {}", answer.text());
+            let got: Value = serde_json::from_str(&arrived(&origin)).unwrap();
+            let data = got["contents"][0]["parts"][0]["inlineData"]["data"].as_str().unwrap();
+            let read = String::from_utf8(STANDARD.decode(data).unwrap()).unwrap();
+            assert!(
+                read.contains("mail EMAIL_") && !read.contains(MAIL) && !read.contains(SSN),
+                "{media_type}: {read}"
+            );
+        }
+        // It cannot be replaced where it is compressed.
+        let answer = gate.post(path, ask(media_type, &gzip(text.as_bytes()))).await;
+        assert!(answer.status == 400 && answer.text().contains("bad_file"), "{media_type}: {}", answer.text());
+        let harmless = ask(media_type, &gzip(b"nothing in here"));
+        assert_eq!(gate.post(path, harmless.clone()).await.status, 200);
+        assert_eq!(arrived(&origin), harmless);
+    }
+    let before = origin.served();
+    for media_type in ["image/png", "audio/wav"] {
+        let answer = gate.send("POST", "/v1/files", fields, &form(media_type, &utf16(&text))).await.unwrap();
+        let got = arrived(&origin);
+        assert!(answer.status == 200 && got.contains("mail EMAIL_"), "{media_type}: {got}");
+        let answer = gate.send("POST", "/v1/files", fields, &form(media_type, &gzip(&latin))).await.unwrap();
+        assert_eq!((answer.status, answer.json()["error"]["code"].as_str()), (400, Some("bad_file")), "{media_type}");
+    }
+    assert_eq!(origin.served(), before + 2);
+}
+
+#[tokio::test]
+async fn a_charset_in_which_a_body_is_not_read_is_refused_or_marked() {
+    let origin = provider("application/json", "{}").await;
+    let gate = Gate::with(&origin, |parts| parts.redact.unknown = UnknownRule::Scan).await;
+    let url_encoded = "application/x-www-form-urlencoded";
+    let form = |charset: &str| {
+        let field = |name: &str, value: &str| {
+            format!("--B\r\nContent-Disposition: form-data; name=\"{name}\"\r\n\r\n{value}\r\n")
+        };
+        format!("{}{}--B--\r\n", field("_Charset_", charset), field("prompt", "+AGEAbgBuAGE-"))
+    };
+    let chat = r#"{"model": "m", "messages": [{"role": "user", "content": "+AGEAbgBuAGE-"}]}"#;
+    let multipart = "multipart/form-data; boundary=B";
+    let cases = [
+        (multipart, "/v1/images/edits", form("utf-7"), 400),
+        (multipart, "/v1/images/edits", form("windows-1252"), 200),
+        (url_encoded, "/v1/threads", "a=%2BAGEAbgBuAGE-&%5fcharset_=UTF-7".to_owned(), 400),
+        (url_encoded, "/v1/threads", "a=b&_charset_=UTF-8".to_owned(), 200),
+        ("application/json; Charset = \"UTF-7\"", "/v1/chat/completions", chat.to_owned(), 400),
+        ("application/json; charset=utf-8", "/v1/chat/completions", chat.to_owned(), 200),
+    ];
+    for (media_type, path, body, status) in &cases {
+        let fields = format!("Content-Type: {media_type}\r\n");
+        let answer = gate.send("POST", path, &fields, body.as_bytes()).await.unwrap();
+        assert_eq!(answer.status, *status, "{media_type} {body}: {}", answer.text());
+        let code = answer.json()["error"]["code"].as_str().map(str::to_owned);
+        assert_eq!(code, (*status == 400).then(|| "bad_form".to_owned()), "{media_type} {body}");
+    }
+    for (media_type, path, body, status) in &cases[4..] {
+        let gate = Gate::with(&origin, |parts| parts.redact.gateway = RedactMode::Flag).await;
+        let fields = format!("Content-Type: {media_type}\r\n");
+        assert_eq!(gate.send("POST", path, &fields, body.as_bytes()).await.unwrap().status, 200);
+        let tags = gate.proxy.flow().await.tags;
+        assert_eq!(tags.iter().any(|tag| *tag == "redact:unread"), *status == 400, "{media_type}: {tags:?}");
+    }
 }

@@ -256,3 +256,50 @@ async fn keys_are_checked_where_tunnels_are_not_intercepted() {
     }
     assert_eq!(origin.requests().len(), 1, "a request with an unknown key reaches no provider");
 }
+
+#[tokio::test]
+async fn clients_of_gemini_list_the_models_of_an_upstream_with_another_api() {
+    let origin = provider_of(json!({})).await;
+    let gate = Gate::with(&origin, |parts| {
+        parts.redact = RedactConfig { gateway: RedactMode::Off, ..RedactConfig::default() };
+        parts.keys = [key("wide", ""), key("narrow", "models = [\"claude-opus-5-5\", \"fast\"]")].concat();
+        parts.llm.aliases.insert("fast".into(), "claude-haiku-5-5".into());
+    })
+    .await;
+    let names = |answer: &Answer| -> Vec<String> {
+        let list = answer.json()["models"].as_array().unwrap().clone();
+        list.iter().map(|model| model["name"].as_str().unwrap().to_owned()).collect()
+    };
+    let list = "/anthropic/v1beta/models?pageSize=50";
+    let answer = send(&gate, "wide", "GET", list, &Value::Null).await;
+    assert_eq!(answer.status, 200, "{}", answer.text());
+    let all = names(&answer);
+    for name in ["models/claude-opus-5-5", "models/claude-haiku-5-5", "models/fast"] {
+        assert!(all.iter().any(|listed| listed == name), "{name}: {all:?}");
+    }
+    assert!(!all.iter().any(|name| name.contains("gpt") || name.contains('*')), "{all:?}");
+    let narrow = send(&gate, "narrow", "GET", list, &Value::Null).await;
+    assert_eq!(names(&narrow), ["models/claude-opus-5-5", "models/fast"]);
+    for (id, model, status) in [
+        ("narrow", "claude-opus-5-5", 200),
+        ("narrow", "claude-haiku-5-5", 403),
+        ("wide", "claude-haiku-5-5", 200),
+        ("wide", "nothing", 404),
+    ] {
+        let answer = send(&gate, id, "GET", &format!("/anthropic/v1beta/models/{model}"), &Value::Null).await;
+        assert_eq!(answer.status, status, "{model}: {}", answer.text());
+        if status == 200 {
+            let model = answer.json();
+            assert_eq!(model["supportedGenerationMethods"][0], "generateContent", "{model}");
+            assert!(model["inputTokenLimit"].as_u64() > Some(100_000), "{model}");
+        }
+    }
+    assert_eq!(send(&gate, "none", "GET", list, &Value::Null).await.status, 401);
+    // Google's SDK for Python asks at the path that others have, too.
+    let answer = gate.send("GET", "/anthropic/v1/models", "x-goog-api-key: ifk_narrow\r\n", b"").await.unwrap();
+    assert_eq!(names(&answer), ["models/claude-opus-5-5", "models/fast"]);
+    assert_eq!(origin.served(), 0, "the gateway answers itself");
+    // Google has a list of its own.
+    send(&gate, "wide", "GET", "/gemini/v1beta/models", &Value::Null).await;
+    assert_eq!(origin.served(), 1);
+}

@@ -3,8 +3,8 @@
 use serde_json::Value;
 
 use super::json_access::{
-    arguments, base64_attachment, data_attachment, error_block, error_reply, number, other_block, take_list,
-    take_non_empty, take_string, take_value, url_attachment,
+    arguments, base64_attachment, data_attachment, detailed_document, error_block, error_reply, number, other_block,
+    take_list, take_non_empty, take_string, take_value, url_attachment,
 };
 use super::{
     Attachment, Carried, ChatMessage, ContentBlock, MessageRole, ModelReply, ModelRequest, ToolDefinition, joined,
@@ -74,7 +74,10 @@ fn block(mut b: Value) -> ContentBlock {
         "image" => ContentBlock::Image(source(&mut b)),
         "document" => {
             let title = take_string(&mut b, "title");
-            ContentBlock::Document(Attachment { title, ..source(&mut b) })
+            let parts = b["source"]["content"].as_array().into_iter().flatten();
+            let chunks: Vec<_> = parts.filter_map(|part| part["text"].as_str().map(str::to_owned)).collect();
+            let file = source(&mut b);
+            detailed_document(Attachment { title, ..file }, &b, &chunks)
         }
         k if k.ends_with("tool_result") => result(k, b),
         k => other_block(k, b),

@@ -29,7 +29,7 @@ const PATH_SUFFIXES: [(ApiFormat, &[&str]); 8] = [
     (ApiFormat::Chat, &["/chat/completions", "/v1/completions"]),
     (ApiFormat::Responses, &["/responses", "/responses/input_tokens"]),
     (ApiFormat::Gemini, &[":generatecontent", ":streamgeneratecontent", ":counttokens"]),
-    (ApiFormat::Interactions, &["/interactions"]),
+    (ApiFormat::Interactions, &["/interactions", "/interactions/live"]),
     (ApiFormat::Converse, &["/converse", "/converse-stream"]),
     (ApiFormat::Ollama, &["/api/chat", "/api/generate"]),
 ];

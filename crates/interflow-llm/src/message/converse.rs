@@ -5,8 +5,8 @@ use serde_json::Value;
 
 use super::anthropic::REDACTED;
 use super::json_access::{
-    arguments, attachment_block, base64_attachment, data_attachment, error_reply, other_block, take_list,
-    take_non_empty, take_string, take_value,
+    arguments, attachment_block, base64_attachment, data_attachment, detailed_document, error_reply, other_block,
+    take_list, take_non_empty, take_string, take_value,
 };
 use super::{Attachment, Carried, ChatMessage, ContentBlock, MessageRole, ModelReply, ModelRequest, ToolDefinition};
 
@@ -88,12 +88,14 @@ fn block(mut b: Value) -> Option<ContentBlock> {
                 None => format!("{kind}/{format}"),
             };
             let url = source["s3Location"]["uri"].as_str().unwrap_or_default().to_owned();
-            let text = take_non_empty(&mut source, "text").unwrap_or_else(|| texts(&mut source).join("\n\n"));
+            let chunks = texts(&mut source);
+            let text = take_non_empty(&mut source, "text").unwrap_or_else(|| chunks.join("\n\n"));
             let file = match text.is_empty() {
                 true => base64_attachment(media, take_string(&mut source, "bytes")),
                 false => data_attachment("text/plain".to_owned(), text),
             };
-            attachment_block(Attachment { title, url, ..file })
+            let file = Attachment { title, url, ..file };
+            if kind == "document" { detailed_document(file, &inner, &chunks) } else { attachment_block(file) }
         }
         "citationsContent" => {
             ContentBlock::Text { text: Some(texts(&mut inner).concat()).filter(|text| !text.is_empty())? }

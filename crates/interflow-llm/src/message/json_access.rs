@@ -110,6 +110,22 @@ pub fn attachment_block(reference: Attachment) -> ContentBlock {
     }
 }
 
+/// A document with what the APIs of Anthropic and Amazon say of it; `chunks` are its texts, if it has several.
+pub fn detailed_document(file: Attachment, block: &Value, chunks: &[String]) -> ContentBlock {
+    let is_cited = block["citations"]["enabled"] == true;
+    let mut details = serde_json::Map::new();
+    let context = block["context"].as_str().filter(|context| !context.is_empty());
+    details.extend(context.map(|context| ("context".to_owned(), context.into())));
+    if is_cited {
+        details.insert("citations".to_owned(), serde_json::json!({ "enabled": true }));
+    }
+    if is_cited && !chunks.is_empty() {
+        details.insert("content".to_owned(), chunks.into());
+    }
+    let detail = if details.is_empty() { String::new() } else { Value::Object(details).to_string() };
+    ContentBlock::Document(Attachment { detail: Carried::new(detail), ..file })
+}
+
 /// Keeps a block that has no canonical form under its API's name.
 pub fn other_block(kind: &str, value: Value) -> ContentBlock {
     ContentBlock::Other { kind: kind.to_owned(), value }

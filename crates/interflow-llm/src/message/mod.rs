@@ -116,7 +116,8 @@ pub struct Attachment {
     /// The base64 itself; of a text file the text.
     #[serde(skip)]
     pub data: Carried,
-    /// OpenAI's `detail` of an image, unless it is left to the model.
+    /// OpenAI's `detail` of an image, unless it is left to the model; of a document what [`details`](Self::details)
+    /// has.
     #[serde(skip)]
     pub detail: Carried,
 }
@@ -182,6 +183,12 @@ impl Attachment {
     /// The text of a text file that was sent; `None` for any other file.
     pub fn text(&self) -> Option<&str> {
         self.data.get().filter(|_| json_access::is_text(&self.media_type))
+    }
+
+    /// What Anthropic and Converse have besides a document's content: `citations`, `context`, and the texts that are
+    /// cited as a whole (`content`).
+    pub fn details(&self) -> Value {
+        self.detail.get().and_then(|details| serde_json::from_str(details).ok()).unwrap_or_default()
     }
 }
 

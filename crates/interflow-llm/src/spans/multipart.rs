@@ -85,10 +85,15 @@ pub fn parse(body: &[u8], boundary: &str) -> Result<Form, MultipartError> {
             None => return fail(0, "the boundary is missing"),
         },
     };
-    let mut parts = Vec::new();
+    let mut parts: Vec<FormPart> = Vec::new();
     loop {
         let rest = body.get(at..).unwrap_or_default();
         if rest.starts_with(b"--") {
+            let value = |part: &FormPart| String::from_utf8_lossy(body.get(part.range.clone()).unwrap_or_default());
+            let mut charsets = parts.iter().filter(|part| is_charset_field(&part.name));
+            if charsets.any(|part| !has_readable_charset(&format!("charset={}", value(part)))) {
+                parts.iter_mut().for_each(|part| part.is_encoded = true);
+            }
             return Ok(Form { parts, around: [0..preamble, at + 2..body.len()] });
         }
         if !rest.starts_with(b"\r\n") {
@@ -152,9 +157,14 @@ fn read_head(body: &[u8], head: Range<usize>) -> FormPart {
 /// Whether a media type names no charset, or one in which ASCII is itself and what is valid UTF-8 can be read.
 pub fn has_readable_charset(media_type: &str) -> bool {
     const READABLE: [&str; 6] = ["utf-8", "utf8", "us-ascii", "ascii", "iso-8859-", "windows-125"];
-    let media_type = media_type.to_ascii_lowercase();
-    let mut charsets = media_type.split("charset=").skip(1).map(|rest| rest.trim_start_matches([' ', '"']));
+    let media_type: String = media_type.split_whitespace().collect::<String>().to_ascii_lowercase();
+    let mut charsets = media_type.split("charset=").skip(1).map(|rest| rest.trim_start_matches('"'));
     charsets.all(|charset| READABLE.iter().any(|known| charset.starts_with(known)))
+}
+
+/// Whether a field of a form names the charset of the others (HTML, 4.10.22.5).
+pub fn is_charset_field(name: &str) -> bool {
+    name.trim().eq_ignore_ascii_case("_charset_")
 }
 
 const fn plain(range: Range<usize>) -> HeadText {

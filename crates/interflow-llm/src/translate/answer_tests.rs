@@ -317,7 +317,7 @@ fn citations_in_a_reply_are_named() {
         (WireFormat::Gemini, json!({ "usageMetadata": {} }), ""),
         (WireFormat::Cohere, json!({ "message": { "citations": [{}] } }), "citations"),
     ] {
-        assert_eq!(lost_in_reply(body.to_string().as_bytes()).to_string(), name, "{body}");
+        assert_eq!(lost_in_reply(WireFormat::Cohere, body.to_string().as_bytes()).to_string(), name, "{body}");
     }
 }
 
@@ -342,9 +342,11 @@ fn citations_in_a_stream_are_named_once_in_a_comment() {
         let raw = format!("data: {event}\n\n").repeat(2);
         for client in [WireFormat::Anthropic, WireFormat::OpenAiChat, WireFormat::OpenAiResponses] {
             let out = streamed(client, format, StreamFraming::Sse, raw.as_bytes());
+            // Places in documents are those of Anthropic's clients, too.
+            let losses = usize::from(format != client || format != WireFormat::Anthropic);
             assert_eq!(
                 out.matches(&format!(": X-Interflow-Translation-Loss: {name}\n\n")).count(),
-                1,
+                losses,
                 "{format:?}: {out}"
             );
         }

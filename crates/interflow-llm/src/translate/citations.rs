@@ -1,34 +1,51 @@
-//! Pages that a text rests on, in whatever form an API has for them.
+//! Pages and documents that a text rests on, in whatever form an API has for them.
 
 use memchr::memmem;
 use serde_json::{Value, json};
 
 use super::foreign_reasoning::unsigned;
+use super::reply::part;
 use super::unread::{CITATIONS, is_filled};
 use super::{Losses, WireFormat};
-use crate::message::ContentBlock;
+use crate::message::{ContentBlock, take_list};
 
-/// A page on the web that is cited.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+/// A page on the web, or a place in a document of the request, that is cited.
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Citation {
+    /// Empty for a document.
     pub url: String,
     pub title: String,
-    /// The words of the page.
+    /// The words that are cited.
     pub text: String,
+    /// The place in a document, as Anthropic's members for it; null for a page.
+    place: Value,
 }
+
+/// Places in documents: Anthropic's type, Converse's member, and the end of the names of Anthropic's members.
+const PLACES: [(&str, &str, &str); 3] = [
+    ("char_location", "documentChar", "char_index"),
+    ("page_location", "documentPage", "page_number"),
+    ("content_block_location", "documentChunk", "block_index"),
+];
 
 /// What a reply cites.
 #[derive(Debug, Default)]
 pub(super) struct Cited {
-    /// Each page once, however often it is cited.
+    /// Each page once, however often it is cited; documents each time.
     pub pages: Vec<Citation>,
-    /// Whether it cites something else, such as a document of the request.
+    /// Whether it cites something else.
     pub has_others: bool,
 }
 
 impl Citation {
     /// The citation that an object of an API is.
     fn of(value: &Value) -> Option<Self> {
+        if let Some(place) = document_place(value) {
+            let title = value["document_title"].as_str().or_else(|| value["title"].as_str()).unwrap_or_default();
+            let parts = value["sourceContent"].as_array().into_iter().flatten();
+            let text = parts.chain([value]).filter_map(|part| part["text"].as_str().or(part["cited_text"].as_str()));
+            return Some(Self { title: title.into(), text: text.collect(), place, ..Self::default() });
+        }
         let (source, text) = match value["type"].as_str() {
             Some("url_citation") => (value.get("url_citation").unwrap_or(value), &Value::Null),
             Some("web_search_result_location") => (value, &value["cited_text"]),
@@ -40,11 +57,23 @@ impl Citation {
         };
         let url = source["url"].as_str().or_else(|| source["uri"].as_str())?;
         let title = source["title"].as_str().or_else(|| value["title"].as_str()).unwrap_or_default();
-        Some(Self { url: url.into(), title: title.into(), text: text.as_str().unwrap_or_default().into() })
+        let (url, title, text) = (url.into(), title.into(), text.as_str().unwrap_or_default().into());
+        Some(Self { url, title, text, place: Value::Null })
     }
 
-    /// For a client of Anthropic's API. What its provider would read is marked as another's.
+    /// Whether an API has a form for it.
+    pub fn is_carried_to(&self, format: WireFormat) -> bool {
+        self.place.is_null() || matches!(format, WireFormat::Anthropic | WireFormat::Bedrock)
+    }
+
+    /// For Anthropic's API. What its provider would read of a page is marked as another's.
     pub fn location(&self, upstream: WireFormat) -> Value {
+        if self.place.is_object() {
+            let mut location = self.place.clone();
+            location["cited_text"] = self.text.as_str().into();
+            location["document_title"] = Some(&*self.title).filter(|title| !title.is_empty()).into();
+            return location;
+        }
         json!({
             "type": "web_search_result_location", "url": self.url, "title": self.title, "cited_text": self.text,
             "encrypted_index": unsigned(upstream),
@@ -90,7 +119,7 @@ impl Cited {
             Value::Array(all) => all.iter().fold(false, |any, inner| self.read(inner) | any),
             Value::Object(members) => {
                 if let Some(page) = Citation::of(value) {
-                    if self.pages.iter().all(|other| other.url != page.url) {
+                    if page.place.is_object() || self.pages.iter().all(|other| other.url != page.url) {
                         self.pages.push(page);
                     }
                     return true;
@@ -121,12 +150,62 @@ impl Cited {
     }
 }
 
+/// The place in a document that a citation of Anthropic or Converse names.
+fn document_place(value: &Value) -> Option<Value> {
+    PLACES.iter().find_map(|(kind, member, unit)| {
+        let (start, end) = (format!("start_{unit}"), format!("end_{unit}"));
+        let place = &value["location"][member];
+        let [index, from, to] = match place {
+            Value::Object(_) => [&place["documentIndex"], &place["start"], &place["end"]],
+            _ if value["type"] == *kind => [&value["document_index"], &value[&start], &value[&end]],
+            _ => return None,
+        };
+        Some(json!({ "type": kind, "document_index": index, start: from, end: to }))
+    })
+}
+
+/// Puts the citations of each block of a message behind it, as a block of their own.
+pub fn detach(content: &mut Value) {
+    for block in content.as_array_mut().map(std::mem::take).into_iter().flatten() {
+        let Value::Array(all) = content else { return };
+        all.push(block);
+        let Some(block) = all.last_mut() else { return };
+        let is_converse = block["citationsContent"].is_object();
+        let own = if is_converse { &mut block["citationsContent"] } else { block };
+        if is_filled(&own[CITATIONS]) {
+            let cites = take_list(own, CITATIONS);
+            all.push(if is_converse {
+                json!({ CITATIONS: cites })
+            } else {
+                json!({ "type": CITATIONS, CITATIONS: cites })
+            });
+        }
+    }
+}
+
+/// Gives the last text of a message to an upstream its citations. Those of pages are lost: their provider alone can read
+/// what a citation of its search refers to.
+pub fn attach(format: WireFormat, cites: &ContentBlock, content: &mut [Value], losses: &mut Losses) {
+    let (documents, pages): (Vec<_>, Vec<_>) =
+        Citation::in_blocks(std::slice::from_ref(cites)).partition(|cited| cited.place.is_object());
+    let text = content.iter_mut().rfind(|block| block["text"].is_string());
+    let Some(block) = text.filter(|_| pages.is_empty() && !documents.is_empty()) else { return losses.add(CITATIONS) };
+    let documents: Value = documents.iter().map(|cited| cited.location(format)).collect();
+    *block = json!({ "type": "text", "text": block["text"], CITATIONS: documents });
+    if format == WireFormat::Bedrock {
+        *block = part(format, "parts", block);
+    }
+}
+
 /// What a whole reply has that its client does not get. A stream names it by [`ChatEvent::Loss`](super::ChatEvent).
-pub fn lost_in_reply(body: &[u8]) -> Losses {
+pub fn lost_in_reply(client: WireFormat, body: &[u8]) -> Losses {
     let mut losses = Losses::default();
     // Most replies have none, and need not be parsed for it.
-    if Cited::is_possible(body) && Cited::in_value(&serde_json::from_slice(body).unwrap_or_default()).has_others {
-        losses.add(CITATIONS);
+    if Cited::is_possible(body) {
+        let cited = Cited::in_value(&serde_json::from_slice(body).unwrap_or_default());
+        if cited.has_others || cited.pages.iter().any(|page| !page.is_carried_to(client)) {
+            losses.add(CITATIONS);
+        }
     }
     losses
 }

@@ -4,9 +4,10 @@
 use serde_json::{Value, json};
 
 use super::foreign_reasoning::{opened, sealed};
-use super::tests::{head, streamed, target, written};
-use super::{ChatRequest, Keeps, WireFormat, parse_reply, whole_reply, without_foreign_reasoning};
+use super::tests::{chat_events, head, streamed, target, written};
+use super::{ChatRequest, Keeps, ReplyWriter, WireFormat, parse_reply, whole_reply, without_foreign_reasoning};
 use crate::event_stream::StreamFraming;
+use crate::message::{ApiFormat, ContentBlock};
 
 const CLIENTS: [WireFormat; 6] = [
     WireFormat::Anthropic,
@@ -260,7 +261,7 @@ fn a_page_that_is_cited_reaches_every_client() {
     ];
     for (upstream, reply) in wholes {
         let reply = reply.to_string();
-        assert!(super::lost_in_reply(reply.as_bytes()).is_empty(), "{reply}");
+        assert!(super::lost_in_reply(WireFormat::OpenAiChat, reply.as_bytes()).is_empty(), "{reply}");
         let reply = parse_reply(upstream, reply.as_bytes());
         for client in CLIENTS {
             let out = whole_reply(client, &head(), &reply).to_string();
@@ -303,10 +304,10 @@ fn a_citation_belongs_to_its_block_and_a_page_is_cited_once_in_a_stream() {
         { "type": "text", "text": "Plain" }, { "type": "text", "text": "Two", "citations": [page(b, "3"), page(a, "4")] },
     ] });
     let reply = reply.to_string();
-    assert_eq!(super::lost_in_reply(reply.as_bytes()).to_string(), "citations");
+    assert_eq!(super::lost_in_reply(WireFormat::OpenAiChat, reply.as_bytes()).to_string(), "citations");
     let grounding = json!({ "candidates": [{ "groundingMetadata": { "groundingChunks": [
         { "web": { "uri": a } }, { "retrievedContext": { "uri": "d" } } ] } }] });
-    assert_eq!(super::lost_in_reply(grounding.to_string().as_bytes()).to_string(), "citations");
+    assert_eq!(super::lost_in_reply(WireFormat::OpenAiChat, grounding.to_string().as_bytes()).to_string(), "citations");
     let reply = parse_reply(WireFormat::Anthropic, reply.as_bytes());
     for (client, texts, cites) in [
         (WireFormat::Anthropic, "/content", ["/citations/0/url"; 3]),
@@ -374,4 +375,113 @@ fn tools_that_a_provider_runs_become_those_of_another() {
             assert_eq!(losses.contains("tools."), expected.is_none(), "{client:?} to {upstream:?}: {losses}");
         }
     }
+}
+
+/// A text of Anthropic's API that cites a document at each kind of place, and the same of Converse.
+fn citing_texts() -> (Value, Value) {
+    let place = |kind: &str, unit: &str, at: u64| {
+        let (start, end) = (format!("start_{unit}"), format!("end_{unit}"));
+        json!({ "type": kind, "document_index": at, start: 1, end: 4, "cited_text": "words", "document_title": "Rooms" })
+    };
+    let own = [
+        place("char_location", "char_index", 0),
+        place("page_location", "page_number", 1),
+        place("content_block_location", "block_index", 2),
+    ];
+    let location = |member: &str, at: u64| {
+        let location = json!({ member: { "documentIndex": at, "start": 1, "end": 4 } });
+        json!({ "title": "Rooms", "sourceContent": [{ "text": "words" }], "location": location })
+    };
+    let converse = [location("documentChar", 0), location("documentPage", 1), location("documentChunk", 2)];
+    let (text, content) = ("B2 is free.", json!([{ "text": "B2 is free." }]));
+    (
+        json!({ "type": "text", "text": text, "citations": own }),
+        json!({ "citationsContent": { "content": content, "citations": converse } }),
+    )
+}
+
+#[test]
+fn documents_are_cited_alike_in_requests_to_anthropic_and_amazon() {
+    let (own, converse) = citing_texts();
+    let source =
+        json!({ "type": "content", "content": [{ "type": "text", "text": "A1" }, { "type": "text", "text": "B2" }] });
+    let cited = json!({ "enabled": true });
+    let document =
+        json!({ "type": "document", "source": source, "title": "Rooms", "citations": cited, "context": "of today" });
+    let plain = json!({ "type": "text", "text": "Anything else?" });
+    let ask = json!({ "model": "m", "max_tokens": 99, "messages": [
+        { "role": "user", "content": [document, { "type": "text", "text": "Which is free?" }] },
+        { "role": "assistant", "content": [own, plain] },
+        { "role": "user", "content": [{ "type": "text", "text": "Thanks" }] },
+    ] });
+    let to_amazon = target(WireFormat::Bedrock, "anthropic.claude-opus-5-5");
+    let (body, losses) = written(WireFormat::Anthropic, &to_amazon, ask.clone());
+    assert_eq!(losses, "");
+    let sent = &body["messages"][0]["content"][0]["document"];
+    let chunks = json!({ "content": [{ "text": "A1" }, { "text": "B2" }] });
+    assert_eq!((&sent["source"], &sent["citations"], &sent["context"]), (&chunks, &cited, &"of today".into()));
+    assert_eq!(body["messages"][1]["content"], json!([converse, { "text": "Anything else?" }]));
+    let (back, losses) = written(WireFormat::Bedrock, &target(WireFormat::Anthropic, "claude-opus-5-5"), body);
+    assert_eq!((losses.as_str(), &back["messages"]), ("", &ask["messages"]));
+    // No other API has them.
+    let (_, losses) = written(WireFormat::Anthropic, &target(WireFormat::Gemini, "m"), ask.clone());
+    assert_eq!(losses, "citations, document.citations, document.context");
+    // What a page's citation refers to is known to its provider alone.
+    let page = json!({ "type": "web_search_result_location", "url": "https://a.test", "encrypted_index": "E" });
+    let mut ask = ask;
+    ask["messages"][1]["content"][0]["citations"] = json!([page]);
+    let (body, losses) = written(WireFormat::Anthropic, &to_amazon, ask);
+    assert_eq!((losses.as_str(), &body["messages"][1]["content"][0]), ("citations", &json!({ "text": "B2 is free." })));
+}
+
+#[test]
+fn documents_that_a_reply_cites_reach_clients_that_can_show_them() {
+    let (own, converse) = citing_texts();
+    let plain = json!({ "type": "text", "text": "Plain." });
+    let anthropic = json!({ "id": "m", "stop_reason": "end_turn", "content": [plain, own] }).to_string();
+    let amazon = json!({ "stopReason": "end_turn", "output": { "message": { "role": "assistant",
+        "content": [{ "text": "Plain." }, converse] } } })
+    .to_string();
+    for (upstream, raw) in [(WireFormat::Anthropic, &anthropic), (WireFormat::Bedrock, &amazon)] {
+        let reply = parse_reply(upstream, raw.as_bytes());
+        let whole = whole_reply(WireFormat::Anthropic, &head(), &reply);
+        assert_eq!(whole["content"], json!([plain, own]), "{upstream:?}");
+        let whole = whole_reply(WireFormat::Bedrock, &head(), &reply);
+        assert_eq!(whole["output"]["message"]["content"], json!([{ "text": "Plain." }, converse]), "{upstream:?}");
+        for (client, lost) in [
+            (WireFormat::Bedrock, ""),
+            (WireFormat::Anthropic, ""),
+            (WireFormat::OpenAiChat, "citations"),
+            (WireFormat::Gemini, "citations"),
+        ] {
+            assert_eq!(super::lost_in_reply(client, raw.as_bytes()).to_string(), lost, "{upstream:?} to {client:?}");
+            let out = whole_reply(client, &head(), &reply).to_string();
+            assert_eq!(out.contains("words"), lost.is_empty(), "{upstream:?} to {client:?}: {out}");
+        }
+    }
+    // In a stream a block ends where its citations do: as Converse has it, and back.
+    let start = |index: u8| json!({ "type": "content_block_start", "index": index, "content_block": { "type": "text", "text": "" } });
+    let delta = |index: u8, delta: Value| json!({ "type": "content_block_delta", "index": index, "delta": delta });
+    let text = |index: u8, text: &str| delta(index, json!({ "type": "text_delta", "text": text }));
+    let stop = |index: u8| json!({ "type": "content_block_stop", "index": index });
+    let mut events = vec![start(0), text(0, "B2 is free.")];
+    let cites = own["citations"].as_array().unwrap();
+    events.extend(cites.iter().map(|cite| delta(0, json!({ "type": "citations_delta", "citation": cite }))));
+    events.extend([stop(0), start(1), text(1, "Plain."), stop(1)]);
+    events.push(json!({ "type": "message_delta", "delta": { "stop_reason": "end_turn" } }));
+    events.push(json!({ "type": "message_stop" }));
+    let stream: String = events.iter().map(|event| format!("data: {event}\n\n")).collect();
+    let (mut writer, mut out) = (ReplyWriter::new(WireFormat::Bedrock, head()), Vec::new());
+    let read = chat_events(WireFormat::Anthropic, StreamFraming::Sse, stream.as_bytes());
+    read.into_iter().for_each(|event| writer.write(event, &mut out));
+    assert!(String::from_utf8_lossy(&out).contains(r#""documentPage":{"documentIndex":1,"start":1,"end":4}"#));
+    let back = streamed(WireFormat::Anthropic, WireFormat::Bedrock, StreamFraming::EventStream, &out);
+    let reply = crate::message::parse::reply(ApiFormat::Anthropic, "text/event-stream", 200, back.as_bytes());
+    assert_eq!(reply.blocks, [ContentBlock::text("B2 is free."), ContentBlock::text("Plain.")]);
+    let data = back.lines().filter_map(|line| line.strip_prefix("data: "));
+    let data = data.map(|data| serde_json::from_str::<Value>(data).unwrap());
+    let cited = data.filter(|event| event["delta"]["type"] == "citations_delta" && event["index"] == 0);
+    assert_eq!(cited.map(|event| event["delta"]["citation"].clone()).collect::<Vec<_>>(), *cites);
+    let chat = streamed(WireFormat::OpenAiChat, WireFormat::Anthropic, StreamFraming::Sse, stream.as_bytes());
+    assert_eq!(chat.matches(": X-Interflow-Translation-Loss: citations\n\n").count(), 1, "{chat}");
 }

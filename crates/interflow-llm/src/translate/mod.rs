@@ -52,13 +52,14 @@ use interflow_types::{CallUsage, labelled_enum};
 labelled_enum! {
     /// A wire format that requests are translated to, labelled as in configuration, tags and messages. Clients speak all
     /// but the last three.
-    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
     pub enum WireFormat {
         /// Google's Interactions, which no request is translated to.
         Interactions "interactions",
         /// Anthropic Messages.
         Anthropic "anthropic",
         /// OpenAI Chat Completions, also the API of most servers.
+        #[default]
         OpenAiChat "openai_chat",
         /// OpenAI Responses.
         OpenAiResponses "openai_responses",
@@ -250,8 +251,10 @@ pub enum ChatEvent {
         index: u64,
         json: String,
     },
-    /// A page that the text before it rests on.
+    /// A page or a document that the text before it rests on.
     Citation(Citation),
+    /// A block ends, in APIs whose replies are blocks: what is cited belongs to its text alone.
+    BlockEnd,
     /// The upstream sent something that clients do not get, by its name.
     Loss(&'static str),
     /// Counts so far, running totals.
@@ -267,6 +270,8 @@ pub enum ChatEvent {
 
 /// Parses a whole reply of an upstream.
 pub fn parse_reply(format: WireFormat, body: &[u8]) -> ModelReply {
+    let cited = Some(body).filter(|body| Cited::is_possible(body)).and_then(|body| with_citations(format, body));
+    let body = cited.as_deref().unwrap_or(body);
     let mut reply = match format.api() {
         Some(ApiFormat::Gemini) => signed_reply(body),
         Some(api @ ApiFormat::Responses) => {
@@ -281,8 +286,11 @@ pub fn parse_reply(format: WireFormat, body: &[u8]) -> ModelReply {
         Some(api) => parse::reply_with_data(api, "application/json", 200, body),
         None => serde_json::from_slice(body).map_or_else(|_| ModelReply::default(), cohere_reply),
     };
-    if Cited::is_possible(body) {
-        add_citations(format, &serde_json::from_slice(body).unwrap_or_default(), &mut reply.blocks);
+    if cited.is_none() && Cited::is_possible(body) {
+        let pages = Cited::in_value(&serde_json::from_slice(body).unwrap_or_default()).pages;
+        let value: Value = pages.iter().map(|page| page.location(format)).collect();
+        let kind = unread::CITATIONS.to_owned();
+        reply.blocks.extend(unread::is_filled(&value).then_some(ContentBlock::Other { kind, value }));
     }
     let is_failed = reply.blocks.iter().any(|block| matches!(block, ContentBlock::Error { .. }));
     let failed = reply.stop.as_deref().filter(|_| !is_failed).and_then(|stop| Some((stop, failure_message(stop)?)));
@@ -299,24 +307,16 @@ pub fn parse_reply(format: WireFormat, body: &[u8]) -> ModelReply {
     reply
 }
 
-/// Adds the pages that a whole reply cites: behind the block that cites them, where the API says which.
-fn add_citations(format: WireFormat, body: &Value, blocks: &mut Vec<ContentBlock>) {
-    let content = match format {
-        WireFormat::Anthropic => &body["content"],
-        WireFormat::Bedrock => &body["output"]["message"]["content"],
-        _ => &Value::Null,
+/// A whole reply with its citations in blocks of their own, behind those that cite, where the API says which.
+fn with_citations(format: WireFormat, body: &[u8]) -> Option<Vec<u8>> {
+    let at = match format {
+        WireFormat::Anthropic => "/content",
+        WireFormat::Bedrock => "/output/message/content",
+        _ => return None,
     };
-    let block = |cites: &Value| {
-        let value: Value = Cited::in_value(cites).pages.iter().map(|page| page.location(format)).collect();
-        unread::is_filled(&value).then(|| ContentBlock::Other { kind: unread::CITATIONS.to_owned(), value })
-    };
-    match content.as_array().filter(|content| content.len() == blocks.len()) {
-        Some(content) => {
-            let cited = std::mem::take(blocks).into_iter().zip(content);
-            blocks.extend(cited.flat_map(|(own, cites)| [Some(own), block(cites)]).flatten());
-        }
-        None => blocks.extend(block(body)),
-    }
+    let mut body: Value = serde_json::from_slice(body).ok()?;
+    citations::detach(body.pointer_mut(at)?);
+    Some(body.to_string().into_bytes())
 }
 
 /// Whether a whole reply of OpenAI's APIs is a refusal.

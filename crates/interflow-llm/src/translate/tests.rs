@@ -48,7 +48,7 @@ pub(super) fn streamed(client: WireFormat, upstream: WireFormat, framing: Stream
     String::from_utf8(out).unwrap()
 }
 
-fn chat_events(upstream: WireFormat, framing: StreamFraming, raw: &[u8]) -> Vec<ChatEvent> {
+pub(super) fn chat_events(upstream: WireFormat, framing: StreamFraming, raw: &[u8]) -> Vec<ChatEvent> {
     let (mut events, mut translator) = (EventReader::new(framing, 16 << 20), EventTranslator::new(upstream));
     let mut all = Vec::new();
     for piece in raw.chunks(7) {

@@ -3,6 +3,7 @@
 use serde_json::Value;
 
 use super::{Losses, WireFormat};
+use crate::message::ContentBlock;
 
 /// Citations of a reply: the kind of a block that has them, and the name of their loss.
 pub(super) const CITATIONS: &str = "citations";
@@ -60,16 +61,25 @@ fn name_in_converse(content: &Value, losses: &mut Losses) {
 fn name_in_blocks(content: &Value, losses: &mut Losses) {
     for block in content.as_array().into_iter().flatten() {
         match block["type"].as_str() {
-            Some("document") => {
-                if block["citations"]["enabled"] == true {
-                    losses.add("document.citations");
-                }
-                if block["context"].is_string() {
-                    losses.add("document.context");
-                }
-            }
             Some("text") if is_filled(&block["citations"]) => losses.add(CITATIONS),
             Some("tool_result") => name_in_blocks(&block["content"], losses),
+            _ => {}
+        }
+    }
+}
+
+/// Names what upstreams other than Anthropic's and Amazon's do not have of documents.
+pub(super) fn name_of_documents(blocks: &[ContentBlock], losses: &mut Losses) {
+    for block in blocks {
+        match block {
+            ContentBlock::Document(file) => {
+                for (name, loss) in [(CITATIONS, "document.citations"), ("context", "document.context")] {
+                    if !file.details()[name].is_null() {
+                        losses.add(loss);
+                    }
+                }
+            }
+            ContentBlock::ToolResult { content, .. } => name_of_documents(content, losses),
             _ => {}
         }
     }

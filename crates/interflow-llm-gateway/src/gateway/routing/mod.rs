@@ -128,6 +128,11 @@ impl RouteTable {
         self.fallbacks.get(name)
     }
 
+    /// The names of models that `[llm.route]` has.
+    pub fn configured_models(&self) -> impl Iterator<Item = &String> {
+        self.configured.keys()
+    }
+
     /// The routes that an operator configured: those of `[llm.route]`, and providers with fallbacks or attempts.
     pub fn shown(&self) -> impl Iterator<Item = &Arc<Route>> {
         let retried = |route: &&Arc<Route>| route.deployments.len() > 1 || route.attempts_each != Some(1);

@@ -15,7 +15,7 @@ use crate::message::{ContentBlock, ModelReply, StreamedCalls, error_block};
 use crate::{ResponseSummary, usage};
 
 /// Reads one reply. After an error or the end of the reply nothing more is read.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct EventTranslator {
     format: WireFormat,
     out: Vec<ChatEvent>,
@@ -44,22 +44,7 @@ const MAX_CALLS: u64 = 4_096;
 
 impl EventTranslator {
     pub fn new(format: WireFormat) -> Self {
-        Self {
-            format,
-            out: Vec::new(),
-            started: false,
-            stopped: None,
-            called_tool: false,
-            declines: false,
-            answer_call: None,
-            over: false,
-            reported: ResponseSummary::default(),
-            cited: Cited::default(),
-            calls: 0,
-            chat_calls: StreamedCalls::default(),
-            with_input: Vec::new(),
-            without_input: Vec::new(),
-        }
+        Self { format, ..Self::default() }
     }
 
     /// Reads the next event.
@@ -100,7 +85,7 @@ pub fn reply_events(reply: &ModelReply) -> Vec<ChatEvent> {
     for block in &reply.blocks {
         match block {
             ContentBlock::Text { text } if declines => out.push(ChatEvent::Refusal(text.clone())),
-            ContentBlock::Text { text } => out.push(ChatEvent::Text(text.clone())),
+            ContentBlock::Text { text } => out.extend([ChatEvent::BlockEnd, ChatEvent::Text(text.clone())]),
             ContentBlock::Thinking { text, signature } => {
                 out.push(ChatEvent::Thinking(text.clone()));
                 out.extend(signature.get().map(|s| ChatEvent::Signature(s.to_owned())));

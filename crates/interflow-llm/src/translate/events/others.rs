@@ -41,6 +41,7 @@ impl EventTranslator {
                     self.out.push(ChatEvent::Signature(signature.to_owned()));
                 }
             }
+            "content_block_stop" => self.out.push(ChatEvent::BlockEnd),
             "message_delta" => {
                 if let Some(reason) = event["delta"]["stop_reason"].as_str() {
                     self.stopped = Some(match StopReason::from_name(reason) {
@@ -102,6 +103,7 @@ impl EventTranslator {
                 let signature = hidden.or_else(|| thought["signature"].as_str().map(str::to_owned));
                 self.out.extend(signature.filter(|s| !s.is_empty()).map(ChatEvent::Signature));
             }
+            "contentBlockStop" => self.out.push(ChatEvent::BlockEnd),
             "messageStop" => {
                 let reason = take_string(event, "stopReason");
                 self.stop(&reason);

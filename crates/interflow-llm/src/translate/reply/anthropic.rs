@@ -75,8 +75,10 @@ impl AnthropicWriter {
             ChatEvent::Citation(page) if self.open == Open::Text => {
                 self.delta(json!({ "type": "citations_delta", "citation": page.location(self.head.upstream) }), out);
             }
+            ChatEvent::BlockEnd if self.open == Open::Text => self.close(out),
             ChatEvent::Stop(reason) => self.stop = Some(reason),
             ChatEvent::Citation(_)
+            | ChatEvent::BlockEnd
             | ChatEvent::Loss(_)
             | ChatEvent::Usage(_)
             | ChatEvent::Error { .. }
@@ -160,8 +162,8 @@ pub fn whole(client: WireFormat, head: &ReplyHead, reply: &ModelReply, reason: &
     let mut content: Vec<Value> = Vec::new();
     for own in &reply.blocks {
         content.extend(block(head, own));
-        let pages = Citation::in_blocks(std::slice::from_ref(own)).map(|page| page.location(head.upstream));
-        let pages: Vec<Value> = pages.collect();
+        let pages = Citation::in_blocks(std::slice::from_ref(own)).filter(|page| page.is_carried_to(client));
+        let pages: Vec<Value> = pages.map(|page| page.location(head.upstream)).collect();
         if let Some(text) = content.iter_mut().rfind(|block| block["type"] == "text").filter(|_| !pages.is_empty()) {
             text["citations"] = pages.into();
         }

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::{ReplyHead, arguments_text, call_id, completed_id, custom_input, input_details, reply_id};
 use crate::message::{ContentBlock, ModelReply};
-use crate::translate::{ChatEvent, Citation, StopReason};
+use crate::translate::{ChatEvent, Citation, StopReason, WireFormat};
 use interflow_types::CallUsage;
 
 /// Writes the chunks of a stream.
@@ -74,6 +74,7 @@ impl ChatWriter {
             | ChatEvent::Loss(_)
             | ChatEvent::Usage(_)
             | ChatEvent::Error { .. }
+            | ChatEvent::BlockEnd
             | ChatEvent::Done => {}
         }
     }
@@ -143,7 +144,8 @@ pub fn whole(head: &ReplyHead, reply: &ModelReply, reason: &StopReason) -> Value
     let (text, refusal) = if is_refusal { (None, text) } else { (text, None) };
     let mut message = json!({ "role": "assistant", "content": text, "refusal": refusal });
     let length = message["content"].as_str().map_or(0, |text| text.chars().count());
-    let pages: Vec<Value> = Citation::in_blocks(&reply.blocks).map(|page| annotation(&page, length)).collect();
+    let pages = Citation::in_blocks(&reply.blocks).filter(|page| page.is_carried_to(WireFormat::OpenAiChat));
+    let pages: Vec<Value> = pages.map(|page| annotation(&page, length)).collect();
     if !pages.is_empty() {
         message["annotations"] = pages.into();
     }

@@ -5,16 +5,19 @@ mod chat;
 mod responses;
 mod spelling;
 
+pub(super) use spelling::part;
+
 use serde_json::Value;
 
 use super::call_signature::completed_id;
+use super::unread::CITATIONS;
 use super::{ChatEvent, LOSS_HEADER, StopReason, TranslatedError, WireFormat};
 use crate::event_stream::StreamFraming;
 use crate::message::{ContentBlock, ModelReply};
 use interflow_types::{CallUsage, Timestamp};
 
 /// What a reply says about itself, where the upstream says nothing.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct ReplyHead {
     /// Unique: ids of replies and tool calls are made of it if the upstream has none.
     pub id: String,
@@ -87,6 +90,7 @@ impl ReplyWriter {
         match event {
             ChatEvent::Usage(usage) => self.usage = self.usage.max(usage),
             ChatEvent::Loss(name) => self.name_loss(name, out),
+            ChatEvent::Citation(page) if !page.is_carried_to(self.client) => self.name_loss(CITATIONS, out),
             ChatEvent::Error { kind, message } => self.fail(&TranslatedError { status: 502, kind, message }, out),
             ChatEvent::Done => {
                 self.ended = true;

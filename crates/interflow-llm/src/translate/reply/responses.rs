@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::{ReplyHead, arguments_text, call_id, completed_id, custom_input, input_details, reply_id};
 use crate::message::{Carried, ContentBlock, ModelReply};
 use crate::translate::foreign_reasoning::{ANTHROPIC_MARK, unsigned};
-use crate::translate::{ChatEvent, Citation, StopReason};
+use crate::translate::{ChatEvent, Citation, StopReason, WireFormat};
 use interflow_types::CallUsage;
 
 /// The last event of a stream repeats the whole reply, which has to be kept up to this size.
@@ -15,7 +15,7 @@ const MAX_REPLY_BYTES: usize = 16 << 20;
 const REFUSAL: &str = "refusal";
 
 /// Writes the events of a stream.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct ResponsesWriter {
     head: ReplyHead,
     reply: ModelReply,
@@ -33,17 +33,7 @@ pub struct ResponsesWriter {
 
 impl ResponsesWriter {
     pub fn new(head: ReplyHead) -> Self {
-        Self {
-            head,
-            reply: ModelReply::default(),
-            started: false,
-            sequence: 0,
-            size: 0,
-            open: false,
-            calls: Vec::new(),
-            stop: None,
-            annotations: Vec::new(),
-        }
+        Self { head, ..Self::default() }
     }
 
     pub const fn sequence(&self) -> u64 {
@@ -84,7 +74,11 @@ impl ResponsesWriter {
             }
             ChatEvent::Citation(page) => self.cite(&page, out),
             ChatEvent::Stop(reason) => self.stop = Some(reason),
-            ChatEvent::Loss(_) | ChatEvent::Usage(_) | ChatEvent::Error { .. } | ChatEvent::Done => {}
+            ChatEvent::BlockEnd
+            | ChatEvent::Loss(_)
+            | ChatEvent::Usage(_)
+            | ChatEvent::Error { .. }
+            | ChatEvent::Done => {}
         }
         self.size <= MAX_REPLY_BYTES
     }
@@ -280,7 +274,8 @@ pub fn whole(head: &ReplyHead, reply: &ModelReply, reason: &StopReason) -> Value
         .iter()
         .enumerate()
         .fold((0, 0), |last, (at, block)| block.as_text().map_or(last, |text| (at, text.chars().count())));
-    let pages = Citation::in_blocks(&reply.blocks).map(|page| (at, page.annotation(length)));
+    let pages = Citation::in_blocks(&reply.blocks).filter(|page| page.is_carried_to(WireFormat::OpenAiResponses));
+    let pages = pages.map(|page| (at, page.annotation(length)));
     whole_with(head, reply, reason, &pages.collect::<Vec<_>>())
 }
 

@@ -21,7 +21,7 @@ static FORMS: LazyLock<Value> = LazyLock::new(|| {
 });
 
 /// The form of a client's reply, and what its events depend on.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Spelling {
     client: WireFormat,
     grows: bool,
@@ -39,25 +39,11 @@ pub struct Spelling {
 
 impl Spelling {
     pub fn new(client: WireFormat, head: &ReplyHead) -> Self {
-        Self {
-            client,
-            grows: head.grows,
-            created: head.created,
-            message: Value::Null,
-            calls: Vec::new(),
-            chunks: Vec::new(),
-            has_call: false,
-            is_begun: false,
-            usage: CallUsage::default(),
-        }
+        Self { client, grows: head.grows, created: head.created, ..Self::default() }
     }
 
     pub const fn framing(&self) -> StreamFraming {
         self.client.framing(self.grows)
-    }
-
-    fn form(&self) -> &'static Value {
-        &FORMS[self.client.as_str()]
     }
 
     /// Writes an event of Anthropic's API for the client.
@@ -74,9 +60,10 @@ impl Spelling {
                 if self.client == WireFormat::Gemini && block["type"] == "tool_use" {
                     self.calls.push((index, block.clone(), String::new()));
                 }
-                self.write(kind, index, &self.part("starts", block), out);
+                self.write(kind, index, &part(self.client, "starts", block), out);
                 // One that is not disclosed comes at once, but where it has deltas.
-                let part = if block["type"] == "redacted_thinking" { self.part("deltas", block) } else { Value::Null };
+                let part =
+                    if block["type"] == "redacted_thinking" { part(self.client, "deltas", block) } else { Value::Null };
                 return self.write("content_block_delta", index, &part, out);
             }
             "content_block_delta" => {
@@ -85,9 +72,9 @@ impl Spelling {
                     self.calls[at].2.push_str(json);
                 }
                 if delta["citation"].is_object() {
-                    self.chunks.push(fill(&self.form()["citation"], &delta["citation"]));
+                    self.chunks.push(citation(self.client, &delta["citation"]));
                 }
-                return self.write(kind, index, &self.part("deltas", delta), out);
+                return self.write(kind, index, &part(self.client, "deltas", delta), out);
             }
             "content_block_stop" if self.client == WireFormat::Gemini => {
                 let Some((_, mut call, text)) = at.map(|at| self.calls.remove(at)) else { return };
@@ -112,11 +99,12 @@ impl Spelling {
         if self.client == WireFormat::Anthropic {
             return message;
         }
-        let (blocks, citation) = (take_list(&mut message, "content"), &self.form()["citation"]);
+        let blocks = take_list(&mut message, "content");
         self.message = message;
         let mut parts = Vec::new();
         for block in blocks {
-            for page in block["citations"].as_array().into_iter().flatten().map(|page| fill(citation, page)) {
+            for page in block["citations"].as_array().into_iter().flatten() {
+                let page = citation(self.client, page);
                 if !self.chunks.contains(&page) {
                     self.chunks.push(page);
                 }
@@ -124,12 +112,12 @@ impl Spelling {
             parts.push(if block["type"] == "tool_use" {
                 self.call("parts", block)
             } else {
-                self.part("parts", &block)
+                part(self.client, "parts", &block)
             });
         }
         let mut from = self.values();
         from["parts"] = parts.into();
-        fill(&self.form()["whole"], &from)
+        fill(&form(self.client)["whole"], &from)
     }
 
     /// The last event of a stream that failed.
@@ -150,29 +138,7 @@ impl Spelling {
         if !std::mem::replace(&mut self.has_call, true) {
             call["mark"] = NO_SIGNATURE.into();
         }
-        self.part(forms, &call)
-    }
-
-    /// A block, or what a delta adds to one; null if the client gets nothing for it.
-    fn part(&self, forms: &str, block: &Value) -> Value {
-        let mut from = block.clone();
-        if self.client != WireFormat::Bedrock {
-            let hidden = block["data"].as_str().map(|data| sealed(&format!("{REDACTED}{data}")));
-            let signature = hidden.or_else(|| block["signature"].as_str().filter(|s| !s.is_empty()).map(sealed));
-            from["signature"] = signature.into();
-        }
-        let citation = &self.form()["citation"];
-        let pages = match (&block["citation"], &block["citations"]) {
-            (Value::Null, pages) => {
-                pages.as_array().map(|pages| pages.iter().map(|page| fill(citation, page)).collect())
-            }
-            (page, _) => Some(vec![fill(citation, page)]),
-        };
-        from["citation"] = pages.as_ref().and_then(|pages| pages.first()).cloned().unwrap_or_default();
-        from["citations"] = pages.into();
-        let forms = &self.form()[forms];
-        let cited = forms.get("cited").filter(|_| block["citations"].is_array());
-        fill(cited.unwrap_or(&forms[block["type"].as_str().unwrap_or_default()]), &from)
+        part(self.client, forms, &call)
     }
 
     /// What events and whole replies say of the message.
@@ -187,7 +153,7 @@ impl Spelling {
         });
         let grounding = json!({ "chunks": Some(&self.chunks).filter(|chunks| !chunks.is_empty()) });
         let reason = self.message["stop_reason"].as_str().unwrap_or_default();
-        let form = self.form();
+        let form = form(self.client);
         json!({
             "id": self.message["id"], "model": self.message["model"], "created": format!("{:.6}", created.unwrap_or_default()),
             "latency": Timestamp::now().micros().saturating_sub(self.created.micros()) / 1_000,
@@ -206,7 +172,7 @@ impl Spelling {
                 false => self.values(),
             };
             (from["index"], from["part"]) = (index.into(), part.clone());
-            let event = fill(&self.form()["events"][kind], &from);
+            let event = fill(&form(self.client)["events"][kind], &from);
             self.frame(&event, out);
         }
     }
@@ -234,6 +200,36 @@ impl Spelling {
 
 fn named_event(name: &str, data: &Value, out: &mut Vec<u8>) {
     out.extend_from_slice(format!("event: {name}\ndata: {data}\n\n").as_bytes());
+}
+
+fn form(client: WireFormat) -> &'static Value {
+    &FORMS[client.as_str()]
+}
+
+/// A citation of Anthropic's API.
+fn citation(client: WireFormat, location: &Value) -> Value {
+    fill(&form(client)["citation"][location["type"].as_str().unwrap_or_default()], location)
+}
+
+/// A block, or what a delta adds to one; null if the client gets nothing for it.
+pub fn part(client: WireFormat, forms: &str, block: &Value) -> Value {
+    let mut from = block.clone();
+    if client != WireFormat::Bedrock {
+        let hidden = block["data"].as_str().map(|data| sealed(&format!("{REDACTED}{data}")));
+        let signature = hidden.or_else(|| block["signature"].as_str().filter(|s| !s.is_empty()).map(sealed));
+        from["signature"] = signature.into();
+    }
+    let pages = match (&block["citation"], &block["citations"]) {
+        (Value::Null, pages) => {
+            pages.as_array().map(|pages| pages.iter().map(|page| citation(client, page)).collect::<Vec<_>>())
+        }
+        (page, _) => Some(vec![citation(client, page)]),
+    };
+    from["citation"] = pages.as_ref().and_then(|pages| pages.first()).cloned().unwrap_or_default();
+    from["citations"] = pages.into();
+    let forms = &form(client)[forms];
+    let cited = forms.get("cited").filter(|_| block["citations"].is_array());
+    fill(cited.unwrap_or(&forms[block["type"].as_str().unwrap_or_default()]), &from)
 }
 
 /// A form with these values; null if there is no such form.

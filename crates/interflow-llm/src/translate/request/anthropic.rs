@@ -7,9 +7,11 @@ use super::{
     ChatRequest, LONGEST_ID, Target, Turn, input_object, is_blank, join_roles, left_out, lose, object, set, set_list,
     tool_id,
 };
-use crate::message::{Attachment, ContentBlock, MessageRole, REDACTED};
+use crate::message::{Attachment, ContentBlock, MessageRole, REDACTED, take_list};
+use crate::translate::citations::attach;
 use crate::translate::json_answer::{JsonAnswer, fits};
 use crate::translate::settings::ToolChoice;
+use crate::translate::unread::CITATIONS;
 use crate::translate::{Losses, WireFormat};
 
 /// The most tools of a request whose calls the API makes follow their schemas.
@@ -89,8 +91,16 @@ fn message(chat: &ChatRequest, turn: &Turn<'_>, losses: &mut Losses) -> Option<V
     let role = if turn.role == MessageRole::Assistant { "assistant" } else { "user" };
     // Results of tools come first in a message.
     let is_result = |b: &&&ContentBlock| matches!(b, ContentBlock::ToolResult { .. });
-    let (results, others): (Vec<_>, Vec<_>) = turn.blocks.iter().partition(is_result);
-    let content: Vec<Value> = results.into_iter().chain(others).filter_map(|b| block(chat, b, losses)).collect();
+    let (results, others): (Vec<&&ContentBlock>, Vec<_>) = turn.blocks.iter().partition(is_result);
+    let mut content = Vec::new();
+    for b in results.into_iter().chain(others) {
+        match b {
+            ContentBlock::Other { kind, .. } if kind == CITATIONS => {
+                attach(WireFormat::Anthropic, b, &mut content, losses);
+            }
+            b => content.extend(block(chat, b, losses)),
+        }
+    }
     (!content.is_empty()).then(|| json!({ "role": role, "content": content }))
 }
 
@@ -127,7 +137,11 @@ fn block(chat: &ChatRequest, block: &ContentBlock, losses: &mut Losses) -> Optio
         }
         ContentBlock::Document(file) => {
             let title = Some(&file.title).filter(|t| !t.is_empty());
-            object(json!({ "type": "document", "source": source(file, losses)?, "title": title }))
+            let (source, details) = (source(file, losses)?, file.details());
+            object(json!({
+                "type": "document", "source": source, "title": title,
+                CITATIONS: details[CITATIONS], "context": details["context"],
+            }))
         }
         ContentBlock::Other { kind, .. } => return left_out(losses, kind),
         ContentBlock::Error { .. } => return None,
@@ -140,6 +154,11 @@ fn takes_document(file: &Attachment) -> bool {
 }
 
 fn source(file: &Attachment, losses: &mut Losses) -> Option<Value> {
+    let chunks = take_list(&mut file.details(), "content");
+    if !chunks.is_empty() {
+        let chunks: Value = chunks.iter().map(|chunk| json!({ "type": "text", "text": chunk })).collect();
+        return Some(json!({ "type": "content", "content": chunks }));
+    }
     if let Some(text) = file.text() {
         return Some(json!({ "type": "text", "media_type": "text/plain", "data": text }));
     }

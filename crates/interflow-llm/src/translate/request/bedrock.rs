@@ -12,8 +12,10 @@ use super::{
     tool_id,
 };
 use crate::message::{Attachment, ContentBlock, DOCUMENTS, MessageRole, REDACTED};
+use crate::translate::citations::attach;
 use crate::translate::json_answer::JsonAnswer;
 use crate::translate::settings::ToolChoice;
+use crate::translate::unread::CITATIONS;
 use crate::translate::{Losses, WireFormat};
 
 pub fn write(chat: &ChatRequest, target: &Target<'_>, rules: &ModelRules, losses: &mut Losses) -> Value {
@@ -190,7 +192,12 @@ fn message(chat: &ChatRequest, turn: &Turn<'_>, target: &Target<'_>, losses: &mu
     let (results, others): (Vec<_>, Vec<_>) = turn.blocks.iter().zip(&turn.cached).partition(is_result);
     let mut content = Vec::new();
     for (b, mark) in results.into_iter().chain(others) {
-        content.extend(block(chat, b, claude, losses));
+        match b {
+            ContentBlock::Other { kind, .. } if kind == CITATIONS => {
+                attach(WireFormat::Bedrock, b, &mut content, losses);
+            }
+            b => content.extend(block(chat, b, claude, losses)),
+        }
         let mark = mark.filter(|_| caches != CacheUse::None && !content.is_empty());
         content.extend(mark.map(|mark| mark.block()));
     }
@@ -244,5 +251,14 @@ fn document(file: &Attachment, losses: &mut Losses) -> Option<Value> {
     // The API accepts few characters in names.
     let name: String = file.title.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).take(100).collect();
     let name = if name.is_empty() { "document".to_owned() } else { name };
-    Some(json!({ "document": { "format": format, "name": name, "source": { "bytes": bytes } } }))
+    let details = file.details();
+    let chunks = details["content"].as_array();
+    let source = match chunks {
+        Some(chunks) => json!({ "content": chunks.iter().map(|chunk| json!({ "text": chunk })).collect::<Value>() }),
+        None => json!({ "bytes": bytes }),
+    };
+    let (citations, context) = (&details[CITATIONS], &details["context"]);
+    let document =
+        json!({ "format": format, "name": name, "source": source, CITATIONS: citations, "context": context });
+    Some(json!({ "document": object(document) }))
 }

@@ -16,6 +16,7 @@ use std::borrow::Cow;
 use serde_json::{Map, Value, json};
 
 use super::call_signature::plain_id;
+use super::citations::detach;
 use super::foreign_reasoning::{ANTHROPIC_MARK, OPENAI_MARK, has_mark, opened, unsigned};
 use super::settings::{Settings, ToolChoice, to_json_schema};
 use super::{Losses, WireFormat, unread};
@@ -60,7 +61,7 @@ impl ChatRequest {
     ///
     /// # Errors
     /// A message for the client: the request refers to state that only the provider of its own format has.
-    pub fn parse(client: WireFormat, body: Value) -> Result<Self, String> {
+    pub fn parse(client: WireFormat, mut body: Value) -> Result<Self, String> {
         let Some(api) = client.api() else { return Err("requests of this API are not translated".to_owned()) };
         let (provider, stateful) = match client {
             WireFormat::OpenAiResponses => ("OpenAI", "previous_response_id conversation prompt background"),
@@ -75,6 +76,12 @@ impl ChatRequest {
             return Err(format!(
                 "`{name}` refers to state at {provider}, which this upstream does not have; send the whole input"
             ));
+        }
+        if matches!(client, WireFormat::Anthropic | WireFormat::Bedrock)
+            && let Some(messages) = body["messages"].as_array_mut()
+        {
+            let own = messages.iter_mut().filter(|message| message["role"] == "assistant");
+            own.filter_map(|message| message.get_mut("content")).for_each(detach);
         }
         let mut losses = Losses::default();
         let settings = Settings::read(client, &body, &mut losses);
@@ -109,6 +116,10 @@ impl ChatRequest {
         let has_details =
             matches!(target.format, WireFormat::OpenAiChat | WireFormat::OpenAiResponses | WireFormat::Mistral);
         lose(&mut losses, &[("image.detail", !has_details && self.has_image_detail())]);
+        if !matches!(target.format, WireFormat::Anthropic | WireFormat::Bedrock) {
+            let messages = self.request.messages.iter();
+            messages.for_each(|message| unread::name_of_documents(&message.blocks, &mut losses));
+        }
         if !has_details && target.format != WireFormat::Anthropic {
             lose(&mut losses, &[("tools.strict", self.request.tools.iter().any(is_strict))]);
         }
