@@ -112,7 +112,6 @@ impl AccountServer {
         config: &McpClientCredentials,
         secret: &str,
     ) -> Result<Self, String> {
-        config.check()?;
         let (grants, credential) = (Arc::clone(grants), ClientCredential::new(config, secret)?);
         Ok(Self { grants, name: name.into(), url, config: config.clone(), credential })
     }

@@ -42,14 +42,8 @@ pub(crate) struct AccountPages(Arc<McpService>);
 #[derive(Serialize, Deserialize)]
 struct Attempt {
     link: Link,
-    step: Step,
-}
-
-#[derive(Serialize, Deserialize)]
-enum Step {
-    Confirm,
-    /// An authorization server answers.
-    Authorize(Authorization, Purpose),
+    /// What an authorization server is asked for; `None` if the user is asked whether they want it.
+    asked: Option<(Authorization, Purpose)>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -190,10 +184,7 @@ impl Visit<'_> {
         let (client, nonce) = (OAuthClient::configured(&server, &published), random_token());
         let more = [("scope", "openid"), ("nonce", &*nonce)];
         let (authorization, url) = Authorization::begin(&published, client, &link.base, &more);
-        self.with_attempt(
-            leaving(&url, &issuer),
-            Attempt { link, step: Step::Authorize(authorization, Purpose::Login(nonce)) },
-        )
+        self.with_attempt(leaving(&url, &issuer), Attempt { link, asked: Some((authorization, Purpose::Login(nonce))) })
     }
 
     /// The issuer of the access tokens of users.
@@ -226,7 +217,7 @@ impl Visit<'_> {
             is_connected,
             needs_key: link.user.starts_with(KEY) && !self.is_near(&link),
         });
-        self.with_attempt(question, Attempt { link, step: Step::Confirm })
+        self.with_attempt(question, Attempt { link, asked: None })
     }
 
     /// Whether the browser is on this machine.
@@ -236,7 +227,7 @@ impl Visit<'_> {
 
     async fn confirm(&self, form: &HashMap<String, String>) -> PageResult<Response> {
         let (link, _) = self.link(form).await?;
-        let attempt = self.attempt().filter(|attempt| matches!(attempt.step, Step::Confirm) && attempt.link == link);
+        let attempt = self.attempt().filter(|attempt| attempt.asked.is_none() && attempt.link == link);
         let is_own_page = self.head.headers.get_str("origin").is_some_and(|origin| origin == link.base);
         if attempt.is_none() || !is_own_page {
             return Err(bad("the form was not filled in on the page of the link, or the browser takes no cookies"));
@@ -265,8 +256,8 @@ impl Visit<'_> {
             more.push(("prompt", "consent"));
         }
         let (authorization, url) = Authorization::begin(&access.server, client, &link.base, &more);
-        let step = Step::Authorize(authorization, Purpose::Connect(scopes, access.resource.clone()));
-        self.with_attempt(leaving(&url, &access.server.issuer), Attempt { link, step })
+        let asked = Some((authorization, Purpose::Connect(scopes, access.resource.clone())));
+        self.with_attempt(leaving(&url, &access.server.issuer), Attempt { link, asked })
     }
 
     /// Checks that the browser is of the user of a link. Of a subject, it was when the page was shown.
@@ -297,8 +288,8 @@ impl Visit<'_> {
     }
 
     async fn finish(&self, attempt: Attempt, response: &AuthorizationResponse) -> PageResult<Response> {
-        let Attempt { link, step } = attempt;
-        let Step::Authorize(authorization, purpose) = step else { return Err(bad("nothing was asked for")) };
+        let Attempt { link, asked } = attempt;
+        let (authorization, purpose) = asked.ok_or_else(|| bad("nothing was asked for"))?;
         if !self.grants().use_once(&authorization.state, &link.user, link.expires()) {
             return Err(bad(USED_UP));
         }

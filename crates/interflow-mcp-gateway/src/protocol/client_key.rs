@@ -22,11 +22,14 @@ const LIFETIME: u64 = 60;
 const INVALID: &str = "it is not a private key of RSA with 2048 to 8192 bits, P-256 or Ed25519, in PEM without a \
                        passphrase or as a JWK (a file is written as file:PATH)";
 
+/// Signs a message.
+type Signer = dyn Fn(&[u8]) -> Option<Vec<u8>> + Send + Sync;
+
 pub(crate) struct ClientKey {
     /// The name of its algorithm (RFC 7518, section 3.1; RFC 8037).
     pub algorithm: &'static str,
     public: Value,
-    sign: Box<dyn Fn(&[u8]) -> Option<Vec<u8>> + Send + Sync>,
+    sign: Box<Signer>,
 }
 
 /// What the operator configured for the gateway as a client.

@@ -67,7 +67,6 @@ impl AuthorizedClient {
         secret: &str,
         inner: Arc<dyn HttpClient>,
     ) -> std::result::Result<Self, String> {
-        config.check()?;
         let (token_url, credential) = (oauth_endpoint(&config.token_url)?, ClientCredential::new(config, secret)?);
         Ok(Self { inner, token_url, config: config.clone(), credential, tokens: Mutex::default() })
     }
@@ -149,12 +148,6 @@ impl AuthorizedClient {
         cached.discard(&token);
         let token = self.token(&cached, user.as_ref()).await?;
         self.inner.send(Request { head: authorized(&head, &token), body: again }).await
-    }
-}
-
-impl HttpClient for AuthorizedClient {
-    fn send(&self, request: Request) -> ResponseFuture<'_> {
-        Box::pin(self.send_with_token(request, None))
     }
 }
 
@@ -252,7 +245,7 @@ mod tests {
     async fn an_issuer_that_is_down_is_named_and_not_asked_by_each_request() {
         let (client, issuer) = client("", "");
         for _ in 0..3 {
-            let error = client.send(call()).await.err().unwrap().to_string();
+            let error = client.send_with_token(call(), None).await.err().unwrap().to_string();
             assert!(error.contains("oauth.token_url") && error.contains("down"), "{error}");
         }
         assert_eq!(issuer.fetches.load(Relaxed), 1);
@@ -265,7 +258,7 @@ mod tests {
         // Without a body, as a stream of events is opened and a session is ended.
         let bodiless = Request { body: Body::Empty, ..call() };
         for request in [bodiless, call()] {
-            assert_eq!(client.send(request).await.unwrap().head.status, StatusCode::OK);
+            assert_eq!(client.send_with_token(request, None).await.unwrap().head.status, StatusCode::OK);
             assert_eq!(issuer.fetches.load(Relaxed), 2);
         }
     }
@@ -273,7 +266,7 @@ mod tests {
     #[tokio::test]
     async fn a_response_without_a_token_is_no_part_of_the_error() {
         let (client, _) = client(r#"{"access_token":"two words"}"#, "");
-        let error = client.send(call()).await.err().unwrap().to_string();
+        let error = client.send_with_token(call(), None).await.err().unwrap().to_string();
         assert!(error.contains("has no token") && !error.contains("words"), "{error}");
     }
 }
