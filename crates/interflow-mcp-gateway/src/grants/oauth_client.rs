@@ -80,18 +80,18 @@ impl OAuthClient {
             return Ok(Self::configured(server, found));
         }
         let key = found.with_key(server.credential.key());
+        let signed = key.map(|_| SIGNED);
         if found.takes_documents && is_secure(base) {
-            let (id, method) =
-                (document_url(base, key.map(|_| &*server.name)), if key.is_some() { SIGNED } else { METHODS[2] });
+            let (id, method) = (document_url(base, key.map(|_| &*server.name)), signed.unwrap_or(METHODS[2]));
             return Ok(Self { id, method: method.to_owned(), secret: None });
         }
         let issuer = &found.issuer;
         let endpoint = found.registration_endpoint.as_ref().ok_or_else(|| {
             format!("the authorization server {issuer} registers no clients; set oauth.client_id to the id of the gateway there")
         })?;
-        let method = key.map(|_| SIGNED).or_else(|| found.auth_method(&METHODS));
-        let method =
-            method.ok_or_else(|| format!("{issuer} supports no way of {METHODS:?} to authenticate a client"))?;
+        let method = signed
+            .or_else(|| found.auth_method(&METHODS))
+            .ok_or_else(|| format!("{issuer} supports no way of {METHODS:?} to authenticate a client"))?;
         let told = metadata(base, method, key);
         let (registered, name) = (&server.grants.registered, [issuer.clone(), told.to_string()]);
         if let Some(client) = registered.lock().get(&name) {
@@ -129,17 +129,15 @@ impl OAuthClient {
         fields: &[(&str, &str)],
     ) -> Result<TokenResponse, OAuthFailure> {
         let url = oauth_endpoint(endpoint)?;
-        let secret = || match (&self.secret, &server.credential) {
+        let secret = match (&self.secret, &server.credential) {
             (Some(own), _) | (None, ClientCredential::Secret(own)) => own.as_str(),
             (None, ClientCredential::Key(_)) => "",
         };
-        let proof = match self.method.as_str() {
-            SIGNED => {
-                let key = server.credential.key().ok_or_else(|| "oauth.private_key is missing".to_owned())?;
-                ClientProof::Assertion(key.assertion(&self.id, issuer)?)
-            }
-            method if method == METHODS[0] => ClientProof::BasicSecret(secret()),
-            method if method == METHODS[1] => ClientProof::PostedSecret(secret()),
+        let proof = match (self.method.as_str(), server.credential.key()) {
+            (SIGNED, Some(key)) => ClientProof::Assertion(key.assertion(&self.id, issuer)?),
+            (SIGNED, None) => return Err("oauth.private_key is missing".to_owned().into()),
+            (method, _) if method == METHODS[0] => ClientProof::BasicSecret(secret),
+            (method, _) if method == METHODS[1] => ClientProof::PostedSecret(secret),
             _ => ClientProof::Name,
         };
         let request = form_request(&url, fields, &self.id, &proof);

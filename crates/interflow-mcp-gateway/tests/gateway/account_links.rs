@@ -1,4 +1,4 @@
-//! Links with which users connect their accounts: of use once, to their user, and to nobody who reads a recording.
+//! Links with which users connect their accounts: of use once, to their user, and not to a reader of recordings.
 
 use interflow_types::Timestamp;
 use interflow_types::percent::encoded;
@@ -89,7 +89,7 @@ async fn a_recording_has_no_link_that_can_be_used() {
 }
 
 #[tokio::test]
-async fn behind_a_reverse_proxy_nobody_is_a_user_of_this_machine() {
+async fn behind_a_reverse_proxy_no_client_is_a_user_of_this_machine() {
     let (folder, (origin, _rules)) = (tempfile::tempdir().unwrap(), start().await);
     let store = keys(folder.path(), &key("anna", ""));
     let gate = gate(&config(&origin, ""), &folder.path().join("accounts.json"), &store).await;
