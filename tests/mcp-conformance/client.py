@@ -83,6 +83,16 @@ async def tried(request):
                 return None
 
 
+def authorization_server(server):
+    """The metadata of the authorization server, which the operator has to know for a grant without a user."""
+    def document(url, kind):
+        parts = urllib.parse.urlsplit(url)
+        path = f"/.well-known/{kind}{parts.path.rstrip('/')}"
+        return json.load(urllib.request.urlopen(urllib.parse.urlunsplit((parts.scheme, parts.netloc, path, "", ""))))
+    [issuer] = document(server, "oauth-protected-resource")["authorization_servers"]
+    return document(issuer, "oauth-authorization-server")
+
+
 def main(server):
     with tempfile.TemporaryDirectory() as folder:
         config = os.path.join(folder, "interflow.toml")
@@ -91,6 +101,10 @@ def main(server):
             if os.environ.get("MCP_CONFORMANCE_SCENARIO", "").startswith("auth/"):
                 own = {"client_id": "https://conformance-test.local/client-metadata.json", "grant": "authorization_code"}
                 own.update({name: CONTEXT[name] for name in ["client_id", "client_secret", "issuer"] if name in CONTEXT})
+                if "private_key_pem" in CONTEXT:
+                    found = authorization_server(server)
+                    own.update({"grant": "client_credentials", "private_key": CONTEXT["private_key_pem"]})
+                    own.update({"token_url": found["token_endpoint"], "issuer": found["issuer"]})
                 f.write("oauth = { " + ", ".join(f"{name} = {json.dumps(value)}" for name, value in own.items()) + " }\n")
         any_port = "127.0.0.1:0"
         words = ["run", "--config", config, "--listen-proxy", any_port, "--listen-gateway", any_port, "--listen-admin", any_port]

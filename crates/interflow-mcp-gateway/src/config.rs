@@ -249,8 +249,13 @@ pub struct McpClientCredentials {
     /// Its secret. A reference: `env:NAME` or `file:PATH`; or the secret itself.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub client_secret: String,
+    /// The private key with which it signs assertions in place of a secret (`private_key_jwt`): RSA (RS256), P-256 (ES256)
+    /// or Ed25519 (EdDSA), in PEM or as a JWK. A reference: `file:PATH` or `env:NAME`; or the key itself.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub private_key: String,
     /// The only authorization server that is used with `authorization_code`, as it names itself. Needed with
-    /// `client_secret`, which goes to no other. If unset, the first that the server names.
+    /// `client_secret`, which goes to no other. If unset, the first that the server names. Without `authorization_code`, the
+    /// audience of assertions, if that is not `token_url`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub issuer: Option<String>,
     /// Whose tokens they are: the gateway's (`client_credentials`, the default) or each user's (`token_exchange`,
@@ -294,14 +299,18 @@ impl McpClientCredentials {
     /// # Errors
     /// What is wrong, with its key.
     pub(crate) fn check(&self) -> Result<(), String> {
+        let (has_secret, has_key) = (!self.client_secret.is_empty(), !self.private_key.is_empty());
+        if has_secret && has_key {
+            return Err("oauth: a client has either `client_secret` or `private_key`".to_owned());
+        }
         if self.grant == McpGrant::AuthorizationCode {
             return self.check_discovered();
         }
-        if self.issuer.is_some() {
-            return Err("oauth.issuer: it is for `authorization_code`".to_owned());
+        if self.issuer.is_some() && !has_key {
+            return Err("oauth.issuer: it is for `authorization_code` and `private_key`".to_owned());
         }
-        if self.client_id.is_empty() || self.client_secret.is_empty() {
-            return Err("oauth: it needs `client_id` and `client_secret`".to_owned());
+        if self.client_id.is_empty() || !has_secret && !has_key {
+            return Err("oauth: it needs `client_id`, and `client_secret` or `private_key`".to_owned());
         }
         oauth_endpoint(&self.token_url).map(drop).map_err(|why| format!("oauth.token_url: {why}"))
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use interflow_limits::{KeyedEndpoint, MCP_PROVIDER};
 use interflow_types::{
     BoxFuture, Flow, GatewayMount, GatewayRequest, LocalHandler, Method, MountTarget, Request, RequestHead, Response,
-    Result, StatusCode,
+    Result, StatusCode, is_forwarded,
 };
 
 use crate::cross_origin::{admit_page, is_of_page, preflight_response};
@@ -88,7 +88,8 @@ impl LocalHandler for EndpointHandler {
             return;
         }
         *flow.extension_mut() = KeyedEndpoint { provider: Some(PROVIDER), uses_credentials: true };
-        flow.extension_mut::<McpExchange>().endpoint = Some(self.endpoint.clone());
+        let exchange = flow.extension_mut::<McpExchange>();
+        (exchange.endpoint, exchange.is_forwarded) = (Some(self.endpoint.clone()), is_forwarded(&head.headers));
     }
 
     fn serve<'a>(&'a self, flow: &'a mut Flow, request: Request) -> BoxFuture<'a, Result<Response>> {

@@ -56,6 +56,8 @@ impl ClientView<'_> {
 pub(crate) struct McpExchange {
     /// Set before any stage; only flows to the endpoints have it.
     pub endpoint: Option<Endpoint>,
+    /// By a reverse proxy, whose clients are not on this machine although it is.
+    pub is_forwarded: bool,
     pub prepared: Option<PreparedRequest>,
     pub session: Option<Arc<McpSession>>,
     /// The subject of the access token of the request.
@@ -132,9 +134,9 @@ pub(crate) struct SessionRequest<'a> {
 impl SessionRequest<'_> {
     /// The user of the request, for servers at which users have accounts.
     fn account_user(self) -> Option<Arc<AccountUser>> {
-        let holder = self.flow.extension::<McpExchange>().and_then(|exchange| exchange.holder.as_deref());
-        let subject = holder.and_then(|holder| holder.strip_prefix(TOKEN_HOLDER));
-        AccountUser::of(self.flow, subject, self.settings.public_url.as_deref())
+        let exchange = self.flow.extension::<McpExchange>()?;
+        let subject = exchange.holder.as_deref().and_then(|holder| holder.strip_prefix(TOKEN_HOLDER));
+        AccountUser::of(self.flow, subject, self.settings.public_url.as_deref(), exchange.is_forwarded)
     }
 
     fn user(self) -> Option<UserToken> {

@@ -4,14 +4,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use interflow_tasks::WeighedCache;
-use interflow_types::percent::encoded;
 use interflow_types::{BoxFuture, HttpClient, Url};
 use parking_lot::Mutex;
 use serde_json::Value;
 
 use crate::access_identity::{AccessIdentity, AccessRefusal, AccessTokens};
 use crate::config::{McpIntrospection, McpOAuthConfig, oauth_endpoint};
-use crate::protocol::oauth_form::{basic_authorization, form_request, response_of, words};
+use crate::protocol::oauth_form::{ClientProof, form_request, response_of, words};
 
 /// Bound on the tokens whose answers are kept.
 const MAX_TOKENS: usize = 10_000;
@@ -26,7 +25,7 @@ pub(crate) struct IntrospectedTokens {
     jwt: Arc<dyn AccessTokens>,
     http: Arc<dyn HttpClient>,
     url: Url,
-    authorization: String,
+    client: [String; 2],
     issuer: String,
     audience: String,
     cache: Duration,
@@ -62,7 +61,7 @@ impl IntrospectedTokens {
             jwt,
             http,
             url,
-            authorization: basic_authorization(&config.client_id, &secret),
+            client: [config.client_id.clone(), secret],
             issuer: oauth.issuer.clone(),
             audience,
             cache: config.cache.0,
@@ -81,8 +80,8 @@ impl IntrospectedTokens {
         {
             return outcome.clone();
         }
-        let mut request = form_request(&self.url, format!("token={}&token_type_hint=access_token", encoded(token)));
-        request.head.headers.append_unchecked(b"Authorization", self.authorization.as_bytes());
+        let (fields, [id, secret]) = ([("token", token), ("token_type_hint", "access_token")], &self.client);
+        let request = form_request(&self.url, &fields, id, &ClientProof::BasicSecret(secret));
         let unavailable = |why: String| {
             tracing::warn!("cannot check access tokens at mcp.oauth.introspection.url: {why}");
             AccessRefusal::IssuerUnavailable

@@ -92,9 +92,10 @@ impl McpOAuthConfig {
     /// # Errors
     /// What is wrong, with its key.
     pub(crate) fn check(&self) -> Result<(), String> {
-        for (name, text) in [("issuer", &self.issuer), ("resource", &self.resource)] {
-            let example =
-                if name == "issuer" { "https://login.example.com" } else { "https://gateway.example.com/mcp" };
+        for (name, text, example) in [
+            ("issuer", &self.issuer, "https://login.example.com"),
+            ("resource", &self.resource, "https://gateway.example.com/mcp"),
+        ] {
             let is_plain = !text.contains(['#', '?', '"', ' ']);
             if Url::of_service(text).is_err() || !is_plain {
                 return Err(format!("mcp.oauth.{name}: `{text}` is not a supported URL; write {example}"));

@@ -99,7 +99,7 @@ pub struct McpService {
     settings: ArcSwap<McpSettings>,
     runtime: Arc<StdioRuntime>,
     pub(crate) sessions: SessionTable,
-    pub(crate) sealer: StateSealer,
+    pub(crate) sealer: Arc<StateSealer>,
     pub(crate) grants: Arc<Grants>,
     /// Tells the streams without a session to end.
     pub(crate) stream_ends: watch::Sender<()>,
@@ -154,11 +154,12 @@ impl McpService {
     /// # Errors
     /// The configuration is invalid.
     pub fn new(config: &McpConfig, deps: McpDeps) -> Result<Arc<Self>, String> {
-        let vault = GrantVault::new(Arc::clone(&deps.grants), &deps.master, Arc::clone(&deps.keys));
-        let grants = Grants::new(vault, &deps.master, Arc::clone(&deps.http), Arc::clone(&deps.discovered));
+        let sealer = Arc::new(StateSealer::new(&deps.master));
+        let vault = GrantVault::new(Arc::clone(&deps.grants), Arc::clone(&sealer), Arc::clone(&deps.keys));
+        let grants = Grants::new(vault, Arc::clone(&sealer), Arc::clone(&deps.http), Arc::clone(&deps.discovered));
         let service = Self {
             grants,
-            sealer: StateSealer::new(&deps.master),
+            sealer,
             stream_ends: watch::Sender::new(()),
             deps,
             settings: ArcSwap::default(),

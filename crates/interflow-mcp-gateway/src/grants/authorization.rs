@@ -90,7 +90,7 @@ impl Authorization {
             ("redirect_uri", &*redirect_uri),
             ("code_verifier", &*self.verifier),
         ];
-        let tokens = self.client.tokens(server, &self.token_endpoint, &[&own, more].concat()).await;
+        let tokens = self.client.tokens(server, (&self.issuer, &self.token_endpoint), &[&own, more].concat()).await;
         tokens.map_err(|why| format!("{} gave no access token: {why}", self.issuer))
     }
 

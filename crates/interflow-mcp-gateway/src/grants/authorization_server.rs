@@ -8,6 +8,7 @@ use serde_json::Value;
 use super::AccountServer;
 use crate::config::oauth_endpoint;
 use crate::protected_resource::METADATA_PATH;
+use crate::protocol::client_key::{ClientKey, SIGNED};
 use crate::protocol::oauth_form::{document, words};
 use crate::upstream::server_url::parse_url;
 
@@ -30,6 +31,8 @@ pub(crate) struct AuthorizationServer {
     pub token_endpoint: String,
     pub registration_endpoint: Option<String>,
     pub auth_methods: Vec<String>,
+    /// The algorithms of assertions; empty if it does not say.
+    assertion_algorithms: Vec<String>,
     pub scopes: Vec<String>,
     /// A client may be known by the URL of its metadata.
     pub takes_documents: bool,
@@ -87,6 +90,15 @@ impl AuthorizationServer {
         ways.iter().copied().find(|method| self.auth_methods.iter().any(|own| own == method))
     }
 
+    /// The key, if it takes assertions of it.
+    pub fn with_key<'k>(&self, key: Option<&'k ClientKey>) -> Option<&'k ClientKey> {
+        let takes_algorithm = |own: &str| {
+            self.assertion_algorithms.is_empty() || self.assertion_algorithms.iter().any(|other| other == own)
+        };
+        self.auth_method(&[SIGNED])?;
+        key.filter(|key| takes_algorithm(key.algorithm))
+    }
+
     /// # Errors
     /// It is of another issuer, or cannot be used safely.
     fn parse(issuer: &str, metadata: &Value) -> Result<Self, String> {
@@ -108,6 +120,7 @@ impl AuthorizationServer {
             registration_endpoint: metadata["registration_endpoint"].as_str().map(str::to_owned),
             // The default of RFC 8414, section 2.
             auth_methods: if methods.is_empty() { vec!["client_secret_basic".to_owned()] } else { methods },
+            assertion_algorithms: strings(&metadata["token_endpoint_auth_signing_alg_values_supported"]),
             scopes: strings(&metadata["scopes_supported"]),
             takes_documents: metadata["client_id_metadata_document_supported"] == true,
             names_itself: metadata["authorization_response_iss_parameter_supported"] == true,
@@ -123,6 +136,7 @@ impl AuthorizationServer {
             token_endpoint: format!("{origin}/token"),
             registration_endpoint: Some(format!("{origin}/register")),
             auth_methods: ["none", "client_secret_post"].map(str::to_owned).to_vec(),
+            assertion_algorithms: Vec::new(),
             scopes: Vec::new(),
             takes_documents: false,
             names_itself: false,

@@ -123,7 +123,7 @@ impl AccountClient {
             [("grant_type", "refresh_token"), ("refresh_token", &*refresh_token), ("resource", &*grant.resource)];
         // A gateway that registered itself may be forgotten.
         let is_registered = grant.client.id != server.config.client_id;
-        let renewed = match grant.client.tokens(server, &grant.token_endpoint, &fields).await {
+        let renewed = match grant.client.tokens(server, (&grant.issuer, &grant.token_endpoint), &fields).await {
             Ok(response) => {
                 let expires = response.expires().map(|seconds| super::now().saturating_add(seconds));
                 let refresh_token = response.refresh_token.or(Some(refresh_token));

@@ -2,12 +2,13 @@
 
 use std::time::Duration;
 
-use interflow_types::{Error, ErrorKind, random_token};
+use interflow_types::{Error, ErrorKind, Timestamp, random_token};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use super::authorization_server::Challenge;
 use super::user::AccountUser;
+use super::vault::Grant;
 use super::{AccountServer, Grants, LINK_PATH, now};
 use crate::protocol::jsonrpc::{RpcError, URL_ELICITATION_REQUIRED};
 use crate::session::request_state::StateBinding;
@@ -24,7 +25,7 @@ pub(crate) struct Link {
     pub challenge: Challenge,
     /// It can be used once.
     pub id: String,
-    pub expires: u64,
+    created: Timestamp,
 }
 
 /// An account has to be connected; with the link for it.
@@ -40,13 +41,29 @@ fn binding() -> StateBinding {
 
 impl Link {
     pub fn new(server: &AccountServer, user: &AccountUser, challenge: Challenge) -> Self {
-        let (id, expires) = (random_token(), now() + LIFETIME.as_secs());
         let (user, base) = (user.name.to_string(), user.base.to_string());
-        Self { user, server: server.name.to_string(), base, challenge, id, expires }
+        // A clock that is set back must not make links look older than the gateway.
+        let (id, created) = (random_token(), Timestamp::now().max(server.grants.started));
+        Self { user, server: server.name.to_string(), base, challenge, id, created }
     }
 
     pub fn open(grants: &Grants, sealed: &str) -> Option<Self> {
-        grants.sealer.open_value(sealed, &binding()).filter(|link: &Self| link.expires > now())
+        grants.sealer.open_value(sealed, &binding()).filter(|link: &Self| link.is_current(grants))
+    }
+
+    /// Whether it has not expired. Which links were used before the gateway started is not known.
+    pub fn is_current(&self, grants: &Grants) -> bool {
+        self.expires() > now() && self.created >= grants.started
+    }
+
+    /// In seconds since 1970.
+    pub fn expires(&self) -> u64 {
+        self.created.secs() + LIFETIME.as_secs()
+    }
+
+    /// Whether an account was connected after it was made, perhaps with it and at another replica.
+    pub fn is_older(&self, grant: &Grant) -> bool {
+        self.created.secs() < grant.connected
     }
 
     /// # Errors

@@ -1,11 +1,31 @@
-//! How the clients of each version are given a link.
+//! How the clients of each version are given a link, and how the recording is left without it.
 
-use serde_json::json;
+use parking_lot::Mutex;
+use serde_json::{Value, json};
 
+use super::LINK_PATH;
 use crate::protocol::client_capabilities::ClientRequestKind;
 use crate::protocol::envelope::input_required;
 use crate::protocol::jsonrpc::{NOT_ALLOWED, RpcError};
+use crate::session::call_outcome::CallOutcome;
 use crate::session::client_session::McpSession;
+
+/// What stands for the token of a link in a recording.
+const MASKED: &str = "?token=***";
+
+/// A link for the recording. The client gets the link itself.
+pub(crate) fn masked(url: &str, outcome: &Mutex<CallOutcome>) -> String {
+    let Some((page, token)) = url.split_once("?token=") else { return url.to_owned() };
+    outcome.lock().link = Some(token.to_owned());
+    format!("{page}{MASKED}")
+}
+
+/// A response with its link; `None` if it has none.
+pub(crate) fn with_token(text: &str, outcome: &Mutex<CallOutcome>) -> Option<String> {
+    let outcome = outcome.lock();
+    let token = outcome.link.as_ref()?;
+    Some(text.replace(&format!("{LINK_PATH}{MASKED}"), &format!("{LINK_PATH}?token={token}")))
+}
 
 /// The answer for a client to a request that may have failed because the user has to open a link: as an elicitation, if it
 /// shows those, or as an error with the link. `is_call` is of a request that can be answered by a question.
@@ -13,11 +33,17 @@ pub(crate) fn with_link(
     session: &McpSession,
     is_call: bool,
     result: Result<String, RpcError>,
+    outcome: &Mutex<CallOutcome>,
 ) -> Result<String, RpcError> {
-    let error = match result {
+    let mut error = match result {
         Err(e) if e.has_own_link() => e,
         result => return result,
     };
+    if let Some(Value::String(url)) = error.data.as_mut().map(|data| &mut data["elicitations"][0]["url"]) {
+        let recorded = masked(url, outcome);
+        error.message = error.message.replace(&*url, &recorded);
+        *url = recorded;
+    }
     match (session.capabilities.urls, session.is_stateless()) {
         (true, false) => Err(error),
         (true, true) if is_call => {

@@ -18,13 +18,14 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use interflow_limits::VirtualKeyRing;
-use interflow_types::{HttpClient, Url};
+use interflow_types::{HttpClient, Timestamp, Url};
 use parking_lot::Mutex;
 
 use self::authorization_server::{Challenge, Discovered};
 use self::oauth_client::OAuthClient;
 use self::vault::GrantVault;
 use crate::config::{McpClientCredentials, is_local};
+use crate::protocol::client_key::ClientCredential;
 use crate::session::request_state::{StateSealer, now};
 
 /// Bound on the clients that are remembered as registered, and on the links and responses that are remembered as used: of
@@ -38,6 +39,8 @@ const LINK_PATH: &str = "/mcp-accounts/link";
 const CALLBACK_PATH: &str = "/mcp-accounts/callback";
 /// The metadata of the gateway as a client.
 const DOCUMENT_PATH: &str = "/mcp-accounts/client.json";
+/// As it is with a private key, by the name of the server that it is configured for.
+const KEY_DOCUMENTS: &str = "/mcp-accounts/clients/";
 /// The scope of tokens that are renewed while the user is away.
 const OFFLINE: &str = "offline_access";
 
@@ -47,11 +50,12 @@ pub type KeyRingSource = Arc<dyn Fn() -> Arc<VirtualKeyRing> + Send + Sync>;
 /// What all servers at which users have accounts share.
 pub(crate) struct Grants {
     pub vault: GrantVault,
-    pub sealer: StateSealer,
+    pub sealer: Arc<StateSealer>,
+    started: Timestamp,
     http: Arc<dyn HttpClient>,
     /// For URLs that servers name.
     discovered: Arc<dyn HttpClient>,
-    /// As what the gateway is registered, by issuer and redirect URI.
+    /// As what the gateway is registered, by what it is told the issuer and by that.
     registered: Mutex<HashMap<[String; 2], OAuthClient>>,
     /// The hashes of what is of use only once, and when it expires.
     used: Mutex<HashMap<blake3::Hash, (u64, String)>>,
@@ -63,19 +67,18 @@ pub(crate) struct AccountServer {
     pub name: Arc<str>,
     pub url: Url,
     pub config: McpClientCredentials,
-    /// The client secret of the configuration.
-    secret: String,
+    credential: ClientCredential,
 }
 
 impl Grants {
     pub fn new(
         vault: GrantVault,
-        master: &[u8; 32],
+        sealer: Arc<StateSealer>,
         http: Arc<dyn HttpClient>,
         discovered: Arc<dyn HttpClient>,
     ) -> Arc<Self> {
         let (registered, used) = Default::default();
-        Arc::new(Self { vault, sealer: StateSealer::new(master), http, discovered, registered, used })
+        Arc::new(Self { vault, sealer, started: Timestamp::now(), http, discovered, registered, used })
     }
 
     fn is_used(&self, id: &str) -> bool {
@@ -109,13 +112,8 @@ impl AccountServer {
         config: &McpClientCredentials,
         secret: &str,
     ) -> Result<Self, String> {
-        config.check()?;
-        let (grants, config, secret) = (Arc::clone(grants), config.clone(), secret.to_owned());
-        Ok(Self { grants, name: name.into(), url, config, secret })
-    }
-
-    fn has_secret(&self) -> bool {
-        !self.secret.is_empty()
+        let (grants, credential) = (Arc::clone(grants), ClientCredential::new(config, secret)?);
+        Ok(Self { grants, name: name.into(), url, config: config.clone(), credential })
     }
 
     /// The scopes to ask for: those that the server demands, or else all that it has, and those of the configuration.

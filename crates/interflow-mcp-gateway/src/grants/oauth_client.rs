@@ -6,10 +6,11 @@ use serde_json::{Value, json};
 
 use super::authorization_server::{AuthorizationServer, is_secure};
 use super::user::is_near;
-use super::{AccountServer, CALLBACK_PATH, DOCUMENT_PATH, MAX_REMEMBERED};
+use super::{AccountServer, CALLBACK_PATH, DOCUMENT_PATH, KEY_DOCUMENTS, MAX_REMEMBERED};
 use crate::config::oauth_endpoint;
+use crate::protocol::client_key::{ClientCredential, ClientKey, SIGNED};
 use crate::protocol::oauth_form::{
-    INVALID_CLIENT, OAuthFailure, TokenResponse, basic_authorization, form, form_request, json_request, response_of,
+    ClientProof, INVALID_CLIENT, OAuthFailure, TokenResponse, form_request, json_request, response_of,
 };
 
 const NAME: &str = "Interflow";
@@ -22,7 +23,7 @@ const MAX_CREDENTIAL: usize = 512;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct OAuthClient {
     pub id: String,
-    /// One of [`METHODS`].
+    /// [`SIGNED`], or one of [`METHODS`].
     method: String,
     /// `None` also if it is that of the configuration.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -30,30 +31,43 @@ pub(crate) struct OAuthClient {
 }
 
 /// What an authorization server is told of the gateway (RFC 7591, section 2).
-fn metadata(base: &str, method: &str) -> Value {
+fn metadata(base: &str, method: &str, key: Option<&ClientKey>) -> Value {
     let redirect_uri = format!("{base}{CALLBACK_PATH}");
-    json!({
+    let mut metadata = json!({
         "client_name": NAME,
         "redirect_uris": [redirect_uri],
         "grant_types": ["authorization_code", "refresh_token"],
         "response_types": ["code"],
         "token_endpoint_auth_method": method,
         "application_type": if is_near(base) { "native" } else { "web" },
-    })
+    });
+    if let Some(key) = key {
+        (metadata["jwks"], metadata["token_endpoint_auth_signing_alg"]) = (key.jwks(), key.algorithm.into());
+    }
+    metadata
 }
 
-/// The document whose URL is the id of the gateway.
-pub(crate) fn metadata_document(base: &str) -> String {
-    let mut document = metadata(base, "none");
-    document["client_id"] = format!("{base}{DOCUMENT_PATH}").into();
+/// The document whose URL is the id of the gateway; with the key for a server, if it has one.
+pub(crate) fn metadata_document(base: &str, server: Option<(&str, &ClientKey)>) -> String {
+    let method = if server.is_some() { SIGNED } else { METHODS[2] };
+    let mut document = metadata(base, method, server.map(|(_, key)| key));
+    document["client_id"] = document_url(base, server.map(|(name, _)| name)).into();
     document["client_uri"] = base.into();
     document.to_string()
 }
 
+fn document_url(base: &str, server: Option<&str>) -> String {
+    server.map_or_else(|| format!("{base}{DOCUMENT_PATH}"), |name| format!("{base}{KEY_DOCUMENTS}{name}.json"))
+}
+
 impl OAuthClient {
-    pub fn configured(id: &str, has_secret: bool, server: &AuthorizationServer) -> Self {
-        let with_secret = server.auth_method(&METHODS[..2]).unwrap_or(METHODS[0]);
-        Self { id: id.to_owned(), method: if has_secret { with_secret } else { METHODS[2] }.to_owned(), secret: None }
+    pub fn configured(server: &AccountServer, found: &AuthorizationServer) -> Self {
+        let method = match &server.credential {
+            ClientCredential::Key(_) => SIGNED,
+            ClientCredential::Secret(secret) if secret.is_empty() => METHODS[2],
+            ClientCredential::Secret(_) => found.auth_method(&METHODS[..2]).unwrap_or(METHODS[0]),
+        };
+        Self { id: server.config.client_id.clone(), method: method.to_owned(), secret: None }
     }
 
     /// The gateway at an authorization server of a server.
@@ -63,24 +77,28 @@ impl OAuthClient {
     pub async fn at(server: &AccountServer, found: &AuthorizationServer, base: &str) -> Result<Self, String> {
         let id = server.config.client_id.as_str();
         if !id.is_empty() && (found.takes_documents || !id.starts_with("https://")) {
-            return Ok(Self::configured(id, server.has_secret(), found));
+            return Ok(Self::configured(server, found));
         }
+        let key = found.with_key(server.credential.key());
+        let signed = key.map(|_| SIGNED);
         if found.takes_documents && is_secure(base) {
-            return Ok(Self::configured(&format!("{base}{DOCUMENT_PATH}"), false, found));
+            let (id, method) = (document_url(base, key.map(|_| &*server.name)), signed.unwrap_or(METHODS[2]));
+            return Ok(Self { id, method: method.to_owned(), secret: None });
         }
         let issuer = &found.issuer;
         let endpoint = found.registration_endpoint.as_ref().ok_or_else(|| {
             format!("the authorization server {issuer} registers no clients; set oauth.client_id to the id of the gateway there")
         })?;
-        let (registered, name) = (&server.grants.registered, [issuer.clone(), base.to_owned()]);
+        let method = signed
+            .or_else(|| found.auth_method(&METHODS))
+            .ok_or_else(|| format!("{issuer} supports no way of {METHODS:?} to authenticate a client"))?;
+        let told = metadata(base, method, key);
+        let (registered, name) = (&server.grants.registered, [issuer.clone(), told.to_string()]);
         if let Some(client) = registered.lock().get(&name) {
             return Ok(client.clone());
         }
         let url = oauth_endpoint(endpoint).map_err(|why| format!("registration_endpoint of {issuer}: {why}"))?;
-        let method = found.auth_method(&METHODS);
-        let method =
-            method.ok_or_else(|| format!("{issuer} supports no way of {METHODS:?} to authenticate a client"))?;
-        let raw = response_of(server.http(&url), json_request(&url, &metadata(base, method))).await;
+        let raw = response_of(server.http(&url), json_request(&url, &told)).await;
         let raw = raw.map_err(|why| format!("{issuer} did not register the gateway: {why}"))?;
         let client =
             Self::registered(&raw, method).ok_or_else(|| format!("the registration at {issuer} is invalid"))?;
@@ -95,8 +113,8 @@ impl OAuthClient {
         let answer: Value = serde_json::from_slice(raw).ok()?;
         let text = |name: &str| answer[name].as_str().filter(|text| text.len() <= MAX_CREDENTIAL).map(str::to_owned);
         let method = text("token_endpoint_auth_method").unwrap_or_else(|| requested.to_owned());
-        let secret = text("client_secret").filter(|_| method != METHODS[2]);
-        let is_usable = METHODS.contains(&method.as_str()) && (secret.is_some() || method == METHODS[2]);
+        let secret = text("client_secret").filter(|_| METHODS[..2].contains(&method.as_str()));
+        let is_usable = secret.is_some() || method == METHODS[2] || method == SIGNED && requested == SIGNED;
         Some(Self { id: text("client_id")?, method, secret }).filter(|_| is_usable)
     }
 
@@ -107,23 +125,22 @@ impl OAuthClient {
     pub async fn tokens(
         &self,
         server: &AccountServer,
-        endpoint: &str,
+        (issuer, endpoint): (&str, &str),
         fields: &[(&str, &str)],
     ) -> Result<TokenResponse, OAuthFailure> {
         let url = oauth_endpoint(endpoint)?;
-        let secret = self.secret.as_deref().unwrap_or(&server.secret);
-        let (mut fields, is_basic) = (fields.to_vec(), self.method == METHODS[0]);
-        if !is_basic {
-            fields.push(("client_id", &self.id));
-        }
-        if self.method == METHODS[1] {
-            fields.push(("client_secret", secret));
-        }
-        let mut request = form_request(&url, form(&fields));
-        if is_basic {
-            let field = basic_authorization(&self.id, secret);
-            request.head.headers.append_unchecked(b"Authorization", field.as_bytes());
-        }
+        let secret = match (&self.secret, &server.credential) {
+            (Some(own), _) | (None, ClientCredential::Secret(own)) => own.as_str(),
+            (None, ClientCredential::Key(_)) => "",
+        };
+        let proof = match (self.method.as_str(), server.credential.key()) {
+            (SIGNED, Some(key)) => ClientProof::Assertion(key.assertion(&self.id, issuer)?),
+            (SIGNED, None) => return Err("oauth.private_key is missing".to_owned().into()),
+            (method, _) if method == METHODS[0] => ClientProof::BasicSecret(secret),
+            (method, _) if method == METHODS[1] => ClientProof::PostedSecret(secret),
+            _ => ClientProof::Name,
+        };
+        let request = form_request(&url, fields, &self.id, &proof);
         let response = response_of(server.http(&url), request).await.inspect_err(|why| {
             if why.code == Some(INVALID_CLIENT) {
                 // The gateway registers itself again when an account is connected next.

@@ -61,7 +61,7 @@ pub(super) fn confirmation(question: &Confirmation<'_>) -> Response {
     let disconnect = "<button class=\"second\" name=\"action\" value=\"disconnect\">Disconnect</button>";
     let body = format!(
         "<p>Clients that use the gateway as <b>{user}</b> will act with your account at <b>{server}</b>. Go on only \
-         if this is you, and if you question for this page.</p>{state}\
+         if this is you, and if you asked for this page.</p>{state}\
          <form method=\"post\"><input type=\"hidden\" name=\"token\" value=\"{token}\">{}\
          <button name=\"action\" value=\"connect\">{connect}</button>{}</form>",
         if question.needs_key { key } else { "" },

@@ -5,10 +5,13 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use flate2::Compression;
+use flate2::read::DeflateDecoder;
+use flate2::write::DeflateEncoder;
 use interflow_types::percent::decoded_form;
 use interflow_types::{
     BoxFuture, Flow, GatewayRequest, LocalHandler, Method, MountTarget, Request, RequestHead, Response, Result,
-    StatusCode, Url, random_token,
+    StatusCode, Url, is_forwarded, random_token,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -20,7 +23,7 @@ use super::oauth_client::{OAuthClient, metadata_document};
 use super::page::{Confirmation, confirmation, leaving, page, refusal_page};
 use super::user::{AccountUser, KEY, LOCAL, SUBJECT, is_near};
 use super::vault::Grant;
-use super::{AccountServer, CALLBACK_PATH, DOCUMENT_PATH, Grants, LINK_PATH, PATH, now};
+use super::{AccountServer, CALLBACK_PATH, DOCUMENT_PATH, Grants, KEY_DOCUMENTS, LINK_PATH, PATH, now};
 use crate::config::McpClientCredentials;
 use crate::protocol::responses::json_response;
 use crate::service::McpService;
@@ -39,16 +42,16 @@ pub(crate) struct AccountPages(Arc<McpService>);
 #[derive(Serialize, Deserialize)]
 struct Attempt {
     link: Link,
-    step: Step,
+    /// What an authorization server is asked for; `None` if the user is asked whether they want it.
+    asked: Option<(Authorization, Purpose)>,
 }
 
 #[derive(Serialize, Deserialize)]
-enum Step {
+enum Purpose {
     /// The user logs in at the issuer of the access tokens; with the nonce of the ID token.
-    Login(Authorization, String),
-    Confirm,
-    /// The authorization server grants access, with these scopes, to this resource.
-    Connect(Authorization, Vec<String>, String),
+    Login(String),
+    /// Access with these scopes to this resource.
+    Connect(Vec<String>, String),
 }
 
 /// What a page says in place of what was asked for.
@@ -110,7 +113,8 @@ impl LocalHandler for AccountPages {
                     Err(_) => Err(bad("the form is too long")),
                 },
                 (&Method::GET, CALLBACK_PATH) => visit.come_back(query).await,
-                (&Method::GET, DOCUMENT_PATH) => visit.document(),
+                (&Method::GET, DOCUMENT_PATH) => visit.document(None),
+                (&Method::GET, path) if path.starts_with(KEY_DOCUMENTS) => visit.document(Some(path)),
                 _ => Err(refused(StatusCode::NOT_FOUND, "there is no such page")),
             };
             Ok(answered.unwrap_or_else(|refusal| refusal_page(refusal.0, &refusal.1)))
@@ -136,17 +140,30 @@ impl Visit<'_> {
         &self.service.grants
     }
 
-    fn document(&self) -> PageResult<Response> {
+    fn document(&self, path: Option<&str>) -> PageResult<Response> {
         let base = self.settings.public_url.as_deref().filter(|base| is_secure(base));
         let none = || refused(StatusCode::NOT_FOUND, "the gateway has no public address with TLS (mcp.public_url)");
-        Ok(json_response(StatusCode::OK, metadata_document(base.ok_or_else(none)?)))
+        let base = base.ok_or_else(none)?;
+        let Some(path) = path else { return Ok(json_response(StatusCode::OK, metadata_document(base, None))) };
+        let name = path.strip_prefix(KEY_DOCUMENTS).and_then(|rest| rest.strip_suffix(".json")).unwrap_or_default();
+        let key = self.settings.get(name).and_then(|server| server.accounts()?.credential.key());
+        let key = key.ok_or_else(|| refused(StatusCode::NOT_FOUND, "there is no such server with a private key"))?;
+        Ok(json_response(StatusCode::OK, metadata_document(base, Some((name, key)))))
     }
 
-    fn link(&self, fields: &HashMap<String, String>) -> PageResult<Link> {
+    async fn link(&self, fields: &HashMap<String, String>) -> PageResult<(Link, Option<Grant>)> {
         let token = fields.get("token").map(String::as_str).unwrap_or_default();
-        let link = Link::open(self.grants(), token).filter(|link| !self.grants().is_used(&link.id));
+        self.unused(Link::open(self.grants(), token)).await
+    }
+
+    /// The link, with the account that is connected.
+    async fn unused(&self, link: Option<Link>) -> PageResult<(Link, Option<Grant>)> {
         let gone = "the link has expired, was used, or is not of this gateway; ask for another one in your client";
-        link.ok_or_else(|| refused(StatusCode::GONE, gone))
+        let gone = || refused(StatusCode::GONE, gone);
+        let link = link.filter(|link| !self.grants().is_used(&link.id)).ok_or_else(gone)?;
+        let user = AccountUser { name: link.user.as_str().into(), since: 0, base: link.base.as_str().into() };
+        let grant = self.grants().vault.grant(&user, &link.server).await.map_err(failed)?;
+        if grant.as_ref().is_some_and(|grant| link.is_older(grant)) { Err(gone()) } else { Ok((link, grant)) }
     }
 
     fn server(&self, link: &Link) -> PageResult<Arc<McpServer>> {
@@ -155,20 +172,19 @@ impl Visit<'_> {
     }
 
     async fn open_link(&self, fields: &HashMap<String, String>) -> PageResult<Response> {
-        let link = self.link(fields)?;
+        let (link, grant) = self.link(fields).await?;
         self.server(&link)?;
         if !link.user.starts_with(SUBJECT) {
-            return self.ask(link).await;
+            return self.ask(link, grant.is_some());
         }
         let server = self.login_server()?;
         let issuer = server.config.issuer.clone().unwrap_or_default();
         let published = AuthorizationServer::discover(&issuer, &server).await.map_err(failed)?;
         let published = published.ok_or_else(|| failed(format!("the issuer {issuer} has no metadata")))?;
-        let (client, nonce) =
-            (OAuthClient::configured(&server.config.client_id, server.has_secret(), &published), random_token());
+        let (client, nonce) = (OAuthClient::configured(&server, &published), random_token());
         let more = [("scope", "openid"), ("nonce", &*nonce)];
         let (authorization, url) = Authorization::begin(&published, client, &link.base, &more);
-        self.with_attempt(leaving(&url, &issuer), Attempt { link, step: Step::Login(authorization, nonce) })
+        self.with_attempt(leaving(&url, &issuer), Attempt { link, asked: Some((authorization, Purpose::Login(nonce))) })
     }
 
     /// The issuer of the access tokens of users.
@@ -188,9 +204,7 @@ impl Visit<'_> {
     }
 
     /// Asks the user whether they want it.
-    async fn ask(&self, link: Link) -> PageResult<Response> {
-        let user = AccountUser { name: link.user.as_str().into(), since: 0, base: link.base.as_str().into() };
-        let connected = self.grants().vault.grant(&user, &link.server).await.map_err(failed)?;
+    fn ask(&self, link: Link, is_connected: bool) -> PageResult<Response> {
         let name = match (link.user.strip_prefix(KEY), link.user.strip_prefix(SUBJECT)) {
             (Some(key), _) => format!("the holder of the virtual key {key}"),
             (_, Some(subject)) => format!("the user {subject}"),
@@ -200,20 +214,20 @@ impl Visit<'_> {
             server: &link.server,
             user: &name,
             token: &link.token(self.grants()).map_err(|e| failed(e.message))?,
-            is_connected: connected.is_some(),
+            is_connected,
             needs_key: link.user.starts_with(KEY) && !self.is_near(&link),
         });
-        self.with_attempt(question, Attempt { link, step: Step::Confirm })
+        self.with_attempt(question, Attempt { link, asked: None })
     }
 
     /// Whether the browser is on this machine.
     fn is_near(&self, link: &Link) -> bool {
-        is_near(&link.base) && self.flow.client.peer.ip().is_loopback()
+        is_near(&link.base) && self.flow.client.peer.ip().is_loopback() && !is_forwarded(&self.head.headers)
     }
 
     async fn confirm(&self, form: &HashMap<String, String>) -> PageResult<Response> {
-        let link = self.link(form)?;
-        let attempt = self.attempt().filter(|attempt| matches!(attempt.step, Step::Confirm) && attempt.link == link);
+        let (link, _) = self.link(form).await?;
+        let attempt = self.attempt().filter(|attempt| attempt.asked.is_none() && attempt.link == link);
         let is_own_page = self.head.headers.get_str("origin").is_some_and(|origin| origin == link.base);
         if attempt.is_none() || !is_own_page {
             return Err(bad("the form was not filled in on the page of the link, or the browser takes no cookies"));
@@ -221,7 +235,7 @@ impl Visit<'_> {
         self.check_browser(&link, form.get("key").map(String::as_str).unwrap_or_default())?;
         let server = self.server(&link)?;
         let account = account_of(&server)?;
-        if !self.grants().use_once(&link.id, &link.user, link.expires) {
+        if !self.grants().use_once(&link.id, &link.user, link.expires()) {
             return Err(bad(USED_UP));
         }
         if form.get("action").is_some_and(|action| action == "disconnect") {
@@ -242,8 +256,8 @@ impl Visit<'_> {
             more.push(("prompt", "consent"));
         }
         let (authorization, url) = Authorization::begin(&access.server, client, &link.base, &more);
-        let step = Step::Connect(authorization, scopes, access.resource.clone());
-        self.with_attempt(leaving(&url, &access.server.issuer), Attempt { link, step })
+        let asked = Some((authorization, Purpose::Connect(scopes, access.resource.clone())));
+        self.with_attempt(leaving(&url, &access.server.issuer), Attempt { link, asked })
     }
 
     /// Checks that the browser is of the user of a link. Of a subject, it was when the page was shown.
@@ -274,15 +288,13 @@ impl Visit<'_> {
     }
 
     async fn finish(&self, attempt: Attempt, response: &AuthorizationResponse) -> PageResult<Response> {
-        let Attempt { link, step } = attempt;
-        let (Step::Login(authorization, _) | Step::Connect(authorization, ..)) = &step else {
-            return Err(bad("nothing was asked for"));
-        };
-        if !self.grants().use_once(&authorization.state, &link.user, link.expires) {
+        let Attempt { link, asked } = attempt;
+        let (authorization, purpose) = asked.ok_or_else(|| bad("nothing was asked for"))?;
+        if !self.grants().use_once(&authorization.state, &link.user, link.expires()) {
             return Err(bad(USED_UP));
         }
-        match step {
-            Step::Login(authorization, nonce) => {
+        match purpose {
+            Purpose::Login(nonce) => {
                 let server = self.login_server()?;
                 let tokens = authorization.redeem(&server, &link.base, response, &[]).await.map_err(failed)?;
                 let subject = authorization.subject(&tokens, &nonce).map_err(|why| failed(why.to_owned()))?;
@@ -290,9 +302,10 @@ impl Visit<'_> {
                     let why = "the link is for another user than the one who is logged in at the issuer";
                     return Err(refused(StatusCode::FORBIDDEN, why));
                 }
-                self.ask(link).await
+                let (link, grant) = self.unused(Some(link)).await?;
+                self.ask(link, grant.is_some())
             }
-            Step::Connect(authorization, scopes, resource) => {
+            Purpose::Connect(scopes, resource) => {
                 let server = self.server(&link)?;
                 let account = account_of(&server)?;
                 let more = [("resource", resource.as_str())];
@@ -314,7 +327,6 @@ impl Visit<'_> {
                 let body = "<p>Your account is connected. You can close this page and go back to your client.</p>";
                 Ok(page(StatusCode::OK, "Connected", "", body))
             }
-            Step::Confirm => Err(bad("nothing was asked for")),
         }
     }
 
@@ -332,19 +344,26 @@ impl Visit<'_> {
         let all = self.head.headers.get_all("cookie").filter_map(|field| std::str::from_utf8(field).ok());
         let pairs = all.flat_map(|field| field.split(';')).filter_map(|pair| pair.trim().split_once('='));
         pairs.filter(|(name, _)| name.contains(COOKIE)).find_map(|(name, sealed)| {
-            let attempt: Attempt = self.grants().sealer.open_value(sealed, &binding())?;
+            let packed = self.grants().sealer.open_bytes(sealed, &binding())?;
+            let attempt: Attempt = serde_json::from_reader(DeflateDecoder::new(&*packed)).ok()?;
             // A page of a neighbouring host could set a cookie with another name.
-            (attempt.link.expires > now() && name == cookie_name(&attempt.link.base)).then_some(attempt)
+            (attempt.link.is_current(self.grants()) && name == cookie_name(&attempt.link.base)).then_some(attempt)
         })
     }
 
     /// The response with a cookie for the next step.
     fn with_attempt(&self, mut response: Response, attempt: Attempt) -> PageResult<Response> {
-        let sealed = self.grants().sealer.seal_value(&attempt, &binding()).map_err(|e| failed(e.message))?;
+        // The names of many scopes have much in common.
+        let mut packed = DeflateEncoder::new(Vec::new(), Compression::best());
+        let written = serde_json::to_writer(&mut packed, &attempt).map_err(Into::into).and_then(|()| packed.finish());
+        let packed = written.map_err(|e: std::io::Error| failed(e.to_string()))?;
+        let sealed = self.grants().sealer.seal_bytes(&packed, &binding()).map_err(|e| failed(e.message))?;
         if sealed.len() > MAX_COOKIE {
-            return Err(failed("what the authorization server says does not fit into a cookie".to_owned()));
+            let why = "the scopes that the server lists do not fit into a cookie; the operator has to name those that are \
+                       needed";
+            return Err(failed(format!("{why} (mcp.server.{}.oauth.scopes)", attempt.link.server)));
         }
-        let cookie = cookie(&attempt.link.base, &sealed, attempt.link.expires.saturating_sub(now()));
+        let cookie = cookie(&attempt.link.base, &sealed, attempt.link.expires().saturating_sub(now()));
         response.head.headers.append_unchecked(b"Set-Cookie", cookie.as_bytes());
         Ok(response)
     }

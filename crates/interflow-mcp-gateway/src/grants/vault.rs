@@ -2,11 +2,13 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::{Duration, SystemTime};
 
 use interflow_files::{FileAccess, FileLock, write_atomic};
 use interflow_limits::VirtualKey;
 use interflow_store::StoreError;
 use interflow_store::shared_state::{GrantStore, StoredGrant};
+use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
 use super::oauth_client::OAuthClient;
@@ -32,7 +34,7 @@ pub(crate) struct Grant {
 
 pub(crate) struct GrantVault {
     store: Arc<dyn GrantStore>,
-    sealer: StateSealer,
+    sealer: Arc<StateSealer>,
     keys: KeyRingSource,
 }
 
@@ -41,8 +43,8 @@ fn binding(user: &str, server: &str) -> StateBinding {
 }
 
 impl GrantVault {
-    pub fn new(store: Arc<dyn GrantStore>, master: &[u8; 32], keys: KeyRingSource) -> Self {
-        Self { store, sealer: StateSealer::new(master), keys }
+    pub fn new(store: Arc<dyn GrantStore>, sealer: Arc<StateSealer>, keys: KeyRingSource) -> Self {
+        Self { store, sealer, keys }
     }
 
     /// The virtual key with this secret.
@@ -145,7 +147,17 @@ impl GrantVault {
 }
 
 /// A file that only its owner may read.
-pub struct GrantFile(pub PathBuf);
+pub struct GrantFile {
+    path: PathBuf,
+    /// What is in it, with its version.
+    content: Mutex<Option<(FileVersion, Arc<[StoredGrant]>)>>,
+}
+
+/// When it was changed, and its length.
+type FileVersion = (SystemTime, u64);
+
+/// Two changes within this time may leave a file with one time.
+const CLOCK_TICK: Duration = Duration::from_secs(1);
 
 #[derive(Default, Serialize, Deserialize)]
 struct FileContent {
@@ -153,29 +165,41 @@ struct FileContent {
 }
 
 impl GrantFile {
-    fn read(&self) -> Result<Vec<StoredGrant>, StoreError> {
-        match std::fs::read(&self.0) {
-            Ok(text) => {
-                let content = serde_json::from_slice::<FileContent>(&text);
-                content.map(|content| content.grants).map_err(|e| self.failed("reading", e))
-            }
-            Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(Vec::new()),
-            Err(e) => Err(self.failed("reading", e)),
+    pub fn new(path: PathBuf) -> Self {
+        Self { path, content: Mutex::default() }
+    }
+
+    /// Each request of a client asks for a grant: the file is parsed only if it changed.
+    fn read(&self) -> Result<Arc<[StoredGrant]>, StoreError> {
+        let version = std::fs::metadata(&self.path).and_then(|meta| Ok((meta.modified()?, meta.len())));
+        let version = match version {
+            Ok(version) => version,
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(Arc::default()),
+            Err(e) => return Err(self.failed("reading", e)),
+        };
+        if let Some((_, grants)) = self.content.lock().as_ref().filter(|(own, _)| *own == version) {
+            return Ok(Arc::clone(grants));
         }
+        let text = std::fs::read(&self.path).map_err(|e| self.failed("reading", e))?;
+        let content: FileContent = serde_json::from_slice(&text).map_err(|e| self.failed("reading", e))?;
+        let grants = Arc::from(content.grants);
+        let is_settled = version.0.elapsed().is_ok_and(|age| age > CLOCK_TICK);
+        *self.content.lock() = is_settled.then(|| (version, Arc::clone(&grants)));
+        Ok(grants)
     }
 
     fn failed(&self, what: &'static str, source: impl Into<std::io::Error>) -> StoreError {
-        StoreError::Io { what, path: self.0.clone(), source: source.into() }
+        StoreError::Io { what, path: self.path.clone(), source: source.into() }
     }
 
     /// Changes the file, unless nothing changes.
     fn edit(&self, edit: impl FnOnce(&mut Vec<StoredGrant>) -> bool) -> Result<bool, StoreError> {
-        let _alone = FileLock::for_edit(&self.0).map_err(|e| self.failed("locking", e))?;
-        let mut grants = self.read()?;
+        let _alone = FileLock::for_edit(&self.path).map_err(|e| self.failed("locking", e))?;
+        let mut grants = self.read()?.to_vec();
         let is_changed = edit(&mut grants);
         if is_changed {
             let text = serde_json::to_vec_pretty(&FileContent { grants }).map_err(|e| self.failed("writing", e))?;
-            write_atomic(&self.0, &text, FileAccess::Private).map_err(|e| self.failed("writing", e))?;
+            write_atomic(&self.path, &text, FileAccess::Private).map_err(|e| self.failed("writing", e))?;
         }
         Ok(is_changed)
     }
@@ -183,11 +207,11 @@ impl GrantFile {
 
 impl GrantStore for GrantFile {
     fn grants(&self) -> Result<Vec<StoredGrant>, StoreError> {
-        self.read()
+        Ok(self.read()?.to_vec())
     }
 
     fn grant(&self, user: &str, server: &str) -> Result<Option<StoredGrant>, StoreError> {
-        Ok(self.read()?.into_iter().find(|grant| grant.user == user && grant.server == server))
+        Ok(self.read()?.iter().find(|grant| grant.user == user && grant.server == server).cloned())
     }
 
     fn put_grant(&self, grant: &StoredGrant) -> Result<(), StoreError> {
@@ -222,5 +246,45 @@ impl Grant {
     pub fn is_stale(&self) -> bool {
         const MARGIN: u64 = 30;
         self.expires.is_some_and(|expires| expires <= now() + MARGIN)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+
+    use super::*;
+
+    #[test]
+    fn the_file_is_parsed_again_only_after_a_change() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = GrantFile::new(folder.path().join("accounts.json"));
+        assert_eq!(file.grants().unwrap(), []);
+        let text =
+            |user: &str| format!(r#"{{"grants":[{{"user":"{user}","server":"crm","connected":1,"sealed":""}}]}}"#);
+        let write = |user: &str, age: u64| {
+            std::fs::write(&file.path, text(user)).unwrap();
+            let changed = SystemTime::now().checked_sub(Duration::from_secs(age)).unwrap();
+            File::options().write(true).open(&file.path).unwrap().set_modified(changed).unwrap();
+            changed
+        };
+        let users = || file.grants().unwrap().into_iter().map(|grant| grant.user).collect::<String>();
+        let changed = write("anna", 60);
+        assert_eq!(users(), "anna");
+        // The same time and length stand for the same content.
+        std::fs::write(&file.path, text("emma")).unwrap();
+        File::options().write(true).open(&file.path).unwrap().set_modified(changed).unwrap();
+        assert_eq!(users(), "anna");
+        write("bob", 60);
+        assert_eq!(users(), "bob");
+        // What has just changed may change again without another time.
+        let changed = write("carl", 0);
+        assert_eq!(users(), "carl");
+        std::fs::write(&file.path, text("dora")).unwrap();
+        File::options().write(true).open(&file.path).unwrap().set_modified(changed).unwrap();
+        assert_eq!(users(), "dora");
+        let own = StoredGrant { user: "eve".into(), ..file.grants().unwrap()[0].clone() };
+        file.put_grant(&own).unwrap();
+        assert_eq!(file.grant("eve", "crm").unwrap(), Some(own));
     }
 }

@@ -55,6 +55,7 @@ async fn answer_request(
     let session = answered.session;
     let (settings, key) = (&prepared.settings, prepared.key.as_deref());
     let view = ClientView { settings, session, only: endpoint.0.as_deref(), key };
+    let outcome = Arc::clone(&answered.flow.extension_mut::<McpExchange>().outcome);
     let (id, is_call) = (request.id.clone(), matches!(request.method, ClientMethod::ConnectAccount(_)));
     let result = match request.method {
         ClientMethod::Initialize(version, ..) => {
@@ -76,7 +77,7 @@ async fn answer_request(
             tasks::list(listed, view).await
         }
         ClientMethod::SearchTools(arguments) => tool_search::search(view, &arguments).await,
-        ClientMethod::ConnectAccount(name) => connect_account::call(view, &name).await,
+        ClientMethod::ConnectAccount(name) => connect_account::call(view, &name, &outcome).await,
         ClientMethod::SetLogLevel(level) => log_messages::set_level(view, level).await,
         ClientMethod::Unknown(method) => {
             Err(RpcError::new(METHOD_NOT_FOUND, format!("the gateway has no method `{method}`")))
@@ -96,7 +97,7 @@ async fn answer_request(
         }
         result => result,
     };
-    rpc_response(session.is_stateless(), &id, with_link(session, is_call, result))
+    rpc_response(session.is_stateless(), &id, with_link(session, is_call, result, &outcome))
 }
 
 /// The error of a list, which may be the text of the only server.

@@ -37,7 +37,9 @@ pub(super) async fn answer(
         Ok(start) => start,
         Err(e) => {
             answered.flow.tag("mcp-error");
-            return rpc_response(answered.session.is_stateless(), &id, with_link(answered.session, true, Err(e)));
+            let outcome = &answered.flow.extension_mut::<McpExchange>().outcome;
+            let result = with_link(answered.session, true, Err(e), outcome);
+            return rpc_response(answered.session.is_stateless(), &id, result);
         }
     };
     let (has_events, is_stateless) = (accepts_events(answered.head), answered.session.is_stateless());

@@ -1,5 +1,6 @@
 //! The answer of the gateway's own tool that connects the user's account at a server.
 
+use parking_lot::Mutex;
 use serde_json::json;
 
 use super::lists::list_of_server;
@@ -7,14 +8,16 @@ use crate::exchange::ClientView;
 use crate::grants::authorization_server::Challenge;
 use crate::grants::connect_tool;
 use crate::grants::link::{Link, link_error};
+use crate::grants::link_answer::masked;
 use crate::protocol::client_message::ListKind;
 use crate::protocol::jsonrpc::RpcError;
+use crate::session::call_outcome::CallOutcome;
 
 /// Whether the account of a user is connected, and the link with which that changes.
 ///
 /// # Errors
 /// It is not, and the client can show the link.
-pub(super) async fn call(view: ClientView<'_>, name: &str) -> Result<String, RpcError> {
+pub(super) async fn call(view: ClientView<'_>, name: &str, outcome: &Mutex<CallOutcome>) -> Result<String, RpcError> {
     let server =
         connect_tool::server(view, name).ok_or_else(|| RpcError::server("the server is not configured any more"))?;
     let (account, user) = (server.accounts(), view.session.account_user.as_deref());
@@ -26,7 +29,7 @@ pub(super) async fn call(view: ClientView<'_>, name: &str) -> Result<String, Rpc
     let url = Link::new(account, user, Challenge::default()).url(&account.grants)?;
     let text = match account.grants.vault.grant(user, &server.name).await.map_err(RpcError::server)? {
         Some(_) => {
-            let name = &server.name;
+            let (name, url) = (&server.name, masked(&url, outcome));
             format!(
                 "The user's account at {name} is connected. To disconnect it, or to connect another one, they open {url}"
             )

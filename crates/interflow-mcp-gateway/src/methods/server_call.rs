@@ -66,7 +66,8 @@ impl ServerCall {
                 _ => context.inspect(result).await.map(|result| self.with_cache_hints(result)),
             },
             Err(e) if e.has_own_link() => {
-                with_link(&context.session, !matches!(self.method, ClientMethod::Task(..)), Err(e))
+                let is_call = !matches!(self.method, ClientMethod::Task(..));
+                with_link(&context.session, is_call, Err(e), &context.outcome)
             }
             Err(e) => {
                 let mut redaction = context.redaction();

@@ -1,5 +1,7 @@
 //! The rules of a server, and what they decide.
 
+use std::collections::BTreeSet;
+
 use interflow_codec::json::{JsonReader, JsonToken};
 use interflow_limits::any_matches;
 use serde_json::Value;
@@ -31,13 +33,14 @@ impl CallRules {
         let rules = config.rules.iter().enumerate();
         let rules = rules.map(|(n, rule)| CompiledRule::new(n, rule).map_err(|why| format!("rules[{n}].{why}")));
         let rules = rules.collect::<Result<Vec<_>, _>>()?;
-        let for_all = rules.iter().position(|rule| rule.is_for_all_names() && rule.tests.is_empty());
-        match for_all.filter(|n| n + 1 < rules.len()) {
-            Some(n) => {
-                Err(format!("rules[{}]: it can never match, because rules[{n}] matches every call: move it up", n + 1))
+        for (n, rule) in rules.iter().enumerate() {
+            if let Some(earlier) = rule.covering(&rules[..n]) {
+                let earlier = earlier.iter().map(|n| format!("rules[{n}]")).collect::<Vec<_>>().join(" and ");
+                let why = format!("every call that it names is decided by {earlier}");
+                return Err(format!("rules[{n}]: it can never match, because {why}: move it up"));
             }
-            None => Ok(Self { rules, default: config.default_action }),
         }
+        Ok(Self { rules, default: config.default_action })
     }
 
     /// What happens to a call, and the rule that decides. Arguments are an object; of a resource, with the member `uri`.
@@ -88,17 +91,36 @@ impl CompiledRule {
         let tests = rule.arguments.iter().map(|(argument, test)| {
             CompiledTest::new(argument, test).map_err(|why| format!("arguments.{argument}: {why}"))
         });
+        let mut names = rule.clone();
+        if rule.tools.is_empty() && rule.prompts.is_empty() && rule.resources.is_empty() {
+            let all = || vec!["**".to_owned()];
+            (names.tools, names.prompts, names.resources) = (all(), all(), all());
+        }
         Ok(Self {
             label: rule.name.clone().unwrap_or_else(|| format!("rules[{n}]")),
             action: rule.action,
-            resources: PathPatterns::new(&rule.resources).map_err(|why| format!("resources: {why}"))?,
+            resources: PathPatterns::new(&names.resources).map_err(|why| format!("resources: {why}"))?,
             tests: tests.collect::<Result<_, _>>()?,
-            names: rule.clone(),
+            names,
         })
     }
 
-    fn is_for_all_names(&self) -> bool {
-        self.names.tools.is_empty() && self.names.prompts.is_empty() && self.names.resources.is_empty()
+    /// The earlier rules that together decide every call that this one names; `None` if it has a call of its own.
+    fn covering(&self, earlier: &[Self]) -> Option<BTreeSet<usize>> {
+        let names = &self.names;
+        let by = |covers: &dyn Fn(&Self) -> bool| earlier.iter().position(|rule| rule.decides(self) && covers(rule));
+        let tools = names.tools.iter().map(|name| by(&|rule| any_matches(&rule.names.tools, name)));
+        let prompts = names.prompts.iter().map(|name| by(&|rule| any_matches(&rule.names.prompts, name)));
+        let resources = names.resources.iter().map(|uri| by(&|rule| rule.resources.covers(uri)));
+        tools.chain(prompts).chain(resources).collect()
+    }
+
+    /// Whether it decides, of the calls that both name, all that a later rule could.
+    fn decides(&self, later: &Self) -> bool {
+        // A call that only looks like one that it allows is left to those that deny.
+        let is_total = self.action == CallAction::Deny || later.action == CallAction::Allow;
+        let (own, others) = (&self.names.arguments, &later.names.arguments);
+        own.is_empty() || is_total && own.iter().all(|(name, test)| others.get(name) == Some(test))
     }
 
     /// Whether the rule matches; without arguments, whether it does with some.
@@ -107,7 +129,6 @@ impl CompiledRule {
         let by_name =
             |patterns: &[String]| Match { any: any_looks_like(patterns, name), all: any_matches(patterns, name) };
         let mut matches = match kind {
-            _ if self.is_for_all_names() => Match { any: true, all: true },
             ListKind::Tools => by_name(&names.tools),
             ListKind::Prompts => by_name(&names.prompts),
             _ if names.resources.is_empty() => Match { any: false, all: false },
@@ -454,6 +475,58 @@ mod tests {
     }
 
     #[test]
+    fn a_rule_that_earlier_ones_decide_wholly_is_refused() {
+        let covered = |rules: &str| {
+            let config = toml::from_str(&format!("rules = [{rules}]")).unwrap();
+            let error = CallRules::new(&config).err().unwrap_or_default();
+            error.strip_suffix(": move it up").map(|error| error.replace("it can never match, because ", ""))
+        };
+        let by =
+            |rule: usize, others: &str| Some(format!("rules[{rule}]: every call that it names is decided by {others}"));
+        for (rules, expected) in [
+            ("{ action = 'allow' }, { action = 'deny', tools = ['rm'] }", by(1, "rules[0]")),
+            ("{ action = 'allow', tools = ['*'] }, { action = 'deny', tools = ['rm'] }", by(1, "rules[0]")),
+            ("{ action = 'allow', tools = ['*'] }, { action = 'deny', tools = ['rm'], prompts = ['x'] }", None),
+            ("{ action = 'allow', tools = ['*'] }, { action = 'deny' }", None),
+            (
+                "{ action = 'ask', tools = ['git_*'] }, { action = 'deny', tools = ['git_push*', 'git_rm'] }",
+                by(1, "rules[0]"),
+            ),
+            ("{ action = 'ask', tools = ['git_push'] }, { action = 'deny', tools = ['git_*'] }", None),
+            (
+                "{ action = 'deny', tools = ['a'] }, { action = 'ask', tools = ['b'] }, { action = 'allow', tools = ['b', 'a'] }",
+                by(2, "rules[0] and rules[1]"),
+            ),
+            (
+                "{ action = 'allow', tools = ['*'], arguments = { a = { equals = 1 } } }, { action = 'deny', tools = ['rm'] }",
+                None,
+            ),
+            (
+                "{ action = 'deny', arguments = { a = { equals = 1 } } }, { action = 'ask', arguments = { a = { equals = 1 }, b = { equals = 2 } } }",
+                by(1, "rules[0]"),
+            ),
+            // What only looks like 1 is left to the second.
+            (
+                "{ action = 'allow', arguments = { a = { equals = 1 } } }, { action = 'deny', arguments = { a = { equals = 1 } } }",
+                None,
+            ),
+            (
+                "{ action = 'allow', resources = ['/srv/**'] }, { action = 'deny', resources = ['/srv/x/*.key'] }",
+                by(1, "rules[0]"),
+            ),
+            (
+                "{ action = 'allow', resources = ['/srv/**'] }, { action = 'deny', resources = ['/srv/**/x', '/srv/a/**'] }",
+                by(1, "rules[0]"),
+            ),
+            ("{ action = 'allow', resources = ['/srv/*'] }, { action = 'deny', resources = ['/srv/**'] }", None),
+            ("{ action = 'allow', resources = ['/srv/*/*'] }, { action = 'deny', resources = ['/srv/**'] }", None),
+            ("{ action = 'allow', resources = ['/srv/?'] }, { action = 'deny', resources = ['/srv/*'] }", None),
+        ] {
+            assert_eq!(covered(rules), expected, "{rules}");
+        }
+    }
+
+    #[test]
     fn what_is_invalid_is_named_with_its_key() {
         for (rule, says) in [
             ("arguments = { a = { equals = [1] } }", "rules[0].arguments.a: a value is"),
@@ -466,7 +539,6 @@ mod tests {
             ("arguments = { a = { regex = '' } }", "rules[0].arguments.a: an empty expression"),
             ("arguments = { '' = { equals = 1 } }", "rules[0].arguments.: an argument has a name"),
             ("resources = ['a'], arguments = { id = { equals = 1 } }", "rules[0].arguments.id: it can never match"),
-            ("name = 'all' }, { action = 'allow'", "rules[1]: it can never match, because rules[0] matches every call"),
         ] {
             let config = toml::from_str(&format!("rules = [{{ action = 'deny', {rule} }}]")).unwrap();
             let error = CallRules::new(&config).err().unwrap_or_default();

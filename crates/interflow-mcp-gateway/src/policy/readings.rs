@@ -43,6 +43,7 @@ pub(super) fn text_readings(text: &str) -> Vec<String> {
 
 /// Globs over paths or URIs: `*` within a segment and `**` across them, where all readings have to match.
 pub(super) struct PathPatterns {
+    patterns: Vec<String>,
     matches_all: bool,
     exact: GlobSet,
     loose: GlobSet,
@@ -67,7 +68,18 @@ impl PathPatterns {
         }
         let built = |set: GlobSetBuilder| set.build().map_err(|e| e.to_string());
         let matches_all = patterns.iter().any(|pattern| ["*", "**"].contains(&pattern.as_str()));
-        Ok(Self { matches_all, exact: built(exact)?, loose: built(loose)? })
+        Ok(Self { patterns: patterns.to_vec(), matches_all, exact: built(exact)?, loose: built(loose)? })
+    }
+
+    /// Whether all that another pattern matches matches one of these, as far as that is plain.
+    pub fn covers(&self, pattern: &str) -> bool {
+        // What stands for any characters matches only what does so here, too.
+        let example = |across: &str| pattern.replace("**", across).replace('*', "\u{1}\u{2}");
+        let is_plain = !pattern.contains(['?', '[', '{']);
+        let is_within = |across| self.exact.is_match(rooted(root_of(pattern), &example(across)));
+        self.matches_all
+            || self.patterns.iter().any(|own| own == pattern)
+            || is_plain && is_within("\u{1}\u{2}") && is_within("\u{1}\u{2}/\u{2}\u{1}/\u{1}")
     }
 
     pub fn matches(&self, text: &str) -> Match {

@@ -1,6 +1,7 @@
 //! The messages of the protocol, and how they travel over HTTP.
 
 pub(crate) mod client_capabilities;
+pub(crate) mod client_key;
 pub(crate) mod client_message;
 pub(crate) mod envelope;
 pub(crate) mod event_stream;

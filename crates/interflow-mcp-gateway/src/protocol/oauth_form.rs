@@ -101,13 +101,36 @@ pub(crate) fn form(fields: &[(&str, &str)]) -> String {
     fields.join("&")
 }
 
-/// The field with which a client authenticates itself: both parts are encoded as in a form first (RFC 6749, section 2.3.1).
-pub(crate) fn basic_authorization(id: &str, secret: &str) -> String {
-    format!("Basic {}", STANDARD.encode(format!("{}:{}", encoded(id), encoded(secret))))
+/// How the gateway proves which client it is.
+pub(crate) enum ClientProof<'a> {
+    /// It does not: a public client.
+    Name,
+    BasicSecret(&'a str),
+    PostedSecret(&'a str),
+    Assertion(String),
 }
 
-pub(crate) fn form_request(url: &Url, form: String) -> Request {
-    request(Method::POST, url, Some(("application/x-www-form-urlencoded", form)))
+/// A request with a form, of this client.
+pub(crate) fn form_request(url: &Url, fields: &[(&str, &str)], client: &str, proof: &ClientProof<'_>) -> Request {
+    let mut fields = fields.to_vec();
+    if !matches!(proof, ClientProof::BasicSecret(_)) {
+        fields.push(("client_id", client));
+    }
+    match proof {
+        ClientProof::PostedSecret(secret) => fields.push(("client_secret", secret)),
+        ClientProof::Assertion(assertion) => {
+            let kind = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer";
+            fields.extend([("client_assertion_type", kind), ("client_assertion", assertion)]);
+        }
+        ClientProof::Name | ClientProof::BasicSecret(_) => {}
+    }
+    let mut request = request(Method::POST, url, Some(("application/x-www-form-urlencoded", form(&fields))));
+    if let ClientProof::BasicSecret(secret) = proof {
+        // Both parts are encoded as in a form first (RFC 6749, section 2.3.1).
+        let credentials = STANDARD.encode(format!("{}:{}", encoded(client), encoded(secret)));
+        request.head.headers.append_unchecked(b"Authorization", format!("Basic {credentials}").as_bytes());
+    }
+    request
 }
 
 pub(crate) fn json_request(url: &Url, body: &Value) -> Request {

@@ -8,6 +8,8 @@ pub(crate) struct CallOutcome {
     /// Findings in the result.
     pub findings: BTreeMap<String, u64>,
     pub is_error: bool,
+    /// The token of the link in the response, which the recording is without.
+    pub link: Option<String>,
 }
 
 impl CallOutcome {

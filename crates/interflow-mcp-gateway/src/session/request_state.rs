@@ -73,7 +73,11 @@ impl StateSealer {
         self.seal_bytes(&serde_json::to_vec(value).map_err(|e| RpcError::server(e.to_string()))?, binding)
     }
 
-    fn seal_bytes(&self, text: &[u8], binding: &StateBinding) -> Result<String, RpcError> {
+    /// As [`seal_value`](Self::seal_value), of bytes.
+    ///
+    /// # Errors
+    /// The cipher failed.
+    pub fn seal_bytes(&self, text: &[u8], binding: &StateBinding) -> Result<String, RpcError> {
         // A nonce must not be used twice with one key; 96 random bits suffice for all states of an installation.
         let nonce = random_bytes::<NONCE>();
         let sealed = self.0.encrypt(&Nonce::from(nonce), Payload { msg: text, aad: &binding.0 });
@@ -83,10 +87,14 @@ impl StateSealer {
 
     /// What was sealed with this binding.
     pub fn open_value<T: DeserializeOwned>(&self, sealed: &str, binding: &StateBinding) -> Option<T> {
+        serde_json::from_slice(&self.open_bytes(sealed, binding)?).ok()
+    }
+
+    pub fn open_bytes(&self, sealed: &str, binding: &StateBinding) -> Option<Vec<u8>> {
         let bytes = URL_SAFE_NO_PAD.decode(sealed).ok()?;
         let (nonce, text) = bytes.split_at_checked(NONCE)?;
         let opened = self.0.decrypt(&Nonce::try_from(nonce).ok()?, Payload { msg: text, aad: &binding.0 });
-        serde_json::from_slice(&opened.ok()?).ok()
+        opened.ok()
     }
 
     /// # Errors

@@ -10,22 +10,40 @@ use interflow_types::{
     Body, BodyFrame, BodyFuture, BodyStream, CollectError, EarlyExit, Error, ErrorKind, Flow, MaybeFuture, Phase,
     PhaseSet, PlanScope, RequestHead, ResponseHead, Result, Stage,
 };
+use parking_lot::Mutex;
 
 use crate::exchange::McpExchange;
+use crate::grants::link_answer::with_token;
 use crate::redaction::restoring::restore_json;
 use crate::service::McpService;
-use crate::session::client_session::McpSession;
+use crate::session::call_outcome::CallOutcome;
+use crate::session::client_session::SharedVault;
 
 /// Restores in responses what the client sent and the first stage replaced.
 pub(crate) struct RestoreStage(pub Arc<McpService>);
 
-impl RestoreStage {
-    fn session(flow: &Flow) -> Option<Arc<McpSession>> {
-        let exchange = flow.extension::<McpExchange>().filter(|e| e.restores)?;
-        let session = exchange.session.as_ref()?;
-        let has_values =
-            exchange.is_stream || session.from_client.lock().vault().is_some_and(|vault| !vault.is_empty());
-        has_values.then(|| Arc::clone(session))
+/// What is restored in a response.
+struct Restoration {
+    /// What the client sent, if its policy says so.
+    vault: Option<SharedVault>,
+    outcome: Arc<Mutex<CallOutcome>>,
+}
+
+impl Restoration {
+    /// `None` if there is nothing to restore in the response, and will be nothing.
+    fn of(flow: &Flow) -> Option<Self> {
+        let exchange = flow.extension::<McpExchange>()?;
+        let session = exchange.session.as_ref().filter(|_| exchange.restores);
+        let vault = session.map(|session| Arc::clone(&session.from_client));
+        let has_values = || vault.as_ref().is_some_and(|vault| vault.lock().vault().is_some_and(|v| !v.is_empty()));
+        let is_needed = exchange.is_stream || exchange.outcome.lock().link.is_some() || has_values();
+        is_needed.then(|| Self { vault, outcome: Arc::clone(&exchange.outcome) })
+    }
+
+    /// `None` if the message stays as it is.
+    fn restored(&self, json: &str) -> Option<String> {
+        let values = self.vault.as_ref().and_then(|vault| restore_json(vault, json));
+        with_token(values.as_deref().unwrap_or(json), &self.outcome).or(values)
     }
 }
 
@@ -39,7 +57,7 @@ impl Stage for RestoreStage {
     }
 
     fn restores_secrets(&self, flow: &Flow) -> bool {
-        Self::session(flow).is_some()
+        Restoration::of(flow).is_some()
     }
 
     fn response_body<'a>(
@@ -49,35 +67,35 @@ impl Stage for RestoreStage {
         head: &'a mut ResponseHead,
         body: Body,
     ) -> BodyFuture<'a> {
-        let Some(session) = Self::session(flow) else { return MaybeFuture::Ready(Ok(body)) };
+        let Some(restoration) = Restoration::of(flow) else { return MaybeFuture::Ready(Ok(body)) };
         let is_stream = head.headers.get_str("content-type").is_some_and(|t| t.starts_with("text/event-stream"));
         MaybeFuture::pending(async move {
             match is_stream {
-                true => Ok(restore_events(session, body)),
-                false => restore_message(&session, body).await.map_err(EarlyExit::Deny),
+                true => Ok(restore_events(restoration, body)),
+                false => restore_message(&restoration, body).await.map_err(EarlyExit::Deny),
             }
         })
     }
 }
 
 /// Restores in a response that is one message.
-async fn restore_message(session: &McpSession, body: Body) -> Result<Body> {
+async fn restore_message(restoration: &Restoration, body: Body) -> Result<Body> {
     // The handler made it of a message within the bound of messages.
     let (bytes, trailers) = body.collect(usize::MAX).await.map_err(|e| match e {
         CollectError::Broken(e) => e,
         CollectError::TooLarge(_) => Error::new(ErrorKind::Internal, "a response larger than memory"),
     })?;
-    let restored = std::str::from_utf8(&bytes).ok().and_then(|text| restore_json(&session.from_client, text));
+    let restored = std::str::from_utf8(&bytes).ok().and_then(|text| restoration.restored(text));
     Ok(Body::with_trailers(restored.map_or(bytes, Bytes::from), trailers))
 }
 
 /// Restores in a response that is an event stream.
-fn restore_events(session: Arc<McpSession>, body: Body) -> Body {
-    Body::stream(RestoredEvents { session, body, partial: BytesMut::new(), ready: VecDeque::new(), is_over: false })
+fn restore_events(restoration: Restoration, body: Body) -> Body {
+    Body::stream(RestoredEvents { restoration, body, partial: BytesMut::new(), ready: VecDeque::new(), is_over: false })
 }
 
 struct RestoredEvents {
-    session: Arc<McpSession>,
+    restoration: Restoration,
     body: Body,
     /// The beginning of a line.
     partial: BytesMut,
@@ -89,7 +107,7 @@ impl RestoredEvents {
     fn restore_line(&self, line: &[u8]) -> Option<Bytes> {
         let text = std::str::from_utf8(line).ok()?;
         let json = text.strip_prefix("data:")?.trim();
-        let restored = restore_json(&self.session.from_client, json)?;
+        let restored = self.restoration.restored(json)?;
         Some(Bytes::from(format!("data: {restored}\n")))
     }
 

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use interflow_tasks::{CachedToken, FetchedToken, TokenPolicy, WeighedCache};
-use interflow_types::percent::encoded;
 use interflow_types::{
     Body, Error, ErrorKind, HttpClient, Request, RequestHead, Response, ResponseFuture, Result, StatusCode, Url,
 };
@@ -14,7 +13,8 @@ use serde_json::json;
 
 use crate::access_identity::AccessIdentity;
 use crate::config::{McpClientCredentials, McpGrant, oauth_endpoint};
-use crate::protocol::oauth_form::{TokenResponse, form_request, response_of};
+use crate::protocol::client_key::ClientCredential;
+use crate::protocol::oauth_form::{ClientProof, TokenResponse, form_request, response_of};
 
 const LIFETIMES: TokenPolicy = TokenPolicy {
     default_lifetime: Duration::from_secs(300),
@@ -50,9 +50,8 @@ pub(crate) type SharedUserToken = Arc<Mutex<Option<UserToken>>>;
 pub(super) struct AuthorizedClient {
     inner: Arc<dyn HttpClient>,
     token_url: Url,
-    grant: McpGrant,
-    /// With the client's secret.
-    form: String,
+    config: McpClientCredentials,
+    credential: ClientCredential,
     /// By the grant of the user; of the gateway itself, by none.
     tokens: Mutex<WeighedCache<Arc<str>, CachedToken<String>>>,
 }
@@ -68,22 +67,8 @@ impl AuthorizedClient {
         secret: &str,
         inner: Arc<dyn HttpClient>,
     ) -> std::result::Result<Self, String> {
-        config.check()?;
-        let token_url = oauth_endpoint(&config.token_url)?;
-        let grant = match config.grant {
-            McpGrant::ClientCredentials => "client_credentials",
-            McpGrant::TokenExchange => "urn%3Aietf%3Aparams%3Aoauth%3Agrant-type%3Atoken-exchange",
-            McpGrant::AuthorizationCode => return Err("users have accounts there".to_owned()),
-        };
-        let mut form =
-            format!("grant_type={grant}&client_id={}&client_secret={}", encoded(&config.client_id), encoded(secret));
-        let scope = Some(config.scopes.join(" ")).filter(|scope| !scope.is_empty());
-        for (name, value) in [("scope", &scope), ("resource", &config.resource), ("audience", &config.audience)] {
-            if let Some(value) = value {
-                form += &format!("&{name}={}", encoded(value));
-            }
-        }
-        Ok(Self { inner, token_url, grant: config.grant, form, tokens: Mutex::default() })
+        let (token_url, credential) = (oauth_endpoint(&config.token_url)?, ClientCredential::new(config, secret)?);
+        Ok(Self { inner, token_url, config: config.clone(), credential, tokens: Mutex::default() })
     }
 
     /// A client for the requests of a user.
@@ -107,16 +92,8 @@ impl AuthorizedClient {
 
     async fn token(&self, cached: &CachedToken<String>, user: Option<&UserToken>) -> Result<String> {
         let token = cached.get(|| {
-            let mut form = self.form.clone();
-            if let Some(user) = user {
-                let access_token = "urn%3Aietf%3Aparams%3Aoauth%3Atoken-type%3Aaccess_token";
-                form += &format!(
-                    "&subject_token={}&subject_token_type={access_token}&requested_token_type={access_token}",
-                    encoded(&user.token)
-                );
-            }
-            let request = form_request(&self.token_url, form);
-            fetch(Arc::clone(&self.inner), request, user.map(|user| Arc::clone(&user.token)))
+            let exchanged = user.map(|user| Arc::clone(&user.token));
+            fetch(Arc::clone(&self.inner), self.token_request(user), exchanged)
         });
         token.await.map_err(|why| {
             let message = format!("no access token from its token endpoint (oauth.token_url): {why}");
@@ -124,9 +101,35 @@ impl AuthorizedClient {
         })
     }
 
+    fn token_request(&self, user: Option<&UserToken>) -> std::result::Result<Request, String> {
+        let (config, scope) = (&self.config, self.config.scopes.join(" "));
+        let access_token = "urn:ietf:params:oauth:token-type:access_token";
+        let mut fields = match user {
+            None => vec![("grant_type", "client_credentials")],
+            Some(user) => vec![
+                ("grant_type", "urn:ietf:params:oauth:grant-type:token-exchange"),
+                ("subject_token", &user.token),
+                ("subject_token_type", access_token),
+                ("requested_token_type", access_token),
+            ],
+        };
+        let scope = Some(scope.as_str()).filter(|scope| !scope.is_empty());
+        let options =
+            [("scope", scope), ("resource", config.resource.as_deref()), ("audience", config.audience.as_deref())];
+        fields.extend(options.into_iter().filter_map(|(name, value)| Some((name, value?))));
+        let proof = match &self.credential {
+            ClientCredential::Secret(secret) => ClientProof::PostedSecret(secret),
+            ClientCredential::Key(key) => {
+                let audience = config.issuer.as_ref().unwrap_or(&config.token_url);
+                ClientProof::Assertion(key.assertion(&config.client_id, audience)?)
+            }
+        };
+        Ok(form_request(&self.token_url, &fields, &config.client_id, &proof))
+    }
+
     async fn send_with_token(&self, request: Request, user: Option<UserToken>) -> Result<Response> {
-        let user = user.filter(|_| self.grant == McpGrant::TokenExchange);
-        if user.is_none() && self.grant == McpGrant::TokenExchange {
+        let user = user.filter(|_| self.config.grant == McpGrant::TokenExchange);
+        if user.is_none() && self.config.grant == McpGrant::TokenExchange {
             let message = "it is reached with the access token of a user (oauth.grant), and the client showed none: a \
                            virtual key is not enough; log in by OAuth";
             return Err(Error::new(ErrorKind::BadResponse, message));
@@ -145,12 +148,6 @@ impl AuthorizedClient {
         cached.discard(&token);
         let token = self.token(&cached, user.as_ref()).await?;
         self.inner.send(Request { head: authorized(&head, &token), body: again }).await
-    }
-}
-
-impl HttpClient for AuthorizedClient {
-    fn send(&self, request: Request) -> ResponseFuture<'_> {
-        Box::pin(self.send_with_token(request, None))
     }
 }
 
@@ -180,10 +177,10 @@ pub(crate) fn authorized(head: &RequestHead, token: &str) -> RequestHead {
 
 async fn fetch(
     client: Arc<dyn HttpClient>,
-    request: Request,
+    request: std::result::Result<Request, String>,
     exchanged: Option<Arc<str>>,
 ) -> std::result::Result<FetchedToken<String>, String> {
-    let response = TokenResponse::parse(&response_of(&*client, request).await?)?;
+    let response = TokenResponse::parse(&response_of(&*client, request?).await?)?;
     if exchanged.is_some_and(|own| *own == *response.access_token) {
         return Err("it gave the user's own token back, which goes to no server".to_owned());
     }
@@ -248,7 +245,7 @@ mod tests {
     async fn an_issuer_that_is_down_is_named_and_not_asked_by_each_request() {
         let (client, issuer) = client("", "");
         for _ in 0..3 {
-            let error = client.send(call()).await.err().unwrap().to_string();
+            let error = client.send_with_token(call(), None).await.err().unwrap().to_string();
             assert!(error.contains("oauth.token_url") && error.contains("down"), "{error}");
         }
         assert_eq!(issuer.fetches.load(Relaxed), 1);
@@ -261,7 +258,7 @@ mod tests {
         // Without a body, as a stream of events is opened and a session is ended.
         let bodiless = Request { body: Body::Empty, ..call() };
         for request in [bodiless, call()] {
-            assert_eq!(client.send(request).await.unwrap().head.status, StatusCode::OK);
+            assert_eq!(client.send_with_token(request, None).await.unwrap().head.status, StatusCode::OK);
             assert_eq!(issuer.fetches.load(Relaxed), 2);
         }
     }
@@ -269,7 +266,7 @@ mod tests {
     #[tokio::test]
     async fn a_response_without_a_token_is_no_part_of_the_error() {
         let (client, _) = client(r#"{"access_token":"two words"}"#, "");
-        let error = client.send(call()).await.err().unwrap().to_string();
+        let error = client.send_with_token(call(), None).await.err().unwrap().to_string();
         assert!(error.contains("has no token") && !error.contains("words"), "{error}");
     }
 }

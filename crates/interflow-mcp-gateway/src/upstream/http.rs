@@ -206,15 +206,11 @@ impl HttpServer {
             }
             Some(oauth) => Access::Tokens(Arc::new(AuthorizedClient::new(oauth, secret, Arc::clone(client))?)),
         };
-        let client = match &access {
-            Access::Tokens(own) => Arc::clone(own) as Arc<dyn HttpClient>,
-            Access::Fields | Access::Accounts(_) => Arc::clone(client),
-        };
         tracing::debug!("MCP server {name} at {url}");
         let next_id = AtomicU64::new(1);
         let has_sessions = AtomicBool::new(false);
         let parts = HttpServerParts { url, headers: fields, max_message, access, next_id, has_sessions };
-        Ok(Self(Arc::new(parts), client))
+        Ok(Self(Arc::new(parts), Arc::clone(client)))
     }
 
     /// As the user of a session reaches it.

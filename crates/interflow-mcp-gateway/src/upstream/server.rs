@@ -30,7 +30,7 @@ pub(crate) struct McpServer {
 pub(crate) struct ServerSecrets {
     /// The values of header fields or environment variables.
     values: BTreeMap<String, String>,
-    /// The client secret for access tokens, if it has one.
+    /// The client secret or private key for access tokens; empty if it has none.
     oauth: String,
 }
 
@@ -44,9 +44,14 @@ impl ServerSecrets {
             value.map(|value| (name.clone(), value)).map_err(|e| format!("{member}.{name}: {e}"))
         });
         let values = values.collect::<Result<_, _>>()?;
-        let oauth = config.oauth.as_ref().map(|oauth| interflow_files::resolve_secret_ref(&oauth.client_secret));
-        let oauth = oauth.transpose().map_err(|e| format!("oauth.client_secret: {e}"))?;
-        Ok(Self { values, oauth: oauth.unwrap_or_default() })
+        let oauth = config.oauth.as_ref().map(|oauth| {
+            let (name, own) = match oauth.private_key.is_empty() {
+                true => ("client_secret", &oauth.client_secret),
+                false => ("private_key", &oauth.private_key),
+            };
+            interflow_files::resolve_secret_ref(own).map_err(|e| format!("oauth.{name}: {e}"))
+        });
+        Ok(Self { values, oauth: oauth.transpose()?.unwrap_or_default() })
     }
 }
 

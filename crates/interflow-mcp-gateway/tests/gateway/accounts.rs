@@ -17,6 +17,7 @@ use parking_lot::Mutex;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
+use crate::client_keys::check_assertion;
 use crate::stateless::{ask_with, call, said};
 use crate::{Gate, request};
 
@@ -49,34 +50,36 @@ impl Stage for KeyStage {
 }
 
 /// What the authorization server does, and what it has granted.
-struct Rules {
+pub struct Rules {
     /// Members of its metadata in place of the usual ones.
-    metadata: Value,
+    pub metadata: Value,
     /// The `resource` in the metadata of the server, in place of its URL.
-    resource: Option<String>,
+    pub resource: Option<String>,
     /// What it appends to the redirect URI.
-    iss: Option<String>,
+    pub iss: Option<String>,
     /// The scope that calls need.
-    scope: &'static str,
-    redirects_token_requests: bool,
+    pub scope: &'static str,
+    pub redirects_token_requests: bool,
     /// Refresh tokens are of no use any more.
-    is_revoked: bool,
+    pub is_revoked: bool,
     /// The code with which it refuses the gateway as a client.
-    refusal: Option<&'static str>,
-    lifetime: u64,
+    pub refusal: Option<&'static str>,
+    pub lifetime: u64,
     /// How long the token endpoint takes.
-    pause: Duration,
+    pub pause: Duration,
     /// Codes, with the challenge and the scopes of the request.
-    codes: HashMap<String, (String, String)>,
+    pub codes: HashMap<String, (String, String)>,
     /// Access tokens, and refresh tokens that were not used yet, with their scopes.
-    tokens: HashMap<String, String>,
-    count: usize,
+    pub tokens: HashMap<String, String>,
+    pub count: usize,
+    /// How the gateway registered itself.
+    pub registration: Value,
 }
 
-type Shared = Arc<Mutex<Rules>>;
+pub type Shared = Arc<Mutex<Rules>>;
 
 /// A server, which is its own authorization server.
-async fn start() -> (Origin, Shared) {
+pub async fn start() -> (Origin, Shared) {
     let rules = Arc::new(Mutex::new(Rules {
         metadata: json!({}),
         resource: None,
@@ -90,6 +93,7 @@ async fn start() -> (Origin, Shared) {
         codes: HashMap::new(),
         tokens: HashMap::new(),
         count: 0,
+        registration: Value::Null,
     }));
     let state = Arc::clone(&rules);
     let answer = move |request: &Request| {
@@ -115,8 +119,12 @@ async fn start() -> (Origin, Shared) {
             "/register" => {
                 let asked: Value = serde_json::from_slice(&request.body).unwrap();
                 assert_eq!(asked["application_type"], "native");
-                Reply::status(201)
-                    .body(json!({ "client_id": "gate", "client_secret": "registered-secret" }).to_string())
+                rules.registration = asked;
+                let mut client = json!({ "client_id": "gate" });
+                if rules.registration["jwks"].is_null() {
+                    client["client_secret"] = "registered-secret".into();
+                }
+                Reply::status(201).body(client.to_string())
             }
             "/authorize" => {
                 let value = |name: &str| decoded_form(request.query(name).unwrap_or_default());
@@ -139,14 +147,17 @@ async fn start() -> (Origin, Shared) {
     (Origin::http().answering(answer).start().await, rules)
 }
 
-fn form(text: &str) -> HashMap<String, String> {
+pub fn form(text: &str) -> HashMap<String, String> {
     let pairs = text.split('&').filter_map(|field| field.split_once('='));
     pairs.map(|(name, value)| (decoded_form(name), decoded_form(value))).collect()
 }
 
 fn grant(rules: &mut Rules, request: &Request, origin: &str) -> Reply {
     let form = form(std::str::from_utf8(&request.body).unwrap());
-    assert_eq!(request.header("authorization"), Some("Basic Z2F0ZTpyZWdpc3RlcmVkLXNlY3JldA=="));
+    match rules.registration["jwks"].is_null() {
+        true => assert_eq!(request.header("authorization"), Some("Basic Z2F0ZTpyZWdpc3RlcmVkLXNlY3JldA==")),
+        false => check_assertion(&form, &rules.registration["jwks"], "gate", origin),
+    }
     assert_eq!(form["resource"], format!("{origin}/mcp"));
     if let Some(code) = rules.refusal {
         return Reply::status(401).body(json!({ "error": code }).to_string());
@@ -199,17 +210,17 @@ fn serve(rules: &Rules, request: &Request, origin: &str) -> Reply {
 }
 
 /// A browser, which follows what pages and the authorization server say.
-struct Browser {
-    gateway: SocketAddr,
-    cookie: String,
+pub struct Browser {
+    pub gateway: SocketAddr,
+    pub cookie: String,
 }
 
 impl Browser {
-    fn new(gate: &Gate) -> Self {
+    pub fn new(gate: &Gate) -> Self {
         Self { gateway: gate.proxy.gateway(), cookie: String::new() }
     }
 
-    async fn send(&mut self, method: &str, url: &str, fields: &str, body: &str) -> Answer {
+    pub async fn send(&mut self, method: &str, url: &str, fields: &str, body: &str) -> Answer {
         let (authority, path) = url.strip_prefix("http://").unwrap().split_once('/').unwrap();
         let to: SocketAddr = authority.replace("localhost", "127.0.0.1").parse().unwrap();
         let cookie = if to == self.gateway { format!("Cookie: other=1; {}\r\n", self.cookie) } else { String::new() };
@@ -233,7 +244,7 @@ impl Browser {
     }
 
     /// Opens a link, and sends its form.
-    async fn fill_in(&mut self, link: &str, more: &str, origin: &str) -> Answer {
+    pub async fn fill_in(&mut self, link: &str, more: &str, origin: &str) -> Answer {
         let page = self.send("GET", link, "", "").await;
         if page.status != 200 {
             return page;
@@ -246,43 +257,43 @@ impl Browser {
     }
 
     /// Where the authorization server sends the browser back to.
-    async fn allow(&mut self, link: &str) -> String {
+    pub async fn allow(&mut self, link: &str) -> String {
         let base = link.split("/mcp-accounts").next().unwrap();
         let page = self.fill_in(link, "action=connect", base).await;
         self.follow(&page).await
     }
 
-    async fn follow(&mut self, page: &Answer) -> String {
+    pub async fn follow(&mut self, page: &Answer) -> String {
         assert_eq!(page.status, 200, "{}", page.text());
         let there = between(&page.text(), "content=\"0;url=", "\"").replace("&amp;", "&");
         self.send("GET", &there, "", "").await.header("location").unwrap().to_owned()
     }
 
     /// Connects an account; the text of the last page.
-    async fn connect(&mut self, link: &str) -> String {
+    pub async fn connect(&mut self, link: &str) -> String {
         let back = self.allow(link).await;
         self.send("GET", &back, "", "").await.text()
     }
 }
 
-fn between(text: &str, before: &str, after: &str) -> String {
+pub fn between(text: &str, before: &str, after: &str) -> String {
     let (_, rest) = text.split_once(before).unwrap_or_else(|| panic!("{before} is not in {text}"));
     rest.split(after).next().unwrap().to_owned()
 }
 
-fn config(origin: &Origin, more: &str) -> String {
+pub fn config(origin: &Origin, more: &str) -> String {
     let url = origin.url("/mcp");
     format!("{more}\n[mcp.server.crm]\nurl = '{url}'\noauth = {{ grant = 'authorization_code' }}\nresults = 'off'\n")
 }
 
 /// A call with this key, by a client that shows URLs.
-async fn who(gate: &Gate, key: &str) -> Value {
+pub async fn who(gate: &Gate, key: &str) -> Value {
     let fields = if key.is_empty() { String::new() } else { format!("Authorization: Bearer {key}\r\n") };
     let can = json!({ "elicitation": { "url": {} } });
     ask_with(gate, "tools/call", &call("who", json!({})), &can, &fields).await.json()["result"].clone()
 }
 
-fn link_of(gate: &Gate, result: &Value) -> String {
+pub fn link_of(gate: &Gate, result: &Value) -> String {
     let params = &result["inputRequests"]["account"]["params"];
     assert_eq!((&result["resultType"], &params["mode"]), (&json!("input_required"), &json!("url")), "{result}");
     let url = params["url"].as_str().unwrap();
@@ -290,17 +301,17 @@ fn link_of(gate: &Gate, result: &Value) -> String {
     url.to_owned()
 }
 
-async fn gate(config: &str, accounts: &Path, keys: &Arc<KeyStore>) -> Gate {
+pub async fn gate(config: &str, accounts: &Path, keys: &Arc<KeyStore>) -> Gate {
     Gate::with_accounts("/mcp/crm", config, accounts, keys).await
 }
 
-fn keys(folder: &Path, text: &str) -> Arc<KeyStore> {
+pub fn keys(folder: &Path, text: &str) -> Arc<KeyStore> {
     let file = folder.join("keys.toml");
     std::fs::write(&file, text).unwrap();
     Arc::new(KeyStore::open(file).unwrap())
 }
 
-fn key(name: &str, more: &str) -> String {
+pub fn key(name: &str, more: &str) -> String {
     format!("[[key]]\nid = '{name}'\nhash = '{}'\n{more}\n", hash_key(&format!("key-{name}")))
 }
 

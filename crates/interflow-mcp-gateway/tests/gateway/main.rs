@@ -1,7 +1,9 @@
 //! The MCP gateway in a running proxy, with servers over HTTP and standard streams.
 
+mod account_links;
 mod accounts;
 mod asking;
+mod client_keys;
 mod completion;
 mod eras;
 mod log_messages;
@@ -112,7 +114,7 @@ impl Gate {
             guard: Box::new(|_, _| None),
             tokens: Box::new(|_, _| Ok(Arc::new(users::SignedTokens))),
             discovered: Arc::new(local.unrecorded().filtered(Vec::new(), "none")),
-            grants: Arc::new(GrantFile(accounts.to_owned())),
+            grants: Arc::new(GrantFile::new(accounts.to_owned())),
             keys: Arc::new(move || ring.ring()),
             master: [7; 32],
         };

@@ -267,7 +267,7 @@ pub async fn over_http(forgets_after: usize) -> Origin {
             let message: Value = serde_json::from_slice(&request.body).unwrap_or_default();
             if request.path() == "/token" {
                 let form = String::from_utf8_lossy(&request.body);
-                assert_eq!(form, "grant_type=client_credentials&client_id=gate&client_secret=s%26t&scope=a%20b");
+                assert_eq!(form, "grant_type=client_credentials&scope=a%20b&client_id=gate&client_secret=s%26t");
                 return Reply::json(&json!({ "access_token": "upstream-secret", "expires_in": 3600 }));
             }
             if request.path() != "/mcp" {

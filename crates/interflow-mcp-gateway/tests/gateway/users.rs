@@ -31,7 +31,7 @@ impl AccessTokens for SignedTokens {
     }
 }
 
-const OAUTH: &str = "[mcp.oauth]\nissuer = 'https://issuer.test'\nresource = 'https://gate.test/mcp'\n";
+pub const OAUTH: &str = "[mcp.oauth]\nissuer = 'https://issuer.test'\nresource = 'https://gate.test/mcp'\n";
 
 fn exchange(issuer: &Origin) -> String {
     format!(

@@ -3,7 +3,9 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use interflow_types::{ClientInfo, Flow, ForwardedBy, Headers, Host, Method, RequestHead, Timestamp, client_address};
+use interflow_types::{
+    ClientInfo, Flow, ForwardedBy, Headers, Host, Method, RequestHead, Timestamp, client_address, is_forwarded,
+};
 
 use super::child_urls::ChildUrls;
 use super::error::{MediaError, Result};
@@ -221,10 +223,8 @@ fn constant_time_eq(a: &str, b: &str) -> bool {
 /// (DNS rebinding, cross-site requests).
 fn require_local_client(state: &MediaState, client: &ClientInfo, head: &RequestHead) -> Result<()> {
     let headers = &head.headers;
-    // A local reverse proxy makes every client look local.
-    let forwarded = ["x-forwarded-for", "forwarded", "x-real-ip"].iter().any(|n| headers.contains(n));
     let loopback = |ip: IpAddr| ip.to_canonical().is_loopback();
-    if forwarded || !loopback(client.peer.ip()) || !loopback(client.local.ip()) {
+    if is_forwarded(headers) || !loopback(client.peer.ip()) || !loopback(client.local.ip()) {
         return Err(MediaError::forbidden(
             "requests from other machines need a password or a signed link: set media.api_password",
         ));

@@ -9,6 +9,11 @@ use crate::Headers;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ForwardedBy(pub Option<SocketAddr>);
 
+/// Whether a reverse proxy forwarded a request, by its header: behind one on this machine, every client looks local.
+pub fn is_forwarded(headers: &Headers) -> bool {
+    ["forwarded", "via", "x-forwarded-for", "x-forwarded-host", "x-real-ip"].iter().any(|name| headers.contains(name))
+}
+
 /// The client's address: if `peer` is trusted, the right-most untrusted address of `X-Forwarded-For`. Addresses
 /// further left may have been forged by the client. An entry that is not an address ends the search, since no trusted
 /// proxy vouches for the ones before it.

@@ -44,7 +44,7 @@ impl McpComponent {
         let ring = Arc::clone(&limits.keys);
         let deps = McpDeps {
             discovered: Arc::new(deps.local.unrecorded().filtered(Vec::new(), "mcp.server.NAME.oauth.issuer")),
-            grants: deps.grants.clone().unwrap_or_else(|| Arc::new(GrantFile(home.join("mcp-accounts.json")))),
+            grants: deps.grants.clone().unwrap_or_else(|| Arc::new(GrantFile::new(home.join("mcp-accounts.json")))),
             keys: Arc::new(move || ring.ring()),
             http,
             master: master_secret(config, home)?,
