@@ -202,7 +202,7 @@ describe('kept requests', () => {
     const requests = page.getByRole('complementary').getByRole('button', { name: /^(GET list|POST make)$/ });
     await expect.poll(() => requests.count()).toBe(1);
     await page.getByRole('button', { name: 'Undo', exact: true }).last().click();
-    await expect.poll(() => requests.allTextContents()).toEqual(['GET list', 'POST make']);
+    await expect.poll(() => requests.allTextContents()).toEqual(['GETlist', 'POSTmake']);
   });
 });
 

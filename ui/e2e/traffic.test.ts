@@ -461,6 +461,7 @@ describe('actions', () => {
     await expect.poll(() => dialog.getByRole('alert').textContent()).toContain('not a method');
     expect(await dialog.getByLabel('Method').inputValue()).toBe('NO METHOD');
     await press('Escape');
+    await dialog.getByRole('button', { name: 'Discard' }).click();
     await expect.poll(() => dialog.count()).toBe(0);
   });
 
