@@ -18,7 +18,7 @@ fn usage_and_the_banner_name_no_option_that_the_environment_sets() {
         assert!(code == 2 && !usage.contains("--data-dir"), "{err}");
     }
     let other = home.join("other").display().to_string();
-    let (_, _, err) = run(home, &["--data-dir", &other, "exec"]);
+    let (_, _, err) = run(home, &["exec", "--data-dir", &other]);
     assert!(err.contains("Usage: interflow exec --data-dir <DIR> <CMD>..."), "{err}");
     let named = format!("`interflow --data-dir {other} open`");
     for (option, open) in [(&[][..], "`interflow open`"), (&["--data-dir", &other], &named)] {
@@ -70,7 +70,7 @@ async fn virtual_keys_work_with_the_providers_of_the_origins_which_need_no_key()
         serde_json::from_str(&ok(home, &["keys", "add", "--id", "ann", "--format", "json"])).unwrap();
     let key = key["key"].as_str().unwrap();
     let running = super::Running::start(home, "", &["--origins"]);
-    let gateway: std::net::SocketAddr = running.info["gateway"][0].as_str().unwrap().parse().unwrap();
+    let gateway: std::net::SocketAddr = running.info["gateway"].as_str().unwrap().parse().unwrap();
     let turn = r#"{"model":"m","max_tokens":9,"messages":[{"role":"user","content":"two words"}]}"#;
     for (path, field, prefix) in [
         ("/openai/v1/chat/completions", "Authorization", "Bearer "),
