@@ -38,8 +38,6 @@ async function startDemo(home) {
 /** Keys of two teams, with budgets, and some spending. */
 async function useKeys(home, gateway, api) {
   const interflow = (...words) => execFileSync(binary, ['--data-dir', home, ...words], { encoding: 'utf8' });
-  // The demo's fake provider takes any key.
-  interflow('--config', join(home, 'demo.toml'), 'config', 'set', 'llm.provider.openai.api_key', 'sk-example');
   interflow('keys', 'team', 'add', 'search', '--money-per-month', '100', '--tag', 'cost-centre=17');
   interflow('keys', 'team', 'add', 'support', '--money-per-month', '40');
   const keys = [['ann', 'Ann', 'search', '5'], ['bob', 'Bob', 'search', '2'], ['desk', 'Help desk', 'support', '1']].map(([id, owner, team, money]) =>

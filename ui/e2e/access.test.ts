@@ -74,10 +74,31 @@ describe.each([['light', 1440], ['dark', 1440], ['light', 390], ['dark', 390]] a
     }
   }, 180_000);
 
+  it('palette and approvals have no text below 13 pixels', async () => {
+    const small = () => page.evaluate(() => {
+      const root = document.querySelector('dialog[open]') ?? document.querySelector('main')!;
+      const walker = document.createTreeWalker(root, NodeFilter.SHOW_TEXT);
+      const found: string[] = [];
+      while (walker.nextNode()) {
+        const { parentElement: parent, textContent } = walker.currentNode;
+        if (textContent?.trim() && parent?.checkVisibility() && parseFloat(getComputedStyle(parent).fontSize) < 13) found.push(textContent);
+      }
+      return found;
+    });
+    await page.goto(`http://${world.admin}/approvals`);
+    await page.getByRole('heading', { name: 'Rules' }).waitFor();
+    expect(await small()).toEqual([]);
+    await page.keyboard.press('Control+k');
+    await page.getByRole('dialog', { name: 'Command palette' }).waitFor();
+    expect(await small()).toEqual([]);
+    await page.keyboard.press('Escape');
+  });
+
   it('dialogs have none', async () => {
-    await page.goto(`http://${world.admin}/`);
+    // A WebSocket is edited in Compose.
+    await page.goto(`http://${world.admin}/?q=-type:ws`);
     await page.locator('.drawn .line[data-id]').first().waitFor();
-    for (const [keys, name] of [[['?'], 'Help'], [['Control+k'], 'Command palette'], [['j', 'e'], 'Edit and resend'], [['d'], 'Delete this flow?']] as const) {
+    for (const [keys, name] of [[['?'], 'Help'], [['Control+k'], 'Command palette'], [['j', 'e'], 'Edit and resend']] as const) {
       for (const key of keys) await page.keyboard.press(key);
       await page.getByRole('dialog', { name }).waitFor();
       await page.waitForTimeout(150);

@@ -194,8 +194,15 @@ describe('kept requests', () => {
     await page.getByRole('button', { name: 'Send', exact: true }).click();
     await expect.poll(async () => (await world.api<{ count: number }>('/flows/count?query=path:/echo/http')).count).toBe(1);
     await page.getByRole('complementary').getByRole('button', { name: 'Delete', exact: true }).click();
-    await page.getByRole('dialog').getByRole('button', { name: 'Delete' }).click();
-    await expect.poll(() => page.getByLabel('Collection', { exact: true }).locator('option').allTextContents()).toEqual(['No collection', 'Shop API']);
+    const collections = () => page.getByLabel('Collection', { exact: true }).locator('option').allTextContents();
+    await expect.poll(collections).toEqual(['No collection', 'Shop API']);
+    await page.getByRole('button', { name: 'Undo', exact: true }).last().click();
+    await expect.poll(collections).toEqual(['No collection', 'Shop API', 'shop']);
+    await page.getByRole('button', { name: 'Delete the request make' }).click();
+    const requests = page.getByRole('complementary').getByRole('button', { name: /^(GET list|POST make)$/ });
+    await expect.poll(() => requests.count()).toBe(1);
+    await page.getByRole('button', { name: 'Undo', exact: true }).last().click();
+    await expect.poll(() => requests.allTextContents()).toEqual(['GETlist', 'POSTmake']);
   });
 });
 

@@ -160,11 +160,15 @@ const PROOFS: Record<Action, (key: string) => Promise<void>> = {
     await world.send(`/gone-with/${key}`);
     await world.recorded(1, `path:/gone-with/${key}`);
     await at(`path:/gone-with/${key}`, ['j', key]);
-    await dialog('Delete this flow?').waitFor();
-    // Cancel has the focus.
-    await page.keyboard.press('Tab');
-    await page.keyboard.press('Enter');
+    await expect.poll(() => rows().count()).toBe(0);
+    await page.getByRole('button', { name: 'Dismiss' }).last().click();
     await expect.poll(async () => (await world.api<{ count: number }>(`/flows/count?query=path:/gone-with/${key}`)).count).toBe(0);
+  },
+  undo: async (key) => {
+    await at('path:/one/1', ['j', 'd']);
+    await expect.poll(() => rows().count()).toBe(0);
+    await press(key);
+    await expect.poll(() => rows().count()).toBe(1);
   },
   help: async (key) => {
     await at('', [key]);

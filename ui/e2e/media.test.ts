@@ -74,6 +74,8 @@ it('created links stay listed in the browser, to be played, copied, reused and f
   const before = await rows.count();
   await row.getByRole('button', { name: 'Forget' }).click();
   await expect.poll(() => rows.count()).toBe(before - 1);
+  await page.getByRole('button', { name: 'Undo', exact: true }).click();
+  await expect.poll(() => rows.count()).toBe(before);
   await page.getByRole('button', { name: 'Forget all' }).click();
   await page.getByText('No links yet.').waitFor();
   expect(await page.evaluate(() => localStorage.getItem('media.links'))).toBeNull();

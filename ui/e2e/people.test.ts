@@ -49,7 +49,7 @@ it('a viewer sees flows, not their bodies, and controls that are disabled with t
   await page.getByRole('tab', { name: 'Response' }).click();
   await page.getByText('needs the right read_bodies').first().waitFor();
   await page.locator('.drawn .line[data-id]').first().click({ button: 'right' });
-  const remove = page.getByRole('menuitem', { name: 'Delete…' });
+  const remove = page.getByRole('menuitem', { name: 'Delete', exact: true });
   expect([await remove.isDisabled(), await remove.getAttribute('title')]).toEqual([true, expect.stringContaining('administer')]);
   await page.keyboard.press('Escape');
   // Files and rules hold what bodies say.

@@ -461,6 +461,7 @@ describe('actions', () => {
     await expect.poll(() => dialog.getByRole('alert').textContent()).toContain('not a method');
     expect(await dialog.getByLabel('Method').inputValue()).toBe('NO METHOD');
     await press('Escape');
+    await dialog.getByRole('button', { name: 'Discard' }).click();
     await expect.poll(() => dialog.count()).toBe(0);
   });
 
@@ -499,19 +500,33 @@ describe('actions', () => {
     await expect.poll(() => page.locator('.drawn .badge.tag').count()).toBe(0);
   });
 
-  it('d asks for confirmation, and deletes', async () => {
+  it('d deletes after a while, in which it can be undone by mouse and keyboard', async () => {
     await world.send('/doomed/1');
     await world.send('/doomed/2');
     await fresh('path:/doomed');
     await expect.poll(() => rows().count()).toBe(2);
-    await press('j', 'd', 'Escape');
-    expect(await rows().count()).toBe(2);
-    // Cancel has the focus.
-    await press('d', 'Tab', 'Enter');
+    const recorded = async () => (await world.api<{ count: number }>('/flows/count?query=path:/doomed')).count;
+    const dismiss = () => page.getByRole('button', { name: 'Dismiss' }).last().click();
+    await press('j', 'd');
     await expect.poll(() => rows().count()).toBe(1);
-    await press('Delete', 'Tab', 'Enter');
-    await expect.poll(() => rows().count()).toBe(0);
-    expect((await world.api<{ count: number }>('/flows/count?query=path:/doomed')).count).toBe(0);
+    await page.getByRole('button', { name: 'Undo', exact: true }).click();
+    await expect.poll(() => rows().count()).toBe(2);
+    await press('j', 'Delete', 'u');
+    await expect.poll(() => rows().count()).toBe(2);
+    expect([await page.getByText('Flow deleted').count(), await recorded()]).toEqual([0, 2]);
+    // What is deleted stays hidden when the list is loaded again, and is deleted with the end of its notice.
+    await press('j', 'd');
+    await expect.poll(() => rows().count()).toBe(1);
+    await page.getByLabel('Filter', { exact: true }).fill('path:/doomed/');
+    await page.keyboard.press('Enter');
+    await expect.poll(() => rows().count()).toBe(1);
+    expect(await recorded()).toBe(2);
+    await dismiss();
+    await expect.poll(recorded).toBe(1);
+    await press('d');
+    // So it is when the page is left.
+    await page.goto('about:blank');
+    await expect.poll(recorded).toBe(0);
   });
 
   it('matching or selected flows can be exported', async () => {

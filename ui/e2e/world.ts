@@ -42,6 +42,8 @@ export interface Start {
   config?: (origin: string) => string;
   files?: Record<string, string>;
   listenProxy?: string;
+  /** Further options of `interflow run`. */
+  options?: string[];
 }
 
 export class World {
@@ -62,7 +64,7 @@ export class World {
     private readonly isKept: boolean,
   ) {}
 
-  static async start({ home: existing, config, files = {}, listenProxy = '127.0.0.1:0' }: Start = {}): Promise<World> {
+  static async start({ home: existing, config, files = {}, listenProxy = '127.0.0.1:0', options = [] }: Start = {}): Promise<World> {
     const binary = resolve(process.env['INTERFLOW_BIN'] ?? '../target/debug/interflow');
     if (!existsSync(binary)) throw new Error(`${binary} is not there: build it, or name one in INTERFLOW_BIN`);
     const { server, address } = await startOrigin();
@@ -73,7 +75,7 @@ export class World {
     const named = config ? ['-c', join(home, 'config.toml')] : [];
     if (config) writeFileSync(join(home, 'config.toml'), config(address));
     for (const [name, text] of Object.entries(files)) writeFileSync(join(home, name), text);
-    const child = spawn(binary, ['run', ...named, ...anywhere], { env: { ...Object.fromEntries(inherited), INTERFLOW_DATA_DIR: home, NO_COLOR: '1' } });
+    const child = spawn(binary, ['run', ...named, ...anywhere, ...options], { env: { ...Object.fromEntries(inherited), INTERFLOW_DATA_DIR: home, NO_COLOR: '1' } });
     const said = await greeting(child);
     const proxy = /proxy +http:\/\/(\S+)/.exec(said)?.[1];
     const gateway = /gateway +http:\/\/([^/\s]+)/.exec(said)?.[1] ?? '';

@@ -54,25 +54,26 @@ impl AtomicFile {
             // Such as /dev/null, which renaming would replace.
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "it exists and is not a file"));
         }
-        let mut builder = Builder::new();
-        builder.prefix(PREFIX).suffix(SUFFIX);
+        let mut options = File::options();
+        options.read(true).write(true).create_new(true);
         #[cfg(unix)]
         let permissions = {
-            use std::os::unix::fs::PermissionsExt as _;
+            use std::os::unix::fs::OpenOptionsExt as _;
             let old = old.filter(|_| access == FileAccess::Keep).map(|m| m.permissions());
+            let is_new = access == FileAccess::Keep && old.is_none();
             // The umask is applied to this, as for any new file.
-            if access == FileAccess::Keep && old.is_none() {
-                builder.permissions(fs::Permissions::from_mode(0o666));
-            }
+            options.mode(if is_new { 0o666 } else { 0o600 });
             old
         };
-        let temporary = builder.tempfile_in(folder(&path))?;
+        #[cfg(not(unix))]
+        let _ = (access, old);
+        // Opened here: the library's own errors name the temporary file, which the caller does not know.
+        let temporary =
+            Builder::new().prefix(PREFIX).suffix(SUFFIX).make_in(folder(&path), |path| options.open(path))?;
         #[cfg(unix)]
         if let Some(mode) = permissions {
             temporary.as_file().set_permissions(mode)?;
         }
-        #[cfg(not(unix))]
-        let _ = access;
         Ok(Self { temporary, path })
     }
 
@@ -101,11 +102,11 @@ impl AtomicFile {
 
 impl Write for AtomicFile {
     fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
-        self.temporary.write(buf)
+        self.temporary.as_file_mut().write(buf)
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        self.temporary.flush()
+        self.temporary.as_file_mut().flush()
     }
 }
 
@@ -173,7 +174,10 @@ mod tests {
         let mut left: Vec<_> = fs::read_dir(dir.path()).unwrap().map(|e| e.unwrap().file_name()).collect();
         left.sort();
         assert_eq!(left, ["file", "taken"]);
-        assert!(write_atomic(&dir.path().join("none/file"), b"", FileAccess::Keep).is_err());
+        // The caller names the file that it asked for, and the error no other one.
+        let missing = dir.path().join("none/file");
+        let error = write_atomic(&missing, b"", FileAccess::Keep).unwrap_err();
+        assert_eq!(error.to_string(), File::open(&missing).unwrap_err().to_string());
     }
 
     #[cfg(unix)]

@@ -1,5 +1,7 @@
 //! How queries are parsed, and the errors of queries that cannot be.
 
+use std::collections::BTreeSet;
+
 use interflow_query::{MAX_DEPTH, MAX_LENGTH, MAX_TERMS, Query};
 
 fn canonical(text: &str) -> String {
@@ -217,7 +219,25 @@ fn a_search_without_results_gets_a_better_query() {
         ("status:404", None),
         ("", None),
     ] {
-        assert_eq!(Query::parse(text).unwrap().did_you_mean(text).as_deref(), better, "{text}");
+        assert_eq!(Query::parse(text).unwrap().did_you_mean(text, &BTreeSet::new()).as_deref(), better, "{text}");
+    }
+}
+
+#[test]
+fn a_search_without_results_gets_the_recorded_host_with_a_similar_name() {
+    let hosts = ["api.openai.com", "example.com", "shop.example"].map(str::to_owned).into();
+    for (text, better) in [
+        ("host:exmaple.com", Some("host:example.com")),
+        ("host:=Exmaple.com path:/a", Some("host:example.com path:/a")),
+        ("host:shop.exmaple OR host:b.test", Some("host:shop.example OR host:*b.test*")),
+        ("status>=400 host:exmaple.com", Some("status:>=400 host:exmaple.com")),
+        // The host is there: something else does not match.
+        ("host:example.com", Some("host:*example.com*")),
+        ("host:openai", None),
+        ("host:elsewhere.test", Some("host:*elsewhere.test*")),
+        ("-host:exmaple.com", None),
+    ] {
+        assert_eq!(Query::parse(text).unwrap().did_you_mean(text, &hosts).as_deref(), better, "{text}");
     }
 }
 

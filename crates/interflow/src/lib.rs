@@ -11,11 +11,13 @@ mod fleet;
 mod instance;
 
 use std::borrow::Cow;
+use std::ffi::OsString;
 use std::io::Write as _;
 use std::process::ExitCode;
 use std::sync::OnceLock;
 
-use clap::Parser;
+use clap::builder::Resettable;
+use clap::{Command, CommandFactory as _, Parser};
 use interflow_host::CliError;
 use interflow_host::data_dir::DataDir;
 
@@ -34,7 +36,7 @@ impl From<config::LoadError> for CliError {
 /// Runs the command of this process.
 pub fn main() -> ExitCode {
     let words = cli::flows::normalize_negated_terms(std::env::args_os());
-    let cli = match Cli::try_parse_from(&words) {
+    let cli = match parse(&words) {
         Ok(cli) => cli,
         Err(e) if cli::manual::welcome::replaces(&e, &words) => return ExitCode::SUCCESS,
         Err(mut e) => {
@@ -51,6 +53,15 @@ pub fn main() -> ExitCode {
             end_process(error.code())
         }
     }
+}
+
+/// The command line. The usage in an error names no option that the environment sets already.
+fn parse(words: &[OsString]) -> Result<Cli, clap::Error> {
+    Cli::try_parse_from(words).map_err(|error| {
+        let without = |command: Command, arg: &str| command.mut_arg(arg, |arg| arg.env(Resettable::Reset));
+        let command = without(without(Cli::command(), "data_dir"), "config");
+        command.try_get_matches_from(words).err().filter(clap::Error::use_stderr).unwrap_or(error)
+    })
 }
 
 /// A runtime of this thread alone.

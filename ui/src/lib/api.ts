@@ -54,7 +54,7 @@ async function failure(response: Response): Promise<ApiError> {
 export async function ask(address: string, init: RequestInit = {}): Promise<Response> {
   let response: Response;
   try {
-    response = await fetch(address, init);
+    response = await fetch(address, { ...init, keepalive: isLeaving });
   } catch (error) {
     if (error instanceof DOMException && error.name === 'AbortError') throw error;
     throw new ApiError(0, { kind: 'offline', message: 'Interflow cannot be reached' });
@@ -67,6 +67,11 @@ export async function ask(address: string, init: RequestInit = {}): Promise<Resp
   }
   return response;
 }
+
+/** Whether the page is being left: what is sent now outlives it. */
+let isLeaving = false;
+globalThis.addEventListener?.('pagehide', () => (isLeaving = true));
+globalThis.addEventListener?.('pageshow', () => (isLeaving = false));
 
 type Params = Record<string, string | number | undefined>;
 type Method = 'POST' | 'PUT' | 'PATCH';

@@ -28,6 +28,8 @@ export interface Notice {
   text: string;
   bad: boolean;
   action?: { label: string; run: () => void };
+  /** Called when it goes, and when the page is left. */
+  onend?: () => void;
 }
 
 /** Rates per second between two polls. */
@@ -53,6 +55,8 @@ class AppState {
   page = $state<Page>(pageOf(location.pathname));
   theme = $state<Theme>((loadPref('theme') as Theme | null) ?? 'system');
   notices = $state<Notice[]>([]);
+  /** Whether a notice has the focus or the pointer. */
+  isReading = false;
   help = $state(false);
   palette = $state(false);
   /** Runs an action of the current page; null if the page has none. */
@@ -102,11 +106,34 @@ class AppState {
     this.notify(`Theme: ${this.theme === 'system' ? 'system' : this.theme}`);
   }
 
-  notify(text: string, action?: Notice['action'], bad = false): void {
+  notify(text: string, action?: Notice['action'], bad = false, onend?: () => void): void {
     const id = (this.notice += 1);
-    const notice: Notice = { id, text, bad, ...(action ? { action } : {}) };
-    this.notices = [...this.notices.slice(-3), notice];
-    setTimeout(() => this.dismiss(id), bad ? 10_000 : 5000);
+    this.notices.slice(0, -3).forEach((n) => this.dismiss(n.id));
+    this.notices = [...this.notices, { id, text, bad, ...(action ? { action } : {}), ...(onend ? { onend } : {}) }];
+    this.expire(id, bad || onend ? 10_000 : 5000);
+  }
+
+  /** A notice with the focus or the pointer stays. */
+  private expire(id: number, after: number): void {
+    setTimeout(() => (this.isReading ? this.expire(id, 1000) : this.dismiss(id)), after);
+  }
+
+  /** Deletes what is hidden already once its notice goes, unless that is undone before; `restore` shows it again. */
+  deleteLater(text: string, erase: () => Promise<void>, restore: () => void): void {
+    let isOver = false;
+    const end = (what: () => void) => () => {
+      if (!isOver) what();
+      isOver = true;
+    };
+    const carryOut = () => void erase().catch((error: unknown) => { restore(); this.notifyError(error); });
+    this.notify(text, { label: 'Undo', run: end(restore) }, false, end(carryOut));
+  }
+
+  /** Undoes what the newest notice with this offer is about. */
+  undo(): void {
+    const notice = this.notices.findLast((n) => n.action?.label === 'Undo');
+    notice?.action?.run();
+    if (notice) this.dismiss(notice.id);
   }
 
   notifyError(error: unknown): void {
@@ -114,7 +141,9 @@ class AppState {
   }
 
   dismiss(id: number): void {
+    this.notices.find((n) => n.id === id)?.onend?.();
     this.notices = this.notices.filter((n) => n.id !== id);
+    this.isReading = false;
   }
 
   private async pollStats(): Promise<void> {

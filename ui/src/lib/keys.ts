@@ -2,7 +2,7 @@
 
 export type Action =
   | 'next' | 'previous' | 'open' | 'close' | 'first' | 'last' | 'pageDown' | 'pageUp'
-  | 'filter' | 'palette' | 'pause' | 'choose' | 'star' | 'compare' | 'replay' | 'edit' | 'delete' | 'copy' | 'tag' | 'menu'
+  | 'filter' | 'palette' | 'pause' | 'choose' | 'star' | 'compare' | 'replay' | 'edit' | 'delete' | 'undo' | 'copy' | 'tag' | 'menu'
   | 'filterFor' | 'filterOut' | 'nextTab' | 'previousTab' | 'tab1' | 'tab2' | 'tab3' | 'tab4' | 'tab5' | 'tab6' | 'tab7' | 'tab8' | 'exchange'
   | 'help' | 'theme' | 'goTraffic' | 'goConversations' | 'goApprovals' | 'goRules' | 'goPrivacy' | 'goMedia'
   | 'goOverview' | 'goSettings' | 'goCompose' | 'goIntercept' | 'goKeys';
@@ -55,6 +55,7 @@ export const BINDINGS: Binding[] = [
   bind('Actions', true, 'star', ['m'], 'star or unstar'),
   bind('Actions', true, 'menu', ['.', 'Shift+F10', 'ContextMenu'], 'menu of the flow: copy, filter, new rule, export …'),
   bind('Actions', true, 'delete', ['d', 'Delete'], 'delete the selected flows, or this one'),
+  bind('Actions', false, 'undo', ['u', 'Ctrl+z'], 'undo the last deletion, as long as its notice is shown'),
   bind('Pages', false, 'goTraffic', ['g t'], 'Traffic'),
   bind('Pages', false, 'goIntercept', ['g i'], 'Intercept'),
   bind('Pages', false, 'goCompose', ['g c'], 'Compose'),

@@ -44,6 +44,8 @@ export class Traffic {
   row = $state(ROW);
   selected = $state<string | null>(null);
   selection = new SvelteSet<string>();
+  /** Flows that are deleted once that cannot be undone any more. */
+  private hidden = new Set<string>();
   paused = $state(false);
   /** The flow that has just arrived at the top, for a moment; none while many arrive. */
   arrived = $state<string | null>(null);
@@ -236,6 +238,7 @@ export class Traffic {
   }
 
   private changed(): void {
+    if (this.hidden.size > 0) this.dropHidden();
     this.matching = this.window ? Math.max(this.segment.total, this.window.length) : this.segment.total;
     this.offset = clampOffset(this.offset, this.total, this.row, this.view);
     this.version += 1;
@@ -535,21 +538,28 @@ export class Traffic {
     for (const flow of this.window ?? this.segment.rows) this.selection.add(flow.id);
   }
 
-  /** Removes deleted flows; if the current one is among them, its successor becomes current. */
-  forget(ids: string[]): void {
-    const gone = new Set(ids);
+  /** Hides deleted flows; if the current one is among them, its successor becomes current. */
+  hide(ids: string[]): void {
     const index = this.index;
-    this.segment.remove(gone);
-    if (this.window) {
-      const before = this.window.length;
-      this.window = this.window.filter((f) => !gone.has(f.id));
-      this.segment.total -= before - this.window.length;
-    }
-    ids.forEach((id) => this.selection.delete(id));
-    const selectedGone = this.selected !== null && gone.has(this.selected);
+    ids.forEach((id) => { this.hidden.add(id); this.selection.delete(id); });
+    const selectedGone = this.selected !== null && this.hidden.has(this.selected);
     if (selectedGone) this.selected = null;
     this.changed();
     if (selectedGone && this.total > 0) this.selectAt(Math.min(index, this.total - 1));
+  }
+
+  /** Shows hidden flows again. */
+  restore(ids: string[]): void {
+    ids.forEach((id) => this.hidden.delete(id));
+    void this.reload();
+  }
+
+  private dropHidden(): void {
+    this.segment.remove(this.hidden);
+    if (!this.window) return;
+    const before = this.window.length;
+    this.window = this.window.filter((f) => !this.hidden.has(f.id));
+    this.segment.total -= before - this.window.length;
   }
 
   /** Replaces the summary of a loaded flow. */

@@ -45,7 +45,8 @@ class LinkHistory {
 
   add(link: CreatedLink): void {
     // The same request within a second has the same link.
-    this.keep([{ ...link, by: caller.me?.name }, ...this.all.filter((l) => l.link !== link.link)]);
+    const list = [{ ...link, by: caller.me?.name }, ...this.all.filter((l) => l.link !== link.link)];
+    this.keep(list.sort((a, b) => b.created - a.created));
   }
 
   forget(link: string): void {

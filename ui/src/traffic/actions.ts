@@ -92,10 +92,11 @@ export async function replay(id: string, edited: ReplayInput, open: (id: string)
   return done;
 }
 
+/** Fails if flows remain. */
 export async function erase(ids: string[]): Promise<void> {
   const { deleted } = await send('POST', '/flows/delete', { ids });
   const still = ids.length - deleted;
-  app.notify(`${count(deleted)} deleted${still > 0 ? `; ${still} are still open or no longer exist` : ''}`);
+  if (still > 0) throw new Error(`${count(deleted)} deleted; ${still} are still open or no longer exist`);
 }
 
 export async function annotate(id: string, annotation: AnnotationPatch): Promise<Flow> {

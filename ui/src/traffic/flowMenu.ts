@@ -109,7 +109,7 @@ export function flowMenu(context: FlowContext, act: FlowActions): MenuEntry[] {
       items: EXPORTS.map((e) => ({ label: e.label, run: () => act.export([flow.id], e.format) })),
       ...gate('read_bodies'),
     },
-    { label: 'Delete…', hint: 'd', section: true, danger: true, run: () => act.remove([flow.id]), ...gate('administer') },
+    { label: 'Delete', hint: 'd', section: true, danger: true, run: () => act.remove([flow.id]), ...gate('administer') },
   ];
 }
 
@@ -120,6 +120,6 @@ function selectionMenu(ids: string[], act: FlowActions, why: FlowContext['why'])
     ...(ids.length === 2 && a && b ? [{ label: 'Compare', hint: 'c', run: () => act.compare(a, b), ...gate('read_bodies') }] : []),
     { label: `Star ${ids.length} flows`, hint: 'm', run: () => act.star(ids), ...gate('operate') },
     { label: `Export ${ids.length} flows`, section: true, items: EXPORTS.map((e) => ({ label: e.label, run: () => act.export(ids, e.format) })), ...gate('read_bodies') },
-    { label: `Delete ${ids.length} flows…`, hint: 'd', section: true, danger: true, run: () => act.remove(ids), ...gate('administer') },
+    { label: `Delete ${ids.length} flows`, hint: 'd', section: true, danger: true, run: () => act.remove(ids), ...gate('administer') },
   ];
 }

@@ -3,6 +3,7 @@
 //! Interflow reaches them through a SOCKS5 server on loopback, to which `upstream.proxy` leads their names: port 443 speaks TLS with a certificate
 //! from a CA of their own, port 80 HTTP, and port 7 echoes bytes (RFC 862).
 
+mod grpc;
 mod paced_body;
 mod pages;
 mod site;
@@ -57,6 +58,11 @@ impl Origins {
     /// The patterns of their hosts, for `upstream.proxy`.
     pub fn hosts() -> Vec<String> {
         HOSTS.iter().map(|(pattern, _)| (*pattern).to_owned()).collect()
+    }
+
+    /// The hosts of LLM providers, which take any key.
+    pub fn providers() -> impl Iterator<Item = String> {
+        HOSTS.iter().filter(|(_, kind)| *kind == "models").map(|(host, _)| (*host).to_owned())
     }
 
     /// The URL for `upstream.proxy` of the [`hosts`](Self::hosts).

@@ -11,16 +11,24 @@ use super::paced_body::{cut, paced};
 /// Pages that are texts.
 const EXAMPLE_PAGES: &str = include_str!("../../data/example-pages.txt");
 const SHOP_PAGES: &str = include_str!("../../data/shop-pages.txt");
-/// Number of a film's chunks, and bytes per chunk.
-const FILM: (usize, usize) = (40, 100_000);
-/// Width and height of a picture.
-const PICTURE: (u32, u32) = (160, 100);
+/// Twelve seconds of H.264 in fragmented MP4: the initialisation and segments of two seconds.
+const FILM: [&[u8]; 7] = [
+    include_bytes!("../../data/film/init.mp4"),
+    include_bytes!("../../data/film/0.m4s"),
+    include_bytes!("../../data/film/1.m4s"),
+    include_bytes!("../../data/film/2.m4s"),
+    include_bytes!("../../data/film/3.m4s"),
+    include_bytes!("../../data/film/4.m4s"),
+    include_bytes!("../../data/film/5.m4s"),
+];
+/// A lamp's light.
+const PICTURE: Bytes = Bytes::from_static(include_bytes!("../../data/lamp.png"));
 
 /// A page of `example.com` and the like; `None` where the request is repeated instead.
 pub fn example(path: &str) -> Option<Response> {
     let (media, body) = match path {
         "/events" => ("text/event-stream", events()),
-        "/picture.bmp" => ("image/bmp", Bytes::from(picture()).into()),
+        "/picture.png" => ("image/png", PICTURE.into()),
         _ => return written(EXAMPLE_PAGES, path),
     };
     Some(response(StatusCode::OK, media, body))
@@ -34,7 +42,7 @@ pub fn page(path: &str, sent: &Bytes) -> Option<Response> {
     let stock = b"\0\0\0\0\x08\x08\x01\x12\x04Lamp\x80\0\0\0\x0fgrpc-status:0\r\n";
     let (media, body) = match path {
         "/pixel.gif" => ("image/gif", Bytes::from_static(pixel).into()),
-        "/lamp.bmp" => ("image/bmp", Bytes::from(picture()).into()),
+        "/lamp.png" => ("image/png", PICTURE.into()),
         "/points" => ("application/msgpack", Bytes::from_static(points).into()),
         "/sizes" => ("application/x-protobuf", Bytes::from_static(sizes).into()),
         "/shop.Stock/Get" => ("application/grpc-web+proto", Bytes::from_static(stock).into()),
@@ -45,11 +53,15 @@ pub fn page(path: &str, sent: &Bytes) -> Option<Response> {
         }
         "/events" => ("text/event-stream", events()),
         "/film.mp4" => {
-            let pieces = (0..FILM.0).map(|n| Bytes::from(vec![n as u8; FILM.1])).collect();
-            ("video/mp4", paced(pieces, Duration::ZERO, Duration::from_millis(100)))
+            let pieces = FILM.map(Bytes::from_static).into();
+            ("video/mp4", paced(pieces, Duration::ZERO, Duration::from_millis(500)))
         }
+        "/film/init.mp4" => ("video/mp4", Bytes::from_static(FILM[0]).into()),
         "/cut" => ("application/json", cut(Bytes::from_static(b"{\"half\":"), Duration::from_millis(200))),
-        _ => return written(SHOP_PAGES, path),
+        _ => match path.strip_prefix("/film/").and_then(|name| name.strip_suffix(".m4s")?.parse::<usize>().ok()) {
+            Some(segment) => ("video/iso.segment", Bytes::from_static(FILM[1..].get(segment)?).into()),
+            None => return written(SHOP_PAGES, path),
+        },
     };
     Some(response(StatusCode::OK, media, body))
 }
@@ -70,28 +82,4 @@ fn response(status: StatusCode, media: &str, body: Body) -> Response {
 fn events() -> Body {
     let event = |n| Bytes::from(format!("event: stock\ndata: {{\"product\":1,\"left\":{}}}\n\n", 10 - n));
     paced((1..=6).map(event).collect(), Duration::ZERO, Duration::from_millis(150))
-}
-
-/// A picture of a lamp's light as an uncompressed bitmap of 24 bits per pixel, bottom row first.
-fn picture() -> Vec<u8> {
-    const HEADER: u32 = 54;
-    let (width, height) = PICTURE;
-    let size = width * height * 3;
-    let mut out = b"BM".to_vec();
-    for field in [HEADER + size, 0, HEADER, 40, width, height] {
-        out.extend_from_slice(&field.to_le_bytes());
-    }
-    // One plane, 24 bits, no compression.
-    out.extend_from_slice(&[1, 0, 24, 0]);
-    for field in [0, size, 2835, 2835, 0, 0u32] {
-        out.extend_from_slice(&field.to_le_bytes());
-    }
-    for y in 0..height {
-        for x in 0..width {
-            let (dx, dy) = (x.abs_diff(width / 2), y.abs_diff(height * 2 / 3));
-            let light = 255 - (dx * dx + dy * dy).isqrt().min(80) * 3;
-            out.extend_from_slice(&[(light / 3) as u8, (light * 4 / 5) as u8, light as u8]);
-        }
-    }
-    out
 }

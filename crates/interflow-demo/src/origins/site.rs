@@ -7,14 +7,14 @@ use bytes::Bytes;
 use futures_util::{SinkExt as _, StreamExt as _};
 use interflow_net::ingress::{HttpService, IncomingRequest, ServiceReply};
 use interflow_net::io::IoStream;
-use interflow_types::{Body, Error, Headers, RequestTarget, Response, ResponseHead, StatusCode};
+use interflow_types::{Error, RequestTarget, Response, ResponseHead, StatusCode};
 use serde_json::json;
 use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
 use tokio_tungstenite::tungstenite::protocol::Role;
 
 use super::paced_body::paced;
-use super::pages;
+use super::{grpc, pages};
 use crate::fake_model::{self, ModelResponse};
 
 /// Host patterns of the origins, each with the kind of its site.
@@ -64,14 +64,15 @@ impl HttpService for Site {
             return ServiceReply::Upgrade(head, Box::new(|io| Box::pin(repeat(io))));
         }
         let (media, method) = (header("content-type"), request.method.to_string());
+        let page = path.split('?').next().unwrap_or_default();
+        if media.starts_with("application/grpc") && !media.starts_with("application/grpc-web") {
+            return ServiceReply::Response(grpc::call(page, request.body));
+        }
         let body = match request.body.collect(MAX_BODY).await {
             Ok((body, _)) => body,
             Err(_) => return ServiceReply::Response(json_response(413, &json!({"error": "the body is too large"}))),
         };
-        let page = path.split('?').next().unwrap_or_default();
-        let is_grpc = media.starts_with("application/grpc") && !media.starts_with("application/grpc-web");
         ServiceReply::Response(match self {
-            _ if is_grpc => grpc_echo(body),
             Self::Provider => provider(&method, &path, &body),
             Self::Shop => pages::page(page, &body)
                 .unwrap_or_else(|| json_response(404, &json!({"error": "there is no such page"}))),
@@ -104,13 +105,6 @@ fn provider(method: &str, path: &str, body: &[u8]) -> Response {
         ResponseHead::new(StatusCode::from_u16(status).unwrap_or(StatusCode::OK)).with_header("Content-Type", media);
     let pieces = pieces.into_iter().map(Bytes::from).collect();
     Response { head, body: paced(pieces, FIRST_CHUNK_DELAY, CHUNK_DELAY) }
-}
-
-/// The messages of a gRPC request, as its response.
-fn grpc_echo(messages: Bytes) -> Response {
-    let head = ResponseHead::new(StatusCode::OK).with_header("Content-Type", "application/grpc");
-    let trailers: Headers = [("grpc-status", "0")].into_iter().collect();
-    Response { head, body: Body::with_trailers(messages, Some(trailers)) }
 }
 
 /// Returns each message of a WebSocket to its sender.

@@ -21,6 +21,7 @@ pub(crate) mod store_state;
 mod subscriptions;
 pub mod upkeep;
 
+use std::collections::BTreeSet;
 use std::ops::{ControlFlow, Range};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -139,6 +140,9 @@ pub enum RecordingState {
     },
 }
 
+/// Flows whose hosts are listed: the newest ones, so that the cost does not grow with the store.
+const MAX_EXAMINED: usize = 3000;
+
 /// Stores flows. Every method may block on the disk: call it from a blocking thread.
 ///
 /// ```
@@ -166,6 +170,15 @@ pub trait FlowStore: ConversationStore + Send + Sync {
     /// # Errors
     /// As for [`list`](Self::list), and [`Cancelled`](crate::StoreError::Cancelled).
     fn list_while(&self, options: &ListOptions, watch: &mut dyn FnMut() -> ControlFlow<()>) -> Result<Vec<FlowRecord>>;
+
+    /// The hosts of the newest flows, with cancellation.
+    ///
+    /// # Errors
+    /// As for [`list_while`](Self::list_while).
+    fn recent_hosts(&self, watch: &mut dyn FnMut() -> ControlFlow<()>) -> Result<BTreeSet<String>> {
+        let newest = ListOptions { limit: MAX_EXAMINED, ..ListOptions::default() };
+        Ok(self.list_while(&newest, watch)?.iter().map(|row| row.authority.host.to_string()).collect())
+    }
 
     /// Like [`list`](Self::list) for queries that must examine many rows or bodies: runs on several threads and calls
     /// `each` with matches as they are found, in no order; `progress` may cancel it.

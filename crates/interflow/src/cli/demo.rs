@@ -72,6 +72,7 @@ pub fn run(args: &DemoArgs, data_dir: Option<&Path>) -> Result<(), CliError> {
         (None, None) => DemoFolder::temporary()?,
     };
     let home = DataDir::find(Some(&demo_dir.folder))?;
+    crate::name_data_dir(&home);
     let path = home.join(CONFIG_FILE);
     if !path.exists() {
         fs::write(&path, CONFIG).map_err(|e| format!("{}: {e}", path.display()))?;
@@ -139,11 +140,14 @@ pub async fn start_origins(home: &DataDir) -> Result<Origins, CliError> {
     Ok(Origins::start(&home.join("origins")).await.map_err(|e| format!("the local origins cannot start: {e}"))?)
 }
 
-/// Leads requests for the hosts of the origins to them.
+/// Leads requests for the hosts of the origins to them; virtual keys stand for a key that they take.
 pub fn lead_to_origins(origins: &Origins, config: &mut InterflowConfig) {
     let hosts = Origins::hosts();
     config.upstream.proxy.insert(0, UpstreamProxyRule { hosts, via: vec![origins.proxy_url()] });
     config.upstream.extra_ca.push(origins.ca().to_owned());
+    for host in Origins::providers() {
+        config.keys.provider.entry(host).or_insert_with(|| "demo-key".to_owned());
+    }
 }
 
 /// What the origins and options determine, whatever the file says.
@@ -190,7 +194,7 @@ async fn print_banner(proxy: SocketAddr, admin: Option<SocketAddr>, home: DataDi
             Some(link) => interflow_host::outln!("  look   {link}"),
             None => interflow_host::outln!("  look   http://{address}/"),
         }
-        interflow_host::outln!("  log in {} open", home.command());
+        interflow_host::outln!("  log in {} open", crate::command());
     }
     interflow_host::outln!("  proxy  http://{proxy}\n\nCtrl-C ends it.");
 }

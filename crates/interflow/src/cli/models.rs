@@ -8,7 +8,7 @@ use interflow_host::data_dir::DataDir;
 use serde_json::Value;
 
 use super::operations::{OperationId, operations};
-use super::output::{FormatArgs, TableFormat, format_table, member, members};
+use super::output::{FormatArgs, TableFormat, format_table, member, members, terminal_width, text_width};
 use crate::CliError;
 use crate::components::conversations::price_list;
 use crate::instance::config::InterflowConfig;
@@ -34,7 +34,7 @@ pub fn run(args: &ModelsArgs, config: &InterflowConfig, home: &DataDir) -> Resul
     let named = &listing["named"];
     // A pattern of the own price list may match what is a part of many names.
     if named["prices"].is_array() || named.is_object() && listing["total"].as_u64() < Some(2) {
-        return args.format.print(named, || outline(named));
+        return args.format.print(named, || wrapped(&outline(named), terminal_width().unwrap_or(usize::MAX)));
     }
     let listed: Vec<_> = members(&listing, "models").collect();
     if listed.is_empty() {
@@ -54,7 +54,7 @@ fn table(models: &[&Value]) -> String {
     let row = |model: &&Value| cells.split(' ').map(|path| cell(model, path)).collect();
     let rows: Vec<Vec<String>> = [head].into_iter().chain(models.iter().map(row)).collect();
     format!(
-        "{}dollars per million tokens; `interflow models NAME` shows all prices\n",
+        "{}dollars per million tokens\n`interflow models NAME` shows all prices\n",
         format_table(&rows, &["ENDS", "CACHE WRITE", "CACHE READ", "CONTEXT"])
     )
 }
@@ -78,11 +78,46 @@ fn outline(value: &Value) -> String {
     }
 }
 
+/// The text with lines broken between words, and the rest indented further, where they are wider than this.
+fn wrapped(text: &str, width: usize) -> String {
+    let mut out = String::new();
+    for line in text.lines() {
+        let mut indent = line.len() - line.trim_start().len();
+        let rest = indent + 2;
+        // The first word begins a line.
+        let mut used = width;
+        for word in line.split_whitespace() {
+            if used.saturating_add(text_width(word)) < width {
+                out.push(' ');
+                used += 1;
+            } else {
+                out = out + "\n" + &" ".repeat(indent);
+                (used, indent) = (indent, rest);
+            }
+            out.push_str(word);
+            used += text_width(word);
+        }
+    }
+    out.trim_start_matches('\n').to_owned() + "\n"
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn an_outline_fits_the_terminal_and_loses_nothing() {
+        let text = "name: m\nsent:\n  tools: a text of several words, a-word-that-is-too-long and more\n";
+        assert_eq!(wrapped(text, usize::MAX), text);
+        for width in 25..70 {
+            let lines = wrapped(text, width);
+            assert!(lines.lines().all(|line| text_width(line) <= width), "{width}: {lines}");
+            assert!(lines.split_whitespace().eq(text.split_whitespace()), "{width}: {lines}");
+            assert!(lines.lines().skip(3).all(|line| line.starts_with("    ")), "{width}: {lines}");
+        }
+    }
 
     #[test]
     fn an_outline_keeps_names_and_texts_as_they_are() {

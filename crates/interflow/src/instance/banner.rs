@@ -59,7 +59,7 @@ fn write(
             } else {
                 let file = running.home.admin_token_file();
                 let source = file.map_or("INTERFLOW_TOKEN".into(), |f| f.display().to_string());
-                let open = format!("{} open", running.home.command());
+                let open = format!("{} open", crate::command());
                 writeln!(out, "  admin    http://{addr}/   token in {source}; `{open}` logs in")?;
             }
         }

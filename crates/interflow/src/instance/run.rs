@@ -298,7 +298,7 @@ pub fn bind_admin(sockets: &ListenSockets, addr: SocketAddr) -> Result<tokio::ne
     let bound = sockets.bind("admin", &ListenOptions::new(addr)).map_err(std::io::Error::other);
     bound
         .and_then(tokio::net::TcpListener::from_std)
-        .map_err(|e| format!("the admin port cannot listen on {addr}: {e}; choose another with --listen-admin ADDR"))
+        .map_err(|e| format!("the admin port (--listen-admin) cannot listen: {e}"))
 }
 
 pub fn schemas(config: &InterflowConfig, home: &DataDir) -> Result<ProtoSchemas, CliError> {

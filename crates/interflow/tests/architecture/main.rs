@@ -35,7 +35,7 @@ fn allowed(name: &str) -> Option<BTreeSet<&'static str>> {
         // Other programs' settings and rules become those of the crates that they concern.
         "compat" => [&base[..], &LIBRARIES[..], &["media", "proxy"]].concat(),
         // What the demo talks to and through: origins and clients of its own, besides the proxy.
-        "demo" => vec!["types", "llm", "net"],
+        "demo" => vec!["types", "codec", "llm", "net"],
         // This machine: it knows neither the configuration nor a feature.
         "host" => [&base[..], &["store", "net"]].concat(),
         // The binary wires everything together.

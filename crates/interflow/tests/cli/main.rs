@@ -3,6 +3,7 @@
 
 #[cfg(unix)]
 mod instances;
+mod messages;
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -470,11 +471,13 @@ async fn exec_redact_is_refused_by_an_instance_that_only_flags() {
     assert!(!received.contains(SSN), "{received}");
 }
 
+/// One flow to `a.test`.
+const HAR: &str = r#"{"log":{"version":"1.2","creator":{"name":"t","version":"1"},"entries":[{"startedDateTime":"2026-01-01T00:00:00Z","time":1,"request":{"method":"GET","url":"http://a.test/","httpVersion":"HTTP/1.1","headers":[],"queryString":[],"cookies":[],"headersSize":-1,"bodySize":0},"response":{"status":200,"statusText":"OK","httpVersion":"HTTP/1.1","headers":[],"cookies":[],"content":{"size":1,"mimeType":"text/plain","text":"a"},"redirectURL":"","headersSize":-1,"bodySize":1},"cache":{},"timings":{"send":0,"wait":1,"receive":0}}]}}"#;
+
 #[test]
 fn archives_of_other_programs_are_imported_in_one_place() {
     let home = tempfile::tempdir().unwrap();
-    let har = r#"{"log":{"version":"1.2","creator":{"name":"t","version":"1"},"entries":[{"startedDateTime":"2026-01-01T00:00:00Z","time":1,"request":{"method":"GET","url":"http://a.test/","httpVersion":"HTTP/1.1","headers":[],"queryString":[],"cookies":[],"headersSize":-1,"bodySize":0},"response":{"status":200,"statusText":"OK","httpVersion":"HTTP/1.1","headers":[],"cookies":[],"content":{"size":1,"mimeType":"text/plain","text":"a"},"redirectURL":"","headersSize":-1,"bodySize":1},"cache":{},"timings":{"send":0,"wait":1,"receive":0}}]}}"#;
-    std::fs::write(home.path().join("a.har"), har).unwrap();
+    std::fs::write(home.path().join("a.har"), HAR).unwrap();
     assert!(ok(home.path(), &["import", "har", "a.har"]).contains("1 flow imported"));
     let (code, _, err) = run(home.path(), &["import", "fiddler", "a.har"]);
     assert!(code == 1 && err.contains("a.har"), "{err}");

@@ -1,18 +1,33 @@
 //! Query input assistance: completion, validation, help.
 
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
 use axum::Json;
 use axum::http::StatusCode;
 use interflow_query::{Query, complete as completions, help as help_text};
 use interflow_types::schema::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::api::blocking::run_query;
 use crate::api::input::StrictQuery;
 use crate::error::{ApiError, ErrorDetails, Result};
+use crate::state::AdminState;
 
 #[derive(Deserialize, Default, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct CompletionParams {
     q: String,
+}
+
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct CheckParams {
+    #[serde(default)]
+    q: String,
+    /// Whether `did_you_mean` may name a host of the newest flows.
+    #[serde(default)]
+    hosts: bool,
 }
 
 #[derive(Serialize, JsonSchema)]
@@ -62,18 +77,25 @@ pub(crate) async fn complete(StrictQuery(typed): StrictQuery<CompletionParams>) 
 }
 
 /// `GET /query/check`: an invalid query is a regular result here, not an error.
-pub(crate) async fn check(StrictQuery(typed): StrictQuery<CompletionParams>) -> Json<CheckedQuery> {
-    Json(match Query::parse(&typed.q) {
+pub(crate) async fn check(
+    state: Arc<AdminState>,
+    StrictQuery(typed): StrictQuery<CheckParams>,
+) -> Result<Json<CheckedQuery>> {
+    let hosts = match typed.hosts {
+        true => run_query(&state, |store, wanted| Ok(store.recent_hosts(&mut || wanted.check())?)).await?,
+        false => BTreeSet::new(),
+    };
+    Ok(Json(match Query::parse(&typed.q) {
         Ok(query) => CheckedQuery {
             ok: true,
             query: Some(query.to_string()),
             all: Some(query.is_all()),
             hint: query.hint().map(ToString::to_string),
-            did_you_mean: query.did_you_mean(&typed.q),
+            did_you_mean: query.did_you_mean(&typed.q, &hosts),
             ..CheckedQuery::default()
         },
         Err(e) => CheckedQuery { error: Some(ApiError::from(e).into_details()), ..CheckedQuery::default() },
-    })
+    }))
 }
 
 pub(crate) async fn help() -> Json<QueryHelp> {

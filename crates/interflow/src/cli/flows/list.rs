@@ -1,6 +1,7 @@
 //! `interflow flows list`.
 
 use std::io::{self, Write};
+use std::ops::ControlFlow;
 
 use interflow_query::Query;
 use interflow_store::{FlowRecord, FlowStore, ListOptions, ListOrder};
@@ -21,7 +22,8 @@ pub fn list(store: &dyn FlowStore, args: &FlowListArgs) -> Result<(), CliError> 
     let query = open::query(&args.select.query)?;
     let count = print(store, args, query.clone());
     if matches!(count, Ok(0))
-        && let Some(better) = query.did_you_mean(&args.select.query.join(" "))
+        && let Ok(hosts) = store.recent_hosts(&mut || ControlFlow::Continue(()))
+        && let Some(better) = query.did_you_mean(&args.select.query.join(" "), &hosts)
         && let Ok(query) = Query::parse(&better)
         && store
             .list(&ListOptions { query, order: ListOrder::Newest, after: None, limit: 1 })
