@@ -94,7 +94,7 @@ impl LlmRefusal {
         }
         if provider == Provider::Bedrock {
             // AWS SDKs take the exception's name from this field.
-            headers.append_unchecked(b"X-Amzn-ErrorType", aws_exception(self.status.as_u16()).as_bytes());
+            headers.append_unchecked(b"X-Amzn-ErrorType", ErrorNames::of(self.status.as_u16()).aws.as_bytes());
         }
         response
     }
@@ -104,14 +104,14 @@ impl LlmRefusal {
         match provider {
             Provider::Anthropic => json!({
                 "type": "error",
-                "error": { "type": anthropic_error_type(status.as_u16()), "message": message, "code": code },
+                "error": { "type": ErrorNames::of(status.as_u16()).anthropic, "message": message, "code": code },
                 "request_id": id
             }),
             Provider::Gemini | Provider::Vertex => json!({
                 "error": {
                     "code": status.as_u16(),
                     "message": message,
-                    "status": google_status(status.as_u16()),
+                    "status": ErrorNames::of(status.as_u16()).google,
                     "details": [{
                         "@type": "type.googleapis.com/google.rpc.ErrorInfo",
                         "reason": code,
@@ -145,47 +145,33 @@ pub(crate) fn exception_event(message: &str) -> Vec<u8> {
     out
 }
 
-/// Google's canonical codes (`google.rpc.Code`) by status.
-pub(crate) const fn google_status(status: u16) -> &'static str {
-    match status {
-        401 => "UNAUTHENTICATED",
-        403 => "PERMISSION_DENIED",
-        404 => "NOT_FOUND",
-        429 => "RESOURCE_EXHAUSTED",
-        501 => "UNIMPLEMENTED",
-        502 | 503 | 529 => "UNAVAILABLE",
-        504 => "DEADLINE_EXCEEDED",
-        500.. => "INTERNAL",
-        _ => "INVALID_ARGUMENT",
-    }
+/// What providers call an error.
+pub(crate) struct ErrorNames {
+    /// Google's canonical code (`google.rpc.Code`).
+    pub google: &'static str,
+    /// The exception of Bedrock's runtime.
+    pub aws: &'static str,
+    /// Anthropic's error type (API reference, "Errors").
+    pub anthropic: &'static str,
 }
 
-/// Exceptions of Bedrock's runtime by status.
-pub(crate) const fn aws_exception(status: u16) -> &'static str {
-    match status {
-        401 | 403 => "AccessDeniedException",
-        404 => "ResourceNotFoundException",
-        429 => "ThrottlingException",
-        502 | 503 | 529 => "ServiceUnavailableException",
-        504 => "ModelTimeoutException",
-        500.. => "InternalServerException",
-        _ => "ValidationException",
-    }
-}
-
-/// Anthropic's error types by status (API reference, "Errors").
-pub(crate) const fn anthropic_error_type(status: u16) -> &'static str {
-    match status {
-        401 => "authentication_error",
-        402 => "billing_error",
-        403 => "permission_error",
-        404 => "not_found_error",
-        413 => "request_too_large",
-        429 => "rate_limit_error",
-        503 | 529 => "overloaded_error",
-        504 => "timeout_error",
-        500.. => "api_error",
-        _ => "invalid_request_error",
+impl ErrorNames {
+    pub const fn of(status: u16) -> Self {
+        let (google, aws, anthropic) = match status {
+            401 => ("UNAUTHENTICATED", "AccessDeniedException", "authentication_error"),
+            402 => ("INVALID_ARGUMENT", "ValidationException", "billing_error"),
+            403 => ("PERMISSION_DENIED", "AccessDeniedException", "permission_error"),
+            404 => ("NOT_FOUND", "ResourceNotFoundException", "not_found_error"),
+            413 => ("INVALID_ARGUMENT", "ValidationException", "request_too_large"),
+            429 => ("RESOURCE_EXHAUSTED", "ThrottlingException", "rate_limit_error"),
+            501 => ("UNIMPLEMENTED", "InternalServerException", "api_error"),
+            502 => ("UNAVAILABLE", "ServiceUnavailableException", "api_error"),
+            503 | 529 => ("UNAVAILABLE", "ServiceUnavailableException", "overloaded_error"),
+            504 => ("DEADLINE_EXCEEDED", "ModelTimeoutException", "timeout_error"),
+            500.. => ("INTERNAL", "InternalServerException", "api_error"),
+            _ => ("INVALID_ARGUMENT", "ValidationException", "invalid_request_error"),
+        };
+        Self { google, aws, anthropic }
     }
 }
 

@@ -4,7 +4,7 @@ use interflow_types::schema::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::outline::{Outline, sign};
+use super::outline::{Name, Outline, sign};
 
 /// An API format, named after its creator; other providers may use it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
@@ -58,42 +58,44 @@ impl ApiFormat {
     /// Whether a body can have this format: it has the member that the format's API requires.
     fn fits(self, body: &Outline) -> bool {
         match self {
-            Self::Anthropic | Self::Converse => body.messages.is_list(),
-            Self::Chat | Self::Ollama => body.messages.is_list() || body.prompt.is_given(),
-            Self::Responses => body.input.is_text() || body.input.is_list() || body.previous_response_id.is_text(),
-            Self::Gemini => body.contents.is_list() || body.inner_contents.is_list(),
-            Self::Interactions => body.input.is_given() && (body.model.is_text() || body.agent.is_text()),
+            Self::Anthropic | Self::Converse => body.at(Name::Messages).is_list(),
+            Self::Chat | Self::Ollama => body.at(Name::Messages).is_list() || body.at(Name::Prompt).is_given(),
+            Self::Responses => body.at(Name::Input).is_text_or_list() || body.at(Name::PreviousResponseId).is_text(),
+            Self::Gemini => body.at(Name::Contents).is_list() || body.at(Name::Request).any(sign::CONTENTS),
+            Self::Interactions => {
+                body.at(Name::Input).is_given() && (body.at(Name::Model).is_text() || body.at(Name::Agent).is_text())
+            }
         }
     }
 
     /// The format of a body on an unknown path: gateways and resellers serve the known formats at paths of their own.
     fn from_body(body: &Outline) -> Option<Self> {
-        let model = body.model.is_text();
-        if body.contents.any(sign::PARTS) {
+        let model = body.at(Name::Model).is_text();
+        if body.at(Name::Contents).any(sign::PARTS) {
             return Some(Self::Gemini);
         }
         // `messages` alone says little, since several formats have it: their other members decide, the most distinctive
         // first.
-        let talks = body.messages.any(sign::ROLE);
-        if talks && (body.anthropic_version.is_text() || model && is_anthropic(body)) {
+        let talks = body.at(Name::Messages).any(sign::ROLE);
+        if talks && (body.at(Name::AnthropicVersion).is_text() || model && is_anthropic(body)) {
             return Some(Self::Anthropic);
         }
         if talks && model {
             return Some(Self::Chat);
         }
-        let has_role = body.input.any(sign::ROLE | sign::TYPE);
-        if model && (has_role || body.instructions.is_text() && body.input.is_text()) {
+        let has_role = body.at(Name::Input).any(sign::ROLE | sign::TYPE);
+        if model && (has_role || body.at(Name::Instructions).is_text() && body.at(Name::Input).is_text()) {
             return Some(Self::Responses);
         }
-        (talks && body.messages.any(sign::HOLDS_UNTYPED_TEXT)).then_some(Self::Converse)
+        (talks && body.at(Name::Messages).any(sign::HOLDS_UNTYPED_TEXT)).then_some(Self::Converse)
     }
 }
 
 /// Whether a body has a feature that only Anthropic's format has, of those that share `messages` with Chat
 /// Completions.
 fn is_anthropic(body: &Outline) -> bool {
-    body.system.is_text()
-        || body.system.any(sign::TYPE_TEXT)
-        || body.tools.any(sign::SCHEMA)
-        || body.messages.any(sign::HOLDS_ANTHROPIC)
+    body.at(Name::System).is_text()
+        || body.at(Name::System).any(sign::TYPE_TEXT)
+        || body.at(Name::Tools).any(sign::SCHEMA)
+        || body.at(Name::Messages).any(sign::HOLDS_ANTHROPIC)
 }

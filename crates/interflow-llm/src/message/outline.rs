@@ -17,7 +17,7 @@ pub(super) enum Kind {
     Object,
 }
 
-/// Features of list elements, as a bit set: a list has the features of all its elements.
+/// Features of values, as a bit set: a list has the features of all its elements.
 pub(super) mod sign {
     pub const ROLE: u16 = 1;
     pub const TYPE: u16 = 1 << 1;
@@ -31,9 +31,14 @@ pub(super) mod sign {
     /// The same for the blocks in `content`.
     pub const HOLDS_ANTHROPIC: u16 = 1 << 7;
     pub const HOLDS_UNTYPED_TEXT: u16 = 1 << 8;
+    /// Of a string: it is one of those that tell formats apart.
+    pub const WORD_TEXT: u16 = 1 << 9;
+    pub const WORD_ANTHROPIC: u16 = 1 << 10;
+    /// Of an object: it has a list `contents`, as `request` in the Code Assist endpoint's bodies.
+    pub const CONTENTS: u16 = 1 << 11;
 }
 
-/// A member's value: its kind, and the union of its elements' features if it is a list.
+/// A member's value: its kind, and its features.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Seen {
     pub kind: Kind,
@@ -49,34 +54,24 @@ impl Seen {
         self.kind == Kind::List
     }
 
+    pub fn is_text_or_list(self) -> bool {
+        self.is_text() || self.is_list()
+    }
+
     pub fn is_given(self) -> bool {
         !matches!(self.kind, Kind::Absent | Kind::Null)
     }
 
-    /// Whether any element of the list has the feature.
+    /// Whether it has one of the features.
     pub fn any(self, sign: u16) -> bool {
         self.signs & sign != 0
     }
 }
 
-/// The outline of a request body. Of duplicate members the last one counts, as in a [`Value`].
+/// What is seen of the members of an object: of a request body, or of an element of a list. Of duplicate members the last
+/// one counts, as in a [`Value`].
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Outline {
-    pub(super) model: Seen,
-    pub(super) agent: Seen,
-    pub(super) prompt: Seen,
-    pub(super) instructions: Seen,
-    pub(super) previous_response_id: Seen,
-    pub(super) anthropic_version: Seen,
-    pub(super) system: Seen,
-    pub(super) tools: Seen,
-    pub(super) messages: Seen,
-    pub(super) contents: Seen,
-    pub(super) input: Seen,
-    pub(super) message: Seen,
-    /// `contents` inside `request`, as in the Code Assist endpoint's bodies.
-    pub(super) inner_contents: Seen,
-}
+pub struct Outline([Seen; Name::Other as usize + 1]);
 
 impl Outline {
     /// The outline of a body; `None` if it is not JSON. What providers read all the same does not hide a call: a byte order mark,
@@ -95,59 +90,39 @@ impl Outline {
         Self::deserialize(body).unwrap_or_default()
     }
 
+    pub(super) const fn at(&self, name: Name) -> Seen {
+        self.0[name as usize]
+    }
+
     /// Whether it is a text completion: a `prompt` and no messages.
     pub(crate) fn completes(&self) -> bool {
-        !self.messages.is_given() && self.prompt.is_given()
+        !self.at(Name::Messages).is_given() && self.at(Name::Prompt).is_given()
     }
 
     /// Whether it names a model and has one text for it, as in Cohere's chat.
     pub(crate) fn chats(&self) -> bool {
-        self.message.is_text() && self.model.is_text()
+        self.at(Name::Message).is_text() && self.at(Name::Model).is_text()
     }
 
     /// Whether it is an embedding request: input texts and a model.
     pub(crate) fn embeds(&self) -> bool {
-        [self.input, self.prompt].iter().any(|s| s.is_text() || s.is_list()) && self.model.is_text()
+        [Name::Input, Name::Prompt].iter().any(|name| self.at(*name).is_text_or_list())
+            && self.at(Name::Model).is_text()
     }
 }
 
 impl<'de> Deserialize<'de> for Outline {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         let mut outline = Self::default();
-        Look { members: &mut |name, value| outline.note(name, value), depth: TOP }.deserialize(from)?;
+        Look { members: &mut outline, depth: TOP }.deserialize(from)?;
         Ok(outline)
-    }
-}
-
-impl Outline {
-    fn note(&mut self, name: Name, value: Found) {
-        let at = match name {
-            Name::Model => &mut self.model,
-            Name::Agent => &mut self.agent,
-            Name::Prompt => &mut self.prompt,
-            Name::Instructions => &mut self.instructions,
-            Name::PreviousResponseId => &mut self.previous_response_id,
-            Name::AnthropicVersion => &mut self.anthropic_version,
-            Name::System => &mut self.system,
-            Name::Tools => &mut self.tools,
-            Name::Messages => &mut self.messages,
-            Name::Contents => &mut self.contents,
-            Name::Input => &mut self.input,
-            Name::Message => &mut self.message,
-            Name::Request => {
-                self.inner_contents = Seen { kind: value.contents, signs: 0 };
-                return;
-            }
-            _ => return,
-        };
-        *at = value.seen;
     }
 }
 
 /// The members that are examined, at any level; the value of any other one is skipped unread.
 #[derive(Clone, Copy, serde::Deserialize)]
 #[serde(field_identifier, rename_all = "snake_case")]
-enum Name {
+pub(super) enum Name {
     Model,
     Agent,
     Prompt,
@@ -172,79 +147,64 @@ enum Name {
     Other,
 }
 
-#[derive(Clone, Copy, Default)]
-struct Found {
-    seen: Seen,
-    /// Its value, if it is one of the strings that tell formats apart.
-    word: Option<Word>,
-    /// The kind of an object's member `contents`.
-    contents: Kind,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Word {
-    Text,
-    Anthropic,
-}
-
 /// Nesting levels examined: the body, its lists, their elements, the lists in these, and their blocks.
 const TOP: u8 = 5;
 
-/// Examines a value, and passes an object's members to `members`. Below `depth` levels, values are skipped.
+/// Examines a value, and notes an object's members in `members`. Below `depth` levels, values are skipped.
 struct Look<'f> {
-    members: &'f mut dyn FnMut(Name, Found),
+    members: &'f mut Outline,
     depth: u8,
 }
 
 impl<'de> DeserializeSeed<'de> for Look<'_> {
-    type Value = Found;
+    type Value = Seen;
 
-    fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<Found, D::Error> {
+    fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<Seen, D::Error> {
         from.deserialize_any(self)
     }
 }
 
-const fn of_kind(kind: Kind) -> Found {
-    Found { seen: Seen { kind, signs: 0 }, word: None, contents: Kind::Absent }
+const fn of_kind(kind: Kind) -> Seen {
+    Seen { kind, signs: 0 }
 }
 
 impl<'de> Visitor<'de> for Look<'_> {
-    type Value = Found;
+    type Value = Seen;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("any JSON")
     }
 
-    fn visit_unit<E: Error>(self) -> Result<Found, E> {
+    fn visit_unit<E: Error>(self) -> Result<Seen, E> {
         Ok(of_kind(Kind::Null))
     }
 
-    fn visit_bool<E: Error>(self, _: bool) -> Result<Found, E> {
+    fn visit_bool<E: Error>(self, _: bool) -> Result<Seen, E> {
         Ok(of_kind(Kind::Scalar))
     }
 
-    fn visit_i64<E: Error>(self, _: i64) -> Result<Found, E> {
+    fn visit_i64<E: Error>(self, _: i64) -> Result<Seen, E> {
         Ok(of_kind(Kind::Scalar))
     }
 
-    fn visit_u64<E: Error>(self, _: u64) -> Result<Found, E> {
+    fn visit_u64<E: Error>(self, _: u64) -> Result<Seen, E> {
         Ok(of_kind(Kind::Scalar))
     }
 
-    fn visit_f64<E: Error>(self, _: f64) -> Result<Found, E> {
+    fn visit_f64<E: Error>(self, _: f64) -> Result<Seen, E> {
         Ok(of_kind(Kind::Scalar))
     }
 
-    fn visit_str<E: Error>(self, text: &str) -> Result<Found, E> {
-        let word = match text {
-            "text" => Some(Word::Text),
-            "tool_use" | "tool_result" | "thinking" => Some(Word::Anthropic),
-            _ => None,
+    fn visit_str<E: Error>(self, text: &str) -> Result<Seen, E> {
+        let signs = match text {
+            "text" => sign::WORD_TEXT,
+            "tool_use" | "tool_result" | "thinking" => sign::WORD_ANTHROPIC,
+            _ => 0,
         };
-        Ok(Found { word, ..of_kind(Kind::Text) })
+        Ok(Seen { kind: Kind::Text, signs })
     }
 
-    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Found, A::Error> {
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Seen, A::Error> {
         let mut lists = of_kind(Kind::List);
         // Skipped, but still checked for being JSON.
         if self.depth == 0 {
@@ -252,75 +212,47 @@ impl<'de> Visitor<'de> for Look<'_> {
             return Ok(lists);
         }
         loop {
-            let mut element = Element::default();
-            let mut members = |name, value| element.note(name, value);
-            if list.next_element_seed(Look { members: &mut members, depth: self.depth - 1 })?.is_none() {
+            let mut element = Outline::default();
+            if list.next_element_seed(Look { members: &mut element, depth: self.depth - 1 })?.is_none() {
                 return Ok(lists);
             }
-            lists.seen.signs |= element.signs();
+            lists.signs |= element.signs();
         }
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, mut object: A) -> Result<Found, A::Error> {
+    fn visit_map<A: MapAccess<'de>>(self, mut object: A) -> Result<Seen, A::Error> {
         let mut objects = of_kind(Kind::Object);
         while let Some(name) = object.next_key::<Name>()? {
             if self.depth == 0 || matches!(name, Name::Other) {
                 object.next_value::<IgnoredAny>()?;
                 continue;
             }
-            let value = object.next_value_seed(Look { members: &mut |_, _| {}, depth: self.depth - 1 })?;
+            let value = object.next_value_seed(Look { members: &mut Outline::default(), depth: self.depth - 1 })?;
             if matches!(name, Name::Contents) {
-                objects.contents = value.seen.kind;
+                objects.signs = if value.is_list() { sign::CONTENTS } else { 0 };
             }
-            (self.members)(name, value);
+            self.members.0[name as usize] = value;
         }
         Ok(objects)
     }
 }
 
-/// The features of one list element: a message, a block, a tool.
-#[derive(Default)]
-struct Element {
-    role: Seen,
-    kind: Seen,
-    word: Option<Word>,
-    text: Seen,
-    source: Seen,
-    schema: Seen,
-    parts: Seen,
-    content: Seen,
-}
-
-impl Element {
-    fn note(&mut self, name: Name, value: Found) {
-        let at = match name {
-            Name::Role => &mut self.role,
-            Name::Type => {
-                self.word = value.word;
-                &mut self.kind
-            }
-            Name::Text => &mut self.text,
-            Name::Source => &mut self.source,
-            Name::InputSchema => &mut self.schema,
-            Name::Parts => &mut self.parts,
-            Name::Content => &mut self.content,
-            _ => return,
-        };
-        *at = value.seen;
-    }
-
+impl Outline {
+    /// The features of one list element: a message, a block, a tool.
     fn signs(&self) -> u16 {
-        let anthropic = self.word == Some(Word::Anthropic) || self.source.kind == Kind::Object;
+        let [role, kind, text] = [Name::Role, Name::Type, Name::Text].map(|name| self.at(name));
+        let (schema, content) = (self.at(Name::InputSchema), self.at(Name::Content));
+        let anthropic = kind.any(sign::WORD_ANTHROPIC) || self.at(Name::Source).kind == Kind::Object;
         [
-            (self.role.is_text(), sign::ROLE),
-            (self.kind.is_text(), sign::TYPE),
-            (self.word == Some(Word::Text), sign::TYPE_TEXT),
+            (role.is_text(), sign::ROLE),
+            (kind.is_text(), sign::TYPE),
+            (kind.any(sign::WORD_TEXT), sign::TYPE_TEXT),
             (anthropic, sign::ANTHROPIC),
-            (self.text.is_text() && self.kind.kind == Kind::Absent, sign::UNTYPED_TEXT),
-            (self.schema.kind == Kind::Object, sign::SCHEMA),
-            (self.parts.is_list(), sign::PARTS),
-            (self.content.any(sign::ANTHROPIC), sign::HOLDS_ANTHROPIC),
-            (self.content.any(sign::UNTYPED_TEXT), sign::HOLDS_UNTYPED_TEXT),
+            (text.is_text() && kind.kind == Kind::Absent, sign::UNTYPED_TEXT),
+            (schema.kind == Kind::Object, sign::SCHEMA),
+            (self.at(Name::Parts).is_list(), sign::PARTS),
+            (content.any(sign::ANTHROPIC), sign::HOLDS_ANTHROPIC),
+            (content.any(sign::UNTYPED_TEXT), sign::HOLDS_UNTYPED_TEXT),
         ]
         .iter()
         .fold(0, |signs, (has, sign)| if *has { signs | sign } else { signs })

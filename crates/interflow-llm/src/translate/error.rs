@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::WireFormat;
-use crate::error_body::{anthropic_error_type, aws_exception, google_status};
+use crate::error_body::ErrorNames;
 use crate::message::{ContentBlock, error_block};
 
 /// An error that the client of another API understands.
@@ -48,9 +48,9 @@ impl TranslatedError {
         match client {
             WireFormat::Anthropic => json!({ "type": "error", "error": self.anthropic(), "request_id": request_id }),
             WireFormat::Gemini | WireFormat::Interactions => json!({
-                "error": { "code": self.status_for(client), "message": self.message, "status": google_status(self.status) },
+                "error": { "code": self.status_for(client), "message": self.message, "status": ErrorNames::of(self.status).google },
             }),
-            WireFormat::Bedrock => json!({ "__type": aws_exception(self.status), "message": self.message }),
+            WireFormat::Bedrock => json!({ "__type": ErrorNames::of(self.status).aws, "message": self.message }),
             _ => json!({ "error": self.openai() }),
         }
     }
@@ -69,7 +69,7 @@ impl TranslatedError {
                 format!("event: error\ndata: {event}\n\n")
             }
             WireFormat::Interactions => {
-                let error = json!({ "code": google_status(self.status), "message": self.message });
+                let error = json!({ "code": ErrorNames::of(self.status).google, "message": self.message });
                 format!("event: error\ndata: {}\n\n", json!({ "event_type": "error", "error": error }))
             }
             _ => format!("data: {}\n\n", json!({ "error": self.openai() })),
@@ -81,7 +81,7 @@ impl TranslatedError {
     }
 
     fn anthropic(&self) -> Value {
-        json!({ "type": anthropic_error_type(self.status), "message": self.message })
+        json!({ "type": ErrorNames::of(self.status).anthropic, "message": self.message })
     }
 
     fn openai(&self) -> Value {
