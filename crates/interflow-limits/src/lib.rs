@@ -32,8 +32,8 @@ pub use config::{
 };
 pub use connections::{ClientConnectionPermit, ConnectionLimiter, ConnectionLimits, ConnectionRejection};
 pub use counter_store::{
-    BudgetPeriod, CounterLimit, CounterRejection, CounterRequest, CounterSnapshot, CounterStore, CounterStoreError,
-    CounterTable, CounterValue, MemoryCounterStore, SharedCounterStore, SharedStoreStatus,
+    BudgetPeriod, CounterFuture, CounterLimit, CounterRejection, CounterRequest, CounterSnapshot, CounterStore,
+    CounterStoreError, CounterTable, CounterValue, MemoryCounterStore, SharedCounterStore, SharedStoreStatus,
 };
 pub use keys::{
     GroupChange, GroupLevel, KEY_PREFIX, KeyChange, KeyFileError, KeyGroup, KeyRejection, KeyScope, KeyState, KeyStore,

@@ -95,7 +95,7 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
     use std::time::Duration;
 
-    use interflow_types::BoxFuture;
+    use crate::counter_store::CounterFuture;
     use tokio::sync::Semaphore;
 
     use super::*;
@@ -113,7 +113,7 @@ mod tests {
             &'a self,
             asks: &'a [CounterRequest],
             lease: &'a str,
-        ) -> BoxFuture<'a, Result<Result<(), CounterRejection>, CounterStoreError>> {
+        ) -> CounterFuture<'a, Result<(), CounterRejection>> {
             Box::pin(async move {
                 let answer = self.counters.take(asks, lease).await;
                 self.answers.acquire().await.unwrap().forget();
@@ -127,15 +127,12 @@ mod tests {
             lease: &'a str,
             used: &'a [u64],
             age: Duration,
-        ) -> BoxFuture<'a, Result<(), CounterStoreError>> {
+        ) -> CounterFuture<'a, ()> {
             self.commits.fetch_add(1, SeqCst);
             self.counters.commit(asks, lease, used, age)
         }
 
-        fn read<'a>(
-            &'a self,
-            asks: &'a [CounterRequest],
-        ) -> BoxFuture<'a, Result<Vec<CounterValue>, CounterStoreError>> {
+        fn read<'a>(&'a self, asks: &'a [CounterRequest]) -> CounterFuture<'a, Vec<CounterValue>> {
             self.counters.read(asks)
         }
     }

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use interflow_types::{BoxFuture, Timestamp};
+use interflow_types::Timestamp;
 use parking_lot::Mutex;
 
 use super::counters::CounterTime;
-use super::{CounterRejection, CounterRequest, CounterStore, CounterStoreError, CounterTable, CounterValue};
+use super::{CounterFuture, CounterRejection, CounterRequest, CounterStore, CounterTable, CounterValue};
 
 /// Maximum number of counters: about 20 MB. Counters are per party, and a party may be any client address.
 const MAX_COUNTERS: usize = 100_000;
@@ -36,7 +36,7 @@ impl CounterStore for MemoryCounterStore {
         &'a self,
         asks: &'a [CounterRequest],
         lease: &'a str,
-    ) -> BoxFuture<'a, Result<Result<(), CounterRejection>, CounterStoreError>> {
+    ) -> CounterFuture<'a, Result<(), CounterRejection>> {
         // Taken when the function is called, not when the future is polled: the future is ready at once.
         let outcome = self.0.lock().take(asks, lease, counter_time());
         Box::pin(std::future::ready(Ok(outcome)))
@@ -48,12 +48,12 @@ impl CounterStore for MemoryCounterStore {
         lease: &'a str,
         used: &'a [u64],
         age: Duration,
-    ) -> BoxFuture<'a, Result<(), CounterStoreError>> {
+    ) -> CounterFuture<'a, ()> {
         self.0.lock().commit(asks, lease, used, age, counter_time());
         Box::pin(std::future::ready(Ok(())))
     }
 
-    fn read<'a>(&'a self, asks: &'a [CounterRequest]) -> BoxFuture<'a, Result<Vec<CounterValue>, CounterStoreError>> {
+    fn read<'a>(&'a self, asks: &'a [CounterRequest]) -> CounterFuture<'a, Vec<CounterValue>> {
         let levels = self.0.lock().read(asks, counter_time());
         Box::pin(std::future::ready(Ok(levels)))
     }

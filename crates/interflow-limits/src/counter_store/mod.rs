@@ -115,6 +115,9 @@ pub struct CounterSnapshot {
 #[error("{0}")]
 pub struct CounterStoreError(pub String);
 
+/// What a store is asked for.
+pub type CounterFuture<'a, T> = BoxFuture<'a, Result<T, CounterStoreError>>;
+
 /// A store of counters, in this process or shared. A future that is dropped may have taken effect all the same: a caller
 /// that may be cancelled lets another task finish it.
 ///
@@ -148,7 +151,7 @@ pub trait CounterStore: Send + Sync {
         &'a self,
         asks: &'a [CounterRequest],
         lease: &'a str,
-    ) -> BoxFuture<'a, Result<Result<(), CounterRejection>, CounterStoreError>>;
+    ) -> CounterFuture<'a, Result<(), CounterRejection>>;
 
     /// Frees the slots of a lease and corrects the amounts taken: `used[i]` in place of `asks[i].cost`. A budget
     /// whose period has ended since, `age` ago, is not changed. Called at most once for each successful `take`.
@@ -158,8 +161,8 @@ pub trait CounterStore: Send + Sync {
         lease: &'a str,
         used: &'a [u64],
         age: Duration,
-    ) -> BoxFuture<'a, Result<(), CounterStoreError>>;
+    ) -> CounterFuture<'a, ()>;
 
     /// Current values of the counters, in the order of `asks`, without changing them.
-    fn read<'a>(&'a self, asks: &'a [CounterRequest]) -> BoxFuture<'a, Result<Vec<CounterValue>, CounterStoreError>>;
+    fn read<'a>(&'a self, asks: &'a [CounterRequest]) -> CounterFuture<'a, Vec<CounterValue>>;
 }

@@ -7,12 +7,13 @@ use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-use interflow_types::BoxFuture;
 use interflow_types::schema::JsonSchema;
 use parking_lot::Mutex;
 use serde::Serialize;
 
-use super::{CounterRejection, CounterRequest, CounterStore, CounterStoreError, CounterValue, MemoryCounterStore};
+use super::{
+    CounterFuture, CounterRejection, CounterRequest, CounterStore, CounterStoreError, CounterValue, MemoryCounterStore,
+};
 use crate::config::SharedFailureMode;
 
 pub struct SharedCounterStore {
@@ -86,7 +87,7 @@ impl CounterStore for SharedCounterStore {
         &'a self,
         asks: &'a [CounterRequest],
         lease: &'a str,
-    ) -> BoxFuture<'a, Result<Result<(), CounterRejection>, CounterStoreError>> {
+    ) -> CounterFuture<'a, Result<(), CounterRejection>> {
         Box::pin(async move {
             let error = match self.record_result(self.shared.take(asks, lease).await) {
                 Ok(answer) => return Ok(answer),
@@ -112,7 +113,7 @@ impl CounterStore for SharedCounterStore {
         lease: &'a str,
         used: &'a [u64],
         age: Duration,
-    ) -> BoxFuture<'a, Result<(), CounterStoreError>> {
+    ) -> CounterFuture<'a, ()> {
         Box::pin(async move {
             let is_elsewhere = self.elsewhere.lock().remove(lease);
             match self.failure {
@@ -123,7 +124,7 @@ impl CounterStore for SharedCounterStore {
         })
     }
 
-    fn read<'a>(&'a self, asks: &'a [CounterRequest]) -> BoxFuture<'a, Result<Vec<CounterValue>, CounterStoreError>> {
+    fn read<'a>(&'a self, asks: &'a [CounterRequest]) -> CounterFuture<'a, Vec<CounterValue>> {
         Box::pin(async move { self.record_result(self.shared.read(asks).await) })
     }
 }
@@ -137,11 +138,7 @@ mod tests {
     struct Gone;
 
     impl CounterStore for Gone {
-        fn take<'a>(
-            &'a self,
-            _: &'a [CounterRequest],
-            _: &'a str,
-        ) -> BoxFuture<'a, Result<Result<(), CounterRejection>, CounterStoreError>> {
+        fn take<'a>(&'a self, _: &'a [CounterRequest], _: &'a str) -> CounterFuture<'a, Result<(), CounterRejection>> {
             Box::pin(std::future::ready(Err(CounterStoreError("gone".into()))))
         }
 
@@ -151,11 +148,11 @@ mod tests {
             _: &'a str,
             _: &'a [u64],
             _: Duration,
-        ) -> BoxFuture<'a, Result<(), CounterStoreError>> {
+        ) -> CounterFuture<'a, ()> {
             panic!("what the server does not know is not settled there")
         }
 
-        fn read<'a>(&'a self, _: &'a [CounterRequest]) -> BoxFuture<'a, Result<Vec<CounterValue>, CounterStoreError>> {
+        fn read<'a>(&'a self, _: &'a [CounterRequest]) -> CounterFuture<'a, Vec<CounterValue>> {
             Box::pin(std::future::ready(Err(CounterStoreError("gone".into()))))
         }
     }

@@ -6,7 +6,8 @@ use jiff::Timestamp;
 use toml_edit::{Array, Item, Table, value};
 
 use super::key_file::{
-    KeyFileError, append_table, edit_table, parse_document, parse_keys, set_disabled, set_expiry, set_tags, set_text,
+    KeyFileError, KeyResult, append_table, edit_table, parse_document, parse_keys, set_disabled, set_expiry, set_tags,
+    set_text,
 };
 use super::{GroupLevel, KeyGroup};
 use crate::rules::Quota;
@@ -28,24 +29,14 @@ pub struct GroupChange {
     pub limits: Option<Quota>,
 }
 
-pub(super) fn add_group(
-    text: &mut String,
-    level: GroupLevel,
-    id: &str,
-    settings: GroupChange,
-) -> Result<(), KeyFileError> {
+pub(super) fn add_group(text: &mut String, level: GroupLevel, id: &str, settings: GroupChange) -> KeyResult<()> {
     let mut table = Table::new();
     table["id"] = value(id);
     apply(&mut table, settings);
     append_table(text, level.as_str(), table)
 }
 
-pub(super) fn change_group(
-    text: &mut String,
-    level: GroupLevel,
-    id: &str,
-    change: GroupChange,
-) -> Result<bool, KeyFileError> {
+pub(super) fn change_group(text: &mut String, level: GroupLevel, id: &str, change: GroupChange) -> KeyResult<bool> {
     edit_table(text, level.as_str(), id, |table| {
         apply(table, change);
         Ok(())
@@ -82,7 +73,7 @@ fn apply(table: &mut Table, change: GroupChange) {
     }
 }
 
-pub(super) fn remove_group(text: &mut String, level: GroupLevel, id: &str) -> Result<bool, KeyFileError> {
+pub(super) fn remove_group(text: &mut String, level: GroupLevel, id: &str) -> KeyResult<bool> {
     let parsed = parse_keys(text)?;
     let key =
         parsed.keys.iter().find(|k| level == GroupLevel::Team && k.key.team.as_ref().is_some_and(|t| *t.id == *id));

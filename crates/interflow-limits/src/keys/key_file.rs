@@ -17,6 +17,8 @@ use crate::tags::{TagSet, check_tags, merged};
 #[error("{0}")]
 pub struct KeyFileError(pub(super) String);
 
+pub(super) type KeyResult<T> = Result<T, KeyFileError>;
+
 /// Parameters of a new key. An empty `id` is replaced by a generated one; `owner` is the user or team to which it is
 /// issued; `limits` apply to this key alone.
 #[derive(Clone, Debug, Default)]
@@ -34,14 +36,11 @@ pub struct NewVirtualKey {
     pub tags: TagSet,
 }
 
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 struct KeyFileContents {
-    #[serde(default)]
     organisation: Vec<toml::Spanned<GroupEntry>>,
-    #[serde(default)]
     team: Vec<toml::Spanned<GroupEntry>>,
-    #[serde(default)]
     key: Vec<toml::Spanned<KeyFileEntry>>,
 }
 
@@ -113,7 +112,7 @@ fn parse_groups(
     text: &str,
     organisations: Vec<toml::Spanned<GroupEntry>>,
     teams: Vec<toml::Spanned<GroupEntry>>,
-) -> Result<Vec<Arc<KeyGroup>>, KeyFileError> {
+) -> KeyResult<Vec<Arc<KeyGroup>>> {
     let mut groups: Vec<Arc<KeyGroup>> = Vec::with_capacity(organisations.len() + teams.len());
     for (level, entries) in [(GroupLevel::Organisation, organisations), (GroupLevel::Team, teams)] {
         let mut ids = HashSet::new();
@@ -132,6 +131,13 @@ fn parse_groups(
     Ok(groups)
 }
 
+/// The group that an entry names, if it names one.
+fn named_group(groups: &[Arc<KeyGroup>], level: GroupLevel, id: Option<&str>) -> Result<Option<Arc<KeyGroup>>, String> {
+    let Some(id) = id else { return Ok(None) };
+    let found = groups.iter().find(|g| g.level == level && *g.id == *id);
+    found.cloned().map(Some).ok_or_else(|| format!("{level}: there is no [[{level}]] with the id `{id}`"))
+}
+
 fn parse_group(level: GroupLevel, e: GroupEntry, groups: &[Arc<KeyGroup>]) -> Result<KeyGroup, String> {
     check_id(&e.id)?;
     if let Some(limits) = &e.limits {
@@ -141,11 +147,7 @@ fn parse_group(level: GroupLevel, e: GroupEntry, groups: &[Arc<KeyGroup>]) -> Re
     if level == GroupLevel::Organisation && e.organisation.is_some() {
         return Err("organisation: only teams belong to one".into());
     }
-    let parent = e.organisation.map(|id| {
-        let organisation = groups.iter().find(|g| g.level == GroupLevel::Organisation && *g.id == *id);
-        organisation.cloned().ok_or_else(|| format!("organisation: there is no [[organisation]] with the id `{id}`"))
-    });
-    let parent = parent.transpose()?;
+    let parent = named_group(groups, GroupLevel::Organisation, e.organisation.as_deref())?;
     Ok(KeyGroup {
         level,
         id: e.id.into(),
@@ -160,7 +162,7 @@ fn parse_group(level: GroupLevel, e: GroupEntry, groups: &[Arc<KeyGroup>]) -> Re
     })
 }
 
-pub(super) fn parse_keys(text: &str) -> Result<ParsedKeys, KeyFileError> {
+pub(super) fn parse_keys(text: &str) -> KeyResult<ParsedKeys> {
     let file: KeyFileContents = toml::from_str(text).map_err(|e| KeyFileError(e.to_string()))?;
     let groups = parse_groups(text, file.organisation, file.team)?;
     let (mut ids, mut hashes) = (HashSet::new(), HashSet::new());
@@ -218,11 +220,7 @@ fn parse_key(e: KeyFileEntry, groups: &[Arc<KeyGroup>]) -> Result<ParsedKey, Str
         (None, None) => None,
         _ => return Err("previous_hash and previous_until belong together".into()),
     };
-    let team = e.team.map(|id| {
-        let found = groups.iter().find(|g| g.level == GroupLevel::Team && *g.id == *id);
-        found.cloned().ok_or_else(|| format!("team: there is no [[team]] with the id `{id}`"))
-    });
-    let team = team.transpose()?;
+    let team = named_group(groups, GroupLevel::Team, e.team.as_deref())?;
     let key = VirtualKey {
         id: e.id.into(),
         owner: e.owner.map(Into::into),
@@ -255,7 +253,7 @@ pub fn parse_timestamp(text: &str) -> Result<Timestamp, String> {
 ///
 /// # Errors
 /// The file does not parse, or the id is taken.
-pub fn add_key(text: &mut String, new: NewVirtualKey, now: Timestamp) -> Result<PlaintextKey, KeyFileError> {
+pub fn add_key(text: &mut String, new: NewVirtualKey, now: Timestamp) -> KeyResult<PlaintextKey> {
     let secret = PlaintextKey::generate();
     let digest = KeyDigest::from_key(secret.reveal());
     append_table(text, "key", key_table(new, &digest, now))?;
@@ -318,7 +316,7 @@ pub(super) fn set_disabled(table: &mut Table, disabled: bool) {
 ///
 /// # Errors
 /// The file does not parse.
-pub fn revoke_key(text: &mut String, id: &str, now: Timestamp) -> Result<bool, KeyFileError> {
+pub fn revoke_key(text: &mut String, id: &str, now: Timestamp) -> KeyResult<bool> {
     edit_table(text, "key", id, |key| {
         if !key.contains_key("revoked") {
             key["revoked"] = value(to_the_second(now));
@@ -344,7 +342,7 @@ pub struct KeyChange {
 ///
 /// # Errors
 /// The file does not parse, or the key was revoked, which is final.
-pub fn change_key(text: &mut String, id: &str, change: KeyChange) -> Result<bool, KeyFileError> {
+pub fn change_key(text: &mut String, id: &str, change: KeyChange) -> KeyResult<bool> {
     edit_table(text, "key", id, |key| {
         refuse_revoked(key, id)?;
         if let Some(disabled) = change.disabled {
@@ -369,11 +367,7 @@ pub fn change_key(text: &mut String, id: &str, change: KeyChange) -> Result<bool
 ///
 /// # Errors
 /// The file does not parse, or the key was revoked.
-pub fn rotate_key(
-    text: &mut String,
-    id: &str,
-    overlap_until: Option<Timestamp>,
-) -> Result<Option<PlaintextKey>, KeyFileError> {
+pub fn rotate_key(text: &mut String, id: &str, overlap_until: Option<Timestamp>) -> KeyResult<Option<PlaintextKey>> {
     let secret = PlaintextKey::generate();
     let digest = KeyDigest::from_key(secret.reveal());
     let done = edit_table(text, "key", id, |key| {
@@ -387,7 +381,7 @@ pub fn rotate_key(
     Ok(done.then_some(secret))
 }
 
-fn refuse_revoked(key: &Table, id: &str) -> Result<(), KeyFileError> {
+fn refuse_revoked(key: &Table, id: &str) -> KeyResult<()> {
     match key.contains_key("revoked") {
         true => Err(KeyFileError(format!("the key `{id}` was revoked, which is final: make another one"))),
         false => Ok(()),
@@ -399,12 +393,12 @@ pub(super) fn to_the_second(at: Timestamp) -> String {
     Timestamp::from_second(at.as_second()).unwrap_or(at).to_string()
 }
 
-pub(super) fn parse_document(text: &str) -> Result<DocumentMut, KeyFileError> {
+pub(super) fn parse_document(text: &str) -> KeyResult<DocumentMut> {
     text.parse().map_err(|e: toml_edit::TomlError| KeyFileError(e.to_string()))
 }
 
 /// Appends a table to a list. The text is left as it was if anything fails.
-pub(super) fn append_table(text: &mut String, list: &str, table: Table) -> Result<(), KeyFileError> {
+pub(super) fn append_table(text: &mut String, list: &str, table: Table) -> KeyResult<()> {
     let mut document = parse_document(text)?;
     let tables = document.entry(list).or_insert_with(|| Item::ArrayOfTables(ArrayOfTables::new()));
     let tables = tables.as_array_of_tables_mut();
@@ -421,8 +415,8 @@ pub(super) fn edit_table(
     text: &mut String,
     list: &str,
     id: &str,
-    edit: impl FnOnce(&mut Table) -> Result<(), KeyFileError>,
-) -> Result<bool, KeyFileError> {
+    edit: impl FnOnce(&mut Table) -> KeyResult<()>,
+) -> KeyResult<bool> {
     parse_keys(text)?;
     let mut document = parse_document(text)?;
     let tables = document.get_mut(list).and_then(Item::as_array_of_tables_mut);

@@ -11,7 +11,7 @@ use interflow_files::{EditTurn, EditedFile, FileAccess};
 use jiff::{SignedDuration, Timestamp};
 
 use super::group_file::{self, GroupChange};
-use super::key_file::{self, KeyChange, KeyFileError, NewVirtualKey};
+use super::key_file::{self, KeyChange, KeyFileError, KeyResult, NewVirtualKey};
 use super::{GroupLevel, PlaintextKey, VirtualKeyRing};
 
 /// The active keys and the path of their file; a reload swaps both.
@@ -26,7 +26,7 @@ impl KeyStore {
     ///
     /// # Errors
     /// The file is unreadable or invalid; names the line.
-    pub fn open(path: impl Into<PathBuf>) -> Result<Self, KeyFileError> {
+    pub fn open(path: impl Into<PathBuf>) -> KeyResult<Self> {
         let path = path.into();
         let ring = ArcSwap::from_pointee(Self::read(&path)?);
         Ok(Self { path: ArcSwap::from_pointee(path), ring })
@@ -50,7 +50,7 @@ impl KeyStore {
     ///
     /// # Errors
     /// As [`open`](Self::open).
-    pub fn read(path: &Path) -> Result<VirtualKeyRing, KeyFileError> {
+    pub fn read(path: &Path) -> KeyResult<VirtualKeyRing> {
         VirtualKeyRing::parse(&read_text(path)?).map_err(|e| with_path(path, &e))
     }
 
@@ -58,7 +58,7 @@ impl KeyStore {
     ///
     /// # Errors
     /// The file cannot be read or written, or the id is taken.
-    pub fn add(&self, turn: &EditTurn, new: NewVirtualKey) -> Result<(PlaintextKey, Arc<str>), KeyFileError> {
+    pub fn add(&self, turn: &EditTurn, new: NewVirtualKey) -> KeyResult<(PlaintextKey, Arc<str>)> {
         self.edit_file(turn, |text| key_file::add_key(text, new, Timestamp::now())).map(|secret| {
             let id = self.ring.load().keys().last().map(|k| Arc::clone(&k.id)).unwrap_or_default();
             (secret, id)
@@ -69,7 +69,7 @@ impl KeyStore {
     ///
     /// # Errors
     /// The file cannot be read or written.
-    pub fn revoke(&self, turn: &EditTurn, id: &str) -> Result<bool, KeyFileError> {
+    pub fn revoke(&self, turn: &EditTurn, id: &str) -> KeyResult<bool> {
         self.edit_file(turn, |text| key_file::revoke_key(text, id, Timestamp::now()))
     }
 
@@ -77,7 +77,7 @@ impl KeyStore {
     ///
     /// # Errors
     /// The file cannot be read or written, or the key was revoked.
-    pub fn change(&self, turn: &EditTurn, id: &str, change: KeyChange) -> Result<bool, KeyFileError> {
+    pub fn change(&self, turn: &EditTurn, id: &str, change: KeyChange) -> KeyResult<bool> {
         self.edit_file(turn, |text| key_file::change_key(text, id, change))
     }
 
@@ -86,12 +86,7 @@ impl KeyStore {
     ///
     /// # Errors
     /// The file cannot be read or written, or the key was revoked.
-    pub fn rotate(
-        &self,
-        turn: &EditTurn,
-        id: &str,
-        overlap: Option<Duration>,
-    ) -> Result<Option<PlaintextKey>, KeyFileError> {
+    pub fn rotate(&self, turn: &EditTurn, id: &str, overlap: Option<Duration>) -> KeyResult<Option<PlaintextKey>> {
         let until = overlap.filter(|overlap| !overlap.is_zero()).map(|overlap| {
             let end = SignedDuration::try_from(overlap).ok().and_then(|d| Timestamp::now().checked_add(d).ok());
             end.ok_or_else(|| KeyFileError("the overlap ends too far in the future".into()))
@@ -104,13 +99,7 @@ impl KeyStore {
     ///
     /// # Errors
     /// The file cannot be read or written, or the id is taken.
-    pub fn add_group(
-        &self,
-        turn: &EditTurn,
-        level: GroupLevel,
-        id: &str,
-        settings: GroupChange,
-    ) -> Result<(), KeyFileError> {
+    pub fn add_group(&self, turn: &EditTurn, level: GroupLevel, id: &str, settings: GroupChange) -> KeyResult<()> {
         self.edit_file(turn, |text| group_file::add_group(text, level, id, settings))
     }
 
@@ -118,13 +107,7 @@ impl KeyStore {
     ///
     /// # Errors
     /// The file cannot be read or written, or would be invalid.
-    pub fn change_group(
-        &self,
-        turn: &EditTurn,
-        level: GroupLevel,
-        id: &str,
-        change: GroupChange,
-    ) -> Result<bool, KeyFileError> {
+    pub fn change_group(&self, turn: &EditTurn, level: GroupLevel, id: &str, change: GroupChange) -> KeyResult<bool> {
         self.edit_file(turn, |text| group_file::change_group(text, level, id, change))
     }
 
@@ -132,15 +115,11 @@ impl KeyStore {
     ///
     /// # Errors
     /// The file cannot be read or written, or something belongs to it.
-    pub fn remove_group(&self, turn: &EditTurn, level: GroupLevel, id: &str) -> Result<bool, KeyFileError> {
+    pub fn remove_group(&self, turn: &EditTurn, level: GroupLevel, id: &str) -> KeyResult<bool> {
         self.edit_file(turn, |text| group_file::remove_group(text, level, id))
     }
 
-    fn edit_file<T>(
-        &self,
-        turn: &EditTurn,
-        edit: impl FnOnce(&mut String) -> Result<T, KeyFileError>,
-    ) -> Result<T, KeyFileError> {
+    fn edit_file<T>(&self, turn: &EditTurn, edit: impl FnOnce(&mut String) -> KeyResult<T>) -> KeyResult<T> {
         let path = self.path();
         let activate = |ring| {
             self.ring.store(Arc::new(ring));
@@ -164,7 +143,7 @@ fn with_path(path: &Path, error: &KeyFileError) -> KeyFileError {
     KeyFileError(format!("{}: {error}", path.display()))
 }
 
-fn read_text(path: &Path) -> Result<String, KeyFileError> {
+fn read_text(path: &Path) -> KeyResult<String> {
     match fs::read_to_string(path) {
         Ok(text) => Ok(text),
         Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(String::new()),
