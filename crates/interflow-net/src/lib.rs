@@ -5,6 +5,9 @@
 #[cfg(feature = "impersonate")]
 extern crate http2 as h2;
 
+#[macro_use]
+mod options;
+
 pub mod ca;
 mod deadline_timer;
 pub mod descriptors;

@@ -19,20 +19,16 @@ use issue::LeafIssuer;
 use keys::KeyPool;
 use leaf_cache::{LeafCache, LeafCertificate, LeafStore};
 
-/// Options for leaf certificates. `leaves` is how many are cached in memory (at least 1; the least recently used is
-/// evicted), `leaf_days` their validity (2 to 90 days). With `persist_leaves`, as many leaves and their keys are also
-/// stored in the CA's folder, so that clients see the same ones after a restart.
-#[derive(Clone, Debug)]
-pub struct CaOptions {
-    pub leaves: usize,
-    pub leaf_days: u32,
-    pub persist_leaves: bool,
-}
-
-impl Default for CaOptions {
-    /// 10,000 leaves of 90 days, in memory only.
-    fn default() -> Self {
-        Self { leaves: 10_000, leaf_days: 90, persist_leaves: false }
+options! {
+    /// Options for leaf certificates. `leaves` is how many are cached in memory (at least 1; the least recently used is
+    /// evicted), `leaf_days` their validity (2 to 90 days). With `persist_leaves`, as many leaves and their keys are also
+    /// stored in the CA's folder, so that clients see the same ones after a restart. By default 10,000 leaves of 90 days, in
+    /// memory only.
+    #[derive(Clone, Debug)]
+    pub struct CaOptions {
+        pub leaves: usize = 10_000,
+        pub leaf_days: u32 = 90,
+        pub persist_leaves: bool,
     }
 }
 

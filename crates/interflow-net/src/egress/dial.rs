@@ -72,29 +72,20 @@ impl AddressFilter for AllowAllAddresses {
     }
 }
 
-/// Timeouts and socket options of new connections.
-#[derive(Clone)]
-pub struct DialerOptions {
-    /// The timeout of all attempts to connect to one host, without name resolution; through upstream proxies, of the
-    /// whole way to the target, with the TLS handshakes and tunnels of the proxies.
-    pub connect_timeout: Duration,
-    /// After this delay without a response, the next address is tried in parallel (RFC 8305 5).
-    pub attempt_delay: Duration,
-    /// The idle time before TCP keepalive probes; `None` to disable them.
-    pub keepalive: Option<Duration>,
-    /// How HTTPS proxies are verified; `None` for the platform's roots.
-    pub proxy_tls: Option<Arc<TlsProfile>>,
-}
-
-impl Default for DialerOptions {
-    /// 10 s to connect, 250 ms between attempts, a probe after a minute.
-    fn default() -> Self {
-        Self {
-            connect_timeout: Duration::from_secs(10),
-            attempt_delay: Duration::from_millis(250),
-            keepalive: Some(Duration::from_secs(60)),
-            proxy_tls: None,
-        }
+options! {
+    /// Timeouts and socket options of new connections. By default 10 s to connect, 250 ms between attempts, a probe after a
+    /// minute.
+    #[derive(Clone)]
+    pub struct DialerOptions {
+        /// The timeout of all attempts to connect to one host, without name resolution; through upstream proxies, of the
+        /// whole way to the target, with the TLS handshakes and tunnels of the proxies.
+        pub connect_timeout: Duration = Duration::from_secs(10),
+        /// After this delay without a response, the next address is tried in parallel (RFC 8305 5).
+        pub attempt_delay: Duration = Duration::from_millis(250),
+        /// The idle time before TCP keepalive probes; `None` to disable them.
+        pub keepalive: Option<Duration> = Some(Duration::from_secs(60)),
+        /// How HTTPS proxies are verified; `None` for the platform's roots.
+        pub proxy_tls: Option<Arc<TlsProfile>>,
     }
 }
 

@@ -17,37 +17,25 @@ use tokio::time::Instant;
 use super::doh::{DohClient, DohServer};
 use super::name_servers::{self, DnsAnswer, LookupFailure, NameServers};
 
-#[derive(Clone, Debug)]
-pub struct ResolverOptions {
-    /// Names with fixed addresses, in lower case; they are never looked up.
-    pub overrides: HashMap<Arc<str>, Vec<IpAddr>>,
-    /// Name servers to query; empty for the system's.
-    pub name_servers: Vec<SocketAddr>,
-    /// A DNS over HTTPS server to query instead of name servers; names of the local network still use the system's.
-    pub https: Option<DohServer>,
-    pub capacity: usize,
-    /// The minimum time for which an answer is cached, whatever its TTL.
-    pub min_ttl: Duration,
-    /// The maximum time for which an answer is cached.
-    pub max_ttl: Duration,
-    /// The maximum time for which a failure, or the absence of a name, is cached.
-    pub negative_ttl: Duration,
-    pub timeout: Duration,
-}
-
-impl Default for ResolverOptions {
-    /// The system's name servers; 4,096 names; TTLs between a second and an hour, ten seconds for failures.
-    fn default() -> Self {
-        Self {
-            overrides: HashMap::new(),
-            name_servers: Vec::new(),
-            https: None,
-            capacity: 4096,
-            min_ttl: Duration::from_secs(1),
-            max_ttl: Duration::from_secs(3600),
-            negative_ttl: Duration::from_secs(10),
-            timeout: Duration::from_secs(10),
-        }
+options! {
+    /// By default, the system's name servers are asked; 4,096 names are kept, for between a second and an hour, failures for ten
+    /// seconds.
+    #[derive(Clone, Debug)]
+    pub struct ResolverOptions {
+        /// Names with fixed addresses, in lower case; they are never looked up.
+        pub overrides: HashMap<Arc<str>, Vec<IpAddr>>,
+        /// Name servers to query; empty for the system's.
+        pub name_servers: Vec<SocketAddr>,
+        /// A DNS over HTTPS server to query instead of name servers; names of the local network still use the system's.
+        pub https: Option<DohServer>,
+        pub capacity: usize = 4096,
+        /// The minimum time for which an answer is cached, whatever its TTL.
+        pub min_ttl: Duration = Duration::from_secs(1),
+        /// The maximum time for which an answer is cached.
+        pub max_ttl: Duration = Duration::from_secs(3600),
+        /// The maximum time for which a failure, or the absence of a name, is cached.
+        pub negative_ttl: Duration = Duration::from_secs(10),
+        pub timeout: Duration = Duration::from_secs(10),
     }
 }
 

@@ -42,24 +42,15 @@ use http2::Http2Connection;
 use pool::{ConnectionLease, ConnectionPool, HostPool};
 use proxy::ProxyKind;
 
-/// Options of an [`UpstreamClient`]. `tls_timeout` (default 10 s) limits a handshake; `pool_timeout` (default 30 s) how
-/// long a request may wait for a connection if the limit per host is reached.
-#[derive(Clone, Debug)]
-pub struct EgressOptions {
-    pub pool: PoolLimits,
-    pub exchange: ExchangeOptions,
-    pub tls_timeout: Duration,
-    pub pool_timeout: Duration,
-}
-
-impl Default for EgressOptions {
-    fn default() -> Self {
-        Self {
-            pool: PoolLimits::default(),
-            exchange: ExchangeOptions::default(),
-            tls_timeout: Duration::from_secs(10),
-            pool_timeout: Duration::from_secs(30),
-        }
+options! {
+    /// Options of an [`UpstreamClient`]. `tls_timeout` (default 10 s) limits a handshake; `pool_timeout` (default 30 s) how
+    /// long a request may wait for a connection if the limit per host is reached.
+    #[derive(Clone, Debug)]
+    pub struct EgressOptions {
+        pub pool: PoolLimits,
+        pub exchange: ExchangeOptions,
+        pub tls_timeout: Duration = Duration::from_secs(10),
+        pub pool_timeout: Duration = Duration::from_secs(30),
     }
 }
 

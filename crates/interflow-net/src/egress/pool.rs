@@ -18,27 +18,17 @@ use super::http2::Http2Connection;
 use super::route::{PoolKey, UpstreamProtocol, UpstreamRoute};
 use super::shared_limits::{EgressShared, EvictIdle, HostLimit};
 
-/// The limits of a pool. Each worker has its own pool, so they apply per worker. Zero for either HTTP/1 number disables
-/// reuse; a connection older than `max_lifetime` finishes its exchange and is closed then. HTTP/2 connections are
-/// opened up to `http2_per_host` as the streams of the existing ones are used up.
-#[derive(Clone, Debug)]
-pub struct PoolLimits {
-    pub idle_per_host: usize,
-    pub idle_total: usize,
-    pub idle_timeout: Duration,
-    pub max_lifetime: Duration,
-    pub http2_per_host: usize,
-}
-
-impl Default for PoolLimits {
-    fn default() -> Self {
-        Self {
-            idle_per_host: 64,
-            idle_total: 1024,
-            idle_timeout: Duration::from_secs(60),
-            max_lifetime: Duration::from_secs(3600),
-            http2_per_host: 4,
-        }
+options! {
+    /// The limits of a pool. Each worker has its own pool, so they apply per worker. Zero for either HTTP/1 number disables
+    /// reuse; a connection older than `max_lifetime` finishes its exchange and is closed then. HTTP/2 connections are
+    /// opened up to `http2_per_host` as the streams of the existing ones are used up.
+    #[derive(Clone, Debug)]
+    pub struct PoolLimits {
+        pub idle_per_host: usize = 64,
+        pub idle_total: usize = 1024,
+        pub idle_timeout: Duration = Duration::from_secs(60),
+        pub max_lifetime: Duration = Duration::from_secs(3600),
+        pub http2_per_host: usize = 4,
     }
 }
 

@@ -12,18 +12,14 @@ use super::dns::{DnsResolver, ResolverOptions};
 use super::{EgressOptions, EgressShared, ExchangeOptions, UpstreamClient, UpstreamReport, UpstreamRoute};
 use crate::tls::{TlsProfile, TlsProfileOptions};
 
-/// How a [`StandaloneClient`] connects. `timeout` limits the wait for a response's head, and a pause within a body.
-#[derive(Clone, Debug)]
-pub struct StandaloneOptions {
-    /// Files with certificate authorities to trust besides those of the platform.
-    pub extra_ca: Vec<PathBuf>,
-    pub connect_timeout: Duration,
-    pub timeout: Duration,
-}
-
-impl Default for StandaloneOptions {
-    fn default() -> Self {
-        Self { extra_ca: Vec::new(), connect_timeout: Duration::from_secs(5), timeout: Duration::from_secs(30) }
+options! {
+    /// How a [`StandaloneClient`] connects. `timeout` limits the wait for a response's head, and a pause within a body.
+    #[derive(Clone, Debug)]
+    pub struct StandaloneOptions {
+        /// Files with certificate authorities to trust besides those of the platform.
+        pub extra_ca: Vec<PathBuf>,
+        pub connect_timeout: Duration = Duration::from_secs(5),
+        pub timeout: Duration = Duration::from_secs(30),
     }
 }
 

@@ -129,50 +129,33 @@ pub trait HttpService: Send + Sync + 'static {
     fn error_response(&self, error: &Error) -> Response;
 }
 
-/// Limits of an HTTP client connection.
-#[derive(Clone, Debug)]
-pub struct HttpOptions {
-    pub head: HeadLimits,
-    /// From the first byte of a head to its last.
-    pub head_timeout: Duration,
-    /// How long a connection may be without a request.
-    pub idle_timeout: Duration,
-    /// How long to wait for the next byte of a request body.
-    pub body_timeout: Duration,
-    /// How long the client may read nothing of what is written.
-    pub write_timeout: Duration,
-    /// How many bytes of an unread request body are read and discarded so that the connection can be reused.
-    pub drain_bytes: u64,
-    /// How long that may take, and how long a connection lingers after its last response.
-    pub drain_timeout: Duration,
-    /// HTTP/1: continue serving a request after the client has half-closed. Otherwise a half-close after a complete
-    /// request cancels it, because such a client is indistinguishable from one that has disconnected.
-    pub keep_half_closed: bool,
-    /// HTTP/2: the most concurrent streams of a connection.
-    pub max_streams: u32,
-    /// HTTP/2: the flow-control window of a stream, in bytes.
-    pub stream_window: u32,
-    /// HTTP/2: the flow-control window of a connection, in bytes.
-    pub connection_window: u32,
-    /// HTTP/2: how many bytes of a stream's response are buffered.
-    pub send_buffer: usize,
-}
-
-impl Default for HttpOptions {
-    fn default() -> Self {
-        Self {
-            head: HeadLimits::default(),
-            head_timeout: Duration::from_secs(15),
-            idle_timeout: Duration::from_secs(75),
-            body_timeout: Duration::from_secs(60),
-            write_timeout: Duration::from_secs(60),
-            drain_bytes: 64 * 1024,
-            drain_timeout: Duration::from_secs(2),
-            keep_half_closed: false,
-            max_streams: 250,
-            stream_window: 1 << 20,
-            connection_window: 4 << 20,
-            send_buffer: 256 * 1024,
-        }
+options! {
+    /// Limits of an HTTP client connection.
+    #[derive(Clone, Debug)]
+    pub struct HttpOptions {
+        pub head: HeadLimits,
+        /// From the first byte of a head to its last.
+        pub head_timeout: Duration = Duration::from_secs(15),
+        /// How long a connection may be without a request.
+        pub idle_timeout: Duration = Duration::from_secs(75),
+        /// How long to wait for the next byte of a request body.
+        pub body_timeout: Duration = Duration::from_secs(60),
+        /// How long the client may read nothing of what is written.
+        pub write_timeout: Duration = Duration::from_secs(60),
+        /// How many bytes of an unread request body are read and discarded so that the connection can be reused.
+        pub drain_bytes: u64 = 64 * 1024,
+        /// How long that may take, and how long a connection lingers after its last response.
+        pub drain_timeout: Duration = Duration::from_secs(2),
+        /// HTTP/1: continue serving a request after the client has half-closed. Otherwise a half-close after a complete
+        /// request cancels it, because such a client is indistinguishable from one that has disconnected.
+        pub keep_half_closed: bool,
+        /// HTTP/2: the most concurrent streams of a connection.
+        pub max_streams: u32 = 250,
+        /// HTTP/2: the flow-control window of a stream, in bytes.
+        pub stream_window: u32 = 1 << 20,
+        /// HTTP/2: the flow-control window of a connection, in bytes.
+        pub connection_window: u32 = 4 << 20,
+        /// HTTP/2: how many bytes of a stream's response are buffered.
+        pub send_buffer: usize = 256 * 1024,
     }
 }

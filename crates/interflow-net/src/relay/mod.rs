@@ -22,18 +22,13 @@ use tokio::time::Instant;
 use crate::io::IoStream;
 use direction::{DirectionCopy, DirectionError, TransferStep};
 
-/// Options of a tunnel: how long it may carry no data in either direction before it is closed, and whether `splice(2)`
-/// may be used.
-#[derive(Clone, Debug)]
-pub struct TunnelOptions {
-    pub idle: Duration,
-    pub splice: bool,
-}
-
-impl Default for TunnelOptions {
-    /// An idle timeout of ten minutes, and `splice(2)`.
-    fn default() -> Self {
-        Self { idle: Duration::from_secs(600), splice: true }
+options! {
+    /// Options of a tunnel: how long it may carry no data in either direction before it is closed, and whether `splice(2)`
+    /// may be used. By default ten minutes, and it may.
+    #[derive(Clone, Debug)]
+    pub struct TunnelOptions {
+        pub idle: Duration = Duration::from_secs(600),
+        pub splice: bool = true,
     }
 }
 

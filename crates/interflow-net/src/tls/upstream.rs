@@ -39,33 +39,21 @@ pub struct ClientCertificate {
     pub key_pem: Vec<u8>,
 }
 
-/// How origins are verified, and what is presented to them. By default only the platform's roots are trusted. With
-/// `danger_accept_invalid`, an invalid certificate is accepted, and the problem is reported all the same.
-#[derive(Clone)]
-pub struct TlsProfileOptions {
-    pub platform_roots: bool,
-    pub extra_ca_files: Vec<PathBuf>,
-    pub extra_ca_pem: Vec<Vec<u8>>,
-    pub danger_accept_invalid: bool,
-    /// Whether a certificate for another name is accepted, if it is valid otherwise.
-    pub any_name: bool,
-    /// The certificate with its key for origins that request one.
-    pub client_certificate: Option<ClientCertificate>,
-    /// The only TLS version to use; `None` for both.
-    pub version: Option<TlsVersion>,
-}
-
-impl Default for TlsProfileOptions {
-    fn default() -> Self {
-        Self {
-            platform_roots: true,
-            extra_ca_files: Vec::new(),
-            extra_ca_pem: Vec::new(),
-            danger_accept_invalid: false,
-            any_name: false,
-            client_certificate: None,
-            version: None,
-        }
+options! {
+    /// How origins are verified, and what is presented to them. By default only the platform's roots are trusted. With
+    /// `danger_accept_invalid`, an invalid certificate is accepted, and the problem is reported all the same.
+    #[derive(Clone)]
+    pub struct TlsProfileOptions {
+        pub platform_roots: bool = true,
+        pub extra_ca_files: Vec<PathBuf>,
+        pub extra_ca_pem: Vec<Vec<u8>>,
+        pub danger_accept_invalid: bool,
+        /// Whether a certificate for another name is accepted, if it is valid otherwise.
+        pub any_name: bool,
+        /// The certificate with its key for origins that request one.
+        pub client_certificate: Option<ClientCertificate>,
+        /// The only TLS version to use; `None` for both.
+        pub version: Option<TlsVersion>,
     }
 }
 

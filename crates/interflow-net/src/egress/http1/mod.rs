@@ -33,26 +33,17 @@ use request_writer::{Http1RequestWriter, UploadError};
 /// How long to wait for `100 Continue` before the body is sent without it (RFC 9110 10.1.1).
 pub(crate) const CONTINUE_WAIT: Duration = Duration::from_secs(1);
 
-/// Limits of an exchange over either protocol. `head_timeout` applies to the response head after the request was sent,
-/// and restarts with progress of the upload; `body_timeout` to a pause within a body, in either direction. Both are
-/// five minutes by default. At most `max_interim` (default 256) interim responses are accepted for one request; `head`
-/// limits the size of heads and trailers.
-#[derive(Clone, Debug)]
-pub struct ExchangeOptions {
-    pub head: HeadLimits,
-    pub head_timeout: Duration,
-    pub body_timeout: Duration,
-    pub max_interim: u32,
-}
-
-impl Default for ExchangeOptions {
-    fn default() -> Self {
-        Self {
-            head: HeadLimits::default(),
-            head_timeout: Duration::from_secs(300),
-            body_timeout: Duration::from_secs(300),
-            max_interim: 256,
-        }
+options! {
+    /// Limits of an exchange over either protocol. `head_timeout` applies to the response head after the request was sent,
+    /// and restarts with progress of the upload; `body_timeout` to a pause within a body, in either direction. Both are
+    /// five minutes by default. At most `max_interim` (default 256) interim responses are accepted for one request; `head`
+    /// limits the size of heads and trailers.
+    #[derive(Clone, Debug)]
+    pub struct ExchangeOptions {
+        pub head: HeadLimits,
+        pub head_timeout: Duration = Duration::from_secs(300),
+        pub body_timeout: Duration = Duration::from_secs(300),
+        pub max_interim: u32 = 256,
     }
 }
 
