@@ -55,7 +55,10 @@ pub async fn run(program: &Arc<RuleProgram>, sample: FlowFixture) -> Simulation 
         let interest = bound.interest;
         let stage = HostRuleStage { bound, phases: &[], opens: false };
         let mut course = StageRun { stage: &stage, trial: &mut trial, flow: &mut flow, interest };
-        course.run_all(request, request_body, response, response_body, messages).await;
+        if course.run_request(request, request_body).await {
+            course.run_response(response, response_body).await;
+            course.run_messages(messages).await;
+        }
     } else {
         trial.request = request.map(|r| (r, request_body));
         trial.response = response.map(|r| (r, response_body));
@@ -79,18 +82,8 @@ struct StageRun<'a> {
 }
 
 impl StageRun<'_> {
-    async fn run_all(
-        &mut self,
-        request: Option<RequestHead>,
-        request_body: Bytes,
-        response: Option<ResponseHead>,
-        response_body: Bytes,
-        messages: Vec<StreamMessage>,
-    ) {
-        if !self.run_request(request, request_body).await {
-            return;
-        }
-        self.run_response(response, response_body).await;
+    /// Runs the messages, and the end of the flow behind them.
+    async fn run_messages(&mut self, messages: Vec<StreamMessage>) {
         for mut message in messages {
             if !self.interest.contains(Phase::Message) {
                 self.trial.messages.push(message);

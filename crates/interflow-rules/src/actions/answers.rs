@@ -13,7 +13,6 @@ use crate::actions::static_files::{self, FileConditions};
 use crate::compiled::program::CompiledRule;
 use crate::disk::{self, FileOutcome};
 use crate::files::private_files::PrivateFiles;
-use crate::flow::render::RenderContext;
 use crate::flow::verdict::RuleVerdict;
 use crate::params::{AnswerBody, AnswerParams, BlockParams, MapLocalParams, RegexParam};
 use crate::text::template::TextTemplate;
@@ -199,8 +198,7 @@ fn local_file(at: &ActionContext<'_>, l: &MapLocalParams) -> Option<LocalFile> {
             let groups = regex.captures(url.as_bytes())?;
             // Captured text must not lead outside the folder that the rule names.
             let fixed = literal_folder(&l.path.0);
-            let filled =
-                l.path.0.render(&RenderContext { view: &view, previous: None, groups: Some(&groups) }).into_owned();
+            let filled = l.path.render_match(&view, None, &groups);
             if let Some(rest) = filled.strip_prefix(&fixed)
                 && rest != filled
                 && !rest.is_empty()

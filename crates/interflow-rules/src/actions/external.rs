@@ -131,10 +131,10 @@ pub(super) async fn call_service(
     let kind = if request { ServiceMessageKind::Request } else { ServiceMessageKind::Response };
     let id = format!("{:032x}", u128::from_be_bytes(interflow_types::random_bytes::<16>()));
     // Chunks are sent while the body is relayed, after this phase.
-    if !request && hello.wants_message(ServiceMessageKind::Chunk, at.flow, at.request(), at.response.as_deref()) {
+    if !request && hello.wants_message(ServiceMessageKind::Chunk, &at.view()) {
         at.edits.chunks.push((Arc::clone(&service) as _, id.clone()));
     }
-    if !hello.wants_message(kind, at.flow, at.request(), at.response.as_deref()) {
+    if !hello.wants_message(kind, &at.view()) {
         return ActionEffect::Continue;
     }
     // A service that limits the size of bodies expects messages without one.
@@ -144,19 +144,13 @@ pub(super) async fn call_service(
     let Some(head) = at.request() else { return ActionEffect::Continue };
     let body = at.body.as_ref().map(|b| &b.text()[..]);
     let message = if request {
-        crate::service::request_message(&hello, &id, at.flow, head, body)
+        hello.request_message(&id, at.flow, head, body)
     } else {
         let request_body =
             at.flow.extension::<crate::flow::flow_state::RuleState>().and_then(|s| s.request_body.clone());
         let Some(response) = at.response.as_deref() else { return ActionEffect::Continue };
-        crate::service::response_message(
-            &hello,
-            &id,
-            at.flow,
-            (head, request_body.as_ref().map(|b| &b.text()[..])),
-            response,
-            body,
-        )
+        let request = (head, request_body.as_ref().map(|b| &b.text()[..]));
+        hello.response_message(&id, at.flow, request, response, body)
     };
     match service.ask(&id, message).await {
         Err(why) => service_failed(at, &service, rule, &why),

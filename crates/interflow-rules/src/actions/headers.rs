@@ -1,6 +1,7 @@
 //! Actions on message heads: fields, cookies, parameters, method, URL, status.
 
 use interflow_types::{Headers, Method, Phase, RequestHead, StatusCode};
+use regex::bytes::Captures;
 
 use super::context::ActionContext;
 use super::effect::{ActionEffect, action_failed, invalid_value, invalid_value_error};
@@ -38,11 +39,11 @@ pub(super) fn apply(at: &mut ActionContext<'_>, action: &Action, rule: &Compiled
         Action::ReplaceRequestHeader(r) | Action::ReplaceResponseHeader(r) => replace_in_field(at, r, rule),
         Action::BasicAuth(b) => {
             let value = crate::text::template::basic_credentials(&at.render(&b.user), &at.render(&b.password));
-            set_field(at, "Authorization", &value, rule)
+            write_field(at, HeaderOp::Set, "Authorization", &value, rule)
         }
         Action::BearerToken(t) => {
             let value = format!("Bearer {}", at.render(t));
-            set_field(at, "Authorization", &value, rule)
+            write_field(at, HeaderOp::Set, "Authorization", &value, rule)
         }
         Action::SetMethod(t) => {
             let text = at.render(t);
@@ -102,19 +103,19 @@ pub(super) fn apply(at: &mut ActionContext<'_>, action: &Action, rule: &Compiled
         }
         Action::SetResponseCookie(line) => {
             let value = set_cookie(at, line);
-            add_field(at, "Set-Cookie", &value, rule)
+            write_field(at, HeaderOp::Add, "Set-Cookie", &value, rule)
         }
         Action::RemoveResponseCookie(names) => {
             for name in &names.0 {
                 let value = format!("{}=; Path=/; Max-Age=0; Expires=Thu, 01 Jan 1970 00:00:00 GMT", at.render(name));
-                if let end @ ActionEffect::End(_) = add_field(at, "Set-Cookie", &value, rule) {
+                if let end @ ActionEffect::End(_) = write_field(at, HeaderOp::Add, "Set-Cookie", &value, rule) {
                     return Some(end);
                 }
             }
             ActionEffect::Continue
         }
         Action::Anticache(_) => anticache(at),
-        Action::Anticomp(_) => set_field(at, "Accept-Encoding", "identity", rule),
+        Action::Anticomp(_) => write_field(at, HeaderOp::Set, "Accept-Encoding", "identity", rule),
         Action::StickyCookie(_) => sticky_cookie(at),
         Action::StickyAuth(_) => sticky_auth(at),
         Action::SaveSession(_) | Action::ApplySession(_) | Action::ClearSession(_) => session_action(at, action),
@@ -141,26 +142,22 @@ fn apply_header_op(
                 value.render(&RenderContext { view: &view, previous, groups: None })
             }
         };
-        let effect = match how {
-            HeaderOp::Add => add_field(at, &name, &value, rule),
-            HeaderOp::Set | HeaderOp::Update => set_field(at, &name, &value, rule),
-        };
-        if matches!(effect, ActionEffect::End(_)) {
-            return effect;
+        if let end @ ActionEffect::End(_) = write_field(at, how, &name, &value, rule) {
+            return end;
         }
     }
     ActionEffect::Continue
 }
 
-fn add_field(at: &mut ActionContext<'_>, name: &str, value: &str, rule: &CompiledRule) -> ActionEffect {
-    match at.head_mut().map(|h| h.append(name, value)) {
-        Some(Err(e)) => invalid_value(at, rule, "field", name, e),
-        _ => ActionEffect::Continue,
-    }
-}
-
-fn set_field(at: &mut ActionContext<'_>, name: &str, value: &str, rule: &CompiledRule) -> ActionEffect {
-    match at.head_mut().map(|h| h.set(name, value)) {
+fn write_field(
+    at: &mut ActionContext<'_>,
+    how: HeaderOp,
+    name: &str,
+    value: &str,
+    rule: &CompiledRule,
+) -> ActionEffect {
+    let add = how == HeaderOp::Add;
+    match at.head_mut().map(|h| if add { h.append(name, value) } else { h.set(name, value) }) {
         Some(Err(e)) => invalid_value(at, rule, "field", name, e),
         _ => ActionEffect::Continue,
     }
@@ -185,13 +182,7 @@ fn replace_in_field(at: &mut ActionContext<'_>, r: &ReplaceField, rule: &Compile
             return ActionEffect::Continue;
         }
         let one = |v: &[u8]| {
-            let new = |groups: &regex::bytes::Captures<'_>| {
-                r.with
-                    .0
-                    .render(&RenderContext { view: &view, previous: Some(v), groups: Some(groups) })
-                    .into_owned()
-                    .into_bytes()
-            };
+            let new = |groups: &Captures<'_>| r.with.render_match(&view, Some(v), groups).into_bytes();
             r.regex.0.replace_all(v, new).into_owned()
         };
         headers.get_all(&name).map(one).collect()
@@ -256,14 +247,7 @@ fn map_remote(at: &mut ActionContext<'_>, remote: &MapRemoteParams, rule: &Compi
                 if !regex.is_match(url.as_bytes()) {
                     return ActionEffect::Continue;
                 }
-                let to = |groups: &regex::bytes::Captures<'_>| {
-                    remote
-                        .to
-                        .0
-                        .render(&RenderContext { view: &view, previous: None, groups: Some(groups) })
-                        .into_owned()
-                        .into_bytes()
-                };
+                let to = |groups: &Captures<'_>| remote.to.render_match(&view, None, groups).into_bytes();
                 String::from_utf8_lossy(&regex.replace(url.as_bytes(), to)).into_owned()
             }
             None => {

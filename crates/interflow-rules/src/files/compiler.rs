@@ -1,7 +1,7 @@
 //! Compiles rule files to a [`RuleProgram`], and collects the errors in them.
 
 use std::collections::HashMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use interflow_types::Phase;
@@ -10,14 +10,12 @@ use regex::bytes::Regex;
 use crate::action::Action;
 use crate::compiled::action_phase::phase_for;
 use crate::compiled::action_templates::visit_templates;
-use crate::compiled::expect::Expectation;
 use crate::compiled::program::{CompiledRule, RuleProgram};
 use crate::config::RulesConfig;
 use crate::error::{RuleLoadError, RuleProblem};
 use crate::files::rule_file::{RuleDef, RuleFile};
 use crate::files::rule_format::ConvertedRules;
 use crate::files::sources::{ParsedRuleFile, PathSegment, RuleFileContent, RuleFileSource, read_all};
-use crate::flow::view::RuleConstants;
 use crate::matching::condition::ConditionExpr;
 use crate::matching::index::HostIndex;
 use crate::matching::path_mode::PathMatchMode;
@@ -59,46 +57,40 @@ impl RuleProgram {
         for one in parsed {
             compiler.add_parsed(one);
         }
-        compiler.finish(config).map(Arc::new)
+        compiler.finish().map(Arc::new)
     }
 }
 
 /// Compiles rules and collects errors, so that all of them are reported at once.
-struct Compiler<'c> {
-    config: &'c RulesConfig,
-    around: Arc<RuleRuntime>,
-    rules: Vec<CompiledRule>,
-    tests: Vec<Expectation>,
-    constants: RuleConstants,
+struct Compiler {
+    program: RuleProgram,
     services: Vec<(String, ServiceDef)>,
     problems: Vec<RuleProblem>,
-    notes: Vec<RuleProblem>,
-    files: Vec<PathBuf>,
     /// Variables that are read, with the location for the error if nothing sets them.
     read: Vec<(String, RuleProblem)>,
     /// Variables that something sets: constants, actions, named groups.
     set: Vec<String>,
 }
 
-impl<'c> Compiler<'c> {
-    fn new(config: &'c RulesConfig, around: Arc<RuleRuntime>) -> Self {
-        Self {
-            config,
-            around,
+impl Compiler {
+    fn new(config: &RulesConfig, runtime: Arc<RuleRuntime>) -> Self {
+        let program = RuleProgram {
             rules: Vec::new(),
             tests: Vec::new(),
-            constants: Vec::new(),
-            services: Vec::new(),
-            problems: Vec::new(),
             notes: Vec::new(),
             files: Vec::new(),
-            read: Vec::new(),
-            set: Vec::new(),
-        }
+            config: config.clone(),
+            constants: Vec::new(),
+            runtime,
+            services: HashMap::new(),
+            scripts: crate::script::ScriptRunner::new(config),
+            hosts: HostIndex::default(),
+        };
+        Self { program, services: Vec::new(), problems: Vec::new(), read: Vec::new(), set: Vec::new() }
     }
 
     fn add_parsed(&mut self, mut parsed: ParsedRuleFile) {
-        self.files.extend(parsed.source.path.clone());
+        self.program.files.extend(parsed.source.path.clone());
         match std::mem::replace(&mut parsed.content, RuleFileContent::Own(RuleFile::default())) {
             RuleFileContent::Own(file) => self.add_own_file(&parsed, file),
             RuleFileContent::Foreign(format, value) => self.add_converted(format.convert(&value, &parsed)),
@@ -108,9 +100,9 @@ impl<'c> Compiler<'c> {
     fn add_own_file(&mut self, parsed: &ParsedRuleFile, file: RuleFile) {
         for (name, value) in file.variables {
             self.set.push(name.clone());
-            match self.constants.binary_search_by(|(n, _)| n.cmp(&name)) {
-                Ok(at) => self.constants[at].1 = value.text,
-                Err(at) => self.constants.insert(at, (name, value.text)),
+            match self.program.constants.binary_search_by(|(n, _)| n.cmp(&name)) {
+                Ok(at) => self.program.constants[at].1 = value.text,
+                Err(at) => self.program.constants.insert(at, (name, value.text)),
             }
         }
         for (name, def) in file.services {
@@ -125,14 +117,14 @@ impl<'c> Compiler<'c> {
         }
         for mut test in file.tests {
             test.file.clone_from(&parsed.source.name);
-            self.tests.push(test);
+            self.program.tests.push(test);
         }
     }
 
     fn rule(&mut self, parsed: &ParsedRuleFile, i: usize, def: RuleDef) {
-        let name = def.name.unwrap_or_else(|| format!("rule {}", self.rules.len() + 1));
+        let name = def.name.unwrap_or_else(|| format!("rule {}", self.program.rules.len() + 1));
         let at = [PathSegment::Key("rules"), PathSegment::Index(i)];
-        if self.rules.iter().any(|r| r.name == name) {
+        if self.program.rules.iter().any(|r| r.name == name) {
             let message = "a rule of this name already exists: give each rule its own name";
             self.problems.push(parsed.problem(&[at[0], at[1], PathSegment::Key("name")], Some(&name), message));
         }
@@ -144,7 +136,9 @@ impl<'c> Compiler<'c> {
         for (j, mut action) in def.then.0.into_iter().enumerate() {
             let at = [at[0], at[1], PathSegment::Key("then"), PathSegment::Index(j)];
             crate::files::path_checks::resolve_relative(&mut action, folder);
-            if let Err(message) = crate::files::path_checks::check_files(&action, self.config, &self.around) {
+            if let Err(message) =
+                crate::files::path_checks::check_files(&action, &self.program.config, &self.program.runtime)
+            {
                 self.problems.push(parsed.problem(&at, Some(&name), message));
             }
             if let Action::Call(names) = &action {
@@ -217,21 +211,23 @@ impl<'c> Compiler<'c> {
         });
         self.set.extend(rule.captures.iter().flat_map(|(_, r)| group_names(r).map(ToOwned::to_owned)));
         self.read.extend(read.into_iter().map(|name| (name, place.clone())));
-        self.rules.push(rule);
+        self.program.rules.push(rule);
     }
 
     fn add_converted(&mut self, converted: ConvertedRules) {
         self.problems.extend(converted.problems);
-        self.notes.extend(converted.notes);
+        self.program.notes.extend(converted.notes);
         for rule in converted.rules {
             let mut n = 1;
             let mut name = rule.name.clone();
-            while self.rules.iter().any(|r| r.name == name) {
+            while self.program.rules.iter().any(|r| r.name == name) {
                 n += 1;
                 name = format!("{} ({n})", rule.name);
             }
             for (_, action) in &rule.actions {
-                if let Err(message) = crate::files::path_checks::check_files(action, self.config, &self.around) {
+                if let Err(message) =
+                    crate::files::path_checks::check_files(action, &self.program.config, &self.program.runtime)
+                {
                     self.problems.push(RuleProblem { message, ..rule.place.clone() });
                 }
             }
@@ -248,8 +244,7 @@ impl<'c> Compiler<'c> {
         }
     }
 
-    fn finish(mut self, config: &RulesConfig) -> Result<RuleProgram, RuleLoadError> {
-        let around = self.around;
+    fn finish(mut self) -> Result<RuleProgram, RuleLoadError> {
         for (name, mut place) in std::mem::take(&mut self.read) {
             if self.set.contains(&name) {
                 continue;
@@ -264,12 +259,12 @@ impl<'c> Compiler<'c> {
             self.problems.push(place);
         }
         if !self.problems.is_empty() {
-            return Err(RuleLoadError { problems: self.problems, notes: self.notes });
+            return Err(RuleLoadError { problems: self.problems, notes: self.program.notes });
         }
-        let mut services = HashMap::new();
+        let mut program = self.program;
         for (name, def) in self.services {
-            match around.service(&name, def) {
-                Ok(Some(service)) => drop(services.insert(name, service)),
+            match program.runtime.service(&name, def) {
+                Ok(Some(service)) => drop(program.services.insert(name, service)),
                 Ok(None) => {}
                 Err(e) => {
                     let message = format!("the service `{name}`: {e}");
@@ -277,26 +272,14 @@ impl<'c> Compiler<'c> {
                 }
             }
         }
-        let mut hosts = HostIndex::default();
-        for (i, rule) in self.rules.iter_mut().enumerate() {
+        for (i, rule) in program.rules.iter_mut().enumerate() {
             // By name, so that the count of an unchanged rule survives a reload.
-            rule.matches = around.counter(&rule.name);
+            rule.matches = program.runtime.counter(&rule.name);
             if rule.enabled {
-                hosts.add(i as u32, &rule.cond);
+                program.hosts.add(i as u32, &rule.cond);
             }
         }
-        Ok(RuleProgram {
-            rules: self.rules,
-            tests: self.tests,
-            notes: self.notes,
-            files: self.files,
-            config: config.clone(),
-            constants: self.constants,
-            runtime: around,
-            services,
-            scripts: crate::script::ScriptRunner::new(config),
-            hosts,
-        })
+        Ok(program)
     }
 }
 

@@ -9,7 +9,7 @@ use regex::bytes::Captures;
 use crate::flow::view::FlowView;
 use crate::text::cookies::request_cookie;
 use crate::text::query_params::decode_pairs;
-use crate::text::template::{TemplatePart, TemplateVariable, TextTemplate};
+use crate::text::template::{ReplacementTemplate, TemplatePart, TemplateVariable, TextTemplate};
 
 /// The input of rendering.
 /// The flow, and what the current action adds to it: the field's value so far, and the groups of the regex that
@@ -59,6 +59,13 @@ impl TextTemplate {
 
     pub(crate) fn render_view(&self, view: &FlowView<'_>) -> Cow<'_, str> {
         self.render(&RenderContext::from_view(view))
+    }
+}
+
+impl ReplacementTemplate {
+    /// Renders it for one match of the action's regex.
+    pub(crate) fn render_match(&self, view: &FlowView<'_>, previous: Option<&[u8]>, groups: &Captures<'_>) -> String {
+        self.0.render(&RenderContext { view, previous, groups: Some(groups) }).into_owned()
     }
 }
 

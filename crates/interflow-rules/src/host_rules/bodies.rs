@@ -171,7 +171,7 @@ impl HostRules {
                 let hello = service.and_then(|s| s.handshake_if_ready());
                 // Later response rules may read the request's body.
                 hello.is_none_or(|h| {
-                    h.wants_message(kind, at.flow, at.request(), at.response.as_deref())
+                    h.wants_message(kind, &at.view())
                         || kind == ServiceMessageKind::Request && h.wants_kind(ServiceMessageKind::Response)
                 })
             }

@@ -200,31 +200,22 @@ impl HostRules {
         }
         let has = |phase: Phase| !lists[phase as usize].entries.is_empty();
         let messages = has(Phase::Message);
-        let marks_at_connect = [Phase::Authority, Phase::ClientHello]
-            .iter()
-            .any(|phase| lists[*phase as usize].has_action(&program, Action::is_annotation));
         let any = |phase: Phase, is: fn(&CompiledRule) -> bool| {
             lists[phase as usize].entries.iter().any(|e| is(&program.rules[e.rule as usize]))
         };
-        let marks_wait = any(Phase::Authority, runs_program) || any(Phase::ClientHello, runs_program);
-        let done_waits = any(Phase::Done, waits_at_end);
-        // A person may answer a request that is held in this phase; the answer is given at the request's head.
-        let answers_at_connect =
-            lists[Phase::Authority as usize].has_action(&program, |action| matches!(action, Action::Hold(_)));
-        let calls = rules
-            .iter()
-            .any(|id| program.rules[*id as usize].actions.iter().any(|(_, a)| matches!(a, Action::Call(_))));
-        let (keeps_request, keeps_response) = (messages || has(Phase::Done), has(Phase::Done));
+        let acts = |phase: Phase, is: fn(&Action) -> bool| lists[phase as usize].has_action(&program, is);
         Self {
             interest,
-            keeps_request,
-            keeps_response,
+            keeps_request: messages || has(Phase::Done),
+            keeps_response: has(Phase::Done),
             messages,
-            marks_at_connect,
-            marks_wait,
-            done_waits,
-            answers_at_connect,
-            calls,
+            marks_at_connect: acts(Phase::Authority, Action::is_annotation)
+                || acts(Phase::ClientHello, Action::is_annotation),
+            marks_wait: any(Phase::Authority, runs_program) || any(Phase::ClientHello, runs_program),
+            done_waits: any(Phase::Done, waits_at_end),
+            // A person may answer a request that is held in this phase; the answer is given at the request's head.
+            answers_at_connect: acts(Phase::Authority, |action| matches!(action, Action::Hold(_))),
+            calls: lists.iter().any(|list| list.has_action(&program, |action| matches!(action, Action::Call(_)))),
             later_body_rules: looks_back,
             reads_responses,
             lists,

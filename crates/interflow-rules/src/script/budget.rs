@@ -5,6 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
+use mlua::{FromLuaMulti, Function, IntoLuaMulti, Lua};
+
 /// The limits of a run, from the action or from `rules.script_*`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ScriptLimits {
@@ -75,6 +77,19 @@ impl ScriptBudget {
     /// The exhausted resource.
     pub fn spend_bytes(&self, bytes: usize) -> Result<(), BudgetExceeded> {
         self.spend(1 + bytes as u64 / 16)
+    }
+
+    /// A Lua function that spends from this budget.
+    ///
+    /// # Errors
+    /// Lua has no memory for it.
+    pub fn function<A: FromLuaMulti, R: IntoLuaMulti>(
+        self: &Arc<Self>,
+        lua: &Lua,
+        f: impl Fn(&Lua, A, &Self) -> mlua::Result<R> + Send + 'static,
+    ) -> mlua::Result<Function> {
+        let budget = Arc::clone(self);
+        lua.create_function(move |lua, args| f(lua, args, &budget))
     }
 
     #[cfg(test)]

@@ -26,7 +26,7 @@ use budget::{ScriptBudget, ScriptLimits};
 pub(crate) use compiled::CompiledScript;
 pub(crate) use outcome::{ScriptOutcome, ScriptVerdict};
 pub(crate) use snapshot::{HeaderPairs, RequestSnapshot, ScriptSnapshot};
-pub(crate) use store::ScriptStore;
+pub(crate) use store::SharedScriptStore;
 
 impl ScriptParams {
     /// The compiled script; its syntax is checked.
@@ -123,7 +123,7 @@ impl ScriptRunner {
             // The permit is held until the run ends, even if the caller stops waiting.
             let _turn = turn;
             let budget = Arc::new(ScriptBudget::begin(asked.compiled.limits, cancelled));
-            run::run(&asked.compiled, &asked.snapshot, &budget, &asked.store)
+            asked.run(&budget)
         });
         match tokio::time::timeout(limit + GRACE, running).await {
             Ok(Ok(outcome)) => outcome,
@@ -137,5 +137,5 @@ impl ScriptRunner {
 pub(crate) struct ScriptRun {
     pub compiled: Arc<CompiledScript>,
     pub snapshot: ScriptSnapshot,
-    pub store: Arc<ScriptStore>,
+    pub store: SharedScriptStore,
 }

@@ -12,13 +12,13 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode, percent_encod
 use sha2::Digest;
 
 use super::budget::{HeldMemory, ScriptBudget};
-use super::store::{ScriptStore, ScriptStoreBounds, StoredScriptValue};
+use super::store::{ScriptStoreBounds, SharedScriptStore, StoredScriptValue};
 
 /// Installs the modules.
 pub(crate) fn install(
     lua: &Lua,
     budget: &Arc<ScriptBudget>,
-    store: &Arc<ScriptStore>,
+    store: &SharedScriptStore,
     bounds: ScriptStoreBounds,
 ) -> Result<()> {
     let globals = lua.globals();
@@ -36,11 +36,10 @@ fn bytes_function(
     budget: &Arc<ScriptBudget>,
     f: impl Fn(&[u8]) -> Option<Vec<u8>> + Send + 'static,
 ) -> Result<Function> {
-    let budget = Arc::clone(budget);
-    lua.create_function(move |lua, s: LuaString| {
+    budget.function(lua, move |lua, s: LuaString, budget| {
         let bytes = s.as_bytes();
         budget.spend_bytes(bytes.len())?;
-        let mut held = HeldMemory::new(&budget);
+        let mut held = HeldMemory::new(budget);
         // No function here produces more than three bytes per input byte.
         held.grow(bytes.len() * 3)?;
         f(&bytes).map(|out| lua.create_string(&out)).transpose()
@@ -48,9 +47,6 @@ fn bytes_function(
 }
 
 fn base64_table(lua: &Lua, budget: &Arc<ScriptBudget>) -> Result<Table> {
-    let table = lua.create_table()?;
-    table.set("encode", bytes_function(lua, budget, |b| Some(STANDARD.encode(b).into_bytes()))?)?;
-    table.set("url_encode", bytes_function(lua, budget, |b| Some(URL_SAFE_NO_PAD.encode(b).into_bytes()))?)?;
     // Both alphabets, with or without padding.
     let decode = |b: &[u8]| {
         let plain: Vec<u8> = b
@@ -65,8 +61,11 @@ fn base64_table(lua: &Lua, budget: &Arc<ScriptBudget>) -> Result<Table> {
         let end = plain.iter().rposition(|c| *c != b'=').map_or(0, |i| i + 1);
         STANDARD_NO_PAD.decode(&plain[..end]).ok()
     };
-    table.set("decode", bytes_function(lua, budget, decode)?)?;
-    Ok(table)
+    lua.create_table_from([
+        ("encode", bytes_function(lua, budget, |b| Some(STANDARD.encode(b).into_bytes()))?),
+        ("url_encode", bytes_function(lua, budget, |b| Some(URL_SAFE_NO_PAD.encode(b).into_bytes()))?),
+        ("decode", bytes_function(lua, budget, decode)?),
+    ])
 }
 
 /// A digest as `hex` (default), `base64` or `raw`.
@@ -94,8 +93,7 @@ fn hash_table(lua: &Lua, budget: &Arc<ScriptBudget>) -> Result<Table> {
         ("md5", |b| md5::Md5::digest(b).to_vec()),
     ];
     for (name, f) in functions {
-        let budget = Arc::clone(budget);
-        let function = lua.create_function(move |lua, (s, form): (LuaString, Option<LuaString>)| {
+        let function = budget.function(lua, move |lua, (s, form): (LuaString, Option<LuaString>), budget| {
             let bytes = s.as_bytes();
             budget.spend_bytes(bytes.len())?;
             encode_digest(lua, &f(&bytes), form)
@@ -121,8 +119,8 @@ fn hmac_table(lua: &Lua, budget: &Arc<ScriptBudget>) -> Result<Table> {
         ("md5", compute_mac::<hmac::Hmac<md5::Md5>>),
     ];
     for (name, f) in functions {
-        let budget = Arc::clone(budget);
-        let function = lua.create_function(move |lua, (key, s, form): (LuaString, LuaString, Option<LuaString>)| {
+        type Args = (LuaString, LuaString, Option<LuaString>);
+        let function = budget.function(lua, move |lua, (key, s, form): Args, budget| {
             let (key, bytes) = (key.as_bytes(), s.as_bytes());
             budget.spend_bytes(key.len() + bytes.len())?;
             encode_digest(lua, &f(&key, &bytes), form)
@@ -143,36 +141,28 @@ fn timestamp_from(seconds: Option<f64>) -> Result<Timestamp> {
 }
 
 fn time_table(lua: &Lua) -> Result<Table> {
-    let table = lua.create_table()?;
-    table.set("now", lua.create_function(|_, ()| Ok(Timestamp::now().as_microsecond() as f64 / 1e6))?)?;
-    table.set("iso", lua.create_function(|_, at: Option<f64>| Ok(timestamp_from(at)?.to_string()))?)?;
-    table.set(
-        "http",
-        lua.create_function(|_, at: Option<f64>| {
-            Ok(crate::text::dates::format_http_date(timestamp_from(at)?.as_second()))
-        })?,
-    )?;
+    let http = |_: &Lua, at| Ok(crate::text::dates::format_http_date(timestamp_from(at)?.as_second()));
     let parse = lua.create_function(|_, text: LuaString| {
         let text = text.to_string_lossy();
         let http = || crate::text::dates::parse_http_date(&text).map(|s| s as f64);
         Ok(text.parse::<Timestamp>().ok().map(|t| t.as_microsecond() as f64 / 1e6).or_else(http))
     })?;
-    table.set("parse", parse)?;
-    Ok(table)
+    lua.create_table_from([
+        ("now", lua.create_function(|_, ()| Ok(Timestamp::now().as_microsecond() as f64 / 1e6))?),
+        ("iso", lua.create_function(|_, at: Option<f64>| Ok(timestamp_from(at)?.to_string()))?),
+        ("http", lua.create_function(http)?),
+        ("parse", parse),
+    ])
 }
 
 /// Everything but RFC 3986's unreserved characters (2.3).
 const URL_ESCAPED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
 fn url_table(lua: &Lua, budget: &Arc<ScriptBudget>) -> Result<Table> {
-    let table = lua.create_table()?;
     let encode = |b: &[u8]| Some(percent_encode(b, URL_ESCAPED).to_string().into_bytes());
-    table.set("encode", bytes_function(lua, budget, encode)?)?;
-    table.set("decode", bytes_function(lua, budget, |b| Some(percent_decode(b).collect()))?)?;
-    let b = Arc::clone(budget);
-    let parse = lua.create_function(move |lua, text: LuaString| {
+    let parse = budget.function(lua, |lua, text: LuaString, budget| {
         let text = text.to_string_lossy();
-        b.spend_bytes(text.len())?;
+        budget.spend_bytes(text.len())?;
         let Ok(url) = crate::text::url::parse_url(&text) else { return Ok(None) };
         let parts = lua.create_table()?;
         let (path, query) = url.path.split_once('?').map_or((url.path.as_str(), None), |(p, q)| (p, Some(q)));
@@ -184,14 +174,12 @@ fn url_table(lua: &Lua, budget: &Arc<ScriptBudget>) -> Result<Table> {
         parts.set("fragment", text.split_once('#').map(|(_, f)| f))?;
         Ok(Some(parts))
     })?;
-    table.set("parse", parse)?;
-    let b = Arc::clone(budget);
-    let query = lua.create_function(move |lua, text: LuaString| {
+    let query = budget.function(lua, |lua, text: LuaString, budget| {
         let bytes = text.as_bytes();
-        b.spend_bytes(bytes.len())?;
+        budget.spend_bytes(bytes.len())?;
         let all = lua.create_table()?;
         for part in bytes.split(|c| *c == b'&').filter(|p| !p.is_empty()) {
-            b.spend(4)?;
+            budget.spend(4)?;
             let (name, value) =
                 part.iter().position(|c| *c == b'=').map_or((part, &[][..]), |at| (&part[..at], &part[at + 1..]));
             let plain = |b: &[u8]| {
@@ -202,19 +190,24 @@ fn url_table(lua: &Lua, budget: &Arc<ScriptBudget>) -> Result<Table> {
         }
         Ok(all)
     })?;
-    table.set("query", query)?;
-    Ok(table)
+    lua.create_table_from([
+        ("encode", bytes_function(lua, budget, encode)?),
+        ("decode", bytes_function(lua, budget, |b| Some(percent_decode(b).collect()))?),
+        ("parse", parse),
+        ("query", query),
+    ])
 }
 
-fn store_table(lua: &Lua, store: &Arc<ScriptStore>, bounds: ScriptStoreBounds) -> Result<Table> {
-    let table = lua.create_table()?;
+fn store_table(lua: &Lua, store: &SharedScriptStore, bounds: ScriptStoreBounds) -> Result<Table> {
     let ttl = |seconds: Option<f64>| {
         let ttl = seconds.map(Duration::try_from_secs_f64).transpose();
         ttl.map_err(|_| mlua::Error::runtime("a time to live is a number of seconds"))
     };
     let s = Arc::clone(store);
     let get = lua.create_function(move |lua, key: LuaString| {
-        Ok(match s.get(&key.as_bytes(), Instant::now()) {
+        // Unlocked before Lua allocates: its collector may run a finalizer that uses the store.
+        let stored = s.lock().get(&key.as_bytes(), Instant::now());
+        Ok(match stored {
             None => Value::Nil,
             Some(StoredScriptValue::Boolean(b)) => Value::Boolean(b),
             Some(StoredScriptValue::Integer(n)) => Value::Integer(n),
@@ -222,12 +215,11 @@ fn store_table(lua: &Lua, store: &Arc<ScriptStore>, bounds: ScriptStoreBounds) -
             Some(StoredScriptValue::Text(t)) => Value::String(lua.create_string(&t)?),
         })
     })?;
-    table.set("get", get)?;
     let s = Arc::clone(store);
     let set = lua.create_function(move |_, (key, value, seconds): (LuaString, Value, Option<f64>)| {
         let value = match value {
             Value::Nil => {
-                s.delete(&key.as_bytes());
+                s.lock().delete(&key.as_bytes());
                 return Ok(());
             }
             Value::Boolean(b) => StoredScriptValue::Boolean(b),
@@ -239,15 +231,13 @@ fn store_table(lua: &Lua, store: &Arc<ScriptStore>, bounds: ScriptStoreBounds) -
                 return Err(mlua::Error::runtime(format!("store.set: a {kind} cannot be kept: write it as JSON")));
             }
         };
-        s.set(&key.as_bytes(), value, ttl(seconds)?, bounds, Instant::now()).map_err(mlua::Error::runtime)
+        s.lock().set(&key.as_bytes(), value, ttl(seconds)?, bounds, Instant::now()).map_err(mlua::Error::runtime)
     })?;
-    table.set("set", set)?;
     let s = Arc::clone(store);
     let add = lua.create_function(move |_, (key, n, seconds): (LuaString, i64, Option<f64>)| {
-        s.add(&key.as_bytes(), n, ttl(seconds)?, bounds, Instant::now()).map_err(mlua::Error::runtime)
+        s.lock().add(&key.as_bytes(), n, ttl(seconds)?, bounds, Instant::now()).map_err(mlua::Error::runtime)
     })?;
-    table.set("add", add)?;
     let s = Arc::clone(store);
-    table.set("delete", lua.create_function(move |_, key: LuaString| Ok(s.delete(&key.as_bytes())))?)?;
-    Ok(table)
+    let delete = lua.create_function(move |_, key: LuaString| Ok(s.lock().delete(&key.as_bytes())))?;
+    lua.create_table_from([("get", get), ("set", set), ("add", add), ("delete", delete)])
 }

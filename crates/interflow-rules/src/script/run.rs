@@ -9,8 +9,8 @@ use super::budget::{BudgetExceeded, ScriptBudget};
 use super::compiled::CompiledScript;
 use super::outcome::{ScriptOutcome, ScriptVerdict};
 use super::snapshot::{HeaderPairs, ScriptSnapshot};
-use super::store::ScriptStore;
-use super::{json, modules, strings};
+use super::store::SharedScriptStore;
+use super::{ScriptRun, json, modules, strings};
 use crate::flow::external_changes::ExternalChanges;
 
 /// Instructions between checks of the budget. Few, since one instruction may take time proportional to the script's
@@ -26,7 +26,7 @@ const PRELUDE: &str = include_str!("prelude.lua");
 fn new_lua_state(
     compiled: &CompiledScript,
     budget: &Arc<ScriptBudget>,
-    store: &Arc<ScriptStore>,
+    store: &SharedScriptStore,
 ) -> mlua::Result<(Lua, Table)> {
     // No `io`, `os`, `package`, `debug` or `coroutine`.
     let lua = Lua::new_with(StdLib::STRING | StdLib::TABLE | StdLib::MATH | StdLib::UTF8, LuaOptions::default())?;
@@ -96,40 +96,98 @@ impl CompiledScript {
     }
 }
 
-/// Runs a script on a snapshot.
-///
-/// # Errors
-/// A script error with its line, or an exhausted budget.
-pub(super) fn run(
-    compiled: &CompiledScript,
-    snapshot: &ScriptSnapshot,
-    budget: &Arc<ScriptBudget>,
-    store: &Arc<ScriptStore>,
-) -> Result<ScriptOutcome, String> {
-    run_script(compiled, snapshot, budget, store).map_err(|e| compiled.explain(&e))
-}
+impl ScriptRun {
+    /// Runs the script on the snapshot.
+    ///
+    /// # Errors
+    /// A script error with its line, or an exhausted budget.
+    pub(super) fn run(&self, budget: &Arc<ScriptBudget>) -> Result<ScriptOutcome, String> {
+        self.run_in_new_state(budget).map_err(|e| self.compiled.explain(&e))
+    }
 
-fn run_script(
-    compiled: &CompiledScript,
-    snapshot: &ScriptSnapshot,
-    budget: &Arc<ScriptBudget>,
-    store: &Arc<ScriptStore>,
-) -> mlua::Result<ScriptOutcome> {
-    let (lua, inner) = new_lua_state(compiled, budget, store)?;
-    let counted = Arc::clone(budget);
-    lua.set_hook(HookTriggers::new().every_nth_instruction(BUDGET_STRIDE), move |lua, _| {
-        counted.spend(u64::from(BUDGET_STRIDE)).map(|()| VmState::Continue).map_err(|spent| {
-            let traceback = lua.traceback(None, 0).map(|t| t.to_string_lossy()).unwrap_or_default();
-            mlua::Error::CallbackError { traceback, cause: Arc::new(spent.into()) }
-        })
-    })?;
-    let tags = Arc::new(Mutex::new(Vec::new()));
-    populate_globals(&lua, &inner, snapshot, compiled, &tags)?;
-    let back: Value = load_function(&lua, compiled)?.call(())?;
-    let mut outcome = collect_outcome(&lua, &inner, snapshot)?;
-    outcome.tags = tags.lock().map(|t| t.clone()).unwrap_or_default();
-    outcome.end = read_verdict(&inner, back)?;
-    Ok(outcome)
+    fn run_in_new_state(&self, budget: &Arc<ScriptBudget>) -> mlua::Result<ScriptOutcome> {
+        let Self { compiled, snapshot, store } = self;
+        let (lua, inner) = new_lua_state(compiled, budget, store)?;
+        let counted = Arc::clone(budget);
+        lua.set_hook(HookTriggers::new().every_nth_instruction(BUDGET_STRIDE), move |lua, _| {
+            counted.spend(u64::from(BUDGET_STRIDE)).map(|()| VmState::Continue).map_err(|spent| {
+                let traceback = lua.traceback(None, 0).map(|t| t.to_string_lossy()).unwrap_or_default();
+                mlua::Error::CallbackError { traceback, cause: Arc::new(spent.into()) }
+            })
+        })?;
+        let tags = Arc::new(Mutex::new(Vec::new()));
+        self.populate_globals(&lua, &inner, &tags)?;
+        let back: Value = load_function(&lua, compiled)?.call(())?;
+        let mut outcome = collect_outcome(&lua, &inner, snapshot)?;
+        outcome.tags = tags.lock().map(|t| t.clone()).unwrap_or_default();
+        outcome.end = read_verdict(&inner, back)?;
+        Ok(outcome)
+    }
+
+    fn populate_globals(&self, lua: &Lua, inner: &Table, tags: &Arc<Mutex<Vec<String>>>) -> mlua::Result<()> {
+        let Self { compiled, snapshot, .. } = self;
+        let globals = lua.globals();
+        globals.set("phase", crate::compiled::phase_names::name(snapshot.phase))?;
+        let flow = lua.create_table()?;
+        flow.set("id", snapshot.id.to_string())?;
+        flow.set("host", snapshot.host.as_str())?;
+        flow.set("port", snapshot.port)?;
+        flow.set("scheme", snapshot.scheme)?;
+        flow.set("client", snapshot.client.as_str())?;
+        flow.set("user", snapshot.user.as_deref())?;
+        let vars = lua.create_table()?;
+        for (n, v) in &snapshot.variables {
+            vars.set(n.as_str(), v.as_str())?;
+        }
+        flow.set("vars", vars)?;
+        globals.set("flow", flow)?;
+        let body = |side: &str| match snapshot.body.as_ref().filter(|_| snapshot.changeable_side() == side) {
+            Some(body) => lua.create_string(body).map(Some),
+            None => Ok(None),
+        };
+        if let Some(request) = &snapshot.request {
+            let table = lua.create_table()?;
+            table.set("method", request.method.as_str())?;
+            table.set("url", request.url.as_str())?;
+            table.set("path", request.path.as_str())?;
+            table.set("headers", headers_table(lua, inner, &request.headers)?)?;
+            table.set("body", body("request")?)?;
+            globals.set("request", table)?;
+        }
+        if let Some((status, fields)) = &snapshot.response {
+            let table = lua.create_table()?;
+            table.set("status", *status)?;
+            table.set("headers", headers_table(lua, inner, fields)?)?;
+            table.set("body", body("response")?)?;
+            globals.set("response", table)?;
+        }
+        if let Some(from) = snapshot.message {
+            let table = lua.create_table()?;
+            table.set("from", from)?;
+            table.set("body", body("message")?)?;
+            globals.set("message", table)?;
+        }
+        let script_tags = Arc::clone(tags);
+        let tag = lua.create_function(move |_, tag: String| {
+            if let Ok(mut all) = script_tags.lock()
+                && all.len() < MAX_MARKS
+            {
+                all.push(tag);
+            }
+            Ok(())
+        })?;
+        globals.set("tag", tag)?;
+        let (name, id) = (compiled.name.clone(), snapshot.id);
+        let lines = std::sync::atomic::AtomicUsize::new(0);
+        let log = lua.create_function(move |_, text: mlua::LuaString| {
+            if lines.fetch_add(1, std::sync::atomic::Ordering::Relaxed) < MAX_MARKS {
+                tracing::info!(flow = %id, script = name, "{}", text.to_string_lossy());
+            }
+            Ok(())
+        })?;
+        globals.set("log", log.clone())?;
+        globals.set("print", log)
+    }
 }
 
 /// A table of header fields, as the prelude defines it.
@@ -140,76 +198,6 @@ fn headers_table(lua: &Lua, inner: &Table, fields: &[(String, Vec<u8>)]) -> mlua
         list.raw_push(lua.create_sequence_from([name, value])?)?;
     }
     inner.get::<Function>("headers")?.call(list)
-}
-
-fn populate_globals(
-    lua: &Lua,
-    inner: &Table,
-    snapshot: &ScriptSnapshot,
-    compiled: &CompiledScript,
-    tags: &Arc<Mutex<Vec<String>>>,
-) -> mlua::Result<()> {
-    let globals = lua.globals();
-    globals.set("phase", crate::compiled::phase_names::name(snapshot.phase))?;
-    let flow = lua.create_table()?;
-    flow.set("id", snapshot.id.to_string())?;
-    flow.set("host", snapshot.host.as_str())?;
-    flow.set("port", snapshot.port)?;
-    flow.set("scheme", snapshot.scheme)?;
-    flow.set("client", snapshot.client.as_str())?;
-    flow.set("user", snapshot.user.as_deref())?;
-    let vars = lua.create_table()?;
-    for (n, v) in &snapshot.variables {
-        vars.set(n.as_str(), v.as_str())?;
-    }
-    flow.set("vars", vars)?;
-    globals.set("flow", flow)?;
-    let body = |side: &str| match snapshot.body.as_ref().filter(|_| snapshot.changeable_side() == side) {
-        Some(body) => lua.create_string(body).map(Some),
-        None => Ok(None),
-    };
-    if let Some(request) = &snapshot.request {
-        let table = lua.create_table()?;
-        table.set("method", request.method.as_str())?;
-        table.set("url", request.url.as_str())?;
-        table.set("path", request.path.as_str())?;
-        table.set("headers", headers_table(lua, inner, &request.headers)?)?;
-        table.set("body", body("request")?)?;
-        globals.set("request", table)?;
-    }
-    if let Some((status, fields)) = &snapshot.response {
-        let table = lua.create_table()?;
-        table.set("status", *status)?;
-        table.set("headers", headers_table(lua, inner, fields)?)?;
-        table.set("body", body("response")?)?;
-        globals.set("response", table)?;
-    }
-    if let Some(from) = snapshot.message {
-        let table = lua.create_table()?;
-        table.set("from", from)?;
-        table.set("body", body("message")?)?;
-        globals.set("message", table)?;
-    }
-    let script_tags = Arc::clone(tags);
-    let tag = lua.create_function(move |_, tag: String| {
-        if let Ok(mut all) = script_tags.lock()
-            && all.len() < MAX_MARKS
-        {
-            all.push(tag);
-        }
-        Ok(())
-    })?;
-    globals.set("tag", tag)?;
-    let (name, id) = (compiled.name.clone(), snapshot.id);
-    let lines = std::sync::atomic::AtomicUsize::new(0);
-    let log = lua.create_function(move |_, text: mlua::LuaString| {
-        if lines.fetch_add(1, std::sync::atomic::Ordering::Relaxed) < MAX_MARKS {
-            tracing::info!(flow = %id, script = name, "{}", text.to_string_lossy());
-        }
-        Ok(())
-    })?;
-    globals.set("log", log.clone())?;
-    globals.set("print", log)
 }
 
 /// The text of a scalar value; `None` for tables and functions.

@@ -28,22 +28,17 @@ pub(crate) fn install(lua: &Lua, inner: &Table, budget: &Arc<ScriptBudget>) -> R
     let string: Table = lua.globals().get("string")?;
     // Byte code cannot be loaded anyway.
     string.set("dump", Value::Nil)?;
-    let own = || Arc::clone(budget);
-    let b = own();
-    string.set("find", lua.create_function(move |lua, args| find(lua, args, &b, true))?)?;
-    let b = own();
-    string.set("match", lua.create_function(move |lua, args| find(lua, args, &b, false))?)?;
-    let b = own();
+    string.set("find", budget.function(lua, |lua, args, b| find(lua, args, b, true))?)?;
+    string.set("match", budget.function(lua, |lua, args, b| find(lua, args, b, false))?)?;
+    // Without a frame in between: it calls functions of the script, which may call it again.
+    let b = Arc::clone(budget);
     string.set("gsub", lua.create_function(move |lua, args| gsub(lua, args, &b))?)?;
-    let b = own();
-    string.set("rep", lua.create_function(move |lua, args| repeat(lua, args, &b))?)?;
-    let b = own();
-    inner.set("next_match", lua.create_function(move |lua, args| next_match(lua, args, &b))?)?;
+    string.set("rep", budget.function(lua, repeat)?)?;
+    inner.set("next_match", budget.function(lua, next_match)?)?;
     for name in ["upper", "lower", "reverse"] {
         let real: mlua::Function = string.get(name)?;
-        let b = own();
-        let counted = lua.create_function(move |_, s: LuaString| {
-            b.spend_bytes(s.as_bytes().len())?;
+        let counted = budget.function(lua, move |_, s: LuaString, budget| {
+            budget.spend_bytes(s.as_bytes().len())?;
             real.call::<LuaString>(s)
         })?;
         string.set(name, counted)?;

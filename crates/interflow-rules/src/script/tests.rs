@@ -31,8 +31,8 @@ fn snapshot() -> ScriptSnapshot {
 /// Runs a script; also returns the steps it took.
 fn attempt(code: &str) -> (Result<ScriptOutcome, String>, u64) {
     let budget = Arc::new(ScriptBudget::begin(LIMITS, Arc::default()));
-    let ran = run::run(&compiled(code), &snapshot(), &budget, &Arc::default());
-    (ran, budget.used())
+    let asked = ScriptRun { compiled: Arc::new(compiled(code)), snapshot: snapshot(), store: Arc::default() };
+    (asked.run(&budget), budget.used())
 }
 
 /// The value that a script assigns to `flow.vars.v`.

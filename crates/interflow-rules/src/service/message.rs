@@ -7,10 +7,12 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use interflow_types::data_file::has_word;
-use interflow_types::{Flow, Headers, Host, RequestHead, ResponseHead, Scheme};
+use interflow_types::{Direction, Flow, Headers, Host, RequestHead, ResponseHead, Scheme};
 use regex::bytes::Regex;
 use serde_json::{Map, Value, json};
 use tokio::sync::oneshot;
+
+use crate::flow::view::FlowView;
 
 /// The protocol version that Interflow implements.
 const PROTOCOL_VERSION: u64 = 1;
@@ -87,14 +89,8 @@ impl ServiceHandshake {
     }
 
     /// Whether it requested this message for the flow.
-    pub fn wants_message(
-        &self,
-        ask: ServiceMessageKind,
-        flow: &Flow,
-        request: Option<&RequestHead>,
-        response: Option<&ResponseHead>,
-    ) -> bool {
-        self.hooks.iter().any(|h| h.kind == ask.as_str() && h.matches(ask, flow, request, response))
+    pub fn wants_message(&self, ask: ServiceMessageKind, view: &FlowView<'_>) -> bool {
+        self.hooks.iter().any(|h| h.kind == ask.as_str() && h.matches(ask, view))
     }
 
     /// Whether it requested messages of this kind at all.
@@ -105,6 +101,33 @@ impl ServiceHandshake {
     /// Whether it takes bodies of every size, and so no message without its body.
     pub fn wants_every_body(&self) -> bool {
         self.max_body == 0
+    }
+
+    /// The message `http-request`.
+    pub fn request_message(&self, id: &str, flow: &Flow, head: &RequestHead, body: Option<&[u8]>) -> Value {
+        json!({
+            "type": ServiceMessageKind::Request.as_str(), "id": id, "host": head.url.authority.to_string(), "method": head.method.as_str(),
+            "uri": head.url.path.as_str(), "proto": head.version.as_str(), "headers": headers_json(&head.headers),
+            "body": self.body(body), "container": container(flow), "tls": head.url.scheme == Scheme::Https,
+        })
+    }
+
+    /// The message `http-response`, with the request that it belongs to.
+    pub fn response_message(
+        &self,
+        id: &str,
+        flow: &Flow,
+        request: (&RequestHead, Option<&[u8]>),
+        head: &ResponseHead,
+        body: Option<&[u8]>,
+    ) -> Value {
+        let (asked, asked_body) = request;
+        json!({
+            "type": ServiceMessageKind::Response.as_str(), "id": id, "host": asked.url.authority.to_string(), "method": asked.method.as_str(),
+            "uri": asked.url.path.as_str(), "status_code": head.status.as_u16(), "request_headers": headers_json(&asked.headers),
+            "request_body": self.body(asked_body), "response_headers": headers_json(&head.headers), "response_body": self.body(body),
+            "container": container(flow), "duration_ms": flow.clock.micros() / 1000,
+        })
     }
 
     fn body(&self, body: Option<&[u8]>) -> Value {
@@ -142,31 +165,19 @@ impl ServiceHook {
         })
     }
 
-    fn matches(
-        &self,
-        ask: ServiceMessageKind,
-        flow: &Flow,
-        request: Option<&RequestHead>,
-        response: Option<&ResponseHead>,
-    ) -> bool {
+    fn matches(&self, ask: ServiceMessageKind, view: &FlowView<'_>) -> bool {
         let any = |patterns: &[Regex], value: &str| {
             patterns.is_empty() || patterns.iter().any(|p| p.is_match(value.as_bytes()))
         };
         // Before the request is known, no filter can be decided.
-        let Some(request) = request else { return false };
+        let (Some(request), flow) = (view.request, view.flow) else { return false };
         let host = match &flow.authority.host {
             Host::Name(name) => Cow::Borrowed(&**name),
             Host::Ip(ip) => Cow::Owned(ip.to_string()),
         };
-        let headers =
-            if ask == ServiceMessageKind::Request { Some(&request.headers) } else { response.map(|r| &r.headers) };
-        let media = headers
-            .and_then(|h| h.get_str("content-type"))
-            .unwrap_or_default()
-            .split(';')
-            .next()
-            .unwrap_or_default()
-            .trim();
+        let side = if ask == ServiceMessageKind::Request { Direction::Request } else { Direction::Response };
+        let media = view.head_of(side).and_then(|h| h.get_str("content-type")).unwrap_or_default();
+        let media = media.split(';').next().unwrap_or_default().trim();
         any(&self.host, &host)
             && any(&self.path, &request.url.path)
             && (self.method.is_empty() || self.method.iter().any(|m| m.eq_ignore_ascii_case(request.method.as_str())))
@@ -200,39 +211,6 @@ fn headers_json(headers: &Headers) -> Value {
         }
     }
     all.into()
-}
-
-/// The message `http-request`.
-pub(crate) fn request_message(
-    hello: &ServiceHandshake,
-    id: &str,
-    flow: &Flow,
-    head: &RequestHead,
-    body: Option<&[u8]>,
-) -> Value {
-    json!({
-        "type": ServiceMessageKind::Request.as_str(), "id": id, "host": head.url.authority.to_string(), "method": head.method.as_str(),
-        "uri": head.url.path.as_str(), "proto": head.version.as_str(), "headers": headers_json(&head.headers),
-        "body": hello.body(body), "container": container(flow), "tls": head.url.scheme == Scheme::Https,
-    })
-}
-
-/// The message `http-response`, with the request that it belongs to.
-pub(crate) fn response_message(
-    hello: &ServiceHandshake,
-    id: &str,
-    flow: &Flow,
-    request: (&RequestHead, Option<&[u8]>),
-    head: &ResponseHead,
-    body: Option<&[u8]>,
-) -> Value {
-    let (asked, asked_body) = request;
-    json!({
-        "type": ServiceMessageKind::Response.as_str(), "id": id, "host": asked.url.authority.to_string(), "method": asked.method.as_str(),
-        "uri": asked.url.path.as_str(), "status_code": head.status.as_u16(), "request_headers": headers_json(&asked.headers),
-        "request_body": hello.body(asked_body), "response_headers": headers_json(&head.headers), "response_body": hello.body(body),
-        "container": container(flow), "duration_ms": flow.clock.micros() / 1000,
-    })
 }
 
 /// Parses the decision. An unknown action lets the message pass, with a warning.
@@ -323,12 +301,8 @@ mod tests {
                 &json!({"type": "hello", "hooks": [{"type": "http-request", "filters": filters}]}),
             )
             .unwrap();
-            assert_eq!(
-                hello.wants_message(ServiceMessageKind::Request, view.flow, view.request, view.response),
-                wanted,
-                "{filters}"
-            );
-            assert!(!hello.wants_message(ServiceMessageKind::Response, view.flow, view.request, view.response));
+            assert_eq!(hello.wants_message(ServiceMessageKind::Request, &view), wanted, "{filters}");
+            assert!(!hello.wants_message(ServiceMessageKind::Response, &view));
         }
     }
 
@@ -370,8 +344,8 @@ mod tests {
         let s = FlowFixture::for_get("http://a.test/x?y=1");
         let hello = ServiceHandshake::parse(&json!({"type": "hello", "max_body_bytes": 2, "hooks": []})).unwrap();
         let head = s.request.as_ref().unwrap();
-        assert_eq!(request_message(&hello, "1", &s.flow, head, Some(b"abc"))["body"], Value::Null);
-        let message = request_message(&hello, "1", &s.flow, head, Some(b"ab"));
+        assert_eq!(hello.request_message("1", &s.flow, head, Some(b"abc"))["body"], Value::Null);
+        let message = hello.request_message("1", &s.flow, head, Some(b"ab"));
         assert_eq!(
             (&message["body"], &message["uri"], &message["host"]),
             (&json!("YWI="), &json!("/x?y=1"), &json!("a.test:80"))

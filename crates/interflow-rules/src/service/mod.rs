@@ -24,7 +24,7 @@ use crate::text::string_list::OneOrManyStrings;
 use connection::ServiceTarget;
 pub use connection::{ServiceTransport, TlsConnector};
 use message::{QueuedMessage, ServiceStatus};
-pub(crate) use message::{ServiceDecision, ServiceMessageKind, request_message, response_message};
+pub(crate) use message::{ServiceDecision, ServiceMessageKind};
 
 /// Messages queued for a service; with more, callers fail at once rather than wait.
 const QUEUE_MESSAGES: usize = 1024;

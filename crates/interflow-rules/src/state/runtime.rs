@@ -22,7 +22,7 @@ pub struct RuleRuntime {
     pub holds: Arc<HoldQueue>,
     pub(crate) sessions: DomainSessions,
     /// The shared store of scripts.
-    pub(crate) store: Arc<crate::script::ScriptStore>,
+    pub(crate) store: crate::script::SharedScriptStore,
     services: Mutex<Vec<Arc<ExternalService>>>,
     /// Whether services are started; false for validation, which must not connect anywhere.
     live: bool,
