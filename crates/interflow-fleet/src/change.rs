@@ -3,6 +3,8 @@
 use interflow_store::stored_form::details_blob;
 use interflow_store::{FlowAnnotation, FlowRecord, Result};
 use interflow_types::FlowId;
+use tokio_postgres::types::ToSql;
+use tokio_postgres::{Error, Transaction};
 use uuid::Uuid;
 
 use crate::conversations::write::detach_flows;
@@ -10,7 +12,6 @@ use crate::database::connect::PooledClient;
 use crate::database::pool::{Database, Failure};
 use crate::database::rows;
 use crate::database::rows::{READ, clean, uuid_of};
-use crate::reading::select::{Condition, borrowed};
 use crate::shipping::insert::notify;
 use crate::shipping::objects;
 use crate::shipping::objects::COUNT_DOWN;
@@ -43,29 +44,30 @@ async fn annotate_stored(
 
 /// Deletes these flows; returns how many there were.
 pub(crate) fn delete(database: &Database, ids: &[FlowId]) -> Result<u64> {
-    let mut condition = Condition::default();
     let ids: Vec<Uuid> = ids.iter().map(|id| uuid_of(*id)).collect();
-    condition.sql = format!("f.id = ANY({})", condition.push(ids));
-    delete_where(database, condition)
+    database.run(move |mut client| async move {
+        let transaction = client.transaction().await?;
+        let deleted = delete_where(&transaction, "flows", "id = ANY($1)", &[&ids]).await?;
+        transaction.commit().await?;
+        Ok(deleted)
+    })
 }
 
-/// Deletes flows together with what conversations have of them.
-fn delete_where(database: &Database, condition: Condition) -> Result<u64> {
-    database.run(move |mut client| async move {
-        let params = borrowed(&condition.params);
-        let transaction = client.transaction().await?;
-        let flows = format!("flow IN (SELECT f.id FROM flows f WHERE {})", condition.sql);
-        detach_flows(&transaction, &flows, &params).await?;
-        objects::lock_counts(&transaction).await?;
-        let delete = format!(
-            "WITH gone AS (DELETE FROM flows f WHERE {} RETURNING f.id), \
-             gone_bodies AS (DELETE FROM bodies WHERE flow IN (SELECT id FROM gone) RETURNING object), \
-             gone_messages AS (DELETE FROM messages WHERE flow IN (SELECT id FROM gone)), {COUNT_DOWN} \
-             SELECT count(*) FROM gone",
-            condition.sql
-        );
-        let row = transaction.query_one(&delete, &params).await?;
-        transaction.commit().await?;
-        Ok(row.get::<_, i64>(0).unsigned_abs())
-    })
+/// Deletes flows of a table together with their bodies, messages, and what conversations have of them; returns how many
+/// there were.
+pub(crate) async fn delete_where(
+    transaction: &Transaction<'_>,
+    table: &str,
+    condition: &str,
+    params: &[&(dyn ToSql + Sync)],
+) -> Result<u64, Error> {
+    detach_flows(transaction, &format!("flow IN (SELECT id FROM {table} WHERE {condition})"), params).await?;
+    objects::lock_counts(transaction).await?;
+    let sql = format!(
+        "WITH gone AS (DELETE FROM {table} WHERE {condition} RETURNING id), \
+         gone_bodies AS (DELETE FROM bodies WHERE flow IN (SELECT id FROM gone) RETURNING object), \
+         gone_messages AS (DELETE FROM messages WHERE flow IN (SELECT id FROM gone)), {COUNT_DOWN} \
+         SELECT count(*) FROM gone"
+    );
+    Ok(transaction.query_one(&sql, params).await?.get::<_, i64>(0).unsigned_abs())
 }

@@ -21,6 +21,7 @@ use interflow_types::{CertificateChain, Direction, FlowId};
 use parking_lot::MutexGuard;
 
 use crate::change;
+use crate::conversations::columns::number;
 use crate::database::rows::uuid_of;
 use crate::reading::select::{self, FlowTable, calls_in};
 use crate::reading::{bodies, overview, verify};
@@ -101,7 +102,7 @@ impl SharedStore {
         let row = self.database.run(move |client| async move {
             client.query_one("SELECT count(*) FROM flows WHERE id = ANY($1)", &[&ids]).await
         })?;
-        Ok(row.get::<_, i64>(0).unsigned_abs())
+        Ok(number(&row, 0))
     }
 
     fn calls(&self) -> impl Fn(FlowId) -> Vec<ExchangeRow> + '_ {
@@ -109,7 +110,6 @@ impl SharedStore {
     }
 }
 
-/// Lists in one order, with each flow once: as it is in the first list that has it.
 /// A visitor of all flows.
 fn every(mut visit: impl FnMut(FlowRecord)) -> impl FnMut(FlowRecord) -> ControlFlow<()> {
     move |row| {
@@ -118,6 +118,7 @@ fn every(mut visit: impl FnMut(FlowRecord)) -> impl FnMut(FlowRecord) -> Control
     }
 }
 
+/// Lists in one order, with each flow once: as it is in the first list that has it.
 fn merge(lists: [Vec<FlowRecord>; 3], options: &ListOptions) -> Vec<FlowRecord> {
     let mut all = lists.concat();
     // Stable, so that rows of one flow stay in the order of the lists.

@@ -11,6 +11,7 @@ use tokio_postgres::{Client, Error, GenericClient, Transaction};
 use uuid::Uuid;
 
 use crate::archiving::archive::ArchivedFlows;
+use crate::change::delete_where;
 use crate::conversations::write::detach_flows;
 use crate::database::migrate;
 use crate::database::pool::Database;
@@ -282,17 +283,9 @@ async fn delete_old_imports(
     let old = "stored < $1 AND ($2::uuid IS NULL OR (id < $2 AND position <= $3::bigint))";
     let params: [&(dyn ToSql + Sync); 3] = [&stored_before, &keep_from, &position];
     let transaction = client.transaction().await?;
-    detach_flows(&transaction, &format!("flow IN (SELECT id FROM flows_default WHERE {old})"), &params).await?;
-    objects::lock_counts(&transaction).await?;
-    let sql = format!(
-        "WITH gone AS (DELETE FROM flows_default WHERE {old} RETURNING id), \
-         gone_bodies AS (DELETE FROM bodies WHERE flow IN (SELECT id FROM gone) RETURNING object), \
-         gone_messages AS (DELETE FROM messages WHERE flow IN (SELECT id FROM gone)), {COUNT_DOWN} \
-         SELECT count(*) FROM gone"
-    );
-    let gone = transaction.query_one(&sql, &params).await?.get::<_, i64>(0);
+    let deleted = delete_where(&transaction, "flows_default", old, &params).await?;
     transaction.commit().await?;
-    Ok(gone.unsigned_abs())
+    Ok(deleted)
 }
 
 /// The days that have a partition, the oldest first.

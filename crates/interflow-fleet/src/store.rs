@@ -120,17 +120,24 @@ impl SharedStore {
         live::start(&database, &spool);
         let shipper = Shipper::start(&database, &spool)?;
         let publisher = RunningPublisher::start(&database, &spool);
-        Ok(Self {
+        let mut store = Self::reading(database, runtime, Some(spool));
+        (store.shipper, store.publisher) = (Some(shipper), Some(publisher));
+        Ok(store)
+    }
+
+    /// The store without what writes to it.
+    fn reading(database: Database, runtime: ConnectionRuntime, spool: Option<Arc<SqliteStore>>) -> Self {
+        Self {
             database,
             turn: IndexTurn::default(),
             is_closed: AtomicBool::default(),
             clock_ahead: Arc::default(),
-            spool: Some(spool),
-            shipper: Some(shipper),
-            publisher: Some(publisher),
+            spool,
+            shipper: None,
+            publisher: None,
             figures: Arc::default(),
             _runtime: runtime,
-        })
+        }
     }
 
     /// Opens the shared store for reading, with what waits in the spool in `dir`, if there is one.
@@ -145,17 +152,7 @@ impl SharedStore {
             Err(StoreError::Absent(_)) => None,
             Err(e) => return Err(e),
         };
-        Ok(Self {
-            database,
-            turn: IndexTurn::default(),
-            is_closed: AtomicBool::default(),
-            clock_ahead: Arc::default(),
-            spool,
-            shipper: None,
-            publisher: None,
-            figures: Arc::default(),
-            _runtime: runtime,
-        })
+        Ok(Self::reading(database, runtime, spool))
     }
 
     /// The spool, which records.

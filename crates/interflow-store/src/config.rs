@@ -1,85 +1,81 @@
 //! The `[record]` section of the config.
 
 use std::path::PathBuf;
-use std::time::Duration;
 
+use interflow_types::config_sections;
 use interflow_types::schema::JsonSchema;
 use interflow_types::secret_names::{SECRET_HEADERS, SECRET_PARAMETERS};
 use interflow_types::units::{ByteSize, HumanDuration};
 use serde::{Deserialize, Serialize};
 
-/// What is recorded, where it is kept, and for how long.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-pub struct RecordConfig {
-    /// Whether anything is recorded.
-    pub enabled: bool,
-    /// The folder of the store; relative to the data directory.
-    pub dir: PathBuf,
-    /// The shared store of several replicas: `postgres://user:password@host:5432/database?sslmode=verify-full`, or
-    /// `env:NAME` or `file:PATH` of it. `dir` then holds only what was not moved there yet. If unset, everything stays in
-    /// `dir`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub store: Option<String>,
-    /// Where the bodies of the shared store are, if not in the database: `s3://bucket/prefix`, `gs://bucket/prefix`,
-    /// `az://container/prefix` or `file:///folder`, the same for all replicas. Bodies of up to 4 KiB stay in the database.
-    /// Credentials come from the environment, as for the clouds' own tools.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub objects: Option<String>,
-    /// The most that may wait in `dir` for the shared store; then `overflow` decides. 0 for no bound. It counts as reached when
-    /// the disk of `dir` has less than 64 MiB left for it.
-    pub spool_max_bytes: ByteSize,
-    /// Whether the bytes of bodies and messages are kept, or only their sizes.
-    pub bodies: bool,
-    /// The most that is kept of one body, and of one direction's messages together; 0 for everything.
-    pub max_body: ByteSize,
-    /// How media and large bodies are recorded. `"head"`: of video, audio, binary bodies of more than 1 MiB and texts of more
-    /// than 64 MiB the size, the first 64 KiB and their SHA-256; JSON, text, events, forms, Protocol Buffers and playlists
-    /// stay whole up to there. `"full"`: every body whole, up to `max_body`.
-    pub large_bodies: LargeBodies,
-    /// Whether segments that the media endpoints decrypted are recorded like other bodies; else only their sizes are.
-    pub decrypted_media: bool,
-    /// Whether the end of each response, and the beginning of each tunnel and WebSocket, is withheld from its client until the
-    /// flow is on the disk, so that an answered request is recorded although the process is killed. Otherwise flows are written up to 20 milliseconds after their end, in
-    /// batches that cost less. Neither protects from a power failure. If unset, `true` with `store` and `false` without.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub synchronous: Option<bool>,
-    /// What happens when the recorder falls behind: the flow waits, or its capture is dropped and counted.
-    pub overflow: OverflowPolicy,
-    /// Bytes that may wait for the disk before the recorder counts as behind.
-    pub queue_bytes: ByteSize,
-    /// Flows that may wait for the disk before the recorder counts as behind.
-    pub queue_flows: usize,
-    /// Header fields whose values are masked before anything is written: exact names, or a prefix with `*` behind it.
-    pub mask_headers: Vec<String>,
-    /// Parameters of the URL's query whose values are masked likewise: exact names.
-    pub mask_query: Vec<String>,
-    /// Flows older than this are dropped; 0 keeps them.
-    pub retention_age: HumanDuration,
-    /// The oldest flows are dropped when the store takes more disk than this, objects included; 0 for no bound.
-    pub retention_bytes: ByteSize,
-    /// Size at which a segment file is closed and the next one is begun.
-    pub segment_bytes: ByteSize,
-    /// Whether bodies are compressed where that pays.
-    pub compress: bool,
-    /// Schemas by which gRPC and Protocol Buffers are shown: `.proto` files, folders of them, descriptor sets. Relative to
-    /// the data directory; read at the start.
-    pub schemas: Vec<PathBuf>,
-    /// Where every hour of the record is written as Parquet files when it is over, for query engines: `s3://bucket/prefix`,
-    /// `gs://bucket/prefix`, `az://container/prefix` or `file:///folder`. Credentials come from the environment, as for the
-    /// clouds' own tools.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub archive: Option<String>,
-    /// Whether the bytes of bodies are in the archive, or only their sizes.
-    pub archive_bodies: bool,
-    /// How long after its end an hour is archived, so that flows in progress may end; those that do not follow in further
-    /// files.
-    pub archive_delay: HumanDuration,
-    /// Size at which a file of the archive is closed and the next one is begun. Smaller files of one hour are merged up to it.
-    pub archive_file_bytes: ByteSize,
-    /// Whether flows are kept until they are archived, though they are older than `retention_age` or the store is larger than
-    /// `retention_bytes`.
-    pub archive_before_delete: bool,
+config_sections! {
+    /// What is recorded, where it is kept, and for how long.
+    pub struct RecordConfig {
+        /// Whether anything is recorded.
+        pub enabled: bool = true,
+        /// The folder of the store; relative to the data directory.
+        pub dir: PathBuf = "record".into(),
+        /// The shared store of several replicas: `postgres://user:password@host:5432/database?sslmode=verify-full`, or
+        /// `env:NAME` or `file:PATH` of it. `dir` then holds only what was not moved there yet. If unset, everything stays in
+        /// `dir`.
+        pub store: Option<String>,
+        /// Where the bodies of the shared store are, if not in the database: `s3://bucket/prefix`, `gs://bucket/prefix`,
+        /// `az://container/prefix` or `file:///folder`, the same for all replicas. Bodies of up to 4 KiB stay in the database.
+        /// Credentials come from the environment, as for the clouds' own tools.
+        pub objects: Option<String>,
+        /// The most that may wait in `dir` for the shared store; then `overflow` decides. 0 for no bound. It counts as reached when
+        /// the disk of `dir` has less than 64 MiB left for it.
+        pub spool_max_bytes: ByteSize = ByteSize(10 << 30),
+        /// Whether the bytes of bodies and messages are kept, or only their sizes.
+        pub bodies: bool = true,
+        /// The most that is kept of one body, and of one direction's messages together; 0 for everything.
+        pub max_body: ByteSize,
+        /// How media and large bodies are recorded. `"head"`: of video, audio, binary bodies of more than 1 MiB and texts of more
+        /// than 64 MiB the size, the first 64 KiB and their SHA-256; JSON, text, events, forms, Protocol Buffers and playlists
+        /// stay whole up to there. `"full"`: every body whole, up to `max_body`.
+        pub large_bodies: LargeBodies,
+        /// Whether segments that the media endpoints decrypted are recorded like other bodies; else only their sizes are.
+        pub decrypted_media: bool,
+        /// Whether the end of each response, and the beginning of each tunnel and WebSocket, is withheld from its client until the
+        /// flow is on the disk, so that an answered request is recorded although the process is killed. Otherwise flows are written up to 20 milliseconds after their end, in
+        /// batches that cost less. Neither protects from a power failure. If unset, `true` with `store` and `false` without.
+        pub synchronous: Option<bool>,
+        /// What happens when the recorder falls behind: the flow waits, or its capture is dropped and counted.
+        pub overflow: OverflowPolicy,
+        /// Bytes that may wait for the disk before the recorder counts as behind.
+        pub queue_bytes: ByteSize = ByteSize(6 << 20),
+        /// Flows that may wait for the disk before the recorder counts as behind.
+        pub queue_flows: usize = 20_000,
+        /// Header fields whose values are masked before anything is written: exact names, or a prefix with `*` behind it.
+        pub mask_headers: Vec<String> = SECRET_HEADERS.iter().map(|s| (*s).to_owned()).collect(),
+        /// Parameters of the URL's query whose values are masked likewise: exact names.
+        pub mask_query: Vec<String> = SECRET_PARAMETERS.iter().map(|s| (*s).to_owned()).collect(),
+        /// Flows older than this are dropped; 0 keeps them.
+        pub retention_age: HumanDuration = HumanDuration::from_secs(30 * 86_400),
+        /// The oldest flows are dropped when the store takes more disk than this, objects included; 0 for no bound.
+        pub retention_bytes: ByteSize = ByteSize(10 << 30),
+        /// Size at which a segment file is closed and the next one is begun.
+        pub segment_bytes: ByteSize = ByteSize(64 << 20),
+        /// Whether bodies are compressed where that pays.
+        pub compress: bool = true,
+        /// Schemas by which gRPC and Protocol Buffers are shown: `.proto` files, folders of them, descriptor sets. Relative to
+        /// the data directory; read at the start.
+        pub schemas: Vec<PathBuf>,
+        /// Where every hour of the record is written as Parquet files when it is over, for query engines: `s3://bucket/prefix`,
+        /// `gs://bucket/prefix`, `az://container/prefix` or `file:///folder`. Credentials come from the environment, as for the
+        /// clouds' own tools.
+        pub archive: Option<String>,
+        /// Whether the bytes of bodies are in the archive, or only their sizes.
+        pub archive_bodies: bool = true,
+        /// How long after its end an hour is archived, so that flows in progress may end; those that do not follow in further
+        /// files.
+        pub archive_delay: HumanDuration = HumanDuration::from_secs(300),
+        /// Size at which a file of the archive is closed and the next one is begun. Smaller files of one hour are merged up to it.
+        pub archive_file_bytes: ByteSize = ByteSize(256 << 20),
+        /// Whether flows are kept until they are archived, though they are older than `retention_age` or the store is larger than
+        /// `retention_bytes`.
+        pub archive_before_delete: bool,
+    }
 }
 
 /// How media and large bodies are recorded.
@@ -113,38 +109,6 @@ impl RecordConfig {
     /// Whether flows are kept until they are archived.
     pub const fn keeps_unarchived(&self) -> bool {
         self.archive.is_some() && self.archive_before_delete
-    }
-}
-
-impl Default for RecordConfig {
-    fn default() -> Self {
-        Self {
-            enabled: true,
-            dir: "record".into(),
-            store: None,
-            objects: None,
-            spool_max_bytes: ByteSize(10 << 30),
-            bodies: true,
-            max_body: ByteSize(0),
-            large_bodies: LargeBodies::Head,
-            decrypted_media: false,
-            synchronous: None,
-            overflow: OverflowPolicy::Wait,
-            queue_bytes: ByteSize(6 << 20),
-            queue_flows: 20_000,
-            mask_headers: SECRET_HEADERS.iter().map(|s| (*s).to_owned()).collect(),
-            mask_query: SECRET_PARAMETERS.iter().map(|s| (*s).to_owned()).collect(),
-            retention_age: HumanDuration(Duration::from_secs(30 * 86_400)),
-            retention_bytes: ByteSize(10 << 30),
-            segment_bytes: ByteSize(64 << 20),
-            compress: true,
-            schemas: Vec::new(),
-            archive: None,
-            archive_bodies: true,
-            archive_delay: HumanDuration(Duration::from_secs(300)),
-            archive_file_bytes: ByteSize(256 << 20),
-            archive_before_delete: false,
-        }
     }
 }
 

@@ -19,7 +19,7 @@ use crate::serde_repr;
 /// Text that is usually a constant, such as protocol versions and error kinds, and is then not allocated.
 pub type StaticLabel = Cow<'static, str>;
 
-/// The recording state of a flow.
+/// The recording state of a flow. Stored as its number in this order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum FlowState {
@@ -37,6 +37,7 @@ pub enum FlowState {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum FlowKind {
+    // Stored as its number in this order.
     /// An HTTP exchange. Event streams and gRPC are recognised by their messages.
     #[default]
     Http,
@@ -535,11 +536,7 @@ impl FlowRecord {
     /// The flow's summary. `now` is the assumed end of a flow that is still open.
     pub fn summary(&self, now: Timestamp) -> FlowSummary {
         let running = now.micros().saturating_sub(self.started.micros());
-        // A tunnel has no request and response to take sizes from.
-        let sizes = self.tunnel.unwrap_or_else(|| TunnelRecord {
-            sent: self.request.as_ref().map_or(0, |r| r.body.size),
-            received: self.response.as_ref().map_or(0, |r| r.body.size),
-        });
+        let (request_size, response_size) = self.sizes();
         FlowSummary {
             id: self.id,
             state: self.state,
@@ -555,8 +552,8 @@ impl FlowRecord {
             version: self.request.as_ref().map_or(Cow::Borrowed(""), |r| r.version.clone()),
             user: self.user.clone(),
             client: self.client.peer,
-            request_size: sizes.sent,
-            response_size: sizes.received,
+            request_size,
+            response_size,
             request_type: self.media_type(Direction::Request),
             response_type: self.media_type(Direction::Response),
             messages: self.messages,

@@ -6,11 +6,7 @@ use interflow_query::sql::{SqlColumn, SqlColumns};
 use interflow_query::{Fact, Flag, Key, QuerySubject, Tristate};
 use interflow_types::Direction;
 
-use crate::model::{FlowKind, FlowRecord, FlowState, FlowSummary};
-
-const REQUEST: [Direction; 1] = [Direction::Request];
-const RESPONSE: [Direction; 1] = [Direction::Response];
-const BOTH: [Direction; 2] = [Direction::Request, Direction::Response];
+use crate::model::{FlowKind, FlowRecord, FlowState, FlowSummary, url_of};
 
 impl FlowRecord {
     /// Bytes of bodies or of a tunnel: to the upstream, and from it.
@@ -22,10 +18,6 @@ impl FlowRecord {
     fn types(&self, sides: &[Direction], fits: &mut dyn FnMut(&str) -> bool) -> Tristate {
         let types: Vec<String> = sides.iter().filter_map(|d| self.media_type(*d)).collect();
         Tristate::any(types.iter().map(String::as_str), fits)
-    }
-
-    fn has_type(&self, side: Direction, wanted: fn(&str) -> bool) -> bool {
-        self.media_type(side).is_some_and(|t| wanted(&t))
     }
 }
 
@@ -46,9 +38,9 @@ impl QuerySubject for FlowRecord {
                 let legs = [request.map(|r| &*r.version), self.upstream.as_ref().map(|u| &*u.version)];
                 Tristate::any(legs.into_iter().flatten(), fits)
             }
-            Key::Type => self.types(&BOTH, fits),
-            Key::ReqType => self.types(&REQUEST, fits),
-            Key::RespType => self.types(&RESPONSE, fits),
+            Key::Type => self.types(&Direction::ALL, fits),
+            Key::ReqType => self.types(&[Direction::Request], fits),
+            Key::RespType => self.types(&[Direction::Response], fits),
             Key::Error => Tristate::any(self.error.iter().flat_map(|e| [&*e.kind, e.message.as_str()]), fits),
             Key::Tag => Tristate::any(self.tags.iter().map(String::as_str), fits),
             Key::Passthrough => Tristate::any(self.passthrough.as_deref(), fits),
@@ -92,8 +84,8 @@ impl QuerySubject for FlowRecord {
             Flag::Answered => self.response.is_some(),
             Flag::Websocket => self.kind == FlowKind::WebSocket,
             Flag::Tunnel => self.kind == FlowKind::Tunnel,
-            Flag::Sse => self.has_type(Direction::Response, |t| t == "text/event-stream"),
-            Flag::Grpc => self.has_type(Direction::Request, |t| t.starts_with("application/grpc")),
+            Flag::Sse => self.media_type(Direction::Response).as_deref() == Some("text/event-stream"),
+            Flag::Grpc => self.media_type(Direction::Request).is_some_and(|t| t.starts_with("application/grpc")),
             Flag::Intercepted => self.request.is_some() && self.client.tls.is_some(),
             Flag::Replay => self.parent.is_some(),
             Flag::Imported => self.imported,
@@ -118,16 +110,6 @@ impl QuerySubject for FlowRecord {
     }
 }
 
-impl FlowSummary {
-    fn is_type(&self, side: Direction, wanted: fn(&str) -> bool) -> bool {
-        let of = match side {
-            Direction::Request => &self.request_type,
-            Direction::Response => &self.response_type,
-        };
-        of.as_deref().is_some_and(wanted)
-    }
-}
-
 /// A live view's filter: facts missing from the summary count as unknown and never match.
 impl QuerySubject for FlowSummary {
     fn text(&self, key: Key, fits: &mut dyn FnMut(&str) -> bool) -> Tristate {
@@ -135,8 +117,7 @@ impl QuerySubject for FlowSummary {
         let types = [self.request_type.as_deref(), self.response_type.as_deref()];
         match key {
             Key::Word | Key::Url => {
-                let path = self.path.as_deref().filter(|p| *p != "*").unwrap_or_default();
-                let url = format!("{}://{}{path}", self.scheme, self.authority.to_host_header(self.scheme));
+                let url = url_of(self.scheme, &self.authority, self.path.as_deref().unwrap_or_default());
                 Tristate::any([url.as_str()], fits)
             }
             Key::Host => Tristate::any([self.authority.host.to_string().trim_matches(['[', ']'])], fits),
@@ -183,8 +164,8 @@ impl QuerySubject for FlowSummary {
             Flag::Answered => self.status.is_some(),
             Flag::Websocket => self.kind == FlowKind::WebSocket,
             Flag::Tunnel => self.kind == FlowKind::Tunnel,
-            Flag::Sse => self.is_type(Direction::Response, |t| t == "text/event-stream"),
-            Flag::Grpc => self.is_type(Direction::Request, |t| t.starts_with("application/grpc")),
+            Flag::Sse => self.response_type.as_deref() == Some("text/event-stream"),
+            Flag::Grpc => self.request_type.as_deref().is_some_and(|t| t.starts_with("application/grpc")),
             Flag::Open => self.state == FlowState::Open,
             Flag::Cut => self.state == FlowState::Cut,
             Flag::Redacted => self.tags.iter().any(|t| t == "redacted"),

@@ -15,7 +15,7 @@ use tokio::task::AbortHandle;
 use uuid::Uuid;
 
 use crate::database::pool::Database;
-use crate::database::rows::{clean, uuid_of};
+use crate::database::rows::{clean, signed, uuid_of};
 
 /// How long the fleet waits for a process that archives and has gone without a word.
 const LEASE: Duration = Duration::from_secs(10);
@@ -189,7 +189,7 @@ impl ArchiveLease {
     pub fn save(&self, cursor: &str, keep_from: FlowId, position: u64) -> Result<bool> {
         let (place, name, epoch) = (self.place.to_string(), self.database.replica.to_string(), self.epoch);
         let (cursor, keep_from) = (cursor.to_owned(), uuid_of(keep_from));
-        let position = i64::try_from(position).unwrap_or(i64::MAX);
+        let position = signed(position);
         self.database.run(move |client| async move {
             let sql = "UPDATE archives SET cursor = $4, keep_from = $5, position = $6 \
                  WHERE place = $1 AND holder = $2 AND epoch = $3";

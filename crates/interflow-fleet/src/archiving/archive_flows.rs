@@ -13,7 +13,7 @@ use tokio_postgres::Row;
 use crate::archiving::archive::{ArchiveTurn, SharedArchiveState};
 use crate::conversations::columns::{flow_of, number};
 use crate::database::rows;
-use crate::database::rows::{READ, clean, uuid_of};
+use crate::database::rows::{READ, clean, signed, uuid_of};
 use crate::reading::bodies;
 use crate::store::SharedStore;
 
@@ -63,7 +63,7 @@ impl SharedStore {
 
     /// The first flow after this one that arrived up to a position.
     pub fn first_flow_after(&self, after: FlowId, through: u64) -> Result<Option<FlowId>> {
-        let (after, through) = (uuid_of(after), position(through));
+        let (after, through) = (uuid_of(after), signed(through));
         let rows = self.database.run(move |client| async move {
             let sql = "SELECT id FROM flows WHERE id > $1 AND position <= $2 ORDER BY id LIMIT 1";
             client.query_opt(sql, &[&after, &through]).await
@@ -79,7 +79,7 @@ impl SharedStore {
         through: u64,
         limit: usize,
     ) -> Result<(Vec<StoredFlow>, Option<FlowId>)> {
-        let (after, before, through) = (uuid_of(after), uuid_of(before), position(through));
+        let (after, before, through) = (uuid_of(after), uuid_of(before), signed(through));
         let limit = limit as i64;
         let rows = self.database.run(move |client| async move {
             let sql = format!(
@@ -111,7 +111,7 @@ impl SharedStore {
         before: FlowId,
         limit: usize,
     ) -> Result<(Vec<FlowId>, u64)> {
-        let (from, to, before) = (position(after), position(through), uuid_of(before));
+        let (from, to, before) = (signed(after), signed(through), uuid_of(before));
         let rows = limit as i64;
         let found = self.database.run(move |client| async move {
             let sql = "SELECT id, position FROM flows WHERE position > $1 AND position <= $2 AND id < $3 \
@@ -135,8 +135,4 @@ impl SharedStore {
         }
         Ok(flows)
     }
-}
-
-fn position(number: u64) -> i64 {
-    i64::try_from(number).unwrap_or(i64::MAX)
 }

@@ -5,6 +5,8 @@ use interflow_types::{FlowId, Timestamp};
 use tokio_postgres::Row;
 use uuid::Uuid;
 
+use crate::database::rows::signed;
+
 /// As the embedded store sums them. The sums are of unlimited size, and cut to what fits.
 pub(crate) const USAGE_SUMS: &str = "count(*), least(coalesce(sum(input), 0), 9223372036854775807)::bigint, \
      least(coalesce(sum(output), 0), 9223372036854775807)::bigint, \
@@ -37,7 +39,7 @@ pub(crate) fn time(row: &Row, at: usize) -> Timestamp {
 }
 
 pub(crate) fn micros(time: Timestamp) -> i64 {
-    i64::try_from(time.micros()).unwrap_or(i64::MAX)
+    signed(time.micros())
 }
 
 pub(crate) const fn flow_of(id: Uuid) -> FlowId {

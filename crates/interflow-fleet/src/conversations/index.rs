@@ -15,7 +15,7 @@ use uuid::Uuid;
 use crate::conversations::columns::{SESSION, flow_of, number};
 use crate::conversations::write as writes;
 use crate::database::pool::Failure;
-use crate::database::rows::clean;
+use crate::database::rows::{clean, signed};
 use crate::store::SharedStore;
 
 /// How long the fleet waits for a process that indexes and has gone without a word, in seconds.
@@ -43,7 +43,7 @@ impl SharedStore {
             writes::save(&transaction, &found).await?;
             writes::mark_late(&transaction, &progress.late, &progress.in_order).await?;
             if let Some(position) = progress.position {
-                let position = i64::try_from(position).unwrap_or(i64::MAX);
+                let position = signed(position);
                 transaction.execute("UPDATE conversation_index SET position = $1", &[&position]).await?;
             }
             Ok::<_, Failure>(transaction.commit().await?)

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use interflow_store::stored_form::decompress_text;
+use interflow_store::stored_form::{EXCHANGE, decompress_text};
 use interflow_store::{
     ConversationNote, ConversationOptions, ConversationRow, ConversationStore, ConversationSummary, ConversationTotal,
     ConversationUpdate, ExchangeRow, FlowAnnotation, IndexProgress, MessageNodeRow, Result, SharedIndex, TokenUsage,
@@ -22,8 +22,6 @@ use crate::store::SharedStore;
 
 const CONVERSATION: &str = "c.id, c.session, c.parent, c.started, c.updated, c.agent, c.model, c.provider, c.host, \
      c.username, c.title, c.turns, c.facts";
-const EXCHANGE: &str = "flow, part, conversation, started, leaf, agent, model, provider, input, output, cache_read, \
-     cache_write, reasoning, cost, facts, failed";
 /// Notes read per conversation; the rest of them is stored, but not shown.
 const MAX_NOTES: i64 = 1000;
 /// Conversations examined per step of a list.

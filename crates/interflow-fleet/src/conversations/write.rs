@@ -15,7 +15,7 @@ use uuid::Uuid;
 use crate::conversations::columns::{SESSION, micros};
 use crate::database::connect::PooledClient;
 use crate::database::pool::Failure;
-use crate::database::rows::{clean, uuid_of};
+use crate::database::rows::{clean, signed, uuid_of};
 
 /// Taken at the start of a transaction that changes conversations.
 const LOCK: &str = "SELECT FROM conversation_index FOR UPDATE";
@@ -265,8 +265,4 @@ pub(crate) async fn annotate(
         transaction.execute(sql, &[&id, &message, &tags, &comment]).await?;
     }
     Ok(transaction.commit().await?)
-}
-
-fn signed(count: u64) -> i64 {
-    i64::try_from(count).unwrap_or(i64::MAX)
 }

@@ -7,7 +7,7 @@ use interflow_limits::{RedisServer, RedisValues};
 use interflow_types::BoxFuture;
 use parking_lot::Mutex;
 use redis::aio::MultiplexedConnection;
-use redis::{AsyncConnectionConfig, Client, ClientTlsConfig, RedisError, TlsCertificates};
+use redis::{AsyncConnectionConfig, Client, ClientTlsConfig, Cmd, FromRedisValue, RedisError, TlsCertificates};
 
 /// Pause before reconnecting to a server that could not be reached. Commands in between fail at once.
 const RECONNECT_PAUSE: Duration = Duration::from_millis(500);
@@ -61,8 +61,11 @@ impl RedisClient {
     /// # Errors
     /// The server cannot be reached, or rejects the command.
     pub async fn info(&self) -> Result<String, String> {
-        let command = &redis::cmd("INFO");
-        self.run(move |mut connection| async move { command.query_async(&mut connection).await }).await
+        self.query(&redis::cmd("INFO")).await
+    }
+
+    async fn query<T: FromRedisValue>(&self, command: &Cmd) -> Result<T, String> {
+        self.run(|mut connection| async move { command.query_async(&mut connection).await }).await
     }
 
     /// Runs a command over the shared connection. `send` may be called twice.
@@ -138,9 +141,7 @@ impl RedisValues for RedisClient {
     fn get<'a>(&'a self, key: &'a [u8]) -> BoxFuture<'a, Result<Option<Vec<u8>>, String>> {
         Box::pin(async move {
             let mut command = redis::cmd("GET");
-            command.arg(key);
-            let command = &command;
-            self.run(move |mut connection| async move { command.query_async(&mut connection).await }).await
+            self.query(command.arg(key)).await
         })
     }
 
@@ -148,9 +149,7 @@ impl RedisValues for RedisClient {
         Box::pin(async move {
             let mut command = redis::cmd("SET");
             // A time of 0 is an error of the command.
-            command.arg(key).arg(value).arg("PX").arg((ttl.as_millis() as u64).max(1));
-            let command = &command;
-            self.run(move |mut connection| async move { command.query_async(&mut connection).await }).await
+            self.query(command.arg(key).arg(value).arg("PX").arg((ttl.as_millis() as u64).max(1))).await
         })
     }
 }

@@ -38,21 +38,11 @@ const ANSWER_LIMIT: Duration = Duration::from_secs(5);
 pub(crate) const STATEMENT_PATIENCE: Duration = Duration::from_secs(5);
 
 /// What goes wrong within a transaction: the server's error, or one of ours.
+#[derive(Debug, thiserror::Error)]
+#[error(transparent)]
 pub(crate) enum Failure {
-    Database(Error),
-    Store(StoreError),
-}
-
-impl From<Error> for Failure {
-    fn from(e: Error) -> Self {
-        Self::Database(e)
-    }
-}
-
-impl From<StoreError> for Failure {
-    fn from(e: StoreError) -> Self {
-        Self::Store(e)
-    }
+    Database(#[from] Error),
+    Store(#[from] StoreError),
 }
 
 /// What all parts of a shared store use. Cheap to clone.

@@ -259,16 +259,12 @@ fn with_bodies(store: &SharedStore, shared: &StoredFlow) -> Result<FlowWithBodie
         }
         let cut = (bytes.len() as u64) < body.kept;
         let lost = BodyRecord::partial(body.size, bytes.len() as u64, Some(MissingReason::Lost));
-        match direction {
-            Direction::Request => {
-                flow.request_body = bytes.into();
-                flow.row.request.iter_mut().filter(|_| cut).for_each(|r| r.body = lost);
-            }
-            Direction::Response => {
-                flow.response_body = bytes.into();
-                flow.row.response.iter_mut().filter(|_| cut).for_each(|r| r.body = lost);
-            }
-        }
+        let (loaded, recorded) = match direction {
+            Direction::Request => (&mut flow.request_body, flow.row.request.as_mut().map(|r| &mut r.body)),
+            Direction::Response => (&mut flow.response_body, flow.row.response.as_mut().map(|r| &mut r.body)),
+        };
+        *loaded = bytes.into();
+        recorded.into_iter().filter(|_| cut).for_each(|body| *body = lost);
     }
     Ok(flow)
 }

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use interflow_files::create_private_dir;
 use interflow_types::Url;
 use object_store::aws::AmazonS3Builder;
 use object_store::azure::MicrosoftAzureBuilder;
@@ -48,7 +49,8 @@ pub(crate) fn client(url: &ObjectUrl, access: &ObjectAccess) -> Result<Arc<dyn O
         ObjectScheme::Azure => configured!(MicrosoftAzureBuilder, with_container_name, "AZURE_", variables),
         ObjectScheme::File => {
             let folder = url.folder.clone().unwrap_or_default();
-            create_private(&folder).map_err(|e| ObjectError::Url {
+            // Recorded traffic is for its operator alone.
+            create_private_dir(&folder).map_err(|e| ObjectError::Url {
                 url: url.to_string(),
                 why: format!("the folder cannot be created: {e}; give the user that Interflow runs as the right to"),
             })?;
@@ -126,14 +128,6 @@ fn retry(whole: Duration) -> RetryConfig {
     let backoff =
         BackoffConfig { init_backoff: Duration::from_millis(100), max_backoff: Duration::from_secs(5), base: 2.0 };
     RetryConfig { backoff, max_retries: 6, retry_timeout: whole }
-}
-
-/// Recorded traffic is for its operator alone.
-fn create_private(folder: &Path) -> std::io::Result<()> {
-    let mut builder = std::fs::DirBuilder::new();
-    #[cfg(unix)]
-    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
-    builder.recursive(true).create(folder)
 }
 
 /// The keys of the profile in `~/.aws/credentials`, under the names of the variables, which take precedence.

@@ -98,7 +98,8 @@ impl ObjectStorage {
     /// What failed, with the remedy.
     pub async fn check(&self) -> Result<()> {
         self.check_credentials().await?;
-        let name = format!(".interflow-check-{:016x}", random());
+        // Replicas that start together must not delete one another's probe.
+        let name = format!(".interflow-check-{:016x}", fastrand::u64(..));
         let probe = Bytes::from_static(b"Interflow checks that it may write, read and delete here.");
         self.put(&name, probe.clone()).await?;
         let read = self.get(&name).await;
@@ -426,9 +427,4 @@ async fn send_parts(file: &mut tokio::fs::File, upload: &mut WriteMultipart) -> 
 
 fn local_error(error: std::io::Error) -> StoreError {
     StoreError::Generic { store: "file", source: Box::new(error) }
-}
-
-/// Replicas that start together must not delete one another's probe.
-fn random() -> u64 {
-    std::hash::BuildHasher::hash_one(&std::collections::hash_map::RandomState::new(), std::process::id())
 }

@@ -7,7 +7,7 @@ use interflow_store::{BodyReader, MessageRecord, Result, StoreError};
 use interflow_types::{Direction, FlowId, MessageKind, Timestamp};
 
 use crate::database::pool::Database;
-use crate::database::rows::uuid_of;
+use crate::database::rows::{signed, uuid_of};
 use crate::shipping::objects;
 
 /// The longest piece that is decoded: longer ones are damaged.
@@ -28,7 +28,7 @@ pub(crate) fn reader(database: &Database, id: FlowId, side: usize, inline: Bytes
 
 /// The bytes of a body from an offset to the end of the piece that holds it.
 fn piece(database: &Database, id: FlowId, side: usize, at: u64) -> Result<Option<Bytes>> {
-    let (side, at) = (side as i16, i64::try_from(at).unwrap_or(i64::MAX));
+    let (side, at) = (side as i16, signed(at));
     let find = || {
         database.run(move |client| async move {
             let sql = "SELECT at, size, coding, bytes, object, object_offset, stored_size FROM bodies \
@@ -79,8 +79,7 @@ fn piece(database: &Database, id: FlowId, side: usize, at: u64) -> Result<Option
 
 /// The messages of a flow whose indexes are in `range`.
 pub(crate) fn messages(database: &Database, id: FlowId, range: Range<u64>) -> Result<Vec<MessageRecord>> {
-    let clamp = |n: u64| i64::try_from(n).unwrap_or(i64::MAX);
-    let (first, end) = (clamp(range.start), clamp(range.end));
+    let (first, end) = (signed(range.start), signed(range.end));
     let rows = database.run(move |client| async move {
         let sql = "SELECT index, direction, kind, at, size, payload FROM messages \
                    WHERE flow = $1 AND index >= $2 AND index < $3 ORDER BY index";

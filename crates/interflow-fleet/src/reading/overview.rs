@@ -16,7 +16,7 @@ use tokio_postgres::Row;
 use uuid::Uuid;
 
 use crate::database::pool::Database;
-use crate::database::rows::uuid_of;
+use crate::database::rows::{READ, signed, uuid_of};
 use crate::reading::overview_models::add_calls;
 use crate::reading::select;
 use crate::reading::select::{CallsOf, Condition, FlowTable, borrowed};
@@ -31,13 +31,33 @@ const COLUMNS: &str = "f.id, f.started, f.kind, f.state, f.status, f.duration, f
 
 /// Sums up rows, and remembers which flows they were.
 struct RowSums {
+    span: Span,
     sums: Accumulator,
     ids: Vec<FlowId>,
+    /// Those that wait in the spool.
+    local: HashSet<FlowId>,
     texts: TextNumbers,
     block: Vec<FlowColumns>,
 }
 
 impl RowSums {
+    fn new(span: Span) -> Self {
+        let sums = Accumulator::new(span);
+        Self { span, sums, ids: Vec::new(), local: HashSet::new(), texts: TextNumbers::default(), block: Vec::new() }
+    }
+
+    /// What was examined, if that was not everything.
+    fn sample(&self, since: u64) -> OverviewSample {
+        OverviewSample { flows: self.ids.len() as u64, since }
+    }
+
+    /// Adds a flow of the database, unless the spool has it.
+    fn add_shared(&mut self, id: FlowId, make: impl FnOnce(i64, &mut TextNumbers) -> FlowColumns) {
+        if !self.local.contains(&id) {
+            self.add(id, make);
+        }
+    }
+
     fn add(&mut self, id: FlowId, make: impl FnOnce(i64, &mut TextNumbers) -> FlowColumns) {
         let seq = self.ids.len() as i64;
         self.ids.push(id);
@@ -69,17 +89,15 @@ pub(crate) fn read(
         (None, None) => oldest.unwrap_or(options.to),
     };
     let span = Span::new(from, options);
-    let mut sums =
-        RowSums { sums: Accumulator::new(span), ids: Vec::new(), texts: TextNumbers::default(), block: Vec::new() };
+    let mut sums = RowSums::new(span);
     // The rows of the spool before those of the database: see `SharedStore::list_while`.
-    let (local, waiting) = match spool {
-        Some(spool) => add_waiting(spool, &options.query, span, &mut sums, watch)?,
-        None => (HashSet::new(), None),
+    let waiting = match spool {
+        Some(spool) => add_waiting(spool, &options.query, &mut sums, watch)?,
+        None => None,
     };
-    let condition = Condition::new(&options.query);
-    let sample = match condition.residual {
-        None => add_pages(database, &options.query, span, &local, &mut sums, watch)?,
-        Some(_) => add_matches(database, calls, &options.query, span, &local, &mut sums, watch)?,
+    let sample = match Condition::new(&options.query).residual {
+        None => add_pages(database, &options.query, &mut sums, watch)?,
+        Some(_) => add_matches(database, calls, &options.query, &mut sums, watch)?,
     };
     let sample = sample.or(waiting);
     sums.finish_block();
@@ -99,29 +117,27 @@ pub(crate) fn read(
     Ok(found)
 }
 
-/// Adds the flows that wait in the spool, the newest first, for a limited time; returns which, and what was examined if not
-/// everything.
+/// Adds the flows that wait in the spool, the newest first, for a limited time; returns what was examined if not everything.
 fn add_waiting(
     spool: &SqliteStore,
     query: &Query,
-    span: Span,
     sums: &mut RowSums,
     watch: &mut dyn FnMut() -> ControlFlow<()>,
-) -> Result<(HashSet<FlowId>, Option<OverviewSample>)> {
-    let (begun, mut local, mut sample) = (Instant::now(), HashSet::new(), None);
+) -> Result<Option<OverviewSample>> {
+    let (begun, mut sample) = (Instant::now(), None);
     spool.for_each_selected(query, watch, &mut |row| {
         let started = row.started.micros();
-        if started >= span.compared_from && started < span.to {
-            local.insert(row.id);
+        if started >= sums.span.compared_from && started < sums.span.to {
+            sums.local.insert(row.id);
             sums.add(row.id, |seq, texts| columns_of(&row, seq, texts));
         }
         if begun.elapsed() < TIME {
             return ControlFlow::Continue(());
         }
-        sample = Some(OverviewSample { flows: local.len() as u64, since: started });
+        sample = Some(sums.sample(started));
         ControlFlow::Break(())
     })?;
-    Ok((local, sample))
+    Ok(sample)
 }
 
 /// When the first flow began.
@@ -134,18 +150,18 @@ fn oldest(database: &Database) -> Result<Option<u64>> {
 fn add_pages(
     database: &Database,
     query: &Query,
-    span: Span,
-    local: &HashSet<FlowId>,
     sums: &mut RowSums,
     watch: &mut dyn FnMut() -> ControlFlow<()>,
 ) -> Result<Option<OverviewSample>> {
-    let begun = Instant::now();
+    let (begun, span) = (Instant::now(), sums.span);
     let (mut after, mut since) = (Uuid::max(), span.to);
     loop {
-        check(watch)?;
+        if watch().is_break() {
+            return Err(StoreError::Cancelled);
+        }
         let mut condition = Condition::new(query);
         let from = condition.push(span.compared_from as i64);
-        let to = condition.push(i64::try_from(span.to).unwrap_or(i64::MAX));
+        let to = condition.push(signed(span.to));
         let cursor = condition.push(after);
         let sql = format!(
             "SELECT {COLUMNS} FROM flows f WHERE {} AND f.started >= {from} AND f.started < {to} AND f.id < {cursor} \
@@ -158,15 +174,13 @@ fn add_pages(
             after = row.get(0);
             let id = FlowId::from_u128(after.as_u128());
             since = row.get::<_, i64>(1).unsigned_abs();
-            if !local.contains(&id) {
-                sums.add(id, |seq, texts| columns_of_row(row, seq, texts));
-            }
+            sums.add_shared(id, |seq, texts| columns_of_row(row, seq, texts));
         }
         if page.len() < PAGE {
             return Ok(None);
         }
         if begun.elapsed() >= TIME {
-            return Ok(Some(OverviewSample { flows: sums.ids.len() as u64, since }));
+            return Ok(Some(sums.sample(since)));
         }
     }
 }
@@ -176,14 +190,10 @@ fn add_matches(
     database: &Database,
     calls: CallsOf<'_>,
     query: &Query,
-    span: Span,
-    local: &HashSet<FlowId>,
     sums: &mut RowSums,
     watch: &mut dyn FnMut() -> ControlFlow<()>,
 ) -> Result<Option<OverviewSample>> {
-    let begun = Instant::now();
-    let mut sample = None;
-    let mut since = span.to;
+    let (begun, mut since) = (Instant::now(), sums.span.to);
     let options = ListOptions { query: query.clone(), limit: usize::MAX, ..ListOptions::default() };
     let done = select::for_each_match(
         FlowTable::Finished,
@@ -193,23 +203,14 @@ fn add_matches(
         &mut || if begun.elapsed() >= TIME { ControlFlow::Break(()) } else { watch() },
         &mut |stored| {
             since = stored.row.started.micros();
-            if !local.contains(&stored.row.id) {
-                sums.add(stored.row.id, |seq, texts| columns_of(&stored.row, seq, texts));
-            }
+            sums.add_shared(stored.row.id, |seq, texts| columns_of(&stored.row, seq, texts));
             ControlFlow::Continue(())
         },
     );
     match done {
-        Err(StoreError::Cancelled) if begun.elapsed() >= TIME => {
-            sample = Some(OverviewSample { flows: sums.ids.len() as u64, since });
-        }
-        done => done?,
+        Err(StoreError::Cancelled) if begun.elapsed() >= TIME => Ok(Some(sums.sample(since))),
+        done => done.map(|()| None),
     }
-    Ok(sample)
-}
-
-fn check(watch: &mut dyn FnMut() -> ControlFlow<()>) -> Result<()> {
-    if watch().is_break() { Err(StoreError::Cancelled) } else { Ok(()) }
 }
 
 fn columns_of_row(row: &Row, seq: i64, texts: &mut TextNumbers) -> FlowColumns {
@@ -264,7 +265,7 @@ fn summaries(
 ) -> Result<Vec<FlowSummary>> {
     let sample: Vec<FlowId> = chosen.iter().filter_map(|seq| ids.get(usize::try_from(*seq).ok()?)).copied().collect();
     let uuids: Vec<Uuid> = sample.iter().map(|id| uuid_of(*id)).collect();
-    let sql = format!("SELECT {} FROM flows f WHERE f.id = ANY($1)", crate::database::rows::READ);
+    let sql = format!("SELECT {READ} FROM flows f WHERE f.id = ANY($1)");
     let rows = database.run(move |client| async move { client.query(&sql, &[&uuids]).await })?;
     let stored: Vec<FlowRecord> =
         rows.iter().filter_map(|row| crate::database::rows::read(row).ok()).map(|stored| stored.row).collect();

@@ -8,7 +8,7 @@ use uuid::Uuid;
 
 use crate::conversations::columns::{USAGE_SUMS, number, usage};
 use crate::database::pool::Database;
-use crate::database::rows::uuid_of;
+use crate::database::rows::{signed, uuid_of};
 use crate::reading::select::{Condition, borrowed};
 
 /// Adds the calls of the spans of time: all of them, or with `flows` those of these flows.
@@ -21,8 +21,8 @@ pub(crate) fn add_calls(
     let ids: Option<Vec<Uuid>> = flows.map(|flows| flows.iter().map(|id| uuid_of(*id)).collect());
     let rows = |columns: String, from: u64, to: u64, rest: &str| -> Result<Vec<Row>> {
         let mut condition = Condition::default();
-        let from = condition.push(clamp(from));
-        let to = condition.push(clamp(to));
+        let from = condition.push(signed(from));
+        let to = condition.push(signed(to));
         let of = match &ids {
             Some(ids) => format!(" AND flow = ANY({})", condition.push(ids.clone())),
             None => String::new(),
@@ -33,7 +33,7 @@ pub(crate) fn add_calls(
         database.run(move |client| async move { client.query(&sql, &borrowed(&condition.params)).await })
     };
     let bucket =
-        format!("{USAGE_SUMS}, (started - {}) / {} AS bucket, model", clamp(span.from), clamp(span.step).max(1));
+        format!("{USAGE_SUMS}, (started - {}) / {} AS bucket, model", signed(span.from), signed(span.step).max(1));
     for row in rows(bucket, span.from, span.to, "GROUP BY bucket, model")? {
         models.add_used(number(&row, 8) as usize, row.get(9), &usage(&row, 0));
     }
@@ -42,8 +42,4 @@ pub(crate) fn add_calls(
         models.previous = before.first().map(|row| usage(row, 0)).unwrap_or_default();
     }
     Ok(())
-}
-
-fn clamp(n: u64) -> i64 {
-    i64::try_from(n).unwrap_or(i64::MAX)
 }

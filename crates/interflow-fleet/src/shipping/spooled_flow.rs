@@ -83,17 +83,8 @@ impl SpooledFlow {
 
     /// Writes its row, in the columns of [`WRITTEN`], with nothing of its bodies.
     pub(crate) fn write_head(&self, rows: &mut CopyRows, replica: &str) -> Result<()> {
-        rows.row(WRITTEN_COLUMNS);
-        rows.values(&self.columns);
-        rows.text(replica);
         // Not stored yet.
-        rows.int8(0);
-        let mut detail = Cow::Borrowed(&self.detail[..]);
-        for side in (0..SIDES).filter(|side| self.ends[*side] > 0) {
-            detail = details_blob::with_inline(&detail, side, &[])?.into();
-        }
-        rows.bytes(&detail);
-        Ok(())
+        self.write_with(rows, replica, 0, |side| (self.ends[side] > 0).then_some(&[][..]))
     }
 
     /// Writes its row, in the columns of [`WRITTEN`]. `collected` has the bodies that [`is_collected`](Self::is_collected)
@@ -105,15 +96,28 @@ impl SpooledFlow {
         replica: &str,
         now: i64,
     ) -> Result<()> {
+        // Nothing of a body that is apart, or that would be taken for all of it.
+        let apart = |side: usize| (self.is_apart(side) && self.ends[side] > 0).then_some(&[][..]);
+        self.write_with(rows, replica, now, |side| collected[side].as_deref().or_else(|| apart(side)))
+    }
+
+    /// Writes its row; `inline` has what replaces the ends of bodies in the details.
+    fn write_with<'b>(
+        &self,
+        rows: &mut CopyRows,
+        replica: &str,
+        stored: i64,
+        inline: impl Fn(usize) -> Option<&'b [u8]>,
+    ) -> Result<()> {
         rows.row(WRITTEN_COLUMNS);
         rows.values(&self.columns);
         rows.text(replica);
-        rows.int8(now);
-        // Nothing of a body that is apart, or that would be taken for all of it.
-        let is_other = |side: usize| collected[side].is_some() || (self.is_apart(side) && self.ends[side] > 0);
+        rows.int8(stored);
         let mut detail = Cow::Borrowed(&self.detail[..]);
-        for side in (0..SIDES).filter(|side| is_other(*side)) {
-            detail = details_blob::with_inline(&detail, side, collected[side].as_deref().unwrap_or_default())?.into();
+        for side in 0..SIDES {
+            if let Some(bytes) = inline(side) {
+                detail = details_blob::with_inline(&detail, side, bytes)?.into();
+            }
         }
         rows.bytes(&detail);
         Ok(())

@@ -5,7 +5,7 @@ use interflow_store::shared_state::{GrantStore, StoredGrant};
 use tokio_postgres::Row;
 
 use crate::database::calls::DatabaseCalls;
-use crate::database::rows::clean;
+use crate::database::rows::{clean, signed};
 
 const COLUMNS: &str = r#"SELECT "user", server, connected, sealed FROM mcp_grants"#;
 
@@ -31,7 +31,7 @@ impl GrantStore for PostgresGrants {
 
     fn put_grant(&self, grant: &StoredGrant) -> Result<()> {
         let (user, server, sealed) = (clean(&grant.user), clean(&grant.server), clean(&grant.sealed));
-        let connected = i64::try_from(grant.connected).unwrap_or(i64::MAX);
+        let connected = signed(grant.connected);
         self.0.run(async move |client| {
             let sql = "INSERT INTO mcp_grants VALUES($1, $2, $3, $4) ON CONFLICT(\"user\", server) \
                        DO UPDATE SET connected = excluded.connected, sealed = excluded.sealed";

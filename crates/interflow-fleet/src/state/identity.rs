@@ -12,7 +12,7 @@ use crate::database::calls::DatabaseCalls;
 use crate::database::connect::TlsClientFactory;
 use crate::database::dsn::PostgresUrl;
 use crate::database::row_key::{RowKey, is_authentic};
-use crate::database::rows::clean;
+use crate::database::rows::{clean, signed};
 use crate::state::grants::PostgresGrants;
 use crate::state::spend::SpendStore;
 
@@ -184,8 +184,4 @@ impl IdentityStore for PostgresIdentity {
 
 fn digest(code: &str) -> Vec<u8> {
     blake3::hash(code.as_bytes()).as_bytes().to_vec()
-}
-
-fn signed(micros: u64) -> i64 {
-    i64::try_from(micros).unwrap_or(i64::MAX)
 }

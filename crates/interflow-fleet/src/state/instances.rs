@@ -7,7 +7,7 @@ use uuid::Uuid;
 
 use crate::conversations::columns::{micros, number};
 use crate::database::pool::Database;
-use crate::database::rows::clean;
+use crate::database::rows::{clean, signed};
 use crate::reading::running;
 use crate::reading::running::SILENT_SECONDS;
 
@@ -21,7 +21,7 @@ pub(crate) async fn clock_ahead(client: &Client) -> Result<i64, Error> {
     let server: i64 = client.query_one(sql, &[]).await?.get(0);
     // Halfway between question and answer.
     let here = before.midpoint(Timestamp::now().micros());
-    Ok(i64::try_from(here).unwrap_or(i64::MAX).saturating_sub(server))
+    Ok(signed(here).saturating_sub(server))
 }
 
 /// What a report says besides what the caller knows.
@@ -38,7 +38,6 @@ pub(crate) fn write_report(database: &Database, own: OwnReport) -> Result<(i64, 
     let shared = database.clone();
     database.transact(async move |client| {
         let OwnReport { report, waiting_flows, holder } = own;
-        let waiting = i64::try_from(waiting_flows).unwrap_or(i64::MAX);
         let ahead = clock_ahead(&client).await?;
         let sql = "INSERT INTO instances(name, version, address, config_digest, started, open_flows, connections, \
              waiting_flows, clock_ahead, holder, seen) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, clock_timestamp()) \
@@ -47,7 +46,7 @@ pub(crate) fn write_report(database: &Database, own: OwnReport) -> Result<(i64, 
              waiting_flows = excluded.waiting_flows, clock_ahead = excluded.clock_ahead, seen = excluded.seen";
         let (version, address, digest) =
             (clean(&report.version), clean(&report.address), clean(&report.config_digest));
-        let [open, connections] = [report.open_flows, report.connections].map(|n| n.min(i64::MAX as u64) as i64);
+        let [open, connections, waiting] = [report.open_flows, report.connections, waiting_flows].map(signed);
         let (name, started) = (&*shared.replica, micros(report.started));
         let statement = client.prepare_cached(sql).await?;
         client

@@ -6,12 +6,14 @@ use rusqlite::{Connection, Row};
 
 use crate::conversations::{ConversationRow, ExchangeRow, TokenUsage};
 use crate::error::{Result, StoreError};
+use crate::store::rows;
 
 pub(crate) const CONVERSATION: &str = "c.id, c.session, c.parent, c.started, c.updated, c.agent, c.model, c.provider, c.host, c.user, c.title, c.turns, c.facts";
 pub(crate) const USAGE_SUMS: &str = "count(*), coalesce(sum(input), 0), coalesce(sum(output), 0), coalesce(sum(cache_read), 0), \
      coalesce(sum(cache_write), 0), coalesce(sum(reasoning), 0), coalesce(sum(cost), 0.0), \
      coalesce(sum(cost IS NULL), 0)";
-pub(crate) const EXCHANGE: &str = "flow, part, conversation, started, leaf, agent, model, provider, input, output, cache_read, \
+/// The columns of a call, in every database.
+pub const EXCHANGE: &str = "flow, part, conversation, started, leaf, agent, model, provider, input, output, cache_read, \
      cache_write, reasoning, cost, facts, failed";
 const MIN_COMPRESSED_LEN: usize = 256;
 /// Maximum size of a body when read back, in bytes: bounds what a damaged length may allocate.
@@ -20,9 +22,7 @@ const MAX_DECOMPRESSED_LEN: usize = 256 << 20;
 /// The calls of models that a flow carried.
 pub(crate) fn calls(db: &Connection, flow: FlowId) -> Result<Vec<ExchangeRow>> {
     let sql = format!("SELECT {EXCHANGE} FROM conversation_exchanges WHERE flow = ? ORDER BY part");
-    let mut statement = db.prepare_cached(&sql)?;
-    let rows = statement.query_map([flow.to_u128().to_be_bytes()], exchange)?;
-    Ok(rows.collect::<Result<Vec<_>, _>>()?)
+    rows::query_all(db, &sql, [flow.to_u128().to_be_bytes()], exchange)
 }
 
 pub(crate) fn conversation(r: &Row<'_>) -> rusqlite::Result<ConversationRow> {

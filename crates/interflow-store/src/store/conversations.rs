@@ -11,6 +11,7 @@ use super::conversation_rows::{
     CONVERSATION, EXCHANGE, USAGE_SUMS, calls, compress_text, conversation, decompress_text, exchange, flow_of, key_of,
     read_usage, time,
 };
+use super::rows;
 use super::sqlite_store::SqliteStore;
 use super::store_state::{FlowAnnotation, WriterCommand};
 use crate::conversations::{
@@ -202,10 +203,8 @@ impl ConversationStore for SqliteStore {
             // Ids follow the clock and `seq` the order of recording; they differ only after the clock was set back.
             let sql = "SELECT id FROM flows WHERE id <= ?1 AND seq > \
                 (SELECT seq FROM flows WHERE id <= ?1 ORDER BY id DESC LIMIT 1) ORDER BY seq DESC LIMIT ?2";
-            let mut statement = db.prepare_cached(sql)?;
             let bytes = cursor.to_u128().to_be_bytes();
-            let rows = statement.query_map(params![bytes, most as i64], |r| r.get(0).map(flow_of))?;
-            let mut flows = rows.collect::<Result<Vec<_>, _>>()?;
+            let mut flows = rows::query_all(db, sql, params![bytes, most as i64], |r| r.get(0).map(flow_of))?;
             flows.reverse();
             Ok(flows)
         })
@@ -252,9 +251,7 @@ impl ConversationStore for SqliteStore {
             let sql = format!(
                 "SELECT {CONVERSATION} FROM conversations c WHERE session = ? ORDER BY updated DESC, id DESC LIMIT ?"
             );
-            let mut statement = db.prepare_cached(&sql)?;
-            let rows = statement.query_map(params![session, limit as i64], conversation)?;
-            let mut rows = rows.collect::<Result<Vec<_>, _>>()?;
+            let mut rows = rows::query_all(db, &sql, params![session, limit as i64], conversation)?;
             rows.reverse();
             Ok(rows)
         })
@@ -289,9 +286,7 @@ impl ConversationStore for SqliteStore {
             let sql = format!(
                 "SELECT {EXCHANGE} FROM conversation_exchanges WHERE conversation = ? ORDER BY started, flow, part"
             );
-            let mut statement = db.prepare_cached(&sql)?;
-            let rows = statement.query_map([id], exchange)?;
-            Ok(rows.collect::<Result<Vec<_>, _>>()?)
+            rows::query_all(db, &sql, [id], exchange)
         })
     }
 
@@ -308,9 +303,8 @@ impl ConversationStore for SqliteStore {
                  WHERE e.started >= ?2 AND e.started < ?3 GROUP BY span, e.agent, e.model, c.user \
                  ORDER BY span, e.agent, e.model, c.user"
             );
-            let mut statement = db.prepare_cached(&sql)?;
-            let times = [range.since, range.until].map(|t| t.micros() as i64);
-            let rows = statement.query_map(params![range.span.max(1) as i64, times[0], times[1], range.offset], |r| {
+            let [since, until] = [range.since, range.until].map(|t| t.micros() as i64);
+            rows::query_all(db, &sql, params![range.span.max(1) as i64, since, until, range.offset], |r| {
                 Ok(ConversationTotal {
                     used: read_usage(r, 0)?,
                     // A bucket may begin before the epoch.
@@ -320,8 +314,7 @@ impl ConversationStore for SqliteStore {
                     user: r.get(11)?,
                     failed: r.get::<_, i64>(12)?.unsigned_abs(),
                 })
-            })?;
-            Ok(rows.collect::<Result<Vec<_>, _>>()?)
+            })
         })
     }
 
@@ -331,22 +324,18 @@ impl ConversationStore for SqliteStore {
 }
 
 fn list(db: &Connection, options: &ConversationOptions) -> Result<Vec<ConversationSummary>> {
-    let mut condition = String::from("1");
-    if !options.all && options.parent.is_none() {
-        condition.push_str(" AND parent IS NULL AND turns > 0");
-    }
-    if options.parent.is_some() {
-        condition.push_str(" AND parent = ?1");
-    } else {
-        condition.push_str(" AND ?1 IS NULL");
-    }
+    let condition = match (&options.parent, options.all) {
+        (Some(_), _) => "parent = ?1",
+        (None, true) => "?1 IS NULL",
+        (None, false) => "?1 IS NULL AND parent IS NULL AND turns > 0",
+    };
     let sql = format!(
         // A row value comparison continues after the last row of the previous page, also among equal times.
         "SELECT {CONVERSATION} FROM conversations c WHERE {condition} AND (updated, id) < (?2, ?3) \
          AND (?4 IS NULL OR EXISTS(SELECT 1 FROM conversation_exchanges e WHERE e.conversation = c.id \
          AND e.started >= ?4 AND e.started < ?5)) ORDER BY updated DESC, id DESC LIMIT {STEP}"
     );
-    let during = options.during.map(|(from, to)| (from.micros() as i64, to.micros() as i64));
+    let (from, to) = options.during.map(|(from, to)| (from.micros() as i64, to.micros() as i64)).unzip();
     let mut at = match &options.after {
         // Before any text.
         None => (i64::MAX, "\u{10ffff}".to_owned()),
@@ -358,11 +347,8 @@ fn list(db: &Connection, options: &ConversationOptions) -> Result<Vec<Conversati
         }
     };
     let mut totals = Vec::new();
-    let mut statement = db.prepare_cached(&sql)?;
     loop {
-        let rows = statement
-            .query_map(params![options.parent, at.0, at.1, during.map(|d| d.0), during.map(|d| d.1)], conversation)?;
-        let rows = rows.collect::<Result<Vec<_>, _>>()?;
+        let rows = rows::query_all(db, &sql, params![options.parent, at.0, at.1, from, to], conversation)?;
         let Some(last) = rows.last() else { return Ok(totals) };
         at = (last.updated.micros() as i64, last.id.clone());
         // Filtered here and not in SQL: a query may refer to sums over the exchanges.

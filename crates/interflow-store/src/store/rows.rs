@@ -5,9 +5,9 @@ use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::LazyLock;
 
-use interflow_types::{Authority, EntryKind, FlowId, Headers, Host, Scheme, Timestamp};
+use interflow_types::{Authority, Direction, EntryKind, FlowId, Host, Scheme, Timestamp};
 use rusqlite::types::ValueRef;
-use rusqlite::{Connection, OptionalExtension, Row, Statement, ToSql, params};
+use rusqlite::{Connection, OptionalExtension, Params, Row, Statement, ToSql, params};
 
 use super::details_blob;
 use crate::error::{Result, StoreError};
@@ -238,22 +238,18 @@ pub(crate) struct DerivedColumns<'a> {
 
 impl<'a> DerivedColumns<'a> {
     pub(crate) fn from_row(row: &'a FlowRecord) -> Self {
-        let body = |d| row.body(d).copied().unwrap_or_default();
-        let (request, response) =
-            (body(interflow_types::Direction::Request), body(interflow_types::Direction::Response));
-        // A tunnel has no bodies; its byte counts take their place.
-        let sizes = row.tunnel.unwrap_or(TunnelRecord { sent: request.size, received: response.size });
+        let bodies: u64 = Direction::ALL.into_iter().filter_map(|d| row.body(d)).map(|body| body.kept).sum();
+        let (sent, received) = row.sizes();
         Self {
             duration: row.duration().map(|d| d as i64),
             status: row.response.as_ref().map(|r| r.status),
-            request_size: sizes.sent as i64,
-            response_size: sizes.received as i64,
+            request_size: sent as i64,
+            response_size: received as i64,
             request_type: row.request.as_ref().and_then(|r| media_essence(&r.headers)),
             response_type: row.response.as_ref().and_then(|r| media_essence(&r.headers)),
             // Each tag is enclosed by line ends, so that SQL can search for a whole tag.
             tags: (!row.tags.is_empty()).then(|| format!("\n{}\n", row.tags.join("\n"))),
-            kept: (request.kept + response.kept + row.original.as_deref().map_or(0, OriginalRecord::stored_bytes))
-                as i64,
+            kept: (bodies + row.original.as_deref().map_or(0, OriginalRecord::stored_bytes)) as i64,
         }
     }
 }
@@ -283,23 +279,29 @@ pub(crate) fn read(r: &Row<'_>) -> Result<StoredFlow> {
                 method,
                 path: text(10)?.unwrap_or_default(),
                 version: version(text(11)?.unwrap_or_default()),
-                protocol: None,
-                headers: Headers::new(),
-                trailers: Headers::new(),
-                body: BodyRecord::default(),
+                ..RequestRecord::default()
             })
         })
         .transpose()?;
     row.user = text(12)?.map(Into::into);
     row.client.listener = text(13)?.unwrap_or_default().into();
     row.messages = r.get::<_, i64>(14)? as u64;
-    row.error =
-        text(15)?.map(|kind| ErrorRecord { kind: Cow::Owned(kind), blame: Cow::Borrowed(""), message: String::new() });
+    row.error = text(15)?.map(|kind| ErrorRecord { kind: kind.into(), ..ErrorRecord::default() });
     row.tags =
         text(16)?.map(|t| t.split('\n').filter(|t| !t.is_empty()).map(str::to_owned).collect()).unwrap_or_default();
     let refs = chunk_refs::decode(r.get_ref(17)?.as_blob_or_null().map_err(rusqlite::Error::from)?)?;
     let inline = details_blob::decode(r.get_ref(18)?.as_blob().map_err(rusqlite::Error::from)?, &mut row)?;
     Ok(StoredFlow { row, position: seq, refs, inline })
+}
+
+/// All rows that a statement finds.
+pub(crate) fn query_all<T>(
+    db: &Connection,
+    sql: &str,
+    params: impl Params,
+    read: impl FnMut(&Row<'_>) -> rusqlite::Result<T>,
+) -> Result<Vec<T>> {
+    Ok(db.prepare_cached(sql)?.query_map(params, read)?.collect::<Result<_, _>>()?)
 }
 
 /// A flow by its id; without the index by id where that is damaged.
@@ -337,20 +339,11 @@ pub fn version(text: String) -> StaticLabel {
 }
 
 pub(crate) const fn state_number(s: FlowState) -> i64 {
-    match s {
-        FlowState::Open => 0,
-        FlowState::Complete => 1,
-        FlowState::Failed => 2,
-        FlowState::Cut => 3,
-    }
+    s as i64
 }
 
 pub(crate) const fn kind_number(k: FlowKind) -> i64 {
-    match k {
-        FlowKind::Http => 0,
-        FlowKind::WebSocket => 1,
-        FlowKind::Tunnel => 2,
-    }
+    k as i64
 }
 
 pub const fn state_of(number: i64) -> FlowState {

@@ -135,9 +135,8 @@ pub(crate) fn read(
 
 /// The stored blocks, and when the first flow of each began.
 fn stored_blocks(db: &Connection) -> Result<Vec<(i64, u64)>> {
-    let mut statement = db.prepare_cached("SELECT block, first FROM flow_columns ORDER BY block")?;
-    let rows = statement.query_map([], |r| Ok((r.get(0)?, r.get::<_, i64>(1)?.unsigned_abs())))?;
-    Ok(rows.collect::<Result<Vec<_>, _>>()?)
+    let sql = "SELECT block, first FROM flow_columns ORDER BY block";
+    rows::query_all(db, sql, [], |r| Ok((r.get(0)?, r.get::<_, i64>(1)?.unsigned_abs())))
 }
 
 fn newest_row(db: &Connection) -> Result<i64> {

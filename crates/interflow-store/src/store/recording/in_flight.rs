@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::Bytes;
-use interflow_types::{CertificateChain, Direction, Headers, ResponseHead, UpstreamInfo};
+use interflow_types::{CertificateChain, Direction, ResponseHead, UpstreamInfo};
 
 use crate::model::*;
 use crate::originals::*;
@@ -258,8 +258,7 @@ fn request(r: RequestStart, mask: &MaskRules) -> RequestRecord {
         version: r.version.as_str().into(),
         protocol: r.protocol.map(|p| p.to_string()),
         headers: mask.mask_headers(r.headers),
-        trailers: Headers::new(),
-        body: BodyRecord::default(),
+        ..RequestRecord::default()
     }
 }
 
@@ -269,8 +268,7 @@ fn response(head: ResponseHead, mask: &MaskRules) -> ResponseRecord {
         reason: head.reason,
         version: head.version.as_str().into(),
         headers: mask.mask_headers(head.headers),
-        trailers: Headers::new(),
-        body: BodyRecord::default(),
+        ..ResponseRecord::default()
     }
 }
 

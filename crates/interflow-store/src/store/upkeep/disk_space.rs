@@ -65,13 +65,7 @@ impl StoreWriter {
     /// check sums up the table and each deletion is followed by a full collection.
     pub(crate) fn retain_on_full_disk(&mut self) -> Result<()> {
         let Some(up_to) = self.check_when_full()? else { return Ok(()) };
-        // The row of a running flow is written again when the flow goes on; deleting it would lose the flow.
-        let running: HashSet<i64> = self.open.values().map(|f| f.seq).collect();
-        let seqs: Vec<i64> = {
-            let mut statement = self.db.prepare_cached("SELECT seq FROM flows WHERE seq <= ? ORDER BY seq")?;
-            let rows = statement.query_map([up_to], |r| r.get(0))?;
-            rows.collect::<Result<Vec<i64>, _>>()?.into_iter().filter(|s| !running.contains(s)).collect()
-        };
+        let seqs = self.ended_up_to(up_to, i64::MAX)?;
         if !seqs.is_empty() {
             let gone = self.delete_on_full_disk(&seqs, Self::delete_rows)?;
             self.shared.expired_flows.fetch_add(gone, Relaxed);

@@ -19,6 +19,7 @@ use rusqlite::params;
 use crate::error::{Result, StoreError};
 use crate::store::recording::write_batch::WriteBatch;
 use crate::store::recording::writer::StoreWriter;
+use crate::store::rows;
 use crate::store::segments::chunk_refs;
 use crate::store::segments::segment;
 use crate::store::segments::segment::RecordLocation;
@@ -186,14 +187,8 @@ impl StoreWriter {
 
     /// Deletes the oldest flows up to a row; running flows are not deleted.
     fn expire(&mut self, up_to: i64) -> Result<CollectionPhase> {
-        let running: HashSet<i64> = self.open.values().map(|f| f.seq).collect();
-        let seqs: Vec<i64> = {
-            let mut statement = self.db.prepare_cached("SELECT seq FROM flows WHERE seq <= ? ORDER BY seq LIMIT ?")?;
-            // Running flows are filtered out afterwards; without the addition they could fill a whole step.
-            let limit = (EXPIRE_STEP + running.len()) as i64;
-            let rows = statement.query_map(params![up_to, limit], |r| r.get(0))?;
-            rows.collect::<Result<Vec<i64>, _>>()?.into_iter().filter(|s| !running.contains(s)).collect()
-        };
+        // Running flows are left out afterwards; without the addition they could fill a whole step.
+        let seqs = self.ended_up_to(up_to, (EXPIRE_STEP + self.open.len()) as i64)?;
         if seqs.is_empty() {
             self.start_marking()?;
             return Ok(std::mem::replace(&mut self.keeper.phase, CollectionPhase::Idle));
@@ -203,6 +198,16 @@ impl StoreWriter {
         self.commit()?;
         self.shared.expired_flows.fetch_add(seqs.len() as u64, Relaxed);
         Ok(CollectionPhase::Expire { up_to })
+    }
+
+    /// Those of the first rows up to this one whose flows do not run: the row of one that does is written again when the flow
+    /// goes on.
+    pub(crate) fn ended_up_to(&self, up_to: i64, limit: i64) -> Result<Vec<i64>> {
+        let running: HashSet<i64> = self.open.values().map(|f| f.seq).collect();
+        let sql = "SELECT seq FROM flows WHERE seq <= ? ORDER BY seq LIMIT ?";
+        let mut seqs = rows::query_all(&self.db, sql, [up_to, limit], |r| r.get(0))?;
+        seqs.retain(|seq| !running.contains(seq));
+        Ok(seqs)
     }
 
     /// Deletes these rows and their data, except for chunks.

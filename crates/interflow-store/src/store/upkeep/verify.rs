@@ -8,6 +8,7 @@ use rusqlite::{Connection, OptionalExtension};
 
 use crate::error::Result;
 use crate::store::rows;
+use crate::store::segments::body::{CHUNK_PLACE, chunk_place};
 use crate::store::segments::chunk_refs;
 use crate::store::segments::segment;
 use crate::store::segments::segment::RecordLocation;
@@ -87,14 +88,10 @@ impl StoreCheck<'_> {
         let all: u64 = self.db.query_row("SELECT count(*) FROM chunks", [], |r| r.get(0))?;
         let mut after = -1;
         loop {
-            let page: Vec<(u64, RecordLocation)> = {
-                let sql = "SELECT id, segment, offset, len FROM chunks WHERE id > ? ORDER BY id LIMIT ?";
-                let mut statement = self.db.prepare_cached(sql)?;
-                let rows = statement.query_map([after, STEP], |r| {
-                    Ok((r.get(0)?, RecordLocation { segment: r.get(1)?, offset: r.get(2)?, len: r.get(3)? }))
-                })?;
-                rows.collect::<Result<_, _>>()?
-            };
+            let sql = "SELECT id, segment, offset, len FROM chunks WHERE id > ? ORDER BY id LIMIT ?";
+            let page: Vec<(u64, RecordLocation)> = rows::query_all(self.db, sql, [after, STEP], |r| {
+                Ok((r.get(0)?, RecordLocation { segment: r.get(1)?, offset: r.get(2)?, len: r.get(3)? }))
+            })?;
             for (id, place) in &page {
                 self.report.chunks += 1;
                 match self.verify(*id, *place)? {
@@ -155,12 +152,7 @@ impl StoreCheck<'_> {
     }
 
     fn chunk_location(&self, id: u64) -> Result<Option<RecordLocation>> {
-        let sql = "SELECT segment, offset, len FROM chunks WHERE id = ?";
-        let mut statement = self.db.prepare_cached(sql)?;
-        let row = statement
-            .query_row([id], |r| Ok(RecordLocation { segment: r.get(0)?, offset: r.get(1)?, len: r.get(2)? }))
-            .optional();
-        Ok(row?)
+        Ok(self.db.prepare_cached(CHUNK_PLACE)?.query_row([id], chunk_place).optional()?)
     }
 
     /// Whether a chunk named by a row is intact; one created after the chunks were read is read now.
