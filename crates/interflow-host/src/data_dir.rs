@@ -190,14 +190,9 @@ impl DataDir {
             return check_token_length(&token, "INTERFLOW_TOKEN");
         }
         let path = self.path.join("admin.token");
-        match fs::read_to_string(&path) {
-            Ok(token) if !token.trim().is_empty() => {
-                return check_token_length(token.trim(), &path.display().to_string());
-            }
-            // An empty file counts as none.
-            Ok(_) => {}
-            Err(e) if e.kind() == io::ErrorKind::NotFound => {}
-            Err(e) => return Err(format!("{} cannot be read: {e}", path.display())),
+        // An empty file counts as none.
+        if let Some(token) = existing(&path, fs::read_to_string)?.filter(|token| !token.trim().is_empty()) {
+            return check_token_length(token.trim(), &path.display().to_string());
         }
         let token = interflow_types::random_token();
         if self.is_read_only {
@@ -213,12 +208,9 @@ impl DataDir {
     /// The file cannot be read or written.
     pub fn secret(&self, file: &str) -> Result<Vec<u8>, String> {
         let path = self.path.join(file);
-        match fs::read(&path) {
-            // Too short to be one of ours: replaced.
-            Ok(secret) if secret.len() >= 16 => return Ok(secret),
-            Ok(_) => {}
-            Err(e) if e.kind() == io::ErrorKind::NotFound => {}
-            Err(e) => return Err(format!("{} cannot be read: {e}", path.display())),
+        // One that is too short to be one of ours is replaced.
+        if let Some(secret) = existing(&path, fs::read)?.filter(|secret| secret.len() >= 16) {
+            return Ok(secret);
         }
         let secret = interflow_types::random_token().into_bytes();
         if self.is_read_only {
@@ -296,6 +288,17 @@ impl DataDir {
         let alive = is_process_alive(instance.pid)
             && std::net::TcpStream::connect_timeout(&addr, std::time::Duration::from_millis(300)).is_ok();
         alive.then_some(instance)
+    }
+}
+
+/// What is read of a file; `None` if there is no such file.
+///
+/// # Errors
+/// The file cannot be read.
+pub fn existing<'p, T>(path: &'p Path, read: impl FnOnce(&'p Path) -> io::Result<T>) -> Result<Option<T>, String> {
+    match read(path) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
+        content => content.map(Some).map_err(|e| format!("{} cannot be read: {e}", path.display())),
     }
 }
 

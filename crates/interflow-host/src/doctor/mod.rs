@@ -136,12 +136,8 @@ fn ports(checked: &CheckedPorts) -> Vec<DoctorFinding> {
             (listen.iter().map(|(name, addr)| free_port(name, *addr)).collect(), warnings)
         }
     };
-    found.extend(exposure_findings(warnings));
+    found.extend(warnings.iter().map(|text| finding("exposure", FindingState::Notice, text.as_str())));
     found
-}
-
-fn exposure_findings(warnings: &[String]) -> impl Iterator<Item = DoctorFinding> {
-    warnings.iter().map(|text| finding("exposure", FindingState::Notice, text.as_str()))
 }
 
 fn own_port(name: &str, addr: SocketAddr, pid: u32) -> DoctorFinding {

@@ -3,7 +3,9 @@
 use std::env;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::LazyLock;
 
+use interflow_types::data_file;
 use serde_json::{Map, Value, json};
 
 use super::container_settings::{
@@ -14,18 +16,8 @@ use crate::data_dir::DataDir;
 use crate::{CliError, Result};
 
 /// Options of Compose that precede its command and take a value as their next argument.
-const COMPOSE_VALUES: [&str; 10] = [
-    "-f",
-    "--file",
-    "-p",
-    "--project-name",
-    "--profile",
-    "--env-file",
-    "--project-directory",
-    "--ansi",
-    "--progress",
-    "--parallel",
-];
+static COMPOSE_VALUES: LazyLock<Vec<&str>> =
+    LazyLock::new(|| data_file::lines(include_str!("../../data/compose_values.txt")).collect());
 
 /// The files that Compose looks for, and those that it adds to them, in its order.
 const DEFAULT_FILES: [&str; 4] = ["compose.yaml", "compose.yml", "docker-compose.yml", "docker-compose.yaml"];
@@ -93,12 +85,8 @@ impl ComposeCommand {
         command.stderr(Stdio::inherit());
         remove_secrets(&mut command);
         let output = command.output().map_err(|e| CliError::Failed(format!("`{program}` cannot be started: {e}")))?;
-        let services: Vec<_> = String::from_utf8_lossy(&output.stdout)
-            .lines()
-            .map(str::trim)
-            .filter(|l| !l.is_empty())
-            .map(str::to_owned)
-            .collect();
+        let listed = String::from_utf8_lossy(&output.stdout);
+        let services: Vec<_> = listed.lines().map(str::trim).filter(|l| !l.is_empty()).map(str::to_owned).collect();
         if !output.status.success() || services.is_empty() {
             return Err(CliError::Failed("--docker: Compose lists no services (`config --services`)".into()));
         }

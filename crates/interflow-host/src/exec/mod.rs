@@ -59,12 +59,8 @@ impl ExecRequest<'_> {
 /// The trust files cannot be written, or the command cannot be started.
 pub async fn run_command(request: &ExecRequest<'_>, home: &DataDir) -> Result<u8> {
     let trust = TrustFiles::write(home)?;
-    let proxy = request
-        .proxies
-        .first()
-        .copied()
-        .map(connect_address)
-        .ok_or_else(|| CliError::Failed("the proxy has no port".into()))?;
+    let proxy = request.proxies.first().copied().map(connect_address);
+    let proxy = proxy.ok_or_else(|| CliError::Failed("the proxy has no port".into()))?;
     let (host, login) = (proxy.ip().to_string(), request.login_in_url());
     let target = ProxyTarget { host: &host, port: proxy.port(), login: &login };
     let settings = settings(target, &trust, request.no_proxy, &|name| std::env::var(name).ok());

@@ -7,6 +7,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use interflow_files::{FileAccess, write_atomic};
 use interflow_net::ca::CertificateAuthority;
+use interflow_types::data_file::has_word;
 use p12_keystore::{Certificate, KeyStore, KeyStoreEntry};
 
 use crate::data_dir::{DataDir, write_private};
@@ -101,24 +102,14 @@ fn own_wgetrc(interflow_wgetrc: &Path) -> String {
 
 /// The user's settings, except for proxies and CAs, plus these.
 fn wgetrc(own: &str, bundle: &Path) -> String {
-    const REPLACED: [&str; 9] = [
-        "cacertificate",
-        "cadirectory",
-        "checkcertificate",
-        "useproxy",
-        "proxy",
-        "httpproxy",
-        "httpsproxy",
-        "ftpproxy",
-        "noproxy",
-    ];
+    const REPLACED: &str =
+        "cacertificate cadirectory checkcertificate useproxy proxy httpproxy httpsproxy ftpproxy noproxy";
     // Wget ignores case, dashes and underscores in names.
     let name = |line: &str| {
         let name = line.split('=').next().unwrap_or_default();
         name.chars().filter(|c| c.is_alphanumeric()).flat_map(char::to_lowercase).collect::<String>()
     };
-    let own_lines =
-        own.lines().filter(|line| line.trim_start().starts_with('#') || !REPLACED.contains(&name(line).as_str()));
+    let own_lines = own.lines().filter(|line| line.trim_start().starts_with('#') || !has_word(REPLACED, &name(line)));
     let mut text: String = own_lines.map(|line| format!("{line}\n")).collect();
     text.push_str(&format!("use_proxy = on\nca_certificate = {}\n", bundle.display()));
     text

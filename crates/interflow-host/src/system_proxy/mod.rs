@@ -3,13 +3,11 @@
 mod backends;
 
 use std::fs;
-use std::io;
 use std::net::SocketAddr;
 
-use interflow_files::{FileAccess, write_atomic};
 use serde::{Deserialize, Serialize};
 
-use crate::data_dir::{DataDir, connect_address};
+use crate::data_dir::{DataDir, connect_address, existing, write_private};
 use backends::ProxySetting;
 pub use backends::SystemCommands;
 
@@ -34,13 +32,10 @@ const FILE: &str = "system-proxy.json";
 impl SavedSettings {
     fn read(home: &DataDir) -> Result<Option<Self>, String> {
         let path = home.join(FILE);
-        match fs::read(&path) {
-            Ok(text) => serde_json::from_slice(&text).map(Some).map_err(|e| {
-                format!("{} is invalid: {e}; remove it and set the system's proxy manually", path.display())
-            }),
-            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
-            Err(e) => Err(format!("{} cannot be read: {e}", path.display())),
-        }
+        let Some(text) = existing(&path, fs::read)? else { return Ok(None) };
+        serde_json::from_slice(&text)
+            .map(Some)
+            .map_err(|e| format!("{} is invalid: {e}; remove it and set the system's proxy manually", path.display()))
     }
 }
 
@@ -64,8 +59,7 @@ pub fn set(home: &DataDir, proxy: SocketAddr, pid: u32) -> Result<Vec<String>, S
     home.create()?;
     // Saved to disk before the first change, so that a crash can be undone.
     let text = serde_json::to_vec_pretty(&saved).map_err(|e| e.to_string())?;
-    write_atomic(&home.join(FILE), &text, FileAccess::Private)
-        .map_err(|e| format!("{} cannot be written: {e}", home.join(FILE).display()))?;
+    write_private(&home.join(FILE), &text)?;
     for setting in &saved.settings {
         if let Err(e) = setting.place.write(&commands, setting.ours.as_deref()) {
             // The settings changed so far are restored; the rest is as it was.

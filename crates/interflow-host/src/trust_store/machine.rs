@@ -66,13 +66,10 @@ impl TrustEnvironment {
     }
 }
 
-#[cfg(unix)]
 fn is_root() -> bool {
-    rustix::process::geteuid().is_root()
-}
-
-#[cfg(not(unix))]
-fn is_root() -> bool {
+    #[cfg(unix)]
+    return rustix::process::geteuid().is_root();
+    #[cfg(not(unix))]
     false
 }
 
