@@ -1,6 +1,7 @@
 //! What the handlers share: the components of the instance, and the limits of concurrent work.
 
 use std::net::SocketAddr;
+use std::ops::Deref;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,7 +30,6 @@ use crate::auth::sessions::BrowserSessions;
 use crate::collections::CollectionStore;
 use crate::composed_sockets::ComposedSockets;
 use crate::doctor::DoctorFn;
-use crate::error::ApiError;
 use crate::event_clients::EventClients;
 use crate::identity::shared::SharedIdentity;
 use crate::identity::token_lifetimes::TokenLifetimes;
@@ -108,35 +108,17 @@ pub struct LimitDeps {
     pub accounts: Arc<LlmTelemetry>,
 }
 
+/// The components of the instance, with what the admin side keeps for itself.
 pub struct AdminState {
-    pub engine: Arc<ProxyServer>,
+    deps: AdminDeps,
     pub(crate) records: Records,
-    pub conversations: Option<IndexerHandle>,
-    #[cfg(feature = "media")]
-    pub media: Option<Arc<MediaService>>,
-    pub(crate) llm: Option<Arc<LlmGateway>>,
-    pub(crate) mcp: Option<Arc<McpService>>,
-    pub(crate) archive: Option<ArchiveProgressFn>,
-    pub redaction: Option<Arc<RedactionService>>,
-    config: ActiveConfig,
-    pub rules: Option<Arc<ActiveRules>>,
     pub(crate) proposals: RuleProposals,
-    pub schemas: Arc<ProtoSchemas>,
-    pub approvals: Option<Arc<Approvals>>,
     /// What waits for a decision in this process.
     pub(crate) pending: PendingQueue,
-    pub(crate) fleet_pending: Option<Arc<FleetPending>>,
-    pub doctor: Option<DoctorFn>,
-    pub reload: Option<ReloadFn>,
-    pub(crate) settings: Option<Arc<dyn SettingsEditor>>,
-    pub(crate) shared_settings: Option<SharedSettings>,
-    pub(crate) setup: Option<MachineSetup>,
     pub(crate) address: SocketAddr,
     pub(crate) viewers: EventClients,
-    pub(crate) metrics: Vec<MetricsSource>,
     pub(crate) events_patience: Duration,
     pub(crate) mcp_writes: bool,
-    pub limits: Option<LimitDeps>,
     pub(crate) sessions: Arc<BrowserSessions>,
     /// The issuer at which people log in, as the login page names it.
     pub(crate) issuer: Option<String>,
@@ -153,6 +135,14 @@ pub struct AdminState {
     pub(crate) port_limits: PortLimits,
 }
 
+impl Deref for AdminState {
+    type Target = AdminDeps;
+
+    fn deref(&self) -> &AdminDeps {
+        &self.deps
+    }
+}
+
 impl AdminState {
     /// Joins the components that the binary gives to what the admin side keeps for itself.
     pub(crate) fn new(
@@ -165,32 +155,12 @@ impl AdminState {
     ) -> Self {
         Self {
             pending: PendingQueue::new(deps.approvals.clone(), deps.rules.clone()),
-            fleet_pending: deps.fleet_pending,
-            engine: deps.engine,
-            records: Records::new(deps.store, MAX_UPLOAD),
-            conversations: deps.conversations,
-            #[cfg(feature = "media")]
-            media: deps.media,
-            llm: deps.llm,
-            archive: deps.archive,
-            redaction: deps.redaction,
-            config: deps.config,
-            rules: deps.rules,
+            records: Records::new(deps.store.clone(), MAX_UPLOAD),
             proposals: RuleProposals::default(),
-            schemas: deps.schemas,
-            approvals: deps.approvals,
-            doctor: deps.doctor,
-            reload: deps.reload,
-            settings: deps.settings,
-            shared_settings: deps.shared_settings,
-            setup: deps.setup,
             address,
             viewers: EventClients::default(),
-            metrics: deps.metrics,
             events_patience: config.events_write_timeout.0,
             mcp_writes: config.mcp_writes,
-            mcp: deps.mcp,
-            limits: deps.limits,
             sessions,
             issuer,
             audit,
@@ -201,6 +171,7 @@ impl AdminState {
             edits: Arc::new(Semaphore::new(MAX_EDITS)),
             rule_saves: Arc::default(),
             port_limits: PortLimits::new(config),
+            deps,
         }
     }
 
@@ -212,10 +183,5 @@ impl AdminState {
     /// The active configuration, as in its file, with secrets.
     pub fn config(&self) -> Arc<serde_json::Value> {
         self.config.get()
-    }
-
-    /// The store, or an error if nothing is recorded.
-    pub(crate) fn store(&self) -> Result<Arc<dyn FlowStore>, ApiError> {
-        self.records.store()
     }
 }

@@ -20,6 +20,7 @@ use interflow_conversations::conversations::tree::load_tree;
 use interflow_store::{
     ConversationNote, ConversationOptions, ConversationSummary, ConversationTotal, FlowStore, TotalsRange,
 };
+use interflow_types::config_sections;
 use interflow_types::schema::JsonSchema;
 use interflow_types::units::HumanDuration;
 use interflow_types::{CallUsage, Timestamp};
@@ -45,28 +46,22 @@ const MIN_SPAN: u64 = 60_000_000;
 /// Farthest clock from UTC, in minutes.
 const MAX_OFFSET: i32 = 24 * 60;
 
-#[derive(Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-pub(crate) struct ConversationListParams {
-    /// Keys as for flows: agent:, model:, provider:, host:, user:, tokens:, time:, dur:, tag:, comment:.
-    query: String,
-    /// Conversations on a page, 1 to 500.
-    limit: usize,
-    /// Only those behind the conversation of this id.
-    after: Option<String>,
-    /// Only sub-agents of the conversation of this id.
-    parent: Option<String>,
-    /// Also sub-agents, and conversations of utility calls alone.
-    all: bool,
-    /// Only with an exchange that started then or later, in microseconds since the Unix epoch.
-    from: Option<u64>,
-    /// Only with an exchange that started before.
-    to: Option<u64>,
-}
-
-impl Default for ConversationListParams {
-    fn default() -> Self {
-        Self { query: String::new(), limit: 100, after: None, parent: None, all: false, from: None, to: None }
+config_sections! {
+    pub struct ConversationListParams {
+        /// Keys as for flows: agent:, model:, provider:, host:, user:, tokens:, time:, dur:, tag:, comment:.
+        pub query: String,
+        /// Conversations on a page, 1 to 500.
+        pub limit: usize = 100,
+        /// Only those behind the conversation of this id.
+        pub after: Option<String>,
+        /// Only sub-agents of the conversation of this id.
+        pub parent: Option<String>,
+        /// Also sub-agents, and conversations of utility calls alone.
+        pub all: bool,
+        /// Only with an exchange that started then or later, in microseconds since the Unix epoch.
+        pub from: Option<u64>,
+        /// Only with an exchange that started before.
+        pub to: Option<u64>,
     }
 }
 
@@ -310,19 +305,19 @@ pub(crate) async fn prompt_cache(state: Arc<AdminState>, Path(id): Path<String>)
     .await
 }
 
-#[derive(Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-pub(crate) struct TotalsParams {
-    /// How far back; 7 days by default.
-    since: HumanDuration,
-    /// The length of each bucket, at least a minute; one day by default.
-    span: HumanDuration,
-    /// The begin of the range instead of `since`, in microseconds since the Unix epoch.
-    from: Option<u64>,
-    /// The end of the range, in microseconds since the Unix epoch; now by default.
-    to: Option<u64>,
-    /// Minutes by which the buckets' clock is ahead of UTC, so that days begin at midnight there.
-    offset: i32,
+config_sections! {
+    pub struct TotalsParams {
+        /// How far back; 7 days by default.
+        pub since: HumanDuration = HumanDuration::from_secs(7 * 86_400),
+        /// The length of each bucket, at least a minute; one day by default.
+        pub span: HumanDuration = HumanDuration::from_secs(86_400),
+        /// The begin of the range instead of `since`, in microseconds since the Unix epoch.
+        pub from: Option<u64>,
+        /// The end of the range, in microseconds since the Unix epoch; now by default.
+        pub to: Option<u64>,
+        /// Minutes by which the buckets' clock is ahead of UTC, so that days begin at midnight there.
+        pub offset: i32,
+    }
 }
 
 #[derive(Serialize, JsonSchema)]
@@ -332,18 +327,6 @@ pub(crate) struct Totals {
     /// Length of a bucket, in microseconds.
     span: u64,
     totals: Vec<ConversationTotal>,
-}
-
-impl Default for TotalsParams {
-    fn default() -> Self {
-        Self {
-            since: HumanDuration::from_secs(7 * 86_400),
-            span: HumanDuration::from_secs(86_400),
-            from: None,
-            to: None,
-            offset: 0,
-        }
-    }
 }
 
 pub(crate) async fn totals(

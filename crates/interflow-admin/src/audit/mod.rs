@@ -66,6 +66,7 @@ struct RefusalCount {
 }
 
 /// The trail of an instance; nothing is written if the operator turned it off.
+#[derive(Default)]
 pub(crate) struct AdminAudit {
     store: Option<Box<dyn AuditStore>>,
     /// The time of the last line: each line has its own, so that it tells which lines are after another.
@@ -95,13 +96,7 @@ impl AdminAudit {
 
     /// Writes to this store, or nowhere.
     pub fn with_store(store: Option<Box<dyn AuditStore>>) -> Self {
-        Self {
-            store,
-            last: Mutex::default(),
-            recent: Mutex::default(),
-            refusals: Mutex::default(),
-            editors: Arc::default(),
-        }
+        Self { store, ..Self::default() }
     }
 
     pub fn store(&self) -> Option<&dyn AuditStore> {

@@ -85,18 +85,11 @@ impl Caller {
 
     /// Whether the credential is still valid, for connections that outlive their request.
     pub fn is_active(&self) -> bool {
-        self.identity.until.is_none_or(|at| Timestamp::now() < at)
-            && self
-                .identity
-                .token
-                .as_deref()
-                .is_none_or(|id| self.tokens.as_ref().is_some_and(|tokens| tokens.is_active(id)))
-            && !self
-                .identity
-                .session
-                .as_deref()
-                .zip(self.ended_sessions.as_ref())
-                .is_some_and(|(id, ended)| ended.is_ended(id))
+        let Identity { until, token, session, .. } = &*self.identity;
+        let is_token_active = |id: &String| self.tokens.as_ref().is_some_and(|tokens| tokens.is_active(id));
+        let is_ended = |id: &String| self.ended_sessions.as_ref().is_some_and(|ended| ended.is_ended(id));
+        let has_time_left = until.is_none_or(|at| Timestamp::now() < at);
+        has_time_left && token.as_ref().is_none_or(is_token_active) && !session.as_ref().is_some_and(is_ended)
     }
 }
 

@@ -2,6 +2,7 @@
 
 use interflow_codec::json::{JsonReader, JsonToken};
 use interflow_types::Headers;
+use interflow_types::data_file::has_word;
 use interflow_types::secret_names::{is_secret_header, is_secret_parameter};
 use serde_json::Value;
 
@@ -18,22 +19,10 @@ pub(crate) fn is_secret(name: &str) -> bool {
     if name.ends_with("tokens") || name.ends_with("tokencount") || name.contains("tokensdetails") {
         return false;
     }
-    const WHOLE: [&str; 8] =
-        ["authorization", "proxyauthorization", "cookie", "setcookie", "auth", "key", "sig", "pwd"];
-    const PARTS: [&str; 11] = [
-        "accesskey",
-        "apikey",
-        "token",
-        "secret",
-        "passphrase",
-        "password",
-        "passwd",
-        "credential",
-        "privatekey",
-        "signature",
-        "sessionkey",
-    ];
-    WHOLE.contains(&name.as_str()) || PARTS.iter().any(|p| name.contains(p))
+    const WHOLE: &str = "authorization proxyauthorization cookie setcookie auth key sig pwd";
+    const PARTS: &str =
+        "accesskey apikey token secret passphrase password passwd credential privatekey signature sessionkey";
+    has_word(WHOLE, &name) || PARTS.split(' ').any(|part| name.contains(part))
 }
 
 /// The fields of a head, one per line, with secret values masked.

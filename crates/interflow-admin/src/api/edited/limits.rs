@@ -185,20 +185,16 @@ pub(crate) async fn make_key(
 }
 
 /// What to change of a key. Absent members stay as they are.
-#[derive(Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
+#[derive(Default, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
 pub(crate) struct KeyChangeInput {
     /// Whether it is rejected until it is enabled again.
-    #[serde(default)]
     disabled: Option<bool>,
     /// Expiry, as RFC 3339; an empty text removes it.
-    #[serde(default)]
     expires: Option<String>,
     /// The id of its team; an empty text removes it from its team.
-    #[serde(default)]
     team: Option<String>,
     /// Its own tags, in place of those it has.
-    #[serde(default)]
     tags: Option<TagSet>,
 }
 

@@ -9,6 +9,7 @@ use interflow_query::{CompareOp, Expr, Key, Query, TermTest, TimePoint, TimeTest
 use interflow_redact::{PlaceholderVault, Policy, RedactionSession, Redactor, Replacement, VaultKey};
 use interflow_store::{ListOptions, StoreError};
 use interflow_types::Timestamp;
+use interflow_types::config_sections;
 use interflow_types::schema::JsonSchema;
 use interflow_types::units::HumanDuration;
 use serde::{Deserialize, Serialize};
@@ -39,18 +40,12 @@ const MAX_FLOWS: usize = 50_000;
 /// Shortest time bucket of a history, in microseconds: one minute.
 const MIN_SPAN: u64 = 60_000_000;
 
-#[derive(Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-pub(crate) struct HistoryParams {
-    /// How far back; one day by default.
-    since: HumanDuration,
-    /// The length of one bucket; one hour by default.
-    span: HumanDuration,
-}
-
-impl Default for HistoryParams {
-    fn default() -> Self {
-        Self { since: HumanDuration::from_secs(86_400), span: HumanDuration::from_secs(3600) }
+config_sections! {
+    pub struct HistoryParams {
+        /// How far back; one day by default.
+        pub since: HumanDuration = HumanDuration::from_secs(86_400),
+        /// The length of one bucket; one hour by default.
+        pub span: HumanDuration = HumanDuration::from_secs(3600),
     }
 }
 

@@ -342,12 +342,7 @@ pub fn flow_fixture(store: &dyn FlowStore, row: &FlowRecord) -> Result<FlowFixtu
             .client
             .process
             .as_ref()
-            .and_then(|p| serde_json::to_value(p).ok())
-            .map(|p| ClientProcess {
-                pid: p["pid"].as_u64().unwrap_or_default() as u32,
-                name: p["name"].as_str().unwrap_or_default().into(),
-            })
-            .map(Arc::new),
+            .map(|p| Arc::new(ClientProcess { pid: p.pid, name: p.name.as_str().into() })),
     };
     // Facts that rules can ask for are copied from the row; the rest keeps its defaults.
     let mut flow = Flow::begin(client.into(), row.transport, row.scheme, row.authority.clone());
@@ -357,10 +352,8 @@ pub fn flow_fixture(store: &dyn FlowStore, row: &FlowRecord) -> Result<FlowFixtu
     flow.parent = row.parent;
     flow.tags = row.tags.iter().map(|t| ByteStr::from(t.as_str())).collect();
     flow.client_tls = row.client.tls.as_ref().map(|t| {
-        let text = |t: &Option<String>| t.as_deref().map(ByteStr::from);
-        let value = serde_json::to_value(t).unwrap_or_default();
-        let of = |key: &str| text(&value[key].as_str().map(ToOwned::to_owned));
-        Arc::new(ClientTls { sni: of("sni"), alpn: of("alpn"), ja3: of("ja3"), ja4: of("ja4"), ..ClientTls::default() })
+        let [sni, alpn, ja3, ja4] = [&t.sni, &t.alpn, &t.ja3, &t.ja4].map(|text| text.as_deref().map(ByteStr::from));
+        Arc::new(ClientTls { sni, alpn, ja3, ja4, ..ClientTls::default() })
     });
     let body = |side: Direction| -> Result<Bytes, String> {
         // A body that was not recorded counts as empty.

@@ -127,7 +127,7 @@ fn raw(
     params: &BodyParams,
     headers: &HeaderMap,
 ) -> Result<Response> {
-    let store = state.store()?;
+    let store = state.records.store()?;
     let permit = state.records.transfer()?;
     let range = headers.get(header::RANGE).and_then(|v| v.to_str().ok());
     let chosen = match range.map(|r| parse_range(r, known.kept)) {
@@ -182,21 +182,18 @@ fn parse_range(field: &str, len: u64) -> ByteRange {
     let number = |text: &str| text.trim().parse::<u64>().ok();
     let part = match (first.trim(), last.trim()) {
         // A suffix range: the last `n` bytes.
-        ("", suffix) => match number(suffix) {
-            Some(n) => len.saturating_sub(n)..len,
-            None => return ByteRange::Whole,
-        },
-        (first, "") => match number(first) {
-            Some(first) => first..len,
-            None => return ByteRange::Whole,
-        },
-        (first, last) => match (number(first), number(last)) {
-            (Some(first), Some(last)) if first <= last => first..last.saturating_add(1).min(len),
-            _ => return ByteRange::Whole,
-        },
+        ("", suffix) => number(suffix).map(|n| len.saturating_sub(n)..len),
+        (first, "") => number(first).map(|first| first..len),
+        (first, last) => number(first)
+            .zip(number(last))
+            .filter(|(first, last)| first <= last)
+            .map(|(first, last)| first..last.saturating_add(1).min(len)),
     };
-    // An empty range at or after the end cannot be satisfied.
-    if part.start >= part.end { ByteRange::Beyond } else { ByteRange::Part(part) }
+    match part {
+        // An empty range at or after the end cannot be satisfied.
+        Some(part) if part.is_empty() => ByteRange::Beyond,
+        part => part.map_or(ByteRange::Whole, ByteRange::Part),
+    }
 }
 
 async fn body_view(

@@ -85,7 +85,7 @@ pub(crate) async fn events(
 ) -> Result<Socket<ClientCommand, EventMessage>> {
     let slot = ClientSlot::acquire(&state)?;
     // Subscribed before the upgrade, so that no event between the two is missed.
-    let events = state.store()?.subscribe();
+    let events = state.records.store()?.subscribe();
     let limits = WebSocketConfig::default().max_message_size(Some(MAX_MESSAGE)).max_frame_size(Some(MAX_MESSAGE));
     tokio::spawn(async move {
         // A client that left meanwhile.

@@ -25,6 +25,7 @@ use interflow_query::Query;
 use interflow_store::{
     FlowAnnotation, FlowRecord, FlowState, FlowStore, FlowSummary, ListOptions, ListOrder, MessageRecord,
 };
+use interflow_types::config_sections;
 use interflow_types::schema::JsonSchema;
 use interflow_types::units::HumanDuration;
 use interflow_types::{FlowId, MessageKind, Timestamp};
@@ -47,9 +48,9 @@ const MAX_MESSAGES: usize = 16 << 20;
 /// Messages read from the store at a time.
 const MESSAGE_STEP: u64 = 50;
 
-#[derive(Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
-pub(crate) enum SortOrder {
+pub enum SortOrder {
     #[default]
     Newest,
     Oldest,
@@ -64,23 +65,17 @@ impl From<SortOrder> for ListOrder {
     }
 }
 
-#[derive(Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-pub(crate) struct FlowListParams {
-    /// The query; every flow when it is empty.
-    query: String,
-    /// Flows on a page, 1 to 1000.
-    limit: usize,
-    /// Only flows behind the flow of this id, in the requested order.
-    after: Option<String>,
-    /// Only flows before the flow of this id, those next to it.
-    before: Option<String>,
-    order: SortOrder,
-}
-
-impl Default for FlowListParams {
-    fn default() -> Self {
-        Self { query: String::new(), limit: 100, after: None, before: None, order: SortOrder::Newest }
+config_sections! {
+    pub struct FlowListParams {
+        /// The query; every flow when it is empty.
+        pub query: String,
+        /// Flows on a page, 1 to 1000.
+        pub limit: usize = 100,
+        /// Only flows behind the flow of this id, in the requested order.
+        pub after: Option<String>,
+        /// Only flows before the flow of this id, those next to it.
+        pub before: Option<String>,
+        pub order: SortOrder,
     }
 }
 
@@ -357,20 +352,14 @@ fn older_than(micros: u64) -> Query {
     Expr::term(Key::Time, TermTest::Time(TimeTest::Compare(CompareOp::Lt, point))).into()
 }
 
-#[derive(Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-pub(crate) struct MessageParams {
-    /// The number of the first message, from 0.
-    from: u64,
-    /// 1 to 1000.
-    limit: u64,
-    /// Bytes shown of each payload.
-    payload: usize,
-}
-
-impl Default for MessageParams {
-    fn default() -> Self {
-        Self { from: 0, limit: 200, payload: 64 << 10 }
+config_sections! {
+    pub struct MessageParams {
+        /// The number of the first message, from 0.
+        pub from: u64,
+        /// 1 to 1000.
+        pub limit: u64 = 200,
+        /// Bytes shown of each payload.
+        pub payload: usize = 64 << 10,
     }
 }
 

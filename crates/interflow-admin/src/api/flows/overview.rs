@@ -5,35 +5,28 @@ use std::sync::Arc;
 use axum::Json;
 use interflow_store::{MAX_BUCKETS, Overview, OverviewOptions};
 use interflow_types::Timestamp;
-use interflow_types::schema::JsonSchema;
-use serde::Deserialize;
+use interflow_types::config_sections;
 
 use crate::api::blocking::run_query;
 use crate::api::input::{StrictQuery, query};
 use crate::error::{ApiError, Result};
 use crate::state::AdminState;
 
-#[derive(Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-pub(crate) struct OverviewParams {
-    /// The first microsecond, since the Unix epoch; the start of the oldest flow if absent.
-    from: Option<u64>,
-    /// The microsecond after the last one; now if absent.
-    to: Option<u64>,
-    /// Into how many buckets of equal length the span is divided, 1 to 500.
-    buckets: usize,
-    /// Length of a bucket in microseconds, instead of `buckets`; longer if there would be more than 500.
-    step: Option<u64>,
-    /// Only flows of this query. They are selected for 2 s at most, and 50,000 at most if the query concerns more than
-    /// what lists filter by, such as bodies.
-    query: String,
-    /// Whether the figures of the span of the same length before `from` are wanted too.
-    compare: bool,
-}
-
-impl Default for OverviewParams {
-    fn default() -> Self {
-        Self { from: None, to: None, buckets: 60, step: None, query: String::new(), compare: false }
+config_sections! {
+    pub struct OverviewParams {
+        /// The first microsecond, since the Unix epoch; the start of the oldest flow if absent.
+        pub from: Option<u64>,
+        /// The microsecond after the last one; now if absent.
+        pub to: Option<u64>,
+        /// Into how many buckets of equal length the span is divided, 1 to 500.
+        pub buckets: usize = 60,
+        /// Length of a bucket in microseconds, instead of `buckets`; longer if there would be more than 500.
+        pub step: Option<u64>,
+        /// Only flows of this query. They are selected for 2 s at most, and 50,000 at most if the query concerns more than
+        /// what lists filter by, such as bodies.
+        pub query: String,
+        /// Whether the figures of the span of the same length before `from` are wanted too.
+        pub compare: bool,
     }
 }
 

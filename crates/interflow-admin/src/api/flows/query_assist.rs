@@ -20,13 +20,11 @@ pub(crate) struct CompletionParams {
     q: String,
 }
 
-#[derive(Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
+#[derive(Deserialize, Default, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
 pub(crate) struct CheckParams {
-    #[serde(default)]
     q: String,
     /// Whether `did_you_mean` may name a host of the newest flows.
-    #[serde(default)]
     hosts: bool,
 }
 

@@ -94,7 +94,7 @@ pub(crate) async fn export_one(
 }
 
 fn export_rows(state: &AdminState, chosen: ChosenExport, name: &str, rows: Vec<FlowRecord>) -> Result<Response> {
-    let (store, permit) = (state.store()?, state.records.transfer()?);
+    let (store, permit) = (state.records.store()?, state.records.transfer()?);
     let body = streamed_body(permit, move |pipe| {
         let mut exporter = chosen.exporter(pipe)?;
         rows.iter().try_for_each(|row| exporter.flow(row, &StoreBodySource(&*store)))?;
@@ -127,7 +127,7 @@ pub(crate) async fn export(
         FormatParam { format: params.format, leg: params.leg, originals: params.originals, bodies: params.bodies };
     let chosen = formats.export()?;
     let query = strict_query(&params.query)?;
-    let (store, permit) = (state.store()?, state.records.transfer()?);
+    let (store, permit) = (state.records.store()?, state.records.transfer()?);
     let body = streamed_body(permit, move |pipe| export_matching(&*store, query, chosen, pipe));
     Ok(chosen.response("flows", body))
 }
@@ -257,7 +257,7 @@ pub(crate) async fn search(
     StrictQuery(params): StrictQuery<SearchParams>,
 ) -> Result<JsonLines<SearchLine>> {
     let query = strict_query(&params.query)?;
-    let (store, permit) = (state.store()?, state.records.transfer()?);
+    let (store, permit) = (state.records.store()?, state.records.transfer()?);
     let limit = params.limit.unwrap_or(1000).max(1);
     let body = streamed_body(permit, move |pipe| stream_search(&*store, &query, limit, pipe));
     Ok(JsonLines(untrusted_content::file_response("application/x-ndjson", "search.ndjson", body), PhantomData))
