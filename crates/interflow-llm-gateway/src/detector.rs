@@ -11,7 +11,7 @@ use interflow_types::{
 };
 
 use crate::exchange::response::stream::{self, EventObserver, ReadEnd};
-use crate::exchange::{self, ReadError, RequestBody, is_form};
+use crate::exchange::{self, RequestBody, is_form, unless_unreadable};
 use crate::gateway::{LlmGateway, LlmUpstream};
 use crate::limits::estimated_by_length;
 use interflow_llm::error_response::attach;
@@ -68,7 +68,7 @@ impl ProviderDetector {
         let signs_in = |call: &DetectedCall, path: &str| {
             call.operation == Operation::Lookup && provider::is_sign_in(call.provider, path)
         };
-        let (call, exempt, upstream, others) = match named {
+        let (mut call, exempt, upstream, others) = match named {
             Some((upstream, rest)) => {
                 let (path, query) = rest.split_once('?').unwrap_or((&rest, ""));
                 // A request that is translated has the format of its client.
@@ -87,24 +87,13 @@ impl ProviderDetector {
                 (call, exempt, None, Vec::new())
             }
         };
-        let live = realtime::is_websocket(head) && realtime::is_supported(call.provider, &url.path);
-        let named = || realtime::query_parameter(&url.path, "model").map(ByteStr::from);
-        Some(LlmCall {
-            provider: call.provider,
-            operation: if live { Operation::Realtime } else { call.operation },
-            upstream,
-            others,
-            model: if live { named() } else { call.model },
-            stream: call.stream.unwrap_or_default(),
-            grows: call.grows,
-            translated: translated.is_some(),
-            exempt,
-            ..LlmCall::default()
-        })
+        if realtime::is_websocket(head) && realtime::is_supported(call.provider, &url.path) {
+            call.operation = Operation::Realtime;
+            call.model = realtime::query_parameter(&url.path, "model").map(ByteStr::from);
+        }
+        Some(LlmCall { upstream, others, translated: translated.is_some(), exempt, ..detected(call) })
     }
-}
 
-impl ProviderDetector {
     /// Finds the configured route of a request whose model is known, so that the stages that follow judge the request
     /// for all its deployments, and for the provider that embeds texts of it. Only requests that the gateway itself sends
     /// have a choice.
@@ -162,18 +151,13 @@ impl ProviderDetector {
             Err(CollectError::TooLarge(body)) if !(promising && strict) => return Ok(body),
             Err(CollectError::TooLarge(body)) => {
                 // With mandatory redaction it must not pass without inspection.
-                let (provider, operation) = (Provider::OpenAi, Operation::Chat);
-                attach(flow, LlmCall { provider, operation, ..LlmCall::default() });
+                attach(flow, detected(unknown_call()));
                 return Ok(body);
             }
             Err(CollectError::Broken(e)) => return Err(EarlyExit::Deny(e)),
         };
-        let request = match RequestBody::decode(&head.headers, &raw, max).await {
-            // Out of memory is not the same as undecodable: passing the body would evade redaction exactly under
-            // load.
-            Err(ReadError::Overloaded(e)) => return Err(EarlyExit::Deny(e)),
-            decoded => decoded.ok().map(Arc::new),
-        };
+        // Out of memory is not the same as undecodable: passing the body would evade redaction exactly under load.
+        let request = unless_unreadable(RequestBody::decode(&head.headers, &raw, max).await)?.map(Arc::new);
         let call = match &request {
             Some(request) => {
                 let path = head.url.path.clone();
@@ -188,17 +172,8 @@ impl ProviderDetector {
             None => strict.then(unknown_call),
         };
         if let Some(call) = call {
-            let exchange = LlmCall {
-                provider: call.provider,
-                operation: call.operation,
-                model: model_in_path(call.provider, &head.url.path)
-                    .and_then(|at| head.url.path.get(at))
-                    .map(ByteStr::from),
-                stream: call.stream.unwrap_or_default(),
-                grows: call.grows,
-                ..LlmCall::default()
-            };
-            attach(flow, exchange);
+            let model = model_in_path(call.provider, &head.url.path).and_then(|at| head.url.path.get(at));
+            attach(flow, detected(DetectedCall { model: model.map(ByteStr::from), ..call }));
             if let Some(request) = &request {
                 exchange::attach(flow, Arc::clone(request));
             }
@@ -213,8 +188,12 @@ impl ProviderDetector {
 /// A WebSocket on any host whose path is one of the Responses API (agents use it with self-hosted endpoints).
 fn detect_websocket(head: &RequestHead) -> Option<DetectedCall> {
     let spoken = realtime::is_websocket(head) && ApiFormat::from_path(&head.url.path) == Some(ApiFormat::Responses);
-    let (provider, operation) = (Provider::OpenAi, Operation::Realtime);
-    spoken.then_some(DetectedCall { provider, operation, model: None, stream: None, grows: false })
+    spoken.then_some(DetectedCall { operation: Operation::Realtime, ..unknown_call() })
+}
+
+/// A call as it is attached to its flow.
+fn detected(DetectedCall { provider, operation, model, stream, grows }: DetectedCall) -> LlmCall {
+    LlmCall { provider, operation, model, stream: stream.unwrap_or_default(), grows, ..LlmCall::default() }
 }
 
 /// A request that may be a call although nothing more is known. The redaction stage then decides whether it may pass.
@@ -291,13 +270,9 @@ impl ProviderDetector {
             Err(CollectError::TooLarge(body)) => return Ok(body),
             Err(CollectError::Broken(e)) => return Err(EarlyExit::Deny(e)),
         };
-        match exchange::request_body(flow, &head.headers, &raw, max).await {
-            Ok(request) => {
-                read_request(flow, &request, self.gateway.inspects_everywhere(flow.transport)).await?;
-                self.find_route(flow);
-            }
-            Err(ReadError::Overloaded(e)) => return Err(EarlyExit::Deny(e)),
-            Err(_) => {}
+        if let Some(request) = unless_unreadable(exchange::request_body(flow, &head.headers, &raw, max).await)? {
+            read_request(flow, &request, self.gateway.inspects_everywhere(flow.transport)).await?;
+            self.find_route(flow);
         }
         Ok(Body::from(raw))
     }
@@ -387,12 +362,7 @@ struct SpokenText {
 /// Records the facts of a request body: model, whether it streams, and the estimate of input tokens. `is_inspected` tells
 /// that later stages are going to look at its texts.
 async fn read_request(flow: &mut Flow, request: &Arc<RequestBody>, is_inspected: bool) -> Result<(), EarlyExit> {
-    let facts = match request.facts(is_inspected).await {
-        Ok(facts) => facts,
-        Err(ReadError::Overloaded(e)) => return Err(EarlyExit::Deny(e)),
-        // Unreadable bodies yield no facts; stages that must understand them report the error.
-        Err(_) => return Ok(()),
-    };
+    let Some(facts) = unless_unreadable(request.facts(is_inspected).await)? else { return Ok(()) };
     let call = flow.extension_mut::<LlmCall>();
     call.estimated_input = facts.estimated_tokens();
     call.continues = string_at(request.plain(), facts.continues.clone());

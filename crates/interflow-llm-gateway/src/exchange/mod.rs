@@ -21,7 +21,7 @@ use interflow_types::{Body, CollectError, EarlyExit, Error, Flow, Headers, Reque
 pub(crate) use interflow_redact::scan_capacity::{is_inline, off_worker};
 pub(crate) use request_body::{
     BodyContent, BodyShape, MediumText, ReadError, RequestBody, URL_ENCODED, check_encoding, is_binary_file, is_form,
-    is_upload, mark_json, medium_text, text_of_medium, utf8_text,
+    is_upload, mark_json, medium_text, text_of_medium, unless_unreadable, utf8_text,
 };
 
 /// What the stages of a flow share about its LLM call.
@@ -163,9 +163,12 @@ pub(crate) fn request_identity_encoding(head: &mut RequestHead) {
 
 /// The process's memory budget is used up: 503, and worth a retry.
 pub(crate) fn overloaded(e: &Error) -> LlmRefusal {
-    let mut refusal = LlmRefusal::new(StatusCode::SERVICE_UNAVAILABLE, "capacity", "overloaded", e.message());
-    refusal.retry_after = Some(Duration::from_secs(1));
-    refusal
+    for_now(LlmRefusal::new(StatusCode::SERVICE_UNAVAILABLE, "capacity", "overloaded", e.message()))
+}
+
+/// A refusal that is worth a retry soon.
+pub(crate) fn for_now(refusal: LlmRefusal) -> LlmRefusal {
+    LlmRefusal { retry_after: Some(Duration::from_secs(1)), ..refusal }
 }
 
 pub(crate) fn bad_request(code: &'static str, message: impl Into<String>) -> LlmRefusal {

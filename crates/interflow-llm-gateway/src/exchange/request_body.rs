@@ -19,6 +19,7 @@ use parking_lot::Mutex;
 use super::{bad_request, off_worker, overloaded};
 
 /// A body without its content codings. What is read of it is kept for the stages that follow.
+#[derive(Default)]
 pub(crate) struct RequestBody {
     raw: Bytes,
     codings: Vec<ContentCoding>,
@@ -80,6 +81,18 @@ impl From<MarkError> for ReadError {
     }
 }
 
+/// What was read; `None` if it cannot be read, which whoever must understand it reports.
+///
+/// # Errors
+/// The memory budget is exhausted, which says nothing of the body.
+pub(crate) fn unless_unreadable<T>(read: Result<T, ReadError>) -> Result<Option<T>, Error> {
+    match read {
+        Ok(read) => Ok(Some(read)),
+        Err(ReadError::Overloaded(e)) => Err(e),
+        Err(ReadError::Undecodable(_) | ReadError::Malformed(..)) => Ok(None),
+    }
+}
+
 impl RequestBody {
     /// Decodes the body of a request with this head; the result has at most `max` bytes.
     ///
@@ -102,18 +115,8 @@ impl RequestBody {
 
     /// A body that has no content coding.
     pub fn plain_text(headers: &Headers, raw: Bytes) -> Self {
-        let (plain, boundary) = (raw.clone(), boundary(headers));
-        let is_url_encoded = is_url_encoded(headers);
-        Self {
-            raw,
-            codings: Vec::new(),
-            boundary,
-            is_url_encoded,
-            is_upload: is_upload(headers),
-            plain,
-            facts: OnceLock::new(),
-            content: Mutex::default(),
-        }
+        let (plain, boundary, is_url_encoded) = (raw.clone(), boundary(headers), is_url_encoded(headers));
+        Self { raw, plain, boundary, is_url_encoded, is_upload: is_upload(headers), ..Self::default() }
     }
 
     /// The body as it was received.

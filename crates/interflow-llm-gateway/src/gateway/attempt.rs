@@ -77,6 +77,7 @@ impl LastFailure {
 }
 
 /// A client's request with all that its attempts need.
+#[derive(Clone)]
 pub(super) struct RoutedRequest {
     pub gateway: Arc<LlmGateway>,
     pub table: Arc<UpstreamTable>,
@@ -89,7 +90,7 @@ pub(super) struct RoutedRequest {
     /// Whether thoughts in its history are bound to another.
     pub is_unbound: bool,
     pub owner: ResponseOwner,
-    translation: Translation,
+    pub translation: Translation,
 }
 
 /// A request that is ready to be sent.
@@ -133,29 +134,6 @@ pub(super) struct AttemptOutcome {
 }
 
 impl RoutedRequest {
-    #[expect(clippy::too_many_arguments, reason = "a constructor of parts that belong together only from here on")]
-    pub fn new(
-        gateway: Arc<LlmGateway>,
-        table: Arc<UpstreamTable>,
-        route: Arc<Route>,
-        upstream: Arc<LlmUpstream>,
-        call: LlmCall,
-        head: RequestHead,
-        raw: Bytes,
-        flow: &Flow,
-    ) -> Self {
-        let translation = Translation::new(&table, &head, &call, flow);
-        let owner = ResponseOwner::of(flow);
-        Self { gateway, table, route, upstream, call, head, raw, is_unbound: false, owner, translation }
-    }
-
-    /// The same request, to be prepared independently.
-    pub fn copy(&self, flow: &Flow) -> Self {
-        let (gateway, table) = (Arc::clone(&self.gateway), Arc::clone(&self.table));
-        let (route, upstream) = (Arc::clone(&self.route), Arc::clone(&self.upstream));
-        Self::new(gateway, table, route, upstream, self.call.clone(), self.head.clone(), self.raw.clone(), flow)
-    }
-
     /// Whether it may be sent to this deployment: earlier stages may have removed upstreams, for which it is not
     /// suitable.
     pub fn suits(&self, deployment: &Deployment) -> bool {
@@ -211,21 +189,15 @@ impl RoutedRequest {
             format => format,
         };
         let format = self.translation.moved_to_responses(upstream, format, model, &original).await?;
-        let (request, losses) = match format {
-            Some(format) => {
-                let request = self.translation.request(&self.table, upstream, format, &original).await?;
-                (request, self.translation.take_losses())
-            }
-            None => {
-                let mut losses = Losses::default();
-                let exchange = self.translation.exchange();
-                (untranslated(exchange, &self.table, upstream, &original, &mut losses).await?, losses)
-            }
+        let prepared = match format {
+            Some(format) => self.translation.request(&self.table, upstream, format, &original).await?,
+            None => untranslated(self.translation.shared.clone(), &self.table, upstream, &original).await?,
         };
         let form = LlmCall { provider: upstream.provider, ..exchange }.response_form();
         // Other objects, such as a failed batch, have an error of their own and are good responses.
         let is_reply = form.is_reply && self.head.method == Method::POST;
-        Ok(request.map(|request| PreparedAttempt { request, format, losses, form, is_reply, is_hedge: false }))
+        let attempt = |(request, losses)| PreparedAttempt { request, format, losses, form, is_reply, is_hedge: false };
+        Ok(prepared.map(attempt))
     }
 
     /// The answer to a client that asks for a number of tokens which this deployment's API cannot count.
@@ -271,7 +243,7 @@ impl RoutedRequest {
 
     /// The body without its content coding.
     pub async fn plain_body(&self) -> Bytes {
-        let mut exchange = self.translation.exchange();
+        let mut exchange = self.translation.shared.clone();
         let request = exchange.request(&self.head.headers, &self.raw, self.table.max_body).await;
         request.map_or_else(|_| self.raw.clone(), |request| request.plain().clone())
     }
@@ -521,8 +493,7 @@ async fn untranslated(
     table: &UpstreamTable,
     upstream: &LlmUpstream,
     original: &OriginalRequest<'_>,
-    losses: &mut Losses,
-) -> Result<Result<Request, LlmRefusal>> {
+) -> Result<Result<(Request, Losses), LlmRefusal>> {
     let OriginalRequest { exchange, head, raw, token, foreign, is_unbound } = *original;
     let model = upstream_model(table, upstream, exchange).or(exchange.model.as_deref());
     if let Some(Err(refusal)) = model.map(|model| upstream.check_model(model)) {
@@ -554,17 +525,14 @@ async fn untranslated(
         _ => raw.clone(),
     };
     let fit = reasoning::fitted(&mut shared, upstream, table.max_body, &mut head, &raw, is_unbound).await?;
-    let raw = fit.map_or(raw, |(fit, lost)| {
-        losses.merge(&lost);
-        fit
-    });
+    let (raw, losses) = fit.unwrap_or_else(|| (raw, Losses::default()));
     let body = match model_in_body(table, upstream, exchange, &head) {
         Some(name) => Body::from(rewrite_model(&mut shared, table, &mut head, raw, name).await?),
         None => Body::from(raw),
     };
     match upstream.signs() {
-        true => Ok(sign(upstream, token, &mut head, &body).map(|()| Request { head, body })),
+        true => Ok(sign(upstream, token, &mut head, &body).map(|()| (Request { head, body }, losses))),
         false if aws_signature::is_signed(&head) => Ok(Err(unsigned_error())),
-        false => Ok(Ok(Request { head, body })),
+        false => Ok(Ok((Request { head, body }, losses))),
     }
 }

@@ -117,9 +117,7 @@ impl Dispatcher {
         let response = refused.to_response(Provider::Bedrock, flow);
         Err(EarlyExit::Answer(Box::new(response)))
     }
-}
 
-impl Dispatcher {
     /// Hands a request to the route handler, if its body shows that it may have to be translated or repeated: calls of
     /// tools that OpenAI takes in its Responses API only, and thoughts that are bound to the history before them.
     fn hand_over(&self, flow: &mut Flow, head: &RequestHead, body: &Body) -> bool {
@@ -186,9 +184,7 @@ impl Dispatcher {
             (_, body) => MaybeFuture::Ready(self.sign_request(flow, head, upstream, body)),
         }
     }
-}
 
-impl Dispatcher {
     pub fn request_head<'a>(
         &'a self,
         flow: &'a mut Flow,
@@ -331,14 +327,8 @@ impl LocalHandler for HandedOver {
 
 /// Answers every request with the same error. A local handler, so that the error is recorded and counted as a flow.
 pub(super) struct RejectHandler {
-    provider: Provider,
-    refusal: LlmRefusal,
-}
-
-impl RejectHandler {
-    pub fn new(provider: Provider, refusal: LlmRefusal) -> Self {
-        Self { provider, refusal }
-    }
+    pub provider: Provider,
+    pub refusal: LlmRefusal,
 }
 
 impl LocalHandler for RejectHandler {

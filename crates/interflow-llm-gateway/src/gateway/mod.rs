@@ -50,6 +50,7 @@ pub use routing::{DeploymentRole, DeploymentState, DeploymentView, LlmRouteView}
 pub(crate) use served::{DeliveryState, ListedAttempt};
 pub(crate) use stream_usage::StreamUsageWanted;
 pub use upstream::{LlmUpstream, SecretReader};
+pub(crate) use upstream_error::send_json;
 
 /// Conversations that are remembered because their thoughts do not fit; those not used for the longest time are forgotten
 /// first.
@@ -257,12 +258,16 @@ impl GatewayMount for LlmGatewayMount {
         // accordingly.
         // So may one that decodes the model's name first.
         let model = route.call(request.method).model;
+        let provider = route.upstream.provider;
+        let reject = |refusal| Some(MountTarget::Serve(Arc::new(dispatch::RejectHandler { provider, refusal })));
+        let forward = |upstream: &LlmUpstream, url| {
+            let endpoint = Some(ByteStr::from(upstream.name.as_str()));
+            Some(MountTarget::Forward { url, keep_host: false, endpoint })
+        };
         if !is_canonical(route.rest) || model.is_some_and(|model| !wire_format::is_path_segment(&model)) {
             let message = "the path holds empty, . or .. segments; write it without";
-            return Some(MountTarget::Serve(Arc::new(dispatch::RejectHandler::new(
-                route.upstream.provider,
-                LlmRefusal::new(StatusCode::BAD_REQUEST, "invalid_request", "path_not_canonical", message),
-            ))));
+            let kind = "invalid_request";
+            return reject(LlmRefusal::new(StatusCode::BAD_REQUEST, kind, "path_not_canonical", message));
         }
         if let Some(list) = served::ModelListHandler::new(&table, &route, request) {
             return Some(MountTarget::Serve(Arc::new(list)));
@@ -270,8 +275,7 @@ impl GatewayMount for LlmGatewayMount {
         if let Some((keeper, path)) = self.0.keeper_of_response(&table, &route)
             && let Some(url) = keeper.url(&path, request.headers)
         {
-            let name = ByteStr::from(keeper.name.as_str());
-            return Some(MountTarget::Forward { url, keep_host: false, endpoint: Some(name) });
+            return forward(&keeper, url);
         }
         // A protocol upgrade is tried only once.
         let upgrade = request.headers.contains("upgrade") || *request.method == Method::CONNECT;
@@ -287,14 +291,8 @@ impl GatewayMount for LlmGatewayMount {
             })));
         }
         match route.upstream.url(route.rest, request.headers) {
-            Some(url) => {
-                let name = ByteStr::from(route.upstream.name.as_str());
-                Some(MountTarget::Forward { url, keep_host: false, endpoint: Some(name) })
-            }
-            None => {
-                let refusal = route.upstream.disabled();
-                Some(MountTarget::Serve(Arc::new(dispatch::RejectHandler::new(route.upstream.provider, refusal))))
-            }
+            Some(url) => forward(&route.upstream, url),
+            None => reject(route.upstream.disabled()),
         }
     }
 }

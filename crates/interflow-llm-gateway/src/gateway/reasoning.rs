@@ -11,7 +11,7 @@ use interflow_types::budget::PROCESS_BUDGET;
 use interflow_types::{Headers, Method, RequestHead, Result};
 
 use super::LlmUpstream;
-use crate::exchange::{LlmExchange, ReadError};
+use crate::exchange::{LlmExchange, unless_unreadable};
 
 /// What a response names as lost: reasoning of another provider.
 pub(super) const LOST: &str = "thinking";
@@ -47,11 +47,8 @@ pub(super) async fn fitted(
     is_unbound: bool,
 ) -> Result<Option<(Bytes, Losses)>> {
     let Some(format) = format_of(head) else { return Ok(None) };
-    let request = match exchange.request(&head.headers, raw, max_body).await {
-        Ok(request) => request,
-        Err(ReadError::Overloaded(e)) => return Err(e),
-        Err(_) => return Ok(None),
-    };
+    let request = unless_unreadable(exchange.request(&head.headers, raw, max_body).await)?;
+    let Some(request) = request else { return Ok(None) };
     let keeps = upstream.keeps(format);
     let is_unbound = is_unbound && format == WireFormat::Anthropic;
     if !is_unbound && !may_have_foreign_reasoning(format, keeps, request.plain()) {

@@ -11,8 +11,8 @@ use interflow_types::{
 use super::attempt::{AttemptOutcome, LastFailure, PreparedAttempt, RoutedRequest, prefer_failure};
 use super::circuit_breaker::{CircuitBreaker, circuit_open};
 use super::response_cache::CacheLookup;
-use super::routing::{Affinity, Backoff, Next, Pin, Route, Selection, retry_after};
-use super::translation::FORMAT_HEADER;
+use super::routing::{Affinity, Backoff, Next, Pin, ResponseOwner, Route, Selection, retry_after};
+use super::translation::{FORMAT_HEADER, Translation};
 use super::{LlmGateway, LlmUpstream, shadow};
 use interflow_llm::translate::may_have_signed_thoughts;
 use interflow_llm::{ExperimentUnit, LlmCall, LlmRefusal, Stickiness};
@@ -74,7 +74,19 @@ impl RouteHandler {
         // The endpoint may be gone since the request arrived.
         let route = route.unwrap_or_else(|| Arc::new(Route::of_upstream(&self.upstream, &table)));
         let (gateway, upstream) = (Arc::clone(&self.gateway), Arc::clone(&self.upstream));
-        let mut request = RoutedRequest::new(gateway, table, Arc::clone(&route), upstream, call, head, raw, flow);
+        let (translation, owner) = (Translation::new(&table, &head, &call, flow), ResponseOwner::of(flow));
+        let mut request = RoutedRequest {
+            gateway,
+            table,
+            route: Arc::clone(&route),
+            upstream,
+            call,
+            head,
+            raw,
+            is_unbound: false,
+            owner,
+            translation,
+        };
         let is_any_unbound = !self.gateway.unbound.lock().is_empty();
         if is_any_unbound && may_have_signed_thoughts(&request.raw) {
             let conversation = session(&request, flow).await;
@@ -110,7 +122,7 @@ impl RouteHandler {
         tags.iter().for_each(|tag| flow.tag(tag.clone()));
         // The shadow does not have what the request continues.
         if pinned.is_none() {
-            shadow::start(&request, flow, &tags);
+            shadow::start(&request, &tags);
         }
         let deadline = Instant::now() + route.timeout;
         Ok(Ok(Delivery { request, route, selection, deadline, sent: 0, retries: 0, is_granted: false }))
@@ -206,16 +218,12 @@ impl Delivery {
                 tokio::time::sleep(backoff.next(fastrand::f64()).min(remaining)).await;
             }
             let probe = HeldProbe::new(&route, index);
-            let failure = match self.request.prepare(deployment, self.deadline).await {
-                Ok(Ok(attempt)) => {
-                    probe.keep();
-                    Ok(attempt)
-                }
-                Ok(Err(refusal)) => Err(LastFailure::Refused(refusal)),
+            let prepared = match self.request.prepare(deployment, self.deadline).await {
+                Ok(prepared) => prepared.map_err(LastFailure::Refused),
                 Err(e) if e.kind() == ErrorKind::UpstreamTimeout => Err(LastFailure::Failed(e)),
                 Err(e) => return Err(e),
             };
-            let attempt = match failure {
+            let attempt = match prepared {
                 Ok(attempt) => attempt,
                 Err(failure) => {
                     // Another attempt would not be possible either, but another deployment may be.
@@ -224,6 +232,7 @@ impl Delivery {
                     continue;
                 }
             };
+            probe.keep();
             let outcomes = self.send(index, attempt, flow).await;
             let outcomes = self.without_unfitting_thoughts(outcomes, flow).await?;
             outcomes.iter().for_each(|outcome| outcome.settle(self.is_answer(outcome)));
@@ -325,17 +334,14 @@ impl Delivery {
         if !route.budget.take() {
             return None;
         }
-        match self.request.prepare(deployment, self.deadline).await {
-            Ok(Ok(attempt)) => {
+        let prepared = self.request.prepare(deployment, self.deadline).await.map_err(|e| e.to_string());
+        match prepared.and_then(|prepared| prepared.map_err(|refusal| refusal.message)) {
+            Ok(attempt) => {
                 probe.keep();
                 Some((index, attempt))
             }
-            Ok(Err(refusal)) => {
-                tracing::debug!("no hedge at {}: {}", deployment.name, refusal.message);
-                None
-            }
-            Err(e) => {
-                tracing::debug!("no hedge at {}: {e}", deployment.name);
+            Err(why) => {
+                tracing::debug!("no hedge at {}: {why}", deployment.name);
                 None
             }
         }

@@ -137,7 +137,7 @@ impl ModelListHandler {
         let names = names.into_iter().filter(|name| !name.contains('*'));
         let models = names.map(|name| {
             let target = table.resolve_model(upstream, name).unwrap_or(name);
-            let limits = catalog.model(&upstream.name, target).map(|model| model.limits.clone()).unwrap_or_default();
+            let limits = catalog.model(&upstream.name, target).map(|model| model.limits).unwrap_or_default();
             json!({
                 "name": format!("models/{name}"), "version": "", "displayName": name,
                 "inputTokenLimit": limits.input, "outputTokenLimit": limits.output,

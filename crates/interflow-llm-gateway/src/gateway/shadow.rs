@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use interflow_limits::{DeploymentUsage, SHADOW_TAG, ServedModel, TagSet};
 use interflow_llm::LlmCall;
 use interflow_llm::event_stream::ResponseForm;
-use interflow_types::{ByteStr, Flow, FlowClock, Response};
+use interflow_types::{ByteStr, FlowClock, Response};
 
 use super::LlmGateway;
 use super::attempt::{RecordedAs, RoutedRequest, SendLimits, send};
@@ -22,7 +22,7 @@ const MAX_IN_PROGRESS: u32 = 16;
 const MAX_RESPONSE: Duration = Duration::from_secs(600);
 
 /// Sends a copy in the background, for the configured share of requests.
-pub(super) fn start(request: &RoutedRequest, flow: &Flow, tags: &[String]) {
+pub(super) fn start(request: &RoutedRequest, tags: &[String]) {
     let Some(shadow) = &request.route.shadow else { return };
     let deployment = &shadow.deployment;
     let is_sampled = fastrand::f64() < shadow.share && request.suits(deployment);
@@ -30,7 +30,7 @@ pub(super) fn start(request: &RoutedRequest, flow: &Flow, tags: &[String]) {
         return;
     }
     let tags = tags.iter().cloned().chain(["shadow".to_owned(), format!("deployment:{}", deployment.name)]);
-    tokio::spawn(run(request.copy(flow), tags.map(ByteStr::from).collect()));
+    tokio::spawn(run(RoutedRequest { is_unbound: false, ..request.clone() }, tags.map(ByteStr::from).collect()));
 }
 
 async fn run(mut request: RoutedRequest, tags: Vec<ByteStr>) {
@@ -59,12 +59,8 @@ async fn run(mut request: RoutedRequest, tags: Vec<ByteStr>) {
             let is_success = head.status.is_success();
             if is_success {
                 let usage = UsageObserver::new(call.clone(), FlowClock::start());
-                body = stream::observe(
-                    active.follow(body),
-                    &head.headers,
-                    call.response_form().framing(&head.headers),
-                    usage,
-                );
+                let framing = call.response_form().framing(&head.headers);
+                body = stream::observe(active.follow(body), &head.headers, framing, usage);
             }
             // To its end, so that it is recorded as a whole.
             let read = async { while let Some(Ok(_)) = body.frame().await {} };

@@ -19,7 +19,7 @@ use super::{LlmUpstream, UpstreamTable, reasoning, token_count};
 use crate::credentials::{client_keys, set_provider_key};
 use crate::exchange::response::stream;
 use crate::exchange::response::whole::{self, UnreadResponse};
-use crate::exchange::{LlmExchange, ReadError, RequestBody, bad_request, off_worker};
+use crate::exchange::{LlmExchange, ReadError, RequestBody, bad_request, off_worker, unless_unreadable};
 use interflow_llm::event_stream::{ResponseForm, StreamFraming};
 use interflow_llm::message::ContentBlock;
 use interflow_llm::translate::{
@@ -37,9 +37,10 @@ const ANTHROPIC_VERSION: &str = "2023-06-01";
 const VERTEX_VERSION: &str = "vertex-2023-10-16";
 
 /// The inner error is for the client, unless another upstream serves it.
-type Translated<T> = std::result::Result<T, LlmRefusal>;
+pub(super) type Translated<T> = std::result::Result<T, LlmRefusal>;
 
 /// The translation of one client request, for as many upstreams as are tried.
+#[derive(Clone)]
 pub(super) struct Translation {
     /// What the client asks for; `None` if its requests cannot be translated.
     client: Option<ClientRequest>,
@@ -53,8 +54,8 @@ pub(super) struct Translation {
     max_body: usize,
     /// Parsed for the first upstream that needs it.
     parsed: Option<Translated<Arc<ChatRequest>>>,
-    shared: LlmExchange,
-    losses: Losses,
+    /// What is known of the client's request, shared by all that is made of it.
+    pub shared: LlmExchange,
     /// The first upstream's provider.
     native: Option<Provider>,
 }
@@ -74,14 +75,8 @@ impl Translation {
             max_body: table.max_body,
             parsed: None,
             shared: LlmExchange::of(flow),
-            losses: Losses::default(),
             native: route.map(|route| route.upstream.provider),
         }
-    }
-
-    /// What is known of the client's request, shared by all that is made of it.
-    pub fn exchange(&self) -> LlmExchange {
-        self.shared.clone()
     }
 
     /// Whether a format is the client's own: the upstream takes its messages, though not its request.
@@ -131,10 +126,7 @@ impl Translation {
             Ok(serde_json::from_slice(body.plain()).is_ok_and(|body| is_accepted_by_mistral(&body, follows_tools)))
         };
         let accepted = async { self.body(original).await?.read_tree(look).await };
-        match accepted.await {
-            Err(ReadError::Overloaded(e)) => Err(e),
-            accepted => Ok(accepted.unwrap_or_default()),
-        }
+        Ok(unless_unreadable(accepted.await)?.unwrap_or_default())
     }
 
     /// The format in place of this one for requests that OpenAI refuses in Chat Completions. One that cannot be parsed
@@ -156,14 +148,14 @@ impl Translation {
         self.shared.request(&original.head.headers, original.raw, self.max_body).await
     }
 
-    /// The translated request. The inner error is for the client, unless another upstream serves it.
+    /// The translated request, and what it could not carry.
     pub async fn request(
         &mut self,
         table: &UpstreamTable,
         upstream: &LlmUpstream,
         format: WireFormat,
         original: &OriginalRequest<'_>,
-    ) -> Result<Translated<Request>> {
+    ) -> Result<Translated<(Request, Losses)>> {
         let chat = match self.chat(original).await? {
             Ok(chat) => chat,
             Err(refusal) => return Ok(Err(refusal)),
@@ -225,7 +217,6 @@ impl Translation {
         if is_unbound && format == WireFormat::Anthropic {
             reasoning::ask_for_binding(&mut headers);
         }
-        self.losses = losses;
         let held = PROCESS_BUDGET.reserve(body.len() as u64)?;
         let body = Body::from(held.attach_to(body.into_bytes()));
         let mut head = RequestHead { url, headers, ..original.head.clone() };
@@ -241,7 +232,7 @@ impl Translation {
         {
             return Ok(Err(refusal));
         }
-        Ok(Ok(Request { head, body }))
+        Ok(Ok((Request { head, body }, losses)))
     }
 
     /// The client's request in the message model, parsed once.
@@ -270,11 +261,6 @@ impl Translation {
         };
         self.parsed = Some(parsed.clone());
         Ok(parsed)
-    }
-
-    /// What the last request could not carry.
-    pub fn take_losses(&mut self) -> Losses {
-        std::mem::take(&mut self.losses)
     }
 
     /// The upstream's response for the client: a stream is translated as it arrives, anything else as a whole.

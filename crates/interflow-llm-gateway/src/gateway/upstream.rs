@@ -14,6 +14,7 @@ use super::aws_signature::AwsCredentials;
 use super::circuit_breaker::CircuitBreaker;
 use super::routing::{AttemptLimits, check_retry_on};
 use crate::credentials::{key_field, remove_credentials};
+use crate::exchange::for_now;
 use interflow_files::check_field_secret;
 use interflow_llm::translate::WireFormat;
 use interflow_llm::{LlmRefusal, LlmUpstreamConfig, Provider};
@@ -166,10 +167,7 @@ impl LlmUpstream {
             };
             tracing::warn!("llm.provider.{}: {why}", self.name);
             let message = format!("the gateway has no credentials for the upstream {}: {why}", self.name);
-            LlmRefusal {
-                retry_after: Some(Duration::from_secs(1)),
-                ..LlmRefusal::new(StatusCode::BAD_GATEWAY, "provider_error", code, message)
-            }
+            for_now(LlmRefusal::new(StatusCode::BAD_GATEWAY, "provider_error", code, message))
         })
     }
 
@@ -226,12 +224,9 @@ impl LlmUpstream {
                 match location {
                     "global" => return None,
                     // Groups of regions.
-                    "us" | "eu" => {
-                        return Authority::parse(&format!("aiplatform.{location}.rep.googleapis.com"), Some(443)).ok();
-                    }
-                    _ => {}
+                    "us" | "eu" => format!("aiplatform.{location}.rep.googleapis.com"),
+                    _ => format!("{location}-aiplatform.googleapis.com"),
                 }
-                format!("{location}-aiplatform.googleapis.com")
             }
             Provider::Bedrock => format!("bedrock-runtime.{}.amazonaws.com", self.region_for(headers)?),
             _ => return None,

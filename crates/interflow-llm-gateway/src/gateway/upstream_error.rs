@@ -1,10 +1,10 @@
-//! The body of an upstream's error, read within bounds of size and time.
+//! Bodies of upstreams that the gateway itself reads, within bounds: errors (of size and time), and answers in JSON.
 
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use interflow_codec::content_coding as coding;
-use interflow_types::{Body, BodyFrame, Headers};
+use interflow_types::{Body, BodyFrame, CollectError, Headers, HttpClient, Request};
 use serde_json::Value;
 
 /// Maximum size of an error response that is read.
@@ -42,4 +42,21 @@ pub(super) fn error_code(body: &[u8]) -> Option<String> {
     let code = ["code", "type", "status"].into_iter().find_map(|name| error.get(name)?.as_str())?;
     let is_identifier = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-' | b'.');
     (code.len() <= MAX_CODE && code.bytes().all(is_identifier)).then(|| code.to_owned())
+}
+
+/// Sends a request of Interflow's own to a service, and reads the JSON of its answer. Nothing of either is in the error.
+///
+/// # Errors
+/// There is no such answer of at most `max` bytes.
+pub(crate) async fn send_json(client: &dyn HttpClient, request: Request, max: usize) -> Result<Value, String> {
+    let answer = client.send(request).await.map_err(|e| e.to_string())?;
+    let status = answer.head.status;
+    if !status.is_success() {
+        return Err(format!("it answered with status {}", status.as_u16()));
+    }
+    let read = answer.body.collect(max).await.map_err(|e| match e {
+        CollectError::Broken(e) => e.to_string(),
+        CollectError::TooLarge(_) => format!("its answer is larger than {max} bytes"),
+    });
+    serde_json::from_slice(&read?.0).map_err(|_| "its answer is not JSON".to_owned())
 }

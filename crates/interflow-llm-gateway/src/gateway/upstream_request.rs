@@ -11,7 +11,7 @@ use interflow_types::{Body, RequestHead, Result, StatusCode};
 use super::access_token::AccessToken;
 use super::wire_format::MODEL_IN_PATH;
 use super::{LlmUpstream, UpstreamTable, aws_signature};
-use crate::exchange::{LlmExchange, ReadError};
+use crate::exchange::{LlmExchange, ReadError, unless_unreadable};
 
 /// The request as received. Each attempt makes its own request from it, because key, model and signature differ.
 pub(super) struct OriginalRequest<'a> {
@@ -59,11 +59,7 @@ pub(super) async fn rewrite_model(
         let facts = request.facts(false).await?;
         Ok::<_, ReadError>((request, facts.model.clone()))
     };
-    let (request, range) = match read.await {
-        Ok((request, Some(range))) => (request, range),
-        Err(ReadError::Overloaded(e)) => return Err(e),
-        Ok((_, None)) | Err(_) => return Ok(raw),
-    };
+    let Some((request, Some(range))) = unless_unreadable(read.await)? else { return Ok(raw) };
     let held = PROCESS_BUDGET.reserve(request.plain().len() as u64)?;
     head.headers.remove("content-encoding");
     Ok(held.attach_to(replace_model(request.plain(), range, name)))
@@ -116,23 +112,14 @@ pub(super) fn sign(
         Body::Full(bytes) => bytes,
         Body::Stream(_) => {
             let message = "a body that is not there as a whole cannot be signed: it is larger than llm.max_body";
-            return Err(LlmRefusal::new(
-                StatusCode::PAYLOAD_TOO_LARGE,
-                "payload_too_large",
-                "request_body_too_large",
-                message,
-            ));
+            let (kind, code) = ("payload_too_large", "request_body_too_large");
+            return Err(LlmRefusal::new(StatusCode::PAYLOAD_TOO_LARGE, kind, code, message));
         }
     };
     let region = upstream.region_for(&head.headers).unwrap_or_else(|| "us-east-1".into());
     let time = jiff::Timestamp::now().strftime("%Y%m%dT%H%M%SZ").to_string();
-    aws_signature::sign(
-        head,
-        bytes,
-        credentials,
-        &aws_signature::SigningScope { service: aws_signature::BEDROCK, region: &region },
-        &time,
-    );
+    let scope = aws_signature::SigningScope { service: aws_signature::BEDROCK, region: &region };
+    aws_signature::sign(head, bytes, credentials, &scope, &time);
     Ok(())
 }
 

@@ -2,7 +2,6 @@
 
 use std::borrow::Cow;
 use std::sync::Arc;
-use std::time::Duration;
 
 use futures_util::future::join_all;
 use interflow_llm::{GuardrailAction, GuardrailFailure, LlmRefusal};
@@ -16,7 +15,7 @@ use super::record::{GuardrailRecord, GuardrailResult};
 use super::settings::Guard;
 use super::texts::{GuardText, TextEdit};
 use crate::exchange::background::Background;
-use crate::exchange::off_worker;
+use crate::exchange::{for_now, off_worker};
 
 /// Characters around a finding that the person who decides is shown.
 const EXCERPT: usize = 60;
@@ -265,10 +264,8 @@ impl GuardrailService {
         }
         tracing::error!("llm.guardrail.{name}: {why}");
         let message = format!("the guardrail `{name}` could not check it; nothing was passed on");
-        let mut refusal =
-            LlmRefusal::new(StatusCode::SERVICE_UNAVAILABLE, "capacity", "guardrail_unavailable", message);
-        refusal.retry_after = Some(Duration::from_secs(1));
-        Some(refusal)
+        let (status, code) = (StatusCode::SERVICE_UNAVAILABLE, "guardrail_unavailable");
+        Some(for_now(LlmRefusal::new(status, "capacity", code, message)))
     }
 
     /// Ends the flow with an error in the client's format, and counts it.

@@ -16,15 +16,10 @@ pub struct GuardrailRecord(Arc<Mutex<RecordState>>);
 
 #[derive(Debug, Default)]
 struct RecordState {
-    hits: BTreeMap<HitKey, Hit>,
+    /// By guardrail and direction.
+    hits: BTreeMap<(Arc<str>, &'static str), Hit>,
     /// Whether something passed that could not be checked.
     is_unread: bool,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct HitKey {
-    guardrail: Arc<str>,
-    output: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -62,8 +57,11 @@ impl GuardrailResult {
     }
 }
 
-const fn direction_name(output: bool) -> &'static str {
-    if output { "output" } else { "input" }
+pub(super) const fn direction_name(direction: Direction) -> &'static str {
+    match direction {
+        Direction::Request => "input",
+        Direction::Response => "output",
+    }
 }
 
 impl GuardrailRecord {
@@ -81,7 +79,7 @@ impl GuardrailRecord {
         reasons: impl IntoIterator<Item = String>,
         score: f64,
     ) -> bool {
-        let key = HitKey { guardrail: Arc::clone(guardrail), output: direction == Direction::Response };
+        let key = (Arc::clone(guardrail), direction_name(direction));
         let hits = &mut self.0.lock().hits;
         let is_new = !hits.contains_key(&key);
         let hit = hits.entry(key).or_insert_with(|| Hit { result, reasons: BTreeSet::new(), score });
@@ -107,16 +105,11 @@ impl GuardrailRecord {
         if state.is_unread {
             flow.tag("guardrail:unread");
         }
-        for (key, hit) in &state.hits {
-            let (name, result) = (&key.guardrail, hit.result.as_str());
+        for ((name, direction), hit) in &state.hits {
+            let result = hit.result.as_str();
             flow.tag(format!("guardrail:{name}"));
             let reasons: Vec<&str> = hit.reasons.iter().map(String::as_str).collect();
-            flow.tag(format!(
-                "guardrail-finding:{name}/{}/{result}/{:.2}/{}",
-                direction_name(key.output),
-                hit.score,
-                reasons.join("; ")
-            ));
+            flow.tag(format!("guardrail-finding:{name}/{direction}/{result}/{:.2}/{}", hit.score, reasons.join("; ")));
         }
     }
 
@@ -124,10 +117,8 @@ impl GuardrailRecord {
     pub fn summary(flow: &Flow) -> Vec<String> {
         let Some(record) = flow.extension::<Self>() else { return Vec::new() };
         let state = record.0.lock();
-        let one = |(key, hit): (&HitKey, &Hit)| {
-            format!("{};{};{}", key.guardrail, direction_name(key.output), hit.result.as_str())
-        };
-        state.hits.iter().map(one).collect()
+        let hits = state.hits.iter();
+        hits.map(|((name, direction), hit)| format!("{name};{direction};{}", hit.result.as_str())).collect()
     }
 }
 
@@ -151,13 +142,11 @@ impl Counters {
     }
 
     pub fn checked(&self, guardrail: &str, direction: Direction) {
-        let output = direction == Direction::Response;
-        *self.0.lock().checks.entry((guardrail.to_owned(), direction_name(output))).or_default() += 1;
+        *self.0.lock().checks.entry((guardrail.to_owned(), direction_name(direction))).or_default() += 1;
     }
 
     pub fn found(&self, guardrail: &str, direction: Direction, result: GuardrailResult) {
-        let output = direction == Direction::Response;
-        let key = (guardrail.to_owned(), direction_name(output), result.as_str());
+        let key = (guardrail.to_owned(), direction_name(direction), result.as_str());
         *self.0.lock().findings.entry(key).or_default() += 1;
     }
 

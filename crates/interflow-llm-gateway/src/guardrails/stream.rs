@@ -145,10 +145,6 @@ impl TextRewriter for CollectRewriter {
         true
     }
 
-    fn is_strict(&self) -> bool {
-        true
-    }
-
     fn next_span(&mut self, span: &TextSpan) {
         self.next = Some((span.kind.clone(), span.place));
     }
@@ -237,10 +233,6 @@ impl TextRewriter for EditRewriter {
 
     fn has_buffered(&self, channel: u64) -> bool {
         self.channels.contains_key(&channel)
-    }
-
-    fn is_strict(&self) -> bool {
-        true
     }
 }
 

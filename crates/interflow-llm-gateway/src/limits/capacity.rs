@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use std::time::Duration;
 
 use interflow_limits::KeyedEndpoint;
 use interflow_llm::LlmRefusal;
 use interflow_types::{EntryKind, Flow, Method, RequestHead, StatusCode};
+
+use crate::exchange::for_now;
 
 /// Requests in progress, and their limit. Relaxed atomics suffice: the counter guards no other data.
 #[derive(Debug)]
@@ -60,7 +61,7 @@ impl Capacity {
             );
             let code = "concurrency_exceeded";
             let refusal = LlmRefusal::new(StatusCode::SERVICE_UNAVAILABLE, "capacity", code, message);
-            return Err(LlmRefusal { retry_after: Some(Duration::from_secs(1)), ..refusal });
+            return Err(for_now(refusal));
         }
         *flow.extension_mut::<Slot>() = slot;
         Ok(())

@@ -274,8 +274,8 @@ impl LimitPass {
         let (body, requested) = match listed || limited && !is_read || starts_run {
             false => (body, None),
             true => read_requested_usage(flow, head, body).await.map_err(|e| match e {
-                RequestBodyError::TooLarge => rejections::reject_too_large(flow),
-                RequestBodyError::Broken(e) => EarlyExit::Deny(e),
+                CollectError::TooLarge(_) => rejections::reject_too_large(flow),
+                CollectError::Broken(e) => EarlyExit::Deny(e),
             })?,
         };
         let is_unclear = requested.as_ref().is_some_and(|r| r.unclear);
@@ -330,9 +330,7 @@ impl LimitPass {
         }
         Ok(body)
     }
-}
 
-impl LimitPass {
     fn deployments(&self, flow: &Flow, called: &LlmRequest) -> Vec<ServedModel> {
         let (Some(model), Some(upstream)) = (&called.model, &called.route) else { return Vec::new() };
         let route = flow.extension::<LlmCall>().and_then(|call| call.route.as_deref());
@@ -404,9 +402,7 @@ impl LimitPass {
         flow.extension_mut::<FlowReservation>().hold(grant);
         Ok(())
     }
-}
 
-impl LimitPass {
     pub(crate) fn response_head(&self, flow: &mut Flow, head: &ResponseHead) {
         flow.extension_mut::<FlowReservation>().status = Some(head.status);
     }
@@ -510,24 +506,14 @@ fn identify_user(flow: &mut Flow, key: &VirtualKey) {
     }
 }
 
-enum RequestBodyError {
-    TooLarge,
-    Broken(interflow_types::Error),
-}
-
 /// Parses the usage that the body requests; the body is forwarded unchanged, trailers included.
 async fn read_requested_usage(
     flow: &mut Flow,
     head: &RequestHead,
     body: Body,
-) -> Result<(Body, Option<llm_request::RequestedUsage>), RequestBodyError> {
-    match exchange::collect(flow, body, MAX_INSPECTED_BODY).await {
-        Ok((bytes, trailers)) => {
-            let request = exchange::request_body(flow, &head.headers, &bytes, MAX_INSPECTED_BODY).await.ok();
-            let requested = llm_request::requested_usage(&head.headers, bytes.len(), request).await;
-            Ok((Body::with_trailers(bytes, trailers), Some(requested)))
-        }
-        Err(CollectError::TooLarge(_)) => Err(RequestBodyError::TooLarge),
-        Err(CollectError::Broken(e)) => Err(RequestBodyError::Broken(e)),
-    }
+) -> Result<(Body, Option<llm_request::RequestedUsage>), CollectError> {
+    let (bytes, trailers) = exchange::collect(flow, body, MAX_INSPECTED_BODY).await?;
+    let request = exchange::request_body(flow, &head.headers, &bytes, MAX_INSPECTED_BODY).await.ok();
+    let requested = llm_request::requested_usage(&head.headers, bytes.len(), request).await;
+    Ok((Body::with_trailers(bytes, trailers), Some(requested)))
 }

@@ -1,7 +1,6 @@
 //! What is rejected by keys and limits, and what the client is told.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use interflow_limits::{
     AdmissionRejection, BudgetPeriod, CounterLimit, KeyGroup, KeyRejection, ScopeViolation, VirtualKey,
@@ -10,27 +9,25 @@ use interflow_llm::LlmRefusal;
 use interflow_types::{EarlyExit, Flow, StatusCode};
 
 use super::llm_request::LlmRequest;
+use crate::exchange::{bad_request, for_now};
 pub(super) use crate::llm_telemetry::refuse;
 
 /// The key is missing, unknown, expired or revoked: 401, which SDKs do not retry.
 pub(super) fn reject_key(flow: &mut Flow, why: &KeyRejection) -> EarlyExit {
-    let refusal = LlmRefusal::new(StatusCode::UNAUTHORIZED, "unauthorized", why.code(), why.to_string());
-    refuse(flow, &refusal)
+    refuse(flow, &LlmRefusal::new(StatusCode::UNAUTHORIZED, "unauthorized", why.code(), why.to_string()))
 }
 
 /// The header with tags cannot be read: 400, because spending would otherwise be counted without them.
 pub(super) fn reject_tags(flow: &mut Flow, why: &str) -> EarlyExit {
-    let message = format!("X-Interflow-Tags: {why}");
-    let refusal = LlmRefusal::new(StatusCode::BAD_REQUEST, "invalid_request", "invalid_tags", message);
-    refuse(flow, &refusal)
+    refuse(flow, &bad_request("invalid_tags", format!("X-Interflow-Tags: {why}")))
 }
 
 /// The maximum of output tokens is none: 400, as the providers' APIs do. What it would use could not be reserved.
 pub(super) fn reject_max_tokens(flow: &mut Flow) -> EarlyExit {
     let message = "the maximum of output tokens (max_tokens and the like) is not a whole number from 0 to 4294967295: send \
                    one, or leave it out";
-    let refusal = LlmRefusal::new(StatusCode::BAD_REQUEST, "invalid_request_error", "invalid_max_tokens", message);
-    refuse(flow, &refusal)
+    let kind = "invalid_request_error";
+    refuse(flow, &LlmRefusal::new(StatusCode::BAD_REQUEST, kind, "invalid_max_tokens", message))
 }
 
 /// The key is valid, but its scope does not allow this request: 403.
@@ -82,8 +79,7 @@ pub(super) fn reject_endpoint_scope(flow: &mut Flow, key: &Arc<VirtualKey>, why:
 /// A virtual key on a request to no known provider: forwarding would leak it, so the request ends with 403.
 pub(super) fn reject_unknown_provider(flow: &mut Flow) -> EarlyExit {
     let message = "a request with a key of this gateway does not go to a known provider; it was not forwarded";
-    let refusal = LlmRefusal::new(StatusCode::FORBIDDEN, "forbidden", "scope_denied_provider", message);
-    refuse(flow, &refusal)
+    refuse(flow, &LlmRefusal::new(StatusCode::FORBIDDEN, "forbidden", "scope_denied_provider", message))
 }
 
 /// The gateway has no key for the provider: 500, because only the operator can remedy it.
@@ -92,15 +88,13 @@ pub(super) fn reject_missing_provider_key(flow: &mut Flow, called: &LlmRequest) 
     let message = format!("the gateway has no key for {name}: its operator can set keys.provider.\"{name}\"");
     tracing::error!("{message}");
     let status = StatusCode::INTERNAL_SERVER_ERROR;
-    let refusal = LlmRefusal::new(status, "internal_error", "provider_key_missing", message);
-    refuse(flow, &refusal)
+    refuse(flow, &LlmRefusal::new(status, "internal_error", "provider_key_missing", message))
 }
 
 /// The body is too large to be parsed for its model: 413.
 pub(super) fn reject_too_large(flow: &mut Flow) -> EarlyExit {
     let (status, message) = (StatusCode::PAYLOAD_TOO_LARGE, "the request is too large to determine its model");
-    let refusal = LlmRefusal::new(status, "payload_too_large", "request_body_too_large", message);
-    refuse(flow, &refusal)
+    refuse(flow, &LlmRefusal::new(status, "payload_too_large", "request_body_too_large", message))
 }
 
 /// A limit is reached (429), or the counters are unavailable (503). `Retry-After` is the earliest time at which a
@@ -143,13 +137,8 @@ pub(super) fn admission_refusal(flow: &Flow, why: &AdmissionRejection) -> LlmRef
         }
         AdmissionRejection::Unavailable(e) => {
             tracing::error!(flow = %flow.id, "rejected, because limits fail closed: {e}");
-            LlmRefusal {
-                status: StatusCode::SERVICE_UNAVAILABLE,
-                kind: "capacity",
-                code: "limits_unavailable",
-                message: "the gateway's limits cannot be checked at present".into(),
-                retry_after: Some(Duration::from_secs(1)),
-            }
+            let message = "the gateway's limits cannot be checked at present";
+            for_now(LlmRefusal::new(StatusCode::SERVICE_UNAVAILABLE, "capacity", "limits_unavailable", message))
         }
     }
 }

@@ -108,12 +108,8 @@ impl ChainWriter {
     /// it were complete, so that verification finds the gap. Without that file nothing says where the log ended, and the
     /// chain continues with a break.
     pub fn open(path: Option<&Path>, key: Option<Vec<u8>>) -> Result<(Self, u64), String> {
-        let Some(path) = path else {
-            return Ok((
-                Self { key, head: ChainHead { file: 1, lines: 0, hash: GENESIS_HASH.into() }, beside: None },
-                0,
-            ));
-        };
+        let first = ChainHead { file: 1, lines: 0, hash: GENESIS_HASH.into() };
+        let Some(path) = path else { return Ok((Self { key, head: first, beside: None }, 0)) };
         let wrong = |e: io::Error| format!("audit.file: {} cannot be opened: {e}", path.display());
         let mut is_end_known = ChainHead::path(path).exists();
         let chain_head = ChainHead::read(path, key.as_deref()).unwrap_or_else(|broken| {
@@ -135,7 +131,7 @@ impl ChainWriter {
             }
             (_, Some(end)) => end,
             (Some(chain_head), None) => ChainHead { file: chain_head.file + 1, lines: 0, hash: chain_head.hash },
-            (None, None) => ChainHead { file: 1, lines: 0, hash: GENESIS_HASH.into() },
+            (None, None) => first,
         };
         let mut options = OpenOptions::new();
         options.write(true).create(true).truncate(false);

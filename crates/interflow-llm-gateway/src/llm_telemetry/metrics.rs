@@ -1,7 +1,7 @@
 //! Counters of LLM traffic, bounded by their labels.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
 
 use parking_lot::Mutex;
 
@@ -40,35 +40,21 @@ pub type LabelValues = Vec<String>;
 /// Values by their labels.
 pub type LabeledValues<V> = BTreeMap<LabelValues, V>;
 
-/// Sums by label values, bounded: beyond the bound, further labels are counted as `other`.
-#[derive(Debug)]
-pub struct LabeledCounter<V> {
-    most: usize,
-    sums: Mutex<LabeledValues<V>>,
+/// Bound on the labels of most sums.
+const MAX_LABELS: usize = 200;
+/// As [`MAX_LABELS`], of sums by status or type as well.
+const MAX_DETAILED_LABELS: usize = 1_000;
+
+/// The sum of these labels. Beyond the bound, further labels are counted as `other`.
+fn bounded<'s, V: Default>(sums: &'s mut LabeledValues<V>, most: usize, labels: &[&str]) -> &'s mut V {
+    let key: LabelValues = labels.iter().map(|&label| label.to_owned()).collect();
+    let is_full = sums.len() >= most && !sums.contains_key(&key);
+    sums.entry(if is_full { vec!["other".to_owned(); labels.len()] } else { key }).or_default()
 }
 
-impl<V: Default + Clone> LabeledCounter<V> {
-    pub const fn new(most: usize) -> Self {
-        Self { most, sums: Mutex::new(BTreeMap::new()) }
-    }
-
-    pub fn update(&self, labels: &[&str], change: impl FnOnce(&mut V)) {
-        let key: LabelValues = labels.iter().map(|&label| label.to_owned()).collect();
-        let mut sums = self.sums.lock();
-        let full = sums.len() >= self.most && !sums.contains_key(&key);
-        let key = if full { vec!["other".to_owned(); labels.len()] } else { key };
-        change(sums.entry(key).or_default());
-    }
-
-    pub fn snapshot(&self) -> LabeledValues<V> {
-        self.sums.lock().clone()
-    }
-}
-
-impl LabeledCounter<u64> {
-    pub fn add(&self, labels: &[&str], n: u64) {
-        self.update(labels, |sum| *sum = sum.saturating_add(n));
-    }
+fn add(sums: &mut LabeledValues<u64>, most: usize, labels: &[&str], n: u64) {
+    let sum = bounded(sums, most, labels);
+    *sum = sum.saturating_add(n);
 }
 
 /// The models that are counted by name. Clients choose the names, so half of them are kept for those that a provider has
@@ -88,22 +74,11 @@ impl KnownModels {
     }
 }
 
+#[derive(Default)]
 pub(super) struct LlmMetrics {
     active: AtomicI64,
-    /// The gateway's limit on concurrent requests; 0: none.
-    capacity: AtomicU64,
     models: KnownModels,
-    requests: LabeledCounter<u64>,
-    duration: LabeledCounter<DurationHistogram>,
-    first_token: LabeledCounter<DurationHistogram>,
-    tokens: LabeledCounter<u64>,
-    cost: LabeledCounter<u64>,
-    unpriced: LabeledCounter<u64>,
-    saved_tokens: LabeledCounter<u64>,
-    saved_cost: LabeledCounter<u64>,
-    rejected: LabeledCounter<u64>,
-    upstream_errors: LabeledCounter<u64>,
-    redaction: LabeledCounter<DurationHistogram>,
+    sums: Mutex<LlmStats>,
 }
 
 /// What was counted since the start. The comments name the labels.
@@ -142,30 +117,9 @@ pub struct LlmStats {
     pub webhook_events: (u64, u64),
 }
 
-impl Default for LlmMetrics {
-    fn default() -> Self {
-        Self {
-            active: AtomicI64::new(0),
-            capacity: AtomicU64::new(0),
-            models: KnownModels::default(),
-            requests: LabeledCounter::new(2_000),
-            duration: LabeledCounter::new(200),
-            first_token: LabeledCounter::new(200),
-            tokens: LabeledCounter::new(1_000),
-            cost: LabeledCounter::new(200),
-            unpriced: LabeledCounter::new(200),
-            saved_tokens: LabeledCounter::new(200),
-            saved_cost: LabeledCounter::new(200),
-            rejected: LabeledCounter::new(200),
-            upstream_errors: LabeledCounter::new(1_000),
-            redaction: LabeledCounter::new(200),
-        }
-    }
-}
-
 impl LlmMetrics {
     pub fn record_capacity(&self, max: u64) {
-        self.capacity.store(max, Relaxed);
+        self.sums.lock().capacity = max;
     }
 
     pub fn request_started(&self) {
@@ -182,26 +136,24 @@ impl LlmMetrics {
         let model = self.models.label(provider, f.exchange.model.as_deref().unwrap_or("unknown"), good);
         let by_model = [provider, model];
         let code = if status == 0 { "none".to_owned() } else { status.to_string() };
-        self.requests.add(&[provider, model, &code], 1);
+        let sums = &mut *self.sums.lock();
+        add(&mut sums.requests, 2 * MAX_DETAILED_LABELS, &[provider, model, &code], 1);
         let done = f.flow.timings.done.unwrap_or_default();
-        self.duration.update(&by_model, |h| h.add(&REQUEST_BOUNDS, done));
+        bounded(&mut sums.duration, MAX_LABELS, &by_model).add(&REQUEST_BOUNDS, done);
         if let Some(&micros) = f.exchange.first_token.get() {
-            self.first_token.update(&by_model, |h| h.add(&REQUEST_BOUNDS, micros));
+            bounded(&mut sums.first_token, MAX_LABELS, &by_model).add(&REQUEST_BOUNDS, micros);
         }
         if let Some(found) = f.found {
-            self.redaction.update(&[&found.policy], |h| h.add(&REDACTION_BOUNDS, found.micros));
+            bounded(&mut sums.redaction, MAX_LABELS, &[&found.policy]).add(&REDACTION_BOUNDS, found.micros);
         }
         match f.refused {
-            Some(refused) => self.rejected.add(&[refused.code], 1),
-            None if f.flow.error_kind.is_some() || status >= 400 => self.upstream_errors.add(&[provider, &code], 1),
+            Some(refused) => add(&mut sums.rejected, MAX_LABELS, &[refused.code], 1),
+            None if f.flow.error_kind.is_some() || status >= 400 => {
+                add(&mut sums.upstream_errors, MAX_DETAILED_LABELS, &[provider, &code], 1);
+            }
             None => {}
         }
-        self.count_usage(f, by_model);
-    }
-
-    fn count_usage(&self, f: &CallTelemetry<'_>, by_model: [&str; 2]) {
         let usage = f.usage.unwrap_or_default();
-        let [provider, model] = by_model;
         let cached = usage.cache_read.saturating_add(usage.cache_write);
         for (of, n) in [
             ("input", usage.input.saturating_sub(cached)),
@@ -211,37 +163,23 @@ impl LlmMetrics {
             ("reasoning", usage.reasoning),
         ] {
             if n > 0 {
-                self.tokens.add(&[provider, model, of], n);
+                add(&mut sums.tokens, MAX_DETAILED_LABELS, &[provider, model, of], n);
             }
         }
         match f.micros {
-            Some(micros) => self.cost.add(&by_model, micros),
-            None if usage.total() > 0 => self.unpriced.add(&by_model, usage.total()),
+            Some(micros) => add(&mut sums.cost_micros, MAX_LABELS, &by_model, micros),
+            None if usage.total() > 0 => add(&mut sums.unpriced_tokens, MAX_LABELS, &by_model, usage.total()),
             None => {}
         }
         if let Some((usage, micros)) = f.saved {
-            self.saved_tokens.add(&by_model, usage.total());
-            self.saved_cost.add(&by_model, micros.unwrap_or_default());
+            add(&mut sums.saved_tokens, MAX_LABELS, &by_model, usage.total());
+            add(&mut sums.saved_micros, MAX_LABELS, &by_model, micros.unwrap_or_default());
         }
     }
 
     pub fn stats(&self) -> LlmStats {
-        LlmStats {
-            in_flight: u64::try_from(self.active.load(Relaxed)).unwrap_or_default(),
-            capacity: self.capacity.load(Relaxed),
-            requests: self.requests.snapshot(),
-            duration: self.duration.snapshot(),
-            first_token: self.first_token.snapshot(),
-            tokens: self.tokens.snapshot(),
-            cost_micros: self.cost.snapshot(),
-            unpriced_tokens: self.unpriced.snapshot(),
-            saved_tokens: self.saved_tokens.snapshot(),
-            saved_micros: self.saved_cost.snapshot(),
-            rejected: self.rejected.snapshot(),
-            upstream_errors: self.upstream_errors.snapshot(),
-            redaction: self.redaction.snapshot(),
-            ..LlmStats::default()
-        }
+        let in_flight = u64::try_from(self.active.load(Relaxed)).unwrap_or_default();
+        LlmStats { in_flight, ..self.sums.lock().clone() }
     }
 }
 
@@ -251,12 +189,11 @@ mod tests {
 
     #[test]
     fn durations_are_counted_in_their_bucket_up_to_a_limit_of_labels() {
-        let h = LabeledCounter::<DurationHistogram>::new(1);
+        let mut all = LabeledValues::<DurationHistogram>::new();
         for micros in [50_000, 400_000, 700_000_000] {
-            h.update(&["openai"], |h| h.add(&REQUEST_BOUNDS, micros));
+            bounded(&mut all, 1, &["openai"]).add(&REQUEST_BOUNDS, micros);
         }
-        h.update(&["too many"], |h| h.add(&REQUEST_BOUNDS, 1));
-        let all = h.snapshot();
+        bounded(&mut all, 1, &["too many"]).add(&REQUEST_BOUNDS, 1);
         let openai = all[&vec!["openai".to_owned()]];
         assert_eq!((openai.counts[0], openai.counts[3], openai.counts[14], openai.micros), (1, 1, 1, 700_450_000));
         assert_eq!(all[&vec!["other".to_owned()]].counts[0], 1);
@@ -264,11 +201,11 @@ mod tests {
 
     #[test]
     fn sums_stay_at_their_maximum() {
-        let sums = LabeledCounter::<u64>::new(1);
+        let mut sums = LabeledValues::new();
         for n in [u64::MAX - 1, 1, 5] {
-            sums.add(&["openai"], n);
+            add(&mut sums, 1, &["openai"], n);
         }
-        assert_eq!(sums.snapshot()[&vec!["openai".to_owned()]], u64::MAX);
+        assert_eq!(sums[&vec!["openai".to_owned()]], u64::MAX);
     }
 
     #[test]

@@ -309,9 +309,7 @@ impl LlmTelemetry {
         }
         out.webhooks.send(record);
     }
-}
 
-impl LlmTelemetry {
     /// Counts a call as begun.
     pub(crate) fn begin(&self, flow: &mut Flow, head: &mut RequestHead) {
         if flow.extension::<LlmCall>().is_none() {

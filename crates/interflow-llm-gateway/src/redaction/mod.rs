@@ -187,9 +187,7 @@ impl RedactionService {
         *self.counters.rejected.lock().entry(refusal.code).or_default() += 1;
         crate::llm_telemetry::refuse(flow, refusal)
     }
-}
 
-impl RedactionService {
     /// A WebSocket's messages are redacted one by one; its handshake has no body, so the decision is made here.
     pub(crate) fn request_head(
         &self,

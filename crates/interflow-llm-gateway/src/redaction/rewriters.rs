@@ -160,8 +160,19 @@ impl ScanRewriter {
         self.mode == OutboundMode::Redact && self.signed && *kind == SpanKind::Signed
     }
 
-    fn scan_error(e: RedactError) -> StreamAbort {
-        StreamAbort::new("response_unreadable", format!("the response could not be inspected: {e}"))
+    /// What was scanned; `None` if it cannot be, and passes unread: flag mode never cuts a response off.
+    fn unless_unreadable<T>(&self, scanned: Result<T, RedactError>) -> Result<Option<T>, StreamAbort> {
+        match scanned {
+            Ok(scanned) => Ok(Some(scanned)),
+            Err(_) if self.mode == OutboundMode::Flag => {
+                self.passing.mark_unread();
+                Ok(None)
+            }
+            Err(e) => {
+                let message = format!("the response could not be inspected: {e}");
+                Err(StreamAbort::new("response_unreadable", message))
+            }
+        }
     }
 
     fn push(
@@ -179,14 +190,9 @@ impl ScanRewriter {
             None => stream.finish(&self.redactor, &mut self.session, &mut plain),
         };
         self.passing.add_scan_time(begun.elapsed().as_micros() as u64);
-        match spans {
-            Ok(spans) => self.record_findings(&spans)?,
-            // Flag mode never cuts a response off.
-            Err(_) if self.mode == OutboundMode::Flag => {
-                self.texts.remove(&channel);
-                self.passing.mark_unread();
-            }
-            Err(e) => return Err(Self::scan_error(e)),
+        match self.unless_unreadable(spans)? {
+            Some(spans) => self.record_findings(&spans)?,
+            None => drop(self.texts.remove(&channel)),
         }
         if self.mode != OutboundMode::Flag {
             escape_into(&plain, out);
@@ -208,14 +214,8 @@ impl TextRewriter for ScanRewriter {
             _ => JsonPart::Text,
         };
         let span = JsonSpan { part, ..JsonSpan::with_nesting(0..raw.len(), nested, None) };
-        let redaction = match self.redactor.redact_spans(raw.as_bytes(), [span], &mut self.session) {
-            Ok(redaction) => redaction,
-            Err(_) if self.mode == OutboundMode::Flag => {
-                self.passing.mark_unread();
-                return Ok(None);
-            }
-            Err(e) => return Err(Self::scan_error(e)),
-        };
+        let scanned = self.redactor.redact_spans(raw.as_bytes(), [span], &mut self.session);
+        let Some(redaction) = self.unless_unreadable(scanned)? else { return Ok(None) };
         self.record_findings(&redaction.spans)?;
         let output = redaction.output.filter(|_| self.mode != OutboundMode::Flag);
         // The original must not be sent in place of a text that cannot be written back.
@@ -264,17 +264,10 @@ impl TextRewriter for ScanRewriter {
         if matches!(name, "" | "event" | "id" | "retry") && (is_counter || is_identifier_like(value.trim())) {
             return Ok(false);
         }
-        match self.redactor.redact_text(field, &mut self.session) {
-            Ok(redaction) => {
-                self.record_findings(&redaction.spans)?;
-                Ok(self.mode == OutboundMode::Redact && !redaction.spans.is_empty())
-            }
-            Err(_) if self.mode == OutboundMode::Flag => {
-                self.passing.mark_unread();
-                Ok(false)
-            }
-            Err(e) => Err(Self::scan_error(e)),
-        }
+        let scanned = self.redactor.redact_text(field, &mut self.session);
+        let Some(redaction) = self.unless_unreadable(scanned)? else { return Ok(false) };
+        self.record_findings(&redaction.spans)?;
+        Ok(self.mode == OutboundMode::Redact && !redaction.spans.is_empty())
     }
 }
 

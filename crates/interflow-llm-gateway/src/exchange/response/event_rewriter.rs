@@ -32,7 +32,9 @@ pub(crate) trait TextRewriter: Send {
     fn has_buffered(&self, channel: u64) -> bool;
 
     /// Whether events that cannot be parsed must be blocked: they could contain anything.
-    fn is_strict(&self) -> bool;
+    fn is_strict(&self) -> bool {
+        true
+    }
 
     /// Something passes that could not be read.
     fn skipped(&mut self) {}

@@ -91,10 +91,7 @@ impl Ambient {
         provider: Provider,
         environment: Environment,
     ) -> Result<Option<Self>, String> {
-        match config.credentials {
-            None => return Ok(None),
-            Some(CredentialsMode::Ambient) => {}
-        }
+        let Some(CredentialsMode::Ambient) = config.credentials else { return Ok(None) };
         let fixed = [
             ("key", config.api_key.is_some()),
             ("access_key", config.access_key.is_some()),
@@ -170,10 +167,8 @@ impl Call {
         let mut headers = Headers::new();
         headers.append_unchecked(b"Accept", b"application/json");
         let url = Url { scheme, authority, path: path.into() };
-        Ok(Self {
-            head: RequestHead { method, url, version: HttpVersion::Http11, headers, protocol: None },
-            body: String::new(),
-        })
+        let head = RequestHead { method, url, version: HttpVersion::Http11, headers, protocol: None };
+        Ok(Self { head, body: String::new() })
     }
 
     fn get(url: &str) -> Result<Self, String> {
@@ -192,11 +187,8 @@ impl Call {
 
     /// A field whose value comes from a file or a variable, and may therefore be invalid.
     fn with(mut self, name: &str, value: &str) -> Result<Self, String> {
-        self.head
-            .headers
-            .append(name, value)
-            .map_err(|_| format!("the value for {name} holds what no field may hold"))?;
-        Ok(self)
+        let added = self.head.headers.append(name, value);
+        added.map(|()| self).map_err(|_| format!("the value for {name} holds what no field may hold"))
     }
 
     /// Where it goes.

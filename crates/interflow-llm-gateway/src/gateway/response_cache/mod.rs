@@ -15,13 +15,13 @@ mod semantic;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
 use interflow_limits::{RedisValues, matches_model};
 use interflow_llm::{CacheStoreKind, LlmCall, ResponseCacheConfig};
-use interflow_types::{ByteStr, Flow, Headers, Request, Response, Result, Timestamp};
+use interflow_types::{ByteStr, CollectError, Flow, Headers, Request, Response, Result, Timestamp};
 use parking_lot::Mutex;
 
 use crate::exchange;
@@ -32,7 +32,7 @@ use in_flight::{InFlight, Outcome, Place};
 use key::{CacheKey, CacheSecrets, RequestFacts};
 use memory::MemoryStore;
 use redis_store::RedisStore;
-use semantic::{IndexedText, Match, SemanticCounters, SemanticIndex};
+use semantic::{IndexedText, Match, SemanticIndex};
 pub use semantic::{SemanticStats, TextFeatures};
 
 use super::{LlmGateway, LlmUpstream};
@@ -69,14 +69,9 @@ enum CacheStore {
 
 #[derive(Default)]
 struct CacheCounters {
-    hits: AtomicU64,
-    misses: AtomicU64,
-    bypassed: Mutex<BTreeMap<&'static str, u64>>,
-    stored: AtomicU64,
-    evicted: AtomicU64,
-    errors: AtomicU64,
+    /// Without what is in memory now.
+    counts: Mutex<CacheStats>,
     failing: AtomicBool,
-    semantic: SemanticCounters,
     semantic_failing: AtomicBool,
 }
 
@@ -175,24 +170,14 @@ impl ResponseCache {
     }
 
     pub fn stats(&self) -> CacheStats {
-        let c = &self.counters;
         let active = self.active.load();
-        let texts = active.as_deref().and_then(|active| active.semantic.as_ref()).map_or(0, SemanticIndex::len);
-        let (entries, bytes) = match active.as_deref() {
-            Some(ActiveCache { store: CacheStore::Memory(memory), .. }) => memory.size(),
-            _ => (0, 0),
-        };
-        CacheStats {
-            hits: c.hits.load(Relaxed),
-            misses: c.misses.load(Relaxed),
-            bypassed: c.bypassed.lock().clone(),
-            stored: c.stored.load(Relaxed),
-            evicted: c.evicted.load(Relaxed),
-            errors: c.errors.load(Relaxed),
-            entries,
-            bytes,
-            semantic: c.semantic.stats(texts),
+        let mut stats = self.counters.counts.lock().clone();
+        let semantic = active.as_deref().and_then(|active| active.semantic.as_ref());
+        stats.semantic.entries = semantic.map_or(0, SemanticIndex::len);
+        if let Some(ActiveCache { store: CacheStore::Memory(memory), .. }) = active.as_deref() {
+            (stats.entries, stats.bytes) = memory.size();
         }
+        stats
     }
 
     /// Whether requests of this operation to this upstream may be answered from the cache, as far as their head tells.
@@ -266,9 +251,9 @@ impl ActiveCache {
         let control = CacheControl::from_headers(&head.headers);
         let (raw, _) = match exchange::collect(flow, body, table.max_body).await {
             Ok(whole) => whole,
-            Err(interflow_types::CollectError::Broken(e)) => return Err(e),
+            Err(CollectError::Broken(e)) => return Err(e),
             // Refused where it is held to be sent.
-            Err(interflow_types::CollectError::TooLarge(body)) => {
+            Err(CollectError::TooLarge(body)) => {
                 return Ok(CacheLookup::Forward(Request { head, body }, CacheOutcome::None));
             }
         };
@@ -326,7 +311,7 @@ impl ActiveCache {
         if let Some(indexed) = meaning.as_ref().filter(|_| !control.no_cache)
             && let Some((entry, age, similarity)) = self.find_similar(indexed, control.max_age).await
         {
-            self.counters.semantic.count_hit(similarity);
+            self.counters.counts.lock().semantic.count_hit(similarity);
             if let Some(leader) = leader {
                 leader.release();
             }
@@ -335,14 +320,14 @@ impl ActiveCache {
             response.head.headers.append_unchecked(SIMILARITY_HEADER, format!("{similarity:.4}").as_bytes());
             return Ok(CacheLookup::Hit(response));
         }
-        self.counters.misses.fetch_add(1, Relaxed);
+        self.counters.counts.lock().misses += 1;
         flow.tag("cache:miss");
         let pending = PendingEntry::new(self, key, call.response_form(), meaning, leader);
         Ok(CacheLookup::Forward(request, CacheOutcome::Miss(Box::new(pending))))
     }
 
     fn hit(&self, flow: &mut Flow, entry: StoredResponse, age: u64) -> Response {
-        self.counters.hits.fetch_add(1, Relaxed);
+        self.counters.counts.lock().hits += 1;
         flow.tag("cache:hit");
         flow.extension_mut::<CacheState>().is_hit = true;
         entry.into_response(age)
@@ -357,7 +342,7 @@ impl ActiveCache {
     async fn embed(&self, gateway: &LlmGateway, flow: &Flow, parts: &key::KeyParts<'_>) -> Option<IndexedText> {
         let (index, counters) = (self.semantic.as_ref()?, &self.counters);
         let Some(query) = index.query(flow, parts.call, parts.body) else {
-            counters.semantic.ineligible.fetch_add(1, Relaxed);
+            counters.counts.lock().semantic.ineligible += 1;
             return None;
         };
         // Separated like exact responses, by all but the text.
@@ -370,7 +355,7 @@ impl ActiveCache {
                 Some(IndexedText { space, text })
             }
             Err(e) => {
-                counters.semantic.errors.fetch_add(1, Relaxed);
+                counters.counts.lock().semantic.errors += 1;
                 if !counters.semantic_failing.swap(true, Relaxed) {
                     let name = &index.config.provider;
                     tracing::warn!("llm.cache.semantic: {name} gives no embeddings: {e}; only equal requests are hits");
@@ -389,10 +374,10 @@ impl ActiveCache {
                 Some(_) => {}
                 None => index.remove(&indexed.space, &key),
             },
-            Match::Guarded => drop(self.counters.semantic.guarded.fetch_add(1, Relaxed)),
+            Match::Guarded => self.counters.counts.lock().semantic.guarded += 1,
             Match::None => {}
         }
-        self.counters.semantic.misses.fetch_add(1, Relaxed);
+        self.counters.counts.lock().semantic.misses += 1;
         None
     }
 
@@ -404,7 +389,7 @@ impl ActiveCache {
     }
 
     fn bypass(&self, flow: &mut Flow, request: Request, reason: &'static str) -> CacheLookup {
-        *self.counters.bypassed.lock().entry(reason).or_default() += 1;
+        *self.counters.counts.lock().bypassed.entry(reason).or_default() += 1;
         flow.tag(format!("cache:bypass:{reason}"));
         CacheLookup::Forward(request, CacheOutcome::Bypass)
     }
@@ -425,11 +410,11 @@ impl ActiveCache {
 
     /// Stores a response. Waits for nothing: a command to Redis runs in the background.
     fn put(self: Arc<Self>, key: CacheKey, entry: StoredResponse) {
-        self.counters.stored.fetch_add(1, Relaxed);
+        self.counters.counts.lock().stored += 1;
         match &self.store {
             CacheStore::Memory(memory) => {
                 let evicted = memory.put(key, entry);
-                self.counters.evicted.fetch_add(evicted, Relaxed);
+                self.counters.counts.lock().evicted += evicted;
             }
             CacheStore::Redis(_) => {
                 if let Ok(runtime) = tokio::runtime::Handle::try_current() {
@@ -451,7 +436,7 @@ impl ActiveCache {
             }
             Ok(_) => {}
             Err(e) => {
-                self.counters.errors.fetch_add(1, Relaxed);
+                self.counters.counts.lock().errors += 1;
                 if !self.counters.failing.swap(true, Relaxed) {
                     tracing::warn!("llm.cache: {e}; requests go to their providers until it is back");
                 }

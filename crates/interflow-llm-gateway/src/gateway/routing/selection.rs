@@ -43,9 +43,7 @@ impl Selection {
     /// The request belongs to variant B of the route's experiment.
     pub fn assign(&mut self, index: usize) {
         self.assigned = Some(index);
-        if let Some(candidate) = self.candidates.get_mut(index) {
-            candidate.excluded = false;
-        }
+        self.candidates[index].excluded = false;
     }
 
     /// The request continues a response that only one upstream keeps; its deployment comes first. Returns whether the
@@ -57,9 +55,8 @@ impl Selection {
         }
         self.assigned = made_it;
         // Variant B is a candidate only for those that are assigned to it.
-        let made_by_variant = made_it.filter(|i| route.deployments[*i].is_variant && suits(&route.deployments[*i]));
-        if let Some(candidate) = made_by_variant.and_then(|i| self.candidates.get_mut(i)) {
-            candidate.excluded = false;
+        if let Some(i) = made_it.filter(|i| route.deployments[*i].is_variant && suits(&route.deployments[*i])) {
+            self.candidates[i].excluded = false;
         }
         route.deployments.iter().any(|d| d.upstream.name == pin.upstream.as_str())
     }

@@ -9,6 +9,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::super::check::{CheckInput, CheckResult, Finding, Guardrail};
+use super::super::record::direction_name;
 use super::{KindDeps, service_call};
 
 /// Longest reason of a service that is reported, in characters.
@@ -89,13 +90,6 @@ impl Guardrail for HttpGuardrail {
 
     fn is_remote(&self) -> bool {
         true
-    }
-}
-
-const fn direction_name(direction: Direction) -> &'static str {
-    match direction {
-        Direction::Request => "input",
-        Direction::Response => "output",
     }
 }
 

@@ -8,8 +8,9 @@ use interflow_types::MaybeFuture;
 use serde_json::{Value, json};
 
 use super::super::check::{CheckInput, CheckResult, Finding, Guardrail};
-use super::{KindDeps, service_call};
-use crate::gateway::LlmGateway;
+use super::KindDeps;
+use super::service_call::MAX_RESPONSE_BYTES;
+use crate::gateway::{LlmGateway, send_json};
 
 /// Texts of one call; more are sent in further calls.
 const MAX_TEXTS: usize = 32;
@@ -39,7 +40,7 @@ impl ModerationGuardrail {
             body["model"] = json!(self.model);
         }
         let request = self.gateway.own_request(&self.provider, "/v1/moderations", &body).await?;
-        let answer = service_call::send(self.gateway.unrecorded(), request).await?;
+        let answer = send_json(self.gateway.unrecorded(), request, MAX_RESPONSE_BYTES).await?;
         let results = answer["results"].as_array().ok_or("its answer has no `results`")?;
         if results.len() != texts.len() {
             return Err(format!("it judged {} of {} texts", results.len(), texts.len()));

@@ -10,23 +10,6 @@ use serde_json::{Map, Value};
 /// How deep a value may be nested while it is checked.
 const MAX_DEPTH: usize = 128;
 
-/// Keywords that say nothing about a value.
-const ANNOTATIONS: [&str; 13] = [
-    "$schema",
-    "$id",
-    "$comment",
-    "$defs",
-    "definitions",
-    "title",
-    "description",
-    "default",
-    "examples",
-    "deprecated",
-    "readOnly",
-    "writeOnly",
-    "format",
-];
-
 /// A compiled schema.
 #[derive(Debug)]
 pub(super) struct Schema {
@@ -63,22 +46,24 @@ struct Node {
     not: Option<String>,
     pattern: Option<Regex>,
     unique: bool,
-    /// Limits by keyword.
-    limits: Vec<(&'static str, f64)>,
+    limits: Vec<(&'static Limit, f64)>,
 }
 
-const LIMITS: [&str; 11] = [
-    "minimum",
-    "maximum",
-    "exclusiveMinimum",
-    "exclusiveMaximum",
-    "multipleOf",
-    "minLength",
-    "maxLength",
-    "minItems",
-    "maxItems",
-    "minProperties",
-    "maxProperties",
+/// A keyword that limits a value, what of the value it limits (`None` for other types), and whether a limit is kept.
+type Limit = (&'static str, fn(&Value) -> Option<f64>, fn(f64, f64) -> bool);
+
+const LIMITS: [Limit; 11] = [
+    ("minimum", Value::as_f64, |n, limit| n >= limit),
+    ("maximum", Value::as_f64, |n, limit| n <= limit),
+    ("exclusiveMinimum", Value::as_f64, |n, limit| n > limit),
+    ("exclusiveMaximum", Value::as_f64, |n, limit| n < limit),
+    ("multipleOf", Value::as_f64, is_multiple),
+    ("minLength", length, |n, limit| n >= limit),
+    ("maxLength", length, |n, limit| n <= limit),
+    ("minItems", |value| Some(value.as_array()?.len() as f64), |n, limit| n >= limit),
+    ("maxItems", |value| Some(value.as_array()?.len() as f64), |n, limit| n <= limit),
+    ("minProperties", |value| Some(value.as_object()?.len() as f64), |n, limit| n >= limit),
+    ("maxProperties", |value| Some(value.as_object()?.len() as f64), |n, limit| n <= limit),
 ];
 
 impl fmt::Display for Violation {
@@ -144,7 +129,8 @@ impl Schema {
         if node.not.as_ref().is_some_and(fits) {
             return fail("fits what `not` excludes".into());
         }
-        if let Some((keyword, limit)) = node.limits.iter().find(|(k, limit)| !within(k, *limit, value)) {
+        let exceeded = |((_, of, keeps), limit): &&(&Limit, f64)| of(value).is_some_and(|n| !keeps(n, *limit));
+        if let Some(((keyword, ..), limit)) = node.limits.iter().find(exceeded) {
             return fail(format!("is not within {keyword} {limit}"));
         }
         match value {
@@ -224,7 +210,12 @@ fn compile(schema: &Value, place: &str, nodes: &mut BTreeMap<String, Node>) -> R
             compile(value, &at, nodes).map(|()| at)
         };
         match (keyword.as_str(), value) {
-            (name, _) if ANNOTATIONS.contains(&name) => {}
+            // They say nothing about a value.
+            (
+                "$schema" | "$id" | "$comment" | "$defs" | "definitions" | "title" | "description" | "default"
+                | "examples" | "deprecated" | "readOnly" | "writeOnly" | "format",
+                _,
+            ) => {}
             ("type", Value::String(t)) => node.types = vec![t.clone()],
             ("type", Value::Array(list)) => {
                 node.types = list.iter().filter_map(Value::as_str).map(str::to_owned).collect();
@@ -270,9 +261,8 @@ fn compile(schema: &Value, place: &str, nodes: &mut BTreeMap<String, Node>) -> R
                 Some(pointer) => node.reference = Some(pointer.to_owned()),
                 None => return Err(wrong(keyword, "only references within the schema (#/…) are supported")),
             },
-            (name, Value::Number(limit)) if LIMITS.contains(&name) => {
-                let limits = LIMITS.iter().find(|l| **l == name).zip(limit.as_f64());
-                node.limits.extend(limits.map(|(name, limit)| (*name, limit)));
+            (name, Value::Number(limit)) if let Some(known) = LIMITS.iter().find(|known| known.0 == name) => {
+                node.limits.extend(limit.as_f64().map(|limit| (known, limit)));
             }
             _ => {
                 return Err(wrong(keyword, "this keyword is not supported here; remove it, or validate in the client"));
@@ -309,25 +299,13 @@ fn same(a: &Value, b: &Value) -> bool {
     }
 }
 
-fn within(keyword: &str, limit: f64, value: &Value) -> bool {
-    let count = |n: usize| n as f64;
-    match (keyword, value) {
-        ("minimum", Value::Number(n)) => n.as_f64().is_none_or(|n| n >= limit),
-        ("maximum", Value::Number(n)) => n.as_f64().is_none_or(|n| n <= limit),
-        ("exclusiveMinimum", Value::Number(n)) => n.as_f64().is_none_or(|n| n > limit),
-        ("exclusiveMaximum", Value::Number(n)) => n.as_f64().is_none_or(|n| n < limit),
-        ("multipleOf", Value::Number(n)) => n.as_f64().is_none_or(|n| {
-            let times = n / limit;
-            (times - times.round()).abs() < 1e-9
-        }),
-        ("minLength", Value::String(s)) => count(s.chars().count()) >= limit,
-        ("maxLength", Value::String(s)) => count(s.chars().count()) <= limit,
-        ("minItems", Value::Array(l)) => count(l.len()) >= limit,
-        ("maxItems", Value::Array(l)) => count(l.len()) <= limit,
-        ("minProperties", Value::Object(m)) => count(m.len()) >= limit,
-        ("maxProperties", Value::Object(m)) => count(m.len()) <= limit,
-        _ => true,
-    }
+fn is_multiple(n: f64, of: f64) -> bool {
+    let times = n / of;
+    (times - times.round()).abs() < 1e-9
+}
+
+fn length(value: &Value) -> Option<f64> {
+    Some(value.as_str()?.chars().count() as f64)
 }
 
 #[cfg(test)]

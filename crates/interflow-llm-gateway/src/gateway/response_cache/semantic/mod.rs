@@ -6,15 +6,14 @@ mod guard;
 mod query;
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use interflow_llm::{LlmCall, Operation, SemanticCacheConfig};
-use interflow_types::{CollectError, Flow};
+use interflow_types::Flow;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 
-use super::super::LlmGateway;
+use super::super::{LlmGateway, send_json};
 use super::key::CacheKey;
 
 pub use guard::TextFeatures;
@@ -83,16 +82,6 @@ pub(super) enum Match {
     None,
 }
 
-/// What was counted since the start.
-#[derive(Default)]
-pub(super) struct SemanticCounters {
-    hits: [AtomicU64; BOUNDS.len()],
-    pub misses: AtomicU64,
-    pub guarded: AtomicU64,
-    pub ineligible: AtomicU64,
-    pub errors: AtomicU64,
-}
-
 /// What was counted since the start, and the texts in memory now.
 #[derive(Clone, Debug, Default)]
 pub struct SemanticStats {
@@ -148,25 +137,12 @@ impl SemanticIndex {
         }
         let body = json!({ "model": self.config.model, "input": text });
         let request = gateway.own_request(&self.config.provider, "/v1/embeddings", &body).await?;
-        let answer = async {
-            let answer = gateway.unrecorded().send(request).await.map_err(|e| e.to_string())?;
-            let status = answer.head.status;
-            if !status.is_success() {
-                return Err(format!("it answered with status {}", status.as_u16()));
-            }
-            answer.body.collect(MAX_ANSWER_BYTES).await.map(|(bytes, _)| bytes).map_err(|e| match e {
-                CollectError::Broken(e) => e.to_string(),
-                CollectError::TooLarge(_) => format!("its answer is larger than {MAX_ANSWER_BYTES} bytes"),
-            })
-        };
-        let limit = self.config.timeout.0;
-        let Ok(bytes) = tokio::time::timeout(limit, answer).await else {
+        let (limit, answer) = (self.config.timeout.0, send_json(gateway.unrecorded(), request, MAX_ANSWER_BYTES));
+        let Ok(answer) = tokio::time::timeout(limit, answer).await else {
             *self.paused_until.lock() = Some(Instant::now() + PAUSE);
             return Err(format!("it took more than {limit:?}"));
         };
-        let bytes = bytes?;
-        let answer: Value = serde_json::from_slice(&bytes).map_err(|_| "its answer is not JSON".to_owned())?;
-        EmbeddedText::new(text, &answer["data"][0]["embedding"])
+        EmbeddedText::new(text, &answer?["data"][0]["embedding"])
             .ok_or_else(|| "its answer has no embedding that can be used".to_owned())
     }
 
@@ -268,22 +244,10 @@ fn similarity(a: &[f32], b: &[f32]) -> f32 {
     a.iter().zip(b).map(|(a, b)| a * b).sum()
 }
 
-impl SemanticCounters {
-    pub fn count_hit(&self, similarity: f32) {
-        let at = BOUNDS.iter().position(|(_, bound)| similarity >= *bound).unwrap_or(BOUNDS.len() - 1);
-        self.hits[at].fetch_add(1, Relaxed);
-    }
-
-    pub fn stats(&self, entries: u64) -> SemanticStats {
-        let hits = BOUNDS.iter().zip(&self.hits).map(|((name, _), n)| (*name, n.load(Relaxed)));
-        SemanticStats {
-            hits: hits.filter(|(_, n)| *n > 0).collect(),
-            misses: self.misses.load(Relaxed),
-            guarded: self.guarded.load(Relaxed),
-            ineligible: self.ineligible.load(Relaxed),
-            errors: self.errors.load(Relaxed),
-            entries,
-        }
+impl SemanticStats {
+    pub(super) fn count_hit(&mut self, similarity: f32) {
+        let reached = BOUNDS.iter().find(|(_, bound)| similarity >= *bound).unwrap_or(&BOUNDS[BOUNDS.len() - 1]);
+        *self.hits.entry(reached.0).or_default() += 1;
     }
 }
 
