@@ -207,13 +207,12 @@ pub fn init_length(data: &[u8]) -> Option<u64> {
 /// # Errors
 /// If a box before it is malformed.
 pub fn child<'a>(parent: &BoxRef<'a>, kind: &[u8; 4]) -> Result<Option<BoxRef<'a>>> {
-    for one in parent.children() {
-        let one = one?;
-        if one.kind() == kind {
-            return Ok(Some(one));
-        }
-    }
-    Ok(None)
+    first_of_kind(parent.children(), kind)
+}
+
+/// The first box of a type; an error if a box before it is malformed.
+pub fn first_of_kind<'a>(mut boxes: BoxIterator<'a>, kind: &[u8; 4]) -> Result<Option<BoxRef<'a>>> {
+    boxes.find(|b| b.as_ref().map_or(true, |b| b.kind() == kind)).transpose()
 }
 
 /// Follows a path of box types downward, taking the first of each type.
@@ -223,10 +222,8 @@ pub fn child<'a>(parent: &BoxRef<'a>, kind: &[u8; 4]) -> Result<Option<BoxRef<'a
 pub fn find<'a>(parent: &BoxRef<'a>, path: &[&[u8; 4]]) -> Result<Option<BoxRef<'a>>> {
     let mut at = *parent;
     for kind in path {
-        match child(&at, kind)? {
-            Some(next) => at = next,
-            None => return Ok(None),
-        }
+        let Some(next) = child(&at, kind)? else { return Ok(None) };
+        at = next;
     }
     Ok(Some(at))
 }

@@ -13,7 +13,7 @@ mod tree;
 pub use box_reader::BoxReader;
 pub use codec::{AacConfig, ElementaryStreamInfo, ParameterSets, codec_string};
 pub use fragment::{LocatedSample, MAX_SAMPLES, MovieFragment, RunSample, TrackFragment, TrackRun};
-pub use header::{BoxError, BoxHeader, BoxRef, FourCc, Result, boxes, child, find, init_length};
+pub use header::{BoxError, BoxHeader, BoxRef, FourCc, Result, boxes, child, find, first_of_kind, init_length};
 pub use movie::{EditListEntry, FragmentDefaults, Movie, MovieTrack, SampleEntry};
 pub use samples::{IndexedSample, SampleTable};
 pub use sidx::{IndexReference, SegmentIndex};

@@ -148,19 +148,10 @@ impl MovieTrack {
         let mdia = child(trak, b"mdia")?.ok_or_else(missing("it has no mdia"))?;
         let mdhd = child(&mdia, b"mdhd")?.ok_or_else(missing("it has no mdhd"))?;
         let (timescale, duration, language) = media_header(&mdhd)?;
-        let handler = match child(&mdia, b"hdlr")? {
-            Some(hdlr) => handler(&hdlr)?,
-            None => FourCc(*b"    "),
-        };
+        let handler = child(&mdia, b"hdlr")?.map_or(Ok(FourCc(*b"    ")), |hdlr| handler(&hdlr))?;
         let stbl = find(&mdia, &[b"minf", b"stbl"])?.ok_or_else(missing("it has no stbl"))?;
-        let entries = match child(&stbl, b"stsd")? {
-            Some(stsd) => entries(&stsd, handler, moov)?,
-            None => Vec::new(),
-        };
-        let edits = match find(trak, &[b"edts", b"elst"])? {
-            Some(elst) => edits(&elst)?,
-            None => Vec::new(),
-        };
+        let entries = child(&stbl, b"stsd")?.map_or(Ok(Vec::new()), |stsd| entries(&stsd, handler, moov))?;
+        let edits = find(trak, &[b"edts", b"elst"])?.map_or(Ok(Vec::new()), |elst| edits(&elst))?;
         let at = (stbl.offset - moov.offset) as usize;
         Ok(Self {
             id,

@@ -114,18 +114,10 @@ impl SampleTable {
             }
             let (_, per_chunk, description) = *self.runs.get(run)?;
             let duration = times.next().unwrap_or(0);
-            let is_sync = sync.as_mut().is_none_or(|s| s.next_if(|n| *n as usize == i + 1).is_some());
+            let sync = sync.as_mut().is_none_or(|s| s.next_if(|n| *n as usize == i + 1).is_some());
             let composition = offsets.next().unwrap_or(0);
-            let sample = IndexedSample {
-                offset,
-                size,
-                description,
-                chunk: chunk as u32,
-                dts,
-                duration,
-                composition,
-                sync: is_sync,
-            };
+            let sample =
+                IndexedSample { offset, size, description, chunk: chunk as u32, dts, duration, composition, sync };
             dts = dts.saturating_add(u64::from(duration));
             in_chunk += 1;
             at = Some(offset.checked_add(u64::from(size))?);

@@ -36,11 +36,8 @@ impl<'a> SencReader<'a> {
         let (version, flags) = fields.version()?;
         let is_piff = b.header.uuid.is_some();
         if version != 0 && !is_piff {
-            return Err(CencError::Unsupported {
-                kind: b.kind(),
-                offset: b.offset,
-                what: "a sample with several keys",
-            });
+            let what = "a sample with several keys";
+            return Err(CencError::Unsupported { kind: b.kind(), offset: b.offset, what });
         }
         let over = if is_piff && flags & 1 != 0 { Some(SampleProtection::read_piff(&mut fields)?) } else { None };
         let count = fields.count(0)?;

@@ -1,6 +1,9 @@
 //! AES-128 in CTR and CBC mode over pieces of a stream, in place.
 
-use aes::cipher::{Array, BlockModeDecrypt as _, InnerIvInit as _, StreamCipher as _, StreamCipherCoreWrapper};
+use aes::cipher::{
+    Array, BlockCipherDecrypt, BlockModeDecrypt as _, BlockSizeUser, InnerIvInit as _, StreamCipher as _,
+    StreamCipherCoreWrapper, consts::U16,
+};
 use aes::{Aes128, Aes256};
 use ctr::flavors::Ctr64BE;
 
@@ -87,28 +90,28 @@ impl CbcCipher {
     /// Decrypts consecutive blocks. A remainder shorter than a block is left unchanged.
     pub fn apply(&mut self, key: &AesKey, data: &mut [u8]) {
         let (blocks, _) = data.as_chunks_mut::<BLOCK>();
-        self.chain(key, blocks);
+        self.chain(&key.0, blocks);
     }
 
     /// Like [`apply`](Self::apply), with a 256-bit key.
     pub fn apply_256(&mut self, key: &Aes256, data: &mut [u8]) {
         let (blocks, _) = data.as_chunks_mut::<BLOCK>();
-        let Some(last) = blocks.last().copied() else { return };
-        let mut decryptor = cbc::Decryptor::<&Aes256>::inner_iv_init(key, &Array(self.previous));
-        decryptor.decrypt_blocks(Array::cast_slice_from_core_mut(blocks));
-        self.previous = last;
+        self.chain(key, blocks);
     }
 
     /// Decrypts `crypt` blocks, skips `skip` blocks, and so on; `data` begins with a block to decrypt. The chain covers
     /// the encrypted blocks only.
     pub fn apply_pattern(&mut self, key: &AesKey, data: &mut [u8], crypt: usize, skip: usize) {
-        for_each_batch(data, crypt, skip, |blocks| self.chain(key, blocks));
+        for_each_batch(data, crypt, skip, |blocks| self.chain(&key.0, blocks));
     }
 
-    fn chain(&mut self, key: &AesKey, blocks: &mut [CipherBlock]) {
+    fn chain<C>(&mut self, key: &C, blocks: &mut [CipherBlock])
+    where
+        C: BlockCipherDecrypt + BlockSizeUser<BlockSize = U16>,
+    {
         // Kept before decrypting, which overwrites it.
         let Some(last) = blocks.last().copied() else { return };
-        let mut decryptor = cbc::Decryptor::<&Aes128>::inner_iv_init(&key.0, &Array(self.previous));
+        let mut decryptor = cbc::Decryptor::inner_iv_init(key, &Array(self.previous));
         decryptor.decrypt_blocks(Array::cast_slice_from_core_mut(blocks));
         self.previous = last;
     }

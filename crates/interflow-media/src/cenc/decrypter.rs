@@ -172,7 +172,7 @@ impl CencDecrypter {
         // header completed by this may belong to a box that must be buffered itself.
         while !self.stash.is_empty() && !chunk.is_empty() {
             let more = self.need.saturating_sub(self.stash.len()).min(chunk.len());
-            self.stash.unsplit_or_extend(chunk.split_to(more));
+            self.stash.unsplit(chunk.split_to(more));
             if self.stash.len() < self.need {
                 return Ok(());
             }
@@ -193,8 +193,7 @@ impl CencDecrypter {
         if !data.is_empty() {
             out.push(data.freeze());
         }
-        let DecryptProgress { need, .. } = progress?;
-        (self.stash, self.need) = (rest, need);
+        (self.stash, self.need) = (rest, progress?.need);
         Ok(())
     }
 
@@ -238,10 +237,8 @@ impl CencDecrypter {
         let Some(header) = BoxHeader::read(data, self.pos)? else {
             // A header takes 8 bytes, or 16 with a 64-bit size, and 16 more for a `uuid`: ask for the next 8 until it
             // can be read.
-            return Ok(DecryptProgress {
-                done: 0,
-                need: (data.len() + 8).next_multiple_of(8).min(BoxHeader::MAX_HEADER_LEN),
-            });
+            let need = (data.len() + 8).next_multiple_of(8).min(BoxHeader::MAX_HEADER_LEN);
+            return Ok(DecryptProgress { done: 0, need });
         };
         self.check(&header)?;
         let content = header.size.map(|size| size - header.len as u64);
@@ -378,10 +375,8 @@ impl CencDecrypter {
                 return self.wait(done, at, until, end);
             }
             let size = u64::from(job.size);
-            if end.is_some_and(|end| at + size > end) {
-                return Err(CencError::Misplaced { track: job.track, offset: job.offset });
-            }
-            let Some(cursor) = SampleCursor::new(&self.plan, job) else {
+            let fits = end.is_none_or(|end| at + size <= end);
+            let Some(cursor) = SampleCursor::new(&self.plan, job).filter(|_| fits) else {
                 return Err(CencError::Misplaced { track: job.track, offset: job.offset });
             };
             self.cursor = Some((cursor, size));
@@ -428,15 +423,4 @@ fn state_after(left: Option<u64>, n: usize, go_on: impl Fn(Option<u64>) -> Decry
 fn first_track(moof: &BoxRef<'_>) -> u32 {
     let fragment = crate::bmff::MovieFragment::read(moof).unwrap_or_default();
     fragment.tracks.first().map_or(0, |t| t.track)
-}
-
-/// Joins buffers; adjacent parts of one allocation are joined without a copy.
-trait ContiguousBytes {
-    fn unsplit_or_extend(&mut self, more: BytesMut);
-}
-
-impl ContiguousBytes for BytesMut {
-    fn unsplit_or_extend(&mut self, more: BytesMut) {
-        if self.is_empty() { *self = more } else { self.unsplit(more) }
-    }
 }

@@ -65,18 +65,9 @@ pub(super) fn plan_fragment(
         else {
             continue;
         };
-        plan_samples(
-            &SampleSource {
-                track: track.track,
-                holder,
-                around: *moof,
-                base: track.base.unwrap_or(moof.offset),
-                protection,
-                samples: &samples,
-            },
-            keys,
-            plan,
-        )?;
+        let base = track.base.unwrap_or(moof.offset);
+        let source = SampleSource { track: track.track, holder, around: *moof, base, protection, samples: &samples };
+        plan_samples(&source, keys, plan)?;
     }
     plan.sort(moof.offset + moof.whole.len() as u64)?;
     Ok(placed.iter().map(Vec::len).sum())
@@ -138,24 +129,15 @@ pub(super) fn plan_samples(source: &SampleSource<'_>, keys: &ContentKeyRing, pla
         let mut protection = grouped.or(information.override_protection()).copied().unwrap_or(*entry);
         protection.scheme = if information.override_protection().is_some() { protection.scheme } else { entry.scheme };
         let first = plan.subsamples.len();
-        let sample_group = information.next(i, sample, &protection, source, plan)?;
+        let (iv, awaits) = information.next(i, sample, &protection, source, plan)?;
         // A clear sample may have information too, which had to be read to find that of the next one.
         if !protection.protected || sample.size == 0 {
             plan.subsamples.truncate(first);
             continue;
         }
         let setup = plan.setup(keys, &protection, source.track)?;
-        let (iv, awaits) = sample_group;
-        let job = DecryptJob {
-            offset: sample.offset,
-            size: sample.size,
-            setup,
-            track: source.track,
-            iv,
-            subsamples: (0, 0),
-            awaits,
-        };
-        plan.add(job, first)?;
+        let (SampleLocation { offset, size, .. }, track) = (*sample, source.track);
+        plan.add(DecryptJob { offset, size, setup, track, iv, subsamples: (0, 0), awaits }, first)?;
     }
     Ok(())
 }
@@ -246,14 +228,11 @@ impl AuxiliaryInfo<'_> {
             }
         };
         self.region = Some((index, run));
-        let within = match regions.get_mut(index as usize) {
-            Some(region) => {
-                let within = region.len as u32;
-                region.len += size as u64;
-                within
-            }
-            None => 0,
-        };
+        let within = regions.get_mut(index as usize).map_or(0, |region| {
+            let within = region.len as u32;
+            region.len += size as u64;
+            within
+        });
         ([0; 16], Some((index, within, size as u8)))
     }
 }
@@ -282,11 +261,8 @@ pub(super) fn plan_table(
         if samples.len() != track.table.len() {
             return Err(holder.error_here("its chunks do not hold all of its samples").into());
         }
-        plan_samples(
-            &SampleSource { track: track.id, holder, around: *moov, base: 0, protection, samples: &samples },
-            keys,
-            plan,
-        )?;
+        let source = SampleSource { track: track.id, holder, around: *moov, base: 0, protection, samples: &samples };
+        plan_samples(&source, keys, plan)?;
     }
     // Unlike in a fragment, samples may lie before the index.
     plan.sort(0)

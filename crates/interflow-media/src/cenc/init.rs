@@ -1,6 +1,5 @@
 //! Encryption parameters of an init segment or `moov`, and its rewriting as clear.
 
-use std::ops::Range;
 use std::sync::Arc;
 
 use super::auxiliary::is_senc;
@@ -8,7 +7,7 @@ use super::error::{CencError, Result};
 use super::groups::{descriptions, is_seig};
 use super::keys::{ContentKeyRing, KeyId};
 use super::protection::{PsshBox, SampleProtection, sinfs};
-use crate::bmff::{BoxRef, FourCc, Movie, boxes};
+use crate::bmff::{BoxRef, FourCc, Movie, MovieTrack, boxes, first_of_kind};
 
 /// An init segment, parsed once and shared by the decrypters of its segments.
 #[derive(Clone, Debug)]
@@ -45,13 +44,9 @@ impl InitSegment {
     /// # Errors
     /// If there is none, it is malformed, or a track is protected by an unknown scheme.
     pub fn parse(segment: &[u8]) -> Result<Arc<Self>> {
-        for b in boxes(segment, 0) {
-            let b = b?;
-            if b.kind() == b"moov" {
-                return Self::read(&b).map(Arc::new);
-            }
-        }
-        Err(CencError::Truncated { at: segment.len() as u64, what: "an init segment: it has no `moov` box".into() })
+        let what = "an init segment: it has no `moov` box";
+        let missing = || CencError::Truncated { at: segment.len() as u64, what: what.into() };
+        Self::read(&first_of_kind(boxes(segment, 0), b"moov")?.ok_or_else(missing)?).map(Arc::new)
     }
 
     /// Reads a `moov` box.
@@ -60,57 +55,17 @@ impl InitSegment {
     /// If it is malformed or a track is protected by an unknown scheme.
     pub fn read(moov: &BoxRef<'_>) -> Result<Self> {
         let movie = Movie::read(moov)?;
-        let mut init = Self { tracks: Vec::new(), pssh: Vec::new(), patches: Vec::new(), movie };
+        let (mut pssh, mut patches) = (Vec::new(), Vec::new());
         for b in moov.children() {
             let b = b?;
             if PsshBox::is_one(&b) {
-                init.pssh.push(PsshBox::read(&b)?);
-                init.add_free_patch(&b, moov);
+                pssh.push(PsshBox::read(&b)?);
+                patches.push(free_patch(&b, moov));
             }
         }
-        for at in 0..init.movie.tracks.len() {
-            let track = init.track(at, moov)?;
-            init.tracks.push(track);
-        }
-        Ok(init)
-    }
-
-    fn track(&mut self, at: usize, moov: &BoxRef<'_>) -> Result<TrackProtection> {
-        let mut entries = Vec::new();
-        let mut patches = Vec::new();
-        let Some(track) = self.movie.tracks.get(at) else {
-            return Ok(TrackProtection { entries, groups: Vec::new() });
-        };
-        for entry in &track.entries {
-            if !entry.is_protected() {
-                entries.push(None);
-                continue;
-            }
-            entries.push(SampleProtection::read(track.id, sinfs(entry))?);
-            // `encv` and `enca` get the codec's own type back, and the description of the protection disappears.
-            patches.push((entry.range.start + 4, entry.format));
-            patches.extend(sinfs(entry).map(|b| ((b.offset - moov.offset) as usize + 4, FREE)));
-        }
-        let stbl = Range { start: track.stbl.start, end: track.stbl.end };
-        let scheme = entries.iter().flatten().map(|p| p.scheme).next();
-        let mut groups = Vec::new();
-        if let (Some(scheme), Some(stbl)) = (scheme, moov.whole.get(stbl.clone())) {
-            for b in boxes(stbl, moov.offset + track.stbl.start as u64).flatten().flat_map(|b| b.children()) {
-                let b = b?;
-                if b.kind() == b"sgpd" && is_seig(&b) {
-                    groups = descriptions(&b, scheme)?;
-                }
-                if is_encryption(&b) {
-                    patches.push(((b.offset - moov.offset) as usize + 4, FREE));
-                }
-            }
-        }
-        self.patches.extend(patches);
-        Ok(TrackProtection { entries, groups })
-    }
-
-    fn add_free_patch(&mut self, b: &BoxRef<'_>, moov: &BoxRef<'_>) {
-        self.patches.push(((b.offset - moov.offset) as usize + 4, FREE));
+        let tracks =
+            movie.tracks.iter().map(|t| TrackProtection::read(t, moov, &mut patches)).collect::<Result<_>>()?;
+        Ok(Self { movie, tracks, pssh, patches })
     }
 
     /// Rewrites the types in the `moov` that this was read from to those of a clear movie. Its size does not change.
@@ -152,16 +107,48 @@ impl InitSegment {
     /// # Errors
     /// [`CencError::NoKey`].
     pub fn check_keys(&self, keys: &ContentKeyRing) -> Result<()> {
-        match self.first_missing_key(keys) {
+        let is_named = |e: &ProtectedEntry| e.protection.protected && e.protection.kid != KeyId([0; 16]);
+        match self.protected().find(|e| is_named(e) && keys.find(e.protection.kid).is_none()) {
             Some(e) => Err(CencError::NoKey { kid: e.protection.kid, track: e.track }),
             None => Ok(()),
         }
     }
+}
 
-    fn first_missing_key(&self, keys: &ContentKeyRing) -> Option<ProtectedEntry> {
-        let is_named = |e: &ProtectedEntry| e.protection.protected && e.protection.kid != KeyId([0; 16]);
-        self.protected().find(|e| is_named(e) && keys.find(e.protection.kid).is_none())
+impl TrackProtection {
+    /// Reads the protection of a track, and adds the places in the `moov` that make it a clear one.
+    fn read(track: &MovieTrack, moov: &BoxRef<'_>, patches: &mut Vec<(usize, FourCc)>) -> Result<Self> {
+        let mut entries = Vec::new();
+        for entry in &track.entries {
+            if !entry.is_protected() {
+                entries.push(None);
+                continue;
+            }
+            entries.push(SampleProtection::read(track.id, sinfs(entry))?);
+            // `encv` and `enca` get the codec's own type back, and the description of the protection disappears.
+            patches.push((entry.range.start + 4, entry.format));
+            patches.extend(sinfs(entry).map(|b| free_patch(&b, moov)));
+        }
+        let scheme = entries.iter().flatten().map(|p| p.scheme).next();
+        let mut groups = Vec::new();
+        if let (Some(scheme), Some(stbl)) = (scheme, moov.whole.get(track.stbl.clone())) {
+            for b in boxes(stbl, moov.offset + track.stbl.start as u64).flatten().flat_map(|b| b.children()) {
+                let b = b?;
+                if b.kind() == b"sgpd" && is_seig(&b) {
+                    groups = descriptions(&b, scheme)?;
+                }
+                if is_encryption(&b) {
+                    patches.push(free_patch(&b, moov));
+                }
+            }
+        }
+        Ok(Self { entries, groups })
     }
+}
+
+/// The place of a box's type, and what makes readers skip it.
+fn free_patch(b: &BoxRef<'_>, moov: &BoxRef<'_>) -> (usize, FourCc) {
+    ((b.offset - moov.offset) as usize + 4, FREE)
 }
 
 /// The box type that all readers skip (ISO 14496-12 8.1.2).

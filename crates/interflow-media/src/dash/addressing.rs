@@ -200,10 +200,8 @@ impl SegmentAddressing {
 }
 
 fn section(element: &XmlElement<'_>) -> InitializationSource {
-    InitializationSource {
-        address: element.get("sourceURL").map(str::to_owned),
-        range: element.get("range").and_then(byte_range),
-    }
+    let address = element.get("sourceURL").map(str::to_owned);
+    InitializationSource { address, range: element.get("range").and_then(byte_range) }
 }
 
 /// Seconds by which a segment is available early; `INF` means as soon as any of it is.

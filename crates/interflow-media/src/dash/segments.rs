@@ -108,13 +108,8 @@ fn single_segment(period: &DashPeriod) -> DashSegment {
 
 fn segment(a: &SegmentAddressing, number: u64, time: u64, duration: u64) -> DashSegment {
     let scale = a.timescale.max(1) as f64;
-    DashSegment {
-        number,
-        time,
-        start: (time as f64 - a.offset as f64) / scale,
-        duration: duration as f64 / scale,
-        ..DashSegment::default()
-    }
+    let (start, duration) = ((time as f64 - a.offset as f64) / scale, duration as f64 / scale);
+    DashSegment { number, time, start, duration, ..DashSegment::default() }
 }
 
 /// The number of segments in a list, which bounds everything else; `None` for other modes.

@@ -52,9 +52,10 @@ impl DashTrack<'_> {
         format!("{}_{}_{}", self.set.id, self.own.id, self.own.bandwidth)
     }
 
-    /// Whether it has WebVTT cues in MP4, which are converted to WebVTT segments unless `subtitles=mp4` is asked for.
+    /// Whether it has WebVTT cues in MP4 (ISO 14496-30), which are converted to WebVTT segments unless `subtitles=mp4` is
+    /// asked for.
     pub fn is_wvtt(&self) -> bool {
-        is_wvtt(self.own)
+        self.own.mime.ends_with("/mp4") && self.own.codecs.as_deref().is_some_and(|c| c.trim().starts_with("wvtt"))
     }
 }
 
@@ -66,10 +67,8 @@ pub fn main_period(manifest: &DashManifest) -> Option<&DashPeriod> {
         return full().next_back();
     }
     let length = |p: &&DashPeriod| (p.duration.unwrap_or(0.0) * 1000.0) as u64;
-    full().fold(
-        None,
-        |best: Option<&DashPeriod>, p| if best.is_none_or(|b| length(&p) > length(&b)) { Some(p) } else { best },
-    )
+    // Of several, the first.
+    full().rev().max_by_key(length)
 }
 
 /// All tracks of a period, also those that HLS cannot carry.
@@ -262,17 +261,12 @@ fn videos<'a>(period: &'a DashPeriod, options: &HlsOptions) -> Vec<DashTrack<'a>
     all
 }
 
-/// Whether a representation has WebVTT cues in MP4 (ISO 14496-30).
-fn is_wvtt(own: &Representation) -> bool {
-    own.mime.ends_with("/mp4") && own.codecs.as_deref().is_some_and(|c| c.trim().starts_with("wvtt"))
-}
-
 /// Subtitles that an HLS player supports: WebVTT, and other text in fragmented MP4 if it is asked for.
 fn subtitles<'a>(period: &'a DashPeriod, options: &HlsOptions) -> Vec<DashTrack<'a>> {
-    let is_listed = |own: &Representation| {
-        !own.mime.contains("ttml") && (options.mp4_text || !own.mime.ends_with("/mp4") || is_wvtt(own))
+    let is_listed = |t: &DashTrack<'_>| {
+        !t.own.mime.contains("ttml") && (options.mp4_text || !t.own.mime.ends_with("/mp4") || t.is_wvtt())
     };
-    playable(period).filter(|t| t.set.media == DashMediaKind::Text && is_listed(t.own)).collect()
+    playable(period).filter(|t| t.set.media == DashMediaKind::Text && is_listed(t)).collect()
 }
 
 /// A text as the content of a quoted string, which has no escapes (RFC 8216 4.2).

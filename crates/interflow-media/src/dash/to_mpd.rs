@@ -1,6 +1,6 @@
 //! Rewrites a manifest to route its media through Interflow; everything else is unchanged.
 
-use interflow_types::{Error, Result};
+use interflow_types::{Error, Result, data_file};
 
 use super::addressing::{AddressingMode, SegmentAddressing, TemplateValues, fill};
 use super::manifest_error;
@@ -106,15 +106,9 @@ pub fn rewrite(
 
 /// Removes elements that send a player to other servers or manifests, wherever they stand.
 fn remove_detours(element: &mut XmlElement<'_>) {
-    const DETOURS: [&str; 6] = [
-        "ContentSteering",
-        "ImportedMPD",
-        "InsertPresentation",
-        "OverwritePresentation",
-        "PatchLocation",
-        "ReplacePresentation",
-    ];
-    let is_detour = |c: &XmlElement<'_>| DETOURS.contains(&c.name);
+    const DETOURS: &str = "ContentSteering ImportedMPD InsertPresentation OverwritePresentation PatchLocation \
+                           ReplacePresentation";
+    let is_detour = |c: &XmlElement<'_>| data_file::has_word(DETOURS, c.name);
     // An event is nothing without its content.
     let sends_elsewhere = |c: &XmlElement<'_>| c.name == "Event" && c.children.iter().any(is_detour);
     element.children.retain(|c| !is_detour(c) && !sends_elsewhere(c));

@@ -121,6 +121,11 @@ impl MediaRequest<'_> {
         Ok(Some(ring))
     }
 
+    /// The keys of the link, of which the response is decrypted if there are any.
+    fn noted_keys(self) -> Result<Option<ContentKeyRing>> {
+        Ok(self.keys()?.inspect(|_| self.note_decryption()))
+    }
+
     /// The multivariant playlist of a manifest. Live streams may have several periods, of which the main one decides
     /// about the tracks.
     pub async fn mpd_master(self) -> EndpointResult {
@@ -389,13 +394,7 @@ impl MediaRequest<'_> {
     pub async fn mpd_init(self) -> EndpointResult {
         let params = &self.asked.params;
         let bytes = self.init_bytes().await?.ok_or_else(|| MediaError::missing("init_url"))?;
-        let bytes = match self.keys()? {
-            Some(keys) => {
-                self.note_decryption();
-                decrypt::init(keys, bytes)?
-            }
-            None => bytes,
-        };
+        let bytes = decrypt::init(self.noted_keys()?, bytes)?;
         let kind = params.get("mime_type").filter(|k| k.contains('/')).unwrap_or("video/mp4");
         Ok(self.generated_segment(kind, bytes))
     }
@@ -416,8 +415,7 @@ impl MediaRequest<'_> {
         let range = parse_range(params.get("segment_range"))?;
         let at = range.map_or(0, |(first, _)| first);
         let mut bytes = self.bytes_from(&self.segment_addresses()?, range).await?;
-        if let Some(keys) = self.keys()? {
-            self.note_decryption();
+        if let Some(keys) = self.noted_keys()? {
             let body = decrypt::segment(keys, Some(Arc::clone(&section)), at, Body::Full(bytes.clone()))?;
             let body = decrypt::wait_for_first_bytes(body).await?;
             (bytes, _) = body.collect(bytes.len()).await.map_err(MediaError::upstream)?;
@@ -439,10 +437,9 @@ impl MediaRequest<'_> {
     async fn clear_segment(self) -> EndpointResult {
         let params = &self.asked.params;
         let range = parse_range(params.get("segment_range"))?;
-        let mut response = match self.keys()? {
+        let mut response = match self.noted_keys()? {
             None => self.try_addresses(range, None, |_| None).await?,
             Some(keys) => {
-                self.note_decryption();
                 let init = self.init_section().await?;
                 init.iter().try_for_each(|init| init.check_keys(&keys))?;
                 // A range of a decrypted file needs its index.
@@ -507,12 +504,8 @@ impl MediaRequest<'_> {
             Some((_, v)) => v.parse::<u64>().map_err(|_| MediaError::bad_request(format!("`{name}` is not a number"))),
             None => Ok(0),
         };
-        let filling = TemplateValues {
-            number: number("_n")?,
-            time: number("_t")?,
-            part: number("_p")?,
-            ..TemplateValues::default()
-        };
+        let (number, time, part) = (number("_n")?, number("_t")?, number("_p")?);
+        let filling = TemplateValues { number, time, part, ..TemplateValues::default() };
         Ok(all.map(|a| fill(a, filling)).collect())
     }
 
@@ -574,17 +567,11 @@ impl MediaRequest<'_> {
     async fn mpd_ts(self) -> EndpointResult {
         let params = &self.asked.params;
         let init = self.init_bytes().await?.ok_or_else(|| MediaError::missing("init_url"))?;
-        let init = match self.keys()? {
-            Some(keys) => decrypt::init(keys, init)?,
-            None => init,
-        };
+        let init = decrypt::init(self.keys()?, init)?;
         let unfit = |e: remux::RemuxError| MediaError::Status(StatusCode::UNPROCESSABLE_ENTITY, e.to_string());
         let muxer = TsMuxer::new(&init, remux::RemuxOptions::default()).map_err(unfit)?;
         let range = parse_range(params.get("segment_range"))?;
-        let (keys, at) = (self.keys()?, range.map_or(0, |(first, _)| first));
-        if keys.is_some() {
-            self.note_decryption();
-        }
+        let (keys, at) = (self.noted_keys()?, range.map_or(0, |(first, _)| first));
         let section = self.init_section().await?;
         let make = |job: Self| {
             let (keys, section, muxer) = (keys.clone(), section.clone(), Arc::clone(&muxer));
@@ -593,9 +580,8 @@ impl MediaRequest<'_> {
                     body = decrypt::segment(keys, section, at, body).map_err(MediaError::into_error)?;
                 }
                 // A conversion changes length and content, so ranges do not apply.
-                for name in ["content-length", "accept-ranges", "etag", "content-range"] {
-                    head.headers.remove(name);
-                }
+                let stale = ["content-length", "accept-ranges", "etag", "content-range"];
+                header_filter::remove_fields(&mut head.headers, &stale);
                 let _ = head.headers.set("Content-Type", "video/mp2t");
                 Ok(decrypt::transport(&muxer, body))
             };
@@ -611,13 +597,7 @@ impl MediaRequest<'_> {
 
 /// Finds the index (`sidx`) in a part of a file; `None` if it has none.
 fn index_in(bytes: &[u8], offset: u64) -> Result<Option<SegmentIndex>> {
-    for b in boxes(bytes, offset) {
-        // A box truncated after the index is media.
-        let Ok(b) = b else { return Ok(None) };
-        if b.kind() == b"sidx" {
-            let index = SegmentIndex::read(&b).map_err(|e| MediaError::upstream(format!("the file's index: {e}")))?;
-            return Ok(Some(index));
-        }
-    }
-    Ok(None)
+    // A box truncated after the index is media.
+    let index = boxes(bytes, offset).flatten().find(|b| b.kind() == b"sidx").map(|b| SegmentIndex::read(&b));
+    index.transpose().map_err(|e| MediaError::upstream(format!("the file's index: {e}")))
 }

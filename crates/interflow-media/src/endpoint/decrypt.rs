@@ -25,7 +25,8 @@ impl From<CencError> for MediaError {
 }
 
 /// Decrypts an initialization section: the boxes about encryption are removed, and keys are checked.
-pub fn init(keys: ContentKeyRing, bytes: Bytes) -> std::result::Result<Bytes, MediaError> {
+pub fn init(keys: Option<ContentKeyRing>, bytes: Bytes) -> std::result::Result<Bytes, MediaError> {
+    let Some(keys) = keys else { return Ok(bytes) };
     let parsed = InitSegment::parse(&bytes)?;
     parsed.check_keys(&keys)?;
     let mut decrypter = CencDecrypter::new(keys);

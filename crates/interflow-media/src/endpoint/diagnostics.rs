@@ -35,25 +35,24 @@ pub async fn public_endpoint(path: &str, head: &RequestHead, body: &mut Body) ->
     if path.starts_with("/base64/") {
         read.add(params_in_body(body).await?);
     }
-    let params = || read.clone();
-    let required = |params: &MediaParams, names: [&str; 2]| {
-        let value = names.iter().find_map(|n| params.get(n)).map(str::to_owned);
+    let required = |names: [&str; 2]| {
+        let value = names.iter().find_map(|n| read.get(n)).map(str::to_owned);
         value.ok_or_else(|| MediaError::missing(names[0]))
     };
     Ok(Some(match path {
         "/health" => json_response(&json!({ "status": "healthy" })),
         "/base64/encode" => {
-            let url = required(&params(), ["url", "d"])?;
+            let url = required(["url", "d"])?;
             json_response(&json!({ "encoded_url": B64.encode(&url), "original_url": url }))
         }
         "/base64/decode" => {
-            let encoded = required(&params(), ["encoded_url", "url"])?;
+            let encoded = required(["encoded_url", "url"])?;
             let url =
                 decode_base64(&encoded).ok_or_else(|| MediaError::bad_request("this is not an address in base64"))?;
             json_response(&json!({ "decoded_url": url, "encoded_url": encoded }))
         }
         "/base64/check" => {
-            let url = required(&params(), ["url", "encoded_url"])?;
+            let url = required(["url", "encoded_url"])?;
             let decoded = decode_base64(&url);
             json_response(&json!({ "url": url, "is_base64": decoded.is_some(), "decoded_url": decoded }))
         }

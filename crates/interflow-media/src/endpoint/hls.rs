@@ -77,9 +77,7 @@ impl MediaRequest<'_> {
         let mut ask = self.fetch_request(address)?;
         ask.method = Method::GET;
         header_filter::remove_conditions(&mut ask.headers);
-        for name in ["range", "if-range"] {
-            ask.headers.remove(name);
-        }
+        header_filter::remove_fields(&mut ask.headers, &["range", "if-range"]);
         Ok(ask)
     }
 
@@ -511,9 +509,7 @@ fn decode_data_url(text: &str) -> Option<Vec<u8>> {
 
 /// The body of a segment that is decrypted completely: removing the padding changes the length, and ranges do not apply.
 fn decrypted_body(head: &mut ResponseHead, body: Body) -> Body {
-    for name in ["accept-ranges", "content-length", "etag"] {
-        head.headers.remove(name);
-    }
+    header_filter::remove_fields(&mut head.headers, &["accept-ranges", "content-length", "etag"]);
     body
 }
 

@@ -100,10 +100,8 @@ fn pairs(prefix: &str, map: &Map<String, Value>) -> QueryPairs {
 impl LinkRequest {
     /// The parameters of the link, in the form of a query.
     fn parameters(&self) -> QueryPairs {
-        let mut q = Vec::new();
-        if let Some(d) = &self.destination_url {
-            q.push(("d".into(), decode_if_base64(d)));
-        }
+        let mut q: QueryPairs = Vec::new();
+        q.extend(self.destination_url.iter().map(|d| ("d".into(), decode_if_base64(d))));
         q.extend(pairs("", &self.query_params));
         q.extend(pairs("h_", &self.request_headers));
         q.extend(pairs("r_", &self.response_headers));
@@ -111,9 +109,7 @@ impl LinkRequest {
         if !self.remove_response_headers.is_empty() {
             q.push(("x_headers".into(), self.remove_response_headers.join(",")));
         }
-        if let Some(transformer) = &self.stream_transformer {
-            q.push(("transformer".into(), transformer.clone()));
-        }
+        q.extend(self.stream_transformer.iter().map(|t| ("transformer".into(), t.clone())));
         // A password must not be passed on with the link.
         q.retain(|(name, _)| name != "api_password" && name != "token");
         q

@@ -190,11 +190,16 @@ fn repair_escaped_colons(text: &str) -> String {
 
 /// The URL in a base64 text, either alphabet, padded or not; `None` if it contains none.
 pub fn decode_base64(text: &str) -> Option<String> {
-    let text = text.trim_end_matches('=');
-    let bytes = STANDARD_NO_PAD.decode(text).or_else(|_| URL_SAFE_NO_PAD.decode(text)).ok()?;
-    let decoded = String::from_utf8(bytes).ok()?;
+    let decoded = decode_base64_text(text)?;
     address::scheme_of(&decoded)?;
     decoded.contains("://").then_some(decoded)
+}
+
+/// Decodes base64 of either alphabet, with or without padding.
+pub fn decode_base64_text(text: &str) -> Option<String> {
+    let text = text.trim_end_matches('=');
+    let bytes = STANDARD_NO_PAD.decode(text).or_else(|_| URL_SAFE_NO_PAD.decode(text)).ok()?;
+    String::from_utf8(bytes).ok()
 }
 
 /// `0-99`, or `100-` for everything from there.

@@ -63,9 +63,7 @@ impl MediaRequest<'_> {
         let whole = matches!(&segment, Some(Some(work)) if !work.takes_ranges);
         if filter || whole {
             // Ranges would refer to the transformed representation.
-            for name in ["range", "if-range"] {
-                ask.headers.remove(name);
-            }
+            header_filter::remove_fields(&mut ask.headers, &["range", "if-range"]);
         }
         if is_segment {
             self.prefetch(&mut ask);
@@ -96,8 +94,7 @@ impl MediaRequest<'_> {
             body = super::decrypt::wait_for_first_bytes(body).await?;
         }
         if filter && head.status.is_success() {
-            head.headers.remove("content-length");
-            head.headers.remove("accept-ranges");
+            header_filter::remove_fields(&mut head.headers, &["content-length", "accept-ranges"]);
             let _ = head.headers.set("Content-Type", "video/mp2t");
             body = unwrap_ts(body);
         }

@@ -200,16 +200,9 @@ impl SegmentSkipper<'_, '_> {
 
 /// Whether a tag applies to a single segment (RFC 8216bis 4.4.4), and is dropped with it.
 fn is_of_one_segment(name: &[u8]) -> bool {
-    const NAMES: [&[u8]; 7] = [
-        b"EXTINF",
-        b"EXT-X-BYTERANGE",
-        b"EXT-X-DISCONTINUITY",
-        b"EXT-X-PROGRAM-DATE-TIME",
-        b"EXT-X-GAP",
-        b"EXT-X-PART",
-        b"EXT-X-BITRATE",
-    ];
-    NAMES.contains(&name)
+    const NAMES: &str = "EXTINF EXT-X-BYTERANGE EXT-X-DISCONTINUITY EXT-X-PROGRAM-DATE-TIME EXT-X-GAP EXT-X-PART \
+                         EXT-X-BITRATE";
+    std::str::from_utf8(name).is_ok_and(|name| interflow_types::data_file::has_word(NAMES, name))
 }
 
 #[cfg(test)]

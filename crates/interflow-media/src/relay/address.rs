@@ -158,14 +158,8 @@ impl BaseUrl {
     pub fn from_url(url: &Url) -> Self {
         let origin = format!("{}://{}", url.scheme, url.authority.to_host_header(url.scheme));
         let path = url.path_only().to_owned();
-        let directory = &path[..path.rfind('/').map_or(0, |at| at + 1)];
-        Self {
-            scheme: url.scheme.to_string(),
-            directory: format!("{origin}{directory}"),
-            whole: url.to_string(),
-            path,
-            origin,
-        }
+        let directory = format!("{origin}{}", &path[..path.rfind('/').map_or(0, |at| at + 1)]);
+        Self { scheme: url.scheme.to_string(), origin, directory, whole: url.to_string(), path }
     }
 
     /// From an absolute URL; `None` if invalid. References to the same authority keep its credentials (RFC 3986 5.2.2).

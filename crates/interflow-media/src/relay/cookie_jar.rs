@@ -147,10 +147,7 @@ fn is_below(name: &Host, domain: &Host) -> bool {
 
 /// The directory of a path, for cookies without one of their own (RFC 6265 5.1.4).
 fn default_path(path: &str) -> &str {
-    match path.rfind('/') {
-        Some(at) if at > 0 => &path[..at],
-        _ => "/",
-    }
+    path.rfind('/').filter(|at| *at > 0).map_or("/", |at| &path[..at])
 }
 
 /// Whether a path is a cookie's path or below it (RFC 6265 5.1.4).

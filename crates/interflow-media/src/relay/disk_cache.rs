@@ -150,11 +150,8 @@ impl DiskCache {
         for (name, value) in &meta.fields {
             head.headers.append_unchecked(name.as_bytes(), value);
         }
-        Some(CachedResponse {
-            url: parse(&meta.url).ok()?.url,
-            head,
-            body: bytes.slice(body..bytes.len() - CHECKSUM_LEN),
-        })
+        let url = parse(&meta.url).ok()?.url;
+        Some(CachedResponse { url, head, body: bytes.slice(body..bytes.len() - CHECKSUM_LEN) })
     }
 
     fn write(&self, key: &CacheKey, url: String, head: &ResponseHead, chunks: &[Bytes]) -> io::Result<()> {
@@ -198,18 +195,12 @@ impl DiskCache {
 
     /// Evicts entries, oldest first, until no more than `most` bytes are left. The lock is released between entries.
     fn shrink(&self, most: u64) {
-        loop {
-            let oldest = {
-                let index = self.index.lock();
-                if index.bytes <= most {
-                    return;
-                }
-                index.files.front().map(|(key, _)| *key)
-            };
-            match oldest {
-                Some(key) => self.remove(&key),
-                None => return,
-            }
+        let oldest_in_excess = || {
+            let index = self.index.lock();
+            index.files.front().filter(|_| index.bytes > most).map(|(key, _)| *key)
+        };
+        while let Some(key) = oldest_in_excess() {
+            self.remove(&key);
         }
     }
 

@@ -126,22 +126,15 @@ impl MediaFetcher {
     /// # Errors
     /// As for [`send`](Self::send); [`ErrorKind::BadResponse`] for a body over `cap` bytes.
     pub async fn document(&self, ask: FetchRequest, cap: u64) -> Result<FetchedDocument> {
-        collect(self.send(ask).await?, cap).await
+        collect_within(self.send(ask).await?, (cap, "media.document_bytes")).await
     }
 }
 
-/// Reads a complete response and removes content codings that were applied without being requested.
+/// Reads a complete response and removes content codings that were applied without being requested. The limit comes with
+/// its configuration key.
 ///
 /// # Errors
 /// [`ErrorKind::BadResponse`] for a body over `cap` bytes or an undecodable coding; errors of the body.
-pub async fn collect(fetched: FetchedResponse, cap: u64) -> Result<FetchedDocument> {
-    collect_within(fetched, (cap, "media.document_bytes")).await
-}
-
-/// Like [`collect`](Self::collect), naming the configuration key of the limit.
-///
-/// # Errors
-/// As for [`collect`](Self::collect).
 pub async fn collect_within(fetched: FetchedResponse, (cap, key): (u64, &str)) -> Result<FetchedDocument> {
     let FetchedResponse { url, response: Response { head, body }, cookies } = fetched;
     let (status, mut headers) = (head.status, head.headers);

@@ -37,7 +37,11 @@ pub fn is_response_header_allowed(name: &str) -> bool {
 /// Removes conditional fields: shared resources are requested unconditionally, since a 304 would be of no use to the
 /// other readers.
 pub fn remove_conditions(headers: &mut Headers) {
-    for name in ["if-none-match", "if-modified-since", "if-match", "if-unmodified-since"] {
+    remove_fields(headers, &["if-none-match", "if-modified-since", "if-match", "if-unmodified-since"]);
+}
+
+pub fn remove_fields(headers: &mut Headers, names: &[&str]) {
+    for name in names {
         headers.remove(name);
     }
 }
@@ -84,8 +88,7 @@ pub fn present_as_whole(head: &mut ResponseHead) -> bool {
     let is_part = head.status == StatusCode::PARTIAL_CONTENT;
     if is_part {
         (head.status, head.reason) = (StatusCode::OK, Bytes::from_static(b"OK"));
-        head.headers.remove("content-range");
-        head.headers.remove("accept-ranges");
+        remove_fields(&mut head.headers, &["content-range", "accept-ranges"]);
     }
     is_part
 }

@@ -51,16 +51,8 @@ fn resumable_body(
     if patience.attempts == 0 || ask.method != Method::GET {
         return body;
     }
-    Body::stream(ResumableBody {
-        body,
-        again: None,
-        place,
-        ask,
-        fetch: Arc::clone(fetch),
-        patience,
-        failed: 0,
-        since: 0,
-    })
+    let fetch = Arc::clone(fetch);
+    Body::stream(ResumableBody { body, again: None, place, ask, fetch, patience, failed: 0, since: 0 })
 }
 
 /// The position in the origin's resource: the next byte and the end, in bytes, and the validator for `If-Range`.

@@ -161,7 +161,7 @@ impl SegmentCache {
     /// # Errors
     /// As for [`MediaFetcher::document`].
     pub async fn document(&self, ask: FetchRequest, keep: CachePolicy, cap: u64) -> Result<FetchedDocument> {
-        super::fetch::collect(self.get(ask, keep).await?, cap).await
+        self.document_within(ask, keep, (cap, "media.document_bytes")).await
     }
 
     /// Like [`document`](Self::document), naming the configuration key of the limit.
@@ -179,11 +179,7 @@ impl SegmentCache {
 
     /// Whether an identical request is in progress or cached.
     pub fn contains_request(&self, ask: &FetchRequest) -> bool {
-        self.contains(&key_of(ask))
-    }
-
-    fn contains(&self, key: &CacheKey) -> bool {
-        self.store.lock().flights.get(key).is_some_and(|f| f.is_joinable())
+        self.store.lock().flights.get(&key_of(ask)).is_some_and(|f| f.is_joinable())
     }
 
     async fn fetch_unshared(&self, ask: FetchRequest) -> Result<FetchedResponse> {

@@ -66,16 +66,8 @@ const TYPES: [(u8, u8, EncryptedStreamKind); 4] = [
 
 impl SampleAesTs {
     pub fn new(key: &ContentKey, iv: [u8; 16]) -> Self {
-        Self {
-            key: AesKey::new(key),
-            iv,
-            cut: BytesMut::new(),
-            pos: 0,
-            queue: VecDeque::new(),
-            first: 0,
-            programs: Vec::new(),
-            streams: Vec::new(),
-        }
+        let (key, cut, queue) = (AesKey::new(key), BytesMut::new(), VecDeque::new());
+        Self { key, iv, cut, pos: 0, queue, first: 0, programs: Vec::new(), streams: Vec::new() }
     }
 
     /// Processes the next bytes and appends finished packets to `out`.

@@ -47,11 +47,7 @@ fn read(fields: Map<String, Value>) -> LinkGrant {
             ("query_params", Value::Object(pairs)) => add(&mut grant, "", pairs),
             ("request_headers", Value::Object(pairs)) => add(&mut grant, "h_", pairs),
             ("response_headers", Value::Object(pairs)) => add(&mut grant, "r_", pairs),
-            (_, value) => {
-                if let Some(text) = text(&value) {
-                    grant.q.push((name, text));
-                }
-            }
+            (_, value) => grant.q.extend(text(&value).map(|text| (name, text))),
         }
     }
     grant
@@ -63,11 +59,7 @@ fn seconds(value: &Value) -> Option<u64> {
 }
 
 fn add(grant: &mut LinkGrant, prefix: &str, pairs: Map<String, Value>) {
-    for (name, value) in pairs {
-        if let Some(text) = text(&value) {
-            grant.q.push((format!("{prefix}{name}"), text));
-        }
-    }
+    grant.q.extend(pairs.into_iter().filter_map(|(name, value)| Some((format!("{prefix}{name}"), text(&value)?))));
 }
 
 fn text(value: &Value) -> Option<String> {

@@ -118,9 +118,7 @@ impl MediaRequest<'_> {
             return Ok(FileProbe::Other(response));
         };
         let mut head = header_filter::response_head(&response.head);
-        for name in ["content-length", "content-range", "accept-ranges"] {
-            head.headers.remove(name);
-        }
+        header_filter::remove_fields(&mut head.headers, &["content-length", "content-range", "accept-ranges"]);
         let first = read(response, HEADER_READ_BYTES).await?;
         if !is_mp4(&first) {
             let text = format!("keys are for MP4, and {} sent something else", ask.url.authority);

@@ -3,10 +3,7 @@
 //! The user name is base64url of `http://provider:port:user[:gateway password]`, or the provider alone in base64
 //! followed by `:user[:gateway password]`. Every path of the protocol is translated to a destination.
 
-use base64::Engine as _;
-use base64::engine::general_purpose::{STANDARD_NO_PAD, URL_SAFE_NO_PAD};
-
-use crate::endpoint::params::MediaParams;
+use crate::endpoint::params::{MediaParams, decode_base64_text};
 use crate::relay::address::{self, push_value};
 use crate::token::QueryPairs;
 
@@ -27,20 +24,13 @@ struct XtreamLogin {
     password: Option<String>,
 }
 
-/// Base64 of either alphabet, with or without padding.
-fn decoded(text: &str) -> Option<String> {
-    let text = text.trim_end_matches('=');
-    let bytes = URL_SAFE_NO_PAD.decode(text).or_else(|_| STANDARD_NO_PAD.decode(text)).ok()?;
-    String::from_utf8(bytes).ok()
-}
-
 impl XtreamLogin {
     fn read(name: &str) -> Option<Self> {
         if let Some((provider, rest)) = name.split_once(':') {
             let (user, password) = rest.split_once(':').map_or((rest, None), |(u, p)| (u, Some(p)));
-            return Self::new(&decoded(provider)?, user, password);
+            return Self::new(&decode_base64_text(provider)?, user, password);
         }
-        let text = decoded(name)?;
+        let text = decode_base64_text(name)?;
         let (scheme, rest) = text.split_once("://")?;
         let mut fields: Vec<&str> = rest.split(':').collect();
         // Digits after the host are a port only if a user name follows; else they are the user name.
@@ -127,6 +117,9 @@ impl XtreamLogin {
 
 #[cfg(test)]
 mod tests {
+    use base64::Engine as _;
+    use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+
     use super::*;
 
     fn b64(text: &str) -> String {

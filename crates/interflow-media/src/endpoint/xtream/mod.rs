@@ -82,10 +82,8 @@ async fn rewrite_urls(text: &str, origin: &str, limit: u64, mut own: impl FnMut(
     while !rest.is_empty() {
         let (before, string, behind) = if is_json { next_string(rest) } else { next_line(rest) };
         out.push_str(before);
-        let decoded = match is_json && string.contains('\\') {
-            true => serde_json::from_str::<String>(string).ok(),
-            false => None,
-        };
+        let escaped = Some(string).filter(|s| is_json && s.contains('\\'));
+        let decoded = escaped.and_then(|s| serde_json::from_str::<String>(s).ok());
         match &decoded {
             Some(decoded) if decoded.contains(origin) => {
                 out.push_str(&Value::from(rewrite_line(decoded, origin, &mut own)).to_string());
