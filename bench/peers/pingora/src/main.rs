@@ -1,5 +1,7 @@
 //! A reverse proxy on Pingora, as its user guide writes one: `pingora-peer PLAIN ORIGIN TLS TLS_ORIGIN CERTIFICATE KEY`.
 
+#![forbid(unsafe_code)]
+
 use async_trait::async_trait;
 use pingora::prelude::*;
 
