@@ -201,6 +201,19 @@ labelled_enum! {
     }
 }
 
+impl CompareOp {
+    /// The smallest and the largest value that compare so with those from `first` to `last`, all inclusive.
+    fn bounds(self, first: u64, last: u64) -> Option<(u64, u64)> {
+        Some(match self {
+            Self::Lt => (0, first.checked_sub(1)?),
+            Self::Le => (0, last),
+            Self::Eq => (first, last),
+            Self::Ge => (first, u64::MAX),
+            Self::Gt => (last.checked_add(1)?, u64::MAX),
+        })
+    }
+}
+
 /// A test of a number in the base unit of its key: bytes, microseconds, or a plain count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NumberTest {
@@ -214,15 +227,11 @@ pub enum NumberTest {
 impl NumberTest {
     /// The smallest and the largest matching number, both inclusive; `None` if there is none, as for less than 0.
     pub fn bounds(self) -> Option<(u64, u64)> {
-        Some(match self {
-            Self::Compare(CompareOp::Lt, n) => (0, n.checked_sub(1)?),
-            Self::Compare(CompareOp::Le, n) => (0, n),
-            Self::Compare(CompareOp::Eq, n) => (n, n),
-            Self::Compare(CompareOp::Ge, n) => (n, u64::MAX),
-            Self::Compare(CompareOp::Gt, n) => (n.checked_add(1)?, u64::MAX),
-            Self::Range(low, high) => (low, high),
-            Self::Class(c) => (u64::from(c) * 100, u64::from(c) * 100 + 99),
-        })
+        match self {
+            Self::Compare(op, n) => op.bounds(n, n),
+            Self::Range(low, high) => Some((low, high)),
+            Self::Class(c) => Some((u64::from(c) * 100, u64::from(c) * 100 + 99)),
+        }
     }
 }
 
@@ -254,36 +263,27 @@ pub enum TimePoint {
 }
 
 impl TimePoint {
-    /// Its first microsecond, and the one after its last. `now` in microseconds since the Unix epoch.
+    /// Its first and its last microsecond. `now` in microseconds since the Unix epoch.
     fn extent(self, now: u64) -> (u64, u64) {
         let (start, lasts) = match self {
             Self::Ago(micros) => (now.saturating_sub(micros), 1),
             Self::Day(days) => ((now / DAY).saturating_sub(days) * DAY, DAY),
             Self::At { start, lasts } => (start, lasts),
         };
-        (start, start.saturating_add(lasts))
+        (start, start.saturating_add(lasts) - 1)
     }
 }
 
 impl TimeTest {
     /// The first and the last matching microsecond, for a query evaluated at `now`; `None` if there is none.
     pub fn bounds(self, now: u64) -> Option<(u64, u64)> {
-        Some(match self {
+        match self {
             Self::Compare(op, point) => {
-                let (start, end) = point.extent(now);
-                match op {
-                    CompareOp::Lt => (0, start.checked_sub(1)?),
-                    CompareOp::Le => (0, end - 1),
-                    CompareOp::Eq => (start, end - 1),
-                    CompareOp::Ge => (start, u64::MAX),
-                    CompareOp::Gt => (end, u64::MAX),
-                }
+                let (first, last) = point.extent(now);
+                op.bounds(first, last)
             }
-            Self::Range(from, to) => {
-                let (low, high) = (from.extent(now).0, to.extent(now).1 - 1);
-                (low <= high).then_some((low, high))?
-            }
-        })
+            Self::Range(from, to) => Some((from.extent(now).0, to.extent(now).1)).filter(|(low, high)| low <= high),
+        }
     }
 }
 

@@ -93,9 +93,7 @@ impl<'a> QueryParser<'a> {
         let expr = self.alternatives(None)?;
         match self.peek() {
             None => Ok(expr),
-            Some(_) => Err(self
-                .error_here("a ')' without its '('")
-                .with_remedy("remove it, or quote the text that contains it")),
+            Some(_) => self.fail_here("a ')' without its '('", "remove it, or quote the text that contains it"),
         }
     }
 
@@ -115,9 +113,10 @@ impl<'a> QueryParser<'a> {
         QueryError::new(self.text, span, message)
     }
 
-    pub(crate) fn error_here(&self, message: impl Into<String>) -> QueryError {
+    /// An error at the next character.
+    pub(crate) fn fail_here<T>(&self, message: impl Into<String>, remedy: &str) -> Result<T> {
         let len = self.peek().map_or(0, char::len_utf8);
-        self.error(QuerySpan::new(self.at, self.at + len), message)
+        Err(self.error(QuerySpan::new(self.at, self.at + len), message).with_remedy(remedy))
     }
 
     /// `a OR b`. `within` is the key whose group of values is being parsed: `status:(404 OR 5xx)`.
@@ -153,9 +152,7 @@ impl<'a> QueryParser<'a> {
                 negative = !negative;
                 // `- term` would otherwise negate nothing, and search for the term.
                 if self.peek().is_none_or(|c| c.is_whitespace() || c == ')') {
-                    return Err(self
-                        .error_here("a term is missing after the sign")
-                        .with_remedy("write -term without a space"));
+                    return self.fail_here("a term is missing after the sign", "write -term without a space");
                 }
             } else {
                 break;
@@ -192,15 +189,12 @@ impl<'a> QueryParser<'a> {
     fn primary(&mut self, within: Option<&TermSubject>) -> Result<Expr> {
         match self.peek() {
             Some('(') => self.group(within),
-            None => Err(self
-                .error_here("the query ends where a term is expected")
-                .with_remedy("add one, such as host:example.com")),
-            Some(')') => {
-                Err(self.error_here("a term is expected before ')'").with_remedy("add one, such as host:example.com"))
-            }
-            Some(_) if self.operator_len(&["AND", "OR", "&", "&&", "|", "||"]).is_some() => Err(self
-                .error_here("a term is expected before the operator")
-                .with_remedy("add one, or put the word in quotes to search for it")),
+            None => self.fail_here("the query ends where a term is expected", "add one, such as host:example.com"),
+            Some(')') => self.fail_here("a term is expected before ')'", "add one, such as host:example.com"),
+            Some(_) if self.operator_len(&["AND", "OR", "&", "&&", "|", "||"]).is_some() => self.fail_here(
+                "a term is expected before the operator",
+                "add one, or put the word in quotes to search for it",
+            ),
             Some(_) => {
                 self.count_term()?;
                 self.note_lowercase_operator();
@@ -224,9 +218,7 @@ impl<'a> QueryParser<'a> {
     fn group(&mut self, within: Option<&TermSubject>) -> Result<Expr> {
         let open = self.at;
         if self.depth == MAX_DEPTH {
-            return Err(self
-                .error_here(format!("parentheses are nested deeper than {MAX_DEPTH}"))
-                .with_remedy("simplify the query"));
+            return self.fail_here(format!("parentheses are nested deeper than {MAX_DEPTH}"), "simplify the query");
         }
         self.depth += 1;
         self.at += 1;
@@ -243,9 +235,7 @@ impl<'a> QueryParser<'a> {
     pub(crate) fn count_term(&mut self) -> Result<()> {
         self.terms += 1;
         if self.terms > MAX_TERMS {
-            return Err(self
-                .error_here(format!("more than {MAX_TERMS} terms"))
-                .with_remedy("use a glob or a regex for many words"));
+            return self.fail_here(format!("more than {MAX_TERMS} terms"), "use a glob or a regex for many words");
         }
         Ok(())
     }

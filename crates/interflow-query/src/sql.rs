@@ -254,13 +254,19 @@ fn term_condition(term: &Term, negative: bool, columns: &dyn SqlColumns) -> Opti
         return Some(SqlFragment::exact(if negative { format!("NOT {sql}") } else { sql.to_owned() }));
     }
     let dialect = columns.dialect();
+    // Of several columns any may match, or, negated, none.
+    let any_of = |list: &[&str], lower: bool| {
+        let parts = list.iter().map(|column| text_condition(column, lower, term, negative, dialect));
+        let between = if negative { " AND " } else { " OR " };
+        Some(join_fragments(parts.collect::<Option<_>>()?, between, dialect.constant(negative)))
+    };
     match columns.column(term.key)? {
         SqlColumn::Integer(column) => integer_condition(column, term, negative, columns),
         SqlColumn::IndexedText { text, beginning, within } => {
             indexed_text_condition(text, beginning, within, term, negative, dialect)
         }
-        SqlColumn::Text(list) => texts_condition(list, false, term, negative, dialect),
-        SqlColumn::LowerText(list) => texts_condition(list, true, term, negative, dialect),
+        SqlColumn::Text(list) => any_of(list, false),
+        SqlColumn::LowerText(list) => any_of(list, true),
         SqlColumn::Rows { exists, value } => {
             // The condition on the rows is never negated: "no row matches" differs from "a row does not match".
             let part = text_condition(value, false, term, false, dialect)?;
@@ -331,20 +337,6 @@ fn indexed_text_condition(
         part.params.push(SqlParam::Text(param));
     }
     Some(with_negation(text, part, negative))
-}
-
-/// A test of several columns: any of them may match, or, negated, none.
-fn texts_condition(
-    list: &[&str],
-    lower: bool,
-    term: &Term,
-    negative: bool,
-    dialect: SqlDialect,
-) -> Option<SqlFragment> {
-    let parts: Option<Vec<SqlFragment>> =
-        list.iter().map(|c| text_condition(c, lower, term, negative, dialect)).collect();
-    let between = if negative { " AND " } else { " OR " };
-    Some(join_fragments(parts?, between, dialect.constant(negative)))
 }
 
 /// A test of one text column; `None` if the database cannot evaluate it as the matcher does.

@@ -164,9 +164,8 @@ impl QueryParser<'_> {
                 '"' => {
                     self.at = start + i + 1;
                     if self.peek().is_some_and(|c| !c.is_whitespace() && c != ')') {
-                        return Err(self
-                            .error_here("a space is missing after the quote")
-                            .with_remedy("write \\\" for a quote inside the text"));
+                        return self
+                            .fail_here("a space is missing after the quote", "write \\\" for a quote inside the text");
                     }
                     return Ok(TextToken { pieces: vec![text], quoted: true, span: QuerySpan::new(start, self.at) });
                 }
@@ -195,14 +194,11 @@ impl QueryParser<'_> {
                 ',' if has_list => break,
                 c if c.is_whitespace() => break,
                 '(' if self.at > start => {
-                    return Err(self
-                        .error_here("a '(' in the middle of a text")
-                        .with_remedy("put the text in quotes, or a space before it"));
+                    return self
+                        .fail_here("a '(' in the middle of a text", "put the text in quotes, or a space before it");
                 }
                 '"' if self.at > start => {
-                    return Err(self
-                        .error_here("a quote in the middle of a text")
-                        .with_remedy("put the whole text in quotes"));
+                    return self.fail_here("a quote in the middle of a text", "put the whole text in quotes");
                 }
                 // Several stars beside each other are one.
                 '*' if piece.is_empty() && several => {}

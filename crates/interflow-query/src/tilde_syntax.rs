@@ -58,7 +58,7 @@ pub(crate) fn parse(text: &str) -> Result<ParsedQuery> {
     let expr = reader.juxtaposition()?;
     match reader.peek() {
         None => Ok((expr, reader.lowercase.filter(|_| reader.terms > 1))),
-        Some(_) => Err(reader.error_here("a ')' without its '('").with_remedy("remove it, or quote the text")),
+        Some(_) => reader.fail_here("a ')' without its '('", "remove it, or quote the text"),
     }
 }
 
@@ -86,9 +86,10 @@ impl<'a> FilterParser<'a> {
         QueryError::new(self.text, span, message)
     }
 
-    fn error_here(&self, message: impl Into<String>) -> QueryError {
+    /// An error at the next character.
+    fn fail_here<T>(&self, message: impl Into<String>, remedy: &str) -> Result<T> {
         let len = self.rest().chars().next().map_or(0, char::len_utf8);
-        self.error(QuerySpan::new(self.at, self.at + len), message)
+        Err(self.error(QuerySpan::new(self.at, self.at + len), message).with_remedy(remedy))
     }
 
     /// Adjacent terms, which bind weakest in mitmproxy's grammar.
@@ -130,13 +131,11 @@ impl<'a> FilterParser<'a> {
     fn primary(&mut self) -> Result<Expr> {
         self.terms += 1;
         if self.terms > MAX_TERMS {
-            return Err(self
-                .error_here(format!("more than {MAX_TERMS} terms"))
-                .with_remedy("use one regex for many words"));
+            return self.fail_here(format!("more than {MAX_TERMS} terms"), "use one regex for many words");
         }
         match self.peek() {
             None | Some(')' | '&' | '|') => {
-                Err(self.error_here("a term is expected here").with_remedy("add one, such as ~d example.com"))
+                self.fail_here("a term is expected here", "add one, such as ~d example.com")
             }
             Some('(') => self.group(),
             Some('~') => self.atom(),
@@ -161,9 +160,7 @@ impl<'a> FilterParser<'a> {
         let open = self.at;
         self.depth += 1;
         if self.depth > MAX_DEPTH {
-            return Err(self
-                .error_here(format!("parentheses are nested deeper than {MAX_DEPTH}"))
-                .with_remedy("simplify the query"));
+            return self.fail_here(format!("parentheses are nested deeper than {MAX_DEPTH}"), "simplify the query");
         }
         self.at += 1;
         let inner = self.juxtaposition()?;
@@ -236,9 +233,10 @@ impl<'a> FilterParser<'a> {
         let ends = |c: char| c.is_whitespace() || matches!(c, '(' | ')' | '~' | '"' | '\'');
         let len = self.rest().find(ends).unwrap_or(self.rest().len());
         if len == 0 {
-            return Err(self
-                .error_here(format!("'{of}' needs a text after it"))
-                .with_remedy("put it in quotes if it has spaces or parentheses"));
+            return self.fail_here(
+                format!("'{of}' needs a text after it"),
+                "put it in quotes if it has spaces or parentheses",
+            );
         }
         self.at += len;
         let span = QuerySpan::new(start, self.at);
