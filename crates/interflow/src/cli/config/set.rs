@@ -5,7 +5,7 @@ use std::path::Path;
 use interflow_admin::config_masking::mask_config;
 use interflow_admin::settings::SettingsDiffKind;
 use interflow_files::{EditError, EditTurn, EditedFile, FileAccess};
-use interflow_host::data_dir::DataDir;
+use interflow_host::data_dir::{DataDir, existing};
 use serde_json::Value as Json;
 
 use crate::CliError;
@@ -43,11 +43,7 @@ pub fn set(
 ) -> Result<(), CliError> {
     let no_file = || CliError::Usage("no configuration file: name one with -c FILE".into());
     let path = file.path().filter(|_| !file.is_stdin()).ok_or_else(no_file)?;
-    let old = match std::fs::read_to_string(path) {
-        Ok(text) => Some(text),
-        Err(e) if e.kind() == std::io::ErrorKind::NotFound => None,
-        Err(e) => return Err(CliError::Failed(format!("{} cannot be read: {e}", path.display()))),
-    };
+    let old = existing(path, std::fs::read_to_string)?;
     let text = old.as_deref().unwrap_or_default();
     let value = value.map_or(Json::Null, parse_value);
     let new = document::edit(text, [(key, &value)]).map_err(CliError::Usage)?;

@@ -2,6 +2,7 @@
 
 use interflow_approvals::config::ApprovalsConfig;
 use interflow_net::ca::machine_name;
+use interflow_types::labelled_enum;
 use interflow_types::schema::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -50,32 +51,21 @@ impl FleetConfig {
     }
 }
 
-/// A setting that replicas can share.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema, clap::ValueEnum)]
-#[schemars(crate = "interflow_types::schema::schemars")]
-#[serde(rename_all = "lowercase")]
-pub enum SharedSetting {
-    /// Approval rules made at runtime (`approvals.file`).
-    Approvals,
-    /// Virtual keys, teams and organisations (`keys.file`).
-    Keys,
-    /// The redaction policy of the web UI (`policy.toml`).
-    Policy,
-    /// The rules of the web UI (`rules.yaml`).
-    Rules,
-    /// Secrets for placeholders, encrypted (`approvals.secrets`).
-    Secrets,
-}
-
-#[cfg(feature = "fleet")]
-impl SharedSetting {
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Approvals => "approvals",
-            Self::Keys => "keys",
-            Self::Policy => "policy",
-            Self::Rules => "rules",
-            Self::Secrets => "secrets",
-        }
+labelled_enum! {
+    /// A setting that replicas can share.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema, clap::ValueEnum)]
+    #[schemars(crate = "interflow_types::schema::schemars")]
+    #[serde(rename_all = "lowercase")]
+    pub enum SharedSetting {
+        /// Approval rules made at runtime (`approvals.file`).
+        Approvals "approvals",
+        /// Virtual keys, teams and organisations (`keys.file`).
+        Keys "keys",
+        /// The redaction policy of the web UI (`policy.toml`).
+        Policy "policy",
+        /// The rules of the web UI (`rules.yaml`).
+        Rules "rules",
+        /// Secrets for placeholders, encrypted (`approvals.secrets`).
+        Secrets "secrets",
     }
 }

@@ -15,6 +15,7 @@ use interflow_admin::settings::{
     SettingsPreview, SettingsView,
 };
 use interflow_files::{EditError, EditTurn, EditedFile, FileAccess};
+use interflow_host::data_dir::existing;
 use serde_json::{Value as Json, json};
 use sha2::{Digest as _, Sha256};
 
@@ -120,11 +121,7 @@ impl EditorState {
         if self.deps.control.file.is_stdin() {
             return Ok(None);
         }
-        match std::fs::read_to_string(&self.path) {
-            Ok(text) => Ok(Some(text)),
-            Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(None),
-            Err(e) => Err(SettingsError::Disk(format!("{} cannot be read: {e}", self.path.display()))),
-        }
+        existing(&self.path, std::fs::read_to_string).map_err(SettingsError::Disk)
     }
 
     /// What the instance would run with after a restart with this text.
