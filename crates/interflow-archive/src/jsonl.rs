@@ -103,11 +103,8 @@ pub fn import(mut file: impl BufRead, sink: FlowSink<'_>) -> Result<ImportReport
         let flow = match parse(&line) {
             Ok(flow) => flow,
             Err((column, problem)) => {
-                return Err(ImportError::Malformed {
-                    place: format!("line {number} column {column}"),
-                    problem,
-                    report,
-                });
+                let place = format!("line {number} column {column}");
+                return Err(ImportError::Malformed { place, problem, report });
             }
         };
         if let Err(source) = sink(flow) {

@@ -225,18 +225,9 @@ formats! {
 
 impl ArchiveFormat {
     /// Whether it is unsuitable for a terminal.
-    pub const fn is_binary(self) -> bool {
-        matches!(
-            self,
-            Self::Saz
-                | Self::Fxzy
-                | Self::Mitm
-                | Self::Pcapng
-                | Self::Parquet
-                | Self::Raw
-                | Self::RawRequest
-                | Self::RawResponse
-        )
+    pub fn is_binary(self) -> bool {
+        let media_type = self.media_type();
+        !media_type.starts_with("text/") && !media_type.ends_with("json")
     }
 
     pub const fn media_type(self) -> &'static str {

@@ -109,18 +109,10 @@ impl<W: Write> FlowExporter for PageWriter<W> {
         let method = row.request.as_ref().map_or("CONNECT", |r| r.method.as_str());
         writeln!(self.out, "<article><h1>{} {}</h1>", escape(method), escape(&row.url()))?;
         let mut facts = vec![("Started", crate::har::iso(row.started))];
-        if let Some(done) = row.timings.done {
-            facts.push(("Duration", text::duration(done)));
-        }
-        if let Some(error) = &row.error {
-            facts.push(("Error", error.message.clone()));
-        }
-        if !row.tags.is_empty() {
-            facts.push(("Tags", row.tags.join(", ")));
-        }
-        if let Some(comment) = &row.comment {
-            facts.push(("Comment", comment.clone()));
-        }
+        facts.extend(row.timings.done.map(|done| ("Duration", text::duration(done))));
+        facts.extend(row.error.as_ref().map(|error| ("Error", error.message.clone())));
+        facts.extend((!row.tags.is_empty()).then(|| ("Tags", row.tags.join(", "))));
+        facts.extend(row.comment.clone().map(|comment| ("Comment", comment)));
         self.rows(facts.into_iter())?;
         self.side(row, contents, Direction::Request)?;
         self.side(row, contents, Direction::Response)?;

@@ -178,19 +178,11 @@ impl ComposedParts {
 
 /// Fields that belong to one connection, or that describe how the body is sent.
 fn is_framing(name: &[u8], value: &[u8]) -> bool {
-    const FIELDS: [&[u8]; 8] = [
-        b"connection",
-        b"content-length",
-        b"keep-alive",
-        b"proxy-authorization",
-        b"proxy-connection",
-        b"trailer",
-        b"transfer-encoding",
-        b"upgrade",
-    ];
+    const FIELDS: &str = "connection content-length keep-alive proxy-authorization proxy-connection trailer \
+                          transfer-encoding upgrade";
     // gRPC servers require `TE: trailers`.
     let codings = name.eq_ignore_ascii_case(b"te") && !value.eq_ignore_ascii_case(b"trailers");
-    codings || FIELDS.iter().any(|field| name.eq_ignore_ascii_case(field))
+    codings || FIELDS.split(' ').any(|field| name.eq_ignore_ascii_case(field.as_bytes()))
 }
 
 impl RequestEdits {
@@ -272,12 +264,11 @@ impl RequestEdits {
     }
 
     fn target(&self, row: &FlowRecord, path: &str) -> Url {
-        let at_origin =
-            |path: &str| Url { scheme: row.scheme, authority: row.authority.clone(), path: ByteStr::from(path) };
-        match &self.url {
-            Some(UrlEdit::Whole(url)) => url.clone(),
-            Some(UrlEdit::Path(path)) => at_origin(path),
-            None => at_origin(path),
-        }
+        let path = match &self.url {
+            Some(UrlEdit::Whole(url)) => return url.clone(),
+            Some(UrlEdit::Path(path)) => path,
+            None => path,
+        };
+        Url { scheme: row.scheme, authority: row.authority.clone(), path: ByteStr::from(path) }
     }
 }

@@ -23,7 +23,7 @@ use interflow_store::{
 };
 
 /// Base64 with optional padding.
-const BASE64: GeneralPurpose = GeneralPurpose::new(
+pub(crate) const LENIENT_BASE64: GeneralPurpose = GeneralPurpose::new(
     &ALPHABET,
     GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
 );
@@ -71,8 +71,7 @@ pub(super) fn flow(
     row.imported = true;
     row.comment = string(entry.get("comment")).filter(|c| !c.is_empty());
     row.user = string(entry.get("_user")).map(Into::into);
-    row.tags =
-        entry.get("_tags").and_then(Value::as_array).into_iter().flatten().filter_map(|t| string(Some(t))).collect();
+    row.tags = entry["_tags"].as_array().into_iter().flatten().filter_map(|t| string(Some(t))).collect();
     row.client.peer = string(entry.get("_clientAddress")).and_then(|a| a.parse().ok());
     row.timings = timings(entry);
     row.upstream = upstream(entry, &row);
@@ -160,17 +159,10 @@ fn transport(entry: &Value, scheme: Scheme) -> EntryKind {
 }
 
 fn timings(entry: &Value) -> FlowTimings {
-    let of = |name: &str| entry.get("timings").and_then(|t| t.get(name)).and_then(Value::as_f64).unwrap_or(-1.0);
-    let timings = HarTimings {
-        blocked: of("blocked"),
-        dns: of("dns"),
-        connect: of("connect"),
-        send: of("send"),
-        wait: of("wait"),
-        receive: of("receive"),
-        ssl: of("ssl"),
-    };
-    timings.timings(entry.get("time").and_then(Value::as_f64).unwrap_or(-1.0))
+    let of = |time: &Value| time.as_f64().unwrap_or(-1.0);
+    let [blocked, dns, connect, send, wait, receive, ssl] =
+        ["blocked", "dns", "connect", "send", "wait", "receive", "ssl"].map(|name| of(&entry["timings"][name]));
+    HarTimings { blocked, dns, connect, send, wait, receive, ssl }.timings(of(&entry["time"]))
 }
 
 fn upstream(entry: &Value, row: &FlowRecord) -> Option<UpstreamRecord> {
@@ -236,7 +228,7 @@ fn posted_body(request: &Map<String, Value>, headers: &Headers, notes: &mut Vec<
         return None;
     }
     let pairs = params.iter().map(|p| {
-        let of = |name| form_escape(p.get(name).and_then(Value::as_str).unwrap_or_default());
+        let of = |name| percent::encoded_as(text_of(p.get(name)), FORM).replace("%20", "+");
         format!("{}={}", of("name"), of("value"))
     });
     Some(pairs.collect::<Vec<_>>().join("&").into_bytes())
@@ -246,10 +238,6 @@ fn posted_body(request: &Map<String, Value>, headers: &Headers, notes: &mut Vec<
 const FORM: &AsciiSet = &COMPONENT.remove(b'*').add(b'~');
 /// What a request target does not allow.
 const TARGET: &AsciiSet = &CONTROLS.add(b' ');
-
-fn form_escape(text: &str) -> String {
-    percent::encoded_as(text, FORM).replace("%20", "+")
-}
 
 fn read_response(
     response: &Map<String, Value>,
@@ -311,7 +299,7 @@ fn content_bytes(content: &Value, headers: &Headers, path: &str, notes: &mut Vec
         return Some(in_charset(text, headers));
     }
     let packed: String = text.split_ascii_whitespace().collect();
-    let decoded = BASE64.decode(packed);
+    let decoded = LENIENT_BASE64.decode(packed);
     if decoded.is_err() {
         notes.push(format!("{path}.text: no base64; the body is left out"));
     }
@@ -402,7 +390,7 @@ fn message(index: usize, message: &Value, started: Timestamp) -> Option<MessageR
     let payload = match kind {
         // Chromium writes the payloads of all other kinds as Base64.
         MessageKind::Text => data.as_bytes().to_vec(),
-        _ => BASE64.decode(data).unwrap_or_else(|_| data.as_bytes().to_vec()),
+        _ => LENIENT_BASE64.decode(data).unwrap_or_else(|_| data.as_bytes().to_vec()),
     };
     let sent = message.get("type").and_then(Value::as_str) == Some("send");
     let at = message.get("time").and_then(Value::as_f64).filter(|t| *t > 0.0);

@@ -14,14 +14,8 @@ use crate::{FlowSink, ImportError, ImportReport, Result};
 /// # Errors
 /// Invalid HAR, with the location; flows imported before remain.
 pub fn import(file: impl BufRead, sink: FlowSink<'_>) -> Result<ImportReport> {
-    let mut reader = HarReader {
-        sink,
-        report: ImportReport::default(),
-        failed: None,
-        index: None,
-        found: false,
-        pages: HarPages::new(),
-    };
+    let (report, pages) = (ImportReport::default(), HarPages::new());
+    let mut reader = HarReader { sink, report, failed: None, index: None, found: false, pages };
     let mut json = serde_json::Deserializer::from_reader(file);
     let outcome =
         (&mut json).deserialize_any(HarObjectSeed { reader: &mut reader, is_log: false }).and_then(|()| json.end());
@@ -43,12 +37,8 @@ pub fn import(file: impl BufRead, sink: FlowSink<'_>) -> Result<ImportReport> {
             let text = e.to_string();
             // serde_json appends the position, which is given with the place already.
             let problem = text.split(" at line ").next().unwrap_or(&text).to_owned();
-            let location = format!("{path}line {} column {}", e.line(), e.column());
-            Err(ImportError::Malformed {
-                place: location,
-                problem: format!("{problem}; the HAR is incomplete"),
-                report,
-            })
+            let place = format!("{path}line {} column {}", e.line(), e.column());
+            Err(ImportError::Malformed { place, problem: format!("{problem}; the HAR is incomplete"), report })
         }
     }
 }
@@ -140,11 +130,8 @@ impl<'de> Visitor<'de> for HarEntriesSeed<'_, '_> {
 
 impl HarReader<'_> {
     fn take_pages(&mut self, pages: &Value) {
-        for page in pages.as_array().into_iter().flatten().take(MAX_PAGES) {
-            if let Some(id) = page.get("id").and_then(Value::as_str) {
-                self.pages.insert(id.to_owned(), page.clone());
-            }
-        }
+        let pages = pages.as_array().into_iter().flatten().take(MAX_PAGES);
+        self.pages.extend(pages.filter_map(|page| Some((page["id"].as_str()?.to_owned(), page.clone()))));
     }
 
     fn entry(&mut self, index: u64, value: &Value) -> io::Result<()> {

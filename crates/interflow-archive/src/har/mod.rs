@@ -9,7 +9,7 @@ mod export;
 mod import;
 mod parts;
 
-pub(super) use entry::{parse_url, version};
+pub(super) use entry::{LENIENT_BASE64, parse_url, version};
 pub use export::HarWriter;
 pub use import::import;
 pub(super) use parts::{from_iso, iso};

@@ -47,8 +47,8 @@ pub(crate) fn import(mut file: impl BufRead, sink: FlowSink<'_>) -> Result<Impor
         at += whole.len() as u64 + (whole.len() as u64 - 1).to_string().len() as u64 + 1;
     }
     // Handshakes whose messages never came are still requests.
-    for (location, flow) in handshakes.into_remaining() {
-        intake.push(&location, Ok(flow), Vec::new())?;
+    for (id, flow) in handshakes.waiting {
+        intake.push(&format!("flow {id}"), Ok(flow), Vec::new())?;
     }
     Ok(intake.report)
 }
@@ -86,11 +86,6 @@ impl PendingHandshakes {
             return Ok(None);
         }
         Ok(Some(flow))
-    }
-
-    /// Handshakes without messages, for the end of the file.
-    fn into_remaining(self) -> impl Iterator<Item = (String, FlowWithBodies)> {
-        self.waiting.into_iter().map(|(id, flow)| (format!("flow {id}"), flow))
     }
 }
 

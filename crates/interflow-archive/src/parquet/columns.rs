@@ -1,8 +1,6 @@
 //! The columns of a Parquet file of flows: one schema, documented in `docs/guides/archives.md`.
 
-use interflow_store::{
-    BodyRecord, ClientTlsRecord, FlowRecord, RequestRecord, ResponseRecord, UpstreamRecord, serde_repr,
-};
+use interflow_store::{FlowRecord, serde_repr};
 use interflow_types::{Direction, Headers};
 use serde::Serialize;
 
@@ -55,25 +53,25 @@ columns! {
     listener Text |f| Some(f.client.listener.to_string()), "The listener that accepted the connection.";
     client_address Text |f| f.client.peer.map(|a| a.to_string()), "Address and port of the client.";
     client_process Text |f| f.client.process.as_ref().map(|p| p.name.clone()), "Name of the client's program, if it was looked up.";
-    client_tls_version Text |f| tls(f).and_then(|t| t.version.as_deref().map(str::to_owned)), "TLS version between client and Interflow.";
-    client_sni Text |f| tls(f).and_then(|t| t.sni.clone()), "Server name that the client asked for.";
-    client_ja4 Text |f| tls(f).and_then(|t| t.ja4.clone()), "JA4 fingerprint of the client.";
-    upstream_address Text |f| upstream(f)?.peer.map(|a| a.to_string()), "Address and port that Interflow connected to.";
-    upstream_version Text |f| Some(upstream(f)?.version.to_string()), "HTTP version to the origin.";
-    upstream_reused Boolean |f| Some(upstream(f)?.reused), "Whether the connection had carried an earlier request.";
-    method Text |f| Some(request(f)?.method.clone()), "Method of the request.";
-    path Text |f| Some(request(f)?.path.clone()), "Path and query of the request.";
-    request_version Text |f| Some(request(f)?.version.to_string()), "HTTP version from the client.";
-    request_headers Json |f| headers(&request(f)?.headers), "Fields of the request in order, as a JSON array of `[name, value]`.";
-    request_size Integer |f| size(f, Direction::Request), "Size of the request's body as transferred.";
-    request_recorded Integer |f| recorded(f, Direction::Request), "How many bytes of it are recorded.";
+    client_tls_version Text |f| f.client.tls.as_ref().and_then(|t| t.version.as_deref().map(str::to_owned)), "TLS version between client and Interflow.";
+    client_sni Text |f| f.client.tls.as_ref().and_then(|t| t.sni.clone()), "Server name that the client asked for.";
+    client_ja4 Text |f| f.client.tls.as_ref().and_then(|t| t.ja4.clone()), "JA4 fingerprint of the client.";
+    upstream_address Text |f| f.upstream.as_ref()?.peer.map(|a| a.to_string()), "Address and port that Interflow connected to.";
+    upstream_version Text |f| Some(f.upstream.as_ref()?.version.to_string()), "HTTP version to the origin.";
+    upstream_reused Boolean |f| Some(f.upstream.as_ref()?.reused), "Whether the connection had carried an earlier request.";
+    method Text |f| Some(f.request.as_ref()?.method.clone()), "Method of the request.";
+    path Text |f| Some(f.request.as_ref()?.path.clone()), "Path and query of the request.";
+    request_version Text |f| Some(f.request.as_ref()?.version.to_string()), "HTTP version from the client.";
+    request_headers Json |f| headers(&f.request.as_ref()?.headers), "Fields of the request in order, as a JSON array of `[name, value]`.";
+    request_size Integer |f| f.body(Direction::Request).map(|b| b.size), "Size of the request's body as transferred.";
+    request_recorded Integer |f| f.body(Direction::Request).map(|b| b.kept), "How many bytes of it are recorded.";
     request_body Body Direction::Request, "The recorded bytes, with their content coding; only with `--bodies`.";
-    status Integer |f| Some(response(f)?.status.into()), "Status of the response.";
-    response_version Text |f| Some(response(f)?.version.to_string()), "HTTP version that the response was received in.";
-    response_type Text |f| text_of(&response(f)?.headers, "content-type"), "The response's `Content-Type`.";
-    response_headers Json |f| headers(&response(f)?.headers), "Fields of the response in order, as a JSON array of `[name, value]`.";
-    response_size Integer |f| size(f, Direction::Response), "Size of the response's body as transferred.";
-    response_recorded Integer |f| recorded(f, Direction::Response), "How many bytes of it are recorded.";
+    status Integer |f| Some(f.response.as_ref()?.status.into()), "Status of the response.";
+    response_version Text |f| Some(f.response.as_ref()?.version.to_string()), "HTTP version that the response was received in.";
+    response_type Text |f| text_of(&f.response.as_ref()?.headers, "content-type"), "The response's `Content-Type`.";
+    response_headers Json |f| headers(&f.response.as_ref()?.headers), "Fields of the response in order, as a JSON array of `[name, value]`.";
+    response_size Integer |f| f.body(Direction::Response).map(|b| b.size), "Size of the response's body as transferred.";
+    response_recorded Integer |f| f.body(Direction::Response).map(|b| b.kept), "How many bytes of it are recorded.";
     response_body Body Direction::Response, "The recorded bytes, with their content coding; only with `--bodies`.";
     first_byte_us Integer |f| f.timings.first_byte, "Microseconds from `started` to the head of the response.";
     duration_us Integer |f| f.duration(), "Microseconds from `started` to the end of the flow.";
@@ -87,30 +85,6 @@ columns! {
     comment Text |f| f.comment.clone(), "The operator's comment.";
     parent Text |f| f.parent.map(|id| id.to_string()), "ID of the flow that this one replays.";
     imported Boolean |f| Some(f.imported), "Whether the flow was imported from an archive.";
-}
-
-fn tls(flow: &FlowRecord) -> Option<&ClientTlsRecord> {
-    flow.client.tls.as_ref()
-}
-
-fn upstream(flow: &FlowRecord) -> Option<&UpstreamRecord> {
-    flow.upstream.as_ref()
-}
-
-fn request(flow: &FlowRecord) -> Option<&RequestRecord> {
-    flow.request.as_ref()
-}
-
-fn response(flow: &FlowRecord) -> Option<&ResponseRecord> {
-    flow.response.as_ref()
-}
-
-fn size(flow: &FlowRecord, direction: Direction) -> Option<u64> {
-    flow.body(direction).map(|BodyRecord { size, .. }| *size)
-}
-
-fn recorded(flow: &FlowRecord, direction: Direction) -> Option<u64> {
-    flow.body(direction).map(|BodyRecord { kept, .. }| *kept)
 }
 
 /// The name of an enumeration's value, as in JSONL.

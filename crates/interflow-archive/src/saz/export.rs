@@ -3,13 +3,13 @@
 use std::fmt::Write as _;
 use std::io::{self, Write};
 
-use interflow_types::{Direction, Timestamp};
+use interflow_types::Direction;
 
 use super::session;
 use crate::har::iso;
 use crate::zip::ZipWriter;
 use crate::{BodySource, FlowExporter, frames, raw};
-use interflow_store::{FlowKind, FlowRecord, MessageRecord};
+use interflow_store::{FlowKind, FlowRecord};
 
 pub struct SazWriter<W: Write> {
     zip: ZipWriter<W>,
@@ -102,17 +102,11 @@ fn server(out: &mut dyn Write, row: &FlowRecord, contents: &dyn BodySource) -> i
 /// The messages, each as one frame after a short head.
 fn messages(out: &mut dyn Write, row: &FlowRecord, contents: &dyn BodySource) -> io::Result<()> {
     for message in contents.messages(row)? {
-        let message: MessageRecord = message?;
+        let message = message?;
         let Some(frame) = frames::encode(&message) else { continue };
         let side = if message.direction == Direction::Request { "Request" } else { "Response" };
-        let at: Timestamp = message.at;
-        write!(
-            out,
-            "{side}-Length: {}\r\nID: {}\r\nBitFlags: 0\r\nDoneRead: {}\r\n\r\n",
-            frame.len(),
-            message.index,
-            iso(at)
-        )?;
+        let (length, index, at) = (frame.len(), message.index, iso(message.at));
+        write!(out, "{side}-Length: {length}\r\nID: {index}\r\nBitFlags: 0\r\nDoneRead: {at}\r\n\r\n")?;
         out.write_all(&frame)?;
         out.write_all(b"\r\n")?;
     }

@@ -204,10 +204,7 @@ fn split_message(bytes: &[u8], started: Timestamp) -> Option<(Direction, Timesta
         let (name, value) = line.split_once(": ")?;
         match name {
             "Request-Length" => len = value.trim().parse::<usize>().ok(),
-            "Response-Length" => {
-                direction = Direction::Response;
-                len = value.trim().parse().ok();
-            }
+            "Response-Length" => (direction, len) = (Direction::Response, value.trim().parse().ok()),
             "DoneRead" => at = har::from_iso(value.trim()).unwrap_or(started),
             _ => {}
         }

@@ -28,15 +28,15 @@ impl SazSession {
         let mut session = Self::default();
         for (element, attributes) in elements(&text) {
             match element {
-                "Session" => {
-                    session.flags = attributes.get("BitFlags").and_then(|f| number(f)).unwrap_or(0);
-                }
+                "Session" => session.flags = attributes.get("BitFlags").and_then(|f| number(f)).unwrap_or(0),
                 "SessionTimers" => {
                     for (name, value) in attributes {
-                        // Durations are integers, everything else is a time.
+                        // Durations are integers, everything else is a time; year 1 stands for none.
                         match value.parse::<u64>() {
                             Ok(millis) => drop(session.durations.insert(name, millis)),
-                            Err(_) => drop(parse_timestamp(&value).map(|at| session.times.insert(name, at))),
+                            Err(_) => {
+                                session.times.extend(from_iso(&value).filter(|at| at.micros() > 0).map(|at| (name, at)))
+                            }
                         }
                     }
                 }
@@ -59,11 +59,6 @@ fn number(text: &str) -> Option<u32> {
         Some(hex) => u32::from_str_radix(hex, 16).ok(),
         None => text.parse().ok(),
     }
-}
-
-/// A time; year 1 stands for none.
-fn parse_timestamp(text: &str) -> Option<Timestamp> {
-    from_iso(text).filter(|at| at.micros() > 0)
 }
 
 /// The elements with their attributes, in document order. Fiddler writes no text between them.
@@ -116,12 +111,10 @@ pub(super) fn write(out: &mut dyn Write, number: u64, row: &FlowRecord) -> io::R
     timers(out, row)?;
     out.write_all(b"  <PipeInfo />\r\n  <SessionFlags>\r\n")?;
     let mut named = vec![("x-interflow-id", row.id.to_string())];
-    named.extend(
-        row.client
-            .peer
-            .iter()
-            .flat_map(|p| [("x-clientip", p.ip().to_canonical().to_string()), ("x-clientport", p.port().to_string())]),
-    );
+    if let Some(peer) = row.client.peer {
+        named.push(("x-clientip", peer.ip().to_canonical().to_string()));
+        named.push(("x-clientport", peer.port().to_string()));
+    }
     let upstream = row.upstream.iter();
     named.extend(upstream.clone().filter_map(|u| Some(("x-hostip", u.peer?.ip().to_canonical().to_string()))));
     named.extend(upstream.filter_map(|u| Some(("x-egressport", u.local?.port().to_string()))));

@@ -63,7 +63,7 @@ fn version(request: &ReplayableRequest) -> Option<&'static str> {
 }
 
 /// curl drops a field with an empty value, unless a semicolon replaces the colon.
-fn header(name: &[u8], value: &[u8]) -> Vec<u8> {
+pub(super) fn header(name: &[u8], value: &[u8]) -> Vec<u8> {
     if value.is_empty() { [name, b";"].concat() } else { [name, b": ", value].concat() }
 }
 

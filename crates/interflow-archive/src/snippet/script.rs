@@ -3,6 +3,7 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
+use super::curl;
 use super::literal::{hex_escaped, json, latin1, php as php_literal};
 use crate::request::ReplayableRequest;
 
@@ -55,13 +56,8 @@ pub(super) fn php(request: &ReplayableRequest) -> String {
     if request.method == "HEAD" {
         options.push("CURLOPT_NOBODY => true".to_owned());
     }
-    let fields: Vec<_> = request
-        .headers
-        .iter()
-        // A semicolon in place of the colon is curl's form of an empty value.
-        .map(|(n, v)| if v.is_empty() { [n, b";".as_slice()].concat() } else { [n, b": ".as_slice(), v].concat() })
-        .map(|field| format!("        {},\n", php_literal(&field)))
-        .collect();
+    let fields: Vec<_> =
+        request.headers.iter().map(|(n, v)| format!("        {},\n", php_literal(&curl::header(n, v)))).collect();
     if !fields.is_empty() {
         options.push(format!("CURLOPT_HTTPHEADER => [\n{}    ]", fields.concat()));
     }

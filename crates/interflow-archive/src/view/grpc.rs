@@ -4,13 +4,12 @@
 use std::fmt::Write as _;
 
 use base64::Engine as _;
-use base64::alphabet::STANDARD;
-use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 use bytes::{Bytes, BytesMut};
 use interflow_codec::grpc::{GrpcError, GrpcMessage, next_message};
 use interflow_types::Headers;
 
 use super::{MessageView, json, push_bounded};
+use crate::har::LENIENT_BASE64;
 use interflow_store::{decoded_body, media_type};
 
 /// Maximum size of a message that is displayed, in bytes.
@@ -133,15 +132,11 @@ fn decompress_message(headers: &Headers, data: Bytes, compressed: bool) -> (Byte
 /// # Errors
 /// Invalid base64.
 pub(super) fn from_text(body: &[u8]) -> Result<Vec<u8>, String> {
-    const LENIENT: GeneralPurpose = GeneralPurpose::new(
-        &STANDARD,
-        GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
-    );
     let packed: Vec<u8> = body.iter().copied().filter(|b| !b.is_ascii_whitespace()).collect();
     let mut out = Vec::new();
     for piece in packed.split_inclusive(|b| *b == b'=').filter(|p| *p != b"=") {
         let piece = piece.strip_suffix(b"=").unwrap_or(piece);
-        out.extend(LENIENT.decode(piece).map_err(|e| format!("no base 64: {e}"))?);
+        out.extend(LENIENT_BASE64.decode(piece).map_err(|e| format!("no base 64: {e}"))?);
     }
     Ok(out)
 }
