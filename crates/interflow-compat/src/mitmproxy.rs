@@ -80,10 +80,7 @@ fn import_spec(option: &str, spec: &str, all: &mut ImportedRules) -> Result<(), 
         }
         "modify_body" => {
             let [filter, regex, with] = split_spec(spec, "/regex/replacement")?;
-            let with = match from_file(&with)? {
-                Some(text) => text,
-                None => unescape_text(&with)?,
-            };
+            let with = from_file(&with)?.map_or_else(|| unescape_text(&with), Ok)?;
             let edit = json!({ "regex": format!("(?s){}", translate_regex(&unescape_regex(&regex))?), "with": translate_groups(&with) });
             rules.extend(rule_for_side(&filter, Request, json!({ "edit_request_body": edit.clone() }))?);
             rules.extend(rule_for_side(&filter, Response, json!({ "edit_response_body": edit }))?);
@@ -132,10 +129,8 @@ fn import_headers(specs: &[String], all: &mut ImportedRules) -> Result<(), Strin
     let mut read = Vec::new();
     for spec in specs {
         let [filter, name, value] = split_spec(spec, "/name/value")?;
-        let value = match from_file(&value)? {
-            Some(text) => text.trim_end().to_owned(),
-            None => unescape_text(&value)?,
-        };
+        let text = from_file(&value)?.map(|text| text.trim_end().to_owned());
+        let value = text.map_or_else(|| unescape_text(&value), Ok)?;
         read.push((spec, filter, unescape_text(&name)?, value));
     }
     let several = |name: &str| read.iter().filter(|(_, _, n, _)| n.eq_ignore_ascii_case(name)).count() > 1;

@@ -306,10 +306,8 @@ fn escape_for_cookie(node: &FluxzyNode<'_>, text: TextTemplate) -> TextTemplate 
 }
 
 fn basic_auth(node: &FluxzyNode<'_>, user: &str) -> ConvertedAction {
-    single_action(Action::BasicAuth(BasicAuthParams {
-        user: node.required_template(user),
-        password: node.template("password").unwrap_or_default(),
-    }))
+    let (user, password) = (node.required_template(user), node.template("password").unwrap_or_default());
+    single_action(Action::BasicAuth(BasicAuthParams { user, password }))
 }
 
 fn throttle(node: &FluxzyNode<'_>) -> ConvertedAction {
@@ -337,24 +335,14 @@ fn answers(node: &FluxzyNode<'_>, kind: &str) -> Option<ConvertedAction> {
     };
     Some(match kind {
         "abort" => single_action(Action::Abort(NoParams)),
-        "reject" => single_action(Action::Block(BlockParams {
-            status: 403,
-            message: Some(TextTemplate::literal("Forbidden")),
-            content_type: None,
-        })),
+        "reject" => block(403, TextTemplate::literal("Forbidden"), None),
         "rejectwithstatuscode" => {
             let status = code();
             let name = StatusCode::from_u16(status).ok().and_then(|s| s.canonical_reason()).unwrap_or_default();
-            single_action(Action::Block(BlockParams {
-                status,
-                message: Some(TextTemplate::literal(name)),
-                content_type: None,
-            }))
+            block(status, TextTemplate::literal(name), None)
         }
         "rejectwithmessage" => {
-            let status = code();
-            let message = Some(node.template("message").unwrap_or_default());
-            single_action(Action::Block(BlockParams { status, message, content_type: node.template("contentType") }))
+            block(code(), node.template("message").unwrap_or_default(), node.template("contentType"))
         }
         "mockedresponse" => mocked_response(node),
         "servedirectory" => {
@@ -383,6 +371,10 @@ fn answers(node: &FluxzyNode<'_>, kind: &str) -> Option<ConvertedAction> {
         }
         _ => return None,
     })
+}
+
+fn block(status: u16, message: TextTemplate, content_type: Option<TextTemplate>) -> ConvertedAction {
+    single_action(Action::Block(BlockParams { status, message: Some(message), content_type }))
 }
 
 fn mocked_response(node: &FluxzyNode<'_>) -> ConvertedAction {
@@ -453,11 +445,8 @@ fn response(node: &FluxzyNode<'_>, kind: &str) -> Option<ConvertedAction> {
                 AnswerBody::Text(node.template("htmlContent").unwrap_or_default())
             };
             let tag = node.text_of("tag").unwrap_or_else(|| "head".into()).to_ascii_lowercase();
-            single_action(Action::InjectHtml(InjectHtmlParams {
-                tag,
-                html,
-                only_html: node.bool_value("restrictToHtml", true),
-            }))
+            let only_html = node.bool_value("restrictToHtml", true);
+            single_action(Action::InjectHtml(InjectHtmlParams { tag, html, only_html }))
         }
         "capturesession" => {
             let headers = node.items_of("captureHeaders").iter().filter_map(FluxzyNode::text).collect();

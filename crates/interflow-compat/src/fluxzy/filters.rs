@@ -197,13 +197,9 @@ fn exec(node: &FluxzyNode<'_>) -> ConditionExpr {
         };
         words.iter().map(|w| template(&n, w)).collect()
     });
+    let arguments = arguments.unwrap_or_default();
     let head_in_env = node.bool_value("writeHeaderToEnv", false);
-    ConditionExpr::Exec(Arc::new(ExecCondition {
-        program,
-        arguments: arguments.unwrap_or_default(),
-        head_in_env,
-        limit: EXEC_LIMIT,
-    }))
+    ConditionExpr::Exec(Arc::new(ExecCondition { program, arguments, head_in_env, limit: EXEC_LIMIT }))
 }
 
 /// Splits a command line with quotes.
@@ -238,10 +234,8 @@ fn process(node: &FluxzyNode<'_>, kind: &str) -> ConditionExpr {
         "processname" => {
             let names = node.items_of("processNames");
             let plain = |n: String| n.to_ascii_lowercase().trim_end_matches(".exe").to_owned();
-            ConditionExpr::Process {
-                ids: Vec::new(),
-                names: names.iter().filter_map(FluxzyNode::text).map(plain).collect(),
-            }
+            let names = names.iter().filter_map(FluxzyNode::text).map(plain).collect();
+            ConditionExpr::Process { ids: Vec::new(), names }
         }
         _ => {
             let agent = node.get("agent");

@@ -30,12 +30,8 @@ impl RuleFormat for FluxzyFormat {
     }
 
     fn convert(&self, document: &Value, file: &ParsedRuleFile) -> ConvertedRules {
-        let log = RefCell::new(ImportLog {
-            parsed: file,
-            rule: String::new(),
-            read: ConvertedRules::default(),
-            errors: NetworkErrorUse::default(),
-        });
+        let (read, errors) = (ConvertedRules::default(), NetworkErrorUse::default());
+        let log = RefCell::new(ImportLog { parsed: file, rule: String::new(), read, errors });
         let root = FluxzyNode::root(document, &log);
         let Some(rules) = root.get("rules") else { return ConvertedRules::default() };
         root.report_unknown();

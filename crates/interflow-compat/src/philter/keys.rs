@@ -22,13 +22,8 @@ pub(super) fn file(keys: &[Yaml], value: &mut dyn FnMut(&str) -> Option<String>)
     for (i, theirs) in keys.iter().enumerate() {
         let at = format!("auth.apiKeys[{i}]");
         let id = theirs["id"].as_str().map_or_else(|| format!("key-{i}"), str::to_owned);
-        let Some(key) = theirs["key"].as_str().and_then(&mut *value) else {
-            notes.push(format!(
-                "{at}.key: it cannot be resolved; create the key again with `interflow keys add --id {id}`"
-            ));
-            continue;
-        };
-        let hash = match key_hash(&key) {
+        let key = theirs["key"].as_str().and_then(&mut *value).ok_or("it cannot be resolved");
+        let hash = match key.and_then(|key| key_hash(&key)) {
             Ok(hash) => hash,
             Err(why) => {
                 notes.push(format!("{at}.key: {why}; create the key again with `interflow keys add --id {id}`"));
