@@ -168,12 +168,7 @@ fn key_bytes(text: &str, place: &str) -> Result<Vec<u8>> {
         }
         None => text.trim(),
     };
-    let digit = |b: u8| (b as char).to_digit(16).map(|d| d as u8);
-    let pairs = text.as_bytes().chunks(2);
-    pairs
-        .map(|p| Some(digit(p[0])? << 4 | digit(*p.get(1)?)?))
-        .collect::<Option<_>>()
-        .ok_or_else(|| bad("not hexadecimal".to_owned()))
+    hex::decode(text).map_err(|_| bad("not hexadecimal".to_owned()))
 }
 
 /// AES-GCM with a nonce of 12 bytes; the tag is at the end. `None` for a nonce of another length.
@@ -250,6 +245,7 @@ impl RedactionStrategy {
     /// short to encrypt) redacts it.
     pub fn apply(&self, subject: &StrategyInput<'_>, keys: &PolicyKeys) -> Result<String> {
         let value = subject.value;
+        let or_redact = |text: Option<String>| text.map_or_else(|| Self::redact().apply(subject, keys), Ok);
         Ok(match self {
             Self::Placeholder => Self::redact().apply(subject, keys)?,
             Self::Redact { format } => format
@@ -270,10 +266,8 @@ impl RedactionStrategy {
                 let sealed = encrypt(key, &nonce, value.as_bytes()).ok_or(RedactError::Seal)?;
                 format!("{{{{{}}}}}", STANDARD.encode([nonce.as_slice(), &sealed].concat()))
             }
-            Self::Fpe => {
-                // A value that is too short for safe encryption is redacted instead.
-                keys.fpe()?.encrypt_value(value).map_or_else(|| Self::redact().apply(subject, keys), Ok)?
-            }
+            // A value that is too short for safe encryption is redacted instead.
+            Self::Fpe => or_redact(keys.fpe()?.encrypt_value(value))?,
             Self::LastFour => keep_side(value, 4, '*', TruncateSide::Trailing),
             Self::Truncate { keep, character, side } => keep_side(value, *keep, *character, *side),
             Self::Abbreviate => value
@@ -292,9 +286,9 @@ impl RedactionStrategy {
                     None => otherwise.apply(subject, keys)?,
                 }
             }
-            Self::Year => date::year(value).map_or_else(|| Self::redact().apply(subject, keys), Ok)?,
-            Self::Shift(by) => date::shift(value, by)?.map_or_else(|| Self::redact().apply(subject, keys), Ok)?,
-            Self::Relative => date::relative(value).map_or_else(|| Self::redact().apply(subject, keys), Ok)?,
+            Self::Year => or_redact(date::year(value))?,
+            Self::Shift(by) => or_redact(date::shift(value, by)?)?,
+            Self::Relative => or_redact(date::relative(value))?,
             Self::Zip { keep, zeros } => mask_after(value, *keep, if *zeros { '0' } else { '*' }),
             Self::ZeroLeading => value.chars().enumerate().map(|(i, c)| if i < 3 { '0' } else { c }).collect(),
         })

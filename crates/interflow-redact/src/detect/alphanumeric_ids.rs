@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 
 use interflow_types::data_file;
 
-use super::id_formats::{digits, dni_letter, has_pattern, hetu, mbi, nino};
+use super::id_formats::{digits, has_pattern, hetu, mbi, nino};
 use super::{ScanState, id_formats, labeled_values, national_ids, net, number_context};
 use crate::Kind;
 use crate::detect::check_digits;
@@ -93,8 +93,7 @@ fn hyphened_dni(scan: &mut ScanState<'_>, i: usize, token: &WordToken) {
     let Some(before) = i.checked_sub(1).and_then(|p| scan.token(p)).filter(|t| t.is_digits() && t.len() == 8) else {
         return;
     };
-    let number = scan.word(before).bytes().fold(0u64, |n, b| n * 10 + u64::from(b - b'0'));
-    if scan.word(token).as_bytes() == [dni_letter(number)] {
+    if token.len() == 1 && check_digits::mod23_letter([scan.word(before), scan.word(token)].concat().as_bytes()) {
         scan.push(Kind::Dni, before.start(), token.end(), 85);
     }
 }

@@ -59,8 +59,8 @@ const FORMATS: &[IdFormat] = &[
     row(Kind::CodiceFiscale, &["LLLLLLDDLDDLDDDL"], codice_fiscale, NoCue, 95, 95),
     row(Kind::Curp, &["LLLLDDDDDDLLLLLL?D"], |id| matches!(id[10], b'H' | b'M' | b'X'), NoCue, 92, 92),
     row(Kind::Rfc, RFC_PATTERNS, any, Words(&["rfc"]), 90, 0),
-    row(Kind::Dni, &["DDDDDDDDL"], dni, Words(&["dni", "nif"]), 95, 70),
-    row(Kind::Nie, &["LDDDDDDDL"], nie, NoCue, 85, 85),
+    row(Kind::Dni, &["DDDDDDDDL"], check_digits::mod23_letter, Words(&["dni", "nif"]), 95, 70),
+    row(Kind::Nie, &["LDDDDDDDL"], check_digits::mod23_letter, NoCue, 85, 85),
     row(Kind::Nric, &["LDDDDDDDL"], nric, NoCue, 85, 85),
     row(Kind::Nino, &["LLDDDDDDL"], nino, Words(&["insurance", "nino", "ni", "national"]), 95, 70),
     row(Kind::InPan, &["LLLLLDDDDL"], indian_pan, Words(&["pan", "tax"]), 95, 65),
@@ -124,18 +124,6 @@ const fn any(_: &[u8]) -> bool {
 
 pub(super) fn digits(text: &[u8]) -> Vec<u8> {
     text.iter().filter(|b| b.is_ascii_digit()).map(|b| b - b'0').collect()
-}
-
-/// The check letter of Spanish identity numbers, by the number modulo 23.
-pub(super) fn dni_letter(number: u64) -> u8 {
-    b"TRWAGMYFPDXBNJZSQVHLCKE"[(number % 23) as usize]
-}
-
-/// Spain's number for foreigners: the first letter stands for a digit.
-fn nie(upper: &[u8]) -> bool {
-    let Some(lead) = b"XYZ".iter().position(|l| *l == upper[0]) else { return false };
-    let rest = digits(&upper[1..8]).iter().fold(lead as u64, |n, d| n * 10 + u64::from(*d));
-    upper[8] == dni_letter(rest)
 }
 
 /// Singapore: a weighted sum selects a letter of a list that depends on the first letter.
@@ -265,10 +253,6 @@ fn codice_fiscale(upper: &[u8]) -> bool {
         .map(|(i, b)| if i % 2 == 0 { ODD[value(*b) as usize % 26] } else { value(*b) })
         .sum();
     upper[15] == b'A' + (sum % 26) as u8
-}
-
-fn dni(upper: &[u8]) -> bool {
-    upper[8] == dni_letter(upper[..8].iter().fold(0, |n, b| n * 10 + u64::from(b - b'0')))
 }
 
 /// India: the fourth letter is the kind of holder.

@@ -143,6 +143,9 @@ pub struct RedactionResult<T> {
     pub spans: Vec<Replacement>,
 }
 
+/// The edits of a span, and what they replace.
+type SpanEdits = (Vec<JsonEdit>, Vec<Replacement>);
+
 impl Redactor {
     /// Compiles the detector for a policy.
     pub fn new(policy: Policy) -> Self {
@@ -331,7 +334,7 @@ impl Redactor {
         session: &mut RedactionSession,
     ) -> Result<RedactionResult<Vec<u8>>> {
         let spans: Vec<JsonSpan> = spans.into_iter().collect();
-        let mut done: Vec<(Vec<JsonEdit>, Vec<Replacement>)> = vec![Default::default(); spans.len()];
+        let mut done: Vec<SpanEdits> = vec![Default::default(); spans.len()];
         // Values in the fixed prompts have the same placeholder elsewhere in the body, so these are processed first.
         for fixed in [true, false] {
             session.fixed = fixed;
@@ -357,7 +360,7 @@ impl Redactor {
         base: usize,
         nested: usize,
         session: &mut RedactionSession,
-    ) -> Result<(Vec<JsonEdit>, Vec<Replacement>)> {
+    ) -> Result<SpanEdits> {
         let raw = body
             .get(span.range.clone())
             .ok_or(RedactError::Json { at: span.range.start, reason: "a span lies outside of the body" })?;
@@ -372,13 +375,7 @@ impl Redactor {
 
     /// Scans a number as text after its member's name. The replacement is written as a number if it is one, else as a
     /// string, so that the body remains JSON.
-    fn number_edits(
-        &self,
-        raw: &[u8],
-        base: usize,
-        name: &str,
-        session: &mut RedactionSession,
-    ) -> Result<(Vec<JsonEdit>, Vec<Replacement>)> {
+    fn number_edits(&self, raw: &[u8], base: usize, name: &str, session: &mut RedactionSession) -> Result<SpanEdits> {
         // Most numbers are counts or prices; scanning all of them would find dates and phone numbers.
         let digits = raw.iter().filter(|b| b.is_ascii_digit()).count();
         if digits < MIN_NUMBER_DIGITS && informative_name(name).is_empty() {
@@ -393,13 +390,7 @@ impl Redactor {
             return Ok(Default::default());
         }
         let output = apply_replacements(text, &replacements);
-        let with = if json::is_number(&output) {
-            output
-        } else {
-            let mut quoted = String::from("\"");
-            json::escape_into(&output, &mut quoted);
-            quoted + "\""
-        };
+        let with = if json::is_number(&output) { output } else { format!("\"{}\"", json::escaped(&output)) };
         for r in &mut replacements {
             // Of another spelling, the whole number is what was found.
             let range = if integer.is_some() { 0..raw.len() } else { r.start..r.end };
@@ -416,7 +407,7 @@ impl Redactor {
         name: &str,
         nested: usize,
         session: &mut RedactionSession,
-    ) -> Result<(Vec<JsonEdit>, Vec<Replacement>)> {
+    ) -> Result<SpanEdits> {
         let decoded = json::decode(raw, base)?;
         if nested > 0
             // A string that only looks like JSON is scanned as text, which is why the error is not returned.
@@ -445,7 +436,7 @@ impl Redactor {
         base: usize,
         levels: usize,
         session: &mut RedactionSession,
-    ) -> Result<(Vec<JsonEdit>, Vec<Replacement>)> {
+    ) -> Result<SpanEdits> {
         let (mut edits, mut told) = (Vec::new(), Vec::new());
         for span in inner {
             let at = span.range.start;

@@ -174,10 +174,7 @@ impl EscapeLayers {
         self.stack.truncate(at + 1);
         if let Some(layer) = self.stack.get_mut(at) {
             layer.mode = LayerMode::Plain;
-            for &(c, start) in layer.pending() {
-                sink.character(c, start, at as u8);
-            }
-            layer.pending_len = 0;
+            layer.release_pending(at, sink);
         }
     }
 
@@ -189,12 +186,7 @@ impl EscapeLayers {
     fn flush_from(&mut self, from: usize, sink: &mut impl CharSink) {
         // Deeper levels precede what is pending above them.
         for at in (from..self.stack.len()).rev() {
-            if let Some(layer) = self.stack.get_mut(at) {
-                for &(c, start) in layer.pending() {
-                    sink.character(c, start, at as u8);
-                }
-                layer.pending_len = 0;
-            }
+            self.stack[at].release_pending(at, sink);
         }
     }
 }
@@ -221,6 +213,14 @@ impl EscapeLayer {
             pending: [('\0', 0); MAX_ESCAPE_CHARS],
             pending_len: 0,
         }
+    }
+
+    /// Gives the characters of an open escape to `sink` as they are.
+    fn release_pending(&mut self, depth: usize, sink: &mut impl CharSink) {
+        for &(c, start) in self.pending() {
+            sink.character(c, start, depth as u8);
+        }
+        self.pending_len = 0;
     }
 
     fn pending(&self) -> &[(char, usize)] {

@@ -152,13 +152,11 @@ struct DecodedPiece<'p> {
 impl PlaceholderRestorer {
     /// A restorer for fragments of decoded text at this escape level.
     pub const fn new(form: EscapeLevel) -> Self {
-        Self::with_reading(
-            match form {
-                EscapeLevel::Plain => RestoreReading::Plain,
-                EscapeLevel::Json => RestoreReading::Open { any: true },
-            },
-            false,
-        )
+        let reading = match form {
+            EscapeLevel::Plain => RestoreReading::Plain,
+            EscapeLevel::Json => RestoreReading::Open { any: true },
+        };
+        Self::with_reading(reading, false)
     }
 
     /// A restorer for raw contents of JSON strings. A text that begins like an object or an array is treated as JSON
@@ -183,12 +181,8 @@ impl PlaceholderRestorer {
     /// Processes a fragment; returns its replacement, or `None` if it can be forwarded unchanged.
     pub fn rewrite(&mut self, vault: &PlaceholderVault, piece: &str) -> Option<String> {
         if !self.in_string {
-            return self.run(
-                vault,
-                &DecodedPiece { raw: piece, text: piece, map: &OffsetMap::identity() },
-                true,
-                false,
-            );
+            let piece = DecodedPiece { raw: piece, text: piece, map: &OffsetMap::identity() };
+            return self.run(vault, &piece, true, false);
         }
         if self.half.is_empty() {
             return self.push_raw(vault, piece, false);

@@ -107,6 +107,8 @@ fn common_word_phrase(scan: &ScanState<'_>, first: usize, last: usize) -> Option
 
 /// The words of a run without initials, titles behind the name and small words.
 struct NameCore<'t> {
+    first: usize,
+    last: usize,
     words: SmallVec<[&'t WordToken; 8]>,
     given: i32,
     family: i32,
@@ -114,13 +116,13 @@ struct NameCore<'t> {
 }
 
 impl<'t> NameCore<'t> {
-    fn of(run: &'t [WordToken]) -> Option<Self> {
+    fn of(scan: &'t ScanState<'_>, first: usize, last: usize) -> Option<Self> {
         let counts = |t: &&WordToken| !is_initial(t) && !t.has(CREDENTIAL) && (t.is_capital() || !t.has(PARTICLE));
-        let words: SmallVec<[&WordToken; 8]> = run.iter().filter(counts).collect();
+        let words: SmallVec<[&WordToken; 8]> = scan.list()[first..=last].iter().filter(counts).collect();
         let (head, tail) = (words.first()?, words.last()?);
         let family = if words.len() > 1 { last_name_score(tail).max(first_name_score(tail) - 15) } else { 0 };
         let unknown = words.iter().filter(|t| is_foreign_word(t)).count();
-        Some(Self { given: first_name_score(head), family, unknown, words })
+        Some(Self { first, last, given: first_name_score(head), family, unknown, words })
     }
 
     /// The feature for what the run is made of: the likelihoods of its first and last word.
@@ -168,7 +170,7 @@ fn phrase_candidate(scan: &ScanState<'_>, first: usize, last: usize) -> Option<N
         return None;
     }
     let cues = context_cues(scan, first, last);
-    let core = NameCore::of(run)?;
+    let core = NameCore::of(scan, first, last)?;
     if core.given < 45 && !cues.honorific && !cues.labelled && has_german_genitive(scan, run) {
         return None;
     }
@@ -185,12 +187,12 @@ fn phrase_candidate(scan: &ScanState<'_>, first: usize, last: usize) -> Option<N
     let made_of = core.feature(run.iter().any(is_initial), &foreign_text);
     let mut candidate = NameCandidate::new(NameModel::Phrase, first, last);
     candidate.add(scan, made_of);
-    candidate.extend(scan, shape_features(scan, first, last, &core));
+    candidate.extend(scan, shape_features(scan, &core));
     let person = if cues.honorific { Some(Feature::Honorific) } else { cues.person.map(|c| c.0) };
     let code = (cues.code && !cues.labelled).then_some(Feature::Code);
     candidate.extend(scan, [person, code]);
-    candidate.extend(scan, product_feature(scan, first, last, &core, &cues));
-    candidate.extend(scan, place_features(scan, first, last, &core, &cues));
+    candidate.extend(scan, product_feature(scan, &core, &cues));
+    candidate.extend(scan, place_features(scan, &core, &cues));
     candidate.extend(scan, organization_features(run, &core, &cues));
     Some(candidate)
 }
@@ -205,35 +207,23 @@ fn has_german_genitive(scan: &ScanState<'_>, run: &[WordToken]) -> bool {
 }
 
 /// Capitals, and words that names do not have. A known first name outweighs them.
-fn shape_features(scan: &ScanState<'_>, first: usize, last: usize, core: &NameCore<'_>) -> [Option<Feature>; 2] {
-    let capitals = scan.list()[first..=last].iter().all(|t| t.shape == TokenShape::Upper);
+fn shape_features(scan: &ScanState<'_>, core: &NameCore<'_>) -> [Option<Feature>; 2] {
+    let capitals = scan.list()[core.first..=core.last].iter().all(|t| t.shape == TokenShape::Upper);
     let thing = core.words.iter().any(|t| t.has(TECH | ORG_WORD | STREET_SUFFIX | DAY));
     let weak = core.given < 85;
     [(capitals && weak).then_some(Feature::AllCapitals), (thing && weak).then_some(Feature::ThingWord)]
 }
 
 /// A product in a text about software: `Cyrus IMAPd`, `Borland C`.
-fn product_feature(
-    scan: &ScanState<'_>,
-    first: usize,
-    last: usize,
-    core: &NameCore<'_>,
-    cues: &ContextCues,
-) -> [Option<Feature>; 1] {
-    let tail = &scan.list()[last];
+fn product_feature(scan: &ScanState<'_>, core: &NameCore<'_>, cues: &ContextCues) -> [Option<Feature>; 1] {
+    let tail = &scan.list()[core.last];
     let shaped = tail.shape == TokenShape::Camel && tail.class == 0 || is_initial(tail);
-    let product = !cues.honorific && shaped && core.family < 45 && technical(scan, first);
+    let product = !cues.honorific && shaped && core.family < 45 && technical(scan, core.first);
     [product.then_some(Feature::Product)]
 }
 
-fn place_features(
-    scan: &ScanState<'_>,
-    first: usize,
-    last: usize,
-    core: &NameCore<'_>,
-    cues: &ContextCues,
-) -> [Option<Feature>; 3] {
-    let beginning = address::place_at(scan, first).is_some_and(|e| e <= last);
+fn place_features(scan: &ScanState<'_>, core: &NameCore<'_>, cues: &ContextCues) -> [Option<Feature>; 3] {
+    let beginning = address::place_at(scan, core.first).is_some_and(|e| e <= core.last);
     let beginning = match beginning && core.words.iter().any(|t| t.has(REGION)) {
         true => Some(Feature::BeginsWithRegion),
         false => beginning.then_some(Feature::BeginsWithTown),

@@ -46,6 +46,14 @@ impl WordFacts {
     }
 }
 
+/// A word with its place in the text and what surrounds it.
+struct WordInText<'a, 't> {
+    scan: &'a ScanState<'t>,
+    i: usize,
+    word: &'a WordFacts,
+    cues: &'a ContextCues,
+}
+
 /// The candidate of one word; `None` for a word that is not a name whatever surrounds it.
 pub(super) fn word_candidate(scan: &ScanState<'_>, i: usize) -> Option<NameCandidate> {
     let word = WordFacts::of(scan.list()[i]);
@@ -67,6 +75,7 @@ pub(super) fn word_candidate(scan: &ScanState<'_>, i: usize) -> Option<NameCandi
     if other && common {
         return None;
     }
+    let at = WordInText { scan, i, word: &word, cues: &cues };
     let mut candidate = NameCandidate::new(NameModel::Word, i, i);
     let person = person_feature(&word);
     let place_kind = place_feature(scan, &word);
@@ -80,16 +89,16 @@ pub(super) fn word_candidate(scan: &ScanState<'_>, i: usize) -> Option<NameCandi
         word.token.has(TECH).then_some(Feature::SoftwareTerm),
     ];
     candidate.extend(scan, shape);
-    candidate.extend(scan, person_cue_features(scan, i, &word, &cues, place_kind.is_some()));
+    candidate.extend(scan, person_cue_features(&at, place_kind.is_some()));
     if cues.place_cue && !cues.honorific {
-        candidate.extend(scan, place_cue_features(scan, i, &word, &cues, place_kind.is_some()));
+        candidate.extend(scan, place_cue_features(&at, place_kind.is_some()));
     }
-    candidate.extend(scan, organization_features(scan, i, &word, &cues, place_kind));
+    candidate.extend(scan, organization_features(&at, place_kind));
     candidate.extend(scan, label_features(&word, &cues));
     if other {
         candidate.add(scan, Feature::OtherLanguage);
     }
-    look_at_passage(scan, i, &word, &cues, &mut candidate);
+    look_at_passage(&at, &mut candidate);
     Some(candidate).filter(|c| c.scores.best() > 0)
 }
 
@@ -163,13 +172,8 @@ fn opening_feature(cues: &ContextCues, person: Option<Feature>) -> Option<Featur
 }
 
 /// The words around that announce a person.
-fn person_cue_features(
-    scan: &ScanState<'_>,
-    i: usize,
-    word: &WordFacts,
-    cues: &ContextCues,
-    place: bool,
-) -> [Option<Feature>; 2] {
+fn person_cue_features(at: &WordInText<'_, '_>, place: bool) -> [Option<Feature>; 2] {
+    let WordInText { scan, i, word, cues } = *at;
     if cues.honorific {
         return [Some(Feature::Honorific), None];
     }
@@ -190,13 +194,8 @@ fn person_cue_features(
 }
 
 /// `in`, `from` and similar before the word.
-fn place_cue_features(
-    scan: &ScanState<'_>,
-    i: usize,
-    word: &WordFacts,
-    cues: &ContextCues,
-    place: bool,
-) -> [Option<Feature>; 2] {
+fn place_cue_features(at: &WordInText<'_, '_>, place: bool) -> [Option<Feature>; 2] {
+    let WordInText { scan, i, word, cues } = *at;
     let token = &word.token;
     let may_be_town = (word.unknown || word.family >= 60 && !word.plain)
         && (token.shape == TokenShape::Title || word.unknown && settles(scan, i))
@@ -215,13 +214,8 @@ fn place_cue_features(
 }
 
 /// The features that suggest an organisation.
-fn organization_features(
-    scan: &ScanState<'_>,
-    i: usize,
-    word: &WordFacts,
-    cues: &ContextCues,
-    place: Option<Feature>,
-) -> [Option<Feature>; 4] {
+fn organization_features(at: &WordInText<'_, '_>, place: Option<Feature>) -> [Option<Feature>; 4] {
+    let WordInText { scan, i, word, cues } = *at;
     let token = &word.token;
     let listed = token.has(ORG) && !(token.has(TECH) && cues.org == 0) && !is_model_name(scan, i);
     let brand = word.is_unknown_brand() && token.len() >= 6 && !cues.code;
@@ -255,13 +249,8 @@ fn label_features(word: &WordFacts, cues: &ContextCues) -> [Option<Feature>; 1] 
 }
 
 /// What the passage says against a name. Costly, and therefore only asked where the word itself suggests one.
-fn look_at_passage(
-    scan: &ScanState<'_>,
-    i: usize,
-    word: &WordFacts,
-    cues: &ContextCues,
-    candidate: &mut NameCandidate,
-) {
+fn look_at_passage(at: &WordInText<'_, '_>, candidate: &mut NameCandidate) {
+    let WordInText { scan, i, word, cues } = *at;
     const SUGGESTED: i16 = 50;
     const DOUBTFUL: i16 = 60;
     let sure = word.given == 100 || word.token.has(REGION) && !word.short_capitals;
