@@ -17,9 +17,8 @@ pub struct LlmErrorCode {
 }
 
 /// Every code, by status.
-pub static LLM_ERROR_CODES: LazyLock<Vec<LlmErrorCode>> = LazyLock::new(|| {
-    serde_json::from_str(include_str!("../data/error_codes.json")).expect("the built-in file is of this form")
-});
+pub static LLM_ERROR_CODES: LazyLock<Vec<LlmErrorCode>> =
+    LazyLock::new(|| crate::built_in(include_str!("../data/error_codes.json")));
 
 /// Whether the table has this code with this status.
 pub(crate) fn is_listed(code: &str, status: u16) -> bool {

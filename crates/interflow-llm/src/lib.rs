@@ -34,3 +34,8 @@ pub use reply_error::{error_status, reply_error};
 pub use route_config::{
     DeploymentConfig, ExperimentConfig, ExperimentUnit, LlmRouteConfig, RouteStrategy, ShadowConfig, Stickiness,
 };
+
+/// What a file of `data/` has.
+fn built_in<T: serde::Deserialize<'static>>(json: &'static str) -> T {
+    serde_json::from_str(json).expect("the built-in file is of this form")
+}

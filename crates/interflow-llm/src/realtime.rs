@@ -15,9 +15,8 @@ use crate::Provider;
 
 /// Client events whose text locations are known: the types of OpenAI's Realtime, Live and Responses, those of Google's
 /// Interactions, and the members that tell messages of Google's Live API.
-static CLIENT_EVENTS: LazyLock<BTreeMap<&'static str, Vec<&'static str>>> = LazyLock::new(|| {
-    serde_json::from_str(include_str!("../data/client_events.json")).expect("the built-in file is of this form")
-});
+static CLIENT_EVENTS: LazyLock<BTreeMap<&'static str, Vec<&'static str>>> =
+    LazyLock::new(|| crate::built_in(include_str!("../data/client_events.json")));
 
 fn is_listed(list: &str, word: &[u8]) -> bool {
     CLIENT_EVENTS.get(list).is_some_and(|list| list.iter().any(|entry| entry.as_bytes() == word))

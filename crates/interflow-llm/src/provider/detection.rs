@@ -252,9 +252,8 @@ enum PathRule {
 struct Endpoint(&'static str, PathRule, &'static str, &'static str);
 
 /// The operations of the providers by path.
-static ENDPOINTS: LazyLock<Vec<Endpoint>> = LazyLock::new(|| {
-    serde_json::from_str(include_str!("../../data/operations.json")).expect("the built-in file is of this form")
-});
+static ENDPOINTS: LazyLock<Vec<Endpoint>> =
+    LazyLock::new(|| crate::built_in(include_str!("../../data/operations.json")));
 
 impl Endpoint {
     /// `behind` is the path [behind its version](behind_version).

@@ -157,9 +157,8 @@ pub(super) fn counts_choices(name: &[u8], depth: usize) -> bool {
 }
 
 /// Containers that are known to the providers' APIs.
-static CONTAINERS: LazyLock<HashSet<&'static str>> = LazyLock::new(|| {
-    serde_json::from_str(include_str!("../../data/containers.json")).expect("the built-in file is a list of names")
-});
+static CONTAINERS: LazyLock<HashSet<&'static str>> =
+    LazyLock::new(|| crate::built_in(include_str!("../../data/containers.json")));
 
 /// Whether a container is known to the providers' APIs; all members of other containers are text, including their
 /// names and numbers.
@@ -187,7 +186,7 @@ pub(super) fn is_fixed_prompt(key: &[u8]) -> bool {
 /// Whether an identifier looks like one: letters, digits and punctuation between them, at least one digit, and
 /// neither an address nor a long number; or an object of such. Anything else is redacted as text.
 pub(super) fn is_opaque(raw: &[u8]) -> bool {
-    if KEY_PREFIXES.iter().any(|prefix| raw.starts_with(prefix)) {
+    if KEY_PREFIXES.split(' ').any(|prefix| raw.starts_with(prefix.as_bytes())) {
         return false;
     }
     let object = raw.starts_with(b"{");
@@ -213,21 +212,7 @@ pub(super) fn is_opaque(raw: &[u8]) -> bool {
 
 /// How keys and tokens begin, which are no identifiers of a user: OpenAI's, Anthropic's, GitHub's, GitLab's, AWS's,
 /// Slack's, Google's, Hugging Face's, and tokens in JSON (RFC 7519).
-const KEY_PREFIXES: [&[u8]; 13] = [
-    b"sk-",
-    b"sk_",
-    b"ghp_",
-    b"gho_",
-    b"github_pat_",
-    b"glpat-",
-    b"AKIA",
-    b"ASIA",
-    b"xox",
-    b"AIza",
-    b"hf_",
-    b"npm_",
-    b"eyJ",
-];
+const KEY_PREFIXES: &str = "sk- sk_ ghp_ gho_ github_pat_ glpat- AKIA ASIA xox AIza hf_ npm_ eyJ";
 
 /// Maximum length of an identifier that is forwarded, in bytes.
 const MAX_IDENTIFIER_LEN: usize = 1024;

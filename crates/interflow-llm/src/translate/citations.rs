@@ -203,9 +203,7 @@ pub fn lost_in_reply(client: WireFormat, body: &[u8]) -> Losses {
     // Most replies have none, and need not be parsed for it.
     if Cited::is_possible(body) {
         let cited = Cited::in_value(&serde_json::from_slice(body).unwrap_or_default());
-        if cited.has_others || cited.pages.iter().any(|page| !page.is_carried_to(client)) {
-            losses.add(CITATIONS);
-        }
+        losses.add_if(CITATIONS, cited.has_others || cited.pages.iter().any(|page| !page.is_carried_to(client)));
     }
     losses
 }

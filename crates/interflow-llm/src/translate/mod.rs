@@ -154,6 +154,13 @@ impl Losses {
         }
     }
 
+    /// Adds the name of what a format does not have, if it was given.
+    pub fn add_if(&mut self, name: &str, is_given: bool) {
+        if is_given {
+            self.add(name);
+        }
+    }
+
     pub fn merge(&mut self, other: &Self) {
         other.0.iter().for_each(|name| self.add(name));
     }

@@ -102,9 +102,7 @@ impl Reasoning {
 
 /// Members of requests by their format, and of objects in them, that the message model or the settings hold, or that mean
 /// nothing to another provider; and under `openai` those that both of OpenAI's APIs have.
-static MEMBERS: LazyLock<Value> = LazyLock::new(|| {
-    serde_json::from_str(include_str!("../../data/read_members.json")).expect("the built-in file is JSON")
-});
+static MEMBERS: LazyLock<Value> = LazyLock::new(|| crate::built_in(include_str!("../../data/read_members.json")));
 
 fn members(of: &str) -> &'static str {
     MEMBERS[of].as_str().unwrap_or_default()
@@ -327,9 +325,7 @@ fn google_tool_choice(mode: &Value, names: &Value, losses: &mut Losses) -> Optio
         },
         _ => ToolChoice::Auto,
     };
-    if !names.is_empty() {
-        losses.add("tool_choice");
-    }
+    losses.add_if("tool_choice", !names.is_empty());
     Some(choice)
 }
 
@@ -392,9 +388,7 @@ fn openai_tool_choice(choice: &Value, name: &str, losses: &mut Losses) -> Option
                 Some("custom") => choice.pointer(&custom).and_then(Value::as_str),
                 _ => None,
             };
-            if named.is_none() {
-                losses.add("tool_choice");
-            }
+            losses.add_if("tool_choice", named.is_none());
             named.map(|name| ToolChoice::Named(name.to_owned()))
         }
     }

@@ -22,17 +22,11 @@ pub(super) fn name_in_request(client: WireFormat, body: &Value, losses: &mut Los
         let role = message["role"].as_str().unwrap_or_default();
         let is_system = matches!(role, "system" | "developer");
         // It becomes a message of the user, because only OpenAI's APIs have others.
-        if is_system && is_history {
-            losses.add("messages.system");
-        }
+        losses.add_if("messages.system", is_system && is_history);
         is_history |= !is_system;
         if client == WireFormat::OpenAiChat {
-            if !matches!(role, "tool" | "function") && message["name"].is_string() {
-                losses.add("messages.name");
-            }
-            if role == "assistant" && message["audio"].is_object() {
-                losses.add("messages.audio");
-            }
+            losses.add_if("messages.name", !matches!(role, "tool" | "function") && message["name"].is_string());
+            losses.add_if("messages.audio", role == "assistant" && message["audio"].is_object());
         }
         if client == WireFormat::Bedrock {
             name_in_converse(&message["content"], losses);
@@ -47,13 +41,9 @@ pub(super) fn name_in_request(client: WireFormat, body: &Value, losses: &mut Los
 fn name_in_converse(content: &Value, losses: &mut Losses) {
     for block in content.as_array().into_iter().flatten() {
         for name in ["cachePoint", "guardContent", "searchResult"] {
-            if block[name].is_object() {
-                losses.add(name);
-            }
+            losses.add_if(name, block[name].is_object());
         }
-        if is_filled(&block["citationsContent"]["citations"]) {
-            losses.add(CITATIONS);
-        }
+        losses.add_if(CITATIONS, is_filled(&block["citationsContent"]["citations"]));
         name_in_converse(&block["toolResult"]["content"], losses);
     }
 }
@@ -74,9 +64,7 @@ pub(super) fn name_of_documents(blocks: &[ContentBlock], losses: &mut Losses) {
         match block {
             ContentBlock::Document(file) => {
                 for (name, loss) in [(CITATIONS, "document.citations"), ("context", "document.context")] {
-                    if !file.details()[name].is_null() {
-                        losses.add(loss);
-                    }
+                    losses.add_if(loss, !file.details()[name].is_null());
                 }
             }
             ContentBlock::ToolResult { content, .. } => name_of_documents(content, losses),

@@ -16,9 +16,7 @@ use crate::translate::foreign_reasoning::sealed;
 use crate::translate::{TranslatedError, WireFormat};
 
 /// By the client's format: what its parts and events are made of. `$name` stands for a value, and what has none is left out.
-static FORMS: LazyLock<Value> = LazyLock::new(|| {
-    serde_json::from_str(include_str!("../../../data/reply_forms.json")).expect("the built-in file is JSON")
-});
+static FORMS: LazyLock<Value> = LazyLock::new(|| crate::built_in(include_str!("../../../data/reply_forms.json")));
 
 /// The form of a client's reply, and what its events depend on.
 #[derive(Debug, Default)]

@@ -4,8 +4,7 @@ use serde_json::{Value, json};
 
 use super::model_rules::{ClaudeThinking, ModelRules};
 use super::{
-    ChatRequest, LONGEST_ID, Target, Turn, input_object, is_blank, join_roles, left_out, lose, object, set, set_list,
-    tool_id,
+    ChatRequest, LONGEST_ID, Target, Turn, input_object, is_blank, join_roles, left_out, object, set, set_list, tool_id,
 };
 use crate::message::{Attachment, ContentBlock, MessageRole, REDACTED, take_list};
 use crate::translate::citations::attach;
@@ -53,20 +52,15 @@ pub fn write(chat: &ChatRequest, target: &Target<'_>, rules: &ModelRules, losses
     set(&mut body, "temperature", temperature.cloned());
     let top_p = settings.top_p.clone().filter(|_| takes("top_p") && temperature.is_none());
     let top_k = settings.top_k.clone().filter(|_| takes("top_k"));
-    lose(
-        losses,
-        &[
-            (
-                "temperature",
-                settings.temperature.as_ref().is_some_and(|t| t.as_f64() != Some(1.0)) && temperature.is_none(),
-            ),
-            ("top_p", settings.top_p.as_ref().is_some_and(|t| t.as_f64() != Some(1.0)) && top_p.is_none()),
-            ("top_k", settings.top_k.is_some() && top_k.is_none()),
-            ("seed", settings.seed.is_some()),
-            ("frequency_penalty", settings.frequency_penalty.as_ref().is_some_and(|p| p.as_f64() != Some(0.0))),
-            ("presence_penalty", settings.presence_penalty.as_ref().is_some_and(|p| p.as_f64() != Some(0.0))),
-        ],
+    losses.add_if(
+        "temperature",
+        settings.temperature.as_ref().is_some_and(|t| t.as_f64() != Some(1.0)) && temperature.is_none(),
     );
+    losses.add_if("top_p", settings.top_p.as_ref().is_some_and(|t| t.as_f64() != Some(1.0)) && top_p.is_none());
+    losses.add_if("top_k", settings.top_k.is_some() && top_k.is_none());
+    losses.add_if("seed", settings.seed.is_some());
+    losses.add_if("frequency_penalty", settings.frequency_penalty.as_ref().is_some_and(|p| p.as_f64() != Some(0.0)));
+    losses.add_if("presence_penalty", settings.presence_penalty.as_ref().is_some_and(|p| p.as_f64() != Some(0.0)));
     set(&mut body, "top_p", top_p);
     set(&mut body, "top_k", top_k);
     let mut config = object(json!({ "effort": effort }));
@@ -189,7 +183,7 @@ fn tools(
             let is_strict = f.strict == Some(true);
             let strict = (is_strict && enforces && strict_tools < MAX_STRICT_TOOLS && fits(&f.schema)).then_some(true);
             strict_tools += usize::from(strict.is_some());
-            lose(losses, &[("tools.strict", is_strict && strict.is_none())]);
+            losses.add_if("tools.strict", is_strict && strict.is_none());
             object(json!({ "name": f.name, "description": description, "input_schema": f.schema, "strict": strict }))
         })
         .chain(answer)

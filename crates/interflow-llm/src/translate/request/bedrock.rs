@@ -8,8 +8,7 @@ use super::anthropic::{CONTINUE, refuses_forced};
 use super::cache_marks::CacheMarks;
 use super::model_rules::{ClaudeThinking, ModelRules};
 use super::{
-    ChatRequest, LONGEST_ID, Target, Turn, input_object, is_blank, join_roles, left_out, lose, object, set, set_list,
-    tool_id,
+    ChatRequest, LONGEST_ID, Target, Turn, input_object, is_blank, join_roles, left_out, object, set, set_list, tool_id,
 };
 use crate::message::{Attachment, ContentBlock, DOCUMENTS, MessageRole, REDACTED};
 use crate::translate::citations::attach;
@@ -33,9 +32,7 @@ pub fn write(chat: &ChatRequest, target: &Target<'_>, rules: &ModelRules, losses
     }
     let mut body = json!({ "messages": messages });
     let caches = CacheUse::of(target.model);
-    if !chat.cache_marks.is_empty() && !caches.carries(&chat.cache_marks) {
-        losses.add("cache_control");
-    }
+    losses.add_if("cache_control", !chat.cache_marks.is_empty() && !caches.carries(&chat.cache_marks));
     set_list(&mut body, "system", system(chat, caches));
     let mut extra = object(json!({ "thinking": thinking.member }));
     let limit = if claude { thinking.limit } else { chat.request.max_tokens };
@@ -60,21 +57,16 @@ pub fn write(chat: &ChatRequest, target: &Target<'_>, rules: &ModelRules, losses
     set(&mut config, "stopSequences", Some(settings.stop.clone()).filter(|s| !s.is_empty()));
     set(&mut body, "inferenceConfig", Some(config).filter(|c| c.as_object().is_some_and(|c| !c.is_empty())));
     let top_k = settings.top_k.clone().filter(|_| claude && takes("top_k"));
-    lose(
-        losses,
-        &[
-            ("temperature", settings.temperature.is_some() && temperature.is_none()),
-            ("top_p", settings.top_p.is_some() && top_p.is_none()),
-            ("top_k", settings.top_k.is_some() && top_k.is_none()),
-            ("reasoning", !claude && settings.reasoning.as_ref().is_some_and(|r| r.budget().is_some())),
-            ("seed", settings.seed.is_some()),
-            ("frequency_penalty", settings.frequency_penalty.is_some()),
-            ("presence_penalty", settings.presence_penalty.is_some()),
-            ("user", settings.user.is_some()),
-            ("response_format", answer == Some(JsonAnswer::Lost)),
-            ("parallel_tool_calls", settings.parallel_tools == Some(false)),
-        ],
-    );
+    losses.add_if("temperature", settings.temperature.is_some() && temperature.is_none());
+    losses.add_if("top_p", settings.top_p.is_some() && top_p.is_none());
+    losses.add_if("top_k", settings.top_k.is_some() && top_k.is_none());
+    losses.add_if("reasoning", !claude && settings.reasoning.as_ref().is_some_and(|r| r.budget().is_some()));
+    losses.add_if("seed", settings.seed.is_some());
+    losses.add_if("frequency_penalty", settings.frequency_penalty.is_some());
+    losses.add_if("presence_penalty", settings.presence_penalty.is_some());
+    losses.add_if("user", settings.user.is_some());
+    losses.add_if("response_format", answer == Some(JsonAnswer::Lost));
+    losses.add_if("parallel_tool_calls", settings.parallel_tools == Some(false));
     set(&mut extra, "top_k", top_k);
     set(
         &mut body,

@@ -4,8 +4,8 @@ use serde_json::{Value, json};
 
 use super::model_rules::{ModelRules, NO_THINKING};
 use super::{
-    ChatRequest, LONGEST_ID, MISTRAL_ID, Target, Turn, data_url, images, input_text, left_out, lose, object,
-    result_text, set, set_list, tool_id, user_message,
+    ChatRequest, LONGEST_ID, MISTRAL_ID, Target, Turn, data_url, images, input_text, left_out, object, result_text,
+    set, set_list, tool_id, user_message,
 };
 use crate::Provider;
 use crate::message::{Attachment, Carried, ContentBlock, MessageRole};
@@ -49,14 +49,9 @@ pub fn write(chat: &ChatRequest, target: &Target<'_>, rules: &ModelRules, losses
     // Servers of open models know it, OpenAI and Mistral do not.
     let knows_top_k = !target.is_openai && !mistral;
     set(&mut body, "top_k", sampling.top_k.filter(|_| knows_top_k));
-    lose(
-        losses,
-        &[
-            ("top_k", settings.top_k.is_some() && !knows_top_k),
-            ("reasoning", settings.reasoning.as_ref().is_some_and(|r| *r != Reasoning::Off) && !reasons),
-            ("user", settings.user.is_some() && mistral),
-        ],
-    );
+    losses.add_if("top_k", settings.top_k.is_some() && !knows_top_k);
+    losses.add_if("reasoning", settings.reasoning.as_ref().is_some_and(|r| *r != Reasoning::Off) && !reasons);
+    losses.add_if("user", settings.user.is_some() && mistral);
     match effort {
         Some(off) if off == NO_THINKING => body["thinking"] = json!({ "type": off }),
         effort => set(&mut body, "reasoning_effort", effort),
@@ -177,16 +172,12 @@ fn user(turn: &Turn<'_>, id_length: usize, losses: &mut Losses, out: &mut Vec<Va
             ContentBlock::ToolResult { id, content, is_error, .. } => {
                 let id = tool_id(id, id_length);
                 let mut text = result_text(content);
-                if *is_error {
-                    losses.add("tool_result.is_error");
-                }
+                losses.add_if("tool_result.is_error", *is_error);
                 if images(content).next().is_some() {
                     text.push_str(if text.is_empty() { "The image follows." } else { "\nThe image follows." });
                     parts.extend(images(content).filter_map(|image| image_part(image, losses)));
                 }
-                if content.iter().any(|b| matches!(b, ContentBlock::Document(_))) {
-                    losses.add("tool_result.document");
-                }
+                losses.add_if("tool_result.document", content.iter().any(|b| matches!(b, ContentBlock::Document(_))));
                 out.push(json!({ "role": "tool", "tool_call_id": id, "content": text }));
             }
             ContentBlock::Text { text } => parts.push(json!({ "type": "text", "text": text })),

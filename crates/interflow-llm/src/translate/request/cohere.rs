@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::chat::tools;
 use super::{
-    ChatRequest, Target, Turn, data_url, images, input_text, lose, object, result_text, set, set_list, user_message,
+    ChatRequest, Target, Turn, data_url, images, input_text, object, result_text, set, set_list, user_message,
 };
 use crate::message::{ContentBlock, MessageRole};
 use crate::translate::Losses;
@@ -46,14 +46,9 @@ pub fn write(chat: &ChatRequest, target: &Target<'_>, losses: &mut Losses) -> Va
     if body.get("tools").is_some() {
         set(&mut body, "tool_choice", choice);
     }
-    lose(
-        losses,
-        &[
-            ("tool_choice", matches!(settings.tool_choice, Some(ToolChoice::Named(_)))),
-            ("parallel_tool_calls", settings.parallel_tools == Some(false)),
-            ("user", settings.user.is_some()),
-        ],
-    );
+    losses.add_if("tool_choice", matches!(settings.tool_choice, Some(ToolChoice::Named(_))));
+    losses.add_if("parallel_tool_calls", settings.parallel_tools == Some(false));
+    losses.add_if("user", settings.user.is_some());
     let thinking = settings.reasoning.as_ref().map(|reasoning| match reasoning {
         Reasoning::Off => json!({ "type": "disabled" }),
         reasoning => object(json!({ "type": "enabled", "token_budget": reasoning.budget() })),
@@ -98,10 +93,8 @@ fn user(turn: &Turn<'_>, losses: &mut Losses, out: &mut Vec<Value>) {
     for block in &turn.blocks {
         match block {
             ContentBlock::ToolResult { id, content, is_error, .. } => {
-                lose(
-                    losses,
-                    &[("tool_result.is_error", *is_error), ("tool_result.image", images(content).next().is_some())],
-                );
+                losses.add_if("tool_result.is_error", *is_error);
+                losses.add_if("tool_result.image", images(content).next().is_some());
                 out.push(json!({ "role": "tool", "tool_call_id": plain_id(id), "content": result_text(content) }));
             }
             ContentBlock::Text { text } => parts.push(json!({ "type": "text", "text": text })),

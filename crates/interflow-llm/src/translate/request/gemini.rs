@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::model_rules::ModelRules;
 use super::{
-    ChatRequest, Turn, images, input_object, join_roles, left_out, lose, object, result_text, set, set_list, tool_names,
+    ChatRequest, Turn, images, input_object, join_roles, left_out, object, result_text, set, set_list, tool_names,
 };
 use crate::message::{Attachment, ContentBlock, MessageRole};
 use crate::translate::call_signature::{NO_SIGNATURE, signature_in};
@@ -39,7 +39,8 @@ pub fn write(chat: &ChatRequest, rules: &ModelRules, losses: &mut Losses) -> Val
         }
     }
     set_list(&mut body, "tools", tools);
-    lose(losses, &[("parallel_tool_calls", settings.parallel_tools == Some(false)), ("user", settings.user.is_some())]);
+    losses.add_if("parallel_tool_calls", settings.parallel_tools == Some(false));
+    losses.add_if("user", settings.user.is_some());
     let config = generation(chat, rules, losses);
     if config.as_object().is_some_and(|c| !c.is_empty()) {
         body["generationConfig"] = config;

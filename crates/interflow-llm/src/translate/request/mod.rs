@@ -12,6 +12,7 @@ mod options;
 mod responses;
 
 use std::borrow::Cow;
+use std::sync::LazyLock;
 
 use serde_json::{Map, Value, json};
 
@@ -110,18 +111,16 @@ impl ChatRequest {
     /// The body for an upstream, and what it lacks.
     pub fn write(&self, target: &Target<'_>) -> (Value, Losses) {
         let mut losses = self.losses.clone();
-        if !self.cache_marks.is_empty() && target.format != WireFormat::Bedrock {
-            losses.add("cache_control");
-        }
+        losses.add_if("cache_control", !self.cache_marks.is_empty() && target.format != WireFormat::Bedrock);
         let has_details =
             matches!(target.format, WireFormat::OpenAiChat | WireFormat::OpenAiResponses | WireFormat::Mistral);
-        lose(&mut losses, &[("image.detail", !has_details && self.has_image_detail())]);
+        losses.add_if("image.detail", !has_details && self.has_image_detail());
         if !matches!(target.format, WireFormat::Anthropic | WireFormat::Bedrock) {
             let messages = self.request.messages.iter();
             messages.for_each(|message| unread::name_of_documents(&message.blocks, &mut losses));
         }
         if !has_details && target.format != WireFormat::Anthropic {
-            lose(&mut losses, &[("tools.strict", self.request.tools.iter().any(is_strict))]);
+            losses.add_if("tools.strict", self.request.tools.iter().any(is_strict));
         }
         if target.format != WireFormat::Mistral {
             self.settings.mistral.keys().for_each(|name| losses.add(name));
@@ -241,7 +240,7 @@ impl ChatRequest {
             .filter_map(|kind| {
                 let row = PROVIDER_TOOLS.as_array()?.iter().find(|row| named(row, kind));
                 let tool = row.and_then(|row| row.get(format.as_str()));
-                lose(losses, &[(&format!("tools.{kind}"), tool.is_none())]);
+                losses.add_if(&format!("tools.{kind}"), tool.is_none());
                 tool.cloned()
             })
             .collect()
@@ -359,9 +358,8 @@ fn write_out_result(block: &mut ContentBlock) {
 }
 
 /// The tools that providers run themselves, by their names in requests, and what each format has for them.
-static PROVIDER_TOOLS: std::sync::LazyLock<Value> = std::sync::LazyLock::new(|| {
-    serde_json::from_str(include_str!("../../../data/provider_tools.json")).expect("the built-in file is JSON")
-});
+static PROVIDER_TOOLS: LazyLock<Value> =
+    LazyLock::new(|| crate::built_in(include_str!("../../../data/provider_tools.json")));
 
 /// Whether an API answers a request without a message of the user.
 fn takes_lone_system(target: &Target<'_>) -> bool {
@@ -373,8 +371,8 @@ fn takes_lone_system(target: &Target<'_>) -> bool {
 }
 
 /// Stands for what the user said before a history that begins with the assistant.
-static FIRST_TURN: std::sync::LazyLock<ContentBlock> =
-    std::sync::LazyLock::new(|| ContentBlock::text("(The beginning of the conversation is not available.)"));
+static FIRST_TURN: LazyLock<ContentBlock> =
+    LazyLock::new(|| ContentBlock::text("(The beginning of the conversation is not available.)"));
 
 struct Turn<'a> {
     role: MessageRole,
@@ -552,11 +550,6 @@ fn set_list(body: &mut Value, name: &str, list: Vec<Value>) {
 fn left_out(losses: &mut Losses, name: &str) -> Option<Value> {
     losses.add(name);
     None
-}
-
-/// Names the settings that a format does not have.
-fn lose(losses: &mut Losses, settings: &[(&str, bool)]) {
-    settings.iter().filter(|(_, given)| *given).for_each(|(name, _)| losses.add(name));
 }
 
 /// An object without its null members.

@@ -7,7 +7,7 @@ use interflow_models::{Capabilities, Effort, capabilities};
 use memchr::memmem;
 use serde_json::{Value, json};
 
-use super::{ChatRequest, Target, Turn, lose};
+use super::{ChatRequest, Target, Turn};
 use crate::message::{ContentBlock, MessageRole};
 use crate::translate::Losses;
 use crate::translate::settings::{Reasoning, Settings, ToolChoice};
@@ -58,9 +58,7 @@ impl ModelRules {
             return None;
         }
         let level = self.ladder().and_then(|ladder| ladder.nearest(asked)).unwrap_or(asked);
-        if level != asked {
-            losses.add(OTHER_EFFORT);
-        }
+        losses.add_if(OTHER_EFFORT, level != asked);
         Some(level.to_owned())
     }
 
@@ -97,7 +95,7 @@ impl ModelRules {
     ) -> Option<&'c ToolChoice> {
         let is_forced = matches!(choice, Some(ToolChoice::Required | ToolChoice::Named(_)));
         let is_refused = is_forced && self.refuses("tool_choice.forced", thinks);
-        lose(losses, &[("tool_choice", is_refused)]);
+        losses.add_if("tool_choice", is_refused);
         choice.filter(|_| !is_refused)
     }
 
@@ -117,13 +115,11 @@ impl ModelRules {
     pub fn sampling(&self, settings: &Settings, thinks: bool, losses: &mut Losses) -> Settings {
         let take = |name: &str, value: &Option<Value>, default: f64, losses: &mut Losses| {
             let is_refused = value.is_some() && self.refuses(name, thinks);
-            if is_refused && value.as_ref().and_then(Value::as_f64) != Some(default) {
-                losses.add(name);
-            }
+            losses.add_if(name, is_refused && value.as_ref().and_then(Value::as_f64) != Some(default));
             value.clone().filter(|_| !is_refused)
         };
         let is_stop_refused = !settings.stop.is_empty() && self.refuses("stop", thinks);
-        lose(losses, &[("stop", is_stop_refused)]);
+        losses.add_if("stop", is_stop_refused);
         Settings {
             temperature: take("temperature", &settings.temperature, 1.0, losses),
             top_p: take("top_p", &settings.top_p, 1.0, losses),
@@ -214,9 +210,7 @@ impl ClaudeThinking {
             return Self { effort: ladder.levels.first().cloned(), ..unset };
         };
         let is_off = off == NO_THINKING;
-        if !is_off {
-            losses.add("reasoning");
-        }
+        losses.add_if("reasoning", !is_off);
         Self { member: Some(json!({ "type": off })), thinks: !is_off, ..unset }
     }
 }

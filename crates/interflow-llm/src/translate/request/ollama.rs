@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::chat::tools;
-use super::{ChatRequest, Target, Turn, images, input_object, lose, object, result_text, set, set_list, tool_names};
+use super::{ChatRequest, Target, Turn, images, input_object, object, result_text, set, set_list, tool_names};
 use crate::message::{Attachment, ContentBlock, MessageRole};
 use crate::translate::settings::{Reasoning, ToolChoice};
 use crate::translate::{Losses, WireFormat};
@@ -36,14 +36,9 @@ pub fn write(chat: &ChatRequest, target: &Target<'_>, losses: &mut Losses) -> Va
     if !chat.forbids_tools() {
         set_list(&mut body, "tools", tools(chat, false, losses));
     }
-    lose(
-        losses,
-        &[
-            ("tool_choice", matches!(settings.tool_choice, Some(ToolChoice::Required | ToolChoice::Named(_)))),
-            ("parallel_tool_calls", settings.parallel_tools == Some(false)),
-            ("user", settings.user.is_some()),
-        ],
-    );
+    losses.add_if("tool_choice", matches!(settings.tool_choice, Some(ToolChoice::Required | ToolChoice::Named(_))));
+    losses.add_if("parallel_tool_calls", settings.parallel_tools == Some(false));
+    losses.add_if("user", settings.user.is_some());
     // Models that cannot think refuse the setting, so that `false` is not sent.
     let think = settings.reasoning.as_ref().filter(|r| **r != Reasoning::Off).map(|r| match r.effort() {
         Some(effort @ ("low" | "medium" | "high")) if target.model.contains("gpt-oss") => json!(effort),
@@ -77,7 +72,7 @@ fn add(
                 calls.push(json!({ "function": { "name": name, "arguments": input_object(input) } }));
             }
             ContentBlock::ToolResult { id, name, content, is_error } => {
-                lose(losses, &[("tool_result.is_error", *is_error)]);
+                losses.add_if("tool_result.is_error", *is_error);
                 let name = if name.is_empty() { names.get(id) } else { Some(name) };
                 out.push(object(json!({ "role": "tool", "tool_name": name, "content": result_text(content) })));
                 pictures.extend(images(content).filter_map(|image| picture(image, losses)));
@@ -101,8 +96,6 @@ fn add(
 
 /// Images are bare base64.
 fn picture(image: &Attachment, losses: &mut Losses) -> Option<Value> {
-    if image.data.get().is_none() {
-        losses.add("image.url");
-    }
+    losses.add_if("image.url", image.data.get().is_none());
     image.data.get().map(Value::from)
 }

@@ -3,7 +3,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::{ChatRequest, Target, lose, set};
+use super::{ChatRequest, Target, set};
 use crate::Provider;
 use crate::translate::{Losses, WireFormat};
 
@@ -36,7 +36,7 @@ pub fn write(chat: &ChatRequest, target: &Target<'_>, body: &mut Value, losses: 
             let name = |tier: &Value| tier.as_str().and_then(|tier| tier_at(format, tier));
             match tier.as_ref().map(name) {
                 Some(Some(tier)) => set_tier(body, format, tier),
-                Some(None) => lose(losses, &[("service_tier", tier.as_ref().is_some_and(|tier| *tier != "auto"))]),
+                Some(None) => losses.add_if("service_tier", tier.as_ref().is_some_and(|tier| *tier != "auto")),
                 None => {}
             }
             let metadata = metadata.filter(|value| value.as_object().is_none_or(|members| !members.is_empty()));
@@ -55,7 +55,7 @@ pub fn write(chat: &ChatRequest, target: &Target<'_>, body: &mut Value, losses: 
     let has_verbosity =
         target.is_openai && matches!(target.format, WireFormat::OpenAiChat | WireFormat::OpenAiResponses);
     let verbosity = if chat.client == WireFormat::OpenAiResponses { "text.verbosity" } else { "verbosity" };
-    lose(losses, &[(verbosity, settings.verbosity.is_some() && !has_verbosity)]);
+    losses.add_if(verbosity, settings.verbosity.is_some() && !has_verbosity);
 }
 
 fn to_openai(chat: &ChatRequest, target: &Target<'_>, body: &mut Value, losses: &mut Losses) {
@@ -68,7 +68,7 @@ fn to_openai(chat: &ChatRequest, target: &Target<'_>, body: &mut Value, losses: 
     for (name, value) in &settings.openai {
         let mut value = value.clone();
         if is_chat && name == "service_tier" && value == "ultrafast" || !is_known(name) {
-            lose(losses, &[(name, target.is_openai || !concerns_openai(name))]);
+            losses.add_if(name, target.is_openai || !concerns_openai(name));
             continue;
         }
         if is_chat
@@ -77,7 +77,7 @@ fn to_openai(chat: &ChatRequest, target: &Target<'_>, body: &mut Value, losses: 
         {
             members.retain(|member, value| {
                 let is_known = CHAT_CACHE_OPTIONS.contains(&member.as_str()) && *value != "12h";
-                lose(losses, &[(&format!("{name}.{member}"), !is_known)]);
+                losses.add_if(&format!("{name}.{member}"), !is_known);
                 is_known
             });
         }
@@ -113,7 +113,7 @@ fn concerns_openai(name: &str) -> bool {
 fn lose_others(chat: &ChatRequest, options: &Map<String, Value>, losses: &mut Losses) {
     for (name, value) in options {
         let is_default = name == "service_tier" && *value == "auto" || name == "metadata" && *value == json!({});
-        lose(losses, &[(name, !concerns_openai(name) && !is_default && chat.client != WireFormat::Anthropic)]);
+        losses.add_if(name, !concerns_openai(name) && !is_default && chat.client != WireFormat::Anthropic);
     }
 }
 

@@ -4,8 +4,8 @@ use serde_json::{Value, json};
 
 use super::model_rules::{ModelRules, NO_EFFORT, NO_THINKING};
 use super::{
-    ChatRequest, LONGEST_ID, Target, Turn, data_url, images, input_text, left_out, lose, object, result_text, set,
-    set_list, tool_id,
+    ChatRequest, LONGEST_ID, Target, Turn, data_url, images, input_text, left_out, object, result_text, set, set_list,
+    tool_id,
 };
 use crate::message::{Attachment, ContentBlock, MessageRole};
 use crate::translate::settings::{Reasoning, ToolChoice};
@@ -21,7 +21,7 @@ pub fn write(chat: &ChatRequest, target: &Target<'_>, rules: &ModelRules, losses
     let mut body = json!({ "model": target.model, "input": input, "store": false });
     set(&mut body, "instructions", Some(chat.system()).filter(|s| !s.is_empty()));
     set(&mut body, "max_output_tokens", chat.request.max_tokens.map(|n| n.max(MIN_OUTPUT_TOKENS)));
-    lose(losses, &[("max_tokens", chat.request.max_tokens.is_some_and(|n| n < MIN_OUTPUT_TOKENS))]);
+    losses.add_if("max_tokens", chat.request.max_tokens.is_some_and(|n| n < MIN_OUTPUT_TOKENS));
     if chat.request.stream {
         body["stream"] = true.into();
     }
@@ -53,17 +53,12 @@ pub fn write(chat: &ChatRequest, target: &Target<'_>, rules: &ModelRules, losses
             body["include"] = json!(["reasoning.encrypted_content"]);
         }
     }
-    lose(
-        losses,
-        &[
-            ("reasoning", reasons && !asks),
-            ("top_k", settings.top_k.is_some()),
-            ("seed", settings.seed.is_some()),
-            ("stop", !settings.stop.is_empty()),
-            ("frequency_penalty", settings.frequency_penalty.is_some()),
-            ("presence_penalty", settings.presence_penalty.is_some()),
-        ],
-    );
+    losses.add_if("reasoning", reasons && !asks);
+    losses.add_if("top_k", settings.top_k.is_some());
+    losses.add_if("seed", settings.seed.is_some());
+    losses.add_if("stop", !settings.stop.is_empty());
+    losses.add_if("frequency_penalty", settings.frequency_penalty.is_some());
+    losses.add_if("presence_penalty", settings.presence_penalty.is_some());
     if let Some(output) = &settings.output {
         let format = match &output.schema {
             None => json!({ "type": "json_object" }),
@@ -103,9 +98,7 @@ fn items(chat: &ChatRequest, turn: &Turn<'_>, losses: &mut Losses) -> Vec<Value>
             }
             ContentBlock::ToolResult { id, content, is_error, .. } => {
                 flush(&mut parts, &mut out);
-                if *is_error {
-                    losses.add("tool_result.is_error");
-                }
+                losses.add_if("tool_result.is_error", *is_error);
                 let id = tool_id(id, LONGEST_ID);
                 out.push(
                     json!({ "type": "function_call_output", "call_id": id, "output": result_output(content, losses) }),
