@@ -178,25 +178,19 @@ impl PriceList {
     /// What a request is charged for what a deployment used. The price is that of the deployment which served the request;
     /// while that is not known, the most expensive one counts, so that a budget is not overrun.
     pub(crate) fn charge(&self, subject: &RequestAttributes, usage: &DeploymentUsage) -> CallCharge {
-        let answered = usage.answered.as_deref();
-        let at = |served: &ServedModel| self.charge_at(&served.provider, Some(&served.model), answered, &usage.tokens);
+        let at = |served: &ServedModel| self.charge_at(&served.provider, Some(&served.model), usage);
         let served = usage.served.as_ref().or_else(|| subject.sole_deployment()).and_then(at);
         let most =
             || subject.deployments.iter().filter(|_| usage.served.is_none()).filter_map(at).max_by_key(|c| c.micros);
-        let named = || self.charge_at(&subject.provider, subject.model.as_deref(), answered, &usage.tokens);
+        let named = || self.charge_at(&subject.provider, subject.model.as_deref(), usage);
         served.or_else(most).or_else(named).unwrap_or_default()
     }
 
-    fn charge_at(
-        &self,
-        provider: &str,
-        asked: Option<&str>,
-        answered: Option<&str>,
-        usage: &CallUsage,
-    ) -> Option<CallCharge> {
-        let price = self.for_call(provider, asked, answered, Timestamp::now()).filter(|_| !usage.is_zero())?;
-        let cost = price.cost(usage).map(micros);
-        Some(CallCharge { micros: cost.unwrap_or_else(|| micros(price.estimate(usage))), cost })
+    fn charge_at(&self, provider: &str, asked: Option<&str>, usage: &DeploymentUsage) -> Option<CallCharge> {
+        let (answered, tokens) = (usage.answered.as_deref(), &usage.tokens);
+        let price = self.for_call(provider, asked, answered, Timestamp::now()).filter(|_| !tokens.is_zero())?;
+        let cost = price.cost(tokens).map(micros);
+        Some(CallCharge { micros: cost.unwrap_or_else(|| micros(price.estimate(tokens))), cost })
     }
 
     /// What a request may cost at most, in millionths of a dollar, at the most expensive of its deployments.

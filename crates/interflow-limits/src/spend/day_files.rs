@@ -10,7 +10,7 @@ use interflow_files::{FileAccess, write_atomic};
 use jiff::civil::Date;
 use serde::{Deserialize, Serialize};
 
-use super::{SpendAccount, UsageSums};
+use super::{SpendAccount, SpendQuery, UsageSums};
 
 #[derive(Serialize, Deserialize)]
 struct LedgerLine {
@@ -121,13 +121,9 @@ pub(super) fn remove_old_file(path: &Path) {
 }
 
 /// The rows of these days, in their order.
-pub(super) fn read_days(
-    folder: &Path,
-    since: Date,
-    until: Date,
-) -> Result<Vec<(Date, SpendAccount, UsageSums)>, String> {
+pub(super) fn read_days(folder: &Path, query: &SpendQuery) -> Result<Vec<(Date, SpendAccount, UsageSums)>, String> {
     let mut all = Vec::new();
-    for (date, path) in day_files(folder)?.into_iter().filter(|(date, _)| (since..=until).contains(date)) {
+    for (date, path) in day_files(folder)?.into_iter().filter(|(date, _)| (query.since..=query.until).contains(date)) {
         all.extend(read_rows(&path)?.into_iter().map(|(account, sums)| (date, account, sums)));
     }
     Ok(all)

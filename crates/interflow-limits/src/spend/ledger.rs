@@ -164,7 +164,7 @@ impl SpendLedger {
     pub fn report(&self, query: &SpendQuery) -> Result<SpendReport, SpendError> {
         self.write();
         let Some(shared) = &self.shared else {
-            let rows = read_days(&self.folder, query.since, query.until).map_err(SpendError::File)?;
+            let rows = read_days(&self.folder, query).map_err(SpendError::File)?;
             return Ok(SpendReport::new(query, rows, false));
         };
         let rows = self.send().and_then(|()| shared.rows(query)).map_err(|e| {

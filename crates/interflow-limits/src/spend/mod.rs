@@ -170,7 +170,7 @@ impl SpendReport {
     /// # Errors
     /// A file cannot be read.
     pub fn read(folder: &Path, query: &SpendQuery) -> Result<Self, String> {
-        Ok(Self::new(query, day_files::read_days(folder, query.since, query.until)?, false))
+        Ok(Self::new(query, day_files::read_days(folder, query)?, false))
     }
 
     fn new(query: &SpendQuery, sums: Vec<(Date, SpendAccount, UsageSums)>, all_replicas: bool) -> Self {
