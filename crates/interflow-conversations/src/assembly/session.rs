@@ -199,16 +199,11 @@ impl AgentSession {
 
     /// Whether a partially known history continues there. Clients without a session id may start over with the same
     /// words: it continues if a reply was seen, or is still missing.
-    fn continues_history(
-        &self,
-        seen: &ParsedCall,
-        keys: &[u128],
-        (thread, known): (usize, usize),
-        based: bool,
-    ) -> bool {
+    fn continues_history(&self, seen: &ParsedCall, keys: &[u128], prefix: (usize, usize), based: bool) -> bool {
         if seen.named || based {
             return true;
         }
+        let (thread, known) = prefix;
         let location = known.checked_sub(1).and_then(|i| keys.get(i)).and_then(|k| self.threads[thread].places.get(k));
         location.is_some_and(|p| p.observed || known == keys.len() && !p.answered)
     }
@@ -249,10 +244,10 @@ impl AgentSession {
         if let Some(thread) = self.compacted_thread(seen, parts) {
             return self.start_branch(thread, BranchReason::Compacted);
         }
+        let id_of = |kind, of: &str| hashed_id(&[kind, of, &seen.flow.to_string(), &seen.part.to_string()]);
         // Without a session id nothing tells conversations of a client apart, so a new history is a new conversation.
         if !seen.named {
-            let id = hashed_id(&["client", &seen.key, &seen.flow.to_string(), &seen.part.to_string()]);
-            return self.push_thread(seen, id, None, None);
+            return self.push_thread(seen, id_of("client", &seen.key), None, None);
         }
         let Some(at) = self.main_thread(seen) else {
             return self.push_thread(seen, main_id(seen), None, None);
@@ -268,25 +263,22 @@ impl AgentSession {
             if seen.started >= self.threads[at].row.updated {
                 return self.start_branch(at, BranchReason::Cleared);
             }
-            let id = hashed_id(&["meanwhile", &main, &seen.flow.to_string(), &seen.part.to_string()]);
-            return self.push_thread(seen, id, None, None);
+            return self.push_thread(seen, id_of("meanwhile", &main), None, None);
         }
         // The session began with an auxiliary call of unknown purpose: only now begins its conversation.
         if self.threads[at].asked_once_without_tools() && !seen.request.tools.is_empty() {
-            let id = hashed_id(&["after", &main, &seen.flow.to_string(), &seen.part.to_string()]);
+            let id = id_of("after", &main);
             self.threads[at].row.parent = Some(id.clone());
             changed.push(at);
             return self.push_thread(seen, id, None, None);
         }
         // Another agent in the same session with a prompt of unknown origin: assigned to the open tool call if there is
         // exactly one.
-        let open: Vec<(usize, usize)> = self.open_calls();
-        if let [(parent, call)] = open[..] {
+        if let [(parent, call)] = self.open_calls()[..] {
             changed.push(parent);
             return self.start_subagent(seen, parent, call);
         }
-        let id = hashed_id(&["beside", &main, &seen.flow.to_string(), &seen.part.to_string()]);
-        self.push_thread(seen, id, Some(main), None)
+        self.push_thread(seen, id_of("beside", &main), Some(main), None)
     }
 
     /// The session's main conversation: its first, or the one that the first turned out to be auxiliary to.

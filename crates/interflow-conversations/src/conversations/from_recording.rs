@@ -262,14 +262,8 @@ impl WebSocketCallReader {
                 let lane = value["stream_id"].as_str().unwrap_or_default().to_owned();
                 let before = self.under_way.iter().position(|call| call.lane == lane);
                 calls.extend(before.map(|at| self.under_way.remove(at).finish(row, message.at)));
-                let request = websocket_request(row, value);
-                self.under_way.push(OpenWebSocketCall::new(
-                    ApiFormat::Responses,
-                    lane,
-                    message.index + 1,
-                    message.at,
-                    request,
-                ));
+                let (part, request) = (message.index + 1, websocket_request(row, value));
+                self.under_way.push(OpenWebSocketCall::new(ApiFormat::Responses, lane, part, message.at, request));
             }
             Direction::Request if value["type"] == "response.steer" => {
                 let steered = value["previous_response_id"].as_str().unwrap_or_default();
@@ -414,11 +408,9 @@ impl LiveInteraction {
     }
 
     fn on_output(&mut self, row: &FlowRecord, at: Timestamp, event: Value, calls: &mut Vec<ParsedCall>) {
-        let end = match event["event_type"].as_str().unwrap_or_default() {
-            "interaction.created" => {
-                self.id = event["interaction_id"].as_str().unwrap_or_default().to_owned();
-                None
-            }
+        let mut end = None;
+        match event["event_type"].as_str().unwrap_or_default() {
+            "interaction.created" => self.id = event["interaction_id"].as_str().unwrap_or_default().to_owned(),
             "step.start" => {
                 // What the client says while the model answers belongs to the next call.
                 if self.open_steps == 0 && self.asked.is_some() {
@@ -426,17 +418,13 @@ impl LiveInteraction {
                     self.begin_call(row);
                 }
                 self.open_steps += 1;
-                None
             }
-            "step.stop" => {
-                self.open_steps = self.open_steps.saturating_sub(1);
-                None
-            }
-            "interaction.completed" => Some("completed"),
-            "interaction.cancelled" | "interaction.canceled" => Some("cancelled"),
-            "error" => Some("failed"),
-            _ => None,
-        };
+            "step.stop" => self.open_steps = self.open_steps.saturating_sub(1),
+            "interaction.completed" => end = Some("completed"),
+            "interaction.cancelled" | "interaction.canceled" => end = Some("cancelled"),
+            "error" => end = Some("failed"),
+            _ => {}
+        }
         if end.is_some() && self.call.is_none() {
             self.begin_call(row);
         }

@@ -163,19 +163,21 @@ impl<'s> ConversationIndexer<'s> {
             Some(index) => Box::new(SharedCursor::new(index)),
             None => Box::new(LocalCursor::new(store, is_live)),
         };
+        let (assembler, findings, sockets, late, newly_late) = Default::default();
+        let (endpoints_read, calls, is_careful) = (None, 0, false);
         Self {
             store,
             pricing,
             endpoints,
-            endpoints_read: None,
+            endpoints_read,
             cursor,
-            assembler: ConversationAssembler::default(),
-            findings: ConversationUpdate::default(),
-            sockets: HashMap::new(),
-            calls: 0,
-            late: LateSessions::default(),
-            newly_late: Vec::new(),
-            is_careful: false,
+            assembler,
+            findings,
+            sockets,
+            calls,
+            late,
+            newly_late,
+            is_careful,
         }
     }
 
