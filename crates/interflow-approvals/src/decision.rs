@@ -39,14 +39,6 @@ pub(super) fn rule_from_resolution(question: &PendingQuestion, answer: &Resoluti
     rule
 }
 
-/// Checks that a decision can become a rule.
-pub(super) fn check_scope(question: &PendingQuestion) -> Result<(), String> {
-    match question.is_about_host() {
-        true => Ok(()),
-        false => Err("a guardrail's question is about one text, not about a host: omit `scope`".to_owned()),
-    }
-}
-
 /// Checks that the pending request's body can be edited.
 pub(super) fn check_edit(held: &PendingRequest, answer: &Resolution) -> Result<(), String> {
     // A body that is denied is not sent.

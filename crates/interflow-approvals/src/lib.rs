@@ -288,7 +288,10 @@ impl Approvals {
         if answer.body.is_some() {
             return Err(ApprovalsError::Invalid("an edited body applies to one request: omit `scope`".to_owned()));
         }
-        self::decision::check_scope(&held.question).map_err(ApprovalsError::Invalid)?;
+        if !held.question.is_about_host() {
+            let why = "a guardrail's question is about one text, not about a host: omit `scope`";
+            return Err(ApprovalsError::Invalid(why.to_owned()));
+        }
         let rule = self.add_rule(turn, rule_from_resolution(&held.question, answer))?;
         // The new rule has already resolved everything else it decides. This request is resolved even if another rule
         // takes precedence.

@@ -140,11 +140,11 @@ impl PendingRequests {
     pub async fn wait_for_decision(
         &self,
         question: PendingQuestion,
-        asker: impl Into<PendingRequester>,
+        asker: PendingRequester,
         patience: Duration,
         most: usize,
     ) -> Option<ApprovalAction> {
-        let mut ticket = self.register(question, asker.into(), patience, most)?;
+        let mut ticket = self.register(question, asker, patience, most)?;
         let answered = tokio::time::timeout(patience, ticket.answer.wait_for(Option::is_some)).await;
         let action = match &answered {
             Ok(Ok(action)) => **action,
@@ -321,12 +321,6 @@ pub(crate) struct PendingRequester {
     pub asked: Option<RequestPreview>,
 }
 
-impl From<FlowId> for PendingRequester {
-    fn from(flow: FlowId) -> Self {
-        Self { flow, asked: None }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
@@ -348,8 +342,8 @@ mod tests {
         }
     }
 
-    fn flow() -> FlowId {
-        FlowId::new(interflow_types::Timestamp::now())
+    fn flow() -> PendingRequester {
+        PendingRequester { flow: FlowId::new(interflow_types::Timestamp::now()), asked: None }
     }
 
     #[tokio::test]

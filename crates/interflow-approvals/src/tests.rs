@@ -2,6 +2,7 @@
 
 use interflow_types::{FlowId, Timestamp};
 
+use super::pending::PendingRequester;
 use super::*;
 
 fn approvals(mode: ApprovalMode) -> (tempfile::TempDir, Arc<Approvals>) {
@@ -43,6 +44,10 @@ fn judge(approvals: &Approvals, host: &str, request: Option<(&str, &str)>) -> St
     format!("{word:?}").split('(').next().unwrap().to_owned()
 }
 
+fn requester() -> PendingRequester {
+    PendingRequester { flow: FlowId::new(Timestamp::now()), asked: None }
+}
+
 fn rule(action: ApprovalAction, host: &str) -> RuleSpec {
     RuleSpec { hosts: vec![host.to_owned()], ..RuleSpec::new(action) }
 }
@@ -51,7 +56,7 @@ fn rule(action: ApprovalAction, host: &str) -> RuleSpec {
 async fn rules_and_the_mode_do_not_decide_a_guardrails_question() {
     let (_home, approvals) = approvals(ApprovalMode::Observe);
     let question = PendingQuestion { reason: Some("guardrail g: word".into()), ..question("a.test", "/") };
-    let flow = FlowId::new(Timestamp::now());
+    let flow = requester();
     let wait = approvals.waiting.wait_for_decision(question, flow, Duration::from_secs(60), 9);
     tokio::pin!(wait);
     assert!(futures_util::poll!(&mut wait).is_pending());
@@ -106,8 +111,7 @@ async fn a_resolution_creates_the_rule_it_describes() {
         (ResolutionScope::Subdomains, "b.test", "/x", ("b.test", "/"), ("a.test", "/")),
     ] {
         let (_home, approvals) = approvals(ApprovalMode::Ask);
-        let id = FlowId::new(Timestamp::now());
-        let ask = approvals.waiting.wait_for_decision(question(host, path), id, Duration::from_secs(60), 10);
+        let ask = approvals.waiting.wait_for_decision(question(host, path), requester(), Duration::from_secs(60), 10);
         tokio::pin!(ask);
         assert!(futures_util::poll!(&mut ask).is_pending());
         let text = format!(r#"{{"action": "allow", "scope": "{}", "for": "1h"}}"#, scope_name(scope));
@@ -135,9 +139,8 @@ fn scope_name(scope: ResolutionScope) -> &'static str {
 #[tokio::test]
 async fn new_rule_or_mode_resolves_pending_requests() {
     let (_home, approvals) = approvals(ApprovalMode::Ask);
-    let id = FlowId::new(Timestamp::now());
-    let first = approvals.waiting.wait_for_decision(question("a.test", "/"), id, Duration::from_secs(60), 10);
-    let second = approvals.waiting.wait_for_decision(question("b.test", "/"), id, Duration::from_secs(60), 10);
+    let ask = |host| approvals.waiting.wait_for_decision(question(host, "/"), requester(), Duration::from_secs(60), 10);
+    let (first, second) = (ask("a.test"), ask("b.test"));
     tokio::pin!(first, second);
     assert!(futures_util::poll!(&mut first).is_pending() && futures_util::poll!(&mut second).is_pending());
     approvals.add_rule(&EditTurn::unlimited(), rule(ApprovalAction::Deny, "a.test")).unwrap();
