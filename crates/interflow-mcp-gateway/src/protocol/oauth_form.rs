@@ -14,17 +14,8 @@ use serde_json::Value;
 const MAX_RESPONSE: usize = 64 << 10;
 const TIMEOUT: Duration = Duration::from_secs(10);
 /// The error codes that are repeated (RFC 6749, section 5.2; RFC 7591, section 3.2.2; RFC 8707, section 2).
-const CODES: [&str; 9] = [
-    "access_denied",
-    INVALID_CLIENT,
-    "invalid_client_metadata",
-    INVALID_GRANT,
-    "invalid_request",
-    "invalid_scope",
-    "invalid_target",
-    "unauthorized_client",
-    "unsupported_grant_type",
-];
+const CODES: &str = "access_denied invalid_client invalid_client_metadata invalid_grant invalid_request invalid_scope \
+    invalid_target unauthorized_client unsupported_grant_type";
 pub(crate) const INVALID_GRANT: &str = "invalid_grant";
 pub(crate) const INVALID_CLIENT: &str = "invalid_client";
 
@@ -92,7 +83,7 @@ pub(crate) fn words(text: &str) -> Vec<String> {
 
 /// The known error code in a text.
 pub(crate) fn known_code(text: &str) -> Option<&'static str> {
-    CODES.into_iter().find(|code| *code == text)
+    CODES.split(' ').find(|code| *code == text)
 }
 
 /// Names and values as in a query or a form.

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use interflow_tasks::{CachedToken, FetchedToken, TokenPolicy, WeighedCache};
 use interflow_types::{
-    Body, Error, ErrorKind, HttpClient, Request, RequestHead, Response, ResponseFuture, Result, StatusCode, Url,
+    Body, Error, ErrorKind, HttpClient, Request, RequestHead, Response, ResponseFuture, StatusCode, Url,
 };
 use parking_lot::Mutex;
 use serde_json::json;
@@ -62,11 +62,7 @@ struct UserClient(Arc<AuthorizedClient>, SharedUserToken);
 impl AuthorizedClient {
     /// # Errors
     /// The URL is invalid.
-    pub fn new(
-        config: &McpClientCredentials,
-        secret: &str,
-        inner: Arc<dyn HttpClient>,
-    ) -> std::result::Result<Self, String> {
+    pub fn new(config: &McpClientCredentials, secret: &str, inner: Arc<dyn HttpClient>) -> Result<Self, String> {
         let (token_url, credential) = (oauth_endpoint(&config.token_url)?, ClientCredential::new(config, secret)?);
         Ok(Self { inner, token_url, config: config.clone(), credential, tokens: Mutex::default() })
     }
@@ -90,7 +86,7 @@ impl AuthorizedClient {
         token
     }
 
-    async fn token(&self, cached: &CachedToken<String>, user: Option<&UserToken>) -> Result<String> {
+    async fn token(&self, cached: &CachedToken<String>, user: Option<&UserToken>) -> Result<String, Error> {
         let token = cached.get(|| {
             let exchanged = user.map(|user| Arc::clone(&user.token));
             fetch(Arc::clone(&self.inner), self.token_request(user), exchanged)
@@ -101,7 +97,7 @@ impl AuthorizedClient {
         })
     }
 
-    fn token_request(&self, user: Option<&UserToken>) -> std::result::Result<Request, String> {
+    fn token_request(&self, user: Option<&UserToken>) -> Result<Request, String> {
         let (config, scope) = (&self.config, self.config.scopes.join(" "));
         let access_token = "urn:ietf:params:oauth:token-type:access_token";
         let mut fields = match user {
@@ -127,7 +123,7 @@ impl AuthorizedClient {
         Ok(form_request(&self.token_url, &fields, &config.client_id, &proof))
     }
 
-    async fn send_with_token(&self, request: Request, user: Option<UserToken>) -> Result<Response> {
+    async fn send_with_token(&self, request: Request, user: Option<UserToken>) -> Result<Response, Error> {
         let user = user.filter(|_| self.config.grant == McpGrant::TokenExchange);
         if user.is_none() && self.config.grant == McpGrant::TokenExchange {
             let message = "it is reached with the access token of a user (oauth.grant), and the client showed none: a \
@@ -177,9 +173,9 @@ pub(crate) fn authorized(head: &RequestHead, token: &str) -> RequestHead {
 
 async fn fetch(
     client: Arc<dyn HttpClient>,
-    request: std::result::Result<Request, String>,
+    request: Result<Request, String>,
     exchanged: Option<Arc<str>>,
-) -> std::result::Result<FetchedToken<String>, String> {
+) -> Result<FetchedToken<String>, String> {
     let response = TokenResponse::parse(&response_of(&*client, request?).await?)?;
     if exchanged.is_some_and(|own| *own == *response.access_token) {
         return Err("it gave the user's own token back, which goes to no server".to_owned());

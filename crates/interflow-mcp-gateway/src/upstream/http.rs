@@ -168,6 +168,13 @@ struct OpenSession {
     hello: ServerHello,
 }
 
+/// Where what is read belongs: the session with the server, and what listens.
+#[derive(Clone, Copy, Default)]
+struct Reading<'a> {
+    open: Option<&'a OpenSession>,
+    sink: Option<&'a EventSink>,
+}
+
 /// Why a request failed.
 enum Failure {
     /// The server does not know the session any more.
@@ -255,7 +262,7 @@ impl HttpServer {
                 session.calls.lock().insert(id, sink.clone());
                 CallInProgress(session, id)
             });
-            let done = server.exchange(id, text, &fields, Some(&open), sink.as_ref()).await;
+            let done = server.exchange(id, text, &fields, Reading { open: Some(&open), sink: sink.as_ref() }).await;
             cancel.0 = None;
             match done {
                 Ok((_, result)) => return Ok(result),
@@ -305,7 +312,7 @@ impl HttpServer {
             let id = self.0.next_id.fetch_add(1, Relaxed);
             let text = jsonrpc::request(id, "initialize", &initialize_params(&session.client.capabilities));
             let (session_id, result) =
-                self.exchange(id, text, &[], None, None).await.map_err(|failure| match (failure, needed) {
+                self.exchange(id, text, &[], Reading::default()).await.map_err(|failure| match (failure, needed) {
                     // A server without sessions does not know the request.
                     (Failure::Rpc(e), Some(needed)) if !e.has_own_link() => needed,
                     (Failure::Rpc(e), _) => e,
@@ -318,7 +325,7 @@ impl HttpServer {
                 let id = self.0.next_id.fetch_add(1, Relaxed);
                 let text = jsonrpc::request(id, log_level::SET_LEVEL, &params);
                 // Without it the server sends more than the client gets.
-                let _ = self.exchange(id, text, &[], Some(&open), None).await;
+                let _ = self.exchange(id, text, &[], Reading { open: Some(&open), sink: None }).await;
             }
             self.0.has_sessions.store(true, Relaxed);
             Ok(open)
@@ -341,7 +348,7 @@ impl HttpServer {
             let id = self.0.next_id.fetch_add(1, Relaxed);
             let text = jsonrpc::request(id, DISCOVER, &client.params(&open.hello, "{}", None));
             let fields = routing_fields(DISCOVER, "{}", &[]);
-            let answered = self.exchange(id, text, &fields, Some(&open), None);
+            let answered = self.exchange(id, text, &fields, Reading { open: Some(&open), sink: None });
             match tokio::time::timeout(DISCOVERY_WAIT, answered).await {
                 Ok(Ok((_, result))) => return Ok(ServerHello::parse_discovery(&result)),
                 // It has the version after all, as it says itself.
@@ -396,13 +403,12 @@ impl HttpServer {
         id: u64,
         text: String,
         fields: &[(String, String)],
-        open: Option<&OpenSession>,
-        sink: Option<&EventSink>,
+        reading: Reading<'_>,
     ) -> Result<(Option<String>, String), Failure> {
-        let request = self.routed_request(text, fields, open)?;
+        let request = self.routed_request(text, fields, reading.open)?;
         let response = self.1.send(request).await.map_err(|e| request_error(&e))?;
         let status = response.head.status;
-        if status == StatusCode::NOT_FOUND && open.is_none_or(|open| open.id.is_some()) {
+        if status == StatusCode::NOT_FOUND && reading.open.is_none_or(|open| open.id.is_some()) {
             return Err(Failure::SessionGone);
         }
         if !status.is_success() {
@@ -415,7 +421,7 @@ impl HttpServer {
         }
         let media_type = headers.get_str("content-type").unwrap_or_default().to_ascii_lowercase();
         let result = if media_type.trim_start().starts_with("text/event-stream") {
-            self.read_response(id, response.body, open, sink).await?
+            self.read_response(id, response.body, reading).await?
         } else {
             let text = self.read_text(response.body).await?;
             match ServerMessage::parse(&text).map_err(RpcError::server)? {
@@ -462,28 +468,22 @@ impl HttpServer {
     }
 
     /// Reads a stream until the response. A server may end it before, and send the rest in another one.
-    async fn read_response(
-        &self,
-        id: u64,
-        body: Body,
-        open: Option<&OpenSession>,
-        sink: Option<&EventSink>,
-    ) -> Result<String, RpcError> {
+    async fn read_response(&self, id: u64, body: Body, reading: Reading<'_>) -> Result<String, RpcError> {
         let mut resumption = Resumption::default();
-        let mut read = self.read_events(Some(id), body, open, sink, &mut resumption).await;
+        let mut read = self.read_events(Some(id), body, reading, &mut resumption).await;
         for _ in 0..MAX_RESUMPTIONS {
             match read {
                 Ok(Some(result)) => return Ok(result),
                 Err(e) if resumption.last_event.is_none() => return Err(e),
                 Ok(None) if resumption.last_event.is_none() => break,
                 // Without a session, the request is lost.
-                _ if open.is_some_and(|open| open.hello.is_stateless()) => break,
+                _ if reading.open.is_some_and(|open| open.hello.is_stateless()) => break,
                 // It broke off or was ended, and can be resumed.
                 Ok(None) | Err(_) => {}
             }
             tokio::time::sleep(resumption.pause).await;
-            let Some(body) = self.open_stream(open, resumption.last_event.as_deref()).await? else { break };
-            read = self.read_events(Some(id), body, open, sink, &mut resumption).await;
+            let Some(body) = self.open_stream(reading.open, resumption.last_event.as_deref()).await? else { break };
+            read = self.read_events(Some(id), body, reading, &mut resumption).await;
         }
         Err(RpcError::server("its stream ended without the response"))
     }
@@ -493,8 +493,7 @@ impl HttpServer {
         &self,
         id: Option<u64>,
         mut body: Body,
-        open: Option<&OpenSession>,
-        sink: Option<&EventSink>,
+        reading: Reading<'_>,
         resumption: &mut Resumption,
     ) -> Result<Option<String>, RpcError> {
         let mut events = SseParser::new(self.0.max_message);
@@ -516,12 +515,12 @@ impl HttpServer {
                         return result.map(Some);
                     }
                     Ok(ServerMessage::Notification { method, params }) => {
-                        if let Some(sink) = sink {
+                        if let Some(sink) = reading.sink {
                             sink.notify(method, params);
                         }
                     }
                     Ok(ServerMessage::Request { id, method, params }) => {
-                        self.answer_server(id, method, params, open, sink);
+                        self.answer_server(id, method, params, reading);
                     }
                     Ok(ServerMessage::Response(..) | ServerMessage::Other) => {}
                 }
@@ -531,16 +530,9 @@ impl HttpServer {
     }
 
     /// Answers a request of the server, while its stream is read on.
-    fn answer_server(
-        &self,
-        id: Value,
-        method: String,
-        params: String,
-        open: Option<&OpenSession>,
-        sink: Option<&EventSink>,
-    ) {
-        let Some(open) = open.filter(|open| !open.hello.is_stateless()).cloned() else { return };
-        let (server, sink) = (self.clone(), sink.cloned());
+    fn answer_server(&self, id: Value, method: String, params: String, reading: Reading<'_>) {
+        let Some(open) = reading.open.filter(|open| !open.hello.is_stateless()).cloned() else { return };
+        let (server, sink) = (self.clone(), reading.sink.cloned());
         tokio::spawn(async move {
             let answer = match (own_answer(&method, sink.is_some()), sink) {
                 (Some(answer), _) => answer,
@@ -601,7 +593,9 @@ impl HttpServer {
                     session.settle_streams(number);
                     // A server that has no such stream is not asked again in this session.
                     let Ok(Some(body)) = body else { break };
-                    let _ = server.read_events(None, body, Some(&open), Some(sink), &mut resumption).await;
+                    let _ = server
+                        .read_events(None, body, Reading { open: Some(&open), sink: Some(sink) }, &mut resumption)
+                        .await;
                     tokio::time::sleep(resumption.pause).await;
                 }
                 std::future::pending::<()>().await;

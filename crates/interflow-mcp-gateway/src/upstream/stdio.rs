@@ -75,15 +75,21 @@ impl Drop for StdioRuntime {
 }
 
 pub(crate) struct StdioServer {
+    parts: StdioParts,
+    runtime: Arc<StdioRuntime>,
+    state: tokio::sync::Mutex<ProcessState>,
+}
+
+/// What a process is started with.
+#[derive(Clone)]
+struct StdioParts {
     name: Arc<str>,
     process: Arc<ProcessSpec>,
-    runtime: Arc<StdioRuntime>,
     /// The client of its session; `None` if several sessions share it.
     client: Option<UpstreamClient>,
     listeners: Arc<Listeners>,
     /// It was found to have sessions, so that it is not asked again.
     has_sessions: Arc<AtomicBool>,
-    state: tokio::sync::Mutex<ProcessState>,
 }
 
 struct ProcessState {
@@ -118,20 +124,19 @@ impl StdioServer {
         };
         let (name, process) = (Arc::clone(name), Arc::new(process));
         let (listeners, has_sessions, state) = Default::default();
-        Self { name, process, runtime, client: None, listeners, has_sessions, state }
+        let parts = StdioParts { name, process, client: None, listeners, has_sessions };
+        Self { parts, runtime, state }
     }
 
     /// The same server with a process for one session, of this client.
     pub fn fork(&self, client: UpstreamClient) -> Self {
-        let (name, process) = (Arc::clone(&self.name), Arc::clone(&self.process));
-        let (runtime, client) = (Arc::clone(&self.runtime), Some(client));
-        let (listeners, state) = Default::default();
-        Self { name, process, runtime, client, listeners, has_sessions: Arc::clone(&self.has_sessions), state }
+        let parts = StdioParts { client: Some(client), listeners: Arc::default(), ..self.parts.clone() };
+        Self { parts, runtime: Arc::clone(&self.runtime), state: Default::default() }
     }
 
     /// Passes on what the process sends outside of requests, until the sink is closed. Does not start the process.
     pub fn listen(&self, sink: EventSink) {
-        self.listeners.add(sink);
+        self.parts.listeners.add(sink);
     }
 
     pub async fn hello(&self, start: Duration) -> Result<ServerHello, RpcError> {
@@ -166,7 +171,7 @@ impl StdioServer {
                 let (why, at) = (connection.link.end_reason(), connection.link.end_time());
                 let lasted = at.saturating_duration_since(connection.began);
                 state.connection = None;
-                state.record_failure(&self.name, why, at, Some(lasted));
+                state.record_failure(&self.parts.name, why, at, Some(lasted));
             }
             None => {}
         }
@@ -176,13 +181,8 @@ impl StdioServer {
             let (why, seconds) = (&state.last_failure, wait.as_secs() + 1);
             return Err(RpcError::server(format!("{why}; it is started again in {seconds} s")));
         }
-        let (process, name) = (Arc::clone(&self.process), Arc::clone(&self.name));
-        let (client, listeners) = (self.client.clone(), Arc::clone(&self.listeners));
-        let has_sessions = Arc::clone(&self.has_sessions);
-        let starting = self
-            .runtime
-            .handle()?
-            .spawn(async move { StdioConnection::start(&process, name, client, listeners, &has_sessions).await });
+        let parts = self.parts.clone();
+        let starting = self.runtime.handle()?.spawn(async move { StdioConnection::start(&parts).await });
         let limit = interflow_types::units::HumanDuration(start);
         let started = match tokio::time::timeout(start, AbortOnDrop(starting)).await {
             Ok(Ok(started)) => started,
@@ -196,7 +196,7 @@ impl StdioServer {
                 Ok(connection)
             }
             Err(why) => {
-                state.record_failure(&self.name, why.clone(), Instant::now(), None);
+                state.record_failure(&self.parts.name, why.clone(), Instant::now(), None);
                 Err(RpcError::server(why.to_string()))
             }
         }
@@ -257,25 +257,19 @@ struct PendingReply {
 }
 
 impl StdioConnection {
-    async fn start(
-        process: &ProcessSpec,
-        name: Arc<str>,
-        client: Option<UpstreamClient>,
-        listeners: Arc<Listeners>,
-        has_sessions: &AtomicBool,
-    ) -> Result<Self, EndReason> {
-        let is_shared = client.is_none();
-        let mut link = StdioLink::start(process, &name, &listeners, is_shared)?;
-        if !has_sessions.swap(false, Relaxed) {
-            if let Some(hello) = link.discover(client.as_ref()).await {
+    async fn start(parts: &StdioParts) -> Result<Self, EndReason> {
+        let client = parts.client.as_ref();
+        let mut link = StdioLink::start(parts)?;
+        if !parts.has_sessions.swap(false, Relaxed) {
+            if let Some(hello) = link.discover(client).await {
                 return Ok(Self { link, hello, began: Instant::now() });
             }
             // Some servers end with a first message that they do not know.
             if !link.is_open() {
-                link = StdioLink::start(process, &name, &listeners, is_shared)?;
+                link = StdioLink::start(parts)?;
             }
         }
-        let capabilities = client.as_ref().map_or_else(|| json!({}), |client| client.capabilities.clone());
+        let capabilities = client.map_or_else(|| json!({}), |client| client.capabilities.clone());
         let params = initialize_params(&capabilities);
         let result = link.request("initialize", &|_| params.clone(), None).await.map_err(|e| link.refusal(&e))?;
         let hello = ServerHello::parse(&result).map_err(|e| link.refusal(&e))?;
@@ -286,24 +280,20 @@ impl StdioConnection {
             // Without it the server sends more than the client gets.
             let _ = link.request(log_level::SET_LEVEL, &|_| params.clone(), None).await;
         }
-        has_sessions.store(true, Relaxed);
+        parts.has_sessions.store(true, Relaxed);
         Ok(Self { link, hello, began: Instant::now() })
     }
 }
 
 impl StdioLink {
-    fn start(
-        process: &ProcessSpec,
-        name: &Arc<str>,
-        listeners: &Arc<Listeners>,
-        is_shared: bool,
-    ) -> Result<Self, String> {
-        let process = process.start()?;
+    fn start(parts: &StdioParts) -> Result<Self, String> {
+        let process = parts.process.start()?;
         let (outgoing, queued) = mpsc::channel(MAX_QUEUED);
         let link = Self { outgoing, pending: Arc::default(), next_id: Arc::new(AtomicU64::new(1)) };
         let (pending, answers) = (Arc::clone(&link.pending), link.outgoing.downgrade());
-        let (name, listeners) = (Arc::clone(name), Arc::clone(listeners));
-        tokio::spawn(supervise(Incoming { name, pending, answers, listeners, is_shared }, process, queued));
+        let (name, listeners) = (Arc::clone(&parts.name), Arc::clone(&parts.listeners));
+        let incoming = Incoming { name, pending, answers, listeners, is_shared: parts.client.is_none() };
+        tokio::spawn(supervise(incoming, process, queued));
         Ok(link)
     }
 
