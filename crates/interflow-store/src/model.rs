@@ -19,10 +19,11 @@ use crate::serde_repr;
 /// Text that is usually a constant, such as protocol versions and error kinds, and is then not allocated.
 pub type StaticLabel = Cow<'static, str>;
 
-/// The recording state of a flow. Stored as its number in this order.
+/// The recording state of a flow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum FlowState {
+    // Stored as its number in this order.
     /// Still running, or running when its process ended without a final write.
     #[default]
     Open,

@@ -13,11 +13,11 @@ use crate::{assert_none, sources};
 /// Files of the largest import circle inside a crate.
 const LARGEST_CIRCLE: usize = 3;
 /// Files of all import circles together.
-const FILES_IN_CIRCLES: usize = 39;
+const FILES_IN_CIRCLES: usize = 37;
 /// Source files in a folder, tests left out.
 const FILES_IN_FOLDER: usize = 20;
 /// Lines of code in `crates/`, without tests, comments and blank lines (the goal is 142,000).
-const CODE_LINES: usize = 178_039;
+const CODE_LINES: usize = 177_414;
 
 #[test]
 fn import_circles_inside_a_crate_only_shrink() {
