@@ -124,7 +124,7 @@ impl PendingSync {
         }
     }
 
-    /// Connects, and writes what this replica holds in place of what was there of it.
+    /// Connects, and makes what is there of this replica equal to what it holds.
     async fn connect(&mut self) -> Result<(Client, Arc<Announced>, JoinHandle<()>)> {
         let connecting = self.database.connector.connect();
         let (mut client, mut connection) = bounded(&self.database, async { Ok(connecting.await) }).await??;
@@ -156,11 +156,13 @@ impl PendingSync {
 
     async fn register(&mut self, transaction: &Transaction<'_>) -> Result<(), tokio_postgres::Error> {
         let instance = &*self.database.replica;
-        transaction.execute("DELETE FROM pending_holders WHERE instance = $1", &[&instance]).await?;
         let sql = "INSERT INTO pending_holders(instance, replica, expires) \
-                   VALUES ($1, $2, clock_timestamp() + make_interval(secs => $3))";
+                   VALUES ($1, $2, clock_timestamp() + make_interval(secs => $3)) \
+                   ON CONFLICT (instance) DO UPDATE SET replica = excluded.replica, expires = excluded.expires";
         transaction.execute(sql, &[&instance, &self.replica, &LEASE_SECONDS]).await?;
-        self.written = ItemTexts::default();
+        // What is there from before stays with what was decided about it, unless it waits no more.
+        let rows = transaction.query("SELECT id FROM pending_items WHERE instance = $1", &[&instance]).await?;
+        self.written = Arc::new(rows.iter().map(|row| (row.get::<_, &str>(0).into(), "".into())).collect());
         self.write_own(transaction).await
     }
 
@@ -285,8 +287,7 @@ impl PendingSync {
             let is_last = (claimed.len() as i64) < MAX_CLAIMED;
             for (id, decision) in claimed {
                 let carry_out = Arc::clone(&self.carry_out);
-                let outcome = tokio::task::spawn_blocking(move || carry_out(decision)).await;
-                let Ok(outcome) = outcome else { continue };
+                let Ok(outcome) = tokio::task::spawn_blocking(move || carry_out(decision)).await else { continue };
                 let sql = "WITH written AS (UPDATE pending_decisions SET outcome = $2 WHERE id = $1 RETURNING id) \
                            SELECT pg_notify($3, 'outcome ' || id) FROM written";
                 bounded(&self.database, client.query(sql, &[&id, &outcome, &CHANNEL])).await?;

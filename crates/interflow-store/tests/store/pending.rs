@@ -105,6 +105,32 @@ async fn others_see_what_a_replica_holds_and_decide_about_it() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_decision_made_while_the_holder_connects_again_is_carried_out() {
+    let Some(database) = database() else { return };
+    let [a, b] = ["a", "b"].map(|name| Replica::new(name, &database, Duration::ZERO));
+    a.publish(&[("rule-1", "one"), ("rule-2", "two")]);
+    b.others(&[("rule-1", "one"), ("rule-2", "two")]).await;
+    // Both at once: the holder hears of the decision only when it is connected again.
+    database.sql(
+        "INSERT INTO interflow.pending_decisions(id, instance, item, decision, actor, expires) \
+         SELECT gen_random_uuid(), instance, id, 'allow', 'ann', now() + interval '90 s' \
+         FROM interflow.pending_items WHERE id = 'rule-1'; \
+         SELECT pg_terminate_backend(pid) FROM pg_stat_activity \
+         WHERE datname = current_database() AND pid <> pg_backend_pid()",
+    );
+    a.publish(&[("rule-1", "one")]);
+    tokio::time::timeout(PATIENCE, async {
+        while a.decisions.lock().is_empty() {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    })
+    .await
+    .expect("it is carried out");
+    b.others(&[("rule-1", "one")]).await;
+    assert_eq!(count(&database, "pending_items"), "1", "what waits no more is gone");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_decision_that_was_not_taken_on_in_time_is_taken_back() {
     let Some(database) = database() else { return };
     let [mut a, b] = ["a", "b"].map(|name| Replica::new(name, &database, Duration::ZERO));
