@@ -110,12 +110,13 @@ class AppState {
     const id = (this.notice += 1);
     this.notices.slice(0, -3).forEach((n) => this.dismiss(n.id));
     this.notices = [...this.notices, { id, text, bad, ...(action ? { action } : {}), ...(onend ? { onend } : {}) }];
-    this.expire(id, bad || onend ? 10_000 : 5000);
+    this.expire(id, bad || action ? 10_000 : 5000);
   }
 
-  /** A notice with the focus or the pointer stays. */
+  /** A notice with the focus or the pointer stays, and so does one that a dialog covers. */
   private expire(id: number, after: number): void {
-    setTimeout(() => (this.isReading ? this.expire(id, 1000) : this.dismiss(id)), after);
+    const stays = () => this.isReading || document.querySelector('dialog[open]') !== null;
+    setTimeout(() => (stays() ? this.expire(id, 1000) : this.dismiss(id)), after);
   }
 
   /** Deletes what is hidden already once its notice goes, unless that is undone before; `restore` shows it again. */
@@ -144,6 +145,11 @@ class AppState {
     this.notices.find((n) => n.id === id)?.onend?.();
     this.notices = this.notices.filter((n) => n.id !== id);
     this.isReading = false;
+  }
+
+  /** Carries out what waits for its notice to go. */
+  dismissAll(): void {
+    this.notices.forEach((n) => this.dismiss(n.id));
   }
 
   private async pollStats(): Promise<void> {

@@ -55,7 +55,7 @@ export const BINDINGS: Binding[] = [
   bind('Actions', true, 'star', ['m'], 'star or unstar'),
   bind('Actions', true, 'menu', ['.', 'Shift+F10', 'ContextMenu'], 'menu of the flow: copy, filter, new rule, export …'),
   bind('Actions', true, 'delete', ['d', 'Delete'], 'delete the selected flows, or this one'),
-  bind('Actions', false, 'undo', ['u', 'Ctrl+z'], 'undo the last deletion, as long as its notice is shown'),
+  bind('Actions', false, 'undo', ['u', 'Ctrl+z'], 'undo what the newest notice offers to undo'),
   bind('Pages', false, 'goTraffic', ['g t'], 'Traffic'),
   bind('Pages', false, 'goIntercept', ['g i'], 'Intercept'),
   bind('Pages', false, 'goCompose', ['g c'], 'Compose'),

@@ -554,6 +554,12 @@ export class Traffic {
     void this.reload();
   }
 
+  /** Forgets hidden flows once they are deleted. */
+  deleted(ids: string[]): void {
+    ids.forEach((id) => this.hidden.delete(id));
+    this.countSoon();
+  }
+
   private dropHidden(): void {
     this.segment.remove(this.hidden);
     if (!this.window) return;

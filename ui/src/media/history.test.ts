@@ -15,7 +15,7 @@ it('the links that a person forgets are those in the list, not those of other pe
   links.clear();
   expect(links.list).toEqual([]);
   as('bo');
-  // Whoever uses the page is known before it is shown: here the list is read anew after a change.
+  // The page is shown once its user is known; here the list is read again after a change.
   links.add(link('another'));
   expect(links.list.map((l) => l.link)).toEqual(['another', 'theirs']);
 });
