@@ -64,7 +64,8 @@ impl TunnelContext {
         let options = self.config.settings.http_options(false);
         let (drain, connection) = (self.worker.drain.clone(), self.tunnel_connection(inside, tls));
         let served = match http2 {
-            true => ingress::serve_http2(io, &options, drain, connection).await,
+            // Boxed, as it is large, and a tunnel that is passed on would hold room for it.
+            true => Box::pin(ingress::serve_http2(io, &options, drain, connection)).await,
             false => ingress::serve_http1(io, &options, drain, connection).await,
         };
         self.worker.log_end(&self.client, served);
@@ -273,7 +274,7 @@ async fn decide_interception(
     // The built-in pages have no origin to pass anything to.
     let Some(why) = passes.filter(|_| !builtin_pages::is_local(&identity.host)) else {
         let unreachable = upstream.and_then(Result::err).as_ref().map(FailedDial::new);
-        return terminate(context, guard, io, (tunnel, identity, unreachable), &hello).await;
+        return Box::pin(terminate(context, guard, io, (tunnel, identity, unreachable), &hello)).await;
     };
     // The SNI is not verified: the tunnel goes to the requested address.
     guard.plan = by_tunnel;

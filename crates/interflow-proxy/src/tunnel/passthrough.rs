@@ -1,15 +1,18 @@
 //! Tunnels whose bytes are relayed without inspection: connecting to the origin, waiting for the first bytes of
 //! either side, and ending the flow.
 
+use std::future::poll_fn;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Poll, ready};
 use std::time::Duration;
 
-use bytes::BytesMut;
+use bytes::Bytes;
 use interflow_net::io::IoStream;
 use interflow_net::relay::{self, TunnelCounters, TunnelOptions};
 use interflow_net::tls::{self, Alpn};
 use interflow_types::{ByteCounts, Error, ErrorSource, Result, Scheme};
-use tokio::io::AsyncReadExt;
+use tokio::io::{AsyncRead as _, ReadBuf};
 
 use crate::downstream::connection::TunnelTarget;
 use crate::observe::flow_guard::FlowGuard;
@@ -98,12 +101,24 @@ pub(crate) enum FirstSpeaker {
 
 /// Waits for the first bytes of either side, for at most `limit`.
 pub(crate) async fn first_speaker(mut near: IoStream, mut far: IoStream, limit: Duration) -> FirstSpeaker {
-    let (mut said, mut heard) = (BytesMut::with_capacity(4096), BytesMut::with_capacity(4096));
-    // Errors and the end of a stream are ignored here: the next reader of that side meets them again. `read_buf` is
-    // cancel-safe, so the other side loses no bytes.
     tokio::select! {
-        _ = near.read_buf(&mut said) => FirstSpeaker::Client(near.prefixed(said.freeze()), far),
-        _ = far.read_buf(&mut heard) => FirstSpeaker::Server(near, far.prefixed(heard.freeze())),
+        said = first_bytes(&mut near) => FirstSpeaker::Client(near.prefixed(said), far),
+        heard = first_bytes(&mut far) => FirstSpeaker::Server(near, far.prefixed(heard)),
         () = tokio::time::sleep(limit) => FirstSpeaker::Nobody,
     }
+}
+
+/// What arrives first; holds no memory while it waits. Errors and the end of the stream are ignored here: the next reader
+/// meets them again.
+///
+/// # Cancellation
+/// Loses no bytes.
+async fn first_bytes(io: &mut IoStream) -> Bytes {
+    poll_fn(|cx| {
+        let mut space = [0; 4096];
+        let mut buf = ReadBuf::new(&mut space);
+        let _ = ready!(Pin::new(&mut *io).poll_read(cx, &mut buf));
+        Poll::Ready(Bytes::copy_from_slice(buf.filled()))
+    })
+    .await
 }

@@ -52,7 +52,8 @@ pub async fn serve_http1<S: HttpService>(
     drain: Drain,
     service: Arc<S>,
 ) -> Result<(), Error> {
-    let end = Http1Driver::new(io, options, drain).serve(&*service).await?;
+    // Boxed, so that a tunnel does not hold the driver's room for as long as it lasts.
+    let end = Box::pin(Http1Driver::new(io, options, drain).serve(&*service)).await?;
     if let ConnectionEnd::Upgraded(io, then) = end {
         then(io).await;
     }
