@@ -87,8 +87,8 @@ impl Grants {
 
     /// Notes that something was used by a user; `false` if it was before, or if they used too many.
     fn use_once(&self, id: &str, user: &str, expires: u64) -> bool {
-        let mut used = self.used.lock();
-        used.retain(|_, (expires, _)| *expires > now());
+        let (mut used, now) = (self.used.lock(), now());
+        used.retain(|_, (expires, _)| *expires > now);
         let is_full =
             used.len() >= MAX_REMEMBERED || used.values().filter(|(_, other)| other == user).count() >= MAX_USED_BY_ONE;
         !is_full && used.insert(blake3::hash(id.as_bytes()), (expires, user.to_owned())).is_none()

@@ -38,8 +38,8 @@ impl AccountUser {
         one.map(|user| (&user.name, user.since)) == other.map(|user| (&user.name, user.since))
     }
 
-    /// The user of a request, with the subject of its access token; `is_forwarded` by a reverse proxy. `None` if nothing tells one user of the gateway from
-    /// another.
+    /// The user of a request, with the subject of its access token; `is_forwarded` by a reverse proxy. `None` if nothing
+    /// tells one user of the gateway from another.
     pub fn of(flow: &Flow, subject: Option<&str>, public_url: Option<&str>, is_forwarded: bool) -> Option<Arc<Self>> {
         let url = Url { scheme: flow.scheme, authority: flow.authority.clone(), path: "/".into() };
         let base = public_url.map(str::to_owned).or_else(|| is_local(&url).then(|| origin_of(&url)))?;

@@ -130,7 +130,8 @@ impl GrantVault {
             };
             store.grants()?.iter().filter(|grant| is_lost(grant)).try_for_each(|grant| {
                 tracing::info!(user = grant.user, server = grant.server, "removed account of a lost key");
-                store.remove_grant(&grant.user, &grant.server).map(drop)
+                // Not one that was put in its place meanwhile.
+                store.replace_grant(grant, None).map(drop)
             })
         })
         .await

@@ -31,12 +31,14 @@ struct Restoration {
 
 impl Restoration {
     /// `None` if there is nothing to restore in the response, and will be nothing.
-    fn of(flow: &Flow) -> Option<Self> {
+    fn of(flow: &Flow, has_accounts: bool) -> Option<Self> {
         let exchange = flow.extension::<McpExchange>()?;
         let session = exchange.session.as_ref().filter(|_| exchange.restores);
         let vault = session.map(|session| Arc::clone(&session.from_client));
         let has_values = || vault.as_ref().is_some_and(|vault| vault.lock().vault().is_some_and(|v| !v.is_empty()));
-        let is_needed = exchange.is_stream || exchange.outcome.lock().link.is_some() || has_values();
+        // In a stream, values and links may still come.
+        let may_follow = exchange.is_stream && (vault.is_some() || has_accounts);
+        let is_needed = may_follow || exchange.outcome.lock().link.is_some() || has_values();
         is_needed.then(|| Self { vault, outcome: Arc::clone(&exchange.outcome) })
     }
 
@@ -57,7 +59,7 @@ impl Stage for RestoreStage {
     }
 
     fn restores_secrets(&self, flow: &Flow) -> bool {
-        Restoration::of(flow).is_some()
+        Restoration::of(flow, self.0.settings().has_accounts).is_some()
     }
 
     fn response_body<'a>(
@@ -67,7 +69,9 @@ impl Stage for RestoreStage {
         head: &'a mut ResponseHead,
         body: Body,
     ) -> BodyFuture<'a> {
-        let Some(restoration) = Restoration::of(flow) else { return MaybeFuture::Ready(Ok(body)) };
+        let Some(restoration) = Restoration::of(flow, self.0.settings().has_accounts) else {
+            return MaybeFuture::Ready(Ok(body));
+        };
         let is_stream = head.headers.get_str("content-type").is_some_and(|t| t.starts_with("text/event-stream"));
         MaybeFuture::pending(async move {
             match is_stream {
