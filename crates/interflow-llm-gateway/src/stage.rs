@@ -90,7 +90,6 @@ pub fn stages(
 impl LlmPasses {
     /// The pass at a place that must see the traffic of a scope, so that none is passed through.
     fn protecting(&self, place: StagePlace, scope: &PlanScope<'_>) -> Option<&'static str> {
-        let scope = &PlanScope { intercepted: true, ..scope.clone() };
         match place {
             // Keys and quotas can only be checked on decrypted requests.
             StagePlace::Admit => self.limits.applies(scope).then_some("limits"),

@@ -134,7 +134,6 @@ impl ParsedCall {
         }
     }
 
-    /// The key that relates it to other calls: the client's session id, or the client's identity.
     pub fn into_request(self) -> ModelRequest {
         self.request
     }
@@ -144,6 +143,7 @@ impl ParsedCall {
         self.part
     }
 
+    /// The key that relates it to other calls: the client's session id, or the client's identity.
     pub fn key(&self) -> &str {
         &self.key
     }

@@ -224,7 +224,8 @@ pub(super) struct OpenWebSocketCall {
 }
 
 impl WebSocketCallReader {
-    /// Starts behind the call with this number. Earlier messages are read, too, since they have what its calls share.
+    /// Starts behind the call with this number. Earlier messages of Interactions are read, too: they have what its calls
+    /// share.
     pub fn starting_behind(known: u64) -> Self {
         Self { known, ..Self::default() }
     }
@@ -232,13 +233,17 @@ impl WebSocketCallReader {
     /// Continues reading; `over`: no more messages will follow.
     pub fn read(&mut self, store: &dyn FlowStore, row: &FlowRecord, over: bool) -> Result<Vec<ParsedCall>> {
         let mut calls = Vec::new();
+        let is_live = row_format(row) == Some(ApiFormat::Interactions);
+        if !is_live {
+            self.next = self.next.max(self.known);
+        }
         // Read in pages, and continued from the last message that was read.
         while self.next < row.messages {
             let messages = store.messages(row.id, self.next..(self.next + MESSAGES_PER_READ).min(row.messages))?;
             let Some(last) = messages.last() else { break };
             self.next = last.index + 1;
             for message in &messages {
-                self.on_message(row, message, &mut calls);
+                self.on_message(row, is_live, message, &mut calls);
             }
         }
         if over {
@@ -250,10 +255,10 @@ impl WebSocketCallReader {
         Ok(calls)
     }
 
-    fn on_message(&mut self, row: &FlowRecord, message: &MessageRecord, calls: &mut Vec<ParsedCall>) {
+    fn on_message(&mut self, row: &FlowRecord, is_live: bool, message: &MessageRecord, calls: &mut Vec<ParsedCall>) {
         // Messages that are no JSON belong to no call.
         let Ok(value) = serde_json::from_slice::<Value>(&message.payload) else { return };
-        if row_format(row) == Some(ApiFormat::Interactions) {
+        if is_live {
             return self.live.on_message(row, message, value, calls);
         }
         match message.direction {

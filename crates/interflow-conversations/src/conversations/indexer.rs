@@ -163,21 +163,19 @@ impl<'s> ConversationIndexer<'s> {
             Some(index) => Box::new(SharedCursor::new(index)),
             None => Box::new(LocalCursor::new(store, is_live)),
         };
-        let (assembler, findings, sockets, late, newly_late) = Default::default();
-        let (endpoints_read, calls, is_careful) = (None, 0, false);
         Self {
             store,
             pricing,
             endpoints,
-            endpoints_read,
+            endpoints_read: None,
             cursor,
-            assembler,
-            findings,
-            sockets,
-            calls,
-            late,
-            newly_late,
-            is_careful,
+            assembler: Default::default(),
+            findings: Default::default(),
+            sockets: Default::default(),
+            calls: 0,
+            late: Default::default(),
+            newly_late: Default::default(),
+            is_careful: false,
         }
     }
 

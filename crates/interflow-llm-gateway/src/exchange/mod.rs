@@ -15,6 +15,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use interflow_llm::LlmRefusal;
+use interflow_llm::spans::multipart::has_readable_charset;
 use interflow_types::budget::PROCESS_BUDGET;
 use interflow_types::{Body, CollectError, EarlyExit, Error, Flow, Headers, RequestHead, StatusCode};
 
@@ -62,30 +63,35 @@ pub(crate) struct Pass {
 }
 
 impl Pass {
-    /// Collects the body; `Err` has one that is too large, and is tagged.
+    /// Collects the body; `Err` has one that is too large or in a charset that is not read, and is tagged.
     ///
     /// # Errors
-    /// The transfer failed, or the body is too large for a strict pass: then what `refuse` makes of that.
+    /// The transfer failed, or a strict pass cannot take the body: then what `refuse` makes of that.
     pub async fn collect(
         &self,
         flow: &mut Flow,
+        headers: &Headers,
         body: Body,
         refuse: impl FnOnce(&mut Flow, &LlmRefusal) -> EarlyExit,
     ) -> Result<Result<Bytes, Body>, EarlyExit> {
-        match collect(flow, body, self.max_body).await {
-            Ok((raw, _)) => Ok(Ok(raw)),
-            Err(CollectError::Broken(e)) => Err(EarlyExit::Deny(e)),
-            Err(CollectError::TooLarge(_)) if self.is_strict => {
-                let message = format!("the body is larger than {} bytes ({}.max_body)", self.max_body, self.section);
-                let status = StatusCode::PAYLOAD_TOO_LARGE;
-                let refusal = LlmRefusal::new(status, "payload_too_large", "request_body_too_large", message);
-                Err(refuse(flow, &refusal))
-            }
-            Err(CollectError::TooLarge(body)) => {
-                self.tag_unread(flow);
-                Ok(Err(body))
-            }
+        let is_encoded = !has_readable_charset(headers.get_str("content-type").unwrap_or_default());
+        let (body, refusal) = match check_encoding(is_encoded) {
+            Err(unread) => (body, unread.into()),
+            Ok(()) => match collect(flow, body, self.max_body).await {
+                Ok((raw, _)) => return Ok(Ok(raw)),
+                Err(CollectError::Broken(e)) => return Err(EarlyExit::Deny(e)),
+                Err(CollectError::TooLarge(body)) => {
+                    let text = format!("the body is larger than {} bytes ({}.max_body)", self.max_body, self.section);
+                    let status = StatusCode::PAYLOAD_TOO_LARGE;
+                    (body, LlmRefusal::new(status, "payload_too_large", "request_body_too_large", text))
+                }
+            },
+        };
+        if self.is_strict {
+            return Err(refuse(flow, &refusal));
         }
+        self.tag_unread(flow);
+        Ok(Err(body))
     }
 
     /// Says in the record that the pass did not read the body.

@@ -282,9 +282,9 @@ pub(crate) fn is_upload(headers: &Headers) -> bool {
 }
 
 /// Refuses a part whose text is not read as it is.
-pub(crate) fn check_encoding(part: &multipart::FormPart) -> Result<(), ReadError> {
+pub(crate) fn check_encoding(is_encoded: bool) -> Result<(), ReadError> {
     let message = "the body or a part of the form has a Content-Transfer-Encoding or a charset in which it is not read, or a field on several lines: send it as UTF-8, without a transfer encoding, and each field on one line";
-    if part.is_encoded { Err(ReadError::Malformed("bad_form", message.to_owned())) } else { Ok(()) }
+    if is_encoded { Err(ReadError::Malformed("bad_form", message.to_owned())) } else { Ok(()) }
 }
 
 /// The text in UTF-8. A NUL character shows that it is UTF-16 or UTF-32, in which detectors find nothing.

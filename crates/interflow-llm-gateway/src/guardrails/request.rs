@@ -40,7 +40,7 @@ pub(crate) async fn check(
     }
     let is_strict = guards.iter().any(|g| g.is_strict());
     let pass = Pass { name: "guardrail", section: "llm", max_body, is_strict };
-    let raw = match pass.collect(flow, body, |flow, refusal| service.refuse(flow, refusal)).await? {
+    let raw = match pass.collect(flow, &head.headers, body, |flow, refusal| service.refuse(flow, refusal)).await? {
         Ok(raw) => raw,
         Err(body) => return Ok(body),
     };
@@ -87,7 +87,7 @@ async fn read_body(flow: &mut Flow, head: &RequestHead, raw: &Bytes, max: usize)
         let content = if is_upload { body.everything()? } else { body.content_now(true)? };
         Ok(match &content.shape {
             BodyShape::Form(form) => {
-                form.parts.iter().try_for_each(exchange::check_encoding)?;
+                form.parts.iter().try_for_each(|part| exchange::check_encoding(part.is_encoded))?;
                 texts_of_form(body.plain(), form)
             }
             BodyShape::Json(marked) => texts_of_json(body.plain(), marked),

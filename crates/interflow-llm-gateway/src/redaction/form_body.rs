@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use interflow_llm::LlmRefusal;
-use interflow_llm::spans::multipart::{self, Form, FormPart, HeadEncoding, has_readable_charset};
+use interflow_llm::spans::multipart::{self, Form, HeadEncoding, has_readable_charset};
 use interflow_redact::{MediaRule, Replacement};
 use interflow_types::percent;
 
@@ -36,7 +36,7 @@ impl RedactionRun<'_> {
                     continue;
                 }
             }
-            check_encoding(part)?;
+            check_encoding(part.is_encoded)?;
             let is_url_encoded = part.file.is_none() && part.media_type.as_deref() == Some(URL_ENCODED);
             let redacted =
                 if is_url_encoded { self.url_encoded(content)? } else { self.file(content, part.file.is_some())? };
@@ -79,8 +79,7 @@ impl RedactionRun<'_> {
         let fields = raw.split('&').filter_map(|field| field.split_once('='));
         let charsets = fields.filter(|(name, _)| multipart::is_charset_field(&percent::decoded_lossy(name)));
         for (_, charset) in charsets {
-            let is_encoded = !has_readable_charset(&format!("charset={}", percent::decoded_lossy(charset)));
-            check_encoding(&FormPart { is_encoded, ..FormPart::default() })?;
+            check_encoding(!has_readable_charset(&format!("charset={}", percent::decoded_lossy(charset))))?;
         }
         // At the beginning of a value, it is the sign of a phone number that was not encoded.
         let text = raw.replace('+', " ").replace("= ", "=+");

@@ -9,7 +9,6 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use interflow_codec::content_coding as coding;
-use interflow_llm::spans::multipart::{FormPart, has_readable_charset};
 use interflow_llm::spans::{MarkedText, MediaSpan, SpanKind};
 use interflow_llm::{LlmCall, LlmRefusal, Operation};
 use interflow_redact::{
@@ -21,8 +20,8 @@ use interflow_types::{Body, EarlyExit, Flow, Headers, Method, RequestHead, Statu
 
 use crate::exchange::background::Background;
 use crate::exchange::{
-    self, BodyContent, BodyShape, MediumText, Pass, ReadError, RequestBody, bad_request, check_encoding, mark_json,
-    off_worker, overloaded, request_identity_encoding, text_of_medium, utf8_text,
+    self, BodyContent, BodyShape, MediumText, Pass, ReadError, RequestBody, bad_request, mark_json, off_worker,
+    overloaded, request_identity_encoding, text_of_medium, utf8_text,
 };
 use crate::gateway::response_in_path;
 use crate::llm_telemetry::RedactionFindings;
@@ -105,15 +104,7 @@ pub(crate) async fn redact(
     let is_unknown = is_unknown || is_upload;
     let max_body = settings.max_body;
     let pass = Pass { name: "redact", section: "redact", max_body, is_strict: strict };
-    let charset = has_readable_charset(head.headers.get_str("content-type").unwrap_or_default());
-    if let Err(unread) = check_encoding(&FormPart { is_encoded: !charset, ..FormPart::default() }) {
-        if strict {
-            return Err(service.refuse(flow, &unread.into()));
-        }
-        pass.tag_unread(flow);
-        return Ok(body);
-    }
-    let raw = match pass.collect(flow, body, |flow, refusal| service.refuse(flow, refusal)).await? {
+    let raw = match pass.collect(flow, &head.headers, body, |flow, refusal| service.refuse(flow, refusal)).await? {
         Ok(raw) => raw,
         Err(body) => return Ok(body),
     };

@@ -505,4 +505,16 @@ async fn a_charset_in_which_a_body_is_not_read_is_refused_or_marked() {
         let tags = gate.proxy.flow().await.tags;
         assert_eq!(tags.iter().any(|tag| *tag == "redact:unread"), *status == 400, "{media_type}: {tags:?}");
     }
+    // Nor do guardrails read it.
+    let gate = Gate::with(&origin, |parts| {
+        parts.redact.gateway = RedactMode::Off;
+        let guard = json!({"kind": "words", "action": "block", "words": ["anna"]});
+        parts.llm.guardrail.insert("g".into(), serde_json::from_value(guard).unwrap());
+    });
+    let gate = gate.await;
+    for (media_type, path, body, status) in &cases[4..] {
+        let fields = format!("Content-Type: {media_type}\r\n");
+        let answer = gate.send("POST", path, &fields, body.as_bytes()).await.unwrap();
+        assert_eq!(answer.status, *status, "{media_type}: {}", answer.text());
+    }
 }
