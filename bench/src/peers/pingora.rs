@@ -1,5 +1,5 @@
 //! A small program on Pingora (`bench/peers/pingora`) as a reverse proxy before the origin: plain HTTP, and TLS opened with one fixed
-//! certificate and encrypted anew.
+//! certificate and encrypted again.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

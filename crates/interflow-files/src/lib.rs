@@ -18,3 +18,14 @@ pub use file_lock::FileLock;
 pub use permissions::{create_private_dir, owner_only};
 pub use positioned::read_exact_at;
 pub use secret_ref::{check_field_secret, resolve_secret_ref};
+
+/// What was read of a file; `None` if there is no such file.
+///
+/// # Errors
+/// Any other than that.
+pub fn optional<T>(read: std::io::Result<T>) -> std::io::Result<Option<T>> {
+    match read {
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        content => content.map(Some),
+    }
+}

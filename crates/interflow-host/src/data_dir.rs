@@ -5,7 +5,7 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 
-use interflow_files::{FileAccess, create_private_dir, write_atomic};
+use interflow_files::{FileAccess, create_private_dir, optional, write_atomic};
 use serde::{Deserialize, Serialize};
 
 #[cfg(unix)]
@@ -296,10 +296,7 @@ impl DataDir {
 /// # Errors
 /// The file cannot be read.
 pub fn existing<'p, T>(path: &'p Path, read: impl FnOnce(&'p Path) -> io::Result<T>) -> Result<Option<T>, String> {
-    match read(path) {
-        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
-        content => content.map(Some).map_err(|e| format!("{} cannot be read: {e}", path.display())),
-    }
+    optional(read(path)).map_err(|e| format!("{} cannot be read: {e}", path.display()))
 }
 
 pub(crate) fn write_private(path: &Path, content: &[u8]) -> Result<(), String> {

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use interflow_files::{FileAccess, write_atomic};
+use interflow_files::{FileAccess, optional, write_atomic};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
@@ -91,11 +91,8 @@ fn write_periodically(limits: &Weak<UsageLimiter>, saved: &BudgetFile) {
 }
 
 fn read_budgets(path: &Path) -> Result<SavedBudgets, String> {
-    match fs::read(path) {
-        Ok(text) => serde_json::from_slice(&text).map_err(|e| e.to_string()),
-        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(SavedBudgets::default()),
-        Err(e) => Err(e.to_string()),
-    }
+    let text = optional(fs::read(path)).map_err(|e| e.to_string())?;
+    text.map_or_else(|| Ok(SavedBudgets::default()), |text| serde_json::from_slice(&text).map_err(|e| e.to_string()))
 }
 
 #[cfg(test)]

@@ -44,6 +44,7 @@ pub use recorder::StoreRecorder;
 pub use shared_address::masked_url;
 pub use store::{
     BodyReader, CheckReport, FlowAnnotation, FlowFilterFn, FlowStore, HeaderMasker, ListOptions, ListOrder,
-    RecordingState, SearchProgress, SharedStoreStats, SqliteStore, StoreEvent, StoreRecovery, StoreStats, Subscription,
+    MAX_EXAMINED, RecordingState, SearchProgress, SharedStoreStats, SqliteStore, StoreEvent, StoreRecovery, StoreStats,
+    Subscription,
 };
 pub use stored_flow::{FlowWithBodies, StoredFlow};

@@ -57,7 +57,7 @@ pub use flow::{
 pub use host_pattern::{HostIndexKey, HostMatch, HostPattern, HostPatternError, HostPatterns};
 pub use messages::authority::{Authority, AuthorityError, Host, Scheme};
 pub use messages::body::{Body, BodyFrame, BodyStream, BodyTap, CollectError};
-pub use messages::forwarded::{ForwardedBy, client_address, is_forwarded};
+pub use messages::forwarded::{FORWARDING_FIELDS, ForwardedBy, client_address, is_forwarded};
 pub use messages::headers::{HeaderNameMask, Headers, HeadersIter, InvalidHeader, name};
 pub use messages::http_client::{BoxFuture, HttpClient, ResponseFuture};
 pub use messages::message::{

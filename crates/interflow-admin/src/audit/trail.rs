@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io::{self, Read as _, Seek as _, SeekFrom};
 use std::path::{Path, PathBuf};
 
+use interflow_files::optional;
 use interflow_llm_gateway::llm_telemetry::{AuditConfig, AuditLog};
 use interflow_types::schema::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -142,11 +143,8 @@ impl AuditFiles {
 
     /// The lines of a file, in order; none if it does not exist.
     fn lines(&self, n: u32) -> io::Result<Vec<AuditRecord>> {
-        match read_end(&self.numbered(n)) {
-            Ok(text) => Ok(text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()),
-            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
-            Err(e) => Err(e),
-        }
+        let text = optional(read_end(&self.numbered(n)))?.unwrap_or_default();
+        Ok(text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect())
     }
 
     /// The first lines after a time, in microseconds since the Unix epoch, the oldest first. Blocks.

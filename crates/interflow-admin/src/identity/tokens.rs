@@ -4,7 +4,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-use interflow_files::{FileAccess, write_atomic};
+use interflow_files::{FileAccess, optional, write_atomic};
 use interflow_types::schema::JsonSchema;
 use interflow_types::{Timestamp, random_bytes};
 use parking_lot::Mutex;
@@ -135,11 +135,8 @@ impl FileTokenStore {
 
 impl TokenStore for FileTokenStore {
     fn load(&self) -> io::Result<Vec<StoredToken>> {
-        match std::fs::read(&self.0) {
-            Ok(text) => serde_json::from_slice(&text).map_err(io::Error::other),
-            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
-            Err(e) => Err(e),
-        }
+        let text = optional(std::fs::read(&self.0))?;
+        text.map_or_else(|| Ok(Vec::new()), |text| serde_json::from_slice(&text).map_err(io::Error::other))
     }
 
     fn add(&self, token: &StoredToken) -> io::Result<()> {

@@ -1,13 +1,12 @@
 //! The keys file on disk and the key ring parsed from it.
 
 use std::fs;
-use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use interflow_files::{EditTurn, EditedFile, FileAccess};
+use interflow_files::{EditTurn, EditedFile, FileAccess, optional};
 use jiff::{SignedDuration, Timestamp};
 
 use super::group_file::{self, GroupChange};
@@ -144,11 +143,8 @@ fn with_path(path: &Path, error: &KeyFileError) -> KeyFileError {
 }
 
 fn read_text(path: &Path) -> KeyResult<String> {
-    match fs::read_to_string(path) {
-        Ok(text) => Ok(text),
-        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(String::new()),
-        Err(e) => Err(KeyFileError(format!("{} cannot be read: {e}", path.display()))),
-    }
+    let text = optional(fs::read_to_string(path)).map(Option::unwrap_or_default);
+    text.map_err(|e| KeyFileError(format!("{} cannot be read: {e}", path.display())))
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use interflow_files::{EditError, EditTurn, EditedFile, FileAccess, is_same_text};
+use interflow_files::{EditError, EditTurn, EditedFile, FileAccess, is_same_text, optional};
 use interflow_redact::{OutboundMode, Policy, PolicyProblem, RedactMode, RedactRoute};
 use interflow_types::schema::JsonSchema;
 use serde::Serialize;
@@ -89,10 +89,8 @@ impl RedactionService {
     /// The file is not that of an active policy, or it cannot be read.
     pub fn policy_text(&self, file: &Path) -> Result<String, PolicyUpdateError> {
         self.check_known(file)?;
-        match std::fs::read_to_string(file) {
-            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(EMPTY_POLICY.to_owned()),
-            text => text.map_err(PolicyUpdateError::Io),
-        }
+        let text = optional(std::fs::read_to_string(file)).map_err(PolicyUpdateError::Io)?;
+        Ok(text.unwrap_or_else(|| EMPTY_POLICY.to_owned()))
     }
 
     /// Replaces a policy's text if it is still `base`, the one that the change is based on: validates it, writes the file,

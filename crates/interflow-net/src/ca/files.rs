@@ -4,7 +4,7 @@ use std::fs::{File, OpenOptions};
 use std::io;
 use std::path::Path;
 
-use interflow_files::{FileAccess, create_private_dir, owner_only, write_atomic};
+use interflow_files::{FileAccess, create_private_dir, optional, owner_only, write_atomic};
 use interflow_types::{Error, ErrorKind, ErrorSource};
 use rcgen::KeyPair;
 use rustls_pki_types::CertificateDer;
@@ -78,14 +78,6 @@ pub(super) fn parse(pem: String, key: &str, pem_place: &str, key_place: &str) ->
         .collect::<Result<Vec<_>, _>>()
         .map_err(|e| config_error(format!("the CA's certificate {pem_place} is not PEM: {e}")))?;
     Ok(CaFiles { pem, chain, key })
-}
-
-fn optional<T>(read: io::Result<T>) -> io::Result<Option<T>> {
-    match read {
-        Ok(t) => Ok(Some(t)),
-        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(e) => Err(e),
-    }
 }
 
 fn incomplete_pair_error(missing: &Path, there: &Path) -> Error {

@@ -140,8 +140,8 @@ pub enum RecordingState {
     },
 }
 
-/// Flows whose hosts are listed: the newest ones, so that the cost does not grow with the store.
-const MAX_EXAMINED: usize = 3000;
+/// Flows whose values are listed: the newest ones, so that the cost does not grow with the store.
+pub const MAX_EXAMINED: usize = 3000;
 
 /// Stores flows. Every method may block on the disk: call it from a blocking thread.
 ///

@@ -9,9 +9,12 @@ use crate::Headers;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ForwardedBy(pub Option<SocketAddr>);
 
+/// Fields with which a reverse proxy says that it forwards a request.
+pub const FORWARDING_FIELDS: [&str; 5] = ["forwarded", "via", "x-forwarded-for", "x-forwarded-host", "x-real-ip"];
+
 /// Whether a reverse proxy forwarded a request, by its header: behind one on this machine, every client looks local.
 pub fn is_forwarded(headers: &Headers) -> bool {
-    ["forwarded", "via", "x-forwarded-for", "x-forwarded-host", "x-real-ip"].iter().any(|name| headers.contains(name))
+    FORWARDING_FIELDS.iter().any(|name| headers.contains(name))
 }
 
 /// The client's address: if `peer` is trusted, the right-most untrusted address of `X-Forwarded-For`. Addresses

@@ -79,20 +79,25 @@ pub(crate) async fn check(
     state: Arc<AdminState>,
     StrictQuery(typed): StrictQuery<CheckParams>,
 ) -> Result<Json<CheckedQuery>> {
-    let hosts = match typed.hosts {
-        true => run_query(&state, |store, wanted| Ok(store.recent_hosts(&mut || wanted.check())?)).await?,
-        false => BTreeSet::new(),
+    let query = match Query::parse(&typed.q) {
+        Ok(query) => query,
+        Err(e) => {
+            let error = Some(ApiError::from(e).into_details());
+            return Ok(Json(CheckedQuery { error, ..CheckedQuery::default() }));
+        }
     };
-    Ok(Json(match Query::parse(&typed.q) {
-        Ok(query) => CheckedQuery {
-            ok: true,
-            query: Some(query.to_string()),
-            all: Some(query.is_all()),
-            hint: query.hint().map(ToString::to_string),
-            did_you_mean: query.did_you_mean(&typed.q, &hosts),
-            ..CheckedQuery::default()
-        },
-        Err(e) => CheckedQuery { error: Some(ApiError::from(e).into_details()), ..CheckedQuery::default() },
+    // Without a store there are none to suggest.
+    let hosts = match typed.hosts {
+        true => run_query(&state, |store, wanted| Ok(store.recent_hosts(&mut || wanted.check())?)).await,
+        false => Ok(BTreeSet::new()),
+    };
+    Ok(Json(CheckedQuery {
+        ok: true,
+        query: Some(query.to_string()),
+        all: Some(query.is_all()),
+        hint: query.hint().map(ToString::to_string),
+        did_you_mean: query.did_you_mean(&typed.q, &hosts.unwrap_or_default()),
+        ..CheckedQuery::default()
     }))
 }
 

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use axum::Json;
-use interflow_store::{FlowRecord, ListOptions, ListOrder, StoreError};
+use interflow_store::{FlowRecord, ListOptions, ListOrder, MAX_EXAMINED, StoreError};
 use interflow_types::schema::JsonSchema;
 use interflow_types::{Direction, FlowTimings};
 use serde::{Deserialize, Serialize};
@@ -17,8 +17,6 @@ use crate::identity::Rights;
 use crate::identity::caller::Caller;
 use crate::state::AdminState;
 
-/// Flows whose values are counted: the newest ones, so that the cost does not grow with the store.
-const MAX_EXAMINED: usize = 3000;
 /// Distinct values in a response.
 const MAX_VALUES: usize = 200;
 /// Flows per request for row details; further ids are ignored.

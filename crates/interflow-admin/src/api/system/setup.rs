@@ -5,8 +5,9 @@ use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::ConnectInfo;
-use axum::http::{HeaderMap, StatusCode, header};
+use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
+use interflow_types::FORWARDING_FIELDS;
 use interflow_types::schema::JsonSchema;
 use qrcode::QrCode;
 use qrcode::render::svg;
@@ -39,13 +40,10 @@ impl OperationInput for IsLocal {
     fn read(request: &mut OperationRequest) -> Result<Self> {
         let parts = &request.parts;
         let peer = parts.extensions.get::<ConnectInfo<SocketAddr>>().map(|ConnectInfo(peer)| peer.ip());
-        Ok(Self(peer.is_some_and(|ip| ip.to_canonical().is_loopback()) && !is_forwarded(&parts.headers)))
+        // A reverse proxy on this machine forwards requests of others.
+        let is_forwarded = FORWARDING_FIELDS.iter().any(|name| parts.headers.contains_key(*name));
+        Ok(Self(peer.is_some_and(|ip| ip.to_canonical().is_loopback()) && !is_forwarded))
     }
-}
-
-/// A reverse proxy on this machine forwards requests of others.
-fn is_forwarded(headers: &HeaderMap) -> bool {
-    ["forwarded", "x-forwarded-for", "x-real-ip", "via"].iter().any(|name| headers.contains_key(*name))
 }
 
 async fn facts(setup: &MachineSetup) -> Result<SetupFacts> {
