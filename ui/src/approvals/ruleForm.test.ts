@@ -16,5 +16,7 @@ describe('the form of an access rule', () => {
   it('keeps what it does not show of an edited rule', () => {
     expect(ruleOf(formOf(rule), rule, 0)).toEqual({ action: 'deny', hosts: ['a.test', '*.b.test'], containers: ['box'], until: '2027-01-31T12:00:00Z' });
     expect(ruleOf({ ...formOf(rule), span: '' }, rule, 0)).not.toHaveProperty('until');
+    const spaced = { ...rule, processes: ['Google Chrome', 'node*'], users: ['Ann Lee'] };
+    expect(ruleOf(formOf(spaced), spaced, 0)).toMatchObject({ processes: ['Google Chrome', 'node*'], users: ['Ann Lee'] });
   });
 });

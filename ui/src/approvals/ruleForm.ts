@@ -17,6 +17,8 @@ export interface RuleForm {
 }
 
 const LISTS = ['hosts', 'ports', 'methods', 'paths', 'processes', 'users'] as const;
+/** Names may hold spaces. */
+const SPACED: readonly string[] = ['processes', 'users'];
 const SECONDS: Record<string, number> = { m: 60, h: 3600, d: 86_400 };
 
 export function formOf(rule: Rule | null): RuleForm {
@@ -26,7 +28,8 @@ export function formOf(rule: Rule | null): RuleForm {
 
 /** The rule of a form. Conditions that the form does not have stay those of the edited rule. */
 export function ruleOf(form: RuleForm, edited: Rule | null, now: number): NewRule {
-  const entries = LISTS.map((name) => [name, form[name].split(/[\s,]+/).filter(Boolean)] as const).filter(([, list]) => list.length > 0);
+  const listed = (name: (typeof LISTS)[number]) => form[name].split(SPACED.includes(name) ? /,/ : /[\s,]+/).map((one) => one.trim()).filter(Boolean);
+  const entries = LISTS.map((name) => [name, listed(name)] as const).filter(([, list]) => list.length > 0);
   const kept = (['agents', 'containers', 'sessions'] as const).flatMap((name) => (edited?.[name]?.length ? [[name, edited[name]] as const] : []));
   const until = form.span === 'keep' ? edited?.until : expiry(form.span, now);
   return {
