@@ -8,7 +8,10 @@ use super::json_access::{
     arguments, attachment_block, base64_attachment, data_attachment, detailed_document, error_reply, other_block,
     take_list, take_non_empty, take_string, take_value,
 };
-use super::{Attachment, Carried, ChatMessage, ContentBlock, MessageRole, ModelReply, ModelRequest, ToolDefinition};
+use super::{
+    Attachment, Carried, ChatMessage, ContentBlock, MessageRole, ModelReply, ModelRequest, SEARCH_RESULT,
+    ToolDefinition,
+};
 
 /// The formats of documents, and their media types.
 pub(crate) const DOCUMENTS: [(&str, &str); 9] = [
@@ -105,12 +108,7 @@ fn block(mut b: Value) -> Option<ContentBlock> {
             let text = take_string(&mut take_value(&mut inner, "text"), "text");
             return if text.is_empty() { block(inner) } else { Some(ContentBlock::Text { text }) };
         }
-        "searchResult" => {
-            let head = [take_string(&mut inner, "title"), take_string(&mut inner, "source")];
-            let mut all: Vec<String> = head.into_iter().filter(|text| !text.is_empty()).collect();
-            all.extend(texts(&mut inner));
-            ContentBlock::Text { text: all.join("\n") }
-        }
+        "searchResult" => other_block(SEARCH_RESULT, inner),
         // It marks the end of a cached prefix and has no content.
         "cachePoint" => return None,
         k => other_block(k, inner),

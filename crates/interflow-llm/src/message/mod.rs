@@ -122,6 +122,10 @@ pub struct Attachment {
     pub detail: Carried,
 }
 
+/// The kind of a block with a search result: `source`, `title`, `content` (texts) and `citations`, in Anthropic's form or
+/// Converse's, which differ in the `type` of texts alone.
+pub(crate) const SEARCH_RESULT: &str = "search_result";
+
 /// Data that only a translation into another API format needs: neither stored nor compared, and dropped where
 /// conversations are read ([`parse::request`]).
 #[derive(Clone, Default)]
@@ -241,7 +245,31 @@ impl ContentBlock {
                 file.detail.drop_data();
             }
             Self::ToolResult { content, .. } => content.iter_mut().for_each(Self::drop_carried),
-            Self::Text { .. } | Self::ToolUse { .. } | Self::Error { .. } | Self::Other { .. } => {}
+            Self::Other { .. } => self.write_out_search(),
+            Self::Text { .. } | Self::ToolUse { .. } | Self::Error { .. } => {}
+        }
+    }
+
+    /// Whether it is a search result or a tool's result with one.
+    pub(crate) fn has_search(&self) -> bool {
+        match self {
+            Self::ToolResult { content, .. } => content.iter().any(Self::has_search),
+            Self::Other { kind, .. } => kind == SEARCH_RESULT,
+            _ => false,
+        }
+    }
+
+    /// Makes search results texts.
+    pub(crate) fn write_out_search(&mut self) {
+        match self {
+            Self::ToolResult { content, .. } => content.iter_mut().for_each(Self::write_out_search),
+            Self::Other { kind, value } if kind == SEARCH_RESULT => {
+                let head = [&value["title"], &value["source"]].into_iter();
+                let parts = value["content"].as_array().into_iter().flatten().map(|part| &part["text"]);
+                let texts = head.chain(parts).filter_map(Value::as_str).filter(|text| !text.is_empty());
+                *self = Self::text(texts.collect::<Vec<_>>().join("\n"));
+            }
+            _ => {}
         }
     }
 

@@ -9,23 +9,25 @@ use super::unread::{CITATIONS, is_filled};
 use super::{Losses, WireFormat};
 use crate::message::{ContentBlock, take_list};
 
-/// A page on the web, or a place in a document of the request, that is cited.
+/// A page on the web, or a place in a document or a search result of the request, that is cited.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Citation {
-    /// Empty for a document.
+    /// Empty for a document or a search result.
     pub url: String,
     pub title: String,
     /// The words that are cited.
     pub text: String,
-    /// The place in a document, as Anthropic's members for it; null for a page.
+    /// The place in a document or a search result, as Anthropic's members for it; null for a page.
     place: Value,
 }
 
-/// Places in documents: Anthropic's type, Converse's member, and the end of the names of Anthropic's members.
-const PLACES: [(&str, &str, &str); 3] = [
+/// Places in documents and search results: Anthropic's type, Converse's member, and the end of the names of Anthropic's
+/// members.
+const PLACES: [(&str, &str, &str); 4] = [
     ("char_location", "documentChar", "char_index"),
     ("page_location", "documentPage", "page_number"),
     ("content_block_location", "documentChunk", "block_index"),
+    ("search_result_location", "searchResultLocation", "block_index"),
 ];
 
 /// What a reply cites.
@@ -71,7 +73,8 @@ impl Citation {
         if self.place.is_object() {
             let mut location = self.place.clone();
             location["cited_text"] = self.text.as_str().into();
-            location["document_title"] = Some(&*self.title).filter(|title| !title.is_empty()).into();
+            let title = if location["source"].is_string() { "title" } else { "document_title" };
+            location[title] = Some(&*self.title).filter(|title| !title.is_empty()).into();
             return location;
         }
         json!({
@@ -150,17 +153,24 @@ impl Cited {
     }
 }
 
-/// The place in a document that a citation of Anthropic or Converse names.
+/// The place in a document or a search result that a citation of Anthropic or Converse names.
 fn document_place(value: &Value) -> Option<Value> {
     PLACES.iter().find_map(|(kind, member, unit)| {
         let (start, end) = (format!("start_{unit}"), format!("end_{unit}"));
         let place = &value["location"][member];
+        let is_search = *kind == "search_result_location";
+        let (own, other) =
+            if is_search { ("search_result_index", "searchResultIndex") } else { ("document_index", "documentIndex") };
         let [index, from, to] = match place {
-            Value::Object(_) => [&place["documentIndex"], &place["start"], &place["end"]],
-            _ if value["type"] == *kind => [&value["document_index"], &value[&start], &value[&end]],
+            Value::Object(_) => [&place[other], &place["start"], &place["end"]],
+            _ if value["type"] == *kind => [&value[own], &value[&start], &value[&end]],
             _ => return None,
         };
-        Some(json!({ "type": kind, "document_index": index, start: from, end: to }))
+        let mut place = json!({ "type": kind, own: index, start: from, end: to });
+        if is_search {
+            place["source"] = value["source"].as_str().unwrap_or_default().into();
+        }
+        Some(place)
     })
 }
 

@@ -199,7 +199,8 @@ fn texts_of_a_converse_history_are_kept_whatever_block_they_are_in() {
     for upstream in CLIENTS {
         let (body, losses) = written(WireFormat::Bedrock, &target(upstream, "m"), ask.clone());
         for name in ["citations", "guardContent", "promptVariables", "searchResult", "unheardOf"] {
-            assert!(losses.split(", ").any(|lost| lost == name), "{upstream:?}: {name} in {losses}");
+            let is_lost = name != "searchResult" || upstream != WireFormat::Anthropic;
+            assert_eq!(losses.split(", ").any(|lost| lost == name), is_lost, "{upstream:?}: {name} in {losses}");
         }
         let out = body.to_string();
         for text in ["rules", "asks", "one two", "last"] {
@@ -377,7 +378,7 @@ fn tools_that_a_provider_runs_become_those_of_another() {
     }
 }
 
-/// A text of Anthropic's API that cites a document at each kind of place, and the same of Converse.
+/// A text of Anthropic's API that cites a document at each kind of place, and a search result; the same of Converse.
 fn citing_texts() -> (Value, Value) {
     let place = |kind: &str, unit: &str, at: u64| {
         let (start, end) = (format!("start_{unit}"), format!("end_{unit}"));
@@ -387,12 +388,16 @@ fn citing_texts() -> (Value, Value) {
         place("char_location", "char_index", 0),
         place("page_location", "page_number", 1),
         place("content_block_location", "block_index", 2),
+        json!({ "type": "search_result_location", "search_result_index": 3, "start_block_index": 0, "end_block_index": 1,
+            "source": "https://a.test/rooms", "cited_text": "words", "title": "Rooms" }),
     ];
     let location = |member: &str, at: u64| {
         let location = json!({ member: { "documentIndex": at, "start": 1, "end": 4 } });
         json!({ "title": "Rooms", "sourceContent": [{ "text": "words" }], "location": location })
     };
-    let converse = [location("documentChar", 0), location("documentPage", 1), location("documentChunk", 2)];
+    let found = json!({ "title": "Rooms", "source": "https://a.test/rooms", "sourceContent": [{ "text": "words" }],
+        "location": { "searchResultLocation": { "searchResultIndex": 3, "start": 0, "end": 1 } } });
+    let converse = [location("documentChar", 0), location("documentPage", 1), location("documentChunk", 2), found];
     let (text, content) = ("B2 is free.", json!([{ "text": "B2 is free." }]));
     (
         json!({ "type": "text", "text": text, "citations": own }),
@@ -432,6 +437,40 @@ fn documents_are_cited_alike_in_requests_to_anthropic_and_amazon() {
     ask["messages"][1]["content"][0]["citations"] = json!([page]);
     let (body, losses) = written(WireFormat::Anthropic, &to_amazon, ask);
     assert_eq!((losses.as_str(), &body["messages"][1]["content"][0]), ("citations", &json!({ "text": "B2 is free." })));
+}
+
+#[test]
+fn search_results_are_sent_as_such_to_anthropic_and_amazon_and_as_text_to_others() {
+    let found = json!({ "type": "search_result", "source": "https://a.test/rooms", "title": "Rooms",
+        "content": [{ "type": "text", "text": "A1" }, { "type": "text", "text": "B2" }], "citations": { "enabled": true } });
+    let mut marked = found.clone();
+    marked["cache_control"] = json!({ "type": "ephemeral" });
+    let ask = json!({ "model": "m", "max_tokens": 99, "messages": [
+        { "role": "user", "content": [marked, { "type": "text", "text": "Which is free?" }] },
+        { "role": "assistant", "content": [{ "type": "tool_use", "id": "t", "name": "look", "input": {} }] },
+        { "role": "user", "content": [{ "type": "tool_result", "tool_use_id": "t", "content": [found] }] },
+    ] });
+    let claude = "anthropic.claude-opus-5-5";
+    let (body, losses) = written(WireFormat::Anthropic, &target(WireFormat::Bedrock, claude), ask.clone());
+    let converse = json!({ "searchResult": { "source": "https://a.test/rooms", "title": "Rooms",
+        "content": [{ "text": "A1" }, { "text": "B2" }], "citations": { "enabled": true } } });
+    let point = json!({ "cachePoint": { "type": "default" } });
+    assert_eq!((losses.as_str(), &body["messages"][0]["content"][0]), ("", &converse));
+    assert_eq!(body["messages"][0]["content"][1], point);
+    assert_eq!(body["messages"][2]["content"][0]["toolResult"]["content"], json!([converse]));
+    let (back, losses) = written(WireFormat::Bedrock, &target(WireFormat::Anthropic, "claude-opus-5-5"), body);
+    assert_eq!((losses.as_str(), &back["messages"][0]["content"][0]), ("cachePoint", &found));
+    assert_eq!(back["messages"][2]["content"][0]["content"], json!([found]));
+    for upstream in [target(WireFormat::Bedrock, "amazon.nova-pro"), target(WireFormat::OpenAiChat, "m")] {
+        let (body, losses) = written(WireFormat::Anthropic, &upstream, ask.clone());
+        let losses: Vec<_> = losses.split(", ").filter(|name| *name != "cache_control").collect();
+        assert_eq!(losses, ["search_result"], "{upstream:?}");
+        let text = r"Rooms\nhttps://a.test/rooms\nA1\nB2";
+        assert_eq!(body.to_string().matches(text).count(), 2, "{upstream:?}: {body}");
+    }
+    // Conversations show their words.
+    let shown = crate::message::parse::request(ApiFormat::Anthropic, "", ask);
+    assert_eq!(shown.messages[0].blocks[0], ContentBlock::text("Rooms\nhttps://a.test/rooms\nA1\nB2"));
 }
 
 #[test]

@@ -40,7 +40,7 @@ pub(super) fn name_in_request(client: WireFormat, body: &Value, losses: &mut Los
 /// Blocks of which nothing but the text is carried.
 fn name_in_converse(content: &Value, losses: &mut Losses) {
     for block in content.as_array().into_iter().flatten() {
-        for name in ["cachePoint", "guardContent", "searchResult"] {
+        for name in ["cachePoint", "guardContent"] {
             losses.add_if(name, block[name].is_object());
         }
         losses.add_if(CITATIONS, is_filled(&block["citationsContent"]["citations"]));

@@ -4,9 +4,10 @@ use serde_json::{Value, json};
 
 use super::model_rules::{ClaudeThinking, ModelRules};
 use super::{
-    ChatRequest, LONGEST_ID, Target, Turn, input_object, is_blank, join_roles, left_out, object, set, set_list, tool_id,
+    ChatRequest, LONGEST_ID, Target, Turn, input_object, is_blank, join_roles, left_out, object, search_result, set,
+    set_list, tool_id,
 };
-use crate::message::{Attachment, ContentBlock, MessageRole, REDACTED, take_list};
+use crate::message::{Attachment, ContentBlock, MessageRole, REDACTED, SEARCH_RESULT, take_list};
 use crate::translate::citations::attach;
 use crate::translate::json_answer::{JsonAnswer, fits};
 use crate::translate::settings::ToolChoice;
@@ -137,6 +138,7 @@ fn block(chat: &ChatRequest, block: &ContentBlock, losses: &mut Losses) -> Optio
                 CITATIONS: details[CITATIONS], "context": details["context"],
             }))
         }
+        ContentBlock::Other { kind, value } if kind == SEARCH_RESULT => search_result(WireFormat::Anthropic, value),
         ContentBlock::Other { kind, .. } => return left_out(losses, kind),
         ContentBlock::Error { .. } => return None,
     })

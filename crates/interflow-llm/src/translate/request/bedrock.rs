@@ -8,9 +8,10 @@ use super::anthropic::{CONTINUE, refuses_forced};
 use super::cache_marks::CacheMarks;
 use super::model_rules::{ClaudeThinking, ModelRules};
 use super::{
-    ChatRequest, LONGEST_ID, Target, Turn, input_object, is_blank, join_roles, left_out, object, set, set_list, tool_id,
+    ChatRequest, LONGEST_ID, Target, Turn, input_object, is_blank, join_roles, left_out, object, search_result, set,
+    set_list, tool_id,
 };
-use crate::message::{Attachment, ContentBlock, DOCUMENTS, MessageRole, REDACTED};
+use crate::message::{Attachment, ContentBlock, DOCUMENTS, MessageRole, REDACTED, SEARCH_RESULT};
 use crate::translate::citations::attach;
 use crate::translate::json_answer::JsonAnswer;
 use crate::translate::settings::ToolChoice;
@@ -227,6 +228,7 @@ fn block(chat: &ChatRequest, block: &ContentBlock, claude: bool, losses: &mut Lo
             json!({ "image": { "format": format, "source": { "bytes": data } } })
         }
         ContentBlock::Document(file) => document(file, losses)?,
+        ContentBlock::Other { kind, value } if kind == SEARCH_RESULT => search_result(WireFormat::Bedrock, value),
         ContentBlock::Other { kind, .. } => return left_out(losses, kind),
         ContentBlock::Error { .. } => return None,
     })

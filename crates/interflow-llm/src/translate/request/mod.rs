@@ -20,10 +20,12 @@ use super::call_signature::plain_id;
 use super::citations::detach;
 use super::foreign_reasoning::{ANTHROPIC_MARK, OPENAI_MARK, has_mark, opened, unsigned};
 use super::settings::{Settings, ToolChoice, to_json_schema};
+use super::unread::CITATIONS;
 use super::{Losses, WireFormat, unread};
 use crate::Provider;
 use crate::message::{
-    Attachment, Carried, ChatMessage, ContentBlock, MessageRole, ModelRequest, ToolDefinition, joined, parse, take_list,
+    Attachment, Carried, ChatMessage, ContentBlock, MessageRole, ModelRequest, SEARCH_RESULT, ToolDefinition, joined,
+    parse, take_list,
 };
 use cache_marks::{CacheMark, CacheMarks};
 use model_rules::ModelRules;
@@ -130,6 +132,15 @@ impl ChatRequest {
             let words = self.as_words();
             return (words.body(target, &mut losses), losses);
         }
+        let takes_search = target.format == WireFormat::Anthropic
+            || target.format == WireFormat::Bedrock && target.model.contains("anthropic");
+        if !takes_search && self.blocks().any(ContentBlock::has_search) {
+            losses.add(if self.client == WireFormat::Bedrock { "searchResult" } else { SEARCH_RESULT });
+            let mut plain = self.clone();
+            let messages = plain.request.messages.iter_mut();
+            messages.flat_map(|message| &mut message.blocks).for_each(ContentBlock::write_out_search);
+            return (plain.body(target, &mut losses), losses);
+        }
         (self.body(target, &mut losses), losses)
     }
 
@@ -197,9 +208,12 @@ impl ChatRequest {
         self.request.system.iter().filter(|s| !s.is_empty()).cloned().collect::<Vec<_>>().join("\n\n")
     }
 
+    fn blocks(&self) -> impl Iterator<Item = &ContentBlock> {
+        self.request.messages.iter().flat_map(|message| &message.blocks)
+    }
+
     fn has_image_detail(&self) -> bool {
-        let blocks = self.request.messages.iter().flat_map(|message| &message.blocks);
-        let mut images = blocks.filter_map(|block| match block {
+        let mut images = self.blocks().filter_map(|block| match block {
             ContentBlock::Image(image) => Some(image),
             _ => None,
         });
@@ -485,6 +499,19 @@ fn data_url(file: &Attachment) -> String {
         Some(data) => format!("data:{};base64,{data}", file.media_type),
         None => file.url.clone(),
     }
+}
+
+/// A search result for an API that has them.
+fn search_result(format: WireFormat, value: &Value) -> Value {
+    let texts = value["content"].as_array().into_iter().flatten().filter_map(|part| part["text"].as_str());
+    let is_converse = format == WireFormat::Bedrock;
+    let kind = (!is_converse).then_some("text");
+    let content: Value = texts.map(|text| object(json!({ "type": kind, "text": text }))).collect();
+    let kind = (!is_converse).then_some(SEARCH_RESULT);
+    let result = object(json!({
+        "type": kind, "source": value["source"], "title": value["title"], "content": content, CITATIONS: value[CITATIONS],
+    }));
+    if is_converse { json!({ "searchResult": result }) } else { result }
 }
 
 /// Arguments as an object, which most APIs demand; others are wrapped.
