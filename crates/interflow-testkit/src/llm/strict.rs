@@ -176,6 +176,13 @@ fn anthropic(body: &Value) -> Checked {
     )?;
     let limit = body["max_tokens"].as_u64().filter(|n| *n > 0).ok_or("max_tokens: field required")?;
     for tool in body["tools"].as_array().into_iter().flatten() {
+        // One that Anthropic runs itself has the date of its version in its type, and no schema.
+        let own = ["web_search", "web_fetch", "code_execution"];
+        let version = |name: &str| tool["type"].as_str()?.strip_prefix(name)?.strip_prefix("_20").map(str::len);
+        if let Some(name) = own.into_iter().find(|name| version(name) == Some(6)) {
+            demand(tool["name"] == name && tool.get("input_schema").is_none(), "tool: not as Anthropic runs it")?;
+            continue;
+        }
         function(tool, &["type", "name", "description", "input_schema", "strict", "cache_control"], "/input_schema")?;
     }
     demand(body.get("tool_choice").is_none() || body.get("tools").is_some(), "tool_choice without tools")?;
