@@ -47,7 +47,7 @@ pub use redis::{NoRedis, RedisConnector, RedisOptions, RedisServer, RedisValues}
 pub use redis_durability::budget_losses;
 pub use rules::{
     CountBy, MCP_PROVIDER, NAMED_PROVIDERS, Quota, QuotaRules, RateError, RateLimit, RequestAttributes, ServedModel,
-    UsageAmount, UsageBounds,
+    UsageAmount, UsageBounds, names_provider,
 };
 pub use spend::{SpendBy, SpendDatabase, SpendError, SpendLedger, SpendQuery, SpendReport};
 pub use tags::{SHADOW_TAG, TAGS_HEADER, TagSet, parse_tags};

@@ -14,6 +14,7 @@ use crate::exchange::response::stream::{self, EventObserver, ReadEnd};
 use crate::exchange::{self, RequestBody, is_form, unless_unreadable};
 use crate::gateway::{LlmGateway, LlmUpstream};
 use crate::limits::estimated_by_length;
+use crate::llm_telemetry::refuse;
 use interflow_llm::error_response::attach;
 use interflow_llm::message::{ApiFormat, Outline};
 use interflow_llm::parsed_event::ParsedEvent;
@@ -146,7 +147,7 @@ impl ProviderDetector {
     ) -> Result<Body, EarlyExit> {
         let max = self.gateway.max_body();
         let most = if promising { max } else { max.min(MAX_UNKNOWN_BODY_BYTES) };
-        let raw = match exchange::collect(flow, body, most).await {
+        let raw = match exchange::collect(flow, &head.headers, body, most).await {
             Ok((raw, _)) => raw,
             Err(CollectError::TooLarge(body)) if !(promising && strict) => return Ok(body),
             Err(CollectError::TooLarge(body)) => {
@@ -228,10 +229,9 @@ impl ProviderDetector {
         attach(flow, LlmCall { exempt, ..exchange });
         self.find_route(flow);
         if telemetry == Some(TelemetryRule::Refuse) {
-            flow.tag("refused:telemetry_refused");
             let message = "telemetry of agents is refused here (llm.telemetry)";
             let refusal = LlmRefusal::new(StatusCode::FORBIDDEN, "forbidden", "telemetry_refused", message);
-            return Err(EarlyExit::Answer(Box::new(refusal.to_response(provider, flow))));
+            return Err(refuse(flow, &refusal));
         }
         Ok(())
     }
@@ -265,7 +265,7 @@ impl ProviderDetector {
             return self.detect_by_body((is_promising, is_strict), flow, head, body).await;
         }
         let max = self.gateway.max_body();
-        let raw = match exchange::collect(flow, body, max).await {
+        let raw = match exchange::collect(flow, &head.headers, body, max).await {
             Ok((raw, _)) => raw,
             Err(CollectError::TooLarge(body)) => return Ok(body),
             Err(CollectError::Broken(e)) => return Err(EarlyExit::Deny(e)),

@@ -113,7 +113,9 @@ impl LlmStage {
     }
 
     fn inspect_head(&self, flow: &mut Flow, head: &mut RequestHead) -> Result<(), EarlyExit> {
-        let Some(call) = flow.extension::<LlmCall>().cloned() else { return Ok(()) };
+        // Of other requests the body is looked at.
+        let changes = |call: &&LlmCall| head.protocol.is_some() || call.operation == Operation::Realtime;
+        let Some(call) = flow.extension::<LlmCall>().filter(changes).cloned() else { return Ok(()) };
         if self.redaction {
             self.passes.redaction.request_head(flow, head, &call)?;
         }
@@ -235,7 +237,7 @@ impl Stage for LlmStage {
         let is_gateway = scope.transport == EntryKind::Gateway;
         let is_client = !is_internal && (scope.intercepted || is_gateway || scope.transport == EntryKind::Absolute);
         let limits = is_client && passes.limits.applies(scope);
-        let redaction = is_client && passes.redaction.settings().wants(scope);
+        let redaction = is_client && passes.redaction.settings().wants(scope.transport);
         let guardrails = is_client && passes.guardrails.is_active();
         let content = if is_client { passes.telemetry.content_mode() } else { ContentMode::None };
         let of_response = PhaseSet::from_phase(Phase::ResponseBody).with(Phase::Message).with(Phase::Done);

@@ -50,6 +50,7 @@ const fn class_of(kind: ErrorKind) -> (&'static str, &'static str, bool) {
         ErrorKind::Limited => ("rate_limit_error", "rate_limit_exceeded", true),
         ErrorKind::BodyTooLarge => ("payload_too_large", "request_body_too_large", false),
         ErrorKind::HeadTooLarge | ErrorKind::UriTooLong => ("payload_too_large", "request_head_too_large", false),
+        ErrorKind::IncrementalRefused => ("invalid_request", "incremental_refused", false),
         ErrorKind::BadRequest
         | ErrorKind::UnknownProtocol
         | ErrorKind::Unsupported

@@ -76,6 +76,8 @@ error_kinds! {
     UnknownProtocol "unknown_protocol" BAD_REQUEST Client;
     /// A method, version or expectation that is not supported.
     Unsupported "unsupported" NOT_IMPLEMENTED Client;
+    /// A message that asks to be forwarded as it comes (`Incremental: ?1`, RFC 10036) has to be inspected as a whole.
+    IncrementalRefused "incremental_refused" NOT_IMPLEMENTED Config;
     /// Credentials are missing or wrong.
     Unauthorized "unauthorized" PROXY_AUTHENTICATION_REQUIRED Client;
     /// Refused by a rule, an access list or an approval decision.
@@ -139,6 +141,7 @@ impl ErrorKind {
             Self::HeadTooLarge => {
                 "Send fewer or shorter header fields, or raise the limit: limits.max_header_bytes for the bytes of a head, limits.max_headers for its fields."
             }
+            Self::IncrementalRefused => "Send it without `Incremental: ?1`; then it is held until it is complete.",
             Self::UriTooLong => "Send a shorter URL, or raise limits.request_line_bytes.",
             Self::UpstreamProxy => "Check the upstream proxy that is named, and its entry in upstream.proxy.",
             Self::UpstreamTimeout => {

@@ -212,6 +212,11 @@ pub const NAMED_PROVIDERS: [&str; 2] = ["media", MCP_PROVIDER];
 /// The provider of a call of the MCP gateway.
 pub const MCP_PROVIDER: &str = "mcp";
 
+/// Whether one of these patterns is that of a provider.
+pub fn names_provider(patterns: &[String], name: &str) -> bool {
+    if NAMED_PROVIDERS.contains(&name) { patterns.iter().any(|p| p == name) } else { any_matches(patterns, name) }
+}
+
 fn rule_applies(rule: &RuleConfig, subject: &RequestAttributes) -> bool {
     let one = |patterns: &[String], value: Option<&str>| {
         patterns.is_empty() || value.is_some_and(|v| any_matches(patterns, v))
@@ -223,10 +228,8 @@ fn rule_applies(rule: &RuleConfig, subject: &RequestAttributes) -> bool {
         && (rule.tags.is_empty() || subject.tags.iter().any(tagged))
         && one(&rule.users, subject.user())
         && one(&rule.routes, subject.route.as_deref())
-        && match &*subject.provider {
-            provider if NAMED_PROVIDERS.contains(&provider) => rule.providers.iter().any(|p| p == provider),
-            provider => one(&rule.providers, Some(provider)),
-        }
+        && (names_provider(&rule.providers, &subject.provider)
+            || rule.providers.is_empty() && !NAMED_PROVIDERS.contains(&&*subject.provider))
         && (rule.models.is_empty() || subject.model.as_deref().is_some_and(|model| matches_model(&rule.models, model)))
 }
 

@@ -21,8 +21,8 @@ use interflow_types::{Body, CollectError, EarlyExit, Error, Flow, Headers, Reque
 
 pub(crate) use interflow_redact::scan_capacity::{is_inline, off_worker};
 pub(crate) use request_body::{
-    BodyContent, BodyShape, MediumText, ReadError, RequestBody, URL_ENCODED, check_encoding, is_binary_file, is_form,
-    is_upload, mark_json, medium_text, text_of_medium, unless_unreadable, utf8_text,
+    BodyContent, BodyShape, MediumText, ReadError, RequestBody, check_encoding, is_binary_file, is_form, is_upload,
+    mark_json, medium_text, part_text, text_of_medium, unless_unreadable, url_encoded, utf8_text,
 };
 
 /// What the stages of a flow share about its LLM call.
@@ -77,10 +77,13 @@ impl Pass {
         let is_encoded = !has_readable_charset(headers.get_str("content-type").unwrap_or_default());
         let (body, refusal) = match check_encoding(is_encoded) {
             Err(unread) => (body, unread.into()),
-            Ok(()) => match collect(flow, body, self.max_body).await {
+            Ok(()) => match collect(flow, headers, body, self.max_body).await {
                 Ok((raw, _)) => return Ok(Ok(raw)),
                 Err(CollectError::Broken(e)) => return Err(EarlyExit::Deny(e)),
                 Err(CollectError::TooLarge(body)) => {
+                    if self.is_strict {
+                        body.check_incremental(headers)?;
+                    }
                     let text = format!("the body is larger than {} bytes ({}.max_body)", self.max_body, self.section);
                     let status = StatusCode::PAYLOAD_TOO_LARGE;
                     (body, LlmRefusal::new(status, "payload_too_large", "request_body_too_large", text))
@@ -103,8 +106,13 @@ impl Pass {
 /// Collects a body of at most `max` bytes, and its trailers. One that the exchange holds is charged already.
 ///
 /// # Errors
-/// As [`Body::collect`].
-pub(crate) async fn collect(flow: &Flow, body: Body, max: usize) -> Result<(Bytes, Option<Headers>), CollectError> {
+/// As [`Body::collect`]; one that must not be held counts as too large.
+pub(crate) async fn collect(
+    flow: &Flow,
+    headers: &Headers,
+    body: Body,
+    max: usize,
+) -> Result<(Bytes, Option<Headers>), CollectError> {
     if let Body::Full(raw) = &body
         && raw.len() <= max
         && let Some(request) = flow.extension::<LlmExchange>().and_then(|exchange| exchange.request.as_ref())
@@ -112,7 +120,10 @@ pub(crate) async fn collect(flow: &Flow, body: Body, max: usize) -> Result<(Byte
     {
         return Ok((request.raw().clone(), None));
     }
-    body.collect(max).await
+    match body.check_incremental(headers) {
+        Ok(()) => body.collect(max).await,
+        Err(_) => Err(CollectError::TooLarge(body)),
+    }
 }
 
 /// The decoded body, if a stage read these bytes before.

@@ -13,7 +13,7 @@ use interflow_llm::LlmRefusal;
 use interflow_llm::spans::{self, MarkError, MarkedText, TextSpan, multipart};
 use interflow_redact::decode_lossy;
 use interflow_types::budget::{MemoryReservation, PROCESS_BUDGET};
-use interflow_types::{Error, Headers};
+use interflow_types::{Error, Headers, percent};
 use parking_lot::Mutex;
 
 use super::{bad_request, off_worker, overloaded};
@@ -195,6 +195,11 @@ impl RequestBody {
         Ok(content)
     }
 
+    /// Whether it is a form in the syntax of a URL's query, or a file.
+    pub const fn is_opaque(&self) -> bool {
+        self.is_url_encoded || self.is_upload
+    }
+
     /// The positions of the texts of a body in an unknown format: all of it. One that is not JSON is like a form with a
     /// single field.
     ///
@@ -263,7 +268,7 @@ fn boundary(headers: &Headers) -> Option<String> {
 }
 
 /// The media type of forms in the syntax of a URL's query.
-pub(crate) const URL_ENCODED: &str = "application/x-www-form-urlencoded";
+const URL_ENCODED: &str = "application/x-www-form-urlencoded";
 
 /// Whether a body is a form of several parts.
 pub(crate) fn is_form(headers: &Headers) -> bool {
@@ -279,6 +284,33 @@ fn is_url_encoded(headers: &Headers) -> bool {
 pub(crate) fn is_upload(headers: &Headers) -> bool {
     let has = |name, word| headers.get_str(name).is_some_and(|value| value.to_ascii_lowercase().contains(word));
     has("x-goog-upload-command", "upload") || has("x-goog-upload-protocol", "raw")
+}
+
+/// A part of a form in the syntax of a URL's query; `None` if the part is none.
+///
+/// # Errors
+/// It is not text in UTF-8, or names a charset in which it is not read.
+pub(crate) fn url_encoded<'c>(part: &multipart::FormPart, content: &'c [u8]) -> Result<Option<&'c str>, ReadError> {
+    if part.file.is_some() || part.media_type.as_deref() != Some(URL_ENCODED) {
+        return Ok(None);
+    }
+    let wrong = || ReadError::Malformed("bad_form", "the form is not text in UTF-8".to_owned());
+    let raw = utf8_text(content).filter(|raw| !raw.contains("%00")).ok_or_else(wrong)?;
+    let fields = raw.split('&').filter_map(|field| field.split_once('='));
+    let charsets = fields.filter(|(name, _)| multipart::is_charset_field(&percent::decoded_lossy(name)));
+    for (_, charset) in charsets {
+        check_encoding(!multipart::has_readable_charset(&format!("charset={}", percent::decoded_lossy(charset))))?;
+    }
+    Ok(Some(raw))
+}
+
+/// The text of another part of a form, whatever its type says; `None` if it is none. What providers would not read of a text
+/// is replaced.
+pub(crate) fn part_text(part: &multipart::FormPart, content: &[u8]) -> Option<MediumText> {
+    medium_text(content).or_else(|| {
+        let text = || String::from_utf8_lossy(content).replace('\0', "");
+        (!is_binary_file(part, content)).then(|| MediumText { text: text(), is_compressed: false })
+    })
 }
 
 /// Refuses a part whose text is not read as it is.

@@ -25,6 +25,7 @@ use super::upstream_request::{
 };
 use super::{LlmGateway, LlmUpstream, aws_signature, reasoning, response_cache, stream_usage, token_count};
 use crate::credentials::has_credentials;
+use crate::llm_telemetry::refuse;
 use interflow_llm::event_stream::StreamFraming;
 use interflow_llm::translate::{
     Losses, WireFormat, binds_thoughts, may_have_signed_thoughts, may_need_responses, refused_settings,
@@ -91,7 +92,7 @@ impl Dispatcher {
     /// rejected: AWS would answer with a misleading error.
     fn sign_request(
         &self,
-        flow: &Flow,
+        flow: &mut Flow,
         head: &mut RequestHead,
         upstream: Option<Arc<LlmUpstream>>,
         body: Body,
@@ -114,8 +115,7 @@ impl Dispatcher {
             }
             _ => return Ok(body),
         };
-        let response = refused.to_response(Provider::Bedrock, flow);
-        Err(EarlyExit::Answer(Box::new(response)))
+        Err(refuse(flow, &refused))
     }
 
     /// Hands a request to the route handler, if its body shows that it may have to be translated or repeated: calls of
@@ -176,8 +176,8 @@ impl Dispatcher {
                 let signer = self.0.table().get("bedrock").cloned();
                 if let Some(signer) = &signer {
                     let token = signer.token(self.0.token_egress()).await;
-                    flow.extension_mut::<DispatchState>().token = token
-                        .map_err(|refusal| EarlyExit::Answer(Box::new(refusal.to_response(signer.provider, flow))))?;
+                    let token = token.map_err(|refusal| refuse(flow, &refusal))?;
+                    flow.extension_mut::<DispatchState>().token = token;
                 }
                 self.sign_request(flow, head, signer, body)
             }),
@@ -192,17 +192,15 @@ impl Dispatcher {
     ) -> MaybeFuture<'a, RequestVerdict> {
         let named = response_in_path(head.url.path_only());
         if let Some(refusal) = self.of_another(flow, named).or_else(|| self.disabled(flow, head)) {
-            flow.tag(format!("refused:{}", refusal.code));
-            return MaybeFuture::Ready(RequestVerdict::Answer(Box::new(refusal.to_response(provider_of(flow), flow))));
+            return MaybeFuture::Ready(refuse(flow, &refusal).into());
         }
         let Some(upstream) = self.upstream(flow) else { return MaybeFuture::Ready(RequestVerdict::Continue) };
         let now = Instant::now();
         // Fails fast: the client can use another provider now, instead of waiting for a timeout.
         if !upstream.breaker.allows(now) {
             let wait = Some(Duration::from_secs(upstream.breaker.retry_after(now)));
-            let response =
-                LlmRefusal { retry_after: wait, ..circuit_open(&upstream.name) }.to_response(upstream.provider, flow);
-            return MaybeFuture::Ready(RequestVerdict::Answer(Box::new(response)));
+            let refusal = LlmRefusal { retry_after: wait, ..circuit_open(&upstream.name) };
+            return MaybeFuture::Ready(refuse(flow, &refusal).into());
         }
         if upstream.source.is_none() {
             upstream.authorize(head, None);
@@ -217,7 +215,7 @@ impl Dispatcher {
                     (sent.upstream, sent.token) = (Some(upstream), token);
                     RequestVerdict::Continue
                 }
-                Err(refusal) => RequestVerdict::Answer(Box::new(refusal.to_response(upstream.provider, flow))),
+                Err(refusal) => refuse(flow, &refusal).into(),
             }
         })
     }
@@ -225,9 +223,7 @@ impl Dispatcher {
     pub fn request_body<'a>(&'a self, flow: &'a mut Flow, head: &'a mut RequestHead, body: Body) -> BodyFuture<'a> {
         let continued = flow.extension::<LlmCall>().and_then(|call| call.continues.as_deref());
         if let Some(refusal) = self.of_another(flow, continued) {
-            flow.tag(format!("refused:{}", refusal.code));
-            let response = refusal.to_response(provider_of(flow), flow);
-            return MaybeFuture::Ready(Err(EarlyExit::Answer(Box::new(response))));
+            return MaybeFuture::Ready(Err(refuse(flow, &refusal)));
         }
         if !stream_usage::applies(flow, head, &body) {
             return self.prepare_body(flow, head, body);
@@ -279,7 +275,8 @@ impl Dispatcher {
     pub fn message(&self, flow: &mut Flow, message: &mut StreamMessage) -> MessageVerdict {
         let call = flow.extension::<LlmCall>().filter(|_| message.direction == Direction::Request);
         if let Some(refusal) = self.of_another(flow, call.and_then(|call| call.continues.as_deref())) {
-            let event = refusal.to_event(provider_of(flow), StreamFraming::Messages, flow.id);
+            let provider = call.map_or(Provider::Unknown, |call| call.provider);
+            let event = refusal.to_event(provider, StreamFraming::Messages, flow.id);
             flow.extension_mut::<InjectedMessages>().reply.push(event.into());
             return MessageVerdict::Drop;
         }
@@ -302,10 +299,6 @@ impl Dispatcher {
             _ => upstream.breaker.abandon_request(),
         }
     }
-}
-
-fn provider_of(flow: &Flow) -> Provider {
-    flow.extension::<LlmCall>().map_or(Provider::Unknown, |e| e.provider)
 }
 
 pub(crate) fn is_bedrock(scope: &PlanScope<'_>) -> bool {

@@ -269,7 +269,7 @@ impl GatewayMount for LlmGatewayMount {
             let kind = "invalid_request";
             return reject(LlmRefusal::new(StatusCode::BAD_REQUEST, kind, "path_not_canonical", message));
         }
-        if let Some(list) = served::ModelListHandler::new(&table, &route, request) {
+        if let Some(list) = routing::ModelListHandler::new(&self.0, &route, request) {
             return Some(MountTarget::Serve(Arc::new(list)));
         }
         if let Some((keeper, path)) = self.0.keeper_of_response(&table, &route)

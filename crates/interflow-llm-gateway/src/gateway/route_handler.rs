@@ -14,6 +14,7 @@ use super::response_cache::CacheLookup;
 use super::routing::{Affinity, Backoff, Next, Pin, ResponseOwner, Route, Selection, retry_after};
 use super::translation::{FORMAT_HEADER, Translation};
 use super::{LlmGateway, LlmUpstream, shadow};
+use crate::llm_telemetry::refusal_response;
 use interflow_llm::translate::may_have_signed_thoughts;
 use interflow_llm::{ExperimentUnit, LlmCall, LlmRefusal, Stickiness};
 
@@ -44,7 +45,7 @@ impl LocalHandler for RouteHandler {
             };
             let response = match self.start(flow, request).await {
                 Ok(Ok(delivery)) => delivery.run(flow).await,
-                Ok(Err(refusal)) => Ok(refused(flow, &self.upstream, &refusal)),
+                Ok(Err(refusal)) => Ok(refusal_response(flow, &refusal)),
                 Err(e) => Err(e),
             };
             if response.is_err() {
@@ -60,6 +61,7 @@ impl RouteHandler {
     async fn start(&self, flow: &mut Flow, request: Request) -> Result<std::result::Result<Delivery, LlmRefusal>> {
         let table = self.gateway.table();
         let Request { head, body } = request;
+        body.check_incremental(&head.headers)?;
         let (raw, _) = body.collect(table.max_body).await.map_err(|e| match e {
             CollectError::Broken(e) => e,
             CollectError::TooLarge(_) => {
@@ -131,12 +133,6 @@ impl RouteHandler {
 
 async fn session(request: &RoutedRequest, flow: &Flow) -> Affinity {
     Affinity::of_session(flow, &request.head, &request.plain_body().await)
-}
-
-fn refused(flow: &mut Flow, upstream: &LlmUpstream, refusal: &LlmRefusal) -> Response {
-    flow.tag(format!("refused:{}", refusal.code));
-    let provider = flow.extension::<LlmCall>().map_or(upstream.provider, |call| call.provider);
-    refusal.to_response(provider, flow)
 }
 
 /// Why a response cannot be continued: the configuration changed since it was made.
@@ -419,7 +415,7 @@ impl Delivery {
             ),
             LastFailure::None => self.nothing_sent(),
         };
-        Ok(refused(flow, &self.request.upstream, &refusal))
+        Ok(refusal_response(flow, &refusal))
     }
 
     /// Why no deployment was sent the request.

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::slice;
 use std::sync::{Arc, LazyLock};
 
-use interflow_limits::{NAMED_PROVIDERS, RuleConfig, any_matches};
+use interflow_limits::{NAMED_PROVIDERS, RuleConfig, names_provider};
 use interflow_query::unknown_key_message;
 use interflow_redact::RedactConfig;
 use interflow_types::{ByteStr, Method, Url, data_file, wildcard};
@@ -61,10 +61,7 @@ pub fn check_redact_routes(redact: &RedactConfig, config: &LlmConfig) -> Result<
 pub fn check_provider_names(rules: &[RuleConfig], config: &LlmConfig) -> Result<(), String> {
     // As they are matched: only the cache ignores case.
     type Fits = fn(&String, &str) -> bool;
-    let exact: Fits = |pattern, name| match NAMED_PROVIDERS.contains(&name) {
-        true => pattern == name,
-        false => any_matches(slice::from_ref(pattern), name),
-    };
+    let exact: Fits = |pattern, name| names_provider(slice::from_ref(pattern), name);
     let any_case: Fits = |pattern, name| wildcard::matches(pattern, name);
     let others = Provider::ALL.map(Provider::as_str).into_iter().chain(NAMED_PROVIDERS).chain(["filter"]);
     let names = Vec::from_iter(BTreeSet::from_iter(upstream_names(config).chain(others)));

@@ -1,18 +1,9 @@
 //! Which models may serve a request, which did, and which were sent it besides: limits price requests by them rather than
 //! by the client's name.
 
-use std::collections::BTreeSet;
-
 use interflow_limits::ServedModel;
-use interflow_llm::translate::WireFormat;
-use interflow_llm::{LlmRefusal, Provider};
-use interflow_types::{
-    Attempt, AttemptState, Attempts, BoxFuture, ErrorKind, Flow, GatewayRequest, LocalHandler, Method, Request,
-    Response, Result, StatusCode, Timestamp, percent,
-};
-use serde_json::{Value, json};
+use interflow_types::{Attempt, AttemptState, Attempts, ErrorKind, Flow};
 
-use super::routes::ResolvedRoute;
 use super::routing::Deployment;
 use super::{LlmGateway, LlmUpstream, UpstreamTable};
 
@@ -100,70 +91,6 @@ pub(super) fn served_model(
         Some(table.resolve_model(upstream, model).or_else(|| table.resolve_model(upstream, first)).unwrap_or(first))
     })?;
     Some(ServedModel { provider: upstream.name.as_str().into(), model: name.into() })
-}
-
-/// Answers clients of Gemini that list models, at an upstream with another API: the models of its provider in the catalog,
-/// and the names that the operator gave to models.
-pub(super) struct ModelListHandler {
-    models: Vec<Value>,
-    /// The model that is looked up, instead of all.
-    requested: Option<String>,
-}
-
-impl ModelListHandler {
-    /// `None` for any other request.
-    pub fn new(table: &UpstreamTable, route: &ResolvedRoute<'_>, request: &GatewayRequest<'_>) -> Option<Self> {
-        let (upstream, path) = (&route.upstream, route.rest.split('?').next()?.trim_end_matches('/'));
-        let is_google = || ["x-goog-api-key", "x-goog-api-client"].iter().any(|name| request.headers.contains(name));
-        let requested =
-            path.strip_prefix("/v1beta/models").or_else(|| path.strip_prefix("/v1/models").filter(|_| is_google()));
-        let requested = requested.filter(|_| matches!(*request.method, Method::GET | Method::HEAD))?;
-        let requested = if requested.is_empty() { None } else { Some(requested.strip_prefix('/')?) };
-        if upstream.takes(WireFormat::Gemini) || matches!(upstream.provider, Provider::Gemini | Provider::Vertex) {
-            return None;
-        }
-        let (catalog, today) = (interflow_models::current(), interflow_models::day(Timestamp::now()));
-        let at_provider = format!("{}/", upstream.name);
-        let own = catalog.names(&at_provider).filter_map(|name| name.strip_prefix(&at_provider));
-        let is_served = |name: &&str| {
-            let model = catalog.model(&upstream.name, name);
-            model.is_some_and(|model| {
-                matches!(model.mode.as_deref(), Some("chat" | "responses"))
-                    && model.ends.as_ref().is_none_or(|day| *day >= today)
-            })
-        };
-        let given = table.routes.configured_models().chain(table.aliases.keys()).chain(upstream.models.keys());
-        let names: BTreeSet<&str> = own.filter(is_served).chain(given.map(String::as_str)).collect();
-        let names = names.into_iter().filter(|name| !name.contains('*'));
-        let models = names.map(|name| {
-            let target = table.resolve_model(upstream, name).unwrap_or(name);
-            let limits = catalog.model(&upstream.name, target).map(|model| model.limits).unwrap_or_default();
-            json!({
-                "name": format!("models/{name}"), "version": "", "displayName": name,
-                "inputTokenLimit": limits.input, "outputTokenLimit": limits.output,
-                "supportedGenerationMethods": ["generateContent", "countTokens"],
-            })
-        });
-        Some(Self { models: models.collect(), requested: requested.map(|name| percent::decoded(name).into_owned()) })
-    }
-}
-
-impl LocalHandler for ModelListHandler {
-    fn serve<'a>(&'a self, flow: &'a mut Flow, _: Request) -> BoxFuture<'a, Result<Response>> {
-        let response = |body: &Value| Response::full(StatusCode::OK, "application/json", body.to_string());
-        let answer = match &self.requested {
-            None => response(&json!({ "models": self.models })),
-            Some(name) => match self.models.iter().find(|model| model["displayName"] == **name) {
-                Some(model) => response(model),
-                None => {
-                    let message = format!("there is no model {name} in the catalog or the configuration");
-                    LlmRefusal::new(StatusCode::NOT_FOUND, "not_found", "model_not_found", message)
-                        .to_response(Provider::Gemini, flow)
-                }
-            },
-        };
-        Box::pin(std::future::ready(Ok(answer)))
-    }
 }
 
 impl LlmGateway {

@@ -69,9 +69,10 @@ pub(crate) async fn check(
     masked.map_err(|refusal| service.refuse(flow, &refusal))
 }
 
-/// What was found cannot be replaced without breaking the JSON of a tool call: it is blocked.
+/// What was found cannot be replaced, as it would break the JSON of a tool call or is in an encoded file: it is blocked.
 pub(super) fn unmaskable(guards: &[Arc<Guard>], direction: Direction) -> LlmRefusal {
-    let what = "what was found in a tool call cannot be masked without breaking its JSON";
+    let what =
+        "what was found cannot be masked where it is: it is part of the JSON of a tool call, or of an encoded file";
     match guards.iter().find(|g| g.is_strict()) {
         Some(guard) => blocked_refusal(guard, direction, what),
         None => LlmRefusal::new(StatusCode::BAD_REQUEST, "invalid_request_error", "guardrail_blocked", what),
@@ -80,16 +81,12 @@ pub(super) fn unmaskable(guards: &[Arc<Guard>], direction: Direction) -> LlmRefu
 
 async fn read_body(flow: &mut Flow, head: &RequestHead, raw: &Bytes, max: usize) -> Result<ReadBody, LlmRefusal> {
     let request = exchange::request_body(flow, &head.headers, raw, max).await?;
-    let is_upload = exchange::is_upload(&head.headers);
     // The texts are copies.
     let held = PROCESS_BUDGET.reserve(request.plain().len() as u64).map_err(|e| overloaded(&e))?;
     let texts = request.read(move |body| {
-        let content = if is_upload { body.everything()? } else { body.content_now(true)? };
+        let content = if body.is_opaque() { body.everything()? } else { body.content_now(true)? };
         Ok(match &content.shape {
-            BodyShape::Form(form) => {
-                form.parts.iter().try_for_each(|part| exchange::check_encoding(part.is_encoded))?;
-                texts_of_form(body.plain(), form)
-            }
+            BodyShape::Form(form) => texts_of_form(body.plain(), form)?,
             BodyShape::Json(marked) => texts_of_json(body.plain(), marked),
         })
     });

@@ -338,7 +338,7 @@ fn a_text_with_an_invalid_byte_is_read_all_the_same() {
         --b\r\nContent-Disposition: form-data; name=\"f\"; filename=\"f\"\r\n\r\n\xff text\r\n\
         --b\r\nContent-Disposition: form-data; name=\"g\"; filename=\"g\"\r\n\r\n\xff\0\x01 image\r\n\
         --b\r\nContent-Disposition: form-data; name=\"h\"; filename=\"h.txt\"\r\n\r\nw\0i\0d\0e\0\r\n--b--\r\n";
-    let texts = texts_of_form(form, &multipart::parse(form, "b").unwrap());
+    let texts = texts_of_form(form, &multipart::parse(form, "b").unwrap()).unwrap();
     let has = |end: &str| texts.iter().any(|text| text.text.ends_with(end));
     assert!(has(" text") && !has(" image"));
     let wide = texts.iter().position(|text| text.text == "wide").expect("UTF-16 is read");

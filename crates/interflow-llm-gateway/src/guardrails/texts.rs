@@ -6,10 +6,11 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use interflow_llm::spans::{MarkedText, SpanKind, TextPlace, TextSpan, multipart};
 use interflow_redact::escaped;
+use interflow_types::percent;
 
 use super::escapes::{decode, raw_range};
 use crate::exchange::response::event_rewriter::ByteReplacement;
-use crate::exchange::{is_binary_file, text_of_medium, utf8_text};
+use crate::exchange::{ReadError, check_encoding, part_text, text_of_medium, url_encoded, utf8_text};
 
 /// A text, and where it is in its body.
 #[derive(Clone, Debug)]
@@ -37,6 +38,10 @@ enum Encoding {
     Number,
     /// A text file in base64.
     Base64,
+    /// Percent-encoded, as in a URL's query.
+    Percent,
+    /// In a file that is compressed.
+    Compressed,
     /// The content of a JSON string that must not change, because the provider signed it.
     Signed,
 }
@@ -61,7 +66,7 @@ pub(super) fn text_of_span(body: &[u8], span: &TextSpan) -> Option<GuardText> {
     let (text, encoding) = match &span.kind {
         SpanKind::Media(_) => {
             let medium = text_of_medium(raw.as_bytes())?;
-            (medium.text, if medium.is_compressed { Encoding::Signed } else { Encoding::Base64 })
+            (medium.text, if medium.is_compressed { Encoding::Compressed } else { Encoding::Base64 })
         }
         // UTF-16 is ASCII with NUL characters.
         SpanKind::Base64Text => {
@@ -123,8 +128,11 @@ fn is_within_message(between: &[u8]) -> bool {
         && memchr::memmem::find(between, b"\"role\"").is_none()
 }
 
-/// The fields and text files of a form, their names, and what is around the parts; binary parts have no text.
-pub(super) fn texts_of_form(body: &[u8], form: &multipart::Form) -> Vec<GuardText> {
+/// The fields and files of a form that are text, their names, and what is around the parts.
+///
+/// # Errors
+/// A part is in a charset or an encoding in which it is not read.
+pub(super) fn texts_of_form(body: &[u8], form: &multipart::Form) -> Result<Vec<GuardText>, ReadError> {
     let text = |range: &Range<usize>, place| {
         let text = String::from_utf8_lossy(body.get(range.clone())?).replace('\0', "");
         let (text, range) = (Some(text).filter(|text| !text.trim().is_empty())?, range.clone());
@@ -132,14 +140,24 @@ pub(super) fn texts_of_form(body: &[u8], form: &multipart::Form) -> Vec<GuardTex
     };
     let mut texts: Vec<GuardText> = form.around.iter().filter_map(|range| text(range, TextPlace::Unknown)).collect();
     for part in &form.parts {
+        check_encoding(part.is_encoded)?;
         let place = if part.file.is_some() { TextPlace::Document } else { TextPlace::User };
         texts.extend(part.texts.iter().filter_map(|head| text(&head.range, place)));
-        // Providers read text files with invalid bytes as well, and those in UTF-16.
-        if body.get(part.range.clone()).is_some_and(|content| !is_binary_file(part, content)) {
-            texts.extend(text(&part.range, place));
+        let content = body.get(part.range.clone()).unwrap_or_default();
+        if let Some(raw) = url_encoded(part, content)? {
+            let mut end = part.range.start;
+            texts.extend(raw.split(['&', '=']).map(|raw| {
+                let range = end..end + raw.len();
+                end = range.end + 1;
+                let text = percent::decoded_lossy(&raw.replace('+', " "));
+                GuardText::new(place, text, range, Encoding::Percent)
+            }));
+        } else if let Some(read) = part_text(part, content).filter(|read| !read.text.trim().is_empty()) {
+            let encoding = if read.is_compressed { Encoding::Compressed } else { Encoding::Plain };
+            texts.push(GuardText::new(place, read.text, part.range.clone(), encoding));
         }
     }
-    texts
+    Ok(texts)
 }
 
 /// A body that is one text.
@@ -184,10 +202,9 @@ impl GuardText {
                 let with = edits.first().map(|e| format!("\"{}\"", escaped(&e.with))).unwrap_or_default();
                 Ok(vec![(self.range.clone(), with)])
             }
-            Encoding::Base64 => {
-                let parts: Vec<_> = edits.iter().map(|e| (e.range.clone(), e.with.clone())).collect();
-                Ok(vec![(self.range.clone(), STANDARD.encode(replaced(&self.text, &parts)))])
-            }
+            Encoding::Base64 => Ok(vec![(self.range.clone(), STANDARD.encode(masked_text(&self.text, edits)))]),
+            Encoding::Percent => Ok(vec![(self.range.clone(), percent::encoded(&masked_text(&self.text, edits)))]),
+            Encoding::Compressed => Err(Unmaskable),
             Encoding::Signed => Ok(Vec::new()),
         }
     }

@@ -220,9 +220,8 @@ impl LimitPass {
         // The operator's tags win: a client cannot have another project pay.
         tags.extend(key.tags.iter().map(|(name, value)| (name.clone(), value.clone())));
         *flow.extension_mut() = KeyContext { key: Some(Arc::clone(&key)), tags: Arc::new(tags) };
-        if let Err(why) = scope::allowed_path(&key, &called.name, called.route.as_deref(), head.url.path_only()) {
-            return Err(rejections::reject_scope(flow, &called, &key, why, None));
-        }
+        scope::allowed_path(&key, &called.name, called.route.as_deref(), head.url.path_only())
+            .map_err(|why| rejections::reject_scope(flow, &called, &key, why, None))?;
         identify_user(flow, &key);
         // The virtual key never leaves Interflow.
         head.headers.remove(&rules.header);
@@ -274,7 +273,9 @@ impl LimitPass {
         let (body, requested) = match listed || limited && !is_read || starts_run {
             false => (body, None),
             true => read_requested_usage(flow, head, body).await.map_err(|e| match e {
-                CollectError::TooLarge(_) => rejections::reject_too_large(flow),
+                CollectError::TooLarge(body) => body
+                    .check_incremental(&head.headers)
+                    .map_or_else(EarlyExit::Deny, |()| rejections::reject_too_large(flow)),
                 CollectError::Broken(e) => EarlyExit::Deny(e),
             })?,
         };
@@ -512,7 +513,7 @@ async fn read_requested_usage(
     head: &RequestHead,
     body: Body,
 ) -> Result<(Body, Option<llm_request::RequestedUsage>), CollectError> {
-    let (bytes, trailers) = exchange::collect(flow, body, MAX_INSPECTED_BODY).await?;
+    let (bytes, trailers) = exchange::collect(flow, &head.headers, body, MAX_INSPECTED_BODY).await?;
     let request = exchange::request_body(flow, &head.headers, &bytes, MAX_INSPECTED_BODY).await.ok();
     let requested = llm_request::requested_usage(&head.headers, bytes.len(), request).await;
     Ok((Body::with_trailers(bytes, trailers), Some(requested)))

@@ -21,7 +21,7 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 use interflow_limits::UsageLimiter;
 use interflow_llm::{LlmCall, LlmRefusal, Operation};
-use interflow_types::{CallUsage, EarlyExit, Flow, HttpClient, RequestHead};
+use interflow_types::{CallUsage, EarlyExit, Flow, HttpClient, RequestHead, Response};
 use parking_lot::Mutex;
 
 use crate::gateway::ListedAttempt;
@@ -122,18 +122,23 @@ pub struct RefusalRecord {
 }
 
 /// Records that a stage rejected the flow.
-pub(crate) fn record_refusal(flow: &mut Flow, kind: &'static str, code: &'static str) {
+fn record_refusal(flow: &mut Flow, kind: &'static str, code: &'static str) {
     *flow.extension_mut::<Option<RefusalRecord>>() = Some(RefusalRecord { kind, code });
 }
 
-/// Refuses a request, or its response, in the format of its API, so that SDKs raise the exception that their users expect.
-/// The refusal is recorded for the audit log and metrics.
+/// Refuses a request, or its response.
 pub(crate) fn refuse(flow: &mut Flow, refusal: &LlmRefusal) -> EarlyExit {
+    EarlyExit::Answer(Box::new(refusal_response(flow, refusal)))
+}
+
+/// The response of a refusal, in the format of the request's API, so that SDKs raise the exception that their users expect.
+/// It is recorded for the audit log and metrics.
+pub(crate) fn refusal_response(flow: &mut Flow, refusal: &LlmRefusal) -> Response {
     flow.tag(format!("refused:{}", refusal.code));
     record_refusal(flow, refusal.kind, refusal.code);
     tracing::info!(flow = %flow.id, client = %flow.client.peer, code = refusal.code, "refused: {}", refusal.message);
     let provider = flow.extension::<LlmCall>().map(|call| call.provider).unwrap_or_default();
-    EarlyExit::Answer(Box::new(refusal.to_response(provider, flow)))
+    refusal.to_response(provider, flow)
 }
 
 /// A completed request, as reported by all sinks.

@@ -149,14 +149,12 @@ impl RedactSettings {
         Arc::clone(&self.base.redactor)
     }
 
-    /// Whether flows of this scope may need to be inspected. Errs on the side of inspecting: routes are known only
-    /// per request.
-    pub(crate) fn wants(&self, scope: &PlanScope<'_>) -> bool {
-        let is_visible = scope.intercepted || matches!(scope.transport, EntryKind::Absolute | EntryKind::Gateway);
-        let anything = self.base.outbound != OutboundMode::Off
-            || self.mode(scope.transport) != RedactMode::Off
-            || self.routes.iter().any(|(r, _)| r.mode.is_some() || r.responses.is_some());
-        is_visible && anything
+    /// Whether requests of clients with this kind of entry may need to be inspected. Errs on the side of inspecting:
+    /// routes are known only per request.
+    pub(crate) fn wants(&self, transport: EntryKind) -> bool {
+        self.base.outbound != OutboundMode::Off
+            || self.mode(transport) != RedactMode::Off
+            || self.routes.iter().any(|(r, _)| r.mode.is_some() || r.responses.is_some())
     }
 
     /// Whether requests or responses of this scope may need redaction: then none is passed through without

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use interflow_limits::KeyedEndpoint;
-use interflow_llm::{LlmRefusal, Provider};
+use interflow_llm::LlmRefusal;
 use interflow_types::{
     BoxFuture, CollectError, Flow, GatewayMount, GatewayRequest, LocalHandler, Method, MountTarget, Request,
     RequestHead, Response, ResponseHead, Result, StatusCode, percent,
@@ -12,7 +12,7 @@ use interflow_types::{
 use serde_json::{Value, json};
 
 use super::{RedactedText, RedactionService};
-use crate::llm_telemetry::record_refusal;
+use crate::llm_telemetry::refusal_response;
 
 /// The name by which key scopes know the endpoints, as if of a provider.
 const PROVIDER: &str = "filter";
@@ -53,11 +53,7 @@ impl LocalHandler for RedactionMount {
             }
             Ok(match self.answer(flow, request).await {
                 Ok(response) => response,
-                Err(refusal) => {
-                    record_refusal(flow, refusal.kind, refusal.code);
-                    flow.tag(format!("refused:{}", refusal.code));
-                    refusal.to_response(Provider::Unknown, flow)
-                }
+                Err(refusal) => refusal_response(flow, &refusal),
             })
         })
     }

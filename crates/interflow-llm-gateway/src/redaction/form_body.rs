@@ -3,14 +3,14 @@
 use std::ops::Range;
 
 use interflow_llm::LlmRefusal;
-use interflow_llm::spans::multipart::{self, Form, HeadEncoding, has_readable_charset};
+use interflow_llm::spans::multipart::{Form, HeadEncoding};
 use interflow_redact::{MediaRule, Replacement};
 use interflow_types::percent;
 
 use super::request_body::{RedactionRun, blocked_media};
 use super::upload::media_kind;
 use crate::exchange::response::event_rewriter::{ByteReplacement, splice};
-use crate::exchange::{URL_ENCODED, bad_request, check_encoding, medium_text, utf8_text};
+use crate::exchange::{bad_request, check_encoding, medium_text, url_encoded, utf8_text};
 
 impl RedactionRun<'_> {
     pub fn form(&mut self, body: &[u8], form: &Form) -> Result<Option<Vec<u8>>, LlmRefusal> {
@@ -37,9 +37,10 @@ impl RedactionRun<'_> {
                 }
             }
             check_encoding(part.is_encoded)?;
-            let is_url_encoded = part.file.is_none() && part.media_type.as_deref() == Some(URL_ENCODED);
-            let redacted =
-                if is_url_encoded { self.url_encoded(content)? } else { self.file(content, part.file.is_some())? };
+            let redacted = match url_encoded(part, content)? {
+                Some(raw) => self.url_encoded(raw)?,
+                None => self.file(content, part.file.is_some())?,
+            };
             if let Some(with) = redacted {
                 edits.push((part.range.clone(), with));
             }
@@ -73,14 +74,7 @@ impl RedactionRun<'_> {
     }
 
     /// Redacts a form in the syntax of a URL's query. The detectors decode what is percent-encoded.
-    fn url_encoded(&mut self, content: &[u8]) -> Result<Option<String>, LlmRefusal> {
-        let raw = utf8_text(content).filter(|raw| !raw.contains("%00"));
-        let raw = raw.ok_or_else(|| bad_request("bad_form", "the form is not text in UTF-8"))?;
-        let fields = raw.split('&').filter_map(|field| field.split_once('='));
-        let charsets = fields.filter(|(name, _)| multipart::is_charset_field(&percent::decoded_lossy(name)));
-        for (_, charset) in charsets {
-            check_encoding(!has_readable_charset(&format!("charset={}", percent::decoded_lossy(charset))))?;
-        }
+    fn url_encoded(&mut self, raw: &str) -> Result<Option<String>, LlmRefusal> {
         // At the beginning of a value, it is the sign of a phone number that was not encoded.
         let text = raw.replace('+', " ").replace("= ", "=+");
         let redaction = self.job.choice.redactor.redact_text(&text, self.session).map_err(Self::redaction_error)?;
@@ -91,12 +85,6 @@ impl RedactionRun<'_> {
 
 /// The text with its replacements, encoded; `None` if there are none.
 fn replaced(text: &str, spans: &[Replacement], encode: impl Fn(&str) -> String) -> Option<String> {
-    let (mut out, mut at) = (String::new(), 0);
-    for span in spans {
-        out.push_str(&text[at..span.start]);
-        out.push_str(&encode(&span.replacement));
-        at = span.end;
-    }
-    out.push_str(&text[at..]);
-    (!spans.is_empty()).then_some(out)
+    let edits: Vec<_> = spans.iter().map(|span| (span.start..span.end, encode(&span.replacement))).collect();
+    (!edits.is_empty()).then(|| String::from_utf8_lossy(&splice(text.as_bytes(), &edits)).into_owned())
 }

@@ -59,17 +59,14 @@ pub(crate) async fn redact(
     body: Body,
 ) -> Result<Body, EarlyExit> {
     let settings = service.settings();
-    let choice = match settings.effective_policy(flow, head, exchange) {
-        Ok(choice) => Arc::new(choice),
-        Err(missing) => return Err(service.refuse(flow, &missing_policy(&missing))),
-    };
+    let choice = settings.effective_policy(flow, head, exchange);
+    let choice = Arc::new(choice.map_err(|missing| service.refuse(flow, &missing_policy(&missing)))?);
     if !exchange.others.is_empty() || flow.extension::<LlmCall>().is_some_and(|e| !e.others.is_empty()) {
         flow.extension_mut::<LlmCall>().others.clone_from(&exchange.others);
     }
     flow.extension_mut::<RedactionState>().choice = Some(Arc::clone(&choice));
-    if let Err(refusal) = redact_url_and_headers(service, &settings, &choice, flow, exchange, head) {
-        return Err(service.refuse(flow, &refusal));
-    }
+    redact_url_and_headers(service, &settings, &choice, flow, exchange, head)
+        .map_err(|refusal| service.refuse(flow, &refusal))?;
     let outbound = choice.outbound != interflow_redact::OutboundMode::Off;
     let is_lookup = exchange.operation == Operation::Lookup;
     // What cancels a response or a batch has an empty body, or none: any text in it is read.

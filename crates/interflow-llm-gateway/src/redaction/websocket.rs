@@ -50,10 +50,9 @@ pub(super) fn open(
     exchange: &LlmCall,
 ) -> Result<(), EarlyExit> {
     let settings = service.settings();
-    let choice = match settings.effective_policy(flow, head, &mut exchange.clone()) {
-        Ok(choice) => Arc::new(choice),
-        Err(missing) => return Err(service.refuse(flow, &request_body::missing_policy(&missing))),
-    };
+    let choice = settings.effective_policy(flow, head, &mut exchange.clone());
+    let refuse = |missing| service.refuse(flow, &request_body::missing_policy(&missing));
+    let choice = Arc::new(choice.map_err(refuse)?);
     let strict = choice.mode == RedactMode::Redact;
     request_body::redact_url_and_headers(service, &settings, &choice, flow, exchange, head)
         .map_err(|refusal| service.refuse(flow, &refusal))?;

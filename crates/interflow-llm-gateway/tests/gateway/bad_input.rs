@@ -4,8 +4,8 @@
 use std::io::Write;
 use std::time::Duration;
 
-use interflow_redact::{AddressRule, MediaRule, RedactMode, UnknownRule};
-use interflow_testkit::{Ending, Origin, Reply, Wire};
+use interflow_redact::{AddressRule, MediaRule, OutboundMode, RedactMode, UnknownRule};
+use interflow_testkit::{Ending, Origin, Reply, Script, Wire};
 use interflow_types::units::ByteSize;
 use serde_json::{Value, json};
 
@@ -512,9 +512,104 @@ async fn a_charset_in_which_a_body_is_not_read_is_refused_or_marked() {
         parts.llm.guardrail.insert("g".into(), serde_json::from_value(guard).unwrap());
     });
     let gate = gate.await;
-    for (media_type, path, body, status) in &cases[4..] {
+    for (media_type, path, body, status) in &cases {
         let fields = format!("Content-Type: {media_type}\r\n");
         let answer = gate.send("POST", path, &fields, body.as_bytes()).await.unwrap();
-        assert_eq!(answer.status, *status, "{media_type}: {}", answer.text());
+        assert_eq!(answer.status, *status, "{media_type} {body}: {}", answer.text());
     }
+}
+
+#[tokio::test]
+async fn guardrails_read_what_redaction_reads_of_forms() {
+    let origin = provider("application/json", "{}").await;
+    let with = |action: &'static str| {
+        Gate::with(&origin, move |parts| {
+            parts.redact.gateway = RedactMode::Off;
+            let guard = json!({"kind": "words", "action": action, "words": ["anna"], "mask": "&m"});
+            parts.llm.guardrail.insert("g".into(), serde_json::from_value(guard).unwrap());
+        })
+    };
+    let gzip = |text: &str| {
+        let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
+        gzip.write_all(text.as_bytes()).unwrap();
+        gzip.finish().unwrap()
+    };
+    let multipart = "Content-Type: multipart/form-data; boundary=B\r\n";
+    let form = |media_type: &str, content: &[u8]| {
+        let head =
+            format!("--B\r\nContent-Disposition: form-data; name=f; filename=a\r\nContent-Type: {media_type}\r\n\r\n");
+        [head.as_bytes(), content, b"\r\n--B--\r\n"].concat()
+    };
+    let (blocking, masking) = (with("block").await, with("mask").await);
+    for media_type in ["text/plain", "application/octet-stream", "image/png"] {
+        for (content, is_found) in [
+            (gzip("say anna"), true),
+            (utf16("\u{416} say anna"), true),
+            (b"say anna \xff\xfc".to_vec(), true),
+            (gzip("say nothing"), false),
+            (b"\x89PNG\r\n\x1a\n\x00\x01\x02anna".to_vec(), media_type == "text/plain"),
+        ] {
+            // What is masked could not be written back, so that it is blocked, too.
+            for gate in [&blocking, &masking] {
+                let answer = gate.send("POST", "/v1/files", multipart, &form(media_type, &content)).await.unwrap();
+                let code = answer.json()["error"]["code"].as_str().map(str::to_owned);
+                assert_eq!(code.as_deref(), is_found.then_some("guardrail_blocked"), "{media_type} {content:?}");
+            }
+        }
+    }
+    let url_encoded = "Content-Type: application/x-www-form-urlencoded\r\n";
+    let body = b"prompt=say+an%6Ea+twice&x=1+2";
+    let answer = blocking.send("POST", "/v1/threads", url_encoded, body).await.unwrap();
+    assert_eq!(answer.json()["error"]["code"], "guardrail_blocked");
+    let answer = masking.send("POST", "/v1/threads", url_encoded, body).await.unwrap();
+    assert_eq!((answer.status, &*arrived(&origin)), (200, "prompt=say%20%26m%20twice&x=1+2"));
+}
+
+#[tokio::test]
+async fn what_is_to_be_forwarded_as_it_comes_is_refused_where_it_must_be_read_as_a_whole() {
+    let origin = provider("application/json", "{}").await;
+    let send = async |gate: &Gate, value: &str, body: &str| {
+        let mut wire = Wire::connect(gate.proxy.gateway()).await.unwrap();
+        let head = "POST /v1/chat/completions HTTP/1.1\r\nHost: gate\r\nContent-Type: application/json";
+        let head = format!("{head}\r\nTransfer-Encoding: chunked\r\nIncremental: {value}\r\n\r\n");
+        wire.send(head + body).await.unwrap();
+        wire.answer().await.unwrap()
+    };
+    let refused = |answer: interflow_testkit::Answer| {
+        let status = answer.header("proxy-status").unwrap_or_default().to_owned();
+        assert_eq!((answer.status, &*status), (501, "interflow; error=incremental_refused"), "{}", answer.text());
+        assert_eq!(answer.json()["error"]["code"], "incremental_refused");
+    };
+    // The body does not end: nothing but a refusal answers it.
+    let (begun, whole) = ("2\r\n{\"\r\n", "2\r\n{}\r\n0\r\n\r\n");
+    let redacting = Gate::start(&origin).await;
+    refused(send(&redacting, "?1", begun).await);
+    refused(send(&redacting, "?1;a", begun).await);
+    let guarded = Gate::with(&origin, |parts| {
+        parts.redact.gateway = RedactMode::Off;
+        let guard = json!({"kind": "words", "action": "block", "words": ["anna"]});
+        parts.llm.guardrail.insert("g".into(), serde_json::from_value(guard).unwrap());
+    });
+    refused(send(&guarded.await, "?1", begun).await);
+    let routed = Gate::with(&origin, |parts| {
+        parts.redact.gateway = RedactMode::Off;
+        parts.llm.provider.get_mut("openai").unwrap().attempts = 2;
+    });
+    refused(send(&routed.await, "?1", begun).await);
+    assert_eq!(origin.served(), 0);
+    for value in ["?0", "1", "?1, ?1"] {
+        assert_eq!(send(&redacting, value, whole).await.status, 200, "{value}");
+    }
+    // Where nothing need be read, it is not.
+    let open = Gate::with(&origin, |parts| parts.redact.gateway = RedactMode::Off).await;
+    assert_eq!(send(&open, "?1", whole).await.status, 200);
+    let arrived = origin.requests();
+    assert_eq!(arrived.last().unwrap().header("incremental"), Some("?1"));
+    // A response is refused likewise.
+    let head =
+        "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nIncremental: ?1\r\nTransfer-Encoding: chunked\r\n\r\n";
+    let script = Script::new().request().send(format!("{head}{begun}")).stall();
+    let origin = Origin::script(script).await;
+    let scanning = Gate::with(&origin, |parts| parts.redact.responses = OutboundMode::Redact).await;
+    refused(scanning.post("/v1/chat/completions", "{}").await);
 }

@@ -88,6 +88,10 @@ pub(crate) fn fail(mut guard: FlowGuard, config: &ActiveConfig, request: &Reques
     if error.kind() == ErrorKind::Unauthorized {
         response = challenge(response, &config.settings.config.auth.realm);
     }
+    // RFC 10036 5.1.
+    if error.kind() == ErrorKind::IncrementalRefused {
+        response.head.headers.append_unchecked(b"Proxy-Status", b"interflow; error=incremental_refused");
+    }
     hop_by_hop::add_client_fields(&guard.flow, &mut response.head.headers);
     guard.response(&response.head);
     if let Some(bytes) = local_body_bytes(&response.body) {

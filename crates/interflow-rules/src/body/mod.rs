@@ -121,13 +121,14 @@ pub(crate) struct WholeBody {
 /// cannot be read.
 ///
 /// # Errors
-/// The body broke off, or the memory budget is exhausted.
+/// The body broke off, the memory budget is exhausted, or the body must not be held.
 pub(crate) async fn collect(
     body: Body,
     headers: &Headers,
     cap: usize,
     owner: BodyOwner,
 ) -> Result<(BodyReadState, Option<Error>)> {
+    body.check_incremental(headers)?;
     match body.collect(cap).await {
         Ok((raw, trailers)) => {
             let (content, unread) = match read_content(headers, &raw, owner).await {
@@ -338,6 +339,14 @@ mod tests {
         assert!(error.to_string().contains("aws-chunked"), "{error}");
         let new = finish(work(BodyChange::Set("new".into())), body(), &mut html("aws-chunked"), OWNER).unwrap();
         assert_eq!(&new.collect(9).await.unwrap().0[..], b"new");
+    }
+
+    #[tokio::test]
+    async fn a_body_that_is_to_be_forwarded_as_it_comes_is_not_collected() {
+        let headers: Headers = [("Incremental", "?1")].into_iter().collect();
+        let body = Body::replay(Vec::new(), Body::Empty);
+        let refused = collect(body, &headers, 1000, OWNER).await.err().map(|e| e.kind());
+        assert_eq!(refused, Some(ErrorKind::IncrementalRefused));
     }
 
     #[tokio::test]

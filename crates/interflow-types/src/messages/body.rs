@@ -150,6 +150,23 @@ impl Body {
         poll_fn(|cx| self.poll_frame(cx)).await
     }
 
+    /// Whether the body of a message with these fields may be held until it is complete.
+    ///
+    /// # Errors
+    /// It is still to come, and is to be forwarded as it comes (`Incremental: ?1`, RFC 10036 3).
+    pub fn check_incremental(&self, headers: &Headers) -> Result<(), Error> {
+        let mut values = headers.get_all("incremental").filter(|_| matches!(self, Self::Stream(_)));
+        // Of several values, none counts (RFC 9651 4.2).
+        let (Some(value), None) = (values.next(), values.next()) else { return Ok(()) };
+        match value.trim_ascii().strip_prefix(b"?1") {
+            Some([] | [b';', ..]) => {
+                let message = "the message is to be forwarded as it comes, but has to be inspected as a whole";
+                Err(Error::new(crate::ErrorKind::IncrementalRefused, message))
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Reads the whole body, at most `cap` bytes of data, and returns it with its trailers. The bytes count against
     /// the process-wide [memory budget](crate::budget) while they are held.
     ///
@@ -342,6 +359,25 @@ mod tests {
                 }
                 true => None,
             })
+        }
+    }
+
+    #[test]
+    fn a_body_that_is_still_to_come_is_not_held_if_it_is_to_be_forwarded_as_it_comes() {
+        let cases: [(&[&str], bool); 7] = [
+            (&["?1"], false),
+            (&["?1;a=?0"], false),
+            (&["?0"], true),
+            (&["1"], true),
+            (&["?1x"], true),
+            (&["?1", "?1"], true),
+            (&[], true),
+        ];
+        for (values, may_be_held) in cases {
+            let headers: Headers = values.iter().map(|value| ("Incremental", *value)).collect();
+            let refused = Body::stream(Pieces(vec!["a"], false)).check_incremental(&headers).err();
+            assert_eq!(refused.map(|e| e.kind()), (!may_be_held).then_some(crate::ErrorKind::IncrementalRefused));
+            assert!(Body::from(Bytes::from_static(b"a")).check_incremental(&headers).is_ok(), "{values:?}");
         }
     }
 

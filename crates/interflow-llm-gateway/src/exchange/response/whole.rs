@@ -49,6 +49,9 @@ impl UnreadResponse {
 struct KeptResponse(Option<WholeResponse>);
 
 /// Collects a body of at most `max` bytes and decodes it to as many: as it was received, and without its content coding.
+///
+/// # Errors
+/// The transfer failed, the body must not be held, or the memory budget is exhausted.
 pub(crate) async fn read(
     headers: &Headers,
     mut body: Body,
@@ -61,6 +64,7 @@ pub(crate) async fn read(
     {
         stream.observe(decoded.clone());
     }
+    body.check_incremental(headers)?;
     let raw = match body.collect(max).await {
         Ok((raw, _)) => raw,
         Err(CollectError::Broken(e)) => return Err(e),

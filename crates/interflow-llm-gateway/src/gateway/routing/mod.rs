@@ -3,6 +3,7 @@
 
 mod affinity;
 mod attempt_limits;
+mod model_list;
 mod pins;
 mod retry;
 mod selection;
@@ -23,6 +24,7 @@ use super::{LlmUpstream, UpstreamTable};
 
 pub(super) use affinity::Affinity;
 pub(super) use attempt_limits::{AttemptLimits, HoldFailure, HoldLimits, hold_until_content};
+pub(super) use model_list::ModelListHandler;
 pub(crate) use pins::response_in_path;
 pub(super) use pins::{Pin, ResponseOwner, ResponsePins};
 pub(super) use retry::{Backoff, RetryBudget, check_retry_on, retry_after};

@@ -81,11 +81,7 @@ fn messages(
     thinks: bool,
     losses: &mut Losses,
 ) -> Vec<Value> {
-    let mut out = Vec::new();
-    let system = chat.system();
-    if !system.is_empty() {
-        out.push(json!({ "role": "system", "content": system }));
-    }
+    let mut out = Vec::from_iter(chat.system_message());
     let mistral = is_mistral(target);
     let id_length = if mistral { MISTRAL_ID } else { LONGEST_ID };
     let has_thoughts = mistral && (rules.ladder().is_some() || rules.thinks_by_default());

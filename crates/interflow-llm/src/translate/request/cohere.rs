@@ -13,11 +13,7 @@ use crate::translate::settings::{Reasoning, ToolChoice};
 
 pub fn write(chat: &ChatRequest, target: &Target<'_>, losses: &mut Losses) -> Value {
     let settings = &chat.settings;
-    let mut messages = Vec::new();
-    let system = chat.system();
-    if !system.is_empty() {
-        messages.push(json!({ "role": "system", "content": system }));
-    }
+    let mut messages = Vec::from_iter(chat.system_message());
     for turn in &chat.turns() {
         match turn.role {
             MessageRole::Assistant => messages.extend(assistant(turn, losses)),

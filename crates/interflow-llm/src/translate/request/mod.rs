@@ -208,6 +208,11 @@ impl ChatRequest {
         self.request.system.iter().filter(|s| !s.is_empty()).cloned().collect::<Vec<_>>().join("\n\n")
     }
 
+    /// The system prompt as a message, if there is one.
+    fn system_message(&self) -> Option<Value> {
+        Some(self.system()).filter(|s| !s.is_empty()).map(|s| json!({ "role": "system", "content": s }))
+    }
+
     fn blocks(&self) -> impl Iterator<Item = &ContentBlock> {
         self.request.messages.iter().flat_map(|message| &message.blocks)
     }

@@ -12,11 +12,7 @@ pub fn write(chat: &ChatRequest, target: &Target<'_>, losses: &mut Losses) -> Va
     let settings = &chat.settings;
     let turns = chat.turns();
     let names = tool_names(&turns);
-    let mut messages = Vec::new();
-    let system = chat.system();
-    if !system.is_empty() {
-        messages.push(json!({ "role": "system", "content": system }));
-    }
+    let mut messages = Vec::from_iter(chat.system_message());
     for turn in &turns {
         add(chat, turn, &names, losses, &mut messages);
     }
