@@ -105,6 +105,9 @@ def main(server):
                     found = authorization_server(server)
                     own.update({"grant": "client_credentials", "private_key": CONTEXT["private_key_pem"]})
                     own.update({"token_url": found["token_endpoint"], "issuer": found["issuer"]})
+                if "valid_jwt" in CONTEXT:
+                    own.update({"grant": "jwt_bearer", "workload_token": CONTEXT["valid_jwt"]})
+                    own.update({"token_url": authorization_server(server)["token_endpoint"]})
                 f.write("oauth = { " + ", ".join(f"{name} = {json.dumps(value)}" for name, value in own.items()) + " }\n")
         any_port = "127.0.0.1:0"
         words = ["run", "--config", config, "--listen-proxy", any_port, "--listen-gateway", any_port, "--listen-admin", any_port]

@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::protocol::client_capabilities::ClientRequestKind;
+use crate::protocol::client_key::ClientAuth;
 
 config_sections! {
     /// Servers of the Model Context Protocol behind one endpoint: `/mcp` on the gateway listener, or `/mcp/NAME` for
@@ -65,6 +66,8 @@ config_sections! {
         pub client_id: String,
         /// Its secret. A reference: `env:NAME` or `file:PATH`; or the secret itself. Unset for a public client.
         pub client_secret: Option<String>,
+        /// The private key with which it signs assertions in place of a secret, as `private_key` of a server's `oauth`.
+        pub private_key: Option<String>,
     }
 }
 
@@ -76,7 +79,10 @@ config_sections! {
         /// The id of the gateway at the issuer.
         pub client_id: String,
         /// Its secret. A reference: `env:NAME` or `file:PATH`; or the secret itself.
-        pub client_secret: String,
+        pub client_secret: Option<String>,
+        /// The private key with which it signs assertions in place of a secret, as `private_key` of a server's `oauth`. Their
+        /// audience is the issuer.
+        pub private_key: Option<String>,
         /// How long an answer is used. A token that is revoked is accepted for so long.
         pub cache: HumanDuration = HumanDuration::from_secs(30),
     }
@@ -230,47 +236,47 @@ pub enum McpGrant {
     ClientCredentials,
     /// The issuer gives one of the user for the access token that the client showed (RFC 8693), which needs `[mcp.oauth]`.
     TokenExchange,
+    /// The gateway has one of its own, for the token of its workload in `workload_token`, such as that of a service account of
+    /// Kubernetes (RFC 7523, section 2.1).
+    JwtBearer,
     /// Each user connects their account at the server in a browser (RFC 6749, section 4.1). The authorization server and
     /// its endpoints are discovered.
     AuthorizationCode,
 }
 
-/// The gateway as an OAuth client, for access tokens for a server.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-pub struct McpClientCredentials {
-    /// The issuer's token endpoint. With `authorization_code`, it is discovered.
-    #[serde(skip_serializing_if = "String::is_empty")]
-    pub token_url: String,
-    /// The id of the gateway at the issuer. With `authorization_code`, it may be the URL of a client metadata document; if
-    /// unset, the gateway registers itself.
-    #[serde(skip_serializing_if = "String::is_empty")]
-    pub client_id: String,
-    /// Its secret. A reference: `env:NAME` or `file:PATH`; or the secret itself.
-    #[serde(skip_serializing_if = "String::is_empty")]
-    pub client_secret: String,
-    /// The private key with which it signs assertions in place of a secret (`private_key_jwt`): RSA (RS256), P-256 (ES256)
-    /// or Ed25519 (EdDSA), in PEM or as a JWK. A reference: `file:PATH` or `env:NAME`; or the key itself.
-    #[serde(skip_serializing_if = "String::is_empty")]
-    pub private_key: String,
-    /// The only authorization server that is used with `authorization_code`, as it names itself. Needed with
-    /// `client_secret`, which goes to no other. If unset, the first that the server names. Without `authorization_code`, the
-    /// audience of assertions, if that is not `token_url`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub issuer: Option<String>,
-    /// Whose tokens they are: the gateway's (`client_credentials`, the default) or each user's (`token_exchange`,
-    /// `authorization_code`).
-    #[serde(skip_serializing_if = "McpGrant::is_default")]
-    pub grant: McpGrant,
-    /// Scopes that are asked for.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub scopes: Vec<String>,
-    /// The resource that the token is for (RFC 8707), if the issuer asks for it.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub resource: Option<String>,
-    /// The name of the server at the issuer (RFC 8693), if the issuer asks for that.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub audience: Option<String>,
+config_sections! {
+    /// The gateway as an OAuth client, for access tokens for a server.
+    pub struct McpClientCredentials {
+        /// The issuer's token endpoint. With `authorization_code`, it is discovered.
+        pub token_url: Option<String>,
+        /// The id of the gateway at the issuer. With `authorization_code`, it may be the URL of a client metadata document; if
+        /// unset, the gateway registers itself.
+        pub client_id: Option<String>,
+        /// Its secret. A reference: `env:NAME` or `file:PATH`; or the secret itself.
+        pub client_secret: Option<String>,
+        /// The private key with which it signs assertions in place of a secret (`private_key_jwt`): RSA (RS256), P-256 (ES256)
+        /// or Ed25519 (EdDSA), in PEM or as a JWK. A reference: `file:PATH` or `env:NAME`; or the key itself.
+        pub private_key: Option<String>,
+        /// The only authorization server that is used with `authorization_code`, as it names itself. Needed with
+        /// `client_secret`, which goes to no other. If unset, the first that the server names. Without `authorization_code`, the
+        /// audience of assertions, if that is not `token_url`.
+        pub issuer: Option<String>,
+        /// Whose tokens they are: the gateway's (`client_credentials`, the default; `jwt_bearer`) or each user's
+        /// (`token_exchange`, `authorization_code`).
+        pub grant: McpGrant,
+        /// The token of the workload, with `jwt_bearer`. A reference: `file:PATH`, which is read for each request of a token, or
+        /// `env:NAME`; or the token itself.
+        pub workload_token: Option<String>,
+        /// Whether tokens have to be bound to a key of the gateway (DPoP, RFC 9449). With `authorization_code`, they also are
+        /// where the server or its authorization server demands it.
+        pub dpop: bool,
+        /// Scopes that are asked for.
+        pub scopes: Vec<String>,
+        /// The resource that the token is for (RFC 8707), if the issuer asks for it.
+        pub resource: Option<String>,
+        /// The name of the server at the issuer (RFC 8693), if the issuer asks for that.
+        pub audience: Option<String>,
+    }
 }
 
 impl McpServerConfig {
@@ -289,9 +295,15 @@ impl McpServerConfig {
     }
 }
 
-impl McpGrant {
-    fn is_default(&self) -> bool {
-        *self == Self::default()
+impl McpLogin {
+    pub(crate) fn auth(&self) -> ClientAuth<'_> {
+        ClientAuth::new("mcp.oauth.login", self.client_secret.as_deref(), self.private_key.as_deref())
+    }
+}
+
+impl McpIntrospection {
+    pub(crate) fn auth(&self) -> ClientAuth<'_> {
+        ClientAuth::new("mcp.oauth.introspection", self.client_secret.as_deref(), self.private_key.as_deref())
     }
 }
 
@@ -299,20 +311,37 @@ impl McpClientCredentials {
     /// # Errors
     /// What is wrong, with its key.
     pub(crate) fn check(&self) -> Result<(), String> {
-        let (has_secret, has_key) = (!self.client_secret.is_empty(), !self.private_key.is_empty());
-        if has_secret && has_key {
-            return Err("oauth: a client has either `client_secret` or `private_key`".to_owned());
+        let has_credential = self.auth().check()?;
+        let is_workload = self.grant == McpGrant::JwtBearer;
+        if is_workload != self.workload_token.is_some() {
+            return Err("oauth.workload_token: it is for `grant = \"jwt_bearer\"`, which needs it".to_owned());
         }
         if self.grant == McpGrant::AuthorizationCode {
             return self.check_discovered();
         }
-        if self.issuer.is_some() && !has_key {
+        if self.issuer.is_some() && self.private_key.is_none() {
             return Err("oauth.issuer: it is for `authorization_code` and `private_key`".to_owned());
         }
-        if self.client_id.is_empty() || !has_secret && !has_key {
+        if !has_credential && !is_workload || has_credential && self.id().is_empty() {
             return Err("oauth: it needs `client_id`, and `client_secret` or `private_key`".to_owned());
         }
-        oauth_endpoint(&self.token_url).map(drop).map_err(|why| format!("oauth.token_url: {why}"))
+        self.token_endpoint().map(drop)
+    }
+
+    /// # Errors
+    /// It is none, or has no TLS.
+    pub(crate) fn token_endpoint(&self) -> Result<Url, String> {
+        let text = self.token_url.as_deref().unwrap_or_default();
+        oauth_endpoint(text).map_err(|why| format!("oauth.token_url: {why}"))
+    }
+
+    /// Of the gateway; empty if it has none.
+    pub(crate) fn id(&self) -> &str {
+        self.client_id.as_deref().unwrap_or_default()
+    }
+
+    pub(crate) fn auth(&self) -> ClientAuth<'_> {
+        ClientAuth::new("oauth", self.client_secret.as_deref(), self.private_key.as_deref())
     }
 
     pub(crate) fn of_accounts() -> Self {
@@ -321,12 +350,12 @@ impl McpClientCredentials {
 
     /// Of `authorization_code`.
     fn check_discovered(&self) -> Result<(), String> {
-        if !self.token_url.is_empty() || self.resource.is_some() || self.audience.is_some() {
+        if self.token_url.is_some() || self.resource.is_some() || self.audience.is_some() {
             return Err(
                 "oauth: `token_url`, `resource` and `audience` are discovered with `authorization_code`".to_owned()
             );
         }
-        if !self.client_secret.is_empty() && (self.client_id.is_empty() || self.issuer.is_none()) {
+        if self.client_secret.is_some() && (self.client_id.is_none() || self.issuer.is_none()) {
             return Err("oauth.client_secret: it needs `client_id` and `issuer`, to which alone it goes".to_owned());
         }
         let issuer = self.issuer.as_deref().map_or(Ok(()), |issuer| oauth_endpoint(issuer).map(drop));

@@ -10,7 +10,9 @@ use serde_json::Value;
 
 use crate::access_identity::{AccessIdentity, AccessRefusal, AccessTokens};
 use crate::config::{McpIntrospection, McpOAuthConfig, oauth_endpoint};
-use crate::protocol::oauth_form::{ClientProof, form_request, response_of, words};
+use crate::protocol::challenge::words;
+use crate::protocol::client_key::ClientCredential;
+use crate::protocol::oauth_form::{form_request, response_of};
 
 /// Bound on the tokens whose answers are kept.
 const MAX_TOKENS: usize = 10_000;
@@ -25,7 +27,8 @@ pub(crate) struct IntrospectedTokens {
     jwt: Arc<dyn AccessTokens>,
     http: Arc<dyn HttpClient>,
     url: Url,
-    client: [String; 2],
+    client_id: String,
+    credential: ClientCredential,
     issuer: String,
     audience: String,
     cache: Duration,
@@ -37,8 +40,9 @@ impl McpIntrospection {
     /// # Errors
     /// What is wrong, with its key.
     pub(crate) fn check(&self) -> Result<Url, String> {
-        if self.client_id.is_empty() || self.client_secret.is_empty() {
-            return Err("mcp.oauth.introspection: it needs `client_id` and `client_secret`".to_owned());
+        if !self.auth().check()? || self.client_id.is_empty() {
+            let why = "it needs `client_id`, and `client_secret` or `private_key`";
+            return Err(format!("mcp.oauth.introspection: {why}"));
         }
         oauth_endpoint(&self.url).map_err(|why| format!("mcp.oauth.introspection.url: {why}"))
     }
@@ -54,14 +58,14 @@ impl IntrospectedTokens {
         http: Arc<dyn HttpClient>,
     ) -> Result<Self, String> {
         let url = config.check()?;
-        let secret = interflow_files::resolve_secret_ref(&config.client_secret)
-            .map_err(|e| format!("mcp.oauth.introspection.client_secret: {e}"))?;
+        let credential = config.auth().credential(config.auth().resolve()?)?;
         let audience = oauth.audience.as_ref().unwrap_or(&oauth.resource).clone();
         Ok(Self {
             jwt,
             http,
             url,
-            client: [config.client_id.clone(), secret],
+            client_id: config.client_id.clone(),
+            credential,
             issuer: oauth.issuer.clone(),
             audience,
             cache: config.cache.0,
@@ -80,13 +84,14 @@ impl IntrospectedTokens {
         {
             return outcome.clone();
         }
-        let (fields, [id, secret]) = ([("token", token), ("token_type_hint", "access_token")], &self.client);
-        let request = form_request(&self.url, &fields, id, &ClientProof::BasicSecret(secret));
+        let fields = [("token", token), ("token_type_hint", "access_token")];
+        let client = (self.client_id.as_str(), self.issuer.as_str());
+        let build = || form_request(&self.url, &fields, client, &self.credential, true);
         let unavailable = |why: String| {
             tracing::warn!("cannot check access tokens at mcp.oauth.introspection.url: {why}");
             AccessRefusal::IssuerUnavailable
         };
-        let raw = response_of(&*self.http, request).await.map_err(|why| unavailable(why.into()))?;
+        let raw = response_of(&*self.http, build, None).await.map_err(|why| unavailable(why.into()))?;
         let answer = serde_json::from_slice::<Value>(&raw).ok().filter(|answer| answer["active"].is_boolean());
         let answer = answer.ok_or_else(|| unavailable("its response does not say `active`".to_owned()))?;
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();

@@ -6,7 +6,7 @@ use interflow_types::{HttpClient, Response, StatusCode, Url};
 use serde_json::json;
 
 use crate::access_identity::{AccessTokenSource, AccessTokens};
-use crate::config::McpOAuthConfig;
+use crate::config::{McpLogin, McpOAuthConfig};
 use crate::introspection::IntrospectedTokens;
 use crate::protocol::responses::refusal;
 
@@ -36,6 +36,10 @@ impl ProtectedResource {
         let mut tokens = source(&config.issuer, audience).map_err(|why| format!("mcp.oauth.issuer: {why}"))?;
         if let Some(introspection) = &config.introspection {
             tokens = Arc::new(IntrospectedTokens::new(config, introspection, tokens, Arc::clone(http))?);
+        }
+        // It is resolved again for each login; what is wrong is better known now.
+        if let Some(login) = config.login.as_ref().map(McpLogin::auth) {
+            login.credential(login.resolve()?)?;
         }
         // RFC 9728, section 3.1: the path of the resource follows the well-known one.
         let origin = config.resource.find("://").map_or(0, |at| at + 3);
@@ -102,6 +106,7 @@ impl McpOAuthConfig {
             }
         }
         self.introspection.as_ref().map_or(Ok(()), |introspection| introspection.check().map(drop))?;
+        self.login.as_ref().map_or(Ok(false), |login| login.auth().check())?;
         let is_scope =
             |scope: &String| !scope.is_empty() && scope.chars().all(|c| c.is_ascii_graphic() && !"\"\\".contains(c));
         match self.scopes.iter().find(|scope| !is_scope(scope)) {

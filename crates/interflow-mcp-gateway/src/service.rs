@@ -156,7 +156,8 @@ impl McpService {
     pub fn new(config: &McpConfig, deps: McpDeps) -> Result<Arc<Self>, String> {
         let sealer = Arc::new(StateSealer::new(&deps.master));
         let vault = GrantVault::new(Arc::clone(&deps.grants), Arc::clone(&sealer), Arc::clone(&deps.keys));
-        let grants = Grants::new(vault, Arc::clone(&sealer), Arc::clone(&deps.http), Arc::clone(&deps.discovered));
+        let (http, discovered) = (Arc::clone(&deps.http), Arc::clone(&deps.discovered));
+        let grants = Grants::new(vault, Arc::clone(&sealer), deps.master, http, discovered);
         let service = Self {
             grants,
             sealer,

@@ -2,28 +2,15 @@
 //! authorization servers (RFC 8414, OpenID Connect Discovery 1.0).
 
 use interflow_types::{Scheme, Url};
-use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::AccountServer;
 use crate::config::oauth_endpoint;
 use crate::protected_resource::METADATA_PATH;
+use crate::protocol::challenge::Challenge;
 use crate::protocol::client_key::{ClientKey, SIGNED};
-use crate::protocol::oauth_form::{document, words};
+use crate::protocol::oauth_form::document;
 use crate::upstream::server_url::parse_url;
-
-/// Bound on the scopes that are asked for, in bytes.
-const MAX_SCOPES: usize = 1000;
-
-/// What a server wants, by its refusal of a request (RFC 6750, section 3).
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Challenge {
-    /// The URL of its metadata.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub metadata: Option<String>,
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub scopes: Vec<String>,
-}
 
 pub(crate) struct AuthorizationServer {
     pub issuer: String,
@@ -46,38 +33,8 @@ pub(crate) struct Discovered {
     /// The server, as it names itself.
     pub resource: String,
     pub scopes: Vec<String>,
-}
-
-impl Challenge {
-    /// Whether the fields of a response say that the token allows too little.
-    pub fn is_of_scope(field: &str) -> bool {
-        parameter(field, "error").as_deref() == Some("insufficient_scope")
-    }
-
-    pub fn parse(field: &str) -> Self {
-        let scopes = parameter(field, "scope").filter(|scopes| scopes.len() <= MAX_SCOPES).unwrap_or_default();
-        Self {
-            metadata: parameter(field, "resource_metadata").filter(|url| url.len() <= MAX_SCOPES),
-            scopes: words(&scopes),
-        }
-    }
-}
-
-/// A parameter of a challenge (RFC 9110, section 11.2).
-fn parameter(field: &str, name: &str) -> Option<String> {
-    let mut rest = field;
-    loop {
-        let (before, after) = rest.split_once('=')?;
-        let own = before.rsplit([',', ' ']).next().unwrap_or_default();
-        let (value, end) = match after.strip_prefix('"') {
-            Some(quoted) => quoted.split_once('"')?,
-            None => after.split_at(after.find([',', ' ']).unwrap_or(after.len())),
-        };
-        if own.eq_ignore_ascii_case(name) {
-            return Some(value.to_owned());
-        }
-        rest = end;
-    }
+    /// Tokens have to be bound to a key of the gateway.
+    pub needs_proof: bool,
 }
 
 fn strings(list: &Value) -> Vec<String> {
@@ -129,18 +86,12 @@ impl AuthorizationServer {
     }
 
     /// Of a server without metadata (MCP 2025-03-26, authorization).
-    fn by_default(origin: &str) -> Self {
-        Self {
-            issuer: origin.to_owned(),
-            authorization_endpoint: format!("{origin}/authorize"),
-            token_endpoint: format!("{origin}/token"),
-            registration_endpoint: Some(format!("{origin}/register")),
-            auth_methods: ["none", "client_secret_post"].map(str::to_owned).to_vec(),
-            assertion_algorithms: Vec::new(),
-            scopes: Vec::new(),
-            takes_documents: false,
-            names_itself: false,
-        }
+    fn by_default(origin: &str) -> Result<Self, String> {
+        let metadata = json!({ "issuer": origin, "code_challenge_methods_supported": ["S256"],
+            "authorization_endpoint": format!("{origin}/authorize"), "token_endpoint": format!("{origin}/token"),
+            "registration_endpoint": format!("{origin}/register"),
+            "token_endpoint_auth_methods_supported": ["none", "client_secret_post"] });
+        Self::parse(origin, &metadata)
     }
 
     /// The metadata of an issuer, in the order of MCP 2026-07-28; `None` if it has none.
@@ -180,26 +131,29 @@ async fn fetched(server: &AccountServer, text: &str) -> Result<Option<Value>, St
 /// # Errors
 /// That is not known, or not safe.
 pub(crate) async fn discover(server: &AccountServer, challenge: &Challenge) -> Result<Discovered, String> {
-    let origin = origin_of(&server.url);
-    let Some(metadata) = resource_metadata(server, challenge, &origin).await? else {
+    let (origin, named) = (origin_of(&server.url), server.config.issuer.as_ref());
+    let metadata = resource_metadata(server, challenge, &origin).await?;
+    let (resource, issuers) = match &metadata {
         // Servers of MCP 2025-03-26 are their own authorization servers.
-        let published = AuthorizationServer::discover(&origin, server).await?;
-        let own = published.unwrap_or_else(|| AuthorizationServer::by_default(&origin));
-        if server.config.issuer.as_ref().is_some_and(|named| *named != own.issuer) {
-            return Err("the server names another authorization server than oauth.issuer".to_owned());
+        None => (server.url.to_string(), vec![origin.clone()]),
+        Some(found) => {
+            (found["resource"].as_str().unwrap_or_default().to_owned(), strings(&found["authorization_servers"]))
         }
-        return Ok(Discovered { server: own, resource: server.url.to_string(), scopes: Vec::new() });
     };
-    let resource = metadata["resource"].as_str().unwrap_or_default();
-    if !is_resource_of(&server.url, resource) {
+    if !is_resource_of(&server.url, &resource) {
         return Err(format!("the metadata of the server are of another resource than {}", server.url));
     }
-    let issuers = strings(&metadata["authorization_servers"]);
-    let issuer = issuers.iter().find(|own| server.config.issuer.as_ref().is_none_or(|named| named == *own));
+    let issuer = issuers.iter().find(|own| named.is_none_or(|named| named == *own));
     let issuer = issuer.ok_or("the server names no authorization server, or another one than oauth.issuer")?;
-    let published = AuthorizationServer::discover(issuer, server).await?;
-    let published = published.ok_or_else(|| format!("the authorization server {issuer} has no metadata"))?;
-    Ok(Discovered { server: published, resource: resource.to_owned(), scopes: strings(&metadata["scopes_supported"]) })
+    let found = match (AuthorizationServer::discover(issuer, server).await?, &metadata) {
+        (Some(found), _) => found,
+        (None, None) => AuthorizationServer::by_default(&origin)?,
+        (None, Some(_)) => return Err(format!("the authorization server {issuer} has no metadata")),
+    };
+    let metadata = metadata.unwrap_or_default();
+    let is_demanded = challenge.needs_proof || metadata["dpop_bound_access_tokens_required"] == true;
+    let needs_proof = server.config.dpop || is_demanded;
+    Ok(Discovered { server: found, resource, scopes: strings(&metadata["scopes_supported"]), needs_proof })
 }
 
 async fn resource_metadata(
@@ -235,21 +189,6 @@ pub(crate) fn is_secure(base: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_challenge_is_read_whatever_the_order_of_its_parameters() {
-        let field = r#"Bearer realm="a, scope=x", error="insufficient_scope", scope="a b", resource_metadata="https://s.test/m""#;
-        let challenge = Challenge { metadata: Some("https://s.test/m".into()), scopes: vec!["a".into(), "b".into()] };
-        assert_eq!((Challenge::parse(field), Challenge::is_of_scope(field)), (challenge, true));
-        assert_eq!(Challenge::parse("Bearer scope=a").scopes, ["a"]);
-        for field in ["", "Bearer", "Bearer scope", r#"Bearer scope="a"#, "=", "Bearer x_scope=a"] {
-            assert_eq!(
-                (Challenge::parse(field), Challenge::is_of_scope(field)),
-                (Challenge::default(), false),
-                "{field}"
-            );
-        }
-    }
 
     #[test]
     fn a_resource_is_the_server_or_what_contains_it() {

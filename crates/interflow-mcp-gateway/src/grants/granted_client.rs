@@ -7,16 +7,16 @@ use std::sync::Arc;
 
 use futures_util::FutureExt as _;
 use futures_util::future::{BoxFuture, Shared};
-use interflow_types::{Error, ErrorKind, Headers, HttpClient, Request, Response, ResponseFuture, Result, StatusCode};
+use interflow_types::{Error, ErrorKind, HttpClient, Request, Response, ResponseFuture, Result, StatusCode};
 use parking_lot::Mutex;
 
-use super::authorization_server::Challenge;
 use super::link::account_needed;
 use super::user::AccountUser;
 use super::vault::Grant;
 use super::{AccountServer, add_missing};
+use crate::protocol::challenge::Challenge;
+use crate::protocol::dpop::{copy_of, send_authorized};
 use crate::protocol::oauth_form::{INVALID_CLIENT, INVALID_GRANT};
-use crate::upstream::access_tokens::{authorized, copy_of};
 
 /// A server, and what renews tokens for it, one request at a time for each user.
 pub(crate) struct AccountClient {
@@ -54,31 +54,36 @@ impl AccountClient {
         };
         let Request { head, body } = request;
         let again = copy_of(&body);
-        let response = http.send(Request { head: authorized(&head, &grant.access_token), body }).await?;
+        let response = self.send_granted(&grant, Request { head: head.clone(), body }).await?;
         if response.head.status != StatusCode::UNAUTHORIZED {
             return self.checked(user, Some(&grant), response);
         }
         let (Some(renewed), Some(body)) = (self.renewed(user, grant).await?, again) else {
             return self.checked(user, None, response);
         };
-        let response = http.send(Request { head: authorized(&head, &renewed.access_token), body }).await?;
+        let response = self.send_granted(&renewed, Request { head, body }).await?;
         self.checked(user, Some(&renewed), response)
+    }
+
+    async fn send_granted(&self, grant: &Grant, request: Request) -> Result<Response> {
+        let key = grant.client.is_bound.then_some(&self.server.dpop);
+        send_authorized(&*self.server.grants.http, request, &grant.access_token, key).await
     }
 
     /// A response that does not ask for more than was granted. What was asked for already is not asked for again: the
     /// authorization server, or the user, did not grant it.
     fn checked(&self, user: &AccountUser, grant: Option<&Grant>, response: Response) -> Result<Response> {
-        let field = &bearer_challenge(&response.head.headers);
-        let mut challenge = Challenge::parse(field);
+        let (mut challenge, error) = Challenge::of(&response.head.headers);
         match (response.head.status, grant) {
             (StatusCode::UNAUTHORIZED, _) => {}
-            (StatusCode::FORBIDDEN, Some(grant)) if Challenge::is_of_scope(field) => {
+            (StatusCode::FORBIDDEN, Some(grant)) if error.as_deref() == Some("insufficient_scope") => {
                 if challenge.scopes.iter().all(|scope| grant.scopes.contains(scope)) {
                     let message =
                         "the account of the user there was not granted the scopes that it needs; connect another one";
                     return Err(Error::new(ErrorKind::BadResponse, message));
                 }
                 add_missing(&mut challenge.scopes, &grant.scopes);
+                challenge.needs_proof |= grant.client.is_bound;
             }
             _ => return Ok(response),
         }
@@ -122,7 +127,7 @@ impl AccountClient {
         let fields =
             [("grant_type", "refresh_token"), ("refresh_token", &*refresh_token), ("resource", &*grant.resource)];
         // A gateway that registered itself may be forgotten.
-        let is_registered = grant.client.id != server.config.client_id;
+        let is_registered = grant.client.id != server.config.id();
         let renewed = match grant.client.tokens(server, (&grant.issuer, &grant.token_endpoint), &fields).await {
             Ok(response) => {
                 let expires = response.expires().map(|seconds| super::now().saturating_add(seconds));
@@ -144,12 +149,6 @@ impl AccountClient {
             false => vault.grant(user, &server.name).await.map_err(internal),
         }
     }
-}
-
-/// The field with a challenge for tokens; empty if there is none.
-fn bearer_challenge(headers: &Headers) -> String {
-    let mut fields = headers.get_all("www-authenticate").filter_map(|field| std::str::from_utf8(field).ok());
-    fields.find(|field| field.to_ascii_lowercase().contains("bearer")).unwrap_or_default().to_owned()
 }
 
 fn internal(why: String) -> (ErrorKind, String) {

@@ -6,10 +6,10 @@ use interflow_types::{Error, ErrorKind, Timestamp, random_token};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use super::authorization_server::Challenge;
 use super::user::AccountUser;
 use super::vault::Grant;
 use super::{AccountServer, Grants, LINK_PATH, now};
+use crate::protocol::challenge::Challenge;
 use crate::protocol::jsonrpc::{RpcError, URL_ELICITATION_REQUIRED};
 use crate::session::request_state::StateBinding;
 

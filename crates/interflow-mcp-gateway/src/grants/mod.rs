@@ -21,11 +21,13 @@ use interflow_limits::VirtualKeyRing;
 use interflow_types::{HttpClient, Timestamp, Url};
 use parking_lot::Mutex;
 
-use self::authorization_server::{Challenge, Discovered};
+use self::authorization_server::Discovered;
 use self::oauth_client::OAuthClient;
 use self::vault::GrantVault;
 use crate::config::{McpClientCredentials, is_local};
+use crate::protocol::challenge::Challenge;
 use crate::protocol::client_key::ClientCredential;
+use crate::protocol::dpop::DpopKey;
 use crate::session::request_state::{StateSealer, now};
 
 /// Bound on the clients that are remembered as registered, and on the links and responses that are remembered as used: of
@@ -52,6 +54,8 @@ pub(crate) struct Grants {
     pub vault: GrantVault,
     pub sealer: Arc<StateSealer>,
     started: Timestamp,
+    /// The secret of the installation.
+    pub master: [u8; 32],
     http: Arc<dyn HttpClient>,
     /// For URLs that servers name.
     discovered: Arc<dyn HttpClient>,
@@ -68,17 +72,20 @@ pub(crate) struct AccountServer {
     pub url: Url,
     pub config: McpClientCredentials,
     credential: ClientCredential,
+    /// For tokens that are bound.
+    dpop: DpopKey,
 }
 
 impl Grants {
     pub fn new(
         vault: GrantVault,
         sealer: Arc<StateSealer>,
+        master: [u8; 32],
         http: Arc<dyn HttpClient>,
         discovered: Arc<dyn HttpClient>,
     ) -> Arc<Self> {
         let (registered, used) = Default::default();
-        Arc::new(Self { vault, sealer, started: Timestamp::now(), http, discovered, registered, used })
+        Arc::new(Self { vault, sealer, started: Timestamp::now(), master, http, discovered, registered, used })
     }
 
     fn is_used(&self, id: &str) -> bool {
@@ -110,10 +117,10 @@ impl AccountServer {
         name: &str,
         url: Url,
         config: &McpClientCredentials,
-        secret: &str,
+        credential: ClientCredential,
     ) -> Result<Self, String> {
-        let (grants, credential) = (Arc::clone(grants), ClientCredential::new(config, secret)?);
-        Ok(Self { grants, name: name.into(), url, config: config.clone(), credential })
+        let (grants, dpop) = (Arc::clone(grants), DpopKey::derive(&grants.master, name)?);
+        Ok(Self { grants, name: name.into(), url, config: config.clone(), credential, dpop })
     }
 
     /// The scopes to ask for: those that the server demands, or else all that it has, and those of the configuration.

@@ -10,7 +10,7 @@ use super::{AccountServer, CALLBACK_PATH, DOCUMENT_PATH, KEY_DOCUMENTS, MAX_REME
 use crate::config::oauth_endpoint;
 use crate::protocol::client_key::{ClientCredential, ClientKey, SIGNED};
 use crate::protocol::oauth_form::{
-    ClientProof, INVALID_CLIENT, OAuthFailure, TokenResponse, form_request, json_request, response_of,
+    INVALID_CLIENT, OAuthFailure, TokenResponse, form_request, json_request, response_of,
 };
 
 const NAME: &str = "Interflow";
@@ -28,6 +28,9 @@ pub(crate) struct OAuthClient {
     /// `None` also if it is that of the configuration.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     secret: Option<String>,
+    /// Its tokens are bound to the key of the gateway for the server.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_bound: bool,
 }
 
 /// What an authorization server is told of the gateway (RFC 7591, section 2).
@@ -67,7 +70,7 @@ impl OAuthClient {
             ClientCredential::Secret(secret) if secret.is_empty() => METHODS[2],
             ClientCredential::Secret(_) => found.auth_method(&METHODS[..2]).unwrap_or(METHODS[0]),
         };
-        Self { id: server.config.client_id.clone(), method: method.to_owned(), secret: None }
+        Self { id: server.config.id().to_owned(), method: method.to_owned(), secret: None, is_bound: false }
     }
 
     /// The gateway at an authorization server of a server.
@@ -75,7 +78,7 @@ impl OAuthClient {
     /// # Errors
     /// It has no way to be known there.
     pub async fn at(server: &AccountServer, found: &AuthorizationServer, base: &str) -> Result<Self, String> {
-        let id = server.config.client_id.as_str();
+        let id = server.config.id();
         if !id.is_empty() && (found.takes_documents || !id.starts_with("https://")) {
             return Ok(Self::configured(server, found));
         }
@@ -83,7 +86,7 @@ impl OAuthClient {
         let signed = key.map(|_| SIGNED);
         if found.takes_documents && is_secure(base) {
             let (id, method) = (document_url(base, key.map(|_| &*server.name)), signed.unwrap_or(METHODS[2]));
-            return Ok(Self { id, method: method.to_owned(), secret: None });
+            return Ok(Self { id, method: method.to_owned(), secret: None, is_bound: false });
         }
         let issuer = &found.issuer;
         let endpoint = found.registration_endpoint.as_ref().ok_or_else(|| {
@@ -98,7 +101,7 @@ impl OAuthClient {
             return Ok(client.clone());
         }
         let url = oauth_endpoint(endpoint).map_err(|why| format!("registration_endpoint of {issuer}: {why}"))?;
-        let raw = response_of(server.http(&url), json_request(&url, &told)).await;
+        let raw = response_of(server.http(&url), || Ok(json_request(&url, &told)), None).await;
         let raw = raw.map_err(|why| format!("{issuer} did not register the gateway: {why}"))?;
         let client =
             Self::registered(&raw, method).ok_or_else(|| format!("the registration at {issuer} is invalid"))?;
@@ -115,7 +118,7 @@ impl OAuthClient {
         let method = text("token_endpoint_auth_method").unwrap_or_else(|| requested.to_owned());
         let secret = text("client_secret").filter(|_| METHODS[..2].contains(&method.as_str()));
         let is_usable = secret.is_some() || method == METHODS[2] || method == SIGNED && requested == SIGNED;
-        Some(Self { id: text("client_id")?, method, secret }).filter(|_| is_usable)
+        Some(Self { id: text("client_id")?, method, secret, is_bound: false }).filter(|_| is_usable)
     }
 
     /// Asks for tokens.
@@ -129,25 +132,26 @@ impl OAuthClient {
         fields: &[(&str, &str)],
     ) -> Result<TokenResponse, OAuthFailure> {
         let url = oauth_endpoint(endpoint)?;
-        let secret = match (&self.secret, &server.credential) {
-            (Some(own), _) | (None, ClientCredential::Secret(own)) => own.as_str(),
-            (None, ClientCredential::Key(_)) => "",
+        // With which it registered itself, or of a public client.
+        let own = ClientCredential::Secret(self.secret.clone().unwrap_or_default());
+        let credential = match (self.method.as_str(), &server.credential) {
+            (SIGNED, ClientCredential::Secret(_)) => return Err("oauth.private_key is missing".to_owned().into()),
+            (SIGNED, key) => key,
+            (method, configured @ ClientCredential::Secret(_)) if method != METHODS[2] && self.secret.is_none() => {
+                configured
+            }
+            _ => &own,
         };
-        let proof = match (self.method.as_str(), server.credential.key()) {
-            (SIGNED, Some(key)) => ClientProof::Assertion(key.assertion(&self.id, issuer)?),
-            (SIGNED, None) => return Err("oauth.private_key is missing".to_owned().into()),
-            (method, _) if method == METHODS[0] => ClientProof::BasicSecret(secret),
-            (method, _) if method == METHODS[1] => ClientProof::PostedSecret(secret),
-            _ => ClientProof::Name,
-        };
-        let request = form_request(&url, fields, &self.id, &proof);
-        let response = response_of(server.http(&url), request).await.inspect_err(|why| {
+        let in_header = self.method == METHODS[0];
+        let build = || form_request(&url, fields, (&self.id, issuer), credential, in_header);
+        let key = self.is_bound.then_some(&server.dpop);
+        let response = response_of(server.http(&url), build, key).await.inspect_err(|why| {
             if why.code == Some(INVALID_CLIENT) {
                 // The gateway registers itself again when an account is connected next.
-                server.grants.registered.lock().retain(|_, client| client != self);
+                server.grants.registered.lock().retain(|_, client| client.id != self.id);
             }
         });
-        Ok(TokenResponse::parse(&response?)?)
+        Ok(TokenResponse::parse(&response?, self.is_bound)?)
     }
 }
 

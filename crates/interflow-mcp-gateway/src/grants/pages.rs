@@ -194,11 +194,10 @@ impl Visit<'_> {
         let (oauth, login) = resource.ok_or_else(|| bad("users cannot log in to the gateway (mcp.oauth.login)"))?;
         let server = || {
             let url = Url::of_service(&oauth.issuer).map_err(|e| e.to_string())?;
-            let secret =
-                login.client_secret.as_deref().map_or(Ok(String::new()), interflow_files::resolve_secret_ref)?;
-            let (id, issuer) = (login.client_id.clone(), Some(oauth.issuer.clone()));
-            let config = McpClientCredentials { client_id: id, issuer, ..McpClientCredentials::of_accounts() };
-            AccountServer::new(self.grants(), "", url, &config, &secret)
+            let (client_id, issuer) = (Some(login.client_id.clone()), Some(oauth.issuer.clone()));
+            let config = McpClientCredentials { client_id, issuer, ..McpClientCredentials::of_accounts() };
+            let credential = login.auth().credential(login.auth().resolve()?)?;
+            AccountServer::new(self.grants(), "", url, &config, credential)
         };
         server().map_err(failed)
     }
@@ -245,7 +244,8 @@ impl Visit<'_> {
             return Ok(page(StatusCode::OK, "Disconnected", "", body));
         }
         let access = discover(account, &link.challenge).await.map_err(failed)?;
-        let client = OAuthClient::at(account, &access.server, &link.base).await.map_err(failed)?;
+        let mut client = OAuthClient::at(account, &access.server, &link.base).await.map_err(failed)?;
+        client.is_bound = access.needs_proof;
         let scopes = account.scopes(&link.challenge, &access);
         let (scope, mut more) = (scopes.join(" "), vec![("resource", access.resource.as_str())]);
         if !scope.is_empty() {

@@ -5,10 +5,10 @@ use serde_json::json;
 
 use super::lists::list_of_server;
 use crate::exchange::ClientView;
-use crate::grants::authorization_server::Challenge;
 use crate::grants::connect_tool;
 use crate::grants::link::{Link, link_error};
 use crate::grants::link_answer::masked;
+use crate::protocol::challenge::Challenge;
 use crate::protocol::client_message::ListKind;
 use crate::protocol::jsonrpc::RpcError;
 use crate::session::call_outcome::CallOutcome;

@@ -1,5 +1,5 @@
-//! The private key with which the gateway authenticates itself at token endpoints: it signs an assertion in place of a
-//! secret (RFC 7523, section 2.2; OpenID Connect Core 1.0, section 9).
+//! How the gateway authenticates itself as a client of an authorization server: by a secret, or by a private key that signs
+//! an assertion in place of one (RFC 7523, section 2.2; OpenID Connect Core 1.0, section 9).
 
 use aws_lc_rs::rand::SystemRandom;
 use aws_lc_rs::rsa::{KeyPair as RsaKeyPair, KeyPairComponents, PublicKeyComponents};
@@ -12,8 +12,6 @@ use interflow_types::{Timestamp, random_token};
 use rustls_pki_types::PrivateKeyDer;
 use rustls_pki_types::pem::PemObject as _;
 use serde_json::{Value, json};
-
-use crate::config::McpClientCredentials;
 
 /// The name of this way to authenticate (OpenID Connect Core 1.0, section 9).
 pub(crate) const SIGNED: &str = "private_key_jwt";
@@ -28,29 +26,66 @@ type Signer = dyn Fn(&[u8]) -> Option<Vec<u8>> + Send + Sync;
 pub(crate) struct ClientKey {
     /// The name of its algorithm (RFC 7518, section 3.1; RFC 8037).
     pub algorithm: &'static str,
-    public: Value,
+    pub public: Value,
     sign: Box<Signer>,
 }
 
-/// What the operator configured for the gateway as a client.
+/// What the gateway authenticates itself with.
 pub(crate) enum ClientCredential {
     /// Empty for a public client.
     Secret(String),
     Key(ClientKey),
 }
 
-impl ClientCredential {
-    /// `text` is the secret or the key of the configuration, without references.
+/// What a section of the configuration says of it: a secret or a private key, or neither for a public client. Errors begin
+/// with the key.
+#[derive(Clone, Copy)]
+pub(crate) struct ClientAuth<'a> {
+    section: &'static str,
+    secret: &'a str,
+    private_key: &'a str,
+}
+
+impl<'a> ClientAuth<'a> {
+    pub fn new(section: &'static str, secret: Option<&'a str>, private_key: Option<&'a str>) -> Self {
+        Self { section, secret: secret.unwrap_or_default(), private_key: private_key.unwrap_or_default() }
+    }
+
+    /// Whether it is one of the two.
     ///
     /// # Errors
-    /// The key is invalid.
-    pub fn new(config: &McpClientCredentials, text: &str) -> Result<Self, String> {
-        match config.private_key.is_empty() {
-            true => Ok(Self::Secret(text.to_owned())),
-            false => ClientKey::parse(text).map(Self::Key).map_err(|why| format!("oauth.private_key: {why}")),
+    /// It is both.
+    pub fn check(self) -> Result<bool, String> {
+        match (self.secret, self.private_key) {
+            ("", key) => Ok(!key.is_empty()),
+            (_, "") => Ok(true),
+            _ => Err(format!("{}: a client has either `client_secret` or `private_key`", self.section)),
         }
     }
 
+    /// The secret or the key, without references.
+    ///
+    /// # Errors
+    /// There is none at the reference.
+    pub fn resolve(self) -> Result<String, String> {
+        let is_secret = self.private_key.is_empty();
+        let (name, own) = if is_secret { ("client_secret", self.secret) } else { ("private_key", self.private_key) };
+        interflow_files::resolve_secret_ref(own).map_err(|e| format!("{}.{name}: {e}", self.section))
+    }
+
+    /// The credential, of what was resolved.
+    ///
+    /// # Errors
+    /// The key is invalid.
+    pub fn credential(self, resolved: String) -> Result<ClientCredential, String> {
+        if self.private_key.is_empty() {
+            return Ok(ClientCredential::Secret(resolved));
+        }
+        ClientKey::parse(&resolved).map(ClientCredential::Key).map_err(|e| format!("{}.private_key: {e}", self.section))
+    }
+}
+
+impl ClientCredential {
     pub fn key(&self) -> Option<&ClientKey> {
         if let Self::Key(key) = self { Some(key) } else { None }
     }
@@ -73,7 +108,8 @@ impl ClientKey {
         Ok(key)
     }
 
-    fn from_der(der: &[u8]) -> Option<Self> {
+    /// Of RSA, PKCS #8 or a curve (RFC 5915).
+    pub fn from_der(der: &[u8]) -> Option<Self> {
         let rsa = RsaKeyPair::from_pkcs8(der).or_else(|_| RsaKeyPair::from_der(der)).map(Self::rsa);
         let p256 = || EcdsaKeyPair::from_private_key_der(&P256, der).map(Self::p256);
         let ed25519 = || Ed25519KeyPair::from_pkcs8_maybe_unchecked(der).map(Self::ed25519);
@@ -145,6 +181,14 @@ impl ClientKey {
         let now = Timestamp::now().secs();
         let claims = json!({ "iss": client, "sub": client, "aud": audience, "jti": random_token(), "iat": now,
             "exp": now + LIFETIME });
+        self.signed(&header, &claims)
+    }
+
+    /// A JWT with this header and these claims.
+    ///
+    /// # Errors
+    /// The key does not sign.
+    pub fn signed(&self, header: &Value, claims: &Value) -> Result<String, String> {
         let [header, claims] = [header, claims].map(|part| URL_SAFE_NO_PAD.encode(part.to_string()));
         let signed = format!("{header}.{claims}");
         let signature = (self.sign)(signed.as_bytes()).ok_or("the private key of the gateway does not sign")?;

@@ -1,8 +1,10 @@
 //! The messages of the protocol, and how they travel over HTTP.
 
+pub(crate) mod challenge;
 pub(crate) mod client_capabilities;
 pub(crate) mod client_key;
 pub(crate) mod client_message;
+pub(crate) mod dpop;
 pub(crate) mod envelope;
 pub(crate) mod event_stream;
 pub(crate) mod header_values;

@@ -6,16 +6,20 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use interflow_types::percent::encoded;
-use interflow_types::{Body, Headers, HttpClient, HttpVersion, Method, Request, RequestHead, Url};
+use interflow_types::{Body, Headers, HttpClient, HttpVersion, Method, Request, RequestHead, ResponseHead, Url};
 use serde::Deserialize;
 use serde_json::Value;
+
+use super::challenge::USE_NONCE;
+use super::client_key::ClientCredential;
+use super::dpop::DpopKey;
 
 /// Bound on a response, in bytes.
 const MAX_RESPONSE: usize = 64 << 10;
 const TIMEOUT: Duration = Duration::from_secs(10);
-/// The error codes that are repeated (RFC 6749, section 5.2; RFC 7591, section 3.2.2; RFC 8707, section 2).
-const CODES: &str = "access_denied invalid_client invalid_client_metadata invalid_grant invalid_request invalid_scope \
-    invalid_target unauthorized_client unsupported_grant_type";
+/// The error codes that are repeated (RFC 6749, section 5.2; RFC 7591, section 3.2.2; RFC 8707, section 2; RFC 9449).
+const CODES: &str = "access_denied invalid_client invalid_client_metadata invalid_dpop_proof invalid_grant invalid_request \
+    invalid_scope invalid_target unauthorized_client unsupported_grant_type use_dpop_nonce";
 pub(crate) const INVALID_GRANT: &str = "invalid_grant";
 pub(crate) const INVALID_CLIENT: &str = "invalid_client";
 
@@ -60,25 +64,22 @@ impl TokenResponse {
     }
 
     /// # Errors
-    /// It has no token that can be sent in a header field.
-    pub fn parse(raw: &[u8]) -> Result<Self, String> {
+    /// It has no token that can be sent in a header field, or one of another type than asked for.
+    pub fn parse(raw: &[u8], is_bound: bool) -> Result<Self, String> {
         let none = "its response has no token";
         let response: Self = serde_json::from_slice(raw).map_err(|_| none)?;
         if response.access_token.is_empty() || !response.access_token.bytes().all(|b| b.is_ascii_graphic()) {
             return Err(none.to_owned());
         }
-        match &response.token_type {
-            Some(kind) if !kind.eq_ignore_ascii_case("bearer") => {
-                Err("its token is no bearer token (token_type)".into())
+        let (wanted, why) = match is_bound {
+            true => {
+                ("dpop", "its token is not bound to the key of the gateway: the gateway there needs DPoP turned on")
             }
-            _ => Ok(response),
-        }
+            false => ("bearer", "its token is no bearer token"),
+        };
+        let is_wanted = response.token_type.as_deref().unwrap_or("bearer").eq_ignore_ascii_case(wanted);
+        if is_wanted { Ok(response) } else { Err(format!("{why} (token_type)")) }
     }
-}
-
-/// The words of a list that is divided by spaces.
-pub(crate) fn words(text: &str) -> Vec<String> {
-    text.split_ascii_whitespace().map(str::to_owned).collect()
 }
 
 /// The known error code in a text.
@@ -92,36 +93,35 @@ pub(crate) fn form(fields: &[(&str, &str)]) -> String {
     fields.join("&")
 }
 
-/// How the gateway proves which client it is.
-pub(crate) enum ClientProof<'a> {
-    /// It does not: a public client.
-    Name,
-    BasicSecret(&'a str),
-    PostedSecret(&'a str),
-    Assertion(String),
-}
-
-/// A request with a form, of this client.
-pub(crate) fn form_request(url: &Url, fields: &[(&str, &str)], client: &str, proof: &ClientProof<'_>) -> Request {
-    let mut fields = fields.to_vec();
-    if !matches!(proof, ClientProof::BasicSecret(_)) {
-        fields.push(("client_id", client));
-    }
-    match proof {
-        ClientProof::PostedSecret(secret) => fields.push(("client_secret", secret)),
-        ClientProof::Assertion(assertion) => {
-            let kind = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer";
-            fields.extend([("client_assertion_type", kind), ("client_assertion", assertion)]);
-        }
-        ClientProof::Name | ClientProof::BasicSecret(_) => {}
-    }
-    let mut request = request(Method::POST, url, Some(("application/x-www-form-urlencoded", form(&fields))));
-    if let ClientProof::BasicSecret(secret) = proof {
+/// A request with a form, of the gateway as this client of this authorization server. A secret is in the header or in the
+/// form.
+///
+/// # Errors
+/// The private key does not sign.
+pub(crate) fn form_request(
+    url: &Url,
+    fields: &[(&str, &str)],
+    (client, audience): (&str, &str),
+    credential: &ClientCredential,
+    in_header: bool,
+) -> Result<Request, String> {
+    let (secret, assertion) = match credential {
+        ClientCredential::Secret(secret) => (secret.as_str(), String::new()),
+        ClientCredential::Key(key) => ("", key.assertion(client, audience)?),
+    };
+    let is_basic = in_header && !secret.is_empty();
+    let kind = if assertion.is_empty() { "" } else { "urn:ietf:params:oauth:client-assertion-type:jwt-bearer" };
+    let own = [("client_id", client), ("client_secret", secret), ("client_assertion_type", kind)];
+    let own = [&own[..], &[("client_assertion", assertion.as_str())]].concat();
+    let own = own.into_iter().filter(|(_, value)| !is_basic && !value.is_empty());
+    let text = form(&fields.iter().copied().chain(own).collect::<Vec<_>>());
+    let mut request = request(Method::POST, url, Some(("application/x-www-form-urlencoded", text)));
+    if is_basic {
         // Both parts are encoded as in a form first (RFC 6749, section 2.3.1).
         let credentials = STANDARD.encode(format!("{}:{}", encoded(client), encoded(secret)));
         request.head.headers.append_unchecked(b"Authorization", format!("Basic {credentials}").as_bytes());
     }
-    request
+    Ok(request)
 }
 
 pub(crate) fn json_request(url: &Url, body: &Value) -> Request {
@@ -139,19 +139,36 @@ fn request(method: Method, url: &Url, body: Option<(&str, String)>) -> Request {
     Request { head, body }
 }
 
-/// The body of a successful response.
+/// The body of the successful response to a request. With a key for the tokens that are asked for, the request has a proof,
+/// and is built and sent again, once, if the endpoint demands a nonce: an assertion in it is of use only once.
 ///
 /// # Errors
 /// Why there is none. Nothing of the response but a known code is part of it: it may have secrets.
-pub(crate) async fn response_of(client: &dyn HttpClient, request: Request) -> Result<Bytes, OAuthFailure> {
-    let (status, raw) = answer_of(client, request).await?;
-    if (200..300).contains(&status) {
-        return Ok(raw);
+pub(crate) async fn response_of(
+    client: &dyn HttpClient,
+    build: impl Fn() -> Result<Request, String>,
+    key: Option<&DpopKey>,
+) -> Result<Bytes, OAuthFailure> {
+    let mut is_second = false;
+    loop {
+        let mut request = build()?;
+        if let Some(key) = key {
+            request.head = key.prove(request.head, None).map_err(|e| e.to_string())?;
+        }
+        let (head, raw) = answer_of(client, request).await?;
+        let has_nonce = key.is_some_and(|key| key.keep_nonce(&head.headers, false));
+        if head.status.is_success() {
+            return Ok(raw);
+        }
+        let error = serde_json::from_slice::<Value>(&raw).ok();
+        let code = error.as_ref().and_then(|error| known_code(error["error"].as_str()?));
+        if is_second || !has_nonce || code != Some(USE_NONCE) {
+            let status = head.status.as_u16();
+            let text = code.map_or_else(|| format!("status {status}"), |code| format!("status {status}, {code}"));
+            return Err(OAuthFailure { code, text });
+        }
+        is_second = true;
     }
-    let error = serde_json::from_slice::<Value>(&raw).ok();
-    let code = error.as_ref().and_then(|error| known_code(error["error"].as_str()?));
-    let text = code.map_or_else(|| format!("status {status}"), |code| format!("status {status}, {code}"));
-    Err(OAuthFailure { code, text })
 }
 
 /// A document; `None` if there is none at this URL.
@@ -160,21 +177,22 @@ pub(crate) async fn response_of(client: &dyn HttpClient, request: Request) -> Re
 /// Why that is not known.
 pub(crate) async fn document(client: &dyn HttpClient, url: &Url) -> Result<Option<Value>, String> {
     let failed = |why: String| format!("{url}: {why}");
-    match answer_of(client, request(Method::GET, url, None)).await.map_err(failed)? {
-        (200, raw) => serde_json::from_slice(&raw).map(Some).map_err(|_| failed("invalid JSON".to_owned())),
-        (400..500, _) => Ok(None),
-        (status, _) => Err(failed(format!("status {status}"))),
+    let (head, raw) = answer_of(client, request(Method::GET, url, None)).await.map_err(failed)?;
+    match head.status.as_u16() {
+        200 => serde_json::from_slice(&raw).map(Some).map_err(|_| failed("invalid JSON".to_owned())),
+        400..500 => Ok(None),
+        status => Err(failed(format!("status {status}"))),
     }
 }
 
-async fn answer_of(client: &dyn HttpClient, request: Request) -> Result<(u16, Bytes), String> {
+async fn answer_of(client: &dyn HttpClient, request: Request) -> Result<(ResponseHead, Bytes), String> {
     let answered = async {
         let response = client.send(request).await.map_err(|e| e.to_string())?;
-        let status = response.head.status;
+        let head = response.head;
         match response.body.collect(MAX_RESPONSE).await {
-            Ok((raw, _)) => Ok((status.as_u16(), raw)),
+            Ok((raw, _)) => Ok((head, raw)),
             // A refusal says enough by its status.
-            Err(_) if !status.is_success() => Ok((status.as_u16(), Bytes::new())),
+            Err(_) if !head.status.is_success() => Ok((head, Bytes::new())),
             Err(_) => Err("its response broke off, or is too long".to_owned()),
         }
     };

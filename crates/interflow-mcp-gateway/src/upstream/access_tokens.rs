@@ -1,20 +1,19 @@
-//! Access tokens for a server: of the gateway (RFC 6749, section 4.4), or of each user, for whose own access token the issuer
-//! gives another (RFC 8693). Fetched when they are needed, by one request for all, and kept until they expire.
+//! Access tokens for a server: of the gateway (RFC 6749, section 4.4; RFC 7523, section 2.1), or of each user, for whose own
+//! access token the issuer gives another (RFC 8693). Fetched when they are needed, by one request for all, and kept until they expire.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use interflow_tasks::{CachedToken, FetchedToken, TokenPolicy, WeighedCache};
-use interflow_types::{
-    Body, Error, ErrorKind, HttpClient, Request, RequestHead, Response, ResponseFuture, StatusCode, Url,
-};
+use interflow_types::{Error, ErrorKind, HttpClient, Request, Response, ResponseFuture, StatusCode, Url};
 use parking_lot::Mutex;
 use serde_json::json;
 
 use crate::access_identity::AccessIdentity;
-use crate::config::{McpClientCredentials, McpGrant, oauth_endpoint};
+use crate::config::{McpClientCredentials, McpGrant};
 use crate::protocol::client_key::ClientCredential;
-use crate::protocol::oauth_form::{ClientProof, TokenResponse, form_request, response_of};
+use crate::protocol::dpop::{DpopKey, copy_of, send_authorized};
+use crate::protocol::oauth_form::{TokenResponse, form_request, response_of};
 
 const LIFETIMES: TokenPolicy = TokenPolicy {
     default_lifetime: Duration::from_secs(300),
@@ -52,6 +51,8 @@ pub(super) struct AuthorizedClient {
     token_url: Url,
     config: McpClientCredentials,
     credential: ClientCredential,
+    /// To which tokens are bound.
+    dpop: Option<DpopKey>,
     /// By the grant of the user; of the gateway itself, by none.
     tokens: Mutex<WeighedCache<Arc<str>, CachedToken<String>>>,
 }
@@ -62,9 +63,14 @@ struct UserClient(Arc<AuthorizedClient>, SharedUserToken);
 impl AuthorizedClient {
     /// # Errors
     /// The URL is invalid.
-    pub fn new(config: &McpClientCredentials, secret: &str, inner: Arc<dyn HttpClient>) -> Result<Self, String> {
-        let (token_url, credential) = (oauth_endpoint(&config.token_url)?, ClientCredential::new(config, secret)?);
-        Ok(Self { inner, token_url, config: config.clone(), credential, tokens: Mutex::default() })
+    pub fn new(
+        config: &McpClientCredentials,
+        credential: ClientCredential,
+        dpop: Option<DpopKey>,
+        inner: Arc<dyn HttpClient>,
+    ) -> Result<Self, String> {
+        let token_url = config.token_endpoint()?;
+        Ok(Self { inner, token_url, config: config.clone(), credential, dpop, tokens: Mutex::default() })
     }
 
     /// A client for the requests of a user.
@@ -86,25 +92,29 @@ impl AuthorizedClient {
         token
     }
 
-    async fn token(&self, cached: &CachedToken<String>, user: Option<&UserToken>) -> Result<String, Error> {
-        let token = cached.get(|| {
-            let exchanged = user.map(|user| Arc::clone(&user.token));
-            fetch(Arc::clone(&self.inner), self.token_request(user), exchanged)
-        });
+    async fn token(self: &Arc<Self>, cached: &CachedToken<String>, user: Option<&UserToken>) -> Result<String, Error> {
+        let (own, exchanged) = (Arc::clone(self), user.map(|user| Arc::clone(&user.token)));
+        let token = cached.get(|| async move { own.fetch(exchanged).await });
         token.await.map_err(|why| {
             let message = format!("no access token from its token endpoint (oauth.token_url): {why}");
             Error::new(ErrorKind::BadResponse, message)
         })
     }
 
-    fn token_request(&self, user: Option<&UserToken>) -> Result<Request, String> {
+    async fn fetch(&self, exchanged: Option<Arc<str>>) -> Result<FetchedToken<String>, String> {
         let (config, scope) = (&self.config, self.config.scopes.join(" "));
         let access_token = "urn:ietf:params:oauth:token-type:access_token";
-        let mut fields = match user {
+        // A file is read each time: the token in it is replaced before it expires.
+        let assertion = interflow_files::resolve_secret_ref(config.workload_token.as_deref().unwrap_or_default());
+        let assertion = assertion.map_err(|why| format!("oauth.workload_token: {why}"))?;
+        let mut fields = match &exchanged {
+            None if config.grant == McpGrant::JwtBearer => {
+                vec![("grant_type", "urn:ietf:params:oauth:grant-type:jwt-bearer"), ("assertion", assertion.as_str())]
+            }
             None => vec![("grant_type", "client_credentials")],
-            Some(user) => vec![
+            Some(token) => vec![
                 ("grant_type", "urn:ietf:params:oauth:grant-type:token-exchange"),
-                ("subject_token", &user.token),
+                ("subject_token", token),
                 ("subject_token_type", access_token),
                 ("requested_token_type", access_token),
             ],
@@ -113,17 +123,17 @@ impl AuthorizedClient {
         let options =
             [("scope", scope), ("resource", config.resource.as_deref()), ("audience", config.audience.as_deref())];
         fields.extend(options.into_iter().filter_map(|(name, value)| Some((name, value?))));
-        let proof = match &self.credential {
-            ClientCredential::Secret(secret) => ClientProof::PostedSecret(secret),
-            ClientCredential::Key(key) => {
-                let audience = config.issuer.as_ref().unwrap_or(&config.token_url);
-                ClientProof::Assertion(key.assertion(&config.client_id, audience)?)
-            }
-        };
-        Ok(form_request(&self.token_url, &fields, &config.client_id, &proof))
+        let client = (config.id(), config.issuer.as_ref().or(config.token_url.as_ref()).map_or("", String::as_str));
+        let build = || form_request(&self.token_url, &fields, client, &self.credential, false);
+        let raw = response_of(&*self.inner, build, self.dpop.as_ref()).await?;
+        let response = TokenResponse::parse(&raw, self.dpop.is_some())?;
+        if exchanged.is_some_and(|own| *own == *response.access_token) {
+            return Err("it gave the user's own token back, which goes to no server".to_owned());
+        }
+        Ok(FetchedToken { lifetime: response.expires().map(Duration::from_secs), value: response.access_token })
     }
 
-    async fn send_with_token(&self, request: Request, user: Option<UserToken>) -> Result<Response, Error> {
+    async fn send_with_token(self: &Arc<Self>, request: Request, user: Option<UserToken>) -> Result<Response, Error> {
         let user = user.filter(|_| self.config.grant == McpGrant::TokenExchange);
         if user.is_none() && self.config.grant == McpGrant::TokenExchange {
             let message = "it is reached with the access token of a user (oauth.grant), and the client showed none: a \
@@ -133,17 +143,13 @@ impl AuthorizedClient {
         let cached = self.cached(user.as_ref());
         let token = self.token(&cached, user.as_ref()).await?;
         let Request { head, body } = request;
-        let Some(again) = copy_of(&body) else {
-            return self.inner.send(Request { head: authorized(&head, &token), body }).await;
-        };
-        let first = Request { head: authorized(&head, &token), body };
-        let response = self.inner.send(first).await?;
-        if response.head.status != StatusCode::UNAUTHORIZED {
-            return Ok(response);
-        }
+        let (again, key) = (copy_of(&body), self.dpop.as_ref());
+        let response = send_authorized(&*self.inner, Request { head: head.clone(), body }, &token, key).await?;
+        let is_refused = response.head.status == StatusCode::UNAUTHORIZED;
+        let Some(body) = again.filter(|_| is_refused) else { return Ok(response) };
         cached.discard(&token);
         let token = self.token(&cached, user.as_ref()).await?;
-        self.inner.send(Request { head: authorized(&head, &token), body: again }).await
+        send_authorized(&*self.inner, Request { head, body }, &token, key).await
     }
 }
 
@@ -154,40 +160,11 @@ impl HttpClient for UserClient {
     }
 }
 
-/// A body for a repetition of the request; `None` if it cannot be sent twice.
-pub(crate) fn copy_of(body: &Body) -> Option<Body> {
-    match body {
-        Body::Empty => Some(Body::Empty),
-        Body::Full(bytes) => Some(Body::Full(bytes.clone())),
-        _ => None,
-    }
-}
-
-/// The head of a request with an access token.
-pub(crate) fn authorized(head: &RequestHead, token: &str) -> RequestHead {
-    let mut head = head.clone();
-    head.headers.remove("authorization");
-    head.headers.append_unchecked(b"Authorization", format!("Bearer {token}").as_bytes());
-    head
-}
-
-async fn fetch(
-    client: Arc<dyn HttpClient>,
-    request: Result<Request, String>,
-    exchanged: Option<Arc<str>>,
-) -> Result<FetchedToken<String>, String> {
-    let response = TokenResponse::parse(&response_of(&*client, request?).await?)?;
-    if exchanged.is_some_and(|own| *own == *response.access_token) {
-        return Err("it gave the user's own token back, which goes to no server".to_owned());
-    }
-    Ok(FetchedToken { lifetime: response.expires().map(Duration::from_secs), value: response.access_token })
-}
-
 #[cfg(test)]
 mod tests {
     use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
-    use interflow_types::{Headers, HttpVersion, Method};
+    use interflow_types::{Body, Headers, HttpVersion, Method, RequestHead};
 
     use super::*;
 
@@ -217,15 +194,16 @@ mod tests {
         }
     }
 
-    fn client(body: &'static str, accepted: &'static str) -> (AuthorizedClient, Arc<Issuer>) {
+    fn client(body: &'static str, accepted: &'static str) -> (Arc<AuthorizedClient>, Arc<Issuer>) {
         let issuer = Arc::new(Issuer { body, accepted, fetches: AtomicU32::new(0) });
         let config = McpClientCredentials {
-            token_url: "https://issuer.test/token".into(),
-            client_id: "c".into(),
-            client_secret: "s".into(),
+            token_url: Some("https://issuer.test/token".into()),
+            client_id: Some("c".into()),
+            client_secret: Some("s".into()),
             ..McpClientCredentials::default()
         };
-        (AuthorizedClient::new(&config, "s", Arc::clone(&issuer) as Arc<dyn HttpClient>).unwrap(), issuer)
+        let (credential, http) = (ClientCredential::Secret("s".into()), Arc::clone(&issuer) as Arc<dyn HttpClient>);
+        (Arc::new(AuthorizedClient::new(&config, credential, None, http).unwrap()), issuer)
     }
 
     fn call() -> Request {

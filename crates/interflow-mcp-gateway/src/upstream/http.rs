@@ -28,6 +28,7 @@ use crate::grants::granted_client::AccountClient;
 use crate::grants::link::request_error;
 use crate::grants::{AccountServer, Grants};
 use crate::protocol::client_message::DISCOVER;
+use crate::protocol::dpop::DpopKey;
 use crate::protocol::header_values::{MirroredParam, routing_fields};
 use crate::protocol::jsonrpc::{self, RpcError, ServerMessage, server_error};
 use crate::protocol::listen_filter::LISTEN;
@@ -205,13 +206,15 @@ impl HttpServer {
         for (field, value) in headers {
             fields.append(field, value).map_err(|_| format!("headers.{field}: invalid HTTP header field"))?;
         }
-        let access = match oauth {
+        let access = match oauth.map(|oauth| (oauth, oauth.auth().credential(secret.to_owned()))) {
             None => Access::Fields,
-            Some(oauth) if oauth.grant == McpGrant::AuthorizationCode => {
-                let server = AccountServer::new(grants, name, url.clone(), oauth, secret)?;
-                Access::Accounts(AccountClient::new(server))
+            Some((oauth, credential)) if oauth.grant == McpGrant::AuthorizationCode => {
+                Access::Accounts(AccountClient::new(AccountServer::new(grants, name, url.clone(), oauth, credential?)?))
             }
-            Some(oauth) => Access::Tokens(Arc::new(AuthorizedClient::new(oauth, secret, Arc::clone(client))?)),
+            Some((oauth, credential)) => {
+                let key = oauth.dpop.then(|| DpopKey::derive(&grants.master, name)).transpose()?;
+                Access::Tokens(Arc::new(AuthorizedClient::new(oauth, credential?, key, Arc::clone(client))?))
+            }
         };
         tracing::debug!("MCP server {name} at {url}");
         let next_id = AtomicU64::new(1);

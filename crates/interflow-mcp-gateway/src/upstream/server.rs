@@ -44,14 +44,8 @@ impl ServerSecrets {
             value.map(|value| (name.clone(), value)).map_err(|e| format!("{member}.{name}: {e}"))
         });
         let values = values.collect::<Result<_, _>>()?;
-        let oauth = config.oauth.as_ref().map(|oauth| {
-            let (name, own) = match oauth.private_key.is_empty() {
-                true => ("client_secret", &oauth.client_secret),
-                false => ("private_key", &oauth.private_key),
-            };
-            interflow_files::resolve_secret_ref(own).map_err(|e| format!("oauth.{name}: {e}"))
-        });
-        Ok(Self { values, oauth: oauth.transpose()?.unwrap_or_default() })
+        let oauth = config.oauth.as_ref().map_or(Ok(String::new()), |oauth| oauth.auth().resolve());
+        Ok(Self { values, oauth: oauth? })
     }
 }
 

@@ -17,7 +17,8 @@ use parking_lot::Mutex;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
-use crate::client_keys::check_assertion;
+use crate::client_keys::{check_assertion, es256};
+use crate::dpop::check_proof;
 use crate::stateless::{ask_with, call, said};
 use crate::{Gate, request};
 
@@ -74,6 +75,10 @@ pub struct Rules {
     pub count: usize,
     /// How the gateway registered itself.
     pub registration: Value,
+    /// Its tokens are bound to keys, and the server takes no others.
+    pub binds: bool,
+    /// The keys of proofs.
+    pub keys: Vec<String>,
 }
 
 pub type Shared = Arc<Mutex<Rules>>;
@@ -94,6 +99,8 @@ pub async fn start() -> (Origin, Shared) {
         tokens: HashMap::new(),
         count: 0,
         registration: Value::Null,
+        binds: false,
+        keys: Vec::new(),
     }));
     let state = Arc::clone(&rules);
     let answer = move |request: &Request| {
@@ -140,7 +147,7 @@ pub async fn start() -> (Origin, Shared) {
             }
             "/token" if rules.redirects_token_requests => Reply::status(307).header("Location", "/elsewhere"),
             "/token" => grant(&mut rules, request, &origin).delay(rules.pause),
-            "/mcp" => serve(&rules, request, &origin),
+            "/mcp" => serve(&mut rules, request, &origin),
             _ => Reply::status(404),
         }
     };
@@ -177,26 +184,34 @@ fn grant(rules: &mut Rules, request: &Request, origin: &str) -> Reply {
             None => return refused(),
         },
     };
+    if rules.binds {
+        rules.keys.push(check_proof(request, &format!("{origin}/token"), None, None));
+    }
+    let kind = if rules.binds { "DPoP" } else { "Bearer" };
     rules.count += 1;
     let (access, refresh) = (format!("access-{}", rules.count), format!("refresh-{}", rules.count));
     rules.tokens.insert(access.clone(), scopes.clone());
     rules.tokens.insert(refresh.clone(), scopes);
     Reply::json(
-        &json!({ "access_token": access, "refresh_token": refresh, "token_type": "Bearer", "expires_in": rules.lifetime }),
+        &json!({ "access_token": access, "refresh_token": refresh, "token_type": kind, "expires_in": rules.lifetime }),
     )
 }
 
-fn serve(rules: &Rules, request: &Request, origin: &str) -> Reply {
+fn serve(rules: &mut Rules, request: &Request, origin: &str) -> Reply {
     let message: Value = serde_json::from_slice(&request.body).unwrap_or_default();
-    let token = request.header("authorization").and_then(|field| field.strip_prefix("Bearer "));
+    let scheme = if rules.binds { "DPoP" } else { "Bearer" };
+    let token = request.header("authorization").and_then(|field| field.strip_prefix(scheme)).map(str::trim);
     let metadata = format!("resource_metadata=\"{origin}/.well-known/oauth-protected-resource/mcp\"");
-    let Some(scopes) = token.and_then(|token| rules.tokens.get(token)) else {
+    let Some(scopes) = token.and_then(|token| rules.tokens.get(token).cloned()) else {
         let other = Reply::status(401).header("WWW-Authenticate", "Basic realm=\"crm\"");
-        return other.header("WWW-Authenticate", format!("Bearer scope=\"read\", {metadata}"));
+        return other.header("WWW-Authenticate", format!("{scheme} scope=\"read\", {metadata}"));
     };
+    if rules.binds {
+        rules.keys.push(check_proof(request, &format!("{origin}/mcp"), token, None));
+    }
     let method = message["method"].as_str().unwrap_or_default();
     if method == "tools/call" && !scopes.split(' ').any(|own| own == rules.scope) {
-        let challenge = format!("Bearer error=\"insufficient_scope\", scope=\"{}\", {metadata}", rules.scope);
+        let challenge = format!("{scheme} error=\"insufficient_scope\", scope=\"{}\", {metadata}", rules.scope);
         return Reply::status(403).header("WWW-Authenticate", challenge);
     }
     let result = match method {
@@ -582,6 +597,18 @@ const OAUTH: &str = "resource = 'http://RESOURCE/mcp'\nlogin = { client_id = 'lo
 
 #[tokio::test]
 async fn a_user_logs_in_at_the_issuer_before_their_account_is_connected() {
+    log_in("", Value::Null).await;
+}
+
+#[tokio::test]
+async fn the_gateway_authenticates_itself_by_an_assertion_where_a_user_logs_in() {
+    let folder = tempfile::tempdir().unwrap();
+    let (key, jwks) = es256(folder.path()).await;
+    log_in(&format!(", private_key = '{key}'"), jwks).await;
+}
+
+/// Has users log in at an issuer, which knows the gateway by these keys.
+async fn log_in(login: &str, jwks: Value) {
     let (folder, (origin, rules)) = (tempfile::tempdir().unwrap(), start().await);
     let person = Arc::new(Mutex::new("anna"));
     let logged_in = Arc::clone(&person);
@@ -602,6 +629,11 @@ async fn a_user_logs_in_at_the_issuer_before_their_account_is_connected() {
                     .header("Location", format!("{}?code=c&state={}", value("redirect_uri"), value("state")))
             }
             _ => {
+                let form = form(std::str::from_utf8(&request.body).unwrap());
+                match jwks.is_null() {
+                    true => assert_eq!((&*form["client_id"], form.get("client_assertion")), ("login", None)),
+                    false => check_assertion(&form, &jwks, "login", &own),
+                }
                 let claims = json!({ "iss": own, "aud": "login", "sub": *logged_in.lock(), "nonce": *nonce.lock(), "exp": 99_999_999_999_u64 });
                 let token = format!("e30.{}.x", URL_SAFE_NO_PAD.encode(claims.to_string()));
                 Reply::json(&json!({ "access_token": "t", "id_token": token }))
@@ -609,7 +641,10 @@ async fn a_user_logs_in_at_the_issuer_before_their_account_is_connected() {
         }
     };
     let issuer = Origin::http().answering(answer).start().await;
-    let oauth = |base: &str| format!("[mcp.oauth]\nissuer = '{}'\n{}", issuer.url(""), OAUTH.replace("RESOURCE", base));
+    let oauth = |base: &str| {
+        let oauth = OAUTH.replace("RESOURCE", base).replace(" }", &format!("{login} }}"));
+        format!("[mcp.oauth]\nissuer = '{}'\n{oauth}", issuer.url(""))
+    };
     let file = folder.path().join("accounts.json");
     // The port of the gateway is not known before it has started: links lead where the client went.
     let gate = gate(&config(&origin, &oauth("127.0.0.1")), &file, &no_keys()).await;
@@ -667,6 +702,11 @@ fn a_configuration_that_would_give_secrets_away_is_refused() {
         (server(", token_url = 'https://as.test/token'"), "are discovered"),
         (format!("{users}{}", server("")), "add [mcp.oauth.login]"),
         (format!("{users}login = {{ client_id = 'a' }}\n{}", server("")), ""),
+        (
+            format!("{users}login = {{ client_id = 'a', client_secret = 's', private_key = 'k' }}\n{}", server("")),
+            "mcp.oauth.login: a client has either `client_secret` or `private_key`",
+        ),
+        (server(", workload_token = 't'"), "mcp.server.crm.oauth.workload_token: it is for"),
         (format!("[mcp]\npublic_url = 'http://gate.test'\n{}", server("")), "mcp.public_url: it is without TLS"),
         (format!("[mcp]\npublic_url = 'https://gate.test/x'\n{}", server("")), "mcp.public_url: it has a path"),
     ] {

@@ -58,6 +58,12 @@ fn written(folder: &Path, text: &str) -> String {
     file.display().to_string()
 }
 
+/// A reference to a new key, and its public keys.
+pub async fn es256(folder: &Path) -> (String, Value) {
+    let [_, (_, key), _] = keys();
+    (format!("file:{}", written(folder, &key)), public_keys(&key).await)
+}
+
 /// A server whose issuer accepts assertions and no secrets.
 async fn issuer_and_server(forms: Arc<Mutex<Vec<HashMap<String, String>>>>) -> Origin {
     let answer = move |request: &Request| {
@@ -197,12 +203,82 @@ async fn a_key_that_cannot_be_used_is_one_clear_error() {
     let jwk = r#"{"kty":"OKP","crv":"Ed25519","kid":"k","d":"nWGxne_9WmC6hEr0kuwsxERJxWl7MmkZcDusAxyuf2A","x":"11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo"}"#;
     assert_eq!(gate.service.compile(&message(jwk)).err(), None);
     assert_eq!(public_keys(jwk).await["keys"][0]["kid"], "k");
+    for (section, more) in [("login", ""), ("introspection", ", url = 'https://issuer.test/i'")] {
+        let text = format!("{}{section} = {{ client_id = 'g', private_key = 's3cret'{more} }}\n", users::OAUTH);
+        let config: McpConfig = toml::from_str::<toml::Table>(&text).unwrap()["mcp"].clone().try_into().unwrap();
+        let error = gate.service.compile(&config).err().unwrap_or_default();
+        let begins = error.starts_with(&format!("mcp.oauth.{section}.private_key: it is not a private key of RSA"));
+        assert!(begins && !error.contains("s3cret"), "{error}");
+    }
     let missing = message("").server["crm"].oauth.clone().unwrap();
-    let both = interflow_mcp_gateway::McpClientCredentials { client_secret: "s".into(), ..missing };
+    let both = interflow_mcp_gateway::McpClientCredentials { client_secret: Some("s".into()), ..missing };
     let mut config = message("");
     config.server.get_mut("crm").unwrap().oauth = Some(both);
     assert_eq!(
         config.check().unwrap_err(),
         "mcp.server.crm.oauth: a client has either `client_secret` or `private_key`"
     );
+}
+
+#[tokio::test]
+async fn the_issuer_is_asked_about_tokens_with_an_assertion() {
+    let folder = tempfile::tempdir().unwrap();
+    let (key, jwks) = es256(folder.path()).await;
+    let used = Arc::<Mutex<Vec<String>>>::default();
+    let assertions = Arc::clone(&used);
+    let answer = move |request: &Request| {
+        let form = form(std::str::from_utf8(&request.body).unwrap());
+        check_assertion(&form, &jwks, "gate", "https://issuer.test");
+        assertions.lock().unwrap().push(form["client_assertion"].clone());
+        let is_known = form["token"].starts_with("opaque");
+        Reply::json(&json!({ "active": is_known, "sub": "anna", "aud": "https://gate.test/mcp" }))
+    };
+    let issuer = Origin::http().answering(answer).start().await;
+    let origin = issuer_and_server(Arc::default()).await;
+    let url = issuer.url("/introspect");
+    let introspection = format!("introspection = {{ url = '{url}', client_id = 'gate', private_key = '{key}' }}\n");
+    let config = format!("{}{introspection}{}", users::OAUTH, section("crm", &origin, "results = 'off'\n"));
+    let gate = Gate::without_session("/mcp/crm", &config).await;
+    for (token, status) in [("opaque-1", 200), ("opaque-2", 200), ("unknown", 401)] {
+        let fields = format!("Authorization: Bearer {token}\r\n");
+        let answer = ask_with(&gate, "tools/call", &call("who", json!({})), &json!({}), &fields).await;
+        assert_eq!(answer.status, status, "{token}: {}", answer.text());
+    }
+    let used = used.lock().unwrap();
+    assert!(used.len() == 3 && used[0] != used[1] && used[1] != used[2], "{used:?}");
+}
+
+#[tokio::test]
+async fn the_token_of_a_workload_is_read_for_each_token_of_the_gateway() {
+    let (folder, forms) = (tempfile::tempdir().unwrap(), Arc::<Mutex<Vec<HashMap<String, String>>>>::default());
+    let (file, origin) = (folder.path().join("token"), issuer_and_server(Arc::clone(&forms)).await);
+    for (id, token) in [("", "workload-1\n"), ("client_id = 'w', ", "workload-2\n")] {
+        std::fs::write(&file, "workload-0").unwrap();
+        let oauth = format!(
+            "oauth = {{ grant = 'jwt_bearer', token_url = '{}', {id}scopes = ['a', 'b'], workload_token = 'file:{}' }}\n\
+             results = 'off'\n",
+            origin.url("/token"),
+            file.display()
+        );
+        let gate = Gate::without_session("/mcp/crm", &section("crm", &origin, &oauth)).await;
+        // The file has changed since the gateway started.
+        std::fs::write(&file, token).unwrap();
+        let answer = ask_with(&gate, "tools/call", &call("who", json!({})), &json!({}), "").await.json();
+        assert_eq!(said(&answer["result"]), "Bearer t", "{answer}");
+        let form = forms.lock().unwrap().pop().unwrap();
+        let id = (!id.is_empty()).then_some("w");
+        assert_eq!(form["grant_type"], "urn:ietf:params:oauth:grant-type:jwt-bearer");
+        assert_eq!((&*form["assertion"], &*form["scope"]), (token.trim(), "a b"));
+        assert_eq!((form.get("client_id").map(String::as_str), form.get("client_assertion")), (id, None));
+    }
+    std::fs::remove_file(&file).unwrap();
+    let oauth = format!(
+        "oauth = {{ grant = 'jwt_bearer', token_url = '{}', workload_token = 'file:{}' }}\n",
+        origin.url("/token"),
+        file.display()
+    );
+    let gate = Gate::without_session("/mcp/crm", &section("crm", &origin, &oauth)).await;
+    let answer = ask_with(&gate, "tools/call", &call("who", json!({})), &json!({}), "").await.json();
+    let error = answer["error"]["message"].as_str().unwrap_or_default();
+    assert!(error.contains("oauth.workload_token") && error.contains("cannot be read"), "{answer}");
 }

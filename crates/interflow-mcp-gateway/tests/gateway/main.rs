@@ -5,6 +5,7 @@ mod accounts;
 mod asking;
 mod client_keys;
 mod completion;
+mod dpop;
 mod eras;
 mod log_messages;
 mod operator_log;

@@ -145,7 +145,7 @@ fn a_configuration_that_would_show_secrets_or_has_no_users_is_refused() {
     for (text, why) in [
         (crm.clone(), "add [mcp.oauth]"),
         (introspection("http://issuer.test/i", "g"), "mcp.oauth.introspection.url: it is without TLS"),
-        (introspection("https://issuer.test/i", ""), "`client_id` and `client_secret`"),
+        (introspection("https://issuer.test/i", ""), "it needs `client_id`, and `client_secret` or `private_key`"),
         (introspection("http://127.0.0.1/i", "g"), ""),
         (format!("{OAUTH}{crm}"), ""),
     ] {
