@@ -5,7 +5,7 @@ mod api;
 pub mod audit;
 mod auth;
 mod collections;
-mod composed_sockets;
+mod composed_streams;
 mod config;
 pub mod config_masking;
 mod doctor;

@@ -24,11 +24,12 @@ use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 
 use crate::AdminConfig;
+use crate::api::flows::composed_call::Requests;
 use crate::audit::AdminAudit;
 use crate::audit::last_editors::LastEditors;
 use crate::auth::sessions::BrowserSessions;
 use crate::collections::CollectionStore;
-use crate::composed_sockets::ComposedSockets;
+use crate::composed_streams::{ComposedStreams, Frame};
 use crate::doctor::DoctorFn;
 use crate::event_clients::EventClients;
 use crate::identity::shared::SharedIdentity;
@@ -125,7 +126,8 @@ pub struct AdminState {
     pub(crate) audit: Arc<AdminAudit>,
     pub(crate) token_lifetimes: TokenLifetimes,
     pub(crate) collections: Arc<CollectionStore>,
-    pub(crate) composed_sockets: ComposedSockets,
+    pub(crate) composed_sockets: ComposedStreams<Frame>,
+    pub(crate) composed_calls: ComposedStreams<Requests>,
     /// Limits concurrent checks of texts that a client sends: rules, policies, queries.
     pub(crate) checks: Arc<Semaphore>,
     /// Limits concurrent changes of other files. Apart from the checks, which may take long: revoking a key must not wait.
@@ -166,7 +168,8 @@ impl AdminState {
             audit,
             token_lifetimes: TokenLifetimes::new(config),
             collections: Arc::new(CollectionStore::new(&deps.data_dir)),
-            composed_sockets: ComposedSockets::new(),
+            composed_sockets: ComposedStreams::new(),
+            composed_calls: ComposedStreams::new(),
             checks: Arc::new(Semaphore::new(MAX_CHECKS)),
             edits: Arc::new(Semaphore::new(MAX_EDITS)),
             rule_saves: Arc::default(),

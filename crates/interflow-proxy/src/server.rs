@@ -264,8 +264,8 @@ impl ProxyServer {
     /// # Errors
     /// As for a client's request.
     pub async fn send(&self, request: Request, parent: Option<FlowId>) -> (FlowId, Result<Response>) {
-        let (id, sent) = self.parts.local.send_chosen(request, parent).await;
-        (id, sent.map(|(response, _)| response))
+        let (id, sent) = self.parts.local.send_chosen(request, parent);
+        (id, sent.await.map(|(response, _)| response))
     }
 
     pub fn local_client(&self) -> &LocalClient {

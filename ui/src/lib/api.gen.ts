@@ -396,6 +396,15 @@ export interface components {
             /** @description The text around the first difference, in the request before and in this one. */
             change?: components["schemas"]["ExcerptChange"];
         };
+        CallMessagesInput: {
+            /** @description Encoded messages, without the prefix of gRPC. */
+            messages?: components["schemas"]["ReplayBody"][];
+            /**
+             * @description Whether they are the last (half-close).
+             * @default false
+             */
+            end?: boolean;
+        };
         CallPurpose: "step" | "compact" | "title" | "probe" | "utility";
         /** @description Usage of one call. Streams repeat it; the last count applies. */
         CallUsage: {
@@ -3491,6 +3500,25 @@ export interface components {
             /** @description The shared store, if there is one: `flows` and `database_bytes` are then its own. */
             shared?: components["schemas"]["SharedStoreStats"];
         };
+        /** @description A WebSocket or gRPC call to open, with every variable replaced. */
+        StreamInput: {
+            /** @description With the scheme `http` or `https`; that of a WebSocket may also be `ws` or `wss`. */
+            url: string;
+            /**
+             * @description Names and values, in order. Fields of the connection and of the handshake are left to the sender, and for gRPC
+             *     `Content-Type` and `TE`.
+             * @default []
+             */
+            headers?: [
+                string,
+                string
+            ][];
+            /**
+             * @description The request as written, which the history keeps.
+             * @default null
+             */
+            saved?: components["schemas"]["ComposedRequestInput"] | null;
+        };
         /** @description All streams, for display. */
         StreamsView: {
             /** @description The active streams. */
@@ -3874,24 +3902,6 @@ export interface components {
         VirtualKeys: {
             keys: components["schemas"]["VirtualKeyView"][];
         };
-        /** @description A WebSocket to open, with every variable replaced. */
-        WebSocketInput: {
-            /** @description With the scheme `ws`, `wss`, `http` or `https`. */
-            url: string;
-            /**
-             * @description Names and values, in order. Fields of the connection and of the handshake are left to the sender.
-             * @default []
-             */
-            headers?: [
-                string,
-                string
-            ][];
-            /**
-             * @description The request as written, which the history keeps.
-             * @default null
-             */
-            saved?: components["schemas"]["ComposedRequestInput"] | null;
-        };
         WebSocketMessageInput: {
             /** @description A text is sent as a text message, bytes as a binary one. */
             message: components["schemas"]["ReplayBody"];
@@ -3949,6 +3959,7 @@ export type Bytes = components['schemas']['Bytes'];
 export type CaView = components['schemas']['CaView'];
 export type CacheAdvice = components['schemas']['CacheAdvice'];
 export type CacheBreak = components['schemas']['CacheBreak'];
+export type CallMessagesInput = components['schemas']['CallMessagesInput'];
 export type CallPurpose = components['schemas']['CallPurpose'];
 export type CallUsage = components['schemas']['CallUsage'];
 export type CallView = components['schemas']['CallView'];
@@ -4201,6 +4212,7 @@ export type Stats = components['schemas']['Stats'];
 export type StatusFigures = components['schemas']['StatusFigures'];
 export type Stickiness = components['schemas']['Stickiness'];
 export type StoreStats = components['schemas']['StoreStats'];
+export type StreamInput = components['schemas']['StreamInput'];
 export type StreamsView = components['schemas']['StreamsView'];
 export type SubagentLink = components['schemas']['SubagentLink'];
 export type SuggestedRule = components['schemas']['SuggestedRule'];
@@ -4236,7 +4248,6 @@ export type ValueKey = components['schemas']['ValueKey'];
 export type Variable = components['schemas']['Variable'];
 export type VirtualKeyView = components['schemas']['VirtualKeyView'];
 export type VirtualKeys = components['schemas']['VirtualKeys'];
-export type WebSocketInput = components['schemas']['WebSocketInput'];
 export type WebSocketMessageInput = components['schemas']['WebSocketMessageInput'];
 export type ResponseError = components['responses']['Error'];
 export type $defs = Record<string, never>;
@@ -4265,7 +4276,8 @@ export interface ApiCalls {
     'POST /import': { request: unknown; response: ImportResult };
     'GET /search': { request: unknown; response: unknown };
     'POST /compose': { request: ComposeInput; response: ComposeResult };
-    'POST /compose/websocket': { request: WebSocketInput; response: ComposeResult };
+    'POST /compose/websocket': { request: StreamInput; response: ComposeResult };
+    'POST /compose/grpc': { request: StreamInput; response: ComposeResult };
     'GET /compose/schemas': { request: unknown; response: DescriptorSets };
     'POST /compose/schemas': { request: ProtoFiles; response: DescriptorSets };
     'POST /compose/code': { request: ComposeInput; response: CodeResult };

@@ -97,7 +97,7 @@ impl AccessTokenChecker {
             return Err("it is an ID token");
         }
         if claims.cnf.is_some() {
-            return Err("it is bound to a key (cnf), which is not supported");
+            return Err("it is bound to a key or certificate of the client (cnf), and proofs are not checked here");
         }
         if claims.sub.is_empty() || claims.sub.len() > MAX_SUBJECT {
             return Err("its subject is empty or too long");

@@ -120,6 +120,57 @@ async fn composed_web_socket_that_is_refused_has_the_response() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn composed_grpc_call_is_written_to_until_it_is_half_closed() {
+    let it = Instance::start().await;
+    let fields = json!([["X-A", "1"], ["content-type", "text/plain"]]);
+    let opened = it.post("/compose/grpc", json!({"url": it.origin.url("/grpc"), "headers": fields})).await.json();
+    assert_eq!((&opened["response"], &opened["error"]), (&Value::Null, &Value::Null), "{opened}");
+    let path = format!("/compose/grpc/{}", opened["id"].as_str().unwrap());
+    let flow = format!("/flows/{}", opened["id"].as_str().unwrap());
+    // The flow is known before anything was sent.
+    let open = it.json(&flow).await;
+    assert_eq!((&open["state"], &open["tags"]), (&json!("open"), &json!(["composed"])));
+    for messages in [json!([{"base64": "CAE="}, {"base64": "CAI="}]), json!([{"base64": "CAM="}])] {
+        assert_eq!(it.post(&path, json!({"messages": messages})).await.status, 204);
+    }
+    // They are sent as they are written; this server answers once it has all of them.
+    let sent = settled(&it, &format!("{flow}/messages"), |page| page["total"] == 3).await;
+    assert_eq!(sent["messages"][2]["payload"], json!("\u{8}\u{3}"));
+    assert_eq!(it.json(&flow).await["state"], "open");
+    assert_eq!(it.post(&path, json!({"end": true})).await.status, 204);
+    let ended = settled(&it, &flow, |flow| flow["state"] != "open").await;
+    assert_eq!((&ended["state"], &ended["messages"]), (&json!("complete"), &json!(6)), "{ended}");
+    let request = it.origin.requests().pop().unwrap();
+    assert_eq!(
+        (request.header("x-a"), request.header("content-type"), request.header("te")),
+        (Some("1"), Some("application/grpc"), Some("trailers"))
+    );
+    assert_eq!(request.body, b"\0\0\0\0\x02\x08\x01\0\0\0\0\x02\x08\x02\0\0\0\0\x02\x08\x03"[..]);
+    let late = it.post(&path, json!({"messages": []})).await;
+    assert_eq!((late.status, kind(&late).as_str()), (404, "not_found"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn composed_grpc_call_that_is_cancelled_or_fails_ends_its_flow() {
+    let it = Instance::start().await;
+    let opened = it.post("/compose/grpc", json!({"url": it.origin.url("/grpc")})).await.json();
+    let path = format!("/compose/grpc/{}", opened["id"].as_str().unwrap());
+    assert_eq!(it.post(&path, json!({"messages": ["text"]})).await.status, 204);
+    assert_eq!(it.call("DELETE", &path, &[], b"").await.status, 204);
+    let flow = format!("/flows/{}", opened["id"].as_str().unwrap());
+    let ended = settled(&it, &flow, |flow| flow["state"] != "open").await;
+    assert_eq!(ended["error"]["kind"], "client_gone", "{ended}");
+    assert_eq!(it.call("DELETE", &path, &[], b"").await.status, 404);
+
+    let wrong = it.post("/compose/grpc", json!({"url": "file:///a"})).await;
+    assert_eq!(wrong.status, 400, "{}", wrong.text());
+    it.post("/approvals/mode", json!({"mode": "enforce"})).await;
+    let url = super::approvals::named(&it, "held.test", "/grpc");
+    let denied = it.post("/compose/grpc", json!({"url": url})).await.json();
+    assert!(denied["error"]["kind"].is_string() && denied["response"].is_null(), "{denied}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn proto_files_are_compiled_for_composed_calls() {
     let it = Instance::start().await;
     assert_eq!(it.json("/compose/schemas").await["descriptor_sets"], json!([]));

@@ -55,6 +55,9 @@ impl WorkerSet {
     }
 }
 
+/// A response; and the client's end of the connection, if the origin switched protocols.
+pub type SendResult = Result<(Response, Option<DuplexStream>)>;
+
 /// Sends Interflow's own requests: on the calling thread's worker, or else on the first. Each is a flow, and recorded
 /// like a client's unless the client is [unrecorded](Self::unrecorded). Redirects are not followed.
 ///
@@ -127,30 +130,44 @@ impl LocalClient {
     ///
     /// # Errors
     /// As for a client's request.
-    pub async fn send_chosen(
+    pub fn send_chosen(
         &self,
         request: Request,
         parent: Option<FlowId>,
-    ) -> (FlowId, Result<(Response, Option<DuplexStream>)>) {
-        self.send_flow(request, FlowOrigin { parent, is_chosen: true, ..FlowOrigin::default() }, None).await
+    ) -> (FlowId, impl Future<Output = SendResult> + Send + use<>) {
+        self.send_flow(request, FlowOrigin { parent, is_chosen: true, ..FlowOrigin::default() }, None)
     }
 
-    async fn send_flow(
+    fn send_flow(
         &self,
         request: Request,
         origin: FlowOrigin,
         until: Option<Instant>,
-    ) -> (FlowId, Result<(Response, Option<DuplexStream>)>) {
-        let workers = match self.workers() {
-            Ok(workers) => workers,
-            Err(e) => return (FlowId::new(Timestamp::now()), Err(e)),
-        };
+    ) -> (FlowId, impl Future<Output = SendResult> + Send + use<>) {
+        let begun = self.workers().map(|workers| self.begin(&workers, request, origin, until));
+        let id = begun.as_ref().map_or_else(|_| FlowId::new(Timestamp::now()), |(id, ..)| *id);
+        (id, async move {
+            let (_, send, runtime) = begun?;
+            let Some(runtime) = runtime else { return send.await };
+            let ended = |e| Err(Error::new(ErrorKind::Internal, "the request's task ended early").with_source(e));
+            runtime.spawn(send).await.unwrap_or_else(ended)
+        })
+    }
+
+    /// A flow and what sends its request, with the runtime to send it on unless this is one of its threads.
+    fn begin(
+        &self,
+        workers: &Arc<WorkerSet>,
+        request: Request,
+        origin: FlowOrigin,
+        until: Option<Instant>,
+    ) -> (FlowId, impl Future<Output = SendResult> + Send + use<>, Option<tokio::runtime::Handle>) {
         let here = workers.current();
         // Any worker would do; the first exists always.
         let index = here.unwrap_or(0);
         let worker = Arc::clone(&workers.workers[index]);
         let config = worker.active_config();
-        let filtered = self.filter.as_ref().map(|filter| filter.client(&workers, index, &config));
+        let filtered = self.filter.as_ref().map(|filter| filter.client(workers, index, &config));
         let is_chosen = origin.is_chosen;
         let (flow, client) = self.begin_flow(&worker, &request, origin);
         let id = flow.id;
@@ -166,16 +183,12 @@ impl LocalClient {
         };
         // Pooled connections belong to their worker's runtime, so a request from another thread runs as a task there.
         // Dropping the caller's future does not cancel that task.
-        if here.is_some() {
-            return (id, send.await);
-        }
-        let ended = |e| Err(Error::new(ErrorKind::Internal, "the request's task ended early").with_source(e));
-        (id, workers.runtimes[index].spawn(send).await.unwrap_or_else(ended))
+        (id, send, here.is_none().then(|| workers.runtimes[index].clone()))
     }
 
     /// A component's request, which does not switch protocols.
     fn send_own(&self, request: Request, origin: FlowOrigin, until: Option<Instant>) -> ResponseFuture<'_> {
-        Box::pin(async move { Ok(self.send_flow(request, origin, until).await.1?.0) })
+        Box::pin(async move { Ok(self.send_flow(request, origin, until).1.await?.0) })
     }
 
     fn begin_flow(&self, worker: &ProxyWorker, request: &Request, origin: FlowOrigin) -> (Box<Flow>, Arc<ClientInfo>) {

@@ -77,7 +77,7 @@ async fn a_replay_in_plain_text_uses_the_http_version_that_it_names() {
         request.head.version = version;
         request.head.headers.append("Content-Type", content_type).unwrap();
         request.head.headers.append("TE", "trailers").unwrap();
-        local.send_chosen(request, None).await.1.unwrap();
+        local.send_chosen(request, None).1.await.unwrap();
         let seen = origin.requests().pop().unwrap();
         assert_eq!((seen.version.to_string(), seen.header("te")), (version.as_str().to_owned(), Some("trailers")));
     }

@@ -18,39 +18,40 @@ use crate::error::{ApiError, Result};
 use crate::state::AdminState;
 
 /// Maximum size of a message that the operator sends, in bytes.
-const MAX_MESSAGE: usize = 4 << 20;
+pub(crate) const MAX_MESSAGE: usize = 4 << 20;
 /// 1000, a normal closure (RFC 6455 7.4.1).
 const NORMAL_CLOSURE: [u8; 2] = 1000_u16.to_be_bytes();
 
-/// A WebSocket to open, with every variable replaced.
+/// A WebSocket or gRPC call to open, with every variable replaced.
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct WebSocketInput {
-    /// With the scheme `ws`, `wss`, `http` or `https`.
-    url: String,
-    /// Names and values, in order. Fields of the connection and of the handshake are left to the sender.
+pub(crate) struct StreamInput {
+    /// With the scheme `http` or `https`; that of a WebSocket may also be `ws` or `wss`.
+    pub url: String,
+    /// Names and values, in order. Fields of the connection and of the handshake are left to the sender, and for gRPC
+    /// `Content-Type` and `TE`.
     #[serde(default)]
-    headers: Vec<(String, String)>,
+    pub headers: Vec<(String, String)>,
     /// The request as written, which the history keeps.
     #[serde(default)]
-    saved: Option<ComposedRequest>,
+    pub saved: Option<ComposedRequest>,
 }
 
 /// `POST /compose/websocket`: opens a WebSocket through the proxy's own client. It is open if the response has status
 /// 101, until either side closes it or nothing was sent for `timeouts.tunnel_idle`.
 pub(crate) async fn open(
     state: Arc<AdminState>,
-    StrictJson(input): StrictJson<WebSocketInput>,
+    StrictJson(input): StrictJson<StreamInput>,
 ) -> Result<Json<ComposeResult>> {
     let parts = ComposedParts::web_socket(&input.url, &input.headers)?;
     let room = state.composed_sockets.room()?;
     remember(&state, input.saved).await;
-    let (id, sent) = state.engine.local_client().send_chosen(parts.into_request(), None).await;
-    let sent = sent.map(|(response, socket)| {
+    let (id, sent) = state.engine.local_client().send_chosen(parts.into_request(), None);
+    let sent = sent.await.map(|(response, socket)| {
         if let Some(socket) = socket {
-            state.composed_sockets.add(id, socket, room);
+            state.composed_sockets.add_socket(id, socket, room);
         }
-        response
+        Some(response)
     });
     let (response, error) = summarized(&state, sent).await;
     Ok(Json(ComposeResult { id: id.to_string(), response, error }))

@@ -4,6 +4,7 @@ pub(crate) mod body;
 pub(crate) mod body_view;
 pub(crate) mod certificates;
 pub(crate) mod compose;
+pub(crate) mod composed_call;
 pub(crate) mod composed_socket;
 pub(crate) mod events;
 pub(crate) mod overview;

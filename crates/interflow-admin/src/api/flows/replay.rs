@@ -107,13 +107,14 @@ pub(crate) type ReplayOutcome = (Option<ReplayedResponse>, Option<ReplayError>);
 /// Sends a request through the proxy's own client. The new flow is in the store when this returns.
 pub(crate) async fn send(state: &AdminState, request: Request, parent: Option<FlowId>) -> (FlowId, ReplayOutcome) {
     let (id, sent) = state.engine.send(request, parent).await;
-    (id, summarized(state, sent).await)
+    (id, summarized(state, sent.map(Some)).await)
 }
 
-/// What became of a request. Its flow is in the store when this returns.
-pub(crate) async fn summarized(state: &AdminState, sent: interflow_types::Result<Response>) -> ReplayOutcome {
+/// What became of a request; without a response, it goes on. Its flow is in the store when this returns.
+pub(crate) async fn summarized(state: &AdminState, sent: interflow_types::Result<Option<Response>>) -> ReplayOutcome {
     let outcome = match sent {
-        Ok(response) => (Some(response_summary(response).await), None),
+        Ok(None) => (None, None),
+        Ok(Some(response)) => (Some(response_summary(response).await), None),
         Err(e) => {
             let blame = format!("{:?}", e.error_source()).to_ascii_lowercase();
             (None, Some(ReplayError { kind: e.kind().as_str(), message: e.to_string(), blame }))
@@ -164,7 +165,7 @@ async fn response_summary(response: Response) -> ReplayedResponse {
 }
 
 /// The number of bytes; `None` if the body was cut off.
-async fn drain_body(mut body: Body) -> Option<u64> {
+pub(crate) async fn drain_body(mut body: Body) -> Option<u64> {
     let mut size = 0;
     while let Some(frame) = body.frame().await {
         if let BodyFrame::Data(data) = frame.ok()? {

@@ -8,8 +8,8 @@ use crate::api::edited::{
     approvals, limits, policies, privacy, proposals, rules, settings, shared_settings, spend, teams,
 };
 use crate::api::flows::{
-    self, body, certificates, compose, composed_socket, events, overview, query_assist, replay, transfer,
-    values as flow_values,
+    self, body, certificates, compose, composed_call, composed_socket, events, overview, query_assist, replay,
+    transfer, values as flow_values,
 };
 use crate::api::operations::Operation;
 use crate::api::operations::handler::erase;
@@ -102,6 +102,9 @@ operations! {
     OpenComposedSocket: POST "/compose/websocket", OPERATE, composed_socket::open;
     SendComposedMessage: POST "/compose/websocket/{id}", OPERATE, composed_socket::send;
     CloseComposedSocket: DELETE "/compose/websocket/{id}", OPERATE, composed_socket::close;
+    OpenComposedCall: POST "/compose/grpc", OPERATE, composed_call::open;
+    SendComposedCallMessages: POST "/compose/grpc/{id}", OPERATE, composed_call::send;
+    CancelComposedCall: DELETE "/compose/grpc/{id}", OPERATE, composed_call::cancel;
     ComposeSchemas: GET "/compose/schemas", VIEW, compose::schemas;
     CompileSchemas: POST "/compose/schemas", OPERATE, compose::compile_schemas, unaudited;
     ComposedCode: POST "/compose/code", VIEW, compose::code, unaudited;

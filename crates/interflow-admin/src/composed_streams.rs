@@ -1,5 +1,5 @@
-//! Composed WebSockets that are open: what writes to them, and the frames of the protocol. Their messages are in the
-//! recording.
+//! Composed WebSockets and gRPC calls that are open: what writes to them, and the frames of a WebSocket. Their messages are
+//! in the recording.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -14,12 +14,13 @@ use parking_lot::Mutex;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream, ReadHalf, WriteHalf};
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio::task::AbortHandle;
 
 use crate::error::{ApiError, Result};
 
-/// Composed WebSockets that are open at once.
+/// Composed streams of one kind that are open at once.
 const MAX_OPEN: usize = 32;
-/// Frames that wait to be written to one of them, each as large as a message may be.
+/// Items that wait to be written to one of them, each as large as a message may be.
 const MAX_WAITING: usize = 4;
 /// Content of a received message that is kept until the message ends. All of it is in the recording.
 const MAX_BUFFERED: usize = 64 << 10;
@@ -28,13 +29,18 @@ const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 
 pub(crate) type Frame = (Opcode, Bytes);
 
-/// The composed WebSockets that are open, with what writes to them.
-pub(crate) struct ComposedSockets {
-    open: Arc<Mutex<HashMap<FlowId, mpsc::Sender<Frame>>>>,
+/// The composed streams of one kind that are open, with what writes to them.
+pub(crate) struct ComposedStreams<T> {
+    open: Arc<Mutex<HashMap<FlowId, OpenStream<T>>>>,
     room: Arc<Semaphore>,
 }
 
-impl ComposedSockets {
+struct OpenStream<T> {
+    sender: mpsc::Sender<T>,
+    carrier: AbortHandle,
+}
+
+impl<T: Send + 'static> ComposedStreams<T> {
     pub fn new() -> Self {
         Self { open: Arc::default(), room: Arc::new(Semaphore::new(MAX_OPEN)) }
     }
@@ -47,27 +53,59 @@ impl ComposedSockets {
         Arc::clone(&self.room).try_acquire_owned().map_err(|_| ApiError::busy())
     }
 
-    /// Takes over the client's end of a connection, until the WebSocket has ended.
-    pub fn add(&self, id: FlowId, socket: DuplexStream, room: OwnedSemaphorePermit) {
-        let (sender, frames) = mpsc::channel(MAX_WAITING);
-        self.open.lock().insert(id, sender.clone());
-        let open = Arc::clone(&self.open);
-        tokio::spawn(async move {
+    /// What writes to a stream, and what it writes.
+    pub fn channel() -> (mpsc::Sender<T>, mpsc::Receiver<T>) {
+        mpsc::channel(MAX_WAITING)
+    }
+
+    /// Keeps what writes to a stream until it has been carried to its end.
+    pub fn add(
+        &self,
+        id: FlowId,
+        sender: mpsc::Sender<T>,
+        room: OwnedSemaphorePermit,
+        carry: impl Future<Output = ()> + Send + 'static,
+    ) {
+        let streams = Arc::clone(&self.open);
+        // Locked until the stream is known, so that its end finds it.
+        let mut open = self.open.lock();
+        let carrier = tokio::spawn(async move {
             let _room = room;
-            carry(socket, sender, frames).await;
-            open.lock().remove(&id);
+            carry.await;
+            streams.lock().remove(&id);
         });
+        open.insert(id, OpenStream { sender, carrier: carrier.abort_handle() });
     }
 
     /// # Errors
-    /// This WebSocket is not open, or too many frames wait.
-    pub fn write(&self, id: FlowId, frame: Frame) -> Result<()> {
-        let closed = || ApiError::not_found(format!("the WebSocket of flow {id} is not open"));
+    /// This stream is not open, or too many items wait.
+    pub fn write(&self, id: FlowId, item: T) -> Result<()> {
         let open = self.open.lock();
-        open.get(&id).ok_or_else(closed)?.try_send(frame).map_err(|e| match e {
+        open.get(&id).ok_or_else(|| not_open(id))?.sender.try_send(item).map_err(|e| match e {
             TrySendError::Full(_) => ApiError::busy(),
-            TrySendError::Closed(_) => closed(),
+            TrySendError::Closed(_) => not_open(id),
         })
+    }
+
+    /// Drops a stream, whatever waits to be written.
+    ///
+    /// # Errors
+    /// This stream is not open.
+    pub fn cancel(&self, id: FlowId) -> Result<()> {
+        self.open.lock().remove(&id).ok_or_else(|| not_open(id))?.carrier.abort();
+        Ok(())
+    }
+}
+
+fn not_open(id: FlowId) -> ApiError {
+    ApiError::not_found(format!("the WebSocket or gRPC call of flow {id} is not open"))
+}
+
+impl ComposedStreams<Frame> {
+    /// Takes over the client's end of a connection, until the WebSocket has ended.
+    pub fn add_socket(&self, id: FlowId, socket: DuplexStream, room: OwnedSemaphorePermit) {
+        let (sender, frames) = Self::channel();
+        self.add(id, sender.clone(), room, carry(socket, sender, frames));
     }
 }
 
@@ -125,14 +163,14 @@ mod tests {
 
     #[tokio::test]
     async fn places_and_waiting_frames_are_limited() {
-        let sockets = ComposedSockets::new();
+        let sockets = ComposedStreams::new();
         let mut places: Vec<_> = (0..MAX_OPEN).map(|_| sockets.room().unwrap()).collect();
         let kind = |refused: ApiError| refused.into_details().kind;
         assert_eq!(sockets.room().map_err(kind).unwrap_err(), "busy");
         // A peer that reads nothing.
         let (peer, socket) = tokio::io::duplex(1);
         let id = FlowId::new(interflow_types::Timestamp::now());
-        sockets.add(id, socket, places.pop().unwrap());
+        sockets.add_socket(id, socket, places.pop().unwrap());
         let frame = || (Opcode::Text, Bytes::from_static(b"text"));
         for _ in 0..MAX_WAITING {
             sockets.write(id, frame()).unwrap();
