@@ -24,7 +24,7 @@ type Method = fn(&[u8]) -> Vec<Vec<u8>>;
 /// The response of the method with this path.
 pub fn call(path: &str, request: Body) -> Response {
     let method: Method = match path {
-        "/shop.Stock/Get" => |product| vec![item(product, 0)],
+        "/shop.Stock/Get" | "/shop.Stock/Follow" => |product| vec![item(product, 0)],
         "/shop.Stock/Watch" => |product| (0..3).map(|sold| item(product, sold)).collect(),
         _ if path.ends_with(".ServerReflection/ServerReflectionInfo") => |asked| vec![reflection(asked).to_vec()],
         _ => |message| vec![message.to_vec()],
@@ -96,7 +96,7 @@ mod tests {
     async fn messages_are_answered_before_the_request_ends_and_the_status_follows() {
         let (first, second) = (framed(&[vec![8, 1]]), framed(&[vec![8, 2]]));
         let request = Body::replay(vec![Ok(BodyFrame::Data(first)), Ok(BodyFrame::Data(second))], Body::Empty);
-        let mut body = call("/shop.Stock/Get", request).body;
+        let mut body = call("/shop.Stock/Follow", request).body;
         for (id, name) in [(1, &b"\x12\x04Lamp"[..]), (2, b"\x12\x05Chair")] {
             let item = [&[8, id], name, &[0x18, 10]].concat();
             let Some(Ok(BodyFrame::Data(data))) = body.frame().await else { panic!("no message") };
@@ -129,7 +129,7 @@ mod tests {
         let mut compiler = protox::Compiler::new([data]).unwrap();
         let compiled = compiler.open_file("stock.proto").unwrap().encode_file_descriptor_set();
         // In the field `file_descriptor_response`.
-        let length = compiled.len() as u8;
-        assert_eq!([&[0x22, length, 1], &*compiled].concat(), STOCK);
+        let length = [compiled.len() as u8 | 0x80, (compiled.len() >> 7) as u8];
+        assert_eq!([&[0x22], &length[..], &compiled].concat(), STOCK);
     }
 }
