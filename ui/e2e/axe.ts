@@ -12,6 +12,8 @@ export const PAGES = ['/', '/?q=path:/nothing', '/conversations', '/conversation
 /** Axe violations of every impact. */
 export async function violations(page: Page): Promise<string[]> {
   await page.evaluate(AXE);
+  // What fades in has its colours at the end only.
+  await page.evaluate(() => Promise.all(document.getAnimations().filter((a) => a.effect?.getComputedTiming().endTime !== Infinity).map((a) => a.finished.catch(() => undefined))));
   const found = await page.evaluate(() => {
     const { axe } = window as unknown as { axe: { run: (o: object) => Promise<AxeResults> } };
     return axe.run({ resultTypes: ['violations'] });

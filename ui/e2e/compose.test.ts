@@ -171,9 +171,31 @@ describe('kept requests', () => {
     await page.getByRole('button', { name: 'Save', exact: true }).click();
     await page.getByText('Saved in Shop API').waitFor();
     expect([kept().environments, kept().requests.length]).toEqual([[{ name: 'staging', variables: [{ name: 'name', value: 'Stage' }] }], 1]);
+    const before = kept().environments;
     await page.getByRole('button', { name: 'Delete the environment' }).click();
-    await page.getByRole('dialog').getByRole('button', { name: 'Delete' }).click();
     await expect.poll(() => kept().environments).toBeUndefined();
+    await page.getByRole('button', { name: 'Undo', exact: true }).last().click();
+    await expect.poll(() => kept().environments).toEqual(before);
+    expect(await field('Variables of staging').inputValue()).toBe('name = Stage');
+    await page.getByRole('button', { name: 'Delete the environment' }).click();
+    await expect.poll(() => kept().environments).toBeUndefined();
+  });
+
+  it('the history is deleted, unless that is undone', async () => {
+    const sent = async () => (await world.api<{ requests: unknown[] }>('/compose/history')).requests.length;
+    const clear = page.locator('aside').getByRole('button', { name: 'Clear', exact: true });
+    const before = await sent();
+    expect(before).toBeGreaterThan(0);
+    await clear.click();
+    await page.getByText('No requests sent yet.').waitFor();
+    await page.getByRole('button', { name: 'Undo', exact: true }).last().click();
+    await clear.waitFor();
+    expect(await sent()).toBe(before);
+    await clear.click();
+    // What is sent meanwhile is kept.
+    await page.getByRole('button', { name: 'Send', exact: true }).click();
+    await expect.poll(sent).toBe(1);
+    await clear.waitFor();
   });
 
   it('a change made elsewhere is not overwritten', async () => {
@@ -307,13 +329,16 @@ describe('a gRPC call', () => {
   afterAll(() => { rpc.server.close(); });
   const body = () => page.getByRole('textbox', { name: 'Message', exact: true });
   const send = () => page.getByRole('button', { name: 'Send', exact: true }).click();
+  /** The messages of the server, which are JSON by the schema. */
+  const received = async () =>
+    (await answer().locator('li.response pre').allTextContents()).map((text) => JSON.parse(text) as Record<string, string>);
 
   it('knows its methods by reflection, and its messages are JSON', async () => {
     await page.goto(`http://${world.admin}/compose`);
     await page.getByRole('button', { name: 'gRPC', exact: true }).click();
     await url().fill(`http://${rpc.address}`);
     await page.getByRole('button', { name: 'Ask the server' }).click();
-    await page.getByText('2 methods in 1 service').waitFor();
+    await page.getByText('3 methods in 1 service').waitFor();
     await page.getByLabel('gRPC method').selectOption('Buy');
     expect(await url().inputValue()).toBe(`http://${rpc.address}/shop.v1.Shop/Buy`);
     expect(JSON.parse(await body().inputValue())).toEqual({ orderId: '', state: 'OPEN' });
@@ -321,14 +346,48 @@ describe('a gRPC call', () => {
     await body().fill('{"orderId":"o-7","state":"PAID"}');
     await send();
     await answer().getByText('0 OK').waitFor();
-    await answer().getByText('"1250"', { exact: true }).waitFor();
-    await answer().getByText('"o-7"', { exact: true }).waitFor();
+    await expect.poll(received).toEqual([{ orderId: 'o-7', total: '1250' }]);
     await page.getByLabel('gRPC method').selectOption('Watch');
     await send();
-    await answer().getByRole('heading', { name: 'Message 3' }).waitFor();
+    await expect.poll(async () => (await received()).map((receipt) => receipt['total'])).toEqual(['1', '2', '3']);
     // It was sent through the proxy's own client, and recorded.
     const { flows } = await world.api<{ flows: { version: string; tags: string[] }[] }>('/flows?query=path:/shop.v1.Shop/Buy');
     expect(flows[0]!.tags).toContain('composed');
+  });
+
+  it('that streams both ways takes messages until its half-close, and shows answers as they arrive', async () => {
+    await page.getByLabel('gRPC method').selectOption('Trade');
+    await page.getByText('client streams, server streams').waitFor();
+    await body().fill('[]');
+    await send();
+    // Open without an answer: this server begins its response with its first message.
+    const message = answer().getByLabel('Message to send');
+    await expect.poll(() => message.evaluate((node) => node === document.activeElement)).toBe(true);
+    expect(JSON.parse(await message.inputValue())).toEqual({ orderId: '', state: 'OPEN' });
+    await message.fill('{"orderId":"o-1"}');
+    await page.keyboard.press('Enter');
+    await expect.poll(received).toEqual([{ orderId: 'o-1', total: '1' }]);
+    await answer().getByText('2 messages, live').waitFor();
+    expect(await page.getByRole('alert').allTextContents()).toEqual([]);
+    await message.fill('{"order":1}');
+    await page.keyboard.press('Enter');
+    await page.getByRole('alert').getByText('shop.v1.Order has no such field').waitFor();
+    await message.fill('[{"orderId":"o-2"},{"orderId":"o-3"}]');
+    await answer().getByRole('button', { name: 'Send message' }).click();
+    await expect.poll(received).toEqual([{ orderId: 'o-1', total: '1' }, { orderId: 'o-2', total: '2' }, { orderId: 'o-3', total: '3' }]);
+    await answer().getByRole('button', { name: 'Half-close' }).click();
+    await answer().getByText('0 OK').waitFor();
+    await message.waitFor({ state: 'detached' });
+    await page.getByRole('button', { name: 'Send', exact: true }).waitFor();
+  });
+
+  it('that is open is cancelled', async () => {
+    await send();
+    await answer().getByText('Both sides may send messages.').waitFor();
+    await page.getByRole('button', { name: 'Cancel the call' }).click();
+    await answer().getByText('the client went away').or(answer().getByText('the call was cancelled')).first().waitFor();
+    await page.getByRole('button', { name: 'Send', exact: true }).waitFor();
+    await page.getByLabel('gRPC method').selectOption('Buy');
   });
 
   it('that fails has its status and message', async () => {
@@ -358,7 +417,7 @@ describe('a gRPC call', () => {
     await page.getByText('shop.v1.Order → shop.v1.Order, unary.').waitFor();
     await body().fill('{"id":"by schema"}');
     await send();
-    await answer().getByText('"by schema"', { exact: true }).waitFor();
+    await expect.poll(received).toEqual([{ id: 'by schema', 2: '1250' }]);
     await page.getByLabel('Schema files').setInputFiles([{ name: 'bad.proto', mimeType: 'text/plain', buffer: Buffer.from('message {') }]);
     await page.getByRole('alert').getByText('bad.proto').waitFor();
   });

@@ -165,6 +165,30 @@ describe('approvals', () => {
   });
 });
 
+it('the deletion of a secret can be undone', async () => {
+  await page.goto(`http://${world.admin}/approvals`);
+  const card = page.locator('.card', { has: page.getByRole('heading', { name: 'Secrets' }) });
+  await card.getByLabel('Name').fill('token');
+  await card.getByLabel('Secret', { exact: true }).fill('s3cret-value');
+  await card.getByLabel('Bound to').fill('api.example.com');
+  await card.getByRole('button', { name: 'Add secret' }).click();
+  const row = card.getByRole('row', { name: /^token/ });
+  const known = async () => (await world.api<{ secrets: unknown[] }>('/secrets')).secrets.length;
+  await row.getByRole('button', { name: 'Delete' }).click();
+  await expect.poll(() => row.count()).toBe(0);
+  await page.getByRole('button', { name: 'Undo', exact: true }).last().click();
+  await row.waitFor();
+  expect(await known()).toBe(1);
+  await row.getByRole('button', { name: 'Delete' }).click();
+  // Its notice ends with the page.
+  await page.getByRole('link', { name: /^Rules/ }).click();
+  await page.getByRole('link', { name: /^Approvals/ }).click();
+  await page.getByRole('heading', { name: 'Secrets' }).waitFor();
+  expect(await row.count()).toBe(0);
+  await page.goto(`http://${world.admin}/rules`);
+  await expect.poll(known).toBe(0);
+});
+
 it('several approvals are decided at once: those that are selected, or all of a host', async () => {
   await page.goto(`http://${world.admin}/approvals`);
   await page.getByRole('button', { name: 'ask', exact: true }).click();

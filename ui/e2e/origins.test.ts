@@ -21,6 +21,8 @@ it('the film is played as a file, as HLS and as DASH', async () => {
     await page.getByRole('textbox', { name: 'URL' }).fill(`https://cdn.example/${path}`);
     await page.getByRole('button', { name: 'Create and play' }).click();
     await page.getByText('480 × 270').waitFor();
+    // Each states how long it is, before it has arrived.
+    expect(await player.evaluate((v: HTMLVideoElement) => Math.round(v.duration)), path).toBe(12);
     await expect.poll(() => player.evaluate((v: HTMLVideoElement) => v.currentTime), { message: path }).toBeGreaterThan(0.3);
     expect(await player.evaluate((v: HTMLVideoElement) => v.error), path).toBeNull();
     await expect.poll(() => player.evaluate((v: HTMLVideoElement) => v.getVideoPlaybackQuality().totalVideoFrames), { message: path }).toBeGreaterThan(5);
@@ -34,17 +36,29 @@ it('Compose knows the methods of the shop by reflection', async () => {
   await page.getByRole('button', { name: 'gRPC', exact: true }).click();
   await page.getByRole('textbox', { name: 'URL', exact: true }).fill('https://shop.example');
   await page.getByRole('button', { name: 'Ask the server' }).click();
-  await page.getByText('2 methods in 1 service').waitFor();
+  await page.getByText('3 methods in 1 service').waitFor();
   const answer = page.getByRole('region', { name: 'Response' });
   const message = page.getByRole('textbox', { name: 'Message', exact: true });
-  for (const [method, heading, text] of [['Get', 'Message 1', '"Lamp"'], ['Watch', 'Message 3', '"Chair"']] as const) {
+  const received = async () => (await answer.locator('li.response pre').allTextContents()).map((text) => (JSON.parse(text) as { name: string }).name);
+  for (const [method, id, names] of [['Get', 1, ['Lamp']], ['Watch', 2, ['Chair', 'Chair', 'Chair']]] as const) {
     await page.getByLabel('gRPC method').selectOption(method);
-    await message.fill(`{"id":${method === 'Get' ? 1 : 2}}`);
+    await message.fill(`{"id":${id}}`);
     await page.getByRole('button', { name: 'Send', exact: true }).click();
     await answer.getByText('0 OK').waitFor();
-    await answer.getByText(text, { exact: true }).first().waitFor();
-    if (method === 'Watch') await answer.getByRole('heading', { name: heading }).waitFor();
+    await expect.poll(received).toEqual(names);
   }
+  // A stream in both directions: each message is answered while the call is open.
+  await page.getByLabel('gRPC method').selectOption('Follow');
+  await message.fill('[{"id":1}]');
+  await page.getByRole('button', { name: 'Send', exact: true }).click();
+  await expect.poll(received).toEqual(['Lamp']);
+  await answer.getByLabel('Message to send').fill('{"id":2}');
+  await page.keyboard.press('Enter');
+  await expect.poll(received).toEqual(['Lamp', 'Chair']);
+  if (process.env['SHOTS']) await page.screenshot({ path: `${process.env['SHOTS']}/grpc.png` });
+  expect(await page.getByRole('alert').allTextContents()).toEqual([]);
+  await answer.getByRole('button', { name: 'Half-close' }).click();
+  await answer.getByText('0 OK').waitFor();
 });
 
 it('a misspelled host leads to the one that was recorded', async () => {

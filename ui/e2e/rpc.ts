@@ -10,7 +10,7 @@ const count = (number: number, value: number) => field(number, WIRE.varint, vari
 const member = (name: string, number: number, type: number, typeName = '') =>
   text(2, joined([text(1, name), count(3, number), count(4, 1), count(5, type), ...(typeName ? [text(6, typeName)] : [])]));
 
-/** `service Shop { rpc Buy(Order) returns (Receipt); rpc Watch(Order) returns (stream Receipt); }` */
+/** `service Shop { rpc Buy(Order) returns (Receipt); rpc Watch(Order) returns (stream Receipt); rpc Trade(stream Order) returns (stream Receipt); }` */
 const SHOP = joined([
   text(1, 'shop.proto'), text(2, 'shop.v1'),
   text(4, joined([text(1, 'Order'), member('order_id', 1, TYPE.string), member('state', 2, TYPE.enum, '.shop.v1.State')])),
@@ -20,6 +20,7 @@ const SHOP = joined([
     text(1, 'Shop'),
     text(2, joined([text(1, 'Buy'), text(2, '.shop.v1.Order'), text(3, '.shop.v1.Receipt')])),
     text(2, joined([text(1, 'Watch'), text(2, '.shop.v1.Order'), text(3, '.shop.v1.Receipt'), count(6, 1)])),
+    text(2, joined([text(1, 'Trade'), text(2, '.shop.v1.Order'), text(3, '.shop.v1.Receipt'), count(5, 1), count(6, 1)])),
   ])),
 ]);
 
@@ -48,13 +49,33 @@ function answer(stream: ServerHttp2Stream, path: string, messages: Uint8Array[])
   stream.end(framed(found?.() ?? []));
 }
 
+/** Answers each message as it arrives, and begins its response with the first. */
+function trade(stream: ServerHttp2Stream): void {
+  let rest = Buffer.alloc(0);
+  let orders = 0;
+  stream.on('data', (part: Buffer) => {
+    rest = Buffer.concat([rest, part]);
+    while (rest.length >= 5 && rest.length >= 5 + rest.readUInt32BE(1)) {
+      const end = 5 + rest.readUInt32BE(1);
+      if (orders === 0) {
+        stream.respond({ ':status': 200, 'content-type': 'application/grpc' }, { waitForTrailers: true });
+        stream.on('wantTrailers', () => stream.sendTrailers({ 'grpc-status': '0' }));
+      }
+      stream.write(framed([receipt(new Uint8Array(rest.subarray(5, end)), (orders += 1))]));
+      rest = rest.subarray(end);
+    }
+  });
+  stream.on('end', () => stream.end());
+}
+
 export async function startRpc(): Promise<{ server: Http2Server; address: string }> {
   const server = createServer();
   server.on('stream', (stream, headers) => {
+    stream.on('error', () => undefined);
+    if (headers[':path'] === '/shop.v1.Shop/Trade') return trade(stream);
     const parts: Buffer[] = [];
     stream.on('data', (part: Buffer) => parts.push(part));
     stream.on('end', () => answer(stream, String(headers[':path']), unframed(new Uint8Array(Buffer.concat(parts))) ?? []));
-    stream.on('error', () => undefined);
   });
   await new Promise<void>((ready) => server.listen(0, '127.0.0.1', ready));
   return { server, address: `127.0.0.1:${(server.address() as AddressInfo).port}` };

@@ -155,13 +155,27 @@ describe('stars, views and the palette', () => {
     await page.getByRole('menuitem', { name: 'Save this view…' }).click();
     await page.keyboard.type('not there');
     await page.keyboard.press('Enter');
+    await page.goto(`${host()}/?q=status:200`);
+    await page.getByRole('button', { name: /^Views/ }).click();
+    await page.getByRole('menuitem', { name: 'Save this view…' }).click();
+    await page.keyboard.type('there');
+    await page.keyboard.press('Enter');
     await page.goto(`${host()}/`);
     await page.getByRole('button', { name: /^Views/ }).click();
     await page.getByRole('menuitem', { name: 'not there' }).click();
     await expect.poll(() => new URL(page.url()).searchParams.get('q')).toBe('status:404');
     await page.getByRole('button', { name: /^Views/ }).click();
     await page.getByRole('menuitem', { name: 'Remove views…' }).click();
+    const kept = () => page.getByRole('dialog').getByRole('button', { name: /^Remove / }).evaluateAll((all) => all.map((b) => b.ariaLabel));
     await page.getByRole('button', { name: 'Remove not there' }).click();
+    await expect.poll(kept).toEqual(['Remove there']);
+    await page.keyboard.press('Escape');
+    // Undone, it has its place again.
+    await page.getByRole('button', { name: 'Undo', exact: true }).last().click();
+    await page.getByRole('button', { name: /^Views/ }).click();
+    await page.getByRole('menuitem', { name: 'Remove views…' }).click();
+    await expect.poll(kept).toEqual(['Remove not there', 'Remove there']);
+    for (const name of ['not there', 'there']) await page.getByRole('button', { name: `Remove ${name}`, exact: true }).click();
     await page.keyboard.press('Escape');
     await page.reload();
     await page.getByRole('button', { name: /^Views/ }).click();

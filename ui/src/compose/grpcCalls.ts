@@ -1,11 +1,10 @@
-// Sends gRPC calls as composed requests, and finds schemas: by server reflection, in files or in the settings.
+// Finds schemas of gRPC: by server reflection, in files or in the settings.
 import { ask, get, send, sendAs, url as addressOf } from '../lib/api';
 import type { ComposeResult } from '../lib/api.gen';
 import { fromBase64, toBase64 } from '../lib/base64';
 import type { Flow, Side } from '../lib/types';
 import { flowOf } from '../traffic/actions';
 import { CODES, statusOf } from './grpc';
-import type { ComposedRequest } from './http';
 import type { Schema } from './protoSchema';
 import { field, framed, readFields, unframed, WIRE } from './wire';
 
@@ -15,11 +14,11 @@ const MAX_BODY = 8 << 20;
 const MAX_ROUNDS = 8;
 
 /** Sends messages to a method; returns once the response has ended. */
-export async function call(target: string, headers: [string, string][], messages: Uint8Array[], saved?: ComposedRequest, signal?: AbortSignal): Promise<{ flow: Flow; error: string }> {
+async function call(target: string, headers: [string, string][], messages: Uint8Array[], signal?: AbortSignal): Promise<{ flow: Flow; error: string }> {
   const own = headers.filter(([n]) => !/^(content-type|te)$/i.test(n));
   const body = { base64: toBase64(framed(messages)) };
   const fields = [['Content-Type', 'application/grpc'], ['TE', 'trailers'], ...own];
-  const done = await sendAs<ComposeResult>('POST', '/compose', { method: 'POST', url: target, headers: fields, body, ...(saved ? { saved } : {}) }, {}, signal);
+  const done = await sendAs<ComposeResult>('POST', '/compose', { method: 'POST', url: target, headers: fields, body }, {}, signal);
   return { flow: await flowOf(done.id), error: done.error?.message ?? '' };
 }
 
@@ -42,7 +41,7 @@ export async function reflect(base: string, headers: [string, string][], schema:
   for (const path of REFLECTION) {
     const exchange = async (requests: [number, string][]): Promise<Uint8Array[]> => {
       const messages = requests.map(([number, name]) => field(number, WIRE.bytes, new TextEncoder().encode(name)));
-      const { flow, error } = await call(base + path, headers, messages, undefined, signal);
+      const { flow, error } = await call(base + path, headers, messages, signal);
       if (error) throw new Error(error);
       const status = statusOf(flow);
       const answers = await recordedMessages(flow);

@@ -1,5 +1,6 @@
 // Collections and history of composed requests, as the instance keeps them.
 import { getAs, remove, sendAs } from '../lib/api';
+import { app } from '../lib/app.svelte';
 import type { Collection, ComposedRequest } from './http';
 
 export class Library {
@@ -51,8 +52,18 @@ export class Library {
     await this.load();
   }
 
+  /** Whether the history is to be deleted, unless that is undone. */
+  isForgetting = $state(false);
+
+  forgetLater(): void {
+    this.isForgetting = true;
+    app.deleteLater('History deleted', () => this.forget(), () => (this.isForgetting = false));
+  }
+
+  /** Deletes the history if that is what waits: also before a request, which would be deleted with it. */
   async forget(): Promise<void> {
+    if (!this.isForgetting) return;
     await remove('/compose/history');
-    await this.load();
+    [this.history, this.isForgetting] = [[], false];
   }
 }

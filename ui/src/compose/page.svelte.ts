@@ -6,7 +6,7 @@ import { blank, kindOf, KIND_METHODS, variablesOf, variablesText, type Variable,
 import { partsOfCall } from './grpc';
 import { Library } from './library.svelte';
 import { Schema, type Method } from './protoSchema';
-import { closeSocket, isOpen } from './socket';
+import { closeStream, isOpen } from './streams';
 
 const fieldsText = (headers: [string, string][]) => headers.map(([n, v]) => `${n}: ${v}`).join('\n');
 
@@ -33,8 +33,10 @@ class ComposeState {
   methods = $state.raw<Method[]>([]);
   /** The template of a message that was written last, which another method replaces. */
   template = '';
-  /** The message that is being written to an open WebSocket. */
+  /** The message that is being written to an open WebSocket or gRPC call. */
   message = $state('');
+  /** Whether the call on the page takes more messages: until its half-close. */
+  takesMessages = $state(false);
   isBinary = $state(false);
 
   /** The request as it was opened, saved or sent last. */
@@ -58,12 +60,13 @@ class ComposeState {
     return kindOf(this.method);
   }
 
-  /** Closes the WebSocket that is open; its flow stays on the page. */
+  /** Closes the WebSocket, or cancels the gRPC call, that is open; its flow stays on the page. */
   async disconnect(): Promise<void> {
-    if (this.flow && isOpen(this.flow)) await closeSocket(this.flow.id);
+    this.takesMessages = false;
+    if (this.flow && isOpen(this.flow)) await closeStream(this.flow);
   }
 
-  /** Another kind of request to the same address. A WebSocket that is open would have no button to close it. */
+  /** Another kind of request to the same address. A WebSocket or call that is open would have no button to close it. */
   async setKind(kind: RequestKind): Promise<void> {
     if (kind === this.kind) return;
     await this.disconnect();

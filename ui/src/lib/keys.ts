@@ -80,7 +80,7 @@ export const OTHER_PAGE_BINDINGS: { page: 'Approvals' | 'Compose' | 'Conversatio
   { page: 'Approvals', keys: ['d'], doc: 'deny once' },
   { page: 'Approvals', keys: ['D'], doc: 'deny always: choose scope and duration' },
   { page: 'Compose', keys: ['Ctrl+Enter'], doc: 'send the request, connect the WebSocket' },
-  { page: 'Compose', keys: ['Enter'], doc: 'send the message of an open WebSocket' },
+  { page: 'Compose', keys: ['Enter'], doc: 'send the message of an open WebSocket or gRPC call' },
   { page: 'Compose', keys: ['Escape'], doc: 'cancel a request under way' },
   { page: 'Conversations', keys: ['j', 'k'], doc: 'next, previous conversation' },
   { page: 'Conversations', keys: ['/'], doc: 'focus the filter' },
@@ -134,7 +134,10 @@ export class KeySequence {
 }
 
 /** The keys of a page; empty if it has none. */
-export const keyOfPage = (page: string): string => BINDINGS.find((b) => b.action.toLowerCase() === `go${page}`)?.keys[0] ?? '';
+export const keyOfPage = (page: string): string => BINDINGS.find((b) => pageOfAction(b.action) === page)?.keys[0] ?? '';
+
+/** The page that an action goes to; undefined for the others. */
+export const pageOfAction = (action: Action): string | undefined => /^go([A-Z]\w*)$/.exec(action)?.[1]!.toLowerCase();
 
 /** The action bound to a key press. */
 export function actionOf(event: Pressed, onTraffic: boolean): Action | null {

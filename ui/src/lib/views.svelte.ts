@@ -22,12 +22,16 @@ function read(): View[] {
 class Views {
   list = $state.raw<View[]>(read());
 
-  save(name: string, query: string): void {
-    this.put([...this.list.filter((v) => v.name !== name), { name, query }].slice(-MAX_VIEWS));
+  /** Saves a view at this place, or as the last. */
+  save(name: string, query: string, at = MAX_VIEWS): void {
+    this.put(this.list.filter((v) => v.name !== name).toSpliced(at, 0, { name, query }).slice(-MAX_VIEWS));
   }
 
-  remove(name: string): void {
+  /** Returns its place. */
+  remove(name: string): number {
+    const at = this.list.findIndex((v) => v.name === name);
     this.put(this.list.filter((v) => v.name !== name));
+    return at;
   }
 
   private put(list: View[]): void {

@@ -21,6 +21,7 @@ export const TOPICS: { page: Page; at?: string; label: string; words: string }[]
   { page: 'approvals', label: 'Allow and deny rules of approvals', words: 'sandbox access policy pending' },
   { page: 'privacy', label: 'Redaction policy: what is replaced in prompts', words: 'pii mask secrets personal data' },
   { page: 'keys', label: 'Virtual keys, teams, limits and budgets', words: 'api token quota rate' },
+  { page: 'keys', at: '#new-key', label: 'New virtual key', words: 'create add api token' },
   { page: 'keys', label: 'Spending and its forecast', words: 'cost price money bill dollars' },
   { page: 'media', label: 'Links of media, and active streams', words: 'video hls dash player' },
   { page: 'settings', at: '#settings-recording', label: 'Settings: recording and retention', words: 'record disk storage keep age' },

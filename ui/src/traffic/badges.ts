@@ -18,9 +18,9 @@ export const STARRED = 'starred';
 const SIGNS: [string, string, string, Badge['tone']][] = [
   ['redacted', 'redacted', 'something was redacted', 'info'],
   ['redact:flagged', 'unredacted', 'the prompt was sent with personal data or secrets that redaction would replace', 'bad'],
+  ['held', 'held', 'it was held for a decision', 'info'],
   ['rule-matched', 'rule', 'a rule matched', 'info'],
   ['edited', 'edited', 'edited in transit; the original is recorded too', 'info'],
-  ['held', 'held', 'it was held for a decision', 'info'],
   ['would_deny', 'would deny', 'it would be denied if access were enforced', 'bad'],
 ];
 
