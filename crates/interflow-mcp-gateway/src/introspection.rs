@@ -119,7 +119,7 @@ impl IntrospectedTokens {
             return Err("it is for another service (aud)");
         }
         if answer.get("cnf").is_some() {
-            return Err("it is bound to a key (cnf), which is not supported");
+            return Err("it is bound to a key or certificate of the client (cnf), and proofs are not checked here");
         }
         let subject = answer["sub"].as_str().filter(|sub| !sub.is_empty() && sub.len() <= MAX_SUBJECT);
         let subject = subject.ok_or("its subject is empty or too long")?.to_owned();

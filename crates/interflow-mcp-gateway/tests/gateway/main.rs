@@ -1,6 +1,7 @@
 //! The MCP gateway in a running proxy, with servers over HTTP and standard streams.
 
 mod account_links;
+mod account_logins;
 mod accounts;
 mod asking;
 mod client_keys;
