@@ -12,7 +12,7 @@ use crate::assembly::ParsedCall;
 use crate::assembly::view::ItemKind;
 
 /// A recorded WebSocket.
-fn socket(host: &str, path: &str, messages: &[(Direction, Value)]) -> FlowWithBodies {
+pub(super) fn socket(host: &str, path: &str, messages: &[(Direction, Value)]) -> FlowWithBodies {
     let mut f = flow(1, host, path, "", 101, "", "");
     f.row.kind = FlowKind::WebSocket;
     f.messages = (0..)

@@ -1,12 +1,12 @@
 //! Conversations with language models, built from recorded flows.
 //!
-//! [`from_recording`] parses LLM calls from recorded flows, [`indexer`] feeds them to the assembler as flows end and
+//! `from_recording` parses LLM calls from recorded flows, [`indexer`] feeds them to the assembler as flows end and
 //! stores its results, over a [`cursor`] for each kind of store, [`load`] turns a stored conversation into a view.
 
 mod cursor;
 pub mod endpoints;
 pub mod export;
-pub mod from_recording;
+mod from_recording;
 pub mod indexer;
 mod late_sessions;
 pub mod load;

@@ -8,9 +8,11 @@ use interflow_store::{
     ConversationOptions, ConversationStore, FlowStore, FlowWithBodies, IndexProgress, RecordConfig, StoreError,
 };
 use interflow_testkit::{PostgresDatabase, PostgresServer};
+use interflow_types::Direction;
 use serde_json::{Value, json};
 
 use super::endpoints::{EndpointOverride, EndpointOverrides};
+use super::format_tests::socket;
 use super::indexer::{ConversationIndexer, IndexStep, IndexerHandle};
 use super::tests::{asked, everything, open_store, pricing};
 
@@ -110,6 +112,37 @@ fn a_session_over_two_replicas_is_one_conversation_though_the_indexing_one_dies_
     assert_eq!(a.calls(), (8, 1));
     assert_eq!(everything(&*a.store), expected(&flows));
     assert_eq!(everything(&*b.store), everything(&*a.store));
+}
+
+#[test]
+fn a_websocket_that_is_shipped_twice_is_indexed_once() {
+    let Some(server) = PostgresServer::shared() else { return };
+    let database = server.database();
+    let (a, b, c) = (replica(&database), replica(&database), replica(&database));
+    let turn = |n: u64| {
+        let response = json!({"id": format!("resp_{n}"), "model": "gpt-6.2", "status": "completed",
+            "output": [{"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "Yes."}]}]});
+        [
+            (
+                Direction::Request,
+                json!({"type": "response.create", "model": "gpt-6.2", "input": format!("question {n}")}),
+            ),
+            (Direction::Response, json!({"type": "response.completed", "response": response})),
+        ]
+    };
+    let flow = socket("api.openai.com", "/v1/responses", &[turn(1), turn(2)].concat());
+    [&a, &b, &c].into_iter().for_each(|replica| assert!(replica.store.insert(flow.clone()).unwrap()));
+    // Before it is indexed, after that, and by the process that takes over and reads all again.
+    a.store.flush_to_database().unwrap();
+    b.store.flush_to_database().unwrap();
+    let (mut first, mut second) = (a.indexer(), b.indexer());
+    assert_eq!(first.step().unwrap(), IndexStep::UpToDate);
+    assert_eq!(a.calls().0, 2);
+    c.store.flush_to_database().unwrap();
+    assert_eq!(first.step().unwrap(), IndexStep::UpToDate);
+    database.sql("UPDATE interflow.conversation_index SET expires = now(), position = 0");
+    assert_eq!(second.step().unwrap(), IndexStep::UpToDate);
+    assert_eq!((a.calls().0, everything(&*a.store)), (2, everything(&*b.store)));
 }
 
 #[test]

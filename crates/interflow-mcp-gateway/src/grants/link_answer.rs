@@ -20,11 +20,12 @@ pub(crate) fn masked(url: &str, outcome: &Mutex<CallOutcome>) -> String {
     format!("{page}{MASKED}")
 }
 
-/// A response with its link; `None` if it has none.
+/// A message with the link that it is the answer with; `None` for any other: what a server repeats of a recording stays
+/// masked.
 pub(crate) fn with_token(text: &str, outcome: &Mutex<CallOutcome>) -> Option<String> {
-    let outcome = outcome.lock();
-    let token = outcome.link.as_ref()?;
-    Some(text.replace(&format!("{LINK_PATH}{MASKED}"), &format!("{LINK_PATH}?token={token}")))
+    let link = format!("{LINK_PATH}{MASKED}");
+    let token = outcome.lock().link.take_if(|_| text.contains(&link))?;
+    Some(text.replace(&link, &format!("{LINK_PATH}?token={token}")))
 }
 
 /// The answer for a client to a request that may have failed because the user has to open a link: as an elicitation, if it
@@ -55,5 +56,22 @@ pub(crate) fn with_link(
             Ok(input_required(&json!({ "account": { "method": method, "params": params } }), None))
         }
         _ => Err(RpcError::new(NOT_ALLOWED, error.message)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_answer_alone_gets_its_link() {
+        let outcome = Mutex::default();
+        assert_eq!(with_token("{}", &outcome), None);
+        let link = "https://gate.test/mcp-accounts/link?token=secret";
+        let recorded = masked(link, &outcome);
+        assert_eq!(recorded, "https://gate.test/mcp-accounts/link?token=***");
+        assert_eq!(with_token(r#"{"progress": 1}"#, &outcome), None);
+        assert_eq!(with_token(&format!("{recorded} {recorded}"), &outcome), Some(format!("{link} {link}")));
+        assert_eq!(with_token(&recorded, &outcome), None, "what a server repeats stays masked");
     }
 }
