@@ -254,7 +254,10 @@ fn models_have_the_price_that_is_charged_also_of_the_own_list_and_unknown_provid
         "      tokens: 272000",
         "    responses",
     ];
-    lines(&show(&["gpt-6.2-sol"]), &all);
+    let text = show(&["gpt-6.2-sol"]);
+    lines(&text, &all);
+    // It is the one that applies.
+    assert!(!text.contains("prices:"), "{text}");
     lines(&show(&["gpt-zeta"]), &["name: gpt-zeta", "  input: 3.0", "own: gpt-zeta"]);
     lines(&show(&["whatever", "--provider", "local"]), &["name: local/whatever", "  input: 0.5", "own: local/*"]);
     let name = "us.anthropic.claude-opus-5-5";
