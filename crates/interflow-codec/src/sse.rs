@@ -81,7 +81,9 @@ impl SseParser {
                 return if fits { Ok(None) } else { Err(EventTooLarge) };
             };
             let end = self.searched + found;
-            let empty = self.is_empty_line(end);
+            let line = self.buf.get(self.line..end).unwrap_or_default();
+            // A byte order mark at the start of the stream is ignored.
+            let empty = line.is_empty() || (!self.started && self.line == 0 && line == BOM);
             // The LF of this CRLF may be in the next read. The event is returned without it, because waiting could
             // delay it until the next one; the LF then begins the next block, where it is skipped.
             self.after_cr = self.buf.get(end) == Some(&b'\r');
@@ -125,12 +127,6 @@ impl SseParser {
             // The CR was the last byte so far; the next call decides.
             None => {}
         }
-    }
-
-    /// Whether the line up to `end` is empty; a byte order mark at the start of the stream is ignored.
-    fn is_empty_line(&self, end: usize) -> bool {
-        let line = self.buf.get(self.line..end).unwrap_or_default();
-        line.is_empty() || (!self.started && self.line == 0 && line == BOM)
     }
 
     fn take_event(&mut self) -> SseEvent {

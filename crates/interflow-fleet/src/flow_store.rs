@@ -13,9 +13,9 @@ use bytes::Bytes;
 use interflow_query::Query;
 use interflow_store::stored_form::chunk_refs::{CERTIFICATES, body_index, original_body_index};
 use interflow_store::{
-    BodyReader, CheckReport, ExchangeRow, FlowAnnotation, FlowFilterFn, FlowRecord, FlowStore, FlowWithBodies,
-    InstanceReport, InstanceRow, ListOptions, ListOrder, MessageRecord, Overview, OverviewOptions, RecordingState,
-    Result, SearchProgress, SqliteStore, StoreError, StoreStats, StoredFlow, Subscription,
+    BodyReader, CheckReport, EachFlow, ExchangeRow, FlowAnnotation, FlowFilterFn, FlowRecord, FlowStore,
+    FlowWithBodies, InstanceReport, InstanceRow, ListOptions, ListOrder, MessageRecord, Overview, OverviewOptions,
+    RecordingState, Result, SearchProgress, SqliteStore, StoreError, StoreStats, StoredFlow, Subscription, Watch,
 };
 use interflow_types::{CertificateChain, Direction, FlowId};
 use parking_lot::MutexGuard;
@@ -58,7 +58,7 @@ impl SharedStore {
         &self,
         table: FlowTable,
         options: &ListOptions,
-        watch: &mut dyn FnMut() -> ControlFlow<()>,
+        watch: &mut Watch<'_>,
         each: &mut dyn FnMut(FlowRecord) -> ControlFlow<()>,
     ) -> Result<()> {
         if matches!(table, FlowTable::Running) && !self.database.has_unlogged_tables() {
@@ -132,7 +132,7 @@ fn merge(lists: [Vec<FlowRecord>; 3], options: &ListOptions) -> Vec<FlowRecord> 
 }
 
 impl FlowStore for SharedStore {
-    fn list_while(&self, options: &ListOptions, watch: &mut dyn FnMut() -> ControlFlow<()>) -> Result<Vec<FlowRecord>> {
+    fn list_while(&self, options: &ListOptions, watch: &mut Watch<'_>) -> Result<Vec<FlowRecord>> {
         // The spool first: a flow that leaves it meanwhile is in the database by then.
         let local = match &self.spool {
             Some(spool) => spool.list_while(options, watch)?,
@@ -150,7 +150,7 @@ impl FlowStore for SharedStore {
         &self,
         query: &Query,
         progress: &(dyn Fn(SearchProgress) -> ControlFlow<()> + Sync),
-        each: &mut (dyn FnMut(FlowRecord) -> ControlFlow<()> + Send),
+        each: &mut EachFlow<'_>,
     ) -> Result<()> {
         let nothing = SearchProgress { looked: 0, found: 0, total: 0 };
         // To count them would take longer than to find the first.
@@ -241,7 +241,7 @@ impl FlowStore for SharedStore {
         self.local_or(|spool| spool.messages(id, range.clone()), shared)
     }
 
-    fn count_while(&self, query: &Query, watch: &mut dyn FnMut() -> ControlFlow<()>) -> Result<u64> {
+    fn count_while(&self, query: &Query, watch: &mut Watch<'_>) -> Result<u64> {
         // The spool first, as for lists, and its ids alone. But not if the database does not answer, since then the spool
         // may be large.
         self.database.run(|client| async move { client.simple_query("SELECT 1").await.map(drop) })?;
@@ -341,7 +341,7 @@ impl FlowStore for SharedStore {
         local + self.database.damaged.load(Relaxed)
     }
 
-    fn overview(&self, options: &OverviewOptions, watch: &mut dyn FnMut() -> ControlFlow<()>) -> Result<Overview> {
+    fn overview(&self, options: &OverviewOptions, watch: &mut Watch<'_>) -> Result<Overview> {
         overview::read(&self.database, self.spool.as_deref(), &self.calls(), options, watch)
     }
 

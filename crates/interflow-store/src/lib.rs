@@ -47,4 +47,4 @@ pub use store::{
     MAX_EXAMINED, RecordingState, SearchProgress, SharedStoreStats, SqliteStore, StoreEvent, StoreRecovery, StoreStats,
     Subscription,
 };
-pub use stored_flow::{FlowWithBodies, StoredFlow};
+pub use stored_flow::{EachFlow, EachStored, FlowWithBodies, StoredFlow, Watch};

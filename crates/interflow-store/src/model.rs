@@ -309,7 +309,7 @@ pub struct Sha256Digest(#[schemars(with = "String")] pub [u8; 32]);
 
 impl std::fmt::Display for Sha256Digest {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        self.0.iter().try_for_each(|b| write!(f, "{b:02x}"))
+        f.write_str(&hex::encode(self.0))
     }
 }
 
@@ -323,16 +323,8 @@ impl std::str::FromStr for Sha256Digest {
     type Err = &'static str;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let wrong = "a SHA-256 has 64 digits in hex";
-        let digits = text.as_bytes();
         let mut bytes = [0; 32];
-        if digits.len() != 64 {
-            return Err(wrong);
-        }
-        for (byte, pair) in bytes.iter_mut().zip(digits.chunks_exact(2)) {
-            let pair = std::str::from_utf8(pair).map_err(|_| wrong)?;
-            *byte = u8::from_str_radix(pair, 16).map_err(|_| wrong)?;
-        }
+        hex::decode_to_slice(text, &mut bytes).map_err(|_| "a SHA-256 has 64 digits in hex")?;
         Ok(Self(bytes))
     }
 }
@@ -569,6 +561,11 @@ impl FlowRecord {
 /// The media type in a message head, in lower case, without parameters.
 pub fn media_type(headers: &Headers) -> Option<String> {
     media_essence(headers).map(Cow::into_owned)
+}
+
+/// A count as SQL has it: its integers are signed.
+pub fn signed(number: impl TryInto<i64>) -> i64 {
+    number.try_into().unwrap_or(i64::MAX)
 }
 
 /// The URL of a request.

@@ -39,15 +39,9 @@ const SIZE_REPORT_BYTES: u64 = 1 << 20;
 /// The recorder of the request pipeline. Cheap to clone: all clones feed one queue.
 #[derive(Clone)]
 pub struct StoreRecorder {
-    queue: Arc<WriterQueue>,
+    pub(crate) queue: Arc<WriterQueue>,
     /// The active configuration, which a reload replaces: a flow is recorded to its end as it was begun.
-    config: Arc<ArcSwap<RecordConfig>>,
-}
-
-impl StoreRecorder {
-    pub(crate) const fn new(queue: Arc<WriterQueue>, config: Arc<ArcSwap<RecordConfig>>) -> Self {
-        Self { queue, config }
-    }
+    pub(crate) config: Arc<ArcSwap<RecordConfig>>,
 }
 
 impl Recorder for StoreRecorder {

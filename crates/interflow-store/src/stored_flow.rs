@@ -1,10 +1,21 @@
 //! A flow as a store has it, its record and what its row holds of its bodies; and a flow with all its bytes in memory.
 
+use std::ops::ControlFlow;
+
 use bytes::Bytes;
 use interflow_types::{CertificateChain, Direction};
 
 use crate::model::{FlowRecord, MessageRecord};
 use crate::store::segments::chunk_refs::{ChunkRef, SIDES};
+
+/// Called now and then during long work, which it may stop.
+pub type Watch<'a> = dyn FnMut() -> ControlFlow<()> + 'a;
+
+/// Called for each flow with its row, until it stops that.
+pub type EachStored<'a> = dyn FnMut(StoredFlow) -> ControlFlow<()> + 'a;
+
+/// Called for each flow, until it stops that.
+pub type EachFlow<'a> = dyn FnMut(FlowRecord) -> ControlFlow<()> + Send + 'a;
 
 /// A recorded flow with its position in the order of recording.
 pub struct StoredFlow {

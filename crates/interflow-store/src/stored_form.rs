@@ -3,7 +3,7 @@
 
 pub use crate::conversations::NoteOf;
 pub use crate::flow_subject::{FlowContents, FlowSubject, MAX_SEARCHED_BODY};
-pub use crate::model::url_of;
+pub use crate::model::{signed, url_of};
 pub use crate::retention_clock::RetentionClock;
 pub use crate::store::conversation_rows::{EXCHANGE, compress_text, decompress_text};
 pub use crate::store::details_blob;

@@ -197,6 +197,11 @@ const FORBIDDEN_TRAILERS: &str = "authorization cache-control connection content
     cookie expect keep-alive location max-forwards proxy-authenticate proxy-authorization proxy-connection range \
     set-cookie te trailer upgrade www-authenticate";
 
+/// Whether a field must not be in trailers: it would frame, route or authenticate the message on the next hop.
+pub fn is_forbidden_trailer(name: &[u8]) -> bool {
+    is_one_of(name, FRAMING_FIELDS) || is_one_of(name, FORBIDDEN_TRAILERS)
+}
+
 fn is_one_of(name: &[u8], names: &str) -> bool {
     names.split(' ').any(|n| name.eq_ignore_ascii_case(n.as_bytes()))
 }

@@ -10,7 +10,7 @@ mod head;
 mod target;
 mod write;
 
-pub use body::{BodyDecoder, DecodeStep};
+pub use body::{BodyDecoder, DecodeStep, is_forbidden_trailer};
 pub use error::{H1Error, Violation};
 pub use framing::{BodyFraming, keeps_alive, request_framing, response_framing};
 pub use head::{HeadLimits, RequestLine, parse_request, parse_response};

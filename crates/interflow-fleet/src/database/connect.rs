@@ -99,7 +99,7 @@ impl Connector {
 
     fn make_pool(&self, hosts: Vec<Config>, size: usize) -> Result<Pool> {
         let config = ManagerConfig { recycling_method: RecyclingMethod::Fast };
-        let limit = connect_limit(&hosts);
+        let limit: Duration = hosts.iter().filter_map(Config::get_connect_timeout).sum();
         let connect = PoolConnect { hosts, tls: self.tls.clone() };
         let manager = Manager::from_connect(self.url.config().clone(), connect, config);
         Pool::builder(manager)
@@ -159,11 +159,6 @@ impl Connector {
 /// (class 22), violate a constraint (23), or are longer than an index takes (54).
 pub(crate) fn is_about_data(error: &Error) -> bool {
     error.code().is_some_and(|code| ["22", "23", "54"].iter().any(|class| code.code().starts_with(class)))
-}
-
-/// The time limit for connecting to one of these servers.
-fn connect_limit(hosts: &[Config]) -> Duration {
-    hosts.iter().filter_map(Config::get_connect_timeout).sum()
 }
 
 /// Connects to the first of these servers that answers as demanded. Without an error, the last one did not answer in time:

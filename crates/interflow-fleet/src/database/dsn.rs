@@ -10,6 +10,7 @@ use tokio_postgres::Config;
 use tokio_postgres::config::{SslMode, TargetSessionAttrs};
 
 use interflow_files::resolve_secret_ref;
+use interflow_types::percent;
 
 /// The schema of the tables, unless the URL sets a `search_path`.
 const SCHEMA: &str = "interflow";
@@ -71,7 +72,7 @@ impl PostgresUrl {
         let mut mode = None;
         for pair in query.split('&').filter(|p| !p.is_empty()) {
             let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
-            let path = || Some(PathBuf::from(decode_percent(value)));
+            let path = || Some(PathBuf::from(percent::decoded_lossy(value)));
             match name {
                 "sslmode" => mode = Some(value),
                 "sslrootcert" => tls.root_cert = path(),
@@ -197,24 +198,6 @@ pub fn shared_url(config: &RecordConfig) -> Result<Option<PostgresUrl>> {
     let Some(text) = &config.store else { return Ok(None) };
     let url = resolve_secret_ref(text).map_err(|e| StoreError::Shared(format!("record.store: {e}")))?;
     url.parse().map(Some)
-}
-
-fn decode_percent(text: &str) -> String {
-    let (mut out, mut rest) = (Vec::new(), text.as_bytes());
-    while let Some((first, after)) = rest.split_first() {
-        let hex = after.get(..2).and_then(|h| std::str::from_utf8(h).ok()).and_then(|h| u8::from_str_radix(h, 16).ok());
-        match (first, hex) {
-            (b'%', Some(byte)) => {
-                out.push(byte);
-                rest = &after[2..];
-            }
-            _ => {
-                out.push(*first);
-                rest = after;
-            }
-        }
-    }
-    String::from_utf8_lossy(&out).into_owned()
 }
 
 #[cfg(test)]

@@ -1,6 +1,5 @@
 //! The database of the shared store: its connections, and calls from threads that may block.
 
-use std::ops::ControlFlow;
 use std::pin::pin;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicU64};
@@ -10,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
 use deadpool_postgres::{Pool, PoolError};
-use interflow_store::{RecordConfig, Result, StoreError};
+use interflow_store::{RecordConfig, Result, StoreError, Watch};
 use parking_lot::Mutex;
 use tokio::runtime::{Handle, Runtime};
 use tokio::sync::{Notify, oneshot};
@@ -172,7 +171,7 @@ impl Database {
     /// Runs statements of any length; `watch` is asked meanwhile and may stop them.
     pub(crate) fn run_while<T, F>(
         &self,
-        watch: &mut dyn FnMut() -> ControlFlow<()>,
+        watch: &mut Watch<'_>,
         job: impl FnOnce(PooledClient) -> F + Send + 'static,
     ) -> Result<T>
     where

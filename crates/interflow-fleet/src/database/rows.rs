@@ -1,5 +1,6 @@
 //! Flow rows in PostgreSQL, as they are read; see `spooled_flow` for how they are written.
 
+pub(crate) use interflow_store::stored_form::signed;
 use interflow_store::stored_form::{details_blob, host, kind_of, state_of, version};
 use interflow_store::{ErrorRecord, FlowRecord, RequestRecord, Result, StoreError, StoredFlow};
 use interflow_types::{Authority, EntryKind, FlowId, Scheme, Timestamp};
@@ -18,11 +19,6 @@ pub(crate) const READ_COLUMNS: usize = 18;
 /// PostgreSQL's texts hold no NUL.
 pub(crate) fn clean(text: &str) -> String {
     if text.contains('\0') { text.replace('\0', "\u{FFFD}") } else { text.to_owned() }
-}
-
-/// PostgreSQL's integers are signed.
-pub(crate) fn signed(number: u64) -> i64 {
-    i64::try_from(number).unwrap_or(i64::MAX)
 }
 
 pub(crate) const fn uuid_of(id: FlowId) -> Uuid {

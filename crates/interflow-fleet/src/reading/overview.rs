@@ -9,7 +9,7 @@ use interflow_query::Query;
 use interflow_store::stored_form::{Accumulator, FlowColumns, LlmAccumulator, Span, TextNumbers};
 use interflow_store::{
     FlowKind, FlowRecord, FlowState, FlowStore, FlowSummary, ListOptions, Overview, OverviewOptions, OverviewSample,
-    PreviousFigures, Result, SqliteStore, StoreError,
+    PreviousFigures, Result, SqliteStore, StoreError, Watch,
 };
 use interflow_types::{FlowId, Timestamp};
 use tokio_postgres::Row;
@@ -79,7 +79,7 @@ pub(crate) fn read(
     spool: Option<&SqliteStore>,
     calls: CallsOf<'_>,
     options: &OverviewOptions,
-    watch: &mut dyn FnMut() -> ControlFlow<()>,
+    watch: &mut Watch<'_>,
 ) -> Result<Overview> {
     // Asked first, since without it there is no overview, and the spool may be large then.
     let oldest = oldest(database)?;
@@ -122,7 +122,7 @@ fn add_waiting(
     spool: &SqliteStore,
     query: &Query,
     sums: &mut RowSums,
-    watch: &mut dyn FnMut() -> ControlFlow<()>,
+    watch: &mut Watch<'_>,
 ) -> Result<Option<OverviewSample>> {
     let (begun, mut sample) = (Instant::now(), None);
     spool.for_each_selected(query, watch, &mut |row| {
@@ -151,7 +151,7 @@ fn add_pages(
     database: &Database,
     query: &Query,
     sums: &mut RowSums,
-    watch: &mut dyn FnMut() -> ControlFlow<()>,
+    watch: &mut Watch<'_>,
 ) -> Result<Option<OverviewSample>> {
     let (begun, span) = (Instant::now(), sums.span);
     let (mut after, mut since) = (Uuid::max(), span.to);
@@ -191,7 +191,7 @@ fn add_matches(
     calls: CallsOf<'_>,
     query: &Query,
     sums: &mut RowSums,
-    watch: &mut dyn FnMut() -> ControlFlow<()>,
+    watch: &mut Watch<'_>,
 ) -> Result<Option<OverviewSample>> {
     let (begun, mut since) = (Instant::now(), sums.span.to);
     let options = ListOptions { query: query.clone(), limit: usize::MAX, ..ListOptions::default() };

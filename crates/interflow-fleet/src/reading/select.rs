@@ -1,7 +1,7 @@
 //! Selects flows in PostgreSQL: as much of a query as possible in SQL, the rest row by row, bodies last.
 
 use std::cell::RefCell;
-use std::ops::{ControlFlow, Range};
+use std::ops::Range;
 
 use bytes::Bytes;
 use interflow_query::sql::{SqlColumn, SqlColumns, SqlCondition, SqlDialect, SqlParam};
@@ -9,7 +9,8 @@ use interflow_query::{Flag, Key, Query};
 use interflow_store::stored_form::chunk_refs::body_index;
 use interflow_store::stored_form::{FlowContents, FlowSubject, MAX_SEARCHED_BODY, flow_column, flow_flag, is_of_row};
 use interflow_store::{
-    ConversationStore, ExchangeRow, ListOptions, ListOrder, MessageRecord, Result, StoreError, StoredFlow,
+    ConversationStore, EachStored, ExchangeRow, ListOptions, ListOrder, MessageRecord, Result, StoreError, StoredFlow,
+    Watch,
 };
 use interflow_types::{Direction, FlowId};
 use tokio_postgres::error::SqlState;
@@ -155,8 +156,8 @@ pub(crate) fn for_each_match(
     database: &Database,
     calls: CallsOf<'_>,
     options: &ListOptions,
-    watch: &mut dyn FnMut() -> ControlFlow<()>,
-    each: &mut dyn FnMut(StoredFlow) -> ControlFlow<()>,
+    watch: &mut Watch<'_>,
+    each: &mut EachStored<'_>,
 ) -> Result<()> {
     let residual = Condition::new(&options.query).residual;
     let (mut after, mut found) = (options.after, 0);
@@ -237,7 +238,7 @@ pub(crate) fn count(
     database: &Database,
     query: &Query,
     beside: &[FlowId],
-    watch: &mut dyn FnMut() -> ControlFlow<()>,
+    watch: &mut Watch<'_>,
 ) -> Result<(u64, bool)> {
     let mut condition = Condition::new(query);
     let is_exact = condition.residual.is_none();

@@ -365,7 +365,8 @@ impl ShipperTask {
             }
             Err(refused) => refused,
         };
-        self.set_sent(batch);
+        // These were sent, and may be in the database.
+        self.sent_through = batch.last().map_or(self.sent_through, |flow| self.sent_through.max(flow.seq));
         let is_stalled = matches!(refused.reason, RefusalReason::Stall);
         let answers = is_stalled && self.database.block_on(self.database.answers());
         match (refused.reason, batch) {
@@ -392,11 +393,6 @@ impl ShipperTask {
             (RefusalReason::Database | RefusalReason::Present, _) => return Err(refused.error),
         }
         Ok(())
-    }
-
-    /// Notes that these flows were sent, and may be in the database.
-    fn set_sent(&mut self, batch: &[SpooledFlow]) {
-        self.sent_through = batch.last().map_or(self.sent_through, |flow| self.sent_through.max(flow.seq));
     }
 
     fn set_stuck(&mut self, flow: &SpooledFlow, error: &StoreError) {

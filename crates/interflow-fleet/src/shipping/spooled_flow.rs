@@ -160,7 +160,7 @@ fn encode_columns(row: &SpooledRow<'_>) -> Result<CopyRows> {
     c.int8(row.response_size);
     c.optional_text(row.request_type.as_deref());
     c.optional_text(row.response_type.as_deref());
-    c.int8(i64::try_from(row.messages).unwrap_or(i64::MAX));
+    c.int8(stored_form::signed(row.messages));
     c.optional_text(row.error.as_deref());
     c.texts(row.tags.split('\n').filter(|tag| !tag.is_empty()));
     c.int8(row.stored_bytes);

@@ -41,7 +41,7 @@ impl PostgresIdentity {
 
     /// The spend of all replicas, over the same connections.
     pub fn spend(&self) -> SpendStore {
-        SpendStore::new(self.calls.clone())
+        SpendStore { calls: self.calls.clone() }
     }
 }
 
@@ -160,8 +160,7 @@ impl IdentityStore for PostgresIdentity {
     }
 
     fn newest_audit(&self, text: &str, before: Option<u64>, limit: usize) -> Result<Vec<SharedAuditLine>> {
-        let (text, before) = (clean(text), signed(before.unwrap_or(u64::MAX)));
-        let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+        let (text, before, limit) = (clean(text), signed(before.unwrap_or(u64::MAX)), signed(limit));
         self.calls.run(async move |client| {
             let sql = "SELECT replica, at, search, line FROM admin_audit \
                        WHERE at < $1 AND strpos(search, $2) > 0 ORDER BY at DESC, digest LIMIT $3";

@@ -2,6 +2,7 @@
 
 use interflow_limits::{SpendDatabase, UsageSums};
 use interflow_store::Result;
+use interflow_store::stored_form::signed;
 use jiff::civil::Date;
 use tokio_postgres::Row;
 
@@ -19,18 +20,14 @@ const SUMS: [&str; 7] =
 /// Sums in the database of the shared store.
 #[derive(Clone)]
 pub struct SpendStore {
-    calls: DatabaseCalls,
+    pub(crate) calls: DatabaseCalls,
 }
 
 impl SpendStore {
-    pub(crate) const fn new(calls: DatabaseCalls) -> Self {
-        Self { calls }
-    }
-
     /// # Errors
     /// A certificate cannot be read; the server does not answer; the schema cannot be made or is newer than this build.
     pub fn open(url: &PostgresUrl, tls: TlsClientFactory) -> Result<Self> {
-        DatabaseCalls::open(url, tls, None).map(Self::new)
+        DatabaseCalls::open(url, tls, None).map(|calls| Self { calls })
     }
 }
 
@@ -97,8 +94,4 @@ fn row(row: &Row) -> Result<(Date, String, UsageSums), String> {
     let day = day.parse().map_err(|e| format!("a day of the table spend, {day:?}: {e}"))?;
     let sums = std::array::from_fn(|i| row.get::<_, i64>(i + 2).unsigned_abs());
     Ok((day, row.get(1), UsageSums::from_array(sums)))
-}
-
-fn signed(sum: u64) -> i64 {
-    i64::try_from(sum).unwrap_or(i64::MAX)
 }

@@ -1,21 +1,19 @@
 //! The cache of leaf certificates: bounded, one signature per miss, renewed before expiry, and optionally persisted.
 //!
-//! A lookup takes the read lock of one of 16 shards. A miss inserts an empty slot under the write lock and signs
-//! outside of it, so a slow signature delays only callers for the same host. Eviction is by least recent use within a
-//! shard, hence approximate over the whole cache.
+//! A miss inserts an empty slot under the lock and signs outside of it, so a slow signature delays only callers for the
+//! same host. One lock suffices: a lookup holds it for some ten nanoseconds, a thousandth of the handshake that it is for.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::ffi::OsString;
-use std::hash::{BuildHasher, RandomState};
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use hashlink::LruCache;
 use interflow_files::{AtomicFile, FileAccess, is_leftover};
 use interflow_types::{Error, Host};
-use parking_lot::{Mutex, RwLock};
+use parking_lot::Mutex;
 use rcgen::KeyPair;
 use rustls::sign::CertifiedKey;
 use rustls_pki_types::CertificateDer;
@@ -27,8 +25,6 @@ use super::issue::{IssuedLeaf, certified_key, sha256_hex};
 use super::keys::LeafKey;
 use crate::tls::{Alpn, ServerTls};
 
-/// Workers contend only if their hosts fall into the same shard.
-const SHARD_COUNT: usize = 16;
 const WEEK_SECS: u64 = 7 * 86_400;
 
 /// A signed leaf with its key, and the TLS configuration for each choice of ALPN.
@@ -70,46 +66,20 @@ impl LeafCertificate {
     }
 }
 
-/// An entry of the cache. It is inserted empty; the first caller to reach `leaf` signs it, and concurrent callers for
+/// The least recently used leaf is evicted first.
+pub(super) struct LeafCache(Mutex<LruCache<Host, LeafSlot>>);
+
+/// An entry of the cache. It is inserted empty; the first caller to reach it signs the leaf, and concurrent callers for
 /// the same host wait for that one.
-#[derive(Default)]
-struct LeafSlot {
-    leaf: OnceLock<LeafCertificate>,
-    used: AtomicU64,
-}
-
-impl LeafSlot {
-    fn is_due(&self, now: u64) -> bool {
-        // An empty slot is being signed right now, and is never due.
-        self.leaf.get().is_some_and(|leaf| now >= leaf.renew_at)
-    }
-}
-
-#[derive(Default)]
-struct LeafShard {
-    slots: RwLock<HashMap<Host, Arc<LeafSlot>>>,
-    /// Counts uses, to find the least recently used slot.
-    clock: AtomicU64,
-}
-
-pub(super) struct LeafCache {
-    shards: [LeafShard; SHARD_COUNT],
-    per_shard: usize,
-    hasher: RandomState,
-}
+type LeafSlot = Arc<OnceLock<LeafCertificate>>;
 
 impl LeafCache {
-    /// A cache of `capacity` leaves, rounded up to a multiple of the number of shards.
     pub(super) fn new(capacity: usize) -> Self {
-        Self {
-            shards: Default::default(),
-            per_shard: capacity.max(1).div_ceil(SHARD_COUNT),
-            hasher: RandomState::new(),
-        }
+        Self(Mutex::new(LruCache::new(capacity.max(1))))
     }
 
     pub(super) fn len(&self) -> usize {
-        self.shards.iter().map(|s| s.slots.read().len()).sum()
+        self.0.lock().len()
     }
 
     /// The TLS configuration of a host's leaf. `make` issues a leaf if none is cached or the cached one is due for
@@ -121,35 +91,20 @@ impl LeafCache {
         (alpn, root): (Alpn, Option<&CertificateDer<'static>>),
         make: impl FnOnce() -> LeafCertificate,
     ) -> Arc<ServerTls> {
-        let shard = &self.shards[self.hasher.hash_one(host) as usize % SHARD_COUNT];
-        // The common case: one read lock and one clone of an `Arc`.
-        let current = shard.slots.read().get(host).filter(|slot| !slot.is_due(now)).cloned();
-        let slot = current.unwrap_or_else(|| self.insert_slot(shard, host, now));
-        // Relaxed: the order of uses need not be exact to pick a victim.
-        slot.used.store(shard.clock.fetch_add(1, Ordering::Relaxed), Ordering::Relaxed);
-        // Outside of the shard's lock. An evicted slot remains usable for those who hold it.
-        slot.leaf.get_or_init(make).server_tls(alpn, root)
-    }
-
-    /// Inserts an empty slot for the host, unless another caller has just done so.
-    fn insert_slot(&self, shard: &LeafShard, host: &Host, now: u64) -> Arc<LeafSlot> {
-        // Another caller may have inserted or renewed it between the two locks.
-        let mut slots = shard.slots.write();
-        if let Some(slot) = slots.get(host).filter(|slot| !slot.is_due(now)) {
-            return slot.clone();
-        }
-        // The slot that is due: whoever still holds it may finish a handshake with the old leaf.
-        slots.remove(host);
-        // A linear search, but only on a miss of a full shard, which costs a signature anyway.
-        while slots.len() >= self.per_shard {
-            let oldest = slots.iter().min_by_key(|(_, slot)| slot.used.load(Ordering::Relaxed));
-            let Some(oldest) = oldest.map(|(host, _)| host.clone()) else { break };
-            slots.remove(&oldest);
-        }
-        let slot = Arc::new(LeafSlot::default());
-        slot.used.store(shard.clock.load(Ordering::Relaxed), Ordering::Relaxed);
-        slots.insert(host.clone(), slot.clone());
-        slot
+        let slot = {
+            let mut slots = self.0.lock();
+            // An empty slot is being signed right now, and is never due.
+            let is_due = |slot: &LeafSlot| slot.get().is_some_and(|leaf| now >= leaf.renew_at);
+            let current = slots.get(host).filter(|slot| !is_due(slot)).cloned();
+            current.unwrap_or_else(|| {
+                // In place of one that is due: a caller that still holds it may finish a handshake with the old leaf.
+                let slot = LeafSlot::default();
+                slots.insert(host.clone(), slot.clone());
+                slot
+            })
+        };
+        // Outside of the lock. An evicted slot remains usable for those who hold it.
+        slot.get_or_init(make).server_tls(alpn, root)
     }
 }
 

@@ -15,7 +15,7 @@ use socket2::{SockRef, TcpKeepalive};
 use tokio::net::TcpStream;
 
 use super::dns::DnsResolver;
-use super::proxy::{ProxyKind, UpstreamProxy, open_tunnel};
+use super::proxy::{ProxyKind, UpstreamProxy, http_connect, socks5_connect};
 use crate::io::IoStream;
 use crate::tls::{Alpn, TlsProfile, TlsProfileOptions, connect_tls};
 
@@ -259,7 +259,13 @@ impl Dialer {
         connect_via: Option<&str>,
         limit: Duration,
     ) -> Result<IoStream, Error> {
-        tokio::time::timeout(limit, open_tunnel(io, proxy, next, connect_via)).await.unwrap_or_else(|_| {
+        let opened = async {
+            match proxy.kind {
+                ProxyKind::Http | ProxyKind::Https => http_connect(io, proxy, next, connect_via).await,
+                ProxyKind::Socks5 => socks5_connect(io, proxy, next).await,
+            }
+        };
+        tokio::time::timeout(limit, opened).await.unwrap_or_else(|_| {
             let seconds = self.options.connect_timeout.as_secs_f32();
             let message = format!(
                 "the upstream proxy {proxy} did not open a tunnel to {next} within {seconds} s (timeouts.connect)"

@@ -9,8 +9,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use hashlink::LruCache;
 use interflow_types::{Error, ErrorKind, Host, Retryable};
-use parking_lot::{Mutex, RwLock};
+use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
@@ -55,7 +56,8 @@ pub struct DnsResolver(Arc<ResolverState>);
 
 struct ResolverState {
     options: ResolverOptions,
-    known: RwLock<HashMap<Arc<str>, DnsCacheEntry>>,
+    /// By the last use.
+    known: Mutex<LruCache<Arc<str>, DnsCacheEntry>>,
     system: SystemResolver,
     https: Option<DohClient>,
 }
@@ -65,7 +67,8 @@ impl DnsResolver {
     pub fn new(options: ResolverOptions) -> Self {
         let system = SystemResolver::default();
         let https = options.https.clone().map(|server| DohClient::new(server, options.timeout));
-        Self(Arc::new(ResolverState { options, known: RwLock::default(), system, https }))
+        let known = Mutex::new(LruCache::new(options.capacity.max(1)));
+        Self(Arc::new(ResolverState { options, known, system, https }))
     }
 
     /// The addresses of a host, at least one. An address resolves to itself; `localhost` and names below it to
@@ -100,11 +103,11 @@ impl DnsResolver {
     }
 
     pub fn cached_names(&self) -> usize {
-        self.0.known.read().len()
+        self.0.known.lock().len()
     }
 
     pub fn clear(&self) {
-        self.0.known.write().clear();
+        self.0.known.lock().clear();
     }
 
     fn static_addresses(&self, name: &str) -> Option<Arc<[IpAddr]>> {
@@ -118,16 +121,10 @@ impl DnsResolver {
     /// The entry of the name; starts a lookup if there is none.
     fn lookup_cached(&self, name: &Arc<str>) -> DnsCacheEntry {
         let now = Instant::now();
-        if let Some(known) = self.0.known.read().get(name).and_then(|k| k.if_fresh(now)) {
-            return known;
-        }
-        let mut all = self.0.known.write();
-        // Another caller may have started the lookup between the two locks.
+        let mut all = self.0.known.lock();
         if let Some(known) = all.get(name).and_then(|k| k.if_fresh(now)) {
             return known;
         }
-        // Before inserting, so that the bound holds at all times.
-        evict(&mut all, self.0.options.capacity, now);
         let (send, result) = watch::channel(None);
         all.insert(name.clone(), DnsCacheEntry::InFlight(result.clone()));
         drop(all);
@@ -135,14 +132,14 @@ impl DnsResolver {
         tokio::spawn(async move {
             let (answer, ttl) = inner.look_up(&name).await;
             // The cache is written first, so that callers woken by the channel and new ones see the same result.
-            inner.known.write().insert(name, DnsCacheEntry::Resolved(answer.clone(), Instant::now() + ttl));
+            inner.known.lock().insert(name, DnsCacheEntry::Resolved(answer.clone(), Instant::now() + ttl));
             send.send_replace(Some(answer));
         });
         DnsCacheEntry::InFlight(result)
     }
 
     fn remove_in_flight(&self, name: &Arc<str>, result: &watch::Receiver<Option<LookupResult>>) {
-        let mut all = self.0.known.write();
+        let mut all = self.0.known.lock();
         if let Some(DnsCacheEntry::InFlight(other)) = all.get(name)
             // Only this caller's entry: another caller may have started a new lookup already.
             && other.same_channel(result)
@@ -173,23 +170,6 @@ fn finish(name: &str, answer: LookupResult) -> Result<Arc<[IpAddr]>, Error> {
     answer.map_err(|why| {
         Error::new(ErrorKind::Dns, format!("{name} could not be resolved: {why}")).with_retryable(Retryable::Yes)
     })
-}
-
-/// Evicts expired entries; if there are none, the one that expires first.
-fn evict(all: &mut HashMap<Arc<str>, DnsCacheEntry>, capacity: usize, now: Instant) {
-    if all.len() < capacity.max(1) {
-        return;
-    }
-    all.retain(|_, known| known.if_fresh(now).is_some());
-    while all.len() >= capacity.max(1) {
-        let soonest = all.iter().filter_map(|(name, known)| match known {
-            DnsCacheEntry::Resolved(_, until) => Some((*until, name.clone())),
-            // Never evicted: its waiters would be left without the entry that new callers join.
-            DnsCacheEntry::InFlight(_) => None,
-        });
-        let Some((_, name)) = soonest.min() else { return };
-        all.remove(&name);
-    }
 }
 
 impl ResolverState {

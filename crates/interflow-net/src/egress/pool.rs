@@ -274,7 +274,7 @@ impl HostPool {
     pub(crate) fn h2(&self, now: Instant, after: Option<Instant>, limits: &PoolLimits) -> Option<Arc<Http2Connection>> {
         let mut conns = self.h2.lock();
         conns.retain(|c| c.is_reusable(now, limits));
-        let usable = || conns.iter().filter(|c| after.is_none_or(|after| c.was_opened_after(after)));
+        let usable = || conns.iter().filter(|c| after.is_none_or(|after| c.born > after));
         if let Some(free) = usable().find(|c| c.has_stream_capacity()) {
             return Some(free.clone());
         }
@@ -290,7 +290,7 @@ impl HostPool {
         match self.version.load(Ordering::Relaxed) {
             1 => Some(HttpVersion::Http11),
             2 => Some(HttpVersion::H2),
-            _ => shared.alpn(&self.key.authority, profile),
+            _ => shared.alpn(&self.key.authority, profile, Instant::now().into()),
         }
     }
 
@@ -299,7 +299,7 @@ impl HostPool {
         let new = if version == HttpVersion::H2 { 2 } else { 1 };
         // The map of all workers is locked only if something changed.
         if self.version.swap(new, Ordering::Relaxed) != new {
-            shared.remember_alpn(&self.key.authority, profile, version);
+            shared.remember_alpn(&self.key.authority, profile, version, Instant::now().into());
         }
     }
 

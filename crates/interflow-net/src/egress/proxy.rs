@@ -117,23 +117,6 @@ impl fmt::Debug for UpstreamProxy {
     }
 }
 
-/// Requests a tunnel to `next` from the proxy at the other end of `io`; an HTTP proxy is sent the previous hops in
-/// `Via`. For an HTTPS proxy, `io` already uses TLS.
-///
-/// # Errors
-/// [`ErrorKind::UpstreamProxy`] with the proxy's name and its response.
-pub(super) async fn open_tunnel(
-    io: IoStream,
-    proxy: &UpstreamProxy,
-    next: &Authority,
-    connect_via: Option<&str>,
-) -> Result<IoStream, Error> {
-    match proxy.kind {
-        ProxyKind::Http | ProxyKind::Https => http_connect(io, proxy, next, connect_via).await,
-        ProxyKind::Socks5 => socks5_connect(io, proxy, next).await,
-    }
-}
-
 fn proxy_error(proxy: &UpstreamProxy, what: fmt::Arguments<'_>) -> Error {
     Error::new(ErrorKind::UpstreamProxy, format!("the upstream proxy {proxy} {what}"))
 }
@@ -146,7 +129,12 @@ fn proxy_io_error(proxy: &UpstreamProxy, next: &Authority, error: std::io::Error
     proxy_error(proxy, format_args!("{what} when asked for {next}")).with_source(error).with_retryable(Retryable::Yes)
 }
 
-async fn http_connect(
+/// Requests a tunnel to `next` from the HTTP proxy at the other end of `io`, which is sent the previous hops in `Via`. For an
+/// HTTPS proxy, `io` already uses TLS.
+///
+/// # Errors
+/// [`ErrorKind::UpstreamProxy`] with the proxy's name and its response.
+pub(super) async fn http_connect(
     mut io: IoStream,
     proxy: &UpstreamProxy,
     next: &Authority,
@@ -236,7 +224,12 @@ pub(super) fn connect_refusal(proxy: &UpstreamProxy, next: &Authority, answer: &
     proxy_error(proxy, format_args!("answered {status} when asked for {next}{hint}"))
 }
 
-async fn socks5_connect(mut io: IoStream, proxy: &UpstreamProxy, next: &Authority) -> Result<IoStream, Error> {
+/// As [`http_connect`], from a SOCKS5 proxy.
+pub(super) async fn socks5_connect(
+    mut io: IoStream,
+    proxy: &UpstreamProxy,
+    next: &Authority,
+) -> Result<IoStream, Error> {
     // The longest message of SOCKS5 has some 260 bytes.
     let mut buf = BytesMut::with_capacity(512);
     let mut exchange = Socks5Exchange { io: &mut io, buf: &mut buf, proxy, next };

@@ -5,20 +5,26 @@
 //! The count of open connections includes idle ones; opening one beyond the limit first closes an idle one, of
 //! whichever worker.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
+use hashlink::LruCache;
 use interflow_types::{Authority, Error, ErrorKind, HttpVersion, Retryable};
 use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+/// How long a negotiated protocol is remembered.
+const ALPN_TTL: Duration = Duration::from_secs(600);
+const MAX_ALPN_ENTRIES: usize = 4096;
 
 /// Limits and protocol cache of all workers.
 pub struct EgressShared {
     cap: Option<u32>,
     hosts: Mutex<HashMap<Authority, Weak<HostLimit>>>,
-    alpn: Mutex<AlpnCache>,
+    /// The protocols that origins negotiated, by the profile, and when.
+    alpn: Mutex<LruCache<(Authority, u64), (HttpVersion, Instant)>>,
 }
 
 impl EgressShared {
@@ -29,7 +35,7 @@ impl EgressShared {
             // 0 would block every request; no limit is `None`.
             cap: max_per_host.map(|cap| cap.max(1)),
             hosts: Mutex::default(),
-            alpn: Mutex::new(AlpnCache::default()),
+            alpn: Mutex::new(LruCache::new(MAX_ALPN_ENTRIES)),
         })
     }
 
@@ -56,12 +62,14 @@ impl EgressShared {
     }
 
     /// The protocol that the origin negotiated with this profile over TLS, unless that is too long ago.
-    pub(crate) fn alpn(&self, authority: &Authority, profile: u64) -> Option<HttpVersion> {
-        self.alpn.lock().get(authority, profile, Instant::now())
+    pub(crate) fn alpn(&self, authority: &Authority, profile: u64, now: Instant) -> Option<HttpVersion> {
+        let mut known = self.alpn.lock();
+        let (version, at) = known.get(&(authority.clone(), profile))?;
+        (now.saturating_duration_since(*at) < ALPN_TTL).then_some(*version)
     }
 
-    pub(crate) fn remember_alpn(&self, authority: &Authority, profile: u64, version: HttpVersion) {
-        self.alpn.lock().insert(authority, profile, version, Instant::now());
+    pub(crate) fn remember_alpn(&self, authority: &Authority, profile: u64, version: HttpVersion, now: Instant) {
+        self.alpn.lock().insert((authority.clone(), profile), (version, now));
     }
 }
 
@@ -136,39 +144,6 @@ impl Drop for ConnectionPermit {
     }
 }
 
-/// How long a negotiated protocol is remembered.
-const ALPN_TTL: Duration = Duration::from_secs(600);
-const MAX_ALPN_ENTRIES: usize = 4096;
-
-/// The protocols that origins negotiated; the oldest entry is evicted first.
-#[derive(Default)]
-struct AlpnCache {
-    known: HashMap<(Authority, u64), (HttpVersion, Instant)>,
-    order: VecDeque<(Authority, u64)>,
-}
-
-impl AlpnCache {
-    fn get(&self, authority: &Authority, profile: u64, now: Instant) -> Option<HttpVersion> {
-        let (version, at) = self.known.get(&(authority.clone(), profile))?;
-        (now.saturating_duration_since(*at) < ALPN_TTL).then_some(*version)
-    }
-
-    fn insert(&mut self, authority: &Authority, profile: u64, version: HttpVersion, now: Instant) {
-        let key = (authority.clone(), profile);
-        if self.known.insert(key.clone(), (version, now)).is_some() {
-            // Renewed in place: its position in `order` stays, so eviction is by first insertion.
-            return;
-        }
-        self.order.push_back(key);
-        // One in, one out: the bound holds at all times.
-        if self.order.len() > MAX_ALPN_ENTRIES
-            && let Some(oldest) = self.order.pop_front()
-        {
-            self.known.remove(&oldest);
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -189,16 +164,17 @@ mod tests {
 
     #[test]
     fn remembered_protocols_expire_and_are_bounded() {
-        let mut m = AlpnCache::default();
+        let shared = EgressShared::new(None);
         let t = Instant::now();
-        m.insert(&authority(0), 1, HttpVersion::H2, t);
-        assert_eq!(m.get(&authority(0), 1, t + ALPN_TTL / 2), Some(HttpVersion::H2));
-        assert_eq!(m.get(&authority(0), 2, t), None, "another profile may negotiate differently");
-        assert_eq!(m.get(&authority(0), 1, t + ALPN_TTL), None);
+        shared.remember_alpn(&authority(0), 1, HttpVersion::H2, t);
+        assert_eq!(shared.alpn(&authority(0), 1, t + ALPN_TTL / 2), Some(HttpVersion::H2));
+        assert_eq!(shared.alpn(&authority(0), 2, t), None, "another profile may negotiate differently");
+        assert_eq!(shared.alpn(&authority(0), 1, t + ALPN_TTL), None);
         for n in 1..=MAX_ALPN_ENTRIES {
-            m.insert(&authority(n), 1, HttpVersion::Http11, t);
+            shared.remember_alpn(&authority(n), 1, HttpVersion::Http11, t);
         }
-        assert_eq!((m.known.len(), m.get(&authority(0), 1, t)), (MAX_ALPN_ENTRIES, None));
+        let count = shared.alpn.lock().len();
+        assert_eq!((count, shared.alpn(&authority(0), 1, t)), (MAX_ALPN_ENTRIES, None));
     }
 
     #[test]

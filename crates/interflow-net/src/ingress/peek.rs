@@ -14,7 +14,7 @@ pub(super) struct PeekReader {
     io: IoStream,
     pub(super) buf: BytesMut,
     deadline: Instant,
-    extended: bool,
+    pub(super) extended: bool,
 }
 
 pub(super) enum PeekError {
@@ -45,10 +45,6 @@ impl PeekReader {
     pub(super) fn extend_deadline(&mut self, limit: Duration) {
         self.deadline = Instant::now() + limit;
         self.extended = true;
-    }
-
-    pub(super) const fn was_extended(&self) -> bool {
-        self.extended
     }
 
     /// Reads until `look` returns a result for the bytes so far. It is passed all of them each time, and must limit

@@ -37,22 +37,13 @@ const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 /// Methods that are recognised at once; another token before a space is a method only if the line ends like a request
 /// line.
-const KNOWN_METHODS: [&[u8]; 14] = [
-    b"GET",
-    b"POST",
-    b"CONNECT",
-    b"HEAD",
-    b"PUT",
-    b"DELETE",
-    b"OPTIONS",
-    b"PATCH",
-    b"TRACE",
-    b"PROPFIND",
-    b"PROPPATCH",
-    b"MKCOL",
-    b"REPORT",
-    b"QUERY",
-];
+const KNOWN_METHODS: &str =
+    "GET POST CONNECT HEAD PUT DELETE OPTIONS PATCH TRACE PROPFIND PROPPATCH MKCOL REPORT QUERY";
+
+/// Whether a token is one of these methods, or may become one.
+fn is_known_method(token: &[u8], is_whole: bool) -> bool {
+    KNOWN_METHODS.split(' ').any(|m| m.as_bytes().starts_with(token) && (m.len() == token.len() || !is_whole))
+}
 
 /// The longest first line that is awaited.
 const MAX_LINE_BYTES: usize = 8 * 1024;
@@ -102,9 +93,7 @@ pub async fn sniff(io: IoStream, expect: SniffTimeouts) -> Result<(ClientProtoco
             }
             let mut classified = peek.read_until(|buf| classify(buf, position)).await;
             // What began like another protocol may have become a candidate meanwhile.
-            if matches!(classified, Err(PeekError::Timeout))
-                && !peek.was_extended()
-                && needs_more_bytes(&peek.buf, position)
+            if matches!(classified, Err(PeekError::Timeout)) && !peek.extended && needs_more_bytes(&peek.buf, position)
             {
                 peek.extend_deadline(expect.rest);
                 classified = peek.read_until(|buf| classify(buf, position)).await;
@@ -153,10 +142,7 @@ fn may_be_request(buf: &[u8], place: SniffContext) -> bool {
         SniffContext::Tunnel => {
             // On a port, any token at the start may be a method.
             let (method, rest) = text.split_at(token);
-            match rest.is_empty() {
-                true => KNOWN_METHODS.iter().any(|m| m.starts_with(method)),
-                false => rest.starts_with(b" ") && KNOWN_METHODS.contains(&method),
-            }
+            (rest.is_empty() || rest.starts_with(b" ")) && is_known_method(method, !rest.is_empty())
         }
     }
 }
@@ -194,7 +180,7 @@ fn classify_tls(buf: &[u8]) -> Option<ClientProtocol> {
 /// `read` also counts the empty lines before the text.
 fn classify_text(text: &[u8], read: usize, place: SniffContext) -> Option<ClientProtocol> {
     let token = text.iter().take_while(|&&b| is_token_byte(b)).count();
-    let is_known = KNOWN_METHODS.contains(&&text[..token]);
+    let is_known = is_known_method(&text[..token], true);
     match text.get(token) {
         // A token of this length is not a method of any server.
         None if read >= MAX_LINE_BYTES => Some(ClientProtocol::Unknown),

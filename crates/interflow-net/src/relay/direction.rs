@@ -76,6 +76,13 @@ enum DirectionState {
     Done,
 }
 
+/// What a direction copies between, and the count of what it carried.
+pub(super) struct TransferEnds<'a> {
+    pub source: &'a mut IoStream,
+    pub sink: &'a mut IoStream,
+    pub carried: &'a AtomicU64,
+}
+
 pub(super) struct DirectionCopy {
     load: TransferBuffer,
     stage: DirectionState,
@@ -124,11 +131,9 @@ impl DirectionCopy {
     pub(super) fn poll(
         &mut self,
         cx: &mut Context<'_>,
-        source: &mut IoStream,
-        sink: &mut IoStream,
-        carried: &AtomicU64,
+        mut ends: TransferEnds<'_>,
     ) -> Poll<Result<(), DirectionError>> {
-        let polled = self.carry(cx, source, sink, carried);
+        let polled = self.carry(cx, &mut ends);
         if polled.is_ready() {
             // Whatever the outcome, the buffer returns to the pool.
             self.release();
@@ -137,21 +142,15 @@ impl DirectionCopy {
         polled
     }
 
-    fn carry(
-        &mut self,
-        cx: &mut Context<'_>,
-        source: &mut IoStream,
-        sink: &mut IoStream,
-        carried: &AtomicU64,
-    ) -> Poll<Result<(), DirectionError>> {
+    fn carry(&mut self, cx: &mut Context<'_>, ends: &mut TransferEnds<'_>) -> Poll<Result<(), DirectionError>> {
         for _ in 0..MAX_STEPS_PER_POLL {
             match self.stage {
                 DirectionState::Carry => {
                     if self.load.is_some() {
                         // Bytes in transit first: nothing is read before they are written.
-                        ready!(self.poll_write(cx, sink, carried))?;
+                        ready!(self.poll_write(cx, ends))?;
                     } else {
-                        match self.poll_read(cx, source, sink, carried) {
+                        match self.poll_read(cx, ends) {
                             Poll::Ready(more) => {
                                 if !more? {
                                     // The source has ended: forward the end, after everything before it was written.
@@ -159,12 +158,12 @@ impl DirectionCopy {
                                     self.stage = DirectionState::ShutDown;
                                 }
                             }
-                            Poll::Pending => return self.poll_idle(cx, sink),
+                            Poll::Pending => return self.poll_idle(cx, ends.sink),
                         }
                     }
                 }
                 DirectionState::ShutDown => {
-                    match ready!(Pin::new(&mut *sink).poll_shutdown(cx)) {
+                    match ready!(Pin::new(&mut *ends.sink).poll_shutdown(cx)) {
                         // A closed sink needs no half-close.
                         Ok(()) => {}
                         Err(e) if e.kind() == io::ErrorKind::NotConnected => {}
@@ -200,36 +199,28 @@ impl DirectionCopy {
     }
 
     /// Reads the next bytes; `false` at the source's end.
-    fn poll_read(
-        &mut self,
-        cx: &mut Context<'_>,
-        source: &mut IoStream,
-        sink: &IoStream,
-        carried: &AtomicU64,
-    ) -> Poll<Result<bool, DirectionError>> {
+    fn poll_read(&mut self, cx: &mut Context<'_>, ends: &mut TransferEnds<'_>) -> Poll<Result<bool, DirectionError>> {
         #[cfg(target_os = "linux")]
         {
             // Only while nothing is in transit, so that bytes never change places between a buffer and a pipe.
-            self.choose_buffer(source, sink, carried);
-            if let (TransferBuffer::Pipe(pipe), Some(tcp)) = (&mut self.load, source.tcp_ref()) {
+            self.choose_buffer(ends);
+            if let (TransferBuffer::Pipe(pipe), Some(tcp)) = (&mut self.load, ends.source.tcp_ref()) {
                 // A pending fill leaves the empty pipe in place: it holds no bytes, and the kernel frees pages that are
                 // not used.
                 let more = ready!(pipe.poll_fill(cx, tcp)).map_err(|e| TransferStep::Read.into_error(e))?;
                 // Short fills mean that data trickles: after several, buffers are cheaper.
-                self.streak = if pipe.buffered() < MIN_SPLICE_FILL { self.streak.saturating_add(1) } else { 0 };
+                self.streak = if pipe.held < MIN_SPLICE_FILL { self.streak.saturating_add(1) } else { 0 };
                 return Poll::Ready(Ok(more));
             }
         }
 
-        #[cfg(not(target_os = "linux"))]
-        let _ = (sink, carried);
         // A pooled buffer, kept until the direction is idle.
         if !matches!(self.load, TransferBuffer::Buffer { .. }) {
             self.load = TransferBuffer::Buffer { bytes: buffer::take(), at: 0, end: 0 };
         }
         let TransferBuffer::Buffer { bytes, at, end } = &mut self.load else { return Poll::Ready(Ok(true)) };
         let mut into = ReadBuf::new(bytes);
-        ready!(Pin::new(source).poll_read(cx, &mut into)).map_err(|e| TransferStep::Read.into_error(e))?;
+        ready!(Pin::new(&mut *ends.source).poll_read(cx, &mut into)).map_err(|e| TransferStep::Read.into_error(e))?;
         (*at, *end) = (0, into.filled().len());
         #[cfg(target_os = "linux")]
         {
@@ -242,7 +233,7 @@ impl DirectionCopy {
     /// Chooses between a buffer and a pipe by the recent pattern of reads. If no pipe can be created, buffers are
     /// used.
     #[cfg(target_os = "linux")]
-    fn choose_buffer(&mut self, source: &IoStream, sink: &IoStream, carried: &AtomicU64) {
+    fn choose_buffer(&mut self, ends: &TransferEnds<'_>) {
         if let TransferBuffer::Pipe(_) = &self.load {
             if self.streak >= UNSPLICE_AFTER_SHORT_FILLS
                 && let TransferBuffer::Pipe(pipe) = std::mem::replace(&mut self.load, TransferBuffer::None)
@@ -256,11 +247,11 @@ impl DirectionCopy {
             return;
         }
         // Short tunnels, such as one API call, end before a pipe would pay for its system calls.
-        if !self.splice || self.streak < self.demand || carried.load(Ordering::Relaxed) < SPLICE_THRESHOLD {
+        if !self.splice || self.streak < self.demand || ends.carried.load(Ordering::Relaxed) < SPLICE_THRESHOLD {
             return;
         }
         // A TLS layer has to see the bytes. The answer does not change, so it is remembered.
-        self.splice = source.tcp_ref().is_some() && sink.tcp_ref().is_some();
+        self.splice = ends.source.tcp_ref().is_some() && ends.sink.tcp_ref().is_some();
         if !self.splice {
             return;
         }
@@ -276,22 +267,18 @@ impl DirectionCopy {
     }
 
     /// Writes some of the bytes in transit.
-    fn poll_write(
-        &mut self,
-        cx: &mut Context<'_>,
-        sink: &mut IoStream,
-        carried: &AtomicU64,
-    ) -> Poll<Result<(), DirectionError>> {
+    fn poll_write(&mut self, cx: &mut Context<'_>, ends: &mut TransferEnds<'_>) -> Poll<Result<(), DirectionError>> {
+        let TransferEnds { sink, carried, .. } = ends;
         let fail = |e| TransferStep::Write.into_error(e);
         let written = match &mut self.load {
             TransferBuffer::None => 0,
             TransferBuffer::First(first) => {
-                let n = ready!(Pin::new(&mut *sink).poll_write(cx, first)).map_err(fail)?;
+                let n = ready!(Pin::new(&mut **sink).poll_write(cx, first)).map_err(fail)?;
                 first.advance(n);
                 n
             }
             TransferBuffer::Buffer { bytes, at, end } => {
-                let n = ready!(Pin::new(&mut *sink).poll_write(cx, &bytes[*at..*end])).map_err(fail)?;
+                let n = ready!(Pin::new(&mut **sink).poll_write(cx, &bytes[*at..*end])).map_err(fail)?;
                 *at += n;
                 n
             }

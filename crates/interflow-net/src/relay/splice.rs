@@ -20,7 +20,7 @@ const PIPE_CAPACITY: usize = 256 * 1024;
 pub(super) struct SplicePipe {
     read: OwnedFd,
     write: OwnedFd,
-    held: usize,
+    pub(super) held: usize,
     capacity: usize,
 }
 
@@ -43,10 +43,6 @@ impl SplicePipe {
 
     pub(super) const fn is_empty(&self) -> bool {
         self.held == 0
-    }
-
-    pub(super) const fn buffered(&self) -> usize {
-        self.held
     }
 
     /// Moves available bytes from the socket to the empty pipe; `false` at the socket's end.

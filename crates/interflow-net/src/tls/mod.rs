@@ -20,8 +20,7 @@ use rustls::{CipherSuite, KeyLog, KeyLogFile, NoKeyLog, ProtocolVersion, Support
 
 pub use accept::{ClientTlsFailure, ServerTls, accept_tls};
 pub use client_auth::ClientAuth;
-pub(crate) use pkcs12::pem;
-pub use pkcs12::pkcs12_to_pem;
+pub use pkcs12::{pem, pkcs12_to_pem};
 pub use upstream::{ClientCertificate, TlsProfile, TlsProfileOptions, connect_tls, explain};
 pub(crate) use upstream::{ended_error, is_no_application_protocol};
 pub use verify_error::{CertificateProblem, CertificateReason};

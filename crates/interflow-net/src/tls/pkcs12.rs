@@ -46,7 +46,7 @@ pub fn pkcs12_to_pem(data: &[u8], password: &str) -> Result<(Vec<u8>, Vec<u8>), 
 }
 
 /// A PEM block, with 64 characters per line (RFC 7468 section 2).
-pub(crate) fn pem(label: &str, der: &[u8]) -> String {
+pub fn pem(label: &str, der: &[u8]) -> String {
     let text = base64::engine::general_purpose::STANDARD.encode(der);
     let lines: Vec<&str> = text.as_bytes().chunks(64).filter_map(|l| std::str::from_utf8(l).ok()).collect();
     format!("-----BEGIN {label}-----\n{}\n-----END {label}-----\n", lines.join("\n"))

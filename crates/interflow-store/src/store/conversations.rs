@@ -220,10 +220,8 @@ impl ConversationStore for SqliteStore {
 
     fn endpoints(&self) -> Result<String> {
         let path = self.dir().join(ENDPOINTS);
-        match std::fs::read_to_string(&path) {
-            Err(e) if e.kind() != std::io::ErrorKind::NotFound => Err(StoreError::io("could not read", &path)(e)),
-            text => Ok(text.unwrap_or_default()),
-        }
+        let text = interflow_files::optional(std::fs::read_to_string(&path));
+        Ok(text.map_err(StoreError::io("could not read", &path))?.unwrap_or_default())
     }
 
     fn write_endpoints(&self, text: &str) -> Result<()> {

@@ -39,7 +39,7 @@ impl Rig {
         let (segments, _) = recover::recover(dir, &segments_dir(dir), &db).unwrap();
         let fault = segments.fault.clone();
         let shared = Arc::new(StoreState::new(&config));
-        let recorder = StoreRecorder::new(shared.queue.clone(), shared.config.clone());
+        let recorder = StoreRecorder { queue: shared.queue.clone(), config: shared.config.clone() };
         let writer = StoreWriter::new(dir.to_owned(), shared.clone(), db, segments, config).unwrap();
         let thread = Some(std::thread::spawn(move || writer.run()));
         Self { shared, fault, recorder, thread }

@@ -43,7 +43,7 @@ use crate::error::Result;
 use crate::instances::{InstanceReport, InstanceRow};
 use crate::model::{FlowRecord, FlowSummary, MessageRecord};
 use crate::overview::{Overview, OverviewOptions};
-use crate::stored_flow::FlowWithBodies;
+use crate::stored_flow::{EachFlow, FlowWithBodies, Watch};
 use interflow_types::schema::JsonSchema;
 
 /// The folder of the segment files.
@@ -169,13 +169,13 @@ pub trait FlowStore: ConversationStore + Send + Sync {
     ///
     /// # Errors
     /// As for [`list`](Self::list), and [`Cancelled`](crate::StoreError::Cancelled).
-    fn list_while(&self, options: &ListOptions, watch: &mut dyn FnMut() -> ControlFlow<()>) -> Result<Vec<FlowRecord>>;
+    fn list_while(&self, options: &ListOptions, watch: &mut Watch<'_>) -> Result<Vec<FlowRecord>>;
 
     /// The hosts of the newest flows, with cancellation.
     ///
     /// # Errors
     /// As for [`list_while`](Self::list_while).
-    fn recent_hosts(&self, watch: &mut dyn FnMut() -> ControlFlow<()>) -> Result<BTreeSet<String>> {
+    fn recent_hosts(&self, watch: &mut Watch<'_>) -> Result<BTreeSet<String>> {
         let newest = ListOptions { limit: MAX_EXAMINED, ..ListOptions::default() };
         Ok(self.list_while(&newest, watch)?.iter().map(|row| row.authority.host.to_string()).collect())
     }
@@ -189,7 +189,7 @@ pub trait FlowStore: ConversationStore + Send + Sync {
         &self,
         query: &Query,
         progress: &(dyn Fn(SearchProgress) -> ControlFlow<()> + Sync),
-        each: &mut (dyn FnMut(FlowRecord) -> ControlFlow<()> + Send),
+        each: &mut EachFlow<'_>,
     ) -> Result<()>;
 
     /// # Errors
@@ -234,7 +234,7 @@ pub trait FlowStore: ConversationStore + Send + Sync {
     ///
     /// # Errors
     /// As for [`list_while`](Self::list_while).
-    fn count_while(&self, query: &Query, watch: &mut dyn FnMut() -> ControlFlow<()>) -> Result<u64>;
+    fn count_while(&self, query: &Query, watch: &mut Watch<'_>) -> Result<u64>;
 
     /// Stores an imported flow; returns false if its id exists already.
     ///
@@ -282,7 +282,7 @@ pub trait FlowStore: ConversationStore + Send + Sync {
     ///
     /// # Errors
     /// As for [`list_while`](Self::list_while).
-    fn overview(&self, options: &OverviewOptions, watch: &mut dyn FnMut() -> ControlFlow<()>) -> Result<Overview>;
+    fn overview(&self, options: &OverviewOptions, watch: &mut Watch<'_>) -> Result<Overview>;
 
     /// Statistics of the store.
     ///

@@ -14,6 +14,7 @@ use super::{rows, schema};
 use crate::error::{Result, StoreError};
 use crate::model::FlowRecord;
 use crate::store::upkeep::damage::DamagedRows;
+use crate::stored_flow::EachFlow;
 use crate::subject::SqliteTables;
 
 /// Flows that a thread takes at a time.
@@ -35,7 +36,7 @@ pub(crate) fn search(
     (dir, damages): (&Path, &DamagedRows),
     query: &Query,
     progress: &(dyn Fn(SearchProgress) -> ControlFlow<()> + Sync),
-    each: &mut (dyn FnMut(FlowRecord) -> ControlFlow<()> + Send),
+    each: &mut EachFlow<'_>,
 ) -> Result<()> {
     // Selected before the threads start, so that they share one list and need no common cursor.
     let (rows, residual) = match candidates(dir, query) {

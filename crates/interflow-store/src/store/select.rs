@@ -1,6 +1,6 @@
 //! Selects flows by query: as much as possible in SQL, the rest row by row, bodies last.
 
-use std::ops::{ControlFlow, Range};
+use std::ops::Range;
 
 use bytes::Bytes;
 use interflow_query::Query;
@@ -20,7 +20,7 @@ use crate::store::segments::chunk_refs::body_index;
 use crate::store::segments::messages;
 use crate::store::upkeep::damage::DamagedRows;
 use crate::store::{conversation_rows, segments_dir};
-use crate::stored_flow::StoredFlow;
+use crate::stored_flow::{EachStored, StoredFlow, Watch};
 use crate::subject::SqliteTables;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -63,8 +63,8 @@ type RowSource<'a> = (&'a Connection, &'a std::path::Path, &'a DamagedRows);
 pub(crate) fn for_each_match(
     source: RowSource<'_>,
     options: &ListOptions,
-    watch: &mut dyn FnMut() -> ControlFlow<()>,
-    each: &mut dyn FnMut(StoredFlow) -> ControlFlow<()>,
+    watch: &mut Watch<'_>,
+    each: &mut EachStored<'_>,
 ) -> Result<()> {
     let mut rest = options.clone();
     let mut count = 0;
@@ -87,8 +87,8 @@ pub(crate) fn for_each_match(
 fn for_each_row(
     (db, dir, damages): RowSource<'_>,
     options: &ListOptions,
-    watch: &mut dyn FnMut() -> ControlFlow<()>,
-    each: &mut dyn FnMut(StoredFlow) -> ControlFlow<()>,
+    watch: &mut Watch<'_>,
+    each: &mut EachStored<'_>,
 ) -> Result<()> {
     let mut one = db.prepare_cached(&format!("SELECT {} FROM {} WHERE f.seq = ?", rows::COLUMNS, rows::SOURCES))?;
     let (first, last) = row_numbers(db)?;
@@ -136,8 +136,8 @@ pub(crate) fn row_numbers(db: &Connection) -> Result<(i64, i64)> {
 fn for_each_indexed(
     (db, dir, damages): RowSource<'_>,
     options: &ListOptions,
-    watch: &mut dyn FnMut() -> ControlFlow<()>,
-    each: &mut dyn FnMut(StoredFlow) -> ControlFlow<()>,
+    watch: &mut Watch<'_>,
+    each: &mut EachStored<'_>,
 ) -> Result<()> {
     let SqlCondition { sql, params, residual } = options.query.to_sql(&SqliteTables);
     let values = values(params);
@@ -253,6 +253,11 @@ impl FlowContents for RowContents<'_> {
 
     fn messages(&self, range: Range<u64>) -> Result<Vec<MessageRecord>> {
         let (segments, mut files) = (segments_dir(self.dir), SegmentFiles::default());
-        messages::read(self.db, &mut ChunkReader::new(self.db, &segments, &mut files), self.stored.position, range)
+        messages::read(
+            self.db,
+            &mut ChunkReader { db: self.db, dir: &segments, files: &mut files },
+            self.stored.position,
+            range,
+        )
     }
 }

@@ -17,7 +17,7 @@ use super::select::{self, ListOptions};
 use super::sqlite_store::SqliteStore;
 use super::store_state::WriterCommand;
 use crate::error::Result;
-use crate::model::{FlowRecord, FlowState, MessageRecord};
+use crate::model::{FlowRecord, FlowState, MessageRecord, signed};
 use crate::store::details_blob;
 use crate::store::segments::batch_chunks::BatchChunks;
 use crate::store::segments::body::{ChunkReader, SegmentFiles, StoredBodyParts};
@@ -25,6 +25,7 @@ use crate::store::segments::chunk_refs;
 use crate::store::segments::chunk_refs::{ChunkRef, SIDES};
 use crate::store::segments::messages;
 use crate::store::segments_dir;
+use crate::stored_flow::Watch;
 
 /// Bytes that a flow takes beside its bodies, for the bound of the spool.
 const ROW_WEIGHT: i64 = 1024;
@@ -185,8 +186,7 @@ impl SqliteStore {
                 rows::SOURCES
             );
             let mut statement = db.prepare_cached(&sql)?;
-            let limit = i64::try_from(limit).unwrap_or(i64::MAX);
-            let mut rows = statement.query(rusqlite::params![after, last, limit])?;
+            let mut rows = statement.query(rusqlite::params![after, last, signed(limit)])?;
             let mut flows = Vec::new();
             while let Some(row) = rows.next()? {
                 let seq = row.get(0)?;
@@ -214,9 +214,7 @@ impl SqliteStore {
                 rows::SOURCES
             );
             let mut statement = db.prepare_cached(&sql)?;
-            let limit = i64::try_from(limit).unwrap_or(i64::MAX);
-            let before = i64::try_from(before.micros()).unwrap_or(i64::MAX);
-            let mut rows = statement.query(rusqlite::params![before, limit])?;
+            let mut rows = statement.query(rusqlite::params![signed(before.micros()), signed(limit)])?;
             let (mut running, mut open) = (Vec::new(), HashSet::new());
             while let Some(row) = rows.next()? {
                 let seq = row.get(0)?;
@@ -246,7 +244,7 @@ impl SqliteStore {
     pub fn for_each_selected(
         &self,
         query: &Query,
-        watch: &mut dyn FnMut() -> ControlFlow<()>,
+        watch: &mut Watch<'_>,
         each: &mut dyn FnMut(FlowRecord) -> ControlFlow<()>,
     ) -> Result<()> {
         let all = ListOptions { query: query.clone(), limit: usize::MAX, ..ListOptions::default() };
@@ -281,7 +279,7 @@ impl SqliteStore {
     pub fn stored_messages(&self, seq: i64, range: Range<u64>) -> Result<Vec<MessageRecord>> {
         self.read(|db| {
             let (dir, mut files) = (segments_dir(self.dir()), SegmentFiles::default());
-            messages::read(db, &mut ChunkReader::new(db, &dir, &mut files), seq, range)
+            messages::read(db, &mut ChunkReader { db, dir: &dir, files: &mut files }, seq, range)
         })
     }
 

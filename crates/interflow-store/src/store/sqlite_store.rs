@@ -36,7 +36,7 @@ use crate::store::{
     CheckReport, FlowFilterFn, FlowStore, RecordingState, StoreStats, Subscription, overview, rows, schema, search,
     segments_dir, startup,
 };
-use crate::stored_flow::FlowWithBodies;
+use crate::stored_flow::{EachFlow, FlowWithBodies, Watch};
 
 /// Flows that [`FlowStore::prune`] deletes at a time.
 const PRUNE_STEP: usize = 1000;
@@ -128,7 +128,8 @@ impl SqliteStore {
 
     /// The recorder for the request pipeline; `None` if the store was opened read-only.
     pub fn recorder(&self) -> Option<StoreRecorder> {
-        self.writing.as_ref().map(|w| StoreRecorder::new(w.shared.queue.clone(), w.shared.config.clone()))
+        let shared = self.writing.as_ref().map(|w| &w.shared);
+        shared.map(|s| StoreRecorder { queue: s.queue.clone(), config: s.config.clone() })
     }
 
     /// Applies a changed configuration: whether flows are recorded, how much of their bodies, masks and retention. Where
@@ -205,7 +206,7 @@ impl Drop for SqliteStore {
 }
 
 impl FlowStore for SqliteStore {
-    fn list_while(&self, options: &ListOptions, watch: &mut dyn FnMut() -> ControlFlow<()>) -> Result<Vec<FlowRecord>> {
+    fn list_while(&self, options: &ListOptions, watch: &mut Watch<'_>) -> Result<Vec<FlowRecord>> {
         self.read(|db| {
             let mut rows = Vec::new();
             select::for_each_match((db, &self.dir, &self.damages), options, watch, &mut |stored| {
@@ -220,7 +221,7 @@ impl FlowStore for SqliteStore {
         &self,
         query: &Query,
         progress: &(dyn Fn(SearchProgress) -> ControlFlow<()> + Sync),
-        each: &mut (dyn FnMut(FlowRecord) -> ControlFlow<()> + Send),
+        each: &mut EachFlow<'_>,
     ) -> Result<()> {
         search::search((&self.dir, &self.damages), query, progress, each)
     }
@@ -255,11 +256,11 @@ impl FlowStore for SqliteStore {
         self.read(|db| {
             let stored = rows::get(db, id)?;
             let (dir, mut files) = (segments_dir(&self.dir), SegmentFiles::default());
-            messages::read(db, &mut ChunkReader::new(db, &dir, &mut files), stored.position, range)
+            messages::read(db, &mut ChunkReader { db, dir: &dir, files: &mut files }, stored.position, range)
         })
     }
 
-    fn count_while(&self, query: &Query, watch: &mut dyn FnMut() -> ControlFlow<()>) -> Result<u64> {
+    fn count_while(&self, query: &Query, watch: &mut Watch<'_>) -> Result<u64> {
         self.read(|db| {
             let (candidates, exact) = select::count(db, query)?;
             if exact {
@@ -334,7 +335,7 @@ impl FlowStore for SqliteStore {
         self.damages.count()
     }
 
-    fn overview(&self, options: &OverviewOptions, watch: &mut dyn FnMut() -> ControlFlow<()>) -> Result<Overview> {
+    fn overview(&self, options: &OverviewOptions, watch: &mut Watch<'_>) -> Result<Overview> {
         let (found, made) = self.read(|db| overview::read((db, &self.dir, &self.damages), options, watch))?;
         if let Some(w) = &self.writing {
             overview::save(&w.shared, made);
@@ -379,7 +380,7 @@ impl FlowStore for SqliteStore {
             stats.suspended = s.suspended();
             stats.retention_waits = s.retention_waits.lock().clone();
         } else {
-            stats.retention_waits = AgeClock::waits_in(&self.dir);
+            stats.retention_waits = AgeClock::open(&self.dir, None).waits_because();
         }
         Ok(stats)
     }

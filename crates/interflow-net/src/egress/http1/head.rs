@@ -1,5 +1,7 @@
 //! Prepares and writes request heads for an HTTP/1 upstream, and interprets the connection fields of response heads.
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use interflow_codec::h1;
 use interflow_types::{Body, ByteStr, HttpVersion, Method, RequestHead, ResponseHead, name, random_bytes};
 use std::borrow::Cow;
@@ -78,13 +80,9 @@ fn set_upgrade_headers(head: &mut RequestHead) {
     }
     // Over HTTP/2 clients send no such field (RFC 8441 5), but over HTTP/1.1 the origin requires one.
     if &*protocol == "websocket" && !headers.contains("Sec-WebSocket-Key") {
-        headers.append_unchecked(b"Sec-WebSocket-Key", websocket_key().as_bytes());
+        let key = STANDARD.encode(random_bytes::<16>());
+        headers.append_unchecked(b"Sec-WebSocket-Key", key.as_bytes());
     }
-}
-
-fn websocket_key() -> String {
-    use base64::Engine as _;
-    base64::engine::general_purpose::STANDARD.encode(random_bytes::<16>())
 }
 
 fn decimal(mut n: u64, out: &mut [u8; 20]) -> &[u8] {

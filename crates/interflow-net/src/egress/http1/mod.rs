@@ -178,7 +178,7 @@ impl Http1Exchange<'_> {
                     return Err(Error::new(ErrorKind::BadResponse, text));
                 }
                 // Other interim responses, such as 103, do not release the body.
-                let go = self.upload.is_paused() && head.status == StatusCode::CONTINUE;
+                let go = self.upload.held && head.status == StatusCode::CONTINUE;
                 (x.interim)(head);
                 if go {
                     self.release_body();

@@ -32,7 +32,7 @@ pub(crate) struct Http1RequestWriter {
     body: Body,
     framing: UploadFraming,
     /// The body must not be sent yet: the request waits for `100 Continue`.
-    held: bool,
+    pub(super) held: bool,
     ended: bool,
     /// A TLS layer may still buffer written bytes.
     unflushed: bool,
@@ -79,10 +79,6 @@ impl Http1RequestWriter {
 
     pub(crate) fn release(&mut self) {
         self.held = false;
-    }
-
-    pub(crate) fn is_paused(&self) -> bool {
-        self.held
     }
 
     /// Whether everything available was written, so that the upload waits for the client.

@@ -44,9 +44,9 @@ const SETTINGS_TIMEOUT: Duration = Duration::from_secs(5);
 pub(crate) struct Http2Connection {
     pub(super) send: SendRequest<Bytes>,
     pub(super) info: UpstreamInfo,
-    born: Instant,
+    pub(crate) born: Instant,
     used: AtomicU64,
-    exchanges: AtomicU64,
+    pub(super) exchanges: AtomicU64,
     streams: AtomicUsize,
     closed: Arc<AtomicBool>,
     /// Set if the peer sent too many frames that carry no response.
@@ -57,11 +57,6 @@ pub(crate) struct Http2Connection {
 }
 
 impl Http2Connection {
-    /// Counts an exchange; returns whether there was one before.
-    pub(super) fn begin_exchange(&self) -> bool {
-        self.exchanges.fetch_add(1, Ordering::Relaxed) > 0
-    }
-
     /// Sends the connection preface, with the fingerprint `shape` if there is one, and spawns the connection's task.
     ///
     /// # Errors
@@ -147,10 +142,6 @@ impl Http2Connection {
 
     pub(crate) fn streams(&self) -> usize {
         self.streams.load(Ordering::Relaxed)
-    }
-
-    pub(crate) fn was_opened_after(&self, time: Instant) -> bool {
-        self.born > time
     }
 
     /// Whether another stream can be opened at once.

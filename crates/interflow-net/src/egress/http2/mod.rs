@@ -14,6 +14,7 @@ mod request_writer;
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
@@ -54,7 +55,7 @@ pub(crate) async fn exchange(
     }
     // Counted before the stream is opened, so that requests in this phase are not all sent to one connection.
     let open = StreamPermit::new(conn);
-    let reused = conn.begin_exchange();
+    let reused = conn.exchanges.fetch_add(1, Ordering::Relaxed) > 0;
     *x.upstream = Some(UpstreamInfo { reused, ..conn.info.clone() });
     let message = head::request(request, &body, conn.info.tls.is_some())
         .map_err(|error| FailedExchange { error, replay: None })?;
@@ -152,7 +153,7 @@ impl Http2Exchange<'_> {
                 let text = format!("the origin sent more than {} interim responses", self.options.max_interim);
                 return Poll::Ready(Err(Error::new(ErrorKind::BadResponse, text)));
             }
-            let go = self.upload.is_paused() && interim.status() == http::StatusCode::CONTINUE;
+            let go = self.upload.held && interim.status() == http::StatusCode::CONTINUE;
             (x.interim)(head::response(interim.into_parts().0));
             if go {
                 self.release_body();
@@ -252,7 +253,7 @@ impl Http2Exchange<'_> {
         // After an early error response, the rest of the body need not be sent; dropping the upload resets its half.
         self.uploading &= head.status.as_u16() < 300;
         self.upload.release();
-        self.upload.forget_replay();
+        self.upload.replay = None;
         let length = first.as_ref().map_or(0, Bytes::len);
         // The whole response is here: no stream, no timer, and the permit is dropped at once.
         if recv.is_end_stream() && !self.uploading {

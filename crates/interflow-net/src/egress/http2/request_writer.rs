@@ -13,14 +13,14 @@ pub(super) struct Http2RequestWriter {
     stream: SendStream<Bytes>,
     piece: Bytes,
     body: Body,
-    held: bool,
+    pub(super) held: bool,
     ended: bool,
-    replay: Option<Http2BodyReplay>,
+    pub(super) replay: Option<Http2BodyReplay>,
     /// Bytes passed to the connection.
     pub(super) written: u64,
 }
 
-enum Http2BodyReplay {
+pub(super) enum Http2BodyReplay {
     Whole(Bytes),
     /// What was read of a streamed body.
     Begun(VecDeque<Bytes>),
@@ -71,10 +71,6 @@ impl Http2RequestWriter {
         self.held = false;
     }
 
-    pub(super) fn is_paused(&self) -> bool {
-        self.held
-    }
-
     /// Whether the upload waits for the body rather than for the peer.
     pub(super) fn waits_for_body(&self) -> bool {
         !self.held && self.piece.is_empty()
@@ -87,11 +83,6 @@ impl Http2RequestWriter {
             Http2BodyReplay::Begun(begun) if begun.is_empty() => Some(self.body),
             Http2BodyReplay::Begun(begun) => Some(Body::stream(ReplayedBody { begun, rest: self.body })),
         }
-    }
-
-    /// Drops what was kept for a replay: the request was processed.
-    pub(super) fn forget_replay(&mut self) {
-        self.replay = None;
     }
 
     fn keep_for_replay(&mut self, frame: &Option<Result<BodyFrame, Error>>) {

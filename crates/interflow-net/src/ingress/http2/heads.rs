@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Uri, request};
-use interflow_codec::h1::{H1Error, HeadLimits, Violation};
+use interflow_codec::h1::{H1Error, HeadLimits, Violation, is_forbidden_trailer};
 use interflow_types::{
     Authority, ByteStr, Error, ErrorKind, Headers, Method, RequestTarget, ResponseHead, Scheme, Url, name,
 };
@@ -22,20 +22,6 @@ const CONNECTION_SPECIFIC: [HeaderName; 5] = [
     HeaderName::from_static("proxy-connection"),
     http::header::TRANSFER_ENCODING,
     http::header::UPGRADE,
-];
-
-/// Fields that would frame, route or authenticate a message on the next hop, hence forbidden in trailers (RFC 9110
-/// 6.5.1).
-const FORBIDDEN_TRAILERS: [HeaderName; 9] = [
-    http::header::CONTENT_LENGTH,
-    http::header::TRANSFER_ENCODING,
-    http::header::HOST,
-    http::header::AUTHORIZATION,
-    http::header::COOKIE,
-    http::header::SET_COOKIE,
-    http::header::CONTENT_TYPE,
-    http::header::CONTENT_ENCODING,
-    http::header::CONTENT_RANGE,
 ];
 
 /// Converts a request's head. A `Host` field is inserted first if there was only `:authority`, and cookie crumbs are
@@ -144,7 +130,10 @@ fn fields(map: &HeaderMap, authority: Option<&str>) -> Headers {
 }
 
 pub(super) fn trailers(map: &HeaderMap) -> Headers {
-    map.iter().filter(|(n, _)| !FORBIDDEN_TRAILERS.contains(n)).map(|(n, v)| (n.as_str(), v.as_bytes())).collect()
+    map.iter()
+        .filter(|(n, _)| !is_forbidden_trailer(n.as_str().as_bytes()))
+        .map(|(n, v)| (n.as_str(), v.as_bytes()))
+        .collect()
 }
 
 /// Converts a response's head without the fields that HTTP/2 forbids.
@@ -244,6 +233,7 @@ mod tests {
     fn framing_fields_are_removed_from_trailers() {
         let mut map = HeaderMap::new();
         map.insert("content-length", HeaderValue::from_static("3"));
+        map.insert("proxy-authorization", HeaderValue::from_static("Basic YTpi"));
         map.insert("grpc-status", HeaderValue::from_static("0"));
         assert_eq!(text(&trailers(&map)), "grpc-status: 0|");
     }

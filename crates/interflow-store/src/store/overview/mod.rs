@@ -15,7 +15,6 @@ mod tally;
 pub(crate) mod time_range;
 
 use std::collections::HashSet;
-use std::ops::ControlFlow;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -30,6 +29,7 @@ use crate::model::FlowSummary;
 use crate::overview::{Overview, OverviewIndexing, OverviewOptions, PreviousFigures};
 use crate::store::recording::writer::StoreWriter;
 use crate::store::upkeep::damage::DamagedRows;
+use crate::stored_flow::Watch;
 
 pub use accumulate::{Accumulator, Span};
 pub use columns::{EncodedBlock, FlowColumns, TextNumbers};
@@ -85,7 +85,7 @@ pub(crate) fn save(shared: &StoreState, blocks: Vec<EncodedBlock>) {
 pub(crate) fn read(
     (db, dir, damages): (&Connection, &Path, &DamagedRows),
     options: &OverviewOptions,
-    watch: &mut dyn FnMut() -> ControlFlow<()>,
+    watch: &mut Watch<'_>,
 ) -> Result<(Overview, Vec<EncodedBlock>)> {
     // One snapshot for everything: the blocks must agree with the rows.
     let view = db.unchecked_transaction()?;
@@ -145,11 +145,7 @@ fn newest_row(db: &Connection) -> Result<i64> {
 
 /// Makes the blocks that are not stored, the newest first, until the time is up; returns them and the number of those
 /// that are left.
-fn make_missing(
-    db: &Connection,
-    stored: &[(i64, u64)],
-    watch: &mut dyn FnMut() -> ControlFlow<()>,
-) -> Result<(Vec<EncodedBlock>, u64)> {
+fn make_missing(db: &Connection, stored: &[(i64, u64)], watch: &mut Watch<'_>) -> Result<(Vec<EncodedBlock>, u64)> {
     let oldest: i64 = db.query_row("SELECT coalesce(min(seq), 0) FROM flows", [], |r| r.get(0))?;
     let (first, last) = (oldest / BLOCK_ROWS, newest_row(db)? / BLOCK_ROWS);
     let blocks: HashSet<i64> = stored.iter().map(|(block, _)| *block).collect();
@@ -166,7 +162,7 @@ fn make_missing(
     Ok((made, unread))
 }
 
-fn check(watch: &mut dyn FnMut() -> ControlFlow<()>) -> Result<()> {
+fn check(watch: &mut Watch<'_>) -> Result<()> {
     if watch().is_break() { Err(StoreError::Cancelled) } else { Ok(()) }
 }
 
@@ -198,6 +194,8 @@ fn summaries(db: &Connection, seqs: &[i64]) -> Result<Vec<FlowSummary>> {
 
 #[cfg(test)]
 mod tests {
+    use std::ops::ControlFlow;
+
     use super::*;
     use crate::store::{FlowStore, SqliteStore, schema};
 

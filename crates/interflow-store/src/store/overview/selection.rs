@@ -14,6 +14,7 @@ use crate::error::{Result, StoreError};
 use crate::overview::OverviewSample;
 use crate::store::select::{self, ListOptions};
 use crate::store::upkeep::damage::DamagedRows;
+use crate::stored_flow::Watch;
 use crate::subject::SqliteTables;
 
 /// How long rows are selected.
@@ -51,7 +52,7 @@ pub(crate) fn select(
     (db, dir, damages): (&Connection, &Path, &DamagedRows),
     query: &Query,
     span: Span,
-    watch: &mut dyn FnMut() -> ControlFlow<()>,
+    watch: &mut Watch<'_>,
 ) -> Result<Selection> {
     let point = |start: u64| TimePoint::At { start, lasts: 1 };
     let within = TermTest::Time(TimeTest::Range(point(span.compared_from), point(span.to - 1)));
@@ -98,7 +99,7 @@ pub(crate) fn select(
 }
 
 /// Whether the time is up; an error if the caller has gone away.
-fn late(begun: Instant, watch: &mut dyn FnMut() -> ControlFlow<()>) -> Result<bool> {
+fn late(begun: Instant, watch: &mut Watch<'_>) -> Result<bool> {
     super::check(watch)?;
     Ok(begun.elapsed() >= QUERY_TIME)
 }

@@ -61,7 +61,7 @@ impl InFlightFlow {
         NewRow {
             seq: self.seq,
             row: &self.row,
-            refs: self.bodies.each_ref().map(BodyAssembly::refs),
+            refs: self.bodies.each_ref().map(|body| &body.refs[..]),
             inline: ends.each_ref().map(|e| &e[..]),
         }
     }

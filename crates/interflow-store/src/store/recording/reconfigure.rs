@@ -21,7 +21,7 @@ impl StoreWriter {
             tracing::debug!(%error, "the size of the database's log could not be limited anew");
         }
         // A stricter retention is not left to wait for the next interval.
-        self.keeper.check_soon();
+        self.keeper.looked = None;
         self.applied = now;
     }
 }

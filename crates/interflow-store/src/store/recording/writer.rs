@@ -78,7 +78,7 @@ pub(crate) struct StoreWriter {
     /// Rows from here on are in no stored block of columns: see `overview`.
     pub(crate) columns_end: i64,
     /// Transaction counter: identifies what belongs to the open one.
-    generation: u64,
+    pub(crate) generation: u64,
     pub(crate) keeper: GarbageCollector,
     pub(crate) age_clock: AgeClock,
     pub(crate) garbage: GarbageMark,
@@ -550,10 +550,6 @@ impl StoreWriter {
             saved?;
         }
         Ok(())
-    }
-
-    pub(crate) const fn generation(&self) -> u64 {
-        self.generation
     }
 
     pub(crate) const fn seq(&mut self) -> i64 {

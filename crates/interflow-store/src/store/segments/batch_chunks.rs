@@ -59,7 +59,8 @@ impl BatchChunks {
                 self.kept -= bytes.len();
                 bytes
             }
-            None => ChunkReader::new(&self.db, &self.dir, &mut self.files).read_at_place(chunk, chunk_use.place)?,
+            None => ChunkReader { db: &self.db, dir: &self.dir, files: &mut self.files }
+                .read_at_place(chunk, chunk_use.place)?,
         };
         if chunk_use.uses > 0 && self.kept + bytes.len() <= MAX_KEPT {
             self.kept += bytes.len();

@@ -28,20 +28,16 @@ pub(crate) fn chunk_place(row: &Row<'_>) -> rusqlite::Result<RecordLocation> {
 
 /// Reads chunks, keeping the most recently used segment files open.
 pub(crate) struct ChunkReader<'a> {
-    db: &'a Connection,
-    dir: &'a Path,
-    files: &'a mut SegmentFiles,
+    pub(crate) db: &'a Connection,
+    pub(crate) dir: &'a Path,
+    pub(crate) files: &'a mut SegmentFiles,
 }
 
 /// The most recently opened segment files, newest first.
 #[derive(Default)]
 pub(crate) struct SegmentFiles(VecDeque<(u64, File)>);
 
-impl<'a> ChunkReader<'a> {
-    pub(crate) const fn new(db: &'a Connection, dir: &'a Path, files: &'a mut SegmentFiles) -> Self {
-        Self { db, dir, files }
-    }
-
+impl ChunkReader<'_> {
     pub(crate) fn read(&mut self, chunk: ChunkRef) -> Result<Bytes> {
         self.read_at_place(chunk, None)
     }
@@ -173,7 +169,7 @@ impl BodyReader {
     /// Reads a body over an existing connection, at most `cap` bytes of it.
     pub(crate) fn pieces(db: &Connection, dir: &Path, parts: StoredBodyParts, cap: usize) -> Result<Bytes> {
         let mut files = SegmentFiles::default();
-        let mut reader = ChunkReader::new(db, dir, &mut files);
+        let mut reader = ChunkReader { db, dir, files: &mut files };
         let mut all = Vec::new();
         for r in parts.chunks {
             if all.len() >= cap {
@@ -202,7 +198,7 @@ impl BodyReader {
                             self.skip -= r.len;
                             continue;
                         }
-                        Some(r) => ChunkReader::new(db, dir, files).read(r)?,
+                        Some(r) => ChunkReader { db, dir, files }.read(r)?,
                         None => match tail.take() {
                             Some(tail) => tail,
                             None => return Ok(None),

@@ -26,7 +26,7 @@ pub(crate) struct ChunkSink<'a> {
 /// Chunks are cut when two windows are present, which bounds the tail.
 #[derive(Default)]
 pub(crate) struct BodyAssembly {
-    refs: Vec<ChunkRef>,
+    pub(crate) refs: Vec<ChunkRef>,
     cut: u64,
     tail: Vec<Bytes>,
     tail_len: usize,
@@ -55,10 +55,6 @@ impl BodyAssembly {
         // After a loss, the recorded bytes are not the beginning of the body any more.
         let hash = self.hash.as_ref().filter(|_| !self.broken)?;
         Some(Sha256Digest(hash.as_ref().clone().finalize().into()))
-    }
-
-    pub(crate) fn refs(&self) -> &[ChunkRef] {
-        &self.refs
     }
 
     /// Appends pieces and cuts off chunks once enough data is present; returns whether it cut any. `seq` is the flow's

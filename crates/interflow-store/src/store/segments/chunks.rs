@@ -22,9 +22,9 @@ pub(crate) enum ChunkIndexing {
 }
 
 pub(crate) struct ChunkWriter {
-    next: u64,
+    pub(crate) next: u64,
     /// The value of `next` when the batch began.
-    committed: u64,
+    pub(crate) committed: u64,
     recent: RecentHashes,
     squeezer: Compressor,
     /// Chunks found again since garbage collection began, if it is running.
@@ -97,16 +97,6 @@ impl ChunkWriter {
         hash: &blake3::Hash,
     ) -> Result<RecordLocation> {
         segments.append(raw, self.squeezer.compress(raw), hash)
-    }
-
-    /// The number that the next chunk will get.
-    pub(crate) const fn next(&self) -> u64 {
-        self.next
-    }
-
-    /// The first chunk number of this batch.
-    pub(crate) const fn committed(&self) -> u64 {
-        self.committed
     }
 
     pub(crate) const fn commit(&mut self) {

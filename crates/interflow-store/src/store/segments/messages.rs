@@ -5,7 +5,7 @@ use interflow_types::{Direction, MessageKind, StreamMessage, Timestamp};
 use rusqlite::{Connection, params};
 
 use crate::error::{Result, StoreError};
-use crate::model::MessageRecord;
+use crate::model::{MessageRecord, signed};
 use crate::store::segments::body::ChunkReader;
 use crate::store::segments::body_assembly::{ChunkSink, MAX_INLINE_TAIL};
 use crate::store::segments::chunk_refs;
@@ -77,7 +77,7 @@ pub(crate) fn read(
     {
         let mut statement = db.prepare_cached(sql)?;
         // SQLite has signed integers only; a range that is open to the end exceeds them.
-        let mut rows = statement.query(params![seq, clamp(range.start), clamp(range.end)])?;
+        let mut rows = statement.query(params![seq, signed(range.start), signed(range.end)])?;
         while let Some(row) = rows.next()? {
             let [list, ..] = chunk_refs::decode(row.get_ref(3)?.as_blob_or_null().map_err(rusqlite::Error::from)?)?;
             blocks.push(MessageBlock { first: row.get(0)?, meta: row.get(1)?, inline: row.get(2)?, chunks: list });
@@ -93,10 +93,6 @@ pub(crate) fn read(
         decode(block.first, &block.meta, payload.freeze(), &range, &mut rows)?;
     }
     Ok(rows)
-}
-
-fn clamp(n: u64) -> i64 {
-    i64::try_from(n).unwrap_or(i64::MAX)
 }
 
 fn decode(

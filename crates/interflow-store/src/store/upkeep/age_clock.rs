@@ -27,11 +27,6 @@ impl AgeClock {
         Self { path, clock, saved }
     }
 
-    /// Why retention in a folder waited when it was last looked at, if it did.
-    pub(crate) fn waits_in(dir: &Path) -> Option<String> {
-        Self::open(dir, None).waits_because()
-    }
-
     /// The time by which flows that are kept for `age` are too old or not.
     pub(crate) fn look(&mut self, age: Duration) -> u64 {
         self.clock.look(now(), age);

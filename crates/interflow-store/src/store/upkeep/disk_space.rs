@@ -58,7 +58,7 @@ impl StoreWriter {
         while self.keeper.is_busy() {
             self.run_retention_step()?;
         }
-        Ok(self.keeper.take_freed())
+        Ok(std::mem::take(&mut self.keeper.freed))
     }
 
     /// Retention while the disk is full. Rate-limited by [`check_when_full`](Self::check_when_full), because each
@@ -78,9 +78,9 @@ impl StoreWriter {
     /// database page.
     fn free_segments(&mut self, doomed: &HashSet<i64>) -> Result<()> {
         // Running flows may have chunks that no row names yet.
-        let mut live = ChunkBitmap::new(self.chunks.next());
+        let mut live = ChunkBitmap::new(self.chunks.next);
         for flow in self.open.values() {
-            flow.bodies.iter().flat_map(|b| b.refs()).for_each(|r| live.set(r.id));
+            flow.bodies.iter().flat_map(|b| &b.refs).for_each(|r| live.set(r.id));
         }
         for sql in ["SELECT seq, chunks FROM flows", "SELECT seq, chunks FROM messages"] {
             let mut statement = self.db.prepare(sql)?;
@@ -267,7 +267,7 @@ impl StoreWriter {
 
     /// Handles a failed batch: all state is reverted, and recording is suspended until the disk accepts writes again.
     pub(crate) fn handle_disk_error(&mut self, error: &StoreError, batch: &mut WriteBatch) {
-        let first_chunk = self.chunks.committed();
+        let first_chunk = self.chunks.committed;
         self.roll_back();
         // Ended flows return to the running ones and are written again when the disk accepts it.
         for mut flow in std::mem::take(&mut batch.finished) {
@@ -275,7 +275,7 @@ impl StoreWriter {
             batch.withheld.extend(flow.withheld.take());
             self.open.insert(flow.row.id, flow);
         }
-        let generation = self.generation();
+        let generation = self.generation;
         // Flows that this transaction did not touch have nothing to revert.
         for flow in self.open.values_mut().filter(|f| f.touched == generation) {
             flow.undo(generation, first_chunk);

@@ -12,7 +12,7 @@ const LEFT: i64 = 1;
 pub(crate) struct GarbageMark {
     is_marked: bool,
     /// Whether flows were deleted since the current collection began.
-    has_more: bool,
+    pub(crate) has_more: bool,
 }
 
 impl GarbageMark {
@@ -33,10 +33,6 @@ impl GarbageMark {
     /// The transaction was rolled back, and maybe the mark with it.
     pub(crate) const fn roll_back(&mut self) {
         self.is_marked = false;
-    }
-
-    pub(crate) const fn begin_collection(&mut self) {
-        self.has_more = false;
     }
 
     pub(crate) fn end_collection(&mut self, db: &Connection) -> Result<()> {

@@ -86,11 +86,6 @@ impl GarbageCollector {
         !matches!(self.phase, CollectionPhase::Idle)
     }
 
-    /// Makes the next check due at once.
-    pub(crate) const fn check_soon(&mut self) {
-        self.looked = None;
-    }
-
     /// Aborts the current collection after a failed transaction; the next check restarts it. Callers that wait learn that
     /// their space is not freed.
     pub(crate) fn stop(&mut self) {
@@ -105,11 +100,6 @@ impl GarbageCollector {
     /// Whether another check may find more to do than the last one did.
     pub(crate) fn is_check_due(&self, expired: u64) -> bool {
         expired != self.expired || self.looked.is_none_or(|at| at.elapsed() >= CHECK_INTERVAL_WHEN_FULL)
-    }
-
-    /// Bytes of deleted segments since the last call.
-    pub(crate) const fn take_freed(&mut self) -> u64 {
-        std::mem::replace(&mut self.freed, 0)
     }
 
     pub(crate) fn reply_waiters(&mut self) {

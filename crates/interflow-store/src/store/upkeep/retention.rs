@@ -240,12 +240,12 @@ impl StoreWriter {
         if self.segments.has_records() {
             self.roll()?;
         }
-        let mut live = ChunkBitmap::new(self.chunks.next());
+        let mut live = ChunkBitmap::new(self.chunks.next);
         // Chunks of running flows may not be in any row yet.
         for flow in self.open.values() {
-            flow.bodies.iter().flat_map(|b| b.refs()).for_each(|r| live.set(r.id));
+            flow.bodies.iter().flat_map(|b| &b.refs).for_each(|r| live.set(r.id));
         }
-        self.garbage.begin_collection();
+        self.garbage.has_more = false;
         // From here on, chunks that deduplication finds again are collected; it must begin before the first row is
         // read.
         self.chunks.revived = Some(Vec::new());
