@@ -48,15 +48,9 @@ pub fn schema() -> serde_json::Value {
 
 /// Writes flows as lines. Holds one flow at a time in memory, with its bodies.
 pub struct JsonlWriter<W: Write> {
-    out: W,
-    originals: bool,
-}
-
-impl<W: Write> JsonlWriter<W> {
-    /// Creates a writer. With `originals`, the received versions of edited requests and responses are written too.
-    pub fn new(out: W, originals: bool) -> Self {
-        Self { out, originals }
-    }
+    pub out: W,
+    /// Whether the received versions of edited requests and responses are written too.
+    pub originals: bool,
 }
 
 impl<W: Write> FlowExporter for JsonlWriter<W> {

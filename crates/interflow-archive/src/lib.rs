@@ -341,7 +341,7 @@ pub fn exporter_with<'w>(
     Ok(match format {
         ArchiveFormat::Html => Box::new(page::PageWriter::new(out)?),
         ArchiveFormat::Har => Box::new(har::HarWriter::new(out)?),
-        ArchiveFormat::Jsonl => Box::new(jsonl::JsonlWriter::new(out, options.originals)),
+        ArchiveFormat::Jsonl => Box::new(jsonl::JsonlWriter { out, originals: options.originals }),
         ArchiveFormat::Saz => Box::new(saz::SazWriter::new(out)?),
         ArchiveFormat::Fxzy => Box::new(fxzy::FxzyWriter::new(out)?),
         ArchiveFormat::Mitm => per_flow_exporter(out, mitm::write),

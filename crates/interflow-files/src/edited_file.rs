@@ -90,11 +90,6 @@ impl EditTurn {
         self.0.load(Acquire) == Self::ENDED
     }
 
-    /// Whether the edit may write; from then on, the turn cannot be ended.
-    fn begin_write(&self) -> bool {
-        self.leave_open(Self::WRITING)
-    }
-
     fn leave_open(&self, to: u8) -> bool {
         self.0.compare_exchange(Self::OPEN, to, AcqRel, Acquire).is_ok()
     }
@@ -163,7 +158,8 @@ impl<T, R, E, C: Fn(&str) -> Result<T, E>, A: Fn(T) -> Result<R, E>> EditedFile<
 
     fn commit(&self, turn: &EditTurn, former: Option<&str>, text: &str) -> Result<R, EditError<E>> {
         let checked = (self.check)(text).map_err(EditError::Rejected)?;
-        if !turn.begin_write() {
+        // From here on, the turn cannot be ended.
+        if !turn.leave_open(EditTurn::WRITING) {
             return Err(EditError::Cancelled);
         }
         write_atomic(&self.path, text.as_bytes(), self.access).map_err(EditError::file("written"))?;

@@ -17,7 +17,7 @@ const MAX_ANSWER: u64 = 64 << 20;
 
 pub struct InstanceApi {
     agent: Agent,
-    address: SocketAddr,
+    pub address: SocketAddr,
     token: String,
 }
 
@@ -59,10 +59,6 @@ impl InstanceApi {
             )),
             None => not_running(home),
         })
-    }
-
-    pub const fn address(&self) -> SocketAddr {
-        self.address
     }
 
     pub fn bearer(&self) -> String {

@@ -52,7 +52,8 @@ const LAUNCHD: ServiceManager = ServiceManager {
 #[derive(Debug)]
 pub struct UserService {
     manager: ServiceManager,
-    file: PathBuf,
+    /// The file that the service manager reads.
+    pub file: PathBuf,
 }
 
 impl UserService {
@@ -67,11 +68,6 @@ impl UserService {
         let home = std::env::var_os("HOME").filter(|home| !home.is_empty());
         let home = home.ok_or("there is no home directory: HOME is not set")?;
         Ok(Self { file: Path::new(&home).join(manager.file), manager })
-    }
-
-    /// The file that the service manager reads.
-    pub fn file(&self) -> &Path {
-        &self.file
     }
 
     pub fn is_installed(&self) -> bool {

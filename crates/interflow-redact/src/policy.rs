@@ -104,7 +104,7 @@ impl Policy {
     /// # Errors
     /// The text is malformed, has an unknown key, kind or strategy, or a pattern that does not compile.
     pub fn parse(text: &str) -> Result<Self> {
-        if text.trim_start().starts_with('{') { Self::from_phileas(text) } else { Self::from_toml(text) }
+        if text.trim_start().starts_with('{') { phileas::compile_policy(text) } else { Self::from_toml(text) }
     }
 
     /// Parses the TOML format.
@@ -115,14 +115,6 @@ impl Policy {
         let file: PolicyFile =
             from_toml(text).map_err(|e| RedactError::Policy(interflow_query::with_suggestion(&e.to_string())))?;
         file.compile(text.as_bytes())
-    }
-
-    /// Parses a Phileas policy, which is JSON.
-    ///
-    /// # Errors
-    /// As [`parse`](Self::parse).
-    pub fn from_phileas(json: &str) -> Result<Self> {
-        phileas::compile_policy(json)
     }
 
     /// The JSON Schema of the TOML format, generated from its types.

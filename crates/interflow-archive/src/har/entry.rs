@@ -16,6 +16,7 @@ use serde_json::{Map, Value, json};
 
 use super::body::charset;
 use super::parts::{HarTimings, from_iso};
+use crate::import_support::shorten;
 use crate::{FlowWithBodies, content_coding, frames, import_support};
 use interflow_store::{
     BodyRecord, ErrorRecord, FlowKind, FlowRecord, FlowState, MessageRecord, MissingReason, RequestRecord,
@@ -446,12 +447,4 @@ fn string(value: Option<&Value>) -> Option<String> {
         Value::Number(n) => Some(n.to_string()),
         _ => None,
     }
-}
-
-fn shorten(text: &str) -> String {
-    let mut short: String = text.chars().take(80).collect();
-    if short.len() < text.len() {
-        short.push('…');
-    }
-    short
 }

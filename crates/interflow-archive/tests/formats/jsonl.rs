@@ -90,7 +90,7 @@ pub(super) fn edited() -> FlowWithBodies {
 
 fn lines(flow: &FlowWithBodies, originals: bool) -> Vec<u8> {
     let mut out = Vec::new();
-    let mut writer = JsonlWriter::new(&mut out, originals);
+    let mut writer = JsonlWriter { out: &mut out, originals };
     writer.flow(&flow.row, flow).unwrap();
     writer.finish().unwrap();
     out

@@ -27,13 +27,6 @@ pub struct ProxyLogin {
     pub password: String,
 }
 
-impl ProxyLogin {
-    /// As it precedes the address in a URL.
-    fn in_url(&self) -> String {
-        format!("{}:{}@", percent::encoded(&self.user), self.password)
-    }
-}
-
 /// A command and the proxy that it is to use.
 pub struct ExecRequest<'a> {
     pub command: &'a [String],
@@ -49,7 +42,7 @@ pub struct ExecRequest<'a> {
 impl ExecRequest<'_> {
     /// As it precedes the address in a URL.
     fn login_in_url(&self) -> String {
-        self.login.map(ProxyLogin::in_url).unwrap_or_default()
+        self.login.map(|l| format!("{}:{}@", percent::encoded(&l.user), l.password)).unwrap_or_default()
     }
 }
 

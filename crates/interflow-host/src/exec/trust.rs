@@ -3,10 +3,9 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use interflow_files::{FileAccess, write_atomic};
 use interflow_net::ca::CertificateAuthority;
+use interflow_net::tls::pem;
 use interflow_types::data_file::has_word;
 use p12_keystore::{Certificate, KeyStore, KeyStoreEntry};
 
@@ -140,26 +139,8 @@ fn platform() -> Vec<Vec<u8>> {
 }
 
 fn bundle(ca: &CertificateAuthority) -> String {
-    let mut text = String::from(ca.certificate_pem());
-    for der in platform() {
-        text.push_str(&pem(&der));
-    }
-    text
-}
-
-fn pem(der: &[u8]) -> String {
-    let base64 = STANDARD.encode(der);
-    let mut text = String::from("-----BEGIN CERTIFICATE-----\n");
-    let mut rest = base64.as_str();
-    while !rest.is_empty() {
-        // PEM has lines of 64 characters (RFC 7468).
-        let (line, more) = rest.split_at(rest.len().min(64));
-        text.push_str(line);
-        text.push('\n');
-        rest = more;
-    }
-    text.push_str("-----END CERTIFICATE-----\n");
-    text
+    let platform = platform().into_iter().map(|der| pem("CERTIFICATE", &der));
+    std::iter::once(ca.certificate_pem().to_owned()).chain(platform).collect()
 }
 
 /// Builds a PKCS#12 truststore of the platform's CAs and Interflow's.

@@ -75,8 +75,8 @@ impl BoxHeader {
     /// # Errors
     /// If the declared size is smaller than the header.
     pub fn read(data: &[u8], offset: u64) -> Result<Option<Self>> {
-        let (Some(size), Some(kind)) = (be32(data, 0), FourCc::at(data, 4)) else { return Ok(None) };
-        let (mut len, size) = match size {
+        let (Some(size), Some(kind)) = (data.first_chunk(), FourCc::at(data, 4)) else { return Ok(None) };
+        let (mut len, size) = match u32::from_be_bytes(*size) {
             0 => (8, None),
             1 => match data.get(8..16).and_then(|b| b.first_chunk()) {
                 Some(large) => (16, Some(u64::from_be_bytes(*large))),
@@ -100,10 +100,6 @@ impl BoxHeader {
         }
         Ok(Some(Self { kind, uuid, len, size }))
     }
-}
-
-fn be32(data: &[u8], at: usize) -> Option<u32> {
-    data.get(at..)?.first_chunk().map(|b| u32::from_be_bytes(*b))
 }
 
 /// A complete box inside a buffer, including its header; `offset` is its position in the file, for offsets and error

@@ -137,7 +137,7 @@ pub fn authorize(
     }
     let translated = super::xtream::login::translate(path, query);
     let (path, params) = match translated {
-        Some(t) => (t.endpoint, MediaParams::from_pairs(t.pairs)),
+        Some(t) => (t.endpoint, MediaParams { pairs: t.pairs }),
         None => (path, params),
     };
     let (directives, mut params) = (directives(&params), params);
@@ -154,7 +154,7 @@ pub fn authorize(
 fn directives(params: &MediaParams) -> QueryPairs {
     // `_n`, `_t` and `_p` are filled in by DASH players, `_c0` and so on by those of IPTV lists.
     let is_one = |name: &str| name.starts_with("_HLS_") || name.starts_with("_c") || matches!(name, "_n" | "_t" | "_p");
-    params.pairs().iter().filter(|(n, _)| is_one(n)).cloned().collect()
+    params.pairs.iter().filter(|(n, _)| is_one(n)).cloned().collect()
 }
 
 /// Opens a link and returns the parameters that apply: those sealed in it, or, for a child URL, those of the signed
@@ -176,7 +176,7 @@ fn authorize_by_token(
     let grant = grant.map_err(MediaError::forbidden)?;
     grant.check(Timestamp::now().secs(), origin.ip, method, path).map_err(MediaError::forbidden)?;
     if !grant.child {
-        let mut params = MediaParams::from_pairs(grant.q.clone());
+        let mut params = MediaParams { pairs: grant.q.clone() };
         if path.starts_with("/proxy/mpd") {
             params.repair();
         }

@@ -382,7 +382,7 @@ impl MediaRequest<'_> {
     /// The initialization section that the link names; `None` if it names none.
     async fn init_bytes(self) -> Result<Option<Bytes>> {
         let params = &self.asked.params;
-        let named = params.pairs().iter().filter(|(n, _)| n == "init_url" || n == "init_alt");
+        let named = params.pairs.iter().filter(|(n, _)| n == "init_url" || n == "init_alt");
         let addresses: Vec<String> = named.map(|(_, address)| super::params::decode_if_base64(address)).collect();
         if addresses.is_empty() {
             return Ok(None);
@@ -496,7 +496,7 @@ impl MediaRequest<'_> {
     /// The segment's URL and its alternatives, with templates filled in from what the player appended.
     fn segment_addresses(self) -> Result<Vec<String>> {
         let params = &self.asked.params;
-        let all = params.pairs().iter().filter(|(n, _)| n == "segment_url" || n == "alt").map(|(_, v)| v);
+        let all = params.pairs.iter().filter(|(n, _)| n == "segment_url" || n == "alt").map(|(_, v)| v);
         if !params.is_true("pattern") {
             return Ok(all.map(|a| super::params::decode_if_base64(a)).collect());
         }

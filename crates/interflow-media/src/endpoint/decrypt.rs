@@ -206,17 +206,13 @@ impl<C: BodyTransform> TransformedBody<C> {
     fn transform_body(body: Body, change: C, remaining: Option<u64>) -> Body {
         Body::stream(Self::new(body, change, remaining))
     }
-
-    fn holds_back(&self) -> bool {
-        self.hold > 0 && !self.over && !self.change.has_begun()
-    }
 }
 
 impl<C: BodyTransform> BodyStream for TransformedBody<C> {
     fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<BodyFrame>>> {
         loop {
-            let next = if self.holds_back() { None } else { self.ready.pop_front() };
-            match next {
+            let holds_back = self.hold > 0 && !self.over && !self.change.has_begun();
+            match if holds_back { None } else { self.ready.pop_front() } {
                 Some(bytes) if bytes.is_empty() => continue,
                 Some(bytes) => {
                     self.remaining = self.remaining.map(|r| r.saturating_sub(bytes.len() as u64));

@@ -5,12 +5,13 @@
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, STANDARD_NO_PAD, URL_SAFE_NO_PAD};
 use bytes::{Bytes, BytesMut};
 use interflow_codec::content_coding;
-use interflow_types::{Body, BodyFrame, ByteStr, Method, Response, ResponseHead, Result, StatusCode};
+use interflow_types::{Body, BodyFrame, ByteStr, Method, Response, ResponseHead, Result, StatusCode, percent};
 
 use super::decrypt;
 use super::error::{EndpointResult, MediaError, playlist_response};
@@ -20,7 +21,6 @@ use super::url_rewriter::{SegmentRouting, SegmentSource, UrlRewriter, media_type
 use crate::cenc::{ContentKey, ContentKeyRing, InitSegment};
 use crate::config::HlsKeyMode;
 use crate::dash::addressing::DashByteRange;
-use crate::hls::channel::ChannelOptions;
 use crate::hls::rewrite::is_playlist_address;
 use crate::hls::segment_skip::SkipRanges;
 use crate::hls::tags::{attribute_text, is_playlist, lines, tag};
@@ -200,7 +200,7 @@ impl MediaRequest<'_> {
             text = segment_skip::skip_segments(&text, &stretches).into_owned().into();
         }
         let imported = |(n, v): &(String, String)| Some((n.strip_prefix("v_")?.to_owned(), v.clone()));
-        let imported: Vec<_> = params.pairs().iter().filter_map(imported).collect();
+        let imported: Vec<_> = params.pairs.iter().filter_map(imported).collect();
         let variables = PlaylistVariables::collect(&text, document.url.query(), &imported)?;
         let is_multivariant = memchr::memmem::find(&text, b"#EXT-X-STREAM-INF").is_some();
         // Variables of a multivariant playlist may be imported by its media playlists (RFC 8216bis 4.4.2.3), which are
@@ -217,7 +217,7 @@ impl MediaRequest<'_> {
             HlsKeyMode::Relay | HlsKeyMode::Apply => HashMap::new(),
         };
         if !inline.is_empty() {
-            self.note_keys();
+            self.marks.has_keys.store(true, Relaxed);
         }
         let through = matches!(routing.segments, SegmentSource::Ours) && !routing.nothing;
         let own_keys = through && self.keys()?.is_some();
@@ -238,14 +238,10 @@ impl MediaRequest<'_> {
         }
         let children = self.asked.children_with(self.state, handed_down);
         let mut rewriter = UrlRewriter {
-            children: &children,
-            routing,
             inline,
             key_url: params.get("key_url"),
-            channel: ChannelOptions::default(),
-            userinfo: document.userinfo.as_deref(),
             is_images: memchr::memmem::find(&text, b"#EXT-X-IMAGES-ONLY").is_some(),
-            range: None,
+            ..UrlRewriter::new(&children, routing, document)
         };
         let most = self.state.config.rewritten_bytes.0;
         Ok(rewrite_within(&text, &base, &options, &mut rewriter, most).await?)
@@ -336,7 +332,11 @@ impl MediaRequest<'_> {
                 let keys = self.keys()?.ok_or_else(|| MediaError::missing("key"))?;
                 self.decrypt_samples(address, keys, range).await?
             }
-            (None, Some("init")) => self.clear_init(address, range).await?,
+            (None, Some("init")) => {
+                // Without encryption boxes, so that players take the track for a clear one.
+                let work = self.decryption("init", ContentKeyRing::default(), None, 0);
+                self.relay_segment(address, range, Some(ResponseTransform { takes_ranges: true, ..work })).await?
+            }
             (None, _) => self.relay_segment(address, range, None).await?,
         };
         let kind = response.head.headers.get_str("content-type").unwrap_or_default();
@@ -381,29 +381,29 @@ impl MediaRequest<'_> {
             .and_then(|iv| parse_iv(&format!("0x{iv}")))
             .ok_or_else(|| MediaError::bad_request("`iv` is not a 16-byte vector"))?;
         // The key itself is part of the identity: two links with different keys must not share a result.
-        let mut hasher = blake3::Hasher::new();
-        let run: TransformFn = match params.get("method") {
+        let id = |method: &str, key: &[u8]| *blake3::hash(&[method.as_bytes(), key, &iv].concat()).as_bytes();
+        let (id, run): (_, TransformFn) = match params.get("method") {
             Some("AES-256") => {
                 let key: [u8; 32] = self.key(key).await?;
-                hasher.update(b"aes-256").update(&key).update(&iv);
-                Box::new(move |head, body| Ok(decrypt::aes_256(key, iv, decrypted_body(head, body))))
+                let run = move |head: &mut _, body| Ok(decrypt::aes_256(key, iv, decrypted_body(head, body)));
+                (id("aes-256", &key), Box::new(run))
             }
             Some("SAMPLE-AES") => {
                 let key: [u8; 16] = self.key(key).await?;
-                hasher.update(b"sample-aes").update(&key).update(&iv);
-                Box::new(move |head, body| {
+                let run = move |head: &mut ResponseHead, body| {
                     // Bytes are removed within the samples' packets, so that the origin's ranges do not fit.
                     head.headers.remove("accept-ranges");
                     Ok(decrypt::sample_aes(key, iv, body))
-                })
+                };
+                (id("sample-aes", &key), Box::new(run))
             }
             _ => {
                 let key: [u8; 16] = self.key(key).await?;
-                hasher.update(b"aes-128").update(&key).update(&iv);
-                Box::new(move |head, body| Ok(decrypt::aes_128(key, iv, decrypted_body(head, body))))
+                let run = move |head: &mut _, body| Ok(decrypt::aes_128(key, iv, decrypted_body(head, body)));
+                (id("aes-128", &key), Box::new(run))
             }
         };
-        let work = ResponseTransform { id: *hasher.finalize().as_bytes(), takes_ranges: false, run };
+        let work = ResponseTransform { id, takes_ranges: false, run };
         self.relay_segment(address, range, Some(work)).await
     }
 
@@ -423,14 +423,6 @@ impl MediaRequest<'_> {
             return self.decrypted_file(address, keys, init).await;
         }
         let work = self.decryption("samples", keys, init, range.map_or(0, |(first, _)| first));
-        self.relay_segment(address, range, Some(work)).await
-    }
-
-    /// The initialization section of such segments, with encryption boxes removed, so that players take the track for
-    /// a clear one.
-    async fn clear_init(self, address: MediaAddress, range: Option<DashByteRange>) -> EndpointResult {
-        let work = self.decryption("init", ContentKeyRing::default(), None, 0);
-        let work = ResponseTransform { takes_ranges: true, ..work };
         self.relay_segment(address, range, Some(work)).await
     }
 
@@ -475,16 +467,7 @@ impl MediaRequest<'_> {
             ));
         }
         let children = self.asked.with_cookies(&document.cookies).children(self.state);
-        let mut rewriter = UrlRewriter {
-            children: &children,
-            routing: SegmentRouting::for_request(self)?,
-            inline: HashMap::new(),
-            key_url: None,
-            channel: ChannelOptions::default(),
-            userinfo: document.userinfo.as_deref(),
-            is_images: false,
-            range: None,
-        };
+        let mut rewriter = UrlRewriter::new(&children, SegmentRouting::for_request(self)?, &document);
         let base = document.base();
         let body = if is_steering {
             steering::rewrite_steering(&document.body, &base, &mut rewriter)
@@ -499,7 +482,7 @@ impl MediaRequest<'_> {
 /// The bytes of a `data:` address after its scheme (RFC 2397). Base64 may be of either alphabet.
 fn decode_data_url(text: &str) -> Option<Vec<u8>> {
     let (kind, data) = text.split_once(',')?;
-    let data = address::decode_percent(data);
+    let data = percent::decoded_bytes(data.as_bytes()).into_owned();
     if !kind.to_ascii_lowercase().ends_with(";base64") {
         return Some(data);
     }

@@ -2,14 +2,14 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD_NO_PAD, URL_SAFE_NO_PAD};
-use interflow_types::data_file;
-use interflow_types::{Error, ErrorKind, Headers, Result};
+use interflow_types::percent::{decoded_form, decoded_lossy};
+use interflow_types::{Error, ErrorKind, Headers, Result, data_file};
 use std::sync::LazyLock;
 
 use super::error::MediaError;
 use crate::cenc::ContentKeyRing;
 use crate::dash::addressing::{DashByteRange, byte_range};
-use crate::relay::address::{self, MediaAddress, decode_percent};
+use crate::relay::address::{self, MediaAddress};
 use crate::relay::header_filter;
 use crate::token::QueryPairs;
 
@@ -21,28 +21,19 @@ static INHERITED: LazyLock<Vec<&str>> =
 /// Parameters in order, decoded. A name may occur several times.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MediaParams {
-    pairs: QueryPairs,
+    pub pairs: QueryPairs,
 }
 
 impl MediaParams {
     pub fn read(query: &str) -> Self {
         let pair = |pair: &str| {
             let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
-            let text = |s: &str| String::from_utf8_lossy(&decode_percent(s)).into_owned();
-            let name = text(name);
+            let name = decoded_lossy(name);
             // In URLs, `+` is literal; elsewhere it is a space, as in forms.
-            let value = if is_address(&name) { text(value) } else { text(&value.replace('+', " ")) };
+            let value = if is_address(&name) { decoded_lossy(value) } else { decoded_form(value) };
             (name, value)
         };
         Self { pairs: query.split('&').filter(|p| !p.is_empty()).map(pair).collect() }
-    }
-
-    pub fn from_pairs(pairs: QueryPairs) -> Self {
-        Self { pairs }
-    }
-
-    pub fn pairs(&self) -> &QueryPairs {
-        &self.pairs
     }
 
     /// Adds parameters that are not present yet, so that the first source of a name wins.

@@ -28,26 +28,11 @@ impl MediaRequest<'_> {
     pub fn note_decryption(&self) {
         self.marks.decrypted.store(true, Relaxed);
     }
-
-    /// Marks the response as containing keys, for the recorder.
-    pub fn note_keys(&self) {
-        self.marks.has_keys.store(true, Relaxed);
-    }
 }
 
 /// What a response contains that the recorder must not keep.
 #[derive(Default)]
 pub struct ResponseMarks {
-    decrypted: AtomicBool,
-    has_keys: AtomicBool,
-}
-
-impl ResponseMarks {
-    pub fn is_decrypted(&self) -> bool {
-        self.decrypted.load(Relaxed)
-    }
-
-    pub fn has_keys(&self) -> bool {
-        self.has_keys.load(Relaxed)
-    }
+    pub decrypted: AtomicBool,
+    pub has_keys: AtomicBool,
 }

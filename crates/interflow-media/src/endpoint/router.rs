@@ -93,11 +93,11 @@ impl MediaService {
         // afterwards.
         let marks = ResponseMarks::default();
         let answer = self.route((state, &marks), flow, &authorized, &head, body).await;
-        if marks.is_decrypted() {
+        if marks.decrypted.into_inner() {
             flow.extension_mut::<DecryptedMedia>();
         }
         // Sealed child URLs show their endpoint only now.
-        if marks.has_keys() || carries_keys(&authorized.path) {
+        if marks.has_keys.into_inner() || carries_keys(&authorized.path) {
             flow.extension_mut::<SecretBodies>();
         }
         answer
@@ -194,13 +194,7 @@ fn is_endpoint(path: &str) -> bool {
 }
 
 /// The mount of the media service on the gateway port; its handler is the service itself.
-pub struct MediaMount(Arc<MediaService>);
-
-impl MediaMount {
-    pub fn new(media: Arc<MediaService>) -> Self {
-        Self(media)
-    }
-}
+pub struct MediaMount(pub Arc<MediaService>);
 
 impl GatewayMount for MediaMount {
     fn name(&self) -> &'static str {

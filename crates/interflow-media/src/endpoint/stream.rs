@@ -1,11 +1,11 @@
 //! `/proxy/stream[/name]`: relays one resource unchanged.
 
-use interflow_types::{Body, Method, Response, StatusCode};
+use interflow_types::{Body, Method, Response, StatusCode, percent};
 
 use super::error::{EndpointResult, MediaError, Result};
 use super::params::decode_if_base64;
 use super::request::MediaRequest;
-use crate::relay::address::{MediaAddress, decode_percent, push_value};
+use crate::relay::address::{MediaAddress, push_value};
 use crate::relay::ts_unwrap::unwrap_ts;
 use crate::relay::{CachePolicy, FetchRequest, ResponseTransform, header_filter};
 
@@ -137,7 +137,7 @@ const MAX_NAME_LEN: usize = 200;
 /// A `Content-Disposition` value (RFC 6266), with the RFC 8187 form for non-ASCII names. Path separators, bidirectional
 /// control characters and line breaks are removed.
 fn disposition(name: &str) -> String {
-    let name = clean(&String::from_utf8_lossy(&decode_percent(name)));
+    let name = clean(&percent::decoded_lossy(name));
     let plain: String =
         name.chars().map(|c| if c.is_ascii_graphic() && c != '%' || c == ' ' { c } else { '_' }).collect();
     if plain == name {

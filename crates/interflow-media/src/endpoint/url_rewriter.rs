@@ -11,6 +11,7 @@ use crate::hls::channel::ChannelOptions;
 use crate::hls::rewrite::{SEGMENT_TYPES, SegmentEncryption, extension, is_playlist_address, placeholders};
 use crate::hls::{UriReplacer, UriRole};
 use crate::relay::address::push_value;
+use crate::relay::fetch::FetchedDocument;
 
 /// Where players get segments from.
 pub(super) enum SegmentSource<'a> {
@@ -37,7 +38,7 @@ impl<'a> SegmentRouting<'a> {
             (Some("direct"), ..) => SegmentSource::Direct,
             (Some("proxy"), ..) | (None, SegmentRoute::Proxy, _) => SegmentSource::Ours,
             (None, SegmentRoute::Direct, _) => SegmentSource::Direct,
-            (None, SegmentRoute::Stremio, Some(url)) => SegmentSource::Stremio(url, stremio_fields(params.pairs())),
+            (None, SegmentRoute::Stremio, Some(url)) => SegmentSource::Stremio(url, stremio_fields(&params.pairs)),
             (Some(other), ..) => {
                 return Err(MediaError::bad_request(format!("`segments={other}`: it is proxy or direct")));
             }
@@ -78,7 +79,12 @@ pub(super) struct UrlRewriter<'a> {
     pub range: Option<String>,
 }
 
-impl UrlRewriter<'_> {
+impl<'a> UrlRewriter<'a> {
+    pub fn new(children: &'a ChildUrls, routing: SegmentRouting<'a>, document: &'a FetchedDocument) -> Self {
+        let (inline, channel, userinfo) = (HashMap::new(), ChannelOptions::default(), document.userinfo.as_deref());
+        Self { children, routing, inline, key_url: None, channel, userinfo, is_images: false, range: None }
+    }
+
     /// Writes a child's URL to the end of its destination, and returns where its path begins.
     fn write_child(&self, path: &str, address: &str, out: &mut Vec<u8>) -> usize {
         let from = self.children.write_prefix(path, out);

@@ -46,7 +46,7 @@ impl ChannelOptions {
         if self.pairs.len() >= MAX_OPTIONS || fields.len() > MAX_OPTION_LEN || !fields.contains('=') {
             return false;
         }
-        for (name, value) in MediaParams::read(fields).pairs().iter().take(MAX_OPTIONS) {
+        for (name, value) in MediaParams::read(fields).pairs.iter().take(MAX_OPTIONS) {
             // `!` marks a field that Kodi sends verbatim.
             let name = name.trim().trim_start_matches('!').to_ascii_lowercase();
             if !OF_TRANSPORT.contains(&name.as_str()) {
@@ -112,7 +112,7 @@ impl ChannelOptions {
             // Removed together with its key, which the player no longer needs.
             "license_type" => is_clear(value),
             "stream_headers" | "manifest_headers" => {
-                for (name, value) in MediaParams::read(value).pairs() {
+                for (name, value) in &MediaParams::read(value).pairs {
                     self.field(name, value);
                 }
                 true

@@ -36,7 +36,7 @@ impl PlaylistVariables {
             return Ok(variables);
         }
         let query = MediaParams::read(query.unwrap_or_default());
-        let query = index_by_name(query.pairs().iter().filter(|(_, value)| !value.is_empty()));
+        let query = index_by_name(query.pairs.iter().filter(|(_, value)| !value.is_empty()));
         let imported = index_by_name(imported.iter());
         for line in lines(text) {
             let Some((b"EXT-X-DEFINE", list)) = tag(line.content(text)) else { continue };

@@ -99,7 +99,9 @@ impl Cookie {
         let mut parts = text.split(';');
         let (name, value) = parts.next()?.split_once('=')?;
         let (name, value) = (name.trim().to_owned(), value.trim().to_owned());
-        let path = default_path(from.path_only()).to_owned();
+        // The directory of the URL's path, if the cookie has none of its own (RFC 6265 5.1.4).
+        let path = from.path_only();
+        let path = path.rfind('/').filter(|at| *at > 0).map_or("/", |at| &path[..at]).to_owned();
         let mut cookie = Self { name, value, host: host.clone(), is_of_domain: false, path, is_secure: false };
         if cookie.name.is_empty() || text.len() > MAX_COOKIE_LEN || text.bytes().any(|b| b.is_ascii_control()) {
             return None;
@@ -143,11 +145,6 @@ impl Cookie {
 fn is_below(name: &Host, domain: &Host) -> bool {
     let (Some(name), Some(domain)) = (name.name(), domain.name()) else { return false };
     name.strip_suffix(domain).is_some_and(|rest| rest.ends_with('.'))
-}
-
-/// The directory of a path, for cookies without one of their own (RFC 6265 5.1.4).
-fn default_path(path: &str) -> &str {
-    path.rfind('/').filter(|at| *at > 0).map_or("/", |at| &path[..at])
 }
 
 /// Whether a path is a cookie's path or below it (RFC 6265 5.1.4).

@@ -92,8 +92,8 @@ impl MediaFetcher {
             let had_body = !body.is_empty();
             let response = egress.send(request(&ask, std::mem::take(&mut body))).await?;
             cookies.keep(&ask.url, &response.head.headers);
-            let location = response.head.headers.get_str("location").filter(|_| is_redirect(response.head.status));
-            let Some(location) = location else {
+            let is_redirect = matches!(response.head.status.as_u16(), 301 | 302 | 303 | 307 | 308);
+            let Some(location) = response.head.headers.get_str("location").filter(|_| is_redirect) else {
                 return Ok(FetchedResponse { url: ask.url, response, cookies });
             };
             let next = parse(&BaseUrl::from_url(&ask.url).resolve(location)).map_err(|e| {
@@ -194,10 +194,6 @@ fn request(ask: &FetchRequest, body: Body) -> Request {
         protocol: None,
     };
     Request { head, body }
-}
-
-fn is_redirect(status: StatusCode) -> bool {
-    matches!(status.as_u16(), 301 | 302 | 303 | 307 | 308)
 }
 
 #[cfg(test)]

@@ -134,13 +134,6 @@ impl PlaceholderVault {
         self
     }
 
-    /// Sets the maximum number of placeholders.
-    #[must_use]
-    pub fn with_limit(mut self, entries: usize) -> Self {
-        self.limit = entries;
-        self
-    }
-
     pub fn len(&self) -> usize {
         self.originals.len()
     }
@@ -366,7 +359,7 @@ mod tests {
 
     #[test]
     fn full_vault_is_an_error_for_new_values() {
-        let mut vault = vault().with_limit(1);
+        let mut vault = PlaceholderVault { limit: 1, ..vault() };
         vault.placeholder(Kind::Person, "PERSON", "Anna").expect("room");
         assert!(matches!(vault.placeholder(Kind::Person, "PERSON", "Berta"), Err(RedactError::VaultFull { limit: 1 })));
         assert!(vault.placeholder(Kind::Person, "PERSON", "Anna").is_ok());

@@ -148,11 +148,9 @@ fn map_local(at: &mut ActionContext<'_>, l: &MapLocalParams) -> ActionEffect {
         let lookup = disk::run(move || Ok(wanted.find())).await;
         let local_path = lookup.map_err(|e| Error::new(ErrorKind::StageFailed, "a rule's file").with_source(e))?;
         let Some(local_path) = local_path else {
-            return Ok(if fall_through {
-                FileOutcome::Nothing
-            } else {
-                FileOutcome::Response(Box::new(no_such_file()))
-            });
+            let text = "404 Not Found: there is no such file\n";
+            let missing = || Response::full(StatusCode::NOT_FOUND, "text/plain; charset=utf-8", text);
+            return Ok(if fall_through { FileOutcome::Nothing } else { FileOutcome::Response(Box::new(missing())) });
         };
         let media = content_type.as_deref().or_else(|| media_type::by_file_name(local_path.to_str()?));
         let mut head = response_head(status);
@@ -160,10 +158,6 @@ fn map_local(at: &mut ActionContext<'_>, l: &MapLocalParams) -> ActionEffect {
         let response = on_disk(local_path, private, move |path| conditions.answer(path, head, is_head)).await?;
         Ok(FileOutcome::Response(Box::new(response)))
     })))
-}
-
-fn no_such_file() -> Response {
-    Response::full(StatusCode::NOT_FOUND, "text/plain; charset=utf-8", "404 Not Found: there is no such file\n")
 }
 
 /// A file to look for: the base itself if it is a file, else what is at the path below it.

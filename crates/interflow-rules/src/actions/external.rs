@@ -138,7 +138,7 @@ pub(super) async fn call_service(
         return ActionEffect::Continue;
     }
     // A service that limits the size of bodies expects messages without one.
-    if let Some(why) = at.unread.clone().filter(|_| hello.wants_every_body()) {
+    if let Some(why) = at.unread.clone().filter(|_| hello.max_body == 0) {
         return service_failed(at, &service, rule, &format!("the body cannot be read: {why}"));
     }
     let Some(head) = at.request() else { return ActionEffect::Continue };

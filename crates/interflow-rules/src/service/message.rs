@@ -22,8 +22,8 @@ const PROTOCOL_VERSION: u64 = 1;
 pub(crate) struct ServiceHandshake {
     pub name: Option<String>,
     hooks: Vec<ServiceHook>,
-    /// Larger bodies are sent as null; 0 for no limit.
-    max_body: usize,
+    /// Larger bodies are sent as null; 0 for no limit, and so no message without its body.
+    pub max_body: usize,
 }
 
 /// A kind of message that a service wants, and its filters. All filters must match; an empty one matches everything.
@@ -96,11 +96,6 @@ impl ServiceHandshake {
     /// Whether it requested messages of this kind at all.
     pub fn wants_kind(&self, ask: ServiceMessageKind) -> bool {
         self.hooks.iter().any(|h| h.kind == ask.as_str())
-    }
-
-    /// Whether it takes bodies of every size, and so no message without its body.
-    pub fn wants_every_body(&self) -> bool {
-        self.max_body == 0
     }
 
     /// The message `http-request`.

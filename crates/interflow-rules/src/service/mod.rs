@@ -10,9 +10,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use interflow_types::HttpClient;
 use interflow_types::schema::JsonSchema;
 use interflow_types::units::HumanDuration;
-use interflow_types::{BoxFuture, HttpClient};
 use serde::Deserialize;
 use serde_json::Value;
 use tokio::sync::{mpsc, oneshot, watch};
@@ -203,16 +203,6 @@ impl ExternalService {
         }
         let (body, _) = response.body.collect(64 << 20).await.map_err(|e| e.to_string())?;
         serde_json::from_slice(&body).map_err(|e| format!("its answer is not JSON: {e}"))
-    }
-
-    /// [`ask`](Self::ask) as a boxed future, for callers that poll.
-    pub(crate) fn ask_boxed(
-        self: &Arc<Self>,
-        id: String,
-        message: Value,
-    ) -> BoxFuture<'static, Result<ServiceDecision, String>> {
-        let service = Arc::clone(self);
-        Box::pin(async move { service.ask(&id, message).await })
     }
 }
 

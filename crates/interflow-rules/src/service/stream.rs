@@ -68,7 +68,8 @@ impl BodyStream for ServiceChunkedBody {
             let message = json!({
                 "type": ServiceMessageKind::Chunk.as_str(), "id": id, "response_id": self.id, "sequence": self.number, "body": STANDARD.encode(&chunk),
             });
-            self.asked = Some((chunk, self.service.ask_boxed(id, message)));
+            let service = Arc::clone(&self.service);
+            self.asked = Some((chunk, Box::pin(async move { service.ask(&id, message).await })));
         }
     }
 }

@@ -204,7 +204,7 @@ async fn login_link(home: DataDir) -> Option<String> {
     let link = tokio::task::spawn_blocking(move || {
         let api = InstanceApi::require(&home).ok()?;
         let link = api.call(&OperationId::CreateLoginLink.call()).ok()?;
-        Some(format!("http://{}{}", api.address(), link["path"].as_str()?))
+        Some(format!("http://{}{}", api.address, link["path"].as_str()?))
     });
     link.await.ok().flatten()
 }

@@ -155,7 +155,7 @@ fn settings(home: &DataDir) -> Result<(), CliError> {
     let api = InstanceApi::require(home)?;
     print_json(&serde_json::json!({"mcpServers": {"interflow": {
         "type": "http",
-        "url": format!("http://{}/mcp", api.address()),
+        "url": format!("http://{}/mcp", api.address),
         "headers": {"Authorization": api.bearer()},
     }}}))
 }

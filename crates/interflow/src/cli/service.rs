@@ -33,7 +33,7 @@ pub fn run(command: &ServiceCommand, file: &ConfigFile, home: &DataDir) -> Resul
     if file.is_stdin() {
         return Err(CliError::Usage("a service cannot read its configuration from standard input".to_owned()));
     }
-    let shown = service.file().display();
+    let shown = service.file.display();
     match command {
         ServiceCommand::Install { options } => {
             if let Some(other) = home.running_instance().filter(|_| !service.is_active()) {
@@ -53,7 +53,7 @@ pub fn run(command: &ServiceCommand, file: &ConfigFile, home: &DataDir) -> Resul
         }
         ServiceCommand::Status(format) => {
             let (installed, active) = (service.is_installed(), service.is_active());
-            let status = json!({ "installed": installed, "active": active, "file": service.file() });
+            let status = json!({ "installed": installed, "active": active, "file": service.file });
             format.print(&status, || format!("file       {shown}\ninstalled  {installed}\nactive     {active}\n"))?;
             if !active {
                 return Err(CliError::NotRunning("the service does not run".to_owned()));

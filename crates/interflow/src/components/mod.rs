@@ -182,7 +182,7 @@ impl ComponentSet {
         let mounts: Vec<Arc<dyn GatewayMount>> = vec![
             // Media first: `media.compat` serves paths at the root, including `/health`.
             #[cfg(feature = "media")]
-            Arc::new(MediaMount::new(Arc::clone(&media.media))),
+            Arc::new(MediaMount(Arc::clone(&media.media))),
             Arc::new(RedactionMount(Arc::clone(&redaction.redaction))),
             // Before the providers, of which one may have the same name.
             Arc::new(McpMount(Arc::clone(&mcp.service))),

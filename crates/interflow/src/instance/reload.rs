@@ -151,14 +151,10 @@ static FIXED: LazyLock<Vec<&str>> =
 #[derive(Clone, Copy, Debug)]
 pub struct ReloadableKeys {
     /// Whether there is a store, which can be reconfigured.
-    has_store: bool,
+    pub has_store: bool,
 }
 
 impl ReloadableKeys {
-    pub const fn new(has_store: bool) -> Self {
-        Self { has_store }
-    }
-
     fn fixed(self) -> impl Iterator<Item = &'static str> {
         FIXED.iter().copied().chain((!self.has_store).then_some("/record"))
     }
@@ -285,7 +281,7 @@ fn panic_text(panic: &(dyn Any + Send)) -> &str {
 
 impl Reload {
     fn reloadable(&self) -> ReloadableKeys {
-        ReloadableKeys::new(self.parts.store.is_some())
+        ReloadableKeys { has_store: self.parts.store.is_some() }
     }
 
     /// Watches the files of this configuration, of which `read` has the versions that were read.
@@ -372,7 +368,7 @@ mod tests {
         config.admin.listen = None;
         config.proxy.listen = vec!["127.0.0.1:1".parse().unwrap()];
         config.redact.restore = false;
-        let needed = |has_store, now| ReloadableKeys::new(has_store).restart_needed(&to_json(&start), &to_json(now));
+        let needed = |has_store, now| ReloadableKeys { has_store }.restart_needed(&to_json(&start), &to_json(now));
         assert_eq!(needed(true, &config), ["admin", "proxy.listen"]);
         assert!(needed(true, &start).is_empty());
         let recording =
@@ -388,10 +384,10 @@ mod tests {
         now.proxy.listen.clear();
         now.proxy.mdns_name = Some("x".into());
         now.intercept.exclude = vec!["a.test".into()];
-        let active = ReloadableKeys::new(true).active(&to_json(&start), &to_json(&now));
+        let active = ReloadableKeys { has_store: true }.active(&to_json(&start), &to_json(&now));
         let expected = InterflowConfig { intercept: now.intercept, ..start };
         assert_eq!(active, to_json(&expected));
-        let keys = ReloadableKeys::new(true);
+        let keys = ReloadableKeys { has_store: true };
         assert_eq!(
             ["intercept.mode", "record.enabled", "record.overflow", "proxy.listen", "admin.hosts"]
                 .map(|k| keys.effect(k)),

@@ -173,6 +173,11 @@ pub async fn start_with(
         .as_deref()
         .and_then(|store| fleet::share_pending(store, config, &components.approvals.approvals, &components.rules));
     let token = home.admin_token()?;
+    let reloads = Arc::clone(&reload_status);
+    let reloads: MetricsSource = Box::new(move |page| reloads.write_metrics(page));
+    let archived = archiver.as_ref().map(RecordArchiver::metrics);
+    // Metrics of what the admin side does not know.
+    let metrics = [reloads, components.metrics()].into_iter().chain(archived).collect();
     let admin = match admin {
         Some(listener) => {
             let addr = listener.local_addr().map_err(|e| format!("the admin port has no address: {e}"))?;
@@ -206,7 +211,7 @@ pub async fn start_with(
                 reload: control.as_ref().map(|control| Arc::clone(&control.reload)),
                 settings: control.and_then(|control| settings_editor(control, &components, store.is_some())),
                 shared_settings: settings.as_ref().map(SettingsSync::for_admin),
-                metrics: metrics_sources(&reload_status, &components, archiver.as_ref()),
+                metrics,
             };
             let admin = AdminServer::new(&config.admin, listener, parts).map_err(|e| format!("the admin port: {e}"))?;
             Some((admin, addr))
@@ -250,22 +255,11 @@ fn settings_editor(
     let (checked, accounts) = (Arc::clone(components), Arc::clone(&components.accounts.accounts));
     let editor = ConfigEditor::new(EditorDeps {
         control,
-        reloadable: ReloadableKeys::new(has_store),
+        reloadable: ReloadableKeys { has_store },
         check: Arc::new(move |config| prepare(&checked, config).map(drop)),
         audit: Arc::new(move |client, changes| accounts.record_settings(client, changes)),
     });
     editor.map(|editor| Arc::new(editor) as Arc<dyn SettingsEditor>)
-}
-
-/// Metrics of what the admin side does not know.
-fn metrics_sources(
-    reloads: &Arc<ReloadStatus>,
-    components: &ComponentSet,
-    archiver: Option<&RecordArchiver>,
-) -> Vec<MetricsSource> {
-    let reloads = Arc::clone(reloads);
-    let reloads: MetricsSource = Box::new(move |page| reloads.write_metrics(page));
-    [reloads, components.metrics()].into_iter().chain(archiver.map(RecordArchiver::metrics)).collect()
 }
 
 /// Builds the components. Shared settings that they cannot use are replaced by earlier revisions.

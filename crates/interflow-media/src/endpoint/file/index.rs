@@ -1,9 +1,9 @@
 //! Indexes of MP4 files that are decrypted in ranges, and their cache.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use hashlink::LruCache;
 use interflow_types::{Headers, ResponseHead};
 use parking_lot::Mutex;
 
@@ -15,31 +15,30 @@ const MAX_FILES: usize = 16;
 /// How long an index is used without being read again; its validators are compared on every request.
 const FILE_TTL: Duration = Duration::from_secs(600);
 
-/// The indexes of files that were decrypted last.
-#[derive(Default)]
-pub struct FileIndexCache {
-    entries: Mutex<VecDeque<FileIndexEntry>>,
-}
+/// The indexes of files that were decrypted last, by request and keys.
+pub struct FileIndexCache(Mutex<LruCache<[u8; 32], ProbedFile>>);
 
-/// Identity of a file (request and keys), time of the probe, its result.
-type FileIndexEntry = ([u8; 32], Instant, Arc<IndexedFile>);
+/// The time of a probe, and its result.
+type ProbedFile = (Instant, Arc<IndexedFile>);
+
+impl Default for FileIndexCache {
+    fn default() -> Self {
+        Self(Mutex::new(LruCache::new(MAX_FILES)))
+    }
+}
 
 impl FileIndexCache {
     pub fn get(&self, key: &[u8; 32]) -> Option<Arc<IndexedFile>> {
-        let entries = self.entries.lock();
-        entries.iter().find(|(k, at, _)| k == key && at.elapsed() < FILE_TTL).map(|(.., file)| Arc::clone(file))
+        let mut entries = self.0.lock();
+        entries.get(key).filter(|(at, _)| at.elapsed() < FILE_TTL).map(|(_, file)| Arc::clone(file))
     }
 
     pub fn insert(&self, key: [u8; 32], file: &Arc<IndexedFile>) {
-        let mut entries = self.entries.lock();
-        entries.retain(|(k, at, _)| *k != key && at.elapsed() < FILE_TTL);
-        entries.push_back((key, Instant::now(), Arc::clone(file)));
-        let over = entries.len().saturating_sub(MAX_FILES);
-        entries.drain(..over);
+        self.0.lock().insert(key, (Instant::now(), Arc::clone(file)));
     }
 
     pub fn remove(&self, key: &[u8; 32]) {
-        self.entries.lock().retain(|(k, ..)| k != key);
+        self.0.lock().remove(key);
     }
 }
 

@@ -3,6 +3,8 @@
 //! The user name is base64url of `http://provider:port:user[:gateway password]`, or the provider alone in base64
 //! followed by `:user[:gateway password]`. Every path of the protocol is translated to a destination.
 
+use interflow_types::percent;
+
 use crate::endpoint::params::{MediaParams, decode_base64_text};
 use crate::relay::address::{self, push_value};
 use crate::token::QueryPairs;
@@ -66,7 +68,7 @@ pub fn translate(path: &str, query: &str) -> Option<TranslatedRequest> {
         let name = params.get("username")?;
         let login = XtreamLogin::read(name)?;
         let mut destination = format!("{}{path}?", login.origin).into_bytes();
-        for (i, (key, value)) in params.pairs().iter().filter(|(n, _)| n != "api_password").enumerate() {
+        for (i, (key, value)) in params.pairs.iter().filter(|(n, _)| n != "api_password").enumerate() {
             if i > 0 {
                 destination.push(b'&');
             }
@@ -78,7 +80,7 @@ pub fn translate(path: &str, query: &str) -> Option<TranslatedRequest> {
     }
     let segments: Vec<&str> = path.trim_start_matches('/').split('/').collect();
     let position = user_position(&segments)?;
-    let name = String::from_utf8(address::decode_percent(segments[position])).ok()?;
+    let name = String::from_utf8(percent::decoded_bytes(segments[position].as_bytes()).into_owned()).ok()?;
     let login = XtreamLogin::read(&name)?;
     let mut theirs: Vec<&str> = segments.clone();
     theirs[position] = &login.user;
@@ -148,7 +150,7 @@ mod tests {
     fn xtream_paths_are_mapped_to_the_provider_and_others_untouched() {
         let name = b64("http://p.test:8080:ann");
         let to = |path: &str, query: &str| {
-            translate(path, query).map(|t| (t.endpoint, MediaParams::from_pairs(t.pairs).get("d").unwrap().to_owned()))
+            translate(path, query).map(|t| (t.endpoint, MediaParams { pairs: t.pairs }.get("d").unwrap().to_owned()))
         };
         let d = |endpoint, d: &str| Some((endpoint, d.to_owned()));
         assert_eq!(

@@ -4,13 +4,12 @@
 
 pub mod login;
 
-use interflow_types::{Response, StatusCode};
+use interflow_types::{Response, StatusCode, percent};
 use serde_json::Value;
 
 use super::error::{EndpointResult, MediaError, Result};
 use super::hls::PlaylistProbe;
 use super::request::MediaRequest;
-use crate::relay::address;
 use crate::relay::{CachePolicy, header_filter};
 
 impl MediaRequest<'_> {
@@ -168,7 +167,7 @@ fn rewrite_url(url: &str, origin: &str, user: &str, base: &str, name: &str) -> O
     let mut segments: Vec<&str> = place.trim_start_matches('/').split('/').collect();
     let at = login::user_position(&segments)?;
     let own = segments.get_mut(at)?;
-    if address::decode_percent(own) != user.as_bytes() {
+    if *percent::decoded_bytes(own.as_bytes()) != *user.as_bytes() {
         return None;
     }
     *own = name;

@@ -31,11 +31,6 @@ impl ContextCues {
         self.person.is_some_and(PersonCue::announces)
     }
 
-    /// A name must follow: `my name is`, `says`, `called`.
-    pub fn has_strong_person_cue(&self) -> bool {
-        self.person.is_some_and(PersonCue::is_strong)
-    }
-
     /// A relative, a title, a signature or a label: not the name of software.
     pub fn is_personal(&self) -> bool {
         self.honorific || self.labelled || self.person.is_some_and(PersonCue::is_own)

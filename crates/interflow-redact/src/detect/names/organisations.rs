@@ -8,6 +8,7 @@ use super::context_cues::{ContextCues, DEFINED, context_cues};
 use super::features::Feature;
 use super::language::is_other_language;
 use super::lexicon_strength::{first_name_score, is_foreign_word, last_name_score};
+use super::person_cues::PersonCue;
 use super::run_bounds::{has_clean_end, is_initial, run_end};
 use crate::lexicon::mark::*;
 use crate::lexicon::topic;
@@ -144,7 +145,7 @@ fn double_name(scan: &ScanState<'_>, i: usize, last: usize) -> Option<NameCandid
     let named = a.has(LAST) && !a.has(COMMON) || b.has(LAST) && !b.has(COMMON);
     let towns = a.has(PLACE | REGION) && b.has(PLACE | REGION) && !a.has(LAST_TOP) && !b.has(LAST_TOP);
     let around = context_cues(scan, i, last);
-    let personal = around.honorific || around.has_strong_person_cue();
+    let personal = around.honorific || around.person.is_some_and(PersonCue::is_strong);
     if begun || both_first || personal || towns || around.code && !around.labelled {
         return None;
     }

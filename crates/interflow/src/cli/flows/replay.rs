@@ -9,7 +9,7 @@ use interflow_archive::replay::{RequestEdits, masked_fields};
 use interflow_archive::text::size;
 use interflow_host::data_dir::DataDir;
 use interflow_store::{FlowRecord, FlowStore};
-use interflow_types::{Body, BodyFrame, Direction, Error, FlowId, Request};
+use interflow_types::{Body, BodyFrame, Direction, Error, Request};
 use serde_json::{Value, json};
 
 use super::{ReplayArgs, open};
@@ -28,7 +28,11 @@ pub fn replay(args: &ReplayArgs, config: &InterflowConfig, home: &DataDir) -> Re
     let store = open::open_for_reading(config, home)?;
     let row = open::find(&*store, &args.id)?;
     let outcome = match InstanceApi::for_instance(home)? {
-        Some(api) => replay_by_instance(&api, row.id, args, body)?,
+        Some(api) => {
+            let body = body.map(|body| json!({"base64": STANDARD.encode(body)}));
+            let input = json!({"headers": args.headers, "method": args.method, "url": args.url, "body": body});
+            api.call(&OperationId::ReplayFlow.call().path(row.id).body(input))?
+        }
         None => {
             let request = prepare(&*store, &row, &edits)?;
             drop(store);
@@ -48,17 +52,6 @@ pub fn read_body_argument(text: &str) -> Result<Bytes, CliError> {
         std::fs::read(path)
     };
     read.map(Bytes::from).map_err(|e| CliError::Failed(format!("{path} cannot be read: {e}")))
-}
-
-fn replay_by_instance(
-    api: &InstanceApi,
-    id: FlowId,
-    args: &ReplayArgs,
-    body: Option<Bytes>,
-) -> Result<Value, CliError> {
-    let body = body.map(|body| json!({"base64": STANDARD.encode(body)}));
-    let input = json!({"headers": args.headers, "method": args.method, "url": args.url, "body": body});
-    api.call(&OperationId::ReplayFlow.call().path(id).body(input))
 }
 
 fn prepare(store: &dyn FlowStore, row: &FlowRecord, edits: &RequestEdits) -> Result<Request, CliError> {

@@ -37,10 +37,10 @@ impl EventSocket {
     /// Subscribes to the flows of a query; `None` if the instance does not answer.
     pub async fn connect(api: &InstanceApi, query: &str, generation: u64) -> Option<Self> {
         let call = OperationId::Events.call().query("query", query).query("generation", generation);
-        let url = format!("ws://{}/api/v1{}", api.address(), call.parts().1);
+        let url = format!("ws://{}/api/v1{}", api.address, call.parts().1);
         let mut request = url.into_client_request().ok()?;
         request.headers_mut().insert("Authorization", api.bearer().parse().ok()?);
-        let tcp = TcpStream::connect(api.address()).await.ok()?;
+        let tcp = TcpStream::connect(api.address).await.ok()?;
         let (socket, _) = timeout(IDLE_TIMEOUT, client_async(request, tcp)).await.ok()?.ok()?;
         Some(Self(socket))
     }

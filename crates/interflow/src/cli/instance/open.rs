@@ -18,9 +18,9 @@ pub fn run(args: &OpenArgs, home: &DataDir) -> Result<(), CliError> {
     let api = InstanceApi::require(home)?;
     let link = api.call(&OperationId::CreateLoginLink.call())?;
     let path = link["path"].as_str().unwrap_or("/login");
-    let url = format!("http://{}{path}", api.address());
+    let url = format!("http://{}{path}", api.address);
     if !args.print && interflow_host::browser::open(&url) {
-        interflow_host::errln!("interflow: opening the web UI at http://{}/ in the browser", api.address());
+        interflow_host::errln!("interflow: opening the web UI at http://{}/ in the browser", api.address);
         return Ok(());
     }
     interflow_host::outln!("{url}");

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use interflow_admin::settings::SharedSettings;
 use interflow_admin::{LastEditors, ReloadFn};
-use interflow_files::{FileAccess, FileLock, write_atomic};
+use interflow_files::{FileAccess, FileLock, optional, write_atomic};
 use interflow_fleet::{NewSetting, PostgresSettings, shared_url};
 use interflow_host::data_dir::DataDir;
 use interflow_store::shared_state::{SettingRevision, SettingStatus};
@@ -441,11 +441,7 @@ fn file_error(path: &Path, error: &std::io::Error) -> CliError {
 }
 
 fn read_file(path: &Path) -> Result<Option<Vec<u8>>, CliError> {
-    match std::fs::read(path) {
-        Ok(bytes) => Ok(Some(bytes)),
-        Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(None),
-        Err(e) => Err(file_error(path, &e)),
-    }
+    optional(std::fs::read(path)).map_err(|e| file_error(path, &e))
 }
 
 /// For reading a file and writing it without a change by another process in between.

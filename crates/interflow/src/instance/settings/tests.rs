@@ -37,7 +37,7 @@ fn rig(text: Option<&str>, options: Vec<(&'static str, &'static str)>) -> Rig {
                 Box::pin(async move { if refused { Err("no disk".into()) } else { Ok(ReloadReport::default()) } })
             }),
         },
-        reloadable: ReloadableKeys::new(true),
+        reloadable: ReloadableKeys { has_store: true },
         check: Arc::new(|config| interflow_proxy::check(&config.engine()).map_err(|e| e.to_string())),
         audit: Arc::new(move |client, changes| log.lock().push((client.to_owned(), changes.clone()))),
     });
