@@ -98,6 +98,7 @@ async fn exchange(addr: SocketAddr, tls: &Arc<TlsProfile>, times: usize) -> (f64
         isolation: Default::default(),
         resolver: None,
         connect_via: None,
+        absolute_form: false,
     };
     let resolver = DnsResolver::new(ResolverOptions::default());
     let dialer = Arc::new(Dialer::new(resolver, Arc::new(AllowAllAddresses), DialerOptions::default()));

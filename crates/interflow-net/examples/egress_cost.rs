@@ -29,6 +29,7 @@ fn main() {
         isolation: Default::default(),
         resolver: None,
         connect_via: None,
+        absolute_form: false,
     });
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     runtime.block_on(async {

@@ -1,5 +1,6 @@
 //! A timer that is moved often and rarely fires.
 
+use std::future::poll_fn;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
@@ -54,10 +55,27 @@ impl DeadlineTimer {
     }
 }
 
+/// Polls a transfer, which also tells how much it has written, until its end or a pause of `idle`; whether it succeeded.
+pub(crate) async fn while_moving(
+    mut timer: DeadlineTimer,
+    idle: Duration,
+    mut poll: impl FnMut(&mut Context<'_>) -> (Poll<bool>, u64),
+) -> bool {
+    timer.arm(idle);
+    let mut before = 0;
+    poll_fn(|cx| {
+        let (ended, written) = poll(cx);
+        if std::mem::replace(&mut before, written) != written {
+            timer.arm(idle);
+        }
+        if ended.is_ready() { ended } else { timer.poll(cx).map(|()| false) }
+    })
+    .await
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::future::poll_fn;
     use std::task::Waker;
 
     #[tokio::test(start_paused = true)]

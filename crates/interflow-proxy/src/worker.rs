@@ -205,7 +205,7 @@ impl ProxyWorker {
             ClientProtocol::Closed | ClientProtocol::Timeout => Ok(Ok(())),
             // Anything else gets its 400 from the HTTP/1 driver.
             ClientProtocol::Http1
-            | ClientProtocol::ProxyRequest(_)
+            | ClientProtocol::NestedConnect(_)
             | ClientProtocol::Tls(_)
             | ClientProtocol::Unknown
             | ClientProtocol::Socks4

@@ -60,7 +60,17 @@ impl RequestLine {
 pub fn parse_request(buf: &[u8], limits: &HeadLimits) -> Result<Option<(RequestLine, usize)>, H1Error> {
     let skipped = if buf.starts_with(b"\r\n") { 2 } else { 0 };
     let head = buf.get(skipped..).unwrap_or_default();
-    read_request(head, limits).map(|found| found.map(|(r, len)| (r, len + skipped))).map_err(H1Error::request)
+    let mut read = read_request(head, limits);
+    if matches!(read, Err(Violation::Version)) {
+        // RFC 9110 2.5: a higher minor version is processed as the highest that is known.
+        let at = first_line(head).len().saturating_sub(1);
+        if let Some(b"HTTP/1.") = head.get(at.saturating_sub(7)..at) {
+            let mut known = head.to_vec();
+            known[at] = b'1';
+            read = read_request(&known, limits);
+        }
+    }
+    read.map(|found| found.map(|(r, len)| (r, len + skipped))).map_err(H1Error::request)
 }
 
 /// Parses a response head at the start of `buf`, and returns it with its length; `None` if it is incomplete.

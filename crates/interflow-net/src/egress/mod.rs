@@ -364,7 +364,11 @@ impl UpstreamClient {
         let info = upstream_info(&dialled, tls, version);
         *x.upstream = Some(info.clone());
         if !h2 {
-            return Ok(self.lease(Http1Connection::new(io, info, None, open), host, permit));
+            return Ok(self.lease(
+                Http1Connection::new(io, info, route.absolute_form.then(ProxyHop::default), open),
+                host,
+                permit,
+            ));
         }
         let shape = route.tls.fingerprint().and_then(|f| f.http2.as_ref());
         let conn = Http2Connection::open(io, info, &self.options.exchange, open, shape).await?;
@@ -478,6 +482,7 @@ fn plain_proxy_hop(route: &UpstreamRoute, protocol: UpstreamProtocol) -> Option<
     let last = route.via.last()?;
     let forwards = route.scheme == Scheme::Http
         && route.connect_to.is_none()
+        && !route.absolute_form
         && protocol != UpstreamProtocol::Http2
         && matches!(last.kind, ProxyKind::Http | ProxyKind::Https);
     forwards.then(|| ProxyHop { authorization: last.basic_auth() })

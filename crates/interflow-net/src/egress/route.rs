@@ -57,6 +57,9 @@ pub struct UpstreamRoute {
     pub resolver: Option<RouteResolver>,
     /// The `Via` field of CONNECT requests to upstream proxies: the previous hops and this proxy.
     pub connect_via: Option<Arc<str>>,
+    /// The authority is another proxy, which the client addresses in a tunnel: requests keep their absolute-form. Not part
+    /// of the pool key: such a route is for one client connection.
+    pub absolute_form: bool,
 }
 
 impl UpstreamRoute {
@@ -72,6 +75,7 @@ impl UpstreamRoute {
             isolation: Isolation::default(),
             resolver: None,
             connect_via: None,
+            absolute_form: false,
         }
     }
 

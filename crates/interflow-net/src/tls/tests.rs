@@ -548,3 +548,29 @@ async fn the_key_of_a_listed_server_certificate_cannot_issue_others() {
     let (_, connected) = handshake(&server, &listed, "b.example", Alpn::Both).await;
     assert!(connected.is_err());
 }
+
+/// Issued with `openssl x509 -req` without extensions.
+const VERSION_1: (&str, &str) = (
+    "-----BEGIN CERTIFICATE-----\n\
+     MIIBFzCBvwIUTW6VHjZDeMFgmFCVZHakoqNIDT8wCgYIKoZIzj0EAwIwDjEMMAoG\n\
+     A1UEAwwDb2xkMCAXDTI2MTEyOTE3Mzg1MFoYDzIxMjYxMTA1MTczODUwWjAOMQww\n\
+     CgYDVQQDDANvbGQwWTATBgcqhkjOPQIBBggqhkjOPQMBBwNCAAS4yBPcegR+ljLk\n\
+     AdHPMboHqSjh4l8ZahkiKsyANKU4vg47BYJDsr2haywaID9QQAMg54+txk9HuE6k\n\
+     dQGJ4vIoMAoGCCqGSM49BAMCA0cAMEQCICVe1ZLQT0ABEEhSahUIe3D+RtgyAkmJ\n\
+     XORb2lwGnNpDAiBCBuRn3Q1qV99iDprHYAUiG/WE2LkYlHMPzlUxS4zGUA==\n\
+     -----END CERTIFICATE-----\n",
+    "-----BEGIN PRIVATE KEY-----\n\
+     MIGHAgEAMBMGByqGSM49AgEGCCqGSM49AwEHBG0wawIBAQQg/3sKjY1nEDW698so\n\
+     Pb8rC6K1dRTB7pOpSYEG0da07tKhRANCAAS4yBPcegR+ljLkAdHPMboHqSjh4l8Z\n\
+     ahkiKsyANKU4vg47BYJDsr2haywaID9QQAMg54+txk9HuE6kdQGJ4vIo\n\
+     -----END PRIVATE KEY-----\n",
+);
+
+#[test]
+fn a_client_certificate_of_x509_version_1_can_be_presented() {
+    let client = ClientCertificate { chain_pem: VERSION_1.0.into(), key_pem: VERSION_1.1.into() };
+    client.check().unwrap();
+    let options = TlsProfileOptions { client_certificate: Some(client), ..TlsProfileOptions::default() };
+    let config = TlsProfile::new(options).map(|profile| profile.base_config(Arc::new(profile.verifier()))).unwrap();
+    assert!(config.client_auth_cert_resolver.has_certs());
+}

@@ -13,6 +13,7 @@ use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, Server
 use rustls::client::{Resumption, WebPkiServerVerifier, verify_server_name};
 use rustls::crypto::WebPkiSupportedAlgorithms;
 use rustls::server::ParsedCertificate;
+use rustls::sign::{CertifiedKey, SingleCertAndKey};
 use rustls::{
     AlertDescription, ClientConfig, DigitallySignedStruct, HandshakeKind, InvalidMessage, PeerIncompatible,
     SignatureScheme,
@@ -170,7 +171,7 @@ impl TlsProfile {
         })
     }
 
-    fn verifier(&self) -> UpstreamVerifier {
+    pub(super) fn verifier(&self) -> UpstreamVerifier {
         // A server's own certificate is trusted only for that server, not as an issuer.
         let authorities: Vec<_> = self.extra.iter().filter(|der| !is_server_only(der)).cloned().collect();
         let roots = if self.platform_roots {
@@ -197,7 +198,7 @@ impl TlsProfile {
         }
     }
 
-    fn base_config(&self, verifier: Arc<UpstreamVerifier>) -> ClientConfig {
+    pub(super) fn base_config(&self, verifier: Arc<UpstreamVerifier>) -> ClientConfig {
         let builder = ClientConfig::builder_with_provider(provider())
             .with_protocol_versions(super::versions(self.version))
             .expect("the provider has suites for TLS 1.2 and 1.3")
@@ -206,9 +207,9 @@ impl TlsProfile {
             .with_custom_certificate_verifier(verifier);
         let mut config = match &self.client {
             None => builder.with_no_client_auth(),
-            Some((chain, key)) => builder
-                .with_client_auth_cert(chain.clone(), key.clone_key())
-                .expect("the key was seen to fit its certificate when the profile was made"),
+            Some((chain, key)) => builder.with_client_cert_resolver(Arc::new(SingleCertAndKey::from(
+                certified_key(chain, key).expect("the key was read when the profile was made"),
+            ))),
         };
         // Shared by all ALPN variants of the profile, see `configs`.
         config.resumption = Resumption::in_memory_sessions(MAX_SESSIONS);
@@ -259,11 +260,24 @@ pub(super) fn read_chain_and_key(chain_pem: &[u8], key_pem: &[u8]) -> Result<Cha
             format!("the key is not PEM: {e}")
         }
     })?;
-    rustls::sign::CertifiedKey::from_der(chain.clone(), key.clone_key(), &provider()).map_err(|e| match e {
+    certified_key(&chain, &key).map_err(|e| match e {
         rustls::Error::InconsistentKeys(_) => "the key is not the certificate's".to_owned(),
         e => format!("the certificate or its key cannot be used: {e}"),
     })?;
     Ok((chain, key))
+}
+
+/// A certificate of X.509 version 1 is only presented: whether it is the key's, rustls cannot tell.
+fn certified_key(
+    chain: &[CertificateDer<'static>],
+    key: &PrivateKeyDer<'static>,
+) -> Result<CertifiedKey, rustls::Error> {
+    match CertifiedKey::from_der(chain.to_vec(), key.clone_key(), &provider()) {
+        Err(e) if e.to_string().contains("UnsupportedCertVersion") => {
+            Ok(CertifiedKey::new(chain.to_vec(), provider().key_provider.load_private_key(key.clone_key())?))
+        }
+        read => read,
+    }
 }
 
 impl ClientCertificate {

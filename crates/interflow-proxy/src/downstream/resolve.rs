@@ -9,6 +9,7 @@ use interflow_types::{
     MountTarget, RequestId, RequestTarget, Response, Scheme, Timestamp, Url,
 };
 
+use crate::downstream::access::AccessRequest;
 use crate::downstream::connection::{ClientConnection, ConnectionKind, TunnelTarget};
 use crate::downstream::gateway;
 use crate::downstream::{builtin_pages, setup_page};
@@ -30,6 +31,8 @@ pub(crate) struct ResolvedRequest {
     pub received_via: Option<Arc<str>>,
     /// The authority in `Host`, if it is not the tunnel's: domain fronting must be allowed for both.
     pub fronted: Option<Authority>,
+    /// The tunnel, if the request is for a proxy at its end, which the client asks for another host.
+    pub through: Option<PlanKey>,
 }
 
 impl ResolvedRequest {
@@ -42,6 +45,7 @@ impl ResolvedRequest {
             forwarded: None,
             received_via: None,
             fronted: None,
+            through: None,
         }
     }
 
@@ -73,7 +77,7 @@ pub(crate) fn resolve(
     match &conn.entry {
         ConnectionKind::Proxy => resolve_proxy(conn, user, target),
         ConnectionKind::Gateway => resolve_gateway(conn, config, user, target, incoming),
-        ConnectionKind::Inside(inside) => resolve_inside(conn, inside, user, target, incoming),
+        ConnectionKind::Inside(inside) => resolve_inside(conn, config, inside, user, target, incoming),
     }
 }
 
@@ -171,11 +175,39 @@ fn resolve_gateway(
 
 fn resolve_inside(
     conn: &ClientConnection,
+    config: &ActiveConfig,
     inside: &TunnelTarget,
     user: Option<Arc<str>>,
     target: RequestTarget,
     incoming: &mut IncomingRequest,
 ) -> Resolution {
+    if let RequestTarget::Authority(named) = &target {
+        let (user, client) = (user.as_deref(), conn.client.peer.ip());
+        let request = AccessRequest { user, client, authority: named, method: "CONNECT" };
+        if let Err(denied) = conn.check_access(config, &request) {
+            return Resolution::Malformed(denied);
+        }
+    }
+    // Which host an origin belongs to is for the origin to say (RFC 9112 3.2.2): absolute-form with another authority is
+    // what a proxy gets. A reverse-proxy listener has no such clients.
+    if let RequestTarget::Absolute(url) = &target
+        && url.authority != inside.authority
+        && incoming.version.is_http1()
+        && inside.transport != EntryKind::Reverse
+    {
+        let host = url.authority.to_host_header(url.scheme);
+        incoming.headers.set("Host", host).expect("an authority is a well-formed value");
+        let key_of = |scheme, authority: &Authority, dial| {
+            conn.plan_key(scheme, authority.clone(), dial, inside.transport, user.clone())
+        };
+        let key = key_of(url.scheme, &url.authority, None);
+        return Resolution::Request(ResolvedRequest {
+            received_via: inside.received_via.clone(),
+            fronted: Some(inside.authority.clone()),
+            through: Some(key_of(inside.scheme, &inside.authority, inside.dial.clone())),
+            ..ResolvedRequest::new(url.clone(), key)
+        });
+    }
     let named = retarget_by_host(conn, inside, incoming);
     let inside = named.as_ref().unwrap_or(inside);
     let tunnel_target = hop_by_hop::TunnelTargetRef { scheme: inside.scheme, authority: &inside.authority };

@@ -18,7 +18,7 @@ pub(crate) struct TunnelTargetRef<'a> {
 /// clients do, for a service behind an address), that name is kept in `Host` (RFC 9112 3.2.2).
 ///
 /// # Errors
-/// The request is a CONNECT: tunnels in tunnels are not supported.
+/// The request is a CONNECT.
 pub(crate) fn resolve_tunnel_url(
     target: RequestTarget,
     inside: &TunnelTargetRef<'_>,
@@ -34,7 +34,9 @@ pub(crate) fn resolve_tunnel_url(
             url.path
         }
         RequestTarget::Authority(_) => {
-            return Err(Error::new(ErrorKind::Unsupported, "CONNECT inside a tunnel is not supported"));
+            let text = "CONNECT inside a tunnel is passed on only as the first bytes in it, and only where access rules and \
+                        stages cover neither the tunnel nor the host that it names";
+            return Err(Error::new(ErrorKind::Unsupported, text));
         }
     };
     Ok(Url { scheme: inside.scheme, authority: inside.authority.clone(), path })

@@ -2,14 +2,16 @@
 
 use std::sync::Arc;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use interflow_codec::ja4h;
 use interflow_codec::websocket::PermessageDeflate;
 use interflow_net::egress::{UpstreamClient, UpstreamResponse, UpstreamRoute};
 use interflow_net::ingress::{IncomingRequest, InformationalSender, ServiceReply};
 use interflow_types::{
-    Body, Direction, EarlyExit, EndpointId, EntryKind, Error, Flow, FlowClock, ForwardedBy, LocalHandler, MaybeFuture,
-    NotRecorded, OutlivesClient, Phase, Request, RequestHead, RequestVerdict, Response, ResponseHead,
-    ResponseHeadFilter, Result, ServedBy, TunnelVerdict,
+    Body, Direction, EarlyExit, EndpointId, EntryKind, Error, Flow, FlowClock, ForwardedBy, HttpVersion, LocalHandler,
+    MaybeFuture, NotRecorded, OutlivesClient, Phase, Request, RequestHead, RequestVerdict, Response, ResponseHead,
+    ResponseHeadFilter, Result, ServedBy, TunnelVerdict, random_bytes,
 };
 
 use crate::downstream::access::{AccessRequest, Login};
@@ -26,6 +28,7 @@ use crate::http::{body_preview, grpc, upgrade};
 use crate::observe::flow_guard::FlowGuard;
 use crate::observe::login_watch::LoginWatch;
 use crate::state::ActiveConfig;
+use crate::upstream::plan::RequestPlan;
 use crate::upstream::route::{self, SelectedRoute};
 
 /// A request in the pipeline, with its flow. Boxed, because each future on its way would hold it once more.
@@ -37,6 +40,8 @@ pub(crate) struct PipelineRequest {
     interim: InformationalSender,
     /// Answers in the origin's place, after the request phases.
     handler: Option<Arc<dyn LocalHandler>>,
+    /// The plan of the tunnel to the proxy that the request is for.
+    through: Option<Arc<RequestPlan>>,
     /// Why the request is not allowed: the client was not authenticated, or an access rule denies it.
     denied: Option<Error>,
 }
@@ -60,7 +65,8 @@ impl PipelineRequest {
             // order.
             flow.ja4h = Some(ja4h(&method, version, &headers).into());
         }
-        let ResolvedRequest { url, key, handler, fronted, .. } = resolved;
+        let ResolvedRequest { url, key, handler, fronted, through, .. } = resolved;
+        let through = through.map(|tunnel| config.plans.get(&config.settings, tunnel));
         let head = RequestHead { method, url, version, headers, protocol };
         if let Some(handler) = &handler {
             handler.identify_client(&mut flow, &head);
@@ -82,7 +88,7 @@ impl PipelineRequest {
             Err(e) => (config.plans.get(&config.settings, key), Some(e)),
         };
         let guard = FlowGuard::new(flow, plan, Arc::clone(&conn.worker.counters)).with_login(login_watch);
-        Box::new(Self { config, guard, head, body, interim, handler, denied })
+        Box::new(Self { config, guard, head, body, interim, handler, through, denied })
     }
 
     fn exit_early(self, end: EarlyExit) -> ServiceReply {
@@ -149,18 +155,31 @@ pub(crate) async fn run_pipeline(conn: &ClientConnection, request: Box<PipelineR
     }
 }
 
+/// Begins the recording when it is dropped: after the request phases, or when the client leaves during them, which may
+/// wait long.
+struct Decided<'a>(&'a mut PipelineRequest);
+
+impl Drop for Decided<'_> {
+    fn drop(&mut self) {
+        let PipelineRequest { config, guard, head, .. } = &mut *self.0;
+        guard.begin_capture_at_once(&config.settings, Some(head));
+    }
+}
+
 /// Request phases, recording, route, sending, response phases. The order is fixed, and the comments below say why each
 /// step is where it is.
 async fn run_phases(conn: &ClientConnection, mut request: Box<PipelineRequest>) -> ServiceReply {
-    let PipelineRequest { config, head, denied, .. } = &mut *request;
+    // Recorded from its end on, with the head as the stages left it; denied requests are recorded too.
+    let decided = Decided(&mut request);
+    let PipelineRequest { config, head, denied, .. } = &mut *decided.0;
     // The loop check comes first: a looping request must not reach stages, which could answer it.
     let admitted = match denied.take().map_or_else(|| config.settings.pseudonym.check(&head.headers), Err) {
         // From here on the head is what the stages see, not what the client sent.
-        Ok(()) => request_phases(&mut request).await,
+        Ok(()) => request_phases(decided.0).await,
         Err(denied) => Err(EarlyExit::Deny(denied)),
     };
-    // Recorded from here on, with the head as the stages left it; denied requests are recorded too.
-    request.guard.begin_capture(&request.config.settings, Some(&request.head)).await;
+    drop(decided);
+    request.guard.recorder_ready().await;
     let recording = request.guard.recording();
     let reply = exchange(conn, request, admitted).await;
     let waits = match &reply {
@@ -186,7 +205,7 @@ async fn exchange(
         Ok(admitted) => admitted,
         Err(end) => return request.exit_early(end),
     };
-    let PipelineRequest { config, guard, head, handler, .. } = &mut *request;
+    let PipelineRequest { config, guard, head, handler, through, .. } = &mut *request;
     let outlives = guard.flow.extension::<OutlivesClient>().filter(|outlives| outlives.limit.is_some()).cloned();
     let handler = handler.take().or_else(|| guard.flow.extension::<ServedBy>()?.0.clone());
     if let Some(handler) = handler {
@@ -203,7 +222,11 @@ async fn exchange(
         // The work may decide on the route, so a stage of this phase needs its result.
         guard.join_deferred().await;
     }
-    let route = match route::select_route(guard, config, head, exclusive, &conn.client_fingerprint).await {
+    let selected = match through {
+        None => route::select_route(guard, config, head, exclusive, &conn.client_fingerprint).await,
+        Some(tunnel) => Box::pin(route::select_nested_route(guard, config, head, tunnel)).await,
+    };
+    let route = match selected {
         Ok(route) => route,
         Err(end) => return request.exit_early(end),
     };
@@ -253,6 +276,9 @@ async fn send_and_deliver(
     match answer.upgrade {
         // The guard moves on: into the upgraded connection, or else into the response body.
         Some(upstream) => {
+            if let Err(error) = upgrade::check_accept(head, &answer.head) {
+                return request.fail(&error);
+            }
             let PipelineRequest { config, guard, head, .. } = *request;
             let (head, relay) = upgrade::complete_upgrade(guard, &config, head, answer.head, upstream);
             ServiceReply::Upgrade(head, relay)
@@ -293,17 +319,22 @@ async fn serve_locally(mut request: Box<PipelineRequest>, body: Body, handler: A
 /// Processes the request head from as received to as sent upstream. Also returns the expectation of a client that
 /// waits for 100.
 async fn request_phases(request: &mut PipelineRequest) -> Result<(Body, Option<PendingExpectation>), EarlyExit> {
-    let PipelineRequest { config, guard, head, body, interim, .. } = request;
+    let PipelineRequest { config, guard, head, body, interim, through, .. } = request;
     let mut body = std::mem::take(body);
+    // Of the proxy at the tunnel's end.
+    let login = through.as_ref().and_then(|_| head.headers.get("proxy-authorization").map(<[u8]>::to_vec));
     // Before any stage, so that stages see only end-to-end fields.
     hop_by_hop::clean_request(head);
+    if let Some(login) = login {
+        head.headers.append_unchecked(b"Proxy-Authorization", &login);
+    }
     hop_by_hop::decline_dictionaries(&mut head.headers);
     // The URL's authority wins over `Host`; what a stage then sets in `Host` is kept (RFC 9112 3.2.2).
     hop_by_hop::set_host_for(head, guard.flow.transport);
     guard.flow.has_request_body = Some(!body.is_empty());
     let plan = Arc::clone(&guard.plan);
-    // Requests in a tunnel were authorized with their tunnel.
-    if guard.flow.is_outside_tunnel() {
+    // Requests in a tunnel were authorized with their tunnel, unless they name another host.
+    if guard.flow.is_outside_tunnel() || through.is_some() {
         for stage in plan.stages(Phase::Authority) {
             match stage.authority(&mut guard.flow).resolve().await {
                 // Whether TLS is decrypted is not in question for a request that was read.
@@ -348,6 +379,10 @@ async fn request_phases(request: &mut PipelineRequest) -> Result<(Body, Option<P
     if head.protocol.as_deref() == Some("websocket") {
         // Frames are read to record messages and for stages, and other extensions may change what is in them.
         PermessageDeflate::retain_offers(&mut head.headers);
+        // For an origin of HTTP/1.1: over HTTP/2, clients send none (RFC 8441 5).
+        if head.version == HttpVersion::H2 {
+            let _ = head.headers.set("Sec-WebSocket-Key", STANDARD.encode(random_bytes::<16>()));
+        }
     }
     // A stage may have removed `Host`, which every HTTP/1.1 request must have (RFC 9112 3.2).
     if !head.headers.contains("host") {
@@ -398,8 +433,12 @@ impl InterimRelay<'_> {
 
 /// Processes the origin's response and hands it to the client.
 async fn deliver(mut sent: Box<PipelineRequest>, mut head: ResponseHead, mut body: Body) -> ServiceReply {
-    let PipelineRequest { config, guard, head: request, .. } = &mut *sent;
+    let PipelineRequest { config, guard, head: request, through, .. } = &mut *sent;
+    let challenge = through.as_ref().and_then(|_| head.headers.get("proxy-authenticate").map(<[u8]>::to_vec));
     hop_by_hop::clean_response(&mut head.headers, false);
+    if let Some(challenge) = challenge {
+        head.headers.append_unchecked(b"Proxy-Authenticate", &challenge);
+    }
     hop_by_hop::add_client_fields(&guard.flow, &mut head.headers);
     let plan = Arc::clone(&guard.plan);
     // Messages of a gRPC request may still be running: they pause while the response phases use the flow.

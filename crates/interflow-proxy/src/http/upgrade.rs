@@ -46,9 +46,12 @@ pub(crate) fn complete_upgrade(
             }
         }
         HttpVersion::Http10 | HttpVersion::Http11 => {
+            // An origin's own 101 answers the client's key: whether it does so rightly, the client checks.
+            if head.status != StatusCode::SWITCHING_PROTOCOLS {
+                set_upgrade_headers(&request, &mut head);
+            }
             head.status = StatusCode::SWITCHING_PROTOCOLS;
             head.reason = "Switching Protocols".into();
-            set_upgrade_headers(&request, &mut head);
         }
     }
     guard.response(&head);
@@ -74,20 +77,29 @@ pub(crate) fn check_not_accepted(request: &RequestHead, status: StatusCode) -> R
     }
 }
 
-/// Sets what a 101 over HTTP/1 needs if the origin answered over HTTP/2, or if Interflow used its own key (RFC 6455
-/// 4.2.2, RFC 8441 5).
+/// Checks what an origin answers over HTTP/1 to the key of Interflow, which stands for a client of HTTP/2 (RFC 6455 4.1).
+pub(crate) fn check_accept(request: &RequestHead, head: &ResponseHead) -> Result<()> {
+    let own = request.version == HttpVersion::H2 && head.status == StatusCode::SWITCHING_PROTOCOLS;
+    let right = || request.headers.get("sec-websocket-key").map(accept_of);
+    if own && head.headers.get_str("sec-websocket-accept").map(str::trim) != right().as_deref() {
+        return Err(Error::new(ErrorKind::BadResponse, "the origin's Sec-WebSocket-Accept is wrong (RFC 6455 4.1)"));
+    }
+    Ok(())
+}
+
+/// The answer to a key, with the GUID of RFC 6455 1.3.
+fn accept_of(key: &[u8]) -> String {
+    STANDARD.encode(Sha1::new().chain_update(key).chain_update(b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11").finalize())
+}
+
+/// Sets what a 101 over HTTP/1 needs if the origin answered over HTTP/2 (RFC 6455 4.2.2, RFC 8441 5).
 fn set_upgrade_headers(request: &RequestHead, head: &mut ResponseHead) {
-    if let Some(protocol) = &request.protocol
-        && !head.headers.contains("upgrade")
-    {
+    if let Some(protocol) = &request.protocol {
         head.headers.append_unchecked(b"Connection", b"Upgrade");
         head.headers.append_unchecked(b"Upgrade", protocol.as_bytes());
     }
     if let Some(key) = request.headers.get("sec-websocket-key") {
-        // The GUID of RFC 6455 1.3. The client verifies the answer to its own key, and Interflow may have sent
-        // another one.
-        let digest = Sha1::new().chain_update(key).chain_update(b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11").finalize();
-        head.headers.set("Sec-WebSocket-Accept", STANDARD.encode(digest)).expect("base64 is a well-formed value");
+        head.headers.set("Sec-WebSocket-Accept", accept_of(key)).expect("base64 is a well-formed value");
     }
 }
 
@@ -100,6 +112,8 @@ struct UpgradedState {
     moved: tokio::time::Instant,
     /// Whether the client, and the origin, have sent a Close frame (RFC 6455 5.5.1): no data can follow it.
     closed: [bool; 2],
+    /// The error of a WebSocket whose first end was not preceded by a Close frame.
+    cut: Option<Error>,
     /// Whether stages inspect the messages. Otherwise they are only recorded, and bytes are forwarded unparsed.
     followed: bool,
     /// Messages that stages injected while processing one of the other direction, by the direction they are sent in;
@@ -156,6 +170,7 @@ async fn relay(guard: FlowGuard, client: IoStream, upstream: IoStream, legs: WsD
         bytes,
         moved,
         closed,
+        cut: None,
         followed,
         injected: Default::default(),
         unread: [0; 2],
@@ -188,8 +203,8 @@ async fn relay(guard: FlowGuard, client: IoStream, upstream: IoStream, legs: WsD
         () = async { over.notified().await; tokio::time::sleep(CLOSE_TIMEOUT).await } => Ok(()),
     };
     // Both directions are dropped by now, and with them their borrows.
-    let UpgradedState { guard, bytes, .. } = carried.into_inner();
-    match end {
+    let UpgradedState { guard, bytes, cut, .. } = carried.into_inner();
+    match end.and(cut.map_or(Ok(()), Err)) {
         Ok(()) => guard.tunnelled(bytes),
         Err(e) => {
             // Only errors of a policy or limit are explained to the client: the others mean that a connection is
@@ -266,6 +281,12 @@ impl UpgradedCopy<'_> {
             };
             let looked = match read {
                 Some(0) => {
+                    if self.leg.is_some() {
+                        let state = &mut *self.shared.0.lock().await;
+                        if state.closed == [false; 2] && state.cut.is_none() {
+                            state.cut = Some(Error::new(reads, "the WebSocket ended without a Close frame"));
+                        }
+                    }
                     // A half-close: the other direction goes on until its own end.
                     // Forwards the end as a FIN, or as close_notify within TLS.
                     let _ = self.to.shutdown().await;

@@ -114,6 +114,10 @@ impl FlowGuard {
     /// slow traffic down.
     pub async fn begin_capture(&mut self, settings: &CompiledConfig, head: Option<&RequestHead>) {
         self.begin_capture_at_once(settings, head);
+        self.recorder_ready().await;
+    }
+
+    pub async fn recorder_ready(&self) {
         if let Some(shared) = &self.shared {
             poll_fn(|cx| shared.poll_ready(cx)).await;
         }
@@ -164,6 +168,9 @@ impl FlowGuard {
                 return body;
             }
             Body::Stream(_) => {}
+        }
+        if let Some(shared) = &self.shared {
+            shared.request_body.store(u64::MAX, Relaxed);
         }
         let tap = self.shared.as_ref().and_then(|_| MessageTap::for_body(Direction::Request, &head.headers));
         Body::stream(RequestTap {
@@ -412,8 +419,12 @@ impl FlowGuard {
         // Each attempt counted its own.
         let has_own_times = attempts.is_none();
         if let Some(shared) = &self.shared {
-            if let at @ 1.. = shared.request_body.load(Relaxed) {
-                self.flow.timings.request_body = Some(at);
+            match shared.request_body.load(Relaxed) {
+                0 => {}
+                // What the client sends now is not recorded. After a failure, the record is known to be incomplete.
+                u64::MAX if matches!(outcome, FlowOutcome::Complete) => self.flow.tag("request_incomplete"),
+                u64::MAX => {}
+                at => self.flow.timings.request_body = Some(at),
             }
             // Taken: from here on, a body that is still polled records nothing.
             if let Some(capture) = shared.capture.lock().take() {
@@ -510,15 +521,19 @@ impl BodyStream for RequestTap {
             self.counters.bytes_sent.fetch_add(data.len() as u64, Relaxed);
         }
         if let Some(shared) = &self.shared {
-            match &frame {
+            let over = match &frame {
                 Some(Ok(f)) => {
                     let recorded = shared.record_frame(Direction::Request, f, self.messages.as_mut());
                     self.counters.messages.fetch_add(recorded as u64, Relaxed);
+                    self.body.remaining() == Some(0)
                 }
-                // At least 1, because 0 stands for a body that has not ended.
-                None => shared.request_body.store(self.clock.micros().max(1), Relaxed),
+                None => true,
                 // The error ends the flow elsewhere: whoever sends the body reports it.
-                Some(Err(_)) => {}
+                Some(Err(_)) => false,
+            };
+            if over {
+                // At least 1, because 0 stands for no such body.
+                shared.request_body.store(self.clock.micros().max(1), Relaxed);
             }
         }
         Poll::Ready(frame)

@@ -14,7 +14,7 @@ use crate::http::messages::MessageTap;
 /// `capture` is `None` once the flow has ended, so that a body that is still being read records nothing more.
 pub(crate) struct SharedCapture {
     pub capture: Mutex<Option<Box<dyn FlowRecording>>>,
-    /// Time at which the request body ended, in microseconds; 0: not yet.
+    /// Time at which a streamed request body ended, in microseconds; `u64::MAX`: not yet; 0: there is none.
     pub request_body: AtomicU64,
     /// What the end of the response waits for.
     pub stored: Mutex<Option<FlowStored>>,

@@ -78,7 +78,12 @@ pub(crate) async fn open_tunnel(
     let mut guard = FlowGuard::for_tunnel(flow, plan, Arc::clone(&conn.worker.counters));
     let opened = match login {
         Err(error) => Err(error),
-        Ok(login) => decide(config, &mut guard, received_via).await.map(|decided| (decided, login)),
+        Ok(login) => {
+            let undecided = Undecided(&mut guard, config);
+            let decided = decide(config, undecided.0, received_via).await;
+            std::mem::forget(undecided);
+            decided.map(|decided| (decided, login))
+        }
     };
     match opened {
         Ok(((interception, passthrough), login)) => {
@@ -88,6 +93,15 @@ pub(crate) async fn open_tunnel(
             Ok(OpenTunnel { context, guard, login: watch, interception, passthrough })
         }
         Err(error) => Err(RefusedTunnel { guard, error }),
+    }
+}
+
+/// Begins the recording of a tunnel that the client abandons while it is decided.
+struct Undecided<'a>(&'a mut FlowGuard, &'a ActiveConfig);
+
+impl Drop for Undecided<'_> {
+    fn drop(&mut self) {
+        self.0.begin_capture_at_once(&self.1.settings, None);
     }
 }
 

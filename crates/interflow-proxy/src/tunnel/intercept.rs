@@ -8,7 +8,7 @@ use interflow_net::ingress::{self, ClientProtocol, SniffTimeouts};
 use interflow_net::io::IoStream;
 use interflow_net::tls::{self, Alpn, ClientTlsFailure, ServerTls};
 use interflow_types::{
-    Authority, BoxFuture, ByteCounts, ByteStr, ClientTls, ClientTlsOverride, Error, ErrorKind, Host, HttpVersion,
+    Authority, BoxFuture, ByteCounts, ByteStr, ClientTls, ClientTlsOverride, Error, ErrorKind, Flow, Host, HttpVersion,
     Passthrough, Phase, PlanScope, Result, Scheme, TunnelVerdict,
 };
 
@@ -22,7 +22,7 @@ use crate::state::{ActiveConfig, ProxyWorker};
 use crate::tunnel::leaf_refusal::{self, RefusalEvidence};
 use crate::tunnel::passthrough::{FirstSpeaker, dial, dial_tls, end_tunnel, first_speaker, pass_on, passthrough};
 use crate::tunnel::pinning_bypass::{ClientProgram, LeafRefusal};
-use crate::upstream::plan::PlanKey;
+use crate::upstream::plan::{PlanKey, RequestPlan};
 
 /// How long a client that has sent nothing yet is waited for when its origin cannot be reached. A client that waits for
 /// the server to speak first learns of the failure then.
@@ -162,11 +162,7 @@ async fn sniff(context: TunnelContext, mut guard: FlowGuard, io: IoStream, inter
         received_via: guard.flow.extension::<ReceivedVia>().and_then(|via| via.0.clone()),
         unreachable: upstream.as_ref().and_then(|dialled| dialled.as_ref().err()).map(FailedDial::new),
     };
-    let detected = match detected {
-        ClientProtocol::ProxyRequest(named) if is_same_authority(&named, &inside) => ClientProtocol::Http1,
-        other => other,
-    };
-    match detected {
+    match refuse_covered(&context, &guard, detected) {
         ClientProtocol::Tls(hello) => decide_interception(context, guard, (io, upstream), *hello, interception).await,
         http @ (ClientProtocol::Http1 | ClientProtocol::Http2) => {
             // The requests inside are flows of their own.
@@ -175,13 +171,9 @@ async fn sniff(context: TunnelContext, mut guard: FlowGuard, io: IoStream, inter
         }
         // Closed without a byte: nothing worth recording happened.
         ClientProtocol::Closed => guard.discard(),
-        ClientProtocol::ProxyRequest(_)
-        | ClientProtocol::Socks5
-        | ClientProtocol::Socks4
-        | ClientProtocol::Unknown
-        | ClientProtocol::Timeout => {
+        other => {
             // A proxy protocol within the tunnel is not for Interflow: it goes to the proxy at the tunnel's end.
-            let nested = matches!(detected, ClientProtocol::ProxyRequest(_) | ClientProtocol::Socks5);
+            let nested = matches!(other, ClientProtocol::NestedConnect(_) | ClientProtocol::Socks5);
             guard.flow.passthrough = Some(if nested { Passthrough::NestedProxy } else { Passthrough::UnknownProtocol });
             pass_on(guard, &context.config, io, upstream).await;
         }
@@ -267,7 +259,7 @@ async fn decide_interception(
         && interception == InterceptOverride::None
         && context.worker.shared.pinning.is_bypassed(&program, &identity.host)
         && !context.login.is_exec()
-        && protecting_stage(&context, &guard, &identity).is_none()
+        && protecting_stage(&context, &guard.plan, &guard.flow, &identity).is_none()
     {
         passes = Some(Passthrough::PinningBypass);
     }
@@ -340,17 +332,22 @@ async fn run_stages(guard: &mut FlowGuard, phase: Phase, interception: &mut Inte
 
 /// The stage, if any, that protects traffic to this host: it must not be passed through uninspected because the
 /// client refuses the leaf.
-fn protecting_stage(context: &TunnelContext, guard: &FlowGuard, identity: &Authority) -> Option<&'static str> {
+fn protecting_stage(
+    context: &TunnelContext,
+    plan: &RequestPlan,
+    flow: &Flow,
+    identity: &Authority,
+) -> Option<&'static str> {
     let scope = PlanScope {
         listener: &context.client.listener,
-        user: guard.flow.user.as_deref(),
+        user: flow.user.as_deref(),
         authority: identity,
-        transport: guard.flow.transport,
+        transport: flow.transport,
         intercepted: true,
     };
     let by_method = || context.config.settings.rules.needs_method(&identity.host).then_some("access.rule");
     // Rules for methods could not be enforced on bytes that are not decrypted.
-    guard.plan.protected_by(&scope).or_else(by_method)
+    plan.protected_by(&scope).or_else(by_method)
 }
 
 /// The authority that the client means: the SNI on the tunnel's port, or else the tunnel's authority.
@@ -492,7 +489,7 @@ async fn handle_leaf_refusal(
     let intercept = &context.config.settings.config.intercept;
     let host = &inside.authority.host;
     let program = context.program(&guard);
-    let protected = protecting_stage(context, &guard, &inside.authority);
+    let protected = protecting_stage(context, &guard.plan, &guard.flow, &inside.authority);
     // 0 turns the bypass off for this refusal: protected traffic fails rather than passes unread.
     let may_bypass = evidence == RefusalEvidence::Handshake && !context.login.is_exec() && protected.is_none();
     let failures = if may_bypass { intercept.pinning_failures } else { 0 };
@@ -569,8 +566,7 @@ async fn serve_intercepted_tls(
         }
         // After ALPN h2 anything but the preface is an error, which the HTTP/2 driver reports.
         _ if http2 => ClientProtocol::Http2,
-        ClientProtocol::ProxyRequest(named) if is_same_authority(&named, &inside) => ClientProtocol::Http1,
-        other @ ClientProtocol::ProxyRequest(_) => other,
+        nested @ ClientProtocol::NestedConnect(_) => refuse_covered(&context, &guard, nested),
         // A client that negotiated HTTP/1.1 must use it, or it gets a 400.
         _ if agreed => ClientProtocol::Http1,
         other => other,
@@ -593,7 +589,22 @@ async fn serve_intercepted_tls(
     }
 }
 
-/// Whether a request in absolute-form is for the tunnel's own authority, not for a proxy behind it.
-fn is_same_authority(authority: &str, inside: &TunnelTarget) -> bool {
-    Authority::parse(authority, Some(inside.scheme.default_port())).is_ok_and(|a| a == inside.authority)
+/// Takes a CONNECT to the proxy at the tunnel's end for an HTTP request, which is refused, if an access rule or a stage
+/// covers the tunnel or the host that it names: what follows could not be inspected.
+fn refuse_covered(context: &TunnelContext, guard: &FlowGuard, detected: ClientProtocol) -> ClientProtocol {
+    let ClientProtocol::NestedConnect(named) = &detected else { return detected };
+    let admitted = Authority::parse(named, None).is_ok_and(|authority| {
+        let (settings, flow) = (&context.config.settings, &guard.flow);
+        let (listener, user, transport) = (Arc::clone(&context.client.listener), flow.user.clone(), flow.transport);
+        let key = PlanKey { listener, user, scheme: Scheme::Https, authority, dial: None, transport };
+        let (user, client) = (flow.user.as_deref(), context.client.peer.ip());
+        let request = AccessRequest { user, client, authority: &key.authority, method: "CONNECT" };
+        let is_covered = |plan: &RequestPlan, authority: &Authority| {
+            plan.wants(Phase::Authority) || protecting_stage(context, plan, flow, authority).is_some()
+        };
+        settings.rules.check(&request).is_ok()
+            && !is_covered(&guard.plan, &flow.authority)
+            && !is_covered(&context.config.plans.get(settings, key.clone()), &key.authority)
+    });
+    if admitted { detected } else { ClientProtocol::Http1 }
 }

@@ -82,6 +82,30 @@ pub(crate) async fn select_route(
     Ok(SelectedRoute::Own(Box::new(route)))
 }
 
+/// The route of a request for the proxy at the end of its tunnel: to connect there must be allowed as for the tunnel itself.
+///
+/// # Errors
+/// As of [`select_tunnel_route`].
+pub(crate) async fn select_nested_route(
+    guard: &mut FlowGuard,
+    config: &ActiveConfig,
+    head: &RequestHead,
+    tunnel: &Arc<RequestPlan>,
+) -> Result<SelectedRoute, EarlyExit> {
+    // A stage sent it elsewhere.
+    if head.url.authority != guard.flow.authority {
+        return select_route(guard, config, head, None, &ClientFingerprint::default()).await;
+    }
+    let plan = std::mem::replace(&mut guard.plan, Arc::clone(tunnel));
+    let named = std::mem::replace(&mut guard.flow.authority, tunnel.route.authority.clone());
+    let selected = select_tunnel_route(guard, config, tunnel.route.clone()).await;
+    (guard.plan, guard.flow.authority) = (plan, named);
+    let mut route = selected.map_err(EarlyExit::Deny)?;
+    route.isolation.client_connection = Some(guard.flow.client.connection);
+    route.absolute_form = true;
+    Ok(SelectedRoute::Own(Box::new(route)))
+}
+
 /// Whether a client that uses HTTP/2 in cleartext knows that its origin supports it (RFC 9113 3.3): it addresses the
 /// origin directly, or sends gRPC, which needs HTTP/2. Of an origin that a stage put in its place, it knows nothing.
 fn knows_http2(transport: EntryKind, head: &RequestHead, is_clients_origin: bool) -> bool {

@@ -268,3 +268,14 @@ async fn connection_bound_credentials_are_not_shared_with_other_clients() {
     let connections: Vec<_> = origin.requests().iter().map(|r| r.connection).collect();
     assert_eq!(connections, [0, 0, 0, 1]);
 }
+
+#[tokio::test]
+async fn a_higher_minor_version_is_served_and_another_major_one_is_not_supported() {
+    let origin = Origin::http().start().await;
+    let proxy = Proxy::start(|_| ()).await;
+    for (version, status) in [("1.2", 200), ("2.0", 505), ("0.9", 505)] {
+        let mut wire = proxy.connect().await;
+        wire.send(get(&origin.url("/")).replace("HTTP/1.1", &format!("HTTP/{version}"))).await.unwrap();
+        assert_eq!(wire.answer().await.unwrap().status, status, "{version}");
+    }
+}

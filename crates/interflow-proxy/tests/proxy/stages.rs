@@ -465,3 +465,40 @@ async fn stage_reading_the_body_triggers_100_continue_else_the_origin_decides() 
         assert_eq!((answer.status, answer.informational.len()), (status, told));
     }
 }
+
+/// Decides about nothing: the client leaves before it does.
+struct Undecided(Phase, Arc<tokio::sync::Notify>);
+
+impl Stage for Undecided {
+    fn name(&self) -> &'static str {
+        "undecided"
+    }
+    fn interest(&self, _: &PlanScope<'_>) -> PhaseSet {
+        PhaseSet::from_phase(self.0)
+    }
+    fn authority<'a>(&'a self, _: &'a mut Flow) -> MaybeFuture<'a, TunnelVerdict> {
+        self.1.notify_one();
+        MaybeFuture::Pending(Box::pin(std::future::pending()))
+    }
+    fn request_head<'a>(&'a self, _: &'a mut Flow, _: &'a mut RequestHead) -> MaybeFuture<'a, RequestVerdict> {
+        self.1.notify_one();
+        MaybeFuture::Pending(Box::pin(std::future::pending()))
+    }
+}
+
+#[tokio::test]
+async fn what_a_client_abandons_while_a_stage_decides_is_recorded() {
+    for (phase, ask) in [
+        (Phase::RequestHead, get("http://asked.test/")),
+        (Phase::Authority, "CONNECT asked.test:80 HTTP/1.1\r\nHost: asked.test:80\r\n\r\n".to_owned()),
+    ] {
+        let asked = Arc::new(tokio::sync::Notify::new());
+        let proxy = Proxy::with(vec![Arc::new(Undecided(phase, Arc::clone(&asked)))], |_| ()).await;
+        let mut wire = proxy.connect().await;
+        wire.send(ask).await.unwrap();
+        asked.notified().await;
+        drop(wire);
+        let flow = proxy.flow().await;
+        assert_eq!((flow.authority.as_str(), flow.error()), ("asked.test:80", Some(ErrorKind::ClientGone)));
+    }
+}

@@ -162,3 +162,35 @@ async fn early_response_does_not_wait_for_the_upload() {
     let answer = wire.answer().await.unwrap();
     assert_eq!((answer.status, answer.text().as_str()), (413, "full"));
 }
+
+/// The response is complete although the client's upload is not; the rest of it still reaches the origin.
+#[tokio::test]
+async fn the_end_of_an_early_response_does_not_wait_for_the_upload() {
+    let (told, mut tell) = mpsc::unbounded_channel();
+    let origin = Origin::raw(move |mut wire: Wire, _| {
+        let told = told.clone();
+        async move {
+            for _ in 0..2 {
+                wire.head().await?;
+                wire.exactly(4).await?;
+                wire.send("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nyes\r\n0\r\n\r\n").await?;
+                told.send(wire.exactly(4).await?).unwrap();
+            }
+            Ok(())
+        }
+    })
+    .await;
+    let proxy = Proxy::start(|_| ()).await;
+    let mut wire = proxy.connect().await;
+    for n in 1..=2 {
+        let ask = request("POST", &format!("http://{}/", origin.addr()), "Content-Length: 8\r\n");
+        wire.send(ask + "part").await.unwrap();
+        let answer = wire.answer().await.unwrap();
+        assert_eq!((answer.status, answer.text().as_str()), (200, "yes"));
+        let flow = &proxy.flows(n).await[n - 1];
+        assert_eq!((&flow.sent[..], flow.tags.as_slice()), (&b"part"[..], &["request_incomplete".to_owned()][..]));
+        wire.send("rest").await.unwrap();
+        assert_eq!(&tell.recv().await.unwrap()[..], b"rest");
+    }
+    assert_eq!(origin.connections(), 1, "reused when both directions have ended");
+}

@@ -7,6 +7,7 @@ use interflow_testkit::{Origin, Script, Wire, client, pattern};
 use interflow_types::ErrorKind;
 use interflow_types::units::HumanDuration;
 
+use crate::access::deny;
 use crate::support::{End, Nobody, Proxy, until};
 
 async fn echo() -> Origin {
@@ -214,6 +215,44 @@ async fn proxy_requests_inside_a_tunnel_are_relayed_unchanged() {
     wire.send(crate::support::inside(&origin.authority(), "/bytes/4")).await.unwrap();
     assert_eq!(wire.answer().await.unwrap().body.len(), 4);
     assert_eq!(far.flows(2).await[1].url, Some(format!("GET {}", origin.url("/bytes/4"))));
+}
+
+#[tokio::test]
+async fn a_request_to_a_proxy_in_a_tunnel_is_subject_to_rules_for_both_hosts() {
+    let origin = Origin::https().alpn(&["http/1.1"]).start().await;
+    let plain = Origin::http().start().await;
+    let proxy = Proxy::trusting(&[&origin], |c| {
+        c.access.rule =
+            vec![deny(|r| r.hosts = vec!["hidden.test".into()]), deny(|r| r.methods = vec!["DELETE".into()])];
+    })
+    .await;
+    for tls in [false, true] {
+        let asks = [
+            ("GET", "http://open.test/a", 200),
+            ("GET", "http://hidden.test/b", 403),
+            ("DELETE", "http://open.test/c", 403),
+        ];
+        for (method, url, status) in asks {
+            let mut wire = match tls {
+                true => proxy.tls(&origin.authority(), &["http/1.1"]).await,
+                false => proxy.tunnel(&plain.authority()).await,
+            };
+            wire.send(crate::support::request(method, url, "Proxy-Authorization: Basic eDp5\r\n")).await.unwrap();
+            assert_eq!(wire.answer().await.unwrap().status, status, "{method} {url}");
+        }
+        let seen = if tls { origin.only_request() } else { plain.only_request() };
+        assert_eq!((seen.target.as_str(), seen.authority.as_str()), ("http://open.test/a", "open.test"));
+        assert_eq!(seen.header("proxy-authorization"), Some("Basic eDp5"), "it is that proxy's");
+    }
+    let flows = proxy.flows(6).await;
+    assert_eq!(flows[1].url.as_deref(), Some("GET http://hidden.test/b"));
+    assert_eq!((flows[1].error(), flows[0].passthrough), (Some(ErrorKind::Denied), None));
+    let mut wire = proxy.tunnel(&plain.authority()).await;
+    assert_eq!(client::connect_on(&mut wire, "hidden.test:443", None).await.unwrap().status, 403);
+    // A rule for methods could not be enforced in the inner tunnel.
+    let mut wire = proxy.tunnel(&plain.authority()).await;
+    assert_eq!(client::connect_on(&mut wire, "open.test:443", None).await.unwrap().status, 501);
+    assert_eq!(plain.served(), 1);
 }
 
 #[tokio::test]

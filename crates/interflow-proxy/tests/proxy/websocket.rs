@@ -66,6 +66,49 @@ async fn websocket_upgrade_in_absolute_form_is_forwarded() {
     assert_eq!(&wire.exactly(4).await.unwrap()[..], b"\x81\x02hi");
 }
 
+/// Its answer to a key is the client's to check, except to the key of Interflow.
+#[tokio::test]
+async fn a_broken_origins_answer_to_the_key_is_not_corrected() {
+    let wrong = "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
+                 Sec-WebSocket-Accept: wrong\r\n\r\n";
+    let script = || interflow_testkit::Script::new().head().send(wrong).stall();
+    let origin = Origin::script(script()).await;
+    let proxy = Proxy::start(|_| ()).await;
+    let mut wire = proxy.connect().await;
+    let fields = "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n\
+                  Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n";
+    wire.send(crate::support::request("GET", &format!("http://{}/", origin.addr()), fields)).await.unwrap();
+    let answer = wire.answer().await.unwrap();
+    assert_eq!((answer.status, answer.header("sec-websocket-accept")), (101, Some("wrong")));
+    let (mut send, connection) = h2::client::handshake(proxy.connect().await.patience(None)).await.unwrap();
+    tokio::spawn(connection);
+    send = send.ready().await.unwrap();
+    crate::support::until("extended CONNECT to be offered", || send.is_extended_connect_protocol_enabled()).await;
+    let connect = http::Request::builder()
+        .method("CONNECT")
+        .uri(format!("http://{}/", origin.addr()))
+        .header("sec-websocket-version", "13")
+        .extension(h2::ext::Protocol::from_static("websocket"))
+        .body(())
+        .unwrap();
+    let (answer, _stream) = send.send_request(connect, false).unwrap();
+    assert_eq!(answer.await.unwrap().status(), 502);
+}
+
+#[tokio::test]
+async fn a_websocket_without_a_close_frame_is_recorded_as_cut() {
+    let accepted = "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n";
+    let origin = Origin::script(interflow_testkit::Script::new().head().send(accepted).finish()).await;
+    let proxy = Proxy::start(|_| ()).await;
+    let mut wire = proxy.connect().await;
+    let fields = "Connection: Upgrade\r\nUpgrade: websocket\r\n";
+    wire.send(crate::support::request("GET", &format!("http://{}/", origin.addr()), fields)).await.unwrap();
+    assert_eq!(wire.answer().await.unwrap().status, 101);
+    assert!(wire.to_end().await.unwrap().is_empty());
+    drop(wire);
+    assert_eq!(proxy.flow().await.error(), Some(ErrorKind::UpstreamClosed));
+}
+
 #[tokio::test]
 async fn refused_upgrade_is_an_ordinary_response() {
     let origin = Origin::http().start().await;

@@ -123,7 +123,7 @@ pub(crate) fn group_names(regex: &Regex) -> impl Iterator<Item = &str> {
 
 /// Tags that the program sets itself.
 const PROGRAM_TAGS: &str =
-    "rule-matched edited held redacted answered-locally rule_failed replay host_mismatch malformed";
+    "rule-matched edited held redacted answered-locally rule_failed replay host_mismatch malformed request_incomplete";
 
 /// The regex of the modes that need one.
 fn compile(mode: MatchMode, text: &str, ignore_case: bool) -> Result<Option<Regex>, String> {

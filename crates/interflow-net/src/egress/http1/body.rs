@@ -7,16 +7,19 @@ use std::time::Duration;
 use bytes::{Buf, Bytes, BytesMut};
 use interflow_codec::h1::{BodyDecoder, BodyFraming, DecodeStep};
 use interflow_types::{Body, BodyFrame, BodyStream, Error, ErrorKind};
+use tokio::runtime::Handle;
 
 use super::ExchangeOptions;
 use super::request_writer::{Http1RequestWriter, UploadError};
+use crate::deadline_timer::while_moving;
 use crate::egress::pool::ConnectionLease;
 
 /// Whole bodies up to this size are copied out of the read buffer.
 const MAX_COPY_BYTES: usize = 2 * 1024;
 
 /// A body that reads the connection piece by piece. Dropping it early closes the connection, because the rest of the
-/// response would be taken for the next one.
+/// response would be taken for the next one. Of a request that has not ended with its response, a task sends the rest: the
+/// origin may still read it.
 pub(crate) struct Http1ResponseBody {
     /// `None` once the connection was released or dropped.
     lease: Option<ConnectionLease>,
@@ -127,10 +130,6 @@ impl Http1ResponseBody {
         // The connection is in an unknown state, so it is dropped and not released.
         self.lease = None;
         self.upload = None;
-        if self.decoder.is_done() {
-            // The response is complete; only the request is not, and its sender stalls.
-            return Poll::Ready(None);
-        }
         let text = format!("the origin's response stalled for {:?}", self.idle);
         Poll::Ready(Some(Err(Error::new(ErrorKind::UpstreamTimeout, text))))
     }
@@ -162,13 +161,10 @@ impl BodyStream for Http1ResponseBody {
                     self.finish_if_done();
                     return Poll::Ready(Some(Ok(BodyFrame::Trailers(trailers))));
                 }
-                Ok(DecodeStep::Done) if self.upload.is_none() => {
+                Ok(DecodeStep::Done) => {
                     self.finish_if_done();
                     return Poll::Ready(None);
                 }
-                // The end is reported only after the upload's, since the consumer drops the body then.
-                // The consumer waits, so the upload is what may stall.
-                Ok(DecodeStep::Done) => return self.poll_timeout(cx),
                 Ok(DecodeStep::NeedMore) => {}
                 Err(error) => return self.fail(error.into()),
             }
@@ -193,6 +189,26 @@ impl BodyStream for Http1ResponseBody {
     fn remaining(&self) -> Option<u64> {
         // Frames received with the head are kept only for chunked bodies, whose length is unknown.
         self.decoder.remaining().filter(|_| self.ahead.is_empty())
+    }
+}
+
+impl Drop for Http1ResponseBody {
+    fn drop(&mut self) {
+        if self.decoder.is_done()
+            && let (Some(mut upload), Some(mut lease)) = (self.upload.take(), self.lease.take())
+            && let Ok(runtime) = Handle::try_current()
+        {
+            let (reusable, idle) = (self.reusable, self.idle);
+            runtime.spawn(async move {
+                let timer = std::mem::take(&mut lease.conn.timer);
+                let sent = while_moving(timer, idle, |cx| {
+                    (upload.poll(&mut lease.conn.io, cx).map(|end| end.is_ok()), upload.written)
+                });
+                if sent.await {
+                    release_or_close(lease, reusable);
+                }
+            });
+        }
     }
 }
 

@@ -10,13 +10,15 @@ use std::time::Duration;
 use bytes::Bytes;
 use h2::RecvStream;
 use interflow_types::{BodyFrame, BodyStream, Error, ErrorKind};
+use tokio::runtime::Handle;
 
 use super::conn::StreamPermit;
 use super::head;
 use super::request_writer::{Http2RequestWriter, UploadEnd};
-use crate::deadline_timer::DeadlineTimer;
+use crate::deadline_timer::{DeadlineTimer, while_moving};
 
-/// A body that reads the stream frame by frame. Dropping it early resets the stream (RFC 9113 8.1).
+/// A body that reads the stream frame by frame. Dropping it early resets the stream (RFC 9113 8.1). Of a request that has
+/// not ended with its response, a task sends the rest: the origin may still read it.
 pub(super) struct Http2ResponseBody {
     open: StreamPermit,
     recv: RecvStream,
@@ -35,8 +37,7 @@ pub(super) struct Http2ResponseBody {
 enum Http2BodyState {
     Data,
     Trailers,
-    /// The response has ended; the request has not.
-    Upload,
+    Ended,
 }
 
 impl Http2ResponseBody {
@@ -85,12 +86,12 @@ impl Http2ResponseBody {
                 },
                 Http2BodyState::Trailers => {
                     let trailers = std::task::ready!(self.recv.poll_trailers(cx))?;
-                    self.state = Http2BodyState::Upload;
+                    self.state = Http2BodyState::Ended;
                     if let Some(trailers) = trailers {
                         return Poll::Ready(Ok(Some(BodyFrame::Trailers(head::headers(&trailers)))));
                     }
                 }
-                Http2BodyState::Upload => return Poll::Ready(Ok(None)),
+                Http2BodyState::Ended => return Poll::Ready(Ok(None)),
             }
         }
     }
@@ -100,11 +101,6 @@ impl Http2ResponseBody {
             self.timer.arm(self.idle);
         }
         std::task::ready!(self.timer.poll(cx));
-        if self.state == Http2BodyState::Upload {
-            // The response is complete; only the upload stalls, and dropping it resets its half of the stream.
-            self.upload = None;
-            return Poll::Ready(None);
-        }
         let text = format!("the origin's response stalled for {:?}", self.idle);
         Poll::Ready(Some(Err(Error::new(ErrorKind::UpstreamTimeout, text))))
     }
@@ -125,9 +121,8 @@ impl BodyStream for Http2ResponseBody {
         match self.poll_recv(cx) {
             Poll::Ready(Ok(Some(BodyFrame::Data(data)))) => self.emit_data(data),
             Poll::Ready(Ok(Some(trailers))) => Poll::Ready(Some(Ok(trailers))),
-            Poll::Ready(Ok(None)) if self.upload.is_none() => Poll::Ready(None),
-            // The response has ended and the upload has not, or nothing has arrived.
-            Poll::Ready(Ok(None)) | Poll::Pending => self.poll_timeout(cx),
+            Poll::Ready(Ok(None)) => Poll::Ready(None),
+            Poll::Pending => self.poll_timeout(cx),
             Poll::Ready(Err(error)) => {
                 // The connection was ended by the frame limiter; the stream's error would only state the consequence.
                 if let Some(flooded) = self.open.0.flooded() {
@@ -142,5 +137,21 @@ impl BodyStream for Http2ResponseBody {
 
     fn remaining(&self) -> Option<u64> {
         self.left
+    }
+}
+
+impl Drop for Http2ResponseBody {
+    fn drop(&mut self) {
+        if self.state == Http2BodyState::Ended
+            && let Some(mut upload) = self.upload.take()
+            && let Ok(runtime) = Handle::try_current()
+        {
+            let (open, idle) = (StreamPermit::new(&self.open.0), self.idle);
+            let timer = std::mem::take(&mut self.timer);
+            runtime.spawn(async move {
+                while_moving(timer, idle, |cx| (upload.poll(cx).map(|_| true), upload.written)).await;
+                drop(open);
+            });
+        }
     }
 }

@@ -97,6 +97,15 @@ async fn an_early_response_streams_along_with_the_upload() {
     }
 }
 
+/// A body of the pieces that are sent through the channel.
+pub(super) struct OnDemand(pub(super) tokio::sync::mpsc::UnboundedReceiver<&'static str>);
+
+impl BodyStream for OnDemand {
+    fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<BodyFrame, Error>>> {
+        self.0.poll_recv(cx).map(|piece| piece.map(|p| Ok(BodyFrame::Data(p.into()))))
+    }
+}
+
 /// Each piece of the request is answered by a piece of the response before the next is sent.
 async fn hand_in_hand(field: &'static str, idle: usize) {
     let origin = Origin::new(move |_, mut stream| async move {
@@ -113,12 +122,6 @@ async fn hand_in_hand(field: &'static str, idle: usize) {
         read_head(&mut stream).await;
     })
     .await;
-    struct OnDemand(tokio::sync::mpsc::UnboundedReceiver<&'static str>);
-    impl BodyStream for OnDemand {
-        fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<BodyFrame, Error>>> {
-            self.0.poll_recv(cx).map(|piece| piece.map(|p| Ok(BodyFrame::Data(p.into()))))
-        }
-    }
     let (egress, route) = (egress(), origin.route());
     let (pieces, body) = tokio::sync::mpsc::unbounded_channel();
     let answer =

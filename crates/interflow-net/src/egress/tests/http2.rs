@@ -516,3 +516,42 @@ async fn a_response_head_over_the_limit_is_refused_with_the_key() {
     }
     assert_eq!(origin.accepted(), 1, "only their streams are reset");
 }
+
+/// A server may answer before it has read the request (RFC 9113 8.1): the response ends, and the upload goes on.
+#[tokio::test]
+async fn the_end_of_a_response_does_not_wait_for_the_upload() {
+    let (told, mut tell) = tokio::sync::mpsc::unbounded_channel();
+    let origin = origin(move |_, m, (mut request, mut respond)| {
+        let told = told.clone();
+        async move {
+            request.body_mut().data().await.unwrap().unwrap();
+            let mut trailers = HeaderMap::new();
+            trailers.insert("grpc-status", "7".parse().unwrap());
+            match m {
+                0 => drop(respond.send_response(ok(), true).unwrap()),
+                1 => respond.send_response(ok(), false).unwrap().send_data("yes".into(), true).unwrap(),
+                _ => respond.send_response(ok(), false).unwrap().send_trailers(trailers).unwrap(),
+            }
+            told.send(read_all(request.body_mut()).await.0).unwrap();
+        }
+    })
+    .await;
+    let (egress, route) = (egress(), h2_route(&origin));
+    for expected in ["", "yes", ""] {
+        let (pieces, body) = tokio::sync::mpsc::unbounded_channel();
+        pieces.send("part").unwrap();
+        let body = Body::stream(super::bodies::OnDemand(body));
+        let mut answer = soon(UpstreamProbe::new().send(&egress, &route, post(&route, body))).await.unwrap().body;
+        let mut got = Vec::new();
+        while let Some(frame) = soon(answer.frame()).await {
+            if let BodyFrame::Data(data) = frame.unwrap() {
+                got.extend_from_slice(&data);
+            }
+        }
+        assert_eq!(got, expected.as_bytes());
+        drop(answer);
+        pieces.send("rest").unwrap();
+        drop(pieces);
+        assert_eq!(soon(tell.recv()).await.unwrap(), b"rest");
+    }
+}

@@ -113,6 +113,7 @@ fn route(addr: SocketAddr) -> UpstreamRoute {
         isolation: Isolation::default(),
         resolver: None,
         connect_via: None,
+        absolute_form: false,
     }
 }
 

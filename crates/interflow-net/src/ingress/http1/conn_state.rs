@@ -63,7 +63,7 @@ pub(super) struct ConnState {
     pub interim: Option<Vec<u8>>,
     driver: Option<Waker>,
     /// The task that waits for the body.
-    reader: Option<Waker>,
+    pub reader: Option<Waker>,
     body_timeout: Duration,
     keep_half_closed: bool,
     body_alarm: DeadlineTimer,
@@ -389,6 +389,7 @@ impl Drop for Http1RequestBody {
             && let RequestBodyState::Open(decoder) = std::mem::replace(&mut state.upload, RequestBodyState::Failed)
         {
             state.upload = RequestBodyState::Abandoned(decoder);
+            state.wake_driver(None);
         }
     }
 }

@@ -361,6 +361,9 @@ impl<'a> Http1Driver<'a> {
 
     /// Ends the exchange; returns whether the connection can be reused.
     async fn finish(&mut self, keep_alive: bool) -> Result<bool, Error> {
+        if matches!(self.link.lock().upload, RequestBodyState::Open(_)) {
+            Box::pin(self.upload_ended()).await;
+        }
         let done = {
             let mut state = self.link.lock();
             // From here on, reading this request's body fails.
@@ -378,6 +381,27 @@ impl<'a> Http1Driver<'a> {
             self.linger().await
         }
         Ok(false)
+    }
+
+    /// Waits for the rest of a request body that is still read after the response, as long as it makes progress.
+    async fn upload_ended(&mut self) {
+        let mut deadline = Instant::now() + self.options.body_timeout;
+        poll_fn(|cx| {
+            let state = &mut *self.link.lock();
+            if !matches!(state.upload, RequestBodyState::Open(_)) {
+                return Poll::Ready(());
+            }
+            state.set_driver_waker(cx.waker());
+            // Whoever holds the body waits for more of it.
+            if state.reader.is_some() {
+                deadline = Instant::now() + self.options.body_timeout;
+            }
+            if state.poll_client_gone(cx).is_ready() {
+                return Poll::Ready(());
+            }
+            self.alarm.poll_at(cx, deadline)
+        })
+        .await;
     }
 
     /// Reads and discards the rest of an unread request body; false if it is too long.
