@@ -21,7 +21,7 @@ use crate::error::{ApiError, Result};
 /// Composed streams of one kind that are open at once.
 const MAX_OPEN: usize = 32;
 /// Items that wait to be written to one of them, each as large as a message may be.
-const MAX_WAITING: usize = 4;
+pub(crate) const MAX_WAITING: usize = 4;
 /// Content of a received message that is kept until the message ends. All of it is in the recording.
 const MAX_BUFFERED: usize = 64 << 10;
 /// How long the origin has to close the connection after the WebSocket was closed.
@@ -29,15 +29,13 @@ const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 
 pub(crate) type Frame = (Opcode, Bytes);
 
+/// What writes to a stream, and the task that carries it.
+type OpenStream<T> = (mpsc::Sender<T>, AbortHandle);
+
 /// The composed streams of one kind that are open, with what writes to them.
 pub(crate) struct ComposedStreams<T> {
     open: Arc<Mutex<HashMap<FlowId, OpenStream<T>>>>,
     room: Arc<Semaphore>,
-}
-
-struct OpenStream<T> {
-    sender: mpsc::Sender<T>,
-    carrier: AbortHandle,
 }
 
 impl<T: Send + 'static> ComposedStreams<T> {
@@ -51,11 +49,6 @@ impl<T: Send + 'static> ComposedStreams<T> {
     /// No further one may be opened.
     pub fn room(&self) -> Result<OwnedSemaphorePermit> {
         Arc::clone(&self.room).try_acquire_owned().map_err(|_| ApiError::busy())
-    }
-
-    /// What writes to a stream, and what it writes.
-    pub fn channel() -> (mpsc::Sender<T>, mpsc::Receiver<T>) {
-        mpsc::channel(MAX_WAITING)
     }
 
     /// Keeps what writes to a stream until it has been carried to its end.
@@ -74,14 +67,14 @@ impl<T: Send + 'static> ComposedStreams<T> {
             carry.await;
             streams.lock().remove(&id);
         });
-        open.insert(id, OpenStream { sender, carrier: carrier.abort_handle() });
+        open.insert(id, (sender, carrier.abort_handle()));
     }
 
     /// # Errors
     /// This stream is not open, or too many items wait.
     pub fn write(&self, id: FlowId, item: T) -> Result<()> {
         let open = self.open.lock();
-        open.get(&id).ok_or_else(|| not_open(id))?.sender.try_send(item).map_err(|e| match e {
+        open.get(&id).ok_or_else(|| not_open(id))?.0.try_send(item).map_err(|e| match e {
             TrySendError::Full(_) => ApiError::busy(),
             TrySendError::Closed(_) => not_open(id),
         })
@@ -92,7 +85,7 @@ impl<T: Send + 'static> ComposedStreams<T> {
     /// # Errors
     /// This stream is not open.
     pub fn cancel(&self, id: FlowId) -> Result<()> {
-        self.open.lock().remove(&id).ok_or_else(|| not_open(id))?.carrier.abort();
+        self.open.lock().remove(&id).ok_or_else(|| not_open(id))?.1.abort();
         Ok(())
     }
 }
@@ -101,17 +94,9 @@ fn not_open(id: FlowId) -> ApiError {
     ApiError::not_found(format!("the WebSocket or gRPC call of flow {id} is not open"))
 }
 
-impl ComposedStreams<Frame> {
-    /// Takes over the client's end of a connection, until the WebSocket has ended.
-    pub fn add_socket(&self, id: FlowId, socket: DuplexStream, room: OwnedSemaphorePermit) {
-        let (sender, frames) = Self::channel();
-        self.add(id, sender.clone(), room, carry(socket, sender, frames));
-    }
-}
-
 /// Writes frames to an open WebSocket and answers those of the protocol, until it has ended. Both directions go on at
 /// once: an origin that does not read must still be read.
-async fn carry(socket: DuplexStream, sender: mpsc::Sender<Frame>, frames: mpsc::Receiver<Frame>) {
+pub(crate) async fn carry(socket: DuplexStream, sender: mpsc::Sender<Frame>, frames: mpsc::Receiver<Frame>) {
     let (read, write) = tokio::io::split(socket);
     tokio::select! {
         () = read_frames(read, &sender) => {}
@@ -170,7 +155,8 @@ mod tests {
         // A peer that reads nothing.
         let (peer, socket) = tokio::io::duplex(1);
         let id = FlowId::new(interflow_types::Timestamp::now());
-        sockets.add_socket(id, socket, places.pop().unwrap());
+        let (sender, frames) = mpsc::channel(MAX_WAITING);
+        sockets.add(id, sender.clone(), places.pop().unwrap(), carry(socket, sender, frames));
         let frame = || (Opcode::Text, Bytes::from_static(b"text"));
         for _ in 0..MAX_WAITING {
             sockets.write(id, frame()).unwrap();

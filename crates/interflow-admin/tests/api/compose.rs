@@ -167,6 +167,8 @@ async fn composed_grpc_call_that_is_cancelled_or_fails_ends_its_flow() {
     it.post("/approvals/mode", json!({"mode": "enforce"})).await;
     let url = super::approvals::named(&it, "held.test", "/grpc");
     let denied = it.post("/compose/grpc", json!({"url": url})).await.json();
+    let flow = format!("/flows/{}", denied["id"].as_str().unwrap());
+    let denied = settled(&it, &flow, |flow| flow["state"] != "open").await;
     assert!(denied["error"]["kind"].is_string() && denied["response"].is_null(), "{denied}");
 }
 

@@ -8,6 +8,7 @@ use std::sync::{Arc, OnceLock, Weak};
 use std::time::Instant;
 
 use arc_swap::ArcSwapOption;
+use futures_util::future::{Either, ready};
 use interflow_net::egress::{UpstreamClient, UpstreamReport};
 use interflow_net::io::IoStream;
 use interflow_net::tls::{self, Alpn};
@@ -144,30 +145,16 @@ impl LocalClient {
         origin: FlowOrigin,
         until: Option<Instant>,
     ) -> (FlowId, impl Future<Output = SendResult> + Send + use<>) {
-        let begun = self.workers().map(|workers| self.begin(&workers, request, origin, until));
-        let id = begun.as_ref().map_or_else(|_| FlowId::new(Timestamp::now()), |(id, ..)| *id);
-        (id, async move {
-            let (_, send, runtime) = begun?;
-            let Some(runtime) = runtime else { return send.await };
-            let ended = |e| Err(Error::new(ErrorKind::Internal, "the request's task ended early").with_source(e));
-            runtime.spawn(send).await.unwrap_or_else(ended)
-        })
-    }
-
-    /// A flow and what sends its request, with the runtime to send it on unless this is one of its threads.
-    fn begin(
-        &self,
-        workers: &Arc<WorkerSet>,
-        request: Request,
-        origin: FlowOrigin,
-        until: Option<Instant>,
-    ) -> (FlowId, impl Future<Output = SendResult> + Send + use<>, Option<tokio::runtime::Handle>) {
+        let workers = match self.workers() {
+            Ok(workers) => workers,
+            Err(e) => return (FlowId::new(Timestamp::now()), Either::Left(ready(Err(e)))),
+        };
         let here = workers.current();
         // Any worker would do; the first exists always.
         let index = here.unwrap_or(0);
         let worker = Arc::clone(&workers.workers[index]);
         let config = worker.active_config();
-        let filtered = self.filter.as_ref().map(|filter| filter.client(workers, index, &config));
+        let filtered = self.filter.as_ref().map(|filter| filter.client(&workers, index, &config));
         let is_chosen = origin.is_chosen;
         let (flow, client) = self.begin_flow(&worker, &request, origin);
         let id = flow.id;
@@ -183,7 +170,15 @@ impl LocalClient {
         };
         // Pooled connections belong to their worker's runtime, so a request from another thread runs as a task there.
         // Dropping the caller's future does not cancel that task.
-        (id, send, here.is_none().then(|| workers.runtimes[index].clone()))
+        let runtime = here.is_none().then(|| workers.runtimes[index].clone());
+        let ended = |e| Err(Error::new(ErrorKind::Internal, "the request's task ended early").with_source(e));
+        let send = async move {
+            match runtime {
+                None => send.await,
+                Some(runtime) => runtime.spawn(send).await.unwrap_or_else(ended),
+            }
+        };
+        (id, Either::Right(send))
     }
 
     /// A component's request, which does not switch protocols.

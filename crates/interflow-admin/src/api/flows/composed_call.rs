@@ -10,7 +10,7 @@ use bytes::Bytes;
 use interflow_archive::replay::ComposedParts;
 use interflow_codec::grpc::write_prefix;
 use interflow_types::schema::JsonSchema;
-use interflow_types::{Body, BodyFrame, BodyStream, Error, ErrorKind, Request};
+use interflow_types::{Body, BodyFrame, BodyStream, Error, ErrorKind, HttpVersion, Request};
 use serde::Deserialize;
 use tokio::sync::{mpsc, oneshot};
 
@@ -18,7 +18,7 @@ use crate::api::flows::compose::{ComposeResult, remember};
 use crate::api::flows::composed_socket::{MAX_MESSAGE, StreamInput};
 use crate::api::flows::replay::{ReplayBody, drain_body, summarized};
 use crate::api::input::{FlowIdPath, StrictJson};
-use crate::composed_streams::ComposedStreams;
+use crate::composed_streams::MAX_WAITING;
 use crate::error::{ApiError, Result};
 use crate::state::AdminState;
 
@@ -28,33 +28,25 @@ pub(crate) async fn open(
     state: Arc<AdminState>,
     StrictJson(input): StrictJson<StreamInput>,
 ) -> Result<Json<ComposeResult>> {
-    let own = [("Content-Type", "application/grpc"), ("TE", "trailers")];
-    let is_own = |name: &str| own.iter().any(|(n, _)| n.eq_ignore_ascii_case(name));
-    let mut fields: Vec<_> = own.map(|(n, v)| (n.to_owned(), v.to_owned())).into();
-    fields.extend(input.headers.into_iter().filter(|(name, _)| !is_own(name)));
-    let head = ComposedParts::parse("POST", &input.url, &fields, Bytes::new())?.head;
+    let mut head = ComposedParts::parse("POST", &input.url, &input.headers, Bytes::new())?.head;
+    // HTTP/2 is not negotiated in plain text.
+    head.version = HttpVersion::H2;
+    let _ = head.headers.set("Content-Type", "application/grpc");
+    let _ = head.headers.set("TE", "trailers");
     let room = state.composed_calls.room()?;
     remember(&state, input.saved).await;
-    let (sender, requests) = ComposedStreams::channel();
+    let (sender, requests) = mpsc::channel(MAX_WAITING);
     let (begin, begun) = oneshot::channel();
     let body = Body::stream(RequestMessages { requests, begin: Some(begin), has_ended: false });
     let (id, sending) = state.engine.local_client().send_chosen(Request { head, body }, None);
-    let (fail, failed) = oneshot::channel();
     state.composed_calls.add(id, sender, room, async move {
-        match sending.await {
-            Ok((response, _)) => {
-                drop(fail);
-                drain_body(response.body).await;
-            }
-            Err(error) => drop(fail.send(error)),
+        if let Ok((response, _)) = sending.await {
+            drain_body(response.body).await;
         }
     });
-    let sent = tokio::select! {
-        Ok(()) = begun => Ok(None),
-        Ok(error) = failed => Err(error),
-        else => Ok(None),
-    };
-    let (response, error) = summarized(&state, sent).await;
+    // Until the body is read or dropped: the flow is known then, and it says why a call was refused.
+    let _ = begun.await;
+    let (response, error) = summarized(&state, Ok(None)).await;
     Ok(Json(ComposeResult { id: id.to_string(), response, error }))
 }
 
@@ -84,7 +76,7 @@ pub(crate) async fn send(
     if framed.len() > MAX_MESSAGE {
         return Err(ApiError::too_large("the messages", MAX_MESSAGE as u64));
     }
-    state.composed_calls.write(id, Requests { framed: framed.into(), are_last: input.end })?;
+    state.composed_calls.write(id, (framed.into(), input.end))?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -94,35 +86,26 @@ pub(crate) async fn cancel(state: Arc<AdminState>, FlowIdPath(id): FlowIdPath) -
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// Messages of a client, in the frames of gRPC.
-pub(crate) struct Requests {
-    framed: Bytes,
-    are_last: bool,
-}
+/// Messages of a client, in the frames of gRPC, and whether they are the last.
+pub(crate) type Requests = (Bytes, bool);
 
 /// The request body of a call.
 struct RequestMessages {
     requests: mpsc::Receiver<Requests>,
-    /// Told when the body is first read.
+    /// Dropped when the body is first read.
     begin: Option<oneshot::Sender<()>>,
     has_ended: bool,
 }
 
 impl BodyStream for RequestMessages {
     fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<interflow_types::Result<BodyFrame>>> {
-        if let Some(begin) = self.begin.take() {
-            let _ = begin.send(());
+        drop(self.begin.take());
+        if self.has_ended {
+            return Poll::Ready(None);
         }
-        while !self.has_ended {
-            let Some(requests) = ready!(self.requests.poll_recv(cx)) else {
-                self.has_ended = true;
-                return Poll::Ready(Some(Err(Error::new(ErrorKind::ClientGone, "the call was cancelled"))));
-            };
-            self.has_ended = requests.are_last;
-            if !requests.framed.is_empty() {
-                return Poll::Ready(Some(Ok(BodyFrame::Data(requests.framed))));
-            }
-        }
-        Poll::Ready(None)
+        let next = ready!(self.requests.poll_recv(cx));
+        self.has_ended = next.as_ref().is_none_or(|(_, are_last)| *are_last);
+        let cancelled = || Error::new(ErrorKind::ClientGone, "the call was cancelled");
+        Poll::Ready(Some(next.map(|(framed, _)| BodyFrame::Data(framed)).ok_or_else(cancelled)))
     }
 }

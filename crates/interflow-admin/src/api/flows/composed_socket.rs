@@ -9,11 +9,13 @@ use interflow_archive::replay::ComposedParts;
 use interflow_codec::websocket::Opcode;
 use interflow_types::schema::JsonSchema;
 use serde::Deserialize;
+use tokio::sync::mpsc;
 
 use crate::api::flows::compose::{ComposeResult, remember};
 use crate::api::flows::replay::{ReplayBody, summarized};
 use crate::api::input::{FlowIdPath, StrictJson};
 use crate::collections::ComposedRequest;
+use crate::composed_streams::{MAX_WAITING, carry};
 use crate::error::{ApiError, Result};
 use crate::state::AdminState;
 
@@ -49,7 +51,8 @@ pub(crate) async fn open(
     let (id, sent) = state.engine.local_client().send_chosen(parts.into_request(), None);
     let sent = sent.await.map(|(response, socket)| {
         if let Some(socket) = socket {
-            state.composed_sockets.add_socket(id, socket, room);
+            let (sender, frames) = mpsc::channel(MAX_WAITING);
+            state.composed_sockets.add(id, sender.clone(), room, carry(socket, sender, frames));
         }
         Some(response)
     });
