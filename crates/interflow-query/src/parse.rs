@@ -253,7 +253,7 @@ impl<'a> QueryParser<'a> {
         }
         if let Some(atom) = tilde_syntax::leading_atom(self.rest()) {
             self.foreign = !self.keyed;
-            let message = format!("mitmproxy's '{atom}' is used among other terms");
+            let message = tilde_syntax::mixed_message(atom);
             return Err(self
                 .error(QuerySpan::new(start, start + atom.len()), message)
                 .with_remedy("write the whole query in one syntax, or quote the text to search for it"));

@@ -29,6 +29,11 @@ pub fn operators() -> impl Iterator<Item = (&'static str, bool)> {
     OPERATORS.iter().map(|(name, meaning)| (*name, *meaning == STATUS || meaning.starts_with(REGEX)))
 }
 
+/// The error about an operator among the terms of a query in Interflow's syntax.
+pub(crate) fn mixed_message(atom: &str) -> String {
+    format!("mitmproxy's '{atom}' is used among other terms")
+}
+
 /// The operator at the start of the text: `~` and a mitmproxy name, ending where a name can end.
 pub(crate) fn leading_atom(text: &str) -> Option<&str> {
     let rest = text.strip_prefix('~')?;
