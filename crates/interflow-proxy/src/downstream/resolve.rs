@@ -9,7 +9,6 @@ use interflow_types::{
     MountTarget, RequestId, RequestTarget, Response, Scheme, Timestamp, Url,
 };
 
-use crate::downstream::access::AccessRequest;
 use crate::downstream::connection::{ClientConnection, ConnectionKind, TunnelTarget};
 use crate::downstream::gateway;
 use crate::downstream::{builtin_pages, setup_page};
@@ -32,7 +31,7 @@ pub(crate) struct ResolvedRequest {
     /// The authority in `Host`, if it is not the tunnel's: domain fronting must be allowed for both.
     pub fronted: Option<Authority>,
     /// The tunnel, if the request is for a proxy at its end, which the client asks for another host.
-    pub through: Option<PlanKey>,
+    pub through: Option<Box<PlanKey>>,
 }
 
 impl ResolvedRequest {
@@ -77,7 +76,7 @@ pub(crate) fn resolve(
     match &conn.entry {
         ConnectionKind::Proxy => resolve_proxy(conn, user, target),
         ConnectionKind::Gateway => resolve_gateway(conn, config, user, target, incoming),
-        ConnectionKind::Inside(inside) => resolve_inside(conn, config, inside, user, target, incoming),
+        ConnectionKind::Inside(inside) => resolve_inside(conn, inside, user, target, incoming),
     }
 }
 
@@ -175,40 +174,26 @@ fn resolve_gateway(
 
 fn resolve_inside(
     conn: &ClientConnection,
-    config: &ActiveConfig,
     inside: &TunnelTarget,
     user: Option<Arc<str>>,
     target: RequestTarget,
     incoming: &mut IncomingRequest,
 ) -> Resolution {
-    if let RequestTarget::Authority(named) = &target {
-        let (user, client) = (user.as_deref(), conn.client.peer.ip());
-        let request = AccessRequest { user, client, authority: named, method: "CONNECT" };
-        if let Err(denied) = conn.check_access(config, &request) {
-            return Resolution::Malformed(denied);
+    // The scheme inside TLS may be stated as `http`.
+    let named = |scheme: Scheme, a: &Authority| (a.host.clone(), (a.port != scheme.default_port()).then_some(a.port));
+    // Absolute-form with another authority is what a proxy at the tunnel's end gets, and no origin may take it otherwise (RFC
+    // 9112 3.2.2). A reverse-proxy listener has no such clients.
+    let asked = match &target {
+        RequestTarget::Absolute(url)
+            if named(url.scheme, &url.authority) != named(inside.scheme, &inside.authority)
+                && incoming.version.is_http1()
+                && inside.transport != EntryKind::Reverse =>
+        {
+            Some(url.clone())
         }
-    }
-    // Which host an origin belongs to is for the origin to say (RFC 9112 3.2.2): absolute-form with another authority is
-    // what a proxy gets. A reverse-proxy listener has no such clients.
-    if let RequestTarget::Absolute(url) = &target
-        && url.authority != inside.authority
-        && incoming.version.is_http1()
-        && inside.transport != EntryKind::Reverse
-    {
-        let host = url.authority.to_host_header(url.scheme);
-        incoming.headers.set("Host", host).expect("an authority is a well-formed value");
-        let key_of = |scheme, authority: &Authority, dial| {
-            conn.plan_key(scheme, authority.clone(), dial, inside.transport, user.clone())
-        };
-        let key = key_of(url.scheme, &url.authority, None);
-        return Resolution::Request(ResolvedRequest {
-            received_via: inside.received_via.clone(),
-            fronted: Some(inside.authority.clone()),
-            through: Some(key_of(inside.scheme, &inside.authority, inside.dial.clone())),
-            ..ResolvedRequest::new(url.clone(), key)
-        });
-    }
-    let named = retarget_by_host(conn, inside, incoming);
+        _ => None,
+    };
+    let named = retarget_by_host(conn, inside, incoming).filter(|_| asked.is_none());
     let inside = named.as_ref().unwrap_or(inside);
     let tunnel_target = hop_by_hop::TunnelTargetRef { scheme: inside.scheme, authority: &inside.authority };
     let url = match hop_by_hop::resolve_tunnel_url(target, &tunnel_target, &mut incoming.headers) {
@@ -216,10 +201,17 @@ fn resolve_inside(
         Err(e) => return Resolution::Malformed(e),
     };
     let key = conn.plan_key(inside.scheme, inside.authority.clone(), inside.dial.clone(), inside.transport, user);
-    Resolution::Request(ResolvedRequest {
-        received_via: inside.received_via.clone(),
-        fronted: fronted_host(inside, incoming),
-        ..ResolvedRequest::new(url, key)
+    let received_via = inside.received_via.clone();
+    Resolution::Request(match asked {
+        None => {
+            let fronted = fronted_host(inside, incoming);
+            ResolvedRequest { received_via, fronted, ..ResolvedRequest::new(url, key) }
+        }
+        Some(url) => {
+            let asked = PlanKey { scheme: url.scheme, authority: url.authority.clone(), dial: None, ..key.clone() };
+            let (fronted, through) = (Some(inside.authority.clone()), Some(Box::new(key)));
+            ResolvedRequest { received_via, fronted, through, ..ResolvedRequest::new(url, asked) }
+        }
     })
 }
 

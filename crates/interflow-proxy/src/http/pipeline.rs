@@ -66,7 +66,7 @@ impl PipelineRequest {
             flow.ja4h = Some(ja4h(&method, version, &headers).into());
         }
         let ResolvedRequest { url, key, handler, fronted, through, .. } = resolved;
-        let through = through.map(|tunnel| config.plans.get(&config.settings, tunnel));
+        let through = through.map(|tunnel| config.plans.get(&config.settings, *tunnel));
         let head = RequestHead { method, url, version, headers, protocol };
         if let Some(handler) = &handler {
             handler.identify_client(&mut flow, &head);
@@ -222,9 +222,13 @@ async fn exchange(
         // The work may decide on the route, so a stage of this phase needs its result.
         guard.join_deferred().await;
     }
+    if through.take_if(|_| head.url.authority != guard.flow.authority).is_some() {
+        // A stage sent it elsewhere: to another origin than the proxy that the credentials are for.
+        head.headers.remove("proxy-authorization");
+    }
     let selected = match through {
         None => route::select_route(guard, config, head, exclusive, &conn.client_fingerprint).await,
-        Some(tunnel) => Box::pin(route::select_nested_route(guard, config, head, tunnel)).await,
+        Some(tunnel) => Box::pin(route::select_nested_route(guard, config, Arc::clone(tunnel))).await,
     };
     let route = match selected {
         Ok(route) => route,

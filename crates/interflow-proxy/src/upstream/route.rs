@@ -89,14 +89,9 @@ pub(crate) async fn select_route(
 pub(crate) async fn select_nested_route(
     guard: &mut FlowGuard,
     config: &ActiveConfig,
-    head: &RequestHead,
-    tunnel: &Arc<RequestPlan>,
+    tunnel: Arc<RequestPlan>,
 ) -> Result<SelectedRoute, EarlyExit> {
-    // A stage sent it elsewhere.
-    if head.url.authority != guard.flow.authority {
-        return select_route(guard, config, head, None, &ClientFingerprint::default()).await;
-    }
-    let plan = std::mem::replace(&mut guard.plan, Arc::clone(tunnel));
+    let plan = std::mem::replace(&mut guard.plan, Arc::clone(&tunnel));
     let named = std::mem::replace(&mut guard.flow.authority, tunnel.route.authority.clone());
     let selected = select_tunnel_route(guard, config, tunnel.route.clone()).await;
     (guard.plan, guard.flow.authority) = (plan, named);

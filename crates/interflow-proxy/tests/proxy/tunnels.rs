@@ -248,7 +248,7 @@ async fn a_request_to_a_proxy_in_a_tunnel_is_subject_to_rules_for_both_hosts() {
     assert_eq!(flows[1].url.as_deref(), Some("GET http://hidden.test/b"));
     assert_eq!((flows[1].error(), flows[0].passthrough), (Some(ErrorKind::Denied), None));
     let mut wire = proxy.tunnel(&plain.authority()).await;
-    assert_eq!(client::connect_on(&mut wire, "hidden.test:443", None).await.unwrap().status, 403);
+    assert_eq!(client::connect_on(&mut wire, "hidden.test:443", None).await.unwrap().status, 501);
     // A rule for methods could not be enforced in the inner tunnel.
     let mut wire = proxy.tunnel(&plain.authority()).await;
     assert_eq!(client::connect_on(&mut wire, "open.test:443", None).await.unwrap().status, 501);

@@ -17,8 +17,7 @@ use super::head;
 use super::request_writer::{Http2RequestWriter, UploadEnd};
 use crate::deadline_timer::{DeadlineTimer, while_moving};
 
-/// A body that reads the stream frame by frame. Dropping it early resets the stream (RFC 9113 8.1). Of a request that has
-/// not ended with its response, a task sends the rest: the origin may still read it.
+/// A body that reads the stream frame by frame. Dropping it early resets the stream (RFC 9113 8.1).
 pub(super) struct Http2ResponseBody {
     open: StreamPermit,
     recv: RecvStream,
@@ -142,16 +141,24 @@ impl BodyStream for Http2ResponseBody {
 
 impl Drop for Http2ResponseBody {
     fn drop(&mut self) {
-        if self.state == Http2BodyState::Ended
-            && let Some(mut upload) = self.upload.take()
-            && let Ok(runtime) = Handle::try_current()
-        {
-            let (open, idle) = (StreamPermit::new(&self.open.0), self.idle);
-            let timer = std::mem::take(&mut self.timer);
-            runtime.spawn(async move {
-                while_moving(timer, idle, |cx| (upload.poll(cx).map(|_| true), upload.written)).await;
-                drop(open);
-            });
+        if let Some(upload) = self.upload.take().filter(|_| self.state == Http2BodyState::Ended) {
+            finish_upload(&self.open, upload, std::mem::take(&mut self.timer), self.idle);
         }
+    }
+}
+
+/// Sends the rest of a request whose response has ended: the origin may still read it (RFC 9113 8.1).
+pub(super) fn finish_upload(
+    open: &StreamPermit,
+    mut upload: Box<Http2RequestWriter>,
+    timer: DeadlineTimer,
+    idle: Duration,
+) {
+    let open = StreamPermit::new(&open.0);
+    if let Ok(runtime) = Handle::try_current() {
+        runtime.spawn(async move {
+            while_moving(timer, idle, |cx| (upload.poll(cx).map(|_| true), upload.written)).await;
+            drop(open);
+        });
     }
 }

@@ -28,7 +28,7 @@ use super::route::{UpstreamReport, UpstreamResponse};
 use crate::deadline_timer::DeadlineTimer;
 use crate::h2_stream::H2Stream;
 use crate::io::IoStream;
-use body::Http2ResponseBody;
+use body::{Http2ResponseBody, finish_upload};
 use conn::StreamPermit;
 use request_writer::{Http2RequestWriter, UploadEnd};
 
@@ -255,17 +255,20 @@ impl Http2Exchange<'_> {
         self.upload.release();
         self.upload.replay = None;
         let length = first.as_ref().map_or(0, Bytes::len);
-        // The whole response is here: no stream, no timer, and the permit is dropped at once.
-        if recv.is_end_stream() && !self.uploading {
+        let idle = self.options.body_timeout;
+        let upload = self.uploading.then(|| Box::new(self.upload));
+        // The whole response is here: its end goes with its head, as gRPC's Trailers-Only must.
+        if recv.is_end_stream() {
             // The stream is closed, so its window no longer matters.
             let _ = recv.flow_control().release_capacity(length);
+            if let Some(upload) = upload {
+                finish_upload(&self.open, upload, self.timer, idle);
+            }
             return Ok(UpstreamResponse { head, body: Body::from(first.unwrap_or_default()), upgrade: None });
         }
-        let upload = self.uploading.then(|| Box::new(self.upload));
         // Known lengths let the client's side use `Content-Length` rather than chunks.
         let remaining = head::length(request, &head);
-        let body =
-            Http2ResponseBody::new(self.open, recv, first, remaining, upload, self.timer, self.options.body_timeout);
+        let body = Http2ResponseBody::new(self.open, recv, first, remaining, upload, self.timer, idle);
         Ok(UpstreamResponse { head, body: Body::stream(body), upgrade: None })
     }
 }
