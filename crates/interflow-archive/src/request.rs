@@ -18,6 +18,8 @@ pub(super) struct ReplayableRequest {
     pub version: String,
     pub headers: Headers,
     pub body: Vec<u8>,
+    /// Whether it said that its body is empty.
+    pub declares_empty: bool,
     /// What differs from the request that was sent, a line each.
     pub notes: Vec<String>,
     /// Fields whose recorded values were masked, and the variables in their place.
@@ -41,6 +43,7 @@ impl ReplayableRequest {
             path: request.path.clone(),
             version: request.version.to_string(),
             headers,
+            declares_empty: request.headers.get("content-length") == Some(b"0"),
             body,
             notes,
             placeholders,
@@ -55,6 +58,7 @@ impl ReplayableRequest {
             path: head.url.path.to_string(),
             version: head.version.as_str().to_owned(),
             headers: head.headers.clone(),
+            declares_empty: false,
             body: body.to_vec(),
             notes: Vec::new(),
             placeholders: Vec::new(),

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::fmt::Write as _;
 use std::io::{self, Read, Write};
 
-use interflow_types::{Direction, Headers, Passthrough, Timestamp, is_terminal_control};
+use interflow_types::{Direction, Headers, MessageKind, Passthrough, Timestamp, is_terminal_control};
 
 use super::{BodySource, content_coding};
 use crate::view::{self, BinaryKind, BodyContext, ProtoSchemas};
@@ -304,7 +304,12 @@ fn hex(bytes: &[u8]) -> String {
 fn message_line(message: &MessageRecord, started: Timestamp) -> String {
     let sign = if message.direction == Direction::Request { '>' } else { '<' };
     let after = duration(message.at.micros().saturating_sub(started.micros()));
-    let payload = match std::str::from_utf8(&message.payload) {
+    let close = message.payload.split_first_chunk::<2>().filter(|_| message.kind == MessageKind::Close);
+    let payload = match std::str::from_utf8(close.map_or(&message.payload, |(_, reason)| reason)) {
+        // A status code precedes the reason (RFC 6455 5.5.1).
+        Ok(reason) if let Some((code, _)) = close => {
+            format!("{} {}", u16::from_be_bytes(*code), fit_width(&clean(reason), 200)).trim_end().to_owned()
+        }
         Ok(text) => fit_width(&clean(text), 200).into_owned(),
         Err(_) => format!("binary, {}", size(message.size)),
     };

@@ -59,7 +59,12 @@ pub(super) fn flow(
 ) -> Result<FlowWithBodies, EntryProblem> {
     let request = entry.get("request").and_then(Value::as_object).ok_or("request: missing, or no object")?;
     let url = request.get("url").and_then(Value::as_str).ok_or("request.url: missing, or no string")?;
-    let (scheme, authority, path) = parse_url(url).map_err(|why| format!("request.url: {why}: {}", shorten(url)))?;
+    let (scheme, authority, mut path) =
+        parse_url(url).map_err(|why| format!("request.url: {why}: {}", shorten(url)))?;
+    // The server itself, in the absolute form (RFC 9112 3.2.4).
+    if text_of(request.get("method")) == "OPTIONS" && url.split("://").nth(1).is_some_and(|u| !u.contains(['/', '?'])) {
+        path = "*".to_owned();
+    }
     let started = match entry.get("startedDateTime").and_then(Value::as_str) {
         Some(text) => {
             from_iso(text).ok_or_else(|| format!("startedDateTime: '{}' is not an ISO 8601 time", shorten(text)))?
@@ -197,7 +202,7 @@ fn read_request(
     let protocol =
         headers.get_str("upgrade").filter(|u| u.eq_ignore_ascii_case("websocket")).map(str::to_ascii_lowercase);
     let text = posted_body(request, &headers, notes);
-    let (body, bytes) = body(text, request.get("bodySize"), &headers);
+    let (body, bytes) = body(text, request.get("bodySize"), request.get("postData"), &headers);
     whole.request_body = bytes;
     whole.row.request = Some(RequestRecord {
         method,
@@ -260,7 +265,7 @@ fn read_response(
     let bytes = content_bytes(content, &headers, "response.content", notes);
     let declared_size = response.get("bodySize").filter(|s| s.as_i64().is_some_and(|n| n >= 0)).or(content.get("size"));
     // Negative sizes stand for unknown.
-    let (body, bytes) = body(bytes, declared_size, &headers);
+    let (body, bytes) = body(bytes, declared_size, Some(content), &headers);
     whole.response_body = bytes;
     whole.row.response = Some(ResponseRecord {
         status: status as u16,
@@ -319,9 +324,22 @@ fn in_charset(text: &str, headers: &Headers) -> Vec<u8> {
     text.as_bytes().to_vec()
 }
 
-/// A body re-encoded with the content coding of its head, and its row.
-fn body(plain: Option<Vec<u8>>, declared_size: Option<&Value>, headers: &Headers) -> (BodyRecord, Bytes) {
+/// A body re-encoded with the content coding of its head, and its row. `content` says what Interflow did not keep of it.
+fn body(
+    plain: Option<Vec<u8>>,
+    declared_size: Option<&Value>,
+    content: Option<&Value>,
+    headers: &Headers,
+) -> (BodyRecord, Bytes) {
+    let size = declared_size.and_then(Value::as_f64).filter(|n| *n > 0.0).unwrap_or(0.0) as u64;
+    let noted = |name| content.and_then(|c| c.get(name)).cloned().unwrap_or_default();
+    let missing: Option<MissingReason> = serde_json::from_value(noted("_missing")).ok();
     match plain {
+        // The beginning of a compressed body cannot be decoded, and is in the archive as it is.
+        Some(head) if missing.is_some() && (head.len() as u64) < size => {
+            let head_sha256 = serde_json::from_value(noted("_headSha256")).ok();
+            (BodyRecord { size, kept: head.len() as u64, missing, head_sha256 }, head.into())
+        }
         Some(plain) => {
             let bytes = Bytes::from(content_coding::encode(headers, plain));
             let size = bytes.len() as u64;
@@ -329,8 +347,8 @@ fn body(plain: Option<Vec<u8>>, declared_size: Option<&Value>, headers: &Headers
         }
         // The size may be known although the content is not in the archive.
         None => {
-            let size = declared_size.and_then(Value::as_f64).filter(|n| *n > 0.0).unwrap_or(0.0) as u64;
-            (BodyRecord::partial(size, 0, (size > 0).then_some(MissingReason::Capped)), Bytes::new())
+            let missing = missing.or(Some(MissingReason::Capped)).filter(|_| size > 0);
+            (BodyRecord::partial(size, 0, missing), Bytes::new())
         }
     }
 }

@@ -28,6 +28,10 @@ pub(super) fn command(request: &ReplayableRequest) -> String {
         words.push("-H".to_owned());
         words.push(field_word(request, name, &header(name, value)));
     }
+    // Without a body, curl sends no length.
+    if request.declares_empty {
+        words.extend(["-H".to_owned(), "'Content-Length: 0'".to_owned()]);
+    }
     for name in unwanted_defaults(request) {
         words.push("-H".to_owned());
         words.push(quote(format!("{name}:").as_bytes()));

@@ -20,6 +20,10 @@ fn curl_commands_reproduce_the_request() {
     for (flow, command) in [
         (get("/", &[AGENT, ANY]), "curl --http1.1 https://api.example.com/ -H 'User-Agent: a' -H 'Accept: */*'"),
         (
+            exchange("POST", "/", &[AGENT, ANY, ("Content-Length", "0")], b"", b""),
+            "curl -X POST --http1.1 https://api.example.com/ -H 'User-Agent: a' -H 'Accept: */*' -H 'Content-Length: 0'",
+        ),
+        (
             get(
                 "/",
                 &[("Host", "api.example.com"), ("Proxy-Authorization", "x"), ("Connection", "close, X"), ("X", "1")],

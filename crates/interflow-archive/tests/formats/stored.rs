@@ -4,7 +4,9 @@ use interflow_archive::{
     ArchiveFormat, ExportOptions, ReadableBodySource, StoreBodySource, exporter, exporter_with, import,
 };
 use interflow_query::Query;
-use interflow_store::{FlowStore, FlowWithBodies, ListOptions, MessageRecord, RecordConfig, SqliteStore};
+use interflow_store::{
+    BodyRecord, FlowStore, FlowWithBodies, ListOptions, MessageRecord, MissingReason, RecordConfig, SqliteStore,
+};
 use interflow_types::Direction;
 
 use super::jsonl::edited;
@@ -66,6 +68,24 @@ fn original_messages_round_trip_through_the_store() {
     drop(exporter);
     assert_eq!(imported(None, &file).0[0].original_bodies, flow.original_bodies);
     assert_eq!(sound.truncated_flows(), 0);
+}
+
+#[test]
+fn the_digest_of_a_head_round_trips_through_the_store() {
+    let mut flow = edited();
+    let head = BodyRecord {
+        size: 70_000,
+        kept: 4,
+        missing: Some(MissingReason::Head),
+        head_sha256: "2f".repeat(32).parse().ok(),
+    };
+    flow.row.response.as_mut().unwrap().body = head;
+    flow.row.original.as_mut().unwrap().request.as_mut().unwrap().head.body = BodyRecord { kept: 9, ..head };
+    let (_dir, store) = filled(&samples()[..1]);
+    assert!(store.insert(flow.clone()).unwrap());
+    store.flush().unwrap();
+    let row = store.get(flow.row.id).unwrap();
+    assert_eq!((row.response, row.original), (flow.row.response, flow.row.original));
 }
 
 #[test]

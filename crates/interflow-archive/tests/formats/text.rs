@@ -83,6 +83,18 @@ fn a_flow_is_shown_in_full() {
     );
     let socket = shown(&web_socket(), 100);
     assert!(socket.contains("4 messages\n>     0 us Text héllo\n<   1.0 ms Binary binary, 2 B\n"), "{socket}");
+    for (payload, line) in [
+        (&b"\x03\xe8"[..], "Close 1000"),
+        (b"\x10\xe1my reason\x07", "Close 4321 my reason\\u{7}"),
+        (b"", "Close"),
+        (b"\x03", "Close \\u{3}"),
+        (b"\x03\xe8\xff", "Close binary, 3 B"),
+    ] {
+        let mut closed = web_socket();
+        closed.messages[3].payload = payload.into();
+        closed.messages[3].size = payload.len() as u64;
+        assert_eq!(shown(&closed, 100).lines().last().map(|l| l[11..].trim_end()), Some(line), "{payload:?}");
+    }
     let failed = samples().into_iter().find(|f| f.row.error.is_some()).unwrap();
     assert!(shown(&failed, 100).ends_with("\ndns: no address for the name\n"));
     let capped = samples().into_iter().find(|f| f.row.url().ends_with("/big")).unwrap();

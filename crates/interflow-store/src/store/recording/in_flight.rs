@@ -105,7 +105,8 @@ impl InFlightFlow {
                 // The reason counts only if bytes are missing in fact: it is set in advance when an allowance is used
                 // up exactly.
                 let missing = body.missing.or(missing[i]).filter(|_| stored[i] < sizes[i]);
-                let head_sha256 = self.bodies[i].digest().filter(|_| missing == Some(MissingReason::Head));
+                let head_sha256 =
+                    self.bodies[i].digest().or(body.head_sha256).filter(|_| missing == Some(MissingReason::Head));
                 *body = BodyRecord { size: sizes[i], kept: stored[i], missing, head_sha256 };
             }
         }
@@ -141,7 +142,8 @@ impl InFlightFlow {
             let (from, to) = (body_index(direction), chunk_refs::original_body_index(direction));
             let stored = self.bodies[to].stored_bytes();
             let missing = body.missing.or(missing[from]).filter(|_| stored < sizes[from]);
-            let head_sha256 = self.bodies[to].digest().filter(|_| missing == Some(MissingReason::Head));
+            let head_sha256 =
+                self.bodies[to].digest().or(body.head_sha256).filter(|_| missing == Some(MissingReason::Head));
             *body = BodyRecord { size: sizes[from], kept: stored, missing, head_sha256 };
         }
     }
