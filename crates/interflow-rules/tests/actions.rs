@@ -392,6 +392,82 @@ async fn files_are_served_and_written() {
 }
 
 #[tokio::test]
+async fn what_a_client_sends_names_no_file_outside_of_the_folders_of_the_rule() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name).display().to_string();
+    std::fs::create_dir(at("site")).unwrap();
+    std::fs::write(at("secret"), "s").unwrap();
+    std::fs::write(at("site/a"), "a").unwrap();
+    std::fs::write(at("site/kept"), "k").unwrap();
+    let (site, secret) = (at("site"), at("secret"));
+    let get = async |rule: String, query: &str| {
+        let told = serde_json::from_value(serde_json::json!({"body": "b"})).unwrap();
+        let request = interflow_rules::test_get_request(&format!("http://a/x?f={query}"));
+        let trial = simulate::run(&program(&rule), simulate::fixture_from(&request, &told).unwrap()).await;
+        let refused = trial.denied.is_some_and(|e| e.to_string().contains("a value leads to"));
+        (refused, trial.response.map(|(head, body)| (head.status.as_u16(), body)))
+    };
+    let outside = ["..%2fsecret", "%2e%2e%5csecret", "a%2f..%2f..%2fsecret", "..", "x%00", ".."].map(str::to_owned);
+    for rule in [
+        format!("{{answer: {{file: '{site}/${{query.f}}'}}}}"),
+        format!("{{edit_response_body: {{file: '{site}/${{query.f}}'}}}}"),
+        format!("{{edit_request_body: {{file: '{site}/${{query.f}}'}}}}"),
+        format!("{{inject_html: {{file: '{site}/${{query.f}}', only_html: false}}}}"),
+        format!("{{append_file: {{file: '{site}/${{query.f}}', text: x}}}}"),
+        format!("{{save_response_body: '{site}/${{query.f}}'}}"),
+        format!("[set_variable: {{f: '${{query.f}}'}}, answer: {{file: '{site}/${{var.f}}'}}]"),
+    ] {
+        for query in &outside {
+            assert!(get(rule.clone(), query).await.0, "{rule} {query}");
+        }
+        assert!(!get(rule.clone(), "a").await.0, "{rule}");
+    }
+    // A `..` can also be put together, and a path begin with a value.
+    for (path, query) in [("/.${query.f}", ".%2fsecret"), ("/.${query.f}/secret", "."), ("${query.f}", secret.as_str())]
+    {
+        let file = if path.starts_with('$') { path.to_owned() } else { format!("{site}{path}") };
+        assert!(get(format!("{{answer: {{file: '{file}'}}}}"), query).await.0, "{path}");
+    }
+    for (path, found) in [("${query.f}", 404), ("site/../site/a", 200), ("site/${query.f}/../a", 404)] {
+        let rule = format!("{{map_local: '{}'}}", at(path));
+        let query = if found == 404 { "..%2fsecret" } else { "" };
+        assert_eq!(get(rule, query).await.1.map(|(status, _)| status), Some(found), "{path}");
+    }
+    // What the rules say themselves may lead anywhere.
+    let fixed = format!("[set_variable: {{dir: '{site}/../site'}}, answer: {{file: '${{var.dir}}/${{query.f}}'}}]");
+    assert_eq!(get(fixed, "kept").await.1, Some((200, "k".into())));
+    assert_eq!(std::fs::read(&secret).unwrap(), b"s");
+}
+
+#[test]
+fn values_that_cannot_be_sent_are_refused_when_rules_are_read() {
+    for (rule, why) in [
+        ("set_status: 42", "42 is not a final status code: 200 to 999"),
+        ("set_status: 101", "101 is not a final status code"),
+        ("set_status: 1000", "1000 is not a final status code"),
+        ("set_status: ok", "`ok` is not a status code: 200 to 999"),
+        ("set_method: 'GE T'", "`GE T` is not a method: write one word"),
+        ("set_url: 'ftp://x/'", "write it as https://host/path"),
+        ("set_request_header: {X-A: \"a\\r\\nb\"}", "`X-A: a\\r\\nb` cannot be sent: a header value may not hold CR"),
+        ("add_response_header: {X-A: \"a\\n\"}", "may not hold CR"),
+        ("update_response_header: {'X(A': a}", "a header name may only hold"),
+        ("set_request_cookie: {a: 'b; c'}", "a cookie holds no semicolon"),
+        ("bearer_token: \"a\\n\"", "may not hold CR"),
+        ("redirect: \"https://a/\\n\"", "may not hold CR"),
+        ("answer: {headers: {X-A: \"a\\0\"}}", "may not hold CR"),
+        ("answer: {content_type: \"a\\n\"}", "may not hold CR"),
+        ("block: {message: a, content_type: \"a\\n\"}", "may not hold CR"),
+    ] {
+        let source = RuleFileSource::from_text("row.yaml", format!("rules:\n- name: one\n  then:\n    {rule}\n"));
+        let read = RuleProgram::from_sources(vec![source], &RulesConfig::default(), Arc::new(RuleRuntime::default()));
+        let error = read.unwrap_err().to_string();
+        assert!(error.contains(why) && error.contains("row.yaml:"), "{rule}: {error}");
+    }
+    program("{set_status: '${query.status}'}");
+    program("{set_status: ' 299 '}");
+}
+
+#[tokio::test]
 async fn held_flow_continues_as_decided() {
     use interflow_rules::HoldDecision;
     let cases = [

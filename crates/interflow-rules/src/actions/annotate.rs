@@ -28,8 +28,8 @@ pub(super) fn apply(at: &mut ActionContext<'_>, action: &Action, rule: &Compiled
         Action::Colour(names) => names.0.iter().for_each(|c| at.flow.tag(format!("colour:{c}"))),
         Action::SetVariable(all) => {
             for (name, value) in &all.0 {
-                let value = at.render(value);
-                at.state().set_variable(name, value);
+                let (is_fixed, value) = (value.is_fixed(&at.view()), at.render(value));
+                at.state().put_variable(name, value, is_fixed);
             }
         }
         Action::Capture(c) => return Some(capture_value(at, c, rule)),
@@ -112,7 +112,10 @@ fn log_line(at: &ActionContext<'_>, line: &LogParams, rule: &CompiledRule) {
 }
 
 fn append_to_file(at: &mut ActionContext<'_>, a: &AppendFileParams, rule: &CompiledRule) -> ActionEffect {
-    let (file, mut line) = (at.render(&a.file), at.render(&a.text));
+    let (file, mut line) = match at.render_path(&a.file) {
+        Ok(file) => (file, at.render(&a.text)),
+        Err(e) => return action_failed(at, rule, e),
+    };
     if !a.verbatim {
         line.push('\n');
     }

@@ -13,6 +13,7 @@ use crate::actions::static_files::{self, FileConditions};
 use crate::compiled::program::CompiledRule;
 use crate::disk::{self, FileOutcome};
 use crate::files::private_files::PrivateFiles;
+use crate::flow::render::RenderContext;
 use crate::flow::verdict::RuleVerdict;
 use crate::params::{AnswerBody, AnswerParams, BlockParams, MapLocalParams, RegexParam};
 use crate::text::template::TextTemplate;
@@ -24,7 +25,7 @@ pub(super) fn apply(at: &mut ActionContext<'_>, action: &Action, rule: &Compiled
                 BodySource::Ready(body) => {
                     ActionEffect::End(RuleVerdict::Answer(Box::new(Response { head, body: Body::from(body) })))
                 }
-                BodySource::File(path) => after_reading(at, path, |body| {
+                BodySource::File(path) => after_reading(at, rule, path, |body| {
                     FileOutcome::Response(Box::new(Response { head, body: Body::from(body) }))
                 }),
             },
@@ -100,23 +101,28 @@ fn answer_head(at: &ActionContext<'_>, a: &AnswerParams, rule: &CompiledRule) ->
 pub(super) enum BodySource {
     Ready(Bytes),
     /// Read for each response, so it may change.
-    File(PathBuf),
+    File(Result<String, Error>),
 }
 
 pub(super) fn body_source(at: &ActionContext<'_>, body: &AnswerBody) -> BodySource {
     match body {
         AnswerBody::Text(t) => BodySource::Ready(at.render(t).into()),
         AnswerBody::Bytes(bytes) => BodySource::Ready(bytes.clone()),
-        AnswerBody::File(t) => BodySource::File(at.render(t).into()),
+        AnswerBody::File(t) => BodySource::File(at.render_path(t)),
     }
 }
 
 /// Waits for the content of a file of at most [`static_files::MAX_FILE_SIZE`], unless it is private.
 pub(super) fn after_reading(
-    at: &ActionContext<'_>,
-    path: PathBuf,
+    at: &mut ActionContext<'_>,
+    rule: &CompiledRule,
+    path: Result<String, Error>,
     then: impl FnOnce(Bytes) -> FileOutcome + Send + 'static,
 ) -> ActionEffect {
+    let path = match path {
+        Ok(path) => path.into(),
+        Err(e) => return action_failed(at, rule, e),
+    };
     let content = on_disk(path, at.program.runtime.private_files.clone(), |path| {
         static_files::check_size(std::fs::metadata(path)?.len())?;
         std::fs::read(path).map(Bytes::from)
@@ -162,7 +168,8 @@ fn map_local(at: &mut ActionContext<'_>, l: &MapLocalParams) -> ActionEffect {
 
 /// A file to look for: the base itself if it is a file, else what is at the path below it.
 struct LocalFile {
-    base: PathBuf,
+    /// `None` if a value of the flow leads elsewhere.
+    base: Option<PathBuf>,
     path: String,
     /// Whether the base itself is never meant.
     is_below: bool,
@@ -170,10 +177,11 @@ struct LocalFile {
 
 impl LocalFile {
     fn find(&self) -> Option<PathBuf> {
-        if !self.is_below && self.base.is_file() {
-            return Some(self.base.clone());
+        let base = self.base.as_ref()?;
+        if !self.is_below && base.is_file() {
+            return Some(base.clone());
         }
-        static_files::find_in_folder(&self.base, &self.path)
+        static_files::find_in_folder(base, &self.path)
     }
 }
 
@@ -185,26 +193,27 @@ fn local_file(at: &ActionContext<'_>, l: &MapLocalParams) -> Option<LocalFile> {
         None => {
             let path = request.url.path_only();
             let path = l.strip.as_ref().map_or(path, |s| path.strip_prefix(s.as_str()).unwrap_or(path));
-            (l.path.0.render_view(&view).into_owned(), path.to_owned())
+            (l.path.0.render_path(&RenderContext::from_view(&view)), path.to_owned())
         }
         Some(RegexParam(regex)) => {
             let url = view.url();
             let groups = regex.captures(url.as_bytes())?;
             // Captured text must not lead outside the folder that the rule names.
             let fixed = literal_folder(&l.path.0);
-            let filled = l.path.render_match(&view, None, &groups);
-            if let Some(rest) = filled.strip_prefix(&fixed)
+            let filled = l.path.0.render_path(&RenderContext { view: &view, previous: None, groups: Some(&groups) });
+            if let Ok(filled) = &filled
+                && let Some(rest) = filled.strip_prefix(&fixed)
                 && rest != filled
                 && !rest.is_empty()
                 && !fixed.is_empty()
             {
-                return Some(LocalFile { base: PathBuf::from(&fixed), path: rest.to_owned(), is_below: true });
+                return Some(LocalFile { base: Some(PathBuf::from(&fixed)), path: rest.to_owned(), is_below: true });
             }
             let end = groups.get(0).map_or(0, |m| m.end());
             (filled, url.get(end..).unwrap_or_default().to_owned())
         }
     };
-    Some(LocalFile { base: base.into(), path, is_below: false })
+    Some(LocalFile { base: base.ok().map(PathBuf::from), path, is_below: false })
 }
 
 /// The folder before the first variable of a path; empty if the path has none. Files are served from within it only.

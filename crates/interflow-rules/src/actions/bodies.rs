@@ -30,8 +30,10 @@ pub(super) fn apply(at: &mut ActionContext<'_>, action: &Action, rule: &Compiled
         Action::ResetResponse(s) | Action::ResetRequest(s) => add_fault(at, BodyFault::Reset(s.after.0)),
         Action::CorruptResponse(s) => add_fault(at, BodyFault::Corrupt(s.after.0)),
         Action::SaveResponseBody(t) => {
-            let path = at.render(t).into();
-            at.edits.save.push((path, at.program.runtime.private_files.clone()));
+            match at.render_path(t) {
+                Ok(path) => at.edits.save.push((path.into(), at.program.runtime.private_files.clone())),
+                Err(e) => return Some(action_failed(at, rule, e)),
+            }
             ActionEffect::Continue
         }
         _ => return None,
@@ -89,8 +91,8 @@ fn edit_body(at: &mut ActionContext<'_>, edit: &EditParams, rule: &CompiledRule)
         return ActionEffect::Continue;
     }
     if let EditParams::File(path) = edit {
-        let path = at.render(path).into();
-        return answers::after_reading(at, path, |text| FileOutcome::Body(BodyChange::Set(text)));
+        let path = at.render_path(path);
+        return answers::after_reading(at, rule, path, |text| FileOutcome::Body(BodyChange::Set(text)));
     }
     match render_edit(at, edit) {
         Ok(change) => add_change(at, change, rule),
@@ -124,8 +126,8 @@ fn forget_length(at: &mut ActionContext<'_>) {
 
 fn edit_message(at: &mut ActionContext<'_>, edit: &EditParams, rule: &CompiledRule) -> ActionEffect {
     if let EditParams::File(path) = edit {
-        let path = at.render(path).into();
-        return answers::after_reading(at, path, |text| FileOutcome::Message(BodyChange::Set(text)));
+        let path = at.render_path(path);
+        return answers::after_reading(at, rule, path, |text| FileOutcome::Message(BodyChange::Set(text)));
     }
     // JSON edits skip messages that are not JSON.
     let skips = matches!(edit, EditParams::JsonSet(_) | EditParams::JsonRemove(_));
@@ -187,7 +189,7 @@ fn inject_html(at: &mut ActionContext<'_>, tag: &InjectHtmlParams, rule: &Compil
     };
     match answers::body_source(at, &tag.html) {
         BodySource::Ready(html) => add_change(at, change(html), rule),
-        BodySource::File(path) => answers::after_reading(at, path, move |html| FileOutcome::Body(change(html))),
+        BodySource::File(path) => answers::after_reading(at, rule, path, move |html| FileOutcome::Body(change(html))),
     }
 }
 

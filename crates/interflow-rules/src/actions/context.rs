@@ -16,6 +16,7 @@ use crate::compiled::program::RuleProgram;
 use crate::flow::exec_run::ExecAnswers;
 use crate::flow::flow_state::RuleState;
 use crate::flow::json_answers::JsonAnswers;
+use crate::flow::render::RenderContext;
 use crate::flow::view::FlowView;
 use crate::text::template::TextTemplate;
 
@@ -172,6 +173,14 @@ impl<'a> ActionContext<'a> {
         self.unread = None;
         self.json.clear();
         self.edits.changes.push(BodyChange::Set(text));
+    }
+
+    /// The path of a file.
+    ///
+    /// # Errors
+    /// As [`TextTemplate::render_path`].
+    pub fn render_path(&self, template: &TextTemplate) -> Result<String, Error> {
+        template.render_path(&RenderContext::from_view(&self.view()))
     }
 
     pub fn state(&mut self) -> &mut RuleState {

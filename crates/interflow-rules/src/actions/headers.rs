@@ -71,9 +71,8 @@ pub(super) fn apply(at: &mut ActionContext<'_>, action: &Action, rule: &Compiled
         Action::SetRequestCookie(pairs) => {
             for (name, value) in &pairs.0 {
                 let (name, value) = (at.render(name), at.render(value));
-                if value.bytes().any(|b| matches!(b, b';' | b'\r' | b'\n' | 0)) {
-                    let why = "a cookie holds no semicolon and no line break";
-                    return Some(invalid_value(at, rule, "cookie", &value, why));
+                if let Err(why) = cookies::check_cookie_value(&value) {
+                    return Some(invalid_value(at, rule, "cookie", &name, why));
                 }
                 set_cookie_pair(at, &name, Some(&value));
             }

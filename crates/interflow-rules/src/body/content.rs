@@ -126,6 +126,11 @@ impl BodyContent {
         self
     }
 
+    /// Whether its text is UTF-16 or UTF-32.
+    pub fn is_wide(&self) -> bool {
+        self.wide.first().is_some_and(|w| w.exact)
+    }
+
     /// A text that replaces [`text`](Self::text), in the encoding of this body. Bytes that are not a text stay.
     pub fn encode(&self, text: Bytes) -> Bytes {
         match (self.wide.first().filter(|w| w.exact), std::str::from_utf8(&text)) {
@@ -208,6 +213,26 @@ fn declares_json(headers: &Headers) -> bool {
         let stream = media.starts_with("application/grpc") || media.starts_with("application/connect");
         !stream && (media.ends_with("/json") || media.ends_with("+json"))
     })
+}
+
+/// A text for a body with this head that does not depend on the one before: in the declared charset if that is an
+/// encoding of Unicode, else in UTF-8, which is declared if the text is not the same in both.
+pub(crate) fn encode_new(headers: &mut Headers, text: Bytes) -> Bytes {
+    let media = headers.get_str("content-type").unwrap_or_default();
+    let lower = media.to_ascii_lowercase();
+    let is_foreign = lower.contains("charset") && !lower.contains("utf-8") && !lower.contains("utf8");
+    match (declared_charset(headers), std::str::from_utf8(&text)) {
+        // A mark says which of several byte orders it is.
+        (Charset::Wide(encodings), Ok(text)) => encodings[0].encode(text, encodings.len() > 1).into(),
+        (Charset::AsciiCompatible, _) if text.is_ascii() || !is_foreign => text,
+        (_, Err(_)) => text,
+        (_, Ok(_)) => {
+            let others = media.split(';').map(str::trim).filter(|p| !p.to_ascii_lowercase().starts_with("charset"));
+            let declared = others.chain(["charset=utf-8"]).collect::<Vec<_>>().join("; ");
+            let _ = headers.set("Content-Type", declared);
+            text
+        }
+    }
 }
 
 /// Whether the head alone says that edits have to convert the body, which they cannot do as it streams.

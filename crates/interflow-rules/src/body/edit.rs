@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use super::html::{HtmlInjector, StreamEdit};
 use crate::flow::json_answers::JSON_SLOTS;
-use crate::text::json::{JsonPath, PatchOperation, patch};
+use crate::text::json::{JsonPath, PatchOperation};
 use crate::text::json_document::{JsonDocument, JsonFailure};
 
 /// Maximum size of a server-sent event that is edited; a larger one ends the editing, not the stream.
@@ -71,17 +71,9 @@ impl BodyChange {
                 });
                 Ok(changed.then(|| out.into_owned().into()))
             }
-            Self::JsonSet(sets) => {
-                let paths: Vec<&JsonPath> = sets.iter().map(|(path, _)| path).collect();
-                edit_json(text, &paths, |value| {
-                    Ok(sets.iter().map(|(path, new)| path.set(value, new)).sum::<usize>() > 0)
-                })
-            }
-            Self::JsonRemove(paths) => {
-                let all: Vec<&JsonPath> = paths.iter().collect();
-                edit_json(text, &all, |value| Ok(paths.iter().map(|p| p.remove(value)).sum::<usize>() > 0))
-            }
-            Self::JsonPatch(operations) => edit_json(text, &[], |value| patch(value, operations).map(|()| true)),
+            Self::JsonSet(sets) => edit_json(text, sets, "value", |(path, new), document| path.set(document, new)),
+            Self::JsonRemove(paths) => edit_json(text, paths, "path", JsonPath::remove),
+            Self::JsonPatch(operations) => edit_json(text, operations, "operation", PatchOperation::apply),
             Self::Html(tag, html) => {
                 let mut injector = HtmlInjector::new(Arc::clone(tag), html.clone());
                 let mut out = injector.feed(text);
@@ -106,28 +98,29 @@ pub(crate) fn expand(parts: &[ReplacementPart], groups: &regex::bytes::Captures<
     out
 }
 
-/// Changes JSON as a tree, after a check that the tree and the search for the paths in it are within bounds.
-fn edit_json(
+/// Applies edits of JSON, each to what the one before it made; every byte that they are not about stays. `what` names
+/// an edit in errors.
+fn edit_json<E>(
     text: &[u8],
-    paths: &[&JsonPath],
-    change: impl FnOnce(&mut Value) -> Result<bool, String>,
+    edits: &[E],
+    what: &str,
+    apply: impl Fn(&E, &JsonDocument) -> Result<Option<Bytes>, JsonFailure>,
 ) -> Result<Option<Bytes>> {
-    let failed =
-        |e: String| Error::new(ErrorKind::StageFailed, format!("the JSON of this body cannot be changed: {e}"));
-    let checked = JsonDocument::read(Bytes::copy_from_slice(text)).and_then(|document| {
-        paths.iter().try_for_each(|path| path.check_edit(&document))?;
-        document.reserve_tree().map_err(JsonFailure::Exceeds)
-    });
-    let _held = match checked {
-        Ok(held) => Some(held),
-        Err(JsonFailure::Exceeds(e)) if e.kind() == ErrorKind::Overloaded => return Err(e),
-        Err(JsonFailure::Exceeds(e)) => return Err(failed(e.to_string())),
-        // The parser below says why.
-        Err(JsonFailure::NotJson(_)) => None,
-    };
-    let mut value: Value = serde_json::from_slice(text).map_err(|e| failed(e.to_string()))?;
-    let changed = change(&mut value).map_err(failed)?;
-    Ok(changed.then(|| serde_json::to_vec(&value).expect("a value that was read can be written").into()))
+    let mut now: Option<Bytes> = None;
+    for (i, edit) in edits.iter().enumerate() {
+        let before = now.clone().unwrap_or_else(|| Bytes::copy_from_slice(text));
+        let why = match JsonDocument::read(before).and_then(|document| apply(edit, &document)) {
+            Ok(new) => {
+                now = new.or(now);
+                continue;
+            }
+            Err(JsonFailure::Exceeds(e)) if e.kind() == ErrorKind::Overloaded => return Err(e),
+            Err(JsonFailure::Exceeds(e)) => format!("{what} {i}: {e}"),
+            Err(JsonFailure::NotJson(e)) => e.to_string(),
+        };
+        return Err(Error::new(ErrorKind::StageFailed, format!("the JSON of this body cannot be changed: {why}")));
+    }
+    Ok(now)
 }
 
 /// Replaces every occurrence; `None` if there is none, so that an unchanged body is not copied.
@@ -438,7 +431,7 @@ mod tests {
             ("id: s3cret\nevent: k12\ndata: s3cret 1\n\n", "id: -\nevent: k\ndata: - 1\n\n"),
             (": s3cret\n\ndata: [DONE]\n\n", ": -\n\ndata: [DONE]\n\n"),
             (": x\r\ndata: one\r\ndata: s3cret\r\nid: 1\r\n\r\n", ": x\r\ndata: one\r\ndata: -\r\nid: 1\r\n\r\n"),
-            ("data: {\"a\": \"s3cret\"}\n\n", "data: {\"a\":0}\n\n"),
+            ("data: {\"a\": \"s3cret\"}\n\n", "data: {\"a\": 0}\n\n"),
             ("database: 1\ndata\n\n", "database: 1\ndata\n\n"),
             ("data: 1\n\ndata: s3cret", "data: 1\n\ndata: -"),
         ] {

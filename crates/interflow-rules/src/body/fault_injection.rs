@@ -99,7 +99,10 @@ pub(crate) enum BodyFault {
 
 impl BodyFault {
     pub fn apply_to(self, body: Body) -> Body {
-        Body::stream(FaultyBody { body, fault: self, seen: 0 })
+        match (self, body) {
+            (Self::Truncate(_) | Self::Corrupt(_), Body::Empty) => Body::Empty,
+            (_, body) => Body::stream(FaultyBody { body, fault: self, seen: 0 }),
+        }
     }
 }
 

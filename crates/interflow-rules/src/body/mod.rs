@@ -204,7 +204,7 @@ pub(crate) fn finish(work: BodyEdits, seen: BodyReadState, headers: &mut Headers
     let mut work = work;
     let mut body =
         if work.changes.is_empty() { into_body(seen) } else { apply_changes(&mut work, seen, headers, owner)? };
-    if !work.chunks.is_empty() {
+    if !work.chunks.is_empty() && !body.is_empty() {
         let coded = content_coding::is_encoded(headers)?;
         // Services get plain chunks.
         body = content_coding::decode_stream(headers, body, owner);
@@ -236,13 +236,21 @@ pub(crate) fn into_body(seen: BodyReadState) -> Body {
 fn apply_changes(work: &mut BodyEdits, seen: BodyReadState, headers: &mut Headers, owner: BodyOwner) -> Result<Body> {
     let changed = work.changed.take();
     let (text, changes) = work.effective();
+    // A message without a body gets none, and no framing of one.
+    let is_absent = match &seen {
+        BodyReadState::Stream(body) => body.is_empty(),
+        BodyReadState::Whole(whole) => whole.raw.is_empty(),
+    };
+    if text.is_none() && is_absent {
+        return Ok(into_body(seen));
+    }
     let apply = |text: &Bytes| changed.unwrap_or_else(|| edit::apply_all(changes, text));
     if let Some(text) = text {
         let body = apply(text)?.unwrap_or_else(|| text.clone());
         strip_body_headers(headers, true);
         return Ok(Body::from(match &seen {
-            BodyReadState::Whole(WholeBody { content: Some(content), .. }) => content.encode(body),
-            _ => body,
+            BodyReadState::Whole(WholeBody { content: Some(content), .. }) if content.is_wide() => content.encode(body),
+            _ => content::encode_new(headers, body),
         }));
     }
     let coded = content_coding::is_encoded(headers)?;
@@ -339,6 +347,61 @@ mod tests {
         assert!(error.to_string().contains("aws-chunked"), "{error}");
         let new = finish(work(BodyChange::Set("new".into())), body(), &mut html("aws-chunked"), OWNER).unwrap();
         assert_eq!(&new.collect(9).await.unwrap().0[..], b"new");
+    }
+
+    #[tokio::test]
+    async fn a_message_without_a_body_gets_none_unless_one_is_set() {
+        let path = crate::text::json::JsonPath::parse("$.a").unwrap();
+        let any = regex::bytes::Regex::new("^").unwrap();
+        for change in [
+            find("a", "b"),
+            BodyChange::Regex(any, vec![edit::ReplacementPart::Text("x".into())]),
+            BodyChange::JsonSet(vec![(path, 1.into())]),
+            BodyChange::Html("head".into(), "x".into()),
+        ] {
+            for whole in [true, false] {
+                let mut headers: Headers = [("Content-Length", "0")].into_iter().collect();
+                let seen = match whole {
+                    true => collect(Body::Empty, &headers, 9, OWNER).await.unwrap().0,
+                    false => BodyReadState::Stream(Body::Empty),
+                };
+                let faults = vec![BodyFault::Truncate(1), BodyFault::Corrupt(0)];
+                let work = BodyEdits { changes: vec![change.clone()], faults, ..BodyEdits::default() };
+                let body = finish(work, seen, &mut headers, OWNER).unwrap();
+                assert!(matches!(body, Body::Empty), "{change:?}");
+                assert_eq!(headers.get_str("content-length"), Some("0"), "{change:?}");
+            }
+        }
+        let work = BodyEdits { changes: vec![BodyChange::Set("new".into())], ..BodyEdits::default() };
+        let body = finish(work, BodyReadState::Stream(Body::Empty), &mut Headers::new(), OWNER).unwrap();
+        assert_eq!(body.remaining(), Some(3));
+    }
+
+    #[tokio::test]
+    async fn a_new_body_is_in_the_declared_charset_or_declares_another() {
+        for (media, text, sent, declared) in [
+            ("text/plain; charset=utf-16le", "é", &b"\xe9\0"[..], "text/plain; charset=utf-16le"),
+            ("text/plain; charset=\"UTF-16\"", "é", b"\xfe\xff\0\xe9", "text/plain; charset=\"UTF-16\""),
+            ("text/html;charset=ISO-8859-1; x=y", "é", "é".as_bytes(), "text/html; x=y; charset=utf-8"),
+            ("text/html; charset=ISO-8859-1", "e", b"e", "text/html; charset=ISO-8859-1"),
+            ("text/html; charset=utf-7", "e", b"e", "text/html; charset=utf-8"),
+            ("text/html; charset=UTF-8", "é", "é".as_bytes(), "text/html; charset=UTF-8"),
+            ("text/html", "é", "é".as_bytes(), "text/html"),
+        ] {
+            for whole in [true, false] {
+                let mut headers: Headers = [("Content-Type", media)].into_iter().collect();
+                let body = Body::from(Bytes::from_static(b"old."));
+                let seen = match whole {
+                    true => collect(body, &headers, 9, OWNER).await.unwrap().0,
+                    false => BodyReadState::Stream(body),
+                };
+                let work = BodyEdits { changes: vec![BodyChange::Set(text.into())], ..BodyEdits::default() };
+                let new = finish(work, seen, &mut headers, OWNER).unwrap().collect(9).await.unwrap().0;
+                // Bytes without a mark are read as big-endian, and without one written again.
+                let sent = sent.strip_prefix(b"\xfe\xff").filter(|_| whole).unwrap_or(sent);
+                assert_eq!((&new[..], headers.get_str("content-type")), (sent, Some(declared)), "{media} {whole}");
+            }
+        }
     }
 
     #[tokio::test]

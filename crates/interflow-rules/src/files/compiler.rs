@@ -16,6 +16,7 @@ use crate::error::{RuleLoadError, RuleProblem};
 use crate::files::rule_file::{RuleDef, RuleFile};
 use crate::files::rule_format::ConvertedRules;
 use crate::files::sources::{ParsedRuleFile, PathSegment, RuleFileContent, RuleFileSource, read_all};
+use crate::files::value_checks::check_values;
 use crate::matching::condition::ConditionExpr;
 use crate::matching::index::HostIndex;
 use crate::matching::path_mode::PathMatchMode;
@@ -136,11 +137,12 @@ impl Compiler {
         for (j, mut action) in def.then.0.into_iter().enumerate() {
             let at = [at[0], at[1], PathSegment::Key("then"), PathSegment::Index(j)];
             crate::files::path_checks::resolve_relative(&mut action, folder);
-            if let Err(message) =
-                crate::files::path_checks::check_files(&action, &self.program.config, &self.program.runtime)
-            {
-                self.problems.push(parsed.problem(&at, Some(&name), message));
-            }
+            let checks = [
+                check_values(&action),
+                crate::files::path_checks::check_files(&action, &self.program.config, &self.program.runtime),
+            ];
+            let wrong = checks.into_iter().filter_map(Result::err);
+            self.problems.extend(wrong.map(|message| parsed.problem(&at, Some(&name), message)));
             if let Action::Call(names) = &action {
                 self.check_service_names(parsed, &at, &name, names);
                 // The service's handshake determines which of the two it handles.

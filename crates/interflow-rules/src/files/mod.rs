@@ -8,3 +8,4 @@ pub(crate) mod private_files;
 pub(crate) mod rule_file;
 pub(crate) mod rule_format;
 pub(crate) mod sources;
+pub(crate) mod value_checks;

@@ -13,7 +13,8 @@ use crate::body::fault_injection::Throttle;
 /// The flow extension that holds rule state; created on demand.
 #[derive(Default)]
 pub(crate) struct RuleState {
-    vars: SmallVec<[(String, String); 2]>,
+    /// Name, value, and whether the value is fixed by the rules, whatever peers send.
+    pub vars: SmallVec<[(String, String, bool); 2]>,
     /// Decisions made at an earlier phase, by rule, so that a rule with actions in several phases decides once.
     decided: SmallVec<[(u32, bool); 4]>,
     /// Speed limits by direction; they outlive the phase that set them.
@@ -40,14 +41,21 @@ pub(crate) struct RuleState {
 
 impl RuleState {
     pub fn variable(&self, name: &str) -> Option<&str> {
-        self.vars.iter().find(|(n, _)| n == name).map(|(_, v)| v.as_str())
+        self.vars.iter().find(|(n, ..)| n == name).map(|(_, v, _)| v.as_str())
+    }
+
+    /// Whether the value is fixed by the rules. A variable that the flow does not have is a constant or absent.
+    pub fn is_fixed(&self, name: &str) -> bool {
+        self.vars.iter().find(|(n, ..)| n == name).is_none_or(|(.., fixed)| *fixed)
     }
 
     pub fn set_variable(&mut self, name: &str, value: String) {
-        match self.vars.iter_mut().find(|(n, _)| n == name) {
-            Some((_, v)) => *v = value,
-            None => self.vars.push((name.to_owned(), value)),
-        }
+        self.put_variable(name, value, false);
+    }
+
+    pub fn put_variable(&mut self, name: &str, value: String, is_fixed: bool) {
+        self.vars.retain(|(n, ..)| n != name);
+        self.vars.push((name.to_owned(), value, is_fixed));
     }
 
     pub fn decided(&self, rule: u32) -> Option<bool> {
@@ -59,6 +67,6 @@ impl RuleState {
     }
 
     pub fn variables(&self) -> impl Iterator<Item = (&str, &str)> {
-        self.vars.iter().map(|(n, v)| (n.as_str(), v.as_str()))
+        self.vars.iter().map(|(n, v, _)| (n.as_str(), v.as_str()))
     }
 }

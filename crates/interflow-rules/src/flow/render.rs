@@ -2,8 +2,9 @@
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
+use std::path::{Component, Path};
 
-use interflow_types::Timestamp;
+use interflow_types::{Error, ErrorKind, Timestamp};
 use regex::bytes::Captures;
 
 use crate::flow::view::FlowView;
@@ -57,6 +58,38 @@ impl TextTemplate {
         }
     }
 
+    /// Renders the path of a file. What peers send only names what is below the folders that the rules name.
+    ///
+    /// # Errors
+    /// A value of the flow leads out of them.
+    pub(crate) fn render_path(&self, with: &RenderContext<'_, '_>) -> Result<String, Error> {
+        let (mut path, mut fixed) = (String::new(), String::new());
+        for part in &self.parts {
+            let start = path.len();
+            match part {
+                TemplatePart::Text(text) => path.push_str(text),
+                TemplatePart::Var(variable) => variable.write(with, &mut path),
+            }
+            // Any name stands for a value of the flow.
+            fixed.push_str(if part.is_fixed(with.view) { &path[start..] } else { "x" });
+        }
+        // Windows ignores dots and spaces at the end of a name.
+        let is_parent = |name: &&str| name.starts_with("..") && name.trim_end_matches(['.', ' ']).is_empty();
+        let parents = |path: &str| path.split(['/', '\\']).filter(is_parent).count();
+        let is_absolute =
+            |path: &str| matches!(Path::new(path).components().next(), Some(Component::Prefix(_) | Component::RootDir));
+        if path.contains('\0') || parents(&path) > parents(&fixed) || is_absolute(&path) && !is_absolute(&fixed) {
+            let why = format!("a rule's file {} cannot be used: a value leads to {path:?}", self.source());
+            return Err(Error::new(ErrorKind::StageFailed, why));
+        }
+        Ok(path)
+    }
+
+    /// Whether the rules alone determine the text, whatever peers send.
+    pub(crate) fn is_fixed(&self, view: &FlowView<'_>) -> bool {
+        self.parts.iter().all(|part| part.is_fixed(view))
+    }
+
     pub(crate) fn render_view(&self, view: &FlowView<'_>) -> Cow<'_, str> {
         self.render(&RenderContext::from_view(view))
     }
@@ -66,6 +99,16 @@ impl ReplacementTemplate {
     /// Renders it for one match of the action's regex.
     pub(crate) fn render_match(&self, view: &FlowView<'_>, previous: Option<&[u8]>, groups: &Captures<'_>) -> String {
         self.0.render(&RenderContext { view, previous, groups: Some(groups) }).into_owned()
+    }
+}
+
+impl TemplatePart {
+    fn is_fixed(&self, view: &FlowView<'_>) -> bool {
+        match self {
+            Self::Text(_) | Self::Var(TemplateVariable::Env(_)) => true,
+            Self::Var(TemplateVariable::Var(name)) => view.is_fixed(name),
+            Self::Var(_) => false,
+        }
     }
 }
 

@@ -66,6 +66,11 @@ impl<'a> FlowView<'a> {
         })
     }
 
+    /// Whether the rules alone determine the value of a variable, whatever peers send.
+    pub fn is_fixed(&self, name: &str) -> bool {
+        self.flow.extension::<RuleState>().is_none_or(|s| s.is_fixed(name))
+    }
+
     pub fn scheme(&self) -> Scheme {
         self.request.map_or(self.flow.scheme, |r| r.url.scheme)
     }
@@ -369,9 +374,8 @@ pub(crate) fn copy_facts(flow: &Flow) -> Flow {
     (copy.status, copy.error_kind, copy.has_request_body) = (flow.status, flow.error_kind, flow.has_request_body);
     copy.tags.clone_from(&flow.tags);
     if let Some(state) = flow.extension::<RuleState>() {
-        let vars: Vec<_> = state.variables().map(|(n, v)| (n.to_owned(), v.to_owned())).collect();
         let note = copy.extension_mut::<RuleState>();
-        vars.into_iter().for_each(|(n, v)| note.set_variable(&n, v));
+        note.vars.clone_from(&state.vars);
         note.request_body.clone_from(&state.request_body);
         note.unread_request.clone_from(&state.unread_request);
     }

@@ -166,6 +166,6 @@ const fn redirect_status() -> u16 {
 }
 
 /// Informational statuses (1xx) cannot end a request; statuses up to 999 are allowed for tests of clients.
-fn final_status(code: u16) -> Result<u16, String> {
+pub(crate) fn final_status(code: u16) -> Result<u16, String> {
     if (200..=999).contains(&code) { Ok(code) } else { Err(format!("{code} is not a final status code: 200 to 999")) }
 }

@@ -17,6 +17,15 @@ pub(crate) fn response_cookies(headers: &Headers) -> impl Iterator<Item = (&[u8]
     headers.get_all("set-cookie").filter_map(|v| parse_pair(v.split(|b| *b == b';').next().unwrap_or_default()))
 }
 
+/// # Errors
+/// The value would be more than one cookie, or more than a field.
+pub(crate) fn check_cookie_value(value: &str) -> Result<(), String> {
+    match value.bytes().any(|b| matches!(b, b';' | b'\r' | b'\n' | 0)) {
+        true => Err(format!("a cookie holds no semicolon and no line break: {value:?}")),
+        false => Ok(()),
+    }
+}
+
 fn parse_pair(text: &[u8]) -> Option<(&[u8], &[u8])> {
     let text = text.trim_ascii();
     let at = text.iter().position(|b| *b == b'=')?;

@@ -8,8 +8,8 @@ use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 use serde_json_path::JsonPath as Query;
 
-use super::json_document::{JsonDocument, JsonFailure};
-use super::json_steps::{PathStep, count_descents_and_roots, split};
+use super::json_document::{JsonDocument, JsonFailure, JsonSplice, list_index, unescape_token, unfit};
+use super::json_steps::{PathStep, StepSelector, count_descents_and_roots, split};
 
 /// A path into a document: `$.a.b[0]`, `$['a b']`, `$.list[?@.x > 1].y`, `$..id`.
 #[derive(Clone, Debug, PartialEq)]
@@ -18,7 +18,7 @@ pub struct JsonPath {
     query: Query,
     /// The path as steps; `None` if a filter in it refers to the whole document.
     steps: Option<Vec<PathStep>>,
-    /// The parent's path and the key, if the path ends with a key after other than `..`.
+    /// Of a path that is not split: the parent's path and the key, if it ends with a key after other than `..`.
     last_key: Option<(Query, String)>,
 }
 
@@ -35,7 +35,9 @@ impl JsonPath {
                  characters than letters, digits and _ as $['a-key']"
             )
         })?;
-        Ok(Self { source: text.to_owned(), query, steps: split(text), last_key: split_last_key(text) })
+        let steps = split(text);
+        let last_key = if steps.is_some() { None } else { split_last_key(text) };
+        Ok(Self { source: text.to_owned(), query, steps, last_key })
     }
 
     /// The values that it selects, as text: a string itself, anything else as JSON.
@@ -47,40 +49,64 @@ impl JsonPath {
             Some(steps) => document.select(steps, stop),
             None => {
                 let (descents, roots) = count_descents_and_roots(&self.source);
-                document.select_in_tree(&self.query, descents, roots)
+                document.select_in_tree(&self.query, descents, roots, stop)
             }
         }
     }
 
-    /// Checks that [`set`](Self::set) and [`remove`](Self::remove) end in a bounded time.
+    /// Sets every matching value; a missing last key is created. `None` if nothing matches.
     ///
     /// # Errors
-    /// A document for which that might take too long.
-    pub(crate) fn check_edit(&self, document: &JsonDocument) -> Result<(), JsonFailure> {
-        let (descents, roots) = count_descents_and_roots(&self.source);
-        document.check_tree_search(descents, roots)
-    }
-
-    /// Sets every matching value; a missing last key is created. Returns the number of changes.
-    pub fn set(&self, value: &mut Value, new: &Value) -> usize {
+    /// The document exceeds a bound.
+    pub(crate) fn set(&self, document: &JsonDocument, new: &Value) -> Result<Option<Bytes>, JsonFailure> {
+        let new = Bytes::from(new.to_string());
+        let Some(key) = self.last_key() else {
+            return document
+                .splice(self.find(document, false)?.iter().map(|i| document.replace(*i, new.clone())).collect());
+        };
+        let member = [Value::from(key).to_string().as_bytes(), b":", &new].concat();
+        let mut splices = Vec::new();
         // The parents are looked up, since the last key need not exist yet.
-        let mut count = 0;
-        for at in pointers(self.last_key.as_ref().map_or(&self.query, |(parent, _)| parent), value) {
-            match (value.pointer_mut(&at), &self.last_key) {
-                (Some(Value::Object(map)), Some((_, key))) => {
-                    map.insert(key.clone(), new.clone());
-                }
-                (Some(there), None) => *there = new.clone(),
-                _ => continue,
+        for parent in self.find(document, true)?.into_iter().filter(|i| document.kind(*i) == b'{') {
+            let before = splices.len();
+            splices.extend(document.members(parent, key).map(|i| document.replace(i, new.clone())));
+            if splices.len() == before {
+                splices.push(document.insert(parent, usize::MAX, &member));
             }
-            count += 1;
         }
-        count
+        document.splice(splices)
     }
 
-    /// Removes every matching value. Returns how many.
-    pub fn remove(&self, value: &mut Value) -> usize {
-        pointers(&self.query, value).iter().filter(|at| remove(value, at).is_ok()).count()
+    /// Removes every matching value. `None` if nothing matches.
+    ///
+    /// # Errors
+    /// The document exceeds a bound.
+    pub(crate) fn remove(&self, document: &JsonDocument) -> Result<Option<Bytes>, JsonFailure> {
+        document.splice(document.remove(&self.find(document, false)?))
+    }
+
+    /// The matching values, or what the path without its last key matches, in ascending order.
+    fn find(&self, document: &JsonDocument, parents: bool) -> Result<Vec<usize>, JsonFailure> {
+        let mut found = match &self.steps {
+            Some(steps) => document.find(&steps[..steps.len() - usize::from(parents)])?,
+            None => {
+                let (descents, roots) = count_descents_and_roots(&self.source);
+                let parent = self.last_key.as_ref().filter(|_| parents);
+                document.find_in_tree(parent.map_or(&self.query, |(parent, _)| parent), descents, roots)?
+            }
+        };
+        found.sort_unstable();
+        found.dedup();
+        Ok(found)
+    }
+
+    /// The key that the path ends with after other than `..`.
+    fn last_key(&self) -> Option<&str> {
+        let Some(steps) = &self.steps else { return self.last_key.as_ref().map(|(_, key)| key.as_str()) };
+        match &steps.last().filter(|step| !step.descends)?.selectors[..] {
+            [StepSelector::Name(key)] => Some(key),
+            _ => None,
+        }
     }
 }
 
@@ -97,16 +123,6 @@ fn split_last_key(text: &str) -> Option<(Query, String)> {
         None => text.rsplit_once('.').filter(|(_, key)| !key.ends_with([']', '*']))?,
     };
     Some((Query::parse(parent).ok()?, key.to_owned()))
-}
-
-/// JSON Pointers (RFC 6901) to the matches, each once: what is inside of another or behind it in a list comes first, so
-/// that those left stay true when one is changed.
-fn pointers(query: &Query, value: &Value) -> Vec<String> {
-    let nodes = query.query_located(value);
-    let mut places: Vec<_> = nodes.locations().collect();
-    places.sort_by(|a, b| b.partial_cmp(a).unwrap_or(std::cmp::Ordering::Equal));
-    places.dedup();
-    places.into_iter().map(|place| place.to_json_pointer()).collect()
 }
 
 /// One operation of a JSON Patch. Not `json-patch`'s: that removes a key by moving the object's last into its place.
@@ -144,92 +160,67 @@ pub fn parse_patch(operations: &[Value]) -> Result<Vec<PatchOperation>, String> 
     operations.iter().enumerate().map(one).collect()
 }
 
-/// Applies a JSON Patch atomically: the document is changed only if all operations succeed.
-///
-/// # Errors
-/// The first operation that fails, numbered from 0.
-pub fn patch(document: &mut Value, operations: &[PatchOperation]) -> Result<(), String> {
-    let mut work = document.clone();
-    for (i, operation) in operations.iter().enumerate() {
-        operation.apply(&mut work).map_err(|e| format!("operation {i}: {e}"))?;
-    }
-    *document = work;
-    Ok(())
-}
-
 impl PatchOperation {
-    fn apply(&self, document: &mut Value) -> Result<(), String> {
+    /// The text of the document after the operation.
+    ///
+    /// # Errors
+    /// It does not apply, or the document exceeds a bound.
+    pub(crate) fn apply(&self, document: &JsonDocument) -> Result<Option<Bytes>, JsonFailure> {
+        let find = |at: &Pointer, why: &str| document.at_pointer(&at.0)?.ok_or_else(|| unfit(why));
         match self {
-            Self::Add { path, value } => add(document, path, value.clone()),
-            Self::Remove { path } => remove(document, &path.0).map(drop),
+            Self::Add { path, value } => document.splice(vec![add(document, path, value.to_string().into())?]),
+            Self::Remove { path } => document.splice(document.remove(&[find(path, "there is nothing to remove")?])),
             Self::Replace { path, value } => {
-                *document.pointer_mut(&path.0).ok_or("there is nothing to replace")? = value.clone();
-                Ok(())
+                let there = find(path, "there is nothing to replace")?;
+                document.splice(vec![document.replace(there, value.to_string().into())])
             }
             Self::Move { from, path } if path.0.strip_prefix(&from.0).is_some_and(|inner| inner.starts_with('/')) => {
-                Err("a value cannot be moved into itself".into())
+                Err(unfit("a value cannot be moved into itself"))
             }
             Self::Move { from, path } => {
-                let value = remove(document, &from.0)?;
-                add(document, path, value)
+                let there = find(from, "there is nothing to move")?;
+                let rest = document.splice(document.remove(&[there]))?.unwrap_or_default();
+                let rest = JsonDocument::read(rest)?;
+                rest.splice(vec![add(&rest, path, document.raw(there))?])
             }
             Self::Copy { from, path } => {
-                let value = document.pointer(&from.0).ok_or("there is nothing to copy")?.clone();
-                add(document, path, value)
+                let value = document.raw(find(from, "there is nothing to copy")?);
+                document.splice(vec![add(document, path, value)?])
             }
-            Self::Test { path, value } => match document.pointer(&path.0) {
-                Some(there) if there == value => Ok(()),
-                Some(_) => Err("the test does not hold".into()),
-                None => Err("there is nothing to test".into()),
-            },
+            Self::Test { path, value } => {
+                let there = document.raw(find(path, "there is nothing to test")?);
+                let holds = serde_json::from_slice::<Value>(&there).is_ok_and(|there| there == *value);
+                if holds { Ok(None) } else { Err(unfit("the test does not hold")) }
+            }
         }
     }
 }
 
 /// `add` (RFC 6902 4.1): sets a member, or inserts into a list; `-` is the end of the list.
-fn add(document: &mut Value, path: &Pointer, value: Value) -> Result<(), String> {
-    let Some((parent, last)) = split_pointer(&path.0) else {
-        *document = value;
-        return Ok(());
-    };
-    match document.pointer_mut(parent) {
-        Some(Value::Object(map)) => {
-            map.insert(last, value);
-        }
-        Some(Value::Array(list)) => {
-            let index = if last == "-" { list.len() } else { list_index(&last, list.len())? };
-            list.insert(index, value);
-        }
-        _ => return Err("there is no place to add to".into()),
+fn add(document: &JsonDocument, path: &Pointer, value: Bytes) -> Result<JsonSplice, JsonFailure> {
+    let Some((parent, last)) = path.0.rsplit_once('/') else { return Ok(document.replace(0, value)) };
+    let last = unescape_token(last);
+    let parent = document.at_pointer(parent)?.filter(|i| matches!(document.kind(*i), b'{' | b'['));
+    let parent = parent.ok_or_else(|| unfit("there is no place to add to"))?;
+    if document.kind(parent) == b'{' {
+        return Ok(match document.at_pointer(&path.0)? {
+            Some(there) => document.replace(there, value),
+            None => {
+                let member = [Value::from(last).to_string().as_bytes(), b":", &value].concat();
+                document.insert(parent, usize::MAX, &member)
+            }
+        });
     }
-    Ok(())
-}
-
-/// Removes a value and returns it; the order of the other members stays.
-fn remove(document: &mut Value, pointer: &str) -> Result<Value, String> {
-    let Some((parent, last)) = split_pointer(pointer) else { return Ok(std::mem::take(document)) };
-    let gone = match document.pointer_mut(parent) {
-        Some(Value::Object(map)) => map.shift_remove(&last),
-        Some(Value::Array(list)) => {
-            let index = list_index(&last, list.len())?;
-            (index < list.len()).then(|| list.remove(index))
-        }
-        _ => None,
+    let length = document.children(parent).count();
+    let place = if last == "-" {
+        length
+    } else {
+        list_index(&last).ok_or_else(|| unfit(format!("`{last}` is not an index")))?
     };
-    gone.ok_or_else(|| "there is nothing to remove".into())
-}
-
-/// The parent's pointer and the last key or index, unescaped (RFC 6901 4); `None` for the whole document.
-fn split_pointer(pointer: &str) -> Option<(&str, String)> {
-    let (parent, last) = pointer.rsplit_once('/')?;
-    Some((parent, last.replace("~1", "/").replace("~0", "~")))
-}
-
-/// An index without leading zeros (RFC 6901 4), up to the length, since `add` may append.
-fn list_index(token: &str, len: usize) -> Result<usize, String> {
-    let plain = token == "0" || (!token.starts_with('0') && token.bytes().all(|b| b.is_ascii_digit()));
-    let index = token.parse().ok().filter(|_| plain).ok_or_else(|| format!("`{token}` is not an index"))?;
-    if index <= len { Ok(index) } else { Err(format!("index {index} is beyond the end")) }
+    if place > length {
+        return Err(unfit(format!("index {place} is beyond the end")));
+    }
+    Ok(document.insert(parent, place, &value))
 }
 
 #[cfg(test)]
@@ -237,6 +228,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::body::edit::BodyChange;
 
     fn found_by(path: &JsonPath, document: &Value) -> Vec<String> {
         let read = JsonDocument::read(document.to_string().into()).unwrap();
@@ -247,6 +239,42 @@ mod tests {
     fn texts_of(values: &Value) -> Vec<String> {
         let text = |v: &Value| v.as_str().map_or_else(|| v.to_string(), ToOwned::to_owned);
         values.as_array().unwrap().iter().map(text).collect()
+    }
+
+    fn edited(text: &str, edit: impl Fn(&JsonDocument) -> Result<Option<Bytes>, JsonFailure>) -> String {
+        let document = JsonDocument::read(Bytes::copy_from_slice(text.as_bytes())).unwrap();
+        let new = edit(&document).unwrap();
+        String::from_utf8(new.map_or_else(|| text.into(), |new| new.to_vec())).unwrap()
+    }
+
+    #[test]
+    fn every_byte_that_is_not_edited_stays() {
+        let text = "\u{feff}{ \"big\": 12345678901234567890123, \"a\":19.90,\n \"b\": [1e2 , -0, 1E400], \"d\": 1, \"d\": 2, \"s\": \"\\ud800\" }";
+        let path = |path: &str| JsonPath::parse(path).unwrap();
+        let operation = |json: Value| parse_patch(&[json]).unwrap().remove(0);
+        for (from, to, edit) in [
+            ("19.90", "0", Box::new(|d: &_| path("$.a").set(d, &json!(0))) as Box<dyn Fn(&JsonDocument) -> _>),
+            ("-0", "\"x\"", Box::new(|d: &_| path("$.b[1]").set(d, &json!("x")))),
+            ("1E400]", "0]", Box::new(|d: &_| path("$.b[-1]").set(d, &json!(0)))),
+            ("\"\\ud800\"", "\"\\ud800\",\"n\":null", Box::new(|d: &_| path("$.n").set(d, &json!(null)))),
+            (" 1, \"d\": 2", " 0, \"d\": 0", Box::new(|d: &_| path("$.d").set(d, &json!(0)))),
+            (", \"d\": 1, \"d\": 2", "", Box::new(|d: &_| path("$.d").remove(d))),
+            ("\"big\": 12345678901234567890123, ", "", Box::new(|d: &_| path("$.big").remove(d))),
+            ("1e2 , -0, ", "", Box::new(|d: &_| path("$.b[:2]").remove(d))),
+            ("1e2 , -0, 1E400", "", Box::new(|d: &_| path("$.b[*]").remove(d))),
+            ("-0", "7,-0", Box::new(|d: &_| operation(json!({"op": "add", "path": "/b/1", "value": 7})).apply(d))),
+            (
+                "1E400",
+                "1E400,19.90",
+                Box::new(|d: &_| operation(json!({"op": "copy", "from": "/a", "path": "/b/-"})).apply(d)),
+            ),
+        ] {
+            assert_eq!(edited(text, edit), text.replacen(from, to, 1), "{from}");
+        }
+        let moved = edited(text, |d| operation(json!({"op": "move", "from": "/b/2", "path": "/b/0"})).apply(d));
+        assert!(moved.contains("[1E400,1e2 , -0]"), "{moved}");
+        let twice = operation(json!({"op": "remove", "path": "/d"}));
+        assert!(twice.apply(&JsonDocument::read(Bytes::copy_from_slice(text.as_bytes())).unwrap()).is_err());
     }
 
     #[test]
@@ -396,10 +424,9 @@ mod tests {
         ] {
             let p = JsonPath::parse(path).unwrap();
             assert_eq!(found_by(&p, &doc), texts_of(&found), "{path}");
-            let (mut with, mut without) = (doc.clone(), doc.clone());
-            p.set(&mut with, &json!(0));
-            p.remove(&mut without);
-            assert_eq!((with, without), (set, removed), "{path}");
+            let edited = |edit: &dyn Fn(&JsonDocument) -> _| edited(&doc.to_string(), edit);
+            let (with, without) = (edited(&|d| p.set(d, &json!(0))), edited(&|d| p.remove(d)));
+            assert_eq!((with, without), (set.to_string(), removed.to_string()), "{path}");
         }
     }
 
@@ -415,19 +442,9 @@ mod tests {
             ("$.a.*", r#"{"a":{"z":0,"y":0}}"#),
             ("$", "0"),
         ] {
-            let mut doc = json!({"a": {"z": 1, "y": 2}});
-            JsonPath::parse(path).unwrap().set(&mut doc, &json!(0));
-            assert_eq!(doc.to_string(), after, "{path}");
+            let path = JsonPath::parse(path).unwrap();
+            assert_eq!(edited(r#"{"a":{"z":1,"y":2}}"#, |d| path.set(d, &json!(0))), after, "{path}");
         }
-    }
-
-    #[test]
-    fn remaining_keys_keep_their_order() {
-        let document = json!({"a": 1, "b": 2, "c": 3, "d": 4});
-        let (mut by_path, mut by_patch) = (document.clone(), document);
-        JsonPath::parse("$['a']").unwrap().remove(&mut by_path);
-        patch(&mut by_patch, &parse_patch(&[json!({"op": "remove", "path": "/a"})]).unwrap()).unwrap();
-        assert_eq!((by_path.to_string(), by_patch.to_string()), (r#"{"b":2,"c":3,"d":4}"#.into(), by_path.to_string()));
     }
 
     #[test]
@@ -477,10 +494,10 @@ mod tests {
             (json!({"a": {}}), json!([{"op": "move", "from": "/a", "path": "/a/b"}]), None),
         ] {
             let parsed = parse_patch(ops.as_array().unwrap()).unwrap();
-            let mut got = doc.clone();
-            let done = patch(&mut got, &parsed);
+            let done = BodyChange::JsonPatch(parsed).apply(doc.to_string().as_bytes());
             assert_eq!(done.is_ok(), after.is_some(), "{ops:?}: {done:?}");
-            assert_eq!(got, after.unwrap_or(doc), "{ops:?}");
+            let done = done.ok().flatten().map(|new| serde_json::from_slice::<Value>(&new).unwrap());
+            assert_eq!(done, after, "{ops:?}");
         }
         for (operation, why) in [
             (json!({"op": "ad", "path": "/a", "value": 1}), "operation 1: unknown variant `ad`, expected one of `add`"),

@@ -33,6 +33,9 @@ pub(crate) enum JsonFailure {
     Exceeds(Error),
 }
 
+/// A range of a document's text, and what takes its place.
+pub(crate) type JsonSplice = (Range<usize>, Bytes);
+
 /// A JSON document, its values in the order of the text.
 #[derive(Debug)]
 pub(crate) struct JsonDocument {
@@ -104,28 +107,9 @@ impl JsonDocument {
     /// # Errors
     /// More steps or memory than allowed, or `stop` was set.
     pub fn select(&self, steps: &[PathStep], stop: &AtomicBool) -> Result<Vec<Bytes>, JsonFailure> {
-        let mut search = JsonSearch { document: self, left: MAX_STEPS, stop };
-        let mut selected = vec![0];
-        for step in steps {
-            selected = search.take_step(step, selected)?;
-        }
-        let mut size = 0;
-        let mut held = PROCESS_BUDGET.reserve(0).map_err(JsonFailure::Exceeds)?;
-        let mut texts = Vec::new();
-        for index in selected {
-            let text = search.text(index)?;
-            size += text.len() + size_of::<Bytes>();
-            if size > MAX_SELECTED {
-                return Err(exceeds(format!("what it selects has more than {MAX_SELECTED} bytes")));
-            }
-            held.grow_to(size as u64).map_err(JsonFailure::Exceeds)?;
-            texts.push(Bytes::from(text));
-        }
-        // The texts of one path are held together and dropped together.
-        if let Some(last) = texts.pop() {
-            texts.push(held.attach_to(last));
-        }
-        Ok(texts)
+        let mut search = JsonSearch { document: self, left: MAX_STEPS, stop, every: false };
+        let selected = search.find(steps)?;
+        search.texts(selected)
     }
 
     /// The values that a path selects that can only be evaluated in a tree of values, because a filter in it refers to
@@ -138,31 +122,145 @@ impl JsonDocument {
         query: &serde_json_path::JsonPath,
         descents: u32,
         roots: u32,
+        stop: &AtomicBool,
     ) -> Result<Vec<Bytes>, JsonFailure> {
-        self.check_tree_search(descents.saturating_add(1), roots)?;
+        let selected = self.find_in_tree(query, descents.saturating_add(1), roots)?;
+        JsonSearch { document: self, left: MAX_STEPS, stop, every: false }.texts(selected)
+    }
+
+    /// The values that the steps select for an edit, by index: of members with the same name each, since recipients
+    /// take the first or the last.
+    ///
+    /// # Errors
+    /// More steps than allowed.
+    pub fn find(&self, steps: &[PathStep]) -> Result<Vec<usize>, JsonFailure> {
+        JsonSearch { document: self, left: MAX_STEPS, stop: &AtomicBool::new(false), every: true }.find(steps)
+    }
+
+    /// As [`select_in_tree`](Self::select_in_tree), by index.
+    ///
+    /// # Errors
+    /// As [`select_in_tree`](Self::select_in_tree).
+    pub fn find_in_tree(
+        &self,
+        query: &serde_json_path::JsonPath,
+        descents: u32,
+        roots: u32,
+    ) -> Result<Vec<usize>, JsonFailure> {
+        self.check_tree_search(descents, roots)?;
         let tree = self.tree(0)?;
-        Ok(query.query(&tree).all().into_iter().map(|value| Bytes::from(value_text(value))).collect())
+        let nodes = query.query_located(&tree);
+        let places = nodes.locations().map(|place| self.at_pointer(&place.to_json_pointer()));
+        Ok(places.collect::<Result<Vec<_>, _>>()?.into_iter().flatten().collect())
+    }
+
+    /// The value at a JSON Pointer (RFC 6901).
+    ///
+    /// # Errors
+    /// It leads through one of several members with the same name.
+    pub fn at_pointer(&self, pointer: &str) -> Result<Option<usize>, JsonFailure> {
+        let mut at = 0;
+        for token in pointer.split('/').skip(1).map(unescape_token) {
+            let next = match self.kind(at) {
+                b'{' => {
+                    let mut members = self.members(at, &token);
+                    let first = members.next();
+                    if members.next().is_some() {
+                        return Err(ambiguous(&token));
+                    }
+                    first
+                }
+                b'[' => list_index(&token).and_then(|index| self.children(at).nth(index)),
+                _ => None,
+            };
+            let Some(next) = next else { return Ok(None) };
+            at = next;
+        }
+        Ok(Some(at))
+    }
+
+    /// The members of an object with this name.
+    pub fn members<'d>(&'d self, object: usize, name: &'d str) -> impl Iterator<Item = usize> + 'd {
+        self.children(object).filter(move |child| self.has_name(*child, name))
+    }
+
+    /// Puts a text in the place of a value.
+    pub fn replace(&self, index: usize, new: Bytes) -> JsonSplice {
+        let node = self.node(index);
+        (node.start as usize..node.end as usize, new)
+    }
+
+    /// Adds an item or a member to a container, before its child at `place`, or at the end.
+    pub fn insert(&self, container: usize, place: usize, new: &[u8]) -> JsonSplice {
+        let children: Vec<usize> = self.children(container).collect();
+        let (at, new) = match (children.get(place), children.last()) {
+            (Some(next), _) => (self.outer_start(*next), [new, b","].concat()),
+            (None, Some(last)) => (self.node(*last).end as usize, [b",", new].concat()),
+            (None, None) => (self.node(container).start as usize + 1, new.to_vec()),
+        };
+        (at..at, new.into())
+    }
+
+    /// Removes values, in ascending order, each with its name and a comma.
+    pub fn remove(&self, gone: &[usize]) -> Vec<JsonSplice> {
+        if gone.first() == Some(&0) {
+            return vec![self.replace(0, Bytes::from_static(b"null"))];
+        }
+        let mut splices = Vec::new();
+        for container in (0..self.values.len()).filter(|i| matches!(self.kind(*i), b'{' | b'[')) {
+            let children: Vec<usize> = self.children(container).collect();
+            let (mut kept, mut before) = (false, 0);
+            for (i, child) in children.iter().enumerate() {
+                let (start, end) = (self.outer_start(*child), self.node(*child).end as usize);
+                if gone.binary_search(child).is_err() {
+                    kept = true;
+                } else if kept {
+                    splices.push((before..end, Bytes::new()));
+                } else {
+                    let next = children.get(i + 1).map_or(end, |next| self.outer_start(*next));
+                    splices.push((start..next, Bytes::new()));
+                }
+                before = end;
+            }
+        }
+        splices
+    }
+
+    /// The text with these changes; what is inside of a changed value is gone with it. `None` without a change.
+    ///
+    /// # Errors
+    /// The memory budget is exhausted.
+    pub fn splice(&self, mut splices: Vec<JsonSplice>) -> Result<Option<Bytes>, JsonFailure> {
+        if splices.is_empty() {
+            return Ok(None);
+        }
+        let size =
+            splices.iter().map(|(_, new)| new.len() + size_of::<JsonSplice>()).sum::<usize>() + self.source.len();
+        let held = PROCESS_BUDGET.reserve(size as u64).map_err(JsonFailure::Exceeds)?;
+        splices.sort_by_key(|(range, _)| range.start);
+        let (mut out, mut at) = (Vec::with_capacity(size), 0);
+        for (range, new) in splices {
+            if range.start >= at {
+                out.extend_from_slice(&self.source[at..range.start]);
+                out.extend_from_slice(&new);
+                at = range.end;
+            }
+        }
+        out.extend_from_slice(&self.source[at..]);
+        Ok(Some(held.attach_to(out)))
     }
 
     /// Checks that a path can be evaluated in a tree of these values, which visits a value once for each way to it.
     ///
     /// # Errors
     /// A document for which that might take too long.
-    pub fn check_tree_search(&self, descents: u32, roots: u32) -> Result<(), JsonFailure> {
+    fn check_tree_search(&self, descents: u32, roots: u32) -> Result<(), JsonFailure> {
         let values = self.values.len() as u64;
         let ways = self.depth().saturating_pow(descents);
         if values.saturating_mul(values.saturating_pow(roots)).saturating_mul(ways) > MAX_STEPS {
             return Err(exceeds("its JSON has too many values, or is nested too deeply, for the path"));
         }
         Ok(())
-    }
-
-    /// Reserves the memory of the whole document as a tree.
-    ///
-    /// # Errors
-    /// The memory budget is exhausted.
-    pub fn reserve_tree(&self) -> Result<MemoryReservation, Error> {
-        PROCESS_BUDGET.reserve(self.values.len() as u64 * TREE_SIZE + self.source.len() as u64)
     }
 
     fn depth(&self) -> u64 {
@@ -185,12 +283,23 @@ impl JsonDocument {
         &self.source[node.start as usize..node.end as usize]
     }
 
+    /// The text of a value.
+    pub fn raw(&self, index: usize) -> Bytes {
+        self.source.slice_ref(self.slice(self.node(index)))
+    }
+
+    /// Where a value begins with its name.
+    fn outer_start(&self, index: usize) -> usize {
+        let node = self.node(index);
+        if node.name.0 == 0 { node.start as usize } else { node.name.0 as usize - 1 }
+    }
+
     /// The first byte: which kind of value it is.
-    fn kind(&self, index: usize) -> u8 {
+    pub fn kind(&self, index: usize) -> u8 {
         self.source[self.node(index).start as usize]
     }
 
-    fn children(&self, index: usize) -> impl Iterator<Item = usize> + '_ {
+    pub fn children(&self, index: usize) -> impl Iterator<Item = usize> + '_ {
         let end = self.node(index).next as usize;
         let mut at = index + 1;
         std::iter::from_fn(move || {
@@ -240,11 +349,27 @@ fn failure(e: json::JsonError) -> JsonFailure {
 
 /// Of members with the same name, parsers take the first, the last, or none.
 fn ambiguous(name: &str) -> JsonFailure {
-    JsonFailure::Exceeds(Error::new(ErrorKind::StageFailed, format!("its JSON has two members `{name}`")))
+    unfit(format!("its JSON has two members `{name}`"))
 }
 
 fn exceeds(why: impl Into<String>) -> JsonFailure {
     JsonFailure::Exceeds(Error::new(ErrorKind::BodyTooLarge, why.into()))
+}
+
+/// What does not fit the document.
+pub(crate) fn unfit(why: impl Into<String>) -> JsonFailure {
+    JsonFailure::Exceeds(Error::new(ErrorKind::StageFailed, why.into()))
+}
+
+/// A key or index in a JSON Pointer without escapes (RFC 6901 4).
+pub(crate) fn unescape_token(token: &str) -> String {
+    token.replace("~1", "/").replace("~0", "~")
+}
+
+/// An index without leading zeros (RFC 6901 4).
+pub(crate) fn list_index(token: &str) -> Option<usize> {
+    let plain = token == "0" || (!token.starts_with('0') && token.bytes().all(|b| b.is_ascii_digit()));
+    token.parse().ok().filter(|_| plain)
 }
 
 /// The content of a string without escapes; one that is not Unicode stays as it is written.
@@ -253,21 +378,20 @@ fn unescape(raw: &[u8]) -> Vec<u8> {
     serde_json::from_slice::<String>(&quoted).map_or_else(|_| raw.to_vec(), String::into_bytes)
 }
 
-fn value_text(value: &Value) -> Vec<u8> {
-    match value {
-        Value::String(text) => text.clone().into_bytes(),
-        other => other.to_string().into_bytes(),
-    }
-}
-
 /// The evaluation of one path.
 struct JsonSearch<'d> {
     document: &'d JsonDocument,
     left: u64,
     stop: &'d AtomicBool,
+    /// Whether of members with the same name each is selected; otherwise they are an error.
+    every: bool,
 }
 
 impl JsonSearch<'_> {
+    fn find(&mut self, steps: &[PathStep]) -> Result<Vec<usize>, JsonFailure> {
+        steps.iter().try_fold(vec![0], |selected, step| self.take_step(step, selected))
+    }
+
     fn spend(&mut self, steps: u64) -> Result<(), JsonFailure> {
         let before = self.left;
         self.left = before.checked_sub(steps).ok_or_else(|| exceeds("the evaluation of its path takes too long"))?;
@@ -276,6 +400,27 @@ impl JsonSearch<'_> {
             return Err(exceeds("the evaluation of its path was given up"));
         }
         Ok(())
+    }
+
+    /// The values as text, all of them held in memory together.
+    fn texts(&mut self, selected: Vec<usize>) -> Result<Vec<Bytes>, JsonFailure> {
+        let mut size = 0;
+        let mut held = PROCESS_BUDGET.reserve(0).map_err(JsonFailure::Exceeds)?;
+        let mut texts = Vec::new();
+        for index in selected {
+            let text = self.text(index)?;
+            size += text.len() + size_of::<Bytes>();
+            if size > MAX_SELECTED {
+                return Err(exceeds(format!("what it selects has more than {MAX_SELECTED} bytes")));
+            }
+            held.grow_to(size as u64).map_err(JsonFailure::Exceeds)?;
+            texts.push(Bytes::from(text));
+        }
+        // The texts of one path are held together and dropped together.
+        if let Some(last) = texts.pop() {
+            texts.push(held.attach_to(last));
+        }
+        Ok(texts)
     }
 
     fn take_step(&mut self, step: &PathStep, from: Vec<usize>) -> Result<Vec<usize>, JsonFailure> {
@@ -321,11 +466,13 @@ impl JsonSearch<'_> {
                     let mut member = None;
                     for child in document.children(index) {
                         self.spend(1)?;
-                        if document.has_name(child, name) && member.replace(child).is_some() {
-                            return Err(ambiguous(name));
+                        if document.has_name(child, name) {
+                            if member.replace(child).is_some() && !self.every {
+                                return Err(ambiguous(name));
+                            }
+                            out.push(child);
                         }
                     }
-                    out.extend(member);
                 }
                 StepSelector::Wildcard => {
                     for child in document.children(index) {
