@@ -166,6 +166,15 @@ macro_rules! as_text {
 as_text!(HumanDuration, "^[0-9.]+ *(us|ms|s|m|h|d)$|^0$", "a duration such as 500ms, 30s, 5m, 2h or 7d");
 as_text!(ByteSize, "^[0-9.]+ *([KMGT]i?)?B?$", "a size such as 4096, 64KiB, 10MB or 2GiB");
 
+/// `1 flow`, `2 flows`, `2 matches`.
+pub fn pluralize(n: u64, noun: &str) -> String {
+    match n {
+        1 => format!("1 {noun}"),
+        _ if noun.ends_with("ch") => format!("{n} {noun}es"),
+        _ => format!("{n} {noun}s"),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -198,5 +207,11 @@ mod tests {
             assert_eq!((size.0, size.to_string().as_str()), (bytes, displayed), "{text}");
         }
         assert!("ten".parse::<ByteSize>().is_err());
+    }
+
+    #[test]
+    fn count_of_one_is_singular() {
+        assert_eq!([0, 1, 2].map(|n| pluralize(n, "flow")), ["0 flows", "1 flow", "2 flows"]);
+        assert_eq!([1, 2].map(|n| pluralize(n, "match")), ["1 match", "2 matches"]);
     }
 }

@@ -8,6 +8,7 @@ use crate::assembly::{BranchReason, CallFacts};
 use interflow_llm::message::MessageRole;
 use interflow_store::ConversationNote;
 use interflow_types::Timestamp;
+use interflow_types::units::pluralize;
 use serde_json::json;
 
 use super::load::ConversationView;
@@ -77,11 +78,6 @@ fn summary_line(opened: &ConversationView) -> String {
         words.push(format!("${:.4}", used.cost));
     }
     words.join(" · ")
-}
-
-/// A count with its noun in singular or plural.
-pub fn pluralize(n: u64, word: &str) -> String {
-    if n == 1 { format!("1 {word}") } else { format!("{n} {word}s") }
 }
 
 fn format_timestamp(at: Timestamp) -> String {

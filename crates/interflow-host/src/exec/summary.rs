@@ -7,7 +7,7 @@ use interflow_query::Query;
 use interflow_store::{FlowStore, FlowSummary, ListOptions, ListOrder};
 use interflow_types::{ErrorKind, Passthrough, Timestamp};
 
-use crate::pluralize::pluralize;
+use interflow_types::units::pluralize;
 
 #[derive(Default)]
 struct HostSummary {

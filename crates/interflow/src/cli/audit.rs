@@ -6,8 +6,8 @@ use clap::Subcommand;
 use interflow_admin::audit::shared::newest_of_all;
 use interflow_admin::audit::trail::{AuditFiles, AuditFilter, AuditRecord, AuditStore as _};
 use interflow_host::data_dir::DataDir;
-use interflow_host::pluralize::pluralize;
 use interflow_llm_gateway::llm_telemetry::verify;
+use interflow_types::units::pluralize;
 use serde_json::json;
 
 use super::output::{FormatArgs, TableFormat, TextFormat, format_table, print_json};

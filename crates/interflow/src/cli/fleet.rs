@@ -4,9 +4,9 @@ use clap::Subcommand;
 use interflow_admin::settings::SettingsDiffKind;
 use interflow_fleet::{PostgresSettings, shared_url};
 use interflow_host::data_dir::DataDir;
-use interflow_host::pluralize::pluralize;
 use interflow_net::ca::machine_name;
 use interflow_store::shared_state::RollBack;
+use interflow_types::units::pluralize;
 use serde_json::json;
 
 use super::flows::table::moment;

@@ -4,9 +4,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use interflow_host::data_dir::DataDir;
-use interflow_host::pluralize::pluralize;
 use interflow_proxy::LocalClient;
 use interflow_rules::{ActiveRules, PrivateFiles, RuleRuntime, RulesConfig, ServiceTransport, TlsConnector};
+use interflow_types::units::pluralize;
 use interflow_types::{Authority, BoxFuture, CertificateFiles, Error};
 
 use super::{ApplyFn, Component, RecordingArchives, rule_formats};

@@ -4,7 +4,7 @@ use std::io::{self, IsTerminal as _, Write};
 use std::net::SocketAddr;
 
 use interflow_host::data_dir;
-use interflow_host::pluralize::pluralize;
+use interflow_types::units::pluralize;
 
 use crate::fleet;
 use crate::instance::config::InterflowConfig;

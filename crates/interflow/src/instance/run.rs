@@ -12,7 +12,6 @@ use interflow_archive::view::ProtoSchemas;
 use interflow_conversations::conversations::indexer::IndexerHandle;
 use interflow_files::resolve_secret_ref;
 use interflow_host::data_dir::{DataDir, InstanceInfo};
-use interflow_host::pluralize::pluralize;
 use interflow_host::running_instances::InstanceRegistration;
 use interflow_host::{data_dir, running_instances, system_proxy};
 use interflow_net::ca::{CaOptions, CertificateAuthority};
@@ -22,6 +21,7 @@ use interflow_proxy::config::InterceptConfig;
 use interflow_proxy::{ProxyServer, ServerDeps, dns};
 use interflow_store::StoreError;
 use interflow_types::Recorder;
+use interflow_types::units::pluralize;
 
 use crate::CliError;
 use crate::components::record_store::RecordStore;
@@ -32,7 +32,7 @@ use crate::instance::heartbeat::Heartbeat;
 use crate::instance::reload::{ConfigControl, ReloadStatus, ReloadableKeys, ReloadedParts, prepare};
 use crate::instance::settings::{ConfigEditor, EditorDeps};
 use crate::instance::shutdown_signal::{ShutdownSignal, StopSignal};
-use crate::instance::{diagnosis, exposure, machine_setup};
+use crate::instance::{diagnosis, exposure, machine_setup, start_check};
 
 /// If connections are still open this long after a signal, a notice explains the wait.
 const DRAIN_NOTICE_DELAY: std::time::Duration = std::time::Duration::from_millis(300);
@@ -117,6 +117,9 @@ pub async fn start_with(
     let StartOptions { store, sockets, control } = options;
     let active = control.as_ref().map(|control| control.active.clone()).unwrap_or_default();
     active.replace(serde_json::to_value(config).map_err(|e| format!("the configuration cannot be serialized: {e}"))?);
+    start_check::check_timeouts(&config.timeouts)?;
+    #[cfg(feature = "media")]
+    start_check::check_media(config)?;
     home.create()?;
     home.check_access()?;
     raise_file_limit();
@@ -350,10 +353,8 @@ impl RunningInstance {
 
     pub fn register_mdns(&self, config: &InterflowConfig) -> Result<Option<MdnsRegistration>, CliError> {
         let Some(name) = &config.proxy.mdns_name else { return Ok(None) };
-        let reached = |a: &SocketAddr| a.is_ipv4() && !a.ip().is_loopback();
-        let Some(proxy) = self.engine.proxy_addresses().into_iter().find(reached) else {
-            let what = "proxy.mdns_name: the proxy listens on no address that other machines can reach; for example, set proxy.listen to 0.0.0.0:7070";
-            return Err(CliError::Usage(what.into()));
+        let Some(proxy) = check_mdns(config, &self.engine.proxy_addresses()).map_err(CliError::Usage)? else {
+            return Ok(None);
         };
         let facts = vec![("txtvers", "1"), ("type", "http,connect,socks5"), ("ca", "http://interflow.local/")];
         let registration = register(&MdnsService { name: name.clone(), port: proxy.port(), facts })
@@ -503,6 +504,19 @@ fn raise_file_limit() {
         // Fewer connections are possible then, which `interflow doctor` reports.
         Err(e) => tracing::debug!("the open-file limit could not be raised: {e}"),
     }
+}
+
+/// The address that multicast DNS announces, of those that the proxy listens on.
+///
+/// # Errors
+/// Other machines can reach none.
+pub fn check_mdns(config: &InterflowConfig, listen: &[SocketAddr]) -> Result<Option<SocketAddr>, String> {
+    if config.proxy.mdns_name.is_none() {
+        return Ok(None);
+    }
+    let reached = listen.iter().find(|a| a.is_ipv4() && !a.ip().is_loopback());
+    let what = "proxy.mdns_name: the proxy listens on no address that other machines can reach; for example, set proxy.listen to 0.0.0.0:7070";
+    reached.copied().map(Some).ok_or_else(|| what.to_owned())
 }
 
 #[cfg(test)]

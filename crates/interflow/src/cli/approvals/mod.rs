@@ -7,7 +7,7 @@ use clap::{Args, Subcommand, ValueEnum};
 use interflow_approvals::presets;
 use interflow_host::data_dir::DataDir;
 use interflow_types::Timestamp;
-use interflow_types::units::HumanDuration;
+use interflow_types::units::{HumanDuration, pluralize};
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -235,8 +235,8 @@ fn suggest(api: &InstanceApi, query: &str, apply: bool, as_json: bool) -> Result
             let rule = &suggested["rule"];
             let (hosts, ports) = (joined_values(rule, "hosts"), joined_values(rule, "ports"));
             let line = format!(
-                "{:>7} flows  allow {hosts}:{ports}  {}\n",
-                member(suggested, "flows"),
+                "{:>13}  allow {hosts}:{ports}  {}\n",
+                pluralize(suggested["flows"].as_u64().unwrap_or_default(), "flow"),
                 joined_values(rule, "methods")
             );
             print_rows(&line)?;

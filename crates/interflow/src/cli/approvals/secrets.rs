@@ -2,7 +2,7 @@
 
 use clap::Subcommand;
 use interflow_host::data_dir::DataDir;
-use interflow_host::pluralize::pluralize;
+use interflow_types::units::pluralize;
 use serde_json::{Value, json};
 
 use crate::CliError;

@@ -3,10 +3,10 @@
 use std::io::{self, Write};
 
 use interflow_conversations::assembly::cache_report::{CacheBreak, PromptCacheReport};
-use interflow_conversations::conversations::export::pluralize;
 use interflow_conversations::conversations::prompt_cache;
 use interflow_host::data_dir::DataDir;
 use interflow_store::FlowStore;
+use interflow_types::units::pluralize;
 
 use super::list::{count, truncate};
 use super::{ConversationCacheArgs, find};

@@ -7,8 +7,8 @@ use std::path::Path;
 use interflow_conversations::conversations::export::{self, ExportFormat};
 use interflow_conversations::conversations::load;
 use interflow_conversations::conversations::tree::load_tree;
-use interflow_host::pluralize::pluralize;
 use interflow_store::{ConversationOptions, FlowStore};
+use interflow_types::units::pluralize;
 
 use super::ConversationExportArgs;
 use crate::CliError;

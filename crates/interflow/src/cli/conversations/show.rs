@@ -3,11 +3,12 @@
 use std::io::{self, Write};
 
 use interflow_conversations::assembly::view::{CallView, ItemKind, ThreadItem};
-use interflow_conversations::conversations::export::{self, pluralize};
+use interflow_conversations::conversations::export;
 use interflow_conversations::conversations::load::{self, ConversationView};
 use interflow_conversations::conversations::tree::{content_text, load_tree};
 use interflow_llm::message::MessageRole;
 use interflow_store::FlowStore;
+use interflow_types::units::pluralize;
 
 use super::list::{count, truncate};
 use super::{ConversationShowArgs, ShowFormat, find};

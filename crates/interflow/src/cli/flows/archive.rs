@@ -8,9 +8,9 @@ use interflow_archive::pcapng::{PacketSides, PcapngOptions};
 use interflow_archive::{self, ArchiveFormat, ExportOptions, FlowExporter, ReadableBodySource, fxzy};
 use interflow_files::{AtomicFile, FileAccess, owner_only};
 use interflow_host::data_dir::DataDir;
-use interflow_host::pluralize::pluralize;
 use interflow_store::{FlowStore, ListOptions, ListOrder};
 use interflow_types::Direction;
+use interflow_types::units::pluralize;
 
 use super::compressed_output::CompressedOutput;
 use super::progress::ProgressDisplay;

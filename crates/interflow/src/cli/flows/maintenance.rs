@@ -5,10 +5,10 @@ use std::ops::ControlFlow;
 
 use interflow_archive::text::size;
 use interflow_host::data_dir::DataDir;
-use interflow_host::pluralize::pluralize;
 use interflow_host::{InstanceApi, confirmed};
 use interflow_query::{CompareOp, Expr, Key, Query, TermTest, TimePoint, TimeTest};
 use interflow_store::FlowStore;
+use interflow_types::units::pluralize;
 use interflow_types::{Direction, Timestamp};
 use serde_json::{Value, json};
 

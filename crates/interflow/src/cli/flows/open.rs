@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use interflow_host::data_dir::DataDir;
-use interflow_host::pluralize::pluralize;
 use interflow_query::{Query, QueryError};
 use interflow_store::{FlowRecord, FlowStore, ListOptions};
 use interflow_types::FlowId;
+use interflow_types::units::pluralize;
 
 use crate::CliError;
 use crate::cli::operations::{InstanceApi, OperationId};

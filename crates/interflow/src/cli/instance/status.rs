@@ -4,9 +4,9 @@ use std::fmt::Write as _;
 
 use interflow_archive::text::size;
 use interflow_host::data_dir::{DataDir, InstanceInfo};
-use interflow_host::pluralize::pluralize;
 use interflow_host::{InstanceApi, doctor, not_running};
 use interflow_store::InstanceRow;
+use interflow_types::units::pluralize;
 use serde_json::{Map, Value, json};
 
 use crate::CliError;
@@ -52,6 +52,7 @@ fn as_json(instance: &InstanceInfo, stats: &Value, home: &DataDir, trusted: Opti
         },
         "flows": stats["store"]["flows"],
         "recorded_bytes": stats["store"]["segment_bytes"],
+        "suspended": stats["store"]["suspended"],
         "shared_store": stats["store"]["shared"],
         "archive": stats["archive"],
         "pending": {"approvals": stats["held"]["approvals"], "rules": stats["held"]["rules"]},
@@ -82,6 +83,9 @@ fn as_text(status: &Value) -> String {
         (Some(flows), Some(bytes)) => line("flows", format!("{flows} ({})", size(bytes))),
         _ if status["version"].is_null() => line("flows", "unknown: the instance has no admin port".into()),
         _ => line("flows", "not recorded".into()),
+    }
+    if let Some(why) = status["suspended"].as_str() {
+        line("recording", format!("suspended, new flows are lost: {why}"));
     }
     if let Some(shared) = status["shared_store"].as_object() {
         let count = |name: &str| shared.get(name).and_then(Value::as_u64).unwrap_or_default();

@@ -6,8 +6,8 @@ use interflow_fleet::ArchiveClaim;
 use interflow_fleet::hourly::{ArchiveUntil, ArchivedRecord, HourlyArchive, NOW_SLACK};
 use interflow_fleet::objects::ObjectUrl;
 use interflow_host::data_dir::DataDir;
-use interflow_host::pluralize::pluralize;
 use interflow_types::Timestamp;
+use interflow_types::units::pluralize;
 use serde_json::json;
 
 use crate::CliError;

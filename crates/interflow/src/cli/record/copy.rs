@@ -8,9 +8,9 @@ use clap::Args;
 use interflow_files::resolve_secret_ref;
 use interflow_fleet::{CopyCounts, PostgresUrl, SharedStore, copy_from_shared, copy_to_shared};
 use interflow_host::data_dir::DataDir;
-use interflow_host::pluralize::pluralize;
 use interflow_query::Query;
 use interflow_store::{FlowStore as _, RecordConfig, SqliteStore};
+use interflow_types::units::pluralize;
 use interflow_types::units::{ByteSize, HumanDuration};
 use serde_json::json;
 

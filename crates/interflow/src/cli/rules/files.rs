@@ -5,11 +5,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use interflow_host::data_dir::DataDir;
-use interflow_host::pluralize::pluralize;
 use interflow_rules::action::ACTIONS;
 use interflow_rules::{
     RuleFileSource, RuleProblem, RuleProgram, RuleRuntime, RulesConfig, explain as explaining, phase_names, simulate,
 };
+use interflow_types::units::pluralize;
 use serde_json::{Value, json};
 
 use super::{ExplainArgs, FilesArgs, RuleListArgs};

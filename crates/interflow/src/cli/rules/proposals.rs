@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use interflow_archive::text::clean_lines;
 use interflow_host::data_dir::DataDir;
-use interflow_host::pluralize::pluralize;
+use interflow_types::units::pluralize;
 use serde_json::{Value, json};
 
 use crate::CliError;

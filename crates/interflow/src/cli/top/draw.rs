@@ -1,7 +1,7 @@
 //! The screen: header, query, table or another view, and a last line of hints.
 
 use interflow_archive::text::clean;
-use interflow_host::pluralize::pluralize;
+use interflow_types::units::pluralize;
 use jiff::tz::TimeZone;
 use ratatui_core::buffer::Buffer;
 use ratatui_core::layout::Rect;
