@@ -1,5 +1,6 @@
 //! The table that maps errors to responses, and the HTML pages that Interflow generates.
 
+use interflow_codec::h1::Violation;
 use interflow_codec::html::escape;
 use interflow_types::{Error, ErrorKind, FlowId, Headers, Response, StatusCode};
 
@@ -7,7 +8,12 @@ use interflow_types::{Error, ErrorKind, FlowId, Headers, Response, StatusCode};
 /// response names the error kind in `X-Interflow-Error` and must not be cached.
 pub(crate) fn error_response(error: &Error, flow: Option<FlowId>, request: Option<&Headers>) -> Response {
     let kind = error.kind();
-    let status = kind.status();
+    let status = match kind {
+        ErrorKind::Unsupported if error.message().ends_with(&Violation::Version.to_string()) => {
+            StatusCode::HTTP_VERSION_NOT_SUPPORTED
+        }
+        kind => kind.status(),
+    };
     let accept = request.and_then(|h| h.get_str("accept")).unwrap_or_default();
     let id = flow.map(|f| f.to_string());
     let message = error.to_string();

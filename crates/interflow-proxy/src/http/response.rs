@@ -2,11 +2,9 @@
 
 use std::sync::Arc;
 
-use interflow_codec::h1::Violation;
 use interflow_net::ingress::ServiceReply;
 use interflow_types::{
     Authority, EarlyExit, EntryKind, Error, ErrorKind, ErrorRenderer, FlowClock, Host, RequestHead, Response, Scheme,
-    StatusCode,
 };
 
 use crate::downstream::connection::{ClientConnection, ConnectionKind, challenge};
@@ -37,9 +35,6 @@ pub(crate) fn reject_malformed(conn: &ClientConnection, config: &ActiveConfig, e
     // Without waiting for the recorder, because the caller is not async.
     guard.begin_capture_at_once(&config.settings, None);
     let mut response = error_response(error, Some(guard.flow.id), None);
-    if error.message().ends_with(&Violation::Version.to_string()) {
-        response.head.status = StatusCode::HTTP_VERSION_NOT_SUPPORTED;
-    }
     tracing::info!(client = %conn.client.peer, flow = %guard.flow.id, kind = error.kind().as_str(), "refused: {error}");
     guard.response(&response.head);
     if let Some(bytes) = local_body_bytes(&response.body) {

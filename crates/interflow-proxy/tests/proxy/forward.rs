@@ -276,6 +276,8 @@ async fn a_higher_minor_version_is_served_and_another_major_one_is_not_supported
     for (version, status) in [("1.2", 200), ("2.0", 505), ("0.9", 505)] {
         let mut wire = proxy.connect().await;
         wire.send(get(&origin.url("/")).replace("HTTP/1.1", &format!("HTTP/{version}"))).await.unwrap();
-        assert_eq!(wire.answer().await.unwrap().status, status, "{version}");
+        let answer = wire.answer().await.unwrap();
+        assert_eq!(answer.status, status, "{version}");
+        assert_eq!(answer.text().contains("505 HTTP Version Not Supported"), status == 505, "{}", answer.text());
     }
 }
