@@ -1,6 +1,7 @@
 //! Masks secrets of a configuration before it is shown: those known by their place, those with a telling name, and
 //! credentials in URLs.
 
+pub use interflow_types::secret_names::without_credentials;
 use serde_json::Value;
 
 use crate::mcp::secret_masking::is_secret;
@@ -14,8 +15,9 @@ pub fn mask_config(config: &mut Value) {
 
 /// Whether a key of this name holds a secret. A plain `key` is the path of a file, except for those of [`mask_keys`].
 pub fn is_secret_key(key: &str) -> bool {
-    // `credential_hosts` lists where credentials may be sent.
-    !key.eq_ignore_ascii_case("key") && !key.ends_with("_hosts") && is_secret(key)
+    // `credential_hosts` lists where credentials may be sent, `auth` is a section, and `approvals.secrets` a file.
+    let is_public = ["key", "auth", "secrets"].iter().any(|name| key.eq_ignore_ascii_case(name));
+    !is_public && !key.ends_with("_hosts") && !key.ends_with("_lifetime") && is_secret(key)
 }
 
 /// Masks keys whose names do not identify them as secret: elsewhere a `key` is the path of a file.
@@ -92,15 +94,6 @@ fn mask_config_secrets(value: &mut Value) {
     }
 }
 
-/// A URL with its credentials masked; `None` if it has none.
-pub fn without_credentials(url: &str) -> Option<String> {
-    let (scheme, rest) = url.split_once("://")?;
-    let (authority, path) = rest.find(['/', '?', '#']).map_or((rest, ""), |at| rest.split_at(at));
-    // The last `@` separates the host: a password may contain one.
-    let (_, host) = authority.rsplit_once('@')?;
-    Some(format!("{scheme}://***@{host}{path}"))
-}
-
 #[cfg(test)]
 mod tests {
     use serde_json::json;
@@ -116,6 +109,9 @@ mod tests {
             "service": {"headers": {"X-GitHub-Token": "ghp_1", "accept": "*/*"}, "private-token": "g", "tokens": 5},
             "users": {"passwords": {"ann": "a-pass"}, "old_secrets": ["one", "env:TWO"]},
             "limits": {"max_header_bytes": "64KiB"},
+            "auth": {"realm": "Interflow"},
+            "approvals": {"secrets": "secrets.json"},
+            "admin": {"personal_token_lifetime": "90d"},
         });
         mask_config_secrets(&mut config);
         assert_eq!(
@@ -127,6 +123,9 @@ mod tests {
                 "service": {"headers": {"X-GitHub-Token": "***", "accept": "*/*"}, "private-token": "***", "tokens": 5},
                 "users": {"passwords": {"ann": "***"}, "old_secrets": ["***", "env:TWO"]},
                 "limits": {"max_header_bytes": "64KiB"},
+                "auth": {"realm": "Interflow"},
+                "approvals": {"secrets": "secrets.json"},
+                "admin": {"personal_token_lifetime": "90d"},
             })
         );
     }

@@ -15,6 +15,9 @@ use crate::{CliError, Result};
 /// Maximum response size, in bytes.
 const MAX_ANSWER: u64 = 64 << 20;
 
+/// How long the instance may take to accept a connection, and to answer that it is alive.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
+
 pub struct InstanceApi {
     agent: Agent,
     pub address: SocketAddr,
@@ -34,16 +37,39 @@ pub fn not_running(home: &DataDir) -> CliError {
 
 impl InstanceApi {
     /// Connects to the instance that runs with this data directory, if it has an admin listener.
+    ///
+    /// # Errors
+    /// It does not answer, for example because its process is suspended. Operations may take longer than this wait.
     pub fn for_instance(home: &DataDir) -> Result<Option<Self>> {
-        let Some(address) = home.running_instance().and_then(|i| i.admin) else { return Ok(None) };
+        let Some(instance) = home.running_instance() else { return Ok(None) };
+        let Some(address) = instance.admin else { return Ok(None) };
         // Bypass proxies: this may run under `interflow exec`, whose proxy refuses connections to itself.
         let config = Agent::config_builder()
             .proxy(None)
             .http_status_as_error(false)
             .max_redirects(0)
-            .timeout_connect(Some(Duration::from_secs(5)))
+            .timeout_connect(Some(ANSWER_TIMEOUT))
             .build();
-        Ok(Some(Self { agent: config.into(), address: connect_address(address), token: home.admin_token()? }))
+        let api = Self { agent: config.into(), address: connect_address(address), token: home.admin_token()? };
+        let probe = api.agent.get(format!("http://{}/livez", api.address));
+        match probe.config().timeout_global(Some(ANSWER_TIMEOUT)).build().call() {
+            Err(ureq::Error::Timeout(_)) => Err(CliError::Failed(format!(
+                "the running instance (process {pid}) does not answer within {} s: it is overloaded or suspended; \
+                 `kill -CONT {pid}` continues a suspended one, `kill -KILL {pid}` ends it",
+                ANSWER_TIMEOUT.as_secs(),
+                pid = instance.pid
+            ))),
+            // What else is wrong, an operation says.
+            _ => Ok(Some(api)),
+        }
+    }
+
+    /// Whether the instance can obey a signal that it was just sent, in that it answers or has ended.
+    ///
+    /// # Errors
+    /// It does not answer in time.
+    pub fn check_answers(home: &DataDir) -> Result<()> {
+        Self::for_instance(home).map(drop)
     }
 
     /// Connects to the running instance.

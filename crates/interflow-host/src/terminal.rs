@@ -3,7 +3,8 @@
 //! pass. In a pipe or a file, everything passes.
 
 use std::io::{self, IsTerminal as _, StderrLock, StdoutLock, Write};
-use std::mem;
+use std::sync::OnceLock;
+use std::{fmt, mem};
 
 use anstream::AutoStream;
 use interflow_types::is_terminal_control;
@@ -36,13 +37,33 @@ pub fn data_stdout() -> StandardStream<StdoutLock<'static>> {
     StandardStream::new(io::stdout().lock(), io::stdout().is_terminal())
 }
 
-/// `println!` to [`stdout`](crate::terminal::stdout). Errors are ignored: the reader may have closed the pipe (`head`).
+/// The first failure of [`print`].
+static OUTPUT_FAILURE: OnceLock<String> = OnceLock::new();
+
+/// Writes to [`stdout`]. A failure is [kept](output_failure) for the end of the process, except that the reader may have closed the
+/// pipe (`head`).
+pub fn print(text: fmt::Arguments<'_>) {
+    keep_failure(stdout().write_fmt(text));
+}
+
+fn keep_failure(written: io::Result<()>) {
+    if let Err(e) = written.or_else(|e| if e.kind() == io::ErrorKind::BrokenPipe { Ok(()) } else { Err(e) }) {
+        let _ = OUTPUT_FAILURE.set(e.to_string());
+    }
+}
+
+/// Why output was lost, if it was: of [`print`], or of what is still to be written.
+pub fn output_failure() -> Option<&'static str> {
+    keep_failure(io::stdout().flush());
+    OUTPUT_FAILURE.get().map(String::as_str)
+}
+
+/// `println!` to [`stdout`](crate::terminal::stdout), as [`print`](crate::terminal::print).
 #[macro_export]
 macro_rules! outln {
-    ($($text:tt)*) => {{
-        use std::io::Write as _;
-        let _ = writeln!($crate::terminal::stdout(), $($text)*);
-    }};
+    ($($text:tt)*) => {
+        $crate::terminal::print(format_args!("{}\n", format_args!($($text)*)))
+    };
 }
 
 /// `eprintln!` to [`stderr`](crate::terminal::stderr). Errors are ignored, since there is no other place to report them.

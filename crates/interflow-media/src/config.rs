@@ -193,6 +193,17 @@ impl MediaConfig {
         if !self.path.starts_with('/') || self.path.ends_with('/') && self.path != "/" {
             return Err(format!("media.path: `{}` must begin with / and not end with it", self.path));
         }
+        for (i, user) in self.user.iter().enumerate() {
+            let others = &self.user[..i];
+            let is_taken = |password: &str| {
+                !password.is_empty()
+                    && (others.iter().any(|o| o.password == password) || self.api_password.as_deref() == Some(password))
+            };
+            // The password tells who a user is.
+            if others.iter().any(|o| o.name == user.name) || is_taken(&user.password) {
+                return Err(format!("media.user[{i}]: another user has this name or password; give each its own"));
+            }
+        }
         if let Some(url) = &self.public_url {
             crate::relay::address::parse(url).map_err(|e| format!("media.public_url: {}", e.message()))?;
         }
@@ -236,7 +247,14 @@ mod tests {
     #[test]
     fn invalid_config_is_reported_with_its_key() {
         assert_eq!(MediaConfig::default().check(), Ok(()));
+        let user = |name: &str, password: &str| MediaUser { name: name.into(), password: password.into() };
+        let two = |a, b| MediaConfig { user: vec![a, b], ..Default::default() };
+        let as_all = MediaConfig { api_password: Some("p".into()), user: vec![user("a", "p")], ..Default::default() };
+        assert_eq!(two(user("a", "p"), user("b", "q")).check(), Ok(()));
         for (config, key) in [
+            (two(user("a", "p"), user("a", "q")), "media.user[1]"),
+            (two(user("a", "p"), user("b", "p")), "media.user[1]"),
+            (as_all, "media.user[0]"),
             (MediaConfig { path: "media".into(), ..Default::default() }, "media.path"),
             (MediaConfig { public_url: Some("tv".into()), ..Default::default() }, "media.public_url"),
             (

@@ -45,7 +45,13 @@ pub fn main() -> ExitCode {
         }
     };
     match cli::dispatch(cli) {
-        Ok(()) => end_process(0),
+        Ok(()) => match interflow_host::terminal::output_failure() {
+            Some(why) => {
+                print_error(&format!("output failed: {why}"));
+                end_process(1)
+            }
+            None => end_process(0),
+        },
         Err(error) => {
             if !matches!(error, CliError::Child(_)) {
                 print_error(&error.to_string());

@@ -276,3 +276,112 @@ fn the_file_of_a_data_directory_cannot_name_another_one() {
     let (code, _, err) = run(home.path(), &["flows", "list"]);
     assert!(code == 2 && err.contains("interflow.toml:2: `data_dir` cannot be set"), "{code} {err}");
 }
+
+#[test]
+fn a_file_that_was_used_and_is_gone_leaves_the_former_configuration_active() {
+    let home = tempfile::tempdir().unwrap();
+    let home = home.path();
+    std::fs::write(home.join("interflow.toml"), "[intercept]\nmode = \"none\"\n").unwrap();
+    let running = Running::start(home, &[], &[]);
+    for name in ["interflow.toml", "rules.yaml"] {
+        std::fs::rename(home.join(name), home.join("away")).unwrap();
+        let (code, _, err) = run(home, &["reload"]);
+        assert!(code == 1 && err.contains(name) && err.contains("the previous one stays active"), "{name}: {err}");
+        if name == "interflow.toml" {
+            assert_eq!(running.setting("intercept.mode")["active"], "none");
+            let (code, _, err) = run(home, &["restart"]);
+            assert!(code == 1 && err.contains("interflow.toml is missing"), "{err}");
+        }
+        std::fs::rename(home.join("away"), home.join(name)).unwrap();
+        assert_eq!(run(home, &["reload"]).0, 0, "{name}");
+    }
+}
+
+#[test]
+fn a_printed_configuration_has_no_secrets_and_is_refused_without_them() {
+    let home = tempfile::tempdir().unwrap();
+    let home = home.path();
+    let text = "[media]\napi_password = \"MEDIA-PW\"\n[record]\nstore = \"postgres://u:PG-PW@h/d\"\n\
+                [[upstream.proxy]]\nhosts = [\"*\"]\nvia = [\"http://a:VIA-PW@h:1\"]\n";
+    std::fs::write(home.join("interflow.toml"), text).unwrap();
+    for words in [&["config", "print"][..], &["config", "print", "--json"]] {
+        let (code, out, err) = run(home, words);
+        assert!(code == 0 && out.contains("***@h") && !out.contains("-PW"), "{out}{err}");
+        if words.len() == 2 {
+            std::fs::write(home.join("printed.toml"), out).unwrap();
+        }
+    }
+    let (code, _, err) = run(home, &["-c", "printed.toml", "config", "check", "--values-only"]);
+    assert!(code != 0 && err.contains("`***` stands for a secret") && err.contains("env:NAME"), "{err}");
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn output_that_cannot_be_written_is_a_failure() {
+    let home = tempfile::tempdir().unwrap();
+    for words in [
+        &["config", "print"][..],
+        &["config", "schema"],
+        &["config", "reference"],
+        &["config", "env"],
+        &["config", "get", "intercept.mode"],
+        &["token"],
+        &["help", "query"],
+        &["media", "url", "http://a.test/x", "--base", "http://g.test/media"],
+        &["ca", "show"],
+    ] {
+        let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+        let output = interflow(home.path(), words).stdout(full).output().unwrap();
+        let err = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.code() == Some(1) && err.contains("output failed: "), "{words:?}: {err}");
+    }
+}
+
+#[cfg(unix)]
+#[test]
+fn commands_do_not_wait_for_an_instance_that_is_suspended() {
+    let home = tempfile::tempdir().unwrap();
+    let home = home.path();
+    let running = Running::start(home, &[], &[]);
+    let signal = |name: &str| {
+        let pid = running.child.id().to_string();
+        assert!(Command::new("kill").args([name, &pid]).status().unwrap().success());
+    };
+    signal("-STOP");
+    for words in [&["status"][..], &["reload"], &["pending", "list"], &["tokens", "list"], &["stop"], &["restart"]] {
+        let begun = Instant::now();
+        let (code, _, err) = run(home, words);
+        assert!(code == 1 && err.contains("does not answer within 5 s"), "{words:?}: {err}");
+        assert!(begun.elapsed() < Duration::from_secs(20), "{words:?}");
+    }
+    signal("-CONT");
+}
+
+#[test]
+fn the_finest_log_does_not_hold_the_admin_token() {
+    let home = tempfile::tempdir().unwrap();
+    let running = Running::start(home.path(), &[], &[]);
+    let mut exec = interflow(home.path(), &["exec", "--", "true"]);
+    let output = exec.env("INTERFLOW_LOG", "trace").output().unwrap();
+    let err = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && !err.contains(&running.token), "{err}");
+}
+
+#[test]
+fn what_no_start_accepts_is_refused_when_it_is_set() {
+    let home = tempfile::tempdir().unwrap();
+    for (key, value, says) in [
+        ("proxy.mdns_name", "x", "no address that other machines can reach"),
+        ("timeouts.connect", "0s", "timeouts.connect: 0 leaves no time"),
+        ("media.path", "/openai", "media.path: `/openai`"),
+        ("media.path", "/", "media.path: `/`"),
+    ] {
+        let (code, _, err) = run(home.path(), &["config", "set", key, value]);
+        assert!(code != 0 && err.contains(says) && config(home.path()).is_empty(), "{key}: {err}");
+    }
+    if cfg!(target_os = "linux") {
+        std::fs::write(home.path().join("interflow.toml"), "[record]\ndir = \"/proc/x\"\n").unwrap();
+        let (code, _, err) = run(home.path(), &["config", "check"]);
+        assert!(code != 0 && err.contains("/proc/x cannot be created"), "{err}");
+    }
+}

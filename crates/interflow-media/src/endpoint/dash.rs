@@ -287,8 +287,8 @@ impl MediaRequest<'_> {
     /// Omits segments that the link skips, and for live tracks everything but the end, which is all that players
     /// need.
     fn trim_live_window(self, manifest: &DashManifest, parts: &mut [PlaylistPeriod<'_>]) {
-        if let Some(skip) = self.asked.params.get("skip").filter(|_| !manifest.is_live) {
-            let stretches = crate::hls::segment_skip::SkipRanges::read(skip);
+        let skip = self.asked.params.get("skip").filter(|_| !manifest.is_live);
+        if let Some(stretches) = skip.and_then(crate::hls::segment_skip::SkipRanges::read) {
             for part in parts.iter_mut() {
                 let begins = part.period.start;
                 part.segments.retain(|s| !stretches.overlaps(begins + s.start, begins + s.start + s.duration));

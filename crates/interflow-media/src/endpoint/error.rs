@@ -1,6 +1,7 @@
 //! Responses and errors of the media endpoints.
 
 use bytes::Bytes;
+use interflow_types::secret_names::mask_urls;
 use interflow_types::{Error, ErrorKind, Response, StatusCode};
 
 pub type Result<T, E = MediaError> = std::result::Result<T, E>;
@@ -28,6 +29,24 @@ impl MediaError {
         match self {
             Self::Status(_, text) => Error::new(ErrorKind::BadResponse, text),
             Self::Failed(error) => error,
+        }
+    }
+
+    /// The error for a client that must not learn what its sealed link holds: the origin, its addresses and tokens, which
+    /// are in the log.
+    pub fn without_details(self) -> Self {
+        match self {
+            Self::Status(status, text) => {
+                tracing::info!(error = mask_urls(&text), "cannot serve a sealed link");
+                let reason = if status.is_server_error() { "its origin failed" } else { "it names what is not served" };
+                Self::Status(status, format!("this link cannot be served: {reason}; the gateway's log says more"))
+            }
+            Self::Failed(error) => {
+                let (kind, source, retryable) = (error.kind(), error.error_source(), error.retryable());
+                tracing::info!(error = mask_urls(&error.to_string()), "cannot serve a sealed link");
+                let text = format!("this link cannot be served ({}); the gateway's log says more", kind.as_str());
+                Self::Failed(Error::new(kind, text).with_error_source(source).with_retryable(retryable))
+            }
         }
     }
 

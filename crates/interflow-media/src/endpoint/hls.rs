@@ -196,7 +196,7 @@ impl MediaRequest<'_> {
         if let Some(choice) = self.variant_choice() {
             text = variant_filter::filter_variants(&text, choice).into_owned().into();
         }
-        if let Some(stretches) = params.get("skip").map(SkipRanges::read) {
+        if let Some(stretches) = params.get("skip").and_then(SkipRanges::read) {
             text = segment_skip::skip_segments(&text, &stretches).into_owned().into();
         }
         let imported = |(n, v): &(String, String)| Some((n.strip_prefix("v_")?.to_owned(), v.clone()));

@@ -9,6 +9,8 @@ use std::sync::LazyLock;
 use super::error::MediaError;
 use crate::cenc::ContentKeyRing;
 use crate::dash::addressing::{DashByteRange, byte_range};
+use crate::hls::segment_skip::SkipRanges;
+use crate::hls::variant_filter::VariantChoice;
 use crate::relay::address::{self, MediaAddress};
 use crate::relay::header_filter;
 use crate::token::QueryPairs;
@@ -80,6 +82,26 @@ impl MediaParams {
             Ok(n) if n.is_finite() => Ok(Some(n)),
             _ => Err(Error::new(ErrorKind::BadRequest, format!("`{name}={text}`: a number is wanted"))),
         }
+    }
+
+    /// Checks the options that are used only where a playlist has what they choose from.
+    ///
+    /// # Errors
+    /// [`ErrorKind::BadRequest`] for a value that means nothing.
+    pub fn check(&self) -> Result<()> {
+        const SWITCHES: [&str; 5] = ["force_playlist_proxy", "key_only_proxy", "max_res", "no_proxy", "remux_to_ts"];
+        const VALUES: [&str; 8] = ["1", "true", "yes", "on", "0", "false", "no", "off"];
+        let is_invalid = |name: &&str| {
+            self.get(name).is_some_and(|text| match *name {
+                "skip" => SkipRanges::read(text).is_none(),
+                "resolution" => VariantChoice::read(text).is_none(),
+                _ => !VALUES.iter().any(|value| text.eq_ignore_ascii_case(value)),
+            })
+        };
+        let Some(name) = ["skip", "resolution"].into_iter().chain(SWITCHES).find(is_invalid) else { return Ok(()) };
+        let value = self.get(name).unwrap_or_default();
+        let text = format!("`{name}={value}`: write skip=0-112,280-300, resolution=720p, and true or false otherwise");
+        Err(Error::new(ErrorKind::BadRequest, text))
     }
 
     /// Extracts keys that were appended to the destination (`d=https://host/x.mpd&key_id=…&key=…`, encoded as a
@@ -215,6 +237,19 @@ mod tests {
         assert_eq!((h.get_str("user-agent"), h.get_str("referer")), (Some("A B C"), Some("http://r/")));
         assert!(!h.contains("host") && p.get("empty").is_none());
         assert_eq!(MediaParams::default().request_fields("ua").get_str("user-agent"), Some("ua"));
+    }
+
+    #[test]
+    fn options_that_mean_nothing_are_refused() {
+        for valid in
+            ["skip=0-9,20-30.5&resolution=720p&max_res=true", "resolution=1280x720&no_proxy=OFF", "skip=&max_res="]
+        {
+            assert!(MediaParams::read(valid).check().is_ok(), "{valid}");
+        }
+        for invalid in ["skip=a-b", "skip=5-2", "skip=0-9,x", "resolution=abc", "max_res=maybe", "remux_to_ts=2"] {
+            let error = MediaParams::read(invalid).check().unwrap_err();
+            assert!(error.kind() == ErrorKind::BadRequest && error.to_string().contains(invalid), "{error}");
+        }
     }
 
     #[test]

@@ -100,7 +100,10 @@ impl MediaService {
         if marks.has_keys.into_inner() || carries_keys(&authorized.path) {
             flow.extension_mut::<SecretBodies>();
         }
-        answer
+        match answer {
+            Err(error) if authorized.grant.hide => Err(error.without_details()),
+            answer => answer,
+        }
     }
 
     async fn route(
@@ -112,6 +115,7 @@ impl MediaService {
         body: Body,
     ) -> EndpointResult {
         let job = MediaRequest { state, marks, flow, asked, head };
+        asked.params.check()?;
         let path = asked.path.as_str();
         // Clients of other media proxies may ask for it; a silent fallback would look like a playback error.
         if path.starts_with("/proxy/") && asked.params.is_true("transcode") {

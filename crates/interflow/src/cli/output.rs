@@ -132,9 +132,9 @@ where
         .map(move |text| find(text).expect("the parser accepts no other names"))
 }
 
-/// Prints text. Write errors are ignored: the reader may have closed the pipe (`head`).
+/// Prints text. If it cannot be written, the process says so at its end.
 pub fn print(text: &str) {
-    let _ = interflow_host::terminal::stdout().write_all(text.as_bytes());
+    interflow_host::terminal::print(format_args!("{text}"));
 }
 
 /// Prints a JSON document.

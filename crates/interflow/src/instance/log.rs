@@ -181,8 +181,9 @@ impl<'w> MakeWriter<'w> for LogWriter {
 
     fn make_writer_for(&'w self, meta: &Metadata<'_>) -> LogLines {
         let mut lines = self.make_writer();
-        // Finer levels are asked for.
+        // Finer levels are asked for. Those of other crates are left out: they write bytes of connections, and so tokens.
         if *meta.level() > Level::INFO {
+            lines.is_left_out = !meta.target().starts_with("interflow");
             return lines;
         }
         let target = meta.target();
@@ -274,6 +275,33 @@ mod tests {
         assert_eq!(limits.admit("b", began), LineAdmission::Write, "another place has lines of its own");
         assert_eq!(limits.admit("a", began + LINE_WINDOW), LineAdmission::WriteAfter(2));
         assert_eq!(limits.admit("a", began + LINE_WINDOW), LineAdmission::Write);
+    }
+
+    #[test]
+    fn fine_levels_are_those_of_interflow_alone() {
+        let file = BoundedLogFile { file: None, limit: 0, format: LogFormat::Text, full: AtomicBool::new(false) };
+        let writer = Arc::new(LogWriter { file: Arc::new(file), limits: LineLimits(Mutex::default()) });
+        let left_out = Arc::new(Mutex::new(Vec::new()));
+        struct Observed(Arc<LogWriter>, Arc<Mutex<Vec<bool>>>);
+        impl<'w> MakeWriter<'w> for Observed {
+            type Writer = io::Sink;
+            fn make_writer(&'w self) -> io::Sink {
+                io::sink()
+            }
+            fn make_writer_for(&'w self, meta: &Metadata<'_>) -> io::Sink {
+                self.1.lock().push(self.0.make_writer_for(meta).is_left_out);
+                io::sink()
+            }
+        }
+        let observed = Observed(writer, Arc::clone(&left_out));
+        let log = tracing_subscriber::fmt().with_max_level(Level::TRACE).with_writer(observed).finish();
+        tracing::subscriber::with_default(log, || {
+            tracing::trace!(target: "ureq::unversioned", "Authorization: Bearer s");
+            tracing::debug!(target: "h2::codec", "frame");
+            tracing::info!(target: "h2::codec", "connection closed");
+            tracing::trace!(target: "interflow_net::egress", "connected");
+        });
+        assert_eq!(*left_out.lock(), [true, true, false, false]);
     }
 
     #[test]

@@ -14,6 +14,8 @@ use interflow_codec::prometheus::MetricsPage;
 use interflow_host::data_dir::DataDir;
 use interflow_proxy::ProxyServer;
 use interflow_types::Timestamp;
+use interflow_types::secret_names::mask_urls;
+use parking_lot::Mutex;
 use serde_json::Value;
 use tokio::sync::{mpsc, oneshot};
 
@@ -22,7 +24,7 @@ use crate::components::{ApplyFn, ComponentSet, named_files};
 use crate::instance::config::{ConfigFile, InterflowConfig};
 use crate::instance::terminal::StartTerminal;
 use crate::instance::watched_files::{FileStamps, WatchedFiles};
-use crate::instance::{config, log};
+use crate::instance::{config, log, start_check};
 
 /// Polling interval. Short, because operators wait for the effect of an edit.
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
@@ -126,6 +128,8 @@ struct Reload {
     /// The configuration at the start, for what is read only then.
     start: Value,
     watched: Arc<WatchedFiles>,
+    /// The versions of the files that the active configuration names or implies.
+    active_files: Mutex<FileStamps>,
 }
 
 /// What a reload changes.
@@ -195,6 +199,9 @@ impl ReloadableKeys {
 pub fn prepare(components: &ComponentSet, config: &InterflowConfig) -> Result<Vec<ApplyFn>, String> {
     interflow_proxy::check(&config.engine()).map_err(|e| e.to_string())?;
     log::check(&config.log)?;
+    start_check::check_timeouts(&config.timeouts)?;
+    #[cfg(feature = "media")]
+    start_check::check_media(config)?;
     components.prepare(config)
 }
 
@@ -216,7 +223,8 @@ impl ConfigReloader {
         let watched = Arc::new(WatchedFiles::default());
         let start = to_json(config);
         let stamps = parts.components.stamps.clone().and(stamps);
-        let reload = Reload { control, parts, start, watched: Arc::clone(&watched) };
+        let active_files = Mutex::new(stamps.clone());
+        let reload = Reload { control, parts, start, watched: Arc::clone(&watched), active_files };
         reload.watch(config, &stamps);
         let started = std::thread::Builder::new().name("watch".into()).spawn(move || watch_files(&watched, &ask));
         if let Err(e) = started {
@@ -264,6 +272,7 @@ impl ConfigReloader {
             }
             Err(e) => Err(format!("the reload was not finished: {e}")),
         });
+        let result = result.map_err(|e| mask_urls(&e));
         self.reload.parts.status.record(result.is_ok());
         match &result {
             Ok(report) if report.restart.is_empty() => tracing::info!("reloaded"),
@@ -297,8 +306,14 @@ impl Reload {
         let mut config = config::load(self.control.file.to_load()).map_err(|e| e.to_string())?.config;
         (self.control.flags)(&mut config);
         let stamps = FileStamps::take(named_files(&config, &self.parts.home)).and(&stamps);
+        // Also of a file that need not exist: what it forbids would be allowed.
+        if let Some(path) = stamps.lost_since(&self.active_files.lock()) {
+            let path = path.display();
+            return Err(format!("{path} was used and is missing: put it back, or restart Interflow to do without it"));
+        }
         self.apply_config(&config)?;
         self.watch(&config, &stamps);
+        *self.active_files.lock() = stamps;
         let now = to_json(&config);
         let (keys, active) = (self.reloadable(), self.reloadable().active(&self.start, &now));
         self.control.active.replace(active);

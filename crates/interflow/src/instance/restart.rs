@@ -27,8 +27,7 @@ const CHECK_TIMEOUT: Duration = Duration::from_secs(60);
 /// How to start the successor: as this process was started.
 pub struct Successor {
     binary: PathBuf,
-    /// Whether the configuration was read from standard input, which cannot be read again.
-    is_from_stdin: bool,
+    file: ConfigFile,
     home: DataDir,
     sockets: Arc<ListenSockets>,
     /// Where this process records: `record.dir` cannot be changed without a restart.
@@ -41,7 +40,7 @@ impl Successor {
         let binary =
             std::env::current_exe().inspect_err(|e| tracing::warn!(error = %e, "cannot restart on SIGUSR2")).ok()?;
         let (home, sockets) = (home.clone(), Arc::clone(sockets));
-        Some(Self { binary, is_from_stdin: file.is_stdin(), home, sockets, record_dir })
+        Some(Self { binary, file: file.clone(), home, sockets, record_dir })
     }
 
     /// Whether the installed binary could start in place of this one: with the same options and environment, the files as
@@ -50,7 +49,10 @@ impl Successor {
     /// # Errors
     /// What it printed.
     pub async fn check(&self) -> Result<(), String> {
-        if self.is_from_stdin {
+        if let Some(lost) = self.file.to_load().filter(|path| !self.file.is_stdin() && !path.exists()) {
+            return Err(format!("{} is missing: put it back, or stop and start to do without it", lost.display()));
+        }
+        if self.file.is_stdin() {
             return Err(
                 "the configuration came from standard input, which cannot be read again: start the instance with a \
                         file (-c FILE) to be able to restart it"

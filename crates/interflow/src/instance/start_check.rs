@@ -1,10 +1,18 @@
 //! Whether an instance could start: opens what a start opens. For `interflow config check`, and for the installed binary
 //! that is to take over from a running instance.
 
+use std::path::Path;
+
 use interflow_admin::check_access;
 use interflow_host::data_dir::DataDir;
+#[cfg(feature = "media")]
+use interflow_llm::Provider;
 use interflow_llm_gateway::gateway::{LlmGateway, check_provider_names, check_redact_routes};
 use interflow_net::ca::CertificateAuthority;
+use interflow_proxy::config::TimeoutsConfig;
+use interflow_types::secret_names::mask_urls;
+use interflow_types::units::HumanDuration;
+use serde_json::json;
 
 use crate::components::{ComponentDeps, ComponentSet};
 use crate::fleet;
@@ -19,7 +27,7 @@ pub struct ConfigMistake {
 
 impl From<String> for ConfigMistake {
     fn from(what: String) -> Self {
-        Self { key: what.split(':').next().unwrap_or_default().to_owned(), what }
+        Self { key: what.split(':').next().unwrap_or_default().to_owned(), what: mask_urls(&what) }
     }
 }
 
@@ -29,9 +37,11 @@ impl From<String> for ConfigMistake {
 /// It is invalid.
 pub fn check_values(config: &InterflowConfig) -> Result<(), ConfigMistake> {
     interflow_proxy::check(&config.engine())
-        .map_err(|e| ConfigMistake { key: e.place.clone(), what: e.to_string() })?;
+        .map_err(|e| ConfigMistake { key: e.place.clone(), what: mask_urls(&e.to_string()) })?;
     #[cfg(feature = "media")]
-    config.media.check().map_err(|e| e.to_string())?;
+    check_media(config)?;
+    check_timeouts(&config.timeouts)?;
+    run::check_mdns(config, &config.proxy.listen)?;
     log::check(&config.log)?;
     config.quota.check()?;
     config.mcp.check()?;
@@ -60,15 +70,48 @@ pub fn check(config: &InterflowConfig, home: &DataDir) -> Result<(), ConfigMista
         check_access(&config.admin, home.path(), is_shared)?;
     }
     let record_dir = home.join(&config.record.dir);
-    if record_dir.exists() && !record_dir.is_dir() {
-        return Err(format!("record.dir: {} is not a directory", record_dir.display()).into());
-    }
+    check_record_dir(&record_dir, &home)?;
     run::schemas(config, &home).map_err(|e| e.to_string())?;
     // Some components expect to be made within a runtime.
     let runtime = crate::runtime()?;
     let _inside = runtime.enter();
     ComponentSet::new(config, &home, &ComponentDeps::default()).map_err(|e| e.to_string())?;
     Ok(())
+}
+
+/// Requests would time out before they begin.
+pub fn check_timeouts(timeouts: &TimeoutsConfig) -> Result<(), String> {
+    let all = serde_json::to_value(timeouts).unwrap_or_default();
+    let zero = all.as_object().into_iter().flatten().find(|(_, time)| **time == json!(HumanDuration::default()));
+    zero.map_or(Ok(()), |(key, _)| Err(format!("timeouts.{key}: 0 leaves no time at all; set at least 1ms")))
+}
+
+/// The media endpoints come before the others, which would not be reached.
+#[cfg(feature = "media")]
+pub fn check_media(config: &InterflowConfig) -> Result<(), String> {
+    config.media.check()?;
+    let path = config.media.path.as_str();
+    let first = path.trim_start_matches('/').split('/').next().unwrap_or_default();
+    let is_provider = config.llm.provider.contains_key(first) || Provider::ALL.iter().any(|p| p.as_str() == first);
+    if is_provider || ["", "v1", "api", "model", "mcp"].contains(&first) {
+        return Err(format!(
+            "media.path: `{path}` is where other endpoints of the gateway are: choose another, such as /media"
+        ));
+    }
+    Ok(())
+}
+
+fn check_record_dir(dir: &Path, home: &DataDir) -> Result<(), String> {
+    if dir.exists() {
+        return dir.is_dir().then_some(()).ok_or(format!("record.dir: {} is not a directory", dir.display()));
+    }
+    // The data directory may be on a machine that only checks.
+    let Some(parent) = dir.ancestors().find(|path| path.exists()).filter(|_| !dir.starts_with(home.path())) else {
+        return Ok(());
+    };
+    let probe = parent.join(format!(".write-check-{}", std::process::id()));
+    let made = std::fs::create_dir(&probe).and_then(|()| std::fs::remove_dir(&probe));
+    made.map_err(|e| format!("record.dir: {} cannot be created: {e}", dir.display()))
 }
 
 fn check_ca(config: &InterflowConfig, home: &DataDir) -> Result<(), String> {

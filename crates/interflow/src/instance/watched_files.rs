@@ -56,6 +56,13 @@ impl FileStamps {
         self
     }
 
+    /// One of those that existed when `earlier` was taken and no longer did when this was.
+    pub fn lost_since(&self, earlier: &Self) -> Option<&Path> {
+        let existed = |path: &Path| earlier.files.get(path).is_some_and(Option::is_some);
+        let lost = |(path, stamp): &(&PathBuf, &Option<FileStamp>)| stamp.is_none() && existed(path);
+        self.files.iter().filter(lost).map(|(path, _)| path.as_path()).min()
+    }
+
     /// The version that was read. Of a file that was found only by reading others, the present one, unless it is younger
     /// than the reading may be.
     fn read_version(&self, path: &Path) -> Option<FileStamp> {

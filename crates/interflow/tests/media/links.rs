@@ -47,7 +47,7 @@ async fn links_are_bound_to_expiry_client_path_and_host() {
         (json!({ "expiration": 0 }), "expired"),
         (json!({ "ip": "10.0.0.1" }), "another client"),
         (json!({ "path": "/proxy/hls" }), "this path"),
-        (json!({ "hosts": ["cdn.test"] }), "this host"),
+        (json!({ "hosts": ["cdn.test"] }), "cannot be served (denied)"),
     ] {
         let answer = gateway.follow(&link(request).await).await;
         assert!(answer.status == 403 && answer.text().contains(says), "{}", answer.text());
@@ -121,4 +121,22 @@ async fn viewer_link_cannot_write_or_reach_other_endpoints() {
     }
     assert_eq!(origin.served(), 0, "the origin saw none of them");
     assert_eq!(gateway.follow(&link).await.status, 200);
+}
+
+#[tokio::test]
+async fn errors_of_sealed_links_name_neither_the_origin_nor_its_tokens() {
+    let origin = Origin::http().start().await;
+    let gateway = Gateway::local();
+    for (endpoint, destination) in [
+        ("/playlist/builder", origin.url("/status/404?token=s3cret")),
+        ("/proxy/stream", "http://10.255.255.1:9/x?token=s3cret".to_owned()),
+        ("/proxy/hls/manifest.m3u8", "http://127.0.0.1:1/x.m3u8?token=s3cret".to_owned()),
+    ] {
+        let request = json!({ "endpoint": endpoint, "destination_url": destination, "sealed": true });
+        let made = gateway.post("/media/generate_url", &request).await.json();
+        let answer = gateway.follow(made["url"].as_str().unwrap()).await;
+        let text = format!("{}{}", answer.text(), answer.header("x-interflow-error").unwrap_or_default());
+        assert!(answer.status >= 400, "{endpoint}: {text}");
+        assert!(!["s3cret", "127.0.0.1", "10.255", "localhost"].iter().any(|secret| text.contains(secret)), "{text}");
+    }
 }

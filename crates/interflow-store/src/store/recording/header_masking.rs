@@ -1,6 +1,16 @@
 //! Masks secrets in header fields and URL queries before anything is written.
 
-use interflow_types::Headers;
+use std::borrow::Cow;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::{STANDARD_NO_PAD, URL_SAFE_NO_PAD};
+use interflow_types::secret_names::without_credentials;
+use interflow_types::{Headers, percent};
+
+/// How deep URLs within parameters of URLs are read; what is deeper is masked as a whole.
+const MAX_URL_DEPTH: u8 = 4;
+/// What is escaped in a URL within a parameter; the rest stays readable.
+const URL_IN_VALUE: &percent::AsciiSet = &percent::COMPONENT.remove(b'*').remove(b'/').remove(b':').remove(b'@');
 
 pub(crate) struct MaskRules {
     names: Vec<String>,
@@ -87,20 +97,60 @@ impl MaskRules {
 
     /// The path with secrets in its query masked.
     pub(crate) fn mask_path(&self, path: &str) -> String {
+        self.mask_query(path, MAX_URL_DEPTH)
+    }
+
+    fn mask_query(&self, path: &str, depth: u8) -> String {
         let Some((before, query)) = path.split_once('?') else { return path.to_owned() };
-        let secret = |part: &str| {
-            let (name, value) = part.split_once('=')?;
-            let named = self.parameters.iter().any(|p| p.eq_ignore_ascii_case(name));
-            // Placeholders are not secrets: with them, the request can be replayed.
-            let is_public = value.is_empty() || is_placeholder(value.as_bytes());
-            (named && !is_public).then(|| format!("{name}=***"))
-        };
+        let secret = |part: &str| self.masked_parameter(part, depth);
         // Nearly all paths have no secret and are returned as they are, without being put together again.
         if !query.split('&').any(|part| secret(part).is_some()) {
             return path.to_owned();
         }
         let parts: Vec<String> = query.split('&').map(|part| secret(part).unwrap_or_else(|| part.to_owned())).collect();
         format!("{before}?{}", parts.join("&"))
+    }
+
+    /// A parameter with what is secret in it masked; `None` if nothing is.
+    fn masked_parameter(&self, part: &str, depth: u8) -> Option<String> {
+        let (name, value) = part.split_once('=')?;
+        // Placeholders are not secrets: with them, the request can be replayed.
+        if value.is_empty() || is_placeholder(value.as_bytes()) {
+            return None;
+        }
+        let plain_name = percent::decoded(name);
+        // Links to the media endpoints name header fields in either direction.
+        let field = ["h_", "rp_", "r_"].iter().find_map(|prefix| plain_name.strip_prefix(prefix));
+        let is_secret = self.parameters.iter().any(|p| p.eq_ignore_ascii_case(&plain_name))
+            || field.is_some_and(|field| self.matches_name(field.as_bytes()));
+        match is_secret {
+            true => Some(format!("{name}=***")),
+            false => Some(format!("{name}={}", self.masked_url(value, depth)?)),
+        }
+    }
+
+    /// The URL in a value, escaped or in base64, with its credentials and secrets masked; `None` if it has neither.
+    fn masked_url(&self, value: &str, depth: u8) -> Option<String> {
+        let plain = percent::decoded(value);
+        let in_base64 = ["aHR0", "SFRU"].iter().any(|http| plain.starts_with(http));
+        let url = if in_base64 {
+            let text = plain.trim_end_matches('=');
+            let bytes = STANDARD_NO_PAD.decode(text).or_else(|_| URL_SAFE_NO_PAD.decode(text)).ok()?;
+            Cow::Owned(String::from_utf8(bytes).ok()?)
+        } else {
+            Cow::Borrowed(&*plain)
+        };
+        if !url.contains("://") {
+            return None;
+        }
+        let Some(depth) = depth.checked_sub(1) else { return Some("***".to_owned()) };
+        let masked = self.mask_query(&without_credentials(&url).unwrap_or_else(|| url.to_string()), depth);
+        match masked == *url {
+            true => None,
+            false if in_base64 => Some(URL_SAFE_NO_PAD.encode(masked)),
+            false if matches!(plain, Cow::Borrowed(_)) => Some(masked),
+            false => Some(percent::encoded_as(&masked, URL_IN_VALUE)),
+        }
     }
 
     /// The fields with secrets replaced by their length; an authentication scheme stays readable.
@@ -221,6 +271,35 @@ mod tests {
         ] {
             assert_eq!(mask.mask_path(path), masked);
         }
+    }
+
+    #[test]
+    fn secrets_in_urls_within_parameters_are_masked() {
+        let mask = MaskRules::new(&["authorization".into(), "x-secret-*".into()], &["token".into(), "sig".into()]);
+        let base64 = |url: &str| URL_SAFE_NO_PAD.encode(url);
+        let nested = (0..2000).fold("x".to_owned(), |inner, _| format!("http://a/?d={inner}"));
+        let masked_nested = mask.mask_path(&nested);
+        assert!(masked_nested.ends_with("d=***") && masked_nested.len() < 100, "{masked_nested}");
+        for (path, masked) in [
+            (
+                "/m?h_Authorization=Bearer%20s&h_user-agent=A&r_x-secret-a=s",
+                "/m?h_Authorization=***&h_user-agent=A&r_x-secret-a=***",
+            ),
+            ("/m?d=http://u:PW@host/x&a=1", "/m?d=http://***@host/x&a=1"),
+            (
+                "/m?d=http%3A%2F%2Fu%3APW%40host%2Fx%3Ftoken%3Ds%26b%3D1%26sig%3Ds",
+                "/m?d=http://***@host/x%3Ftoken%3D***%26b%3D1%26sig%3D***",
+            ),
+            ("/m?d=http%3A%2F%2Fhost%2Fx%3Fb%3D1", "/m?d=http%3A%2F%2Fhost%2Fx%3Fb%3D1"),
+            ("/m?t%6fken=s", "/m?t%6fken=***"),
+        ] {
+            assert_eq!(mask.mask_path(path), masked);
+        }
+        let open = base64("https://u:PW@host/x?sig=s&b=1");
+        let masked = base64("https://***@host/x?sig=***&b=1");
+        assert_eq!(mask.mask_path(&format!("/m?d={open}&c=2")), format!("/m?d={masked}&c=2"));
+        let harmless = format!("/m?d={}", base64("https://host/x?b=1"));
+        assert_eq!(mask.mask_path(&harmless), harmless);
     }
 
     #[test]

@@ -6,6 +6,7 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
 use clap::{Subcommand, ValueEnum};
+use interflow_admin::config_masking::mask_config;
 use interflow_host::data_dir::DataDir;
 use interflow_limits::VirtualKeyRing;
 
@@ -41,7 +42,7 @@ pub enum ConfigCommand {
         #[arg(long)]
         values_only: bool,
     },
-    /// Print the effective configuration, including defaults and environment variables.
+    /// Print the effective configuration, including defaults and environment variables. Secrets are masked.
     Print {
         /// Output format.
         #[arg(short, long, value_enum, default_value_t = PrintFormat::Toml)]
@@ -125,10 +126,17 @@ pub fn run(
         }
         ConfigCommand::Print { format, json } => {
             let config = load(None)?.config;
-            if *json || *format == PrintFormat::Json {
-                return print_json(&config);
+            let failed = |e: &dyn std::fmt::Display| format!("the configuration cannot be serialized: {e}");
+            let is_json = *json || *format == PrintFormat::Json;
+            // TOML has no value for what is not set.
+            let set = || toml::Table::try_from(&config).map(serde_json::to_value);
+            let shown = if is_json { Ok(serde_json::to_value(&config)) } else { set() };
+            let mut shown = shown.map_err(|e| failed(&e))?.map_err(|e| failed(&e))?;
+            mask_config(&mut shown);
+            if is_json {
+                return print_json(&shown);
             }
-            toml::to_string_pretty(&config).map_err(|e| format!("the configuration cannot be serialized: {e}"))?
+            toml::to_string_pretty(&shown).map_err(|e| failed(&e))?
         }
         ConfigCommand::Get { key } => return set::get(key, &load(None)?.config),
         ConfigCommand::Set { key, value, dry_run } => {

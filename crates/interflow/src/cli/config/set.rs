@@ -129,7 +129,8 @@ fn write(path: &Path, old: Option<&str>, new: &str, data_dir: Option<&Path>) -> 
 /// Lets an instance that runs read the file; its report.
 fn reload(data_dir: Option<&Path>) -> Result<Option<Json>, CliError> {
     let Ok(home) = DataDir::find(data_dir) else { return Ok(None) };
-    let Ok(Some(api)) = InstanceApi::for_instance(&home) else { return Ok(None) };
+    let found = InstanceApi::for_instance(&home).inspect_err(|e| crate::warn(&format!("not reloaded: {e}")));
+    let Ok(Some(api)) = found else { return Ok(None) };
     api.call(&OperationId::Reload.call()).map(Some)
 }
 

@@ -46,6 +46,7 @@ pub fn restart(args: &DrainArgs, home: &DataDir) -> Result<(), CliError> {
     // Written anew by the successor, which has the same process ID, or with the reason why there is none.
     let before = home.instance_file_time();
     instance.restart()?;
+    InstanceApi::check_answers(home)?;
     let deadline = Instant::now() + args.timeout.0;
     let pid = instance.pid;
     loop {
@@ -78,6 +79,7 @@ pub fn restart(args: &DrainArgs, home: &DataDir) -> Result<(), CliError> {
 pub fn stop(args: &DrainArgs, home: &DataDir) -> Result<(), CliError> {
     let Some(instance) = home.running_instance() else { return Err(not_running(home)) };
     instance.terminate()?;
+    InstanceApi::check_answers(home)?;
     let deadline = Instant::now() + args.timeout.0;
     while home.has_not_ended(&instance) {
         if Instant::now() >= deadline {

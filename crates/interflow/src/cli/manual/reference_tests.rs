@@ -91,7 +91,7 @@ const SYSTEM: &[(&str, &str)] = &[
     ("NO_COLOR", "if set, no colours in the output"),
     ("CLICOLOR", "`0`: no colours in the output"),
     ("CLICOLOR_FORCE", "colours even if the output is not a terminal"),
-    ("COLUMNS", "the width of tables"),
+    ("COLUMNS", "the width of tables on a terminal"),
     ("SSLKEYLOGFILE", "a file for the TLS session secrets of both sides; for debugging only"),
     (
         "XDG_DATA_HOME",

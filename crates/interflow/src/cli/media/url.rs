@@ -99,6 +99,9 @@ fn link_request(args: &UrlArgs) -> Result<LinkRequest, CliError> {
     if !args.key.is_empty() {
         query.insert("key".into(), args.key.join(",").into());
     }
+    if args.expires.is_some_and(|time| time.0.as_secs() == 0) {
+        return Err(CliError::Usage("--expires: the link would have expired already; give at least 1s".into()));
+    }
     Ok(LinkRequest {
         endpoint: Some(args.endpoint.clone().unwrap_or_else(|| endpoint(&args.destination).into())),
         destination_url: Some(args.destination.clone()),

@@ -1,6 +1,8 @@
 //! Where the configuration file is: the one that was given, or the one in the data directory.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use interflow_host::data_dir::DataDir;
 
@@ -11,6 +13,8 @@ use crate::instance::watched_files::FileStamps;
 pub struct ConfigFile {
     path: Option<PathBuf>,
     is_given: bool,
+    /// Whether it has existed when it was to be read.
+    has_existed: Arc<AtomicBool>,
 }
 
 impl ConfigFile {
@@ -19,11 +23,10 @@ impl ConfigFile {
 
     /// The given file; otherwise the one in the data directory, which is read if it exists.
     pub fn find(given: Option<&Path>, data_dir: Option<&Path>) -> Self {
-        match given {
-            Some(path) => Self { path: Some(path.to_owned()), is_given: true },
-            // Without a home directory there is no such file; commands that need the directory say so.
-            None => Self { path: DataDir::find(data_dir).ok().map(|dir| dir.join(Self::NAME)), is_given: false },
-        }
+        // Without a home directory there is no such file; commands that need the directory say so.
+        let in_data_dir = || DataDir::find(data_dir).ok().map(|dir| dir.join(Self::NAME));
+        let path = given.map(Path::to_owned).or_else(in_data_dir);
+        Self { path, is_given: given.is_some(), has_existed: Arc::default() }
     }
 
     /// Where it is, or would be.
@@ -31,9 +34,13 @@ impl ConfigFile {
         self.path.as_deref()
     }
 
-    /// The file to read. One that was given is read in any case, so that its absence is an error.
+    /// The file to read. One that was given or has existed is read in any case, so that its absence is an error: without
+    /// it, all that it protects would be open.
     pub fn to_load(&self) -> Option<&Path> {
-        self.path().filter(|path| self.is_given || path.exists())
+        self.path().filter(|path| {
+            self.has_existed.fetch_or(path.exists(), Relaxed);
+            self.is_given || self.has_existed.load(Relaxed)
+        })
     }
 
     /// Its version, to be taken before it is loaded. Also of the file in the data directory that does not exist yet.

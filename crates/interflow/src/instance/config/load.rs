@@ -5,6 +5,8 @@ use std::path::{Path, PathBuf};
 
 use interflow_codec::document::{self, DocumentError};
 use interflow_query::with_suggestion;
+use interflow_store::RecordConfig;
+use interflow_types::secret_names::{is_secret_header, mask_urls};
 use toml::de::{DeTable, DeValue};
 use toml::{Table, Value};
 
@@ -71,8 +73,15 @@ fn load_in(text: &str, place: &str, directory: Option<&Path>) -> Result<(Interfl
     let vars: Vec<_> = std::env::vars_os().map(|(name, value)| (utf8(name), utf8(value))).collect();
     let overrides = env::overrides(&vars);
     let config = parse(text, place, directory, &overrides.values)?;
+    refuse_masked(text, place, &overrides.values)?;
+    let mut config = config;
+    // Whatever the header is called that carries virtual keys, recordings do not hold them.
+    let headers = &mut config.record.mask_headers;
+    if *headers == RecordConfig::default().mask_headers && !is_secret_header(config.keys.header.as_bytes()) {
+        headers.push(config.keys.header.clone());
+    }
     #[cfg(all(feature = "media", feature = "compat"))]
-    let (mut overrides, mut config) = (overrides, config);
+    let mut overrides = overrides;
     #[cfg(all(feature = "media", feature = "compat"))]
     {
         use interflow_compat::{MediaSections, SettingError, apply_environment};
@@ -123,6 +132,18 @@ pub fn parse(
     })
 }
 
+/// Refuses masks, which only stand for secrets: with what was printed, `***` would be the password.
+fn refuse_masked(text: &str, place: &str, overrides: &[EnvOverride]) -> Result<(), LoadError> {
+    let mask = |code: &str| ["\"***\"", "'***'", "***@", "=***"].iter().find_map(|mask| code.find(mask));
+    let in_text = text.lines().enumerate().filter(|(_, line)| !line.trim_start().starts_with('#'));
+    let in_text = in_text.filter_map(|(n, line)| Some(format!("{place}:{}:{}", n + 1, mask(line)? + 1)));
+    let in_variables = overrides.iter().filter(|(.., value)| mask(&value.to_string()).is_some());
+    let Some(place) = in_text.chain(in_variables.map(|(name, ..)| name.clone())).next() else { return Ok(()) };
+    let what =
+        "`***` stands for a secret where a configuration is printed: write the secret, or `env:NAME` or `file:PATH`";
+    Err(LoadError { place, what: what.to_owned() })
+}
+
 fn set(table: &mut Table, path: &[String], value: Value) {
     match path {
         [] => {}
@@ -160,7 +181,16 @@ fn suggest(message: &str) -> String {
         }
         _ => "",
     };
-    with_suggestion(message) + remedy
+    mask_urls(&(with_suggestion(&without_value(message)) + remedy))
+}
+
+/// `it is the text "x", but a list belongs here` without the value, which may be a secret.
+fn without_value(message: &str) -> String {
+    let value = message.find(['"', '`']).zip(message.rfind(", but ")).filter(|(from, to)| from < to);
+    match value.filter(|_| message.starts_with("it is ")) {
+        Some((from, to)) => message[..from].trim_end().replacen("it is the ", "it is a ", 1) + &message[to..],
+        None => message.to_owned(),
+    }
 }
 
 /// Line and column of a key such as `upstream.extra_ca` or `quota.rule[1].allow`, or of its deepest part that the text has.
@@ -219,6 +249,50 @@ mod tests {
         assert!(fails("x = = 1").starts_with("c.toml:1:"));
         assert!(fails("[workers]\nzzzzzzzzzz = 1").contains("known keys are count"));
         assert!(fails("[compat]\n").starts_with("c.toml:1:2: unknown key `compat`: known keys are data_dir, log"));
+    }
+
+    #[test]
+    fn errors_do_not_print_what_may_be_a_secret() {
+        for (text, error) in [
+            (
+                "[[upstream.proxy]]\nvia = \"http://u:PXSECRET@h:1\"",
+                "c.toml:2:7: it is a text, but a list belongs here: write [value, …], or [[section]] for each table",
+            ),
+            (
+                "[media]\nlink_key = \"KEYSECRET\"",
+                "c.toml:2:12: it is a text, but a list belongs here: write [value, …], or [[section]] for each table",
+            ),
+            ("[media]\napi_password = 12345", "c.toml:2:16: it is a number, but a text belongs here"),
+        ] {
+            assert_eq!(fails(text), error);
+        }
+    }
+
+    #[test]
+    fn the_header_of_virtual_keys_is_masked_whatever_its_name() {
+        let headers = |text: &str| load_in(text, "c.toml", None).unwrap().0.record.mask_headers;
+        let all = RecordConfig::default().mask_headers;
+        assert_eq!(headers(""), all);
+        assert_eq!(headers("[keys]\nheader = \"x-team-key\"\n"), [all, vec!["x-team-key".to_owned()]].concat());
+        assert_eq!(headers("[keys]\nheader = \"x-team-key\"\n[record]\nmask_headers = [\"a\"]\n"), ["a"]);
+    }
+
+    #[test]
+    fn masks_of_a_printed_configuration_are_refused_as_secrets() {
+        let refused = |text: &str| refuse_masked(text, "c.toml", &[]).unwrap_err().to_string();
+        for (text, place) in [
+            ("[media]\napi_password = \"***\"\n", "c.toml:2:16: "),
+            ("[[media.user]]\nname = 'a'\npassword = '***'\n", "c.toml:3:12: "),
+            ("[[upstream.proxy]]\nvia = [\"http://***@h:1\"]\n", "c.toml:2:16: "),
+            ("[record]\nstore = \"postgres://u:***@h/d\"\n", "c.toml:2:23: "),
+        ] {
+            let error = refused(text);
+            assert!(error.starts_with(place) && error.contains("`env:NAME`"), "{error}");
+        }
+        assert_eq!(refuse_masked("# key = \"***\"\n[media]\napi_password = \"a\"\n", "c.toml", &[]), Ok(()));
+        let vars = [("INTERFLOW_MEDIA_API_PASSWORD".to_owned(), "***".to_owned())];
+        let error = refuse_masked("", "defaults", &env::overrides(&vars).values).unwrap_err();
+        assert_eq!(error.place, "INTERFLOW_MEDIA_API_PASSWORD");
     }
 
     #[test]

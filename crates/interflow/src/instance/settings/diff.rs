@@ -1,7 +1,8 @@
 //! The difference between two texts of a configuration file, with secrets masked.
 
-use interflow_admin::config_masking::{is_secret_key, mask_config, without_credentials};
+use interflow_admin::config_masking::{is_secret_key, mask_config};
 use interflow_admin::settings::{SettingsDiffKind, SettingsDiffLine};
+use interflow_types::secret_names::mask_urls;
 use serde_json::Value as Json;
 use similar::{Algorithm, ChangeTag, capture_diff_slices, group_diff_ops};
 use toml::Spanned;
@@ -102,12 +103,7 @@ fn mask_comment(line: &str) -> String {
             return format!("{code}# {name} = ***{end}");
         }
     }
-    let word = |word: &str| {
-        let url = word.trim_matches(['"', '\'', ',', '[', ']']);
-        without_credentials(url).map_or_else(|| word.to_owned(), |masked| word.replace(url, &masked))
-    };
-    let words: Vec<String> = comment.trim_end().split(' ').map(word).collect();
-    format!("{code}{}{end}", words.join(" "))
+    format!("{code}{}{end}", mask_urls(comment.trim_end()))
 }
 
 #[cfg(test)]

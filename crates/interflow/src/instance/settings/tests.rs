@@ -134,7 +134,7 @@ fn invalid_values_are_refused_with_their_place() {
     for (key, value, says) in [
         ("intercept.mode", json!("al"), "3:8: unknown value `al`: did you mean `all`?"),
         ("record.retention_age", json!("soon"), "`soon` is not a duration"),
-        ("intercept.pinning_failures", json!("many"), "3:20: it is the text"),
+        ("intercept.pinning_failures", json!("many"), "3:20: it is a text, but"),
         ("upstream.no_proxy", json!(["a b"]), "upstream.no_proxy"),
     ] {
         let error = refused(key, value);
