@@ -126,7 +126,7 @@ async fn sniff(context: TunnelContext, mut guard: FlowGuard, io: IoStream, inter
     let mut upstream = None;
     if matches!(detected, ClientProtocol::Timeout) {
         // A slow client, or a protocol in which the server speaks first: wait for both sides.
-        let (near, expect) = match dial(&mut guard, &context.config).await {
+        let (near, expect) = match Box::pin(dial(&mut guard, &context.config)).await {
             // A client that was only slow can be told why, in its own protocol.
             Err(e) => {
                 upstream = Some(Err(e));
@@ -163,11 +163,11 @@ async fn sniff(context: TunnelContext, mut guard: FlowGuard, io: IoStream, inter
         unreachable: upstream.as_ref().and_then(|dialled| dialled.as_ref().err()).map(FailedDial::new),
     };
     match refuse_covered(&context, &guard, detected) {
-        ClientProtocol::Tls(hello) => decide_interception(context, guard, (io, upstream), *hello, interception).await,
+        ClientProtocol::Tls(hello) => serve_tls(context, guard, (io, upstream), *hello, interception).await,
         http @ (ClientProtocol::Http1 | ClientProtocol::Http2) => {
             // The requests inside are flows of their own.
             guard.discard();
-            context.serve_http(matches!(http, ClientProtocol::Http2), io, inside, None).await;
+            Box::pin(context.serve_http(matches!(http, ClientProtocol::Http2), io, inside, None)).await;
         }
         // Closed without a byte: nothing worth recording happened.
         ClientProtocol::Closed => guard.discard(),
@@ -211,7 +211,7 @@ pub(crate) fn inspect_passthrough(
             }
             FirstSpeaker::Client(near, far) => match ingress::sniff(near, sniff_timeouts(&context.config)).await {
                 Ok((ClientProtocol::Tls(hello), near)) => {
-                    decide_interception(context, guard, (near, Some(Ok(far))), *hello, interception).await
+                    serve_tls(context, guard, (near, Some(Ok(far))), *hello, interception).await
                 }
                 // Not TLS: the decision to pass through stands.
                 Ok((_, near)) => passthrough(guard, &context.config, near, far).await,
@@ -231,15 +231,30 @@ async fn fail_sniff(guard: FlowGuard, config: &ActiveConfig, error: &Error) {
     }
 }
 
+/// Intercepts TLS in a tunnel, or passes it through. What the decision needs is gone before bytes are relayed: thousands
+/// of tunnels may wait there.
+async fn serve_tls(
+    context: TunnelContext,
+    guard: FlowGuard,
+    streams: (IoStream, Option<Result<IoStream>>),
+    hello: ClientHello,
+    interception: InterceptOverride,
+) {
+    let config = Arc::clone(&context.config);
+    if let Some((guard, io, upstream)) = Box::pin(intercept(context, guard, streams, hello, interception)).await {
+        pass_on(guard, &config, io, upstream).await;
+    }
+}
+
 /// Decides whether TLS in a tunnel is intercepted or passed through, after access rules and stages have seen its
-/// ClientHello and SNI.
-async fn decide_interception(
+/// ClientHello and SNI. Serves what is intercepted, and returns what is to be passed through.
+async fn intercept(
     context: TunnelContext,
     mut guard: FlowGuard,
     (io, upstream): (IoStream, Option<Result<IoStream>>),
     hello: ClientHello,
     mut interception: InterceptOverride,
-) {
+) -> Option<(FlowGuard, IoStream, Option<Result<IoStream>>)> {
     let tunnel = guard.flow.authority.clone();
     let identity = tls_authority(&tunnel, &hello);
     // Set again below if the tunnel is passed through after all.
@@ -248,7 +263,8 @@ async fn decide_interception(
     // Kept, because the stages of the SNI's plan must not decide on a tunnel that goes to another address.
     let by_tunnel = Arc::clone(&guard.plan);
     if let Err(e) = authorize_hello(&context, &mut guard, &identity, &mut interception).await {
-        return end_tunnel(guard, &context.config, Err(&e)).await;
+        end_tunnel(guard, &context.config, Err(&e)).await;
+        return None;
     }
     // Both names count for exclusions, see `CompiledConfig::passthrough`.
     let mut passes = interception.passthrough(&context.config.settings, &[&tunnel.host, &identity.host], tunnel.port);
@@ -266,13 +282,14 @@ async fn decide_interception(
     // The built-in pages have no origin to pass anything to.
     let Some(why) = passes.filter(|_| !builtin_pages::is_local(&identity.host)) else {
         let unreachable = upstream.and_then(Result::err).as_ref().map(FailedDial::new);
-        return Box::pin(terminate(context, guard, io, (tunnel, identity, unreachable), &hello)).await;
+        Box::pin(terminate(context, guard, io, (tunnel, identity, unreachable), &hello)).await;
+        return None;
     };
     // The SNI is not verified: the tunnel goes to the requested address.
     guard.plan = by_tunnel;
     guard.flow.authority = tunnel;
     guard.flow.passthrough = Some(why);
-    pass_on(guard, &context.config, io, upstream).await;
+    Some((guard, io, upstream))
 }
 
 /// Applies access rules and stages to the ClientHello, and to its SNI if the tunnel was requested under another name,

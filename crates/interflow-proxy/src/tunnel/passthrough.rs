@@ -75,7 +75,7 @@ pub(crate) async fn pass_on(
 ) {
     let upstream = match upstream {
         Some(upstream) => upstream,
-        None => dial(&mut guard, config).await,
+        None => Box::pin(dial(&mut guard, config)).await,
     };
     match upstream {
         Ok(upstream) => passthrough(guard, config, client, upstream).await,
