@@ -86,7 +86,7 @@ pub fn m3u8(data: &[u8]) {
     assert!(left.len() <= data.len());
     rewrite(data, &base(), &HlsRewriteOptions { apply_keys: true, ..HlsRewriteOptions::default() }, &mut Nothing);
     filter_variants(data, VariantChoice::Height(720));
-    skip_segments(data, &SkipRanges::read("0-5,9-10"));
+    skip_segments(data, &SkipRanges::read("0-5,9-10").unwrap_or_default());
 }
 
 /// A manifest: parsed, its segments listed, rewritten, and parsed again.
