@@ -16,7 +16,7 @@ pub struct AccessIdentity {
 pub enum AccessRefusal {
     /// Why, for the client.
     InvalidToken(String),
-    /// It cannot be checked, because the issuer's keys are not there and cannot be fetched.
+    /// It cannot be checked, because the issuer's keys are not there and cannot be fetched: it may be a good one.
     IssuerUnavailable,
 }
 

@@ -313,18 +313,15 @@ impl McpClientCredentials {
     pub(crate) fn check(&self) -> Result<(), String> {
         let has_credential = self.auth().check()?;
         let is_workload = self.grant == McpGrant::JwtBearer;
-        if is_workload != self.workload_token.is_some() {
-            return Err("oauth.workload_token: it is for `grant = \"jwt_bearer\"`, which needs it".to_owned());
-        }
+        let is_misplaced = is_workload != self.workload_token.is_some();
+        wrong_if(is_misplaced, "oauth.workload_token: it is for `grant = \"jwt_bearer\"`, which needs it")?;
         if self.grant == McpGrant::AuthorizationCode {
             return self.check_discovered();
         }
-        if self.issuer.is_some() && self.private_key.is_none() {
-            return Err("oauth.issuer: it is for `authorization_code` and `private_key`".to_owned());
-        }
-        if !has_credential && !is_workload || has_credential && self.id().is_empty() {
-            return Err("oauth: it needs `client_id`, and `client_secret` or `private_key`".to_owned());
-        }
+        let is_unused = self.issuer.is_some() && self.private_key.is_none();
+        wrong_if(is_unused, "oauth.issuer: it is for `authorization_code` and `private_key`")?;
+        let is_incomplete = !has_credential && !is_workload || has_credential && self.id().is_empty();
+        wrong_if(is_incomplete, "oauth: it needs `client_id`, and `client_secret` or `private_key`")?;
         self.token_endpoint().map(drop)
     }
 
@@ -344,23 +341,21 @@ impl McpClientCredentials {
         ClientAuth::new("oauth", self.client_secret.as_deref(), self.private_key.as_deref())
     }
 
-    pub(crate) fn of_accounts() -> Self {
-        Self { grant: McpGrant::AuthorizationCode, ..Self::default() }
-    }
-
     /// Of `authorization_code`.
     fn check_discovered(&self) -> Result<(), String> {
-        if self.token_url.is_some() || self.resource.is_some() || self.audience.is_some() {
-            return Err(
-                "oauth: `token_url`, `resource` and `audience` are discovered with `authorization_code`".to_owned()
-            );
-        }
-        if self.client_secret.is_some() && (self.client_id.is_none() || self.issuer.is_none()) {
-            return Err("oauth.client_secret: it needs `client_id` and `issuer`, to which alone it goes".to_owned());
-        }
+        let is_given = self.token_url.is_some() || self.resource.is_some() || self.audience.is_some();
+        wrong_if(is_given, "oauth: `token_url`, `resource` and `audience` are discovered with `authorization_code`")?;
+        let may_leak = self.client_secret.is_some() && (self.client_id.is_none() || self.issuer.is_none());
+        wrong_if(may_leak, "oauth.client_secret: it needs `client_id` and `issuer`, to which alone it goes")?;
         let issuer = self.issuer.as_deref().map_or(Ok(()), |issuer| oauth_endpoint(issuer).map(drop));
         issuer.map_err(|why| format!("oauth.issuer: {why}"))
     }
+}
+
+/// # Errors
+/// This, if something is wrong.
+pub(crate) fn wrong_if(is_wrong: bool, why: &str) -> Result<(), String> {
+    if is_wrong { Err(why.to_owned()) } else { Ok(()) }
 }
 
 /// The URL of an endpoint that gets secrets.

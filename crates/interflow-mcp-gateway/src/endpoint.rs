@@ -103,17 +103,18 @@ impl LocalHandler for EndpointHandler {
                 response.head.headers.append_unchecked(b"Allow", allowed);
                 response
             };
-            Ok(match head.method {
-                Method::OPTIONS if is_of_page(flow) => preflight_response(),
-                Method::POST => answer::answer(&self.service, flow, &head).await,
-                _ if !has_session => not_allowed("use POST: this version has no sessions", b"POST"),
+            let answered = match head.method {
+                Method::OPTIONS if is_of_page(flow) => Ok(preflight_response()),
+                Method::POST => Ok(answer::answer(&self.service, flow, &head).await),
+                _ if !has_session => Ok(not_allowed("use POST: this version has no sessions", b"POST")),
                 Method::GET => standing_stream::open(&self.service, flow, &head, &self.endpoint),
                 Method::DELETE => answer::end_session(&self.service, flow, &head, &self.endpoint).await,
                 _ => {
                     let message = "use POST, GET for the stream of a session, or DELETE to end a session";
-                    not_allowed(message, b"GET, POST, DELETE")
+                    Ok(not_allowed(message, b"GET, POST, DELETE"))
                 }
-            })
+            };
+            Ok(answered.unwrap_or_else(|refused| *refused))
         })
     }
 }

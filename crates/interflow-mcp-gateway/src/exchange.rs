@@ -171,13 +171,8 @@ impl SessionRequest<'_> {
 
     /// What the id of a session is bound to.
     fn binding(self) -> StateBinding {
-        let holder = session_holder(self.flow);
-        StateBinding::new(
-            holder.as_deref().unwrap_or_default(),
-            self.endpoint.0.as_deref().unwrap_or_default(),
-            "initialize",
-            "",
-        )
+        let (holder, endpoint) = (session_holder(self.flow), self.endpoint.0.as_deref());
+        StateBinding::new(holder.as_deref().unwrap_or_default(), endpoint.unwrap_or_default(), "initialize", "")
     }
 
     /// A session for the client. Its id says what the client can be asked, sealed, so that another replica goes on with it.

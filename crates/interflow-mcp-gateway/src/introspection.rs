@@ -26,12 +26,11 @@ type Outcome = Result<AccessIdentity, AccessRefusal>;
 pub(crate) struct IntrospectedTokens {
     jwt: Arc<dyn AccessTokens>,
     http: Arc<dyn HttpClient>,
+    config: McpIntrospection,
     url: Url,
-    client_id: String,
     credential: ClientCredential,
     issuer: String,
     audience: String,
-    cache: Duration,
     /// By the hash of the token, with the time until which they are used.
     answers: Mutex<WeighedCache<blake3::Hash, (Outcome, Instant)>>,
 }
@@ -57,20 +56,10 @@ impl IntrospectedTokens {
         jwt: Arc<dyn AccessTokens>,
         http: Arc<dyn HttpClient>,
     ) -> Result<Self, String> {
-        let url = config.check()?;
-        let credential = config.auth().credential(config.auth().resolve()?)?;
+        let (url, credential, config) = (config.check()?, config.auth().read()?, config.clone());
         let audience = oauth.audience.as_ref().unwrap_or(&oauth.resource).clone();
-        Ok(Self {
-            jwt,
-            http,
-            url,
-            client_id: config.client_id.clone(),
-            credential,
-            issuer: oauth.issuer.clone(),
-            audience,
-            cache: config.cache.0,
-            answers: Mutex::default(),
-        })
+        let (issuer, answers) = (oauth.issuer.clone(), Mutex::default());
+        Ok(Self { jwt, http, config, url, credential, issuer, audience, answers })
     }
 
     async fn introspect(&self, token: &str) -> Outcome {
@@ -85,7 +74,7 @@ impl IntrospectedTokens {
             return outcome.clone();
         }
         let fields = [("token", token), ("token_type_hint", "access_token")];
-        let client = (self.client_id.as_str(), self.issuer.as_str());
+        let client = (self.config.client_id.as_str(), self.issuer.as_str());
         let build = || form_request(&self.url, &fields, client, &self.credential, true);
         let unavailable = |why: String| {
             tracing::warn!("cannot check access tokens at mcp.oauth.introspection.url: {why}");
@@ -101,7 +90,8 @@ impl IntrospectedTokens {
         if answers.len() >= MAX_TOKENS {
             answers.remove_oldest();
         }
-        let until = Instant::now() + self.cache.min(left.filter(|_| outcome.is_ok()).unwrap_or(self.cache));
+        let (cache, left) = (self.config.cache.0, left.filter(|_| outcome.is_ok()));
+        let until = Instant::now() + left.map_or(cache, |left| cache.min(left));
         answers.insert(key, (outcome.clone(), until), 1);
         outcome
     }

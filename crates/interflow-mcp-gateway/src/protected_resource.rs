@@ -6,7 +6,7 @@ use interflow_types::{HttpClient, Response, StatusCode, Url};
 use serde_json::json;
 
 use crate::access_identity::{AccessTokenSource, AccessTokens};
-use crate::config::{McpLogin, McpOAuthConfig};
+use crate::config::McpOAuthConfig;
 use crate::introspection::IntrospectedTokens;
 use crate::protocol::responses::refusal;
 
@@ -38,9 +38,7 @@ impl ProtectedResource {
             tokens = Arc::new(IntrospectedTokens::new(config, introspection, tokens, Arc::clone(http))?);
         }
         // It is resolved again for each login; what is wrong is better known now.
-        if let Some(login) = config.login.as_ref().map(McpLogin::auth) {
-            login.credential(login.resolve()?)?;
-        }
+        config.login.as_ref().map(|login| login.auth().read()).transpose()?;
         // RFC 9728, section 3.1: the path of the resource follows the well-known one.
         let origin = config.resource.find("://").map_or(0, |at| at + 3);
         let path = config.resource[origin..].find('/').map_or(config.resource.len(), |at| origin + at);

@@ -155,7 +155,8 @@ impl McpService {
     /// The configuration is invalid.
     pub fn new(config: &McpConfig, deps: McpDeps) -> Result<Arc<Self>, String> {
         let sealer = Arc::new(StateSealer::new(&deps.master));
-        let vault = GrantVault::new(Arc::clone(&deps.grants), Arc::clone(&sealer), Arc::clone(&deps.keys));
+        let (store, keys) = (Arc::clone(&deps.grants), Arc::clone(&deps.keys));
+        let vault = GrantVault { store, sealer: Arc::clone(&sealer), keys };
         let (http, discovered) = (Arc::clone(&deps.http), Arc::clone(&deps.discovered));
         let grants = Grants::new(vault, Arc::clone(&sealer), deps.master, http, discovered);
         let service = Self {
@@ -178,8 +179,7 @@ impl McpService {
     /// # Errors
     /// The configuration is invalid.
     pub fn compile(&self, config: &McpConfig) -> Result<McpSettings, String> {
-        let deps = &self.deps;
-        McpSettings::new(config, &self.settings.load(), &deps.http, &self.runtime, &deps.tokens, &self.grants)
+        McpSettings::new(config, &self.settings.load(), &self.runtime, &self.deps.tokens, &self.grants)
     }
 
     /// Activates settings. Requests in progress keep theirs; processes of servers that are gone end.

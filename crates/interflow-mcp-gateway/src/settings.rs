@@ -5,10 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use interflow_limits::{MCP_SEPARATOR, check_mcp_name};
-use interflow_types::HttpClient;
 
 use crate::access_identity::AccessTokenSource;
-use crate::config::{McpConfig, McpOAuthConfig, McpServerConfig, oauth_endpoint};
+use crate::config::{McpClientCredentials, McpConfig, McpOAuthConfig, McpServerConfig, oauth_endpoint, wrong_if};
 use crate::grants::Grants;
 use crate::grants::authorization_server::origin_of;
 use crate::policy::CallRules;
@@ -42,7 +41,6 @@ impl McpSettings {
     pub(crate) fn new(
         config: &McpConfig,
         before: &Self,
-        http: &Arc<dyn HttpClient>,
         runtime: &Arc<StdioRuntime>,
         tokens: &AccessTokenSource,
         grants: &Arc<Grants>,
@@ -57,7 +55,7 @@ impl McpSettings {
             let server = match same.filter(|server| server.is_made_of(own, &secrets, max_message)) {
                 Some(same) => Arc::clone(same),
                 None => {
-                    let server = McpServer::new(name.as_str().into(), own, secrets, max_message, http, runtime, grants);
+                    let server = McpServer::new(name.as_str().into(), own, secrets, max_message, runtime, grants);
                     Arc::new(server.map_err(wrong)?)
                 }
             };
@@ -67,7 +65,7 @@ impl McpSettings {
             (None, _) => None,
             // It keeps the issuer's keys.
             (Some(own), Some(same)) if same.config == *own && own.introspection.is_none() => Some(Arc::clone(same)),
-            (Some(own), _) => Some(Arc::new(ProtectedResource::new(own, tokens, http)?)),
+            (Some(own), _) => Some(Arc::new(ProtectedResource::new(own, tokens, &grants.http)?)),
         };
         Ok(Self {
             has_accounts: config.server.values().any(McpServerConfig::has_accounts),
@@ -124,46 +122,38 @@ impl McpConfig {
     /// # Errors
     /// What is wrong, with its key.
     pub fn check(&self) -> Result<(), String> {
-        if self.max_sessions == 0 {
-            return Err("mcp.max_sessions: at least one is needed".into());
-        }
+        wrong_if(self.max_sessions == 0, "mcp.max_sessions: at least one is needed")?;
         self.oauth.as_ref().map_or(Ok(()), McpOAuthConfig::check)?;
         self.public_origin()?;
         for (name, server) in &self.server {
             let key = format!("mcp.server.{name}");
             check_mcp_name(name).map_err(|why| format!("{key}: {why}"))?;
-            match (&server.url, &server.command) {
-                (Some(url), None) => parse_url(url).map(drop).map_err(|why| format!("{key}.url: {why}"))?,
-                (None, Some(_)) => {}
-                (Some(_), Some(_)) => return Err(format!("{key}.url: a server has either `url` or `command`")),
-                (None, None) => return Err(format!("{key}.url: it is missing; a server has `url` or `command`")),
-            }
-            let other = if server.url.is_some() { ("env", &server.env) } else { ("headers", &server.headers) };
-            if !other.1.is_empty() {
-                return Err(format!("{key}.{}: this is for the other transport", other.0));
-            }
-            if let Some(oauth) = &server.oauth {
-                if server.url.is_none() {
-                    return Err(format!("{key}.oauth: this is for the other transport"));
-                }
-                if server.headers.keys().any(|name| name.eq_ignore_ascii_case("authorization")) {
-                    return Err(format!("{key}.oauth: a server has either `oauth` or `Authorization` in `headers`"));
-                }
-                oauth.check().map_err(|why| format!("{key}.{why}"))?;
-                if server.exchanges() && self.oauth.is_none() {
-                    return Err(format!("{key}.oauth.grant: tokens of users come by OAuth: add [mcp.oauth]"));
-                }
-                if server.has_accounts() && self.oauth.as_ref().is_some_and(|oauth| oauth.login.is_none()) {
-                    let why = "a browser has to show whose account it connects: add [mcp.oauth.login]";
-                    return Err(format!("{key}.oauth.grant: {why}"));
-                }
-            }
-            CallRules::new(server).map_err(|why| format!("{key}.{why}"))?;
-            if server.process_per_session && server.command.is_none() {
-                return Err(format!("{key}.process_per_session: this is for servers with `command`"));
-            }
+            server.check(self.oauth.as_ref()).map_err(|why| format!("{key}.{why}"))?;
         }
         Ok(())
+    }
+}
+
+impl McpServerConfig {
+    /// # Errors
+    /// What is wrong, with its key.
+    fn check(&self, oauth: Option<&McpOAuthConfig>) -> Result<(), String> {
+        let (has_url, has_command, own) = (self.url.is_some(), self.command.is_some(), self.oauth.as_ref());
+        wrong_if(!has_url && !has_command, "url: it is missing; a server has `url` or `command`")?;
+        wrong_if(has_url && has_command, "url: a server has either `url` or `command`")?;
+        self.url.as_ref().map_or(Ok(()), |url| parse_url(url).map(drop)).map_err(|why| format!("url: {why}"))?;
+        wrong_if(has_url && !self.env.is_empty(), "env: this is for the other transport")?;
+        wrong_if(!has_url && !self.headers.is_empty(), "headers: this is for the other transport")?;
+        wrong_if(!has_url && own.is_some(), "oauth: this is for the other transport")?;
+        let has_field = self.headers.keys().any(|name| name.eq_ignore_ascii_case("authorization"));
+        wrong_if(has_field && own.is_some(), "oauth: a server has either `oauth` or `Authorization` in `headers`")?;
+        own.map_or(Ok(()), McpClientCredentials::check)?;
+        let no_issuer = "oauth.grant: tokens of users come by OAuth: add [mcp.oauth]";
+        wrong_if(self.exchanges() && oauth.is_none(), no_issuer)?;
+        let no_login = "oauth.grant: a browser has to show whose account it connects: add [mcp.oauth.login]";
+        wrong_if(self.has_accounts() && oauth.is_some_and(|oauth| oauth.login.is_none()), no_login)?;
+        CallRules::new(self)?;
+        wrong_if(self.process_per_session && !has_command, "process_per_session: this is for servers with `command`")
     }
 }
 

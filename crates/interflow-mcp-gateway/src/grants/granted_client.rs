@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use futures_util::FutureExt as _;
 use futures_util::future::{BoxFuture, Shared};
-use interflow_types::{Error, ErrorKind, HttpClient, Request, Response, ResponseFuture, Result, StatusCode};
+use interflow_types::{Error, ErrorKind, Request, Response, Result, StatusCode};
 use parking_lot::Mutex;
 
 use super::link::account_needed;
@@ -28,20 +28,18 @@ pub(crate) struct AccountClient {
 type Renewed = std::result::Result<Option<Grant>, (ErrorKind, String)>;
 type Renewal = Shared<BoxFuture<'static, Renewed>>;
 
-/// For the requests of a user.
-struct UserClient(Arc<AccountClient>, Option<Arc<AccountUser>>);
-
 impl AccountClient {
     pub fn new(server: AccountServer) -> Arc<Self> {
         Arc::new(Self { server, renewals: Mutex::default() })
     }
 
-    /// A client for the requests of a user.
-    pub fn of_user(self: &Arc<Self>, user: Option<Arc<AccountUser>>) -> Arc<dyn HttpClient> {
-        Arc::new(UserClient(Arc::clone(self), user))
-    }
-
-    async fn send(self: &Arc<Self>, user: &Arc<AccountUser>, request: Request) -> Result<Response> {
+    /// Sends a request of a user.
+    pub async fn send(self: &Arc<Self>, request: Request, user: Option<&Arc<AccountUser>>) -> Result<Response> {
+        let user = user.ok_or_else(|| {
+            let message = "each user has an account there, and nothing says who this is: show a virtual key or an access \
+                           token, and have the operator set mcp.public_url";
+            Error::new(ErrorKind::BadResponse, message)
+        })?;
         let http = &self.server.grants.http;
         let stored = self.server.grants.vault.grant(user, &self.server.name).await;
         let grant = match stored.map_err(|why| Error::new(ErrorKind::Internal, why))? {
@@ -52,16 +50,15 @@ impl AccountClient {
             // It may serve some requests of anybody.
             return self.checked(user, None, http.send(request).await?);
         };
-        let Request { head, body } = request;
-        let again = copy_of(&body);
-        let response = self.send_granted(&grant, Request { head: head.clone(), body }).await?;
+        let again = copy_of(&request);
+        let response = self.send_granted(&grant, request).await?;
         if response.head.status != StatusCode::UNAUTHORIZED {
             return self.checked(user, Some(&grant), response);
         }
-        let (Some(renewed), Some(body)) = (self.renewed(user, grant).await?, again) else {
+        let (Some(renewed), Some(again)) = (self.renewed(user, grant).await?, again) else {
             return self.checked(user, None, response);
         };
-        let response = self.send_granted(&renewed, Request { head, body }).await?;
+        let response = self.send_granted(&renewed, again).await?;
         self.checked(user, Some(&renewed), response)
     }
 
@@ -153,17 +150,4 @@ impl AccountClient {
 
 fn internal(why: String) -> (ErrorKind, String) {
     (ErrorKind::Internal, why)
-}
-
-impl HttpClient for UserClient {
-    fn send(&self, request: Request) -> ResponseFuture<'_> {
-        Box::pin(async move {
-            let unknown = || {
-                let message = "each user has an account there, and nothing says who this is: show a virtual key or an \
-                               access token, and have the operator set mcp.public_url";
-                Error::new(ErrorKind::BadResponse, message)
-            };
-            self.0.send(self.1.as_ref().ok_or_else(unknown)?, request).await
-        })
-    }
 }

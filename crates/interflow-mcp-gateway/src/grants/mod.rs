@@ -56,7 +56,8 @@ pub(crate) struct Grants {
     started: Timestamp,
     /// The secret of the installation.
     pub master: [u8; 32],
-    http: Arc<dyn HttpClient>,
+    /// For URLs that the operator named.
+    pub http: Arc<dyn HttpClient>,
     /// For URLs that servers name.
     discovered: Arc<dyn HttpClient>,
     /// As what the gateway is registered, by what it is told the issuer and by that.

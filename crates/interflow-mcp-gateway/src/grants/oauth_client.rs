@@ -92,9 +92,8 @@ impl OAuthClient {
         let endpoint = found.registration_endpoint.as_ref().ok_or_else(|| {
             format!("the authorization server {issuer} registers no clients; set oauth.client_id to the id of the gateway there")
         })?;
-        let method = signed
-            .or_else(|| found.auth_method(&METHODS))
-            .ok_or_else(|| format!("{issuer} supports no way of {METHODS:?} to authenticate a client"))?;
+        let none = || format!("{issuer} supports no way of {METHODS:?} to authenticate a client");
+        let method = signed.or_else(|| found.auth_method(&METHODS)).ok_or_else(none)?;
         let told = metadata(base, method, key);
         let (registered, name) = (&server.grants.registered, [issuer.clone(), told.to_string()]);
         if let Some(client) = registered.lock().get(&name) {

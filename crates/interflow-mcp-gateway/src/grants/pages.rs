@@ -24,7 +24,7 @@ use super::page::{Confirmation, confirmation, leaving, page, refusal_page};
 use super::user::{AccountUser, KEY, LOCAL, SUBJECT, is_near};
 use super::vault::Grant;
 use super::{AccountServer, CALLBACK_PATH, DOCUMENT_PATH, Grants, KEY_DOCUMENTS, LINK_PATH, PATH, now};
-use crate::config::McpClientCredentials;
+use crate::config::{McpClientCredentials, McpGrant};
 use crate::protocol::responses::json_response;
 use crate::service::McpService;
 use crate::session::request_state::StateBinding;
@@ -105,7 +105,8 @@ impl LocalHandler for AccountPages {
         Box::pin(async move {
             let Request { head, body } = request;
             let query = fields(head.url.query().unwrap_or_default());
-            let visit = Visit { service: &self.0, settings: &self.0.settings(), flow, head: &head };
+            let (service, settings) = (&self.0, &self.0.settings());
+            let visit = Visit { service, grants: &service.grants, settings, flow, head: &head };
             let answered = match (&head.method, head.url.path_only()) {
                 (&Method::GET, LINK_PATH) => visit.open_link(&query).await,
                 (&Method::POST, LINK_PATH) => match body.collect(MAX_FORM).await {
@@ -130,16 +131,13 @@ fn fields(text: &str) -> HashMap<String, String> {
 /// A request of a browser.
 struct Visit<'a> {
     service: &'a Arc<McpService>,
+    grants: &'a Arc<Grants>,
     settings: &'a McpSettings,
     flow: &'a Flow,
     head: &'a RequestHead,
 }
 
 impl Visit<'_> {
-    fn grants(&self) -> &Arc<Grants> {
-        &self.service.grants
-    }
-
     fn document(&self, path: Option<&str>) -> PageResult<Response> {
         let base = self.settings.public_url.as_deref().filter(|base| is_secure(base));
         let none = || refused(StatusCode::NOT_FOUND, "the gateway has no public address with TLS (mcp.public_url)");
@@ -153,16 +151,16 @@ impl Visit<'_> {
 
     async fn link(&self, fields: &HashMap<String, String>) -> PageResult<(Link, Option<Grant>)> {
         let token = fields.get("token").map(String::as_str).unwrap_or_default();
-        self.unused(Link::open(self.grants(), token)).await
+        self.unused(Link::open(self.grants, token)).await
     }
 
     /// The link, with the account that is connected.
     async fn unused(&self, link: Option<Link>) -> PageResult<(Link, Option<Grant>)> {
         let gone = "the link has expired, was used, or is not of this gateway; ask for another one in your client";
         let gone = || refused(StatusCode::GONE, gone);
-        let link = link.filter(|link| !self.grants().is_used(&link.id)).ok_or_else(gone)?;
+        let link = link.filter(|link| !self.grants.is_used(&link.id)).ok_or_else(gone)?;
         let user = AccountUser { name: link.user.as_str().into(), since: 0, base: link.base.as_str().into() };
-        let grant = self.grants().vault.grant(&user, &link.server).await.map_err(failed)?;
+        let grant = self.grants.vault.grant(&user, &link.server).await.map_err(failed)?;
         if grant.as_ref().is_some_and(|grant| link.is_older(grant)) { Err(gone()) } else { Ok((link, grant)) }
     }
 
@@ -195,9 +193,14 @@ impl Visit<'_> {
         let server = || {
             let url = Url::of_service(&oauth.issuer).map_err(|e| e.to_string())?;
             let (client_id, issuer) = (Some(login.client_id.clone()), Some(oauth.issuer.clone()));
-            let config = McpClientCredentials { client_id, issuer, ..McpClientCredentials::of_accounts() };
-            let credential = login.auth().credential(login.auth().resolve()?)?;
-            AccountServer::new(self.grants(), "", url, &config, credential)
+            let grant = McpGrant::AuthorizationCode;
+            let config = McpClientCredentials { client_id, issuer, grant, ..McpClientCredentials::default() };
+            let credential = login.auth().read().map_err(|error| {
+                tracing::warn!(error, "cannot read the credential of the gateway at the issuer");
+                "the credential of the gateway at the issuer (mcp.oauth.login) cannot be read; its log says why"
+                    .to_owned()
+            })?;
+            AccountServer::new(self.grants, "", url, &config, credential)
         };
         server().map_err(failed)
     }
@@ -212,7 +215,7 @@ impl Visit<'_> {
         let question = confirmation(&Confirmation {
             server: &link.server,
             user: &name,
-            token: &link.token(self.grants()).map_err(|e| failed(e.message))?,
+            token: &link.token(self.grants).map_err(|e| failed(e.message))?,
             is_connected,
             needs_key: link.user.starts_with(KEY) && !self.is_near(&link),
         });
@@ -234,11 +237,11 @@ impl Visit<'_> {
         self.check_browser(&link, form.get("key").map(String::as_str).unwrap_or_default())?;
         let server = self.server(&link)?;
         let account = account_of(&server)?;
-        if !self.grants().use_once(&link.id, &link.user, link.expires()) {
+        if !self.grants.use_once(&link.id, &link.user, link.expires()) {
             return Err(bad(USED_UP));
         }
         if form.get("action").is_some_and(|action| action == "disconnect") {
-            self.grants().vault.remove(&link.user, &link.server).await.map_err(failed)?;
+            self.grants.vault.remove(&link.user, &link.server).await.map_err(failed)?;
             self.tell_clients(&link);
             let body = "<p>The gateway has forgotten the account. You may also withdraw its access at the server.</p>";
             return Ok(page(StatusCode::OK, "Disconnected", "", body));
@@ -262,7 +265,7 @@ impl Visit<'_> {
 
     /// Checks that the browser is of the user of a link. Of a subject, it was when the page was shown.
     fn check_browser(&self, link: &Link, key: &str) -> PageResult<()> {
-        let is_key = |id: &str| self.grants().vault.key(key).is_some_and(|own| *own.id == *id);
+        let is_key = |id: &str| self.grants.vault.key(key).is_some_and(|own| *own.id == *id);
         let why = match link.user.strip_prefix(KEY) {
             _ if self.is_near(link) => return Ok(()),
             Some(id) if !is_key(id) => "this is not the key of the link",
@@ -290,7 +293,7 @@ impl Visit<'_> {
     async fn finish(&self, attempt: Attempt, response: &AuthorizationResponse) -> PageResult<Response> {
         let Attempt { link, asked } = attempt;
         let (authorization, purpose) = asked.ok_or_else(|| bad("nothing was asked for"))?;
-        if !self.grants().use_once(&authorization.state, &link.user, link.expires()) {
+        if !self.grants.use_once(&authorization.state, &link.user, link.expires()) {
             return Err(bad(USED_UP));
         }
         match purpose {
@@ -322,7 +325,7 @@ impl Visit<'_> {
                     resource,
                     connected: now(),
                 };
-                self.grants().vault.put(&link.user, &link.server, &grant).await.map_err(failed)?;
+                self.grants.vault.put(&link.user, &link.server, &grant).await.map_err(failed)?;
                 self.tell_clients(&link);
                 let body = "<p>Your account is connected. You can close this page and go back to your client.</p>";
                 Ok(page(StatusCode::OK, "Connected", "", body))
@@ -344,10 +347,10 @@ impl Visit<'_> {
         let all = self.head.headers.get_all("cookie").filter_map(|field| std::str::from_utf8(field).ok());
         let pairs = all.flat_map(|field| field.split(';')).filter_map(|pair| pair.trim().split_once('='));
         pairs.filter(|(name, _)| name.contains(COOKIE)).find_map(|(name, sealed)| {
-            let packed = self.grants().sealer.open_bytes(sealed, &binding())?;
+            let packed = self.grants.sealer.open_bytes(sealed, &binding())?;
             let attempt: Attempt = serde_json::from_reader(DeflateDecoder::new(&*packed)).ok()?;
             // A page of a neighbouring host could set a cookie with another name.
-            (attempt.link.is_current(self.grants()) && name == cookie_name(&attempt.link.base)).then_some(attempt)
+            (attempt.link.is_current(self.grants) && name == cookie_name(&attempt.link.base)).then_some(attempt)
         })
     }
 
@@ -357,7 +360,7 @@ impl Visit<'_> {
         let mut packed = DeflateEncoder::new(Vec::new(), Compression::best());
         let written = serde_json::to_writer(&mut packed, &attempt).map_err(Into::into).and_then(|()| packed.finish());
         let packed = written.map_err(|e: std::io::Error| failed(e.to_string()))?;
-        let sealed = self.grants().sealer.seal_bytes(&packed, &binding()).map_err(|e| failed(e.message))?;
+        let sealed = self.grants.sealer.seal_bytes(&packed, &binding()).map_err(|e| failed(e.message))?;
         if sealed.len() > MAX_COOKIE {
             let why = "the scopes that the server lists do not fit into a cookie; the operator has to name those that are \
                        needed";

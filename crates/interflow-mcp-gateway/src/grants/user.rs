@@ -26,10 +26,8 @@ pub(crate) struct AccountUser {
 
 /// The name of the user who has a key.
 pub(crate) fn of_key(key: &VirtualKey) -> (String, u64) {
-    (
-        format!("{KEY}{}", key.id),
-        key.created.map_or(0, |created| u64::try_from(created.as_second()).unwrap_or_default()),
-    )
+    let since = key.created.map_or(0, |created| u64::try_from(created.as_second()).unwrap_or_default());
+    (format!("{KEY}{}", key.id), since)
 }
 
 impl AccountUser {

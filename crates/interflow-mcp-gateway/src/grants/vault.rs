@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use interflow_files::{FileAccess, FileLock, write_atomic};
+use interflow_files::{FileAccess, FileLock, optional, write_atomic};
 use interflow_limits::VirtualKey;
 use interflow_store::StoreError;
 use interflow_store::shared_state::{GrantStore, StoredGrant};
@@ -33,9 +33,9 @@ pub(crate) struct Grant {
 }
 
 pub(crate) struct GrantVault {
-    store: Arc<dyn GrantStore>,
-    sealer: Arc<StateSealer>,
-    keys: KeyRingSource,
+    pub store: Arc<dyn GrantStore>,
+    pub sealer: Arc<StateSealer>,
+    pub keys: KeyRingSource,
 }
 
 fn binding(user: &str, server: &str) -> StateBinding {
@@ -43,10 +43,6 @@ fn binding(user: &str, server: &str) -> StateBinding {
 }
 
 impl GrantVault {
-    pub fn new(store: Arc<dyn GrantStore>, sealer: Arc<StateSealer>, keys: KeyRingSource) -> Self {
-        Self { store, sealer, keys }
-    }
-
     /// The virtual key with this secret.
     pub fn key(&self, secret: &str) -> Option<Arc<VirtualKey>> {
         (self.keys)().find_now(secret).ok()
@@ -143,7 +139,11 @@ impl GrantVault {
     ) -> Result<T, String> {
         let store = Arc::clone(&self.store);
         let done = tokio::task::spawn_blocking(move || work(&*store)).await.map_err(|e| e.to_string())?;
-        done.map_err(|e| format!("the accounts of users cannot be read or written: {e}"))
+        // Clients are not told where they are.
+        done.map_err(|error| {
+            tracing::warn!(%error, "cannot read or write the accounts of users");
+            "the accounts of users cannot be read or written; the log of the gateway says why".to_owned()
+        })
     }
 }
 
@@ -172,12 +172,8 @@ impl GrantFile {
 
     /// Each request of a client asks for a grant: the file is parsed only if it changed.
     fn read(&self) -> Result<Arc<[StoredGrant]>, StoreError> {
-        let version = std::fs::metadata(&self.path).and_then(|meta| Ok((meta.modified()?, meta.len())));
-        let version = match version {
-            Ok(version) => version,
-            Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(Arc::default()),
-            Err(e) => return Err(self.failed("reading", e)),
-        };
+        let version = optional(std::fs::metadata(&self.path).and_then(|meta| Ok((meta.modified()?, meta.len()))));
+        let Some(version) = version.map_err(|e| self.failed("reading", e))? else { return Ok(Arc::default()) };
         if let Some((_, grants)) = self.content.lock().as_ref().filter(|(own, _)| *own == version) {
             return Ok(Arc::clone(grants));
         }

@@ -31,7 +31,7 @@ pub(crate) async fn answer(service: &Arc<McpService>, flow: &mut Flow, head: &Re
                 Some(ClientMessage::Response(_, original)) => original,
                 _ => result,
             };
-            session.questions.answer(&id.into(), result);
+            session.questions.answer(id, result);
             accepted()
         }
         ClientMessage::Cancel(id) => {
@@ -121,18 +121,18 @@ fn initialize_result(version: &str, capabilities: &Value) -> String {
 }
 
 /// Ends a session, and its sessions with servers.
+///
+/// # Errors
+/// The refusal of a request that names none.
 pub(crate) async fn end_session(
     service: &Arc<McpService>,
     flow: &Flow,
     head: &RequestHead,
     endpoint: &Endpoint,
-) -> Response {
+) -> Result<Response, Box<Response>> {
     let settings = service.settings();
-    let session = match (SessionRequest { service, settings: &settings, flow, endpoint }).find(head) {
-        Ok(session) => session,
-        Err(refused) => return *refused,
-    };
+    let session = SessionRequest { service, settings: &settings, flow, endpoint }.find(head)?;
     service.sessions.remove(&session.id);
     session.end_at_servers(&settings).await;
-    Response { head: ResponseHead::new(StatusCode::NO_CONTENT), body: Body::Empty }
+    Ok(Response { head: ResponseHead::new(StatusCode::NO_CONTENT), body: Body::Empty })
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use interflow_types::{BoxFuture, RequestHead, Response};
+use interflow_types::{BoxFuture, Response};
 use tokio::sync::mpsc;
 
 use super::call_context::{AnsweredRequest, CallContext, Delivery};
@@ -13,7 +13,7 @@ use crate::grants::link_answer::with_link;
 use crate::policy::any_looks_like;
 use crate::protocol::client_message::{ClientMessage, ClientMethod, ClientRequest};
 use crate::protocol::envelope::input_required;
-use crate::protocol::event_stream::{KEEP_ALIVE, StreamedReply};
+use crate::protocol::event_stream::{KEEP_ALIVE, StreamedReply, accepts_events};
 use crate::protocol::jsonrpc::{CANCELLED, INVALID_PARAMS, RpcError, response, shown_arguments};
 use crate::protocol::responses::{result_of_version, rpc_response};
 use crate::session::request_state::{RequestState, StateBinding};
@@ -119,7 +119,8 @@ async fn begin(
     let outcome = Arc::clone(&context.outcome);
     if !accepts_events(answered.head) && !session.is_stateless() {
         let call = Box::pin(async move { unless_cancelled(&cancellation, call.run(None, None)).await });
-        return Ok(CallStart { running: RunningCall::new(call, messages, outcome), context, binding });
+        let running = RunningCall { call, messages, outcome, questions: Vec::new() };
+        return Ok(CallStart { running, context, binding });
     }
     let translate = progress_token.map(|token| Box::new(call.progress_translator(token)) as ProgressTranslator);
     let (sink, events) = EventSink::new(translate.is_some());
@@ -139,7 +140,8 @@ async fn begin(
         }
     };
     let call = Box::pin(async move { unless_cancelled(&cancellation, work).await });
-    Ok(CallStart { running: RunningCall::new(call, messages, outcome), context, binding })
+    let running = RunningCall { call, messages, outcome, questions: Vec::new() };
+    Ok(CallStart { running, context, binding })
 }
 
 async fn approve(
@@ -205,8 +207,4 @@ async fn reply_without_session(
             }
         }
     }
-}
-
-fn accepts_events(head: &RequestHead) -> bool {
-    head.headers.list_items("accept").any(|item| item.starts_with(b"text/event-stream"))
 }

@@ -93,7 +93,7 @@ impl CallContext {
             return;
         }
         let id = params["elicitationId"].as_str();
-        let Some(id) = id.and_then(|id| self.session.elicitations.take(&self.server.name, id)) else { return };
+        let Some(id) = id.and_then(|id| self.session.elicitations.remove(&self.server.name, id)) else { return };
         let text = notification(url_elicitation::COMPLETE, &json!({ "elicitationId": id }));
         if self.session.standing.keeps_events() {
             self.session.standing.push(text);

@@ -16,7 +16,9 @@ use tokio::time::Interval;
 
 use super::call_context::{AnsweredRequest, CallContext, Delivery};
 use crate::exchange::{Endpoint, McpExchange, SessionRequest};
-use crate::protocol::event_stream::{KEEP_ALIVE_COMMENT, event_stream_head, keep_alive, numbered_event};
+use crate::protocol::event_stream::{
+    KEEP_ALIVE_COMMENT, accepts_events, event_stream_head, keep_alive, numbered_event,
+};
 use crate::protocol::header_values::VERSION_HEADER;
 use crate::protocol::responses::refusal;
 use crate::protocol::versions::PRIMED_SINCE;
@@ -30,22 +32,26 @@ const MAX_QUEUED: usize = 256;
 const RESUME_WITHIN: Duration = Duration::from_secs(60);
 
 /// Opens the stream of a session; one that was open before ends.
-pub(crate) fn open(service: &Arc<McpService>, flow: &mut Flow, head: &RequestHead, endpoint: &Endpoint) -> Response {
+///
+/// # Errors
+/// The refusal of a request that names none, or cannot have a stream.
+pub(crate) fn open(
+    service: &Arc<McpService>,
+    flow: &mut Flow,
+    head: &RequestHead,
+    endpoint: &Endpoint,
+) -> Result<Response, Box<Response>> {
     let settings = service.settings();
-    let session = match (SessionRequest { service, settings: &settings, flow, endpoint }).find(head) {
-        Ok(session) => session,
-        Err(refused) => return *refused,
-    };
-    if !head.headers.list_items("accept").any(|item| item.starts_with(b"text/event-stream")) {
-        return refusal(StatusCode::NOT_ACCEPTABLE, "the stream of a session has the media type text/event-stream");
+    let session = SessionRequest { service, settings: &settings, flow, endpoint }.find(head)?;
+    if !accepts_events(head) {
+        let message = "the stream of a session has the media type text/event-stream";
+        return Err(refusal(StatusCode::NOT_ACCEPTABLE, message).into());
     }
     let key = flow.extension::<KeyContext>().and_then(|context| context.key.clone());
     let servers = settings.of_endpoint(endpoint.0.as_deref());
     let mut request = AnsweredRequest { service, flow, head, session: &session };
-    let contexts = match request.stream_contexts(servers, key.as_deref(), || Delivery::Session) {
-        Ok(contexts) => contexts,
-        Err(why) => return refusal(StatusCode::INTERNAL_SERVER_ERROR, why),
-    };
+    let contexts = request.stream_contexts(servers, key.as_deref(), || Delivery::Session);
+    let contexts = contexts.map_err(|why| refusal(StatusCode::INTERNAL_SERVER_ERROR, why))?;
     if let Some(context) = contexts.last() {
         flow.extension_mut::<McpExchange>().begin_stream(&session, context.policy.restore);
     }
@@ -63,7 +69,7 @@ pub(crate) fn open(service: &Arc<McpService>, flow: &mut Flow, head: &RequestHea
         keep_alive: keep_alive(),
         is_over: false,
     };
-    Response { head: event_stream_head(), body: Body::stream(body) }
+    Ok(Response { head: event_stream_head(), body: Body::stream(body) })
 }
 
 /// Starts what passes on the messages of servers to the stream.
@@ -109,7 +115,9 @@ impl StandingStream {
     fn is_stale(&self, json: &str) -> bool {
         let message: Value = serde_json::from_str(json).unwrap_or_default();
         let is_request = message["method"].is_string() && !message["id"].is_null();
-        self.after <= self.replayed_to && is_request && self.session.questions.server(&message["id"]).is_none()
+        self.after <= self.replayed_to
+            && is_request
+            && message["id"].as_u64().and_then(|id| self.session.questions.server(id)).is_none()
     }
 }
 

@@ -126,7 +126,7 @@ impl CallContext {
 
     /// As [`begun_task`](Self::begun_task), of a version with sessions. The session remembers it.
     pub(super) async fn created_task(&self, tool: &str, result: &str) -> Result<String, RpcError> {
-        let task = member(result, "task").and_then(|range| result.get(range)).unwrap_or_default();
+        let task = member(result, "task").unwrap_or_default();
         let (id, sealed) = self.sealed_id(tool, task)?;
         self.session.tasks.add_newest(&self.server.name, &id, &sealed);
         let task = self.task(&sealed, task).await?;

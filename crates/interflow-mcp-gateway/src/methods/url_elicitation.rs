@@ -76,7 +76,7 @@ pub(crate) fn admit(
         }
     }
     if let (Some(id), Some(client_id)) = (sent["elicitationId"].as_str(), redacted["elicitationId"].as_str()) {
-        session.elicitations.remember(server, id, client_id);
+        session.elicitations.add_newest(server, id, client_id);
     }
     Ok(())
 }

@@ -66,11 +66,19 @@ impl<'a> ClientAuth<'a> {
     /// The secret or the key, without references.
     ///
     /// # Errors
-    /// There is none at the reference.
+    /// There is none at the reference. The message names it: it is for the operator.
     pub fn resolve(self) -> Result<String, String> {
         let is_secret = self.private_key.is_empty();
         let (name, own) = if is_secret { ("client_secret", self.secret) } else { ("private_key", self.private_key) };
         interflow_files::resolve_secret_ref(own).map_err(|e| format!("{}.{name}: {e}", self.section))
+    }
+
+    /// The credential, as it is now.
+    ///
+    /// # Errors
+    /// As [`resolve`](Self::resolve) and [`credential`](Self::credential).
+    pub fn read(self) -> Result<ClientCredential, String> {
+        self.credential(self.resolve()?)
     }
 
     /// The credential, of what was resolved.

@@ -319,8 +319,8 @@ fn parse_response(raw: &str) -> ClientMessage {
 }
 
 fn arguments(raw: &str) -> Result<String, &'static str> {
-    let params = member(raw, "params").and_then(|range| raw.get(range)).unwrap_or_default();
-    match member(params, "arguments").and_then(|range| params.get(range)) {
+    let params = member(raw, "params").unwrap_or_default();
+    match member(params, "arguments") {
         None | Some("null") => Ok("{}".to_owned()),
         Some(text) if text.starts_with('{') => Ok(text.to_owned()),
         Some(_) => Err("`arguments` is not an object"),

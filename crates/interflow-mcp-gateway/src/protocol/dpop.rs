@@ -39,11 +39,11 @@ impl DpopKey {
         Ok(Self { key, nonces: Mutex::default() })
     }
 
-    /// A request with a proof; for the use of a token, if there is one.
+    /// Gives a request a proof; for the use of a token, if there is one.
     ///
     /// # Errors
     /// The key does not sign.
-    pub fn prove(&self, mut head: RequestHead, token: Option<&str>) -> Result<RequestHead> {
+    pub fn prove(&self, head: &mut RequestHead, token: Option<&str>) -> Result<()> {
         let (url, now) = (head.url.to_string(), Timestamp::now().secs());
         let mut claims = json!({ "jti": random_token(), "htm": head.method.as_str(), "htu": url.split('?').next(),
             "iat": now });
@@ -57,7 +57,7 @@ impl DpopKey {
         let proof = self.key.signed(&header, &claims).map_err(|why| Error::new(ErrorKind::Internal, why))?;
         head.headers.remove("dpop");
         head.headers.append_unchecked(b"DPoP", proof.as_bytes());
-        Ok(head)
+        Ok(())
     }
 
     /// Keeps the nonce of a response for the next proof; `false` if it has none.
@@ -77,35 +77,36 @@ impl DpopKey {
 /// As [`HttpClient::send`].
 pub(crate) async fn send_authorized(
     client: &dyn HttpClient,
-    request: Request,
+    mut request: Request,
     token: &str,
     key: Option<&DpopKey>,
 ) -> Result<Response> {
-    let Request { mut head, mut body } = request;
     let scheme = if key.is_some() { "DPoP" } else { "Bearer" };
-    head.headers.remove("authorization");
-    head.headers.append_unchecked(b"Authorization", format!("{scheme} {token}").as_bytes());
-    let Some(key) = key else { return client.send(Request { head, body }).await };
-    let mut again = copy_of(&body);
+    request.head.headers.remove("authorization");
+    request.head.headers.append_unchecked(b"Authorization", format!("{scheme} {token}").as_bytes());
+    let Some(key) = key else { return client.send(request).await };
+    let mut again = copy_of(&request);
     loop {
-        let response = client.send(Request { head: key.prove(head.clone(), Some(token))?, body }).await?;
+        key.prove(&mut request.head, Some(token))?;
+        let response = client.send(request).await?;
         let has_nonce = key.keep_nonce(&response.head.headers, true);
         let is_refused = response.head.status == StatusCode::UNAUTHORIZED;
         let is_demanded = || Challenge::of(&response.head.headers).1.as_deref() == Some(USE_NONCE);
         match again.take().filter(|_| has_nonce && is_refused && is_demanded()) {
-            Some(copy) => body = copy,
+            Some(copy) => request = copy,
             None => return Ok(response),
         }
     }
 }
 
-/// A body for a repetition of the request; `None` if it cannot be sent twice.
-pub(crate) fn copy_of(body: &Body) -> Option<Body> {
-    match body {
-        Body::Empty => Some(Body::Empty),
-        Body::Full(bytes) => Some(Body::Full(bytes.clone())),
-        _ => None,
-    }
+/// The request for a repetition; `None` if its body cannot be sent twice.
+pub(crate) fn copy_of(request: &Request) -> Option<Request> {
+    let body = match &request.body {
+        Body::Empty => Body::Empty,
+        Body::Full(bytes) => Body::Full(bytes.clone()),
+        _ => return None,
+    };
+    Some(Request { head: request.head.clone(), body })
 }
 
 #[cfg(test)]

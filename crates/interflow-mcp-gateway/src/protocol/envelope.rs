@@ -67,8 +67,7 @@ impl Envelope {
 
     /// Raw JSON of the answer with this key to what the client was asked.
     pub fn input_response(&self, key: &str) -> Option<&str> {
-        let responses = member(&self.passed, "inputResponses").and_then(|range| self.passed.get(range))?;
-        responses.get(member(responses, key)?)
+        member(member(&self.passed, "inputResponses")?, key)
     }
 
     /// What is passed on to a server with sessions: it does not know of answers.
@@ -150,9 +149,8 @@ fn unsupported(requested: &str) -> RpcError {
 }
 
 fn passed(raw: &str) -> String {
-    let params = member(raw, "params").and_then(|range| raw.get(range)).unwrap_or_default();
-    let meta = member(params, "_meta").and_then(|range| params.get(range)).unwrap_or_default();
-    let meta = without(meta, |name| OWN_META.contains(&name));
+    let params = member(raw, "params").unwrap_or_default();
+    let meta = without(member(params, "_meta").unwrap_or_default(), |name| OWN_META.contains(&name));
     // Some servers would take `Arguments` for `arguments`.
     let params = without(params, |name| OWN_PARAMS.split(' ').any(|own| looks_of(own) == looks_of(name)));
     if meta == "{}" { params } else { merged(&params, &object([("_meta", meta.as_str())])) }

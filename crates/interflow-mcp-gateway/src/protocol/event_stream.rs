@@ -5,7 +5,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
-use interflow_types::{Body, BodyFrame, BodyStream, BoxFuture, Error, Response, ResponseHead, StatusCode};
+use interflow_types::{Body, BodyFrame, BodyStream, BoxFuture, Error, RequestHead, Response, ResponseHead, StatusCode};
 use tokio::sync::mpsc;
 use tokio::time::{Interval, MissedTickBehavior};
 
@@ -33,6 +33,10 @@ impl StreamedReply {
         let body = EventStream { reply: self, keep_alive: keep_alive(), response: None, is_over: false };
         Response { head: event_stream_head(), body: Body::stream(body) }
     }
+}
+
+pub(crate) fn accepts_events(head: &RequestHead) -> bool {
+    head.headers.list_items("accept").any(|item| item.starts_with(b"text/event-stream"))
 }
 
 pub(crate) fn event_stream_head() -> ResponseHead {

@@ -132,8 +132,8 @@ pub(crate) fn routing_fields(method: &str, params: &str, mirrored: &[MirroredPar
         fields.push(("Mcp-Name".to_owned(), encoded(&name).into_owned()));
     }
     if !mirrored.is_empty() {
-        let arguments = member(params, "arguments").and_then(|range| params.get(range)).unwrap_or_default();
-        let arguments: Value = serde_json::from_str(arguments).unwrap_or_default();
+        let arguments: Value =
+            serde_json::from_str(member(params, "arguments").unwrap_or_default()).unwrap_or_default();
         fields.extend(mirrored.iter().filter_map(|param| param.field(&arguments)));
     }
     fields

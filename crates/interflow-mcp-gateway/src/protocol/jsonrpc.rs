@@ -1,7 +1,7 @@
 //! JSON-RPC 2.0 messages as raw JSON: what is passed on keeps its bytes, so that no number is rounded and no member
 //! changes its place.
 
-use std::ops::Range;
+use std::borrow::Cow;
 
 use interflow_codec::json::{JsonReader, JsonToken};
 use interflow_redact::decode_lossy;
@@ -116,8 +116,7 @@ impl ServerMessage {
         let method = value.get("method").and_then(Value::as_str).map(str::to_owned);
         Ok(match (id, method) {
             (Some(id), Some(method)) => {
-                let params = member(raw, "params").and_then(|range| raw.get(range)).unwrap_or_default().to_owned();
-                Self::Request { id, method, params }
+                Self::Request { id, method, params: member(raw, "params").unwrap_or_default().to_owned() }
             }
             (None, Some(method)) => {
                 Self::Notification { method, params: value.get_mut("params").map(Value::take).unwrap_or_default() }
@@ -126,11 +125,8 @@ impl ServerMessage {
                 (None, _) => Self::Other,
                 (Some(id), Some(error)) => Self::Response(id, Err(server_error(error))),
                 (Some(id), None) => {
-                    let result = member(raw, "result").and_then(|range| raw.get(range)).map(str::to_owned);
-                    Self::Response(
-                        id,
-                        result.ok_or_else(|| RpcError::server("its response has neither a result nor an error")),
-                    )
+                    let neither = || RpcError::server("its response has neither a result nor an error");
+                    Self::Response(id, member(raw, "result").map(str::to_owned).ok_or_else(neither))
                 }
             },
             (None, None) => Self::Other,
@@ -145,28 +141,28 @@ pub(crate) fn server_error(error: &Value) -> RpcError {
     RpcError { received_data: error.get("data").cloned().map(Box::new), ..RpcError::new(code, message) }
 }
 
-/// The range of a member's value in an object; of several with one name, the last, as parsers of values have it.
-pub(crate) fn member(json: &str, name: &str) -> Option<Range<usize>> {
-    members(json).into_iter().rfind(|(other, _)| other == name).map(|(_, range)| range)
+/// A member's value in an object; of several with one name, the last, as parsers of values have it.
+pub(crate) fn member<'j>(json: &'j str, name: &str) -> Option<&'j str> {
+    members(json).into_iter().rfind(|(other, _)| other == name).map(|(_, value)| value)
 }
 
 /// A member that is a string.
 pub(crate) fn text_member(json: &str, name: &str) -> Option<String> {
-    serde_json::from_str(json.get(member(json, name)?)?).ok()
+    serde_json::from_str(member(json, name)?).ok()
 }
 
 /// The request to which a text that is not valid JSON, such as one with `NaN`, seems to be the response.
 pub(crate) fn response_id(text: &str) -> Option<u64> {
     // It may be before what is invalid, or after it.
-    let before = member(text, "id").and_then(|range| text.get(range)?.parse().ok());
+    let before = member(text, "id").and_then(|id| id.parse().ok());
     before.or_else(|| {
         let rest = text.trim_end().strip_suffix('}')?.rsplit_once("\"id\"")?.1;
         rest.trim_start().strip_prefix(':')?.trim().parse().ok()
     })
 }
 
-/// The members of an object: their names, and the ranges of their values.
-pub(crate) fn members(json: &str) -> Vec<(String, Range<usize>)> {
+/// The members of an object: their names, and their values as they are written.
+pub(crate) fn members(json: &str) -> Vec<(String, &str)> {
     let (mut members, mut reader) = (Vec::new(), JsonReader::new(json.as_bytes()));
     let Ok(Some(JsonToken::Object(_))) = reader.next_token() else { return members };
     let (mut depth, mut name, mut start) = (1_usize, String::new(), 0);
@@ -191,7 +187,7 @@ pub(crate) fn members(json: &str) -> Vec<(String, Range<usize>)> {
             JsonToken::Scalar(range) if depth == 1 => Some(range),
             JsonToken::Name(_) | JsonToken::Text(_) | JsonToken::Scalar(_) => None,
         };
-        members.extend(value.map(|range| (std::mem::take(&mut name), range)));
+        members.extend(value.and_then(|range| Some((std::mem::take(&mut name), json.get(range)?))));
         if depth == 0 {
             break;
         }
@@ -201,39 +197,27 @@ pub(crate) fn members(json: &str) -> Vec<(String, Range<usize>)> {
 
 /// An object of members whose values are raw JSON.
 pub(crate) fn object<'v>(members: impl IntoIterator<Item = (impl AsRef<str>, &'v str)>) -> String {
-    let mut out = String::from("{");
-    for (name, value) in members {
-        if out.len() > 1 {
-            out.push(',');
-        }
-        out.push_str(&Value::from(name.as_ref()).to_string());
-        out.push(':');
-        out.push_str(value);
-    }
-    out.push('}');
-    out
+    let members = members.into_iter().map(|(name, value)| format!("{}:{value}", Value::from(name.as_ref())));
+    format!("{{{}}}", members.collect::<Vec<_>>().join(","))
 }
 
 /// An object without some of its members.
 pub(crate) fn without(json: &str, is_left_out: impl Fn(&str) -> bool) -> String {
-    let others = members(json).into_iter().filter(|(name, _)| !is_left_out(name));
-    object(others.filter_map(|(name, range)| Some((name, json.get(range)?))))
+    object(members(json).into_iter().filter(|(name, _)| !is_left_out(name)))
 }
 
 /// An object with the members of two. A member of the second wins, but for `_meta`, which has the members of both.
 pub(crate) fn merged(first: &str, second: &str) -> String {
-    let (own, more) = (members(first), members(second));
-    let value = |json: &str, range: &Range<usize>| json.get(range.clone()).unwrap_or_default().to_owned();
-    let mut all: Vec<(String, String)> = own.iter().map(|(name, range)| (name.clone(), value(first, range))).collect();
-    for (name, range) in more {
-        let text = value(second, &range);
+    let own = members(first).into_iter();
+    let mut all: Vec<_> = own.map(|(name, value)| (name, Cow::Borrowed(value))).collect();
+    for (name, value) in members(second) {
         match all.iter_mut().find(|(other, _)| *other == name) {
-            Some((_, before)) if name == "_meta" => *before = merged(before, &text),
-            Some((_, before)) => *before = text,
-            None => all.push((name, text)),
+            Some((_, before)) if name == "_meta" => *before = merged(before, value).into(),
+            Some((_, before)) => *before = value.into(),
+            None => all.push((name, value.into())),
         }
     }
-    object(all.iter().map(|(name, value)| (name, value.as_str())))
+    object(all.iter().map(|(name, value)| (name, &**value)))
 }
 
 /// Bound on the arguments that a person is shown.
@@ -262,7 +246,7 @@ mod tests {
             (r#"{"a": null}"#, Some("null")),
             ("", None),
         ] {
-            assert_eq!(member(json, "a").map(|range| &json[range]), value, "{json}");
+            assert_eq!(member(json, "a"), value, "{json}");
         }
     }
 

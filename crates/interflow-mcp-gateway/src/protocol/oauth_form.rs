@@ -153,7 +153,7 @@ pub(crate) async fn response_of(
     loop {
         let mut request = build()?;
         if let Some(key) = key {
-            request.head = key.prove(request.head, None).map_err(|e| e.to_string())?;
+            key.prove(&mut request.head, None).map_err(|e| e.to_string())?;
         }
         let (head, raw) = answer_of(client, request).await?;
         let has_nonce = key.is_some_and(|key| key.keep_nonce(&head.headers, false));

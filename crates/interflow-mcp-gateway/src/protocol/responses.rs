@@ -68,7 +68,7 @@ fn without_stateless_members(json: String) -> String {
         true => without(&json, is_stateless_member),
         false => json,
     };
-    let meta = member(&json, "_meta").and_then(|range| json.get(range)).filter(|meta| meta.contains(SERVER_INFO_KEY));
+    let meta = member(&json, "_meta").filter(|meta| meta.contains(SERVER_INFO_KEY));
     let Some(meta) = meta.map(|meta| without(meta, |name| name == SERVER_INFO_KEY)) else { return json };
     let rest = without(&json, |name| name == "_meta");
     if meta == "{}" { rest } else { merged(&rest, &object([("_meta", meta.as_str())])) }

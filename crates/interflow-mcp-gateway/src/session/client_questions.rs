@@ -4,7 +4,6 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use serde_json::Value;
 use tokio::sync::oneshot;
 
 use crate::protocol::jsonrpc::RpcError;
@@ -49,13 +48,13 @@ impl ClientQuestions {
     }
 
     /// The server that waits for an answer of the client.
-    pub fn server(&self, id: &Value) -> Option<Arc<McpServer>> {
-        self.0.lock().waiting.get(&id.as_u64()?).map(|(server, _)| Arc::clone(server))
+    pub fn server(&self, id: u64) -> Option<Arc<McpServer>> {
+        self.0.lock().waiting.get(&id).map(|(server, _)| Arc::clone(server))
     }
 
     /// Gives a server the answer of the client.
-    pub fn answer(&self, id: &Value, answer: ClientAnswer) {
-        let waiting = id.as_u64().and_then(|id| self.0.lock().waiting.remove(&id));
+    pub fn answer(&self, id: u64, answer: ClientAnswer) {
+        let waiting = self.0.lock().waiting.remove(&id);
         if let Some((_, sender)) = waiting {
             let _ = sender.send(answer);
         }

@@ -15,7 +15,6 @@ use super::client_questions::ClientQuestions;
 use super::listed_names::ListedNames;
 use super::resource_owners::ResourceOwners;
 use super::running_requests::RunningRequests;
-use super::sent_elicitations::SentElicitations;
 use super::standing_events::StandingEvents;
 use super::subscriptions::Subscriptions;
 use super::wait_clock::WaitClock;
@@ -56,8 +55,8 @@ pub(crate) struct McpSession {
     pub from_servers: SharedVault,
     /// What the client can be asked.
     pub capabilities: ClientCapabilities,
-    /// The URLs that it was sent for its user.
-    pub elicitations: SentElicitations,
+    /// The ids of the URLs that it was sent for its user.
+    pub elicitations: Subscriptions,
     /// The tools that searches of the client returned, which are in its list.
     pub found_tools: watch::Sender<VecDeque<String>>,
     /// The tools and prompts that servers listed in it.
@@ -70,9 +69,9 @@ pub(crate) struct McpSession {
     pub user: SharedUserToken,
     /// Its user, for servers at which users have accounts.
     pub account_user: Option<Arc<AccountUser>>,
-    http: Mutex<HashMap<Arc<str>, Arc<HttpSession>>>,
+    pub(super) http: Mutex<HashMap<Arc<str>, Arc<HttpSession>>>,
     /// Further sessions with servers, for calls at the same time.
-    further_http: Mutex<Vec<(Arc<str>, Arc<HttpSession>)>>,
+    pub(super) further_http: Mutex<Vec<(Arc<str>, Arc<HttpSession>)>>,
     stdio: Mutex<HashMap<Arc<str>, OwnProcess>>,
     /// What listens to servers over HTTP for requests without a session.
     relays: Mutex<JoinSet<()>>,
@@ -194,13 +193,6 @@ impl McpSession {
             user: Arc::clone(&self.user),
             account_user: self.account_user.clone(),
         }
-    }
-
-    /// Its sessions with servers over HTTP.
-    pub fn take_http(&self) -> Vec<(Arc<str>, Arc<HttpSession>)> {
-        let mut all = std::mem::take(&mut *self.further_http.lock());
-        all.extend(std::mem::take(&mut *self.http.lock()));
-        all
     }
 
     /// It is in use now.

@@ -7,7 +7,6 @@ pub(crate) mod listed_names;
 pub(crate) mod request_state;
 pub(crate) mod resource_owners;
 pub(crate) mod running_requests;
-pub(crate) mod sent_elicitations;
 pub(crate) mod server_requests;
 pub(crate) mod session_table;
 pub(crate) mod standing_events;

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use interflow_types::BoxFuture;
+use interflow_types::units::HumanDuration;
 
 use super::client_session::McpSession;
 use crate::protocol::client_message::ListKind;
@@ -50,8 +51,11 @@ impl McpServer {
             }
         };
         let limit = self.config.timeout.0;
-        let answered = within(limit, session, sent).await;
-        let answered = answered.unwrap_or_else(|| Err(RpcError::server(timed_out(limit))));
+        let late = || {
+            let limit = HumanDuration(limit);
+            Err(RpcError::server(format!("no response within {limit} (timeout of the server in [mcp.server])")))
+        };
+        let answered = within(limit, session, sent).await.unwrap_or_else(late);
         answered.map_err(|e| RpcError {
             message: format!("MCP server {}: {}", self.name, e.message),
             code: match e.code {
@@ -128,7 +132,9 @@ impl McpSession {
     /// Ends its stream, and its sessions with servers over HTTP.
     pub async fn end_at_servers(&self, settings: &McpSettings) {
         self.standing.close();
-        let ends = self.take_http().into_iter().filter_map(|(name, http)| {
+        let further = std::mem::take(&mut *self.further_http.lock());
+        let first = std::mem::take(&mut *self.http.lock());
+        let ends = further.into_iter().chain(first).filter_map(|(name, http)| {
             let server = Arc::clone(settings.get(&name)?);
             Some(async move {
                 if let ServerTransport::Http(target) = &server.transport {
@@ -157,11 +163,6 @@ async fn within<T>(limit: Duration, session: &McpSession, work: impl Future<Outp
             }
         }
     }
-}
-
-fn timed_out(limit: Duration) -> String {
-    let limit = interflow_types::units::HumanDuration(limit);
-    format!("no response within {limit} (timeout of the server in [mcp.server])")
 }
 
 #[cfg(test)]

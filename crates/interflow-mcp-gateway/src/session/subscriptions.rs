@@ -1,4 +1,4 @@
-//! Subscriptions of a session to resources, and its tasks.
+//! Subscriptions of a session to resources, its tasks, and the URLs that its user was asked to open.
 
 use std::sync::Arc;
 
@@ -7,10 +7,10 @@ use parking_lot::Mutex;
 
 use crate::protocol::jsonrpc::RpcError;
 
-/// Bound on subscriptions of a session to resources, and on its tasks.
+/// Bound on subscriptions of a session to resources, on its tasks, and on its URLs.
 const MAX_SUBSCRIPTIONS: usize = 1_000;
 
-/// By server and URI as the server knows it; the value is the URI as the client's was redacted.
+/// By server and URI or id as the server knows it; the value is the one that the client knows, redacted.
 #[derive(Default)]
 pub(crate) struct Subscriptions(Mutex<LinkedHashMap<(Arc<str>, String), String>>);
 
@@ -37,8 +37,9 @@ impl Subscriptions {
         }
     }
 
-    pub fn remove(&self, server: &Arc<str>, uri: &str) {
-        self.0.lock().remove(&(Arc::clone(server), uri.to_owned()));
+    /// Forgets one. Returns the URI for the client.
+    pub fn remove(&self, server: &Arc<str>, uri: &str) -> Option<String> {
+        self.0.lock().remove(&(Arc::clone(server), uri.to_owned()))
     }
 
     /// The URIs of a server's resources, as it knows them.
@@ -75,5 +76,7 @@ mod tests {
         assert_eq!(all.of_server("a").len(), MAX_SUBSCRIPTIONS);
         let uri = |uri: &str| all.client_uri(&server, uri);
         assert_eq!([uri("0000"), uri("0001"), uri("new")], [Some("y".into()), None, Some("x".into())]);
+        assert_eq!(all.remove(&Arc::from("b"), "new"), None);
+        assert_eq!([all.remove(&server, "new"), all.remove(&server, "new")], [Some("x".into()), None]);
     }
 }

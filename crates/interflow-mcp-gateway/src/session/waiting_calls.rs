@@ -28,7 +28,7 @@ pub(crate) struct RunningCall {
     pub messages: mpsc::Receiver<String>,
     pub outcome: Arc<Mutex<CallOutcome>>,
     /// The requests of the server that the client has not answered, by id.
-    questions: Vec<(u64, Value)>,
+    pub questions: Vec<(u64, Value)>,
 }
 
 #[derive(Default)]
@@ -43,14 +43,6 @@ pub(crate) enum CallStep {
 }
 
 impl RunningCall {
-    pub fn new(
-        call: BoxFuture<'static, Result<String, RpcError>>,
-        messages: mpsc::Receiver<String>,
-        outcome: Arc<Mutex<CallOutcome>>,
-    ) -> Self {
-        Self { call, messages, outcome, questions: Vec::new() }
-    }
-
     /// The next step. What the server sent before its response comes before that.
     pub async fn step(&mut self) -> CallStep {
         loop {
@@ -89,10 +81,7 @@ impl RunningCall {
     pub fn answer(&mut self, questions: &ClientQuestions, envelope: &Envelope) {
         self.questions.retain(|(id, _)| {
             let response = envelope.input_response(&key(*id)).map(str::to_owned);
-            response.is_none_or(|response| {
-                questions.answer(&(*id).into(), Ok(response));
-                false
-            })
+            response.map(|response| questions.answer(*id, Ok(response))).is_none()
         });
     }
 }

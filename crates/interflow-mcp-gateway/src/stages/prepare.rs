@@ -204,7 +204,7 @@ async fn prepare(
         _ => {}
     }
     if let ClientMessage::Response(id, result) = message {
-        message = match session.questions.server(&id.into()) {
+        message = match session.questions.server(id) {
             Some(server) => {
                 let sent = result.clone();
                 let own = (service.deps.policy)(flow, server.config.policy.as_deref()).map_err(no_policy)?;

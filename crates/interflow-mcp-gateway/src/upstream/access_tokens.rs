@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use interflow_tasks::{CachedToken, FetchedToken, TokenPolicy, WeighedCache};
-use interflow_types::{Error, ErrorKind, HttpClient, Request, Response, ResponseFuture, StatusCode, Url};
+use interflow_types::{Error, ErrorKind, HttpClient, Request, Response, StatusCode, Url};
 use parking_lot::Mutex;
 use serde_json::json;
 
@@ -57,9 +57,6 @@ pub(super) struct AuthorizedClient {
     tokens: Mutex<WeighedCache<Arc<str>, CachedToken<String>>>,
 }
 
-/// A client for the requests of a user.
-struct UserClient(Arc<AuthorizedClient>, SharedUserToken);
-
 impl AuthorizedClient {
     /// # Errors
     /// The URL is invalid.
@@ -71,11 +68,6 @@ impl AuthorizedClient {
     ) -> Result<Self, String> {
         let token_url = config.token_endpoint()?;
         Ok(Self { inner, token_url, config: config.clone(), credential, dpop, tokens: Mutex::default() })
-    }
-
-    /// A client for the requests of a user.
-    pub fn of_user(self: &Arc<Self>, user: SharedUserToken) -> Arc<dyn HttpClient> {
-        Arc::new(UserClient(Arc::clone(self), user))
     }
 
     fn cached(&self, user: Option<&UserToken>) -> CachedToken<String> {
@@ -106,7 +98,11 @@ impl AuthorizedClient {
         let access_token = "urn:ietf:params:oauth:token-type:access_token";
         // A file is read each time: the token in it is replaced before it expires.
         let assertion = interflow_files::resolve_secret_ref(config.workload_token.as_deref().unwrap_or_default());
-        let assertion = assertion.map_err(|why| format!("oauth.workload_token: {why}"))?;
+        // The client is not told where it is.
+        let assertion = assertion.map_err(|error| {
+            tracing::warn!(error, "cannot read oauth.workload_token of an MCP server");
+            "oauth.workload_token cannot be read; the log of the gateway says why"
+        })?;
         let mut fields = match &exchanged {
             None if config.grant == McpGrant::JwtBearer => {
                 vec![("grant_type", "urn:ietf:params:oauth:grant-type:jwt-bearer"), ("assertion", assertion.as_str())]
@@ -133,7 +129,8 @@ impl AuthorizedClient {
         Ok(FetchedToken { lifetime: response.expires().map(Duration::from_secs), value: response.access_token })
     }
 
-    async fn send_with_token(self: &Arc<Self>, request: Request, user: Option<UserToken>) -> Result<Response, Error> {
+    /// Sends a request of a user.
+    pub async fn send(self: &Arc<Self>, request: Request, user: Option<UserToken>) -> Result<Response, Error> {
         let user = user.filter(|_| self.config.grant == McpGrant::TokenExchange);
         if user.is_none() && self.config.grant == McpGrant::TokenExchange {
             let message = "it is reached with the access token of a user (oauth.grant), and the client showed none: a \
@@ -142,21 +139,13 @@ impl AuthorizedClient {
         }
         let cached = self.cached(user.as_ref());
         let token = self.token(&cached, user.as_ref()).await?;
-        let Request { head, body } = request;
-        let (again, key) = (copy_of(&body), self.dpop.as_ref());
-        let response = send_authorized(&*self.inner, Request { head: head.clone(), body }, &token, key).await?;
+        let (again, key) = (copy_of(&request), self.dpop.as_ref());
+        let response = send_authorized(&*self.inner, request, &token, key).await?;
         let is_refused = response.head.status == StatusCode::UNAUTHORIZED;
-        let Some(body) = again.filter(|_| is_refused) else { return Ok(response) };
+        let Some(again) = again.filter(|_| is_refused) else { return Ok(response) };
         cached.discard(&token);
         let token = self.token(&cached, user.as_ref()).await?;
-        send_authorized(&*self.inner, Request { head, body }, &token, key).await
-    }
-}
-
-impl HttpClient for UserClient {
-    fn send(&self, request: Request) -> ResponseFuture<'_> {
-        let user = self.1.lock().clone();
-        Box::pin(self.0.send_with_token(request, user))
+        send_authorized(&*self.inner, again, &token, key).await
     }
 }
 
@@ -164,7 +153,7 @@ impl HttpClient for UserClient {
 mod tests {
     use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
-    use interflow_types::{Body, Headers, HttpVersion, Method, RequestHead};
+    use interflow_types::{Body, Headers, HttpVersion, Method, RequestHead, ResponseFuture};
 
     use super::*;
 
@@ -219,7 +208,7 @@ mod tests {
     async fn an_issuer_that_is_down_is_named_and_not_asked_by_each_request() {
         let (client, issuer) = client("", "");
         for _ in 0..3 {
-            let error = client.send_with_token(call(), None).await.err().unwrap().to_string();
+            let error = client.send(call(), None).await.err().unwrap().to_string();
             assert!(error.contains("oauth.token_url") && error.contains("down"), "{error}");
         }
         assert_eq!(issuer.fetches.load(Relaxed), 1);
@@ -232,7 +221,7 @@ mod tests {
         // Without a body, as a stream of events is opened and a session is ended.
         let bodiless = Request { body: Body::Empty, ..call() };
         for request in [bodiless, call()] {
-            assert_eq!(client.send_with_token(request, None).await.unwrap().head.status, StatusCode::OK);
+            assert_eq!(client.send(request, None).await.unwrap().head.status, StatusCode::OK);
             assert_eq!(issuer.fetches.load(Relaxed), 2);
         }
     }
@@ -240,7 +229,7 @@ mod tests {
     #[tokio::test]
     async fn a_response_without_a_token_is_no_part_of_the_error() {
         let (client, _) = client(r#"{"access_token":"two words"}"#, "");
-        let error = client.send_with_token(call(), None).await.err().unwrap().to_string();
+        let error = client.send(call(), None).await.err().unwrap().to_string();
         assert!(error.contains("has no token") && !error.contains("words"), "{error}");
     }
 }

@@ -18,7 +18,7 @@ use interflow_types::{
 use serde_json::{Value, json};
 use tokio::sync::{Mutex, watch};
 
-use super::access_tokens::AuthorizedClient;
+use super::access_tokens::{AuthorizedClient, SharedUserToken};
 use super::event_sink::{EventSink, Listeners, ServerEvent, own_answer};
 use super::resumption::Resumption;
 use super::server_hello::{ServerHello, UpstreamClient, initialize_params};
@@ -26,6 +26,7 @@ use super::server_url::parse_url;
 use crate::config::{McpClientCredentials, McpGrant};
 use crate::grants::granted_client::AccountClient;
 use crate::grants::link::request_error;
+use crate::grants::user::AccountUser;
 use crate::grants::{AccountServer, Grants};
 use crate::protocol::client_message::DISCOVER;
 use crate::protocol::dpop::DpopKey;
@@ -39,9 +40,16 @@ const SESSION_HEADER: &str = "mcp-session-id";
 /// Bound on the length of a session's id at a server.
 const MAX_SESSION_ID: usize = 1024;
 
-/// Everything that requests to one server have in common. Cheap to clone, for requests that go on by themselves.
+/// Everything that requests to one server have in common, and their user. Cheap to clone, for requests that go on by themselves.
 #[derive(Clone)]
-pub(crate) struct HttpServer(Arc<HttpServerParts>, Arc<dyn HttpClient>);
+pub(crate) struct HttpServer(Arc<HttpServerParts>, UpstreamUser);
+
+/// The user of a session, as servers with access tokens or with accounts know them.
+#[derive(Clone, Default)]
+struct UpstreamUser {
+    token: SharedUserToken,
+    account: Option<Arc<AccountUser>>,
+}
 
 struct HttpServerParts {
     url: Url,
@@ -56,7 +64,7 @@ struct HttpServerParts {
 /// How requests are authorized.
 enum Access {
     /// By fields of the configuration, if at all.
-    Fields,
+    Fields(Arc<dyn HttpClient>),
     Tokens(Arc<AuthorizedClient>),
     Accounts(Arc<AccountClient>),
 }
@@ -135,10 +143,7 @@ impl HttpSession {
 
     /// The stream outside of requests is needed anew: for other resources than before.
     pub fn renew_stream(&self) {
-        self.streams_needed.send_if_modified(|count| {
-            *count += 1;
-            true
-        });
+        self.streams_needed.send_modify(|count| *count += 1);
     }
 
     /// If somebody listens, waits until the stream is open: what a server sends before, many servers drop.
@@ -176,6 +181,9 @@ struct Reading<'a> {
     sink: Option<&'a EventSink>,
 }
 
+/// A request: its method, its params as raw JSON, and the params that header fields repeat.
+type RpcCall<'a> = (&'a str, &'a str, &'a [MirroredParam]);
+
 /// Why a request failed.
 enum Failure {
     /// The server does not know the session any more.
@@ -198,7 +206,6 @@ impl HttpServer {
         (oauth, secret): (Option<&McpClientCredentials>, &str),
         headers: &BTreeMap<String, String>,
         max_message: usize,
-        client: &Arc<dyn HttpClient>,
         grants: &Arc<Grants>,
     ) -> Result<Self, String> {
         let url = parse_url(url).map_err(|why| format!("url: {why}"))?;
@@ -207,30 +214,40 @@ impl HttpServer {
             fields.append(field, value).map_err(|_| format!("headers.{field}: invalid HTTP header field"))?;
         }
         let access = match oauth.map(|oauth| (oauth, oauth.auth().credential(secret.to_owned()))) {
-            None => Access::Fields,
+            None => Access::Fields(Arc::clone(&grants.http)),
             Some((oauth, credential)) if oauth.grant == McpGrant::AuthorizationCode => {
                 Access::Accounts(AccountClient::new(AccountServer::new(grants, name, url.clone(), oauth, credential?)?))
             }
             Some((oauth, credential)) => {
                 let key = oauth.dpop.then(|| DpopKey::derive(&grants.master, name)).transpose()?;
-                Access::Tokens(Arc::new(AuthorizedClient::new(oauth, credential?, key, Arc::clone(client))?))
+                Access::Tokens(Arc::new(AuthorizedClient::new(oauth, credential?, key, Arc::clone(&grants.http))?))
             }
         };
         tracing::debug!("MCP server {name} at {url}");
         let next_id = AtomicU64::new(1);
         let has_sessions = AtomicBool::new(false);
         let parts = HttpServerParts { url, headers: fields, max_message, access, next_id, has_sessions };
-        Ok(Self(Arc::new(parts), Arc::clone(client)))
+        Ok(Self(Arc::new(parts), UpstreamUser::default()))
     }
 
     /// As the user of a session reaches it.
     fn of(&self, session: &HttpSession) -> Self {
-        let client = match &self.0.access {
-            Access::Fields => Arc::clone(&self.1),
-            Access::Tokens(own) => own.of_user(Arc::clone(&session.client.user)),
-            Access::Accounts(own) => own.of_user(session.client.account_user.clone()),
-        };
-        Self(Arc::clone(&self.0), client)
+        let UpstreamClient { user, account_user, .. } = &session.client;
+        Self(Arc::clone(&self.0), UpstreamUser { token: Arc::clone(user), account: account_user.clone() })
+    }
+
+    async fn send(&self, request: Request) -> interflow_types::Result<Response> {
+        let Self(parts, user) = self;
+        let token = user.token.lock().clone();
+        match &parts.access {
+            Access::Fields(client) => client.send(request).await,
+            Access::Tokens(client) => client.send(request, token).await,
+            Access::Accounts(client) => client.send(request, user.account.as_ref()).await,
+        }
+    }
+
+    fn next_id(&self) -> u64 {
+        self.0.next_id.fetch_add(1, Relaxed)
     }
 
     /// The server, if users have accounts there.
@@ -254,18 +271,17 @@ impl HttpServer {
         let server = self.of(session);
         for is_second in [false, true] {
             let open = server.open(session, start).await?;
-            let id = self.0.next_id.fetch_add(1, Relaxed);
+            let id = self.next_id();
             let token = sink.as_ref().is_some_and(|sink| sink.wants_progress).then_some(id);
-            let is_stateless = open.hello.is_stateless();
-            let text = jsonrpc::request(id, method, &session.client.params(&open.hello, params, token));
-            let fields = if is_stateless { routing_fields(method, params, mirrored) } else { Vec::new() };
+            let params = session.client.params(&open.hello, params, token);
             // Without a session, the end of the response is enough.
-            let mut cancel = CancelOnDrop(Some((server.clone(), open.clone(), id)).filter(|_| !is_stateless));
+            let mut cancel = CancelOnDrop((!open.hello.is_stateless()).then(|| (server.clone(), open.clone(), id)));
             let _call = sink.as_ref().map(|sink| {
                 session.calls.lock().insert(id, sink.clone());
                 CallInProgress(session, id)
             });
-            let done = server.exchange(id, text, &fields, Reading { open: Some(&open), sink: sink.as_ref() }).await;
+            let reading = Reading { open: Some(&open), sink: sink.as_ref() };
+            let done = server.exchange(id, (method, &params, mirrored), reading).await;
             cancel.0 = None;
             match done {
                 Ok((_, result)) => return Ok(result),
@@ -287,7 +303,7 @@ impl HttpServer {
     pub async fn end(&self, session: &HttpSession) {
         let Some(open) = session.open.lock().await.take().filter(|s| s.id.is_some()) else { return };
         let request = self.http_request(Method::DELETE, Body::Empty, Some(&open));
-        let _ = tokio::time::timeout(Duration::from_secs(5), self.of(session).1.send(request)).await;
+        let _ = tokio::time::timeout(Duration::from_secs(5), self.of(session).send(request)).await;
     }
 
     /// The session, which begins with the first request, when a client that listens can hear the server.
@@ -312,23 +328,21 @@ impl HttpServer {
                     Err(e) => needed = Some(e),
                 }
             }
-            let id = self.0.next_id.fetch_add(1, Relaxed);
-            let text = jsonrpc::request(id, "initialize", &initialize_params(&session.client.capabilities));
-            let (session_id, result) =
-                self.exchange(id, text, &[], Reading::default()).await.map_err(|failure| match (failure, needed) {
-                    // A server without sessions does not know the request.
-                    (Failure::Rpc(e), Some(needed)) if !e.has_own_link() => needed,
-                    (Failure::Rpc(e), _) => e,
-                    (Failure::SessionGone, _) => RpcError::server("there is no MCP server at its URL: status 404"),
-                })?;
+            let params = initialize_params(&session.client.capabilities);
+            let begun = self.exchange(self.next_id(), ("initialize", &params, &[]), Reading::default()).await;
+            let (session_id, result) = begun.map_err(|failure| match (failure, needed) {
+                // A server without sessions does not know the request.
+                (Failure::Rpc(e), Some(needed)) if !e.has_own_link() => needed,
+                (Failure::Rpc(e), _) => e,
+                (Failure::SessionGone, _) => RpcError::server("there is no MCP server at its URL: status 404"),
+            })?;
             let open = OpenSession { id: session_id, hello: ServerHello::parse(&result)? };
             let text = jsonrpc::notification("notifications/initialized", &json!({}));
             self.notify(text, &open).await.map_err(|e| request_error(&e))?;
             if let Some(params) = session.client.log_level_params(&open.hello) {
-                let id = self.0.next_id.fetch_add(1, Relaxed);
-                let text = jsonrpc::request(id, log_level::SET_LEVEL, &params);
+                let reading = Reading { open: Some(&open), sink: None };
                 // Without it the server sends more than the client gets.
-                let _ = self.exchange(id, text, &[], Reading { open: Some(&open), sink: None }).await;
+                let _ = self.exchange(self.next_id(), (log_level::SET_LEVEL, &params, &[]), reading).await;
             }
             self.0.has_sessions.store(true, Relaxed);
             Ok(open)
@@ -348,10 +362,8 @@ impl HttpServer {
     async fn discover(&self, client: &UpstreamClient) -> Result<Option<ServerHello>, RpcError> {
         let open = OpenSession { id: None, hello: ServerHello::stateless() };
         for _ in 0..2 {
-            let id = self.0.next_id.fetch_add(1, Relaxed);
-            let text = jsonrpc::request(id, DISCOVER, &client.params(&open.hello, "{}", None));
-            let fields = routing_fields(DISCOVER, "{}", &[]);
-            let answered = self.exchange(id, text, &fields, Reading { open: Some(&open), sink: None });
+            let (params, reading) = (client.params(&open.hello, "{}", None), Reading { open: Some(&open), sink: None });
+            let answered = self.exchange(self.next_id(), (DISCOVER, &params, &[]), reading);
             match tokio::time::timeout(DISCOVERY_WAIT, answered).await {
                 Ok(Ok((_, result))) => return Ok(ServerHello::parse_discovery(&result)),
                 // It has the version after all, as it says itself.
@@ -365,7 +377,7 @@ impl HttpServer {
 
     /// Sends a message that is not answered.
     async fn notify(&self, text: String, open: &OpenSession) -> interflow_types::Result<Response> {
-        self.1.send(self.http_request(Method::POST, Bytes::from(text).into(), Some(open))).await
+        self.send(self.http_request(Method::POST, Bytes::from(text).into(), Some(open))).await
     }
 
     fn http_request(&self, method: Method, body: Body, open: Option<&OpenSession>) -> Request {
@@ -385,17 +397,20 @@ impl HttpServer {
         Request { head: RequestHead { method, url, version: HttpVersion::Http11, headers, protocol: None }, body }
     }
 
-    /// A message with header fields that repeat what is in it.
-    fn routed_request(
+    /// A request, for a server without sessions with header fields that repeat what is in it.
+    fn rpc_request(
         &self,
-        text: String,
-        fields: &[(String, String)],
+        id: u64,
+        (method, params, mirrored): RpcCall<'_>,
         open: Option<&OpenSession>,
     ) -> Result<Request, RpcError> {
+        let text = jsonrpc::request(id, method, params);
         let mut request = self.http_request(Method::POST, Bytes::from(text).into(), open);
-        for (name, value) in fields {
-            let invalid = |_| RpcError::server(format!("the header field {name} cannot have its value"));
-            request.head.headers.append(name, value).map_err(invalid)?;
+        if open.is_some_and(|open| open.hello.is_stateless()) {
+            for (name, value) in routing_fields(method, params, mirrored) {
+                let invalid = |_| RpcError::server(format!("the header field {name} cannot have its value"));
+                request.head.headers.append(&name, value).map_err(invalid)?;
+            }
         }
         Ok(request)
     }
@@ -404,12 +419,11 @@ impl HttpServer {
     async fn exchange(
         &self,
         id: u64,
-        text: String,
-        fields: &[(String, String)],
+        call: RpcCall<'_>,
         reading: Reading<'_>,
     ) -> Result<(Option<String>, String), Failure> {
-        let request = self.routed_request(text, fields, reading.open)?;
-        let response = self.1.send(request).await.map_err(|e| request_error(&e))?;
+        let request = self.rpc_request(id, call, reading.open)?;
+        let response = self.send(request).await.map_err(|e| request_error(&e))?;
         let status = response.head.status;
         if status == StatusCode::NOT_FOUND && reading.open.is_none_or(|open| open.id.is_some()) {
             return Err(Failure::SessionGone);
@@ -422,8 +436,7 @@ impl HttpServer {
         if headers.get_str("content-encoding").is_some_and(|coding| !coding.eq_ignore_ascii_case("identity")) {
             return Err(RpcError::server("its response has a content coding, which was not asked for").into());
         }
-        let media_type = headers.get_str("content-type").unwrap_or_default().to_ascii_lowercase();
-        let result = if media_type.trim_start().starts_with("text/event-stream") {
+        let result = if has_events(headers) {
             self.read_response(id, response.body, reading).await?
         } else {
             let text = self.read_text(response.body).await?;
@@ -558,18 +571,16 @@ impl HttpServer {
             let invalid = |_| RpcError::server("the id of its event is not a valid HTTP header value");
             request.head.headers.append("Last-Event-ID", id).map_err(invalid)?;
         }
-        let response = self.1.send(request).await.map_err(|e| request_error(&e))?;
+        let response = self.send(request).await.map_err(|e| request_error(&e))?;
         let headers = &response.head.headers;
-        let media_type = headers.get_str("content-type").unwrap_or_default().to_ascii_lowercase();
-        let is_stream = response.head.status.is_success() && media_type.trim_start().starts_with("text/event-stream");
+        let is_stream = response.head.status.is_success() && has_events(headers);
         Ok((is_stream && !headers.contains("content-encoding")).then_some(response.body))
     }
 
     /// The stream for what belongs to no request of a server without sessions.
     async fn open_subscription(&self, client: &UpstreamClient, open: &OpenSession) -> Result<Option<Body>, RpcError> {
-        let id = self.0.next_id.fetch_add(1, Relaxed);
-        let text = jsonrpc::request(id, LISTEN, &client.listen_params(&open.hello));
-        self.read_stream(self.routed_request(text, &routing_fields(LISTEN, "{}", &[]), Some(open))?, None).await
+        let params = client.listen_params(&open.hello);
+        self.read_stream(self.rpc_request(self.next_id(), (LISTEN, &params, &[]), Some(open))?, None).await
     }
 
     /// Passes on what the server sends outside of requests, from the beginning of the session with it. A session that the
@@ -596,9 +607,8 @@ impl HttpServer {
                     session.settle_streams(number);
                     // A server that has no such stream is not asked again in this session.
                     let Ok(Some(body)) = body else { break };
-                    let _ = server
-                        .read_events(None, body, Reading { open: Some(&open), sink: Some(sink) }, &mut resumption)
-                        .await;
+                    let reading = Reading { open: Some(&open), sink: Some(sink) };
+                    let _ = server.read_events(None, body, reading, &mut resumption).await;
                     tokio::time::sleep(resumption.pause).await;
                 }
                 std::future::pending::<()>().await;
@@ -636,6 +646,12 @@ impl HttpServer {
             tokio::join!(self.listen(&session, needed, &sink), passing);
         }
     }
+}
+
+/// Whether the body of a message is an event stream.
+fn has_events(headers: &Headers) -> bool {
+    let media_type = headers.get_str("content-type").unwrap_or_default().to_ascii_lowercase();
+    media_type.trim_start().starts_with("text/event-stream")
 }
 
 /// A call of a client without a session, to which the server may have requests.

@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use interflow_limits::MCP_SEPARATOR;
 use interflow_redact::{RedactMode, ValuePolicy};
-use interflow_types::HttpClient;
 
 use super::http::HttpServer;
 use super::known_capabilities::KnownCapabilities;
@@ -62,14 +61,13 @@ impl McpServer {
         config: &McpServerConfig,
         secrets: ServerSecrets,
         max_message: usize,
-        http: &Arc<dyn HttpClient>,
         runtime: &Arc<StdioRuntime>,
         grants: &Arc<Grants>,
     ) -> Result<Self, String> {
         let transport = match (&config.url, &config.command) {
             (Some(url), None) => {
                 let oauth = (config.oauth.as_ref(), secrets.oauth.as_str());
-                ServerTransport::Http(HttpServer::new(&name, url, oauth, &secrets.values, max_message, http, grants)?)
+                ServerTransport::Http(HttpServer::new(&name, url, oauth, &secrets.values, max_message, grants)?)
             }
             (None, Some(command)) => {
                 let runtime = Arc::clone(runtime);

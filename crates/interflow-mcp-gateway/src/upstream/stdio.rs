@@ -165,15 +165,11 @@ impl StdioServer {
     /// The running process, started if need be. Requests wait here together.
     async fn connection(&self, start: Duration) -> Result<Arc<StdioConnection>, RpcError> {
         let mut state = self.state.lock().await;
-        match &state.connection {
-            Some(connection) if connection.link.is_open() => return Ok(Arc::clone(connection)),
-            Some(connection) => {
-                let (why, at) = (connection.link.end_reason(), connection.link.end_time());
-                let lasted = at.saturating_duration_since(connection.began);
-                state.connection = None;
-                state.record_failure(&self.parts.name, why, at, Some(lasted));
-            }
-            None => {}
+        if let Some(connection) = &state.connection {
+            let Some((why, at)) = connection.link.end() else { return Ok(Arc::clone(connection)) };
+            let lasted = at.saturating_duration_since(connection.began);
+            state.connection = None;
+            state.record_failure(&self.parts.name, why, at, Some(lasted));
         }
         if let Some(wait) = state.not_before.map(|at| at.saturating_duration_since(Instant::now()))
             && !wait.is_zero()
@@ -265,7 +261,7 @@ impl StdioConnection {
                 return Ok(Self { link, hello, began: Instant::now() });
             }
             // Some servers end with a first message that they do not know.
-            if !link.is_open() {
+            if link.end().is_some() {
                 link = StdioLink::start(parts)?;
             }
         }
@@ -273,9 +269,8 @@ impl StdioConnection {
         let params = initialize_params(&capabilities);
         let result = link.request("initialize", &|_| params.clone(), None).await.map_err(|e| link.refusal(&e))?;
         let hello = ServerHello::parse(&result).map_err(|e| link.refusal(&e))?;
-        link.send(jsonrpc::notification("notifications/initialized", &json!({})))
-            .await
-            .map_err(|e| link.refusal(&e))?;
+        let initialized = jsonrpc::notification("notifications/initialized", &json!({}));
+        link.send(initialized).await.map_err(|e| link.refusal(&e))?;
         if let Some(params) = client.and_then(|client| client.log_level_params(&hello)) {
             // Without it the server sends more than the client gets.
             let _ = link.request(log_level::SET_LEVEL, &|_| params.clone(), None).await;
@@ -315,27 +310,24 @@ impl StdioLink {
         self.send(jsonrpc::request(self.next_id.fetch_add(1, Relaxed), method, params)).await
     }
 
-    fn is_open(&self) -> bool {
-        self.pending.lock().ended.is_none()
+    /// Why the process ended, and when.
+    fn end(&self) -> Option<(EndReason, Instant)> {
+        self.pending.lock().ended.clone()
     }
 
-    fn end_reason(&self) -> EndReason {
-        self.pending.lock().ended.as_ref().map_or_else(|| "it ended".to_owned().into(), |(why, _)| why.clone())
+    fn ended(&self) -> RpcError {
+        RpcError::server(self.end().map_or_else(|| "it ended".to_owned(), |(why, _)| why.to_string()))
     }
 
     /// Why a process does not begin, whose error may be its own text.
     fn refusal(&self, error: &RpcError) -> EndReason {
         let refused =
             || EndReason { why: format!("it refused `initialize` ({})", error.code), errors: error.message.clone() };
-        self.pending.lock().ended.as_ref().map_or_else(refused, |(why, _)| why.clone())
-    }
-
-    fn end_time(&self) -> Instant {
-        self.pending.lock().ended.as_ref().map_or_else(Instant::now, |(_, at)| *at)
+        self.end().map_or_else(refused, |(why, _)| why)
     }
 
     async fn send(&self, text: String) -> Result<(), RpcError> {
-        self.outgoing.send(text).await.map_err(|_| RpcError::server(self.end_reason().to_string()))
+        self.outgoing.send(text).await.map_err(|_| self.ended())
     }
 
     async fn request(
@@ -360,7 +352,7 @@ impl StdioLink {
         }
         let _guard = PendingGuard { link: self, id };
         self.send(text).await?;
-        answered.await.unwrap_or_else(|_| Err(RpcError::server(self.end_reason().to_string())))
+        answered.await.unwrap_or_else(|_| Err(self.ended()))
     }
 }
 

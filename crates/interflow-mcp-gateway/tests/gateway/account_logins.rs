@@ -25,11 +25,18 @@ async fn a_user_logs_in_at_the_issuer_before_their_account_is_connected() {
 async fn the_gateway_authenticates_itself_by_an_assertion_where_a_user_logs_in() {
     let folder = tempfile::tempdir().unwrap();
     let (key, jwks) = es256(folder.path()).await;
-    log_in(&format!(", private_key = '{key}'"), jwks).await;
+    let (gate, link, _origins) = log_in(&format!(", private_key = '{key}'"), jwks).await;
+    let path = folder.path().to_str().unwrap().to_owned();
+    drop(folder);
+    let page = Browser::new(&gate).send("GET", &link, "", "").await.text();
+    assert!(
+        page.contains("mcp.oauth.login") && !page.contains(&path),
+        "where the key is, is for the log alone: {page}"
+    );
 }
 
-/// Has users log in at an issuer, which knows the gateway by these keys.
-async fn log_in(login: &str, jwks: Value) {
+/// Has users log in at an issuer, which knows the gateway by these keys. Returns the link of one who has not.
+async fn log_in(login: &str, jwks: Value) -> (Gate, String, impl Sized + use<>) {
     let (folder, (origin, rules)) = (tempfile::tempdir().unwrap(), start().await);
     let person = Arc::new(Mutex::new("anna"));
     let logged_in = Arc::clone(&person);
@@ -92,7 +99,7 @@ async fn log_in(login: &str, jwks: Value) {
     let back = browser.follow(&page).await.replace("http://127.0.0.1/", &format!("http://{}/", gate.proxy.gateway()));
     assert!(browser.send("GET", &back, "", "").await.text().contains("is connected"));
     assert_eq!(said(&who(&gate, "eyJanna.mcp.2").await), "access-2");
-    link_with(&who(&gate, "eyJbob.mcp.1").await, &gate);
+    let link = link_with(&who(&gate, "eyJbob.mcp.1").await, &gate);
     assert!(
         !origin
             .requests()
@@ -100,6 +107,7 @@ async fn log_in(login: &str, jwks: Value) {
             .any(|request| request.header("authorization").is_some_and(|field| field.contains("eyJ")))
     );
     assert_eq!(rules.lock().codes.len(), 0);
+    (gate, link, (origin, issuer))
 }
 
 /// A link, at the address of the gateway.

@@ -425,6 +425,20 @@ async fn a_gateway_that_the_authorization_server_has_forgotten_registers_again()
 }
 
 #[tokio::test]
+async fn where_accounts_are_kept_is_for_the_log_alone() {
+    let (folder, (origin, _rules)) = (tempfile::tempdir().unwrap(), start().await);
+    let file = folder.path().join("accounts.json");
+    let gate = gate(&config(&origin, ""), &file, &no_keys()).await;
+    let link = link_of(&gate, &who(&gate, "").await);
+    std::fs::write(&file, "damaged").unwrap();
+    let answer = ask_with(&gate, "tools/call", &call("who", json!({})), &json!({}), "").await;
+    for text in [answer.text(), Browser::new(&gate).send("GET", &link, "", "").await.text()] {
+        let has_path = text.contains(folder.path().to_str().unwrap());
+        assert!(text.contains("the accounts of users cannot be read or written") && !has_path, "{text}");
+    }
+}
+
+#[tokio::test]
 async fn a_call_that_needs_more_asks_for_all_scopes_once() {
     let (folder, (origin, rules)) = (tempfile::tempdir().unwrap(), start().await);
     let gate = gate(&config(&origin, ""), &folder.path().join("accounts.json"), &no_keys()).await;

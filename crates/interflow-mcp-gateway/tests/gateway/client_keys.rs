@@ -281,4 +281,6 @@ async fn the_token_of_a_workload_is_read_for_each_token_of_the_gateway() {
     let answer = ask_with(&gate, "tools/call", &call("who", json!({})), &json!({}), "").await.json();
     let error = answer["error"]["message"].as_str().unwrap_or_default();
     assert!(error.contains("oauth.workload_token") && error.contains("cannot be read"), "{answer}");
+    let folder = folder.path().to_str().unwrap();
+    assert!(!answer.to_string().contains(folder), "where the token is, is for the log alone: {answer}");
 }
