@@ -397,25 +397,18 @@ impl LitellmImporter {
     /// What has no counterpart, so that it is not missed silently.
     fn note_rest(&mut self, root: &Yaml) {
         for (section, settings) in members(root) {
-            match section.as_str() {
-                "model_list" | "mcp_servers" => {}
+            let is_read = |key: &str| items(&NAMES["settings"][section]).any(|known| known == key);
+            let places: Vec<String> = match section.as_str() {
+                "model_list" | "mcp_servers" => continue,
                 "litellm_settings" | "router_settings" | "general_settings" => {
-                    for (key, _) in
-                        members(settings).filter(|(key, _)| !items(&NAMES["settings"][section]).any(|k| k == *key))
-                    {
-                        let place = format!("{section}.{key}");
-                        let instead = NAMES["instead"][&place].as_str().unwrap_or("it has no counterpart");
-                        self.draft.note(format!("{place}: left out; {instead}"));
-                    }
+                    let others = members(settings).filter(|(key, _)| !is_read(key));
+                    others.map(|(key, _)| format!("{section}.{key}")).collect()
                 }
-                "environment_variables" => {
-                    self.draft.note("environment_variables: left out; set them where Interflow is started");
-                }
-                "guardrails" => self.draft.note(
-                    "guardrails: left out; personal data is redacted by default, and [llm.guardrail.NAME] checks texts",
-                ),
-                "include" => self.draft.note("include: left out; import each file by itself"),
-                _ => self.draft.note(format!("{section}: left out; it has no counterpart")),
+                _ => vec![section.clone()],
+            };
+            for place in places {
+                let instead = NAMES["instead"][&place].as_str().unwrap_or("it has no counterpart");
+                self.draft.note(format!("{place}: left out; {instead}"));
             }
         }
     }

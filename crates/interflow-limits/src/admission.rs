@@ -416,10 +416,8 @@ impl LimiterState {
     ) -> Option<AdmissionRejection> {
         let refuses = self.config.unpriced == UnpricedModels::Refuse;
         let ask = asks.iter().find(|ask| refuses && matches!(ask.counter, CounterLimit::MoneyBudget { .. }))?;
-        Some(AdmissionRejection::Unpriced {
-            rule: Arc::clone(&ask.rule),
-            model: self.prices.unpriced(of, tokens, needs)?,
-        })
+        let model = self.prices.unpriced(of, tokens, needs)?;
+        Some(AdmissionRejection::Unpriced { rule: Arc::clone(&ask.rule), model })
     }
 }
 

@@ -205,18 +205,13 @@ impl PriceList {
     }
 
     /// The first model that may serve a request and has no price, as `provider/model`; `Some(None)` if the request names
-    /// none and `needs_model`. A price that does not cover such a usage is none: a part would be free.
-    pub(crate) fn unpriced(
-        &self,
-        subject: &RequestAttributes,
-        usage: &CallUsage,
-        needs_model: bool,
-    ) -> Option<Option<String>> {
+    /// none and `needs` one. A price that does not cover such a usage is none: a part would be free.
+    pub(crate) fn unpriced(&self, of: &RequestAttributes, usage: &CallUsage, needs: bool) -> Option<Option<String>> {
         let now = Timestamp::now();
         let has_gap = |price: Arc<Price>| !price.covers(usage);
-        let mut models = candidates(subject).peekable();
+        let mut models = candidates(of).peekable();
         if models.peek().is_none() {
-            return needs_model.then_some(None);
+            return needs.then_some(None);
         }
         let first =
             models.find(|(provider, model)| self.for_call(provider, Some(model), None, now).is_none_or(has_gap));

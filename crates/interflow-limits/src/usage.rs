@@ -70,15 +70,8 @@ impl UsageSums {
 
     /// In the order of the fields.
     pub const fn to_array(self) -> [u64; 7] {
-        [
-            self.requests,
-            self.estimated,
-            self.input_tokens,
-            self.output_tokens,
-            self.cached_tokens,
-            self.micro_dollars,
-            self.unpriced,
-        ]
+        let Self { requests, estimated, input_tokens, output_tokens, cached_tokens, micro_dollars, unpriced } = self;
+        [requests, estimated, input_tokens, output_tokens, cached_tokens, micro_dollars, unpriced]
     }
 
     /// As [`to_array`](Self::to_array) gives them.

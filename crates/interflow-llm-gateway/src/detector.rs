@@ -11,7 +11,7 @@ use interflow_types::{
 };
 
 use crate::exchange::response::stream::{self, EventObserver, ReadEnd};
-use crate::exchange::{self, RequestBody, is_form, unless_unreadable};
+use crate::exchange::{self, BodyResult, RequestBody, is_form, unless_unreadable};
 use crate::gateway::{LlmGateway, LlmUpstream};
 use crate::limits::estimated_by_length;
 use crate::llm_telemetry::refuse;
@@ -144,7 +144,7 @@ impl ProviderDetector {
         flow: &mut Flow,
         head: &RequestHead,
         body: Body,
-    ) -> Result<Body, EarlyExit> {
+    ) -> BodyResult {
         let max = self.gateway.max_body();
         let most = if promising { max } else { max.min(MAX_UNKNOWN_BODY_BYTES) };
         let raw = match exchange::collect(flow, &head.headers, body, most).await {
@@ -254,13 +254,7 @@ impl ProviderDetector {
     }
 
     /// Reads a body; returns it unchanged.
-    pub async fn request_body(
-        &self,
-        read: BodyRead,
-        flow: &mut Flow,
-        head: &RequestHead,
-        body: Body,
-    ) -> Result<Body, EarlyExit> {
+    pub async fn request_body(&self, read: BodyRead, flow: &mut Flow, head: &RequestHead, body: Body) -> BodyResult {
         if let BodyRead::Unidentified { is_promising, is_strict } = read {
             return self.detect_by_body((is_promising, is_strict), flow, head, body).await;
         }

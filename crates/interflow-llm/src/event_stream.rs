@@ -169,9 +169,9 @@ enum ReaderKind {
     Unknown(BytesMut),
     Whole(BytesMut),
     Sse(SseParser),
-    Lines(BytesMut, JsonScanner),
     EventStream(BytesMut),
-    Array(BytesMut, JsonScanner),
+    /// Lines, or the elements of an array.
+    Json(BytesMut, JsonScanner),
 }
 
 impl EventReader {
@@ -206,9 +206,8 @@ impl EventReader {
                 parser.push(&begun);
                 ReaderKind::Sse(parser)
             }
-            StreamFraming::Lines => ReaderKind::Lines(begun, JsonScanner::default()),
             StreamFraming::EventStream => ReaderKind::EventStream(begun),
-            StreamFraming::Array => ReaderKind::Array(begun, JsonScanner::default()),
+            StreamFraming::Lines | StreamFraming::Array => ReaderKind::Json(begun, JsonScanner::default()),
         };
     }
 
@@ -217,9 +216,8 @@ impl EventReader {
         match &mut self.kind {
             ReaderKind::Unknown(buf)
             | ReaderKind::Whole(buf)
-            | ReaderKind::Lines(buf, _)
             | ReaderKind::EventStream(buf)
-            | ReaderKind::Array(buf, _) => {
+            | ReaderKind::Json(buf, _) => {
                 buf.extend_from_slice(bytes);
             }
             ReaderKind::Sse(parser) => parser.push(bytes),
@@ -243,7 +241,7 @@ impl EventReader {
             ReaderKind::Sse(parser) => {
                 Ok(parser.next_event().map_err(|_| EventError::TooLarge(max))?.map(|e| sse_event(e.raw)))
             }
-            ReaderKind::Lines(buf, scan) => match scan.next_line(buf) {
+            ReaderKind::Json(buf, scan) => match scan.next_end(buf, self.framing == StreamFraming::Array) {
                 Some(end) => Ok(Some(json_event(buf.split_to(end).freeze()))),
                 None => check_size(buf, max).map(|()| None),
             },
@@ -252,10 +250,6 @@ impl EventReader {
                 Err(aws_event_stream::EventStreamError::TooLarge(_)) => Err(EventError::TooLarge(max)),
                 Err(e) => Err(EventError::Malformed(e.to_string())),
             },
-            ReaderKind::Array(buf, scan) => match scan.next_element(buf) {
-                Some(end) => Ok(Some(json_event(buf.split_to(end).freeze()))),
-                None => check_size(buf, max).map(|()| None),
-            },
         }
     }
 
@@ -263,13 +257,15 @@ impl EventReader {
     pub fn finish(&mut self) -> Option<StreamEvent> {
         self.begin(self.framing);
         let rest = match &mut self.kind {
-            ReaderKind::Unknown(buf) | ReaderKind::Whole(buf) | ReaderKind::Lines(buf, _) => {
+            ReaderKind::EventStream(buf) => buf.split().freeze(),
+            // Some servers reply with a single object although an array was requested.
+            ReaderKind::Json(buf, _) if self.framing == StreamFraming::Array && !buf.contains(&b'{') => {
+                buf.split().freeze()
+            }
+            ReaderKind::Unknown(buf) | ReaderKind::Whole(buf) | ReaderKind::Json(buf, _) => {
                 let is_whole = self.framing == StreamFraming::Whole;
                 return (!buf.is_empty()).then(|| StreamEvent { is_whole, ..json_event(buf.split().freeze()) });
             }
-            // Some servers reply with a single object although an array was requested.
-            ReaderKind::Array(buf, _) if buf.contains(&b'{') => return Some(json_event(buf.split().freeze())),
-            ReaderKind::EventStream(buf) | ReaderKind::Array(buf, _) => buf.split().freeze(),
             ReaderKind::Sse(parser) => return Some(parser.rest()).filter(|rest| !rest.is_empty()).map(sse_event),
         };
         (!rest.is_empty()).then(|| StreamEvent::separator(rest))
@@ -357,27 +353,19 @@ struct JsonScanner {
 }
 
 impl JsonScanner {
-    /// The offset after the next element of a growing array that is an object.
-    fn next_element(&mut self, buf: &[u8]) -> Option<usize> {
+    /// The offset after the next element of a growing array that is an object, or after the next line: a value may have
+    /// several, but none ends in a string.
+    fn next_end(&mut self, buf: &[u8], is_array: bool) -> Option<usize> {
         for (i, &byte) in buf.iter().enumerate().skip(self.at) {
             self.at = i + 1;
-            self.alone |= self.depth == 0 && byte == b'{' && !self.in_string;
-            let is_closed = self.read(byte);
-            if is_closed && self.depth == 1 && byte == b'}' && !self.alone {
-                return Some(std::mem::take(&mut self.at));
-            }
-        }
-        None
-    }
-
-    /// The offset after the next line: a value may have several, but none ends in a string.
-    fn next_line(&mut self, buf: &[u8]) -> Option<usize> {
-        for (i, &byte) in buf.iter().enumerate().skip(self.at) {
-            self.at = i + 1;
-            if byte == b'\n' && (self.depth == 0 || self.in_string) {
+            if !is_array && byte == b'\n' && (self.depth == 0 || self.in_string) {
                 return Some(std::mem::take(self).at);
             }
-            self.read(byte);
+            self.alone |= self.depth == 0 && byte == b'{' && !self.in_string;
+            let is_closed = self.read(byte);
+            if is_array && is_closed && self.depth == 1 && byte == b'}' && !self.alone {
+                return Some(std::mem::take(&mut self.at));
+            }
         }
         None
     }

@@ -35,26 +35,20 @@ pub mod name {
     pub const FIRST_CHUNK: &str = "gen_ai.response.time_to_first_chunk";
 }
 
-pub fn text(key: &str, value: &str) -> Value {
-    json!({"key": key, "value": {"stringValue": value}})
+/// An attribute, whose type is that of the value.
+pub fn attribute(key: &str, value: impl Into<Value>) -> Value {
+    json!({"key": key, "value": typed(value.into())})
 }
 
-pub fn number(key: &str, value: u64) -> Value {
-    // 64-bit integers are strings in OTLP's JSON, as the Protobuf JSON mapping demands.
-    json!({"key": key, "value": {"intValue": value.to_string()}})
-}
-
-pub fn real(key: &str, value: f64) -> Value {
-    json!({"key": key, "value": {"doubleValue": value}})
-}
-
-pub fn boolean(key: &str, value: bool) -> Value {
-    json!({"key": key, "value": {"boolValue": value}})
-}
-
-pub fn list<S: AsRef<str>>(key: &str, values: &[S]) -> Value {
-    let values: Vec<Value> = values.iter().map(|value| json!({"stringValue": value.as_ref()})).collect();
-    json!({"key": key, "value": {"arrayValue": {"values": values}}})
+fn typed(value: Value) -> Value {
+    match value {
+        Value::String(text) => json!({"stringValue": text}),
+        Value::Bool(flag) => json!({"boolValue": flag}),
+        // 64-bit integers are strings in OTLP's JSON, as the Protobuf JSON mapping demands.
+        Value::Number(number) if number.is_u64() => json!({"intValue": number.to_string()}),
+        Value::Array(values) => json!({"arrayValue": {"values": values.into_iter().map(typed).collect::<Value>()}}),
+        number => json!({"doubleValue": number}),
+    }
 }
 
 /// An export request for the spans of this scope; `resource` are the service's attributes.

@@ -210,11 +210,9 @@ fn note_connection_fields(node: &FluxzyNode<'_>, pairs: &TemplatePairs) {
     }
 }
 
-fn update_or_set(
-    node: &FluxzyNode<'_>,
-    set: fn(TemplatePairs) -> Action,
-    update: fn(TemplatePairs) -> Action,
-) -> ConvertedAction {
+type PairsAction = fn(TemplatePairs) -> Action;
+
+fn update_or_set(node: &FluxzyNode<'_>, set: PairsAction, update: PairsAction) -> ConvertedAction {
     let mut pairs = header(node);
     note_connection_fields(node, &pairs);
     let add = node.bool_value("addIfMissing", false);

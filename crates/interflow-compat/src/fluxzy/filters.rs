@@ -59,10 +59,8 @@ fn convert_filter(node: &FluxzyNode<'_>, kind: &str) -> Option<ConditionExpr> {
             node.log.borrow_mut().errors.seen = true;
             let status = number_filter(Key::Status, 528);
             if node.log.borrow().errors.count {
-                ConditionExpr::or(vec![
-                    status,
-                    query_filter("error:/^(dns|connect|upstream|bad_response|pool_timeout)/"),
-                ])
+                let own = query_filter("error:/^(dns|connect|upstream|bad_response|pool_timeout)/");
+                ConditionExpr::or(vec![status, own])
             } else {
                 status
             }

@@ -3,6 +3,7 @@
 mod keys;
 mod known_keys;
 
+use interflow_types::data_file;
 use serde_json::Value as Yaml;
 use toml::{Table, Value};
 
@@ -267,18 +268,9 @@ impl PhilterImporter {
     }
 
     fn note_removed(&mut self, root: &Yaml) {
-        for (section, instead) in [
-            (
-                "rateLimit",
-                "write [[quota.rule]] with allow = { requests = \"60/m\", burst = 10 }, and quota.shared for Redis",
-            ),
-            ("quotas", "write [[quota.rule]] with count_by = \"key\" and allow = { tokens_per_day = … }"),
-            ("usage", "use is at GET /api/v1/limits"),
-            ("cache", "answers are not cached"),
-        ] {
-            if !root[section].is_null() {
-                self.draft.note(format!("{section}: not imported; {instead}"));
-            }
+        let removed = data_file::records(include_str!("../../data/philter_removed.txt"));
+        for [section, instead] in removed.filter(|[section, _]| !root[*section].is_null()) {
+            self.draft.note(format!("{section}: not imported; {instead}"));
         }
     }
 }

@@ -110,7 +110,7 @@ impl<'s> LocalCursor<'s> {
         let earlier = after.map(|cursor| self.store.rewind_cursor(cursor, MAX_CLOCK_SKEW_FLOWS)).transpose()?;
         for id in earlier.unwrap_or_default() {
             match self.store.get(id) {
-                Ok(row) if !row.imported => self.add_recorded(&row, endpoints, &mut ended)?,
+                Ok(row) if !row.imported => ended.extend(self.add_recorded(&row, endpoints)?),
                 Ok(_) | Err(StoreError::NotFound(_)) => {}
                 Err(e) => return Err(e),
             }
@@ -120,7 +120,7 @@ impl<'s> LocalCursor<'s> {
             let rows = self.store.list(&page)?;
             for row in &rows {
                 self.newest = self.newest.max(Some(row.id));
-                self.add_recorded(row, endpoints, &mut ended)?;
+                ended.extend(self.add_recorded(row, endpoints)?);
             }
             after = rows.last().map(|r| r.id);
             if rows.len() < LOCAL_PAGE {
@@ -129,17 +129,10 @@ impl<'s> LocalCursor<'s> {
         }
     }
 
-    fn add_recorded(
-        &mut self,
-        row: &FlowRecord,
-        endpoints: &EndpointOverrides,
-        ended: &mut Vec<CompletedFlow>,
-    ) -> Result<()> {
-        if let Some(flow) = self.add(&row.summary(Timestamp::now()), endpoints) {
-            let position = if row.imported { None } else { self.store.recorded_position(row.id)? };
-            ended.push(CompletedFlow { flow, started: row.started.micros(), position });
-        }
-        Ok(())
+    fn add_recorded(&mut self, row: &FlowRecord, endpoints: &EndpointOverrides) -> Result<Option<CompletedFlow>> {
+        let Some(flow) = self.add(&row.summary(Timestamp::now()), endpoints) else { return Ok(None) };
+        let position = if row.imported { None } else { self.store.recorded_position(row.id)? };
+        Ok(Some(CompletedFlow { flow, started: row.started.micros(), position }))
     }
 
     /// Notes the state of a flow, and returns it if it may contain a call and has ended.

@@ -380,13 +380,7 @@ pub(super) struct LiveInteraction {
 
 impl LiveInteraction {
     /// Reads a message, which may be a batch of events.
-    pub fn on_message(
-        &mut self,
-        row: &FlowRecord,
-        message: &MessageRecord,
-        mut value: Value,
-        calls: &mut Vec<ParsedCall>,
-    ) {
+    fn on_message(&mut self, row: &FlowRecord, message: &MessageRecord, mut value: Value, calls: &mut Vec<ParsedCall>) {
         let batch = value["events"].as_array_mut().map(std::mem::take);
         for event in batch.unwrap_or_else(|| vec![value]) {
             match message.direction {

@@ -86,13 +86,8 @@ pub fn call_of_flow(store: &dyn FlowStore, flow: FlowId) -> Result<Option<Carrie
         return Ok(None);
     }
     let at = row.started.micros();
-    let during = (Timestamp::from_micros(at.saturating_sub(PENDING)), Timestamp::from_micros(at + 1));
-    let options = ConversationOptions {
-        all: true,
-        during: Some(during),
-        limit: MAX_CONVERSATIONS,
-        ..ConversationOptions::default()
-    };
+    let during = Some((Timestamp::from_micros(at.saturating_sub(PENDING)), Timestamp::from_micros(at + 1)));
+    let options = ConversationOptions { all: true, during, limit: MAX_CONVERSATIONS, ..ConversationOptions::default() };
     let mut carried = None;
     for summary in store.conversations(&options)? {
         if summary.row.user != row.user.as_deref().unwrap_or_default() {

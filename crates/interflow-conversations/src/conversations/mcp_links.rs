@@ -46,7 +46,7 @@ pub(super) fn link_mcp_flows(store: &dyn FlowStore, row: &ConversationRow, threa
     let (Some(from), Some(until)) = (calls.iter().map(|c| c.from).min(), calls.iter().map(|c| c.until).max()) else {
         return Ok(());
     };
-    let carried = mcp_calls(store, row, thread, from, until)?;
+    let carried = mcp_calls(store, &row.user, thread, from, until)?;
     if carried.is_empty() {
         return Ok(());
     }
@@ -77,13 +77,7 @@ fn model_calls(thread: &ThreadView) -> Vec<ModelCall> {
 }
 
 /// What the MCP gateway carried between two times, for the client of the conversation.
-fn mcp_calls(
-    store: &dyn FlowStore,
-    row: &ConversationRow,
-    thread: &ThreadView,
-    from: u64,
-    until: u64,
-) -> Result<Vec<McpCall>> {
+fn mcp_calls(store: &dyn FlowStore, user: &str, thread: &ThreadView, from: u64, until: u64) -> Result<Vec<McpCall>> {
     let [first, last] = [from, until].map(|start| TimePoint::At { start, lasts: 1 });
     let query = Query::from(Expr::and([
         Expr::term(Key::Tag, TermTest::Text(TextPattern::Exact(MCP_TAG.to_owned()))),
@@ -100,8 +94,8 @@ fn mcp_calls(
     for flow in flows {
         // The same key or user; without one, the same address.
         let is_same = match flow.user.as_deref() {
-            Some(user) => user == row.user,
-            None => row.user.is_empty() && flow.client.peer.map(|p| p.ip()) == peer,
+            Some(own) => own == user,
+            None => user.is_empty() && flow.client.peer.map(|p| p.ip()) == peer,
         };
         if is_same {
             calls.extend(mcp_call(store, &flow)?);

@@ -7,12 +7,12 @@ use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
 use super::tree::{ConversationTree, content_text};
-use interflow_llm::otlp::{self, name as attribute, number, real, text};
+use interflow_llm::otlp::{self, attribute, name};
 
 /// The conversations as one OTLP/JSON export request.
 pub fn otlp(trees: &[ConversationTree]) -> Value {
     let spans: Vec<Value> = trees.iter().flat_map(|tree| ConversationTrace::from_tree(tree).spans).collect();
-    otlp::request(vec![text("service.name", "interflow")], "interflow.conversations", spans)
+    otlp::request(vec![attribute("service.name", "interflow")], "interflow.conversations", spans)
 }
 
 struct ConversationTrace {
@@ -23,11 +23,11 @@ struct ConversationTrace {
 /// Input, output, cache read, cache write and reasoning tokens.
 fn tokens([input, output, cache_read, cache_write, reasoning]: [u64; 5]) -> [Value; 5] {
     [
-        number(attribute::INPUT, input),
-        number(attribute::OUTPUT, output),
-        number(attribute::CACHE_READ, cache_read),
-        number(attribute::CACHE_WRITE, cache_write),
-        number(attribute::REASONING, reasoning),
+        attribute(name::INPUT, input),
+        attribute(name::OUTPUT, output),
+        attribute(name::CACHE_READ, cache_read),
+        attribute(name::CACHE_WRITE, cache_write),
+        attribute(name::REASONING, reasoning),
     ]
 }
 
@@ -81,20 +81,20 @@ impl ConversationTrace {
         let (row, used) = (&opened.listed.row, &opened.listed.used);
         let id = hashed_id(&[&row.id, "agent"], 16);
         let mut attributes = vec![
-            text(attribute::OPERATION, "invoke_agent"),
-            text(attribute::PROVIDER, &row.provider),
-            text("gen_ai.agent.name", &row.agent),
-            text("gen_ai.agent.version", &opened.version),
-            text("gen_ai.conversation.id", &row.id),
-            text(attribute::RESPONSE_MODEL, &row.model),
-            real("interflow.cost_usd", used.cost),
-            number("interflow.turns", row.turns),
-            text("interflow.title", &row.title),
-            text("server.address", &row.host),
+            attribute(name::OPERATION, "invoke_agent"),
+            attribute(name::PROVIDER, row.provider.as_str()),
+            attribute("gen_ai.agent.name", row.agent.as_str()),
+            attribute("gen_ai.agent.version", opened.version.as_str()),
+            attribute("gen_ai.conversation.id", row.id.as_str()),
+            attribute(name::RESPONSE_MODEL, row.model.as_str()),
+            attribute("interflow.cost_usd", used.cost),
+            attribute("interflow.turns", row.turns),
+            attribute("interflow.title", row.title.as_str()),
+            attribute("server.address", row.host.as_str()),
         ];
         if let Some(note) = opened.listed.note(None) {
-            attributes.push(text("interflow.tags", &note.tags.join(",")));
-            attributes.push(text("interflow.comment", note.comment.as_deref().unwrap_or_default()));
+            attributes.push(attribute("interflow.tags", note.tags.join(",")));
+            attributes.push(attribute("interflow.comment", note.comment.as_deref().unwrap_or_default()));
         }
         attributes.extend(tokens([used.input, used.output, used.cache_read, used.cache_write, used.reasoning]));
         let title = format!("invoke_agent {}", row.agent);
@@ -114,32 +114,30 @@ impl ConversationTrace {
     fn exchange(&mut self, tree: &ConversationTree, e: &CallView, agent: &str) {
         let row = &tree.opened.listed.row;
         let mut all = vec![
-            text(attribute::OPERATION, "chat"),
-            text(attribute::PROVIDER, &row.provider),
-            text("gen_ai.conversation.id", &row.id),
-            text(attribute::REQUEST_MODEL, &e.model),
-            text(attribute::RESPONSE_MODEL, &e.model),
-            text("server.address", &row.host),
-            text("interflow.flow", &e.flow),
-            number("interflow.turn", e.facts.turn),
+            attribute(name::OPERATION, "chat"),
+            attribute(name::PROVIDER, row.provider.as_str()),
+            attribute("gen_ai.conversation.id", row.id.as_str()),
+            attribute(name::REQUEST_MODEL, e.model.as_str()),
+            attribute(name::RESPONSE_MODEL, e.model.as_str()),
+            attribute("server.address", row.host.as_str()),
+            attribute("interflow.flow", e.flow.as_str()),
+            attribute("interflow.turn", e.facts.turn),
             json!({"key": "interflow.cache_missed", "value": {"boolValue": e.missed}}),
         ];
         if let Some(u) = &e.usage {
             all.extend(tokens([u.input, u.output, u.cache_read, u.cache_write, u.reasoning]));
         }
-        all.extend(e.cost.map(|c| real("interflow.cost_usd", c)));
-        all.extend(e.speed.map(|s| real("interflow.tokens_per_second", s)));
-        all.extend(e.facts.first_byte.map(|us| real(attribute::FIRST_CHUNK, us as f64 / 1e6)));
-        all.extend(e.facts.stop.as_deref().map(|stop| {
-            json!({"key": "gen_ai.response.finish_reasons", "value": {"arrayValue": {"values": [{"stringValue": stop}]}}})
-        }));
+        all.extend(e.cost.map(|c| attribute("interflow.cost_usd", c)));
+        all.extend(e.speed.map(|s| attribute("interflow.tokens_per_second", s)));
+        all.extend(e.facts.first_byte.map(|us| attribute(name::FIRST_CHUNK, us as f64 / 1e6)));
+        all.extend(e.facts.stop.as_deref().map(|stop| attribute("gen_ai.response.finish_reasons", [stop])));
         all.extend(e.facts.error.as_ref().map(|_| {
             let status = e.facts.status.to_string();
-            text("error.type", if e.facts.status == 0 { "error" } else { &status })
+            attribute("error.type", if e.facts.status == 0 { "error" } else { status.as_str() })
         }));
         let (asked, said) = messages(tree, e);
-        all.push(text("gen_ai.input.messages", &asked.to_string()));
-        all.push(text("gen_ai.output.messages", &said.to_string()));
+        all.push(attribute("gen_ai.input.messages", asked.to_string()));
+        all.push(attribute("gen_ai.output.messages", said.to_string()));
         let id = hashed_id(&[&row.id, &e.flow, &e.part.to_string()], 16);
         // Kind 3 is a client span.
         let span = (format!("chat {}", e.model), 3);
@@ -153,14 +151,14 @@ impl ConversationTrace {
         // The time distinguishes calls without an id, as Gemini makes them.
         let id = hashed_id(&[&row.id, "tool", call, &item.at.to_string()], 16);
         let mut all = vec![
-            text(attribute::OPERATION, "execute_tool"),
-            text("gen_ai.tool.name", tool),
-            text("gen_ai.tool.call.id", call),
-            text("gen_ai.tool.call.arguments", &input.to_string()),
-            text("gen_ai.conversation.id", &row.id),
-            number("interflow.turn", turn.number),
+            attribute(name::OPERATION, "execute_tool"),
+            attribute("gen_ai.tool.name", tool.as_str()),
+            attribute("gen_ai.tool.call.id", call.as_str()),
+            attribute("gen_ai.tool.call.arguments", input.to_string()),
+            attribute("gen_ai.conversation.id", row.id.as_str()),
+            attribute("interflow.turn", turn.number),
         ];
-        all.extend(result.as_ref().map(|r| text("gen_ai.tool.call.result", &content_text(&r.content))));
+        all.extend(result.as_ref().map(|r| attribute("gen_ai.tool.call.result", content_text(&r.content))));
         let failed = result.as_ref().is_some_and(|r| r.is_error);
         let end = result.as_ref().map_or(item.at, |r| r.at);
         let problem = failed.then_some("the tool failed");

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 
 use std::time::Duration;
 
-use super::{CounterLimit, CounterRejection, CounterRequest};
+use super::{CounterLimit, CounterRejection, CounterRequest, TakeResult};
 
 /// A point in time by two clocks, in microseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,12 +62,7 @@ impl CounterTable {
     ///
     /// # Errors
     /// The first counter that rejects, and how long until it may admit.
-    pub fn take(
-        &mut self,
-        asks: &[CounterRequest],
-        lease: &str,
-        now: impl Into<CounterTime>,
-    ) -> Result<(), CounterRejection> {
+    pub fn take(&mut self, asks: &[CounterRequest], lease: &str, now: impl Into<CounterTime>) -> TakeResult {
         let now = now.into();
         self.evict(asks.len(), now);
         // Two passes: the first only asks, so that a rejection by the last counter has taken nothing from the others.

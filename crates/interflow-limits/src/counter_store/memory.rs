@@ -6,7 +6,7 @@ use interflow_types::Timestamp;
 use parking_lot::Mutex;
 
 use super::counters::CounterTime;
-use super::{CounterFuture, CounterRejection, CounterRequest, CounterStore, CounterTable, CounterValue};
+use super::{CounterFuture, CounterRequest, CounterStore, CounterTable, CounterValue, TakeResult};
 
 /// Maximum number of counters: about 20 MB. Counters are per party, and a party may be any client address.
 const MAX_COUNTERS: usize = 100_000;
@@ -32,11 +32,7 @@ fn counter_time() -> CounterTime {
 }
 
 impl CounterStore for MemoryCounterStore {
-    fn take<'a>(
-        &'a self,
-        asks: &'a [CounterRequest],
-        lease: &'a str,
-    ) -> CounterFuture<'a, Result<(), CounterRejection>> {
+    fn take<'a>(&'a self, asks: &'a [CounterRequest], lease: &'a str) -> CounterFuture<'a, TakeResult> {
         // Taken when the function is called, not when the future is polled: the future is ready at once.
         let outcome = self.0.lock().take(asks, lease, counter_time());
         Box::pin(std::future::ready(Ok(outcome)))

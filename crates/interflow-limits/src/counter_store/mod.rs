@@ -115,6 +115,9 @@ pub struct CounterSnapshot {
 #[error("{0}")]
 pub struct CounterStoreError(pub String);
 
+/// Whether all counters that a request asks for admit it.
+pub type TakeResult = Result<(), CounterRejection>;
+
 /// What a store is asked for.
 pub type CounterFuture<'a, T> = BoxFuture<'a, Result<T, CounterStoreError>>;
 
@@ -147,11 +150,7 @@ pub trait CounterStore: Send + Sync {
     /// Takes from all counters, or from none. `lease` identifies the request: a store that repeats a call whose answer was
     /// lost must not take twice, nor refuse because of what it took. The outer result is the store's health, the inner one
     /// the decision.
-    fn take<'a>(
-        &'a self,
-        asks: &'a [CounterRequest],
-        lease: &'a str,
-    ) -> CounterFuture<'a, Result<(), CounterRejection>>;
+    fn take<'a>(&'a self, asks: &'a [CounterRequest], lease: &'a str) -> CounterFuture<'a, TakeResult>;
 
     /// Frees the slots of a lease and corrects the amounts taken: `used[i]` in place of `asks[i].cost`. A budget
     /// whose period has ended since, `age` ago, is not changed. Called at most once for each successful `take`.

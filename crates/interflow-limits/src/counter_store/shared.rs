@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 use serde::Serialize;
 
 use super::{
-    CounterFuture, CounterRejection, CounterRequest, CounterStore, CounterStoreError, CounterValue, MemoryCounterStore,
+    CounterFuture, CounterRequest, CounterStore, CounterStoreError, CounterValue, MemoryCounterStore, TakeResult,
 };
 use crate::config::SharedFailureMode;
 
@@ -83,11 +83,7 @@ impl SharedCounterStore {
 }
 
 impl CounterStore for SharedCounterStore {
-    fn take<'a>(
-        &'a self,
-        asks: &'a [CounterRequest],
-        lease: &'a str,
-    ) -> CounterFuture<'a, Result<(), CounterRejection>> {
+    fn take<'a>(&'a self, asks: &'a [CounterRequest], lease: &'a str) -> CounterFuture<'a, TakeResult> {
         Box::pin(async move {
             let error = match self.record_result(self.shared.take(asks, lease).await) {
                 Ok(answer) => return Ok(answer),
@@ -138,7 +134,7 @@ mod tests {
     struct Gone;
 
     impl CounterStore for Gone {
-        fn take<'a>(&'a self, _: &'a [CounterRequest], _: &'a str) -> CounterFuture<'a, Result<(), CounterRejection>> {
+        fn take<'a>(&'a self, _: &'a [CounterRequest], _: &'a str) -> CounterFuture<'a, TakeResult> {
             Box::pin(std::future::ready(Err(CounterStoreError("gone".into()))))
         }
 

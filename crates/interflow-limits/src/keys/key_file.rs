@@ -139,11 +139,7 @@ fn named_group(groups: &[Arc<KeyGroup>], level: GroupLevel, id: Option<&str>) ->
 }
 
 fn parse_group(level: GroupLevel, e: GroupEntry, groups: &[Arc<KeyGroup>]) -> Result<KeyGroup, String> {
-    check_id(&e.id)?;
-    if let Some(limits) = &e.limits {
-        limits.check().map_err(|why| format!("limits: {why}"))?;
-    }
-    check_tags(&e.tags).map_err(|why| format!("tags: {why}"))?;
+    check_common(&e.id, e.limits.as_ref(), &e.tags)?;
     if level == GroupLevel::Organisation && e.organisation.is_some() {
         return Err("organisation: only teams belong to one".into());
     }
@@ -191,11 +187,13 @@ pub(super) fn line_of<T>(text: &str, entry: &toml::Spanned<T>) -> usize {
     text.get(..entry.span().start).unwrap_or_default().matches('\n').count() + 1
 }
 
-pub(super) fn check_id(id: &str) -> Result<(), String> {
-    match id.is_empty() || id.len() > 128 || id.chars().any(char::is_control) {
-        true => Err("id: 1 to 128 printable characters are needed".into()),
-        false => Ok(()),
+/// Checks what keys and groups have in common.
+fn check_common(id: &str, limits: Option<&Quota>, tags: &TagSet) -> Result<(), String> {
+    if id.is_empty() || id.len() > 128 || id.chars().any(char::is_control) {
+        return Err("id: 1 to 128 printable characters are needed".into());
     }
+    limits.map_or(Ok(()), Quota::check).map_err(|why| format!("limits: {why}"))?;
+    check_tags(tags).map_err(|why| format!("tags: {why}"))
 }
 
 pub(super) fn parse_time(name: &str, text: Option<&str>) -> Result<Option<Timestamp>, String> {
@@ -204,14 +202,10 @@ pub(super) fn parse_time(name: &str, text: Option<&str>) -> Result<Option<Timest
 
 fn parse_key(e: KeyFileEntry, groups: &[Arc<KeyGroup>]) -> Result<ParsedKey, String> {
     let hash = KeyDigest::parse(&e.hash)?;
-    check_id(&e.id)?;
-    if let Some(limits) = &e.limits {
-        limits.check().map_err(|why| format!("limits: {why}"))?;
-    }
+    check_common(&e.id, e.limits.as_ref(), &e.tags)?;
     if e.policy.as_ref().is_some_and(|name| name.is_empty()) {
         return Err("policy: the name of a policy is needed".into());
     }
-    check_tags(&e.tags).map_err(|why| format!("tags: {why}"))?;
     let previous_until = parse_time("previous_until", e.previous_until.as_deref())?;
     let previous = match (e.previous_hash, previous_until) {
         (Some(hash), Some(until)) => {

@@ -176,26 +176,22 @@ impl QuotaRules {
     }
 
     /// The counters that apply to a request, including those of its key, team and organisation.
-    pub fn counter_requests(
-        &self,
-        subject: &RequestAttributes,
-        estimate: impl Into<UsageBounds>,
-    ) -> Vec<CounterRequest> {
-        let estimate = estimate.into();
+    pub fn counter_requests(&self, subject: &RequestAttributes, bounds: impl Into<UsageBounds>) -> Vec<CounterRequest> {
+        let bounds = bounds.into();
         let mut asks = Vec::new();
         for rule in self.rules.iter().filter(|r| rule_applies(r, subject)) {
             if let Some(who) = counted_party(rule, subject) {
-                rule.allow.push_requests(&rule.name, &who, estimate, &mut asks);
+                rule.allow.push_requests(&rule.name, &who, bounds, &mut asks);
             }
         }
         if let Some(key) = &subject.key
             && let Some(quota) = &key.limits
         {
-            quota.push_requests(KEY_RULE_NAME, &key.id, estimate, &mut asks);
+            quota.push_requests(KEY_RULE_NAME, &key.id, bounds, &mut asks);
         }
         for group in subject.key.iter().flat_map(|key| key.groups()) {
             if let Some(quota) = &group.limits {
-                quota.push_requests(group.level.as_str(), &group.id, estimate, &mut asks);
+                quota.push_requests(group.level.as_str(), &group.id, bounds, &mut asks);
             }
         }
         asks

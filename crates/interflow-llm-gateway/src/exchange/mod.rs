@@ -25,6 +25,9 @@ pub(crate) use request_body::{
     mark_json, medium_text, part_text, text_of_medium, unless_unreadable, url_encoded, utf8_text,
 };
 
+/// The body to forward.
+pub(crate) type BodyResult = std::result::Result<Body, EarlyExit>;
+
 /// What the stages of a flow share about its LLM call.
 #[derive(Clone, Default)]
 pub(crate) struct LlmExchange {

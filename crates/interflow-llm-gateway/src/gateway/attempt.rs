@@ -19,7 +19,7 @@ use super::routing::{
     retry_after,
 };
 use super::served::served_model;
-use super::translation::{FORMAT_HEADER, Translation};
+use super::translation::{FORMAT_HEADER, Translated, Translation};
 use super::upstream_error::{MAX_ERROR_TIME, error_code, read_error};
 use super::upstream_request::{
     OriginalRequest, model_in_body, rename_model_in_path, rewrite_model, sign, unsigned_error, upstream_model,
@@ -153,13 +153,9 @@ impl RoutedRequest {
     /// for the path, no translation. Another deployment may still serve it.
     ///
     /// # Errors
-    /// A failure of the gateway's own, or none of this was possible until `deadline`, or within the time of one attempt.
-    pub async fn prepare(
-        &mut self,
-        deployment: &Deployment,
-        deadline: Instant,
-    ) -> Result<Result<PreparedAttempt, LlmRefusal>> {
-        let until = deployment.limits.response_until(Instant::now(), false, deadline);
+    /// A failure of the gateway's own, or none of this was possible in time (`until`), or within the time of one attempt.
+    pub async fn prepare(&mut self, deployment: &Deployment, until: Instant) -> Result<Translated<PreparedAttempt>> {
+        let until = deployment.limits.response_until(Instant::now(), false, until);
         // A token may have to be fetched, from an endpoint that does not answer.
         tokio::time::timeout_at(until.into(), self.prepare_unbounded(deployment)).await.unwrap_or_else(|_| {
             let name = &deployment.upstream.name;
@@ -168,7 +164,7 @@ impl RoutedRequest {
         })
     }
 
-    async fn prepare_unbounded(&mut self, deployment: &Deployment) -> Result<Result<PreparedAttempt, LlmRefusal>> {
+    async fn prepare_unbounded(&mut self, deployment: &Deployment) -> Result<Translated<PreparedAttempt>> {
         let upstream = &deployment.upstream;
         let token = match upstream.token(self.gateway.token_egress()).await {
             Ok(token) => token,
@@ -493,7 +489,7 @@ async fn untranslated(
     table: &UpstreamTable,
     upstream: &LlmUpstream,
     original: &OriginalRequest<'_>,
-) -> Result<Result<(Request, Losses), LlmRefusal>> {
+) -> Result<Translated<(Request, Losses)>> {
     let OriginalRequest { exchange, head, raw, token, foreign, is_unbound } = *original;
     let model = upstream_model(table, upstream, exchange).or(exchange.model.as_deref());
     if let Some(Err(refusal)) = model.map(|model| upstream.check_model(model)) {

@@ -113,13 +113,9 @@ impl CircuitBreaker {
         self.open(self.millis(now + wait), now)
     }
 
+    /// Whether this pause is a new one: there was none, or the earlier one was over, and its probe failed.
     fn open(&self, until: u64, now: Instant) -> bool {
-        let before = self.open_until.fetch_max(until, Relaxed);
-        if before <= self.millis(now) && before != 0 {
-            // The earlier pause was over, and its probe failed.
-            return true;
-        }
-        before == 0
+        self.open_until.fetch_max(until, Relaxed) <= self.millis(now)
     }
 
     /// A request ended for a reason that says nothing about the upstream: if it was the probe, the next one is.

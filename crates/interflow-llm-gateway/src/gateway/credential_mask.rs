@@ -11,11 +11,12 @@ use interflow_llm::{LlmCall, realtime};
 use interflow_redact::{DecodedBody, Replacer, ReplacingBody, encoded_forms, replace_in_headers};
 use interflow_types::{
     AttemptHandle, Body, Direction, EarlyExit, EntryKind, Error, ErrorKind, Flow, Headers, Method, RequestHead,
-    ResponseHead, Result, StatusCode, StreamMessage,
+    ResponseHead, StatusCode, StreamMessage,
 };
 use parking_lot::Mutex;
 
 use crate::credentials::SENT_CREDENTIALS;
+use crate::exchange::BodyResult;
 
 /// Shorter credentials are no secrets, such as `EMPTY` for a local server. They may be words of the response.
 const MIN_LENGTH: usize = 8;
@@ -142,7 +143,7 @@ impl SentCredentials {
 }
 
 /// Masks an error, and a reply that is text, in any coding that can be decoded.
-fn mask_body(masks: MaskedForms, head: &mut ResponseHead, body: Body) -> Result<Body, EarlyExit> {
+fn mask_body(masks: MaskedForms, head: &mut ResponseHead, body: Body) -> BodyResult {
     let is_error = !head.status.is_success();
     let swap = if is_error { masks.errors } else { masks.replies.filter(|_| is_text(&head.headers)) };
     let Some(swap) = swap.filter(|_| !body.is_empty()) else { return Ok(body) };
@@ -189,13 +190,7 @@ impl CredentialMask {
         }
     }
 
-    pub fn response_body(
-        &self,
-        flow: &Flow,
-        request: &RequestHead,
-        head: &mut ResponseHead,
-        body: Body,
-    ) -> Result<Body, EarlyExit> {
+    pub fn response_body(&self, flow: &Flow, request: &RequestHead, head: &mut ResponseHead, body: Body) -> BodyResult {
         if request.method == Method::HEAD { Ok(body) } else { mask_body(self.masks(flow, request), head, body) }
     }
 

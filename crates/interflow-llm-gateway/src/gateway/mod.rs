@@ -34,6 +34,7 @@ use interflow_types::{
 };
 
 use parking_lot::Mutex;
+use serde_json::Value;
 
 use interflow_limits::UsageLimiter;
 use interflow_llm::message::ApiFormat;
@@ -191,12 +192,7 @@ impl LlmGateway {
     ///
     /// # Errors
     /// The upstream has no address or no credentials.
-    pub(crate) async fn own_request(
-        &self,
-        upstream: &str,
-        path: &str,
-        body: &serde_json::Value,
-    ) -> Result<Request, String> {
+    pub(crate) async fn own_request(&self, upstream: &str, path: &str, body: &Value) -> Result<Request, String> {
         let table = self.table();
         let upstream = table.get(upstream).ok_or_else(|| format!("there is no upstream {upstream}"))?;
         let mut headers = Headers::new();

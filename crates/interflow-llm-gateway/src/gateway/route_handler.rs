@@ -167,6 +167,9 @@ impl Drop for HeldProbe<'_> {
     }
 }
 
+/// Of an attempt and its hedge, if it has one.
+type Outcomes = Vec<AttemptOutcome>;
+
 /// One request on its way.
 struct Delivery {
     request: RoutedRequest,
@@ -268,7 +271,7 @@ impl Delivery {
     }
 
     /// Sends an attempt, the first with a hedge if the route has one. Of several outcomes an answer is the last.
-    async fn send(&mut self, index: usize, attempt: PreparedAttempt, flow: &mut Flow) -> Vec<AttemptOutcome> {
+    async fn send(&mut self, index: usize, attempt: PreparedAttempt, flow: &mut Flow) -> Outcomes {
         let hedge_after = self.route.hedge_after.filter(|_| self.sent == 0);
         let first = self.begin(flow, index, attempt);
         let Some(after) = hedge_after else { return vec![first.await] };
@@ -295,11 +298,7 @@ impl Delivery {
 
     /// A history whose thoughts are bound to another is refused as long as the conversation lasts: its request is repeated
     /// at once, and the provider leaves them out, now and later.
-    async fn without_unfitting_thoughts(
-        &mut self,
-        mut outcomes: Vec<AttemptOutcome>,
-        flow: &mut Flow,
-    ) -> Result<Vec<AttemptOutcome>> {
+    async fn without_unfitting_thoughts(&mut self, mut outcomes: Outcomes, flow: &mut Flow) -> Result<Outcomes> {
         let Some(last) = outcomes.last_mut() else { return Ok(outcomes) };
         if !self.request.refuses_thoughts(last, self.deadline).await {
             return Ok(outcomes);

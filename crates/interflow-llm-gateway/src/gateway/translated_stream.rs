@@ -12,7 +12,7 @@ use interflow_llm::usage::OutputCounter;
 use interflow_llm::{CountedOutput, LlmCall, ResponseProgress, ResponseSummary};
 
 use crate::exchange::response::abort::StreamAbort;
-use crate::exchange::response::stream::{AbortCause, EventStep, StreamEnd, StreamRest};
+use crate::exchange::response::stream::{AbortCause, EventStep, Rescue, StreamEnd, StreamRest};
 
 /// Reads the events of the upstream, and writes those of the client.
 pub(super) struct TranslationStep {
@@ -106,12 +106,7 @@ impl EventStep for TranslationStep {
     }
 
     /// The reply may be complete all the same.
-    fn finish_truncated(
-        &mut self,
-        _why: AbortCause,
-        rest: Option<ParsedEvent>,
-        out: &mut Vec<ParsedEvent>,
-    ) -> Result<(), AbortCause> {
+    fn finish_truncated(&mut self, _: AbortCause, rest: Option<ParsedEvent>, out: &mut Vec<ParsedEvent>) -> Rescue {
         self.finish(rest, out).map(|_| ()).map_err(AbortCause::Step)
     }
 

@@ -167,11 +167,8 @@ impl CheckJob {
 
     fn edits(&self, guard: &Guard, findings: Vec<Finding>) -> Vec<TextEdit> {
         let editable = |f: &Finding| self.texts.get(f.text).is_some_and(GuardText::is_editable);
-        let edit = |f: Finding| TextEdit {
-            text: f.text,
-            range: f.range,
-            with: f.replacement.unwrap_or_else(|| guard.config.mask.clone()),
-        };
+        let mask = || guard.config.mask.clone();
+        let edit = |f: Finding| TextEdit { text: f.text, range: f.range, with: f.replacement.unwrap_or_else(mask) };
         findings.into_iter().filter(editable).map(edit).collect()
     }
 
@@ -247,13 +244,7 @@ impl GuardrailService {
     }
 
     /// A check failed: the refusal, if the guardrail fails closed.
-    pub(super) fn fail(
-        &self,
-        record: &GuardrailRecord,
-        guard: &Guard,
-        direction: Direction,
-        why: &str,
-    ) -> Option<LlmRefusal> {
+    fn fail(&self, record: &GuardrailRecord, guard: &Guard, direction: Direction, why: &str) -> Option<LlmRefusal> {
         let name = &guard.name;
         self.counters.failed(name);
         let closed = guard.is_strict() && guard.config.on_error == GuardrailFailure::Closed;

@@ -21,7 +21,7 @@ use crate::exchange::response::abort::StreamAbort;
 use crate::exchange::response::event_rewriter::splice;
 use crate::exchange::response::rewrite_step::{ResponseScanContext, rewrite_whole};
 use crate::exchange::response::whole::{WholeResponse, replace_body as replace_response_body};
-use crate::exchange::{off_worker, overloaded};
+use crate::exchange::{BodyResult, off_worker, overloaded};
 use crate::redaction::redacts_flow;
 
 /// The guardrails of one response.
@@ -34,7 +34,7 @@ pub(crate) struct ResponseCheck<'a> {
 
 impl ResponseCheck<'_> {
     /// The pass over a response.
-    pub async fn run(mut self, head: &mut ResponseHead, body: Body) -> Result<Body, EarlyExit> {
+    pub async fn run(mut self, head: &mut ResponseHead, body: Body) -> BodyResult {
         let max = self.active.max_body;
         let (context, body) = ResponseScanContext::for_response(self.flow, head, body, max as u64).await;
         let Some(context) = context else { return Ok(body) };
@@ -92,7 +92,7 @@ impl ResponseCheck<'_> {
         PROCESS_BUDGET.reserve(plain.len() as u64).map_err(|e| self.refuse(&overloaded(&e)))
     }
 
-    async fn check_whole(mut self, head: &mut ResponseHead, body: Body) -> Result<Body, EarlyExit> {
+    async fn check_whole(mut self, head: &mut ResponseHead, body: Body) -> BodyResult {
         let mut whole = match self.read_whole(head, body).await? {
             Ok(whole) => whole,
             Err(body) => return Ok(body),
@@ -134,12 +134,7 @@ impl ResponseCheck<'_> {
     }
 
     /// A stream that is held until all of it was checked: a guardrail that blocks, masks or asks needs the whole.
-    async fn check_held_stream(
-        mut self,
-        framing: StreamFraming,
-        head: &mut ResponseHead,
-        body: Body,
-    ) -> Result<Body, EarlyExit> {
+    async fn check_held_stream(mut self, framing: StreamFraming, head: &mut ResponseHead, body: Body) -> BodyResult {
         let whole = match self.read_whole(head, body).await? {
             Ok(whole) => whole,
             Err(body) => return Ok(body),

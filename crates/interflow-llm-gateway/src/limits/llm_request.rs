@@ -140,15 +140,11 @@ pub(super) struct RequestedUsage {
     pub named: NamedModels,
 }
 
-/// Parses the usage that a JSON body of this length requests. A duplicate `model` makes the model ambiguous, because the
+/// Parses the usage that a JSON body of this size requests. A duplicate `model` makes the model ambiguous, because the
 /// provider's parser might use the other value.
-pub(super) async fn requested_usage(
-    headers: &Headers,
-    length: usize,
-    body: Option<Arc<RequestBody>>,
-) -> RequestedUsage {
+pub(super) async fn requested_usage(headers: &Headers, size: usize, body: Option<Arc<RequestBody>>) -> RequestedUsage {
     // The estimate is replaced by the provider's count at the end.
-    let estimated = estimated_by_length(headers, length);
+    let estimated = estimated_by_length(headers, size);
     let unclear = RequestedUsage { estimated, unclear: true, ..RequestedUsage::default() };
     let Some(body) = body else { return unclear };
     if is_form(headers) {

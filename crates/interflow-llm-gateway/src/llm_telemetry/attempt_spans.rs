@@ -1,6 +1,6 @@
 //! The spans of the attempts at which the gateway sent a request, as children of the request's.
 
-use interflow_llm::otlp::{boolean, number, real, text};
+use interflow_llm::otlp::attribute;
 use interflow_types::{Attempt, AttemptState};
 use serde_json::{Value, json};
 
@@ -19,20 +19,20 @@ fn span(index: u64, attempt: &Attempt, trace: &str, request: &str, start: u64) -
         _ => (attempt.host.as_str(), None),
     };
     let mut attributes = vec![
-        number("interflow.attempt.number", index),
-        text("interflow.attempt.deployment", &attempt.deployment),
-        text("interflow.attempt.state", attempt.state.as_str()),
-        boolean("interflow.attempt.hedge", attempt.hedge),
-        text("server.address", address),
-        text("url.path", &attempt.path),
+        attribute("interflow.attempt.number", index),
+        attribute("interflow.attempt.deployment", attempt.deployment.as_str()),
+        attribute("interflow.attempt.state", attempt.state.as_str()),
+        attribute("interflow.attempt.hedge", attempt.hedge),
+        attribute("server.address", address),
+        attribute("url.path", attempt.path.as_str()),
     ];
-    attributes.extend(port.map(|port| number("server.port", port)));
-    attributes.extend(attempt.model.as_deref().map(|model| text("interflow.attempt.model", model)));
-    attributes.extend(attempt.status.map(|status| number("http.response.status_code", status.into())));
-    attributes.extend(attempt.error.map(|kind| text("error.type", kind.as_str())));
-    attributes.extend(attempt.input_tokens.map(|tokens| number("interflow.attempt.input_tokens", tokens)));
-    attributes.extend(attempt.output_tokens.map(|tokens| number("interflow.attempt.output_tokens", tokens)));
-    attributes.extend(attempt.cost.map(|micros| real("interflow.attempt.cost_usd", micros as f64 / 1e6)));
+    attributes.extend(port.map(|port: u64| attribute("server.port", port)));
+    attributes.extend(attempt.model.as_deref().map(|model| attribute("interflow.attempt.model", model)));
+    attributes.extend(attempt.status.map(|status| attribute("http.response.status_code", status)));
+    attributes.extend(attempt.error.map(|kind| attribute("error.type", kind.as_str())));
+    attributes.extend(attempt.input_tokens.map(|tokens| attribute("interflow.attempt.input_tokens", tokens)));
+    attributes.extend(attempt.output_tokens.map(|tokens| attribute("interflow.attempt.output_tokens", tokens)));
+    attributes.extend(attempt.cost.map(|micros| attribute("interflow.attempt.cost_usd", micros as f64 / 1e6)));
     let is_good = attempt.state != AttemptState::Failed && attempt.error.is_none();
     json!({
         "traceId": trace,

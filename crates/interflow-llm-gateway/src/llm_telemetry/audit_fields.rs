@@ -18,12 +18,6 @@ pub struct AuditField {
     pub(super) value: fn(&AuditLine<'_>) -> Value,
 }
 
-impl std::fmt::Debug for AuditField {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(self.name)
-    }
-}
-
 /// What a line is made of.
 pub(super) struct AuditLine<'a> {
     record: &'a CallTelemetry<'a>,

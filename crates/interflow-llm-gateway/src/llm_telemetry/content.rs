@@ -100,12 +100,8 @@ impl SpanContent {
         let content = flow.extension::<FlowContent>()?;
         let copied = |copied: &CopiedBody| Some((copied.headers.clone(), copied.bytes.lock().take()?));
         let (request, response) = (content.request.clone(), content.response.as_ref().and_then(copied));
-        (request.is_some() || response.is_some()).then(|| Self {
-            path: content.path.clone(),
-            status,
-            request,
-            response,
-        })
+        let path = content.path.clone();
+        (request.is_some() || response.is_some()).then_some(Self { path, status, request, response })
     }
 
     pub fn size(&self) -> usize {

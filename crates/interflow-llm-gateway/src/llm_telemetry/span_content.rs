@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use interflow_codec::content_coding as coding;
 use interflow_llm::message::{ApiFormat, ChatMessage, ContentBlock, MessageRole, ModelReply, ModelRequest, parse};
-use interflow_llm::otlp::{list, number, real, text};
+use interflow_llm::otlp::attribute;
 use interflow_types::Headers;
 use serde_json::{Map, Value, json};
 
@@ -71,20 +71,20 @@ impl ParsedContent {
     fn parameters(&self) -> Vec<Value> {
         let named = |names: &[&str]| names.iter().find_map(|name| self.parameters.get(*name)).and_then(Value::as_f64);
         let mut all = Vec::new();
-        for (attribute, names) in [
+        for (name, names) in [
             ("gen_ai.request.temperature", &["temperature"][..]),
             ("gen_ai.request.top_p", &["top_p", "topP"]),
             ("gen_ai.request.top_k", &["top_k", "topK"]),
             ("gen_ai.request.frequency_penalty", &["frequency_penalty", "frequencyPenalty"]),
             ("gen_ai.request.presence_penalty", &["presence_penalty", "presencePenalty"]),
         ] {
-            all.extend(named(names).map(|value| real(attribute, value)));
+            all.extend(named(names).map(|value| attribute(name, value)));
         }
         if let Some(seed) = self.parameters.get("seed").and_then(Value::as_u64) {
-            all.push(number("gen_ai.request.seed", seed));
+            all.push(attribute("gen_ai.request.seed", seed));
         }
         if let Some(stop) = &self.reply.stop {
-            all.push(list("gen_ai.response.finish_reasons", std::slice::from_ref(stop)));
+            all.push(attribute("gen_ai.response.finish_reasons", [stop.as_str()]));
         }
         all
     }
@@ -95,17 +95,17 @@ impl ParsedContent {
             let mut spare = max;
             let parts: Vec<Value> =
                 self.request.system.iter().map(|part| text_part("text", part, &mut spare)).collect();
-            all.push(text("gen_ai.system_instructions", &Value::from(parts).to_string()));
+            all.push(attribute("gen_ai.system_instructions", Value::from(parts).to_string()));
         }
         let (messages, dropped) = latest(&self.request.messages, max);
-        all.push(text("gen_ai.input.messages", &Value::from(messages).to_string()));
+        all.push(attribute("gen_ai.input.messages", Value::from(messages).to_string()));
         if dropped > 0 {
-            all.push(number("interflow.content.dropped_messages", dropped));
+            all.push(attribute("interflow.content.dropped_messages", dropped));
         }
         if self.has_reply {
             let mut message = message(&self.output(), &mut { max });
             message["finish_reason"] = self.reply.stop.as_deref().unwrap_or("unknown").into();
-            all.push(text("gen_ai.output.messages", &json!([message]).to_string()));
+            all.push(attribute("gen_ai.output.messages", json!([message]).to_string()));
         }
         if !self.request.tools.is_empty() {
             let (mut left, mut tools) = (max, Vec::new());
@@ -115,16 +115,16 @@ impl ParsedContent {
                 left = rest;
                 tools.push(value);
             }
-            all.push(text("gen_ai.tool.definitions", &Value::from(tools).to_string()));
+            all.push(attribute("gen_ai.tool.definitions", Value::from(tools).to_string()));
         }
         all
     }
 
     fn open_inference(&self, max: usize) -> Vec<Value> {
         let mut all = self.whole("input.value", "output.value", max);
-        all.push(text("input.mime_type", "application/json"));
+        all.push(attribute("input.mime_type", "application/json"));
         if self.has_reply {
-            all.push(text("output.mime_type", "application/json"));
+            all.push(attribute("output.mime_type", "application/json"));
         }
         let (mut left, mut index) = (max, 0);
         for part in &self.request.system {
@@ -147,7 +147,7 @@ impl ParsedContent {
             let schema = tool.definition.to_string();
             let Some(rest) = spare.checked_sub(schema.len()) else { break };
             spare = rest;
-            all.push(text(&format!("llm.tools.{index}.tool.json_schema"), &schema));
+            all.push(attribute(&format!("llm.tools.{index}.tool.json_schema"), schema));
         }
         all
     }
@@ -163,9 +163,9 @@ impl ParsedContent {
         let system: Vec<Value> = self.request.system.iter().map(system).collect();
         let (messages, _) = latest(&self.request.messages, spare);
         let all: Vec<Value> = system.into_iter().chain(messages).collect();
-        let mut messages = vec![text(input, &Value::from(all).to_string())];
+        let mut messages = vec![attribute(input, Value::from(all).to_string())];
         if self.has_reply {
-            messages.push(text(output, &message(&self.output(), &mut { max }).to_string()));
+            messages.push(attribute(output, message(&self.output(), &mut { max }).to_string()));
         }
         messages
     }
@@ -263,21 +263,21 @@ fn listed_message(prefix: &str, role: &str, blocks: &[ContentBlock], left: &mut 
             ContentBlock::Text { text } => texts.push(bounded(text, left)),
             ContentBlock::ToolUse { id, name, input } => {
                 let call = format!("{prefix}.tool_calls.{calls}.tool_call");
-                all.push(text(&format!("{call}.id"), id));
-                all.push(text(&format!("{call}.function.name"), name));
-                all.push(text(&format!("{call}.function.arguments"), &bounded(&input.to_string(), left)));
+                all.push(attribute(&format!("{call}.id"), id.as_str()));
+                all.push(attribute(&format!("{call}.function.name"), name.as_str()));
+                all.push(attribute(&format!("{call}.function.arguments"), bounded(&input.to_string(), left)));
                 calls += 1;
             }
             ContentBlock::ToolResult { id, content, .. } => {
-                all.push(text(&format!("{prefix}.tool_call_id"), id));
+                all.push(attribute(&format!("{prefix}.tool_call_id"), id.as_str()));
                 texts.extend(content.iter().filter_map(ContentBlock::as_text).map(|text| bounded(text, left)));
             }
             _ => {}
         }
     }
-    all.push(text(&format!("{prefix}.role"), role));
+    all.push(attribute(&format!("{prefix}.role"), role));
     if !texts.is_empty() {
-        all.push(text(&format!("{prefix}.content"), &texts.join("\n")));
+        all.push(attribute(&format!("{prefix}.content"), texts.join("\n")));
     }
 }
 

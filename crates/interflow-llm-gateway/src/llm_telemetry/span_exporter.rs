@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-use interflow_llm::otlp::{self, text};
+use interflow_llm::otlp::{self, attribute};
 use interflow_tasks::{HttpPost, HttpSink, PostFormat, PostMessage, PostPolicy, SinkQueue};
 use interflow_types::budget::{MemoryBudget, MemoryReservation, PROCESS_BUDGET};
 use interflow_types::{Attempts, ByteStr, Headers, HttpClient, Url};
@@ -81,7 +81,7 @@ impl SpanExporter {
         }
         let url = Url { scheme, authority, path: ByteStr::from(path) };
         let format = SpanBatch {
-            resource: settings.resource.iter().map(|(name, value)| text(name, value)).collect(),
+            resource: settings.resource.iter().map(|(name, value)| attribute(name, value.as_str())).collect(),
             sets: config.attributes.clone(),
             max_content: usize::try_from(config.max_content.0).unwrap_or(usize::MAX),
         };

@@ -1,6 +1,6 @@
 //! Spans by OpenTelemetry's GenAI conventions.
 
-use interflow_llm::otlp::{boolean, list, name, number, real, text};
+use interflow_llm::otlp::{self, name};
 use interflow_llm::{Operation, Provider};
 use interflow_types::{ByteStr, CallUsage, Flow, RequestHead};
 use serde_json::{Value, json};
@@ -71,13 +71,7 @@ pub(super) fn build_span(f: &CallTelemetry<'_>, trace: &TraceContext, sets: &[At
         .enumerate()
         .filter(|(at, attribute)| includes(attribute.set) && is_first(*at))
         .map(|(_, attribute)| attribute)
-        .filter_map(|attribute| match (attribute.value)(f)? {
-            AttributeValue::Text(value) => Some(text(attribute.name, &value)),
-            AttributeValue::Number(value) => Some(number(attribute.name, value)),
-            AttributeValue::Real(value) => Some(real(attribute.name, value)),
-            AttributeValue::Flag(value) => Some(boolean(attribute.name, value)),
-            AttributeValue::List(values) => Some(list(attribute.name, &values)),
-        })
+        .filter_map(|attribute| Some(otlp::attribute(attribute.name, (attribute.value)(f)?)))
         .collect();
     let start = f.flow.clock.started_at().micros();
     let end = start + f.flow.timings.done.unwrap_or_default();
@@ -102,28 +96,12 @@ pub struct SpanAttribute {
     pub doc: &'static str,
     /// Spans have those of `gen_ai` always, and others if `telemetry.attributes` names their set.
     pub set: AttributeSet,
-    value: fn(&CallTelemetry<'_>) -> Option<AttributeValue>,
+    value: AttributeReader,
 }
 
-impl std::fmt::Debug for SpanAttribute {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(self.name)
-    }
-}
+type AttributeReader = fn(&CallTelemetry<'_>) -> Option<Value>;
 
-enum AttributeValue {
-    Text(String),
-    Number(u64),
-    Real(f64),
-    Flag(bool),
-    List(Vec<String>),
-}
-
-const fn attribute(
-    name: &'static str,
-    doc: &'static str,
-    value: fn(&CallTelemetry<'_>) -> Option<AttributeValue>,
-) -> SpanAttribute {
+const fn attribute(name: &'static str, doc: &'static str, value: AttributeReader) -> SpanAttribute {
     SpanAttribute { name, doc, set: AttributeSet::GenAi, value }
 }
 
@@ -133,28 +111,24 @@ impl SpanAttribute {
     }
 }
 
-fn tags(f: &CallTelemetry<'_>) -> Option<AttributeValue> {
+fn tags(f: &CallTelemetry<'_>) -> Option<Value> {
     let tags: Vec<String> = f.flow.tags.iter().take(32).map(|tag| str::to_owned(tag)).collect();
-    (!tags.is_empty()).then_some(AttributeValue::List(tags))
+    (!tags.is_empty()).then(|| tags.into())
 }
 
-fn session(f: &CallTelemetry<'_>) -> Option<AttributeValue> {
-    f.trace?.session.as_deref().map(as_text)
+fn session(f: &CallTelemetry<'_>) -> Option<Value> {
+    f.trace?.session.as_deref().map(Value::from)
 }
 
 fn dollars(f: &CallTelemetry<'_>) -> Option<f64> {
     f.micros.map(|micros| micros as f64 / 1e6)
 }
 
-fn total(f: &CallTelemetry<'_>) -> Option<AttributeValue> {
-    f.usage.map(|u| AttributeValue::Number(u.total()))
-}
-
 /// A part of the tokens by what they stand for, of calls that had more than text.
-fn modality(f: &CallTelemetry<'_>, tokens: fn(&CallUsage) -> u64) -> Option<AttributeValue> {
+fn modality(f: &CallTelemetry<'_>, tokens: fn(&CallUsage) -> u64) -> Option<Value> {
     let u = f.usage?;
     let has_more = beside_text(&u) + u.audio_output + u.image_output > 0;
-    Some(tokens(&u)).filter(|count| has_more && *count > 0).map(AttributeValue::Number)
+    Some(tokens(&u)).filter(|count| has_more && *count > 0).map(Value::from)
 }
 
 /// The tokens of the prompt that are not text.
@@ -163,7 +137,7 @@ const fn beside_text(u: &CallUsage) -> u64 {
 }
 
 /// Usage with the names of Langfuse, in which no token is counted twice.
-fn usage_details(f: &CallTelemetry<'_>) -> Option<AttributeValue> {
+fn usage_details(f: &CallTelemetry<'_>) -> Option<Value> {
     let u = f.usage?;
     let details = json!({
         "input": u.input.saturating_sub(u.cache_read).saturating_sub(u.cache_write),
@@ -173,7 +147,7 @@ fn usage_details(f: &CallTelemetry<'_>) -> Option<AttributeValue> {
         "output_reasoning": u.reasoning,
         "total": u.total(),
     });
-    Some(as_text(details.to_string()))
+    Some(details.to_string().into())
 }
 
 const fn span_kind(operation: Operation) -> &'static str {
@@ -185,40 +159,35 @@ const fn span_kind(operation: Operation) -> &'static str {
 }
 
 /// A service tier, whose attributes are OpenAI's.
-fn openai_tier(f: &CallTelemetry<'_>, tier: Option<&ByteStr>) -> Option<AttributeValue> {
-    tier.filter(|_| matches!(f.exchange.provider, Provider::OpenAi | Provider::Azure))
-        .map(|tier| as_text(tier.as_str()))
+fn openai_tier(f: &CallTelemetry<'_>, tier: Option<&ByteStr>) -> Option<Value> {
+    tier.filter(|_| matches!(f.exchange.provider, Provider::OpenAi | Provider::Azure)).map(|tier| tier.as_str().into())
 }
 
 /// When the first text of a stream came, as a JSON string (RFC 3339).
-fn first_text_time(f: &CallTelemetry<'_>) -> Option<AttributeValue> {
+fn first_text_time(f: &CallTelemetry<'_>) -> Option<Value> {
     let at = f.flow.clock.started_at().micros() + f.exchange.first_token.get()?;
-    Some(as_text(json!(super::audit_fields::rfc3339(at)).to_string()))
-}
-
-fn as_text(value: impl AsRef<str>) -> AttributeValue {
-    AttributeValue::Text(value.as_ref().to_owned())
+    Some(json!(super::audit_fields::rfc3339(at)).to_string().into())
 }
 
 /// The attributes of a span; those without a value are left out.
 #[rustfmt::skip]
 pub const SPAN_ATTRIBUTES: &[SpanAttribute] = &[
-    attribute(name::OPERATION, "operation, such as `chat`", |f| Some(as_text(operation_name(f.exchange.operation, f.exchange.provider)))),
-    attribute(name::PROVIDER, "provider, by the conventions' names", |f| Some(as_text(provider_name(f.exchange.provider)))),
-    attribute("server.address", "host of the provider", |f| Some(as_text(f.flow.authority.host.to_string()))),
-    attribute("server.port", "port of the provider", |f| Some(AttributeValue::Number(f.flow.authority.port.into()))),
-    attribute("interflow.flow", "id of the flow", |f| Some(as_text(f.flow.id.to_string()))),
-    attribute(name::REQUEST_MODEL, "model that the client asked for", |f| f.exchange.model.as_deref().map(as_text)),
-    attribute(name::RESPONSE_MODEL, "model that answered", |f| f.exchange.summary().model.as_deref().map(as_text)),
-    attribute(name::RESPONSE_ID, "id of the response", |f| f.exchange.summary().id.as_deref().map(as_text)),
-    attribute("interflow.key", "id of the virtual key", |f| f.key.map(as_text)),
-    attribute("error.type", "[code or kind](../reference/errors.md) of the error or refusal", |f| f.error().map(|e| as_text(e.1))),
-    attribute(name::MAX_TOKENS, "limit of output tokens in the request", |f| f.exchange.max_output.map(AttributeValue::Number)),
-    attribute(name::INPUT, "tokens of the prompt", |f| f.usage.map(|u| AttributeValue::Number(u.input))),
-    attribute(name::OUTPUT, "tokens of the answer", |f| f.usage.map(|u| AttributeValue::Number(u.output))),
-    attribute(name::CACHE_READ, "tokens read from the provider's cache", |f| f.usage.map(|u| AttributeValue::Number(u.cache_read))),
-    attribute(name::CACHE_WRITE, "tokens written to the provider's cache", |f| f.usage.map(|u| AttributeValue::Number(u.cache_write))),
-    attribute(name::CACHE_CREATION, "tokens written to the provider's cache", |f| f.usage.map(|u| AttributeValue::Number(u.cache_write))).of(AttributeSet::GenAiLegacy),
+    attribute(name::OPERATION, "operation, such as `chat`", |f| Some(json!(operation_name(f.exchange.operation, f.exchange.provider)))),
+    attribute(name::PROVIDER, "provider, by the conventions' names", |f| Some(json!(provider_name(f.exchange.provider)))),
+    attribute("server.address", "host of the provider", |f| Some(json!(f.flow.authority.host.to_string()))),
+    attribute("server.port", "port of the provider", |f| Some(json!(f.flow.authority.port))),
+    attribute("interflow.flow", "id of the flow", |f| Some(json!(f.flow.id.to_string()))),
+    attribute(name::REQUEST_MODEL, "model that the client asked for", |f| f.exchange.model.as_deref().map(Value::from)),
+    attribute(name::RESPONSE_MODEL, "model that answered", |f| f.exchange.summary().model.as_deref().map(Value::from)),
+    attribute(name::RESPONSE_ID, "id of the response", |f| f.exchange.summary().id.as_deref().map(Value::from)),
+    attribute("interflow.key", "id of the virtual key", |f| f.key.map(Value::from)),
+    attribute("error.type", "[code or kind](../reference/errors.md) of the error or refusal", |f| f.error().map(|e| json!(e.1))),
+    attribute(name::MAX_TOKENS, "limit of output tokens in the request", |f| f.exchange.max_output.map(Value::from)),
+    attribute(name::INPUT, "tokens of the prompt", |f| f.usage.map(|u| json!(u.input))),
+    attribute(name::OUTPUT, "tokens of the answer", |f| f.usage.map(|u| json!(u.output))),
+    attribute(name::CACHE_READ, "tokens read from the provider's cache", |f| f.usage.map(|u| json!(u.cache_read))),
+    attribute(name::CACHE_WRITE, "tokens written to the provider's cache", |f| f.usage.map(|u| json!(u.cache_write))),
+    attribute(name::CACHE_CREATION, "tokens written to the provider's cache", |f| f.usage.map(|u| json!(u.cache_write))).of(AttributeSet::GenAiLegacy),
     attribute(name::TEXT_INPUT, "the part of the prompt's tokens that is text, of calls with audio, images or video; so the following", |f| modality(f, |u| u.input.saturating_sub(beside_text(u)))),
     attribute(name::TEXT_CACHE_READ, "tokens of text read from the provider's cache", |f| modality(f, |u| u.cache_read.saturating_sub(u.audio_cache_read + u.image_cache_read))),
     attribute(name::TEXT_OUTPUT, "tokens of the answer that are text", |f| modality(f, |u| u.output.saturating_sub(u.audio_output + u.image_output))),
@@ -228,41 +197,41 @@ pub const SPAN_ATTRIBUTES: &[SpanAttribute] = &[
     attribute(name::IMAGE_INPUT, "tokens of images in the prompt, with those from the cache", |f| modality(f, |u| u.image_input + u.image_cache_read)),
     attribute(name::IMAGE_CACHE_READ, "tokens of images read from the provider's cache", |f| modality(f, |u| u.image_cache_read)),
     attribute(name::IMAGE_OUTPUT, "tokens of the answer that are images", |f| modality(f, |u| u.image_output)),
-    attribute(name::PREVIOUS_RESPONSE, "response that the request continues at the provider", |f| f.exchange.previous_response.as_deref().map(as_text)),
-    attribute(name::REASONING, "tokens of the answer that are reasoning", |f| f.usage.filter(|u| u.reasoning > 0).map(|u| AttributeValue::Number(u.reasoning))),
-    attribute(name::REASONING_LEVEL, "how much the model is asked to think", |f| f.exchange.reasoning_level.as_deref().map(as_text)),
-    attribute(name::STATUS, "what became of a response of Responses or Interactions, such as `queued`", |f| f.exchange.summary().status.as_deref().map(as_text)),
+    attribute(name::PREVIOUS_RESPONSE, "response that the request continues at the provider", |f| f.exchange.previous_response.as_deref().map(Value::from)),
+    attribute(name::REASONING, "tokens of the answer that are reasoning", |f| f.usage.filter(|u| u.reasoning > 0).map(|u| json!(u.reasoning))),
+    attribute(name::REASONING_LEVEL, "how much the model is asked to think", |f| f.exchange.reasoning_level.as_deref().map(Value::from)),
+    attribute(name::STATUS, "what became of a response of Responses or Interactions, such as `queued`", |f| f.exchange.summary().status.as_deref().map(Value::from)),
     attribute("openai.request.service_tier", "service tier in the request", |f| openai_tier(f, f.exchange.service_tier.as_ref())),
     attribute("openai.response.service_tier", "service tier that answered", |f| openai_tier(f, f.exchange.summary().service_tier.as_ref())),
-    attribute(name::STREAM, "whether the client asked for a stream", |f| f.exchange.stream.then_some(AttributeValue::Flag(true))),
-    attribute(name::FIRST_CHUNK, "seconds until the first text of a stream", |f| f.exchange.first_token.get().map(|us| AttributeValue::Real(*us as f64 / 1e6))),
+    attribute(name::STREAM, "whether the client asked for a stream", |f| f.exchange.stream.then_some(true.into())),
+    attribute(name::FIRST_CHUNK, "seconds until the first text of a stream", |f| f.exchange.first_token.get().map(|us| json!(*us as f64 / 1e6))),
     attribute(name::CONVERSATION, "the client's id of the conversation, from its session header", session),
-    attribute("user.id", "the authenticated user", |f| f.flow.user.as_deref().map(as_text)),
-    attribute("interflow.cost_usd", "cost in US dollars, if the price is known", |f| dollars(f).map(AttributeValue::Real)),
+    attribute("user.id", "the authenticated user", |f| f.flow.user.as_deref().map(Value::from)),
+    attribute("interflow.cost_usd", "cost in US dollars, if the price is known", |f| dollars(f).map(Value::from)),
     attribute("interflow.tags", "tags of the flow, such as `cache:hit`", tags),
-    attribute("interflow.entities", "findings in request and response", |f| f.found.map(|found| AttributeValue::Number(found.request.values().chain(found.response.values()).sum()))),
-    attribute("http.response.status_code", "status of the response", |f| f.flow.status.map(|s| AttributeValue::Number(s.as_u16().into()))),
-    attribute("openinference.span.kind", "`LLM`, `EMBEDDING` or `RERANKER`", |f| Some(as_text(span_kind(f.exchange.operation)))).of(AttributeSet::OpenInference),
-    attribute("llm.system", "API of the provider", |f| Some(as_text(f.exchange.provider.as_str()))).of(AttributeSet::OpenInference),
-    attribute("llm.provider", "the gateway's name of the provider", |f| Some(as_text(f.provider()))).of(AttributeSet::OpenInference),
-    attribute("llm.model_name", "model that answered, else the one asked for", |f| f.exchange.summary().model.or_else(|| f.exchange.model.clone()).as_deref().map(as_text)).of(AttributeSet::OpenInference),
-    attribute("llm.request.model_name", "model that the client asked for", |f| f.exchange.model.as_deref().map(as_text)).of(AttributeSet::OpenInference),
-    attribute("llm.response.model_name", "model that answered", |f| f.exchange.summary().model.as_deref().map(as_text)).of(AttributeSet::OpenInference),
-    attribute("llm.token_count.prompt", "tokens of the prompt", |f| f.usage.map(|u| AttributeValue::Number(u.input))).of(AttributeSet::OpenInference),
-    attribute("llm.token_count.completion", "tokens of the answer", |f| f.usage.map(|u| AttributeValue::Number(u.output))).of(AttributeSet::OpenInference),
-    attribute("llm.token_count.total", "both", total).of(AttributeSet::OpenInference),
-    attribute("llm.token_count.prompt_details.cache_read", "tokens read from the provider's cache", |f| f.usage.map(|u| AttributeValue::Number(u.cache_read))).of(AttributeSet::OpenInference),
-    attribute("llm.token_count.prompt_details.cache_write", "tokens written to it", |f| f.usage.map(|u| AttributeValue::Number(u.cache_write))).of(AttributeSet::OpenInference),
-    attribute("llm.token_count.completion_details.reasoning", "tokens of the answer that are reasoning", |f| f.usage.map(|u| AttributeValue::Number(u.reasoning))).of(AttributeSet::OpenInference),
-    attribute("llm.cost.total", "cost in US dollars", |f| dollars(f).map(AttributeValue::Real)).of(AttributeSet::OpenInference),
+    attribute("interflow.entities", "findings in request and response", |f| f.found.map(|found| json!(found.request.values().chain(found.response.values()).sum::<u64>()))),
+    attribute("http.response.status_code", "status of the response", |f| f.flow.status.map(|s| json!(s.as_u16()))),
+    attribute("openinference.span.kind", "`LLM`, `EMBEDDING` or `RERANKER`", |f| Some(json!(span_kind(f.exchange.operation)))).of(AttributeSet::OpenInference),
+    attribute("llm.system", "API of the provider", |f| Some(json!(f.exchange.provider.as_str()))).of(AttributeSet::OpenInference),
+    attribute("llm.provider", "the gateway's name of the provider", |f| Some(json!(f.provider()))).of(AttributeSet::OpenInference),
+    attribute("llm.model_name", "model that answered, else the one asked for", |f| f.exchange.summary().model.or_else(|| f.exchange.model.clone()).as_deref().map(Value::from)).of(AttributeSet::OpenInference),
+    attribute("llm.request.model_name", "model that the client asked for", |f| f.exchange.model.as_deref().map(Value::from)).of(AttributeSet::OpenInference),
+    attribute("llm.response.model_name", "model that answered", |f| f.exchange.summary().model.as_deref().map(Value::from)).of(AttributeSet::OpenInference),
+    attribute("llm.token_count.prompt", "tokens of the prompt", |f| f.usage.map(|u| json!(u.input))).of(AttributeSet::OpenInference),
+    attribute("llm.token_count.completion", "tokens of the answer", |f| f.usage.map(|u| json!(u.output))).of(AttributeSet::OpenInference),
+    attribute("llm.token_count.total", "both", |f| f.usage.map(|u| u.total().into())).of(AttributeSet::OpenInference),
+    attribute("llm.token_count.prompt_details.cache_read", "tokens read from the provider's cache", |f| f.usage.map(|u| json!(u.cache_read))).of(AttributeSet::OpenInference),
+    attribute("llm.token_count.prompt_details.cache_write", "tokens written to it", |f| f.usage.map(|u| json!(u.cache_write))).of(AttributeSet::OpenInference),
+    attribute("llm.token_count.completion_details.reasoning", "tokens of the answer that are reasoning", |f| f.usage.map(|u| json!(u.reasoning))).of(AttributeSet::OpenInference),
+    attribute("llm.cost.total", "cost in US dollars", |f| dollars(f).map(Value::from)).of(AttributeSet::OpenInference),
     attribute("session.id", "the client's id of the conversation", session).of(AttributeSet::OpenInference),
     attribute("tag.tags", "tags of the flow", tags).of(AttributeSet::OpenInference),
-    attribute("langfuse.observation.type", "`generation` or `embedding`", |f| Some(as_text(if f.exchange.operation == Operation::Embeddings { "embedding" } else { "generation" }))).of(AttributeSet::Langfuse),
-    attribute("langfuse.observation.model.name", "model that answered, else the one asked for", |f| f.exchange.summary().model.or_else(|| f.exchange.model.clone()).as_deref().map(as_text)).of(AttributeSet::Langfuse),
+    attribute("langfuse.observation.type", "`generation` or `embedding`", |f| Some(json!(if f.exchange.operation == Operation::Embeddings { "embedding" } else { "generation" }))).of(AttributeSet::Langfuse),
+    attribute("langfuse.observation.model.name", "model that answered, else the one asked for", |f| f.exchange.summary().model.or_else(|| f.exchange.model.clone()).as_deref().map(Value::from)).of(AttributeSet::Langfuse),
     attribute("langfuse.observation.usage_details", "tokens, as JSON", usage_details).of(AttributeSet::Langfuse),
-    attribute("langfuse.observation.cost_details", "cost in US dollars, as JSON", |f| dollars(f).map(|cost| as_text(json!({"total": cost}).to_string()))).of(AttributeSet::Langfuse),
-    attribute("langfuse.observation.level", "`ERROR` if it failed", |f| f.error().map(|_| as_text("ERROR"))).of(AttributeSet::Langfuse),
-    attribute("langfuse.observation.status_message", "[code or kind](../reference/errors.md) of the error", |f| f.error().map(|e| as_text(e.1))).of(AttributeSet::Langfuse),
+    attribute("langfuse.observation.cost_details", "cost in US dollars, as JSON", |f| dollars(f).map(|cost| json!(json!({"total": cost}).to_string()))).of(AttributeSet::Langfuse),
+    attribute("langfuse.observation.level", "`ERROR` if it failed", |f| f.error().map(|_| json!("ERROR"))).of(AttributeSet::Langfuse),
+    attribute("langfuse.observation.status_message", "[code or kind](../reference/errors.md) of the error", |f| f.error().map(|e| json!(e.1))).of(AttributeSet::Langfuse),
     attribute("langfuse.observation.completion_start_time", "when the first text of a stream came, as JSON", first_text_time).of(AttributeSet::Langfuse),
     attribute("session.id", "the client's id of the conversation", session).of(AttributeSet::Langfuse),
     attribute("langfuse.trace.tags", "tags of the flow", tags).of(AttributeSet::Langfuse),

@@ -10,10 +10,7 @@ use super::effective_policy::RedactSettings;
 ///
 /// # Errors
 /// One failed and is configured to fail closed.
-pub(super) async fn collect<T: AsRef<str>>(
-    settings: &RedactSettings,
-    texts: &[T],
-) -> Result<AdditionalFindings, LlmRefusal> {
+pub(super) async fn collect(settings: &RedactSettings, texts: &[String]) -> Result<AdditionalFindings, LlmRefusal> {
     settings.detectors.find_all(texts).await.map_err(|e| detector_failed(&e))
 }
 

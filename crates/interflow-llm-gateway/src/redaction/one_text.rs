@@ -83,7 +83,7 @@ impl RedactionService {
         };
         let begun = Instant::now();
         let mut session = RedactionSession::one_way().in_context(context.to_owned());
-        detector_findings::collect(&settings, &[&text]).await?.apply_to(&mut session);
+        detector_findings::collect(&settings, std::slice::from_ref(&text)).await?.apply_to(&mut session);
         let (redactor, size) = (Arc::clone(redactor), text.len());
         let work = move || {
             let done = redactor.redact_text(&text, &mut session);

@@ -533,10 +533,7 @@ pub(super) fn json_spans<'m>(body: &'m [u8], marked: &'m MarkedText) -> impl Ite
             // The provider rejects them when they change.
             SpanKind::Signed | SpanKind::Base64Text | SpanKind::Media(_) => return None,
         };
-        Some(JsonSpan {
-            part,
-            fixed: span.fixed,
-            ..JsonSpan::with_nesting(span.range.clone(), nested, span.name.clone())
-        })
+        let nesting = JsonSpan::with_nesting(span.range.clone(), nested, span.name.clone());
+        Some(JsonSpan { part, fixed: span.fixed, ..nesting })
     })
 }

@@ -18,6 +18,8 @@ use super::effective_policy::EffectivePolicy;
 use super::url_and_headers::{MIN_PERSONAL_DIGITS, is_identifier_like};
 use super::{RedactionService, SharedSession};
 
+type Passed = Result<(), StreamAbort>;
+
 /// Restores originals. Keeps, for each text in progress, the beginning of what may be a placeholder.
 pub(super) struct RestoreRewriter {
     session: SharedSession,
@@ -73,7 +75,7 @@ impl TextRewriter for RestoreRewriter {
         Ok(restorer.rewrite(vault, raw))
     }
 
-    fn finish(&mut self, channel: u64, out: &mut String) -> Result<(), StreamAbort> {
+    fn finish(&mut self, channel: u64, out: &mut String) -> Passed {
         let Some(mut restorer) = self.texts.remove(&channel) else { return Ok(()) };
         let session = self.session.lock();
         let Some(vault) = session.vault() else { return Ok(()) };
@@ -141,7 +143,7 @@ impl ScanRewriter {
     }
 
     /// Counts the findings; with `block`, the first one ends the response.
-    pub fn record_findings(&mut self, spans: &[Replacement]) -> Result<(), StreamAbort> {
+    pub fn record_findings(&mut self, spans: &[Replacement]) -> Passed {
         for span in spans {
             *self.found.entry(span.type_name.clone()).or_default() += 1;
             self.passing.record_finding(&span.type_name);
@@ -175,13 +177,7 @@ impl ScanRewriter {
         }
     }
 
-    fn push(
-        &mut self,
-        channel: u64,
-        form: EscapeLevel,
-        text: Option<&str>,
-        out: &mut String,
-    ) -> Result<(), StreamAbort> {
+    fn push(&mut self, channel: u64, form: EscapeLevel, text: Option<&str>, out: &mut String) -> Passed {
         let stream = self.texts.entry(channel).or_insert_with(|| StreamRedactor::new(form, StreamRedactor::WINDOW));
         let mut plain = String::new();
         let begun = Instant::now();
@@ -233,7 +229,7 @@ impl TextRewriter for ScanRewriter {
         Ok((self.mode != OutboundMode::Flag).then_some(out))
     }
 
-    fn finish(&mut self, channel: u64, out: &mut String) -> Result<(), StreamAbort> {
+    fn finish(&mut self, channel: u64, out: &mut String) -> Passed {
         if !self.texts.contains_key(&channel) {
             return Ok(());
         }

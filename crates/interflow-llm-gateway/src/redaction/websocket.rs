@@ -171,11 +171,8 @@ fn rewrite<P: TextRewriter>(editor: &mut EventRewriter<P>, message: &StreamMessa
 }
 
 /// Applies the rewritten server event, or tells the client why the stream is cut off, in an event before the close.
-fn apply_rewrite(
-    flow: &mut Flow,
-    message: &mut StreamMessage,
-    (mut ahead, edited): RewrittenMessage,
-) -> MessageVerdict {
+fn apply_rewrite(flow: &mut Flow, message: &mut StreamMessage, rewritten: RewrittenMessage) -> MessageVerdict {
+    let (mut ahead, edited) = rewritten;
     let verdict = match edited {
         Ok(Some(payload)) => {
             message.payload = payload;

@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::json_access::{
     arguments, base64_attachment, data_attachment, detailed_document, error_block, error_reply, number, other_block,
-    take_list, take_non_empty, take_string, take_value, url_attachment,
+    take_list, take_non_empty, take_string, take_value, tool_use, url_attachment,
 };
 use super::{
     Attachment, Carried, ChatMessage, ContentBlock, MessageRole, ModelReply, ModelRequest, ToolDefinition, joined,
@@ -66,11 +66,7 @@ fn block(mut b: Value) -> ContentBlock {
             let data = take_non_empty(&mut b, "data").map(|data| format!("{REDACTED}{data}"));
             ContentBlock::Thinking { text: String::new(), signature: Carried::new(data.unwrap_or_default()) }
         }
-        "tool_use" | "server_tool_use" | "mcp_tool_use" => ContentBlock::ToolUse {
-            id: take_string(&mut b, "id"),
-            name: take_string(&mut b, "name"),
-            input: take_value(&mut b, "input"),
-        },
+        "tool_use" | "server_tool_use" | "mcp_tool_use" => tool_use(&mut b, "id", "input"),
         "image" => ContentBlock::Image(source(&mut b)),
         "document" => {
             let title = take_string(&mut b, "title");

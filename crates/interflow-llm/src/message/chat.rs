@@ -45,27 +45,22 @@ pub fn tool(mut definition: Value) -> ToolDefinition {
 
 fn add(request: &mut ModelRequest, mut message: Value) {
     let role = take_string(&mut message, "role");
-    match role.as_str() {
+    let blocks = match role.as_str() {
         // Only leading ones: a system message in the middle stays where it is in the history.
         "system" | "developer" if request.messages.is_empty() => {
             let parts = content(take_value(&mut message, "content"));
-            request.system.extend(parts.into_iter().filter_map(|b| b.as_text().map(str::to_owned)));
+            return request.system.extend(parts.into_iter().filter_map(|b| b.as_text().map(str::to_owned)));
         }
-        "assistant" => {
-            request.messages.push(ChatMessage { role: MessageRole::Assistant, blocks: message_blocks(message) })
-        }
+        "assistant" => message_blocks(message),
         "tool" | "function" => {
-            let id = take_string(&mut message, "tool_call_id");
-            let name = take_string(&mut message, "name");
+            let (id, name) = (take_string(&mut message, "tool_call_id"), take_string(&mut message, "name"));
             let content = content(take_value(&mut message, "content"));
-            let block = ContentBlock::ToolResult { id, name, content, is_error: false };
-            request.messages.push(ChatMessage { role: MessageRole::User, blocks: vec![block] });
+            vec![ContentBlock::ToolResult { id, name, content, is_error: false }]
         }
-        _ => {
-            let blocks = content(take_value(&mut message, "content"));
-            request.messages.push(ChatMessage { role: MessageRole::User, blocks });
-        }
-    }
+        _ => content(take_value(&mut message, "content")),
+    };
+    let role = if role == "assistant" { MessageRole::Assistant } else { MessageRole::User };
+    request.messages.push(ChatMessage { role, blocks });
 }
 
 /// The thought in a message or a delta. Some servers have it under both names, some leave one empty.

@@ -6,7 +6,7 @@ use serde_json::Value;
 use super::anthropic::REDACTED;
 use super::json_access::{
     arguments, attachment_block, base64_attachment, data_attachment, detailed_document, error_reply, other_block,
-    take_list, take_non_empty, take_string, take_value,
+    take_list, take_non_empty, take_string, take_value, tool_use,
 };
 use super::{
     Attachment, Carried, ChatMessage, ContentBlock, MessageRole, ModelReply, ModelRequest, SEARCH_RESULT,
@@ -32,14 +32,10 @@ pub fn request(mut body: Value) -> ModelRequest {
         ContentBlock::Text { text } => Some(text).filter(|text| !text.is_empty()),
         _ => None,
     });
-    let system = system.collect();
+    let (system, tools) = (system.collect(), take_list(&mut config, "tools").into_iter());
     ModelRequest {
         system,
-        tools: take_list(&mut config, "tools")
-            .into_iter()
-            .filter(|t| t.get("cachePoint").is_none())
-            .map(tool)
-            .collect(),
+        tools: tools.filter(|t| t.get("cachePoint").is_none()).map(tool).collect(),
         messages: take_list(&mut body, "messages").into_iter().map(message).collect(),
         max_tokens: body["inferenceConfig"]["maxTokens"].as_u64(),
         ..ModelRequest::default()
@@ -71,11 +67,7 @@ fn block(mut b: Value) -> Option<ContentBlock> {
             let signature = hidden.unwrap_or_else(|| take_string(&mut thought, "signature"));
             ContentBlock::Thinking { text: take_string(&mut thought, "text"), signature: Carried::new(signature) }
         }
-        "toolUse" => ContentBlock::ToolUse {
-            id: take_string(&mut inner, "toolUseId"),
-            name: take_string(&mut inner, "name"),
-            input: take_value(&mut inner, "input"),
-        },
+        "toolUse" => tool_use(&mut inner, "toolUseId", "input"),
         "toolResult" => ContentBlock::ToolResult {
             id: take_string(&mut inner, "toolUseId"),
             name: String::new(),
@@ -126,12 +118,8 @@ pub fn reply(mut body: Value) -> ModelReply {
     if !said.is_object() {
         return error_reply(&body);
     }
-    ModelReply {
-        blocks: message(said).blocks,
-        stop: take_non_empty(&mut body, "stopReason"),
-        complete: true,
-        ..ModelReply::default()
-    }
+    let stop = take_non_empty(&mut body, "stopReason");
+    ModelReply { blocks: message(said).blocks, stop, complete: true, ..ModelReply::default() }
 }
 
 /// Assembles a reply from the events of an AWS event stream.

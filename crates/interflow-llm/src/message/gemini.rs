@@ -4,6 +4,7 @@ use serde_json::Value;
 
 use super::json_access::{
     attachment_block, base64_attachment, error_block, other_block, take_list, take_non_empty, take_string, take_value,
+    tool_use,
 };
 use super::{Attachment, Carried, ChatMessage, ContentBlock, MessageRole, ModelReply, ModelRequest, ToolDefinition};
 
@@ -81,14 +82,7 @@ fn part(mut p: Value) -> Option<ContentBlock> {
                 _ => ContentBlock::Text { text },
             }
         }
-        Some("functionCall") => {
-            let mut call = take_value(&mut p, "functionCall");
-            ContentBlock::ToolUse {
-                id: take_string(&mut call, "id"),
-                name: take_string(&mut call, "name"),
-                input: take_value(&mut call, "args"),
-            }
-        }
+        Some("functionCall") => tool_use(&mut take_value(&mut p, "functionCall"), "id", "args"),
         Some("functionResponse") => result(take_value(&mut p, "functionResponse")),
         Some(key @ ("inlineData" | "inline_data")) => {
             let mut data = take_value(&mut p, key);

@@ -57,6 +57,11 @@ pub fn arguments(value: Value) -> Value {
     }
 }
 
+/// A call of a tool whose id and input have these names.
+pub fn tool_use(call: &mut Value, id: &str, input: &str) -> ContentBlock {
+    ContentBlock::ToolUse { id: take_string(call, id), name: take_string(call, "name"), input: take_value(call, input) }
+}
+
 /// An attachment for base64 data, which is decoded if it is text.
 pub fn base64_attachment(media_type: String, data: String) -> Attachment {
     let text = is_text(&media_type).then(|| STANDARD.decode(data.trim_ascii()).ok()).flatten();

@@ -20,21 +20,22 @@ pub fn request(mut body: Value) -> ModelRequest {
         ..ModelRequest::default()
     };
     for mut message in take_list(&mut body, "messages") {
-        match message["role"].as_str() {
-            Some("system") => request.system.push(take_string(&mut message, "content")),
+        let role = if message["role"] == "assistant" { MessageRole::Assistant } else { MessageRole::User };
+        let blocks = match message["role"].as_str() {
+            Some("system") => {
+                request.system.push(take_string(&mut message, "content"));
+                continue;
+            }
             Some("tool") => {
                 let name =
                     take_non_empty(&mut message, "tool_name").unwrap_or_else(|| take_string(&mut message, "name"));
                 let id = take_string(&mut message, "tool_call_id");
                 let content = vec![ContentBlock::text(take_string(&mut message, "content"))];
-                let block = ContentBlock::ToolResult { id, name, content, is_error: false };
-                request.messages.push(ChatMessage { role: MessageRole::User, blocks: vec![block] });
+                vec![ContentBlock::ToolResult { id, name, content, is_error: false }]
             }
-            Some("assistant") => {
-                request.messages.push(ChatMessage { role: MessageRole::Assistant, blocks: message_blocks(message) })
-            }
-            _ => request.messages.push(ChatMessage { role: MessageRole::User, blocks: message_blocks(message) }),
-        }
+            _ => message_blocks(message),
+        };
+        request.messages.push(ChatMessage { role, blocks });
     }
     if body["prompt"].is_string() {
         let mut blocks = images(&mut body);

@@ -78,12 +78,9 @@ pub fn reply_with_data(shape: ApiFormat, media_type: &str, status: u16, body: &[
     };
     // An error that is not in the format of the API, such as a proxy's page, is shown as it came.
     if status >= 400 && !reply.blocks.iter().any(|b| matches!(b, ContentBlock::Error { .. })) {
-        let text = String::from_utf8_lossy(body.get(..2000.min(body.len())).unwrap_or_default()).into_owned();
-        reply = ModelReply {
-            blocks: vec![ContentBlock::Error { kind: String::new(), message: text }],
-            complete: true,
-            ..reply
-        };
+        let message = String::from_utf8_lossy(body.get(..2000.min(body.len())).unwrap_or_default()).into_owned();
+        let blocks = vec![ContentBlock::Error { kind: String::new(), message }];
+        reply = ModelReply { blocks, complete: true, ..reply };
     }
     for block in &mut reply.blocks {
         if let ContentBlock::Error { kind, .. } = block

@@ -116,9 +116,8 @@ pub fn reply(mut body: Value) -> ModelReply {
         model: take_non_empty(&mut body, "model"),
         blocks,
         stop: why.or(Some(status).filter(|s| !s.is_empty())),
-        usage: None,
-        cost: None,
         complete: true,
+        ..ModelReply::default()
     }
 }
 
@@ -198,11 +197,8 @@ fn partial_blocks(mut item: Value, text: String) -> Vec<ContentBlock> {
     match item["type"].as_str() {
         Some("function_call") => {
             let id = take_non_empty(&mut item, "call_id").unwrap_or_else(|| take_string(&mut item, "id"));
-            vec![ContentBlock::ToolUse {
-                id,
-                name: take_string(&mut item, "name"),
-                input: arguments(Value::String(text)),
-            }]
+            let (name, input) = (take_string(&mut item, "name"), arguments(Value::String(text)));
+            vec![ContentBlock::ToolUse { id, name, input }]
         }
         Some("reasoning") => vec![ContentBlock::thinking(text)],
         Some("message") if !text.is_empty() => vec![ContentBlock::Text { text }],

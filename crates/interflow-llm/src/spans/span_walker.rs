@@ -592,11 +592,8 @@ impl<'j> SpanWalker<'j> {
             let list = !frame.object && *self.word(&frame.key) == *b"images";
             for &at in &frame.media {
                 if list && let Some(media) = self.media_at(at) {
-                    *media = MediaSpan {
-                        kind: MediaKind::Image,
-                        whole: range.start + 1..range.end - 1,
-                        stand_in: String::new(),
-                    };
+                    let whole = range.start + 1..range.end - 1;
+                    *media = MediaSpan { kind: MediaKind::Image, whole, stand_in: String::new() };
                 }
             }
             if !list && let Some(around) = self.frames.last_mut() {

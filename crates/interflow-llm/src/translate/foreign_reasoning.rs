@@ -138,6 +138,8 @@ struct Edit {
     bytes: Vec<u8>,
 }
 
+type Edits = Result<Vec<Edit>, JsonError>;
+
 #[derive(Deserialize)]
 struct Thought<'b> {
     #[serde(rename = "type", borrow)]
@@ -161,7 +163,7 @@ impl Thought<'_> {
 }
 
 /// Messages of Anthropic's API without thoughts of others. A message of nothing else is left out.
-fn edits_of_messages(body: &[u8], keeps: Keeps) -> Result<Vec<Edit>, JsonError> {
+fn edits_of_messages(body: &[u8], keeps: Keeps) -> Edits {
     let request = Object::read(body, 0..body.len())?;
     let Some(messages) = request.value(body, "messages") else { return Ok(Vec::new()) };
     let (mut edits, mut is_changed, mut kept) = (Vec::new(), false, Vec::new());
@@ -219,7 +221,7 @@ fn without_marked_citations(block: &[u8]) -> Option<Vec<u8>> {
 
 /// A turn in which tools were called without thoughts cannot go on with thoughts of a budget. Nor can a request without
 /// thoughts have them cleared.
-fn edits_without_thinking(body: &[u8], request: &Object) -> Result<Vec<Edit>, JsonError> {
+fn edits_without_thinking(body: &[u8], request: &Object) -> Edits {
     let Some(thinking) = request.value(body, "thinking") else { return Ok(Vec::new()) };
     let of = |range: &Range<usize>| serde_json::from_slice::<Value>(&body[range.clone()]).unwrap_or_default();
     if of(&thinking)["type"] != "enabled" {
@@ -241,7 +243,7 @@ fn edits_without_thinking(body: &[u8], request: &Object) -> Result<Vec<Edit>, Js
 }
 
 /// The input of the Responses API without items of reasoning that the gateway made.
-fn edits_of_input(body: &[u8]) -> Result<Vec<Edit>, JsonError> {
+fn edits_of_input(body: &[u8]) -> Edits {
     edits_of_list(body, "input", &|item| {
         let is_ours = item["id"].as_str().is_some_and(is_own_id);
         match item["type"].as_str() {
@@ -253,11 +255,7 @@ fn edits_of_input(body: &[u8]) -> Result<Vec<Edit>, JsonError> {
 }
 
 /// The turns of a history without foreign parts. A turn of nothing else is left out.
-fn edits_of_turns(
-    body: &[u8],
-    (turns, parts): (&str, &str),
-    is_foreign: &dyn Fn(&Value) -> bool,
-) -> Result<Vec<Edit>, JsonError> {
+fn edits_of_turns(body: &[u8], (turns, parts): (&str, &str), is_foreign: &dyn Fn(&Value) -> bool) -> Edits {
     let request = Object::read(body, 0..body.len())?;
     let Some(turns) = request.value(body, turns) else { return Ok(Vec::new()) };
     let (mut kept, mut is_changed) = (Vec::new(), false);
@@ -275,7 +273,7 @@ fn edits_of_turns(
 }
 
 /// A list that is a member of an object, without its foreign elements; no edit if it has none.
-fn edits_of_list(body: &[u8], name: &str, is_foreign: &dyn Fn(&Value) -> bool) -> Result<Vec<Edit>, JsonError> {
+fn edits_of_list(body: &[u8], name: &str, is_foreign: &dyn Fn(&Value) -> bool) -> Edits {
     let list_in = Object::read(body, 0..body.len())?.value(body, name);
     let Some(range) = list_in.filter(|range| body.get(range.start) == Some(&b'[')) else { return Ok(Vec::new()) };
     let all = elements(body, range.clone())?;
@@ -297,7 +295,7 @@ fn is_own_id(id: &str) -> bool {
 }
 
 /// Messages of Chat Completions without what OpenAI's models never say: thoughts, and members of other servers' calls.
-fn edits_of_chat(body: &[u8]) -> Result<Vec<Edit>, JsonError> {
+fn edits_of_chat(body: &[u8]) -> Edits {
     let request = Object::read(body, 0..body.len())?;
     let Some(messages) = request.value(body, "messages") else { return Ok(Vec::new()) };
     let (mut kept, mut is_changed) = (Vec::new(), false);

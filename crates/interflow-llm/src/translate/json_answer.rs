@@ -35,14 +35,17 @@ impl<'a> JsonAnswer<'a> {
         if may_force && !is_taken && schema["type"] == "object" { Self::Tool(schema) } else { Self::Lost }
     }
 
-    /// Name, description and schema of the tool.
-    pub fn tool(&self) -> Option<(&'static str, &'static str, &Value)> {
+    /// The tool whose arguments are the answer, if there is one.
+    pub fn tool(&self) -> Option<AnswerTool<'_>> {
         match self {
             Self::Tool(schema) => Some((ANSWER_TOOL, ANSWER_TOOL_DESCRIPTION, schema)),
             Self::Structured(_) | Self::Lost => None,
         }
     }
 }
+
+/// Name, description and schema of the tool.
+pub type AnswerTool<'a> = (&'static str, &'static str, &'a Value);
 
 /// Makes calls of the tool in a whole reply the text that they stand for.
 pub(super) fn to_text(reply: &mut ModelReply) {

@@ -52,14 +52,8 @@ pub fn summary_from_value(value: &Value) -> ResponseSummary {
         reported_model.map(ByteStr::from)
     };
     let (model, id) = (text(&["model", "modelVersion"]), text(&["id", "responseId"]));
-    ResponseSummary {
-        usage,
-        model,
-        id,
-        status: text(&["status"]),
-        service_tier: text(&["service_tier"]),
-        by_model: Vec::new(),
-    }
+    let (status, service_tier) = (text(&["status"]), text(&["service_tier"]));
+    ResponseSummary { usage, model, id, status, service_tier, by_model: Vec::new() }
 }
 
 #[cfg(test)]

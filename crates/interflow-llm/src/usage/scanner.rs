@@ -8,28 +8,15 @@ use crate::{ResponseSummary, reply_error, spans};
 const MAX_EXAMINED_EVENTS: u32 = 64;
 
 /// Reads the events of one response; what it cannot read, it ignores.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct UsageReader {
     settled: ResponseSummary,
     begun: bool,
-    /// Events that may still be examined for the first text: a stream of an unknown format is not examined to its end.
-    unexamined: u32,
+    /// Events that were examined for the first text: a stream of an unknown format is not examined to its end.
+    examined: u32,
     has_text: bool,
     error: Option<String>,
     output: OutputCounter,
-}
-
-impl Default for UsageReader {
-    fn default() -> Self {
-        Self {
-            settled: ResponseSummary::default(),
-            begun: false,
-            unexamined: MAX_EXAMINED_EVENTS,
-            has_text: false,
-            error: None,
-            output: OutputCounter::default(),
-        }
-    }
 }
 
 impl UsageReader {
@@ -45,7 +32,7 @@ impl UsageReader {
 
     /// Whether the first text may still be noticed.
     pub const fn examines(&self) -> bool {
-        self.unexamined > 0
+        self.examined < MAX_EXAMINED_EVENTS
     }
 
     pub const fn summary(&self) -> &ResponseSummary {
@@ -94,13 +81,13 @@ impl UsageReader {
             has_text = true;
             self.output.add_text(span.range.len());
         }
-        if self.unexamined > 0 {
+        if self.examines() {
             self.has_text = has_text;
             if !has_text {
                 self.error = reply_error(event.name(), event.json());
             }
             let is_decided = has_text || self.error.is_some();
-            self.unexamined = if is_decided { 0 } else { self.unexamined - 1 };
+            self.examined = if is_decided { MAX_EXAMINED_EVENTS } else { self.examined + 1 };
         }
     }
 }

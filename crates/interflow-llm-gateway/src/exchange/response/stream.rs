@@ -24,7 +24,7 @@ const MAX_DECODED_BYTES: u64 = 4 << 30;
 const MAX_SNIFFED: usize = 256 << 10;
 
 /// Reads events, and changes nothing.
-pub(crate) trait EventObserver: Send {
+pub(crate) trait EventObserver: Send + 'static {
     fn event(&mut self, event: &ParsedEvent);
 
     /// Nothing more is read. Not called if the client left.
@@ -43,6 +43,9 @@ pub(crate) enum ReadEnd {
     Unreadable,
 }
 
+/// Whether a stream that was cut is complete all the same.
+pub(crate) type Rescue = Result<(), AbortCause>;
+
 /// What a stream ended in instead of a complete event, and is sent last.
 pub(crate) type StreamRest = Result<Option<ParsedEvent>, StreamAbort>;
 
@@ -55,12 +58,7 @@ pub(crate) trait EventStep: Send {
     fn finish(&mut self, rest: Option<ParsedEvent>, out: &mut Vec<ParsedEvent>) -> StreamRest;
 
     /// The end of a stream whose coding ends too early.
-    fn finish_truncated(
-        &mut self,
-        why: AbortCause,
-        _rest: Option<ParsedEvent>,
-        _out: &mut Vec<ParsedEvent>,
-    ) -> Result<(), AbortCause> {
+    fn finish_truncated(&mut self, why: AbortCause, _rest: Option<ParsedEvent>, _out: &mut Vec<ParsedEvent>) -> Rescue {
         Err(why)
     }
 
@@ -200,12 +198,7 @@ pub(crate) fn known_framing(body: &mut Body, headers: &Headers, expected: Stream
 }
 
 /// The body with an observer of its events. One in memory is read at once; one in an unknown coding stays unread.
-pub(crate) fn observe(
-    body: Body,
-    headers: &Headers,
-    framing: StreamFraming,
-    mut observer: impl EventObserver + 'static,
-) -> Body {
+pub(crate) fn observe(body: Body, headers: &Headers, framing: StreamFraming, mut observer: impl EventObserver) -> Body {
     if let Body::Full(bytes) = &body {
         match ResponseStream::new(Body::Full(bytes.clone()), headers, framing) {
             Ok(mut stream) => {
@@ -317,7 +310,7 @@ impl ResponseStream {
         matches!(self.framing, StreamFraming::Whole | StreamFraming::Lines) && !self.has_steps && is_unread()
     }
 
-    pub fn observe(&mut self, observer: impl EventObserver + 'static) {
+    pub fn observe(&mut self, observer: impl EventObserver) {
         self.stations.push(Station::Observer(Some(Box::new(observer))));
     }
 

@@ -48,15 +48,14 @@ impl UnreadResponse {
 #[derive(Default)]
 struct KeptResponse(Option<WholeResponse>);
 
+/// A response that was read, or the body to forward unread.
+type ReadResult<T> = Result<Result<T, UnreadResponse>, Error>;
+
 /// Collects a body of at most `max` bytes and decodes it to as many: as it was received, and without its content coding.
 ///
 /// # Errors
 /// The transfer failed, the body must not be held, or the memory budget is exhausted.
-pub(crate) async fn read(
-    headers: &Headers,
-    mut body: Body,
-    max: usize,
-) -> Result<Result<(Bytes, Bytes), UnreadResponse>, Error> {
+pub(crate) async fn read(headers: &Headers, mut body: Body, max: usize) -> ReadResult<(Bytes, Bytes)> {
     // A stage that reads the body as it passes decodes it.
     let decoded = DecodedText { max, ..DecodedText::default() };
     if coding::has_content_coding(headers)
@@ -103,12 +102,7 @@ impl EventObserver for DecodedText {
 
 impl WholeResponse {
     /// Reads a response, unless the stage before kept what it read of the same bytes.
-    pub async fn read(
-        flow: &mut Flow,
-        head: &ResponseHead,
-        body: Body,
-        max: usize,
-    ) -> Result<Result<Self, UnreadResponse>, Error> {
+    pub async fn read(flow: &mut Flow, head: &ResponseHead, body: Body, max: usize) -> ReadResult<Self> {
         let kept = flow.extension_mut::<KeptResponse>().0.take();
         if let (Some(kept), Body::Full(bytes)) = (kept, &body)
             && (bytes.as_ptr(), bytes.len()) == (kept.raw.as_ptr(), kept.raw.len())

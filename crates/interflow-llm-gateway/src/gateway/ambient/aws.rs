@@ -23,13 +23,12 @@ pub(super) struct Options {
 }
 
 impl Options {
-    pub fn new(config: &LlmUpstreamConfig, environment: &Environment) -> Result<Self, String> {
+    pub fn new(config: &LlmUpstreamConfig, env: &Environment) -> Result<Self, String> {
         let region = config.region.clone();
-        let region = region.or_else(|| environment.get("AWS_REGION")).or_else(|| environment.get("AWS_DEFAULT_REGION"));
+        let region = region.or_else(|| env.get("AWS_REGION")).or_else(|| env.get("AWS_DEFAULT_REGION"));
         let region = region.unwrap_or_else(|| "us-east-1".into());
         let sts = config.token_url.clone();
-        let sts =
-            sts.or_else(|| environment.get("AWS_ENDPOINT_URL_STS")).or_else(|| environment.get("AWS_ENDPOINT_URL"));
+        let sts = sts.or_else(|| env.get("AWS_ENDPOINT_URL_STS")).or_else(|| env.get("AWS_ENDPOINT_URL"));
         let sts = sts.unwrap_or_else(|| format!("https://sts.{region}.amazonaws.com"));
         Call::get(&sts).map_err(|e| format!("token_url: {e}"))?;
         Ok(Self { region, role_arn: config.role_arn.clone(), sts })
@@ -37,12 +36,8 @@ impl Options {
 }
 
 /// The first credentials of the chain; with `role_arn`, those of the role that they assume.
-pub(super) async fn fetch(
-    options: &Options,
-    environment: &Environment,
-    egress: &TokenEgress,
-) -> Result<Fetched, String> {
-    let credentials = first(options, environment, egress).await?;
+pub(super) async fn fetch(options: &Options, env: &Environment, egress: &TokenEgress) -> Result<Fetched, String> {
+    let credentials = first(options, env, egress).await?;
     let (Some(role), (AccessToken::Aws(own), _)) = (&options.role_arn, &credentials) else { return Ok(credentials) };
     let call = role_call(&options.sts, role)?;
     assume_role(call, own, &options.region, &*egress.web)
@@ -68,32 +63,32 @@ pub(in crate::gateway) async fn assume_role(
     by_sts(&call.send(egress).await?, "AssumeRole")
 }
 
-async fn first(options: &Options, environment: &Environment, egress: &TokenEgress) -> Result<Fetched, String> {
-    if let Some(found) = by_variables(environment)? {
+async fn first(options: &Options, env: &Environment, egress: &TokenEgress) -> Result<Fetched, String> {
+    if let Some(found) = by_variables(env)? {
         return Ok(found);
     }
-    if let Some(found) = by_web_identity(options, environment, egress).await? {
+    if let Some(found) = by_web_identity(options, env, egress).await? {
         return Ok(found);
     }
-    if let Some(found) = by_shared_files(environment)? {
+    if let Some(found) = by_shared_files(env)? {
         return Ok(found);
     }
-    if let Some(found) = by_container(environment, egress).await? {
+    if let Some(found) = by_container(env, egress).await? {
         return Ok(found);
     }
     let none = "no credentials of AWS are found: none of AWS_ACCESS_KEY_ID, AWS_WEB_IDENTITY_TOKEN_FILE with AWS_ROLE_ARN and \
                 AWS_CONTAINER_CREDENTIALS_FULL_URI is set, the shared files hold no keys, and there is no instance metadata";
     let remedy = "run it where AWS gives credentials, or set access_key and secret_key of this upstream";
-    if environment.is_on("AWS_EC2_METADATA_DISABLED") {
+    if env.is_on("AWS_EC2_METADATA_DISABLED") {
         return Err(format!("{none} (AWS_EC2_METADATA_DISABLED is set); {remedy}"));
     }
-    by_instance(environment, egress).await.map_err(|e| format!("{none} ({e}); {remedy}"))
+    by_instance(env, egress).await.map_err(|e| format!("{none} ({e}); {remedy}"))
 }
 
 /// A source that is set up halfway is an error, not a reason to try the next one: the operator meant this one.
-fn by_variables(environment: &Environment) -> Result<Option<Fetched>, String> {
-    let pair = (environment.get("AWS_ACCESS_KEY_ID"), environment.get("AWS_SECRET_ACCESS_KEY"));
-    let token = environment.get("AWS_SESSION_TOKEN");
+fn by_variables(env: &Environment) -> Result<Option<Fetched>, String> {
+    let pair = (env.get("AWS_ACCESS_KEY_ID"), env.get("AWS_SECRET_ACCESS_KEY"));
+    let token = env.get("AWS_SESSION_TOKEN");
     match pair {
         (Some(id), Some(key)) => Ok(Some((AccessToken::Aws(AwsCredentials { id, key, token }), Some(UNLIMITED)))),
         (None, None) => Ok(None),
@@ -105,12 +100,12 @@ fn by_variables(environment: &Environment) -> Result<Option<Fetched>, String> {
 /// signature.
 async fn by_web_identity(
     options: &Options,
-    environment: &Environment,
+    env: &Environment,
     egress: &TokenEgress,
 ) -> Result<Option<Fetched>, String> {
-    let Some(file) = environment.get("AWS_WEB_IDENTITY_TOKEN_FILE") else { return Ok(None) };
-    let role = environment.get("AWS_ROLE_ARN").ok_or("AWS_WEB_IDENTITY_TOKEN_FILE is set without AWS_ROLE_ARN")?;
-    let session = environment.get("AWS_ROLE_SESSION_NAME").unwrap_or_else(|| "interflow".into());
+    let Some(file) = env.get("AWS_WEB_IDENTITY_TOKEN_FILE") else { return Ok(None) };
+    let role = env.get("AWS_ROLE_ARN").ok_or("AWS_WEB_IDENTITY_TOKEN_FILE is set without AWS_ROLE_ARN")?;
+    let session = env.get("AWS_ROLE_SESSION_NAME").unwrap_or_else(|| "interflow".into());
     // The file is read each time: its token is valid for hours only.
     let token = read_file(&file).map_err(|e| format!("AWS_WEB_IDENTITY_TOKEN_FILE: {e}"))?;
     let pairs = [
@@ -127,13 +122,13 @@ async fn by_web_identity(
 
 /// The keys of the profile `AWS_PROFILE`, else `default`, in the credentials file or the config file, in this order
 /// as in the SDKs.
-fn by_shared_files(environment: &Environment) -> Result<Option<Fetched>, String> {
-    let named = environment.get("AWS_PROFILE");
+fn by_shared_files(env: &Environment) -> Result<Option<Fetched>, String> {
+    let named = env.get("AWS_PROFILE");
     let name = named.as_deref().unwrap_or("default");
-    let under_home = |file: &str| environment.home().map(|home| format!("{home}/.aws/{file}"));
+    let under_home = |file: &str| env.home().map(|home| format!("{home}/.aws/{file}"));
     let files = [
-        environment.get("AWS_SHARED_CREDENTIALS_FILE").or_else(|| under_home("credentials")),
-        environment.get("AWS_CONFIG_FILE").or_else(|| under_home("config")),
+        env.get("AWS_SHARED_CREDENTIALS_FILE").or_else(|| under_home("credentials")),
+        env.get("AWS_CONFIG_FILE").or_else(|| under_home("config")),
     ];
     for file in files.into_iter().flatten().filter(|file| std::path::Path::new(file).is_file()) {
         if let Ok(keys) = parse_profile(&read_file(&file)?, name) {
@@ -149,10 +144,10 @@ fn by_shared_files(environment: &Environment) -> Result<Option<Fetched>, String>
 }
 
 /// The credentials endpoint of ECS and EKS Pod Identity. Plain HTTP only to addresses that never leave the host.
-async fn by_container(environment: &Environment, egress: &TokenEgress) -> Result<Option<Fetched>, String> {
-    let url = match environment.get("AWS_CONTAINER_CREDENTIALS_RELATIVE_URI") {
+async fn by_container(env: &Environment, egress: &TokenEgress) -> Result<Option<Fetched>, String> {
+    let url = match env.get("AWS_CONTAINER_CREDENTIALS_RELATIVE_URI") {
         Some(path) => format!("http://169.254.170.2/{}", path.trim_start_matches('/')),
-        None => match environment.get("AWS_CONTAINER_CREDENTIALS_FULL_URI") {
+        None => match env.get("AWS_CONTAINER_CREDENTIALS_FULL_URI") {
             Some(url) => url,
             None => return Ok(None),
         },
@@ -164,9 +159,9 @@ async fn by_container(environment: &Environment, egress: &TokenEgress) -> Result
             "AWS_CONTAINER_CREDENTIALS_FULL_URI must be https, or at loopback or the address of ECS or EKS Pod Identity".into()
         );
     }
-    let token = match environment.get("AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE") {
+    let token = match env.get("AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE") {
         Some(file) => Some(read_file(&file).map_err(|e| format!("AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE: {e}"))?),
-        None => environment.get("AWS_CONTAINER_AUTHORIZATION_TOKEN"),
+        None => env.get("AWS_CONTAINER_AUTHORIZATION_TOKEN"),
     };
     if let Some(token) = token {
         call = call.with("Authorization", token.trim())?;
@@ -187,11 +182,10 @@ fn is_of_a_container(host: &Host) -> bool {
 
 /// The role of the virtual machine, by IMDSv2: a session token first. It needs a PUT, which most server-side request
 /// forgeries cannot send.
-async fn by_instance(environment: &Environment, egress: &TokenEgress) -> Result<Fetched, String> {
-    let ipv6 =
-        environment.get("AWS_EC2_METADATA_SERVICE_ENDPOINT_MODE").is_some_and(|m| m.eq_ignore_ascii_case("ipv6"));
+async fn by_instance(env: &Environment, egress: &TokenEgress) -> Result<Fetched, String> {
+    let ipv6 = env.get("AWS_EC2_METADATA_SERVICE_ENDPOINT_MODE").is_some_and(|m| m.eq_ignore_ascii_case("ipv6"));
     let usual = if ipv6 { "http://[fd00:ec2::254]" } else { "http://169.254.169.254" };
-    let base = environment.get("AWS_EC2_METADATA_SERVICE_ENDPOINT").unwrap_or_else(|| usual.into());
+    let base = env.get("AWS_EC2_METADATA_SERVICE_ENDPOINT").unwrap_or_else(|| usual.into());
     let base = base.trim_end_matches('/');
     let session = Call::new(Method::PUT, &format!("{base}/latest/api/token"))?
         .with_known("X-aws-ec2-metadata-token-ttl-seconds", "21600")
@@ -240,11 +234,8 @@ fn by_sts(answer: &Answered, action: &str) -> Result<Fetched, String> {
     }
     let text = |name: &str| between(&answer.text, name).map(str::to_owned);
     let by_xml = || {
-        let credentials = AwsCredentials {
-            id: text("AccessKeyId")?,
-            key: text("SecretAccessKey")?,
-            token: Some(text("SessionToken")?),
-        };
+        let (id, key, token) = (text("AccessKeyId")?, text("SecretAccessKey")?, Some(text("SessionToken")?));
+        let credentials = AwsCredentials { id, key, token };
         Some((AccessToken::Aws(credentials), Some(lifetime(text("Expiration")?.parse().ok()?))))
     };
     by_xml().ok_or_else(|| access_token::without_token(&answer.at, answer.status))

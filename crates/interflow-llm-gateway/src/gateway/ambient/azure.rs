@@ -34,18 +34,14 @@ impl Options {
     }
 }
 
-pub(super) async fn fetch(
-    options: &Options,
-    environment: &Environment,
-    egress: &TokenEgress,
-) -> Result<Fetched, String> {
-    if let Some(found) = by_entra(options, environment, egress).await? {
+pub(super) async fn fetch(options: &Options, env: &Environment, egress: &TokenEgress) -> Result<Fetched, String> {
+    if let Some(found) = by_entra(options, env, egress).await? {
         return Ok(found);
     }
-    if let Some(endpoint) = environment.get("IDENTITY_ENDPOINT") {
-        return by_app_service(options, environment, &endpoint, egress).await;
+    if let Some(endpoint) = env.get("IDENTITY_ENDPOINT") {
+        return by_app_service(options, env, &endpoint, egress).await;
     }
-    by_machine(options, environment, egress).await.map_err(|e| {
+    by_machine(options, env, egress).await.map_err(|e| {
         format!(
             "no credentials of Azure are found: neither AZURE_CLIENT_SECRET nor AZURE_FEDERATED_TOKEN_FILE (with AZURE_CLIENT_ID \
              and AZURE_TENANT_ID) nor IDENTITY_ENDPOINT is set, and there is no managed identity ({e}); give the machine \
@@ -56,24 +52,19 @@ pub(super) async fn fetch(
 
 /// An Entra application, by its secret or by a Kubernetes service account token (RFC 7523 2.2). `None` if neither is
 /// set.
-async fn by_entra(
-    options: &Options,
-    environment: &Environment,
-    egress: &TokenEgress,
-) -> Result<Option<Fetched>, String> {
-    let secret = environment.get("AZURE_CLIENT_SECRET");
-    let federated = environment.get("AZURE_FEDERATED_TOKEN_FILE");
+async fn by_entra(options: &Options, env: &Environment, egress: &TokenEgress) -> Result<Option<Fetched>, String> {
+    let secret = env.get("AZURE_CLIENT_SECRET");
+    let federated = env.get("AZURE_FEDERATED_TOKEN_FILE");
     let variable = if secret.is_some() { "AZURE_CLIENT_SECRET" } else { "AZURE_FEDERATED_TOKEN_FILE" };
     if secret.is_none() && federated.is_none() {
         return Ok(None);
     }
     let missing = |what: &str| format!("{variable} is set without {what}");
-    let tenant = options.tenant.clone().or_else(|| environment.get("AZURE_TENANT_ID"));
+    let tenant = options.tenant.clone().or_else(|| env.get("AZURE_TENANT_ID"));
     let tenant = tenant.ok_or_else(|| missing("AZURE_TENANT_ID"))?;
-    let id = options.client_id.clone().or_else(|| environment.get("AZURE_CLIENT_ID"));
+    let id = options.client_id.clone().or_else(|| env.get("AZURE_CLIENT_ID"));
     let id = id.ok_or_else(|| missing("AZURE_CLIENT_ID"))?;
-    let authority =
-        environment.get("AZURE_AUTHORITY_HOST").unwrap_or_else(|| "https://login.microsoftonline.com".into());
+    let authority = env.get("AZURE_AUTHORITY_HOST").unwrap_or_else(|| "https://login.microsoftonline.com".into());
     let usual = || format!("{}/{}/oauth2/v2.0/token", authority.trim_end_matches('/'), percent::encoded(&tenant));
     let url = options.token_url.clone().unwrap_or_else(usual);
     let common = [("grant_type", "client_credentials"), ("client_id", id.as_str()), ("scope", options.scope.as_str())];
@@ -98,27 +89,27 @@ async fn by_entra(
 /// environment.
 async fn by_app_service(
     options: &Options,
-    environment: &Environment,
+    env: &Environment,
     endpoint: &str,
     egress: &TokenEgress,
 ) -> Result<Fetched, String> {
-    let header = environment.get("IDENTITY_HEADER").ok_or("IDENTITY_ENDPOINT is set without IDENTITY_HEADER")?;
-    let url = format!("{endpoint}?{}", query(options, environment, "2019-08-01"));
+    let header = env.get("IDENTITY_HEADER").ok_or("IDENTITY_ENDPOINT is set without IDENTITY_HEADER")?;
+    let url = format!("{endpoint}?{}", query(options, env, "2019-08-01"));
     let call = Call::get(&url).map_err(|e| format!("IDENTITY_ENDPOINT: {e}"))?.with("X-IDENTITY-HEADER", &header)?;
     granted(&call.send_near(&*egress.metadata).await?)
 }
 
 /// A token for the virtual machine's managed identity, from its metadata service (IMDS).
-async fn by_machine(options: &Options, environment: &Environment, egress: &TokenEgress) -> Result<Fetched, String> {
-    let host = environment.get("AZURE_POD_IDENTITY_AUTHORITY_HOST").unwrap_or_else(|| "http://169.254.169.254".into());
-    let query = query(options, environment, "2018-02-01");
+async fn by_machine(options: &Options, env: &Environment, egress: &TokenEgress) -> Result<Fetched, String> {
+    let host = env.get("AZURE_POD_IDENTITY_AUTHORITY_HOST").unwrap_or_else(|| "http://169.254.169.254".into());
+    let query = query(options, env, "2018-02-01");
     let url = format!("{}/metadata/identity/oauth2/token?{query}", host.trim_end_matches('/'));
     granted(&Call::get(&url)?.with_known("Metadata", "true").send_near(&*egress.metadata).await?)
 }
 
-fn query(options: &Options, environment: &Environment, version: &str) -> String {
+fn query(options: &Options, env: &Environment, version: &str) -> String {
     let mut query = format!("api-version={version}&resource={}", percent::encoded(options.resource()));
-    if let Some(id) = options.client_id.clone().or_else(|| environment.get("AZURE_CLIENT_ID")) {
+    if let Some(id) = options.client_id.clone().or_else(|| env.get("AZURE_CLIENT_ID")) {
         query.push_str(&format!("&client_id={}", percent::encoded(&id)));
     }
     query

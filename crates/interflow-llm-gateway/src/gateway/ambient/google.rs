@@ -33,19 +33,19 @@ struct ExternalAccount {
 
 /// The file that is named, else gcloud's own, else the metadata server. A named file that cannot be read is an error:
 /// no other account is used in its place.
-pub(super) async fn fetch(environment: &Environment, egress: &TokenEgress) -> Result<Fetched, String> {
-    if let Some(path) = environment.get("GOOGLE_APPLICATION_CREDENTIALS") {
+pub(super) async fn fetch(env: &Environment, egress: &TokenEgress) -> Result<Fetched, String> {
+    if let Some(path) = env.get("GOOGLE_APPLICATION_CREDENTIALS") {
         let at = |e: String| format!("GOOGLE_APPLICATION_CREDENTIALS: {e}");
         let text = read_file(&path).map_err(at)?;
         return by_file(&text, egress).await.map_err(at);
     }
-    let folder = environment.get("CLOUDSDK_CONFIG");
-    let folder = folder.or_else(|| environment.home().map(|home| format!("{home}/.config/gcloud")));
+    let folder = env.get("CLOUDSDK_CONFIG");
+    let folder = folder.or_else(|| env.home().map(|home| format!("{home}/.config/gcloud")));
     let file = folder.map(|folder| format!("{folder}/application_default_credentials.json"));
     if let Some(file) = file.filter(|file| std::path::Path::new(file).is_file()) {
         return by_file(&read_file(&file)?, egress).await.map_err(|e| format!("{file}: {e}"));
     }
-    by_metadata(environment, egress).await.map_err(|e| {
+    by_metadata(env, egress).await.map_err(|e| {
         format!(
             "no credentials of Google are found: GOOGLE_APPLICATION_CREDENTIALS is not set, `gcloud auth application-default \
              login` was not run, and there is no metadata server ({e}); set one of them up, or service_account of this upstream"
@@ -123,8 +123,8 @@ async fn by_federation(account: &ExternalAccount, egress: &TokenEgress) -> Resul
 
 /// A token for the machine's service account, from its metadata server. The `Metadata-Flavor` field is required,  so
 /// that a plain GET caused by someone else does not obtain one.
-async fn by_metadata(environment: &Environment, egress: &TokenEgress) -> Result<Fetched, String> {
-    let host = environment.get("GCE_METADATA_HOST").unwrap_or_else(|| "metadata.google.internal".into());
+async fn by_metadata(env: &Environment, egress: &TokenEgress) -> Result<Fetched, String> {
+    let host = env.get("GCE_METADATA_HOST").unwrap_or_else(|| "metadata.google.internal".into());
     let url = format!("http://{host}/computeMetadata/v1/instance/service-accounts/default/token");
     let call = Call::get(&url)?.with_known("Metadata-Flavor", "Google");
     call.send_near(&*egress.metadata).await?.bearer()

@@ -86,11 +86,7 @@ impl Ambient {
     ///
     /// # Errors
     /// Keys that contradict it, or an API whose cloud has no such credentials.
-    pub fn of(
-        config: &LlmUpstreamConfig,
-        provider: Provider,
-        environment: Environment,
-    ) -> Result<Option<Self>, String> {
+    pub fn of(config: &LlmUpstreamConfig, provider: Provider, env: Environment) -> Result<Option<Self>, String> {
         let Some(CredentialsMode::Ambient) = config.credentials else { return Ok(None) };
         let fixed = [
             ("key", config.api_key.is_some()),
@@ -103,7 +99,7 @@ impl Ambient {
             return Err(format!("credentials = \"ambient\" and {key} exclude each other: take one of them out"));
         }
         let cloud = match provider {
-            Provider::Bedrock => Cloud::Aws(aws::Options::new(config, &environment)?),
+            Provider::Bedrock => Cloud::Aws(aws::Options::new(config, &env)?),
             Provider::Azure => Cloud::Azure(azure::Options::new(config)),
             Provider::Vertex | Provider::Gemini => Cloud::Google,
             other => {
@@ -113,7 +109,7 @@ impl Ambient {
                 ));
             }
         };
-        Ok(Some(Self { cloud, environment }))
+        Ok(Some(Self { cloud, environment: env }))
     }
 
     /// Whether it provides keys for signing requests (AWS), rather than a bearer token.

@@ -66,6 +66,8 @@ const LIMITS: [Limit; 11] = [
     ("maxProperties", |value| Some(value.as_object()?.len() as f64), |n, limit| n <= limit),
 ];
 
+type Checked = Result<(), Violation>;
+
 impl fmt::Display for Violation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let at: String = self.at.chars().take(80).collect();
@@ -97,11 +99,11 @@ impl Schema {
 
     /// # Errors
     /// The first place that does not fit.
-    pub fn check(&self, value: &Value) -> Result<(), Violation> {
+    pub fn check(&self, value: &Value) -> Checked {
         self.check_at("", value, "", 0)
     }
 
-    fn check_at(&self, place: &str, value: &Value, at: &str, depth: usize) -> Result<(), Violation> {
+    fn check_at(&self, place: &str, value: &Value, at: &str, depth: usize) -> Checked {
         let fail = |why: String| Err(Violation { at: at.to_owned(), why });
         let Some(node) = self.nodes.get(place) else { return Ok(()) };
         if node.never || depth > MAX_DEPTH {
@@ -143,7 +145,7 @@ impl Schema {
         }
     }
 
-    fn check_list(&self, node: &Node, list: &[Value], at: &str, depth: usize) -> Result<(), Violation> {
+    fn check_list(&self, node: &Node, list: &[Value], at: &str, depth: usize) -> Checked {
         for (i, item) in list.iter().enumerate() {
             if let Some(place) = node.prefix.get(i).or(node.items.as_ref()) {
                 self.check_at(place, item, &format!("{at}/{i}"), depth + 1)?;
@@ -161,13 +163,7 @@ impl Schema {
         Ok(())
     }
 
-    fn check_members(
-        &self,
-        node: &Node,
-        members: &Map<String, Value>,
-        at: &str,
-        depth: usize,
-    ) -> Result<(), Violation> {
+    fn check_members(&self, node: &Node, members: &Map<String, Value>, at: &str, depth: usize) -> Checked {
         if let Some(name) = node.required.iter().find(|name| !members.contains_key(*name)) {
             return Err(Violation { at: at.to_owned(), why: format!("lacks `{name}`") });
         }

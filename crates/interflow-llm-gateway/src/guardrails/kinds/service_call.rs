@@ -10,12 +10,7 @@ use crate::gateway::send_json;
 pub(super) const MAX_RESPONSE_BYTES: usize = 32 << 20;
 
 /// Posts JSON. Nothing of request or answer is in the error: both may contain what a policy protects.
-pub(super) async fn post_json(
-    egress: &dyn HttpClient,
-    url: &Url,
-    token: Option<&str>,
-    body: &Value,
-) -> Result<Value, String> {
+pub async fn post_json(egress: &dyn HttpClient, url: &Url, token: Option<&str>, body: &Value) -> Result<Value, String> {
     let mut headers = Headers::new();
     let mut add = |name: &str, value: &str| headers.append(name, value).map_err(|e| e.to_string());
     add("Content-Type", "application/json")?;

@@ -77,12 +77,7 @@ impl AnthropicWriter {
             }
             ChatEvent::BlockEnd if self.open == Open::Text => self.close(out),
             ChatEvent::Stop(reason) => self.stop = Some(reason),
-            ChatEvent::Citation(_)
-            | ChatEvent::BlockEnd
-            | ChatEvent::Loss(_)
-            | ChatEvent::Usage(_)
-            | ChatEvent::Error { .. }
-            | ChatEvent::Done => {}
+            _ => {}
         }
     }
 

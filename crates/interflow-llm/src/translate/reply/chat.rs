@@ -50,14 +50,11 @@ impl ChatWriter {
                 let at = self.calls.len();
                 let id = completed_id(id, || call_id(&self.head.id, at));
                 self.calls.push(index);
-                if self.head.custom_tools.contains(&name) {
+                let (kind, input) = call_form(&self.head, &name);
+                if kind == "custom" {
                     self.custom.push((at, String::new()));
-                    let call =
-                        json!({ "index": at, "id": id, "type": "custom", "custom": { "name": name, "input": "" } });
-                    return self.chunk(json!({ "tool_calls": [call] }), None, out);
                 }
-                let function = json!({ "name": name, "arguments": "" });
-                let call = json!({ "index": at, "id": id, "type": "function", "function": function });
+                let call = json!({ "index": at, "id": id, "type": kind, kind: { "name": name, input: "" } });
                 self.chunk(json!({ "tool_calls": [call] }), None, out);
             }
             ChatEvent::ToolInput { index, json } => {
@@ -70,12 +67,7 @@ impl ChatWriter {
                 }
             }
             ChatEvent::Stop(reason) => self.stop = Some(reason),
-            ChatEvent::Signature(_)
-            | ChatEvent::Loss(_)
-            | ChatEvent::Usage(_)
-            | ChatEvent::Error { .. }
-            | ChatEvent::BlockEnd
-            | ChatEvent::Done => {}
+            _ => {}
         }
     }
 
@@ -128,14 +120,10 @@ pub fn whole(head: &ReplyHead, reply: &ModelReply, reason: &StopReason) -> Value
             ContentBlock::Text { text: more } => text.get_or_insert_default().push_str(more),
             ContentBlock::Thinking { text: more, .. } => thought.push_str(more),
             ContentBlock::ToolUse { id, name, input } => {
+                let (kind, member) = call_form(head, name);
                 let arguments = arguments_text(input);
-                if head.custom_tools.contains(name) {
-                    let custom = json!({ "name": name, "input": custom_input(&arguments) });
-                    calls.push(json!({ "id": id, "type": "custom", "custom": custom }));
-                    continue;
-                }
-                let function = json!({ "name": name, "arguments": arguments });
-                calls.push(json!({ "id": id, "type": "function", "function": function }));
+                let input = if kind == "custom" { custom_input(&arguments) } else { arguments };
+                calls.push(json!({ "id": id, "type": kind, kind: { "name": name, member: input } }));
             }
             _ => {}
         }
@@ -163,6 +151,11 @@ pub fn whole(head: &ReplyHead, reply: &ModelReply, reason: &StopReason) -> Value
         "choices": [{ "index": 0, "message": message, "logprobs": null, "finish_reason": finish_reason(reason) }],
         "usage": usage_of(reply.usage.unwrap_or_default()),
     })
+}
+
+/// The type of a call, and the member that has its input.
+fn call_form(head: &ReplyHead, tool: &String) -> (&'static str, &'static str) {
+    if head.custom_tools.contains(tool) { ("custom", "input") } else { ("function", "arguments") }
 }
 
 fn annotation(page: &Citation, end: usize) -> Value {

@@ -48,9 +48,9 @@ impl ResponsesWriter {
                 self.reply.model = model;
                 self.start(out);
             }
-            ChatEvent::Text(text) => self.text(text, out),
-            ChatEvent::Refusal(text) => self.refusal(text, out),
-            ChatEvent::Thinking(text) => self.thinking(text, out),
+            ChatEvent::Text(text) => self.append(ContentBlock::text(""), &text, out),
+            ChatEvent::Refusal(text) => self.append(refusal_block(String::new()), &text, out),
+            ChatEvent::Thinking(text) => self.append(ContentBlock::thinking(""), &text, out),
             ChatEvent::Signature(signature) => self.sign(signature, out),
             ChatEvent::ToolStart { index, id, name } => {
                 self.close(out);
@@ -74,11 +74,7 @@ impl ResponsesWriter {
             }
             ChatEvent::Citation(page) => self.cite(&page, out),
             ChatEvent::Stop(reason) => self.stop = Some(reason),
-            ChatEvent::BlockEnd
-            | ChatEvent::Loss(_)
-            | ChatEvent::Usage(_)
-            | ChatEvent::Error { .. }
-            | ChatEvent::Done => {}
+            _ => {}
         }
         self.size <= MAX_REPLY_BYTES
     }
@@ -109,20 +105,29 @@ impl ResponsesWriter {
         self.event(name, json!({ "response": whole }), out);
     }
 
-    fn text(&mut self, text: String, out: &mut Vec<u8>) {
-        self.size += text.len();
-        if !(self.open && matches!(self.reply.blocks.last(), Some(ContentBlock::Text { .. }))) {
+    /// Adds to the open block if it is of the same kind as this empty one, and else begins it.
+    fn append(&mut self, empty: ContentBlock, more: &str, out: &mut Vec<u8>) {
+        let Some((form, _)) = PartForm::of(&empty) else { return };
+        self.size += more.len();
+        if self.open_part().is_none_or(|(open, _)| open != form) {
             self.close(out);
-            self.push(ContentBlock::text(""), out);
-            let part = json!({ "type": "output_text", "text": "", "annotations": [] });
-            let event = self.place("msg", "content_index", json!({ "part": part }));
-            self.event("response.content_part.added", event, out);
+            self.push(empty, out);
+            self.part_event(form, "added", form.part("", 0, &[]), out);
         }
-        let event = self.place("msg", "content_index", json!({ "delta": text, "logprobs": [] }));
-        self.event("response.output_text.delta", event, out);
-        if let Some(ContentBlock::Text { text: whole }) = self.reply.blocks.last_mut() {
-            whole.push_str(&text);
+        self.text_event(form, "delta", "delta", more, out);
+        if let Some(
+            ContentBlock::Text { text }
+            | ContentBlock::Thinking { text, .. }
+            | ContentBlock::Other { value: Value::String(text), .. },
+        ) = self.reply.blocks.last_mut()
+        {
+            text.push_str(more);
         }
+    }
+
+    /// The form and the text of the block that may go on.
+    fn open_part(&self) -> Option<(PartForm, &str)> {
+        self.reply.blocks.last().filter(|_| self.open).and_then(PartForm::of)
     }
 
     /// Adds a page to the open text.
@@ -130,47 +135,16 @@ impl ResponsesWriter {
         if let Some(ContentBlock::Text { text }) = self.reply.blocks.last().filter(|_| self.open) {
             let annotation = page.annotation(text.chars().count());
             let others = json!({ "annotation_index": self.annotations.len(), "annotation": annotation });
-            let added = self.place("msg", "content_index", others);
+            let added = self.place(PartForm::Text, others);
             self.event("response.output_text.annotation.added", added, out);
             self.annotations.push((self.reply.blocks.len() - 1, annotation));
-        }
-    }
-
-    fn refusal(&mut self, text: String, out: &mut Vec<u8>) {
-        self.size += text.len();
-        if !(self.open && self.reply.blocks.last().is_some_and(|block| refusal_in(block).is_some())) {
-            self.close(out);
-            self.push(refusal_block(String::new()), out);
-            let event = self.place("msg", "content_index", json!({ "part": refusal_part("") }));
-            self.event("response.content_part.added", event, out);
-        }
-        let event = self.place("msg", "content_index", json!({ "delta": text }));
-        self.event("response.refusal.delta", event, out);
-        if let Some(ContentBlock::Other { value: Value::String(whole), .. }) = self.reply.blocks.last_mut() {
-            whole.push_str(&text);
-        }
-    }
-
-    fn thinking(&mut self, text: String, out: &mut Vec<u8>) {
-        self.size += text.len();
-        if !(self.open && matches!(self.reply.blocks.last(), Some(ContentBlock::Thinking { .. }))) {
-            self.close(out);
-            self.push(ContentBlock::thinking(""), out);
-            let part = json!({ "type": "summary_text", "text": "" });
-            let event = self.place("rs", "summary_index", json!({ "part": part }));
-            self.event("response.reasoning_summary_part.added", event, out);
-        }
-        let event = self.place("rs", "summary_index", json!({ "delta": text }));
-        self.event("response.reasoning_summary_text.delta", event, out);
-        if let Some(ContentBlock::Thinking { text: whole, .. }) = self.reply.blocks.last_mut() {
-            whole.push_str(&text);
         }
     }
 
     /// A signature completes the thought before it, or stands for one that is not disclosed.
     fn sign(&mut self, signed: String, out: &mut Vec<u8>) {
         self.size += signed.len();
-        if !(self.open && matches!(self.reply.blocks.last(), Some(ContentBlock::Thinking { .. }))) {
+        if self.open_part().is_none_or(|(form, _)| form != PartForm::Thought) {
             self.close(out);
             self.push(ContentBlock::thinking(""), out);
         }
@@ -201,34 +175,17 @@ impl ResponsesWriter {
 
     /// Ends the open text or thought.
     fn close(&mut self, out: &mut Vec<u8>) {
-        if !std::mem::replace(&mut self.open, false) {
+        if !self.open {
             return;
         }
-        match self.reply.blocks.last().cloned() {
-            Some(ContentBlock::Text { text }) => {
-                let done = self.place("msg", "content_index", json!({ "text": text, "logprobs": [] }));
-                self.event("response.output_text.done", done, out);
-                let part = text_part(&text, self.reply.blocks.len() - 1, &self.annotations);
-                let done = self.place("msg", "content_index", json!({ "part": part }));
-                self.event("response.content_part.done", done, out);
-            }
-            Some(block) if refusal_in(&block).is_some() => {
-                let text = refusal_in(&block).unwrap_or_default();
-                let done = self.place("msg", "content_index", json!({ "refusal": text }));
-                self.event("response.refusal.done", done, out);
-                let done = self.place("msg", "content_index", json!({ "part": refusal_part(text) }));
-                self.event("response.content_part.done", done, out);
-            }
-            Some(ContentBlock::Thinking { text, .. }) if !text.is_empty() => {
-                let done = self.place("rs", "summary_index", json!({ "text": text }));
-                self.event("response.reasoning_summary_text.done", done, out);
-                let part = json!({ "type": "summary_text", "text": text });
-                let done = self.place("rs", "summary_index", json!({ "part": part }));
-                self.event("response.reasoning_summary_part.done", done, out);
-            }
-            _ => {}
+        let at = self.reply.blocks.len().saturating_sub(1);
+        let part = self.open_part().map(|(form, text)| (form, text.to_owned()));
+        if let Some((form, text)) = part.filter(|(form, text)| *form != PartForm::Thought || !text.is_empty()) {
+            self.text_event(form, "done", form.member(), &text, out);
+            self.part_event(form, "done", form.part(&text, at, &self.annotations), out);
         }
-        self.item_done(self.reply.blocks.len().saturating_sub(1), out);
+        self.open = false;
+        self.item_done(at, out);
     }
 
     fn item_done(&mut self, at: usize, out: &mut Vec<u8>) {
@@ -250,14 +207,34 @@ impl ResponsesWriter {
     }
 
     /// The members that locate the last item's only part, and others.
-    fn place(&self, prefix: &str, part: &str, others: Value) -> Value {
+    fn place(&self, form: PartForm, others: Value) -> Value {
+        let (prefix, part) = if form == PartForm::Thought { ("rs", "summary_index") } else { ("msg", "content_index") };
         let at = self.reply.blocks.len().saturating_sub(1);
-        let mut event = json!({ "item_id": self.item_id(prefix, at), "output_index": at });
-        event[part] = 0.into();
+        let mut event = json!({ "item_id": self.item_id(prefix, at), "output_index": at, part: 0 });
         if let (Value::Object(event), Value::Object(others)) = (&mut event, others) {
             event.extend(others);
         }
         event
+    }
+
+    fn part_event(&mut self, form: PartForm, what: &str, part: Value, out: &mut Vec<u8>) {
+        let name = if form == PartForm::Thought { "reasoning_summary_part" } else { "content_part" };
+        let event = self.place(form, json!({ "part": part }));
+        self.event(&format!("response.{name}.{what}"), event, out);
+    }
+
+    fn text_event(&mut self, form: PartForm, what: &str, member: &str, text: &str, out: &mut Vec<u8>) {
+        let mut others = json!({ member: text });
+        let name = match form {
+            PartForm::Text => "output_text",
+            PartForm::Refusal => REFUSAL,
+            PartForm::Thought => "reasoning_summary_text",
+        };
+        if form == PartForm::Text {
+            others["logprobs"] = json!([]);
+        }
+        let event = self.place(form, others);
+        self.event(&format!("response.{name}.{what}"), event, out);
     }
 
     fn event(&mut self, kind: &str, mut data: Value, out: &mut Vec<u8>) {
@@ -327,20 +304,41 @@ fn refusal_block(text: String) -> ContentBlock {
     ContentBlock::Other { kind: REFUSAL.to_owned(), value: text.into() }
 }
 
-fn refusal_in(block: &ContentBlock) -> Option<&str> {
-    match block {
-        ContentBlock::Other { kind, value } if kind == REFUSAL => value.as_str(),
-        _ => None,
+/// The kinds of content whose text comes in pieces.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum PartForm {
+    Text,
+    Refusal,
+    Thought,
+}
+
+impl PartForm {
+    /// The form of a block, and its text; `None` for one without a content part.
+    fn of(block: &ContentBlock) -> Option<(Self, &str)> {
+        match block {
+            ContentBlock::Text { text } => Some((Self::Text, text)),
+            ContentBlock::Thinking { text, .. } => Some((Self::Thought, text)),
+            ContentBlock::Other { kind, value } if kind == REFUSAL => Some((Self::Refusal, value.as_str()?)),
+            _ => None,
+        }
     }
-}
 
-fn text_part(text: &str, at: usize, annotations: &[(usize, Value)]) -> Value {
-    let own: Vec<&Value> = annotations.iter().filter(|(block, _)| *block == at).map(|(_, page)| page).collect();
-    json!({ "type": "output_text", "text": text, "annotations": own })
-}
+    /// The member of a part that has its text.
+    const fn member(self) -> &'static str {
+        if matches!(self, Self::Refusal) { REFUSAL } else { "text" }
+    }
 
-fn refusal_part(text: &str) -> Value {
-    json!({ "type": REFUSAL, "refusal": text })
+    /// The content part of the block at this position.
+    fn part(self, text: &str, at: usize, annotations: &[(usize, Value)]) -> Value {
+        match self {
+            Self::Text => {
+                let own: Vec<&Value> = annotations.iter().filter(|(of, _)| *of == at).map(|(_, page)| page).collect();
+                json!({ "type": "output_text", "text": text, "annotations": own })
+            }
+            Self::Refusal => json!({ "type": REFUSAL, "refusal": text }),
+            Self::Thought => json!({ "type": "summary_text", "text": text }),
+        }
+    }
 }
 
 /// The item of a block; null for one that the API has no item for.
@@ -353,10 +351,11 @@ fn item(head: &ReplyHead, at: usize, block: &ContentBlock, status: &str, annotat
         })
     };
     match block {
-        ContentBlock::Text { text } => message(text_part(text, at, annotations)),
-        ContentBlock::Other { .. } => refusal_in(block).map_or(Value::Null, |text| message(refusal_part(text))),
+        ContentBlock::Text { .. } | ContentBlock::Other { .. } => {
+            PartForm::of(block).map_or(Value::Null, |(form, text)| message(form.part(text, at, annotations)))
+        }
         ContentBlock::Thinking { text, signature } => {
-            let part = json!({ "type": "summary_text", "text": text });
+            let part = PartForm::Thought.part(text, at, annotations);
             let summary = if text.is_empty() { json!([]) } else { json!([part]) };
             let mut item = json!({ "id": item_id(head, "rs", at), "type": "reasoning", "summary": summary });
             match signature.get() {

@@ -5,11 +5,11 @@ use serde_json::{Value, json};
 use super::model_rules::{ClaudeThinking, ModelRules};
 use super::{
     ChatRequest, LONGEST_ID, Target, Turn, input_object, is_blank, join_roles, left_out, object, search_result, set,
-    set_list, tool_id,
+    set_list, set_object, tool_id,
 };
 use crate::message::{Attachment, ContentBlock, MessageRole, REDACTED, SEARCH_RESULT, take_list};
 use crate::translate::citations::attach;
-use crate::translate::json_answer::{JsonAnswer, fits};
+use crate::translate::json_answer::{AnswerTool, JsonAnswer, fits};
 use crate::translate::settings::ToolChoice;
 use crate::translate::unread::CITATIONS;
 use crate::translate::{Losses, WireFormat};
@@ -53,15 +53,13 @@ pub fn write(chat: &ChatRequest, target: &Target<'_>, rules: &ModelRules, losses
     set(&mut body, "temperature", temperature.cloned());
     let top_p = settings.top_p.clone().filter(|_| takes("top_p") && temperature.is_none());
     let top_k = settings.top_k.clone().filter(|_| takes("top_k"));
-    losses.add_if(
-        "temperature",
-        settings.temperature.as_ref().is_some_and(|t| t.as_f64() != Some(1.0)) && temperature.is_none(),
-    );
-    losses.add_if("top_p", settings.top_p.as_ref().is_some_and(|t| t.as_f64() != Some(1.0)) && top_p.is_none());
+    let is_changed = |value: &Option<Value>, usual: f64| value.as_ref().is_some_and(|v| v.as_f64() != Some(usual));
+    losses.add_if("temperature", is_changed(&settings.temperature, 1.0) && temperature.is_none());
+    losses.add_if("top_p", is_changed(&settings.top_p, 1.0) && top_p.is_none());
     losses.add_if("top_k", settings.top_k.is_some() && top_k.is_none());
     losses.add_if("seed", settings.seed.is_some());
-    losses.add_if("frequency_penalty", settings.frequency_penalty.as_ref().is_some_and(|p| p.as_f64() != Some(0.0)));
-    losses.add_if("presence_penalty", settings.presence_penalty.as_ref().is_some_and(|p| p.as_f64() != Some(0.0)));
+    losses.add_if("frequency_penalty", is_changed(&settings.frequency_penalty, 0.0));
+    losses.add_if("presence_penalty", is_changed(&settings.presence_penalty, 0.0));
     set(&mut body, "top_p", top_p);
     set(&mut body, "top_k", top_k);
     let mut config = object(json!({ "effort": effort }));
@@ -70,7 +68,7 @@ pub fn write(chat: &ChatRequest, target: &Target<'_>, rules: &ModelRules, losses
         Some(JsonAnswer::Lost) => losses.add("response_format"),
         Some(JsonAnswer::Tool(_)) | None => {}
     }
-    set(&mut body, "output_config", Some(config).filter(|c| c.as_object().is_some_and(|c| !c.is_empty())));
+    set_object(&mut body, "output_config", config);
     body
 }
 
@@ -166,12 +164,7 @@ fn source(file: &Attachment, losses: &mut Losses) -> Option<Value> {
     }
 }
 
-fn tools(
-    chat: &ChatRequest,
-    rules: &ModelRules,
-    answer: Option<(&str, &str, &Value)>,
-    losses: &mut Losses,
-) -> Vec<Value> {
+fn tools(chat: &ChatRequest, rules: &ModelRules, answer: Option<AnswerTool<'_>>, losses: &mut Losses) -> Vec<Value> {
     let functions = chat.functions().into_iter();
     let own = chat.provider_tools(WireFormat::Anthropic, losses);
     let enforces = rules.is_structured();
@@ -180,13 +173,12 @@ fn tools(
         .map(|(name, description, schema)| json!({ "name": name, "description": description, "input_schema": schema }));
     functions
         .map(|f| {
-            let description = Some(f.description.as_ref()).filter(|d| !d.is_empty());
             // A schema that goes beyond what the API enforces would be refused.
             let is_strict = f.strict == Some(true);
             let strict = (is_strict && enforces && strict_tools < MAX_STRICT_TOOLS && fits(&f.schema)).then_some(true);
             strict_tools += usize::from(strict.is_some());
             losses.add_if("tools.strict", is_strict && strict.is_none());
-            object(json!({ "name": f.name, "description": description, "input_schema": f.schema, "strict": strict }))
+            object(json!({ "name": f.name, "description": f.description, "input_schema": f.schema, "strict": strict }))
         })
         .chain(answer)
         .chain(own)

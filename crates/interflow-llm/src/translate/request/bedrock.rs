@@ -9,11 +9,11 @@ use super::cache_marks::CacheMarks;
 use super::model_rules::{ClaudeThinking, ModelRules};
 use super::{
     ChatRequest, LONGEST_ID, Target, Turn, input_object, is_blank, join_roles, left_out, object, search_result, set,
-    set_list, tool_id,
+    set_list, set_object, tool_id,
 };
 use crate::message::{Attachment, ContentBlock, DOCUMENTS, MessageRole, REDACTED, SEARCH_RESULT};
 use crate::translate::citations::attach;
-use crate::translate::json_answer::JsonAnswer;
+use crate::translate::json_answer::{AnswerTool, JsonAnswer};
 use crate::translate::settings::ToolChoice;
 use crate::translate::unread::CITATIONS;
 use crate::translate::{Losses, WireFormat};
@@ -56,7 +56,7 @@ pub fn write(chat: &ChatRequest, target: &Target<'_>, rules: &ModelRules, losses
     let top_p = settings.top_p.as_ref().filter(|_| takes("top_p") && temperature.is_none());
     let mut config = object(json!({ "maxTokens": limit, "temperature": temperature, "topP": top_p }));
     set(&mut config, "stopSequences", Some(settings.stop.clone()).filter(|s| !s.is_empty()));
-    set(&mut body, "inferenceConfig", Some(config).filter(|c| c.as_object().is_some_and(|c| !c.is_empty())));
+    set_object(&mut body, "inferenceConfig", config);
     let top_k = settings.top_k.clone().filter(|_| claude && takes("top_k"));
     losses.add_if("temperature", settings.temperature.is_some() && temperature.is_none());
     losses.add_if("top_p", settings.top_p.is_some() && top_p.is_none());
@@ -69,11 +69,7 @@ pub fn write(chat: &ChatRequest, target: &Target<'_>, rules: &ModelRules, losses
     losses.add_if("response_format", answer == Some(JsonAnswer::Lost));
     losses.add_if("parallel_tool_calls", settings.parallel_tools == Some(false));
     set(&mut extra, "top_k", top_k);
-    set(
-        &mut body,
-        "additionalModelRequestFields",
-        Some(extra).filter(|e| e.as_object().is_some_and(|e| !e.is_empty())),
-    );
+    set_object(&mut body, "additionalModelRequestFields", extra);
     let answer = answer.as_ref().and_then(JsonAnswer::tool);
     set_tools(&mut body, chat, &turns, &ToolUse { may_force: !claude || may_force, caches, answer }, losses);
     body
@@ -84,7 +80,7 @@ struct ToolUse<'a> {
     may_force: bool,
     caches: CacheUse,
     /// Name, description and schema of the tool whose arguments are the answer.
-    answer: Option<(&'static str, &'static str, &'a Value)>,
+    answer: Option<AnswerTool<'a>>,
 }
 
 /// Converse has no choice `none`: then tools are left out, unless the history has calls, which demand them.
@@ -107,8 +103,7 @@ fn set_tools(body: &mut Value, chat: &ChatRequest, turns: &[Turn<'_>], with: &To
     let mut tools: Vec<Value> = functions
         .into_iter()
         .map(|f| {
-            let description = Some(f.description.as_ref()).filter(|d| !d.is_empty());
-            let spec = json!({ "name": f.name, "description": description, "inputSchema": { "json": f.schema } });
+            let spec = json!({ "name": f.name, "description": f.description, "inputSchema": { "json": f.schema } });
             json!({ "toolSpec": object(spec) })
         })
         .chain(answer_tool)

@@ -74,13 +74,7 @@ fn is_mistral(target: &Target<'_>) -> bool {
     target.format == WireFormat::Mistral || target.provider == Provider::Mistral
 }
 
-fn messages(
-    chat: &ChatRequest,
-    target: &Target<'_>,
-    rules: &ModelRules,
-    thinks: bool,
-    losses: &mut Losses,
-) -> Vec<Value> {
+fn messages(chat: &ChatRequest, target: &Target<'_>, rules: &ModelRules, thinks: bool, losses: &mut Losses) -> Value {
     let mut out = Vec::from_iter(chat.system_message());
     let mistral = is_mistral(target);
     let id_length = if mistral { MISTRAL_ID } else { LONGEST_ID };
@@ -106,7 +100,7 @@ fn messages(
     if let Some(last) = out.last_mut().filter(|last| mistral && last["role"] == "assistant") {
         last["prefix"] = true.into();
     }
-    out
+    out.into()
 }
 
 /// Stands between the results of tools and the user's words, for APIs that refuse the one after the other.
@@ -221,9 +215,8 @@ pub fn tools(chat: &ChatRequest, is_openai: bool, losses: &mut Losses) -> Vec<Va
     let functions = chat.openai_functions(is_openai, losses).into_iter();
     functions
         .map(|f| {
-            let description = Some(f.description.as_ref()).filter(|d| !d.is_empty());
             let function =
-                json!({ "name": f.name, "description": description, "parameters": f.schema, "strict": f.strict });
+                json!({ "name": f.name, "description": f.description, "parameters": f.schema, "strict": f.strict });
             json!({ "type": "function", "function": object(function) })
         })
         .collect()

@@ -9,7 +9,7 @@ use super::{
 use crate::message::{ContentBlock, MessageRole};
 use crate::translate::Losses;
 use crate::translate::call_signature::plain_id;
-use crate::translate::settings::{Reasoning, ToolChoice};
+use crate::translate::settings::{JsonOutput, Reasoning, ToolChoice};
 
 pub fn write(chat: &ChatRequest, target: &Target<'_>, losses: &mut Losses) -> Value {
     let settings = &chat.settings;
@@ -50,12 +50,8 @@ pub fn write(chat: &ChatRequest, target: &Target<'_>, losses: &mut Losses) -> Va
         reasoning => object(json!({ "type": "enabled", "token_budget": reasoning.budget() })),
     });
     set(&mut body, "thinking", thinking);
-    let format = settings.output.as_ref();
-    set(
-        &mut body,
-        "response_format",
-        format.map(|o| object(json!({ "type": "json_object", "json_schema": o.schema }))),
-    );
+    let format = |output: &JsonOutput| object(json!({ "type": "json_object", "json_schema": output.schema }));
+    set(&mut body, "response_format", settings.output.as_ref().map(format));
     body
 }
 

@@ -1,12 +1,11 @@
 //! Writes requests of `generateContent`, for Gemini and Vertex AI.
 
-use std::collections::HashMap;
-
 use serde_json::{Value, json};
 
 use super::model_rules::ModelRules;
 use super::{
-    ChatRequest, Turn, images, input_object, join_roles, left_out, object, result_text, set, set_list, tool_names,
+    ChatRequest, ToolNames, Turn, images, input_object, join_roles, left_out, object, result_text, set, set_list,
+    set_object, tool_names,
 };
 use crate::message::{Attachment, ContentBlock, MessageRole};
 use crate::translate::call_signature::{NO_SIGNATURE, signature_in};
@@ -41,10 +40,7 @@ pub fn write(chat: &ChatRequest, rules: &ModelRules, losses: &mut Losses) -> Val
     set_list(&mut body, "tools", tools);
     losses.add_if("parallel_tool_calls", settings.parallel_tools == Some(false));
     losses.add_if("user", settings.user.is_some());
-    let config = generation(chat, rules, losses);
-    if config.as_object().is_some_and(|c| !c.is_empty()) {
-        body["generationConfig"] = config;
-    }
+    set_object(&mut body, "generationConfig", generation(chat, rules, losses));
     body
 }
 
@@ -82,7 +78,7 @@ fn generation(chat: &ChatRequest, rules: &ModelRules, losses: &mut Losses) -> Va
     config
 }
 
-fn content(turn: &Turn<'_>, names: &HashMap<String, String>, rules: &ModelRules, losses: &mut Losses) -> Option<Value> {
+fn content(turn: &Turn<'_>, names: &ToolNames, rules: &ModelRules, losses: &mut Losses) -> Option<Value> {
     let role = if turn.role == MessageRole::Assistant { "model" } else { "user" };
     let mut parts = Vec::new();
     for block in &turn.blocks {
@@ -143,7 +139,7 @@ fn functions(chat: &ChatRequest) -> Vec<Value> {
     functions
         .map(|f| {
             let mut function = json!({ "name": f.name });
-            set(&mut function, "description", Some(f.description.as_ref()).filter(|d| !d.is_empty()));
+            set(&mut function, "description", f.description);
             // `parameters` would accept a part of JSON Schema only.
             function["parametersJsonSchema"] = f.schema;
             function

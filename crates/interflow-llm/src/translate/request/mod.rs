@@ -218,11 +218,7 @@ impl ChatRequest {
     }
 
     fn has_image_detail(&self) -> bool {
-        let mut images = self.blocks().filter_map(|block| match block {
-            ContentBlock::Image(image) => Some(image),
-            _ => None,
-        });
-        images.any(|image| image.detail.get().is_some())
+        images(self.blocks()).any(|image| image.detail.get().is_some())
     }
 
     /// The names of the client's custom tools, whose input is a text.
@@ -285,7 +281,7 @@ impl ChatRequest {
             }
             functions.push(Function {
                 name: &tool.name,
-                description: tool.description.as_str().into(),
+                description: Some(tool.description.as_str().into()).filter(|d: &Cow<'_, str>| !d.is_empty()),
                 schema: schema.unwrap_or_else(|| json!({ "type": "object", "properties": {} })),
                 strict: inner["strict"].as_bool(),
             });
@@ -402,7 +398,7 @@ struct Turn<'a> {
 
 struct Function<'a> {
     name: &'a str,
-    description: Cow<'a, str>,
+    description: Option<Cow<'a, str>>,
     schema: Value,
     strict: Option<bool>,
 }
@@ -442,7 +438,8 @@ fn custom_function(tool: &ToolDefinition) -> Function<'_> {
         "type": "object", "properties": { "input": { "type": "string" } }, "required": ["input"],
         "additionalProperties": false,
     });
-    Function { name: &tool.name, description: description.into(), schema, strict: None }
+    let description = Some(description.into()).filter(|d: &Cow<'_, str>| !d.is_empty());
+    Function { name: &tool.name, description, schema, strict: None }
 }
 
 fn is_blank(block: &ContentBlock) -> bool {
@@ -453,8 +450,10 @@ fn is_blank(block: &ContentBlock) -> bool {
     }
 }
 
+type ToolNames = std::collections::HashMap<String, String>;
+
 /// The name of each called tool by the call's id, for formats whose results name the tool.
-fn tool_names(turns: &[Turn<'_>]) -> std::collections::HashMap<String, String> {
+fn tool_names(turns: &[Turn<'_>]) -> ToolNames {
     let blocks = turns.iter().flat_map(|turn| &turn.blocks);
     blocks
         .filter_map(|block| match block {
@@ -491,8 +490,8 @@ fn user_message(parts: Vec<Value>) -> Option<Value> {
     Some(json!({ "role": "user", "content": content }))
 }
 
-fn images(content: &[ContentBlock]) -> impl Iterator<Item = &Attachment> {
-    content.iter().filter_map(|block| match block {
+fn images<'b>(content: impl IntoIterator<Item = &'b ContentBlock>) -> impl Iterator<Item = &'b Attachment> {
+    content.into_iter().filter_map(|block| match block {
         ContentBlock::Image(image) => Some(image),
         _ => None,
     })
@@ -576,6 +575,11 @@ fn join_roles(messages: &mut Vec<Value>, content: &str) {
 /// As [`set`], unless the list is empty.
 fn set_list(body: &mut Value, name: &str, list: Vec<Value>) {
     set(body, name, Some(list).filter(|l| !l.is_empty()));
+}
+
+/// As [`set`], unless the object is empty.
+fn set_object(body: &mut Value, name: &str, object: Value) {
+    set(body, name, Some(object).filter(|o| o.as_object().is_some_and(|o| !o.is_empty())));
 }
 
 /// What has no place in the upstream's format.

@@ -3,7 +3,10 @@
 use serde_json::{Value, json};
 
 use super::chat::tools;
-use super::{ChatRequest, Target, Turn, images, input_object, object, result_text, set, set_list, tool_names};
+use super::{
+    ChatRequest, Target, ToolNames, Turn, images, input_object, object, result_text, set, set_list, set_object,
+    tool_names,
+};
 use crate::message::{Attachment, ContentBlock, MessageRole};
 use crate::translate::settings::{Reasoning, ToolChoice};
 use crate::translate::{Losses, WireFormat};
@@ -28,7 +31,7 @@ pub fn write(chat: &ChatRequest, target: &Target<'_>, losses: &mut Losses) -> Va
     set(&mut options, "stop", Some(settings.stop.clone()).filter(|s| !s.is_empty()));
     // Ollama streams unless it is told otherwise.
     let mut body = json!({ "model": target.model, "messages": messages, "stream": chat.request.stream });
-    set(&mut body, "options", Some(options).filter(|o| o.as_object().is_some_and(|o| !o.is_empty())));
+    set_object(&mut body, "options", options);
     if !chat.forbids_tools() {
         set_list(&mut body, "tools", tools(chat, false, losses));
     }
@@ -46,13 +49,7 @@ pub fn write(chat: &ChatRequest, target: &Target<'_>, losses: &mut Losses) -> Va
     body
 }
 
-fn add(
-    chat: &ChatRequest,
-    turn: &Turn<'_>,
-    names: &std::collections::HashMap<String, String>,
-    losses: &mut Losses,
-    out: &mut Vec<Value>,
-) {
+fn add(chat: &ChatRequest, turn: &Turn<'_>, names: &ToolNames, losses: &mut Losses, out: &mut Vec<Value>) {
     let role = if turn.role == MessageRole::Assistant { "assistant" } else { "user" };
     let (mut text, mut calls, mut pictures, mut thought) = (Vec::new(), Vec::new(), Vec::new(), String::new());
     for block in &turn.blocks {

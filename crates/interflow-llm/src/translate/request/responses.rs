@@ -123,11 +123,7 @@ fn items(chat: &ChatRequest, turn: &Turn<'_>, losses: &mut Losses) -> Vec<Value>
 }
 
 fn reasoning(id: &str, sealed: &str, text: &str) -> Value {
-    let summary: Vec<Value> = Some(text)
-        .filter(|t| !t.is_empty())
-        .map(|text| json!({ "type": "summary_text", "text": text }))
-        .into_iter()
-        .collect();
+    let summary = if text.is_empty() { json!([]) } else { json!([{ "type": "summary_text", "text": text }]) };
     json!({ "type": "reasoning", "id": id, "summary": summary, "encrypted_content": sealed })
 }
 
@@ -170,11 +166,10 @@ fn tools(chat: &ChatRequest, is_openai: bool, losses: &mut Losses) -> Vec<Value>
     let functions = chat.openai_functions(is_openai, losses).into_iter();
     functions
         .map(|f| {
-            let description = Some(f.description.as_ref()).filter(|d| !d.is_empty());
             // Strict is the default here, which schemas written for other APIs do not fit.
             let strict = f.strict.unwrap_or(false);
             object(json!({
-                "type": "function", "name": f.name, "description": description, "parameters": f.schema, "strict": strict,
+                "type": "function", "name": f.name, "description": f.description, "parameters": f.schema, "strict": strict,
             }))
         })
         .chain(own)
