@@ -28,6 +28,8 @@ const MAX_BUFFERED: usize = 64 << 10;
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 
 pub(crate) type Frame = (Opcode, Bytes);
+/// Messages of a gRPC client, in its frames, and whether they are the last.
+pub(crate) type Requests = (Bytes, bool);
 
 /// What writes to a stream, and the task that carries it.
 type OpenStream<T> = (mpsc::Sender<T>, AbortHandle);

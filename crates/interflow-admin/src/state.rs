@@ -24,12 +24,11 @@ use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 
 use crate::AdminConfig;
-use crate::api::flows::composed_call::Requests;
 use crate::audit::AdminAudit;
 use crate::audit::last_editors::LastEditors;
 use crate::auth::sessions::BrowserSessions;
 use crate::collections::CollectionStore;
-use crate::composed_streams::{ComposedStreams, Frame};
+use crate::composed_streams::{ComposedStreams, Frame, Requests};
 use crate::doctor::DoctorFn;
 use crate::event_clients::EventClients;
 use crate::identity::shared::SharedIdentity;

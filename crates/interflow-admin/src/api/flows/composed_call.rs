@@ -18,7 +18,7 @@ use crate::api::flows::compose::{ComposeResult, remember};
 use crate::api::flows::composed_socket::{MAX_MESSAGE, StreamInput};
 use crate::api::flows::replay::{ReplayBody, drain_body, summarized};
 use crate::api::input::{FlowIdPath, StrictJson};
-use crate::composed_streams::MAX_WAITING;
+use crate::composed_streams::{MAX_WAITING, Requests};
 use crate::error::{ApiError, Result};
 use crate::state::AdminState;
 
@@ -85,9 +85,6 @@ pub(crate) async fn cancel(state: Arc<AdminState>, FlowIdPath(id): FlowIdPath) -
     state.composed_calls.cancel(id)?;
     Ok(StatusCode::NO_CONTENT)
 }
-
-/// Messages of a client, in the frames of gRPC, and whether they are the last.
-pub(crate) type Requests = (Bytes, bool);
 
 /// The request body of a call.
 struct RequestMessages {
