@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::UNIX_EPOCH;
 
 use axum::http::StatusCode;
-use interflow_files::{FileAccess, create_private_dir, write_atomic};
+use interflow_files::{FileAccess, create_private_dir, optional, write_atomic};
 use interflow_types::schema::JsonSchema;
 use parking_lot::Mutex;
 use serde::de::DeserializeOwned;
@@ -108,13 +108,9 @@ impl CollectionStore {
     }
 
     pub fn list(&self) -> Result<Vec<CollectionEntry>> {
-        let entries = match fs::read_dir(&self.dir) {
-            Ok(entries) => entries,
-            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-            Err(e) => return Err(failed(&self.dir, &e)),
-        };
+        let entries = optional(fs::read_dir(&self.dir)).map_err(|e| failed(&self.dir, &e))?;
         let mut list = Vec::new();
-        for entry in entries.flatten() {
+        for entry in entries.into_iter().flatten().flatten() {
             let file = entry.file_name();
             let Some(name) = file.to_str().and_then(|f| f.strip_suffix(".json")) else { continue };
             let Some(metadata) = entry.metadata().ok().filter(|m| m.is_file()) else { continue };
@@ -158,11 +154,8 @@ impl CollectionStore {
 
     pub fn remove(&self, name: &str) -> Result<()> {
         let path = self.path(name)?;
-        match fs::remove_file(&path) {
-            Ok(()) => Ok(()),
-            Err(e) if e.kind() == io::ErrorKind::NotFound => Err(no_collection(name)),
-            Err(e) => Err(failed(&path, &e)),
-        }
+        let removed = optional(fs::remove_file(&path)).map_err(|e| failed(&path, &e))?;
+        removed.ok_or_else(|| no_collection(name))
     }
 
     /// The requests sent, the latest first.
@@ -190,10 +183,7 @@ impl CollectionStore {
 
     pub fn clear_history(&self) -> Result<()> {
         let path = self.history_path();
-        match fs::remove_file(&path) {
-            Err(e) if e.kind() != io::ErrorKind::NotFound => Err(failed(&path, &e)),
-            _ => Ok(()),
-        }
+        optional(fs::remove_file(&path)).map(drop).map_err(|e| failed(&path, &e))
     }
 
     fn path(&self, name: &str) -> Result<PathBuf> {
@@ -217,20 +207,16 @@ impl CollectionStore {
             fs::File::open(path)?.take(MAX_FILE + 1).read_to_end(&mut bytes)?;
             Ok::<_, io::Error>(bytes)
         };
-        match read() {
-            Ok(bytes) if bytes.len() as u64 > MAX_FILE => {
-                Err(ApiError::too_large(&path.display().to_string(), MAX_FILE))
-            }
-            Ok(bytes) => Ok(Some(bytes)),
-            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
-            Err(e) => Err(failed(path, &e)),
+        let bytes = optional(read()).map_err(|e| failed(path, &e))?;
+        match bytes.as_ref().is_some_and(|bytes| bytes.len() as u64 > MAX_FILE) {
+            true => Err(ApiError::too_large(&path.display().to_string(), MAX_FILE)),
+            false => Ok(bytes),
         }
     }
 
     fn replace(&self, path: &Path, bytes: &[u8]) -> Result<()> {
-        create_private_dir(&self.dir)
-            .and_then(|()| write_atomic(path, bytes, FileAccess::Private))
-            .map_err(|e| failed(path, &e))
+        let written = create_private_dir(&self.dir).and_then(|()| write_atomic(path, bytes, FileAccess::Private));
+        written.map_err(|e| failed(path, &e))
     }
 }
 

@@ -84,10 +84,8 @@ pub enum SettingsAccess {
 /// Networks; an address alone is that address.
 fn networks<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<IpNet>, D::Error> {
     let parse = |text: String| {
-        let address = text.parse::<IpAddr>().map(IpNet::from);
-        address
-            .or_else(|_| text.parse())
-            .map_err(|_| de::Error::custom(format!("`{text}` is not an address or network")))
+        let network = text.parse::<IpAddr>().map(IpNet::from).or_else(|_| text.parse());
+        network.map_err(|_| de::Error::custom(format!("`{text}` is not an address or network")))
     };
     Vec::<String>::deserialize(from)?.into_iter().map(parse).collect()
 }

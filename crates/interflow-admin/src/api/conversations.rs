@@ -201,9 +201,8 @@ pub(crate) async fn annotate(
 }
 
 fn message_key(text: &str) -> Result<MessageHash> {
-    u128::from_str_radix(text, 16)
-        .map(MessageHash)
-        .map_err(|_| ApiError::bad_request(format!("`{text}` is not a message's key: 32 hexadecimal digits")))
+    let wrong = |_| ApiError::bad_request(format!("`{text}` is not a message's key: 32 hexadecimal digits"));
+    u128::from_str_radix(text, 16).map(MessageHash).map_err(wrong)
 }
 
 #[derive(Deserialize, Default, JsonSchema)]
@@ -383,17 +382,15 @@ pub(crate) async fn for_flows(
             let sum = |f: fn(&interflow_store::TokenUsage) -> u64| {
                 exchanges.iter().map(|e| f(&e.used)).fold(0, u64::saturating_add)
             };
+            // One unknown price makes the sum meaningless.
+            let is_priced = exchanges.iter().all(|e| e.used.unpriced == 0);
             let of = FlowConversation {
                 conversation: last.conversation.clone(),
                 agent: last.agent.clone(),
                 model: last.model.clone(),
                 input: sum(|u| u.input),
                 output: sum(|u| u.output),
-                cost: exchanges
-                    // One unknown price makes the sum meaningless.
-                    .iter()
-                    .all(|e| e.used.unpriced == 0)
-                    .then(|| exchanges.iter().map(|e| e.used.cost).sum()),
+                cost: is_priced.then(|| exchanges.iter().map(|e| e.used.cost).sum()),
             };
             flows.insert(id.to_string(), of);
         }
@@ -454,10 +451,8 @@ pub(crate) async fn set_endpoints(
 }
 
 fn indexer(state: &AdminState) -> Result<IndexerHandle> {
-    state
-        .conversations
-        .clone()
-        .ok_or_else(|| ApiError::unavailable("not_recording", "no conversations are put together here"))
+    let none = || ApiError::unavailable("not_recording", "no conversations are put together here");
+    state.conversations.clone().ok_or_else(none)
 }
 
 #[derive(Serialize, JsonSchema)]

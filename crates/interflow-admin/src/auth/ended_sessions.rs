@@ -6,7 +6,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use interflow_files::{FileAccess, write_atomic};
+use interflow_files::{FileAccess, optional, write_atomic};
 use interflow_store::shared_state::IdentityStore;
 use interflow_types::Timestamp;
 use parking_lot::Mutex;
@@ -37,10 +37,9 @@ impl EndedSessions {
     /// The file cannot be read.
     pub fn open(data_dir: &Path) -> Result<Self, String> {
         let path = data_dir.join(FILE);
-        let read = || match std::fs::read(&path) {
-            Ok(text) => serde_json::from_slice(&text).map_err(io::Error::other),
-            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(SessionEnds::new()),
-            Err(e) => Err(e),
+        let read = || match optional(std::fs::read(&path))? {
+            Some(text) => serde_json::from_slice(&text).map_err(io::Error::other),
+            None => Ok(SessionEnds::new()),
         };
         let ends = read().map_err(|e| format!("the ended sessions in {} cannot be read: {e}", path.display()))?;
         Ok(Self::with(Place::File(path), ends))

@@ -108,11 +108,8 @@ impl AuthGuard {
     }
 
     fn credential(&self, headers: &HeaderMap) -> Credential {
-        let bearer = headers
-            .get(header::AUTHORIZATION)
-            .and_then(|v| v.to_str().ok())
-            .and_then(|v| v.split_once(' '))
-            .filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"));
+        let authorization = headers.get(header::AUTHORIZATION).and_then(|v| v.to_str().ok()?.split_once(' '));
+        let bearer = authorization.filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"));
         // A wrong bearer token is not made up for by a valid cookie.
         if let Some((_, token)) = bearer {
             return self.bearer_credential(token.trim());
@@ -260,8 +257,7 @@ fn refusal_response(refusal: AuthRefusal, request: &Request) -> Response {
     if request.uri().path().starts_with("/api/") {
         return refusal.error().into_response();
     }
-    let (status, _, why) = refusal.status_and_message();
-    (status, format!("{why}\n")).into_response()
+    (refusal.status_and_kind().0, format!("{}\n", refusal.message())).into_response()
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -276,39 +272,35 @@ enum AuthRefusal {
 }
 
 impl AuthRefusal {
-    const fn status_and_message(self) -> (StatusCode, &'static str, &'static str) {
+    const fn status_and_kind(self) -> (StatusCode, &'static str) {
         match self {
-            Self::TwoHosts => (StatusCode::BAD_REQUEST, "two_hosts", "a request has one Host field"),
-            Self::Host => (
-                StatusCode::MISDIRECTED_REQUEST,
-                "wrong_host",
-                "this Host is not one of the admin side's: see admin.hosts",
-            ),
-            Self::Origin => (StatusCode::FORBIDDEN, "wrong_origin", "requests from other origins are refused"),
-            Self::OtherSite => {
-                (StatusCode::FORBIDDEN, "wrong_origin", "requests that pages of other origins cause are refused")
-            }
-            Self::NoOrigin => {
-                (StatusCode::FORBIDDEN, "no_origin", "a change asked for by a browser must name its Origin")
-            }
-            Self::NoToken => (
-                StatusCode::UNAUTHORIZED,
-                "no_token",
-                "the admin token is missing or wrong: it is in admin.token in the data directory",
-            ),
-            Self::ExpiredToken => (
-                StatusCode::UNAUTHORIZED,
-                "token_expired",
-                "this API token has expired: create another one with interflow tokens create",
-            ),
+            Self::TwoHosts => (StatusCode::BAD_REQUEST, "two_hosts"),
+            Self::Host => (StatusCode::MISDIRECTED_REQUEST, "wrong_host"),
+            Self::Origin | Self::OtherSite => (StatusCode::FORBIDDEN, "wrong_origin"),
+            Self::NoOrigin => (StatusCode::FORBIDDEN, "no_origin"),
+            Self::NoToken => (StatusCode::UNAUTHORIZED, "no_token"),
+            Self::ExpiredToken => (StatusCode::UNAUTHORIZED, "token_expired"),
+        }
+    }
+
+    /// With what to do, behind a colon.
+    const fn message(self) -> &'static str {
+        match self {
+            Self::TwoHosts => "a request has one Host field",
+            Self::Host => "this Host is not one of the admin side's: see admin.hosts",
+            Self::Origin => "requests from other origins are refused",
+            Self::OtherSite => "requests that pages of other origins cause are refused",
+            Self::NoOrigin => "a change asked for by a browser must name its Origin",
+            Self::NoToken => "the admin token is missing or wrong: it is in admin.token in the data directory",
+            Self::ExpiredToken => "this API token has expired: create another one with interflow tokens create",
         }
     }
 
     fn error(self) -> ApiError {
-        let (status, kind, why) = self.status_and_message();
-        match why.split_once(": ") {
+        let (status, kind) = self.status_and_kind();
+        match self.message().split_once(": ") {
             Some((message, remedy)) => ApiError::new(status, kind, message).remedy(remedy),
-            None => ApiError::new(status, kind, why),
+            None => ApiError::new(status, kind, self.message()),
         }
     }
 }
@@ -386,7 +378,7 @@ mod tests {
         for (name, value) in fields {
             request = request.header(*name, value.replace("{session}", &session));
         }
-        authorize(&guard, &request.body(Body::empty()).unwrap()).err().map(|r| r.status_and_message().0.as_u16())
+        authorize(&guard, &request.body(Body::empty()).unwrap()).err().map(|r| r.status_and_kind().0.as_u16())
     }
 
     #[test]

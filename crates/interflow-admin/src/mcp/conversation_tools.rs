@@ -30,9 +30,8 @@ pub fn list_conversations(store: &dyn FlowStore, arguments: &Value) -> ToolCallR
 
 fn resolve_id(store: &dyn FlowStore, arguments: &Value) -> Result<String, String> {
     let word = text(arguments, "id");
-    load::find_conversation(store, word)
-        .map_err(error_text)?
-        .ok_or_else(|| format!("there is no conversation `{word}`"))
+    let found = load::find_conversation(store, word).map_err(error_text)?;
+    found.ok_or_else(|| format!("there is no conversation `{word}`"))
 }
 
 pub fn read_conversation(store: &dyn FlowStore, arguments: &Value) -> ToolCallResult {
@@ -44,9 +43,8 @@ pub fn read_conversation(store: &dyn FlowStore, arguments: &Value) -> ToolCallRe
 
 pub fn conversation_changes(store: &dyn FlowStore, arguments: &Value) -> ToolCallResult {
     let id = resolve_id(store, arguments)?;
-    let opened = load::load_conversation(store, &id, None)
-        .map_err(error_text)?
-        .ok_or_else(|| format!("the conversation {id} is gone"))?;
+    let opened = load::load_conversation(store, &id, None).map_err(error_text)?;
+    let opened = opened.ok_or_else(|| format!("the conversation {id} is gone"))?;
     let mut out = String::new();
     for diff in load::request_diffs(store, &opened) {
         let (call, c) = diff.map_err(error_text)?;

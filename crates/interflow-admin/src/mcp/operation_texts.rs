@@ -157,16 +157,13 @@ fn reasons(why: &str) -> String {
         false => "(a reason with values of the flow is not shown)".to_owned(),
     };
     // Reasons come in pairs: what the flow has, and what the rule asks for. The second is shown only if the first is.
-    why.split("; ")
-        .collect::<Vec<_>>()
-        .chunks(2)
-        .map(|pair| match pair {
-            [is, asks] if asks.starts_with("the rule asks") && mask(is) == *is => format!("{is}; {asks}"),
-            [is, asks] if asks.starts_with("the rule asks") => mask(is),
-            pair => pair.iter().map(|r| mask(r)).collect::<Vec<_>>().join("; "),
-        })
-        .collect::<Vec<_>>()
-        .join("; ")
+    let shown = |pair: &[&str]| match pair {
+        [is, asks] if asks.starts_with("the rule asks") && mask(is) == *is => format!("{is}; {asks}"),
+        [is, asks] if asks.starts_with("the rule asks") => mask(is),
+        pair => pair.iter().map(|r| mask(r)).collect::<Vec<_>>().join("; "),
+    };
+    let reasons: Vec<_> = why.split("; ").collect();
+    reasons.chunks(2).map(shown).collect::<Vec<_>>().join("; ")
 }
 
 #[cfg(test)]

@@ -52,11 +52,6 @@ pub fn get(id: &Value, params: &Value) -> Value {
         other => return failure(id, -32602, &format!("`{argument}` is {other}: a string is expected")),
     };
     let text = prompt.text.replace("{}", value);
-    success(
-        id,
-        json!({
-            "description": prompt.description,
-            "messages": [{"role": "user", "content": {"type": "text", "text": text}}],
-        }),
-    )
+    let message = json!({ "role": "user", "content": { "type": "text", "text": text } });
+    success(id, json!({ "description": prompt.description, "messages": [message] }))
 }

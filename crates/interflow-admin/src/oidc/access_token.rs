@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use interflow_types::{HttpClient, Timestamp};
+use interflow_mcp_gateway::{AccessIdentity, AccessRefusal, AccessTokens};
+use interflow_types::{BoxFuture, HttpClient, Timestamp};
 use jsonwebtoken::dangerous::insecure_decode_claims;
 use jsonwebtoken::errors::ErrorKind;
 use jsonwebtoken::jwk::Jwk;
@@ -30,22 +31,6 @@ pub struct AccessTokenChecker {
     audience: String,
 }
 
-/// Whom a token is of, and what it allows.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct AccessToken {
-    pub subject: String,
-    pub scopes: Vec<String>,
-}
-
-/// Why a token is not accepted.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum AccessTokenError {
-    /// Why, in words that tell a stranger nothing.
-    Refused(String),
-    /// The issuer's keys are not there, and cannot be fetched: the token may be a good one.
-    IssuerUnavailable,
-}
-
 #[derive(Deserialize)]
 struct Claims {
     sub: String,
@@ -67,10 +52,9 @@ impl AccessTokenChecker {
         Ok(Self { provider, issuer: issuer.to_owned(), audience: audience.to_owned() })
     }
 
-    /// # Errors
-    /// Why the token is not accepted.
-    pub async fn check(&self, token: &str) -> Result<AccessToken, AccessTokenError> {
-        let refused = |why: &str| AccessTokenError::Refused(why.to_owned());
+    async fn checked(&self, token: &str) -> Result<AccessIdentity, AccessRefusal> {
+        // In words that tell a stranger nothing.
+        let refused = |why: &str| AccessRefusal::InvalidToken(why.to_owned());
         let key = self.provider.key_for(token).await.map_err(|e| match e {
             KeyError::Token(e) => {
                 tracing::warn!(error = e.message, "cannot check an access token");
@@ -79,13 +63,13 @@ impl AccessTokenChecker {
             KeyError::Unavailable(e) => {
                 tracing::warn!(issuer = %self.issuer, error = e.message, "cannot check access tokens");
                 // No key would make it valid.
-                if has_expired(token) { refused("it has expired") } else { AccessTokenError::IssuerUnavailable }
+                if has_expired(token) { refused("it has expired") } else { AccessRefusal::IssuerUnavailable }
             }
         })?;
         self.check_with(token, &key).map_err(refused)
     }
 
-    fn check_with(&self, token: &str, key: &Jwk) -> Result<AccessToken, &'static str> {
+    fn check_with(&self, token: &str, key: &Jwk) -> Result<AccessIdentity, &'static str> {
         let header = checked_header(token).map_err(|_| "its header is not supported")?;
         if !header.typ.as_deref().is_none_or(|typ| TYPES.iter().any(|t| typ.eq_ignore_ascii_case(t))) {
             return Err("its type is not that of an access token");
@@ -107,7 +91,13 @@ impl AccessTokenChecker {
             Value::Array(list) => list.iter().filter_map(Value::as_str).map(str::to_owned).collect::<Vec<_>>(),
             _ => Vec::new(),
         });
-        Ok(AccessToken { subject: claims.sub, scopes: scopes.collect() })
+        Ok(AccessIdentity { subject: claims.sub, scopes: scopes.collect() })
+    }
+}
+
+impl AccessTokens for AccessTokenChecker {
+    fn check<'a>(&'a self, token: &'a str) -> BoxFuture<'a, Result<AccessIdentity, AccessRefusal>> {
+        Box::pin(self.checked(token))
     }
 }
 

@@ -151,10 +151,10 @@ fn wrong_clock(why: &str, expected: &Expected<'_>) -> LoginError {
 fn explain(error: &jsonwebtoken::errors::Error, expected: &Expected<'_>) -> LoginError {
     match error.kind() {
         ErrorKind::InvalidAudience => wrong_audience(expected),
-        ErrorKind::InvalidIssuer => refused(
-            &format!("its issuer is not {}", expected.issuer),
-            "set admin.oidc.issuer as the issuer names itself",
-        ),
+        ErrorKind::InvalidIssuer => {
+            let why = format!("its issuer is not {}", expected.issuer);
+            refused(&why, "set admin.oidc.issuer as the issuer names itself")
+        }
         ErrorKind::ExpiredSignature => wrong_clock("it has expired", expected),
         ErrorKind::ImmatureSignature => wrong_clock("it is not valid yet", expected),
         ErrorKind::InvalidSignature => refused("its signature is wrong", "log in again; check the keys of the issuer"),

@@ -19,7 +19,7 @@ use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq as _;
 
-pub use access_token::{AccessToken, AccessTokenChecker, AccessTokenError};
+pub use access_token::AccessTokenChecker;
 
 use crate::auth::cookie_scope::CookieScope;
 use crate::auth::person_sessions::PersonSession;
@@ -88,11 +88,8 @@ impl OidcConfig {
             return Err("admin.oidc.client_id: it is missing; register Interflow as a client at the issuer".to_owned());
         }
         if self.roles.is_empty() {
-            return Err(
-                "admin.oidc.roles: no user could log in; name a group for viewer, operator or admin, or \"*\" for \
-                        everybody"
-                    .to_owned(),
-            );
+            let why = "no user could log in; name a group for viewer, operator or admin, or \"*\" for everybody";
+            return Err(format!("admin.oidc.roles: {why}"));
         }
         Ok(())
     }
@@ -201,10 +198,8 @@ impl OidcLogin {
         cookie: Option<&str>,
     ) -> Result<(PersonSession, String)> {
         let (random, next) = cookie.and_then(|value| self.check_attempt(value)).ok_or_else(|| {
-            LoginError::request(
-                "this browser has not begun a login, or more than ten minutes ago",
-                "log in again; the browser must accept cookies",
-            )
+            let message = "this browser has not begun a login, or more than ten minutes ago";
+            LoginError::request(message, "log in again; the browser must accept cookies")
         })?;
         let attempt = self.attempt(&random);
         let state = params.state.unwrap_or_default();
@@ -219,10 +214,8 @@ impl OidcLogin {
         }
         if let Some(error) = params.error {
             let why = params.error_description.map_or_else(String::new, |d| format!(" ({})", shorten(&d)));
-            return Err(LoginError::forbidden(
-                format!("the issuer did not log you in: {}{why}", shorten(&error)),
-                "log in again, or ask the people who run the issuer",
-            ));
+            let message = format!("the issuer did not log you in: {}{why}", shorten(&error));
+            return Err(LoginError::forbidden(message, "log in again, or ask the people who run the issuer"));
         }
         let code = params.code.ok_or_else(|| LoginError::request("the issuer sent no code", "log in again"))?;
         let tokens = self.redeem(&discovery, host, &code, &attempt).await?;
@@ -253,9 +246,8 @@ impl OidcLogin {
             Some(secret) => fields.extend([("client_id", self.config.client_id.as_str()), ("client_secret", secret)]),
             None => fields.push(("client_id", &self.config.client_id)),
         }
-        let sent =
-            self.provider.client.post_form(&discovery.token_endpoint, authorization.as_deref(), form(&fields)).await?;
-        let (status, body) = sent;
+        let (client, endpoint) = (&self.provider.client, &discovery.token_endpoint);
+        let (status, body) = client.post_form(endpoint, authorization.as_deref(), form(&fields)).await?;
         if status != 200 {
             let error = serde_json::from_slice::<TokenError>(&body).ok();
             let why = error.as_ref().map_or_else(|| format!("status {status}"), |e| shorten(&e.error));
@@ -278,10 +270,9 @@ impl OidcLogin {
         tokens: &TokenResponse,
         attempt: &Attempt,
     ) -> Result<PersonSession> {
-        let id_token = tokens.id_token.as_deref().ok_or_else(|| {
-            let remedy = "the issuer must allow the scope openid for this client";
-            LoginError::issuer("the issuer sent no ID token", remedy)
-        })?;
+        let remedy = "the issuer must allow the scope openid for this client";
+        let none = || LoginError::issuer("the issuer sent no ID token", remedy);
+        let id_token = tokens.id_token.as_deref().ok_or_else(none)?;
         let key = self.provider.key_for(id_token).await?;
         let expected = id_token::Expected {
             issuer: &self.config.issuer,
@@ -307,15 +298,12 @@ impl OidcLogin {
         }
         let groups = groups.unwrap_or_default();
         let names = ["preferred_username", "email", "name"].iter().filter_map(|n| about.get(*n)?.as_str());
-        let name: String = names
-            .chain([claims.sub.as_str()])
-            .find(|n| !n.trim().is_empty())
-            .map(|n| shorten(n.trim()))
-            .unwrap_or_default();
+        let name = names.chain([claims.sub.as_str()]).map(str::trim).find(|n| !n.is_empty()).map(shorten);
         if claims.sub.len() > MAX_SUBJECT {
             return Err(LoginError::issuer("the person's id is too long (sub)", "see the log of the issuer"));
         }
-        Ok(PersonSession { subject: claims.sub, name, groups: self.config.roles.relevant(&groups) })
+        let (name, groups) = (name.unwrap_or_default(), self.config.roles.relevant(&groups));
+        Ok(PersonSession { subject: claims.sub, name, groups })
     }
 
     /// What a person without a role is told.

@@ -155,10 +155,9 @@ impl IssuerClient {
         let discovery: Discovery = self.get(&url, None).await?;
         // Section 4.3: otherwise another issuer could speak for this one.
         if discovery.issuer != *self.issuer {
-            return Err(LoginError::config(
-                format!("the issuer at {url} calls itself {}", discovery.issuer),
-                format!("set admin.oidc.issuer = \"{}\", exactly so, if that is the right one", discovery.issuer),
-            ));
+            let issuer = &discovery.issuer;
+            let remedy = format!("set admin.oidc.issuer = \"{issuer}\", exactly so, if that is the right one");
+            return Err(LoginError::config(format!("the issuer at {url} calls itself {issuer}"), remedy));
         }
         for endpoint in [&discovery.authorization_endpoint, &discovery.token_endpoint, &discovery.jwks_uri] {
             check_url(endpoint)?;
@@ -174,10 +173,8 @@ impl IssuerClient {
         }
         let (status, body) = self.send(url, Method::GET, headers, Vec::new()).await?;
         if !(200..300).contains(&status) {
-            return Err(LoginError::issuer(
-                format!("{url} answered with status {status}"),
-                "check admin.oidc.issuer, and whether the issuer works",
-            ));
+            let remedy = "check admin.oidc.issuer, and whether the issuer works";
+            return Err(LoginError::issuer(format!("{url} answered with status {status}"), remedy));
         }
         serde_json::from_slice(&body).map_err(|_| not_json(url))
     }
@@ -196,27 +193,20 @@ impl IssuerClient {
     async fn send(&self, url: &str, method: Method, headers: Headers, body: Vec<u8>) -> Result<(u16, Vec<u8>)> {
         let target = check_url(url)?;
         let unreachable = |why: String| {
-            LoginError::issuer(
-                format!("the issuer cannot be reached at {url}: {why}"),
-                "check that the issuer is up, and that this machine can reach it",
-            )
+            let remedy = "check that the issuer is up, and that this machine can reach it";
+            LoginError::issuer(format!("the issuer cannot be reached at {url}: {why}"), remedy)
         };
         let head = RequestHead { method, url: target, version: HttpVersion::Http11, headers, protocol: None };
         let exchange = async {
             let answer = self.http.send(Request { head, body: Body::from(bytes::Bytes::from(body)) }).await;
             let answer = answer.map_err(|e| unreachable(e.to_string()))?;
             let status = answer.head.status.as_u16();
-            let (body, _) = answer
-                .body
-                .collect(MAX_RESPONSE)
-                .await
-                .map_err(|_| unreachable("the response broke off, or is larger than 1 MiB".to_owned()))?;
+            let broken = |_| unreachable("the response broke off, or is larger than 1 MiB".to_owned());
+            let (body, _) = answer.body.collect(MAX_RESPONSE).await.map_err(broken)?;
             Ok((status, body.to_vec()))
         };
-        match tokio::time::timeout(self.timeout, exchange).await {
-            Ok(done) => done,
-            Err(_) => Err(unreachable(format!("no response within {:?} (admin.oidc.timeout)", self.timeout))),
-        }
+        let late = |_| Err(unreachable(format!("no response within {:?} (admin.oidc.timeout)", self.timeout)));
+        tokio::time::timeout(self.timeout, exchange).await.unwrap_or_else(late)
     }
 }
 
@@ -249,17 +239,13 @@ fn find_key(keys: &JwkSet, id: Option<&str>) -> Option<Jwk> {
 
 fn no_key(id: Option<&str>) -> LoginError {
     let which = id.map_or_else(|| "no key id".to_owned(), |id| format!("the unknown key `{id}`"));
-    LoginError::issuer(
-        format!("the ID token is signed with {which}"),
-        "log in again; if that does not help, the issuer's jwks_uri does not list its signing key",
-    )
+    let remedy = "log in again; if that does not help, the issuer's jwks_uri does not list its signing key";
+    LoginError::issuer(format!("the ID token is signed with {which}"), remedy)
 }
 
 fn not_json(url: &str) -> LoginError {
-    LoginError::issuer(
-        format!("what {url} answered cannot be read"),
-        "check admin.oidc.issuer: is it an OpenID Connect issuer?",
-    )
+    let remedy = "check admin.oidc.issuer: is it an OpenID Connect issuer?";
+    LoginError::issuer(format!("what {url} answered cannot be read"), remedy)
 }
 
 /// A URL of the issuer: with TLS, unless it is on this machine.

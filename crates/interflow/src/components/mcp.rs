@@ -3,15 +3,13 @@
 use std::sync::Arc;
 
 use interflow_admin::metrics::table;
-use interflow_admin::oidc::{AccessToken, AccessTokenChecker, AccessTokenError};
+use interflow_admin::oidc::AccessTokenChecker;
 use interflow_approvals::Approvals;
 use interflow_codec::prometheus::MetricsPage;
 use interflow_host::data_dir::DataDir;
 use interflow_llm_gateway::guardrails::{GuardrailService, McpCallGuards};
 use interflow_llm_gateway::redaction::RedactionService;
-use interflow_mcp_gateway::{
-    AccessIdentity, AccessRefusal, AccessTokens, CallGuard, GrantFile, McpCallCounts, McpDeps, McpService,
-};
+use interflow_mcp_gateway::{AccessTokens, CallGuard, GrantFile, McpCallCounts, McpDeps, McpService};
 use interflow_types::{BoxFuture, Flow, HttpClient, RequestHead};
 
 use super::limits::LimitsComponent;
@@ -50,7 +48,7 @@ impl McpComponent {
             master: master_secret(config, home)?,
             tokens: Box::new(move |name, audience| {
                 let checker = AccessTokenChecker::new(name, audience, Arc::clone(&issuer))?;
-                Ok(Arc::new(IssuerTokens(checker)) as Arc<dyn AccessTokens>)
+                Ok(Arc::new(checker) as Arc<dyn AccessTokens>)
             }),
             review: Box::new(move |flow, head, reason| Box::pin(approvals.review(flow, head, reason))),
             admit: Box::new(move |flow| {
@@ -66,21 +64,6 @@ impl McpComponent {
             }),
         };
         Ok(Self { service: McpService::new(&config.mcp, deps)? })
-    }
-}
-
-/// Access tokens of the configured issuer.
-struct IssuerTokens(AccessTokenChecker);
-
-impl AccessTokens for IssuerTokens {
-    fn check<'a>(&'a self, token: &'a str) -> BoxFuture<'a, Result<AccessIdentity, AccessRefusal>> {
-        Box::pin(async move {
-            match self.0.check(token).await {
-                Ok(AccessToken { subject, scopes }) => Ok(AccessIdentity { subject, scopes }),
-                Err(AccessTokenError::Refused(why)) => Err(AccessRefusal::InvalidToken(why)),
-                Err(AccessTokenError::IssuerUnavailable) => Err(AccessRefusal::IssuerUnavailable),
-            }
-        })
     }
 }
 

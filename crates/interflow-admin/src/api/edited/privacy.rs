@@ -18,6 +18,7 @@ use crate::api::blocking::run_query;
 use crate::api::edited::edits::check_text;
 use crate::api::input::{StrictJson, StrictQuery};
 use crate::error::{ApiError, Result};
+use crate::records::blocking;
 use crate::state::AdminState;
 
 /// Maximum size of a text to try, in bytes.
@@ -136,13 +137,12 @@ pub(crate) async fn try_policy(
         }
         None => state.redaction.as_ref().ok_or_else(redaction_disabled)?.redactor(),
     };
-    let work = tokio::task::spawn_blocking(move || {
+    let work = move || {
         // Placeholders as of a conversation, whose key is forgotten with the trial.
         let vault = PlaceholderVault::new(&VaultKey::random()?);
         let done = redactor.redact_text(&trial.text, &mut RedactionSession::reversible(vault))?;
-        Ok::<_, interflow_redact::RedactError>((done.output.unwrap_or(trial.text), done.spans))
-    });
-    let (output, spans) =
-        work.await.map_err(|e| ApiError::internal(e.to_string()))?.map_err(|e| ApiError::bad_request(e.to_string()))?;
-    Ok(Json(RedactionTrial { output, spans }))
+        let output = done.output.unwrap_or(trial.text);
+        Ok::<_, interflow_redact::RedactError>(Json(RedactionTrial { output, spans: done.spans }))
+    };
+    blocking(work).await?.map_err(|e| ApiError::bad_request(e.to_string()))
 }

@@ -13,7 +13,7 @@ use interflow_rules::{
     ActiveRules, CompiledRule, FlowFixture, HeldFlow, HoldDecision, RuleFileSource, RuleLoadError, RuleProblem,
     RuleProgram, phase_names,
 };
-use interflow_store::{FlowRecord, FlowStore, HeaderMasker, decoded_body};
+use interflow_store::{FlowRecord, FlowStore, HeaderMasker, MessageRecord, decoded_body};
 use interflow_types::schema::JsonSchema;
 use interflow_types::{
     ByteStr, ClientInfo, ClientProcess, ClientTls, Direction, Flow, HttpVersion, Method, RequestHead, ResponseHead,
@@ -109,11 +109,8 @@ pub(crate) async fn source(
     StrictQuery(of): StrictQuery<RuleFileParam>,
 ) -> Result<Json<RuleSource>> {
     let program = active_rules(&state)?.program();
-    let path = program
-        .files
-        .iter()
-        .find(|f| f.display().to_string() == of.file)
-        .ok_or_else(|| not_editable(&program, &of.file))?;
+    let path = program.files.iter().find(|f| f.display().to_string() == of.file);
+    let path = path.ok_or_else(|| not_editable(&program, &of.file))?;
     // Read from the disk: the file may have changed since it was activated.
     let source = RuleFileSource::read(path).map_err(|p| ApiError::internal(p.to_string()))?;
     Ok(Json(RuleSource { file: of.file, text: source.text }))
@@ -330,6 +327,7 @@ pub(crate) fn check_change(caller: &Caller, decision: &HoldDecision) -> Result<(
 /// # Errors
 /// The recorded head cannot be parsed, or a body cannot be read.
 pub fn flow_fixture(store: &dyn FlowStore, row: &FlowRecord) -> Result<FlowFixture, String> {
+    let process = row.client.process.as_ref();
     let client = ClientInfo {
         connection: row.client.connection,
         // Imported flows may have no addresses.
@@ -338,11 +336,7 @@ pub fn flow_fixture(store: &dyn FlowStore, row: &FlowRecord) -> Result<FlowFixtu
         listener: Arc::clone(&row.client.listener),
         accepted: row.client.accepted,
         container: row.client.container.as_deref().map(Into::into),
-        process: row
-            .client
-            .process
-            .as_ref()
-            .map(|p| Arc::new(ClientProcess { pid: p.pid, name: p.name.as_str().into() })),
+        process: process.map(|p| Arc::new(ClientProcess { pid: p.pid, name: p.name.as_str().into() })),
     };
     // Facts that rules can ask for are copied from the row; the rest keeps its defaults.
     let mut flow = Flow::begin(client.into(), row.transport, row.scheme, row.authority.clone());
@@ -386,16 +380,15 @@ pub fn flow_fixture(store: &dyn FlowStore, row: &FlowRecord) -> Result<FlowFixtu
         })
     });
     // The first messages are enough to explain rules about them.
-    let messages = store.messages(row.id, 0..1000).map_err(|e| e.to_string())?;
+    let messages = store.messages(row.id, 0..1000).map_err(|e| e.to_string())?.into_iter();
+    let message =
+        |m: MessageRecord| StreamMessage { direction: m.direction, kind: m.kind, payload: m.payload, at: m.at };
     Ok(FlowFixture {
         flow,
         request: request.transpose()?,
         request_body: body(Direction::Request)?,
         response: response.transpose()?,
         response_body: body(Direction::Response)?,
-        messages: messages
-            .into_iter()
-            .map(|m| StreamMessage { direction: m.direction, kind: m.kind, payload: m.payload, at: m.at })
-            .collect(),
+        messages: messages.map(message).collect(),
     })
 }

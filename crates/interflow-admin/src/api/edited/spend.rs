@@ -30,11 +30,8 @@ async fn report(context: OperationContext, params: SpendParams) -> Result<SpendR
         .map_err(ApiError::bad_request)?;
     let read = match context {
         OperationContext::Instance(state) => {
-            let ledger = limit_deps(&state)?
-                .limits
-                .spend_ledger()
-                .cloned()
-                .ok_or_else(|| ApiError::unavailable("no_limits", "this instance keeps no ledger of spending"))?;
+            let none = || ApiError::unavailable("no_limits", "this instance keeps no ledger of spending");
+            let ledger = limit_deps(&state)?.limits.spend_ledger().cloned().ok_or_else(none)?;
             // Reads files or a database, and writes what is new.
             blocking(move || ledger.report(&query)).await
         }

@@ -222,11 +222,10 @@ async fn body_view(
             _ => BodyWindow::decoded(store, &row, (side, original), headers, start, end)?,
         };
         let mut response = match view {
-            BodyView::Raw | BodyView::Decoded => untrusted_content::raw_response(
-                StatusCode::OK,
-                &format!("{}-{}.decoded.bin", row.id, side.as_str()),
-                window.bytes.into(),
-            ),
+            BodyView::Raw | BodyView::Decoded => {
+                let name = format!("{}-{}.decoded.bin", row.id, side.as_str());
+                untrusted_content::raw_response(StatusCode::OK, &name, window.bytes.into())
+            }
             BodyView::Text => {
                 // A window that begins inside has lost the frames.
                 let unframed = (start == 0).then(|| written_form::unframed_text(headers, &window.bytes, MAX_PRETTY));
@@ -243,12 +242,9 @@ async fn body_view(
             untrusted_content::set_header(&mut response, TRUNCATED, "true");
         }
         if let Some(error) = &window.error {
-            untrusted_content::set_header(
-                &mut response,
-                DECODE_ERROR,
-                // A field value must not contain control characters.
-                &error.replace(|c: char| !(' '..='~').contains(&c), "?"),
-            );
+            // A field value must not contain control characters.
+            let error = error.replace(|c: char| !(' '..='~').contains(&c), "?");
+            untrusted_content::set_header(&mut response, DECODE_ERROR, &error);
         }
         Ok(response)
     })

@@ -390,9 +390,8 @@ fn structured_view(flow: &FlowRecord, message: &MessageRecord, schemas: &ProtoSc
     let request = flow.request.as_ref()?;
     let headers = flow.headers(message.direction).unwrap_or(&request.headers);
     let context = BodyContext { headers, path: request.path.as_str(), direction: message.direction, message: None };
-    view::pretty(BinaryKind::Protobuf, &context, &message.payload, schemas, cap)
-        .ok()
-        .filter(|text| !text.trim().is_empty())
+    let text = view::pretty(BinaryKind::Protobuf, &context, &message.payload, schemas, cap);
+    text.ok().filter(|text| !text.trim().is_empty())
 }
 
 /// `GET /flows/{id}/messages`: a page ends at `limit` messages or at 16 MiB of payloads, whichever comes first.

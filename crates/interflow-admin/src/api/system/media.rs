@@ -35,12 +35,8 @@ pub(crate) async fn link(
     StrictJson(request): StrictJson<LinkRequest>,
 ) -> Result<Json<MediaLink>> {
     let media = media(&state)?;
-    let gateway = state
-        .engine
-        .gateway_addresses()
-        .first()
-        .copied()
-        .ok_or_else(|| ApiError::unavailable("no_gateway", "no gateway port is open"))?;
+    let gateway = state.engine.gateway_addresses().first().copied();
+    let gateway = gateway.ok_or_else(|| ApiError::unavailable("no_gateway", "no gateway port is open"))?;
     let wrong = |text| ApiError::new(StatusCode::BAD_REQUEST, "bad_link", text);
     let linked = media.link(&request, &media.base(gateway)).map_err(wrong)?;
     Ok(Json(MediaLink { url: linked.url, expires: linked.expires.map(Timestamp::from_secs) }))
