@@ -73,10 +73,9 @@ fn run_steps<'a>(
     // Boxed, because sub-agents recurse into this function.
 ) -> Pin<Box<dyn Future<Output = ()> + 'a>> {
     Box::pin(async move {
-        let tools: Vec<Value> = ["Bash", "Edit", "Glob", "Grep", "Read", "Task", "TodoWrite"]
-            .iter()
-            .map(|name| json!({"name": name, "description": format!("The tool {name}."), "input_schema": {"type": "object"}}))
-            .collect();
+        let tools = ["Bash", "Edit", "Glob", "Grep", "Read", "Task", "TodoWrite"].map(|name| {
+            json!({"name": name, "description": format!("The tool {name}."), "input_schema": {"type": "object"}})
+        });
         // Agents inject such reminders, which the conversation view separates from the prompt.
         let reminder = "<system-reminder>This is the demo's shop; nothing here is real.</system-reminder>";
         let mut history = vec![json!({"role": "user", "content": [

@@ -38,10 +38,8 @@ impl BodyStream for PacedBody {
         self.pause.as_mut().reset(Instant::now() + self.between);
         let piece = self.pieces.pop_front();
         if self.is_cut && self.pieces.is_empty() {
-            return Poll::Ready(Some(Err(Error::new(
-                ErrorKind::Internal,
-                "the response breaks off, as it is meant to",
-            ))));
+            let error = Error::new(ErrorKind::Internal, "the response breaks off, as it is meant to");
+            return Poll::Ready(Some(Err(error)));
         }
         Poll::Ready(piece.map(|piece| Ok(BodyFrame::Data(piece))))
     }
