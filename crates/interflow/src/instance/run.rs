@@ -8,9 +8,7 @@ use interflow_admin::identity::shared::SharedIdentity;
 use interflow_admin::metrics::sources::MetricsSource;
 use interflow_admin::settings::SettingsEditor;
 use interflow_admin::{AdminDeps, AdminServer, FleetPending, LimitDeps, ReloadFn};
-use interflow_archive::view::ProtoSchemas;
 use interflow_conversations::conversations::indexer::IndexerHandle;
-use interflow_files::resolve_secret_ref;
 use interflow_host::data_dir::{DataDir, InstanceInfo};
 use interflow_host::running_instances::InstanceRegistration;
 use interflow_host::{data_dir, running_instances, system_proxy};
@@ -72,18 +70,9 @@ pub async fn start(config: &InterflowConfig, home: &DataDir) -> Result<RunningIn
     start_with(config, home, StartOptions::default()).await
 }
 
-/// The certificate and key of the configured CA, if there is one, and where they are from.
-pub fn configured_ca(config: &InterceptConfig) -> Result<Option<(String, String, String)>, String> {
-    let (Some(certificate), Some(key)) = (&config.ca_certificate, &config.ca_key) else { return Ok(None) };
-    let read = |key: &str, text: &str| resolve_secret_ref(text).map_err(|e| format!("{key}: {e}"));
-    let source = format!("{certificate} (intercept.ca_certificate, intercept.ca_key)");
-    let (certificate, key) = (read("intercept.ca_certificate", certificate)?, read("intercept.ca_key", key)?);
-    Ok(Some((certificate, key, source)))
-}
-
 /// Puts the CA of the configuration, if there is one, into the data directory, where commands such as `exec` find it too.
 fn adopt_configured_ca(config: &InterceptConfig, home: &DataDir) -> Result<(), CliError> {
-    let Some((certificate, key, source)) = configured_ca(config)? else { return Ok(()) };
+    let Some((certificate, key, source)) = start_check::configured_ca(config)? else { return Ok(()) };
     if CertificateAuthority::adopt(&home.ca(), &certificate, &key, &source).map_err(|e| e.to_string())? {
         tracing::info!("the CA in {} is now that of {source}", home.ca().display());
     }
@@ -201,7 +190,7 @@ pub async fn start_with(
                     limits: Arc::clone(&components.limits.limits),
                     accounts: Arc::clone(&components.accounts.accounts),
                 }),
-                schemas: Arc::new(schemas(config, home)?),
+                schemas: Arc::new(start_check::schemas(config, home)?),
                 approvals: Some(Arc::clone(&components.approvals.approvals)),
                 fleet_pending: fleet_pending.clone(),
                 doctor: Some(diagnosis::for_admin(config, home)),
@@ -298,11 +287,6 @@ pub fn bind_admin(sockets: &ListenSockets, addr: SocketAddr) -> Result<tokio::ne
         .map_err(|e| format!("the admin port (--listen-admin) cannot listen: {e}"))
 }
 
-pub fn schemas(config: &InterflowConfig, home: &DataDir) -> Result<ProtoSchemas, CliError> {
-    let paths: Vec<PathBuf> = config.record.schemas.iter().map(|p| home.join(p)).collect();
-    ProtoSchemas::load(&paths).map_err(|e| CliError::Failed(format!("record.schemas: {e}")))
-}
-
 fn open_store(config: &InterflowConfig, home: &DataDir, usage: StoreUse) -> Result<Option<Arc<RecordStore>>, CliError> {
     if !config.record.enabled && usage == StoreUse::IfEnabled {
         return Ok(None);
@@ -353,7 +337,8 @@ impl RunningInstance {
 
     pub fn register_mdns(&self, config: &InterflowConfig) -> Result<Option<MdnsRegistration>, CliError> {
         let Some(name) = &config.proxy.mdns_name else { return Ok(None) };
-        let Some(proxy) = check_mdns(config, &self.engine.proxy_addresses()).map_err(CliError::Usage)? else {
+        let Some(proxy) = start_check::check_mdns(config, &self.engine.proxy_addresses()).map_err(CliError::Usage)?
+        else {
             return Ok(None);
         };
         let facts = vec![("txtvers", "1"), ("type", "http,connect,socks5"), ("ca", "http://interflow.local/")];
@@ -504,19 +489,6 @@ fn raise_file_limit() {
         // Fewer connections are possible then, which `interflow doctor` reports.
         Err(e) => tracing::debug!("the open-file limit could not be raised: {e}"),
     }
-}
-
-/// The address that multicast DNS announces, of those that the proxy listens on.
-///
-/// # Errors
-/// Other machines can reach none.
-pub fn check_mdns(config: &InterflowConfig, listen: &[SocketAddr]) -> Result<Option<SocketAddr>, String> {
-    if config.proxy.mdns_name.is_none() {
-        return Ok(None);
-    }
-    let reached = listen.iter().find(|a| a.is_ipv4() && !a.ip().is_loopback());
-    let what = "proxy.mdns_name: the proxy listens on no address that other machines can reach; for example, set proxy.listen to 0.0.0.0:7070";
-    reached.copied().map(Some).ok_or_else(|| what.to_owned())
 }
 
 #[cfg(test)]

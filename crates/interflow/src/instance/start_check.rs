@@ -1,23 +1,27 @@
 //! Whether an instance could start: opens what a start opens. For `interflow config check`, and for the installed binary
 //! that is to take over from a running instance.
 
-use std::path::Path;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
 
 use interflow_admin::check_access;
+use interflow_archive::view::ProtoSchemas;
+use interflow_files::resolve_secret_ref;
 use interflow_host::data_dir::DataDir;
 #[cfg(feature = "media")]
 use interflow_llm::Provider;
 use interflow_llm_gateway::gateway::{LlmGateway, check_provider_names, check_redact_routes};
 use interflow_net::ca::CertificateAuthority;
-use interflow_proxy::config::TimeoutsConfig;
+use interflow_proxy::config::{InterceptConfig, TimeoutsConfig};
 use interflow_types::secret_names::mask_urls;
 use interflow_types::units::HumanDuration;
 use serde_json::json;
 
+use crate::CliError;
 use crate::components::{ComponentDeps, ComponentSet};
 use crate::fleet;
 use crate::instance::config::InterflowConfig;
-use crate::instance::{log, run};
+use crate::instance::log;
 
 /// A mistake that is found after parsing, with the key that it is about.
 pub struct ConfigMistake {
@@ -41,7 +45,7 @@ pub fn check_values(config: &InterflowConfig) -> Result<(), ConfigMistake> {
     #[cfg(feature = "media")]
     check_media(config)?;
     check_timeouts(&config.timeouts)?;
-    run::check_mdns(config, &config.proxy.listen)?;
+    check_mdns(config, &config.proxy.listen)?;
     log::check(&config.log)?;
     config.quota.check()?;
     config.mcp.check()?;
@@ -71,12 +75,34 @@ pub fn check(config: &InterflowConfig, home: &DataDir) -> Result<(), ConfigMista
     }
     let record_dir = home.join(&config.record.dir);
     check_record_dir(&record_dir, &home)?;
-    run::schemas(config, &home).map_err(|e| e.to_string())?;
+    schemas(config, &home).map_err(|e| e.to_string())?;
     // Some components expect to be made within a runtime.
     let runtime = crate::runtime()?;
     let _inside = runtime.enter();
     ComponentSet::new(config, &home, &ComponentDeps::default()).map_err(|e| e.to_string())?;
     Ok(())
+}
+
+/// The schemas of gRPC messages that the configuration names.
+///
+/// # Errors
+/// A file cannot be read.
+pub fn schemas(config: &InterflowConfig, home: &DataDir) -> Result<ProtoSchemas, CliError> {
+    let paths: Vec<PathBuf> = config.record.schemas.iter().map(|p| home.join(p)).collect();
+    ProtoSchemas::load(&paths).map_err(|e| CliError::Failed(format!("record.schemas: {e}")))
+}
+
+/// The address that multicast DNS announces, of those that the proxy listens on.
+///
+/// # Errors
+/// Other machines can reach none.
+pub fn check_mdns(config: &InterflowConfig, listen: &[SocketAddr]) -> Result<Option<SocketAddr>, String> {
+    if config.proxy.mdns_name.is_none() {
+        return Ok(None);
+    }
+    let reached = listen.iter().find(|a| a.is_ipv4() && !a.ip().is_loopback());
+    let what = "proxy.mdns_name: the proxy listens on no address that other machines can reach; for example, set proxy.listen to 0.0.0.0:7070";
+    reached.copied().map(Some).ok_or_else(|| what.to_owned())
 }
 
 /// Requests would time out before they begin.
@@ -114,8 +140,17 @@ fn check_record_dir(dir: &Path, home: &DataDir) -> Result<(), String> {
     made.map_err(|e| format!("record.dir: {} cannot be created: {e}", dir.display()))
 }
 
+/// The certificate and key of the configured CA, if there is one, and where they are from.
+pub fn configured_ca(config: &InterceptConfig) -> Result<Option<(String, String, String)>, String> {
+    let (Some(certificate), Some(key)) = (&config.ca_certificate, &config.ca_key) else { return Ok(None) };
+    let read = |key: &str, text: &str| resolve_secret_ref(text).map_err(|e| format!("{key}: {e}"));
+    let source = format!("{certificate} (intercept.ca_certificate, intercept.ca_key)");
+    let (certificate, key) = (read("intercept.ca_certificate", certificate)?, read("intercept.ca_key", key)?);
+    Ok(Some((certificate, key, source)))
+}
+
 fn check_ca(config: &InterflowConfig, home: &DataDir) -> Result<(), String> {
-    let Some((certificate, key, source)) = run::configured_ca(&config.intercept)? else {
+    let Some((certificate, key, source)) = configured_ca(&config.intercept)? else {
         return CertificateAuthority::check(&home.ca()).map_err(|e| e.to_string());
     };
     CertificateAuthority::check_pair(&certificate, &key, &source).map_err(|e| e.to_string())
