@@ -67,6 +67,11 @@ impl SharedStore {
         select::for_each_match(table, &self.database, &self.calls(), options, watch, &mut |stored| each(stored.row))
     }
 
+    /// What the spool has; nothing without one.
+    pub(crate) fn in_spool<T: Default>(&self, read: impl FnOnce(&SqliteStore) -> Result<T>) -> Result<T> {
+        self.spool.as_deref().map_or_else(|| Ok(T::default()), read)
+    }
+
     /// Asks the spool first, then the database.
     fn local_or<T>(
         &self,
@@ -134,10 +139,7 @@ fn merge(lists: [Vec<FlowRecord>; 3], options: &ListOptions) -> Vec<FlowRecord> 
 impl FlowStore for SharedStore {
     fn list_while(&self, options: &ListOptions, watch: &mut Watch<'_>) -> Result<Vec<FlowRecord>> {
         // The spool first: a flow that leaves it meanwhile is in the database by then.
-        let local = match &self.spool {
-            Some(spool) => spool.list_while(options, watch)?,
-            None => Vec::new(),
-        };
+        let local = self.in_spool(|spool| spool.list_while(options, watch))?;
         // Then what runs elsewhere, for the same reason.
         let mut running = Vec::new();
         self.for_each(FlowTable::Running, options, watch, &mut every(|row| running.push(row)))?;
@@ -328,10 +330,7 @@ impl FlowStore for SharedStore {
     }
 
     fn check(&self, progress: &mut dyn FnMut(u64, u64)) -> Result<CheckReport> {
-        let mut report = match &self.spool {
-            Some(spool) => spool.check(progress)?,
-            None => CheckReport::default(),
-        };
+        let mut report = self.in_spool(|spool| spool.check(progress))?;
         verify::check(&self.database, &mut report, progress)?;
         Ok(report)
     }
@@ -346,10 +345,7 @@ impl FlowStore for SharedStore {
     }
 
     fn stats(&self) -> Result<StoreStats> {
-        let mut stats = match &self.spool {
-            Some(spool) => spool.stats()?,
-            None => StoreStats::default(),
-        };
+        let mut stats = self.in_spool(|spool| spool.stats())?;
         let mut shared = self.shared_stats();
         match self.figures() {
             Ok(figures) => {
@@ -394,16 +390,10 @@ impl FlowStore for SharedStore {
     }
 
     fn subscribe(&self) -> Subscription {
-        match &self.spool {
-            Some(spool) => spool.subscribe(),
-            None => Subscription::ended(),
-        }
+        self.spool.as_ref().map_or_else(Subscription::ended, |spool| spool.subscribe())
     }
 
     fn subscribe_to(&self, wanted: FlowFilterFn) -> Subscription {
-        match &self.spool {
-            Some(spool) => spool.subscribe_to(wanted),
-            None => self.subscribe(),
-        }
+        self.spool.as_ref().map_or_else(Subscription::ended, |spool| spool.subscribe_to(wanted))
     }
 }

@@ -210,7 +210,7 @@ impl SharedStore {
     /// # Errors
     /// A database error.
     pub fn waiting_flows(&self) -> Result<u64> {
-        self.spool.as_ref().map_or(Ok(0), |spool| Ok(spool.spool_totals()?.flows))
+        self.in_spool(|spool| Ok(spool.spool_totals()?.flows))
     }
 
     /// Whether parts of URLs are found by an index, rather than by reading all rows.
@@ -258,7 +258,8 @@ impl SharedStore {
         if !is_asked {
             let (database, figures) = (self.database.clone(), Arc::clone(&self.figures));
             self.database.spawn(async move {
-                let done = database.complete(database.too_late(), read_figures).await;
+                let end = database.no_answer_after(database.statement_limit);
+                let done = database.complete(end, read_figures).await;
                 let done = done.and_then(|done| done.map_err(|e| database.connector.explain(&e)));
                 let mut figures = figures.lock();
                 figures.is_asked = false;

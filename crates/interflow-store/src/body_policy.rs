@@ -85,34 +85,19 @@ enum BodyClass {
 }
 
 /// Parts of the types of playlists and manifests, which are text, whatever their main type is.
-static PLAYLISTS: LazyLock<AhoCorasick> =
-    LazyLock::new(|| any_of(&["mpegurl", "scpls", "dash.mpd", "dash+xml", "ms-sstr"]));
+static PLAYLISTS: LazyLock<AhoCorasick> = LazyLock::new(|| any_of("mpegurl scpls dash.mpd dash+xml ms-sstr"));
 
 /// Parts of subtypes of `application` that are text or structured data.
 static TEXTS: LazyLock<AhoCorasick> = LazyLock::new(|| {
-    any_of(&[
-        "json",
-        "xml",
-        "script",
-        "urlencoded",
-        "grpc",
-        "proto",
-        "connect",
-        "eventstream",
-        "graphql",
-        "yaml",
-        "toml",
-        "msgpack",
-        "messagepack",
-        "cbor",
-        "sql",
-        "jose",
-    ])
+    any_of(
+        "json xml script urlencoded grpc proto connect eventstream graphql yaml toml msgpack messagepack cbor sql jose",
+    )
 });
 
-/// Every recorded body is classified, so the parts are searched for in one pass.
-fn any_of(parts: &[&str]) -> AhoCorasick {
-    let automaton = AhoCorasick::builder().kind(Some(AhoCorasickKind::DFA)).build(parts);
+/// Finds any of these parts, which are divided by spaces. Every recorded body is classified, so they are searched for in
+/// one pass.
+fn any_of(parts: &str) -> AhoCorasick {
+    let automaton = AhoCorasick::builder().kind(Some(AhoCorasickKind::DFA)).build(parts.split(' '));
     automaton.expect("a few short words fit into an automaton")
 }
 

@@ -2,6 +2,7 @@
 //! speak in lines, queues of reports that are delivered in the background, and caches.
 #![forbid(unsafe_code)]
 
+mod abort_on_drop;
 mod backoff;
 mod cached_token;
 mod http_post;
@@ -10,6 +11,7 @@ mod lines;
 mod sink_queue;
 mod weighed_cache;
 
+pub use abort_on_drop::AbortOnDrop;
 pub use backoff::Backoff;
 pub use cached_token::{CachedToken, FetchedToken, TokenPolicy};
 pub use http_post::{HttpPost, HttpSink, PostFormat, PostMessage, PostPolicy};

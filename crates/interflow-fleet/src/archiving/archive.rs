@@ -9,9 +9,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use interflow_store::Result;
+use interflow_tasks::AbortOnDrop;
 use interflow_types::FlowId;
 use parking_lot::Mutex;
-use tokio::task::AbortHandle;
 use uuid::Uuid;
 
 use crate::database::pool::Database;
@@ -160,7 +160,7 @@ pub struct ArchiveLease {
     epoch: i64,
     /// When another process may take over, by a clock that is not ahead of the database's.
     until: Arc<Mutex<Instant>>,
-    renewal: AbortHandle,
+    renewal: AbortOnDrop<()>,
 }
 
 impl ArchiveLease {
@@ -211,7 +211,7 @@ impl ArchiveLease {
 
 impl Drop for ArchiveLease {
     fn drop(&mut self) {
-        self.renewal.abort();
+        self.renewal.0.abort();
         let (database, place, epoch) = (self.database.clone(), Arc::clone(&self.place), self.epoch);
         // Not waited for: if it fails, a command waits until the right ends.
         self.database.spawn(async move {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use interflow_store::{RecordConfig, Result, StoreError};
+use interflow_store::{RecordConfig, Result};
 use tokio_postgres::Error;
 
 use crate::database::connect::{PooledClient, SharedAccess, TlsClientFactory};
@@ -25,7 +25,8 @@ impl DatabaseCalls {
     /// Connects, and makes or migrates the tables.
     pub fn open(url: &PostgresUrl, tls: TlsClientFactory, row_key: Option<RowKey>) -> Result<Self> {
         let access = SharedAccess { tls, objects: None, row_key };
-        let (database, connections) = Database::new(url, access, &RecordConfig::default(), None)?;
+        let (mut database, connections) = Database::new(url, access, &RecordConfig::default(), None)?;
+        database.statement_limit = TIMEOUT;
         let connector = database.connector.clone();
         database.wait_for(async move { migrate::migrate(&connector).await })?;
         Ok(Self { database, _connections: Arc::new(connections) })
@@ -36,15 +37,6 @@ impl DatabaseCalls {
         T: Send + 'static,
         F: Future<Output = Result<T, Error>> + Send,
     {
-        let database = self.database.clone();
-        self.database.wait_for(async move {
-            let work = async {
-                let client = database.client().await?;
-                job(client).await.map_err(|e| database.connector.explain(&e))
-            };
-            let url = &database.connector.url;
-            let late = |_| StoreError::Shared(format!("the shared store {url} did not answer within {TIMEOUT:?}"));
-            tokio::time::timeout(TIMEOUT, work).await.map_err(late)?
-        })
+        self.database.run(job)
     }
 }

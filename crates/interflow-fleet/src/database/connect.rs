@@ -139,18 +139,20 @@ impl Connector {
         if is_about_data(error) { StoreError::Refused(text) } else { StoreError::Shared(text) }
     }
 
+    /// An error that is not one of the server.
+    pub(crate) fn failure(&self, what: impl std::fmt::Display) -> StoreError {
+        StoreError::Shared(format!("the shared store {}: {what}", self.url))
+    }
+
     pub(crate) fn no_answer(&self) -> StoreError {
-        StoreError::Shared(format!(
-            "the shared store {}: no answer within the time limit; check that the server is up and reachable",
-            self.url
-        ))
+        self.failure("no answer within the time limit; check that the server is up and reachable")
     }
 
     pub(crate) fn explain_pool(&self, error: &PoolError) -> StoreError {
         match error {
             PoolError::Backend(e) => self.explain(e),
             PoolError::Timeout(_) => self.no_answer(),
-            other => StoreError::Shared(format!("the shared store {}: {other}", self.url)),
+            other => self.failure(other),
         }
     }
 }

@@ -147,11 +147,10 @@ pub(crate) async fn lock(connector: &Connector, client: &Client, number: i64, li
             return Ok(());
         }
         if begun.elapsed() >= limit {
-            return Err(StoreError::Shared(format!(
-                "the shared store {}: another process has been changing its tables for {} s; if it hangs, find it with \
+            return Err(connector.failure(format_args!(
+                "another process has been changing its tables for {} s; if it hangs, find it with \
                  SELECT pid, client_addr FROM pg_locks JOIN pg_stat_activity USING (pid) WHERE locktype = 'advisory', \
                  and end it with SELECT pg_terminate_backend(pid)",
-                connector.url,
                 limit.as_secs()
             )));
         }
@@ -194,7 +193,7 @@ pub(crate) async fn require_writable(connector: &Connector) -> Result<()> {
     } else {
         return Ok(());
     };
-    Err(StoreError::Shared(format!("the shared store {}: {problem}", connector.url)))
+    Err(connector.failure(problem))
 }
 
 /// The schema that is there; `None` if there is none yet.

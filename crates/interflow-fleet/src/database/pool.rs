@@ -10,10 +10,10 @@ use std::time::{Duration, Instant};
 use arc_swap::ArcSwap;
 use deadpool_postgres::{Pool, PoolError};
 use interflow_store::{RecordConfig, Result, StoreError, Watch};
+use interflow_tasks::AbortOnDrop;
 use parking_lot::Mutex;
 use tokio::runtime::{Handle, Runtime};
 use tokio::sync::{Notify, oneshot};
-use tokio::task::AbortHandle;
 use tokio_postgres::Error;
 
 use crate::database::connect::{Connector, PooledClient, SharedAccess};
@@ -81,15 +81,6 @@ impl Drop for ConnectionRuntime {
     }
 }
 
-/// Ends a task whose result nobody waits for any more.
-struct AbortOnDrop(AbortHandle);
-
-impl Drop for AbortOnDrop {
-    fn drop(&mut self) {
-        self.0.abort();
-    }
-}
-
 impl Database {
     /// `name` is that of the replica; without one, that of its machine.
     pub(crate) fn new(
@@ -145,11 +136,7 @@ impl Database {
         T: Send + 'static,
         F: Future<Output = Result<T, Error>> + Send,
     {
-        let database = self.clone();
-        self.wait_for(async move {
-            let done = database.complete(database.too_late(), job).await?;
-            done.map_err(|e| database.connector.explain(&e))
-        })
+        self.transact(async move |client| Ok(job(client).await?))
     }
 
     /// As [`run`](Self::run), for work that may fail by itself.
@@ -160,7 +147,7 @@ impl Database {
     {
         let database = self.clone();
         self.wait_for(async move {
-            let done = database.complete(database.too_late(), job).await?;
+            let done = database.complete(database.no_answer_after(database.statement_limit), job).await?;
             done.map_err(|failure| match failure {
                 Failure::Database(e) => database.connector.explain(&e),
                 Failure::Store(e) => e,
@@ -229,18 +216,15 @@ impl Database {
         }
     }
 
-    /// The error of a statement that takes longer than [`STATEMENT_LIMIT`].
-    pub(crate) async fn too_late(&self) -> StoreError {
-        tokio::time::sleep(self.statement_limit).await;
+    /// The error of statements that take longer than this.
+    pub(crate) async fn no_answer_after(&self, limit: Duration) -> StoreError {
+        tokio::time::sleep(limit).await;
         self.connector.no_answer()
     }
 
     /// Whether the server answers a statement that needs nothing.
     pub(crate) async fn answers(&self) -> bool {
-        let end = async {
-            tokio::time::sleep(ANSWER_LIMIT).await;
-            self.connector.no_answer()
-        };
+        let end = self.no_answer_after(ANSWER_LIMIT);
         let done = self.complete(end, async |client| client.simple_query("SELECT 1").await).await;
         let answers = matches!(done, Ok(Ok(_)));
         if !answers {
@@ -292,8 +276,8 @@ impl Database {
     }
 
     /// As [`spawn`](Self::spawn), for a task that somebody ends.
-    pub(crate) fn spawn_abortable(&self, task: impl Future<Output = ()> + Send + 'static) -> AbortHandle {
-        self.handle.spawn(task).abort_handle()
+    pub(crate) fn spawn_abortable(&self, task: impl Future<Output = ()> + Send + 'static) -> AbortOnDrop<()> {
+        AbortOnDrop(self.handle.spawn(task))
     }
 
     /// Runs a task on the threads of the connections, for callers of any runtime. The task ends with the caller's wait.
@@ -301,9 +285,7 @@ impl Database {
         &self,
         task: impl Future<Output = Result<T>> + Send + 'static,
     ) -> Result<T> {
-        let task = self.handle.spawn(task);
-        let _end = AbortOnDrop(task.abort_handle());
-        task.await.map_err(|_| StoreError::Closed)?
+        AbortOnDrop(self.handle.spawn(task)).await.map_err(|_| StoreError::Closed)?
     }
 
     /// Runs a task that uses this thread for its own work, such as reading files.

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use interflow_files::create_private_dir;
 use interflow_types::Url;
+use interflow_types::data_file::has_word;
 use object_store::aws::AmazonS3Builder;
 use object_store::azure::MicrosoftAzureBuilder;
 use object_store::gcp::GoogleCloudStorageBuilder;
@@ -86,29 +87,17 @@ fn check_endpoints(url: &ObjectUrl, variables: &[(String, String)]) -> Result<()
 
 /// The metadata service that is asked for credentials because the environment names none.
 pub(crate) fn metadata_service(url: &ObjectUrl, variables: &[(String, String)]) -> Option<&'static str> {
-    let has = |names: &[&str]| variables.iter().any(|(n, value)| names.contains(&n.as_str()) && !value.is_empty());
+    let has = |names: &str| variables.iter().any(|(name, value)| has_word(names, name) && !value.is_empty());
     match url.scheme {
         ObjectScheme::S3 => {
-            let has_keys = has(&[
-                "AWS_ACCESS_KEY_ID",
-                "AWS_SECRET_ACCESS_KEY",
-                "AWS_WEB_IDENTITY_TOKEN_FILE",
-                "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
-                "AWS_CONTAINER_CREDENTIALS_FULL_URI",
-                "AWS_SKIP_SIGNATURE",
-                "AWS_METADATA_ENDPOINT",
-            ]);
+            let has_keys = has("AWS_ACCESS_KEY_ID AWS_SECRET_ACCESS_KEY AWS_WEB_IDENTITY_TOKEN_FILE \
+                AWS_CONTAINER_CREDENTIALS_RELATIVE_URI AWS_CONTAINER_CREDENTIALS_FULL_URI AWS_SKIP_SIGNATURE \
+                AWS_METADATA_ENDPOINT");
             (!has_keys && shared_credentials(variables).is_empty()).then_some("http://169.254.169.254/")
         }
         ObjectScheme::Gcs => {
-            let has_keys = has(&[
-                "GOOGLE_SERVICE_ACCOUNT",
-                "GOOGLE_SERVICE_ACCOUNT_PATH",
-                "GOOGLE_SERVICE_ACCOUNT_KEY",
-                "GOOGLE_APPLICATION_CREDENTIALS",
-                "GOOGLE_BEARER_TOKEN",
-                "GOOGLE_SKIP_SIGNATURE",
-            ]);
+            let has_keys = has("GOOGLE_SERVICE_ACCOUNT GOOGLE_SERVICE_ACCOUNT_PATH GOOGLE_SERVICE_ACCOUNT_KEY \
+                GOOGLE_APPLICATION_CREDENTIALS GOOGLE_BEARER_TOKEN GOOGLE_SKIP_SIGNATURE");
             let home = variables.iter().find(|(n, _)| n == "HOME").map(|(_, home)| Path::new(home));
             let file = home.map(|home| home.join(".config/gcloud/application_default_credentials.json"));
             (!has_keys && !file.is_some_and(|f| f.exists())).then_some("http://metadata.google.internal/")

@@ -2,20 +2,18 @@
 
 use std::ops::Range;
 use std::path::Path;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::{Stream, StreamExt as _, TryStreamExt as _};
+use interflow_tasks::AbortOnDrop;
 use interflow_types::HttpClient;
 use object_store::path::Path as ObjectPath;
 use object_store::{Error as StoreError, ObjectStore, ObjectStoreExt as _, PutPayload, WriteMultipart};
 use tokio::io::AsyncReadExt as _;
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::oneshot;
-use tokio::task::{JoinError, JoinHandle};
 
 use crate::objects::connector;
 use crate::objects::error::{ObjectError, Result};
@@ -308,23 +306,6 @@ impl ObjectStorage {
 
 /// Ends when nobody waits for an upload any more.
 type GivenUp = oneshot::Receiver<()>;
-
-/// A task that ends when it was cancelled.
-struct AbortOnDrop<T>(JoinHandle<T>);
-
-impl<T> Future for AbortOnDrop<T> {
-    type Output = std::result::Result<T, JoinError>;
-
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        Pin::new(&mut self.0).poll(cx)
-    }
-}
-
-impl<T> Drop for AbortOnDrop<T> {
-    fn drop(&mut self) {
-        self.0.abort();
-    }
-}
 
 impl Drop for ObjectStorage {
     fn drop(&mut self) {

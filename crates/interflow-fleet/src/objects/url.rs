@@ -27,23 +27,16 @@ interflow_types::labelled_enum! {
 
 /// Options that a URL may carry, as `?region=eu-central-1`: none is a secret. Each is the name of a setting of the
 /// scheme's client.
-const OPTIONS: [(ObjectScheme, &[&str]); 4] = [
-    (
-        ObjectScheme::S3,
-        &[
-            "region",
-            "endpoint",
-            "virtual_hosted_style_request",
-            "server_side_encryption",
-            "sse_kms_key_id",
-            "sse_bucket_key_enabled",
-            "request_payer",
-        ],
-    ),
-    (ObjectScheme::Gcs, &[]),
-    (ObjectScheme::Azure, &["account_name", "endpoint"]),
-    (ObjectScheme::File, &[]),
-];
+const fn option_names(scheme: ObjectScheme) -> &'static str {
+    match scheme {
+        ObjectScheme::S3 => {
+            "region endpoint virtual_hosted_style_request server_side_encryption sse_kms_key_id sse_bucket_key_enabled \
+             request_payer"
+        }
+        ObjectScheme::Azure => "account_name endpoint",
+        ObjectScheme::Gcs | ObjectScheme::File => "",
+    }
+}
 
 /// A place in object storage. It holds no secret: credentials come from the environment.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -118,17 +111,16 @@ impl FromStr for ObjectUrl {
 const FORMS: &str = "write s3://bucket/prefix, gs://bucket/prefix, az://container/prefix or file:///folder";
 
 fn options(scheme: ObjectScheme, query: &str) -> Result<Vec<(String, String)>, String> {
-    let option_names = OPTIONS.iter().find(|(s, _)| *s == scheme).map_or(&[][..], |(_, option_names)| option_names);
+    let known = option_names(scheme);
     let mut options = Vec::new();
     for pair in query.split('&').filter(|pair| !pair.is_empty()) {
         let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
         let value =
             percent_decode_str(value).decode_utf8().map_err(|_| format!("the value of `{name}` is not UTF-8"))?;
-        if !option_names.contains(&name) {
-            let names = if option_names.is_empty() {
-                "it takes none".to_owned()
-            } else {
-                format!("known are {}", option_names.join(", "))
+        if !known.split_ascii_whitespace().any(|option| option == name) {
+            let names = match known {
+                "" => "it takes none".to_owned(),
+                known => format!("known are {}", known.replace(' ', ", ")),
             };
             return Err(format!(
                 "`{name}` is not an option of {}: {names}; credentials come from the environment",

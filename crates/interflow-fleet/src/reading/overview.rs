@@ -30,7 +30,9 @@ const COLUMNS: &str = "f.id, f.started, f.kind, f.state, f.status, f.duration, f
      f.username, f.process";
 
 /// Sums up rows, and remembers which flows they were.
-struct RowSums {
+struct RowSums<'a> {
+    database: &'a Database,
+    query: &'a Query,
     span: Span,
     sums: Accumulator,
     ids: Vec<FlowId>,
@@ -40,10 +42,11 @@ struct RowSums {
     block: Vec<FlowColumns>,
 }
 
-impl RowSums {
-    fn new(span: Span) -> Self {
+impl<'a> RowSums<'a> {
+    fn new(database: &'a Database, query: &'a Query, span: Span) -> Self {
         let sums = Accumulator::new(span);
-        Self { span, sums, ids: Vec::new(), local: HashSet::new(), texts: TextNumbers::default(), block: Vec::new() }
+        let (ids, local, texts, block) = Default::default();
+        Self { database, query, span, sums, ids, local, texts, block }
     }
 
     /// What was examined, if that was not everything.
@@ -72,6 +75,82 @@ impl RowSums {
         self.block.clear();
         self.texts = TextNumbers::default();
     }
+
+    /// Adds the flows that wait in the spool, the newest first, for a limited time; returns what was examined if not everything.
+    fn add_waiting(&mut self, spool: &SqliteStore, watch: &mut Watch<'_>) -> Result<Option<OverviewSample>> {
+        let (begun, mut sample) = (Instant::now(), None);
+        spool.for_each_selected(self.query, watch, &mut |row| {
+            let started = row.started.micros();
+            if started >= self.span.compared_from && started < self.span.to {
+                self.local.insert(row.id);
+                self.add(row.id, |seq, texts| columns_of(&row, seq, texts));
+            }
+            if begun.elapsed() < TIME {
+                return ControlFlow::Continue(());
+            }
+            sample = Some(self.sample(started));
+            ControlFlow::Break(())
+        })?;
+        Ok(sample)
+    }
+
+    /// Adds the rows of the spans that SQL alone selects; returns what was examined, if not everything.
+    fn add_pages(&mut self, watch: &mut Watch<'_>) -> Result<Option<OverviewSample>> {
+        let (begun, span) = (Instant::now(), self.span);
+        let (mut after, mut since) = (Uuid::max(), span.to);
+        loop {
+            if watch().is_break() {
+                return Err(StoreError::Cancelled);
+            }
+            let mut condition = Condition::new(self.query);
+            let from = condition.push(span.compared_from as i64);
+            let to = condition.push(signed(span.to));
+            let cursor = condition.push(after);
+            let sql = format!(
+                "SELECT {COLUMNS} FROM flows f WHERE {} AND f.started >= {from} AND f.started < {to} AND f.id < {cursor} \
+                 AND {} ORDER BY f.id DESC LIMIT {PAGE}",
+                condition.sql,
+                select::id_range(span.compared_from as i64, i64::try_from(span.to).ok())
+            );
+            let page = self
+                .database
+                .run(move |client| async move { client.query(&sql, &borrowed(&condition.params)).await })?;
+            for row in &page {
+                after = row.get(0);
+                let id = FlowId::from_u128(after.as_u128());
+                since = row.get::<_, i64>(1).unsigned_abs();
+                self.add_shared(id, |seq, texts| columns_of_row(row, seq, texts));
+            }
+            if page.len() < PAGE {
+                return Ok(None);
+            }
+            if begun.elapsed() >= TIME {
+                return Ok(Some(self.sample(since)));
+            }
+        }
+    }
+
+    /// Adds the rows that must be read whole, or their bodies.
+    fn add_matches(&mut self, calls: CallsOf<'_>, watch: &mut Watch<'_>) -> Result<Option<OverviewSample>> {
+        let (begun, mut since) = (Instant::now(), self.span.to);
+        let options = ListOptions { query: self.query.clone(), limit: usize::MAX, ..ListOptions::default() };
+        let done = select::for_each_match(
+            FlowTable::Finished,
+            self.database,
+            calls,
+            &options,
+            &mut || if begun.elapsed() >= TIME { ControlFlow::Break(()) } else { watch() },
+            &mut |stored| {
+                since = stored.row.started.micros();
+                self.add_shared(stored.row.id, |seq, texts| columns_of(&stored.row, seq, texts));
+                ControlFlow::Continue(())
+            },
+        );
+        match done {
+            Err(StoreError::Cancelled) if begun.elapsed() >= TIME => Ok(Some(self.sample(since))),
+            done => done.map(|()| None),
+        }
+    }
 }
 
 pub(crate) fn read(
@@ -89,15 +168,15 @@ pub(crate) fn read(
         (None, None) => oldest.unwrap_or(options.to),
     };
     let span = Span::new(from, options);
-    let mut sums = RowSums::new(span);
+    let mut sums = RowSums::new(database, &options.query, span);
     // The rows of the spool before those of the database: see `SharedStore::list_while`.
     let waiting = match spool {
-        Some(spool) => add_waiting(spool, &options.query, &mut sums, watch)?,
+        Some(spool) => sums.add_waiting(spool, watch)?,
         None => None,
     };
     let sample = match Condition::new(&options.query).residual {
-        None => add_pages(database, &options.query, &mut sums, watch)?,
-        Some(_) => add_matches(database, calls, &options.query, &mut sums, watch)?,
+        None => sums.add_pages(watch)?,
+        Some(_) => sums.add_matches(calls, watch)?,
     };
     let sample = sample.or(waiting);
     sums.finish_block();
@@ -117,100 +196,10 @@ pub(crate) fn read(
     Ok(found)
 }
 
-/// Adds the flows that wait in the spool, the newest first, for a limited time; returns what was examined if not everything.
-fn add_waiting(
-    spool: &SqliteStore,
-    query: &Query,
-    sums: &mut RowSums,
-    watch: &mut Watch<'_>,
-) -> Result<Option<OverviewSample>> {
-    let (begun, mut sample) = (Instant::now(), None);
-    spool.for_each_selected(query, watch, &mut |row| {
-        let started = row.started.micros();
-        if started >= sums.span.compared_from && started < sums.span.to {
-            sums.local.insert(row.id);
-            sums.add(row.id, |seq, texts| columns_of(&row, seq, texts));
-        }
-        if begun.elapsed() < TIME {
-            return ControlFlow::Continue(());
-        }
-        sample = Some(sums.sample(started));
-        ControlFlow::Break(())
-    })?;
-    Ok(sample)
-}
-
 /// When the first flow began.
 fn oldest(database: &Database) -> Result<Option<u64>> {
     let row = database.run(|client| async move { client.query_one("SELECT min(started) FROM flows", &[]).await })?;
     Ok(row.get::<_, Option<i64>>(0).map(i64::unsigned_abs))
-}
-
-/// Adds the rows of the spans that SQL alone selects; returns what was examined, if not everything.
-fn add_pages(
-    database: &Database,
-    query: &Query,
-    sums: &mut RowSums,
-    watch: &mut Watch<'_>,
-) -> Result<Option<OverviewSample>> {
-    let (begun, span) = (Instant::now(), sums.span);
-    let (mut after, mut since) = (Uuid::max(), span.to);
-    loop {
-        if watch().is_break() {
-            return Err(StoreError::Cancelled);
-        }
-        let mut condition = Condition::new(query);
-        let from = condition.push(span.compared_from as i64);
-        let to = condition.push(signed(span.to));
-        let cursor = condition.push(after);
-        let sql = format!(
-            "SELECT {COLUMNS} FROM flows f WHERE {} AND f.started >= {from} AND f.started < {to} AND f.id < {cursor} \
-             AND {} ORDER BY f.id DESC LIMIT {PAGE}",
-            condition.sql,
-            select::id_range(span.compared_from as i64, i64::try_from(span.to).ok())
-        );
-        let page = database.run(move |client| async move { client.query(&sql, &borrowed(&condition.params)).await })?;
-        for row in &page {
-            after = row.get(0);
-            let id = FlowId::from_u128(after.as_u128());
-            since = row.get::<_, i64>(1).unsigned_abs();
-            sums.add_shared(id, |seq, texts| columns_of_row(row, seq, texts));
-        }
-        if page.len() < PAGE {
-            return Ok(None);
-        }
-        if begun.elapsed() >= TIME {
-            return Ok(Some(sums.sample(since)));
-        }
-    }
-}
-
-/// Adds the rows that must be read whole, or their bodies.
-fn add_matches(
-    database: &Database,
-    calls: CallsOf<'_>,
-    query: &Query,
-    sums: &mut RowSums,
-    watch: &mut Watch<'_>,
-) -> Result<Option<OverviewSample>> {
-    let (begun, mut since) = (Instant::now(), sums.span.to);
-    let options = ListOptions { query: query.clone(), limit: usize::MAX, ..ListOptions::default() };
-    let done = select::for_each_match(
-        FlowTable::Finished,
-        database,
-        calls,
-        &options,
-        &mut || if begun.elapsed() >= TIME { ControlFlow::Break(()) } else { watch() },
-        &mut |stored| {
-            since = stored.row.started.micros();
-            sums.add_shared(stored.row.id, |seq, texts| columns_of(&stored.row, seq, texts));
-            ControlFlow::Continue(())
-        },
-    );
-    match done {
-        Err(StoreError::Cancelled) if begun.elapsed() >= TIME => Ok(Some(sums.sample(since))),
-        done => done.map(|()| None),
-    }
 }
 
 fn columns_of_row(row: &Row, seq: i64, texts: &mut TextNumbers) -> FlowColumns {

@@ -152,12 +152,13 @@ async fn insert_on(
         make_temporary(&client, "new_bodies", TEMPORARY).await?;
     }
     let transaction = client.transaction().await?;
-    copy_flows(&transaction, database, source, flows, progress).await?;
+    let batch = BatchCopy { transaction: &transaction, database, source, flows, progress };
+    batch.copy_flows().await?;
     progress.advance();
     let target = attempt.target("bodies");
     let uploaded = match bodies {
         BatchBodies::Local(pieces) => {
-            copy_pieces(&transaction, &target, *pieces, progress).await?;
+            batch.copy_pieces(&target, *pieces).await?;
             None
         }
         BatchBodies::Uploaded(uploaded) => {
@@ -167,7 +168,7 @@ async fn insert_on(
         }
     };
     progress.advance();
-    copy_messages(&transaction, &attempt.target("messages"), source, flows, progress).await?;
+    batch.copy_messages(&attempt.target("messages")).await?;
     let mut moved = [0; MOVED.len()];
     if attempt == Attempt::Repeated {
         for (moved, (table, columns)) in moved.iter_mut().zip(MOVED) {
@@ -211,94 +212,91 @@ pub(crate) async fn make_temporary(client: &PooledClient, table: &str, sql: &str
     Ok(())
 }
 
-async fn copy_flows(
-    transaction: &Transaction<'_>,
-    database: &Database,
-    source: &SqliteStore,
-    flows: &[SpooledFlow],
-    progress: &InsertProgress,
-) -> Result<(), InsertError> {
-    let sides = || flows.iter().flat_map(|flow| (0..SIDES).map(move |side| (flow, side)));
-    let collected = sides().filter(|(flow, side)| flow.is_collected(*side));
-    let mut chunks =
-        source.batch_chunks(collected.flat_map(|(flow, side)| &flow.refs[side])).map_err(InsertError::Unreachable)?;
-    let mut writer = CopyWriter::begin(transaction, &format!("new_flows({WRITTEN})")).await?;
-    let now = Timestamp::now().micros() as i64;
-    for flow in flows {
-        let mut bodies = [const { None }; SIDES];
-        for (side, body) in bodies.iter_mut().enumerate().filter(|(side, _)| flow.is_collected(*side)) {
-            let mut bytes = Vec::with_capacity(MAX_INLINE as usize);
-            for chunk in &flow.refs[side] {
-                bytes.extend_from_slice(&chunks.read(*chunk).map_err(InsertError::Flow)?);
-            }
-            bytes.extend_from_slice(flow.end(side));
-            *body = Some(bytes.into());
-        }
-        flow.write(&mut writer.rows, &bodies, &database.replica, now).map_err(InsertError::Flow)?;
-        if writer.send_piece().await? {
-            progress.advance();
-        }
-    }
-    writer.finish().await?;
-    Ok(())
+/// What a transaction copies, and where it comes from.
+struct BatchCopy<'a> {
+    transaction: &'a Transaction<'a>,
+    database: &'a Database,
+    source: &'a SqliteStore,
+    flows: &'a [SpooledFlow],
+    progress: &'a InsertProgress,
 }
 
-async fn copy_pieces(
-    transaction: &Transaction<'_>,
-    into: &str,
-    pieces: Pieces<'_>,
-    progress: &InsertProgress,
-) -> Result<(), InsertError> {
-    if pieces.bytes() == 0 {
-        return Ok(());
-    }
-    let mut writer = CopyWriter::begin(transaction, &format!("{into}({}, bytes)", PieceRow::COLUMNS)).await?;
-    for piece in pieces {
-        let (row, bytes) = piece.map_err(InsertError::Flow)?;
-        writer.rows.row(PieceRow::COUNT + 1);
-        row.write(&mut writer.rows);
-        writer.rows.bytes(&bytes);
-        if writer.send_piece().await? {
-            progress.advance();
-        }
-    }
-    writer.finish().await?;
-    Ok(())
-}
-
-async fn copy_messages(
-    transaction: &Transaction<'_>,
-    into: &str,
-    source: &SqliteStore,
-    flows: &[SpooledFlow],
-    progress: &InsertProgress,
-) -> Result<(), InsertError> {
-    if flows.iter().all(|flow| flow.messages == 0) {
-        return Ok(());
-    }
-    let mut writer =
-        CopyWriter::begin(transaction, &format!("{into}(flow, index, direction, kind, at, size, payload)")).await?;
-    for flow in flows {
-        let mut first = 0;
-        while first < flow.messages {
-            let block = source.stored_messages(flow.seq, first..first + MESSAGE_STEP).map_err(InsertError::Flow)?;
-            for m in block {
-                let kind = MessageKind::ALL.iter().position(|k| *k == m.kind).unwrap_or_default();
-                let rows = &mut writer.rows;
-                rows.row(7);
-                rows.uuid(flow.uuid());
-                rows.int8(m.index as i64);
-                rows.int2(chunk_refs::body_index(m.direction) as i16);
-                rows.int2(kind as i16);
-                rows.int8(m.at.micros() as i64);
-                rows.int8(m.size as i64);
-                rows.bytes(&m.payload);
-                writer.send_piece().await?;
+impl BatchCopy<'_> {
+    async fn copy_flows(&self) -> Result<(), InsertError> {
+        let Self { transaction, database, source, flows, progress } = *self;
+        let sides = || flows.iter().flat_map(|flow| (0..SIDES).map(move |side| (flow, side)));
+        let collected = sides().filter(|(flow, side)| flow.is_collected(*side));
+        let mut chunks = source
+            .batch_chunks(collected.flat_map(|(flow, side)| &flow.refs[side]))
+            .map_err(InsertError::Unreachable)?;
+        let mut writer = CopyWriter::begin(transaction, &format!("new_flows({WRITTEN})")).await?;
+        let now = Timestamp::now().micros() as i64;
+        for flow in flows {
+            let mut bodies = [const { None }; SIDES];
+            for (side, body) in bodies.iter_mut().enumerate().filter(|(side, _)| flow.is_collected(*side)) {
+                let mut bytes = Vec::with_capacity(MAX_INLINE as usize);
+                for chunk in &flow.refs[side] {
+                    bytes.extend_from_slice(&chunks.read(*chunk).map_err(InsertError::Flow)?);
+                }
+                bytes.extend_from_slice(flow.end(side));
+                *body = Some(bytes.into());
             }
-            progress.advance();
-            first += MESSAGE_STEP;
+            flow.write(&mut writer.rows, &bodies, &database.replica, now).map_err(InsertError::Flow)?;
+            if writer.send_piece().await? {
+                progress.advance();
+            }
         }
+        writer.finish().await?;
+        Ok(())
     }
-    writer.finish().await?;
-    Ok(())
+
+    async fn copy_pieces(&self, into: &str, pieces: Pieces<'_>) -> Result<(), InsertError> {
+        if pieces.bytes() == 0 {
+            return Ok(());
+        }
+        let mut writer = CopyWriter::begin(self.transaction, &format!("{into}({}, bytes)", PieceRow::COLUMNS)).await?;
+        for piece in pieces {
+            let (row, bytes) = piece.map_err(InsertError::Flow)?;
+            writer.rows.row(PieceRow::COUNT + 1);
+            row.write(&mut writer.rows);
+            writer.rows.bytes(&bytes);
+            if writer.send_piece().await? {
+                self.progress.advance();
+            }
+        }
+        writer.finish().await?;
+        Ok(())
+    }
+
+    async fn copy_messages(&self, into: &str) -> Result<(), InsertError> {
+        let Self { transaction, source, flows, progress, .. } = *self;
+        if flows.iter().all(|flow| flow.messages == 0) {
+            return Ok(());
+        }
+        let mut writer =
+            CopyWriter::begin(transaction, &format!("{into}(flow, index, direction, kind, at, size, payload)")).await?;
+        for flow in flows {
+            let mut first = 0;
+            while first < flow.messages {
+                let block = source.stored_messages(flow.seq, first..first + MESSAGE_STEP).map_err(InsertError::Flow)?;
+                for m in block {
+                    let kind = MessageKind::ALL.iter().position(|k| *k == m.kind).unwrap_or_default();
+                    let rows = &mut writer.rows;
+                    rows.row(7);
+                    rows.uuid(flow.uuid());
+                    rows.int8(m.index as i64);
+                    rows.int2(chunk_refs::body_index(m.direction) as i16);
+                    rows.int2(kind as i16);
+                    rows.int8(m.at.micros() as i64);
+                    rows.int8(m.size as i64);
+                    rows.bytes(&m.payload);
+                    writer.send_piece().await?;
+                }
+                progress.advance();
+                first += MESSAGE_STEP;
+            }
+        }
+        writer.finish().await?;
+        Ok(())
+    }
 }

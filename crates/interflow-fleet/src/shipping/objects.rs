@@ -70,10 +70,9 @@ pub(crate) async fn check_place(connector: &Connector, storage: Option<&ObjectSt
             transaction.commit().await.map_err(explain)
         }
         (None, _) => Ok(()),
-        (Some(there), None) => Err(StoreError::Shared(format!(
-            "the shared store {}: its bodies are in {there}: set record.objects = \"{there}\"",
-            connector.url
-        ))),
+        (Some(there), None) => {
+            Err(connector.failure(format_args!("its bodies are in {there}: set record.objects = \"{there}\"")))
+        }
         (Some(there), Some(here)) if there != here => Err(StoreError::Shared(format!(
             "record.objects is {here}, but the bodies of the shared store {} are in {there}: set it to that, for all replicas. To \
              move them, stop all replicas, copy the objects, and then: UPDATE \"{}\".object_place SET url = '{here}'",

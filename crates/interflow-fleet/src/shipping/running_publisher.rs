@@ -9,8 +9,9 @@ use std::time::Duration;
 
 use interflow_store::stored_form::SpooledRow;
 use interflow_store::{Result, SqliteStore, StoreError};
+use interflow_tasks::AbortOnDrop;
 use interflow_types::Timestamp;
-use tokio::task::{AbortHandle, spawn_blocking};
+use tokio::task::spawn_blocking;
 use tokio_postgres::Error;
 use uuid::Uuid;
 
@@ -68,18 +69,12 @@ fn bounded(flows: Vec<RunningFlow>, max_flows: usize, max_bytes: usize) -> Vec<R
 }
 
 /// Ends when dropped.
-pub(crate) struct RunningPublisher(AbortHandle);
-
-impl Drop for RunningPublisher {
-    fn drop(&mut self) {
-        self.0.abort();
-    }
-}
+pub(crate) struct RunningPublisher(AbortOnDrop<()>);
 
 impl RunningPublisher {
     /// Ends publishing; what was published stays until somebody deletes it.
     pub(crate) fn stop(&self) {
-        self.0.abort();
+        self.0.0.abort();
     }
 
     pub(crate) fn start(database: &Database, spool: &Arc<SqliteStore>) -> Self {
@@ -186,11 +181,10 @@ async fn run<T, F>(database: &Database, job: impl FnOnce(PooledClient) -> F) -> 
 where
     F: Future<Output = Result<T, Error>>,
 {
-    let end = async {
-        tokio::time::sleep(STATEMENT_PATIENCE).await;
-        database.connector.no_answer()
-    };
-    database.complete(end, job).await?.map_err(|e| database.connector.explain(&e))
+    database
+        .complete(database.no_answer_after(STATEMENT_PATIENCE), job)
+        .await?
+        .map_err(|e| database.connector.explain(&e))
 }
 
 /// Writes rows, and deletes those that are gone; all others of this replica if it is not known which are there.

@@ -13,8 +13,8 @@ use interflow_store::shared_state::{
     CarryOutFn, MAX_PENDING_ITEM_BYTES, RemoteOutcome, RemotePending, RemotePendingItem, SharedPending,
 };
 use interflow_store::{HeaderMasker, Result, StoreError};
+use interflow_tasks::AbortOnDrop;
 use tokio::sync::{Semaphore, watch};
-use tokio::task::AbortHandle;
 use tokio_postgres::Error;
 use uuid::Uuid;
 
@@ -22,6 +22,7 @@ use interflow_types::BoxFuture;
 
 use crate::database::connect::PooledClient;
 use crate::database::pool::{Database, STATEMENT_PATIENCE};
+use crate::database::rows::clean;
 use crate::state::pending_sync::{CHANNEL, ItemTexts, PendingSync};
 use crate::store::SharedStore;
 
@@ -43,13 +44,7 @@ pub struct PostgresPending {
     /// Changes when any decision has an outcome.
     outcomes: watch::Receiver<u64>,
     places: Semaphore,
-    task: AbortHandle,
-}
-
-impl Drop for PostgresPending {
-    fn drop(&mut self) {
-        self.task.abort();
-    }
+    _sync: AbortOnDrop<()>,
 }
 
 impl SharedStore {
@@ -58,10 +53,20 @@ impl SharedStore {
         let (own, published) = watch::channel(ItemTexts::default());
         let (found, others) = watch::channel(RemotePending::default());
         let (outcome, outcomes) = watch::channel(0);
-        let sync = PendingSync::new(&self.database, replica, carry_out, published, found, outcome);
-        let task = self.database.spawn_abortable(sync.run());
+        let sync = PendingSync {
+            database: self.database.clone(),
+            replica: clean(replica),
+            carry_out,
+            own: published,
+            written: ItemTexts::default(),
+            others: found,
+            read: BTreeMap::new(),
+            outcomes: outcome,
+            revision: 0,
+        };
+        let _sync = self.database.spawn_abortable(sync.run());
         let places = Semaphore::new(MAX_DECISIONS);
-        PostgresPending { database: self.database.clone(), own, others, outcomes, places, task }
+        PostgresPending { database: self.database.clone(), own, others, outcomes, places, _sync }
     }
 }
 

@@ -19,7 +19,6 @@ use uuid::Uuid;
 use crate::database::connect::notification;
 use crate::database::pool::Database;
 use crate::database::pool::STATEMENT_PATIENCE;
-use crate::database::rows::clean;
 
 /// Announces changes, with a word of what changed. Schemas of one database share it, which costs them a look.
 pub(crate) const CHANNEL: &str = "interflow_pending";
@@ -43,17 +42,17 @@ pub(crate) type ItemTexts = Arc<BTreeMap<Arc<str>, Arc<str>>>;
 
 /// The rest of a replica's life with the database: see [`run`](Self::run).
 pub(crate) struct PendingSync {
-    database: Database,
-    replica: String,
-    carry_out: CarryOutFn,
-    own: watch::Receiver<ItemTexts>,
+    pub(super) database: Database,
+    pub(super) replica: String,
+    pub(super) carry_out: CarryOutFn,
+    pub(super) own: watch::Receiver<ItemTexts>,
     /// What of it is in the database.
-    written: ItemTexts,
-    others: watch::Sender<RemotePending>,
+    pub(super) written: ItemTexts,
+    pub(super) others: watch::Sender<RemotePending>,
     /// What was read of others, with its revision.
-    read: BTreeMap<(Arc<str>, Arc<str>), (i64, RemotePendingItem)>,
-    outcomes: watch::Sender<u64>,
-    revision: i64,
+    pub(super) read: BTreeMap<(Arc<str>, Arc<str>), (i64, RemotePendingItem)>,
+    pub(super) outcomes: watch::Sender<u64>,
+    pub(super) revision: i64,
 }
 
 /// What the announcements of one connection ask for.
@@ -64,27 +63,6 @@ struct Announced {
 }
 
 impl PendingSync {
-    pub(crate) fn new(
-        database: &Database,
-        replica: &str,
-        carry_out: CarryOutFn,
-        own: watch::Receiver<ItemTexts>,
-        others: watch::Sender<RemotePending>,
-        outcomes: watch::Sender<u64>,
-    ) -> Self {
-        Self {
-            database: database.clone(),
-            replica: clean(replica),
-            carry_out,
-            own,
-            written: ItemTexts::default(),
-            others,
-            read: BTreeMap::new(),
-            outcomes,
-            revision: 0,
-        }
-    }
-
     /// Follows changes on both sides until the task is ended.
     pub(crate) async fn run(mut self) {
         let mut is_warned = false;
@@ -171,8 +149,7 @@ impl PendingSync {
         let mut renew = interval(RENEW_INTERVAL);
         renew.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut look = Some(Instant::now());
-        let ended =
-            StoreError::Shared(format!("the shared store {}: the connection ended", self.database.connector.url));
+        let ended = self.database.connector.failure("the connection ended");
         let database = self.database.clone();
         loop {
             let done = tokio::select! {
@@ -327,9 +304,6 @@ async fn bounded<T>(
 ) -> Result<T> {
     match timeout(STATEMENT_PATIENCE, statements).await {
         Ok(done) => done.map_err(|e| database.connector.explain(&e)),
-        Err(_) => Err(StoreError::Shared(format!(
-            "the shared store {}: no answer within {STATEMENT_PATIENCE:?}",
-            database.connector.url
-        ))),
+        Err(_) => Err(database.connector.failure(format_args!("no answer within {STATEMENT_PATIENCE:?}"))),
     }
 }

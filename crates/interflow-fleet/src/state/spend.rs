@@ -5,6 +5,7 @@ use interflow_store::Result;
 use interflow_store::stored_form::signed;
 use jiff::civil::Date;
 use tokio_postgres::Row;
+use tokio_postgres::types::ToSql;
 
 use crate::database::calls::DatabaseCalls;
 use crate::database::connect::TlsClientFactory;
@@ -48,16 +49,9 @@ impl SpendDatabase for SpendStore {
                    $7::bigint[], $8::bigint[], $9::bigint[], $10::bigint[], $11::bigint[]) \
                  ON CONFLICT (day, writer, digest) DO UPDATE SET {larger}"
             );
-            client
-                .execute(
-                    &sql,
-                    &[
-                        &day, &writer, &digests, &accounts, &sums[0], &sums[1], &sums[2], &sums[3], &sums[4], &sums[5],
-                        &sums[6],
-                    ],
-                )
-                .await
-                .map(drop)
+            let mut params: Vec<&(dyn ToSql + Sync)> = vec![&day, &writer, &digests, &accounts];
+            params.extend(sums.iter().map(|column| column as &(dyn ToSql + Sync)));
+            client.execute(&sql, &params).await.map(drop)
         });
         stored.map_err(|e| e.to_string())
     }

@@ -3,6 +3,7 @@
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use super::conversation_rows::key_of;
+use super::rows;
 use super::sqlite_store::SqliteStore;
 use super::store_state::{FlowAnnotation, WriterCommand};
 use crate::conversations::{ConversationNote, NoteOf};
@@ -81,14 +82,9 @@ impl SqliteStore {
 fn after(db: &Connection, last: Option<&NoteOf>, limit: usize) -> Result<Vec<NoteOf>> {
     let sql = "SELECT conversation, message, tags, comment FROM conversation_notes \
                WHERE (conversation, message) > (?, ?) OR ?3 ORDER BY conversation, message LIMIT ?";
-    let mut statement = db.prepare_cached(sql)?;
     let (id, message) = last.map_or(("", Vec::new()), |(id, note)| (id.as_str(), blob_of(note.message)));
-    let mut rows = statement.query(params![id, message, last.is_none(), limit as i64])?;
-    let mut notes = Vec::new();
-    while let Some(row) = rows.next()? {
-        notes.push((row.get(0)?, read_note(row, 1)?));
-    }
-    Ok(notes)
+    let params = params![id, message, last.is_none(), limit as i64];
+    rows::query_all(db, sql, params, |row| Ok((row.get(0)?, read_note(row, 1)?)))
 }
 
 /// The note in columns from this one on.
@@ -102,13 +98,7 @@ fn read_note(row: &Row<'_>, first: usize) -> Result<ConversationNote> {
 /// The notes on a conversation, that on the conversation itself first.
 pub(super) fn of(db: &Connection, id: &str) -> Result<Vec<ConversationNote>> {
     let sql = "SELECT message, tags, comment FROM conversation_notes WHERE conversation = ? ORDER BY message LIMIT ?";
-    let mut statement = db.prepare_cached(sql)?;
-    let mut rows = statement.query(params![id, MAX_NOTES as i64])?;
-    let mut notes = Vec::new();
-    while let Some(row) = rows.next()? {
-        notes.push(read_note(row, 0)?);
-    }
-    Ok(notes)
+    rows::query_all(db, sql, params![id, MAX_NOTES as i64], |row| read_note(row, 0))
 }
 
 /// Deletes the note on a message, or with `None` all notes on the conversation.

@@ -25,7 +25,7 @@ pub(crate) fn calls(db: &Connection, flow: FlowId) -> Result<Vec<ExchangeRow>> {
     rows::query_all(db, &sql, [flow.to_u128().to_be_bytes()], exchange)
 }
 
-pub(crate) fn conversation(r: &Row<'_>) -> rusqlite::Result<ConversationRow> {
+pub(crate) fn conversation(r: &Row<'_>) -> Result<ConversationRow> {
     Ok(ConversationRow {
         id: r.get(0)?,
         session: r.get(1)?,
@@ -43,7 +43,7 @@ pub(crate) fn conversation(r: &Row<'_>) -> rusqlite::Result<ConversationRow> {
     })
 }
 
-pub(crate) fn exchange(r: &Row<'_>) -> rusqlite::Result<ExchangeRow> {
+pub(crate) fn exchange(r: &Row<'_>) -> Result<ExchangeRow> {
     let count = |i: usize| r.get::<_, i64>(i).map(i64::unsigned_abs);
     let cost: Option<f64> = r.get(13)?;
     Ok(ExchangeRow {

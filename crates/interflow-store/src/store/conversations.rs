@@ -148,21 +148,14 @@ fn check_parents(db: &Connection, found: &ConversationUpdate) -> Result<()> {
 /// Deletes the messages of a conversation that lead to none of its exchanges, and the conversation if it has no
 /// exchanges.
 fn prune_conversation(db: &Connection, id: &str) -> Result<()> {
-    let mut parents: HashMap<u128, Option<u128>> = HashMap::new();
-    let mut statement = db.prepare_cached("SELECT key, parent FROM conversation_nodes WHERE conversation = ?")?;
-    let mut rows = statement.query([id])?;
-    while let Some(row) = rows.next()? {
-        if let Some(key) = key_of(row.get_ref(0)?)? {
-            parents.insert(key, key_of(row.get_ref(1)?)?);
-        }
-    }
-    let mut exchanges = 0;
+    let sql = "SELECT key, parent FROM conversation_nodes WHERE conversation = ?";
+    let nodes = rows::query_all(db, sql, [id], |r| Ok((key_of(r.get_ref(0)?)?, key_of(r.get_ref(1)?)?)))?;
+    let parents: HashMap<_, _> = nodes.into_iter().filter_map(|(key, parent)| Some((key?, parent))).collect();
+    let sql = "SELECT leaf FROM conversation_exchanges WHERE conversation = ?";
+    let leaves = rows::query_all(db, sql, [id], |r| key_of(r.get_ref(0)?))?;
     let mut live = HashSet::new();
-    let mut statement = db.prepare_cached("SELECT leaf FROM conversation_exchanges WHERE conversation = ?")?;
-    let mut rows = statement.query([id])?;
-    while let Some(row) = rows.next()? {
-        exchanges += 1;
-        let mut at = key_of(row.get_ref(0)?)?;
+    for leaf in &leaves {
+        let mut at = *leaf;
         // Stops at a message that another exchange has marked already, so each is visited once.
         while let Some(key) = at.filter(|k| live.insert(*k)) {
             at = parents.get(&key).copied().flatten();
@@ -174,7 +167,7 @@ fn prune_conversation(db: &Connection, id: &str) -> Result<()> {
         conversation_notes::delete(db, id, Some(*key))?;
     }
     // The last exchange has gone, and with it the reason to keep the conversation.
-    if exchanges == 0 {
+    if leaves.is_empty() {
         db.prepare_cached("DELETE FROM conversations WHERE id = ?")?.execute([id])?;
         conversation_notes::delete(db, id, None)?;
     }
@@ -204,7 +197,7 @@ impl ConversationStore for SqliteStore {
             let sql = "SELECT id FROM flows WHERE id <= ?1 AND seq > \
                 (SELECT seq FROM flows WHERE id <= ?1 ORDER BY id DESC LIMIT 1) ORDER BY seq DESC LIMIT ?2";
             let bytes = cursor.to_u128().to_be_bytes();
-            let mut flows = rows::query_all(db, sql, params![bytes, most as i64], |r| r.get(0).map(flow_of))?;
+            let mut flows = rows::query_all(db, sql, params![bytes, most as i64], |r| Ok(flow_of(r.get(0)?)))?;
             flows.reverse();
             Ok(flows)
         })
@@ -239,7 +232,7 @@ impl ConversationStore for SqliteStore {
     fn conversation(&self, id: &str) -> Result<Option<ConversationSummary>> {
         self.read(|db| {
             let sql = format!("SELECT {CONVERSATION} FROM conversations c WHERE id = ?");
-            let found = db.prepare_cached(&sql)?.query_row([id], conversation).optional()?;
+            let found = rows::query_all(db, &sql, [id], conversation)?.pop();
             found.map(|row| with_usage(db, row)).transpose()
         })
     }
@@ -262,20 +255,16 @@ impl ConversationStore for SqliteStore {
             let sql = format!(
                 "SELECT key, parent, at, facts, {body} FROM conversation_nodes WHERE conversation = ? ORDER BY n"
             );
-            let mut statement = db.prepare_cached(&sql)?;
-            let mut rows = statement.query([id])?;
-            let mut summaries = Vec::new();
-            while let Some(row) = rows.next()? {
-                summaries.push(MessageNodeRow {
+            rows::query_all(db, &sql, [id], |row| {
+                Ok(MessageNodeRow {
                     conversation: id.to_owned(),
                     key: key_of(row.get_ref(0)?)?.unwrap_or_default(),
                     parent: key_of(row.get_ref(1)?)?,
                     at: time(row, 2)?,
                     facts: row.get(3)?,
                     body: decompress_text(row.get_ref(4)?.as_blob().unwrap_or_default())?,
-                });
-            }
-            Ok(summaries)
+                })
+            })
         })
     }
 

@@ -166,8 +166,8 @@ fn bind(
     let columns: [&dyn ToSql; COLUMN_COUNT] = [
         seq,
         &id,
-        &state_number(row.state),
-        &kind_number(row.kind),
+        &(row.state as i64),
+        &(row.kind as i64),
         &(row.started.micros() as i64),
         &c.duration,
         &number_of(&EntryKind::ALL, row.transport),
@@ -204,8 +204,8 @@ pub(crate) fn update(db: &Connection, flow: &NewRow<'_>) -> Result<usize> {
     let c = DerivedColumns::from_row(row);
     db.prepare_cached(UPDATE)?.execute(params![
         seq,
-        state_number(row.state),
-        kind_number(row.kind),
+        row.state as i64,
+        row.kind as i64,
         c.duration,
         c.status,
         c.request_size,
@@ -299,9 +299,9 @@ pub(crate) fn query_all<T>(
     db: &Connection,
     sql: &str,
     params: impl Params,
-    read: impl FnMut(&Row<'_>) -> rusqlite::Result<T>,
+    read: impl FnMut(&Row<'_>) -> Result<T>,
 ) -> Result<Vec<T>> {
-    Ok(db.prepare_cached(sql)?.query_map(params, read)?.collect::<Result<_, _>>()?)
+    db.prepare_cached(sql)?.query_and_then(params, read)?.collect()
 }
 
 /// A flow by its id; without the index by id where that is damaged.
@@ -336,14 +336,6 @@ pub fn version(text: String) -> StaticLabel {
         }
     }
     Cow::Owned(text)
-}
-
-pub(crate) const fn state_number(s: FlowState) -> i64 {
-    s as i64
-}
-
-pub(crate) const fn kind_number(k: FlowKind) -> i64 {
-    k as i64
 }
 
 pub const fn state_of(number: i64) -> FlowState {

@@ -12,7 +12,7 @@ use interflow_types::{FlowId, Timestamp};
 use rusqlite::types::ValueRef;
 use rusqlite::{Connection, Row};
 
-use super::rows;
+use super::rows::{self, COLUMNS, SOURCES};
 use super::select::{self, ListOptions};
 use super::sqlite_store::SqliteStore;
 use super::store_state::WriterCommand;
@@ -89,7 +89,7 @@ impl<'r> SpooledRow<'r> {
         let blob = |i: usize| r.get_ref(i)?.as_blob_or_null().map_err(rusqlite::Error::from);
         let mut detail = blob(18)?.unwrap_or_default().to_vec();
         let mut duration: Option<i64> = r.get(19)?;
-        if r.get::<_, i64>(2)? == rows::state_number(FlowState::Cut) {
+        if r.get::<_, i64>(2)? == FlowState::Cut as i64 {
             let cut = rows::read(r)?;
             duration = cut.row.duration().map(|d| d as i64);
             // What a running flow saved is still in its place if the process was killed.
@@ -153,15 +153,11 @@ impl SqliteStore {
         read: ReadSpooledFn<'_, T>,
     ) -> Result<(Vec<T>, Option<i64>)> {
         let mut last = None;
-        let flows = self.finished_between(
-            (after, i64::MAX),
-            limit,
-            &mut |seq| {
-                last = Some(seq);
-                true
-            },
-            read,
-        )?;
+        let mut every = |seq| {
+            last = Some(seq);
+            true
+        };
+        let flows = self.finished_between((after, i64::MAX), limit, &mut every, read)?;
         Ok((flows, last))
     }
 
@@ -181,9 +177,8 @@ impl SqliteStore {
         self.read(|db| {
             // The plus sign keeps SQLite from using the index of open flows for the opposite.
             let sql = format!(
-                "SELECT {}, {MORE_COLUMNS} FROM {} WHERE f.seq > ? AND f.seq <= ? AND +f.state <> 0 ORDER BY f.seq LIMIT ?",
-                rows::COLUMNS,
-                rows::SOURCES
+                "SELECT {COLUMNS}, {MORE_COLUMNS} FROM {SOURCES} WHERE f.seq > ? AND f.seq <= ? AND +f.state <> 0 \
+                 ORDER BY f.seq LIMIT ?"
             );
             let mut statement = db.prepare_cached(&sql)?;
             let mut rows = statement.query(rusqlite::params![after, last, signed(limit)])?;
@@ -209,9 +204,7 @@ impl SqliteStore {
     ) -> Result<(Vec<T>, HashSet<i64>)> {
         self.read(|db| {
             let sql = format!(
-                "SELECT {}, {MORE_COLUMNS} FROM {} WHERE f.state = 0 AND f.started <= ? ORDER BY f.seq LIMIT ?",
-                rows::COLUMNS,
-                rows::SOURCES
+                "SELECT {COLUMNS}, {MORE_COLUMNS} FROM {SOURCES} WHERE f.state = 0 AND f.started <= ? ORDER BY f.seq LIMIT ?"
             );
             let mut statement = db.prepare_cached(&sql)?;
             let mut rows = statement.query(rusqlite::params![signed(before.micros()), signed(limit)])?;

@@ -386,18 +386,12 @@ impl FlowStore for SqliteStore {
     }
 
     fn subscribe(&self) -> Subscription {
-        match &self.writing {
-            Some(w) => Subscription(w.shared.feeds.subscribe()),
-            // A read-only store has no events: return a channel whose sender is dropped.
-            None => Subscription::ended(),
-        }
+        self.writing.as_ref().map_or_else(Subscription::ended, |w| Subscription(w.shared.feeds.subscribe()))
     }
 
     fn subscribe_to(&self, wanted: FlowFilterFn) -> Subscription {
-        match &self.writing {
-            Some(w) => Subscription(w.shared.feeds.subscribe_to(wanted)),
-            None => self.subscribe(),
-        }
+        let subscribe = |w: &WriterHandle| Subscription(w.shared.feeds.subscribe_to(wanted));
+        self.writing.as_ref().map_or_else(Subscription::ended, subscribe)
     }
 }
 

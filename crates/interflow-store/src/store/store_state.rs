@@ -54,6 +54,7 @@ pub(crate) enum WriterCommand {
 }
 
 /// Shared by the writer, the recorder and the readers.
+#[derive(Default)]
 pub(crate) struct StoreState {
     pub(crate) queue: Arc<WriterQueue>,
     /// The active configuration.
@@ -80,19 +81,9 @@ impl StoreState {
         Self {
             queue: Arc::new(WriterQueue::new(config)),
             config: Arc::new(ArcSwap::from_pointee(config.clone())),
-            jobs: Mutex::default(),
-            closing: AtomicBool::new(false),
-            ended: AtomicBool::new(false),
-            feeds: Subscriptions::new(),
-            suspended: Mutex::default(),
-            retention_waits: Mutex::default(),
-            lost_flows: AtomicU64::new(0),
-            recorded_flows: AtomicU64::new(0),
-            expired_flows: AtomicU64::new(0),
-            open_flows: AtomicUsize::new(0),
-            segment: AtomicU64::new(0),
             // How far the archive is is known when it runs; until then nothing is deleted.
             keep_from: Mutex::new(config.keeps_unarchived().then(|| FlowId::from_u128(0))),
+            ..Self::default()
         }
     }
 

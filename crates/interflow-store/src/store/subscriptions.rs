@@ -27,11 +27,13 @@ pub(crate) struct Notification {
     chosen: Vec<Vec<FlowSummary>>,
 }
 
-impl Subscriptions {
-    pub(crate) fn new() -> Self {
+impl Default for Subscriptions {
+    fn default() -> Self {
         Self { all: broadcast::channel(BATCHES).0, chosen: Mutex::default() }
     }
+}
 
+impl Subscriptions {
     pub(crate) fn subscribe(&self) -> FlowReceiver {
         self.all.subscribe()
     }

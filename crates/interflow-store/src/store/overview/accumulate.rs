@@ -70,7 +70,7 @@ impl Largest {
 }
 
 /// The spans of time that are summed up, in microseconds.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct Span {
     pub from: u64,
     pub to: u64,

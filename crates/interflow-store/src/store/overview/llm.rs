@@ -24,6 +24,7 @@ struct ModelTotals {
 }
 
 /// Usage of the span, by bucket and model, and of the span before.
+#[derive(Default)]
 pub struct LlmAccumulator {
     span: Span,
     buckets: Vec<TokenUsage>,
@@ -34,13 +35,7 @@ pub struct LlmAccumulator {
 
 impl LlmAccumulator {
     pub fn new(span: Span) -> Self {
-        Self {
-            span,
-            buckets: vec![TokenUsage::default(); span.buckets()],
-            models: HashMap::new(),
-            total: TokenUsage::default(),
-            previous: TokenUsage::default(),
-        }
+        Self { span, buckets: vec![TokenUsage::default(); span.buckets()], ..Self::default() }
     }
 
     /// Adds all calls of the spans of time.

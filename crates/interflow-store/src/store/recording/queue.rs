@@ -34,6 +34,7 @@ struct WaitingFlows {
 }
 
 /// The queue with its limits and counters.
+#[derive(Default)]
 pub(crate) struct WriterQueue {
     shards: [Mutex<Vec<Arc<PendingFlow>>>; SHARDS],
     bytes: AtomicUsize,
@@ -58,22 +59,10 @@ pub(crate) struct WriterQueue {
 impl WriterQueue {
     pub(crate) fn new(config: &RecordConfig) -> Self {
         Self {
-            shards: Default::default(),
-            bytes: AtomicUsize::new(0),
-            flows: AtomicUsize::new(0),
-            waiting: Mutex::default(),
-            writer: OnceLock::new(),
-            asleep: AtomicBool::new(false),
-            urgent: AtomicBool::new(false),
-            suspended: AtomicBool::new(false),
-            spool_full: AtomicBool::new(false),
-            closed: AtomicBool::new(false),
             max_bytes: usize::try_from(config.queue_bytes.0).unwrap_or(usize::MAX).max(1),
             max_flows: config.queue_flows.max(1),
             overflow: config.overflow,
-            dropped_flows: AtomicU64::new(0),
-            dropped_bytes: AtomicU64::new(0),
-            waits: AtomicU64::new(0),
+            ..Self::default()
         }
     }
 

@@ -11,6 +11,7 @@ use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use crate::error::{Result, StoreError};
 use crate::store::connection_pool::PooledConnection;
+use crate::store::rows;
 use crate::store::segments::chunk_refs::ChunkRef;
 use crate::store::segments::segment;
 use crate::store::segments::segment::RecordLocation;
@@ -105,14 +106,9 @@ impl StoredBodyParts {
         let mut tail = flow.inline[side].clone();
         // An ended flow has its tail in its row, a running one in the table.
         if tail.is_empty() {
-            let mut statement =
-                db.prepare_cached("SELECT bytes FROM tails WHERE seq = ? AND direction = ? ORDER BY at")?;
-            let mut rows = statement.query(params![flow.position, side])?;
-            let mut all = Vec::new();
-            while let Some(row) = rows.next()? {
-                all.extend_from_slice(row.get_ref(0)?.as_blob().map_err(rusqlite::Error::from)?);
-            }
-            tail = all.into();
+            let sql = "SELECT bytes FROM tails WHERE seq = ? AND direction = ? ORDER BY at";
+            let parts = rows::query_all(db, sql, params![flow.position, side], |r| Ok(r.get::<_, Vec<u8>>(0)?))?;
+            tail = parts.concat().into();
         }
         Ok(Self { chunks, tail })
     }

@@ -6,6 +6,7 @@ use rusqlite::{Connection, params};
 
 use crate::error::{Result, StoreError};
 use crate::model::{MessageRecord, signed};
+use crate::store::rows;
 use crate::store::segments::body::ChunkReader;
 use crate::store::segments::body_assembly::{ChunkSink, MAX_INLINE_TAIL};
 use crate::store::segments::chunk_refs;
@@ -73,16 +74,12 @@ pub(crate) fn read(
 ) -> Result<Vec<MessageRecord>> {
     // A block overlaps the range if it begins before its end and ends after its begin.
     let sql = "SELECT first, meta, payload, chunks FROM messages WHERE seq = ?1 AND first < ?3 AND first + count > ?2 ORDER BY first";
-    let mut blocks: Vec<MessageBlock> = Vec::new();
-    {
-        let mut statement = db.prepare_cached(sql)?;
-        // SQLite has signed integers only; a range that is open to the end exceeds them.
-        let mut rows = statement.query(params![seq, signed(range.start), signed(range.end)])?;
-        while let Some(row) = rows.next()? {
-            let [list, ..] = chunk_refs::decode(row.get_ref(3)?.as_blob_or_null().map_err(rusqlite::Error::from)?)?;
-            blocks.push(MessageBlock { first: row.get(0)?, meta: row.get(1)?, inline: row.get(2)?, chunks: list });
-        }
-    }
+    // SQLite has signed integers only; a range that is open to the end exceeds them.
+    let params = params![seq, signed(range.start), signed(range.end)];
+    let blocks = rows::query_all(db, sql, params, |row| {
+        let [list, ..] = chunk_refs::decode(row.get_ref(3)?.as_blob_or_null().map_err(rusqlite::Error::from)?)?;
+        Ok(MessageBlock { first: row.get(0)?, meta: row.get(1)?, inline: row.get(2)?, chunks: list })
+    })?;
     // The statement's snapshot ends here: chunks moved since then are found at their new location.
     let mut rows = Vec::new();
     for block in blocks {

@@ -15,11 +15,11 @@ use crate::error::{Result, StoreError};
 use crate::store::recording::write_batch::WriteBatch;
 use crate::store::recording::writer::{RETRY, StoreWriter};
 use crate::store::schema;
-use crate::store::segments::{chunk_refs, segment};
+use crate::store::segments::segment;
 use crate::store::store_state::ReplySender;
 use crate::store::subscriptions::Notification;
-use crate::store::upkeep::garbage_collector::ChunkBitmap;
 use crate::store::upkeep::quarantine;
+use crate::store::upkeep::retention::mark;
 use crate::store::upkeep::size_shares;
 use crate::store::upkeep::size_shares::EARLY_PERCENT;
 
@@ -77,22 +77,13 @@ impl StoreWriter {
     /// Deletes segment files in which every chunk belongs only to flows being deleted, or to none. Needs no free
     /// database page.
     fn free_segments(&mut self, doomed: &HashSet<i64>) -> Result<()> {
-        // Running flows may have chunks that no row names yet.
-        let mut live = ChunkBitmap::new(self.chunks.next);
-        for flow in self.open.values() {
-            flow.bodies.iter().flat_map(|b| &b.refs).for_each(|r| live.set(r.id));
-        }
+        let mut live = self.running_chunks();
         for sql in ["SELECT seq, chunks FROM flows", "SELECT seq, chunks FROM messages"] {
             let mut statement = self.db.prepare(sql)?;
             let mut rows = statement.query([])?;
             while let Some(row) = rows.next()? {
-                if doomed.contains(&row.get(0)?) {
-                    continue;
-                }
-                let blob = row.get_ref(1)?.as_blob_or_null().map_err(rusqlite::Error::from)?;
-                // An unreadable list cannot refer to anything.
-                if let Ok(lists) = chunk_refs::decode(blob) {
-                    lists.iter().flatten().for_each(|r| live.set(r.id));
+                if !doomed.contains(&row.get(0)?) {
+                    mark(&mut live, row.get_ref(1)?);
                 }
             }
         }

@@ -14,7 +14,7 @@ use std::fs::File;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
-use rusqlite::params;
+use rusqlite::{OptionalExtension as _, params};
 
 use crate::error::{Result, StoreError};
 use crate::store::recording::write_batch::WriteBatch;
@@ -127,7 +127,7 @@ impl StoreWriter {
         let Some(keep_from) = *self.shared.keep_from.lock() else { return Ok(up_to) };
         let sql = "SELECT seq FROM flows WHERE seq <= ? AND id >= ? ORDER BY seq LIMIT 1";
         let first = self.db.query_row(sql, params![up_to, keep_from.to_u128().to_be_bytes()], |r| r.get::<_, i64>(0));
-        Ok(optional_row(first)?.map_or(up_to, |waiting| up_to.min(waiting - 1)))
+        Ok(first.optional()?.map_or(up_to, |waiting| up_to.min(waiting - 1)))
     }
 
     /// The last row that exceeds the maximum age; 0 if there is none.
@@ -142,15 +142,11 @@ impl StoreWriter {
         *self.shared.retention_waits.lock() = self.age_clock.waits_because();
         // `stored` grows with `seq`: the search may stop at the first row that is young enough.
         let sql = "SELECT seq FROM flows WHERE stored >= ? ORDER BY seq LIMIT 1";
-        let oldest: Option<(i64, i64)> = optional_row(self.db.query_row(
-            "SELECT seq, stored FROM flows ORDER BY seq LIMIT 1",
-            [],
-            |r| Ok((r.get(0)?, r.get(1)?)),
-        ))?;
-        match oldest {
+        let oldest = self.db.query_row("SELECT stored FROM flows ORDER BY seq LIMIT 1", [], |r| r.get::<_, i64>(0));
+        match oldest.optional()? {
             // The oldest row decides alone in the usual case that nothing has expired.
-            Some((_, stored)) if (stored as u64) < limit => {
-                let first_young: Option<i64> = optional_row(self.db.query_row(sql, [limit as i64], |r| r.get(0)))?;
+            Some(stored) if (stored as u64) < limit => {
+                let first_young: Option<i64> = self.db.query_row(sql, [limit as i64], |r| r.get(0)).optional()?;
                 let last: i64 = self.db.query_row("SELECT max(seq) FROM flows", [], |r| r.get(0))?;
                 Ok(first_young.map_or(last, |s| s - 1))
             }
@@ -205,7 +201,7 @@ impl StoreWriter {
     pub(crate) fn ended_up_to(&self, up_to: i64, limit: i64) -> Result<Vec<i64>> {
         let running: HashSet<i64> = self.open.values().map(|f| f.seq).collect();
         let sql = "SELECT seq FROM flows WHERE seq <= ? ORDER BY seq LIMIT ?";
-        let mut seqs = rows::query_all(&self.db, sql, [up_to, limit], |r| r.get(0))?;
+        let mut seqs = rows::query_all(&self.db, sql, [up_to, limit], |r| Ok(r.get(0)?))?;
         seqs.retain(|seq| !running.contains(seq));
         Ok(seqs)
     }
@@ -240,11 +236,7 @@ impl StoreWriter {
         if self.segments.has_records() {
             self.roll()?;
         }
-        let mut live = ChunkBitmap::new(self.chunks.next);
-        // Chunks of running flows may not be in any row yet.
-        for flow in self.open.values() {
-            flow.bodies.iter().flat_map(|b| &b.refs).for_each(|r| live.set(r.id));
-        }
+        let live = self.running_chunks();
         self.garbage.has_more = false;
         // From here on, chunks that deduplication finds again are collected; it must begin before the first row is
         // read.
@@ -252,6 +244,14 @@ impl StoreWriter {
         self.keeper.freed = 0;
         self.keeper.phase = CollectionPhase::MarkFlows { live, after: 0 };
         Ok(())
+    }
+
+    /// The chunks of running flows, which may not be in any row yet.
+    pub(crate) fn running_chunks(&self) -> ChunkBitmap {
+        let mut live = ChunkBitmap::new(self.chunks.next);
+        let bodies = self.open.values().flat_map(|flow| &flow.bodies);
+        bodies.flat_map(|body| &body.refs).for_each(|r| live.set(r.id));
+        live
     }
 
     fn mark_flows(&mut self, mut live: ChunkBitmap, mut after: i64) -> Result<CollectionPhase> {
@@ -443,15 +443,10 @@ impl StoreWriter {
 }
 
 /// A damaged list is skipped: its chunks could not be found again anyway.
-fn mark(live: &mut ChunkBitmap, blob: rusqlite::types::ValueRef<'_>) {
+pub(crate) fn mark(live: &mut ChunkBitmap, blob: rusqlite::types::ValueRef<'_>) {
     if let Ok(blob) = blob.as_blob_or_null()
         && let Ok(lists) = chunk_refs::decode(blob)
     {
         lists.iter().flatten().for_each(|r| live.set(r.id));
     }
-}
-
-fn optional_row<T>(found: rusqlite::Result<T>) -> Result<Option<T>> {
-    use rusqlite::OptionalExtension;
-    Ok(found.optional()?)
 }

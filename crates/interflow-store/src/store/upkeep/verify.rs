@@ -174,14 +174,9 @@ impl StoreCheck<'_> {
         );
         let mut after = i64::MIN;
         loop {
-            let mut page = Vec::new();
-            {
-                let mut statement = self.db.prepare_cached(&sql)?;
-                let mut rows = statement.query([after, STEP])?;
-                while let Some(row) = rows.next()? {
-                    page.push((row.get::<_, i64>(0)?, rows::read(row).map_err(|e| e.to_string())));
-                }
-            }
+            let page = rows::query_all(self.db, &sql, [after, STEP], |row| {
+                Ok((row.get::<_, i64>(0)?, rows::read(row).map_err(|e| e.to_string())))
+            })?;
             let Some((last, _)) = page.last() else { return Ok(()) };
             after = *last;
             for (seq, read) in page {
@@ -223,15 +218,10 @@ impl StoreCheck<'_> {
         let again = "SELECT chunks FROM messages WHERE seq = ?1 AND first = ?2";
         let mut after = (i64::MIN, i64::MIN);
         loop {
-            let mut page = Vec::new();
-            {
-                let mut statement = self.db.prepare_cached(sql)?;
-                let mut rows = statement.query([after.0, after.1, STEP])?;
-                while let Some(row) = rows.next()? {
-                    let lists = chunk_refs::decode(row.get_ref(2)?.as_blob_or_null().map_err(rusqlite::Error::from)?);
-                    page.push((row.get(0)?, row.get(1)?, lists));
-                }
-            }
+            let page = rows::query_all(self.db, sql, [after.0, after.1, STEP], |row| {
+                let lists = chunk_refs::decode(row.get_ref(2)?.as_blob_or_null().map_err(rusqlite::Error::from)?);
+                Ok((row.get(0)?, row.get(1)?, lists))
+            })?;
             let Some((seq, first, _)) = page.last() else { return Ok(()) };
             after = (*seq, *first);
             for (seq, first, lists) in page {
