@@ -25,11 +25,11 @@ pub async fn watch(approvals: Arc<Approvals>) {
     let mut version = 0;
     loop {
         // Returns at once if something has changed since the last round.
-        approvals.changed_since(version).await;
+        approvals.waiting.changed_since(version).await;
         // Requests that arrive together share one notification.
         sleep(BATCH_DELAY).await;
-        version = approvals.version();
-        let held = approvals.pending_requests();
+        version = approvals.waiting.version();
+        let held = approvals.waiting.list();
         let new: Vec<&PendingRequest> = held.iter().filter(|h| !announced.contains(&h.id)).collect();
         if !new.is_empty() && approvals.settings.load().notify {
             announced.extend(new.iter().map(|h| h.id));

@@ -37,7 +37,7 @@ use serde::{Deserialize, Serialize};
 
 use clock::now;
 use config::{ApprovalAction, ApprovalMode, ApprovalsConfig, RuleSpec, SecretSpec, SessionSpec};
-pub use pending::{PendingQuestion, PendingRequest, ResolvedQuestion};
+pub use pending::{PendingQuestion, PendingRequest, PendingRequests, ResolvedQuestion};
 pub use request_preview::RequestPreview;
 pub use rule_set::RuleSource;
 pub use secrets::SecretView;
@@ -46,7 +46,6 @@ pub use stage::ApprovalsStage;
 
 use decision::rule_from_resolution;
 use mode::TemporaryMode;
-use pending::PendingRequests;
 use rule_set::{AccessQuestion, ApprovalRule, ApprovalRuleSet};
 use secrets::{StoredSecret, VaultKey};
 use sessions::ApprovalSession;
@@ -67,7 +66,8 @@ pub struct Approvals {
     secrets: ArcSwap<Vec<Arc<StoredSecret>>>,
     /// The active secrets, and removed ones, because a response may still contain what was sent.
     hidden: ArcSwap<Vec<Arc<StoredSecret>>>,
-    waiting: PendingRequests,
+    /// What waits for a decision.
+    pub waiting: PendingRequests,
     /// Held during a change of the files, and taken before `state`, which requests take and no file is read or written under.
     editing: Mutex<()>,
     state: Mutex<ApprovalState>,
@@ -244,30 +244,6 @@ impl Approvals {
 
     pub fn timeout(&self) -> Duration {
         self.settings.load().timeout.0
-    }
-
-    pub fn pending_requests(&self) -> Vec<PendingRequest> {
-        self.waiting.list()
-    }
-
-    /// How many pending requests ended since the start, by how: `allow`, `deny`, `timeout`, `client_gone`, `shutdown`.
-    pub fn outcomes(&self) -> BTreeMap<&'static str, u64> {
-        self.waiting.outcomes()
-    }
-
-    /// Past decisions, the latest first.
-    pub fn history(&self) -> Vec<ResolvedQuestion> {
-        self.waiting.history()
-    }
-
-    /// Increases with every change of rules, secrets, sessions or pending requests.
-    pub fn version(&self) -> u64 {
-        self.waiting.version()
-    }
-
-    /// Waits until the version differs from this one. Cancel-safe.
-    pub async fn changed_since(&self, version: u64) {
-        self.waiting.changed_since(version).await;
     }
 
     /// Decides a pending request.

@@ -123,7 +123,7 @@ struct PendingState {
     closed: bool,
 }
 
-pub(crate) struct PendingRequests {
+pub struct PendingRequests {
     inner: Mutex<PendingState>,
     next: AtomicU64,
     /// Increases with each change, for watchers.
@@ -131,13 +131,13 @@ pub(crate) struct PendingRequests {
 }
 
 impl PendingRequests {
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self { inner: Mutex::default(), next: AtomicU64::new(1), version: watch::Sender::new(1) }
     }
 
     /// Waits for a decision. `None`: it timed out, or too many are pending. Cancel-safe: dropping the future removes
     /// the flow from the entry.
-    pub async fn wait_for_decision(
+    pub(crate) async fn wait_for_decision(
         &self,
         question: PendingQuestion,
         asker: PendingRequester,
@@ -204,7 +204,7 @@ impl PendingRequests {
 
     /// Resolves a pending request, possibly with another body; returns the number of flows that waited, or `None` if it is
     /// not pending.
-    pub fn resolve(&self, id: u64, action: ApprovalAction, by: &str, body: Option<String>) -> Option<usize> {
+    pub(crate) fn resolve(&self, id: u64, action: ApprovalAction, by: &str, body: Option<String>) -> Option<usize> {
         let mut inner = self.inner.lock();
         // Removed under the lock, so that of several resolvers only the first decides; the others get `None`.
         let open = inner.open.remove(&id)?;
@@ -223,7 +223,7 @@ impl PendingRequests {
     }
 
     /// For shutdown: every wait ends without a decision, and so does every later one.
-    pub fn close(&self) {
+    pub(crate) fn close(&self) {
         let mut inner = self.inner.lock();
         inner.closed = true;
         inner.by_question.clear();
@@ -237,7 +237,7 @@ impl PendingRequests {
         self.notify_watchers();
     }
 
-    pub fn is_closed(&self) -> bool {
+    pub(crate) fn is_closed(&self) -> bool {
         self.inner.lock().closed
     }
 
@@ -257,7 +257,7 @@ impl PendingRequests {
         self.inner.lock().outcomes.clone()
     }
 
-    /// The version of the list.
+    /// Increases with every change of rules, secrets, sessions or pending requests.
     pub fn version(&self) -> u64 {
         *self.version.borrow()
     }
@@ -267,7 +267,7 @@ impl PendingRequests {
         let _ = self.version.subscribe().wait_for(|v| *v != version).await;
     }
 
-    pub fn notify_watchers(&self) {
+    pub(crate) fn notify_watchers(&self) {
         self.version.send_modify(|v| *v += 1);
     }
 }

@@ -6,7 +6,7 @@ use std::sync::LazyLock;
 use interflow_codec::document::from_toml;
 use serde::{Deserialize, Serialize};
 
-use super::config::{ApprovalAction, RuleSpec};
+use super::config::RuleSpec;
 
 /// A named set of rules.
 #[derive(Clone, Debug, Serialize)]
@@ -21,32 +21,16 @@ pub struct RulePreset {
 #[serde(deny_unknown_fields)]
 struct PresetEntry {
     about: String,
-    rule: Vec<PresetAllowRule>,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct PresetAllowRule {
-    hosts: Vec<String>,
-    #[serde(default)]
-    methods: Vec<String>,
-    #[serde(default)]
-    paths: Vec<String>,
+    rule: Vec<RuleSpec>,
 }
 
 static ALL: LazyLock<Vec<RulePreset>> = LazyLock::new(|| {
     let written: BTreeMap<String, PresetEntry> =
         from_toml(include_str!("presets.toml")).expect("the presets that come with the program are right");
     let preset = |(name, w): (String, PresetEntry)| {
-        let rule = |a: PresetAllowRule| RuleSpec {
-            hosts: a.hosts,
-            methods: a.methods,
-            paths: a.paths,
-            // Presets allow port 443 only.
-            ports: vec!["443".to_owned()],
-            note: Some(format!("preset {name}")),
-            ..RuleSpec::new(ApprovalAction::Allow)
-        };
+        // Presets allow port 443 only.
+        let ports = || vec!["443".to_owned()];
+        let rule = |rule: RuleSpec| RuleSpec { ports: ports(), note: Some(format!("preset {name}")), ..rule };
         RulePreset { rules: w.rule.into_iter().map(rule).collect(), about: w.about, name }
     };
     written.into_iter().map(preset).collect()

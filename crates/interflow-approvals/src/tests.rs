@@ -61,7 +61,7 @@ async fn rules_and_the_mode_do_not_decide_a_guardrails_question() {
     tokio::pin!(wait);
     assert!(futures_util::poll!(&mut wait).is_pending());
     approvals.add_rule(&EditTurn::unlimited(), rule(ApprovalAction::Allow, "a.test")).unwrap();
-    let id = approvals.pending_requests()[0].id;
+    let id = approvals.waiting.list()[0].id;
     let once: Resolution = serde_json::from_str(r#"{"action": "deny"}"#).unwrap();
     let scoped = Resolution { scope: ResolutionScope::Host, ..once.clone() };
     assert!(matches!(approvals.resolve(&EditTurn::unlimited(), id, &scoped), Err(ApprovalsError::Invalid(_))));
@@ -116,7 +116,7 @@ async fn a_resolution_creates_the_rule_it_describes() {
         assert!(futures_util::poll!(&mut ask).is_pending());
         let text = format!(r#"{{"action": "allow", "scope": "{}", "for": "1h"}}"#, scope_name(scope));
         let answer: Resolution = serde_json::from_str(&text).unwrap();
-        let done = approvals.resolve(&EditTurn::unlimited(), approvals.pending_requests()[0].id, &answer).unwrap();
+        let done = approvals.resolve(&EditTurn::unlimited(), approvals.waiting.list()[0].id, &answer).unwrap();
         assert_eq!(ask.await, Some(ApprovalAction::Allow), "{scope:?}");
         assert_eq!(done.flows, 1);
         let made = done.rule.unwrap();

@@ -36,8 +36,8 @@ pub(crate) async fn metrics(State(state): State<Arc<AdminState>>) -> impl IntoRe
         redaction_findings(&mut page, &redaction.counts());
     }
     if let Some(approvals) = &state.approvals {
-        page.value(&table::APPROVALS_PENDING, approvals.pending_requests().len());
-        let outcomes = approvals.outcomes();
+        page.value(&table::APPROVALS_PENDING, approvals.waiting.list().len());
+        let outcomes = approvals.waiting.outcomes();
         page.samples(&table::APPROVALS_DECISIONS, outcomes.iter().map(|(outcome, n)| ([*outcome], n)));
     }
     if let Some(active) = &state.rules {

@@ -66,14 +66,14 @@ impl PendingQueue {
 
     /// The version of each kind, which only grows.
     pub fn versions(&self) -> [u64; 2] {
-        [self.approvals.as_ref().map_or(0, |a| a.version()), self.holds().map_or(0, |h| h.version())]
+        [self.approvals.as_ref().map_or(0, |a| a.waiting.version()), self.holds().map_or(0, |h| h.version())]
     }
 
     /// Waits until a version differs. Cancel-safe.
     pub async fn changed_since(&self, [approvals, holds]: [u64; 2]) {
         let approvals = async {
             match &self.approvals {
-                Some(a) => a.changed_since(approvals).await,
+                Some(a) => a.waiting.changed_since(approvals).await,
                 // Only the other kind can end the wait.
                 None => std::future::pending().await,
             }
@@ -89,7 +89,7 @@ impl PendingQueue {
 
     /// All that waits, the oldest first. Nothing of it was recorded yet, so the masks of the recorder are applied here.
     pub fn items(&self, mask: &HeaderMasker) -> Vec<PendingItem> {
-        let questions = self.approvals.as_ref().map(|a| a.pending_requests()).unwrap_or_default();
+        let questions = self.approvals.as_ref().map(|a| a.waiting.list()).unwrap_or_default();
         let held = self.holds().map(|h| h.list()).unwrap_or_default();
         let questions = questions.iter().map(|q| PendingItem::from_question(q, mask));
         let mut items: Vec<_> = questions.chain(held.into_iter().map(|h| PendingItem::from_hold(h, mask))).collect();

@@ -115,14 +115,14 @@ pub(crate) async fn list(
     if let Some(after) = watch.after {
         let patience = watch.wait.map_or(Duration::ZERO, |w| w.0).min(MAX_WAIT);
         // Whether or not it timed out, the response is the current state.
-        let _ = tokio::time::timeout(patience, approvals.changed_since(after)).await;
+        let _ = tokio::time::timeout(patience, approvals.waiting.changed_since(after)).await;
     }
-    let version = approvals.version();
+    let version = approvals.waiting.version();
     Ok(Json(ApprovalsView {
         mode: ModeView::of(approvals),
         version,
         timeout: approvals.timeout().into(),
-        pending: approvals.pending_requests(),
+        pending: approvals.waiting.list(),
     }))
 }
 
@@ -146,7 +146,7 @@ pub(crate) struct ApprovalHistory {
 }
 
 pub(crate) async fn history(state: Arc<AdminState>) -> Result<Json<ApprovalHistory>> {
-    Ok(Json(ApprovalHistory { answers: state.approvals()?.history() }))
+    Ok(Json(ApprovalHistory { answers: state.approvals()?.waiting.history() }))
 }
 
 #[derive(Deserialize, JsonSchema)]

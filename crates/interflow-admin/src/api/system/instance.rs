@@ -76,7 +76,7 @@ pub(crate) async fn stats(state: Arc<AdminState>) -> Result<Json<Stats>> {
         archive: state.archive.as_ref().map(|progress| progress()),
         event_clients: state.viewers.open.load(Relaxed),
         held: HeldCounts {
-            approvals: state.approvals.as_ref().map_or(0, |a| a.pending_requests().len()),
+            approvals: state.approvals.as_ref().map_or(0, |a| a.waiting.list().len()),
             rules: state.rules.as_ref().map_or(0, |r| r.runtime().holds.list().len()),
         },
     }))
