@@ -518,11 +518,13 @@ fn import_zip(mut file: impl Read, format: Option<ArchiveFormat>, sink: FlowSink
     }
 }
 
-/// mitmproxy files begin with a length, JSONL with Interflow's marker; everything else but a packet capture, which begins
-/// with a section header, is assumed to be HAR.
+/// mitmproxy files begin with a length, JSONL with Interflow's marker; everything else but packet captures and Parquet,
+/// which begin with marks of their own, is assumed to be HAR.
 fn detect(head: &[u8]) -> ArchiveFormat {
-    if head.starts_with(b"\n\r\r\n") {
-        return ArchiveFormat::Pcapng;
+    for (mark, format) in [("\n\r\r\n", ArchiveFormat::Pcapng), ("PAR1", ArchiveFormat::Parquet)] {
+        if head.starts_with(mark.as_bytes()) {
+            return format;
+        }
     }
     let digits = head.iter().take_while(|b| b.is_ascii_digit()).count();
     // A tnetstring of the largest size has twelve digits at most.

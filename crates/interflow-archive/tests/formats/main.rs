@@ -218,11 +218,13 @@ fn formats_are_detected_by_name_and_file_extension() {
 fn export_only_format_is_refused_on_import() {
     let refused = |format, file: &[u8]| imported(format, file).1.unwrap_err();
     assert!(refused(Some(ArchiveFormat::Curl), b"curl").contains("'curl' can be exported but not imported"));
-    let capture = export(ArchiveFormat::Pcapng, &samples());
-    for format in [None, Some(ArchiveFormat::Pcapng)] {
-        let why = refused(format, &capture);
-        assert!(why.contains("'pcapng' can be exported but not imported"), "{why}");
-        assert!(why.contains("import one of har, jsonl, saz, fxzy, mitm"), "{why}");
+    for exported in [ArchiveFormat::Pcapng, ArchiveFormat::Parquet] {
+        let file = export(exported, &samples());
+        for format in [None, Some(exported)] {
+            let why = refused(format, &file);
+            assert!(why.contains(&format!("'{exported}' can be exported but not imported")), "{why}");
+            assert!(why.contains("import one of har, jsonl, saz, fxzy, mitm"), "{why}");
+        }
     }
     for format in ArchiveFormat::ALL.iter().filter(|f| f.imports()) {
         assert!(imported(Some(*format), &export(*format, &samples())).1.is_ok(), "{format}");
