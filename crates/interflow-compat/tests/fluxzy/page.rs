@@ -27,10 +27,10 @@ const ELSEWHERE: &[(&str, &str, &str)] = &[
     ("impersonate", ROWS, "upstream_actions_set_route_overrides"),
     ("tunnel", ROWS, "tunnel_and_intercept_actions_set_the_tunnel_mode"),
     ("intercept", ROWS, "tunnel_and_intercept_actions_set_the_tunnel_mode"),
-    ("map_local", ROWS, "files_are_served_and_written"),
-    ("serve_ca", ROWS, "files_are_served_and_written"),
-    ("append_file", ROWS, "files_are_served_and_written"),
-    ("save_response_body", ROWS, "files_are_served_and_written"),
+    ("map_local", FILES, "files_are_served_and_written"),
+    ("serve_ca", FILES, "files_are_served_and_written"),
+    ("append_file", FILES, "files_are_served_and_written"),
+    ("save_response_body", FILES, "files_are_served_and_written"),
     ("hold", ROWS, "held_flow_continues_as_decided"),
     ("inject_message", MESSAGES, "websocket_messages_are_edited_dropped_injected_answered_and_tagged"),
     ("replay", REPLAYS, "recorded_flows_and_archives_are_replayed_for_a_missing_origin"),
@@ -129,6 +129,7 @@ const ON_THE_WIRE: &[(&[&str], &str, &str)] = &[
 const THEIR_FILTERS: &str = "interflow/tests/rules/fluxzy_filters.rs";
 const THEIR_ACTIONS: &str = "interflow/tests/rules/fluxzy_actions.rs";
 const ROWS: &str = "interflow-rules/tests/actions.rs";
+const FILES: &str = "interflow-rules/tests/files.rs";
 const OUTSIDE: &str = "interflow-rules/tests/outside.rs";
 const UPSTREAM_ACTIONS: &str = "interflow/tests/rules/upstream_actions.rs";
 const MESSAGES: &str = "interflow/tests/rules/messages.rs";
