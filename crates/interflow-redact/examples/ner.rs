@@ -28,7 +28,7 @@ fn main() {
     let find = |text: &str, model: Option<&[Finding]>| {
         let mut session = RedactionSession::one_way();
         if let Some(findings) = model {
-            session.set_model_findings(ModelFindings::for_text(text, findings.to_vec()));
+            session.model = ModelFindings::for_text(text, findings.to_vec());
         }
         redactor.find(text, &session).to_vec()
     };

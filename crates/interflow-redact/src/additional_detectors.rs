@@ -50,7 +50,7 @@ impl AdditionalDetectors {
 impl AdditionalFindings {
     /// Sets the findings for the following texts of a session, in place of earlier ones.
     pub fn apply_to(&self, session: &mut RedactionSession) {
-        session.set_external_findings(self.services.clone());
-        session.set_model_findings(self.model.clone());
+        session.external = self.services.clone();
+        session.model = self.model.clone();
     }
 }

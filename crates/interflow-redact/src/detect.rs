@@ -325,15 +325,10 @@ fn detect_structured(scan: &mut ScanState<'_>) {
 }
 
 /// Topics that make a bare number personal.
-pub(crate) const PERSONAL_TOPICS: u32 = topic::SSN
-    | topic::PHONE
-    | topic::CARD
-    | topic::BANK
-    | topic::PASSPORT
-    | topic::LICENCE
-    | topic::TAX
-    | topic::HEALTH
-    | topic::NATIONAL_ID;
+pub(crate) const PERSONAL_TOPICS: u32 = {
+    use topic::{BANK, CARD, HEALTH, LICENCE, NATIONAL_ID, PASSPORT, PHONE, SSN, TAX};
+    SSN | PHONE | CARD | BANK | PASSPORT | LICENCE | TAX | HEALTH | NATIONAL_ID
+};
 
 /// Counts examined positions, so that tests can tell linear from quadratic time without a clock.
 #[cfg(test)]

@@ -51,17 +51,8 @@ impl Kind {
 
     /// Whether it is a machine's secret or a password, not personal data.
     pub const fn is_secret(self) -> bool {
-        matches!(
-            self,
-            Self::ApiKey
-                | Self::CloudCredential
-                | Self::Token
-                | Self::Jwt
-                | Self::PrivateKey
-                | Self::ConnectionString
-                | Self::Password
-                | Self::Secret
-        )
+        use Kind::{ApiKey, CloudCredential, ConnectionString, Jwt, Password, PrivateKey, Secret, Token};
+        matches!(self, ApiKey | CloudCredential | Token | Jwt | PrivateKey | ConnectionString | Password | Secret)
     }
 
     /// The bit in a [`KindSet`].

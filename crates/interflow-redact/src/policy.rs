@@ -7,7 +7,6 @@ mod phileas;
 mod source_location;
 
 use std::collections::{HashMap, HashSet};
-use std::sync::Arc;
 
 use interflow_codec::document::from_toml;
 use regex::{Regex, RegexBuilder};
@@ -32,13 +31,8 @@ pub const DEFAULT_CONFIDENCE: u8 = 50;
 /// A compiled policy. Immutable, and shared by all requests that use it.
 #[derive(Debug)]
 pub struct Policy {
-    pub(crate) name: String,
-    pub(crate) wants: KindFilter,
-    kinds: Vec<Arc<KindRule>>,
-    custom: Vec<Arc<KindRule>>,
-    pub(crate) terms: CustomRules,
-    ignore: IgnoreList,
-    pub(crate) keys: PolicyKeys,
+    pub(crate) parts: PolicyParts,
+    kinds: Vec<KindRule>,
     /// A fingerprint of everything that influences the result; caches of findings have it in their keys.
     pub(crate) version: [u8; 32],
 }
@@ -130,7 +124,7 @@ impl Policy {
 
     /// The name in explanations and metrics.
     pub fn name(&self) -> &str {
-        &self.name
+        &self.parts.name
     }
 
     /// A fingerprint of the policy's text, for audit records and caches.
@@ -139,21 +133,21 @@ impl Policy {
     }
 
     /// The rule for a kind; for kinds of the policy itself, by the index in the finding.
-    pub(crate) fn rule(&self, kind: Kind, custom: u16) -> &Arc<KindRule> {
+    pub(crate) fn rule(&self, kind: Kind, custom: u16) -> &KindRule {
         match kind {
-            Kind::Custom | Kind::Identifier | Kind::Section => &self.custom[usize::from(custom)],
+            Kind::Custom | Kind::Identifier | Kind::Section => &self.parts.custom[usize::from(custom)],
             _ => &self.kinds[kind as usize],
         }
     }
 
     /// The labels of all placeholders that this policy can produce.
     pub(crate) fn labels(&self) -> impl Iterator<Item = &str> {
-        self.kinds.iter().chain(&self.custom).map(|r| r.label.as_str())
+        self.kinds.iter().chain(&self.parts.custom).map(|r| r.label.as_str())
     }
 
     /// Whether a finding counts: sufficient confidence, and not on an ignore list.
     pub(crate) fn is_reportable(&self, rule: &KindRule, value: &str, confidence: u8) -> bool {
-        confidence >= rule.confidence && !self.ignore.contains(value) && !rule.ignore.contains(value)
+        confidence >= rule.confidence && !self.parts.ignore.contains(value) && !rule.ignore.contains(value)
     }
 }
 
@@ -164,11 +158,12 @@ impl Default for Policy {
     }
 }
 
-/// A policy under construction, filled by the parser of either format.
+/// What the parser of either format makes of a policy.
 #[derive(Debug, Default)]
-pub(crate) struct PolicyBuilder {
+pub(crate) struct PolicyParts {
     pub name: String,
     pub wants: KindFilter,
+    /// Those of the kinds that the file mentions, until the policy is built.
     pub rules: HashMap<Kind, KindRule>,
     pub custom: Vec<KindRule>,
     pub terms: CustomRules,
@@ -176,7 +171,7 @@ pub(crate) struct PolicyBuilder {
     pub keys: PolicyKeys,
 }
 
-impl PolicyBuilder {
+impl PolicyParts {
     /// Adds a custom rule and returns its index.
     pub fn add_custom_rule(&mut self, rule: KindRule) -> Result<u16> {
         self.custom.push(rule);
@@ -190,18 +185,9 @@ impl PolicyBuilder {
         for rule in self.rules.values().chain(&self.custom) {
             rule.strategies.iter().try_for_each(|(_, s)| s.check(&self.keys))?;
         }
-        let kinds = Kind::ALL.iter().map(|k| Arc::new(self.rules.remove(k).unwrap_or_else(|| default(*k)))).collect();
+        let kinds = Kind::ALL.iter().map(|k| self.rules.remove(k).unwrap_or_else(|| default(*k))).collect();
         self.terms.finish()?;
-        Ok(Policy {
-            name: self.name,
-            wants: self.wants,
-            kinds,
-            custom: self.custom.into_iter().map(Arc::new).collect(),
-            terms: self.terms,
-            ignore: self.ignore,
-            keys: self.keys,
-            version: *blake3::hash(text).as_bytes(),
-        })
+        Ok(Policy { parts: self, kinds, version: *blake3::hash(text).as_bytes() })
     }
 }
 

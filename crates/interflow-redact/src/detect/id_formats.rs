@@ -225,20 +225,12 @@ pub(super) fn hetu(upper: &[u8]) -> bool {
 pub(super) fn mbi(upper: &[u8]) -> bool {
     // Letters that look like digits are not used.
     let letter = |b: u8| b.is_ascii_uppercase() && !matches!(b, b'S' | b'L' | b'O' | b'I' | b'B' | b'Z');
-    let any = |b: u8| letter(b) || b.is_ascii_digit();
-    let digit = |b: u8| b.is_ascii_digit();
-    let Ok([a, b, c, d, e, f, g, h, i, j, k]) = <[u8; 11]>::try_from(upper) else { return false };
-    matches!(a, b'1'..=b'9')
-        && letter(b)
-        && any(c)
-        && digit(d)
-        && letter(e)
-        && any(f)
-        && digit(g)
-        && letter(h)
-        && letter(i)
-        && digit(j)
-        && digit(k)
+    let fits = |(b, class): (&u8, &u8)| match class {
+        b'L' => letter(*b),
+        b'D' => b.is_ascii_digit(),
+        _ => letter(*b) || b.is_ascii_digit(),
+    };
+    upper.len() == 11 && upper[0] != b'0' && upper.iter().zip(b"DL?DL?DLLDD").all(fits)
 }
 
 /// Italy: the check letter over fifteen characters.

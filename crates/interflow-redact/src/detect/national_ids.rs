@@ -6,7 +6,7 @@ use std::sync::LazyLock;
 use super::ScanState;
 use super::digit_run::{DigitRun, NumberMatch};
 use crate::Kind::{self, *};
-use crate::detect::check_digits::{luhn, mod11_10, verhoeff, weighted};
+use crate::detect::check_digits::{luhn, mod11, mod11_10, verhoeff, weighted};
 use crate::lexicon::topic;
 use crate::word_lists;
 
@@ -41,8 +41,8 @@ const fn always(_: &[u8]) -> bool {
 }
 
 static RULES: &[IdentifierRule] = &[
-    rule(Cpf, 11, Some((&[3, 3, 3, 2], b".-")), cpf, "cpf"),
-    rule(Cnpj, 14, Some((&[2, 3, 3, 4, 2], b"./-")), cnpj, "cnpj"),
+    rule(Cpf, 11, Some((&[3, 3, 3, 2], b".-")), mod11, "cpf"),
+    rule(Cnpj, 14, Some((&[2, 3, 3, 4, 2], b"./-")), mod11, "cnpj"),
     rule(Nir, 15, Some((&[1, 2, 2, 2, 3, 3, 2], b" ")), nir, "nir"),
     rule(Nhs, 10, Some((&[3, 3, 4], b"")), nhs, "nhs"),
     rule(Sin, 9, Some((&[3, 3, 3], b"- ")), |d| d[0] != 0 && d[0] != 8 && luhn(d), "sin"),
@@ -208,24 +208,6 @@ fn birth_ymd(d: &[u8]) -> bool {
 
 fn birth_dmy(d: &[u8]) -> bool {
     (1..=31).contains(&two(d, 0)) && (1..=12).contains(&two(d, 2))
-}
-
-/// Brazil's two check digits, modulo 11 with falling weights.
-fn brazilian(digits: &[u8], first: &[u32], second: &[u32]) -> bool {
-    let check = |weights: &[u32]| match weighted(digits, weights) % 11 {
-        0 | 1 => 0,
-        r => 11 - r,
-    };
-    let n = first.len();
-    !all_same(digits) && check(first) == u32::from(digits[n]) && check(second) == u32::from(digits[n + 1])
-}
-
-fn cpf(d: &[u8]) -> bool {
-    brazilian(d, &[10, 9, 8, 7, 6, 5, 4, 3, 2], &[11, 10, 9, 8, 7, 6, 5, 4, 3, 2])
-}
-
-fn cnpj(d: &[u8]) -> bool {
-    brazilian(d, &[5, 4, 3, 2, 9, 8, 7, 6, 5, 4, 3, 2], &[6, 5, 4, 3, 2, 9, 8, 7, 6, 5, 4, 3, 2])
 }
 
 fn nir(d: &[u8]) -> bool {

@@ -153,7 +153,7 @@ mod with_a_model {
         [true, false].map(|with| {
             let mut session = RedactionSession::one_way();
             if with {
-                session.set_model_findings(ModelFindings::for_text(text, model.find(text).expect("findings")));
+                session.model = ModelFindings::for_text(text, model.find(text).expect("findings"));
             }
             redactor.redact_text(text, &mut session).expect("redacted").output.unwrap_or_else(|| text.to_owned())
         })
@@ -184,7 +184,7 @@ mod with_a_model {
         let redactor = Redactor::default().with_cache(cache);
         let mut session = RedactionSession::one_way();
         assert_eq!(redactor.redact_text(&text, &mut session).expect("redacted").output, None);
-        session.set_model_findings(ModelFindings::for_text(&text, model(|_| ()).find(&text).expect("findings")));
+        session.model = ModelFindings::for_text(&text, model(|_| ()).find(&text).expect("findings"));
         assert!(redactor.redact_text(&text, &mut session).expect("redacted").output.is_some());
     }
 

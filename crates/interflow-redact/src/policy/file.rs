@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use interflow_types::schema::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{DEFAULT_CONFIDENCE, KindRule, Policy, PolicyBuilder, StrategyCondition, compile, default_kinds};
+use super::{DEFAULT_CONFIDENCE, KindRule, Policy, PolicyParts, StrategyCondition, compile, default_kinds};
 use crate::policy::custom_rules::{CustomPattern, CustomSection};
 use crate::strategy::{DateShift, MaskLength, PolicyKeys, RandomReplacement, RedactionStrategy, TruncateSide};
 use crate::{Kind, KindSet, RedactError, Result};
@@ -338,9 +338,9 @@ pub(super) fn suggestion<'a>(word: &str, known: impl Iterator<Item = &'a str>) -
 impl PolicyFile {
     /// Compiles the file; `text` is what the fingerprint is of.
     pub(super) fn compile(self, text: &[u8]) -> Result<Policy> {
-        let mut builder = PolicyBuilder {
+        let mut builder = PolicyParts {
             name: if self.name.is_empty() { "default".to_owned() } else { self.name.clone() },
-            ..PolicyBuilder::default()
+            ..PolicyParts::default()
         };
         builder.wants.kinds = self.enabled_kinds()?;
         builder.wants.valid_cards_only = self.valid_cards_only.unwrap_or(true);
@@ -381,7 +381,7 @@ impl PolicyFile {
         Ok(kinds)
     }
 
-    fn add_custom_rules(&self, builder: &mut PolicyBuilder, default: &RedactionStrategy) -> Result<()> {
+    fn add_custom_rules(&self, builder: &mut PolicyParts, default: &RedactionStrategy) -> Result<()> {
         let strategy =
             |file: &Option<StrategyFile>| file.clone().map_or_else(|| default.clone(), RedactionStrategy::from);
         if !self.always.is_empty() {

@@ -6,7 +6,7 @@ use interflow_types::data_file;
 use serde_json::{Map, Value};
 
 use super::file::{custom_rule, label_from, regions, suggestion};
-use super::{IgnoreList, KindRule, PatternValidator, Policy, PolicyBuilder, StrategyCondition, compile};
+use super::{IgnoreList, KindRule, PatternValidator, Policy, PolicyParts, StrategyCondition, compile};
 use crate::policy::custom_rules::{CustomPattern, CustomSection};
 use crate::strategy::{DateShift, MaskLength, PolicyKeys, RandomReplacement, RedactionStrategy, TruncateSide};
 use crate::word_lists::{WordList, words};
@@ -37,7 +37,7 @@ pub(super) fn compile_policy(json: &str) -> Result<Policy> {
         serde_json::from_str(json).map_err(|e| RedactError::Policy(format!("the policy is not JSON: {e}")))?;
     let root = root.as_object().ok_or_else(|| RedactError::Policy("the policy is not a JSON object".to_owned()))?;
     let mut builder =
-        PolicyBuilder { name: text(root, "name").unwrap_or("phileas").to_owned(), ..PolicyBuilder::default() };
+        PolicyParts { name: text(root, "name").unwrap_or("phileas").to_owned(), ..PolicyParts::default() };
     builder.wants.kinds = KindSet::NONE;
     let (crypto, fpe) = (object(root, "crypto"), object(root, "fpe"));
     builder.keys = PolicyKeys::from_config(
@@ -78,7 +78,7 @@ pub(super) fn compile_policy(json: &str) -> Result<Policy> {
 }
 
 /// Adds an identifier of [`IDENTIFIERS`].
-fn identifier(known: &PhileasIdentifier, value: &Map<String, Value>, builder: &mut PolicyBuilder) -> Result<()> {
+fn identifier(known: &PhileasIdentifier, value: &Map<String, Value>, builder: &mut PolicyParts) -> Result<()> {
     let PhileasIdentifier(key, kinds, name, strategies_key) = known;
     let strategies = strategies(value.get(*strategies_key), key)?;
     let mut ignore = IgnoreList::default();
@@ -120,7 +120,7 @@ const fn min_confidence(kind: Kind) -> u8 {
 }
 
 /// Adds a dictionary: a list of terms, exact or fuzzy.
-fn dictionary(value: &Map<String, Value>, builder: &mut PolicyBuilder) -> Result<()> {
+fn dictionary(value: &Map<String, Value>, builder: &mut PolicyParts) -> Result<()> {
     let name = text(value, "classification").unwrap_or(Kind::Custom.as_str());
     let mut rule = custom_rule(Kind::Custom.as_str(), &label_from(name), 0, RedactionStrategy::redact());
     rule.class = Some(name.to_owned());
@@ -140,7 +140,7 @@ fn dictionary(value: &Map<String, Value>, builder: &mut PolicyBuilder) -> Result
 }
 
 /// Adds a custom pattern.
-fn custom_identifier(value: &Map<String, Value>, builder: &mut PolicyBuilder) -> Result<()> {
+fn custom_identifier(value: &Map<String, Value>, builder: &mut PolicyParts) -> Result<()> {
     let pattern = text(value, "pattern")
         .ok_or_else(|| RedactError::Policy("an entry of `identifiers` has no `pattern`".to_owned()))?;
     let class = text(value, "classification").unwrap_or("custom-identifier");
@@ -179,7 +179,7 @@ fn validator_named(name: &str) -> Result<PatternValidator> {
 }
 
 /// Adds a section between two patterns.
-fn section(value: &Map<String, Value>, builder: &mut PolicyBuilder) -> Result<()> {
+fn section(value: &Map<String, Value>, builder: &mut PolicyParts) -> Result<()> {
     let mark = |key: &str| {
         text(value, key).ok_or_else(|| RedactError::Policy(format!("an entry of `sections` has no `{key}`")))
     };

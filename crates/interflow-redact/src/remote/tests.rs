@@ -166,7 +166,7 @@ async fn external_findings_are_redacted_together_with_built_in_ones() {
     let fake = Fake::new(|_, _| (200, r#"[{"entity_type":"PERSON","start":0,"end":6,"score":0.9}]"#.into()));
     let backends = ExternalDetectors::new(&[config(BackendKind::Presidio)], Arc::new(fake)).unwrap();
     let mut session = RedactionSession::one_way();
-    session.set_external_findings(backends.find_all(&texts).await.unwrap());
+    session.external = backends.find_all(&texts).await.unwrap();
     let out = Redactor::default().redact_spans(body, spans, &mut session).unwrap().output.unwrap();
     let out = String::from_utf8(out).unwrap();
     assert!(!out.contains("qwvzyx") && !out.contains("anna"), "{out}");

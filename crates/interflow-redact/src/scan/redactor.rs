@@ -35,7 +35,7 @@ use crate::{Kind, RedactError, Result};
 /// let redacted = Redactor::default().redact_text(text, &mut session)?.output.expect("a card number was found");
 /// assert!(!redacted.contains("4111"));
 ///
-/// let vault = session.into_vault().expect("a reversible session has a vault");
+/// let vault = session.vault().expect("a reversible session has a vault");
 /// assert_eq!(vault.restore(&redacted), text);
 /// # Ok::<(), interflow_redact::RedactError>(())
 /// ```
@@ -56,8 +56,10 @@ const MAX_NESTED_JSON: usize = 4;
 pub struct RedactionSession {
     vault: Option<PlaceholderVault>,
     context: String,
-    opinion: ExternalFindings,
-    model: ModelFindings,
+    /// What external detectors find in the following texts.
+    pub external: ExternalFindings,
+    /// What a model finds in the following texts.
+    pub model: ModelFindings,
     /// Texts collected instead of redacted, if the session only collects.
     heard: Option<Vec<String>>,
     /// Random replacements so far, by kind and value.
@@ -94,22 +96,8 @@ impl RedactionSession {
         self.heard.unwrap_or_default()
     }
 
-    /// Sets the findings of external detectors for the following texts, in place of earlier ones.
-    pub fn set_external_findings(&mut self, opinion: ExternalFindings) {
-        self.opinion = opinion;
-    }
-
-    /// Sets the findings of a model for the following texts, in place of earlier ones.
-    pub fn set_model_findings(&mut self, findings: ModelFindings) {
-        self.model = findings;
-    }
-
     pub const fn vault(&self) -> Option<&PlaceholderVault> {
         self.vault.as_ref()
-    }
-
-    pub fn into_vault(self) -> Option<PlaceholderVault> {
-        self.vault
     }
 }
 
@@ -149,7 +137,7 @@ type SpanEdits = (Vec<JsonEdit>, Vec<Replacement>);
 impl Redactor {
     /// Compiles the detector for a policy.
     pub fn new(policy: Policy) -> Self {
-        let engine = Detector::new(policy.wants.clone());
+        let engine = Detector::new(policy.parts.wants.clone());
         let labels = policy.labels().map(str::to_owned).collect();
         Self { policy: Arc::new(policy), engine, labels, memo: None }
     }
@@ -227,13 +215,13 @@ impl Redactor {
             (f.start, f.end) = (f.start - offset, f.end - offset);
         }
         // Custom rules see the text without the lead.
-        if !self.policy.terms.is_empty() {
+        if !self.policy.parts.terms.is_empty() {
             let (plain, map) = normalize(text);
             let from = findings.len();
-            self.policy.terms.find(&plain, &mut findings);
+            self.policy.parts.terms.find(&plain, &mut findings);
             if let Some((flat, lines)) = encoded_text::unwrap_lines(&plain) {
                 let from = findings.len();
-                self.policy.terms.find_terms(&flat, &mut findings);
+                self.policy.parts.terms.find_terms(&flat, &mut findings);
                 for f in findings.iter_mut().skip(from) {
                     (f.start, f.end) = (lines.start(f.start), lines.end(f.end));
                 }
@@ -286,7 +274,7 @@ impl Redactor {
         if stop_flag::is_stop_requested() {
             return Err(RedactError::Stopped);
         }
-        let more = session.opinion.findings_in(text).iter().chain(beside_names(model.as_deref()));
+        let more = session.external.findings_in(text).iter().chain(beside_names(model.as_deref()));
         let findings = self.add_findings(findings, more, text, &session.context);
         findings.iter().map(|f| self.replacement(f, text, session)).collect()
     }
@@ -300,7 +288,8 @@ impl Redactor {
         text: &str,
         context: &str,
     ) -> Arc<[Finding]> {
-        let is_enabled = |f: &&Finding| self.policy.wants.kinds.has(f.kind) && self.is_reportable(f, text, context);
+        let is_enabled =
+            |f: &&Finding| self.policy.parts.wants.kinds.has(f.kind) && self.is_reportable(f, text, context);
         let more: Vec<Finding> = more.filter(is_enabled).copied().collect();
         if more.is_empty() {
             return found;
@@ -479,13 +468,13 @@ impl Redactor {
                 match session.drawn.get(&key) {
                     Some(drawn) => drawn.clone(),
                     None => {
-                        let drawn = random.apply(&subject, &self.policy.keys)?;
+                        let drawn = random.apply(&subject, &self.policy.parts.keys)?;
                         session.drawn.insert(key, drawn.clone());
                         drawn
                     }
                 }
             }
-            (other, _) => other.apply(&subject, &self.policy.keys)?,
+            (other, _) => other.apply(&subject, &self.policy.parts.keys)?,
         };
         Ok(Replacement {
             type_name: rule.name.clone(),
@@ -503,7 +492,7 @@ impl Redactor {
     /// # Errors
     /// The policy has no key, or the value was not encrypted with it.
     pub fn decrypt(&self, value: &str) -> Result<String> {
-        self.policy.keys.decrypt(value)
+        self.policy.parts.keys.decrypt(value)
     }
 
     /// Decrypts a value of the policy's `fpe` strategy.
@@ -511,7 +500,7 @@ impl Redactor {
     /// # Errors
     /// The policy has no key, or the value is too short.
     pub fn fpe_decrypt(&self, value: &str) -> Result<String> {
-        self.policy.keys.fpe_decrypt(value)
+        self.policy.parts.keys.fpe_decrypt(value)
     }
 }
 

@@ -46,14 +46,9 @@ impl WordToken {
     /// Whether no detector starts from this word in lower case: most words of a text, which are thus examined once.
     #[inline]
     fn is_plain(&self, bytes: &[u8]) -> bool {
+        use mark::{FIRST, MONTH, NRP, REGION, STREET_PREFIX, STREET_SUFFIX, UNIT};
         const COMMON: u32 = mark::COMMON | mark::WORD | mark::STOP | mark::TECH;
-        const NAMED: u32 = mark::FIRST
-            | mark::REGION
-            | mark::NRP
-            | mark::MONTH
-            | mark::UNIT
-            | mark::STREET_PREFIX
-            | mark::STREET_SUFFIX;
+        const NAMED: u32 = FIRST | REGION | NRP | MONTH | UNIT | STREET_PREFIX | STREET_SUFFIX;
         const ANNOUNCING: u32 = topic::SECRET | topic::PASSWORD | topic::USER | topic::COMMAND;
         matches!(bytes.get(self.end()), Some(b' ' | b','))
             && matches!(self.len(), 2..16)
@@ -220,6 +215,7 @@ impl TokenList {
     /// In a text without capitals, marks words that are only known as names, towns and similar as if they were
     /// capitalized. People write chat messages that way, and the name detectors start from capitals.
     pub fn capitalize_known_words(&mut self, text: &str) {
+        use mark::{FIRST, HONORIFIC, LAST, ORG, PLACE, REGION, STREET_SUFFIX, UNIT};
         // Code has few capitals too, but its identifiers are no names.
         if text.bytes().any(|b| b.is_ascii_uppercase() || matches!(b, b'{' | b'}' | b'_' | b'=' | b'<' | b'`'))
             || self.list.len() < 4
@@ -231,25 +227,16 @@ impl TokenList {
         for token in self.list.iter_mut().filter(|t| t.shape == TokenShape::Lower) {
             let marks = token.marks;
             let plain = marks & (mark::STOP | mark::COMMON | mark::WORD | mark::TECH) != 0;
-            let name = marks
-                & (mark::FIRST
-                    | mark::LAST
-                    | mark::PLACE
-                    | mark::REGION
-                    | mark::ORG
-                    | mark::HONORIFIC
-                    | mark::STREET_SUFFIX
-                    | mark::UNIT)
-                != 0;
+            let name = marks & (FIRST | LAST | PLACE | REGION | ORG | HONORIFIC | STREET_SUFFIX | UNIT) != 0;
             // A common word that is a common family name, after a first name: `christine brown`.
-            let tail = before & mark::FIRST != 0 && marks & mark::LAST_TOP != 0;
+            let tail = before & FIRST != 0 && marks & mark::LAST_TOP != 0;
             let head = marks & mark::FIRST_TOP != 0 && marks & mark::STOP == 0;
-            let unknown = token.class == 0 && before & (mark::FIRST | mark::HONORIFIC) != 0 && token.len() >= 3;
+            let unknown = token.class == 0 && before & (FIRST | HONORIFIC) != 0 && token.len() >= 3;
             if name && !plain && token.len() >= 3
                 || tail
                 || head
                 || unknown
-                || marks & (mark::STREET_SUFFIX | mark::UNIT | mark::HONORIFIC) != 0 && marks & mark::STOP == 0
+                || marks & (STREET_SUFFIX | UNIT | HONORIFIC) != 0 && marks & mark::STOP == 0
             {
                 token.capitalize();
             }
