@@ -1,52 +1,47 @@
-//! Masks secrets of a configuration before it is shown: those known by their place, those with a telling name, and
-//! credentials in URLs.
+//! Masks secrets of a configuration before it is shown: those of the keys that may name a file with a secret, those with
+//! a telling name, and those in URLs.
 
-pub use interflow_types::secret_names::without_credentials;
+use std::collections::BTreeMap;
+use std::sync::LazyLock;
+
+use interflow_types::secret_names::{mask_urls, without_credentials};
 use serde_json::Value;
 
 use crate::mcp::secret_masking::is_secret;
 
+/// Keys whose values are paths, by what precedes the path in the value; `*` stands for each element of a list or table.
+/// Those of `file:` hold a secret or where it is, except for [`SHOWN_KEYS`].
+pub static PATH_KEYS: LazyLock<BTreeMap<&str, Vec<&str>>> =
+    LazyLock::new(|| serde_json::from_str(include_str!("../data/path_keys.json")).expect("a test parses it"));
+
+/// A certificate, and URLs of which only the credentials are masked.
+const SHOWN_KEYS: &str =
+    "intercept.ca_certificate llm.cache.redis quota.shared.redis record.store upstream.proxy.*.via.*";
+
 /// Masks the secrets in a configuration, given as in its file.
 pub fn mask_config(config: &mut Value) {
-    // Two passes: keys that are known to be secret by their place, then those with a telling name.
-    mask_keys(config);
+    let is_secret = |key: &&&str| !SHOWN_KEYS.split(' ').any(|shown| shown == **key);
+    PATH_KEYS["file:"].iter().filter(is_secret).for_each(|key| mask_at(config, key.split('.')));
     mask_config_secrets(config);
 }
 
-/// Whether a key of this name holds a secret. A plain `key` is the path of a file, except for those of [`mask_keys`].
+/// Whether a key of this name holds a secret, wherever it is. A `key` may be the path of a file.
 pub fn is_secret_key(key: &str) -> bool {
     // `credential_hosts` lists where credentials may be sent, `auth` is a section, and `approvals.secrets` a file.
     let is_public = ["key", "auth", "secrets"].iter().any(|name| key.eq_ignore_ascii_case(name));
     !is_public && !key.ends_with("_hosts") && !key.ends_with("_lifetime") && is_secret(key)
 }
 
-/// Masks keys whose names do not identify them as secret: elsewhere a `key` is the path of a file.
-fn mask_keys(config: &mut Value) {
-    if let Some(Value::Object(keys)) = config.pointer_mut("/keys/provider") {
-        keys.values_mut().for_each(mask_secret);
-    }
-    if let Some(Value::Object(upstreams)) = config.pointer_mut("/llm/upstream") {
-        upstreams.values_mut().filter_map(|u| u.get_mut("key")).for_each(mask_secret);
-    }
-    // Collectors are authenticated by header fields of any name.
-    if let Some(Value::Object(headers)) = config.pointer_mut("/telemetry/headers") {
-        headers.values_mut().for_each(mask_secret);
-    }
-    // So are MCP servers, and programs by variables.
-    if let Some(Value::Object(servers)) = config.pointer_mut("/mcp/server") {
-        let values = servers.values_mut().filter_map(Value::as_object_mut).flat_map(|server| server.iter_mut());
-        values.filter(|(name, _)| matches!(name.as_str(), "headers" | "env")).for_each(|(_, value)| mask_all(value));
-    }
-    // The URLs of chat programs' webhooks are secrets.
-    if let Some(webhooks) = config.pointer_mut("/quota/alerts/webhooks") {
-        mask_all(webhooks);
-    }
-    // Its password may also be a parameter of the URL.
-    if let Some(Value::String(store)) = config.pointer_mut("/record/store") {
-        *store = interflow_store::masked_url(store);
-    }
-    for pointer in ["/audit/key", "/admin/audit/key"] {
-        config.pointer_mut(pointer).into_iter().for_each(mask_secret);
+/// Masks the values at a path.
+fn mask_at<'k>(value: &mut Value, mut path: impl Iterator<Item = &'k str> + Clone) {
+    let Some(part) = path.next() else { return mask_all(value) };
+    match value {
+        Value::Array(list) => list.iter_mut().for_each(|value| mask_at(value, path.clone())),
+        Value::Object(map) => {
+            let values = map.iter_mut().filter(|(name, _)| part == "*" || *name == part);
+            values.for_each(|(_, value)| mask_at(value, path.clone()));
+        }
+        _ => {}
     }
 }
 
@@ -85,10 +80,9 @@ fn mask_config_secrets(value: &mut Value) {
             }
         }
         Value::Array(list) => list.iter_mut().for_each(mask_config_secrets),
-        Value::String(text) => {
-            if let Some(masked) = without_credentials(text) {
-                *text = masked;
-            }
+        // As a whole first: a password may have characters that end a URL within a message.
+        Value::String(text) if text.contains("://") => {
+            *text = mask_urls(&without_credentials(text).unwrap_or_else(|| text.clone()));
         }
         _ => {}
     }
@@ -131,23 +125,57 @@ mod tests {
     }
 
     #[test]
-    fn provider_keys_are_masked_and_key_file_paths_are_not() {
+    fn secrets_are_masked_by_their_place_and_in_urls_and_paths_are_not() {
         let mut config = json!({
             "keys": {"provider": {"openai": "sk-1", "other": "env:KEY"}},
-            "llm": {"upstream": {"x": {"key": "sk-2", "target": "http://a"}}},
+            "llm": {
+                "provider": {"x": {"url": "http://a", "service_account": "{}"}},
+                "cache": {"redis": "redis://u:p@ss&w@h:1/0", "redis_key": "AAAA"},
+            },
             "audit": {"key": "abc"},
+            "intercept": {"ca_certificate": "file:ca.pem", "ca_key": "-----BEGIN"},
             "quota": {"alerts": {"webhooks": ["https://hooks.test/T0/b", "file:/hook"]}},
-            "telemetry": {"endpoint": "http://a", "headers": {"x-team": "hc-1", "authorization": "env:AUTH"}},
-            "mcp": {"server": {"x": {"url": "http://a", "headers": {"x-team": "hc-1"}, "env": {"PIN": "17", "A": "env:A"}}}},
+            "record": {"store": "postgres://h/d?user=u&password=pg"},
+            "telemetry": {
+                "endpoint": "http://a",
+                "headers": {"x-team": "hc-1", "authorization": "env:AUTH"},
+                "webhook": [{"url": "https://hooks.test/T1", "headers": {"x-team": "wh-1"}}],
+            },
+            "mcp": {"server": {"x": {
+                "url": "https://a.test/mcp?api_key=s&b=1",
+                "headers": {"x-team": "hc-1"},
+                "env": {"PIN": "17", "A": "env:A"},
+            }}},
             "proxy": {"tls": {"key": "/etc/key.pem"}}
         });
-        mask_keys(&mut config);
-        let server = json!({"url": "http://a", "headers": {"x-team": "***"}, "env": {"PIN": "***", "A": "env:A"}});
-        assert_eq!(config["mcp"]["server"]["x"], server);
-        assert_eq!(config["telemetry"]["headers"], json!({"x-team": "***", "authorization": "env:AUTH"}));
-        assert_eq!(config["keys"]["provider"], json!({"openai": "***", "other": "env:KEY"}));
-        assert_eq!(config["llm"]["upstream"]["x"], json!({"key": "***", "target": "http://a"}));
-        assert_eq!(config["quota"]["alerts"]["webhooks"], json!(["***", "file:/hook"]));
-        assert_eq!((&config["audit"]["key"], &config["proxy"]["tls"]["key"]), (&"***".into(), &"/etc/key.pem".into()));
+        mask_config(&mut config);
+        assert_eq!(
+            config,
+            json!({
+                "keys": {"provider": {"openai": "***", "other": "env:KEY"}},
+                "llm": {
+                    "provider": {"x": {"url": "http://a", "service_account": "***"}},
+                    "cache": {"redis": "redis://***@h:1/0", "redis_key": "***"},
+                },
+                "audit": {"key": "***"},
+                "intercept": {"ca_certificate": "file:ca.pem", "ca_key": "***"},
+                "quota": {"alerts": {"webhooks": ["***", "file:/hook"]}},
+                "record": {"store": "postgres://h/d?user=u&password=***"},
+                "telemetry": {
+                    "endpoint": "http://a",
+                    "headers": {"x-team": "***", "authorization": "env:AUTH"},
+                    "webhook": [{"url": "***", "headers": {"x-team": "***"}}],
+                },
+                "mcp": {"server": {"x": {
+                    "url": "https://a.test/mcp?api_key=***&b=1",
+                    "headers": {"x-team": "***"},
+                    "env": {"PIN": "***", "A": "env:A"},
+                }}},
+                "proxy": {"tls": {"key": "/etc/key.pem"}}
+            })
+        );
+        for key in SHOWN_KEYS.split(' ') {
+            assert!(PATH_KEYS["file:"].contains(&key), "{key}");
+        }
     }
 }

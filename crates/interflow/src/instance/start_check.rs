@@ -45,7 +45,6 @@ pub fn check_values(config: &InterflowConfig) -> Result<(), ConfigMistake> {
     #[cfg(feature = "media")]
     check_media(config)?;
     check_timeouts(&config.timeouts)?;
-    check_mdns(config, &config.proxy.listen)?;
     log::check(&config.log)?;
     config.quota.check()?;
     config.mcp.check()?;
@@ -119,7 +118,7 @@ pub fn check_media(config: &InterflowConfig) -> Result<(), String> {
     let path = config.media.path.as_str();
     let first = path.trim_start_matches('/').split('/').next().unwrap_or_default();
     let is_provider = config.llm.provider.contains_key(first) || Provider::ALL.iter().any(|p| p.as_str() == first);
-    if is_provider || ["", "v1", "api", "model", "mcp"].contains(&first) {
+    if is_provider || ["v1", "api", "model", "mcp"].contains(&first) {
         return Err(format!(
             "media.path: `{path}` is where other endpoints of the gateway are: choose another, such as /media"
         ));

@@ -2,6 +2,7 @@
 
 mod set;
 
+use std::fmt;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
@@ -9,6 +10,7 @@ use clap::{Subcommand, ValueEnum};
 use interflow_admin::config_masking::mask_config;
 use interflow_host::data_dir::DataDir;
 use interflow_limits::VirtualKeyRing;
+use serde_json::Value as Json;
 
 use crate::CliError;
 use crate::cli::output::{print, print_json};
@@ -118,7 +120,10 @@ pub fn run(
                 CliError::Failed(format!("{file}{what}"))
             })?;
             let limits = separate_limits_warning(&loaded.config, &VirtualKeyRing::default());
-            exposure::config_warnings(&loaded.config).iter().chain(&limits).for_each(|text| crate::warn(text));
+            // `run --listen-proxy` replaces what the file says.
+            let mdns = start_check::check_mdns(&loaded.config, &loaded.config.proxy.listen).err();
+            let exposed = exposure::config_warnings(&loaded.config);
+            exposed.iter().chain(&limits).chain(&mdns).for_each(|text| crate::warn(text));
             match loaded.file {
                 Some(file) => format!("{}: ok\n", file.display()),
                 None => "no file given: the defaults are valid\n".into(),
@@ -126,17 +131,12 @@ pub fn run(
         }
         ConfigCommand::Print { format, json } => {
             let config = load(None)?.config;
-            let failed = |e: &dyn std::fmt::Display| format!("the configuration cannot be serialized: {e}");
-            let is_json = *json || *format == PrintFormat::Json;
-            // TOML has no value for what is not set.
-            let set = || toml::Table::try_from(&config).map(serde_json::to_value);
-            let shown = if is_json { Ok(serde_json::to_value(&config)) } else { set() };
-            let mut shown = shown.map_err(|e| failed(&e))?.map_err(|e| failed(&e))?;
-            mask_config(&mut shown);
-            if is_json {
-                return print_json(&shown);
+            let mut printed = masked(&config)?;
+            if *json || *format == PrintFormat::Json {
+                return print_json(&printed);
             }
-            toml::to_string_pretty(&shown).map_err(|e| failed(&e))?
+            drop_nulls(&mut printed);
+            toml::to_string_pretty(&printed).map_err(cannot_serialize)?
         }
         ConfigCommand::Get { key } => return set::get(key, &load(None)?.config),
         ConfigCommand::Set { key, value, dry_run } => {
@@ -150,6 +150,29 @@ pub fn run(
     };
     print(&text);
     Ok(())
+}
+
+/// The configuration as it may be shown.
+fn masked(config: &InterflowConfig) -> Result<Json, CliError> {
+    let mut config = serde_json::to_value(config).map_err(cannot_serialize)?;
+    mask_config(&mut config);
+    Ok(config)
+}
+
+fn cannot_serialize(error: impl fmt::Display) -> CliError {
+    CliError::Failed(format!("the configuration cannot be serialized: {error}"))
+}
+
+/// TOML has no value for what is not set.
+fn drop_nulls(value: &mut Json) {
+    match value {
+        Json::Object(map) => {
+            map.retain(|_, value| !value.is_null());
+            map.values_mut().for_each(drop_nulls);
+        }
+        Json::Array(list) => list.iter_mut().for_each(drop_nulls),
+        _ => {}
+    }
 }
 
 /// The error of a file with its other mistakes, one per line. Standard input was read already.

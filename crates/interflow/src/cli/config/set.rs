@@ -2,12 +2,12 @@
 
 use std::path::Path;
 
-use interflow_admin::config_masking::mask_config;
 use interflow_admin::settings::SettingsDiffKind;
 use interflow_files::{EditError, EditTurn, EditedFile, FileAccess};
 use interflow_host::data_dir::{DataDir, existing};
 use serde_json::Value as Json;
 
+use super::masked;
 use crate::CliError;
 use crate::cli::operations::{InstanceApi, OperationId, Operations as _};
 use crate::cli::output::{joined_values, print};
@@ -17,8 +17,7 @@ use crate::instance::start_check::check_values;
 
 /// Prints the effective value of a key.
 pub fn get(key: &str, config: &InterflowConfig) -> Result<(), CliError> {
-    let mut config = serde_json::to_value(config).map_err(|e| CliError::Failed(e.to_string()))?;
-    mask_config(&mut config);
+    let config = masked(config)?;
     let exists = || catalog::schema_of(key, InterflowConfig::schema()).is_some();
     match config.pointer(&catalog::pointer(key)) {
         Some(value) => print(&format!("{value:#}\n")),
@@ -129,8 +128,8 @@ fn write(path: &Path, old: Option<&str>, new: &str, data_dir: Option<&Path>) -> 
 /// Lets an instance that runs read the file; its report.
 fn reload(data_dir: Option<&Path>) -> Result<Option<Json>, CliError> {
     let Ok(home) = DataDir::find(data_dir) else { return Ok(None) };
-    let found = InstanceApi::for_instance(&home).inspect_err(|e| crate::warn(&format!("not reloaded: {e}")));
-    let Ok(Some(api)) = found else { return Ok(None) };
+    let instance = InstanceApi::for_instance(&home).inspect_err(|e| crate::warn(&format!("not reloaded: {e}")));
+    let Ok(Some(api)) = instance else { return Ok(None) };
     api.call(&OperationId::Reload.call()).map(Some)
 }
 

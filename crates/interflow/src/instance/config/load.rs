@@ -3,10 +3,12 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 
+use interflow_admin::config_masking::mask_config;
 use interflow_codec::document::{self, DocumentError};
 use interflow_query::with_suggestion;
 use interflow_store::RecordConfig;
 use interflow_types::secret_names::{is_secret_header, mask_urls};
+use serde_json::Value as Json;
 use toml::de::{DeTable, DeValue};
 use toml::{Table, Value};
 
@@ -72,9 +74,8 @@ fn load_in(text: &str, place: &str, directory: Option<&Path>) -> Result<(Interfl
     let utf8 = |os: std::ffi::OsString| os.to_string_lossy().into_owned();
     let vars: Vec<_> = std::env::vars_os().map(|(name, value)| (utf8(name), utf8(value))).collect();
     let overrides = env::overrides(&vars);
-    let config = parse(text, place, directory, &overrides.values)?;
+    let mut config = parse(text, place, directory, &overrides.values)?;
     refuse_masked(text, place, &overrides.values)?;
-    let mut config = config;
     // Whatever the header is called that carries virtual keys, recordings do not hold them.
     let headers = &mut config.record.mask_headers;
     if *headers == RecordConfig::default().mask_headers && !is_secret_header(config.keys.header.as_bytes()) {
@@ -134,14 +135,47 @@ pub fn parse(
 
 /// Refuses masks, which only stand for secrets: with what was printed, `***` would be the password.
 fn refuse_masked(text: &str, place: &str, overrides: &[EnvOverride]) -> Result<(), LoadError> {
-    let mask = |code: &str| ["\"***\"", "'***'", "***@", "=***"].iter().find_map(|mask| code.find(mask));
-    let in_text = text.lines().enumerate().filter(|(_, line)| !line.trim_start().starts_with('#'));
-    let in_text = in_text.filter_map(|(n, line)| Some(format!("{place}:{}:{}", n + 1, mask(line)? + 1)));
-    let in_variables = overrides.iter().filter(|(.., value)| mask(&value.to_string()).is_some());
-    let Some(place) = in_text.chain(in_variables.map(|(name, ..)| name.clone())).next() else { return Ok(()) };
+    let in_text = masked_key(text).map(|key| {
+        let (line, column) = key_position(text, &key).unwrap_or((1, 1));
+        format!("{place}:{line}:{column}")
+    });
+    let in_variables = overrides.iter().find(|(_, path, value)| {
+        let mut table = Table::new();
+        set(&mut table, path, value.clone());
+        masked_key(&table.to_string()).is_some()
+    });
+    let Some(place) = in_text.or_else(|| Some(in_variables?.0.clone())) else { return Ok(()) };
     let what =
         "`***` stands for a secret where a configuration is printed: write the secret, or `env:NAME` or `file:PATH`";
     Err(LoadError { place, what: what.to_owned() })
+}
+
+/// The first key whose value is masked where it holds a secret: elsewhere, `***` is a text like others.
+fn masked_key(text: &str) -> Option<String> {
+    fn find(value: &Json, masked: &Json, key: &str) -> Option<String> {
+        let has_mask = |text: &str| text == "***" || text.contains("***@") || text.contains("=***");
+        match value {
+            Json::Object(map) => map.iter().find_map(|(name, value)| {
+                let key = if key.is_empty() { name.clone() } else { format!("{key}.{name}") };
+                find(value, &masked[name], &key)
+            }),
+            Json::Array(list) => {
+                list.iter().enumerate().find_map(|(at, value)| find(value, &masked[at], &format!("{key}[{at}]")))
+            }
+            Json::String(text) => {
+                (has_mask(text) && masked.as_str().is_some_and(|masked| masked.contains("***"))).then(|| key.to_owned())
+            }
+            _ => None,
+        }
+    }
+    if !text.contains("***") {
+        return None;
+    }
+    let parsed = |text: &str| toml::from_str::<Json>(text).unwrap_or_default();
+    // With another text in the place of each mask, what is masked again is a secret.
+    let mut masked = parsed(&text.replace("***", "-"));
+    mask_config(&mut masked);
+    find(&parsed(text), &masked, "")
 }
 
 fn set(table: &mut Table, path: &[String], value: Value) {
@@ -281,15 +315,22 @@ mod tests {
     fn masks_of_a_printed_configuration_are_refused_as_secrets() {
         let refused = |text: &str| refuse_masked(text, "c.toml", &[]).unwrap_err().to_string();
         for (text, place) in [
-            ("[media]\napi_password = \"***\"\n", "c.toml:2:16: "),
-            ("[[media.user]]\nname = 'a'\npassword = '***'\n", "c.toml:3:12: "),
-            ("[[upstream.proxy]]\nvia = [\"http://***@h:1\"]\n", "c.toml:2:16: "),
-            ("[record]\nstore = \"postgres://u:***@h/d\"\n", "c.toml:2:23: "),
+            ("[media]\napi_password = \"***\"\n", "c.toml:2:1: "),
+            ("[[media.user]]\nname = 'a'\npassword = '***'\n", "c.toml:3:1: "),
+            ("[[upstream.proxy]]\nvia = [\"http://***@h:1\"]\n", "c.toml:2:8: "),
+            ("[record]\nstore = \"postgres://u:***@h/d\"\n", "c.toml:2:1: "),
+            ("[mcp.server.x]\nurl = \"http://h/?api_key=***\"\n", "c.toml:2:1: "),
         ] {
             let error = refused(text);
             assert!(error.starts_with(place) && error.contains("`env:NAME`"), "{error}");
         }
-        assert_eq!(refuse_masked("# key = \"***\"\n[media]\napi_password = \"a\"\n", "c.toml", &[]), Ok(()));
+        for text in [
+            "# key = \"***\"\n[media]\napi_password = \"a\" # was \"***\"\n",
+            "[llm.guardrail.x]\nmask = \"***\"\n[log]\nlevel = \"info\"\n",
+            "[media]\napi_password = \"a***b\"\n",
+        ] {
+            assert_eq!(refuse_masked(text, "c.toml", &[]), Ok(()), "{text}");
+        }
         let vars = [("INTERFLOW_MEDIA_API_PASSWORD".to_owned(), "***".to_owned())];
         let error = refuse_masked("", "defaults", &env::overrides(&vars).values).unwrap_err();
         assert_eq!(error.place, "INTERFLOW_MEDIA_API_PASSWORD");

@@ -1,15 +1,10 @@
 //! Relative paths in a configuration file start from its directory, wherever the process was started. Those that the reference
 //! describes as relative to the data directory are left as they are.
 
-use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::LazyLock;
 
+use interflow_admin::config_masking::PATH_KEYS;
 use toml::{Table, Value};
-
-/// Keys whose values are paths, by what precedes the path in the value; `*` stands for each element of a list or table.
-static PATH_KEYS: LazyLock<BTreeMap<&str, Vec<&str>>> =
-    LazyLock::new(|| serde_json::from_str(include_str!("../../../data/path_keys.json")).expect("a test parses it"));
 
 /// Makes the relative paths in what a file says those of its directory.
 pub(super) fn resolve(config: &mut Table, directory: &Path) {
