@@ -11,7 +11,6 @@ pub mod doctor;
 mod error;
 pub mod exec;
 mod instance_api;
-pub mod pluralize;
 pub mod running_instances;
 pub mod service;
 pub mod system_proxy;
