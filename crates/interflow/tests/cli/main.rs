@@ -5,6 +5,7 @@
 mod instances;
 mod messages;
 
+use std::io::{Read as _, Write as _};
 use std::net::SocketAddr;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
@@ -174,6 +175,10 @@ fn quiet_and_verbose_set_the_log_level_of_run() {
     let home = tempfile::tempdir().unwrap();
     let log = |options: &[&str]| {
         let running = Running::start(home.path(), "", options);
+        // A request that is refused is logged at DEBUG.
+        let mut client = std::net::TcpStream::connect(running.info["proxy"][0].as_str().unwrap()).unwrap();
+        client.write_all(b"no request\r\n\r\n").unwrap();
+        let _ = client.read_to_end(&mut Vec::new());
         ok(home.path(), &["reload"]);
         drop(running);
         std::fs::remove_file(home.path().join("instance.json")).unwrap();
@@ -301,12 +306,12 @@ fn config_check_names_place_and_remedy_of_each_mistake() {
             "[[llm.guardrail]]\nkind = \"words\"",
             "1:1: it is a list, but a table belongs here: write [section] or [section.NAME]",
         ),
-        ("workers = 5", "1:11: it is the number `5`, but a table belongs here"),
-        ("[workers]\ncount = -1", "2:9: it is the number `-1`, but a whole number from 0 belongs here"),
-        ("[quota.alerts]\nthresholds = [300]", "2:15: it is the number `300`, but a whole number from 0 to 255"),
-        ("[limits]\nconnections = 1.5", "2:15: it is the number `1.5`, but a whole number from 0 belongs here"),
-        ("[record]\ndir = 5", "2:7: it is the number `5`, but a text belongs here"),
-        ("[rules]\nfiles = \"x.yaml\"", "2:9: it is the text \"x.yaml\", but a list belongs here: write [value, …]"),
+        ("workers = 5", "1:11: it is a number, but a table belongs here"),
+        ("[workers]\ncount = -1", "2:9: it is a number, but a whole number from 0 belongs here"),
+        ("[quota.alerts]\nthresholds = [300]", "2:15: it is a number, but a whole number from 0 to 255"),
+        ("[limits]\nconnections = 1.5", "2:15: it is a number, but a whole number from 0 belongs here"),
+        ("[record]\ndir = 5", "2:7: it is a number, but a text belongs here"),
+        ("[rules]\nfiles = \"x.yaml\"", "2:9: it is a text, but a list belongs here: write [value, …]"),
         ("[intercept]\nmode = true", "2:8: it is no text, but one of "),
         ("[proxy]\nlisten = [\"nowhere\"]", "2:11: invalid socket address syntax: write an address with a port"),
         ("[proxy.tls]\ncertificate = \"c\"", "1:1: the key `key` is missing"),
