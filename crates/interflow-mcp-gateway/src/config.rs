@@ -268,7 +268,7 @@ config_sections! {
         /// `env:NAME`; or the token itself.
         pub workload_token: Option<String>,
         /// Whether tokens have to be bound to a key of the gateway (DPoP, RFC 9449). With `authorization_code`, they also are
-        /// where the server or its authorization server demands it.
+        /// where the server demands it.
         pub dpop: bool,
         /// Scopes that are asked for.
         pub scopes: Vec<String>,

@@ -136,8 +136,8 @@ pub(crate) async fn discover(server: &AccountServer, challenge: &Challenge) -> R
     let (resource, issuers) = match &metadata {
         // Servers of MCP 2025-03-26 are their own authorization servers.
         None => (server.url.to_string(), vec![origin.clone()]),
-        Some(found) => {
-            (found["resource"].as_str().unwrap_or_default().to_owned(), strings(&found["authorization_servers"]))
+        Some(document) => {
+            (document["resource"].as_str().unwrap_or_default().to_owned(), strings(&document["authorization_servers"]))
         }
     };
     if !is_resource_of(&server.url, &resource) {
@@ -145,15 +145,15 @@ pub(crate) async fn discover(server: &AccountServer, challenge: &Challenge) -> R
     }
     let issuer = issuers.iter().find(|own| named.is_none_or(|named| named == *own));
     let issuer = issuer.ok_or("the server names no authorization server, or another one than oauth.issuer")?;
-    let found = match (AuthorizationServer::discover(issuer, server).await?, &metadata) {
-        (Some(found), _) => found,
+    let issuer_metadata = match (AuthorizationServer::discover(issuer, server).await?, &metadata) {
+        (Some(issuer_metadata), _) => issuer_metadata,
         (None, None) => AuthorizationServer::by_default(&origin)?,
         (None, Some(_)) => return Err(format!("the authorization server {issuer} has no metadata")),
     };
     let metadata = metadata.unwrap_or_default();
     let is_demanded = challenge.needs_proof || metadata["dpop_bound_access_tokens_required"] == true;
     let needs_proof = server.config.dpop || is_demanded;
-    Ok(Discovered { server: found, resource, scopes: strings(&metadata["scopes_supported"]), needs_proof })
+    Ok(Discovered { server: issuer_metadata, resource, scopes: strings(&metadata["scopes_supported"]), needs_proof })
 }
 
 async fn resource_metadata(
@@ -166,8 +166,8 @@ async fn resource_metadata(
         return document.map(Some).ok_or_else(|| format!("the metadata of the server are not at {url}"));
     }
     let path = server.url.path_only().trim_end_matches('/');
-    if let Some(found) = fetched(server, &format!("{origin}{METADATA_PATH}{path}")).await? {
-        return Ok(Some(found));
+    if let Some(document) = fetched(server, &format!("{origin}{METADATA_PATH}{path}")).await? {
+        return Ok(Some(document));
     }
     if path.is_empty() { Ok(None) } else { fetched(server, &format!("{origin}{METADATA_PATH}")).await }
 }

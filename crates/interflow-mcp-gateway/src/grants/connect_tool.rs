@@ -20,8 +20,7 @@ pub(crate) fn server<'v>(view: ClientView<'v>, name: &str) -> Option<&'v Arc<Mcp
 /// The definitions for a client.
 pub(crate) fn tools(view: ClientView<'_>) -> Vec<Value> {
     let servers = view.servers();
-    let own = servers.iter().filter(|server| server.accounts().is_some());
-    let own = own.filter(|server| access::check_any(server, view.key).is_ok());
+    let own = servers.iter().filter(|own| own.accounts().is_some() && access::check_any(own, view.key).is_ok());
     own.map(|server| definition(&server.offered_name(view.only, NAME), &server.name)).collect()
 }
 

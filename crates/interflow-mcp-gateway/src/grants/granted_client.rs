@@ -41,8 +41,7 @@ impl AccountClient {
             Error::new(ErrorKind::BadResponse, message)
         })?;
         let http = &self.server.grants.http;
-        let stored = self.server.grants.vault.grant(user, &self.server.name).await;
-        let grant = match stored.map_err(|why| Error::new(ErrorKind::Internal, why))? {
+        let grant = match self.server.grant(user).await.map_err(|why| Error::new(ErrorKind::Internal, why))? {
             Some(grant) if grant.is_stale() => self.renewed(user, grant).await?,
             grant => grant,
         };
@@ -115,7 +114,7 @@ impl AccountClient {
         // Another replica may have renewed it.
         let (stored, grant) = match vault.stored(user, &server.name).await.map_err(internal)? {
             Some((stored, same)) if same == old => (stored, same),
-            other => return Ok(other.map(|(_, grant)| grant)),
+            _ => return server.grant(user).await.map_err(internal),
         };
         let Some(refresh_token) = grant.refresh_token.clone() else {
             vault.replace(stored, None).await.map_err(internal)?;
@@ -143,7 +142,7 @@ impl AccountClient {
         match vault.replace(stored, renewed.as_ref()).await.map_err(internal)? {
             true => Ok(renewed),
             // The user disconnected the account or connected another one, or another replica was faster.
-            false => vault.grant(user, &server.name).await.map_err(internal),
+            false => server.grant(user).await.map_err(internal),
         }
     }
 }

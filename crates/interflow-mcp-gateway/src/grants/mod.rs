@@ -23,7 +23,8 @@ use parking_lot::Mutex;
 
 use self::authorization_server::Discovered;
 use self::oauth_client::OAuthClient;
-use self::vault::GrantVault;
+use self::user::AccountUser;
+use self::vault::{Grant, GrantVault};
 use crate::config::{McpClientCredentials, is_local};
 use crate::protocol::challenge::Challenge;
 use crate::protocol::client_key::ClientCredential;
@@ -122,6 +123,15 @@ impl AccountServer {
     ) -> Result<Self, String> {
         let (grants, dpop) = (Arc::clone(grants), DpopKey::derive(&grants.master, name)?);
         Ok(Self { grants, name: name.into(), url, config: config.clone(), credential, dpop })
+    }
+
+    /// What a user granted. A token that is not bound, from before `dpop` was set, is not used.
+    ///
+    /// # Errors
+    /// The store cannot be read.
+    pub async fn grant(&self, user: &AccountUser) -> Result<Option<Grant>, String> {
+        let grant = self.grants.vault.grant(user, &self.name).await?;
+        Ok(grant.filter(|grant| grant.client.is_bound || !self.config.dpop))
     }
 
     /// The scopes to ask for: those that the server demands, or else all that it has, and those of the configuration.

@@ -27,7 +27,7 @@ pub(super) async fn call(view: ClientView<'_>, name: &str, outcome: &Mutex<CallO
         return Err(RpcError::not_allowed(message));
     };
     let url = Link::new(account, user, Challenge::default()).url(&account.grants)?;
-    let text = match account.grants.vault.grant(user, &server.name).await.map_err(RpcError::server)? {
+    let text = match account.grant(user).await.map_err(RpcError::server)? {
         Some(_) => {
             let (name, url) = (&server.name, masked(&url, outcome));
             format!(

@@ -5,8 +5,6 @@ use serde::{Deserialize, Serialize};
 
 /// Bound on the scopes that are asked for, in bytes.
 const MAX_SCOPES: usize = 1000;
-/// The error of a proof without the nonce that is demanded.
-pub(crate) const USE_NONCE: &str = "use_dpop_nonce";
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Challenge {
@@ -21,20 +19,25 @@ pub(crate) struct Challenge {
 }
 
 impl Challenge {
-    /// The challenge of a response, with its error.
+    /// What the challenges of a response say, with their error. There may be one for tokens of each kind.
     pub fn of(headers: &Headers) -> (Self, Option<String>) {
         let fields: Vec<_> = headers.get_all("www-authenticate").filter_map(|f| std::str::from_utf8(f).ok()).collect();
-        let is_of = |field: &str, scheme| field.split([' ', ',']).any(|word| word.eq_ignore_ascii_case(scheme));
+        let is_of = |field: &str, scheme| {
+            // Without escapes, each second part is a quoted text.
+            let field = field.replace(r"\\", "").replace(r#"\""#, "");
+            let mut words = field.split('"').step_by(2).flat_map(|part| part.split([' ', ',']));
+            words.any(|word| word.eq_ignore_ascii_case(scheme))
+        };
         let of_scheme = |scheme| fields.iter().copied().find(|field| is_of(field, scheme));
-        let bearer = of_scheme("bearer");
-        let field = bearer.or_else(|| of_scheme("dpop")).unwrap_or_default();
-        let short = |name: &str| parameter(field, name).filter(|value| value.len() <= MAX_SCOPES);
+        let (bearer, dpop) = (of_scheme("bearer"), of_scheme("dpop"));
+        let value = |name: &str| [bearer, dpop].into_iter().flatten().find_map(|field| parameter(field, name));
+        let short = |name: &str| value(name).filter(|value| value.len() <= MAX_SCOPES);
         let challenge = Self {
             metadata: short("resource_metadata"),
             scopes: words(&short("scope").unwrap_or_default()),
-            needs_proof: bearer.is_none() && !field.is_empty(),
+            needs_proof: bearer.is_none() && dpop.is_some(),
         };
-        (challenge, parameter(field, "error"))
+        (challenge, value("error"))
     }
 }
 
@@ -95,5 +98,13 @@ mod tests {
         for both in [&[dpop, "Bearer"][..], &["Bearer", dpop], &["DPoP algs=\"ES256\", Bearer scope=\"a\""]] {
             assert!(!read(both).0.needs_proof, "{both:?}");
         }
+        for quoted in
+            [r#"DPoP error_description="not a Bearer token""#, r#"DPoP realm="a \", Bearer \\", algs="ES256""#]
+        {
+            assert!(read(&[quoted]).0.needs_proof, "{quoted}");
+        }
+        // What one of several challenges says is found.
+        let (challenge, error) = read(&["Bearer", r#"DPoP error="insufficient_scope", scope="a""#]);
+        assert_eq!((error.as_deref(), challenge.scopes), (Some("insufficient_scope"), vec!["a".to_owned()]));
     }
 }

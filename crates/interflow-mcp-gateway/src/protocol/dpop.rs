@@ -10,7 +10,6 @@ use parking_lot::Mutex;
 use serde_json::json;
 use sha2::{Digest, Sha256};
 
-use super::challenge::{Challenge, USE_NONCE};
 use super::client_key::ClientKey;
 
 const CONTEXT: &str = "interflow mcp dpop key";
@@ -39,39 +38,40 @@ impl DpopKey {
         Ok(Self { key, nonces: Mutex::default() })
     }
 
-    /// Gives a request a proof; for the use of a token, if there is one.
+    /// Gives a request a proof; for the use of a token, if there is one. Returns the nonce in the proof.
     ///
     /// # Errors
     /// The key does not sign.
-    pub fn prove(&self, head: &mut RequestHead, token: Option<&str>) -> Result<()> {
+    pub fn prove(&self, head: &mut RequestHead, token: Option<&str>) -> Result<Option<String>> {
         let (url, now) = (head.url.to_string(), Timestamp::now().secs());
         let mut claims = json!({ "jti": random_token(), "htm": head.method.as_str(), "htu": url.split('?').next(),
             "iat": now });
         if let Some(token) = token {
             claims["ath"] = URL_SAFE_NO_PAD.encode(Sha256::digest(token)).into();
         }
-        if let Some(nonce) = &self.nonces.lock()[usize::from(token.is_some())] {
+        let nonce = self.nonces.lock()[usize::from(token.is_some())].clone();
+        if let Some(nonce) = &nonce {
             claims["nonce"] = nonce.as_str().into();
         }
         let header = json!({ "alg": self.key.algorithm, "typ": "dpop+jwt", "jwk": self.key.public });
         let proof = self.key.signed(&header, &claims).map_err(|why| Error::new(ErrorKind::Internal, why))?;
         head.headers.remove("dpop");
         head.headers.append_unchecked(b"DPoP", proof.as_bytes());
-        Ok(())
+        Ok(nonce)
     }
 
-    /// Keeps the nonce of a response for the next proof; `false` if it has none.
-    pub fn keep_nonce(&self, headers: &Headers, is_token_used: bool) -> bool {
+    /// Keeps the nonce of a response for the next proof. Returns whether it is another one than that of the request.
+    pub fn keep_nonce(&self, headers: &Headers, is_token_used: bool, sent: Option<&str>) -> bool {
         let nonce = headers.get_str("dpop-nonce").filter(|nonce| nonce.len() <= MAX_NONCE);
         if let Some(nonce) = nonce {
             self.nonces.lock()[usize::from(is_token_used)] = Some(nonce.to_owned());
         }
-        nonce.is_some()
+        nonce.is_some() && nonce != sent
     }
 }
 
-/// Sends a request with an access token; with a proof if it is bound to a key. If the server demands a nonce, the request
-/// is sent again, once.
+/// Sends a request with an access token; with a proof if it is bound to a key. A request that is refused with a new nonce is
+/// sent again with that, once, whatever the challenges say: there may be several, each with an error of its own.
 ///
 /// # Errors
 /// As [`HttpClient::send`].
@@ -87,12 +87,11 @@ pub(crate) async fn send_authorized(
     let Some(key) = key else { return client.send(request).await };
     let mut again = copy_of(&request);
     loop {
-        key.prove(&mut request.head, Some(token))?;
+        let sent = key.prove(&mut request.head, Some(token))?;
         let response = client.send(request).await?;
-        let has_nonce = key.keep_nonce(&response.head.headers, true);
+        let has_new_nonce = key.keep_nonce(&response.head.headers, true, sent.as_deref());
         let is_refused = response.head.status == StatusCode::UNAUTHORIZED;
-        let is_demanded = || Challenge::of(&response.head.headers).1.as_deref() == Some(USE_NONCE);
-        match again.take().filter(|_| has_nonce && is_refused && is_demanded()) {
+        match again.take().filter(|_| has_new_nonce && is_refused) {
             Some(copy) => request = copy,
             None => return Ok(response),
         }

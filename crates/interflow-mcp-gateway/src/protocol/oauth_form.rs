@@ -10,7 +10,6 @@ use interflow_types::{Body, Headers, HttpClient, HttpVersion, Method, Request, R
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::challenge::USE_NONCE;
 use super::client_key::ClientCredential;
 use super::dpop::DpopKey;
 
@@ -22,6 +21,8 @@ const CODES: &str = "access_denied invalid_client invalid_client_metadata invali
     invalid_scope invalid_target unauthorized_client unsupported_grant_type use_dpop_nonce";
 pub(crate) const INVALID_GRANT: &str = "invalid_grant";
 pub(crate) const INVALID_CLIENT: &str = "invalid_client";
+/// The error of a proof without the nonce that is demanded.
+const USE_NONCE: &str = "use_dpop_nonce";
 
 /// Why an endpoint did not give what it was asked for.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -71,14 +72,13 @@ impl TokenResponse {
         if response.access_token.is_empty() || !response.access_token.bytes().all(|b| b.is_ascii_graphic()) {
             return Err(none.to_owned());
         }
-        let (wanted, why) = match is_bound {
-            true => {
-                ("dpop", "its token is not bound to the key of the gateway: the gateway there needs DPoP turned on")
-            }
-            false => ("bearer", "its token is no bearer token"),
+        let token_type = if is_bound { "dpop" } else { "bearer" };
+        let why = match is_bound {
+            true => "its token is not bound to the key of the gateway: the gateway there needs DPoP turned on",
+            false => "its token is no bearer token",
         };
-        let is_wanted = response.token_type.as_deref().unwrap_or("bearer").eq_ignore_ascii_case(wanted);
-        if is_wanted { Ok(response) } else { Err(format!("{why} (token_type)")) }
+        let has_type = response.token_type.as_deref().unwrap_or("bearer").eq_ignore_ascii_case(token_type);
+        if has_type { Ok(response) } else { Err(format!("{why} (token_type)")) }
     }
 }
 
@@ -152,17 +152,15 @@ pub(crate) async fn response_of(
     let mut is_second = false;
     loop {
         let mut request = build()?;
-        if let Some(key) = key {
-            key.prove(&mut request.head, None).map_err(|e| e.to_string())?;
-        }
+        let sent = key.map(|key| key.prove(&mut request.head, None)).transpose().map_err(|e| e.to_string())?.flatten();
         let (head, raw) = answer_of(client, request).await?;
-        let has_nonce = key.is_some_and(|key| key.keep_nonce(&head.headers, false));
+        let has_new_nonce = key.is_some_and(|key| key.keep_nonce(&head.headers, false, sent.as_deref()));
         if head.status.is_success() {
             return Ok(raw);
         }
         let error = serde_json::from_slice::<Value>(&raw).ok();
         let code = error.as_ref().and_then(|error| known_code(error["error"].as_str()?));
-        if is_second || !has_nonce || code != Some(USE_NONCE) {
+        if is_second || !has_new_nonce || code != Some(USE_NONCE) {
             let status = head.status.as_u16();
             let text = code.map_or_else(|| format!("status {status}"), |code| format!("status {status}, {code}"));
             return Err(OAuthFailure { code, text });

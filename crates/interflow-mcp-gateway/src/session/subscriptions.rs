@@ -7,7 +7,8 @@ use parking_lot::Mutex;
 
 use crate::protocol::jsonrpc::RpcError;
 
-/// Bound on subscriptions of a session to resources, on its tasks, and on its URLs.
+/// Bound on subscriptions of a session to resources, on its tasks, and on the elicitations whose URLs its user was asked to
+/// open: on each of the three alone.
 const MAX_SUBSCRIPTIONS: usize = 1_000;
 
 /// By server and URI or id as the server knows it; the value is the one that the client knows, redacted.
@@ -28,18 +29,18 @@ impl Subscriptions {
         Ok(())
     }
 
-    /// As [`add`](Self::add); the oldest makes room.
-    pub fn add_newest(&self, server: &Arc<str>, uri: &str, client_uri: &str) {
+    /// As [`add`](Self::add), of a task or an elicitation by its ids; the oldest makes room.
+    pub fn add_newest(&self, server: &Arc<str>, id: &str, client_id: &str) {
         let mut all = self.0.lock();
-        all.insert((Arc::clone(server), uri.to_owned()), client_uri.to_owned());
+        all.insert((Arc::clone(server), id.to_owned()), client_id.to_owned());
         if all.len() > MAX_SUBSCRIPTIONS {
             all.pop_front();
         }
     }
 
-    /// Forgets one. Returns the URI for the client.
-    pub fn remove(&self, server: &Arc<str>, uri: &str) -> Option<String> {
-        self.0.lock().remove(&(Arc::clone(server), uri.to_owned()))
+    /// Forgets one. Returns the URI or the id for the client.
+    pub fn remove(&self, server: &Arc<str>, id: &str) -> Option<String> {
+        self.0.lock().remove(&(Arc::clone(server), id.to_owned()))
     }
 
     /// The URIs of a server's resources, as it knows them.

@@ -47,6 +47,7 @@ pub(crate) type SharedUserToken = Arc<Mutex<Option<UserToken>>>;
 
 /// Sends requests with an access token. A token that the server refuses is fetched anew, once.
 pub(super) struct AuthorizedClient {
+    server: Arc<str>,
     inner: Arc<dyn HttpClient>,
     token_url: Url,
     config: McpClientCredentials,
@@ -61,13 +62,15 @@ impl AuthorizedClient {
     /// # Errors
     /// The URL is invalid.
     pub fn new(
+        server: &str,
         config: &McpClientCredentials,
         credential: ClientCredential,
         dpop: Option<DpopKey>,
         inner: Arc<dyn HttpClient>,
     ) -> Result<Self, String> {
         let token_url = config.token_endpoint()?;
-        Ok(Self { inner, token_url, config: config.clone(), credential, dpop, tokens: Mutex::default() })
+        let (server, config, tokens) = (server.into(), config.clone(), Mutex::default());
+        Ok(Self { server, inner, token_url, config, credential, dpop, tokens })
     }
 
     fn cached(&self, user: Option<&UserToken>) -> CachedToken<String> {
@@ -96,19 +99,19 @@ impl AuthorizedClient {
     async fn fetch(&self, exchanged: Option<Arc<str>>) -> Result<FetchedToken<String>, String> {
         let (config, scope) = (&self.config, self.config.scopes.join(" "));
         let access_token = "urn:ietf:params:oauth:token-type:access_token";
-        // A file is read each time: the token in it is replaced before it expires.
-        let assertion = interflow_files::resolve_secret_ref(config.workload_token.as_deref().unwrap_or_default());
-        // The client is not told where it is.
-        let assertion = assertion.map_err(|error| {
-            tracing::warn!(error, "cannot read oauth.workload_token of an MCP server");
-            "oauth.workload_token cannot be read; the log of the gateway says why"
-        })?;
-        let mut fields = match &exchanged {
-            None if config.grant == McpGrant::JwtBearer => {
+        let assertion;
+        let mut fields = match (&exchanged, &config.workload_token) {
+            (None, Some(reference)) => {
+                // A file is read each time: the token in it is replaced before it expires.
+                assertion = interflow_files::resolve_secret_ref(reference).map_err(|error| {
+                    // The client is not told where it is.
+                    tracing::warn!(server = &*self.server, error, "cannot read oauth.workload_token");
+                    "oauth.workload_token cannot be read; the log of the gateway says why"
+                })?;
                 vec![("grant_type", "urn:ietf:params:oauth:grant-type:jwt-bearer"), ("assertion", assertion.as_str())]
             }
-            None => vec![("grant_type", "client_credentials")],
-            Some(token) => vec![
+            (None, None) => vec![("grant_type", "client_credentials")],
+            (Some(token), _) => vec![
                 ("grant_type", "urn:ietf:params:oauth:grant-type:token-exchange"),
                 ("subject_token", token),
                 ("subject_token_type", access_token),
@@ -192,7 +195,7 @@ mod tests {
             ..McpClientCredentials::default()
         };
         let (credential, http) = (ClientCredential::Secret("s".into()), Arc::clone(&issuer) as Arc<dyn HttpClient>);
-        (Arc::new(AuthorizedClient::new(&config, credential, None, http).unwrap()), issuer)
+        (Arc::new(AuthorizedClient::new("crm", &config, credential, None, http).unwrap()), issuer)
     }
 
     fn call() -> Request {

@@ -220,7 +220,8 @@ impl HttpServer {
             }
             Some((oauth, credential)) => {
                 let key = oauth.dpop.then(|| DpopKey::derive(&grants.master, name)).transpose()?;
-                Access::Tokens(Arc::new(AuthorizedClient::new(oauth, credential?, key, Arc::clone(&grants.http))?))
+                let client = AuthorizedClient::new(name, oauth, credential?, key, Arc::clone(&grants.http))?;
+                Access::Tokens(Arc::new(client))
             }
         };
         tracing::debug!("MCP server {name} at {url}");

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-use interflow_tasks::{Backoff, EndReason, ErrorOutput, LineError, LineProcess, LineWriter, ProcessSpec};
+use interflow_tasks::{AbortOnDrop, Backoff, EndReason, ErrorOutput, LineError, LineProcess, LineWriter, ProcessSpec};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::process::ChildStdin;
@@ -205,23 +205,6 @@ impl ProcessState {
         tracing::warn!("MCP server {name} failed: {}", why.why);
         self.last_failure = why.to_string();
         self.not_before = Some(at + self.backoff.pause(lasted));
-    }
-}
-
-/// Aborts a task when the last one that waits for its result is gone.
-struct AbortOnDrop<T>(tokio::task::JoinHandle<T>);
-
-impl<T> Future for AbortOnDrop<T> {
-    type Output = Result<T, tokio::task::JoinError>;
-
-    fn poll(mut self: std::pin::Pin<&mut Self>, cx: &mut std::task::Context<'_>) -> std::task::Poll<Self::Output> {
-        std::pin::Pin::new(&mut self.0).poll(cx)
-    }
-}
-
-impl<T> Drop for AbortOnDrop<T> {
-    fn drop(&mut self) {
-        self.0.abort();
     }
 }
 

@@ -65,6 +65,8 @@ async fn demanding(kind: &'static str, jwks: Value, keys: Arc<Mutex<BTreeSet<Str
         let message: Value = serde_json::from_slice(&request.body).unwrap_or_default();
         if !has_nonce("of-server") {
             let refused = Reply::status(401).header("DPoP-Nonce", "of-server");
+            // It takes other tokens, too (RFC 9449, section 7.1).
+            let refused = refused.header("WWW-Authenticate", "Bearer error=\"invalid_token\"");
             return refused.header("WWW-Authenticate", r#"DPoP error="use_dpop_nonce", algs="ES256""#);
         }
         let url = format!("{origin}/mcp");
@@ -153,10 +155,29 @@ async fn accounts_have_bound_tokens_where_the_server_demands_it_also_after_a_res
     // Where the operator demands it, tokens that are not bound are refused.
     rules.lock().binds = false;
     second.service.remove_account("local", "crm").await.unwrap();
-    let strict =
-        gate(&config(&origin, "").replace("'authorization_code'", "'authorization_code', dpop = true"), &file, &keys)
-            .await;
+    let strict = gate(&strict_config(&origin), &file, &keys).await;
     let link = link_of(&strict, &who(&strict, "").await);
     let page = Browser::new(&strict).connect(&link).await;
     assert!(page.contains("not bound to the key of the gateway"), "{page}");
+}
+
+fn strict_config(origin: &Origin) -> String {
+    config(origin, "").replace("'authorization_code'", "'authorization_code', dpop = true")
+}
+
+#[tokio::test]
+async fn an_account_with_a_token_that_is_not_bound_is_connected_again_once_the_operator_demands_it() {
+    let (folder, (origin, rules)) = (tempfile::tempdir().unwrap(), start().await);
+    let (file, keys) = (folder.path().join("accounts.json"), no_keys());
+    let first = gate(&config(&origin, ""), &file, &keys).await;
+    assert!(Browser::new(&first).connect(&link_of(&first, &who(&first, "").await)).await.contains("is connected"));
+    assert_eq!(said(&who(&first, "").await), "access-2");
+    let strict = gate(&strict_config(&origin), &file, &keys).await;
+    let answer = ask_with(&strict, "tools/call", &call("connect_account", json!({})), &json!({}), "").await.json();
+    assert!(!answer.to_string().contains("is connected"), "{answer}");
+    let link = link_of(&strict, &who(&strict, "").await);
+    rules.lock().binds = true;
+    assert!(Browser::new(&strict).connect(&link).await.contains("is connected"));
+    assert_eq!(said(&who(&strict, "").await), "access-4");
+    assert!(!rules.lock().keys.is_empty());
 }
