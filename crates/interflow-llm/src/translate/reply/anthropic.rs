@@ -77,7 +77,10 @@ impl AnthropicWriter {
             }
             ChatEvent::BlockEnd if self.open == Open::Text => self.close(out),
             ChatEvent::Stop(reason) => self.stop = Some(reason),
-            _ => {}
+            // They have no form here.
+            ChatEvent::Citation(_) | ChatEvent::BlockEnd | ChatEvent::Loss(_) => {}
+            // They are written at the end of the reply.
+            ChatEvent::Usage(_) | ChatEvent::Error { .. } | ChatEvent::Done => {}
         }
     }
 

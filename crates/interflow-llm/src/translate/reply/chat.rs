@@ -67,7 +67,10 @@ impl ChatWriter {
                 }
             }
             ChatEvent::Stop(reason) => self.stop = Some(reason),
-            _ => {}
+            // They have no form here.
+            ChatEvent::Signature(_) | ChatEvent::BlockEnd | ChatEvent::Loss(_) => {}
+            // They are written at the end of the reply.
+            ChatEvent::Usage(_) | ChatEvent::Error { .. } | ChatEvent::Done => {}
         }
     }
 

@@ -74,7 +74,10 @@ impl ResponsesWriter {
             }
             ChatEvent::Citation(page) => self.cite(&page, out),
             ChatEvent::Stop(reason) => self.stop = Some(reason),
-            _ => {}
+            // They have no form here.
+            ChatEvent::BlockEnd | ChatEvent::Loss(_) => {}
+            // They are written at the end of the reply.
+            ChatEvent::Usage(_) | ChatEvent::Error { .. } | ChatEvent::Done => {}
         }
         self.size <= MAX_REPLY_BYTES
     }
