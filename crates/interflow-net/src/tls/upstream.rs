@@ -21,7 +21,7 @@ use rustls::{
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use tokio_rustls::TlsConnector;
-use x509_parser::prelude::{FromDer, X509Certificate};
+use x509_parser::prelude::{FromDer, X509Certificate, X509Version};
 
 use super::impersonate::TlsImpersonator;
 use super::verify_error::{CertificateProblem, CertificateReason, describe};
@@ -273,11 +273,15 @@ fn certified_key(
     key: &PrivateKeyDer<'static>,
 ) -> Result<CertifiedKey, rustls::Error> {
     match CertifiedKey::from_der(chain.to_vec(), key.clone_key(), &provider()) {
-        Err(e) if e.to_string().contains("UnsupportedCertVersion") => {
+        Err(_) if chain.first().is_some_and(is_version_1) => {
             Ok(CertifiedKey::new(chain.to_vec(), provider().key_provider.load_private_key(key.clone_key())?))
         }
         read => read,
     }
+}
+
+fn is_version_1(der: &CertificateDer<'_>) -> bool {
+    X509Certificate::from_der(der).is_ok_and(|(_, cert)| cert.version() == X509Version::V1)
 }
 
 impl ClientCertificate {

@@ -59,11 +59,13 @@ pub(super) struct ConnState {
     pub upload: RequestBodyState,
     /// Whether the client sends this request's body: 100 (Continue) was sent, or some of it has arrived.
     pub body_started: bool,
+    /// How much of the bodies on this connection has been read.
+    pub body_bytes: u64,
     /// Queued interim heads; `None` once they are no longer allowed.
     pub interim: Option<Vec<u8>>,
     driver: Option<Waker>,
     /// The task that waits for the body.
-    pub reader: Option<Waker>,
+    reader: Option<Waker>,
     body_timeout: Duration,
     keep_half_closed: bool,
     body_alarm: DeadlineTimer,
@@ -92,6 +94,7 @@ impl SharedConn {
             exchange: 0,
             upload: RequestBodyState::Done,
             body_started: false,
+            body_bytes: 0,
             interim: None,
             driver: None,
             reader: None,
@@ -149,6 +152,16 @@ impl ConnState {
         {
             driver.wake_by_ref();
         }
+    }
+
+    fn wake_reader(&mut self) {
+        self.reader.take().into_iter().for_each(Waker::wake);
+    }
+
+    /// Lets reading a body that is still held fail, and wakes the task that waits for more of it.
+    pub(super) fn end_exchange(&mut self) {
+        self.exchange += 1;
+        self.wake_reader();
     }
 
     /// Frees memory on a connection that waits for its next request.
@@ -224,9 +237,7 @@ impl ConnState {
         while !matches!(self.upload, RequestBodyState::Failed) && !self.ended && self.buf.len() < MAX_READ_AHEAD {
             let read = ready!(self.poll_fill_lazily(cx));
             // Another task may wait for it.
-            if let Some(reader) = self.reader.take() {
-                reader.wake();
-            }
+            self.wake_reader();
             if let Err(e) = read {
                 // A reset: the client is gone whatever the options say.
                 return Poll::Ready(e);
@@ -263,6 +274,7 @@ impl ConnState {
                 Ok(DecodeStep::NeedMore) => {}
                 Ok(DecodeStep::Data(data)) => {
                     self.body_started = true;
+                    self.body_bytes += data.len() as u64;
                     break Ok(Some(BodyFrame::Data(data)));
                 }
                 Ok(DecodeStep::Trailers(trailers)) => break Ok(Some(BodyFrame::Trailers(trailers))),
@@ -358,10 +370,15 @@ impl ConnState {
 pub(super) struct Http1RequestBody {
     pub link: Arc<SharedConn>,
     pub exchange: u64,
+    /// Whether all of it has been read. The exchange may end before this is noticed.
+    pub ended: bool,
 }
 
 impl BodyStream for Http1RequestBody {
     fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<BodyFrame, Error>>> {
+        if self.ended {
+            return Poll::Ready(None);
+        }
         let mut state = self.link.lock();
         // The lock is held for this poll only, never across an await.
         if state.exchange != self.exchange {
@@ -370,12 +387,14 @@ impl BodyStream for Http1RequestBody {
                 "the response ended before the request body was read",
             ))));
         }
-        state.poll_body(cx)
+        let polled = state.poll_body(cx);
+        self.ended = matches!(state.upload, RequestBodyState::Done);
+        polled
     }
 
     fn remaining(&self) -> Option<u64> {
         let state = self.link.lock();
-        if state.exchange == self.exchange { state.remaining() } else { None }
+        if state.exchange == self.exchange { state.remaining() } else { self.ended.then_some(0) }
     }
 }
 

@@ -35,7 +35,7 @@ use self::head::{HeadReader, NextEvent};
 use self::write_buf::WriteBuf;
 use super::Drain;
 use super::service::{HttpOptions, HttpService, IncomingRequest, InformationalSender, OnUpgrade, ServiceReply};
-use crate::deadline_timer::DeadlineTimer;
+use crate::deadline_timer::{DeadlineTimer, while_moving};
 use crate::io::IoStream;
 
 /// The most bytes that a lingering close discards, so that a client that is still sending can read its response.
@@ -239,7 +239,7 @@ impl<'a> Http1Driver<'a> {
             return Body::Full(whole);
         }
         state.open_body(BodyDecoder::new(framing, &self.options.head));
-        Body::stream(Http1RequestBody { link: self.link.clone(), exchange: state.exchange })
+        Body::stream(Http1RequestBody { link: self.link.clone(), exchange: state.exchange, ended: false })
     }
 
     /// Runs the service, relays its interim responses, and stops it if the client disconnects.
@@ -368,7 +368,7 @@ impl<'a> Http1Driver<'a> {
             let mut state = self.link.lock();
             // From here on, reading this request's body fails.
             // Numbers are compared on each access, so a body that outlives its exchange is harmless.
-            state.exchange += 1;
+            state.end_exchange();
             matches!(state.upload, RequestBodyState::Done)
         };
         if keep_alive && (done || self.discard().await) {
@@ -385,21 +385,13 @@ impl<'a> Http1Driver<'a> {
 
     /// Waits for the rest of a request body that is still read after the response, as long as it makes progress.
     async fn upload_ended(&mut self) {
-        let mut deadline = Instant::now() + self.options.body_timeout;
-        poll_fn(|cx| {
+        while_moving(DeadlineTimer::default(), self.options.body_timeout, |cx| {
             let state = &mut *self.link.lock();
             if !matches!(state.upload, RequestBodyState::Open(_)) {
-                return Poll::Ready(());
+                return (Poll::Ready(true), state.body_bytes);
             }
             state.set_driver_waker(cx.waker());
-            // Whoever holds the body waits for more of it.
-            if state.reader.is_some() {
-                deadline = Instant::now() + self.options.body_timeout;
-            }
-            if state.poll_client_gone(cx).is_ready() {
-                return Poll::Ready(());
-            }
-            self.alarm.poll_at(cx, deadline)
+            (state.poll_client_gone(cx).map(|_| false), state.body_bytes)
         })
         .await;
     }
@@ -491,8 +483,7 @@ impl Drop for Http1Driver<'_> {
     /// A request body that is still held must not keep the connection open.
     fn drop(&mut self) {
         let mut state = self.link.lock();
-        // Stale bodies fail on their next read.
-        state.exchange += 1;
+        state.end_exchange();
         state.interim = None;
         state.io = IoStream::closed();
     }

@@ -288,13 +288,9 @@ async fn an_unread_chunked_body_is_discarded_within_limits() {
     }
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_body_that_outlives_its_exchange_fails() {
-    let (kept, mut bodies) = mpsc::unbounded_channel();
-    let service = FunctionService(move |request: IncomingRequest| {
-        let _ = kept.send(request.body);
-        async { ok(Body::Empty) }
-    });
+    let (service, mut bodies) = early_response();
     let (mut client, _task) = serve(service, options());
     client.write_all(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\n").await.unwrap();
     read_until(&mut client, "\r\n\r\n").await;
@@ -303,6 +299,59 @@ async fn a_body_that_outlives_its_exchange_fails() {
     let mut old = bodies.recv().await.unwrap();
     let error = old.frame().await.unwrap().unwrap_err();
     assert_eq!(error.kind(), ErrorKind::ClientGone);
+}
+
+/// A service that responds at once and hands the request's body over.
+fn early_response() -> (impl HttpService, mpsc::UnboundedReceiver<Body>) {
+    let (kept, bodies) = mpsc::unbounded_channel();
+    let service = move |request: IncomingRequest| {
+        let _ = kept.send(request.body);
+        async { ok(Body::Empty) }
+    };
+    (FunctionService(service), bodies)
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_upload_that_is_read_slowly_goes_on_after_the_response() {
+    const LENGTH: usize = 1_000_000;
+    let (service, mut bodies) = early_response();
+    let (mut client, _task) = serve(service, options());
+    let head = format!("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: {LENGTH}\r\n\r\n");
+    client.write_all(head.as_bytes()).await.unwrap();
+    read_until(&mut client, "\r\n\r\n").await;
+    let mut body = bodies.recv().await.unwrap();
+    // The client is always ahead of who reads the body, which therefore never waits.
+    let send = tokio::spawn(async move {
+        client.write_all(&vec![0; LENGTH]).await.unwrap();
+        client
+    });
+    let (start, pause) = (Instant::now(), options().body_timeout / 2);
+    let mut read = 0;
+    while let Some(frame) = body.frame().await {
+        let BodyFrame::Data(data) = frame.unwrap() else { panic!("there are no trailers") };
+        read += data.len();
+        sleep(pause).await;
+    }
+    assert_eq!(read, LENGTH);
+    assert!(start.elapsed() > options().body_timeout * 3, "{:?}", start.elapsed());
+    let mut client = send.await.unwrap();
+    client.write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").await.unwrap();
+    read_until(&mut client, "\r\n\r\n").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_waits_for_a_body_is_told_when_its_connection_ends() {
+    let (service, mut bodies) = early_response();
+    let (mut client, task) = serve(service, options());
+    client.write_all(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\n").await.unwrap();
+    read_until(&mut client, "\r\n\r\n").await;
+    let mut body = bodies.recv().await.unwrap();
+    let reader = tokio::spawn(async move { body.frame().await.unwrap().unwrap_err() });
+    turns().await;
+    let start = Instant::now();
+    task.abort();
+    assert_eq!(reader.await.unwrap().kind(), ErrorKind::ClientGone);
+    assert_eq!(start.elapsed(), Duration::ZERO);
 }
 
 /// A connected pair over loopback, so that resets are real.
