@@ -114,7 +114,7 @@ async fn what_a_client_sends_names_no_file_outside_of_the_folders_of_the_rule() 
         let told = serde_json::from_value(serde_json::json!({"body": "b"})).unwrap();
         let request = interflow_rules::test_get_request(&format!("http://a/x?f={query}"));
         let trial = simulate::run(&program(&rule), simulate::fixture_from(&request, &told).unwrap()).await;
-        let refused = trial.denied.is_some_and(|e| e.to_string().contains("a value leads to"));
+        let refused = trial.denied.is_some_and(|e| e.to_string().contains("a value leads out of its folder"));
         (refused, trial.response.map(|(head, body)| (head.status.as_u16(), body)))
     };
     let outside = ["..%2fsecret", "%2e%2e%5csecret", "a%2f..%2f..%2fsecret", "..", "x%00", ".."].map(str::to_owned);
@@ -138,6 +138,23 @@ async fn what_a_client_sends_names_no_file_outside_of_the_folders_of_the_rule() 
         let file = if path.starts_with('$') { path.to_owned() } else { format!("{site}{path}") };
         assert!(get(format!("{{answer: {{file: '{file}'}}}}"), query).await.0, "{path}");
     }
+    // A `..` of the rule takes back the value's name, not the rule's folder.
+    for (path, query, refused) in [
+        ("/${query.f}/../../secret", "", true),
+        ("/${query.f}/../../secret", ".", true),
+        ("/${query.f}/../a", "x%2f.", false),
+        ("/${query.f}", "", false),
+        ("/${query.f}/../${query.f}", "", true),
+    ] {
+        let rule = format!("{{answer: {{file: '{site}{path}'}}}}");
+        assert_eq!(get(rule, query).await.0, refused, "{path} {query}");
+    }
+    // What the rule's author set is not for the client.
+    let rule = format!("[set_variable: {{dir: '{site}'}}, answer: {{file: '${{var.dir}}/${{query.f}}'}}]");
+    let request = interflow_rules::test_get_request("http://a/x?f=..");
+    let fixture = simulate::fixture_from(&request, &serde_json::from_value(serde_json::json!({})).unwrap());
+    let denied = simulate::run(&program(&rule), fixture.unwrap()).await.denied.unwrap().to_string();
+    assert!(denied.contains("${var.dir}/${query.f}") && !denied.contains(&site), "{denied}");
     for (path, found) in [("${query.f}", 404), ("site/../site/a", 200), ("site/${query.f}/../a", 404)] {
         let rule = format!("{{map_local: '{}'}}", at(path));
         let query = if found == 404 { "..%2fsecret" } else { "" };

@@ -65,9 +65,9 @@ pub fn parse_request(buf: &[u8], limits: &HeadLimits) -> Result<Option<(RequestL
         // RFC 9110 2.5: a higher minor version is processed as the highest that is known.
         let at = first_line(head).len().saturating_sub(1);
         if let Some(b"HTTP/1.") = head.get(at.saturating_sub(7)..at) {
-            let mut known = head.to_vec();
-            known[at] = b'1';
-            read = read_request(&known, limits);
+            let mut as_http11 = head.to_vec();
+            as_http11[at] = b'1';
+            read = read_request(&as_http11, limits);
         }
     }
     read.map(|found| found.map(|(r, len)| (r, len + skipped))).map_err(H1Error::request)

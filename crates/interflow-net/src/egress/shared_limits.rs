@@ -63,8 +63,8 @@ impl EgressShared {
 
     /// The protocol that the origin negotiated with this profile over TLS, unless that is too long ago.
     pub(crate) fn alpn(&self, authority: &Authority, profile: u64, now: Instant) -> Option<HttpVersion> {
-        let mut known = self.alpn.lock();
-        let (version, at) = known.get(&(authority.clone(), profile))?;
+        let mut cache = self.alpn.lock();
+        let (version, at) = cache.get(&(authority.clone(), profile))?;
         (now.saturating_duration_since(*at) < ALPN_TTL).then_some(*version)
     }
 

@@ -5,6 +5,7 @@ use std::task::{Context, Poll, ready};
 
 use bytes::{Bytes, BytesMut};
 use interflow_codec::sse::SseParser;
+use interflow_types::budget::PROCESS_BUDGET;
 use interflow_types::{Body, BodyFrame, BodyStream, Error, ErrorKind, Result};
 use regex::bytes::Regex;
 use serde_json::Value;
@@ -106,12 +107,17 @@ fn edit_json<E>(
     what: &str,
     apply: impl Fn(&E, &JsonDocument) -> Result<Option<Bytes>, JsonFailure>,
 ) -> Result<Option<Bytes>> {
-    let mut now: Option<Bytes> = None;
+    let mut now = PROCESS_BUDGET.reserve(text.len() as u64)?.attach_to(text.to_vec());
+    let (mut unchanged, mut changed) = (None, false);
     for (i, edit) in edits.iter().enumerate() {
-        let before = now.clone().unwrap_or_else(|| Bytes::copy_from_slice(text));
-        let why = match JsonDocument::read(before).and_then(|document| apply(edit, &document)) {
-            Ok(new) => {
-                now = new.or(now);
+        // What an edit did not change is not read again.
+        let document = unchanged.take().map_or_else(|| JsonDocument::read(now.clone()), Ok);
+        let why = match document.and_then(|document| Ok((apply(edit, &document)?, document))) {
+            Ok((new, document)) => {
+                match new {
+                    Some(new) => (now, changed) = (new, true),
+                    None => unchanged = Some(document),
+                }
                 continue;
             }
             Err(JsonFailure::Exceeds(e)) if e.kind() == ErrorKind::Overloaded => return Err(e),
@@ -120,7 +126,7 @@ fn edit_json<E>(
         };
         return Err(Error::new(ErrorKind::StageFailed, format!("the JSON of this body cannot be changed: {why}")));
     }
-    Ok(now)
+    Ok(changed.then_some(now))
 }
 
 /// Replaces every occurrence; `None` if there is none, so that an unchanged body is not copied.

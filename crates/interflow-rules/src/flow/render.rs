@@ -75,11 +75,26 @@ impl TextTemplate {
         }
         // Windows ignores dots and spaces at the end of a name.
         let is_parent = |name: &&str| name.starts_with("..") && name.trim_end_matches(['.', ' ']).is_empty();
-        let parents = |path: &str| path.split(['/', '\\']).filter(is_parent).count();
+        // How many names are before each `..`: one that follows a value takes back what the value names.
+        let depths = |path: &str| {
+            let (mut names, mut depths) = (0, Vec::new());
+            for name in path.split(std::path::is_separator) {
+                names += usize::from(!name.trim_end_matches(['.', ' ']).is_empty());
+                depths.extend(name.split('\\').filter(is_parent).map(|_| names));
+            }
+            depths
+        };
+        let (depths, meant) = (depths(&path), depths(&fixed));
         let is_absolute =
             |path: &str| matches!(Path::new(path).components().next(), Some(Component::Prefix(_) | Component::RootDir));
-        if path.contains('\0') || parents(&path) > parents(&fixed) || is_absolute(&path) && !is_absolute(&fixed) {
-            let why = format!("a rule's file {} cannot be used: a value leads to {path:?}", self.source());
+        if path.contains('\0')
+            || depths.len() > meant.len()
+            || depths.iter().zip(meant).any(|(depth, meant)| *depth < meant)
+            || is_absolute(&path) && !is_absolute(&fixed)
+        {
+            // What the rules and the environment contribute to the path is not for the client, which may see the error.
+            tracing::warn!(flow = %with.view.flow.id, file = self.source(), path, "refused the path of a rule's file");
+            let why = format!("a rule's file {} cannot be used: a value leads out of its folder", self.source());
             return Err(Error::new(ErrorKind::StageFailed, why));
         }
         Ok(path)

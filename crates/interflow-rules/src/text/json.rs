@@ -87,7 +87,7 @@ impl JsonPath {
 
     /// The matching values, or what the path without its last key matches, in ascending order.
     fn find(&self, document: &JsonDocument, parents: bool) -> Result<Vec<usize>, JsonFailure> {
-        let mut found = match &self.steps {
+        let mut indexes = match &self.steps {
             Some(steps) => document.find(&steps[..steps.len() - usize::from(parents)])?,
             None => {
                 let (descents, roots) = count_descents_and_roots(&self.source);
@@ -95,9 +95,9 @@ impl JsonPath {
                 document.find_in_tree(parent.map_or(&self.query, |(parent, _)| parent), descents, roots)?
             }
         };
-        found.sort_unstable();
-        found.dedup();
-        Ok(found)
+        indexes.sort_unstable();
+        indexes.dedup();
+        Ok(indexes)
     }
 
     /// The key that the path ends with after other than `..`.
@@ -171,25 +171,25 @@ impl PatchOperation {
             Self::Add { path, value } => document.splice(vec![add(document, path, value.to_string().into())?]),
             Self::Remove { path } => document.splice(document.remove(&[find(path, "there is nothing to remove")?])),
             Self::Replace { path, value } => {
-                let there = find(path, "there is nothing to replace")?;
-                document.splice(vec![document.replace(there, value.to_string().into())])
+                let target = find(path, "there is nothing to replace")?;
+                document.splice(vec![document.replace(target, value.to_string().into())])
             }
             Self::Move { from, path } if path.0.strip_prefix(&from.0).is_some_and(|inner| inner.starts_with('/')) => {
                 Err(unfit("a value cannot be moved into itself"))
             }
             Self::Move { from, path } => {
-                let there = find(from, "there is nothing to move")?;
-                let rest = document.splice(document.remove(&[there]))?.unwrap_or_default();
+                let target = find(from, "there is nothing to move")?;
+                let rest = document.splice(document.remove(&[target]))?.expect("a value that exists is removed");
                 let rest = JsonDocument::read(rest)?;
-                rest.splice(vec![add(&rest, path, document.raw(there))?])
+                rest.splice(vec![add(&rest, path, document.raw(target))?])
             }
             Self::Copy { from, path } => {
                 let value = document.raw(find(from, "there is nothing to copy")?);
                 document.splice(vec![add(document, path, value)?])
             }
             Self::Test { path, value } => {
-                let there = document.raw(find(path, "there is nothing to test")?);
-                let holds = serde_json::from_slice::<Value>(&there).is_ok_and(|there| there == *value);
+                let target = document.raw(find(path, "there is nothing to test")?);
+                let holds = serde_json::from_slice::<Value>(&target).is_ok_and(|target| target == *value);
                 if holds { Ok(None) } else { Err(unfit("the test does not hold")) }
             }
         }
@@ -204,7 +204,7 @@ fn add(document: &JsonDocument, path: &Pointer, value: Bytes) -> Result<JsonSpli
     let parent = parent.ok_or_else(|| unfit("there is no place to add to"))?;
     if document.kind(parent) == b'{' {
         return Ok(match document.at_pointer(&path.0)? {
-            Some(there) => document.replace(there, value),
+            Some(target) => document.replace(target, value),
             None => {
                 let member = [Value::from(last).to_string().as_bytes(), b":", &value].concat();
                 document.insert(parent, usize::MAX, &member)
@@ -212,15 +212,15 @@ fn add(document: &JsonDocument, path: &Pointer, value: Bytes) -> Result<JsonSpli
         });
     }
     let length = document.children(parent).count();
-    let place = if last == "-" {
+    let position = if last == "-" {
         length
     } else {
         list_index(&last).ok_or_else(|| unfit(format!("`{last}` is not an index")))?
     };
-    if place > length {
-        return Err(unfit(format!("index {place} is beyond the end")));
+    if position > length {
+        return Err(unfit(format!("index {position} is beyond the end")));
     }
-    Ok(document.insert(parent, place, &value))
+    Ok(document.insert(parent, position, &value))
 }
 
 #[cfg(test)]

@@ -150,8 +150,8 @@ impl JsonDocument {
         self.check_tree_search(descents, roots)?;
         let tree = self.tree(0)?;
         let nodes = query.query_located(&tree);
-        let places = nodes.locations().map(|place| self.at_pointer(&place.to_json_pointer()));
-        Ok(places.collect::<Result<Vec<_>, _>>()?.into_iter().flatten().collect())
+        let indexes = nodes.locations().map(|at| self.at_pointer(&at.to_json_pointer()));
+        Ok(indexes.collect::<Result<Vec<_>, _>>()?.into_iter().flatten().collect())
     }
 
     /// The value at a JSON Pointer (RFC 6901).
@@ -190,10 +190,10 @@ impl JsonDocument {
         (node.start as usize..node.end as usize, new)
     }
 
-    /// Adds an item or a member to a container, before its child at `place`, or at the end.
-    pub fn insert(&self, container: usize, place: usize, new: &[u8]) -> JsonSplice {
+    /// Adds an item or a member to a container, before its child at `position`, or at the end.
+    pub fn insert(&self, container: usize, position: usize, new: &[u8]) -> JsonSplice {
         let children: Vec<usize> = self.children(container).collect();
-        let (at, new) = match (children.get(place), children.last()) {
+        let (at, new) = match (children.get(position), children.last()) {
             (Some(next), _) => (self.outer_start(*next), [new, b","].concat()),
             (None, Some(last)) => (self.node(*last).end as usize, [b",", new].concat()),
             (None, None) => (self.node(container).start as usize + 1, new.to_vec()),
@@ -202,8 +202,8 @@ impl JsonDocument {
     }
 
     /// Removes values, in ascending order, each with its name and a comma.
-    pub fn remove(&self, gone: &[usize]) -> Vec<JsonSplice> {
-        if gone.first() == Some(&0) {
+    pub fn remove(&self, removed: &[usize]) -> Vec<JsonSplice> {
+        if removed.first() == Some(&0) {
             return vec![self.replace(0, Bytes::from_static(b"null"))];
         }
         let mut splices = Vec::new();
@@ -212,7 +212,7 @@ impl JsonDocument {
             let (mut kept, mut before) = (false, 0);
             for (i, child) in children.iter().enumerate() {
                 let (start, end) = (self.outer_start(*child), self.node(*child).end as usize);
-                if gone.binary_search(child).is_err() {
+                if removed.binary_search(child).is_err() {
                     kept = true;
                 } else if kept {
                     splices.push((before..end, Bytes::new()));

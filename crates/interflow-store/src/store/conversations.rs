@@ -232,8 +232,8 @@ impl ConversationStore for SqliteStore {
     fn conversation(&self, id: &str) -> Result<Option<ConversationSummary>> {
         self.read(|db| {
             let sql = format!("SELECT {CONVERSATION} FROM conversations c WHERE id = ?");
-            let found = rows::query_all(db, &sql, [id], conversation)?.pop();
-            found.map(|row| with_usage(db, row)).transpose()
+            let row = rows::query_all(db, &sql, [id], conversation)?.pop();
+            row.map(|row| with_usage(db, row)).transpose()
         })
     }
 
