@@ -77,27 +77,28 @@ impl Pass {
         body: Body,
         refuse: impl FnOnce(&mut Flow, &LlmRefusal) -> EarlyExit,
     ) -> Result<Result<Bytes, Body>, EarlyExit> {
-        let is_encoded = !has_readable_charset(headers.get_str("content-type").unwrap_or_default());
-        let (body, refusal) = match check_encoding(is_encoded) {
-            Err(unread) => (body, unread.into()),
+        let encoding = check_encoding(!has_readable_charset(headers.get_str("content-type").unwrap_or_default()));
+        let body = match encoding {
+            Err(_) => body,
             Ok(()) => match collect(flow, headers, body, self.max_body).await {
                 Ok((raw, _)) => return Ok(Ok(raw)),
                 Err(CollectError::Broken(e)) => return Err(EarlyExit::Deny(e)),
-                Err(CollectError::TooLarge(body)) => {
-                    if self.is_strict {
-                        body.check_incremental(headers)?;
-                    }
-                    let text = format!("the body is larger than {} bytes ({}.max_body)", self.max_body, self.section);
-                    let status = StatusCode::PAYLOAD_TOO_LARGE;
-                    (body, LlmRefusal::new(status, "payload_too_large", "request_body_too_large", text))
-                }
+                Err(CollectError::TooLarge(body)) => body,
             },
         };
-        if self.is_strict {
-            return Err(refuse(flow, &refusal));
+        if !self.is_strict {
+            self.tag_unread(flow);
+            return Ok(Err(body));
         }
-        self.tag_unread(flow);
-        Ok(Err(body))
+        let refusal = match encoding {
+            Err(unread) => unread.into(),
+            Ok(()) => {
+                body.check_incremental(headers)?;
+                let text = format!("the body is larger than {} bytes ({}.max_body)", self.max_body, self.section);
+                LlmRefusal::new(StatusCode::PAYLOAD_TOO_LARGE, "payload_too_large", "request_body_too_large", text)
+            }
+        };
+        Err(refuse(flow, &refusal))
     }
 
     /// Says in the record that the pass did not read the body.

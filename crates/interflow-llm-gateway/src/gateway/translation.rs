@@ -466,7 +466,8 @@ fn is_passed_on(name: &[u8]) -> bool {
 async fn read(headers: &Headers, body: Body, max: usize) -> Result<Bytes> {
     match whole::read(headers, body, max).await? {
         Ok((_, plain)) => Ok(plain),
-        Err(UnreadResponse::TooLarge(_)) => {
+        Err(UnreadResponse::TooLarge(body)) => {
+            body.check_incremental(headers)?;
             let message = "the upstream's response is larger than llm.max_body and cannot be translated";
             Err(Error::new(ErrorKind::BadResponse, message))
         }

@@ -421,8 +421,8 @@ impl LimitPass {
         let is_listed = flow.extension::<LlmCall>().is_some_and(looked) && head.status.is_success() && !body.is_empty();
         let Some(key) = key.filter(|_| is_listed) else { return MaybeFuture::Ready(Ok(body)) };
         MaybeFuture::pending(async move {
-            let narrowed = model_list::filter_response(head, body, &key).await;
-            narrowed.map_err(|refusal| rejections::refuse(flow, &refusal))
+            body.check_incremental(&head.headers)?;
+            model_list::filter_response(head, body, &key).await.map_err(|refusal| rejections::refuse(flow, &refusal))
         })
     }
 

@@ -612,4 +612,22 @@ async fn what_is_to_be_forwarded_as_it_comes_is_refused_where_it_must_be_read_as
     let origin = Origin::script(script).await;
     let scanning = Gate::with(&origin, |parts| parts.redact.responses = OutboundMode::Redact).await;
     refused(scanning.post("/v1/chat/completions", "{}").await);
+    // One that is only flagged passes unread. It is still to come: it is too large to arrive with its head.
+    let large = json!({ "a": "x".repeat(4 << 20) }).to_string();
+    let chunked = format!("{:x}\r\n{large}\r\n0\r\n\r\n", large.len());
+    let flagging: [fn(&mut super::Components<'_>); 2] = [
+        |parts| parts.redact.responses = OutboundMode::Flag,
+        |parts| {
+            let guard = json!({"kind": "words", "action": "flag", "words": ["anna"], "apply_to": "output"});
+            parts.llm.guardrail.insert("g".into(), serde_json::from_value(guard).unwrap());
+        },
+    ];
+    for (change, tag) in flagging.into_iter().zip(["redact:unread", "guardrail:unread"]) {
+        let origin = Origin::script(Script::new().request().send(format!("{head}{chunked}"))).await;
+        let gate = Gate::with(&origin, change).await;
+        let answer = gate.post("/v1/chat/completions", "{}").await;
+        assert!(answer.status == 200 && answer.text() == large, "{} {}", answer.status, answer.text().len());
+        let tags = gate.proxy.flow().await.tags;
+        assert!(tags.iter().any(|own| *own == tag), "{tags:?}");
+    }
 }

@@ -2,7 +2,7 @@
 
 use interflow_proxy::config::InterceptMode;
 use interflow_redact::{RedactConfig, RedactMode};
-use interflow_testkit::{Answer, Origin, Reply};
+use interflow_testkit::{Answer, Origin, Reply, Script};
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
@@ -302,4 +302,15 @@ async fn clients_of_gemini_list_the_models_of_an_upstream_with_another_api() {
     // Google has a list of its own.
     send(&gate, "wide", "GET", "/gemini/v1beta/models", &Value::Null).await;
     assert_eq!(origin.served(), 1);
+}
+
+#[tokio::test]
+async fn a_list_of_models_that_is_to_be_forwarded_as_it_comes_is_refused() {
+    let head =
+        "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nIncremental: ?1\r\nTransfer-Encoding: chunked\r\n\r\n";
+    // It does not end: nothing but a refusal answers it.
+    let origin = Origin::script(Script::new().request().send(format!("{head}2\r\n{{\"\r\n")).stall()).await;
+    let gate = gate(&origin, &[key("narrow", "models = [\"gpt-4o*\"]")]).await;
+    let answer = send(&gate, "narrow", "GET", "/openai/v1/models", &Value::Null).await;
+    assert_eq!((answer.status, &answer.json()["error"]["code"]), (501, &json!("incremental_refused")));
 }

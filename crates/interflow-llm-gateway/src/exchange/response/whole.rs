@@ -54,8 +54,11 @@ type ReadResult<T> = Result<Result<T, UnreadResponse>, Error>;
 /// Collects a body of at most `max` bytes and decodes it to as many: as it was received, and without its content coding.
 ///
 /// # Errors
-/// The transfer failed, the body must not be held, or the memory budget is exhausted.
+/// The transfer failed, or the memory budget is exhausted. A body that must not be held counts as too large.
 pub(crate) async fn read(headers: &Headers, mut body: Body, max: usize) -> ReadResult<(Bytes, Bytes)> {
+    if body.check_incremental(headers).is_err() {
+        return Ok(Err(UnreadResponse::TooLarge(body)));
+    }
     // A stage that reads the body as it passes decodes it.
     let decoded = DecodedText { max, ..DecodedText::default() };
     if coding::has_content_coding(headers)
@@ -63,7 +66,6 @@ pub(crate) async fn read(headers: &Headers, mut body: Body, max: usize) -> ReadR
     {
         stream.observe(decoded.clone());
     }
-    body.check_incremental(headers)?;
     let raw = match body.collect(max).await {
         Ok((raw, _)) => raw,
         Err(CollectError::Broken(e)) => return Err(e),
@@ -128,10 +130,10 @@ impl WholeResponse {
         match Self::read(flow, head, body, max).await? {
             Ok(whole) => Ok(Ok(whole)),
             Err(unread) if !is_strict => Ok(Err(unread.into_body())),
-            Err(UnreadResponse::TooLarge(_)) => {
-                let message =
-                    format!("the response is larger than {max} bytes ({key}), so that it cannot be inspected");
-                Err(refuse(flow, &StreamAbort::new("response_too_large", message).refusal()))
+            Err(UnreadResponse::TooLarge(body)) => {
+                body.check_incremental(&head.headers)?;
+                let why = format!("the response is larger than {max} bytes ({key}), so that it cannot be inspected");
+                Err(refuse(flow, &StreamAbort::new("response_too_large", why).refusal()))
             }
             Err(UnreadResponse::Undecodable(_, e)) => Err(refuse(flow, &StreamAbort::unreadable(&e).refusal())),
         }
