@@ -57,8 +57,8 @@ pub struct UpstreamRoute {
     pub resolver: Option<RouteResolver>,
     /// The `Via` field of CONNECT requests to upstream proxies: the previous hops and this proxy.
     pub connect_via: Option<Arc<str>>,
-    /// The authority is another proxy, which the client addresses in a tunnel: requests keep their absolute-form. Not part
-    /// of the pool key: such a route is for one client connection.
+    /// The authority is another proxy, which the client addresses in a tunnel: requests keep their absolute-form. Part
+    /// of the pool key: a connection writes all its requests in one form.
     pub absolute_form: bool,
 }
 
@@ -95,6 +95,7 @@ impl UpstreamRoute {
             tls: self.tls.id(),
             isolation: self.isolation.clone(),
             resolver: self.resolver.as_ref().map(|r| r.server.clone()),
+            absolute_form: self.absolute_form,
         }
     }
 
@@ -107,6 +108,7 @@ impl UpstreamRoute {
     pub(crate) fn has_key(&self, protocol: UpstreamProtocol, key: &PoolKey) -> bool {
         self.scheme == key.scheme
             && protocol == key.protocol
+            && self.absolute_form == key.absolute_form
             && self.isolation == key.isolation
             // Compared before the authority, which is a longer comparison.
             && self.resolver.as_ref().map(|r| &r.server) == key.resolver.as_ref()
@@ -140,6 +142,7 @@ pub struct PoolKey {
     tls: u64,
     isolation: Isolation,
     resolver: Option<Arc<str>>,
+    absolute_form: bool,
 }
 
 /// What a call reports to its flow while it runs.

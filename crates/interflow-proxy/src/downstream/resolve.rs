@@ -180,12 +180,12 @@ fn resolve_inside(
     incoming: &mut IncomingRequest,
 ) -> Resolution {
     // The scheme inside TLS may be stated as `http`.
-    let named = |scheme: Scheme, a: &Authority| (a.host.clone(), (a.port != scheme.default_port()).then_some(a.port));
+    let origin = |scheme: Scheme, a: &Authority| (a.host.clone(), (a.port != scheme.default_port()).then_some(a.port));
     // Absolute-form with another authority is what a proxy at the tunnel's end gets, and no origin may take it otherwise (RFC
     // 9112 3.2.2). A reverse-proxy listener has no such clients.
-    let asked = match &target {
+    let nested_url = match &target {
         RequestTarget::Absolute(url)
-            if named(url.scheme, &url.authority) != named(inside.scheme, &inside.authority)
+            if origin(url.scheme, &url.authority) != origin(inside.scheme, &inside.authority)
                 && incoming.version.is_http1()
                 && inside.transport != EntryKind::Reverse =>
         {
@@ -193,8 +193,8 @@ fn resolve_inside(
         }
         _ => None,
     };
-    let named = retarget_by_host(conn, inside, incoming).filter(|_| asked.is_none());
-    let inside = named.as_ref().unwrap_or(inside);
+    let retargeted = if nested_url.is_some() { None } else { retarget_by_host(conn, inside, incoming) };
+    let inside = retargeted.as_ref().unwrap_or(inside);
     let tunnel_target = hop_by_hop::TunnelTargetRef { scheme: inside.scheme, authority: &inside.authority };
     let url = match hop_by_hop::resolve_tunnel_url(target, &tunnel_target, &mut incoming.headers) {
         Ok(url) => url,
@@ -202,15 +202,15 @@ fn resolve_inside(
     };
     let key = conn.plan_key(inside.scheme, inside.authority.clone(), inside.dial.clone(), inside.transport, user);
     let received_via = inside.received_via.clone();
-    Resolution::Request(match asked {
+    Resolution::Request(match nested_url {
         None => {
             let fronted = fronted_host(inside, incoming);
             ResolvedRequest { received_via, fronted, ..ResolvedRequest::new(url, key) }
         }
         Some(url) => {
-            let asked = PlanKey { scheme: url.scheme, authority: url.authority.clone(), dial: None, ..key.clone() };
+            let named_key = PlanKey { scheme: url.scheme, authority: url.authority.clone(), dial: None, ..key.clone() };
             let (fronted, through) = (Some(inside.authority.clone()), Some(Box::new(key)));
-            ResolvedRequest { received_via, fronted, through, ..ResolvedRequest::new(url, asked) }
+            ResolvedRequest { received_via, fronted, through, ..ResolvedRequest::new(url, named_key) }
         }
     })
 }

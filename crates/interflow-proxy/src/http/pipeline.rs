@@ -9,9 +9,9 @@ use interflow_codec::websocket::PermessageDeflate;
 use interflow_net::egress::{UpstreamClient, UpstreamResponse, UpstreamRoute};
 use interflow_net::ingress::{IncomingRequest, InformationalSender, ServiceReply};
 use interflow_types::{
-    Body, Direction, EarlyExit, EndpointId, EntryKind, Error, Flow, FlowClock, ForwardedBy, HttpVersion, LocalHandler,
-    MaybeFuture, NotRecorded, OutlivesClient, Phase, Request, RequestHead, RequestVerdict, Response, ResponseHead,
-    ResponseHeadFilter, Result, ServedBy, TunnelVerdict, random_bytes,
+    Body, Direction, EarlyExit, EndpointId, EntryKind, Error, ErrorKind, Flow, FlowClock, ForwardedBy, HttpVersion,
+    LocalHandler, MaybeFuture, NotRecorded, OutlivesClient, Phase, Request, RequestHead, RequestVerdict, Response,
+    ResponseHead, ResponseHeadFilter, Result, ServedBy, TunnelOrigin, TunnelVerdict, random_bytes,
 };
 
 use crate::downstream::access::{AccessRequest, Login};
@@ -66,7 +66,7 @@ impl PipelineRequest {
             flow.ja4h = Some(ja4h(&method, version, &headers).into());
         }
         let ResolvedRequest { url, key, handler, fronted, through, .. } = resolved;
-        let through = through.map(|tunnel| config.plans.get(&config.settings, *tunnel));
+        let through = through.map(|tunnel| (config.plans.get(&config.settings, (*tunnel).clone()), tunnel));
         let head = RequestHead { method, url, version, headers, protocol };
         if let Some(handler) = &handler {
             handler.identify_client(&mut flow, &head);
@@ -81,6 +81,14 @@ impl PipelineRequest {
             }
             None => Ok(login),
         });
+        // Only the stages of the named host see the request, which the tunnel's host may answer itself.
+        let covered =
+            through.as_ref().and_then(|(plan, key)| Some((plan.protected_by(&key.scope(true))?, &key.authority)));
+        let refused = covered.map(|(stage, authority)| {
+            let text = format!("requests for other hosts may not be sent to {authority}, which {stage} covers");
+            Error::new(ErrorKind::Denied, text)
+        });
+        let allowed = allowed.and_then(|login| refused.map_or(Ok(login), Err));
         let allowed = allowed.map(|login| login_watch = LoginWatch::of_revocable(&conn.worker, login));
         let (plan, denied) = match allowed.and_then(|()| conn.plan(&config, &key, method, flow.client.peer.ip())) {
             Ok(plan) => (plan, None),
@@ -88,6 +96,7 @@ impl PipelineRequest {
             Err(e) => (config.plans.get(&config.settings, key), Some(e)),
         };
         let guard = FlowGuard::new(flow, plan, Arc::clone(&conn.worker.counters)).with_login(login_watch);
+        let through = through.map(|(plan, _)| plan);
         Box::new(Self { config, guard, head, body, interim, handler, through, denied })
     }
 
@@ -110,6 +119,9 @@ fn begin_flow(conn: &ClientConnection, resolved: &ResolvedRequest, clock: FlowCl
     }
     if resolved.received_via.is_some() {
         *flow.extension_mut() = ReceivedVia(resolved.received_via.clone());
+    }
+    if let Some(tunnel) = &resolved.through {
+        *flow.extension_mut() = TunnelOrigin(Some((tunnel.scheme, tunnel.authority.clone())));
     }
     if resolved.fronted.is_some() {
         flow.tag("host_mismatch");
@@ -208,6 +220,10 @@ async fn exchange(
     let PipelineRequest { config, guard, head, handler, through, .. } = &mut *request;
     let outlives = guard.flow.extension::<OutlivesClient>().filter(|outlives| outlives.limit.is_some()).cloned();
     let handler = handler.take().or_else(|| guard.flow.extension::<ServedBy>()?.0.clone());
+    if through.take_if(|_| handler.is_some() || head.url.authority != guard.flow.authority).is_some() {
+        // A stage sent it elsewhere than to the proxy that the credentials are for: to another origin, or a handler.
+        head.headers.remove("proxy-authorization");
+    }
     if let Some(handler) = handler {
         let login = guard.login.clone();
         let served = serve_locally(request, body, handler);
@@ -218,17 +234,13 @@ async fn exchange(
     }
     // Tested after the request stages, which may add or remove `Authorization`.
     let exclusive = conn.exclusive_upstream(&head.headers);
-    if guard.plan.wants(Phase::UpstreamConnect) {
+    if through.as_ref().unwrap_or(&guard.plan).wants(Phase::UpstreamConnect) {
         // The work may decide on the route, so a stage of this phase needs its result.
         guard.join_deferred().await;
     }
-    if through.take_if(|_| head.url.authority != guard.flow.authority).is_some() {
-        // A stage sent it elsewhere: to another origin than the proxy that the credentials are for.
-        head.headers.remove("proxy-authorization");
-    }
     let selected = match through {
         None => route::select_route(guard, config, head, exclusive, &conn.client_fingerprint).await,
-        Some(tunnel) => Box::pin(route::select_nested_route(guard, config, Arc::clone(tunnel))).await,
+        Some(tunnel) => Box::pin(route::select_nested_route(guard, config, tunnel, &conn.client_fingerprint)).await,
     };
     let route = match selected {
         Ok(route) => route,
@@ -438,10 +450,12 @@ impl InterimRelay<'_> {
 /// Processes the origin's response and hands it to the client.
 async fn deliver(mut sent: Box<PipelineRequest>, mut head: ResponseHead, mut body: Body) -> ServiceReply {
     let PipelineRequest { config, guard, head: request, through, .. } = &mut *sent;
-    let challenge = through.as_ref().and_then(|_| head.headers.get("proxy-authenticate").map(<[u8]>::to_vec));
+    // Of the proxy at the tunnel's end.
+    let logins = ["Proxy-Authenticate", "Proxy-Authentication-Info"].into_iter().filter(|_| through.is_some());
+    let logins: Vec<_> = logins.flat_map(|n| head.headers.get_all(n).map(move |value| (n, value.to_vec()))).collect();
     hop_by_hop::clean_response(&mut head.headers, false);
-    if let Some(challenge) = challenge {
-        head.headers.append_unchecked(b"Proxy-Authenticate", &challenge);
+    for (name, value) in logins {
+        head.headers.append_unchecked(name.as_bytes(), &value);
     }
     hop_by_hop::add_client_fields(&guard.flow, &mut head.headers);
     let plan = Arc::clone(&guard.plan);

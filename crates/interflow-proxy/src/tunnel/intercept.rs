@@ -355,13 +355,8 @@ fn protecting_stage(
     flow: &Flow,
     identity: &Authority,
 ) -> Option<&'static str> {
-    let scope = PlanScope {
-        listener: &context.client.listener,
-        user: flow.user.as_deref(),
-        authority: identity,
-        transport: flow.transport,
-        intercepted: true,
-    };
+    let (listener, user) = (&context.client.listener, flow.user.as_deref());
+    let scope = PlanScope { listener, user, authority: identity, transport: flow.transport, intercepted: true };
     let by_method = || context.config.settings.rules.needs_method(&identity.host).then_some("access.rule");
     // Rules for methods could not be enforced on bytes that are not decrypted.
     plan.protected_by(&scope).or_else(by_method)

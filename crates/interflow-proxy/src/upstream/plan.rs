@@ -24,13 +24,7 @@ impl RequestPlan {
     // Only the authority's name: the SNI may still differ, and is decided on by itself.
     fn new(settings: &CompiledConfig, key: &PlanKey) -> Self {
         let intercepted = settings.passthrough(&[&key.authority.host], key.authority.port).is_none();
-        let scope = PlanScope {
-            listener: &key.listener,
-            user: key.user.as_deref(),
-            authority: &key.authority,
-            transport: key.transport,
-            intercepted,
-        };
+        let scope = key.scope(intercepted);
         let stages: Vec<_> = settings
             .stages
             .iter()
@@ -76,6 +70,13 @@ pub(crate) struct PlanKey {
     pub authority: Authority,
     pub dial: Option<Authority>,
     pub transport: EntryKind,
+}
+
+impl PlanKey {
+    pub fn scope(&self, intercepted: bool) -> PlanScope<'_> {
+        let (listener, user, authority) = (&self.listener, self.user.as_deref(), &self.authority);
+        PlanScope { listener, user, authority, transport: self.transport, intercepted }
+    }
 }
 
 /// One worker's plans. Dropped as a whole when the configuration changes.

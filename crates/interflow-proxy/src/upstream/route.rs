@@ -9,7 +9,7 @@ use interflow_net::egress::proxy::UpstreamProxy;
 use interflow_net::egress::{RouteResolver, UpstreamProtocol, UpstreamRoute};
 use interflow_net::tls::TlsProfile;
 use interflow_types::{
-    EarlyExit, EntryKind, Error, ErrorKind, HttpVersion, Phase, RequestHead, Result, Scheme, UpstreamOverrides,
+    EarlyExit, EntryKind, Error, ErrorKind, Flow, HttpVersion, Phase, RequestHead, Result, Scheme, UpstreamOverrides,
 };
 
 use crate::compiled::{CompiledConfig, TlsOverride};
@@ -71,33 +71,47 @@ pub(crate) async fn select_route(
     if http2 {
         route.protocol = UpstreamProtocol::Http2;
     }
-    let overrides = overrides.unwrap_or_default();
-    let selection = TlsSelection { settings: &config.settings, seen, opening: guard.flow.client_http2.as_deref() };
-    if let Some(tls) = selection.select_tls(&route, &overrides).await.map_err(EarlyExit::Deny)? {
+    complete_route(&mut route, overrides.unwrap_or_default(), &guard.flow, config, seen).await?;
+    Ok(SelectedRoute::Own(Box::new(route)))
+}
+
+/// Adds the TLS profile, and what the stages decided.
+async fn complete_route(
+    route: &mut UpstreamRoute,
+    overrides: UpstreamOverrides,
+    flow: &Flow,
+    config: &ActiveConfig,
+    seen: &ClientFingerprint,
+) -> Result<(), EarlyExit> {
+    let selection = TlsSelection { settings: &config.settings, seen, opening: flow.client_http2.as_deref() };
+    if let Some(tls) = selection.select_tls(route, &overrides).await.map_err(EarlyExit::Deny)? {
         route.tls = tls;
     }
-    config.settings.pseudonym.add_tunnel_via(&mut route, &guard.flow);
+    config.settings.pseudonym.add_tunnel_via(route, flow);
     // Last, because a stage's override takes precedence over everything decided so far.
-    apply_overrides(&mut route, overrides, config, guard.flow.client.connection).map_err(EarlyExit::Deny)?;
-    Ok(SelectedRoute::Own(Box::new(route)))
+    apply_overrides(route, overrides, config, flow.client.connection).map_err(EarlyExit::Deny)
 }
 
 /// The route of a request for the proxy at the end of its tunnel: to connect there must be allowed as for the tunnel itself.
 ///
 /// # Errors
-/// As of [`select_tunnel_route`].
+/// As of [`select_tunnel_route`], or the TLS profile cannot be made.
 pub(crate) async fn select_nested_route(
     guard: &mut FlowGuard,
     config: &ActiveConfig,
-    tunnel: Arc<RequestPlan>,
+    tunnel: &Arc<RequestPlan>,
+    seen: &ClientFingerprint,
 ) -> Result<SelectedRoute, EarlyExit> {
-    let plan = std::mem::replace(&mut guard.plan, Arc::clone(&tunnel));
+    let plan = std::mem::replace(&mut guard.plan, Arc::clone(tunnel));
     let named = std::mem::replace(&mut guard.flow.authority, tunnel.route.authority.clone());
-    let selected = select_tunnel_route(guard, config, tunnel.route.clone()).await;
+    let overrides = collect_tunnel_overrides(guard).await;
     (guard.plan, guard.flow.authority) = (plan, named);
-    let mut route = selected.map_err(EarlyExit::Deny)?;
+    let mut route = tunnel.route.clone();
+    complete_route(&mut route, overrides.map_err(EarlyExit::Deny)?, &guard.flow, config, seen).await?;
     route.isolation.client_connection = Some(guard.flow.client.connection);
     route.absolute_form = true;
+    // After the overrides: HTTP/2 has no absolute-form, and the scheme of the named URL would be lost.
+    route.protocol = UpstreamProtocol::Http1;
     Ok(SelectedRoute::Own(Box::new(route)))
 }
 
@@ -182,16 +196,17 @@ pub(crate) async fn select_tunnel_route(
     mut route: UpstreamRoute,
 ) -> Result<UpstreamRoute> {
     config.settings.pseudonym.add_tunnel_via(&mut route, &guard.flow);
-    match collect_overrides(guard, None).await {
-        Ok(None) => Ok(route),
-        Ok(Some(overrides)) => {
-            apply_overrides(&mut route, overrides, config, guard.flow.client.connection).map(|()| route)
+    let overrides = collect_tunnel_overrides(guard).await?;
+    apply_overrides(&mut route, overrides, config, guard.flow.client.connection).map(|()| route)
+}
+
+async fn collect_tunnel_overrides(guard: &mut FlowGuard) -> Result<UpstreamOverrides> {
+    collect_overrides(guard, None).await.map(Option::unwrap_or_default).map_err(|end| match end {
+        EarlyExit::Deny(e) => e,
+        EarlyExit::Answer(_) => {
+            Error::new(ErrorKind::StageFailed, "a stage answered a tunnel in phase UpstreamConnect")
         }
-        Err(EarlyExit::Deny(e)) => Err(e),
-        Err(EarlyExit::Answer(_)) => {
-            Err(Error::new(ErrorKind::StageFailed, "a stage answered a tunnel in phase UpstreamConnect"))
-        }
-    }
+    })
 }
 
 /// Runs the stages; `None` if none overrides anything.

@@ -13,6 +13,7 @@ mod impersonation;
 mod interception;
 mod life;
 mod local_client;
+mod nested;
 mod passthrough;
 mod reverse;
 mod revocation;

@@ -32,6 +32,8 @@ async fn routes_that_differ_in_anything_share_no_connection() {
         UpstreamRoute { isolation: served(Some("1"), Some(1)).isolation, ..resolved_by("https://a.test/dns-query") },
         UpstreamRoute { tls: profile(), ..base.clone() },
         UpstreamRoute { protocol: UpstreamProtocol::Http1, ..base.clone() },
+        UpstreamRoute { absolute_form: true, ..base.clone() },
+        UpstreamRoute { absolute_form: true, ..served(None, Some(1)) },
         UpstreamRoute { via: Arc::new([format!("http://{}", origin.addr).parse().unwrap()]), ..base.clone() },
         UpstreamRoute { via: Arc::new([format!("http://u:p@{}", origin.addr).parse().unwrap()]), ..base.clone() },
     ];
