@@ -30,8 +30,8 @@ pub fn list_conversations(store: &dyn FlowStore, arguments: &Value) -> ToolCallR
 
 fn resolve_id(store: &dyn FlowStore, arguments: &Value) -> Result<String, String> {
     let word = text(arguments, "id");
-    let found = load::find_conversation(store, word).map_err(error_text)?;
-    found.ok_or_else(|| format!("there is no conversation `{word}`"))
+    let id = load::find_conversation(store, word).map_err(error_text)?;
+    id.ok_or_else(|| format!("there is no conversation `{word}`"))
 }
 
 pub fn read_conversation(store: &dyn FlowStore, arguments: &Value) -> ToolCallResult {

@@ -157,13 +157,13 @@ fn reasons(why: &str) -> String {
         false => "(a reason with values of the flow is not shown)".to_owned(),
     };
     // Reasons come in pairs: what the flow has, and what the rule asks for. The second is shown only if the first is.
-    let shown = |pair: &[&str]| match pair {
+    let masked_pair = |pair: &[&str]| match pair {
         [is, asks] if asks.starts_with("the rule asks") && mask(is) == *is => format!("{is}; {asks}"),
         [is, asks] if asks.starts_with("the rule asks") => mask(is),
         pair => pair.iter().map(|r| mask(r)).collect::<Vec<_>>().join("; "),
     };
     let reasons: Vec<_> = why.split("; ").collect();
-    reasons.chunks(2).map(shown).collect::<Vec<_>>().join("; ")
+    reasons.chunks(2).map(masked_pair).collect::<Vec<_>>().join("; ")
 }
 
 #[cfg(test)]

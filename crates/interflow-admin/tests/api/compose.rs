@@ -173,6 +173,22 @@ async fn composed_grpc_call_that_is_cancelled_or_fails_ends_its_flow() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn composed_grpc_call_whose_client_leaves_before_it_is_opened_is_cancelled() {
+    let it = Instance::start().await;
+    let mut connections = Vec::new();
+    // More than may be open at once.
+    for _ in 0..40 {
+        // It accepts connections and answers no TLS handshake.
+        let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("https://{}/grpc", silent.local_addr().unwrap());
+        connections.push(tokio::select! {
+            opened = it.post("/compose/grpc", json!({"url": url})) => panic!("{}", opened.text()),
+            accepted = silent.accept() => accepted.unwrap(),
+        });
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn proto_files_are_compiled_for_composed_calls() {
     let it = Instance::start().await;
     assert_eq!(it.json("/compose/schemas").await["descriptor_sets"], json!([]));

@@ -25,8 +25,8 @@ interflow_types::labelled_enum! {
     }
 }
 
-/// Options that a URL may carry, as `?region=eu-central-1`: none is a secret. Each is the name of a setting of the
-/// scheme's client.
+/// Names of the options that a URL of the scheme may carry, as `?region=eu-central-1`, separated by spaces. They are
+/// settings of the scheme's client, and none is a secret.
 const fn option_names(scheme: ObjectScheme) -> &'static str {
     match scheme {
         ObjectScheme::S3 => {
@@ -111,19 +111,19 @@ impl FromStr for ObjectUrl {
 const FORMS: &str = "write s3://bucket/prefix, gs://bucket/prefix, az://container/prefix or file:///folder";
 
 fn options(scheme: ObjectScheme, query: &str) -> Result<Vec<(String, String)>, String> {
-    let known = option_names(scheme);
+    let names = option_names(scheme);
     let mut options = Vec::new();
     for pair in query.split('&').filter(|pair| !pair.is_empty()) {
         let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
         let value =
             percent_decode_str(value).decode_utf8().map_err(|_| format!("the value of `{name}` is not UTF-8"))?;
-        if !known.split_ascii_whitespace().any(|option| option == name) {
-            let names = match known {
+        if !names.split_ascii_whitespace().any(|option| option == name) {
+            let remedy = match names {
                 "" => "it takes none".to_owned(),
-                known => format!("known are {}", known.replace(' ', ", ")),
+                names => format!("known are {}", names.replace(' ', ", ")),
             };
             return Err(format!(
-                "`{name}` is not an option of {}: {names}; credentials come from the environment",
+                "`{name}` is not an option of {}: {remedy}; credentials come from the environment",
                 scheme.as_str()
             ));
         }

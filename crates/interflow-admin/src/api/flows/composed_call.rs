@@ -37,16 +37,25 @@ pub(crate) async fn open(
     remember(&state, input.saved).await;
     let (sender, requests) = mpsc::channel(MAX_WAITING);
     let (begin, begun) = oneshot::channel();
+    let (opened, given_up) = oneshot::channel();
     let body = Body::stream(RequestMessages { requests, begin: Some(begin), has_ended: false });
     let (id, sending) = state.engine.local_client().send_chosen(Request { head, body }, None);
     state.composed_calls.add(id, sender, room, async move {
-        if let Ok((response, _)) = sending.await {
-            drain_body(response.body).await;
+        let sent = async {
+            if let Ok((response, _)) = sending.await {
+                drain_body(response.body).await;
+            }
+        };
+        // Only the answer tells the client which call to cancel: without it, the call would never end.
+        tokio::select! {
+            () = sent => {}
+            Err(_) = given_up => {}
         }
     });
     // Until the body is read or dropped: the flow is known then, and it says why a call was refused.
     let _ = begun.await;
     let (response, error) = summarized(&state, Ok(None)).await;
+    let _ = opened.send(());
     Ok(Json(ComposeResult { id: id.to_string(), response, error }))
 }
 
