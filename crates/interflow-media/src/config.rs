@@ -190,7 +190,7 @@ impl MediaConfig {
     /// # Errors
     /// The first fault: `media.link_key[0]: …`.
     pub fn check(&self) -> Result<(), String> {
-        if !self.path.starts_with('/') || self.path.ends_with('/') && self.path != "/" {
+        if !self.path.starts_with('/') || self.path.ends_with('/') {
             return Err(format!("media.path: `{}` must begin with / and not end with it", self.path));
         }
         for (i, user) in self.user.iter().enumerate() {
@@ -256,6 +256,7 @@ mod tests {
             (two(user("a", "p"), user("b", "p")), "media.user[1]"),
             (as_all, "media.user[0]"),
             (MediaConfig { path: "media".into(), ..Default::default() }, "media.path"),
+            (MediaConfig { path: "/".into(), ..Default::default() }, "media.path"),
             (MediaConfig { public_url: Some("tv".into()), ..Default::default() }, "media.public_url"),
             (
                 MediaConfig {

@@ -61,7 +61,7 @@ impl MediaService {
     /// trailing slash.
     pub fn base(&self, gateway: SocketAddr) -> String {
         let state = self.state();
-        let path = state.config.path.trim_end_matches('/');
+        let path = &state.config.path;
         state.public.as_ref().map_or_else(|| format!("http://{gateway}{path}"), |public| format!("{public}{path}"))
     }
 
@@ -84,7 +84,7 @@ impl MediaService {
             false => (body, None),
         };
         let mut authorized = authorize(state, prefix, flow, &head, shown)?;
-        authorized.fill_catchup()?;
+        let filled = authorized.fill_catchup();
         if let Some(user) = authorized.user() {
             flow.user = Some(user.into());
         }
@@ -92,7 +92,10 @@ impl MediaService {
         // The endpoints have the flow by shared reference; what they find out about the response is set on it
         // afterwards.
         let marks = ResponseMarks::default();
-        let answer = self.route((state, &marks), flow, &authorized, &head, body).await;
+        let answer = match filled {
+            Ok(()) => self.route((state, &marks), flow, &authorized, &head, body).await,
+            Err(e) => Err(e),
+        };
         if marks.decrypted.into_inner() {
             flow.extension_mut::<DecryptedMedia>();
         }
@@ -173,13 +176,13 @@ pub fn strip_endpoint<'a>(path: &'a str, endpoint: &str) -> Option<&'a str> {
 /// The mount that a path (with its query) belongs to; `None` if it is not the media service's.
 fn prefix_of<'a>(config: &'a MediaConfig, path: &str) -> Option<&'a str> {
     let (path, query) = path.split_once('?').unwrap_or((path, ""));
-    let own = config.path.trim_end_matches('/');
-    if path.strip_prefix(own).is_some_and(|rest| rest.starts_with('/')) && !own.is_empty() {
+    let own = config.path.as_str();
+    if path.strip_prefix(own).is_some_and(|rest| rest.starts_with('/')) {
         return Some(own);
     }
     // At the root, only the paths of `media.compat` and those of Xtream Codes are taken.
     let ours = || is_endpoint(path) || super::xtream::login::translate(path, query).is_some();
-    (own.is_empty() || config.compat.enabled && ours()).then_some("")
+    (config.compat.enabled && ours()).then_some("")
 }
 
 /// Whether a request presents a link, which must then be valid: no password can take its place.

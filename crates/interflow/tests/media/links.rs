@@ -131,8 +131,13 @@ async fn errors_of_sealed_links_name_neither_the_origin_nor_its_tokens() {
         ("/playlist/builder", origin.url("/status/404?token=s3cret")),
         ("/proxy/stream", "http://10.255.255.1:9/x?token=s3cret".to_owned()),
         ("/proxy/hls/manifest.m3u8", "http://127.0.0.1:1/x.m3u8?token=s3cret".to_owned()),
+        // Without the times that the player appends.
+        ("/proxy/stream", "http://127.0.0.1:1/{utc}?token=s3cret".to_owned()),
     ] {
-        let request = json!({ "endpoint": endpoint, "destination_url": destination, "sealed": true });
+        let mut request = json!({ "endpoint": endpoint, "destination_url": destination, "sealed": true });
+        if destination.contains("{utc}") {
+            request["query_params"] = json!({ "catchup": "true" });
+        }
         let made = gateway.post("/media/generate_url", &request).await.json();
         let answer = gateway.follow(made["url"].as_str().unwrap()).await;
         let text = format!("{}{}", answer.text(), answer.header("x-interflow-error").unwrap_or_default());
