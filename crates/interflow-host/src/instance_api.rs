@@ -8,7 +8,7 @@ use serde_json::Value;
 use ureq::http::{Request, Response};
 use ureq::{Agent, AsSendBody, Body, SendBody};
 
-use crate::data_dir::{DataDir, connect_address};
+use crate::data_dir::{DataDir, InstanceInfo, connect_address};
 use crate::running_instances;
 use crate::{CliError, Result};
 
@@ -42,34 +42,19 @@ impl InstanceApi {
     /// It does not answer, for example because its process is suspended. Operations may take longer than this wait.
     pub fn for_instance(home: &DataDir) -> Result<Option<Self>> {
         let Some(instance) = home.running_instance() else { return Ok(None) };
-        let Some(address) = instance.admin else { return Ok(None) };
-        // Bypass proxies: this may run under `interflow exec`, whose proxy refuses connections to itself.
-        let config = Agent::config_builder()
-            .proxy(None)
-            .http_status_as_error(false)
-            .max_redirects(0)
-            .timeout_connect(Some(ANSWER_TIMEOUT))
-            .build();
-        let api = Self { agent: config.into(), address: connect_address(address), token: home.admin_token()? };
-        let probe = api.agent.get(format!("http://{}/livez", api.address));
-        match probe.config().timeout_global(Some(ANSWER_TIMEOUT)).build().call() {
-            Err(ureq::Error::Timeout(_)) => Err(CliError::Failed(format!(
-                "the running instance (process {pid}) does not answer within {} s: it is overloaded or suspended; \
-                 `kill -CONT {pid}` continues a suspended one, `kill -KILL {pid}` ends it",
-                ANSWER_TIMEOUT.as_secs(),
-                pid = instance.pid
-            ))),
-            // What else is wrong, an operation says.
-            _ => Ok(Some(api)),
-        }
+        let Some(address) = instance.admin.map(connect_address) else { return Ok(None) };
+        let agent = answering_agent(address, instance.pid)?;
+        Ok(Some(Self { agent, address, token: home.admin_token()? }))
     }
 
     /// Whether the instance can obey a signal that it was just sent, in that it answers or has ended.
     ///
     /// # Errors
     /// It does not answer in time.
-    pub fn check_answers(home: &DataDir) -> Result<()> {
-        Self::for_instance(home).map(drop)
+    pub fn check_obeys(instance: &InstanceInfo) -> Result<()> {
+        let Some(address) = instance.admin.map(connect_address) else { return Ok(()) };
+        let silent = |e| CliError::Failed(format!("the signal was sent, but {e}"));
+        answering_agent(address, instance.pid).map(drop).map_err(silent)
     }
 
     /// Connects to the running instance.
@@ -144,6 +129,30 @@ impl InstanceApi {
 
     fn url(&self, path: &str) -> String {
         format!("http://{}/api/v1{path}", self.address)
+    }
+}
+
+/// A client for the instance at this address. What else is wrong with it than that it does not answer, an operation says.
+fn answering_agent(address: SocketAddr, pid: u32) -> Result<Agent> {
+    // Bypass proxies: this may run under `interflow exec`, whose proxy refuses connections to itself.
+    let config = Agent::config_builder()
+        .proxy(None)
+        .http_status_as_error(false)
+        .max_redirects(0)
+        .timeout_connect(Some(ANSWER_TIMEOUT))
+        .build();
+    let agent = Agent::from(config);
+    let probe = agent.get(format!("http://{address}/livez")).config().timeout_global(Some(ANSWER_TIMEOUT)).build();
+    let remedy = match cfg!(windows) {
+        true => format!("`taskkill /F /PID {pid}` ends it"),
+        false => format!("`kill -CONT {pid}` continues a suspended one, `kill -KILL {pid}` ends it"),
+    };
+    match probe.call() {
+        Err(ureq::Error::Timeout(_)) => Err(CliError::Failed(format!(
+            "the running instance (process {pid}) does not answer within {} s: it is overloaded or suspended; {remedy}",
+            ANSWER_TIMEOUT.as_secs()
+        ))),
+        _ => Ok(agent),
     }
 }
 

@@ -355,9 +355,19 @@ fn commands_do_not_wait_for_an_instance_that_is_suspended() {
         let begun = Instant::now();
         let (code, _, err) = run(home, words);
         assert!(code == 1 && err.contains("does not answer within 5 s"), "{words:?}: {err}");
+        assert_eq!(err.contains("the signal was sent"), ["stop", "restart"].contains(&words[0]), "{err}");
         assert!(begun.elapsed() < Duration::from_secs(20), "{words:?}");
     }
     signal("-CONT");
+}
+
+#[cfg(unix)]
+#[test]
+fn an_instance_is_stopped_without_the_admin_token() {
+    let home = tempfile::tempdir().unwrap();
+    let _running = Running::start(home.path(), &[], &[]);
+    let output = interflow(home.path(), &["stop"]).env("INTERFLOW_TOKEN", "short").output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }
 
 #[test]

@@ -5,9 +5,8 @@ use std::path::Path;
 
 use interflow_query::Query;
 use interflow_store::{FlowStore, FlowSummary, ListOptions, ListOrder};
-use interflow_types::{ErrorKind, Passthrough, Timestamp};
-
 use interflow_types::units::pluralize;
+use interflow_types::{ErrorKind, Passthrough, Timestamp};
 
 #[derive(Default)]
 struct HostSummary {

@@ -34,12 +34,12 @@ pub fn run(args: &ModelsArgs, config: &InterflowConfig, home: &DataDir) -> Resul
     let named = &listing["named"];
     // A pattern of the own price list may match what is a part of many names.
     if named["prices"].is_array() || named.is_object() && listing["total"].as_u64() < Some(2) {
-        let mut shown = named.clone();
+        let mut entry = named.clone();
         // A single price is the one that applies, unless that is of the own list.
-        if let Some(members) = shown.as_object_mut().filter(|all| !all.contains_key("own")) {
+        if let Some(members) = entry.as_object_mut().filter(|all| !all.contains_key("own")) {
             members.retain(|name, value| name != "prices" || value.as_array().is_none_or(|all| all.len() > 1));
         }
-        return args.format.print(named, || wrapped(&outline(&shown), terminal_width().unwrap_or(usize::MAX)));
+        return args.format.print(named, || wrapped(&outline(&entry), terminal_width().unwrap_or(usize::MAX)));
     }
     let listed: Vec<_> = members(&listing, "models").collect();
     if listed.is_empty() {

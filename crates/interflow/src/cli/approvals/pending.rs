@@ -6,8 +6,7 @@ use std::time::Duration;
 use clap::{Args, Subcommand, ValueEnum};
 use interflow_host::data_dir::DataDir;
 use interflow_types::Timestamp;
-use interflow_types::units::HumanDuration;
-use interflow_types::units::pluralize;
+use interflow_types::units::{HumanDuration, pluralize};
 use serde_json::{Map, Value, json};
 
 use super::mode_line;

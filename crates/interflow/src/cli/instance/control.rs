@@ -43,10 +43,10 @@ pub struct DrainArgs {
 /// Restarts the running instance and waits until it serves again.
 pub fn restart(args: &DrainArgs, home: &DataDir) -> Result<(), CliError> {
     let Some(instance) = home.running_instance() else { return Err(not_running(home)) };
-    // Written anew by the successor, which has the same process ID, or with the reason why there is none.
+    // Written again by the successor, which has the same process ID, or with the reason why there is none.
     let before = home.instance_file_time();
     instance.restart()?;
-    InstanceApi::check_answers(home)?;
+    InstanceApi::check_obeys(&instance)?;
     let deadline = Instant::now() + args.timeout.0;
     let pid = instance.pid;
     loop {
@@ -79,7 +79,7 @@ pub fn restart(args: &DrainArgs, home: &DataDir) -> Result<(), CliError> {
 pub fn stop(args: &DrainArgs, home: &DataDir) -> Result<(), CliError> {
     let Some(instance) = home.running_instance() else { return Err(not_running(home)) };
     instance.terminate()?;
-    InstanceApi::check_answers(home)?;
+    InstanceApi::check_obeys(&instance)?;
     let deadline = Instant::now() + args.timeout.0;
     while home.has_not_ended(&instance) {
         if Instant::now() >= deadline {

@@ -136,12 +136,20 @@ impl ProxySession<'_> {
         config: &InterflowConfig,
         program: impl AsyncFnOnce(ProxyAccess<'_>) -> Result<u8, CliError>,
     ) -> Result<u8, CliError> {
+        let without_login = |e: CliError| {
+            interflow_host::errln!("interflow: running the command without proxy credentials: {e}");
+        };
+        let needs_api = self.needs_login || self.redact.is_some() || !self.secrets.is_empty();
+        let api = match InstanceApi::for_instance(home) {
+            Err(e) if needs_api => return Err(e),
+            connected => connected.map_err(without_login).ok().flatten(),
+        };
         if let Some(cause) = self.redact {
-            require_redaction(home, instance, cause)?;
+            require_redaction(api.as_ref(), home, instance, cause)?;
         }
-        let variables = self.placeholders(home, instance)?;
+        let variables = self.placeholders(api.as_ref(), instance)?;
         let began = Timestamp::now();
-        let credential = match ProgramCredential::issue(home, self.user) {
+        let credential = match api.as_ref().map_or(Ok(None), |api| ProgramCredential::issue(api, self.user)) {
             Ok(None) if self.needs_login => {
                 return Err(CliError::Failed(format!(
                     "the running instance (process {}) has no admin port to get credentials from: add --private",
@@ -149,11 +157,7 @@ impl ProxySession<'_> {
                 )));
             }
             Err(e) if self.needs_login => return Err(e),
-            Ok(issued) => issued,
-            Err(e) => {
-                interflow_host::errln!("interflow: running the command without proxy credentials: {e}");
-                None
-            }
+            issued => issued.map_err(without_login).ok().flatten(),
         };
         if instance.proxy.is_empty() {
             return Err("the running instance has no proxy port".to_owned().into());
@@ -169,11 +173,15 @@ impl ProxySession<'_> {
     }
 
     /// The variables of the secrets that the running instance stores.
-    fn placeholders(&self, home: &DataDir, instance: &InstanceInfo) -> Result<Vec<(String, String)>, CliError> {
+    fn placeholders(
+        &self,
+        api: Option<&InstanceApi>,
+        instance: &InstanceInfo,
+    ) -> Result<Vec<(String, String)>, CliError> {
         if self.secrets.is_empty() {
             return Ok(Vec::new());
         }
-        let api = InstanceApi::for_instance(home)?.ok_or_else(|| {
+        let api = api.ok_or_else(|| {
             format!("--secret: the running instance (process {}) has no admin port to ask: add --private", instance.pid)
         })?;
         let answer = api.call(&OperationId::ListSecrets.call())?;
@@ -191,22 +199,20 @@ impl ProxySession<'_> {
 }
 
 /// Temporary credentials for a program, issued by the running instance and revoked when dropped.
-struct ProgramCredential {
-    api: InstanceApi,
+struct ProgramCredential<'a> {
+    api: &'a InstanceApi,
     login: ProxyLogin,
 }
 
-impl ProgramCredential {
-    /// `None` if the instance has no admin listener.
-    fn issue(home: &DataDir, user: &str) -> Result<Option<Self>, CliError> {
-        let Some(api) = InstanceApi::for_instance(home)? else { return Ok(None) };
+impl<'a> ProgramCredential<'a> {
+    fn issue(api: &'a InstanceApi, user: &str) -> Result<Option<Self>, CliError> {
         let issued = api.call(&OperationId::IssueCredential.call().body(json!({ "user": user })))?;
         let login = |p: &str| ProxyLogin { user: user.to_owned(), password: p.to_owned() };
         Ok(issued["password"].as_str().map(|p| Self { api, login: login(p) }))
     }
 }
 
-impl Drop for ProgramCredential {
+impl Drop for ProgramCredential<'_> {
     fn drop(&mut self) {
         let ProxyLogin { user, password } = &self.login;
         let revoke = OperationId::RevokeCredential.call().body(json!({ "user": user, "password": password }));
@@ -258,8 +264,13 @@ fn redact_everything(config: &mut RedactConfig) {
 
 /// Checks that a running instance redacts every proxied request. It cannot be changed for one command alone: clients that
 /// send no credentials cannot be told from those of other programs, and their requests would leave unredacted.
-fn require_redaction(home: &DataDir, instance: &InstanceInfo, cause: RedactionCause) -> Result<(), CliError> {
-    if redacts_proxied(&active_policies(home)?) {
+fn require_redaction(
+    api: Option<&InstanceApi>,
+    home: &DataDir,
+    instance: &InstanceInfo,
+    cause: RedactionCause,
+) -> Result<(), CliError> {
+    if redacts_proxied(&active_policies(api)?) {
         return Ok(());
     }
     let cause = match cause {
@@ -281,12 +292,13 @@ fn require_redaction(home: &DataDir, instance: &InstanceInfo, cause: RedactionCa
 
 /// Whether an instance runs that redacts every proxied request.
 pub fn instance_redacts(home: &DataDir) -> bool {
-    home.running_instance().is_some() && active_policies(home).is_ok_and(|active| redacts_proxied(&active))
+    let active = InstanceApi::for_instance(home).and_then(|api| active_policies(api.as_ref()));
+    active.is_ok_and(|active| redacts_proxied(&active))
 }
 
 /// The routes of the running instance; null if it has no admin port.
-fn active_policies(home: &DataDir) -> Result<Value, CliError> {
-    InstanceApi::for_instance(home)?.map_or(Ok(Value::Null), |api| api.call(&OperationId::ListPolicies.call()))
+fn active_policies(api: Option<&InstanceApi>) -> Result<Value, CliError> {
+    api.map_or(Ok(Value::Null), |api| api.call(&OperationId::ListPolicies.call()))
 }
 
 /// Whether the routes of `GET /privacy/policies` redact every proxied request.

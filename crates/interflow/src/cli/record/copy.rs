@@ -10,8 +10,7 @@ use interflow_fleet::{CopyCounts, PostgresUrl, SharedStore, copy_from_shared, co
 use interflow_host::data_dir::DataDir;
 use interflow_query::Query;
 use interflow_store::{FlowStore as _, RecordConfig, SqliteStore};
-use interflow_types::units::pluralize;
-use interflow_types::units::{ByteSize, HumanDuration};
+use interflow_types::units::{ByteSize, HumanDuration, pluralize};
 use serde_json::json;
 
 use crate::CliError;
