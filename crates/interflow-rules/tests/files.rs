@@ -164,4 +164,13 @@ async fn what_a_client_sends_names_no_file_outside_of_the_folders_of_the_rule() 
     let fixed = format!("[set_variable: {{dir: '{site}/../site'}}, answer: {{file: '${{var.dir}}/${{query.f}}'}}]");
     assert_eq!(get(fixed, "kept").await.1, Some((200, "k".into())));
     assert_eq!(std::fs::read(&secret).unwrap(), b"s");
+    // Clients are not told where the files are that cannot be read or written.
+    std::fs::create_dir(at("site/folder")).unwrap();
+    for (action, name) in [("answer: {file", "none"), ("append_file: {text: x, file", "folder")] {
+        let rule = format!("{{{action}: '{site}/${{query.f}}'}}}}");
+        let request = interflow_rules::test_get_request(&format!("http://a/?f={name}"));
+        let sample = simulate::fixture_from(&request, &Default::default()).unwrap();
+        let error = simulate::run(&program(&rule), sample).await.denied.unwrap().to_string();
+        assert!(error.contains("file") && !error.contains(&site), "{error}");
+    }
 }

@@ -119,7 +119,7 @@ fn append_to_file(at: &mut ActionContext<'_>, a: &AppendFileParams, rule: &Compi
     if !a.verbatim {
         line.push('\n');
     }
-    let text = format!("rule `{}` cannot write to {file}", rule.name);
+    let (text, name) = (format!("rule `{}` cannot write to its file", rule.name), file.clone());
     let private = at.program.runtime.private_files.clone();
     let write = move || {
         private.check_write(std::path::Path::new(&file))?;
@@ -128,6 +128,9 @@ fn append_to_file(at: &mut ActionContext<'_>, a: &AppendFileParams, rule: &Compi
     };
     ActionEffect::Wait(PendingAction::File(Box::pin(async move {
         let written = disk::run(write).await;
-        written.map(|()| FileOutcome::Nothing).map_err(|e| Error::new(ErrorKind::StageFailed, text).with_source(e))
+        written.map(|()| FileOutcome::Nothing).map_err(|error| {
+            tracing::warn!(file = name, %error, "{text}");
+            Error::new(ErrorKind::StageFailed, text).with_source(error)
+        })
     })))
 }

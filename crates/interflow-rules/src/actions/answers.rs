@@ -136,10 +136,12 @@ async fn on_disk<T: Send + 'static>(
     private: PrivateFiles,
     read: impl FnOnce(&Path) -> io::Result<T> + Send + 'static,
 ) -> Result<T, Error> {
-    let file_name = path.display().to_string();
-    disk::run(move || private.check_read(&path).and_then(|()| read(&path)))
-        .await
-        .map_err(|e| Error::new(ErrorKind::StageFailed, format!("a rule's file {file_name} cannot be read: {e}")))
+    let file = path.display().to_string();
+    disk::run(move || private.check_read(&path).and_then(|()| read(&path))).await.map_err(|error| {
+        // Clients may see the error, but not where the operator's files are.
+        tracing::warn!(file, %error, "cannot read a rule's file");
+        Error::new(ErrorKind::StageFailed, format!("a rule's file cannot be read: {}", error.kind()))
+    })
 }
 
 fn map_local(at: &mut ActionContext<'_>, l: &MapLocalParams) -> ActionEffect {
