@@ -5,28 +5,38 @@ use std::pin::Pin;
 use serde_json::{Value, json};
 
 use crate::client::{DemoEndpoints, DemoRequest};
-use crate::dialogue::{DIALOGUES, DialogueScript, DialogueStep, ToolCall};
+use crate::dialogue::{self, DialogueScript, DialogueStep, ToolCall};
 use crate::fake_model::call_id;
 
-/// Runs all agents concurrently.
+/// Rounds in which all agents run; in later ones they take turns, because a page of conversations is full by then.
+const FULL_ROUNDS: u32 = 2;
+const AGENTS: u32 = 7;
+
+/// Runs the agents of this round concurrently.
 pub async fn run_agents(world: &DemoEndpoints, round: u32) {
     // The same session id within a round, so that the calls belong to one conversation.
-    let session = format!("0000demo-{round:04}-4000-8000-000000000000");
-    tokio::join!(
-        coder(world, &session, &DIALOGUES.fix),
-        chat(world, &DIALOGUES.questions[0]),
-        codex(world, &session, &DIALOGUES.questions[1]),
-        gemini(world, &DIALOGUES.questions[2]),
-        ollama(world, &DIALOGUES.questions[3]),
-        overloaded(world),
-        support(world),
-    );
+    let session = &format!("0000demo-{round:04}-4000-8000-000000000000");
+    let later = round.checked_sub(FULL_ROUNDS);
+    let number = later.map_or(round, |later| FULL_ROUNDS + later / AGENTS);
+    let script = |agent| dialogue::script(agent, number);
+    let agents: [Pin<Box<dyn Future<Output = ()>>>; AGENTS as usize] = [
+        Box::pin(coder(world, session, script("coder"))),
+        Box::pin(support(world, script("support"))),
+        Box::pin(chat(world, script("chat"))),
+        Box::pin(codex(world, session, script("codex"))),
+        Box::pin(gemini(world, script("gemini"))),
+        Box::pin(ollama(world, script("ollama"))),
+        Box::pin(overloaded(world, script("overloaded"))),
+    ];
+    let turn = |n| later.is_none_or(|later| later % AGENTS == n);
+    let running = (0..).zip(agents).filter(|(n, _)| turn(*n)).map(|(_, agent)| agent);
+    futures_util::future::join_all(running).await;
 }
 
 /// A client that sends a customer's letter, with personal data, to a model.
-async fn support(world: &DemoEndpoints) {
-    let content = format!("{}\n\n{}", DIALOGUES.support.prompt, DIALOGUES.letter);
-    let body = json!({"model": "gpt-6.1-terra", "messages": [{"role": "user", "content": content}]});
+async fn support(world: &DemoEndpoints, script: &DialogueScript) {
+    let content = format!("{}\n\n{}", script.prompt, script.letter);
+    let body = json!({"model": script.model, "messages": [{"role": "user", "content": content}]});
     let headers = [("User-Agent", "OpenAI/Python 1.109.1"), ("Authorization", "Bearer sk-demo")];
     post(world, "api.openai.com", "/v1/chat/completions", &headers, &body).await;
 }
@@ -45,7 +55,7 @@ fn arguments(text: &str) -> Value {
 }
 
 fn subagent_script(input: &Value) -> Option<&'static DialogueScript> {
-    DIALOGUES.helpers.iter().find(|h| input["prompt"] == h.prompt)
+    dialogue::find(input["prompt"].as_str()?)
 }
 
 const CLAUDE: [(&str, &str); 4] = [
@@ -81,7 +91,7 @@ fn run_steps<'a>(
         let mut history = vec![json!({"role": "user", "content": [
             {"type": "text", "text": reminder}, {"type": "text", "text": script.prompt}]})];
         for (n, step) in script.steps.iter().enumerate() {
-            let body = json!({"model": "claude-sonnet-5-5", "max_tokens": 32000, "stream": true, "system": [{"type": "text", "text": system}],
+            let body = json!({"model": script.model, "max_tokens": 32000, "stream": true, "system": [{"type": "text", "text": system}],
                 "tools": tools, "messages": history, "metadata": {"user_id": format!("user_demo_account__session_{session}")}});
             post(world, "api.anthropic.com", "/v1/messages?beta=true", &CLAUDE, &body).await;
             let (said, results) = step_messages(n, step);
@@ -129,7 +139,7 @@ async fn chat(world: &DemoEndpoints, script: &DialogueScript) {
         json!({"role": "user", "content": script.prompt}),
     ];
     for (n, step) in script.steps.iter().enumerate() {
-        let body = json!({"model": "gpt-6.1-terra", "messages": history, "tools": [tool]});
+        let body = json!({"model": script.model, "messages": history, "tools": [tool]});
         post(world, "api.openai.com", "/v1/chat/completions", &headers, &body).await;
         let calls: Vec<Value> = step.calls.iter().enumerate().map(|(i, call)| {
             json!({"id": call_id(n, i), "type": "function", "function": {"name": call.tool, "arguments": call.arguments}})
@@ -150,7 +160,7 @@ async fn codex(world: &DemoEndpoints, session: &str, script: &DialogueScript) {
     let mut input =
         vec![json!({"type": "message", "role": "user", "content": [{"type": "input_text", "text": script.prompt}]})];
     for (n, step) in script.steps.iter().enumerate() {
-        let body = json!({"model": "gpt-6.1-sol", "stream": true, "instructions": "You are Codex, a coding agent.", "input": input,
+        let body = json!({"model": script.model, "stream": true, "instructions": "You are Codex, a coding agent.", "input": input,
             "prompt_cache_key": format!("{session}-codex"), "tools": [{"type": "function", "name": "shell"}, {"type": "function", "name": "update_plan"}]});
         post(world, "api.openai.com", "/v1/responses", &headers, &body).await;
         for (i, ToolCall { tool, arguments, result }) in step.calls.iter().enumerate() {
@@ -163,18 +173,19 @@ async fn codex(world: &DemoEndpoints, session: &str, script: &DialogueScript) {
 
 async fn gemini(world: &DemoEndpoints, script: &DialogueScript) {
     let headers = [("User-Agent", "GeminiCLI/0.61.0/gemini-3.8-flash (linux; x64)"), ("x-goog-api-key", "demo")];
-    let picture = json!({"inlineData": {"mimeType": "image/png", "data": "iVBORw0KGgo="}});
+    let picture =
+        json!({"inlineData": {"mimeType": "image/png", "data": include_str!("../data/chair.png.base64").trim_end()}});
     let body = json!({"contents": [{"role": "user", "parts": [{"text": script.prompt}, picture]}]});
-    let path = "/v1beta/models/gemini-3.8-flash:streamGenerateContent?alt=sse";
-    post(world, "generativelanguage.googleapis.com", path, &headers, &body).await;
+    let path = format!("/v1beta/models/{}:streamGenerateContent?alt=sse", script.model);
+    post(world, "generativelanguage.googleapis.com", &path, &headers, &body).await;
 }
 
 async fn ollama(world: &DemoEndpoints, script: &DialogueScript) {
-    let body = json!({"model": "llama3.2", "messages": [{"role": "user", "content": script.prompt}]});
+    let body = json!({"model": script.model, "messages": [{"role": "user", "content": script.prompt}]});
     post(world, "ollama.example", "/api/chat", &[("User-Agent", "ollama/0.12")], &body).await;
 }
 
-async fn overloaded(world: &DemoEndpoints) {
-    let body = json!({"model": "busy-1", "messages": [{"role": "user", "content": "Write a haiku about proxies."}]});
+async fn overloaded(world: &DemoEndpoints, script: &DialogueScript) {
+    let body = json!({"model": script.model, "messages": [{"role": "user", "content": script.prompt}]});
     post(world, "llm.example", "/v1/chat/completions", &[("User-Agent", "OpenAI/JS 6.1.0")], &body).await;
 }

@@ -1,12 +1,12 @@
 //! The fake LLM provider: finds the script that a history belongs to and answers with its next step in the API's format; without a script it
 //! repeats the last message.
 
-use interflow_llm::message::{ApiFormat, ChatMessage, ContentBlock, MessageRole, ModelReply, joined, parse};
+use interflow_llm::message::{ApiFormat, ContentBlock, MessageRole, ModelReply, joined, parse};
 use interflow_llm::translate::{ChatEvent, ReplyHead, ReplyWriter, StopReason, WireFormat, whole_reply};
 use interflow_types::{CallUsage, Timestamp};
 use serde_json::{Value, json};
 
-use crate::dialogue::{DIALOGUES, DialogueScript, DialogueStep, Dialogues};
+use crate::dialogue::{self, DialogueStep};
 
 /// The models of its list; it answers for any other name too.
 pub const NAMES: [&str; 4] = ["claude-sonnet-5-5", "gpt-6-luna", "gemini-3.8-flash", "llama3.2"];
@@ -29,9 +29,12 @@ pub fn answer(path: &str, body: &[u8]) -> Option<ModelResponse> {
         let error = json!({"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}});
         return Some(ModelResponse { media: "application/json", status: 529, pieces: vec![error.to_string().into()] });
     }
-    let (mut step, number) = step(&request.messages);
+    let script = request.messages.first().and_then(|m| dialogue::find(&joined(&m.blocks)));
+    // The number of answers in the history is the number of the step.
+    let number = request.messages.iter().filter(|m| m.role == MessageRole::Assistant).count();
+    let mut step = script.and_then(|script| script.steps.get(number));
     if request.system.iter().any(|s| s.contains("isNewTopic")) {
-        step = Some(&DIALOGUES.title);
+        step = script.map(|script| &script.title);
     }
     let repeated = request.messages.last().map(|message| joined(&message.blocks)).unwrap_or_default();
     // About three characters per token, which is close enough for a demo.
@@ -48,17 +51,6 @@ pub fn answer(path: &str, body: &[u8]) -> Option<ModelResponse> {
         ApiFormat::Chat | ApiFormat::Converse => WireFormat::OpenAiChat,
     };
     Some(if request.stream { turn.stream(client) } else { turn.whole(client) })
-}
-
-/// The next step for a history, and its index.
-fn step(messages: &[ChatMessage]) -> (Option<&'static DialogueStep>, usize) {
-    let first = messages.first().map(|m| joined(&m.blocks)).unwrap_or_default();
-    // The number of answers in the history is the number of the step.
-    let answered = messages.iter().filter(|m| m.role == MessageRole::Assistant).count();
-    let Dialogues { fix, helpers, support, questions, .. } = &*DIALOGUES;
-    let scripts = [fix, support].into_iter().chain(helpers).chain(questions);
-    let script: Option<&'static DialogueScript> = scripts.into_iter().find(|s| first.contains(&s.prompt));
-    (script.and_then(|s| s.steps.get(answered)), answered)
 }
 
 /// Tool call ID. Provider and agent derive the same one from the positions of step and call.

@@ -80,7 +80,10 @@ fn every_agent_of_the_demo_has_its_conversation() {
     agents.sort_unstable();
     assert_eq!(agents, ["claude-code", "codex", "gemini-cli", "ollama", "openai-js", "openai-python", "openai-python"]);
     let coder = &listed(&["agent:claude-code"])[0];
-    assert_eq!((coder["title"].as_str(), coder["turns"].as_u64()), (Some("Checkout total off by a cent"), Some(2)));
+    assert_eq!(
+        (coder["title"].as_str(), coder["turns"].as_u64()),
+        (Some("Checkout off by a cent for some carts"), Some(2))
+    );
     assert!(coder["used"]["cost"].as_f64().is_some_and(|c| c > 0.0), "{coder}");
     assert!(coder["used"]["cache_read"].as_u64().is_some_and(|n| n > 0), "{coder}");
     let children = listed(&["--all", "agent:claude-code"]);

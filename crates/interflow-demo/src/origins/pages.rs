@@ -36,12 +36,11 @@ pub fn example(path: &str) -> Option<Response> {
 
 /// A page of the shop, the bank or the warehouse.
 pub fn page(path: &str, sent: &Bytes) -> Option<Response> {
-    let pixel = b"GIF89a\x01\x00\x01\x00\x80\x00\x00\x0b\x6e\x72\xff\xff\xff!\xf9\x04\x01\x00\x00\x00\x00,\x00\x00\x00\x00\x01\x00\x01\x00\x00\x02\x02D\x01\x00;";
     let points = b"\x82\xa6points\x2a\xa5until\xaa2027-01-01";
     let sizes = b"\x08\x96\x01\x12\x05small\x12\x05large";
     let stock = b"\0\0\0\0\x08\x08\x01\x12\x04Lamp\x80\0\0\0\x0fgrpc-status:0\r\n";
     let (media, body) = match path {
-        "/pixel.gif" => ("image/gif", Bytes::from_static(pixel).into()),
+        "/chair.gif" => ("image/gif", Bytes::from_static(include_bytes!("../../data/chair.gif")).into()),
         "/lamp.png" => ("image/png", PICTURE.into()),
         "/points" => ("application/msgpack", Bytes::from_static(points).into()),
         "/sizes" => ("application/x-protobuf", Bytes::from_static(sizes).into()),
