@@ -19,6 +19,9 @@ pub struct SetupFacts {
     pub lan_proxy: Option<SocketAddr>,
     /// How commands for this instance begin: `interflow`, with `--data-dir` unless it has the default data directory.
     pub command: String,
+    /// The command that starts this instance: `command`, `run` and the configuration file, unless it is the one in the data
+    /// directory.
+    pub run_command: String,
     /// The operating system: `linux`, `macos`, `windows`.
     pub os: String,
     /// The file of the CA's certificate.

@@ -18,7 +18,7 @@ pub struct DataDir {
 }
 
 /// A path as one argument of a POSIX shell.
-fn shell_argument(path: &Path) -> String {
+pub fn shell_argument(path: &Path) -> String {
     let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
     let text = absolute.display().to_string();
     let plain = text.chars().all(|c| c.is_alphanumeric() || "_@%+=:,./-".contains(c));

@@ -40,7 +40,7 @@ describe('the page Intercept', () => {
   });
 
   it('sends a phone to the page of the proxy rather than to mail or AirDrop', () => {
-    const reach = { command: 'interflow', proxy: '127.0.0.1:7070', lan_proxy: '192.168.1.20:7070', phone_page: 'http://192.168.1.20:7070/setup' };
+    const reach = { command: 'interflow', run_command: 'interflow run -c /etc/i.toml', proxy: '127.0.0.1:7070', lan_proxy: '192.168.1.20:7070', phone_page: 'http://192.168.1.20:7070/setup' };
     const of = (system: string, known: typeof reach | null) => stepsFor(known).find((s) => s.system === system)!.steps;
     for (const system of ['iOS', 'Android']) {
       const steps = of(system, reach);
@@ -48,7 +48,7 @@ describe('the page Intercept', () => {
       expect(steps.at(-1)!.text).toContain('192.168.1.20, port 7070');
       expect(JSON.stringify(steps)).not.toMatch(/AirDrop|mail/i);
       const alone = of(system, { ...reach, lan_proxy: null as unknown as string, phone_page: null as unknown as string });
-      expect(alone[0]!.command).toBe('interflow run --listen-proxy 0.0.0.0:7070');
+      expect(alone[0]!.command).toBe('interflow run -c /etc/i.toml --listen-proxy 0.0.0.0:7070');
       expect(alone.some((s) => s.qr)).toBe(false);
     }
     expect(stepsFor(null).map((s) => s.system)).toContain(systemOf('Mozilla/5.0 (iPhone; CPU iPhone OS 18_1 like Mac OS X)'));

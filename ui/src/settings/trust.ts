@@ -6,7 +6,7 @@ export interface Steps {
   steps: { text: string; command?: string; qr?: boolean }[];
 }
 
-type Reach = Pick<SetupView, 'lan_proxy' | 'phone_page' | 'proxy' | 'command'>;
+type Reach = Pick<SetupView, 'lan_proxy' | 'phone_page' | 'proxy' | 'command' | 'run_command'>;
 
 const machinesOf = (command: string): Steps[] => {
   const one = { text: 'Or let Interflow do it on this machine:', command: `${command} ca install` };
@@ -63,7 +63,7 @@ function openPage(reach: Reach | null): Steps['steps'] {
   }
   const port = reach?.proxy.split(':').pop() ?? '7070';
   return [
-    { text: 'A phone cannot reach the proxy, which listens on the loopback address only. Restart it for your network, and restrict who may use it:', command: `${reach?.command ?? 'interflow'} run --listen-proxy 0.0.0.0:${port}` },
+    { text: 'A phone cannot reach the proxy, which listens on the loopback address only. Restart it for your network, and restrict who may use it:', command: `${reach?.run_command ?? 'interflow run'} --listen-proxy 0.0.0.0:${port}` },
     { text: 'Then open its page for phones, of which Intercept shows a QR code:', command: `http://ADDRESS:${port}/setup` },
   ];
 }

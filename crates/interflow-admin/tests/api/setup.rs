@@ -9,6 +9,7 @@ use super::*;
 pub fn machine() -> MachineSetup {
     let facts = SetupFacts {
         command: "interflow --data-dir /d".into(),
+        run_command: "interflow --data-dir /d run -c /etc/i.toml".into(),
         proxy: "127.0.0.1:7070".parse().unwrap(),
         gateway: None,
         lan_proxy: Some("192.0.2.7:7070".parse().unwrap()),

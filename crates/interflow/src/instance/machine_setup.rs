@@ -1,27 +1,36 @@
 //! The machine as the page "Intercept" shows it: addresses, trust files, and browsers that are started from there.
 
 use std::net::SocketAddr;
+use std::path::Path;
 use std::process::{ExitStatus, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
 use interflow_admin::{MachineSetup, SetupFacts};
 use interflow_host::browser;
-use interflow_host::data_dir::{DataDir, connect_address};
+use interflow_host::data_dir::{DataDir, connect_address, shell_argument};
 use interflow_host::exec::TrustFiles;
 use tokio::io::AsyncReadExt as _;
 use tokio::process::{Child, Command};
 
+use crate::instance::config::ConfigFile;
 use crate::instance::exposure;
 
 /// A browser that runs for this long has started.
 const START_TIME: Duration = Duration::from_secs(3);
 
-pub fn for_admin(home: &DataDir, proxy: Vec<SocketAddr>, gateway: Vec<SocketAddr>) -> MachineSetup {
+/// `config` is the given configuration file.
+pub fn for_admin(
+    home: &DataDir,
+    config: Option<&Path>,
+    proxy: Vec<SocketAddr>,
+    gateway: Vec<SocketAddr>,
+) -> MachineSetup {
+    let run_command = run_command(home, config);
     let for_facts = home.clone();
     let for_browsers = home.clone();
     MachineSetup {
-        facts: Arc::new(move || facts(&for_facts, &proxy, &gateway)),
+        facts: Arc::new(move || facts(&for_facts, &run_command, &proxy, &gateway)),
         start_browser: Arc::new(move |name| {
             let home = for_browsers.clone();
             Box::pin(async move { start_browser(&home, &name).await })
@@ -29,7 +38,22 @@ pub fn for_admin(home: &DataDir, proxy: Vec<SocketAddr>, gateway: Vec<SocketAddr
     }
 }
 
-fn facts(home: &DataDir, proxy: &[SocketAddr], gateway: &[SocketAddr]) -> Result<SetupFacts, String> {
+fn run_command(home: &DataDir, config: Option<&Path>) -> String {
+    let command = home.command();
+    match config {
+        Some(file) if ConfigFile::find(None, Some(home.path())).path() != Some(file) => {
+            format!("{command} run -c {}", shell_argument(file))
+        }
+        _ => format!("{command} run"),
+    }
+}
+
+fn facts(
+    home: &DataDir,
+    run_command: &str,
+    proxy: &[SocketAddr],
+    gateway: &[SocketAddr],
+) -> Result<SetupFacts, String> {
     let trust = TrustFiles::write(home)?;
     let mut reachable = proxy.iter().flat_map(|addr| exposure::usable(*addr));
     Ok(SetupFacts {
@@ -37,6 +61,7 @@ fn facts(home: &DataDir, proxy: &[SocketAddr], gateway: &[SocketAddr]) -> Result
         gateway: gateway.first().copied().map(connect_address),
         lan_proxy: reachable.find(|addr| addr.is_ipv4() && !addr.ip().is_loopback()),
         command: home.command(),
+        run_command: run_command.to_owned(),
         os: std::env::consts::OS.to_owned(),
         ca_file: trust.ca,
         ca_bundle: trust.bundle,
@@ -94,13 +119,24 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let home = DataDir::find(Some(dir.path())).unwrap();
         home.create().unwrap();
-        let facts = |listen: &str| facts(&home, &[listen.parse().unwrap()], &[]).unwrap();
+        let facts = |listen: &str| facts(&home, "", &[listen.parse().unwrap()], &[]).unwrap();
         assert_eq!(facts("127.0.0.1:7070").lan_proxy, None);
         assert_eq!(facts("192.0.2.7:7070").lan_proxy, Some("192.0.2.7:7070".parse().unwrap()));
         let all = facts("0.0.0.0:7070");
         assert_eq!(all.proxy, "127.0.0.1:7070".parse().unwrap());
         assert!(all.lan_proxy.is_none_or(|lan| !lan.ip().is_loopback() && lan.port() == 7070));
         assert!(all.ca_file.exists() && all.ca_bundle.exists());
+    }
+
+    #[test]
+    fn a_start_names_the_configuration_file_unless_it_is_the_one_in_the_data_directory() {
+        let home = DataDir::find(Some(Path::new("/d"))).unwrap();
+        let run = |config: Option<&str>| run_command(&home, config.map(Path::new));
+        assert_eq!(run(None), "interflow --data-dir /d run");
+        assert_eq!(run(Some("/d/interflow.toml")), "interflow --data-dir /d run");
+        assert_eq!(run(Some("/etc/my files/i.toml")), "interflow --data-dir /d run -c '/etc/my files/i.toml'");
+        let here = std::env::current_dir().unwrap();
+        assert!(run(Some("i.toml")).ends_with(&format!(" -c {}", shell_argument(&here.join("i.toml")))));
     }
 
     #[test]

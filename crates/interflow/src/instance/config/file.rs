@@ -52,6 +52,11 @@ impl ConfigFile {
         self.is_given
     }
 
+    /// The given file, unless it is standard input.
+    pub fn given(&self) -> Option<&Path> {
+        self.path().filter(|_| self.is_given && !self.is_stdin())
+    }
+
     pub fn is_stdin(&self) -> bool {
         self.path() == Some(Path::new("-"))
     }
