@@ -2,7 +2,7 @@
 //! page are derived from it.
 
 use interflow_types::{Phase, data_file};
-use serde::de::value::MapDeserializer;
+use serde::de::value::{MapDeserializer, SeqAccessDeserializer};
 use serde::{Deserialize, de};
 
 use crate::params::{
@@ -325,12 +325,8 @@ impl<'de> ShapedValue<'de> for ActionList {
         Action::bare(name).map(|a| Self(vec![a]))
     }
 
-    fn from_list<A: de::SeqAccess<'de>>(mut seq: A) -> Result<Self, A::Error> {
-        let mut all = Vec::new();
-        while let Some(action) = seq.next_element()? {
-            all.push(action);
-        }
-        Ok(Self(all))
+    fn from_list<A: de::SeqAccess<'de>>(seq: A) -> Result<Self, A::Error> {
+        Vec::deserialize(SeqAccessDeserializer::new(seq)).map(Self)
     }
 
     fn from_map<A: de::MapAccess<'de>>(mut map: A) -> Result<Self, A::Error> {

@@ -86,12 +86,10 @@ pub(crate) fn unread_by_condition(rule: &CompiledRule, at: &ActionContext<'_>) -
     if at.unread_message.is_some() {
         return at.unread_message.clone();
     }
-    for side in [Direction::Request, Direction::Response] {
-        if let Some(why) = at.unread(side)
-            && rule.cond.reads_body(side)
-        {
-            return Some(why);
-        }
+    let sides = [Direction::Request, Direction::Response];
+    let unread = sides.into_iter().find_map(|side| at.unread(side).filter(|_| rule.cond.reads_body(side)));
+    if unread.is_some() {
+        return unread;
     }
     let mut why = None;
     rule.cond.visit(&mut |leaf| {
@@ -102,9 +100,8 @@ pub(crate) fn unread_by_condition(rule: &CompiledRule, at: &ActionContext<'_>) -
             }
             _ => None,
         };
-        if let Some(failed) = failed {
-            why = Some(failed);
-        }
+        // The last one counts.
+        why = failed.or_else(|| why.take());
     });
     why
 }

@@ -1,7 +1,7 @@
 //! The matcher `host` of a condition: host patterns, or a text pattern such as `{ regex: "^api[0-9]" }`.
 
 use interflow_types::HostPattern;
-use serde::de::value::MapAccessDeserializer;
+use serde::de::value::{MapAccessDeserializer, SeqAccessDeserializer};
 use serde::{Deserialize, de};
 
 use crate::matching::condition::ConditionExpr;
@@ -41,12 +41,9 @@ impl<'de> ShapedValue<'de> for HostMatcher {
         }
     }
 
-    fn from_list<A: de::SeqAccess<'de>>(mut seq: A) -> Result<Self, A::Error> {
-        let mut all = Vec::new();
-        while let Some(one) = seq.next_element::<HostMatcher>()? {
-            all.extend(one.0);
-        }
-        Ok(Self(all))
+    fn from_list<A: de::SeqAccess<'de>>(seq: A) -> Result<Self, A::Error> {
+        let all = Vec::<Self>::deserialize(SeqAccessDeserializer::new(seq))?;
+        Ok(Self(all.into_iter().flat_map(|one| one.0).collect()))
     }
 
     fn from_map<A: de::MapAccess<'de>>(map: A) -> Result<Self, A::Error> {

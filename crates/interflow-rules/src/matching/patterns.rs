@@ -1,7 +1,7 @@
 //! Patterns of texts in a rule file: a text, a list of them, or a map such as `{ regex: "^/v[0-9]/" }`.
 
 use interflow_types::schema::JsonSchema;
-use serde::de::value::MapAccessDeserializer;
+use serde::de::value::{MapAccessDeserializer, SeqAccessDeserializer};
 use serde::{Deserialize, de};
 
 use crate::matching::condition::ConditionExpr;
@@ -66,12 +66,9 @@ impl<'de> ShapedValue<'de> for FieldPattern {
         Ok(Self(vec![test.map_err(E::custom)?]))
     }
 
-    fn from_list<A: de::SeqAccess<'de>>(mut seq: A) -> Result<Self, A::Error> {
-        let mut all = Vec::new();
-        while let Some(p) = seq.next_element::<FieldPattern>()? {
-            all.extend(p.0);
-        }
-        Ok(Self(all))
+    fn from_list<A: de::SeqAccess<'de>>(seq: A) -> Result<Self, A::Error> {
+        let all = Vec::<Self>::deserialize(SeqAccessDeserializer::new(seq))?;
+        Ok(Self(all.into_iter().flat_map(|one| one.0).collect()))
     }
 
     fn from_map<A: de::MapAccess<'de>>(map: A) -> Result<Self, A::Error> {
@@ -106,12 +103,9 @@ impl<'de> ShapedValue<'de> for NamedPatterns {
         Ok(Self(vec![(s.to_owned(), FieldPattern(vec![TextPredicate::Present]))]))
     }
 
-    fn from_list<A: de::SeqAccess<'de>>(mut seq: A) -> Result<Self, A::Error> {
-        let mut all = Vec::new();
-        while let Some(name) = seq.next_element::<String>()? {
-            all.push((name, FieldPattern(vec![TextPredicate::Present])));
-        }
-        Ok(Self(all))
+    fn from_list<A: de::SeqAccess<'de>>(seq: A) -> Result<Self, A::Error> {
+        let names = Vec::<String>::deserialize(SeqAccessDeserializer::new(seq))?;
+        Ok(Self(names.into_iter().map(|name| (name, FieldPattern(vec![TextPredicate::Present]))).collect()))
     }
 
     fn from_map<A: de::MapAccess<'de>>(mut map: A) -> Result<Self, A::Error> {

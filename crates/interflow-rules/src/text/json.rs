@@ -8,7 +8,7 @@ use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 use serde_json_path::JsonPath as Query;
 
-use super::json_document::{JsonDocument, JsonFailure, JsonSplice, list_index, unescape_token, unfit};
+use super::json_document::{JsonDocument, JsonFailure, JsonSearch, JsonSplice, list_index, unescape_token, unfit};
 use super::json_steps::{PathStep, StepSelector, count_descents_and_roots, split};
 
 /// A path into a document: `$.a.b[0]`, `$['a b']`, `$.list[?@.x > 1].y`, `$..id`.
@@ -45,13 +45,9 @@ impl JsonPath {
     /// # Errors
     /// It exceeds a bound, or `stop` was set.
     pub(crate) fn select(&self, document: &JsonDocument, stop: &AtomicBool) -> Result<Vec<Bytes>, JsonFailure> {
-        match &self.steps {
-            Some(steps) => document.select(steps, stop),
-            None => {
-                let (descents, roots) = count_descents_and_roots(&self.source);
-                document.select_in_tree(&self.query, descents, roots, stop)
-            }
-        }
+        let mut search = JsonSearch::new(document, stop, false);
+        let selected = self.search(&mut search, false)?;
+        search.texts(selected)
     }
 
     /// Sets every matching value; a missing last key is created. `None` if nothing matches.
@@ -87,17 +83,20 @@ impl JsonPath {
 
     /// The matching values, or what the path without its last key matches, in ascending order.
     fn find(&self, document: &JsonDocument, parents: bool) -> Result<Vec<usize>, JsonFailure> {
-        let mut indexes = match &self.steps {
-            Some(steps) => document.find(&steps[..steps.len() - usize::from(parents)])?,
-            None => {
-                let (descents, roots) = count_descents_and_roots(&self.source);
-                let parent = self.last_key.as_ref().filter(|_| parents);
-                document.find_in_tree(parent.map_or(&self.query, |(parent, _)| parent), descents, roots)?
-            }
-        };
+        let never = AtomicBool::new(false);
+        let mut indexes = self.search(&mut JsonSearch::new(document, &never, true), parents)?;
         indexes.sort_unstable();
         indexes.dedup();
         Ok(indexes)
+    }
+
+    fn search(&self, search: &mut JsonSearch<'_>, parents: bool) -> Result<Vec<usize>, JsonFailure> {
+        if let Some(steps) = &self.steps {
+            return search.find(&steps[..steps.len() - usize::from(parents)]);
+        }
+        let (descents, roots) = count_descents_and_roots(&self.source);
+        let parent = self.last_key.as_ref().filter(|_| parents);
+        search.find_in_tree(parent.map_or(&self.query, |(parent, _)| parent), descents, roots)
     }
 
     /// The key that the path ends with after other than `..`.

@@ -10,6 +10,7 @@ use interflow_codec::json::{self, JsonReader, JsonToken};
 use interflow_types::budget::{MemoryReservation, PROCESS_BUDGET};
 use interflow_types::{Error, ErrorKind};
 use serde_json::Value;
+use serde_json_path::JsonPath as Query;
 
 use super::json_steps::{PathStep, StepSelector};
 
@@ -100,58 +101,6 @@ impl JsonDocument {
             values.push(JsonNode { start: start as u32, end: end as u32, name: std::mem::take(&mut name), next });
         }
         Ok(Self { source, values, _held: held })
-    }
-
-    /// The values that the steps select, as text: a string without quotes and escapes, anything else as JSON.
-    ///
-    /// # Errors
-    /// More steps or memory than allowed, or `stop` was set.
-    pub fn select(&self, steps: &[PathStep], stop: &AtomicBool) -> Result<Vec<Bytes>, JsonFailure> {
-        let mut search = JsonSearch { document: self, left: MAX_STEPS, stop, every: false };
-        let selected = search.find(steps)?;
-        search.texts(selected)
-    }
-
-    /// The values that a path selects that can only be evaluated in a tree of values, because a filter in it refers to
-    /// the whole document. `descents` is how often it descends (`..`), `roots` how often it refers to the document.
-    ///
-    /// # Errors
-    /// A document for which that might take too long.
-    pub fn select_in_tree(
-        &self,
-        query: &serde_json_path::JsonPath,
-        descents: u32,
-        roots: u32,
-        stop: &AtomicBool,
-    ) -> Result<Vec<Bytes>, JsonFailure> {
-        let selected = self.find_in_tree(query, descents.saturating_add(1), roots)?;
-        JsonSearch { document: self, left: MAX_STEPS, stop, every: false }.texts(selected)
-    }
-
-    /// The values that the steps select for an edit, by index: of members with the same name each, since recipients
-    /// take the first or the last.
-    ///
-    /// # Errors
-    /// More steps than allowed.
-    pub fn find(&self, steps: &[PathStep]) -> Result<Vec<usize>, JsonFailure> {
-        JsonSearch { document: self, left: MAX_STEPS, stop: &AtomicBool::new(false), every: true }.find(steps)
-    }
-
-    /// As [`select_in_tree`](Self::select_in_tree), by index.
-    ///
-    /// # Errors
-    /// As [`select_in_tree`](Self::select_in_tree).
-    pub fn find_in_tree(
-        &self,
-        query: &serde_json_path::JsonPath,
-        descents: u32,
-        roots: u32,
-    ) -> Result<Vec<usize>, JsonFailure> {
-        self.check_tree_search(descents, roots)?;
-        let tree = self.tree(0)?;
-        let nodes = query.query_located(&tree);
-        let indexes = nodes.locations().map(|at| self.at_pointer(&at.to_json_pointer()));
-        Ok(indexes.collect::<Result<Vec<_>, _>>()?.into_iter().flatten().collect())
     }
 
     /// The value at a JSON Pointer (RFC 6901).
@@ -248,19 +197,6 @@ impl JsonDocument {
         }
         out.extend_from_slice(&self.source[at..]);
         Ok(Some(held.attach_to(out)))
-    }
-
-    /// Checks that a path can be evaluated in a tree of these values, which visits a value once for each way to it.
-    ///
-    /// # Errors
-    /// A document for which that might take too long.
-    fn check_tree_search(&self, descents: u32, roots: u32) -> Result<(), JsonFailure> {
-        let values = self.values.len() as u64;
-        let ways = self.depth().saturating_pow(descents);
-        if values.saturating_mul(values.saturating_pow(roots)).saturating_mul(ways) > MAX_STEPS {
-            return Err(exceeds("its JSON has too many values, or is nested too deeply, for the path"));
-        }
-        Ok(())
     }
 
     fn depth(&self) -> u64 {
@@ -378,18 +314,46 @@ fn unescape(raw: &[u8]) -> Vec<u8> {
     serde_json::from_slice::<String>(&quoted).map_or_else(|_| raw.to_vec(), String::into_bytes)
 }
 
-/// The evaluation of one path.
-struct JsonSearch<'d> {
+/// The evaluation of one path, until `stop` is set.
+pub(crate) struct JsonSearch<'d> {
     document: &'d JsonDocument,
     left: u64,
     stop: &'d AtomicBool,
-    /// Whether of members with the same name each is selected; otherwise they are an error.
+    /// For an edit: of members with the same name each is selected, since recipients take the first or the last.
+    /// Otherwise they are an error, and the values are read as text.
     every: bool,
 }
 
-impl JsonSearch<'_> {
-    fn find(&mut self, steps: &[PathStep]) -> Result<Vec<usize>, JsonFailure> {
+impl<'d> JsonSearch<'d> {
+    pub const fn new(document: &'d JsonDocument, stop: &'d AtomicBool, every: bool) -> Self {
+        Self { document, left: MAX_STEPS, stop, every }
+    }
+
+    /// The values that the steps select, by index.
+    ///
+    /// # Errors
+    /// More steps than allowed, or `stop` was set.
+    pub fn find(&mut self, steps: &[PathStep]) -> Result<Vec<usize>, JsonFailure> {
         steps.iter().try_fold(vec![0], |selected, step| self.take_step(step, selected))
+    }
+
+    /// The values that a path selects that can only be evaluated in a tree of values, because a filter in it refers to
+    /// the whole document. `descents` is how often it descends (`..`), `roots` how often it refers to the document.
+    ///
+    /// # Errors
+    /// A document for which that might take too long: a value is visited once for each way to it.
+    pub fn find_in_tree(&self, query: &Query, descents: u32, roots: u32) -> Result<Vec<usize>, JsonFailure> {
+        let document = self.document;
+        let values = document.values.len() as u64;
+        // Text is one more descent: it is written for every value with everything inside of it.
+        let ways = document.depth().saturating_pow(descents.saturating_add(u32::from(!self.every)));
+        if values.saturating_mul(values.saturating_pow(roots)).saturating_mul(ways) > MAX_STEPS {
+            return Err(exceeds("its JSON has too many values, or is nested too deeply, for the path"));
+        }
+        let tree = document.tree(0)?;
+        let nodes = query.query_located(&tree);
+        let indexes = nodes.locations().map(|at| document.at_pointer(&at.to_json_pointer()));
+        Ok(indexes.collect::<Result<Vec<_>, _>>()?.into_iter().flatten().collect())
     }
 
     fn spend(&mut self, steps: u64) -> Result<(), JsonFailure> {
@@ -402,8 +366,12 @@ impl JsonSearch<'_> {
         Ok(())
     }
 
-    /// The values as text, all of them held in memory together.
-    fn texts(&mut self, selected: Vec<usize>) -> Result<Vec<Bytes>, JsonFailure> {
+    /// The values as text, all of them held in memory together: a string without quotes and escapes, anything else as
+    /// JSON.
+    ///
+    /// # Errors
+    /// More steps or memory than allowed, or `stop` was set.
+    pub fn texts(&mut self, selected: Vec<usize>) -> Result<Vec<Bytes>, JsonFailure> {
         let mut size = 0;
         let mut held = PROCESS_BUDGET.reserve(0).map_err(JsonFailure::Exceeds)?;
         let mut texts = Vec::new();

@@ -1,6 +1,7 @@
 //! One text or several, as rule files write them.
 
-use serde::de;
+use serde::de::value::SeqAccessDeserializer;
+use serde::{Deserialize, de};
 
 use crate::text::shape::{ScalarText, ShapedValue, deserialize_shaped, written_schema};
 
@@ -18,12 +19,9 @@ impl<'de> ShapedValue<'de> for OneOrManyStrings {
         Ok(Self(vec![s.to_owned()]))
     }
 
-    fn from_list<A: de::SeqAccess<'de>>(mut seq: A) -> Result<Self, A::Error> {
-        let mut all = Vec::new();
-        while let Some(ScalarText(text)) = seq.next_element()? {
-            all.push(text);
-        }
-        Ok(Self(all))
+    fn from_list<A: de::SeqAccess<'de>>(seq: A) -> Result<Self, A::Error> {
+        let all = Vec::<ScalarText>::deserialize(SeqAccessDeserializer::new(seq))?;
+        Ok(Self(all.into_iter().map(|ScalarText(text)| text).collect()))
     }
 }
 
