@@ -472,7 +472,9 @@ pub fn import(format: Option<ArchiveFormat>, file: impl Read, sink: FlowSink<'_>
             return import_zip(plain, format, sink);
         }
         Some(format) => format,
-        None => detect(head),
+        None => detect(head).ok_or_else(|| {
+            malformed(format!("this is not a file of recorded flows; import one of {}", importable_formats()))
+        })?,
     };
     match format {
         ArchiveFormat::Jsonl => jsonl::import(plain, sink),
@@ -518,20 +520,23 @@ fn import_zip(mut file: impl Read, format: Option<ArchiveFormat>, sink: FlowSink
     }
 }
 
-/// mitmproxy files begin with a length, JSONL with Interflow's marker; everything else but packet captures and Parquet,
-/// which begin with marks of their own, is assumed to be HAR.
-fn detect(head: &[u8]) -> ArchiveFormat {
+/// mitmproxy files begin with a length, JSONL with Interflow's marker; everything JSON object is assumed to be HAR.
+/// Packet captures and Parquet begin with marks of their own.
+fn detect(head: &[u8]) -> Option<ArchiveFormat> {
     for (mark, format) in [("\n\r\r\n", ArchiveFormat::Pcapng), ("PAR1", ArchiveFormat::Parquet)] {
         if head.starts_with(mark.as_bytes()) {
-            return format;
+            return Some(format);
         }
     }
     let digits = head.iter().take_while(|b| b.is_ascii_digit()).count();
     // A tnetstring of the largest size has twelve digits at most.
     if (1..=12).contains(&digits) && head.get(digits) == Some(&b':') {
-        return ArchiveFormat::Mitm;
+        return Some(ArchiveFormat::Mitm);
     }
     // Whitespace before or within the beginning does not matter in JSON.
     let head: Vec<u8> = head.iter().copied().filter(|b| !b.is_ascii_whitespace()).take(12).collect();
-    if head.starts_with(b"{\"interflow\"") { ArchiveFormat::Jsonl } else { ArchiveFormat::Har }
+    match head.starts_with(b"{\"interflow\"") {
+        true => Some(ArchiveFormat::Jsonl),
+        false => head.starts_with(b"{").then_some(ArchiveFormat::Har),
+    }
 }

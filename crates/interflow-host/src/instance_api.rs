@@ -165,9 +165,13 @@ fn read(answer: Result<Response<Body>, ureq::Error>) -> Result<Value> {
         return Ok(value);
     }
     let error = &value["error"];
-    let message = error["message"].as_str().map_or_else(|| text.trim().to_owned(), str::to_owned);
+    // A proxy in between may answer in another form.
+    let message = error["message"].as_str().map_or_else(
+        || format!("{} (the running instance answered with {})", text.trim(), status.as_u16()),
+        str::to_owned,
+    );
     let remedy = error["remedy"].as_str().map(|r| format!("; {r}")).unwrap_or_default();
-    Err(CliError::Failed(format!("{message}{remedy} (the running instance said {})", status.as_u16())))
+    Err(CliError::Failed(format!("{message}{remedy}")))
 }
 
 fn read_text(answer: &mut Response<Body>) -> Result<String> {

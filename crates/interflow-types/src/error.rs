@@ -134,7 +134,7 @@ impl ErrorKind {
             Self::Dns => "Check the name, and this machine's DNS settings.",
             Self::Connect | Self::ConnectTimeout => "Check that the origin is running and reachable from this machine.",
             Self::Unauthorized => "Send a user name and password to the proxy.",
-            Self::Denied => "The operator of this proxy does not allow it; see the access rules.",
+            Self::Denied => "The operator of this proxy does not allow it; see its access rules and approval rules.",
             Self::Loop => {
                 "Request an origin, not this proxy itself; if proxies forward to one another, let one of them connect directly."
             }

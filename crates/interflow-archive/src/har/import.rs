@@ -38,7 +38,8 @@ pub fn import(file: impl BufRead, sink: FlowSink<'_>) -> Result<ImportReport> {
             // serde_json appends the position, which is given with the place already.
             let problem = text.split(" at line ").next().unwrap_or(&text).to_owned();
             let place = format!("{path}line {} column {}", e.line(), e.column());
-            Err(ImportError::Malformed { place, problem: format!("{problem}; the HAR is incomplete"), report })
+            let end = if e.is_eof() { "; the HAR is incomplete" } else { "" };
+            Err(ImportError::Malformed { place, problem: format!("{problem}{end}"), report })
         }
     }
 }

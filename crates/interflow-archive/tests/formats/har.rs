@@ -274,11 +274,8 @@ fn invalid_har_is_reported_with_its_position() {
     let cut = &whole[..whole.len() / 2];
     for (file, error) in [
         (&b""[..], "line 1 column 0: EOF while parsing a value; the HAR is incomplete"),
-        (b"hello", "line 1 column 1: expected value; the HAR is incomplete"),
-        (
-            b"[]",
-            "line 1 column 2: invalid type: sequence, expected an object with the member 'log'; the HAR is incomplete",
-        ),
+        (b"hello", "line 1 column 1: expected value"),
+        (b"[]", "line 1 column 2: invalid type: sequence, expected an object with the member 'log'"),
         (b"{}", "log.entries: missing: a HAR is an object {\"log\": {\"entries\": […]}}"),
         (
             b"{\"log\": {\"version\": \"1.2\"}}",
@@ -286,15 +283,16 @@ fn invalid_har_is_reported_with_its_position() {
         ),
         (
             b"{\n\"log\": 7}",
-            "line 2 column 9: invalid type: integer `7`, expected 'log' to be an object with the member 'entries'; the HAR is incomplete",
+            "line 2 column 9: invalid type: integer `7`, expected 'log' to be an object with the member 'entries'",
         ),
-        (
-            b"{\"log\":{\"entries\":{}}}",
-            "line 1 column 20: invalid type: map, expected 'log.entries' to be an array; the HAR is incomplete",
-        ),
-        (b"{\"log\":{\"entries\":[]}} x", "line 1 column 24: trailing characters; the HAR is incomplete"),
+        (b"{\"log\":{\"entries\":{}}}", "line 1 column 20: invalid type: map, expected 'log.entries' to be an array"),
+        (b"{\"log\":{\"entries\":[]}} x", "line 1 column 24: trailing characters"),
     ] {
         assert_eq!(imported(Some(ArchiveFormat::Har), file).1, Err(error.to_owned()));
+    }
+    for file in [&b""[..], b"root:x:0:0:root:/root:/bin/sh\n", b"[]", b"\x89PNG\r\n"] {
+        let error = "the file: this is not a file of recorded flows; import one of har, jsonl, saz, fxzy, mitm";
+        assert_eq!(imported(None, file).1, Err(error.to_owned()));
     }
     let (flows, report) = imported(None, cut);
     let error = report.unwrap_err();

@@ -210,6 +210,33 @@ pub fn pad(text: &str, width: usize) -> String {
     text + &" ".repeat(padding)
 }
 
+/// Joins the words that fit the columns; those of the highest rank are left out first.
+pub fn fit_words(mut words: Vec<(u8, String)>, separator: &str, columns: Option<usize>) -> String {
+    words.retain(|(_, word)| !word.is_empty());
+    loop {
+        let line = words.iter().map(|(_, word)| &**word).collect::<Vec<_>>().join(separator);
+        let Some(columns) = columns.filter(|columns| text_width(&line) > *columns) else { return line };
+        match words.iter().enumerate().max_by_key(|(_, (rank, _))| *rank) {
+            Some((last, (1.., _))) => drop(words.remove(last)),
+            _ => return fit(&line, columns),
+        }
+    }
+}
+
+/// Breaks a line between words where the columns end, and indents what follows.
+pub fn wrap_words(line: &str, indent: usize, columns: Option<usize>) -> String {
+    let (mut wrapped, mut used) = (String::new(), 0);
+    for word in line.split_inclusive(' ') {
+        if used > indent && columns.is_some_and(|columns| used + text_width(word.trim_end()) > columns) {
+            wrapped = format!("{}\n{:indent$}", wrapped.trim_end(), "");
+            used = indent;
+        }
+        wrapped.push_str(word);
+        used += text_width(word);
+    }
+    wrapped
+}
+
 /// Width of a cell below which other columns are left out rather than this one truncated.
 const MIN_CELL: usize = 24;
 /// Titles of columns that are aligned to the right.
@@ -235,7 +262,11 @@ fn format_table_within(rows: &[Vec<String>], leave_out: &[&str], terminal: Optio
         }
     }
     while total(&columns, usize::MAX) > terminal
-        && let Some((_, widest)) = columns.iter_mut().max_by_key(|(_, width)| *width).filter(|(_, width)| *width > 1)
+        // A time is of use only as a whole.
+        && let Some((_, widest)) = columns
+            .iter_mut()
+            .max_by_key(|(c, width)| (titles[*c] != "TIME" && *width > 8, *width))
+            .filter(|(_, width)| *width > 1)
     {
         *widest -= 1;
     }
@@ -270,6 +301,40 @@ mod tests {
             assert_eq!(table.contains("$0.1"), width >= 51, "{width}: {table}");
         }
         assert!(format_table_within(&rows, &["COST"], None).contains(&title), "a pipe gets the whole");
+    }
+
+    #[test]
+    fn a_time_stays_whole_while_other_cells_can_be_truncated() {
+        let row = |cells: [&str; 3]| cells.map(str::to_owned).to_vec();
+        let rows = [row(["TIME", "WHO", "TARGET"]), row(["2026-11-29T18:53:00.123Z", "someone", &"x".repeat(60)])];
+        for width in 45..140 {
+            let table = format_table_within(&rows, &[], Some(width));
+            assert!(table.contains("2026-11-29T18:53:00.123Z"), "{width}: {table}");
+            assert!(table.lines().all(|line| text_width(line) <= width), "{width}: {table}");
+        }
+    }
+
+    #[test]
+    fn words_of_less_importance_are_left_out_before_a_line_is_truncated() {
+        let words = || [(0, "model"), (2, "first byte 5 ms"), (1, "$0.1"), (0, "")].map(|(r, w)| (r, w.to_owned()));
+        for (columns, line) in [
+            (None, "model · first byte 5 ms · $0.1"),
+            (Some(30), "model · first byte 5 ms · $0.1"),
+            (Some(29), "model · $0.1"),
+            (Some(11), "model"),
+            (Some(4), "mod…"),
+        ] {
+            assert_eq!(fit_words(words().to_vec(), " · ", columns), line, "{columns:?}");
+        }
+    }
+
+    #[test]
+    fn a_line_is_broken_between_words() {
+        let line = "pending    1 held by rules; `list` shows them";
+        assert_eq!(wrap_words(line, 11, None), line);
+        let wrapped = "pending    1 held by\n           rules;\n           `list`\n           shows them";
+        assert_eq!(wrap_words(line, 11, Some(21)), wrapped);
+        assert_eq!(wrap_words("    averylongword x", 4, Some(6)), "    averylongword\n    x");
     }
 
     #[test]

@@ -71,6 +71,29 @@ fn commands_find_the_only_running_instance_and_list_several() {
             assert!(err.contains(&format!("interflow --data-dir {} …", instance.2)), "{words:?}: {err}");
         }
     }
+    // What works on the files of a data directory stays with the default one, and names the others.
+    let here = home.join(".local/share/interflow").display().to_string();
+    for words in [
+        &["keys", "add"][..],
+        &["keys", "list"],
+        &["tokens", "create", "--name", "ci", "--role", "viewer"],
+        &["config", "set", "log.level", "debug"],
+        &["ca", "show"],
+        &["audit", "list"],
+        &["flows", "stats"],
+    ] {
+        let (_, _, err) = run(words);
+        let said = format!("interflow: this is the data directory {here}; other instances run:\n");
+        assert!(err.starts_with(&said) && err.contains(&second.2), "{words:?}: {err}");
+        let (_, _, err) = run(&[&["--data-dir", &here][..], words].concat());
+        assert!(!err.contains("other instances"), "{words:?}: {err}");
+    }
+    assert!(std::fs::exists(home.join(".local/share/interflow/keys.toml")).unwrap());
+    for words in [&["rules", "check", "-"][..], &["config", "env"], &["help", "keys"]] {
+        assert!(!run(words).2.contains("instances run"), "{words:?}");
+    }
+    let (code, _, err) = run(&["rules", "list"]);
+    assert!(code == 2 && err.contains("several instances run"), "{err}");
     // A recording in the default directory is read without being asked, with a word about the others.
     std::fs::create_dir_all(home.join(".local/share/interflow/record")).unwrap();
     let (_, _, err) = run(&["flows", "list"]);

@@ -10,7 +10,7 @@ use interflow_types::units::pluralize;
 
 use super::list::{count, truncate};
 use super::{ConversationCacheArgs, find};
-use crate::cli::output::{TextFormat, ignore_broken_pipe, print_json};
+use crate::cli::output::{TextFormat, fit, fit_words, ignore_broken_pipe, print_json, terminal_width, wrap_words};
 use crate::instance::config::InterflowConfig;
 use crate::{CliError, components};
 
@@ -36,36 +36,33 @@ pub fn cache(
 fn print(out: &mut impl Write, id: &str, report: &PromptCacheReport) -> io::Result<()> {
     let (bold, dim) = (anstyle::Style::new().bold(), anstyle::Style::new().dimmed());
     let share = (report.cached_tokens * 100).checked_div(report.input_tokens).unwrap_or_default();
-    writeln!(
-        out,
-        "{dim}{id}{dim:#}  {}: {} tokens in, {} ({share} %) from the prompt cache, {} written to it",
-        pluralize(report.calls, "call"),
-        count(report.input_tokens),
-        count(report.cached_tokens),
-        count(report.written_tokens)
-    )?;
+    let (cached, written) = (count(report.cached_tokens), count(report.written_tokens));
+    let words = vec![
+        (0, format!("{dim}{id}{dim:#}")),
+        (2, pluralize(report.calls, "call")),
+        (1, format!("{} tokens in", count(report.input_tokens))),
+        (0, format!("{cached} ({share} %) from the prompt cache")),
+        (3, format!("{written} written to it")),
+    ];
+    let columns = terminal_width();
+    writeln!(out, "{}", fit_words(words, " · ", columns))?;
     if report.breaks.is_empty() {
         return writeln!(out, "The cache broke nowhere.");
     }
-    writeln!(
-        out,
-        "The cache broke {}: {} tokens were paid in full again, {} more than from the cache",
-        pluralize(report.breaks.len() as u64, "time"),
-        count(report.lost_tokens),
-        dollars(Some(report.lost_cost))
-    )?;
+    let breaks = pluralize(report.breaks.len() as u64, "time");
+    let (tokens, cost) = (count(report.lost_tokens), dollars(Some(report.lost_cost)));
+    let broke =
+        format!("The cache broke {breaks}: {tokens} tokens were paid in full again, {cost} more than from the cache");
+    writeln!(out, "{}", wrap_words(&broke, 0, columns))?;
     for found in &report.breaks {
         print_break(out, found)?;
     }
     writeln!(out, "\n{bold}What to change{bold:#}")?;
     for advice in &report.advice {
         let (tokens, cost) = (count(advice.lost_tokens), dollars(Some(advice.lost_cost)));
-        writeln!(
-            out,
-            "  {} {dim}({}, {tokens} tokens, {cost}){dim:#}",
-            advice.text,
-            pluralize(advice.breaks, "break")
-        )?;
+        let breaks = pluralize(advice.breaks, "break");
+        let text = format!("  {} {dim}({breaks}, {tokens} tokens, {cost}){dim:#}", advice.text);
+        writeln!(out, "{}", wrap_words(&text, 2, columns))?;
     }
     Ok(())
 }
@@ -74,7 +71,7 @@ fn print_break(out: &mut impl Write, found: &CacheBreak) -> io::Result<()> {
     let dim = anstyle::Style::new().dimmed();
     let (tokens, cost) = (count(found.lost_tokens), dollars(found.lost_cost));
     writeln!(out, "\n  turn {:<3} {dim}{}{dim:#}  {tokens} tokens, {cost}", found.turn, found.flow)?;
-    writeln!(out, "    {}", found.reason.detail)?;
+    writeln!(out, "{}", wrap_words(&format!("    {}", found.reason.detail), 4, terminal_width()))?;
     if let Some(change) = &found.reason.change {
         let (red, green) = (anstyle::AnsiColor::Red.on_default(), anstyle::AnsiColor::Green.on_default());
         writeln!(out, "    {red}- {}{red:#}", line(&change.before))?;
@@ -85,7 +82,8 @@ fn print_break(out: &mut impl Write, found: &CacheBreak) -> io::Result<()> {
 
 /// A text of a peer on one line.
 fn line(text: &str) -> String {
-    truncate(&text.split_whitespace().collect::<Vec<_>>().join(" "), MAX_WIDTH)
+    let width = terminal_width().map_or(MAX_WIDTH, |columns| MAX_WIDTH.min(columns.saturating_sub(6)));
+    fit(&truncate(&text.split_whitespace().collect::<Vec<_>>().join(" "), MAX_WIDTH), width)
 }
 
 fn dollars(cost: Option<f64>) -> String {

@@ -13,7 +13,7 @@ use interflow_types::units::pluralize;
 use super::list::{count, truncate};
 use super::{ConversationShowArgs, ShowFormat, find};
 use crate::CliError;
-use crate::cli::output::{ignore_broken_pipe, print_json};
+use crate::cli::output::{fit_words, ignore_broken_pipe, print_json, terminal_width};
 
 /// Maximum lines of a text in the short form.
 const MAX_LINES: usize = 12;
@@ -27,7 +27,9 @@ pub fn show(store: &dyn FlowStore, args: &ConversationShowArgs) -> Result<(), Cl
     match args.format.get() {
         ShowFormat::Text => {
             let opened = load::load_conversation(store, &id, None)?.ok_or_else(gone)?;
-            ignore_broken_pipe(ConversationPrinter { out: &mut out, full: args.full }.conversation(&opened))?;
+            ignore_broken_pipe(
+                ConversationPrinter { out: &mut out, full: args.full, width: terminal_width() }.conversation(&opened),
+            )?;
             if args.changes { changes(&mut out, store, &opened) } else { Ok(()) }
         }
         ShowFormat::Json => print_json(&load::load_conversation(store, &id, None)?.ok_or_else(gone)?),
@@ -62,27 +64,28 @@ fn changes(out: &mut impl Write, store: &dyn FlowStore, opened: &ConversationVie
 struct ConversationPrinter<'o, W> {
     out: &'o mut W,
     full: bool,
+    /// The columns of the terminal.
+    width: Option<usize>,
 }
 
 impl<W: Write> ConversationPrinter<'_, W> {
     fn conversation(&mut self, opened: &ConversationView) -> io::Result<()> {
         let (bold, dim) = (anstyle::Style::new().bold(), anstyle::Style::new().dimmed());
         let (row, used) = (&opened.listed.row, &opened.listed.used);
-        writeln!(self.out, "{bold}{}{bold:#}", truncate(&row.title, 160))?;
+        writeln!(self.out, "{bold}{}{bold:#}", truncate(&row.title, self.width.unwrap_or(160)))?;
         let agent = format!("{} {}", row.agent, opened.version);
-        let cost = if used.exchanges > used.unpriced { format!(", ${:.4}", used.cost) } else { String::new() };
-        writeln!(
-            self.out,
-            "{dim}{}  {} {}  {}, {}, {} tokens in ({} cached), {} out{cost}{dim:#}",
-            row.id,
-            agent.trim(),
-            row.model,
-            pluralize(row.turns, "turn"),
-            pluralize(used.exchanges, "exchange"),
-            count(used.input),
-            count(used.cache_read),
-            count(used.output)
-        )?;
+        let cost = if used.exchanges > used.unpriced { format!("${:.4}", used.cost) } else { String::new() };
+        let words = vec![
+            (0, row.id.clone()),
+            (3, agent.trim().to_owned()),
+            (1, row.model.clone()),
+            (2, pluralize(row.turns, "turn")),
+            (4, pluralize(used.exchanges, "exchange")),
+            (1, format!("{} tokens in ({} cached)", count(used.input), count(used.cache_read))),
+            (1, format!("{} out", count(used.output))),
+            (1, cost),
+        ];
+        writeln!(self.out, "{dim}{}{dim:#}", fit_words(words, " · ", self.width))?;
         for note in &opened.listed.notes {
             let on = note.message.map_or_else(String::new, |k| format!("message {k:032x}: "));
             let tags = note.tags.iter().map(|t| format!("[{t}] ")).collect::<String>();
@@ -113,7 +116,7 @@ impl<W: Write> ConversationPrinter<'_, W> {
             writeln!(self.out, "{dim}   — {} —{dim:#}", format!("{begins:?}").to_lowercase())?;
         }
         if let Some(e) = item.exchange.and_then(|i| opened.thread.exchanges.get(i)) {
-            writeln!(self.out, "{dim}{}{dim:#}", exchange(e))?;
+            writeln!(self.out, "{dim}{}{dim:#}", exchange(e, self.width))?;
         }
         match &item.what {
             ItemKind::Text { text } => {
@@ -185,26 +188,19 @@ impl<W: Write> ConversationPrinter<'_, W> {
 }
 
 /// Formats an exchange as one line.
-fn exchange(e: &CallView) -> String {
-    let mut words = vec![e.model.clone()];
+fn exchange(e: &CallView, width: Option<usize>) -> String {
+    let mut words = vec![(0, e.model.clone())];
     if let Some(u) = &e.usage {
-        let reasoning = match u.reasoning {
-            0 => String::new(),
-            n => format!(" ({} reasoning)", count(n)),
-        };
-        words.push(format!(
-            "{} in ({} cached), {} out{reasoning}",
-            count(u.input),
-            count(u.cache_read),
-            count(u.output)
-        ));
+        words.push((1, format!("{} in ({} cached)", count(u.input), count(u.cache_read))));
+        words.push((1, format!("{} out", count(u.output))));
+        words.extend((u.reasoning > 0).then(|| (5, format!("{} reasoning", count(u.reasoning)))));
     }
-    words.extend(e.cost.map(|c| format!("${c:.4}")));
-    words.extend(e.facts.first_byte.map(|t| format!("first byte {} ms", t / 1000)));
-    words.push(format!("{:.1} s", e.facts.duration as f64 / 1e6));
-    words.extend(e.speed.map(|s| format!("{s:.0} tokens/s")));
-    words.extend(e.facts.stop.clone());
-    words.extend(e.missed.then(|| "cache missed".to_owned()));
-    words.push(e.flow.clone());
-    truncate(&words.join(" · "), 400)
+    words.extend(e.cost.map(|c| (1, format!("${c:.4}"))));
+    words.extend(e.facts.first_byte.map(|t| (4, format!("first byte {} ms", t / 1000))));
+    words.push((2, format!("{:.1} s", e.facts.duration as f64 / 1e6)));
+    words.extend(e.speed.map(|s| (6, format!("{s:.0} tokens/s"))));
+    words.extend(e.facts.stop.clone().map(|stop| (3, stop)));
+    words.extend(e.missed.then(|| (1, "cache missed".to_owned())));
+    words.push((0, e.flow.clone()));
+    fit_words(words.into_iter().map(|(rank, word)| (rank, truncate(&word, 100))).collect(), " · ", width)
 }

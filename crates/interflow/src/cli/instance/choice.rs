@@ -7,8 +7,10 @@ use interflow_host::data_dir::DataDir;
 use interflow_host::running_instances;
 
 use crate::CliError;
-use crate::cli::CliCommand;
-use crate::cli::flows::FlowsCommand;
+use crate::cli::{
+    CliCommand, audit::AuditCommand, ca::CaCommand, config::ConfigCommand, flows::FlowsCommand,
+    rules::RuleFilesCommand, system_proxy::SystemProxyCommand,
+};
 
 /// What a command has to do with a running instance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,7 +19,9 @@ enum InstanceUse {
     Talks,
     /// It reads a recording, whether an instance runs or not.
     Reads,
-    /// It is about the data directory.
+    /// It works on the files of the data directory, which are those of one instance.
+    Files,
+    /// It needs no data directory, or starts an instance.
     Stays,
 }
 
@@ -40,12 +44,42 @@ impl CliCommand {
             | Self::Secrets(_)
             | Self::Sessions(_)
             | Self::Llm(_)
+            | Self::SystemProxy(SystemProxyCommand::On { proxy: None })
+            | Self::Rules(
+                RuleFilesCommand::Proposals(_) | RuleFilesCommand::Apply { .. } | RuleFilesCommand::Dismiss { .. },
+            )
             | Self::Flows(FlowsCommand::Tail(_) | FlowsCommand::Replay(_)) => InstanceUse::Talks,
+            Self::Rules(RuleFilesCommand::List(args)) if args.files.is_empty() && !args.actions => InstanceUse::Talks,
             Self::Flows(
                 FlowsCommand::List(_) | FlowsCommand::Show(_) | FlowsCommand::Export(_) | FlowsCommand::Diff { .. },
             )
+            | Self::Rules(RuleFilesCommand::Explain(_))
             | Self::Conversations(_) => InstanceUse::Reads,
-            _ => InstanceUse::Stays,
+            Self::Run(_)
+            | Self::Service(_)
+            | Self::Completions(_)
+            | Self::Man(_)
+            | Self::Help(_)
+            | Self::Redact(_)
+            | Self::Rules(_)
+            | Self::Audit(AuditCommand::Verify { .. })
+            | Self::Ca(CaCommand::Create { .. })
+            | Self::Config(
+                ConfigCommand::Init { .. }
+                | ConfigCommand::Check { file: Some(_), .. }
+                | ConfigCommand::Env
+                | ConfigCommand::Schema
+                | ConfigCommand::Reference,
+            ) => InstanceUse::Stays,
+            #[cfg(feature = "compat")]
+            Self::Import(
+                crate::cli::import::ImportCommand::Philter(_) | crate::cli::import::ImportCommand::Litellm(_),
+            ) => InstanceUse::Stays,
+            #[cfg(feature = "demo")]
+            Self::Demo(_) => InstanceUse::Stays,
+            #[cfg(feature = "media")]
+            Self::Media(_) => InstanceUse::Stays,
+            _ => InstanceUse::Files,
         }
     }
 }
@@ -61,12 +95,16 @@ pub fn data_dir_of_instance(command: &CliCommand) -> Result<Option<PathBuf>, Cli
         return Ok(None);
     }
     let running = running_instances::running();
-    let recording = default.filter(|home| instance_use == InstanceUse::Reads && home.join("record").exists());
-    match (recording, &running[..]) {
+    let keeps = |home: &DataDir| match instance_use {
+        InstanceUse::Reads => home.join("record").exists(),
+        other => other == InstanceUse::Files,
+    };
+    match (default.filter(keeps), &running[..]) {
         (_, []) => Ok(None),
         (Some(home), running) => {
             let (shown, others) = (home.path().display(), running_instances::list(running));
-            interflow_host::errln!("interflow: this is the recording in {shown}; other instances run:\n{others}");
+            let what = if instance_use == InstanceUse::Reads { "recording in" } else { "data directory" };
+            interflow_host::errln!("interflow: this is the {what} {shown}; other instances run:\n{others}");
             Ok(None)
         }
         (None, [(home, instance)]) => {

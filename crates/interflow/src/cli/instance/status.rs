@@ -11,7 +11,7 @@ use serde_json::{Map, Value, json};
 
 use crate::CliError;
 use crate::cli::operations::{OperationId, Operations as _};
-use crate::cli::output::{FormatArgs, TextFormat, print_json};
+use crate::cli::output::{FormatArgs, TextFormat, print_json, terminal_width, wrap_words};
 
 /// Prints the state of the running instance.
 pub fn run(format: &FormatArgs<TextFormat>, home: &DataDir) -> Result<(), CliError> {
@@ -34,7 +34,8 @@ pub fn run(format: &FormatArgs<TextFormat>, home: &DataDir) -> Result<(), CliErr
     if fleet["instances"].as_array().is_some_and(|list| !list.is_empty()) {
         status["instances"] = fleet["instances"].clone();
     }
-    format.print(&status, || crate::in_commands(&as_text(&status)).into_owned())
+    let wrap = |line: &str| wrap_words(line, 11, terminal_width()) + "\n";
+    format.print(&status, || crate::in_commands(&as_text(&status)).lines().map(wrap).collect())
 }
 
 fn as_json(instance: &InstanceInfo, stats: &Value, home: &DataDir, trusted: Option<bool>) -> Value {

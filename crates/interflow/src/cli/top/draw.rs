@@ -14,6 +14,7 @@ use super::keys::KEYS;
 use super::pane::{FlowPane, PaneTab};
 use super::query_input::QueryInput;
 use super::table;
+use crate::cli::output::fit_words;
 
 /// Below this, nothing readable fits.
 const MIN_SIZE: (u16, u16) = (20, 6);
@@ -68,22 +69,7 @@ fn line(buffer: &mut Buffer, area: Rect, line: &Line<'_>) {
 
 fn header(buffer: &mut Buffer, area: Rect, app: &TopApp) {
     let bold = Style::new().add_modifier(Modifier::BOLD);
-    let mut spans = vec![Span::styled("interflow", bold)];
-    if let Some(f) = &app.figures {
-        let rate = f.requests_per_second.map_or_else(|| "-".into(), |r| format!("{r:.1}"));
-        let words = [
-            f.version.clone(),
-            f.proxy.clone(),
-            format!("{rate} req/s"),
-            format!("{} open", f.connections),
-            pluralize(f.errors, "error"),
-        ];
-        for text in words.into_iter().filter(|w| !w.is_empty()) {
-            spans.push(Span::raw(format!("  {text}")));
-        }
-    }
-    line(buffer, area, &Line::from(spans));
-    // What needs attention is on the right, over the figures if there is too little place.
+    // What needs attention is on the right; the figures have the rest of the line.
     let alert = |color| Style::new().fg(color).add_modifier(Modifier::REVERSED | Modifier::BOLD);
     let held = app.figures.as_ref().map_or(0, |f| f.held).max(app.pending.len() as u64);
     let mut states = Vec::new();
@@ -101,6 +87,19 @@ fn header(buffer: &mut Buffer, area: Rect, app: &TopApp) {
     let states = Line::from(states);
     let width = (states.width() as u16).min(area.width);
     buffer.set_line(area.x + area.width - width, area.y, &states, width);
+    let room = area.width - width;
+    buffer.set_line(area.x, area.y, &Line::styled("interflow", bold), room);
+    if let Some((f, room)) = app.figures.as_ref().zip(room.checked_sub(12)) {
+        let rate = f.requests_per_second.map_or_else(|| "-".into(), |r| format!("{r:.1}"));
+        let words = vec![
+            (5, f.version.clone()),
+            (4, f.proxy.clone()),
+            (3, format!("{rate} req/s")),
+            (2, format!("{} open", f.connections)),
+            (1, pluralize(f.errors, "error")),
+        ];
+        buffer.set_line(area.x + 11, area.y, &Line::raw(fit_words(words, "  ", Some(room.into()))), room);
+    }
 }
 
 /// Draws the query; returns where the cursor is while it is edited.
