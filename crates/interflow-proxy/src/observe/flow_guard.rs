@@ -39,7 +39,7 @@ pub(crate) struct FlowGuard {
     /// Status sent to the client; 0 until there is a response.
     status: u16,
     /// The flow is a tunnel, or was upgraded to one.
-    tunnel: bool,
+    pub tunnel: bool,
     /// The response was recorded before a stage restored secrets for the client.
     response_recorded: bool,
     /// The flow has ended, so the drop must not end it again.
@@ -61,12 +61,6 @@ impl FlowGuard {
             response_recorded: false,
             over: false,
         }
-    }
-
-    pub fn for_tunnel(flow: Box<Flow>, plan: Arc<RequestPlan>, counters: Arc<WorkerCounters>) -> Self {
-        let mut guard = Self::new(flow, plan, counters);
-        guard.tunnel = true;
-        guard
     }
 
     #[must_use]
@@ -96,10 +90,7 @@ impl FlowGuard {
 
     /// Pauses message processing while response phases run, and merges its extensions into the flow.
     pub async fn hold_messages(&mut self) -> Option<OwnedMutexGuard<Flow>> {
-        match self.forked.take() {
-            Some(lent) => Some(lent.merge(&mut self.flow).await),
-            None => None,
-        }
+        Some(self.forked.take()?.merge(&mut self.flow).await)
     }
 
     /// Resumes message processing.
@@ -130,7 +121,7 @@ impl FlowGuard {
             return;
         }
         // Before `begin`, because taking the original tags the flow.
-        let original = original_messages::take_request(&mut self.flow, &self.plan);
+        let original = original_messages::take(&mut self.flow, &self.plan, |original| &mut original.request);
         let Some(capture) = settings.recorder.as_ref().and_then(|r| r.begin(&self.flow, head)) else { return };
         let shared = Arc::new(SharedCapture::new(capture));
         if let Some(original) = original {
@@ -191,7 +182,7 @@ impl FlowGuard {
         self.status = head.status.as_u16();
         self.flow.status = Some(head.status);
         // Taken even if it is not recorded: the extension must not keep the body alive.
-        let original = original_messages::take_response(&mut self.flow, &self.plan);
+        let original = original_messages::take(&mut self.flow, &self.plan, |original| &mut original.response);
         if let Some(attempt) = self.flow.extension::<AttemptHandle>() {
             attempt.observe(&self.flow);
         }

@@ -75,7 +75,8 @@ pub(crate) async fn open_tunnel(
         // A denied tunnel needs a plan for its flow; no stage runs.
         Err(e) => (config.plans.get(&config.settings, key), Err(e)),
     };
-    let mut guard = FlowGuard::for_tunnel(flow, plan, Arc::clone(&conn.worker.counters));
+    let mut guard = FlowGuard::new(flow, plan, Arc::clone(&conn.worker.counters));
+    guard.tunnel = true;
     let opened = match login {
         Err(error) => Err(error),
         Ok(login) => {
