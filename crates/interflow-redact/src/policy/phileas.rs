@@ -132,8 +132,7 @@ fn dictionary(value: &Map<String, Value>, builder: &mut PolicyParts) -> Result<(
         "high" => 3,
         _ => 2,
     };
-    let files = file_terms(value, "files")?;
-    for term in strings(value.get("terms")).chain(files.iter().map(String::as_str)) {
+    for term in &terms(value, "terms", "files")? {
         if fuzzy { builder.terms.add_fuzzy(term, distance, rule) } else { builder.terms.add_term(term, false, rule) }
     }
     Ok(())
@@ -288,10 +287,10 @@ fn read(path: &str) -> Result<String> {
         .map_err(|e| RedactError::Policy(format!("the file `{path}` that the policy names cannot be read: {e}")))
 }
 
-/// Terms from files, one per line.
-fn file_terms(map: &Map<String, Value>, key: &str) -> Result<Vec<String>> {
-    let mut all = Vec::new();
-    for path in strings(map.get(key)) {
+/// The terms of a list, and those of the files that another one names, one per line.
+fn terms(map: &Map<String, Value>, list: &str, files: &str) -> Result<Vec<String>> {
+    let mut all: Vec<String> = strings(map.get(list)).map(str::to_owned).collect();
+    for path in strings(map.get(files)) {
         all.extend(read(path)?.lines().map(str::trim).filter(|l| !l.is_empty()).map(str::to_owned));
     }
     Ok(all)
@@ -302,8 +301,7 @@ fn read_ignores(root: &Map<String, Value>, ignore: &mut IgnoreList) -> Result<()
     for list in root.get("ignored").and_then(Value::as_array).into_iter().flatten() {
         let map = as_object(list, "ignored")?;
         let sensitive = flag(map, "caseSensitive", false);
-        let files = file_terms(map, "files")?;
-        strings(map.get("terms")).chain(files.iter().map(String::as_str)).for_each(|t| ignore.add(t, sensitive));
+        terms(map, "terms", "files")?.iter().for_each(|t| ignore.add(t, sensitive));
     }
     read_patterns(root, ignore)
 }
@@ -320,8 +318,7 @@ fn read_patterns(map: &Map<String, Value>, ignore: &mut IgnoreList) -> Result<()
 
 /// The ignore lists of one identifier.
 fn own_ignores(map: &Map<String, Value>, ignore: &mut IgnoreList) -> Result<()> {
-    strings(map.get("ignored")).for_each(|t| ignore.add(t, false));
-    file_terms(map, "ignoredFiles")?.iter().for_each(|t| ignore.add(t, false));
+    terms(map, "ignored", "ignoredFiles")?.iter().for_each(|t| ignore.add(t, false));
     read_patterns(map, ignore)
 }
 
