@@ -129,7 +129,7 @@ impl DocumentNode {
 
     fn visit<'de, V: Visitor<'de>>(&self, visitor: V) -> Result<V::Value> {
         let visited = match (&self.kind, self.resolve_plain()) {
-            (NodeKind::Sequence(all), _) => visitor.visit_seq(SequenceItems { all, next: 0 }),
+            (NodeKind::Sequence(all), _) => visitor.visit_seq(SequenceItems(all.iter())),
             (NodeKind::Mapping(all), _) => visitor.visit_map(MappingMembers { all, next: 0 }),
             (_, Some(PlainScalar::Bool(b))) => visitor.visit_bool(b),
             (_, Some(PlainScalar::Unsigned(n))) => visitor.visit_u64(n),
@@ -179,7 +179,7 @@ impl<'de> Deserializer<'de> for &DocumentNode {
 
     fn deserialize_seq<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value> {
         // `key:` without a value is an empty list where one is expected.
-        if self.is_blank() { visitor.visit_seq(SequenceItems { all: &[], next: 0 }) } else { self.visit(visitor) }
+        if self.is_blank() { visitor.visit_seq(SequenceItems([].iter())) } else { self.visit(visitor) }
     }
 
     fn deserialize_map<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value> {
@@ -241,22 +241,18 @@ impl<'de> Deserializer<'de> for &DocumentNode {
     }
 }
 
-struct SequenceItems<'a> {
-    all: &'a [Arc<DocumentNode>],
-    next: usize,
-}
+struct SequenceItems<'a>(std::slice::Iter<'a, Arc<DocumentNode>>);
 
 impl<'de> SeqAccess<'de> for SequenceItems<'_> {
     type Error = DocumentError;
 
     fn next_element_seed<T: DeserializeSeed<'de>>(&mut self, seed: T) -> Result<Option<T::Value>> {
-        let Some(node) = self.all.get(self.next) else { return Ok(None) };
-        self.next += 1;
+        let Some(node) = self.0.next() else { return Ok(None) };
         seed.deserialize(&**node).map(Some).map_err(|e| e.with_position_of(node))
     }
 
     fn size_hint(&self) -> Option<usize> {
-        Some(self.all.len() - self.next)
+        Some(self.0.len())
     }
 }
 

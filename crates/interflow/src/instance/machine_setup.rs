@@ -10,6 +10,7 @@ use interflow_admin::{MachineSetup, SetupFacts};
 use interflow_host::browser;
 use interflow_host::data_dir::{DataDir, connect_address, shell_argument};
 use interflow_host::exec::TrustFiles;
+use interflow_proxy::ProxyServer;
 use tokio::io::AsyncReadExt as _;
 use tokio::process::{Child, Command};
 
@@ -19,18 +20,12 @@ use crate::instance::exposure;
 /// A browser that runs for this long has started.
 const START_TIME: Duration = Duration::from_secs(3);
 
-/// `config` is the given configuration file.
-pub fn for_admin(
-    home: &DataDir,
-    config: Option<&Path>,
-    proxy: Vec<SocketAddr>,
-    gateway: Vec<SocketAddr>,
-) -> MachineSetup {
-    let run_command = run_command(home, config);
-    let for_facts = home.clone();
-    let for_browsers = home.clone();
+pub fn for_admin(home: &DataDir, config: Option<&ConfigFile>, engine: &ProxyServer) -> MachineSetup {
+    let run_command = run_command(home, config.and_then(ConfigFile::given));
+    let (proxy, gateway) = (engine.proxy_addresses(), engine.gateway_addresses());
+    let (for_facts, for_browsers) = (home.clone(), home.clone());
     MachineSetup {
-        facts: Arc::new(move || facts(&for_facts, &run_command, &proxy, &gateway)),
+        facts: Arc::new(move || facts(&for_facts, &run_command, [&proxy, &gateway])),
         start_browser: Arc::new(move |name| {
             let home = for_browsers.clone();
             Box::pin(async move { start_browser(&home, &name).await })
@@ -48,12 +43,7 @@ fn run_command(home: &DataDir, config: Option<&Path>) -> String {
     }
 }
 
-fn facts(
-    home: &DataDir,
-    run_command: &str,
-    proxy: &[SocketAddr],
-    gateway: &[SocketAddr],
-) -> Result<SetupFacts, String> {
+fn facts(home: &DataDir, run_command: &str, [proxy, gateway]: [&[SocketAddr]; 2]) -> Result<SetupFacts, String> {
     let trust = TrustFiles::write(home)?;
     let mut reachable = proxy.iter().flat_map(|addr| exposure::usable(*addr));
     Ok(SetupFacts {
@@ -119,7 +109,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let home = DataDir::find(Some(dir.path())).unwrap();
         home.create().unwrap();
-        let facts = |listen: &str| facts(&home, "", &[listen.parse().unwrap()], &[]).unwrap();
+        let facts = |listen: &str| facts(&home, "", [&[listen.parse().unwrap()], &[]]).unwrap();
         assert_eq!(facts("127.0.0.1:7070").lan_proxy, None);
         assert_eq!(facts("192.0.2.7:7070").lan_proxy, Some("192.0.2.7:7070".parse().unwrap()));
         let all = facts("0.0.0.0:7070");

@@ -199,12 +199,7 @@ pub async fn start_with(
                 #[cfg(feature = "media")]
                 media: config.media.enabled.then(|| Arc::clone(&components.media)),
                 archive: archiver.as_ref().map(RecordArchiver::progress),
-                setup: Some(machine_setup::for_admin(
-                    home,
-                    control.as_ref().and_then(|control| control.file.given()),
-                    engine.proxy_addresses(),
-                    engine.gateway_addresses(),
-                )),
+                setup: Some(machine_setup::for_admin(home, control.as_ref().map(|control| &control.file), &engine)),
                 reload: control.as_ref().map(|control| Arc::clone(&control.reload)),
                 settings: control.and_then(|control| settings_editor(control, &components, store.is_some())),
                 shared_settings: settings.as_ref().map(SettingsSync::for_admin),
