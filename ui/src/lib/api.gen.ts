@@ -3343,7 +3343,10 @@ export interface components {
             lan_proxy: string | null;
             /** @description How commands for this instance begin: `interflow`, with `--data-dir` unless it has the default data directory. */
             command: string;
-            /** @description The command that starts this instance: `command`, `run` and the configuration file, unless it is the one in the data directory. */
+            /**
+             * @description The command that starts this instance: `command`, `run` and the configuration file, unless it is the one in the data
+             *     directory.
+             */
             run_command: string;
             /** @description The operating system: `linux`, `macos`, `windows`. */
             os: string;

@@ -85,6 +85,14 @@ fn results_without_ids_belong_to_their_calls_and_structured_ones_are_text() {
     assert_eq!(ids(3, "id"), ids(4, "tool_use_id"));
     assert!(ids(1, "id")[0] != ids(1, "id")[1] && !ids(1, "id").contains(&ids(3, "id")[0]), "{body}");
     assert_eq!(body["messages"][2]["content"][0]["content"][0]["text"], r#"{"sky":"grey","rain":1}"#);
+    // Gemini CLI sends a result twice when it resumes.
+    let result = json!({ "functionResponse": { "id": "c", "name": "f", "response": { "output": "sun" } } });
+    let resumed = json!({ "contents": [
+        { "role": "model", "parts": [{ "functionCall": { "id": "c", "name": "f", "args": {} } }] },
+        { "role": "user", "parts": [result, result] },
+    ] });
+    let (body, _) = written(WireFormat::Gemini, &target(WireFormat::Anthropic, "m"), resumed);
+    assert_eq!(body["messages"][2]["content"].as_array().unwrap().len(), 1, "{body}");
     let converse = json!({ "messages": [
         { "role": "assistant", "content": [{ "toolUse": { "toolUseId": "t", "name": "f", "input": {} } }] },
         { "role": "user", "content": [{ "toolResult": { "toolUseId": "t", "content": [{ "json": { "a": 1 } }] } }] },

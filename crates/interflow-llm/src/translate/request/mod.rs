@@ -12,6 +12,7 @@ mod options;
 mod responses;
 
 use std::borrow::Cow;
+use std::collections::HashSet;
 use std::sync::LazyLock;
 
 use serde_json::{Map, Value, json};
@@ -335,28 +336,33 @@ impl ChatRequest {
 }
 
 /// Makes what only Google's APIs have as other clients would send it: signatures that hold those of other providers, and
-/// calls without ids, which results belong to by the tool's name, in order.
+/// calls without ids, which results belong to by the tool's name, in order. Other APIs refuse a second result of a call,
+/// which Gemini CLI sends when it resumes.
 fn from_google(request: &mut ModelRequest) {
-    let mut pending: Vec<(String, String)> = Vec::new();
-    for (at, block) in request.messages.iter_mut().flat_map(|message| &mut message.blocks).enumerate() {
-        match block {
-            ContentBlock::Thinking { signature, .. } => {
-                *signature = Carried::new(signature.get().and_then(opened).unwrap_or_default());
-            }
-            ContentBlock::ToolUse { id, name, .. } => {
-                if id.is_empty() {
-                    *id = format!("call_{at}");
+    let (mut at, mut pending, mut answered) = (0, Vec::<(String, String)>::new(), HashSet::new());
+    for message in &mut request.messages {
+        message.blocks.retain_mut(|block| {
+            at += 1;
+            match block {
+                ContentBlock::Thinking { signature, .. } => {
+                    *signature = Carried::new(signature.get().and_then(opened).unwrap_or_default());
                 }
-                pending.push((name.clone(), id.clone()));
-            }
-            ContentBlock::ToolResult { id, name, .. } => {
-                let is_its = |(tool, call): &(String, String)| if id.is_empty() { tool == name } else { call == id };
-                if let Some(call) = pending.iter().position(is_its) {
+                ContentBlock::ToolUse { id, name, .. } => {
+                    if id.is_empty() {
+                        *id = format!("call_{}", at - 1);
+                    }
+                    pending.push((name.clone(), id.clone()));
+                }
+                ContentBlock::ToolResult { id, name, .. } => {
+                    let fits = |(tool, call): &(String, String)| if id.is_empty() { tool == name } else { call == id };
+                    let Some(call) = pending.iter().position(fits) else { return !answered.contains(id) };
                     *id = pending.remove(call).1;
+                    answered.insert(id.clone());
                 }
+                _ => {}
             }
-            _ => {}
-        }
+            true
+        });
     }
 }
 

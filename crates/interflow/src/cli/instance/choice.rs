@@ -71,10 +71,6 @@ impl CliCommand {
                 | ConfigCommand::Schema
                 | ConfigCommand::Reference,
             ) => InstanceUse::Stays,
-            #[cfg(feature = "compat")]
-            Self::Import(
-                crate::cli::import::ImportCommand::Philter(_) | crate::cli::import::ImportCommand::Litellm(_),
-            ) => InstanceUse::Stays,
             #[cfg(feature = "demo")]
             Self::Demo(_) => InstanceUse::Stays,
             #[cfg(feature = "media")]
