@@ -9,7 +9,8 @@ use interflow_net::egress::proxy::UpstreamProxy;
 use interflow_net::egress::{RouteResolver, UpstreamProtocol, UpstreamRoute};
 use interflow_net::tls::TlsProfile;
 use interflow_types::{
-    EarlyExit, EntryKind, Error, ErrorKind, Flow, HttpVersion, Phase, RequestHead, Result, Scheme, UpstreamOverrides,
+    Authority, EarlyExit, EntryKind, Error, ErrorKind, Flow, HttpVersion, Phase, RequestHead, Result, Scheme,
+    UpstreamOverrides,
 };
 
 use crate::compiled::{CompiledConfig, TlsOverride};
@@ -57,7 +58,7 @@ pub(crate) async fn select_route(
         true => plan.route.clone(),
         false => config.settings.route_of(transport, head.url.scheme, &head.url.authority, None),
     };
-    let overrides = collect_overrides(guard, Some(head)).await?;
+    let overrides = collect_overrides(&mut guard.flow, &plan, Some(head)).await?;
     let tunnelled = !plan.route.via.is_empty() && guard.flow.extension::<ReceivedVia>().is_some();
     let http2 = knows_http2(transport, head, planned) && !config.settings.is_http1_only(&head.url.authority);
     // The common case shares the plan's route instead of copying it.
@@ -102,17 +103,36 @@ pub(crate) async fn select_nested_route(
     tunnel: &Arc<RequestPlan>,
     seen: &ClientFingerprint,
 ) -> Result<SelectedRoute, EarlyExit> {
-    let plan = std::mem::replace(&mut guard.plan, Arc::clone(tunnel));
-    let named = std::mem::replace(&mut guard.flow.authority, tunnel.route.authority.clone());
-    let overrides = collect_tunnel_overrides(guard).await;
-    (guard.plan, guard.flow.authority) = (plan, named);
     let mut route = tunnel.route.clone();
-    complete_route(&mut route, overrides.map_err(EarlyExit::Deny)?, &guard.flow, config, seen).await?;
+    let of_tunnel = TunnelOriginFlow::new(&mut guard.flow, &route);
+    let overrides = collect_tunnel_overrides(of_tunnel.flow, tunnel).await.map_err(EarlyExit::Deny)?;
+    drop(of_tunnel);
+    complete_route(&mut route, overrides, &guard.flow, config, seen).await?;
     route.isolation.client_connection = Some(guard.flow.client.connection);
     route.absolute_form = true;
     // After the overrides: HTTP/2 has no absolute-form, and the scheme of the named URL would be lost.
     route.protocol = UpstreamProtocol::Http1;
     Ok(SelectedRoute::Own(Box::new(route)))
+}
+
+/// A flow with its tunnel's origin. It has its own again when this is dropped, be it because the client left.
+struct TunnelOriginFlow<'a> {
+    flow: &'a mut Flow,
+    own: (Scheme, Authority),
+}
+
+impl<'a> TunnelOriginFlow<'a> {
+    fn new(flow: &'a mut Flow, tunnel: &UpstreamRoute) -> Self {
+        let own = (flow.scheme, std::mem::replace(&mut flow.authority, tunnel.authority.clone()));
+        flow.scheme = tunnel.scheme;
+        Self { flow, own }
+    }
+}
+
+impl Drop for TunnelOriginFlow<'_> {
+    fn drop(&mut self) {
+        (self.flow.scheme, self.flow.authority) = self.own.clone();
+    }
 }
 
 /// Whether a client that uses HTTP/2 in cleartext knows that its origin supports it (RFC 9113 3.3): it addresses the
@@ -196,12 +216,12 @@ pub(crate) async fn select_tunnel_route(
     mut route: UpstreamRoute,
 ) -> Result<UpstreamRoute> {
     config.settings.pseudonym.add_tunnel_via(&mut route, &guard.flow);
-    let overrides = collect_tunnel_overrides(guard).await?;
+    let overrides = collect_tunnel_overrides(&mut guard.flow, &guard.plan).await?;
     apply_overrides(&mut route, overrides, config, guard.flow.client.connection).map(|()| route)
 }
 
-async fn collect_tunnel_overrides(guard: &mut FlowGuard) -> Result<UpstreamOverrides> {
-    collect_overrides(guard, None).await.map(Option::unwrap_or_default).map_err(|end| match end {
+async fn collect_tunnel_overrides(flow: &mut Flow, plan: &RequestPlan) -> Result<UpstreamOverrides> {
+    collect_overrides(flow, plan, None).await.map(Option::unwrap_or_default).map_err(|end| match end {
         EarlyExit::Deny(e) => e,
         EarlyExit::Answer(_) => {
             Error::new(ErrorKind::StageFailed, "a stage answered a tunnel in phase UpstreamConnect")
@@ -211,16 +231,16 @@ async fn collect_tunnel_overrides(guard: &mut FlowGuard) -> Result<UpstreamOverr
 
 /// Runs the stages; `None` if none overrides anything.
 async fn collect_overrides(
-    guard: &mut FlowGuard,
+    flow: &mut Flow,
+    plan: &RequestPlan,
     head: Option<&RequestHead>,
 ) -> Result<Option<UpstreamOverrides>, EarlyExit> {
-    if !guard.plan.wants(Phase::UpstreamConnect) {
+    if !plan.wants(Phase::UpstreamConnect) {
         return Ok(None);
     }
-    let plan = Arc::clone(&guard.plan);
     let mut overrides = UpstreamOverrides::default();
     for stage in plan.stages(Phase::UpstreamConnect) {
-        stage.upstream_connect(&mut guard.flow, head, &mut overrides).resolve().await.into_result()?;
+        stage.upstream_connect(flow, head, &mut overrides).resolve().await.into_result()?;
     }
     Ok((overrides != UpstreamOverrides::default()).then_some(overrides))
 }

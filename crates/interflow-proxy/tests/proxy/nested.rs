@@ -1,6 +1,6 @@
 //! Requests that a client sends, in a tunnel, to a proxy at its end.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use interflow_testkit::{Origin, Reply};
 use interflow_types::{
@@ -8,7 +8,7 @@ use interflow_types::{
     RequestVerdict, Response, Result, ServedBy, Stage, StatusCode, UpstreamOverrides,
 };
 
-use crate::support::{Proxy, inside, request};
+use crate::support::{Proxy, inside, request, until};
 
 const LOGIN: &str = "Proxy-Authorization: Basic eDp5\r\n";
 
@@ -48,6 +48,40 @@ impl Stage for Covers {
     }
     fn needs_inspection(&self, scope: &PlanScope<'_>) -> bool {
         scope.authority.host.to_string() == self.0
+    }
+}
+
+/// Never decides on the route to `localhost`; notes the origin of each flow that it sees there, or at the end of flows
+/// to other hosts.
+#[derive(Default)]
+struct NeverDecides {
+    connecting: Mutex<Vec<String>>,
+    done: Mutex<Vec<String>>,
+}
+
+fn origin_of(flow: &Flow) -> String {
+    format!("{}://{}", flow.scheme.as_str(), flow.authority)
+}
+
+impl Stage for NeverDecides {
+    fn name(&self) -> &'static str {
+        "never-decides"
+    }
+    fn interest(&self, scope: &PlanScope<'_>) -> PhaseSet {
+        let is_tunnel = scope.authority.host.to_string() == "localhost";
+        PhaseSet::from_phase(if is_tunnel { Phase::UpstreamConnect } else { Phase::Done })
+    }
+    fn upstream_connect<'a>(
+        &'a self,
+        flow: &'a mut Flow,
+        _: Option<&'a RequestHead>,
+        _: &'a mut UpstreamOverrides,
+    ) -> MaybeFuture<'a, RequestVerdict> {
+        self.connecting.lock().unwrap().push(origin_of(flow));
+        MaybeFuture::pending(std::future::pending())
+    }
+    fn done(&self, flow: &Flow) {
+        self.done.lock().unwrap().push(origin_of(flow));
     }
 }
 
@@ -108,6 +142,21 @@ async fn the_scheme_is_kept_where_the_proxy_supports_http2() {
         assert_eq!((seen.target.as_str(), seen.version.as_str()), ("http://open.test/a", "HTTP/1.1"));
     }
     assert_eq!(origin.served(), 2);
+}
+
+#[tokio::test]
+async fn a_request_whose_client_leaves_ends_as_one_for_the_named_host() {
+    let origin = Origin::https().start().await;
+    let stage = Arc::new(NeverDecides::default());
+    let proxy = Proxy::build(&[&origin], vec![stage.clone()], |_| ());
+    let mut wire = proxy.tls(&origin.authority(), &["http/1.1"]).await;
+    wire.send(request("GET", "http://open.test/", "")).await.unwrap();
+    until("the route to be asked for", || !stage.connecting.lock().unwrap().is_empty()).await;
+    drop(wire);
+    proxy.flow().await;
+    assert_eq!(*stage.connecting.lock().unwrap(), [format!("https://{}", origin.authority())]);
+    until("the end of the flow", || !stage.done.lock().unwrap().is_empty()).await;
+    assert_eq!(*stage.done.lock().unwrap(), ["http://open.test:80"]);
 }
 
 #[tokio::test]
