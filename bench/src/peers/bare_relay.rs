@@ -30,6 +30,7 @@ impl Peer for BareRelay {
             version: String::new(),
             plain,
             tls,
+            gateway: None,
             anywhere: false,
             running: Some(relay(testbed, self.name(), addr, dial)?),
         })

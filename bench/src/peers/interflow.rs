@@ -33,20 +33,22 @@ pub enum Interflow {
     Caching,
     /// A virtual key with limits and a budget, guardrails, redaction and recording at once.
     Everything,
+    /// The same, and a proxy that intercepts, with rules and redaction of requests and responses.
+    ProxyAndGateway,
 }
 
-/// The virtual key of [`Interflow::Everything`], which it writes when it starts.
+/// The virtual key of the arms that require one, written when such an arm starts.
 pub fn virtual_key(testbed: &Testbed) -> Option<String> {
     fs::read_to_string(testbed.path(KEY_FILE)).ok()
 }
 
 const KEY_FILE: &str = "virtual-key";
 
-/// How many flows the recording arm's store holds, once the arm has stopped.
-pub fn recorded_flows(testbed: &Testbed) -> Result<u64> {
+/// How many flows a recording arm's store holds, once the arm has stopped.
+pub fn recorded_flows(testbed: &Testbed, arm: &str) -> Result<u64> {
     let mut list = Command::new(beside_us("interflow")?);
     list.args(["flows", "list", "--format", "jsonl", "--all"]).stdout(Stdio::piped());
-    list.env("INTERFLOW_DATA_DIR", testbed.path(Interflow::Recording.name()));
+    list.env("INTERFLOW_DATA_DIR", testbed.path(arm));
     let mut child = list.spawn()?;
     let out = child.stdout.take().ok_or("no standard output")?;
     let lines = BufReader::new(out).split(b'\n').count() as u64;
@@ -68,7 +70,9 @@ impl Interflow {
             fs::write(&path, text).map(|()| path)
         };
         Ok(match self {
-            Self::Rules => Some(format!("[rules]\nfiles = [{:?}]\n", beside("20.toml", rule_set::TWENTY)?)),
+            Self::Rules | Self::ProxyAndGateway => {
+                Some(format!("[rules]\nfiles = [{:?}]\n", beside("20.toml", rule_set::TWENTY)?))
+            }
             Self::Redaction => Some("[redact]\nproxied = \"redact\"\nresponses = \"redact\"\n".into()),
             Self::Users => Some(format!("[auth]\nusers = {:?}\n", beside("users", USERS)?)),
             Self::Http1 => Some("[upstream]\nhttp1_hosts = [\"*\"]\n".into()),
@@ -88,7 +92,12 @@ impl Interflow {
                 | Self::Heuristics
                 | Self::Caching
                 | Self::Everything
+                | Self::ProxyAndGateway
         )
+    }
+
+    fn requires_virtual_key(self) -> bool {
+        matches!(self, Self::Everything | Self::ProxyAndGateway)
     }
 
     fn gateway_config(self, testbed: &Testbed) -> String {
@@ -97,6 +106,7 @@ impl Interflow {
         }
         let redact = match self {
             Self::Redacting | Self::Everything => "",
+            Self::ProxyAndGateway => "proxied = \"redact\"\nresponses = \"redact\"\n",
             Self::RedactingAnew => "finding_cache_size = 1\n",
             Self::Scanning => "responses = \"redact\"\n",
             _ => "gateway = \"off\"\n",
@@ -113,8 +123,12 @@ impl Interflow {
                 Api::Messages => "kind = \"anthropic\"",
             };
             let (name, url) = (upstream.name, upstream.url(testbed));
-            let key = if self == Self::Everything { "api_key = \"sk-fake\"\n" } else { "" };
+            let key = if self.requires_virtual_key() { "api_key = \"sk-fake\"\n" } else { "" };
             let _ = writeln!(config, "[llm.provider.{name}]\n{kind}\n{key}url = \"{url}\"");
+        }
+        if self == Self::ProxyAndGateway {
+            // More than a long run records, so that all flows of it can be counted.
+            config.push_str("[record]\nretention_bytes = \"40GiB\"\n");
         }
         config + &self.llm_features()
     }
@@ -132,10 +146,10 @@ impl Interflow {
 
     fn llm_features(self) -> String {
         let mut config = String::new();
-        if self == Self::Everything {
+        if self.requires_virtual_key() {
             config.push_str("[keys]\nrequire_virtual_key = true\n[quota]\nunpriced = \"allow\"\n");
         }
-        if matches!(self, Self::Guarding | Self::Heuristics | Self::Everything) {
+        if matches!(self, Self::Guarding | Self::Heuristics | Self::Everything | Self::ProxyAndGateway) {
             let both = "apply_to = \"both\"\naction = \"block\"";
             let patterns = guardrail_terms::PATTERNS.map(|(_, pattern)| pattern);
             let _ = writeln!(
@@ -176,6 +190,7 @@ impl Peer for Interflow {
             Self::Heuristics => "gateway+heuristics",
             Self::Caching => "gateway+cache",
             Self::Everything => "gateway+all",
+            Self::ProxyAndGateway => "interflow+all",
         }
     }
 
@@ -200,9 +215,12 @@ impl Peer for Interflow {
             Self::Tunnelling => command.args(["--no-record", "--no-intercept"]),
             _ => {
                 let config = testbed.path(&format!("{}.toml", self.name()));
-                let text = self.proxy_config(testbed)?.unwrap_or_else(|| self.gateway_config(testbed));
+                let mut text = self.proxy_config(testbed)?.unwrap_or_default();
+                if self.serves_providers() || *self == Self::Media {
+                    text += &self.gateway_config(testbed);
+                }
                 fs::write(&config, text)?;
-                if *self == Self::Everything {
+                if self.requires_virtual_key() {
                     self.write_virtual_key(testbed)?;
                 } else {
                     command.arg("--no-record");
@@ -214,6 +232,8 @@ impl Peer for Interflow {
         let mut arm = Arm::forward(testbed, self, addr, command)?;
         if *self == Self::Media {
             (arm.plain, arm.tls, arm.anywhere) = (Some(Via::Reverse(gateway)), None, false);
+        } else if *self == Self::ProxyAndGateway {
+            arm.gateway = Some(Via::Reverse(gateway));
         } else if self.serves_providers() {
             (arm.plain, arm.tls, arm.anywhere) = (None, Some(Via::Reverse(gateway)), false);
         }

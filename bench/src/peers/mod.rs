@@ -60,6 +60,8 @@ pub struct Arm {
     pub plain: Option<Via>,
     /// The way to the TLS origin; through an intercepting arm TLS is opened, through the others it is not.
     pub tls: Option<Via>,
+    /// The way to the LLM providers, of an arm that is a proxy besides.
+    pub gateway: Option<Via>,
     /// Whether the way may lead to any origin, not only to the testbed's nginx.
     pub anywhere: bool,
     /// Its process.
@@ -70,7 +72,15 @@ impl Arm {
     /// No proxy at all.
     pub fn direct() -> Self {
         let via = Some(Via::Direct);
-        Self { name: "direct".into(), version: String::new(), plain: via, tls: via, anywhere: true, running: None }
+        Self {
+            name: "direct".into(),
+            version: String::new(),
+            plain: via,
+            tls: via,
+            gateway: None,
+            anywhere: true,
+            running: None,
+        }
     }
 
     /// The user name and the password that it wants.
@@ -92,7 +102,15 @@ impl Arm {
         (plain, tls): (Option<Via>, Option<Via>),
     ) -> Result<Self> {
         let running = Some(testbed.start(peer.name(), command, addr, crate::testbed::Role::Proxy)?);
-        Ok(Self { name: peer.name().into(), version: String::new(), plain, tls, anywhere: false, running })
+        Ok(Self {
+            name: peer.name().into(),
+            version: String::new(),
+            plain,
+            tls,
+            gateway: None,
+            anywhere: false,
+            running,
+        })
     }
 }
 
@@ -116,6 +134,7 @@ pub fn all() -> Vec<Box<dyn Peer>> {
         Box::new(interflow::Interflow::Heuristics),
         Box::new(interflow::Interflow::Caching),
         Box::new(interflow::Interflow::Everything),
+        Box::new(interflow::Interflow::ProxyAndGateway),
         Box::new(haproxy::Haproxy::Http),
         Box::new(haproxy::Haproxy::Tcp),
         Box::new(nginx::Nginx),

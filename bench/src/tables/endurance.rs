@@ -7,10 +7,10 @@ use crate::Result;
 use crate::load::spec::{Certificate, Spec};
 use crate::measure::measure;
 use crate::peers::{self, Arm};
-use crate::tables::{Effort, Kind, Row, Sample, Session, Table, fixed_body};
+use crate::tables::{Effort, Kind, Row, Sample, Session, Table, fixed_body, llm_gateway};
 use crate::testbed::Testbed;
 
-const ARMS: [&str; 2] = ["interflow", "interflow+record"];
+const ARMS: [&str; 3] = ["interflow", "interflow+record", "interflow+all"];
 
 /// Looks on the way to the number of flows.
 const LOOKS: u64 = 10;
@@ -24,7 +24,7 @@ const SPARE_DESCRIPTORS: usize = 64;
 const REST: Duration = Duration::from_secs(2);
 
 pub fn table(effort: &Effort) -> Result<Table> {
-    let testbed = Testbed::new(effort.pin)?.with_nginx(&[71, 8192, 128 << 10])?;
+    let testbed = Testbed::new(effort.pin)?.with_nginx(&[71, 8192, 128 << 10])?.with_provider()?;
     let arms = peers::start(&ARMS, &effort.arms, &testbed);
     let title = "memory and descriptors over many flows and a long time";
     let mut session = Session::new("endurance", title, &testbed, arms, effort);
@@ -35,15 +35,21 @@ pub fn table(effort: &Effort) -> Result<Table> {
         more.then(|| Some(Spec { seconds: seconds.clamp(0.5, 60.0), ..load(&testbed, effort, arm, 71, false)? }))
             .flatten()
     });
+    let questions = [llm_gateway::chats(&testbed, false)?, llm_gateway::chats(&testbed, true)?];
     let what = format!(
         "{} minutes of plain and intercepted requests, kept alive and each on a new connection; every tenth is broken off \
-         before or within its answer, by a close or a reset; then rest",
+         before or within its answer, by a close or a reset; then rest. Arm `interflow+all` has rules, redaction, \
+         guardrails, a virtual key with a budget and the recording, and gets LLM calls, whole and streamed, too",
         effort.minutes
     );
     long(&mut session, "soak", &what, |arm, spent| {
-        let turn = spent.looks % 4;
-        let size = if turn < 2 { 8192 } else { 128 << 10 };
-        let spec = load(&testbed, effort, arm, size, turn % 2 == 1)?;
+        let turn = spent.looks % if arm.gateway.is_some() { 6 } else { 4 };
+        // What records all of it would fill the disk with large pages.
+        let size = if turn < 2 || arm.gateway.is_some() { 8192 } else { 128 << 10 };
+        let spec = match turn {
+            4.. => llm_gateway::call_with_key(&testbed, effort, arm, &questions[turn - 4], turn == 5)?,
+            _ => load(&testbed, effort, arm, size, turn % 2 == 1)?,
+        };
         let seconds = (effort.minutes * 60.0 / 16.0).clamp(1.0, 15.0);
         let spec = Spec { cancel_every: 10, new_connection: turn == 3, seconds, ..spec };
         (spent.time.as_secs_f64() < effort.minutes * 60.0).then_some(spec)

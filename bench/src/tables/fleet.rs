@@ -103,6 +103,7 @@ impl FleetBench<'_> {
             version: String::new(),
             plain: Some(Via::Absolute(proxy)),
             tls: None,
+            gateway: None,
             anywhere: true,
             running: Some(running),
         };

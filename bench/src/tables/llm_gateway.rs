@@ -2,6 +2,7 @@
 //! most, and what they need for it, with each of their features; and a thousand streams at a time.
 
 use std::fs;
+use std::path::PathBuf;
 
 use serde_json::json;
 
@@ -286,14 +287,24 @@ fn disproof(testbed: &Testbed, case: &Case, before: &serde_json::Value, row: &Ro
     })
 }
 
-fn spec(
+/// Chats with a provider of Chat Completions.
+pub(super) fn chats(testbed: &Testbed, stream: bool) -> Result<Vec<PathBuf>> {
+    questions(testbed, &CASES[0], stream, QUESTIONS)
+}
+
+/// The same through the gateway of an arm that is a proxy besides and requires a virtual key.
+pub(super) fn call_with_key(
     testbed: &Testbed,
     effort: &Effort,
     arm: &Arm,
-    case: &Case,
+    chats: &[PathBuf],
     stream: bool,
-    bodies: &[std::path::PathBuf],
 ) -> Option<Spec> {
+    let arm = Arm { name: "gateway+all".into(), tls: arm.gateway, ..Arm::direct() };
+    spec(testbed, effort, &arm, &CASES[0], stream, chats)
+}
+
+fn spec(testbed: &Testbed, effort: &Effort, arm: &Arm, case: &Case, stream: bool, bodies: &[PathBuf]) -> Option<Spec> {
     let ours = arm.name.starts_with("gateway");
     let path = match (ours, arm.name.as_str()) {
         (true, _) => format!("/{}{}", case.upstream, case.client.path()),
@@ -334,7 +345,7 @@ fn native(case: &Case) -> Option<&'static Upstream> {
 }
 
 /// Different requests: a system prompt, an earlier exchange and a question.
-fn questions(testbed: &Testbed, case: &Case, stream: bool, n: usize) -> Result<Vec<std::path::PathBuf>> {
+fn questions(testbed: &Testbed, case: &Case, stream: bool, n: usize) -> Result<Vec<PathBuf>> {
     let sentence =
         "The committee went through the list of open questions, one by one, and put off those it could not answer. ";
     let mut paths = Vec::new();
@@ -357,7 +368,8 @@ fn questions(testbed: &Testbed, case: &Case, stream: bool, n: usize) -> Result<V
             Api::Messages => body["system"] = system.into(),
         }
         body["messages"] = messages.into();
-        let path = testbed.path(&format!("question-{i}.json"));
+        let kind = if stream { "streamed" } else { "whole" };
+        let path = testbed.path(&format!("question-{kind}-{i}.json"));
         fs::write(&path, body.to_string())?;
         paths.push(path);
     }

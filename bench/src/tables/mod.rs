@@ -22,7 +22,7 @@ use crate::testbed::Testbed;
 use crate::{Result, RunArgs};
 
 /// The arm whose store is counted at the end.
-const RECORDING: &str = "interflow+record";
+const RECORDING: [&str; 2] = ["interflow+record", "interflow+all"];
 
 /// Duration, repetitions and selection of a measurement.
 pub struct Effort {
@@ -128,7 +128,7 @@ pub struct Table {
     pub versions: BTreeMap<String, String>,
     /// Its cases.
     pub cases: Vec<Case>,
-    /// Whether the recording arm lost anything.
+    /// Whether a recording arm lost anything.
     #[serde(default)]
     pub recorded: Option<Recorded>,
 }
@@ -137,7 +137,10 @@ impl Table {
     /// Takes cases that were measured by themselves into an earlier result of the same table: each in place of the one of its
     /// name, and with a word on its own circumstances.
     pub fn take(&mut self, other: Self) {
-        let apart = format!("By itself: commit {}, {}, `{}`", other.commit, other.began, other.command);
+        let mut apart = format!("By itself: commit {}, {}, `{}`", other.commit, other.began, other.command);
+        if let Some(recorded) = other.recorded {
+            apart += &format!("; {} requests answered, {} flows recorded", recorded.answered, recorded.flows);
+        }
         for case in other.cases {
             let case = Case { apart: Some(apart.clone()), ..case };
             match self.cases.iter_mut().find(|c| c.name == case.name) {
@@ -150,12 +153,12 @@ impl Table {
     }
 }
 
-/// What the recording arm kept of what it answered.
-#[derive(Serialize, Deserialize)]
+/// What the recording arms kept of what they answered.
+#[derive(Default, Serialize, Deserialize)]
 pub struct Recorded {
-    /// Requests answered as they must be, in all runs of the arm.
+    /// Requests answered as they must be, in all runs of the arms.
     pub answered: u64,
-    /// Flows found in its store after a clean stop; those cut off at the end of a run come on top of the answered ones.
+    /// Flows found in their stores after a clean stop; those cut off at the end of a run come on top of the answered ones.
     pub flows: u64,
 }
 
@@ -345,17 +348,19 @@ impl<'a> Session<'a> {
 
     /// Stops the arms, counts what was recorded, and gives the table.
     fn finish(mut self) -> Table {
-        let was_there = self.arms.iter().any(|a| a.name == RECORDING);
+        let arms: Vec<&str> = RECORDING.into_iter().filter(|name| self.arms.iter().any(|a| a.name == *name)).collect();
         self.arms.clear();
-        if was_there {
-            let rows = self.table.cases.iter().flat_map(|c| &c.rows).filter(|r| r.arm == RECORDING);
-            let answered = rows.flat_map(|r| &r.runs).map(|r| r.outcome.answered).sum();
-            match crate::peers::recorded_flows(self.testbed) {
+        for arm in arms {
+            let rows = self.table.cases.iter().flat_map(|c| &c.rows).filter(|r| r.arm == arm);
+            let answered: u64 = rows.flat_map(|r| &r.runs).map(|r| r.outcome.answered).sum();
+            match crate::peers::recorded_flows(self.testbed, arm) {
                 Ok(flows) => {
-                    eprintln!("  {RECORDING}: {answered} answered, {flows} flows recorded");
-                    self.table.recorded = Some(Recorded { answered, flows });
+                    eprintln!("  {arm}: {answered} answered, {flows} flows recorded");
+                    let recorded = self.table.recorded.get_or_insert_default();
+                    recorded.answered += answered;
+                    recorded.flows += flows;
                 }
-                Err(e) => eprintln!("  {RECORDING}: the flows cannot be counted: {e}"),
+                Err(e) => eprintln!("  {arm}: the flows cannot be counted: {e}"),
             }
         }
         self.table
