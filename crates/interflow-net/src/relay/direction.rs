@@ -76,19 +76,14 @@ enum DirectionState {
     Done,
 }
 
-/// What a direction copies between, and the count of what it carried.
-pub(super) struct TransferEnds<'a> {
-    pub source: &'a mut IoStream,
-    pub sink: &'a mut IoStream,
-    pub carried: &'a AtomicU64,
-}
+pub(super) type TransferPoll<T = ()> = Poll<Result<T, DirectionError>>;
 
 pub(super) struct DirectionCopy {
     load: TransferBuffer,
     stage: DirectionState,
     /// A TLS layer may still buffer written bytes.
     unflushed: bool,
-    /// Whether a pipe may be used at all.
+    /// Whether a pipe may be used at all: both ends are plain TCP, since a TLS layer has to see the bytes.
     #[cfg_attr(not(target_os = "linux"), expect(dead_code, reason = "splice(2) is Linux's"))]
     splice: bool,
     /// With a buffer, how many consecutive reads nearly filled it; with a pipe, how many consecutive fills were
@@ -126,14 +121,16 @@ impl DirectionCopy {
         matches!(self.load, TransferBuffer::Pipe(_))
     }
 
-    /// Copies what can be copied now. Ready once the source's end was propagated or something failed, and on every
-    /// later call.
+    /// Copies what can be copied now, and counts it in `carried`. Ready once the source's end was propagated or something
+    /// failed, and on every later call.
     pub(super) fn poll(
         &mut self,
         cx: &mut Context<'_>,
-        mut ends: TransferEnds<'_>,
-    ) -> Poll<Result<(), DirectionError>> {
-        let polled = self.carry(cx, &mut ends);
+        source: &mut IoStream,
+        sink: &mut IoStream,
+        carried: &AtomicU64,
+    ) -> TransferPoll {
+        let polled = self.carry(cx, source, sink, carried);
         if polled.is_ready() {
             // Whatever the outcome, the buffer returns to the pool.
             self.release();
@@ -142,15 +139,24 @@ impl DirectionCopy {
         polled
     }
 
-    fn carry(&mut self, cx: &mut Context<'_>, ends: &mut TransferEnds<'_>) -> Poll<Result<(), DirectionError>> {
+    fn carry(
+        &mut self,
+        cx: &mut Context<'_>,
+        source: &mut IoStream,
+        sink: &mut IoStream,
+        carried: &AtomicU64,
+    ) -> TransferPoll {
         for _ in 0..MAX_STEPS_PER_POLL {
             match self.stage {
                 DirectionState::Carry => {
                     if self.load.is_some() {
                         // Bytes in transit first: nothing is read before they are written.
-                        ready!(self.poll_write(cx, ends))?;
+                        ready!(self.poll_write(cx, sink, carried))?;
                     } else {
-                        match self.poll_read(cx, ends) {
+                        // Only while nothing is in transit, so that bytes never change places between a buffer and a pipe.
+                        #[cfg(target_os = "linux")]
+                        self.choose_buffer(carried);
+                        match self.poll_read(cx, source) {
                             Poll::Ready(more) => {
                                 if !more? {
                                     // The source has ended: forward the end, after everything before it was written.
@@ -158,12 +164,12 @@ impl DirectionCopy {
                                     self.stage = DirectionState::ShutDown;
                                 }
                             }
-                            Poll::Pending => return self.poll_idle(cx, ends.sink),
+                            Poll::Pending => return self.poll_idle(cx, sink),
                         }
                     }
                 }
                 DirectionState::ShutDown => {
-                    match ready!(Pin::new(&mut *ends.sink).poll_shutdown(cx)) {
+                    match ready!(Pin::new(&mut *sink).poll_shutdown(cx)) {
                         // A closed sink needs no half-close.
                         Ok(()) => {}
                         Err(e) if e.kind() == io::ErrorKind::NotConnected => {}
@@ -180,7 +186,7 @@ impl DirectionCopy {
     }
 
     /// Called if there is nothing to read: flushes, and releases the buffer.
-    fn poll_idle(&mut self, cx: &mut Context<'_>, sink: &mut IoStream) -> Poll<Result<(), DirectionError>> {
+    fn poll_idle(&mut self, cx: &mut Context<'_>, sink: &mut IoStream) -> TransferPoll {
         // Flushing only when there is nothing to read lets a TLS layer fill its records.
         if self.unflushed {
             ready!(Pin::new(sink).poll_flush(cx)).map_err(|e| TransferStep::Write.into_error(e))?;
@@ -199,19 +205,15 @@ impl DirectionCopy {
     }
 
     /// Reads the next bytes; `false` at the source's end.
-    fn poll_read(&mut self, cx: &mut Context<'_>, ends: &mut TransferEnds<'_>) -> Poll<Result<bool, DirectionError>> {
+    fn poll_read(&mut self, cx: &mut Context<'_>, source: &mut IoStream) -> TransferPoll<bool> {
         #[cfg(target_os = "linux")]
-        {
-            // Only while nothing is in transit, so that bytes never change places between a buffer and a pipe.
-            self.choose_buffer(ends);
-            if let (TransferBuffer::Pipe(pipe), Some(tcp)) = (&mut self.load, ends.source.tcp_ref()) {
-                // A pending fill leaves the empty pipe in place: it holds no bytes, and the kernel frees pages that are
-                // not used.
-                let more = ready!(pipe.poll_fill(cx, tcp)).map_err(|e| TransferStep::Read.into_error(e))?;
-                // Short fills mean that data trickles: after several, buffers are cheaper.
-                self.streak = if pipe.held < MIN_SPLICE_FILL { self.streak.saturating_add(1) } else { 0 };
-                return Poll::Ready(Ok(more));
-            }
+        if let (TransferBuffer::Pipe(pipe), Some(tcp)) = (&mut self.load, source.tcp_ref()) {
+            // A pending fill leaves the empty pipe in place: it holds no bytes, and the kernel frees pages that are not
+            // used.
+            let more = ready!(pipe.poll_fill(cx, tcp)).map_err(|e| TransferStep::Read.into_error(e))?;
+            // Short fills mean that data trickles: after several, buffers are cheaper.
+            self.streak = if pipe.held < MIN_SPLICE_FILL { self.streak.saturating_add(1) } else { 0 };
+            return Poll::Ready(Ok(more));
         }
 
         // A pooled buffer, kept until the direction is idle.
@@ -220,7 +222,7 @@ impl DirectionCopy {
         }
         let TransferBuffer::Buffer { bytes, at, end } = &mut self.load else { return Poll::Ready(Ok(true)) };
         let mut into = ReadBuf::new(bytes);
-        ready!(Pin::new(&mut *ends.source).poll_read(cx, &mut into)).map_err(|e| TransferStep::Read.into_error(e))?;
+        ready!(Pin::new(source).poll_read(cx, &mut into)).map_err(|e| TransferStep::Read.into_error(e))?;
         (*at, *end) = (0, into.filled().len());
         #[cfg(target_os = "linux")]
         {
@@ -233,7 +235,7 @@ impl DirectionCopy {
     /// Chooses between a buffer and a pipe by the recent pattern of reads. If no pipe can be created, buffers are
     /// used.
     #[cfg(target_os = "linux")]
-    fn choose_buffer(&mut self, ends: &TransferEnds<'_>) {
+    fn choose_buffer(&mut self, carried: &AtomicU64) {
         if let TransferBuffer::Pipe(_) = &self.load {
             if self.streak >= UNSPLICE_AFTER_SHORT_FILLS
                 && let TransferBuffer::Pipe(pipe) = std::mem::replace(&mut self.load, TransferBuffer::None)
@@ -247,12 +249,7 @@ impl DirectionCopy {
             return;
         }
         // Short tunnels, such as one API call, end before a pipe would pay for its system calls.
-        if !self.splice || self.streak < self.demand || ends.carried.load(Ordering::Relaxed) < SPLICE_THRESHOLD {
-            return;
-        }
-        // A TLS layer has to see the bytes. The answer does not change, so it is remembered.
-        self.splice = ends.source.tcp_ref().is_some() && ends.sink.tcp_ref().is_some();
-        if !self.splice {
+        if !self.splice || self.streak < self.demand || carried.load(Ordering::Relaxed) < SPLICE_THRESHOLD {
             return;
         }
         match self.spare.take().map_or_else(SplicePipe::new, Ok) {
@@ -267,18 +264,17 @@ impl DirectionCopy {
     }
 
     /// Writes some of the bytes in transit.
-    fn poll_write(&mut self, cx: &mut Context<'_>, ends: &mut TransferEnds<'_>) -> Poll<Result<(), DirectionError>> {
-        let TransferEnds { sink, carried, .. } = ends;
+    fn poll_write(&mut self, cx: &mut Context<'_>, sink: &mut IoStream, carried: &AtomicU64) -> TransferPoll {
         let fail = |e| TransferStep::Write.into_error(e);
         let written = match &mut self.load {
             TransferBuffer::None => 0,
             TransferBuffer::First(first) => {
-                let n = ready!(Pin::new(&mut **sink).poll_write(cx, first)).map_err(fail)?;
+                let n = ready!(Pin::new(&mut *sink).poll_write(cx, first)).map_err(fail)?;
                 first.advance(n);
                 n
             }
             TransferBuffer::Buffer { bytes, at, end } => {
-                let n = ready!(Pin::new(&mut **sink).poll_write(cx, &bytes[*at..*end])).map_err(fail)?;
+                let n = ready!(Pin::new(&mut *sink).poll_write(cx, &bytes[*at..*end])).map_err(fail)?;
                 *at += n;
                 n
             }

@@ -20,7 +20,7 @@ use interflow_types::{ByteCounts, Direction, Error, ErrorKind};
 use tokio::time::Instant;
 
 use crate::io::IoStream;
-use direction::{DirectionCopy, DirectionError, TransferEnds, TransferStep};
+use direction::{DirectionCopy, DirectionError, TransferPoll, TransferStep};
 
 options! {
     /// Options of a tunnel: how long it may carry no data in either direction before it is closed, and whether `splice(2)`
@@ -108,12 +108,10 @@ impl TunnelCopy {
     fn poll(&mut self, cx: &mut Context<'_>, bytes: &TunnelCounters) -> Poll<Result<(), Error>> {
         // Both directions are polled each time, because one waker serves all four ends of the connections.
         // Client to upstream; its end half-closes the upstream, and leaves the other direction open.
-        let ends = TransferEnds { source: &mut self.client, sink: &mut self.upstream, carried: &bytes.sent };
-        let up = self.up.poll(cx, ends);
+        let up = self.up.poll(cx, &mut self.client, &mut self.upstream, &bytes.sent);
         // A failed source returns here at once, so that both connections are reset.
         let up = self.tolerate_sink_failure(up, Direction::Request)?;
-        let ends = TransferEnds { source: &mut self.upstream, sink: &mut self.client, carried: &bytes.received };
-        let down = self.down.poll(cx, ends);
+        let down = self.down.poll(cx, &mut self.upstream, &mut self.client, &bytes.received);
         let down = self.tolerate_sink_failure(down, Direction::Response)?;
         // Only now: either direction may go on for hours after the other has ended.
         if up.is_ready() && down.is_ready() {
@@ -124,11 +122,7 @@ impl TunnelCopy {
     }
 
     /// A direction whose sink fails has ended; one whose source fails ends the tunnel.
-    fn tolerate_sink_failure(
-        &mut self,
-        polled: Poll<Result<(), DirectionError>>,
-        way: Direction,
-    ) -> Result<Poll<()>, Error> {
+    fn tolerate_sink_failure(&mut self, polled: TransferPoll, way: Direction) -> Result<Poll<()>, Error> {
         match polled {
             Poll::Pending => Ok(Poll::Pending),
             Poll::Ready(Ok(())) => Ok(Poll::Ready(())),
