@@ -195,6 +195,6 @@ async fn credentials_of_the_proxy_are_not_shown_to_a_local_handler() {
     let proxy = Proxy::with(vec![Arc::new(ShowsFields)], |_| ()).await;
     let mut wire = proxy.tunnel(&origin.authority()).await;
     wire.send(request("GET", "http://open.test/", LOGIN)).await.unwrap();
-    let shown = wire.answer().await.unwrap().text();
-    assert!(shown.contains("host") && !shown.contains("proxy-authorization"), "{shown}");
+    let fields = wire.answer().await.unwrap().text();
+    assert!(fields.contains("host") && !fields.contains("proxy-authorization"), "{fields}");
 }

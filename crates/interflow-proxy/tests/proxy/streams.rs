@@ -166,15 +166,15 @@ async fn early_response_does_not_wait_for_the_upload() {
 /// The response is complete although the client's upload is not; the rest of it still reaches the origin.
 #[tokio::test]
 async fn the_end_of_an_early_response_does_not_wait_for_the_upload() {
-    let (told, mut tell) = mpsc::unbounded_channel();
+    let (uploads, mut uploaded) = mpsc::unbounded_channel();
     let origin = Origin::raw(move |mut wire: Wire, _| {
-        let told = told.clone();
+        let uploads = uploads.clone();
         async move {
             for _ in 0..2 {
                 wire.head().await?;
                 wire.exactly(4).await?;
                 wire.send("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nyes\r\n0\r\n\r\n").await?;
-                told.send(wire.exactly(4).await?).unwrap();
+                uploads.send(wire.exactly(4).await?).unwrap();
             }
             Ok(())
         }
@@ -190,7 +190,7 @@ async fn the_end_of_an_early_response_does_not_wait_for_the_upload() {
         let flow = &proxy.flows(n).await[n - 1];
         assert_eq!((&flow.sent[..], flow.tags.as_slice()), (&b"part"[..], &["request_incomplete".to_owned()][..]));
         wire.send("rest").await.unwrap();
-        assert_eq!(&tell.recv().await.unwrap()[..], b"rest");
+        assert_eq!(&uploaded.recv().await.unwrap()[..], b"rest");
     }
     assert_eq!(origin.connections(), 1, "reused when both directions have ended");
 }

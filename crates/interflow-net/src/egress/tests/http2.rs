@@ -520,9 +520,9 @@ async fn a_response_head_over_the_limit_is_refused_with_the_key() {
 /// A server may answer before it has read the request (RFC 9113 8.1): the response ends, and the upload goes on.
 #[tokio::test]
 async fn the_end_of_a_response_does_not_wait_for_the_upload() {
-    let (told, mut tell) = tokio::sync::mpsc::unbounded_channel();
+    let (uploads, mut uploaded) = tokio::sync::mpsc::unbounded_channel();
     let origin = origin(move |_, m, (mut request, mut respond)| {
-        let told = told.clone();
+        let uploads = uploads.clone();
         async move {
             request.body_mut().data().await.unwrap().unwrap();
             let mut trailers = HeaderMap::new();
@@ -532,7 +532,7 @@ async fn the_end_of_a_response_does_not_wait_for_the_upload() {
                 1 => respond.send_response(ok(), false).unwrap().send_data("yes".into(), true).unwrap(),
                 _ => respond.send_response(ok(), false).unwrap().send_trailers(trailers).unwrap(),
             }
-            told.send(read_all(request.body_mut()).await.0).unwrap();
+            uploads.send(read_all(request.body_mut()).await.0).unwrap();
         }
     })
     .await;
@@ -553,6 +553,6 @@ async fn the_end_of_a_response_does_not_wait_for_the_upload() {
         drop(answer);
         pieces.send("rest").unwrap();
         drop(pieces);
-        assert_eq!(soon(tell.recv()).await.unwrap(), b"rest");
+        assert_eq!(soon(uploaded.recv()).await.unwrap(), b"rest");
     }
 }

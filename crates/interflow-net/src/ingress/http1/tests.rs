@@ -303,9 +303,9 @@ async fn a_body_that_outlives_its_exchange_fails() {
 
 /// A service that responds at once and hands the request's body over.
 fn early_response() -> (impl HttpService, mpsc::UnboundedReceiver<Body>) {
-    let (kept, bodies) = mpsc::unbounded_channel();
+    let (sender, bodies) = mpsc::unbounded_channel();
     let service = move |request: IncomingRequest| {
-        let _ = kept.send(request.body);
+        let _ = sender.send(request.body);
         async { ok(Body::Empty) }
     };
     (FunctionService(service), bodies)
