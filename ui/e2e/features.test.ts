@@ -173,12 +173,12 @@ it('the deletion of a secret can be undone', async () => {
   await card.getByLabel('Bound to').fill('api.example.com');
   await card.getByRole('button', { name: 'Add secret' }).click();
   const row = card.getByRole('row', { name: /^token/ });
-  const known = async () => (await world.api<{ secrets: unknown[] }>('/secrets')).secrets.length;
+  const secretCount = async () => (await world.api<{ secrets: unknown[] }>('/secrets')).secrets.length;
   await row.getByRole('button', { name: 'Delete' }).click();
   await expect.poll(() => row.count()).toBe(0);
   await page.getByRole('button', { name: 'Undo', exact: true }).last().click();
   await row.waitFor();
-  expect(await known()).toBe(1);
+  expect(await secretCount()).toBe(1);
   await row.getByRole('button', { name: 'Delete' }).click();
   // Its notice ends with the page.
   await page.getByRole('link', { name: /^Rules/ }).click();
@@ -186,7 +186,35 @@ it('the deletion of a secret can be undone', async () => {
   await page.getByRole('heading', { name: 'Secrets' }).waitFor();
   expect(await row.count()).toBe(0);
   await page.goto(`http://${world.admin}/rules`);
-  await expect.poll(known).toBe(0);
+  await expect.poll(secretCount).toBe(0);
+});
+
+it('a secret is replaced by deleting and adding it, and what was typed stays if that fails', async () => {
+  await page.goto(`http://${world.admin}/approvals`);
+  const card = page.locator('.card', { has: page.getByRole('heading', { name: 'Secrets' }) });
+  const add = async (value: string, host: string) => {
+    await card.getByLabel('Name').fill('replaced');
+    await card.getByLabel('Secret', { exact: true }).fill(value);
+    await card.getByLabel('Bound to').fill(host);
+    await card.getByRole('button', { name: 'Add secret' }).click();
+  };
+  const row = card.getByRole('row', { name: /^replaced/ });
+  await add('s3cret-before', 'before.example.com');
+  await row.getByRole('cell', { name: 'before.example.com' }).waitFor();
+  await add('s3cret-after', 'after.example.com');
+  await page.getByText("'replaced' is taken by another secret").waitFor();
+  expect(await card.getByLabel('Secret', { exact: true }).inputValue()).toBe('s3cret-after');
+  await row.getByRole('button', { name: 'Delete' }).click();
+  await card.getByRole('button', { name: 'Add secret' }).click();
+  await row.getByRole('cell', { name: 'after.example.com' }).waitFor();
+  expect(await card.getByLabel('Secret', { exact: true }).inputValue()).toBe('');
+  // The deletion is carried out, and hence can no longer be undone.
+  expect(await page.getByRole('button', { name: 'Undo', exact: true }).count()).toBe(0);
+  const { secrets } = await world.api<{ secrets: { label: string; hosts: string[] }[] }>('/secrets');
+  expect(secrets.filter((s) => s.label === 'replaced').map((s) => s.hosts.length)).toEqual([1]);
+  await row.getByRole('button', { name: 'Delete' }).click();
+  await page.goto(`http://${world.admin}/rules`);
+  await expect.poll(async () => (await world.api<{ secrets: unknown[] }>('/secrets')).secrets.length).toBe(0);
 });
 
 it('several approvals are decided at once: those that are selected, or all of a host', async () => {

@@ -43,6 +43,27 @@ it('a person logs in and comes back to the page that was asked for', async () =>
   await page.context().close();
 });
 
+it('what waits to be deleted is deleted before the log-out', async () => {
+  const page = await logIn(['root'], '/');
+  await world.send('/orders');
+  await world.recorded(1, 'path:/orders');
+  const order: string[] = [];
+  await page.route('**/flows/delete', async (route) => {
+    const response = await route.fetch();
+    order.push(`deletion ${response.status()}`);
+    await route.fulfill({ response });
+  });
+  page.on('request', (request) => { if (new URL(request.url()).pathname === '/logout') order.push('log-out'); });
+  await page.locator('.drawn .line[data-id]').filter({ hasText: '/orders' }).first().click();
+  await page.keyboard.press('d');
+  await page.getByRole('link', { name: /^Settings/ }).click();
+  await page.getByRole('button', { name: 'Log out' }).click();
+  await page.getByRole('link', { name: 'Log in with Example ID' }).waitFor();
+  expect(order).toEqual(['deletion 200', 'log-out']);
+  expect((await world.api<{ count: number }>('/flows/count?query=path:/orders')).count).toBe(0);
+  await page.context().close();
+});
+
 it('a viewer sees flows, not their bodies, and controls that are disabled with the reason', async () => {
   const page = await logIn(['staff'], '/');
   await page.locator('.drawn .line[data-id]').first().click();

@@ -29,7 +29,7 @@ export interface Notice {
   bad: boolean;
   action?: { label: string; run: () => void };
   /** Called when it goes, and when the page is left. */
-  onend?: () => void;
+  onend?: () => Promise<void>;
 }
 
 /** Rates per second between two polls. */
@@ -106,50 +106,58 @@ class AppState {
     this.notify(`Theme: ${this.theme === 'system' ? 'system' : this.theme}`);
   }
 
-  notify(text: string, action?: Notice['action'], bad = false, onend?: () => void): void {
+  /** Returns the id of the notice. */
+  notify(text: string, action?: Notice['action'], bad = false, onend?: () => Promise<void>): number {
     const id = (this.notice += 1);
-    this.notices.slice(0, -3).forEach((n) => this.dismiss(n.id));
+    this.notices.slice(0, -3).forEach((n) => void this.dismiss(n.id));
     this.notices = [...this.notices, { id, text, bad, ...(action ? { action } : {}), ...(onend ? { onend } : {}) }];
     this.expire(id, bad || action ? 10_000 : 5000);
+    return id;
   }
 
   /** A notice with the focus or the pointer stays, and so does one that a dialog covers. */
   private expire(id: number, after: number): void {
     const stays = () => this.isReading || document.querySelector('dialog[open]') !== null;
-    setTimeout(() => (stays() ? this.expire(id, 1000) : this.dismiss(id)), after);
+    setTimeout(() => (stays() ? this.expire(id, 1000) : void this.dismiss(id)), after);
   }
 
-  /** Deletes what is hidden already once its notice goes, unless that is undone before; `restore` shows it again. */
-  deleteLater(text: string, erase: () => Promise<void>, restore: () => void): void {
-    let isOver = false;
-    const end = (what: () => void) => () => {
-      if (!isOver) what();
-      isOver = true;
+  /**
+   * Deletes what is hidden already once its notice goes, unless that is undone before; `restore` shows it again.
+   * Returns what does not wait for the notice: it ends when the deletion has been carried out, has failed or was undone.
+   */
+  deleteLater(text: string, erase: () => Promise<void>, restore: () => void): () => Promise<void> {
+    let ending: Promise<void> | undefined;
+    const carryOut = () => (ending ??= erase().catch((error: unknown) => { restore(); this.notifyError(error); }));
+    const undo = () => (ending ??= Promise.resolve(restore()));
+    const id = this.notify(text, { label: 'Undo', run: () => void undo() }, false, carryOut);
+    return async () => {
+      await this.dismiss(id);
+      await ending;
     };
-    const carryOut = () => void erase().catch((error: unknown) => { restore(); this.notifyError(error); });
-    this.notify(text, { label: 'Undo', run: end(restore) }, false, end(carryOut));
   }
 
   /** Undoes what the newest notice with this offer is about. */
   undo(): void {
     const notice = this.notices.findLast((n) => n.action?.label === 'Undo');
     notice?.action?.run();
-    if (notice) this.dismiss(notice.id);
+    if (notice) void this.dismiss(notice.id);
   }
 
   notifyError(error: unknown): void {
     this.notify(errorMessage(error), undefined, true);
   }
 
-  dismiss(id: number): void {
-    this.notices.find((n) => n.id === id)?.onend?.();
+  /** Ends when what waited for the notice to go has been carried out, or has failed. */
+  async dismiss(id: number): Promise<void> {
+    const ending = this.notices.find((n) => n.id === id)?.onend?.();
     this.notices = this.notices.filter((n) => n.id !== id);
     this.isReading = false;
+    await ending;
   }
 
   /** Carries out what waits for its notice to go. */
-  dismissAll(): void {
-    this.notices.forEach((n) => this.dismiss(n.id));
+  async dismissAll(): Promise<void> {
+    await Promise.all(this.notices.map((n) => this.dismiss(n.id)));
   }
 
   private async pollStats(): Promise<void> {
