@@ -285,18 +285,28 @@ describe('a WebSocket', () => {
     await page.keyboard.press('Enter');
     await answer().getByText('2 messages, live').waitFor();
     expect(await answer().getByRole('listitem').allTextContents()).toEqual([expect.stringContaining('"world"'), expect.stringContaining('"world"')]);
+    // What is typed while a message is being sent stays.
+    let release = () => {};
+    const held = new Promise<void>((done) => (release = done));
+    await page.route('**/compose/websocket/*', async (route) => { await held; await route.continue(); }, { times: 1 });
+    await message().fill('first');
+    await page.keyboard.press('Enter');
+    await page.keyboard.type('next');
+    release();
+    await answer().getByText('4 messages, live').waitFor();
+    expect(await message().inputValue()).toBe('next');
     await page.getByLabel('Kind of message').selectOption('binary');
     await message().fill('0xfff');
     await message().press('Enter');
     await page.getByRole('alert').getByText('not bytes in hex').waitFor();
     await message().fill('ff 00');
     await message().press('Enter');
-    await answer().getByText('4 messages, live').waitFor();
+    await answer().getByText('6 messages, live').waitFor();
     await page.getByRole('button', { name: 'Disconnect' }).click();
     await page.getByText('The WebSocket is closed.').waitFor();
     await page.getByRole('button', { name: 'Connect', exact: true }).waitFor();
     const { flows } = await world.api<{ flows: { id: string; kind: string; state: string; messages: number }[] }>('/flows?query=path:/echo-socket');
-    expect(flows.map((f) => [f.kind, f.state, f.messages])).toEqual([['websocket', 'complete', 6]]);
+    expect(flows.map((f) => [f.kind, f.state, f.messages])).toEqual([['websocket', 'complete', 8]]);
   });
 
   it('that the origin closes says so, and shows what came', async () => {

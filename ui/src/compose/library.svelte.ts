@@ -24,46 +24,67 @@ export class Library {
     return `/collections/${encodeURIComponent(name)}`;
   }
 
-  async open(name: string): Promise<void> {
-    if (name === '') {
-      [this.name, this.collection, this.revision] = ['', { variables: [], requests: [] }, undefined];
-      return;
-    }
-    const found = await getAs<{ revision: string; collection: Collection }>(this.path(name));
-    [this.name, this.collection, this.revision] = [name, found.collection, found.revision];
+  private last: Promise<unknown> = Promise.resolve();
+
+  /** What reads or writes a collection, one after the other: each needs the revision that the one before left. */
+  private inTurn(work: () => Promise<void>): Promise<void> {
+    const done = this.last.then(work);
+    this.last = done.catch(() => undefined);
+    return done;
   }
 
-  /** Writes the open collection. */
-  async save(collection: Collection): Promise<void> {
-    const { revision } = await sendAs<{ revision: string }>('PUT', this.path(this.name), { collection, revision: this.revision });
-    [this.collection, this.revision] = [collection, revision];
+  private show(name: string, collection: Collection, revision?: string): void {
+    [this.name, this.collection, this.revision] = [name, collection, revision];
+  }
+
+  open(name: string): Promise<void> {
+    return this.inTurn(async () => {
+      if (name === '') return this.show('', { variables: [], requests: [] });
+      const { collection, revision } = await getAs<{ revision: string; collection: Collection }>(this.path(name));
+      this.show(name, collection, revision);
+    });
+  }
+
+  /** Changes the open collection, and writes it. */
+  change(changed: (collection: Collection) => Collection): Promise<void> {
+    const { name } = this;
+    return this.inTurn(async () => {
+      if (this.name !== name) throw new Error(`the collection ${name} cannot be changed: it is not open`);
+      const collection = changed(this.collection);
+      const { revision } = await sendAs<{ revision: string }>('PUT', this.path(name), { collection, revision: this.revision });
+      this.show(name, collection, revision);
+    });
   }
 
   /** Creates a collection and opens it. */
-  async create(name: string, collection: Collection): Promise<void> {
-    const { revision } = await sendAs<{ revision: string }>('PUT', this.path(name), { collection });
-    [this.name, this.collection, this.revision] = [name, collection, revision];
-    await this.load();
+  create(name: string, collection: Collection): Promise<void> {
+    return this.inTurn(async () => {
+      const { revision } = await sendAs<{ revision: string }>('PUT', this.path(name), { collection });
+      this.show(name, collection, revision);
+      await this.load();
+    });
   }
 
-  async drop(): Promise<void> {
-    await remove(this.path(this.name));
-    await this.open('');
-    await this.load();
+  /** Deletes the open collection. */
+  drop(): Promise<void> {
+    return this.inTurn(async () => {
+      await remove(this.path(this.name));
+      this.show('', { variables: [], requests: [] });
+      await this.load();
+    });
   }
 
   /** Whether the history is to be deleted, unless that is undone. */
   isForgetting = $state(false);
+  /** Deletes the history if that waits for its notice to go. */
+  forget: () => Promise<void> = () => Promise.resolve();
 
   forgetLater(): void {
     this.isForgetting = true;
-    app.deleteLater('History deleted', () => this.forget(), () => (this.isForgetting = false));
-  }
-
-  /** Deletes the history if that is what waits: also before a request, which would be deleted with it. */
-  async forget(): Promise<void> {
-    if (!this.isForgetting) return;
-    await remove('/compose/history');
-    [this.history, this.isForgetting] = [[], false];
+    const erase = async () => {
+      await remove('/compose/history');
+      [this.history, this.isForgetting] = [[], false];
+    };
+    this.forget = app.deleteLater('History deleted', erase, () => (this.isForgetting = false));
   }
 }

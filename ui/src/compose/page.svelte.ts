@@ -35,6 +35,8 @@ class ComposeState {
   template = '';
   /** The message that is being written to an open WebSocket or gRPC call. */
   message = $state('');
+  /** The message that was filled in or sent last, which is not unsaved. */
+  keptMessage = '';
   /** Whether the call on the page takes more messages: until its half-close. */
   takesMessages = $state(false);
   isBinary = $state(false);
@@ -44,11 +46,20 @@ class ComposeState {
 
   constructor() {
     this.set(blank());
-    watchUnsaved(() => (this.written() !== this.keptAs && (this.url !== '' || this.body !== '')) || this.message !== '');
+    watchUnsaved(() => (this.written() !== this.keptAs && (this.url !== '' || this.body !== '')) || this.isMessageUnsaved());
   }
 
   private written(): string {
     return JSON.stringify([this.name, this.method, this.url, this.fields, this.body, this.assertions]);
+  }
+
+  private isMessageUnsaved(): boolean {
+    return this.message !== '' && this.message !== this.keptMessage;
+  }
+
+  /** Fills in a message, unless another is being written. */
+  fillMessage(text: string): void {
+    if (!this.isMessageUnsaved()) this.message = this.keptMessage = text;
   }
 
   /** Called when the request has been saved or recorded. */
@@ -70,6 +81,7 @@ class ComposeState {
   async setKind(kind: RequestKind): Promise<void> {
     if (kind === this.kind) return;
     await this.disconnect();
+    this.message = '';
     this.method = KIND_METHODS[kind];
     // What a blank HTTP request begins with has no meaning elsewhere.
     const start = fieldsText(blank().headers);
@@ -120,6 +132,7 @@ class ComposeState {
 
   set(request: ComposedRequest): void {
     this.name = request.name;
+    if (kindOf(request.method) !== this.kind) this.message = '';
     this.method = request.method;
     this.url = request.url;
     this.fields = fieldsText(request.headers);

@@ -1,6 +1,8 @@
 // What closes the WebSocket of the page, and what an answer to that means.
 import { afterEach, beforeEach, expect, it, vi } from 'vitest';
 import type { Flow } from '../lib/types';
+import { isAnyUnsaved } from '../lib/unsaved';
+import { blank } from './http';
 import { page } from './page.svelte';
 
 vi.mock('../lib/app.svelte', () => ({ loadPref: () => null, savePref: () => undefined }));
@@ -51,4 +53,27 @@ it('the method of a call is that of its URL', () => {
   page.url = '{{base}}/a.B/C';
   expect(page.grpcMethod?.path).toBe('/a.B/C');
   expect(page.methodOf('http://a.test/a.B/D')).toBe(undefined);
+});
+
+it('a message that was filled in or sent is not unsaved, and does not stay for another kind of request', async () => {
+  page.kept();
+  page.fillMessage('{"orderId":""}');
+  expect(isAnyUnsaved()).toBe(false);
+  page.message = '{"orderId":"o-1"}';
+  expect(isAnyUnsaved()).toBe(true);
+  // Another call fills in nothing over it.
+  page.fillMessage('{"orderId":""}');
+  expect(page.message).toBe('{"orderId":"o-1"}');
+  page.message = '';
+  expect(isAnyUnsaved()).toBe(false);
+  page.message = 'for this WebSocket';
+  await page.setKind('websocket');
+  expect(page.message).toBe('for this WebSocket');
+  await page.setKind('grpc');
+  expect(page.message).toBe('');
+  page.message = '{}';
+  page.set({ ...blank(), method: 'GRPC' });
+  expect(page.message).toBe('{}');
+  page.set({ ...blank(), method: 'WEBSOCKET' });
+  expect(page.message).toBe('');
 });
