@@ -274,18 +274,18 @@ it('an exported file is imported again, by the file dialog', async () => {
 it('more flows than can be deleted while the page is left are deleted after asking', async () => {
   const request = { method: 'GET', url: 'http://many.test/', httpVersion: 'HTTP/1.1', headers: [], queryString: [], cookies: [], headersSize: -1, bodySize: 0 };
   const response = { status: 200, statusText: 'OK', httpVersion: 'HTTP/1.1', headers: [], cookies: [], content: { size: 0, mimeType: '' }, redirectURL: '', headersSize: -1, bodySize: 0 };
-  const entries = Array.from({ length: 1501 }, () => ({ startedDateTime: '2026-01-02T03:04:05Z', time: 1, request, response, cache: {}, timings: { send: 0, wait: 1, receive: 0 } }));
+  const entries = Array.from({ length: 501 }, () => ({ startedDateTime: '2026-01-02T03:04:05Z', time: 1, request, response, cache: {}, timings: { send: 0, wait: 1, receive: 0 } }));
   await world.api('/import', { method: 'POST', body: JSON.stringify({ log: { version: '1.2', creator: { name: 'test', version: '1' }, entries } }) });
-  await world.recorded(1501, 'host:many.test');
+  await world.recorded(501, 'host:many.test');
   await page.goto(`http://${world.admin}/?q=host:many.test`);
   await header('Size').getByRole('button').click();
-  await page.getByText(/All 1.?501 flows, sorted by size/).waitFor();
+  await page.getByText('All 501 flows, sorted by size').waitFor();
   await page.getByRole('checkbox', { name: 'Select the loaded flows' }).click();
   await page.keyboard.press('d');
-  const asked = page.getByRole('dialog', { name: /^Delete 1.?501 flows\?$/ });
+  const asked = page.getByRole('dialog', { name: 'Delete 501 flows?' });
   await asked.waitFor();
   await page.keyboard.press('Escape');
-  expect((await world.api<{ count: number }>('/flows/count?query=host:many.test')).count).toBe(1501);
+  expect((await world.api<{ count: number }>('/flows/count?query=host:many.test')).count).toBe(501);
   await page.keyboard.press('d');
   await asked.getByRole('button', { name: 'Delete' }).click();
   await expect.poll(async () => (await world.api<{ count: number }>('/flows/count?query=host:many.test')).count).toBe(0);
