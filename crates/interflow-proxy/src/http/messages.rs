@@ -155,7 +155,7 @@ pub(crate) fn too_large() -> Error {
 /// One direction of a WebSocket: bytes are forwarded unchanged unless a stage changes a message.
 pub(crate) struct WsDirection {
     direction: Direction,
-    decoder: Option<WebSocketDecoder>,
+    pub decoder: Option<WebSocketDecoder>,
     forwarder: MessageForwarder,
     buffer: BytesMut,
     /// A message too large to hold is forwarded in parts, or framing was lost.

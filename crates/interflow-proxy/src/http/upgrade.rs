@@ -112,8 +112,8 @@ struct UpgradedState {
     moved: tokio::time::Instant,
     /// Whether the client, and the origin, have sent a Close frame (RFC 6455 5.5.1): no data can follow it.
     closed: [bool; 2],
-    /// The error of a WebSocket whose first end was not preceded by a Close frame.
-    cut: Option<Error>,
+    /// The first end of a WebSocket: an error if it was not preceded by a Close frame.
+    first_end: Option<Result<()>>,
     /// Whether stages inspect the messages. Otherwise they are only recorded, and bytes are forwarded unparsed.
     followed: bool,
     /// Messages that stages injected while processing one of the other direction, by the direction they are sent in;
@@ -170,7 +170,7 @@ async fn relay(guard: FlowGuard, client: IoStream, upstream: IoStream, legs: WsD
         bytes,
         moved,
         closed,
-        cut: None,
+        first_end: None,
         followed,
         injected: Default::default(),
         unread: [0; 2],
@@ -203,8 +203,8 @@ async fn relay(guard: FlowGuard, client: IoStream, upstream: IoStream, legs: WsD
         () = async { over.notified().await; tokio::time::sleep(CLOSE_TIMEOUT).await } => Ok(()),
     };
     // Both directions are dropped by now, and with them their borrows.
-    let UpgradedState { guard, bytes, cut, .. } = carried.into_inner();
-    match end.and(cut.map_or(Ok(()), Err)) {
+    let UpgradedState { guard, bytes, first_end, .. } = carried.into_inner();
+    match end.and(first_end.unwrap_or(Ok(()))) {
         Ok(()) => guard.tunnelled(bytes),
         Err(e) => {
             // Only errors of a policy or limit are explained to the client: the others mean that a connection is
@@ -281,11 +281,12 @@ impl UpgradedCopy<'_> {
             };
             let looked = match read {
                 Some(0) => {
-                    if self.leg.is_some() {
+                    if let Some(leg) = &self.leg {
                         let state = &mut *self.shared.0.lock().await;
-                        if state.closed == [false; 2] && state.cut.is_none() {
-                            state.cut = Some(Error::new(reads, "the WebSocket ended without a Close frame"));
-                        }
+                        // Of frames that are not read any more, one may have been a Close frame.
+                        let is_cut = leg.decoder.is_some() && state.closed == [false; 2];
+                        let cut = || Err(Error::new(reads, "the WebSocket ended without a Close frame"));
+                        state.first_end.get_or_insert_with(|| if is_cut { cut() } else { Ok(()) });
                     }
                     // A half-close: the other direction goes on until its own end.
                     // Forwards the end as a FIN, or as close_notify within TLS.

@@ -97,16 +97,20 @@ async fn a_broken_origins_answer_to_the_key_is_not_corrected() {
 
 #[tokio::test]
 async fn a_websocket_without_a_close_frame_is_recorded_as_cut() {
-    let accepted = "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n";
-    let origin = Origin::script(interflow_testkit::Script::new().head().send(accepted).finish()).await;
-    let proxy = Proxy::start(|_| ()).await;
-    let mut wire = proxy.connect().await;
-    let fields = "Connection: Upgrade\r\nUpgrade: websocket\r\n";
-    wire.send(crate::support::request("GET", &format!("http://{}/", origin.addr()), fields)).await.unwrap();
-    assert_eq!(wire.answer().await.unwrap().status, 101);
-    assert!(wire.to_end().await.unwrap().is_empty());
-    drop(wire);
-    assert_eq!(proxy.flow().await.error(), Some(ErrorKind::UpstreamClosed));
+    // Bytes that are no frames hide a Close frame behind them.
+    for (sent, error) in [("", Some(ErrorKind::UpstreamClosed)), ("no frames", None)] {
+        let accepted = "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n";
+        let script = interflow_testkit::Script::new().head().send(accepted.to_owned() + sent).finish();
+        let origin = Origin::script(script).await;
+        let proxy = Proxy::start(|_| ()).await;
+        let mut wire = proxy.connect().await;
+        let fields = "Connection: Upgrade\r\nUpgrade: websocket\r\n";
+        wire.send(crate::support::request("GET", &format!("http://{}/", origin.addr()), fields)).await.unwrap();
+        assert_eq!(wire.answer().await.unwrap().status, 101);
+        assert_eq!(wire.to_end().await.unwrap(), sent.as_bytes());
+        drop(wire);
+        assert_eq!(proxy.flow().await.error(), error, "{sent}");
+    }
 }
 
 #[tokio::test]
