@@ -150,6 +150,11 @@ describe('approvals', () => {
     // The suggestion becomes a rule and disappears.
     const suggestion = page.locator('.suggestion').filter({ hasText: '127.0.0.1' });
     const words = await suggestion.first().locator('.mono').textContent();
+    // Not if it is refused.
+    await page.route('**/approvals/rules', (route) => (route.request().method() === 'POST' ? route.fulfill({ status: 409, json: { error: { kind: 'x', message: 'not now' } } }) : route.continue()));
+    await suggestion.first().getByRole('button', { name: 'Add rule' }).click();
+    await page.getByText('not now').waitFor();
+    await page.unroute('**/approvals/rules');
     await suggestion.first().getByRole('button', { name: 'Add rule' }).click();
     const rules = page.getByRole('row').filter({ hasText: words! });
     await expect.poll(() => rules.count()).toBe(1);

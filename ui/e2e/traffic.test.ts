@@ -483,8 +483,25 @@ describe('actions', () => {
     await press('j', 't');
     const tag = page.getByLabel('New tag');
     await expect.poll(() => tag.evaluate((n) => n === document.activeElement)).toBe(true);
+    // What is refused stays, and is not lost.
+    const patches = '**/api/v1/flows/*';
+    await page.route(patches, (route) => (route.request().method() === 'PATCH' ? route.fulfill({ status: 409, json: { error: { kind: 'x', message: 'not now' } } }) : route.continue()));
     await page.keyboard.type('look here');
     await press('Enter');
+    await page.getByText('not now').waitFor();
+    expect(await tag.inputValue()).toBe('look here');
+    await page.unroute(patches);
+    // Nor are tags that came meanwhile, of which the page does not know.
+    const opened = (await selected().getAttribute('data-id'))!;
+    await page.route(patches, async (route) => {
+      if (route.request().method() === 'PATCH') await world.api(`/flows/${opened}`, { method: 'PATCH', headers: { 'content-type': 'application/json' }, body: '{"add_tags":["meanwhile"]}' });
+      await route.continue();
+    });
+    await press('Enter');
+    await page.getByRole('button', { name: 'Remove tag meanwhile' }).waitFor();
+    await page.unroute(patches);
+    await page.getByRole('button', { name: 'Remove tag meanwhile' }).click();
+    expect(await tag.inputValue()).toBe('');
     await expect.poll(() => page.locator('.drawn .badge.tag').textContent()).toBe('look here');
     await page.getByLabel('Comment').fill('why is it missing?');
     // An update of the flow does not overwrite a comment being edited.
