@@ -67,6 +67,8 @@ class AppState {
   samples = $state.raw<Sample[]>([]);
   unreachable = $state('');
   private notice = 0;
+  /** What notices that are gone still carry out. */
+  private readonly endings = new Set<Promise<void>>();
   private last: { at: number; stats: Stats } | null = null;
 
   constructor() {
@@ -148,16 +150,19 @@ class AppState {
   }
 
   /** Ends when what waited for the notice to go has been carried out, or has failed. */
-  async dismiss(id: number): Promise<void> {
-    const ending = this.notices.find((n) => n.id === id)?.onend?.();
+  dismiss(id: number): Promise<void> {
+    const ending = this.notices.find((n) => n.id === id)?.onend?.() ?? Promise.resolve();
+    this.endings.add(ending);
+    void ending.finally(() => this.endings.delete(ending));
     this.notices = this.notices.filter((n) => n.id !== id);
     this.isReading = false;
-    await ending;
+    return ending;
   }
 
-  /** Carries out what waits for its notice to go. */
+  /** Carries out what waits for its notice to go; ends when that, and what is under way already, has ended. */
   async dismissAll(): Promise<void> {
-    await Promise.all(this.notices.map((n) => this.dismiss(n.id)));
+    this.notices.forEach((n) => void this.dismiss(n.id));
+    await Promise.all(this.endings);
   }
 
   private async pollStats(): Promise<void> {

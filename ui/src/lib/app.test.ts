@@ -29,7 +29,7 @@ it('is carried out once, when its notice goes, or before if something needs that
   expect(events).toEqual([]);
   await vi.advanceTimersByTimeAsync(2000);
   expect([events, app.notices]).toEqual([['erase'], []]);
-  const waiting = carryOut().then(() => events.push('waited'));
+  const waiting = Promise.race([carryOut(), app.dismissAll()]).then(() => events.push('waited'));
   await vi.advanceTimersByTimeAsync(1000);
   expect(events).toEqual(['erase']);
   finish();
