@@ -1,6 +1,6 @@
 //! Conversations over WebSockets with several lanes, and in Google's Interactions.
 
-use interflow_store::{FlowKind, FlowState, FlowStore, FlowSummary, FlowWithBodies, MessageRecord};
+use interflow_store::{FlowKind, FlowRecord, FlowState, FlowStore, FlowSummary, FlowWithBodies, MessageRecord};
 use interflow_types::{Direction, MessageKind, Timestamp};
 use serde_json::{Value, json};
 
@@ -30,14 +30,22 @@ pub(super) fn socket(host: &str, path: &str, messages: &[(Direction, Value)]) ->
     f
 }
 
-/// The calls of a WebSocket.
+/// The calls of a WebSocket, which are the same if another reader takes over after any of its messages.
 fn calls_of_socket(messages: &[(Direction, Value)]) -> Vec<ParsedCall> {
     let (_dir, store) = open_store();
     let f = socket("api.openai.com", "/v1/responses", messages);
     let id = f.row.id;
     store.insert(f).unwrap();
     let row = store.get(id).unwrap();
-    WebSocketCallReader::default().read(&store, &row, true).unwrap()
+    let calls = WebSocketCallReader::default().read(&store, &row, true).unwrap();
+    for read in 0..=row.messages {
+        let begun = FlowRecord { messages: read, ..row.clone() };
+        let mut resumed = WebSocketCallReader::default().read(&store, &begun, false).unwrap();
+        let known = resumed.iter().map(ParsedCall::part).collect();
+        resumed.extend(WebSocketCallReader::leaving_out(known).read(&store, &row, true).unwrap());
+        assert_eq!(format!("{resumed:?}"), format!("{calls:?}"), "resumed after {read} messages");
+    }
+    calls
 }
 
 #[test]
@@ -171,5 +179,5 @@ fn turns_of_an_interaction_over_a_websocket_are_calls_of_one_conversation() {
     let row = store.get(id).unwrap();
     let again = WebSocketCallReader::read_request(&store, &row, 6).unwrap().unwrap();
     assert_eq!((&*again.model, &again.system[..]), ("gemini-4-argon", &["be brief".to_owned()][..]));
-    assert_eq!(WebSocketCallReader::starting_behind(3).read(&store, &row, true).unwrap().len(), 1);
+    assert_eq!(WebSocketCallReader::leaving_out([3].into()).read(&store, &row, true).unwrap().len(), 1);
 }

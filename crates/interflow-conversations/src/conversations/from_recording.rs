@@ -1,5 +1,7 @@
 //! Parses LLM calls from recorded flows.
 
+use std::collections::BTreeSet;
+
 use crate::assembly::{ParsedCall, RawCall};
 use bytes::Bytes;
 use interflow_llm::message::parse::ReplyAssembly;
@@ -201,8 +203,8 @@ fn with_raw_call<T>(row: &FlowRecord, f: impl FnOnce(&RawCall<'_>) -> T) -> T {
 #[derive(Default)]
 pub struct WebSocketCallReader {
     next: u64,
-    /// The number of the last call that was read before.
-    known: u64,
+    /// The numbers of the calls that were read before. The last one does not say which: lanes end in any order.
+    known: BTreeSet<u64>,
     live: LiveInteraction,
     /// One for each lane of the connection (`stream_id`).
     under_way: Vec<OpenWebSocketCall>,
@@ -224,9 +226,9 @@ pub(super) struct OpenWebSocketCall {
 }
 
 impl WebSocketCallReader {
-    /// Starts behind the call with this number. Earlier messages of Interactions are read, too: they have what its calls
-    /// share.
-    pub fn starting_behind(known: u64) -> Self {
+    /// Leaves out the calls with these numbers. Their messages are read, too: they have what calls share, and calls that
+    /// have not ended may have begun before them.
+    pub fn leaving_out(known: BTreeSet<u64>) -> Self {
         Self { known, ..Self::default() }
     }
 
@@ -234,9 +236,6 @@ impl WebSocketCallReader {
     pub fn read(&mut self, store: &dyn FlowStore, row: &FlowRecord, over: bool) -> Result<Vec<ParsedCall>> {
         let mut calls = Vec::new();
         let is_live = row_format(row) == Some(ApiFormat::Interactions);
-        if !is_live {
-            self.next = self.next.max(self.known);
-        }
         // Read in pages, and continued from the last message that was read.
         while self.next < row.messages {
             let messages = store.messages(row.id, self.next..(self.next + MESSAGES_PER_READ).min(row.messages))?;
@@ -251,7 +250,7 @@ impl WebSocketCallReader {
             calls.extend(self.under_way.drain(..).map(|call| call.finish(row, end)));
             calls.extend(self.live.end(row, end, "completed"));
         }
-        calls.retain(|call| call.part() > self.known);
+        calls.retain(|call| !self.known.contains(&call.part()));
         Ok(calls)
     }
 
@@ -307,13 +306,13 @@ impl WebSocketCallReader {
 
     /// The request that a WebSocket message began, by the call's number.
     pub fn read_request(store: &dyn FlowStore, row: &FlowRecord, part: u64) -> Result<Option<ModelRequest>> {
-        let index = part.saturating_sub(1);
         if row_format(row) != Some(ApiFormat::Interactions) {
+            let index = part.saturating_sub(1);
             let message = store.messages(row.id, index..index + 1)?.into_iter().next();
             let value = message.and_then(|m| serde_json::from_slice::<Value>(&m.payload).ok());
             return Ok(value.map(|value| websocket_request(row, value)));
         }
-        let calls = Self::starting_behind(index).read(store, row, true)?;
+        let calls = Self::default().read(store, row, true)?;
         Ok(calls.into_iter().find(|call| call.part() == part).map(ParsedCall::into_request))
     }
 }

@@ -9,7 +9,7 @@
 //! of order, for instance after one of them could not reach the store for a while: its calls are added as they come, and a
 //! little later its conversations are put together again from all its flows, as a rebuild would do.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -374,12 +374,11 @@ impl<'s> ConversationIndexer<'s> {
             return Ok(());
         };
         // Indexed before, for example before a crash, or before another process took over.
-        let stored = self.store.exchanges_in(flow.id)?;
+        let stored = if self.sockets.contains_key(&flow.id) { Vec::new() } else { self.store.exchanges_in(flow.id)? };
         if row.kind != FlowKind::WebSocket && !stored.is_empty() {
             return Ok(());
         }
-        let known = stored.iter().map(|call| call.part).max().unwrap_or_default();
-        let (calls, reservation) = self.read_calls(&row, known)?;
+        let (calls, reservation) = self.read_calls(&row, stored.iter().map(|call| call.part).collect())?;
         for call in calls {
             let session = call.key().to_owned();
             let is_late = self.ended_before_its_session(&session, flow.ended)?;
@@ -393,12 +392,16 @@ impl<'s> ConversationIndexer<'s> {
     }
 
     /// The calls of a flow, and the memory that they take until the assembler has consumed them; of a WebSocket those
-    /// after what was read of it, or else behind the call with the number `known`.
-    fn read_calls(&mut self, row: &FlowRecord, known: u64) -> Result<(Vec<ParsedCall>, Option<MemoryReservation>)> {
+    /// after what was read of it, or else those whose numbers are not `known`.
+    fn read_calls(
+        &mut self,
+        row: &FlowRecord,
+        known: BTreeSet<u64>,
+    ) -> Result<(Vec<ParsedCall>, Option<MemoryReservation>)> {
         let read = if row.kind == FlowKind::WebSocket {
             let is_over = row.state != FlowState::Open;
             let reader = self.sockets.remove(&row.id);
-            let mut reader = reader.unwrap_or_else(|| WebSocketCallReader::starting_behind(known));
+            let mut reader = reader.unwrap_or_else(|| WebSocketCallReader::leaving_out(known));
             let calls = reader.read(self.store, row, is_over);
             if !is_over {
                 self.sockets.insert(row.id, reader);
@@ -481,7 +484,7 @@ impl<'s> ConversationIndexer<'s> {
         let mut is_first = true;
         for (_, _, row) in flows {
             self.cursor.renew()?;
-            let (calls, reservation) = self.read_calls(&row, 0)?;
+            let (calls, reservation) = self.read_calls(&row, BTreeSet::new())?;
             for call in calls.into_iter().filter(|call| call.key() == key) {
                 // What is stored of the session is replaced.
                 self.assemble(call, !std::mem::take(&mut is_first))?;
