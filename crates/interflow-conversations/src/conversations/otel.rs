@@ -122,7 +122,7 @@ impl ConversationTrace {
             attribute("server.address", row.host.as_str()),
             attribute("interflow.flow", e.flow.as_str()),
             attribute("interflow.turn", e.facts.turn),
-            json!({"key": "interflow.cache_missed", "value": {"boolValue": e.missed}}),
+            attribute("interflow.cache_missed", e.missed),
         ];
         if let Some(u) = &e.usage {
             all.extend(tokens([u.input, u.output, u.cache_read, u.cache_write, u.reasoning]));
