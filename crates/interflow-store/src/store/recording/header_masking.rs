@@ -140,7 +140,7 @@ impl MaskRules {
         } else {
             Cow::Borrowed(&*plain)
         };
-        if !url.contains("://") {
+        if !url.contains("://") && !url.contains('?') {
             return None;
         }
         let Some(depth) = depth.checked_sub(1) else { return Some("***".to_owned()) };
@@ -292,6 +292,9 @@ mod tests {
             ),
             ("/m?d=http%3A%2F%2Fhost%2Fx%3Fb%3D1", "/m?d=http%3A%2F%2Fhost%2Fx%3Fb%3D1"),
             ("/m?t%6fken=s", "/m?t%6fken=***"),
+            ("/m?next=%2Fcb%3Ftoken%3Ds%26b%3D1", "/m?next=/cb%3Ftoken%3D***%26b%3D1"),
+            ("/m?next=/cb?token=s", "/m?next=/cb?token=***"),
+            ("/m?q=what%3F%20that%3F", "/m?q=what%3F%20that%3F"),
         ] {
             assert_eq!(mask.mask_path(path), masked);
         }
