@@ -45,7 +45,7 @@ pub(crate) use dispatch::{Dispatcher, is_bedrock};
 pub use response_cache::{CacheStats, PreparedCache, ResponseCache, SemanticStats, TextFeatures};
 pub use routes::UpstreamTable;
 pub(crate) use routes::is_known_upstream;
-pub use routes::{check_provider_names, check_redact_routes};
+pub use routes::{check_provider_names, check_redact_routes, is_endpoint_segment};
 pub(crate) use routing::response_in_path;
 pub use routing::{DeploymentRole, DeploymentState, DeploymentView, LlmRouteView};
 pub(crate) use served::{DeliveryState, ListedAttempt};

@@ -80,6 +80,11 @@ pub fn check_provider_names(rules: &[RuleConfig], config: &LlmConfig) -> Result<
 /// Reserved names: they begin the providers' own paths (`/v1/…`), which would then be ambiguous.
 const RESERVED_NAMES: [&str; 3] = ["v1", "api", "model"];
 
+/// Whether this first segment of a path leads to an endpoint: an upstream's, or a provider's own.
+pub fn is_endpoint_segment(config: &LlmConfig, name: &str) -> bool {
+    is_known_upstream(config, name) || RESERVED_NAMES.contains(&name) || ["v1beta", "v2"].contains(&name)
+}
+
 /// Maximum length of an alias chain. Cycles are rejected when the table is built; the bound also ends one that was
 /// overlooked.
 const MAX_ALIAS_STEPS: usize = 8;

@@ -125,7 +125,7 @@ impl ComponentSet {
         let stamps = FileStamps::take(named_files(config, home));
         let local = deps.local.clone();
         #[cfg(feature = "media")]
-        let media = Arc::new(MediaComponent::new(&config.media, home, &local)?);
+        let media = Arc::new(MediaComponent::new(config, home, &local)?);
         let unrecorded = Arc::new(local.unrecorded());
         let alerts = AlertSender::new(Arc::clone(&unrecorded) as _);
         let limits = LimiterDeps { spend: deps.spend.clone(), alerts: Some(alerts) };

@@ -200,8 +200,6 @@ pub fn prepare(components: &ComponentSet, config: &InterflowConfig) -> Result<Ve
     interflow_proxy::check(&config.engine()).map_err(|e| e.to_string())?;
     log::check(&config.log)?;
     start_check::check_timeouts(&config.timeouts)?;
-    #[cfg(feature = "media")]
-    start_check::check_media(config)?;
     components.prepare(config)
 }
 

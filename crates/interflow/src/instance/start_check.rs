@@ -8,8 +8,6 @@ use interflow_admin::check_access;
 use interflow_archive::view::ProtoSchemas;
 use interflow_files::resolve_secret_ref;
 use interflow_host::data_dir::DataDir;
-#[cfg(feature = "media")]
-use interflow_llm::Provider;
 use interflow_llm_gateway::gateway::{LlmGateway, check_provider_names, check_redact_routes};
 use interflow_net::ca::CertificateAuthority;
 use interflow_proxy::config::{InterceptConfig, TimeoutsConfig};
@@ -43,7 +41,7 @@ pub fn check_values(config: &InterflowConfig) -> Result<(), ConfigMistake> {
     interflow_proxy::check(&config.engine())
         .map_err(|e| ConfigMistake { key: e.place.clone(), what: mask_urls(&e.to_string()) })?;
     #[cfg(feature = "media")]
-    check_media(config)?;
+    config.media.check().and_then(|()| crate::components::media::check_path(config))?;
     check_timeouts(&config.timeouts)?;
     log::check(&config.log)?;
     config.quota.check()?;
@@ -109,21 +107,6 @@ pub fn check_timeouts(timeouts: &TimeoutsConfig) -> Result<(), String> {
     let all = serde_json::to_value(timeouts).unwrap_or_default();
     let zero = all.as_object().into_iter().flatten().find(|(_, time)| **time == json!(HumanDuration::default()));
     zero.map_or(Ok(()), |(key, _)| Err(format!("timeouts.{key}: 0 leaves no time at all; set at least 1ms")))
-}
-
-/// The media endpoints come before the others, which would not be reached.
-#[cfg(feature = "media")]
-pub fn check_media(config: &InterflowConfig) -> Result<(), String> {
-    config.media.check()?;
-    let path = config.media.path.as_str();
-    let first = path.trim_start_matches('/').split('/').next().unwrap_or_default();
-    let is_provider = config.llm.provider.contains_key(first) || Provider::ALL.iter().any(|p| p.as_str() == first);
-    if is_provider || ["v1", "api", "model", "mcp"].contains(&first) {
-        return Err(format!(
-            "media.path: `{path}` is where other endpoints of the gateway are: choose another, such as /media"
-        ));
-    }
-    Ok(())
 }
 
 fn check_record_dir(dir: &Path, home: &DataDir) -> Result<(), String> {
