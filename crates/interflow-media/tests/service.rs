@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
 use aes::cipher::{Array, BlockModeEncrypt as _, KeyIvInit as _};
-use interflow_media::config::MediaConfig;
+use interflow_media::config::{MediaConfig, MediaUser};
 use interflow_media::relay::address::push_value;
 use interflow_media::{MediaService, MediaSetup};
 use interflow_types::{
@@ -98,6 +98,22 @@ impl Answer {
     }
 }
 
+fn service(origin: &Arc<Origin>, config: MediaConfig) -> Result<Arc<MediaService>, String> {
+    let egress = Arc::clone(origin) as Arc<dyn HttpClient>;
+    let key_egress = Arc::clone(&egress);
+    MediaService::new(MediaSetup { config, secret: vec![7; 32], egress, key_egress, folder: None })
+}
+
+#[test]
+fn two_references_to_the_same_password_are_refused() {
+    let user = |name: &str, password: &str| MediaUser { name: name.into(), password: password.into() };
+    let user = vec![user("a", "env:CARGO_PKG_NAME"), user("b", env!("CARGO_PKG_NAME"))];
+    let config = MediaConfig { user, ..MediaConfig::default() };
+    assert_eq!(config.check(), Ok(()));
+    let refused = service(&Arc::new(Origin::default()), config).err().unwrap();
+    assert!(refused.starts_with("media.user[1]: "), "{refused}");
+}
+
 impl Media {
     fn new(origin: Origin) -> Self {
         Self::with_config(origin, MediaConfig::default())
@@ -105,10 +121,7 @@ impl Media {
 
     fn with_config(origin: Origin, config: MediaConfig) -> Self {
         let origin = Arc::new(origin);
-        let egress = Arc::clone(&origin) as Arc<dyn HttpClient>;
-        let key_egress = Arc::clone(&egress);
-        let setup = MediaSetup { config, secret: vec![7; 32], egress, key_egress, folder: None };
-        Self { service: MediaService::new(setup).unwrap(), origin }
+        Self { service: service(&origin, config).unwrap(), origin }
     }
 
     async fn send(&self, method: Method, path: &str, fields: &[(&str, &str)], body: &str) -> Answer {

@@ -57,7 +57,6 @@ const DEFAULT_USER_AGENT: &str =
 impl MediaState {
     pub fn new(setup: MediaSetup, streams: Arc<StreamRegistry>) -> Result<Self, String> {
         let MediaSetup { mut config, secret, egress, key_egress, folder } = setup;
-        config.check()?;
         if config.compat.enabled && config.user_agent == MediaConfig::default().user_agent {
             config.user_agent = DEFAULT_USER_AGENT.into();
         }
@@ -70,16 +69,16 @@ impl MediaState {
         if keys.is_empty() {
             keys.push(("0".into(), secret));
         }
-        let users = config
-            .user
-            .iter()
-            .enumerate()
-            .map(|(i, u)| read(format!("media.user[{i}]"), &u.password).map(|password| (u.name.clone(), password)));
-        let users = users.collect::<Result<Vec<_>, String>>()?;
-        if let Some(i) = users.iter().position(|(name, password)| name.is_empty() || password.is_empty()) {
-            return Err(format!("media.user[{i}]: a user needs a name and a password"));
+        for (i, user) in config.user.iter_mut().enumerate() {
+            user.password = read(format!("media.user[{i}]"), &user.password)?;
+            if user.name.is_empty() || user.password.is_empty() {
+                return Err(format!("media.user[{i}]: a user needs a name and a password"));
+            }
         }
         let password = config.api_password.as_deref().map(|p| read("media.api_password".into(), p)).transpose()?;
+        config.api_password = password.filter(|p| !p.is_empty());
+        // References to secrets are resolved: two may lead to the same password.
+        config.check()?;
         let fetch = Arc::new(MediaFetcher::new(egress, key_egress, config.redirects));
         let patience = RetryPolicy { attempts: config.resume, delay: config.resume_delay.0 };
         let bounds = CacheLimits {
@@ -92,8 +91,8 @@ impl MediaState {
         let disk = folder.map(|folder| disk(&config.cache, &folder)).transpose()?.flatten();
         Ok(Self {
             keys: LinkKeys::new(&keys).map_err(|e| format!("media.link_key: {e}"))?,
-            users,
-            password: password.filter(|p| !p.is_empty()),
+            users: std::mem::take(&mut config.user).into_iter().map(|user| (user.name, user.password)).collect(),
+            password: config.api_password.take(),
             public: config.public_url.as_ref().map(|u| u.trim_end_matches('/').to_owned()),
             shared: Arc::new(SegmentCache::new(Arc::clone(&fetch), bounds).with_disk(disk)),
             files: FileIndexCache::default(),
