@@ -131,12 +131,10 @@ pub fn run(
         }
         ConfigCommand::Print { format, json } => {
             let config = load(None)?.config;
-            let mut printed = masked(&config)?;
             if *json || *format == PrintFormat::Json {
-                return print_json(&printed);
+                return print_json(&masked(&config)?);
             }
-            drop_nulls(&mut printed);
-            toml::to_string_pretty(&printed).map_err(cannot_serialize)?
+            as_toml(&config)?
         }
         ConfigCommand::Get { key } => return set::get(key, &load(None)?.config),
         ConfigCommand::Set { key, value, dry_run } => {
@@ -157,6 +155,13 @@ fn masked(config: &InterflowConfig) -> Result<Json, CliError> {
     let mut config = serde_json::to_value(config).map_err(cannot_serialize)?;
     mask_config(&mut config);
     Ok(config)
+}
+
+/// As [`masked`], in the format of the configuration file.
+pub fn as_toml(config: &InterflowConfig) -> Result<String, CliError> {
+    let mut printed = masked(config)?;
+    drop_nulls(&mut printed);
+    toml::to_string_pretty(&printed).map_err(cannot_serialize)
 }
 
 fn cannot_serialize(error: impl fmt::Display) -> CliError {

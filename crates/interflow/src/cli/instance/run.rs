@@ -63,7 +63,7 @@ pub struct RunArgs {
     /// Set this instance as the system's proxy while it runs (GNOME, KDE, macOS, Windows).
     #[arg(long)]
     pub system_proxy: bool,
-    /// Print the effective configuration and exit.
+    /// Print the effective configuration and exit. Secrets are masked.
     #[arg(long)]
     pub print_config: bool,
     /// Prove that an instance with these options could start, and exit: for the restart of a running one, which records in
@@ -155,9 +155,7 @@ pub fn run(
     let mut config = loaded.config;
     args.apply(&mut config);
     if args.print_config {
-        let text =
-            toml::to_string_pretty(&config).map_err(|e| format!("the configuration cannot be serialized: {e}"))?;
-        crate::cli::output::print(&text);
+        crate::cli::output::print(&crate::cli::config::as_toml(&config)?);
         return Ok(());
     }
     #[cfg(unix)]
