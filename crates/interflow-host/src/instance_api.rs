@@ -21,6 +21,7 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 pub struct InstanceApi {
     agent: Agent,
     pub address: SocketAddr,
+    pid: u32,
     token: String,
 }
 
@@ -36,25 +37,36 @@ pub fn not_running(home: &DataDir) -> CliError {
 }
 
 impl InstanceApi {
-    /// Connects to the instance that runs with this data directory, if it has an admin listener.
+    /// The instance that runs with this data directory, if it has an admin listener.
     ///
     /// # Errors
     /// It does not answer, for example because its process is suspended. Operations may take longer than this wait.
     pub fn for_instance(home: &DataDir) -> Result<Option<Self>> {
-        let Some(instance) = home.running_instance() else { return Ok(None) };
-        let Some(address) = instance.admin.map(connect_address) else { return Ok(None) };
-        let agent = answering_agent(address, instance.pid)?;
-        Ok(Some(Self { agent, address, token: home.admin_token()? }))
+        let api = Self::unprobed(home)?;
+        api.iter().try_for_each(|api| probe(&api.agent, api.address, api.pid))?;
+        Ok(api)
     }
 
-    /// Whether the instance can obey a signal that it was just sent, in that it answers or has ended.
+    /// As [`for_instance`](Self::for_instance), whether it answers or not: for callers that go on without it and look again.
     ///
     /// # Errors
-    /// It does not answer in time.
-    pub fn check_obeys(instance: &InstanceInfo) -> Result<()> {
-        let Some(address) = instance.admin.map(connect_address) else { return Ok(()) };
-        let silent = |e| CliError::Failed(format!("the signal was sent, but {e}"));
-        answering_agent(address, instance.pid).map(drop).map_err(silent)
+    /// The admin token cannot be read.
+    pub fn unprobed(home: &DataDir) -> Result<Option<Self>> {
+        let Some(instance) = home.running_instance() else { return Ok(None) };
+        let Some(address) = instance.admin.map(connect_address) else { return Ok(None) };
+        Ok(Some(Self { agent: agent(), address, pid: instance.pid, token: home.admin_token()? }))
+    }
+
+    /// Sends a signal to the instance, by `send`.
+    ///
+    /// # Errors
+    /// It cannot be sent, or the instance did not answer before, and so may not obey.
+    pub fn signal(instance: &InstanceInfo, send: impl FnOnce(&InstanceInfo) -> Result<(), String>) -> Result<()> {
+        // Asked first: one that stops or restarts does not answer for a while.
+        let address = instance.admin.map(connect_address);
+        let probed = address.map_or(Ok(()), |address| probe(&agent(), address, instance.pid));
+        send(instance)?;
+        probed.map_err(|e| CliError::Failed(format!("the signal was sent, but {e}")))
     }
 
     /// Connects to the running instance.
@@ -132,16 +144,14 @@ impl InstanceApi {
     }
 }
 
-/// A client for the instance at this address. What else is wrong with it than that it does not answer, an operation says.
-fn answering_agent(address: SocketAddr, pid: u32) -> Result<Agent> {
+fn agent() -> Agent {
     // Bypass proxies: this may run under `interflow exec`, whose proxy refuses connections to itself.
-    let config = Agent::config_builder()
-        .proxy(None)
-        .http_status_as_error(false)
-        .max_redirects(0)
-        .timeout_connect(Some(ANSWER_TIMEOUT))
-        .build();
-    let agent = Agent::from(config);
+    let config = Agent::config_builder().proxy(None).http_status_as_error(false).max_redirects(0);
+    config.timeout_connect(Some(ANSWER_TIMEOUT)).build().into()
+}
+
+/// Whether the instance at this address answers. What else is wrong with it, an operation says.
+fn probe(agent: &Agent, address: SocketAddr, pid: u32) -> Result<()> {
     let probe = agent.get(format!("http://{address}/livez")).config().timeout_global(Some(ANSWER_TIMEOUT)).build();
     let remedy = match cfg!(windows) {
         true => format!("`taskkill /F /PID {pid}` ends it"),
@@ -152,7 +162,7 @@ fn answering_agent(address: SocketAddr, pid: u32) -> Result<Agent> {
             "the running instance (process {pid}) does not answer within {} s: it is overloaded or suspended; {remedy}",
             ANSWER_TIMEOUT.as_secs()
         ))),
-        _ => Ok(agent),
+        _ => Ok(()),
     }
 }
 

@@ -305,7 +305,7 @@ fn a_printed_configuration_has_no_secrets_and_is_refused_without_them() {
                 [[upstream.proxy]]\nhosts = [\"*\"]\nvia = [\"http://a:VIA-PW@h:1\"]\n\
                 [mcp.server.x]\nurl = \"https://h.test/mcp?api_key=MCP-PW\"\n";
     std::fs::write(home.join("interflow.toml"), text).unwrap();
-    for words in [&["config", "print"][..], &["config", "print", "--json"]] {
+    for words in [&["config", "print"][..], &["run", "--print-config"], &["config", "print", "--json"]] {
         let (code, out, err) = run(home, words);
         assert!(code == 0 && out.contains("***@h") && !out.contains("-PW"), "{out}{err}");
         if words.len() == 2 {
@@ -358,7 +358,13 @@ fn commands_do_not_wait_for_an_instance_that_is_suspended() {
         assert_eq!(err.contains("the signal was sent"), ["stop", "restart"].contains(&words[0]), "{err}");
         assert!(begun.elapsed() < Duration::from_secs(20), "{words:?}");
     }
+    // What follows the instance waits for it.
+    let mut tail = interflow(home, &["flows", "tail"]).stdout(Stdio::null()).spawn().unwrap();
+    std::thread::sleep(Duration::from_secs(7));
+    let ended = tail.try_wait().unwrap();
+    tail.kill().unwrap();
     signal("-CONT");
+    assert_eq!(ended, None);
 }
 
 #[cfg(unix)]
@@ -386,11 +392,15 @@ fn what_no_start_accepts_is_refused_when_it_is_set() {
     for (key, value, says) in [
         ("timeouts.connect", "0s", "timeouts.connect: 0 leaves no time"),
         ("media.path", "/openai", "media.path: `/openai`"),
+        ("media.path", "/groq", "media.path: `/groq`"),
         ("media.path", "/", "media.path: `/`"),
     ] {
         let (code, _, err) = run(home.path(), &["config", "set", key, value]);
         assert!(code != 0 && err.contains(says) && config(home.path()).is_empty(), "{key}: {err}");
     }
+    // Media endpoints that are turned off are in no one's way.
+    assert_eq!(run(home.path(), &["config", "set", "media.enabled", "false"]).0, 0);
+    assert_eq!(run(home.path(), &["config", "set", "media.path", "/openai"]).0, 0);
     // Another address may be given at the start.
     assert_eq!(run(home.path(), &["config", "set", "proxy.mdns_name", "x"]).0, 0);
     let (code, _, err) = run(home.path(), &["config", "check"]);

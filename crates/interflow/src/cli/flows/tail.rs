@@ -72,7 +72,7 @@ impl FlowFollower<'_> {
         }
         self.poll_store(Some(first))?;
         loop {
-            if let Some(api) = InstanceApi::for_instance(self.home)?
+            if let Some(api) = InstanceApi::unprobed(self.home)?
                 && let Some(mut socket) = EventSocket::connect(&api, &self.query.to_string(), 0).await
             {
                 // Flows that completed while the socket was being opened.

@@ -4,7 +4,7 @@ use std::io::IsTerminal as _;
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use interflow_host::data_dir::DataDir;
+use interflow_host::data_dir::{DataDir, InstanceInfo};
 use interflow_host::not_running;
 use interflow_types::units::HumanDuration;
 
@@ -45,8 +45,7 @@ pub fn restart(args: &DrainArgs, home: &DataDir) -> Result<(), CliError> {
     let Some(instance) = home.running_instance() else { return Err(not_running(home)) };
     // Written again by the successor, which has the same process ID, or with the reason why there is none.
     let before = home.instance_file_time();
-    instance.restart()?;
-    InstanceApi::check_obeys(&instance)?;
+    InstanceApi::signal(&instance, InstanceInfo::restart)?;
     let deadline = Instant::now() + args.timeout.0;
     let pid = instance.pid;
     loop {
@@ -78,8 +77,7 @@ pub fn restart(args: &DrainArgs, home: &DataDir) -> Result<(), CliError> {
 /// Stops the running instance and waits for its end.
 pub fn stop(args: &DrainArgs, home: &DataDir) -> Result<(), CliError> {
     let Some(instance) = home.running_instance() else { return Err(not_running(home)) };
-    instance.terminate()?;
-    InstanceApi::check_obeys(&instance)?;
+    InstanceApi::signal(&instance, InstanceInfo::terminate)?;
     let deadline = Instant::now() + args.timeout.0;
     while home.has_not_ended(&instance) {
         if Instant::now() >= deadline {

@@ -14,6 +14,8 @@ use tokio_tungstenite::tungstenite::Message;
 use tokio_tungstenite::tungstenite::client::IntoClientRequest as _;
 use tokio_tungstenite::{WebSocketStream, client_async};
 
+/// How long the instance may take to open the socket.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Idle timeout; the instance pings more often.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
 
@@ -40,8 +42,8 @@ impl EventSocket {
         let url = format!("ws://{}/api/v1{}", api.address, call.parts().1);
         let mut request = url.into_client_request().ok()?;
         request.headers_mut().insert("Authorization", api.bearer().parse().ok()?);
-        let tcp = TcpStream::connect(api.address).await.ok()?;
-        let (socket, _) = timeout(IDLE_TIMEOUT, client_async(request, tcp)).await.ok()?.ok()?;
+        let connect = async { client_async(request, TcpStream::connect(api.address).await.ok()?).await.ok() };
+        let (socket, _) = timeout(CONNECT_TIMEOUT, connect).await.ok()??;
         Some(Self(socket))
     }
 

@@ -56,7 +56,7 @@ impl TopClient {
 
     /// Sends a command; its outcome is an event.
     pub fn run(&self, command: TopCommand) {
-        // A queue that is full is one nobody reads any more; the next connection has the current query anyway.
+        // A queue that is full is not read any more; the next connection has the current query anyway.
         let socket = |command| drop(self.socket.try_send(command));
         match command {
             TopCommand::Subscribe { query, generation } => socket(SocketCommand::Subscribe { query, generation }),
@@ -79,7 +79,7 @@ async fn follow(
     events: mpsc::Sender<TopEvent>,
 ) {
     loop {
-        let mut socket = match InstanceApi::for_instance(&home) {
+        let mut socket = match InstanceApi::unprobed(&home) {
             Ok(Some(api)) => EventSocket::connect(&api, &query, generation).await,
             _ => None,
         };
@@ -144,7 +144,7 @@ struct Connection<'a> {
 impl Connection<'_> {
     fn call(&mut self, call: &OperationCall) -> Option<Value> {
         if self.api.is_none() {
-            self.api = InstanceApi::for_instance(self.home).ok()?;
+            self.api = InstanceApi::unprobed(self.home).ok()?;
         }
         let answer = self.api.as_ref()?.call(call).ok();
         if answer.is_none() {
@@ -305,6 +305,21 @@ fn decide(api: &InstanceApi, id: &str, action: &str) -> Result<String, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test]
+    async fn an_instance_that_does_not_answer_does_not_stop_the_screen() {
+        let dir = tempfile::tempdir().unwrap();
+        let home = Arc::new(DataDir::find(Some(dir.path())).unwrap());
+        let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = silent.local_addr().unwrap();
+        let instance = json!({ "pid": std::process::id(), "proxy": [address], "admin": address });
+        let _announced = home.write_instance_file(&serde_json::from_value(instance).unwrap()).unwrap().unwrap();
+        let (events, _screen) = mpsc::channel(8);
+        let begun = Instant::now();
+        let _client = TopClient::start(&home, String::new(), 0, events);
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        assert!(begun.elapsed() < Duration::from_secs(3), "{:?}", begun.elapsed());
+    }
 
     #[test]
     fn binary_bodies_are_told_from_text() {
