@@ -19,6 +19,11 @@ impl TagInfo {
     pub fn is_prefix(&self) -> bool {
         self.name.ends_with([':', ' '])
     }
+
+    /// Whether a flow's tag is this one, or of this family.
+    pub fn is_of(&self, tag: &str) -> bool {
+        if self.is_prefix() { tag.starts_with(self.name) } else { tag == self.name }
+    }
 }
 
 /// Every tag, by subject.

@@ -2,8 +2,7 @@
 
 use std::borrow::Cow;
 
-use interflow_query::Tristate;
-use interflow_types::data_file::has_word;
+use interflow_query::{TAGS, Tristate};
 use interflow_types::{Direction, Phase};
 use regex::bytes::Regex;
 
@@ -121,10 +120,6 @@ pub(crate) fn group_names(regex: &Regex) -> impl Iterator<Item = &str> {
     regex.capture_names().flatten()
 }
 
-/// Tags that the program sets itself.
-const PROGRAM_TAGS: &str =
-    "rule-matched edited held redacted answered-locally rule_failed replay host_mismatch malformed request_incomplete";
-
 /// The regex of the modes that need one.
 fn compile(mode: MatchMode, text: &str, ignore_case: bool) -> Result<Option<Regex>, String> {
     match mode {
@@ -216,9 +211,7 @@ impl TextField {
             Self::Listener => Tristate::Known(fits(view.flow.client.listener.as_bytes())),
             Self::Tag => matches_any(view.flow.tags.iter().map(|t| t.as_str().as_bytes()), fits),
             Self::OwnerTag => {
-                let own = |t: &&interflow_types::ByteStr| {
-                    !has_word(PROGRAM_TAGS, t) && !t.starts_with("comment:") && !t.starts_with("colour:")
-                };
+                let own = |t: &&interflow_types::ByteStr| !TAGS.iter().any(|tag| tag.is_of(t));
                 matches_any(view.flow.tags.iter().filter(own).map(|t| t.as_str().as_bytes()), fits)
             }
             Self::Variable(name) => matches_any(view.variable(name).iter().map(|v| v.as_bytes()), fits),
@@ -376,6 +369,24 @@ mod tests {
             assert_eq!(test.fits(value.as_bytes(), &view), fits, "{mode:?} {text} {value}");
             let filled = TextPredicate::Filled(mode, TextTemplate::literal(text), ignore);
             assert_eq!(filled.fits(value.as_bytes(), &view), fits, "filled {mode:?} {text} {value}");
+        }
+    }
+
+    #[test]
+    fn tags_of_interflow_are_not_tags_of_the_owner() {
+        let constants = Vec::new();
+        for (tag, is_own) in [
+            ("mine", true),
+            ("media-x", true),
+            ("media", false),
+            ("composed", false),
+            ("key:a", false),
+            ("colour:red", false),
+        ] {
+            let mut sample = FlowFixture::for_get("http://a.test/");
+            sample.flow.tag(tag);
+            let view = sample.view(Phase::RequestHead, &constants);
+            assert_eq!(TextField::OwnerTag.evaluate(&view, &mut |_| true).holds(), is_own, "{tag}");
         }
     }
 
