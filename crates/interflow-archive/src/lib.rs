@@ -520,7 +520,7 @@ fn import_zip(mut file: impl Read, format: Option<ArchiveFormat>, sink: FlowSink
     }
 }
 
-/// mitmproxy files begin with a length, JSONL with Interflow's marker; everything JSON object is assumed to be HAR.
+/// mitmproxy files begin with a length, JSONL with Interflow's marker; every other JSON object is assumed to be HAR.
 /// Packet captures and Parquet begin with marks of their own.
 fn detect(head: &[u8]) -> Option<ArchiveFormat> {
     for (mark, format) in [("\n\r\r\n", ArchiveFormat::Pcapng), ("PAR1", ArchiveFormat::Parquet)] {

@@ -5,7 +5,7 @@ use crate::client::{DemoEndpoints, DemoRequest, PAGES};
 use crate::media_demo::MediaDemo;
 use crate::{BANK, SHOP, WAREHOUSE};
 
-/// Reserves goods at the warehouse repeatedly; each request needs approval, so it waits until somebody decides.
+/// Reserves goods at the warehouse repeatedly; each request needs approval, so it waits until a person decides.
 pub async fn reserve_stock(world: &DemoEndpoints) {
     let headers = [("User-Agent", "shop-agent/1.0 (demo)"), ("Content-Type", "application/json")];
     for n in 1u32.. {

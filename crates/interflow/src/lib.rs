@@ -80,7 +80,7 @@ fn runtime() -> Result<tokio::runtime::Runtime, String> {
 /// them, and aborts the process if a thread that is still running needs it after that: a worker, or the thread that
 /// generates keys in advance.
 fn end_process(code: u8) -> ! {
-    // Whoever reads the output may have closed it.
+    // The reader of the output may have closed it.
     let _ = std::io::stdout().flush();
     #[cfg(unix)]
     signal_hook::low_level::exit(code.into());

@@ -30,7 +30,7 @@ pub struct BrowserLaunch<'a> {
     pub quiet: bool,
     /// Further arguments.
     pub args: &'a [String],
-    /// End the browser when standard input is closed, which is when whoever started this process has ended.
+    /// End the browser when standard input is closed, which is when the process that started this one has ended.
     pub ends_with_stdin: bool,
 }
 

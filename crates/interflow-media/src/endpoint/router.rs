@@ -266,7 +266,7 @@ impl LocalHandler for MediaService {
 /// response.
 fn allow_page(state: &MediaState, page: Option<&str>, signed: bool, headers: &mut Headers) {
     let Some(page) = page else { return };
-    // Whoever has a link may use it, so any page may read its response; nothing else authorises the request.
+    // A link may be used by all who have it, so any page may read its response; nothing else authorises the request.
     if signed {
         headers.append_unchecked(b"Access-Control-Allow-Origin", b"*");
     } else if state.allows_page(page) && headers.append("Access-Control-Allow-Origin", page).is_ok() {

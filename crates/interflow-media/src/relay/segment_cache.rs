@@ -488,7 +488,7 @@ impl CacheFillTask {
                         });
                         store.shrink(self.bounds.memory);
                     }
-                    // Nobody reads a playlist later, since it will be outdated; a segment is completed for the next
+                    // A playlist is not read later, since it will be outdated; a segment is completed for the next
                     // client.
                     if self.flight.state.lock().readers == 0 && self.keep != CachePolicy::Segment {
                         return self

@@ -56,7 +56,7 @@ pub(super) fn hold(at: &mut ActionContext<'_>, h: &HoldParams, rule: &CompiledRu
     ActionEffect::Wait(PendingAction::Decision(Box::pin(waiting), h.pass))
 }
 
-/// Applies the operator's decision; `None` means that nobody decided in time.
+/// Applies the operator's decision; `None` means that there was none in time.
 pub(super) fn apply_decision(
     at: &mut ActionContext<'_>,
     rule: &CompiledRule,
@@ -64,7 +64,7 @@ pub(super) fn apply_decision(
     pass: bool,
 ) -> ActionEffect {
     match decision {
-        // During shutdown nobody can decide, so `pass` does not apply.
+        // During shutdown no decision can be made, so `pass` does not apply.
         None if at.program.runtime.holds.is_closed() => {
             let why = format!("rule `{}` held it when Interflow stopped; send it again", rule.name);
             ActionEffect::End(RuleVerdict::Deny(Error::new(ErrorKind::Draining, why)))

@@ -1,5 +1,5 @@
 //! What rules use of the machine that Interflow runs on, beyond the traffic: files, programs and environment variables.
-//! Whoever may write such a rule can do whatever the process can, so the admin side asks for more rights.
+//! A person who may write such a rule can do all that the process can, so the admin side asks for more rights.
 
 use crate::action::Action;
 use crate::compiled::action_templates::visit_templates;

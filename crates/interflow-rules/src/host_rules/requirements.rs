@@ -154,7 +154,7 @@ pub(crate) fn unread_content(action: &Action, at: &ActionContext<'_>) -> Option<
 /// The error that ends a flow whose content a rule cannot read.
 pub(crate) fn unread_error(rule: &str, at: &ActionContext<'_>, why: &Error) -> Error {
     let (kind, side) = match at.side() {
-        // Of either direction: whoever sent it, its connection ends.
+        // Of either direction: the connection of its sender ends.
         _ if at.message.is_some() => (ErrorKind::Denied, "message"),
         Direction::Request => (ErrorKind::Denied, "request"),
         Direction::Response => (ErrorKind::BadResponse, "response"),

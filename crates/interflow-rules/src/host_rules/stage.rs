@@ -157,7 +157,7 @@ impl Stage for HostRuleStage {
     }
 
     fn done(&self, flow: &Flow) {
-        // Nobody waits for these rules. Without a runtime, the process is ending.
+        // Nothing waits for these rules. Without a runtime, the process is ending.
         if let (MaybeFuture::Pending(rules), Ok(runtime)) =
             (self.bound.run_done(flow), tokio::runtime::Handle::try_current())
         {

@@ -156,7 +156,7 @@ async fn rollback(store: &PostgresSettings, name: SharedSetting, revision: u32) 
         RollBack::SameText(newest) => format!("{name} has this text already, in revision {newest}\n"),
         RollBack::NotFound => return Err(no_revision(name, revision)),
         RollBack::ChangedMeanwhile => {
-            let what = format!("{name} was changed in this moment by somebody else: look at it again");
+            let what = format!("{name} was changed by another editor meanwhile: look at it again");
             return Err(CliError::Failed(what));
         }
     };

@@ -82,7 +82,7 @@ fn sets_mode(file: &Path) -> bool {
 fn stored(file: &Path) -> Option<PromptChoice> {
     match std::fs::read_to_string(file) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => None,
-        // Somebody chose; what cannot be read must not turn redaction off.
+        // There was a choice; what cannot be read must not turn redaction off.
         text => Some(text.ok().and_then(|text| parse(&text)).unwrap_or(PromptChoice::Redact)),
     }
 }

@@ -215,7 +215,7 @@ impl TopApp {
         }
         match page {
             Ok(page) => {
-                // What came while nobody listened can be more than a page: rows behind the gap would seem to follow.
+                // What came without a subscription can be more than a page: rows behind the gap would seem to follow.
                 if let Some(oldest) = page.flows.last().filter(|_| !older && page.has_older) {
                     self.list.drop_behind_gap(oldest.id);
                 }

@@ -88,7 +88,7 @@ impl FlowList {
         *self = Self::new();
     }
 
-    /// Moves the selection. Whoever moves to the newest row follows it from then on.
+    /// Moves the selection. From the newest row on, it follows new ones.
     pub fn move_by(&mut self, rows: isize) {
         let Some(at) = self.selected_index() else { return };
         self.select(at.saturating_add_signed(rows));

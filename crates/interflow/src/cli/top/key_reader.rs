@@ -61,7 +61,7 @@ impl KeyReader {
                 Err(_) => TopEvent::Quit,
             };
             let last = matches!(event, TopEvent::Quit);
-            // Whoever pauses it does not wait for a queue that is full, nor for a reader that has ended.
+            // A caller that pauses it does not wait for a queue that is full, nor for a reader that has ended.
             self.paused.store(true, Ordering::SeqCst);
             if events.blocking_send(event).is_err() || last {
                 return;
