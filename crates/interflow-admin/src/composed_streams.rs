@@ -72,14 +72,21 @@ impl<T: Send + 'static> ComposedStreams<T> {
         open.insert(id, (sender, carrier.abort_handle()));
     }
 
+    /// Writes an item. Nothing can be written after the last one.
+    ///
     /// # Errors
     /// This stream is not open, or too many items wait.
-    pub fn write(&self, id: FlowId, item: T) -> Result<()> {
-        let open = self.open.lock();
-        open.get(&id).ok_or_else(|| not_open(id))?.0.try_send(item).map_err(|e| match e {
+    pub fn write(&self, id: FlowId, item: T, is_last: bool) -> Result<()> {
+        let mut open = self.open.lock();
+        let (sender, _) = open.get_mut(&id).ok_or_else(|| not_open(id))?;
+        sender.try_send(item).map_err(|e| match e {
             TrySendError::Full(_) => ApiError::busy(),
             TrySendError::Closed(_) => not_open(id),
-        })
+        })?;
+        if is_last {
+            *sender = mpsc::channel(1).0;
+        }
+        Ok(())
     }
 
     /// Drops a stream, whatever waits to be written.
@@ -161,14 +168,25 @@ mod tests {
         sockets.add(id, sender.clone(), places.pop().unwrap(), carry(socket, sender, frames));
         let frame = || (Opcode::Text, Bytes::from_static(b"text"));
         for _ in 0..MAX_WAITING {
-            sockets.write(id, frame()).unwrap();
+            sockets.write(id, frame(), false).unwrap();
         }
-        assert_eq!(sockets.write(id, frame()).map_err(kind).unwrap_err(), "busy");
+        assert_eq!(sockets.write(id, frame(), true).map_err(kind).unwrap_err(), "busy");
         // It ends, which frees the place.
         drop(peer);
         while sockets.room().is_err() {
             tokio::task::yield_now().await;
         }
-        assert_eq!(sockets.write(id, frame()).map_err(kind).unwrap_err(), "not_found");
+        assert_eq!(sockets.write(id, frame(), false).map_err(kind).unwrap_err(), "not_found");
+    }
+
+    #[tokio::test]
+    async fn nothing_is_written_after_the_last_item() {
+        let (calls, id) = (ComposedStreams::new(), FlowId::new(interflow_types::Timestamp::now()));
+        let (sender, mut items) = mpsc::channel(MAX_WAITING);
+        calls.add(id, sender, calls.room().unwrap(), std::future::pending());
+        calls.write(id, 1, true).unwrap();
+        assert_eq!(calls.write(id, 2, false).map_err(|e| e.into_details().kind).unwrap_err(), "not_found");
+        assert_eq!(items.recv().await, Some(1));
+        calls.cancel(id).unwrap();
     }
 }

@@ -162,6 +162,15 @@ async fn composed_grpc_call_that_is_cancelled_or_fails_ends_its_flow() {
     assert_eq!(ended["error"]["kind"], "client_gone", "{ended}");
     assert_eq!(it.call("DELETE", &path, &[], b"").await.status, 404);
 
+    // A server that does not answer what it got completely.
+    let opened = it.post("/compose/grpc", json!({"url": it.origin.url("/stall")})).await.json();
+    let path = format!("/compose/grpc/{}", opened["id"].as_str().unwrap());
+    assert_eq!(it.post(&path, json!({"messages": ["text"], "end": true})).await.status, 204);
+    assert_eq!(it.call("DELETE", &path, &[], b"").await.status, 204);
+    let flow = format!("/flows/{}", opened["id"].as_str().unwrap());
+    let ended = settled(&it, &flow, |flow| flow["state"] != "open").await;
+    assert_eq!(ended["error"]["kind"], "client_gone", "{ended}");
+
     let wrong = it.post("/compose/grpc", json!({"url": "file:///a"})).await;
     assert_eq!(wrong.status, 400, "{}", wrong.text());
     it.post("/approvals/mode", json!({"mode": "enforce"})).await;

@@ -85,7 +85,7 @@ pub(crate) async fn send(
     if framed.len() > MAX_MESSAGE {
         return Err(ApiError::too_large("the messages", MAX_MESSAGE as u64));
     }
-    state.composed_calls.write(id, (framed.into(), input.end))?;
+    state.composed_calls.write(id, (framed.into(), input.end), input.end)?;
     Ok(StatusCode::NO_CONTENT)
 }
 

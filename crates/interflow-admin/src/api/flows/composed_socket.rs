@@ -78,12 +78,12 @@ pub(crate) async fn send(
     if message.len() > MAX_MESSAGE {
         return Err(ApiError::too_large("the message", MAX_MESSAGE as u64));
     }
-    state.composed_sockets.write(id, (opcode, message))?;
+    state.composed_sockets.write(id, (opcode, message), false)?;
     Ok(StatusCode::NO_CONTENT)
 }
 
 /// `DELETE /compose/websocket/{id}`
 pub(crate) async fn close(state: Arc<AdminState>, FlowIdPath(id): FlowIdPath) -> Result<StatusCode> {
-    state.composed_sockets.write(id, (Opcode::Close, Bytes::from_static(&NORMAL_CLOSURE)))?;
+    state.composed_sockets.write(id, (Opcode::Close, Bytes::from_static(&NORMAL_CLOSURE)), true)?;
     Ok(StatusCode::NO_CONTENT)
 }
