@@ -12,6 +12,7 @@ use futures_util::future::{Either, ready};
 use interflow_net::egress::{UpstreamClient, UpstreamReport};
 use interflow_net::io::IoStream;
 use interflow_net::tls::{self, Alpn};
+use interflow_tasks::AbortOnDrop;
 use interflow_types::{
     AttemptHandle, Authority, ByteStr, ClientInfo, EntryKind, Error, ErrorKind, Flow, FlowClock, FlowId, FlowTimings,
     HttpClient, NotRecorded, Request, Response, ResponseFuture, Result, Scheme, SecretBodies, Timestamp,
@@ -168,14 +169,14 @@ impl LocalClient {
             )
             .await
         };
-        // Pooled connections belong to their worker's runtime, so a request from another thread runs as a task there.
-        // Dropping the caller's future does not cancel that task.
+        // Pooled connections belong to their worker's runtime, so a request from another thread runs as a task there, which
+        // is cancelled with the caller's future.
         let runtime = here.is_none().then(|| workers.runtimes[index].clone());
         let ended = |e| Err(Error::new(ErrorKind::Internal, "the request's task ended early").with_source(e));
         let send = async move {
             match runtime {
                 None => send.await,
-                Some(runtime) => runtime.spawn(send).await.unwrap_or_else(ended),
+                Some(runtime) => AbortOnDrop(runtime.spawn(send)).await.unwrap_or_else(ended),
             }
         };
         (id, Either::Right(send))
