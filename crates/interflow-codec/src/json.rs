@@ -29,6 +29,35 @@ pub enum JsonToken {
     Scalar(Range<usize>),
 }
 
+/// The bytes with other bytes in the place of these ranges, which are in the order of their starts. A range inside one
+/// before it goes with that one.
+///
+/// ```
+/// use interflow_codec::json::replace_ranges;
+///
+/// let edits = [(0..1, &b"x"[..]), (2..4, b""), (3..4, b"y"), (5..5, b"z")];
+/// assert_eq!(replace_ranges(b"abcdefg", edits.into_iter()), b"xbezfg");
+/// ```
+pub fn replace_ranges<'e>(bytes: &[u8], edits: impl Iterator<Item = (Range<usize>, &'e [u8])> + Clone) -> Vec<u8> {
+    let grown: usize = edits.clone().map(|(_, new)| new.len()).sum();
+    let mut out = Vec::with_capacity(bytes.len() + grown);
+    let mut at = 0;
+    for (range, new) in edits {
+        if range.start >= at || range.end > at {
+            out.extend_from_slice(bytes.get(at..range.start).unwrap_or_default());
+            out.extend_from_slice(new);
+            at = range.end;
+        }
+    }
+    out.extend_from_slice(bytes.get(at..).unwrap_or_default());
+    out
+}
+
+/// A key or index in a JSON Pointer without escapes (RFC 6901 4).
+pub fn unescape_pointer_token(token: &str) -> String {
+    token.replace("~1", "/").replace("~0", "~")
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum JsonExpectation {
     Value,

@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::ops::RangeInclusive;
 
+use interflow_codec::json::unescape_pointer_token;
 use interflow_limits::any_matches;
 use interflow_redact::looks_of;
 use interflow_types::{HostPattern, wildcard};
@@ -40,7 +41,7 @@ impl CompiledTest {
     /// What is wrong, with its key.
     pub fn new(argument: &str, test: &ArgumentTest) -> Result<Self, String> {
         let steps = match argument.strip_prefix('/') {
-            Some(pointer) => pointer.split('/').map(|step| step.replace("~1", "/").replace("~0", "~")).collect(),
+            Some(pointer) => pointer.split('/').map(unescape_pointer_token).collect(),
             None => vec![argument.to_owned()],
         };
         if steps.iter().all(String::is_empty) {

@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
+use interflow_codec::json::replace_ranges;
 use interflow_types::schema::JsonSchema;
 use serde::Serialize;
 
@@ -337,7 +338,8 @@ impl Redactor {
             edits.extend(own.into_iter().map(|e| e.shifted_by(span.range.start)));
             redacted.extend(told);
         }
-        let output = (!edits.is_empty()).then(|| json::apply_edits(body, &edits));
+        let replacements = edits.iter().map(|edit| (edit.range.clone(), edit.with.as_bytes()));
+        let output = (!edits.is_empty()).then(|| replace_ranges(body, replacements));
         Ok(RedactionResult { output, spans: redacted })
     }
 

@@ -315,20 +315,6 @@ impl JsonEdit {
     }
 }
 
-/// Applies the edits, which are in order and do not overlap.
-pub(crate) fn apply_edits(body: &[u8], edits: &[JsonEdit]) -> Vec<u8> {
-    let grown: usize = edits.iter().map(|e| e.with.len()).sum();
-    let mut out = Vec::with_capacity(body.len() + grown);
-    let mut at = 0;
-    for edit in edits {
-        out.extend_from_slice(body.get(at..edit.range.start).unwrap_or_default());
-        out.extend_from_slice(edit.with.as_bytes());
-        at = edit.range.end;
-    }
-    out.extend_from_slice(body.get(at..).unwrap_or_default());
-    out
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

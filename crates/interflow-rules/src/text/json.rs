@@ -4,11 +4,12 @@ use std::fmt;
 use std::sync::atomic::AtomicBool;
 
 use bytes::Bytes;
+use interflow_codec::json::unescape_pointer_token;
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 use serde_json_path::JsonPath as Query;
 
-use super::json_document::{JsonDocument, JsonFailure, JsonSearch, JsonSplice, list_index, unescape_token, unfit};
+use super::json_document::{JsonDocument, JsonFailure, JsonSearch, JsonSplice, list_index, unfit};
 use super::json_steps::{PathStep, StepSelector, count_descents_and_roots, split};
 
 /// A path into a document: `$.a.b[0]`, `$['a b']`, `$.list[?@.x > 1].y`, `$..id`.
@@ -198,7 +199,7 @@ impl PatchOperation {
 /// `add` (RFC 6902 4.1): sets a member, or inserts into a list; `-` is the end of the list.
 fn add(document: &JsonDocument, path: &Pointer, value: Bytes) -> Result<JsonSplice, JsonFailure> {
     let Some((parent, last)) = path.0.rsplit_once('/') else { return Ok(document.replace(0, value)) };
-    let last = unescape_token(last);
+    let last = unescape_pointer_token(last);
     let parent = document.at_pointer(parent)?.filter(|i| matches!(document.kind(*i), b'{' | b'['));
     let parent = parent.ok_or_else(|| unfit("there is no place to add to"))?;
     if document.kind(parent) == b'{' {

@@ -109,7 +109,7 @@ impl JsonDocument {
     /// It leads through one of several members with the same name.
     pub fn at_pointer(&self, pointer: &str) -> Result<Option<usize>, JsonFailure> {
         let mut at = 0;
-        for token in pointer.split('/').skip(1).map(unescape_token) {
+        for token in pointer.split('/').skip(1).map(json::unescape_pointer_token) {
             let next = match self.kind(at) {
                 b'{' => {
                     let mut members = self.members(at, &token);
@@ -187,16 +187,8 @@ impl JsonDocument {
             splices.iter().map(|(_, new)| new.len() + size_of::<JsonSplice>()).sum::<usize>() + self.source.len();
         let held = PROCESS_BUDGET.reserve(size as u64).map_err(JsonFailure::Exceeds)?;
         splices.sort_by_key(|(range, _)| range.start);
-        let (mut out, mut at) = (Vec::with_capacity(size), 0);
-        for (range, new) in splices {
-            if range.start >= at {
-                out.extend_from_slice(&self.source[at..range.start]);
-                out.extend_from_slice(&new);
-                at = range.end;
-            }
-        }
-        out.extend_from_slice(&self.source[at..]);
-        Ok(Some(held.attach_to(out)))
+        let edits = splices.iter().map(|(range, new)| (range.clone(), &new[..]));
+        Ok(Some(held.attach_to(json::replace_ranges(&self.source, edits))))
     }
 
     fn depth(&self) -> u64 {
@@ -295,11 +287,6 @@ fn exceeds(why: impl Into<String>) -> JsonFailure {
 /// What does not fit the document.
 pub(crate) fn unfit(why: impl Into<String>) -> JsonFailure {
     JsonFailure::Exceeds(Error::new(ErrorKind::StageFailed, why.into()))
-}
-
-/// A key or index in a JSON Pointer without escapes (RFC 6901 4).
-pub(crate) fn unescape_token(token: &str) -> String {
-    token.replace("~1", "/").replace("~0", "~")
 }
 
 /// An index without leading zeros (RFC 6901 4).
