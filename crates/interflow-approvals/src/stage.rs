@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use interflow_types::{
     Authority, Body, Direction, EarlyExit, EntryKind, Error, ErrorKind, Flow, Host, MaybeFuture, MessageKind,
-    MessageVerdict, Phase, PhaseSet, PlanScope, RequestHead, RequestVerdict, ResolvedNames, ResponseHead, Scheme,
-    Stage, StreamMessage, TunnelOrigin, TunnelVerdict, UpstreamOverrides,
+    MessageVerdict, Phase, PhaseSet, PlanScope, RequestHead, RequestVerdict, ResolvedNames, ResponseHead, Stage,
+    StreamMessage, TunnelOrigin, TunnelVerdict, UpstreamOverrides,
 };
 
 use super::clock::now;
@@ -136,15 +136,16 @@ impl ApprovalsStage {
     /// The secrets that may be sent to the request's origin.
     fn secrets_for_request(&self, flow: &Flow, head: &RequestHead) -> Vec<Arc<StoredSecret>> {
         let secrets = self.approvals.secrets.load();
-        if secrets.is_empty() {
+        // A proxy at the end of a tunnel gets none: it would read what is for the host that it is asked for.
+        if secrets.is_empty() || flow.extension::<TunnelOrigin>().is_some() {
             return Vec::new();
         }
         let (sessions, _) = self.approvals.sessions_of(&flow.client, flow.user.as_deref());
         let own = |s: &StoredSecret| s.session.as_ref().is_none_or(|(id, _)| sessions.contains(id));
         let live = secrets.iter().filter(|s| !s.is_expired() && own(s));
-        let origins = requested_origins(flow, head);
-        // All of them must be allowed, or domain fronting could lead the secret elsewhere.
-        live.filter(|s| origins.iter().all(|(scheme, a)| s.allows_origin(*scheme, a))).cloned().collect()
+        let origins = requested_authorities(flow, head);
+        // All authorities must be allowed, or domain fronting could lead the secret elsewhere.
+        live.filter(|s| origins.iter().all(|a| s.allows_origin(head.url.scheme, a))).cloned().collect()
     }
 
     /// Registers the response for masking of every secret of the hosts that the request goes to: whoever it was
@@ -154,7 +155,7 @@ impl ApprovalsStage {
         if all.is_empty() {
             return Ok(());
         }
-        let mut hosts: Vec<Host> = requested_origins(flow, head).into_iter().map(|(_, a)| a.host).collect();
+        let mut hosts: Vec<Host> = requested_authorities(flow, head).into_iter().map(|a| a.host).collect();
         // Names by which the client may have meant an address.
         let sni = flow.client_tls.as_deref().and_then(|t| t.sni.as_deref()).map(ToString::to_string);
         let by_dns = flow.extension::<ResolvedNames>().map(|n| n.0.clone()).unwrap_or_default();
@@ -189,23 +190,22 @@ fn access_question<'a>(
     }
 }
 
-/// The origins of a request: the flow's, the URL's, in a tunnel that of `Host`, because of domain fronting, and the
-/// tunnel's own if a proxy at its end gets the request.
-fn requested_origins(flow: &Flow, head: &RequestHead) -> Vec<(Scheme, Authority)> {
-    let scheme = head.url.scheme;
-    let mut all = vec![(scheme, flow.authority.clone())];
-    let mut add = |origin: (Scheme, Authority)| {
-        if !all.contains(&origin) {
-            all.push(origin);
+/// The authorities of a request: the flow's, the URL's, in a tunnel that of `Host`, because of domain fronting, and
+/// the tunnel's own if a proxy at its end gets the request.
+fn requested_authorities(flow: &Flow, head: &RequestHead) -> Vec<Authority> {
+    let mut all = vec![flow.authority.clone()];
+    let mut add = |authority: Authority| {
+        if !all.contains(&authority) {
+            all.push(authority);
         }
     };
-    add((scheme, head.url.authority.clone()));
+    add(head.url.authority.clone());
     // For a proxy request in absolute form, the URL is the target and `Host` must be ignored (RFC 9112 section
     // 3.2.2).
     let inside = !matches!(flow.transport, EntryKind::Absolute | EntryKind::Gateway);
     let host = head.headers.get_str("host").filter(|_| inside);
     if let Some(named) = host.and_then(|h| Authority::parse(h, Some(flow.authority.port)).ok()) {
-        add((scheme, named));
+        add(named);
     }
     flow.extension::<TunnelOrigin>().and_then(|tunnel| tunnel.0.clone()).into_iter().for_each(add);
     all
@@ -297,7 +297,7 @@ impl Stage for ApprovalsStage {
     }
 
     fn request_head<'a>(&'a self, flow: &'a mut Flow, head: &'a mut RequestHead) -> MaybeFuture<'a, RequestVerdict> {
-        let hosts = resolve_dns_names(flow, requested_origins(flow, head).into_iter().map(|(_, a)| a).collect());
+        let hosts = resolve_dns_names(flow, requested_authorities(flow, head));
         if flow.transport == EntryKind::Internal {
             return MaybeFuture::Ready(self.recheck_replay(flow, &hosts, head));
         }

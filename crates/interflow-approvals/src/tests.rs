@@ -1,8 +1,8 @@
 //! Resolutions, modes, sessions and files.
 
 use interflow_types::{
-    Body, ClientInfo, EntryKind, Flow, FlowId, HttpVersion, Method, RequestHead, RequestVerdict, Scheme, Stage,
-    Timestamp, TunnelOrigin, Url,
+    Body, ClientInfo, EntryKind, Flow, FlowId, HttpVersion, Method, RequestHead, RequestVerdict, Stage, Timestamp,
+    TunnelOrigin, Url,
 };
 
 use super::pending::PendingRequester;
@@ -320,7 +320,7 @@ fn requests_do_not_wait_for_the_files_of_a_change() {
 }
 
 /// A request for `url` to a proxy at the end of a tunnel to `tunnel`, or, without it, to the URL's own host.
-fn tunnelled(url: &str, tunnel: Option<(Scheme, &str)>) -> (Flow, RequestHead) {
+fn tunnelled(url: &str, tunnel: Option<&str>) -> (Flow, RequestHead) {
     let client = ClientInfo {
         peer: "192.0.2.1:9".parse().unwrap(),
         local: "192.0.2.2:7070".parse().unwrap(),
@@ -332,8 +332,8 @@ fn tunnelled(url: &str, tunnel: Option<(Scheme, &str)>) -> (Flow, RequestHead) {
     };
     let url = Url::of_service(url).unwrap();
     let mut flow = Flow::begin(client.into(), EntryKind::Connect, url.scheme, url.authority.clone());
-    if let Some((scheme, authority)) = tunnel {
-        *flow.extension_mut() = TunnelOrigin(Some((scheme, authority.parse().unwrap())));
+    if let Some(authority) = tunnel {
+        *flow.extension_mut() = TunnelOrigin(Some(authority.parse().unwrap()));
     }
     let headers = [("X-Key", PLACEHOLDER)].into_iter().collect();
     (flow, RequestHead { method: Method::GET, url, version: HttpVersion::Http11, headers, protocol: None })
@@ -342,19 +342,16 @@ fn tunnelled(url: &str, tunnel: Option<(Scheme, &str)>) -> (Flow, RequestHead) {
 const PLACEHOLDER: &str = "placeholder-of-the-key";
 
 #[tokio::test]
-async fn a_secret_is_not_sent_to_a_proxy_that_it_is_not_bound_to() {
+async fn a_secret_is_not_sent_to_the_proxy_in_a_tunnel() {
     let (_home, approvals) = approvals(ApprovalMode::Observe);
     let hosts = vec!["api.test".to_owned(), "https://both.test:8443".to_owned()];
     let placeholder = Some(PLACEHOLDER.to_owned());
     let spec = SecretSpec { label: "key".into(), value: "hidden".into(), hosts, placeholder, plain_http: false };
     approvals.add_secret(&EditTurn::unlimited(), spec).unwrap();
     let stage = ApprovalsStage::new(approvals);
-    for (tunnel, sent) in [
-        (None, "hidden"),
-        (Some((Scheme::Https, "other.test:443")), PLACEHOLDER),
-        (Some((Scheme::Http, "both.test:8443")), PLACEHOLDER),
-        (Some((Scheme::Https, "both.test:8443")), "hidden"),
-    ] {
+    for (tunnel, sent) in
+        [(None, "hidden"), (Some("other.test:443"), PLACEHOLDER), (Some("both.test:8443"), PLACEHOLDER)]
+    {
         let (mut flow, mut head) = tunnelled("https://api.test/", tunnel);
         assert!(stage.before_send(&mut flow, &mut head, Body::Empty).resolve().await.is_ok());
         assert_eq!(head.headers.get_str("x-key"), Some(sent), "{tunnel:?}");
@@ -369,13 +366,10 @@ async fn rules_for_paths_apply_to_the_proxy_in_a_tunnel() {
     approvals.add_rule(&EditTurn::unlimited(), rule(ApprovalAction::Allow, "proxy.test")).unwrap();
     approvals.add_rule(&EditTurn::unlimited(), rule(ApprovalAction::Allow, "api.test")).unwrap();
     let stage = ApprovalsStage::new(approvals);
-    let tunnel = Some((Scheme::Https, "proxy.test:443"));
-    for (path, tunnel, allowed) in [
-        ("admin", None, true),
-        ("admin", tunnel, false),
-        ("other", tunnel, true),
-        ("other", Some((Scheme::Https, "x.test:443")), false),
-    ] {
+    let tunnel = Some("proxy.test:443");
+    for (path, tunnel, allowed) in
+        [("admin", None, true), ("admin", tunnel, false), ("other", tunnel, true), ("other", Some("x.test:443"), false)]
+    {
         let (mut flow, mut head) = tunnelled(&format!("http://api.test/{path}"), tunnel);
         let verdict = stage.request_head(&mut flow, &mut head).resolve().await;
         assert_eq!(matches!(verdict, RequestVerdict::Continue), allowed, "{path} {tunnel:?}");

@@ -121,7 +121,7 @@ fn begin_flow(conn: &ClientConnection, resolved: &ResolvedRequest, clock: FlowCl
         *flow.extension_mut() = ReceivedVia(resolved.received_via.clone());
     }
     if let Some(tunnel) = &resolved.through {
-        *flow.extension_mut() = TunnelOrigin(Some((tunnel.scheme, tunnel.authority.clone())));
+        *flow.extension_mut() = TunnelOrigin(Some(tunnel.authority.clone()));
     }
     if resolved.fronted.is_some() {
         flow.tag("host_mismatch");

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 
-use crate::{Authority, BoxFuture, Error, Flow, Headers, Response, ResponseHead, Scheme};
+use crate::{Authority, BoxFuture, Error, Flow, Headers, Response, ResponseHead};
 
 /// Renders the error response of this flow instead of the generic one, because clients of an API expect its own error
 /// format. Clients that accept HTML get the generic page.
@@ -54,7 +54,7 @@ pub struct ResolvedNames(pub Vec<Arc<str>>);
 /// The origin of the tunnel, for a request to a proxy at its end: the flow's own authority is the host that the proxy is
 /// asked for.
 #[derive(Clone, Debug, Default)]
-pub struct TunnelOrigin(pub Option<(Scheme, Authority)>);
+pub struct TunnelOrigin(pub Option<Authority>);
 
 /// Edits response heads that no stage sees: 1xx heads, and the head that accepts an upgrade.
 #[derive(Clone, Default)]
