@@ -147,7 +147,7 @@ impl ProviderDetector {
     ) -> BodyResult {
         let max = self.gateway.max_body();
         let most = if promising { max } else { max.min(MAX_UNKNOWN_BODY_BYTES) };
-        let raw = match exchange::collect(flow, &head.headers, body, most).await {
+        let raw = match exchange::collect(flow, &head.headers, body, (most, false)).await {
             Ok((raw, _)) => raw,
             Err(CollectError::TooLarge(body)) if !(promising && strict) => return Ok(body),
             Err(CollectError::TooLarge(body)) => {
@@ -259,7 +259,7 @@ impl ProviderDetector {
             return self.detect_by_body((is_promising, is_strict), flow, head, body).await;
         }
         let max = self.gateway.max_body();
-        let raw = match exchange::collect(flow, &head.headers, body, max).await {
+        let raw = match exchange::collect(flow, &head.headers, body, (max, false)).await {
             Ok((raw, _)) => raw,
             Err(CollectError::TooLarge(body)) => return Ok(body),
             Err(CollectError::Broken(e)) => return Err(EarlyExit::Deny(e)),

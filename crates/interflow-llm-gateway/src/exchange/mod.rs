@@ -80,7 +80,7 @@ impl Pass {
         let encoding = check_encoding(!has_readable_charset(headers.get_str("content-type").unwrap_or_default()));
         let body = match encoding {
             Err(_) => body,
-            Ok(()) => match collect(flow, headers, body, self.max_body).await {
+            Ok(()) => match collect(flow, headers, body, (self.max_body, self.is_strict)).await {
                 Ok((raw, _)) => return Ok(Ok(raw)),
                 Err(CollectError::Broken(e)) => return Err(EarlyExit::Deny(e)),
                 Err(CollectError::TooLarge(body)) => body,
@@ -93,7 +93,6 @@ impl Pass {
         let refusal = match encoding {
             Err(unread) => unread.into(),
             Ok(()) => {
-                body.check_incremental(headers)?;
                 let text = format!("the body is larger than {} bytes ({}.max_body)", self.max_body, self.section);
                 LlmRefusal::new(StatusCode::PAYLOAD_TOO_LARGE, "payload_too_large", "request_body_too_large", text)
             }
@@ -107,15 +106,18 @@ impl Pass {
     }
 }
 
+/// How many bytes a body may have to be read, and whether it must be.
+pub(crate) type BodyLimit = (usize, bool);
+
 /// Collects a body of at most `max` bytes, and its trailers. One that the exchange holds is charged already.
 ///
 /// # Errors
-/// As [`Body::collect`]; one that must not be held counts as too large.
+/// As [`Body::collect_held`].
 pub(crate) async fn collect(
     flow: &Flow,
     headers: &Headers,
     body: Body,
-    max: usize,
+    (max, must_be_read): BodyLimit,
 ) -> Result<(Bytes, Option<Headers>), CollectError> {
     if let Body::Full(raw) = &body
         && raw.len() <= max
@@ -124,10 +126,7 @@ pub(crate) async fn collect(
     {
         return Ok((request.raw().clone(), None));
     }
-    match body.check_incremental(headers) {
-        Ok(()) => body.collect(max).await,
-        Err(_) => Err(CollectError::TooLarge(body)),
-    }
+    body.collect_held(headers, max, must_be_read).await
 }
 
 /// The decoded body, if a stage read these bytes before.

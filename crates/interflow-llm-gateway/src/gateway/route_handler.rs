@@ -61,8 +61,7 @@ impl RouteHandler {
     async fn start(&self, flow: &mut Flow, request: Request) -> Result<std::result::Result<Delivery, LlmRefusal>> {
         let table = self.gateway.table();
         let Request { head, body } = request;
-        body.check_incremental(&head.headers)?;
-        let (raw, _) = body.collect(table.max_body).await.map_err(|e| match e {
+        let (raw, _) = body.collect_held(&head.headers, table.max_body, true).await.map_err(|e| match e {
             CollectError::Broken(e) => e,
             CollectError::TooLarge(_) => {
                 let message =

@@ -464,10 +464,9 @@ fn is_passed_on(name: &[u8]) -> bool {
 
 /// A whole body without its content coding.
 async fn read(headers: &Headers, body: Body, max: usize) -> Result<Bytes> {
-    match whole::read(headers, body, max).await? {
+    match whole::read(headers, body, (max, true)).await? {
         Ok((_, plain)) => Ok(plain),
-        Err(UnreadResponse::TooLarge(body)) => {
-            body.check_incremental(headers)?;
+        Err(UnreadResponse::TooLarge(_)) => {
             let message = "the upstream's response is larger than llm.max_body and cannot be translated";
             Err(Error::new(ErrorKind::BadResponse, message))
         }

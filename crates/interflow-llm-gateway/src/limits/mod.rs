@@ -29,7 +29,7 @@ use interflow_types::{
 use parking_lot::Mutex;
 
 use crate::credentials::{self, PresentedKey};
-use crate::exchange;
+use crate::exchange::{self, response::whole};
 use crate::gateway::{LlmGateway, StreamUsageWanted};
 use capacity::Capacity;
 use llm_request::LlmRequest;
@@ -273,9 +273,7 @@ impl LimitPass {
         let (body, requested) = match listed || limited && !is_read || starts_run {
             false => (body, None),
             true => read_requested_usage(flow, head, body).await.map_err(|e| match e {
-                CollectError::TooLarge(body) => body
-                    .check_incremental(&head.headers)
-                    .map_or_else(EarlyExit::Deny, |()| rejections::reject_too_large(flow)),
+                CollectError::TooLarge(_) => rejections::reject_too_large(flow),
                 CollectError::Broken(e) => EarlyExit::Deny(e),
             })?,
         };
@@ -421,8 +419,8 @@ impl LimitPass {
         let is_listed = flow.extension::<LlmCall>().is_some_and(looked) && head.status.is_success() && !body.is_empty();
         let Some(key) = key.filter(|_| is_listed) else { return MaybeFuture::Ready(Ok(body)) };
         MaybeFuture::pending(async move {
-            body.check_incremental(&head.headers)?;
-            model_list::filter_response(head, body, &key).await.map_err(|refusal| rejections::refuse(flow, &refusal))
+            let read = whole::read(&head.headers, body, (model_list::MAX_LIST_BYTES, true)).await?;
+            model_list::filter_response(head, read, &key).map_err(|refusal| rejections::refuse(flow, &refusal))
         })
     }
 
@@ -513,7 +511,7 @@ async fn read_requested_usage(
     head: &RequestHead,
     body: Body,
 ) -> Result<(Body, Option<llm_request::RequestedUsage>), CollectError> {
-    let (bytes, trailers) = exchange::collect(flow, &head.headers, body, MAX_INSPECTED_BODY).await?;
+    let (bytes, trailers) = exchange::collect(flow, &head.headers, body, (MAX_INSPECTED_BODY, true)).await?;
     let request = exchange::request_body(flow, &head.headers, &bytes, MAX_INSPECTED_BODY).await.ok();
     let requested = llm_request::requested_usage(&head.headers, bytes.len(), request).await;
     Ok((Body::with_trailers(bytes, trailers), Some(requested)))

@@ -1,14 +1,15 @@
 //! Filters model lists for keys that are restricted to some models.
 
+use bytes::Bytes;
 use interflow_limits::VirtualKey;
 use interflow_llm::LlmRefusal;
 use interflow_types::{Body, Method, RequestHead, ResponseHead, StatusCode};
 use serde_json::Value;
 
-use crate::exchange::response::whole::{self, UnreadResponse, replace_body};
+use crate::exchange::response::whole::{UnreadResponse, replace_body};
 
 /// The largest list that is filtered. A larger one is rejected, because an unfiltered list would reveal models.
-const MAX_LIST_BYTES: usize = 16 << 20;
+pub(super) const MAX_LIST_BYTES: usize = 16 << 20;
 
 /// Whether this path lists models: OpenAI and Anthropic, Ollama's `tags` and `ps`, Azure's deployments.
 fn is_model_list_path(path: &str) -> bool {
@@ -37,13 +38,15 @@ pub(super) fn requested_model(path: &str) -> Option<&str> {
 
 /// Filters the response to the models that the key and its levels allow. Fails closed: a list that cannot be read is not
 /// forwarded.
-pub(super) async fn filter_response(head: &mut ResponseHead, body: Body, key: &VirtualKey) -> Result<Body, LlmRefusal> {
-    let (raw, plain) = match whole::read(&head.headers, body, MAX_LIST_BYTES).await {
-        Ok(Ok(read)) => read,
-        Ok(Err(UnreadResponse::TooLarge(_))) => return Err(unreadable_list("it is too large")),
-        Ok(Err(UnreadResponse::Undecodable(_, e))) => return Err(unreadable_list(&e.to_string())),
-        Err(e) => return Err(unreadable_list(&e.to_string())),
-    };
+pub(super) fn filter_response(
+    head: &mut ResponseHead,
+    read: Result<(Bytes, Bytes), UnreadResponse>,
+    key: &VirtualKey,
+) -> Result<Body, LlmRefusal> {
+    let (raw, plain) = read.map_err(|unread| match unread {
+        UnreadResponse::TooLarge(_) => unreadable_list("it is too large"),
+        UnreadResponse::Undecodable(_, e) => unreadable_list(&e.to_string()),
+    })?;
     let mut list: Value = serde_json::from_slice(&plain).map_err(|_| unreadable_list("it is not JSON"))?;
     if !filter_models(&mut list, key) {
         return Ok(Body::from(raw));
@@ -99,8 +102,6 @@ fn model_names(model: &Value) -> impl Iterator<Item = &str> {
 
 #[cfg(test)]
 mod tests {
-    use bytes::Bytes;
-
     use super::*;
     use serde_json::json;
 
@@ -165,10 +166,11 @@ mod tests {
         }
     }
 
-    #[tokio::test]
-    async fn unreadable_model_list_is_not_forwarded() {
+    #[test]
+    fn unreadable_model_list_is_not_forwarded() {
         let mut head = ResponseHead::new(StatusCode::OK);
-        let refused = filter_response(&mut head, Body::from(Bytes::from_static(b"<html>")), &key()).await.unwrap_err();
+        let list = Bytes::from_static(b"<html>");
+        let refused = filter_response(&mut head, Ok((list.clone(), list)), &key()).unwrap_err();
         assert_eq!((refused.status.as_u16(), refused.code), (502, "response_unreadable"));
     }
 }

@@ -38,7 +38,7 @@ pub(crate) async fn restore(
     if answer.framing() != StreamFraming::Whole {
         return answer.rewrite_stream(head, body, rewriter).map_err(|r| service.refuse(flow, &r));
     }
-    let mut whole = match WholeResponse::read(flow, head, body, service.settings().max_body).await? {
+    let mut whole = match WholeResponse::read(flow, head, body, (service.settings().max_body, false)).await? {
         Ok(whole) => whole,
         // A response that cannot be read keeps its placeholders: that reveals nothing.
         Err(unread) => {

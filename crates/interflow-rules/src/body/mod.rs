@@ -128,8 +128,7 @@ pub(crate) async fn collect(
     cap: usize,
     owner: BodyOwner,
 ) -> Result<(BodyReadState, Option<Error>)> {
-    body.check_incremental(headers)?;
-    match body.collect(cap).await {
+    match body.collect_held(headers, cap, true).await {
         Ok((raw, trailers)) => {
             let (content, unread) = match read_content(headers, &raw, owner).await {
                 Ok(content) => (Some(content), None),

@@ -150,21 +150,28 @@ impl Body {
         poll_fn(|cx| self.poll_frame(cx)).await
     }
 
-    /// Whether the body of a message with these fields may be held until it is complete.
+    /// As [`collect`](Self::collect), for the body of a message with these fields that is going to be forwarded. One that
+    /// is to be forwarded as it comes (`Incremental: ?1`, RFC 10036 3) is read only if it is in memory.
     ///
     /// # Errors
-    /// It is still to come, and is to be forwarded as it comes (`Incremental: ?1`, RFC 10036 3).
-    pub fn check_incremental(&self, headers: &Headers) -> Result<(), Error> {
-        let mut values = headers.get_all("incremental").filter(|_| matches!(self, Self::Stream(_)));
+    /// As [`collect`](Self::collect). One that is not read counts as broken if it `must_be_read`, else as too large.
+    pub async fn collect_held(
+        self,
+        headers: &Headers,
+        cap: usize,
+        must_be_read: bool,
+    ) -> Result<(Bytes, Option<Headers>), CollectError> {
+        let mut values = headers.get_all("incremental").map(|value| value.trim_ascii().strip_prefix(b"?1"));
         // Of several values, none counts (RFC 9651 4.2).
-        let (Some(value), None) = (values.next(), values.next()) else { return Ok(()) };
-        match value.trim_ascii().strip_prefix(b"?1") {
-            Some([] | [b';', ..]) => {
-                let message = "the message is to be forwarded as it comes, but has to be inspected as a whole";
-                Err(Error::new(crate::ErrorKind::IncrementalRefused, message))
-            }
-            _ => Ok(()),
+        let is_incremental = matches!((values.next(), values.next()), (Some(Some([] | [b';', ..])), None));
+        if !is_incremental || !matches!(self, Self::Stream(_)) {
+            return self.collect(cap).await;
         }
+        if !must_be_read {
+            return Err(CollectError::TooLarge(self));
+        }
+        let message = "the message is to be forwarded as it comes, but has to be inspected as a whole";
+        Err(CollectError::Broken(Error::new(crate::ErrorKind::IncrementalRefused, message)))
     }
 
     /// Reads the whole body, at most `cap` bytes of data, and returns it with its trailers. The bytes count against
@@ -375,9 +382,14 @@ mod tests {
         ];
         for (values, may_be_held) in cases {
             let headers: Headers = values.iter().map(|value| ("Incremental", *value)).collect();
-            let refused = Body::stream(Pieces(vec!["a"], false)).check_incremental(&headers).err();
-            assert_eq!(refused.map(|e| e.kind()), (!may_be_held).then_some(crate::ErrorKind::IncrementalRefused));
-            assert!(Body::from(Bytes::from_static(b"a")).check_incremental(&headers).is_ok(), "{values:?}");
+            let collect = |body: Body, must_be_read| now(body.collect_held(&headers, 9, must_be_read)).err();
+            let stream = || Body::stream(Pieces(vec!["a"], false));
+            let (refused, unread) = (collect(stream(), true), collect(stream(), false));
+            let is_refused =
+                matches!(refused, Some(CollectError::Broken(e)) if e.kind() == crate::ErrorKind::IncrementalRefused);
+            let is_unread = matches!(unread, Some(CollectError::TooLarge(_)));
+            assert_eq!((is_refused, is_unread), (!may_be_held, !may_be_held), "{values:?}");
+            assert!(collect(Body::from(Bytes::from_static(b"a")), true).is_none(), "{values:?}");
         }
     }
 

@@ -255,7 +255,7 @@ async fn a_whole_response_is_decoded_by_the_first_that_reads_it() {
             if is_observed {
                 source = observe(source, &headers, StreamFraming::Whole, Witness("o", Arc::clone(&log)));
             }
-            let read = whole::read(&headers, source, max).await.unwrap();
+            let read = whole::read(&headers, source, (max, true)).await.unwrap();
             let texts = read.ok().map(|(received, text)| (received == raw, text));
             assert_eq!(texts, is_read.then(|| (true, Bytes::from(plain.clone()))), "{max} {is_observed}");
             assert_eq!(log.lock().is_empty(), !is_observed);

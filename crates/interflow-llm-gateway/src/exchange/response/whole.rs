@@ -13,7 +13,7 @@ use interflow_types::budget::MemoryReservation;
 use interflow_types::{Body, CollectError, EarlyExit, Error, Flow, Headers, ResponseHead};
 use parking_lot::Mutex;
 
-use crate::exchange::off_worker;
+use crate::exchange::{BodyLimit, off_worker};
 
 use super::abort::StreamAbort;
 use super::body_copy::BodyCopy;
@@ -54,11 +54,10 @@ type ReadResult<T> = Result<Result<T, UnreadResponse>, Error>;
 /// Collects a body of at most `max` bytes and decodes it to as many: as it was received, and without its content coding.
 ///
 /// # Errors
-/// The transfer failed, or the memory budget is exhausted. A body that must not be held counts as too large.
-pub(crate) async fn read(headers: &Headers, mut body: Body, max: usize) -> ReadResult<(Bytes, Bytes)> {
-    if body.check_incremental(headers).is_err() {
-        return Ok(Err(UnreadResponse::TooLarge(body)));
-    }
+/// The transfer failed, the memory budget is exhausted, or a body that `must_be_read` must not be held; another such
+/// counts as too large.
+pub(crate) async fn read(headers: &Headers, mut body: Body, limit: BodyLimit) -> ReadResult<(Bytes, Bytes)> {
+    let (max, must_be_read) = limit;
     // A stage that reads the body as it passes decodes it.
     let decoded = DecodedText { max, ..DecodedText::default() };
     if coding::has_content_coding(headers)
@@ -66,10 +65,13 @@ pub(crate) async fn read(headers: &Headers, mut body: Body, max: usize) -> ReadR
     {
         stream.observe(decoded.clone());
     }
-    let raw = match body.collect(max).await {
+    let raw = match body.collect_held(headers, max, must_be_read).await {
         Ok((raw, _)) => raw,
         Err(CollectError::Broken(e)) => return Err(e),
-        Err(CollectError::TooLarge(body)) => return Ok(Err(UnreadResponse::TooLarge(body))),
+        Err(CollectError::TooLarge(body)) => {
+            decoded.copy.lock().give_up();
+            return Ok(Err(UnreadResponse::TooLarge(body)));
+        }
     };
     let decoded = decoded.copy.lock().take();
     let plain = match decoded {
@@ -104,15 +106,15 @@ impl EventObserver for DecodedText {
 
 impl WholeResponse {
     /// Reads a response, unless the stage before kept what it read of the same bytes.
-    pub async fn read(flow: &mut Flow, head: &ResponseHead, body: Body, max: usize) -> ReadResult<Self> {
+    pub async fn read(flow: &mut Flow, head: &ResponseHead, body: Body, limit: BodyLimit) -> ReadResult<Self> {
         let kept = flow.extension_mut::<KeptResponse>().0.take();
         if let (Some(kept), Body::Full(bytes)) = (kept, &body)
             && (bytes.as_ptr(), bytes.len()) == (kept.raw.as_ptr(), kept.raw.len())
-            && bytes.len().max(kept.plain.len()) <= max
+            && bytes.len().max(kept.plain.len()) <= limit.0
         {
             return Ok(Ok(kept));
         }
-        let read = read(&head.headers, body, max).await?;
+        let read = read(&head.headers, body, limit).await?;
         Ok(read.map(|(raw, plain)| Self { raw, plain, marked: None, held: MemoryReservation::default() }))
     }
 
@@ -127,11 +129,10 @@ impl WholeResponse {
         (max, key, is_strict): (usize, &str, bool),
         refuse: impl FnOnce(&mut Flow, &LlmRefusal) -> EarlyExit,
     ) -> Result<Result<Self, Body>, EarlyExit> {
-        match Self::read(flow, head, body, max).await? {
+        match Self::read(flow, head, body, (max, is_strict)).await? {
             Ok(whole) => Ok(Ok(whole)),
             Err(unread) if !is_strict => Ok(Err(unread.into_body())),
-            Err(UnreadResponse::TooLarge(body)) => {
-                body.check_incremental(&head.headers)?;
+            Err(UnreadResponse::TooLarge(_)) => {
                 let why = format!("the response is larger than {max} bytes ({key}), so that it cannot be inspected");
                 Err(refuse(flow, &StreamAbort::new("response_too_large", why).refusal()))
             }

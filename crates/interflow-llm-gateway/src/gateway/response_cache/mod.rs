@@ -249,7 +249,7 @@ impl ActiveCache {
         }
         let Request { head, body } = request;
         let control = CacheControl::from_headers(&head.headers);
-        let (raw, _) = match exchange::collect(flow, &head.headers, body, table.max_body).await {
+        let (raw, _) = match exchange::collect(flow, &head.headers, body, (table.max_body, false)).await {
             Ok(whole) => whole,
             Err(CollectError::Broken(e)) => return Err(e),
             // Refused where it is held to be sent.
