@@ -147,7 +147,7 @@ impl ProviderDetector {
     ) -> BodyResult {
         let max = self.gateway.max_body();
         let most = if promising { max } else { max.min(MAX_UNKNOWN_BODY_BYTES) };
-        let raw = match exchange::collect(flow, &head.headers, body, (most, false)).await {
+        let raw = match exchange::collect(flow, &head.headers, body, (most, strict)).await {
             Ok((raw, _)) => raw,
             Err(CollectError::TooLarge(body)) if !(promising && strict) => return Ok(body),
             Err(CollectError::TooLarge(body)) => {

@@ -175,6 +175,11 @@ async fn recorded_conversations_are_redacted_on_any_host_port_and_path() {
     wire.send(head + &body).await.unwrap();
     assert_eq!(wire.answer().await.unwrap().status, 200);
     assert_eq!(arrived(&origin), body);
+    // One that may be a call, and is to be forwarded as it comes, is not forwarded unread.
+    let mut wire = gate.proxy.tls(&origin.authority(), &["http/1.1"]).await;
+    let head = format!("POST /ask HTTP/1.1\r\nHost: {at}\r\nContent-Type: {json_type}\r\nIncremental: ?1");
+    wire.send(format!("{head}\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{{\"\r\n")).await.unwrap();
+    assert_eq!(wire.answer().await.unwrap().status, 501);
 }
 
 #[tokio::test]
