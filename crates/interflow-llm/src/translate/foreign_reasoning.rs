@@ -9,7 +9,7 @@ use std::ops::Range;
 
 use base64::Engine;
 use base64::engine::general_purpose::{STANDARD, STANDARD_NO_PAD};
-use interflow_codec::json::{JsonError, JsonReader, JsonToken};
+use interflow_codec::json::{JsonError, JsonReader, JsonToken, replace_ranges};
 use interflow_types::FlowId;
 use memchr::memmem;
 use serde::Deserialize;
@@ -80,14 +80,7 @@ pub fn without_foreign_reasoning(format: WireFormat, keeps: Keeps, body: &[u8]) 
     };
     // What cannot be read is reported by the provider.
     let edits = edits.ok().filter(|edits| !edits.is_empty())?;
-    let (mut out, mut at) = (Vec::with_capacity(body.len()), 0);
-    for Edit { range, bytes } in edits {
-        out.extend_from_slice(body.get(at..range.start)?);
-        out.extend_from_slice(&bytes);
-        at = range.end;
-    }
-    out.extend_from_slice(body.get(at..)?);
-    Some(out)
+    Some(replace_ranges(body, edits.iter().map(|edit| (edit.range.clone(), &edit.bytes[..]))))
 }
 
 /// Whether a closer look is worth it: a fast scan, which nearly all requests need only.

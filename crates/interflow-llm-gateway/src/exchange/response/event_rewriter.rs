@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::ops::Range;
 
 use bytes::Bytes;
+use interflow_codec::json::replace_ranges;
 use interflow_llm::event_stream::{StreamEvent, StreamFraming};
 use interflow_llm::parsed_event::ParsedEvent;
 use interflow_llm::reply_error;
@@ -321,14 +322,5 @@ pub(crate) fn span_text<'j>(json: &'j [u8], span: &TextSpan) -> Option<&'j str> 
 
 /// Applies replacements, which are sorted and do not overlap.
 pub(crate) fn splice(bytes: &[u8], edits: &[ByteReplacement]) -> Vec<u8> {
-    let grown: usize = edits.iter().map(|(_, with)| with.len()).sum();
-    let mut out = Vec::with_capacity(bytes.len() + grown);
-    let mut at = 0;
-    for (range, with) in edits {
-        out.extend_from_slice(bytes.get(at..range.start).unwrap_or_default());
-        out.extend_from_slice(with.as_bytes());
-        at = range.end;
-    }
-    out.extend_from_slice(bytes.get(at..).unwrap_or_default());
-    out
+    replace_ranges(bytes, edits.iter().map(|(range, with)| (range.clone(), with.as_bytes())))
 }
