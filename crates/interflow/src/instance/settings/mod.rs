@@ -292,13 +292,21 @@ fn with_place(path: &Path, text: &str, why: &str) -> String {
     }
 }
 
-/// Puts back credentials that were shown masked: a text with a mask stands for the configured one that is shown so.
+/// Puts back credentials that were shown masked: a text with a mask stands for the configured one that is shown so, and of
+/// several, each time for the next.
 fn unmask(value: &Json, now: &Json) -> Result<Json, String> {
     let mut masked = now.clone();
     mask_config(&mut masked);
     let mut secrets = Vec::new();
     collect(now, &masked, &mut secrets);
-    fill(value, &secrets)
+    let mut rotated = secrets.clone();
+    let unmasked = fill(value, &mut rotated);
+    // With as many as were shown, the first is in its place again.
+    let first = |list: &[(String, String)], shown: &str| list.iter().find(|(other, _)| other == shown).cloned();
+    match secrets.iter().find(|(shown, _)| first(&secrets, shown) != first(&rotated, shown)) {
+        Some((shown, _)) => Err(format!("{shown}: several have these masked credentials; write out those that stay")),
+        None => Ok(unmasked),
+    }
 }
 
 /// The texts that are shown masked, with what they are.
@@ -311,22 +319,18 @@ fn collect(open: &Json, shown: &Json, known: &mut Vec<(String, String)>) {
     }
 }
 
-fn fill(value: &Json, known: &[(String, String)]) -> Result<Json, String> {
-    Ok(match value {
-        Json::String(text) => match known.iter().find(|(shown, _)| shown == text) {
-            Some((_, open)) => Json::String(open.clone()),
-            None if text.contains("://***@") => {
-                return Err(format!("{text}: the credentials are masked; write them out to change the rest"));
-            }
-            None => value.clone(),
-        },
-        Json::Array(list) => Json::Array(list.iter().map(|v| fill(v, known)).collect::<Result<_, _>>()?),
-        Json::Object(map) => {
-            let members = map.iter().map(|(name, v)| Ok::<_, String>((name.clone(), fill(v, known)?)));
-            Json::Object(members.collect::<Result<_, _>>()?)
+fn fill(value: &Json, secrets: &mut Vec<(String, String)>) -> Json {
+    match value {
+        Json::String(text) => {
+            let Some(at) = secrets.iter().position(|(shown, _)| shown == text) else { return value.clone() };
+            let secret = secrets.remove(at);
+            secrets.push(secret.clone());
+            Json::String(secret.1)
         }
+        Json::Array(list) => list.iter().map(|v| fill(v, secrets)).collect(),
+        Json::Object(map) => map.iter().map(|(name, v)| (name.clone(), fill(v, secrets))).collect(),
         other => other.clone(),
-    })
+    }
 }
 
 #[cfg(test)]

@@ -173,5 +173,23 @@ async fn credentials_stay_masked_and_survive_a_change_of_the_rest() {
     assert_eq!(rig.text(), text.replace("'*.corp'", "\"*\""));
     assert!(!format!("{:?}", rig.audited.lock()).contains("s3cret"));
     let elsewhere = change("upstream.proxy", json!([{"hosts": ["*"], "via": ["http://***@evil.test:3128"]}]));
-    assert!(matches!(rig.editor.preview(&elsewhere), Err(SettingsError::Unusable(_))));
+    let refused = rig.editor.preview(&elsewhere);
+    assert!(matches!(&refused, Err(SettingsError::Invalid(why)) if why.contains("`***` stands for")), "{refused:?}");
+}
+
+#[tokio::test]
+async fn credentials_that_are_shown_the_same_stay_with_their_entries() {
+    let entry =
+        |host: &str, user: &str| format!("[[upstream.proxy]]\nhosts = ['{host}']\nvia = ['http://{user}@p.test:1']\n");
+    let text = entry("a.test", "us:1") + &entry("b.test", "de:2");
+    let rig = rig(Some(&text), Vec::new());
+    let mut shown = rig.setting("upstream.proxy").value;
+    assert_eq!(shown[0]["via"], shown[1]["via"]);
+    shown[1]["hosts"] = json!(["c.test"]);
+    rig.apply(change("upstream.proxy", shown.clone())).await.unwrap();
+    assert_eq!(rig.text(), text.replace("'b.test'", "\"c.test\""));
+    for changed in [json!([shown[1]]), json!([shown[0], shown[1], shown[1]])] {
+        let refused = rig.editor.preview(&change("upstream.proxy", changed));
+        assert!(matches!(refused, Err(SettingsError::Unusable(_))), "{refused:?}");
+    }
 }
