@@ -4,17 +4,15 @@
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
-use interflow_types::secret_names::{mask_urls, without_credentials};
+use interflow_types::secret_names::{is_secret_name, mask_url, mask_urls};
 use serde_json::Value;
-
-use crate::mcp::secret_masking::is_secret;
 
 /// Keys whose values are paths, by what precedes the path in the value; `*` stands for each element of a list or table.
 /// Those of `file:` hold a secret or where it is, except for [`SHOWN_KEYS`].
 pub static PATH_KEYS: LazyLock<BTreeMap<&str, Vec<&str>>> =
     LazyLock::new(|| serde_json::from_str(include_str!("../data/path_keys.json")).expect("a test parses it"));
 
-/// A certificate, and URLs of which only the credentials are masked.
+/// A certificate, and URLs of which only what is secret is masked.
 const SHOWN_KEYS: &str =
     "intercept.ca_certificate llm.cache.redis quota.shared.redis record.store upstream.proxy.*.via.*";
 
@@ -29,7 +27,7 @@ pub fn mask_config(config: &mut Value) {
 pub fn is_secret_key(key: &str) -> bool {
     // `credential_hosts` lists where credentials may be sent, `auth` is a section, and `approvals.secrets` a file.
     let is_public = ["key", "auth", "secrets"].iter().any(|name| key.eq_ignore_ascii_case(name));
-    !is_public && !key.ends_with("_hosts") && !key.ends_with("_lifetime") && is_secret(key)
+    !is_public && !key.ends_with("_hosts") && !key.ends_with("_lifetime") && is_secret_name(key)
 }
 
 /// Masks the values at a path.
@@ -55,7 +53,7 @@ fn mask_secret(value: &mut Value) {
     }
 }
 
-/// Masks every string in a list or map of secrets, however deep.
+/// Masks a secret, or every one in a list or map, however deep.
 fn mask_all(value: &mut Value) {
     match value {
         Value::Array(list) => list.iter_mut().for_each(mask_all),
@@ -64,26 +62,18 @@ fn mask_all(value: &mut Value) {
     }
 }
 
-/// Masks secrets, recognised by the key's name, and credentials in URLs. `env:NAME` and `file:PATH` only say where a
-/// secret is.
+/// Masks secrets, recognised by the key's name, and those in URLs.
 fn mask_config_secrets(value: &mut Value) {
     match value {
         Value::Object(map) => {
             for (key, value) in map {
-                match value {
-                    Value::String(_) if is_secret_key(key) => mask_secret(value),
-                    // Lists and maps of secrets: users' passwords by name, old keys beside the new one.
-                    Value::Array(list) if is_secret_key(key) => list.iter_mut().for_each(mask_all),
-                    Value::Object(map) if is_secret_key(key) => map.values_mut().for_each(mask_all),
-                    other => mask_config_secrets(other),
-                }
+                // Also lists and maps of secrets: users' passwords by name, old keys beside the new one.
+                if is_secret_key(key) { mask_all(value) } else { mask_config_secrets(value) }
             }
         }
         Value::Array(list) => list.iter_mut().for_each(mask_config_secrets),
-        // As a whole first: a password may have characters that end a URL within a message.
-        Value::String(text) if text.contains("://") => {
-            *text = mask_urls(&without_credentials(text).unwrap_or_else(|| text.clone()));
-        }
+        // As a whole first: a secret may have characters that end a URL within a message.
+        Value::String(text) if text.contains("://") => *text = mask_urls(&mask_url(text)),
         _ => {}
     }
 }
@@ -142,7 +132,8 @@ mod tests {
                 "webhook": [{"url": "https://hooks.test/T1", "headers": {"x-team": "wh-1"}}],
             },
             "mcp": {"server": {"x": {
-                "url": "https://a.test/mcp?api_key=s&b=1",
+                "url": "https://a.test/s/0123456789ab/mcp?userApiKey=s'd&b=1",
+                "args": ["--from", "postgres://u:p/w@h/d"],
                 "headers": {"x-team": "hc-1"},
                 "env": {"PIN": "17", "A": "env:A"},
             }}},
@@ -167,7 +158,8 @@ mod tests {
                     "webhook": [{"url": "***", "headers": {"x-team": "***"}}],
                 },
                 "mcp": {"server": {"x": {
-                    "url": "https://a.test/mcp?api_key=***&b=1",
+                    "url": "https://a.test/s/***/mcp?userApiKey=***&b=1",
+                    "args": ["--from", "postgres://***@h/d"],
                     "headers": {"x-team": "***"},
                     "env": {"PIN": "***", "A": "env:A"},
                 }}},

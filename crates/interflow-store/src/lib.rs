@@ -14,7 +14,6 @@ mod overview;
 mod recorder;
 mod retention_clock;
 pub mod serde_repr;
-mod shared_address;
 pub mod shared_state;
 mod store;
 mod stored_flow;
@@ -41,7 +40,6 @@ pub use overview::{
     OverviewOptions, OverviewSample, OverviewSeries, PreviousFigures, StatusFigures,
 };
 pub use recorder::StoreRecorder;
-pub use shared_address::masked_url;
 pub use store::{
     BodyReader, CheckReport, FlowAnnotation, FlowFilterFn, FlowStore, HeaderMasker, ListOptions, ListOrder,
     MAX_EXAMINED, RecordingState, SearchProgress, SharedStoreStats, SqliteStore, StoreEvent, StoreRecovery, StoreStats,

@@ -23,26 +23,67 @@ pub fn is_secret_parameter(name: &str) -> bool {
     SECRET_PARAMETERS.iter().any(|s| name.eq_ignore_ascii_case(s))
 }
 
+/// Whether a header field, parameter or key of this name looks like one that holds a secret, such as `tavilyApiKey`.
+pub fn is_secret_name(name: &str) -> bool {
+    if is_secret_header(name.as_bytes()) {
+        return true;
+    }
+    // Compared without punctuation and case: `api_key`, `api-key` and `apiKey` are equal.
+    let name: String = name.chars().filter(char::is_ascii_alphanumeric).collect::<String>().to_ascii_lowercase();
+    // Token counts are not secrets, and are commonly needed.
+    if name.ends_with("tokens") || name.ends_with("tokencount") || name.contains("tokensdetails") {
+        return false;
+    }
+    const WHOLE: &str = "authorization proxyauthorization cookie setcookie auth key sig pwd";
+    const PARTS: &str =
+        "accesskey apikey token secret passphrase password passwd credential privatekey signature sessionkey";
+    data_file::has_word(WHOLE, &name) || PARTS.split(' ').any(|part| name.contains(part))
+}
+
 /// A URL with its credentials masked; `None` if it has none.
 pub fn without_credentials(url: &str) -> Option<String> {
     let (scheme, rest) = url.split_once("://")?;
-    let (authority, path) = rest.find(['/', '?', '#']).map_or((rest, ""), |at| rest.split_at(at));
-    // The last `@` separates the host: a password may contain one.
+    // The last `@` separates the host: a password may contain one. It may also contain a `/`, which drivers of databases
+    // accept; of other URLs, the path may contain an `@`.
+    let has_path = ["http", "https", "ws", "wss"].iter().any(|web| scheme.ends_with(web));
+    let ends: &[char] = if has_path { &['/', '?', '#'] } else { &['?', '#'] };
+    let (authority, path) = rest.find(ends).map_or((rest, ""), |at| rest.split_at(at));
     let (_, host) = authority.rsplit_once('@')?;
     Some(format!("{scheme}://***@{host}{path}"))
 }
 
-/// A message with the credentials and secret parameters of the URLs in it masked.
-pub fn mask_urls(message: &str) -> String {
-    let is_end = |c: char| c.is_whitespace() || matches!(c, '"' | '`' | '\'' | '<' | '>' | '&');
-    let word = |word: &str| {
-        let word = without_credentials(word).unwrap_or_else(|| word.to_owned());
-        let Some((name, value)) = word.split_once('=') else { return word };
-        let is_secret = is_secret_parameter(name.rsplit('?').next().unwrap_or(name));
-        let end = value.strip_suffix(is_end).map_or("", |start| &value[start.len()..]);
-        if is_secret { format!("{name}=***{end}") } else { word }
+fn ends_url(c: char) -> bool {
+    c.is_whitespace() || matches!(c, '"' | '`' | '<' | '>')
+}
+
+/// A URL with its credentials, its secret parameters and what looks like a token in its path masked.
+pub fn mask_url(url: &str) -> String {
+    let url = without_credentials(url).unwrap_or_else(|| url.to_owned());
+    let path_end = if url.contains("://") { url.len() } else { 0 };
+    let (path, query) = url.split_at(url.find(['?', '#']).map_or(path_end, |at| at + 1));
+    let masked = |part: &str, is_segment: bool| {
+        let text = part.trim_end_matches(|c| ends_url(c) || matches!(c, '/' | '?' | '#' | '&'));
+        let end = &part[text.len()..];
+        match text.split_once('=') {
+            Some((name, _)) if is_secret_parameter(name) || is_secret_name(name) => format!("{name}=***{end}"),
+            _ if is_segment && has_token(text) => format!("***{end}"),
+            _ => part.to_owned(),
+        }
     };
-    message.split_inclusive(is_end).map(word).collect()
+    // The first three segments are the scheme and the host.
+    let segments = path.split_inclusive('/').enumerate().map(|(at, part)| masked(part, at > 2));
+    segments.chain(query.split_inclusive('&').map(|part| masked(part, false))).collect()
+}
+
+/// Whether a segment of a path looks like a token: a word that is long for a name and has a digit.
+fn has_token(segment: &str) -> bool {
+    let mut words = segment.split(|c: char| !c.is_ascii_alphanumeric());
+    words.any(|word| word.len() >= 12 && word.bytes().any(|b| b.is_ascii_digit()))
+}
+
+/// A message with the URLs in it masked.
+pub fn mask_urls(message: &str) -> String {
+    message.split_inclusive(ends_url).map(mask_url).collect()
 }
 
 #[cfg(test)]
@@ -65,15 +106,50 @@ mod tests {
     }
 
     #[test]
-    fn credentials_of_urls_in_a_message_are_masked() {
+    fn names_that_look_secret_are_recognised() {
+        for name in
+            ["Authorization", "x-api-key", "X-Goog-Api-Key", "access_token", "clientSecret", "password", "key", "sig"]
+        {
+            assert!(is_secret_name(name), "{name}");
+        }
+        for name in [
+            "max_tokens",
+            "input_tokens",
+            "Content-Type",
+            "author",
+            "keyboard",
+            "prompt_tokens_details",
+            "totalTokenCount",
+        ] {
+            assert!(!is_secret_name(name), "{name}");
+        }
+    }
+
+    #[test]
+    fn secrets_of_urls_in_a_message_are_masked() {
         for (message, masked) in [
             ("via: `http://u:p@ss@h:1` is no URL", "via: `http://***@h:1` is no URL"),
-            ("\"socks5://u@h/x@y\", http://h/a@b", "\"socks5://***@h/x@y\", http://h/a@b"),
+            ("via: `http://u:p&w'd@h:1` is no URL", "via: `http://***@h:1` is no URL"),
+            ("\"wss://u@h/x@y\", http://h/a@b", "\"wss://***@h/x@y\", http://h/a@b"),
+            ("store: postgres://u:p/w@h/d?sslkey=a.pem", "store: postgres://***@h/d?sslkey=a.pem"),
             ("no list at http://h/x?b=1&token=s&c=2 (404)", "no list at http://h/x?b=1&token=***&c=2 (404)"),
+            ("http://h/v=1/x?tavilyApiKey=s/a'b#token=c&d", "http://h/v=1/x?tavilyApiKey=***&d"),
+            ("http://h/v1/s/c0ffee12c0ffee/mcp?x", "http://h/v1/s/***/mcp?x"),
+            ("\"http://h/2c4a3f86-0000-4000-8000-0123456789ab\"", "\"http://h/***\""),
+            (
+                "https://us-central1.a.test/v1/projects/my-project-123456/northamerica-northeast1?x=0123456789ab",
+                "https://us-central1.a.test/v1/projects/my-project-123456/northamerica-northeast1?x=0123456789ab",
+            ),
+            (
+                "http://0123456789ab.a.test/mcp /var/lib/0123456789ab/x",
+                "http://0123456789ab.a.test/mcp /var/lib/0123456789ab/x",
+            ),
             ("mail ann@a.test", "mail ann@a.test"),
         ] {
             assert_eq!(mask_urls(message), masked);
+            assert_eq!(mask_urls(masked), masked);
         }
+        assert_eq!(mask_url("redis://u:p w@h/0?password=a b"), "redis://***@h/0?password=***");
     }
 
     #[test]

@@ -1,9 +1,10 @@
 //! The results of operations as texts for agents, without secrets.
 
 use interflow_types::Timestamp;
+use interflow_types::secret_names::is_secret_name;
 use serde_json::Value;
 
-use super::secret_masking::{is_secret, mask_path};
+use super::secret_masking::mask_path;
 
 /// Prefixes of reasons that contain no value of a field or body.
 const PLAIN: [&str; 9] = ["host", "path", "method", "status", "scheme", "port", "there ", "it is ", "the phase"];
@@ -58,7 +59,7 @@ pub fn rules(result: &Value) -> String {
         let actions: Vec<String> = rule["actions"].as_array().into_iter().flatten().map(|a| text(&a["name"])).collect();
         // Conditions can quote the secrets that they look for.
         let when = text(&rule["when"]);
-        let names_secret = when.split(|c: char| !c.is_ascii_alphanumeric() && c != '-' && c != '_').any(is_secret);
+        let names_secret = when.split(|c: char| !c.is_ascii_alphanumeric() && c != '-' && c != '_').any(is_secret_name);
         let when = if names_secret { "(a condition on a secret is not shown)".to_owned() } else { when };
         out.push_str(&format!(
             "{}{off} ({}:{}): when {when}; then {}; {} matches\n",

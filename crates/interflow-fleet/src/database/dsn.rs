@@ -5,12 +5,13 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
-use interflow_store::{RecordConfig, Result, StoreError, masked_url};
+use interflow_store::{RecordConfig, Result, StoreError};
 use tokio_postgres::Config;
 use tokio_postgres::config::{SslMode, TargetSessionAttrs};
 
 use interflow_files::resolve_secret_ref;
 use interflow_types::percent;
+use interflow_types::secret_names::mask_url;
 
 /// The schema of the tables, unless the URL sets a `search_path`.
 const SCHEMA: &str = "interflow";
@@ -128,7 +129,7 @@ impl FromStr for PostgresUrl {
             schema = complete(&mut config, bases.len() > 1)?;
             hosts.push(config);
         }
-        Ok(Self { hosts, tls, schema, masked: masked_url(text) })
+        Ok(Self { hosts, tls, schema, masked: mask_url(text) })
     }
 }
 
@@ -262,9 +263,11 @@ mod tests {
 
     #[test]
     fn passwords_are_masked_in_both_places() {
-        assert_eq!(masked_url("postgres://u:p@ss@h/d?sslmode=require"), "postgres://u:***@h/d?sslmode=require");
-        assert_eq!(masked_url("postgres://h/d?password=x&user=u"), "postgres://h/d?password=***&user=u");
-        assert_eq!(masked_url("postgres://u@h/d"), "postgres://u@h/d");
-        assert_eq!(format!("{:?}", url("postgres://u:p@h/d")), "postgres://u:***@h/d");
+        for (text, masked) in [
+            ("postgres://u:p/w@h/d?sslmode=disable", "postgres://***@h/d?sslmode=disable"),
+            ("postgres://h/d?password=x&user=u", "postgres://h/d?password=***&user=u"),
+        ] {
+            assert_eq!(format!("{0} {0:?}", url(text)), format!("{masked} {masked}"));
+        }
     }
 }

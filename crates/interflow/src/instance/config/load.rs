@@ -153,7 +153,8 @@ fn refuse_masked(text: &str, place: &str, overrides: &[EnvOverride]) -> Result<(
 /// The first key whose value is masked where it holds a secret: elsewhere, `***` is a text like others.
 fn masked_key(text: &str) -> Option<String> {
     fn find(value: &Json, masked: &Json, key: &str) -> Option<String> {
-        let has_mask = |text: &str| text == "***" || text.contains("***@") || text.contains("=***");
+        // As `mask_config` and the difference of two texts write it.
+        let has_mask = |t: &str| t.starts_with("***") || ["***@", "=***", "/***"].iter().any(|mask| t.contains(mask));
         match value {
             Json::Object(map) => map.iter().find_map(|(name, value)| {
                 let key = if key.is_empty() { name.clone() } else { format!("{key}.{name}") };
@@ -172,8 +173,8 @@ fn masked_key(text: &str) -> Option<String> {
         return None;
     }
     let parsed = |text: &str| toml::from_str::<Json>(text).unwrap_or_default();
-    // With another text in the place of each mask, what is masked again is a secret.
-    let mut masked = parsed(&text.replace("***", "-"));
+    // With a token in the place of each mask, what is masked again is a secret.
+    let mut masked = parsed(&text.replace("***", "0123456789ab"));
     mask_config(&mut masked);
     find(&parsed(text), &masked, "")
 }
@@ -319,7 +320,9 @@ mod tests {
             ("[[media.user]]\nname = 'a'\npassword = '***'\n", "c.toml:3:1: "),
             ("[[upstream.proxy]]\nvia = [\"http://***@h:1\"]\n", "c.toml:2:8: "),
             ("[record]\nstore = \"postgres://u:***@h/d\"\n", "c.toml:2:1: "),
-            ("[mcp.server.x]\nurl = \"http://h/?api_key=***\"\n", "c.toml:2:1: "),
+            ("[mcp.server.x]\nurl = \"http://h/?userApiKey=***\"\n", "c.toml:2:1: "),
+            ("[mcp.server.x]\nurl = \"http://h/s/***/mcp\"\n", "c.toml:2:1: "),
+            ("[media]\napi_password = \"*** (changed)\"\n", "c.toml:2:1: "),
         ] {
             let error = refused(text);
             assert!(error.starts_with(place) && error.contains("`env:NAME`"), "{error}");
@@ -327,6 +330,7 @@ mod tests {
         for text in [
             "# key = \"***\"\n[media]\napi_password = \"a\" # was \"***\"\n",
             "[llm.guardrail.x]\nmask = \"***\"\n[log]\nlevel = \"info\"\n",
+            "[rules]\nfiles = [\"/a/***/b\"]\n",
             "[media]\napi_password = \"a***b\"\n",
         ] {
             assert_eq!(refuse_masked(text, "c.toml", &[]), Ok(()), "{text}");
