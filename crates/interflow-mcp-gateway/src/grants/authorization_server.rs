@@ -1,6 +1,7 @@
 //! What a server and its authorization server say of themselves: protected resource metadata (RFC 9728), and metadata of
 //! authorization servers (RFC 8414, OpenID Connect Discovery 1.0).
 
+use interflow_types::secret_names::mask_url;
 use interflow_types::{Scheme, Url};
 use serde_json::{Value, json};
 
@@ -141,7 +142,8 @@ pub(crate) async fn discover(server: &AccountServer, challenge: &Challenge) -> R
         }
     };
     if !is_resource_of(&server.url, &resource) {
-        return Err(format!("the metadata of the server are of another resource than {}", server.url));
+        let own = mask_url(&server.url.to_string());
+        return Err(format!("the metadata of the server are of another resource than {own}"));
     }
     let issuer = issuers.iter().find(|own| named.is_none_or(|named| named == *own));
     let issuer = issuer.ok_or("the server names no authorization server, or another one than oauth.issuer")?;

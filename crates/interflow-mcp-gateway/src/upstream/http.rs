@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use interflow_codec::sse::SseParser;
+use interflow_types::secret_names::mask_url;
 use interflow_types::{
     Body, BodyFrame, CollectError, Headers, HttpClient, HttpVersion, Method, Request, RequestHead, Response,
     StatusCode, Url,
@@ -224,7 +225,7 @@ impl HttpServer {
                 Access::Tokens(Arc::new(client))
             }
         };
-        tracing::debug!("MCP server {name} at {url}");
+        tracing::debug!("MCP server {name} at {}", mask_url(&url.to_string()));
         let next_id = AtomicU64::new(1);
         let has_sessions = AtomicBool::new(false);
         let parts = HttpServerParts { url, headers: fields, max_message, access, next_id, has_sessions };
