@@ -154,7 +154,7 @@ describe('approvals', () => {
     await page.route('**/approvals/rules', (route) => (route.request().method() === 'POST' ? route.fulfill({ status: 409, json: { error: { kind: 'x', message: 'not now' } } }) : route.continue()));
     await suggestion.first().getByRole('button', { name: 'Add rule' }).click();
     await page.getByText('not now').waitFor();
-    await page.unroute('**/approvals/rules');
+    await page.unrouteAll({ behavior: 'wait' });
     await suggestion.first().getByRole('button', { name: 'Add rule' }).click();
     const rules = page.getByRole('row').filter({ hasText: words! });
     await expect.poll(() => rules.count()).toBe(1);

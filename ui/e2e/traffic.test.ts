@@ -483,23 +483,24 @@ describe('actions', () => {
     await press('j', 't');
     const tag = page.getByLabel('New tag');
     await expect.poll(() => tag.evaluate((n) => n === document.activeElement)).toBe(true);
-    // What is refused stays, and is not lost.
-    const patches = '**/api/v1/flows/*';
-    await page.route(patches, (route) => (route.request().method() === 'PATCH' ? route.fulfill({ status: 409, json: { error: { kind: 'x', message: 'not now' } } }) : route.continue()));
+    const opened = (await selected().getAttribute('data-id'))!;
+    let isRefused = true;
+    await page.route('**/api/v1/flows/*', async (route) => {
+      if (route.request().method() !== 'PATCH') return route.continue();
+      if (isRefused) return route.fulfill({ status: 409, json: { error: { kind: 'x', message: 'not now' } } });
+      await world.api(`/flows/${opened}`, { method: 'PATCH', headers: { 'content-type': 'application/json' }, body: '{"add_tags":["meanwhile"]}' });
+      return route.continue();
+    });
+    // What is refused stays in the field.
     await page.keyboard.type('look here');
     await press('Enter');
     await page.getByText('not now').waitFor();
     expect(await tag.inputValue()).toBe('look here');
-    await page.unroute(patches);
-    // Nor are tags that came meanwhile, of which the page does not know.
-    const opened = (await selected().getAttribute('data-id'))!;
-    await page.route(patches, async (route) => {
-      if (route.request().method() === 'PATCH') await world.api(`/flows/${opened}`, { method: 'PATCH', headers: { 'content-type': 'application/json' }, body: '{"add_tags":["meanwhile"]}' });
-      await route.continue();
-    });
-    await press('Enter');
+    // Tags that came meanwhile, of which the page does not know, stay, too.
+    isRefused = false;
+    await tag.press('Enter');
     await page.getByRole('button', { name: 'Remove tag meanwhile' }).waitFor();
-    await page.unroute(patches);
+    await page.unrouteAll({ behavior: 'wait' });
     await page.getByRole('button', { name: 'Remove tag meanwhile' }).click();
     expect(await tag.inputValue()).toBe('');
     await expect.poll(() => page.locator('.drawn .badge.tag').textContent()).toBe('look here');
