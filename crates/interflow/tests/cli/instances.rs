@@ -119,8 +119,10 @@ fn a_start_names_the_instance_that_is_in_its_way() {
     let stop = format!("`interflow --data-dir {} stop`", first.2);
     assert!(err.contains(&stop) && err.contains(first.1["admin"].as_str().unwrap()) && err.contains(" for "), "{err}");
     for (option, key) in [("--listen-proxy", &first.1["proxy"][0]), ("--listen-admin", &first.1["admin"])] {
-        let words = ["run", "--listen-proxy", "0", "--listen-gateway", "0", option, key.as_str().unwrap()];
-        let words = if option == "--listen-proxy" { [&words[..1], &words[3..]].concat() } else { words.to_vec() };
+        let mut words = vec!["run"];
+        for listener in ["--listen-proxy", "--listen-gateway", "--listen-admin"] {
+            words.extend([listener, if listener == option { key.as_str().unwrap() } else { "0" }]);
+        }
         let (code, _, err) = run(&words);
         assert!(
             code == 1 && err.contains("Another instance has this address") && err.contains(&pid),
