@@ -1,4 +1,4 @@
-//! The table at the top of the report, which the README repeats: six rows that answer how fast Interflow is beside others.
+//! The table at the top of the report, which the README repeats: a few rows that answer how fast Interflow is beside others.
 
 use std::fmt::Write;
 
@@ -9,14 +9,15 @@ use crate::tables::{Row, Table};
 /// Table and case of the summary.
 const SOURCE: (&str, &str) = ("mitm", "TLS 8 KiB");
 
-/// Rows of the summary: name of the row in the case, and what readers call it.
-const ROWS: [(&str, &str); 6] = [
-    ("interflow", "Interflow"),
-    ("interflow+record", "Interflow, recording"),
-    ("nginx", "nginx 1.22 as a TLS reverse proxy"),
-    ("goproxy", "goproxy 1.9"),
-    ("squid-bump", "Squid 5.7, ssl-bump"),
-    ("mitmdump", "mitmdump 12.2"),
+/// Rows of the summary: name of the row in the case, and what readers call it, before and after its version.
+const ROWS: [(&str, &str, &str); 7] = [
+    ("interflow", "Interflow", ""),
+    ("interflow+record", "Interflow", ", recording"),
+    ("nginx", "nginx", " as a TLS reverse proxy"),
+    ("pingora", "Pingora", " as a TLS reverse proxy"),
+    ("goproxy", "goproxy", ""),
+    ("squid-bump", "Squid", ", ssl-bump"),
+    ("mitmdump", "mitmdump", ""),
 ];
 
 /// The head of each table.
@@ -35,8 +36,11 @@ pub fn summary(tables: &[Table]) -> String {
          (`{}`, commit {}, {date}; {}).\nClient, origin and proxies share this machine, so only ratios mean anything.\n\n{HEAD}",
         table.command, table.commit, table.machine
     );
-    for line in ROWS.iter().filter_map(|(arm, label)| Some(cells(label, case.rows.iter().find(|r| r.arm == *arm)?))) {
-        let _ = writeln!(out, "{line}");
+    for (arm, program, what) in ROWS {
+        if let Some(row) = case.rows.iter().find(|r| r.arm == arm) {
+            let number = version_number(arm, table.versions.get(arm));
+            let _ = writeln!(out, "{}", cells(&format!("{program}{number}{what}"), row));
+        }
     }
     out
 }
@@ -101,7 +105,8 @@ pub fn headlines(tables: &[Table]) -> String {
             let _ = writeln!(out, "{}", cells(&label(&row.arm, table.versions.get(&row.arm)), row));
         }
         let date = table.began.split('T').next().unwrap_or_default();
-        let _ = write!(out, "\n`{}`, commit {}, {date}.\n", table.command, table.commit);
+        let whole = format!("`{}`, commit {}, {date}", table.command, table.commit);
+        let _ = write!(out, "\n{}.\n", case.apart.as_ref().unwrap_or(&whole));
     }
     out
 }
@@ -111,14 +116,18 @@ fn label(arm: &str, version: Option<&String>) -> String {
     let (program, rest) = arm
         .split_once('+')
         .map_or((arm, String::new()), |(program, with)| (program, format!(", {}", with.replace('+', ", "))));
+    let program = program.replace("interflow", "Interflow").replace("gateway", "Interflow");
+    format!("{program}{}{rest}", version_number(arm, version))
+}
+
+/// A space and the number in a version, unless it is Interflow's own.
+fn version_number(arm: &str, version: Option<&String>) -> String {
     let number = version.filter(|_| !arm.starts_with("interflow") && !arm.starts_with("gateway")).and_then(|version| {
         version
             .split(|c: char| !c.is_ascii_digit() && c != '.')
             .find(|part| part.contains(|c: char| c.is_ascii_digit()))
     });
-    let program = program.replace("interflow", "Interflow").replace("gateway", "Interflow");
-    let number = number.map_or_else(String::new, |number| format!(" {number}"));
-    format!("{program}{number}{rest}")
+    number.map_or_else(String::new, |number| format!(" {number}"))
 }
 
 #[cfg(test)]
@@ -145,7 +154,7 @@ mod tests {
         let table: Table = serde_json::from_str(include_str!("../results/mitm.json")).unwrap();
         let summary = summary(&[table]);
         let rows: Vec<_> = summary.lines().filter(|l| l.starts_with("| ")).collect();
-        assert_eq!(rows.len(), 7, "{summary}");
+        assert_eq!(rows.len(), ROWS.len() + 1, "{summary}");
         let pages = [include_str!("../../README.md"), include_str!("../../docs/explanation/performance.md")];
         for row in rows {
             assert!(

@@ -82,18 +82,22 @@ fn pages_name_the_run_of_the_measurements_and_its_costs() {
     let text = |key: &str| proxies[key].as_str().expect("a text").to_owned();
     let day = text("began").chars().take(10).collect::<String>();
     let requests = endurance["recorded"]["answered"].as_f64().expect("a number") / 1e6;
+    let soak = endurance["cases"].as_array().and_then(|cases| cases.iter().find(|case| case["name"] == "soak"));
+    let samples = soak.and_then(|case| case["rows"][0]["samples"].as_array()).expect("samples");
+    let soaked = samples.last().and_then(|sample| sample["flows"].as_f64()).expect("a number") / 1e6;
     let readme = read("README.md");
     let cell = |arm: &str, column: usize| {
-        let row = readme.lines().find(|line| line.starts_with(&format!("| {arm} |"))).expect("a row of the table");
+        let row = readme.lines().find(|line| line.starts_with(&format!("| {arm}"))).expect("a row of the table");
         row.split('|').nth(column).expect("a cell").trim().to_owned()
     };
     let rate = |arm| cell(arm, 2).replace(',', "").parse::<f64>().expect("requests per second");
-    let times = (rate("Interflow") / rate("mitmdump 12.2")).round();
-    let (plain, recording) = (cell("Interflow", 3), cell("Interflow, recording", 3));
+    let times = (rate("Interflow |") / rate("mitmdump ")).round();
+    let (plain, recording) = (cell("Interflow |", 3), cell("Interflow, recording |", 3));
     let expected = [
         ("README.md", format!("(`{}`, commit {}, {day})", text("command"), text("commit"))),
         ("README.md", format!("Interflow serves {times} times as many requests per second as mitmdump.")),
         ("README.md", format!("an endurance run of {requests:.2} million recorded requests")),
+        ("README.md", format!("an hour's soak of {soaked:.2} million with everything on")),
         (
             "docs/explanation/faq.md",
             format!("About {plain} of CPU time per intercepted request of 8 KiB, and {recording} with recording"),
