@@ -41,6 +41,8 @@ enum RequestKind {
     Tunnel,
     /// An LLM call on the gateway port, redacted and recorded, whose text was not seen before.
     Call,
+    /// An LLM call on the gateway port that is only passed on.
+    PassedOnCall,
     /// An event of an LLM stream on the gateway port, the same.
     Event,
     /// A segment from the media proxy.
@@ -52,7 +54,7 @@ const fn path(name: &'static str, flags: &'static [&'static str], kind: RequestK
 }
 
 /// All measured paths.
-pub const PATHS: [RequestPath; 11] = [
+pub const PATHS: [RequestPath; 12] = [
     path("path-plain-0-B", &["--no-record"], RequestKind::Plain, 0),
     path("path-plain-8-KiB", &["--no-record"], RequestKind::Plain, 8192),
     path("path-plain-0-B-20-rules", &["--no-record"], RequestKind::PlainWithRules, 0),
@@ -60,6 +62,7 @@ pub const PATHS: [RequestPath; 11] = [
     path("path-recorded-0-B", &[], RequestKind::Plain, 0),
     path("path-recorded-8-KiB", &[], RequestKind::Plain, 8192),
     path("path-tunnel-64-KiB", &["--no-record", "--no-intercept"], RequestKind::Tunnel, 64 << 10),
+    path("path-llm-2-KB", &["--no-record"], RequestKind::PassedOnCall, 2_000),
     path("path-llm-2-KB-redacted", &[], RequestKind::Call, 2_000),
     path("path-llm-100-KB-redacted", &[], RequestKind::Call, 100_000),
     path("path-llm-event", &[], RequestKind::Event, 2_000),
@@ -85,7 +88,11 @@ impl RequestPath {
 
     /// Whether it is a request to the gateway port.
     fn is_gateway(&self) -> bool {
-        matches!(self.kind, RequestKind::Call | RequestKind::Event | RequestKind::Segment)
+        self.is_call() || matches!(self.kind, RequestKind::Event | RequestKind::Segment)
+    }
+
+    fn is_call(&self) -> bool {
+        matches!(self.kind, RequestKind::Call | RequestKind::PassedOnCall)
     }
 
     fn collected(&self, testbed: &Testbed, requests: u32) -> Result<u64> {
@@ -93,7 +100,7 @@ impl RequestPath {
         let name = format!("{}-{requests}", self.name);
         let mut command = Command::new("valgrind");
         command.args(["--tool=callgrind", "--callgrind-out-file=/dev/null"]);
-        if self.kind != RequestKind::Call {
+        if !self.is_call() {
             command.arg(format!("--toggle-collect={WATCHED}"));
         }
         command.arg(beside_us("interflow")?).args(["run", "--danger-insecure-upstream"]).args(self.flags);
@@ -109,7 +116,9 @@ impl RequestPath {
         }
         if self.is_gateway() {
             let config = testbed.path("gateway.toml");
-            let provider = format!("[llm.provider.openai]\nurl = \"https://localhost:{}\"\n", testbed.llm().port());
+            let off = if self.kind == RequestKind::PassedOnCall { "[redact]\ngateway = \"off\"\n" } else { "" };
+            let provider =
+                format!("{off}[llm.provider.openai]\nurl = \"https://localhost:{}\"\n", testbed.llm().port());
             fs::write(&config, format!("[media]\nallow_private = [\"127.0.0.0/8\", \"::1/128\"]\n{provider}"))?;
             command.arg("--config").arg(config);
         }
@@ -157,6 +166,10 @@ impl RequestPath {
                 repeat(&mut tcp, &get(&format!("/media/proxy/stream?d=http%3A%2F%2F{authority}{path}")), requests)
             }
             RequestKind::Call => (0..requests).try_for_each(|n| ask(&mut tcp, &call(n, self.body, "x-size: 200"))),
+            RequestKind::PassedOnCall => {
+                let call = |n| call(n, self.body, "x-size: 200").replace(PLANTED, &"0".repeat(PLANTED.len()));
+                (0..requests).try_for_each(|n| ask(&mut tcp, &call(n)))
+            }
             // Slower than the proxy, so that each event arrives by itself.
             RequestKind::Event => {
                 let stream = format!("x-chunks: {requests}\r\nx-size: {}\r\nx-gap: 10", requests * 20);
