@@ -41,10 +41,10 @@ enum RequestKind {
     Tunnel,
     /// An LLM call on the gateway port, redacted and recorded, whose text was not seen before.
     Call,
-    /// An LLM call on the gateway port that is only passed on.
-    PassedOnCall,
     /// An event of an LLM stream on the gateway port, the same.
     Event,
+    /// An LLM call on the gateway port that is neither redacted nor recorded.
+    PassedOnCall,
     /// A segment from the media proxy.
     Segment,
 }

@@ -149,7 +149,7 @@ impl Interflow {
         if self.requires_virtual_key() {
             config.push_str("[keys]\nrequire_virtual_key = true\n[quota]\nunpriced = \"allow\"\n");
         }
-        if matches!(self, Self::Guarding | Self::Heuristics | Self::Everything | Self::ProxyAndGateway) {
+        if self.requires_virtual_key() || matches!(self, Self::Guarding | Self::Heuristics) {
             let both = "apply_to = \"both\"\naction = \"block\"";
             let patterns = guardrail_terms::PATTERNS.map(|(_, pattern)| pattern);
             let _ = writeln!(
