@@ -393,6 +393,7 @@ fn what_no_start_accepts_is_refused_when_it_is_set() {
         ("timeouts.connect", "0s", "timeouts.connect: 0 leaves no time"),
         ("media.path", "/openai", "media.path: `/openai`"),
         ("media.path", "/groq", "media.path: `/groq`"),
+        ("media.path", "/upload", "media.path: `/upload`"),
         ("media.path", "/", "media.path: `/`"),
     ] {
         let (code, _, err) = run(home.path(), &["config", "set", key, value]);

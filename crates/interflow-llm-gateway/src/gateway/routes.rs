@@ -82,7 +82,7 @@ const RESERVED_NAMES: [&str; 3] = ["v1", "api", "model"];
 
 /// Whether this first segment of a path leads to an endpoint: an upstream's, or a provider's own.
 pub fn is_endpoint_segment(config: &LlmConfig, name: &str) -> bool {
-    is_known_upstream(config, name) || RESERVED_NAMES.contains(&name) || ["v1beta", "v2"].contains(&name)
+    is_known_upstream(config, name) || RESERVED_NAMES.contains(&name) || ["upload", "v1beta", "v2"].contains(&name)
 }
 
 /// Maximum length of an alias chain. Cycles are rejected when the table is built; the bound also ends one that was
