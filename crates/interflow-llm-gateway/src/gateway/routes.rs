@@ -77,12 +77,17 @@ pub fn check_provider_names(rules: &[RuleConfig], config: &LlmConfig) -> Result<
     Ok(())
 }
 
-/// Reserved names: they begin the providers' own paths (`/v1/…`), which would then be ambiguous.
-const RESERVED_NAMES: [&str; 3] = ["v1", "api", "model"];
+/// Beginnings of the providers' own paths, and their upstreams.
+static NATIVE_PATHS: LazyLock<Vec<[&str; 2]>> =
+    LazyLock::new(|| data_file::records(include_str!("../../data/native_paths.txt")).collect());
 
 /// Whether this first segment of a path leads to an endpoint: an upstream's, or a provider's own.
 pub fn is_endpoint_segment(config: &LlmConfig, name: &str) -> bool {
-    is_known_upstream(config, name) || RESERVED_NAMES.contains(&name) || ["upload", "v1beta", "v2"].contains(&name)
+    is_known_upstream(config, name) || begins_native_path(name)
+}
+
+fn begins_native_path(name: &str) -> bool {
+    NATIVE_PATHS.iter().any(|[path, _]| path.split('/').nth(1) == Some(name))
 }
 
 /// Maximum length of an alias chain. Cycles are rejected when the table is built; the bound also ends one that was
@@ -126,7 +131,9 @@ impl UpstreamTable {
         for name in predefined.chain(config.provider.keys().map(String::as_str)).collect::<BTreeSet<_>>() {
             let own = config.provider.get(name).unwrap_or(&none);
             let at = |e: String| format!("llm.provider.{name}.{e}");
-            if RESERVED_NAMES.contains(&name) || name.is_empty() || name.contains(['/', '\\', '?', '#', '%']) {
+            // It would be ambiguous whether the path is the provider's own; `openai` has one path of that kind.
+            let is_native = begins_native_path(name) && built_in(name).is_none();
+            if is_native || name.is_empty() || name.contains(['/', '\\', '?', '#', '%']) {
                 return Err(format!("llm.provider.{name}: an upstream cannot have this name"));
             }
             let kind = provider_kind(own).transpose().map_err(at)?;
@@ -341,36 +348,20 @@ fn first_segment(path: &str) -> Option<(&str, &str)> {
     Some((inner.get(..end)?, inner.get(end..)?))
 }
 
-/// The upstream for a provider's own path, from the most specific to OpenAI's `/v1/`, which many others imitate.
+/// The upstream for a provider's own path, from the most specific to OpenAI's.
 fn native_upstream(path: &str, anthropic: bool) -> Option<&'static str> {
+    let begins = NATIVE_PATHS.iter().find(|[start, _]| path.starts_with(start)).map(|[_, name]| *name);
     let lower = path.to_ascii_lowercase();
-    let claude_code = path.starts_with("/api/event_logging/") || path.starts_with("/api/claude_c");
-    if path.starts_with("/v1/messages") || claude_code || anthropic && path.starts_with("/v1/") {
-        return Some("anthropic");
+    match begins {
+        _ if anthropic && path.starts_with("/v1/") => Some("anthropic"),
+        Some("anthropic") => begins,
+        _ if path.contains("/projects/") && path.contains("/locations/") => Some("vertex"),
+        _ if lower.contains("generatecontent") || path.ends_with(":countTokens") || path == "/v1/interactions" => {
+            Some("gemini")
+        }
+        Some("bedrock") if !is_bedrock(path) => None,
+        _ => begins,
     }
-    if path.contains("/projects/") && path.contains("/locations/") {
-        return Some("vertex");
-    }
-    if lower.contains("generatecontent")
-        || path.ends_with(":countTokens")
-        || ["/v1beta/", "/upload/v1beta/"].iter().any(|start| path.starts_with(start))
-        || path == "/v1/interactions"
-    {
-        return Some("gemini");
-    }
-    if path.starts_with("/api/generate") || path.starts_with("/api/chat") || path.starts_with("/api/embed") {
-        return Some("ollama");
-    }
-    if path.starts_with("/openai/deployments/") {
-        return Some("azure");
-    }
-    if path.starts_with("/model/") && is_bedrock(path) {
-        return Some("bedrock");
-    }
-    if path.starts_with("/v2/chat") || path.starts_with("/v2/embed") || path.starts_with("/v2/rerank") {
-        return Some("cohere");
-    }
-    path.starts_with("/v1/").then_some("openai")
 }
 
 #[cfg(test)]
@@ -402,6 +393,21 @@ mod tests {
         assert!(in_cache("OpenAI").is_ok() && in_cache("opnai").is_err());
         let wrong = check_provider_names(&[], &config).unwrap_err();
         assert!(wrong.starts_with("llm.guardrail.g.providers: unknown provider `opnai`"), "{wrong}");
+    }
+
+    #[test]
+    fn a_name_that_begins_a_providers_own_path_is_refused() {
+        let check = |name: &str| {
+            let mut config = LlmConfig::default();
+            config.provider.insert(name.to_owned(), LlmUpstreamConfig::default());
+            let table = UpstreamTable::new(&config, &|text| Ok(text.to_owned()));
+            table.err().is_some_and(|e| e.contains("cannot have this name"))
+        };
+        for name in ["v1", "v2", "v1beta", "upload", "api", "model"] {
+            assert!(check(name) && is_endpoint_segment(&LlmConfig::default(), name), "{name}");
+        }
+        assert!(!check("openai") && !check("mine") && is_endpoint_segment(&LlmConfig::default(), "openai"));
+        assert!(is_endpoint_segment(&LlmConfig::default(), "v1beta1"), "of Vertex");
     }
 
     #[test]
