@@ -58,6 +58,11 @@ pub fn unescape_pointer_token(token: &str) -> String {
     token.replace("~1", "/").replace("~0", "~")
 }
 
+/// A key with what has to be escaped in a JSON Pointer (RFC 6901 3).
+pub fn escape_pointer_token(key: &str) -> String {
+    key.replace('~', "~0").replace('/', "~1")
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum JsonExpectation {
     Value,

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
+use interflow_codec::json::escape_pointer_token;
 use regex::Regex;
 use serde_json::{Map, Value};
 
@@ -168,7 +169,7 @@ impl Schema {
             return Err(Violation { at: at.to_owned(), why: format!("lacks `{name}`") });
         }
         for (name, value) in members {
-            let inside = format!("{at}/{}", name.replace('~', "~0").replace('/', "~1"));
+            let inside = format!("{at}/{}", escape_pointer_token(name));
             if let Some(place) = &node.names {
                 self.check_at(place, &Value::String(name.clone()), &inside, depth + 1)?;
             }
@@ -200,7 +201,7 @@ fn compile(schema: &Value, place: &str, nodes: &mut BTreeMap<String, Node>) -> R
     };
     let mut node = Node::default();
     for (keyword, value) in members {
-        let inside = |name: &str| format!("{place}/{keyword}/{}", name.replace('~', "~0").replace('/', "~1"));
+        let inside = |name: &str| format!("{place}/{keyword}/{}", escape_pointer_token(name));
         let one = |nodes: &mut BTreeMap<String, Node>| {
             let at = format!("{place}/{keyword}");
             compile(value, &at, nodes).map(|()| at)
