@@ -30,8 +30,8 @@ const METHOD: &str = "
 - The proxies run in turns (A B C, A B C), and each figure is a median.
 - CPU is that of the proxy's process tree. Memory is its peak.
 - Every body is compared byte for byte; one failed request fails the row. The certificate tells whether TLS was really opened.
-- A proxy is configured as its manual recommends: see `bench/src/peers`. Versions are those that Debian 12, PyPI, npm and the Go module
-  proxy give.
+- A proxy is configured as its manual recommends: see `bench/src/peers`. Versions are those that Debian 12, PyPI, npm, crates.io and the
+  Go module proxy give, or those that `bench/README.md` names.
 - All rows with their ranges, more cases and the versions are in `bench/results/report.md`, and each result file names its commit, date,
   machine and command.
 
@@ -58,7 +58,8 @@ const CHARTS: [(&str, &str); 6] = [
 const PUBLISHED_HEAD: &str = "
 ## Published by others
 
-These systems could not be installed for the measurements; the figures are those of their authors.
+The figures are those of the systems' authors. Fluxzy and philter-ai-proxy could not be installed for the measurements; the others are
+measured above too where their rows stand.
 
 ";
 
@@ -76,7 +77,7 @@ const READING: &str = "
 - How each proxy is configured is in `bench/src/peers`.
 ";
 
-/// Figures published by systems that cannot be installed here, as ratios where their authors gave some.
+/// Figures published by systems, as ratios where their authors gave some.
 const PUBLISHED: &str = "\
 | system | published figure | how, and where |
 |---|---|---|

@@ -1,12 +1,16 @@
 //! The systems measured side by side: each driver installs one from its ordinary package, configures, starts and stops it.
 
 mod bare_relay;
+mod cython_proxy;
+mod envoy;
 mod goproxy;
+mod greyproxy;
 mod guardrail_terms;
 mod haproxy;
 mod interflow;
 mod litellm;
 pub mod mediaflow;
+mod mediaflow_light;
 mod mitmdump;
 mod nginx;
 mod pingora;
@@ -21,7 +25,7 @@ use interflow::LOGIN;
 pub use interflow::{recorded_flows, virtual_key};
 
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::Result;
@@ -85,7 +89,12 @@ impl Arm {
 
     /// The user name and the password that it wants.
     pub fn login(&self) -> Option<(String, String)> {
-        (self.name == "interflow+users").then(|| (LOGIN.0.to_owned(), LOGIN.1.to_owned()))
+        let (user, password) = match self.name.as_str() {
+            "interflow+users" => LOGIN,
+            "cython-proxy" => cython_proxy::LOGIN,
+            _ => return None,
+        };
+        Some((user.to_owned(), password.to_owned()))
     }
 
     fn forward(testbed: &Testbed, peer: &dyn Peer, addr: SocketAddr, command: Command) -> Result<Self> {
@@ -138,16 +147,21 @@ pub fn all() -> Vec<Box<dyn Peer>> {
         Box::new(haproxy::Haproxy::Http),
         Box::new(haproxy::Haproxy::Tcp),
         Box::new(nginx::Nginx),
+        Box::new(envoy::Envoy),
         Box::new(pingora::Pingora),
         Box::new(squid::Squid::Plain),
         Box::new(squid::Squid::Bump),
         Box::new(goproxy::Goproxy::Mitm),
         Box::new(goproxy::Goproxy::Tunnel),
+        Box::new(greyproxy::Greyproxy::Mitm),
+        Box::new(greyproxy::Greyproxy::Tunnel),
         Box::new(mitmdump::Mitmdump::Plain),
         Box::new(mitmdump::Mitmdump::Writing),
         Box::new(tinyproxy::Tinyproxy),
         Box::new(proxy_py::ProxyPy),
+        Box::new(cython_proxy::CythonProxy),
         Box::new(mediaflow::Mediaflow),
+        Box::new(mediaflow_light::MediaflowLight),
         Box::new(portkey::Portkey),
         Box::new(litellm::Litellm::Alone),
         Box::new(litellm::Litellm::Presidio),
@@ -249,7 +263,7 @@ fn apt(program: &str, package: &str) -> Result<()> {
 }
 
 /// Installs Python packages into an environment of their own, with the newest Python at hand.
-fn pip(name: &str, packages: &[&str], program: &str) -> Result<std::path::PathBuf> {
+fn pip(name: &str, packages: &[&str], program: &str) -> Result<PathBuf> {
     let env = crate::testbed::cache()?.join(name);
     let program = env.join("bin").join(program);
     if program.exists() {
@@ -264,6 +278,21 @@ fn pip(name: &str, packages: &[&str], program: &str) -> Result<std::path::PathBu
     pip.args(["install", "--quiet"]).args(packages);
     run_quietly(pip)?;
     Ok(program)
+}
+
+/// What no package registry has: the newest `NAME-VERSION` that was put where peers are installed, and its name with the version.
+fn provided(name: &str) -> Result<(PathBuf, String)> {
+    let cache = crate::testbed::cache()?;
+    let files = std::fs::read_dir(&cache)?.flatten().filter_map(|entry| entry.file_name().into_string().ok());
+    let version = newest(files, name).ok_or_else(|| format!("no {name}-VERSION in {}", cache.display()))?;
+    Ok((cache.join(format!("{name}-{version}")), format!("{name} {version}")))
+}
+
+/// The highest version among files called `NAME-VERSION`.
+fn newest(files: impl Iterator<Item = String>, name: &str) -> Option<String> {
+    let versions = files.filter_map(|file| Some(file.strip_prefix(name)?.strip_prefix('-')?.to_owned()));
+    let numbered = versions.filter(|version| version.starts_with(|c: char| c.is_ascii_digit()));
+    numbered.max_by_key(|version| version.split('.').map(|n| n.parse().unwrap_or(0)).collect::<Vec<u32>>())
 }
 
 /// The newest of the Pythons on the path or under pyenv.
@@ -300,4 +329,18 @@ fn version_line(program: impl AsRef<Path>, args: &[&str]) -> Result<String> {
 
 fn port() -> Result<SocketAddr> {
     free_port()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn newest_provided_version_is_taken_and_other_files_are_not() {
+        let newest =
+            |name| newest(["p-1.9.0", "p-1.10.2", "p-light-2.0", "p", "p-1.2.tar"].map(String::from).into_iter(), name);
+        assert_eq!(newest("p").as_deref(), Some("1.10.2"));
+        assert_eq!(newest("p-light").as_deref(), Some("2.0"));
+        assert_eq!(newest("q"), None);
+    }
 }

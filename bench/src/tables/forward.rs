@@ -7,25 +7,38 @@ use crate::peers::{self, Arm};
 use crate::tables::{Effort, Kind, Row, Session, Table, fixed_body};
 use crate::testbed::{Testbed, connection_cap};
 
-const ARMS: [&str; 11] = [
+const ARMS: [&str; 15] = [
     "bare-relay",
     "interflow",
     "interflow-tunnel",
     "haproxy",
     "haproxy-tcp",
     "nginx",
+    "envoy",
     "pingora",
     "squid",
     "goproxy-tunnel",
+    "greyproxy",
+    "greyproxy-tunnel",
     "tinyproxy",
     "proxy.py",
+    "cython-proxy",
 ];
 
 /// Arms that support CONNECT; `haproxy-tcp` relays TCP unconditionally.
-const TUNNELLING: [&str; 6] = ["interflow-tunnel", "haproxy-tcp", "squid", "goproxy-tunnel", "tinyproxy", "proxy.py"];
+const TUNNELLING: [&str; 8] = [
+    "interflow-tunnel",
+    "haproxy-tcp",
+    "squid",
+    "goproxy-tunnel",
+    "greyproxy-tunnel",
+    "tinyproxy",
+    "proxy.py",
+    "cython-proxy",
+];
 
 /// Arms that are built for many connections.
-const MANY: [&str; 6] = ["interflow", "haproxy", "nginx", "pingora", "squid", "bare-relay"];
+const MANY: [&str; 8] = ["interflow", "haproxy", "nginx", "envoy", "pingora", "squid", "bare-relay", "cython-proxy"];
 
 const MIB: usize = 1 << 20;
 
@@ -124,11 +137,13 @@ fn hold(session: &Session<'_>, testbed: &Testbed, arm: &Arm, spec: Spec, n: usiz
 
 fn plain(testbed: &Testbed, effort: &Effort, arm: &Arm, size: usize, concurrency: usize) -> Option<Spec> {
     let other = arm.name.ends_with("-tunnel") || arm.name == "haproxy-tcp";
-    arm.plain.filter(|_| !other).map(|via| fixed_body(testbed, effort, via, false, size, concurrency))
+    let spec = arm.plain.filter(|_| !other).map(|via| fixed_body(testbed, effort, via, false, size, concurrency))?;
+    Some(Spec { login: arm.login(), ..spec })
 }
 
 fn tunnel(testbed: &Testbed, effort: &Effort, arm: &Arm, size: usize, concurrency: usize) -> Option<Spec> {
     let named = arm.name == "direct" || TUNNELLING.contains(&arm.name.as_str());
     let spec = arm.tls.filter(|_| named).map(|via| fixed_body(testbed, effort, via, true, size, concurrency))?;
-    Some(Spec { certificate: Some(Certificate::Origin(testbed.path("leaf.pem"))), ..spec })
+    let certificate = Some(Certificate::Origin(testbed.path("leaf.pem")));
+    Some(Spec { certificate, login: arm.login(), ..spec })
 }

@@ -12,9 +12,10 @@ use crate::peers::{self, Arm};
 use crate::tables::{Effort, Kind, Row, Session, Table, one_run};
 use crate::testbed::{Testbed, ask};
 
-const ARMS: [&str; 7] = [RELAY, "interflow", "interflow+record", "squid-bump", "goproxy", "mitmdump", "mitmdump-w"];
+const ARMS: [&str; 8] =
+    [RELAY, "interflow", "interflow+record", "squid-bump", "goproxy", "greyproxy", "mitmdump", "mitmdump-w"];
 /// Those of the short form.
-const SHORT: [&str; 4] = [RELAY, "interflow", "interflow+record", "mitmdump"];
+const SHORT: [&str; 5] = [RELAY, "interflow", "interflow+record", "greyproxy", "mitmdump"];
 /// Opens no TLS: what one process more on the way adds by itself.
 const RELAY: &str = "bare-relay";
 const SESSIONS: usize = 50;

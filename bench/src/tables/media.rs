@@ -7,7 +7,7 @@ use crate::peers::{self, Arm, mediaflow};
 use crate::tables::{Effort, Kind, Session, Table, fixed_body};
 use crate::testbed::Testbed;
 
-const ARMS: [&str; 3] = ["interflow-media", "nginx", "mediaflow-proxy"];
+const ARMS: [&str; 4] = ["interflow-media", "nginx", "mediaflow-proxy", "mediaflow-proxy-light"];
 
 const FILM: usize = 7 << 20;
 const SEGMENT: usize = 2 << 20;
@@ -15,7 +15,8 @@ const SEGMENT: usize = 2 << 20;
 pub fn table(effort: &Effort) -> Result<Table> {
     let testbed = Testbed::new(effort.pin)?.with_nginx(&[SEGMENT, FILM])?;
     let arms = peers::start(&ARMS, &effort.arms, &testbed);
-    let title = "a media file relayed: GET /proxy/stream of Interflow and mediaflow-proxy, proxy_pass of nginx";
+    let title =
+        "a media file relayed: GET /proxy/stream of Interflow, mediaflow-proxy and its Rust port, proxy_pass of nginx";
     let mut session = Session::new("media", title, &testbed, arms, effort);
     let viewers: &[usize] = if effort.full { &[10, 20, 30, 50, 100] } else { &[10, 100] };
     for n in viewers {
@@ -39,7 +40,9 @@ fn relay(testbed: &Testbed, effort: &Effort, arm: &Arm, size: usize, pace: Pace)
     let origin = format!("http%3A%2F%2F127.0.0.1%3A{}%2Fb%2F{size}", testbed.http().port());
     let path = match arm.name.as_str() {
         "interflow-media" => Some(format!("/media/proxy/stream?d={origin}")),
-        "mediaflow-proxy" => Some(format!("/proxy/stream?d={origin}&api_password={}", mediaflow::PASSWORD)),
+        "mediaflow-proxy" | "mediaflow-proxy-light" => {
+            Some(format!("/proxy/stream?d={origin}&api_password={}", mediaflow::PASSWORD))
+        }
         _ => None,
     };
     for exchange in &mut spec.exchanges {

@@ -6,7 +6,7 @@ use crate::peers::{self, Arm};
 use crate::tables::{Effort, Kind, Session, Table, fixed_body};
 use crate::testbed::Testbed;
 
-const ARMS: [&str; 16] = [
+const ARMS: [&str; 18] = [
     "bare-relay",
     "interflow",
     "interflow+record",
@@ -16,24 +16,27 @@ const ARMS: [&str; 16] = [
     "interflow-h1",
     "haproxy",
     "nginx",
+    "envoy",
     "pingora",
     "squid",
     "squid-bump",
     "goproxy",
+    "greyproxy",
     "mitmdump",
     "mitmdump-w",
     "interflow-tunnel",
 ];
 
 /// Arms that open TLS with a certificate made for the host.
-const INTERCEPTING: [&str; 6] = ["interflow", "interflow+record", "squid-bump", "goproxy", "mitmdump", "mitmdump-w"];
+const INTERCEPTING: [&str; 7] =
+    ["interflow", "interflow+record", "squid-bump", "goproxy", "greyproxy", "mitmdump", "mitmdump-w"];
 
 /// Interflow with one thing more, each beside Interflow as it is.
 const WITH_MORE: [&str; 6] =
     ["direct", "interflow", "interflow+record", "interflow+rules", "interflow+redact", "interflow+users"];
 
 /// Arms that use HTTP/1.1 on both sides if the client does.
-const HTTP1_BOTH: [&str; 6] = ["direct", "interflow-h1", "squid-bump", "goproxy", "mitmdump", "nginx"];
+const HTTP1_BOTH: [&str; 7] = ["direct", "interflow-h1", "squid-bump", "goproxy", "greyproxy", "mitmdump", "nginx"];
 
 /// Arms that use HTTP/2 on both sides if the client does.
 const HTTP2_BOTH: [&str; 3] = ["direct", "interflow", "mitmdump"];
@@ -100,7 +103,8 @@ pub fn table(effort: &Effort) -> Result<Table> {
         "GET of 8192 bytes, HTTP/2 on the client's leg: 16 streams on one connection",
         Kind::Throughput,
         |arm| {
-            let offers_h2 = !["haproxy", "nginx", "pingora", "squid-bump", "goproxy"].contains(&arm.name.as_str());
+            let offers_h2 = !["haproxy", "nginx", "envoy", "pingora", "squid-bump", "goproxy", "greyproxy"]
+                .contains(&arm.name.as_str());
             offers_h2.then_some(Spec { version: Version::H2 { connections: 1 }, ..tls(&testbed, effort, arm, 8192)? })
         },
     );
@@ -120,7 +124,7 @@ fn plain(testbed: &Testbed, effort: &Effort, arm: &Arm, size: usize) -> Option<S
 }
 
 fn tls(testbed: &Testbed, effort: &Effort, arm: &Arm, size: usize) -> Option<Spec> {
-    let named = ["direct", "haproxy", "nginx", "pingora"].contains(&arm.name.as_str())
+    let named = ["direct", "haproxy", "nginx", "envoy", "pingora"].contains(&arm.name.as_str())
         || INTERCEPTING.contains(&arm.name.as_str());
     if named { opened(testbed, effort, arm, size) } else { None }
 }
@@ -128,7 +132,7 @@ fn tls(testbed: &Testbed, effort: &Effort, arm: &Arm, size: usize) -> Option<Spe
 /// The same whatever the arm is called; all but the direct way and reverse proxies must have opened TLS.
 fn opened(testbed: &Testbed, effort: &Effort, arm: &Arm, size: usize) -> Option<Spec> {
     let spec = fixed_body(testbed, effort, arm.tls?, true, size, 16);
-    let own = ["direct", "haproxy", "nginx", "pingora"].contains(&arm.name.as_str());
+    let own = ["direct", "haproxy", "nginx", "envoy", "pingora"].contains(&arm.name.as_str());
     let certificate = (!own).then(|| Certificate::NotOrigin(testbed.path("leaf.pem")));
     Some(Spec { certificate, login: arm.login(), ..spec })
 }
