@@ -32,7 +32,7 @@ impl Peer for Greyproxy {
         let data = testbed.path(self.name());
         fs::create_dir_all(&data)?;
         let mut generate = Command::new(&program);
-        generate.args(["cert", "generate"]).env("GREYPROXY_DATA_HOME", &data);
+        generate.args(["cert", "generate", "-f"]).env("GREYPROXY_DATA_HOME", &data);
         run_quietly(generate)?;
         fs::write(data.join("settings.json"), format!(r#"{{"mitmEnabled":{}}}"#, *self == Self::Mitm))?;
         let addr = port()?;
