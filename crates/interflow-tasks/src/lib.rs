@@ -8,6 +8,7 @@ mod cached_token;
 mod http_post;
 mod line_process;
 mod lines;
+pub mod own_request;
 mod sink_queue;
 mod weighed_cache;
 

@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
+use interflow_tasks::own_request::form;
 use interflow_types::percent::encoded;
 use interflow_types::{HttpClient, Timestamp, random_bytes};
 use serde::Deserialize;
@@ -349,11 +350,6 @@ impl OidcLogin {
 /// A text of the issuer, for a message.
 fn shorten(text: &str) -> String {
     text.chars().filter(|c| !c.is_control()).take(MAX_NAME).collect()
-}
-
-/// Fields as a form or query.
-fn form(fields: &[(&str, &str)]) -> String {
-    fields.iter().map(|(name, value)| format!("{name}={}", encoded(value))).collect::<Vec<_>>().join("&")
 }
 
 #[cfg(test)]

@@ -3,8 +3,10 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
+use interflow_tasks::own_request::{self, FORM};
 use interflow_tasks::{CachedToken, FetchedToken, TokenPolicy};
-use interflow_types::{Body, Headers, Host, HttpClient, HttpVersion, Method, Request, RequestHead, Scheme, Url};
+use interflow_types::{Host, HttpClient, Request, Scheme, Url};
 use jsonwebtoken::jwk::{AlgorithmParameters, Jwk, JwkSet, PublicKeyUse};
 use parking_lot::Mutex;
 use serde::Deserialize;
@@ -166,12 +168,9 @@ impl IssuerClient {
     }
 
     pub async fn get<T: DeserializeOwned>(&self, url: &str, bearer: Option<&str>) -> Result<T> {
-        let mut headers = Headers::new();
-        headers.append_unchecked(b"Accept", b"application/json");
-        if let Some(token) = bearer {
-            headers.append("Authorization", format!("Bearer {token}").as_bytes()).map_err(|_| not_json(url))?;
-        }
-        let (status, body) = self.send(url, Method::GET, headers, Vec::new()).await?;
+        let mut request = own_request::get(check_url(url)?);
+        own_request::authorize(&mut request.head.headers, bearer).map_err(|_| not_json(url))?;
+        let (status, body) = self.send(url, request).await?;
         if !(200..300).contains(&status) {
             let remedy = "check admin.oidc.issuer, and whether the issuer works";
             return Err(LoginError::issuer(format!("{url} answered with status {status}"), remedy));
@@ -180,33 +179,23 @@ impl IssuerClient {
     }
 
     /// Posts a form; returns status and body.
-    pub async fn post_form(&self, url: &str, authorization: Option<&str>, form: String) -> Result<(u16, Vec<u8>)> {
-        let mut headers = Headers::new();
-        headers.append_unchecked(b"Accept", b"application/json");
-        headers.append_unchecked(b"Content-Type", b"application/x-www-form-urlencoded");
+    pub async fn post_form(&self, url: &str, authorization: Option<&str>, form: String) -> Result<(u16, Bytes)> {
+        let mut request = own_request::post(check_url(url)?, FORM, form);
         if let Some(value) = authorization {
-            headers.append_unchecked(b"Authorization", value.as_bytes());
+            request.head.headers.append_unchecked(b"Authorization", value.as_bytes());
         }
-        self.send(url, Method::POST, headers, form.into_bytes()).await
+        self.send(url, request).await
     }
 
-    async fn send(&self, url: &str, method: Method, headers: Headers, body: Vec<u8>) -> Result<(u16, Vec<u8>)> {
-        let target = check_url(url)?;
+    async fn send(&self, url: &str, request: Request) -> Result<(u16, Bytes)> {
         let unreachable = |why: String| {
             let remedy = "check that the issuer is up, and that this machine can reach it";
             LoginError::issuer(format!("the issuer cannot be reached at {url}: {why}"), remedy)
         };
-        let head = RequestHead { method, url: target, version: HttpVersion::Http11, headers, protocol: None };
-        let exchange = async {
-            let answer = self.http.send(Request { head, body: Body::from(bytes::Bytes::from(body)) }).await;
-            let answer = answer.map_err(|e| unreachable(e.to_string()))?;
-            let status = answer.head.status.as_u16();
-            let broken = |_| unreachable("the response broke off, or is larger than 1 MiB".to_owned());
-            let (body, _) = answer.body.collect(MAX_RESPONSE).await.map_err(broken)?;
-            Ok((status, body.to_vec()))
-        };
-        let late = |_| Err(unreachable(format!("no response within {:?} (admin.oidc.timeout)", self.timeout)));
-        tokio::time::timeout(self.timeout, exchange).await.unwrap_or_else(late)
+        let late = |_| Err(format!("no response within {:?} (admin.oidc.timeout)", self.timeout));
+        let answered = own_request::fetch(&*self.http, request, MAX_RESPONSE);
+        let answered = tokio::time::timeout(self.timeout, answered).await.unwrap_or_else(late);
+        answered.map(|(head, body)| (head.status.as_u16(), body)).map_err(unreachable)
     }
 }
 

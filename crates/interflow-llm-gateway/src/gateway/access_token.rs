@@ -9,6 +9,7 @@ use aws_lc_rs::rsa::KeyPair;
 use aws_lc_rs::signature::RSA_PKCS1_SHA256;
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
+use interflow_tasks::own_request::form;
 use interflow_tasks::{CachedToken, FetchedToken, TokenPolicy};
 use interflow_types::{StatusCode, percent};
 use serde::Deserialize;
@@ -210,7 +211,7 @@ fn account(text: &str) -> Result<(ServiceAccount, KeyPair), String> {
 }
 
 fn account_form(account: &ServiceAccount, key: &KeyPair, now: jiff::Timestamp) -> Result<String, String> {
-    Ok(form_encode(&[
+    Ok(form(&[
         ("grant_type", "urn:ietf:params:oauth:grant-type:jwt-bearer"),
         ("assertion", &assertion(account, key, now.as_second())?),
     ]))
@@ -273,11 +274,6 @@ fn pkcs8(pem: &str) -> Option<Vec<u8>> {
     let (_, rest) = pem.split_once("-----BEGIN PRIVATE KEY-----")?;
     let (inside, _) = rest.split_once("-----END PRIVATE KEY-----")?;
     STANDARD.decode(inside.split_ascii_whitespace().collect::<String>()).ok()
-}
-
-/// Encodes a form (`application/x-www-form-urlencoded`); a space becomes `%20`, not `+`.
-pub(super) fn form_encode(pairs: &[(&str, &str)]) -> String {
-    pairs.iter().map(|(name, value)| format!("{name}={}", percent::encoded(value))).collect::<Vec<_>>().join("&")
 }
 
 /// The keys of a profile in an AWS credentials file. Accepts the `[profile NAME]` sections of the config file too.

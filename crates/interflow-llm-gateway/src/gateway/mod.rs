@@ -28,9 +28,10 @@ use std::time::Instant;
 
 use arc_swap::ArcSwap;
 use hashlink::LruCache;
+use interflow_tasks::own_request;
 use interflow_types::{
-    Authority, ByteStr, EndpointId, EntryKind, Flow, GatewayMount, GatewayRequest, Headers, HttpClient, HttpVersion,
-    Method, MountTarget, Request, RequestHead, StatusCode, Url,
+    Authority, ByteStr, EndpointId, EntryKind, Flow, GatewayMount, GatewayRequest, Headers, HttpClient, Method,
+    MountTarget, Request, RequestHead, StatusCode, Url,
 };
 
 use parking_lot::Mutex;
@@ -195,13 +196,11 @@ impl LlmGateway {
     pub(crate) async fn own_request(&self, upstream: &str, path: &str, body: &Value) -> Result<Request, String> {
         let table = self.table();
         let upstream = table.get(upstream).ok_or_else(|| format!("there is no upstream {upstream}"))?;
-        let mut headers = Headers::new();
-        headers.append_unchecked(b"Content-Type", b"application/json");
-        let url = upstream.url(path, &headers).ok_or_else(|| upstream.disabled().message)?;
-        let mut head = RequestHead { method: Method::POST, url, version: HttpVersion::Http11, headers, protocol: None };
+        let url = upstream.url(path, &Headers::new()).ok_or_else(|| upstream.disabled().message)?;
+        let mut request = own_request::post(url, "application/json", body.to_string());
         let token = upstream.token(self.token_egress()).await.map_err(|refusal| refusal.message)?;
-        upstream.authorize(&mut head, token.as_ref());
-        Ok(Request { head, body: bytes::Bytes::from(body.to_string()).into() })
+        upstream.authorize(&mut request.head, token.as_ref());
+        Ok(request)
     }
 
     /// The upstream that keeps the response which a path names (`/v1/responses/ID`), if it is another than that of the

@@ -4,7 +4,8 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use interflow_codec::content_coding as coding;
-use interflow_types::{Body, BodyFrame, CollectError, Headers, HttpClient, Request};
+use interflow_tasks::own_request;
+use interflow_types::{Body, BodyFrame, Headers, HttpClient, Request};
 use serde_json::Value;
 
 /// Maximum size of an error response that is read.
@@ -49,14 +50,9 @@ pub(super) fn error_code(body: &[u8]) -> Option<String> {
 /// # Errors
 /// There is no such answer of at most `max` bytes.
 pub(crate) async fn send_json(client: &dyn HttpClient, request: Request, max: usize) -> Result<Value, String> {
-    let answer = client.send(request).await.map_err(|e| e.to_string())?;
-    let status = answer.head.status;
-    if !status.is_success() {
-        return Err(format!("it answered with status {}", status.as_u16()));
+    let (head, answer) = own_request::fetch(client, request, max).await?;
+    if !head.status.is_success() {
+        return Err(format!("it answered with status {}", head.status.as_u16()));
     }
-    let read = answer.body.collect(max).await.map_err(|e| match e {
-        CollectError::Broken(e) => e.to_string(),
-        CollectError::TooLarge(_) => format!("its answer is larger than {max} bytes"),
-    });
-    serde_json::from_slice(&read?.0).map_err(|_| "its answer is not JSON".to_owned())
+    serde_json::from_slice(&answer).map_err(|_| "its answer is not JSON".to_owned())
 }

@@ -3,6 +3,7 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use interflow_tasks::own_request::form;
 use interflow_types::random_token;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -11,7 +12,7 @@ use sha2::{Digest, Sha256};
 use super::authorization_server::AuthorizationServer;
 use super::oauth_client::OAuthClient;
 use super::{AccountServer, CALLBACK_PATH, now};
-use crate::protocol::oauth_form::{TokenResponse, form, known_code};
+use crate::protocol::oauth_form::{TokenResponse, known_code};
 
 /// What the browser keeps of it, sealed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

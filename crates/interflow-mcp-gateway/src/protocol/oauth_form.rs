@@ -5,8 +5,9 @@ use std::time::Duration;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
+use interflow_tasks::own_request::{self, FORM, form};
 use interflow_types::percent::encoded;
-use interflow_types::{Body, Headers, HttpClient, HttpVersion, Method, Request, RequestHead, ResponseHead, Url};
+use interflow_types::{HttpClient, Request, ResponseHead, Url};
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -87,12 +88,6 @@ pub(crate) fn known_code(text: &str) -> Option<&'static str> {
     CODES.split(' ').find(|code| *code == text)
 }
 
-/// Names and values as in a query or a form.
-pub(crate) fn form(fields: &[(&str, &str)]) -> String {
-    let fields: Vec<_> = fields.iter().map(|(name, value)| format!("{name}={}", encoded(value))).collect();
-    fields.join("&")
-}
-
 /// A request with a form, of the gateway as this client of this authorization server. A secret is in the header or in the
 /// form.
 ///
@@ -115,7 +110,7 @@ pub(crate) fn form_request(
     let own = [&own[..], &[("client_assertion", assertion.as_str())]].concat();
     let own = own.into_iter().filter(|(_, value)| !is_basic && !value.is_empty());
     let text = form(&fields.iter().copied().chain(own).collect::<Vec<_>>());
-    let mut request = request(Method::POST, url, Some(("application/x-www-form-urlencoded", text)));
+    let mut request = own_request::post(url.clone(), FORM, text);
     if is_basic {
         // Both parts are encoded as in a form first (RFC 6749, section 2.3.1).
         let credentials = STANDARD.encode(format!("{}:{}", encoded(client), encoded(secret)));
@@ -125,18 +120,7 @@ pub(crate) fn form_request(
 }
 
 pub(crate) fn json_request(url: &Url, body: &Value) -> Request {
-    request(Method::POST, url, Some(("application/json", body.to_string())))
-}
-
-fn request(method: Method, url: &Url, body: Option<(&str, String)>) -> Request {
-    let mut headers = Headers::new();
-    headers.append_unchecked(b"Accept", b"application/json");
-    let body = body.map_or(Body::Empty, |(media_type, text)| {
-        headers.append_unchecked(b"Content-Type", media_type.as_bytes());
-        Body::from(Bytes::from(text))
-    });
-    let head = RequestHead { method, url: url.clone(), version: HttpVersion::Http11, headers, protocol: None };
-    Request { head, body }
+    own_request::post(url.clone(), "application/json", body.to_string())
 }
 
 /// The body of the successful response to a request. With a key for the tokens that are asked for, the request has a proof,
@@ -175,7 +159,7 @@ pub(crate) async fn response_of(
 /// Why that is not known.
 pub(crate) async fn document(client: &dyn HttpClient, url: &Url) -> Result<Option<Value>, String> {
     let failed = |why: String| format!("{url}: {why}");
-    let (head, raw) = answer_of(client, request(Method::GET, url, None)).await.map_err(failed)?;
+    let (head, raw) = answer_of(client, own_request::get(url.clone())).await.map_err(failed)?;
     match head.status.as_u16() {
         200 => serde_json::from_slice(&raw).map(Some).map_err(|_| failed("invalid JSON".to_owned())),
         400..500 => Ok(None),
@@ -184,15 +168,6 @@ pub(crate) async fn document(client: &dyn HttpClient, url: &Url) -> Result<Optio
 }
 
 async fn answer_of(client: &dyn HttpClient, request: Request) -> Result<(ResponseHead, Bytes), String> {
-    let answered = async {
-        let response = client.send(request).await.map_err(|e| e.to_string())?;
-        let head = response.head;
-        match response.body.collect(MAX_RESPONSE).await {
-            Ok((raw, _)) => Ok((head, raw)),
-            // A refusal says enough by its status.
-            Err(_) if !head.status.is_success() => Ok((head, Bytes::new())),
-            Err(_) => Err("its response broke off, or is too long".to_owned()),
-        }
-    };
+    let answered = own_request::fetch(client, request, MAX_RESPONSE);
     tokio::time::timeout(TIMEOUT, answered).await.unwrap_or_else(|_| Err("it did not answer in time".to_owned()))
 }

@@ -6,10 +6,9 @@ use std::time::Instant;
 use bytes::Bytes;
 use futures_util::{StreamExt as _, TryStreamExt as _};
 use interflow_files::{check_field_secret, resolve_secret_ref};
+use interflow_tasks::own_request;
 use interflow_types::units::HumanDuration;
-use interflow_types::{
-    Body, ByteStr, Headers, HttpClient, HttpVersion, Method, Request, RequestHead, StatusCode, Url, percent,
-};
+use interflow_types::{ByteStr, HttpClient, StatusCode, Url, percent};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -169,30 +168,11 @@ impl DetectorService {
 
     /// Posts a text; the response is at most [`MAX_RESPONSE_BYTES`].
     async fn post(&self, egress: &dyn HttpClient, media_type: &str, body: Bytes) -> Result<Bytes, String> {
-        let mut headers = Headers::new();
-        let mut add = |name: &str, value: &str| headers.append(name, value).map_err(|e| e.to_string());
-        add("Content-Type", media_type)?;
-        add("Accept", "application/json")?;
-        if let Some(token) = &self.token {
-            add("Authorization", &format!("Bearer {token}"))?;
-        }
-        let head = RequestHead {
-            method: Method::POST,
-            url: self.url.clone(),
-            version: HttpVersion::Http11,
-            headers,
-            protocol: None,
-        };
-        let answer = egress.send(Request { head, body: Body::from(body) }).await.map_err(|e| e.to_string())?;
-        let status = answer.head.status;
+        let mut request = own_request::post(self.url.clone(), media_type, body);
+        own_request::authorize(&mut request.head.headers, self.token.as_deref())?;
+        let (head, answer) = own_request::fetch(egress, request, MAX_RESPONSE_BYTES).await?;
         // The response body may contain the text, and must not be logged.
-        if status != StatusCode::OK {
-            return Err(format!("it answered {status}"));
-        }
-        match answer.body.collect(MAX_RESPONSE_BYTES).await {
-            Ok((bytes, _)) => Ok(bytes),
-            Err(e) => Err(format!("cannot read its answer: {e}")),
-        }
+        if head.status == StatusCode::OK { Ok(answer) } else { Err(format!("it answered {}", head.status)) }
     }
 }
 

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
+use interflow_tasks::own_request;
 use interflow_types::HttpClient;
 use interflow_types::schema::JsonSchema;
 use interflow_types::units::HumanDuration;
@@ -183,25 +183,16 @@ impl ExternalService {
         message: &Value,
     ) -> Result<Value, String> {
         let egress = egress.ok_or("no HTTP client is available here")?;
-        let mut headers = interflow_types::Headers::new();
+        let mut request = own_request::post(url.clone(), "application/json", message.to_string());
+        let headers = &mut request.head.headers;
         headers.append_unchecked(b"Host", url.authority.to_host_header(url.scheme).as_bytes());
-        headers.append_unchecked(b"Content-Type", b"application/json");
         if let Some((name, value)) = self.def.auth_header.as_deref().and_then(|h| h.split_once(':')) {
             headers.append(name.trim(), value.trim()).map_err(|e| e.to_string())?;
         }
-        let head = interflow_types::RequestHead {
-            method: interflow_types::Method::POST,
-            url: url.clone(),
-            version: interflow_types::HttpVersion::Http11,
-            headers,
-            protocol: None,
-        };
-        let body = interflow_types::Body::from(Bytes::from(message.to_string()));
-        let response = egress.send(interflow_types::Request { head, body }).await.map_err(|e| e.to_string())?;
-        if !response.head.status.is_success() {
-            return Err(format!("it answered {}", response.head.status));
+        let (head, body) = own_request::fetch(&**egress, request, 64 << 20).await?;
+        if !head.status.is_success() {
+            return Err(format!("it answered {}", head.status));
         }
-        let (body, _) = response.body.collect(64 << 20).await.map_err(|e| e.to_string())?;
         serde_json::from_slice(&body).map_err(|e| format!("its answer is not JSON: {e}"))
     }
 }

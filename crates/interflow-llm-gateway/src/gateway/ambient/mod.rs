@@ -10,10 +10,11 @@ mod tests;
 use std::sync::Arc;
 use std::time::Duration;
 
-use interflow_types::{Body, Headers, HttpClient, HttpVersion, Method, Request, RequestHead, StatusCode, Url};
+use interflow_tasks::own_request::{self, FORM, form};
+use interflow_types::{Body, HttpClient, Method, Request, RequestHead, StatusCode, Url};
 use serde_json::Value;
 
-use super::access_token::{Fetched, form_encode, parse_bearer, without_token};
+use super::access_token::{Fetched, parse_bearer, without_token};
 use super::upstream::parse_target;
 use crate::environment;
 use interflow_llm::{CredentialsMode, LlmUpstreamConfig, Provider};
@@ -160,11 +161,8 @@ impl Call {
         if let Some(query) = query {
             path = format!("{path}?{query}");
         }
-        let mut headers = Headers::new();
-        headers.append_unchecked(b"Accept", b"application/json");
-        let url = Url { scheme, authority, path: path.into() };
-        let head = RequestHead { method, url, version: HttpVersion::Http11, headers, protocol: None };
-        Ok(Self { head, body: String::new() })
+        let head = own_request::get(Url { scheme, authority, path: path.into() }).head;
+        Ok(Self { head: RequestHead { method, ..head }, body: String::new() })
     }
 
     fn get(url: &str) -> Result<Self, String> {
@@ -173,7 +171,7 @@ impl Call {
 
     pub fn post_form(url: &str, pairs: &[(&str, &str)]) -> Result<Self, String> {
         let call = Self::new(Method::POST, url)?;
-        Ok(Self { body: form_encode(pairs), ..call }.with_known("Content-Type", "application/x-www-form-urlencoded"))
+        Ok(Self { body: form(pairs), ..call }.with_known("Content-Type", FORM))
     }
 
     fn with_known(mut self, name: &str, value: &str) -> Self {
@@ -195,11 +193,9 @@ impl Call {
     pub async fn send(self, egress: &dyn HttpClient) -> Result<Answered, String> {
         let at = self.at();
         let request = Request { head: self.head, body: Body::from(bytes::Bytes::from(self.body)) };
-        let response = egress.send(request).await.map_err(|e| format!("{at} cannot be asked: {e}"))?;
-        let status = response.head.status;
-        let (body, _) =
-            response.body.collect(MAX_ANSWER).await.map_err(|_| format!("the answer of {at} cannot be read"))?;
-        Ok(Answered { at, status, text: String::from_utf8_lossy(&body).into_owned() })
+        let answered = own_request::fetch(egress, request, MAX_ANSWER).await;
+        let (head, body) = answered.map_err(|e| format!("{at} cannot be asked: {e}"))?;
+        Ok(Answered { at, status: head.status, text: String::from_utf8_lossy(&body).into_owned() })
     }
 
     /// As `send`, to a link-local service with a short timeout: outside the cloud nobody answers there.
