@@ -15,7 +15,7 @@ use crate::protocol::envelope::Envelope;
 use crate::protocol::jsonrpc::RpcError;
 use crate::protocol::log_level::LogLevel;
 use crate::protocol::responses::refusal;
-use crate::service::{CallGuard, McpService};
+use crate::service::McpService;
 use crate::session::call_outcome::CallOutcome;
 use crate::session::client_session::{McpSession, STATELESS_ID, new_vaults};
 use crate::session::request_state::{RequestState, StateBinding};
@@ -92,7 +92,6 @@ pub(crate) struct PreparedRequest {
     pub asks: Option<String>,
     pub policy: ValuePolicy,
     pub key: Option<Arc<VirtualKey>>,
-    pub guard: Option<Arc<dyn CallGuard>>,
     /// What the client gave back of an earlier answer to its request.
     pub state: RequestState,
     /// What the state of a call is bound to.
@@ -200,7 +199,7 @@ impl SessionRequest<'_> {
         let service = self.service;
         let declared = service.sealer.open_value(id, &self.binding()).filter(|_| service.sessions.is_new(id))?;
         let capabilities = ClientCapabilities::parse(&declared);
-        let context = (service.deps.policy)(self.flow, None).ok()?.context;
+        let context = service.flow_policy(self.flow, None).ok()?.context;
         let mut session = self.session_with_id(id.to_owned(), capabilities, &context);
         session.is_resumed = true;
         Some(service.begin_session(Arc::new(session), self.settings))

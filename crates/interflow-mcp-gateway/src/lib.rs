@@ -38,5 +38,5 @@ pub use protocol::envelope::is_stateless;
 pub use protocol::header_values::RoutingFields;
 pub use protocol::responses::stateless_status;
 pub use protocol::versions::{VERSIONS, supported as supported_versions};
-pub use service::{CallGuard, McpAccount, McpCallCounts, McpDeps, McpService};
+pub use service::{McpAccount, McpCallCounts, McpDeps, McpService};
 pub use settings::McpSettings;

@@ -5,7 +5,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use interflow_redact::ValuePolicy;
+use interflow_redact::{ValueGuard, ValuePolicy};
 use interflow_store::shared_state::{GrantStore, StoredGrant};
 use interflow_types::schema::JsonSchema;
 use interflow_types::{
@@ -19,11 +19,13 @@ use crate::access_identity::AccessTokenSource;
 use crate::config::McpConfig;
 use crate::grants::vault::GrantVault;
 use crate::grants::{Grants, KeyRingSource};
+use crate::protocol::jsonrpc::{INTERNAL_ERROR, RpcError};
 use crate::redaction::values::Findings;
 use crate::session::client_session::McpSession;
 use crate::session::request_state::StateSealer;
 use crate::session::session_table::{Insertion, SessionTable};
 use crate::settings::McpSettings;
+use crate::upstream::server::McpServer;
 use crate::upstream::stdio::StdioRuntime;
 
 /// Asks a person about a flow, with the reason; `Err` says why it is not allowed.
@@ -35,22 +37,8 @@ pub type CallAdmission = Box<dyn for<'f> Fn(&'f mut Flow) -> BoxFuture<'f, Resul
 /// Counts findings by type, in arguments (`Request`) or in results.
 pub type FindingCounter = Box<dyn Fn(Direction, &BTreeMap<String, u64>) + Send + Sync>;
 
-/// Checks the values of one call.
-pub trait CallGuard: Send + Sync {
-    /// Checks arguments, and returns them with what is masked. `Err` says why the call is refused.
-    fn check_arguments<'a>(
-        &'a self,
-        flow: &'a mut Flow,
-        head: &'a RequestHead,
-        json: String,
-    ) -> BoxFuture<'a, Result<String, String>>;
-
-    /// Checks a result, and returns it with what is masked. `Err` says why the client does not get it.
-    fn check_result(&self, json: String) -> BoxFuture<'_, Result<String, String>>;
-}
-
 /// The guard of a call to a server, if there is one.
-pub type GuardSource = Box<dyn Fn(&mut Flow, &str) -> Option<Arc<dyn CallGuard>> + Send + Sync>;
+pub type GuardSource = Box<dyn Fn(&mut Flow, &str) -> Option<Arc<dyn ValueGuard>> + Send + Sync>;
 
 /// Whether a request carries a virtual key where the check of keys, which follows, looks for one.
 pub type KeyCheck = Box<dyn Fn(&RequestHead) -> bool + Send + Sync>;
@@ -256,6 +244,23 @@ impl McpService {
     /// Whether requests of this kind may be for an endpoint.
     pub(crate) fn may_serve(&self, scope: &PlanScope<'_>) -> bool {
         scope.transport == EntryKind::Gateway && self.has_servers()
+    }
+
+    /// How the values of a call to a server are inspected.
+    ///
+    /// # Errors
+    /// There is no policy.
+    pub(crate) fn policy(&self, flow: &mut Flow, server: &McpServer) -> Result<ValuePolicy, RpcError> {
+        let guard = (self.deps.guard)(flow, &server.name);
+        Ok(ValuePolicy { guard, ..self.flow_policy(flow, server.config.policy.as_deref())? })
+    }
+
+    /// The policy of a flow; a server may name one.
+    ///
+    /// # Errors
+    /// There is none.
+    pub(crate) fn flow_policy(&self, flow: &Flow, named: Option<&str>) -> Result<ValuePolicy, RpcError> {
+        (self.deps.policy)(flow, named).map_err(|why| RpcError::new(INTERNAL_ERROR, why))
     }
 
     pub(crate) fn count_call(&self, server: &str, result: &'static str) {

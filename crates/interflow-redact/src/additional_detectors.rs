@@ -1,9 +1,16 @@
 //! Detectors besides the built-in ones: external services, and a model. They are asked about all texts before these are
-//! redacted.
+//! redacted, of LLM requests and of MCP messages in the same way.
 
 use std::sync::Arc;
 
+use parking_lot::Mutex;
+
+use crate::scan_capacity::off_worker;
 use crate::{EntityModel, ExternalDetectors, ExternalFindings, ModelFindings, RedactionSession, Result};
+
+/// Placeholders and originals that a request and its response share. Locked only while texts are processed, never across an
+/// await.
+pub type SharedSession = Arc<Mutex<RedactionSession>>;
 
 /// The detectors that are configured besides the built-in ones.
 #[derive(Clone, Default)]
@@ -14,22 +21,49 @@ pub struct AdditionalDetectors {
 
 /// What they found in texts.
 #[derive(Clone, Default)]
-pub struct AdditionalFindings {
+struct AdditionalFindings {
     services: ExternalFindings,
     model: ModelFindings,
 }
 
 impl AdditionalDetectors {
-    /// Whether there are none, so that texts need not be collected for them.
+    /// Whether there are none, so that texts can be redacted without waiting.
     pub const fn is_empty(&self) -> bool {
         self.services.is_none() && self.model.is_none()
     }
 
-    /// Asks all of them about all texts.
+    /// Redacts a body of `size` bytes off the worker, once all of them were asked about its texts, by a dry run: they must see
+    /// exactly the texts that their findings apply to. Errors in the body are those of the real run. `None` if the work was
+    /// cut short.
+    ///
+    /// # Cancellation
+    /// As of [`off_worker`].
     ///
     /// # Errors
     /// One failed and is configured to fail closed: the texts must not be forwarded.
-    pub async fn find_all<T: AsRef<str>>(&self, texts: &[T]) -> Result<AdditionalFindings> {
+    pub async fn redact<T: Send + 'static>(
+        &self,
+        size: usize,
+        session: &SharedSession,
+        redact: impl Fn(&mut RedactionSession) -> T + Send + 'static,
+    ) -> Result<Option<T>> {
+        let mut findings = AdditionalFindings::default();
+        if !self.is_empty() {
+            let mut texts = RedactionSession::collecting();
+            redact(&mut texts);
+            findings = self.find_all(&texts.collected_texts()).await?;
+        }
+        let session = Arc::clone(session);
+        let work = move || {
+            // Other requests may wait for the session: these findings are for this one only.
+            let mut session = session.lock();
+            (session.external, session.model) = (findings.services, findings.model);
+            redact(&mut session)
+        };
+        Ok(off_worker(size, work).await)
+    }
+
+    async fn find_all(&self, texts: &[String]) -> Result<AdditionalFindings> {
         let services = async {
             match &self.services {
                 Some(services) => services.find_all(texts).await,
@@ -44,13 +78,5 @@ impl AdditionalDetectors {
         };
         let (services, model) = tokio::try_join!(services, model)?;
         Ok(AdditionalFindings { services, model })
-    }
-}
-
-impl AdditionalFindings {
-    /// Sets the findings for the following texts of a session, in place of earlier ones.
-    pub fn apply_to(&self, session: &mut RedactionSession) {
-        session.external = self.services.clone();
-        session.model = self.model.clone();
     }
 }

@@ -19,7 +19,7 @@ mod value_policy;
 mod vault;
 mod word_lists;
 
-pub use additional_detectors::{AdditionalDetectors, AdditionalFindings};
+pub use additional_detectors::{AdditionalDetectors, SharedSession};
 pub use bound_secrets::byte_replacement::{Replacer, ReplacingBody, replace_in_headers};
 pub use bound_secrets::secret_forms::{encoded_forms, json_string};
 pub use config::{
@@ -46,7 +46,7 @@ pub use text::json::{
     JsonEscape, JsonPart, JsonSpan, decode_lossy, escape_into, escaped, json_escape, json_parts, may_hold_json,
     string_values,
 };
-pub use value_policy::ValuePolicy;
+pub use value_policy::{ValueGuard, ValuePolicy};
 pub use vault::own_placeholders::holds_placeholder;
 pub use vault::restore::PlaceholderRestorer;
 pub use vault::{PlaceholderVault, VaultKey};

@@ -1,10 +1,12 @@
-//! How single values are redacted, for an API whose requests are not read as those of a model.
+//! The passes over single values, for an API whose requests are not read as those of a model: redaction, then guardrails.
 
 use std::sync::Arc;
 
+use interflow_types::{BoxFuture, Flow, RequestHead};
+
 use crate::{AdditionalDetectors, RedactMode, Redactor};
 
-/// How the values of one request are redacted.
+/// How the values of one request are inspected.
 #[derive(Clone)]
 pub struct ValuePolicy {
     pub mode: RedactMode,
@@ -16,4 +18,20 @@ pub struct ValuePolicy {
     pub context: String,
     /// The largest value that is inspected, in bytes (`redact.max_body`).
     pub max_size: usize,
+    /// What checks them once they are redacted: it sees what services and the recorder get.
+    pub guard: Option<Arc<dyn ValueGuard>>,
+}
+
+/// Checks the redacted values of one call.
+pub trait ValueGuard: Send + Sync {
+    /// Checks arguments, and returns them with what is masked. May wait for a person. `Err` says why the call is refused.
+    fn check_arguments<'a>(
+        &'a self,
+        flow: &'a mut Flow,
+        head: &'a RequestHead,
+        json: String,
+    ) -> BoxFuture<'a, Result<String, String>>;
+
+    /// Checks a result, and returns it with what is masked. `Err` says why the client does not get it.
+    fn check_result(&self, json: String) -> BoxFuture<'_, Result<String, String>>;
 }

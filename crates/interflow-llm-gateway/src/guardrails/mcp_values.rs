@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use interflow_llm::LlmCall;
 use interflow_llm::spans::TextPlace;
-use interflow_types::{Direction, Flow, RequestHead};
+use interflow_redact::ValueGuard;
+use interflow_types::{BoxFuture, Direction, Flow, RequestHead};
 use serde_json::Value;
 
 use super::GuardrailService;
@@ -20,8 +21,7 @@ const PROVIDER: &str = "mcp";
 const BINARY_MEMBERS: [&str; 2] = ["data", "blob"];
 
 /// The guardrails of one call.
-#[derive(Clone)]
-pub struct McpCallGuards {
+struct McpCallGuards {
     service: Arc<GuardrailService>,
     active: ActiveGuards,
     record: GuardrailRecord,
@@ -29,7 +29,7 @@ pub struct McpCallGuards {
 
 impl GuardrailService {
     /// The guardrails of a call to an MCP server; `None` if there are none.
-    pub fn of_mcp_call(self: &Arc<Self>, flow: &mut Flow, server: &str) -> Option<McpCallGuards> {
+    pub fn of_mcp_call(self: &Arc<Self>, flow: &mut Flow, server: &str) -> Option<Arc<dyn ValueGuard>> {
         let settings = self.settings.load();
         if settings.is_empty() {
             return None;
@@ -46,45 +46,50 @@ impl GuardrailService {
             guards.retain(|guard| !guard.check.wants_replies_only());
         }
         let is_none = active.input.is_empty() && active.output.is_empty();
-        (!is_none).then(|| McpCallGuards { service: Arc::clone(self), active, record: GuardrailRecord::of(flow) })
+        let service = Arc::clone(self);
+        (!is_none).then(|| Arc::new(McpCallGuards { service, active, record: GuardrailRecord::of(flow) }) as _)
+    }
+}
+
+impl ValueGuard for McpCallGuards {
+    fn check_arguments<'a>(
+        &'a self,
+        flow: &'a mut Flow,
+        head: &'a RequestHead,
+        json: String,
+    ) -> BoxFuture<'a, Result<String, String>> {
+        Box::pin(async move {
+            let Some(checked) = self.check(&json, Direction::Response, TextPlace::ToolCall).await? else {
+                return Ok(json);
+            };
+            let CheckedValues { job, settled, .. } = &checked;
+            for (guard, findings) in &settled.asking {
+                let decision = job.ask(&self.service, flow, head, &self.record, guard, findings).await;
+                decision.map_err(|refusal| refusal.message)?;
+            }
+            Ok(checked.into_json(json))
+        })
+    }
+
+    /// A person is not asked about a result: what would be asked about is refused.
+    fn check_result(&self, json: String) -> BoxFuture<'_, Result<String, String>> {
+        Box::pin(async move {
+            let Some(checked) = self.check(&json, Direction::Request, TextPlace::ToolResult).await? else {
+                return Ok(json);
+            };
+            if let Some((guard, findings)) = checked.settled.asking.first() {
+                let (direction, service) = (checked.job.direction, &self.service);
+                service.record(&self.record, guard, direction, GuardrailResult::Denied, findings);
+                let what =
+                    format!("{}; results of tools are not submitted for approval", checked.job.describe(findings));
+                return Err(blocked_refusal(guard, direction, &what).message);
+            }
+            Ok(checked.into_json(json))
+        })
     }
 }
 
 impl McpCallGuards {
-    /// Checks the arguments of a call, and returns them with what is masked. May wait for a person.
-    ///
-    /// # Errors
-    /// Why the call is refused.
-    pub async fn check_arguments(&self, flow: &mut Flow, head: &RequestHead, json: String) -> Result<String, String> {
-        let Some(checked) = self.check(&json, Direction::Response, TextPlace::ToolCall).await? else {
-            return Ok(json);
-        };
-        let CheckedValues { job, settled, .. } = &checked;
-        for (guard, findings) in &settled.asking {
-            let decision = job.ask(&self.service, flow, head, &self.record, guard, findings).await;
-            decision.map_err(|refusal| refusal.message)?;
-        }
-        Ok(checked.into_json(json))
-    }
-
-    /// Checks the result of a call, and returns it with what is masked. A person is not asked about a result: what would
-    /// be asked about is refused.
-    ///
-    /// # Errors
-    /// Why the client does not get it.
-    pub async fn check_result(&self, json: String) -> Result<String, String> {
-        let Some(checked) = self.check(&json, Direction::Request, TextPlace::ToolResult).await? else {
-            return Ok(json);
-        };
-        if let Some((guard, findings)) = checked.settled.asking.first() {
-            let (direction, service) = (checked.job.direction, &self.service);
-            service.record(&self.record, guard, direction, GuardrailResult::Denied, findings);
-            let what = format!("{}; results of tools are not submitted for approval", checked.job.describe(findings));
-            return Err(blocked_refusal(guard, direction, &what).message);
-        }
-        Ok(checked.into_json(json))
-    }
-
     async fn check(&self, json: &str, direction: Direction, place: TextPlace) -> Result<Option<CheckedValues>, String> {
         let guards: &[Arc<Guard>] = match direction {
             Direction::Request => &self.active.input,

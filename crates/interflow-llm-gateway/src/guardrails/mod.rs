@@ -29,7 +29,6 @@ use interflow_types::{
 };
 
 pub use check::{CallFacts, CheckInput, CheckResult, Finding, Guardrail};
-pub use mcp_values::McpCallGuards;
 pub use record::{GuardrailCounts, GuardrailRecord, GuardrailResult};
 pub use settings::GuardrailSettings;
 

@@ -4,7 +4,6 @@
 //! Requests are redacted after the rules, where responses are optionally scanned, too. Originals are restored last, for the
 //! client alone: the recorder never sees them.
 
-mod detector_findings;
 mod effective_policy;
 mod endpoint;
 mod form_body;
@@ -27,7 +26,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use arc_swap::ArcSwap;
 use interflow_llm::{LlmCall, LlmRefusal, Operation, realtime};
-use interflow_redact::{FindingCache, OutboundMode, RedactConfig, RedactMode};
+use interflow_redact::{FindingCache, OutboundMode, RedactConfig, RedactMode, SharedSession};
 use interflow_types::schema::JsonSchema;
 use interflow_types::{Body, Direction, EarlyExit, EntryKind, Flow, HttpClient, RequestHead, Result};
 use parking_lot::Mutex;
@@ -38,7 +37,6 @@ pub use effective_policy::RedactSettings;
 pub use endpoint::RedactionMount;
 pub use one_text::RedactedText;
 pub use policy_files::{PolicyFileView, PolicyUpdateError, RouteView};
-pub(crate) use sessions::SharedSession;
 pub(crate) use sessions::{HashedParts, SESSION_HEADERS};
 use sessions::{SessionCache, SessionOwner};
 

@@ -7,10 +7,10 @@ use std::time::Instant;
 use interflow_llm::LlmRefusal;
 use interflow_redact::{RedactionSession, Replacement, ValuePolicy};
 use interflow_types::{Direction, EntryKind, Flow, StatusCode};
+use parking_lot::Mutex;
 
 use super::RedactionService;
-use super::detector_findings;
-use crate::exchange::off_worker;
+use super::request_body::detector_failed;
 use crate::limits::KeyContext;
 use crate::llm_telemetry::RedactionFindings;
 
@@ -49,6 +49,7 @@ impl RedactionService {
             restore: settings.config.restore,
             context: settings.config.context.clone(),
             max_size: settings.max_body,
+            guard: None,
         })
     }
 
@@ -82,17 +83,14 @@ impl RedactionService {
             return Err(LlmRefusal::new(StatusCode::NOT_FOUND, "not_found", "unknown_policy", message));
         };
         let begun = Instant::now();
-        let mut session = RedactionSession::one_way().in_context(context.to_owned());
-        detector_findings::collect(&settings, std::slice::from_ref(&text)).await?.apply_to(&mut session);
-        let (redactor, size) = (Arc::clone(redactor), text.len());
-        let work = move || {
-            let done = redactor.redact_text(&text, &mut session);
-            (text, redactor, done)
-        };
-        let work = off_worker(size, work).await;
-        let (original, redactor, done) = work.ok_or_else(|| failed("the work was cut short"))?;
+        let session = Arc::new(Mutex::new(RedactionSession::one_way().in_context(context.to_owned())));
+        let original = Arc::new(text);
+        let (text, own) = (Arc::clone(&original), Arc::clone(redactor));
+        let redact = move |session: &mut RedactionSession| own.redact_text(&text, session);
+        let done = settings.detectors.redact(original.len(), &session, redact).await;
+        let done = done.map_err(|e| detector_failed(&e))?.ok_or_else(|| failed("the work was cut short"))?;
         let done = done.map_err(|e| failed(e.to_string()))?;
-        let policy = redactor.policy();
+        let (policy, original) = (redactor.policy(), Arc::unwrap_or_clone(original));
         let name = if policy.name().is_empty() { "default" } else { policy.name() };
         self.record_findings(flow, name, &done.spans, begun);
         Ok(RedactedText {

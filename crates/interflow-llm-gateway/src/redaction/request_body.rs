@@ -12,8 +12,8 @@ use interflow_codec::content_coding as coding;
 use interflow_llm::spans::{MarkedText, MediaSpan, SpanKind};
 use interflow_llm::{LlmCall, LlmRefusal, Operation};
 use interflow_redact::{
-    AdditionalFindings, JsonPart, JsonSpan, MediaRule, RedactError, RedactMode, RedactionSession, Replacement,
-    UnknownRule, decode_lossy, may_hold_json,
+    AdditionalDetectors, JsonPart, JsonSpan, MediaRule, RedactError, RedactMode, RedactionSession, Replacement,
+    SharedSession, UnknownRule, decode_lossy, may_hold_json,
 };
 use interflow_types::budget::{MemoryReservation, PROCESS_BUDGET};
 use interflow_types::{Body, EarlyExit, Flow, Headers, Method, RequestHead, StatusCode};
@@ -26,9 +26,8 @@ use crate::exchange::{
 use crate::gateway::response_in_path;
 use crate::llm_telemetry::RedactionFindings;
 
-use super::detector_findings;
 use super::effective_policy::{EffectivePolicy, MissingPolicy, RedactSettings};
-use super::sessions::{SessionOwner, SharedSession, conversation_session, one_way_session};
+use super::sessions::{SessionOwner, conversation_session, one_way_session};
 use super::{RedactionService, RedactionState, upload};
 use crate::exchange::response::event_rewriter::{ByteReplacement, splice};
 
@@ -48,6 +47,13 @@ pub(super) struct RedactionOutcome {
 pub(super) fn missing_policy(missing: &MissingPolicy) -> LlmRefusal {
     tracing::error!("{missing}");
     LlmRefusal::new(StatusCode::INTERNAL_SERVER_ERROR, "internal_error", "unknown_policy", missing.to_string())
+}
+
+/// A detector failed, and redaction is configured to fail closed. The client is not told which one.
+pub(super) fn detector_failed(e: &RedactError) -> LlmRefusal {
+    tracing::error!("{e}");
+    let message = "a detector of redaction is unavailable; the request was not sent";
+    LlmRefusal::new(StatusCode::BAD_GATEWAY, "redaction_error", "request_failed", message)
 }
 
 /// The pass over a request: selects the policy, redacts URL and fields, then the body.
@@ -223,7 +229,8 @@ fn scan(
     )?;
     let content = content_now(&settings, &request, is_unknown)?;
     let session = one_way_session(&choice);
-    RedactionJob::new(settings, choice, session, request, content)?.run()
+    let job = RedactionJob::new(settings, choice, Arc::clone(&session), request, content)?;
+    job.redact_texts(&mut session.lock())
 }
 
 /// Parses a body, calls external detectors, and redacts it.
@@ -310,7 +317,6 @@ pub(super) struct RedactionJob {
     session: SharedSession,
     request: Arc<RequestBody>,
     content: Arc<BodyContent>,
-    findings: AdditionalFindings,
     /// Memory reserved for it, released when the request is done.
     _working: MemoryReservation,
 }
@@ -327,32 +333,16 @@ impl RedactionJob {
     ) -> Result<Self, LlmRefusal> {
         let working = working_bytes(request.plain().len(), &content);
         let _working = PROCESS_BUDGET.reserve(working).map_err(|e| overloaded(&e))?;
-        Ok(Self { settings, choice, session, request, content, findings: AdditionalFindings::default(), _working })
+        Ok(Self { settings, choice, session, request, content, _working })
     }
 
-    /// Calls the detectors that are configured, and redacts. Detectors get all texts together.
-    async fn run_with_detectors(mut self, strict: bool) -> Result<RedactionOutcome, LlmRefusal> {
-        if strict && !self.settings.detectors.is_empty() {
-            self.findings = detector_findings::collect(&self.settings, &self.texts()).await?;
-        }
+    /// Calls the detectors that are configured, and redacts.
+    async fn run_with_detectors(self, strict: bool) -> Result<RedactionOutcome, LlmRefusal> {
+        let detectors = if strict { self.settings.detectors.clone() } else { AdditionalDetectors::default() };
+        let (size, session) = (self.request.plain().len(), Arc::clone(&self.session));
+        let done = detectors.redact(size, &session, move |session| self.redact_texts(session)).await;
         let cut = || bad_request("request_failed", "the work on the body was cut short");
-        off_worker(self.request.plain().len(), move || self.run()).await.ok_or_else(cut)?
-    }
-
-    fn run(&self) -> Result<RedactionOutcome, LlmRefusal> {
-        // Other requests of the conversation may wait for the session: findings of other detectors are for this one only.
-        let mut session = self.session.lock();
-        self.findings.apply_to(&mut session);
-        self.redact_texts(&mut session)
-    }
-
-    /// Collects every text that redaction would process, by a dry run: external detectors must see exactly the texts
-    /// that their findings apply to.
-    fn texts(&self) -> Vec<String> {
-        let mut session = RedactionSession::collecting();
-        // Errors in the body are reported by the real run.
-        let _ = self.redact_texts(&mut session);
-        session.collected_texts()
+        done.map_err(|e| detector_failed(&e))?.ok_or_else(cut)?
     }
 
     fn redact_texts(&self, session: &mut RedactionSession) -> Result<RedactionOutcome, LlmRefusal> {

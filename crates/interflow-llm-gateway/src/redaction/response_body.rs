@@ -9,7 +9,7 @@ use interflow_llm::LlmRefusal;
 use interflow_llm::event_stream::StreamFraming;
 use interflow_llm::spans::{MarkedText, SpanKind};
 use interflow_llm::translate::WireFormat;
-use interflow_redact::OutboundMode;
+use interflow_redact::{OutboundMode, SharedSession};
 use interflow_types::{Body, EarlyExit, Flow, ResponseHead, Result};
 
 use crate::exchange::response::abort::StreamAbort;
@@ -18,10 +18,10 @@ use crate::exchange::response::rewrite_step::ResponseScanContext;
 use crate::exchange::response::whole::{WholeResponse, replace_body};
 use crate::llm_telemetry::ResponseFindings;
 
+use super::RedactionService;
 use super::effective_policy::EffectivePolicy;
 use super::request_body::json_spans;
 use super::rewriters::{RestoreRewriter, ScanRewriter};
-use super::{RedactionService, SharedSession};
 
 /// Restores originals for the client. An error here never reveals anything: the placeholders stay.
 pub(crate) async fn restore(

@@ -11,12 +11,12 @@ use crate::llm_telemetry::ResponseFindings;
 use interflow_llm::spans::SpanKind;
 use interflow_redact::{
     EscapeLevel, JsonPart, JsonSpan, OutboundMode, PlaceholderRestorer, RedactError, RedactionSession, Redactor,
-    Replacement, StreamRedactor, decode_lossy, escape_into, may_hold_json,
+    Replacement, SharedSession, StreamRedactor, decode_lossy, escape_into, may_hold_json,
 };
 
+use super::RedactionService;
 use super::effective_policy::EffectivePolicy;
 use super::url_and_headers::{MIN_PERSONAL_DIGITS, is_identifier_like};
-use super::{RedactionService, SharedSession};
 
 type Passed = Result<(), StreamAbort>;
 
@@ -53,15 +53,7 @@ impl TextRewriter for RestoreRewriter {
             return Ok(None);
         }
         let session = self.session.lock();
-        let Some(vault) = session.vault() else { return Ok(None) };
-        let mut restorer = PlaceholderRestorer::in_string(*kind == SpanKind::Json);
-        let restored = restorer.rewrite(vault, raw);
-        // A complete text that ends inside a possible placeholder: what was held back is emitted as it is.
-        if !restorer.has_buffered() {
-            return Ok(restored);
-        }
-        let out = restored.unwrap_or_default() + &restorer.end(vault);
-        Ok((out != raw).then_some(out))
+        Ok(session.vault().and_then(|vault| vault.restore_string(raw, *kind == SpanKind::Json)))
     }
 
     fn rewrite_piece(&mut self, channel: u64, raw: &str, kind: &SpanKind) -> Result<Option<String>, StreamAbort> {

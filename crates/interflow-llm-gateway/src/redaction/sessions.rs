@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use hashlink::LruCache;
-use interflow_redact::{PlaceholderVault, RedactionSession, VaultKey};
+use interflow_redact::{PlaceholderVault, RedactionSession, SharedSession, VaultKey};
 use interflow_types::{Flow, RequestHead};
 use parking_lot::Mutex;
 use sha2::{Digest, Sha256};
@@ -12,10 +12,6 @@ use super::RedactionService;
 use super::effective_policy::EffectivePolicy;
 use crate::credentials::{SENT_CREDENTIALS, lasting_identity};
 use crate::limits::KeyContext;
-
-/// Placeholders and originals of a conversation, shared by its request and response. Locked only while texts are
-/// processed, never across an await.
-pub(crate) type SharedSession = Arc<Mutex<RedactionSession>>;
 
 /// Header fields by which clients identify conversations: Claude Code, Codex, and two conventions.
 pub(crate) const SESSION_HEADERS: [&str; 4] =

@@ -8,7 +8,8 @@ use interflow_codec::aws_event_stream::{self, HeaderValue};
 use interflow_llm::event_stream::StreamFraming;
 use interflow_llm::spans::SpanKind;
 use interflow_redact::{
-    OutboundMode, PlaceholderVault, RedactConfig, RedactMode, RedactionSession, Redactor, VaultKey,
+    ModelConfig, OutboundMode, PlaceholderVault, RedactConfig, RedactMode, RedactionSession, Redactor, SharedSession,
+    VaultKey,
 };
 use interflow_types::{ByteStr, Error, ErrorKind, HttpClient, Request, ResponseFuture};
 use parking_lot::Mutex;
@@ -17,10 +18,10 @@ use serde_json::{Value, json};
 
 use crate::llm_telemetry::ResponseFindings;
 
+use super::RedactionService;
 use super::effective_policy::EffectivePolicy;
 use super::request_body::json_spans;
 use super::rewriters::{RestoreRewriter, ScanRewriter};
-use super::{RedactionService, SharedSession};
 use crate::exchange::response::event_rewriter::{EventRewriter, TextRewriter};
 use crate::exchange::response::rewrite_step::rewrite_whole;
 
@@ -138,6 +139,18 @@ impl HttpClient for Nowhere {
     fn send(&self, _: Request) -> ResponseFuture<'_> {
         Box::pin(async { Err(Error::new(ErrorKind::Internal, "nowhere")) })
     }
+}
+
+#[test]
+fn a_model_that_cannot_be_loaded_prevents_the_start_and_a_reload() {
+    let with_model = RedactConfig {
+        model: Some(ModelConfig { path: "nowhere".into(), ..ModelConfig::default() }),
+        ..RedactConfig::default()
+    };
+    let start = |config: &RedactConfig| RedactionService::new(config, Path::new("/"), [1; 32], Arc::new(Nowhere));
+    assert!(start(&with_model).err().is_some_and(|e| e.contains("redact.model.sha256")));
+    let running = start(&RedactConfig::default()).expect("the built-in detectors need no files");
+    assert!(running.compile(&with_model, Path::new("/")).err().is_some_and(|e| e.contains("redact.model.sha256")));
 }
 
 /// The mark of a fragment in a stream's event template.

@@ -6,7 +6,7 @@ use std::time::Instant;
 use bytes::Bytes;
 use interflow_llm::event_stream::StreamFraming;
 use interflow_llm::{LlmCall, LlmRefusal, Operation, Provider, realtime, spans};
-use interflow_redact::{OutboundMode, PlaceholderVault, RedactMode, UnknownRule};
+use interflow_redact::{OutboundMode, PlaceholderVault, RedactMode, SharedSession, UnknownRule};
 use interflow_types::{
     EarlyExit, Error, ErrorKind, Flow, InjectedMessages, MessageKind, MessagePolicy, MessageVerdict, RequestHead,
     StatusCode, StreamMessage,
@@ -19,7 +19,7 @@ use crate::llm_telemetry::ResponseFindings;
 
 use super::effective_policy::EffectivePolicy;
 use super::rewriters::{RestoreRewriter, ScanRewriter};
-use super::sessions::{SessionOwner, SharedSession, conversation_session, one_way_session};
+use super::sessions::{SessionOwner, conversation_session, one_way_session};
 use super::{RedactionService, RedactionState, request_body};
 
 /// The text rewriters of one WebSocket, created by the first server event. They live as long as the connection,

@@ -10,7 +10,7 @@ use super::{call, capabilities, connect_account, listen, lists, log_messages, ta
 use crate::exchange::{ClientView, Endpoint, McpExchange, PreparedRequest, SessionRequest};
 use crate::grants::link_answer::with_link;
 use crate::protocol::client_message::{ClientMessage, ClientMethod, ClientRequest};
-use crate::protocol::jsonrpc::{INTERNAL_ERROR, METHOD_NOT_FOUND, RpcError, response};
+use crate::protocol::jsonrpc::{METHOD_NOT_FOUND, RpcError, response};
 use crate::protocol::responses::{accepted, json_response, refusal, rpc_response};
 use crate::protocol::versions::VERSIONS;
 use crate::redaction::values::Redaction;
@@ -104,9 +104,9 @@ async fn answer_request(
 async fn redact_list_error(answered: AnsweredRequest<'_>, view: ClientView<'_>, error: RpcError) -> RpcError {
     let AnsweredRequest { service, flow, session, .. } = answered;
     let Some(server) = view.only.and_then(|name| view.settings.get(name)) else { return error };
-    let policy = match (service.deps.policy)(flow, server.config.policy.as_deref()) {
+    let policy = match service.flow_policy(flow, server.config.policy.as_deref()) {
         Ok(policy) => policy,
-        Err(why) => return RpcError::new(INTERNAL_ERROR, why),
+        Err(e) => return e,
     };
     let mut redaction = Redaction::of_results(&policy, server, &session.from_servers);
     let redacted = redaction.error(&error).await;

@@ -102,8 +102,7 @@ async fn begin(
     }
     let delivery = if session.is_stateless() { Delivery::Request } else { Delivery::Session };
     let key = prepared.key.as_deref();
-    let context = CallContext::new(answered, server, key, (prepared.policy, prepared.guard), delivery);
-    let context = Arc::new(context);
+    let context = Arc::new(CallContext::new(answered, server, key, prepared.policy, delivery));
     if let Some(name) = &prepared.state.waiting {
         let gone = || RpcError::new(INVALID_PARAMS, "the call does not wait any more; begin it anew");
         let mut running = session.waiting.take(name).ok_or_else(gone)?;

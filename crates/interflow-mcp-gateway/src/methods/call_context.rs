@@ -14,7 +14,7 @@ use crate::exchange::McpExchange;
 use crate::protocol::jsonrpc::RpcError;
 use crate::protocol::listen_filter::ListenFilter;
 use crate::redaction::values::{Findings, Redaction};
-use crate::service::{CallGuard, McpService};
+use crate::service::McpService;
 use crate::session::call_outcome::CallOutcome;
 use crate::session::client_session::McpSession;
 use crate::session::request_state::{RequestState, StateBinding};
@@ -38,11 +38,10 @@ impl AnsweredRequest<'_> {
         servers: Vec<Arc<McpServer>>,
         key: Option<&VirtualKey>,
         delivery: impl Fn() -> Delivery,
-    ) -> Result<Vec<CallContext>, String> {
+    ) -> Result<Vec<CallContext>, RpcError> {
         let context = |server: Arc<McpServer>| {
-            let policy = (self.service.deps.policy)(self.flow, server.config.policy.as_deref())?;
-            let guard = (self.service.deps.guard)(self.flow, &server.name);
-            Ok(CallContext::new(self, server, key, (policy, guard), delivery()))
+            let policy = self.service.policy(self.flow, &server)?;
+            Ok(CallContext::new(self, server, key, policy, delivery()))
         };
         servers.into_iter().map(context).collect()
     }
@@ -53,7 +52,6 @@ pub(crate) struct CallContext {
     pub session: Arc<McpSession>,
     pub server: Arc<McpServer>,
     pub policy: ValuePolicy,
-    pub guard: Option<Arc<dyn CallGuard>>,
     pub outcome: Arc<Mutex<CallOutcome>>,
     pub review: Arc<ReviewedRequest>,
     /// Whether the client gets the log messages of the server.
@@ -88,22 +86,19 @@ impl ReviewedRequest {
 }
 
 impl CallContext {
-    /// `inspection` is the policy and the guard for what the server sends.
     pub fn new(
         request: &mut AnsweredRequest<'_>,
         server: Arc<McpServer>,
         key: Option<&VirtualKey>,
-        inspection: (ValuePolicy, Option<Arc<dyn CallGuard>>),
+        policy: ValuePolicy,
         delivery: Delivery,
     ) -> Self {
-        let (policy, guard) = inspection;
         Self {
             service: Arc::clone(request.service),
             session: Arc::clone(request.session),
             may_log: may_log(&server, key),
             server,
             policy,
-            guard,
             outcome: Arc::clone(&request.flow.extension_mut::<McpExchange>().outcome),
             review: ReviewedRequest::new(request.flow, request.head),
             delivery,
@@ -131,7 +126,7 @@ impl CallContext {
         let mut redaction = self.redaction();
         let redacted = redaction.result(&self.server, json).await;
         self.count(redaction.findings);
-        match &self.guard {
+        match &self.policy.guard {
             Some(guard) => guard.check_result(redacted?).await.map_err(RpcError::not_allowed),
             None => redacted,
         }

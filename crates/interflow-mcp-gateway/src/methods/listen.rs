@@ -43,7 +43,7 @@ pub(super) async fn open(
     let delivery = || Delivery::Listen(Arc::clone(&filter), id.clone());
     let contexts: Vec<_> = match request.stream_contexts(servers, prepared.key.as_deref(), delivery) {
         Ok(contexts) => contexts.into_iter().map(Arc::new).collect(),
-        Err(why) => return refusal(StatusCode::INTERNAL_SERVER_ERROR, why),
+        Err(e) => return refusal(StatusCode::INTERNAL_SERVER_ERROR, e.message),
     };
     let listening = contexts.iter().map(|context| {
         // A server can ask nothing on this stream.

@@ -51,7 +51,7 @@ pub(crate) fn open(
     let servers = settings.of_endpoint(endpoint.0.as_deref());
     let mut request = AnsweredRequest { service, flow, head, session: &session };
     let contexts = request.stream_contexts(servers, key.as_deref(), || Delivery::Session);
-    let contexts = contexts.map_err(|why| refusal(StatusCode::INTERNAL_SERVER_ERROR, why))?;
+    let contexts = contexts.map_err(|e| refusal(StatusCode::INTERNAL_SERVER_ERROR, e.message))?;
     if let Some(context) = contexts.last() {
         flow.extension_mut::<McpExchange>().begin_stream(&session, context.policy.restore);
     }

@@ -82,10 +82,8 @@ pub(super) async fn list(mut request: AnsweredRequest<'_>, view: ClientView<'_>)
     for sealed in session.tasks.for_client() {
         let target = TaskHandle::open(service, session, &sealed).and_then(|handle| handle.target(view));
         let Ok((server, id)) = target else { continue };
-        let contexts = request.stream_contexts(vec![server], view.key, || Delivery::Session);
-        tasks.extend(
-            contexts.map_err(RpcError::server)?.into_iter().map(|context| (context, sealed.clone(), id.clone())),
-        );
+        let contexts = request.stream_contexts(vec![server], view.key, || Delivery::Session)?;
+        tasks.extend(contexts.into_iter().map(|context| (context, sealed.clone(), id.clone())));
     }
     let look_up = async |(context, sealed, id): &(CallContext, String, String)| {
         let params = json!({ "taskId": id }).to_string();

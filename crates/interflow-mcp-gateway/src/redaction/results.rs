@@ -1,16 +1,15 @@
 //! Redaction of results of servers, which may contain images, audio and binary resources.
 
-use interflow_redact::{MediaRule, RedactMode, ValuePolicy};
+use interflow_redact::{MediaRule, RedactMode, SharedSession, ValuePolicy};
 use serde_json::{Value, json};
 
 use super::values::Redaction;
 use crate::protocol::jsonrpc::{NOT_INSPECTED, RpcError};
-use crate::session::client_session::SharedVault;
 use crate::upstream::server::McpServer;
 
 impl<'a> Redaction<'a> {
     /// Of what a server sends.
-    pub fn of_results(policy: &'a ValuePolicy, server: &McpServer, vault: &'a SharedVault) -> Self {
+    pub fn of_results(policy: &'a ValuePolicy, server: &McpServer, vault: &'a SharedSession) -> Self {
         Self::new(policy, server.config.results.unwrap_or(policy.mode), vault)
     }
 

@@ -3,12 +3,13 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use interflow_redact::scan_capacity::off_worker;
-use interflow_redact::{RedactMode, RedactionResult, RedactionSession, Redactor, ValuePolicy, json_parts};
+use interflow_redact::{
+    RedactMode, RedactionResult, RedactionSession, Redactor, SharedSession, ValuePolicy, json_parts,
+};
+use parking_lot::Mutex;
 use serde_json::Value;
 
 use crate::protocol::jsonrpc::{INTERNAL_ERROR, NOT_INSPECTED, RpcError};
-use crate::session::client_session::SharedVault;
 use crate::session::listed_names::SchemaValues;
 
 /// Findings by type.
@@ -18,12 +19,12 @@ pub(crate) type Findings = BTreeMap<String, u64>;
 pub(crate) struct Redaction<'a> {
     pub policy: &'a ValuePolicy,
     pub mode: RedactMode,
-    pub vault: &'a SharedVault,
+    pub vault: &'a SharedSession,
     pub findings: Findings,
 }
 
 impl<'a> Redaction<'a> {
-    pub fn new(policy: &'a ValuePolicy, mode: RedactMode, vault: &'a SharedVault) -> Self {
+    pub fn new(policy: &'a ValuePolicy, mode: RedactMode, vault: &'a SharedSession) -> Self {
         Self { policy, mode, vault, findings: Findings::new() }
     }
 
@@ -76,41 +77,23 @@ impl<'a> Redaction<'a> {
     }
 
     async fn scan(&mut self, json: String, listed: &Arc<SchemaValues>) -> Result<Option<String>, String> {
-        let (policy, mode) = (self.policy, self.mode);
-        if json.len() > policy.max_size {
+        let (policy, size) = (self.policy, json.len());
+        if size > policy.max_size {
             return Err(format!("it is larger than {} bytes (redact.max_body)", policy.max_size));
         }
-        let mut further = None;
-        if !policy.detectors.is_empty() {
-            let mut texts = RedactionSession::collecting();
-            redact_unlisted(&policy.redactor, &json, listed, &mut texts)?;
-            let outcome = policy.detectors.find_all(&texts.collected_texts()).await;
-            // The client is not told which detector failed.
-            further = Some(outcome.map_err(|e| {
-                tracing::error!("{e}");
-                "a detector is unavailable"
-            })?);
-        }
-        let (redactor, vault, size) = (Arc::clone(&policy.redactor), Arc::clone(self.vault), json.len());
-        let (context, listed) = (policy.context.clone(), Arc::clone(listed));
-        let work = move || {
-            let mut one_way;
-            let mut shared;
-            let session = if mode == RedactMode::Redact {
-                shared = vault.lock();
-                &mut *shared
-            } else {
-                // What stays as it is must not be restored from elsewhere.
-                one_way = RedactionSession::one_way().in_context(context);
-                &mut one_way
-            };
-            if let Some(further) = further {
-                further.apply_to(session);
-            }
-            redact_unlisted(&redactor, &json, &listed, session)
+        let session = match self.mode {
+            RedactMode::Redact => Arc::clone(self.vault),
+            // What stays as it is must not be restored from elsewhere.
+            _ => Arc::new(Mutex::new(RedactionSession::one_way().in_context(policy.context.clone()))),
         };
-        // When the client disconnects, this future is dropped, which stops the work.
-        let done = off_worker(size, work).await.ok_or("the scan was cut short")??;
+        let (redactor, listed) = (Arc::clone(&policy.redactor), Arc::clone(listed));
+        let redact = move |session: &mut RedactionSession| redact_unlisted(&redactor, &json, &listed, session);
+        // The client is not told which detector failed. When it disconnects, this future is dropped, which stops the work.
+        let done = policy.detectors.redact(size, &session, redact).await.map_err(|e| {
+            tracing::error!("{e}");
+            "a detector is unavailable"
+        })?;
+        let done = done.ok_or("the scan was cut short")??;
         for span in &done.spans {
             *self.findings.entry(span.type_name.clone()).or_default() += 1;
         }
@@ -145,6 +128,7 @@ mod tests {
             restore: true,
             context: String::new(),
             max_size: 1 << 20,
+            guard: None,
         }
     }
 

@@ -5,7 +5,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use interflow_redact::{PlaceholderVault, RedactionSession, VaultKey};
+use interflow_redact::{PlaceholderVault, RedactionSession, SharedSession, VaultKey};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::sync::watch;
@@ -30,9 +30,6 @@ use crate::upstream::server::{McpServer, ServerTransport};
 use crate::upstream::server_hello::{ServerHello, SharedLogLevel, UpstreamClient};
 use crate::upstream::stdio::StdioServer;
 
-/// Placeholders and originals, of values from one side. Locked only while texts are processed, never across an await.
-pub(crate) type SharedVault = Arc<Mutex<RedactionSession>>;
-
 /// A session's process of a server with the stdio transport.
 struct OwnProcess {
     own: Arc<StdioServer>,
@@ -50,9 +47,9 @@ pub(crate) struct McpSession {
     /// The server of its endpoint; `None` for all of them.
     endpoint: Option<Arc<str>>,
     /// Values that the client sent. They may be restored for the client.
-    pub from_client: SharedVault,
+    pub from_client: SharedSession,
     /// Values that servers sent. They may be restored for servers.
-    pub from_servers: SharedVault,
+    pub from_servers: SharedSession,
     /// What the client can be asked.
     pub capabilities: ClientCapabilities,
     /// The ids of the URLs that it was sent for its user.
@@ -115,7 +112,7 @@ impl McpSession {
         id: String,
         key: Option<Arc<str>>,
         endpoint: Option<Arc<str>>,
-        (from_client, from_servers): (SharedVault, SharedVault),
+        (from_client, from_servers): (SharedSession, SharedSession),
         capabilities: ClientCapabilities,
     ) -> Self {
         Self { id, key, endpoint, from_client, from_servers, capabilities, ..Self::default() }
@@ -128,7 +125,7 @@ impl McpSession {
 
     /// Whether its vaults have room for the requests of further hours.
     pub fn has_room(&self) -> bool {
-        let has_room = |vault: &SharedVault| vault.lock().vault().is_none_or(|v| v.len() < MAX_SHARED_PLACEHOLDERS);
+        let has_room = |vault: &SharedSession| vault.lock().vault().is_none_or(|v| v.len() < MAX_SHARED_PLACEHOLDERS);
         has_room(&self.from_client) && has_room(&self.from_servers)
     }
 
@@ -254,7 +251,7 @@ impl McpSession {
 
 /// Vaults for values of the client and of servers, with one key for both, so that a value has one placeholder, whichever side
 /// named it first. `master` is the secret of the installation, so that placeholders are the same on all replicas.
-pub(crate) fn new_vaults(master: &[u8; 32], name: &str, context: &str) -> (SharedVault, SharedVault) {
+pub(crate) fn new_vaults(master: &[u8; 32], name: &str, context: &str) -> (SharedSession, SharedSession) {
     let key = VaultKey::for_conversation(master, name.as_bytes());
     let vault = || {
         let session = RedactionSession::reversible(PlaceholderVault::new(&key));

@@ -17,7 +17,7 @@ use crate::grants::connect_tool;
 use crate::methods::tasks::TaskHandle;
 use crate::protocol::client_message::{ClientMessage, ClientMethod, ClientRequest, SEARCH_TOOL};
 use crate::protocol::header_values::RoutingFields;
-use crate::protocol::jsonrpc::{INTERNAL_ERROR, RpcError, response};
+use crate::protocol::jsonrpc::{RpcError, response};
 use crate::protocol::responses::{accepted, json_response, refusal, rpc_response};
 use crate::service::McpService;
 use crate::session::listed_names::ListedSchema;
@@ -83,16 +83,15 @@ async fn prepare(
     };
     let is_stateless = matches!(&message, ClientMessage::Request(request) if request.envelope.is_some());
     let failed = |e: RpcError| answer(rpc_response(is_stateless, &id, Err(e)));
-    let no_policy = |why: String| failed(RpcError::new(INTERNAL_ERROR, why));
     let request = SessionRequest { service, settings: &settings, flow, endpoint };
     let session = match &message {
         ClientMessage::Notice => return Err(answer(accepted())),
         ClientMessage::Request(ClientRequest { envelope: Some(envelope), .. }) => {
-            let policy = (service.deps.policy)(flow, None).map_err(no_policy)?;
+            let policy = service.flow_policy(flow, None).map_err(&failed)?;
             request.stateless_session(envelope, &policy.context)
         }
         ClientMessage::Request(ClientRequest { method: ClientMethod::Initialize(_, _, capabilities), .. }) => {
-            let policy = (service.deps.policy)(flow, None).map_err(no_policy)?;
+            let policy = service.flow_policy(flow, None).map_err(&failed)?;
             request.new_session((**capabilities).clone(), &policy.context).map_err(&failed)?
         }
         _ => request.find(head).map_err(EarlyExit::Answer)?,
@@ -129,8 +128,11 @@ async fn prepare(
         // Before the arguments are scanned, so that a call over a limit costs nothing more.
         (service.deps.admit)(flow).await?;
     }
-    let own_policy = server.as_ref().and_then(|server| server.config.policy.as_deref());
-    let policy = (service.deps.policy)(flow, own_policy).map_err(no_policy)?;
+    let policy = match &server {
+        Some(server) => service.policy(flow, server),
+        None => service.flow_policy(flow, None),
+    };
+    let policy = policy.map_err(&failed)?;
     let inspection = RequestInspection { service, session: &session, policy: &policy };
     let mut listed = Arc::<ListedSchema>::default();
     if let (Some(Ok((server, name))), ClientMessage::Request(request)) = (&target, &mut message)
@@ -155,7 +157,7 @@ async fn prepare(
         }
         binding = Some(Arc::new(bound));
     }
-    let (mut original, mut guard, mut asks) = (None, None, None);
+    let (mut original, mut asks) = (None, None);
     match (&mut target, &mut message) {
         (Some(Ok((server, name))), ClientMessage::Request(request)) => {
             tag_target(flow, server, &request.method, name);
@@ -167,7 +169,6 @@ async fn prepare(
                 let mode = server.argument_mode(&policy);
                 inspection.redact_further(flow, mode, &mut envelope.passed).await.map_err(&failed)?;
             }
-            guard = checked.is_ok().then(|| (service.deps.guard)(flow, &server.name)).flatten();
             let mut is_masked = false;
             let mut values = match method {
                 ClientMethod::CallTool(_, arguments)
@@ -178,8 +179,9 @@ async fn prepare(
             values.extend(
                 request.envelope.as_mut().map(|envelope| &mut envelope.passed).filter(|passed| *passed != "{}"),
             );
+            let guard = policy.guard.as_ref().filter(|_| checked.is_ok());
             for value in values {
-                let Some(guard) = &guard else { break };
+                let Some(guard) = guard else { break };
                 let checked = guard.check_arguments(flow, head, value.clone()).await;
                 let checked = checked.map_err(|why| failed(RpcError::not_allowed(why)))?;
                 is_masked |= checked != *value;
@@ -207,7 +209,7 @@ async fn prepare(
         message = match session.questions.server(id) {
             Some(server) => {
                 let sent = result.clone();
-                let own = (service.deps.policy)(flow, server.config.policy.as_deref()).map_err(no_policy)?;
+                let own = service.policy(flow, &server).map_err(&failed)?;
                 let inspection = RequestInspection { policy: &own, ..inspection };
                 let (answer, is_masked) = inspection.redact_answer(flow, head, &server, result).await;
                 // An error says that it cannot be inspected, which the client's own does not.
@@ -246,19 +248,8 @@ async fn prepare(
     let exchange = flow.extension_mut::<McpExchange>();
     exchange.restores = policy.restore;
     exchange.session = Some(session);
-    exchange.prepared = Some(PreparedRequest {
-        settings,
-        message,
-        original,
-        target,
-        asks,
-        policy,
-        key,
-        guard,
-        state,
-        binding,
-        subscriptions,
-    });
+    exchange.prepared =
+        Some(PreparedRequest { settings, message, original, target, asks, policy, key, state, binding, subscriptions });
     Ok(Body::from(bytes::Bytes::from(recorded)))
 }
 

@@ -107,7 +107,7 @@ impl<'a> RequestInspection<'a> {
             Err(e) => Err(RpcError { message: redaction.text(&e.message).await, ..e }),
         };
         self.note_findings(flow, &redaction);
-        match ((self.service.deps.guard)(flow, &server.name), redacted) {
+        match (&self.policy.guard, redacted) {
             (Some(guard), Ok(json)) => {
                 let checked = guard.check_arguments(flow, head, json.clone()).await.map_err(RpcError::not_allowed);
                 let is_masked = checked.as_ref() != Ok(&json);

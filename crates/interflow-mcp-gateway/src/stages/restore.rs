@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::{Bytes, BytesMut};
+use interflow_redact::SharedSession;
 use interflow_types::{
     Body, BodyFrame, BodyFuture, BodyStream, CollectError, EarlyExit, Error, ErrorKind, Flow, MaybeFuture, Phase,
     PhaseSet, PlanScope, RequestHead, ResponseHead, Result, Stage,
@@ -17,7 +18,6 @@ use crate::grants::link_answer::with_token;
 use crate::redaction::restoring::restore_json;
 use crate::service::McpService;
 use crate::session::call_outcome::CallOutcome;
-use crate::session::client_session::SharedVault;
 
 /// Restores in responses what the client sent and the first stage replaced.
 pub(crate) struct RestoreStage(pub Arc<McpService>);
@@ -25,7 +25,7 @@ pub(crate) struct RestoreStage(pub Arc<McpService>);
 /// What is restored in a response.
 struct Restoration {
     /// What the client sent, if its policy says so.
-    vault: Option<SharedVault>,
+    vault: Option<SharedSession>,
     outcome: Arc<Mutex<CallOutcome>>,
 }
 

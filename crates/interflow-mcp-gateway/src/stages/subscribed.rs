@@ -9,7 +9,7 @@ use super::target::find_target;
 use crate::exchange::{ClientView, Subscription};
 use crate::methods::lists;
 use crate::protocol::client_message::{ClientMethod, ListKind};
-use crate::protocol::jsonrpc::{INTERNAL_ERROR, RpcError};
+use crate::protocol::jsonrpc::RpcError;
 use crate::protocol::listen_filter::ListenFilter;
 use crate::service::McpService;
 
@@ -29,8 +29,7 @@ pub(super) async fn subscribed(
     let mut all = Vec::new();
     for uri in uris {
         let Some(Ok((server, _))) = find(&uri) else { continue };
-        let policy = (service.deps.policy)(flow, server.config.policy.as_deref());
-        let policy = policy.map_err(|why| RpcError::new(INTERNAL_ERROR, why))?;
+        let policy = service.flow_policy(flow, server.config.policy.as_deref())?;
         let (mut method, listed) = (ClientMethod::Subscribe(uri.clone()), Arc::default());
         let inspection = RequestInspection { service, session: view.session, policy: &policy };
         let Ok(None) = inspection.check_rules(flow, &server, "", &method) else { continue };

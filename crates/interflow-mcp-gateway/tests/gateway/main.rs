@@ -108,6 +108,7 @@ impl Gate {
                     restore: true,
                     context: String::new(),
                     max_size: 10_000,
+                    guard: None,
                 })
             }),
             admit: Box::new(|_| Box::pin(async { Ok(()) })),

@@ -11,9 +11,11 @@
 //! yet is buffered and joined with the next fragment; everything before it is released, so that a stream is not delayed
 //! by text that has nothing to do with placeholders.
 
+use interflow_codec::json::replace_ranges;
+
 use crate::scan::stream::EscapeLevel;
 use crate::text::escape_layers::{CharSink, EscapeLayers, NullSink};
-use crate::text::json::{decode_piece, escape_into, escaped};
+use crate::text::json::{JsonPart, JsonSpan, decode_piece, escape_into, escaped, json_parts};
 use crate::text::normalized_text::OffsetMap;
 use crate::vault::{PlaceholderPrefix, PlaceholderVault};
 use crate::{RedactError, Result};
@@ -147,6 +149,31 @@ struct DecodedPiece<'p> {
     raw: &'p str,
     text: &'p str,
     map: &'p OffsetMap,
+}
+
+impl PlaceholderVault {
+    /// Restores originals in the raw content of a whole JSON string; `None` if there is nothing to restore. `json` as for
+    /// [`PlaceholderRestorer::in_string`].
+    pub fn restore_string(&self, raw: &str, json: bool) -> Option<String> {
+        let mut restorer = PlaceholderRestorer::in_string(json);
+        let restored = restorer.rewrite(self, raw);
+        // A complete text that ends inside a possible placeholder: what was held back is emitted as it is.
+        if !restorer.has_buffered() {
+            return restored;
+        }
+        let out = restored.unwrap_or_default() + &restorer.end(self);
+        (out != raw).then_some(out)
+    }
+
+    /// Restores originals in the strings and names of a JSON text; `None` if there is nothing to restore.
+    pub fn restore_json(&self, json: &str) -> Option<String> {
+        let parts = if self.is_empty() { Vec::new() } else { json_parts(json.as_bytes()).ok()? };
+        let texts = parts.into_iter().filter(|span| span.part != JsonPart::Number);
+        let restored = |span: JsonSpan| Some((self.restore_string(json.get(span.range.clone())?, false)?, span.range));
+        let edits: Vec<_> = texts.filter_map(restored).collect();
+        let edits = edits.iter().map(|(with, range)| (range.clone(), with.as_bytes()));
+        (edits.len() > 0).then(|| String::from_utf8(replace_ranges(json.as_bytes(), edits)).ok()).flatten()
+    }
 }
 
 impl PlaceholderRestorer {

@@ -7,10 +7,10 @@ use interflow_admin::oidc::AccessTokenChecker;
 use interflow_approvals::Approvals;
 use interflow_codec::prometheus::MetricsPage;
 use interflow_host::data_dir::DataDir;
-use interflow_llm_gateway::guardrails::{GuardrailService, McpCallGuards};
+use interflow_llm_gateway::guardrails::GuardrailService;
 use interflow_llm_gateway::redaction::RedactionService;
-use interflow_mcp_gateway::{AccessTokens, CallGuard, GrantFile, McpCallCounts, McpDeps, McpService};
-use interflow_types::{BoxFuture, Flow, HttpClient, RequestHead};
+use interflow_mcp_gateway::{AccessTokens, GrantFile, McpCallCounts, McpDeps, McpService};
+use interflow_types::HttpClient;
 
 use super::limits::LimitsComponent;
 use super::redaction::master_secret;
@@ -58,30 +58,9 @@ impl McpComponent {
             shows_key: Box::new(move |head| keys.shows_virtual_key(head)),
             policy: Box::new(move |flow, name| policies.value_policy(flow, name)),
             count: Box::new(move |direction, found| counts.count_findings(direction, found)),
-            guard: Box::new(move |flow, server| {
-                let guards = guardrails.of_mcp_call(flow, server)?;
-                Some(Arc::new(GuardedCall(guards)) as Arc<dyn CallGuard>)
-            }),
+            guard: Box::new(move |flow, server| guardrails.of_mcp_call(flow, server)),
         };
         Ok(Self { service: McpService::new(&config.mcp, deps)? })
-    }
-}
-
-/// The guardrails of LLM traffic, on a call of a tool.
-struct GuardedCall(McpCallGuards);
-
-impl CallGuard for GuardedCall {
-    fn check_arguments<'a>(
-        &'a self,
-        flow: &'a mut Flow,
-        head: &'a RequestHead,
-        json: String,
-    ) -> BoxFuture<'a, Result<String, String>> {
-        Box::pin(self.0.check_arguments(flow, head, json))
-    }
-
-    fn check_result(&self, json: String) -> BoxFuture<'_, Result<String, String>> {
-        Box::pin(self.0.check_result(json))
     }
 }
 
