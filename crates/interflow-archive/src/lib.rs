@@ -33,10 +33,10 @@ use std::str::FromStr;
 pub use archive_progress::ArchiveProgress;
 use bytes::Bytes;
 use interflow_types::Direction;
-pub use readable_bodies::{ReadableBodySource, is_damage};
+pub use readable_bodies::{ReadableBodySource, for_each_readable};
 
 pub use interflow_store::FlowWithBodies;
-use interflow_store::{BodyReader, BodyRecord, FlowRecord, FlowStore, MessageRecord, StoreError};
+use interflow_store::{BodyReader, BodyRecord, FlowParts, FlowRecord, FlowStore, MessageRecord, StoreError};
 
 /// The recorded messages of a flow, in order.
 pub type MessageIter<'a> = Box<dyn Iterator<Item = io::Result<MessageRecord>> + 'a>;
@@ -110,11 +110,12 @@ pub struct StoreBodySource<'s>(pub &'s dyn FlowStore);
 
 impl BodySource for StoreBodySource<'_> {
     fn body<'a>(&'a self, flow: &'a FlowRecord, direction: Direction) -> io::Result<Box<dyn Read + 'a>> {
-        stored(flow.body(direction), |_| self.0.body(flow.id, direction, 0..u64::MAX))
+        stored(flow.body(direction), |kept| self.0.body(flow.id, direction, 0..kept))
     }
 
     fn original_body<'a>(&'a self, flow: &'a FlowRecord, direction: Direction) -> io::Result<Box<dyn Read + 'a>> {
-        original_of(self.0, flow, direction)
+        let body = flow.recorded_body(direction, true);
+        stored(body, |kept| self.0.original_body(flow.id, direction, 0..kept))
     }
 
     fn messages<'a>(&'a self, flow: &'a FlowRecord) -> io::Result<MessageIter<'a>> {
@@ -131,12 +132,6 @@ fn stored<'a>(
         Some(body) => Ok(Box::new(open(body.kept).map_err(io::Error::other)?)),
         None => Ok(Box::new(io::empty())),
     }
-}
-
-/// A body as received, if it was edited.
-fn original_of<'a>(store: &dyn FlowStore, flow: &FlowRecord, direction: Direction) -> io::Result<Box<dyn Read + 'a>> {
-    let body = flow.original.as_ref().and_then(|o| o.edited_body(direction));
-    stored(body, |kept| store.original_body(flow.id, direction, 0..kept))
 }
 
 /// Messages that are read at once.
@@ -224,6 +219,15 @@ formats! {
 }
 
 impl ArchiveFormat {
+    /// What files of this format have of a flow; `bodies` is [`ExportOptions::bodies`].
+    pub const fn parts(self, bodies: bool) -> FlowParts {
+        match self {
+            Self::Parquet if bodies => FlowParts::Bodies,
+            Self::Parquet | Self::Table => FlowParts::Row,
+            _ => FlowParts::All,
+        }
+    }
+
     /// Whether it is unsuitable for a terminal.
     pub fn is_binary(self) -> bool {
         let media_type = self.media_type();
@@ -435,6 +439,16 @@ pub enum ImportError {
         /// What was imported before.
         report: ImportReport,
     },
+}
+
+impl ImportError {
+    /// The error, after so many flows that are stored.
+    #[must_use]
+    pub const fn after(mut self, flows: u64) -> Self {
+        let (Self::Malformed { report, .. } | Self::Io { report, .. }) = &mut self;
+        report.flows = flows;
+        self
+    }
 }
 
 fn progress_before_error(report: &ImportReport) -> String {

@@ -21,7 +21,7 @@ use interflow_types::{CertificateChain, Direction, FlowId};
 use parking_lot::MutexGuard;
 
 use crate::change;
-use crate::conversations::columns::number;
+use crate::conversations::columns::flow_of;
 use crate::database::rows::uuid_of;
 use crate::reading::select::{self, FlowTable, calls_in};
 use crate::reading::{bodies, overview, verify};
@@ -102,12 +102,12 @@ impl SharedStore {
     }
 
     /// Those of these flows that are in the database.
-    fn present(&self, ids: Vec<FlowId>) -> Result<u64> {
+    fn present(&self, ids: Vec<FlowId>) -> Result<HashSet<FlowId>> {
         let ids: Vec<_> = ids.into_iter().map(uuid_of).collect();
-        let row = self.database.run(move |client| async move {
-            client.query_one("SELECT count(*) FROM flows WHERE id = ANY($1)", &[&ids]).await
-        })?;
-        Ok(number(&row, 0))
+        let rows = self
+            .database
+            .run(move |client| async move { client.query("SELECT id FROM flows WHERE id = ANY($1)", &[&ids]).await })?;
+        Ok(rows.iter().map(|row| flow_of(row.get(0))).collect())
     }
 
     fn calls(&self) -> impl Fn(FlowId) -> Vec<ExchangeRow> + '_ {
@@ -267,13 +267,12 @@ impl FlowStore for SharedStore {
         Ok(matches)
     }
 
-    fn insert(&self, flow: FlowWithBodies) -> Result<bool> {
+    fn insert_all(&self, mut flows: Vec<FlowWithBodies>) -> Result<u64> {
         let (spool, _) = self.writable()?;
-        if self.present(vec![flow.row.id])? > 0 {
-            return Ok(false);
-        }
-        // From there it is moved as all others are.
-        spool.insert(flow)
+        let present = self.present(flows.iter().map(|flow| flow.row.id).collect())?;
+        flows.retain(|flow| !present.contains(&flow.row.id));
+        // From there they are moved as all others are.
+        spool.insert_all(flows)
     }
 
     fn annotate(&self, id: FlowId, change: FlowAnnotation) -> Result<()> {

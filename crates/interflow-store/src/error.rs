@@ -86,6 +86,11 @@ impl StoreError {
         }
     }
 
+    /// Whether bytes are damaged, or were deleted since the row was read.
+    pub const fn is_lost_data(&self) -> bool {
+        matches!(self, Self::Damaged { .. } | Self::NotFound(_))
+    }
+
     pub fn io(what: &'static str, path: impl Into<PathBuf>) -> impl FnOnce(std::io::Error) -> Self {
         let path = path.into();
         move |source| Self::Io { what, path, source }

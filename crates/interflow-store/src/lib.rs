@@ -45,4 +45,4 @@ pub use store::{
     MAX_EXAMINED, RecordingState, SearchProgress, SharedStoreStats, SqliteStore, StoreEvent, StoreRecovery, StoreStats,
     Subscription,
 };
-pub use stored_flow::{EachFlow, EachStored, FlowWithBodies, StoredFlow, Watch};
+pub use stored_flow::{BODIES, EachFlow, EachStored, FlowParts, FlowWithBodies, LoadedFlow, StoredFlow, Watch};

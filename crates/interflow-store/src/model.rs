@@ -19,33 +19,37 @@ use crate::serde_repr;
 /// Text that is usually a constant, such as protocol versions and error kinds, and is then not allocated.
 pub type StaticLabel = Cow<'static, str>;
 
-/// The recording state of a flow.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum FlowState {
-    // Stored as its number in this order.
-    /// Still running, or running when its process ended without a final write.
-    #[default]
-    Open,
-    /// Ended without an error.
-    Complete,
-    /// Ended with an error.
-    Failed,
-    /// Recording stopped before the flow ended: the process exited, or the capture was dropped.
-    Cut,
+interflow_types::labelled_enum! {
+    /// The recording state of a flow.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+    #[serde(rename_all = "lowercase")]
+    pub enum FlowState {
+        // Stored as its number in this order.
+        /// Still running, or running when its process ended without a final write.
+        #[default]
+        Open "open",
+        /// Ended without an error.
+        Complete "complete",
+        /// Ended with an error.
+        Failed "failed",
+        /// Recording stopped before the flow ended: the process exited, or the capture was dropped.
+        Cut "cut",
+    }
 }
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum FlowKind {
-    // Stored as its number in this order.
-    /// An HTTP exchange. Event streams and gRPC are recognised by their messages.
-    #[default]
-    Http,
-    /// A WebSocket, with its handshake as request and response.
-    WebSocket,
-    /// A tunnel whose bytes were passed through, so that it has no request.
-    Tunnel,
+interflow_types::labelled_enum! {
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+    #[serde(rename_all = "lowercase")]
+    pub enum FlowKind {
+        // Stored as its number in this order.
+        /// An HTTP exchange. Event streams and gRPC are recognised by their messages.
+        #[default]
+        Http "http",
+        /// A WebSocket, with its handshake as request and response.
+        WebSocket "websocket",
+        /// A tunnel whose bytes were passed through, so that it has no request.
+        Tunnel "tunnel",
+    }
 }
 
 /// One recorded flow, without the bytes of its bodies and messages, which are read separately by id.

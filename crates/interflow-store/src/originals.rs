@@ -65,6 +65,19 @@ fn target(url: &str) -> Option<(Scheme, Authority)> {
 }
 
 impl FlowRecord {
+    /// Metadata of a body as sent on, or as received if it was edited.
+    pub fn recorded_body(&self, direction: Direction, received: bool) -> Option<&BodyRecord> {
+        if received { self.original.as_ref()?.edited_body(direction) } else { self.body(direction) }
+    }
+
+    pub fn recorded_body_mut(&mut self, direction: Direction, received: bool) -> Option<&mut BodyRecord> {
+        match direction {
+            _ if received => self.original.as_mut()?.edited_body_mut(direction),
+            Direction::Request => self.request.as_mut().map(|request| &mut request.body),
+            Direction::Response => self.response.as_mut().map(|response| &mut response.body),
+        }
+    }
+
     /// Whether the message in this direction was edited, so that the received version is recorded too.
     pub fn is_edited(&self, direction: Direction) -> bool {
         self.original.as_deref().is_some_and(|o| match direction {

@@ -15,8 +15,11 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 #[serde(untagged)]
 #[schemars(rename = "Bytes")]
 pub enum BytesRepr<'a> {
-    Text(Cow<'a, str>),
-    Encoded { base64: Cow<'a, str> },
+    Text(#[serde(borrow)] Cow<'a, str>),
+    Encoded {
+        #[serde(borrow)]
+        base64: Cow<'a, str>,
+    },
 }
 
 /// [`Headers`] as a list of `[name, value]`.
@@ -30,10 +33,11 @@ impl<'a> BytesRepr<'a> {
         }
     }
 
-    fn bytes(self) -> Result<Vec<u8>, base64::DecodeError> {
+    fn bytes(self) -> Result<Cow<'a, [u8]>, base64::DecodeError> {
         match self {
-            Self::Text(text) => Ok(text.into_owned().into_bytes()),
-            Self::Encoded { base64 } => STANDARD.decode(base64.as_bytes()),
+            Self::Text(Cow::Borrowed(text)) => Ok(text.as_bytes().into()),
+            Self::Text(Cow::Owned(text)) => Ok(text.into_bytes().into()),
+            Self::Encoded { base64 } => STANDARD.decode(base64.as_bytes()).map(Cow::Owned),
         }
     }
 }
@@ -47,7 +51,7 @@ pub mod raw {
     }
 
     pub fn deserialize<'de, D: Deserializer<'de>>(d: D) -> Result<Bytes, D::Error> {
-        BytesRepr::deserialize(d)?.bytes().map(Bytes::from).map_err(D::Error::custom)
+        BytesRepr::deserialize(d)?.bytes().map(|bytes| bytes.into_owned().into()).map_err(D::Error::custom)
     }
 }
 

@@ -27,6 +27,54 @@ pub struct StoredFlow {
     pub inline: [Bytes; SIDES],
 }
 
+/// The bodies of a flow in the order of the store: those that were sent on, then those that were received, of edited ones.
+pub const BODIES: [(Direction, bool); 4] = [
+    (Direction::Request, false),
+    (Direction::Response, false),
+    (Direction::Request, true),
+    (Direction::Response, true),
+];
+
+/// What is wanted of flows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FlowParts {
+    Row,
+    /// The bodies that were sent on, too.
+    Bodies,
+    /// All bodies and messages.
+    All,
+}
+
+impl FlowParts {
+    /// How many of [`BODIES`] are wanted.
+    pub const fn bodies(self) -> usize {
+        match self {
+            Self::Row => 0,
+            Self::Bodies => 2,
+            Self::All => BODIES.len(),
+        }
+    }
+}
+
+/// A flow with what was read along with its row.
+pub struct LoadedFlow {
+    pub row: FlowRecord,
+    /// Its position in the order of recording, if the store knows it without being asked.
+    pub position: Option<u64>,
+    pub parts: FlowParts,
+    /// In the order of [`BODIES`], to where they are intact. Absent are those that are not wanted, or too long to be held.
+    pub bodies: [Option<Bytes>; 4],
+    /// All of them, if they are few and intact.
+    pub messages: Option<Vec<MessageRecord>>,
+}
+
+impl LoadedFlow {
+    /// A flow of which nothing was read.
+    pub fn new(row: FlowRecord, parts: FlowParts) -> Self {
+        Self { row, position: None, parts, bodies: Default::default(), messages: None }
+    }
+}
+
 /// A flow with all its data in memory, to be imported or exported.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FlowWithBodies {
@@ -55,5 +103,11 @@ impl FlowWithBodies {
             Direction::Request => &self.request_body,
             Direction::Response => &self.response_body,
         }
+    }
+
+    /// The bytes of its bodies and messages.
+    pub fn content_bytes(&self) -> usize {
+        let bodies = [&self.request_body, &self.response_body].into_iter().chain(&self.original_bodies);
+        bodies.chain(self.messages.iter().map(|message| &message.payload)).map(Bytes::len).sum()
     }
 }

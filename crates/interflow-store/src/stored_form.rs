@@ -11,7 +11,7 @@ pub use crate::store::overview::{Accumulator, FlowColumns, LlmAccumulator, Span,
 pub use crate::store::rows::{host, kind_of, state_of, version};
 pub use crate::store::segments::batch_chunks::BatchChunks;
 pub use crate::store::segments::chunk_refs;
-pub use crate::store::segments::compress::Compressor;
+pub use crate::store::segments::compress::{Compressor, decompress};
 pub use crate::store::spool::{ReadSpooledFn, SpoolTotals, SpooledRow};
 pub use crate::store::upkeep::damage::is_of_row;
 pub use crate::subject::{flow_column, flow_flag};

@@ -1,16 +1,20 @@
 //! Import into and export from a store.
 
+use std::ops::ControlFlow;
+
 use interflow_archive::{
-    ArchiveFormat, ExportOptions, ReadableBodySource, StoreBodySource, exporter, exporter_with, import,
+    ArchiveFormat, BodySource, ExportOptions, FlowExporter, ReadableBodySource, StoreBodySource, exporter,
+    exporter_with, for_each_readable, import,
 };
 use interflow_query::Query;
 use interflow_store::{
-    BodyRecord, FlowStore, FlowWithBodies, ListOptions, MessageRecord, MissingReason, RecordConfig, SqliteStore,
+    BodyRecord, FlowParts, FlowRecord, FlowStore, FlowWithBodies, ListOptions, LoadedFlow, MessageRecord,
+    MissingReason, RecordConfig, SqliteStore, StoreError,
 };
-use interflow_types::Direction;
+use interflow_types::{Direction, FlowId};
 
 use super::jsonl::edited;
-use super::{export, imported, samples, web_socket};
+use super::{exchange, export, imported, samples, web_socket};
 
 fn filled(flows: &[FlowWithBodies]) -> (tempfile::TempDir, SqliteStore) {
     let dir = tempfile::tempdir().unwrap();
@@ -49,6 +53,44 @@ fn export_from_the_store_equals_direct_export() {
 }
 
 #[test]
+fn export_of_many_flows_equals_direct_export() {
+    let mut flows = samples();
+    flows.push(exchange("POST", "/long", &[], &[7; 3 << 20], b"longer than what is held"));
+    let short = exchange("GET", "/short", &[], b"", b"short");
+    flows.extend((0..600).map(|_| short.clone()));
+    // The order of the store.
+    for (flow, i) in flows.iter_mut().zip(1_000..) {
+        flow.row.id = FlowId::from_u128(i);
+    }
+    let (_dir, store) = filled(&flows);
+    let go_on = || ControlFlow::Continue(());
+    for format in [ArchiveFormat::Har, ArchiveFormat::Jsonl, ArchiveFormat::Raw, ArchiveFormat::Parquet] {
+        let written = |export: &dyn Fn(&mut dyn FlowExporter)| {
+            let mut out = Vec::new();
+            let options = ExportOptions { bodies: true, ..ExportOptions::default() };
+            let mut exporter = exporter_with(format, &mut out, options).unwrap();
+            export(&mut *exporter);
+            exporter.finish().unwrap();
+            drop(exporter);
+            out
+        };
+        let stored = written(&|exporter| {
+            let each = &mut |row: &FlowRecord, contents: &dyn BodySource| exporter.flow(row, contents);
+            let (damaged, done) = for_each_readable(&store, Query::all(), format.parts(true), &go_on, each).unwrap();
+            done.unwrap();
+            assert_eq!(damaged, 0);
+        });
+        let direct = written(&|exporter| flows.iter().for_each(|flow| exporter.flow(&flow.row, flow).unwrap()));
+        assert!(stored == direct, "{format}");
+    }
+    let stop = || ControlFlow::Break(());
+    let stopped = for_each_readable(&store, Query::all(), FlowParts::All, &stop, &mut |_, _| Ok(()));
+    assert!(matches!(stopped, Err(StoreError::Cancelled)));
+    let fail = &mut |_: &FlowRecord, _: &dyn BodySource| Err(std::io::ErrorKind::BrokenPipe.into());
+    assert!(for_each_readable(&store, Query::all(), FlowParts::Row, &go_on, fail).unwrap().1.is_err());
+}
+
+#[test]
 fn original_messages_round_trip_through_the_store() {
     let flow = edited();
     let (_dir, store) = filled(&samples()[..1]);
@@ -63,7 +105,7 @@ fn original_messages_round_trip_through_the_store() {
     let mut file = Vec::new();
     let options = ExportOptions { originals: true, ..ExportOptions::default() };
     let mut exporter = exporter_with(ArchiveFormat::Jsonl, &mut file, options).unwrap();
-    exporter.flow(&sound.row(&row).unwrap(), &sound).unwrap();
+    exporter.flow(&sound.row(LoadedFlow::new(row.clone(), FlowParts::All)).unwrap(), &sound).unwrap();
     exporter.finish().unwrap();
     drop(exporter);
     assert_eq!(imported(None, &file).0[0].original_bodies, flow.original_bodies);

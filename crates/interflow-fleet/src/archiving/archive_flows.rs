@@ -2,12 +2,9 @@
 //!
 //! Flows that wait in a replica's spool are not read: they get their position when they arrive, and are found by it then.
 
-use std::ops::Range;
-
-use interflow_store::stored_form::chunk_refs::body_index;
 use interflow_store::stored_form::is_of_row;
-use interflow_store::{BodyReader, Result, StoredFlow};
-use interflow_types::{Direction, FlowId};
+use interflow_store::{BODIES, FlowParts, LoadedFlow, Result, StoredFlow};
+use interflow_types::FlowId;
 use tokio_postgres::Row;
 
 use crate::archiving::archive::{ArchiveTurn, SharedArchiveState};
@@ -18,10 +15,17 @@ use crate::reading::bodies;
 use crate::store::SharedStore;
 
 impl SharedStore {
-    /// The recorded bytes of a flow's body within `range`, as sent.
-    pub fn body_of(&self, flow: &StoredFlow, direction: Direction, range: Range<u64>) -> BodyReader {
-        let side = body_index(direction);
-        bodies::reader(&self.database, flow.row.id, side, flow.inline[side].clone(), range)
+    /// A flow with its bodies, each loaded with one read up to where it is damaged, unless it is longer than this.
+    pub fn load(&self, flow: StoredFlow, parts: FlowParts, longest: u64) -> Result<LoadedFlow> {
+        let mut loaded = LoadedFlow::new(flow.row, parts);
+        for (side, (direction, received)) in BODIES.into_iter().enumerate().take(parts.bodies()) {
+            let kept = loaded.row.recorded_body(direction, received).map_or(0, |body| body.kept);
+            if kept > 0 && kept <= longest {
+                let reader = bodies::reader(&self.database, loaded.row.id, side, flow.inline[side].clone(), 0..kept);
+                loaded.bodies[side] = Some(reader.read_intact()?);
+            }
+        }
+        Ok(loaded)
     }
 
     pub fn archive_turn(&self, place: &str) -> ArchiveTurn {

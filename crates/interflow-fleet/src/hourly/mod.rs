@@ -281,7 +281,7 @@ impl ArchiveRun<'_> {
             while let Some(small) = merge::mergeable(&self.cursor.hour(hour).files, self.options.file_bytes) {
                 let store = self.cursor.store.clone();
                 let number = self.cursor.hour(hour).next_number(&store);
-                let merged = merge::merge(self.place, &small, hour.file(&self.writer(), number))?;
+                let Some(merged) = merge::merge(self.place, &small, hour.file(&self.writer(), number))? else { break };
                 self.cursor.files = self.cursor.files.saturating_sub(small.len() as u64 - 1);
                 let files = &mut self.cursor.hour(hour).files;
                 files.retain(|file| !small.contains(file));

@@ -1,18 +1,16 @@
 //! Writes flows to files of bounded size, and sends each to the storage.
 
 use std::fs::File;
-use std::io::{self, BufWriter, Write};
+use std::io::{self, BufWriter};
 use std::path::PathBuf;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::cursor::ArchivedFile;
 use super::hour::{FileWriter, Hour};
 use super::place::{ArchivePlace, TempFile, create};
 use super::{ArchiveError, Result};
 use interflow_archive::parquet::ParquetWriter;
-use interflow_archive::{BodySource, FlowExporter as _};
-use interflow_store::FlowRecord;
+use interflow_archive::{ArchiveFormat, BodySource, FlowExporter as _};
+use interflow_store::{FlowParts, FlowRecord};
 
 /// What was written.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -35,8 +33,7 @@ pub(super) struct PartWriter<'a> {
 }
 
 struct OpenPart {
-    writer: ParquetWriter<CountedFile>,
-    bytes: Arc<AtomicU64>,
+    writer: ParquetWriter<BufWriter<File>>,
     flows: u64,
     file: TempFile,
 }
@@ -52,9 +49,9 @@ impl<'a> PartWriter<'a> {
         Self { place, hour, writer, first, bodies, max_bytes, current: None, written }
     }
 
-    /// Whether the bytes of bodies are written.
-    pub const fn has_bodies(&self) -> bool {
-        self.bodies
+    /// What is written of a flow.
+    pub const fn parts(&self) -> FlowParts {
+        ArchiveFormat::Parquet.parts(self.bodies)
     }
 
     pub fn add(&mut self, row: &FlowRecord, contents: &dyn BodySource) -> Result<()> {
@@ -65,7 +62,7 @@ impl<'a> PartWriter<'a> {
         };
         part.writer.flow(row, contents).map_err(cannot)?;
         part.flows += 1;
-        if part.bytes.load(Ordering::Relaxed) >= self.max_bytes { self.close_part() } else { Ok(()) }
+        if part.writer.bytes_written() >= self.max_bytes { self.close_part() } else { Ok(()) }
     }
 
     pub fn finish(mut self) -> Result<WrittenParts> {
@@ -79,7 +76,7 @@ impl<'a> PartWriter<'a> {
         let number = self.first.saturating_add(u32::try_from(self.written.files.len()).unwrap_or(u32::MAX));
         let name = self.hour.file(&self.writer, number);
         self.place.send(&name, &part.file.0, part.flows)?;
-        self.written.files.push(ArchivedFile { name, bytes: part.bytes.load(Ordering::Relaxed) });
+        self.written.files.push(ArchivedFile { name, bytes: part.writer.bytes_written() });
         self.written.flows += part.flows;
         Ok(())
     }
@@ -88,25 +85,7 @@ impl<'a> PartWriter<'a> {
 impl OpenPart {
     fn create(path: PathBuf, bodies: bool) -> io::Result<Self> {
         let file = TempFile(path);
-        let bytes = Arc::new(AtomicU64::new(0));
-        let out = CountedFile { file: BufWriter::new(create(&file.0)?), bytes: Arc::clone(&bytes) };
-        Ok(Self { writer: ParquetWriter::new(out, bodies)?, bytes, flows: 0, file })
-    }
-}
-
-struct CountedFile {
-    file: BufWriter<File>,
-    bytes: Arc<AtomicU64>,
-}
-
-impl Write for CountedFile {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let n = self.file.write(bytes)?;
-        self.bytes.fetch_add(n as u64, Ordering::Relaxed);
-        Ok(n)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        self.file.flush()
+        let out = BufWriter::new(create(&file.0)?);
+        Ok(Self { writer: ParquetWriter::new(out, bodies)?, flows: 0, file })
     }
 }

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::pin::pin;
 use std::task::Poll;
 
-use ::parquet::file::reader::{FileReader as _, SerializedFileReader};
+use interflow_archive::parquet::rows;
 use interflow_files::owner_only;
 
 use super::cursor::folder;
@@ -37,7 +37,8 @@ impl ArchivePlace<'_> {
         if digest(file)? != digest(&back.0)? {
             return Err(differs("its bytes are not those that were written"));
         }
-        if rows(&back.0)? != flows {
+        let read = File::open(&back.0).and_then(|file| rows(&file));
+        if read.map_err(ArchiveError::io("cannot read", &back.0))? != flows {
             return Err(differs("it does not hold as many flows as were written"));
         }
         Ok(())
@@ -76,14 +77,6 @@ impl ArchivePlace<'_> {
             .await
         })
     }
-}
-
-/// The number of rows of a Parquet file.
-pub(super) fn rows(file: &Path) -> Result<u64> {
-    let opened = File::open(file).map_err(ArchiveError::io("cannot read", file))?;
-    let reader =
-        SerializedFileReader::new(opened).map_err(|e| ArchiveError::io("cannot read", file)(io::Error::other(e)))?;
-    Ok(reader.metadata().file_metadata().num_rows().unsigned_abs())
 }
 
 fn digest(file: &Path) -> Result<blake3::Hash> {

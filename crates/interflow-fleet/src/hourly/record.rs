@@ -1,23 +1,19 @@
 //! The record that is archived: its flows in the order that an archive needs, and the place of the archive's progress.
 
 use std::future::pending;
+use std::ops::ControlFlow;
 use std::pin::Pin;
 
+use interflow_archive::ReadableBodySource;
+use interflow_archive::parquet::MAX_BODY_BYTES;
 use interflow_query::Query;
-use interflow_store::{
-    BodyRecord, FlowRecord, FlowState, FlowStore, FlowWithBodies, ListOptions, ListOrder, MissingReason, StoreError,
-    StoredFlow,
-};
-use interflow_types::{Direction, FlowId};
+use interflow_store::{FlowState, FlowStore, ListOptions, ListOrder, LoadedFlow, StoreError};
+use interflow_types::FlowId;
 
 use super::cursor::{ArchiveCursor, RecordMark};
 use super::hour::{first_id, id_before};
 use super::part_writer::PartWriter;
 use super::{ArchiveError, Result};
-use interflow_archive::BodySource;
-use interflow_archive::parquet::MAX_BODY_BYTES;
-use interflow_archive::{ReadableBodySource, is_damage};
-
 use crate::SharedStore;
 use crate::archiving::archive::ArchiveLease;
 use crate::objects::ObjectUrl;
@@ -114,6 +110,13 @@ impl<'a> ArchivedRecord<'a> {
         Ok(first.map(FlowId::unix_millis))
     }
 
+    fn readable(&self) -> ReadableBodySource<'a> {
+        match *self {
+            Self::Embedded(store) => ReadableBodySource::new(store),
+            Self::Shared { store, .. } => ReadableBodySource::new(store),
+        }
+    }
+
     /// Writes the flows that began in a span of time, but those recorded after `newest`; collects those in progress.
     pub(super) fn write_span(
         &self,
@@ -122,31 +125,35 @@ impl<'a> ArchivedRecord<'a> {
         parts: &mut PartWriter<'_>,
         open: &mut Vec<String>,
     ) -> Result<()> {
-        let mut after = id_before(from);
+        let (mut after, readable) = (id_before(from), self.readable());
         match self {
             Self::Embedded(store) => loop {
                 let page =
                     ListOptions { query: Query::all(), order: ListOrder::Oldest, after: Some(after), limit: PAGE };
-                let page = store.list(&page)?;
-                let bodies = ReadableBodySource::new(*store);
-                for row in &page {
-                    if row.id.unix_millis() >= to {
+                let page = store.list_loaded(&page, parts.parts(), &mut || ControlFlow::Continue(()))?;
+                let last = page.last().filter(|_| page.len() == PAGE).map(|flow| flow.row.id);
+                for flow in page {
+                    if flow.row.id.unix_millis() >= to {
                         return Ok(());
                     }
+                    let position = match flow.position {
+                        None => store.recorded_position(flow.row.id)?,
+                        known => known,
+                    };
                     // The next run finds it by its position.
-                    if store.recorded_position(row.id)? <= Some(newest.position) {
-                        write_row(row, &bodies, parts, open)?;
+                    if position <= Some(newest.position) {
+                        write_row(flow, &readable, parts, open)?;
                     }
                 }
-                match page.last().filter(|_| page.len() == PAGE) {
-                    Some(row) => after = row.id,
+                match last {
+                    Some(last) => after = last,
                     None => return Ok(()),
                 }
             },
             Self::Shared { store, .. } => loop {
                 let (flows, last) = store.flows_between((after, first_id(to)), newest.position, PAGE)?;
                 for flow in flows {
-                    write_shared(store, flow, parts)?;
+                    write_row(store.load(flow, parts.parts(), MAX_BODY_BYTES)?, &readable, parts, open)?;
                 }
                 match last {
                     Some(last) => after = last,
@@ -158,12 +165,12 @@ impl<'a> ArchivedRecord<'a> {
 
     /// Writes these flows, in their order; collects those in progress. Deleted ones are left out.
     pub(super) fn write_flows(&self, ids: &[FlowId], parts: &mut PartWriter<'_>, open: &mut Vec<String>) -> Result<()> {
+        let readable = self.readable();
         match self {
             Self::Embedded(store) => {
-                let bodies = ReadableBodySource::new(*store);
                 for id in ids {
                     match store.get(*id) {
-                        Ok(row) => write_row(&row, &bodies, parts, open)?,
+                        Ok(row) => write_row(LoadedFlow::new(row, parts.parts()), &readable, parts, open)?,
                         Err(StoreError::NotFound(_)) => {}
                         Err(e) => return Err(e.into()),
                     }
@@ -172,7 +179,7 @@ impl<'a> ArchivedRecord<'a> {
             Self::Shared { store, .. } => {
                 for page in ids.chunks(PAGE) {
                     for flow in store.flows_of(page)? {
-                        write_shared(store, flow, parts)?;
+                        write_row(store.load(flow, parts.parts(), MAX_BODY_BYTES)?, &readable, parts, open)?;
                     }
                 }
             }
@@ -222,49 +229,14 @@ fn late_in(store: &dyn FlowStore, mark: &RecordMark, newest: &RecordMark, before
 }
 
 fn write_row(
-    row: &FlowRecord,
-    bodies: &ReadableBodySource<'_>,
+    flow: LoadedFlow,
+    readable: &ReadableBodySource<'_>,
     parts: &mut PartWriter<'_>,
     open: &mut Vec<String>,
 ) -> Result<()> {
-    if row.state == FlowState::Open {
-        open.push(row.id.to_string());
+    if flow.row.state == FlowState::Open {
+        open.push(flow.row.id.to_string());
         return Ok(());
     }
-    parts.add(&*bodies.row(row)?, bodies)
-}
-
-fn write_shared(store: &SharedStore, flow: StoredFlow, parts: &mut PartWriter<'_>) -> Result<()> {
-    let flow = if parts.has_bodies() { with_bodies(store, &flow)? } else { FlowWithBodies::new(flow.row) };
-    parts.add(&flow.row, &flow as &dyn BodySource)
-}
-
-/// Loads the bodies that are archived, each with one read. Damaged ones end at the damage.
-fn with_bodies(store: &SharedStore, shared: &StoredFlow) -> Result<FlowWithBodies> {
-    let mut flow = FlowWithBodies::new(shared.row.clone());
-    for direction in [Direction::Request, Direction::Response] {
-        let Some(body) = shared.row.body(direction).copied() else { continue };
-        if body.kept == 0 || body.kept > MAX_BODY_BYTES {
-            continue;
-        }
-        let mut reader = store.body_of(shared, direction, 0..body.kept);
-        let mut bytes = Vec::new();
-        loop {
-            match reader.next_piece() {
-                Ok(Some(piece)) => bytes.extend_from_slice(&piece),
-                Ok(None) => break,
-                Err(e) if is_damage(&e) => break,
-                Err(e) => return Err(e.into()),
-            }
-        }
-        let cut = (bytes.len() as u64) < body.kept;
-        let lost = BodyRecord::partial(body.size, bytes.len() as u64, Some(MissingReason::Lost));
-        let (loaded, recorded) = match direction {
-            Direction::Request => (&mut flow.request_body, flow.row.request.as_mut().map(|r| &mut r.body)),
-            Direction::Response => (&mut flow.response_body, flow.row.response.as_mut().map(|r| &mut r.body)),
-        };
-        *loaded = bytes.into();
-        recorded.into_iter().filter(|_| cut).for_each(|body| *body = lost);
-    }
-    Ok(flow)
+    parts.add(&readable.row(flow)?, readable)
 }

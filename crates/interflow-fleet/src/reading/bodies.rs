@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use bytes::{Buf, Bytes};
+use interflow_store::stored_form::decompress;
 use interflow_store::{BodyReader, MessageRecord, Result, StoreError};
 use interflow_types::{Direction, FlowId, MessageKind, Timestamp};
 
@@ -65,9 +66,9 @@ fn piece(database: &Database, id: FlowId, side: usize, at: u64) -> Result<Option
     }
     let mut bytes: Bytes = match coding {
         0 => stored,
-        1 => zstd::bulk::decompress(&stored, size as usize)
-            .map_err(|e| damaged(&format!("it cannot be decompressed: {e}")))?
-            .into(),
+        1 => {
+            decompress(&stored, size as usize).map_err(|e| damaged(&format!("it cannot be decompressed: {e}")))?.into()
+        }
         _ => return Err(damaged("its coding is unknown")),
     };
     if bytes.len() as i64 != size {

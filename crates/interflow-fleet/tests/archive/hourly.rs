@@ -5,6 +5,7 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use interflow_archive::parquet::{ColumnKind, TableWriter};
 use interflow_fleet::hourly::{
     ArchiveCursor, ArchiveError, ArchiveOptions, ArchiveUntil, ArchivedFlows, ArchivedRecord, HourlyArchive,
 };
@@ -170,6 +171,27 @@ fn running_hour_can_be_archived_in_parts_that_are_merged_at_its_end() {
     // Both ways of reading a file agree on what was merged.
     let reader = SerializedFileReader::new(File::open(&files(&archive.place())[0]).unwrap()).unwrap();
     assert_eq!((reader.metadata().num_row_groups(), reader.metadata().file_metadata().num_rows()), (4, 4));
+}
+
+#[test]
+fn files_with_other_columns_stay_beside_those_of_this_version() {
+    let archive = Fixture::new();
+    let first = archive.add(TEN, b"a");
+    assert_eq!(archive.run(TEN + 30_000_000, ArchiveUntil::Now).files, 1);
+    // As another version would have written it.
+    let older = &files(&archive.place())[0];
+    let columns = [("id", ColumnKind::Text), ("request_body", ColumnKind::Bytes)];
+    let mut table = TableWriter::new(File::create(older).unwrap(), "flow", &columns, Some("1")).unwrap();
+    table.columns()[0].text(Some(&first.to_string()));
+    table.columns()[1].null();
+    table.end_row().unwrap();
+    table.finish().unwrap();
+    let bytes = std::fs::read(older).unwrap();
+    archive.add(TEN + 59 * 60_000_000, b"b");
+    assert_eq!(archive.run(TEN + HOUR + 400_000_000, CLOSED).flows, 1);
+    assert_eq!((archive.names().len(), archive.rows().len()), (2, 2), "not merged");
+    assert!(std::fs::read(older).unwrap() == bytes);
+    assert_eq!(archive.run(TEN + 2 * HOUR, CLOSED), ArchivedFlows::default(), "nor tried again");
 }
 
 #[test]

@@ -7,6 +7,7 @@ use rusqlite::{Connection, Row};
 use crate::conversations::{ConversationRow, ExchangeRow, TokenUsage};
 use crate::error::{Result, StoreError};
 use crate::store::rows;
+use crate::store::segments::compress;
 
 pub(crate) const CONVERSATION: &str = "c.id, c.session, c.parent, c.started, c.updated, c.agent, c.model, c.provider, c.host, c.user, c.title, c.turns, c.facts";
 pub(crate) const USAGE_SUMS: &str = "count(*), coalesce(sum(input), 0), coalesce(sum(output), 0), coalesce(sum(cache_read), 0), \
@@ -120,7 +121,7 @@ pub fn decompress_text(stored: &[u8]) -> Result<String> {
         [1, a, b, c, d, squeezed @ ..] => {
             // A damaged length must not allocate gigabytes.
             let length = (u32::from_be_bytes([*a, *b, *c, *d]) as usize).min(MAX_DECOMPRESSED_LEN);
-            zstd::bulk::decompress(squeezed, length).map_err(|_| damaged())?
+            compress::decompress(squeezed, length).map_err(|_| damaged())?
         }
         _ => Vec::new(),
     };

@@ -7,6 +7,7 @@ mod conversations;
 pub mod details_blob;
 #[cfg(test)]
 mod fault_tests;
+mod loading;
 pub mod overview;
 pub(crate) mod recording;
 pub mod rows;
@@ -43,7 +44,7 @@ use crate::error::Result;
 use crate::instances::{InstanceReport, InstanceRow};
 use crate::model::{FlowRecord, FlowSummary, MessageRecord};
 use crate::overview::{Overview, OverviewOptions};
-use crate::stored_flow::{EachFlow, FlowWithBodies, Watch};
+use crate::stored_flow::{EachFlow, FlowParts, FlowWithBodies, LoadedFlow, Watch};
 use interflow_types::schema::JsonSchema;
 
 /// The folder of the segment files.
@@ -171,6 +172,15 @@ pub trait FlowStore: ConversationStore + Send + Sync {
     /// As for [`list`](Self::list), and [`Cancelled`](crate::StoreError::Cancelled).
     fn list_while(&self, options: &ListOptions, watch: &mut Watch<'_>) -> Result<Vec<FlowRecord>>;
 
+    /// Like [`list_while`](Self::list_while), with what the store can read along with the rows: of the wanted parts those
+    /// that are short, as many as a page may hold.
+    ///
+    /// # Errors
+    /// As for [`list_while`](Self::list_while).
+    fn list_loaded(&self, options: &ListOptions, parts: FlowParts, watch: &mut Watch<'_>) -> Result<Vec<LoadedFlow>> {
+        Ok(self.list_while(options, watch)?.into_iter().map(|row| LoadedFlow::new(row, parts)).collect())
+    }
+
     /// The hosts of the newest flows, with cancellation.
     ///
     /// # Errors
@@ -236,28 +246,36 @@ pub trait FlowStore: ConversationStore + Send + Sync {
     /// As for [`list_while`](Self::list_while).
     fn count_while(&self, query: &Query, watch: &mut Watch<'_>) -> Result<u64>;
 
-    /// Stores an imported flow; returns false if its id exists already.
+    /// Stores imported flows, all or none of them; returns how many are new. One whose id exists already is left out.
     ///
     /// # Errors
     /// The store is read-only or cannot be written.
-    fn insert(&self, flow: FlowWithBodies) -> Result<bool>;
+    fn insert_all(&self, flows: Vec<FlowWithBodies>) -> Result<u64>;
+
+    /// Stores an imported flow; returns false if its id exists already.
+    ///
+    /// # Errors
+    /// As for [`insert_all`](Self::insert_all).
+    fn insert(&self, flow: FlowWithBodies) -> Result<bool> {
+        Ok(self.insert_all(vec![flow])? > 0)
+    }
 
     /// Changes tags and comment.
     ///
     /// # Errors
-    /// As for [`insert`](Self::insert), or no flow with this id.
+    /// As for [`insert_all`](Self::insert_all), or no flow with this id.
     fn annotate(&self, id: FlowId, change: FlowAnnotation) -> Result<()>;
 
     /// Deletes these flows and returns how many; running flows are not deleted.
     ///
     /// # Errors
-    /// As for [`insert`](Self::insert).
+    /// As for [`insert_all`](Self::insert_all).
     fn delete(&self, ids: &[FlowId]) -> Result<u64>;
 
     /// Deletes all flows selected by a query and frees their disk space; returns how many.
     ///
     /// # Errors
-    /// As for [`insert`](Self::insert).
+    /// As for [`insert_all`](Self::insert_all).
     fn prune(&self, query: &Query) -> Result<u64>;
 
     /// Waits until everything recorded before is written.

@@ -15,9 +15,15 @@ use crate::model::*;
 use crate::originals::*;
 use crate::store::segments::chunk_refs;
 use crate::store::segments::chunk_refs::{ChunkRef, SIDES};
-use crate::stored_flow::StoredFlow;
+use crate::stored_flow::{BODIES, StoredFlow};
 
 impl StoredFlow {
+    /// The recorded length of a body; unknown of certificates.
+    pub(crate) fn stored_bytes(&self, side: usize) -> u64 {
+        let body = |(direction, received)| self.row.recorded_body(direction, received).map_or(0, |body| body.kept);
+        BODIES.get(side).copied().map_or(u64::MAX, body)
+    }
+
     /// The flow in the form needed to write it again.
     pub(crate) fn as_new(&self) -> NewRow<'_> {
         NewRow {

@@ -33,10 +33,10 @@ use crate::store::upkeep::recover;
 use crate::store::upkeep::recover::StoreRecovery;
 use crate::store::upkeep::verify;
 use crate::store::{
-    CheckReport, FlowFilterFn, FlowStore, RecordingState, StoreStats, Subscription, overview, rows, schema, search,
-    segments_dir, startup,
+    CheckReport, FlowFilterFn, FlowStore, RecordingState, StoreStats, Subscription, loading, overview, rows, schema,
+    search, segments_dir, startup,
 };
-use crate::stored_flow::{EachFlow, FlowWithBodies, Watch};
+use crate::stored_flow::{EachFlow, FlowParts, FlowWithBodies, LoadedFlow, Watch};
 
 /// Flows that [`FlowStore::prune`] deletes at a time.
 const PRUNE_STEP: usize = 1000;
@@ -217,6 +217,19 @@ impl FlowStore for SqliteStore {
         })
     }
 
+    fn list_loaded(&self, options: &ListOptions, parts: FlowParts, watch: &mut Watch<'_>) -> Result<Vec<LoadedFlow>> {
+        self.read(|db| {
+            // One snapshot for rows and bodies: the writer may cut chunks of a running stream meanwhile.
+            let view = db.unchecked_transaction()?;
+            let mut flows = Vec::new();
+            select::for_each_match((&view, &self.dir, &self.damages), options, watch, &mut |stored| {
+                flows.push(stored);
+                ControlFlow::Continue(())
+            })?;
+            loading::load(&view, &segments_dir(&self.dir), flows, parts)
+        })
+    }
+
     fn search(
         &self,
         query: &Query,
@@ -277,8 +290,8 @@ impl FlowStore for SqliteStore {
         })
     }
 
-    fn insert(&self, flow: FlowWithBodies) -> Result<bool> {
-        self.shared()?.send_command(|reply| WriterCommand::Insert(Box::new(flow), reply))
+    fn insert_all(&self, flows: Vec<FlowWithBodies>) -> Result<u64> {
+        self.shared()?.send_command(|reply| WriterCommand::Insert(flows, reply))
     }
 
     fn annotate(&self, id: FlowId, change: FlowAnnotation) -> Result<()> {

@@ -32,8 +32,8 @@ pub struct FlowAnnotation {
 /// when it is committed.
 pub(crate) enum WriterCommand {
     Flush(ReplySender<()>),
-    /// Store a flow; replies false if its id exists already.
-    Insert(Box<FlowWithBodies>, ReplySender<bool>),
+    /// Store flows; replies how many of them are new.
+    Insert(Vec<FlowWithBodies>, ReplySender<u64>),
     Annotate(FlowId, FlowAnnotation, ReplySender<()>),
     /// Change the tags and the comment of a conversation, or of one of its messages.
     Note(String, Option<u128>, FlowAnnotation, ReplySender<()>),

@@ -1,8 +1,9 @@
 //! Damaged databases and rows: intact data stays accessible.
 
+use std::ops::ControlFlow;
 use std::os::unix::fs::FileExt;
 
-use interflow_archive::{ArchiveFormat, ReadableBodySource, exporter};
+use interflow_archive::{ArchiveFormat, ReadableBodySource, exporter, for_each_readable};
 use interflow_query::Query;
 use interflow_store::*;
 use interflow_types::Direction;
@@ -117,6 +118,45 @@ fn flows_can_be_deleted_and_pruned_in_spite_of_damaged_rows() {
     assert!(store.stats().unwrap().suspended.is_none());
 }
 
+/// How many flows of an export are damaged, and the file.
+fn exported(store: &SqliteStore, format: ArchiveFormat) -> (u64, Vec<u8>) {
+    let mut out = Vec::new();
+    let mut exporter = exporter(format, &mut out).unwrap();
+    let go_on = || ControlFlow::Continue(());
+    let (damaged, done) = for_each_readable(store, Query::all(), format.parts(false), &go_on, &mut |row, contents| {
+        exporter.flow(row, contents)
+    })
+    .unwrap();
+    done.unwrap();
+    exporter.finish().unwrap();
+    drop(exporter);
+    (damaged, out)
+}
+
+#[test]
+fn a_page_holds_short_bodies_up_to_its_bound() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = SqliteStore::open(dir.path(), &RecordConfig::default()).unwrap();
+    let recorder = store.recorder().unwrap();
+    exchange(&recorder, "a.test", "/long", b"sent", &noise((1 << 20) + 1, 99));
+    (0..20).for_each(|i| drop(exchange(&recorder, "a.test", "/x", b"sent", &noise(1_000_000, i))));
+    store.flush().unwrap();
+    let page = ListOptions { order: ListOrder::Oldest, ..ListOptions::default() };
+    let page = store.list_loaded(&page, FlowParts::All, &mut || ControlFlow::Continue(())).unwrap();
+    let held = page.iter().flat_map(|flow| &flow.bodies).flatten().map(|bytes| bytes.len()).sum::<usize>();
+    assert!((15 << 20..=16 << 20).contains(&held), "{held}");
+    assert!(page.len() == 21 && page[0].bodies[0].is_some() && page[0].bodies[1].is_none());
+    let (damaged, lines) = exported(&store, ArchiveFormat::Jsonl);
+    assert_eq!((damaged, lines.iter().filter(|byte| **byte == b'\n').count()), (0, 21));
+    let mut bodies = Vec::new();
+    let mut take = |flow: FlowWithBodies| {
+        bodies.push(flow.response_body.len());
+        Ok(())
+    };
+    interflow_archive::import(None, &lines[..], &mut take).unwrap();
+    assert_eq!((bodies[0], &bodies[1..]), ((1 << 20) + 1, &[1_000_000; 20][..]), "the others are read one by one");
+}
+
 #[test]
 fn export_continues_after_a_damaged_body() {
     let dir = tempfile::tempdir().unwrap();
@@ -137,21 +177,19 @@ fn export_continues_after_a_damaged_body() {
         ArchiveFormat::Fxzy,
         ArchiveFormat::Pcapng,
     ] {
-        let sound = ReadableBodySource::new(&store);
-        let mut out = Vec::new();
-        {
-            let mut exporter = exporter(format, &mut out).unwrap();
-            for row in store.list(&ListOptions { order: ListOrder::Oldest, ..ListOptions::default() }).unwrap() {
-                exporter.flow(&sound.row(&row).unwrap(), &sound).unwrap();
-            }
-            exporter.finish().unwrap();
-        }
-        assert_eq!(sound.truncated_flows(), 1, "{format}");
+        assert_eq!(exported(&store, format).0, 1, "{format}");
     }
+    assert_eq!(exported(&store, ArchiveFormat::Parquet).0, 0, "without bodies none is read");
     let sound = ReadableBodySource::new(&store);
     let row = store.get(flows[1].id).unwrap();
-    let body = *sound.row(&row).unwrap().body(Direction::Response).unwrap();
-    assert_eq!(body, BodyRecord::partial(5_000, 0, Some(MissingReason::Lost)));
+    // Whether it was read along with the row or not.
+    let page = ListOptions { order: ListOrder::Oldest, ..ListOptions::default() };
+    let loaded = store.list_loaded(&page, FlowParts::All, &mut || ControlFlow::Continue(())).unwrap().swap_remove(1);
+    assert_eq!((loaded.row.id, loaded.bodies[1].as_deref()), (row.id, Some(&b""[..])));
+    for flow in [LoadedFlow::new(row, FlowParts::All), loaded] {
+        let body = *sound.row(flow).unwrap().body(Direction::Response).unwrap();
+        assert_eq!(body, BodyRecord::partial(5_000, 0, Some(MissingReason::Lost)));
+    }
 }
 
 #[test]
@@ -168,17 +206,13 @@ fn what_is_sound_is_found_and_exported_although_a_segment_is_gone() {
     let store = SqliteStore::open_read(dir.path()).unwrap();
     let lost = store.body(flows[1].id, Direction::Response, 0..u64::MAX).unwrap().read_all(usize::MAX);
     assert!(matches!(&lost, Err(StoreError::Damaged { place, .. }) if place == "segment 1"), "{lost:?}");
+    assert_eq!(exported(&store, ArchiveFormat::Har).0, 4);
     let sources = ReadableBodySource::new(&store);
-    let mut out = Vec::new();
-    let mut exporter = exporter(ArchiveFormat::Har, &mut out).unwrap();
-    for row in store.list(&ListOptions { order: ListOrder::Oldest, ..ListOptions::default() }).unwrap() {
-        exporter.flow(&sources.row(&row).unwrap(), &sources).unwrap();
-    }
-    exporter.finish().unwrap();
-    drop(exporter);
-    assert_eq!(sources.truncated_flows(), 4);
     let row = store.get(sound.id).unwrap();
-    assert_eq!(sources.row(&row).unwrap().body(Direction::Response).unwrap().kept, 9_000);
+    assert_eq!(
+        sources.row(LoadedFlow::new(row, FlowParts::All)).unwrap().body(Direction::Response).unwrap().kept,
+        9_000
+    );
     assert_eq!(store.count(&Query::parse("body:sent").unwrap()).unwrap(), 5);
 }
 

@@ -343,6 +343,10 @@ fn disabled_body_recording_stores_only_sizes(kind: &StoreKind) {
     assert_eq!(read(&store, flow.id, Direction::Request), b"");
 }
 
+fn with_id(flow: &FlowWithBodies, id: u128) -> FlowWithBodies {
+    FlowWithBodies { row: FlowRecord { id: FlowId::from_u128(id), ..flow.row.clone() }, ..flow.clone() }
+}
+
 fn an_imported_flow_is_stored_once(kind: &StoreKind) {
     let store = kind.open(&RecordConfig::default());
     let mut row = FlowRecord::new(
@@ -364,7 +368,13 @@ fn an_imported_flow_is_stored_once(kind: &StoreKind) {
     });
     let new = FlowWithBodies { response_body: noise(100_000, 4).into(), ..FlowWithBodies::new(row) };
     assert!(store.insert(new.clone()).unwrap());
-    assert!(!store.insert(new).unwrap());
+    assert!(!store.insert(new.clone()).unwrap());
+    // More than one statement inserts, one that is there already, and one twice.
+    let mut several: Vec<_> = (50..150).map(|id| with_id(&new, id)).collect();
+    several.push(with_id(&new, 60));
+    assert_eq!(store.insert_all(several).unwrap(), 99);
+    assert_eq!(store.count(&Query::all()).unwrap(), 100);
+    assert_eq!(read(&store, FlowId::from_u128(149), Direction::Response), noise(100_000, 4));
     let back = store.get(FlowId::from_u128(99)).unwrap();
     assert!(back.imported && back.authority.to_string() == "[::1]:80");
     assert_eq!(back.response.as_ref().unwrap().body.kept, 100_000);

@@ -2,15 +2,16 @@
 
 use std::fs::File;
 use std::io::{self, Read};
+use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use interflow_archive::replay::unmasked;
-use interflow_archive::{self, BodySource, StoreBodySource, content_coding, fxzy};
+use interflow_archive::{self, BodySource, content_coding, for_each_readable, fxzy};
 use interflow_query::Query;
 use interflow_rules::{RecordedExchange, RecordingSource};
-use interflow_store::{FlowRecord, FlowWithBodies, ListOptions, ListOrder};
+use interflow_store::{FlowParts, FlowRecord, FlowWithBodies};
 use interflow_types::{Direction, Method, ResponseHead, StatusCode, Url};
 
 use crate::components::record_store::RecordStore;
@@ -19,7 +20,6 @@ use crate::components::record_store::RecordStore;
 const MAX_FLOWS: usize = 100_000;
 /// Maximum total size of the bodies of one rule, in bytes.
 const MAX_BYTES: usize = 1 << 30;
-const PAGE: usize = 500;
 
 pub enum RecordingArchives {
     Running(Option<Arc<RecordStore>>),
@@ -45,20 +45,18 @@ impl RecordingSource for RecordingArchives {
         };
         let query = Query::parse_strict(query).map_err(|e| e.render(query))?;
         let mut all = ExchangeCollector::default();
-        let mut options = ListOptions { query, order: ListOrder::Oldest, after: None, limit: PAGE };
-        loop {
-            let page = store.list(&options).map_err(|e| e.to_string())?;
-            for row in &page {
+        let taken = for_each_readable(
+            &**store,
+            query,
+            FlowParts::Bodies,
+            &|| ControlFlow::Continue(()),
+            &mut |row, contents| {
                 // Skip responses that a rule produced; they did not come from the origin.
-                if !row.tags.iter().any(|t| t == "replayed") {
-                    all.take(row, &StoreBodySource(&**store)).map_err(|e| e.to_string())?;
-                }
-            }
-            options.after = page.last().map(|r| r.id);
-            if page.len() < PAGE {
-                return Ok(all.flows);
-            }
-        }
+                if row.tags.iter().any(|t| t == "replayed") { Ok(()) } else { all.take(row, contents) }
+            },
+        );
+        taken.map_err(|e| e.to_string())?.1.map_err(|e| e.to_string())?;
+        Ok(all.flows)
     }
 }
 

@@ -9,9 +9,11 @@ use axum::Json;
 use axum::body::Body;
 use axum::response::Response;
 use interflow_archive::pcapng::{PacketSides, PcapngOptions};
-use interflow_archive::{self, ArchiveFormat, ExportOptions, FlowExporter, ReadableBodySource, StoreBodySource};
+use interflow_archive::{
+    self, ArchiveFormat, ExportOptions, FlowExporter, ImportError, ImportReport, StoreBodySource, for_each_readable,
+};
 use interflow_query::Query;
-use interflow_store::{FlowRecord, FlowStore, FlowSummary, ListOptions, ListOrder};
+use interflow_store::{FlowRecord, FlowStore, FlowSummary, FlowWithBodies};
 use interflow_types::schema::JsonSchema;
 use interflow_types::{FlowId, Timestamp};
 use serde::{Deserialize, Serialize};
@@ -26,8 +28,9 @@ use crate::identity::caller::{Caller, listed};
 use crate::records::Records;
 use crate::state::AdminState;
 
-/// Flows read from the store at a time.
-const PAGE: usize = 100;
+/// Imported flows that are stored together: at most so many, and about so many bytes of bodies.
+const BATCH: usize = 256;
+const BATCH_BYTES: usize = 4 << 20;
 /// Flows examined between two progress reports of a search.
 const PROGRESS_STEP: u64 = 2000;
 
@@ -140,21 +143,11 @@ fn export_matching(
 ) -> io::Result<()> {
     let watch = pipe.cancel_check();
     let mut exporter = chosen.exporter(pipe)?;
-    let mut options = ListOptions { query, order: ListOrder::Oldest, after: None, limit: PAGE };
+    let parts = chosen.format.parts(chosen.bodies);
     // Damaged bodies are exported as missing instead of ending the export.
-    let sound = ReadableBodySource::new(store);
-    loop {
-        let page = store.list_while(&options, &mut || watch()).map_err(io::Error::other)?;
-        for row in &page {
-            let row = sound.row(row).map_err(io::Error::other)?;
-            exporter.flow(&row, &sound)?;
-        }
-        // Pages are separate reads: flows recorded meanwhile appear at the end, because the oldest come first.
-        options.after = page.last().map(|r| r.id);
-        if page.len() < PAGE {
-            return exporter.finish();
-        }
-    }
+    let exported = for_each_readable(store, query, parts, &watch, &mut |row, contents| exporter.flow(row, contents));
+    exported.map_err(io::Error::other)?.1?;
+    exporter.finish()
 }
 
 /// Flows to export, and how.
@@ -213,15 +206,45 @@ pub(crate) async fn import(
     let format = params.read()?;
     let (store, permit) = (records.store()?, records.transfer()?);
     read_upload(permit, body, records.max_upload, move |upload| {
-        let (mut imported, mut present) = (0_u64, 0_u64);
-        let report = interflow_archive::import(format, upload, &mut |flow| {
-            let new = store.insert(flow).map_err(io::Error::other)?;
-            *(if new { &mut imported } else { &mut present }) += 1;
-            Ok(())
-        })?;
-        Ok(Json(ImportResult { imported, present, skipped: report.skips, reasons: report.skipped }))
+        let mut batch = ImportBatch { store: &*store, flows: Vec::new(), bytes: 0, stored: 0, imported: 0 };
+        let read = interflow_archive::import(format, upload, &mut |flow| batch.add(flow));
+        // What was read before an error is stored, too.
+        let rest = batch.store().map_err(|source| ImportError::Io { source, report: ImportReport::default() });
+        let report = read.and_then(|report| rest.map(|()| report)).map_err(|e| e.after(batch.stored))?;
+        let present = batch.stored - batch.imported;
+        Ok(Json(ImportResult { imported: batch.imported, present, skipped: report.skips, reasons: report.skipped }))
     })
     .await
+}
+
+/// Flows of an import that are stored together.
+struct ImportBatch<'s> {
+    store: &'s dyn FlowStore,
+    flows: Vec<FlowWithBodies>,
+    bytes: usize,
+    /// How many flows are stored, and how many of them were not before.
+    stored: u64,
+    imported: u64,
+}
+
+impl ImportBatch<'_> {
+    fn add(&mut self, flow: FlowWithBodies) -> io::Result<()> {
+        self.bytes += flow.content_bytes();
+        self.flows.push(flow);
+        if self.flows.len() < BATCH && self.bytes < BATCH_BYTES { Ok(()) } else { self.store() }
+    }
+
+    fn store(&mut self) -> io::Result<()> {
+        let flows = std::mem::take(&mut self.flows);
+        let count = flows.len() as u64;
+        self.bytes = 0;
+        if flows.is_empty() {
+            return Ok(());
+        }
+        self.imported += self.store.insert_all(flows).map_err(io::Error::other)?;
+        self.stored += count;
+        Ok(())
+    }
 }
 
 #[derive(Deserialize, Default, JsonSchema)]

@@ -8,7 +8,7 @@ use crate::error::{Result, StoreError};
 use crate::model::{BodyRecord, FlowRecord, FlowState};
 use crate::store::recording::in_flight::InFlightFlow;
 use crate::store::recording::write_batch::WriteBatch;
-use crate::store::recording::writer::StoreWriter;
+use crate::store::recording::writer::{ROWS_AT_ONCE, StoreWriter};
 use crate::store::rows;
 use crate::store::segments::body_assembly::ChunkSink;
 use crate::store::store_state::{FlowAnnotation, WriterCommand};
@@ -18,7 +18,7 @@ impl StoreWriter {
     pub(crate) fn run_command(&mut self, job: WriterCommand) {
         match job {
             WriterCommand::Flush(reply) => drop(reply.send(self.state())),
-            WriterCommand::Insert(new, reply) => drop(reply.send(self.in_batch(|w| w.insert(*new)))),
+            WriterCommand::Insert(new, reply) => drop(reply.send(self.in_batch(|w| w.insert_all(new)))),
             WriterCommand::Annotate(id, change, reply) => drop(reply.send(self.in_batch(|w| w.annotate(id, &change)))),
             WriterCommand::Note(id, at, new, reply) => drop(reply.send(self.in_batch(|w| w.put_note(&id, at, &new)))),
             WriterCommand::AddNotes(notes, reply) => drop(reply.send(self.in_batch(|w| w.add_notes(&notes)))),
@@ -58,8 +58,22 @@ impl StoreWriter {
         done
     }
 
-    /// Stores a complete flow; returns false if its id exists already.
-    pub(crate) fn insert(&mut self, new: FlowWithBodies) -> Result<bool> {
+    /// Stores complete flows; returns how many are new.
+    fn insert_all(&mut self, new: Vec<FlowWithBodies>) -> Result<u64> {
+        let (mut batch, mut ids, mut stored) = (WriteBatch::default(), HashSet::new(), 0);
+        for flow in new {
+            // One that is in the list twice has no row yet when it comes again.
+            stored += u64::from(ids.insert(flow.row.id) && self.insert(flow, &mut batch)?);
+            if batch.unwritten >= ROWS_AT_ONCE {
+                self.insert_finished(&mut batch)?;
+            }
+        }
+        self.insert_finished(&mut batch)?;
+        Ok(stored)
+    }
+
+    /// Takes a complete flow into a batch; returns false if its id exists already.
+    fn insert(&mut self, new: FlowWithBodies, batch: &mut WriteBatch) -> Result<bool> {
         let FlowWithBodies { mut row, request_body, response_body, original_bodies, certificates, messages } = new;
         if self.open.contains_key(&row.id) || self.seq_of(row.id)?.is_some() {
             return Ok(false);
@@ -108,7 +122,9 @@ impl StoreWriter {
         for block in messages.chunks(1000) {
             self.take_messages(&mut flow, block)?;
         }
-        self.finish(&mut flow)?;
+        self.end(&mut flow)?;
+        batch.unwritten += usize::from(flow.ends.is_some());
+        batch.finished.push(flow);
         Ok(true)
     }
 

@@ -51,7 +51,7 @@ const IDLE_INTERVAL: Duration = Duration::from_secs(10);
 const BATCH_BYTES: usize = 4 << 20;
 const BATCH_FLOWS: usize = 512;
 /// Rows of ended flows are inserted once a batch has collected this many.
-const ROWS_AT_ONCE: usize = 4 * rows::ROWS_PER_INSERT;
+pub(crate) const ROWS_AT_ONCE: usize = 4 * rows::ROWS_PER_INSERT;
 /// Log bytes per commit beside its rows: pages are written whole.
 const COMMIT_BYTES: usize = 36 << 10;
 /// Log bytes per flow beside its details: its columns and its entries in two indexes.
@@ -320,7 +320,7 @@ impl StoreWriter {
     }
 
     /// Inserts the rows of a batch's ended flows, several per statement.
-    fn insert_finished(&mut self, batch: &mut WriteBatch) -> Result<()> {
+    pub(crate) fn insert_finished(&mut self, batch: &mut WriteBatch) -> Result<()> {
         // One INSERT for several rows makes short flows cheap. Running flows have rows, which are updated instead.
         let finished = &mut batch.finished[batch.written..];
         let new: Vec<_> = finished.iter().filter_map(|f| Some(f.as_new(f.ends.as_ref()?))).collect();
@@ -466,7 +466,7 @@ impl StoreWriter {
 
     /// Writes the data of an ended flow; if it has no row yet, that is left to
     /// [`insert_finished`](Self::insert_finished).
-    fn end(&mut self, flow: &mut InFlightFlow) -> Result<()> {
+    pub(crate) fn end(&mut self, flow: &mut InFlightFlow) -> Result<()> {
         let ends = self.end_bodies(flow)?;
         if flow.stored.is_some() {
             // The INSERT for several rows writes it later in this transaction.

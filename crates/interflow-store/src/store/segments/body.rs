@@ -105,7 +105,7 @@ impl StoredBodyParts {
         let chunks = flow.refs[side].clone();
         let mut tail = flow.inline[side].clone();
         // An ended flow has its tail in its row, a running one in the table.
-        if tail.is_empty() {
+        if tail.is_empty() && chunks.iter().map(|chunk| chunk.len).sum::<u64>() < flow.stored_bytes(side) {
             let sql = "SELECT bytes FROM tails WHERE seq = ? AND direction = ? ORDER BY at";
             let parts = rows::query_all(db, sql, params![flow.position, side], |r| Ok(r.get::<_, Vec<u8>>(0)?))?;
             tail = parts.concat().into();
@@ -231,16 +231,39 @@ impl BodyReader {
     pub fn read_all(mut self, cap: usize) -> Result<Bytes> {
         // A smaller range, so that no chunk beyond the cap is read.
         self.left = self.left.min(cap as u64);
-        let Some(first) = self.next_piece()? else { return Ok(Bytes::new()) };
-        // A body of one chunk is returned without a copy.
-        let Some(second) = self.next_piece()? else { return Ok(first) };
-        let mut all = Vec::from(first);
-        all.extend_from_slice(&second);
+        let mut all = Bytes::new();
         while let Some(piece) = self.next_piece()? {
-            all.extend_from_slice(&piece);
+            all = joined(all, piece);
         }
-        Ok(all.into())
+        Ok(all)
     }
+
+    /// The remaining bytes up to where they are damaged.
+    ///
+    /// # Errors
+    /// A database or disk error.
+    pub fn read_intact(mut self) -> Result<Bytes> {
+        let mut all = Bytes::new();
+        loop {
+            match self.next_piece() {
+                Err(e) if e.is_lost_data() => return Ok(all),
+                piece => match piece? {
+                    Some(piece) => all = joined(all, piece),
+                    None => return Ok(all),
+                },
+            }
+        }
+    }
+}
+
+/// Most bodies are one piece, which is not copied.
+pub(crate) fn joined(bytes: Bytes, more: Bytes) -> Bytes {
+    if bytes.is_empty() {
+        return more;
+    }
+    let mut all = Vec::from(bytes);
+    all.extend_from_slice(&more);
+    all.into()
 }
 
 impl io::Read for BodyReader {

@@ -1,9 +1,33 @@
 //! Compression, with a cheap test for whether it is worthwhile.
 
+use std::io;
+
+use parking_lot::Mutex;
+use zstd::bulk::Decompressor;
+
 /// Below this size, the record header outweighs the savings.
 const MIN_COMPRESSED_LEN: usize = 256;
 /// zstd level: the fastest, so that compression keeps up with a busy proxy.
 const LEVEL: i32 = 1;
+
+/// Decompressors that are not in use: to make one takes longer than to decompress a short body.
+static IDLE: Mutex<Vec<Decompressor<'static>>> = Mutex::new(Vec::new());
+const MAX_IDLE: usize = 4;
+
+/// Decompresses at most `len` bytes.
+///
+/// # Errors
+/// The bytes are damaged, or of more than `len`.
+pub fn decompress(bytes: &[u8], len: usize) -> io::Result<Vec<u8>> {
+    let idle = IDLE.lock().pop();
+    let mut decompressor = idle.map_or_else(Decompressor::new, Ok)?;
+    let raw = decompressor.decompress(bytes, len);
+    let mut idle = IDLE.lock();
+    if idle.len() < MAX_IDLE {
+        idle.push(decompressor);
+    }
+    raw
+}
 
 /// A compressor that reuses its working memory.
 pub struct Compressor {

@@ -17,6 +17,7 @@ use bytes::Bytes;
 use interflow_files::{owner_only, read_exact_at};
 
 use crate::error::{Result, StoreError};
+use crate::store::segments::compress::decompress;
 
 const FILE_HEAD: &[u8; 16] = b"interflow seg 1\n";
 pub(crate) const RECORD_HEAD: usize = 46;
@@ -239,9 +240,7 @@ pub(crate) fn read(file: &File, place: RecordLocation) -> Result<(Bytes, blake3:
     let stored_hash: [u8; 32] = std::array::from_fn(|i| head[14 + i]);
     let raw: Bytes = match head[1] {
         0 => Bytes::from(bytes).slice(RECORD_HEAD..),
-        ZSTD if raw_len <= MAX_RECORD => {
-            zstd::bulk::decompress(body, raw_len).map_err(|e| damaged(&e.to_string()))?.into()
-        }
+        ZSTD if raw_len <= MAX_RECORD => decompress(body, raw_len).map_err(|e| damaged(&e.to_string()))?.into(),
         _ => return Err(damaged("its flags are unknown")),
     };
     let hash = blake3::hash(&raw);

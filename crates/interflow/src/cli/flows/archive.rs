@@ -2,13 +2,14 @@
 
 use std::fs::File;
 use std::io::{self, IsTerminal as _, Read, Write};
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
 use interflow_archive::pcapng::{PacketSides, PcapngOptions};
-use interflow_archive::{self, ArchiveFormat, ExportOptions, FlowExporter, ReadableBodySource, fxzy};
+use interflow_archive::{self, ArchiveFormat, ExportOptions, FlowExporter, for_each_readable, fxzy};
 use interflow_files::{AtomicFile, FileAccess, owner_only};
 use interflow_host::data_dir::DataDir;
-use interflow_store::{FlowStore, ListOptions, ListOrder};
+use interflow_store::FlowStore;
 use interflow_types::Direction;
 use interflow_types::units::pluralize;
 
@@ -19,9 +20,6 @@ use crate::CliError;
 use crate::cli::operations::{OperationCall, OperationId, Operations, on_recording};
 use crate::cli::output::{ignore_broken_pipe, members};
 use crate::instance::config::InterflowConfig;
-
-/// Flows per page.
-const PAGE: usize = 100;
 
 /// Exports the flows of a query, oldest first.
 pub fn export(store: &dyn FlowStore, args: &FlowExportArgs) -> Result<(), CliError> {
@@ -82,7 +80,6 @@ fn to_file(store: &dyn FlowStore, args: &FlowExportArgs, format: ArchiveFormat, 
 }
 
 /// Flows that were written, and how many of them have damaged bodies.
-#[derive(Clone, Copy, Default)]
 struct WrittenFlows {
     flows: u64,
     damaged: u64,
@@ -99,33 +96,28 @@ fn write(
     let deep = [Direction::Request, Direction::Response].into_iter().any(|side| query.wants_body(side));
     // Counting with a body search would take as long as the export.
     let total = if deep { 0 } else { store.count(&query)? };
-    let mut options = ListOptions { query, order: ListOrder::Oldest, after: None, limit: PAGE };
-    let mut page = store.list(&options)?;
-    // An archive without flows is useless, and importers reject it.
-    if page.is_empty() {
-        return Err(CliError::Failed("no flow matches the query: nothing was written".into()));
-    }
-    let (mut progress, mut flows) = (ProgressDisplay::new("exporting"), 0);
-    let mut exporter = match begin(args, format, out) {
-        Ok(exporter) => exporter,
-        Err(e) => return Ok((WrittenFlows::default(), Err(e))),
-    };
-    let sound = ReadableBodySource::new(store);
-    loop {
-        for row in &page {
-            let row = sound.row(row)?;
-            if let Err(e) = exporter.flow(&row, &sound) {
-                return Ok((WrittenFlows { flows, damaged: sound.truncated_flows() }, Err(e)));
+    let (mut progress, mut flows, mut out, mut exporter) = (ProgressDisplay::new("exporting"), 0, Some(out), None);
+    let (damaged, result) = for_each_readable(
+        store,
+        query,
+        format.parts(args.bodies),
+        &|| ControlFlow::Continue(()),
+        &mut |row, contents| {
+            if let Some(out) = out.take() {
+                exporter = Some(begin(args, format, out)?);
             }
+            exporter.iter_mut().try_for_each(|exporter: &mut Box<dyn FlowExporter>| exporter.flow(row, contents))?;
             flows += 1;
             progress.update(flows, total);
-        }
-        options.after = page.last().map(|r| r.id);
-        if page.len() < PAGE {
-            return Ok((WrittenFlows { flows, damaged: sound.truncated_flows() }, exporter.finish()));
-        }
-        page = store.list(&options)?;
+            Ok(())
+        },
+    )?;
+    // An archive without flows is useless, and importers reject it.
+    if out.is_some() {
+        return Err(CliError::Failed("no flow matches the query: nothing was written".into()));
     }
+    let finished = result.and_then(|()| exporter.iter_mut().try_for_each(|exporter| exporter.finish()));
+    Ok((WrittenFlows { flows, damaged }, finished))
 }
 
 /// Starts the exporter; pcapng and JSONL have additional options.
