@@ -7,7 +7,6 @@ use tokio::sync::mpsc;
 
 use super::call_context::{AnsweredRequest, CallContext, Delivery};
 use super::server_call::ServerCall;
-use super::server_events::ProgressTranslator;
 use crate::exchange::{McpExchange, PreparedRequest};
 use crate::grants::link_answer::with_link;
 use crate::policy::any_looks_like;
@@ -121,11 +120,10 @@ async fn begin(
         let running = RunningCall { call, messages, outcome, questions: Vec::new() };
         return Ok(CallStart { running, context, binding });
     }
-    let translate = progress_token.map(|token| Box::new(call.progress_translator(token)) as ProgressTranslator);
-    let (sink, events) = EventSink::new(translate.is_some());
+    let (sink, events) = EventSink::new(progress_token.is_some());
     let dispatcher = Arc::clone(&context);
     let work = async move {
-        let dispatched = dispatcher.dispatch(events, out.clone(), translate);
+        let dispatched = dispatcher.dispatch(events, out.clone(), progress_token);
         let call = call.run(Some(sink), Some(out));
         tokio::pin!(dispatched, call);
         tokio::select! {

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use interflow_redact::RedactMode;
 use serde_json::{Map, Value, json};
 use tokio::sync::mpsc;
 
@@ -256,36 +255,6 @@ impl ServerCall {
         let done = context.server.request(&context.session, "resources/unsubscribe", &params, None).await;
         done.map(|_| "{}".to_owned())
     }
-
-    /// What tells the client of a server's progress notification.
-    pub fn progress_translator(&self, token: Value) -> impl Fn(&Value) -> Value + Send + use<> {
-        let context = Arc::clone(&self.context);
-        move |params| {
-            let (policy, mode) = (&context.policy, context.redaction().mode);
-            let mut out = json!({ "progressToken": token });
-            for name in ["progress", "total"] {
-                if let Some(number) = params.get(name).filter(|n| n.is_number()) {
-                    out[name] = number.clone();
-                }
-            }
-            // A message that further detectors would have to see is left out: this must not wait.
-            let message =
-                params["message"].as_str().filter(|_| mode != RedactMode::Redact || policy.detectors.is_empty());
-            if let Some(message) = message.filter(|message| message.len() <= MAX_PROGRESS_TEXT) {
-                let redacted = match mode {
-                    RedactMode::Redact => {
-                        let done = policy.redactor.redact_text(message, &mut context.session.from_servers.lock());
-                        done.ok().map(|done| done.output.unwrap_or_else(|| message.to_owned()))
-                    }
-                    RedactMode::Flag | RedactMode::Off => Some(message.to_owned()),
-                };
-                if let Some(text) = redacted {
-                    out["message"] = text.into();
-                }
-            }
-            out
-        }
-    }
 }
 
 /// What a server without sessions asks before the result (MCP 2026-07-28, multi round-trip requests).
@@ -320,9 +289,6 @@ fn ask_for_urls(urls: &Value) -> String {
     let requests = urls.map(|(n, params)| (format!("url-{n}"), json!({ "method": method, "params": params })));
     input_required(&requests.collect(), None)
 }
-
-/// Bound on the message of a progress notification.
-const MAX_PROGRESS_TEXT: usize = 4096;
 
 /// Tools report their errors in results, so that models can correct their calls.
 fn is_tool_error(result: &str) -> bool {

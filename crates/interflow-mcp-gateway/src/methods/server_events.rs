@@ -18,16 +18,17 @@ use crate::protocol::task_method::{TASK_CHANGED, TASK_STATUS};
 use crate::redaction::restoring::restore_for_server;
 use crate::upstream::event_sink::{ServerEvent, ServerRequest};
 
-/// Makes what the client sees of the params of a progress notification.
-pub(crate) type ProgressTranslator = Box<dyn Fn(&Value) -> Value + Send>;
+/// Bound on the message of a progress notification, in bytes.
+const MAX_PROGRESS_TEXT: usize = 4096;
 
 impl CallContext {
-    /// Passes on what a server sends, until it sends nothing more. Requests that are not answered by then are given up.
+    /// Passes on what a server sends, until it sends nothing more; progress with this token of the client. Requests that are
+    /// not answered by then are given up.
     pub async fn dispatch(
         &self,
         mut events: mpsc::Receiver<ServerEvent>,
         out: mpsc::Sender<String>,
-        progress: Option<ProgressTranslator>,
+        progress: Option<Value>,
     ) {
         let mut questions = FuturesUnordered::<BoxFuture<'_, ()>>::new();
         loop {
@@ -38,9 +39,8 @@ impl CallContext {
             match event {
                 None => return,
                 Some(ServerEvent::Progress(params)) => {
-                    if let Some(translate) = &progress {
-                        // A client that reads slowly misses some.
-                        let _ = out.try_send(notification("notifications/progress", &translate(&params)));
+                    if let Some(token) = &progress {
+                        self.pass_progress(token, &params, &out).await;
                     }
                 }
                 Some(ServerEvent::Notification { method, params }) if method == LOG_MESSAGE => {
@@ -69,6 +69,24 @@ impl CallContext {
                 }
             }
         }
+    }
+
+    /// Passes on how far a call is. The message is inspected as a result is; one that the client must not get is left out.
+    async fn pass_progress(&self, token: &Value, params: &Value, out: &mpsc::Sender<String>) {
+        let mut told = json!({ "progressToken": token });
+        for name in ["progress", "total"] {
+            if let Some(number) = params.get(name).filter(|n| n.is_number()) {
+                told[name] = number.clone();
+            }
+        }
+        if let Some(message) = params["message"].as_str().filter(|message| message.len() <= MAX_PROGRESS_TEXT)
+            && let Ok(json) = self.inspect(Value::from(message).to_string()).await
+            && let Ok(inspected) = serde_json::from_str::<Value>(&json)
+        {
+            told["message"] = inspected;
+        }
+        // A client that reads slowly misses some.
+        let _ = out.try_send(notification("notifications/progress", &told));
     }
 
     fn pass_notification(&self, method: &str, params: &Value, out: &mpsc::Sender<String>) {

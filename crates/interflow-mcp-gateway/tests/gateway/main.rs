@@ -33,8 +33,9 @@ use std::sync::{Arc, Mutex};
 use interflow_limits::KeyStore;
 use interflow_mcp_gateway::{GrantFile, McpConfig, McpDeps, McpMount, McpService};
 use interflow_proxy::LocalClient;
-use interflow_redact::{AdditionalDetectors, RedactMode, Redactor, ValuePolicy};
+use interflow_redact::{AdditionalDetectors, RedactMode, Redactor, ValueGuard, ValuePolicy};
 use interflow_testkit::{Answer, Origin, Wire};
+use interflow_types::{BoxFuture, Flow, RequestHead};
 use serde_json::{Value, json};
 
 use support::Proxy;
@@ -49,6 +50,25 @@ pub struct Gate {
     pub capabilities: Value,
     path: String,
     session: String,
+}
+
+/// Refuses what a server says of its progress, in which addresses are redacted.
+struct NoProgress;
+
+impl ValueGuard for NoProgress {
+    fn check_arguments<'a>(
+        &'a self,
+        _: &'a mut Flow,
+        _: &'a RequestHead,
+        json: String,
+    ) -> BoxFuture<'a, Result<String, String>> {
+        Box::pin(async { Ok(json) })
+    }
+
+    fn check_result(&self, json: String) -> BoxFuture<'_, Result<String, String>> {
+        let is_refused = json.contains("asks EMAIL");
+        Box::pin(async move { if is_refused { Err("progress is refused".into()) } else { Ok(json) } })
+    }
 }
 
 /// `[mcp.server.web]` at an origin.
@@ -114,7 +134,7 @@ impl Gate {
             admit: Box::new(|_| Box::pin(async { Ok(()) })),
             shows_key: Box::new(|head| accounts::shown_key(head).is_some()),
             count: Box::new(|_, _| ()),
-            guard: Box::new(|_, _| None),
+            guard: Box::new(|_, server| (server == "guarded").then(|| Arc::new(NoProgress) as _)),
             tokens: Box::new(|_, _| Ok(Arc::new(users::SignedTokens))),
             discovered: Arc::new(local.unrecorded().filtered(Vec::new(), "none")),
             grants: Arc::new(GrantFile::new(accounts.to_owned())),

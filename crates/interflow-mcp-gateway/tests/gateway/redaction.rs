@@ -167,6 +167,19 @@ async fn progress_is_streamed_and_redacted_until_the_response() {
 }
 
 #[tokio::test]
+async fn a_message_of_progress_that_a_guardrail_refuses_is_left_out() {
+    let log = Log::create();
+    let servers = ["guarded", "local"].map(|name| over_stdio(name, &log.path, ""));
+    let gate = Gate::start(&servers.concat()).await;
+    for (server, messages) in [("guarded", 0), ("local", 2)] {
+        let params = json!({ "name": format!("{server}__steps"), "arguments": {}, "_meta": { "progressToken": "p" } });
+        let text = gate.post(&crate::request(3, "tools/call", &params), "").await.text();
+        assert_eq!(text.matches("asks EMAIL").count(), messages, "{text}");
+        assert_eq!(text.matches("progressToken").count(), 2, "{text}");
+    }
+}
+
+#[tokio::test]
 async fn errors_of_lists_are_redacted_as_those_of_calls_are() {
     let origin = Origin::http().answering(|request: &Request| {
         let message: Value = serde_json::from_slice(&request.body).unwrap_or_default();
