@@ -62,16 +62,11 @@ pub fn for_each_readable(
 pub struct ReadableBodySource<'s> {
     store: StoreBodySource<'s>,
     cut: Cell<u64>,
-    /// Of the last row.
-    held: RefCell<HeldContents>,
+    /// The flow whose row was asked for last, with what was loaded of it.
+    held: RefCell<Option<HeldContents>>,
 }
 
-#[derive(Default)]
-struct HeldContents {
-    flow: Option<FlowId>,
-    bodies: [Option<Bytes>; BODIES.len()],
-    messages: Option<Vec<MessageRecord>>,
-}
+type HeldContents = (FlowId, [Option<Bytes>; BODIES.len()], Option<Vec<MessageRecord>>);
 
 impl<'s> ReadableBodySource<'s> {
     pub fn new(store: &'s dyn FlowStore) -> Self {
@@ -111,7 +106,7 @@ impl<'s> ReadableBodySource<'s> {
             row.messages = readable;
         }
         self.cut.set(self.cut.get() + u64::from(is_cut));
-        self.held.replace(HeldContents { flow: Some(row.id), bodies, messages });
+        self.held.replace(Some((row.id, bodies, messages)));
         Ok(row)
     }
 
@@ -132,15 +127,14 @@ impl<'s> ReadableBodySource<'s> {
 
     /// What was loaded of this flow.
     fn held<T>(&self, flow: FlowId, of: impl FnOnce(&HeldContents) -> Option<T>) -> Option<T> {
-        let held = self.held.borrow();
-        if held.flow == Some(flow) { of(&held) } else { None }
+        self.held.borrow().as_ref().filter(|held| held.0 == flow).and_then(of)
     }
 
     fn held_body<'a>(&self, flow: &FlowRecord, direction: Direction, received: bool) -> Option<Box<dyn Read + 'a>> {
         // An exporter may have taken away what was received.
         flow.recorded_body(direction, received)?;
         let side = BODIES.iter().position(|body| *body == (direction, received))?;
-        let bytes = self.held(flow.id, |held| held.bodies[side].clone())?;
+        let bytes = self.held(flow.id, |held| held.1[side].clone())?;
         Some(Box::new(bytes.reader()))
     }
 }
@@ -172,7 +166,7 @@ impl BodySource for ReadableBodySource<'_> {
     }
 
     fn messages<'a>(&'a self, flow: &'a FlowRecord) -> io::Result<MessageIter<'a>> {
-        let held = self.held(flow.id, |held| held.messages.clone());
+        let held = self.held(flow.id, |held| held.2.clone());
         held.map_or_else(|| self.store.messages(flow), |all| Ok(Box::new(all.into_iter().map(Ok))))
     }
 }

@@ -20,8 +20,9 @@ const GROUP_ROWS: usize = 16 << 10;
 const GROUP_BYTES: usize = 32 << 20;
 const ZSTD_LEVEL: i32 = 3;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ColumnKind {
+    #[default]
     Text,
     /// Text that is a JSON document.
     Json,
@@ -51,7 +52,7 @@ impl<W: Write> TableWriter<W> {
     /// The schema cannot be built.
     pub fn new(out: W, table: &str, columns: &[(&str, ColumnKind)], version: Option<&str>) -> io::Result<Self> {
         let file = begin(table, columns, version).map_err(io::Error::other)?;
-        let columns = columns.iter().map(|(_, kind)| ColumnValues::new(*kind)).collect();
+        let columns = columns.iter().map(|(_, kind)| ColumnValues { kind: *kind, ..ColumnValues::default() }).collect();
         Ok(Self { out, file, columns, rows: 0 })
     }
 
@@ -93,6 +94,7 @@ impl<W: Write> TableWriter<W> {
 }
 
 /// The values of one column in the current group.
+#[derive(Default)]
 pub struct ColumnValues {
     kind: ColumnKind,
     /// Texts and bytes, one behind the other, and where each ends: an allocation for each value would cost more than what is
@@ -107,11 +109,6 @@ pub struct ColumnValues {
 }
 
 impl ColumnValues {
-    fn new(kind: ColumnKind) -> Self {
-        let (bytes, ends, numbers, levels, repetitions) = Default::default();
-        Self { kind, bytes, ends, numbers, levels, repetitions }
-    }
-
     pub fn null(&mut self) {
         self.levels.push(0);
     }
