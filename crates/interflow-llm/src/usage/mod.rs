@@ -1,6 +1,7 @@
 //! Token usage of a response, normalized across providers, which count cached and reasoning tokens differently.
 
 mod counts;
+mod outline;
 mod output_count;
 mod scanner;
 
@@ -16,6 +17,7 @@ pub use scanner::UsageReader;
 
 use crate::ResponseSummary;
 use counts::usage_in;
+use outline::Outline;
 
 /// The most tokens that one call can use, far beyond what any model takes or writes. A report with a larger count is a
 /// mistake, and is read as if there were none: what was counted then applies.
@@ -38,7 +40,7 @@ pub fn may_hold_usage(json: &[u8]) -> bool {
 
 /// The summary in a response, or in one event of it; `None` if it is not JSON.
 pub fn summary_from_json(json: &[u8]) -> Option<ResponseSummary> {
-    serde_json::from_slice(json).ok().map(|value| summary_from_value(&value))
+    serde_json::from_slice(json).ok().map(|Outline(value)| summary_from_value(&value))
 }
 
 /// Like [`summary_from_json`], for JSON that is parsed already.
@@ -61,6 +63,13 @@ mod tests {
     use super::*;
     use interflow_types::{ServiceRegion, ServiceTier};
     use serde_json::json;
+
+    /// What is read of a body; the same from its text and from its tree.
+    fn read(body: &Value) -> ResponseSummary {
+        let summary = summary_from_value(body);
+        assert_eq!(summary_from_json(body.to_string().as_bytes()).as_ref(), Some(&summary), "{body}");
+        summary
+    }
 
     #[test]
     fn usage_of_every_provider_is_normalized() {
@@ -116,7 +125,7 @@ mod tests {
                 usage(10, 4, 6, 0, 3),
             ),
         ] {
-            let settled = summary_from_value(&body);
+            let settled = read(&body);
             assert_eq!(settled.usage, Some(wanted), "{body}");
             assert!(may_hold_usage(body.to_string().as_bytes()), "{body}");
         }
@@ -131,10 +140,10 @@ mod tests {
             (json!({"data": [{"object": "embedding", "embedding": [1]}]}), None),
             (json!({"predictions": [{"content": "AA"}], "images": []}), None),
         ] {
-            assert_eq!(summary_from_value(&body).usage.map(|usage| usage.images), images, "{body}");
+            assert_eq!(read(&body).usage.map(|usage| usage.images), images, "{body}");
         }
         let both = json!({"data": [{"b64_json": "AA"}], "usage": {"input_tokens": 9, "output_tokens": 100}});
-        let usage = summary_from_value(&both).usage.unwrap();
+        let usage = read(&both).usage.unwrap();
         assert_eq!((usage.images, usage.output), (1, 100));
     }
 
@@ -178,14 +187,14 @@ mod tests {
                 0,
             ),
         ] {
-            let read = summary_from_value(&json!({ "usage": usage })).usage.unwrap();
+            let read = read(&json!({ "usage": usage })).usage.unwrap();
             assert_eq!((read.input, read.cache_write, read.cache_write_long), (input, written, long), "{usage}");
         }
     }
 
     #[test]
     fn what_is_priced_apart_is_read_under_the_names_of_each_provider() {
-        let usage = |usage: Value| summary_from_value(&usage).usage.unwrap();
+        let usage = |usage: Value| read(&usage).usage.unwrap();
         let anthropic = usage(json!({"model": "m", "usage": {"input_tokens": 40, "output_tokens": 700,
             "output_tokens_details": {"thinking_tokens": 400}, "server_tool_use": {"web_search_requests": 2},
             "service_tier": "standard", "speed": "fast", "inference_geo": "us",
@@ -266,7 +275,7 @@ mod tests {
     #[test]
     fn counts_that_no_call_can_have_are_not_reported() {
         let most = json!({"usage": {"prompt_tokens": 1, "completion_tokens": MAX_TOKENS}});
-        assert_eq!(summary_from_value(&most).usage.map(|usage| usage.output), Some(MAX_TOKENS));
+        assert_eq!(read(&most).usage.map(|usage| usage.output), Some(MAX_TOKENS));
         for absurd in ["1000000001", "9223372036854775807", "18446744073709551615", "99999999999999999999", "1e300"] {
             for body in [
                 format!(r#"{{"usage":{{"prompt_tokens":100,"completion_tokens":{absurd}}}}}"#),
@@ -284,7 +293,7 @@ mod tests {
         for body in
             [json!({}), json!([]), json!("x"), json!({"usage": null}), json!({"usage": {}}), json!({"choices": []})]
         {
-            assert_eq!(summary_from_value(&body).usage, None, "{body}");
+            assert_eq!(read(&body).usage, None, "{body}");
         }
         assert_eq!(summary_from_json(b"<html>"), None);
     }
