@@ -99,6 +99,15 @@ pub struct Catalog {
     /// Where the lines of names begin.
     body: usize,
     parsed: Mutex<HashMap<Box<str>, Option<Arc<Model>>>>,
+    /// What was found for the models of calls: each is asked for several times in every call.
+    resolved: Mutex<HashMap<Box<str>, ResolvedModel>>,
+}
+
+/// What the catalog has of a provider's model.
+#[derive(Clone, Debug, Default)]
+struct ResolvedModel {
+    model: Option<Arc<Model>>,
+    capabilities: Option<Arc<Capabilities>>,
 }
 
 impl Catalog {
@@ -118,7 +127,7 @@ impl Catalog {
         if header.as_of.parse::<jiff::civil::Date>().is_err() {
             return Err(format!("line 1: `as_of` is a day such as 2026-12-01, not `{}`", header.as_of));
         }
-        Ok(Self { header, text: text.into(), body, parsed: Mutex::default() })
+        Ok(Self { header, text: text.into(), body, parsed: Mutex::default(), resolved: Mutex::default() })
     }
 
     /// Checks every line.
@@ -144,24 +153,42 @@ impl Catalog {
     /// The entry of a model: by its name as written, then without region, vendor and date; at the provider first, then
     /// the maker's.
     pub fn model(&self, provider: &str, model: &str) -> Option<Arc<Model>> {
-        let base = names::base(model);
-        let at_provider = |name: &str| self.entry(&format!("{provider}/{name}"));
-        at_provider(model)
-            .or_else(|| at_provider(base))
-            .or_else(|| at_provider("*"))
-            // A client must not name the line for all models of a provider.
-            .or_else(|| self.entry(model).filter(|_| !model.contains('*')))
-            .or_else(|| self.entry(base).filter(|_| !base.contains('*')))
+        self.resolved(provider, model).model
     }
 
     /// What a model can do, by its own entry, its maker's, or its family's.
     pub fn capabilities(&self, provider: &str, model: &str) -> Option<Arc<Capabilities>> {
+        self.resolved(provider, model).capabilities
+    }
+
+    fn resolved(&self, provider: &str, model: &str) -> ResolvedModel {
+        // Names of providers have no space.
+        let name = [provider, " ", model].concat();
+        if let Some(known) = self.resolved.lock().get(&*name) {
+            return known.clone();
+        }
+        let found = self.resolve(provider, model);
+        if name.len() <= MAX_NAME {
+            insert(&mut self.resolved.lock(), &name, found.clone());
+        }
+        found
+    }
+
+    fn resolve(&self, provider: &str, model: &str) -> ResolvedModel {
         let base = names::base(model);
-        let of = |model: Arc<Model>| model.capabilities.clone();
+        let at_provider = |name: &str| self.entry(&format!("{provider}/{name}"));
+        let entry = at_provider(model)
+            .or_else(|| at_provider(base))
+            .or_else(|| at_provider("*"))
+            // A client must not name the line for all models of a provider.
+            .or_else(|| self.entry(model).filter(|_| !model.contains('*')))
+            .or_else(|| self.entry(base).filter(|_| !base.contains('*')));
+        let of = |model: &Arc<Model>| model.capabilities.clone();
         let family = || self.header.families.iter().find(|(pattern, _)| wildcard::matches(pattern, base));
-        (self.model(provider, model).and_then(of))
-            .or_else(|| self.entry(base).and_then(of))
-            .or_else(|| self.entry(&family()?.1).and_then(of))
+        let capabilities = (entry.as_ref().and_then(of))
+            .or_else(|| self.entry(base).as_ref().and_then(of))
+            .or_else(|| self.entry(&family()?.1).as_ref().and_then(of));
+        ResolvedModel { model: entry, capabilities }
     }
 
     /// All names that contain `part`, with the provider, in their order.
@@ -179,11 +206,7 @@ impl Catalog {
             return model.clone();
         }
         let model = self.parse(name);
-        let mut parsed = self.parsed.lock();
-        if parsed.len() >= MAX_PARSED {
-            parsed.clear();
-        }
-        parsed.insert(name.into(), model.clone());
+        insert(&mut self.parsed.lock(), name, model.clone());
         model
     }
 
@@ -219,6 +242,14 @@ impl Catalog {
         }
         None
     }
+}
+
+/// Keeps a value under a name, and no more than [`MAX_PARSED`] in all.
+fn insert<V>(map: &mut HashMap<Box<str>, V>, name: &str, value: V) {
+    if map.len() >= MAX_PARSED {
+        map.clear();
+    }
+    map.insert(name.into(), value);
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 //! This runs for every request that passes through the proxy, nearly all of which are no LLM calls: bit sets of lengths
 //! and letters, and path segments, exclude most of them before any name is compared.
 
+use std::cmp::Reverse;
 use std::ops::Range;
 use std::sync::LazyLock;
 
@@ -251,9 +252,14 @@ enum PathRule {
 #[derive(Deserialize)]
 struct Endpoint(&'static str, PathRule, &'static str, &'static str);
 
-/// The operations of the providers by path.
-static ENDPOINTS: LazyLock<Vec<Endpoint>> =
-    LazyLock::new(|| crate::built_in(include_str!("../../data/operations.json")));
+/// The operations of the providers by path, so that the first that fits decides.
+static ENDPOINTS: LazyLock<Vec<Endpoint>> = LazyLock::new(|| {
+    let mut endpoints: Vec<Endpoint> = crate::built_in(include_str!("../../data/operations.json"));
+    // The provider's own paths first, since some of them end like those of others.
+    endpoints.reverse();
+    endpoints.sort_by_key(|endpoint| Reverse((endpoint.1, endpoint.0 != "any", endpoint.3.len())));
+    endpoints
+});
 
 impl Endpoint {
     /// `behind` is the path [behind its version](behind_version).
@@ -305,10 +311,8 @@ pub fn is_sign_in(provider: Provider, path: &str) -> bool {
 }
 
 fn operation_by_path(provider: Provider, path: &str) -> Operation {
-    // The provider's own paths first, since some of them end like those of others.
     let behind = behind_version(path);
-    let fitting = ENDPOINTS.iter().filter(|endpoint| endpoint.fits(provider, path, behind));
-    let best = fitting.max_by_key(|endpoint| (endpoint.1, endpoint.0 != "any", endpoint.3.len()));
+    let best = ENDPOINTS.iter().find(|endpoint| endpoint.fits(provider, path, behind));
     if best.is_none_or(|endpoint| endpoint.1 == PathRule::Begins)
         && (path.ends_with("/cancel") || path.ends_with(":cancel"))
         && ["/batches/", "/responses/", "/interactions/"].iter().any(|list| path.contains(list))
