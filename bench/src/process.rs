@@ -15,6 +15,8 @@ use crate::Result;
 /// A running process and its descendants; ended when dropped.
 pub struct Running {
     child: Child,
+    /// From its start until it accepted connections.
+    ready: Duration,
 }
 
 /// Memory of a process tree in KiB.
@@ -40,8 +42,9 @@ impl Running {
         let out = fs::File::create(log)?;
         command.stdin(Stdio::null()).stdout(out.try_clone()?).stderr(out).process_group(0);
         let child = command.spawn().map_err(|e| format!("{name}: {command:?}: {e}"))?;
-        let mut running = Self { child };
-        let until = Instant::now() + Duration::from_secs(180);
+        let begun = Instant::now();
+        let mut running = Self { child, ready: Duration::ZERO };
+        let until = begun + Duration::from_secs(180);
         while TcpStream::connect(ready).is_err() {
             let ended = running.child.try_wait()?;
             if ended.is_some() || Instant::now() > until {
@@ -50,9 +53,20 @@ impl Running {
                 let tail: Vec<&str> = tail.into_iter().rev().collect();
                 return Err(format!("{name} does not listen on {ready} ({ended:?}):\n{}", tail.join("\n")).into());
             }
-            std::thread::sleep(Duration::from_millis(20));
+            std::thread::sleep(Duration::from_millis(1));
         }
+        running.ready = begun.elapsed();
         Ok(running)
+    }
+
+    /// From its start until it accepted connections.
+    pub const fn ready(&self) -> Duration {
+        self.ready
+    }
+
+    /// Bytes of the program's file.
+    pub fn program_size(&self) -> Option<u64> {
+        Some(fs::metadata(format!("/proc/{}/exe", self.child.id())).ok()?.len())
     }
 
     /// The process and its descendants.

@@ -16,7 +16,7 @@ use crate::load::spec::{Check, Exchange, Pace, Spec, Via};
 use crate::measure::{Run, measure};
 use crate::peers::Arm;
 use crate::process::{Running, tree_cpu};
-use crate::tables::{Case, Effort, Figure, Kind, Row, Session, Table, fixed_body};
+use crate::tables::{Case, Effort, Kind, Row, Session, Table, figures_row as row, fixed_body, median};
 use crate::testbed::{Role, Testbed, beside_us, free_port};
 
 /// Bytes of a body, and how many different ones the origin has. They do not compress, as media and encrypted bodies do not.
@@ -519,18 +519,6 @@ fn measured_row(arm: &str, measured: Result<Vec<(&str, f64, usize)>>) -> Row {
         Ok(figures) => row(arm, None, &figures),
         Err(e) => row(arm, Some(&e.to_string()), &[]),
     }
-}
-
-fn row(arm: &str, failure: Option<&String>, figures: &[(&str, f64, usize)]) -> Row {
-    let figures =
-        figures.iter().map(|(name, value, digits)| Figure { name: (*name).into(), value: *value, digits: *digits });
-    Row { arm: arm.into(), failure: failure.cloned(), figures: figures.collect(), ..Row::default() }
-}
-
-fn median(values: impl Iterator<Item = f64>) -> f64 {
-    let mut values: Vec<f64> = values.collect();
-    values.sort_by(f64::total_cmp);
-    values.get(values.len() / 2).copied().unwrap_or_default()
 }
 
 fn grouped(flows: u64) -> String {

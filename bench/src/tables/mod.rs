@@ -8,6 +8,7 @@ mod llm_mitm;
 mod media;
 mod mitm;
 pub mod redact;
+mod start;
 
 use std::collections::BTreeMap;
 use std::process::Command;
@@ -253,7 +254,7 @@ pub struct Sample {
 pub type Make = fn(&Effort) -> Result<Table>;
 
 /// Every table: its name, what it is about, how it is made.
-pub const TABLES: [(&str, &str, Make); 8] = [
+pub const TABLES: [(&str, &str, Make); 9] = [
     (
         "mitm",
         "plain and intercepted requests: recording, rules, redaction, users, pinned protocols, handshakes",
@@ -276,12 +277,13 @@ pub const TABLES: [(&str, &str, Make); 8] = [
     ),
     ("redact", "the LLM gateway with redaction and restoration; redaction of plain texts", redact::table),
     ("media", "a media file relayed to many viewers", media::table),
+    ("start", "from the start to the first connection, memory without work, size of the program", start::table),
     ("endurance", "memory after a million recorded flows; a soak with cancellations and resets", endurance::table),
     ("fleet", "replicas that record into one PostgreSQL: cost, rate, lag, queries, faults", fleet::table),
 ];
 
 /// Tables that take long: measured when they are named, or in the full form.
-const LONG: [&str; 3] = ["endurance", "llm-gateway", "fleet"];
+const LONG: [&str; 4] = ["endurance", "llm-gateway", "fleet", "start"];
 
 /// The named tables, or all; those that take long only when everything is wanted.
 ///
@@ -417,6 +419,19 @@ fn fixed_body(testbed: &Testbed, effort: &Effort, via: Via, tls: bool, size: usi
         seconds: effort.seconds,
         threads: 1,
     }
+}
+
+/// A row of figures with their names and digits, or of why there are none.
+fn figures_row(arm: &str, failure: Option<&String>, figures: &[(&str, f64, usize)]) -> Row {
+    let figures =
+        figures.iter().map(|(name, value, digits)| Figure { name: (*name).into(), value: *value, digits: *digits });
+    Row { arm: arm.into(), failure: failure.cloned(), figures: figures.collect(), ..Row::default() }
+}
+
+fn median(values: impl Iterator<Item = f64>) -> f64 {
+    let mut values: Vec<f64> = values.collect();
+    values.sort_by(f64::total_cmp);
+    values.get(values.len() / 2).copied().unwrap_or_default()
 }
 
 fn commit() -> String {
