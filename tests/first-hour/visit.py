@@ -169,7 +169,8 @@ class Visit:
         while time.monotonic() < deadline:
             if instance.status(0) is not None:
                 if former:
-                    self.start(former, seconds)
+                    # The page goes on with it; what it prints at this start is not on the page.
+                    self.start(former._replace(shown=None), seconds)
                 return f"ended:\n{instance.screen()}"
             is_quiet = not instance.read(0.5)
             if is_quiet and instance.screen() and matches(command.shown or ["…"], instance.screen()):
