@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use interflow_files::owner_only;
+use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags};
 
 use crate::error::{Result, StoreError};
@@ -50,7 +51,7 @@ pub(crate) fn open_writer(dir: &Path) -> Result<Connection> {
     // Rows are appended at the ends of their trees, so a write touches few pages.
     db.pragma_update(None, "cache_size", -(3 << 10))?;
     db.pragma_update(None, "temp_store", "MEMORY")?;
-    db.busy_timeout(BUSY_TIMEOUT)?;
+    set_up(&db)?;
     db.set_prepared_statement_cache_capacity(48);
     migrate(&db)?;
     Ok(db)
@@ -66,7 +67,7 @@ pub(crate) fn open_reader(dir: &Path) -> Result<Connection> {
         });
     }
     let db = Connection::open_with_flags(&file, OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
-    db.busy_timeout(BUSY_TIMEOUT)?;
+    set_up(&db)?;
     db.pragma_update(None, "cache_size", -(4 << 10))?;
     match user_version(&db)? {
         VERSION => Ok(db),
@@ -74,6 +75,14 @@ pub(crate) fn open_reader(dir: &Path) -> Result<Connection> {
         found if found < VERSION => Err(StoreError::Older { found, known: VERSION }),
         found => Err(StoreError::Newer { found, known: VERSION }),
     }
+}
+
+/// What applies to every connection.
+fn set_up(db: &Connection) -> Result<()> {
+    // The plan of a statement never depends on what is bound to it. Otherwise statements with `LIMIT ?` or a partial index
+    // of their table would be prepared again for every execution.
+    db.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
+    Ok(db.busy_timeout(BUSY_TIMEOUT)?)
 }
 
 /// Writes a page without changing anything; an error means that the disk still refuses writes.
@@ -120,6 +129,18 @@ mod tests {
         Connection::open(file(dir.path())).unwrap().pragma_update(None, "user_version", VERSION + 1).unwrap();
         assert!(matches!(open_writer(dir.path()), Err(StoreError::Newer { .. })));
         assert!(matches!(open_reader(dir.path()), Err(StoreError::Newer { .. })));
+    }
+
+    #[test]
+    fn cached_statements_are_prepared_once() {
+        let dir = tempfile::tempdir().unwrap();
+        for db in [open_writer(dir.path()).unwrap(), open_reader(dir.path()).unwrap()] {
+            let mut statement = db.prepare("SELECT seq FROM flows WHERE seq > ? ORDER BY seq LIMIT ?").unwrap();
+            for n in 0..5 {
+                assert!(!statement.exists([n, 9]).unwrap());
+            }
+            assert_eq!(statement.get_status(rusqlite::StatementStatus::RePrepare), 0);
+        }
     }
 
     #[test]
