@@ -38,8 +38,7 @@ pub(crate) fn parse(text: &str, hosts: HostMatch) -> Result<ParsedQuery> {
     if tilde_syntax::starts_with_atom(text) {
         return tilde_syntax::parse(text);
     }
-    let mut parser =
-        QueryParser { text, hosts, at: 0, depth: 0, terms: 0, keyed: false, foreign: false, lowercase: None };
+    let mut parser = QueryParser::new(text, hosts);
     match parser.parse_all() {
         // The error of this syntax is the more useful one, unless the other syntax accepts the text.
         Err(error) if parser.foreign => tilde_syntax::parse(text).map_err(|_| error),
@@ -70,7 +69,7 @@ pub(crate) struct QueryParser<'a> {
     pub(crate) hosts: HostMatch,
     pub(crate) at: usize,
     depth: usize,
-    terms: usize,
+    pub(crate) terms: usize,
     /// A `key:value` was found: the query is certainly in Interflow's syntax, and a tilde operator in it is an
     /// error.
     keyed: bool,
@@ -78,13 +77,17 @@ pub(crate) struct QueryParser<'a> {
     /// syntax fails.
     foreign: bool,
     /// The first operator in lower case.
-    lowercase: Option<QueryError>,
+    pub(crate) lowercase: Option<QueryError>,
 }
 
 /// A key, and the field name for a header key.
 pub(crate) type TermSubject = (Key, Option<String>);
 
 impl<'a> QueryParser<'a> {
+    pub(crate) const fn new(text: &'a str, hosts: HostMatch) -> Self {
+        Self { text, hosts, at: 0, depth: 0, terms: 0, keyed: false, foreign: false, lowercase: None }
+    }
+
     fn parse_all(&mut self) -> Result<Expr> {
         self.skip_space();
         if self.rest().is_empty() {
@@ -105,7 +108,7 @@ impl<'a> QueryParser<'a> {
         self.rest().chars().next()
     }
 
-    fn skip_space(&mut self) {
+    pub(crate) fn skip_space(&mut self) {
         self.at = self.text.len() - self.rest().trim_start().len();
     }
 
@@ -188,7 +191,7 @@ impl<'a> QueryParser<'a> {
 
     fn primary(&mut self, within: Option<&TermSubject>) -> Result<Expr> {
         match self.peek() {
-            Some('(') => self.group(within),
+            Some('(') => self.group(|parser| parser.alternatives(within)),
             None => self.fail_here("the query ends where a term is expected", "add one, such as host:example.com"),
             Some(')') => self.fail_here("a term is expected before ')'", "add one, such as host:example.com"),
             Some(_) if self.operator_len(&["AND", "OR", "&", "&&", "|", "||"]).is_some() => self.fail_here(
@@ -215,7 +218,7 @@ impl<'a> QueryParser<'a> {
     }
 
     /// A group in parentheses. Its depth is limited, since each level takes stack.
-    fn group(&mut self, within: Option<&TermSubject>) -> Result<Expr> {
+    pub(crate) fn group(&mut self, inside: impl FnOnce(&mut Self) -> Result<Expr>) -> Result<Expr> {
         let open = self.at;
         if self.depth == MAX_DEPTH {
             return self.fail_here(format!("parentheses are nested deeper than {MAX_DEPTH}"), "simplify the query");
@@ -223,7 +226,7 @@ impl<'a> QueryParser<'a> {
         self.depth += 1;
         self.at += 1;
         self.skip_space();
-        let inner = self.alternatives(within)?;
+        let inner = inside(self)?;
         if self.peek() != Some(')') {
             return Err(self.error(QuerySpan::new(open, open + 1), "this '(' is not closed").with_remedy("add ')'"));
         }
@@ -247,7 +250,7 @@ impl<'a> QueryParser<'a> {
             self.at += name.len() + 1;
             self.keyed = true;
             return match self.peek() {
-                Some('(') => self.group(Some(&subject)),
+                Some('(') => self.group(|parser| parser.alternatives(Some(&subject))),
                 _ => self.value(&subject, start),
             };
         }

@@ -157,20 +157,26 @@ impl QueryParser<'_> {
     /// regex or a Windows path.
     fn quoted(&mut self) -> Result<TextToken> {
         let start = self.at;
-        let mut text = String::new();
-        let mut chars = self.rest().char_indices().skip(1);
+        let text = self.quoted_text(|c| matches!(c, '"' | '\\'))?;
+        if self.peek().is_some_and(|c| !c.is_whitespace() && c != ')') {
+            return self.fail_here("a space is missing after the quote", "write \\\" for a quote inside the text");
+        }
+        Ok(TextToken { pieces: vec![text], quoted: true, span: QuerySpan::new(start, self.at) })
+    }
+
+    /// The text up to the quote that ends it; any backslash but before what `is_escaped` is literal.
+    pub(crate) fn quoted_text(&mut self, is_escaped: impl Fn(char) -> bool) -> Result<String> {
+        let start = self.at;
+        let (mut text, mut chars) = (String::new(), self.rest().char_indices());
+        let quote = chars.next().map(|(_, quote)| quote);
         while let Some((i, c)) = chars.next() {
             match c {
-                '"' => {
+                c if Some(c) == quote => {
                     self.at = start + i + 1;
-                    if self.peek().is_some_and(|c| !c.is_whitespace() && c != ')') {
-                        return self
-                            .fail_here("a space is missing after the quote", "write \\\" for a quote inside the text");
-                    }
-                    return Ok(TextToken { pieces: vec![text], quoted: true, span: QuerySpan::new(start, self.at) });
+                    return Ok(text);
                 }
                 '\\' => match chars.next() {
-                    Some((_, c @ ('"' | '\\'))) => text.push(c),
+                    Some((_, c)) if is_escaped(c) => text.push(c),
                     Some((_, c)) => text.extend(['\\', c]),
                     None => text.push('\\'),
                 },

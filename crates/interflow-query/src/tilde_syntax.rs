@@ -8,8 +8,7 @@ use interflow_types::data_file;
 use crate::ast::{CompareOp, Expr, NumberTest, QuerySpan, RegexSource, Term, TermTest, TextPattern};
 use crate::error::QueryError;
 use crate::key::Key;
-use crate::limits::{MAX_DEPTH, MAX_TERMS};
-use crate::parse::{ParsedQuery, definition, lowercase_operator_error, operator_named};
+use crate::parse::{HostMatch, ParsedQuery, QueryParser, definition, lowercase_operator_error, operator_named};
 use crate::pattern;
 use crate::suggestion::closest_name;
 
@@ -54,90 +53,65 @@ pub(crate) fn starts_with_atom(text: &str) -> bool {
 /// # Errors
 /// The position and the remedy, as in Interflow's own syntax.
 pub(crate) fn parse(text: &str) -> Result<ParsedQuery> {
-    let mut reader = FilterParser { text, at: 0, depth: 0, terms: 0, lowercase: None };
+    let mut reader = QueryParser::new(text, HostMatch::Part);
     let expr = reader.juxtaposition()?;
-    match reader.peek() {
+    match reader.peek_term() {
         None => Ok((expr, reader.lowercase.filter(|_| reader.terms > 1))),
         Some(_) => reader.fail_here("a ')' without its '('", "remove it, or quote the text"),
     }
 }
 
-struct FilterParser<'a> {
-    text: &'a str,
-    at: usize,
-    depth: usize,
-    terms: usize,
-    /// The first word of Interflow's operators, which are none in this syntax.
-    lowercase: Option<QueryError>,
-}
-
-impl<'a> FilterParser<'a> {
-    fn rest(&self) -> &'a str {
-        &self.text[self.at..]
-    }
-
+/// The parser of this syntax, which shares its text and its limits with that of Interflow's own.
+impl QueryParser<'_> {
     /// The next character that is not whitespace.
-    fn peek(&mut self) -> Option<char> {
-        self.at = self.text.len() - self.rest().trim_start().len();
-        self.rest().chars().next()
-    }
-
-    fn error(&self, span: QuerySpan, message: impl Into<String>) -> QueryError {
-        QueryError::new(self.text, span, message)
-    }
-
-    /// An error at the next character.
-    fn fail_here<T>(&self, message: impl Into<String>, remedy: &str) -> Result<T> {
-        let len = self.rest().chars().next().map_or(0, char::len_utf8);
-        Err(self.error(QuerySpan::new(self.at, self.at + len), message).with_remedy(remedy))
+    fn peek_term(&mut self) -> Option<char> {
+        self.skip_space();
+        self.peek()
     }
 
     /// Adjacent terms, which bind weakest in mitmproxy's grammar.
     fn juxtaposition(&mut self) -> Result<Expr> {
-        let mut parts = vec![self.alternatives()?];
-        while !matches!(self.peek(), None | Some(')')) {
-            parts.push(self.alternatives()?);
+        let mut parts = vec![self.any_of()?];
+        while !matches!(self.peek_term(), None | Some(')')) {
+            parts.push(self.any_of()?);
         }
         Ok(Expr::and(parts))
     }
 
-    fn alternatives(&mut self) -> Result<Expr> {
-        self.joined('|', Self::conjunction).map(Expr::or)
+    fn any_of(&mut self) -> Result<Expr> {
+        self.joined('|', Self::all_of).map(Expr::or)
     }
 
-    fn conjunction(&mut self) -> Result<Expr> {
-        self.joined('&', Self::negation).map(Expr::and)
+    fn all_of(&mut self) -> Result<Expr> {
+        self.joined('&', Self::negated).map(Expr::and)
     }
 
     fn joined(&mut self, sign: char, operand: fn(&mut Self) -> Result<Expr>) -> Result<Vec<Expr>> {
         let mut parts = vec![operand(self)?];
-        while self.peek() == Some(sign) {
+        while self.peek_term() == Some(sign) {
             self.at += 1;
             parts.push(operand(self)?);
         }
         Ok(parts)
     }
 
-    fn negation(&mut self) -> Result<Expr> {
+    fn negated(&mut self) -> Result<Expr> {
         let mut negative = false;
-        while self.peek() == Some('!') {
+        while self.peek_term() == Some('!') {
             self.at += 1;
             negative = !negative;
         }
-        let inner = self.primary()?;
+        let inner = self.operand()?;
         Ok(if negative { Expr::not(inner) } else { inner })
     }
 
-    fn primary(&mut self) -> Result<Expr> {
-        self.terms += 1;
-        if self.terms > MAX_TERMS {
-            return self.fail_here(format!("more than {MAX_TERMS} terms"), "use one regex for many words");
-        }
-        match self.peek() {
+    fn operand(&mut self) -> Result<Expr> {
+        self.count_term()?;
+        match self.peek_term() {
             None | Some(')' | '&' | '|') => {
                 self.fail_here("a term is expected here", "add one, such as ~d example.com")
             }
-            Some('(') => self.group(),
+            Some('(') => self.group(Self::juxtaposition),
             Some('~') => self.atom(),
             Some(_) => {
                 let start = self.at;
@@ -154,22 +128,6 @@ impl<'a> FilterParser<'a> {
                 Ok(url)
             }
         }
-    }
-
-    fn group(&mut self) -> Result<Expr> {
-        let open = self.at;
-        self.depth += 1;
-        if self.depth > MAX_DEPTH {
-            return self.fail_here(format!("parentheses are nested deeper than {MAX_DEPTH}"), "simplify the query");
-        }
-        self.at += 1;
-        let inner = self.juxtaposition()?;
-        if self.peek() != Some(')') {
-            return Err(self.error(QuerySpan::new(open, open + 1), "this '(' is not closed").with_remedy("add ')'"));
-        }
-        self.at += 1;
-        self.depth -= 1;
-        Ok(inner)
     }
 
     fn atom(&mut self) -> Result<Expr> {
@@ -225,10 +183,11 @@ impl<'a> FilterParser<'a> {
     /// A quoted text, or an unquoted one without quotes, parentheses, tildes and spaces. `of` is the operator, for
     /// the error.
     fn argument(&mut self, of: &str) -> Result<(String, QuerySpan)> {
-        let first = self.peek();
+        let first = self.peek_term();
         let start = self.at;
         if let Some(quote @ ('"' | '\'')) = first {
-            return self.quoted(quote);
+            // A backslash escapes a quote; elsewhere it belongs to the regex.
+            return Ok((self.quoted_text(|c| c == quote)?, QuerySpan::new(start, self.at)));
         }
         let ends = |c: char| c.is_whitespace() || matches!(c, '(' | ')' | '~' | '"' | '\'');
         let len = self.rest().find(ends).unwrap_or(self.rest().len());
@@ -241,32 +200,5 @@ impl<'a> FilterParser<'a> {
         self.at += len;
         let span = QuerySpan::new(start, self.at);
         Ok((self.text[start..self.at].to_owned(), span))
-    }
-
-    fn quoted(&mut self, quote: char) -> Result<(String, QuerySpan)> {
-        let start = self.at;
-        let mut text = String::new();
-        let mut chars = self.rest().char_indices().skip(1);
-        while let Some((i, c)) = chars.next() {
-            if c == quote {
-                self.at = start + i + 1;
-                return Ok((text, QuerySpan::new(start, self.at)));
-            }
-            // A backslash escapes a quote; elsewhere it belongs to the regex.
-            match (c, chars.clone().next()) {
-                ('\\', Some((_, next))) if next == quote => {
-                    text.push(next);
-                    chars.next();
-                }
-                ('\\', Some((_, next))) => {
-                    text.extend([c, next]);
-                    chars.next();
-                }
-                _ => text.push(c),
-            }
-        }
-        Err(self
-            .error(QuerySpan::new(start, start + 1), "this quote is not closed")
-            .with_remedy("add a quote at the end"))
     }
 }
