@@ -27,7 +27,7 @@ pub fn original_destination(stream: &TcpStream, listener: SocketAddr) -> Result<
     Ok(Authority::new(Host::Ip(wanted.ip()), wanted.port()))
 }
 
-fn canonical(addr: SocketAddr) -> SocketAddr {
+pub(super) fn canonical(addr: SocketAddr) -> SocketAddr {
     SocketAddr::new(addr.ip().to_canonical(), addr.port())
 }
 

@@ -63,6 +63,8 @@ mod system {
     use std::net::SocketAddr;
     use std::os::unix::ffi::OsStrExt;
 
+    use crate::ingress::original_dst::canonical;
+
     /// The inode of the socket with this local and remote address, from the client's view.
     pub fn inode(peer: SocketAddr, local: SocketAddr) -> Option<u64> {
         // The kernel writes addresses in its own byte order, so they are compared as text.
@@ -74,10 +76,6 @@ mod system {
             return find("/proc/net/tcp", canonical).or_else(|| find("/proc/net/tcp6", to_mapped));
         }
         find("/proc/net/tcp6", |addr| addr)
-    }
-
-    fn canonical(addr: SocketAddr) -> SocketAddr {
-        SocketAddr::new(addr.ip().to_canonical(), addr.port())
     }
 
     fn to_mapped(addr: SocketAddr) -> SocketAddr {
