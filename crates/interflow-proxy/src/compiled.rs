@@ -13,14 +13,16 @@ use interflow_net::egress::proxy::UpstreamProxy;
 use interflow_net::egress::{UpstreamProtocol, UpstreamRoute};
 use interflow_net::ingress::HttpOptions;
 use interflow_net::tls::{Alpn, ClientCertificate, ServerTls, TlsProfile, TlsProfileOptions, pkcs12_to_pem};
+use interflow_types::units::HumanDuration;
 use interflow_types::{
     Authority, CertificateFiles, EntryKind, GatewayMount, Host, HostPatterns, Passthrough, Recorder, Scheme, Stage,
     TlsVersion, UpstreamOverrides,
 };
 use parking_lot::Mutex;
+use serde_json::json;
 
 use crate::build_cache::BuildCache;
-use crate::config::{ConfigError, InterceptConfig, InterceptMode, ProxyServerConfig};
+use crate::config::{ConfigError, InterceptConfig, InterceptMode, ProxyServerConfig, TimeoutsConfig};
 use crate::downstream::access::{
     AccessRules, Login, PrivateAddressFilter, UnresolvedNames, UserDatabase, WebPagePolicy,
 };
@@ -112,6 +114,7 @@ impl CompiledConfig {
         own: Vec<SocketAddr>,
         components: ServerComponents,
     ) -> Result<Self, ConfigError> {
+        check_timeouts(&config.timeouts)?;
         let hosts = |place: &str, list: &[String]| HostPatterns::parse(list).map_err(ConfigError::at_key(place));
         let up = &config.upstream;
         let users = config.auth.users.as_deref().map(UserDatabase::read).transpose();
@@ -355,6 +358,14 @@ pub fn check(config: &ProxyServerConfig) -> Result<(), ConfigError> {
     }
     check_listeners(config)?;
     CompiledConfig::new(config.clone(), Vec::new(), ServerComponents::default()).map(drop)
+}
+
+/// Requests would time out before they begin.
+fn check_timeouts(timeouts: &TimeoutsConfig) -> Result<(), ConfigError> {
+    let all = serde_json::to_value(timeouts).unwrap_or_default();
+    let zero = all.as_object().into_iter().flatten().find(|(_, time)| **time == json!(HumanDuration::default()));
+    let what = "0 leaves no time at all; set at least 1ms";
+    zero.map_or(Ok(()), |(key, _)| Err(ConfigError::at_key(format!("timeouts.{key}"))(what)))
 }
 
 /// Each worker is a thread with descriptors of its own for every listener.

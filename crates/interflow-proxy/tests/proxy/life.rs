@@ -76,7 +76,7 @@ async fn stalled_client_handshake_times_out() {
 }
 
 /// A ClientHello.
-async fn hello_of(origin: &Origin) -> Vec<u8> {
+pub(crate) async fn hello_of(origin: &Origin) -> Vec<u8> {
     let (sink, taken) = tokio::sync::oneshot::channel();
     let sink = std::sync::Mutex::new(Some(sink));
     let catcher = Origin::raw(move |mut wire: Wire, _| {
@@ -196,6 +196,14 @@ async fn invalid_config_is_refused_on_reload_and_the_active_one_remains() {
     proxy.engine.reload(good).unwrap();
     wire.send(get(&origin.url("/"))).await.unwrap();
     assert_eq!(wire.answer().await.unwrap().header("via"), Some("1.1 new"), "active on open connections too");
+}
+
+#[test]
+fn a_timeout_that_leaves_no_time_is_refused() {
+    let mut config = config();
+    config.timeouts.handshake = HumanDuration::default();
+    let error = interflow_proxy::check(&config).unwrap_err().to_string();
+    assert!(error.starts_with("timeouts.handshake: 0 leaves no time"), "{error}");
 }
 
 #[test]

@@ -199,7 +199,6 @@ impl ReloadableKeys {
 pub fn prepare(components: &ComponentSet, config: &InterflowConfig) -> Result<Vec<ApplyFn>, String> {
     interflow_proxy::check(&config.engine()).map_err(|e| e.to_string())?;
     log::check(&config.log)?;
-    start_check::check_timeouts(&config.timeouts)?;
     components.prepare(config)
 }
 

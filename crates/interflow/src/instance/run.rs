@@ -106,7 +106,6 @@ pub async fn start_with(
     let StartOptions { store, sockets, control } = options;
     let active = control.as_ref().map(|control| control.active.clone()).unwrap_or_default();
     active.replace(serde_json::to_value(config).map_err(|e| format!("the configuration cannot be serialized: {e}"))?);
-    start_check::check_timeouts(&config.timeouts)?;
     home.create()?;
     home.check_access()?;
     raise_file_limit();

@@ -10,10 +10,8 @@ use interflow_files::resolve_secret_ref;
 use interflow_host::data_dir::DataDir;
 use interflow_llm_gateway::gateway::{LlmGateway, check_provider_names, check_redact_routes};
 use interflow_net::ca::CertificateAuthority;
-use interflow_proxy::config::{InterceptConfig, TimeoutsConfig};
+use interflow_proxy::config::InterceptConfig;
 use interflow_types::secret_names::mask_urls;
-use interflow_types::units::HumanDuration;
-use serde_json::json;
 
 use crate::CliError;
 use crate::components::{ComponentDeps, ComponentSet};
@@ -42,7 +40,6 @@ pub fn check_values(config: &InterflowConfig) -> Result<(), ConfigMistake> {
         .map_err(|e| ConfigMistake { key: e.place.clone(), what: mask_urls(&e.to_string()) })?;
     #[cfg(feature = "media")]
     config.media.check().and_then(|()| crate::components::media::check_path(config))?;
-    check_timeouts(&config.timeouts)?;
     log::check(&config.log)?;
     config.quota.check()?;
     config.mcp.check()?;
@@ -100,13 +97,6 @@ pub fn check_mdns(config: &InterflowConfig, listen: &[SocketAddr]) -> Result<Opt
     let reached = listen.iter().find(|a| a.is_ipv4() && !a.ip().is_loopback());
     let what = "proxy.mdns_name: the proxy listens on no address that other machines can reach; for example, set proxy.listen to 0.0.0.0:7070";
     reached.copied().map(Some).ok_or_else(|| what.to_owned())
-}
-
-/// Requests would time out before they begin.
-pub fn check_timeouts(timeouts: &TimeoutsConfig) -> Result<(), String> {
-    let all = serde_json::to_value(timeouts).unwrap_or_default();
-    let zero = all.as_object().into_iter().flatten().find(|(_, time)| **time == json!(HumanDuration::default()));
-    zero.map_or(Ok(()), |(key, _)| Err(format!("timeouts.{key}: 0 leaves no time at all; set at least 1ms")))
 }
 
 fn check_record_dir(dir: &Path, home: &DataDir) -> Result<(), String> {
