@@ -23,6 +23,7 @@ pub use interflow_codec::proxy_protocol::ProxyHeader;
 pub use listen::{ClientListener, ListenOptions};
 pub use listen_sockets::{ListenSocket, ListenSockets};
 pub use original_dst::original_destination;
+pub use peek::while_connected;
 pub use process_lookup::ProcessLookup;
 pub use proxy_protocol::read_proxy_header;
 pub use service::{HttpOptions, HttpService, IncomingRequest, InformationalSender, OnUpgrade, ServiceReply};

@@ -9,6 +9,40 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::io::IoStream;
 
+/// The most bytes after the current request that are read ahead to detect a disconnect.
+pub(super) const MAX_READ_AHEAD: usize = 64 * 1024;
+
+/// Runs `call`, which decides about a connection, and stops it if the client disconnects meanwhile: it reset the
+/// connection, or closed its direction without a request. What it sent is put back into the connection.
+///
+/// # Errors
+/// The client disconnected.
+pub async fn while_connected<T>(mut io: IoStream, call: impl Future<Output = T>) -> Result<(T, IoStream), Error> {
+    let mut buf = BytesMut::with_capacity(2048);
+    let gone = async {
+        while buf.len() < MAX_READ_AHEAD {
+            let error = match io.read_buf(&mut buf).await {
+                // Responses to requests can still be read, but a TLS handshake has to be continued.
+                Ok(0) if buf.first().is_some_and(|b| *b != TLS_HANDSHAKE) => break,
+                Ok(0) => std::io::ErrorKind::UnexpectedEof.into(),
+                Ok(_) => continue,
+                Err(error) => error,
+            };
+            return Error::new(ErrorKind::ClientGone, "the client went away").with_source(error);
+        }
+        std::future::pending().await
+    };
+    let done = tokio::select! {
+        biased;
+        done = call => done,
+        error = gone => return Err(error),
+    };
+    Ok((done, io.prefixed(buf.freeze())))
+}
+
+/// The first byte of a TLS record with a ClientHello (RFC 8446 5.1).
+const TLS_HANDSHAKE: u8 = 22;
+
 /// A connection and the bytes read from it, with one deadline for everything.
 pub(super) struct PeekReader {
     io: IoStream,

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use interflow_net::ingress::socks5::{self, SocksReply};
+use interflow_net::ingress::while_connected;
 use interflow_net::io::IoStream;
 use interflow_types::{BoxFuture, EntryKind, Error, ErrorKind, Result};
 use parking_lot::Mutex;
@@ -34,13 +35,14 @@ pub(crate) async fn serve_socks(conn: &ClientConnection, config: Arc<ActiveConfi
         (None, true) => socks5::SocksAuth::Named(&check),
         (None, false) => socks5::SocksAuth::Open(&check),
     };
-    let socks5::SocksRequest { authority, mut io, user } = socks5::accept(io, auth, timeout).await?;
+    let socks5::SocksRequest { authority, io, user } = socks5::accept(io, auth, timeout).await?;
     let login = verified.into_inner().unwrap_or_else(|| match user.filter(|user| !user.is_empty()) {
         Some(name) => Login::Claimed(name.into()),
         None => Login::Anonymous,
     });
     let request = TunnelRequest { transport: EntryKind::Socks5, authority, login: Ok(login), received_via: None };
-    match open_tunnel(conn, &config, request).await {
+    let (opened, mut io) = while_connected(io, open_tunnel(conn, &config, request)).await?;
+    match opened {
         Ok(tunnel) => {
             socks5::reply(&mut io, SocksReply::Succeeded, None).await.map_err(client_gone)?;
             tunnel.serve(io).await;

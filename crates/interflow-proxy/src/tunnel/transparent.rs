@@ -22,9 +22,11 @@ pub(crate) async fn serve_transparent(
     authority: Authority,
 ) {
     let request = TunnelRequest { transport, authority, login: Ok(Login::NotAsked(None)), received_via: None };
-    match open_tunnel(conn, &config, request).await {
-        Ok(tunnel) => tunnel.serve(io).await,
-        Err(refused) => refused.end(&config).await,
+    match ingress::while_connected(io, open_tunnel(conn, &config, request)).await {
+        Ok((Ok(tunnel), io)) => tunnel.serve(io).await,
+        Ok((Err(refused), _)) => refused.end(&config).await,
+        // The flow is recorded already.
+        Err(_) => {}
     }
 }
 

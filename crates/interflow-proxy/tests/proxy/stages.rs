@@ -3,6 +3,7 @@
 use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
+use interflow_proxy::config::ReverseListener;
 use interflow_testkit::{Origin, Wire, client};
 use interflow_types::{
     Body, EarlyExit, Error, ErrorKind, Flow, HttpVersion, MaybeFuture, MessageVerdict, Phase, PhaseSet, PlanScope,
@@ -500,5 +501,68 @@ async fn what_a_client_abandons_while_a_stage_decides_is_recorded() {
         drop(wire);
         let flow = proxy.flow().await;
         assert_eq!((flow.authority.as_str(), flow.error()), ("asked.test:80", Some(ErrorKind::ClientGone)));
+    }
+}
+
+#[tokio::test]
+async fn what_a_client_of_socks_or_without_a_proxy_abandons_while_a_stage_decides_is_recorded() {
+    let origin = Origin::https().start().await;
+    let hello = crate::life::hello_of(&origin).await;
+    let socks = b"\x05\x01\0\x05\x01\0\x03\x09localhost\x01\xbb";
+    // A client that began TLS cannot go on without its side of the connection.
+    for (entry, sent) in
+        [("socks5", &socks[..]), ("reverse", &hello[..]), ("socks5", &[&socks[..], &hello].concat()[..])]
+    {
+        let asked = Arc::new(tokio::sync::Notify::new());
+        let undecided = Undecided(Phase::Authority, Arc::clone(&asked));
+        let reverse = ReverseListener { listen: "127.0.0.1:0".parse().unwrap(), port: None };
+        let proxy = Proxy::with(vec![Arc::new(undecided)], |c| c.proxy.reverse = vec![reverse]).await;
+        let mut wire = match entry {
+            "reverse" => Wire::connect(proxy.engine.reverse_addresses()[0]).await.unwrap(),
+            _ => proxy.connect().await,
+        };
+        wire.send(sent).await.unwrap();
+        asked.notified().await;
+        // Not dropped with unread bytes, which would reset the connection.
+        wire.finish().await.unwrap();
+        let flow = proxy.flow().await;
+        assert_eq!((flow.authority.as_str(), flow.transport.as_str()), ("localhost:443", entry));
+        assert_eq!(flow.error(), Some(ErrorKind::ClientGone));
+    }
+}
+
+/// Bytes that arrive while a stage decides are the tunnel's.
+#[tokio::test]
+async fn what_a_client_of_socks_sends_before_the_reply_reaches_the_origin() {
+    let origin = Origin::http().start().await;
+    let release = Arc::new(tokio::sync::Notify::new());
+    let proxy = Proxy::with(vec![Arc::new(Slow(Arc::clone(&release)))], |_| ()).await;
+    let mut wire = proxy.connect().await;
+    let [high, low] = origin.port().to_be_bytes();
+    let socks = [&b"\x05\x01\0\x05\x01\0\x03\x09localhost"[..], &[high, low]].concat();
+    wire.send([&socks, inside(&origin.authority(), "/bytes/2").as_bytes()].concat()).await.unwrap();
+    // The choice of the method.
+    assert_eq!(&wire.exactly(2).await.unwrap()[..], b"\x05\0");
+    tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+    release.notify_one();
+    assert_eq!(wire.exactly(10).await.unwrap()[1], 0);
+    assert_eq!(wire.answer().await.unwrap().body.len(), 2);
+}
+
+/// Decides when it is told to.
+struct Slow(Arc<tokio::sync::Notify>);
+
+impl Stage for Slow {
+    fn name(&self) -> &'static str {
+        "slow"
+    }
+    fn interest(&self, _: &PlanScope<'_>) -> PhaseSet {
+        PhaseSet::from_phase(Phase::Authority)
+    }
+    fn authority<'a>(&'a self, _: &'a mut Flow) -> MaybeFuture<'a, TunnelVerdict> {
+        MaybeFuture::Pending(Box::pin(async {
+            self.0.notified().await;
+            TunnelVerdict::Continue
+        }))
     }
 }

@@ -24,6 +24,7 @@ use parking_lot::{Mutex, MutexGuard};
 use tokio::io::{AsyncRead, AsyncReadExt, ReadBuf};
 use tokio::time::Instant;
 
+use super::super::peek::MAX_READ_AHEAD;
 use super::super::service::{HttpOptions, SendInformational};
 use crate::deadline_timer::DeadlineTimer;
 use crate::io::IoStream;
@@ -35,8 +36,6 @@ const MAX_READ: usize = 64 * 1024;
 const SECOND_READ: usize = 16 * 1024;
 /// Less free space than this is not worth a system call.
 const MIN_SPARE: usize = 2 * 1024;
-/// The most bytes after the current request that are read ahead to detect a disconnect.
-const MAX_READ_AHEAD: usize = 64 * 1024;
 /// The most bytes of queued interim responses.
 const MAX_INTERIM_BYTES: usize = 32 * 1024;
 
