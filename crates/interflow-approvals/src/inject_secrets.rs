@@ -92,7 +92,9 @@ pub(super) async fn inject_secrets(
     let Some(swap) = Replacer::new(replacement_pairs(&secrets, written)) else { return Ok(body) };
     let is_encoded = coding::has_content_coding(&head.headers);
     // Without a known or with a large length, the body is streamed and its length is not sent in advance.
-    if !is_encoded && body.remaining().is_none_or(|n| n > MAX_BUFFERED_BODY as u64) {
+    let is_held =
+        body.remaining().is_some_and(|n| n <= MAX_BUFFERED_BODY as u64) && !body.is_incremental(&head.headers);
+    if !is_encoded && !is_held {
         // The flow is no longer available while the body is sent, so secrets are only counted.
         let count = move |i: usize| {
             if let Some(secret) = secrets.get(i % secrets.len()) {
@@ -101,9 +103,9 @@ pub(super) async fn inject_secrets(
         };
         return Ok(ReplacingBody::wrap(body, Arc::new(swap), count));
     }
-    let (bytes, trailers) = match body.collect(MAX_BUFFERED_BODY).await {
+    let (bytes, trailers) = match body.collect_held(&head.headers, MAX_BUFFERED_BODY, false).await {
         Ok(whole) => whole,
-        // Very long, or longer than its declared length: secrets are not inserted.
+        // Very long, longer than its declared length, or to be forwarded as it comes: secrets are not inserted.
         Err(CollectError::TooLarge(body)) => return Ok(body),
         Err(CollectError::Broken(e)) => return Err(EarlyExit::Deny(e)),
     };

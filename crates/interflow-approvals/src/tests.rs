@@ -1,8 +1,10 @@
 //! Resolutions, modes, sessions and files.
 
+use std::task::{Context, Poll};
+
 use interflow_types::{
-    Body, ClientInfo, EntryKind, Flow, FlowId, HttpVersion, Method, RequestHead, RequestVerdict, Stage, Timestamp,
-    TunnelOrigin, Url,
+    Body, BodyFrame, BodyStream, ClientInfo, EntryKind, Error, Flow, FlowId, HttpVersion, Method, RequestHead,
+    RequestVerdict, Stage, Timestamp, TunnelOrigin, Url,
 };
 
 use super::pending::PendingRequester;
@@ -355,6 +357,40 @@ async fn a_secret_is_not_sent_to_the_proxy_in_a_tunnel() {
         let (mut flow, mut head) = tunnelled("https://api.test/", tunnel);
         assert!(stage.before_send(&mut flow, &mut head, Body::Empty).resolve().await.is_ok());
         assert_eq!(head.headers.get_str("x-key"), Some(sent), "{tunnel:?}");
+    }
+}
+
+/// A body of 100 bytes of which the last have not come.
+struct Begun(Option<BodyFrame>);
+
+impl BodyStream for Begun {
+    fn poll_frame(&mut self, _: &mut Context<'_>) -> Poll<Option<Result<BodyFrame, Error>>> {
+        self.0.take().map_or(Poll::Pending, |frame| Poll::Ready(Some(Ok(frame))))
+    }
+    fn remaining(&self) -> Option<u64> {
+        Some(100)
+    }
+}
+
+#[tokio::test]
+async fn a_secret_is_inserted_into_a_body_that_is_forwarded_as_it_comes() {
+    let (_home, approvals) = approvals(ApprovalMode::Observe);
+    let (hosts, placeholder) = (vec!["api.test".to_owned()], Some(PLACEHOLDER.to_owned()));
+    let spec = SecretSpec { label: "key".into(), value: "hidden".into(), hosts, placeholder, plain_http: false };
+    approvals.add_secret(&EditTurn::unlimited(), spec).unwrap();
+    let stage = ApprovalsStage::new(approvals);
+    // An encoded one would have to be held, so that it is forwarded with its placeholder.
+    for (coding, sent) in [("identity", "key=hidden;"), ("gzip", "key=placeholder-of-the-key;")] {
+        let (mut flow, mut head) = tunnelled("https://api.test/", None);
+        head.headers.append_unchecked(b"Incremental", b"?1");
+        head.headers.append_unchecked(b"Content-Encoding", coding.as_bytes());
+        let begun = format!("key={PLACEHOLDER};{}", ".".repeat(40));
+        let body = Body::stream(Begun(Some(BodyFrame::Data(begun.into()))));
+        let sending = stage.before_send(&mut flow, &mut head, body).resolve();
+        let sending = tokio::time::timeout(std::time::Duration::from_secs(5), sending).await;
+        let mut body = sending.expect("the body is not held").ok().unwrap();
+        let Some(Ok(BodyFrame::Data(first))) = body.frame().await else { panic!("no data") };
+        assert!(first.starts_with(sent.as_bytes()), "{first:?}");
     }
 }
 

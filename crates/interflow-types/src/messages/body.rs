@@ -161,10 +161,7 @@ impl Body {
         cap: usize,
         must_be_read: bool,
     ) -> Result<(Bytes, Option<Headers>), CollectError> {
-        let mut values = headers.get_all("incremental").map(|value| value.trim_ascii().strip_prefix(b"?1"));
-        // Of several values, none counts (RFC 9651 4.2).
-        let is_incremental = matches!((values.next(), values.next()), (Some(Some([] | [b';', ..])), None));
-        if !is_incremental || !matches!(self, Self::Stream(_)) {
+        if !self.is_incremental(headers) {
             return self.collect(cap).await;
         }
         if !must_be_read {
@@ -172,6 +169,13 @@ impl Body {
         }
         let message = "the message is to be forwarded as it comes, but has to be inspected as a whole";
         Err(CollectError::Broken(Error::new(crate::ErrorKind::IncrementalRefused, message)))
+    }
+
+    /// Whether the body of a message with these fields is to be forwarded as it comes, and is not in memory.
+    pub fn is_incremental(&self, headers: &Headers) -> bool {
+        let mut values = headers.get_all("incremental").map(|value| value.trim_ascii().strip_prefix(b"?1"));
+        // Of several values, none counts (RFC 9651 4.2).
+        matches!((values.next(), values.next()), (Some(Some([] | [b';', ..])), None)) && matches!(self, Self::Stream(_))
     }
 
     /// Reads the whole body, at most `cap` bytes of data, and returns it with its trailers. The bytes count against
