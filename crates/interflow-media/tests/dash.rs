@@ -538,3 +538,25 @@ fn low_latency_and_index_attributes_are_kept() {
     let refused = to_mpd::rewrite(&mut root, &manifest, "http://us/m.mpd", false, 10, &mut |_| "http://us/x".into());
     assert!(refused.unwrap_err().to_string().contains("media.rewritten_bytes"));
 }
+
+#[test]
+fn documents_in_another_encoding_are_refused_with_the_remedy() {
+    let mpd =
+        |encoding: &str| format!("<?xml version='1.0' encoding='{encoding}'?><MPD><BaseURL>r\u{e9}/</BaseURL></MPD>");
+    let utf16 = |bytes: fn(u16) -> [u8; 2], mark: &str| {
+        format!("{mark}{}", mpd("UTF-16")).encode_utf16().flat_map(bytes).collect::<Vec<u8>>()
+    };
+    let latin1: Vec<u8> = mpd("ISO-8859-1").chars().map(|c| u8::try_from(u32::from(c)).unwrap()).collect();
+    for (bytes, says) in [
+        (utf16(u16::to_le_bytes, "\u{feff}"), "and it is UTF-16"),
+        (utf16(u16::to_be_bytes, "\u{feff}"), "and it is UTF-16"),
+        (utf16(u16::to_le_bytes, ""), "and it is UTF-16"),
+        (utf16(u16::to_be_bytes, ""), "and it is UTF-16"),
+        (latin1, "and it is in another encoding"),
+        (b"<MPD>\xe9</MPD>".to_vec(), "and it is in another encoding"),
+    ] {
+        let refused = xml::read(&bytes).err().unwrap().to_string();
+        assert!(refused.contains(says), "{refused}");
+    }
+    assert!(xml::read(format!("\u{feff}{}", mpd("UTF-8")).as_bytes()).is_ok());
+}

@@ -9,7 +9,7 @@ use interflow_media::relay::address::push_value;
 use interflow_media::{MediaService, MediaSetup};
 use interflow_types::{
     Authority, Body, ClientInfo, EntryKind, Flow, Headers, HttpClient, HttpVersion, LocalHandler, Method, Request,
-    RequestHead, Response, ResponseFuture, Scheme, StatusCode, Timestamp, Url,
+    RequestHead, Response, ResponseFuture, Scheme, StatusCode, Timestamp, Url, percent,
 };
 
 /// An origin: resources by URL, and what was requested.
@@ -319,6 +319,33 @@ async fn credentials_of_the_destination_are_inherited_by_its_relative_resources(
     let master = media.get(&path("/proxy/mpd/manifest.m3u8", "http://u:p%40w@o.test/a.mpd", "")).await;
     let track = media.follow(&master.urls()[0]).await;
     assert_eq!(media.follow(&track.urls()[0]).await.text(), "segment", "{}", track.text());
+}
+
+#[tokio::test]
+async fn escapes_in_urls_reach_the_origin_as_they_were() {
+    let mpd = "<MPD mediaPresentationDuration='PT4S'><Period><BaseURL>v%20o/</BaseURL><AdaptationSet mimeType='video/mp4'>\
+               <SegmentTemplate media='$RepresentationID$/s%20$Number$.m4s?sig=a%2Fb%3D&amp;e=1' duration='4'/>\
+               <Representation id='r%2F1' bandwidth='5'/></AdaptationSet></Period></MPD>";
+    let list =
+        "#EXTM3U\n#EXT-X-TARGETDURATION:4\n#EXTINF:4,\ns%20one.ts?sig=a%2Fb%3D&x=%25\n#EXTINF:4,\n/r\u{e9}/s two.ts\n";
+    let segments = [
+        "http://o.test/d%20ir/s%20one.ts?sig=a%2Fb%3D&x=%25",
+        "http://o.test/r%C3%A9/s%20two.ts",
+        "http://o.test/d%20ir/v%20o/r%2F1/s%201.m4s?sig=a%2Fb%3D&e=1",
+    ];
+    let (hls, dash) = ("http://o.test/d%20ir/a.m3u8?t=%2B", "http://o.test/d%20ir/a.mpd");
+    let origin = Origin::default().with(hls, PLAYLIST, list).with(dash, "", mpd);
+    let media = Media::new(segments.iter().fold(origin, |origin, url| origin.with(url, "video/mp4", "segment")));
+    // Links may be escaped once more.
+    for [hls, dash] in [[hls.to_owned(), dash.to_owned()], [percent::encoded(hls), percent::encoded(dash)]] {
+        let mut urls = media.get(&path("/proxy/hls/manifest.m3u8", &hls, "")).await.urls();
+        let track = media.get(&path("/proxy/mpd/manifest.m3u8", &dash, "")).await.urls().remove(0);
+        urls.extend(media.follow(&track).await.urls());
+        assert_eq!(urls.len(), 3, "{urls:?}");
+        for url in urls {
+            assert_eq!(media.follow(&url).await.text(), "segment", "{url}: {:?}", media.seen());
+        }
+    }
 }
 
 #[tokio::test]

@@ -105,7 +105,11 @@ impl<'a> XmlElement<'a> {
 /// # Errors
 /// The document is malformed, has a document type, or has too many or too deeply nested elements.
 pub fn read(bytes: &[u8]) -> Result<XmlElement<'_>> {
-    let text = std::str::from_utf8(bytes).map_err(|e| manifest_error(format!("it is not UTF-8: {e}")))?;
+    let is_utf16 = matches!(bytes, [0xff | 0xfe | 0, ..] | [_, 0, ..]);
+    let text = std::str::from_utf8(bytes).ok().filter(|_| !is_utf16).ok_or_else(|| {
+        let found = if is_utf16 { "UTF-16" } else { "in another encoding" };
+        manifest_error(format!("only UTF-8 is read, and it is {found}: have the origin send UTF-8"))
+    })?;
     let text = text.trim_start_matches('\u{feff}');
     let mut reader = Reader::from_str(text);
     let mut open: Vec<XmlElement<'_>> = Vec::new();

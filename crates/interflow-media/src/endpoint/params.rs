@@ -181,16 +181,18 @@ fn is_address(name: &str) -> bool {
 
 /// A URL that may be in base64, for players that cannot handle escapes. Unchanged if it is neither.
 pub fn decode_if_base64(text: &str) -> String {
-    if text.contains("://") || text.len() < 10 {
-        return repair_escaped_colons(text);
-    }
-    decode_base64(text).unwrap_or_else(|| repair_escaped_colons(text))
+    let may_be_base64 = !text.contains("://") && text.len() >= 10;
+    may_be_base64.then(|| decode_base64(text)).flatten().unwrap_or_else(|| repair_escapes(text))
 }
 
-/// Repairs colons that wrong escaping turned into quotes: `https%22//`. Found in links made by other programs.
-fn repair_escaped_colons(text: &str) -> String {
+/// Repairs a URL that was escaped twice, and colons that wrong escaping turned into quotes: `https%22//`. Found in links
+/// made by other programs.
+fn repair_escapes(text: &str) -> String {
+    let begins = |start: &str| text.get(..start.len()).is_some_and(|begin| begin.eq_ignore_ascii_case(start));
+    if begins("https%3a%2f%2f") || begins("http%3a%2f%2f") {
+        return decoded_lossy(text);
+    }
     for (scheme, right) in [("https", "https://"), ("http", "http://")] {
-        // Also if escaped twice.
         for colon in ["\"", ":\"", "%22", ":%22", "%3A", "%3a"] {
             let rest = text.strip_prefix(scheme).and_then(|rest| rest.strip_prefix(colon)?.strip_prefix("//"));
             if let Some(rest) = rest {
@@ -261,6 +263,8 @@ mod tests {
             "https\"//a.test/x?y=1",
             "https%22//a.test/x?y=1",
             "https%3A//a.test/x?y=1",
+            "https%3A%2F%2Fa.test%2Fx%3Fy%3D1",
+            "https%3a%2f%2fa.test/x?y=1",
         ] {
             assert_eq!(decode_if_base64(text), "https://a.test/x?y=1", "{text}");
         }
