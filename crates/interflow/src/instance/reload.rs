@@ -24,7 +24,7 @@ use crate::components::{ApplyFn, ComponentSet, named_files};
 use crate::instance::config::{ConfigFile, InterflowConfig};
 use crate::instance::terminal::StartTerminal;
 use crate::instance::watched_files::{FileStamps, WatchedFiles};
-use crate::instance::{config, log, start_check};
+use crate::instance::{config, log};
 
 /// Polling interval. Short, because operators wait for the effect of an edit.
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
