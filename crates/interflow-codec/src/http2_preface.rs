@@ -1,8 +1,7 @@
 //! Computes Akamai's HTTP/2 fingerprint from a client's first frames: SETTINGS, window, priorities and the order of
 //! pseudo-header fields (RFC 9113; Akamai, "Passive Fingerprinting of HTTP/2 Clients", 2017).
 
-use std::fmt::Write as _;
-
+use crate::fingerprint::{Http2Fingerprint, PseudoHeader, StreamPriority};
 use crate::hpack::{HpackDecoder, HpackError};
 use crate::http2_frame::{Http2Frame, PREFACE, flag, kind, number};
 
@@ -15,9 +14,7 @@ const MAX_PREFACE_BYTES: usize = 64 << 10;
 pub struct PrefaceReader {
     seen: Vec<u8>,
     at: usize,
-    settings: String,
-    window: u32,
-    priorities: String,
+    found: Http2Fingerprint,
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -45,78 +42,63 @@ impl PrefaceReader {
             }
             self.at = n;
         }
-        while let Some(frame) = self.frame() {
-            if let Some(order) = frame {
-                // Akamai's format: two zeros if no WINDOW_UPDATE was sent.
-                let window = if self.window == 0 { "00".into() } else { self.window.to_string() };
-                let priorities = if self.priorities.is_empty() { "0" } else { &self.priorities };
-                return PrefaceState::Done(format!("{}|{window}|{priorities}|{order}", self.settings));
+        while let Some(is_complete) = self.frame() {
+            if is_complete {
+                return PrefaceState::Done(self.found.to_string());
             }
         }
         if self.seen.len() < MAX_PREFACE_BYTES { PrefaceState::More } else { PrefaceState::Strange }
     }
 
-    /// Consumes the next complete frame (RFC 9113 4.1) and adds it to the fingerprint; a HEADERS frame completes it.
-    fn frame(&mut self) -> Option<Option<String>> {
-        let bytes = std::mem::take(&mut self.seen);
-        let frame = Http2Frame::parse(bytes.get(self.at..).unwrap_or_default());
-        let added = frame.map(|frame| {
-            self.at += frame.byte_len();
-            self.add(&frame)
-        });
-        self.seen = bytes;
-        added
-    }
-
-    fn add(&mut self, frame: &Http2Frame<'_>) -> Option<String> {
-        let payload = frame.payload;
-        match frame.kind {
-            kind::HEADERS => return Some(pseudo_order(frame.content())),
-            kind::PRIORITY if payload.len() >= 5 => self.priority(frame.stream, payload),
-            // Only the first SETTINGS frame counts; one with the ACK flag is a reply.
-            kind::SETTINGS if !frame.has(flag::ACK) && self.settings.is_empty() => self.settings(payload),
-            kind::WINDOW_UPDATE if frame.stream == 0 && payload.len() == 4 && self.window == 0 => {
-                self.window = number(payload) & 0x7fff_ffff;
-            }
-            _ => {}
-        }
-        None
-    }
-
-    fn settings(&mut self, payload: &[u8]) {
-        // Incomplete settings are ignored; `h2` refuses the frame anyway.
-        for setting in payload.chunks_exact(6) {
-            let separator = if self.settings.is_empty() { "" } else { ";" };
-            let id = u16::from_be_bytes([setting[0], setting[1]]);
-            let _ = write!(self.settings, "{separator}{id}:{}", number(&setting[2..]));
-        }
-    }
-
-    fn priority(&mut self, stream: u32, payload: &[u8]) {
-        let separator = if self.priorities.is_empty() { "" } else { "," };
-        let (depends, weight) = (number(&payload[..4]), u16::from(payload[4]) + 1);
-        let exclusive = depends >> 31;
-        let _ = write!(self.priorities, "{separator}{stream}:{exclusive}:{}:{weight}", depends & 0x7fff_ffff);
+    /// Consumes the next complete frame (RFC 9113 4.1). Returns whether the fingerprint is complete with it.
+    fn frame(&mut self) -> Option<bool> {
+        let frame = Http2Frame::parse(self.seen.get(self.at..)?)?;
+        self.at += frame.byte_len();
+        Some(add_frame(&mut self.found, &frame))
     }
 }
 
-/// The order of the pseudo-header fields by their initials.
-fn pseudo_order(block: &[u8]) -> String {
-    let mut order = String::new();
+/// Adds a frame to the fingerprint. Returns whether that completes it, as a HEADERS frame does.
+fn add_frame(found: &mut Http2Fingerprint, frame: &Http2Frame<'_>) -> bool {
+    let payload = frame.payload;
+    match frame.kind {
+        kind::HEADERS => found.pseudo = pseudo_order(frame.content()),
+        kind::PRIORITY if payload.len() >= 5 => {
+            let depends_on = number(payload);
+            found.priorities.push(StreamPriority {
+                stream: frame.stream,
+                exclusive: depends_on >> 31 == 1,
+                depends_on: depends_on & 0x7fff_ffff,
+                weight: payload[4],
+            });
+        }
+        // Only the first SETTINGS frame counts; one with the ACK flag is a reply.
+        kind::SETTINGS if !frame.has(flag::ACK) && found.settings.is_empty() => {
+            // Incomplete settings are ignored; `h2` refuses the frame anyway.
+            let settings = payload.chunks_exact(6);
+            found.settings.extend(settings.map(|s| (u16::from_be_bytes([s[0], s[1]]), number(&s[2..]))));
+        }
+        kind::WINDOW_UPDATE if frame.stream == 0 && payload.len() == 4 && found.window == 0 => {
+            found.window = number(payload) & 0x7fff_ffff;
+        }
+        _ => {}
+    }
+    frame.kind == kind::HEADERS
+}
+
+/// The order of the pseudo-header fields.
+fn pseudo_order(block: &[u8]) -> Vec<PseudoHeader> {
+    let mut order = Vec::new();
     // The block may be cut off by CONTINUATION; what is known of the order is returned.
     let _ = HpackDecoder::default().decode(block, &mut |name, _| {
-        let letter = match name {
-            b":authority" => 'a',
-            b":method" => 'm',
-            b":path" => 'p',
-            b":scheme" => 's',
+        order.push(match name {
+            b":authority" => PseudoHeader::Authority,
+            b":method" => PseudoHeader::Method,
+            b":path" => PseudoHeader::Path,
+            b":scheme" => PseudoHeader::Scheme,
             // A regular field: pseudo-header fields come first (RFC 9113 8.3).
             _ => return Err(HpackError::TooMany),
-        };
-        if !order.is_empty() {
-            order.push(',');
-        }
-        order.push(letter);
+        });
         Ok(())
     });
     order

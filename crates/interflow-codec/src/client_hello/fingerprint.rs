@@ -115,17 +115,10 @@ fn decimal(out: &mut Vec<u8>, number: u16) {
     }
 }
 
-const DIGITS: [u8; 16] = *b"0123456789abcdef";
-
 fn hex4(out: &mut Vec<u8>, number: u16) {
-    for byte in number.to_be_bytes() {
-        hex2(out, byte);
-    }
-}
-
-fn hex2(out: &mut Vec<u8>, byte: u8) {
-    out.push(DIGITS[usize::from(byte >> 4)]);
-    out.push(DIGITS[usize::from(byte & 15)]);
+    let mut digits = [0; 4];
+    hex::encode_to_slice(number.to_be_bytes(), &mut digits).expect("two bytes are four digits");
+    out.extend_from_slice(&digits);
 }
 
 fn text(ascii: Vec<u8>) -> String {

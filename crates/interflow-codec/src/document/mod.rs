@@ -6,7 +6,6 @@ mod toml;
 mod write;
 mod yaml;
 
-use std::fmt;
 use std::sync::Arc;
 
 use serde::de::DeserializeOwned;
@@ -17,7 +16,8 @@ pub use write::to_string as to_yaml;
 pub type Result<T, E = DocumentError> = std::result::Result<T, E>;
 
 /// Why a text is not valid, and where.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{message}{}", .place.map_or_else(String::new, |(line, column)| format!(" at line {line} column {column}")))]
 pub struct DocumentError {
     message: String,
     place: Option<(usize, usize)>,
@@ -37,18 +37,6 @@ impl DocumentError {
         self.place
     }
 }
-
-impl fmt::Display for DocumentError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.message)?;
-        match self.place {
-            Some((line, column)) => write!(f, " at line {line} column {column}"),
-            None => Ok(()),
-        }
-    }
-}
-
-impl std::error::Error for DocumentError {}
 
 #[derive(Debug)]
 struct DocumentNode {

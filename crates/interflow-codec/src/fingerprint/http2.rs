@@ -8,7 +8,7 @@ use serde::Deserialize;
 /// What a client sends before its first request, and how that request begins: SETTINGS in order, the increment of the
 /// connection's window (0 if no WINDOW_UPDATE is sent), priorities, the order of pseudo-header fields, and the id of
 /// the first stream.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Http2Fingerprint {
     pub settings: Vec<(u16, u32)>,
     pub window: u32,
