@@ -72,12 +72,8 @@ fn write_pattern(f: &mut fmt::Formatter<'_>, key: Key, pattern: &TextPattern) ->
             write_text(f, key, text)
         }
         TextPattern::Glob(pieces) => {
-            let text = pieces
-                .iter()
-                .enumerate()
-                .map(|(i, piece)| escape_glob_piece(key, piece, i == 0))
-                .collect::<Vec<_>>()
-                .join("*");
+            let escaped = pieces.iter().enumerate().map(|(i, piece)| escape_glob_piece(key, piece, i == 0));
+            let text = escaped.collect::<Vec<_>>().join("*");
             // A glob that begins like a regex would be parsed as one.
             if text.starts_with('/') && !takes_paths(key) || regex_extent(key, &text).is_some() {
                 f.write_char('\\')?;

@@ -247,16 +247,10 @@ impl QueryParser<'_> {
         }
         let mut pieces = word.pieces.clone();
         host.clone_into(pieces.last_mut()?);
-        let span = QuerySpan::new(start, self.at);
-        let term = |key, test| Expr::Term(Term { key, name: None, test, span });
-        let host = match pattern_from_pieces(pieces) {
-            Some(pattern) => TermTest::Text(lower_host(pattern)),
-            None => TermTest::Present,
-        };
-        Some(Expr::and([
-            term(Key::Host, host),
-            term(Key::Port, TermTest::Number(NumberTest::Compare(CompareOp::Eq, port.into()))),
-        ]))
+        let host = pattern_from_pieces(pieces).map_or(TermTest::Present, |p| TermTest::Text(lower_host(p)));
+        let port = TermTest::Number(NumberTest::Compare(CompareOp::Eq, port.into()));
+        let both = Expr::and([Expr::term(Key::Host, host), Expr::term(Key::Port, port)]);
+        Some(both.placed(QuerySpan::new(start, self.at)))
     }
 
     fn test(&self, key: Key, word: TextToken, exact: bool) -> Result<TermTest> {

@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 
 use interflow_types::data_file;
 
-use crate::ast::{CompareOp, Expr, NumberTest, QuerySpan, RegexSource, Term, TermTest, TextPattern};
+use crate::ast::{CompareOp, Expr, NumberTest, QuerySpan, RegexSource, TermTest, TextPattern};
 use crate::error::QueryError;
 use crate::key::Key;
 use crate::parse::{HostMatch, ParsedQuery, QueryParser, definition, lowercase_operator_error, operator_named};
@@ -154,12 +154,8 @@ impl QueryParser<'_> {
         let code: u64 = text.parse().map_err(|_| {
             self.error(span, format!("'{text}' is not a status code")).with_remedy("write a number, as in ~c 404")
         })?;
-        Ok(Expr::Term(Term {
-            key: Key::Status,
-            name: None,
-            test: TermTest::Number(NumberTest::Compare(CompareOp::Eq, code)),
-            span: QuerySpan::new(start, self.at),
-        }))
+        let test = TermTest::Number(NumberTest::Compare(CompareOp::Eq, code));
+        Ok(Expr::term(Key::Status, test).placed(QuerySpan::new(start, self.at)))
     }
 
     fn search(&mut self, keys: &[Key], start: usize) -> Result<Expr> {
@@ -174,10 +170,9 @@ impl QueryParser<'_> {
                 "look-around and back-references are not supported; escape special characters with a backslash",
             )
         })?;
-        let whole = QuerySpan::new(start, self.at);
-        Ok(Expr::or(keys.iter().map(|&key| {
-            Expr::Term(Term { key, name: None, test: TermTest::Text(TextPattern::Regex(regex.clone())), span: whole })
-        })))
+        let test = TermTest::Text(TextPattern::Regex(regex));
+        let parts = keys.iter().map(|&key| Expr::term(key, test.clone()));
+        Ok(Expr::or(parts).placed(QuerySpan::new(start, self.at)))
     }
 
     /// A quoted text, or an unquoted one without quotes, parentheses, tildes and spaces. `of` is the operator, for
