@@ -6,6 +6,8 @@ use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD_NO_PAD, URL_SAFE_NO_PAD};
 use interflow_types::percent::{self, AsciiSet, COMPONENT};
 
+use crate::text::json::escaped;
+
 /// Shorter secrets are not searched in base64 and hexadecimal form, where they would cause false matches.
 const MIN_ENCODED_SECRET_LEN: usize = 8;
 
@@ -70,14 +72,12 @@ fn lower_hex(text: &str) -> Vec<u8> {
 
 /// The value as in a JSON string, without quotes.
 pub fn json_string(value: &str) -> Vec<u8> {
-    let quoted = serde_json::Value::from(value).to_string();
-    quoted.as_bytes()[1..quoted.len() - 1].to_vec()
+    escaped(value).into_bytes()
 }
 
 /// As HTML-safe JSON encoders write it, with `&`, `<` and `>` as `\\u0026` and so on.
 fn escape_json(value: &str) -> Vec<u8> {
-    let text = String::from_utf8_lossy(&json_string(value)).into_owned();
-    text.replace('&', "\\u0026").replace('<', "\\u003c").replace('>', "\\u003e").into_bytes()
+    escaped(value).replace('&', "\\u0026").replace('<', "\\u003c").replace('>', "\\u003e").into_bytes()
 }
 
 #[cfg(test)]

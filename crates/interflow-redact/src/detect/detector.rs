@@ -13,12 +13,6 @@ pub(crate) struct Detector {
     pub names: &'static NameWeights,
 }
 
-impl Default for Detector {
-    fn default() -> Self {
-        Self::new(KindFilter::default())
-    }
-}
-
 thread_local! {
     static TOKENS: RefCell<TokenList> = RefCell::default();
 }
@@ -28,13 +22,8 @@ impl Detector {
         Self { wants, names: NameWeights::committed() }
     }
 
-    /// All findings, in the order of the detectors; they may overlap.
-    #[cfg(test)]
-    pub fn find(&self, text: &str) -> Vec<Finding> {
-        self.find_with_model(text, None)
-    }
-
-    /// The same, with what a model found in the text. Its names become features of candidates, the rest is left out.
+    /// All findings, in the order of the detectors; they may overlap. `model` is what a model found in the text: its
+    /// names become features of candidates, the rest is left out.
     pub fn find_with_model(&self, text: &str, model: Option<Vec<Finding>>) -> Vec<Finding> {
         let (plain, map) = normalize(text);
         let model = model.map(|m| detect::ModelVotes::new(m, &map));
@@ -71,6 +60,18 @@ impl Detector {
 mod tests {
     use super::*;
     use crate::detect::steps;
+
+    impl Default for Detector {
+        fn default() -> Self {
+            Self::new(KindFilter::default())
+        }
+    }
+
+    impl Detector {
+        fn find(&self, text: &str) -> Vec<Finding> {
+            self.find_with_model(text, None)
+        }
+    }
 
     /// The steps of detection on `unit` repeated to about `bytes` bytes.
     fn steps_over(unit: &str, bytes: usize) -> u64 {

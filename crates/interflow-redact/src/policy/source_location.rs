@@ -9,7 +9,8 @@ use super::{Policy, PolicyFile};
 use crate::RedactError;
 
 /// An error in a policy's text.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error, Serialize, JsonSchema)]
+#[error("line {line}, column {column}: {message}")]
 pub struct PolicyProblem {
     /// From 1.
     pub line: usize,
@@ -17,12 +18,6 @@ pub struct PolicyProblem {
     pub column: usize,
     /// What is wrong, with the closest valid name.
     pub message: String,
-}
-
-impl std::fmt::Display for PolicyProblem {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "line {}, column {}: {}", self.line, self.column, self.message)
-    }
 }
 
 impl Policy {

@@ -514,15 +514,8 @@ impl Default for Redactor {
 
 /// Applies the replacements, which are in order and do not overlap.
 fn apply_replacements(text: &str, spans: &[Replacement]) -> String {
-    let mut out = String::with_capacity(text.len() + spans.len() * 8);
-    let mut at = 0;
-    for span in spans {
-        out.push_str(&text[at..span.start]);
-        out.push_str(&span.replacement);
-        at = span.end;
-    }
-    out.push_str(&text[at..]);
-    out
+    let edits = spans.iter().map(|span| (span.start..span.end, span.replacement.as_bytes()));
+    String::from_utf8(replace_ranges(text.as_bytes(), edits)).expect("findings begin and end between characters")
 }
 
 /// Numbers with fewer digits are scanned only if a name indicates their kind.

@@ -5,6 +5,8 @@
 //! character, or the one that a complete escape stands for, is passed to the next level, and so on until a level treats
 //! it as its own. A level that turns out not to be JSON becomes plain, and from then on takes everything literally.
 
+use super::json::{JsonEscape, json_escape};
+
 /// Maximum depth of JSON in strings; deeper text is read unescaped.
 const MAX_LEVELS: usize = 5;
 /// Maximum nesting of arrays and objects on one level; a level with more is read as plain text.
@@ -358,44 +360,19 @@ impl EscapeLayer {
     fn resolve(&mut self) -> ResolvedEscape {
         let p = self.pending();
         let (Some(&(_, first)), Some(&(last, _))) = (p.first(), p.last()) else { return ResolvedEscape::Open };
-        let unit = |from: usize| {
-            let digits = p.get(from..from + 4)?;
-            digits.iter().try_fold(0u32, |n, (c, _)| Some(n << 4 | c.to_digit(16)?))
-        };
-        let resolved = match p.len() {
-            1 => ResolvedEscape::Open,
-            2 => match last {
-                'n' => ResolvedEscape::Char('\n', first),
-                't' => ResolvedEscape::Char('\t', first),
-                'r' => ResolvedEscape::Char('\r', first),
-                'b' => ResolvedEscape::Char('\u{8}', first),
-                'f' => ResolvedEscape::Char('\u{c}', first),
-                '"' | '\\' | '/' => ResolvedEscape::Char(last, first),
-                'u' => ResolvedEscape::Open,
-                _ => ResolvedEscape::Wrong,
-            },
-            6 => match unit(2) {
-                None => ResolvedEscape::Wrong,
-                // The low surrogate must follow.
-                Some(0xd800..0xdc00) => ResolvedEscape::Open,
-                Some(unit) => ResolvedEscape::Char(char::from_u32(unit).unwrap_or(char::REPLACEMENT_CHARACTER), first),
-            },
-            7 if last != '\\' => ResolvedEscape::Half(first, p[6..].to_vec()),
-            8 if last != 'u' => ResolvedEscape::Half(first, p[6..].to_vec()),
-            12 => match (unit(2), unit(8)) {
-                (Some(high), Some(low @ 0xdc00..0xe000)) => {
-                    let c = 0x10000 + ((high - 0xd800) << 10) + (low - 0xdc00);
-                    ResolvedEscape::Char(char::from_u32(c).unwrap_or(char::REPLACEMENT_CHARACTER), first)
-                }
-                _ => ResolvedEscape::Half(first, p[6..].to_vec()),
-            },
-            // Fails at the first wrong digit instead of waiting for the last one.
-            _ if matches!(p.len(), 3..=6 | 9..=12) && !last.is_ascii_hexdigit() => ResolvedEscape::Wrong,
-            _ => ResolvedEscape::Open,
-        };
-        if matches!(resolved, ResolvedEscape::Char(..) | ResolvedEscape::Half(..)) {
-            self.pending_len = 0;
+        // Fails at the first wrong digit instead of waiting for the last one.
+        if matches!(p.len(), 3..=5 | 9..=11) && !last.is_ascii_hexdigit() {
+            return ResolvedEscape::Wrong;
         }
+        // A character that is not one byte is wrong in an escape, as NUL is.
+        let raw = self.pending.map(|(c, _)| u8::try_from(c).unwrap_or_default());
+        let resolved = match json_escape(&raw[..p.len()]) {
+            JsonEscape::Cut => return ResolvedEscape::Open,
+            JsonEscape::Wrong => return ResolvedEscape::Wrong,
+            JsonEscape::Char(c, length) if length == p.len() => ResolvedEscape::Char(c, first),
+            JsonEscape::Char(_, length) => ResolvedEscape::Half(first, p[length..].to_vec()),
+        };
+        self.pending_len = 0;
         resolved
     }
 }

@@ -276,29 +276,13 @@ fn unicode_escape(raw: &[u8]) -> JsonEscape {
 
 /// Appends a text with the escapes that JSON strings require (RFC 8259 7); other characters stay as they are.
 pub fn escape_into(text: &str, out: &mut String) {
-    for c in text.chars() {
-        match c {
-            '"' => out.push_str("\\\""),
-            '\\' => out.push_str("\\\\"),
-            '\n' => out.push_str("\\n"),
-            '\r' => out.push_str("\\r"),
-            '\t' => out.push_str("\\t"),
-            c if c < ' ' => {
-                let digit = |n: u32| char::from_digit(n, 16).unwrap_or('0');
-                out.push_str("\\u00");
-                out.push(digit(c as u32 >> 4));
-                out.push(digit(c as u32 & 15));
-            }
-            c => out.push(c),
-        }
-    }
+    out.push_str(&escaped(text));
 }
 
 /// A text as the content of a JSON string.
 pub fn escaped(text: &str) -> String {
-    let mut out = String::with_capacity(text.len() + 8);
-    escape_into(text, &mut out);
-    out
+    let quoted = serde_json::Value::from(text).to_string();
+    quoted[1..quoted.len() - 1].to_owned()
 }
 
 /// A replacement of raw bytes.
