@@ -66,10 +66,7 @@ pub struct KeyGroup {
 
 /// As its id.
 pub(super) fn serialize_group<S: serde::Serializer>(group: &Option<Arc<KeyGroup>>, s: S) -> Result<S::Ok, S::Error> {
-    match group {
-        Some(group) => s.serialize_some(&group.id),
-        None => s.serialize_none(),
-    }
+    group.as_ref().map(|group| &group.id).serialize(s)
 }
 
 impl KeyGroup {

@@ -6,8 +6,7 @@ use jiff::Timestamp;
 use toml_edit::{Array, Item, Table, value};
 
 use super::key_file::{
-    KeyFileError, KeyResult, append_table, edit_table, parse_document, parse_keys, set_disabled, set_expiry, set_tags,
-    set_text,
+    KeyFileError, KeyResult, append_table, change_common, edit_table, parse_document, parse_keys, set_text,
 };
 use super::{GroupLevel, KeyGroup};
 use crate::rules::Quota;
@@ -50,21 +49,13 @@ fn apply(table: &mut Table, change: GroupChange) {
     if let Some(note) = change.note {
         set_text(table, "note", Some(note).filter(|note| !note.is_empty()));
     }
-    if let Some(expires) = change.expires {
-        set_expiry(table, expires);
-    }
-    if let Some(disabled) = change.disabled {
-        set_disabled(table, disabled);
-    }
+    change_common(table, change.disabled, change.expires, change.tags);
     for (name, list) in [("models", change.models), ("mcp", change.mcp)] {
         match list {
             Some(list) if list.is_empty() => drop(table.remove(name)),
             Some(list) => table[name] = value(list.into_iter().collect::<Array>()),
             None => {}
         }
-    }
-    if let Some(tags) = change.tags {
-        set_tags(table, tags);
     }
     match change.limits.map(|limits| limits.to_table()) {
         Some(Some(limits)) => table["limits"] = value(limits),

@@ -279,7 +279,7 @@ fn key_table(new: NewVirtualKey, digest: &KeyDigest, now: Timestamp) -> Table {
 }
 
 /// Replaces the tags; none removes them.
-pub(super) fn set_tags(table: &mut Table, tags: TagSet) {
+fn set_tags(table: &mut Table, tags: TagSet) {
     match tags.is_empty() {
         true => drop(table.remove("tags")),
         false => table["tags"] = value(tags.into_iter().collect::<toml_edit::InlineTable>()),
@@ -294,14 +294,25 @@ pub(super) fn set_text(table: &mut Table, name: &str, text: Option<String>) {
     }
 }
 
-pub(super) fn set_expiry(table: &mut Table, expires: Option<Timestamp>) {
+fn set_expiry(table: &mut Table, expires: Option<Timestamp>) {
     set_text(table, "expires", expires.map(to_the_second));
 }
 
-pub(super) fn set_disabled(table: &mut Table, disabled: bool) {
-    match disabled {
-        true => table["disabled"] = value(true),
-        false => drop(table.remove("disabled")),
+/// Changes what keys, teams and organisations have in common.
+pub(super) fn change_common(
+    table: &mut Table,
+    disabled: Option<bool>,
+    expires: Option<Option<Timestamp>>,
+    tags: Option<TagSet>,
+) {
+    if let Some(disabled) = disabled {
+        if disabled { table["disabled"] = value(true) } else { drop(table.remove("disabled")) }
+    }
+    if let Some(expires) = expires {
+        set_expiry(table, expires);
+    }
+    if let Some(tags) = tags {
+        set_tags(table, tags);
     }
 }
 
@@ -339,18 +350,10 @@ pub struct KeyChange {
 pub fn change_key(text: &mut String, id: &str, change: KeyChange) -> KeyResult<bool> {
     edit_table(text, "key", id, |key| {
         refuse_revoked(key, id)?;
-        if let Some(disabled) = change.disabled {
-            set_disabled(key, disabled);
-        }
-        if let Some(expires) = change.expires {
-            set_expiry(key, expires);
-        }
         if let Some(team) = change.team {
             set_text(key, "team", team);
         }
-        if let Some(tags) = change.tags {
-            set_tags(key, tags);
-        }
+        change_common(key, change.disabled, change.expires, change.tags);
         Ok(())
     })
 }

@@ -76,10 +76,7 @@ pub struct VirtualKey {
 }
 
 fn serialize_timestamp<S: serde::Serializer>(at: &Option<Timestamp>, s: S) -> Result<S::Ok, S::Error> {
-    match at {
-        Some(at) => s.collect_str(at),
-        None => s.serialize_none(),
-    }
+    at.map(|at| at.to_string()).serialize(s)
 }
 
 /// The hash of a key as stored in the keys file: `sha256:` and 64 hex digits.
@@ -160,14 +157,9 @@ impl VirtualKey {
     pub fn allows(&self, asked: &ScopeRequest<'_>) -> Result<(), (ScopeViolation, Option<Arc<KeyGroup>>)> {
         self.scope.allows(asked).map_err(|why| (why, None))?;
         // A request without a model must not bypass a model list.
-        let refuses = |group: &&Arc<KeyGroup>| match asked.model {
-            Some(model) => !group.allows_model(model),
-            None => !group.models.is_empty(),
-        };
-        match self.groups().find(refuses) {
-            Some(group) => Err((ScopeViolation::Model, Some(Arc::clone(group)))),
-            None => Ok(()),
-        }
+        let allows = |group: &Arc<KeyGroup>| asked.model.map_or(group.models.is_empty(), |m| group.allows_model(m));
+        let refusing = self.groups().find(|group| !allows(group));
+        refusing.map_or(Ok(()), |group| Err((ScopeViolation::Model, Some(Arc::clone(group)))))
     }
 
     /// Whether the key and every level above it admit requests now.

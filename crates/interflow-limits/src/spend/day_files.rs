@@ -6,7 +6,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use interflow_files::{FileAccess, write_atomic};
+use interflow_files::{FileAccess, optional, write_atomic};
 use jiff::civil::Date;
 use serde::{Deserialize, Serialize};
 
@@ -54,12 +54,8 @@ fn file_name(path: &Path) -> Option<String> {
 
 fn list<T: Ord>(folder: &Path, parse: impl Fn(PathBuf) -> Option<T>) -> Result<Vec<T>, String> {
     let unread = |e: io::Error| format!("{} cannot be read: {e}", folder.display());
-    let entries = match fs::read_dir(folder) {
-        Ok(entries) => entries,
-        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-        Err(e) => return Err(unread(e)),
-    };
     let mut files = Vec::new();
+    let Some(entries) = optional(fs::read_dir(folder)).map_err(unread)? else { return Ok(files) };
     for entry in entries {
         files.extend(parse(entry.map_err(unread)?.path()));
     }
@@ -74,10 +70,8 @@ pub(super) fn read_rows(path: &Path) -> Result<DayRows, String> {
 
 /// A file's content, which is empty if there is no such file.
 pub(super) fn read_file(path: &Path) -> Result<Vec<u8>, String> {
-    match fs::read(path) {
-        Err(e) if e.kind() != io::ErrorKind::NotFound => Err(format!("{} cannot be read: {e}", path.display())),
-        content => Ok(content.unwrap_or_default()),
-    }
+    let content = optional(fs::read(path)).map(Option::unwrap_or_default);
+    content.map_err(|e| format!("{} cannot be read: {e}", path.display()))
 }
 
 /// The rows in the content of a file.

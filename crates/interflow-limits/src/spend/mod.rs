@@ -48,12 +48,8 @@ pub(crate) struct SpendAccount {
     /// The model at the provider that served the request.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model: Option<Arc<str>>,
-    #[serde(default, skip_serializing_if = "no_tags")]
+    #[serde(default, skip_serializing_if = "TagSet::is_empty")]
     pub tags: Arc<TagSet>,
-}
-
-fn no_tags(tags: &Arc<TagSet>) -> bool {
-    tags.is_empty()
 }
 
 /// A column by which a report is grouped.

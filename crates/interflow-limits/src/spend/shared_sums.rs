@@ -4,11 +4,11 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use interflow_files::optional;
 use jiff::civil::Date;
 use parking_lot::Mutex;
 
@@ -140,14 +140,15 @@ impl SharedSums {
             }
             // Its writer may be running yet, and replace the file meanwhile: what is removed is what was sent.
             let claimed = path.with_extension("claimed");
+            // Another process with this data directory, such as a command, may have sent the file.
             if claimed != path {
-                unless_gone(fs::rename(&path, &claimed)).map_err(|e| format!("{}: {e}", path.display()))?;
+                optional(fs::rename(&path, &claimed)).map_err(|e| format!("{}: {e}", path.display()))?;
             }
             match parse_rows(&claimed, &read_file(&claimed)?) {
                 Ok(rows) => {
                     let rows: Vec<_> = rows.into_iter().collect();
                     rows.chunks(BATCH).try_for_each(|batch| self.put(date, &writer, batch))?;
-                    unless_gone(fs::remove_file(&claimed)).map_err(|e| format!("{}: {e}", claimed.display()))?;
+                    optional(fs::remove_file(&claimed)).map_err(|e| format!("{}: {e}", claimed.display()))?;
                 }
                 Err(e) => {
                     let aside = set_aside(&claimed);
@@ -175,11 +176,6 @@ impl SharedSums {
         };
         rows.into_iter().map(parse).collect()
     }
-}
-
-/// Another process with this data directory, such as a command, may have sent the file.
-fn unless_gone(done: io::Result<()>) -> io::Result<()> {
-    done.or_else(|e| if e.kind() == io::ErrorKind::NotFound { Ok(()) } else { Err(e) })
 }
 
 /// A name that no other process has, and that is not derived from the machine's: data directories are copied.
