@@ -46,10 +46,7 @@ pub fn is_supported(provider: Provider, path: &str) -> bool {
 /// anything but a JSON object. Reads tokens without building a tree, because every message is checked.
 pub fn is_known_event(provider: Provider, event: &[u8]) -> bool {
     let google = matches!(provider, Provider::Gemini | Provider::Vertex);
-    let (types, type_name) = match google {
-        true => ("google", &b"event_type"[..]),
-        false => ("openai", &b"type"[..]),
-    };
+    let (types, type_name) = if google { ("google", &b"event_type"[..]) } else { ("openai", &b"type"[..]) };
     let mut reader = JsonReader::new(event);
     let (mut depth, mut name) = (0_usize, Cow::Borrowed(&b""[..]));
     let (mut verdict, mut types_at_root) = (None, 0);

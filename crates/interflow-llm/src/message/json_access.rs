@@ -10,10 +10,7 @@ use super::{Attachment, Carried, ContentBlock, ModelReply};
 
 /// Takes a string out of an object, leaving null; empty if it is not one.
 pub fn take_string(value: &mut Value, key: &str) -> String {
-    match value.get_mut(key).map(Value::take) {
-        Some(Value::String(s)) => s,
-        _ => String::new(),
-    }
+    if let Some(Value::String(s)) = value.get_mut(key).map(Value::take) { s } else { String::new() }
 }
 
 /// Takes a string out of an object; `None` if it is absent or empty.
@@ -65,10 +62,8 @@ pub fn tool_use(call: &mut Value, id: &str, input: &str) -> ContentBlock {
 /// An attachment for base64 data, which is decoded if it is text.
 pub fn base64_attachment(media_type: String, data: String) -> Attachment {
     let text = is_text(&media_type).then(|| STANDARD.decode(data.trim_ascii()).ok()).flatten();
-    match text {
-        Some(text) => data_attachment(media_type, String::from_utf8_lossy(&text).into_owned()),
-        None => data_attachment(media_type, data),
-    }
+    let text = text.map(|text| String::from_utf8_lossy(&text).into_owned());
+    data_attachment(media_type, text.unwrap_or(data))
 }
 
 /// An attachment for its data as they are carried: its size and hash. The data is only carried along, so that

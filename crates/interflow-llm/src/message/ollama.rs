@@ -47,14 +47,11 @@ pub fn request(mut body: Value) -> ModelRequest {
 
 /// Images are bare base64 without a media type.
 fn images(holder: &mut Value) -> Vec<ContentBlock> {
-    let images = take_list(holder, "images");
-    images
-        .into_iter()
-        .filter_map(|data| match data {
-            Value::String(data) => Some(ContentBlock::Image(base64_attachment(String::new(), data))),
-            _ => None,
-        })
-        .collect()
+    let image = |data| match data {
+        Value::String(data) => Some(ContentBlock::Image(base64_attachment(String::new(), data))),
+        _ => None,
+    };
+    take_list(holder, "images").into_iter().filter_map(image).collect()
 }
 
 fn message_blocks(mut message: Value) -> Vec<ContentBlock> {

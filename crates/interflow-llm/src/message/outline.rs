@@ -109,6 +109,26 @@ impl Outline {
         [Name::Input, Name::Prompt].iter().any(|name| self.at(*name).is_text_or_list())
             && self.at(Name::Model).is_text()
     }
+
+    /// The features of one list element: a message, a block, a tool.
+    fn signs(&self) -> u16 {
+        let [role, kind, text] = [Name::Role, Name::Type, Name::Text].map(|name| self.at(name));
+        let (schema, content) = (self.at(Name::InputSchema), self.at(Name::Content));
+        let anthropic = kind.any(sign::WORD_ANTHROPIC) || self.at(Name::Source).kind == Kind::Object;
+        [
+            (role.is_text(), sign::ROLE),
+            (kind.is_text(), sign::TYPE),
+            (kind.any(sign::WORD_TEXT), sign::TYPE_TEXT),
+            (anthropic, sign::ANTHROPIC),
+            (text.is_text() && kind.kind == Kind::Absent, sign::UNTYPED_TEXT),
+            (schema.kind == Kind::Object, sign::SCHEMA),
+            (self.at(Name::Parts).is_list(), sign::PARTS),
+            (content.any(sign::ANTHROPIC), sign::HOLDS_ANTHROPIC),
+            (content.any(sign::UNTYPED_TEXT), sign::HOLDS_UNTYPED_TEXT),
+        ]
+        .iter()
+        .fold(0, |signs, (has, sign)| if *has { signs | sign } else { signs })
+    }
 }
 
 impl<'de> Deserialize<'de> for Outline {
@@ -234,28 +254,6 @@ impl<'de> Visitor<'de> for Look<'_> {
             self.members.0[name as usize] = value;
         }
         Ok(objects)
-    }
-}
-
-impl Outline {
-    /// The features of one list element: a message, a block, a tool.
-    fn signs(&self) -> u16 {
-        let [role, kind, text] = [Name::Role, Name::Type, Name::Text].map(|name| self.at(name));
-        let (schema, content) = (self.at(Name::InputSchema), self.at(Name::Content));
-        let anthropic = kind.any(sign::WORD_ANTHROPIC) || self.at(Name::Source).kind == Kind::Object;
-        [
-            (role.is_text(), sign::ROLE),
-            (kind.is_text(), sign::TYPE),
-            (kind.any(sign::WORD_TEXT), sign::TYPE_TEXT),
-            (anthropic, sign::ANTHROPIC),
-            (text.is_text() && kind.kind == Kind::Absent, sign::UNTYPED_TEXT),
-            (schema.kind == Kind::Object, sign::SCHEMA),
-            (self.at(Name::Parts).is_list(), sign::PARTS),
-            (content.any(sign::ANTHROPIC), sign::HOLDS_ANTHROPIC),
-            (content.any(sign::UNTYPED_TEXT), sign::HOLDS_UNTYPED_TEXT),
-        ]
-        .iter()
-        .fold(0, |signs, (has, sign)| if *has { signs | sign } else { signs })
     }
 }
 

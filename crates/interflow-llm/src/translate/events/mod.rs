@@ -74,46 +74,7 @@ impl EventTranslator {
         }
         std::mem::take(&mut self.out)
     }
-}
 
-/// The events of a whole reply, for a client that asked for a stream where the upstream gave none.
-pub fn reply_events(reply: &ModelReply) -> Vec<ChatEvent> {
-    let mut out = vec![ChatEvent::Start { id: reply.id.clone(), model: reply.model.clone() }];
-    let mut calls = 0;
-    let declines = reply.stop.as_deref() == Some(DECLINED);
-    let mut cited = Cited::default();
-    for block in &reply.blocks {
-        match block {
-            ContentBlock::Text { text } if declines => out.push(ChatEvent::Refusal(text.clone())),
-            ContentBlock::Text { text } => out.extend([ChatEvent::BlockEnd, ChatEvent::Text(text.clone())]),
-            ContentBlock::Thinking { text, signature } => {
-                out.push(ChatEvent::Thinking(text.clone()));
-                out.extend(signature.get().map(|s| ChatEvent::Signature(s.to_owned())));
-            }
-            ContentBlock::ToolUse { id, name, input } => {
-                let json = arguments_text(input);
-                out.push(ChatEvent::ToolStart { index: calls, id: id.clone(), name: name.clone() });
-                out.push(ChatEvent::ToolInput { index: calls, json });
-                calls += 1;
-            }
-            ContentBlock::Other { kind, value } if kind == CITATIONS => {
-                let before = cited.pages.len();
-                cited.read(value);
-                out.extend(cited.pages.iter().skip(before).cloned().map(ChatEvent::Citation));
-            }
-            _ => {}
-        }
-    }
-    out.extend(reply.usage.map(ChatEvent::Usage));
-    let reason = match reply.stop.as_deref().map(StopReason::from_name) {
-        Some(StopReason::EndTurn) | None if calls > 0 => StopReason::ToolUse,
-        reason => reason.unwrap_or(StopReason::EndTurn),
-    };
-    out.extend([ChatEvent::Stop(reason), ChatEvent::Done]);
-    out
-}
-
-impl EventTranslator {
     fn read_event(&mut self, event: &StreamEvent) {
         if event.data.is_empty() {
             return;
@@ -254,4 +215,41 @@ impl EventTranslator {
             self.over = true;
         }
     }
+}
+
+/// The events of a whole reply, for a client that asked for a stream where the upstream gave none.
+pub fn reply_events(reply: &ModelReply) -> Vec<ChatEvent> {
+    let mut out = vec![ChatEvent::Start { id: reply.id.clone(), model: reply.model.clone() }];
+    let mut calls = 0;
+    let declines = reply.stop.as_deref() == Some(DECLINED);
+    let mut cited = Cited::default();
+    for block in &reply.blocks {
+        match block {
+            ContentBlock::Text { text } if declines => out.push(ChatEvent::Refusal(text.clone())),
+            ContentBlock::Text { text } => out.extend([ChatEvent::BlockEnd, ChatEvent::Text(text.clone())]),
+            ContentBlock::Thinking { text, signature } => {
+                out.push(ChatEvent::Thinking(text.clone()));
+                out.extend(signature.get().map(|s| ChatEvent::Signature(s.to_owned())));
+            }
+            ContentBlock::ToolUse { id, name, input } => {
+                let json = arguments_text(input);
+                out.push(ChatEvent::ToolStart { index: calls, id: id.clone(), name: name.clone() });
+                out.push(ChatEvent::ToolInput { index: calls, json });
+                calls += 1;
+            }
+            ContentBlock::Other { kind, value } if kind == CITATIONS => {
+                let before = cited.pages.len();
+                cited.read(value);
+                out.extend(cited.pages.iter().skip(before).cloned().map(ChatEvent::Citation));
+            }
+            _ => {}
+        }
+    }
+    out.extend(reply.usage.map(ChatEvent::Usage));
+    let reason = match reply.stop.as_deref().map(StopReason::from_name) {
+        Some(StopReason::EndTurn) | None if calls > 0 => StopReason::ToolUse,
+        reason => reason.unwrap_or(StopReason::EndTurn),
+    };
+    out.extend([ChatEvent::Stop(reason), ChatEvent::Done]);
+    out
 }

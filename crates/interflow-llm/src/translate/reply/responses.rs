@@ -199,10 +199,8 @@ impl ResponsesWriter {
     }
 
     fn is_custom(&self, at: usize) -> bool {
-        match self.reply.blocks.get(at) {
-            Some(ContentBlock::ToolUse { name, .. }) => self.head.custom_tools.contains(name),
-            _ => false,
-        }
+        let block = self.reply.blocks.get(at);
+        matches!(block, Some(ContentBlock::ToolUse { name, .. }) if self.head.custom_tools.contains(name))
     }
 
     fn item_id(&self, prefix: &str, at: usize) -> String {

@@ -460,13 +460,11 @@ type ToolNames = std::collections::HashMap<String, String>;
 
 /// The name of each called tool by the call's id, for formats whose results name the tool.
 fn tool_names(turns: &[Turn<'_>]) -> ToolNames {
-    let blocks = turns.iter().flat_map(|turn| &turn.blocks);
-    blocks
-        .filter_map(|block| match block {
-            ContentBlock::ToolUse { id, name, .. } => Some((id.clone(), name.clone())),
-            _ => None,
-        })
-        .collect()
+    let named = |block: &&ContentBlock| match block {
+        ContentBlock::ToolUse { id, name, .. } => Some((id.clone(), name.clone())),
+        _ => None,
+    };
+    turns.iter().flat_map(|turn| &turn.blocks).filter_map(named).collect()
 }
 
 /// The text of a tool's result; structured content as JSON. Attachments are left to the caller.
@@ -505,10 +503,7 @@ fn images<'b>(content: impl IntoIterator<Item = &'b ContentBlock>) -> impl Itera
 
 /// The URL of an attachment, which holds the data if there is any.
 fn data_url(file: &Attachment) -> String {
-    match file.data.get() {
-        Some(data) => format!("data:{};base64,{data}", file.media_type),
-        None => file.url.clone(),
-    }
+    file.data.get().map_or_else(|| file.url.clone(), |data| format!("data:{};base64,{data}", file.media_type))
 }
 
 /// A search result for an API that has them.
