@@ -583,7 +583,7 @@ impl MediaRequest<'_> {
                 let stale = ["content-length", "accept-ranges", "etag", "content-range"];
                 header_filter::remove_fields(&mut head.headers, &stale);
                 let _ = head.headers.set("Content-Type", "video/mp2t");
-                Ok(decrypt::transport(&muxer, body))
+                Ok(decrypt::transformed(body, Some(muxer.segment()), None))
             };
             Some(ResponseTransform { id: job.work_id("ts"), takes_ranges: false, run: Box::new(run) })
         };

@@ -1,7 +1,6 @@
 //! Transforms segment bodies: decryption with the link's keys, remuxing to MPEG-TS.
 
 use std::collections::VecDeque;
-use std::ops::Range;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
@@ -9,9 +8,9 @@ use bytes::Bytes;
 use interflow_types::{Body, BodyFrame, BodyStream, Error, ErrorKind, Result, StatusCode};
 
 use super::error::MediaError;
-use crate::cenc::{CencDecrypter, CencError, ContentKey, ContentKeyRing, InitSegment, ProgressiveFile, RangeDecrypter};
+use crate::cenc::{CencDecrypter, CencError, ContentKeyRing, InitSegment, RangeDecrypter};
 use crate::relay::body_parts::chain_body;
-use crate::remux::{TsMuxer, TsSegment};
+use crate::remux::TsSegment;
 use crate::sample_aes::{Aes128Cbc, SampleAesTs};
 
 /// Maps a decryption error for clients: a missing key is the link's fault (422), everything else the origin's (502).
@@ -86,36 +85,13 @@ pub async fn wait_for_first_bytes(mut body: Body) -> std::result::Result<Body, M
     }
 }
 
-/// Remuxes a clear segment to MPEG-TS, fragment by fragment. The length is unknown until the end.
-pub fn transport(muxer: &Arc<TsMuxer>, body: Body) -> Body {
-    TransformedBody::transform_body(body, Some(muxer.segment()), None)
-}
-
-/// Decrypts an HLS segment with `METHOD=AES-128` (RFC 8216 4.3.2.4), removing its PKCS #7 padding.
-pub fn aes_128(key: [u8; 16], iv: [u8; 16], body: Body) -> Body {
-    TransformedBody::transform_body(body, Aes128Cbc::new(&ContentKey(key), iv), None)
-}
-
-/// Decrypts an HLS segment with `METHOD=AES-256`, removing its PKCS #7 padding.
-pub fn aes_256(key: [u8; 32], iv: [u8; 16], body: Body) -> Body {
-    TransformedBody::transform_body(body, Aes128Cbc::new_256(&key, iv), None)
-}
-
-/// Decrypts an MPEG-TS segment with `METHOD=SAMPLE-AES`; the length is unchanged.
-pub fn sample_aes(key: [u8; 16], iv: [u8; 16], body: Body) -> Body {
-    let remaining = body.remaining();
-    TransformedBody::transform_body(body, SampleAesTs::new(&ContentKey(key), iv), remaining)
-}
-
-/// Decrypts a range of a progressive file; the body contains the range returned by [`ProgressiveFile::cover`], the
-/// output exactly `range`.
-pub fn range(file: &Arc<ProgressiveFile>, range: Range<u64>, body: Body) -> Body {
-    let length = range.end - range.start;
-    TransformedBody::transform_body(body, file.range(range), Some(length))
+/// A body that passes through a transformation as it is read. `remaining` is the length of the output, if it is known.
+pub fn transformed(body: Body, change: impl BodyTransform, remaining: Option<u64>) -> Body {
+    Body::stream(TransformedBody::new(body, change, remaining))
 }
 
 /// A transformation of a body that is done piece by piece, as the body is read. An error ends the body.
-trait BodyTransform: Send + 'static {
+pub trait BodyTransform: Send + 'static {
     /// Whether the output so far may be released. Until then an error can still become a response of its own.
     fn has_begun(&self) -> bool {
         true
@@ -202,10 +178,6 @@ impl<C: BodyTransform> TransformedBody<C> {
     fn new(body: Body, change: C, remaining: Option<u64>) -> Self {
         Self { body, change, ready: VecDeque::new(), remaining, over: false, hold: 0 }
     }
-
-    fn transform_body(body: Body, change: C, remaining: Option<u64>) -> Body {
-        Body::stream(Self::new(body, change, remaining))
-    }
 }
 
 impl<C: BodyTransform> BodyStream for TransformedBody<C> {
@@ -257,7 +229,8 @@ mod tests {
     const IV: [u8; 16] = 0x0001_0203_0405_0607_0809_0a0b_0c0d_0e0f_u128.to_be_bytes();
 
     fn clear(data: &'static [u8]) -> Result<Vec<u8>> {
-        let mut body = sample_aes(KEY, IV, Body::Full(Bytes::from_static(data)));
+        let body = Body::Full(Bytes::from_static(data));
+        let mut body = transformed(body, SampleAesTs::new(&crate::cenc::ContentKey(KEY), IV), None);
         let mut out = Vec::new();
         let mut cx = Context::from_waker(std::task::Waker::noop());
         while let Poll::Ready(Some(frame)) = body.poll_frame(&mut cx) {

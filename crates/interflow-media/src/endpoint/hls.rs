@@ -33,7 +33,7 @@ use crate::relay::fetch::FetchedDocument;
 use crate::relay::segment_cache::TransformFn;
 use crate::relay::ts_unwrap::unwrap_ts;
 use crate::relay::{BaseUrl, CachePolicy, FetchRequest, FetchedResponse, ResponseTransform, header_filter, prefetch};
-use crate::sample_aes::parse_iv;
+use crate::sample_aes::{Aes128Cbc, SampleAesTs, parse_iv};
 
 /// Maximum number of keys fetched for inlining into one playlist; the others are relayed.
 const MAX_INLINE_KEYS: usize = 64;
@@ -385,22 +385,21 @@ impl MediaRequest<'_> {
         let (id, run): (_, TransformFn) = match params.get("method") {
             Some("AES-256") => {
                 let key: [u8; 32] = self.key(key).await?;
-                let run = move |head: &mut _, body| Ok(decrypt::aes_256(key, iv, decrypted_body(head, body)));
-                (id("aes-256", &key), Box::new(run))
+                (id("aes-256", &key), decrypt_whole(Aes128Cbc::new_256(&key, iv)))
             }
             Some("SAMPLE-AES") => {
                 let key: [u8; 16] = self.key(key).await?;
-                let run = move |head: &mut ResponseHead, body| {
+                let run = move |head: &mut ResponseHead, body: Body| {
                     // Bytes are removed within the samples' packets, so that the origin's ranges do not fit.
                     head.headers.remove("accept-ranges");
-                    Ok(decrypt::sample_aes(key, iv, body))
+                    let remaining = body.remaining();
+                    Ok(decrypt::transformed(body, SampleAesTs::new(&ContentKey(key), iv), remaining))
                 };
                 (id("sample-aes", &key), Box::new(run))
             }
             _ => {
                 let key: [u8; 16] = self.key(key).await?;
-                let run = move |head: &mut _, body| Ok(decrypt::aes_128(key, iv, decrypted_body(head, body)));
-                (id("aes-128", &key), Box::new(run))
+                (id("aes-128", &key), decrypt_whole(Aes128Cbc::new(&ContentKey(key), iv)))
             }
         };
         let work = ResponseTransform { id, takes_ranges: false, run };
@@ -490,10 +489,13 @@ fn decode_data_url(text: &str) -> Option<Vec<u8>> {
     STANDARD_NO_PAD.decode(&data).or_else(|_| URL_SAFE_NO_PAD.decode(&data)).ok()
 }
 
-/// The body of a segment that is decrypted completely: removing the padding changes the length, and ranges do not apply.
-fn decrypted_body(head: &mut ResponseHead, body: Body) -> Body {
-    header_filter::remove_fields(&mut head.headers, &["accept-ranges", "content-length", "etag"]);
-    body
+/// Decrypts a segment that is encrypted as a whole (RFC 8216 4.3.2.4). Its PKCS #7 padding is removed, which changes the
+/// length, and ranges do not apply.
+fn decrypt_whole(cipher: Aes128Cbc) -> TransformFn {
+    Box::new(move |head, body| {
+        header_filter::remove_fields(&mut head.headers, &["accept-ranges", "content-length", "etag"]);
+        Ok(decrypt::transformed(body, cipher, None))
+    })
 }
 
 /// Whether a playlist has transport streams whose samples are encrypted with keys of a key system. There is no way to

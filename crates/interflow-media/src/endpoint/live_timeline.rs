@@ -1,22 +1,18 @@
-//! State of generated live playlists between requests: the offsets of origins' clocks, and the numbers assigned to segments.
+//! State of generated live playlists between requests: the numbers assigned to segments.
 //!
 //! A DASH manifest need not number its segments, but an HLS player recognises them by their number (RFC 8216 6.2.2 and
 //! 6.3.5): if one changed from one playlist to the next, it would play a segment twice or skip one. So the numbers of
 //! the last playlist are remembered, and segments are recognised by their start.
 
 use std::collections::HashSet;
-use std::time::{Duration, Instant};
 
-use hashlink::{LinkedHashMap, LruCache};
+use hashlink::LinkedHashMap;
 use parking_lot::Mutex;
 
 use crate::dash::to_hls::PlaylistPeriod;
 
-/// Maximum number of tracks and clocks remembered; the oldest are forgotten.
+/// Maximum number of tracks remembered; the oldest are forgotten.
 const MAX_TRACKS: usize = 1024;
-/// How long an origin's clock offset is used before it is measured again.
-const CLOCK_TTL: Duration = Duration::from_secs(600);
-
 /// The numbers at the start of a playlist: that of its first segment (`EXT-X-MEDIA-SEQUENCE`), and of the
 /// discontinuities before it (`EXT-X-DISCONTINUITY-SEQUENCE`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -98,27 +94,4 @@ fn first_sequence(parts: &[PlaylistPeriod<'_>]) -> u64 {
         return segment.number;
     }
     ((part.period.start + segment.start) / segment.duration.max(0.001)).max(0.0) as u64
-}
-
-/// How far origins' clocks are from the local one, in seconds. They determine which segments of a live stream exist
-/// (ISO 23009-1 5.8.4.11). The least recently used ones are evicted.
-pub struct OriginClocks {
-    offsets: Mutex<LruCache<String, (f64, Instant)>>,
-}
-
-impl Default for OriginClocks {
-    fn default() -> Self {
-        Self { offsets: Mutex::new(LruCache::new(MAX_TRACKS)) }
-    }
-}
-
-impl OriginClocks {
-    /// The offset of a clock that was measured recently.
-    pub fn offset(&self, clock: &str) -> Option<f64> {
-        self.offsets.lock().get(clock).filter(|(_, measured)| measured.elapsed() < CLOCK_TTL).map(|(offset, _)| *offset)
-    }
-
-    pub fn insert(&self, clock: &str, offset: f64) {
-        self.offsets.lock().insert(clock.to_owned(), (offset, Instant::now()));
-    }
 }

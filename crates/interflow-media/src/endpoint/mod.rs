@@ -19,6 +19,7 @@ mod request;
 mod router;
 mod state;
 mod stream;
+mod ttl_cache;
 mod url_rewriter;
 mod xtream;
 

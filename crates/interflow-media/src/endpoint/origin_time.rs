@@ -27,12 +27,12 @@ impl MediaRequest<'_> {
             if !scheme.starts_with("urn:mpeg:dash:utc:http-") {
                 continue;
             }
-            if let Some(offset) = self.state.clocks.offset(value) {
+            if let Some(offset) = self.state.clocks.get(value) {
                 return local_time() + offset;
             }
             // A clock that cannot be read counts as equal, and is not asked again before the time is over.
             let offset = self.fetch_clock(scheme, value).await.map_or(0.0, |time| time - local_time());
-            self.state.clocks.insert(value, offset);
+            self.state.clocks.insert(value.clone(), offset);
             return local_time() + offset;
         }
         local_time()

@@ -6,8 +6,9 @@ use std::sync::Arc;
 use interflow_files::resolve_secret_ref;
 use interflow_types::{HttpClient, Response};
 
-use super::file::index::FileIndexCache;
-use super::live_timeline::{LiveTimelines, OriginClocks};
+use super::file::index::IndexedFile;
+use super::live_timeline::LiveTimelines;
+use super::ttl_cache::TtlCache;
 use crate::config::{MediaCacheConfig, MediaConfig};
 use crate::relay::host_concurrency::HostConcurrency;
 use crate::relay::prefetch::Prefetcher;
@@ -41,14 +42,21 @@ pub struct MediaState {
     pub fetch: Arc<MediaFetcher>,
     pub shared: Arc<SegmentCache>,
     pub ahead: Prefetcher,
-    /// The index cache of files decrypted in ranges, so that seeking needs no new index.
-    pub files: FileIndexCache,
-    pub clocks: OriginClocks,
+    /// The indexes of files decrypted in ranges, by request and keys, so that seeking needs no new index. The file's
+    /// validators are compared on every request.
+    pub files: TtlCache<[u8; 32], Arc<IndexedFile>>,
+    /// How far origins' clocks are from the local one, in seconds. They determine which segments of a live stream
+    /// exist (ISO 23009-1 5.8.4.11).
+    pub clocks: TtlCache<String, f64>,
     /// Segment numbers of live tracks, which must not change from one playlist to the next.
     pub lines: LiveTimelines,
     pub hosts: HostConcurrency,
     pub streams: Arc<StreamRegistry>,
 }
+
+/// Maximum number of cached indexes; each has an entry per sample.
+const MAX_FILES: usize = 16;
+const MAX_CLOCKS: usize = 1024;
 
 /// The upstream `User-Agent` with `media.compat`, where the origins expect a browser.
 const DEFAULT_USER_AGENT: &str =
@@ -95,10 +103,10 @@ impl MediaState {
             password: config.api_password.take(),
             public: config.public_url.as_ref().map(|u| u.trim_end_matches('/').to_owned()),
             shared: Arc::new(SegmentCache::new(Arc::clone(&fetch), bounds).with_disk(disk)),
-            files: FileIndexCache::default(),
+            files: TtlCache::new(MAX_FILES),
             ahead: Prefetcher::default(),
             fetch,
-            clocks: OriginClocks::default(),
+            clocks: TtlCache::new(MAX_CLOCKS),
             lines: LiveTimelines::default(),
             hosts: HostConcurrency::new(config.streams_per_host, config.stream_wait.0),
             streams,

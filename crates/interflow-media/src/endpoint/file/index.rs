@@ -1,46 +1,11 @@
-//! Indexes of MP4 files that are decrypted in ranges, and their cache.
+//! Indexes of MP4 files that are decrypted in ranges.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
-use hashlink::LruCache;
 use interflow_types::{Headers, ResponseHead};
-use parking_lot::Mutex;
 
 use crate::cenc::{InitSegment, ProgressiveFile};
 use crate::relay::resume::content_range;
-
-/// Maximum number of cached indexes; each has an entry per sample.
-const MAX_FILES: usize = 16;
-/// How long an index is used without being read again; its validators are compared on every request.
-const FILE_TTL: Duration = Duration::from_secs(600);
-
-/// The indexes of files that were decrypted last, by request and keys.
-pub struct FileIndexCache(Mutex<LruCache<[u8; 32], ProbedFile>>);
-
-/// The time of a probe, and its result.
-type ProbedFile = (Instant, Arc<IndexedFile>);
-
-impl Default for FileIndexCache {
-    fn default() -> Self {
-        Self(Mutex::new(LruCache::new(MAX_FILES)))
-    }
-}
-
-impl FileIndexCache {
-    pub fn get(&self, key: &[u8; 32]) -> Option<Arc<IndexedFile>> {
-        let mut entries = self.0.lock();
-        entries.get(key).filter(|(at, _)| at.elapsed() < FILE_TTL).map(|(_, file)| Arc::clone(file))
-    }
-
-    pub fn insert(&self, key: [u8; 32], file: &Arc<IndexedFile>) {
-        self.0.lock().insert(key, (Instant::now(), Arc::clone(file)));
-    }
-
-    pub fn remove(&self, key: &[u8; 32]) {
-        self.0.lock().remove(key);
-    }
-}
 
 /// A file whose samples or fragments are known.
 pub struct IndexedFile {

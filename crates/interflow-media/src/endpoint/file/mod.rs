@@ -49,7 +49,7 @@ impl MediaRequest<'_> {
         let permit = self.state.hosts.acquire(&ask.url.authority).await?;
         let id = self.file_id(&ask);
         // A second attempt if the cached index turns out to be that of an earlier version.
-        for again in [true, false] {
+        for _ in 0..2 {
             let opened = match self.state.files.get(&id) {
                 Some(file) => FileProbe::File(file),
                 None => self.probe_file(&ask, &keys).await?,
@@ -58,15 +58,12 @@ impl MediaRequest<'_> {
                 FileProbe::File(file) => file,
                 FileProbe::Other(response) => return self.unranged(response, keys, init).await,
             };
-            self.state.files.insert(id, &file);
+            self.state.files.insert(id, Arc::clone(&file));
             if let Some(response) = self.ranged(&ask, &file, &keys, init.clone()).await? {
                 let Response { head, body } = response;
                 return Ok(self.track_stream(Response { head, body: permit.attach_to(body) }, &ask));
             }
             self.state.files.remove(&id);
-            if !again {
-                break;
-            }
         }
         Err(MediaError::upstream("the origin's file changes while it is read"))
     }
@@ -228,7 +225,8 @@ impl MediaRequest<'_> {
                 part
             }
         };
-        let _ = head.headers.set("Content-Length", (requested.end - requested.start).to_string());
+        let length = requested.end - requested.start;
+        let _ = head.headers.set("Content-Length", length.to_string());
         if self.head.method == Method::HEAD {
             return Ok(Some(Response { head, body: Body::Empty }));
         }
@@ -237,13 +235,12 @@ impl MediaRequest<'_> {
                 let Some(body) = self.same_part(ask, file, progressive.cover(requested.clone())).await? else {
                     return Ok(None);
                 };
-                decrypt::range(progressive, requested, body)
+                decrypt::transformed(body, progressive.range(requested), Some(length))
             }
             FileLayout::Fragments(own, borders) => {
                 let Some((at, body)) = self.fragment_at(ask, file, borders, &requested).await? else { return Ok(None) };
                 // From its start, the file itself declares its encryption.
                 let init = if at == 0 && own.is_some() { None } else { init.or_else(|| own.clone()) };
-                let length = requested.end - requested.start;
                 slice_body(decrypt::piece(keys.clone(), init, at, body, 0)?, requested.start - at, length)
             }
         };
