@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
-use interflow_types::{Authority, Error, ErrorKind, Host, Retryable};
+use interflow_types::{Authority, Error, ErrorKind, Retryable};
 use smallvec::SmallVec;
 use socket2::{SockRef, TcpKeepalive};
 use tokio::net::TcpStream;
@@ -173,7 +173,7 @@ impl Dialer {
         if let Some(ip) = target.host.ip() {
             return self.guard.check(SocketAddr::new(ip.to_canonical(), target.port));
         }
-        if is_local_name(&target.host) {
+        if target.host.name().is_some_and(is_loopback_name) {
             // These names are never resolved elsewhere (RFC 6761 6.3), so it does not matter whether the filter
             // resolves names.
             for ip in [IpAddr::from(Ipv4Addr::LOCALHOST), Ipv6Addr::LOCALHOST.into()] {
@@ -208,7 +208,7 @@ impl Dialer {
         // The operator configured the proxies, so their addresses are not filtered.
         let reached = self.direct(names, &first.authority, &AllowAllAddresses, times).await;
         let (mut io, mut info) = reached.map_err(|e| unreachable_proxy(first, e))?;
-        info.via = Some(proxy_chain_text(chain));
+        info.via = Some(chain.iter().map(ToString::to_string).collect::<Vec<_>>().join(" > ").into());
         let mut begun = Instant::now();
         let mut time_left = |dialer: &Self| {
             add_elapsed(&mut times.connect, begun);
@@ -371,27 +371,16 @@ fn add_elapsed(total: &mut Option<u64>, begun: Instant) {
     *total = Some(total.unwrap_or(0) + begun.elapsed().as_micros() as u64);
 }
 
-fn proxy_chain_text(chain: &[UpstreamProxy]) -> Arc<str> {
-    let mut text = String::new();
-    for proxy in chain {
-        let arrow = if text.is_empty() { "" } else { " > " };
-        let _ = write!(text, "{arrow}{proxy}");
-    }
-    text.into()
-}
-
 fn unreachable_proxy(proxy: &UpstreamProxy, error: Error) -> Error {
     let retry = error.retryable();
     let message = format!("the upstream proxy {proxy} cannot be reached");
     Error::new(ErrorKind::UpstreamProxy, message).with_retryable(retry).with_source(error)
 }
 
-/// Names that denote the resolving machine (RFC 6761 6.3).
-fn is_local_name(host: &Host) -> bool {
-    host.name().map(|name| name.trim_end_matches('.')).is_some_and(|name| {
-        let last = name.rsplit('.').next().unwrap_or_default();
-        last.eq_ignore_ascii_case("localhost")
-    })
+/// Whether a name denotes the resolving machine (RFC 6761 6.3).
+pub fn is_loopback_name(name: &str) -> bool {
+    let last = name.trim_end_matches('.').rsplit('.').next().unwrap_or_default();
+    last.eq_ignore_ascii_case("localhost")
 }
 
 /// The addresses that the filter allows, alternating between families (RFC 8305 4) in the resolver's order; and the

@@ -15,6 +15,7 @@ use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
+use super::dial::is_loopback_name;
 use super::doh::{DohClient, DohServer};
 use super::name_servers::{self, DnsAnswer, LookupFailure, NameServers};
 
@@ -114,8 +115,7 @@ impl DnsResolver {
         if let Some(addrs) = self.0.options.overrides.get(name) {
             return Some(addrs.as_slice().into());
         }
-        let is_loopback = name == "localhost" || name.ends_with(".localhost");
-        is_loopback.then(|| Arc::new([Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()]) as Arc<[IpAddr]>)
+        is_loopback_name(name).then(|| Arc::from([Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()]))
     }
 
     /// The entry of the name; starts a lookup if there is none.
@@ -218,20 +218,16 @@ impl ResolverState {
 
 /// Calls `getaddrinfo` on a blocking thread. It returns no TTL.
 async fn lookup_with_getaddrinfo(name: &str) -> Result<DnsAnswer, LookupFailure> {
-    match tokio::net::lookup_host((name, 0)).await {
-        Ok(found) => {
-            let mut addrs = Vec::new();
-            for addr in found.map(|a| a.ip()) {
-                // `getaddrinfo` returns each address once per socket type.
-                if !addrs.contains(&addr) {
-                    addrs.push(addr);
-                }
-            }
-            // The C library reports no TTL; half a minute limits both the load and the staleness.
-            Ok(DnsAnswer { addrs, ttl: Duration::from_secs(30) })
+    let found = tokio::net::lookup_host((name, 0)).await.map_err(|e| LookupFailure::Server(e.to_string()))?;
+    let mut addrs = Vec::new();
+    for addr in found.map(|a| a.ip()) {
+        // `getaddrinfo` returns each address once per socket type.
+        if !addrs.contains(&addr) {
+            addrs.push(addr);
         }
-        Err(error) => Err(LookupFailure::Server(error.to_string())),
     }
+    // The C library reports no TTL; half a minute limits both the load and the staleness.
+    Ok(DnsAnswer { addrs, ttl: Duration::from_secs(30) })
 }
 
 /// The system's configuration, read when it is first needed and again when its files change, because a laptop changes

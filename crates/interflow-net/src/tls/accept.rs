@@ -13,7 +13,7 @@ use rustls::{AlertDescription, CipherSuite, ServerConfig};
 use sha2::{Digest, Sha256};
 use tokio_rustls::LazyConfigAcceptor;
 
-use super::client_auth::{ClientAuth, NoTickets, certificate_name};
+use super::client_auth::{ClientAuth, certificate_name};
 use super::upstream::read_chain_and_key;
 use super::{Alpn, alpn_name, cipher_name, key_log, provider, version_name};
 use crate::io::IoStream;
@@ -76,16 +76,16 @@ impl ServerTls {
         let mut config = builder.with_cert_resolver(Arc::new(resolver));
         config.alpn_protocols = alpn.protocols();
         config.key_log = key_log();
-        config.ticketer = Arc::new(tickets);
         // Tickets contain the sessions; a store in each of ten thousand configurations would only use memory.
         config.session_storage = Arc::new(NoServerSessionStorage {});
         // Clients list AES-256 first although it costs both ends more.
         config.ignore_client_order = true;
-        // A resumed session would skip the client certificate, and with it a revocation or an expiry since.
-        // Overrides the tickets set above.
         if verifies_clients {
-            config.ticketer = Arc::new(NoTickets);
+            // No tickets: a resumed session would skip the client certificate, and with it a revocation or an expiry
+            // since.
             config.send_tls13_tickets = 0;
+        } else {
+            config.ticketer = Arc::new(tickets);
         }
         Self::from_config(config, certified)
     }

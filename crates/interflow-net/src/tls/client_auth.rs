@@ -4,8 +4,8 @@ use std::fmt;
 use std::sync::Arc;
 
 use rustls::RootCertStore;
+use rustls::server::WebPkiClientVerifier;
 use rustls::server::danger::ClientCertVerifier;
-use rustls::server::{ProducesTickets, WebPkiClientVerifier};
 use rustls_pki_types::CertificateDer;
 use sha2::{Digest, Sha256};
 use x509_parser::extensions::GeneralName;
@@ -54,29 +54,6 @@ impl ClientAuth {
 impl fmt::Debug for ClientAuth {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "ClientAuth({} authorities, required: {})", self.roots.len(), self.required)
-    }
-}
-
-/// Disables session resumption, so that each connection verifies the client's certificate anew, against the current
-/// authorities and its validity now.
-#[derive(Debug)]
-pub(super) struct NoTickets;
-
-impl ProducesTickets for NoTickets {
-    fn enabled(&self) -> bool {
-        false
-    }
-
-    fn lifetime(&self) -> u32 {
-        0
-    }
-
-    fn encrypt(&self, _plain: &[u8]) -> Option<Vec<u8>> {
-        None
-    }
-
-    fn decrypt(&self, _cipher: &[u8]) -> Option<Vec<u8>> {
-        None
     }
 }
 

@@ -1,6 +1,7 @@
 //! Protects the gateway port from other sites' web pages: a browser on this machine or network would otherwise send
 //! their requests, and the gateway would add the operator's provider key.
 
+use interflow_net::egress::dial::is_loopback_name;
 use interflow_types::{Authority, Headers, Host, HostPatterns, Response, StatusCode};
 
 use crate::config::GatewayConfig;
@@ -108,11 +109,6 @@ impl WebPagePolicy {
         // Behind a TLS terminator, `Host` has no port, which is then assumed to be 80.
         local || named.is_some_and(|n| n.host == from.host && (n.port == from.port || n.port == 80 && from.port == 443))
     }
-}
-
-fn is_loopback_name(name: &str) -> bool {
-    let name = name.trim_end_matches('.');
-    name == "localhost" || name.ends_with(".localhost")
 }
 
 impl WebPageRefusal {
