@@ -20,60 +20,50 @@ const MAX_TTL: Duration = Duration::from_secs(24 * 3600);
 pub struct AddressNames {
     keep: Duration,
     most: usize,
-    inner: Mutex<AddressNamesState>,
-}
-
-#[derive(Debug, Default)]
-struct AddressNamesState {
     /// The address that was resolved longest ago first.
-    known: LinkedHashMap<IpAddr, Vec<(Arc<str>, Instant)>>,
+    known: Mutex<LinkedHashMap<IpAddr, Vec<(Arc<str>, Instant)>>>,
 }
 
 impl AddressNames {
     pub fn new(config: &DnsConfig) -> Self {
-        Self { keep: config.min_ttl.0, most: config.max_names.max(1), inner: Mutex::default() }
+        Self { keep: config.min_ttl.0, most: config.max_names.max(1), known: Mutex::default() }
     }
 
     pub fn record_answer(&self, response: &AddressRecords) {
         let now = Instant::now();
         let name: Arc<str> = response.question.name.as_str().into();
-        let mut inner = self.inner.lock();
+        let mut known = self.known.lock();
         for (address, ttl) in &response.addresses {
             // `min_ttl` is raised to at most `MAX_TTL`, so that the bounds of `clamp` cannot cross, which would
             // panic.
             let until = now + Duration::from_secs((*ttl).into()).clamp(self.keep.min(MAX_TTL), MAX_TTL);
-            inner.add(address.to_canonical(), &name, until, self.most);
+            let address = address.to_canonical();
+            if !known.contains_key(&address) {
+                while known.len() >= self.most && known.pop_front().is_some() {}
+            }
+            let names = known.entry(address).or_insert_with(Vec::new);
+            // Inserted again at the end, so that `names_for` returns the latest name first.
+            names.retain(|(n, _)| *n != name);
+            if names.len() >= MAX_NAMES_PER_ADDRESS {
+                names.remove(0);
+            }
+            names.push((Arc::clone(&name), until));
         }
     }
 
     /// The names that resolved to this address, the latest first.
     pub fn names_for(&self, address: IpAddr) -> Vec<Arc<str>> {
-        let (inner, now) = (self.inner.lock(), Instant::now());
-        let names = inner.known.get(&address.to_canonical()).into_iter().flatten();
+        let (known, now) = (self.known.lock(), Instant::now());
+        let names = known.get(&address.to_canonical()).into_iter().flatten();
         names.rev().filter(|(_, until)| *until > now).map(|(name, _)| Arc::clone(name)).collect()
     }
 
     pub fn len(&self) -> usize {
-        self.inner.lock().known.len()
+        self.known.lock().len()
     }
 
     pub fn is_empty(&self) -> bool {
         self.len() == 0
-    }
-}
-
-impl AddressNamesState {
-    fn add(&mut self, address: IpAddr, name: &Arc<str>, until: Instant, most: usize) {
-        if !self.known.contains_key(&address) {
-            while self.known.len() >= most && self.known.pop_front().is_some() {}
-        }
-        let names = self.known.entry(address).or_insert_with(Vec::new);
-        // Inserted again at the end, so that `names_for` returns the latest name first.
-        names.retain(|(n, _)| n != name);
-        if names.len() >= MAX_NAMES_PER_ADDRESS {
-            names.remove(0);
-        }
-        names.push((Arc::clone(name), until));
     }
 }
 

@@ -49,6 +49,18 @@ impl TunnelContext {
         ClientProgram::from_client(&self.client, guard.flow.client_tls.as_ref().and_then(|tls| tls.ja4.as_ref()))
     }
 
+    /// The key of the plan for a tunnel of this client to `authority`.
+    fn plan_key(&self, flow: &Flow, authority: Authority, dial: Option<Authority>) -> PlanKey {
+        let (listener, user, transport) = (Arc::clone(&self.client.listener), flow.user.clone(), flow.transport);
+        PlanKey { listener, user, scheme: Scheme::Https, authority, dial, transport }
+    }
+
+    /// `Err` holds the index of the access rule that denies a tunnel to this authority.
+    fn check_access(&self, flow: &Flow, authority: &Authority) -> Result<(), usize> {
+        let (user, client) = (flow.user.as_deref(), self.client.peer.ip());
+        self.config.settings.rules.check(&AccessRequest { user, client, authority, method: "CONNECT" })
+    }
+
     fn tunnel_connection(&self, inside: TunnelTarget, tls: Option<Arc<ClientTls>>) -> Arc<ClientConnection> {
         let conn = ClientConnection::new(
             Arc::clone(&self.worker),
@@ -311,25 +323,12 @@ async fn authorize_hello(
     }
     // The requested authority was allowed; the name in the SNI is a second destination, which must be allowed too.
     let tunnel = std::mem::replace(&mut flow.authority, identity.clone());
-    let access_request = AccessRequest {
-        user: flow.user.as_deref(),
-        client: context.client.peer.ip(),
-        authority: identity,
-        method: "CONNECT",
-    };
-    context.config.settings.rules.check(&access_request).map_err(|i| {
+    context.check_access(flow, identity).map_err(|i| {
         let text = format!("access to {identity} (the client's SNI) is denied by access.rule[{i}]");
         Error::new(ErrorKind::Denied, text)
     })?;
-    let key = PlanKey {
-        listener: Arc::clone(&context.client.listener),
-        user: flow.user.clone(),
-        scheme: Scheme::Https,
-        authority: identity.clone(),
-        // The connection goes to the address that was requested; only the name differs.
-        dial: Some(tunnel),
-        transport: flow.transport,
-    };
+    // The connection goes to the address that was requested; only the name differs.
+    let key = context.plan_key(flow, identity.clone(), Some(tunnel));
     guard.plan = context.config.plans.get(&context.config.settings, key);
     // From here on with the stages of the name's plan, whose `Authority` phase has not seen this tunnel.
     run_stages(guard, Phase::Authority, interception).await?;
@@ -607,14 +606,11 @@ fn refuse_covered(context: &TunnelContext, guard: &FlowGuard, detected: ClientPr
     let ClientProtocol::NestedConnect(named) = &detected else { return detected };
     let admitted = Authority::parse(named, None).is_ok_and(|authority| {
         let (settings, flow) = (&context.config.settings, &guard.flow);
-        let (listener, user, transport) = (Arc::clone(&context.client.listener), flow.user.clone(), flow.transport);
-        let key = PlanKey { listener, user, scheme: Scheme::Https, authority, dial: None, transport };
-        let (user, client) = (flow.user.as_deref(), context.client.peer.ip());
-        let request = AccessRequest { user, client, authority: &key.authority, method: "CONNECT" };
+        let key = context.plan_key(flow, authority, None);
         let is_covered = |plan: &RequestPlan, authority: &Authority| {
             plan.wants(Phase::Authority) || protecting_stage(context, plan, flow, authority).is_some()
         };
-        settings.rules.check(&request).is_ok()
+        context.check_access(flow, &key.authority).is_ok()
             && !is_covered(&guard.plan, &flow.authority)
             && !is_covered(&context.config.plans.get(settings, key.clone()), &key.authority)
     });

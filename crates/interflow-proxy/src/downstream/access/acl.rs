@@ -4,7 +4,6 @@ use std::net::IpAddr;
 use std::ops::RangeInclusive;
 
 use interflow_types::{Authority, Host, HostPatterns};
-use ipnet::IpNet;
 
 use crate::config::{AccessAction, AccessRule};
 
@@ -25,12 +24,9 @@ pub struct AccessRules {
 
 #[derive(Clone, Debug)]
 struct CompiledAccessRule {
-    action: AccessAction,
-    users: Vec<String>,
-    clients: Vec<IpNet>,
+    rule: AccessRule,
     hosts: HostPatterns,
     ports: Vec<RangeInclusive<u16>>,
-    methods: Vec<String>,
 }
 
 impl AccessRules {
@@ -51,13 +47,13 @@ impl AccessRules {
 
     /// Whether the decision for this host depends on the method, so that a tunnel's CONNECT alone is not enough.
     pub fn needs_method(&self, host: &Host) -> bool {
-        let of_requests = |r: &CompiledAccessRule| r.methods.iter().any(|m| !m.eq_ignore_ascii_case("CONNECT"));
+        let of_requests = |r: &CompiledAccessRule| r.rule.methods.iter().any(|m| !m.eq_ignore_ascii_case("CONNECT"));
         self.rules.iter().any(|r| of_requests(r) && (r.hosts.is_empty() || r.hosts.matches_host(host)))
     }
 
     /// Whether no rule tests the method, so that one decision holds for all requests of a client to an authority.
     pub fn ignores_method(&self) -> bool {
-        self.rules.iter().all(|r| r.methods.is_empty())
+        self.rules.iter().all(|r| r.rule.methods.is_empty())
     }
 
     /// Whether an unauthenticated client may open a tunnel to this authority.
@@ -68,7 +64,7 @@ impl AccessRules {
     /// `Err` holds the index of the rule that denies the request.
     pub fn check(&self, request: &AccessRequest<'_>) -> Result<(), usize> {
         match self.rules.iter().enumerate().find(|(_, r)| r.matches(request)) {
-            Some((i, CompiledAccessRule { action: AccessAction::Deny, .. })) => Err(i),
+            Some((i, denying)) if denying.rule.action == AccessAction::Deny => Err(i),
             _ => Ok(()),
         }
     }
@@ -77,24 +73,22 @@ impl AccessRules {
 impl CompiledAccessRule {
     fn new(rule: &AccessRule) -> Result<Self, String> {
         Ok(Self {
-            action: rule.action,
-            users: rule.users.clone(),
-            clients: rule.clients.clone(),
+            rule: rule.clone(),
             hosts: HostPatterns::parse(&rule.hosts).map_err(|e| e.to_string())?,
             ports: rule.ports.iter().map(|p| ports(p)).collect::<Result<_, _>>()?,
-            methods: rule.methods.clone(),
         })
     }
 
     fn matches(&self, request: &AccessRequest<'_>) -> bool {
         // An IPv4 client of a dual-stack socket has an IPv4-mapped IPv6 address, which no IPv4 network contains.
         let client = request.client.to_canonical();
-        (self.users.is_empty() || request.user.is_some_and(|u| self.users.iter().any(|x| x == u)))
-            && (self.clients.is_empty() || self.clients.iter().any(|net| net.contains(&client)))
+        let AccessRule { users, clients, methods, .. } = &self.rule;
+        (users.is_empty() || request.user.is_some_and(|u| users.iter().any(|x| x == u)))
+            && (clients.is_empty() || clients.iter().any(|net| net.contains(&client)))
             && (self.hosts.is_empty() || self.hosts.matches(&request.authority.host, request.authority.port))
             && (self.ports.is_empty() || self.ports.iter().any(|r| r.contains(&request.authority.port)))
             // Methods are case-sensitive (RFC 9110 9.1), but not for every origin: `post` must not pass by a rule for POST.
-            && (self.methods.is_empty() || self.methods.iter().any(|m| m.eq_ignore_ascii_case(request.method)))
+            && (methods.is_empty() || methods.iter().any(|m| m.eq_ignore_ascii_case(request.method)))
     }
 }
 
