@@ -5,7 +5,7 @@ use std::process::Command;
 
 use crate::Result;
 use crate::peers::{Arm, Peer, port, run_quietly};
-use crate::testbed::{Testbed, cache};
+use crate::testbed::{Testbed, cache, installed};
 
 const SOURCE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/peers/goproxy");
 
@@ -38,7 +38,7 @@ impl Peer for Goproxy {
 
     fn start(&self, testbed: &Testbed) -> Result<Arm> {
         let addr = port()?;
-        let mut command = Command::new(program()?);
+        let mut command = Command::new(installed(&program()?)?);
         command.arg("-listen").arg(addr.to_string()).arg("-trust").arg(testbed.path("ca.pem"));
         if *self == Self::Mitm {
             command.arg("-mitm");

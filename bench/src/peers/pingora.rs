@@ -7,7 +7,7 @@ use std::process::Command;
 use crate::Result;
 use crate::load::spec::Via;
 use crate::peers::{Arm, Peer, port, run_quietly};
-use crate::testbed::{Testbed, cache};
+use crate::testbed::{Testbed, cache, installed};
 
 const SOURCE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/peers/pingora");
 
@@ -35,7 +35,7 @@ impl Peer for Pingora {
 
     fn start(&self, testbed: &Testbed) -> Result<Arm> {
         let (plain, tls) = (port()?, port()?);
-        let mut command = Command::new(program()?);
+        let mut command = Command::new(installed(&program()?)?);
         command.args([plain, testbed.http(), tls, testbed.https()].map(|addr| addr.to_string()));
         command.args([testbed.path("leaf.pem"), testbed.path("leaf.key")]);
         Arm::reverse(testbed, self, plain, command, (Some(Via::Reverse(plain)), Some(Via::Reverse(tls))))

@@ -138,7 +138,8 @@ impl Table {
     /// Takes cases that were measured by themselves into an earlier result of the same table: each in place of the one of its
     /// name, and with a word on its own circumstances.
     pub fn take(&mut self, other: Self) {
-        let mut apart = format!("By itself: commit {}, {}, `{}`", other.commit, other.began, other.command);
+        let Self { commit, began, machine, command, .. } = &other;
+        let mut apart = format!("By itself: commit {commit}, {began}, {machine}, `{command}`");
         if let Some(recorded) = other.recorded {
             apart += &format!("; {} requests answered, {} flows recorded", recorded.answered, recorded.flows);
         }
