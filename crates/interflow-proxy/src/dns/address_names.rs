@@ -15,13 +15,16 @@ const MAX_NAMES_PER_ADDRESS: usize = 32;
 /// The longest that a name is kept, whatever its TTL.
 const MAX_TTL: Duration = Duration::from_secs(24 * 3600);
 
+/// Each with the time until which it is kept.
+type ExpiringNames = Vec<(Arc<str>, Instant)>;
+
 /// Names seen in the DNS listener's responses, by address.
 #[derive(Debug)]
 pub struct AddressNames {
     keep: Duration,
     most: usize,
     /// The address that was resolved longest ago first.
-    known: Mutex<LinkedHashMap<IpAddr, Vec<(Arc<str>, Instant)>>>,
+    known: Mutex<LinkedHashMap<IpAddr, ExpiringNames>>,
 }
 
 impl AddressNames {
