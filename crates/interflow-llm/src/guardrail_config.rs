@@ -156,13 +156,3 @@ pub enum GuardrailProtocol {
     /// That of LiteLLM's generic guardrail API: `texts`, answered by an `action`.
     Litellm,
 }
-
-impl GuardrailDirection {
-    pub const fn covers_input(self) -> bool {
-        matches!(self, Self::Input | Self::Both)
-    }
-
-    pub const fn covers_output(self) -> bool {
-        matches!(self, Self::Output | Self::Both)
-    }
-}

@@ -62,9 +62,7 @@ impl<'a> CheckInput<'a> {
         let selected = self.selected.iter().take_while(|_| !is_stop_requested());
         selected.filter_map(move |i| texts.get(*i).map(|t| (*i, t.place, t.text.as_str())))
     }
-}
 
-impl CheckInput<'_> {
     /// The texts of messages with several parts, put together with this between them.
     pub(super) fn joined(&self, between: &str) -> Vec<JoinedTexts> {
         let mut all: Vec<JoinedTexts> = Vec::new();

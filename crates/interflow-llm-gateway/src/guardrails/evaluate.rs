@@ -90,10 +90,8 @@ impl CheckJob {
         }
         let input = guard.input(self.direction, &self.facts, &self.texts, &selected);
         let limit = guard.config.timeout;
-        let result = match tokio::time::timeout(limit.0, guard.check.check(input).resolve()).await {
-            Ok(result) => result,
-            Err(_) => Err(format!("no answer within {limit}")),
-        };
+        let result = tokio::time::timeout(limit.0, guard.check.check(input).resolve()).await;
+        let result = result.unwrap_or_else(|_| Err(format!("no answer within {limit}")));
         GuardOutcome { guard: Arc::clone(guard), result }
     }
 
@@ -191,15 +189,10 @@ impl CheckJob {
         let excerpt = findings.iter().max_by(|a, b| a.score.total_cmp(&b.score)).and_then(|f| self.excerpt(f));
         let excerpt = excerpt.map(|e| format!(": “{e}”")).unwrap_or_default();
         let reason = format!("guardrail {}: {what} of the {side}{excerpt}", guard.name);
-        let (result, denied) = match (service.reviewer)(flow, head, reason).await {
-            Ok(()) => (GuardrailResult::Allowed, None),
-            Err(why) => (GuardrailResult::Denied, Some(why)),
-        };
+        let allowed = (service.reviewer)(flow, head, reason).await;
+        let result = if allowed.is_ok() { GuardrailResult::Allowed } else { GuardrailResult::Denied };
         service.record(record, guard, self.direction, result, findings);
-        match denied {
-            None => Ok(()),
-            Some(why) => Err(blocked_refusal(guard, self.direction, &format!("{what}; {why}"))),
-        }
+        allowed.map_err(|why| blocked_refusal(guard, self.direction, &format!("{what}; {why}")))
     }
 
     /// What was found, and where: never the text itself.

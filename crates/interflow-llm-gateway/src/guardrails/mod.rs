@@ -95,25 +95,7 @@ impl GuardrailService {
     pub fn counts(&self) -> GuardrailCounts {
         self.counters.get()
     }
-}
 
-/// Adds the field that names what was found so far.
-fn add_header(flow: &Flow, headers: &mut Headers) {
-    let found = GuardrailRecord::summary(flow);
-    if !found.is_empty() {
-        headers.append_unchecked(HEADER.as_bytes(), found.join(", ").as_bytes());
-    }
-}
-
-/// What is kept with a flow.
-#[derive(Default)]
-struct GuardrailState {
-    active: ActiveGuards,
-    /// Whether something was replaced in the request: then the original must not be recorded.
-    masked: bool,
-}
-
-impl GuardrailService {
     /// Whether there are guardrails.
     pub(crate) fn is_active(&self) -> bool {
         !self.settings.load().is_empty()
@@ -165,4 +147,20 @@ impl GuardrailService {
         let active = &flow.extension::<GuardrailState>()?.active;
         (!active.output.is_empty() && !body.is_empty() && head.status.is_success()).then(|| active.clone())
     }
+}
+
+/// Adds the field that names what was found so far.
+fn add_header(flow: &Flow, headers: &mut Headers) {
+    let found = GuardrailRecord::summary(flow);
+    if !found.is_empty() {
+        headers.append_unchecked(HEADER.as_bytes(), found.join(", ").as_bytes());
+    }
+}
+
+/// What is kept with a flow.
+#[derive(Default)]
+struct GuardrailState {
+    active: ActiveGuards,
+    /// Whether something was replaced in the request: then the original must not be recorded.
+    masked: bool,
 }

@@ -112,10 +112,9 @@ impl ResponseCheck<'_> {
         if edits.is_empty() {
             return Ok(pass_on(self.flow, whole));
         }
-        match body_edits(&plain, &texts, edits) {
-            Ok(edits) => Ok(replace_response_body(head, splice(&plain, &edits))),
-            Err(_) => Err(self.refuse(&unmaskable(&self.active.output, Direction::Response))),
-        }
+        let edits = body_edits(&plain, &texts, edits);
+        let edits = edits.map_err(|_| self.refuse(&unmaskable(&self.active.output, Direction::Response)))?;
+        Ok(replace_response_body(head, splice(&plain, &edits)))
     }
 
     /// Runs the guardrails of output over complete texts.
@@ -149,10 +148,8 @@ impl ResponseCheck<'_> {
         if edits.is_empty() {
             return Ok(whole.into_raw());
         }
-        match rewrite_whole(framing, [&plain[..]], EditRewriter::new(edits)) {
-            Ok(out) => Ok(replace_response_body(head, out)),
-            Err(halt) => Err(self.refuse(&halt.refusal())),
-        }
+        let edited = rewrite_whole(framing, [&plain[..]], EditRewriter::new(edits));
+        edited.map(|out| replace_response_body(head, out)).map_err(|halt| self.refuse(&halt.refusal()))
     }
 }
 

@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use interflow_limits::{any_matches, matches_model};
 use interflow_llm::spans::TextPlace;
-use interflow_llm::{GuardrailAction, GuardrailConfig, GuardrailKind, GuardrailMessages, LlmCall, LlmConfig};
+use interflow_llm::{
+    GuardrailAction, GuardrailConfig, GuardrailDirection, GuardrailKind, GuardrailMessages, LlmCall, LlmConfig,
+};
 use interflow_types::{Direction, Flow};
 
 use super::check::{CallFacts, CheckInput, Guardrail};
@@ -90,8 +92,8 @@ impl GuardrailSettings {
             key: key.map(|k| k.id.to_string()),
         };
         ActiveGuards {
-            input: of(|c| c.apply_to.covers_input()),
-            output: of(|c| c.apply_to.covers_output()),
+            input: of(|c| c.apply_to != GuardrailDirection::Output),
+            output: of(|c| c.apply_to != GuardrailDirection::Input),
             facts: Arc::new(facts),
             max_body: self.max_body,
         }

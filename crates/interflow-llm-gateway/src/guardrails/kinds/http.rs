@@ -23,15 +23,12 @@ pub(super) struct HttpGuardrail {
 }
 
 /// The answer of the own protocol.
-#[derive(Deserialize)]
+#[derive(Default, Deserialize)]
+#[serde(default)]
 struct Answer {
-    #[serde(default)]
     action: Decision,
-    #[serde(default)]
     reason: String,
-    #[serde(default)]
     score: Option<f64>,
-    #[serde(default)]
     findings: Vec<AnswerFinding>,
 }
 
@@ -49,15 +46,11 @@ enum Decision {
 #[derive(Deserialize)]
 struct AnswerFinding {
     index: usize,
-    #[serde(default)]
     start: Option<usize>,
-    #[serde(default)]
     end: Option<usize>,
-    #[serde(default)]
     score: Option<f64>,
     #[serde(default)]
     reason: String,
-    #[serde(default)]
     replacement: Option<String>,
 }
 

@@ -26,15 +26,9 @@ const ENGINE: GeneralPurpose = GeneralPurpose::new(
 
 /// The readings that differ from the text, with the range of the text that they are of.
 pub(super) fn readings(text: &str) -> Vec<(Range<usize>, String)> {
-    let mut texts = Vec::new();
-    for run in BASE64.find_iter(text).take(MAX_RUNS) {
-        if let Some(plain) = base64_text(run.as_str()) {
-            texts.push((run.range(), plain));
-        }
-    }
-    if let Some(plain) = spaced_words(text) {
-        texts.push((0..text.len(), plain));
-    }
+    let runs = BASE64.find_iter(text).take(MAX_RUNS);
+    let mut texts: Vec<_> = runs.filter_map(|run| Some((run.range(), base64_text(run.as_str())?))).collect();
+    texts.extend(spaced_words(text).map(|plain| (0..text.len(), plain)));
     let lower = text.to_lowercase();
     let all = 0..text.len();
     // Only where a key word shows up that way: each reading costs a pass.
@@ -44,9 +38,7 @@ pub(super) fn readings(text: &str) -> Vec<(Range<usize>, String)> {
     if ["erongi", "snoitcurtsni", "tpmorp", "dragersid"].iter().any(|w| lower.contains(w)) {
         texts.push((all.clone(), lower.chars().rev().collect()));
     }
-    if let Some(plain) = without_digits(&lower) {
-        texts.push((all, plain));
-    }
+    texts.extend(without_digits(&lower).map(|plain| (all, plain)));
     texts
 }
 
