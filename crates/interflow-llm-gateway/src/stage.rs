@@ -23,7 +23,7 @@ use interflow_types::{
 
 use crate::detector::{self, ProviderDetector};
 use crate::exchange::response::whole;
-use crate::gateway::{CredentialMask, Dispatcher, LlmGateway, is_bedrock};
+use crate::gateway::{CredentialMask, Dispatcher, LlmGateway, hides_usage, is_bedrock};
 use crate::guardrails::response::ResponseCheck;
 use crate::guardrails::{self, GuardrailRecord, GuardrailService};
 use crate::limits::{self, LimitPass};
@@ -320,7 +320,8 @@ impl Stage for LlmStage {
         match self.place {
             StagePlace::Admit | StagePlace::Inspect => false,
             StagePlace::Restore => RedactionService::restored_session(flow).is_some(),
-            StagePlace::Send => Dispatcher::hides_usage(flow),
+            // The record has the report that the client did not ask for: conversations take the usage from it.
+            StagePlace::Send => hides_usage(flow),
         }
     }
 

@@ -15,7 +15,7 @@ use interflow_types::{StatusCode, percent};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::ambient::{Ambient, Call, Environment, TokenEgress, aws};
+use super::ambient::{Ambient, Call, Environment, TokenEgress, aws, lifetime};
 use super::aws_signature::AwsCredentials;
 use super::upstream::SecretReader;
 use interflow_llm::{LlmUpstreamConfig, Provider};
@@ -263,10 +263,9 @@ pub(super) fn parse_assumed_role(c: &Value) -> Option<Fetched> {
     let credentials =
         AwsCredentials { id: text("AccessKeyId")?, key: text("SecretAccessKey")?, token: Some(text("SessionToken")?) };
     // Unix time, or a date.
-    let until = c["Expiration"].as_f64().map(|s| s as i64);
-    let until = until.or_else(|| Some(c["Expiration"].as_str()?.parse::<jiff::Timestamp>().ok()?.as_second()))?;
-    let lifetime = until.saturating_sub(jiff::Timestamp::now().as_second()).max(0);
-    Some((AccessToken::Aws(credentials), Some(Duration::from_secs(lifetime.unsigned_abs()))))
+    let until = c["Expiration"].as_f64().and_then(|s| jiff::Timestamp::from_second(s as i64).ok());
+    let until = until.or_else(|| c["Expiration"].as_str()?.parse().ok())?;
+    Some((AccessToken::Aws(credentials), Some(lifetime(until))))
 }
 
 /// The DER content of a PEM block (RFC 7468). Google's key files contain PKCS #8 (RFC 5958).

@@ -92,6 +92,41 @@ impl CredentialMask {
         cached.insert(credentials, masks.clone());
         masks
     }
+
+    /// The credentials of a WebSocket are those of its handshake, which every stage has seen by now.
+    pub fn request_body(&self, flow: &mut Flow, head: &RequestHead) {
+        if realtime::is_websocket(head)
+            && let Some(mask) = self.masks(flow, head).replies
+        {
+            flow.extension_mut::<MessageMask>().0 = Some(mask);
+        }
+    }
+
+    pub fn response_head(&self, flow: &Flow, request: &RequestHead, head: &mut ResponseHead) {
+        let masks = self.masks(flow, request);
+        let swap = if head.status.is_success() { masks.replies } else { masks.errors };
+        if let Some(swap) = swap {
+            mask_head(&swap, head);
+        }
+    }
+
+    pub fn response_body(&self, flow: &Flow, request: &RequestHead, head: &mut ResponseHead, body: Body) -> BodyResult {
+        if request.method == Method::HEAD { Ok(body) } else { mask_body(self.masks(flow, request), head, body) }
+    }
+
+    /// Whether messages of a flow may repeat its credentials.
+    pub fn wants_messages(flow: &Flow) -> bool {
+        flow.extension::<MessageMask>().is_some()
+    }
+
+    pub fn message(flow: &Flow, message: &mut StreamMessage) {
+        if message.direction == Direction::Response
+            && let Some(swap) = flow.extension::<MessageMask>().and_then(|mask| mask.0.as_ref())
+            && let Some((masked, _)) = swap.replace(&message.payload)
+        {
+            message.payload = masked.into();
+        }
+    }
 }
 
 /// The credentials in a request's header fields, without authentication scheme.
@@ -170,41 +205,4 @@ fn mask_body(masks: MaskedForms, head: &mut ResponseHead, body: Body) -> BodyRes
         },
         body => ReplacingBody::wrap(body, swap, |_| {}),
     })
-}
-
-impl CredentialMask {
-    /// The credentials of a WebSocket are those of its handshake, which every stage has seen by now.
-    pub fn request_body(&self, flow: &mut Flow, head: &RequestHead) {
-        if realtime::is_websocket(head)
-            && let Some(mask) = self.masks(flow, head).replies
-        {
-            flow.extension_mut::<MessageMask>().0 = Some(mask);
-        }
-    }
-
-    pub fn response_head(&self, flow: &Flow, request: &RequestHead, head: &mut ResponseHead) {
-        let masks = self.masks(flow, request);
-        let swap = if head.status.is_success() { masks.replies } else { masks.errors };
-        if let Some(swap) = swap {
-            mask_head(&swap, head);
-        }
-    }
-
-    pub fn response_body(&self, flow: &Flow, request: &RequestHead, head: &mut ResponseHead, body: Body) -> BodyResult {
-        if request.method == Method::HEAD { Ok(body) } else { mask_body(self.masks(flow, request), head, body) }
-    }
-
-    /// Whether messages of a flow may repeat its credentials.
-    pub fn wants_messages(flow: &Flow) -> bool {
-        flow.extension::<MessageMask>().is_some()
-    }
-
-    pub fn message(flow: &Flow, message: &mut StreamMessage) {
-        if message.direction == Direction::Response
-            && let Some(swap) = flow.extension::<MessageMask>().and_then(|mask| mask.0.as_ref())
-            && let Some((masked, _)) = swap.replace(&message.payload)
-        {
-            message.payload = masked.into();
-        }
-    }
 }

@@ -267,11 +267,6 @@ impl Dispatcher {
         MaybeFuture::Ready(Ok(stream_usage::hide(flow, head, body)))
     }
 
-    /// The record has the report that the client did not ask for: conversations take the usage from it.
-    pub fn hides_usage(flow: &Flow) -> bool {
-        stream_usage::hides(flow)
-    }
-
     pub fn message(&self, flow: &mut Flow, message: &mut StreamMessage) -> MessageVerdict {
         let call = flow.extension::<LlmCall>().filter(|_| message.direction == Direction::Request);
         if let Some(refusal) = self.of_another(flow, call.and_then(|call| call.continues.as_deref())) {

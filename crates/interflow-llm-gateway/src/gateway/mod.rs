@@ -50,7 +50,7 @@ pub use routes::{check_provider_names, check_redact_routes, is_endpoint_segment}
 pub(crate) use routing::response_in_path;
 pub use routing::{DeploymentRole, DeploymentState, DeploymentView, LlmRouteView};
 pub(crate) use served::{DeliveryState, ListedAttempt};
-pub(crate) use stream_usage::StreamUsageWanted;
+pub(crate) use stream_usage::{StreamUsageWanted, hides as hides_usage};
 pub use upstream::{LlmUpstream, SecretReader};
 pub(crate) use upstream_error::send_json;
 
@@ -285,10 +285,8 @@ impl GatewayMount for LlmGatewayMount {
                 upstream: route.upstream,
             })));
         }
-        match route.upstream.url(route.rest, request.headers) {
-            Some(url) => forward(&route.upstream, url),
-            None => reject(route.upstream.disabled()),
-        }
+        let url = route.upstream.url(route.rest, request.headers);
+        url.map_or_else(|| reject(route.upstream.disabled()), |url| forward(&route.upstream, url))
     }
 }
 
@@ -297,15 +295,6 @@ impl GatewayMount for LlmGatewayMount {
 fn is_canonical(path: &str) -> bool {
     let path = path.split('?').next().unwrap_or_default();
     let lower = path.to_ascii_lowercase().replace("%2e", ".");
-    let mut segments = lower.split('/').skip(1).peekable();
-    let mut good = true;
-    while let Some(segment) = segments.next() {
-        // Only the last segment may be empty.
-        good &= match segment {
-            "." | ".." => false,
-            "" => segments.peek().is_none(),
-            _ => true,
-        };
-    }
-    good && !path.contains('\\')
+    let mut segments = lower.strip_suffix('/').unwrap_or(&lower).split('/').skip(1);
+    !path.contains('\\') && !segments.any(|segment| matches!(segment, "" | "." | ".."))
 }

@@ -127,8 +127,7 @@ impl UpstreamTable {
     pub(super) fn new(config: &LlmConfig, secret: &SecretReader<'_>) -> Result<Self, String> {
         let mut upstreams = BTreeMap::new();
         let none = LlmUpstreamConfig::default();
-        let predefined = BUILT_IN_UPSTREAMS.iter().map(|row| row.0);
-        for name in predefined.chain(config.provider.keys().map(String::as_str)).collect::<BTreeSet<_>>() {
+        for name in upstream_names(config).collect::<BTreeSet<_>>() {
             let own = config.provider.get(name).unwrap_or(&none);
             let at = |e: String| format!("llm.provider.{name}.{e}");
             // It would be ambiguous whether the path is the provider's own; `openai` has one path of that kind.
@@ -237,10 +236,8 @@ impl UpstreamTable {
     pub(super) fn resolve_model<'t>(&'t self, upstream: &'t LlmUpstream, model: &str) -> Option<&'t str> {
         let mut name = self.alias_target(upstream, model)?;
         for _ in 1..MAX_ALIAS_STEPS {
-            match self.alias_target(upstream, name) {
-                Some(next) => name = next,
-                None => break,
-            }
+            let Some(next) = self.alias_target(upstream, name) else { break };
+            name = next;
         }
         Some(name)
     }
@@ -252,10 +249,7 @@ impl UpstreamTable {
             return false;
         }
         let call = route.call(method);
-        match call.model {
-            Some(model) => self.route_of_model(&model).is_some(),
-            None => call.operation.has_model(),
-        }
+        call.model.map_or(call.operation.has_model(), |model| self.route_of_model(&model).is_some())
     }
 
     /// The configured route of a model's name, or of what `llm.aliases` makes of it.

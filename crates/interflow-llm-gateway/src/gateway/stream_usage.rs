@@ -11,9 +11,9 @@ use interflow_types::budget::PROCESS_BUDGET;
 use interflow_types::{Body, EntryKind, Error, ErrorKind, Flow, RequestHead, ResponseHead, Result};
 use serde_json::Value;
 
-use crate::exchange::off_worker;
 use crate::exchange::response::abort::StreamAbort;
 use crate::exchange::response::stream::{self, AbortCause, EventStep, StreamEnd, StreamRest};
+use crate::exchange::{off_worker, request_identity_encoding};
 
 /// Whether a flow's usage is paid for: it has a key, or limits are configured.
 #[derive(Debug, Default)]
@@ -49,13 +49,12 @@ pub(super) async fn ask(flow: &mut Flow, head: &mut RequestHead, body: Body) -> 
     };
     flow.extension_mut::<HidesUsage>().0 = true;
     // Events can only be left out of a stream without a content coding.
-    head.headers.remove("accept-encoding");
-    head.headers.append_unchecked(b"Accept-Encoding", b"identity");
+    request_identity_encoding(head);
     Ok(Body::from(held.attach_to(asking)))
 }
 
 /// Whether the report is hidden from the client of a flow.
-pub(super) fn hides(flow: &Flow) -> bool {
+pub(crate) fn hides(flow: &Flow) -> bool {
     flow.extension::<HidesUsage>().is_some_and(|hides| hides.0)
 }
 

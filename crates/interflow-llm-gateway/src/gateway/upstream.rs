@@ -174,12 +174,8 @@ impl LlmUpstream {
     /// Whether both are at the same host, so that credentials for one may be sent to the other. Scheme and port count
     /// as well.
     pub(super) fn is_same_host(&self, other: &Self) -> bool {
-        match (&self.target, &other.target) {
-            (Some((scheme, host, _)), Some((other_scheme, other_host, _))) => {
-                scheme == other_scheme && host == other_host
-            }
-            _ => false,
-        }
+        let targets = self.target.as_ref().zip(other.target.as_ref());
+        targets.is_some_and(|(own, other)| (own.0, &own.1) == (other.0, &other.1))
     }
 
     /// Whether it is a provider's own service: by its name, since a test may stand for it, or by its host, since an
@@ -283,10 +279,7 @@ impl LlmUpstream {
 
     /// Replaces the client's key with the gateway's own. Without a key of its own, the client's passes.
     pub(super) fn authorize(&self, head: &mut RequestHead, token: Option<&AccessToken>) {
-        let bearer = match token {
-            Some(AccessToken::Bearer(bearer)) => Some(bearer),
-            _ => None,
-        };
+        let bearer = if let Some(AccessToken::Bearer(bearer)) = token { Some(bearer) } else { None };
         let Some(key) = bearer.or(self.key.as_ref()) else { return };
         remove_credentials(head);
         if bearer.is_some() {

@@ -27,10 +27,8 @@ pub(super) async fn read_error(headers: &Headers, mut body: Body, deadline: Inst
         }
     }
     let raw = Bytes::from(raw);
-    match coding::decode_off_thread(headers, &raw, MAX_ERROR_BYTES as u64).await {
-        Ok(plain) => plain.unwrap_or(raw),
-        Err(_) => Bytes::new(),
-    }
+    let plain = coding::decode_off_thread(headers, &raw, MAX_ERROR_BYTES as u64).await;
+    plain.map_or_else(|_| Bytes::new(), |plain| plain.unwrap_or(raw))
 }
 
 /// The provider's code of an error in JSON, such as `overloaded_error`. Nothing but identifiers: an error's words may

@@ -102,10 +102,7 @@ pub(super) fn sign(
     head: &mut RequestHead,
     body: &Body,
 ) -> Result<(), LlmRefusal> {
-    let assumed = match token {
-        Some(AccessToken::Aws(credentials)) => Some(credentials),
-        _ => None,
-    };
+    let assumed = if let Some(AccessToken::Aws(credentials)) = token { Some(credentials) } else { None };
     let Some(credentials) = assumed.or(upstream.aws.as_ref()) else { return Ok(()) };
     let bytes: &[u8] = match body {
         Body::Empty => b"",

@@ -145,13 +145,9 @@ fn by_shared_files(env: &Environment) -> Result<Option<Fetched>, String> {
 
 /// The credentials endpoint of ECS and EKS Pod Identity. Plain HTTP only to addresses that never leave the host.
 async fn by_container(env: &Environment, egress: &TokenEgress) -> Result<Option<Fetched>, String> {
-    let url = match env.get("AWS_CONTAINER_CREDENTIALS_RELATIVE_URI") {
-        Some(path) => format!("http://169.254.170.2/{}", path.trim_start_matches('/')),
-        None => match env.get("AWS_CONTAINER_CREDENTIALS_FULL_URI") {
-            Some(url) => url,
-            None => return Ok(None),
-        },
-    };
+    let of_host = env.get("AWS_CONTAINER_CREDENTIALS_RELATIVE_URI");
+    let of_host = of_host.map(|path| format!("http://169.254.170.2/{}", path.trim_start_matches('/')));
+    let Some(url) = of_host.or_else(|| env.get("AWS_CONTAINER_CREDENTIALS_FULL_URI")) else { return Ok(None) };
     let mut call = Call::get(&url).map_err(|e| format!("AWS_CONTAINER_CREDENTIALS_FULL_URI: {e}"))?;
     let own = is_of_a_container(&call.head.url.authority.host);
     if !own && call.head.url.scheme == interflow_types::Scheme::Http {

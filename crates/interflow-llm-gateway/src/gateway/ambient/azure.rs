@@ -10,31 +10,15 @@ use interflow_llm::LlmUpstreamConfig;
 /// The scope of Azure's AI services, with which a token is requested if the configuration names none.
 const SCOPE: &str = "https://cognitiveservices.azure.com/.default";
 
-/// The settings of the configuration that concern ambient Azure credentials.
-pub(super) struct Options {
-    scope: String,
-    tenant: Option<String>,
-    client_id: Option<String>,
-    token_url: Option<String>,
+fn scope(options: &LlmUpstreamConfig) -> &str {
+    options.scope.as_deref().unwrap_or(SCOPE)
 }
 
-impl Options {
-    pub fn new(config: &LlmUpstreamConfig) -> Self {
-        Self {
-            scope: config.scope.clone().unwrap_or_else(|| SCOPE.into()),
-            tenant: config.tenant.clone(),
-            client_id: config.client_id.clone(),
-            token_url: config.token_url.clone(),
-        }
-    }
-
-    /// Managed identity takes a resource rather than a scope: the scope without `/.default`.
-    fn resource(&self) -> &str {
-        self.scope.strip_suffix("/.default").unwrap_or(&self.scope)
-    }
-}
-
-pub(super) async fn fetch(options: &Options, env: &Environment, egress: &TokenEgress) -> Result<Fetched, String> {
+pub(super) async fn fetch(
+    options: &LlmUpstreamConfig,
+    env: &Environment,
+    egress: &TokenEgress,
+) -> Result<Fetched, String> {
     if let Some(found) = by_entra(options, env, egress).await? {
         return Ok(found);
     }
@@ -52,7 +36,11 @@ pub(super) async fn fetch(options: &Options, env: &Environment, egress: &TokenEg
 
 /// An Entra application, by its secret or by a Kubernetes service account token (RFC 7523 2.2). `None` if neither is
 /// set.
-async fn by_entra(options: &Options, env: &Environment, egress: &TokenEgress) -> Result<Option<Fetched>, String> {
+async fn by_entra(
+    options: &LlmUpstreamConfig,
+    env: &Environment,
+    egress: &TokenEgress,
+) -> Result<Option<Fetched>, String> {
     let secret = env.get("AZURE_CLIENT_SECRET");
     let federated = env.get("AZURE_FEDERATED_TOKEN_FILE");
     let variable = if secret.is_some() { "AZURE_CLIENT_SECRET" } else { "AZURE_FEDERATED_TOKEN_FILE" };
@@ -67,7 +55,7 @@ async fn by_entra(options: &Options, env: &Environment, egress: &TokenEgress) ->
     let authority = env.get("AZURE_AUTHORITY_HOST").unwrap_or_else(|| "https://login.microsoftonline.com".into());
     let usual = || format!("{}/{}/oauth2/v2.0/token", authority.trim_end_matches('/'), percent::encoded(&tenant));
     let url = options.token_url.clone().unwrap_or_else(usual);
-    let common = [("grant_type", "client_credentials"), ("client_id", id.as_str()), ("scope", options.scope.as_str())];
+    let common = [("grant_type", "client_credentials"), ("client_id", id.as_str()), ("scope", scope(options))];
     let call = match (secret, federated) {
         (Some(secret), _) => Call::post_form(&url, &[&common[..], &[("client_secret", secret.trim())]].concat()),
         (None, Some(file)) => {
@@ -88,7 +76,7 @@ async fn by_entra(options: &Options, env: &Environment, egress: &TokenEgress) ->
 /// The identity endpoint of App Service, Functions and Container Apps, guarded by a header value from the
 /// environment.
 async fn by_app_service(
-    options: &Options,
+    options: &LlmUpstreamConfig,
     env: &Environment,
     endpoint: &str,
     egress: &TokenEgress,
@@ -100,15 +88,18 @@ async fn by_app_service(
 }
 
 /// A token for the virtual machine's managed identity, from its metadata service (IMDS).
-async fn by_machine(options: &Options, env: &Environment, egress: &TokenEgress) -> Result<Fetched, String> {
+async fn by_machine(options: &LlmUpstreamConfig, env: &Environment, egress: &TokenEgress) -> Result<Fetched, String> {
     let host = env.get("AZURE_POD_IDENTITY_AUTHORITY_HOST").unwrap_or_else(|| "http://169.254.169.254".into());
     let query = query(options, env, "2018-02-01");
     let url = format!("{}/metadata/identity/oauth2/token?{query}", host.trim_end_matches('/'));
     granted(&Call::get(&url)?.with_known("Metadata", "true").send_near(&*egress.metadata).await?)
 }
 
-fn query(options: &Options, env: &Environment, version: &str) -> String {
-    let mut query = format!("api-version={version}&resource={}", percent::encoded(options.resource()));
+fn query(options: &LlmUpstreamConfig, env: &Environment, version: &str) -> String {
+    // Managed identity takes a resource rather than a scope: the scope without `/.default`.
+    let scope = scope(options);
+    let resource = percent::encoded(scope.strip_suffix("/.default").unwrap_or(scope));
+    let mut query = format!("api-version={version}&resource={resource}");
     if let Some(id) = options.client_id.clone().or_else(|| env.get("AZURE_CLIENT_ID")) {
         query.push_str(&format!("&client_id={}", percent::encoded(&id)));
     }

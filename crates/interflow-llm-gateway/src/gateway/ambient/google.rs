@@ -26,7 +26,6 @@ struct ExternalAccount {
     audience: String,
     subject_token_type: String,
     token_url: String,
-    #[serde(default)]
     service_account_impersonation_url: Option<String>,
     credential_source: Value,
 }

@@ -78,7 +78,7 @@ pub(in crate::gateway) struct Ambient {
 
 enum Cloud {
     Aws(aws::Options),
-    Azure(azure::Options),
+    Azure(Box<LlmUpstreamConfig>),
     Google,
 }
 
@@ -101,7 +101,7 @@ impl Ambient {
         }
         let cloud = match provider {
             Provider::Bedrock => Cloud::Aws(aws::Options::new(config, &env)?),
-            Provider::Azure => Cloud::Azure(azure::Options::new(config)),
+            Provider::Azure => Cloud::Azure(Box::new(config.clone())),
             Provider::Vertex | Provider::Gemini => Cloud::Google,
             other => {
                 let name = other.as_str();
@@ -255,7 +255,7 @@ fn read_file(path: &str) -> Result<String, String> {
 }
 
 /// The time until expiry.
-fn lifetime(until: jiff::Timestamp) -> Duration {
+pub(super) fn lifetime(until: jiff::Timestamp) -> Duration {
     let seconds = until.as_second().saturating_sub(jiff::Timestamp::now().as_second()).max(0);
     Duration::from_secs(seconds.unsigned_abs())
 }

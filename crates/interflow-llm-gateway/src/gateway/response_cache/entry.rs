@@ -9,19 +9,14 @@ use super::CACHE_HEADER;
 /// Header fields that are stored with a body. The rest belongs to the exchange that it was received in.
 const STORED_HEADERS: [&str; 3] = ["content-type", "x-interflow-translated", "x-interflow-translation-loss"];
 
-#[derive(Clone, Debug, PartialEq)]
+/// In Redis, what precedes the body is one line of JSON.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct StoredResponse {
     /// In microseconds since the Unix epoch.
     pub stored_at: u64,
     pub headers: Vec<(String, String)>,
+    #[serde(skip)]
     pub body: Bytes,
-}
-
-/// What precedes the body in Redis, as one line of JSON.
-#[derive(Serialize, Deserialize)]
-struct EntryHead {
-    stored_at: u64,
-    headers: Vec<(String, String)>,
 }
 
 impl StoredResponse {
@@ -51,8 +46,7 @@ impl StoredResponse {
     }
 
     pub fn encode(&self) -> Vec<u8> {
-        let head = EntryHead { stored_at: self.stored_at, headers: self.headers.clone() };
-        let mut out = serde_json::to_vec(&head).unwrap_or_default();
+        let mut out = serde_json::to_vec(self).unwrap_or_default();
         out.push(b'\n');
         out.extend_from_slice(&self.body);
         out
@@ -61,8 +55,8 @@ impl StoredResponse {
     pub fn decode(bytes: Vec<u8>) -> Option<Self> {
         let bytes = Bytes::from(bytes);
         let line = bytes.iter().position(|b| *b == b'\n')?;
-        let head: EntryHead = serde_json::from_slice(bytes.get(..line)?).ok()?;
-        Some(Self { stored_at: head.stored_at, headers: head.headers, body: bytes.slice(line + 1..) })
+        let head: Self = serde_json::from_slice(bytes.get(..line)?).ok()?;
+        Some(Self { body: bytes.slice(line + 1..), ..head })
     }
 }
 

@@ -66,16 +66,12 @@ impl InFlight {
 impl Leader {
     /// The response of all that wait.
     pub fn share(self, response: StoredResponse) {
-        self.end(Progress::Stored(response));
+        self.progress.send_replace(Progress::Stored(response));
     }
 
     /// Lets the others go on alone: a failure is not shared.
     pub fn release(self) {
-        self.end(Progress::NotShared);
-    }
-
-    fn end(self, progress: Progress) {
-        self.progress.send_replace(progress);
+        self.progress.send_replace(Progress::NotShared);
     }
 }
 

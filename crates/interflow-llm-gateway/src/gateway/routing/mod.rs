@@ -304,10 +304,7 @@ impl Deployment {
         if config.model.as_deref().is_some_and(str::is_empty) {
             return Err(".model: it is empty; leave it out to keep the client's".into());
         }
-        let name = match &config.model {
-            Some(model) => format!("{provider}/{model}"),
-            None => provider.clone(),
-        };
+        let name = config.model.as_ref().map_or_else(|| provider.clone(), |model| format!("{provider}/{model}"));
         Ok(Self {
             name: name.into(),
             upstream: Arc::clone(upstream),

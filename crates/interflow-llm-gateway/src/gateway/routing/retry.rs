@@ -67,10 +67,8 @@ impl Backoff {
 /// How long a response asks to wait: `retry-after-ms`, or `retry-after` in seconds or as a date (RFC 9110 10.2.3).
 pub(crate) fn retry_after(headers: &Headers) -> Option<Duration> {
     let number = |name| headers.get_str(name).and_then(|v| v.trim().parse::<f64>().ok()).filter(|n| *n >= 0.0);
-    if let Some(millis) = number("retry-after-ms") {
-        return Duration::try_from_secs_f64(millis / 1000.0).ok();
-    }
-    if let Some(seconds) = number("retry-after") {
+    let seconds = number("retry-after-ms").map(|millis| millis / 1000.0).or_else(|| number("retry-after"));
+    if let Some(seconds) = seconds {
         return Duration::try_from_secs_f64(seconds).ok();
     }
     let at = jiff::fmt::rfc2822::parse(headers.get_str("retry-after")?).ok()?.timestamp();
