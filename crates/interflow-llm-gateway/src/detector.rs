@@ -184,34 +184,7 @@ impl ProviderDetector {
         }
         Ok(Body::from(raw))
     }
-}
 
-/// A WebSocket on any host whose path is one of the Responses API (agents use it with self-hosted endpoints).
-fn detect_websocket(head: &RequestHead) -> Option<DetectedCall> {
-    let spoken = realtime::is_websocket(head) && ApiFormat::from_path(&head.url.path) == Some(ApiFormat::Responses);
-    spoken.then_some(DetectedCall { operation: Operation::Realtime, ..unknown_call() })
-}
-
-/// A call as it is attached to its flow.
-fn detected(DetectedCall { provider, operation, model, stream, grows }: DetectedCall) -> LlmCall {
-    LlmCall { provider, operation, model, stream: stream.unwrap_or_default(), grows, ..LlmCall::default() }
-}
-
-/// A request that may be a call although nothing more is known. The redaction stage then decides whether it may pass.
-const fn unknown_call() -> DetectedCall {
-    DetectedCall { provider: Provider::OpenAi, operation: Operation::Chat, model: None, stream: None, grows: false }
-}
-
-/// How a request's body is read.
-#[derive(Clone, Copy)]
-pub(crate) enum BodyRead {
-    /// For the facts of a call.
-    Call,
-    /// To find out whether it is a call.
-    Unidentified { is_promising: bool, is_strict: bool },
-}
-
-impl ProviderDetector {
     /// Detects a call by its head.
     pub fn request_head(&self, flow: &mut Flow, head: &mut RequestHead) -> Result<(), EarlyExit> {
         let Some(exchange) = self.detect_call(flow, head) else { return Ok(()) };
@@ -296,6 +269,31 @@ impl ProviderDetector {
             }
         })
     }
+}
+
+/// A WebSocket on any host whose path is one of the Responses API (agents use it with self-hosted endpoints).
+fn detect_websocket(head: &RequestHead) -> Option<DetectedCall> {
+    let spoken = realtime::is_websocket(head) && ApiFormat::from_path(&head.url.path) == Some(ApiFormat::Responses);
+    spoken.then_some(DetectedCall { operation: Operation::Realtime, ..unknown_call() })
+}
+
+/// A call as it is attached to its flow.
+fn detected(DetectedCall { provider, operation, model, stream, grows }: DetectedCall) -> LlmCall {
+    LlmCall { provider, operation, model, stream: stream.unwrap_or_default(), grows, ..LlmCall::default() }
+}
+
+/// A request that may be a call although nothing more is known. The redaction stage then decides whether it may pass.
+const fn unknown_call() -> DetectedCall {
+    DetectedCall { provider: Provider::OpenAi, operation: Operation::Chat, model: None, stream: None, grows: false }
+}
+
+/// How a request's body is read.
+#[derive(Clone, Copy)]
+pub(crate) enum BodyRead {
+    /// For the facts of a call.
+    Call,
+    /// To find out whether it is a call.
+    Unidentified { is_promising: bool, is_strict: bool },
 }
 
 /// Records the facts of a WebSocket event. Usage adds up over the responses of a connection.
@@ -400,6 +398,13 @@ impl UsageObserver {
     pub fn new(exchange: LlmCall, clock: FlowClock) -> Self {
         Self { usage: Some(UsageReader::default()), exchange, clock }
     }
+
+    fn record(&mut self, progress: ResponseProgress) {
+        let Some(usage) = self.usage.take() else { return };
+        self.exchange.merge_summary(usage.summary());
+        let unreported = usage.unreported_output();
+        self.exchange.record_count(CountedOutput { unreported, progress, is_upstream: false });
+    }
 }
 
 impl EventObserver for UsageObserver {
@@ -417,15 +422,6 @@ impl EventObserver for UsageObserver {
             ReadEnd::Broken => ResponseProgress::Partial,
             ReadEnd::Unreadable => ResponseProgress::Unreadable,
         });
-    }
-}
-
-impl UsageObserver {
-    fn record(&mut self, progress: ResponseProgress) {
-        let Some(usage) = self.usage.take() else { return };
-        self.exchange.merge_summary(usage.summary());
-        let unreported = usage.unreported_output();
-        self.exchange.record_count(CountedOutput { unreported, progress, is_upstream: false });
     }
 }
 

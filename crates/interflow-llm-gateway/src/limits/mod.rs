@@ -349,10 +349,8 @@ impl LimitPass {
         let model = asked.as_deref().map(Arc::from);
         let admit = |grant: &UsageReservation| {
             grant.admit_model((model, deployments.unwrap_or_default()), needs_model)?;
-            match realtime::transcription_model(&message.payload) {
-                Some(model) => grant.admit_model((Some(model.as_str().into()), Vec::new()), true),
-                None => Ok(()),
-            }
+            let model = realtime::transcription_model(&message.payload);
+            model.map_or(Ok(()), |model| grant.admit_model((Some(model.as_str().into()), Vec::new()), true))
         };
         let Some(Err(why)) = held.grant.lock().as_ref().map(admit) else {
             flow.extension_mut::<FlowReservation>().socket_model = asked;

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::mpsc::sync_channel;
 use std::time::Duration;
 
-use interflow_files::owner_only;
+use interflow_files::{optional, owner_only};
 use interflow_tasks::{Sink, SinkQueue, SinkWorker};
 use interflow_types::Timestamp;
 use parking_lot::Mutex;
@@ -76,14 +76,11 @@ impl AuditLog {
             return Ok(());
         }
         let path = home.join(&config.file);
-        let opened = match OpenOptions::new().append(true).open(&path) {
+        let opened = optional(OpenOptions::new().append(true).open(&path)).and_then(|file| match path.parent() {
             // It would be created; the data directory, too.
-            Err(e) if e.kind() == io::ErrorKind::NotFound => match path.parent() {
-                Some(folder) if folder != home => fs::metadata(folder).map(drop),
-                _ => Ok(()),
-            },
-            opened => opened.map(drop),
-        };
+            Some(folder) if file.is_none() && folder != home => fs::metadata(folder).map(drop),
+            _ => Ok(()),
+        });
         opened.map_err(|e| format!("audit.file: {} cannot be opened: {e}", config.file.display()))
     }
 
@@ -226,11 +223,8 @@ impl AuditWriter {
             for n in (1..free).rev() {
                 fs::rename(numbered(n), numbered(n + 1))?;
             }
-            match fs::rename(path, numbered(1)) {
-                // An attempt that failed after this step.
-                Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
-                _ => {}
-            }
+            // It is not there if an attempt failed after this step.
+            optional(fs::rename(path, numbered(1)))?;
         }
         fs::rename(&next, path)?;
         self.out = Box::new(io::BufWriter::new(out));

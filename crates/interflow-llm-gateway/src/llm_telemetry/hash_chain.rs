@@ -8,7 +8,7 @@ use std::io::{self, BufRead, BufReader, Seek as _, SeekFrom, Write as _};
 use std::path::{Path, PathBuf};
 
 use hmac::{Hmac, KeyInit, Mac};
-use interflow_files::owner_only;
+use interflow_files::{optional, owner_only};
 use sha2::{Digest, Sha256};
 
 /// The hash before the very first line.
@@ -73,15 +73,10 @@ impl ChainHead {
     /// It was modified, or written with another key.
     pub fn read(log: &Path, key: Option<&[u8]>) -> Result<Option<Self>, ChainError> {
         let path = Self::path(log);
-        let text = match fs::read_to_string(&path) {
-            Ok(text) => text,
-            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
-            Err(e) => return Err(ChainError::at_line(&path, 1, format!("it cannot be read: {e}"))),
-        };
-        // A log that was opened and has no line yet.
-        if text.is_empty() {
-            return Ok(None);
-        }
+        let text = optional(fs::read_to_string(&path));
+        let text = text.map_err(|e| ChainError::at_line(&path, 1, format!("it cannot be read: {e}")))?;
+        // A log that was opened and has no line yet has an empty one.
+        let Some(text) = text.filter(|text| !text.is_empty()) else { return Ok(None) };
         let changed = || ChainError::at_line(&path, 1, "it was modified, or written with another key");
         let (open, stored) = text.trim_end().rsplit_once(HASH_MARK).ok_or_else(changed)?;
         if stored.strip_suffix("\"}") != Some(&hash(open.as_bytes(), key)) {
@@ -282,11 +277,7 @@ impl ChainVerifier<'_> {
 /// # Errors
 /// The file cannot be read.
 fn read_last_head(log: &Path) -> io::Result<Option<(ChainHead, u64)>> {
-    let file = match File::open(log) {
-        Ok(file) => file,
-        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(e) => return Err(e),
-    };
+    let Some(file) = optional(File::open(log))? else { return Ok(None) };
     let mut reader = BufReader::new(file);
     let mut end: Option<(ChainHead, u64)> = None;
     let (mut line, mut bytes, mut lines, mut number) = (Vec::new(), 0, 0, 0);

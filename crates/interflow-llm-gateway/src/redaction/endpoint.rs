@@ -51,10 +51,8 @@ impl LocalHandler for RedactionMount {
                 let body = json!({ "status": "ok", "version": env!("CARGO_PKG_VERSION") });
                 return Ok(Response::full(StatusCode::OK, "application/json", body.to_string()));
             }
-            Ok(match self.answer(flow, request).await {
-                Ok(response) => response,
-                Err(refusal) => refusal_response(flow, &refusal),
-            })
+            let answered = self.answer(flow, request).await;
+            Ok(answered.unwrap_or_else(|refusal| refusal_response(flow, &refusal)))
         })
     }
 }

@@ -51,10 +51,7 @@ pub(crate) async fn restore(
         // A body that is not JSON is plain text.
         None => restore_text(&rewriter, whole.plain()),
     };
-    Ok(match restored {
-        Some(restored) => replace_body(head, restored),
-        None => whole.into_raw(),
-    })
+    Ok(restored.map_or_else(|| whole.into_raw(), |restored| replace_body(head, restored)))
 }
 
 /// Scans for personal data and secrets. With `flag`, the response is forwarded whatever happens; otherwise a response

@@ -54,10 +54,7 @@ impl SessionOwner {
     fn vault_key(&self, service: &RedactionService, head: &RequestHead, first: &[u8]) -> VaultKey {
         let mut parts = HashedParts::default();
         parts.add(&self.lasting);
-        match SESSION_HEADERS.iter().find_map(|name| head.headers.get(name)) {
-            Some(named) => parts.add(named),
-            None => parts.add(first),
-        }
+        parts.add(SESSION_HEADERS.iter().find_map(|name| head.headers.get(name)).unwrap_or(first));
         VaultKey::for_conversation(&service.master, &parts.finish())
     }
 }

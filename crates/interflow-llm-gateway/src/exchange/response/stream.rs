@@ -377,31 +377,82 @@ impl ResponseStream {
         batch
     }
 
-    /// Lets go of observers that have not seen an end, because a step behind them ended the stream: what they counted is settled
-    /// before the body is dropped.
-    fn release_observers(&mut self) {
-        for station in &mut self.stations {
-            if let Station::Observer(observer) = station {
-                *observer = None;
-            }
-        }
-    }
-
     fn deliver(&mut self, batch: Batch) -> Option<Bytes> {
         let mut batch = self.run(batch);
         let bytes = batch.bytes();
-        if batch.end.is_some() {
-            self.release_observers();
-        }
-        match batch.end {
-            None => {}
-            Some(StreamEnd::Complete) => self.is_over = true,
-            Some(StreamEnd::Failed(e)) => {
-                self.is_over = true;
+        if let Some(end) = batch.end {
+            self.is_over = true;
+            // A step behind observers may have ended the stream: what they counted is settled before the body is dropped.
+            self.stations.retain(|station| !matches!(station, Station::Observer(_)));
+            if let StreamEnd::Failed(e) = end {
                 self.failure = Some(e);
             }
         }
         Some(bytes).filter(|bytes| !bytes.is_empty())
+    }
+
+    /// Reads the next frame.
+    fn poll_batch(&mut self, cx: &mut Context<'_>) -> Poll<Batch> {
+        let mut batch = Batch { frame: Some(Bytes::new()), ..Batch::default() };
+        match ready!(self.source.poll_frame(cx)) {
+            Some(Ok(BodyFrame::Data(data))) => {
+                self.read(&data, &mut batch);
+                batch.frame = Some(data);
+            }
+            Some(Ok(BodyFrame::Trailers(trailers))) => batch.trailers = Some(trailers),
+            Some(Err(e)) => {
+                self.read_end(&mut batch);
+                // Steps do not send it.
+                batch.rest.splice(..0, batch.events.drain(..));
+                batch.truncation = None;
+                batch.end = Some(StreamEnd::Failed(e));
+            }
+            None => {
+                self.source = Body::Empty;
+                self.read_end(&mut batch);
+                batch.end = Some(StreamEnd::Complete);
+            }
+        }
+        Poll::Ready(batch)
+    }
+
+    /// Reads the next frame before it is asked for, and shows its events. It stays to be relayed.
+    ///
+    /// # Cancellation
+    /// Nothing is lost if the future is dropped.
+    pub async fn read_ahead(&mut self, mut see: impl FnMut(&ParsedEvent)) -> ReadAhead {
+        let batch = poll_fn(|cx| self.poll_batch(cx)).await;
+        batch.events.iter().chain(&batch.rest).for_each(&mut see);
+        let read = match &batch.end {
+            _ if batch.fault.is_some() => ReadAhead::Unreadable,
+            None => ReadAhead::Data(batch.frame.as_ref().map_or(0, Bytes::len)),
+            Some(StreamEnd::Complete) => ReadAhead::End,
+            Some(StreamEnd::Failed(e)) => ReadAhead::Failed(e.to_string()),
+        };
+        match self.ahead.back_mut() {
+            // A reader that knows that nothing follows does not ask for the end.
+            Some(last) if batch.end.is_some() && last.trailers.is_none() => {
+                last.events.extend(batch.events);
+                last.rest.extend(batch.rest);
+                (last.fault, last.truncation) = (last.fault.take().or(batch.fault), batch.truncation);
+                last.end = batch.end;
+            }
+            _ => self.ahead.push_back(batch),
+        }
+        read
+    }
+
+    /// Shows trailers to the stations; `None` if one keeps them.
+    fn pass_trailers(&mut self, trailers: BodyFrame) -> Option<BodyFrame> {
+        for station in &mut self.stations {
+            match station {
+                Station::Tap(tap) => tap.frame(Some(Ok(&trailers))),
+                Station::Observer(_) => {}
+                Station::Step(step, _) if step.forwards_trailers() => {}
+                Station::Step(..) => return None,
+            }
+        }
+        Some(trailers)
     }
 }
 
@@ -537,71 +588,5 @@ impl BodyStream for ResponseStream {
             _ => None,
         });
         Some(ahead.sum::<Option<u64>>()? + self.source.remaining()?)
-    }
-}
-
-impl ResponseStream {
-    /// Reads the next frame.
-    fn poll_batch(&mut self, cx: &mut Context<'_>) -> Poll<Batch> {
-        let mut batch = Batch { frame: Some(Bytes::new()), ..Batch::default() };
-        match ready!(self.source.poll_frame(cx)) {
-            Some(Ok(BodyFrame::Data(data))) => {
-                self.read(&data, &mut batch);
-                batch.frame = Some(data);
-            }
-            Some(Ok(BodyFrame::Trailers(trailers))) => batch.trailers = Some(trailers),
-            Some(Err(e)) => {
-                self.read_end(&mut batch);
-                // Steps do not send it.
-                batch.rest.splice(..0, batch.events.drain(..));
-                batch.truncation = None;
-                batch.end = Some(StreamEnd::Failed(e));
-            }
-            None => {
-                self.source = Body::Empty;
-                self.read_end(&mut batch);
-                batch.end = Some(StreamEnd::Complete);
-            }
-        }
-        Poll::Ready(batch)
-    }
-
-    /// Reads the next frame before it is asked for, and shows its events. It stays to be relayed.
-    ///
-    /// # Cancellation
-    /// Nothing is lost if the future is dropped.
-    pub async fn read_ahead(&mut self, mut see: impl FnMut(&ParsedEvent)) -> ReadAhead {
-        let batch = poll_fn(|cx| self.poll_batch(cx)).await;
-        batch.events.iter().chain(&batch.rest).for_each(&mut see);
-        let read = match &batch.end {
-            _ if batch.fault.is_some() => ReadAhead::Unreadable,
-            None => ReadAhead::Data(batch.frame.as_ref().map_or(0, Bytes::len)),
-            Some(StreamEnd::Complete) => ReadAhead::End,
-            Some(StreamEnd::Failed(e)) => ReadAhead::Failed(e.to_string()),
-        };
-        match self.ahead.back_mut() {
-            // A reader that knows that nothing follows does not ask for the end.
-            Some(last) if batch.end.is_some() && last.trailers.is_none() => {
-                last.events.extend(batch.events);
-                last.rest.extend(batch.rest);
-                (last.fault, last.truncation) = (last.fault.take().or(batch.fault), batch.truncation);
-                last.end = batch.end;
-            }
-            _ => self.ahead.push_back(batch),
-        }
-        read
-    }
-
-    /// Shows trailers to the stations; `None` if one keeps them.
-    fn pass_trailers(&mut self, trailers: BodyFrame) -> Option<BodyFrame> {
-        for station in &mut self.stations {
-            match station {
-                Station::Tap(tap) => tap.frame(Some(Ok(&trailers))),
-                Station::Observer(_) => {}
-                Station::Step(step, _) if step.forwards_trailers() => {}
-                Station::Step(..) => return None,
-            }
-        }
-        Some(trailers)
     }
 }
