@@ -1,6 +1,7 @@
 //! The gateway as a client of an authorization server: registered by the operator, by the URL of its metadata, or by itself
 //! (RFC 7591); and its requests for tokens.
 
+use interflow_tasks::own_request;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -9,9 +10,7 @@ use super::user::is_near;
 use super::{AccountServer, CALLBACK_PATH, DOCUMENT_PATH, KEY_DOCUMENTS, MAX_REMEMBERED};
 use crate::config::oauth_endpoint;
 use crate::protocol::client_key::{ClientCredential, ClientKey, SIGNED};
-use crate::protocol::oauth_form::{
-    INVALID_CLIENT, OAuthFailure, TokenResponse, form_request, json_request, response_of,
-};
+use crate::protocol::oauth_form::{INVALID_CLIENT, OAuthFailure, TokenResponse, form_request, response_of};
 
 const NAME: &str = "Interflow";
 /// How the gateway authenticates itself, the preferred way first.
@@ -100,7 +99,8 @@ impl OAuthClient {
             return Ok(client.clone());
         }
         let url = oauth_endpoint(endpoint).map_err(|why| format!("registration_endpoint of {issuer}: {why}"))?;
-        let raw = response_of(server.http(&url), || Ok(json_request(&url, &told)), None).await;
+        let request = || Ok(own_request::post(url.clone(), "application/json", told.to_string()));
+        let raw = response_of(server.http(&url), request, None).await;
         let raw = raw.map_err(|why| format!("{issuer} did not register the gateway: {why}"))?;
         let client =
             Self::registered(&raw, method).ok_or_else(|| format!("the registration at {issuer} is invalid"))?;

@@ -27,10 +27,8 @@ pub(crate) async fn answer(service: &Arc<McpService>, flow: &mut Flow, head: &Re
     match prepared.message {
         ClientMessage::Notice | ClientMessage::Ignored => accepted(),
         ClientMessage::Response(id, result) => {
-            let result = match prepared.original {
-                Some(ClientMessage::Response(_, original)) => original,
-                _ => result,
-            };
+            let result =
+                if let Some(ClientMessage::Response(_, original)) = prepared.original { original } else { result };
             session.questions.answer(id, result);
             accepted()
         }

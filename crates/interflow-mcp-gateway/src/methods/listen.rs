@@ -73,7 +73,7 @@ pub(super) async fn open(
     let first = notification(ACKNOWLEDGED, &tagged(json!({ "notifications": accepted.to_value() })));
     let last = response(&last_id, &Ok(tagged(json!({ "resultType": "complete" })).to_string()));
     let mut searches = session.found_tools.subscribe();
-    let (mut ends, in_use) = (request.service.stream_ends.subscribe(), session.use_for_long());
+    let (mut ends, in_use) = (request.service.stream_ends.subscribe(), Arc::clone(&session.open_streams));
     let call = Box::pin(async move {
         let _in_use = in_use;
         let searched = async {

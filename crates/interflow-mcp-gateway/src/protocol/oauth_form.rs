@@ -119,10 +119,6 @@ pub(crate) fn form_request(
     Ok(request)
 }
 
-pub(crate) fn json_request(url: &Url, body: &Value) -> Request {
-    own_request::post(url.clone(), "application/json", body.to_string())
-}
-
 /// The body of the successful response to a request. With a key for the tokens that are asked for, the request has a proof,
 /// and is built and sent again, once, if the endpoint demands a nonce: an assertion in it is of use only once.
 ///

@@ -53,10 +53,7 @@ impl<'a> Redaction<'a> {
 
     /// The error of a server for a client, redacted as its results are, without the data that came with it.
     pub async fn error(&mut self, error: &RpcError) -> RpcError {
-        match error.has_own_link() {
-            true => error.clone(),
-            false => RpcError::new(error.code, self.text(&error.message).await),
-        }
+        if error.has_own_link() { error.clone() } else { RpcError::new(error.code, self.text(&error.message).await) }
     }
 }
 

@@ -88,8 +88,8 @@ pub(crate) struct McpSession {
     pub resources: ResourceOwners,
     pub running: RunningRequests,
     last_use: LastUse,
-    /// Shared with the streams without a session that are open.
-    open_streams: Arc<()>,
+    /// Shared with the streams without a session that are open: it is in use until they drop this.
+    pub open_streams: Arc<()>,
 }
 
 /// When a session was used last: at first, when it begins.
@@ -218,11 +218,6 @@ impl McpSession {
             *own = user.cloned();
         }
         is_same
-    }
-
-    /// It is in use until this is dropped.
-    pub fn use_for_long(&self) -> Arc<()> {
-        Arc::clone(&self.open_streams)
     }
 
     /// A session whose client listens is in use.

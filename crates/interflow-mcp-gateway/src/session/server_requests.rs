@@ -151,16 +151,13 @@ async fn within<T>(limit: Duration, session: &McpSession, work: impl Future<Outp
     tokio::pin!(work);
     let (mut remaining, mut waited) = (limit, session.clock.total());
     loop {
-        match tokio::time::timeout(remaining, &mut work).await {
-            Ok(done) => return Some(done),
-            Err(_) => {
-                let now = session.clock.total();
-                remaining = now.saturating_sub(waited);
-                waited = now;
-                if remaining.is_zero() {
-                    return None;
-                }
-            }
+        if let Ok(done) = tokio::time::timeout(remaining, &mut work).await {
+            return Some(done);
+        }
+        let now = session.clock.total();
+        (remaining, waited) = (now.saturating_sub(waited), now);
+        if remaining.is_zero() {
+            return None;
         }
     }
 }

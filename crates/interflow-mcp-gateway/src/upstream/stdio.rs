@@ -404,11 +404,8 @@ struct Incoming {
 impl Incoming {
     fn handle_line(&self, line: &[u8]) {
         let name = &self.name;
-        let message = match std::str::from_utf8(line) {
-            Ok(text) => ServerMessage::parse(text),
-            Err(_) => Err("it sent a message that is not UTF-8".to_owned()),
-        };
-        match message {
+        let text = std::str::from_utf8(line).map_err(|_| "it sent a message that is not UTF-8".to_owned());
+        match text.and_then(ServerMessage::parse) {
             Ok(ServerMessage::Response(id, result)) => {
                 if let Some(waiting) = self.pending.lock().waiting.remove(&id) {
                     let _ = waiting.reply.send(result);
