@@ -1,12 +1,10 @@
 //! `/livez` and `/readyz`.
 
-use std::sync::Arc;
-
 use axum::extract::State;
 use axum::http::StatusCode;
 use interflow_store::RecordingState;
 
-use crate::state::AdminState;
+use crate::state::SharedState;
 
 /// Answers as long as the process runs, also while it drains.
 pub(crate) async fn livez() -> &'static str {
@@ -16,7 +14,7 @@ pub(crate) async fn livez() -> &'static str {
 /// Whether clients are served as they should be. 503 takes this replica out of a load balancer: once shutdown has begun, while
 /// traffic is held back, and while it is not recorded although other replicas could record it. The bodies say no more than
 /// that, as nobody logs in here: why is in `/metrics` and in the log.
-pub(crate) async fn readyz(State(state): State<Arc<AdminState>>) -> (StatusCode, &'static str) {
+pub(crate) async fn readyz(State(state): State<SharedState>) -> (StatusCode, &'static str) {
     if state.engine.is_draining() {
         return (StatusCode::SERVICE_UNAVAILABLE, "draining\n");
     }

@@ -136,6 +136,9 @@ pub struct AdminState {
     pub(crate) port_limits: PortLimits,
 }
 
+/// As handlers have it.
+pub(crate) type SharedState = Arc<AdminState>;
+
 impl Deref for AdminState {
     type Target = AdminDeps;
 

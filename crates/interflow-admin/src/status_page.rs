@@ -1,14 +1,12 @@
 //! The page served if the web UI was not built.
 
-use std::sync::Arc;
-
 use axum::extract::State;
 use axum::response::Html;
 
-use crate::state::AdminState;
+use crate::state::SharedState;
 
 /// The state of the instance, and how to get the web UI.
-pub(crate) async fn status(State(state): State<Arc<AdminState>>) -> Html<String> {
+pub(crate) async fn status(State(state): State<SharedState>) -> Html<String> {
     let s = state.engine.snapshot();
     let recording = if state.records.store.is_some() { "on" } else { "off" };
     let addresses = |list: Vec<std::net::SocketAddr>| {

@@ -1,7 +1,5 @@
 //! The embedded web UI: its files, compressed, and the index page for all other paths.
 
-use std::sync::Arc;
-
 use axum::extract::State;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Redirect, Response};
@@ -9,7 +7,7 @@ use bytes::Bytes;
 use interflow_codec::content_coding;
 use interflow_types::{Headers, media_type};
 
-use crate::state::AdminState;
+use crate::state::{AdminState, SharedState};
 use crate::{api, status_page};
 
 /// Names and contents; `.br` follows the name of a file that is compressed.
@@ -46,12 +44,7 @@ fn media_policy(state: &AdminState) -> Option<HeaderValue> {
 }
 
 /// Handles all paths without another route: a file of the UI, or its index page.
-pub(crate) async fn serve(
-    State(state): State<Arc<AdminState>>,
-    method: Method,
-    uri: Uri,
-    headers: HeaderMap,
-) -> Response {
+pub(crate) async fn serve(State(state): State<SharedState>, method: Method, uri: Uri, headers: HeaderMap) -> Response {
     let path = uri.path().trim_start_matches('/');
     let reads = matches!(method, Method::GET | Method::HEAD);
     // API paths never get the index page: a script would take it for a response.

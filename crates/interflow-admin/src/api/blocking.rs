@@ -134,10 +134,8 @@ impl Read for UploadReader {
     fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
         // Empty pieces are skipped, because reading nothing means the end.
         while self.current.is_empty() {
-            match self.pieces.blocking_recv() {
-                Some(piece) => self.current = piece?,
-                None => return Ok(0),
-            }
+            let Some(piece) = self.pieces.blocking_recv() else { return Ok(0) };
+            self.current = piece?;
         }
         let n = out.len().min(self.current.len());
         out[..n].copy_from_slice(&self.current[..n]);

@@ -35,7 +35,7 @@ use crate::api::untrusted_content;
 use crate::error::{ApiError, Result};
 use crate::identity::caller::Caller;
 use crate::records::{CancelFlag, Records, blocking};
-use crate::state::AdminState;
+use crate::state::{AdminState, SharedState};
 
 const MAX_PAGE: usize = 500;
 const MAX_FLOWS: usize = 500;
@@ -90,8 +90,8 @@ fn range(from: u64, to: Option<u64>) -> (Timestamp, Timestamp) {
     (time(from), time(to.unwrap_or(u64::MAX)))
 }
 
-pub(crate) async fn list(
-    state: Arc<AdminState>,
+pub async fn list(
+    state: SharedState,
     StrictQuery(params): StrictQuery<ConversationListParams>,
 ) -> Result<Json<ConversationPage>> {
     let limit = params.limit.clamp(1, MAX_PAGE);
@@ -136,8 +136,8 @@ pub(crate) struct TextSearchParams {
 }
 
 /// `GET /conversations/search`: reads for at most two seconds; `next` continues.
-pub(crate) async fn search(
-    state: Arc<AdminState>,
+pub async fn search(
+    state: SharedState,
     StrictQuery(params): StrictQuery<TextSearchParams>,
 ) -> Result<Json<TextSearchPage>> {
     if params.text.trim().is_empty() {
@@ -175,7 +175,7 @@ pub(crate) struct ConversationNotes {
     notes: Vec<ConversationNote>,
 }
 
-pub(crate) async fn annotate(
+pub async fn annotate(
     records: Records,
     Path(id): Path<String>,
     StrictJson(patch): StrictJson<ConversationPatch>,
@@ -213,8 +213,8 @@ pub(crate) struct ConversationShowParams {
 }
 
 /// `GET /conversations/{id}`: the id may be shortened to a unique prefix.
-pub(crate) async fn show(
-    state: Arc<AdminState>,
+pub async fn show(
+    state: SharedState,
     Path(id): Path<String>,
     StrictQuery(params): StrictQuery<ConversationShowParams>,
 ) -> Result<Json<ConversationView>> {
@@ -242,8 +242,8 @@ pub(crate) struct ConversationExportParams {
     format: Option<String>,
 }
 
-pub(crate) async fn export(
-    state: Arc<AdminState>,
+pub async fn export(
+    state: SharedState,
     Path(id): Path<String>,
     StrictQuery(params): StrictQuery<ConversationExportParams>,
 ) -> Result<Response> {
@@ -277,8 +277,8 @@ pub(crate) struct RequestChanges {
 
 /// `GET /conversations/{id}/changes`: how the request of an exchange differs from the one before it in the
 /// conversation.
-pub(crate) async fn changes(
-    state: Arc<AdminState>,
+pub async fn changes(
+    state: SharedState,
     Path(id): Path<String>,
     StrictQuery(params): StrictQuery<ChangesParams>,
 ) -> Result<Json<RequestChanges>> {
@@ -291,7 +291,7 @@ pub(crate) async fn changes(
 }
 
 /// `GET /conversations/{id}/cache`: where the provider's prompt cache broke in a conversation, why, and what it cost.
-pub(crate) async fn prompt_cache(state: Arc<AdminState>, Path(id): Path<String>) -> Result<Json<PromptCacheReport>> {
+pub async fn prompt_cache(state: SharedState, Path(id): Path<String>) -> Result<Json<PromptCacheReport>> {
     let limits = state.limits.as_ref().map(|deps| Arc::clone(&deps.limits));
     run_query(&state, move |store, _| {
         let id = resolve_id(store, &id)?;
@@ -328,10 +328,7 @@ pub(crate) struct Totals {
     totals: Vec<ConversationTotal>,
 }
 
-pub(crate) async fn totals(
-    state: Arc<AdminState>,
-    StrictQuery(params): StrictQuery<TotalsParams>,
-) -> Result<Json<Totals>> {
+pub async fn totals(state: SharedState, StrictQuery(params): StrictQuery<TotalsParams>) -> Result<Json<Totals>> {
     let span = (params.span.0.as_micros() as u64).max(MIN_SPAN);
     let past = Timestamp::now().micros().saturating_sub(params.since.0.as_micros() as u64);
     let (since, until) = range(params.from.unwrap_or(past), params.to);
@@ -367,8 +364,8 @@ pub(crate) struct FlowConversations {
 }
 
 /// `GET /conversations/by-flow`: at most 500 flows; further ids are ignored.
-pub(crate) async fn for_flows(
-    state: Arc<AdminState>,
+pub async fn for_flows(
+    state: SharedState,
     StrictQuery(params): StrictQuery<FlowIdsParams>,
 ) -> Result<Json<FlowConversations>> {
     let ids = params.flows.split(',').filter(|t| !t.is_empty()).take(MAX_FLOWS);
@@ -414,8 +411,8 @@ pub(crate) struct CarriedCall {
 }
 
 /// `GET /conversations/tool-call`: the way back from a flow of the MCP gateway.
-pub(crate) async fn tool_call(
-    state: Arc<AdminState>,
+pub async fn tool_call(
+    state: SharedState,
     StrictQuery(params): StrictQuery<CarriedCallParams>,
 ) -> Result<Json<CarriedCall>> {
     let flow = flow_id(&params.flow)?;
@@ -434,13 +431,13 @@ impl EndpointOverrideList {
     }
 }
 
-pub(crate) async fn endpoints(state: Arc<AdminState>) -> Result<Json<EndpointOverrideList>> {
+pub async fn endpoints(state: SharedState) -> Result<Json<EndpointOverrideList>> {
     run_query(&state, |store, _| Ok(Json(EndpointOverrideList::of(&EndpointOverrides::load(store)?)))).await
 }
 
 /// `PUT /conversations/endpoints`: replaces all of them.
-pub(crate) async fn set_endpoints(
-    state: Arc<AdminState>,
+pub async fn set_endpoints(
+    state: SharedState,
     caller: Caller,
     StrictJson(given): StrictJson<EndpointOverrideList>,
 ) -> Result<Json<EndpointOverrideList>> {
@@ -462,7 +459,7 @@ pub(crate) struct RebuildResult {
 }
 
 /// `POST /conversations/rebuild`: returns when the whole store has been read again.
-pub(crate) async fn rebuild(context: OperationContext) -> Result<Json<RebuildResult>> {
+pub async fn rebuild(context: OperationContext) -> Result<Json<RebuildResult>> {
     let exchanges = match context {
         OperationContext::Instance(state) => indexer(&state)?.rebuild().await?,
         OperationContext::Offline(opened) => blocking(move || opened.rebuild()).await??,

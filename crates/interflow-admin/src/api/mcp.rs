@@ -18,17 +18,13 @@ use crate::error::Result;
 use crate::identity::Rights;
 use crate::identity::caller::Caller;
 use crate::mcp::{self, RemoteToolCall, WAIT_POLL, WaitCall, WriteAccess};
-use crate::state::AdminState;
+use crate::state::SharedState;
 
 /// How the audit trail names it.
 const OPERATION: &str = "POST /mcp";
 
 /// `POST /mcp`: notifications have no answer, so a message or batch of only those is accepted with status 202.
-pub(crate) async fn post(
-    State(state): State<Arc<AdminState>>,
-    headers: HeaderMap,
-    request: Request,
-) -> Result<Response> {
+pub(crate) async fn post(State(state): State<SharedState>, headers: HeaderMap, request: Request) -> Result<Response> {
     let caller = Caller::of(request.extensions())?;
     let body = read_json(&headers, request.into_body()).await?;
     let message: Value = serde_json::from_slice(&body).map_err(|e| invalid_json(&e))?;
@@ -72,7 +68,7 @@ pub(crate) async fn post(
 }
 
 async fn answer_message(
-    state: &Arc<AdminState>,
+    state: &SharedState,
     caller: &Caller,
     access: WriteAccess,
     is_stateless: bool,
@@ -112,7 +108,7 @@ fn status_of(answer: Option<&Value>) -> StatusCode {
 }
 
 /// Looks at the store now and then: a call that waits holds none of the places for queries meanwhile.
-async fn wait_for_flow(state: &Arc<AdminState>, call: WaitCall) -> Result<Value> {
+async fn wait_for_flow(state: &SharedState, call: WaitCall) -> Result<Value> {
     let deadline = Instant::now() + call.timeout;
     let call = Arc::new(call);
     loop {
@@ -129,6 +125,6 @@ async fn wait_for_flow(state: &Arc<AdminState>, call: WaitCall) -> Result<Value>
 
 /// Calls the same handlers as the REST API, so that both have the same checks and limits. A tool reports its errors as text
 /// to the model.
-async fn run_tool_call(state: &Arc<AdminState>, caller: &Caller, call: &RemoteToolCall) -> Result<Value, String> {
+async fn run_tool_call(state: &SharedState, caller: &Caller, call: &RemoteToolCall) -> Result<Value, String> {
     call.call().run(&OperationContext::Instance(Arc::clone(state)), caller).await.map_err(|e| e.into_details().message)
 }

@@ -23,20 +23,20 @@ use axum::routing::{MethodFilter, on};
 use crate::api::operations::context::OperationContext;
 use crate::api::operations::table::OperationId;
 use crate::error::ApiError;
-use crate::state::AdminState;
+use crate::state::SharedState;
 
 pub use blocking::store_stats;
 
 /// The API's path prefix.
 pub(crate) const ROOT: &str = "/api/v1";
 
-pub(crate) fn router() -> Router<Arc<AdminState>> {
+pub(crate) fn router() -> Router<SharedState> {
     let mut router = Router::new();
     for id in OperationId::ALL {
         let operation = Arc::new(id.operation());
         let path = format!("{ROOT}{}", operation.path);
         let filter = MethodFilter::try_from(operation.method.clone()).expect("the table holds methods that axum knows");
-        let serve = move |State(state): State<Arc<AdminState>>, request: Request| {
+        let serve = move |State(state): State<SharedState>, request: Request| {
             let operation = Arc::clone(&operation);
             async move { operation.serve(OperationContext::Instance(state), request).await }
         };

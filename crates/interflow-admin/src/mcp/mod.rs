@@ -116,10 +116,8 @@ fn call(store: &dyn FlowStore, id: &Value, params: &Value) -> Value {
 
 /// Errors of tools are reported to the model, which can correct its call, not to the transport.
 fn tool_result(id: &Value, outcome: Result<String, String>) -> Value {
-    let (text, failed) = match outcome {
-        Ok(text) => (text, false),
-        Err(text) => (text, true),
-    };
+    let failed = outcome.is_err();
+    let (Ok(text) | Err(text)) = outcome;
     success(id, json!({"content": [{"type": "text", "text": text}], "isError": failed}))
 }
 

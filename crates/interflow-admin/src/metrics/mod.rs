@@ -5,7 +5,6 @@ mod process;
 pub mod sources;
 pub mod table;
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use axum::extract::State;
@@ -21,9 +20,9 @@ use interflow_types::budget::PROCESS_BUDGET;
 
 use crate::api::store_stats;
 use crate::event_clients::EventClients;
-use crate::state::AdminState;
+use crate::state::SharedState;
 
-pub(crate) async fn metrics(State(state): State<Arc<AdminState>>) -> impl IntoResponse {
+pub(crate) async fn metrics(State(state): State<SharedState>) -> impl IntoResponse {
     let mut page = MetricsPage::default();
     let build = [env!("CARGO_PKG_VERSION"), std::env::consts::OS, std::env::consts::ARCH];
     page.samples(&table::BUILD_INFO, [(build, 1)]);

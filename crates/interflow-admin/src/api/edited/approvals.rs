@@ -28,7 +28,7 @@ use crate::api::input::{StrictJson, StrictQuery, strict_query};
 use crate::error::{ApiError, Result};
 use crate::identity::caller::Caller;
 use crate::pending::queue::no_approvals;
-use crate::state::AdminState;
+use crate::state::{AdminState, SharedState};
 
 /// Maximum duration of a long poll.
 pub(crate) const MAX_WAIT: Duration = Duration::from_secs(60);
@@ -107,8 +107,8 @@ pub(crate) struct ApprovalsView {
 
 /// `GET /approvals`: at once, or as soon as the version differs from the given one. A client that passes on the
 /// version of each answer misses no change.
-pub(crate) async fn list(
-    state: Arc<AdminState>,
+pub async fn list(
+    state: SharedState,
     StrictQuery(watch): StrictQuery<PendingWatchParams>,
 ) -> Result<Json<ApprovalsView>> {
     let approvals = state.approvals()?;
@@ -127,8 +127,8 @@ pub(crate) async fn list(
 }
 
 /// `POST /approvals/{id}`: decides a pending request. A request that was decided or timed out meanwhile is not found.
-pub(crate) async fn resolve(
-    state: Arc<AdminState>,
+pub async fn resolve(
+    state: SharedState,
     caller: Caller,
     Path(id): Path<u64>,
     StrictJson(answer): StrictJson<Resolution>,
@@ -145,7 +145,7 @@ pub(crate) struct ApprovalHistory {
     answers: Vec<ResolvedQuestion>,
 }
 
-pub(crate) async fn history(state: Arc<AdminState>) -> Result<Json<ApprovalHistory>> {
+pub async fn history(state: SharedState) -> Result<Json<ApprovalHistory>> {
     Ok(Json(ApprovalHistory { answers: state.approvals()?.waiting.history() }))
 }
 
@@ -160,8 +160,8 @@ pub(crate) struct ModeRequest {
 }
 
 /// `POST /approvals/mode`: the mode ends by itself after `for`, without a change of the configuration.
-pub(crate) async fn mode(
-    state: Arc<AdminState>,
+pub async fn mode(
+    state: SharedState,
     caller: Caller,
     StrictJson(new): StrictJson<ModeRequest>,
 ) -> Result<Json<ModeView>> {
@@ -177,12 +177,12 @@ pub(crate) struct ApprovalRules {
     rules: Vec<RuleView>,
 }
 
-pub(crate) async fn rules(state: Arc<AdminState>) -> Result<Json<ApprovalRules>> {
+pub async fn rules(state: SharedState) -> Result<Json<ApprovalRules>> {
     Ok(Json(ApprovalRules { rules: state.approvals()?.rules() }))
 }
 
-pub(crate) async fn add_rule(
-    state: Arc<AdminState>,
+pub async fn add_rule(
+    state: SharedState,
     caller: Caller,
     StrictJson(spec): StrictJson<RuleSpec>,
 ) -> Result<Json<RuleView>> {
@@ -190,7 +190,7 @@ pub(crate) async fn add_rule(
     Ok(Json(edit(&state, move |approvals, turn| approvals.add_rule(turn, spec)).await?))
 }
 
-pub(crate) async fn remove_rule(state: Arc<AdminState>, Path(id): Path<String>) -> Result<StatusCode> {
+pub async fn remove_rule(state: SharedState, Path(id): Path<String>) -> Result<StatusCode> {
     edit(&state, move |approvals, turn| approvals.remove_rule(turn, &id)).await?;
     Ok(StatusCode::NO_CONTENT)
 }
@@ -200,12 +200,12 @@ pub(crate) struct Sessions {
     sessions: Vec<SessionView>,
 }
 
-pub(crate) async fn sessions(state: Arc<AdminState>) -> Result<Json<Sessions>> {
+pub async fn sessions(state: SharedState) -> Result<Json<Sessions>> {
     Ok(Json(Sessions { sessions: state.approvals()?.sessions() }))
 }
 
-pub(crate) async fn add_session(
-    state: Arc<AdminState>,
+pub async fn add_session(
+    state: SharedState,
     caller: Caller,
     StrictJson(spec): StrictJson<SessionSpec>,
 ) -> Result<Json<SessionView>> {
@@ -219,11 +219,11 @@ pub(crate) async fn add_session(
 }
 
 /// `POST /sessions/{id}/heartbeat`: without heartbeats, a session ends by itself.
-pub(crate) async fn heartbeat(state: Arc<AdminState>, Path(id): Path<String>) -> Result<Json<SessionView>> {
+pub async fn heartbeat(state: SharedState, Path(id): Path<String>) -> Result<Json<SessionView>> {
     Ok(Json(state.approvals()?.heartbeat(&id)?))
 }
 
-pub(crate) async fn end_session(state: Arc<AdminState>, Path(id): Path<String>) -> Result<StatusCode> {
+pub async fn end_session(state: SharedState, Path(id): Path<String>) -> Result<StatusCode> {
     state.approvals()?.end_session(&id)?;
     Ok(StatusCode::NO_CONTENT)
 }
@@ -233,12 +233,12 @@ pub(crate) struct Secrets {
     secrets: Vec<SecretView>,
 }
 
-pub(crate) async fn secrets(state: Arc<AdminState>) -> Result<Json<Secrets>> {
+pub async fn secrets(state: SharedState) -> Result<Json<Secrets>> {
     Ok(Json(Secrets { secrets: state.approvals()?.secrets() }))
 }
 
-pub(crate) async fn add_secret(
-    state: Arc<AdminState>,
+pub async fn add_secret(
+    state: SharedState,
     caller: Caller,
     StrictJson(spec): StrictJson<SecretSpec>,
 ) -> Result<Json<SecretView>> {
@@ -247,7 +247,7 @@ pub(crate) async fn add_secret(
     Ok(Json(edit(&state, move |approvals, turn| approvals.add_secret(turn, spec)).await?))
 }
 
-pub(crate) async fn remove_secret(state: Arc<AdminState>, Path(label): Path<String>) -> Result<StatusCode> {
+pub async fn remove_secret(state: SharedState, Path(label): Path<String>) -> Result<StatusCode> {
     edit(&state, move |approvals, turn| approvals.remove_secret(turn, &label)).await?;
     Ok(StatusCode::NO_CONTENT)
 }
@@ -277,8 +277,8 @@ struct SuggestedRule {
 }
 
 /// `GET /approvals/suggestions`
-pub(crate) async fn suggestions(
-    state: Arc<AdminState>,
+pub async fn suggestions(
+    state: SharedState,
     StrictQuery(seen): StrictQuery<SuggestionParams>,
 ) -> Result<Json<Suggestions>> {
     let query = strict_query(&seen.query)?;

@@ -20,7 +20,7 @@ use crate::api::edited::edits::run_edit;
 use crate::api::input::StrictJson;
 use crate::error::{ApiError, Result};
 use crate::identity::caller::Caller;
-use crate::state::{AdminState, LimitDeps};
+use crate::state::{AdminState, LimitDeps, SharedState};
 
 /// The properties of a new key.
 #[derive(Default, Deserialize, JsonSchema)]
@@ -72,7 +72,7 @@ pub(crate) struct LimitsView {
 
 /// `GET /limits`: rules with their counters. If the shared store fails in between, the counters read so far are
 /// returned with the problem.
-pub(crate) async fn limits(state: Arc<AdminState>) -> Result<Json<LimitsView>> {
+pub async fn limits(state: SharedState) -> Result<Json<LimitsView>> {
     let deps = limit_deps(&state)?;
     let limits = &deps.limits;
     let (counters, problem) = current_counters(&deps, MAX_SUBJECTS).await;
@@ -140,7 +140,7 @@ pub(crate) struct VirtualKeys {
     keys: Vec<VirtualKeyView>,
 }
 
-pub(crate) async fn keys(state: Arc<AdminState>) -> Result<Json<VirtualKeys>> {
+pub async fn keys(state: SharedState) -> Result<Json<VirtualKeys>> {
     let ring = limit_deps(&state)?.keys.ring();
     let view = |key: &Arc<VirtualKey>| VirtualKeyView { state: key.state_now(), key: VirtualKey::clone(key) };
     Ok(Json(VirtualKeys { keys: ring.keys().iter().map(view).collect() }))
@@ -153,8 +153,8 @@ pub(crate) struct CreatedKey {
     key: String,
 }
 
-pub(crate) async fn make_key(
-    state: Arc<AdminState>,
+pub async fn make_key(
+    state: SharedState,
     caller: Caller,
     StrictJson(input): StrictJson<NewKeyInput>,
 ) -> Result<Json<CreatedKey>> {
@@ -218,8 +218,8 @@ fn no_key(id: &str) -> ApiError {
 }
 
 /// `PATCH /keys/{id}`: a revoked key cannot be changed.
-pub(crate) async fn change_key(
-    state: Arc<AdminState>,
+pub async fn change_key(
+    state: SharedState,
     caller: Caller,
     Path(id): Path<String>,
     StrictJson(input): StrictJson<KeyChangeInput>,
@@ -243,8 +243,8 @@ pub(crate) struct RotateInput {
 }
 
 /// `POST /keys/{id}/rotate`: of several earlier secrets only the last is valid during the overlap.
-pub(crate) async fn rotate_key(
-    state: Arc<AdminState>,
+pub async fn rotate_key(
+    state: SharedState,
     Path(id): Path<String>,
     StrictJson(input): StrictJson<RotateInput>,
 ) -> Result<Json<CreatedKey>> {
@@ -254,7 +254,7 @@ pub(crate) async fn rotate_key(
     Ok(Json(CreatedKey { id, key: secret.reveal().to_owned() }))
 }
 
-pub(crate) async fn revoke_key(state: Arc<AdminState>, Path(id): Path<String>) -> Result<StatusCode> {
+pub async fn revoke_key(state: SharedState, Path(id): Path<String>) -> Result<StatusCode> {
     let keys = limit_deps(&state)?.keys;
     let key = id.clone();
     let revoke = move |turn: &EditTurn| keys.revoke(turn, &key).map_err(|e| ApiError::internal(e.to_string()));

@@ -18,7 +18,7 @@ use crate::api::edited::privacy::redaction_disabled;
 use crate::api::input::{StrictJson, StrictQuery};
 use crate::error::{ApiError, Result, TextProblem};
 use crate::identity::caller::Caller;
-use crate::state::AdminState;
+use crate::state::SharedState;
 
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -36,7 +36,7 @@ pub(crate) struct PolicyTextInput {
     base: Option<String>,
 }
 
-pub(crate) async fn list(state: Arc<AdminState>) -> Result<Json<Policies>> {
+pub async fn list(state: SharedState) -> Result<Json<Policies>> {
     Ok(Json(Policies::of(state.redaction.as_ref().ok_or_else(redaction_disabled)?)))
 }
 
@@ -60,18 +60,15 @@ pub(crate) struct PolicySource {
 }
 
 /// `GET /privacy/policies/source?file=…`: only files of active policies can be read.
-pub(crate) async fn source(
-    state: Arc<AdminState>,
-    StrictQuery(of): StrictQuery<PolicyFileParam>,
-) -> Result<Json<PolicySource>> {
+pub async fn source(state: SharedState, StrictQuery(of): StrictQuery<PolicyFileParam>) -> Result<Json<PolicySource>> {
     let redaction = state.redaction.as_ref().ok_or_else(redaction_disabled)?;
     let text = redaction.policy_text(&of.file).map_err(|e| rejected_policy(redaction, &of.file, e))?;
     Ok(Json(PolicySource { file: of.file, text }))
 }
 
 /// `PUT /privacy/policies/source?file=…`: validates, writes and activates the text, or rejects it as a whole.
-pub(crate) async fn save(
-    state: Arc<AdminState>,
+pub async fn save(
+    state: SharedState,
     caller: Caller,
     StrictQuery(of): StrictQuery<PolicyFileParam>,
     StrictJson(text): StrictJson<PolicyTextInput>,
@@ -116,10 +113,7 @@ pub(crate) struct CheckedPolicy {
     problems: Vec<PolicyProblem>,
 }
 
-pub(crate) async fn check(
-    state: Arc<AdminState>,
-    StrictJson(text): StrictJson<PolicyTextInput>,
-) -> Result<Json<CheckedPolicy>> {
+pub async fn check(state: SharedState, StrictJson(text): StrictJson<PolicyTextInput>) -> Result<Json<CheckedPolicy>> {
     let text = text.text;
     let checked = text.clone();
     let work = move || {
@@ -140,7 +134,7 @@ pub(crate) struct PolicySchema {
 }
 
 /// `GET /privacy/schema`: for completion in an editor; includes the list of kinds.
-pub(crate) async fn schema() -> Json<PolicySchema> {
+pub async fn schema() -> Json<PolicySchema> {
     let kinds = Kind::ALL.iter().map(|k| k.as_str()).collect();
     Json(PolicySchema { schema: Policy::schema(), kinds })
 }

@@ -19,7 +19,7 @@ use crate::api::edited::edits::check_text;
 use crate::api::input::{StrictJson, StrictQuery};
 use crate::error::{ApiError, Result};
 use crate::records::blocking;
-use crate::state::AdminState;
+use crate::state::SharedState;
 
 /// Maximum size of a text to try, in bytes.
 const MAX_TEXT: usize = 1 << 20;
@@ -28,7 +28,7 @@ pub(crate) fn redaction_disabled() -> ApiError {
     ApiError::unavailable("no_redaction", "this instance redacts nothing")
 }
 
-pub(crate) async fn findings(state: Arc<AdminState>) -> Result<Json<RedactionCounts>> {
+pub async fn findings(state: SharedState) -> Result<Json<RedactionCounts>> {
     Ok(Json(state.redaction.as_ref().ok_or_else(redaction_disabled)?.counts()))
 }
 
@@ -71,8 +71,8 @@ struct FoundKind {
 }
 
 /// `GET /privacy/history`: recorded flows with findings, by time bucket, kind, host and route.
-pub(crate) async fn history(
-    state: Arc<AdminState>,
+pub async fn history(
+    state: SharedState,
     StrictQuery(over): StrictQuery<HistoryParams>,
 ) -> Result<Json<FindingsHistory>> {
     let span = (over.span.0.as_micros() as u64).max(MIN_SPAN);
@@ -122,8 +122,8 @@ pub(crate) struct RedactionTrial {
 }
 
 /// `POST /privacy/try`: nothing of it is stored or logged.
-pub(crate) async fn try_policy(
-    state: Arc<AdminState>,
+pub async fn try_policy(
+    state: SharedState,
     StrictJson(trial): StrictJson<RedactionTrialInput>,
 ) -> Result<Json<RedactionTrial>> {
     if trial.text.len() > MAX_TEXT {

@@ -23,7 +23,7 @@ use crate::error::{ApiError, Result};
 use crate::identity::caller::Caller;
 use crate::mcp::secret_masking::mask_path;
 use crate::rule_proposals::{MAX_PROPOSALS, ProposalMatch, RuleProposal};
-use crate::state::AdminState;
+use crate::state::SharedState;
 
 /// Maximum size of a proposal and of its reason, in bytes.
 const MAX_TEXT: usize = 64 << 10;
@@ -54,13 +54,13 @@ pub(crate) struct ProposalList {
 }
 
 /// `GET /rules/proposals`
-pub(crate) async fn list(state: Arc<AdminState>) -> Json<ProposalList> {
+pub async fn list(state: SharedState) -> Json<ProposalList> {
     Json(ProposalList { proposals: state.proposals.list() })
 }
 
 /// `POST /rules/proposals`: an invalid text is refused with every problem found, and not kept.
-pub(crate) async fn propose(
-    state: Arc<AdminState>,
+pub async fn propose(
+    state: SharedState,
     caller: Caller,
     StrictJson(input): StrictJson<ProposalInput>,
 ) -> Result<Json<RuleProposal>> {
@@ -90,7 +90,7 @@ pub(crate) async fn propose(
 
 /// Evaluates rules on recorded flows, as `GET /rules/explain/{id}` does.
 async fn try_rules(
-    state: &Arc<AdminState>,
+    state: &SharedState,
     program: Arc<RuleProgram>,
     selected: &str,
 ) -> Result<(usize, Vec<ProposalMatch>)> {
@@ -136,8 +136,8 @@ pub(crate) struct ApplyInput {
 }
 
 /// `POST /rules/proposals/{id}`: adds the rules at the end of a rule file and activates it, or changes nothing.
-pub(crate) async fn apply(
-    state: Arc<AdminState>,
+pub async fn apply(
+    state: SharedState,
     caller: Caller,
     Path(number): Path<String>,
     StrictJson(input): StrictJson<ApplyInput>,
@@ -163,7 +163,7 @@ pub(crate) async fn apply(
 }
 
 /// `DELETE /rules/proposals/{id}`
-pub(crate) async fn dismiss(state: Arc<AdminState>, Path(number): Path<String>) -> Result<StatusCode> {
+pub async fn dismiss(state: SharedState, Path(number): Path<String>) -> Result<StatusCode> {
     let id = proposal_id(&number)?;
     ApiError::no_content(state.proposals.remove(id), || missing(id))
 }

@@ -28,7 +28,7 @@ use crate::api::input::{FlowIdPath, StrictJson, StrictQuery};
 use crate::error::{ApiError, Result, TextProblem};
 use crate::identity::Rights;
 use crate::identity::caller::{Caller, listed};
-use crate::state::AdminState;
+use crate::state::{AdminState, SharedState};
 
 /// Maximum size of a body that rules are evaluated on.
 const MAX_BODY: usize = 64 << 20;
@@ -37,7 +37,7 @@ pub(crate) fn active_rules(state: &AdminState) -> Result<&Arc<ActiveRules>> {
     state.rules.as_ref().ok_or_else(|| ApiError::unavailable("no_rules", "this instance has no rules"))
 }
 
-pub(crate) async fn list(state: Arc<AdminState>) -> Result<Json<RulesView>> {
+pub async fn list(state: SharedState) -> Result<Json<RulesView>> {
     Ok(Json(RulesView::of(&active_rules(&state)?.program())))
 }
 
@@ -104,10 +104,7 @@ pub(crate) struct RuleFileParam {
 }
 
 /// `GET /rules/source?file=…`: reads only files from the list of active rules, so no other file can be named.
-pub(crate) async fn source(
-    state: Arc<AdminState>,
-    StrictQuery(of): StrictQuery<RuleFileParam>,
-) -> Result<Json<RuleSource>> {
+pub async fn source(state: SharedState, StrictQuery(of): StrictQuery<RuleFileParam>) -> Result<Json<RuleSource>> {
     let program = active_rules(&state)?.program();
     let path = program.files.iter().find(|f| f.display().to_string() == of.file);
     let path = path.ok_or_else(|| not_editable(&program, &of.file))?;
@@ -142,8 +139,8 @@ pub(crate) struct CheckedRules {
 }
 
 /// `POST /rules/check`: nothing is activated. An invalid text is a regular result, with every problem found.
-pub(crate) async fn check(
-    state: Arc<AdminState>,
+pub async fn check(
+    state: SharedState,
     caller: Caller,
     StrictJson(text): StrictJson<RuleTextInput>,
 ) -> Result<Json<CheckedRules>> {
@@ -190,8 +187,8 @@ pub(crate) fn check_host_access(caller: &Caller, rules: &ActiveRules, name: &str
 
 /// `PUT /rules/source?file=…`: validates the text with all other files, writes and activates it, or rejects it as a
 /// whole.
-pub(crate) async fn save(
-    state: Arc<AdminState>,
+pub async fn save(
+    state: SharedState,
     caller: Caller,
     StrictQuery(of): StrictQuery<RuleFileParam>,
     StrictJson(text): StrictJson<RuleTextInput>,
@@ -202,7 +199,7 @@ pub(crate) async fn save(
 
 /// Validates, writes and activates the text of a rule file that still has the text `base`, or changes nothing.
 pub(crate) async fn write_and_activate(
-    state: &Arc<AdminState>,
+    state: &SharedState,
     caller: &Caller,
     file: String,
     text: String,
@@ -246,7 +243,7 @@ pub(crate) fn rejected_rules(e: RuleLoadError) -> ApiError {
         .with(|details| details.problems = e.problems.into_iter().map(TextProblem::Rule).collect())
 }
 
-pub(crate) async fn schema() -> Json<Value> {
+pub async fn schema() -> Json<Value> {
     Json(interflow_rules::schema())
 }
 
@@ -259,7 +256,7 @@ pub(crate) struct ExplainedRules {
 
 /// `GET /rules/explain/{id}`: evaluates the active rules on the recorded flow, so their decision may differ from the
 /// one at the time.
-pub(crate) async fn explain_flow(state: Arc<AdminState>, FlowIdPath(id): FlowIdPath) -> Result<Json<ExplainedRules>> {
+pub async fn explain_flow(state: SharedState, FlowIdPath(id): FlowIdPath) -> Result<Json<ExplainedRules>> {
     let program = active_rules(&state)?.program();
     let sample = run_query(&state, move |store, _| {
         let row = store.get(id)?;
@@ -279,7 +276,7 @@ pub(crate) struct DecidedFlow {
     held: HeldFlow,
 }
 
-pub(crate) async fn held_flows(state: Arc<AdminState>, caller: Caller) -> Result<Json<HeldFlows>> {
+pub async fn held_flows(state: SharedState, caller: Caller) -> Result<Json<HeldFlows>> {
     let mut held = active_rules(&state)?.runtime().holds.list();
     held.iter_mut().for_each(|flow| mask_held(&state, &caller, flow));
     Ok(Json(HeldFlows { held }))
@@ -302,8 +299,8 @@ fn mask_held(state: &AdminState, caller: &Caller, held: &mut HeldFlow) {
     }
 }
 
-pub(crate) async fn decide(
-    state: Arc<AdminState>,
+pub async fn decide(
+    state: SharedState,
     caller: Caller,
     Path(number): Path<String>,
     StrictJson(decision): StrictJson<HoldDecision>,

@@ -18,7 +18,7 @@ use crate::error::{ApiError, Result};
 use crate::identity::caller::Caller;
 use crate::records::blocking;
 use crate::settings::{AppliedSettings, SettingChange, SettingsEditor, SettingsError, SettingsPreview, SettingsView};
-use crate::state::AdminState;
+use crate::state::{AdminState, SharedState};
 
 /// Bound on the settings of one request; there are fewer.
 const MAX_CHANGES: usize = 200;
@@ -80,14 +80,14 @@ async fn read_file<T: Send + 'static>(
     blocking(work).await?.map(Json).map_err(refused)
 }
 
-pub(crate) async fn list(state: Arc<AdminState>) -> Result<Json<SettingsView>> {
+pub async fn list(state: SharedState) -> Result<Json<SettingsView>> {
     let editor = editor(&state)?;
     read_file(move || editor.view()).await
 }
 
 /// `POST /settings/preview`: nothing is changed.
-pub(crate) async fn preview(
-    state: Arc<AdminState>,
+pub async fn preview(
+    state: SharedState,
     StrictJson(draft): StrictJson<SettingsDraft>,
 ) -> Result<Json<SettingsPreview>> {
     check_count(&draft.changes)?;
@@ -96,8 +96,8 @@ pub(crate) async fn preview(
 }
 
 /// `POST /settings`: writes the file and reloads it, or changes nothing.
-pub(crate) async fn change(
-    state: Arc<AdminState>,
+pub async fn change(
+    state: SharedState,
     caller: Caller,
     ClientAddress(client): ClientAddress,
     StrictJson(input): StrictJson<SettingsInput>,

@@ -1,6 +1,5 @@
 //! Settings that replicas share: their revisions with author and time, the difference of two, and the way back to one.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Json;
@@ -16,7 +15,7 @@ use crate::error::{ApiError, Result};
 use crate::identity::caller::Caller;
 use crate::records::blocking;
 use crate::settings::{SettingsDiffLine, SharedSettings};
-use crate::state::AdminState;
+use crate::state::{AdminState, SharedState};
 
 const DEFAULT_LIMIT: u32 = 50;
 const MAX_LIMIT: u32 = 1000;
@@ -115,7 +114,7 @@ async fn within<T>(answer: impl Future<Output = interflow_store::Result<T>>) -> 
 }
 
 /// `GET /fleet/settings`
-pub(crate) async fn list(state: Arc<AdminState>) -> Result<Json<SharedSettingList>> {
+pub async fn list(state: SharedState) -> Result<Json<SharedSettingList>> {
     let Some(shared) = &state.shared_settings else { return Ok(Json(SharedSettingList::default())) };
     let mut settings = within(shared.store.newest()).await?;
     settings.retain(|revision| shared.names.contains(&revision.name));
@@ -123,8 +122,8 @@ pub(crate) async fn list(state: Arc<AdminState>) -> Result<Json<SharedSettingLis
 }
 
 /// `GET /fleet/settings/{name}/revisions`
-pub(crate) async fn revisions(
-    state: Arc<AdminState>,
+pub async fn revisions(
+    state: SharedState,
     Path(name): Path<String>,
     StrictQuery(params): StrictQuery<RevisionParams>,
 ) -> Result<Json<RevisionList>> {
@@ -135,8 +134,8 @@ pub(crate) async fn revisions(
 }
 
 /// `GET /fleet/settings/{name}/diff`
-pub(crate) async fn diff(
-    state: Arc<AdminState>,
+pub async fn diff(
+    state: SharedState,
     Path(name): Path<String>,
     StrictQuery(params): StrictQuery<DiffParams>,
 ) -> Result<Json<RevisionDiff>> {
@@ -157,8 +156,8 @@ pub(crate) async fn diff(
 }
 
 /// `POST /fleet/settings/{name}/rollback`
-pub(crate) async fn roll_back(
-    state: Arc<AdminState>,
+pub async fn roll_back(
+    state: SharedState,
     caller: Caller,
     Path(name): Path<String>,
     StrictJson(input): StrictJson<RollBackInput>,

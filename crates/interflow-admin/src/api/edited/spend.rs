@@ -44,7 +44,7 @@ async fn report(context: OperationContext, params: SpendParams) -> Result<SpendR
 }
 
 /// `GET /spend`
-pub(crate) async fn spend(
+pub async fn spend(
     context: OperationContext,
     StrictQuery(params): StrictQuery<SpendParams>,
 ) -> Result<Json<SpendReport>> {
@@ -52,10 +52,7 @@ pub(crate) async fn spend(
 }
 
 /// `GET /spend.csv`
-pub(crate) async fn spend_csv(
-    context: OperationContext,
-    StrictQuery(params): StrictQuery<SpendParams>,
-) -> Result<Response> {
+pub async fn spend_csv(context: OperationContext, StrictQuery(params): StrictQuery<SpendParams>) -> Result<Response> {
     let report = report(context, params).await?;
     let file = format!("spend-{}-{}.csv", report.since, report.until);
     Ok(file_response("text/csv; charset=utf-8", &file, report.to_csv().into()))

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use crate::api::edited::limits::{change_keys, changed, limit_deps};
 use crate::api::input::StrictJson;
 use crate::error::{ApiError, Result};
-use crate::state::AdminState;
+use crate::state::SharedState;
 
 #[derive(Serialize, JsonSchema)]
 pub(crate) struct KeyGroupView {
@@ -71,7 +71,7 @@ impl KeyGroupInput {
 }
 
 /// `GET /teams`
-pub(crate) async fn teams(state: Arc<AdminState>) -> Result<Json<KeyGroups>> {
+pub async fn teams(state: SharedState) -> Result<Json<KeyGroups>> {
     let ring = limit_deps(&state)?.keys.ring();
     let of_level = |level| ring.groups().iter().filter(move |g| g.level == level).map(|g| view(&ring, g)).collect();
     Ok(Json(KeyGroups { organisations: of_level(GroupLevel::Organisation), teams: of_level(GroupLevel::Team) }))
@@ -88,8 +88,8 @@ const fn level(is_team: bool) -> GroupLevel {
 }
 
 /// Creates a team or an organisation.
-pub(crate) async fn add<const IS_TEAM: bool>(
-    state: Arc<AdminState>,
+pub async fn add<const IS_TEAM: bool>(
+    state: SharedState,
     Path(id): Path<String>,
     StrictJson(input): StrictJson<KeyGroupInput>,
 ) -> Result<StatusCode> {
@@ -103,8 +103,8 @@ fn no_content(exists: bool, level: GroupLevel, id: &str) -> Result<StatusCode> {
     ApiError::no_content(exists, missing)
 }
 
-pub(crate) async fn change<const IS_TEAM: bool>(
-    state: Arc<AdminState>,
+pub async fn change<const IS_TEAM: bool>(
+    state: SharedState,
     Path(id): Path<String>,
     StrictJson(input): StrictJson<KeyGroupInput>,
 ) -> Result<StatusCode> {
@@ -113,7 +113,7 @@ pub(crate) async fn change<const IS_TEAM: bool>(
     no_content(exists, level(IS_TEAM), &id)
 }
 
-pub(crate) async fn remove<const IS_TEAM: bool>(state: Arc<AdminState>, Path(id): Path<String>) -> Result<StatusCode> {
+pub async fn remove<const IS_TEAM: bool>(state: SharedState, Path(id): Path<String>) -> Result<StatusCode> {
     let group = id.clone();
     let exists = change_keys(&state, move |keys, turn| keys.remove_group(turn, level(IS_TEAM), &group)).await?;
     no_content(exists, level(IS_TEAM), &id)

@@ -17,7 +17,7 @@ use crate::api::flows::body_view;
 use crate::api::input::{FlowSidePath, StrictQuery};
 use crate::api::untrusted_content;
 use crate::error::{ApiError, Result};
-use crate::state::AdminState;
+use crate::state::{AdminState, SharedState};
 
 /// End of the window that a view may cover, in bytes of the decoded body.
 const MAX_VIEW: u64 = 64 << 20;
@@ -70,8 +70,8 @@ pub(crate) struct BodyParams {
 }
 
 /// `GET /flows/{id}/{side}/body`
-pub(crate) async fn body(
-    state: Arc<AdminState>,
+pub async fn body(
+    state: SharedState,
     FlowSidePath(id, side): FlowSidePath,
     StrictQuery(params): StrictQuery<BodyParams>,
     headers: HeaderMap,

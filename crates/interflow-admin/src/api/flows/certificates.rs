@@ -1,7 +1,6 @@
 //! The certificate chains of a flow's TLS connections, as the API shows them.
 
 use std::net::IpAddr;
-use std::sync::Arc;
 
 use axum::Json;
 use interflow_types::schema::JsonSchema;
@@ -16,7 +15,7 @@ use x509_parser::public_key::PublicKey;
 use crate::api::blocking::run_query;
 use crate::api::input::FlowIdPath;
 use crate::error::Result;
-use crate::state::AdminState;
+use crate::state::SharedState;
 
 /// Maximum number of names shown of a certificate; some of content delivery networks have more.
 const MAX_NAMES: usize = 200;
@@ -57,7 +56,7 @@ pub(crate) struct CertificateView {
     der: String,
 }
 
-pub(crate) async fn certificates(state: Arc<AdminState>, FlowIdPath(id): FlowIdPath) -> Result<Json<FlowCertificates>> {
+pub async fn certificates(state: SharedState, FlowIdPath(id): FlowIdPath) -> Result<Json<FlowCertificates>> {
     run_query(&state, move |store, _| {
         let [client, upstream] = store.certificates(id)?.map(|chain| chain.as_ref().map(views).unwrap_or_default());
         Ok(Json(FlowCertificates { client, upstream }))

@@ -18,7 +18,7 @@ use crate::api::input::{StrictJson, StrictQuery};
 use crate::collections::{Collection, CollectionEntry, ComposedRequest};
 use crate::error::{ApiError, Result};
 use crate::records::blocking;
-use crate::state::AdminState;
+use crate::state::{AdminState, SharedState};
 
 /// A request to send, with every variable replaced.
 #[derive(Deserialize, JsonSchema)]
@@ -66,8 +66,8 @@ pub(crate) async fn remember(state: &AdminState, saved: Option<ComposedRequest>)
 
 /// `POST /compose`: sends a request through the proxy's own client: approvals decide about it, and it is recorded, but rule
 /// files do not apply to it.
-pub(crate) async fn send_composed(
-    state: Arc<AdminState>,
+pub async fn send_composed(
+    state: SharedState,
     StrictJson(input): StrictJson<ComposeInput>,
 ) -> Result<Json<ComposeResult>> {
     let (parts, saved) = input.parse()?;
@@ -89,7 +89,7 @@ impl DescriptorSets {
 }
 
 /// `GET /compose/schemas`: those of `record.schemas`.
-pub(crate) async fn schemas(state: Arc<AdminState>) -> Result<Json<DescriptorSets>> {
+pub async fn schemas(state: SharedState) -> Result<Json<DescriptorSets>> {
     blocking(move || DescriptorSets::new(&state.schemas.descriptor_sets())).await
 }
 
@@ -101,8 +101,8 @@ pub(crate) struct ProtoFiles {
 }
 
 /// `POST /compose/schemas`
-pub(crate) async fn compile_schemas(
-    state: Arc<AdminState>,
+pub async fn compile_schemas(
+    state: SharedState,
     StrictJson(input): StrictJson<ProtoFiles>,
 ) -> Result<Json<DescriptorSets>> {
     let text = input.files.iter().map(|(_, text)| text.as_str()).collect::<Vec<_>>().join("\n");
@@ -124,7 +124,7 @@ pub(crate) struct CodeResult {
 }
 
 /// `POST /compose/code?format=…`
-pub(crate) async fn code(
+pub async fn code(
     StrictQuery(params): StrictQuery<CodeParams>,
     StrictJson(input): StrictJson<ComposeInput>,
 ) -> Result<Json<CodeResult>> {
@@ -141,9 +141,8 @@ pub(crate) struct Collections {
     collections: Vec<CollectionEntry>,
 }
 
-pub(crate) async fn list(state: Arc<AdminState>) -> Result<Json<Collections>> {
-    let collections = Arc::clone(&state.collections);
-    Ok(Json(Collections { collections: blocking(move || collections.list()).await?? }))
+pub async fn list(state: SharedState) -> Result<Json<Collections>> {
+    Ok(Json(Collections { collections: blocking(move || state.collections.list()).await?? }))
 }
 
 /// A collection, and what a change of it must be based on.
@@ -153,9 +152,8 @@ pub(crate) struct CollectionView {
     collection: Collection,
 }
 
-pub(crate) async fn read(state: Arc<AdminState>, Path(name): Path<String>) -> Result<Json<CollectionView>> {
-    let collections = Arc::clone(&state.collections);
-    let (collection, revision) = blocking(move || collections.read(&name)).await??;
+pub async fn read(state: SharedState, Path(name): Path<String>) -> Result<Json<CollectionView>> {
+    let (collection, revision) = blocking(move || state.collections.read(&name)).await??;
     Ok(Json(CollectionView { revision, collection }))
 }
 
@@ -174,19 +172,18 @@ pub(crate) struct SavedCollection {
 }
 
 /// `PUT /collections/{name}`
-pub(crate) async fn write(
-    state: Arc<AdminState>,
+pub async fn write(
+    state: SharedState,
     Path(name): Path<String>,
     StrictJson(input): StrictJson<CollectionUpdate>,
 ) -> Result<Json<SavedCollection>> {
-    let collections = Arc::clone(&state.collections);
-    let revision = blocking(move || collections.write(&name, &input.collection, input.revision.as_deref())).await??;
+    let revision =
+        blocking(move || state.collections.write(&name, &input.collection, input.revision.as_deref())).await??;
     Ok(Json(SavedCollection { revision }))
 }
 
-pub(crate) async fn remove(state: Arc<AdminState>, Path(name): Path<String>) -> Result<StatusCode> {
-    let collections = Arc::clone(&state.collections);
-    blocking(move || collections.remove(&name)).await??;
+pub async fn remove(state: SharedState, Path(name): Path<String>) -> Result<StatusCode> {
+    blocking(move || state.collections.remove(&name)).await??;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -196,13 +193,11 @@ pub(crate) struct ComposeHistory {
     requests: Vec<ComposedRequest>,
 }
 
-pub(crate) async fn history(state: Arc<AdminState>) -> Result<Json<ComposeHistory>> {
-    let collections = Arc::clone(&state.collections);
-    Ok(Json(ComposeHistory { requests: blocking(move || collections.history()).await?? }))
+pub async fn history(state: SharedState) -> Result<Json<ComposeHistory>> {
+    Ok(Json(ComposeHistory { requests: blocking(move || state.collections.history()).await?? }))
 }
 
-pub(crate) async fn clear_history(state: Arc<AdminState>) -> Result<StatusCode> {
-    let collections = Arc::clone(&state.collections);
-    blocking(move || collections.clear_history()).await??;
+pub async fn clear_history(state: SharedState) -> Result<StatusCode> {
+    blocking(move || state.collections.clear_history()).await??;
     Ok(StatusCode::NO_CONTENT)
 }

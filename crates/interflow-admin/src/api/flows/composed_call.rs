@@ -1,7 +1,6 @@
 //! Composed gRPC calls: opened, written to, half-closed and cancelled by calls of the API. Their messages are read from
 //! the recording.
 
-use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use axum::Json;
@@ -20,14 +19,11 @@ use crate::api::flows::replay::{ReplayBody, drain_body, summarized};
 use crate::api::input::{FlowIdPath, StrictJson};
 use crate::composed_streams::{MAX_WAITING, Requests};
 use crate::error::{ApiError, Result};
-use crate::state::AdminState;
+use crate::state::SharedState;
 
 /// `POST /compose/grpc`: opens a call through the proxy's own client. It is open until the server has ended it or it is
 /// cancelled. Returns once the request is being sent, since a server may wait for messages before it responds.
-pub(crate) async fn open(
-    state: Arc<AdminState>,
-    StrictJson(input): StrictJson<StreamInput>,
-) -> Result<Json<ComposeResult>> {
+pub async fn open(state: SharedState, StrictJson(input): StrictJson<StreamInput>) -> Result<Json<ComposeResult>> {
     let mut head = ComposedParts::parse("POST", &input.url, &input.headers, Bytes::new())?.head;
     // HTTP/2 is not negotiated in plain text.
     head.version = HttpVersion::H2;
@@ -71,8 +67,8 @@ pub(crate) struct CallMessagesInput {
 }
 
 /// `POST /compose/grpc/{id}`
-pub(crate) async fn send(
-    state: Arc<AdminState>,
+pub async fn send(
+    state: SharedState,
     FlowIdPath(id): FlowIdPath,
     StrictJson(input): StrictJson<CallMessagesInput>,
 ) -> Result<StatusCode> {
@@ -90,7 +86,7 @@ pub(crate) async fn send(
 }
 
 /// `DELETE /compose/grpc/{id}`
-pub(crate) async fn cancel(state: Arc<AdminState>, FlowIdPath(id): FlowIdPath) -> Result<StatusCode> {
+pub async fn cancel(state: SharedState, FlowIdPath(id): FlowIdPath) -> Result<StatusCode> {
     state.composed_calls.cancel(id)?;
     Ok(StatusCode::NO_CONTENT)
 }

@@ -1,7 +1,5 @@
 //! Composed WebSockets: opened, written to and closed by calls of the API. Their messages are read from the recording.
 
-use std::sync::Arc;
-
 use axum::Json;
 use axum::http::StatusCode;
 use bytes::Bytes;
@@ -17,7 +15,7 @@ use crate::api::input::{FlowIdPath, StrictJson};
 use crate::collections::ComposedRequest;
 use crate::composed_streams::{MAX_WAITING, carry};
 use crate::error::{ApiError, Result};
-use crate::state::AdminState;
+use crate::state::SharedState;
 
 /// Maximum size of a message that the operator sends, in bytes.
 pub(crate) const MAX_MESSAGE: usize = 4 << 20;
@@ -41,10 +39,7 @@ pub(crate) struct StreamInput {
 
 /// `POST /compose/websocket`: opens a WebSocket through the proxy's own client. It is open if the response has status
 /// 101, until either side closes it or nothing was sent for `timeouts.tunnel_idle`.
-pub(crate) async fn open(
-    state: Arc<AdminState>,
-    StrictJson(input): StrictJson<StreamInput>,
-) -> Result<Json<ComposeResult>> {
+pub async fn open(state: SharedState, StrictJson(input): StrictJson<StreamInput>) -> Result<Json<ComposeResult>> {
     let parts = ComposedParts::web_socket(&input.url, &input.headers)?;
     let room = state.composed_sockets.room()?;
     remember(&state, input.saved).await;
@@ -68,8 +63,8 @@ pub(crate) struct WebSocketMessageInput {
 }
 
 /// `POST /compose/websocket/{id}`
-pub(crate) async fn send(
-    state: Arc<AdminState>,
+pub async fn send(
+    state: SharedState,
     FlowIdPath(id): FlowIdPath,
     StrictJson(input): StrictJson<WebSocketMessageInput>,
 ) -> Result<StatusCode> {
@@ -83,7 +78,7 @@ pub(crate) async fn send(
 }
 
 /// `DELETE /compose/websocket/{id}`
-pub(crate) async fn close(state: Arc<AdminState>, FlowIdPath(id): FlowIdPath) -> Result<StatusCode> {
+pub async fn close(state: SharedState, FlowIdPath(id): FlowIdPath) -> Result<StatusCode> {
     state.composed_sockets.write(id, (Opcode::Close, Bytes::from_static(&NORMAL_CLOSURE)), true)?;
     Ok(StatusCode::NO_CONTENT)
 }

@@ -34,7 +34,7 @@ use crate::api::operations::handler::{Socket, SocketUpgrade};
 use crate::error::{ApiError, ErrorDetails, Result};
 use crate::identity::caller::Caller;
 use crate::identity::enforce::check_query_rights;
-use crate::state::AdminState;
+use crate::state::SharedState;
 
 const MAX_CLIENTS: usize = 64;
 /// How long summaries are collected before they are sent.
@@ -50,10 +50,10 @@ const PING_INTERVAL: Duration = Duration::from_secs(20);
 const MAX_MESSAGE: usize = 64 << 10;
 
 /// A connected client's slot, released when dropped.
-struct ClientSlot(Arc<AdminState>);
+struct ClientSlot(SharedState);
 
 impl ClientSlot {
-    fn acquire(state: &Arc<AdminState>) -> Result<Self> {
+    fn acquire(state: &SharedState) -> Result<Self> {
         let slot = Self(Arc::clone(state));
         // Counted before the check, so that two clients cannot both take the last slot; the drop of `seat` undoes it.
         if state.viewers.open.fetch_add(1, Relaxed) >= MAX_CLIENTS { Err(ApiError::busy()) } else { Ok(slot) }
@@ -77,8 +77,8 @@ pub(crate) struct FirstQuery {
 }
 
 /// `GET /events?query=&generation=`
-pub(crate) async fn events(
-    state: Arc<AdminState>,
+pub async fn events(
+    state: SharedState,
     caller: Caller,
     StrictQuery(first): StrictQuery<FirstQuery>,
     SocketUpgrade(response, connection): SocketUpgrade,

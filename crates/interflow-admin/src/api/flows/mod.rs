@@ -41,7 +41,7 @@ use crate::api::untrusted_content;
 use crate::error::{ApiError, Result};
 use crate::identity::caller::{Caller, listed};
 use crate::records::{CancelFlag, Records};
-use crate::state::AdminState;
+use crate::state::SharedState;
 
 const MAX_PAGE: usize = 1000;
 /// Maximum bytes of messages per page.
@@ -98,10 +98,7 @@ const fn is_zero(n: &u64) -> bool {
     *n == 0
 }
 
-pub(crate) async fn list(
-    state: Arc<AdminState>,
-    StrictQuery(params): StrictQuery<FlowListParams>,
-) -> Result<Json<FlowPage>> {
+pub async fn list(state: SharedState, StrictQuery(params): StrictQuery<FlowListParams>) -> Result<Json<FlowPage>> {
     let query = query(&params.query)?;
     let warnings = query_warnings(&query);
     let (after, before) = (cursor(params.after)?, cursor(params.before)?);
@@ -148,10 +145,7 @@ pub(crate) struct FlowCount {
     warnings: Vec<String>,
 }
 
-pub(crate) async fn count(
-    state: Arc<AdminState>,
-    StrictQuery(params): StrictQuery<QueryParam>,
-) -> Result<Json<FlowCount>> {
+pub async fn count(state: SharedState, StrictQuery(params): StrictQuery<QueryParam>) -> Result<Json<FlowCount>> {
     let query = query(&params.query)?;
     run_query(&state, move |store, wanted| {
         let count = count_flows(store, &query, wanted)?;
@@ -195,7 +189,7 @@ impl FlowDetail {
     }
 }
 
-pub(crate) async fn show(state: Arc<AdminState>, FlowIdPath(id): FlowIdPath) -> Result<Json<FlowDetail>> {
+pub async fn show(state: SharedState, FlowIdPath(id): FlowIdPath) -> Result<Json<FlowDetail>> {
     run_query(&state, move |store, _| Ok(FlowDetail::from_row(store.get(id)?))).await
 }
 
@@ -249,7 +243,7 @@ impl AnnotationPatch {
     }
 }
 
-pub(crate) async fn annotate(
+pub async fn annotate(
     records: Records,
     FlowIdPath(id): FlowIdPath,
     StrictJson(marks): StrictJson<AnnotationPatch>,
@@ -264,7 +258,7 @@ pub(crate) async fn annotate(
 }
 
 /// `DELETE /flows/{id}`: a running flow is not deleted, because its writer would not find it any more.
-pub(crate) async fn delete(state: Arc<AdminState>, FlowIdPath(id): FlowIdPath) -> Result<StatusCode> {
+pub async fn delete(state: SharedState, FlowIdPath(id): FlowIdPath) -> Result<StatusCode> {
     run_query(&state, move |store, _| {
         let row = store.get(id)?;
         if store.delete(&[id])? == 0 && row.state == FlowState::Open {
@@ -292,8 +286,8 @@ pub(crate) struct DeletedFlows {
     deleted: u64,
 }
 
-pub(crate) async fn delete_selected(
-    state: Arc<AdminState>,
+pub async fn delete_selected(
+    state: SharedState,
     caller: Caller,
     StrictJson(chosen): StrictJson<FlowIdsInput>,
 ) -> Result<Json<DeletedFlows>> {
@@ -319,7 +313,7 @@ pub(crate) struct PrunedFlows {
 
 /// `POST /flows/flush`: returns once everything that was recorded before is written, so that readers of the store's
 /// files see it.
-pub(crate) async fn flush(records: Records) -> Result<Json<FlushedFlows>> {
+pub async fn flush(records: Records) -> Result<Json<FlushedFlows>> {
     records.query(|store, _| Ok(store.flush().map(|()| Json(FlushedFlows { flushed: true }))?)).await
 }
 
@@ -329,7 +323,7 @@ pub(crate) struct FlushedFlows {
 }
 
 /// `POST /flows/prune`: an empty query needs `all`, so that a forgotten query cannot delete everything.
-pub(crate) async fn prune(
+pub async fn prune(
     records: Records,
     caller: Caller,
     StrictJson(prune): StrictJson<PruneInput>,
@@ -395,8 +389,8 @@ fn structured_view(flow: &FlowRecord, message: &MessageRecord, schemas: &ProtoSc
 }
 
 /// `GET /flows/{id}/messages`: a page ends at `limit` messages or at 16 MiB of payloads, whichever comes first.
-pub(crate) async fn messages(
-    state: Arc<AdminState>,
+pub async fn messages(
+    state: SharedState,
     FlowIdPath(id): FlowIdPath,
     StrictQuery(params): StrictQuery<MessageParams>,
 ) -> Result<Json<MessagePage>> {
@@ -436,7 +430,7 @@ fn truncate_payload(payload: &mut Bytes, most: usize) {
 }
 
 /// `GET /flows/{id}/messages/{index}`: the payload as recorded, as a download.
-pub(crate) async fn message(state: Arc<AdminState>, MessagePath(id, index): MessagePath) -> Result<Response> {
+pub async fn message(state: SharedState, MessagePath(id, index): MessagePath) -> Result<Response> {
     let message = run_query(&state, move |store, _| {
         let messages = store.messages(id, index..index.saturating_add(1))?;
         let missing = || ApiError::not_found(format!("flow {id} has no message {index}"));

@@ -1,7 +1,5 @@
 //! Figures of recorded flows over time, for the overview page.
 
-use std::sync::Arc;
-
 use axum::Json;
 use interflow_store::{MAX_BUCKETS, Overview, OverviewOptions};
 use interflow_types::Timestamp;
@@ -10,7 +8,7 @@ use interflow_types::config_sections;
 use crate::api::blocking::run_query;
 use crate::api::input::{StrictQuery, query};
 use crate::error::{ApiError, Result};
-use crate::state::AdminState;
+use crate::state::SharedState;
 
 config_sections! {
     pub struct OverviewParams {
@@ -31,10 +29,7 @@ config_sections! {
 }
 
 /// `GET /overview`.
-pub(crate) async fn overview(
-    state: Arc<AdminState>,
-    StrictQuery(params): StrictQuery<OverviewParams>,
-) -> Result<Json<Overview>> {
+pub async fn overview(state: SharedState, StrictQuery(params): StrictQuery<OverviewParams>) -> Result<Json<Overview>> {
     if !(1..=MAX_BUCKETS).contains(&params.buckets) {
         return Err(ApiError::bad_request(format!("`buckets` is a number from 1 to {MAX_BUCKETS}")));
     }

@@ -1,7 +1,6 @@
 //! Query input assistance: completion, validation, help.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
 
 use axum::Json;
 use axum::http::StatusCode;
@@ -12,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::api::blocking::run_query;
 use crate::api::input::StrictQuery;
 use crate::error::{ApiError, ErrorDetails, Result};
-use crate::state::AdminState;
+use crate::state::SharedState;
 
 #[derive(Deserialize, Default, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
@@ -66,7 +65,7 @@ pub(crate) struct QueryHelp {
     text: String,
 }
 
-pub(crate) async fn complete(StrictQuery(typed): StrictQuery<CompletionParams>) -> Result<Json<Completions>> {
+pub async fn complete(StrictQuery(typed): StrictQuery<CompletionParams>) -> Result<Json<Completions>> {
     if typed.q.len() > interflow_query::MAX_LENGTH {
         return Err(ApiError::new(StatusCode::BAD_REQUEST, "bad_query", "the query is too long"));
     }
@@ -75,10 +74,7 @@ pub(crate) async fn complete(StrictQuery(typed): StrictQuery<CompletionParams>) 
 }
 
 /// `GET /query/check`: an invalid query is a regular result here, not an error.
-pub(crate) async fn check(
-    state: Arc<AdminState>,
-    StrictQuery(typed): StrictQuery<CheckParams>,
-) -> Result<Json<CheckedQuery>> {
+pub async fn check(state: SharedState, StrictQuery(typed): StrictQuery<CheckParams>) -> Result<Json<CheckedQuery>> {
     let query = match Query::parse(&typed.q) {
         Ok(query) => query,
         Err(e) => {
@@ -101,6 +97,6 @@ pub(crate) async fn check(
     }))
 }
 
-pub(crate) async fn help() -> Json<QueryHelp> {
+pub async fn help() -> Json<QueryHelp> {
     Json(QueryHelp { text: help_text() })
 }

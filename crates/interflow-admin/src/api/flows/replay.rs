@@ -1,6 +1,5 @@
 //! Replaying recorded requests, and comparing flows.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Json;
@@ -18,7 +17,7 @@ use serde::{Deserialize, Serialize};
 use crate::api::blocking::run_query;
 use crate::api::input::{FlowIdPath, StrictJson, StrictQuery, flow_id};
 use crate::error::{ApiError, Result};
-use crate::state::AdminState;
+use crate::state::{AdminState, SharedState};
 
 /// Maximum bytes of one flow that are loaded into memory.
 const MAX_BODY: u64 = 256 << 20;
@@ -89,8 +88,8 @@ pub(crate) struct ReplayedResponse {
 
 /// `POST /flows/{id}/replay`: sends the recorded request through the proxy again, so that rules and recording apply
 /// to it.
-pub(crate) async fn replay(
-    state: Arc<AdminState>,
+pub async fn replay(
+    state: SharedState,
     FlowIdPath(id): FlowIdPath,
     StrictJson(replay): StrictJson<ReplayInput>,
 ) -> Result<Json<ReplayResult>> {
@@ -197,10 +196,7 @@ pub(crate) struct FlowComparison {
 }
 
 /// `GET /diff`: the whole of both flows is loaded into memory, so their bodies are limited.
-pub(crate) async fn diff(
-    state: Arc<AdminState>,
-    StrictQuery(params): StrictQuery<DiffParams>,
-) -> Result<Json<FlowComparison>> {
+pub async fn diff(state: SharedState, StrictQuery(params): StrictQuery<DiffParams>) -> Result<Json<FlowComparison>> {
     let (a, b) = (flow_id(&params.a)?, flow_id(&params.b)?);
     run_query(&state, move |store, _| {
         let diff = FlowDiff::new(&load_flow(store, a, params.original)?, &load_flow(store, b, false)?);

@@ -3,7 +3,6 @@
 use std::io::{self, Write as _};
 use std::marker::PhantomData;
 use std::ops::ControlFlow;
-use std::sync::Arc;
 
 use axum::Json;
 use axum::body::Body;
@@ -26,7 +25,7 @@ use crate::api::untrusted_content;
 use crate::error::{ApiError, Result};
 use crate::identity::caller::{Caller, listed};
 use crate::records::Records;
-use crate::state::AdminState;
+use crate::state::{AdminState, SharedState};
 
 /// Imported flows that are stored together: at most so many, and about so many bytes of bodies.
 const BATCH: usize = 256;
@@ -85,8 +84,8 @@ impl ChosenExport {
     }
 }
 
-pub(crate) async fn export_one(
-    state: Arc<AdminState>,
+pub async fn export_one(
+    state: SharedState,
     FlowIdPath(id): FlowIdPath,
     StrictQuery(params): StrictQuery<FormatParam>,
 ) -> Result<Response> {
@@ -122,10 +121,7 @@ pub(crate) struct FlowExportParams {
     bodies: bool,
 }
 
-pub(crate) async fn export(
-    state: Arc<AdminState>,
-    StrictQuery(params): StrictQuery<FlowExportParams>,
-) -> Result<Response> {
+pub async fn export(state: SharedState, StrictQuery(params): StrictQuery<FlowExportParams>) -> Result<Response> {
     let formats =
         FormatParam { format: params.format, leg: params.leg, originals: params.originals, bodies: params.bodies };
     let chosen = formats.export()?;
@@ -169,8 +165,8 @@ pub(crate) struct ExportSelectionInput {
     bodies: bool,
 }
 
-pub(crate) async fn export_by_ids(
-    state: Arc<AdminState>,
+pub async fn export_by_ids(
+    state: SharedState,
     caller: Caller,
     StrictJson(picked): StrictJson<ExportSelectionInput>,
 ) -> Result<Response> {
@@ -198,7 +194,7 @@ pub(crate) struct ImportResult {
 
 /// `POST /import`: flows are stored while the upload is read. After an error, those before it stay, and the error
 /// says how many.
-pub(crate) async fn import(
+pub async fn import(
     records: Records,
     StrictQuery(params): StrictQuery<FormatParam>,
     body: Body,
@@ -275,8 +271,8 @@ pub(crate) enum SearchLine {
 }
 
 /// `GET /search`: JSON lines, in the order in which flows are found.
-pub(crate) async fn search(
-    state: Arc<AdminState>,
+pub async fn search(
+    state: SharedState,
     StrictQuery(params): StrictQuery<SearchParams>,
 ) -> Result<JsonLines<SearchLine>> {
     let query = strict_query(&params.query)?;

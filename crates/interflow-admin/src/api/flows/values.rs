@@ -1,7 +1,6 @@
 //! What the table of flows shows beyond the lists: value counts for the completion of filters, and details of its rows.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::Arc;
 
 use axum::Json;
 use interflow_store::{FlowRecord, ListOptions, ListOrder, MAX_EXAMINED, StoreError};
@@ -15,7 +14,7 @@ use crate::api::operation_name::operation_name;
 use crate::error::{ApiError, Result};
 use crate::identity::Rights;
 use crate::identity::caller::Caller;
-use crate::state::AdminState;
+use crate::state::SharedState;
 
 /// Distinct values in a response.
 const MAX_VALUES: usize = 200;
@@ -64,10 +63,7 @@ struct ValueCount {
 }
 
 /// `GET /flows/values`: counts over the newest flows only.
-pub(crate) async fn values(
-    state: Arc<AdminState>,
-    StrictQuery(params): StrictQuery<ValueParams>,
-) -> Result<Json<ValueCounts>> {
+pub async fn values(state: SharedState, StrictQuery(params): StrictQuery<ValueParams>) -> Result<Json<ValueCounts>> {
     let query = query(&params.query)?;
     let options = ListOptions { query, order: ListOrder::Newest, after: None, limit: MAX_EXAMINED };
     run_query(&state, move |store, wanted| {
@@ -132,8 +128,8 @@ struct RowDetails {
 }
 
 /// `GET /flows/details`: requested for the visible rows only.
-pub(crate) async fn details(
-    state: Arc<AdminState>,
+pub async fn details(
+    state: SharedState,
     caller: Caller,
     StrictQuery(params): StrictQuery<RowDetailsParams>,
 ) -> Result<Json<RowDetailsById>> {

@@ -9,7 +9,7 @@ use crate::error::{ApiError, Result};
 use crate::identity::token_lifetimes::TokenLifetimes;
 use crate::identity::tokens::ApiTokens;
 use crate::records::Records;
-use crate::state::AdminState;
+use crate::state::SharedState;
 
 /// Builds all conversations anew, and returns the number of exchanges.
 pub type RebuildFn = Box<dyn Fn() -> Result<u64, StoreError> + Send + Sync>;
@@ -48,14 +48,14 @@ impl OfflineContext {
 
 #[derive(Clone)]
 pub(crate) enum OperationContext {
-    Instance(Arc<AdminState>),
+    Instance(SharedState),
     Offline(Arc<OfflineContext>),
 }
 
 impl OperationContext {
     /// # Errors
     /// No instance runs.
-    pub fn instance(&self) -> Result<&Arc<AdminState>> {
+    pub fn instance(&self) -> Result<&SharedState> {
         match self {
             Self::Instance(state) => Ok(state),
             Self::Offline(_) => Err(ApiError::internal("this needs a running instance")),

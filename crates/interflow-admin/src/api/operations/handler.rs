@@ -24,7 +24,7 @@ use crate::error::{ApiError, Result};
 use crate::identity::caller::Caller;
 use crate::identity::token_lifetimes::TokenLifetimes;
 use crate::records::Records;
-use crate::state::AdminState;
+use crate::state::SharedState;
 
 /// Maximum size of a JSON body, in bytes; a replay request contains the body to send.
 const MAX_JSON: usize = 64 << 20;
@@ -167,7 +167,7 @@ macro_rules! request_inputs {
     )*};
 }
 request_inputs! {
-    Arc<AdminState>: |request| request.context.instance().cloned(),
+    SharedState: |request| request.context.instance().cloned(),
     OperationContext: |request| Ok(request.context.clone()),
     Records: |request| Ok(request.context.records().clone()),
     TokenLifetimes: |request| Ok(request.context.token_lifetimes()),

@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 use axum::Json;
 use serde_json::Value;
 
-pub(crate) async fn document() -> Json<Value> {
+pub async fn document() -> Json<Value> {
     static DOCUMENT: LazyLock<Value> = LazyLock::new(|| {
         serde_json::from_str(include_str!("../../../../../docs/reference/openapi.json")).expect("a test parses it")
     });

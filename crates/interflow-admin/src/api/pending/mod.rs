@@ -2,7 +2,6 @@
 
 mod filter;
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Json;
@@ -26,7 +25,7 @@ use crate::identity::Rights;
 use crate::identity::caller::Caller;
 use crate::pending::item::{PendingId, PendingItem};
 use crate::pending::queue::{DecidedItem, PendingAction, not_found};
-use crate::state::AdminState;
+use crate::state::SharedState;
 
 #[derive(Deserialize, Default, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
@@ -41,8 +40,8 @@ pub(crate) struct PendingParams {
 
 /// `GET /pending`: at once, or as soon as something has changed since a version. The version is the sum of those of
 /// both kinds and of what other replicas hold, each of which only grows.
-pub(crate) async fn list(
-    state: Arc<AdminState>,
+pub async fn list(
+    state: SharedState,
     caller: Caller,
     StrictQuery(watch): StrictQuery<PendingParams>,
 ) -> Result<Json<PendingItems>> {
@@ -113,8 +112,8 @@ enum PendingDecision {
 }
 
 /// `POST /pending/{id}`: decides a question, or a flow held by a rule, of this replica or of another one.
-pub(crate) async fn decide(
-    state: Arc<AdminState>,
+pub async fn decide(
+    state: SharedState,
     caller: Caller,
     Path(text): Path<String>,
     StrictJson(PendingDecisionInput(said)): StrictJson<PendingDecisionInput>,

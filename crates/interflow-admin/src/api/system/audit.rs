@@ -37,7 +37,7 @@ pub(crate) struct AuditPage {
 }
 
 /// `GET /audit`
-pub(crate) async fn list(caller: Caller, StrictQuery(params): StrictQuery<AuditParams>) -> Result<Json<AuditPage>> {
+pub async fn list(caller: Caller, StrictQuery(params): StrictQuery<AuditParams>) -> Result<Json<AuditPage>> {
     let limit = params.limit.unwrap_or(DEFAULT_LIMIT).clamp(1, MAX_LIMIT);
     let filter = AuditFilter { text: params.text, before: params.before, limit, only_local: params.local };
     let audit = caller.audit;

@@ -1,7 +1,6 @@
 //! The instance itself: statistics, configuration, certificate authority, clients that bypass interception.
 
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use axum::Json;
@@ -23,7 +22,7 @@ use crate::doctor::DoctorFinding;
 use crate::error::{ApiError, Result};
 use crate::records::blocking;
 use crate::reload::ReloadReport;
-use crate::state::AdminState;
+use crate::state::SharedState;
 
 #[derive(Serialize, JsonSchema)]
 pub(crate) struct Stats {
@@ -58,7 +57,7 @@ struct HeldCounts {
     rules: usize,
 }
 
-pub(crate) async fn stats(state: Arc<AdminState>) -> Result<Json<Stats>> {
+pub async fn stats(state: SharedState) -> Result<Json<Stats>> {
     let store = store_stats(&state).await?;
     let engine = &state.engine;
     Ok(Json(Stats {
@@ -89,7 +88,7 @@ pub(crate) struct InstanceList {
 }
 
 /// `GET /instances`: the processes that record to the shared store.
-pub(crate) async fn instances(state: Arc<AdminState>) -> Result<Json<InstanceList>> {
+pub async fn instances(state: SharedState) -> Result<Json<InstanceList>> {
     let instances = match state.records.store {
         Some(_) => run_query(&state, |store, _| Ok(store.instances()?)).await?,
         None => Vec::new(),
@@ -105,7 +104,7 @@ pub(crate) struct ConfigView {
 }
 
 /// `GET /config`: what the instance runs with now, without secrets.
-pub(crate) async fn config(state: Arc<AdminState>) -> Json<ConfigView> {
+pub async fn config(state: SharedState) -> Json<ConfigView> {
     let mut config = Value::clone(&state.config());
     // Addresses of compatibility modes are known to the proxy alone.
     if let (Value::Object(all), Ok(Value::Object(live))) = (&mut config, serde_json::to_value(state.engine.config())) {
@@ -130,8 +129,8 @@ pub(crate) struct IssuedCredential {
 
 /// `POST /credentials`: Basic authentication separates user and password by a colon, so a user name has none (RFC
 /// 7617).
-pub(crate) async fn issue_credential(
-    state: Arc<AdminState>,
+pub async fn issue_credential(
+    state: SharedState,
     StrictJson(wanted): StrictJson<CredentialRequest>,
 ) -> Result<Json<IssuedCredential>> {
     let CredentialRequest { user } = wanted;
@@ -151,7 +150,7 @@ pub(crate) struct LoginLink {
 
 /// `POST /login-links`: a path that logs one browser in, once and within a short time, so that no token appears in a
 /// URL.
-pub(crate) async fn login_link(state: Arc<AdminState>) -> Json<LoginLink> {
+pub async fn login_link(state: SharedState) -> Json<LoginLink> {
     let path = format!("{}?code={}", LOGIN_PATH, state.sessions.issue_code().await);
     Json(LoginLink { path, expires_in: CODE_LIFETIME.as_secs() })
 }
@@ -164,10 +163,7 @@ pub(crate) struct ReturnedCredential {
 }
 
 /// `POST /credentials/revoke`: succeeds for an unknown credential as well.
-pub(crate) async fn revoke_credential(
-    state: Arc<AdminState>,
-    StrictJson(pass): StrictJson<ReturnedCredential>,
-) -> StatusCode {
+pub async fn revoke_credential(state: SharedState, StrictJson(pass): StrictJson<ReturnedCredential>) -> StatusCode {
     state.engine.revoke_credential(&pass.user, &pass.password);
     StatusCode::NO_CONTENT
 }
@@ -184,7 +180,7 @@ pub(crate) struct CaView {
     leaves_cached: usize,
 }
 
-pub(crate) async fn ca(state: Arc<AdminState>) -> Json<CaView> {
+pub async fn ca(state: SharedState) -> Json<CaView> {
     let ca = state.engine.ca();
     Json(CaView {
         name: ca.name().into(),
@@ -202,7 +198,7 @@ pub(crate) struct DoctorReport {
 }
 
 /// `POST /reload`: reads the configuration and the files that it names again.
-pub(crate) async fn reload(state: Arc<AdminState>) -> Result<Json<ReloadReport>> {
+pub async fn reload(state: SharedState) -> Result<Json<ReloadReport>> {
     let Some(reload) = &state.reload else {
         let message = "this instance cannot reload its configuration";
         return Err(ApiError::unavailable("no_reload", message));
@@ -215,7 +211,7 @@ pub(crate) async fn reload(state: Arc<AdminState>) -> Result<Json<ReloadReport>>
     Ok(Json(done.map_err(refused)?))
 }
 
-pub(crate) async fn doctor(state: Arc<AdminState>) -> Result<Json<DoctorReport>> {
+pub async fn doctor(state: SharedState) -> Result<Json<DoctorReport>> {
     let Some(look) = state.doctor.clone() else {
         let message = "this instance cannot look at itself";
         return Err(ApiError::unavailable("no_doctor", message));
@@ -230,7 +226,7 @@ pub(crate) struct BypassedClients {
     clients: Vec<BypassedClient>,
 }
 
-pub(crate) async fn bypassed_clients(state: Arc<AdminState>) -> Json<BypassedClients> {
+pub async fn bypassed_clients(state: SharedState) -> Json<BypassedClients> {
     Json(BypassedClients { clients: state.engine.bypassed_clients() })
 }
 
@@ -242,10 +238,7 @@ pub(crate) struct RetryParams {
 }
 
 /// `DELETE /passthrough`: the next connection of these clients is intercepted again.
-pub(crate) async fn clear_bypass(
-    state: Arc<AdminState>,
-    StrictQuery(of): StrictQuery<RetryParams>,
-) -> Result<StatusCode> {
+pub async fn clear_bypass(state: SharedState, StrictQuery(of): StrictQuery<RetryParams>) -> Result<StatusCode> {
     let host = of.host.map(|h| Host::parse(&h)).transpose();
     let host = host.map_err(|e| ApiError::bad_request(format!("`host` names no host: {e}")))?;
     state.engine.clear_bypass(host.as_ref());

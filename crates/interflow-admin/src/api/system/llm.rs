@@ -1,7 +1,5 @@
 //! The LLM gateway: routes and the state of their deployments; models with their prices.
 
-use std::sync::Arc;
-
 use axum::Json;
 use interflow_limits::ModelListing;
 use interflow_llm_gateway::gateway::LlmRouteView;
@@ -11,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::api::input::StrictQuery;
 use crate::api::operations::context::OperationContext;
 use crate::error::{ApiError, Result};
-use crate::state::AdminState;
+use crate::state::SharedState;
 
 #[derive(Serialize, JsonSchema)]
 pub(crate) struct LlmRoutes {
@@ -20,7 +18,7 @@ pub(crate) struct LlmRoutes {
 }
 
 /// `GET /llm/routes`; an instance without the gateway has none.
-pub(crate) async fn routes(state: Arc<AdminState>) -> Json<LlmRoutes> {
+pub async fn routes(state: SharedState) -> Json<LlmRoutes> {
     Json(LlmRoutes { routes: state.llm.as_ref().map(|gateway| gateway.routes()).unwrap_or_default() })
 }
 
@@ -36,7 +34,7 @@ pub(crate) struct ModelParams {
 }
 
 /// `GET /models`
-pub(crate) async fn models(
+pub async fn models(
     context: OperationContext,
     StrictQuery(params): StrictQuery<ModelParams>,
 ) -> Result<Json<ModelListing>> {

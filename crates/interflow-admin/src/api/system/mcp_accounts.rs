@@ -12,7 +12,7 @@ use serde_json::json;
 use crate::api::input::StrictJson;
 use crate::error::{ApiError, Result};
 use crate::identity::caller::Caller;
-use crate::state::AdminState;
+use crate::state::{AdminState, SharedState};
 
 #[derive(Serialize, JsonSchema)]
 pub(crate) struct McpAccounts {
@@ -32,13 +32,13 @@ fn service(state: &AdminState) -> Result<&Arc<McpService>> {
     state.mcp.as_ref().ok_or_else(none)
 }
 
-pub(crate) async fn list(state: Arc<AdminState>) -> Result<Json<McpAccounts>> {
+pub async fn list(state: SharedState) -> Result<Json<McpAccounts>> {
     let accounts = service(&state)?.accounts().await.map_err(ApiError::internal)?;
     Ok(Json(McpAccounts { accounts }))
 }
 
-pub(crate) async fn remove(
-    state: Arc<AdminState>,
+pub async fn remove(
+    state: SharedState,
     caller: Caller,
     StrictJson(account): StrictJson<McpAccountInput>,
 ) -> Result<StatusCode> {

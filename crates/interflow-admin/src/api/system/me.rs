@@ -1,14 +1,12 @@
 //! Who the caller is, and what they may do.
 
-use std::sync::Arc;
-
 use axum::Json;
 use interflow_types::schema::JsonSchema;
 use serde::Serialize;
 
 use crate::identity::caller::Caller;
 use crate::identity::{IdentityKind, Right, Role};
-use crate::state::AdminState;
+use crate::state::SharedState;
 
 #[derive(Serialize, JsonSchema)]
 pub(crate) struct Me {
@@ -23,7 +21,7 @@ pub(crate) struct Me {
 }
 
 /// `GET /me`
-pub(crate) async fn me(state: Arc<AdminState>, caller: Caller) -> Json<Me> {
+pub async fn me(state: SharedState, caller: Caller) -> Json<Me> {
     let identity = &caller.identity;
     Json(Me {
         name: identity.name.clone(),

@@ -13,13 +13,13 @@ use serde::Serialize;
 
 use crate::api::input::StrictJson;
 use crate::error::{ApiError, Result};
-use crate::state::AdminState;
+use crate::state::{AdminState, SharedState};
 
 fn media(state: &AdminState) -> Result<&Arc<MediaService>> {
     state.media.as_ref().ok_or_else(|| ApiError::unavailable("no_media", "this instance serves no media"))
 }
 
-pub(crate) async fn streams(state: Arc<AdminState>) -> Result<Json<StreamsView>> {
+pub async fn streams(state: SharedState) -> Result<Json<StreamsView>> {
     Ok(Json(media(&state)?.streams().view()))
 }
 
@@ -30,10 +30,7 @@ pub(crate) struct MediaLink {
 }
 
 /// `POST /media/links`: the link leads to the first gateway address.
-pub(crate) async fn link(
-    state: Arc<AdminState>,
-    StrictJson(request): StrictJson<LinkRequest>,
-) -> Result<Json<MediaLink>> {
+pub async fn link(state: SharedState, StrictJson(request): StrictJson<LinkRequest>) -> Result<Json<MediaLink>> {
     let media = media(&state)?;
     let gateway = state.engine.gateway_addresses().first().copied();
     let gateway = gateway.ok_or_else(|| ApiError::unavailable("no_gateway", "no gateway port is open"))?;

@@ -18,7 +18,7 @@ use crate::api::operations::handler::{OperationInput, OperationRequest};
 use crate::error::{ApiError, Result};
 use crate::records::blocking;
 use crate::setup::{BrowserRequest, MachineSetup, SetupFacts};
-use crate::state::AdminState;
+use crate::state::{AdminState, SharedState};
 
 /// The path of the proxy port's page for phones.
 const PHONE_PAGE: &str = "/setup";
@@ -62,13 +62,13 @@ fn phone_page(facts: &SetupFacts) -> Option<String> {
 }
 
 /// `GET /setup`: how clients reach this instance.
-pub(crate) async fn setup(state: Arc<AdminState>, IsLocal(local): IsLocal) -> Result<Json<SetupView>> {
+pub async fn setup(state: SharedState, IsLocal(local): IsLocal) -> Result<Json<SetupView>> {
     let facts = facts(machine(&state)?).await?;
     Ok(Json(SetupView { phone_page: phone_page(&facts), facts, local }))
 }
 
 /// `GET /setup/qr`: the address of the page for phones as a QR code.
-pub(crate) async fn qr_code(state: Arc<AdminState>) -> Result<Response> {
+pub async fn qr_code(state: SharedState) -> Result<Response> {
     let page = phone_page(&facts(machine(&state)?).await?).ok_or_else(|| {
         let message = "the proxy listens on loopback only: a phone cannot reach it";
         ApiError::new(StatusCode::NOT_FOUND, "not_reachable", message)
@@ -80,8 +80,8 @@ pub(crate) async fn qr_code(state: Arc<AdminState>) -> Result<Response> {
 }
 
 /// `POST /browsers`: starts a browser on the machine of the instance, for someone who sits at it.
-pub(crate) async fn start_browser(
-    state: Arc<AdminState>,
+pub async fn start_browser(
+    state: SharedState,
     IsLocal(local): IsLocal,
     StrictJson(request): StrictJson<BrowserRequest>,
 ) -> Result<StatusCode> {

@@ -65,14 +65,14 @@ fn is_own(caller: &Caller, token: &ApiToken) -> bool {
 }
 
 /// `GET /tokens`
-pub(crate) async fn list(caller: Caller) -> Result<Json<TokenList>> {
+pub async fn list(caller: Caller) -> Result<Json<TokenList>> {
     let sees_all = caller.has(Rights::ADMINISTER);
     let tokens = caller.tokens()?.list().into_iter().filter(|token| sees_all || is_own(&caller, token));
     Ok(Json(TokenList { tokens: tokens.map(|token| TokenView { expired: token.is_expired(), token }).collect() }))
 }
 
 /// `POST /tokens`: nobody's token has more rights than they have. Personal tokens end with the rights of their person.
-pub(crate) async fn create(
+pub async fn create(
     lifetimes: TokenLifetimes,
     caller: Caller,
     StrictJson(input): StrictJson<TokenInput>,
@@ -125,7 +125,7 @@ fn token_kind(caller: &Caller, wanted: Option<TokenKind>) -> Result<TokenKind> {
 }
 
 /// `DELETE /tokens/{id}`: one's own, or any for an admin.
-pub(crate) async fn revoke(caller: Caller, Path(id): Path<String>) -> Result<StatusCode> {
+pub async fn revoke(caller: Caller, Path(id): Path<String>) -> Result<StatusCode> {
     let message = format!("there is no API token {id}");
     let not_found = || {
         let message = message.as_str();

@@ -1,7 +1,5 @@
 //! What the types of a handler's inputs and output say of its operation.
 
-use std::sync::Arc;
-
 use axum::Json;
 use axum::body::Body;
 use axum::extract::Path;
@@ -21,7 +19,7 @@ use crate::error::ApiError;
 use crate::identity::caller::Caller;
 use crate::identity::token_lifetimes::TokenLifetimes;
 use crate::records::Records;
-use crate::state::AdminState;
+use crate::state::SharedState;
 
 /// An input or an output.
 pub(crate) trait Described {
@@ -61,7 +59,7 @@ macro_rules! undocumented_inputs {
     ($($input:ty),*) => {$(impl Described for $input {})*};
 }
 undocumented_inputs!(
-    Arc<AdminState>,
+    SharedState,
     OperationContext,
     Records,
     TokenLifetimes,
