@@ -19,7 +19,6 @@ mod request;
 mod router;
 mod state;
 mod stream;
-mod ttl_cache;
 mod url_rewriter;
 mod xtream;
 

@@ -8,12 +8,12 @@ use interflow_types::{HttpClient, Response};
 
 use super::file::index::IndexedFile;
 use super::live_timeline::LiveTimelines;
-use super::ttl_cache::TtlCache;
 use crate::config::{MediaCacheConfig, MediaConfig};
 use crate::relay::host_concurrency::HostConcurrency;
 use crate::relay::prefetch::Prefetcher;
 use crate::relay::resume::{RetryPolicy, send_resumable};
 use crate::relay::segment_cache::CacheLimits;
+use crate::relay::ttl_cache::TtlCache;
 use crate::relay::{DiskCache, FetchRequest, MediaFetcher, SegmentCache, StreamRegistry};
 use crate::token::LinkKeys;
 

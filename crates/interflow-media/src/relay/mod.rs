@@ -14,6 +14,7 @@ pub mod segment_cache;
 mod single_flight;
 pub mod streams;
 pub mod ts_unwrap;
+pub mod ttl_cache;
 
 pub use address::{BaseUrl, MediaAddress};
 pub use cookie_jar::CookieJar;
