@@ -64,10 +64,8 @@ pub fn encode(headers: &Headers, body: Vec<u8>) -> Vec<u8> {
     let mut coded = body.clone();
     // In the order of the field: the first coding is applied first (RFC 9110 section 8.4).
     for coding in codings {
-        match encode_as(coding, &coded) {
-            Ok(next) => coded = next,
-            Err(_) => return body,
-        }
+        let Ok(next) = encode_as(coding, &coded) else { return body };
+        coded = next;
     }
     coded
 }

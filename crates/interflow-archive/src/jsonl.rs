@@ -123,10 +123,7 @@ fn parse(line: &[u8]) -> Result<FlowWithBodies, (usize, String)> {
     }
     validate_row(&line.flow).map_err(|problem| (1, format!("no sound flow: {problem}")))?;
     // If nothing was edited, the body sent on is also the body received.
-    let edited = |direction, body| {
-        let original = line.flow.original.as_deref().and_then(|o| o.edited_body(direction));
-        original.map_or_else(Bytes::new, |_| body)
-    };
+    let edited = |direction, body| line.flow.recorded_body(direction, true).map_or_else(Bytes::new, |_| body);
     let original_bodies = [
         edited(Direction::Request, line.original_request_body),
         edited(Direction::Response, line.original_response_body),

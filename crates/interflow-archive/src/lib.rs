@@ -95,7 +95,7 @@ impl BodySource for FlowWithBodies {
     fn original_body<'a>(&'a self, flow: &'a FlowRecord, direction: Direction) -> io::Result<Box<dyn Read + 'a>> {
         let [request, response] = &self.original_bodies;
         let bytes = if direction == Direction::Request { request } else { response };
-        let edited = flow.original.as_ref().and_then(|o| o.edited_body(direction)).is_some();
+        let edited = flow.recorded_body(direction, true).is_some();
         Ok(if edited { Box::new(bytes.as_ref()) } else { Box::new(io::empty()) })
     }
 

@@ -149,10 +149,7 @@ pub(super) fn params(content_type: &str, body: &[u8]) -> Vec<HarParam> {
             .into_iter()
             .map(|p| HarParam { name: p.name, value: Some(p.value), ..HarParam::default() })
             .collect(),
-        "multipart/form-data" => match parameter(parameters, "boundary") {
-            Some(boundary) => multipart(&boundary, body),
-            None => Vec::new(),
-        },
+        "multipart/form-data" => parameter(parameters, "boundary").map(|b| multipart(&b, body)).unwrap_or_default(),
         _ => Vec::new(),
     }
 }

@@ -51,7 +51,7 @@ pub(super) struct SideContents<'c> {
 
 impl BodySource for SideContents<'_> {
     fn body<'a>(&'a self, _: &'a FlowRecord, direction: Direction) -> io::Result<Box<dyn Read + 'a>> {
-        let edited = self.whole.original.as_deref().and_then(|o| o.edited_body(direction)).is_some();
+        let edited = self.whole.recorded_body(direction, true).is_some();
         match edited && direction == self.side.unedited() {
             true => self.contents.original_body(self.whole, direction),
             false => self.contents.body(self.whole, direction),
