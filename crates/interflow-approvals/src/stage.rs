@@ -4,9 +4,9 @@
 use std::sync::Arc;
 
 use interflow_types::{
-    Authority, Body, Direction, EarlyExit, EntryKind, Error, ErrorKind, Flow, Host, MaybeFuture, MessageKind,
-    MessageVerdict, Phase, PhaseSet, PlanScope, RequestHead, RequestVerdict, ResolvedNames, ResponseHead, Stage,
-    StreamMessage, TunnelOrigin, TunnelVerdict, UpstreamOverrides,
+    Authority, Body, BodyFuture, Direction, EarlyExit, EntryKind, Error, ErrorKind, Flow, Host, MaybeFuture,
+    MessageKind, MessageVerdict, Phase, PhaseSet, PlanScope, RequestHead, RequestVerdict, ResolvedNames, ResponseHead,
+    Stage, StreamMessage, TunnelOrigin, TunnelVerdict, UpstreamOverrides,
 };
 
 use super::clock::now;
@@ -324,12 +324,7 @@ impl Stage for ApprovalsStage {
         self.decide_for_hosts(flow, &hosts, None)
     }
 
-    fn before_send<'a>(
-        &'a self,
-        flow: &'a mut Flow,
-        head: &'a mut RequestHead,
-        body: Body,
-    ) -> MaybeFuture<'a, Result<Body, EarlyExit>> {
+    fn before_send<'a>(&'a self, flow: &'a mut Flow, head: &'a mut RequestHead, body: Body) -> BodyFuture<'a> {
         // First, so that a response cannot return a secret that is not masked yet.
         if let Err(verdict) = self.mask_secrets(flow, head) {
             return MaybeFuture::Ready(Err(verdict));
@@ -362,7 +357,7 @@ impl Stage for ApprovalsStage {
         request: &'a RequestHead,
         head: &'a mut ResponseHead,
         body: Body,
-    ) -> MaybeFuture<'a, Result<Body, EarlyExit>> {
+    ) -> BodyFuture<'a> {
         MaybeFuture::Ready(mask_secrets::mask_body(flow, request, head, body))
     }
 
