@@ -234,7 +234,7 @@ fn load(source: &SharedStore, row: FlowRecord) -> Result<FlowWithBodies> {
     let id: FlowId = row.id;
     let body = |direction| -> Result<Bytes> { source.body(id, direction, 0..u64::MAX)?.read_all(MAX_BODY) };
     let original = |direction| -> Result<Bytes> {
-        match row.original.as_deref().and_then(|o| o.edited_body(direction)) {
+        match row.recorded_body(direction, true) {
             Some(_) => source.original_body(id, direction, 0..u64::MAX)?.read_all(MAX_BODY),
             None => Ok(Bytes::new()),
         }

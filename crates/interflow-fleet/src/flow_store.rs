@@ -11,11 +11,12 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use interflow_query::Query;
-use interflow_store::stored_form::chunk_refs::{CERTIFICATES, body_index, original_body_index};
+use interflow_store::stored_form::chunk_refs::{CERTIFICATES, body_index, received_body_index};
 use interflow_store::{
     BodyReader, CheckReport, EachFlow, ExchangeRow, FlowAnnotation, FlowFilterFn, FlowRecord, FlowStore,
     FlowWithBodies, InstanceReport, InstanceRow, ListOptions, ListOrder, MessageRecord, Overview, OverviewOptions,
-    RecordingState, Result, SearchProgress, SqliteStore, StoreError, StoreStats, StoredFlow, Subscription, Watch,
+    RecordingState, Result, SearchProgress, SearchProgressFn, SqliteStore, StoreError, StoreStats, StoredFlow,
+    Subscription, Watch,
 };
 use interflow_types::{CertificateChain, Direction, FlowId};
 use parking_lot::MutexGuard;
@@ -47,10 +48,7 @@ impl SharedStore {
 
     /// The row of a flow in the database, which may be in progress at another replica.
     fn found_row(&self, id: FlowId) -> Result<FlowRecord> {
-        match select::get(&self.database, id)? {
-            Some((stored, _)) => Ok(stored.row),
-            None => Err(StoreError::NotFound(id)),
-        }
+        select::get(&self.database, id)?.map(|(stored, _)| stored.row).ok_or(StoreError::NotFound(id))
     }
 
     /// Calls `each` with the flows of a table that match.
@@ -148,12 +146,7 @@ impl FlowStore for SharedStore {
         Ok(merge([local, shared, running], options))
     }
 
-    fn search(
-        &self,
-        query: &Query,
-        progress: &(dyn Fn(SearchProgress) -> ControlFlow<()> + Sync),
-        each: &mut EachFlow<'_>,
-    ) -> Result<()> {
+    fn search(&self, query: &Query, progress: &SearchProgressFn<'_>, each: &mut EachFlow<'_>) -> Result<()> {
         let nothing = SearchProgress { looked: 0, found: 0, total: 0 };
         // To count them would take longer than to find the first.
         let total = select::estimate(&self.database, query)?;
@@ -212,14 +205,7 @@ impl FlowStore for SharedStore {
     fn original_body(&self, id: FlowId, direction: Direction, range: Range<u64>) -> Result<BodyReader> {
         self.local_or(
             |spool| spool.original_body(id, direction, range.clone()),
-            || {
-                self.shared_body(id, range.clone(), |row| {
-                    match row.original.as_deref().and_then(|o| o.edited_body(direction)) {
-                        Some(_) => original_body_index(direction),
-                        None => body_index(direction),
-                    }
-                })
-            },
+            || self.shared_body(id, range.clone(), |row| received_body_index(row, direction)),
         )
     }
 

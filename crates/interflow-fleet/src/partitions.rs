@@ -74,10 +74,8 @@ async fn maintain(database: &Database, expired: &(dyn Fn(u64) + Send + Sync), wa
         }
     }
     let work = make_and_drop(&mut client, database, expired);
-    match tokio::time::timeout(MAINTENANCE_LIMIT, work).await {
-        Ok(done) => done.map_err(explain)?,
-        Err(_) => return Err(database.connector.no_answer()),
-    }
+    let done = tokio::time::timeout(MAINTENANCE_LIMIT, work).await;
+    done.map_err(|_| database.connector.no_answer())?.map_err(explain)?;
     // At the start, others wait for this one.
     if !wait && let Err(error) = objects::delete_unneeded(database, DELETE_LIMIT).await {
         tracing::warn!(%error, "cannot delete unreferenced objects; retrying");

@@ -42,7 +42,7 @@ pub use overview::{
 pub use recorder::StoreRecorder;
 pub use store::{
     BodyReader, CheckReport, FlowAnnotation, FlowFilterFn, FlowStore, HeaderMasker, ListOptions, ListOrder,
-    MAX_EXAMINED, RecordingState, SearchProgress, SharedStoreStats, SqliteStore, StoreEvent, StoreRecovery, StoreStats,
-    Subscription,
+    MAX_EXAMINED, RecordingState, SearchProgress, SearchProgressFn, SharedStoreStats, SqliteStore, StoreEvent,
+    StoreRecovery, StoreStats, Subscription,
 };
 pub use stored_flow::{BODIES, EachFlow, EachStored, FlowParts, FlowWithBodies, LoadedFlow, StoredFlow, Watch};

@@ -33,10 +33,7 @@ impl RetentionClock {
         // A step that makes a small part of the flows too old does no harm, and machines are switched off at night.
         let tolerance = (age.as_micros() as u64 / 4).max(DAY);
         let step = clock.saturating_sub(self.seen);
-        match step > tolerance {
-            true => self.watched = 0,
-            false => self.watched += step.min(LONGEST_STEP),
-        }
+        self.watched = if step > tolerance { 0 } else { self.watched + step.min(LONGEST_STEP) };
         self.seen = clock;
         if clock.saturating_sub(self.time) <= tolerance || (was_waiting && self.watched >= DAY) {
             *self = Self::at(clock);

@@ -12,6 +12,7 @@ use interflow_store::Result;
 use interflow_tasks::AbortOnDrop;
 use interflow_types::FlowId;
 use parking_lot::Mutex;
+use tokio_postgres::{Client, Error};
 use uuid::Uuid;
 
 use crate::database::pool::Database;
@@ -233,10 +234,7 @@ pub(crate) struct ArchivedFlows {
 
 impl ArchivedFlows {
     /// What retention may delete; `None` if it need not wait for an archive.
-    pub(crate) async fn read(
-        client: &tokio_postgres::Client,
-        database: &Database,
-    ) -> Result<Option<Self>, tokio_postgres::Error> {
+    pub(crate) async fn read(client: &Client, database: &Database) -> Result<Option<Self>, Error> {
         if !database.config.load().keeps_unarchived() {
             return Ok(None);
         }

@@ -9,6 +9,7 @@ use interflow_store::{
     ConversationNote, ConversationRow, ConversationUpdate, ExchangeRow, FlowAnnotation, MessageNodeRow, StoreError,
 };
 use interflow_types::FlowId;
+use tokio_postgres::Error;
 use tokio_postgres::types::ToSql;
 use uuid::Uuid;
 
@@ -34,11 +35,7 @@ pub(crate) async fn save(transaction: &Transaction<'_>, found: &ConversationUpda
     Ok(())
 }
 
-async fn execute(
-    transaction: &Transaction<'_>,
-    sql: &str,
-    params: &[&(dyn ToSql + Sync)],
-) -> Result<u64, tokio_postgres::Error> {
+async fn execute(transaction: &Transaction<'_>, sql: &str, params: &[&(dyn ToSql + Sync)]) -> Result<u64, Error> {
     let statement = transaction.prepare_cached(sql).await?;
     transaction.execute(&statement, params).await
 }
@@ -205,7 +202,7 @@ pub(crate) async fn detach_flows(
     transaction: &tokio_postgres::Transaction<'_>,
     flows: &str,
     params: &[&(dyn ToSql + Sync)],
-) -> Result<(), tokio_postgres::Error> {
+) -> Result<(), Error> {
     // Most flows are in no conversation: the lock is for the rest.
     let any = format!("SELECT EXISTS (SELECT 1 FROM conversation_exchanges WHERE {flows})");
     if !transaction.query_one(&any, params).await?.get::<_, bool>(0) {

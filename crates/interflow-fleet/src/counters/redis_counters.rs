@@ -13,7 +13,7 @@ use interflow_limits::{
 };
 use interflow_types::{BoxFuture, Timestamp};
 use parking_lot::Mutex;
-use redis::Script;
+use redis::{FromRedisValue, Script};
 
 use crate::counters::redis_client::RedisClient;
 
@@ -182,11 +182,7 @@ impl RedisStoreInner {
 
     /// Runs a script; over a new connection a second time, if the server had closed the first. The server remembers what a
     /// lease did, so that nothing is taken or settled twice if the first was executed after all.
-    async fn run_script<T: redis::FromRedisValue>(
-        &self,
-        script: &Script,
-        call: &ScriptCall,
-    ) -> Result<T, CounterStoreError> {
+    async fn run_script<T: FromRedisValue>(&self, script: &Script, call: &ScriptCall) -> Result<T, CounterStoreError> {
         let run = |mut connection| async move {
             let mut prepared = script.prepare_invoke();
             call.keys.iter().for_each(|k| {

@@ -285,10 +285,7 @@ pub(crate) fn notification(message: AsyncMessage) -> Option<String> {
 
 /// An error with everything below it, and the remedy for the usual ones.
 fn describe(error: &Error, url: &PostgresUrl) -> String {
-    let mut text = match error.as_db_error() {
-        Some(db) => db.message().to_owned(),
-        None => error.to_string(),
-    };
+    let mut text = error.as_db_error().map_or_else(|| error.to_string(), |db| db.message().to_owned());
     let mut below = std::error::Error::source(error).filter(|_| error.as_db_error().is_none());
     while let Some(cause) = below {
         let cause_text = cause.to_string();

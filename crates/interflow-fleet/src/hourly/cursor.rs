@@ -6,7 +6,7 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 
 use interflow_archive::ArchiveProgress;
-use interflow_files::{FileAccess, FileLock, create_private_dir, owner_only, write_atomic};
+use interflow_files::{FileAccess, FileLock, create_private_dir, optional, owner_only, write_atomic};
 use interflow_types::{FlowId, Timestamp, random_bytes};
 use serde::{Deserialize, Serialize};
 
@@ -84,11 +84,8 @@ impl ArchiveCursor {
     pub fn load(dir: &Path, place: &ObjectUrl) -> Result<Self> {
         let place = place.to_string();
         let path = path(dir, &place);
-        let text = match std::fs::read_to_string(&path) {
-            Ok(text) => text,
-            Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(Self::new(place)),
-            Err(e) => return Err(ArchiveError::io("cannot read", &path)(e)),
-        };
+        let text = optional(std::fs::read_to_string(&path)).map_err(ArchiveError::io("cannot read", &path))?;
+        let Some(text) = text else { return Ok(Self::new(place)) };
         Self::parse(&text).map_err(|why| ArchiveError::Cursor { path, why })
     }
 

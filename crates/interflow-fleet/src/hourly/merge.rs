@@ -33,10 +33,8 @@ pub(super) fn merge(place: ArchivePlace<'_>, files: &[ArchivedFile], name: Strin
     let (mut out, mut flows) = (None, 0);
     for file in files {
         place.fetch(&file.name, &part.0)?;
-        match append(&mut out, &part, &merged).map_err(&cannot)? {
-            Some(rows) => flows += rows,
-            None => return Ok(None),
-        }
+        let Some(rows) = append(&mut out, &part, &merged).map_err(&cannot)? else { return Ok(None) };
+        flows += rows;
     }
     let written = out.map_or(Ok(()), MergedFile::finish).and_then(|()| rows(&File::open(&merged.0)?));
     if written.map_err(cannot)? != flows {

@@ -145,20 +145,16 @@ impl<'a> ArchivedRecord<'a> {
                         write_row(flow, &readable, parts, open)?;
                     }
                 }
-                match last {
-                    Some(last) => after = last,
-                    None => return Ok(()),
-                }
+                let Some(last) = last else { return Ok(()) };
+                after = last;
             },
             Self::Shared { store, .. } => loop {
                 let (flows, last) = store.flows_between((after, first_id(to)), newest.position, PAGE)?;
                 for flow in flows {
                     write_row(store.load(flow, parts.parts(), MAX_BODY_BYTES)?, &readable, parts, open)?;
                 }
-                match last {
-                    Some(last) => after = last,
-                    None => return Ok(()),
-                }
+                let Some(last) = last else { return Ok(()) };
+                after = last;
             },
         }
     }

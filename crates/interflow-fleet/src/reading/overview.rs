@@ -170,10 +170,7 @@ pub(crate) fn read(
     let span = Span::new(from, options);
     let mut sums = RowSums::new(database, &options.query, span);
     // The rows of the spool before those of the database: see `SharedStore::list_while`.
-    let waiting = match spool {
-        Some(spool) => sums.add_waiting(spool, watch)?,
-        None => None,
-    };
+    let waiting = spool.map(|spool| sums.add_waiting(spool, watch)).transpose()?.flatten();
     let sample = match Condition::new(&options.query).residual {
         None => sums.add_pages(watch)?,
         Some(_) => sums.add_matches(calls, watch)?,

@@ -23,10 +23,7 @@ pub(crate) fn add_calls(
         let mut condition = Condition::default();
         let from = condition.push(signed(from));
         let to = condition.push(signed(to));
-        let of = match &ids {
-            Some(ids) => format!(" AND flow = ANY({})", condition.push(ids.clone())),
-            None => String::new(),
-        };
+        let of = ids.clone().map(|ids| format!(" AND flow = ANY({})", condition.push(ids))).unwrap_or_default();
         let sql = format!(
             "SELECT {columns} FROM conversation_exchanges WHERE started >= {from} AND started < {to}{of} {rest}"
         );

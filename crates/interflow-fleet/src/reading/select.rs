@@ -217,10 +217,7 @@ fn page(
         ListOrder::Oldest => ("ASC", ">"),
     };
     let mut condition = Condition::new(&options.query);
-    let cursor = match after {
-        Some(id) => format!(" AND f.id {beyond} {}", condition.push(uuid_of(id))),
-        None => String::new(),
-    };
+    let cursor = after.map(|id| format!(" AND f.id {beyond} {}", condition.push(uuid_of(id)))).unwrap_or_default();
     let from = match table {
         FlowTable::Finished => "flows f WHERE".to_owned(),
         FlowTable::Running => {

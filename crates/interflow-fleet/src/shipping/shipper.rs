@@ -411,15 +411,12 @@ impl ShipperTask {
         }
         let state = Arc::clone(&self.state);
         let _moving = self.database.objects.is_some().then(|| state.moving.lock());
-        let reread = match self.database.objects {
-            // They may have been annotated or deleted during the upload.
-            Some(_) => Some(
-                self.spool
-                    .finished_of(&batch.iter().map(|flow| flow.seq).collect(), &SpooledFlow::read)
-                    .map_err(local)?,
-            ),
-            None => None,
-        };
+        // They may have been annotated or deleted during the upload.
+        let reread = self.database.objects.is_some().then(|| {
+            let numbers = batch.iter().map(|flow| flow.seq).collect();
+            self.spool.finished_of(&numbers, &SpooledFlow::read).map_err(local)
+        });
+        let reread = reread.transpose()?;
         let batch = reread.as_deref().unwrap_or(batch);
         let store = |attempt| -> Result<(), Refusal> {
             let bodies = BatchBodies::new(uploaded.as_ref(), &self.spool, batch, compress).map_err(local)?;

@@ -13,7 +13,7 @@ use interflow_store::{Result, StoreError};
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep, sleep_until, timeout};
-use tokio_postgres::{Client, Row, Transaction};
+use tokio_postgres::{Client, Error, Row, Transaction};
 use uuid::Uuid;
 
 use crate::database::connect::notification;
@@ -132,7 +132,7 @@ impl PendingSync {
         Ok((client, announced, driver))
     }
 
-    async fn register(&mut self, transaction: &Transaction<'_>) -> Result<(), tokio_postgres::Error> {
+    async fn register(&mut self, transaction: &Transaction<'_>) -> Result<(), Error> {
         let instance = &*self.database.replica;
         let sql = "INSERT INTO pending_holders(instance, replica, expires) \
                    VALUES ($1, $2, clock_timestamp() + make_interval(secs => $3)) \
@@ -186,7 +186,7 @@ impl PendingSync {
     }
 
     /// Makes the rows of this replica equal to what it holds.
-    async fn write_own(&mut self, client: &impl tokio_postgres::GenericClient) -> Result<(), tokio_postgres::Error> {
+    async fn write_own(&mut self, client: &impl tokio_postgres::GenericClient) -> Result<(), Error> {
         let own_items = Arc::clone(&self.own.borrow_and_update());
         let instance = &*self.database.replica;
         let gone: Vec<&str> = self.written.keys().filter(|id| !own_items.contains_key(*id)).map(|id| &**id).collect();
@@ -215,7 +215,7 @@ impl PendingSync {
     }
 
     /// Reads what other replicas hold, as far as it is not known yet.
-    async fn read_others(&mut self, client: &Client) -> Result<(), tokio_postgres::Error> {
+    async fn read_others(&mut self, client: &Client) -> Result<(), Error> {
         let own = &*self.database.replica;
         let sql = "SELECT instance, id, revision FROM ( \
                      SELECT i.instance, i.id, i.revision, i.at, sum(octet_length(i.item)) OVER (ORDER BY i.at, i.instance, i.id) AS bytes \
@@ -276,7 +276,7 @@ impl PendingSync {
     }
 }
 
-async fn claim(client: &Client, instance: &str) -> Result<Vec<(Uuid, RemoteDecision)>, tokio_postgres::Error> {
+async fn claim(client: &Client, instance: &str) -> Result<Vec<(Uuid, RemoteDecision)>, Error> {
     let sql = "WITH claimed AS (UPDATE pending_decisions SET claimed = true WHERE id IN (SELECT id FROM pending_decisions \
                  WHERE instance = $1 AND NOT claimed AND expires > clock_timestamp() ORDER BY at LIMIT $2 FOR UPDATE) \
                  RETURNING id, item, decision, actor, at) \
@@ -287,7 +287,7 @@ async fn claim(client: &Client, instance: &str) -> Result<Vec<(Uuid, RemoteDecis
 }
 
 /// Renews the row of a process; false if it is not there any more.
-async fn renew_lease(client: &Client, instance: &str) -> Result<bool, tokio_postgres::Error> {
+async fn renew_lease(client: &Client, instance: &str) -> Result<bool, Error> {
     let sql = "UPDATE pending_holders SET expires = clock_timestamp() + make_interval(secs => $2) WHERE instance = $1";
     let renewed = client.execute(sql, &[&instance, &LEASE_SECONDS]).await?;
     for table in ["pending_holders", "pending_decisions"] {
@@ -298,10 +298,7 @@ async fn renew_lease(client: &Client, instance: &str) -> Result<bool, tokio_post
 }
 
 /// Statements, for as long as a database that answers needs.
-async fn bounded<T>(
-    database: &Database,
-    statements: impl Future<Output = Result<T, tokio_postgres::Error>>,
-) -> Result<T> {
+async fn bounded<T>(database: &Database, statements: impl Future<Output = Result<T, Error>>) -> Result<T> {
     match timeout(STATEMENT_PATIENCE, statements).await {
         Ok(done) => done.map_err(|e| database.connector.explain(&e)),
         Err(_) => Err(database.connector.failure(format_args!("no answer within {STATEMENT_PATIENCE:?}"))),

@@ -33,7 +33,7 @@ use tokio::sync::broadcast;
 
 pub use recording::header_masking::HeaderMasker;
 pub use segments::body::BodyReader;
-pub use select::{ListOptions, ListOrder, SearchProgress};
+pub use select::{ListOptions, ListOrder, SearchProgress, SearchProgressFn};
 pub use sqlite_store::SqliteStore;
 pub use store_state::FlowAnnotation;
 pub use upkeep::recover::StoreRecovery;
@@ -195,12 +195,7 @@ pub trait FlowStore: ConversationStore + Send + Sync {
     ///
     /// # Errors
     /// As for [`list`](Self::list), and [`Cancelled`](crate::StoreError::Cancelled).
-    fn search(
-        &self,
-        query: &Query,
-        progress: &(dyn Fn(SearchProgress) -> ControlFlow<()> + Sync),
-        each: &mut EachFlow<'_>,
-    ) -> Result<()>;
+    fn search(&self, query: &Query, progress: &SearchProgressFn<'_>, each: &mut EachFlow<'_>) -> Result<()>;
 
     /// # Errors
     /// [`NotFound`](crate::StoreError::NotFound) if there is none with this id.

@@ -1,6 +1,5 @@
 //! Searches that must examine rows or bodies: on several threads, with progress and cancellation.
 
-use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::mpsc::{SyncSender, sync_channel};
@@ -9,7 +8,7 @@ use interflow_query::Query;
 use interflow_query::sql::SqlCondition;
 use rusqlite::{OptionalExtension, params_from_iter};
 
-use super::select::{self, SearchProgress};
+use super::select::{self, SearchProgress, SearchProgressFn};
 use super::{rows, schema};
 use crate::error::{Result, StoreError};
 use crate::model::FlowRecord;
@@ -35,7 +34,7 @@ struct SearchJob<'a> {
 pub(crate) fn search(
     (dir, damages): (&Path, &DamagedRows),
     query: &Query,
-    progress: &(dyn Fn(SearchProgress) -> ControlFlow<()> + Sync),
+    progress: &SearchProgressFn<'_>,
     each: &mut EachFlow<'_>,
 ) -> Result<()> {
     // Selected before the threads start, so that they share one list and need no common cursor.
@@ -98,7 +97,7 @@ fn candidates(dir: &Path, query: &Query) -> Result<(Vec<i64>, Option<Query>)> {
 }
 
 impl SearchJob<'_> {
-    fn run(&self, found: &SyncSender<FlowRecord>, progress: &dyn Fn(SearchProgress) -> ControlFlow<()>) -> Result<()> {
+    fn run(&self, found: &SyncSender<FlowRecord>, progress: &SearchProgressFn<'_>) -> Result<()> {
         let db = schema::open_reader(self.dir)?;
         let text = format!("SELECT {} FROM {} WHERE f.seq = ?", rows::COLUMNS, rows::SOURCES);
         loop {

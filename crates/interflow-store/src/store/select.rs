@@ -1,6 +1,6 @@
 //! Selects flows by query: as much as possible in SQL, the rest row by row, bodies last.
 
-use std::ops::Range;
+use std::ops::{ControlFlow, Range};
 
 use bytes::Bytes;
 use interflow_query::Query;
@@ -54,6 +54,9 @@ pub struct SearchProgress {
     pub found: u64,
     pub total: u64,
 }
+
+/// Is told of the progress of a search, and may cancel it.
+pub type SearchProgressFn<'a> = dyn Fn(SearchProgress) -> ControlFlow<()> + Sync + 'a;
 
 /// Where rows are read from, and where damaged ones are counted.
 type RowSource<'a> = (&'a Connection, &'a std::path::Path, &'a DamagedRows);

@@ -15,7 +15,7 @@ use parking_lot::Mutex;
 use rusqlite::Connection;
 
 use super::connection_pool::{PooledConnection, ReadPool};
-use super::select::{self, ListOptions, ListOrder, SearchProgress};
+use super::select::{self, ListOptions, ListOrder, SearchProgressFn};
 use super::store_state::{FlowAnnotation, StoreState, WriterCommand};
 use crate::config::RecordConfig;
 use crate::error::{Result, StoreError};
@@ -230,12 +230,7 @@ impl FlowStore for SqliteStore {
         })
     }
 
-    fn search(
-        &self,
-        query: &Query,
-        progress: &(dyn Fn(SearchProgress) -> ControlFlow<()> + Sync),
-        each: &mut EachFlow<'_>,
-    ) -> Result<()> {
+    fn search(&self, query: &Query, progress: &SearchProgressFn<'_>, each: &mut EachFlow<'_>) -> Result<()> {
         search::search((&self.dir, &self.damages), query, progress, each)
     }
 
@@ -248,11 +243,7 @@ impl FlowStore for SqliteStore {
     }
 
     fn original_body(&self, id: FlowId, direction: Direction, range: Range<u64>) -> Result<BodyReader> {
-        // Only an edited body was stored twice.
-        self.body_at(id, range, |row| match row.original.as_deref().and_then(|o| o.edited_body(direction)) {
-            Some(_) => chunk_refs::original_body_index(direction),
-            None => body_index(direction),
-        })
+        self.body_at(id, range, |row| chunk_refs::received_body_index(row, direction))
     }
 
     fn certificates(&self, id: FlowId) -> Result<[Option<CertificateChain>; 2]> {

@@ -87,8 +87,7 @@ impl StoreWriter {
         row.messages = 0;
         self.mask_row(&mut row);
         let recorded = [Direction::Request, Direction::Response].map(|d| row.body(d).copied().unwrap_or_default());
-        let edited = [Direction::Request, Direction::Response]
-            .map(|d| row.original.as_deref().and_then(|o| o.edited_body(d)).copied());
+        let edited = [Direction::Request, Direction::Response].map(|d| row.recorded_body(d, true).copied());
         let [mut request_original, mut response_original] = original_bodies;
         // If nothing was edited, the body sent on is also the body received.
         if edited[0].is_none() {

@@ -123,10 +123,7 @@ impl MaskRules {
         let field = ["h_", "rp_", "r_"].iter().find_map(|prefix| plain_name.strip_prefix(prefix));
         let is_secret = self.parameters.iter().any(|p| p.eq_ignore_ascii_case(&plain_name))
             || field.is_some_and(|field| self.matches_name(field.as_bytes()));
-        match is_secret {
-            true => Some(format!("{name}=***")),
-            false => Some(format!("{name}={}", self.masked_url(value, depth)?)),
-        }
+        if is_secret { Some(format!("{name}=***")) } else { Some(format!("{name}={}", self.masked_url(value, depth)?)) }
     }
 
     /// The URL in a value, escaped or in base64, with its credentials and secrets masked; `None` if it has neither.

@@ -159,8 +159,8 @@ impl InFlightFlow {
         self.dirty = true;
         let row = &self.row;
         let sizes = [row.request.as_ref().map(|r| r.body.size), row.response.as_ref().map(|r| r.body.size)];
-        let originals = [Direction::Request, Direction::Response]
-            .map(|d| row.original.as_deref().and_then(|o| o.edited_body(d)).map_or(0, |b| b.size));
+        let originals =
+            [Direction::Request, Direction::Response].map(|d| row.recorded_body(d, true).map_or(0, |b| b.size));
         self.measure(sizes.map(Option::unwrap_or_default), [Some(MissingReason::Dropped); 2]);
         self.measure_originals(originals, [Some(MissingReason::Dropped); 2]);
         if let Some(slot) = &self.slot {

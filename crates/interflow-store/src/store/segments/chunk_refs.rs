@@ -3,6 +3,7 @@
 use interflow_types::Direction;
 
 use crate::error::Result;
+use crate::model::FlowRecord;
 use crate::store::segments::varint::{VarintReader, write_signed, write_varint};
 
 /// A chunk of a body: `id` is its row in `chunks`.
@@ -31,6 +32,12 @@ pub const CERTIFICATES: usize = 4;
 /// The index of a body as received, before it was edited.
 pub const fn original_body_index(direction: Direction) -> usize {
     2 + body_index(direction)
+}
+
+/// The index of a flow's body as received. Only an edited body is stored twice.
+pub fn received_body_index(flow: &FlowRecord, direction: Direction) -> usize {
+    let is_edited = flow.recorded_body(direction, true).is_some();
+    if is_edited { original_body_index(direction) } else { body_index(direction) }
 }
 
 /// Encodes the chunk lists of all bodies; `None` if all are empty. The lists after the first two are written only if one

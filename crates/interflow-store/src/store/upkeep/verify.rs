@@ -108,10 +108,8 @@ impl StoreCheck<'_> {
                     progress(self.report.chunks, all.max(self.report.chunks));
                 }
             }
-            match page.last() {
-                Some((last, _)) => after = *last as i64,
-                None => break,
-            }
+            let Some((last, _)) = page.last() else { break };
+            after = *last as i64;
         }
         progress(self.report.chunks, self.report.chunks);
         Ok(())
