@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use serde_json::Value;
-use ureq::http::{Request, Response};
+use ureq::http::{self, Request, Response};
 use ureq::{Agent, AsSendBody, Body, SendBody};
 
 use crate::data_dir::{DataDir, InstanceInfo, connect_address};
@@ -114,11 +114,7 @@ impl InstanceApi {
         }
     }
 
-    fn run<S: AsSendBody>(
-        &self,
-        limit: Option<Duration>,
-        request: Result<Request<S>, ureq::http::Error>,
-    ) -> Result<Value> {
+    fn run<S: AsSendBody>(&self, limit: Option<Duration>, request: Result<Request<S>, http::Error>) -> Result<Value> {
         let request = request.map_err(|e| CliError::Failed(format!("the request cannot be made: {e}")))?;
         read(self.agent.run(self.agent.configure_request(request).timeout_global(limit).build()))
     }

@@ -23,12 +23,7 @@ enum BodyFailure {
 
 impl HostRules {
     /// Runs a phase with a body, which is buffered only if a rule that may act needs it whole.
-    pub(super) fn run_with_body<'a>(
-        &'a self,
-        at: ActionContext<'a>,
-        body: Body,
-    ) -> MaybeFuture<'a, Result<Body, EarlyExit>> {
-        let mut at = at;
+    pub(super) fn run_with_body<'a>(&'a self, mut at: ActionContext<'a>, body: Body) -> BodyFuture<'a> {
         // State is created only for flows that need it.
         if at.flow.extension::<RuleState>().is_some_and(|s| s.pending.is_some()) {
             at.edits = at.state().pending.take().unwrap_or_default();

@@ -18,8 +18,8 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use interflow_query::Tristate;
 use interflow_types::{
-    Body, ByteStr, Direction, EarlyExit, Error, ErrorKind, Flow, MaybeFuture, MessageVerdict, Phase, PhaseSet,
-    PlanScope, RequestHead, RequestVerdict, ResponseHead, Result, Stage, StreamMessage, TunnelVerdict,
+    Body, BodyFuture, ByteStr, Direction, EarlyExit, Error, ErrorKind, Flow, MaybeFuture, MessageVerdict, Phase,
+    PhaseSet, PlanScope, RequestHead, RequestVerdict, ResponseHead, Result, Stage, StreamMessage, TunnelVerdict,
     UpstreamOverrides,
 };
 

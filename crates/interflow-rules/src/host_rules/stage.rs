@@ -57,12 +57,7 @@ impl Stage for HostRuleStage {
         self.bound.run_request_head(flow, head)
     }
 
-    fn request_body<'a>(
-        &'a self,
-        flow: &'a mut Flow,
-        head: &'a mut RequestHead,
-        body: Body,
-    ) -> MaybeFuture<'a, Result<Body, EarlyExit>> {
+    fn request_body<'a>(&'a self, flow: &'a mut Flow, head: &'a mut RequestHead, body: Body) -> BodyFuture<'a> {
         if self.bound.is_idle(Phase::RequestBody, flow, head, None) {
             return MaybeFuture::Ready(Ok(body));
         }
@@ -125,7 +120,7 @@ impl Stage for HostRuleStage {
         request: &'a RequestHead,
         head: &'a mut ResponseHead,
         body: Body,
-    ) -> MaybeFuture<'a, Result<Body, EarlyExit>> {
+    ) -> BodyFuture<'a> {
         if self.bound.is_idle(Phase::ResponseBody, flow, request, Some(head)) {
             return MaybeFuture::Ready(Ok(body));
         }

@@ -10,9 +10,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use interflow_tasks::own_request;
-use interflow_types::HttpClient;
 use interflow_types::schema::JsonSchema;
 use interflow_types::units::HumanDuration;
+use interflow_types::{HttpClient, Url};
 use serde::Deserialize;
 use serde_json::Value;
 use tokio::sync::{mpsc, oneshot, watch};
@@ -62,13 +62,13 @@ enum ServiceKind {
     /// Over a persistent connection.
     Link { queue: mpsc::Sender<QueuedMessage>, status: watch::Receiver<ServiceStatus> },
     /// By HTTP POST.
-    Post { url: interflow_types::Url, egress: Option<Arc<dyn HttpClient>> },
+    Post { url: Url, egress: Option<Arc<dyn HttpClient>> },
 }
 
 /// Where a definition says that a service is.
 enum ServiceEndpoint {
     Link(ServiceTarget),
-    Post(interflow_types::Url),
+    Post(Url),
 }
 
 impl ServiceEndpoint {
@@ -176,12 +176,7 @@ impl ExternalService {
     }
 
     /// Posts a message; the reply is at most 64 MiB.
-    async fn post(
-        &self,
-        url: &interflow_types::Url,
-        egress: Option<&Arc<dyn HttpClient>>,
-        message: &Value,
-    ) -> Result<Value, String> {
+    async fn post(&self, url: &Url, egress: Option<&Arc<dyn HttpClient>>, message: &Value) -> Result<Value, String> {
         let egress = egress.ok_or("no HTTP client is available here")?;
         let mut request = own_request::post(url.clone(), "application/json", message.to_string());
         let headers = &mut request.head.headers;
