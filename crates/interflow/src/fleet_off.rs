@@ -12,10 +12,10 @@ use interflow_host::doctor::DoctorFinding;
 use interflow_limits::{NoRedis, RedisConnector, SpendDatabase};
 use interflow_llm::CacheStoreKind;
 use interflow_rules::ActiveRules;
+use interflow_store::StoreError;
 use interflow_store::shared_state::{GrantStore, IdentityStore};
-use interflow_store::{Result, StoreError};
 
-use crate::CliError;
+use crate::Result;
 use crate::components::record_store::RecordStore;
 use crate::instance::config::InterflowConfig;
 use crate::instance::reload::ReloadStatus;
@@ -32,7 +32,7 @@ pub struct FleetIdentity {
 ///
 /// # Errors
 /// The first key that does.
-pub fn check(config: &InterflowConfig) -> std::result::Result<(), String> {
+pub fn check(config: &InterflowConfig) -> Result<(), String> {
     let keys = [
         ("record.store", config.record.store.is_some()),
         ("record.objects", config.record.objects.is_some()),
@@ -46,25 +46,25 @@ pub fn check(config: &InterflowConfig) -> std::result::Result<(), String> {
     }
 }
 
-pub fn open_store(config: &InterflowConfig, home: &DataDir) -> Result<RecordStore> {
+pub fn open_store(config: &InterflowConfig, home: &DataDir) -> Result<RecordStore, StoreError> {
     check(config).map_err(StoreError::Shared)?;
     RecordStore::open_embedded(&home.join(&config.record.dir), &config.record)
 }
 
-pub fn read_store(config: &InterflowConfig, home: &DataDir) -> Result<RecordStore> {
+pub fn read_store(config: &InterflowConfig, home: &DataDir) -> Result<RecordStore, StoreError> {
     check(config).map_err(StoreError::Shared)?;
     RecordStore::read_embedded(&home.join(&config.record.dir))
 }
 
-pub const fn shared_address(_: &InterflowConfig) -> Result<Option<String>> {
+pub const fn shared_address(_: &InterflowConfig) -> Result<Option<String>, StoreError> {
     Ok(None)
 }
 
-pub const fn open_identity(_: &InterflowConfig, _: &DataDir) -> Result<Option<FleetIdentity>> {
+pub const fn open_identity(_: &InterflowConfig, _: &DataDir) -> Result<Option<FleetIdentity>, StoreError> {
     Ok(None)
 }
 
-pub const fn open_spend(_: &InterflowConfig) -> Result<Option<Arc<dyn SpendDatabase>>> {
+pub const fn open_spend(_: &InterflowConfig) -> Result<Option<Arc<dyn SpendDatabase>>, StoreError> {
     Ok(None)
 }
 
@@ -93,11 +93,7 @@ pub const fn archive_finding(_: &InterflowConfig, _: &DataDir) -> Option<DoctorF
 pub struct RecordArchiver(Infallible);
 
 impl RecordArchiver {
-    pub async fn start(
-        config: &InterflowConfig,
-        _: &DataDir,
-        _: &RecordStore,
-    ) -> std::result::Result<Option<Self>, String> {
+    pub async fn start(config: &InterflowConfig, _: &DataDir, _: &RecordStore) -> Result<Option<Self>, String> {
         check(config).map(|()| None)
     }
 
@@ -114,11 +110,7 @@ impl RecordArchiver {
 pub struct SettingsSync(Infallible);
 
 impl SettingsSync {
-    pub async fn start(
-        config: &InterflowConfig,
-        _: &DataDir,
-        _: &Arc<ReloadStatus>,
-    ) -> std::result::Result<Option<Self>, CliError> {
+    pub async fn start(config: &InterflowConfig, _: &DataDir, _: &Arc<ReloadStatus>) -> Result<Option<Self>> {
         Ok(check(config).map(|()| None)?)
     }
 
@@ -130,11 +122,11 @@ impl SettingsSync {
         match self.0 {}
     }
 
-    pub async fn try_earlier(&mut self) -> std::result::Result<bool, CliError> {
+    pub async fn try_earlier(&mut self) -> Result<bool> {
         match self.0 {}
     }
 
-    pub fn accept_start(&mut self, _: Option<&str>) -> std::result::Result<(), CliError> {
+    pub fn accept_start(&mut self, _: Option<&str>) -> Result<()> {
         match self.0 {}
     }
 

@@ -18,8 +18,8 @@ use std::sync::OnceLock;
 
 use clap::builder::Resettable;
 use clap::{Command, CommandFactory as _, Parser};
-use interflow_host::CliError;
 use interflow_host::data_dir::DataDir;
+use interflow_host::{CliError, Result};
 
 use cli::Cli;
 use instance::config;

@@ -11,9 +11,9 @@ use interflow_types::units::pluralize;
 use serde_json::json;
 
 use super::output::{FormatArgs, TableFormat, TextFormat, format_table, print_json};
-use crate::CliError;
 use crate::fleet;
 use crate::instance::config::InterflowConfig;
+use crate::{CliError, Result};
 
 /// The commands on audit logs.
 #[derive(Debug, Subcommand)]
@@ -48,10 +48,7 @@ pub enum AuditCommand {
 }
 
 /// Runs one of them.
-pub fn run(
-    command: &AuditCommand,
-    config_and_home: impl FnOnce() -> Result<(InterflowConfig, DataDir), CliError>,
-) -> Result<(), CliError> {
+pub fn run(command: &AuditCommand, config_and_home: impl FnOnce() -> Result<(InterflowConfig, DataDir)>) -> Result<()> {
     let (file, key, without_head, format) = match command {
         AuditCommand::Verify { file, key, without_head, format } => (file, key, *without_head, format),
         AuditCommand::List { text, limit, local, format } => {
@@ -99,7 +96,7 @@ fn list(
     format: &FormatArgs<TableFormat>,
     config: &InterflowConfig,
     home: &DataDir,
-) -> Result<(), CliError> {
+) -> Result<()> {
     let shared = if filter.only_local { None } else { fleet::open_identity(config, home)? };
     let records = match &shared {
         Some(shared) => newest_of_all(&*shared.store, filter),

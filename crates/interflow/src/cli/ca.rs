@@ -10,7 +10,7 @@ use interflow_net::ca::{CaOptions, CertificateAuthority};
 use serde_json::json;
 
 use super::output::{FormatArgs, TextFormat};
-use crate::CliError;
+use crate::Result;
 use crate::cli::operations::{OperationId, Operations as _};
 
 #[derive(Debug, Subcommand)]
@@ -93,7 +93,7 @@ pub enum ShellKind {
     Powershell,
 }
 
-pub fn run(command: &CaCommand, home: &DataDir) -> Result<(), CliError> {
+pub fn run(command: &CaCommand, home: &DataDir) -> Result<()> {
     home.create()?;
     let ca = || CertificateAuthority::open_or_create(&home.ca()).map_err(|e| e.to_string());
     match command {
@@ -122,7 +122,7 @@ pub fn run(command: &CaCommand, home: &DataDir) -> Result<(), CliError> {
     Ok(())
 }
 
-fn rotate(home: &DataDir, from: Option<&Path>, yes: bool) -> Result<(), CliError> {
+fn rotate(home: &DataDir, from: Option<&Path>, yes: bool) -> Result<()> {
     let ca = if let Some(folder) = from {
         if !yes {
             interflow_host::confirmed("Only clients that trust this CA can connect from the next start on.")?;
@@ -154,7 +154,7 @@ fn rotate(home: &DataDir, from: Option<&Path>, yes: bool) -> Result<(), CliError
 }
 
 /// Makes the running instance intercept clients again that rejected the certificate.
-fn retry(home: &DataDir, host: Option<&str>) -> Result<(), CliError> {
+fn retry(home: &DataDir, host: Option<&str>) -> Result<()> {
     let api = InstanceApi::require(home)?;
     let passing = api.call(&OperationId::ListBypassedClients.call())?;
     let all = passing["clients"].as_array().map(Vec::as_slice).unwrap_or_default();
@@ -178,7 +178,7 @@ fn forget_refusals(home: &DataDir) {
     }
 }
 
-fn show(ca: &CertificateAuthority, home: &DataDir, format: &FormatArgs<TextFormat>) -> Result<(), CliError> {
+fn show(ca: &CertificateAuthority, home: &DataDir, format: &FormatArgs<TextFormat>) -> Result<()> {
     let (days, file) = (ca.remaining().as_secs() / 86_400, home.ca().join("ca.pem"));
     let (name, sha256) = (ca.name(), ca.fingerprint_sha256());
     format.print(&json!({"name": name, "certificate": file, "sha256": sha256, "days_valid": days}), || {
@@ -187,7 +187,7 @@ fn show(ca: &CertificateAuthority, home: &DataDir, format: &FormatArgs<TextForma
     })
 }
 
-fn export(ca: &CertificateAuthority, format: CaFormat, output: Option<&Path>) -> Result<(), CliError> {
+fn export(ca: &CertificateAuthority, format: CaFormat, output: Option<&Path>) -> Result<()> {
     let bytes = match format {
         CaFormat::Pem => ca.certificate_pem().as_bytes().to_vec(),
         CaFormat::Der => ca.certificate_der().to_vec(),
@@ -202,7 +202,7 @@ fn export(ca: &CertificateAuthority, format: CaFormat, output: Option<&Path>) ->
     Ok(())
 }
 
-fn trust_env(home: &DataDir, shell: ShellKind) -> Result<(), CliError> {
+fn trust_env(home: &DataDir, shell: ShellKind) -> Result<()> {
     let trust = exec::TrustFiles::write(home)?;
     for (name, path) in exec::trust_variables(&trust) {
         let path = path.display();

@@ -18,7 +18,7 @@ use interflow_proxy::config::UpstreamProxyRule;
 #[cfg(feature = "media")]
 use serde_json::json;
 
-use crate::CliError;
+use crate::Result;
 use crate::cli::instance::listen_address::parse_listen_address;
 use crate::cli::operations::{InstanceApi, OperationId, Operations as _};
 use crate::instance::config::{self, ConfigFile, InterflowConfig};
@@ -58,7 +58,7 @@ pub struct DemoArgs {
 }
 
 /// Runs until a signal, with its own data directory.
-pub fn run(args: &DemoArgs, data_dir: Option<&Path>) -> Result<(), CliError> {
+pub fn run(args: &DemoArgs, data_dir: Option<&Path>) -> Result<()> {
     let demo_dir = match (&args.keep, data_dir) {
         (Some(folder), _) => DemoFolder::kept(folder)?,
         (None, Some(folder)) if is_in_use(folder) => {
@@ -92,7 +92,7 @@ async fn run_demo(
     mut config: InterflowConfig,
     (file, stamps): (ConfigFile, FileStamps),
     home: &DataDir,
-) -> Result<(), CliError> {
+) -> Result<()> {
     let origins = Arc::new(start_origins(home).await?);
     std::fs::write(home.join("rules.yaml"), RULES).map_err(|e| format!("the demo's rules: {e}"))?;
     let flags = environment(args, origins);
@@ -136,7 +136,7 @@ async fn run_demo(
 }
 
 /// The origins that answer without a network, with their CA in the data directory.
-pub async fn start_origins(home: &DataDir) -> Result<Origins, CliError> {
+pub async fn start_origins(home: &DataDir) -> Result<Origins> {
     Ok(Origins::start(&home.join("origins")).await.map_err(|e| format!("the local origins cannot start: {e}"))?)
 }
 
@@ -231,12 +231,12 @@ fn is_in_use(folder: &Path) -> bool {
 }
 
 impl DemoFolder {
-    fn kept(folder: &Path) -> Result<Self, CliError> {
+    fn kept(folder: &Path) -> Result<Self> {
         fs::create_dir_all(folder).map_err(|e| format!("{}: {e}", folder.display()))?;
         Ok(Self { folder: folder.to_owned(), passing: false })
     }
 
-    fn temporary() -> Result<Self, CliError> {
+    fn temporary() -> Result<Self> {
         let name = format!("interflow-demo-{}-{}", std::process::id(), interflow_types::Timestamp::now().micros());
         let folder = std::env::temp_dir().join(name);
         fs::create_dir(&folder).map_err(|e| format!("{}: {e}", folder.display()))?;

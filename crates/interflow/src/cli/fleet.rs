@@ -11,11 +11,11 @@ use serde_json::json;
 
 use super::flows::table::moment;
 use super::output::{FormatArgs, TableFormat, print};
-use crate::CliError;
 use crate::fleet::access::row_key;
 use crate::fleet::store_tls;
 use crate::instance::config::{InterflowConfig, SharedSetting};
 use crate::instance::settings::diff::diff_texts;
+use crate::{CliError, Result};
 
 /// The commands on what replicas share. They need `record.store`, but no running instance.
 #[derive(Debug, Subcommand)]
@@ -62,7 +62,7 @@ pub enum FleetCommand {
 }
 
 /// Runs one of them.
-pub fn run(command: &FleetCommand, config: &InterflowConfig, home: &DataDir) -> Result<(), CliError> {
+pub fn run(command: &FleetCommand, config: &InterflowConfig, home: &DataDir) -> Result<()> {
     let url = shared_url(&config.record)?.ok_or_else(|| {
         CliError::Usage("record.store is not set: replicas share settings in the database that it names".to_owned())
     })?;
@@ -105,7 +105,7 @@ pub fn run(command: &FleetCommand, config: &InterflowConfig, home: &DataDir) -> 
     })
 }
 
-async fn settings(store: &PostgresSettings, format: &FormatArgs<TableFormat>) -> Result<(), CliError> {
+async fn settings(store: &PostgresSettings, format: &FormatArgs<TableFormat>) -> Result<()> {
     let newest = store.newest().await?;
     let statuses = store.statuses().await?;
     let text = || {
@@ -127,11 +127,7 @@ async fn settings(store: &PostgresSettings, format: &FormatArgs<TableFormat>) ->
 }
 
 /// The text of a revision, or of the newest one, with its number.
-async fn text_of(
-    store: &PostgresSettings,
-    name: SharedSetting,
-    revision: Option<u32>,
-) -> Result<(i64, String), CliError> {
+async fn text_of(store: &PostgresSettings, name: SharedSetting, revision: Option<u32>) -> Result<(i64, String)> {
     let name = name.as_str();
     store.text(name, revision.map(i64::from)).await?.ok_or_else(|| match revision {
         Some(number) => no_revision(name, number),
@@ -143,7 +139,7 @@ fn no_revision(name: &str, number: u32) -> CliError {
     CliError::Failed(format!("{name} has no revision {number}; `interflow fleet history {name}` lists them"))
 }
 
-async fn rollback(store: &PostgresSettings, name: SharedSetting, revision: u32) -> Result<(), CliError> {
+async fn rollback(store: &PostgresSettings, name: SharedSetting, revision: u32) -> Result<()> {
     let name = name.as_str();
     let user = ["USER", "USERNAME"].iter().find_map(|variable| std::env::var(variable).ok());
     let author = user.map_or_else(machine_name, |user| format!("{user}@{}", machine_name()));

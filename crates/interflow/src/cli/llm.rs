@@ -5,7 +5,7 @@ use interflow_host::data_dir::DataDir;
 use serde_json::Value;
 
 use super::output::{FormatArgs, TableFormat, format_table, member, members};
-use crate::CliError;
+use crate::Result;
 use crate::cli::operations::{InstanceApi, OperationId, Operations as _};
 
 #[derive(Debug, Subcommand)]
@@ -14,7 +14,7 @@ pub enum LlmCommand {
     Routes(FormatArgs<TableFormat>),
 }
 
-pub fn run(command: LlmCommand, home: &DataDir) -> Result<(), CliError> {
+pub fn run(command: LlmCommand, home: &DataDir) -> Result<()> {
     let LlmCommand::Routes(format) = command;
     let routes = InstanceApi::require(home)?.call(&OperationId::ListLlmRoutes.call())?;
     format.print(&routes, || table(&routes))

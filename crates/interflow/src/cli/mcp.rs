@@ -9,12 +9,12 @@ use interflow_host::data_dir::DataDir;
 use interflow_store::FlowStore;
 use serde_json::{Value, json};
 
-use crate::CliError;
 use crate::cli::flows::open_for_reading;
 use crate::cli::operations::{InstanceApi, OperationId, Operations as _};
 use crate::cli::output::{format_table, member, print, print_json};
 use crate::cli::tokens::day;
 use crate::instance::config::InterflowConfig;
+use crate::{CliError, Result};
 
 /// Maximum message size, in bytes.
 const MAX_LINE: u64 = 4 << 20;
@@ -39,7 +39,7 @@ pub struct McpArgs {
 }
 
 /// Serves until stdin is closed.
-pub fn run(args: &McpArgs, config: &InterflowConfig, home: &DataDir) -> Result<(), CliError> {
+pub fn run(args: &McpArgs, config: &InterflowConfig, home: &DataDir) -> Result<()> {
     if args.http {
         return settings(home);
     }
@@ -98,10 +98,7 @@ fn answer_message(store: &dyn FlowStore, text: &str, access: WriteAccess, home: 
         Err(answer) => Some(answer),
     };
     let mut answers: Vec<Value> = messages.iter().filter_map(one).collect();
-    match many {
-        true => (!answers.is_empty()).then(|| answers.into()),
-        false => answers.pop(),
-    }
+    if many { (!answers.is_empty()).then(|| answers.into()) } else { answers.pop() }
 }
 
 fn answer_one(
@@ -141,7 +138,7 @@ fn forward_to_instance(call: &RemoteToolCall, home: &DataDir) -> Result<Value, S
     api.call(call.call()).map_err(message)
 }
 
-fn accounts(home: &DataDir) -> Result<(), CliError> {
+fn accounts(home: &DataDir) -> Result<()> {
     let answer = InstanceApi::require(home)?.call(&OperationId::ListMcpAccounts.call())?;
     let row = |account: &Value| vec![member(account, "server"), member(account, "user"), day(&account["connected"])];
     let header = ["SERVER", "USER", "CONNECTED"].map(str::to_owned).to_vec();
@@ -151,7 +148,7 @@ fn accounts(home: &DataDir) -> Result<(), CliError> {
     Ok(())
 }
 
-fn settings(home: &DataDir) -> Result<(), CliError> {
+fn settings(home: &DataDir) -> Result<()> {
     let api = InstanceApi::require(home)?;
     print_json(&serde_json::json!({"mcpServers": {"interflow": {
         "type": "http",

@@ -37,7 +37,7 @@ use clap::{Parser, Subcommand};
 use interflow_host::data_dir::DataDir;
 
 use crate::instance::config::{ConfigFile, LoadError, LoadedConfig, key_position, load};
-use crate::{CliError, warn};
+use crate::{CliError, Result, warn};
 use approvals::{pending, secrets};
 use instance::{choice, control, doctor, open, run, status};
 use output::{FormatArgs, TableFormat, TextFormat};
@@ -165,7 +165,7 @@ pub enum CliCommand {
 }
 
 /// Runs the command. Configuration and data directory are read only by commands that need them.
-pub fn dispatch(cli: Cli) -> Result<(), CliError> {
+pub fn dispatch(cli: Cli) -> Result<()> {
     let Cli { config: file, data_dir, command } = cli;
     let data_dir = match (data_dir, &file) {
         (None, None) => choice::data_dir_of_instance(&command)?,
@@ -173,7 +173,7 @@ pub fn dispatch(cli: Cli) -> Result<(), CliError> {
     };
     let file = ConfigFile::find(file.as_deref(), data_dir.as_deref());
     let load = || load_and_warn(file.to_load());
-    let with_home = || -> Result<(LoadedConfig, DataDir), CliError> {
+    let with_home = || -> Result<(LoadedConfig, DataDir)> {
         let loaded = load()?;
         if !file.is_given() {
             refuse_data_dir(&loaded)?;
@@ -242,7 +242,7 @@ pub fn dispatch(cli: Cli) -> Result<(), CliError> {
 }
 
 /// A file that was found in the data directory cannot say that the data directory is another one.
-fn refuse_data_dir(loaded: &LoadedConfig) -> Result<(), CliError> {
+fn refuse_data_dir(loaded: &LoadedConfig) -> Result<()> {
     let (Some(file), Some(_)) = (&loaded.file, &loaded.config.data_dir) else { return Ok(()) };
     let text = std::fs::read_to_string(file).unwrap_or_default();
     let line = key_position(&text, "data_dir").map_or(1, |(line, _)| line);

@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::operations::{OperationId, operations};
 use super::output::{FormatArgs, TableFormat, format_table, member, members, terminal_width, text_width};
-use crate::CliError;
+use crate::Result;
 use crate::components::conversations::price_list;
 use crate::instance::config::InterflowConfig;
 
@@ -27,7 +27,7 @@ pub struct ModelsArgs {
 }
 
 /// Asks the running instance, which may have a newer catalog; while none runs, the price list of the configuration.
-pub fn run(args: &ModelsArgs, config: &InterflowConfig, home: &DataDir) -> Result<(), CliError> {
+pub fn run(args: &ModelsArgs, config: &InterflowConfig, home: &DataDir) -> Result<()> {
     let open = || Ok(OfflineDeps { prices: Arc::new(price_list(config, home)?), ..OfflineDeps::default() });
     let call = OperationId::ListModels.call().query("query", &args.name).query("limit", usize::MAX);
     let listing = operations(config, home, open)?.call(&call.query_if("provider", args.provider.as_ref()))?;

@@ -10,10 +10,10 @@ use interflow_host::data_dir::DataDir;
 use interflow_store::StoreError;
 use serde_json::Value;
 
-use crate::CliError;
 use crate::components::record_store::RecordStore;
 use crate::fleet;
 use crate::instance::config::InterflowConfig;
+use crate::{CliError, Result};
 
 /// Runs operations.
 pub trait Operations {
@@ -21,32 +21,32 @@ pub trait Operations {
     ///
     /// # Errors
     /// The operation was refused, or failed.
-    fn call(&self, call: &OperationCall) -> Result<Value, CliError>;
+    fn call(&self, call: &OperationCall) -> Result<Value>;
 
     /// As [`call`](Self::call), with a file of any size as the body.
     ///
     /// # Errors
     /// As of [`call`](Self::call).
-    fn upload(&self, call: &OperationCall, file: Box<dyn Read + Send>) -> Result<Value, CliError>;
+    fn upload(&self, call: &OperationCall, file: Box<dyn Read + Send>) -> Result<Value>;
 }
 
 impl Operations for InstanceApi {
-    fn call(&self, call: &OperationCall) -> Result<Value, CliError> {
+    fn call(&self, call: &OperationCall) -> Result<Value> {
         let (method, target, body) = call.parts();
         self.send(method, &target, body)
     }
 
-    fn upload(&self, call: &OperationCall, file: Box<dyn Read + Send>) -> Result<Value, CliError> {
+    fn upload(&self, call: &OperationCall, file: Box<dyn Read + Send>) -> Result<Value> {
         self.send_file(&call.parts().1, file)
     }
 }
 
 impl Operations for OfflineOperations {
-    fn call(&self, call: &OperationCall) -> Result<Value, CliError> {
+    fn call(&self, call: &OperationCall) -> Result<Value> {
         Self::call(self, call).map_err(refused)
     }
 
-    fn upload(&self, call: &OperationCall, file: Box<dyn Read + Send>) -> Result<Value, CliError> {
+    fn upload(&self, call: &OperationCall, file: Box<dyn Read + Send>) -> Result<Value> {
         let done = Self::upload(self, call, file).map_err(refused)?;
         Self::call(self, &OperationId::FlushRecording.call()).map_err(refused)?;
         Ok(done)
@@ -67,8 +67,8 @@ fn refused(refusal: OperationRefusal) -> CliError {
 pub fn operations(
     config: &InterflowConfig,
     home: &DataDir,
-    open: impl FnOnce() -> Result<OfflineDeps, CliError>,
-) -> Result<Box<dyn Operations>, CliError> {
+    open: impl FnOnce() -> Result<OfflineDeps>,
+) -> Result<Box<dyn Operations>> {
     if let Some(api) = InstanceApi::for_instance(home)? {
         return Ok(Box::new(api));
     }
@@ -80,7 +80,7 @@ pub fn operations(
 ///
 /// # Errors
 /// As of [`operations`].
-pub fn on_recording(config: &InterflowConfig, home: &DataDir) -> Result<Box<dyn Operations>, CliError> {
+pub fn on_recording(config: &InterflowConfig, home: &DataDir) -> Result<Box<dyn Operations>> {
     let open = || Ok(OfflineDeps { store: Some(open_to_write(config, home)?.flows()), ..OfflineDeps::default() });
     operations(config, home, open)
 }
@@ -89,7 +89,7 @@ pub fn on_recording(config: &InterflowConfig, home: &DataDir) -> Result<Box<dyn 
 ///
 /// # Errors
 /// It cannot be opened, or another process writes it.
-pub fn open_to_write(config: &InterflowConfig, home: &DataDir) -> Result<RecordStore, CliError> {
+pub fn open_to_write(config: &InterflowConfig, home: &DataDir) -> Result<RecordStore> {
     home.create()?;
     fleet::open_store(config, home).map_err(|e| match e {
         StoreError::Busy(_) => CliError::Failed(format!(
@@ -103,6 +103,6 @@ pub fn open_to_write(config: &InterflowConfig, home: &DataDir) -> Result<RecordS
 ///
 /// # Errors
 /// The operation was refused, or failed.
-pub fn text(api: &InstanceApi, call: &OperationCall) -> Result<String, CliError> {
+pub fn text(api: &InstanceApi, call: &OperationCall) -> Result<String> {
     api.get_text(&call.parts().1)
 }

@@ -7,7 +7,7 @@ use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches, ValueEnum}
 use ratatui_core::text::Span;
 use serde_json::Value;
 
-use crate::CliError;
+use crate::{CliError, Result};
 
 /// The options `--format` and `--json`.
 #[derive(Debug)]
@@ -23,7 +23,7 @@ impl<F: OutputFormat> FormatArgs<F> {
     }
 
     /// Prints a value as JSON, or else this text.
-    pub fn print(&self, value: &impl serde::Serialize, text: impl FnOnce() -> String) -> Result<(), CliError> {
+    pub fn print(&self, value: &impl serde::Serialize, text: impl FnOnce() -> String) -> Result<()> {
         if self.is_json() {
             return print_json(value);
         }
@@ -32,12 +32,12 @@ impl<F: OutputFormat> FormatArgs<F> {
 }
 
 /// Prints lines, each cut at the width of the terminal. A pipe gets the whole.
-pub fn print_rows(text: &str) -> Result<(), CliError> {
+pub fn print_rows(text: &str) -> Result<()> {
     let Some(width) = terminal_width() else { return print_text(text) };
     print_text(&text.lines().map(|line| fit(line, width) + "\n").collect::<String>())
 }
 
-fn print_text(text: &str) -> Result<(), CliError> {
+fn print_text(text: &str) -> Result<()> {
     ignore_broken_pipe(interflow_host::terminal::stdout().write_all(text.as_bytes()))
 }
 
@@ -138,13 +138,13 @@ pub fn print(text: &str) {
 }
 
 /// Prints a JSON document.
-pub fn print_json(value: &impl serde::Serialize) -> Result<(), CliError> {
+pub fn print_json(value: &impl serde::Serialize) -> Result<()> {
     let text = serde_json::to_string_pretty(value).map_err(|e| format!("cannot serialize as JSON: {e}"))?;
     ignore_broken_pipe(writeln!(interflow_host::terminal::data_stdout(), "{text}"))
 }
 
 /// Reports write errors, except for a closed pipe (`head`).
-pub fn ignore_broken_pipe(result: io::Result<()>) -> Result<(), CliError> {
+pub fn ignore_broken_pipe(result: io::Result<()>) -> Result<()> {
     match result {
         Err(e) if e.kind() != io::ErrorKind::BrokenPipe => Err(CliError::Failed(format!("output failed: {e}"))),
         _ => Ok(()),

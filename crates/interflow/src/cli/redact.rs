@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use interflow_redact::{Policy, RedactionSession, Redactor};
 
-use crate::CliError;
+use crate::{CliError, Result};
 
 /// Maximum document size; the document is held in memory.
 const MAX_INPUT: u64 = 256 << 20;
@@ -25,7 +25,7 @@ pub struct RedactArgs {
 }
 
 /// Reads a file or stdin and prints the redacted text, or the findings.
-pub fn run(args: &RedactArgs) -> Result<(), CliError> {
+pub fn run(args: &RedactArgs) -> Result<()> {
     let redactor = match &args.policy {
         Some(path) => Redactor::new(policy(path)?),
         None => Redactor::default(),
@@ -47,12 +47,12 @@ pub fn run(args: &RedactArgs) -> Result<(), CliError> {
     Ok(())
 }
 
-fn policy(path: &Path) -> Result<Policy, CliError> {
+fn policy(path: &Path) -> Result<Policy> {
     let text = std::fs::read_to_string(path).map_err(|e| format!("{} cannot be read: {e}", path.display()))?;
     Policy::parse(&text).map_err(|e| CliError::Usage(format!("{}: {e}", path.display())))
 }
 
-fn read(file: Option<&Path>) -> Result<Vec<u8>, CliError> {
+fn read(file: Option<&Path>) -> Result<Vec<u8>> {
     let from_file = file.filter(|f| *f != Path::new("-"));
     let mut document = Vec::new();
     let read = match from_file {

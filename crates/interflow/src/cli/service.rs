@@ -9,8 +9,8 @@ use serde_json::json;
 
 use super::Cli;
 use super::output::{FormatArgs, TextFormat, print};
-use crate::CliError;
 use crate::instance::config::ConfigFile;
+use crate::{CliError, Result};
 
 const DATA_DIR: &str = "--data-dir";
 
@@ -28,7 +28,7 @@ pub enum ServiceCommand {
     Uninstall,
 }
 
-pub fn run(command: &ServiceCommand, file: &ConfigFile, home: &DataDir) -> Result<(), CliError> {
+pub fn run(command: &ServiceCommand, file: &ConfigFile, home: &DataDir) -> Result<()> {
     let service = UserService::find()?;
     if file.is_stdin() {
         return Err(CliError::Usage("a service cannot read its configuration from standard input".to_owned()));
@@ -74,7 +74,7 @@ pub fn run(command: &ServiceCommand, file: &ConfigFile, home: &DataDir) -> Resul
 }
 
 /// The words that start this binary with the configuration and the data directory of this command.
-fn start_command(options: &[String], file: &ConfigFile, home: &DataDir) -> Result<Vec<String>, CliError> {
+fn start_command(options: &[String], file: &ConfigFile, home: &DataDir) -> Result<Vec<String>> {
     let program = std::env::current_exe().map_err(|e| format!("this program cannot be found: {e}"))?;
     let mut words = vec![absolute(&program)?];
     if !home.is_default() {
@@ -90,7 +90,7 @@ fn start_command(options: &[String], file: &ConfigFile, home: &DataDir) -> Resul
 }
 
 /// Options with the paths in them made absolute: the service starts in another folder.
-fn absolute_paths(options: &[String]) -> Result<Vec<String>, CliError> {
+fn absolute_paths(options: &[String]) -> Result<Vec<String>> {
     let command = Cli::command();
     let of_run = command.find_subcommand("run").into_iter().flat_map(clap::Command::get_arguments);
     let is_path = |arg: &&clap::Arg| {
@@ -118,7 +118,7 @@ fn absolute_paths(options: &[String]) -> Result<Vec<String>, CliError> {
     Ok(words)
 }
 
-fn absolute(path: &Path) -> Result<String, CliError> {
+fn absolute(path: &Path) -> Result<String> {
     let path = std::path::absolute(path).map_err(|e| format!("{}: {e}", path.display()))?;
     path.to_str().map(str::to_owned).ok_or_else(|| format!("{} is not UTF-8", path.display()).into())
 }

@@ -7,7 +7,7 @@ use interflow_host::data_dir::{DataDir, connect_address};
 use interflow_host::system_proxy::{SystemProxyStatus, restore, set};
 use serde_json::json;
 
-use crate::CliError;
+use crate::Result;
 use crate::cli::output::{FormatArgs, TextFormat, print_json};
 
 #[derive(Debug, Subcommand)]
@@ -25,7 +25,7 @@ pub enum SystemProxyCommand {
 }
 
 /// `interflow system-proxy`
-pub fn run(command: &SystemProxyCommand, home: &DataDir) -> Result<(), CliError> {
+pub fn run(command: &SystemProxyCommand, home: &DataDir) -> Result<()> {
     match command {
         SystemProxyCommand::On { proxy } => {
             let running = home.running_instance();
@@ -55,7 +55,7 @@ pub fn run(command: &SystemProxyCommand, home: &DataDir) -> Result<(), CliError>
     }
 }
 
-fn status(home: &DataDir, as_json: bool) -> Result<(), CliError> {
+fn status(home: &DataDir, as_json: bool) -> Result<()> {
     let SystemProxyStatus { set_to, settings } = SystemProxyStatus::read(home)?;
     if as_json {
         let settings: Vec<_> = settings.iter().map(|(n, v)| json!({ "setting": n, "value": v })).collect();

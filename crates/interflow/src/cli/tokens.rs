@@ -11,10 +11,10 @@ use serde_json::{Value, json};
 
 use super::output::format_table;
 use super::output::{FormatArgs, TableFormat, TextFormat, member, print, print_json};
-use crate::CliError;
 use crate::cli::operations::{OperationId, Operations, operations};
 use crate::fleet;
 use crate::instance::config::InterflowConfig;
+use crate::{CliError, Result};
 
 #[derive(Debug, Subcommand)]
 pub enum TokensCommand {
@@ -47,7 +47,7 @@ pub struct TokenCreateArgs {
     format: FormatArgs<TextFormat>,
 }
 
-pub fn run(command: TokensCommand, config: &InterflowConfig, home: &DataDir) -> Result<(), CliError> {
+pub fn run(command: TokensCommand, config: &InterflowConfig, home: &DataDir) -> Result<()> {
     home.create()?;
     match command {
         TokensCommand::Create(args) => create(&args, config, home),
@@ -64,7 +64,7 @@ pub fn run(command: TokensCommand, config: &InterflowConfig, home: &DataDir) -> 
 }
 
 /// The tokens in the data directory or in the shared store, while no instance runs.
-fn open(config: &InterflowConfig, home: &DataDir) -> Result<ApiTokens, CliError> {
+fn open(config: &InterflowConfig, home: &DataDir) -> Result<ApiTokens> {
     let opened = match fleet::open_identity(config, home)? {
         Some(shared) => ApiTokens::open_shared(shared.store, home.path()),
         None => ApiTokens::open(home.path()),
@@ -76,8 +76,8 @@ fn open(config: &InterflowConfig, home: &DataDir) -> Result<ApiTokens, CliError>
 fn on_tokens(
     config: &InterflowConfig,
     home: &DataDir,
-    check: impl FnOnce(&ApiTokens) -> Result<(), CliError>,
-) -> Result<Box<dyn Operations>, CliError> {
+    check: impl FnOnce(&ApiTokens) -> Result<()>,
+) -> Result<Box<dyn Operations>> {
     operations(config, home, || {
         let tokens = open(config, home)?;
         check(&tokens)?;
@@ -85,7 +85,7 @@ fn on_tokens(
     })
 }
 
-fn create(args: &TokenCreateArgs, config: &InterflowConfig, home: &DataDir) -> Result<(), CliError> {
+fn create(args: &TokenCreateArgs, config: &InterflowConfig, home: &DataDir) -> Result<()> {
     let expires = Some(args.expires.as_str()).filter(|text| *text != "never");
     let parsed = expires.map(parse_token_expiry).transpose().map_err(|e| CliError::Usage(format!("--expires: {e}")))?;
     let check = |_: &ApiTokens| {
@@ -104,11 +104,11 @@ fn create(args: &TokenCreateArgs, config: &InterflowConfig, home: &DataDir) -> R
     Ok(())
 }
 
-fn list(config: &InterflowConfig, home: &DataDir) -> Result<Value, CliError> {
+fn list(config: &InterflowConfig, home: &DataDir) -> Result<Value> {
     Ok(on_tokens(config, home, |_| Ok(()))?.call(&OperationId::ListTokens.call())?["tokens"].take())
 }
 
-fn revoke(id: &str, config: &InterflowConfig, home: &DataDir) -> Result<(), CliError> {
+fn revoke(id: &str, config: &InterflowConfig, home: &DataDir) -> Result<()> {
     let check = |tokens: &ApiTokens| match tokens.list().iter().any(|token| token.id == id) {
         true => Ok(()),
         false => Err(CliError::Failed(format!("no such token: {id}; see `interflow tokens list`"))),
@@ -122,10 +122,7 @@ fn table(tokens: &[Value]) -> String {
     }
     let header = ["ID", "NAME", "KIND", "ROLE", "BODIES", "EXPIRES", "LAST USED"].map(str::to_owned).to_vec();
     let row = |token: &Value| {
-        let expires = match token["expired"] == true {
-            true => "expired".to_owned(),
-            false => day(&token["expires"]),
-        };
+        let expires = if token["expired"] == true { "expired".to_owned() } else { day(&token["expires"]) };
         let bodies = if token["read_bodies"] == true { "yes" } else { "no" };
         let [id, name, kind, role] = ["id", "name", "kind", "role"].map(|n| member(token, n));
         vec![id, name, kind, role, bodies.to_owned(), expires, day(&token["last_used"])]

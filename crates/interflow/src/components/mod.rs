@@ -36,7 +36,7 @@ use interflow_proxy::{LocalClient, ProxyServer};
 use interflow_store::shared_state::GrantStore;
 use interflow_types::{GatewayMount, Stage};
 
-use crate::CliError;
+use crate::Result;
 use crate::fleet;
 use crate::instance::config::InterflowConfig;
 use crate::instance::watched_files::FileStamps;
@@ -119,7 +119,7 @@ pub struct ComponentSet {
 impl ComponentSet {
     /// # Errors
     /// The configuration or a file that it names is invalid.
-    pub fn new(config: &InterflowConfig, home: &DataDir, deps: &ComponentDeps<'_>) -> Result<Self, CliError> {
+    pub fn new(config: &InterflowConfig, home: &DataDir, deps: &ComponentDeps<'_>) -> Result<Self> {
         rules::create_own_file(config, home);
         // Before anything is read.
         let stamps = FileStamps::take(named_files(config, home));
@@ -224,7 +224,7 @@ impl ComponentSet {
     ///
     /// # Errors
     /// The thread could not be started.
-    pub fn conversations(&self, store: &Arc<RecordStore>) -> Result<IndexerHandle, CliError> {
+    pub fn conversations(&self, store: &Arc<RecordStore>) -> Result<IndexerHandle> {
         let live = conversations::start(store, &self.limits.limits)?;
         // Endpoint overrides apply to redaction, too.
         let endpoints = live.endpoints();

@@ -1,6 +1,7 @@
 //! The archive of the record (`record.archive`): a thread that writes each hour to object storage when it is over, and
 //! what status, metrics and diagnosis say of it. With `record.store`, one of the replicas archives for all.
 
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -81,11 +82,7 @@ impl ArchivedStore {
     }
 
     /// Reads how far the archive is.
-    fn progress(
-        &self,
-        dir: &std::path::Path,
-        place: &ObjectUrl,
-    ) -> Result<(ArchiveCursor, ArchiveProgress), ArchiveError> {
+    fn progress(&self, dir: &Path, place: &ObjectUrl) -> Result<(ArchiveCursor, ArchiveProgress), ArchiveError> {
         match self {
             Self::Embedded(_) => {
                 let cursor = ArchiveCursor::load(dir, place)?;
@@ -213,7 +210,7 @@ impl Drop for RecordArchiver {
 /// What the thread works with.
 struct ArchiveTask {
     store: ArchivedStore,
-    dir: std::path::PathBuf,
+    dir: PathBuf,
     url: ObjectUrl,
     storage: ObjectStorage,
     config: RecordConfig,

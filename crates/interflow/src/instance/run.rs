@@ -21,7 +21,6 @@ use interflow_store::StoreError;
 use interflow_types::Recorder;
 use interflow_types::units::pluralize;
 
-use crate::CliError;
 use crate::components::record_store::RecordStore;
 use crate::components::{ComponentDeps, ComponentSet, catalog, spend_ledger};
 use crate::fleet::{self, RecordArchiver, SettingsSync};
@@ -31,6 +30,7 @@ use crate::instance::reload::{ConfigControl, ReloadStatus, ReloadableKeys, Reloa
 use crate::instance::settings::{ConfigEditor, EditorDeps};
 use crate::instance::shutdown_signal::{ShutdownSignal, StopSignal};
 use crate::instance::{diagnosis, exposure, machine_setup, start_check};
+use crate::{CliError, Result};
 
 /// If connections are still open this long after a signal, a notice explains the wait.
 const DRAIN_NOTICE_DELAY: std::time::Duration = std::time::Duration::from_millis(300);
@@ -66,12 +66,12 @@ pub struct AnnouncedInstance {
 }
 
 /// Starts all servers and components. The admin ports are bound first, because the proxy must know and refuse them.
-pub async fn start(config: &InterflowConfig, home: &DataDir) -> Result<RunningInstance, CliError> {
+pub async fn start(config: &InterflowConfig, home: &DataDir) -> Result<RunningInstance> {
     start_with(config, home, StartOptions::default()).await
 }
 
 /// Puts the CA of the configuration, if there is one, into the data directory, where commands such as `exec` find it too.
-fn adopt_configured_ca(config: &InterceptConfig, home: &DataDir) -> Result<(), CliError> {
+fn adopt_configured_ca(config: &InterceptConfig, home: &DataDir) -> Result<()> {
     let Some((certificate, key, source)) = start_check::configured_ca(config)? else { return Ok(()) };
     if CertificateAuthority::adopt(&home.ca(), &certificate, &key, &source).map_err(|e| e.to_string())? {
         tracing::info!("the CA in {} is now that of {source}", home.ca().display());
@@ -98,11 +98,7 @@ pub struct StartOptions {
 }
 
 /// As [`start`], with options.
-pub async fn start_with(
-    config: &InterflowConfig,
-    home: &DataDir,
-    options: StartOptions,
-) -> Result<RunningInstance, CliError> {
+pub async fn start_with(config: &InterflowConfig, home: &DataDir, options: StartOptions) -> Result<RunningInstance> {
     let StartOptions { store, sockets, control } = options;
     let active = control.as_ref().map(|control| control.active.clone()).unwrap_or_default();
     active.replace(serde_json::to_value(config).map_err(|e| format!("the configuration cannot be serialized: {e}"))?);
@@ -124,10 +120,7 @@ pub async fn start_with(
     };
     let recorder = store.as_ref().and_then(|s| s.recorder()).map(|r| Arc::new(r) as Arc<dyn Recorder>);
     // Bound before the proxy starts, which must refuse proxied connections to it.
-    let admin = match config.admin.listen {
-        Some(addr) => Some(bind_admin(&sockets, addr)?),
-        None => None,
-    };
+    let admin = config.admin.listen.map(|addr| bind_admin(&sockets, addr)).transpose()?;
     let own = admin.iter().filter_map(|l| l.local_addr().ok()).collect();
     let reload_status = Arc::new(ReloadStatus::default());
     // Before the components read the files.
@@ -257,7 +250,7 @@ async fn build_components(
     home: &DataDir,
     parts: &ComponentDeps<'_>,
     settings: &mut Option<SettingsSync>,
-) -> Result<ComponentSet, CliError> {
+) -> Result<ComponentSet> {
     let mut first_error = None;
     loop {
         let error = match (ComponentSet::new(config, home, parts), settings.as_mut()) {
@@ -284,7 +277,7 @@ pub fn bind_admin(sockets: &ListenSockets, addr: SocketAddr) -> Result<tokio::ne
         .map_err(|e| format!("the admin port (--listen-admin) cannot listen: {e}"))
 }
 
-fn open_store(config: &InterflowConfig, home: &DataDir, usage: StoreUse) -> Result<Option<Arc<RecordStore>>, CliError> {
+fn open_store(config: &InterflowConfig, home: &DataDir, usage: StoreUse) -> Result<Option<Arc<RecordStore>>> {
     if !config.record.enabled && usage == StoreUse::IfEnabled {
         return Ok(None);
     }
@@ -332,7 +325,7 @@ impl RunningInstance {
         }
     }
 
-    pub fn register_mdns(&self, config: &InterflowConfig) -> Result<Option<MdnsRegistration>, CliError> {
+    pub fn register_mdns(&self, config: &InterflowConfig) -> Result<Option<MdnsRegistration>> {
         let Some(name) = &config.proxy.mdns_name else { return Ok(None) };
         let Some(proxy) = start_check::check_mdns(config, &self.engine.proxy_addresses()).map_err(CliError::Usage)?
         else {
@@ -452,7 +445,7 @@ impl RunningInstance {
 
     #[cfg(any(feature = "demo", test))]
     /// Stops once everything so far, including conversations, has been recorded.
-    pub async fn flush_and_stop(self) -> Result<(), CliError> {
+    pub async fn flush_and_stop(self) -> Result<()> {
         if let (Some(store), Some(live)) = (&self.store, &self.conversations) {
             let flushed = Arc::clone(store);
             tokio::task::spawn_blocking(move || flushed.flush()).await.map_err(|e| e.to_string())??;

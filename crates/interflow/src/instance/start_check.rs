@@ -13,11 +13,11 @@ use interflow_net::ca::CertificateAuthority;
 use interflow_proxy::config::InterceptConfig;
 use interflow_types::secret_names::mask_urls;
 
-use crate::CliError;
 use crate::components::{ComponentDeps, ComponentSet};
 use crate::fleet;
 use crate::instance::config::InterflowConfig;
 use crate::instance::log;
+use crate::{CliError, Result};
 
 /// A mistake that is found after parsing, with the key that it is about.
 pub struct ConfigMistake {
@@ -81,7 +81,7 @@ pub fn check(config: &InterflowConfig, home: &DataDir) -> Result<(), ConfigMista
 ///
 /// # Errors
 /// A file cannot be read.
-pub fn schemas(config: &InterflowConfig, home: &DataDir) -> Result<ProtoSchemas, CliError> {
+pub fn schemas(config: &InterflowConfig, home: &DataDir) -> Result<ProtoSchemas> {
     let paths: Vec<PathBuf> = config.record.schemas.iter().map(|p| home.join(p)).collect();
     ProtoSchemas::load(&paths).map_err(|e| CliError::Failed(format!("record.schemas: {e}")))
 }

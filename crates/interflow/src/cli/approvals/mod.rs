@@ -11,11 +11,11 @@ use interflow_types::units::{HumanDuration, pluralize};
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use crate::CliError;
 use crate::cli::operations::{InstanceApi, OperationId, Operations as _};
 use crate::cli::output::{
     FormatArgs, TableFormat, clock, joined_values, member, members, print, print_json, print_rows,
 };
+use crate::{CliError, Result};
 
 #[derive(Debug, Subcommand)]
 pub enum ApprovalsCommand {
@@ -110,7 +110,7 @@ pub struct ApprovalRuleAddArgs {
 }
 
 /// Runs one of the commands. Only presets need no running instance.
-pub fn run(command: ApprovalsCommand, home: impl Fn() -> Result<DataDir, CliError>) -> Result<(), CliError> {
+pub fn run(command: ApprovalsCommand, home: impl Fn() -> Result<DataDir>) -> Result<()> {
     if let ApprovalsCommand::Presets { name, format } = &command {
         return presets(name.as_deref(), format);
     }
@@ -124,7 +124,7 @@ pub fn run(command: ApprovalsCommand, home: impl Fn() -> Result<DataDir, CliErro
 }
 
 /// Lists the presets or shows one.
-fn presets(name: Option<&str>, format: &FormatArgs<TableFormat>) -> Result<(), CliError> {
+fn presets(name: Option<&str>, format: &FormatArgs<TableFormat>) -> Result<()> {
     let chosen: Vec<&presets::RulePreset> = match name {
         Some(name) => vec![presets::find(name).map_err(CliError::Usage)?],
         None => presets::all().iter().collect(),
@@ -157,7 +157,7 @@ pub fn mode_line(state: &Value) -> String {
     format!("{mode} until {at} ({} left)", clock(remaining))
 }
 
-fn rules(api: &InstanceApi, command: ApprovalRulesCommand) -> Result<(), CliError> {
+fn rules(api: &InstanceApi, command: ApprovalRulesCommand) -> Result<()> {
     match command {
         ApprovalRulesCommand::List(format) => {
             let response = api.call(&OperationId::ListApprovalRules.call())?;
@@ -207,7 +207,7 @@ fn rule_line(rule: &Value) -> String {
     line.chars().filter(|c| !c.is_control()).collect()
 }
 
-fn set_mode(api: &InstanceApi, mode: Option<ModeArg>, lasting: Option<HumanDuration>) -> Result<(), CliError> {
+fn set_mode(api: &InstanceApi, mode: Option<ModeArg>, lasting: Option<HumanDuration>) -> Result<()> {
     let Some(mode) = mode else {
         print(&format!("{}\n", mode_line(&api.call(&OperationId::ListApprovals.call())?)));
         return Ok(());
@@ -222,7 +222,7 @@ fn set_mode(api: &InstanceApi, mode: Option<ModeArg>, lasting: Option<HumanDurat
     Ok(())
 }
 
-fn suggest(api: &InstanceApi, query: &str, apply: bool, as_json: bool) -> Result<(), CliError> {
+fn suggest(api: &InstanceApi, query: &str, apply: bool, as_json: bool) -> Result<()> {
     let response = api.call(&OperationId::ApprovalSuggestions.call().query("query", query))?;
     if as_json {
         print_json(&response["suggestions"])?;

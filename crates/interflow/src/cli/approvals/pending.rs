@@ -10,10 +10,10 @@ use interflow_types::units::{HumanDuration, pluralize};
 use serde_json::{Map, Value, json};
 
 use super::mode_line;
-use crate::CliError;
 use crate::cli::flows::read_body_argument;
 use crate::cli::operations::{InstanceApi, OperationId, Operations as _};
 use crate::cli::output::{FormatArgs, TableFormat, clock, fit, member, members, print, terminal_width, text_width};
+use crate::{CliError, Result};
 
 #[derive(Debug, Subcommand)]
 pub enum PendingCommand {
@@ -124,7 +124,7 @@ pub enum ScopeArg {
     Subdomains,
 }
 
-pub fn run(command: PendingCommand, home: &DataDir) -> Result<(), CliError> {
+pub fn run(command: PendingCommand, home: &DataDir) -> Result<()> {
     let api = InstanceApi::require(home)?;
     match command {
         PendingCommand::List { follow, format } => list(&api, follow, &format),
@@ -139,7 +139,7 @@ pub fn run(command: PendingCommand, home: &DataDir) -> Result<(), CliError> {
     }
 }
 
-fn list(api: &InstanceApi, follow: bool, format: &FormatArgs<TableFormat>) -> Result<(), CliError> {
+fn list(api: &InstanceApi, follow: bool, format: &FormatArgs<TableFormat>) -> Result<()> {
     let mut pending = api.call(&OperationId::ListPending.call())?;
     loop {
         let mut state = api.call(&OperationId::ListApprovals.call())?;
@@ -218,7 +218,7 @@ impl PendingLine {
     }
 }
 
-fn resolve(api: &InstanceApi, action: &str, args: &ResolutionArgs, reason: Option<&str>) -> Result<(), CliError> {
+fn resolve(api: &InstanceApi, action: &str, args: &ResolutionArgs, reason: Option<&str>) -> Result<()> {
     let scope = args.scope.to_possible_value().map(|v| v.get_name().replace('-', "_"));
     let mut approval = json!({"action": action, "scope": scope, "everyone": args.everyone});
     if let Some(lasting) = args.lasting {
@@ -250,7 +250,7 @@ fn resolve(api: &InstanceApi, action: &str, args: &ResolutionArgs, reason: Optio
     decide(api, &args.id, &approval)
 }
 
-fn edit(api: &InstanceApi, args: &EditArgs) -> Result<(), CliError> {
+fn edit(api: &InstanceApi, args: &EditArgs) -> Result<()> {
     check_id(&args.id)?;
     let mut changes = content(&args.content)?;
     changes.extend(args.method.as_ref().map(|m| ("method".to_owned(), m.as_str().into())));
@@ -274,7 +274,7 @@ fn edit(api: &InstanceApi, args: &EditArgs) -> Result<(), CliError> {
     decide(api, &args.id, &Value::Object(changes))
 }
 
-fn answer(api: &InstanceApi, args: &AnswerArgs) -> Result<(), CliError> {
+fn answer(api: &InstanceApi, args: &AnswerArgs) -> Result<()> {
     require_rule_hold(&args.id, "only a request held by a rule can be answered")?;
     let mut response = content(&args.content)?;
     response.insert("action".into(), "answer".into());
@@ -282,7 +282,7 @@ fn answer(api: &InstanceApi, args: &AnswerArgs) -> Result<(), CliError> {
     decide(api, &args.id, &Value::Object(response))
 }
 
-fn content(args: &ContentArgs) -> Result<Map<String, Value>, CliError> {
+fn content(args: &ContentArgs) -> Result<Map<String, Value>> {
     let mut content = Map::new();
     if !args.headers.is_empty() {
         let field = |text: &String| {
@@ -303,7 +303,7 @@ fn is_rule_hold(id: &str) -> bool {
     id.starts_with("rule-")
 }
 
-fn check_id(id: &str) -> Result<(), CliError> {
+fn check_id(id: &str) -> Result<()> {
     // Behind the number is the process that holds it, where several replicas share the recording.
     let number = id.split_once('@').map_or(id, |(number, _)| number);
     let number = number.strip_prefix("rule-").or(number.strip_prefix("approval-")).unwrap_or(number);
@@ -313,12 +313,12 @@ fn check_id(id: &str) -> Result<(), CliError> {
     }
 }
 
-fn require_rule_hold(id: &str, why: &str) -> Result<(), CliError> {
+fn require_rule_hold(id: &str, why: &str) -> Result<()> {
     check_id(id)?;
     if is_rule_hold(id) { Ok(()) } else { Err(CliError::Usage(format!("{id} awaits approval: {why}"))) }
 }
 
-fn decide(api: &InstanceApi, id: &str, decision: &Value) -> Result<(), CliError> {
+fn decide(api: &InstanceApi, id: &str, decision: &Value) -> Result<()> {
     let done = api.call(&OperationId::DecidePending.call().path(id).body(decision.clone()))?;
     let rule = done["rule"]["id"].as_str().map(|id| format!(", rule {id}")).unwrap_or_default();
     let flows = pluralize(done["flows"].as_u64().unwrap_or_default(), "flow");

@@ -5,7 +5,7 @@ use interflow_host::data_dir::DataDir;
 use interflow_types::units::pluralize;
 use serde_json::{Value, json};
 
-use crate::CliError;
+use crate::Result;
 use crate::cli::operations::{InstanceApi, OperationId, Operations as _};
 use crate::cli::output::{FormatArgs, TableFormat, joined_values, member, members, print};
 
@@ -35,7 +35,7 @@ pub enum SecretsCommand {
     },
 }
 
-pub fn run(command: SecretsCommand, home: &DataDir) -> Result<(), CliError> {
+pub fn run(command: SecretsCommand, home: &DataDir) -> Result<()> {
     let api = InstanceApi::require(home)?;
     match command {
         SecretsCommand::List(format) => {
@@ -66,7 +66,7 @@ pub fn run(command: SecretsCommand, home: &DataDir) -> Result<(), CliError> {
 }
 
 /// Lists the agent sessions of the running instance.
-pub fn sessions(format: &FormatArgs<TableFormat>, home: &DataDir) -> Result<(), CliError> {
+pub fn sessions(format: &FormatArgs<TableFormat>, home: &DataDir) -> Result<()> {
     let response = InstanceApi::require(home)?.call(&OperationId::ListSessions.call())?;
     let line = |s: &Value| {
         let secrets = pluralize(s["secrets"].as_array().map_or(0, Vec::len) as u64, "secret");

@@ -12,12 +12,12 @@ use interflow_host::data_dir::DataDir;
 use interflow_limits::VirtualKeyRing;
 use serde_json::Value as Json;
 
-use crate::CliError;
 use crate::cli::output::{print, print_json};
 use crate::components::separate_limits_warning;
 use crate::instance::config::{ConfigFile, InterflowConfig, LoadError, LoadedConfig, key_position, mistakes};
 use crate::instance::start_check::ConfigMistake;
 use crate::instance::{exposure, start_check};
+use crate::{CliError, Result};
 
 /// Every key with its description and default. All of it is comments, so it is valid as it is, and equal to the defaults.
 /// This and the page are made from the schema of the configuration, and a test compares them with it.
@@ -101,7 +101,7 @@ pub fn run(
     file: &ConfigFile,
     data_dir: Option<&Path>,
     load: impl Fn(Option<&Path>) -> Result<LoadedConfig, LoadError>,
-) -> Result<(), CliError> {
+) -> Result<()> {
     let text = match command {
         ConfigCommand::Init { file: Some(file) } => return init(file),
         ConfigCommand::Init { file: None } => ANNOTATED_FILE.to_owned(),
@@ -151,14 +151,14 @@ pub fn run(
 }
 
 /// The configuration as it may be shown.
-fn masked(config: &InterflowConfig) -> Result<Json, CliError> {
+fn masked(config: &InterflowConfig) -> Result<Json> {
     let mut config = serde_json::to_value(config).map_err(cannot_serialize)?;
     mask_config(&mut config);
     Ok(config)
 }
 
 /// As [`masked`], in the format of the configuration file.
-pub fn as_toml(config: &InterflowConfig) -> Result<String, CliError> {
+pub fn as_toml(config: &InterflowConfig) -> Result<String> {
     let mut printed = masked(config)?;
     drop_nulls(&mut printed);
     toml::to_string_pretty(&printed).map_err(cannot_serialize)
@@ -190,7 +190,7 @@ fn with_others(first: LoadError, file: Option<&Path>) -> LoadError {
 }
 
 /// Writes the annotated file.
-fn init(file: &Path) -> Result<(), CliError> {
+fn init(file: &Path) -> Result<()> {
     let failed = |e: std::io::Error| {
         let why = match e.kind() {
             std::io::ErrorKind::AlreadyExists => "it exists already; give another name or remove it first".to_owned(),

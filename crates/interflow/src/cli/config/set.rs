@@ -8,15 +8,15 @@ use interflow_host::data_dir::{DataDir, existing};
 use serde_json::Value as Json;
 
 use super::masked;
-use crate::CliError;
 use crate::cli::operations::{InstanceApi, OperationId, Operations as _};
 use crate::cli::output::{joined_values, print};
 use crate::instance::config::{ConfigFile, InterflowConfig, key_position, load_text};
 use crate::instance::settings::{access, catalog, diff, document};
 use crate::instance::start_check::check_values;
+use crate::{CliError, Result};
 
 /// Prints the effective value of a key.
-pub fn get(key: &str, config: &InterflowConfig) -> Result<(), CliError> {
+pub fn get(key: &str, config: &InterflowConfig) -> Result<()> {
     let config = masked(config)?;
     let exists = || catalog::schema_of(key, InterflowConfig::schema()).is_some();
     match config.pointer(&catalog::pointer(key)) {
@@ -33,13 +33,7 @@ fn unknown_key(key: &str) -> CliError {
 }
 
 /// Sets a key in the file, or removes it.
-pub fn set(
-    file: &ConfigFile,
-    data_dir: Option<&Path>,
-    key: &str,
-    value: Option<&str>,
-    dry_run: bool,
-) -> Result<(), CliError> {
+pub fn set(file: &ConfigFile, data_dir: Option<&Path>, key: &str, value: Option<&str>, dry_run: bool) -> Result<()> {
     let no_file = || CliError::Usage("no configuration file: name one with -c FILE".into());
     let path = file.path().filter(|_| !file.is_stdin()).ok_or_else(no_file)?;
     let old = existing(path, std::fs::read_to_string)?;
@@ -82,7 +76,7 @@ fn shown_diff(old: &str, new: &str) -> String {
 }
 
 /// Writes the file and lets a running instance read it; if that refuses it, the file gets its old text.
-fn write(path: &Path, old: Option<&str>, new: &str, data_dir: Option<&Path>) -> Result<(), CliError> {
+fn write(path: &Path, old: Option<&str>, new: &str, data_dir: Option<&Path>) -> Result<()> {
     if let Some(why) = access::write_refusal(path) {
         return Err(CliError::Failed(why));
     }
@@ -126,7 +120,7 @@ fn write(path: &Path, old: Option<&str>, new: &str, data_dir: Option<&Path>) -> 
 }
 
 /// Lets an instance that runs read the file; its report.
-fn reload(data_dir: Option<&Path>) -> Result<Option<Json>, CliError> {
+fn reload(data_dir: Option<&Path>) -> Result<Option<Json>> {
     let Ok(home) = DataDir::find(data_dir) else { return Ok(None) };
     let instance = InstanceApi::for_instance(&home).inspect_err(|e| crate::warn(&format!("not reloaded: {e}")));
     let Ok(Some(api)) = instance else { return Ok(None) };

@@ -12,7 +12,7 @@ use super::list::{count, truncate};
 use super::{ConversationCacheArgs, find};
 use crate::cli::output::{TextFormat, fit, fit_words, ignore_broken_pipe, print_json, terminal_width, wrap_words};
 use crate::instance::config::InterflowConfig;
-use crate::{CliError, components};
+use crate::{CliError, Result, components};
 
 /// Maximum characters of an excerpt on a line.
 const MAX_WIDTH: usize = 160;
@@ -22,7 +22,7 @@ pub fn cache(
     args: &ConversationCacheArgs,
     config: &InterflowConfig,
     home: &DataDir,
-) -> Result<(), CliError> {
+) -> Result<()> {
     let id = find(store, &args.id)?;
     let pricing = components::conversations::pricing(config, home)?;
     let report = prompt_cache::report(store, &id, &*pricing)?;

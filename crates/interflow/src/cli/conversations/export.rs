@@ -11,15 +11,15 @@ use interflow_store::{ConversationOptions, FlowStore};
 use interflow_types::units::pluralize;
 
 use super::ConversationExportArgs;
-use crate::CliError;
 use crate::cli::flows::ProgressDisplay;
 use crate::cli::flows::open::parse_query;
 use crate::cli::output::ignore_broken_pipe;
+use crate::{CliError, Result};
 
 /// Conversations per page.
 const PAGE: usize = 100;
 
-pub fn export(store: &dyn FlowStore, args: &ConversationExportArgs) -> Result<(), CliError> {
+pub fn export(store: &dyn FlowStore, args: &ConversationExportArgs) -> Result<()> {
     let form = form(args)?;
     let ids = selected_ids(store, args)?;
     if let Some(url) = &args.otlp {
@@ -54,7 +54,7 @@ pub fn export(store: &dyn FlowStore, args: &ConversationExportArgs) -> Result<()
     }
 }
 
-fn form(args: &ConversationExportArgs) -> Result<ExportFormat, CliError> {
+fn form(args: &ConversationExportArgs) -> Result<ExportFormat> {
     if args.format.is_none() && args.otlp.is_some() {
         return Ok(ExportFormat::Otel);
     }
@@ -74,7 +74,7 @@ fn is_directory(path: &Path) -> bool {
 }
 
 /// IDs of the conversations to export, oldest first.
-fn selected_ids(store: &dyn FlowStore, args: &ConversationExportArgs) -> Result<Vec<String>, CliError> {
+fn selected_ids(store: &dyn FlowStore, args: &ConversationExportArgs) -> Result<Vec<String>> {
     if let [word] = &args.query[..]
         && let Some(id) = load::find_conversation(store, word)?
     {
@@ -100,7 +100,7 @@ fn selected_ids(store: &dyn FlowStore, args: &ConversationExportArgs) -> Result<
 }
 
 /// Sends each conversation to a collector (OTLP over HTTP).
-fn send(store: &dyn FlowStore, ids: &[String], form: ExportFormat, url: &str) -> Result<(), CliError> {
+fn send(store: &dyn FlowStore, ids: &[String], form: ExportFormat, url: &str) -> Result<()> {
     if form != ExportFormat::Otel {
         return Err(CliError::Usage("--otlp requires --format otel".to_owned()));
     }
@@ -122,12 +122,12 @@ fn send(store: &dyn FlowStore, ids: &[String], form: ExportFormat, url: &str) ->
 }
 
 /// Says on stderr what became of the conversations.
-fn report(ids: &[String], what: &str) -> Result<(), CliError> {
+fn report(ids: &[String], what: &str) -> Result<()> {
     let conversations = pluralize(ids.len() as u64, "conversation");
     ignore_broken_pipe(writeln!(interflow_host::terminal::stderr(), "{conversations} {what}"))
 }
 
-fn export_one(store: &dyn FlowStore, id: &str, form: ExportFormat, out: &mut impl Write) -> Result<(), CliError> {
+fn export_one(store: &dyn FlowStore, id: &str, form: ExportFormat, out: &mut impl Write) -> Result<()> {
     let Some(tree) = load_tree(store, id)? else { return Ok(()) };
     ignore_broken_pipe(out.write_all(export::write(&tree, form).as_bytes()))
 }

@@ -6,12 +6,12 @@ use interflow_store::{ConversationOptions, ConversationSummary, FlowStore};
 use interflow_types::Timestamp;
 
 use super::ConversationListArgs;
-use crate::CliError;
+use crate::Result;
 use crate::cli::flows::open::parse_query;
 use crate::cli::output::{ListFormat, format_table, ignore_broken_pipe, print_json};
 
 /// Prints the newest conversations of a query, newest last unless reversed.
-pub fn list(store: &dyn FlowStore, args: &ConversationListArgs) -> Result<(), CliError> {
+pub fn list(store: &dyn FlowStore, args: &ConversationListArgs) -> Result<()> {
     let text = args.query.join(" ");
     let query = parse_query(&text)?;
     let options = ConversationOptions { query, all: args.all, limit: args.limit, ..ConversationOptions::default() };

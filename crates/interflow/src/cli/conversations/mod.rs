@@ -23,7 +23,7 @@ use crate::cli::flows::{AnnotationArgs, ProgressDisplay, open_for_reading};
 use crate::cli::operations::{OperationId, open_to_write, operations};
 use crate::cli::output::{FormatArgs, ListFormat, OutputFormat, TextFormat, ignore_broken_pipe, one_of};
 use crate::instance::config::InterflowConfig;
-use crate::{CliError, components};
+use crate::{CliError, Result, components};
 
 #[derive(Debug, Subcommand)]
 pub enum ConversationsCommand {
@@ -174,7 +174,7 @@ impl OutputFormat for ShowFormat {
     const DEFAULT: &'static str = "text";
 }
 
-pub fn run(command: ConversationsCommand, config: &InterflowConfig, home: &DataDir) -> Result<(), CliError> {
+pub fn run(command: ConversationsCommand, config: &InterflowConfig, home: &DataDir) -> Result<()> {
     match command {
         ConversationsCommand::List(args) => list::list(&*open_for_reading(config, home)?, &args),
         ConversationsCommand::Show(args) => show::show(&*open_for_reading(config, home)?, &args),
@@ -186,7 +186,7 @@ pub fn run(command: ConversationsCommand, config: &InterflowConfig, home: &DataD
     }
 }
 
-fn rebuild(config: &InterflowConfig, home: &DataDir) -> Result<(), CliError> {
+fn rebuild(config: &InterflowConfig, home: &DataDir) -> Result<()> {
     let open = || {
         let pricing = components::conversations::pricing(config, home)?;
         let store = open_to_write(config, home)?.flows();
@@ -202,7 +202,7 @@ fn rebuild(config: &InterflowConfig, home: &DataDir) -> Result<(), CliError> {
 }
 
 /// Finds a conversation by ID, ID prefix, `last` or `last-N`.
-fn find(store: &dyn FlowStore, word: &str) -> Result<String, CliError> {
+fn find(store: &dyn FlowStore, word: &str) -> Result<String> {
     let none = || {
         CliError::Failed(format!(
             "there is no conversation `{word}`; `interflow conversations list` shows them, and `rebuild` puts those of \

@@ -9,12 +9,12 @@ use interflow_store::{ConversationOptions, FlowStore};
 
 use super::ConversationSearchArgs;
 use super::list::truncate;
-use crate::CliError;
 use crate::cli::flows::open::parse_query;
 use crate::cli::output::{ListFormat, ignore_broken_pipe, print_json, print_rows};
+use crate::{CliError, Result};
 
 /// Prints the conversations that contain a text, newest first, with the places.
-pub fn search(store: &dyn FlowStore, args: &ConversationSearchArgs) -> Result<(), CliError> {
+pub fn search(store: &dyn FlowStore, args: &ConversationSearchArgs) -> Result<()> {
     if args.text.trim().is_empty() {
         return Err(CliError::Usage("no text given: `conversations search \"no such table\"`".into()));
     }

@@ -12,15 +12,15 @@ use interflow_types::units::pluralize;
 
 use super::list::{count, truncate};
 use super::{ConversationShowArgs, ShowFormat, find};
-use crate::CliError;
 use crate::cli::output::{fit_words, ignore_broken_pipe, print_json, terminal_width};
+use crate::{CliError, Result};
 
 /// Maximum lines of a text in the short form.
 const MAX_LINES: usize = 12;
 /// Maximum characters per line in the short form.
 const MAX_WIDTH: usize = 200;
 
-pub fn show(store: &dyn FlowStore, args: &ConversationShowArgs) -> Result<(), CliError> {
+pub fn show(store: &dyn FlowStore, args: &ConversationShowArgs) -> Result<()> {
     let id = find(store, &args.id)?;
     let gone = || CliError::Failed(format!("the conversation {id} is gone"));
     let mut out = interflow_host::terminal::stdout();
@@ -41,7 +41,7 @@ pub fn show(store: &dyn FlowStore, args: &ConversationShowArgs) -> Result<(), Cl
 }
 
 /// Prints the differences between consecutive requests.
-fn changes(out: &mut impl Write, store: &dyn FlowStore, opened: &ConversationView) -> Result<(), CliError> {
+fn changes(out: &mut impl Write, store: &dyn FlowStore, opened: &ConversationView) -> Result<()> {
     let bold = anstyle::Style::new().bold();
     ignore_broken_pipe(writeln!(out, "\n{bold}From request to request{bold:#}"))?;
     for diff in load::request_diffs(store, opened) {

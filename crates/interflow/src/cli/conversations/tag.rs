@@ -5,13 +5,13 @@ use interflow_host::data_dir::DataDir;
 use serde_json::json;
 
 use super::{ConversationTagArgs, find};
-use crate::CliError;
 use crate::cli::flows::open_for_reading;
 use crate::cli::operations::{OperationId, on_recording};
 use crate::instance::config::InterflowConfig;
+use crate::{CliError, Result};
 
 /// Changes tags and comment.
-pub fn tag(args: &ConversationTagArgs, config: &InterflowConfig, home: &DataDir) -> Result<(), CliError> {
+pub fn tag(args: &ConversationTagArgs, config: &InterflowConfig, home: &DataDir) -> Result<()> {
     let mut change = args.change.annotation("conversations tag ID regression")?;
     let key = |text: &String| {
         u128::from_str_radix(text, 16).map(MessageHash).map_err(|_| {

@@ -16,13 +16,13 @@ use interflow_types::units::pluralize;
 use super::compressed_output::CompressedOutput;
 use super::progress::ProgressDisplay;
 use super::{FlowExportArgs, open};
-use crate::CliError;
 use crate::cli::operations::{OperationCall, OperationId, Operations, on_recording};
 use crate::cli::output::{ignore_broken_pipe, members};
 use crate::instance::config::InterflowConfig;
+use crate::{CliError, Result};
 
 /// Exports the flows of a query, oldest first.
-pub fn export(store: &dyn FlowStore, args: &FlowExportArgs) -> Result<(), CliError> {
+pub fn export(store: &dyn FlowStore, args: &FlowExportArgs) -> Result<()> {
     let damaged_bodies = export_to(store, args)?;
     let damaged_flows = store.damaged_flows();
     if damaged_bodies + damaged_flows == 0 {
@@ -38,7 +38,7 @@ pub fn export(store: &dyn FlowStore, args: &FlowExportArgs) -> Result<(), CliErr
 }
 
 /// Returns the number of flows with damaged bodies.
-fn export_to(store: &dyn FlowStore, args: &FlowExportArgs) -> Result<u64, CliError> {
+fn export_to(store: &dyn FlowStore, args: &FlowExportArgs) -> Result<u64> {
     let by_name = args
         .output
         .as_deref()
@@ -69,7 +69,7 @@ fn export_to(store: &dyn FlowStore, args: &FlowExportArgs) -> Result<u64, CliErr
 }
 
 /// Write to a temporary name first, so that a partial file never replaces a complete one.
-fn to_file(store: &dyn FlowStore, args: &FlowExportArgs, format: ArchiveFormat, path: &Path) -> Result<u64, CliError> {
+fn to_file(store: &dyn FlowStore, args: &FlowExportArgs, format: ArchiveFormat, path: &Path) -> Result<u64> {
     let cannot = |e: io::Error| CliError::Failed(format!("{} cannot be written: {e}", path.display()));
     let file = AtomicFile::create(path, FileAccess::Keep).map_err(cannot)?;
     let mut out = CompressedOutput::new(path, io::BufWriter::new(file));
@@ -91,7 +91,7 @@ fn write(
     args: &FlowExportArgs,
     format: ArchiveFormat,
     out: impl Write,
-) -> Result<(WrittenFlows, io::Result<()>), CliError> {
+) -> Result<(WrittenFlows, io::Result<()>)> {
     let query = open::query(&args.select.query)?;
     let deep = [Direction::Request, Direction::Response].into_iter().any(|side| query.wants_body(side));
     // Counting with a body search would take as long as the export.
@@ -144,7 +144,7 @@ pub fn import(
     format: Option<ArchiveFormat>,
     config: &InterflowConfig,
     home: &DataDir,
-) -> Result<(), CliError> {
+) -> Result<()> {
     let recording = on_recording(config, home)?;
     let import = OperationId::ImportFlows.call().query_if("format", format.map(|f| f.name()));
     let mut refused = Vec::new();
@@ -157,7 +157,7 @@ pub fn import(
     if refused.is_empty() { Ok(()) } else { Err(CliError::Failed(refused.join("\n"))) }
 }
 
-fn import_one(recording: &dyn Operations, path: &Path, import: &OperationCall) -> Result<String, CliError> {
+fn import_one(recording: &dyn Operations, path: &Path, import: &OperationCall) -> Result<String> {
     let cannot = |e: io::Error| CliError::Failed(format!("cannot be read: {e}"));
     let done = if path == Path::new("-") {
         recording.upload(import, Box::new(io::stdin()))?

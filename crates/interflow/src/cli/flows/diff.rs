@@ -6,10 +6,10 @@ use interflow_archive::{StoreBodySource, read_flow};
 use interflow_store::FlowStore;
 
 use super::open;
-use crate::CliError;
 use crate::cli::output::{ignore_broken_pipe, print_json};
+use crate::{CliError, Result};
 
-pub fn diff(store: &dyn FlowStore, a: &str, b: &str, json: bool) -> Result<(), CliError> {
+pub fn diff(store: &dyn FlowStore, a: &str, b: &str, json: bool) -> Result<()> {
     let read = |word: &str| {
         let row = open::find(store, word)?;
         read_flow(&row, &StoreBodySource(store)).map_err(|e| CliError::Failed(format!("flow {}: {e}", row.id)))

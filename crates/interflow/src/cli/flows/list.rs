@@ -9,7 +9,7 @@ use interflow_types::{FlowId, Timestamp};
 
 use super::table::FlowTable;
 use super::{FlowListArgs, open};
-use crate::CliError;
+use crate::Result;
 use crate::cli::output::{ListFormat, ignore_broken_pipe};
 
 /// Flows per page.
@@ -18,7 +18,7 @@ const PAGE: usize = 500;
 const MAX_HELD: usize = 10 * PAGE;
 
 /// Prints the newest flows of a query, newest last unless reversed.
-pub fn list(store: &dyn FlowStore, args: &FlowListArgs) -> Result<(), CliError> {
+pub fn list(store: &dyn FlowStore, args: &FlowListArgs) -> Result<()> {
     let query = open::query(&args.select.query)?;
     let count = print(store, args, query.clone());
     if matches!(count, Ok(0))
@@ -36,7 +36,7 @@ pub fn list(store: &dyn FlowStore, args: &FlowListArgs) -> Result<(), CliError> 
 }
 
 /// Returns how many there are.
-fn print(store: &dyn FlowStore, args: &FlowListArgs, query: Query) -> Result<u64, CliError> {
+fn print(store: &dyn FlowStore, args: &FlowListArgs, query: Query) -> Result<u64> {
     let format = args.format.get();
     let newest = ListOptions { query, order: ListOrder::Newest, after: None, limit: args.limit };
     let all = || ListOptions { limit: usize::MAX, ..newest.clone() };
@@ -67,7 +67,7 @@ fn print(store: &dyn FlowStore, args: &FlowListArgs, query: Query) -> Result<u64
 }
 
 /// The flow just before the newest `options.limit` flows; `None` if there are not more.
-fn before(store: &dyn FlowStore, options: &ListOptions) -> Result<Option<FlowId>, CliError> {
+fn before(store: &dyn FlowStore, options: &ListOptions) -> Result<Option<FlowId>> {
     let mut after = None;
     let mut remaining = options.limit.saturating_add(1);
     loop {
@@ -85,7 +85,7 @@ fn before(store: &dyn FlowStore, options: &ListOptions) -> Result<Option<FlowId>
 }
 
 /// Prints page by page, in constant memory.
-fn print_pages(store: &dyn FlowStore, options: &ListOptions, format: ListFormat) -> Result<u64, CliError> {
+fn print_pages(store: &dyn FlowStore, options: &ListOptions, format: ListFormat) -> Result<u64> {
     let mut out = io::BufWriter::new(interflow_host::terminal::stdout());
     let mut writer = FlowWriter { format, table: FlowTable::streaming(true), written: 0 };
     let (mut left, mut after) = (options.limit, options.after);

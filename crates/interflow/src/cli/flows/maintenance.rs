@@ -14,13 +14,13 @@ use serde_json::{Value, json};
 
 use super::progress::ProgressDisplay;
 use super::{CountArgs, PruneArgs, TagArgs, open};
-use crate::CliError;
 use crate::cli::operations::{OperationId, Operations as _, on_recording};
 use crate::cli::output::{FormatArgs, TextFormat, ignore_broken_pipe, print_json};
 use crate::instance::config::InterflowConfig;
+use crate::{CliError, Result};
 
 /// Deletes flows after confirmation.
-pub fn prune(args: &PruneArgs, config: &InterflowConfig, home: &DataDir) -> Result<(), CliError> {
+pub fn prune(args: &PruneArgs, config: &InterflowConfig, home: &DataDir) -> Result<()> {
     let mut query = open::query_to_delete(&args.query)?;
     if let Some(age) = args.older {
         let before = Timestamp::now().micros().saturating_sub(age.0.as_micros() as u64);
@@ -46,7 +46,7 @@ pub fn prune(args: &PruneArgs, config: &InterflowConfig, home: &DataDir) -> Resu
 }
 
 /// Counts flows; if bodies are searched, with several threads and a progress bar.
-fn count_selected(store: &dyn FlowStore, query: &Query) -> Result<u64, CliError> {
+fn count_selected(store: &dyn FlowStore, query: &Query) -> Result<u64> {
     if ![Direction::Request, Direction::Response].into_iter().any(|side| query.wants_body(side)) {
         return Ok(store.count(query)?);
     }
@@ -69,13 +69,13 @@ fn count_selected(store: &dyn FlowStore, query: &Query) -> Result<u64, CliError>
 }
 
 /// Prints the number of flows that a query selects.
-pub fn count(store: &dyn FlowStore, args: &CountArgs) -> Result<(), CliError> {
+pub fn count(store: &dyn FlowStore, args: &CountArgs) -> Result<()> {
     let n = count_selected(store, &open::query(&args.select.query)?)?;
     args.format.print(&json!({"flows": n}), || format!("{n}\n"))
 }
 
 /// Verifies the store.
-pub fn check(store: &dyn FlowStore, format: &FormatArgs<TextFormat>) -> Result<(), CliError> {
+pub fn check(store: &dyn FlowStore, format: &FormatArgs<TextFormat>) -> Result<()> {
     let mut progress = ProgressDisplay::new("checking");
     let report = store.check(&mut |done, of| progress.update(done, of))?;
     drop(progress);
@@ -91,7 +91,7 @@ pub fn check(store: &dyn FlowStore, format: &FormatArgs<TextFormat>) -> Result<(
 }
 
 /// Prints store statistics, and recorder statistics if an instance is running.
-pub fn stats(json: bool, config: &InterflowConfig, home: &DataDir) -> Result<(), CliError> {
+pub fn stats(json: bool, config: &InterflowConfig, home: &DataDir) -> Result<()> {
     if let Some(api) = InstanceApi::for_instance(home)? {
         let stats = api.call(&OperationId::Stats.call())?;
         if json {
@@ -111,7 +111,7 @@ pub fn stats(json: bool, config: &InterflowConfig, home: &DataDir) -> Result<(),
     print_figures(stats.as_object().into_iter().flatten().filter(|(name, _)| is_of_files(name)))
 }
 
-fn print_figures<'v>(mut figures: impl Iterator<Item = (&'v String, &'v Value)>) -> Result<(), CliError> {
+fn print_figures<'v>(mut figures: impl Iterator<Item = (&'v String, &'v Value)>) -> Result<()> {
     let mut out = interflow_host::terminal::stdout();
     ignore_broken_pipe(figures.try_for_each(|(name, value)| match value.as_u64() {
         Some(n) if name.ends_with("_bytes") => writeln!(out, "{:<16} {}", name.replace('_', " "), size(n)),
@@ -122,7 +122,7 @@ fn print_figures<'v>(mut figures: impl Iterator<Item = (&'v String, &'v Value)>)
 }
 
 /// Changes tags and comment.
-pub fn tag(args: &TagArgs, config: &InterflowConfig, home: &DataDir) -> Result<(), CliError> {
+pub fn tag(args: &TagArgs, config: &InterflowConfig, home: &DataDir) -> Result<()> {
     let change = args.change.annotation("flows tag ID slow")?;
     let id = open::find(&*open::open_for_reading(config, home)?, &args.id)?.id;
     on_recording(config, home)?.call(&OperationId::AnnotateFlow.call().path(id).body(change)).map(drop)

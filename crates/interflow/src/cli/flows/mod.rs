@@ -33,8 +33,8 @@ pub use progress::ProgressDisplay;
 pub use replay::read_body_argument;
 
 use super::output::{FormatArgs, ListFormat, TextFormat, one_of};
-use crate::CliError;
 use crate::instance::config::InterflowConfig;
+use crate::{CliError, Result};
 
 #[derive(Debug, Subcommand)]
 pub enum FlowsCommand {
@@ -237,7 +237,7 @@ impl AnnotationArgs {
     ///
     /// # Errors
     /// Nothing to change, or a tag that is empty or has control characters.
-    pub fn annotation(&self, example: &str) -> Result<Value, CliError> {
+    pub fn annotation(&self, example: &str) -> Result<Value> {
         if self.tags.is_empty() && self.comment.is_none() {
             return Err(CliError::Usage(format!(
                 "nothing to change: `{example}` adds a tag, --remove removes it, --comment sets the comment"
@@ -252,7 +252,7 @@ impl AnnotationArgs {
     }
 }
 
-pub fn run(command: FlowsCommand, config: &InterflowConfig, home: &DataDir) -> Result<(), CliError> {
+pub fn run(command: FlowsCommand, config: &InterflowConfig, home: &DataDir) -> Result<()> {
     match command {
         FlowsCommand::List(args) => list::list(&*open::open_for_reading(config, home)?, &args),
         FlowsCommand::Show(args) => {

@@ -8,11 +8,11 @@ use interflow_store::{FlowRecord, FlowStore, ListOptions};
 use interflow_types::FlowId;
 use interflow_types::units::pluralize;
 
-use crate::CliError;
 use crate::cli::operations::{InstanceApi, OperationId};
 use crate::components::record_store::RecordStore;
 use crate::fleet;
 use crate::instance::config::InterflowConfig;
+use crate::{CliError, Result};
 
 /// How long the instance may write what it has recorded: what was written before can be read without it.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(5);
@@ -21,7 +21,7 @@ const RECENT: usize = 10_000;
 
 /// Opens the store read-only, without disturbing a running instance. Contains every flow whose response a client has
 /// received: the instance records asynchronously, and is asked to write what it has.
-pub fn open_for_reading(config: &InterflowConfig, home: &DataDir) -> Result<RecordStore, CliError> {
+pub fn open_for_reading(config: &InterflowConfig, home: &DataDir) -> Result<RecordStore> {
     // Without an admin port, or if the instance cannot write, what is on disk is shown.
     if let Ok(Some(instance)) = InstanceApi::for_instance(home) {
         let (method, path) = OperationId::FlushRecording.route();
@@ -31,7 +31,7 @@ pub fn open_for_reading(config: &InterflowConfig, home: &DataDir) -> Result<Reco
 }
 
 /// Parses a query from command-line arguments.
-pub fn query(words: &[String]) -> Result<Query, CliError> {
+pub fn query(words: &[String]) -> Result<Query> {
     // As a query it would silently select the flows that contain the word.
     if let [word] = words
         && back_from_last(word).is_some()
@@ -45,7 +45,7 @@ pub fn query(words: &[String]) -> Result<Query, CliError> {
 }
 
 /// As [`query`]; what is probably not meant is an error, because what it selects is deleted.
-pub fn query_to_delete(words: &[String]) -> Result<Query, CliError> {
+pub fn query_to_delete(words: &[String]) -> Result<Query> {
     let text = words.join(" ");
     match Query::parse_strict(&text) {
         Ok(_) => query(words),
@@ -59,7 +59,7 @@ fn wrong_query(error: &QueryError, text: &str) -> CliError {
 }
 
 /// Parses a query, and says on stderr what in it is probably not meant.
-pub fn parse_query(text: &str) -> Result<Query, CliError> {
+pub fn parse_query(text: &str) -> Result<Query> {
     let query = Query::parse(text).map_err(|e| wrong_query(&e, text))?;
     if let Some(hint) = query.hint() {
         interflow_host::errln!("interflow: {hint}");
@@ -68,7 +68,7 @@ pub fn parse_query(text: &str) -> Result<Query, CliError> {
 }
 
 /// Finds a flow by ID, end of ID, `last` or `last-2`.
-pub fn find(store: &dyn FlowStore, word: &str) -> Result<FlowRecord, CliError> {
+pub fn find(store: &dyn FlowStore, word: &str) -> Result<FlowRecord> {
     if let Ok(id) = word.parse::<FlowId>() {
         return Ok(store.get(id)?);
     }

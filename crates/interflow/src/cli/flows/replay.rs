@@ -13,14 +13,14 @@ use interflow_types::{Body, BodyFrame, Direction, Error, Request};
 use serde_json::{Value, json};
 
 use super::{ReplayArgs, open};
-use crate::CliError;
 use crate::cli::operations::{InstanceApi, OperationId, Operations as _};
 use crate::cli::output::{ignore_broken_pipe, print_json};
 use crate::instance::config::InterflowConfig;
 use crate::instance::{log, run};
+use crate::{CliError, Result};
 
 /// Replays the request and prints the response.
-pub fn replay(args: &ReplayArgs, config: &InterflowConfig, home: &DataDir) -> Result<(), CliError> {
+pub fn replay(args: &ReplayArgs, config: &InterflowConfig, home: &DataDir) -> Result<()> {
     let body = args.body.as_deref().map(read_body_argument).transpose()?;
     let usage = |e: interflow_archive::replay::ReplayError| CliError::Usage(e.to_string());
     let edits =
@@ -43,7 +43,7 @@ pub fn replay(args: &ReplayArgs, config: &InterflowConfig, home: &DataDir) -> Re
 }
 
 /// Body from text or from a file.
-pub fn read_body_argument(text: &str) -> Result<Bytes, CliError> {
+pub fn read_body_argument(text: &str) -> Result<Bytes> {
     let Some(path) = text.strip_prefix('@') else { return Ok(Bytes::copy_from_slice(text.as_bytes())) };
     let read = if path == "-" {
         let mut bytes = Vec::new();
@@ -54,7 +54,7 @@ pub fn read_body_argument(text: &str) -> Result<Bytes, CliError> {
     read.map(Bytes::from).map_err(|e| CliError::Failed(format!("{path} cannot be read: {e}")))
 }
 
-fn prepare(store: &dyn FlowStore, row: &FlowRecord, edits: &RequestEdits) -> Result<Request, CliError> {
+fn prepare(store: &dyn FlowStore, row: &FlowRecord, edits: &RequestEdits) -> Result<Request> {
     let size = row.body(Direction::Request).map_or(0, |b| b.kept);
     let body = match edits.body {
         Some(_) => Bytes::new(),
@@ -70,7 +70,7 @@ fn replay_locally(
     args: &ReplayArgs,
     config: &InterflowConfig,
     home: &DataDir,
-) -> Result<Value, CliError> {
+) -> Result<Value> {
     let mut config = config.clone();
     if config.log.level == "info" {
         config.log.level = "warn".into();
@@ -119,7 +119,7 @@ async fn drain_body(mut body: Body) -> Result<u64, Error> {
     Ok(size)
 }
 
-fn print_outcome(outcome: &Value, json: bool) -> Result<(), CliError> {
+fn print_outcome(outcome: &Value, json: bool) -> Result<()> {
     let omitted: Vec<&str> = outcome["omitted"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
     if !omitted.is_empty() {
         let names = omitted.join(", ");

@@ -9,14 +9,14 @@ use interflow_store::{FlowRecord, FlowStore, decoded_body};
 use interflow_types::{Attempt, Direction, FlowTimings, Headers};
 
 use super::{FlowShowArgs, ShowFormat, open};
-use crate::CliError;
 use crate::cli::output::{ignore_broken_pipe, print_json};
+use crate::{CliError, Result};
 
 /// Maximum bytes of a body to decode.
 const MAX_DECODED: usize = 1 << 30;
 
 /// Prints a flow.
-pub fn show(store: &dyn FlowStore, args: &FlowShowArgs, schemas: &ProtoSchemas) -> Result<(), CliError> {
+pub fn show(store: &dyn FlowStore, args: &FlowShowArgs, schemas: &ProtoSchemas) -> Result<()> {
     let mut flow = open::find(store, &args.id)?;
     if args.original {
         if flow.original.is_none() {
@@ -49,7 +49,7 @@ pub fn show(store: &dyn FlowStore, args: &FlowShowArgs, schemas: &ProtoSchemas) 
     }
 }
 
-fn body(store: &dyn FlowStore, flow: &FlowRecord, side: Direction, args: &FlowShowArgs) -> Result<(), CliError> {
+fn body(store: &dyn FlowStore, flow: &FlowRecord, side: Direction, args: &FlowShowArgs) -> Result<()> {
     let Some(known) = flow.body(side) else {
         return Err(CliError::Failed(format!("flow {} has no {}", flow.id, side.as_str())));
     };

@@ -14,11 +14,11 @@ use tokio::time::sleep;
 
 use super::table::FlowTable;
 use super::{TailArgs, TailFormat, list, open};
-use crate::CliError;
 use crate::cli::instance::event_socket::{EventSocket, SocketEvent};
 use crate::cli::output::ignore_broken_pipe;
 use crate::components::record_store::RecordStore;
 use crate::instance::config::InterflowConfig;
+use crate::{CliError, Result};
 
 /// Polling interval of the store.
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
@@ -26,7 +26,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(500);
 const MAX_RECENT: usize = 500;
 
 /// Prints flows until the output is closed.
-pub fn tail(args: &TailArgs, config: &InterflowConfig, home: &DataDir) -> Result<(), CliError> {
+pub fn tail(args: &TailArgs, config: &InterflowConfig, home: &DataDir) -> Result<()> {
     let query = open::query(&args.select.query)?;
     let runtime = crate::runtime()?;
     let table = FlowTable::streaming(false);

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use interflow_compat::ImportedConfig;
 
-use crate::CliError;
+use crate::Result;
 
 #[derive(Debug, clap::Args)]
 pub struct ConfigArgs {
@@ -18,7 +18,7 @@ pub struct ConfigArgs {
 }
 
 /// Prints the converted configuration; notes go to stderr.
-pub fn run(args: &ConfigArgs, import: fn(&str) -> Result<ImportedConfig, String>) -> Result<(), CliError> {
+pub fn run(args: &ConfigArgs, import: fn(&str) -> Result<ImportedConfig, String>) -> Result<()> {
     let shown = args.file.display();
     let yaml = std::fs::read_to_string(&args.file).map_err(|e| format!("{shown} cannot be read: {e}"))?;
     let imported = import(&yaml).map_err(|e| format!("{shown}: {e}"))?;

@@ -10,11 +10,11 @@ use interflow_host::data_dir::DataDir;
 use interflow_rules::{RuleFileSource, RuleProgram};
 
 use super::is_yaml;
-use crate::CliError;
 use crate::cli::flows::import_archives;
 use crate::cli::output::print;
 use crate::cli::rules::files::offline_runtime;
 use crate::instance::config::InterflowConfig;
+use crate::{CliError, Result};
 
 #[derive(Debug, Args)]
 #[command(
@@ -30,19 +30,16 @@ pub struct MitmproxyArgs {
     pub set: Vec<String>,
 }
 
-pub fn run(args: &MitmproxyArgs, config: &InterflowConfig, home: &DataDir) -> Result<(), CliError> {
+pub fn run(args: &MitmproxyArgs, config: &InterflowConfig, home: &DataDir) -> Result<()> {
     let (options, flows): (Vec<_>, Vec<_>) = args.files.iter().cloned().partition(|f| is_yaml(f));
     if !options.is_empty() || !args.set.is_empty() {
         convert(&options, &args.set, config)?;
     }
-    match flows.is_empty() {
-        true => Ok(()),
-        false => import_archives(&flows, Some(ArchiveFormat::Mitm), config, home),
-    }
+    if flows.is_empty() { Ok(()) } else { import_archives(&flows, Some(ArchiveFormat::Mitm), config, home) }
 }
 
 /// Prints the rules that these options become. The loader validates them first.
-fn convert(files: &[PathBuf], set: &[String], config: &InterflowConfig) -> Result<(), CliError> {
+fn convert(files: &[PathBuf], set: &[String], config: &InterflowConfig) -> Result<()> {
     let mut all = Vec::new();
     for file in files {
         all.extend(from_config(file)?);
@@ -79,7 +76,7 @@ fn by_option(set: &[String]) -> Vec<(String, Vec<String>)> {
 }
 
 /// Converts the options of mitmproxy's `config.yaml` that correspond to rules.
-fn from_config(path: &Path) -> Result<Vec<(String, mitmproxy::ImportedRules)>, CliError> {
+fn from_config(path: &Path) -> Result<Vec<(String, mitmproxy::ImportedRules)>> {
     let text = std::fs::read_to_string(path).map_err(|e| format!("{} cannot be read: {e}", path.display()))?;
     let failed = |e: String| CliError::Failed(format!("{}: {e}", path.display()));
     let (options, notes) = mitmproxy::config_options(&text).map_err(failed)?;

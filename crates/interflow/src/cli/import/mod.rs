@@ -11,9 +11,9 @@ use clap::{Args, Subcommand};
 use interflow_archive::ArchiveFormat;
 use interflow_host::data_dir::DataDir;
 
-use crate::CliError;
 use crate::cli::flows::import_archives;
 use crate::instance::config::InterflowConfig;
+use crate::{CliError, Result};
 
 #[derive(Debug, Subcommand)]
 pub enum ImportCommand {
@@ -49,10 +49,7 @@ pub struct FluxzyArgs {
 }
 
 /// Runs one of the commands. Conversions of configuration need no data directory.
-pub fn run(
-    command: &ImportCommand,
-    setup: impl Fn() -> Result<(InterflowConfig, DataDir), CliError>,
-) -> Result<(), CliError> {
+pub fn run(command: &ImportCommand, setup: impl Fn() -> Result<(InterflowConfig, DataDir)>) -> Result<()> {
     let archives = |files: &[PathBuf], format| {
         let (config, home) = setup()?;
         import_archives(files, Some(format), &config, &home)

@@ -6,11 +6,11 @@ use std::path::PathBuf;
 use interflow_host::data_dir::DataDir;
 use interflow_host::running_instances;
 
-use crate::CliError;
 use crate::cli::{
     CliCommand, audit::AuditCommand, ca::CaCommand, config::ConfigCommand, flows::FlowsCommand,
     rules::RuleFilesCommand, system_proxy::SystemProxyCommand,
 };
+use crate::{CliError, Result};
 
 /// What a command has to do with a running instance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -84,7 +84,7 @@ impl CliCommand {
 ///
 /// # Errors
 /// Several instances run, none of them with the default directory.
-pub fn data_dir_of_instance(command: &CliCommand) -> Result<Option<PathBuf>, CliError> {
+pub fn data_dir_of_instance(command: &CliCommand) -> Result<Option<PathBuf>> {
     let instance_use = command.instance_use();
     let default = DataDir::find(None).ok();
     if instance_use == InstanceUse::Stays || default.as_ref().is_some_and(|home| home.running_instance().is_some()) {

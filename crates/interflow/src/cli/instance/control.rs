@@ -8,15 +8,15 @@ use interflow_host::data_dir::{DataDir, InstanceInfo};
 use interflow_host::not_running;
 use interflow_types::units::HumanDuration;
 
-use crate::CliError;
 use crate::cli::operations::{InstanceApi, OperationId, Operations as _};
 use crate::cli::output::{FormatArgs, TextFormat, joined_values, members, print, print_json};
+use crate::{CliError, Result};
 
 /// Interval at which a stopping instance is looked for.
 const STOP_POLL: Duration = Duration::from_millis(50);
 
 /// Reloads the configuration of the running instance.
-pub fn reload(format: &FormatArgs<TextFormat>, home: &DataDir) -> Result<(), CliError> {
+pub fn reload(format: &FormatArgs<TextFormat>, home: &DataDir) -> Result<()> {
     let done = InstanceApi::require(home)?.call(&OperationId::Reload.call())?;
     if format.is_json() {
         return print_json(&done);
@@ -41,7 +41,7 @@ pub struct DrainArgs {
 }
 
 /// Restarts the running instance and waits until it serves again.
-pub fn restart(args: &DrainArgs, home: &DataDir) -> Result<(), CliError> {
+pub fn restart(args: &DrainArgs, home: &DataDir) -> Result<()> {
     let Some(instance) = home.running_instance() else { return Err(not_running(home)) };
     // Written again by the successor, which has the same process ID, or with the reason why there is none.
     let before = home.instance_file_time();
@@ -75,7 +75,7 @@ pub fn restart(args: &DrainArgs, home: &DataDir) -> Result<(), CliError> {
 }
 
 /// Stops the running instance and waits for its end.
-pub fn stop(args: &DrainArgs, home: &DataDir) -> Result<(), CliError> {
+pub fn stop(args: &DrainArgs, home: &DataDir) -> Result<()> {
     let Some(instance) = home.running_instance() else { return Err(not_running(home)) };
     InstanceApi::signal(&instance, InstanceInfo::terminate)?;
     let deadline = Instant::now() + args.timeout.0;
@@ -95,7 +95,7 @@ pub fn stop(args: &DrainArgs, home: &DataDir) -> Result<(), CliError> {
 }
 
 /// Prints the admin token; creates it if there is none yet.
-pub fn token(home: &DataDir) -> Result<(), CliError> {
+pub fn token(home: &DataDir) -> Result<()> {
     home.create()?;
     let token = home.admin_token()?;
     if std::io::stdout().is_terminal() {

@@ -3,13 +3,13 @@
 use interflow_host::data_dir::DataDir;
 use interflow_host::doctor::{DoctorFinding, FindingState};
 
-use crate::CliError;
 use crate::cli::output::{FormatArgs, TextFormat};
 use crate::instance::config::InterflowConfig;
 use crate::instance::diagnosis::findings;
+use crate::{CliError, Result};
 
 /// Runs all checks; fails if one is bad.
-pub fn run(format: &FormatArgs<TextFormat>, config: &InterflowConfig, home: &DataDir) -> Result<(), CliError> {
+pub fn run(format: &FormatArgs<TextFormat>, config: &InterflowConfig, home: &DataDir) -> Result<()> {
     let findings = findings(config, home);
     format.print(&findings, || findings.iter().map(line).collect())?;
     let bad = findings.iter().filter(|f| f.state == FindingState::Bad).count();

@@ -3,7 +3,7 @@
 use clap::Args;
 use interflow_host::data_dir::DataDir;
 
-use crate::CliError;
+use crate::Result;
 use crate::cli::operations::{InstanceApi, OperationId, Operations as _};
 
 #[derive(Debug, Args)]
@@ -14,7 +14,7 @@ pub struct OpenArgs {
 }
 
 /// Opens the browser, or prints the URL if there is none.
-pub fn run(args: &OpenArgs, home: &DataDir) -> Result<(), CliError> {
+pub fn run(args: &OpenArgs, home: &DataDir) -> Result<()> {
     let api = InstanceApi::require(home)?;
     let link = api.call(&OperationId::CreateLoginLink.call())?;
     let path = link["path"].as_str().unwrap_or("/login");

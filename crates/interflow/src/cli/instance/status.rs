@@ -9,12 +9,12 @@ use interflow_store::InstanceRow;
 use interflow_types::units::pluralize;
 use serde_json::{Map, Value, json};
 
-use crate::CliError;
+use crate::Result;
 use crate::cli::operations::{OperationId, Operations as _};
 use crate::cli::output::{FormatArgs, TextFormat, print_json, terminal_width, wrap_words};
 
 /// Prints the state of the running instance.
-pub fn run(format: &FormatArgs<TextFormat>, home: &DataDir) -> Result<(), CliError> {
+pub fn run(format: &FormatArgs<TextFormat>, home: &DataDir) -> Result<()> {
     let trusted = doctor::in_system_store(&home.ca().join("ca.pem"));
     let Some(instance) = home.running_instance() else {
         if format.is_json() {

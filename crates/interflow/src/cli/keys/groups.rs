@@ -7,9 +7,9 @@ use interflow_limits::{GroupChange, GroupLevel, KeyGroup, KeyStore, Quota, TagSe
 use serde_json::{Value, json};
 
 use super::{QuotaArgs, day, limits, list, load_into_instance, parse_new_expiry, parse_tag_args};
-use crate::CliError;
 use crate::cli::output::format_table;
 use crate::cli::output::{FormatArgs, TableFormat};
+use crate::{CliError, Result};
 
 #[derive(Debug, Subcommand)]
 pub enum GroupCommand {
@@ -71,7 +71,7 @@ pub enum Clear {
     Limits,
 }
 
-pub fn run(command: GroupCommand, level: GroupLevel, store: &KeyStore, home: &DataDir) -> Result<String, CliError> {
+pub fn run(command: GroupCommand, level: GroupLevel, store: &KeyStore, home: &DataDir) -> Result<String> {
     let (id, verb) = match command {
         GroupCommand::List(format) => return show(level, store, format.is_json()),
         GroupCommand::Add(args) => {
@@ -106,7 +106,7 @@ fn no_such_group(level: GroupLevel, id: &str) -> CliError {
     CliError::Failed(format!("no such {level}: {id}; see `interflow keys {level} list`"))
 }
 
-fn apply(store: &KeyStore, level: GroupLevel, id: &str, change: GroupChange) -> Result<(), CliError> {
+fn apply(store: &KeyStore, level: GroupLevel, id: &str, change: GroupChange) -> Result<()> {
     match store.change_group(&EditTurn::unlimited(), level, id, change).map_err(|e| e.to_string())? {
         true => Ok(()),
         false => Err(no_such_group(level, id)),
@@ -114,13 +114,13 @@ fn apply(store: &KeyStore, level: GroupLevel, id: &str, change: GroupChange) -> 
 }
 
 /// Returns the ID.
-fn set_disabled(store: &KeyStore, level: GroupLevel, id: String, disabled: bool) -> Result<String, CliError> {
+fn set_disabled(store: &KeyStore, level: GroupLevel, id: String, disabled: bool) -> Result<String> {
     apply(store, level, &id, GroupChange { disabled: Some(disabled), ..GroupChange::default() })?;
     Ok(id)
 }
 
 /// The options as a change of a group that exists, or of a new one.
-fn settings(args: &GroupSettingsArgs, level: GroupLevel, before: Option<&KeyGroup>) -> Result<GroupChange, CliError> {
+fn settings(args: &GroupSettingsArgs, level: GroupLevel, before: Option<&KeyGroup>) -> Result<GroupChange> {
     if level == GroupLevel::Organisation && args.organisation.is_some() {
         return Err(CliError::Usage("--organisation is for teams".into()));
     }
@@ -142,11 +142,11 @@ fn settings(args: &GroupSettingsArgs, level: GroupLevel, before: Option<&KeyGrou
     })
 }
 
-fn show(level: GroupLevel, store: &KeyStore, is_json: bool) -> Result<String, CliError> {
+fn show(level: GroupLevel, store: &KeyStore, is_json: bool) -> Result<String> {
     let ring = store.ring();
     let groups: Vec<_> = ring.groups().iter().filter(|group| group.level == level).collect();
     if is_json {
-        let with_state = |group: &KeyGroup| -> Result<Value, CliError> {
+        let with_state = |group: &KeyGroup| -> Result<Value> {
             let mut value = serde_json::to_value(group).map_err(|e| e.to_string())?;
             value["state"] = json!(group.state_now().as_str());
             Ok(value)

@@ -16,10 +16,10 @@ use interflow_types::units::HumanDuration;
 use jiff::Timestamp;
 use serde_json::json;
 
-use crate::CliError;
 use crate::cli::operations::{InstanceApi, OperationId, Operations as _};
 use crate::cli::output::{FormatArgs, TableFormat, TextFormat, format_table, print};
 use crate::instance::config::InterflowConfig;
+use crate::{CliError, Result};
 
 #[derive(Debug, Subcommand)]
 pub enum KeysCommand {
@@ -156,7 +156,7 @@ pub struct KeyChangeArgs {
     pub tags: Vec<String>,
 }
 
-pub fn run(command: KeysCommand, config: &InterflowConfig, home: &DataDir) -> Result<(), CliError> {
+pub fn run(command: KeysCommand, config: &InterflowConfig, home: &DataDir) -> Result<()> {
     home.create()?;
     let store = KeyStore::open(home.join(&config.keys.file)).map_err(|e| e.to_string())?;
     let text = match command {
@@ -204,13 +204,13 @@ fn no_such_key(id: &str) -> CliError {
     CliError::Failed(format!("no such key: {id}; see `interflow keys list`"))
 }
 
-fn set_disabled(store: &KeyStore, home: &DataDir, id: &str, disabled: bool) -> Result<String, CliError> {
+fn set_disabled(store: &KeyStore, home: &DataDir, id: &str, disabled: bool) -> Result<String> {
     let change = KeyChange { disabled: Some(disabled), ..KeyChange::default() };
     apply(store, home, id, change)?;
     Ok(format!("{id} is {}\n", if disabled { "disabled" } else { "enabled" }))
 }
 
-fn change(args: KeyChangeArgs, store: &KeyStore, home: &DataDir) -> Result<String, CliError> {
+fn change(args: KeyChangeArgs, store: &KeyStore, home: &DataDir) -> Result<String> {
     let change = KeyChange {
         disabled: None,
         expires: args.expires.as_deref().map(parse_new_expiry).transpose()?,
@@ -224,7 +224,7 @@ fn change(args: KeyChangeArgs, store: &KeyStore, home: &DataDir) -> Result<Strin
     Ok(format!("{} is changed\n", args.id))
 }
 
-fn apply(store: &KeyStore, home: &DataDir, id: &str, change: KeyChange) -> Result<(), CliError> {
+fn apply(store: &KeyStore, home: &DataDir, id: &str, change: KeyChange) -> Result<()> {
     if !store.change(&EditTurn::unlimited(), id, change).map_err(|e| e.to_string())? {
         return Err(no_such_key(id));
     }
@@ -233,12 +233,12 @@ fn apply(store: &KeyStore, home: &DataDir, id: &str, change: KeyChange) -> Resul
 }
 
 /// Tags given on the command line, each as `name=value`.
-fn parse_tag_args(tags: &[String]) -> Result<TagSet, CliError> {
+fn parse_tag_args(tags: &[String]) -> Result<TagSet> {
     parse_tags(&tags.join(",")).map_err(|e| CliError::Usage(format!("--tag: {e}")))
 }
 
 /// An expiry, or `never`.
-fn parse_new_expiry(text: &str) -> Result<Option<Timestamp>, CliError> {
+fn parse_new_expiry(text: &str) -> Result<Option<Timestamp>> {
     match text {
         "never" => Ok(None),
         text => parse_expiry(text).map(Some).map_err(CliError::Usage),
@@ -254,7 +254,7 @@ fn load_into_instance(home: &DataDir) {
     }
 }
 
-fn add(args: KeyAddArgs, store: &KeyStore, config: &InterflowConfig, home: &DataDir) -> Result<String, CliError> {
+fn add(args: KeyAddArgs, store: &KeyStore, config: &InterflowConfig, home: &DataDir) -> Result<String> {
     if let Some(name) = args.policy.as_ref().filter(|name| !config.redact.has_policy(name)) {
         return Err(CliError::Usage(format!("no policy {name} in redact.policies: add its file there first")));
     }

@@ -8,13 +8,13 @@ use interflow_host::data_dir::DataDir;
 use interflow_limits::{SpendError, SpendQuery, SpendReport, UsageSums};
 
 use super::parquet::to_parquet;
-use crate::CliError;
 use crate::cli::operations::{OperationId, operations};
 use crate::cli::output::format_table;
 use crate::cli::output::{FormatArgs, OutputFormat};
 use crate::components::spend_ledger;
 use crate::fleet;
 use crate::instance::config::InterflowConfig;
+use crate::{CliError, Result};
 
 #[derive(Debug, Args)]
 pub struct SpendArgs {
@@ -52,7 +52,7 @@ impl OutputFormat for SpendFormat {
 }
 
 /// The text to print, unless it was written to a file.
-pub fn run(args: &SpendArgs, config: &InterflowConfig, home: &DataDir) -> Result<Option<String>, CliError> {
+pub fn run(args: &SpendArgs, config: &InterflowConfig, home: &DataDir) -> Result<Option<String>> {
     let query = SpendQuery::parse(Some(&args.by), args.since.as_deref(), args.until.as_deref())
         .map_err(|e| CliError::Usage(format!("--{e}")))?;
     let open = || Ok(OfflineDeps { spend: Some(spend_report(config, home)?), ..OfflineDeps::default() });
@@ -78,7 +78,7 @@ pub fn run(args: &SpendArgs, config: &InterflowConfig, home: &DataDir) -> Result
 }
 
 /// Reports from the ledger in the data directory, or in the database of the replicas.
-fn spend_report(config: &InterflowConfig, home: &DataDir) -> Result<SpendReportFn, CliError> {
+fn spend_report(config: &InterflowConfig, home: &DataDir) -> Result<SpendReportFn> {
     let Some(store) = fleet::open_spend(config)? else {
         let folder = home.join("spend");
         return Ok(Box::new(move |query| SpendReport::read(&folder, query).map_err(SpendError::File)));
@@ -87,7 +87,7 @@ fn spend_report(config: &InterflowConfig, home: &DataDir) -> Result<SpendReportF
     Ok(Box::new(move |query| ledger.report(query)))
 }
 
-fn write(path: &Path, content: &[u8]) -> Result<(), CliError> {
+fn write(path: &Path, content: &[u8]) -> Result<()> {
     Ok(std::fs::write(path, content).map_err(|e| format!("{} cannot be written: {e}", path.display()))?)
 }
 

@@ -13,10 +13,10 @@ use clap::{Args, Command, CommandFactory as _, ValueEnum};
 use clap_complete::Shell;
 use interflow_host::CliExit;
 
-use crate::CliError;
 use crate::cli::output::{ignore_broken_pipe, print};
 use crate::cli::{Cli, rules};
 use crate::instance::config::env;
+use crate::{CliError, Result};
 
 #[derive(Debug, Args)]
 pub struct HelpArgs {
@@ -61,7 +61,7 @@ pub fn topics() -> String {
 }
 
 /// Prints the help text of a command or topic.
-pub fn help(args: &HelpArgs) -> Result<(), CliError> {
+pub fn help(args: &HelpArgs) -> Result<()> {
     if let [word] = &args.words[..]
         && let Ok(topic) = HelpTopic::from_str(word, false)
     {
@@ -151,14 +151,14 @@ pub fn environment_variables() -> String {
 }
 
 /// Prints the completion script of a shell.
-pub fn completions(args: &CompletionsArgs) -> Result<(), CliError> {
+pub fn completions(args: &CompletionsArgs) -> Result<()> {
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut Cli::command(), "interflow", &mut script);
     ignore_broken_pipe(interflow_host::terminal::data_stdout().write_all(&script))
 }
 
 /// Prints the manual page, or writes the pages of all commands to a directory.
-pub fn man(args: &ManArgs) -> Result<(), CliError> {
+pub fn man(args: &ManArgs) -> Result<()> {
     let Some(dir) = &args.dir else {
         if io::stdout().is_terminal() {
             interflow_host::errln!("interflow: this is a manual page in roff; read it with `interflow man | man -l -`");

@@ -15,8 +15,8 @@ use interflow_media::sample_aes::{Aes128Cbc, SampleAesTs, iv_from_sequence, pars
 
 use super::ts::TsConverter;
 use super::{MediaInput, failed, keys, unreadable};
-use crate::CliError;
 use crate::cli::flows::ProgressDisplay;
+use crate::{CliError, Result};
 
 /// Read buffer size.
 const CHUNK: usize = 256 << 10;
@@ -57,7 +57,7 @@ pub enum DecryptMethod {
     SampleAes,
 }
 
-pub fn run(args: &DecryptArgs) -> Result<(), CliError> {
+pub fn run(args: &DecryptArgs) -> Result<()> {
     let ring = keys(&args.key)?;
     if ring.is_empty() && !args.ts {
         return Err(CliError::Usage("no key is given: pass one with --key KID:KEY".into()));
@@ -67,7 +67,7 @@ pub fn run(args: &DecryptArgs) -> Result<(), CliError> {
     sink.close(result)
 }
 
-fn decrypt(args: &DecryptArgs, ring: &ContentKeyRing, sink: &mut ClearOutput) -> Result<(), CliError> {
+fn decrypt(args: &DecryptArgs, ring: &ContentKeyRing, sink: &mut ClearOutput) -> Result<()> {
     let mut input = MediaInput::open(&args.file)?;
     if args.method != DecryptMethod::Cenc {
         return segment(args, &mut input, sink);
@@ -117,7 +117,7 @@ fn decrypt(args: &DecryptArgs, ring: &ContentKeyRing, sink: &mut ClearOutput) ->
 }
 
 /// Decrypts an HLS segment that is encrypted as a whole or by SAMPLE-AES.
-fn segment(args: &DecryptArgs, input: &mut MediaInput, sink: &mut ClearOutput) -> Result<(), CliError> {
+fn segment(args: &DecryptArgs, input: &mut MediaInput, sink: &mut ClearOutput) -> Result<()> {
     let wrong = |e: &dyn Display| failed(&args.file, e);
     let key = match args.key.as_slice() {
         [one] => ContentKey::parse(one.rsplit(':').next().unwrap_or(one)),
@@ -144,7 +144,7 @@ fn segment(args: &DecryptArgs, input: &mut MediaInput, sink: &mut ClearOutput) -
 }
 
 /// Reads the `moov` box of a progressive file, wherever it is.
-fn index(file: &mut File, path: &Path, ring: &ContentKeyRing) -> Result<Option<Arc<ProgressiveFile>>, CliError> {
+fn index(file: &mut File, path: &Path, ring: &ContentKeyRing) -> Result<Option<Arc<ProgressiveFile>>> {
     let length = file.metadata().map_err(|e| unreadable(path, &e))?.len();
     let mut probe = IndexProbe::new(ring.clone(), length);
     while let Some(range) = probe.next_range() {
@@ -159,9 +159,9 @@ fn index(file: &mut File, path: &Path, ring: &ContentKeyRing) -> Result<Option<A
 }
 
 /// Pushes a chunk, or signals the end of input.
-type PushFn<'a> = dyn FnMut(Option<Bytes>, &mut Vec<Bytes>) -> Result<(), CliError> + 'a;
+type PushFn<'a> = dyn FnMut(Option<Bytes>, &mut Vec<Bytes>) -> Result<()> + 'a;
 
-fn pump(input: &mut MediaInput, path: &Path, sink: &mut ClearOutput, step: &mut PushFn<'_>) -> Result<(), CliError> {
+fn pump(input: &mut MediaInput, path: &Path, sink: &mut ClearOutput, step: &mut PushFn<'_>) -> Result<()> {
     let length = std::fs::metadata(path).map_or(0, |m| m.len());
     let mut progress = ProgressDisplay::new("decrypting");
     let mut at = 0;
@@ -189,7 +189,7 @@ enum ClearOutput {
 }
 
 impl ClearOutput {
-    fn open(args: &DecryptArgs) -> Result<Self, CliError> {
+    fn open(args: &DecryptArgs) -> Result<Self> {
         let Some(path) = args.output.clone().filter(|p| p != Path::new("-")) else {
             return Ok(Self::Stdout(terminal::data_stdout()));
         };
@@ -198,7 +198,7 @@ impl ClearOutput {
         Ok(Self::File { file, path })
     }
 
-    fn write(&mut self, piece: &[u8]) -> Result<(), CliError> {
+    fn write(&mut self, piece: &[u8]) -> Result<()> {
         let written = match self {
             Self::Stdout(out) => out.write_all(piece),
             Self::File { file, .. } => file.write_all(piece),
@@ -206,7 +206,7 @@ impl ClearOutput {
         written.map_err(|e| CliError::Failed(format!("the output cannot be written: {e}")))
     }
 
-    fn close(self, result: Result<(), CliError>) -> Result<(), CliError> {
+    fn close(self, result: Result<()>) -> Result<()> {
         match (self, &result) {
             (Self::Stdout(mut out), Ok(())) => out.flush().map_err(|e| CliError::Failed(e.to_string()))?,
             (Self::File { file, path }, Ok(())) => {

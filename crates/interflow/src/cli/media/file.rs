@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use interflow_media::bmff::{BoxHeader, BoxNode, FourCc, boxes};
 use interflow_media::cenc::InitSegment;
 
-use crate::CliError;
+use crate::Result;
 
 /// Maximum size of a box that is read into memory.
 const MAX_BOX_BYTES: u64 = 64 << 20;
@@ -25,7 +25,7 @@ pub struct MediaFile {
 }
 
 impl MediaFile {
-    pub fn read(path: &Path) -> Result<Self, CliError> {
+    pub fn read(path: &Path) -> Result<Self> {
         let unreadable = |e: std::io::Error| super::unreadable(path, &e);
         let wrong = |e: &dyn std::fmt::Display| super::failed(path, e);
         let mut file = std::fs::File::open(path).map_err(unreadable)?;

@@ -8,7 +8,7 @@ use interflow_media::cenc::InitSegment;
 use serde_json::{Value, json};
 
 use super::file::MediaFile;
-use crate::CliError;
+use crate::Result;
 use crate::cli::output::{FormatArgs, TextFormat, print};
 
 #[derive(Debug, Args)]
@@ -20,7 +20,7 @@ pub struct InspectArgs {
     pub format: FormatArgs<TextFormat>,
 }
 
-pub fn run(args: &InspectArgs) -> Result<(), CliError> {
+pub fn run(args: &InspectArgs) -> Result<()> {
     let file = MediaFile::read(&args.file)?;
     let mut text = String::new();
     match args.format.get() {

@@ -16,8 +16,8 @@ use clap::Subcommand;
 use interflow_host::data_dir::DataDir;
 use interflow_media::cenc::ContentKeyRing;
 
-use crate::CliError;
 use crate::instance::config::InterflowConfig;
+use crate::{CliError, Result};
 
 #[derive(Debug, Subcommand)]
 pub enum MediaCommand {
@@ -32,10 +32,7 @@ pub enum MediaCommand {
 }
 
 /// Runs one of the commands. Only links need the configuration.
-pub fn run(
-    command: &MediaCommand,
-    setup: impl Fn() -> Result<(InterflowConfig, DataDir), CliError>,
-) -> Result<(), CliError> {
+pub fn run(command: &MediaCommand, setup: impl Fn() -> Result<(InterflowConfig, DataDir)>) -> Result<()> {
     match command {
         MediaCommand::Inspect(args) => inspect::run(args),
         MediaCommand::Probe(args) => probe::run(args),
@@ -51,7 +48,7 @@ enum MediaInput {
 }
 
 impl MediaInput {
-    fn open(path: &Path) -> Result<Self, CliError> {
+    fn open(path: &Path) -> Result<Self> {
         if path == Path::new("-") {
             return Ok(Self::Stdin(std::io::stdin()));
         }
@@ -77,7 +74,7 @@ fn failed(path: &Path, e: &dyn Display) -> CliError {
 }
 
 /// Parses the keys given on the command line.
-fn keys(given: &[String]) -> Result<ContentKeyRing, CliError> {
+fn keys(given: &[String]) -> Result<ContentKeyRing> {
     if given.is_empty() {
         return Ok(ContentKeyRing::default());
     }

@@ -11,8 +11,8 @@ use serde_json::{Value, json};
 use super::file::MediaFile;
 use super::inspect::{describe, tracks};
 use super::keys;
-use crate::CliError;
 use crate::cli::output::{FormatArgs, TextFormat, print};
+use crate::{CliError, Result};
 
 #[derive(Debug, Args)]
 pub struct ProbeArgs {
@@ -30,7 +30,7 @@ pub struct ProbeArgs {
 const MAX_TRIED_BYTES: u64 = 64 << 20;
 
 /// Runs the command. Fails if keys are given and do not decrypt the file.
-pub fn run(args: &ProbeArgs) -> Result<(), CliError> {
+pub fn run(args: &ProbeArgs) -> Result<()> {
     let ring = keys(&args.key)?;
     let file = MediaFile::read(&args.file)?;
     let kind = kind(&file);

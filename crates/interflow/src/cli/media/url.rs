@@ -10,10 +10,10 @@ use interflow_types::units::HumanDuration;
 use interflow_types::{Error, ErrorKind, HttpClient, Request, ResponseFuture};
 use serde_json::{Map, Value, json};
 
-use crate::CliError;
 use crate::cli::output::{FormatArgs, TextFormat};
 use crate::components::media::KEY_FILE;
 use crate::instance::config::InterflowConfig;
+use crate::{CliError, Result};
 
 #[derive(Debug, Args)]
 pub struct UrlArgs {
@@ -54,7 +54,7 @@ pub struct UrlArgs {
 }
 
 /// Creates and prints the link.
-pub fn run(args: &UrlArgs, config: &InterflowConfig, home: &DataDir) -> Result<(), CliError> {
+pub fn run(args: &UrlArgs, config: &InterflowConfig, home: &DataDir) -> Result<()> {
     let request = link_request(args)?;
     request.check_names().map_err(|e| CliError::Usage(unknown(&e)))?;
     if !args.clear && config.media.link_key.is_empty() && !home.join(KEY_FILE).exists() {
@@ -94,7 +94,7 @@ fn unknown(e: &UnknownName) -> String {
     interflow_query::unknown_key_message(e.what, &e.name, e.known)
 }
 
-fn link_request(args: &UrlArgs) -> Result<LinkRequest, CliError> {
+fn link_request(args: &UrlArgs) -> Result<LinkRequest> {
     let mut query = pairs(&args.param, '=', "--param")?;
     if !args.key.is_empty() {
         query.insert("key".into(), args.key.join(",").into());
@@ -116,7 +116,7 @@ fn link_request(args: &UrlArgs) -> Result<LinkRequest, CliError> {
     })
 }
 
-fn pairs(given: &[String], between: char, flag: &str) -> Result<Map<String, Value>, CliError> {
+fn pairs(given: &[String], between: char, flag: &str) -> Result<Map<String, Value>> {
     let one = |text: &String| {
         let pair = text.split_once(between).map(|(name, value)| (name.trim().to_owned(), value.trim().into()));
         pair.ok_or_else(|| CliError::Usage(format!("{flag} {text}: write it as NAME{between}VALUE")))

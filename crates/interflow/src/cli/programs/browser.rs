@@ -5,8 +5,8 @@ use interflow_host::browser::{BrowserLaunch, find, run_browser};
 use interflow_host::data_dir::DataDir;
 
 use super::proxy_session::ProxySession;
-use crate::CliError;
 use crate::instance::config::LoadedConfig;
+use crate::{CliError, Result};
 
 #[derive(Debug, Args)]
 pub struct BrowserArgs {
@@ -35,7 +35,7 @@ pub struct BrowserArgs {
 }
 
 /// Runs the browser and returns its exit code.
-pub fn run(args: &BrowserArgs, loaded: LoadedConfig, home: &DataDir) -> Result<(), CliError> {
+pub fn run(args: &BrowserArgs, loaded: LoadedConfig, home: &DataDir) -> Result<()> {
     let browser = find(args.browser.as_deref())?;
     let url = page_url(&args.url)?;
     let session = ProxySession {
@@ -62,7 +62,7 @@ pub fn run(args: &BrowserArgs, loaded: LoadedConfig, home: &DataDir) -> Result<(
 }
 
 /// The URL of a page as it is typed.
-fn page_url(text: &str) -> Result<String, CliError> {
+fn page_url(text: &str) -> Result<String> {
     if text.starts_with('-') {
         return Err(CliError::Usage(format!("`{text}` is not a URL; arguments for the browser follow behind `--`")));
     }

@@ -6,7 +6,7 @@ use interflow_host::exec::{ExecRequest, run_command, run_container_command};
 
 use super::exec_choice::{self, PromptChoice};
 use super::proxy_session::{ProxySession, RedactionCause, SecretVariable, instance_redacts};
-use crate::CliError;
+use crate::Result;
 use crate::instance::config::LoadedConfig;
 
 #[derive(Debug, Args)]
@@ -49,7 +49,7 @@ pub struct ExecArgs {
 }
 
 /// Runs the command and returns its exit code.
-pub fn run(args: &ExecArgs, loaded: LoadedConfig, home: &DataDir) -> Result<(), CliError> {
+pub fn run(args: &ExecArgs, loaded: LoadedConfig, home: &DataDir) -> Result<()> {
     let user = args.user.as_deref().unwrap_or(if args.docker { "container" } else { "exec" });
     let session = ProxySession {
         private: args.private,

@@ -12,12 +12,12 @@ use interflow_types::Timestamp;
 use serde_json::{Value, json};
 
 use super::exec_choice::CHOICE_FILE;
-use crate::CliError;
 use crate::cli::flows::open_for_reading;
 use crate::cli::operations::{InstanceApi, OperationId, Operations as _};
 use crate::cli::output::members;
 use crate::instance::config::{InterflowConfig, LoadedConfig};
 use crate::instance::{log, run};
+use crate::{CliError, Result};
 
 /// How a program runs behind the proxy.
 pub struct ProxySession<'a> {
@@ -61,8 +61,8 @@ impl ProxySession<'_> {
         &self,
         loaded: LoadedConfig,
         home: &DataDir,
-        program: impl AsyncFnOnce(ProxyAccess<'_>) -> Result<u8, CliError>,
-    ) -> Result<(), CliError> {
+        program: impl AsyncFnOnce(ProxyAccess<'_>) -> Result<u8>,
+    ) -> Result<()> {
         let mut config = loaded.config;
         // Keep stdout and stderr clean for the program's own output.
         if config.log.level == "info" {
@@ -83,8 +83,8 @@ impl ProxySession<'_> {
         &self,
         mut config: InterflowConfig,
         home: &DataDir,
-        program: impl AsyncFnOnce(ProxyAccess<'_>) -> Result<u8, CliError>,
-    ) -> Result<u8, CliError> {
+        program: impl AsyncFnOnce(ProxyAccess<'_>) -> Result<u8>,
+    ) -> Result<u8> {
         config.make_private();
         // All clients belong to the program: certificate rejections are reported in the summary, never bypassed.
         config.intercept.pinning_failures = 0;
@@ -134,8 +134,8 @@ impl ProxySession<'_> {
         home: &DataDir,
         instance: &InstanceInfo,
         config: &InterflowConfig,
-        program: impl AsyncFnOnce(ProxyAccess<'_>) -> Result<u8, CliError>,
-    ) -> Result<u8, CliError> {
+        program: impl AsyncFnOnce(ProxyAccess<'_>) -> Result<u8>,
+    ) -> Result<u8> {
         let without_login = |e: CliError| {
             interflow_host::errln!("interflow: running the command without proxy credentials: {e}");
         };
@@ -173,11 +173,7 @@ impl ProxySession<'_> {
     }
 
     /// The variables of the secrets that the running instance stores.
-    fn placeholders(
-        &self,
-        api: Option<&InstanceApi>,
-        instance: &InstanceInfo,
-    ) -> Result<Vec<(String, String)>, CliError> {
+    fn placeholders(&self, api: Option<&InstanceApi>, instance: &InstanceInfo) -> Result<Vec<(String, String)>> {
         if self.secrets.is_empty() {
             return Ok(Vec::new());
         }
@@ -205,7 +201,7 @@ struct ProgramCredential<'a> {
 }
 
 impl<'a> ProgramCredential<'a> {
-    fn issue(api: &'a InstanceApi, user: &str) -> Result<Option<Self>, CliError> {
+    fn issue(api: &'a InstanceApi, user: &str) -> Result<Option<Self>> {
         let issued = api.call(&OperationId::IssueCredential.call().body(json!({ "user": user })))?;
         let login = |p: &str| ProxyLogin { user: user.to_owned(), password: p.to_owned() };
         Ok(issued["password"].as_str().map(|p| Self { api, login: login(p) }))
@@ -243,7 +239,7 @@ impl FromStr for SecretVariable {
 }
 
 /// The variables of secrets, which are stored as labels with placeholders.
-fn secret_variables(wanted: &[SecretVariable], stored: &[(&str, &str)]) -> Result<Vec<(String, String)>, CliError> {
+fn secret_variables(wanted: &[SecretVariable], stored: &[(&str, &str)]) -> Result<Vec<(String, String)>> {
     let variable = |w: &SecretVariable| match stored.iter().find(|(label, _)| *label == w.label) {
         Some((_, placeholder)) => Ok((w.variable.clone(), (*placeholder).to_owned())),
         None => Err(CliError::Usage(format!(
@@ -269,7 +265,7 @@ fn require_redaction(
     home: &DataDir,
     instance: &InstanceInfo,
     cause: RedactionCause,
-) -> Result<(), CliError> {
+) -> Result<()> {
     if redacts_proxied(&active_policies(api)?) {
         return Ok(());
     }
@@ -297,7 +293,7 @@ pub fn instance_redacts(home: &DataDir) -> bool {
 }
 
 /// The routes of the running instance; null if it has no admin port.
-fn active_policies(api: Option<&InstanceApi>) -> Result<Value, CliError> {
+fn active_policies(api: Option<&InstanceApi>) -> Result<Value> {
     api.map_or(Ok(Value::Null), |api| api.call(&OperationId::ListPolicies.call()))
 }
 

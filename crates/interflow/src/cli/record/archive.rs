@@ -10,13 +10,13 @@ use interflow_types::Timestamp;
 use interflow_types::units::pluralize;
 use serde_json::json;
 
-use crate::CliError;
 use crate::cli::flows::{ProgressDisplay, open_for_reading};
 use crate::cli::output::{FormatArgs, TextFormat};
 use crate::components::record_store::RecordStore;
 use crate::fleet::access::open_storage;
 use crate::fleet::record_archive;
 use crate::instance::config::InterflowConfig;
+use crate::{CliError, Result};
 
 #[derive(Debug, Args)]
 pub struct RecordArchiveArgs {
@@ -30,7 +30,7 @@ pub struct RecordArchiveArgs {
     format: FormatArgs<TextFormat>,
 }
 
-pub fn run(args: &RecordArchiveArgs, config: &InterflowConfig, home: &DataDir) -> Result<(), CliError> {
+pub fn run(args: &RecordArchiveArgs, config: &InterflowConfig, home: &DataDir) -> Result<()> {
     let (name, url) = match (&args.to, &config.record.archive) {
         (Some(url), _) => ("--to", url),
         (None, Some(url)) => ("record.archive", url),

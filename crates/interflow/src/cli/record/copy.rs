@@ -13,11 +13,11 @@ use interflow_store::{FlowStore as _, RecordConfig, SqliteStore};
 use interflow_types::units::{ByteSize, HumanDuration, pluralize};
 use serde_json::json;
 
-use crate::CliError;
 use crate::cli::flows::ProgressDisplay;
 use crate::cli::output::{FormatArgs, TextFormat};
 use crate::fleet::access::access;
 use crate::instance::config::InterflowConfig;
+use crate::{CliError, Result};
 
 #[derive(Debug, Args)]
 pub struct CopyArgs {
@@ -41,7 +41,7 @@ enum Place {
 }
 
 impl Place {
-    fn parse(text: &str, home: &DataDir) -> Result<Self, CliError> {
+    fn parse(text: &str, home: &DataDir) -> Result<Self> {
         let resolved = resolve_secret_ref(text).map_err(CliError::Usage)?;
         Ok(match PostgresUrl::is_one(&resolved) {
             true => Self::Shared(Box::new(resolved.parse()?)),
@@ -50,7 +50,7 @@ impl Place {
     }
 }
 
-pub fn run(args: &CopyArgs, config: &InterflowConfig, home: &DataDir) -> Result<(), CliError> {
+pub fn run(args: &CopyArgs, config: &InterflowConfig, home: &DataDir) -> Result<()> {
     let mut bar = ProgressDisplay::new("copying");
     let mut progress = |done, total| {
         bar.update(done, total);
@@ -86,7 +86,7 @@ pub fn run(args: &CopyArgs, config: &InterflowConfig, home: &DataDir) -> Result<
 }
 
 /// Replicas that record to the shared store delete what is older than their `record.retention_age`, copied or not.
-fn warn_of_retention(source: &SqliteStore, config: &InterflowConfig) -> Result<(), CliError> {
+fn warn_of_retention(source: &SqliteStore, config: &InterflowConfig) -> Result<()> {
     let age = config.record.retention_age;
     if age.0.is_zero() {
         return Ok(());
@@ -103,7 +103,7 @@ fn warn_of_retention(source: &SqliteStore, config: &InterflowConfig) -> Result<(
     Ok(())
 }
 
-fn print(counts: CopyCounts, format: &FormatArgs<TextFormat>) -> Result<(), CliError> {
+fn print(counts: CopyCounts, format: &FormatArgs<TextFormat>) -> Result<()> {
     let CopyCounts { copied, present, failed, open, notes } = counts;
     let json = json!({"copied": copied, "present": present, "failed": failed, "open": open, "notes": notes});
     format.print(&json, || {

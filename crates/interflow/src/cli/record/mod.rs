@@ -6,7 +6,7 @@ mod copy;
 use clap::Subcommand;
 use interflow_host::data_dir::DataDir;
 
-use crate::CliError;
+use crate::Result;
 use crate::instance::config::InterflowConfig;
 
 #[derive(Debug, Subcommand)]
@@ -19,7 +19,7 @@ pub enum RecordCommand {
     Archive(archive::RecordArchiveArgs),
 }
 
-pub fn run(command: &RecordCommand, config: &InterflowConfig, home: &DataDir) -> Result<(), CliError> {
+pub fn run(command: &RecordCommand, config: &InterflowConfig, home: &DataDir) -> Result<()> {
     match command {
         RecordCommand::Copy(args) => copy::run(args, config, home),
         RecordCommand::Archive(args) => archive::run(args, config, home),

@@ -13,18 +13,18 @@ use interflow_types::units::pluralize;
 use serde_json::{Value, json};
 
 use super::{ExplainArgs, FilesArgs, RuleListArgs};
-use crate::CliError;
 use crate::cli::flows::open;
 use crate::cli::operations::{InstanceApi, OperationId, Operations as _};
 use crate::cli::output::{FormatArgs, TableFormat, members, print_json};
 use crate::components::{BuildCapabilities, RecordingArchives, rule_formats};
 use crate::instance::config::InterflowConfig;
+use crate::{CliError, Result};
 
-fn sources(files: &[PathBuf]) -> Result<Vec<RuleFileSource>, CliError> {
+fn sources(files: &[PathBuf]) -> Result<Vec<RuleFileSource>> {
     files.iter().map(|f| source(f)).collect()
 }
 
-fn source(path: &Path) -> Result<RuleFileSource, CliError> {
+fn source(path: &Path) -> Result<RuleFileSource> {
     if path != Path::new("-") {
         return RuleFileSource::read(path).map_err(|p| CliError::Failed(p.to_string()));
     }
@@ -41,13 +41,13 @@ pub fn offline_runtime() -> RuleRuntime {
         .with_formats(rule_formats())
 }
 
-fn load(files: &[PathBuf], config: &RulesConfig) -> Result<Arc<RuleProgram>, CliError> {
+fn load(files: &[PathBuf], config: &RulesConfig) -> Result<Arc<RuleProgram>> {
     RuleProgram::from_sources(sources(files)?, config, Arc::new(offline_runtime()))
         .map_err(|e| CliError::Failed(e.to_string()))
 }
 
 /// `rules check`
-pub fn check(args: &FilesArgs, config: &InterflowConfig) -> Result<(), CliError> {
+pub fn check(args: &FilesArgs, config: &InterflowConfig) -> Result<()> {
     let read = RuleProgram::from_sources(sources(&args.files)?, &config.rules, Arc::new(offline_runtime()));
     let (rules, problems, notes) = match &read {
         Ok(program) => (program.rules.len(), &[][..], &program.notes[..]),
@@ -73,7 +73,7 @@ fn problems_json(problems: &[RuleProblem]) -> Vec<Value> {
 }
 
 /// `rules list FILE`
-pub fn list(args: &RuleListArgs, config: &InterflowConfig) -> Result<(), CliError> {
+pub fn list(args: &RuleListArgs, config: &InterflowConfig) -> Result<()> {
     let program = load(&args.files, &config.rules)?;
     let rules: Vec<Value> = program
         .rules
@@ -101,13 +101,13 @@ fn rule_lines(rule: &Value) -> String {
 }
 
 /// `rules list` without files: the rules of the running instance.
-pub fn active_rules(format: &FormatArgs<TableFormat>, home: &DataDir) -> Result<(), CliError> {
+pub fn active_rules(format: &FormatArgs<TableFormat>, home: &DataDir) -> Result<()> {
     let active = InstanceApi::require(home)?.call(&OperationId::ListRules.call())?;
     format.print(&active, || members(&active, "rules").map(rule_lines).collect())
 }
 
 /// `rules list --actions`
-pub fn actions(format: &FormatArgs<TableFormat>) -> Result<(), CliError> {
+pub fn actions(format: &FormatArgs<TableFormat>) -> Result<()> {
     let one = |a: &interflow_rules::action::ActionInfo| {
         let [earliest, natural, latest] = [a.earliest, a.natural, a.latest].map(phase_names::name);
         json!({ "name": a.name, "earliest": earliest, "natural": natural, "latest": latest, "doc": a.doc.trim() })
@@ -121,7 +121,7 @@ pub fn actions(format: &FormatArgs<TableFormat>) -> Result<(), CliError> {
 }
 
 /// `rules explain FLOW`
-pub fn explain(args: &ExplainArgs, config: &InterflowConfig, home: &DataDir) -> Result<(), CliError> {
+pub fn explain(args: &ExplainArgs, config: &InterflowConfig, home: &DataDir) -> Result<()> {
     let files = if args.files.is_empty() { &config.rules.files } else { &args.files };
     if files.is_empty() {
         return Err(CliError::Usage("no rule files: give --rules FILE or set rules.files in the configuration".into()));
@@ -153,7 +153,7 @@ pub fn explain(args: &ExplainArgs, config: &InterflowConfig, home: &DataDir) -> 
 }
 
 /// `rules test FILE`
-pub fn test(args: &FilesArgs, config: &InterflowConfig) -> Result<(), CliError> {
+pub fn test(args: &FilesArgs, config: &InterflowConfig) -> Result<()> {
     let program = load(&args.files, &config.rules)?;
     if program.tests.is_empty() {
         return Err(CliError::Failed("no tests: add them under `tests` in the rule files".into()));

@@ -10,7 +10,7 @@ use clap::{Args, Subcommand};
 use interflow_host::data_dir::DataDir;
 
 use super::output::{FormatArgs, TableFormat, TextFormat};
-use crate::CliError;
+use crate::Result;
 use crate::instance::config::InterflowConfig;
 
 #[derive(Debug, Subcommand)]
@@ -75,7 +75,7 @@ pub struct ExplainArgs {
     pub format: FormatArgs<TextFormat>,
 }
 
-pub fn run(command: &RuleFilesCommand, config: &InterflowConfig, home: &DataDir) -> Result<(), CliError> {
+pub fn run(command: &RuleFilesCommand, config: &InterflowConfig, home: &DataDir) -> Result<()> {
     match command {
         RuleFilesCommand::Check(args) => files::check(args, config),
         RuleFilesCommand::List(args) if args.actions => files::actions(&args.format),

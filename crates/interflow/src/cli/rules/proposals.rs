@@ -7,14 +7,14 @@ use interflow_host::data_dir::DataDir;
 use interflow_types::units::pluralize;
 use serde_json::{Value, json};
 
-use crate::CliError;
+use crate::Result;
 use crate::cli::operations::{InstanceApi, OperationId, Operations as _};
 use crate::cli::output::{FormatArgs, TextFormat, member, members, print};
 
 /// Matches that the list shows of each proposal.
 const SHOWN: usize = 5;
 
-pub fn list(format: &FormatArgs<TextFormat>, home: &DataDir) -> Result<(), CliError> {
+pub fn list(format: &FormatArgs<TextFormat>, home: &DataDir) -> Result<()> {
     let response = InstanceApi::require(home)?.call(&OperationId::ListProposals.call())?;
     format.print(&response, || text(&response))
 }
@@ -48,13 +48,13 @@ fn text(response: &Value) -> String {
     text
 }
 
-pub fn apply(id: u64, file: Option<&str>, home: &DataDir) -> Result<(), CliError> {
+pub fn apply(id: u64, file: Option<&str>, home: &DataDir) -> Result<()> {
     InstanceApi::require(home)?.call(&OperationId::ApplyProposal.call().path(id).body(json!({ "file": file })))?;
     print(&format!("proposal {id} is applied: `interflow rules list` shows the active rules\n"));
     Ok(())
 }
 
-pub fn dismiss(id: u64, home: &DataDir) -> Result<(), CliError> {
+pub fn dismiss(id: u64, home: &DataDir) -> Result<()> {
     InstanceApi::require(home)?.call(&OperationId::DismissProposal.call().path(id))?;
     print(&format!("proposal {id} is dismissed\n"));
     Ok(())

@@ -37,7 +37,7 @@ use self::key_reader::KeyReader;
 use self::terminal::TerminalSession;
 use super::flows::{QueryArgs, open};
 use super::output::print;
-use crate::CliError;
+use crate::{CliError, Result};
 
 /// Events that may wait for the screen.
 const MAX_WAITING: usize = 256;
@@ -57,7 +57,7 @@ pub struct TopArgs {
 }
 
 /// Shows the flows until the operator quits.
-pub fn run(args: &TopArgs, home: &DataDir) -> Result<(), CliError> {
+pub fn run(args: &TopArgs, home: &DataDir) -> Result<()> {
     let query = open::query(&args.select.query).map(|_| args.select.query.join(" "))?;
     require_terminal()?;
     // An instance that goes later is waited for; without one at the start, the operator probably means another.
@@ -79,7 +79,7 @@ pub fn run(args: &TopArgs, home: &DataDir) -> Result<(), CliError> {
     shown.map_err(terminal_failed)
 }
 
-fn require_terminal() -> Result<(), CliError> {
+fn require_terminal() -> Result<()> {
     let why = if !io::stdin().is_terminal() || !io::stdout().is_terminal() {
         "standard input and output are not a terminal"
     } else if std::env::var_os("TERM").is_some_and(|t| t == "dumb") {

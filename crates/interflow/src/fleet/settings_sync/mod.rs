@@ -21,13 +21,13 @@ use interflow_store::shared_state::{SettingRevision, SettingStatus};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
-use crate::CliError;
 use crate::components::MODE_FILE;
 use crate::fleet::access::row_key;
 use crate::fleet::store_tls;
 use crate::instance::config::{InterflowConfig, SharedSetting};
 use crate::instance::reload::ReloadStatus;
 use crate::instance::settings::diff::diff_texts;
+use crate::{CliError, Result};
 
 /// How often the files and the database are compared without an announcement.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
@@ -115,21 +115,15 @@ impl SettingsSync {
     ///
     /// # Errors
     /// The database does not answer, or a file cannot be written.
-    pub async fn start(
-        config: &InterflowConfig,
-        home: &DataDir,
-        reloads: &Arc<ReloadStatus>,
-    ) -> Result<Option<Self>, CliError> {
+    pub async fn start(config: &InterflowConfig, home: &DataDir, reloads: &Arc<ReloadStatus>) -> Result<Option<Self>> {
         let Some(url) = shared_url(&config.record)?.filter(|_| !config.fleet.share.is_empty()) else {
             return Ok(None);
         };
         config.fleet.check(&config.approvals)?;
         let marks_file = home.join(Path::new(MARKS_FILE));
-        let marks: BTreeMap<String, Mark> = match std::fs::read(&marks_file) {
-            // A damaged file is like none: files that differ from the database are then kept aside.
-            Ok(bytes) => serde_json::from_slice(&bytes).unwrap_or_default(),
-            Err(_) => BTreeMap::new(),
-        };
+        // A damaged file is like none: files that differ from the database are then kept aside.
+        let marks = std::fs::read(&marks_file).ok().and_then(|bytes| serde_json::from_slice(&bytes).ok());
+        let marks: BTreeMap<String, Mark> = marks.unwrap_or_default();
         let mut this = Self {
             store: PostgresSettings::open(&url, store_tls::client, row_key(home)?).await?,
             files: shared_files(config, home),
@@ -183,7 +177,7 @@ impl SettingsSync {
     ///
     /// # Errors
     /// The database does not answer, or a file cannot be written.
-    pub async fn try_earlier(&mut self) -> Result<bool, CliError> {
+    pub async fn try_earlier(&mut self) -> Result<bool> {
         loop {
             let at = match &mut self.trial {
                 None => 0,
@@ -210,7 +204,7 @@ impl SettingsSync {
     ///
     /// # Errors
     /// A file cannot be read.
-    pub fn accept_start(&mut self, refusal: Option<&str>) -> Result<(), CliError> {
+    pub fn accept_start(&mut self, refusal: Option<&str>) -> Result<()> {
         for (at, written) in self.written.iter().enumerate() {
             let refused_for = self.trial.as_ref().filter(|trial| trial.at == at).map(|trial| trial.current);
             if let Some(current) = refused_for {
@@ -255,7 +249,7 @@ impl SettingsSync {
     }
 
     /// Takes over what is new in the database, then publishes what is new in the files.
-    async fn look(&mut self, reload: &ReloadFn) -> Result<(), CliError> {
+    async fn look(&mut self, reload: &ReloadFn) -> Result<()> {
         if !self.has_reported {
             for written in &self.written {
                 let refused = self.marks.get(&written.name).is_some_and(|mark| mark.refused);
@@ -298,7 +292,7 @@ impl SettingsSync {
     }
 
     /// Writes a revision to its file and reloads; one that is refused is undone.
-    async fn take_over(&mut self, newest: &SettingRevision, reload: &ReloadFn) -> Result<(), CliError> {
+    async fn take_over(&mut self, newest: &SettingRevision, reload: &ReloadFn) -> Result<()> {
         let (name, revision) = (&newest.name, newest.revision);
         let (Some(path), Some(content)) = (self.files.get(name).cloned(), self.store.content(name, revision).await?)
         else {
@@ -360,7 +354,7 @@ impl SettingsSync {
         self.report(name, revision, Some(error)).await
     }
 
-    async fn accept(&mut self, name: &str, revision: i64, content: &[u8]) -> Result<(), CliError> {
+    async fn accept(&mut self, name: &str, revision: i64, content: &[u8]) -> Result<()> {
         self.waiting.remove(name);
         self.marks.insert(name.to_owned(), Mark { revision, sha256: sha256(content), refused: false });
         self.save_marks();
@@ -368,7 +362,7 @@ impl SettingsSync {
     }
 
     /// Makes a file that was changed here the next revision, if a reload accepts it; with `anyway`, an unchanged one too.
-    async fn publish(&mut self, name: &str, path: &Path, reload: &ReloadFn, anyway: bool) -> Result<(), CliError> {
+    async fn publish(&mut self, name: &str, path: &Path, reload: &ReloadFn, anyway: bool) -> Result<()> {
         if self.waiting.contains_key(name) {
             // The revision that waits is merged with it first.
             return Ok(());
@@ -404,7 +398,7 @@ impl SettingsSync {
         here != newest && self.marks.get(name).is_none_or(|mark| mark.sha256 != sha256(here))
     }
 
-    async fn report(&self, name: &str, revision: i64, refused: Option<String>) -> Result<(), CliError> {
+    async fn report(&self, name: &str, revision: i64, refused: Option<String>) -> Result<()> {
         let at = interflow_types::Timestamp::now();
         let status = SettingStatus { replica: self.replica.clone(), name: name.to_owned(), revision, at, refused };
         Ok(self.store.report(&status).await?)
@@ -419,7 +413,7 @@ impl SettingsSync {
 }
 
 /// Keeps a text that was changed here in a file of its own when that of another replica takes its place.
-fn set_aside(path: &Path, here: &[u8]) -> Result<(), CliError> {
+fn set_aside(path: &Path, here: &[u8]) -> Result<()> {
     let mut aside = path.as_os_str().to_owned();
     aside.push(".conflict");
     let aside = PathBuf::from(aside);
@@ -440,17 +434,17 @@ fn file_error(path: &Path, error: &std::io::Error) -> CliError {
     format!("{}: {error}", path.display()).into()
 }
 
-fn read_file(path: &Path) -> Result<Option<Vec<u8>>, CliError> {
+fn read_file(path: &Path) -> Result<Option<Vec<u8>>> {
     optional(std::fs::read(path)).map_err(|e| file_error(path, &e))
 }
 
 /// For reading a file and writing it without a change by another process in between.
-fn lock_file(path: &Path) -> Result<FileLock, CliError> {
+fn lock_file(path: &Path) -> Result<FileLock> {
     FileLock::for_edit(path).map_err(|e| file_error(path, &e))
 }
 
 /// Gives a file another text, or removes it, if it has this one; returns whether it had.
-fn replace(path: &Path, former: Option<&[u8]>, new: Option<&[u8]>) -> Result<bool, CliError> {
+fn replace(path: &Path, former: Option<&[u8]>, new: Option<&[u8]>) -> Result<bool> {
     let _alone = lock_file(path)?;
     if read_file(path)?.as_deref() != former {
         return Ok(false);
@@ -462,6 +456,6 @@ fn replace(path: &Path, former: Option<&[u8]>, new: Option<&[u8]>) -> Result<boo
     Ok(true)
 }
 
-fn write_file(path: &Path, bytes: &[u8]) -> Result<(), CliError> {
+fn write_file(path: &Path, bytes: &[u8]) -> Result<()> {
     write_atomic(path, bytes, FileAccess::Private).map_err(|e| file_error(path, &e))
 }

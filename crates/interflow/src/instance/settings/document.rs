@@ -167,10 +167,8 @@ fn remove(text: &str, path: &[&str]) -> Result<String, String> {
     let (last, tables) = path.split_last().ok_or("a key is needed")?;
     let mut table: &mut dyn TableLike = document.as_table_mut();
     for part in tables {
-        match table.get_mut(part).and_then(Item::as_table_like_mut) {
-            Some(inner) => table = inner,
-            None => return Ok(text.to_owned()),
-        }
+        let Some(inner) = table.get_mut(part).and_then(Item::as_table_like_mut) else { return Ok(text.to_owned()) };
+        table = inner;
     }
     table.remove(last);
     Ok(document.to_string())

@@ -187,10 +187,7 @@ impl EditorState {
         if key == "log.level" && std::env::var_os("INTERFLOW_LOG").is_some() {
             return SettingSource::Environment { name: "INTERFLOW_LOG".into() };
         }
-        match key_position(text, key) {
-            Some((line, _)) => SettingSource::File { line },
-            None => SettingSource::Default,
-        }
+        key_position(text, key).map_or(SettingSource::Default, |(line, _)| SettingSource::File { line })
     }
 
     /// Checks a change of the file's text; `None` if there is no file.
