@@ -14,7 +14,6 @@ use interflow_proxy::config::InterceptMode;
 
 use super::listen_address::parse_listen_address;
 use super::status::duration;
-use crate::CliError;
 use crate::instance::config::{ConfigFile, InterflowConfig, LoadedConfig};
 use crate::instance::reload::{ApplyFlagsFn, ConfigControl, ConfigReloader};
 #[cfg(unix)]
@@ -25,6 +24,7 @@ use crate::instance::shutdown_signal::ShutdownSignal;
 use crate::instance::successor_check;
 use crate::instance::watched_files::FileStamps;
 use crate::instance::{banner, log};
+use crate::{CliError, Result};
 
 /// Startup has certainly finished after this time.
 #[cfg(target_os = "linux")]
@@ -145,13 +145,7 @@ impl RunArgs {
 }
 
 /// Runs until a signal. `stamps` was taken before the file was loaded.
-pub fn run(
-    args: &RunArgs,
-    loaded: LoadedConfig,
-    file: ConfigFile,
-    stamps: FileStamps,
-    home: DataDir,
-) -> Result<(), CliError> {
+pub fn run(args: &RunArgs, loaded: LoadedConfig, file: ConfigFile, stamps: FileStamps, home: DataDir) -> Result<()> {
     let mut config = loaded.config;
     args.apply(&mut config);
     if args.print_config {
@@ -247,7 +241,7 @@ fn name_other(error: CliError, home: &DataDir) -> CliError {
 
 /// With `--origins`, starts them; returns what the configuration needs to reach them.
 #[cfg(feature = "demo")]
-async fn lead_to_origins(args: &RunArgs, home: &DataDir) -> Result<ApplyFlagsFn, CliError> {
+async fn lead_to_origins(args: &RunArgs, home: &DataDir) -> Result<ApplyFlagsFn> {
     if !args.origins {
         return Ok(Arc::new(|_| {}));
     }
@@ -256,18 +250,13 @@ async fn lead_to_origins(args: &RunArgs, home: &DataDir) -> Result<ApplyFlagsFn,
 }
 
 #[cfg(not(feature = "demo"))]
-fn lead_to_origins(_: &RunArgs, _: &DataDir) -> std::future::Ready<Result<ApplyFlagsFn, CliError>> {
+fn lead_to_origins(_: &RunArgs, _: &DataDir) -> std::future::Ready<Result<ApplyFlagsFn>> {
     std::future::ready(Ok(Arc::new(|_| {})))
 }
 
 /// What keeps the instance from starting is the error.
 #[cfg(unix)]
-fn check_start(
-    config: &InterflowConfig,
-    home: &DataDir,
-    sockets: &ListenSockets,
-    record_dir: &Path,
-) -> Result<(), CliError> {
+fn check_start(config: &InterflowConfig, home: &DataDir, sockets: &ListenSockets, record_dir: &Path) -> Result<()> {
     let runtime = crate::runtime()?;
     Ok(runtime.block_on(successor_check::check_start(config, home, sockets, record_dir))?)
 }
