@@ -1,11 +1,12 @@
 //! The database schema, its migrations, and how connections are opened.
 
+use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use interflow_files::owner_only;
 use rusqlite::config::DbConfig;
-use rusqlite::{Connection, OpenFlags};
+use rusqlite::{Connection, ErrorCode, OpenFlags};
 
 use crate::error::{Result, StoreError};
 
@@ -28,6 +29,16 @@ pub(crate) fn file(dir: &Path) -> PathBuf {
     dir.join("flows.db")
 }
 
+/// The error of the first statement on a database: in a directory that cannot be written, SQLite cannot even read, and says
+/// neither that nor where.
+fn explain(dir: &Path, error: rusqlite::Error) -> StoreError {
+    if !matches!(error.sqlite_error_code(), Some(ErrorCode::CannotOpen | ErrorCode::ReadOnly)) {
+        return error.into();
+    }
+    let remedy = "make it writable for this user, or copy it and name the copy in INTERFLOW_DATA_DIR";
+    StoreError::io("SQLite cannot write in", dir)(io::Error::other(format!("{error}; {remedy}")))
+}
+
 /// Opens the database for the writer: creates it if necessary, and migrates it to this build's version.
 pub(crate) fn open_writer(dir: &Path) -> Result<Connection> {
     let path = file(dir);
@@ -35,7 +46,7 @@ pub(crate) fn open_writer(dir: &Path) -> Result<Connection> {
     let opened = owner_only(std::fs::OpenOptions::new().create(true).append(true)).open(&path);
     drop(opened.map_err(StoreError::io("could not open", &path))?);
     let db = Connection::open(path)?;
-    if user_version(&db)? == 0 {
+    if user_version(&db).map_err(|e| explain(dir, e))? == 0 {
         // These must be set before the first table is created. Rows are appended at the end of their tables, so larger
         // pages hold more of them per write.
         db.pragma_update(None, "page_size", 8192)?;
@@ -68,8 +79,9 @@ pub(crate) fn open_reader(dir: &Path) -> Result<Connection> {
     }
     let db = Connection::open_with_flags(&file, OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
     set_up(&db)?;
+    let version = user_version(&db).map_err(|e| explain(dir, e))?;
     db.pragma_update(None, "cache_size", -(4 << 10))?;
-    match user_version(&db)? {
+    match version {
         VERSION => Ok(db),
         0 => Err(StoreError::Absent(dir.to_owned())),
         found if found < VERSION => Err(StoreError::Older { found, known: VERSION }),
@@ -90,8 +102,8 @@ pub(crate) fn touch(db: &Connection) -> Result<()> {
     Ok(db.pragma_update(None, "user_version", VERSION)?)
 }
 
-fn user_version(db: &Connection) -> Result<i64> {
-    Ok(db.query_row("PRAGMA user_version", [], |r| r.get(0))?)
+fn user_version(db: &Connection) -> rusqlite::Result<i64> {
+    db.query_row("PRAGMA user_version", [], |r| r.get(0))
 }
 
 fn migrate(db: &Connection) -> Result<()> {
@@ -129,6 +141,17 @@ mod tests {
         Connection::open(file(dir.path())).unwrap().pragma_update(None, "user_version", VERSION + 1).unwrap();
         assert!(matches!(open_writer(dir.path()), Err(StoreError::Newer { .. })));
         assert!(matches!(open_reader(dir.path()), Err(StoreError::Newer { .. })));
+    }
+
+    #[test]
+    fn a_directory_that_cannot_be_written_is_named_with_the_remedy() {
+        for code in [rusqlite::ffi::SQLITE_CANTOPEN, rusqlite::ffi::SQLITE_READONLY_DIRECTORY] {
+            let refused = rusqlite::Error::SqliteFailure(rusqlite::ffi::Error::new(code), None);
+            let error = explain(Path::new("/mnt/data"), refused);
+            let message = error.to_string();
+            assert!(message.contains("cannot write in /mnt/data: "), "{message}");
+            assert!(message.contains("INTERFLOW_DATA_DIR") && error.is_disk(), "{message}");
+        }
     }
 
     #[test]
