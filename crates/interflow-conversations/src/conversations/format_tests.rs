@@ -1,6 +1,8 @@
 //! Conversations over WebSockets with several lanes, and in Google's Interactions.
 
-use interflow_store::{FlowKind, FlowRecord, FlowState, FlowStore, FlowSummary, FlowWithBodies, MessageRecord};
+use interflow_store::{
+    FlowKind, FlowRecord, FlowState, FlowStore, FlowSummary, FlowWithBodies, MessageRecord, RecordConfig, SqliteStore,
+};
 use interflow_types::{Direction, MessageKind, Timestamp};
 use serde_json::{Value, json};
 
@@ -46,6 +48,32 @@ fn calls_of_socket(messages: &[(Direction, Value)]) -> Vec<ParsedCall> {
         assert_eq!(format!("{resumed:?}"), format!("{calls:?}"), "resumed after {read} messages");
     }
     calls
+}
+
+#[test]
+fn damaged_messages_of_a_websocket_take_no_other_calls_with_them() {
+    use Direction::{Request, Response};
+    let ask = |n: u32| (Request, json!({"type": "response.create", "model": "m", "input": format!("question {n}")}));
+    let reply = (Response, json!({"type": "response.completed", "response": {"id": "r", "status": "completed"}}));
+    let messages: Vec<_> = (0..1250).flat_map(|n| [ask(n), reply.clone()]).collect();
+    let dir = tempfile::tempdir().unwrap();
+    let store = SqliteStore::open(dir.path(), &RecordConfig::default()).unwrap();
+    let f = socket("api.openai.com", "/v1/responses", &messages);
+    let id = f.row.id;
+    store.insert(f).unwrap();
+    drop(store);
+    // The second of three blocks.
+    let db = rusqlite::Connection::open(dir.path().join("flows.db")).unwrap();
+    assert_eq!(db.execute("UPDATE messages SET meta = x'ff' WHERE first = 1000", []).unwrap(), 1);
+    drop(db);
+    let store = SqliteStore::open(dir.path(), &RecordConfig::default()).unwrap();
+    let row = store.get(id).unwrap();
+    let calls = WebSocketCallReader::default().read(&store, &row, true).unwrap();
+    let parts: Vec<u64> = calls.iter().map(ParsedCall::part).collect();
+    // The pages of 256 messages that the block touches are left out.
+    assert_eq!(parts, (1..2500).step_by(2).filter(|part| !(769..2049).contains(part)).collect::<Vec<_>>());
+    let mut indexer = ConversationIndexer::new(&store, pricing());
+    assert_eq!(indexer.catch_up(&mut |_| ()).unwrap(), parts.len() as u64);
 }
 
 #[test]

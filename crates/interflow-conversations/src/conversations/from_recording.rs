@@ -12,7 +12,7 @@ use interflow_store::{
     media_type,
 };
 use interflow_types::budget::{MemoryReservation, PROCESS_BUDGET};
-use interflow_types::{AttemptState, CallUsage, Direction, EntryKind, Headers, Timestamp};
+use interflow_types::{AttemptState, CallUsage, Direction, EntryKind, FlowId, Headers, Timestamp};
 use serde_json::{Value, json};
 
 use super::endpoints::EndpointOverrides;
@@ -238,7 +238,16 @@ impl WebSocketCallReader {
         let is_live = row_format(row) == Some(ApiFormat::Interactions);
         // Read in pages, and continued from the last message that was read.
         while self.next < row.messages {
-            let messages = store.messages(row.id, self.next..(self.next + MESSAGES_PER_READ).min(row.messages))?;
+            let end = (self.next + MESSAGES_PER_READ).min(row.messages);
+            let messages = match store.messages(row.id, self.next..end) {
+                Ok(messages) => messages,
+                // The calls before and after a damaged page are found all the same.
+                Err(e) => {
+                    skip_damaged(row.id, e)?;
+                    self.next = end;
+                    continue;
+                }
+            };
             let Some(last) = messages.last() else { break };
             self.next = last.index + 1;
             for message in &messages {
@@ -315,6 +324,15 @@ impl WebSocketCallReader {
         let calls = Self::default().read(store, row, true)?;
         Ok(calls.into_iter().find(|call| call.part() == part).map(ParsedCall::into_request))
     }
+}
+
+/// A damaged record stays damaged: to stop there would stop all conversations.
+pub(super) fn skip_damaged(flow: FlowId, error: StoreError) -> Result<()> {
+    if !matches!(error, StoreError::Damaged { .. }) {
+        return Err(error);
+    }
+    tracing::warn!(%flow, %error, "cannot read an LLM call: it is skipped");
+    Ok(())
 }
 
 fn row_format(row: &FlowRecord) -> Option<ApiFormat> {

@@ -413,7 +413,7 @@ impl<'s> ConversationIndexer<'s> {
                 (call.into_iter().collect(), reservation)
             })
         };
-        read.or_else(|e| skip_damaged(row.id, e).map(|()| (Vec::new(), None)))
+        read.or_else(|e| from_recording::skip_damaged(row.id, e).map(|()| (Vec::new(), None)))
     }
 
     /// A flow that may contain a call; `None` if it does not, was deleted meanwhile, or is damaged.
@@ -424,7 +424,7 @@ impl<'s> ConversationIndexer<'s> {
                 Ok(Some(row).filter(|_| may_hold))
             }
             Err(StoreError::NotFound(_)) => Ok(None),
-            Err(e) => skip_damaged(id, e).map(|()| None),
+            Err(e) => from_recording::skip_damaged(id, e).map(|()| None),
         }
     }
 
@@ -547,16 +547,5 @@ impl<'s> ConversationIndexer<'s> {
         }
         self.endpoints_read = Some(Instant::now());
         Ok(())
-    }
-}
-
-/// A damaged record stays damaged: to stop there would stop all conversations.
-fn skip_damaged(flow: FlowId, error: StoreError) -> Result<()> {
-    match error {
-        error @ StoreError::Damaged { .. } => {
-            tracing::warn!(%flow, %error, "cannot read an LLM call: it is skipped");
-            Ok(())
-        }
-        e => Err(e),
     }
 }
