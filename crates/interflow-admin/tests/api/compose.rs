@@ -1,5 +1,6 @@
 //! Composed requests, their code, and collections.
 
+use interflow_testkit::Script;
 use serde_json::json;
 
 use super::*;
@@ -101,6 +102,27 @@ async fn composed_web_socket_carries_messages_until_it_is_closed() {
     assert_eq!(ended["messages"], 6);
     let late = it.post(&path, json!({"message": "late"})).await;
     assert_eq!((late.status, kind(&late).as_str()), (404, "not_found"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn composed_web_socket_with_a_wrong_answer_to_its_key_is_not_opened() {
+    let it = Instance::start().await;
+    // The last is the answer to the key of RFC 6455 1.3, which is not that of this handshake.
+    for accept in ["", "Sec-WebSocket-Accept: x\r\n", "Sec-WebSocket-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\n"] {
+        let head = "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n";
+        let script = Script::new().head().send(format!("{head}{accept}\r\n")).stall();
+        let origin = Origin::script(script).await;
+        let key = json!([["Sec-WebSocket-Key", "x"]]);
+        let url = format!("ws://{}/", origin.addr());
+        let opened = it.post("/compose/websocket", json!({"url": url, "headers": key})).await.json();
+        assert_eq!(opened["response"], Value::Null, "{opened}");
+        let message = opened["error"]["message"].as_str().unwrap();
+        assert!(message.contains("Sec-WebSocket-Accept is wrong"), "{message}");
+        let path = format!("/compose/websocket/{}", opened["id"].as_str().unwrap());
+        assert_eq!(it.post(&path, json!({"message": "x"})).await.status, 404);
+        let flow = it.json(&format!("/flows/{}", opened["id"].as_str().unwrap())).await;
+        assert_eq!(flow["state"], "failed", "{flow}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -2,8 +2,6 @@
 
 use std::sync::Arc;
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use interflow_codec::ja4h;
 use interflow_codec::websocket::PermessageDeflate;
 use interflow_net::egress::{UpstreamClient, UpstreamResponse, UpstreamRoute};
@@ -11,7 +9,7 @@ use interflow_net::ingress::{IncomingRequest, InformationalSender, ServiceReply}
 use interflow_types::{
     Body, Direction, EarlyExit, EndpointId, EntryKind, Error, ErrorKind, Flow, FlowClock, ForwardedBy, HttpVersion,
     LocalHandler, MaybeFuture, NotRecorded, OutlivesClient, Phase, Request, RequestHead, RequestVerdict, Response,
-    ResponseHead, ResponseHeadFilter, Result, ServedBy, TunnelOrigin, TunnelVerdict, random_bytes,
+    ResponseHead, ResponseHeadFilter, Result, ServedBy, TunnelOrigin, TunnelVerdict,
 };
 
 use crate::downstream::access::{AccessRequest, Login};
@@ -292,7 +290,9 @@ async fn send_and_deliver(
     match answer.upgrade {
         // The guard moves on: into the upgraded connection, or else into the response body.
         Some(upstream) => {
-            if let Err(error) = upgrade::check_accept(head, &answer.head) {
+            if head.version == HttpVersion::H2
+                && let Err(error) = upgrade::check_accept(head, &answer.head)
+            {
                 return request.fail(&error);
             }
             let PipelineRequest { config, guard, head, .. } = *request;
@@ -397,7 +397,7 @@ async fn request_phases(request: &mut PipelineRequest) -> Result<(Body, Option<P
         PermessageDeflate::retain_offers(&mut head.headers);
         // For an origin of HTTP/1.1: over HTTP/2, clients send none (RFC 8441 5).
         if head.version == HttpVersion::H2 {
-            let _ = head.headers.set("Sec-WebSocket-Key", STANDARD.encode(random_bytes::<16>()));
+            upgrade::set_key(head);
         }
     }
     // A stage may have removed `Host`, which every HTTP/1.1 request must have (RFC 9112 3.2).

@@ -13,7 +13,7 @@ use interflow_net::io::IoStream;
 use interflow_types::budget::MemoryReservation;
 use interflow_types::{
     ByteCounts, Direction, Error, ErrorKind, HttpVersion, MessageKind, Method, RequestHead, ResponseHead,
-    ResponseHeadFilter, Result, StatusCode, StreamMessage,
+    ResponseHeadFilter, Result, StatusCode, StreamMessage, random_bytes,
 };
 use sha1::{Digest, Sha1};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, ReadHalf, WriteHalf};
@@ -77,11 +77,17 @@ pub(crate) fn check_not_accepted(request: &RequestHead, status: StatusCode) -> R
     }
 }
 
-/// Checks what an origin answers over HTTP/1 to the key of Interflow, which stands for a client of HTTP/2 (RFC 6455 4.1).
+/// Sets a key of Interflow's own, for an origin of HTTP/1.1 (RFC 6455 4.1).
+pub(crate) fn set_key(head: &mut RequestHead) {
+    let _ = head.headers.set("Sec-WebSocket-Key", STANDARD.encode(random_bytes::<16>()));
+}
+
+/// Checks what an origin answers over HTTP/1.1 to a key of Interflow's own (RFC 6455 4.1).
 pub(crate) fn check_accept(request: &RequestHead, head: &ResponseHead) -> Result<()> {
-    let own = request.version == HttpVersion::H2 && head.status == StatusCode::SWITCHING_PROTOCOLS;
     let right = || request.headers.get("sec-websocket-key").map(accept_of);
-    if own && head.headers.get_str("sec-websocket-accept").map(str::trim) != right().as_deref() {
+    if head.status == StatusCode::SWITCHING_PROTOCOLS
+        && head.headers.get_str("sec-websocket-accept").map(str::trim) != right().as_deref()
+    {
         return Err(Error::new(ErrorKind::BadResponse, "the origin's Sec-WebSocket-Accept is wrong (RFC 6455 4.1)"));
     }
     Ok(())

@@ -50,6 +50,9 @@ pub(crate) async fn send_local(local: LocalRequest<'_>, request: Request) -> Res
     let mut guard = FlowGuard::new(flow, plan, Arc::clone(&conn.worker.counters));
     hop_by_hop::clean_request(&mut head);
     hop_by_hop::set_host_for(&mut head, EntryKind::Internal);
+    if head.protocol.as_deref() == Some("websocket") {
+        upgrade::set_key(&mut head);
+    }
     // A component's request is its own.
     let allowed = if is_chosen { recheck_replay(&mut guard, &mut head).await } else { Ok(()) };
     guard.begin_capture(&config.settings, Some(&head)).await;
@@ -86,7 +89,7 @@ pub(crate) async fn send_local(local: LocalRequest<'_>, request: Request) -> Res
         }
         Err(end) => Err(exit_error(end)),
     };
-    let answer = match sent {
+    let answer = match sent.and_then(|answer| upgrade::check_accept(&head, &answer.head).map(|()| answer)) {
         Ok(answer) => answer,
         Err(e) => {
             guard.fail(&e);

@@ -1,9 +1,7 @@
 //! Prepares and writes request heads for an HTTP/1 upstream, and interprets the connection fields of response heads.
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use interflow_codec::h1;
-use interflow_types::{Body, ByteStr, HttpVersion, Method, RequestHead, ResponseHead, name, random_bytes};
+use interflow_types::{Body, ByteStr, HttpVersion, Method, RequestHead, ResponseHead, name};
 use std::borrow::Cow;
 
 use super::conn::ProxyHop;
@@ -64,7 +62,7 @@ fn frame(head: &mut Cow<'_, RequestHead>, body: &Body) -> UploadFraming {
     UploadFraming::Length(length)
 }
 
-/// RFC 9110 7.8, and RFC 6455 4.1 for a WebSocket that was requested over HTTP/2 (RFC 8441 5).
+/// RFC 9110 7.8.
 fn set_upgrade_headers(head: &mut RequestHead) {
     let Some(protocol) = head.protocol.clone() else { return };
     // Extended CONNECT of HTTP/2 becomes an ordinary upgrade here.
@@ -77,11 +75,6 @@ fn set_upgrade_headers(head: &mut RequestHead) {
     }
     if !headers.has_token(name::CONNECTION, "upgrade") {
         headers.append_unchecked(name::CONNECTION.as_bytes(), b"Upgrade");
-    }
-    // Over HTTP/2 clients send no such field (RFC 8441 5), but over HTTP/1.1 the origin requires one.
-    if &*protocol == "websocket" && !headers.contains("Sec-WebSocket-Key") {
-        let key = STANDARD.encode(random_bytes::<16>());
-        headers.append_unchecked(b"Sec-WebSocket-Key", key.as_bytes());
     }
 }
 
@@ -219,7 +212,7 @@ mod tests {
         assert!(
             head.starts_with("GET /p?q HTTP/1.1\r\nHost: x\r\nSec-WebSocket-Version: 13\r\nUpgrade: websocket\r\n")
         );
-        assert!(head.contains("\r\nConnection: Upgrade\r\nSec-WebSocket-Key: "), "{head}");
+        assert!(head.contains("\r\nConnection: Upgrade\r\n"), "{head}");
     }
 
     #[test]
