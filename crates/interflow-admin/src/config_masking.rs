@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
-use interflow_types::secret_names::{is_secret_name, mask_url, mask_urls};
+use interflow_types::secret_names::{has_token, is_secret_name, mask_url, mask_urls};
 use serde_json::Value;
 
 /// Keys whose values are paths, by what precedes the path in the value; `*` stands for each element of a list or table.
@@ -68,13 +68,37 @@ fn mask_config_secrets(value: &mut Value) {
         Value::Object(map) => {
             for (key, value) in map {
                 // Also lists and maps of secrets: users' passwords by name, old keys beside the new one.
-                if is_secret_key(key) { mask_all(value) } else { mask_config_secrets(value) }
+                match value {
+                    value if is_secret_key(key) => mask_all(value),
+                    Value::Array(list) if key == "args" => mask_arguments(list),
+                    value => mask_config_secrets(value),
+                }
             }
         }
         Value::Array(list) => list.iter_mut().for_each(mask_config_secrets),
         // As a whole first: a secret may have characters that end a URL within a message.
         Value::String(text) if text.contains("://") => *text = mask_urls(&mask_url(text)),
         _ => {}
+    }
+}
+
+/// Masks what arguments of a program have behind a telling name, as in `--token X`, `TOKEN=X` and `Authorization: X`, what
+/// looks like a token, and secrets in URLs.
+fn mask_arguments(list: &mut [Value]) {
+    let mut follows_name = false;
+    for value in list {
+        let text = value.as_str().unwrap_or_default().to_owned();
+        let names_secret = |at: &usize| {
+            let name = text[..*at].trim_end_matches(['"', '\'']);
+            name.rsplit(['=', ':', '/', '?', '&', '"', '\'', ' ']).next().is_some_and(is_secret_name)
+        };
+        match text.match_indices(['=', ':']).map(|(at, _)| at).find(names_secret) {
+            _ if follows_name => mask_secret(value),
+            Some(at) => *value = format!("{}***", &text[..=at]).into(),
+            None if !text.contains('/') && has_token(&text) => mask_secret(value),
+            None => mask_config_secrets(value),
+        }
+        follows_name = !follows_name && text.starts_with('-') && !text.contains(['=', ':']) && is_secret_name(&text);
     }
 }
 
@@ -112,6 +136,32 @@ mod tests {
                 "admin": {"personal_token_lifetime": "90d"},
             })
         );
+    }
+
+    #[test]
+    fn secrets_are_masked_in_arguments_of_programs() {
+        for (arguments, masked) in [
+            (json!(["--api-key", "s", "--port", "80"]), json!(["--api-key", "***", "--port", "80"])),
+            (json!(["--token=s", "-e", "GITHUB_TOKEN=s"]), json!(["--token=***", "-e", "GITHUB_TOKEN=***"])),
+            (json!(["--header", "Authorization: Bearer s"]), json!(["--header", "Authorization:***"])),
+            (
+                json!(["--header=X-Api-Key: s", "{\"token\": \"s\"}"]),
+                json!(["--header=X-Api-Key:***", "{\"token\":***"]),
+            ),
+            (json!(["ghp_0123456789abcdef", "--token", "env:T"]), json!(["***", "--token", "env:T"])),
+            (
+                json!(["http://u:s@a.test/?b=1", "http://a.test/?token=s"]),
+                json!(["http://***@a.test/?b=1", "http://a.test/?token=***"]),
+            ),
+            (
+                json!(["-y", "@acme/server@1.2.3", "/srv/0123456789ab", "--max-tokens", "5", "A=1"]),
+                json!(["-y", "@acme/server@1.2.3", "/srv/0123456789ab", "--max-tokens", "5", "A=1"]),
+            ),
+        ] {
+            let mut config = json!({"mcp": {"server": {"x": {"command": "npx", "args": arguments}}}});
+            mask_config(&mut config);
+            assert_eq!(config["mcp"]["server"]["x"]["args"], masked);
+        }
     }
 
     #[test]

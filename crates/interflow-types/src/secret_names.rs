@@ -52,6 +52,12 @@ pub fn without_credentials(url: &str) -> Option<String> {
     Some(format!("{scheme}://***@{host}{path}"))
 }
 
+/// The name of a parameter, given as `name=value`, if its value is a secret.
+pub fn secret_parameter(pair: &str) -> Option<&str> {
+    let (name, _) = pair.split_once('=')?;
+    (is_secret_parameter(name) || is_secret_name(name)).then_some(name)
+}
+
 fn ends_url(c: char) -> bool {
     c.is_whitespace() || matches!(c, '"' | '`' | '<' | '>')
 }
@@ -64,10 +70,10 @@ pub fn mask_url(url: &str) -> String {
     let masked = |part: &str, is_segment: bool| {
         let text = part.trim_end_matches(|c| ends_url(c) || matches!(c, '/' | '?' | '#' | '&'));
         let end = &part[text.len()..];
-        match text.split_once('=') {
-            Some((name, _)) if is_secret_parameter(name) || is_secret_name(name) => format!("{name}=***{end}"),
-            _ if is_segment && has_token(text) => format!("***{end}"),
-            _ => part.to_owned(),
+        match secret_parameter(text) {
+            Some(name) => format!("{name}=***{end}"),
+            None if is_segment && has_token(text) => format!("***{end}"),
+            None => part.to_owned(),
         }
     };
     // The first three segments are the scheme and the host.
@@ -75,8 +81,8 @@ pub fn mask_url(url: &str) -> String {
     segments.chain(query.split_inclusive('&').map(|part| masked(part, false))).collect()
 }
 
-/// Whether a segment of a path looks like a token: a word that is long for a name and has a digit.
-fn has_token(segment: &str) -> bool {
+/// Whether a segment of a path, or an argument, looks like a token: a word that is long for a name and has a digit.
+pub fn has_token(segment: &str) -> bool {
     let mut words = segment.split(|c: char| !c.is_ascii_alphanumeric());
     words.any(|word| word.len() >= 12 && word.bytes().any(|b| b.is_ascii_digit()))
 }

@@ -2,7 +2,7 @@
 
 use interflow_codec::json::{JsonReader, JsonToken};
 use interflow_types::Headers;
-use interflow_types::secret_names::{is_secret_header, is_secret_name, is_secret_parameter};
+use interflow_types::secret_names::{is_secret_header, is_secret_name, secret_parameter};
 use serde_json::Value;
 
 const MASKED: &str = "[masked]";
@@ -29,10 +29,7 @@ pub fn mask_header_values(headers: &Headers) -> Headers {
 /// A path with secret query parameters masked.
 pub fn mask_path(path: &str) -> String {
     let Some((path, query)) = path.split_once('?') else { return path.to_owned() };
-    let pair = |pair: &str| match pair.split_once('=') {
-        Some((name, _)) if is_secret_name(name) || is_secret_parameter(name) => format!("{name}={MASKED}"),
-        _ => pair.to_owned(),
-    };
+    let pair = |pair: &str| secret_parameter(pair).map_or_else(|| pair.to_owned(), |name| format!("{name}={MASKED}"));
     format!("{path}?{}", query.split('&').map(pair).collect::<Vec<_>>().join("&"))
 }
 

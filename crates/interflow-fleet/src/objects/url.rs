@@ -5,6 +5,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
+use interflow_types::secret_names::without_credentials;
 use object_store::path::Path as ObjectPath;
 use percent_encoding::percent_decode_str;
 
@@ -78,7 +79,10 @@ impl FromStr for ObjectUrl {
     type Err = ObjectError;
 
     fn from_str(text: &str) -> Result<Self, ObjectError> {
-        let wrong = |why: String| ObjectError::Url { url: without_secrets(text), why };
+        // The values of a query may be credentials that somebody put there.
+        let shown = text.split('?').next().unwrap_or_default();
+        let wrong =
+            |why: String| ObjectError::Url { url: without_credentials(shown).unwrap_or_else(|| shown.to_owned()), why };
         let (scheme, rest) = text.split_once("://").ok_or_else(|| wrong(FORMS.to_owned()))?;
         let mut schemes = ObjectScheme::ALL.into_iter();
         let scheme =
@@ -132,15 +136,6 @@ fn options(scheme: ObjectScheme, query: &str) -> Result<Vec<(String, String)>, S
     Ok(options)
 }
 
-/// A text that may be shown: what precedes an `@`, and the values of a query, may be credentials that somebody put there.
-fn without_secrets(text: &str) -> String {
-    let text = text.split('?').next().unwrap_or_default();
-    match (text.split_once("://"), text.rsplit_once('@')) {
-        (Some((scheme, _)), Some((_, rest))) => format!("{scheme}://…@{rest}"),
-        _ => text.to_owned(),
-    }
-}
-
 impl fmt::Display for ObjectUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.folder {
@@ -179,7 +174,8 @@ mod tests {
             ("ftp://b", "s3://bucket/prefix"),
             ("s3://", "bucket is missing"),
             ("s3:///x", "bucket is missing"),
-            ("s3://AKIA:hush@b/x", "environment"),
+            ("s3://AKIA:hush@b/x", "`s3://***@b/x`"),
+            ("s3://AKIA:hu/hush@b/x", "`s3://***@b/x`"),
             ("s3://b?secret_access_key=hush", "environment"),
             ("s3://b/a//b", "prefix"),
             ("file://relative", "absolute path"),

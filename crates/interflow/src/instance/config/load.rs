@@ -154,7 +154,8 @@ fn refuse_masked(text: &str, place: &str, overrides: &[EnvOverride]) -> Result<(
 fn masked_key(text: &str) -> Option<String> {
     fn find(value: &Json, masked: &Json, key: &str) -> Option<String> {
         // As `mask_config` and the difference of two texts write it.
-        let has_mask = |t: &str| t.starts_with("***") || ["***@", "=***", "/***"].iter().any(|mask| t.contains(mask));
+        let has_mask =
+            |t: &str| t.starts_with("***") || ["***@", "=***", "/***", ":***"].iter().any(|mask| t.contains(mask));
         match value {
             Json::Object(map) => map.iter().find_map(|(name, value)| {
                 let key = if key.is_empty() { name.clone() } else { format!("{key}.{name}") };
@@ -322,6 +323,8 @@ mod tests {
             ("[record]\nstore = \"postgres://u:***@h/d\"\n", "c.toml:2:1: "),
             ("[mcp.server.x]\nurl = \"http://h/?userApiKey=***\"\n", "c.toml:2:1: "),
             ("[mcp.server.x]\nurl = \"http://h/s/***/mcp\"\n", "c.toml:2:1: "),
+            ("[mcp.server.x]\nargs = [\"-v\", \"--token\", \"***\"]\n", "c.toml:2:"),
+            ("[mcp.server.x]\nargs = [\"Authorization:***\"]\n", "c.toml:2:"),
             ("[media]\napi_password = \"*** (changed)\"\n", "c.toml:2:1: "),
         ] {
             let error = refused(text);

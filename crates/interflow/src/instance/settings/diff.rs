@@ -99,7 +99,8 @@ fn mask_comment(line: &str) -> String {
     let end = if comment.ends_with('\n') { "\n" } else { "" };
     if let Some((name, _)) = comment.split_once('=') {
         let name = name.trim_matches(|c: char| c == '#' || c.is_whitespace());
-        if is_secret_key(name.rsplit('.').next().unwrap_or(name)) {
+        let key = name.rsplit('.').next().unwrap_or(name);
+        if is_secret_key(key) || key == "args" {
             return format!("{code}# {name} = ***{end}");
         }
     }
@@ -133,14 +134,14 @@ mod tests {
 
     #[test]
     fn secrets_are_masked_in_values_urls_and_comments() {
-        let old = "# token = \"t-1\" of Ann\n# via http://me:pw@old.test\n[llm.provider.x]\napi_key = 'sk-1' # k\n[keys.provider]\nopenai = \"sk-2\"\n[[upstream.proxy]]\nvia = ['http://me:pw@a.test']\n";
+        let old = "# token = \"t-1\" of Ann\n# args = ['--token', 't-2']\n# via http://me:pw@old.test\n[llm.provider.x]\napi_key = 'sk-1' # k\n[keys.provider]\nopenai = \"sk-2\"\n[[upstream.proxy]]\nvia = ['http://me:pw@a.test']\n";
         let new = old.replace("'sk-1'", "'sk-9'").replace("['http://me:pw@a.test']", "['http://me:other@a.test']");
         let lines = shown(old, &new).join("\n");
-        for secret in ["t-1", "pw", "other", "sk-1", "sk-2", "sk-9"] {
+        for secret in ["t-1", "t-2", "pw", "other", "sk-1", "sk-2", "sk-9"] {
             assert!(!lines.contains(secret), "{secret}:\n{lines}");
         }
-        assert!(lines.contains("-4api_key = \"***\" # k\n+4api_key = \"*** (changed)\" # k"), "{lines}");
-        assert!(lines.contains("+8via = [\"http://***@a.test (changed)\"]"), "{lines}");
-        assert!(lines.contains(" 6openai = \"***\""), "{lines}");
+        assert!(lines.contains("-5api_key = \"***\" # k\n+5api_key = \"*** (changed)\" # k"), "{lines}");
+        assert!(lines.contains("+9via = [\"http://***@a.test (changed)\"]"), "{lines}");
+        assert!(lines.contains(" 7openai = \"***\""), "{lines}");
     }
 }
