@@ -173,4 +173,9 @@ async fn what_a_client_sends_names_no_file_outside_of_the_folders_of_the_rule() 
         let error = simulate::run(&program(&rule), sample).await.denied.unwrap().to_string();
         assert!(error.contains("file") && !error.contains(&site), "{error}");
     }
+    std::fs::write(at("site/check.lua"), "error('no luck')").unwrap();
+    let rule = format!("{{script: {{file: '{site}/check.lua'}}}}");
+    let sample = simulate::fixture_from(&interflow_rules::test_get_request("http://a/"), &Default::default()).unwrap();
+    let error = simulate::run(&program(&rule), sample).await.denied.unwrap().to_string();
+    assert!(error.contains("check.lua:1: no luck") && !error.contains(&site), "{error}");
 }

@@ -130,7 +130,8 @@ fn append_to_file(at: &mut ActionContext<'_>, a: &AppendFileParams, rule: &Compi
         let written = disk::run(write).await;
         written.map(|()| FileOutcome::Nothing).map_err(|error| {
             tracing::warn!(file = name, %error, "{text}");
-            Error::new(ErrorKind::StageFailed, text).with_source(error)
+            // Not with what it says, which may name the file: clients may see this error.
+            Error::new(ErrorKind::StageFailed, text)
         })
     })))
 }

@@ -163,7 +163,8 @@ impl TryFrom<ScriptMap> for ScriptParams {
     fn try_from(m: ScriptMap) -> Result<Self, String> {
         let (name, source) = match (m.code, m.file) {
             (Some(code), None) => ("script".to_owned(), ScriptSource::Text(code)),
-            (None, Some(file)) => (file.display().to_string(), ScriptSource::File(file)),
+            // Without its folder: clients may see its errors.
+            (None, Some(f)) => (f.file_name().unwrap_or_default().to_string_lossy().into(), ScriptSource::File(f)),
             _ => return Err("one of `code` and `file` is needed".into()),
         };
         Ok(Self { name, source, limit: m.limit, memory: m.memory, compiled: Arc::default() })
