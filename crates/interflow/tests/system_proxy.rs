@@ -178,6 +178,18 @@ fn kde_is_notified_and_unset_values_are_removed_again() {
 }
 
 #[test]
+fn a_start_without_a_desktop_fails_and_closes_the_store() {
+    let machine = Machine::new(&[]);
+    let anywhere = "127.0.0.1:0";
+    let listen = ["run", "--listen-proxy", anywhere, "--listen-gateway", anywhere, "--listen-admin", anywhere];
+    let failed = machine.command(&[&listen[..], &["--system-proxy"]].concat()).output().unwrap();
+    assert!(!failed.status.success(), "{failed:?}");
+    machine.run(&[]).end("-TERM");
+    let log = std::fs::read_to_string(machine.path("log")).unwrap();
+    assert!(!log.contains("not closed"), "{log}");
+}
+
+#[test]
 fn missing_desktop_is_reported() {
     let machine = Machine::new(&[]);
     let on = machine.system_proxy(&["on", "--proxy", "127.0.0.1:7070"]);
