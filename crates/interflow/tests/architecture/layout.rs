@@ -17,7 +17,7 @@ const FILES_IN_CIRCLES: usize = 37;
 /// Source files in a folder, tests left out.
 const FILES_IN_FOLDER: usize = 20;
 /// Lines of code in `crates/`, without tests, comments and blank lines (the goal is 142,000).
-const CODE_LINES: usize = 177_414;
+const CODE_LINES: usize = 176_967;
 
 #[test]
 fn import_circles_inside_a_crate_only_shrink() {
