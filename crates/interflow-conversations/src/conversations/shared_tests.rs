@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use interflow_fleet::{BoxedStream, PostgresTls, SharedAccess, SharedStore, TlsClient, TlsHandshake};
 use interflow_store::{
-    ConversationOptions, ConversationStore, FlowStore, FlowWithBodies, IndexProgress, RecordConfig, StoreError,
+    ConversationOptions, ConversationStore, FlowStore, FlowWithBodies, IndexProgress, RecordConfig, SqliteStore,
+    StoreError,
 };
 use interflow_testkit::{PostgresDatabase, PostgresServer};
 use interflow_types::Direction;
@@ -22,7 +23,10 @@ struct Replica {
 }
 
 fn replica(database: &PostgresDatabase) -> Replica {
-    let spool = tempfile::tempdir().unwrap();
+    replica_with(database, tempfile::tempdir().unwrap())
+}
+
+fn replica_with(database: &PostgresDatabase, spool: tempfile::TempDir) -> Replica {
     let url = format!("{}?sslmode=disable", database.url()).parse().unwrap();
     let access = SharedAccess { tls: no_tls, objects: None, row_key: None };
     let store = SharedStore::open(&url, access, spool.path(), &RecordConfig::default()).unwrap();
@@ -118,7 +122,6 @@ fn a_session_over_two_replicas_is_one_conversation_though_the_indexing_one_dies_
 fn a_websocket_that_is_shipped_twice_is_indexed_once() {
     let Some(server) = PostgresServer::shared() else { return };
     let database = server.database();
-    let (a, b, c) = (replica(&database), replica(&database), replica(&database));
     let turn = |n: u64| {
         let response = json!({"id": format!("resp_{n}"), "model": "gpt-6.2", "status": "completed",
             "output": [{"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "Yes."}]}]});
@@ -131,14 +134,20 @@ fn a_websocket_that_is_shipped_twice_is_indexed_once() {
         ]
     };
     let flow = socket("api.openai.com", "/v1/responses", &[turn(1), turn(2)].concat());
-    [&a, &b, &c].into_iter().for_each(|replica| assert!(replica.store.insert(flow.clone()).unwrap()));
+    // Each has it on its disk before it looks whether the database does.
+    let [a, b, c] = [(); 3].map(|()| {
+        let spool = tempfile::tempdir().unwrap();
+        assert!(SqliteStore::open(spool.path(), &RecordConfig::default()).unwrap().insert(flow.clone()).unwrap());
+        spool
+    });
     // Before it is indexed, after that, and by the process that takes over and reads all again.
+    let [a, b] = [a, b].map(|spool| replica_with(&database, spool));
     a.store.flush_to_database().unwrap();
     b.store.flush_to_database().unwrap();
     let (mut first, mut second) = (a.indexer(), b.indexer());
     assert_eq!(first.step().unwrap(), IndexStep::UpToDate);
     assert_eq!(a.calls().0, 2);
-    c.store.flush_to_database().unwrap();
+    replica_with(&database, c).store.flush_to_database().unwrap();
     assert_eq!(first.step().unwrap(), IndexStep::UpToDate);
     database.sql("UPDATE interflow.conversation_index SET expires = now(), position = 0");
     assert_eq!(second.step().unwrap(), IndexStep::UpToDate);
