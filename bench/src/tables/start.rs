@@ -7,11 +7,10 @@ use crate::peers::{self, Arm};
 use crate::tables::{Effort, Kind, Row, Session, Table, figures_row, median};
 use crate::testbed::Testbed;
 
-const ARMS: [&str; 18] = [
+const ARMS: [&str; 17] = [
     "interflow",
     "interflow+record",
     "interflow-media",
-    "gateway+all",
     "haproxy",
     "nginx",
     "pingora",
