@@ -1,9 +1,9 @@
 //! Token usage of a response, normalized across providers, which count cached and reasoning tokens differently.
 
 mod counts;
-mod outline;
 mod output_count;
 mod scanner;
+mod usage_tree;
 
 use std::sync::LazyLock;
 
@@ -17,7 +17,7 @@ pub use scanner::UsageReader;
 
 use crate::ResponseSummary;
 use counts::usage_in;
-use outline::Outline;
+use usage_tree::UsageTree;
 
 /// The most tokens that one call can use, far beyond what any model takes or writes. A report with a larger count is a
 /// mistake, and is read as if there were none: what was counted then applies.
@@ -40,7 +40,7 @@ pub fn may_hold_usage(json: &[u8]) -> bool {
 
 /// The summary in a response, or in one event of it; `None` if it is not JSON.
 pub fn summary_from_json(json: &[u8]) -> Option<ResponseSummary> {
-    serde_json::from_slice(json).ok().map(|Outline(value)| summary_from_value(&value))
+    serde_json::from_slice(json).ok().map(|UsageTree(value)| summary_from_value(&value))
 }
 
 /// Like [`summary_from_json`], for JSON that is parsed already.

@@ -8,23 +8,23 @@ use serde::de::{Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Value};
 
 /// Members with what models write or read. No provider reports usage in them.
-const CONTENTS: [&str; 5] = ["choices", "content", "output", "tools", "instructions"];
+const CONTENTS: [&str; 7] = ["choices", "content", "output", "tools", "instructions", "embedding", "embeddings"];
 
 /// Longer strings than any ID or name of a model are kept as empty ones: that there is a picture is what counts.
 const MAX_TEXT: usize = 4096;
 
 /// A JSON value without the members in [`CONTENTS`], its long strings empty.
-pub(super) struct Outline(pub Value);
+pub(super) struct UsageTree(pub Value);
 
-struct OutlineVisitor;
+struct TreeVisitor;
 
-impl<'de> Deserialize<'de> for Outline {
+impl<'de> Deserialize<'de> for UsageTree {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(OutlineVisitor).map(Self)
+        deserializer.deserialize_any(TreeVisitor).map(Self)
     }
 }
 
-impl<'de> Visitor<'de> for OutlineVisitor {
+impl<'de> Visitor<'de> for TreeVisitor {
     type Value = Value;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -57,7 +57,7 @@ impl<'de> Visitor<'de> for OutlineVisitor {
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Value, A::Error> {
         let mut values = Vec::new();
-        while let Some(Outline(value)) = list.next_element()? {
+        while let Some(UsageTree(value)) = list.next_element()? {
             values.push(value);
         }
         Ok(values.into())
@@ -69,7 +69,7 @@ impl<'de> Visitor<'de> for OutlineVisitor {
             if CONTENTS.contains(&&*name) {
                 members.next_value::<IgnoredAny>()?;
             } else {
-                object.insert(name.into_owned(), members.next_value::<Outline>()?.0);
+                object.insert(name.into_owned(), members.next_value::<UsageTree>()?.0);
             }
         }
         Ok(object.into())
@@ -89,17 +89,17 @@ mod tests {
             "id": id, "n": [1, -2, 0.5, true, null, "a\"b"], "choices": [{"message": {"usage": {"input_tokens": 9}}}],
             "message": {"content": {"deep": [[]]}, "usage": {"input_tokens": 1}}, "data": [{"b64_json": long}],
         });
-        let outline = json!({
+        let tree = json!({
             "id": id, "n": [1, -2, 0.5, true, null, "a\"b"], "message": {"usage": {"input_tokens": 1}}, "data": [{"b64_json": ""}],
         });
-        assert_eq!(serde_json::from_str::<Outline>(&body.to_string()).unwrap().0, outline);
+        assert_eq!(serde_json::from_str::<UsageTree>(&body.to_string()).unwrap().0, tree);
         // Of a member that comes twice, the last counts, as in any tree.
         assert_eq!(
-            serde_json::from_str::<Outline>(r#"{"a":1,"content":1,"content":2,"a":3}"#).unwrap().0,
+            serde_json::from_str::<UsageTree>(r#"{"a":1,"content":1,"content":2,"a":3}"#).unwrap().0,
             json!({"a": 3})
         );
         for broken in [r#"{"content":[}"#, r#"{"content":1"#, r#"{"a":1}x"#] {
-            assert!(serde_json::from_str::<Outline>(broken).is_err(), "{broken}");
+            assert!(serde_json::from_str::<UsageTree>(broken).is_err(), "{broken}");
         }
     }
 }
