@@ -77,7 +77,8 @@ enum Command {
 
 #[derive(clap::Args)]
 struct RunArgs {
-    /// Tables (`--list` names them). All of them when none is named, but `endurance`, `llm-gateway`, `fleet` and `start` only with `--full`.
+    /// Tables (`--list` names them). All of them when none is named, but `endurance`, `llm-gateway`, `fleet` and `start` only
+    /// with `--full`.
     tables: Vec<String>,
     /// Only name the tables, and what each is about.
     #[arg(long)]

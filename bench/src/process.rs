@@ -143,15 +143,19 @@ pub fn own_cpu() -> Result<Duration> {
     Ok(Stat::of(std::process::id()).ok_or("no /proc/self/stat")?.cpu)
 }
 
+/// Cores of this machine.
+pub fn cores() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
+
 /// CPU model, cores, kernel and memory in one line.
 pub fn machine() -> String {
     let cpu = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let model =
         cpu.lines().find_map(|l| l.strip_prefix("model name")).map_or("", |l| l.trim_start_matches(['\t', ' ', ':']));
-    let cores = std::thread::available_parallelism().map_or(0, usize::from);
     let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
     let memory = kib("/proc/meminfo", "MemTotal:") / (1 << 20);
-    format!("{cores} x {model}, {memory} GiB, Linux {}", kernel.trim())
+    format!("{} x {model}, {memory} GiB, Linux {}", cores(), kernel.trim())
 }
 
 struct Stat {

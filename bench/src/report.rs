@@ -147,6 +147,7 @@ pub fn write(results: &Path, page: &Path) -> Result<()> {
 fn section(out: &mut String, table: &Table) {
     let runs = match table.name.as_str() {
         "endurance" => String::new(),
+        "start" => format!(" {} starts per row;", table.repeats),
         _ => format!(" {} x {} s per row;", table.repeats, table.seconds),
     };
     let pinned = if table.pinned { "proxies on a core of their own" } else { "cores not pinned" };
@@ -309,8 +310,8 @@ fn cells(case: &Case, row: &Row) -> Vec<String> {
             added(|r| r.outcome.ttfb.p50),
             spread(&row.saturated, |r| r.outcome.rate(), 0),
             if row.arm == "direct" { String::new() } else { spread(&row.saturated, cpu, 0) },
-            format!("{:.2}", median_of(&row.saturated, |r| r.cores)),
-            megabytes(median_of(&row.saturated, |r| r.peak_rss_kib as f64)),
+            format!("{:.2}", median_of(row.saturated.iter().map(|r| r.cores))),
+            megabytes(median_of(row.saturated.iter().map(|r| r.peak_rss_kib as f64))),
         ],
         Kind::Events => vec![
             format!("{:.0}", own(|r| r.outcome.event_delay.count as f64)),
@@ -374,7 +375,7 @@ pub fn line(kind: Kind, row: &Row) -> String {
             shown.collect::<Vec<_>>().join(", ")
         }
         Kind::Gateway => {
-            let top = |f: fn(&Run) -> f64| median_of(&row.saturated, f);
+            let top = |f: fn(&Run) -> f64| median_of(row.saturated.iter().map(f));
             format!(
                 "p50 {:7.3} p99 {:8.3} ms  {:8.0} req/s at most {:9.1} us CPU  peak {:6.1} MB",
                 ms(|r| r.outcome.total.p50),
@@ -406,18 +407,19 @@ fn megabytes(kib: f64) -> String {
     if kib > 0.0 { format!("{:.1}", kib / 1024.0) } else { String::new() }
 }
 
-fn values(runs: &[Run], f: impl Fn(&Run) -> f64) -> Vec<f64> {
-    let mut values: Vec<f64> = runs.iter().map(f).collect();
+fn sorted(values: impl Iterator<Item = f64>) -> Vec<f64> {
+    let mut values: Vec<f64> = values.collect();
     values.sort_by(f64::total_cmp);
     values
 }
 
 pub fn median(row: &Row, f: impl Fn(&Run) -> f64) -> f64 {
-    median_of(&row.runs, f)
+    median_of(row.runs.iter().map(f))
 }
 
-pub fn median_of(runs: &[Run], f: impl Fn(&Run) -> f64) -> f64 {
-    let values = values(runs, f);
+/// 0 if there are none.
+pub fn median_of(values: impl Iterator<Item = f64>) -> f64 {
+    let values = sorted(values);
     match values.len() {
         0 => 0.0,
         n if n % 2 == 1 => values[n / 2],
@@ -426,12 +428,12 @@ pub fn median_of(runs: &[Run], f: impl Fn(&Run) -> f64) -> f64 {
 }
 
 fn spread(runs: &[Run], f: impl Fn(&Run) -> f64 + Copy, digits: usize) -> String {
-    let all = values(runs, f);
+    let all = sorted(runs.iter().map(f));
     match (all.first(), all.last()) {
         (Some(low), Some(high)) if all.len() > 1 => {
-            format!("{:.digits$} [{low:.digits$} - {high:.digits$}]", median_of(runs, f))
+            format!("{:.digits$} [{low:.digits$} - {high:.digits$}]", median_of(runs.iter().map(f)))
         }
-        _ => format!("{:.digits$}", median_of(runs, f)),
+        _ => format!("{:.digits$}", median_of(runs.iter().map(f))),
     }
 }
 

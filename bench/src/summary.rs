@@ -50,8 +50,9 @@ fn cells(label: &str, row: &Row) -> String {
         return format!("| {label} | failed | | | |");
     }
     // The rate at most is that of a closed loop; where latency is measured at a fixed rate, it has runs of its own.
-    let loaded =
-        |f: fn(&Run) -> f64| if row.saturated.is_empty() { median(row, f) } else { median_of(&row.saturated, f) };
+    let loaded = |f: fn(&Run) -> f64| {
+        if row.saturated.is_empty() { median(row, f) } else { median_of(row.saturated.iter().map(f)) }
+    };
     let own = |f: fn(&Run) -> f64| median(row, f);
     let p99 = own(|r| r.outcome.total.p99) / 1000.0;
     let digits = usize::from(p99 < 10.0);

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use interflow_testkit::{Answer, TestCa, Wire, danger_client, pattern};
 
 use crate::Result;
-use crate::process::Running;
+use crate::process::{Running, cores};
 
 /// Folder, certificates and origins; stopped and removed when dropped.
 pub struct Testbed {
@@ -103,7 +103,7 @@ impl Testbed {
 
     /// The command pinned to the cores of its role, if pinning is enabled.
     pub fn placed(&self, command: Command, role: Role) -> Command {
-        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        let cores = cores();
         if !self.pin || cores < 2 {
             return command;
         }

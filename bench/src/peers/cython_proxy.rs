@@ -5,6 +5,7 @@ use std::process::Command;
 
 use crate::Result;
 use crate::peers::{Arm, Peer, pip, provided};
+use crate::process::cores;
 use crate::testbed::Testbed;
 
 pub struct CythonProxy;
@@ -24,10 +25,9 @@ impl Peer for CythonProxy {
 
     fn start(&self, testbed: &Testbed) -> Result<Arm> {
         let addr = SocketAddr::from((Ipv4Addr::LOCALHOST, 8888));
-        let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let mut command = Command::new(python()?);
         command.args(["-u", "-c", "import proxy"]).env("PYTHONPATH", provided(self.name())?.0);
-        command.env("WORKERS", cores.to_string()).current_dir(testbed.path("."));
+        command.env("WORKERS", cores().to_string()).current_dir(testbed.path("."));
         Arm::forward(testbed, self, addr, command)
     }
 }

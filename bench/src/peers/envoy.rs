@@ -1,4 +1,4 @@
-//! Envoy as a reverse proxy before the origin: plain HTTP, and TLS opened with one fixed certificate and encrypted anew. As it comes, but
+//! Envoy as a reverse proxy before the origin: plain HTTP, and TLS opened with one fixed certificate and encrypted again. As it comes, but
 //! for limits and timeouts that the load would reach.
 
 use std::fs;

@@ -8,6 +8,7 @@ use std::process::Command;
 use crate::Result;
 use crate::load::spec::Via;
 use crate::peers::{Arm, Peer, guardrail_terms, pip, port, presidio, run_quietly};
+use crate::process::cores;
 use crate::testbed::Testbed;
 use crate::upstreams::{Api, UPSTREAMS};
 
@@ -71,10 +72,9 @@ impl Peer for Litellm {
             };
         }
         fs::write(&config, text + &self.settings())?;
-        let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let mut command = self.command()?;
         command.arg("--config").arg(&config).args(["--host", "127.0.0.1", "--port", &addr.port().to_string()]);
-        command.args(["--num_workers", &cores.to_string()]);
+        command.args(["--num_workers", &cores().to_string()]);
         command
             .arg("--ssl_certfile_path")
             .arg(testbed.path("leaf.pem"))

@@ -5,6 +5,7 @@ use std::process::Command;
 use crate::Result;
 use crate::load::spec::Via;
 use crate::peers::{Arm, Peer, mediaflow, port, provided};
+use crate::process::cores;
 use crate::testbed::Testbed;
 
 pub struct MediaflowLight;
@@ -24,10 +25,9 @@ impl Peer for MediaflowLight {
 
     fn start(&self, testbed: &Testbed) -> Result<Arm> {
         let addr = port()?;
-        let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let mut command = Command::new(provided(self.name())?.0);
         command.env("APP__SERVER__HOST", "127.0.0.1").env("APP__SERVER__PORT", addr.port().to_string());
-        command.env("APP__SERVER__WORKERS", cores.to_string()).env("APP__AUTH__API_PASSWORD", mediaflow::PASSWORD);
+        command.env("APP__SERVER__WORKERS", cores().to_string()).env("APP__AUTH__API_PASSWORD", mediaflow::PASSWORD);
         command.env("APP__LOG_LEVEL", "error").env_remove("CONFIG_PATH").current_dir(testbed.path("."));
         Arm::reverse(testbed, self, addr, command, (Some(Via::Reverse(addr)), None))
     }

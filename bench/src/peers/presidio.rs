@@ -6,6 +6,7 @@ use std::process::Command;
 use crate::Result;
 use crate::load::spec::Via;
 use crate::peers::{Arm, Peer, pip, port, run_quietly};
+use crate::process::cores;
 use crate::testbed::Testbed;
 
 pub struct Presidio;
@@ -18,10 +19,9 @@ const PACKAGES: [&str; 3] = ["presidio-analyzer==2.2.*", "presidio-anonymizer==2
 /// # Errors
 /// When it cannot be installed.
 pub fn service(addr: SocketAddr) -> Result<Command> {
-    let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let mut command = Command::new(pip("presidio", &PACKAGES, "uvicorn")?);
     command.args(["service:app", "--app-dir", SOURCE, "--host", "127.0.0.1", "--port", &addr.port().to_string()]);
-    command.args(["--workers", &cores.to_string(), "--no-access-log", "--log-level", "error"]);
+    command.args(["--workers", &cores().to_string(), "--no-access-log", "--log-level", "error"]);
     Ok(command)
 }
 

@@ -16,7 +16,8 @@ use crate::load::spec::{Check, Exchange, Pace, Spec, Via};
 use crate::measure::{Run, measure};
 use crate::peers::Arm;
 use crate::process::{Running, tree_cpu};
-use crate::tables::{Case, Effort, Kind, Row, Session, Table, figures_row as row, fixed_body, median};
+use crate::report::median_of;
+use crate::tables::{Case, Effort, Kind, Row, Session, Table, figures_row as row, fixed_body};
 use crate::testbed::{Role, Testbed, beside_us, free_port};
 
 /// Bytes of a body, and how many different ones the origin has. They do not compress, as media and encrypted bodies do not.
@@ -203,7 +204,7 @@ fn recording(session: &mut Session<'_>, fleet: &FleetBench<'_>) {
             }
         }
     }
-    let middle = |arm: &str, at: usize| median(samples.get(arm).into_iter().flatten().map(|s| s[at]));
+    let middle = |arm: &str, at: usize| median_of(samples.get(arm).into_iter().flatten().map(|s| s[at]));
     let alone = middle("no recording", 0);
     let embedded = middle("embedded store", 0);
     let rows = arms.map(|arm| {
@@ -466,7 +467,7 @@ fn query_once(fleet: &FleetBench<'_>, flows: u64) -> Result<Vec<(&'static str, f
             }
             times.push(began.elapsed().as_secs_f64() * 1000.0);
         }
-        figures.push((label, median(times.into_iter().skip(1)), 1));
+        figures.push((label, median_of(times.into_iter().skip(1)), 1));
     }
     figures.push(("GB in PostgreSQL", bytes / 1e9, 2));
     Ok(figures)

@@ -31,6 +31,9 @@ const ARMS: [&str; 18] = [
 const INTERCEPTING: [&str; 7] =
     ["interflow", "interflow+record", "squid-bump", "goproxy", "greyproxy", "mitmdump", "mitmdump-w"];
 
+/// Arms whose TLS has one certificate of their own, and the direct way.
+const ONE_CERTIFICATE: [&str; 5] = ["direct", "haproxy", "nginx", "envoy", "pingora"];
+
 /// Interflow with one thing more, each beside Interflow as it is.
 const WITH_MORE: [&str; 6] =
     ["direct", "interflow", "interflow+record", "interflow+rules", "interflow+redact", "interflow+users"];
@@ -125,15 +128,18 @@ fn plain(testbed: &Testbed, effort: &Effort, arm: &Arm, size: usize) -> Option<S
 }
 
 fn tls(testbed: &Testbed, effort: &Effort, arm: &Arm, size: usize) -> Option<Spec> {
-    let named = ["direct", "haproxy", "nginx", "envoy", "pingora"].contains(&arm.name.as_str())
-        || INTERCEPTING.contains(&arm.name.as_str());
-    if named { opened(testbed, effort, arm, size) } else { None }
+    let name = arm.name.as_str();
+    if ONE_CERTIFICATE.contains(&name) || INTERCEPTING.contains(&name) {
+        opened(testbed, effort, arm, size)
+    } else {
+        None
+    }
 }
 
 /// The same whatever the arm is called; all but the direct way and reverse proxies must have opened TLS.
 fn opened(testbed: &Testbed, effort: &Effort, arm: &Arm, size: usize) -> Option<Spec> {
     let spec = fixed_body(testbed, effort, arm.tls?, true, size, 16);
-    let own = ["direct", "haproxy", "nginx", "envoy", "pingora"].contains(&arm.name.as_str());
+    let own = ONE_CERTIFICATE.contains(&arm.name.as_str());
     let certificate = (!own).then(|| Certificate::NotOrigin(testbed.path("leaf.pem")));
     Some(Spec { certificate, login: arm.login(), ..spec })
 }

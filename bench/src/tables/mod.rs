@@ -85,11 +85,11 @@ impl Effort {
         if let Some(case) = &self.case {
             word(&format!(" --case \"{case}\""));
         }
-        if table == "endurance" {
-            word(&format!(" --flows {} --minutes {}", self.flows, self.minutes));
-        } else {
-            word(&format!(" --seconds {} --repeats {}", self.seconds, self.repeats));
-        }
+        word(&match table {
+            "endurance" => format!(" --flows {} --minutes {}", self.flows, self.minutes),
+            "start" => format!(" --repeats {}", self.repeats),
+            _ => format!(" --seconds {} --repeats {}", self.seconds, self.repeats),
+        });
         if self.pin {
             word(" --pin");
         }
@@ -427,12 +427,6 @@ fn figures_row(arm: &str, failure: Option<&String>, figures: &[(&str, f64, usize
     let figures =
         figures.iter().map(|(name, value, digits)| Figure { name: (*name).into(), value: *value, digits: *digits });
     Row { arm: arm.into(), failure: failure.cloned(), figures: figures.collect(), ..Row::default() }
-}
-
-fn median(values: impl Iterator<Item = f64>) -> f64 {
-    let mut values: Vec<f64> = values.collect();
-    values.sort_by(f64::total_cmp);
-    values.get(values.len() / 2).copied().unwrap_or_default()
 }
 
 fn commit() -> String {

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use crate::Result;
 use crate::peers::{self, Arm};
-use crate::tables::{Effort, Kind, Row, Session, Table, figures_row, median};
+use crate::report::median_of;
+use crate::tables::{Effort, Kind, Row, Session, Table, figures_row};
 use crate::testbed::Testbed;
 
 const ARMS: [&str; 17] = [
@@ -34,21 +35,19 @@ pub fn table(effort: &Effort) -> Result<Table> {
     let testbed = Testbed::new(effort.pin)?.with_nginx(&[8192])?.with_provider()?;
     let title = "from the start to the first connection, memory without work, and the size of the program";
     let mut session = Session::new("start", title, &testbed, Vec::new(), effort);
-    let mut rows = Vec::new();
-    for name in ARMS {
-        // One after the other, so that each has the machine to itself.
-        let mut starts = Vec::new();
-        for _ in 0..effort.repeats {
-            for arm in peers::start(&[name], &effort.arms, &testbed).into_iter().skip(1) {
+    let mut starts = ARMS.map(|name| (name, Vec::new()));
+    for _ in 0..effort.repeats {
+        // Each has the machine to itself: the one before has ended.
+        for (name, starts) in &mut starts {
+            for arm in peers::start(&[*name], &effort.arms, &testbed).into_iter().skip(1) {
                 std::thread::sleep(SETTLING);
                 starts.extend(figures(&arm));
                 session.table.versions.insert(arm.name, arm.version);
             }
         }
-        if !starts.is_empty() {
-            rows.push(row(name, &starts));
-        }
     }
+    let measured = starts.iter().filter(|(_, starts)| !starts.is_empty());
+    let rows = measured.map(|(name, starts)| row(name, starts)).collect();
     let what = "milliseconds until connections are accepted; MiB of the whole process tree two seconds later, and its \
                 processes; MB of the file that runs, which for Python and Node.js is the interpreter";
     session.push("start", what, Kind::Figures, rows);
@@ -65,7 +64,7 @@ fn figures(arm: &Arm) -> Option<[f64; 5]> {
 }
 
 fn row(name: &str, starts: &[[f64; 5]]) -> Row {
-    let of = |index: usize| median(starts.iter().map(|start| start[index]));
+    let of = |index: usize| median_of(starts.iter().map(|start| start[index]));
     figures_row(
         name,
         None,
