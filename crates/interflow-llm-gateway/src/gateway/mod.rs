@@ -252,14 +252,14 @@ impl GatewayMount for LlmGatewayMount {
         // An upstream may resolve such a path to another endpoint than the one that was detected here, and inspected
         // accordingly.
         // So may one that decodes the model's name first.
-        let model = route.call(request.method).model;
+        let call = route.call(request.method);
         let provider = route.upstream.provider;
         let reject = |refusal| Some(MountTarget::Serve(Arc::new(dispatch::RejectHandler { provider, refusal })));
         let forward = |upstream: &LlmUpstream, url| {
             let endpoint = Some(ByteStr::from(upstream.name.as_str()));
             Some(MountTarget::Forward { url, keep_host: false, endpoint })
         };
-        if !is_canonical(route.rest) || model.is_some_and(|model| !wire_format::is_path_segment(&model)) {
+        if !is_canonical(route.rest) || call.model.is_some_and(|model| !wire_format::is_path_segment(&model)) {
             let message = "the path holds empty, . or .. segments; write it without";
             let kind = "invalid_request";
             return reject(LlmRefusal::new(StatusCode::BAD_REQUEST, kind, "path_not_canonical", message));
@@ -278,7 +278,7 @@ impl GatewayMount for LlmGatewayMount {
         let routed = || table.may_be_routed(&route, request.method);
         // The answer has the URL that the file is sent to, which has to lead here.
         let announces = request.headers.get_str("x-goog-upload-command").is_some_and(|c| c.contains("start"));
-        let cached = || self.0.cache.may_serve(&route.upstream.name, route.call(request.method).operation);
+        let cached = || self.0.cache.may_serve(&route.upstream.name, call.operation);
         if (route.upstream.may_retry() || translated || announces || routed() || cached()) && !upgrade {
             return Some(MountTarget::Serve(Arc::new(route_handler::RouteHandler {
                 gateway: Arc::clone(&self.0),
