@@ -56,6 +56,26 @@ fn pruning_keeps_chunks_shared_with_other_flows() {
 }
 
 #[test]
+fn bodies_that_are_moved_while_a_page_is_read_are_not_taken_for_damaged() {
+    let (_dir, store) = store(&small_segments());
+    let recorder = store.recorder().unwrap();
+    let body = noise(400_000, 77);
+    let flow = exchange(&recorder, "new.test", "/", b"", &body);
+    (0..20).for_each(|i| drop(exchange(&recorder, "old.test", "/", b"", &noise(250_000, i))));
+    store.flush().unwrap();
+    let mut pruned = None;
+    let page = ListOptions { query: Query::parse("host:new.test").unwrap(), ..ListOptions::default() };
+    let loaded = store.list_loaded(&page, FlowParts::All, &mut || {
+        pruned.get_or_insert_with(|| store.prune(&Query::parse("host:old.test").unwrap()).unwrap());
+        std::ops::ControlFlow::Continue(())
+    });
+    assert_eq!(pruned, Some(20));
+    let loaded = loaded.unwrap();
+    assert_eq!((loaded.len(), loaded[0].row.id), (1, flow.id));
+    assert!(loaded[0].bodies[1].as_deref() == Some(&body[..]));
+}
+
+#[test]
 fn space_of_deleted_flows_that_is_not_given_back_is_by_the_next_start() {
     let (dir, store) = store(&small_segments());
     let recorder = store.recorder().unwrap();

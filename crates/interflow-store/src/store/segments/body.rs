@@ -6,15 +6,15 @@ use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-use bytes::{Buf, Bytes};
+use bytes::{Buf, Bytes, BytesMut};
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use crate::error::{Result, StoreError};
 use crate::store::connection_pool::PooledConnection;
-use crate::store::rows;
 use crate::store::segments::chunk_refs::ChunkRef;
 use crate::store::segments::segment;
 use crate::store::segments::segment::RecordLocation;
+use crate::store::{rows, schema};
 use crate::stored_flow::StoredFlow;
 
 /// Segment files kept open by one reader.
@@ -45,11 +45,14 @@ impl ChunkReader<'_> {
 
     /// Reads a chunk whose place may have been looked up before.
     pub(crate) fn read_at_place(&mut self, chunk: ChunkRef, place: Option<RecordLocation>) -> Result<Bytes> {
-        // Garbage collection may move a chunk between the index lookup and opening its file; then look it up again.
-        let location = place.map_or_else(|| self.chunk_location(chunk.id), Ok);
-        let bytes = match location.and_then(|place| self.read_at(place)) {
+        let location = place.map_or_else(|| chunk_location(self.db, chunk.id), Ok)?;
+        let bytes = match self.read_at(location) {
+            // Garbage collection may move a chunk between the lookup and opening its file; then look it up again, with a view
+            // of its own: that of a transaction does not change.
             Err(StoreError::Io { .. }) => {
-                self.chunk_location(chunk.id).and_then(|place| self.read_at(place).map_err(|e| without_file(e, place)))
+                let db = schema::open_reader(self.dir.parent().unwrap_or(self.dir))?;
+                let location = chunk_location(&db, chunk.id)?;
+                self.read_at(location).map_err(|e| without_file(e, location))
             }
             read => read,
         }?;
@@ -57,14 +60,6 @@ impl ChunkReader<'_> {
             return Err(StoreError::damaged(format!("chunk {}", chunk.id), "it has another length than its flow says"));
         }
         Ok(bytes)
-    }
-
-    fn chunk_location(&self, id: u64) -> Result<RecordLocation> {
-        self.db
-            .prepare_cached(CHUNK_PLACE)?
-            .query_row([id], chunk_place)
-            .optional()?
-            .ok_or_else(|| StoreError::damaged(format!("chunk {id}"), "it is not there"))
     }
 
     fn read_at(&mut self, place: RecordLocation) -> Result<Bytes> {
@@ -80,6 +75,11 @@ impl ChunkReader<'_> {
         let file = open.iter().find(|(n, _)| *n == place.segment).map(|(_, f)| f).ok_or(StoreError::Closed)?;
         segment::read(file, place).map(|(bytes, _)| bytes)
     }
+}
+
+fn chunk_location(db: &Connection, id: u64) -> Result<RecordLocation> {
+    let location = db.prepare_cached(CHUNK_PLACE)?.query_row([id], chunk_place).optional()?;
+    location.ok_or_else(|| StoreError::damaged(format!("chunk {id}"), "it is not there"))
 }
 
 /// A segment that is gone is damage of the bodies in it, and of nothing else.
@@ -261,9 +261,10 @@ pub(crate) fn joined(bytes: Bytes, more: Bytes) -> Bytes {
     if bytes.is_empty() {
         return more;
     }
-    let mut all = Vec::from(bytes);
+    // Grows in place.
+    let mut all = BytesMut::from(bytes);
     all.extend_from_slice(&more);
-    all.into()
+    all.freeze()
 }
 
 impl io::Read for BodyReader {
