@@ -110,12 +110,12 @@ pub struct StoreBodySource<'s>(pub &'s dyn FlowStore);
 
 impl BodySource for StoreBodySource<'_> {
     fn body<'a>(&'a self, flow: &'a FlowRecord, direction: Direction) -> io::Result<Box<dyn Read + 'a>> {
-        stored(flow.body(direction), |kept| self.0.body(flow.id, direction, 0..kept))
+        stored(flow.body(direction), |length| self.0.body(flow.id, direction, 0..length))
     }
 
     fn original_body<'a>(&'a self, flow: &'a FlowRecord, direction: Direction) -> io::Result<Box<dyn Read + 'a>> {
         let body = flow.recorded_body(direction, true);
-        stored(body, |kept| self.0.original_body(flow.id, direction, 0..kept))
+        stored(body, |length| self.0.original_body(flow.id, direction, 0..length))
     }
 
     fn messages<'a>(&'a self, flow: &'a FlowRecord) -> io::Result<MessageIter<'a>> {

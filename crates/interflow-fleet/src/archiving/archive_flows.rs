@@ -19,9 +19,9 @@ impl SharedStore {
     pub fn load(&self, flow: StoredFlow, parts: FlowParts, longest: u64) -> Result<LoadedFlow> {
         let mut loaded = LoadedFlow::new(flow.row, parts);
         for (side, (direction, received)) in BODIES.into_iter().enumerate().take(parts.bodies()) {
-            let kept = loaded.row.recorded_body(direction, received).map_or(0, |body| body.kept);
-            if kept > 0 && kept <= longest {
-                let reader = bodies::reader(&self.database, loaded.row.id, side, flow.inline[side].clone(), 0..kept);
+            let length = loaded.row.recorded_body(direction, received).map_or(0, |body| body.kept);
+            if length > 0 && length <= longest {
+                let reader = bodies::reader(&self.database, loaded.row.id, side, flow.inline[side].clone(), 0..length);
                 loaded.bodies[side] = Some(reader.read_intact()?);
             }
         }

@@ -138,7 +138,7 @@ impl<'a> ArchivedRecord<'a> {
                     }
                     let position = match flow.position {
                         None => store.recorded_position(flow.row.id)?,
-                        known => known,
+                        position => position,
                     };
                     // The next run finds it by its position.
                     if position <= Some(newest.position) {

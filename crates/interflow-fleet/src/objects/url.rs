@@ -80,9 +80,9 @@ impl FromStr for ObjectUrl {
 
     fn from_str(text: &str) -> Result<Self, ObjectError> {
         // The values of a query may be credentials that somebody put there.
-        let shown = text.split('?').next().unwrap_or_default();
+        let url = text.split('?').next().unwrap_or_default();
         let wrong =
-            |why: String| ObjectError::Url { url: without_credentials(shown).unwrap_or_else(|| shown.to_owned()), why };
+            |why: String| ObjectError::Url { url: without_credentials(url).unwrap_or_else(|| url.to_owned()), why };
         let (scheme, rest) = text.split_once("://").ok_or_else(|| wrong(FORMS.to_owned()))?;
         let mut schemes = ObjectScheme::ALL.into_iter();
         let scheme =

@@ -19,34 +19,34 @@ const MAX_PAGE: u64 = 16 << 20;
 const MAX_MESSAGES: u64 = 256;
 
 pub(crate) fn load(db: &Connection, dir: &Path, page: Vec<StoredFlow>, parts: FlowParts) -> Result<Vec<LoadedFlow>> {
-    let (mut files, mut left) = (SegmentFiles::default(), MAX_PAGE);
+    let (mut files, mut remaining) = (SegmentFiles::default(), MAX_PAGE);
     let mut chunks = ChunkReader { db, dir, files: &mut files };
     let mut flows = Vec::with_capacity(page.len());
     for stored in page {
-        let (mut bodies, mut found): ([Option<Bytes>; BODIES.len()], _) = Default::default();
+        let (mut bodies, mut messages): ([Option<Bytes>; BODIES.len()], _) = Default::default();
         for (side, body) in bodies.iter_mut().enumerate().take(parts.bodies()) {
-            let kept = stored.stored_bytes(side);
-            if kept > 0 && kept <= left.min(MAX_BODY) {
-                left -= kept;
-                *body = Some(intact(&mut chunks, StoredBodyParts::for_side(db, &stored, side)?, kept)?);
+            let length = stored.stored_bytes(side);
+            if length > 0 && length <= remaining.min(MAX_BODY) {
+                remaining -= length;
+                *body = Some(intact(&mut chunks, StoredBodyParts::for_side(db, &stored, side)?, length)?);
             }
         }
-        if parts == FlowParts::All && (1..=MAX_MESSAGES).contains(&stored.row.messages) && left > 0 {
-            found = match messages::read(db, &mut chunks, stored.position, 0..stored.row.messages) {
+        if parts == FlowParts::All && (1..=MAX_MESSAGES).contains(&stored.row.messages) && remaining > 0 {
+            messages = match messages::read(db, &mut chunks, stored.position, 0..stored.row.messages) {
                 Err(e) if e.is_lost_data() => None,
                 read => Some(read?),
             };
-            let bytes = found.iter().flatten().map(|message| message.payload.len() as u64).sum();
-            left = left.saturating_sub(bytes);
+            let bytes = messages.iter().flatten().map(|message| message.payload.len() as u64).sum();
+            remaining = remaining.saturating_sub(bytes);
         }
         let position = Some(stored.position.unsigned_abs());
-        flows.push(LoadedFlow { row: stored.row, position, parts, bodies, messages: found });
+        flows.push(LoadedFlow { row: stored.row, position, parts, bodies, messages });
     }
     Ok(flows)
 }
 
-/// The first bytes of a body, up to `kept` of them, or to where they are damaged.
-fn intact(chunks: &mut ChunkReader<'_>, parts: StoredBodyParts, kept: u64) -> Result<Bytes> {
+/// The first bytes of a body, up to `length` of them, or to where they are damaged.
+fn intact(chunks: &mut ChunkReader<'_>, parts: StoredBodyParts, length: u64) -> Result<Bytes> {
     let mut bytes = Bytes::new();
     for chunk in parts.chunks {
         match chunks.read(chunk) {
@@ -55,6 +55,6 @@ fn intact(chunks: &mut ChunkReader<'_>, parts: StoredBodyParts, kept: u64) -> Re
         }
     }
     bytes = joined(bytes, parts.tail);
-    bytes.truncate(usize::try_from(kept).unwrap_or(usize::MAX));
+    bytes.truncate(usize::try_from(length).unwrap_or(usize::MAX));
     Ok(bytes)
 }
