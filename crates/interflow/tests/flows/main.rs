@@ -99,7 +99,7 @@ impl Home {
         let file = self.dir.path().join("instance.json");
         let proxy = until("the instance has started", || {
             assert!(child.try_wait().unwrap().is_none(), "it has ended");
-            announced(&file)
+            announced(&file, child.id())
         });
         Running { home: self, child, proxy }
     }
@@ -117,9 +117,10 @@ impl Home {
     }
 }
 
-fn announced(file: &Path) -> Option<SocketAddr> {
+/// Reads `instance.json`; a stale one of a killed instance is ignored.
+fn announced(file: &Path, pid: u32) -> Option<SocketAddr> {
     let instance: Value = serde_json::from_slice(&std::fs::read(file).ok()?).ok()?;
-    instance["proxy"][0].as_str()?.parse().ok()
+    instance["proxy"][0].as_str().filter(|_| instance["pid"] == pid)?.parse().ok()
 }
 
 /// `interflow run`.

@@ -135,7 +135,7 @@ impl Home {
         let deadline = Instant::now() + Duration::from_secs(60);
         let file = self.dir.path().join("instance.json");
         loop {
-            if let Some((proxy, gateway, admin)) = announced(&file) {
+            if let Some((proxy, gateway, admin)) = announced(&file, child.id()) {
                 let token = self.file("admin.token").trim().to_owned();
                 return Running { child, proxy, gateway, admin, token };
             }
@@ -153,8 +153,12 @@ impl Home {
     }
 }
 
-fn announced(file: &Path) -> Option<(SocketAddr, SocketAddr, SocketAddr)> {
+/// Reads `instance.json`; a stale one of a killed instance is ignored.
+fn announced(file: &Path, pid: u32) -> Option<(SocketAddr, SocketAddr, SocketAddr)> {
     let instance: Value = serde_json::from_slice(&std::fs::read(file).ok()?).ok()?;
+    if instance["pid"] != pid {
+        return None;
+    }
     let address = |name: &str| instance[name].as_str()?.parse().ok();
     Some((instance["proxy"][0].as_str()?.parse().ok()?, address("gateway")?, address("admin")?))
 }
