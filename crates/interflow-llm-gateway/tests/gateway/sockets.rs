@@ -30,6 +30,20 @@ async fn open_metered(gate: &Gate, path: &str) -> Socket {
     tokio_tungstenite::client_async(request, wire.patience(None)).await.unwrap().0
 }
 
+#[tokio::test]
+async fn a_websocket_is_redacted_however_its_protocol_is_spelled() {
+    let (origin, received) = provider().await;
+    let gate = Gate::start(&origin).await;
+    let wire = Wire::connect(gate.proxy.gateway()).await.unwrap();
+    let mut request = "ws://gate/openai/v1/responses?echo=1".into_client_request().unwrap();
+    request.headers_mut().insert("upgrade", "WebSocket".parse().unwrap());
+    let (mut socket, _) = tokio_tungstenite::client_async(request, wire.patience(None)).await.unwrap();
+    let said = format!("SSN {SSN}");
+    tell(&mut socket, ask(&said)).await;
+    assert_eq!(deltas(&until(&mut socket, "response.completed").await), said);
+    received.assert_nothing_leaked();
+}
+
 async fn metered(origin: &Origin) -> Gate {
     Gate::with(origin, |parts| parts.keys = key("k", "")).await
 }

@@ -100,7 +100,11 @@ fn strip_hop_fields(headers: &mut Headers) {
 pub(crate) fn clean_request(head: &mut RequestHead) {
     // `TE: trailers` is restored after stripping: gRPC servers require it.
     let trailers = head.headers.has_token("te", "trailers");
-    let upgrade = head.protocol.clone().or_else(|| requested_upgrade(head));
+    let mut upgrade = head.protocol.clone().or_else(|| requested_upgrade(head));
+    // Its name has no case (RFC 6455 4.2.1), and is compared everywhere: in another spelling its messages would pass unread.
+    if let Some(protocol) = upgrade.as_mut().filter(|protocol| protocol.eq_ignore_ascii_case("websocket")) {
+        *protocol = ByteStr::from_static("websocket");
+    }
     strip_hop_fields(&mut head.headers);
     if trailers {
         head.headers.append_unchecked(b"TE", b"trailers");
