@@ -581,6 +581,8 @@ impl BodyStream for ResponseTap {
         let frame = match self.login_end.as_mut().map(|end| end.as_mut().poll(cx)) {
             Some(Poll::Ready(error)) => {
                 self.login_end = None;
+                // What observes it settles what it counted before the flow ends.
+                self.body = Body::Empty;
                 Some(Err(error))
             }
             _ => std::task::ready!(self.body.poll_frame(cx)),

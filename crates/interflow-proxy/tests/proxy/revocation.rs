@@ -1,11 +1,16 @@
 //! A login that ends: what it authenticated ends with it, on every kind of connection that outlives a request.
 
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::{SinkExt, StreamExt};
 use interflow_testkit::{H2Client, Origin, ProxyLogin, Wire, client, client_trusting};
-use interflow_types::ErrorKind;
+use interflow_types::{
+    Body, BodyFrame, BodyFuture, BodyStream, ErrorKind, Flow, MaybeFuture, Phase, PhaseSet, PlanScope, RequestHead,
+    ResponseHead, Result, Stage,
+};
 use tokio_tungstenite::tungstenite::Message as Frame;
 
 use crate::support::{Proxy, inside, request, until};
@@ -83,6 +88,62 @@ impl House {
     async fn assert_recorded(&self) {
         until("the reason to be counted", || self.proxy.errors(ErrorKind::Unauthorized) > 0).await;
     }
+}
+
+/// Writes down when the response is let go, and when the flow has ended.
+#[derive(Default)]
+struct ReleaseOrder(Arc<Mutex<Vec<&'static str>>>);
+
+struct Released(Body, Arc<Mutex<Vec<&'static str>>>);
+
+impl BodyStream for Released {
+    fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<BodyFrame>>> {
+        self.0.poll_frame(cx)
+    }
+}
+
+impl Drop for Released {
+    fn drop(&mut self) {
+        self.1.lock().unwrap().push("released");
+    }
+}
+
+impl Stage for ReleaseOrder {
+    fn name(&self) -> &'static str {
+        "release order"
+    }
+    fn interest(&self, _: &PlanScope<'_>) -> PhaseSet {
+        PhaseSet::from_phase(Phase::ResponseBody).with(Phase::Done)
+    }
+    fn response_body<'a>(
+        &'a self,
+        _: &'a mut Flow,
+        _: &'a RequestHead,
+        _: &'a mut ResponseHead,
+        body: Body,
+    ) -> BodyFuture<'a> {
+        MaybeFuture::Ready(Ok(Body::stream(Released(body, Arc::clone(&self.0)))))
+    }
+    fn finish(&self, _: &mut Flow) {
+        self.0.lock().unwrap().push("finished");
+    }
+}
+
+#[tokio::test]
+async fn what_reads_a_response_is_let_go_before_its_flow_is_settled() {
+    let origin = Origin::http().start().await;
+    let stage = ReleaseOrder::default();
+    let order = Arc::clone(&stage.0);
+    let proxy = Proxy::asking_with(&["ada"], vec![Arc::new(stage)], |_| {}).await;
+    let login = ProxyLogin { user: "ada", password: "enigma" };
+    let mut wire = proxy.connect().await;
+    wire.send(with(login, &origin.url("/sse?count=1000&gap=20"))).await.unwrap();
+    wire.answer_head().await.unwrap();
+    let bob = format!("bob:{}\n", bcrypt::hash("enigma", 4).unwrap());
+    std::fs::write(proxy.home.path().join("users"), bob).unwrap();
+    proxy.engine.reload(proxy.engine.config()).unwrap();
+    until("the flow to end", || order.lock().unwrap().len() == 2).await;
+    assert_eq!(*order.lock().unwrap(), ["released", "finished"]);
 }
 
 fn with(login: ProxyLogin<'_>, url: &str) -> String {

@@ -223,11 +223,20 @@ impl Proxy {
 
     /// A proxy with authentication for these users, each with the password `enigma`.
     pub async fn asking(users: &[&str], change: impl FnOnce(&mut ProxyServerConfig)) -> Self {
+        Self::asking_with(users, Vec::new(), change).await
+    }
+
+    /// The same, with stages.
+    pub async fn asking_with(
+        users: &[&str],
+        stages: Vec<Arc<dyn Stage>>,
+        change: impl FnOnce(&mut ProxyServerConfig),
+    ) -> Self {
         let home = tempfile::tempdir().unwrap();
         let path = home.path().join("users");
         let hash = bcrypt::hash("enigma", 4).unwrap();
         std::fs::write(&path, users.iter().map(|u| format!("{u}:{hash}\n")).collect::<String>()).unwrap();
-        Self::build_in(home, &[], Vec::new(), |c| {
+        Self::build_in(home, &[], stages, |c| {
             c.auth.users = Some(path);
             change(c);
         })
