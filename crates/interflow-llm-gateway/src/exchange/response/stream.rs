@@ -141,7 +141,8 @@ struct Batch {
     truncation: Option<AbortCause>,
     /// What the stream ended in: an incomplete event; after a failed transfer, all that was not passed on.
     rest: Vec<ParsedEvent>,
-    trailers: Option<Headers>,
+    /// Trailers, with which the stream ends.
+    trailers: Option<BodyFrame>,
     end: Option<StreamEnd>,
 }
 
@@ -165,6 +166,8 @@ pub(crate) struct ResponseStream {
     is_begun: bool,
     /// The stations know that the stream has ended.
     is_over: bool,
+    /// Sent after all that the stations make of the end.
+    trailers: Option<BodyFrame>,
     failure: Option<Error>,
 }
 
@@ -285,6 +288,7 @@ impl ResponseStream {
             is_json: false,
             is_begun: false,
             is_over: false,
+            trailers: None,
             failure: None,
         })
     }
@@ -384,8 +388,9 @@ impl ResponseStream {
             self.is_over = true;
             // A step behind observers may have ended the stream: what they counted is settled before the body is dropped.
             self.stations.retain(|station| !matches!(station, Station::Observer(_)));
-            if let StreamEnd::Failed(e) = end {
-                self.failure = Some(e);
+            match end {
+                StreamEnd::Complete => self.trailers = batch.trailers,
+                StreamEnd::Failed(e) => self.failure = Some(e),
             }
         }
         Some(bytes).filter(|bytes| !bytes.is_empty())
@@ -399,7 +404,12 @@ impl ResponseStream {
                 self.read(&data, &mut batch);
                 batch.frame = Some(data);
             }
-            Some(Ok(BodyFrame::Trailers(trailers))) => batch.trailers = Some(trailers),
+            // Nothing follows them (RFC 9112 7.1.2, RFC 9113 8.1).
+            Some(Ok(trailers @ BodyFrame::Trailers(_))) => {
+                batch.trailers = Some(trailers);
+                self.read_end(&mut batch);
+                batch.end = Some(StreamEnd::Complete);
+            }
             Some(Err(e)) => {
                 self.read_end(&mut batch);
                 // Steps do not send it.
@@ -431,28 +441,15 @@ impl ResponseStream {
         };
         match self.ahead.back_mut() {
             // A reader that knows that nothing follows does not ask for the end.
-            Some(last) if batch.end.is_some() && last.trailers.is_none() => {
+            Some(last) if batch.end.is_some() => {
                 last.events.extend(batch.events);
                 last.rest.extend(batch.rest);
                 (last.fault, last.truncation) = (last.fault.take().or(batch.fault), batch.truncation);
-                last.end = batch.end;
+                (last.trailers, last.end) = (batch.trailers, batch.end);
             }
             _ => self.ahead.push_back(batch),
         }
         read
-    }
-
-    /// Shows trailers to the stations; `None` if one keeps them.
-    fn pass_trailers(&mut self, trailers: BodyFrame) -> Option<BodyFrame> {
-        for station in &mut self.stations {
-            match station {
-                Station::Tap(tap) => tap.frame(Some(Ok(&trailers))),
-                Station::Observer(_) => {}
-                Station::Step(step, _) if step.forwards_trailers() => {}
-                Station::Step(..) => return None,
-            }
-        }
-        Some(trailers)
     }
 }
 
@@ -476,6 +473,9 @@ impl Batch {
         let bytes = self.bytes();
         if !bytes.is_empty() {
             tap.frame(Some(Ok(&BodyFrame::Data(bytes))));
+        }
+        if let Some(trailers) = &self.trailers {
+            tap.frame(Some(Ok(trailers)));
         }
         match &self.end {
             None => {}
@@ -501,6 +501,7 @@ impl Batch {
 
     fn go_through(&mut self, step: &mut dyn EventStep, is_begun: &mut bool, is_data: bool) {
         self.frame = None;
+        self.trailers = self.trailers.take().filter(|_| step.forwards_trailers());
         let mut out = Vec::new();
         let (fault, truncation) = (self.fault.take(), self.truncation.take());
         let processed = std::mem::take(&mut self.events).into_iter().try_for_each(|event| step.event(event, &mut out));
@@ -526,6 +527,7 @@ impl Batch {
         }
         if let Some(cause) = cause {
             self.rest.clear();
+            self.trailers = None;
             self.end = Some(step.abort(cause, *is_begun || !out.is_empty(), &mut out));
         }
         *is_begun |= !out.is_empty();
@@ -541,6 +543,9 @@ impl BodyStream for ResponseStream {
                 return Poll::Ready(Some(Err(e)));
             }
             if self.is_over {
+                if let Some(trailers) = self.trailers.take() {
+                    return Poll::Ready(Some(Ok(trailers)));
+                }
                 // A stream that was polled after its end must not be read again.
                 return if self.has_steps { Poll::Ready(None) } else { self.source.poll_frame(cx) };
             }
@@ -553,12 +558,6 @@ impl BodyStream for ResponseStream {
                 Some(batch) => batch,
                 None => ready!(self.poll_batch(cx)),
             };
-            if let Some(trailers) = batch.trailers.take() {
-                match self.pass_trailers(BodyFrame::Trailers(trailers)) {
-                    Some(trailers) => return Poll::Ready(Some(Ok(trailers))),
-                    None => continue,
-                }
-            }
             // A reader that knows that nothing follows does not poll again.
             if batch.end.is_none() && self.remaining() == Some(0) {
                 self.read_end(&mut batch);

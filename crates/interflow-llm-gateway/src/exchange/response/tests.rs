@@ -2,13 +2,14 @@
 
 use std::io::Write as _;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use interflow_llm::event_stream::{StreamEvent, StreamFraming};
 use interflow_llm::parsed_event::ParsedEvent;
-use interflow_types::{Body, BodyFrame, Error, ErrorKind, Headers, Result};
+use interflow_types::{Body, BodyFrame, BodyStream, Error, ErrorKind, Headers, Result};
 use parking_lot::Mutex;
 
 use super::abort::StreamAbort;
@@ -61,6 +62,50 @@ async fn an_observer_is_let_go_when_a_step_behind_it_ends_the_stream() {
     // Before the body is dropped: the flow may be settled first.
     assert_eq!(*log.lock(), ["released"]);
     drop(cut);
+}
+
+/// A body whose end is not known before it comes.
+struct OfUnknownLength(Body);
+
+impl BodyStream for OfUnknownLength {
+    fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<BodyFrame>>> {
+        self.0.poll_frame(cx)
+    }
+}
+
+#[tokio::test]
+async fn trailers_follow_all_that_is_made_of_the_end() {
+    for (has_step, is_read_ahead) in [(false, false), (true, false), (false, true), (true, true)] {
+        let (log, tap, mut headers) = (Log::default(), Log::default(), Headers::new());
+        let mut frames = pieces(EVENTS.concat().as_bytes(), 9);
+        frames.push(Ok(BodyFrame::Trailers([("Server-Timing", "x")].into_iter().collect())));
+        let source = Body::stream(OfUnknownLength(Body::replay(frames, Body::Empty)));
+        let mut body = observe(source, &headers, StreamFraming::Sse, Witness("o", log.clone()));
+        if is_read_ahead {
+            let stream = ResponseStream::of(&mut body, &headers).unwrap();
+            while matches!(stream.read_ahead(|_| {}).await, ReadAhead::Data(_)) {}
+        }
+        if has_step {
+            body = swapped(body, &mut headers, Swap("a", "x"));
+        }
+        let seen = tap.clone();
+        let mut body = body.inspect(move |frame| {
+            seen.lock().push(match frame {
+                Some(Ok(BodyFrame::Data(_))) => "data".to_owned(),
+                Some(Ok(BodyFrame::Trailers(_))) => "trailers".to_owned(),
+                _ => "end".to_owned(),
+            });
+        });
+        let mut all = Vec::new();
+        // A reader takes trailers for the end.
+        while let BodyFrame::Data(data) = body.frame().await.unwrap().unwrap() {
+            all.extend_from_slice(&data);
+        }
+        assert_eq!(log.lock().last().unwrap(), "o Complete", "step {has_step}, ahead {is_read_ahead}");
+        assert_eq!(String::from_utf8(all).unwrap().ends_with("data: end of a\n\n"), has_step);
+        assert!(tap.lock().ends_with(&["trailers".to_owned(), "end".to_owned()]));
+        assert!(body.frame().await.is_none());
+    }
 }
 
 /// Writes a letter as another; the letter `!` cuts the stream off.
