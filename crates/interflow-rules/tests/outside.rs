@@ -7,6 +7,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use futures_util::{SinkExt, StreamExt};
 use interflow_rules::{OnFailure, RuleFileSource, RuleProgram, RuleRuntime, RulesConfig, simulate};
+use interflow_testkit::StallingService;
 use interflow_types::{HttpClient, Request, Response, ResponseFuture, StatusCode};
 use serde_json::{Value, json};
 use tokio_tungstenite::tungstenite::Message;
@@ -307,6 +308,14 @@ async fn http_service_is_called_with_post() {
     let t = run(&p, "x", "r").await;
     assert_eq!((sent(&t).as_str(), received(&t).as_str()), ("by post", "200 by post"));
     assert_eq!(egress.1.lock().unwrap().len(), 2);
+}
+
+#[tokio::test]
+async fn an_error_of_an_http_service_counts_without_its_body() {
+    let text = calling(json!({"post": "http://a/", "timeout": "30s"}));
+    let program = load(&text, Some(Arc::new(StallingService(StatusCode::SERVICE_UNAVAILABLE)))).unwrap();
+    let trial = tokio::time::timeout(Duration::from_secs(5), run(&program, "x", "r")).await.unwrap();
+    assert!(trial.denied.is_some());
 }
 
 #[test]

@@ -10,9 +10,8 @@ use interflow_types::{
 pub const FORM: &str = "application/x-www-form-urlencoded";
 
 /// Names and values as in a query or a form; a space is `%20`.
-pub fn form<N: AsRef<str>, V: AsRef<str>>(fields: &[(N, V)]) -> String {
-    let fields = fields.iter().map(|(name, value)| format!("{}={}", name.as_ref(), encoded(value.as_ref())));
-    fields.collect::<Vec<_>>().join("&")
+pub fn form(fields: &[(&str, &str)]) -> String {
+    fields.iter().map(|(name, value)| format!("{name}={}", encoded(value))).collect::<Vec<_>>().join("&")
 }
 
 /// A request without a body, whose answer is JSON.
@@ -40,19 +39,30 @@ pub fn authorize(headers: &mut Headers, token: Option<&str>) -> Result<(), Strin
     headers.append("Authorization", format!("Bearer {token}")).map_err(|e| e.to_string())
 }
 
-/// Sends a request, and reads the response, of at most `max` bytes. Nothing of either is in the error.
+/// Sends a request, and reads the response, of at most `max` bytes, also that of an error, which says what is wrong.
+/// Nothing of either is in the error.
 ///
 /// # Errors
 /// Why there is none, or not all of it.
 pub async fn fetch(client: &dyn HttpClient, request: Request, max: usize) -> Result<(ResponseHead, Bytes), String> {
     let response = client.send(request).await.map_err(|e| e.to_string())?;
-    match response.body.collect(max).await {
-        Ok((body, _)) => Ok((response.head, body)),
+    match read(response.body, max).await {
         // An error status says enough.
         Err(_) if !response.head.status.is_success() => Ok((response.head, Bytes::new())),
-        Err(CollectError::Broken(e)) => Err(format!("its answer broke off: {e}")),
-        Err(CollectError::TooLarge(_)) => Err(format!("its answer is larger than {max} bytes")),
+        body => Ok((response.head, body?)),
     }
+}
+
+/// Reads the body of a response, of at most `max` bytes. Nothing of it is in the error.
+///
+/// # Errors
+/// Why it cannot be read to its end.
+pub async fn read(body: Body, max: usize) -> Result<Bytes, String> {
+    let body = body.collect(max).await.map_err(|e| match e {
+        CollectError::Broken(e) => format!("its answer broke off: {e}"),
+        CollectError::TooLarge(_) => format!("its answer is larger than {max} bytes"),
+    });
+    Ok(body?.0)
 }
 
 #[cfg(test)]

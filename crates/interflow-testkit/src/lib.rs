@@ -41,6 +41,7 @@ mod reply;
 mod script;
 mod serve;
 pub mod site;
+mod stalling;
 mod tls;
 mod wire;
 
@@ -58,5 +59,6 @@ pub use reply::{Ending, Reply};
 pub use rustls::ClientConfig as TlsClientConfig;
 pub use script::Script;
 pub use site::pattern;
+pub use stalling::StallingService;
 pub use tls::{TestCa, client_showing, client_trusting, danger_client};
 pub use wire::{Io, Wire};

@@ -48,9 +48,30 @@ pub(super) fn error_code(body: &[u8]) -> Option<String> {
 /// # Errors
 /// There is no such answer of at most `max` bytes.
 pub(crate) async fn send_json(client: &dyn HttpClient, request: Request, max: usize) -> Result<Value, String> {
-    let (head, answer) = own_request::fetch(client, request, max).await?;
-    if !head.status.is_success() {
-        return Err(format!("it answered with status {}", head.status.as_u16()));
+    let response = client.send(request).await.map_err(|e| e.to_string())?;
+    let status = response.head.status;
+    if !status.is_success() {
+        return Err(format!("it answered with status {}", status.as_u16()));
     }
-    serde_json::from_slice(&answer).map_err(|_| "its answer is not JSON".to_owned())
+    serde_json::from_slice(&own_request::read(response.body, max).await?)
+        .map_err(|_| "its answer is not JSON".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use interflow_testkit::StallingService;
+    use interflow_types::{StatusCode, Url};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn an_error_of_a_service_counts_without_its_body() {
+        let request = own_request::get(Url::of_service("https://a.test/").unwrap());
+        let sent = tokio::time::timeout(
+            Duration::from_secs(5),
+            send_json(&StallingService(StatusCode::SERVICE_UNAVAILABLE), request, 100),
+        )
+        .await;
+        assert_eq!(sent.unwrap().unwrap_err(), "it answered with status 503");
+    }
 }

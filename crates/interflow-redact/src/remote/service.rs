@@ -170,9 +170,12 @@ impl DetectorService {
     async fn post(&self, egress: &dyn HttpClient, media_type: &str, body: Bytes) -> Result<Bytes, String> {
         let mut request = own_request::post(self.url.clone(), media_type, body);
         own_request::authorize(&mut request.head.headers, self.token.as_deref())?;
-        let (head, answer) = own_request::fetch(egress, request, MAX_RESPONSE_BYTES).await?;
+        let response = egress.send(request).await.map_err(|e| e.to_string())?;
         // The response body may contain the text, and must not be logged.
-        if head.status == StatusCode::OK { Ok(answer) } else { Err(format!("it answered {}", head.status)) }
+        if response.head.status != StatusCode::OK {
+            return Err(format!("it answered {}", response.head.status));
+        }
+        own_request::read(response.body, MAX_RESPONSE_BYTES).await
     }
 }
 

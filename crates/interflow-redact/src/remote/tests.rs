@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use interflow_testkit::StallingService;
 use interflow_types::units::HumanDuration;
 use interflow_types::{BoxFuture, Request, Response, ResponseFuture, StatusCode};
 
@@ -141,6 +142,14 @@ async fn slow_detector_service_is_aborted_at_its_timeout() {
     let asked = std::time::Instant::now();
     let e = spans(c, slow, &["Zyx"]).await.unwrap_err().to_string();
     assert!(e.contains("no answer within 30ms") && asked.elapsed() < Duration::from_secs(5), "{e}");
+}
+
+#[tokio::test]
+async fn an_error_of_a_detector_service_counts_without_its_body() {
+    let stalling = Arc::new(StallingService(StatusCode::SERVICE_UNAVAILABLE));
+    let services = ExternalDetectors::new(&[config(BackendKind::Presidio)], stalling).unwrap();
+    let e = services.find_all(&["Zyx"]).await.unwrap_err().to_string();
+    assert!(e.contains("answered 503"), "{e}");
 }
 
 #[tokio::test]
