@@ -83,9 +83,9 @@ config_sections! {
         /// The pseudonym in `Via` fields; if empty, only requests that another proxy may send back get a random one, by which
         /// the loop is detected.
         pub via: String,
-        /// Continue to serve an HTTP/1 request whose client has closed its sending side (a half-close). If false, such a
-        /// client counts as disconnected and its request is aborted, because the two cannot be told apart until something
-        /// is written.
+        /// Continue to serve an HTTP/1 request, or to open a SOCKS5 tunnel, whose client has closed its sending side (a
+        /// half-close). If false, such a client counts as disconnected and its request is aborted, because the two cannot
+        /// be told apart until something is written.
         pub keep_half_closed: bool,
         /// How long connections may take to finish during a graceful shutdown.
         pub drain_timeout: HumanDuration = HumanDuration::from_secs(20),

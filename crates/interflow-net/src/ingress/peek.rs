@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use bytes::{Buf, BytesMut};
+use interflow_codec::client_hello::looks_like_tls;
 use interflow_types::{Error, ErrorKind};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::{Instant, timeout_at};
@@ -13,35 +14,34 @@ use crate::io::IoStream;
 pub(super) const MAX_READ_AHEAD: usize = 64 * 1024;
 
 /// Runs `call`, which decides about a connection, and stops it if the client disconnects meanwhile: it reset the
-/// connection, or closed its direction without a request. What it sent is put back into the connection.
-///
-/// # Errors
-/// The client disconnected.
-pub async fn while_connected<T>(mut io: IoStream, call: impl Future<Output = T>) -> Result<(T, IoStream), Error> {
-    let mut buf = BytesMut::with_capacity(2048);
+/// connection, or closed its direction where nothing can be sent to it any more. That is so in the middle of a TLS
+/// handshake; if it has sent nothing at all, `keep_half_closed` decides. What it sent is put back into the connection.
+/// `None` if it disconnected.
+pub async fn while_connected<T>(
+    mut io: IoStream,
+    keep_half_closed: bool,
+    call: impl Future<Output = T>,
+) -> Option<(T, IoStream)> {
+    let mut buf = BytesMut::new();
     let gone = async {
+        // Only for a call that has to wait.
+        buf.reserve(2048);
         while buf.len() < MAX_READ_AHEAD {
-            let error = match io.read_buf(&mut buf).await {
-                // Responses to requests can still be read, but a TLS handshake has to be continued.
-                Ok(0) if buf.first().is_some_and(|b| *b != TLS_HANDSHAKE) => break,
-                Ok(0) => std::io::ErrorKind::UnexpectedEof.into(),
-                Ok(_) => continue,
-                Err(error) => error,
-            };
-            return Error::new(ErrorKind::ClientGone, "the client went away").with_source(error);
+            match io.read_buf(&mut buf).await {
+                Ok(0) if looks_like_tls(&buf).map_or(keep_half_closed, |is_tls| !is_tls) => break,
+                Ok(0) | Err(_) => return,
+                Ok(_) => {}
+            }
         }
         std::future::pending().await
     };
     let done = tokio::select! {
         biased;
         done = call => done,
-        error = gone => return Err(error),
+        () = gone => return None,
     };
-    Ok((done, io.prefixed(buf.freeze())))
+    Some((done, io.prefixed(buf.freeze())))
 }
-
-/// The first byte of a TLS record with a ClientHello (RFC 8446 5.1).
-const TLS_HANDSHAKE: u8 = 22;
 
 /// A connection and the bytes read from it, with one deadline for everything.
 pub(super) struct PeekReader {
@@ -131,5 +131,46 @@ impl PeekReader {
     /// The connection, with the unconsumed bytes in front of it.
     pub(super) fn into_io(self) -> IoStream {
         self.io.prefixed(self.buf.freeze())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_half_close_ends_a_call_only_if_the_client_cannot_go_on() {
+        for (sent, keep_half_closed, goes_on) in [
+            (&b""[..], false, false),
+            (b"", true, true),
+            (b"GET ", false, true),
+            // Not a record of TLS.
+            (b"\x16GET", false, true),
+            (b"\x16\x03\x01\x02", true, false),
+        ] {
+            let (mut client, io) = tokio::io::duplex(64);
+            client.write_all(sent).await.unwrap();
+            client.shutdown().await.unwrap();
+            // The end was read at most two turns before.
+            let call = async {
+                for _ in 0..8 {
+                    tokio::task::yield_now().await;
+                }
+            };
+            let ended = while_connected(IoStream::other(io), keep_half_closed, call).await;
+            assert_eq!(ended.is_some(), goes_on, "{sent:?}");
+            let mut rest = Vec::new();
+            if let Some(((), mut io)) = ended {
+                io.read_to_end(&mut rest).await.unwrap();
+                assert_eq!(rest, sent);
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn a_call_that_does_not_wait_reads_nothing() {
+        let (client, io) = tokio::io::duplex(64);
+        drop(client);
+        assert!(while_connected(IoStream::other(io), false, async {}).await.is_some());
     }
 }

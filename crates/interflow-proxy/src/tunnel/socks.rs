@@ -41,7 +41,10 @@ pub(crate) async fn serve_socks(conn: &ClientConnection, config: Arc<ActiveConfi
         None => Login::Anonymous,
     });
     let request = TunnelRequest { transport: EntryKind::Socks5, authority, login: Ok(login), received_via: None };
-    let (opened, mut io) = while_connected(io, open_tunnel(conn, &config, request)).await?;
+    let keep_half_closed = settings.config.proxy.keep_half_closed;
+    let opened = while_connected(io, keep_half_closed, open_tunnel(conn, &config, request)).await;
+    // The flow has counted and recorded that the client left.
+    let Some((opened, mut io)) = opened else { return Ok(()) };
     match opened {
         Ok(tunnel) => {
             socks5::reply(&mut io, SocksReply::Succeeded, None).await.map_err(client_gone)?;

@@ -22,11 +22,12 @@ pub(crate) async fn serve_transparent(
     authority: Authority,
 ) {
     let request = TunnelRequest { transport, authority, login: Ok(Login::NotAsked(None)), received_via: None };
-    match ingress::while_connected(io, open_tunnel(conn, &config, request)).await {
-        Ok((Ok(tunnel), io)) => tunnel.serve(io).await,
-        Ok((Err(refused), _)) => refused.end(&config).await,
+    // The half-close of a client that only listens is for the origin.
+    match ingress::while_connected(io, true, open_tunnel(conn, &config, request)).await {
+        Some((Ok(tunnel), io)) => tunnel.serve(io).await,
+        Some((Err(refused), _)) => refused.end(&config).await,
         // The flow is recorded already.
-        Err(_) => {}
+        None => {}
     }
 }
 

@@ -528,7 +528,25 @@ async fn what_a_client_of_socks_or_without_a_proxy_abandons_while_a_stage_decide
         let flow = proxy.flow().await;
         assert_eq!((flow.authority.as_str(), flow.transport.as_str()), ("localhost:443", entry));
         assert_eq!(flow.error(), Some(ErrorKind::ClientGone));
+        wire.to_end().await.unwrap();
+        assert_eq!(proxy.errors(ErrorKind::ClientGone), 1, "{entry}");
     }
+}
+
+#[tokio::test]
+async fn a_tunnel_of_socks_is_opened_for_a_half_closed_client_if_configured() {
+    let origin = Origin::http().start().await;
+    let release = Arc::new(tokio::sync::Notify::new());
+    let stage = Arc::new(Slow(Arc::clone(&release)));
+    let proxy = Proxy::with(vec![stage], |c| c.proxy.keep_half_closed = true).await;
+    let mut wire = proxy.connect().await;
+    let [high, low] = origin.port().to_be_bytes();
+    wire.send([&b"\x05\x01\0\x05\x01\0\x03\x09localhost"[..], &[high, low]].concat()).await.unwrap();
+    wire.finish().await.unwrap();
+    assert_eq!(&wire.exactly(2).await.unwrap()[..], b"\x05\0");
+    tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+    release.notify_one();
+    assert_eq!(wire.exactly(10).await.unwrap()[1], 0);
 }
 
 /// Bytes that arrive while a stage decides are the tunnel's.
