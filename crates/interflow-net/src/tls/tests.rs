@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use interflow_types::{ClientTls, Error, ErrorKind, Host, UpstreamTls};
+use interflow_types::{ClientTls, Error, ErrorKind, Host, TlsVersion, UpstreamTls};
 use rcgen::{
     BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose,
 };
@@ -261,6 +261,42 @@ async fn a_session_is_resumed_only_for_the_same_certificate() {
             resumed.push(exchange(accepted, connected).await.resumed);
         }
         assert_eq!(resumed, [false, true, false, true], "{name}");
+    }
+}
+
+/// A resumed session would skip the client's certificate: neither tickets nor sessions in memory may exist.
+#[tokio::test]
+async fn no_session_is_resumed_if_client_certificates_are_verified() {
+    let ca = Authority::new("CA");
+    let mut params = names(&["me"]);
+    params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+    let (chain_pem, key_pem) = ca.issue(&params);
+    let client = ClientCertificate { chain_pem: chain_pem.into(), key_pem: key_pem.into() };
+    let (chain, key) = ca.issue(&names(&["a"]));
+    let verifying = |required: bool| {
+        let mut clients = ClientAuth::new(required);
+        clients.add(ca.pem.as_bytes()).unwrap();
+        ServerTls::with_client_auth(chain.as_bytes(), key.as_bytes(), &clients).unwrap()
+    };
+    let open = || ServerTls::from_pem(chain.as_bytes(), key.as_bytes()).unwrap();
+    for version in [TlsVersion::Tls12, TlsVersion::Tls13] {
+        for (server, shows_certificate, expected) in [
+            (open(), true, [false, true]),
+            (verifying(true), true, [false, false]),
+            (verifying(false), true, [false, false]),
+            (verifying(false), false, [false, false]),
+            (verifying(true).with_alpn(Alpn::Http1), true, [false, false]),
+        ] {
+            let client_certificate = shows_certificate.then(|| client.clone());
+            let options = TlsProfileOptions { client_certificate, version: Some(version), ..trusting(&ca.pem) };
+            let profile = TlsProfile::new(options).unwrap();
+            let mut resumed = Vec::new();
+            for _ in 0..2 {
+                let (accepted, connected) = handshake(&server, &profile, "a", Alpn::Http1).await;
+                resumed.push(exchange(accepted, connected).await.resumed);
+            }
+            assert_eq!(resumed, expected, "{version:?}");
+        }
     }
 }
 
