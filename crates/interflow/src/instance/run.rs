@@ -35,15 +35,18 @@ use crate::{CliError, Result};
 /// If connections are still open this long after a signal, a notice explains the wait.
 const DRAIN_NOTICE_DELAY: std::time::Duration = std::time::Duration::from_millis(300);
 
+/// An instance, until it is dropped: then pending records and counters are written, which blocks on the disk.
 pub struct RunningInstance {
+    /// Writes the record's hours to the archive, if there is one. It stops when it is dropped: before the store gives up this
+    /// replica's turn to archive.
+    archiver: Option<RecordArchiver>,
+    _store_closer: StoreCloser,
     /// The proxy server.
     pub engine: Arc<ProxyServer>,
     pub store: Option<Arc<RecordStore>>,
     /// The conversation indexer, if recording is enabled. It stops when the last handle is dropped.
     #[cfg_attr(not(any(feature = "demo", test)), expect(dead_code, reason = "kept until the end"))]
     conversations: Option<IndexerHandle>,
-    /// Writes the record's hours to the archive, if there is one. It stops when it is dropped.
-    archiver: Option<RecordArchiver>,
     pub admin: Option<(AdminServer, SocketAddr)>,
     pub(super) dns: Option<SocketAddr>,
     pub token: String,
@@ -57,6 +60,16 @@ pub struct RunningInstance {
     pub(super) home: DataDir,
     /// What replicas share beside the store.
     settings: Option<SettingsSync>,
+}
+
+/// Closes the store when it is dropped, also if the start fails: threads that hold the store too may live as long as the
+/// process, and the next start would recover a store that was not closed.
+struct StoreCloser(Option<Arc<RecordStore>>);
+
+impl Drop for StoreCloser {
+    fn drop(&mut self) {
+        self.0.iter().for_each(|store| store.close());
+    }
 }
 
 /// What other commands find the instance by, until it is dropped.
@@ -114,6 +127,7 @@ pub async fn start_with(config: &InterflowConfig, home: &DataDir, options: Start
     adopt_configured_ca(intercept, home)?;
     let ca = Arc::new(CertificateAuthority::open_with(&home.ca(), &leaves).map_err(|e| e.to_string())?);
     let store = open_store(config, home, store)?;
+    let store_closer = StoreCloser(store.clone());
     let archiver = match &store {
         Some(store) => RecordArchiver::start(config, home, store).await?,
         None => None,
@@ -211,6 +225,7 @@ pub async fn start_with(config: &InterflowConfig, home: &DataDir, options: Start
         Heartbeat::start(store, &engine, admin, config)
     });
     Ok(RunningInstance {
+        _store_closer: store_closer,
         _heartbeat: heartbeat,
         _fleet_pending: fleet_pending,
         engine,
@@ -406,7 +421,7 @@ impl RunningInstance {
         }
         let _ = end.send(true);
         let sockets = Arc::clone(&self.sockets);
-        self.close();
+        drop(self);
         successor.then(|| sockets.kept())
     }
 
@@ -452,22 +467,15 @@ impl RunningInstance {
             live.flush().await?;
         }
         self.engine.stop().await;
-        self.close();
         Ok(())
     }
+}
 
-    /// Flushes pending records and counters. Blocks on the disk.
-    pub fn close(self) {
+impl Drop for RunningInstance {
+    fn drop(&mut self) {
         self.components.mcp.close();
         self.components.accounts.accounts.close();
         self.components.limits.close();
-        // Before the store gives up this replica's turn to archive.
-        {
-            let _archiver = self.archiver;
-        }
-        if let Some(store) = self.store {
-            store.close();
-        }
     }
 }
 
@@ -500,5 +508,20 @@ mod tests {
             assert!(std::time::Instant::now() < deadline, "{} {}", engine.strong_count(), components.strong_count());
             tokio::time::sleep(std::time::Duration::from_millis(20)).await;
         }
+    }
+
+    #[tokio::test]
+    async fn a_start_that_fails_late_closes_the_store() {
+        let dir = tempfile::tempdir().unwrap();
+        let home = DataDir::find(Some(dir.path())).unwrap();
+        let mut config = InterflowConfig::default();
+        config.make_private();
+        let other = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+        config.dns.listen = Some(other.local_addr().unwrap());
+        let error = start(&config, &home).await.err().unwrap();
+        assert!(error.to_string().contains("dns.listen"), "{error}");
+        assert!(home.join(&config.record.dir).join("flows.db").exists());
+        // The mark by which the next start knows that the store must be recovered.
+        assert!(!home.join(&config.record.dir).join("writing").exists());
     }
 }

@@ -98,7 +98,6 @@ fn replay_locally(
             }
             Err(e) => outcome["error"] = failed(&e),
         }
-        running.close();
         Ok(outcome)
     })
 }

@@ -186,20 +186,10 @@ pub fn run(args: &RunArgs, loaded: LoadedConfig, file: ConfigFile, stamps: FileS
         let stop = ShutdownSignal::listen();
         let _instance_file = running.write_instance_file();
         let _system_proxy = system_proxy::SystemProxyGuard::new(&home);
-        let announced = running.register_mdns(&config).and_then(|registration| {
-            if args.system_proxy {
-                running.become_system_proxy()?;
-            }
-            Ok(registration)
-        });
-        let _mdns = match announced {
-            Ok(registration) => registration,
-            // The next start would recover a store that was not closed.
-            Err(e) => {
-                running.close();
-                return Err(e);
-            }
-        };
+        let _mdns = running.register_mdns(&config)?;
+        if args.system_proxy {
+            running.become_system_proxy()?;
+        }
         if args.quiet == 0 {
             banner::print(&running, &config, args.has_origins());
         }

@@ -122,7 +122,7 @@ impl ProxySession<'_> {
                 self.summarise(&***store, began, aside.as_deref());
             }
         }
-        running.close();
+        drop(running);
         if let Some(empty) = aside.filter(|_| flows == 0) {
             let _ = std::fs::remove_dir_all(empty);
         }
