@@ -3,6 +3,7 @@
 use std::cell::{Cell, RefCell};
 use std::io::{self, Read};
 use std::ops::ControlFlow;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::mpsc::sync_channel;
 
 use bytes::{Buf as _, Bytes};
@@ -19,8 +20,8 @@ use interflow_store::{
 const FLOWS: usize = 256;
 
 /// Calls `each` with the flows of a query, the oldest first, until it fails. Returns what it returned last, and how many flows
-/// were damaged. Pages are read on a second thread, at most two ahead. What is not wanted is not read, nor is it known then
-/// whether it is damaged.
+/// were damaged. Pages are read on a second thread, at most two ahead; it ends when `each` has failed. What is not wanted is
+/// not read, nor is it known then whether it is damaged.
 ///
 /// # Errors
 /// A database or disk error, or `watch` broke it off.
@@ -31,24 +32,27 @@ pub fn for_each_readable(
     watch: &(dyn Fn() -> ControlFlow<()> + Sync),
     each: &mut dyn FnMut(&FlowRecord, &dyn BodySource) -> io::Result<()>,
 ) -> Result<(u64, io::Result<()>)> {
-    let readable = ReadableBodySource::new(store);
+    let (readable, failed) = (ReadableBodySource::new(store), &AtomicBool::new(false));
     std::thread::scope(|scope| {
-        let (pages, taken) = sync_channel(1);
+        let (sender, pages) = sync_channel(1);
         scope.spawn(move || {
             // Pages are separate reads: flows recorded meanwhile appear at the end, because the oldest come first.
             let mut options = ListOptions { query, order: ListOrder::Oldest, after: None, limit: FLOWS };
             loop {
-                let page = store.list_loaded(&options, parts, &mut || watch());
+                // A page may take as long as a search.
+                let mut watch = || if failed.load(Relaxed) { ControlFlow::Break(()) } else { watch() };
+                let page = store.list_loaded(&options, parts, &mut watch);
                 let last = page.as_ref().ok().filter(|page| page.len() == FLOWS).and_then(|page| page.last());
                 options.after = last.map(|flow| flow.row.id);
-                if pages.send(page).is_err() || options.after.is_none() {
+                if sender.send(page).is_err() || options.after.is_none() {
                     return;
                 }
             }
         });
-        for page in taken {
+        for page in pages {
             for flow in page? {
                 if let Err(e) = each(&readable.row(flow)?, &readable) {
+                    failed.store(true, Relaxed);
                     return Ok((readable.truncated_flows(), Err(e)));
                 }
             }

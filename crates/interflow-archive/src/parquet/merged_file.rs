@@ -43,17 +43,17 @@ impl MergedFile {
         writer.map(Self).map_err(io::Error::other)
     }
 
-    /// Adds the rows of a file. Returns false, and adds none, if it has other columns.
+    /// Adds the rows of a file, and returns how many; `None` if it has other columns, and adds none.
     ///
     /// # Errors
     /// That one cannot be read, or this one not be written.
-    pub fn append(&mut self, from: &File) -> io::Result<bool> {
+    pub fn append(&mut self, from: &File) -> io::Result<Option<u64>> {
         let metadata = metadata(from)?;
         if metadata.file_metadata().schema() != self.0.schema_descr().root_schema() {
-            return Ok(false);
+            return Ok(None);
         }
         metadata.row_groups().iter().try_for_each(|group| self.copy_group(from, group)).map_err(io::Error::other)?;
-        Ok(true)
+        Ok(Some(metadata.file_metadata().num_rows().unsigned_abs()))
     }
 
     fn copy_group(&mut self, from: &File, group: &RowGroupMetaData) -> Result<(), ParquetError> {

@@ -1,6 +1,9 @@
 //! Import into and export from a store.
 
 use std::ops::ControlFlow;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use std::thread::sleep;
+use std::time::Duration;
 
 use interflow_archive::{
     ArchiveFormat, BodySource, ExportOptions, FlowExporter, ReadableBodySource, StoreBodySource, exporter,
@@ -88,6 +91,31 @@ fn export_of_many_flows_equals_direct_export() {
     assert!(matches!(stopped, Err(StoreError::Cancelled)));
     let fail = &mut |_: &FlowRecord, _: &dyn BodySource| Err(std::io::ErrorKind::BrokenPipe.into());
     assert!(for_each_readable(&store, Query::all(), FlowParts::Row, &go_on, fail).unwrap().1.is_err());
+}
+
+#[test]
+fn an_export_that_fails_does_not_wait_for_the_search_for_its_next_flows() {
+    let short = exchange("GET", "/", &[], b"", b"short");
+    let mut flows = vec![short; 1_000];
+    for (flow, i) in flows.iter_mut().zip(1..) {
+        flow.row.id = FlowId::from_u128(i);
+    }
+    let (_dir, store) = filled(&flows);
+    // As if each row of the second page took long to examine.
+    let (examined, exported) = (AtomicU64::new(0), AtomicBool::new(false));
+    let watch = || {
+        if examined.fetch_add(1, SeqCst) >= 256 {
+            (0..1_000).take_while(|_| !exported.load(SeqCst)).for_each(|_| sleep(Duration::from_millis(10)));
+            sleep(Duration::from_millis(10));
+        }
+        ControlFlow::Continue(())
+    };
+    let fail = &mut |_: &FlowRecord, _: &dyn BodySource| {
+        exported.store(true, SeqCst);
+        Err(std::io::ErrorKind::BrokenPipe.into())
+    };
+    assert!(for_each_readable(&store, Query::all(), FlowParts::Row, &watch, fail).unwrap().1.is_err());
+    assert!(examined.load(SeqCst) < 500, "{examined:?}");
 }
 
 #[test]

@@ -52,7 +52,7 @@ fn append(out: &mut Option<MergedFile>, from: &TempFile, to: &TempFile) -> io::R
         Some(out) => out,
         none => none.insert(MergedFile::like(&from, create(&to.0)?)?),
     };
-    if out.append(&from)? { rows(&from).map(Some) } else { Ok(None) }
+    out.append(&from)
 }
 
 #[cfg(test)]
