@@ -10,13 +10,15 @@ use crate::tables::{Row, Table};
 const SOURCE: (&str, &str) = ("mitm", "TLS 8 KiB");
 
 /// Rows of the summary: name of the row in the case, and what readers call it, before and after its version.
-const ROWS: [(&str, &str, &str); 7] = [
+const ROWS: [(&str, &str, &str); 9] = [
     ("interflow", "Interflow", ""),
     ("interflow+record", "Interflow", ", recording"),
     ("nginx", "nginx", " as a TLS reverse proxy"),
     ("pingora", "Pingora", " as a TLS reverse proxy"),
+    ("envoy", "Envoy", " as a TLS reverse proxy"),
     ("goproxy", "goproxy", ""),
     ("squid-bump", "Squid", ", ssl-bump"),
+    ("greyproxy", "Greyproxy", ", recording"),
     ("mitmdump", "mitmdump", ""),
 ];
 
