@@ -14,7 +14,7 @@ const MAX_PREFACE_BYTES: usize = 64 << 10;
 pub struct PrefaceReader {
     seen: Vec<u8>,
     at: usize,
-    found: Http2Fingerprint,
+    fingerprint: Http2Fingerprint,
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -44,7 +44,7 @@ impl PrefaceReader {
         }
         while let Some(is_complete) = self.frame() {
             if is_complete {
-                return PrefaceState::Done(self.found.to_string());
+                return PrefaceState::Done(self.fingerprint.to_string());
             }
         }
         if self.seen.len() < MAX_PREFACE_BYTES { PrefaceState::More } else { PrefaceState::Strange }
@@ -54,18 +54,18 @@ impl PrefaceReader {
     fn frame(&mut self) -> Option<bool> {
         let frame = Http2Frame::parse(self.seen.get(self.at..)?)?;
         self.at += frame.byte_len();
-        Some(add_frame(&mut self.found, &frame))
+        Some(add_frame(&mut self.fingerprint, &frame))
     }
 }
 
 /// Adds a frame to the fingerprint. Returns whether that completes it, as a HEADERS frame does.
-fn add_frame(found: &mut Http2Fingerprint, frame: &Http2Frame<'_>) -> bool {
+fn add_frame(fingerprint: &mut Http2Fingerprint, frame: &Http2Frame<'_>) -> bool {
     let payload = frame.payload;
     match frame.kind {
-        kind::HEADERS => found.pseudo = pseudo_order(frame.content()),
+        kind::HEADERS => fingerprint.pseudo = pseudo_order(frame.content()),
         kind::PRIORITY if payload.len() >= 5 => {
             let depends_on = number(payload);
-            found.priorities.push(StreamPriority {
+            fingerprint.priorities.push(StreamPriority {
                 stream: frame.stream,
                 exclusive: depends_on >> 31 == 1,
                 depends_on: depends_on & 0x7fff_ffff,
@@ -73,13 +73,13 @@ fn add_frame(found: &mut Http2Fingerprint, frame: &Http2Frame<'_>) -> bool {
             });
         }
         // Only the first SETTINGS frame counts; one with the ACK flag is a reply.
-        kind::SETTINGS if !frame.has(flag::ACK) && found.settings.is_empty() => {
+        kind::SETTINGS if !frame.has(flag::ACK) && fingerprint.settings.is_empty() => {
             // Incomplete settings are ignored; `h2` refuses the frame anyway.
             let settings = payload.chunks_exact(6);
-            found.settings.extend(settings.map(|s| (u16::from_be_bytes([s[0], s[1]]), number(&s[2..]))));
+            fingerprint.settings.extend(settings.map(|s| (u16::from_be_bytes([s[0], s[1]]), number(&s[2..]))));
         }
-        kind::WINDOW_UPDATE if frame.stream == 0 && payload.len() == 4 && found.window == 0 => {
-            found.window = number(payload) & 0x7fff_ffff;
+        kind::WINDOW_UPDATE if frame.stream == 0 && payload.len() == 4 && fingerprint.window == 0 => {
+            fingerprint.window = number(payload) & 0x7fff_ffff;
         }
         _ => {}
     }

@@ -238,7 +238,7 @@ impl<'a> QueryParser<'a> {
     pub(crate) fn count_term(&mut self) -> Result<()> {
         self.terms += 1;
         if self.terms > MAX_TERMS {
-            return self.fail_here(format!("more than {MAX_TERMS} terms"), "use a glob or a regex for many words");
+            return self.fail_here(format!("more than {MAX_TERMS} terms"), "use one regex for many words");
         }
         Ok(())
     }

@@ -19,19 +19,7 @@ pub struct AdditionalDetectors {
     pub model: Option<Arc<EntityModel>>,
 }
 
-/// What they found in texts.
-#[derive(Clone, Default)]
-struct AdditionalFindings {
-    services: ExternalFindings,
-    model: ModelFindings,
-}
-
 impl AdditionalDetectors {
-    /// Whether there are none, so that texts can be redacted without waiting.
-    pub const fn is_empty(&self) -> bool {
-        self.services.is_none() && self.model.is_none()
-    }
-
     /// Redacts a body of `size` bytes off the worker, once all of them were asked about its texts, by a dry run: they must see
     /// exactly the texts that their findings apply to. Errors in the body are those of the real run. `None` if the work was
     /// cut short.
@@ -47,8 +35,8 @@ impl AdditionalDetectors {
         session: &SharedSession,
         redact: impl Fn(&mut RedactionSession) -> T + Send + 'static,
     ) -> Result<Option<T>> {
-        let mut findings = AdditionalFindings::default();
-        if !self.is_empty() {
+        let mut findings = Default::default();
+        if self.services.is_some() || self.model.is_some() {
             let mut texts = RedactionSession::collecting();
             redact(&mut texts);
             findings = self.find_all(&texts.collected_texts()).await?;
@@ -57,13 +45,13 @@ impl AdditionalDetectors {
         let work = move || {
             // Other requests may wait for the session: these findings are for this one only.
             let mut session = session.lock();
-            (session.external, session.model) = (findings.services, findings.model);
+            (session.external, session.model) = findings;
             redact(&mut session)
         };
         Ok(off_worker(size, work).await)
     }
 
-    async fn find_all(&self, texts: &[String]) -> Result<AdditionalFindings> {
+    async fn find_all(&self, texts: &[String]) -> Result<(ExternalFindings, ModelFindings)> {
         let services = async {
             match &self.services {
                 Some(services) => services.find_all(texts).await,
@@ -76,7 +64,6 @@ impl AdditionalDetectors {
                 None => Ok(ModelFindings::default()),
             }
         };
-        let (services, model) = tokio::try_join!(services, model)?;
-        Ok(AdditionalFindings { services, model })
+        tokio::try_join!(services, model)
     }
 }

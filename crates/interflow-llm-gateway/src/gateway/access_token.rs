@@ -263,7 +263,8 @@ pub(super) fn parse_assumed_role(c: &Value) -> Option<Fetched> {
     let credentials =
         AwsCredentials { id: text("AccessKeyId")?, key: text("SecretAccessKey")?, token: Some(text("SessionToken")?) };
     // Unix time, or a date.
-    let until = c["Expiration"].as_f64().and_then(|s| jiff::Timestamp::from_second(s as i64).ok());
+    let of_seconds = |s: f64| jiff::Timestamp::from_second(s as i64).unwrap_or(jiff::Timestamp::MAX);
+    let until = c["Expiration"].as_f64().map(of_seconds);
     let until = until.or_else(|| c["Expiration"].as_str()?.parse().ok())?;
     Some((AccessToken::Aws(credentials), Some(lifetime(until))))
 }

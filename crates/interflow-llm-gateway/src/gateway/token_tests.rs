@@ -172,6 +172,14 @@ async fn a_role_is_assumed_with_signed_keys() {
 }
 
 #[test]
+fn keys_may_expire_later_than_any_date() {
+    let keys =
+        |until: f64| json!({ "AccessKeyId": "a", "SecretAccessKey": "k", "SessionToken": "t", "Expiration": until });
+    let (_, lifetime) = parse_assumed_role(&keys(1e13)).unwrap();
+    assert!(lifetime.unwrap() > Duration::from_secs(1 << 32));
+}
+
+#[test]
 fn profiles_are_parsed_as_by_the_aws_cli() {
     let file = "[default]\naws_access_key_id = A\naws_secret_access_key = B\n\n# a note\n[profile work]\n aws_access_key_id=C\naws_secret_access_key=D=\naws_session_token = E\n[empty]\n";
     let c = parse_profile(file, "work").unwrap();

@@ -229,8 +229,7 @@ fn scan(
     )?;
     let content = content_now(&settings, &request, is_unknown)?;
     let session = one_way_session(&choice);
-    let job = RedactionJob::new(settings, choice, Arc::clone(&session), request, content)?;
-    job.redact_texts(&mut session.lock())
+    RedactionJob::new(settings, choice, request, content)?.redact_texts(&mut session.lock())
 }
 
 /// Parses a body, calls external detectors, and redacts it.
@@ -257,8 +256,8 @@ async fn run_job(
     } else {
         one_way_session(choice)
     };
-    let job = RedactionJob::new(Arc::clone(settings), Arc::clone(choice), Arc::clone(&session), request, content)?;
-    let outcome = job.run_with_detectors(strict).await?;
+    let job = RedactionJob::new(Arc::clone(settings), Arc::clone(choice), request, content)?;
+    let outcome = job.run_with_detectors(&session, strict).await?;
     Ok((outcome, session))
 }
 
@@ -277,8 +276,8 @@ pub(super) async fn redact_event(
 ) -> Result<RedactionOutcome, LlmRefusal> {
     let request = Arc::new(RequestBody::plain_text(&Headers::new(), raw));
     let content = content_now(settings, &request, is_unknown)?;
-    let job = RedactionJob::new(Arc::clone(settings), Arc::clone(choice), Arc::clone(session), request, content)?;
-    job.run_with_detectors(strict).await
+    let job = RedactionJob::new(Arc::clone(settings), Arc::clone(choice), request, content)?;
+    job.run_with_detectors(session, strict).await
 }
 
 /// Whether a body is processed off the worker thread. With a content coding, its decoded size is unknown, so a ratio
@@ -314,7 +313,6 @@ fn working_bytes(length: usize, content: &BodyContent) -> u64 {
 pub(super) struct RedactionJob {
     pub settings: Arc<RedactSettings>,
     pub choice: Arc<EffectivePolicy>,
-    session: SharedSession,
     request: Arc<RequestBody>,
     content: Arc<BodyContent>,
     /// Memory reserved for it, released when the request is done.
@@ -327,20 +325,19 @@ impl RedactionJob {
     fn new(
         settings: Arc<RedactSettings>,
         choice: Arc<EffectivePolicy>,
-        session: SharedSession,
         request: Arc<RequestBody>,
         content: Arc<BodyContent>,
     ) -> Result<Self, LlmRefusal> {
         let working = working_bytes(request.plain().len(), &content);
         let _working = PROCESS_BUDGET.reserve(working).map_err(|e| overloaded(&e))?;
-        Ok(Self { settings, choice, session, request, content, _working })
+        Ok(Self { settings, choice, request, content, _working })
     }
 
     /// Calls the detectors that are configured, and redacts.
-    async fn run_with_detectors(self, strict: bool) -> Result<RedactionOutcome, LlmRefusal> {
+    async fn run_with_detectors(self, session: &SharedSession, strict: bool) -> Result<RedactionOutcome, LlmRefusal> {
         let detectors = if strict { self.settings.detectors.clone() } else { AdditionalDetectors::default() };
-        let (size, session) = (self.request.plain().len(), Arc::clone(&self.session));
-        let done = detectors.redact(size, &session, move |session| self.redact_texts(session)).await;
+        let size = self.request.plain().len();
+        let done = detectors.redact(size, session, move |session| self.redact_texts(session)).await;
         let cut = || bad_request("request_failed", "the work on the body was cut short");
         done.map_err(|e| detector_failed(&e))?.ok_or_else(cut)?
     }

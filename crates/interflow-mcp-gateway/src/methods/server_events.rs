@@ -73,20 +73,20 @@ impl CallContext {
 
     /// Passes on how far a call is. The message is inspected as a result is; one that the client must not get is left out.
     async fn pass_progress(&self, token: &Value, params: &Value, out: &mpsc::Sender<String>) {
-        let mut told = json!({ "progressToken": token });
+        let mut progress = json!({ "progressToken": token });
         for name in ["progress", "total"] {
             if let Some(number) = params.get(name).filter(|n| n.is_number()) {
-                told[name] = number.clone();
+                progress[name] = number.clone();
             }
         }
         if let Some(message) = params["message"].as_str().filter(|message| message.len() <= MAX_PROGRESS_TEXT)
             && let Ok(json) = self.inspect(Value::from(message).to_string()).await
             && let Ok(inspected) = serde_json::from_str::<Value>(&json)
         {
-            told["message"] = inspected;
+            progress["message"] = inspected;
         }
         // A client that reads slowly misses some.
-        let _ = out.try_send(notification("notifications/progress", &told));
+        let _ = out.try_send(notification("notifications/progress", &progress));
     }
 
     fn pass_notification(&self, method: &str, params: &Value, out: &mpsc::Sender<String>) {

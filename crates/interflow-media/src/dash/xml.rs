@@ -107,8 +107,8 @@ impl<'a> XmlElement<'a> {
 pub fn read(bytes: &[u8]) -> Result<XmlElement<'_>> {
     let is_utf16 = matches!(bytes, [0xff | 0xfe | 0, ..] | [_, 0, ..]);
     let text = std::str::from_utf8(bytes).ok().filter(|_| !is_utf16).ok_or_else(|| {
-        let found = if is_utf16 { "UTF-16" } else { "in another encoding" };
-        manifest_error(format!("only UTF-8 is read, and it is {found}: have the origin send UTF-8"))
+        let encoding = if is_utf16 { "UTF-16" } else { "in another encoding" };
+        manifest_error(format!("only UTF-8 is read, and it is {encoding}: have the origin send UTF-8"))
     })?;
     let text = text.trim_start_matches('\u{feff}');
     let mut reader = Reader::from_str(text);

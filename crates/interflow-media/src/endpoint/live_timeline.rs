@@ -13,6 +13,7 @@ use crate::dash::to_hls::PlaylistPeriod;
 
 /// Maximum number of tracks remembered; the oldest are forgotten.
 const MAX_TRACKS: usize = 1024;
+
 /// The numbers at the start of a playlist: that of its first segment (`EXT-X-MEDIA-SEQUENCE`), and of the
 /// discontinuities before it (`EXT-X-DISCONTINUITY-SEQUENCE`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

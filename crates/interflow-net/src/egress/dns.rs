@@ -218,9 +218,9 @@ impl ResolverState {
 
 /// Calls `getaddrinfo` on a blocking thread. It returns no TTL.
 async fn lookup_with_getaddrinfo(name: &str) -> Result<DnsAnswer, LookupFailure> {
-    let found = tokio::net::lookup_host((name, 0)).await.map_err(|e| LookupFailure::Server(e.to_string()))?;
+    let sockets = tokio::net::lookup_host((name, 0)).await.map_err(|e| LookupFailure::Server(e.to_string()))?;
     let mut addrs = Vec::new();
-    for addr in found.map(|a| a.ip()) {
+    for addr in sockets.map(|a| a.ip()) {
         // `getaddrinfo` returns each address once per socket type.
         if !addrs.contains(&addr) {
             addrs.push(addr);

@@ -24,27 +24,27 @@ pub struct AddressNames {
     keep: Duration,
     most: usize,
     /// The address that was resolved longest ago first.
-    known: Mutex<LinkedHashMap<IpAddr, ExpiringNames>>,
+    addresses: Mutex<LinkedHashMap<IpAddr, ExpiringNames>>,
 }
 
 impl AddressNames {
     pub fn new(config: &DnsConfig) -> Self {
-        Self { keep: config.min_ttl.0, most: config.max_names.max(1), known: Mutex::default() }
+        Self { keep: config.min_ttl.0, most: config.max_names.max(1), addresses: Mutex::default() }
     }
 
     pub fn record_answer(&self, response: &AddressRecords) {
         let now = Instant::now();
         let name: Arc<str> = response.question.name.as_str().into();
-        let mut known = self.known.lock();
+        let mut addresses = self.addresses.lock();
         for (address, ttl) in &response.addresses {
             // `min_ttl` is raised to at most `MAX_TTL`, so that the bounds of `clamp` cannot cross, which would
             // panic.
             let until = now + Duration::from_secs((*ttl).into()).clamp(self.keep.min(MAX_TTL), MAX_TTL);
             let address = address.to_canonical();
-            if !known.contains_key(&address) {
-                while known.len() >= self.most && known.pop_front().is_some() {}
+            if !addresses.contains_key(&address) {
+                while addresses.len() >= self.most && addresses.pop_front().is_some() {}
             }
-            let names = known.entry(address).or_insert_with(Vec::new);
+            let names = addresses.entry(address).or_insert_with(Vec::new);
             // Inserted again at the end, so that `names_for` returns the latest name first.
             names.retain(|(n, _)| *n != name);
             if names.len() >= MAX_NAMES_PER_ADDRESS {
@@ -56,13 +56,13 @@ impl AddressNames {
 
     /// The names that resolved to this address, the latest first.
     pub fn names_for(&self, address: IpAddr) -> Vec<Arc<str>> {
-        let (known, now) = (self.known.lock(), Instant::now());
-        let names = known.get(&address.to_canonical()).into_iter().flatten();
+        let (addresses, now) = (self.addresses.lock(), Instant::now());
+        let names = addresses.get(&address.to_canonical()).into_iter().flatten();
         names.rev().filter(|(_, until)| *until > now).map(|(name, _)| Arc::clone(name)).collect()
     }
 
     pub fn len(&self) -> usize {
-        self.known.lock().len()
+        self.addresses.lock().len()
     }
 
     pub fn is_empty(&self) -> bool {

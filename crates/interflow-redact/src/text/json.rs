@@ -276,13 +276,15 @@ fn unicode_escape(raw: &[u8]) -> JsonEscape {
 
 /// Appends a text with the escapes that JSON strings require (RFC 8259 7); other characters stay as they are.
 pub fn escape_into(text: &str, out: &mut String) {
-    out.push_str(&escaped(text));
+    let quoted = serde_json::to_string(text).expect("a text can be written as JSON");
+    out.push_str(&quoted[1..quoted.len() - 1]);
 }
 
 /// A text as the content of a JSON string.
 pub fn escaped(text: &str) -> String {
-    let quoted = serde_json::Value::from(text).to_string();
-    quoted[1..quoted.len() - 1].to_owned()
+    let mut out = String::new();
+    escape_into(text, &mut out);
+    out
 }
 
 /// A replacement of raw bytes.

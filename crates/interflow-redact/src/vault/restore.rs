@@ -15,7 +15,7 @@ use interflow_codec::json::replace_ranges;
 
 use crate::scan::stream::EscapeLevel;
 use crate::text::escape_layers::{CharSink, EscapeLayers, NullSink};
-use crate::text::json::{JsonPart, JsonSpan, decode_piece, escape_into, escaped, json_parts};
+use crate::text::json::{JsonPart, decode_piece, escape_into, escaped, json_parts};
 use crate::text::normalized_text::OffsetMap;
 use crate::vault::{PlaceholderPrefix, PlaceholderVault};
 use crate::{RedactError, Result};
@@ -167,12 +167,19 @@ impl PlaceholderVault {
 
     /// Restores originals in the strings and names of a JSON text; `None` if there is nothing to restore.
     pub fn restore_json(&self, json: &str) -> Option<String> {
-        let parts = if self.is_empty() { Vec::new() } else { json_parts(json.as_bytes()).ok()? };
-        let texts = parts.into_iter().filter(|span| span.part != JsonPart::Number);
-        let restored = |span: JsonSpan| Some((self.restore_string(json.get(span.range.clone())?, false)?, span.range));
-        let edits: Vec<_> = texts.filter_map(restored).collect();
-        let edits = edits.iter().map(|(with, range)| (range.clone(), with.as_bytes()));
-        (edits.len() > 0).then(|| String::from_utf8(replace_ranges(json.as_bytes(), edits)).ok()).flatten()
+        if self.is_empty() {
+            return None;
+        }
+        let mut restored = Vec::new();
+        for span in json_parts(json.as_bytes()).ok()?.into_iter().filter(|span| span.part != JsonPart::Number) {
+            let text = self.restore_string(json.get(span.range.clone())?, false);
+            restored.extend(text.map(|text| (span.range, text)));
+        }
+        if restored.is_empty() {
+            return None;
+        }
+        let edits = restored.iter().map(|(range, text)| (range.clone(), text.as_bytes()));
+        String::from_utf8(replace_ranges(json.as_bytes(), edits)).ok()
     }
 }
 

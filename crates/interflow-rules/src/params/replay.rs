@@ -163,8 +163,11 @@ impl TryFrom<ScriptMap> for ScriptParams {
     fn try_from(m: ScriptMap) -> Result<Self, String> {
         let (name, source) = match (m.code, m.file) {
             (Some(code), None) => ("script".to_owned(), ScriptSource::Text(code)),
-            // Without its folder: clients may see its errors.
-            (None, Some(f)) => (f.file_name().unwrap_or_default().to_string_lossy().into(), ScriptSource::File(f)),
+            (None, Some(file)) => {
+                // Without its folder: clients may see its errors.
+                let name = file.file_name().unwrap_or_default().to_string_lossy().into_owned();
+                (name, ScriptSource::File(file))
+            }
             _ => return Err("one of `code` and `file` is needed".into()),
         };
         Ok(Self { name, source, limit: m.limit, memory: m.memory, compiled: Arc::default() })
