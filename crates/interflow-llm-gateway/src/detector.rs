@@ -133,8 +133,8 @@ impl ProviderDetector {
         }
         let is_promising = provider::may_be_call(&head.url.path);
         let is_strict = self.gateway.inspects_everywhere(flow.transport);
-        let json = head.headers.get_str("content-type").is_some_and(|t| t.contains("json"));
-        (is_promising || is_strict && json).then_some(BodyRead::Unidentified { is_promising, is_strict })
+        let is_json = || head.headers.get_str("content-type").is_some_and(|t| t.to_ascii_lowercase().contains("json"));
+        (is_promising || is_strict && is_json()).then_some(BodyRead::Unidentified { is_promising, is_strict })
     }
 
     /// Detects a call by its body.
@@ -334,9 +334,9 @@ pub(crate) fn read_message(exchange: &mut LlmCall, message: &StreamMessage) {
         Provider::Gemini | Provider::Vertex => marked.agent.or(marked.session_model).or(marked.model),
         _ => marked.model.or(marked.session_model),
     };
-    if let Some(model) = named.and_then(|r| message.payload.get(r)).and_then(|m| std::str::from_utf8(m).ok()) {
+    if let Some(model) = string_at(&message.payload, named) {
         // Google's Live API has its path: `models/gemini-3`.
-        exchange.model = Some(model.rsplit("models/").next().unwrap_or(model).into());
+        exchange.model = Some(model.rsplit("models/").next().unwrap_or(&model).into());
     }
 }
 
@@ -360,9 +360,7 @@ async fn read_request(flow: &mut Flow, request: &Arc<RequestBody>, is_inspected:
     call.continues = string_at(request.plain(), facts.continues.clone());
     // If the path contains the model, the body's is ignored.
     if call.model.is_none() {
-        let named = facts.model.clone().or(facts.session_model.clone());
-        let name = named.and_then(|r| request.plain().get(r)).and_then(|m| std::str::from_utf8(m).ok());
-        call.model = name.map(Into::into);
+        call.model = string_at(request.plain(), facts.model.clone().or(facts.session_model.clone()));
     }
     let plain = request.plain();
     let word = |range: &Option<Range<usize>>| {

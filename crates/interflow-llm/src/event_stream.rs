@@ -40,12 +40,14 @@ pub struct ResponseForm {
 impl ResponseForm {
     /// The framing to expect of a response with this head.
     pub fn framing(self, headers: &Headers) -> StreamFraming {
-        let file = || headers.get_str("content-type").is_some_and(|t| t.trim_start().starts_with("application/octet"));
+        let media_type = || headers.get_str("content-type").unwrap_or_default().trim_start().to_ascii_lowercase();
         match StreamFraming::from_headers(headers) {
             StreamFraming::Whole if self.grows => StreamFraming::Array,
             StreamFraming::Whole if self.is_stream && self.has_lines && self.is_reply => StreamFraming::Lines,
             // It may be the results of a batch.
-            StreamFraming::Whole if !self.is_reply && file() => StreamFraming::Lines,
+            StreamFraming::Whole if !self.is_reply && media_type().starts_with("application/octet") => {
+                StreamFraming::Lines
+            }
             framing => framing,
         }
     }

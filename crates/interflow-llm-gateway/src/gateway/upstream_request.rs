@@ -84,7 +84,8 @@ pub(super) fn rename_model_in_event(table: &UpstreamTable, upstream: &LlmUpstrea
         return None;
     }
     let range = spans::facts(event).ok()?.model?;
-    let name = table.resolve_model(upstream, std::str::from_utf8(event.get(range.clone())?).ok()?)?;
+    let quoted = event.get(range.start.checked_sub(1)?..range.end + 1)?;
+    let name = table.resolve_model(upstream, &serde_json::from_slice::<String>(quoted).ok()?)?;
     Some(replace_model(event, range, name))
 }
 

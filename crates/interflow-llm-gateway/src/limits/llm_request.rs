@@ -220,6 +220,14 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn the_model_of_a_form_is_read_however_its_type_is_spelled() {
+        let headers = [("Content-Type", "Multipart/Form-Data; boundary=XX")].into_iter().collect();
+        let body = "--XX\r\nContent-Disposition: form-data; name=\"model\"\r\n\r\nwhisper-1\r\n--XX--";
+        let usage = usage_of(&headers, body).await;
+        assert_eq!((usage.model.as_deref(), usage.estimated), (Some("whisper-1"), 1));
+    }
+
+    #[tokio::test]
     async fn body_that_cannot_be_decoded_is_marked_unclear() {
         let headers = |coding: &str| [("Content-Encoding", coding)].into_iter().collect::<Headers>();
         for (coding, model) in [("identity", Some("a")), ("gzip", None), ("rot13", None)] {

@@ -154,13 +154,16 @@ async fn images_are_dropped_by_rule_and_text_files_are_read() {
     let text = base64(&format!("My mail is {MAIL}, and that is all there is to say."));
     let body = json!({"contents": [{"parts": [
         {"inlineData": {"mimeType": "image/png", "data": base64(&"x".repeat(60))}}, {"inlineData": {"mimeType": "text/plain", "data": text}}]}]});
-    assert_eq!(gate.post("/v1beta/models/m:generateContent", body.to_string()).await.status, 200);
-    let got: serde_json::Value = serde_json::from_str(&arrived(&origin)).unwrap();
-    let parts = &got["contents"][0]["parts"];
-    assert_eq!(parts[0], json!({"text": "[image removed]"}));
-    let file =
-        base64::engine::general_purpose::STANDARD.decode(parts[1]["inlineData"]["data"].as_str().unwrap()).unwrap();
-    assert!(String::from_utf8(file).unwrap().starts_with("My mail is EMAIL_"));
+    // Some encoders write `/` as `\/`.
+    for body in [body.to_string(), body.to_string().replace('/', r"\/")] {
+        assert_eq!(gate.post("/v1beta/models/m:generateContent", body).await.status, 200);
+        let got: serde_json::Value = serde_json::from_str(&arrived(&origin)).unwrap();
+        let parts = &got["contents"][0]["parts"];
+        assert_eq!(parts[0], json!({"text": "[image removed]"}));
+        let file =
+            base64::engine::general_purpose::STANDARD.decode(parts[1]["inlineData"]["data"].as_str().unwrap()).unwrap();
+        assert!(String::from_utf8(file).unwrap().starts_with("My mail is EMAIL_"));
+    }
 }
 
 #[tokio::test]

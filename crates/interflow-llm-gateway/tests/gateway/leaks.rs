@@ -463,3 +463,22 @@ async fn urls_and_header_fields_are_scanned_or_refused() {
     gate.send("POST", &path, &fields, body.as_bytes()).await.unwrap();
     assert!(heads(&origin).contains("anna.berg"));
 }
+
+#[tokio::test]
+async fn json_at_an_unknown_path_is_redacted_however_its_type_is_spelled() {
+    let origin = Origin::https().answering(|_| Reply::json(&json!({}))).start().await;
+    let gate = Gate::with(&origin, |parts| {
+        parts.redact.proxied = RedactMode::Redact;
+        parts.trusted = vec![&origin];
+    })
+    .await;
+    let (authority, body) = (origin.authority(), bodies(false)[0].1.to_string());
+    let mut wire = gate.proxy.tls(&authority, &["http/1.1"]).await;
+    let head = format!(
+        "POST /any/path HTTP/1.1\r\nHost: {authority}\r\nContent-Type: Application/JSON\r\nContent-Length: {}\r\n\r\n",
+        body.len()
+    );
+    wire.send(head + &body).await.unwrap();
+    wire.answer().await.unwrap();
+    assert!(!arrived(&origin).contains(SSN), "{}", arrived(&origin));
+}

@@ -45,6 +45,24 @@ async fn no_string_of_a_body_is_left_out() {
 }
 
 #[tokio::test]
+async fn a_model_whose_name_is_written_with_escapes_is_that_model() {
+    let origin = parrot().await;
+    let gate = Gate::with(&origin, |parts| {
+        parts.redact.gateway = RedactMode::Off;
+        let (model, mode) = (Some("team/*".into()), Some(RedactMode::Redact));
+        parts.redact.route = vec![interflow_redact::RedactRoute { model, mode, ..Default::default() }];
+        parts.llm.aliases.insert("team/fast".into(), "gpt-5".into());
+    })
+    .await;
+    for model in ["team/fast", r"team\/fast", r"t\u0065am/fast"] {
+        let body = format!(r#"{{"model":"{model}","messages":[{{"role":"user","content":"{MAIL}"}}]}}"#);
+        assert_eq!(gate.post("/v1/chat/completions", &body).await.status, 200);
+        let told = arrived(&origin);
+        assert!(told.contains(r#""model":"gpt-5""#) && !told.contains(MAIL), "{told}");
+    }
+}
+
+#[tokio::test]
 async fn words_of_the_api_and_addresses_without_names_stay_as_they_are() {
     let origin = parrot().await;
     let gate = Gate::start(&origin).await;

@@ -129,7 +129,8 @@ impl<'j> SpanWalker<'j> {
             metadata,
             events,
             facts_only: false,
-            has_escapes: memchr::memmem::find(json, b"\\u00").is_some(),
+            // Some encoders write `/` as `\/`, also in media types.
+            has_escapes: [&b"\\u00"[..], b"\\/"].iter().any(|mark| memchr::memmem::find(json, mark).is_some()),
             out: MarkedText::default(),
             held: MemoryReservation::default(),
         }

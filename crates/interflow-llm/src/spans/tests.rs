@@ -288,6 +288,11 @@ fn media_are_classified_and_can_be_removed() {
             "{\"type\":\"text\",\"text\":\"[document removed]\"}",
         ),
         (
+            json!({"messages": [{"content": [{"source": {"data": base64, "type": "base64", "media_type": "image/png"}, "type": "image"}]}]}),
+            MediaKind::Image,
+            "{\"type\":\"text\",\"text\":\"[image removed]\"}",
+        ),
+        (
             json!({"contents": [{"parts": [{"inlineData": {"mimeType": "image/png", "data": base64}}]}]}),
             MediaKind::Image,
             "{\"text\":\"[image removed]\"}",
@@ -306,6 +311,10 @@ fn media_are_classified_and_can_be_removed() {
             panic!("{json}: {marked:?}")
         };
         assert_eq!((media.kind, media.stand_in.as_str()), (kind, stand_in), "{json}");
+        let slashed = json.replace('/', r"\/");
+        let marked_slashed = mark_body(slashed.as_bytes(), true).unwrap();
+        let medium = |span: &TextSpan| if let SpanKind::Media(medium) = &span.kind { Some(medium.kind) } else { None };
+        assert_eq!(marked_slashed.spans.iter().find_map(medium), Some(kind), "{slashed}");
         let without = format!("{}{stand_in}{}", &json[..media.whole.start], &json[media.whole.end..]);
         let value: serde_json::Value = serde_json::from_str(&without).unwrap();
         assert!(!value.to_string().contains(base64), "{value}");
