@@ -74,7 +74,8 @@ config_sections! {
 }
 
 /// What is done with a request.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+// The strictest is the least.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum RedactMode {
     /// Findings are replaced, and restored in the response.
@@ -87,7 +88,8 @@ pub enum RedactMode {
 }
 
 /// What is done with findings in a response.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+// The strictest is the greatest.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum OutboundMode {
     /// Responses are not inspected.

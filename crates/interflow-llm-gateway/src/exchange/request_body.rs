@@ -272,7 +272,8 @@ const URL_ENCODED: &str = "application/x-www-form-urlencoded";
 
 /// Whether a body is a form of several parts.
 pub(crate) fn is_form(headers: &Headers) -> bool {
-    headers.get_str("content-type").is_some_and(|t| t.trim_start().starts_with("multipart/"))
+    let media_type = headers.get_str("content-type").unwrap_or_default().trim_start();
+    media_type.get(..10).is_some_and(|start| start.eq_ignore_ascii_case("multipart/"))
 }
 
 fn is_url_encoded(headers: &Headers) -> bool {
@@ -350,6 +351,15 @@ pub(crate) fn text_of_medium(base64: &[u8]) -> Option<MediumText> {
         return None;
     }
     medium_text(&decode_base64(base64.as_bytes()))
+}
+
+/// The text in base64 of a file that its media type calls one. What is no text in it is replaced.
+pub(crate) fn text_of_file(base64: &[u8]) -> Option<MediumText> {
+    text_of_medium(base64).or_else(|| {
+        let (base64, _) = decode_lossy(std::str::from_utf8(base64).ok()?);
+        let text = String::from_utf8_lossy(&decode_base64(base64.as_bytes())).replace('\0', "");
+        Some(MediumText { text, is_compressed: false })
+    })
 }
 
 /// The text of a medium, in any encoding of text that is known by its bytes.

@@ -17,8 +17,6 @@ use super::texts::{GuardText, TextEdit, masked_text, merge_edits, whole_text};
 
 /// The name of MCP servers in the filters `providers` and `models`; `routes` has the names of the servers.
 const PROVIDER: &str = "mcp";
-/// Members of results that hold bytes in base64.
-const BINARY_MEMBERS: [&str; 2] = ["data", "blob"];
 
 /// The guardrails of one call.
 struct McpCallGuards {
@@ -146,9 +144,13 @@ fn each_text(value: &mut Value, visit: &mut dyn FnMut(&mut String)) {
         Value::String(text) if !text.is_empty() => visit(text),
         Value::Array(items) => items.iter_mut().for_each(|item| each_text(item, visit)),
         Value::Object(members) => {
-            let is_binary = members.contains_key("mimeType");
+            let is_medium = matches!(members.get("type").and_then(Value::as_str), Some("image" | "audio"));
+            let is_resource = members.contains_key("uri");
+            let is_base64 = |b: u8| b.is_ascii_alphanumeric() || b"+/=-_\r\n".contains(&b);
             for (name, inner) in members.iter_mut() {
-                if !(is_binary && BINARY_MEMBERS.contains(&name.as_str())) {
+                let is_binary = is_medium && name == "data" || is_resource && name == "blob";
+                // A tool's own form may have a text there.
+                if !(is_binary && inner.as_str().is_some_and(|text| text.bytes().all(is_base64))) {
                     each_text(inner, visit);
                 }
             }

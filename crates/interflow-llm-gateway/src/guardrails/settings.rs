@@ -112,11 +112,13 @@ impl Guard {
             patterns.is_empty() || values.iter().flatten().any(|v| any_matches(patterns, v))
         };
         let key = flow.extension::<KeyContext>().and_then(|k| k.key.as_ref());
-        let others = || call.others.iter().any(|o| any_matches(&config.routes, o));
+        // It may be sent to these as well.
+        let others = |patterns: &[String]| call.others.iter().any(|o| any_matches(patterns, o));
         any(&config.keys, &[key.map(|k| &*k.id)])
             && any(&config.users, &[flow.user.as_deref()])
-            && (any(&config.routes, &[call.upstream.as_deref(), call.route.as_deref()]) || others())
-            && any(&config.providers, &[Some(call.provider.as_str()), call.upstream.as_deref()])
+            && (any(&config.routes, &[call.upstream.as_deref(), call.route.as_deref()]) || others(&config.routes))
+            && (any(&config.providers, &[Some(call.provider.as_str()), call.upstream.as_deref()])
+                || others(&config.providers))
             // A model that cannot be read is treated as one that is covered.
             && call.model.as_ref().is_none_or(|model| config.models.is_empty() || matches_model(&config.models, model))
     }

@@ -352,3 +352,46 @@ fn a_text_with_an_invalid_byte_is_read_all_the_same() {
     let edit = TextEdit { text: at, range: 0..3, with: "x".into() };
     assert!(body_edits(form, &texts, vec![edit]).is_err(), "what is found in it cannot be replaced");
 }
+
+fn words(word: &str, more: GuardrailConfig) -> GuardrailConfig {
+    GuardrailConfig {
+        kind: GuardrailKind::Words,
+        words: vec![word.into()],
+        apply_to: GuardrailDirection::Input,
+        action: GuardrailAction::Block,
+        ..more
+    }
+}
+
+#[test]
+fn a_guardrail_of_a_provider_applies_to_what_may_be_sent_there() {
+    let of_mistral = GuardrailConfig { providers: vec!["mistral".into()], ..GuardrailConfig::default() };
+    let service = service(&[("g", words("x", of_mistral))]);
+    let call = interflow_llm::LlmCall {
+        upstream: Some("openai".into()),
+        others: vec!["mistral".into()],
+        ..Default::default()
+    };
+    assert_eq!(service.settings.load().for_flow(&flow(), &call).input.len(), 1);
+}
+
+#[test]
+fn a_text_file_in_base64_is_read_however_it_is_written() {
+    for data in [r"Pz8\/Pz8\/Qmx1ZSBIZXJvbg==", r"Pz8/Pz8/Qmx1\nZSBIZXJvbg==", "Pz8_Pz8_Pz8_Qmx1ZSBIZXJvbg"] {
+        let body = format!(
+            r#"{{"messages":[{{"role":"user","content":[{{"type":"document","source":{{"type":"base64","media_type":"text/plain","data":"{data}"}}}}]}}]}}"#
+        );
+        let texts = texts_of_json(body.as_bytes(), &mark_body(body.as_bytes(), true).unwrap());
+        assert!(texts.iter().any(|text| text.text.ends_with("Blue Heron")), "{data}: {texts:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_text_beside_a_media_type_is_checked() {
+    let service = service(&[("g", words("Falcon", GuardrailConfig::default()))]);
+    let guard = service.of_mcp_call(&mut flow(), "notes").unwrap();
+    let result = json!({"structuredContent": {"mimeType": "text/plain", "data": "about Falcon"}}).to_string();
+    assert!(guard.check_result(result).await.is_err());
+    let image = json!({"content": [{"type": "image", "mimeType": "image/png", "data": "Falcon=="}]}).to_string();
+    assert!(guard.check_result(image).await.is_ok());
+}

@@ -10,7 +10,7 @@ use interflow_types::percent;
 
 use super::escapes::{decode, raw_range};
 use crate::exchange::response::event_rewriter::ByteReplacement;
-use crate::exchange::{ReadError, check_encoding, part_text, text_of_medium, url_encoded, utf8_text};
+use crate::exchange::{ReadError, check_encoding, part_text, text_of_file, text_of_medium, url_encoded, utf8_text};
 
 /// A text, and where it is in its body.
 #[derive(Clone, Debug)]
@@ -64,13 +64,10 @@ pub(super) fn text_of_span(body: &[u8], span: &TextSpan) -> Option<GuardText> {
     // Providers read texts with invalid bytes as well, with a mark in their place.
     let raw = &*String::from_utf8_lossy(body.get(span.range.clone())?);
     let (text, encoding) = match &span.kind {
-        SpanKind::Media(_) => {
-            let medium = text_of_medium(raw.as_bytes())?;
+        SpanKind::Media(_) | SpanKind::Base64Text => {
+            let text_of = if span.kind == SpanKind::Base64Text { text_of_file } else { text_of_medium };
+            let medium = text_of(raw.as_bytes())?;
             (medium.text, if medium.is_compressed { Encoding::Compressed } else { Encoding::Base64 })
-        }
-        // UTF-16 is ASCII with NUL characters.
-        SpanKind::Base64Text => {
-            (String::from_utf8(STANDARD.decode(raw).ok()?).ok()?.replace('\0', ""), Encoding::Base64)
         }
         SpanKind::Number => (raw.to_owned(), Encoding::Number),
         SpanKind::Signed => (decode(raw).into_owned(), Encoding::Signed),

@@ -218,9 +218,9 @@ impl RedactSettings {
             self.of_key(name).ok_or_else(|| MissingPolicy { key: Arc::clone(&key.id), policy: Arc::clone(name) })
         });
         let own = own.transpose()?;
-        let mut choice = self.policy_for_upstream(flow, head, exchange, own);
+        let addressed = self.policy_for_upstream(flow, head, exchange, own);
         if exchange.others.is_empty() {
-            return Ok(choice);
+            return Ok(addressed);
         }
         // A request may be sent to any of its fallbacks after it was redacted once, so one policy must do for all of
         // them.
@@ -231,13 +231,12 @@ impl RedactSettings {
         };
         let others: Vec<EffectivePolicy> =
             exchange.others.iter().map(|o| self.policy_for_upstream(flow, head, &at(o), own)).collect();
-        for other in &others {
-            if strictness(other.mode) > strictness(choice.mode) {
-                choice = other.clone();
-            }
-        }
+        let all = || [&addressed].into_iter().chain(&others);
+        let mut choice = all().min_by_key(|policy| policy.mode).unwrap_or(&addressed).clone();
         // An upstream that demands another redactor would get a body that was not redacted as its policy demands.
         let fit = |o: &EffectivePolicy| o.mode != RedactMode::Redact || Arc::ptr_eq(&o.redactor, &choice.redactor);
+        // Any of them may answer.
+        let outbound = all().filter(|o| fit(o)).map(|o| o.outbound).max();
         let mut fits = others.iter().map(fit);
         exchange.others.retain(|name| {
             let fit = fits.next().unwrap_or(true);
@@ -246,6 +245,7 @@ impl RedactSettings {
             }
             fit
         });
+        choice.outbound = outbound.unwrap_or_default();
         Ok(choice)
     }
 
@@ -301,14 +301,6 @@ impl EffectivePolicy {
         if let Some(context) = &route.context {
             self.context.clone_from(context);
         }
-    }
-}
-
-const fn strictness(mode: RedactMode) -> u8 {
-    match mode {
-        RedactMode::Off => 0,
-        RedactMode::Flag => 1,
-        RedactMode::Redact => 2,
     }
 }
 

@@ -60,6 +60,22 @@ async fn tags(gate: &Gate, flows: usize) -> Vec<Vec<String>> {
 }
 
 #[tokio::test]
+async fn a_response_is_scanned_as_the_upstream_that_made_it_demands() {
+    let (a, b) = (says("a").start().await, says("their SSN is 123-45-6789").start().await);
+    let gate = Gate::with(&a, |parts| {
+        let (upstream, responses) = (Some("b".into()), Some(interflow_redact::OutboundMode::Block));
+        parts.redact.route = vec![interflow_redact::RedactRoute { upstream, responses, ..Default::default() }];
+        let at = LlmUpstreamConfig { url: Some(b.url("")), ..LlmUpstreamConfig::default() };
+        parts.llm.provider.insert("b".into(), at);
+        let route = json!({"deployments": [{"provider": "b"}]});
+        parts.llm.route.insert("smart".into(), serde_json::from_value(route).unwrap());
+    })
+    .await;
+    let answer = ask(&gate).await;
+    assert!(answer.status != 200 && !answer.text().contains("123-45-6789"), "{}", answer.text());
+}
+
+#[tokio::test]
 async fn a_model_is_served_by_its_deployments_and_other_models_by_their_provider() {
     let (a, b) = (says("a").start().await, says("b").start().await);
     let route = json!({"deployments": [{"provider": "b", "model": "gpt-5"}]});
