@@ -655,3 +655,11 @@ fn values_of_known_keys_are_found_in_any_format() {
         assert_eq!(found(text), [], "{text}");
     }
 }
+
+#[test]
+fn a_short_number_that_the_policy_names_is_redacted() {
+    let body = br#"{"n":48213,"m":48214,"s":"48213"}"#;
+    let out = toml("always = [\"48213\"]").redact_json(body, &mut RedactionSession::one_way()).expect("JSON");
+    let out = String::from_utf8(out.output.expect("changed")).expect("UTF-8");
+    assert!(!out.contains("48213") && out.contains("48214"), "{out}");
+}

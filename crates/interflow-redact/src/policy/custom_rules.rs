@@ -1,6 +1,6 @@
 //! Custom terms, patterns and sections of a policy.
 
-use aho_corasick::{AhoCorasick, AhoCorasickBuilder, MatchKind};
+use aho_corasick::AhoCorasick;
 use regex::Regex;
 
 use crate::detect::Finding;
@@ -51,7 +51,7 @@ pub(crate) struct CustomSection {
 }
 
 impl CustomRules {
-    /// A literal term. Without `case_sensitive`, case is ignored for ASCII letters, and others are found in lower case.
+    /// A literal term.
     pub fn add_term(&mut self, term: &str, case_sensitive: bool, rule: u16) {
         let term = term.trim();
         if term.is_empty() {
@@ -60,7 +60,7 @@ impl CustomRules {
         if case_sensitive {
             self.exact.terms.push((term.to_owned(), rule));
         } else {
-            self.folded.terms.push((term.to_lowercase(), rule));
+            self.folded.terms.push((folded(term), rule));
         }
     }
 
@@ -74,14 +74,8 @@ impl CustomRules {
 
     /// Builds the automata. Must be called after the last term.
     pub fn finish(&mut self) -> Result<()> {
-        for (set, fold) in [(&mut self.exact, false), (&mut self.folded, true)] {
-            if set.terms.is_empty() {
-                continue;
-            }
-            let built = AhoCorasickBuilder::new()
-                .match_kind(MatchKind::LeftmostLongest)
-                .ascii_case_insensitive(fold)
-                .build(set.terms.iter().map(|(t, _)| t.as_str()));
+        for set in [&mut self.exact, &mut self.folded].into_iter().filter(|set| !set.terms.is_empty()) {
+            let built = AhoCorasick::new(set.terms.iter().map(|(t, _)| t.as_str()));
             set.matcher = Some(built.map_err(|e| RedactError::Policy(format!("the terms cannot be used: {e}")))?);
         }
         Ok(())
@@ -117,7 +111,9 @@ impl CustomRules {
     /// Adds the findings of terms alone.
     pub fn find_terms(&self, text: &str, found: &mut Vec<Finding>) {
         self.exact.find(text, found);
-        self.folded.find(text, found);
+        if self.folded.matcher.is_some() {
+            self.folded.find(&folded(text), found);
+        }
         self.find_fuzzy(text, found);
     }
 
@@ -145,10 +141,17 @@ impl CustomRules {
     }
 }
 
+/// In lower case, but for the few letters whose length in bytes would change, so that offsets stay.
+fn folded(text: &str) -> String {
+    let lower = |c: char| c.to_lowercase().next().filter(|l| l.len_utf8() == c.len_utf8()).unwrap_or(c);
+    text.chars().map(lower).collect()
+}
+
 impl TermSet {
     fn find(&self, text: &str, found: &mut Vec<Finding>) {
         let Some(matcher) = &self.matcher else { return };
-        for m in matcher.find_iter(text) {
+        // Overlapping ones too: a longer term that is cut must not hide a shorter one that is not.
+        for m in matcher.find_overlapping_iter(text) {
             let word = |c: Option<char>| c.is_some_and(char::is_alphanumeric);
             // A term counts only at word boundaries, unless it begins or ends with punctuation itself.
             let inside = |c: Option<char>, edge: Option<char>| word(c) && word(edge);
@@ -229,6 +232,22 @@ mod tests {
             find(&mut custom, "blue falcon, BLUE FALCON; ACME acme ACMEs blue falcons"),
             ["ACME", "blue falcon", "BLUE FALCON"]
         );
+    }
+
+    #[test]
+    fn case_is_ignored_in_every_script() {
+        let mut custom = CustomRules::default();
+        ["Özil", "Иванов", "İnan"].iter().for_each(|term| custom.add_term(term, false, 0));
+        assert_eq!(find(&mut custom, "Özil ÖZIL özil Иванов ИВАНОВ İnan").len(), 6);
+    }
+
+    #[test]
+    fn a_longer_term_that_is_cut_hides_no_shorter_one() {
+        for case_sensitive in [true, false] {
+            let mut custom = CustomRules::default();
+            ["Acme", "Acme Co", "and Acme"].iter().for_each(|term| custom.add_term(term, case_sensitive, 0));
+            assert_eq!(find(&mut custom, "Acme Corp, Grand Acme"), ["Acme", "Acme"]);
+        }
     }
 
     #[test]
