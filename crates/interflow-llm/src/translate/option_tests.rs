@@ -260,3 +260,12 @@ fn what_a_model_is_said_to_refuse_is_what_translation_does() {
     }
     assert!(checked > 25, "{checked}");
 }
+
+#[test]
+fn a_temperature_that_bedrock_refuses_is_left_out_and_named() {
+    for (temperature, lost) in [(0.5, ""), (1.3, "temperature")] {
+        let to = target(WireFormat::Bedrock, "amazon.nova-pro-v1:0");
+        let (body, losses) = written(WireFormat::OpenAiChat, &to, chat(json!({ "temperature": temperature })));
+        assert_eq!((body["inferenceConfig"].get("temperature").is_none(), losses.as_str()), (!lost.is_empty(), lost));
+    }
+}

@@ -91,13 +91,18 @@ fn parse_counts(usage: &Value) -> Option<CallUsage> {
         (split("audio_tokens"), split("image_tokens"));
     let made = ["output_tokens_details", "completion_tokens_details", "output_token_details"];
     let made = made.iter().find_map(|n| usage.get(*n)).unwrap_or(&Value::Null);
+    let reasoning = number(made, &["reasoning_tokens", "thinking_tokens"]);
+    let output = number(usage, &["output_tokens", "completion_tokens", "outputTokens"]);
+    // xAI counts thoughts beside the output: only the total has both.
+    let with_thoughts = output.saturating_add(reasoning);
+    let is_beside = number(usage, &["total_tokens"]) == input.saturating_add(with_thoughts);
     let mut counts = CallUsage {
         input: input.saturating_add(beside).saturating_add(written),
-        output: number(usage, &["output_tokens", "completion_tokens", "outputTokens"]),
+        output: if is_beside { with_thoughts } else { output },
         cache_read: inside.max(beside),
         cache_write,
         cache_write_long: written_long.max(long_inside).min(cache_write),
-        reasoning: number(made, &["reasoning_tokens", "thinking_tokens"]),
+        reasoning,
         audio_input,
         audio_cache_read,
         audio_output: number(made, &["audio_tokens"]),

@@ -88,6 +88,11 @@ mod tests {
                 usage(10, 4, 6, 0, 3),
             ),
             (
+                json!({"usage": {"prompt_tokens": 12, "completion_tokens": 2, "total_tokens": 331,
+                    "completion_tokens_details": {"reasoning_tokens": 317}}}),
+                usage(12, 319, 0, 0, 317),
+            ),
+            (
                 json!({"response": {"model": "m", "usage": {"input_tokens": 10, "output_tokens": 4,
                     "input_tokens_details": {"cached_tokens": 6}, "output_tokens_details": {"reasoning_tokens": 3}}}}),
                 usage(10, 4, 6, 0, 3),

@@ -52,7 +52,9 @@ pub fn write(chat: &ChatRequest, target: &Target<'_>, rules: &ModelRules, losses
         body["outputConfig"]["effort"] = effort.into();
     }
     let takes = |name: &str| !thinks && !rules.refuses(name, thinks);
-    let temperature = settings.temperature.as_ref().filter(|_| takes("temperature"));
+    // The API takes none above 1.
+    let is_in_range = |t: &&Value| t.as_f64().is_some_and(|t| t <= 1.0);
+    let temperature = settings.temperature.as_ref().filter(|_| takes("temperature")).filter(is_in_range);
     let top_p = settings.top_p.as_ref().filter(|_| takes("top_p") && temperature.is_none());
     let mut config = object(json!({ "maxTokens": limit, "temperature": temperature, "topP": top_p }));
     set(&mut config, "stopSequences", Some(settings.stop.clone()).filter(|s| !s.is_empty()));
