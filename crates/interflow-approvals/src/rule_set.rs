@@ -218,11 +218,11 @@ fn ports(text: &str) -> Result<RangeInclusive<u16>, String> {
     if first == 0 || first > last { Err(wrong()) } else { Ok(first..=last) }
 }
 
-/// The host as patterns compare it, without brackets: lower case, no final dot, a mapped IPv4 address as such.
+/// The host as patterns compare it, without brackets.
 pub(super) fn canonical_text(host: &Host) -> String {
-    match host {
-        Host::Name(name) => name.trim_end_matches('.').to_ascii_lowercase(),
-        Host::Ip(ip) => ip.to_canonical().to_string(),
+    match host.canonical() {
+        Host::Name(name) => name.to_string(),
+        Host::Ip(ip) => ip.to_string(),
     }
 }
 

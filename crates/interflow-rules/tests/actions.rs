@@ -28,6 +28,14 @@ macro_rules! rows {
 }
 
 rows! {
+    a_final_dot_evades_no_rule: "
+        rules: [{when: 'host:shop.test path:/x*', then: block}, {when: {url: 'http://shop.test/y*'}, then: block}, {when: 'host:10.0.0.1', then: block}]
+        tests:
+        - {request: {url: http://shop.test./x}, expect: {denied: true}}
+        - {request: {url: http://shop.test./y}, expect: {denied: true}}
+        - {request: {url: 'http://SHOP.test./x1'}, expect: {denied: true}}
+        - {request: {url: 'http://[::ffff:10.0.0.1]/'}, expect: {denied: true}}
+        - {request: {url: http://shop.test./z}, expect: {denied: false}}";
     add_request_header: "
         rules: [{then: {add_request_header: {X-A: '1', X-B: '${method} ${path}'}}}]
         tests: [{request: {url: http://a/p?q, headers: {X-A: '0'}}, expect: {request: {headers: {X-A: '0', X-B: GET /p}}}}]";

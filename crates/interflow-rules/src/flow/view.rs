@@ -5,7 +5,8 @@ use std::net::SocketAddr;
 
 use interflow_query::{Fact, Flag, Key, QuerySubject, Tristate};
 use interflow_types::{
-    Direction, Flow, Headers, Host, MessageKind, Phase, RequestHead, ResponseHead, Scheme, StreamMessage, Timestamp,
+    Authority, Direction, Flow, Headers, Host, MessageKind, Phase, RequestHead, ResponseHead, Scheme, StreamMessage,
+    Timestamp,
 };
 
 use crate::body::content::BodyContent;
@@ -79,15 +80,19 @@ impl<'a> FlowView<'a> {
     pub fn url(&self) -> &str {
         self.shared_url.unwrap_or(&self.url).get_or_init(|| match self.request {
             Some(r) => format_url(&r.url),
-            None => format!("{}://{}/", self.flow.scheme, self.flow.authority.to_host_header(self.flow.scheme)),
+            None => {
+                let Authority { host, port } = &self.flow.authority;
+                let named = Authority::new(host.canonical(), *port);
+                format!("{}://{}/", self.flow.scheme, named.to_host_header(self.flow.scheme))
+            }
         })
     }
 
-    /// Calls `see` with the host: lower case, IPv6 without brackets.
+    /// Calls `see` with the host: lower case, no final dot, IPv6 without brackets. How it is spelled must not evade a rule.
     pub fn with_host<T>(&self, see: impl FnOnce(&str) -> T) -> T {
         match &self.flow.authority.host {
-            Host::Name(name) => see(name),
-            Host::Ip(ip) => see(&ip.to_string()),
+            Host::Name(name) => see(name.strip_suffix('.').unwrap_or(name)),
+            Host::Ip(ip) => see(&ip.to_canonical().to_string()),
         }
     }
 
@@ -342,7 +347,7 @@ fn format_url(url: &interflow_types::Url) -> String {
     let mut text = String::with_capacity(url.authority.host.name().map_or(40, str::len) + path.len() + 16);
     text.push_str(url.scheme.as_str());
     text.push_str("://");
-    url.authority.host.push_to(&mut text);
+    url.authority.host.canonical().push_to(&mut text);
     if url.authority.port != url.scheme.default_port() {
         let mut digits = [0; 5];
         let (mut port, mut at) = (url.authority.port, digits.len());

@@ -36,8 +36,7 @@ impl HostIndex {
                 HostLiteral::Exact(name) => (&mut self.exact, name),
                 HostLiteral::Below(name) => (&mut self.below, name),
             };
-            // The condition says whether a final dot counts.
-            let list = map.entry(name.trim_end_matches('.').to_owned()).or_default();
+            let list = map.entry(name).or_default();
             if list.last() != Some(&rule) {
                 list.push(rule);
             }
@@ -46,16 +45,12 @@ impl HostIndex {
 
     /// The rules that can match a host, in the order of the files.
     pub fn candidates(&self, host: &Host) -> Vec<u32> {
-        let text = match host {
-            Host::Name(name) => name.trim_end_matches('.').to_owned(),
+        let text = match host.canonical() {
+            Host::Name(name) => name.to_string(),
             Host::Ip(ip) => ip.to_string(),
         };
         let mut all = self.any.clone();
         all.extend(self.exact.get(&text).into_iter().flatten());
-        // An IPv4-mapped IPv6 address (RFC 4291 2.5.5.2) is also looked up as IPv4.
-        if let Some(ip) = host.ip().filter(|ip| ip.to_canonical() != *ip) {
-            all.extend(self.exact.get(&ip.to_canonical().to_string()).into_iter().flatten());
-        }
         all.extend(domains_of(&text).filter_map(|domain| self.below.get(domain)).flatten());
         all.sort_unstable();
         all.dedup();

@@ -85,6 +85,15 @@ impl Host {
         if upper { Ok(Self::Name(s.to_ascii_lowercase().into())) } else { Ok(Self::Name(s.into())) }
     }
 
+    /// The host as patterns and rules compare it: no final dot, a mapped IPv4 address as such (RFC 4291 2.5.5.2).
+    #[must_use]
+    pub fn canonical(&self) -> Self {
+        match self {
+            Self::Name(name) => Self::Name(name.strip_suffix('.').map_or_else(|| Arc::clone(name), Into::into)),
+            Self::Ip(ip) => Self::Ip(ip.to_canonical()),
+        }
+    }
+
     pub const fn ip(&self) -> Option<IpAddr> {
         match self {
             Self::Ip(ip) => Some(*ip),
