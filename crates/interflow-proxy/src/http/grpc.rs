@@ -102,6 +102,8 @@ impl BodyStream for GrpcBody {
                 self.ask_unread(Error::new(ErrorKind::BadRequest, "the body ends within one"), Some(rest));
                 continue;
             }
+            // The next bytes may take long. Cannot fail: the buffer has not grown.
+            let _ = self.held.resize(self.buffer.len());
             match ready!(self.body.poll_frame(cx)) {
                 // After lost framing, the body is forwarded as it comes and nothing is held.
                 Some(Ok(BodyFrame::Data(data))) if self.kind.lost => {
@@ -226,4 +228,60 @@ fn append_injected(flow: &mut Flow, mut out: Vec<u8>) -> Option<Bytes> {
         }
     }
     Some(out.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::task::Waker;
+
+    use interflow_types::{ClientInfo, EntryKind, Scheme};
+
+    use super::*;
+    use crate::compiled::{CompiledConfig, ServerComponents};
+    use crate::upstream::plan::{PlanCache, PlanKey};
+
+    /// A body of one frame, whose end does not come.
+    struct Once(Option<Bytes>);
+
+    impl BodyStream for Once {
+        fn poll_frame(&mut self, _: &mut Context<'_>) -> Poll<Option<Result<BodyFrame>>> {
+            self.0.take().map_or(Poll::Pending, |bytes| Poll::Ready(Some(Ok(BodyFrame::Data(bytes)))))
+        }
+    }
+
+    #[test]
+    fn an_idle_stream_holds_no_memory() {
+        let address = std::net::SocketAddr::from(([127, 0, 0, 1], 1));
+        let client = ClientInfo {
+            connection: 1,
+            peer: address,
+            local: address,
+            listener: "proxy".into(),
+            accepted: Timestamp::now(),
+            container: None,
+            process: None,
+        };
+        let (transport, scheme) = (EntryKind::Absolute, Scheme::Http);
+        let authority: interflow_types::Authority = "a.test:80".parse().unwrap();
+        let mut flow = Flow::begin(client.into(), transport, scheme, authority.clone());
+        let settings = CompiledConfig::new(Default::default(), Vec::new(), ServerComponents::default()).unwrap();
+        let key = PlanKey { listener: "proxy".into(), user: None, scheme, authority, dial: None, transport };
+        let message = [&b"\0\0\x01\0\0"[..], &[7; 1 << 16]].concat();
+        let mut inspected = GrpcBody {
+            body: Body::stream(Once(Some(message.into()))),
+            direction: Direction::Request,
+            kind: GrpcKind::default(),
+            strict: false,
+            plan: PlanCache::default().get(&settings, key),
+            lent: ForkedFlow::new(&mut flow),
+            buffer: BytesMut::new(),
+            held: MemoryReservation::default(),
+            decision: None,
+            last: None,
+        };
+        let mut cx = Context::from_waker(Waker::noop());
+        assert!(matches!(inspected.poll_frame(&mut cx), Poll::Ready(Some(Ok(BodyFrame::Data(_))))));
+        assert!(inspected.poll_frame(&mut cx).is_pending());
+        assert_eq!(inspected.held.bytes(), 0);
+    }
 }

@@ -71,13 +71,14 @@ impl PipelineRequest {
         }
         let method = head.method.as_str();
         let mut login_watch = None;
-        // With domain fronting both names must be allowed: the tunnel's below, the one in `Host` here.
-        let allowed = login.and_then(|login| match &fronted {
-            Some(authority) => {
+        // All names must be allowed: below the one that the flow has, here that in `Host` with domain fronting, and that of a
+        // tunnel whose SNI is another, which was checked as a CONNECT only.
+        let allowed = login.and_then(|login| {
+            for authority in [&fronted, &key.dial].into_iter().flatten() {
                 let (user, client) = (flow.user.as_deref(), flow.client.peer.ip());
-                conn.check_access(&config, &AccessRequest { user, client, authority, method }).map(|()| login)
+                conn.check_access(&config, &AccessRequest { user, client, authority, method })?;
             }
-            None => Ok(login),
+            Ok(login)
         });
         // Only the stages of the named host see the request, which the tunnel's host may answer itself.
         let covered =

@@ -63,6 +63,7 @@ pub(crate) async fn send_local(local: LocalRequest<'_>, request: Request) -> Res
     let body = guard.request_body(body, &head);
     // Not the plan's route, which is for clients: no user, and no isolation between them.
     let mut route = config.settings.route(head.url.scheme, &head.url.authority, None);
+    route.isolation.client_connection = conn.exclusive_upstream(&head.headers);
     if is_direct {
         route.via = Arc::from([]);
     }

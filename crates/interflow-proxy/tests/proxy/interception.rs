@@ -6,6 +6,7 @@ use interflow_proxy::config::{ClientCertificateConfig, InterceptMode};
 use interflow_testkit::{H2Client, Origin, Script, TestCa, Wire, client_trusting, pattern};
 use interflow_types::{ErrorKind, Passthrough};
 
+use crate::access::deny;
 use crate::support::{End, Nobody, Proxy, inside};
 
 /// A thousand handshakes at once, or as many as the limit on open files lets this process hold both ends of.
@@ -223,6 +224,22 @@ async fn upstream_connections_are_shared_only_within_one_identity() {
     }
     let used: Vec<_> = origin.requests().iter().map(|r| (r.connection, r.sni.clone().unwrap_or_default())).collect();
     assert_eq!(used, [(0, "localhost".into()), (0, "localhost".into()), (1, "a.test".into())]);
+}
+
+#[tokio::test]
+async fn a_method_rule_of_the_tunnels_host_applies_under_another_server_name() {
+    let origin = Origin::https().names(&["localhost", "a.test"]).alpn(&["http/1.1"]).start().await;
+    let proxy = Proxy::trusting(&[&origin], |c| {
+        c.access.rule = vec![deny(|r| (r.hosts, r.methods) = (vec!["localhost".into()], vec!["DELETE".into()]))];
+    })
+    .await;
+    let wire = proxy.tunnel(&format!("localhost:{}", origin.port())).await;
+    let trust = client_trusting(proxy.engine.ca().certificate_pem(), &["http/1.1"]);
+    let mut wire = wire.into_tls("a.test", trust).await.unwrap();
+    for (method, status) in [("GET", 200), ("DELETE", 403), ("GET", 200)] {
+        wire.send(format!("{method} / HTTP/1.1\r\nHost: a.test:{}\r\n\r\n", origin.port())).await.unwrap();
+        assert_eq!(wire.answer().await.unwrap().status, status, "{method}");
+    }
 }
 
 #[tokio::test]

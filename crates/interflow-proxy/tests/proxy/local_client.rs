@@ -139,3 +139,17 @@ async fn a_tls_connection_of_its_own_waits_for_the_server() {
     let _proxy = Proxy::with_components(&[&origin], Vec::new(), Vec::new(), local, |_| ());
     assert!(opening.await.is_ok());
 }
+
+#[tokio::test]
+async fn connection_bound_credentials_of_a_replay_are_not_shared_with_clients() {
+    let origin = Origin::http().start().await;
+    let local = LocalClient::default();
+    let proxy = proxy(&local);
+    let mut request = ask(&origin);
+    request.head.headers.append("Authorization", "NTLM TlRMTVNTUAAB").unwrap();
+    // Read, so that the connection returns to the pool.
+    local.send(request).await.unwrap().body.collect(10).await.unwrap();
+    proxy.get(&origin.url("/")).await;
+    let connections: Vec<_> = origin.requests().iter().map(|r| r.connection).collect();
+    assert_eq!(connections, [0, 1]);
+}

@@ -4,6 +4,7 @@ use bytes::Bytes;
 use interflow_testkit::{H2Client, Origin, Wire};
 use interflow_types::ErrorKind;
 
+use crate::access::deny;
 use crate::support::{Proxy, get, until};
 
 /// What is between the request line and the end; `{}` becomes the origin's authority.
@@ -243,4 +244,18 @@ async fn http2_request_never_becomes_two_http1_requests() {
     wire.send(h2_request(&good)).await.unwrap();
     origin.wait_for_requests(1).await;
     assert_eq!(origin.only_request().version, "HTTP/1.1", "the same without the crookedness passes");
+}
+
+#[tokio::test]
+async fn http2_host_that_cannot_be_read_does_not_evade_access_rules() {
+    let origin = Origin::http().start().await;
+    let proxy = Proxy::start(|c| c.access.rule = vec![deny(|r| r.hosts = vec!["hidden.test".into()])]).await;
+    for host in ["hidden.test", "hidden.test:0", "hidden.test:99999", "u@hidden.test"] {
+        let mut wire = proxy.tunnel(&origin.authority()).await;
+        let fields = [(":method", "GET"), (":scheme", "http"), (":path", "/"), ("host", host)];
+        wire.send(h2_request(&fields)).await.unwrap();
+        wire.some().await.unwrap();
+        until("an answer", || proxy.engine.snapshot().active == 0).await;
+    }
+    assert_eq!(origin.served(), 0);
 }

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use h2::RecvStream;
+use interflow_codec::h1::is_forbidden_trailer;
 use interflow_types::{BodyFrame, BodyStream, Error, ErrorKind};
 use tokio::runtime::Handle;
 
@@ -87,7 +88,9 @@ impl Http2ResponseBody {
                     let trailers = std::task::ready!(self.recv.poll_trailers(cx))?;
                     self.state = Http2BodyState::Ended;
                     if let Some(trailers) = trailers {
-                        return Poll::Ready(Ok(Some(BodyFrame::Trailers(head::headers(&trailers)))));
+                        let mut trailers = head::headers(&trailers);
+                        trailers.retain(|name, _| !is_forbidden_trailer(name));
+                        return Poll::Ready(Ok(Some(BodyFrame::Trailers(trailers))));
                     }
                 }
                 Http2BodyState::Ended => return Poll::Ready(Ok(None)),

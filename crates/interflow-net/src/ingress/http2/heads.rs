@@ -47,9 +47,14 @@ pub(super) fn request(parts: request::Parts, limits: &HeadLimits) -> Result<Http
         None => None,
     };
     let host = host(&headers)?;
-    if let (Some(host), Some(authority)) = (host, &authority) {
+    match (host, &authority) {
         // For a CONNECT, the port of `:authority` is the one to compare with.
-        check_agreement(host, authority, default_port.unwrap_or(authority.port))?;
+        (Some(host), Some(authority)) => check_agreement(host, authority, default_port.unwrap_or(authority.port))?,
+        // Access rules must see what a lenient origin reads in it.
+        (Some(host), None) if !host.is_empty() => {
+            Authority::parse(host, default_port.or(Some(80))).map_err(|e| bad_request(&format!("Host: {e}")))?;
+        }
+        _ => {}
     }
     let path = uri.path_and_query().map_or("/", |p| p.as_str());
     let path = ByteStr::from(if path.is_empty() { "/" } else { path });
@@ -200,6 +205,9 @@ mod tests {
     fn requests_without_a_unique_origin_are_refused() {
         for (method, uri, fields) in [
             ("GET", "/x", &[][..]),
+            ("GET", "/x", &[("host", "a.test:0")]),
+            ("GET", "/x", &[("host", "a.test:99999")]),
+            ("GET", "/x", &[("host", "u@a.test")]),
             ("GET", "https://a.test/", &[("host", "b.test")]),
             ("GET", "https://a.test/", &[("host", "a.test:80")]),
             ("GET", "https://a.test/", &[("host", "a.test"), ("host", "a.test")]),
