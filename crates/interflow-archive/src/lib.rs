@@ -23,6 +23,7 @@ mod request;
 pub mod saz;
 pub mod snippet;
 pub mod text;
+mod unpacked;
 pub mod view;
 mod zip;
 
@@ -34,6 +35,7 @@ pub use archive_progress::ArchiveProgress;
 use bytes::Bytes;
 use interflow_types::Direction;
 pub use readable_bodies::{ReadableBodySource, for_each_readable};
+use unpacked::Unpacked;
 
 pub use interflow_store::FlowWithBodies;
 use interflow_store::{BodyReader, BodyRecord, FlowParts, FlowRecord, FlowStore, MessageRecord, StoreError};
@@ -471,8 +473,8 @@ pub fn import(format: Option<ArchiveFormat>, file: impl Read, sink: FlowSink<'_>
     let mut file = BufReader::with_capacity(64 * 1024, file);
     let plain: Box<dyn BufRead + '_> = match file.fill_buf().map_err(failed)? {
         // A gzip file may consist of several members (RFC 1952 section 2.2).
-        [0x1f, 0x8b, ..] => Box::new(BufReader::new(flate2::bufread::MultiGzDecoder::new(file))),
-        [0x78, 0x01 | 0x5e | 0x9c | 0xda, ..] => Box::new(BufReader::new(flate2::bufread::ZlibDecoder::new(file))),
+        [0x1f, 0x8b, ..] => Box::new(Unpacked::reader(file, flate2::read::MultiGzDecoder::new)),
+        [0x78, 0x01 | 0x5e | 0x9c | 0xda, ..] => Box::new(Unpacked::reader(file, flate2::read::ZlibDecoder::new)),
         _ => Box::new(file),
     };
     let mut plain = plain;

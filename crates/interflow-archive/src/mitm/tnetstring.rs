@@ -95,7 +95,8 @@ impl<'a> TnetValue<'a> {
 /// `InvalidData` for an invalid tnetstring, `UnexpectedEof` for a truncated one.
 pub(super) fn read_value(file: &mut impl BufRead) -> io::Result<Option<Vec<u8>>> {
     let mut len: u64 = 0;
-    for digits in 0.. {
+    let mut digits = 0;
+    loop {
         let mut byte = [0];
         if file.read(&mut byte)? == 0 {
             return if digits == 0 { Ok(None) } else { Err(io::ErrorKind::UnexpectedEof.into()) };
@@ -104,9 +105,10 @@ pub(super) fn read_value(file: &mut impl BufRead) -> io::Result<Option<Vec<u8>>>
             b'0'..=b'9' if digits < 12 => len = len * 10 + u64::from(byte[0] - b'0'),
             b':' if digits > 0 => break,
             // Line ends between flows are tolerated.
-            b'\n' | b'\r' if digits == 0 => return read_value(file),
+            b'\n' | b'\r' if digits == 0 => continue,
             _ => return Err(invalid("a flow begins with its length and a colon")),
         }
+        digits += 1;
     }
     if len > MAX_LEN {
         return Err(invalid("a flow of more than 1 GiB"));

@@ -20,8 +20,13 @@ pub(super) fn httpie(request: &ReplayableRequest) -> String {
     words.push(quote(request.method.as_bytes()));
     words.push(quote(request.url.as_bytes()));
     for (name, value) in &request.headers {
-        // A semicolon in place of the colon is HTTPie's form of an empty value.
-        let sign: &[u8] = if value.is_empty() { b";" } else { b":" };
+        // A semicolon in place of the colon is HTTPie's form of an empty value. Behind a colon, `@` would name a file to
+        // send, and `=` begin JSON.
+        let sign: &[u8] = match value.first() {
+            None => b";",
+            Some(b'=' | b'@') => b":\\",
+            Some(_) => b":",
+        };
         words.push(field_word(request, name, &[name, sign, value].concat()));
     }
     format!("{before}{}\n", words.join(" "))

@@ -7,5 +7,5 @@ mod truncated;
 mod write;
 
 pub(super) use entry::ZipEntry;
-pub(super) use read::ZipReader;
+pub(super) use read::{MAX_RATIO, ZipReader};
 pub(super) use write::ZipWriter;

@@ -11,7 +11,7 @@ use super::truncated;
 /// An entry may always expand to this size, in bytes; larger ones are subject to the ratio limit.
 const UNCHECKED_BYTES: u64 = 64 << 20;
 /// Maximum compression ratio beyond [`UNCHECKED_BYTES`].
-const MAX_RATIO: u64 = 200;
+pub(crate) const MAX_RATIO: u64 = 200;
 
 pub(crate) struct ZipReader<R> {
     file: R,

@@ -560,3 +560,11 @@ fn websocket_of_an_old_flow_file_is_merged_with_its_request() {
     let (flows, _) = imported(None, handshake.as_bytes());
     assert_eq!(flows.len(), 1);
 }
+
+#[test]
+fn any_number_of_line_ends_between_flows_of_mitmproxy_is_read() {
+    let flow = mitm_flow("TLSv1.3", &[]);
+    let file = format!("{flow}{}{flow}", "\n".repeat(1 << 20));
+    let (flows, report) = imported(Some(ArchiveFormat::Mitm), file.as_bytes());
+    assert_eq!((flows.len(), report.is_ok()), (2, true));
+}

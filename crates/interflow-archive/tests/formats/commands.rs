@@ -222,3 +222,13 @@ fn raw_export_restores_the_transfer_coding() {
     let text = exported(ArchiveFormat::RawResponse, &flow);
     assert!(text.ends_with("\r\n\r\n5\r\nhello\r\n0\r\nX: 1\r\n\r\n"), "{text:?}");
 }
+
+#[test]
+fn an_httpie_command_reads_no_file_that_a_field_names() {
+    let fields = [("A", "@~/.netrc"), ("B", "=1"), ("C", "=@/etc/passwd"), ("D", "a=@b")];
+    let flow = exchange("GET", "/", &fields, b"", b"");
+    assert_eq!(
+        exported(ArchiveFormat::Httpie, &flow),
+        "http --ignore-stdin GET https://api.example.com/ 'A:\\@~/.netrc' 'B:\\=1' 'C:\\=@/etc/passwd' 'D:a=@b'\n"
+    );
+}
